@@ -1,0 +1,275 @@
+//! What both bucketed quantizers do with a run of elements, whatever their formula.
+
+use gradwire_kernels::arith::float::{INF_BITS, MAGNITUDE, accumulate, canonical};
+use gradwire_kernels::arith::pack::{UNIT, unit_bytes};
+use gradwire_kernels::params::{DecodeParams, EncodeParams, WHOLE, decode_flags};
+
+use super::rows::{Unit, borrow, dithers, pack, stage, unpack};
+use crate::gradient::Gradient;
+
+/// A quantizer with scalars a bucket; formulas come from `gradwire_kernels::arith`.
+pub(super) trait Quantizer {
+    type Encoder: Copy;
+    type Decoder: Copy;
+    /// Scalars on the wire, a bucket.
+    const SCALARS: usize;
+    /// Whether what lies behind the last element must look like the bucket's first; else it looks like zero.
+    const PAD_WITH_FIRST: bool;
+
+    /// The partial statistic of some elements of a whole-tensor bucket.
+    fn statistic(p: &EncodeParams, values: &[u32]) -> [u32; 4];
+    /// The statistic of a tensor from its partial ones.
+    fn combine(p: &EncodeParams, partials: &[u32]) -> [u32; 2];
+    /// The encoder of a bucket with this statistic.
+    fn encoder(p: &EncodeParams, statistic: [u32; 2]) -> Self::Encoder;
+    /// The encoder of the bucket that these values are.
+    fn measure(p: &EncodeParams, values: &[u32]) -> Self::Encoder;
+    /// The scalars on the wire, the first [`Quantizer::SCALARS`] of them.
+    fn wire(encoder: &Self::Encoder) -> [f32; 2];
+    /// Whether the bucket holds a NaN or an infinity.
+    fn poisoned(encoder: &Self::Encoder) -> bool;
+    /// The code of the value with these bits.
+    fn code(p: &EncodeParams, encoder: &Self::Encoder, value: u32, dither: u32) -> u32;
+    /// The decoder of a bucket with these scalars.
+    fn decoder(wire: [f32; 2], levels: u32) -> Self::Decoder;
+    /// The value of a code.
+    fn value(decoder: &Self::Decoder, bits: u32, levels: u32, code: u32) -> f32;
+}
+
+/// Elements that are staged at a time: one bucket of the largest size.
+const STAGED: usize = 8192;
+
+/// Elements of a whole number of buckets and units, and what encoding them writes.
+pub(super) struct EncodeTask<'a> {
+    pub(super) input: Gradient<'a>,
+    pub(super) start: usize,
+    pub(super) len: usize,
+    pub(super) residual: Option<&'a mut [f32]>,
+    pub(super) scalars: &'a mut [u8],
+    pub(super) codes: &'a mut [u8],
+}
+
+/// Encodes a run of elements that starts on a unit and on a bucket.
+#[inline(always)]
+pub(super) fn encode<Q: Quantizer>(p: &EncodeParams, statistic: [u32; 2], task: EncodeTask<'_>) {
+    let EncodeTask { input, start, len, mut residual, scalars, codes } = task;
+    let whole = (p.bucket_log2 == WHOLE).then(|| Q::encoder(p, statistic));
+    let bucket = if whole.is_some() { UNIT } else { 1 << p.bucket_log2 };
+    let span = bucket.max(4 * UNIT);
+    let mut staged = [0; STAGED];
+    let mut at = 0;
+    while at < len {
+        let elements = span.min(len - at);
+        let residual = residual.as_deref_mut().map(|r| &mut r[at..at + elements]);
+        let borrowed = if residual.is_none() { borrow(input, start + at, elements) } else { None };
+        let values = match borrowed {
+            Some(values) => values,
+            None => {
+                let staged = &mut staged[..elements.next_multiple_of(UNIT)];
+                stage(staged, input, start + at, elements, residual.as_deref());
+                if Q::PAD_WITH_FIRST {
+                    pad_with_first(staged, elements, bucket);
+                }
+                staged
+            }
+        };
+        let run = Run {
+            values,
+            elements,
+            first_unit: p.first_unit + ((start + at) / UNIT) as u32,
+            residual,
+            scalars: if whole.is_some() { &mut [] } else { &mut scalars[at / bucket * Q::SCALARS * 4..] },
+            codes: &mut codes[at / UNIT * unit_bytes(p.bits)..],
+        };
+        encode_run::<Q>(p, whole, bucket, run);
+        at += elements;
+    }
+}
+
+/// Elements of some whole buckets, loaded, and padded to whole units.
+struct Run<'a> {
+    values: &'a [u32],
+    elements: usize,
+    first_unit: u32,
+    residual: Option<&'a mut [f32]>,
+    scalars: &'a mut [u8],
+    codes: &'a mut [u8],
+}
+
+#[inline(always)]
+fn encode_run<Q: Quantizer>(p: &EncodeParams, whole: Option<Q::Encoder>, bucket: usize, run: Run<'_>) {
+    let Run { values, elements, first_unit, mut residual, scalars, codes } = run;
+    let (mut dither, mut unit_codes): (Unit, Unit) = ([0; UNIT], [0; UNIT]);
+    let mut encoder = whole;
+    for (unit, unit_values) in values.chunks_exact(UNIT).enumerate() {
+        dithers(p, first_unit + unit as u32, &mut dither);
+        let from = unit * UNIT;
+        let valid = (elements - from).min(UNIT);
+        if bucket < UNIT {
+            for (local, at) in (0..UNIT).step_by(bucket).enumerate() {
+                let here = at..at + bucket;
+                let encoder = Q::measure(p, &unit_values[here.clone()]);
+                if at < valid {
+                    put_wire::<Q>(&encoder, scalars, unit * (UNIT / bucket) + local);
+                }
+                code_all::<Q>(p, &encoder, &unit_values[here.clone()], &dither[here.clone()], &mut unit_codes[here.clone()]);
+                if let Some(residual) = residual.as_deref_mut() {
+                    let residual = &mut residual[from + at.min(valid)..from + here.end.min(valid)];
+                    feedback::<Q>(p, &encoder, &unit_values[here.clone()], &unit_codes[here], residual);
+                }
+            }
+        } else {
+            if whole.is_none() && from.is_multiple_of(bucket) {
+                let measured = Q::measure(p, &values[from..values.len().min(from + bucket)]);
+                put_wire::<Q>(&measured, scalars, from / bucket);
+                encoder = Some(measured);
+            }
+            let Some(encoder) = &encoder else { return };
+            code_all::<Q>(p, encoder, unit_values, &dither, &mut unit_codes);
+            if let Some(residual) = residual.as_deref_mut() {
+                feedback::<Q>(p, encoder, unit_values, &unit_codes, &mut residual[from..from + valid]);
+            }
+        }
+        unit_codes[valid..].fill(0);
+        let bytes = unit_bytes(p.bits);
+        pack(p.bits, &unit_codes, &mut codes[unit * bytes..(unit + 1) * bytes]);
+    }
+}
+
+/// Writes a bucket's scalars.
+#[inline(always)]
+fn put_wire<Q: Quantizer>(encoder: &Q::Encoder, scalars: &mut [u8], index: usize) {
+    let from = index * Q::SCALARS * 4;
+    let slots = scalars[from..from + Q::SCALARS * 4].chunks_exact_mut(4);
+    for (slot, scalar) in slots.zip(Q::wire(encoder)) {
+        slot.copy_from_slice(&scalar.to_le_bytes());
+    }
+}
+
+/// Codes of elements of one bucket.
+#[inline(always)]
+fn code_all<Q: Quantizer>(p: &EncodeParams, encoder: &Q::Encoder, values: &[u32], dither: &[u32], codes: &mut [u32]) {
+    for ((code, value), dither) in codes.iter_mut().zip(values).zip(dither) {
+        *code = Q::code(p, encoder, *value, *dither);
+    }
+}
+
+/// Leaves in the residual of elements of one bucket what decoding will not give back.
+///
+/// A poisoned bucket's residual stays as it is: its step will be skipped.
+#[inline(always)]
+fn feedback<Q: Quantizer>(p: &EncodeParams, encoder: &Q::Encoder, values: &[u32], codes: &[u32], residual: &mut [f32]) {
+    if Q::poisoned(encoder) {
+        return;
+    }
+    let decoder = Q::decoder(Q::wire(encoder), p.levels);
+    for ((r, value), code) in residual.iter_mut().zip(values).zip(codes) {
+        *r = canonical(f32::from_bits(*value) - Q::value(&decoder, p.bits, p.levels, *code));
+    }
+}
+
+/// Gives what lies behind the last element the value of its bucket's first.
+#[inline(always)]
+fn pad_with_first(values: &mut [u32], elements: usize, bucket: usize) {
+    if elements < values.len() {
+        let first = values[(elements - 1) / bucket * bucket];
+        values[elements..].fill(first);
+    }
+}
+
+/// The partial statistic of elements `start..start + len`, at most 8192.
+#[inline(always)]
+pub(super) fn statistic<Q: Quantizer>(
+    p: &EncodeParams,
+    input: Gradient<'_>,
+    start: usize,
+    len: usize,
+    residual: Option<&[f32]>,
+) -> [u32; 4] {
+    if let (Some(values), None) = (borrow(input, start, len), residual) {
+        return Q::statistic(p, values);
+    }
+    let mut staged = [0; STAGED];
+    let values = &mut staged[..len];
+    stage(values, input, start, len, residual.map(|r| &r[start..start + len]));
+    Q::statistic(p, values)
+}
+
+/// The index, from `start` on, of the first of `len` elements that is not finite.
+#[inline(always)]
+pub(super) fn first_not_finite(
+    input: Gradient<'_>,
+    start: usize,
+    len: usize,
+    residual: Option<&[f32]>,
+) -> Option<usize> {
+    let mut staged = [0; STAGED];
+    let values = &mut staged[..len];
+    stage(values, input, start, len, residual.map(|r| &r[start..start + len]));
+    let largest = values.iter().fold(0, |largest, v| largest.max(v & MAGNITUDE));
+    if largest < INF_BITS { None } else { values.iter().position(|v| v & MAGNITUDE >= INF_BITS) }
+}
+
+/// One payload's scalars and codes.
+#[derive(Clone, Copy)]
+pub(crate) struct Body<'a> {
+    pub(crate) scalars: &'a [u8],
+    pub(crate) codes: &'a [u8],
+}
+
+/// Decodes elements `start..start + output.len()`, which start on a unit and on a bucket.
+#[inline(always)]
+pub(super) fn decode<Q: Quantizer>(p: &DecodeParams, bodies: &[Body<'_>], start: usize, output: &mut [f32]) {
+    let bytes = unit_bytes(p.bits);
+    // Elements of one bucket within a unit.
+    let stretch = (1usize << p.bucket_log2).min(UNIT);
+    let mut codes: Unit = [0; UNIT];
+    for (local, out) in output.chunks_mut(UNIT).enumerate() {
+        let unit = start / UNIT + local;
+        if p.has(decode_flags::WEIGHTED) && !p.has(decode_flags::ACCUMULATE) {
+            out.fill(0.0);
+        }
+        for body in bodies {
+            unpack(p.bits, &body.codes[unit * bytes..(unit + 1) * bytes], &mut codes);
+            if stretch == UNIT {
+                let decoder = Q::decoder(wire_at::<Q>(body.scalars, (unit * UNIT) >> p.bucket_log2), p.levels);
+                match <&mut [f32; UNIT]>::try_from(&mut *out) {
+                    // A constant length gives the compiler a loop without a remainder.
+                    Ok(out) => decode_all::<Q>(p, &decoder, &codes, out),
+                    Err(_) => decode_all::<Q>(p, &decoder, &codes, out),
+                }
+                continue;
+            }
+            for (at, out) in out.chunks_mut(stretch).enumerate() {
+                let bucket = (unit * UNIT + at * stretch) >> p.bucket_log2;
+                let decoder = Q::decoder(wire_at::<Q>(body.scalars, bucket), p.levels);
+                decode_all::<Q>(p, &decoder, &codes[at * stretch..(at + 1) * stretch], out);
+            }
+        }
+    }
+}
+
+/// Decodes elements of one bucket.
+#[inline(always)]
+fn decode_all<Q: Quantizer>(p: &DecodeParams, decoder: &Q::Decoder, codes: &[u32], out: &mut [f32]) {
+    let (bits, levels, weight) = (p.bits, p.levels, p.weight());
+    if p.has(decode_flags::WEIGHTED) {
+        for (out, code) in out.iter_mut().zip(codes) {
+            *out = accumulate(*out, weight, Q::value(decoder, bits, levels, *code));
+        }
+    } else {
+        for (out, code) in out.iter_mut().zip(codes) {
+            *out = Q::value(decoder, bits, levels, *code);
+        }
+    }
+}
+
+#[inline(always)]
+fn wire_at<Q: Quantizer>(scalars: &[u8], bucket: usize) -> [f32; 2] {
+    let mut wire = [0.0; 2];
+    let from = bucket * Q::SCALARS * 4;
+    for (value, bytes) in wire.iter_mut().zip(scalars[from..from + Q::SCALARS * 4].chunks_exact(4)) {
+        *value = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    }
+    wire
+}

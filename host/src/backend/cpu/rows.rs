@@ -1,0 +1,227 @@
+//! Rows of 32 elements: loading, drawing and packing, written as loops over lanes that compilers turn into vectors.
+
+use gradwire_kernels::arith::float::{bf16_to_f32, f16_to_f32};
+use gradwire_kernels::arith::pack::{LANES, UNIT, cut};
+use gradwire_kernels::arith::philox::block;
+use gradwire_kernels::arith::round::{dither_nearest, dither16, dither32};
+use gradwire_kernels::params::{EncodeParams, encode_flags};
+
+use crate::gradient::Gradient;
+
+/// The bits of 256 consecutive elements; slot `j` of lane `i` is element `32 j + i`.
+pub(super) type Unit = [u32; UNIT];
+
+/// Elements `start..start + len` of a gradient as bits, where they lie; `None` if they must be staged.
+#[inline(always)]
+pub(super) fn borrow<'a>(gradient: Gradient<'a>, start: usize, len: usize) -> Option<&'a [u32]> {
+    match gradient {
+        Gradient::F32(x) if len.is_multiple_of(UNIT) => Some(bytemuck::cast_slice(&x[start..start + len])),
+        _ => None,
+    }
+}
+
+/// Copies elements `start..start + len` as bits of f32, adds the residual, and leaves zeros behind the last.
+#[inline(always)]
+pub(super) fn stage(to: &mut [u32], gradient: Gradient<'_>, start: usize, len: usize, residual: Option<&[f32]>) {
+    let (used, rest) = to.split_at_mut(len);
+    rest.fill(0);
+    match gradient {
+        Gradient::F32(x) => used.copy_from_slice(bytemuck::cast_slice(&x[start..start + len])),
+        Gradient::F16(x) => {
+            for (v, h) in used.iter_mut().zip(&x[start..start + len]) {
+                *v = f16_to_f32(h.to_bits()).to_bits();
+            }
+        }
+        Gradient::Bf16(x) => {
+            for (v, h) in used.iter_mut().zip(&x[start..start + len]) {
+                *v = bf16_to_f32(h.to_bits()).to_bits();
+            }
+        }
+    }
+    if let Some(residual) = residual {
+        for (v, e) in used.iter_mut().zip(residual) {
+            *v = (f32::from_bits(*v) + e).to_bits();
+        }
+    }
+}
+
+/// The dither of every element of a unit.
+#[inline(always)]
+pub(super) fn dithers(p: &EncodeParams, unit: u32, out: &mut Unit) {
+    let fraction = p.fraction;
+    if p.has(encode_flags::NEAREST) {
+        *out = [dither_nearest(fraction); UNIT];
+        return;
+    }
+    let stream = p.stream();
+    if p.has(encode_flags::WIDE) {
+        for half in 0..2 {
+            for lane in 0..LANES {
+                let draw = block(stream, (unit * LANES as u32 + lane as u32) * 2 + half as u32);
+                for word in 0..4 {
+                    out[(half * 4 + word) * LANES + lane] = dither32(draw[word], fraction);
+                }
+            }
+        }
+        return;
+    }
+    for lane in 0..LANES {
+        let draw = block(stream, unit * LANES as u32 + lane as u32);
+        for word in 0..4 {
+            out[word * 2 * LANES + lane] = dither16(draw[word], fraction);
+            out[(word * 2 + 1) * LANES + lane] = dither16(draw[word] >> 16, fraction);
+        }
+    }
+}
+
+/// Writes the codes of a unit: `out` has the unit's bytes.
+#[inline(always)]
+pub(super) fn pack(bits: u32, codes: &Unit, out: &mut [u8]) {
+    match bits {
+        1 => pack_bits::<1>(codes, out),
+        2 => pack_bits::<2>(codes, out),
+        3 => pack_bits::<3>(codes, out),
+        4 => pack_bits::<4>(codes, out),
+        5 => pack_bits::<5>(codes, out),
+        6 => pack_bits::<6>(codes, out),
+        7 => pack_bits::<7>(codes, out),
+        8 => pack_bits::<8>(codes, out),
+        _ => pack_bits::<16>(codes, out),
+    }
+}
+
+/// Reads the codes of a unit.
+#[inline(always)]
+pub(super) fn unpack(bits: u32, bytes: &[u8], codes: &mut Unit) {
+    match bits {
+        1 => unpack_bits::<1>(bytes, codes),
+        2 => unpack_bits::<2>(bytes, codes),
+        3 => unpack_bits::<3>(bytes, codes),
+        4 => unpack_bits::<4>(bytes, codes),
+        5 => unpack_bits::<5>(bytes, codes),
+        6 => unpack_bits::<6>(bytes, codes),
+        7 => unpack_bits::<7>(bytes, codes),
+        8 => unpack_bits::<8>(bytes, codes),
+        _ => unpack_bits::<16>(bytes, codes),
+    }
+}
+
+/// The packed pieces of a unit, each as the integers that a lane owns: four rows of words for pieces of 16 bits, two
+/// for 8, one for 4; no code has two of those.
+///
+/// One loop over lanes fills all of them: its body is long enough that compilers turn it into vectors over lanes, and
+/// do not unroll it first and then look for vectors across slots, which would gather and scatter.
+struct Packed {
+    words: [[u32; LANES]; 4],
+    halves: [u16; LANES],
+    bytes: [u8; LANES],
+}
+
+impl Packed {
+    const EMPTY: Self = Self { words: [[0; LANES]; 4], halves: [0; LANES], bytes: [0; LANES] };
+}
+
+/// Rows of whole words: pieces of 16, 8 and 4 bits.
+const fn word_rows(bits: u32) -> usize {
+    (bits / 4) as usize
+}
+
+/// `COUNT` slots of a lane, from `first` on: the piece of each, low bits first.
+#[inline(always)]
+fn join<const COUNT: usize>(codes: &Unit, lane: usize, first: usize, done: u32, piece: u32) -> u32 {
+    let (mut word, mut k) = (0, 0);
+    while k < COUNT {
+        word |= cut(codes[(first + k) * LANES + lane], done, piece) << (k as u32 * piece);
+        k += 1;
+    }
+    word
+}
+
+#[inline(always)]
+fn pack_bits<const BITS: u32>(codes: &Unit, out: &mut [u8]) {
+    let mut packed = Packed::EMPTY;
+    for lane in 0..LANES {
+        if BITS & 16 != 0 {
+            packed.words[0][lane] = join::<2>(codes, lane, 0, 0, 16).to_le();
+            packed.words[1][lane] = join::<2>(codes, lane, 2, 0, 16).to_le();
+            packed.words[2][lane] = join::<2>(codes, lane, 4, 0, 16).to_le();
+            packed.words[3][lane] = join::<2>(codes, lane, 6, 0, 16).to_le();
+        }
+        if BITS & 8 != 0 {
+            packed.words[0][lane] = join::<4>(codes, lane, 0, 0, 8).to_le();
+            packed.words[1][lane] = join::<4>(codes, lane, 4, 0, 8).to_le();
+        }
+        if BITS & 4 != 0 {
+            packed.words[0][lane] = join::<8>(codes, lane, 0, 0, 4).to_le();
+        }
+        if BITS & 2 != 0 {
+            packed.halves[lane] = (join::<8>(codes, lane, 0, BITS & 4, 2) as u16).to_le();
+        }
+        if BITS & 1 != 0 {
+            packed.bytes[lane] = join::<8>(codes, lane, 0, BITS & 6, 1) as u8;
+        }
+    }
+    // Lengths that are known when compiled, so that a copy is a few stores and not a call.
+    let (words, rest) = out.split_at_mut(word_rows(BITS) * LANES * 4);
+    words.copy_from_slice(bytemuck::cast_slice(&packed.words[..word_rows(BITS)]));
+    let rest = if BITS & 2 == 0 {
+        rest
+    } else {
+        let (halves, rest) = rest.split_at_mut(LANES * 2);
+        halves.copy_from_slice(bytemuck::cast_slice(&packed.halves));
+        rest
+    };
+    if BITS & 1 != 0 {
+        rest[..LANES].copy_from_slice(&packed.bytes);
+    }
+}
+
+/// The code of one slot of a lane.
+#[inline(always)]
+fn part<const BITS: u32>(packed: &Packed, lane: usize, slot: usize) -> u32 {
+    let k = slot as u32;
+    let mut code = 0;
+    if BITS & 16 != 0 {
+        code |= cut(u32::from_le(packed.words[slot / 2][lane]), k % 2 * 16, 16);
+    }
+    if BITS & 8 != 0 {
+        code |= cut(u32::from_le(packed.words[slot / 4][lane]), k % 4 * 8, 8);
+    }
+    if BITS & 4 != 0 {
+        code |= cut(u32::from_le(packed.words[0][lane]), k * 4, 4);
+    }
+    if BITS & 2 != 0 {
+        code |= cut(u32::from(u16::from_le(packed.halves[lane])), k * 2, 2) << (BITS & 4);
+    }
+    if BITS & 1 != 0 {
+        code |= cut(u32::from(packed.bytes[lane]), k, 1) << (BITS & 6);
+    }
+    code
+}
+
+#[inline(always)]
+fn unpack_bits<const BITS: u32>(from: &[u8], codes: &mut Unit) {
+    let mut packed = Packed::EMPTY;
+    let (words, rest) = from.split_at(word_rows(BITS) * LANES * 4);
+    bytemuck::cast_slice_mut(&mut packed.words[..word_rows(BITS)]).copy_from_slice(words);
+    let rest = if BITS & 2 == 0 {
+        rest
+    } else {
+        let (halves, rest) = rest.split_at(LANES * 2);
+        bytemuck::cast_slice_mut(&mut packed.halves).copy_from_slice(halves);
+        rest
+    };
+    if BITS & 1 != 0 {
+        packed.bytes.copy_from_slice(&rest[..LANES]);
+    }
+    for lane in 0..LANES {
+        codes[lane] = part::<BITS>(&packed, lane, 0);
+        codes[LANES + lane] = part::<BITS>(&packed, lane, 1);
+        codes[2 * LANES + lane] = part::<BITS>(&packed, lane, 2);
+        codes[3 * LANES + lane] = part::<BITS>(&packed, lane, 3);
+        codes[4 * LANES + lane] = part::<BITS>(&packed, lane, 4);
+        codes[5 * LANES + lane] = part::<BITS>(&packed, lane, 5);
+        codes[6 * LANES + lane] = part::<BITS>(&packed, lane, 6);
+        codes[7 * LANES + lane] = part::<BITS>(&packed, lane, 7);
+    }
+}

@@ -1,0 +1,121 @@
+//! Buffers in this machine's memory.
+
+use std::time::Instant;
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use super::{Cpu, EncodeBuffers, whole_bodies};
+use crate::device::BackendKind;
+use crate::error::Error;
+use crate::gradient::Gradient;
+use crate::plan::{Kernel, Params, Pass};
+use crate::session::{Role, Session, Sizes, check_range};
+
+/// A [`Session`] in this machine's memory.
+pub struct CpuSession {
+    cpu: Cpu,
+    sizes: Sizes,
+    /// Words, so that every view a kernel takes is aligned.
+    buffers: [Vec<u32>; 7],
+}
+
+impl Cpu {
+    /// Buffers of these sizes.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where the memory cannot be had.
+    pub fn session(&self, sizes: Sizes) -> Result<CpuSession, Error> {
+        let mut buffers: [Vec<u32>; 7] = Default::default();
+        for (buffer, bytes) in buffers.iter_mut().zip(sizes.0) {
+            let words = bytes.div_ceil(4) as usize;
+            buffer.try_reserve_exact(words).map_err(|e| Error::Backend {
+                backend: BackendKind::Cpu,
+                reason: format!("{bytes} bytes of memory could not be had ({e}); encode the tensor in parts"),
+            })?;
+            buffer.resize(words, 0);
+        }
+        Ok(CpuSession { cpu: *self, sizes, buffers })
+    }
+}
+
+impl CpuSession {
+    fn run_pass(&mut self, pass: &Pass) {
+        let [input, residual, scalars, codes, workspace, status, output] = &mut self.buffers;
+        match &pass.params {
+            Params::Encode(p) => {
+                let input = match p.dtype {
+                    0 => Gradient::F32(bytemuck::cast_slice(input)),
+                    1 => Gradient::F16(bytemuck::cast_slice::<u32, f16>(input)),
+                    _ => Gradient::Bf16(bytemuck::cast_slice::<u32, bf16>(input)),
+                };
+                let mut buffers = EncodeBuffers {
+                    input,
+                    residual: bytemuck::cast_slice_mut(residual),
+                    scalars: bytemuck::cast_slice_mut(scalars),
+                    codes: bytemuck::cast_slice_mut(codes),
+                    workspace,
+                    status,
+                };
+                self.cpu.encode(pass, &mut buffers);
+            }
+            Params::Decode(p) => {
+                // A pass over part of a tensor names its codes by offset; this backend counts from the payload's start.
+                let bits = u64::from(p.bits);
+                let first = pass.bindings.output.offset / 4;
+                let codes_at = (pass.bindings.codes.offset - first / 256 * 32 * bits) as usize;
+                let per_bucket = if matches!(pass.kernel, Kernel::Decode(c) if c.scalars() == 2) { 8 } else { 4 };
+                let scalars_at = (pass.bindings.scalars.offset - (first >> p.bucket_log2) * per_bucket) as usize;
+                let scalars: &[u8] = bytemuck::cast_slice(scalars);
+                let codes: &[u8] = bytemuck::cast_slice(codes);
+                let bodies = whole_bodies(p, &scalars[scalars_at..], &codes[codes_at..]);
+                self.cpu.decode(pass, &bodies, bytemuck::cast_slice_mut(output));
+            }
+        }
+    }
+}
+
+impl Session for CpuSession {
+    fn write(&mut self, role: Role, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        check_range(role, &self.sizes, offset, bytes.len())?;
+        let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut self.buffers[role as usize]);
+        buffer[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&mut self, role: Role, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        check_range(role, &self.sizes, offset, out.len())?;
+        let buffer: &[u8] = bytemuck::cast_slice(&self.buffers[role as usize]);
+        out.copy_from_slice(&buffer[offset as usize..offset as usize + out.len()]);
+        Ok(())
+    }
+
+    fn run(&mut self, passes: &[Pass]) -> Result<(), Error> {
+        passes.iter().for_each(|pass| self.run_pass(pass));
+        Ok(())
+    }
+
+    fn time(&mut self, passes: &[Pass], repeats: u32) -> Result<f64, Error> {
+        let start = Instant::now();
+        for _ in 0..repeats {
+            self.run(passes)?;
+        }
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    fn time_copy(&mut self, from: Role, to: Role, repeats: u32) -> Result<(f64, u64), Error> {
+        let words = self.buffers[from as usize].len().min(self.buffers[to as usize].len());
+        let source = std::mem::take(&mut self.buffers[from as usize]);
+        let target = &mut self.buffers[to as usize][..words];
+        // Large pieces, one after another on every thread, are what this machine copies fastest.
+        const PIECE: usize = 1 << 18;
+        let start = Instant::now();
+        for _ in 0..repeats {
+            target.par_chunks_mut(PIECE).zip(source[..words].par_chunks(PIECE)).for_each(|(t, s)| t.copy_from_slice(s));
+            std::hint::black_box(&target);
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        self.buffers[from as usize] = source;
+        Ok((seconds, words as u64 * 4))
+    }
+}

@@ -1,0 +1,140 @@
+//! The same code, compiled once for each vector width, and chosen at run time.
+
+use gradwire_kernels::params::{DecodeParams, EncodeParams};
+
+use super::bucketed::{self, Body, EncodeTask, Quantizer};
+use super::qsgd::Qsgd;
+use super::uniform::Uniform;
+use crate::device::BackendKind;
+use crate::error::Error;
+use crate::gradient::Gradient;
+use crate::wire::CodecId;
+
+/// Vector instructions that the kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Simd {
+    /// What every processor of this architecture has: SSE2 on x86-64, NEON on AArch64.
+    Baseline,
+    /// AVX2.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    Avx512,
+}
+
+impl Simd {
+    /// Every choice, narrowest first.
+    pub const ALL: [Self; 3] = [Self::Baseline, Self::Avx2, Self::Avx512];
+
+    /// The widest that this machine has.
+    pub fn detect() -> Self {
+        if Self::Avx512.available() {
+            Self::Avx512
+        } else if Self::Avx2.available() {
+            Self::Avx2
+        } else {
+            Self::Baseline
+        }
+    }
+
+    /// Whether this machine has the instructions.
+    pub fn available(self) -> bool {
+        match self {
+            Self::Baseline => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => is_x86_feature_detected!("avx2"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => {
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx2 | Self::Avx512 => false,
+        }
+    }
+
+    /// The name of the choice.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Baseline => "baseline",
+            Self::Avx2 => "AVX2",
+            Self::Avx512 => "AVX-512",
+        }
+    }
+
+    pub(super) fn check(self) -> Result<(), Error> {
+        if self.available() {
+            return Ok(());
+        }
+        let reason =
+            format!("{} vectors were asked for, and this processor has no more than {}", self.name(), Self::detect().name());
+        Err(Error::Unavailable { backend: BackendKind::Cpu, reason })
+    }
+}
+
+/// Makes a method that runs a generic body compiled for the chosen width.
+macro_rules! dispatch {
+    ($(#[$doc:meta])* $name:ident, $body:path, ($($arg:ident: $ty:ty),*) -> $ret:ty) => {
+        impl Simd {
+            $(#[$doc])*
+            pub(super) fn $name(self, codec: CodecId, $($arg: $ty),*) -> $ret {
+                #[cfg(target_arch = "x86_64")]
+                {
+                    #[target_feature(enable = "avx2")]
+                    fn avx2<Q: Quantizer>($($arg: $ty),*) -> $ret {
+                        $body($($arg),*)
+                    }
+                    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+                    fn avx512<Q: Quantizer>($($arg: $ty),*) -> $ret {
+                        $body($($arg),*)
+                    }
+                    match (self, codec) {
+                        (Self::Baseline, _) => {}
+                        // SAFETY: a `Simd` other than the baseline comes from `detect` or passed `check`.
+                        (Self::Avx2, CodecId::Qsgd) => return unsafe { avx2::<Qsgd>($($arg),*) },
+                        // SAFETY: as above.
+                        (Self::Avx2, CodecId::Uniform) => return unsafe { avx2::<Uniform>($($arg),*) },
+                        // SAFETY: as above.
+                        (Self::Avx512, CodecId::Qsgd) => return unsafe { avx512::<Qsgd>($($arg),*) },
+                        // SAFETY: as above.
+                        (Self::Avx512, CodecId::Uniform) => return unsafe { avx512::<Uniform>($($arg),*) },
+                    }
+                }
+                fn baseline<Q: Quantizer>($($arg: $ty),*) -> $ret {
+                    $body($($arg),*)
+                }
+                match codec {
+                    CodecId::Qsgd => baseline::<Qsgd>($($arg),*),
+                    CodecId::Uniform => baseline::<Uniform>($($arg),*),
+                }
+            }
+        }
+    };
+}
+
+dispatch!(
+    /// Encodes a run of elements.
+    encode, bucketed::encode::<Q>, (p: &EncodeParams, statistic: [u32; 2], task: EncodeTask<'_>) -> ()
+);
+dispatch!(
+    /// The partial statistic of a span.
+    statistic, bucketed::statistic::<Q>,
+    (p: &EncodeParams, input: Gradient<'_>, start: usize, len: usize, residual: Option<&[f32]>) -> [u32; 4]
+);
+dispatch!(
+    /// Decodes a run of elements.
+    decode, bucketed::decode::<Q>, (p: &DecodeParams, bodies: &[Body<'_>], start: usize, output: &mut [f32]) -> ()
+);
+
+/// The final statistic and the wire's scalars of a tensor that is one bucket. Too little work for vectors.
+pub(super) fn combine(codec: CodecId, p: &EncodeParams, partials: &[u32]) -> ([u32; 2], Vec<f32>) {
+    fn both<Q: Quantizer>(p: &EncodeParams, partials: &[u32]) -> ([u32; 2], Vec<f32>) {
+        let statistic = Q::combine(p, partials);
+        (statistic, Q::wire(&Q::encoder(p, statistic))[..Q::SCALARS].to_vec())
+    }
+    match codec {
+        CodecId::Qsgd => both::<Qsgd>(p, partials),
+        CodecId::Uniform => both::<Uniform>(p, partials),
+    }
+}

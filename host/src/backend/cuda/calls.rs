@@ -1,0 +1,322 @@
+//! The [`Driver`] trait over NVIDIA's driver: one driver function or two behind each method.
+
+use std::ffi::{CString, c_uint, c_void};
+use std::ptr;
+
+use super::artifacts::Header;
+use super::driver::{DeviceInfo, DevicePtr, Driver, FunctionId, KernelArg, ModuleId, StreamId};
+use super::error::{DriverError, NOT_FOUND, OUT_OF_MEMORY, is_refusal};
+use super::real::{Function, RealDriver};
+use super::sys::{self, CUevent, CUfunction, CUmodule, CUresult, CUstream};
+
+/// The bytes for each of the compiler's two logs.
+const LOG_BYTES: usize = 16 * 1024;
+
+impl Driver for RealDriver {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn load_module(&self, ptx: &str) -> Result<ModuleId, DriverError> {
+        let image = terminated("the PTX text", ptx)?;
+        let (mut errors, mut remarks) = (vec![0u8; LOG_BYTES], vec![0u8; LOG_BYTES]);
+        let mut options = [sys::JIT_ERROR_LOG, sys::JIT_ERROR_LOG_SIZE, sys::JIT_INFO_LOG, sys::JIT_INFO_LOG_SIZE];
+        // A size is passed in the place of a pointer, and the driver writes over it how much of the log it used.
+        let size = ptr::without_provenance_mut::<c_void>(LOG_BYTES);
+        let mut values = [errors.as_mut_ptr().cast::<c_void>(), size, remarks.as_mut_ptr().cast::<c_void>(), size];
+
+        let _current = self.enter()?;
+        let mut module = CUmodule::NULL;
+        // SAFETY: the image ends in NUL; there are as many values as options, and four; each log has the size that is
+        // declared for it, and outlives the call.
+        let result = unsafe {
+            (self.api.module_load_data_ex)(
+                &raw mut module,
+                image.as_ptr().cast(),
+                options.len() as c_uint,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        if is_refusal(result.0) {
+            return Err(DriverError::Jit {
+                code: result.0,
+                name: self.api.describe(result).0,
+                log: [text(&errors), text(&remarks)].join("\n").trim().to_owned(),
+                header: Header::parse(ptx),
+                driver_version: self.info.driver_version,
+                compute_capability: self.info.compute_capability,
+            });
+        }
+        self.check("cuModuleLoadDataEx", result)?;
+        let mut loaded = self.loaded_mut();
+        let number = loaded.number();
+        loaded.modules.insert(number, module);
+        Ok(ModuleId(number))
+    }
+
+    fn unload_module(&self, module: ModuleId) {
+        let Ok(_current) = self.enter() else { return };
+        let mut loaded = self.loaded_mut();
+        let Some(raw) = loaded.modules.remove(&module.0) else { return };
+        loaded.functions.retain(|_, function| function.module != module.0);
+        // SAFETY: the module was loaded by this driver, and it left the map just now, so this happens once.
+        unsafe { (self.api.module_unload)(raw) };
+    }
+
+    fn function(&self, module: ModuleId, name: &str) -> Result<FunctionId, DriverError> {
+        let known = |(_, function): &(&u64, &Function)| function.module == module.0 && function.name == name;
+        let mut loaded = self.loaded_mut();
+        if let Some((number, _)) = loaded.functions.iter().find(known) {
+            return Ok(FunctionId(*number));
+        }
+        let Some(&parent) = loaded.modules.get(&module.0) else {
+            return Err(DriverError::NotLoaded { what: "module", id: module.0 });
+        };
+        let symbol = terminated("the name of a kernel", name)?;
+        let _current = self.enter()?;
+        let mut raw = CUfunction::NULL;
+        // SAFETY: `raw` is a place for a function, the module is loaded and stays so while the lock is held, and the
+        // name ends in NUL.
+        let result = unsafe { (self.api.module_get_function)(&raw mut raw, parent, symbol.as_ptr()) };
+        if result.0 == NOT_FOUND {
+            return Err(DriverError::MissingFunction { name: name.into() });
+        }
+        self.check("cuModuleGetFunction", result)?;
+        let number = loaded.number();
+        loaded.functions.insert(number, Function { module: module.0, name: name.into(), raw });
+        Ok(FunctionId(number))
+    }
+
+    fn alloc(&self, bytes: u64) -> Result<DevicePtr, DriverError> {
+        if bytes == 0 {
+            return Ok(DevicePtr::NULL);
+        }
+        let size = host_size(bytes)?;
+        let _current = self.enter()?;
+        let mut address = 0;
+        // SAFETY: `address` is a place for an address, and the context is current.
+        match unsafe { (self.api.mem_alloc)(&raw mut address, size) } {
+            CUresult(OUT_OF_MEMORY) => {
+                let (mut free, mut total) = (0, 0);
+                // Only for the words of the error: where this fails as well, it says zero free, which is near the
+                // truth.
+                // SAFETY: both are places for a size, and the context is current.
+                unsafe { (self.api.mem_get_info)(&raw mut free, &raw mut total) };
+                Err(DriverError::OutOfMemory { asked: bytes, free: free as u64, total: self.info.total_memory })
+            }
+            result => self.check("cuMemAlloc_v2", result).map(|()| DevicePtr(address)),
+        }
+    }
+
+    unsafe fn free(&self, ptr: DevicePtr) {
+        if ptr == DevicePtr::NULL {
+            return;
+        }
+        if let Ok(_current) = self.enter() {
+            // SAFETY: the caller answers for the address: it is allocated, and no queued work touches it.
+            unsafe { (self.api.mem_free)(ptr.0) };
+        }
+    }
+
+    unsafe fn copy_in(&self, dst: DevicePtr, src: &[u8], stream: StreamId) -> Result<(), DriverError> {
+        if src.is_empty() {
+            return Ok(());
+        }
+        let _current = self.enter()?;
+        let stream = self.stream(stream);
+        // SAFETY: the caller answers for the device memory, and for the slice until the stream is synchronised.
+        let result = unsafe { (self.api.memcpy_htod_async)(dst.0, src.as_ptr().cast(), src.len(), stream) };
+        self.check("cuMemcpyHtoDAsync_v2", result)
+    }
+
+    unsafe fn copy_out(&self, dst: &mut [u8], src: DevicePtr, stream: StreamId) -> Result<(), DriverError> {
+        if dst.is_empty() {
+            return Ok(());
+        }
+        let _current = self.enter()?;
+        let stream = self.stream(stream);
+        // SAFETY: the caller answers for the device memory; the slice is borrowed until the wait below is over.
+        let result = unsafe { (self.api.memcpy_dtoh_async)(dst.as_mut_ptr().cast(), src.0, dst.len(), stream) };
+        // The wait comes before the verdict, so that the slice is at rest whatever the copy returned.
+        // SAFETY: the stream is alive: the driver's own, or vouched for where its identifier was made.
+        let waited = unsafe { (self.api.stream_synchronize)(stream) };
+        self.check("cuMemcpyDtoHAsync_v2", result)?;
+        self.check("cuStreamSynchronize", waited)
+    }
+
+    unsafe fn copy_within(
+        &self,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let size = host_size(bytes)?;
+        let _current = self.enter()?;
+        // SAFETY: the caller answers for both ranges.
+        let result = unsafe { (self.api.memcpy_dtod_async)(dst.0, src.0, size, self.stream(stream)) };
+        self.check("cuMemcpyDtoDAsync_v2", result)
+    }
+
+    unsafe fn fill_zero(&self, dst: DevicePtr, bytes: u64, stream: StreamId) -> Result<(), DriverError> {
+        let size = host_size(bytes)?;
+        // Whole words where the address allows it, single bytes for the rest.
+        let words = if dst.0.is_multiple_of(4) { size / 4 } else { 0 };
+        let (rest, tail) = (size - words * 4, dst.0 + words as u64 * 4);
+        if size == 0 {
+            return Ok(());
+        }
+        let _current = self.enter()?;
+        let stream = self.stream(stream);
+        if words > 0 {
+            // SAFETY: the caller answers for the range, of which these are the whole words, and the address is a
+            // multiple of 4.
+            self.check("cuMemsetD32Async", unsafe { (self.api.memset_d32_async)(dst.0, 0, words, stream) })?;
+        }
+        if rest > 0 {
+            // SAFETY: the caller answers for the range, of which these are the last bytes.
+            self.check("cuMemsetD8Async", unsafe { (self.api.memset_d8_async)(tail, 0, rest, stream) })?;
+        }
+        Ok(())
+    }
+
+    unsafe fn launch(
+        &self,
+        function: FunctionId,
+        grid: u32,
+        block: u32,
+        args: &[KernelArg<'_>],
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
+        // The lock is held over the call, so that the module cannot be unloaded between the look and the launch.
+        let loaded = self.loaded();
+        let Some(found) = loaded.functions.get(&function.0) else {
+            return Err(DriverError::NotLoaded { what: "function", id: function.0 });
+        };
+        if grid == 0 {
+            return Ok(());
+        }
+        // The driver wants the address of each argument, and only reads from it.
+        let mut addresses: Vec<*mut c_void> = args
+            .iter()
+            .map(|arg| match arg {
+                KernelArg::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
+                KernelArg::Pointer(DevicePtr(address)) => ptr::from_ref(address).cast_mut().cast(),
+            })
+            .collect();
+        let _current = self.enter()?;
+        // SAFETY: the function is loaded and stays so while the lock is held; the addresses are of arguments that
+        // outlive the call, and the caller answers for their number and sizes and for what the kernel does with them.
+        let result = unsafe {
+            (self.api.launch_kernel)(
+                found.raw,
+                grid,
+                1,
+                1,
+                block,
+                1,
+                1,
+                0,
+                self.stream(stream),
+                addresses.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        self.check("cuLaunchKernel", result)
+    }
+
+    fn synchronize(&self, stream: StreamId) -> Result<(), DriverError> {
+        let _current = self.enter()?;
+        // SAFETY: the stream is alive: the driver's own, or vouched for where its identifier was made.
+        self.check("cuStreamSynchronize", unsafe { (self.api.stream_synchronize)(self.stream(stream)) })
+    }
+
+    fn elapsed(&self, stream: StreamId, work: &mut dyn FnMut() -> Result<(), DriverError>) -> Result<f64, DriverError> {
+        let stream = self.stream(stream);
+        let (start, stop) = (Event::new(self)?, Event::new(self)?);
+        start.record(stream)?;
+        // No context is held over this: what it calls finds the thread's contexts as the caller left them.
+        work()?;
+        stop.record(stream)?;
+        let _current = self.enter()?;
+        // SAFETY: the event is alive.
+        self.check("cuEventSynchronize", unsafe { (self.api.event_synchronize)(stop.raw) })?;
+        let mut milliseconds = 0.0;
+        // SAFETY: `milliseconds` is a place for a float; both events keep the time, were recorded and are over.
+        let result = unsafe { (self.api.event_elapsed_time)(&raw mut milliseconds, start.raw, stop.raw) };
+        self.check("cuEventElapsedTime", result)?;
+        Ok(f64::from(milliseconds) / 1e3)
+    }
+}
+
+/// An event, destroyed when dropped, on whichever way out.
+struct Event<'a> {
+    driver: &'a RealDriver,
+    raw: CUevent,
+}
+
+impl<'a> Event<'a> {
+    fn new(driver: &'a RealDriver) -> Result<Event<'a>, DriverError> {
+        let _current = driver.enter()?;
+        let mut raw = CUevent::NULL;
+        // SAFETY: `raw` is a place for an event, and the context is current.
+        driver.check("cuEventCreate", unsafe { (driver.api.event_create)(&raw mut raw, sys::EVENT_DEFAULT) })?;
+        Ok(Event { driver, raw })
+    }
+
+    fn record(&self, stream: CUstream) -> Result<(), DriverError> {
+        let _current = self.driver.enter()?;
+        // SAFETY: the event is alive, and so is the stream: the driver's own, or vouched for where its identifier was
+        // made.
+        self.driver.check("cuEventRecord", unsafe { (self.driver.api.event_record)(self.raw, stream) })
+    }
+}
+
+impl Drop for Event<'_> {
+    fn drop(&mut self) {
+        if let Ok(_current) = self.driver.enter() {
+            // SAFETY: the event was made by this value and is destroyed once, here; the driver keeps it while it is in
+            // use.
+            unsafe { (self.driver.api.event_destroy)(self.raw) };
+        }
+    }
+}
+
+/// The text with the NUL that C wants behind it.
+fn terminated(what: &'static str, text: &str) -> Result<CString, DriverError> {
+    CString::new(text).map_err(|error| DriverError::NulByte { what, position: error.nul_position() })
+}
+
+/// What a log holds: up to its NUL, or all of it where the driver filled it.
+fn text(log: &[u8]) -> String {
+    let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+    String::from_utf8_lossy(&log[..end]).trim().to_owned()
+}
+
+fn host_size(bytes: u64) -> Result<usize, DriverError> {
+    usize::try_from(bytes).map_err(|_| DriverError::TooLarge { bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_would_be_cut_short_is_refused() {
+        assert!(terminated("it", "whole").is_ok());
+        let error = terminated("the PTX text", "ab\0c").unwrap_err();
+        assert_eq!(error, DriverError::NulByte { what: "the PTX text", position: 2 });
+    }
+
+    #[test]
+    fn a_log_ends_at_its_nul_or_where_it_is_full() {
+        assert_eq!(text(b"ptxas fatal\n\0\0\0"), "ptxas fatal");
+        assert_eq!(text(b"full"), "full");
+        assert_eq!(text(&[0; 4]), "");
+        assert_eq!(text(&[0xff, b'x']), "\u{fffd}x");
+    }
+}

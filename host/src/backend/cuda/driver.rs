@@ -1,0 +1,216 @@
+//! The one narrow seam between the CUDA backend and whatever runs its kernels.
+//!
+//! The backend knows this trait alone. NVIDIA's driver stands behind it as [`RealDriver`]; an interpreter of PTX can
+//! stand behind it as well, which is how the committed artifacts are tested on machines without a GPU.
+//!
+//! Modules and functions are numbers that the driver gives out and looks up again, so a wrong one is an error. Device
+//! addresses and streams are the driver's own and are taken on trust, so whatever dereferences an address is `unsafe`,
+//! and so is naming a stream of one's own.
+
+use std::ffi::c_void;
+
+pub use super::artifacts::Header;
+pub use super::error::{DriverError, DriverUnavailable};
+pub use super::real::RealDriver;
+use super::sys::STREAM_LEGACY;
+
+/// What a driver says of its device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// The device's name, for people.
+    pub name: String,
+    /// Compute capability: major, minor.
+    pub compute_capability: (u32, u32),
+    /// The CUDA release the driver is for: major, minor. It decides which PTX ISA versions the driver reads.
+    pub driver_version: (u32, u32),
+    /// Device memory in bytes, used and free together.
+    pub total_memory: u64,
+    /// How many streaming multiprocessors there are.
+    pub multiprocessors: u32,
+}
+
+/// A loaded module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ModuleId(pub u64);
+
+/// A kernel of a loaded module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FunctionId(pub u64);
+
+/// An address in device memory; zero is no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DevicePtr(pub u64);
+
+impl DevicePtr {
+    /// What an allocation of no bytes yields.
+    pub const NULL: DevicePtr = DevicePtr(0);
+}
+
+/// A stream: work queued on one runs in the order of queueing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StreamId(u64);
+
+impl StreamId {
+    /// The driver's own stream, which is always there.
+    pub const OWN: StreamId = StreamId(0);
+
+    /// A stream of the caller's: a `CUstream`, null for the legacy default stream.
+    ///
+    /// # Safety
+    ///
+    /// - The caller guarantees that the stream belongs to the context of every driver that is given this identifier.
+    /// - The caller guarantees that it is not destroyed before the last call that is given this identifier has
+    ///   returned.
+    #[must_use]
+    pub unsafe fn from_raw(stream: *mut c_void) -> StreamId {
+        // Null and `CU_STREAM_LEGACY` are one stream; by its other name it cannot be mistaken for `OWN`.
+        if stream.is_null() { StreamId(STREAM_LEGACY) } else { StreamId(stream as u64) }
+    }
+
+    /// The `CUstream` as a number, or zero for [`StreamId::OWN`].
+    #[must_use]
+    pub fn to_u64(self) -> u64 {
+        self.0
+    }
+}
+
+/// One argument of a kernel, in the order of its parameters.
+#[derive(Clone, Copy, Debug)]
+pub enum KernelArg<'a> {
+    /// A struct passed by value: its bytes, exactly as many as the kernel's parameter has.
+    Bytes(&'a [u8]),
+    /// An address in device memory.
+    Pointer(DevicePtr),
+}
+
+/// What the CUDA backend asks of a driver.
+///
+/// Every call may come from any thread. A size or a grid of zero is allowed everywhere and does nothing, so that an
+/// empty tensor needs no special case above. Work on a stream is queued, not done, when a call returns; a failure of
+/// queued work may show in any later call.
+pub trait Driver: Send + Sync {
+    /// What the driver says of its device.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Compiles a PTX text for the device and loads it.
+    ///
+    /// # Errors
+    ///
+    /// [`DriverError::Jit`] where the driver refuses the text, in which case a lower target may fare better.
+    fn load_module(&self, ptx: &str) -> Result<ModuleId, DriverError>;
+
+    /// Unloads a module; its functions are gone with it. Does nothing for a module that is not loaded.
+    fn unload_module(&self, module: ModuleId);
+
+    /// The kernel of that name.
+    ///
+    /// # Errors
+    ///
+    /// [`DriverError::MissingFunction`] where the module has none.
+    fn function(&self, module: ModuleId, name: &str) -> Result<FunctionId, DriverError>;
+
+    /// Allocates device memory, aligned for every type; [`DevicePtr::NULL`] for no bytes. What it holds is undefined.
+    ///
+    /// # Errors
+    ///
+    /// [`DriverError::OutOfMemory`] where the device has no such piece free.
+    fn alloc(&self, bytes: u64) -> Result<DevicePtr, DriverError>;
+
+    /// Gives memory back; nothing for [`DevicePtr::NULL`].
+    ///
+    /// # Safety
+    ///
+    /// - The caller guarantees that `ptr` is from [`alloc`](Driver::alloc) of this driver and was not freed before.
+    /// - The caller guarantees that no work still queued, on whatever stream, touches it.
+    unsafe fn free(&self, ptr: DevicePtr);
+
+    /// Queues a copy of `src` into device memory.
+    ///
+    /// # Safety
+    ///
+    /// - The caller guarantees that `src.len()` bytes of device memory are allocated at `dst`, and that no work on
+    ///   another stream uses them meanwhile.
+    /// - The caller guarantees that `src` stays allocated and unchanged until [`synchronize`](Driver::synchronize) of
+    ///   this stream has returned. CUDA allows the copy from ordinary memory to finish early, and promises it of none.
+    unsafe fn copy_in(&self, dst: DevicePtr, src: &[u8], stream: StreamId) -> Result<(), DriverError>;
+
+    /// Copies device memory into `dst`, after the work queued on the stream so far, and waits for it.
+    ///
+    /// # Safety
+    ///
+    /// - The caller guarantees that `dst.len()` bytes of device memory are allocated at `src`, and that no work on
+    ///   another stream writes to them meanwhile.
+    unsafe fn copy_out(&self, dst: &mut [u8], src: DevicePtr, stream: StreamId) -> Result<(), DriverError>;
+
+    /// Queues a copy from device memory to device memory.
+    ///
+    /// # Safety
+    ///
+    /// - The caller guarantees that `bytes` bytes of device memory are allocated at `dst` and at `src` until the copy
+    ///   is done, that the two ranges do not overlap, and that no work on another stream conflicts with the copy.
+    unsafe fn copy_within(
+        &self,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<(), DriverError>;
+
+    /// Queues the filling of device memory with zeros.
+    ///
+    /// # Safety
+    ///
+    /// - The caller guarantees that `bytes` bytes of device memory are allocated at `dst` until the filling is done,
+    ///   and that no work on another stream uses them meanwhile.
+    unsafe fn fill_zero(&self, dst: DevicePtr, bytes: u64, stream: StreamId) -> Result<(), DriverError>;
+
+    /// Queues a kernel over `grid` blocks of `block` threads, both in one dimension. The arguments are read before the
+    /// call returns.
+    ///
+    /// # Safety
+    ///
+    /// - The caller guarantees that `args` are as many as the kernel's parameters, in their order and of their sizes: a
+    ///   driver reads as many bytes as the parameter has, whatever the length of the slice.
+    /// - The caller guarantees everything that the kernel's documentation asks for under "Safety" and "Launch
+    ///   contract", for as long as the kernel runs.
+    /// - The caller guarantees that the module stays loaded until the kernel is done.
+    unsafe fn launch(
+        &self,
+        function: FunctionId,
+        grid: u32,
+        block: u32,
+        args: &[KernelArg<'_>],
+        stream: StreamId,
+    ) -> Result<(), DriverError>;
+
+    /// Waits until the work queued on the stream so far is done.
+    fn synchronize(&self, stream: StreamId) -> Result<(), DriverError>;
+
+    /// Runs `work` once, waits for what it queued on the stream, and tells the seconds it took there, by the device's
+    /// clock.
+    ///
+    /// Work queued before does not count. Time for which the device stands idle while `work` is still queueing does, so
+    /// only a span that is long beside the queueing measures the device.
+    fn elapsed(&self, stream: StreamId, work: &mut dyn FnMut() -> Result<(), DriverError>) -> Result<f64, DriverError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_callers_null_stream_is_not_the_drivers_own() {
+        // SAFETY: no driver is given these.
+        let (null, other) =
+            unsafe { (StreamId::from_raw(std::ptr::null_mut()), StreamId::from_raw(0x7f00 as *mut c_void)) };
+        assert_ne!(null, StreamId::OWN);
+        assert_eq!(null.to_u64(), STREAM_LEGACY);
+        assert_eq!(other.to_u64(), 0x7f00);
+    }
+
+    #[test]
+    fn the_backend_can_hold_any_driver() {
+        fn takes(_: &dyn Driver) {}
+        let _: fn(&RealDriver) = |driver| takes(driver);
+    }
+}

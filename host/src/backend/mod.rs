@@ -1,0 +1,7 @@
+//! Each backend does one thing: run a plan's passes.
+
+pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
+#[cfg(feature = "wgpu")]
+pub mod wgpu;

@@ -1,0 +1,76 @@
+//! One file a codec: validated parameters, and the plan of its passes.
+
+pub(crate) mod qsgd;
+pub(crate) mod uniform;
+
+use crate::error::Error;
+use crate::gradient::Dtype;
+use crate::plan::EncodePlan;
+use crate::wire::{Bucket, CodecId, Header, MAX_ELEMENTS};
+
+/// What an encode does with NaN and infinity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum NonFinite {
+    /// A bucket that holds one decodes to NaN, all of it, and keeps its residual. No other bucket is touched.
+    #[default]
+    Propagate,
+    /// The encode fails with [`Error::NotFinite`] and leaves the residual as it was. Costs one more read.
+    Error,
+}
+
+/// A compression codec: validated parameters that make plans.
+pub trait Codec {
+    /// The plan that encodes `n` elements of this type.
+    ///
+    /// # Errors
+    /// The setting that is out of range ([`Error::Bits`], [`Error::Levels`], [`Error::Bucket`]), or [`Error::TooLong`].
+    fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error>;
+}
+
+/// The settings that both bucketed quantizers have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Bucketed {
+    pub(crate) codec: CodecId,
+    pub(crate) bits: u32,
+    pub(crate) levels: Option<u32>,
+    /// As asked, so that an error can say it; `None` is the whole tensor.
+    pub(crate) bucket: Option<usize>,
+    pub(crate) scaled: bool,
+    pub(crate) non_finite: NonFinite,
+}
+
+impl Bucketed {
+    pub(crate) const fn new(codec: CodecId, bits: u32) -> Self {
+        Self { codec, bits, levels: None, bucket: Some(512), scaled: false, non_finite: NonFinite::Propagate }
+    }
+
+    pub(crate) fn bucket(&self) -> Result<Bucket, Error> {
+        match self.bucket {
+            None => Ok(Bucket::Whole),
+            Some(size) if size.is_power_of_two() && (32..=8192).contains(&size) => Ok(Bucket::Of(size as u32)),
+            Some(got) => Err(Error::Bucket { got }),
+        }
+    }
+
+    /// The header of a payload of `n` elements, all settings checked.
+    pub(crate) fn header(&self, n: usize, dtype: Dtype, l2: bool) -> Result<Header, Error> {
+        let (codec, bits) = (self.codec.name(), self.bits);
+        if !self.codec.packs(bits) {
+            let allowed = match self.codec {
+                CodecId::Qsgd => "2 to 8, or 16,",
+                CodecId::Uniform => "1 to 8",
+            };
+            return Err(Error::Bits { codec, allowed, got: bits });
+        }
+        let max = self.codec.max_levels(bits);
+        let levels = self.levels.unwrap_or(max);
+        if levels == 0 || levels > max {
+            return Err(Error::Levels { codec, bits, max, got: levels });
+        }
+        let bucket = self.bucket()?;
+        if n as u64 > MAX_ELEMENTS {
+            return Err(Error::TooLong { got: n as u64 });
+        }
+        Ok(Header { codec: self.codec, bits, levels, bucket, l2, scaled: self.scaled, dtype, n: n as u64 })
+    }
+}

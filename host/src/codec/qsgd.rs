@@ -1,0 +1,116 @@
+//! QSGD, as a user sets it up.
+
+use super::{Bucketed, Codec, NonFinite};
+use crate::error::Error;
+use crate::gradient::Dtype;
+use crate::plan::EncodePlan;
+use crate::wire::CodecId;
+
+/// QSGD: every magnitude, as a fraction of its bucket's norm, rounded stochastically to one of `s` levels.
+///
+/// Source: Alistarh et al., "QSGD: Communication-efficient SGD via gradient quantization and encoding", NIPS 2017,
+/// section 3.1; fixed-width codes and buckets as in Grubic et al., "Synchronous multi-GPU deep learning with
+/// low-precision communication", EDBT 2018.
+///
+/// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
+/// * **Size**: `bits` a element in whole units of 256 elements, 4 bytes a bucket, 32 bytes of header.
+/// * **Unbiased**: E\[decode\] = x, to the resolution of the draws: 2^-17 of a level (2^-24 up to 8 bits, for a whole-tensor bucket),
+///   and binary32's own rounding.
+/// * **Variance**: E|decode - x|^2 <= omega |x|^2 with omega = min(B/(4 s^2), sqrt(B)/s), B elements a bucket.
+/// * **Determinism**: backend to backend. The same input and seed give the same bytes on every backend.
+/// * **Edge cases**: -0.0 keeps its sign; a bucket of zeros decodes to zeros; subnormal and huge buckets are exact to
+///   the same relative resolution; an L2 norm above the largest finite number is that number. NaN and infinity: [`NonFinite`].
+///
+/// ```
+/// use gradwire::{Device, Qsgd, Seed};
+/// let codec = Qsgd::bits(4).bucket(512);
+/// let gradient: Vec<f32> = (0..5000).map(|i| (i as f32).sin()).collect();
+/// let device = Device::cpu();
+/// let payload = device.encode(&codec, &gradient, Seed::new(7))?;
+/// assert!(payload.as_bytes().len() * 7 < gradient.len() * 4);
+/// let decoded = device.decode(&payload)?;
+/// for (x, y) in gradient.iter().zip(&decoded) {
+///     assert!((x - y).abs() <= 1.0 / 7.0 + 1e-6); // one level of a bucket whose largest magnitude is 1
+/// }
+/// # Ok::<(), gradwire::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Qsgd {
+    pub(crate) common: Bucketed,
+    l2: bool,
+}
+
+impl Qsgd {
+    /// The 2-bit setting of Grubic et al. 2018, table 2: buckets of 128, largest magnitude as the norm.
+    pub const BITS_2: Self = Self::bits(2).bucket(128);
+    /// The 4-bit setting of Grubic et al. 2018: buckets of 512.
+    pub const BITS_4: Self = Self::bits(4).bucket(512);
+    /// The 8-bit setting of Grubic et al. 2018: buckets of 512.
+    pub const BITS_8: Self = Self::bits(8).bucket(512);
+    /// The 16-bit setting of Grubic et al. 2018: buckets of 8192.
+    pub const BITS_16: Self = Self::bits(16).bucket(8192);
+
+    /// Codes of this width, 2 to 8 or 16 bits, with all the levels they hold (2^(bits-1) - 1), buckets of 512, and
+    /// the largest magnitude as the norm.
+    pub const fn bits(bits: u32) -> Self {
+        Self { common: Bucketed::new(CodecId::Qsgd, bits), l2: false }
+    }
+
+    /// This many levels, 1 to 32767, in the narrowest codes that hold them.
+    ///
+    /// ```
+    /// use gradwire::{Codec, Dtype, Qsgd};
+    /// assert_eq!(Qsgd::levels(5).plan(1, Dtype::F32)?.header().bits, 4);
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub const fn levels(levels: u32) -> Self {
+        let width = match 33 - levels.leading_zeros() {
+            0..=2 => 2,
+            width @ 3..=8 => width,
+            _ => 16,
+        };
+        let mut codec = Self::bits(width);
+        codec.common.levels = Some(levels);
+        codec
+    }
+
+    /// Buckets of this many elements: a power of two from 32 to 8192.
+    pub const fn bucket(mut self, elements: usize) -> Self {
+        self.common.bucket = Some(elements);
+        self
+    }
+
+    /// One bucket for the whole tensor. Costs a second read of the gradient, and draws 32 random bits an element.
+    pub const fn whole_tensor(mut self) -> Self {
+        self.common.bucket = None;
+        self
+    }
+
+    /// The bucket's L2 norm as the scale, as in the paper; the default is the largest magnitude, which has less error.
+    pub const fn l2(mut self) -> Self {
+        self.l2 = true;
+        self
+    }
+
+    /// The contraction C(x)/(1 + omega): biased, and what error feedback needs where omega is 1 or more.
+    pub const fn contractive(mut self) -> Self {
+        self.common.scaled = true;
+        self
+    }
+
+    /// What to do with NaN and infinity.
+    pub const fn non_finite(mut self, policy: NonFinite) -> Self {
+        self.common.non_finite = policy;
+        self
+    }
+}
+
+impl Codec for Qsgd {
+    fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
+        let header = self.common.header(n, dtype, self.l2)?;
+        let (elements, s) = (header.bucket.elements(header.n) as f64, f64::from(header.levels));
+        // Both bounds hold for both norms: each coordinate's variance is at most min(1/4, r) (N/s)^2 with r = |x| s/N.
+        let omega = (elements / (4.0 * s * s)).min(elements.sqrt() / s);
+        Ok(EncodePlan { header, nearest: false, feedback: false, omega, non_finite: self.common.non_finite })
+    }
+}

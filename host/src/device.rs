@@ -1,0 +1,424 @@
+//! Open, probe, and the one place that chooses a backend.
+
+use crate::backend::cpu::{Body, Cpu, EncodeBuffers};
+#[cfg(feature = "cuda")]
+use crate::backend::cuda::Cuda;
+#[cfg(feature = "wgpu")]
+use crate::backend::wgpu::Wgpu;
+use crate::codec::Codec;
+use crate::error::Error;
+use crate::gradient::Gradient;
+use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, STATUS_BYTES, body_range, check_input};
+use crate::seed::Seed;
+use crate::session::{Role, Session, Sizes};
+use crate::wire::{HEADER_BYTES, Header, Payload};
+
+/// A kind of backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BackendKind {
+    /// CUDA, through PTX.
+    Cuda,
+    /// Vulkan, Metal or DX12, through WGSL.
+    Wgpu,
+    /// The cores of this machine.
+    Cpu,
+}
+
+impl BackendKind {
+    /// Every kind, in the order in which [`Device::open`] tries them.
+    pub const ALL: [Self; 3] = [Self::Cuda, Self::Wgpu, Self::Cpu];
+
+    /// The name to choose it by: `cuda`, `wgpu` or `cpu`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cuda => "cuda",
+            Self::Wgpu => "wgpu",
+            Self::Cpu => "cpu",
+        }
+    }
+}
+
+impl std::fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+enum Backend {
+    Cpu(Cpu),
+    #[cfg(feature = "wgpu")]
+    Wgpu(Wgpu),
+    #[cfg(feature = "cuda")]
+    Cuda(Cuda),
+}
+
+/// A device that encodes and decodes.
+///
+/// ```
+/// use gradwire::{Device, Seed, Uniform};
+/// let device = Device::open()?;
+/// println!("{device}; passed over: {:?}", device.why());
+/// let payload = device.encode(&Uniform::bits(6), &[1.0f32, 2.0, 3.0], Seed::new(1))?;
+/// assert_eq!(device.decode(&payload)?, [1.0, 2.0, 3.0]);
+/// # Ok::<(), gradwire::Error>(())
+/// ```
+pub struct Device {
+    backend: Backend,
+    name: String,
+    passed_over: Vec<Error>,
+}
+
+impl Device {
+    /// The best device of this machine: CUDA, else a GPU through WGPU, else the CPU.
+    ///
+    /// A WGPU adapter that is itself software on the CPU is passed over here, since the CPU backend is faster;
+    /// [`Device::of`] takes it.
+    ///
+    /// # Errors
+    /// None today: the CPU is always there. [`Device::why`] tells what was passed over.
+    pub fn open() -> Result<Self, Error> {
+        let mut passed_over = Vec::new();
+        for kind in [BackendKind::Cuda, BackendKind::Wgpu] {
+            match Self::of(kind) {
+                Ok(device) if device.is_software() => passed_over.push(Error::Unavailable {
+                    backend: kind,
+                    reason: format!(
+                        "{} runs on the CPU, where the CPU backend is faster; ask for it with Device::of(BackendKind::Wgpu)",
+                        device.name
+                    ),
+                }),
+                Ok(device) => return Ok(Self { passed_over, ..device }),
+                Err(error) => passed_over.push(error),
+            }
+        }
+        Ok(Self { passed_over, ..Self::cpu() })
+    }
+
+    /// A device of this kind.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], with what was looked for and what to do.
+    pub fn of(kind: BackendKind) -> Result<Self, Error> {
+        match kind {
+            BackendKind::Cpu => Ok(Self::cpu()),
+            #[cfg(feature = "wgpu")]
+            BackendKind::Wgpu => Wgpu::open().map(Self::from_wgpu),
+            #[cfg(feature = "cuda")]
+            BackendKind::Cuda => Cuda::open().map(Self::from_cuda),
+            #[allow(unreachable_patterns, reason = "reached when a backend's feature is off")]
+            other => Err(Error::Unavailable {
+                backend: other,
+                reason: format!("this build left it out; build gradwire with the feature `{other}`"),
+            }),
+        }
+    }
+
+    /// The CPU of this machine, with the widest vectors it has.
+    pub fn cpu() -> Self {
+        Self::from_cpu(Cpu::default())
+    }
+
+    /// The CPU as set up.
+    pub fn from_cpu(cpu: Cpu) -> Self {
+        let name = format!("CPU, {} threads, {}", rayon::current_num_threads(), cpu.simd().name());
+        Self { backend: Backend::Cpu(cpu), name, passed_over: Vec::new() }
+    }
+
+    /// A WGPU device as set up.
+    #[cfg(feature = "wgpu")]
+    pub fn from_wgpu(wgpu: Wgpu) -> Self {
+        Self { name: wgpu.name().to_owned(), backend: Backend::Wgpu(wgpu), passed_over: Vec::new() }
+    }
+
+    /// A CUDA device as set up.
+    #[cfg(feature = "cuda")]
+    pub fn from_cuda(cuda: Cuda) -> Self {
+        Self { name: cuda.name().to_owned(), backend: Backend::Cuda(cuda), passed_over: Vec::new() }
+    }
+
+    /// Which backend runs.
+    pub fn kind(&self) -> BackendKind {
+        match &self.backend {
+            Backend::Cpu(_) => BackendKind::Cpu,
+            #[cfg(feature = "wgpu")]
+            Backend::Wgpu(_) => BackendKind::Wgpu,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(_) => BackendKind::Cuda,
+        }
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Why each backend that comes before this one was passed over.
+    pub fn why(&self) -> &[Error] {
+        &self.passed_over
+    }
+
+    fn as_cpu(&self) -> Option<&Cpu> {
+        match &self.backend {
+            Backend::Cpu(cpu) => Some(cpu),
+            #[cfg(any(feature = "wgpu", feature = "cuda"))]
+            _ => None,
+        }
+    }
+
+    fn is_software(&self) -> bool {
+        match &self.backend {
+            #[cfg(feature = "wgpu")]
+            Backend::Wgpu(wgpu) => wgpu.is_software(),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(_) => false,
+            Backend::Cpu(_) => false,
+        }
+    }
+
+    /// What bounds a single pass on this device.
+    pub fn limits(&self) -> Limits {
+        match &self.backend {
+            Backend::Cpu(_) => Limits::NONE,
+            #[cfg(feature = "wgpu")]
+            Backend::Wgpu(wgpu) => wgpu.limits(),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.limits(),
+        }
+    }
+
+    /// Buffers on this device.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where the device cannot hold them.
+    pub fn session(&self, sizes: Sizes) -> Result<Box<dyn Session + '_>, Error> {
+        Ok(match &self.backend {
+            Backend::Cpu(cpu) => Box::new(cpu.session(sizes)?),
+            #[cfg(feature = "wgpu")]
+            Backend::Wgpu(wgpu) => Box::new(wgpu.session(sizes)?),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => Box::new(cuda.session(sizes)?),
+        })
+    }
+
+    /// Compresses a gradient.
+    ///
+    /// # Errors
+    /// A setting out of range, more than 2^31 elements, an element that is not finite under `NonFinite::Error`, or a
+    /// device that failed.
+    pub fn encode<'g>(
+        &self,
+        codec: &impl Codec,
+        gradient: impl Into<Gradient<'g>>,
+        seed: Seed,
+    ) -> Result<Payload, Error> {
+        let gradient = gradient.into();
+        let plan = codec.plan(gradient.len(), gradient.dtype())?;
+        self.encode_plan(&plan, gradient, &mut [], seed)
+    }
+
+    /// Compresses gradient + residual, and leaves in `residual` what decoding the payload does not give back.
+    ///
+    /// The residual starts as zeros and has the gradient's length; it is the caller's to keep from step to step.
+    /// residual' = g + e - decode(encode(g + e)), with both sums rounded to f32.
+    ///
+    /// ```
+    /// use gradwire::{Device, Qsgd, Seed};
+    /// let device = Device::cpu();
+    /// let codec = Qsgd::bits(4).contractive(); // omega is 2.6 here: plain feedback would diverge
+    /// let (gradient, mut residual) = ([0.5f32; 512], vec![0.0; 512]);
+    /// let payload = device.encode_with_feedback(&codec, &gradient, &mut residual, Seed::new(1))?;
+    /// let sent = device.decode(&payload)?;
+    /// assert!((0..512).all(|i| sent[i] + residual[i] == gradient[i]));
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Device::encode`]; [`Error::FeedbackDiverges`]; [`Error::Length`] for a residual of another length. The
+    /// residual is as it was whenever this fails.
+    pub fn encode_with_feedback<'g>(
+        &self,
+        codec: &impl Codec,
+        gradient: impl Into<Gradient<'g>>,
+        residual: &mut [f32],
+        seed: Seed,
+    ) -> Result<Payload, Error> {
+        let gradient = gradient.into();
+        let plan = codec.plan(gradient.len(), gradient.dtype())?.with_feedback()?;
+        self.encode_plan(&plan, gradient, residual, seed)
+    }
+
+    /// Compresses as a plan says. `residual` is empty unless the plan has feedback.
+    ///
+    /// # Errors
+    /// As [`Device::encode_with_feedback`], and [`Error::Dtype`] or [`Error::Length`] for a gradient that is not the plan's.
+    pub fn encode_plan(
+        &self,
+        plan: &EncodePlan,
+        gradient: Gradient<'_>,
+        residual: &mut [f32],
+        seed: Seed,
+    ) -> Result<Payload, Error> {
+        let mut bytes = vec![0; plan.payload_bytes()];
+        self.encode_body(plan, gradient, residual, &mut bytes[body_range(plan)], seed)?;
+        Ok(Payload::seal(*plan.header(), bytes))
+    }
+
+    /// Compresses as a plan says, into the body of a payload: scalars and codes, without the header.
+    fn encode_body(
+        &self,
+        plan: &EncodePlan,
+        gradient: Gradient<'_>,
+        residual: &mut [f32],
+        body: &mut [u8],
+        seed: Seed,
+    ) -> Result<(), Error> {
+        check_input(plan, gradient.dtype(), gradient.len())?;
+        let expected = if plan.feedback() { plan.header().n } else { 0 };
+        Error::expect_len("residual", "elements", residual.len(), expected)?;
+        let passes = plan.passes(seed, &self.limits())?;
+        let (scalars, codes) = body.split_at_mut(plan.header().scalar_bytes() as usize);
+        if let Some(cpu) = self.as_cpu() {
+            let mut workspace = vec![0; plan.workspace_bytes().div_ceil(4)];
+            let mut status = [0; STATUS_BYTES as usize / 4];
+            let mut buffers =
+                EncodeBuffers { input: gradient, residual, scalars, codes, workspace: &mut workspace, status: &mut status };
+            passes.iter().for_each(|pass| cpu.encode(pass, &mut buffers));
+            return refuse_not_finite(status[0]);
+        }
+        if passes.is_empty() {
+            return Ok(());
+        }
+        let mut session = self.session(Sizes::encode(plan))?;
+        session.write(Role::Input, 0, gradient.as_bytes())?;
+        if plan.feedback() {
+            session.write(Role::Residual, 0, bytemuck::cast_slice(residual))?;
+        }
+        session.run(&passes)?;
+        let mut status = [0u32; 2];
+        session.read(Role::Status, 0, bytemuck::cast_slice_mut(&mut status))?;
+        refuse_not_finite(status[0])?;
+        session.read(Role::Scalars, 0, scalars)?;
+        session.read(Role::Codes, 0, codes)?;
+        if plan.feedback() {
+            session.read(Role::Residual, 0, bytemuck::cast_slice_mut(residual))?;
+        }
+        Ok(())
+    }
+
+    /// The gradient that a payload holds, as f32.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where the device fails.
+    pub fn decode(&self, payload: &Payload) -> Result<Vec<f32>, Error> {
+        let mut output = vec![0.0; payload.len()];
+        self.decode_into(payload, &mut output)?;
+        Ok(output)
+    }
+
+    /// `output = decode(payload)`.
+    ///
+    /// # Errors
+    /// [`Error::Length`] for an output of another length than the gradient; [`Error::Backend`] where the device fails.
+    pub fn decode_into(&self, payload: &Payload, output: &mut [f32]) -> Result<(), Error> {
+        self.decode_all(&[payload], DecodeMode::Write, output)
+    }
+
+    /// `output += weight * decode(payload)`.
+    ///
+    /// # Errors
+    /// As [`Device::decode_into`].
+    pub fn decode_add(&self, payload: &Payload, weight: f32, output: &mut [f32]) -> Result<(), Error> {
+        self.decode_all(&[payload], DecodeMode::Add(weight), output)
+    }
+
+    /// `output = weight * (decode(payloads[0]) + decode(payloads[1]) + ...)`, in one pass over the payloads.
+    ///
+    /// Each term is weighted, then added in the order of the slice, so that the result is that of
+    /// [`Device::decode_add`] onto zeros, bit for bit.
+    ///
+    /// ```
+    /// use gradwire::{Device, Qsgd, Seed};
+    /// let device = Device::cpu();
+    /// let worker = |w| device.encode(&Qsgd::bits(8), &[w as f32; 100], Seed::new(w));
+    /// let payloads = [worker(1)?, worker(2)?, worker(3)?];
+    /// let mut mean = vec![0.0; 100];
+    /// device.decode_sum(&payloads, 1.0 / 3.0, &mut mean)?;
+    /// assert!(mean.iter().all(|m| (m - 2.0).abs() < 1e-5));
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Mixed`] where the payloads are not of one codec, setting and length; as [`Device::decode_into`].
+    pub fn decode_sum(&self, payloads: &[Payload], weight: f32, output: &mut [f32]) -> Result<(), Error> {
+        let payloads: Vec<&Payload> = payloads.iter().collect();
+        if payloads.is_empty() {
+            output.fill(0.0);
+            return Ok(());
+        }
+        self.decode_all(&payloads, DecodeMode::Sum(weight), output)
+    }
+
+    fn decode_all(&self, payloads: &[&Payload], mode: DecodeMode, output: &mut [f32]) -> Result<(), Error> {
+        let Some(first) = payloads.first() else { return Ok(()) };
+        let header = *first.header();
+        for (index, payload) in payloads.iter().enumerate() {
+            if let Some(what) = difference(&header, payload.header()) {
+                return Err(Error::Mixed { index, what });
+            }
+        }
+        Error::expect_len("output", "elements", output.len(), header.n)?;
+        let plan = DecodePlan::new(header, payloads.len() as u32);
+        let passes = plan.passes(mode, &self.limits())?;
+        if let Some(cpu) = self.as_cpu() {
+            let bodies: Vec<_> = payloads.iter().map(|p| Body { scalars: p.scalars(), codes: p.codes() }).collect();
+            passes.iter().for_each(|pass| cpu.decode(pass, &bodies, output));
+            return Ok(());
+        }
+        if passes.is_empty() {
+            return Ok(());
+        }
+        let mut session = self.session(Sizes::decode(&plan))?;
+        for (k, payload) in payloads.iter().enumerate() {
+            session.write(Role::Scalars, k as u64 * plan.scalar_stride(), payload.scalars())?;
+            session.write(Role::Codes, k as u64 * plan.code_stride(), payload.codes())?;
+        }
+        if let DecodeMode::Add(_) = mode {
+            session.write(Role::Output, 0, bytemuck::cast_slice(output))?;
+        }
+        session.run(&passes)?;
+        session.read(Role::Output, 0, bytemuck::cast_slice_mut(output))
+    }
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.kind(), self.name)
+    }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device").field("kind", &self.kind()).field("name", &self.name).finish()
+    }
+}
+
+/// The error that a status word stands for.
+fn refuse_not_finite(status: u32) -> Result<(), Error> {
+    if status == 0 { Ok(()) } else { Err(Error::NotFinite { index: u64::from(!status) }) }
+}
+
+/// What keeps two payloads from being summed in one pass. Neither the norm's kind nor the gradient's type does:
+/// decoding does not look at them.
+fn difference(a: &Header, b: &Header) -> Option<&'static str> {
+    let checks = [
+        (a.n != b.n, "length"),
+        (a.codec != b.codec, "codec"),
+        (a.bits != b.bits, "code width"),
+        (a.levels != b.levels, "level count"),
+        (a.bucket != b.bucket, "bucket"),
+    ];
+    checks.into_iter().find(|(differs, _)| *differs).map(|(_, what)| what)
+}
+
+const _: () = assert!(HEADER_BYTES % 4 == 0, "scalars behind the header stay aligned");

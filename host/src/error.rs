@@ -1,0 +1,127 @@
+//! What can go wrong, each with what was asked, what was found and what to do.
+
+use crate::device::BackendKind;
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A code width that no codec packs.
+    #[error("{codec} packs codes of {allowed} bits; got {got}")]
+    Bits {
+        /// The codec that was asked.
+        codec: &'static str,
+        /// The widths it packs.
+        allowed: &'static str,
+        /// The width that was asked for.
+        got: u32,
+    },
+    /// A level count that the code width cannot hold.
+    #[error("{bits}-bit codes of {codec} hold 1 to {max} levels; got {got}")]
+    Levels {
+        /// The codec that was asked.
+        codec: &'static str,
+        /// The code width.
+        bits: u32,
+        /// The most levels of that width.
+        max: u32,
+        /// The count that was asked for.
+        got: u32,
+    },
+    /// A bucket size that is not supported.
+    #[error("bucket must be a power of two from 32 to 8192, or the whole tensor; got {got}")]
+    Bucket {
+        /// The size that was asked for.
+        got: usize,
+    },
+    /// More elements than one tensor may have.
+    #[error("a tensor may have up to 2^31 elements; got {got}: encode it in parts")]
+    TooLong {
+        /// Elements that were asked for.
+        got: u64,
+    },
+    /// Error feedback would diverge.
+    #[error(
+        "plain error feedback diverges when the codec's variance factor omega is 1 or more, and here it is {omega:.2}: \
+         {remedy}"
+    )]
+    FeedbackDiverges {
+        /// The bound on E|C(x) - x|^2 / |x|^2.
+        omega: f64,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+    /// A buffer's length does not fit what the plan or the payload says.
+    #[error("the {what} holds {found} {unit}, but {expected} are needed; resize it to match")]
+    Length {
+        /// Which buffer.
+        what: &'static str,
+        /// What it holds.
+        found: u64,
+        /// What is needed.
+        expected: u64,
+        /// What is counted.
+        unit: &'static str,
+    },
+    /// The gradient's element type is not the plan's.
+    #[error("the plan is for {expected} gradients, and this one is {found}: make a plan with its type")]
+    Dtype {
+        /// What the plan was made for.
+        expected: &'static str,
+        /// What was given.
+        found: &'static str,
+    },
+    /// An element is NaN or infinite, under the policy that refuses it.
+    #[error(
+        "element {index} of the gradient (plus residual, if any) is not finite, and the policy is NonFinite::Error; nothing was encoded and the \
+         residual is as it was. Skip the step, or use NonFinite::Propagate"
+    )]
+    NotFinite {
+        /// The first such element.
+        index: u64,
+    },
+    /// Bytes that are not a payload this version reads.
+    #[error("not a readable payload: {0}")]
+    Payload(#[from] crate::wire::PayloadError),
+    /// Payloads that cannot be summed in one pass.
+    #[error("payload {index} has a different {what} than payload 0; a sum needs payloads of one codec, one setting and one length")]
+    Mixed {
+        /// Which payload.
+        index: usize,
+        /// What differs.
+        what: &'static str,
+    },
+    /// A backend cannot be had on this machine.
+    #[error("{backend} is not available: {reason}")]
+    Unavailable {
+        /// Which backend.
+        backend: BackendKind,
+        /// What was looked for, what was found, and what to do.
+        reason: String,
+    },
+    /// A backend failed while it worked.
+    #[error("{backend} failed: {reason}")]
+    Backend {
+        /// Which backend.
+        backend: BackendKind,
+        /// What failed, and what to do.
+        reason: String,
+    },
+    /// A device's limits are too small for any part of the work.
+    #[error("the device's limit {limit} is {found}, and the smallest part of this tensor needs {needed}; raise it when the device is requested")]
+    Limit {
+        /// Which limit.
+        limit: &'static str,
+        /// What the device has.
+        found: u64,
+        /// What is needed.
+        needed: u64,
+    },
+}
+
+impl Error {
+    /// Checks a buffer's length.
+    pub(crate) fn expect_len(what: &'static str, unit: &'static str, found: usize, expected: u64) -> Result<(), Self> {
+        if found as u64 == expected { Ok(()) } else { Err(Self::Length { what, found: found as u64, expected, unit }) }
+    }
+}

@@ -1,0 +1,123 @@
+//! The element types of a gradient.
+
+use half::{bf16, f16};
+
+/// The element type of a gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dtype {
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary16.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+impl Dtype {
+    /// Bytes of an element.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+
+    /// The type's name: `f32`, `f16` or `bf16`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        }
+    }
+
+    /// The byte that stands for the type on the wire and in kernel parameters.
+    pub(crate) const fn tag(self) -> u8 {
+        match self {
+            Self::F32 => 0,
+            Self::F16 => 1,
+            Self::Bf16 => 2,
+        }
+    }
+
+    pub(crate) const fn from_tag(tag: u8) -> Option<Self> {
+        match tag {
+            0 => Some(Self::F32),
+            1 => Some(Self::F16),
+            2 => Some(Self::Bf16),
+            _ => None,
+        }
+    }
+}
+
+/// A borrowed gradient: `&[f32]`, `&[f16]` or `&[bf16]` (the half types of the crate `half`).
+///
+/// ```
+/// use gradwire::{Dtype, Gradient};
+/// let g = Gradient::from(&[1.0f32, -2.0][..]);
+/// assert_eq!((g.len(), g.dtype()), (2, Dtype::F32));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub enum Gradient<'a> {
+    /// IEEE 754 binary32.
+    F32(&'a [f32]),
+    /// IEEE 754 binary16.
+    F16(&'a [f16]),
+    /// bfloat16.
+    Bf16(&'a [bf16]),
+}
+
+impl<'a> Gradient<'a> {
+    /// Elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(x) => x.len(),
+            Self::F16(x) => x.len(),
+            Self::Bf16(x) => x.len(),
+        }
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Type of the elements.
+    pub fn dtype(&self) -> Dtype {
+        match self {
+            Self::F32(_) => Dtype::F32,
+            Self::F16(_) => Dtype::F16,
+            Self::Bf16(_) => Dtype::Bf16,
+        }
+    }
+
+    /// The elements' bytes, in this machine's order.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        match self {
+            Self::F32(x) => bytemuck::cast_slice(x),
+            Self::F16(x) => bytemuck::cast_slice(x),
+            Self::Bf16(x) => bytemuck::cast_slice(x),
+        }
+    }
+}
+
+macro_rules! gradient_from {
+    ($($t:ty => $variant:ident),*) => {$(
+        impl<'a> From<&'a [$t]> for Gradient<'a> {
+            fn from(x: &'a [$t]) -> Self {
+                Self::$variant(x)
+            }
+        }
+        impl<'a> From<&'a Vec<$t>> for Gradient<'a> {
+            fn from(x: &'a Vec<$t>) -> Self {
+                Self::$variant(x)
+            }
+        }
+        impl<'a, const N: usize> From<&'a [$t; N]> for Gradient<'a> {
+            fn from(x: &'a [$t; N]) -> Self {
+                Self::$variant(x)
+            }
+        }
+    )*};
+}
+gradient_from!(f32 => F32, f16 => F16, bf16 => Bf16);

@@ -1,0 +1,43 @@
+//! Gradwire makes gradients small enough for the wire.
+//!
+//! ```
+//! use gradwire::{Device, Payload, Qsgd, Seed};
+//!
+//! let gradient = vec![0.25f32; 10_000];
+//! let mut sum = vec![0.0f32; 10_000];
+//!
+//! let device = Device::open()?;                          // CUDA, else WGPU, else CPU
+//! let codec = Qsgd::bits(4).bucket(512);
+//! let seed = Seed::new(42).step(1).tensor(0);            // one draw per element, the same on every machine
+//!
+//! let sent = device.encode(&codec, &gradient, seed)?;    // 8 times smaller, versioned, checksummed
+//! let received = Payload::from_bytes(sent.as_bytes())?;  // hostile bytes end here
+//! device.decode_add(&received, 0.5, &mut sum)?;          // reads the codec from the payload
+//! # Ok::<(), gradwire::Error>(())
+//! ```
+//!
+//! The bytes of a payload depend on the gradient, the codec and the seed, and on nothing else: not on the backend,
+//! the number of threads, or the launch shape.
+
+pub mod backend;
+mod codec;
+mod device;
+mod error;
+mod gradient;
+pub mod plan;
+mod seed;
+pub mod session;
+pub mod wire;
+
+pub use codec::qsgd::Qsgd;
+pub use codec::uniform::Uniform;
+pub use codec::{Codec, NonFinite};
+pub use device::{BackendKind, Device};
+pub use error::Error;
+pub use gradient::{Dtype, Gradient};
+pub use plan::{DecodeMode, DecodePlan, EncodePlan};
+pub use seed::Seed;
+pub use wire::{Bucket, CodecId, Header, Payload, PayloadError};
+
+#[cfg(feature = "wgpu")]
+pub use wgpu;

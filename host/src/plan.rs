@@ -1,0 +1,480 @@
+//! A plan is data: the passes that encode or decode a tensor, over named buffers, with sizes and launch shapes.
+//!
+//! A plan knows no backend, and a backend knows no codec: it is handed passes. Everything here is pure.
+
+use gradwire_kernels::params::{
+    DECODE_SPAN, DecodeParams, EncodeParams, PARTIAL_WORDS, SPAN, decode_flags, encode_flags,
+};
+
+use crate::codec::NonFinite;
+use crate::error::Error;
+use crate::gradient::Dtype;
+use crate::seed::Seed;
+use crate::wire::{Bucket, CodecId, HEADER_BYTES, Header};
+
+/// A kernel, by what it does. Backends map it to a PTX entry point, a WGSL entry point or a CPU function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kernel {
+    /// Writes zeros over the status words.
+    Clear,
+    /// Leaves in the status word where the first element is that is not finite.
+    FiniteScan,
+    /// Statistics of spans of 8192 elements, for a tensor that is one bucket.
+    Stats(CodecId),
+    /// Folds the statistics into one, and writes the wire's scalars.
+    Combine(CodecId),
+    /// Encodes; with feedback, also leaves the new residual.
+    Encode(CodecId),
+    /// Decodes one payload or the sum of several, over or onto the output.
+    Decode(CodecId),
+}
+
+impl Kernel {
+    /// Every kernel that is an entry point of its own.
+    pub const ALL: [Self; 9] = [
+        Self::FiniteScan,
+        Self::Stats(CodecId::Qsgd),
+        Self::Combine(CodecId::Qsgd),
+        Self::Encode(CodecId::Qsgd),
+        Self::Decode(CodecId::Qsgd),
+        Self::Stats(CodecId::Uniform),
+        Self::Combine(CodecId::Uniform),
+        Self::Encode(CodecId::Uniform),
+        Self::Decode(CodecId::Uniform),
+    ];
+
+    /// The name that the entry point has in every room.
+    pub const fn name(self) -> &'static str {
+        use CodecId::{Qsgd, Uniform};
+        match self {
+            Self::Clear => "clear",
+            Self::FiniteScan => "finite_scan",
+            Self::Stats(Qsgd) => "qsgd_stats",
+            Self::Combine(Qsgd) => "qsgd_combine",
+            Self::Encode(Qsgd) => "qsgd_encode",
+            Self::Decode(Qsgd) => "qsgd_decode",
+            Self::Stats(Uniform) => "uniform_stats",
+            Self::Combine(Uniform) => "uniform_combine",
+            Self::Encode(Uniform) => "uniform_encode",
+            Self::Decode(Uniform) => "uniform_decode",
+        }
+    }
+}
+
+/// A kernel's argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Params {
+    /// Of the scan, statistics, combine and encode kernels.
+    Encode(EncodeParams),
+    /// Of the decode kernels.
+    Decode(DecodeParams),
+}
+
+impl Params {
+    /// The argument's bytes, as PTX and WGSL take them.
+    pub fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Encode(p) => bytemuck::bytes_of(p),
+            Self::Decode(p) => bytemuck::bytes_of(p),
+        }
+    }
+}
+
+/// A range of bytes of a named buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// First byte. A multiple of 256.
+    pub offset: u64,
+    /// Bytes. Zero where the kernel does not use the buffer.
+    pub bytes: u64,
+}
+
+/// The ranges that a pass works on; a kernel reads and writes nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bindings {
+    /// The gradient, in its own type. Read.
+    pub input: Span,
+    /// The residual, f32. Read, and written by the encode kernels.
+    pub residual: Span,
+    /// The wire's scalars.
+    pub scalars: Span,
+    /// The wire's codes.
+    pub codes: Span,
+    /// Scratch between passes.
+    pub workspace: Span,
+    /// Two words: what went wrong.
+    pub status: Span,
+    /// The decoded values, f32.
+    pub output: Span,
+}
+
+/// One launch of one kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pass {
+    /// Which kernel.
+    pub kernel: Kernel,
+    /// Its argument.
+    pub params: Params,
+    /// What it works on.
+    pub bindings: Bindings,
+    /// Workgroups of 256 threads.
+    pub groups: u32,
+}
+
+/// What bounds a single pass on a device. Larger tensors take several passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most bytes of one binding.
+    pub binding_bytes: u64,
+    /// The most workgroups of one launch.
+    pub groups: u32,
+}
+
+impl Limits {
+    /// No bound but that of the parameters: CPU and CUDA.
+    pub const NONE: Self = Self { binding_bytes: u64::MAX, groups: i32::MAX as u32 };
+
+    /// Elements of one pass, so that `bytes_per_element` and `per_group` stay within the limits.
+    fn chunk(&self, bytes_per_element: u64, per_group: u32) -> Result<u64, Error> {
+        let by_bytes = self.binding_bytes / bytes_per_element;
+        let by_groups = u64::from(self.groups) * u64::from(per_group);
+        let chunk = by_bytes.min(by_groups) / CHUNK_UNIT * CHUNK_UNIT;
+        if chunk > 0 {
+            return Ok(chunk);
+        }
+        if by_bytes < CHUNK_UNIT {
+            let (found, needed) = (self.binding_bytes, CHUNK_UNIT * bytes_per_element);
+            return Err(Error::Limit { limit: "max_storage_buffer_binding_size", found, needed });
+        }
+        let (found, needed) = (self.groups.into(), CHUNK_UNIT / u64::from(per_group));
+        Err(Error::Limit { limit: "max_compute_workgroups_per_dimension", found, needed })
+    }
+}
+
+/// Parts of a tensor start at multiples of this many elements, so that the parts' inputs, codes, scalars and
+/// statistics all start at multiples of 256 bytes, the coarsest alignment that a device asks of a binding.
+const CHUNK_UNIT: u64 = 64 * SPAN as u64;
+
+/// Every region of a device buffer starts at a multiple of this.
+const ALIGNMENT: u64 = 256;
+
+/// The final statistic's room at the front of the workspace.
+const FINAL_BYTES: u64 = ALIGNMENT;
+
+/// Bytes of the status buffer.
+pub const STATUS_BYTES: u64 = 8;
+
+/// How to encode a tensor of one length and type with one codec.
+///
+/// Made by [`crate::Codec::plan`]. Sizes are pure functions of the plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EncodePlan {
+    pub(crate) header: Header,
+    pub(crate) nearest: bool,
+    pub(crate) feedback: bool,
+    pub(crate) omega: f64,
+    pub(crate) non_finite: NonFinite,
+}
+
+impl EncodePlan {
+    /// The same plan with error feedback fused: what is encoded is gradient + residual, and the residual becomes what
+    /// decoding does not give back.
+    ///
+    /// # Errors
+    /// [`Error::FeedbackDiverges`] where the codec's variance factor omega, [`EncodePlan::omega`], is 1 or more and
+    /// the codec is not the contraction: feedback would amplify the error at every step (`contractive()` is the remedy).
+    pub fn with_feedback(self) -> Result<Self, Error> {
+        if self.omega < 1.0 || (self.header.scaled && !self.nearest) {
+            return Ok(Self { feedback: true, ..self });
+        }
+        let remedy = if self.nearest {
+            "nearest rounding cannot be scaled into a contraction; use more bits, smaller buckets, or stochastic rounding with contractive()"
+        } else {
+            "use contractive(), which sends C(x)/(1 + omega), or more bits or smaller buckets"
+        };
+        Err(Error::FeedbackDiverges { omega: self.omega, remedy })
+    }
+
+    /// Whether the residual is fused.
+    pub fn feedback(&self) -> bool {
+        self.feedback
+    }
+
+    /// The bound on E|C(x) - x|^2 / |x|^2 of the unscaled codec at this length.
+    pub fn omega(&self) -> f64 {
+        self.omega
+    }
+
+    /// What the payload will say of itself.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Elements of the gradient.
+    pub fn len(&self) -> usize {
+        self.header.n as usize
+    }
+
+    /// Whether the gradient has no element.
+    pub fn is_empty(&self) -> bool {
+        self.header.n == 0
+    }
+
+    /// Bytes of the payload, header included.
+    pub fn payload_bytes(&self) -> usize {
+        self.header.payload_bytes() as usize
+    }
+
+    /// Bytes of scratch that a backend needs. Zero unless the tensor is one bucket.
+    pub fn workspace_bytes(&self) -> usize {
+        match self.header.bucket {
+            Bucket::Of(_) => 0,
+            Bucket::Whole => (FINAL_BYTES + self.partials() * u64::from(PARTIAL_WORDS) * 4) as usize,
+        }
+    }
+
+    fn partials(&self) -> u64 {
+        self.header.n.div_ceil(u64::from(SPAN))
+    }
+
+    fn params(&self, seed: Seed) -> EncodeParams {
+        let h = &self.header;
+        let whole = h.bucket == Bucket::Whole;
+        let mut flags = 0;
+        let mut set = |on: bool, flag| flags |= if on { flag } else { 0 };
+        set(h.l2, encode_flags::L2);
+        set(self.nearest, encode_flags::NEAREST);
+        set(self.feedback, encode_flags::FEEDBACK);
+        // A whole tensor's elements are tiny beside its norm; 16 bits would round most of them away.
+        set(whole, encode_flags::WIDE);
+        set(self.non_finite == NonFinite::Error, encode_flags::GUARDED);
+        let beta = if h.scaled { (1.0 / (1.0 + self.omega)) as f32 } else { 1.0 };
+        EncodeParams {
+            n: 0,
+            first_unit: 0,
+            bucket_log2: h.bucket.log2(),
+            bits: h.bits,
+            levels: h.levels,
+            fraction: gradwire_kernels::arith::round::fraction_bits(h.levels),
+            flags,
+            dtype: h.dtype.tag().into(),
+            beta: beta.to_bits(),
+            key: seed.key(),
+            tensor: seed.tensor_word(),
+            step: seed.step_words(),
+            partials: self.partials() as u32,
+            reserved: 0,
+        }
+    }
+
+    /// The passes, in order.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] where the limits are too small for any part of the tensor.
+    pub fn passes(&self, seed: Seed, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        let mut passes = Vec::new();
+        if self.header.n == 0 {
+            return Ok(passes);
+        }
+        let chunk = limits.chunk(4, SPAN)?;
+        let base = self.params(seed);
+        let codec = self.header.codec;
+        if self.non_finite == NonFinite::Error {
+            let status = Span { offset: 0, bytes: STATUS_BYTES };
+            let bindings = Bindings { status, ..Bindings::default() };
+            passes.push(Pass { kernel: Kernel::Clear, params: Params::Encode(base), bindings, groups: 1 });
+            self.each_chunk(chunk, &mut passes, Kernel::FiniteScan, base);
+        }
+        if self.header.bucket == Bucket::Whole {
+            self.each_chunk(chunk, &mut passes, Kernel::Stats(codec), base);
+            let bindings = Bindings {
+                workspace: Span { offset: 0, bytes: self.workspace_bytes() as u64 },
+                scalars: Span { offset: 0, bytes: self.header.scalar_bytes() },
+                ..Bindings::default()
+            };
+            passes.push(Pass { kernel: Kernel::Combine(codec), params: Params::Encode(base), bindings, groups: 1 });
+        }
+        self.each_chunk(chunk, &mut passes, Kernel::Encode(codec), base);
+        Ok(passes)
+    }
+
+    fn each_chunk(&self, chunk: u64, passes: &mut Vec<Pass>, kernel: Kernel, base: EncodeParams) {
+        let n = self.header.n;
+        let mut start = 0;
+        while start < n {
+            let len = chunk.min(n - start);
+            let params = EncodeParams { n: len as u32, first_unit: (start / 256) as u32, ..base };
+            let bindings = self.bindings(kernel, start, len);
+            let groups = len.div_ceil(u64::from(SPAN)) as u32;
+            passes.push(Pass { kernel, params: Params::Encode(params), bindings, groups });
+            start += len;
+        }
+    }
+
+    fn bindings(&self, kernel: Kernel, start: u64, len: u64) -> Bindings {
+        let h = &self.header;
+        let part = Header { n: len, ..*h };
+        let before = Header { n: start, ..*h };
+        let whole = h.bucket == Bucket::Whole;
+        let size = h.dtype.bytes() as u64;
+        let mut b =
+            Bindings { input: Span { offset: start * size, bytes: (len * size).next_multiple_of(4) }, ..Default::default() };
+        if self.feedback {
+            b.residual = Span { offset: start * 4, bytes: len * 4 };
+        }
+        match kernel {
+            Kernel::FiniteScan => b.status = Span { offset: 0, bytes: STATUS_BYTES },
+            Kernel::Stats(_) => {
+                let partial = u64::from(PARTIAL_WORDS) * 4;
+                let first = start / u64::from(SPAN) * partial;
+                let count = len.div_ceil(u64::from(SPAN));
+                b.workspace = Span { offset: FINAL_BYTES + first, bytes: count * partial };
+            }
+            Kernel::Encode(_) => {
+                b.codes = Span { offset: before.code_bytes(), bytes: part.code_bytes() };
+                if whole {
+                    b.workspace = Span { offset: 0, bytes: FINAL_BYTES };
+                } else {
+                    b.scalars = Span { offset: before.scalar_bytes(), bytes: part.scalar_bytes() };
+                }
+                if self.non_finite == NonFinite::Error {
+                    b.status = Span { offset: 0, bytes: STATUS_BYTES };
+                }
+            }
+            Kernel::Clear | Kernel::Combine(_) | Kernel::Decode(_) => {}
+        }
+        b
+    }
+}
+
+/// What to do with decoded values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DecodeMode {
+    /// `output = decode(payload)`.
+    Write,
+    /// `output += weight * decode(payload)`, payload after payload.
+    Add(f32),
+    /// `output = 0 + weight * decode(payload 0) + weight * decode(payload 1) + ...`, in this order.
+    Sum(f32),
+}
+
+/// How to decode one payload, or the sum of several of one kind. Made from a payload's header alone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DecodePlan {
+    header: Header,
+    payloads: u32,
+}
+
+impl DecodePlan {
+    /// A plan for `payloads` payloads that have this header.
+    pub fn new(header: Header, payloads: u32) -> Self {
+        Self { header, payloads }
+    }
+
+    /// What the payloads say of themselves.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Payloads that are decoded.
+    pub fn payloads(&self) -> u32 {
+        self.payloads
+    }
+
+    /// Bytes from one payload's scalars to the next one's, in the device's buffer of scalars.
+    pub fn scalar_stride(&self) -> u64 {
+        self.header.scalar_bytes().next_multiple_of(ALIGNMENT)
+    }
+
+    /// Bytes from one payload's codes to the next one's, in the device's buffer of codes.
+    pub fn code_stride(&self) -> u64 {
+        self.header.code_bytes().next_multiple_of(ALIGNMENT)
+    }
+
+    /// Bytes of the output.
+    pub fn output_bytes(&self) -> u64 {
+        self.header.n * 4
+    }
+
+    /// The passes, in order.
+    ///
+    /// Several payloads go in one pass each chunk where their codes fit one binding, and else one after another,
+    /// with the same result to the bit.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] where the limits are too small for any part of the tensor.
+    pub fn passes(&self, mode: DecodeMode, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        let mut passes = Vec::new();
+        let count = u64::from(self.payloads);
+        if self.header.n == 0 || count == 0 {
+            return Ok(passes);
+        }
+        let chunk = limits.chunk(4, DECODE_SPAN)?;
+        let (accumulate, weighted) = (decode_flags::ACCUMULATE, decode_flags::WEIGHTED);
+        let (flags, weight) = match mode {
+            DecodeMode::Write => (0, 1.0),
+            DecodeMode::Add(w) => (accumulate | weighted, w),
+            DecodeMode::Sum(w) => (weighted, w),
+        };
+        let together = count == 1 || self.code_stride().max(self.scalar_stride()) * count <= limits.binding_bytes;
+        let rounds = if together { 1 } else { self.payloads };
+        for first in 0..rounds {
+            let flags = if first > 0 { flags | accumulate } else { flags };
+            let in_pass = if together { self.payloads } else { 1 };
+            self.each_chunk(chunk, &mut passes, flags, weight, first, in_pass);
+        }
+        Ok(passes)
+    }
+
+    fn each_chunk(&self, chunk: u64, passes: &mut Vec<Pass>, flags: u32, weight: f32, first: u32, in_pass: u32) {
+        let h = &self.header;
+        let mut start = 0;
+        while start < h.n {
+            let len = chunk.min(h.n - start);
+            let (part, before) = (Header { n: len, ..*h }, Header { n: start, ..*h });
+            let more = u64::from(in_pass - 1);
+            let skip = u64::from(first);
+            // A whole tensor has one scalar, which every part reads.
+            let scalars_before = if h.bucket == Bucket::Whole { 0 } else { before.scalar_bytes() };
+            let scalars = Span {
+                offset: skip * self.scalar_stride() + scalars_before,
+                bytes: more * self.scalar_stride() + part.scalar_bytes(),
+            };
+            let codes = Span {
+                offset: skip * self.code_stride() + before.code_bytes(),
+                bytes: more * self.code_stride() + part.code_bytes(),
+            };
+            let output = Span { offset: start * 4, bytes: len * 4 };
+            let params = DecodeParams {
+                n: len as u32,
+                bucket_log2: h.bucket.log2(),
+                bits: h.bits,
+                levels: h.levels,
+                flags,
+                weight: weight.to_bits(),
+                payloads: in_pass,
+                scalar_stride: (self.scalar_stride() / 4) as u32,
+                code_stride: (self.code_stride() / 4) as u32,
+                reserved: [0; 3],
+            };
+            let bindings = Bindings { scalars, codes, output, ..Bindings::default() };
+            let groups = len.div_ceil(u64::from(DECODE_SPAN)) as u32;
+            passes.push(Pass { kernel: Kernel::Decode(h.codec), params: Params::Decode(params), bindings, groups });
+            start += len;
+        }
+    }
+}
+
+/// Whether a gradient of this type and length fits the plan.
+pub(crate) fn check_input(plan: &EncodePlan, dtype: Dtype, len: usize) -> Result<(), Error> {
+    if dtype != plan.header.dtype {
+        return Err(Error::Dtype { expected: plan.header.dtype.name(), found: dtype.name() });
+    }
+    Error::expect_len("gradient", "elements", len, plan.header.n)
+}
+
+/// Bytes of a payload's body behind room for its header.
+pub(crate) fn body_range(plan: &EncodePlan) -> std::ops::Range<usize> {
+    HEADER_BYTES..plan.payload_bytes()
+}

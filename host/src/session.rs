@@ -1,0 +1,107 @@
+//! Buffers that stay on a device between passes.
+
+use crate::error::Error;
+use crate::plan::{DecodePlan, EncodePlan, Pass, STATUS_BYTES};
+
+/// A named buffer that passes bind ranges of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The gradient, in its own type.
+    Input,
+    /// The residual of error feedback, f32.
+    Residual,
+    /// The wire's scalars.
+    Scalars,
+    /// The wire's codes.
+    Codes,
+    /// Scratch between passes.
+    Workspace,
+    /// Two words: what went wrong.
+    Status,
+    /// The decoded values, f32.
+    Output,
+}
+
+impl Role {
+    /// Every role, in the order in which kernels take their buffers.
+    pub const ALL: [Self; 7] =
+        [Self::Input, Self::Residual, Self::Scalars, Self::Codes, Self::Workspace, Self::Status, Self::Output];
+}
+
+/// Bytes of each buffer of a session, in the order of [`Role::ALL`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes(pub [u64; 7]);
+
+impl Sizes {
+    /// What an encode needs.
+    pub fn encode(plan: &EncodePlan) -> Self {
+        let h = plan.header();
+        let input = (h.n * h.dtype.bytes() as u64).next_multiple_of(4);
+        let residual = if plan.feedback() { h.n * 4 } else { 0 };
+        Self([input, residual, h.scalar_bytes(), h.code_bytes(), plan.workspace_bytes() as u64, STATUS_BYTES, 0])
+    }
+
+    /// What a decode needs.
+    pub fn decode(plan: &DecodePlan) -> Self {
+        let k = u64::from(plan.payloads());
+        Self([0, 0, k * plan.scalar_stride(), k * plan.code_stride(), 0, 0, plan.output_bytes()])
+    }
+
+    /// What both need, buffer by buffer the larger.
+    pub fn max(self, other: Self) -> Self {
+        let mut sizes = self.0;
+        for (mine, theirs) in sizes.iter_mut().zip(other.0) {
+            *mine = (*mine).max(theirs);
+        }
+        Self(sizes)
+    }
+
+    /// Bytes of one buffer.
+    pub fn of(&self, role: Role) -> u64 {
+        self.0[role as usize]
+    }
+}
+
+/// Buffers on a device, and the passes that run over them. Made by [`crate::Device::session`].
+///
+/// This is how a tensor stays on the device between passes, and how a plan can be run pass by pass.
+pub trait Session {
+    /// Copies bytes into a buffer, from `offset` on.
+    ///
+    /// # Errors
+    /// [`Error::Length`] where they do not fit; [`Error::Backend`] where the device fails.
+    fn write(&mut self, role: Role, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Copies bytes out of a buffer, from `offset` on, after all that was run.
+    ///
+    /// # Errors
+    /// As [`Session::write`].
+    fn read(&mut self, role: Role, offset: u64, out: &mut [u8]) -> Result<(), Error>;
+
+    /// Runs passes in order, and waits for them.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where the device fails.
+    fn run(&mut self, passes: &[Pass]) -> Result<(), Error>;
+
+    /// Seconds that `repeats` runs of the passes took on the device, all together.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    fn time(&mut self, passes: &[Pass], repeats: u32) -> Result<f64, Error>;
+
+    /// Seconds that `repeats` device-to-device copies took, of as many bytes as both buffers hold, and that number.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    fn time_copy(&mut self, from: Role, to: Role, repeats: u32) -> Result<(f64, u64), Error>;
+}
+
+/// Checks that `bytes` from `offset` on lie in a buffer.
+pub(crate) fn check_range(role: Role, sizes: &Sizes, offset: u64, bytes: usize) -> Result<(), Error> {
+    let end = offset.saturating_add(bytes as u64);
+    if end <= sizes.of(role) {
+        return Ok(());
+    }
+    Err(Error::Length { what: "session's buffer", found: sizes.of(role), expected: end, unit: "bytes" })
+}

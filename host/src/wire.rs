@@ -1,0 +1,395 @@
+//! The format of a payload: write, read, validate. `docs/wire.md` describes it to the bit.
+
+use gradwire_kernels::arith::pack;
+use gradwire_kernels::params::WHOLE;
+
+use crate::gradient::Dtype;
+
+/// Bytes of a payload's header.
+pub const HEADER_BYTES: usize = 32;
+/// First bytes of every payload.
+pub const MAGIC: [u8; 4] = *b"GWIR";
+/// Version of the format that this crate writes and reads.
+pub const VERSION: u8 = 1;
+/// The most elements of a tensor.
+pub const MAX_ELEMENTS: u64 = 1 << 31;
+
+const CHECKSUM_AT: usize = 28;
+const WHOLE_TAG: u8 = 0xff;
+const FLAG_L2: u8 = 1;
+const FLAG_SCALED: u8 = 2;
+
+/// Why bytes are not a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PayloadError {
+    /// Fewer bytes than a header, or than the header says.
+    #[error("it is truncated: {found} bytes, and {expected} are needed; receive the rest")]
+    Truncated {
+        /// Bytes there are.
+        found: u64,
+        /// Bytes there should be.
+        expected: u64,
+    },
+    /// More bytes than the header says.
+    #[error("it has {found} bytes, and its header describes {expected}; cut what follows the payload")]
+    Trailing {
+        /// Bytes there are.
+        found: u64,
+        /// Bytes there should be.
+        expected: u64,
+    },
+    /// Other bytes where the magic should be.
+    #[error("it starts with {found:02x?}, and a Gradwire payload starts with {MAGIC:02x?}")]
+    Magic {
+        /// The first four bytes.
+        found: [u8; 4],
+    },
+    /// A version of the format that this crate does not read.
+    #[error("it has format version {found}, and this build reads version {VERSION}; use the release that wrote it, or a newer one")]
+    Version {
+        /// The version byte.
+        found: u8,
+    },
+    /// A header field outside of what the format allows.
+    #[error("its header field {field} is {found}, and {allowed} is allowed")]
+    Field {
+        /// Which field.
+        field: &'static str,
+        /// What it holds.
+        found: u64,
+        /// What it may hold.
+        allowed: &'static str,
+    },
+    /// The checksum does not match: the bytes were damaged.
+    #[error("its checksum is {found:#010x}, and its bytes give {computed:#010x}: it was damaged on the way; have it sent again")]
+    Checksum {
+        /// What the header says.
+        found: u32,
+        /// What the bytes give.
+        computed: u32,
+    },
+}
+
+/// Which codec made a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CodecId {
+    /// QSGD.
+    Qsgd,
+    /// Stochastic uniform quantization.
+    Uniform,
+}
+
+impl CodecId {
+    /// The codec's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Qsgd => "QSGD",
+            Self::Uniform => "uniform",
+        }
+    }
+
+    /// Scalars that each bucket puts on the wire: the norm, or minimum and maximum.
+    pub const fn scalars(self) -> usize {
+        match self {
+            Self::Qsgd => 1,
+            Self::Uniform => 2,
+        }
+    }
+
+    const fn tag(self) -> u8 {
+        match self {
+            Self::Qsgd => 1,
+            Self::Uniform => 2,
+        }
+    }
+
+    /// The most levels that codes of this width hold.
+    pub const fn max_levels(self, bits: u32) -> u32 {
+        match self {
+            Self::Qsgd => (1 << (bits - 1)) - 1,
+            Self::Uniform => (1 << bits) - 1,
+        }
+    }
+
+    /// Whether the codec packs codes of this width.
+    pub const fn packs(self, bits: u32) -> bool {
+        match self {
+            Self::Qsgd => (bits >= 2 && bits <= 8) || bits == 16,
+            Self::Uniform => bits >= 1 && bits <= 8,
+        }
+    }
+}
+
+/// How many elements share a scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bucket {
+    /// This many, a power of two from 32 to 8192.
+    Of(u32),
+    /// All of the tensor.
+    Whole,
+}
+
+impl Bucket {
+    /// The base-2 logarithm that kernels shift an index by to get its bucket.
+    pub(crate) const fn log2(self) -> u32 {
+        match self {
+            Self::Of(size) => size.trailing_zeros(),
+            Self::Whole => WHOLE,
+        }
+    }
+
+    /// Elements that share a scale in a tensor of `n`.
+    pub fn elements(self, n: u64) -> u64 {
+        match self {
+            Self::Of(size) => u64::from(size).min(n),
+            Self::Whole => n,
+        }
+    }
+
+    const fn tag(self) -> u8 {
+        match self {
+            Self::Of(size) => size.trailing_zeros() as u8,
+            Self::Whole => WHOLE_TAG,
+        }
+    }
+}
+
+impl std::fmt::Display for Bucket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Of(size) => write!(f, "{size}"),
+            Self::Whole => write!(f, "whole"),
+        }
+    }
+}
+
+/// What a payload is: everything that decoding it needs besides its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Which codec made it.
+    pub codec: CodecId,
+    /// Bits of a code.
+    pub bits: u32,
+    /// Levels: the largest magnitude (QSGD) or the largest code (uniform).
+    pub levels: u32,
+    /// How many elements share a scale.
+    pub bucket: Bucket,
+    /// Whether the scale is the L2 norm (QSGD only).
+    pub l2: bool,
+    /// Whether the scalars carry the factor 1/(1 + omega) of the contraction.
+    pub scaled: bool,
+    /// Type of the gradient that was encoded. Decoding gives f32 whatever it was.
+    pub dtype: Dtype,
+    /// Elements.
+    pub n: u64,
+}
+
+impl Header {
+    /// Buckets of the tensor.
+    pub fn buckets(&self) -> u64 {
+        match self.bucket {
+            Bucket::Of(size) => self.n.div_ceil(u64::from(size)),
+            Bucket::Whole => self.n.min(1),
+        }
+    }
+
+    /// Bytes of the scalars, the first part of the body.
+    pub fn scalar_bytes(&self) -> u64 {
+        4 * self.buckets() * self.codec.scalars() as u64
+    }
+
+    /// Bytes of the codes, the second part of the body: whole units of 256 elements.
+    pub fn code_bytes(&self) -> u64 {
+        self.n.div_ceil(pack::UNIT as u64) * pack::unit_bytes(self.bits) as u64
+    }
+
+    /// Bytes of the payload, header included.
+    pub fn payload_bytes(&self) -> u64 {
+        HEADER_BYTES as u64 + self.scalar_bytes() + self.code_bytes()
+    }
+
+    /// The header's bytes; the checksum is that of the header followed by `body`.
+    pub fn write(&self, body: &[u8]) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        out[0..4].copy_from_slice(&MAGIC);
+        out[4] = VERSION;
+        out[5] = self.codec.tag();
+        out[6] = self.bits as u8;
+        out[7] = self.bucket.tag();
+        out[8..16].copy_from_slice(&self.n.to_le_bytes());
+        out[16..18].copy_from_slice(&(self.levels as u16).to_le_bytes());
+        out[18] = self.dtype.tag();
+        out[19] = if self.l2 { FLAG_L2 } else { 0 } | if self.scaled { FLAG_SCALED } else { 0 };
+        let sum = checksum(&out, body);
+        out[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// Reads and checks a header, and that a payload of `total` bytes is what it describes. The body is not looked at.
+    pub fn read(bytes: &[u8]) -> Result<Self, PayloadError> {
+        let total = bytes.len() as u64;
+        let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else {
+            return Err(PayloadError::Truncated { found: total, expected: HEADER_BYTES as u64 });
+        };
+        let magic = [head[0], head[1], head[2], head[3]];
+        if magic != MAGIC {
+            return Err(PayloadError::Magic { found: magic });
+        }
+        if head[4] != VERSION {
+            return Err(PayloadError::Version { found: head[4] });
+        }
+        let header = Self::fields(head)?;
+        let expected = header.payload_bytes();
+        match total {
+            _ if total < expected => Err(PayloadError::Truncated { found: total, expected }),
+            _ if total > expected => Err(PayloadError::Trailing { found: total, expected }),
+            _ => Ok(header),
+        }
+    }
+
+    fn fields(head: &[u8; HEADER_BYTES]) -> Result<Self, PayloadError> {
+        let field = |field, found: u64, allowed| Err(PayloadError::Field { field, found, allowed });
+        let codec = match head[5] {
+            1 => CodecId::Qsgd,
+            2 => CodecId::Uniform,
+            other => return field("codec", other.into(), "1 (QSGD) or 2 (uniform)"),
+        };
+        let bits = u32::from(head[6]);
+        if !codec.packs(bits) {
+            return field("bits", bits.into(), "2 to 8 or 16 for QSGD, 1 to 8 for uniform");
+        }
+        let bucket = match head[7] {
+            log2 @ 5..=13 => Bucket::Of(1 << log2),
+            WHOLE_TAG => Bucket::Whole,
+            other => return field("bucket", other.into(), "5 to 13, or 255 for the whole tensor,"),
+        };
+        let n = u64::from_le_bytes([head[8], head[9], head[10], head[11], head[12], head[13], head[14], head[15]]);
+        if n > MAX_ELEMENTS {
+            return field("elements", n, "at most 2^31");
+        }
+        let levels = u32::from(u16::from_le_bytes([head[16], head[17]]));
+        if levels == 0 || levels > codec.max_levels(bits) {
+            return field("levels", levels.into(), "1 to what the code width holds");
+        }
+        let Some(dtype) = Dtype::from_tag(head[18]) else {
+            return field("dtype", head[18].into(), "0 (f32), 1 (f16) or 2 (bf16)");
+        };
+        let known = if codec == CodecId::Qsgd { FLAG_L2 | FLAG_SCALED } else { FLAG_SCALED };
+        if head[19] & !known != 0 {
+            return field("flags", head[19].into(), "bit 0 (L2, QSGD only) and bit 1 (scaled)");
+        }
+        if let Some(reserved) = head[20..CHECKSUM_AT].iter().find(|b| **b != 0) {
+            return field("reserved", u64::from(*reserved), "0");
+        }
+        let (l2, scaled) = (head[19] & FLAG_L2 != 0, head[19] & FLAG_SCALED != 0);
+        Ok(Self { codec, bits, levels, bucket, l2, scaled, dtype, n })
+    }
+}
+
+/// CRC-32 (IEEE 802.3, as in zlib) of the header up to the checksum, then the body.
+fn checksum(head: &[u8; HEADER_BYTES], body: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&head[..CHECKSUM_AT]);
+    crc.update(body);
+    crc.finalize()
+}
+
+/// A compressed gradient, complete and checked.
+///
+/// ```
+/// use gradwire::{Device, Payload, Qsgd, Seed};
+/// let device = Device::cpu();
+/// let sent = device.encode(&Qsgd::bits(4).bucket(512), &[0.5f32; 1000], Seed::new(1))?;
+/// let received = Payload::from_bytes(sent.as_bytes())?;
+/// assert_eq!(received, sent);
+/// # Ok::<(), gradwire::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Payload {
+    header: Header,
+    bytes: Vec<u8>,
+}
+
+impl Payload {
+    /// Checks received bytes and keeps a copy.
+    ///
+    /// # Errors
+    /// [`PayloadError`] when the bytes are truncated, too long, damaged, of another format or of a version this
+    /// build does not read. Nothing is allocated before every field of the header and the length were checked.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, PayloadError> {
+        let header = Header::check(bytes)?;
+        Ok(Self { header, bytes: bytes.to_vec() })
+    }
+
+    /// Checks received bytes and keeps them, without a copy.
+    ///
+    /// # Errors
+    /// As [`Payload::from_bytes`].
+    pub fn from_vec(bytes: Vec<u8>) -> Result<Self, PayloadError> {
+        let header = Header::check(&bytes)?;
+        Ok(Self { header, bytes })
+    }
+
+    /// Completes a payload whose body was written behind room for a header.
+    pub(crate) fn seal(header: Header, mut bytes: Vec<u8>) -> Self {
+        let head = header.write(&bytes[HEADER_BYTES..]);
+        bytes[..HEADER_BYTES].copy_from_slice(&head);
+        Self { header, bytes }
+    }
+
+    /// What to send.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The bytes, without a copy.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// What the payload is.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Elements of the gradient.
+    pub fn len(&self) -> usize {
+        self.header.n as usize
+    }
+
+    /// Whether the gradient has no element.
+    pub fn is_empty(&self) -> bool {
+        self.header.n == 0
+    }
+
+    /// The scalars' bytes.
+    pub(crate) fn scalars(&self) -> &[u8] {
+        &self.bytes[HEADER_BYTES..HEADER_BYTES + self.header.scalar_bytes() as usize]
+    }
+
+    /// The codes' bytes.
+    pub(crate) fn codes(&self) -> &[u8] {
+        &self.bytes[HEADER_BYTES + self.header.scalar_bytes() as usize..]
+    }
+}
+
+impl std::fmt::Debug for Payload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Payload").field("header", &self.header).field("bytes", &self.bytes.len()).finish()
+    }
+}
+
+impl Header {
+    /// Reads the header and checks the whole payload, checksum included.
+    fn check(bytes: &[u8]) -> Result<Self, PayloadError> {
+        let header = Self::read(bytes)?;
+        let Some((head, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(PayloadError::Truncated { found: bytes.len() as u64, expected: HEADER_BYTES as u64 });
+        };
+        let found = u32::from_le_bytes([head[28], head[29], head[30], head[31]]);
+        let computed = checksum(head, body);
+        if found == computed { Ok(header) } else { Err(PayloadError::Checksum { found, computed }) }
+    }
+}

@@ -1,0 +1,14 @@
+//! The arithmetic of every codec, written once.
+//!
+//! The CPU backend calls these functions, the PTX kernels are compiled from them, and the WGSL shaders emulate
+//! them in integers. Each is a pure function of scalars, uses only IEEE 754 binary32 operations that are rounded
+//! to nearest even (no fused multiply-add, no reciprocal approximation) and integer operations, and so has one
+//! result on every machine.
+
+pub mod float;
+pub mod norm;
+pub mod pack;
+pub mod philox;
+pub mod qsgd;
+pub mod round;
+pub mod uniform;

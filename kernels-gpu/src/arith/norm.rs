@@ -1,0 +1,121 @@
+//! The L2 norm of a bucket, in integers.
+//!
+//! Summing squares in floats gives an answer that depends on the order, so on the launch shape. Here every
+//! magnitude of a bucket is first aligned to the exponent of the largest, as a 24-bit integer; squares of those are
+//! summed in 64 bits, which is associative and exact, so the norm does not depend on who adds first. What is lost is
+//! what alignment drops: less than one unit of 2^-23 of the largest magnitude per element, which moves the norm of
+//! a bucket of B elements by a relative sqrt(B) * 2^-23 at most.
+
+use super::float::pow2;
+
+/// The exponent that a bucket with this largest magnitude is aligned to.
+#[inline(always)]
+pub fn alignment(largest_bits: u32) -> u32 {
+    (largest_bits >> 23).max(1)
+}
+
+/// A magnitude as a multiple of one unit in the last place of the alignment's binade, rounded down.
+#[inline(always)]
+pub fn aligned(magnitude_bits: u32, alignment: u32) -> u32 {
+    let exponent = magnitude_bits >> 23;
+    let implied = if exponent == 0 { 0 } else { 1 << 23 };
+    let mantissa = magnitude_bits & 0x007f_ffff | implied;
+    mantissa >> (alignment.wrapping_sub(exponent.max(1))).min(31)
+}
+
+/// The square of an aligned magnitude: below 2^48, so that 2^13 of them fit 61 bits.
+#[inline(always)]
+pub fn square(aligned: u32) -> u64 {
+    aligned as u64 * aligned as u64
+}
+
+/// The largest integer whose square is at most `value`, for values below 2^62.
+///
+/// A digit a turn: no division, no table, no float, so one routine serves every backend.
+#[inline(always)]
+pub fn isqrt(value: u64) -> u32 {
+    let mut rest = value;
+    let mut root = 0u64;
+    let mut bit = 1u64 << 60;
+    while bit != 0 {
+        let trial = root + bit;
+        root >>= 1;
+        if rest >= trial {
+            rest -= trial;
+            root += bit;
+        }
+        bit >>= 2;
+    }
+    root as u32
+}
+
+/// The norm from the sum of aligned squares: sqrt(sum) * 2^halvings units of the alignment's binade.
+///
+/// Never below the largest magnitude, because the sum holds its exact square and every step is monotone.
+/// Where it is above the largest finite number it is that number: still a bound of every magnitude, so the
+/// quantizer stays unbiased.
+#[inline(always)]
+pub fn from_sum(sum: u64, halvings: u32, alignment: u32) -> f32 {
+    let root = isqrt(sum) as f32;
+    let exponent = alignment as i32 - 150 + halvings as i32;
+    let half = exponent / 2;
+    (root * pow2(half) * pow2(exponent - half)).min(f32::MAX)
+}
+
+/// A sum of any size as one below 2^62 and the number of times its root was halved.
+#[inline(always)]
+pub fn reduce(sum: u128) -> (u64, u32) {
+    let mut sum = sum;
+    let mut halvings = 0;
+    while sum >> 62 != 0 {
+        sum >>= 2;
+        halvings += 1;
+    }
+    (sum as u64, halvings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn norm(values: &[f32]) -> f32 {
+        let largest = values.iter().map(|v| v.to_bits() & 0x7fff_ffff).max().unwrap();
+        let a = alignment(largest);
+        let sum = values.iter().map(|v| square(aligned(v.to_bits() & 0x7fff_ffff, a))).sum();
+        from_sum(sum, 0, a)
+    }
+
+    #[test]
+    fn isqrt_agrees_with_the_library() {
+        let mut x = 0x9E37_79B9_7F4A_7C15u64;
+        for _ in 0..20_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            for v in [x >> 2, x >> 20, x >> 40, (x >> 34) * (x >> 34)] {
+                assert_eq!(u64::from(isqrt(v)), v.isqrt(), "{v}");
+            }
+        }
+        assert_eq!(isqrt(0), 0);
+        assert_eq!(isqrt((1 << 62) - 1), (1 << 31) - 1);
+    }
+
+    #[test]
+    fn known_triangles_are_exact_at_every_scale() {
+        for exponent in [-147, -130, -126, -60, 0, 60, 124] {
+            let unit = 2f64.powi(exponent) as f32;
+            assert_eq!(norm(&[3.0 * unit, -4.0 * unit]), 5.0 * unit, "2^{exponent}");
+        }
+    }
+
+    #[test]
+    fn a_norm_too_large_for_binary32_is_the_largest_finite_number() {
+        assert_eq!(norm(&[f32::MAX; 32]), f32::MAX);
+        assert_eq!(norm(&[f32::MAX]), f32::MAX);
+    }
+
+    #[test]
+    fn a_large_sum_is_reduced_to_62_bits() {
+        assert_eq!(reduce(5), (5, 0));
+        assert_eq!(reduce(1 << 62), (1 << 60, 1));
+        assert_eq!(reduce(1 << 79), (1 << 61, 9));
+    }
+}

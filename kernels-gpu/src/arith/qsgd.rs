@@ -1,0 +1,85 @@
+//! QSGD (Alistarh et al., "QSGD: Communication-efficient SGD via gradient quantization and encoding", NIPS 2017,
+//! section 3.1): each magnitude, as a fraction of its bucket's norm, is rounded stochastically to one of `s` levels.
+
+use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, SIGN, lift};
+use super::round::level;
+
+/// What encoding an element of a bucket needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Encoder {
+    /// Power of two that lifts a tiny bucket out of the subnormal range.
+    pub lift: f32,
+    /// Fixed-point levels per unit of lifted magnitude.
+    pub inverse: f32,
+    /// All ones, or zero for a bucket that holds a NaN or an infinity: its codes are all zero.
+    pub keep: u32,
+    /// The scalar that goes on the wire: the norm, times the contraction factor.
+    pub wire: f32,
+}
+
+impl Encoder {
+    /// From the bucket's norm. A `norm` that is not finite marks the bucket as poisoned.
+    ///
+    /// `beta` is 1 for the unbiased codec, 1/(1 + omega) for the contraction.
+    #[inline(always)]
+    pub fn new(norm: f32, levels: u32, fraction: u32, beta: f32) -> Self {
+        let (up, _) = lift(norm);
+        let inverse = if norm > 0.0 { (levels << fraction) as f32 / (norm * up) } else { 0.0 };
+        if norm.to_bits() >= INF_BITS {
+            return Self { lift: 1.0, inverse: 0.0, keep: 0, wire: f32::from_bits(NAN_BITS) };
+        }
+        Self { lift: up, inverse, keep: !0, wire: norm * beta }
+    }
+
+    /// The code of the value with these bits: its level, and its sign in the top bit of `bits`.
+    ///
+    /// The value's magnitude is at most the norm this encoder was made from, or the encoder is a poisoned one.
+    #[inline(always)]
+    pub fn code(&self, value: u32, dither: u32, fraction: u32, levels: u32, bits: u32) -> u32 {
+        let kept = value & self.keep;
+        let scaled = f32::from_bits(kept & MAGNITUDE) * self.lift * self.inverse;
+        // SAFETY: magnitude <= norm, so the product is at most levels * 2^fraction * (1 + 2^-22) < 2^31; a poisoned
+        // bucket's magnitudes were cleared, and 0 * 0 is 0.
+        let level = unsafe { level(scaled, dither, fraction, levels) };
+        level | kept >> 31 << (bits - 1)
+    }
+}
+
+/// What decoding an element of a bucket needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Decoder {
+    /// The lifted value of one level.
+    pub step: f32,
+    /// The lifted norm: no decoded magnitude passes it, whatever the code.
+    pub top: f32,
+    /// The power of two that undoes the lift.
+    pub lower: f32,
+    /// All ones, or zero for a poisoned bucket.
+    pub keep: u32,
+    /// Zero, or the bits of NaN for a poisoned bucket.
+    pub fill: u32,
+}
+
+impl Decoder {
+    /// From the bucket's scalar on the wire. A scalar that no encoder writes (negative, infinite) reads as a poisoned bucket.
+    #[inline(always)]
+    pub fn new(wire: f32, levels: u32) -> Self {
+        let poisoned = wire.to_bits() >= INF_BITS;
+        let norm = if poisoned { 0.0 } else { wire };
+        let (up, lower) = lift(norm);
+        let top = norm * up;
+        let (keep, fill) = if poisoned { (0, NAN_BITS) } else { (!0, 0) };
+        Self { step: top / levels as f32, top, lower, keep, fill }
+    }
+
+    /// The value of a code.
+    #[inline(always)]
+    pub fn value(&self, code: u32, bits: u32) -> f32 {
+        let sign = code << (32 - bits) & SIGN;
+        let level = code & ((1 << (bits - 1)) - 1);
+        // Through i32, because a conversion from u32 takes several instructions on a CPU without AVX-512.
+        let product = self.step * (level as i32 as f32);
+        let lifted = if product > self.top { self.top } else { product };
+        f32::from_bits(((lifted * self.lower).to_bits() | sign) & self.keep | self.fill)
+    }
+}

@@ -1,0 +1,23 @@
+//! The GPU vocabulary: everything that a kernel says which a CPU could not run.
+//!
+//! Kernels name only what this module exports, so that another compiler's way of saying it is one more file beside
+//! `nvptx.rs`, chosen here.
+//!
+//! # Safety
+//!
+//! The functions that exchange values between lanes, and the barrier, are safe to *call* only where all 32 lanes of
+//! the warp (for the barrier: all threads of the block) arrive together. Kernels keep them in control flow that
+//! depends on parameters and on the warp's index alone. Each is `unsafe` for that reason.
+
+mod nvptx;
+
+pub(crate) use nvptx::{
+    atomic_max, barrier, block, fold_max, fold_min, half_to_f32, shared_load, shared_store, shuffle, shuffle_xor,
+    thread,
+};
+
+/// Lanes of a warp.
+pub(crate) const WARP: u32 = 32;
+
+/// Words of a block's shared memory.
+pub(crate) const SHARED_WORDS: u32 = 32;

@@ -1,0 +1,173 @@
+//! The vocabulary in the words of rustc's own `nvptx64-nvidia-cuda` target.
+//!
+//! Whatever exchanges values between threads is an LLVM intrinsic and no `asm!`: LLVM knows of the intrinsics that
+//! they are convergent, and so neither sinks them into a branch nor copies them into two, which it may do with `asm!`.
+
+use core::arch::asm;
+use core::arch::global_asm;
+use core::arch::nvptx::{_block_idx_x, _syncthreads, _thread_idx_x};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::WARP;
+
+#[allow(improper_ctypes, reason = "these are LLVM's, and no C compiler sees them")]
+unsafe extern "C" {
+    #[link_name = "llvm.nvvm.shfl.sync.bfly.i32"]
+    fn shfl_bfly(members: u32, value: u32, lane_mask: u32, clamp: u32) -> u32;
+    #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
+    fn shfl_idx(members: u32, value: u32, lane: u32, clamp: u32) -> u32;
+    #[cfg(target_feature = "sm_80")]
+    #[link_name = "llvm.nvvm.redux.sync.umax"]
+    fn redux_max(value: u32, members: u32) -> u32;
+    #[cfg(target_feature = "sm_80")]
+    #[link_name = "llvm.nvvm.redux.sync.umin"]
+    fn redux_min(value: u32, members: u32) -> u32;
+}
+
+/// All lanes of a warp.
+const ALL: u32 = !0;
+/// The `c` operand of a shuffle whose segment is the whole warp.
+const CLAMP: u32 = WARP - 1;
+
+// Rust has no shared address space, so the block's array is declared in PTX and reached by its name. 128 bytes are the
+// `SHARED_WORDS` of the parent module. The name stands at module scope, which PTX wants declared before it is used;
+// LLVM writes this text first.
+global_asm!(".shared .align 4 .b8 gradwire_shared[128];");
+
+/// The thread's index in its block.
+#[inline(always)]
+pub(crate) fn thread() -> u32 {
+    // SAFETY: it reads a register that every thread has.
+    unsafe { _thread_idx_x() as u32 }
+}
+
+/// The block's index in the grid.
+#[inline(always)]
+pub(crate) fn block() -> u32 {
+    // SAFETY: it reads a register that every thread has.
+    unsafe { _block_idx_x() as u32 }
+}
+
+/// Waits for every thread of the block; what any of them wrote to memory before is seen by all of them after.
+///
+/// # Safety
+/// Every thread of the block arrives at this call.
+#[inline(always)]
+pub(crate) unsafe fn barrier() {
+    // SAFETY: the caller brings every thread here.
+    unsafe { _syncthreads() }
+}
+
+/// The value that lane `lane ^ mask` gives.
+///
+/// # Safety
+/// All lanes of the warp arrive together, with `mask` below 32 and the same in each.
+#[inline(always)]
+pub(crate) unsafe fn shuffle_xor(value: u32, mask: u32) -> u32 {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { shfl_bfly(ALL, value, mask, CLAMP) }
+}
+
+/// The value that lane `from` gives, modulo 32.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+pub(crate) unsafe fn shuffle(value: u32, from: u32) -> u32 {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { shfl_idx(ALL, value, from, CLAMP) }
+}
+
+/// The largest value of the warp, in every lane.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+pub(crate) unsafe fn fold_max(value: u32) -> u32 {
+    #[cfg(target_feature = "sm_80")]
+    // SAFETY: the caller brings all lanes here.
+    let folded = unsafe { redux_max(value, ALL) };
+    #[cfg(not(target_feature = "sm_80"))]
+    // SAFETY: as above.
+    let folded = unsafe { butterfly(value, u32::max) };
+    folded
+}
+
+/// The smallest value of the warp, in every lane.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+pub(crate) unsafe fn fold_min(value: u32) -> u32 {
+    #[cfg(target_feature = "sm_80")]
+    // SAFETY: the caller brings all lanes here.
+    let folded = unsafe { redux_min(value, ALL) };
+    #[cfg(not(target_feature = "sm_80"))]
+    // SAFETY: as above.
+    let folded = unsafe { butterfly(value, u32::min) };
+    folded
+}
+
+/// # Safety
+/// All lanes of the warp arrive together.
+#[cfg(not(target_feature = "sm_80"))]
+#[inline(always)]
+unsafe fn butterfly(mut value: u32, op: impl Fn(u32, u32) -> u32) -> u32 {
+    for step in 0..5 {
+        // SAFETY: the caller brings all lanes here.
+        value = op(value, unsafe { shuffle_xor(value, 1 << step) });
+    }
+    value
+}
+
+/// Writes a word of the block's shared memory.
+///
+/// # Safety
+/// `index` is below [`super::SHARED_WORDS`], and no other thread touches the word between two barriers.
+#[inline(always)]
+pub(crate) unsafe fn shared_store(index: u32, value: u32) {
+    // SAFETY: the caller keeps the index in the array and to itself.
+    unsafe { asm!("st.shared.u32 [{}], {};", in(reg32) shared_address(index), in(reg32) value, options(nostack)) }
+}
+
+/// Reads a word of the block's shared memory.
+///
+/// # Safety
+/// `index` is below [`super::SHARED_WORDS`], and no thread writes the word between the same two barriers.
+#[inline(always)]
+pub(crate) unsafe fn shared_load(index: u32) -> u32 {
+    let value;
+    // SAFETY: the caller keeps the index in the array. Not `pure`, so that it stays between its barriers.
+    unsafe { asm!("ld.shared.u32 {}, [{}];", out(reg32) value, in(reg32) shared_address(index), options(nostack)) }
+    value
+}
+
+/// The address of a word, in the shared window.
+#[inline(always)]
+fn shared_address(index: u32) -> u32 {
+    let start: u32;
+    // SAFETY: it reads no memory: the address of a variable is a constant.
+    unsafe { asm!("mov.u32 {}, gradwire_shared;", out(reg32) start, options(pure, nomem, nostack)) }
+    start + 4 * index
+}
+
+/// Raises a word of global memory to `value`, if it is below.
+///
+/// # Safety
+/// `word` is a word of global memory that only atomic operations touch while the kernel runs.
+#[inline(always)]
+pub(crate) unsafe fn atomic_max(word: *mut u32, value: u32) {
+    // SAFETY: the caller answers for the pointer; relaxed, because nothing else is ordered by it.
+    unsafe { AtomicU32::from_ptr(word).fetch_max(value, Ordering::Relaxed) };
+}
+
+/// A binary16 as binary32, exactly, as `arith::float::f16_to_f32` but in one instruction.
+///
+/// The two differ in the bits of a NaN alone, and a NaN's bits decide nothing: it poisons its bucket either way.
+#[inline(always)]
+pub(crate) fn half_to_f32(half: u16) -> f32 {
+    let value;
+    // SAFETY: an instruction on registers.
+    unsafe { asm!("cvt.f32.f16 {}, {};", out(reg32) value, in(reg16) half, options(pure, nomem, nostack)) }
+    value
+}

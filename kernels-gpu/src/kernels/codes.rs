@@ -1,0 +1,111 @@
+//! A unit's codes as they lie on the wire: see [`crate::arith::pack`].
+//!
+//! A width's pieces follow from its binary digits. Widths are 1 to 8 and 16, so a piece of 16, 8 or 4 bits is the first
+//! of its code, one of 2 bits can only follow one of 4, and one of 1 bit those two.
+
+use crate::arith::pack::{LANES, SLOTS, cut, unit_bytes};
+
+/// Words of a lane that hold the widest code.
+pub(super) const WORDS: usize = 4;
+
+/// Where the pieces of 2 bits and of 1 bit of a unit start, in bytes: behind those before them.
+#[inline(always)]
+fn behind(done: u32) -> usize {
+    unit_bytes(done)
+}
+
+/// The low `slots` codes' pieces, in one word.
+#[inline(always)]
+fn join<const PIECE: u32>(codes: &[u32], done: u32) -> u32 {
+    let mut word = 0;
+    for (k, code) in codes.iter().enumerate() {
+        word |= cut(*code, done, PIECE) << (k as u32 * PIECE);
+    }
+    word
+}
+
+/// Writes this lane's codes of a unit.
+///
+/// # Safety
+/// `unit` points at the `unit_bytes(bits)` bytes of the unit, aligned to 4; `bits` is 1 to 8, or 16.
+#[inline(always)]
+pub(super) unsafe fn store(unit: *mut u8, lane: u32, bits: u32, codes: &[u32; SLOTS]) {
+    let lane = lane as usize;
+    let words = unit.cast::<u32>();
+    // SAFETY (each of the stores): the pieces of the width lie in the unit's bytes, and a lane is below 32.
+    if bits == 16 {
+        for r in 0..4 {
+            unsafe { *words.add(r * LANES + lane) = join::<16>(&codes[2 * r..2 * r + 2], 0) };
+        }
+    } else if bits == 8 {
+        for r in 0..2 {
+            unsafe { *words.add(r * LANES + lane) = join::<8>(&codes[4 * r..4 * r + 4], 0) };
+        }
+    } else {
+        if bits & 4 != 0 {
+            unsafe { *words.add(lane) = join::<4>(codes, 0) };
+        }
+        if bits & 2 != 0 {
+            let done = bits & 4;
+            unsafe { *unit.add(behind(done)).cast::<u16>().add(lane) = join::<2>(codes, done) as u16 };
+        }
+        if bits & 1 != 0 {
+            let done = bits & 6;
+            unsafe { *unit.add(behind(done)).add(lane) = join::<1>(codes, done) as u8 };
+        }
+    }
+}
+
+/// Reads this lane's words of a unit, as [`unpack`] takes them.
+///
+/// # Safety
+/// As [`store`].
+#[inline(always)]
+pub(super) unsafe fn load(unit: *const u8, lane: u32, bits: u32) -> [u32; WORDS] {
+    let lane = lane as usize;
+    let words = unit.cast::<u32>();
+    let mut raw = [0; WORDS];
+    // SAFETY (each of the loads): as in `store`.
+    if bits == 16 {
+        for r in 0..4 {
+            raw[r] = unsafe { *words.add(r * LANES + lane) };
+        }
+    } else if bits == 8 {
+        for r in 0..2 {
+            raw[r] = unsafe { *words.add(r * LANES + lane) };
+        }
+    } else {
+        if bits & 4 != 0 {
+            raw[0] = unsafe { *words.add(lane) };
+        }
+        if bits & 2 != 0 {
+            raw[1] = unsafe { *unit.add(behind(bits & 4)).cast::<u16>().add(lane) }.into();
+        }
+        if bits & 1 != 0 {
+            raw[2] = unsafe { *unit.add(behind(bits & 6)).add(lane) }.into();
+        }
+    }
+    raw
+}
+
+/// The codes that a lane's words hold.
+#[inline(always)]
+pub(super) fn unpack(raw: &[u32; WORDS], bits: u32) -> [u32; SLOTS] {
+    let mut codes = [0; SLOTS];
+    if bits == 16 {
+        for slot in 0..SLOTS {
+            codes[slot] = cut(raw[slot / 2], slot as u32 % 2 * 16, 16);
+        }
+    } else if bits == 8 {
+        for slot in 0..SLOTS {
+            codes[slot] = cut(raw[slot / 4], slot as u32 % 4 * 8, 8);
+        }
+    } else {
+        // A piece that the width does not have was read as zero.
+        for slot in 0..SLOTS {
+            let k = slot as u32;
+            codes[slot] = cut(raw[0], k * 4, 4) | cut(raw[1], k * 2, 2) << (bits & 4) | cut(raw[2], k, 1) << (bits & 6);
+        }
+    }
+    codes
+}

@@ -1,0 +1,330 @@
+//! Folding the values of a bucket into its statistic: integers, so that the order in which it is done does not matter.
+
+use super::tile::{Place, Tile, UNITS};
+use crate::arith::pack::SLOTS;
+use crate::device;
+
+/// Rows of a warp.
+const ROWS: usize = UNITS * SLOTS;
+
+/// Something that a bucket's values fold into.
+pub(super) trait Statistic: Copy {
+    /// Words that it takes in shared memory.
+    const WORDS: u32;
+
+    /// The statistic of two sets of values from each one's. Associative and commutative.
+    fn merge(self, other: Self) -> Self;
+
+    /// What lane `lane ^ mask` gives.
+    ///
+    /// # Safety
+    /// As [`device::shuffle_xor`].
+    unsafe fn shuffle_xor(self, mask: u32) -> Self;
+
+    /// Lane `i` gets the statistic of all lanes' `values[i % N]`.
+    ///
+    /// # Safety
+    /// All lanes of the warp arrive together.
+    #[inline(always)]
+    unsafe fn fold_lanes<const N: usize>(lane: u32, values: [Self; N]) -> Self {
+        // Each step gives away one half of the values and folds the other: N - 1 shuffles where N folds of one value
+        // each would take 5 N.
+        let (mut values, mut width, mut bit) = (values, N / 2, 1);
+        while width > 0 {
+            for k in 0..width {
+                let (even, odd) = (values[2 * k], values[2 * k + 1]);
+                let (keep, give) = if lane & bit != 0 { (odd, even) } else { (even, odd) };
+                // SAFETY: the caller brings all lanes here.
+                values[k] = keep.merge(unsafe { give.shuffle_xor(bit) });
+            }
+            width /= 2;
+            bit *= 2;
+        }
+        let mut value = values[0];
+        while bit < device::WARP {
+            // SAFETY: as above.
+            value = value.merge(unsafe { value.shuffle_xor(bit) });
+            bit *= 2;
+        }
+        value
+    }
+
+    /// Writes it to shared memory.
+    ///
+    /// # Safety
+    /// As [`device::shared_store`] of `WORDS` words from `index` on.
+    unsafe fn put(self, index: u32);
+
+    /// Reads it from shared memory.
+    ///
+    /// # Safety
+    /// As [`device::shared_load`] of `WORDS` words from `index` on.
+    unsafe fn get(index: u32) -> Self;
+}
+
+/// How buckets lie in a block.
+#[derive(Clone, Copy)]
+pub(super) struct Grouping {
+    log2: u32,
+}
+
+impl Grouping {
+    /// A block's span is one bucket.
+    pub(super) const BLOCK: Self = Self { log2: 13 };
+
+    /// Buckets of `1 << log2` elements, 32 to 8192.
+    #[inline(always)]
+    pub(super) fn new(log2: u32) -> Self {
+        Self { log2 }
+    }
+
+    /// Whether a unit holds several buckets. Then lane `r` *owns* row `r` of its warp, and else unit `r % 4`.
+    #[inline(always)]
+    pub(super) fn is_small(self) -> bool {
+        self.log2 < 8
+    }
+
+    /// Whether what this lane owns starts a bucket that has an element, and the bucket's index in the launch. One lane
+    /// answers for each bucket.
+    #[inline(always)]
+    pub(super) fn leads(self, place: Place, n: u32) -> Option<u32> {
+        let owned = if self.is_small() { place.lane * 32 } else { place.lane * 256 };
+        let first = place.first + owned;
+        let leads = (self.is_small() || place.lane < UNITS as u32) && first & ((1 << self.log2) - 1) == 0 && first < n;
+        leads.then_some(first >> self.log2)
+    }
+
+    /// Each lane gets the statistic of the bucket that what it owns lies in.
+    ///
+    /// `of(value, context)` is one value's statistic, where `context` is the word that the owner of the value's row
+    /// has. `shared` is the first of 8 statistics' words of shared memory, which nothing else uses.
+    ///
+    /// # Safety
+    /// All threads of the block arrive together.
+    #[inline(always)]
+    pub(super) unsafe fn fold<S: Statistic>(
+        self,
+        place: Place,
+        tile: &Tile,
+        context: Option<u32>,
+        shared: u32,
+        of: impl Fn(u32, u32) -> S,
+    ) -> S {
+        // SAFETY (of the shuffles): whether there is a context, and the grouping, are the same for all threads.
+        let context = |owner: usize| match context {
+            Some(word) => unsafe { device::shuffle(word, owner as u32) },
+            None => 0,
+        };
+        if self.is_small() {
+            let mut rows = [of(0, 0); ROWS];
+            for row in 0..ROWS {
+                rows[row] = of(tile[row / SLOTS][row % SLOTS], context(row));
+            }
+            // SAFETY: all lanes are here, and the number of steps is the same in each.
+            return unsafe { merge_neighbours(S::fold_lanes(place.lane, rows), self.log2 - 5) };
+        }
+        let mut units = [of(0, 0); UNITS];
+        for unit in 0..UNITS {
+            let context = context(unit);
+            units[unit] = of(tile[unit][0], context);
+            for slot in 1..SLOTS {
+                units[unit] = units[unit].merge(of(tile[unit][slot], context));
+            }
+        }
+        // SAFETY: as above.
+        let warp = unsafe { merge_neighbours(S::fold_lanes(place.lane, units), self.log2.min(10) - 8) };
+        if self.log2 <= 10 {
+            return warp;
+        }
+        // SAFETY: all threads are here, and the grouping is the same for all.
+        unsafe { across_warps(place, self.log2 - 10, shared, warp) }
+    }
+}
+
+/// Merges what the `1 << steps` lanes around each lane have.
+///
+/// # Safety
+/// All lanes of the warp arrive together, with the same `steps`.
+#[inline(always)]
+unsafe fn merge_neighbours<S: Statistic>(mut value: S, steps: u32) -> S {
+    // Written out, since a loop of one or two turns costs more than it does.
+    if steps > 0 {
+        // SAFETY: the caller brings all lanes here.
+        value = value.merge(unsafe { value.shuffle_xor(1) });
+    }
+    if steps > 1 {
+        // SAFETY: as above.
+        value = value.merge(unsafe { value.shuffle_xor(2) });
+    }
+    value
+}
+
+/// Merges what the `1 << steps` warps around each warp have; in each of them, all lanes have the same.
+///
+/// # Safety
+/// All threads of the block arrive together, with the same `steps`, at most 3; `shared` is as in [`Grouping::fold`].
+#[inline(always)]
+unsafe fn across_warps<S: Statistic>(place: Place, steps: u32, shared: u32, value: S) -> S {
+    if place.lane == 0 {
+        // SAFETY: each warp has its own place, below the eighth.
+        unsafe { value.put(shared + place.warp * S::WORDS) };
+    }
+    // SAFETY: the caller brings all threads here.
+    unsafe { device::barrier() };
+    let first = place.warp >> steps << steps;
+    // SAFETY (here and below): all were written before the barrier, and the words are not used again.
+    let mut value = unsafe { S::get(shared + first * S::WORDS) };
+    let mut warp = 1;
+    while warp < 1 << steps {
+        value = value.merge(unsafe { S::get(shared + (first + warp) * S::WORDS) });
+        warp += 1;
+    }
+    value
+}
+
+/// The largest of some integers.
+#[derive(Clone, Copy)]
+pub(super) struct Max(pub(super) u32);
+
+impl Statistic for Max {
+    const WORDS: u32 = 1;
+
+    #[inline(always)]
+    fn merge(self, other: Self) -> Self {
+        Self(self.0.max(other.0))
+    }
+
+    #[inline(always)]
+    unsafe fn shuffle_xor(self, mask: u32) -> Self {
+        // SAFETY: the caller's, word for word.
+        Self(unsafe { device::shuffle_xor(self.0, mask) })
+    }
+
+    #[cfg(target_feature = "sm_80")]
+    #[inline(always)]
+    unsafe fn fold_lanes<const N: usize>(lane: u32, values: [Self; N]) -> Self {
+        let mut mine = 0;
+        for k in 0..N {
+            // SAFETY: the caller brings all lanes here.
+            let folded = unsafe { device::fold_max(values[k].0) };
+            mine = if lane % N as u32 == k as u32 { folded } else { mine };
+        }
+        Self(mine)
+    }
+
+    #[inline(always)]
+    unsafe fn put(self, index: u32) {
+        // SAFETY: the caller's, word for word.
+        unsafe { device::shared_store(index, self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn get(index: u32) -> Self {
+        // SAFETY: the caller's, word for word.
+        Self(unsafe { device::shared_load(index) })
+    }
+}
+
+/// The sum of some integers.
+#[derive(Clone, Copy)]
+pub(super) struct Sum(pub(super) u64);
+
+impl Statistic for Sum {
+    const WORDS: u32 = 2;
+
+    #[inline(always)]
+    fn merge(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+
+    #[inline(always)]
+    unsafe fn shuffle_xor(self, mask: u32) -> Self {
+        // SAFETY: the caller's, word for word.
+        Self(unsafe { join([low(self.0), high(self.0)].map(|word| device::shuffle_xor(word, mask))) })
+    }
+
+    #[inline(always)]
+    unsafe fn put(self, index: u32) {
+        // SAFETY: the caller's, word for word.
+        unsafe {
+            device::shared_store(index, low(self.0));
+            device::shared_store(index + 1, high(self.0));
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn get(index: u32) -> Self {
+        // SAFETY: the caller's, word for word.
+        Self(unsafe { join([device::shared_load(index), device::shared_load(index + 1)]) })
+    }
+}
+
+/// The low word.
+#[inline(always)]
+pub(super) fn low(value: u64) -> u32 {
+    value as u32
+}
+
+/// The high word.
+#[inline(always)]
+pub(super) fn high(value: u64) -> u32 {
+    (value >> 32) as u32
+}
+
+/// The integer of these words, low one first.
+#[inline(always)]
+pub(super) fn join([low, high]: [u32; 2]) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+/// The smallest and the largest of some integers.
+#[derive(Clone, Copy)]
+pub(super) struct Range {
+    /// The smallest.
+    pub(super) low: u32,
+    /// The largest.
+    pub(super) high: u32,
+}
+
+impl Statistic for Range {
+    const WORDS: u32 = 2;
+
+    #[inline(always)]
+    fn merge(self, other: Self) -> Self {
+        Self { low: self.low.min(other.low), high: self.high.max(other.high) }
+    }
+
+    #[inline(always)]
+    unsafe fn shuffle_xor(self, mask: u32) -> Self {
+        // SAFETY: the caller's, word for word.
+        let [low, high] = unsafe { [self.low, self.high].map(|word| device::shuffle_xor(word, mask)) };
+        Self { low, high }
+    }
+
+    #[cfg(target_feature = "sm_80")]
+    #[inline(always)]
+    unsafe fn fold_lanes<const N: usize>(lane: u32, values: [Self; N]) -> Self {
+        let mut mine = values[0];
+        for k in 0..N {
+            // SAFETY: the caller brings all lanes here.
+            let folded = unsafe { Self { low: device::fold_min(values[k].low), high: device::fold_max(values[k].high) } };
+            mine = if lane % N as u32 == k as u32 { folded } else { mine };
+        }
+        mine
+    }
+
+    #[inline(always)]
+    unsafe fn put(self, index: u32) {
+        // SAFETY: the caller's, word for word.
+        unsafe {
+            device::shared_store(index, self.low);
+            device::shared_store(index + 1, self.high);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn get(index: u32) -> Self {
+        // SAFETY: the caller's, word for word.
+        unsafe { Self { low: device::shared_load(index), high: device::shared_load(index + 1) } }
+    }
+}

@@ -1,0 +1,152 @@
+//! What a warp of an encode kernel works on: four units, 32 values a lane, in registers.
+
+use crate::arith::float::bf16_to_f32;
+use crate::arith::pack::{LANES, SLOTS, UNIT};
+use crate::device;
+use crate::params::{EncodeParams, SPAN, dtype, encode_flags};
+
+/// Units of a warp.
+pub(super) const UNITS: usize = 4;
+/// Elements of a warp.
+pub(super) const WARP_SPAN: u32 = (UNITS * UNIT) as u32;
+
+/// The bits of a lane's values: `tile[u][j]` is slot `j` of unit `u` of the warp.
+pub(super) type Tile = [[u32; SLOTS]; UNITS];
+
+/// The buffers of the scan, statistics, combine and encode kernels, in the order in which kernels take them.
+#[derive(Clone, Copy)]
+pub(super) struct Buffers {
+    /// The gradient, in its own type.
+    pub(super) input: *const u8,
+    /// The residual.
+    pub(super) residual: *mut f32,
+    /// The wire's scalars.
+    pub(super) scalars: *mut u32,
+    /// The wire's codes.
+    pub(super) codes: *mut u8,
+    /// Scratch between passes.
+    pub(super) workspace: *mut u32,
+    /// What went wrong.
+    pub(super) status: *mut u32,
+}
+
+/// Where a thread of an encode kernel stands.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// Lane of the warp.
+    pub(super) lane: u32,
+    /// Warp of the block.
+    pub(super) warp: u32,
+    /// Index, in the launch, of the warp's first element.
+    pub(super) first: u32,
+}
+
+impl Place {
+    /// This thread's.
+    #[inline(always)]
+    pub(super) fn here() -> Self {
+        let (lane, warp) = (device::thread() % device::WARP, device::thread() / device::WARP);
+        Self { lane, warp, first: device::block() * SPAN + warp * WARP_SPAN }
+    }
+
+    /// Index, in the launch, of the first element of a unit of the warp.
+    #[inline(always)]
+    pub(super) fn unit(&self, unit: usize) -> u32 {
+        self.first + (unit * UNIT) as u32
+    }
+
+    /// Index, in the launch, of this lane's element in a slot of a unit of the warp.
+    #[inline(always)]
+    pub(super) fn element(&self, unit: usize, slot: usize) -> u32 {
+        self.unit(unit) + (slot * LANES) as u32 + self.lane
+    }
+
+    /// Whether all elements of the warp are there. The same in all lanes.
+    #[inline(always)]
+    pub(super) fn is_full(&self, n: u32) -> bool {
+        // No sum that could wrap: `n` goes up to 2^31, and so does `first`.
+        self.first + WARP_SPAN <= n
+    }
+}
+
+/// The warp's values: gradient, or gradient + residual, as f32.
+///
+/// Behind the last element of the launch lie zeros, or, with `PAD_WITH_LAST`, copies of the last element: values
+/// that lie in the last bucket's range.
+///
+/// # Safety
+/// `input` and, with feedback, `residual` hold `p.n` elements, at least one, each aligned to its type's size.
+#[inline(always)]
+pub(super) unsafe fn load<const PAD_WITH_LAST: bool>(p: &EncodeParams, b: &Buffers, place: Place) -> Tile {
+    let start = place.element(0, 0);
+    if place.is_full(p.n) {
+        // SAFETY: every element of a full warp is below `p.n`.
+        return unsafe { gather(p, b, |k| start as usize + k) };
+    }
+    let last = p.n - 1;
+    // SAFETY: no index passes the last element's.
+    let mut tile = unsafe { gather(p, b, |k| (start + k as u32).min(last) as usize) };
+    if !PAD_WITH_LAST {
+        for unit in 0..UNITS {
+            for slot in 0..SLOTS {
+                if place.element(unit, slot) > last {
+                    tile[unit][slot] = 0;
+                }
+            }
+        }
+    }
+    tile
+}
+
+/// The values at `index(k)`, where `k` is what lies between an element and the warp's first of this lane.
+///
+/// # Safety
+/// As [`load`], and every index is below `p.n`.
+#[inline(always)]
+unsafe fn gather(p: &EncodeParams, b: &Buffers, index: impl Fn(usize) -> usize) -> Tile {
+    let halves = b.input.cast::<u16>();
+    // All loads of the gradient stand before the first use of one, so that they are in flight together.
+    // SAFETY (each of the loads below): the caller keeps the indices below the length.
+    let mut tile = match p.dtype {
+        dtype::F16 => {
+            let raw = map_tile(|k| u32::from(unsafe { *halves.add(index(k)) }));
+            map(raw, |h| device::half_to_f32(h as u16).to_bits())
+        }
+        dtype::BF16 => {
+            let raw = map_tile(|k| u32::from(unsafe { *halves.add(index(k)) }));
+            map(raw, |h| bf16_to_f32(h as u16).to_bits())
+        }
+        _ => map_tile(|k| unsafe { *b.input.cast::<u32>().add(index(k)) }),
+    };
+    if p.has(encode_flags::FEEDBACK) {
+        let residual = map_tile(|k| unsafe { *b.residual.add(index(k)) }.to_bits());
+        for unit in 0..UNITS {
+            for slot in 0..SLOTS {
+                let sum = f32::from_bits(tile[unit][slot]) + f32::from_bits(residual[unit][slot]);
+                tile[unit][slot] = sum.to_bits();
+            }
+        }
+    }
+    tile
+}
+
+#[inline(always)]
+fn map_tile(of: impl Fn(usize) -> u32) -> Tile {
+    let mut tile = [[0; SLOTS]; UNITS];
+    for unit in 0..UNITS {
+        for slot in 0..SLOTS {
+            tile[unit][slot] = of(unit * UNIT + slot * LANES);
+        }
+    }
+    tile
+}
+
+#[inline(always)]
+fn map(mut tile: Tile, of: impl Fn(u32) -> u32) -> Tile {
+    for row in &mut tile {
+        for value in row {
+            *value = of(*value);
+        }
+    }
+    tile
+}

@@ -1,0 +1,237 @@
+//! Inputs and settings, each with its reason.
+
+use gradwire::{Codec, Error, Qsgd, Seed, Uniform};
+
+use crate::oracle::{Kind, Setting};
+
+/// Lengths around every boundary of the format.
+pub const LENGTHS: [(usize, &str); 16] = [
+    (0, "empty"),
+    (1, "one element"),
+    (31, "a row less one"),
+    (32, "a row, and the smallest bucket"),
+    (33, "a row and one"),
+    (127, "a small bucket less one"),
+    (129, "a small bucket and one"),
+    (255, "a unit less one"),
+    (256, "a unit"),
+    (257, "a unit and one"),
+    (511, "the default bucket less one"),
+    (513, "the default bucket and one"),
+    (5000, "several buckets and a tail"),
+    (8193, "the largest bucket and one"),
+    (65535, "a CPU task less one"),
+    (65537, "a CPU task and one"),
+];
+
+/// Either codec.
+#[derive(Clone, Copy, Debug)]
+pub enum AnyCodec {
+    /// QSGD.
+    Qsgd(Qsgd),
+    /// Uniform.
+    Uniform(Uniform),
+}
+
+impl Codec for AnyCodec {
+    fn plan(&self, n: usize, dtype: gradwire::Dtype) -> Result<gradwire::EncodePlan, Error> {
+        match self {
+            Self::Qsgd(c) => c.plan(n, dtype),
+            Self::Uniform(c) => c.plan(n, dtype),
+        }
+    }
+}
+
+/// A setting, as the product and as the oracle take it.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Which formula.
+    pub kind: Kind,
+    /// Bits of a code.
+    pub bits: u32,
+    /// Levels.
+    pub levels: u32,
+    /// Elements of a bucket; `None` for the whole tensor.
+    pub bucket: Option<usize>,
+    /// Whether the contraction is sent.
+    pub contractive: bool,
+}
+
+impl Case {
+    /// All levels of a width.
+    pub fn new(kind: Kind, bits: u32, bucket: Option<usize>) -> Self {
+        let levels = match kind {
+            Kind::QsgdMax | Kind::QsgdL2 => (1 << (bits - 1)) - 1,
+            Kind::Uniform | Kind::UniformNearest => (1 << bits) - 1,
+        };
+        Self { kind, bits, levels, bucket, contractive: false }
+    }
+
+    /// The product's codec.
+    pub fn codec(&self) -> AnyCodec {
+        match self.kind {
+            Kind::QsgdMax | Kind::QsgdL2 => {
+                let full = (1 << (self.bits - 1)) - 1;
+                let c = if self.levels == full { Qsgd::bits(self.bits) } else { Qsgd::levels(self.levels) };
+                let c = if let Some(b) = self.bucket { c.bucket(b) } else { c.whole_tensor() };
+                let c = if self.kind == Kind::QsgdL2 { c.l2() } else { c };
+                AnyCodec::Qsgd(if self.contractive { c.contractive() } else { c })
+            }
+            Kind::Uniform | Kind::UniformNearest => {
+                let c = Uniform::bits(self.bits);
+                let c = if let Some(b) = self.bucket { c.bucket(b) } else { c.whole_tensor() };
+                let c = if self.kind == Kind::UniformNearest { c.nearest() } else { c };
+                AnyCodec::Uniform(if self.contractive { c.contractive() } else { c })
+            }
+        }
+    }
+
+    /// The bound on the variance factor, from the formulas of the codecs' documentation.
+    pub fn omega(&self, n: usize) -> f64 {
+        let b = self.bucket.unwrap_or(n).min(n) as f64;
+        let s = f64::from(self.levels);
+        match self.kind {
+            Kind::QsgdMax | Kind::QsgdL2 => (b / (4.0 * s * s)).min(b.sqrt() / s),
+            Kind::Uniform | Kind::UniformNearest => b / (2.0 * s * s),
+        }
+    }
+
+    /// The oracle's setting for a tensor of `n`.
+    pub fn oracle(&self, n: usize, run: u64, step: u64, tensor: u32) -> Setting {
+        let beta = if self.contractive { (1.0 / (1.0 + self.omega(n))) as f32 } else { 1.0 };
+        Setting {
+            kind: self.kind,
+            bits: self.bits,
+            levels: self.levels,
+            bucket: self.bucket,
+            beta,
+            seed: (run, step, tensor),
+        }
+    }
+
+    /// The setting in a few words.
+    pub fn label(&self) -> String {
+        let bucket = self.bucket.map_or("whole".to_owned(), |b| b.to_string());
+        let kind = match self.kind {
+            Kind::QsgdMax => "QSGD max",
+            Kind::QsgdL2 => "QSGD L2",
+            Kind::Uniform => "uniform",
+            Kind::UniformNearest => "uniform nearest",
+        };
+        let scaled = if self.contractive { ", contractive" } else { "" };
+        format!("{kind} {} bit, {} levels, bucket {bucket}{scaled}", self.bits, self.levels)
+    }
+}
+
+/// Every code width with the default bucket, every bucket with one width, presets, odd level counts, contractions.
+pub fn settings() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for bits in [2, 3, 4, 5, 6, 7, 8, 16] {
+        cases.push(Case::new(Kind::QsgdMax, bits, Some(512)));
+        cases.push(Case::new(Kind::QsgdL2, bits, Some(512)));
+    }
+    for bits in 1..=8 {
+        cases.push(Case::new(Kind::Uniform, bits, Some(512)));
+        cases.push(Case::new(Kind::UniformNearest, bits, Some(512)));
+    }
+    for log2 in 5..=13 {
+        let bucket = Some(1 << log2);
+        for kind in [Kind::QsgdMax, Kind::QsgdL2, Kind::Uniform] {
+            cases.push(Case::new(kind, 4, bucket));
+        }
+    }
+    for kind in [Kind::QsgdMax, Kind::QsgdL2, Kind::Uniform, Kind::UniformNearest] {
+        cases.push(Case::new(kind, 4, None));
+        cases.push(Case::new(kind, 7, None));
+    }
+    // The presets of Grubic et al. that the loops above leave out.
+    cases.push(Case::new(Kind::QsgdMax, 2, Some(128)));
+    cases.push(Case::new(Kind::QsgdMax, 16, Some(8192)));
+    cases.push(Case::new(Kind::QsgdL2, 16, None));
+    // Level counts that do not fill their width.
+    for levels in [2, 5, 100, 1000] {
+        let bits = [2, 3, 4, 5, 6, 7, 8, 16].into_iter().find(|b| (1 << (b - 1)) > levels).unwrap_or(16);
+        cases.push(Case { levels, ..Case::new(Kind::QsgdMax, bits, Some(64)) });
+    }
+    for kind in [Kind::QsgdMax, Kind::QsgdL2, Kind::Uniform] {
+        cases.push(Case { contractive: true, ..Case::new(kind, 3, Some(256)) });
+        cases.push(Case { contractive: true, ..Case::new(kind, 3, None) });
+    }
+    cases
+}
+
+/// A seed that uses every word of the address.
+pub fn seed() -> Seed {
+    Seed::new(SEED.0).step(SEED.1).tensor(SEED.2)
+}
+
+/// The words of [`seed`].
+pub const SEED: (u64, u64, u32) = (0x0123_4567_89ab_cdef, 0x1_0000_0007, 0xfeed_f00d);
+
+/// A small generator for inputs, apart from the one under test: SplitMix64.
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ z >> 31
+    }
+
+    /// Uniform over (0, 1).
+    pub fn unit(&mut self) -> f64 {
+        ((self.bits() >> 11) as f64 + 0.5) / 9007199254740992.0
+    }
+
+    /// Normal, by Box and Muller.
+    pub fn normal(&mut self) -> f64 {
+        (-2.0 * self.unit().ln()).sqrt() * (2.0 * std::f64::consts::PI * self.unit()).cos()
+    }
+}
+
+/// Normal values of a gradient's usual size.
+pub fn normal(n: usize, seed: u64) -> Vec<f32> {
+    let mut random = Random(seed);
+    (0..n).map(|_| (random.normal() * 0.01) as f32).collect()
+}
+
+/// A named way to fill a tensor.
+pub type Fill = (&'static str, fn(usize) -> Vec<f32>);
+
+/// The edge cases of the house plan, as inputs of any length.
+pub const FILLS: [Fill; 16] = [
+    ("normal", |n| normal(n, 1)),
+    ("all zero", |n| vec![0.0; n]),
+    ("negative zero", |n| vec![-0.0; n]),
+    ("subnormal", |n| (0..n as u32).map(|i| f32::from_bits(i % 5000 | (i & 1) << 31)).collect()),
+    ("smallest subnormal", |n| (0..n).map(|i| if i % 7 == 0 { 1e-45 } else { 0.0 }).collect()),
+    ("one-hot", |n| (0..n).map(|i| if i == n / 2 { -3.5 } else { 0.0 }).collect()),
+    ("constant", |n| vec![0.1; n]),
+    ("plus and minus the largest", |n| (0..n).map(|i| if i % 2 == 0 { f32::MAX } else { f32::MIN }).collect()),
+    ("largest beside smallest", |n| (0..n).map(|i| if i % 3 == 0 { f32::MAX } else { 1e-45 }).collect()),
+    ("every exponent", |n| {
+        let mut r = Random(2);
+        (0..n).map(|_| f32::from_bits(r.bits() as u32 & 0xbfff_ffff)).map(|v| if v.is_finite() { v } else { 1.0 }).collect()
+    }),
+    ("around the lift", |n| {
+        let mut r = Random(3);
+        (0..n).map(|i| (r.normal() * 2f64.powi(-60 - (i / 512 % 5) as i32 + 2)) as f32).collect()
+    }),
+    ("ties at half a level", |n| (0..n).map(|i| (i % 31) as f32 / 2.0 - 7.0).collect()),
+    ("a large offset", |n| normal(n, 4).into_iter().map(|v| 1000.0 + v).collect()),
+    ("a NaN in one bucket", |n| spoil(normal(n, 5), f32::NAN)),
+    ("a signalling NaN", |n| spoil(normal(n, 6), f32::from_bits(0xff80_0001))),
+    ("an infinity", |n| spoil(normal(n, 7), f32::NEG_INFINITY)),
+];
+
+fn spoil(mut x: Vec<f32>, with: f32) -> Vec<f32> {
+    let n = x.len();
+    if let Some(v) = x.get_mut(n / 3) {
+        *v = with;
+    }
+    x
+}

@@ -1,0 +1,129 @@
+//! Equality of bytes: against the oracle, and against the CPU.
+
+use gradwire::{Device, Error, Gradient, Payload, Seed};
+use half::{bf16, f16};
+
+use crate::cases::{self, AnyCodec, Case, FILLS, LENGTHS};
+use crate::oracle;
+
+/// What a check compared, or how it failed.
+pub type Outcome = Result<u64, String>;
+
+/// Where two results first differ, in words.
+fn differ(what: &str, case: &str, got: &[u8], expected: &[u8]) -> Result<(), String> {
+    if got == expected {
+        return Ok(());
+    }
+    if got.len() != expected.len() {
+        return Err(format!("{case}: {what} has {} bytes, expected {}", got.len(), expected.len()));
+    }
+    let at = got.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(0);
+    let window = at..(at + 4).min(got.len());
+    Err(format!(
+        "{case}: {what} differs first at byte {at} of {}: {:02x?}, expected {:02x?}",
+        got.len(),
+        &got[window.clone()],
+        &expected[window]
+    ))
+}
+
+fn failed(case: &str) -> impl Fn(Error) -> String + '_ {
+    move |e| format!("{case}: {e}")
+}
+
+/// The device's payload and decoded values are the oracle's.
+pub fn against_oracle(device: &Device, case: &Case, x: &[f32], what: &str) -> Outcome {
+    let label = format!("{}, {what}, n = {}", case.label(), x.len());
+    let setting = case.oracle(x.len(), cases::SEED.0, cases::SEED.1, cases::SEED.2);
+    let expected = oracle::encode(&setting, x);
+    let payload = device.encode(&case.codec(), x, cases::seed()).map_err(failed(&label))?;
+    let canonical = |v: &f32| if v.is_nan() { 0x7fc0_0000u32 } else { v.to_bits() };
+    let mut body: Vec<u8> = expected.scalars.iter().flat_map(|s| canonical(s).to_le_bytes()).collect();
+    body.extend(oracle::pack(&expected.codes, case.bits));
+    differ("payload body", &label, &payload.as_bytes()[gradwire::wire::HEADER_BYTES..], &body)?;
+    let decoded = device.decode(&payload).map_err(failed(&label))?;
+    let expected: Vec<u32> = oracle::decode(&setting, &expected).iter().map(canonical).collect();
+    differ("decoded", &label, bytemuck::cast_slice(&decoded), bytemuck::cast_slice(&expected))?;
+    Ok(1)
+}
+
+/// Encode of every type, with and without feedback, decode, decode-add and sum: the device's bytes are the CPU's.
+pub fn against_cpu(device: &Device, case: &Case, x: &[f32], what: &str) -> Outcome {
+    let cpu = Device::cpu();
+    let label = format!("{}, {what}, n = {}", case.label(), x.len());
+    let f16s: Vec<f16> = x.iter().map(|v| f16::from_f32(*v)).collect();
+    let bf16s: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
+    let mut compared = 0;
+    for gradient in [Gradient::F32(x), Gradient::F16(&f16s), Gradient::Bf16(&bf16s)] {
+        let label = format!("{label}, {}", gradient.dtype().name());
+        let expected = cpu.encode(&case.codec(), gradient, cases::seed()).map_err(failed(&label))?;
+        let got = device.encode(&case.codec(), gradient, cases::seed()).map_err(failed(&label))?;
+        differ("payload", &label, got.as_bytes(), expected.as_bytes())?;
+        compared += decode_all(device, &cpu, &expected, &label)? + 1;
+        compared += feedback(device, &cpu, &case.codec(), gradient, &label)?;
+    }
+    Ok(compared)
+}
+
+/// Every way to decode a payload gives the CPU's bits.
+fn decode_all(device: &Device, cpu: &Device, payload: &Payload, label: &str) -> Outcome {
+    let start = cases::normal(payload.len(), 9);
+    let both = |run: &dyn Fn(&Device, &mut Vec<f32>) -> Result<(), Error>| -> Result<[Vec<f32>; 2], String> {
+        let (mut a, mut b) = (start.clone(), start.clone());
+        run(device, &mut a).map_err(failed(label))?;
+        run(cpu, &mut b).map_err(failed(label))?;
+        Ok([a, b])
+    };
+    let check = |what: &str, [a, b]: [Vec<f32>; 2]| {
+        differ(what, label, bytemuck::cast_slice(&a), bytemuck::cast_slice(&b))
+    };
+    check("decoded", both(&|d, out| d.decode_into(payload, out))?)?;
+    check("decode-add", both(&|d, out| d.decode_add(payload, -0.3, out))?)?;
+    let three = [payload.clone(), payload.clone(), payload.clone()];
+    check("sum of three", both(&|d, out| d.decode_sum(&three, 1.0 / 3.0, out))?)?;
+    Ok(3)
+}
+
+/// Two steps of feedback: payloads and residuals are the CPU's, and the identity of feedback holds to the bit.
+fn feedback(device: &Device, cpu: &Device, codec: &AnyCodec, gradient: Gradient<'_>, label: &str) -> Outcome {
+    let mut residuals = [vec![0.0f32; gradient.len()], vec![0.0f32; gradient.len()]];
+    for step in 0..2 {
+        let seed = Seed::new(5).step(step);
+        let mut payloads = Vec::new();
+        for (d, residual) in [device, cpu].into_iter().zip(&mut residuals) {
+            match d.encode_with_feedback(codec, gradient, residual, seed) {
+                Ok(payload) => payloads.push(payload),
+                // Refused alike everywhere, before a device is asked.
+                Err(Error::FeedbackDiverges { .. }) => return Ok(0),
+                Err(e) => return Err(format!("{label}, feedback: {e}")),
+            }
+        }
+        differ("feedback payload", label, payloads[0].as_bytes(), payloads[1].as_bytes())?;
+        let [a, b] = &residuals;
+        differ("residual", label, bytemuck::cast_slice(a), bytemuck::cast_slice(b))?;
+    }
+    Ok(4)
+}
+
+/// Every setting at a length of several buckets and a tail, on every edge case.
+pub fn edges(device: &Device, case: &Case) -> Outcome {
+    let mut compared = 0;
+    for (name, fill) in FILLS {
+        compared += against_cpu(device, case, &fill(1500), name)?;
+    }
+    Ok(compared)
+}
+
+/// A setting at every boundary length.
+pub fn lengths(device: &Device, case: &Case) -> Outcome {
+    let mut compared = 0;
+    for (n, reason) in LENGTHS {
+        compared += against_cpu(device, case, &cases::normal(n, 8), reason)?;
+    }
+    Ok(compared)
+}
+
+/// A setting on the real gradients.
+pub fn real(device: &Device, case: &Case) -> Outcome {
+    against_cpu(device, case, &crate::data::digits(), "real gradients")
+}

@@ -1,0 +1,10 @@
+//! The suite that every backend passes: conformance (equality of bytes) and properties (theorems of the literature).
+//!
+//! It is a library so that `cargo test` and the self-contained binary of `cargo xtask verify` run the same checks.
+
+pub mod cases;
+pub mod conformance;
+pub mod data;
+pub mod oracle;
+pub mod properties;
+pub mod suite;

@@ -1,0 +1,233 @@
+//! A second implementation of both codecs, slow and simple, that shares no code with the product.
+//!
+//! Written from `docs/wire.md` and the papers; what it and the product agree on is unlikely to be an accident.
+
+use half::{bf16, f16};
+
+/// What is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// QSGD with the largest magnitude as its norm.
+    QsgdMax,
+    /// QSGD with the L2 norm.
+    QsgdL2,
+    /// Uniform with stochastic rounding.
+    Uniform,
+    /// Uniform, to nearest.
+    UniformNearest,
+}
+
+/// A setting of the oracle.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Which codec.
+    pub kind: Kind,
+    /// Bits of a code.
+    pub bits: u32,
+    /// Levels.
+    pub levels: u32,
+    /// Elements of a bucket; `None` for the whole tensor.
+    pub bucket: Option<usize>,
+    /// The factor 1/(1 + omega), or 1.
+    pub beta: f32,
+    /// Run, step and tensor.
+    pub seed: (u64, u64, u32),
+}
+
+/// Exact conversion of a half.
+pub fn widen_f16(x: &[f16]) -> Vec<f32> {
+    x.iter().map(|h| h.to_f32()).collect()
+}
+
+/// Exact conversion of a bfloat16.
+pub fn widen_bf16(x: &[bf16]) -> Vec<f32> {
+    x.iter().map(|h| h.to_f32()).collect()
+}
+
+fn philox(mut c: [u32; 4], key: (u32, u32)) -> [u32; 4] {
+    let (mut a, mut b) = key;
+    for _ in 0..7 {
+        let x = 0xD251_1F53u64 * u64::from(c[0]);
+        let y = 0xCD9E_8D57u64 * u64::from(c[2]);
+        c = [(y >> 32) as u32 ^ c[1] ^ a, y as u32, (x >> 32) as u32 ^ c[3] ^ b, x as u32];
+        a = a.wrapping_add(0x9E37_79B9);
+        b = b.wrapping_add(0xBB67_AE85);
+    }
+    c
+}
+
+/// The dither of an element, as a fraction of a level in units of 2^-fraction.
+fn dither(s: &Setting, index: usize, fraction: u32) -> u64 {
+    if s.kind == Kind::UniformNearest {
+        return 1 << (fraction - 1);
+    }
+    let (run, step, tensor) = s.seed;
+    let key = (run as u32, (run >> 32) as u32);
+    let (unit, lane, slot) = ((index / 256) as u32, (index % 32) as u32, index % 256 / 32);
+    let call = unit * 32 + lane;
+    let draw = |call: u32| philox([call, tensor, step as u32, (step >> 32) as u32], key);
+    if s.bucket.is_none() {
+        let word = draw(call * 2 + slot as u32 / 4)[slot % 4];
+        return u64::from(word) >> (32 - fraction);
+    }
+    let word = draw(call)[slot / 2];
+    let half = u64::from(if slot % 2 == 0 { word & 0xffff } else { word >> 16 });
+    let centre = if fraction > 16 { 1u64 << (fraction - 17) } else { 0 };
+    (half << (fraction - 16)) + centre
+}
+
+fn scale_of(largest: f32, wide: bool) -> f32 {
+    if largest < 2f32.powi(-60) {
+        2f32.powi(64)
+    } else if wide && largest >= 2f32.powi(126) {
+        0.5
+    } else {
+        1.0
+    }
+}
+
+/// Square root of the exact sum of squares, each magnitude cut to a multiple of the largest one's last place;
+/// `blocks` of 8192 are cut to their own largest and their sums aligned, as the format says for whole tensors.
+fn l2(x: &[f32]) -> f32 {
+    let exponent = |v: f32| (v.abs().to_bits() >> 23).max(1);
+    let top = x.iter().map(|v| v.abs()).fold(0.0, f32::max);
+    if top == 0.0 {
+        return 0.0;
+    }
+    let mut total = 0u128;
+    for block in x.chunks(8192) {
+        let largest = block.iter().map(|v| v.abs()).fold(0.0, f32::max);
+        let unit = 2f64.powi(exponent(largest) as i32 - 150);
+        let sum: u128 = block.iter().map(|v| (f64::from(v.abs()) / unit).floor() as u128).map(|m| m * m).sum();
+        total += sum >> (2 * (exponent(top) - exponent(largest))).min(127);
+    }
+    let mut halvings = 0;
+    while total >= 1 << 62 {
+        total /= 4;
+        halvings += 1;
+    }
+    let root = f64::from(total.isqrt() as u32 as f32);
+    let norm = root * 2f64.powi(exponent(top) as i32 - 150 + halvings);
+    norm.min(f64::from(f32::MAX)) as f32
+}
+
+/// Scalars of each bucket and the code of each element.
+pub struct Encoded {
+    /// As they stand on the wire.
+    pub scalars: Vec<f32>,
+    /// One an element.
+    pub codes: Vec<u32>,
+}
+
+/// Encodes.
+pub fn encode(s: &Setting, x: &[f32]) -> Encoded {
+    let fraction = 31 - (32 - s.levels.leading_zeros());
+    let full = (u64::from(s.levels) << fraction) as f32;
+    let (mut scalars, mut codes) = (Vec::new(), Vec::new());
+    let size = s.bucket.unwrap_or(x.len().max(1));
+    for (b, bucket) in x.chunks(size).enumerate() {
+        let poisoned = bucket.iter().any(|v| !v.is_finite());
+        let level = |scaled: f32, index: usize| {
+            let fixed = (scaled as u64).min(u64::from(s.levels) << fraction);
+            ((fixed + dither(s, b * size + index, fraction)) >> fraction) as u32
+        };
+        match s.kind {
+            Kind::QsgdMax | Kind::QsgdL2 if poisoned => {
+                scalars.push(f32::NAN);
+                codes.extend(bucket.iter().map(|_| 0));
+            }
+            Kind::QsgdMax | Kind::QsgdL2 => {
+                let largest = bucket.iter().map(|v| v.abs()).fold(0.0, f32::max);
+                let norm = if s.kind == Kind::QsgdL2 { l2(bucket) } else { largest };
+                let lift = scale_of(norm, false);
+                let inverse = if norm > 0.0 { full / (norm * lift) } else { 0.0 };
+                scalars.push(norm * s.beta);
+                for (i, v) in bucket.iter().enumerate() {
+                    let sign = if v.is_sign_negative() { 1 << (s.bits - 1) } else { 0 };
+                    codes.push(level(v.abs() * lift * inverse, i) | sign);
+                }
+            }
+            Kind::Uniform | Kind::UniformNearest if poisoned => {
+                scalars.extend([f32::NAN; 2]);
+                codes.extend(bucket.iter().map(|_| 0));
+            }
+            Kind::Uniform | Kind::UniformNearest => {
+                let (low, high) = extremes(bucket);
+                let lift = scale_of(low.abs().max(high.abs()), true);
+                let range = high * lift - low * lift;
+                let inverse = if range > 0.0 { full / range } else { 0.0 };
+                scalars.extend([low * s.beta, high * s.beta]);
+                for (i, v) in bucket.iter().enumerate() {
+                    codes.push(level((v * lift - low * lift) * inverse, i));
+                }
+            }
+        }
+    }
+    Encoded { scalars, codes }
+}
+
+/// Minimum and maximum, with -0 below +0.
+fn extremes(x: &[f32]) -> (f32, f32) {
+    let (mut low, mut high) = (x[0], x[0]);
+    for v in x {
+        if v.total_cmp(&low).is_lt() {
+            low = *v;
+        }
+        if v.total_cmp(&high).is_gt() {
+            high = *v;
+        }
+    }
+    (low, high)
+}
+
+/// Decodes.
+pub fn decode(s: &Setting, e: &Encoded) -> Vec<f32> {
+    let size = s.bucket.unwrap_or(e.codes.len().max(1));
+    e.codes.chunks(size).enumerate().flat_map(|(b, codes)| codes.iter().map(move |c| value(s, e, b, *c))).collect()
+}
+
+fn value(s: &Setting, e: &Encoded, bucket: usize, code: u32) -> f32 {
+    match s.kind {
+        Kind::QsgdMax | Kind::QsgdL2 => {
+            let norm = e.scalars[bucket];
+            if norm.is_nan() {
+                return norm;
+            }
+            let lift = scale_of(norm, false);
+            let level = code % (1 << (s.bits - 1));
+            let magnitude = ((norm * lift / s.levels as f32) * level as f32).min(norm * lift) / lift;
+            if code >> (s.bits - 1) == 1 { -magnitude } else { magnitude }
+        }
+        Kind::Uniform | Kind::UniformNearest => {
+            let (low, high) = (e.scalars[2 * bucket], e.scalars[2 * bucket + 1]);
+            if low.is_nan() {
+                return low;
+            }
+            let lift = scale_of(low.abs().max(high.abs()), true);
+            let step = (high * lift - low * lift) / s.levels as f32;
+            let lifted = if code == s.levels { high * lift } else { (low * lift + step * code as f32).min(high * lift) };
+            lifted / lift
+        }
+    }
+}
+
+/// The codes as the wire packs them.
+pub fn pack(codes: &[u32], bits: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    for unit in codes.chunks(256) {
+        let code = |lane: usize, slot: usize| unit.get(slot * 32 + lane).copied().unwrap_or(0);
+        let mut done = 0;
+        for piece in [16u32, 8, 4, 2, 1].into_iter().filter(|p| bits & p != 0) {
+            let part = |lane, slot| u64::from(code(lane, slot) >> done & ((1 << piece) - 1));
+            let slots_at_once = (32 / piece as usize).min(8);
+            for first in (0..8).step_by(slots_at_once) {
+                for lane in 0..32 {
+                    let word = (0..slots_at_once).fold(0, |w, k| w | part(lane, first + k) << (k as u32 * piece));
+                    out.extend(&word.to_le_bytes()[..slots_at_once * piece as usize / 8]);
+                }
+            }
+            done += piece;
+        }
+    }
+    out
+}

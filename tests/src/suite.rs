@@ -1,0 +1,166 @@
+//! Everything, against one device, with a verdict per codec and check.
+
+use gradwire::{BackendKind, Codec, Device};
+
+use crate::cases::{self, Case};
+use crate::conformance::{self, Outcome};
+use crate::oracle::Kind;
+use crate::properties;
+
+/// What one check of one codec came to.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// The codec.
+    pub codec: &'static str,
+    /// What was checked, and against what.
+    pub check: &'static str,
+    /// Results compared.
+    pub compared: u64,
+    /// What failed; empty when nothing did.
+    pub failures: Vec<String>,
+}
+
+/// How much to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Every check; tensors above 2^25 elements and long statistics too.
+    Full,
+    /// Every check, without the largest tensors.
+    Quick,
+}
+
+fn codec_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::QsgdMax | Kind::QsgdL2 => "QSGD",
+        Kind::Uniform | Kind::UniformNearest => "uniform",
+    }
+}
+
+fn stochastic() -> Vec<Case> {
+    [
+        Case::new(Kind::QsgdMax, 2, Some(128)),
+        Case::new(Kind::QsgdMax, 4, Some(512)),
+        Case::new(Kind::QsgdL2, 4, Some(512)),
+        Case::new(Kind::QsgdL2, 8, Some(256)),
+        Case::new(Kind::QsgdMax, 16, Some(1024)),
+        Case::new(Kind::QsgdL2, 3, None),
+        Case::new(Kind::Uniform, 1, Some(64)),
+        Case::new(Kind::Uniform, 4, Some(512)),
+        Case::new(Kind::Uniform, 8, None),
+    ]
+    .to_vec()
+}
+
+/// Runs the suite; `progress` hears of each check before it runs.
+pub fn run(device: &Device, depth: Depth, progress: &mut dyn FnMut(&str)) -> Vec<Verdict> {
+    let mut verdicts: Vec<Verdict> = Vec::new();
+    let mut note = |codec: &'static str, check: &'static str, outcome: Outcome| {
+        let index = verdicts.iter().position(|v| v.codec == codec && v.check == check).unwrap_or_else(|| {
+            verdicts.push(Verdict { codec, check, compared: 0, failures: Vec::new() });
+            verdicts.len() - 1
+        });
+        match outcome {
+            Ok(compared) => verdicts[index].compared += compared,
+            Err(failure) => verdicts[index].failures.push(failure),
+        }
+    };
+    let settings = cases::settings();
+    for case in &settings {
+        progress(&case.label());
+        let codec = codec_name(case.kind);
+        for (name, fill) in cases::FILLS {
+            let x = fill(1500);
+            note(codec, "bytes equal the oracle's, edge cases", conformance::against_oracle(device, case, &x, name));
+        }
+        let real = crate::data::digits();
+        let real = &real[..real.len().min(100_000)];
+        note(codec, "bytes equal the oracle's, real gradients", conformance::against_oracle(device, case, real, "real"));
+        if device.kind() == BackendKind::Cpu {
+            continue;
+        }
+        note(codec, "bytes equal the CPU's, edge cases", conformance::edges(device, case));
+        note(codec, "bytes equal the CPU's, real gradients", conformance::real(device, case));
+    }
+    if device.kind() != BackendKind::Cpu {
+        for case in boundary_settings() {
+            progress(&format!("lengths, {}", case.label()));
+            note(codec_name(case.kind), "bytes equal the CPU's, boundary lengths", conformance::lengths(device, &case));
+        }
+        if depth == Depth::Full {
+            for case in [Case::new(Kind::QsgdMax, 4, Some(512)), Case::new(Kind::Uniform, 8, Some(8192)), Case::new(Kind::QsgdL2, 2, None)] {
+                progress(&format!("above 2^25 elements, {}", case.label()));
+                note(codec_name(case.kind), "bytes equal the CPU's, above 2^25 elements", large(device, &case));
+            }
+        }
+    }
+    statistics(device, depth, progress, &mut note);
+    verdicts
+}
+
+/// One setting for each shape that a kernel distinguishes.
+fn boundary_settings() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for bucket in [Some(32), Some(128), Some(512), Some(2048), Some(8192), None] {
+        cases.push(Case::new(Kind::QsgdL2, 3, bucket));
+        cases.push(Case::new(Kind::Uniform, 7, bucket));
+    }
+    cases
+}
+
+/// A tensor that crosses the default 128 MiB binding and what one launch covers.
+fn large(device: &Device, case: &Case) -> Outcome {
+    let n = (1usize << 25) + 4097;
+    let x: Vec<f32> = (0..n as u32).map(|i| (i.wrapping_mul(2_654_435_761) as i32) as f32 * 1e-12).collect();
+    let fail = |e: gradwire::Error| format!("{}, n = {n}: {e}", case.label());
+    let cpu = Device::cpu();
+    let expected = cpu.encode(&case.codec(), &x, cases::seed()).map_err(fail)?;
+    let got = device.encode(&case.codec(), &x, cases::seed()).map_err(fail)?;
+    if let Some(at) = got.as_bytes().iter().zip(expected.as_bytes()).position(|(a, b)| a != b) {
+        return Err(format!("{}, n = {n}: payload differs first at byte {at}", case.label()));
+    }
+    let (mut a, mut b) = (x.clone(), x);
+    device.decode_add(&expected, 0.5, &mut a).map_err(fail)?;
+    cpu.decode_add(&expected, 0.5, &mut b).map_err(fail)?;
+    match a.iter().zip(&b).position(|(a, b)| a.to_bits() != b.to_bits()) {
+        Some(at) => Err(format!("{}, n = {n}: decode-add differs first at element {at}", case.label())),
+        None => Ok(2),
+    }
+}
+
+fn statistics(
+    device: &Device,
+    depth: Depth,
+    progress: &mut dyn FnMut(&str),
+    note: &mut dyn FnMut(&'static str, &'static str, Outcome),
+) {
+    let runs = match (depth, device.kind()) {
+        (Depth::Full, _) => 1000,
+        (Depth::Quick, BackendKind::Cpu) => 400,
+        (Depth::Quick, _) => 100,
+    };
+    let x = cases::normal(4096 + 77, 31);
+    for case in stochastic() {
+        progress(&format!("unbiasedness and variance, {}", case.label()));
+        let codec = codec_name(case.kind);
+        note(codec, "unbiased, with the variance of the theorem", properties::unbiased(device, &case, &x, runs));
+        note(codec, "error of an element at most a level", properties::bounded(device, &case, &x));
+        note(codec, "scalars do not depend on order", properties::permutation(device, &case, &x));
+        note(codec, "payload within 1 % of theory", properties::size(device, &case));
+        if case.kind != Kind::QsgdL2 {
+            note(codec, "values on levels are exact", properties::exact_on_levels(device, &case));
+        } else {
+            note(codec, "support at most s (s + sqrt n)", properties::sparsity(device, &case, &x, 50));
+        }
+    }
+    let nearest = Case::new(Kind::UniformNearest, 5, Some(512));
+    note("uniform", "error of an element at most a level", properties::bounded(device, &nearest, &x));
+    for case in stochastic().into_iter().chain([nearest]) {
+        progress(&format!("error feedback, {}", case.label()));
+        let contractive = case.kind != Kind::UniformNearest && case.omega(x.len()) >= 1.0;
+        let case = Case { contractive, ..case };
+        if case.codec().plan(x.len(), gradwire::Dtype::F32).and_then(|p| p.with_feedback()).is_err() {
+            continue;
+        }
+        note(codec_name(case.kind), "error feedback loses nothing and stays bounded", properties::feedback(device, &case, &x, 30));
+    }
+}
