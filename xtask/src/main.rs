@@ -1,0 +1,50 @@
+//! The project's commands: `cargo xtask help` lists them.
+
+mod bench;
+mod capture;
+mod ptx;
+mod test;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's commands.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Compress gradients and print what it cost and what it lost.
+    Bench(bench::Args),
+    /// Run the conformance and property suite against one device of this machine.
+    Verify(verify::Args),
+    /// Format, lint, test and document; the last lines say which backends ran.
+    Test,
+    /// Build the PTX from the Rust kernels, or check that the committed PTX is what they give.
+    Ptx(ptx::Args),
+    /// Train the small network again and capture its gradients into benches/data.
+    Capture,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Bench(args) => bench::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Test => test::run(),
+        Command::Ptx(args) => ptx::run(&args),
+        Command::Capture => capture::run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
