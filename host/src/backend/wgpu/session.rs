@@ -1,0 +1,268 @@
+//! Buffers on a WGPU device, and passes over them.
+
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+
+use super::pipelines::Pipeline;
+use super::{Shared, Wgpu, failed};
+use crate::error::Error;
+use crate::plan::{Bindings, Kernel, Pass, Span};
+use crate::session::{Role, Session, Sizes, check_range};
+
+/// Bytes that go to or from the device at a time.
+const STAGING: usize = 64 << 20;
+
+/// Distance of one pass's parameters from the next one's: the alignment that every device accepts.
+const PARAMS_STRIDE: u64 = 256;
+
+/// Passes that are submitted at a time; a queue that is given much more can lose the device to a watchdog.
+const PASSES_PER_SUBMIT: usize = 64;
+
+/// A [`Session`] on a WGPU device.
+pub struct WgpuSession {
+    shared: Arc<Shared>,
+    sizes: Sizes,
+    buffers: [wgpu::Buffer; 7],
+    /// What is bound where a pass uses no buffer, one a role so that no two writable bindings meet.
+    unused: [wgpu::Buffer; 7],
+}
+
+/// A pass that is ready to be recorded.
+struct Ready {
+    pass: Pass,
+    work: Option<(Arc<Pipeline>, wgpu::BindGroup)>,
+}
+
+impl Wgpu {
+    /// Buffers of these sizes.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] for a buffer above the device's `max_buffer_size`; [`Error::Backend`] where the device has no memory left.
+    pub fn session(&self, sizes: Sizes) -> Result<WgpuSession, Error> {
+        let shared = &self.shared;
+        let limit = shared.device.limits().max_buffer_size;
+        for needed in sizes.0 {
+            if needed.next_multiple_of(4) > limit {
+                return Err(Error::Limit { limit: "max_buffer_size", found: limit, needed });
+            }
+        }
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+        let buffer = |role: Role, bytes: u64| {
+            shared.device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some(&format!("gradwire {role:?}")),
+                size: bytes.next_multiple_of(4).max(16),
+                usage,
+                mapped_at_creation: false,
+            })
+        };
+        let (buffers, unused) = shared.scoped("creating buffers", || {
+            (Role::ALL.map(|role| buffer(role, sizes.of(role))), Role::ALL.map(|role| buffer(role, 16)))
+        })?;
+        Ok(WgpuSession { shared: shared.clone(), sizes, buffers, unused })
+    }
+}
+
+fn span(bindings: &Bindings, role: Role) -> Span {
+    match role {
+        Role::Input => bindings.input,
+        Role::Residual => bindings.residual,
+        Role::Scalars => bindings.scalars,
+        Role::Codes => bindings.codes,
+        Role::Workspace => bindings.workspace,
+        Role::Status => bindings.status,
+        Role::Output => bindings.output,
+    }
+}
+
+fn role_of(role: gradwire_shaders::Role) -> Role {
+    match role {
+        gradwire_shaders::Role::Input => Role::Input,
+        gradwire_shaders::Role::Residual => Role::Residual,
+        gradwire_shaders::Role::Scalars => Role::Scalars,
+        gradwire_shaders::Role::Codes => Role::Codes,
+        gradwire_shaders::Role::Workspace => Role::Workspace,
+        gradwire_shaders::Role::Status => Role::Status,
+        gradwire_shaders::Role::Output => Role::Output,
+    }
+}
+
+impl WgpuSession {
+    /// Pipelines, parameters and bind groups of passes.
+    fn prepare(&self, passes: &[Pass]) -> Result<Vec<Ready>, Error> {
+        let shared = &self.shared;
+        let pipelines = passes
+            .iter()
+            .map(|pass| if pass.kernel == Kernel::Clear { Ok(None) } else { shared.pipeline(pass.kernel).map(Some) })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let params = shared.scoped("creating parameters", || {
+            shared.device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("gradwire parameters"),
+                size: PARAMS_STRIDE * passes.len().max(1) as u64,
+                usage: wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            })
+        })?;
+        shared.scoped("binding buffers", || {
+            let mut ready = Vec::with_capacity(passes.len());
+            for (index, (pass, pipeline)) in passes.iter().zip(pipelines).enumerate() {
+                let at = PARAMS_STRIDE * index as u64;
+                shared.queue.write_buffer(&params, at, pass.params.as_bytes());
+                let work = pipeline.map(|pipeline| {
+                    let group = self.bind(&pipeline, pass, &params, at);
+                    (pipeline, group)
+                });
+                ready.push(Ready { pass: *pass, work });
+            }
+            ready
+        })
+    }
+
+    fn bind(&self, pipeline: &Pipeline, pass: &Pass, params: &wgpu::Buffer, at: u64) -> wgpu::BindGroup {
+        let part = |buffer, offset, bytes: u64| {
+            wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size: std::num::NonZeroU64::new(bytes) })
+        };
+        let mut entries =
+            vec![wgpu::BindGroupEntry { binding: 0, resource: part(params, at, pass.params.as_bytes().len() as u64) }];
+        for (index, binding) in pipeline.shader.bindings.iter().enumerate() {
+            let role = role_of(binding.role);
+            let span = span(&pass.bindings, role);
+            let resource = if span.bytes == 0 {
+                part(&self.unused[role as usize], 0, 16)
+            } else {
+                part(&self.buffers[role as usize], span.offset, span.bytes.next_multiple_of(4))
+            };
+            entries.push(wgpu::BindGroupEntry { binding: index as u32 + 1, resource });
+        }
+        self.shared.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some(pipeline.shader.name),
+            layout: &pipeline.layout,
+            entries: &entries,
+        })
+    }
+
+    /// Records passes and submits them, without waiting.
+    fn submit(&self, ready: &[Ready]) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.scoped("running passes", || {
+            for some in ready.chunks(PASSES_PER_SUBMIT) {
+                let mut encoder = shared.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                for Ready { pass, work } in some {
+                    let Some((pipeline, group)) = work else {
+                        let status = pass.bindings.status;
+                        encoder.clear_buffer(&self.buffers[Role::Status as usize], status.offset, Some(status.bytes));
+                        continue;
+                    };
+                    let mut compute = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+                    compute.set_pipeline(&pipeline.pipeline);
+                    compute.set_bind_group(0, group, &[]);
+                    compute.dispatch_workgroups(pass.groups, 1, 1);
+                }
+                shared.queue.submit([encoder.finish()]);
+            }
+        })
+    }
+
+    /// Reads whole words into `out`.
+    fn read_words(&self, role: Role, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        let shared = &self.shared;
+        let bytes = out.len().next_multiple_of(4) as u64;
+        let staging = shared.scoped("reading back", || {
+            let staging = shared.device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("gradwire staging"),
+                size: bytes,
+                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            });
+            let mut encoder = shared.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            encoder.copy_buffer_to_buffer(&self.buffers[role as usize], offset, &staging, 0, bytes);
+            shared.queue.submit([encoder.finish()]);
+            staging
+        })?;
+        let (send, receive) = mpsc::channel();
+        shared.scoped("mapping", || {
+            staging.map_async(wgpu::MapMode::Read, .., move |result| {
+                // The receiver is gone only if this function returned early, and then nobody waits for the result.
+                let _ = send.send(result);
+            });
+        })?;
+        shared.wait()?;
+        match receive.recv() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(failed(format!("mapping a buffer of {}: {error}", shared.name))),
+            Err(_) => return Err(failed(format!("{} was lost while a buffer was mapped", shared.name))),
+        }
+        let view = staging
+            .get_mapped_range(..)
+            .map_err(|error| failed(format!("mapping a buffer of {}: {error}", shared.name)))?;
+        out.copy_from_slice(&view[..out.len()]);
+        Ok(())
+    }
+}
+
+impl Session for WgpuSession {
+    fn write(&mut self, role: Role, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        check_range(role, &self.sizes, offset, bytes.len())?;
+        let shared = &self.shared;
+        let buffer = &self.buffers[role as usize];
+        let (words, rest) = bytes.split_at(bytes.len() / 4 * 4);
+        let mut at = offset;
+        for part in words.chunks(STAGING) {
+            shared.scoped("writing", || shared.queue.write_buffer(buffer, at, part))?;
+            at += part.len() as u64;
+            // Submitting now keeps the queue's own staging memory from growing to the tensor's size.
+            shared.queue.submit([]);
+        }
+        if !rest.is_empty() {
+            // The device copies whole words; the buffer has room for the last one.
+            let mut word = [0; 4];
+            word[..rest.len()].copy_from_slice(rest);
+            shared.scoped("writing", || shared.queue.write_buffer(buffer, at, &word))?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, role: Role, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        check_range(role, &self.sizes, offset, out.len())?;
+        let mut at = offset;
+        for part in out.chunks_mut(STAGING) {
+            self.read_words(role, at, part)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, passes: &[Pass]) -> Result<(), Error> {
+        let ready = self.prepare(passes)?;
+        self.submit(&ready)?;
+        self.shared.wait()
+    }
+
+    fn time(&mut self, passes: &[Pass], repeats: u32) -> Result<f64, Error> {
+        let ready = self.prepare(passes)?;
+        self.shared.queue.submit([]);
+        self.shared.wait()?;
+        let start = Instant::now();
+        for _ in 0..repeats {
+            self.submit(&ready)?;
+        }
+        self.shared.wait()?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    fn time_copy(&mut self, from: Role, to: Role, repeats: u32) -> Result<(f64, u64), Error> {
+        let shared = &self.shared;
+        let bytes = self.sizes.of(from).min(self.sizes.of(to)) / 4 * 4;
+        shared.wait()?;
+        let start = Instant::now();
+        shared.scoped("copying", || {
+            let mut encoder = shared.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            for _ in 0..repeats {
+                let (from, to) = (&self.buffers[from as usize], &self.buffers[to as usize]);
+                encoder.copy_buffer_to_buffer(from, 0, to, 0, bytes);
+            }
+            shared.queue.submit([encoder.finish()]);
+        })?;
+        shared.wait()?;
+        Ok((start.elapsed().as_secs_f64(), bytes))
+    }
+}

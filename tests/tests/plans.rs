@@ -1,0 +1,110 @@
+//! Plans cut into small passes give the bytes of one pass, and the invariants of their shape.
+
+use gradwire::backend::cpu::Cpu;
+use gradwire::plan::{Limits, Pass};
+use gradwire::session::{Role, Session, Sizes};
+use gradwire::{Codec, DecodeMode, DecodePlan, Dtype, EncodePlan, Error, Qsgd};
+use gradwire_tests::cases::{self, Case};
+use gradwire_tests::oracle::Kind;
+use proptest::prelude::*;
+
+/// The smallest limits that any part fits: 2^19 elements a pass.
+const SMALL: Limits = Limits { binding_bytes: 4 << 19, groups: 1 << 16 };
+
+fn encode(plan: &EncodePlan, x: &[f32], limits: &Limits) -> Vec<Vec<u8>> {
+    let sizes = Sizes::encode(plan);
+    let mut session = Cpu::default().session(sizes).expect("memory");
+    session.write(Role::Input, 0, bytemuck::cast_slice(x)).expect("fits");
+    session.run(&plan.passes(cases::seed(), limits).expect("within limits")).expect("runs");
+    [Role::Scalars, Role::Codes, Role::Residual]
+        .map(|role| {
+            let mut out = vec![0; sizes.of(role) as usize];
+            session.read(role, 0, &mut out).expect("fits");
+            out
+        })
+        .to_vec()
+}
+
+#[test]
+fn small_limits_change_the_passes_and_not_the_bytes() {
+    let n = (1 << 20) + 12_345;
+    let x = cases::normal(n, 12);
+    for case in [
+        Case::new(Kind::QsgdMax, 4, Some(512)),
+        Case::new(Kind::QsgdL2, 3, None),
+        Case::new(Kind::Uniform, 7, Some(8192)),
+        Case::new(Kind::Uniform, 2, None),
+    ] {
+        let case = Case { contractive: true, ..case };
+        let plan = case.codec().plan(n, Dtype::F32).and_then(|p| p.with_feedback()).expect("a contraction");
+        let whole = encode(&plan, &x, &Limits::NONE);
+        let parts = encode(&plan, &x, &SMALL);
+        assert!(whole == parts, "{}: the cut changes the bytes", case.label());
+
+        for (payloads, mode) in [(1, DecodeMode::Write), (1, DecodeMode::Add(0.7)), (3, DecodeMode::Sum(0.3))] {
+            let decode = DecodePlan::new(*plan.header(), payloads);
+            let run = |limits: &Limits| {
+                let sizes = Sizes::decode(&decode);
+                let mut session = Cpu::default().session(sizes).expect("memory");
+                for k in 0..u64::from(payloads) {
+                    session.write(Role::Scalars, k * decode.scalar_stride(), &whole[0]).expect("fits");
+                    session.write(Role::Codes, k * decode.code_stride(), &whole[1]).expect("fits");
+                }
+                session.write(Role::Output, 0, bytemuck::cast_slice(&x)).expect("fits");
+                session.run(&decode.passes(mode, limits).expect("within limits")).expect("runs");
+                let mut out = vec![0; n * 4];
+                session.read(Role::Output, 0, &mut out).expect("fits");
+                out
+            };
+            assert!(run(&Limits::NONE) == run(&SMALL), "{}: {mode:?}: the cut changes the bytes", case.label());
+        }
+    }
+}
+
+#[test]
+fn limits_below_the_smallest_part_are_a_typed_error() {
+    let plan = Qsgd::bits(4).plan(1000, Dtype::F32).expect("valid");
+    let error = plan.passes(cases::seed(), &Limits { binding_bytes: 1 << 20, groups: 65535 }).expect_err("too small");
+    assert!(matches!(error, Error::Limit { limit: "max_storage_buffer_binding_size", .. }), "{error:?}");
+    let error = plan.passes(cases::seed(), &Limits { binding_bytes: 1 << 27, groups: 63 }).expect_err("too few");
+    assert!(matches!(error, Error::Limit { limit: "max_compute_workgroups_per_dimension", .. }), "{error:?}");
+}
+
+fn any_case() -> impl Strategy<Value = Case> {
+    let settings = cases::settings();
+    (0..settings.len()).prop_map(move |i| settings[i])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever the length and the limits: bindings stay within the sizes, start on 256 bytes, respect the limits, and
+    /// the passes cover every element once.
+    #[test]
+    fn passes_stay_within_sizes_and_limits(case in any_case(), n in 0usize..40_000_000, half in any::<bool>()) {
+        let dtype = if half { Dtype::Bf16 } else { Dtype::F32 };
+        let plan = case.codec().plan(n, dtype).expect("valid");
+        let limits = Limits { binding_bytes: 128 << 20, groups: 65535 };
+        let passes = plan.passes(cases::seed(), &limits).expect("default limits");
+        check(&passes, &Sizes::encode(&plan), &limits)?;
+        let decode = DecodePlan::new(*plan.header(), 3);
+        let passes = decode.passes(DecodeMode::Sum(1.0), &limits).expect("default limits");
+        check(&passes, &Sizes::decode(&decode), &limits)?;
+        let covered: u64 = passes.iter().map(|p| p.bindings.output.bytes / 4).sum();
+        prop_assert!(covered == n as u64 || covered == 3 * n as u64);
+    }
+}
+
+fn check(passes: &[Pass], sizes: &Sizes, limits: &Limits) -> Result<(), TestCaseError> {
+    for pass in passes {
+        let b = &pass.bindings;
+        let spans = [b.input, b.residual, b.scalars, b.codes, b.workspace, b.status, b.output];
+        prop_assert!(pass.groups >= 1 && pass.groups <= limits.groups);
+        for (role, span) in Role::ALL.into_iter().zip(spans) {
+            prop_assert!(span.offset % 256 == 0, "{role:?} of {pass:?}");
+            prop_assert!(span.offset + span.bytes <= sizes.of(role), "{role:?} of {pass:?}");
+            prop_assert!(span.bytes <= limits.binding_bytes, "{role:?} of {pass:?}");
+        }
+    }
+    Ok(())
+}

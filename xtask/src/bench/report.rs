@@ -1,0 +1,171 @@
+//! What was measured, as the JSON file holds it.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::peers::PeerRow;
+use super::settings::Feedback;
+
+/// One run of the benchmark.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// The device that ran.
+    pub(crate) device: String,
+    /// Why that one.
+    pub(crate) chosen: String,
+    /// Why each backend that comes before it was passed over.
+    pub(crate) why: Vec<String>,
+    /// Bytes read plus bytes written each second by the device's own copy, in 10^9: the median of the run.
+    pub(crate) copy_gbps: f64,
+    /// The least and the most of the run, which tell how steady the machine was.
+    pub(crate) copy_gbps_range: [f64; 2],
+    /// Which gradient.
+    pub(crate) source: String,
+    /// Elements of the gradient that error, cosine and ratio are of.
+    pub(crate) elements_compared: usize,
+    /// Elements that rates are of.
+    pub(crate) elements_timed: usize,
+    /// Seconds that the whole run took.
+    pub(crate) seconds: f64,
+    /// A setting each.
+    pub(crate) rows: Vec<Row>,
+    /// What the peers' scripts wrote, where they ran.
+    #[serde(default)]
+    pub(crate) peers: Vec<PeerRow>,
+}
+
+/// One codec with one setting.
+///
+/// Rates are in 10^9 bytes of the gradient each second. A share is the rate of the bytes that the work cannot do
+/// without, each input read once and each output written once, over the device's copy rate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) codec: String,
+    pub(crate) settings: Settings,
+    pub(crate) device: String,
+    pub(crate) elements: usize,
+    pub(crate) encode_gbps: f64,
+    pub(crate) decode_gbps: f64,
+    pub(crate) decode_add_gbps: f64,
+    /// Encoding with error feedback; null where the setting admits none.
+    pub(crate) feedback_gbps: Option<f64>,
+    /// How feedback ran.
+    pub(crate) feedback: Option<Feedback>,
+    pub(crate) encode_share: f64,
+    pub(crate) decode_share: f64,
+    pub(crate) decode_add_share: f64,
+    pub(crate) feedback_share: Option<f64>,
+    /// Bytes of the gradient over bytes of all payloads, headers included.
+    pub(crate) ratio: f64,
+    /// |decoded - gradient| / |gradient|, over all tensors.
+    pub(crate) relative_error: f64,
+    /// Cosine of the angle between the decoded gradient and the gradient.
+    pub(crate) cosine: f64,
+}
+
+/// A codec's parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    pub(crate) bits: u32,
+    pub(crate) levels: u32,
+    /// Elements that share a scale; null is the whole tensor.
+    pub(crate) bucket: Option<usize>,
+    /// What the scale is: `max`, `l2` or `range`.
+    pub(crate) norm: String,
+    /// `stochastic` or `nearest`.
+    pub(crate) rounding: String,
+    /// Type of the gradient.
+    pub(crate) dtype: String,
+}
+
+/// A bucket's size as a table shows it.
+pub(crate) fn bucket_text(bucket: Option<usize>) -> String {
+    bucket.map_or_else(|| "whole".to_owned(), |size| size.to_string())
+}
+
+impl Report {
+    /// Writes the JSON file.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), String> {
+        let mut text = serde_json::to_string_pretty(self).map_err(|e| format!("the results do not fit JSON: {e}"))?;
+        text.push('\n');
+        make_folder(path)?;
+        std::fs::write(path, text)
+            .map_err(|e| format!("{} could not be written: {e}; name another file with --json", path.display()))
+    }
+}
+
+/// Makes the folder that a file goes into.
+pub(crate) fn make_folder(file: &Path) -> Result<(), String> {
+    let Some(folder) = file.parent() else { return Ok(()) };
+    std::fs::create_dir_all(folder)
+        .map_err(|e| format!("the folder {} could not be made: {e}; name another with --json and --chart", folder.display()))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A row to print, draw and write.
+    pub(crate) fn row(codec: &str, bits: u32, bucket: Option<usize>) -> Row {
+        Row {
+            codec: codec.to_owned(),
+            settings: Settings {
+                bits,
+                levels: 7,
+                bucket,
+                norm: "max".to_owned(),
+                rounding: "stochastic".to_owned(),
+                dtype: "f32".to_owned(),
+            },
+            device: "cpu".to_owned(),
+            elements: 1 << 24,
+            encode_gbps: 3100.25,
+            decode_gbps: 7.5,
+            decode_add_gbps: 0.0625,
+            feedback_gbps: None,
+            feedback: None,
+            encode_share: 0.613,
+            decode_share: 1.02,
+            decode_add_share: 0.0042,
+            feedback_share: None,
+            ratio: 31.9876,
+            relative_error: 3.2e-5,
+            cosine: 0.987_654_321,
+        }
+    }
+
+    /// A report around rows.
+    pub(crate) fn report(rows: Vec<Row>) -> Report {
+        Report {
+            device: "cpu: CPU, 2 threads, AVX2".to_owned(),
+            chosen: "asked for".to_owned(),
+            why: vec!["cuda is not available".to_owned()],
+            copy_gbps: 12.5,
+            copy_gbps_range: [11.0, 13.0],
+            source: "synthetic".to_owned(),
+            elements_compared: 1000,
+            elements_timed: 1 << 24,
+            seconds: 61.5,
+            rows,
+            peers: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn json_gives_back_what_was_written() {
+        let with_feedback = Row {
+            feedback_gbps: Some(1.0 / 3.0),
+            feedback: Some(Feedback::Contractive),
+            feedback_share: Some(0.1),
+            ..row("QSGD max", 4, None)
+        };
+        let report = report(vec![row("uniform", 8, Some(512)), with_feedback]);
+        let file = std::env::temp_dir().join(format!("gradwire-bench-{}/deep/report.json", std::process::id()));
+        report.write(&file).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_dir_all(file.parent().and_then(Path::parent).unwrap()).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+        assert!(text.contains("\"feedback_gbps\": null") && text.contains("\"contractive\""));
+    }
+}

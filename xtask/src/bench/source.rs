@@ -1,0 +1,172 @@
+//! Which gradient is compressed: the shipped one, a file, or a synthetic one.
+
+use std::path::Path;
+
+use gradwire::{Dtype, Gradient};
+use gradwire_tests::cases::Random;
+use gradwire_tests::data::{self, Tensor};
+use half::{bf16, f16};
+
+use super::size::grouped;
+
+/// A gradient, tensor by tensor, with every value one that its type holds.
+pub(crate) struct Source {
+    /// What it is, in a few words.
+    pub(crate) label: String,
+    pub(crate) tensors: Vec<Tensor>,
+    pub(crate) dtype: Dtype,
+    /// Whether it is one tensor that was made for this run, and is timed as it is.
+    pub(crate) synthetic: bool,
+}
+
+/// The gradient that the arguments ask for.
+pub(crate) fn load(input: Option<&Path>, size: Option<usize>, dtype: Dtype) -> Result<Source, String> {
+    let (name, tensors) = match (input, size) {
+        (Some(path), _) => (path.display().to_string(), read(path)?),
+        (None, Some(n)) => {
+            let tensor = Tensor { name: "synthetic".to_owned(), values: synthetic(n) };
+            ("synthetic values with heavy tails (Student's t, 4 degrees of freedom)".to_owned(), vec![tensor])
+        }
+        (None, None) => ("real gradients, benches/data/digits_cnn.safetensors".to_owned(), data::read(data::DIGITS)?),
+    };
+    let mut source = Source { label: String::new(), tensors, dtype, synthetic: input.is_none() && size.is_some() };
+    for tensor in &mut source.tensors {
+        round(&mut tensor.values, dtype);
+        if let Some(at) = tensor.values.iter().position(|v| !v.is_finite()) {
+            return Err(format!(
+                "element {at} of tensor {} is {} as {}, and an error relative to it would mean nothing; capture a step \
+                 whose gradients are finite{}",
+                tensor.name,
+                tensor.values[at],
+                dtype.name(),
+                if dtype == Dtype::F16 { ", or use --dtype bf16" } else { "" }
+            ));
+        }
+    }
+    let count = source.tensors.len();
+    let tensors = if count == 1 { "1 tensor".to_owned() } else { format!("{count} tensors") };
+    source.label = format!("{name}: {tensors}, {} elements, {}", grouped(source.elements()), dtype.name());
+    if source.elements() == 0 {
+        return Err(format!("{name} holds {tensors} and no element; give --input a file with gradients"));
+    }
+    Ok(source)
+}
+
+fn read(path: &Path) -> Result<Vec<Tensor>, String> {
+    let what = "give --input a safetensors file of f32, f16 or bf16 gradients";
+    let bytes = std::fs::read(path).map_err(|e| format!("{} could not be read: {e}; {what}", path.display()))?;
+    data::read(&bytes).map_err(|e| format!("{}: {e}; {what}", path.display()))
+}
+
+impl Source {
+    /// Elements of all tensors.
+    pub(crate) fn elements(&self) -> usize {
+        self.tensors.iter().map(|t| t.values.len()).sum()
+    }
+
+    /// The values of all tensors, one after another, repeated until there are `n`.
+    pub(crate) fn repeated(&self, n: usize) -> Vec<f32> {
+        let mut values = Vec::with_capacity(n);
+        let all = self.tensors.iter().cycle();
+        for tensor in all {
+            let left = n - values.len();
+            values.extend_from_slice(&tensor.values[..tensor.values.len().min(left)]);
+            if values.len() == n {
+                break;
+            }
+        }
+        values
+    }
+}
+
+/// Values in the type that is encoded.
+pub(crate) enum Typed<'a> {
+    F32(&'a [f32]),
+    F16(Vec<f16>),
+    Bf16(Vec<bf16>),
+}
+
+impl<'a> Typed<'a> {
+    /// These values in this type.
+    pub(crate) fn new(values: &'a [f32], dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F32 => Self::F32(values),
+            Dtype::F16 => Self::F16(values.iter().map(|v| f16::from_f32(*v)).collect()),
+            Dtype::Bf16 => Self::Bf16(values.iter().map(|v| bf16::from_f32(*v)).collect()),
+        }
+    }
+
+    /// The values, to encode.
+    pub(crate) fn gradient(&self) -> Gradient<'_> {
+        match self {
+            Self::F32(x) => Gradient::F32(x),
+            Self::F16(x) => Gradient::F16(x),
+            Self::Bf16(x) => Gradient::Bf16(x),
+        }
+    }
+}
+
+/// Rounds values to what the type holds, so that the error measured later is the codec's alone.
+fn round(values: &mut [f32], dtype: Dtype) {
+    match dtype {
+        Dtype::F32 => {}
+        Dtype::F16 => values.iter_mut().for_each(|v| *v = f16::from_f32(*v).to_f32()),
+        Dtype::Bf16 => values.iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32()),
+    }
+}
+
+/// Elements that one seed of the synthetic gradient gives, so that the values do not depend on the threads.
+const BLOCK: usize = 1 << 16;
+
+/// Values with the heavy tails of gradients: a normal variable over the root of a chi-squared one.
+fn synthetic(n: usize) -> Vec<f32> {
+    let mut values = vec![0.0; n];
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = n.div_ceil(threads).next_multiple_of(BLOCK);
+    std::thread::scope(|scope| {
+        for (part, values) in values.chunks_mut(share).enumerate() {
+            scope.spawn(move || {
+                for (block, values) in values.chunks_mut(BLOCK).enumerate() {
+                    let mut random = Random(0x6772_6164 + ((part * share / BLOCK + block) as u64) * 0x1_0000_0001);
+                    values.iter_mut().for_each(|v| {
+                        let chi_squared = -2.0 * (random.unit() * random.unit()).ln();
+                        *v = (0.01 * random.normal() / (chi_squared / 4.0).sqrt()) as f32;
+                    });
+                }
+            });
+        }
+    });
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_synthetic_gradient_is_heavy_tailed_and_its_own_prefix() {
+        let long = synthetic(300_000);
+        assert_eq!(long[..70_000], synthetic(70_000));
+        let moment = |k| long.iter().map(|v| f64::from(*v).powi(k)).sum::<f64>() / long.len() as f64;
+        assert!(moment(1).abs() < 1e-4);
+        assert!(moment(4) / moment(2).powi(2) > 5.0, "a normal variable has 3");
+    }
+
+    #[test]
+    fn shipped_gradients_repeat_until_there_are_enough() {
+        let source = load(None, None, Dtype::Bf16).unwrap();
+        let n = source.elements();
+        let values = source.repeated(2 * n + 5);
+        assert_eq!((values.len(), &values[..n], &values[2 * n..]), (2 * n + 5, &values[n..2 * n], &values[..5]));
+        assert!(values.iter().all(|v| bf16::from_f32(*v).to_f32() == *v));
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_refused_with_a_reason() {
+        let missing = load(Some(Path::new("no/such.safetensors")), None, Dtype::F32).err().unwrap();
+        assert!(missing.starts_with("no/such.safetensors could not be read"), "{missing}");
+        let wrong = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let wrong = load(Some(&wrong), None, Dtype::F32).err().unwrap();
+        assert!(wrong.contains("not a safetensors file") && wrong.contains("--input"), "{wrong}");
+    }
+}
