@@ -36,12 +36,11 @@ impl Encoder {
     /// The value's magnitude is at most the norm this encoder was made from, or the encoder is a poisoned one.
     #[inline(always)]
     pub fn code(&self, value: u32, dither: u32, fraction: u32, levels: u32, bits: u32) -> u32 {
-        let kept = value & self.keep;
-        let scaled = f32::from_bits(kept & MAGNITUDE) * self.lift * self.inverse;
+        let scaled = f32::from_bits(value & (self.keep & MAGNITUDE)) * self.lift * self.inverse;
         // SAFETY: magnitude <= norm, so the product is at most levels * 2^fraction * (1 + 2^-22) < 2^31; a poisoned
         // bucket's magnitudes were cleared, and 0 * 0 is 0.
         let level = unsafe { level(scaled, dither, fraction, levels) };
-        level | kept >> 31 << (bits - 1)
+        level | value >> (32 - bits) & (self.keep & 1 << (bits - 1))
     }
 }
 

@@ -15,7 +15,7 @@ pub const fn fraction_bits(levels: u32) -> u32 {
 /// rounding up is the fraction rounded to the nearest 2^-16, and the bias that is left is at most 2^-17 of a level.
 #[inline(always)]
 pub fn dither16(draw: u32, fraction: u32) -> u32 {
-    ((draw & 0xffff) << (fraction - 16)) | (1 << fraction >> 17)
+    draw << (fraction - 16) & 0xffff << (fraction - 16) | 1 << fraction >> 17
 }
 
 /// The dither of a 32-bit draw: no bias is left but that of binary32 itself.

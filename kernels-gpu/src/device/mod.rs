@@ -12,8 +12,8 @@
 mod nvptx;
 
 pub(crate) use nvptx::{
-    atomic_max, barrier, block, fold_max, fold_min, half_to_f32, shared_load, shared_store, shuffle, shuffle_xor,
-    thread,
+    FOLDS, atomic_max, barrier, block, fold_max, fold_min, half_to_f32, opaque, shared_load, shared_store, shuffle,
+    shuffle_xor, thread,
 };
 
 /// Lanes of a warp.

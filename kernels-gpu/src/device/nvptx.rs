@@ -78,6 +78,9 @@ pub(crate) unsafe fn shuffle(value: u32, from: u32) -> u32 {
     unsafe { shfl_idx(ALL, value, from, CLAMP) }
 }
 
+/// Whether [`fold_max`] and [`fold_min`] are one instruction.
+pub(crate) const FOLDS: bool = cfg!(target_feature = "sm_80");
+
 /// The largest value of the warp, in every lane.
 ///
 /// # Safety
@@ -170,4 +173,16 @@ pub(crate) fn half_to_f32(half: u16) -> f32 {
     // SAFETY: an instruction on registers.
     unsafe { asm!("cvt.f32.f16 {}, {};", out(reg32) value, in(reg16) half, options(pure, nomem, nostack)) }
     value
+}
+
+/// The same value, of which the compiler knows nothing.
+///
+/// Keeps it from computing far ahead what is cheap to compute where it is used, and from carrying the result in a
+/// register all the way.
+#[inline(always)]
+pub(crate) fn opaque(value: u32) -> u32 {
+    let same;
+    // SAFETY: an instruction on registers. Not `pure`, because what is pure may be moved out of a loop.
+    unsafe { asm!("mov.b32 {}, {};", lateout(reg32) same, in(reg32) value, options(nomem, nostack)) }
+    same
 }

@@ -36,8 +36,6 @@ pub(super) trait Quantizer {
     unsafe fn encoder_of(encoder: &Self::Encoder, from: usize) -> Self::Encoder;
     /// The scalars on the wire, the first [`Quantizer::SCALARS`] of them.
     fn wire(encoder: &Self::Encoder) -> [f32; 2];
-    /// Whether the bucket holds a NaN or an infinity.
-    fn poisoned(encoder: &Self::Encoder) -> bool;
     /// The code of a value.
     fn code(p: &EncodeParams, encoder: &Self::Encoder, value: u32, dither: u32) -> u32;
     /// The decoder of a bucket with these scalars.
@@ -47,6 +45,8 @@ pub(super) trait Quantizer {
     /// # Safety
     /// As [`device::shuffle`].
     unsafe fn decoder_of(decoder: &Self::Decoder, from: usize) -> Self::Decoder;
+    /// Whether the bucket holds a NaN or an infinity.
+    fn poisoned(decoder: &Self::Decoder) -> bool;
     /// The value of a code.
     fn value(decoder: &Self::Decoder, bits: u32, levels: u32, code: u32) -> f32;
 }
@@ -81,22 +81,16 @@ pub(super) unsafe fn encode<Q: Quantizer>(p: EncodeParams, b: Buffers) {
         }
         encoder
     };
-    // SAFETY: as above; `WHOLE` counts as large.
-    unsafe {
-        if Grouping::new(p.bucket_log2).is_small() {
-            units::<Q, true>(&p, &b, place, &tile, &draws, &encoder);
-        } else {
-            units::<Q, false>(&p, &b, place, &tile, &draws, &encoder);
-        }
-    }
+    // SAFETY: the kernel's contract covers the codes and the residual; all lanes are here.
+    unsafe { units::<Q>(&p, &b, place, &tile, &draws, &encoder) }
 }
 
-/// Encodes the units of a warp with the encoders that its lanes own: of their rows where `SMALL`, else of their units.
+/// Encodes the units of a warp with the encoders that its lanes own.
 ///
 /// # Safety
 /// As the encode kernels ask; all lanes of the warp arrive together.
 #[inline(always)]
-unsafe fn units<Q: Quantizer, const SMALL: bool>(
+unsafe fn units<Q: Quantizer>(
     p: &EncodeParams,
     b: &Buffers,
     place: Place,
@@ -104,6 +98,8 @@ unsafe fn units<Q: Quantizer, const SMALL: bool>(
     draws: &Draws,
     encoder: &Q::Encoder,
 ) {
+    // `WHOLE` counts as large.
+    let small = Grouping::new(p.bucket_log2).is_small();
     let decoder = Q::decoder(Q::wire(encoder), p.levels);
     for unit in 0..UNITS {
         let first = place.unit(unit);
@@ -113,15 +109,25 @@ unsafe fn units<Q: Quantizer, const SMALL: bool>(
         }
         let dithers = draws::dithers(p, place, unit, &draws[unit]);
         let mut unit_codes = [0; SLOTS];
-        // SAFETY (of every shuffle): all lanes are here.
-        let of_unit = unsafe { Q::encoder_of(encoder, unit) };
-        for slot in 0..SLOTS {
-            let encoder = if SMALL { unsafe { Q::encoder_of(encoder, unit * SLOTS + slot) } } else { of_unit };
-            unit_codes[slot] = Q::code(p, &encoder, tile[unit][slot], dithers[slot]);
+        // The two ways differ in how often they ask other lanes; the one branch a unit is cheaper than asking for
+        // every row.
+        if small {
+            for slot in 0..SLOTS {
+                // SAFETY: all lanes are here.
+                let encoder = unsafe { Q::encoder_of(encoder, unit * SLOTS + slot) };
+                unit_codes[slot] = Q::code(p, &encoder, tile[unit][slot], dithers[slot]);
+            }
+        } else {
+            // SAFETY: all lanes are here.
+            let encoder = unsafe { Q::encoder_of(encoder, unit) };
+            for slot in 0..SLOTS {
+                unit_codes[slot] = Q::code(p, &encoder, tile[unit][slot], dithers[slot]);
+            }
         }
+        let left = place.left(unit, p.n);
         if p.n - first < UNIT as u32 {
             for slot in 0..SLOTS {
-                if place.element(unit, slot) >= p.n {
+                if (slot * LANES) as i32 >= left {
                     unit_codes[slot] = 0;
                 }
             }
@@ -130,20 +136,46 @@ unsafe fn units<Q: Quantizer, const SMALL: bool>(
         // SAFETY: the unit has an element, so its codes are in the buffer.
         unsafe { codes::store(b.codes.add(at), place.lane, p.bits, &unit_codes) };
         if p.has(encode_flags::FEEDBACK) {
-            let of_unit = unsafe { (Q::decoder_of(&decoder, unit), Q::encoder_of(encoder, unit)) };
-            for slot in 0..SLOTS {
-                let row = unit * SLOTS + slot;
-                let (decoder, encoder) =
-                    if SMALL { unsafe { (Q::decoder_of(&decoder, row), Q::encoder_of(encoder, row)) } } else { of_unit };
-                let element = place.element(unit, slot);
-                // A poisoned bucket's residual stays as it was: its step will be skipped.
-                if element < p.n && !Q::poisoned(&encoder) {
-                    let value = Q::value(&decoder, p.bits, p.levels, unit_codes[slot]);
-                    let rest = canonical(f32::from_bits(tile[unit][slot]) - value);
-                    // SAFETY: the element is there, and no other lane's.
-                    unsafe { *b.residual.add(element as usize) = rest };
+            // SAFETY: all lanes are here, and the kernel's contract covers the residual.
+            unsafe {
+                if small {
+                    feedback::<Q>(p, b, place, unit, &tile[unit], &unit_codes, |slot| {
+                        Q::decoder_of(&decoder, unit * SLOTS + slot)
+                    });
+                } else {
+                    let decoder = Q::decoder_of(&decoder, unit);
+                    feedback::<Q>(p, b, place, unit, &tile[unit], &unit_codes, |_| decoder);
                 }
             }
+        }
+    }
+}
+
+/// Leaves in the residual what decoding a unit will not give back.
+///
+/// # Safety
+/// The residual has the `p.n` elements; all lanes of the warp arrive together.
+#[inline(always)]
+unsafe fn feedback<Q: Quantizer>(
+    p: &EncodeParams,
+    b: &Buffers,
+    place: Place,
+    unit: usize,
+    values: &[u32; SLOTS],
+    codes: &[u32; SLOTS],
+    decoder: impl Fn(usize) -> Q::Decoder,
+) {
+    let left = place.left(unit, p.n);
+    // SAFETY: the unit's first element is there; the pointer is not used where this lane's is not.
+    let residual = unsafe { b.residual.add(place.unit(unit) as usize) }.wrapping_add(place.lane as usize);
+    for slot in 0..SLOTS {
+        let decoder = decoder(slot);
+        let decoded = Q::value(&decoder, p.bits, p.levels, codes[slot]);
+        let rest = canonical(f32::from_bits(values[slot]) - decoded);
+        // A poisoned bucket's residual stays as it was: its step will be skipped.
+        if ((slot * LANES) as i32) < left && !Q::poisoned(&decoder) {
+            // SAFETY: the element is there, and no other lane's.
+            unsafe { *residual.add(slot * LANES) = rest };
         }
     }
 }
@@ -161,9 +193,9 @@ pub(super) unsafe fn stats<Q: Quantizer>(p: EncodeParams, b: Buffers) {
         Q::statistic(&p, place, &tile, Grouping::BLOCK)
     };
     if device::thread() == 0 {
-        for (word, value) in partial.into_iter().enumerate() {
+        for word in 0..PARTIAL_WORDS as usize {
             // SAFETY: the workspace holds one partial statistic a block.
-            unsafe { *b.workspace.add((device::block() * PARTIAL_WORDS) as usize + word) = value };
+            unsafe { *b.workspace.add(device::block() as usize * PARTIAL_WORDS as usize + word) = partial[word] };
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use super::tile::{Place, UNITS};
 use crate::arith::pack::{LANES, SLOTS, UNIT};
-use crate::arith::philox::block;
+use crate::arith::philox::{Stream, block};
 use crate::arith::round::{dither_nearest, dither16, dither32};
+use crate::device;
 use crate::params::{EncodeParams, encode_flags};
 
 /// Words of 16-bit draws: `[u][w]` holds those of slots `2 w` and `2 w + 1` of unit `u`.
@@ -46,9 +47,11 @@ pub(super) fn dithers(p: &EncodeParams, place: Place, unit: usize, narrow: &[u32
         dithers = [dither_nearest(p.fraction); SLOTS];
     } else {
         // 32 bits an element would be 32 registers for a tile; they are drawn where they are used.
+        // So would be the keys of the rounds, which are the same for every unit.
+        let stream = Stream { key: p.key.map(device::opaque), ..p.stream() };
         let first = call(p, place, unit) * 2;
         for half in 0..2 {
-            let words = block(p.stream(), first + half as u32);
+            let words = block(stream, first + half as u32);
             for word in 0..4 {
                 dithers[half * 4 + word] = dither32(words[word], p.fraction);
             }

@@ -9,6 +9,7 @@
 
 mod bucketed;
 mod codes;
+mod combine;
 mod decode;
 mod draws;
 mod qsgd;

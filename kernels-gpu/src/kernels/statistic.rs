@@ -11,6 +11,8 @@ const ROWS: usize = UNITS * SLOTS;
 pub(super) trait Statistic: Copy {
     /// Words that it takes in shared memory.
     const WORDS: u32;
+    /// The statistic of no value.
+    const NONE: Self;
 
     /// The statistic of two sets of values from each one's. Associative and commutative.
     fn merge(self, other: Self) -> Self;
@@ -21,32 +23,14 @@ pub(super) trait Statistic: Copy {
     /// As [`device::shuffle_xor`].
     unsafe fn shuffle_xor(self, mask: u32) -> Self;
 
-    /// Lane `i` gets the statistic of all lanes' `values[i % N]`.
+    /// Lane `i` gets the statistic of all lanes' `value(i % N)`. `N` is 1, 4 or 32.
     ///
     /// # Safety
     /// All lanes of the warp arrive together.
     #[inline(always)]
-    unsafe fn fold_lanes<const N: usize>(lane: u32, values: [Self; N]) -> Self {
-        // Each step gives away one half of the values and folds the other: N - 1 shuffles where N folds of one value
-        // each would take 5 N.
-        let (mut values, mut width, mut bit) = (values, N / 2, 1);
-        while width > 0 {
-            for k in 0..width {
-                let (even, odd) = (values[2 * k], values[2 * k + 1]);
-                let (keep, give) = if lane & bit != 0 { (odd, even) } else { (even, odd) };
-                // SAFETY: the caller brings all lanes here.
-                values[k] = keep.merge(unsafe { give.shuffle_xor(bit) });
-            }
-            width /= 2;
-            bit *= 2;
-        }
-        let mut value = values[0];
-        while bit < device::WARP {
-            // SAFETY: as above.
-            value = value.merge(unsafe { value.shuffle_xor(bit) });
-            bit *= 2;
-        }
-        value
+    unsafe fn fold_lanes<const N: usize>(lane: u32, value: impl Fn(usize) -> Self) -> Self {
+        // SAFETY: the caller's, word for word.
+        unsafe { exchange::<Self, N>(lane, value) }
     }
 
     /// Writes it to shared memory.
@@ -60,6 +44,49 @@ pub(super) trait Statistic: Copy {
     /// # Safety
     /// As [`device::shared_load`] of `WORDS` words from `index` on.
     unsafe fn get(index: u32) -> Self;
+}
+
+/// What [`Statistic::fold_lanes`] does, by shuffles.
+///
+/// Two values become one by giving away one and folding the other, so that N values take N - 1 shuffles, and those that
+/// the last one left takes, where N folds of one value each would take 5 N. Values are made when their turn comes, and
+/// folded as soon as there are two of a kind: no more than one of each kind waits in registers.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+unsafe fn exchange<S: Statistic, const N: usize>(lane: u32, value: impl Fn(usize) -> S) -> S {
+    let mut waiting = [S::NONE; 6];
+    for k in 0..N {
+        let mut folded = value(k);
+        let mut kind = 0;
+        while k >> kind & 1 != 0 {
+            let (even, odd) = (waiting[kind], folded);
+            let (keep, give) = if lane >> kind & 1 != 0 { (odd, even) } else { (even, odd) };
+            // SAFETY: the caller brings all lanes here.
+            folded = keep.merge(unsafe { give.shuffle_xor(1 << kind) });
+            kind += 1;
+        }
+        waiting[kind] = folded;
+    }
+    let steps = N.trailing_zeros();
+    let mut folded = waiting[steps as usize];
+    for step in steps..5 {
+        // SAFETY: as above.
+        folded = folded.merge(unsafe { folded.shuffle_xor(1 << step) });
+    }
+    folded
+}
+
+/// What [`Statistic::fold_lanes`] does, where a warp folds a value in one instruction.
+#[inline(always)]
+fn select<S: Statistic, const N: usize>(lane: u32, folded: impl Fn(usize) -> S) -> S {
+    let mut mine = folded(0);
+    for k in 1..N {
+        let other = folded(k);
+        mine = if lane % N as u32 == k as u32 { other } else { mine };
+    }
+    mine
 }
 
 /// How buckets lie in a block.
@@ -116,23 +143,20 @@ impl Grouping {
             None => 0,
         };
         if self.is_small() {
-            let mut rows = [of(0, 0); ROWS];
-            for row in 0..ROWS {
-                rows[row] = of(tile[row / SLOTS][row % SLOTS], context(row));
-            }
+            let row = |row: usize| of(tile[row / SLOTS][row % SLOTS], context(row));
             // SAFETY: all lanes are here, and the number of steps is the same in each.
-            return unsafe { merge_neighbours(S::fold_lanes(place.lane, rows), self.log2 - 5) };
+            return unsafe { merge_neighbours(S::fold_lanes::<ROWS>(place.lane, row), self.log2 - 5) };
         }
-        let mut units = [of(0, 0); UNITS];
-        for unit in 0..UNITS {
+        let unit = |unit: usize| {
             let context = context(unit);
-            units[unit] = of(tile[unit][0], context);
-            for slot in 1..SLOTS {
-                units[unit] = units[unit].merge(of(tile[unit][slot], context));
+            let mut folded = S::NONE;
+            for slot in 0..SLOTS {
+                folded = folded.merge(of(tile[unit][slot], context));
             }
-        }
+            folded
+        };
         // SAFETY: as above.
-        let warp = unsafe { merge_neighbours(S::fold_lanes(place.lane, units), self.log2.min(10) - 8) };
+        let warp = unsafe { merge_neighbours(S::fold_lanes::<UNITS>(place.lane, unit), self.log2.min(10) - 8) };
         if self.log2 <= 10 {
             return warp;
         }
@@ -164,7 +188,7 @@ unsafe fn merge_neighbours<S: Statistic>(mut value: S, steps: u32) -> S {
 /// # Safety
 /// All threads of the block arrive together, with the same `steps`, at most 3; `shared` is as in [`Grouping::fold`].
 #[inline(always)]
-unsafe fn across_warps<S: Statistic>(place: Place, steps: u32, shared: u32, value: S) -> S {
+pub(super) unsafe fn across_warps<S: Statistic>(place: Place, steps: u32, shared: u32, value: S) -> S {
     if place.lane == 0 {
         // SAFETY: each warp has its own place, below the eighth.
         unsafe { value.put(shared + place.warp * S::WORDS) };
@@ -188,6 +212,7 @@ pub(super) struct Max(pub(super) u32);
 
 impl Statistic for Max {
     const WORDS: u32 = 1;
+    const NONE: Self = Self(0);
 
     #[inline(always)]
     fn merge(self, other: Self) -> Self {
@@ -200,16 +225,16 @@ impl Statistic for Max {
         Self(unsafe { device::shuffle_xor(self.0, mask) })
     }
 
-    #[cfg(target_feature = "sm_80")]
     #[inline(always)]
-    unsafe fn fold_lanes<const N: usize>(lane: u32, values: [Self; N]) -> Self {
-        let mut mine = 0;
-        for k in 0..N {
-            // SAFETY: the caller brings all lanes here.
-            let folded = unsafe { device::fold_max(values[k].0) };
-            mine = if lane % N as u32 == k as u32 { folded } else { mine };
+    unsafe fn fold_lanes<const N: usize>(lane: u32, value: impl Fn(usize) -> Self) -> Self {
+        // SAFETY: the caller brings all lanes here.
+        unsafe {
+            if device::FOLDS {
+                select::<Self, N>(lane, |k| Self(device::fold_max(value(k).0)))
+            } else {
+                exchange::<Self, N>(lane, value)
+            }
         }
-        Self(mine)
     }
 
     #[inline(always)]
@@ -231,6 +256,7 @@ pub(super) struct Sum(pub(super) u64);
 
 impl Statistic for Sum {
     const WORDS: u32 = 2;
+    const NONE: Self = Self(0);
 
     #[inline(always)]
     fn merge(self, other: Self) -> Self {
@@ -288,6 +314,7 @@ pub(super) struct Range {
 
 impl Statistic for Range {
     const WORDS: u32 = 2;
+    const NONE: Self = Self { low: u32::MAX, high: 0 };
 
     #[inline(always)]
     fn merge(self, other: Self) -> Self {
@@ -301,16 +328,19 @@ impl Statistic for Range {
         Self { low, high }
     }
 
-    #[cfg(target_feature = "sm_80")]
     #[inline(always)]
-    unsafe fn fold_lanes<const N: usize>(lane: u32, values: [Self; N]) -> Self {
-        let mut mine = values[0];
-        for k in 0..N {
-            // SAFETY: the caller brings all lanes here.
-            let folded = unsafe { Self { low: device::fold_min(values[k].low), high: device::fold_max(values[k].high) } };
-            mine = if lane % N as u32 == k as u32 { folded } else { mine };
+    unsafe fn fold_lanes<const N: usize>(lane: u32, value: impl Fn(usize) -> Self) -> Self {
+        // SAFETY: the caller brings all lanes here.
+        unsafe {
+            if device::FOLDS {
+                select::<Self, N>(lane, |k| {
+                    let value = value(k);
+                    Self { low: device::fold_min(value.low), high: device::fold_max(value.high) }
+                })
+            } else {
+                exchange::<Self, N>(lane, value)
+            }
         }
-        mine
     }
 
     #[inline(always)]

@@ -61,6 +61,13 @@ impl Place {
         self.unit(unit) + (slot * LANES) as u32 + self.lane
     }
 
+    /// What is left of the launch from this lane's first element of a unit on, if no more than the unit; a slot whose
+    /// elements lie `32 * slot` behind it is there if that is less.
+    #[inline(always)]
+    pub(super) fn left(&self, unit: usize, n: u32) -> i32 {
+        n.saturating_sub(self.unit(unit)).min(UNIT as u32) as i32 - self.lane as i32
+    }
+
     /// Whether all elements of the warp are there. The same in all lanes.
     #[inline(always)]
     pub(super) fn is_full(&self, n: u32) -> bool {
@@ -104,26 +111,27 @@ pub(super) unsafe fn load<const PAD_WITH_LAST: bool>(p: &EncodeParams, b: &Buffe
 /// As [`load`], and every index is below `p.n`.
 #[inline(always)]
 unsafe fn gather(p: &EncodeParams, b: &Buffers, index: impl Fn(usize) -> usize) -> Tile {
-    let halves = b.input.cast::<u16>();
     // All loads of the gradient stand before the first use of one, so that they are in flight together.
     // SAFETY (each of the loads below): the caller keeps the indices below the length.
-    let mut tile = match p.dtype {
-        dtype::F16 => {
-            let raw = map_tile(|k| u32::from(unsafe { *halves.add(index(k)) }));
+    let mut tile = if p.dtype == dtype::F32 {
+        map_tile(|k| unsafe { *b.input.cast::<u32>().add(index(k)) })
+    } else {
+        let raw = map_tile(|k| u32::from(unsafe { *b.input.cast::<u16>().add(index(k)) }));
+        if p.dtype == dtype::F16 {
             map(raw, |h| device::half_to_f32(h as u16).to_bits())
-        }
-        dtype::BF16 => {
-            let raw = map_tile(|k| u32::from(unsafe { *halves.add(index(k)) }));
+        } else {
             map(raw, |h| bf16_to_f32(h as u16).to_bits())
         }
-        _ => map_tile(|k| unsafe { *b.input.cast::<u32>().add(index(k)) }),
     };
     if p.has(encode_flags::FEEDBACK) {
-        let residual = map_tile(|k| unsafe { *b.residual.add(index(k)) }.to_bits());
         for unit in 0..UNITS {
+            let mut residual = [0.0; SLOTS];
             for slot in 0..SLOTS {
-                let sum = f32::from_bits(tile[unit][slot]) + f32::from_bits(residual[unit][slot]);
-                tile[unit][slot] = sum.to_bits();
+                // SAFETY: the caller keeps the indices below the length.
+                residual[slot] = unsafe { *b.residual.add(index(unit * UNIT + slot * LANES)) };
+            }
+            for slot in 0..SLOTS {
+                tile[unit][slot] = (f32::from_bits(tile[unit][slot]) + residual[slot]).to_bits();
             }
         }
     }

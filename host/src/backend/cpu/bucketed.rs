@@ -2,9 +2,9 @@
 
 use gradwire_kernels::arith::float::{INF_BITS, MAGNITUDE, accumulate, canonical};
 use gradwire_kernels::arith::pack::{UNIT, unit_bytes};
-use gradwire_kernels::params::{DecodeParams, EncodeParams, WHOLE, decode_flags};
+use gradwire_kernels::params::{DecodeParams, EncodeParams, WHOLE, decode_flags, encode_flags};
 
-use super::rows::{Unit, borrow, dithers, pack, stage, unpack};
+use super::rows::{Unit, borrow, dithers, draw_and_pack, pack, stage, unpack};
 use crate::gradient::Gradient;
 
 /// A quantizer with scalars a bucket; formulas come from `gradwire_kernels::arith`.
@@ -101,10 +101,23 @@ fn encode_run<Q: Quantizer>(p: &EncodeParams, whole: Option<Q::Encoder>, bucket:
     let Run { values, elements, first_unit, mut residual, scalars, codes } = run;
     let (mut dither, mut unit_codes): (Unit, Unit) = ([0; UNIT], [0; UNIT]);
     let mut encoder = whole;
+    let plain = !p.has(encode_flags::NEAREST) && !p.has(encode_flags::WIDE);
+    let fused = plain && bucket >= UNIT && residual.is_none();
     for (unit, unit_values) in values.chunks_exact(UNIT).enumerate() {
-        dithers(p, first_unit + unit as u32, &mut dither);
         let from = unit * UNIT;
         let valid = (elements - from).min(UNIT);
+        let bytes = unit_bytes(p.bits);
+        let out = &mut codes[unit * bytes..(unit + 1) * bytes];
+        if whole.is_none() && bucket >= UNIT && from.is_multiple_of(bucket) {
+            let measured = Q::measure(p, &values[from..values.len().min(from + bucket)]);
+            put_wire::<Q>(&measured, scalars, from / bucket);
+            encoder = Some(measured);
+        }
+        if let (true, Some(encoder), Ok(values)) = (fused && valid == UNIT, &encoder, unit_values.try_into()) {
+            draw_and_pack(p, first_unit + unit as u32, values, out, |v, d| Q::code(p, encoder, v, d));
+            continue;
+        }
+        dithers(p, first_unit + unit as u32, &mut dither);
         if bucket < UNIT {
             for (local, at) in (0..UNIT).step_by(bucket).enumerate() {
                 let here = at..at + bucket;
@@ -119,11 +132,6 @@ fn encode_run<Q: Quantizer>(p: &EncodeParams, whole: Option<Q::Encoder>, bucket:
                 }
             }
         } else {
-            if whole.is_none() && from.is_multiple_of(bucket) {
-                let measured = Q::measure(p, &values[from..values.len().min(from + bucket)]);
-                put_wire::<Q>(&measured, scalars, from / bucket);
-                encoder = Some(measured);
-            }
             let Some(encoder) = &encoder else { return };
             code_all::<Q>(p, encoder, unit_values, &dither, &mut unit_codes);
             if let Some(residual) = residual.as_deref_mut() {
@@ -131,8 +139,7 @@ fn encode_run<Q: Quantizer>(p: &EncodeParams, whole: Option<Q::Encoder>, bucket:
             }
         }
         unit_codes[valid..].fill(0);
-        let bytes = unit_bytes(p.bits);
-        pack(p.bits, &unit_codes, &mut codes[unit * bytes..(unit + 1) * bytes]);
+        pack(p.bits, &unit_codes, out);
     }
 }
 

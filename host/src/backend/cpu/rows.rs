@@ -1,7 +1,7 @@
 //! Rows of 32 elements: loading, drawing and packing, written as loops over lanes that compilers turn into vectors.
 
 use gradwire_kernels::arith::float::{bf16_to_f32, f16_to_f32};
-use gradwire_kernels::arith::pack::{LANES, UNIT, cut};
+use gradwire_kernels::arith::pack::{LANES, SLOTS, UNIT, cut};
 use gradwire_kernels::arith::philox::block;
 use gradwire_kernels::arith::round::{dither_nearest, dither16, dither32};
 use gradwire_kernels::params::{EncodeParams, encode_flags};
@@ -128,52 +128,119 @@ const fn word_rows(bits: u32) -> usize {
 
 /// `COUNT` slots of a lane, from `first` on: the piece of each, low bits first.
 #[inline(always)]
-fn join<const COUNT: usize>(codes: &Unit, lane: usize, first: usize, done: u32, piece: u32) -> u32 {
+fn join<const COUNT: usize>(codes: &[u32; SLOTS], first: usize, done: u32, piece: u32) -> u32 {
     let (mut word, mut k) = (0, 0);
     while k < COUNT {
-        word |= cut(codes[(first + k) * LANES + lane], done, piece) << (k as u32 * piece);
+        word |= cut(codes[first + k], done, piece) << (k as u32 * piece);
         k += 1;
     }
     word
+}
+
+impl Packed {
+    /// Takes the eight codes of a lane.
+    #[inline(always)]
+    fn set<const BITS: u32>(&mut self, lane: usize, codes: &[u32; SLOTS]) {
+        if BITS & 16 != 0 {
+            self.words[0][lane] = join::<2>(codes, 0, 0, 16).to_le();
+            self.words[1][lane] = join::<2>(codes, 2, 0, 16).to_le();
+            self.words[2][lane] = join::<2>(codes, 4, 0, 16).to_le();
+            self.words[3][lane] = join::<2>(codes, 6, 0, 16).to_le();
+        }
+        if BITS & 8 != 0 {
+            self.words[0][lane] = join::<4>(codes, 0, 0, 8).to_le();
+            self.words[1][lane] = join::<4>(codes, 4, 0, 8).to_le();
+        }
+        if BITS & 4 != 0 {
+            self.words[0][lane] = join::<8>(codes, 0, 0, 4).to_le();
+        }
+        if BITS & 2 != 0 {
+            self.halves[lane] = (join::<8>(codes, 0, BITS & 4, 2) as u16).to_le();
+        }
+        if BITS & 1 != 0 {
+            self.bytes[lane] = join::<8>(codes, 0, BITS & 6, 1) as u8;
+        }
+    }
+
+    /// Writes the unit's bytes.
+    #[inline(always)]
+    fn store<const BITS: u32>(&self, out: &mut [u8]) {
+        // Lengths that are known when compiled, so that a copy is a few stores and not a call.
+        let (words, rest) = out.split_at_mut(word_rows(BITS) * LANES * 4);
+        words.copy_from_slice(bytemuck::cast_slice(&self.words[..word_rows(BITS)]));
+        let rest = if BITS & 2 == 0 {
+            rest
+        } else {
+            let (halves, rest) = rest.split_at_mut(LANES * 2);
+            halves.copy_from_slice(bytemuck::cast_slice(&self.halves));
+            rest
+        };
+        if BITS & 1 != 0 {
+            rest[..LANES].copy_from_slice(&self.bytes);
+        }
+    }
+}
+
+/// The values of a lane's slots, of codes or of anything else.
+#[inline(always)]
+fn slots(unit: &Unit, lane: usize) -> [u32; SLOTS] {
+    [
+        unit[lane],
+        unit[LANES + lane],
+        unit[2 * LANES + lane],
+        unit[3 * LANES + lane],
+        unit[4 * LANES + lane],
+        unit[5 * LANES + lane],
+        unit[6 * LANES + lane],
+        unit[7 * LANES + lane],
+    ]
 }
 
 #[inline(always)]
 fn pack_bits<const BITS: u32>(codes: &Unit, out: &mut [u8]) {
     let mut packed = Packed::EMPTY;
     for lane in 0..LANES {
-        if BITS & 16 != 0 {
-            packed.words[0][lane] = join::<2>(codes, lane, 0, 0, 16).to_le();
-            packed.words[1][lane] = join::<2>(codes, lane, 2, 0, 16).to_le();
-            packed.words[2][lane] = join::<2>(codes, lane, 4, 0, 16).to_le();
-            packed.words[3][lane] = join::<2>(codes, lane, 6, 0, 16).to_le();
-        }
-        if BITS & 8 != 0 {
-            packed.words[0][lane] = join::<4>(codes, lane, 0, 0, 8).to_le();
-            packed.words[1][lane] = join::<4>(codes, lane, 4, 0, 8).to_le();
-        }
-        if BITS & 4 != 0 {
-            packed.words[0][lane] = join::<8>(codes, lane, 0, 0, 4).to_le();
-        }
-        if BITS & 2 != 0 {
-            packed.halves[lane] = (join::<8>(codes, lane, 0, BITS & 4, 2) as u16).to_le();
-        }
-        if BITS & 1 != 0 {
-            packed.bytes[lane] = join::<8>(codes, lane, 0, BITS & 6, 1) as u8;
-        }
+        packed.set::<BITS>(lane, &slots(codes, lane));
     }
-    // Lengths that are known when compiled, so that a copy is a few stores and not a call.
-    let (words, rest) = out.split_at_mut(word_rows(BITS) * LANES * 4);
-    words.copy_from_slice(bytemuck::cast_slice(&packed.words[..word_rows(BITS)]));
-    let rest = if BITS & 2 == 0 {
-        rest
-    } else {
-        let (halves, rest) = rest.split_at_mut(LANES * 2);
-        halves.copy_from_slice(bytemuck::cast_slice(&packed.halves));
-        rest
-    };
-    if BITS & 1 != 0 {
-        rest[..LANES].copy_from_slice(&packed.bytes);
+    packed.store::<BITS>(out);
+}
+
+/// Draws, encodes and packs a whole unit of one bucket with 16-bit draws, all in registers: what most units are.
+#[inline(always)]
+pub(super) fn draw_and_pack(p: &EncodeParams, unit: u32, values: &Unit, out: &mut [u8], code: impl Fn(u32, u32) -> u32) {
+    match p.bits {
+        1 => fused::<1>(p, unit, values, out, code),
+        2 => fused::<2>(p, unit, values, out, code),
+        3 => fused::<3>(p, unit, values, out, code),
+        4 => fused::<4>(p, unit, values, out, code),
+        5 => fused::<5>(p, unit, values, out, code),
+        6 => fused::<6>(p, unit, values, out, code),
+        7 => fused::<7>(p, unit, values, out, code),
+        8 => fused::<8>(p, unit, values, out, code),
+        _ => fused::<16>(p, unit, values, out, code),
     }
+}
+
+#[inline(always)]
+fn fused<const BITS: u32>(p: &EncodeParams, unit: u32, values: &Unit, out: &mut [u8], code: impl Fn(u32, u32) -> u32) {
+    let (stream, fraction, first) = (p.stream(), p.fraction, unit * LANES as u32);
+    let mut packed = Packed::EMPTY;
+    for lane in 0..LANES {
+        let [a, b, c, d] = block(stream, first + lane as u32);
+        let v = slots(values, lane);
+        let codes = [
+            code(v[0], dither16(a, fraction)),
+            code(v[1], dither16(a >> 16, fraction)),
+            code(v[2], dither16(b, fraction)),
+            code(v[3], dither16(b >> 16, fraction)),
+            code(v[4], dither16(c, fraction)),
+            code(v[5], dither16(c >> 16, fraction)),
+            code(v[6], dither16(d, fraction)),
+            code(v[7], dither16(d >> 16, fraction)),
+        ];
+        packed.set::<BITS>(lane, &codes);
+    }
+    packed.store::<BITS>(out);
 }
 
 /// The code of one slot of a lane.
