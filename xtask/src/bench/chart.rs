@@ -1,0 +1,206 @@
+//! The chart: encode rate against error, a series a codec, as SVG and PNG.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::register_font;
+
+use super::labels::{Area, Point, place};
+use super::report::{Report, Row, bucket_text, make_folder};
+use super::table::ratio;
+
+/// Pixels of the SVG; the PNG has twice as many in each direction, so that it stays sharp when it is scaled.
+const SIZE: (u32, u32) = (1200, 800);
+/// The name under which the font is registered. A viewer of the SVG uses its own font of this name.
+const FONT: &str = "sans-serif";
+/// Errors below this are drawn at it: the axis is logarithmic, and an exact result has no place there.
+const LEAST_ERROR: f64 = 1e-8;
+/// Colours that stay apart for readers with any colour vision (Okabe and Ito 2008), in the order of the series.
+const COLORS: [RGBColor; 5] =
+    [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167), BLACK];
+
+/// Draws `stem`.svg and `stem`.png.
+pub(crate) fn draw(stem: &Path, report: &Report) -> Result<[PathBuf; 2], String> {
+    make_folder(stem)?;
+    register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)
+        .map_err(|_| "the chart's font could not be read; check the crate epaint_default_fonts".to_owned())?;
+    // The extension is appended, since a stem may have a dot of its own.
+    let [svg, png] = ["svg", "png"].map(|extension| {
+        let mut path = stem.as_os_str().to_owned();
+        path.push(".");
+        path.push(extension);
+        PathBuf::from(path)
+    });
+    let failed = |path: &Path, e: String| format!("{} could not be drawn: {e}; name another with --chart", path.display());
+    paint(SVGBackend::new(&svg, SIZE).into_drawing_area(), report, 1).map_err(|e| failed(&svg, e))?;
+    let large = (SIZE.0 * 2, SIZE.1 * 2);
+    paint(BitMapBackend::new(&png, large).into_drawing_area(), report, 2).map_err(|e| failed(&png, e))?;
+    Ok([svg, png])
+}
+
+/// A canvas, and how many pixels one of the SVG's is on it.
+struct Canvas<DB: DrawingBackend> {
+    root: DrawingArea<DB, Shift>,
+    scale: i32,
+}
+
+fn text<E: std::error::Error>(error: E) -> String {
+    error.to_string()
+}
+
+fn paint<DB: DrawingBackend>(root: DrawingArea<DB, Shift>, report: &Report, scale: i32) -> Result<(), String> {
+    let canvas = Canvas { root, scale };
+    canvas.root.fill(&WHITE).map_err(text)?;
+    canvas.heading(report)?;
+    let (_, body) = canvas.root.split_vertically(104 * scale);
+    let (across, up) = ranges(&report.rows);
+    let mut chart = ChartBuilder::on(&body)
+        .margin_right(24 * scale)
+        .margin_bottom(10 * scale)
+        .x_label_area_size(50 * scale)
+        .y_label_area_size(84 * scale)
+        .build_cartesian_2d(across, up.log_scale())
+        .map_err(text)?;
+    chart
+        .configure_mesh()
+        .x_desc("encode rate, GB/s of gradient")
+        .y_desc("relative error |decoded - gradient| / |gradient|")
+        .label_style((FONT, 16 * scale))
+        .axis_desc_style((FONT, 18 * scale))
+        .y_label_formatter(&|v| if *v < 1e-2 { format!("{v:.0e}") } else { format!("{v}") })
+        .light_line_style(WHITE.mix(0.0))
+        .bold_line_style(BLACK.mix(0.12))
+        .draw()
+        .map_err(text)?;
+    let at: Vec<(i32, i32)> =
+        report.rows.iter().map(|r| chart.backend_coord(&(r.encode_gbps, r.relative_error.max(LEAST_ERROR)))).collect();
+    let (x, y) = chart.plotting_area().get_pixel_range();
+    canvas.lines(&report.rows, &at)?;
+    canvas.points(&report.rows, &at, Area([x.start, y.start, x.end, y.end]))?;
+    canvas.root.present().map_err(text)
+}
+
+/// The axes: rates from zero with room for the last label, errors with room above and below.
+fn ranges(rows: &[Row]) -> (Range<f64>, Range<f64>) {
+    let fastest = rows.iter().map(|r| r.encode_gbps).fold(0.0, f64::max);
+    let errors = || rows.iter().map(|r| r.relative_error.max(LEAST_ERROR));
+    let (least, most) = (errors().fold(1.0, f64::min), errors().fold(LEAST_ERROR, f64::max));
+    (0.0..fastest.max(1e-9) * 1.15, least / 2.0..most * 2.0)
+}
+
+/// Which series a row is in: families in the order of the rows.
+fn families(rows: &[Row]) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for row in rows {
+        if !names.contains(&row.codec.as_str()) {
+            names.push(&row.codec);
+        }
+    }
+    names
+}
+
+/// A marker grows with the compression ratio.
+fn radius(ratio: f64) -> i32 {
+    (3.0 + 1.1 * ratio.max(1.0).log2()) as i32
+}
+
+impl<DB: DrawingBackend> Canvas<DB> {
+    fn write(&self, what: &str, (x, y): (i32, i32), size: i32, color: RGBColor) -> Result<(), String> {
+        let style = (FONT, size * self.scale).into_font().color(&color);
+        self.root.draw_text(what, &style, (x * self.scale, y * self.scale)).map_err(text)
+    }
+
+    /// Width of a text in pixels of this canvas.
+    fn width(&self, what: &str, size: i32) -> Result<i32, String> {
+        let (width, _) = (FONT, size * self.scale).into_font().box_size(what).map_err(text)?;
+        Ok(width as i32)
+    }
+
+    /// Title, what was measured, and the legend.
+    fn heading(&self, report: &Report) -> Result<(), String> {
+        self.write("Gradient compression: encode rate against error", (24, 14), 26, BLACK)?;
+        let copy = format!("{}; its copy rate: {:.1} GB/s read plus written", report.device, report.copy_gbps);
+        self.write(&copy, (24, 44), 16, RGBColor(80, 80, 80))?;
+        let mut x = 24 * self.scale;
+        let y = 80 * self.scale;
+        for (index, name) in families(&report.rows).into_iter().enumerate() {
+            self.marker(index, (x + 6 * self.scale, y), 6 * self.scale)?;
+            self.write(name, (x / self.scale + 18, 72), 18, COLORS[index % COLORS.len()])?;
+            x += self.width(name, 18)? + 46 * self.scale;
+        }
+        let note = "labels: bits / bucket, ratio; larger marks compress more";
+        self.write(note, (x / self.scale, 73), 16, RGBColor(80, 80, 80))
+    }
+
+    /// A circle, a square, a triangle or a diamond, so that series differ without colours too.
+    fn marker(&self, series: usize, (x, y): (i32, i32), r: i32) -> Result<(), String> {
+        let style = COLORS[series % COLORS.len()].filled();
+        let corners = match series % 4 {
+            0 => return self.root.draw(&Circle::new((x, y), r, style)).map_err(text),
+            1 => vec![(x - r, y - r), (x + r, y - r), (x + r, y + r), (x - r, y + r)],
+            2 => vec![(x, y - r), (x + r, y + r), (x - r, y + r)],
+            _ => vec![(x, y - r), (x + r, y), (x, y + r), (x - r, y)],
+        };
+        self.root.draw(&Polygon::new(corners, style)).map_err(text)
+    }
+
+    /// Joins the settings of a series that have buckets, from few bits to many.
+    fn lines(&self, rows: &[Row], at: &[(i32, i32)]) -> Result<(), String> {
+        for (index, name) in families(rows).into_iter().enumerate() {
+            let joined = rows.iter().zip(at).filter(|(r, _)| r.codec == name && r.settings.bucket.is_some());
+            let style = COLORS[index % COLORS.len()].mix(0.35).stroke_width(self.scale as u32);
+            let path: Vec<(i32, i32)> = joined.map(|(_, at)| *at).collect();
+            self.root.draw(&PathElement::new(path, style)).map_err(text)?;
+        }
+        Ok(())
+    }
+
+    fn points(&self, rows: &[Row], at: &[(i32, i32)], frame: Area) -> Result<(), String> {
+        let names = families(rows);
+        let mut points = Vec::new();
+        let mut labels = Vec::new();
+        for (row, at) in rows.iter().zip(at) {
+            let s = &row.settings;
+            let label = format!("{}/{}, {}×", s.bits, bucket_text(s.bucket), ratio(row.ratio));
+            let label_size = (self.width(&label, 15)? + 2 * self.scale, 14 * self.scale);
+            points.push(Point { at: *at, radius: radius(row.ratio) * self.scale, label: label_size });
+            labels.push(label);
+        }
+        for ((row, point), (label, area)) in rows.iter().zip(&points).zip(labels.iter().zip(place(&points, frame))) {
+            let series = names.iter().position(|name| *name == row.codec).unwrap_or(0);
+            let color = COLORS[series % COLORS.len()];
+            let Area([left, top, right, bottom]) = area;
+            let (x, y) = point.at;
+            let nearest = (x.clamp(left, right), y.clamp(top, bottom));
+            if (nearest.0 - x).abs().max((nearest.1 - y).abs()) > point.radius + 8 * self.scale {
+                let leader = PathElement::new(vec![point.at, nearest], color.mix(0.5).stroke_width(self.scale as u32));
+                self.root.draw(&leader).map_err(text)?;
+            }
+            self.marker(series, point.at, point.radius)?;
+            self.write(label, (left / self.scale, top / self.scale), 15, color)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::tests::{report, row};
+    use super::*;
+
+    #[test]
+    fn a_chart_is_drawn_for_any_rows() {
+        let folder = std::env::temp_dir().join(format!("gradwire-chart-{}", std::process::id()));
+        let exact = Row { relative_error: 0.0, ..row("uniform", 8, None) };
+        for (name, rows) in [("none", vec![]), ("v1.0", vec![row("QSGD max", 2, Some(128)), exact])] {
+            let [svg, png] = draw(&folder.join(name), &report(rows)).unwrap();
+            assert!(svg.ends_with(format!("{name}.svg")) && png.ends_with(format!("{name}.png")));
+            let drawn = std::fs::read_to_string(svg).unwrap();
+            assert_eq!(drawn.contains("2/128, 31.99×"), name == "v1.0");
+            assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG"));
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,171 @@
+//! Runs every setting over one tensor that stays on the device.
+
+use std::time::Duration;
+
+use gradwire::plan::Limits;
+use gradwire::session::{Role, Session, Sizes};
+use gradwire::{BackendKind, DecodeMode, DecodePlan, Device, Dtype, EncodePlan, Error, HEADER_BYTES, Seed};
+use gradwire_tests::cases::Case;
+
+use super::quality::{self, Sums};
+use super::settings::{Feedback, feedback_plan, label};
+use super::source::{Source, Typed};
+use super::timing::{Budget, Floor, median};
+
+/// Time for all timings together. Checks and the rest of the run take a fraction of it.
+const TIME: Duration = Duration::from_secs(100);
+/// The weight of decode-add: that of one worker of eight.
+const WEIGHT: f32 = 0.125;
+
+/// Seconds of one run of each operation, and what it works on.
+pub(crate) struct Timed {
+    pub(crate) floor: Floor,
+    pub(crate) encode: f64,
+    pub(crate) decode: f64,
+    pub(crate) decode_add: f64,
+    pub(crate) feedback: Option<(f64, Feedback)>,
+    /// Error of the timed tensor.
+    pub(crate) sums: Sums,
+    pub(crate) payload_bytes: u64,
+}
+
+/// Elements to time where no size is asked for: enough to leave the caches of the device.
+pub(crate) fn default_elements(device: &Device) -> usize {
+    match device.kind() {
+        BackendKind::Cpu => 1 << 24,
+        // A software adapter is slow, and has the caches of the CPU that it runs on.
+        BackendKind::Wgpu if is_software(device) => 1 << 20,
+        _ => 1 << 26,
+    }
+}
+
+fn is_software(device: &Device) -> bool {
+    let name = device.name().to_lowercase();
+    ["llvmpipe", "lavapipe", "swiftshader", "software", "basic render"].iter().any(|s| name.contains(s))
+}
+
+/// A tensor on a device, and the buffers that every setting needs.
+pub(crate) struct Stage<'d> {
+    session: Box<dyn Session + 'd>,
+    limits: Limits,
+    values: Vec<f32>,
+    dtype: Dtype,
+    decoded: Vec<f32>,
+    residual: Vec<f32>,
+    budget: Budget,
+    copies: Vec<f64>,
+}
+
+impl<'d> Stage<'d> {
+    /// Puts `n` elements of the source on the device, with room for the largest of the settings.
+    pub(crate) fn new(device: &'d Device, source: &Source, n: usize, cases: &[Case]) -> Result<Self, Error> {
+        let mut sizes = Sizes::default();
+        for case in cases {
+            let plan = case.codec().plan(n, source.dtype)?;
+            sizes = sizes.max(Sizes::encode(&plan)).max(Sizes::decode(&DecodePlan::new(*plan.header(), 1)));
+            if let Some((plan, _)) = feedback_plan(case, n, source.dtype)? {
+                sizes = sizes.max(Sizes::encode(&plan));
+            }
+        }
+        let mut session = device.session(sizes)?;
+        let values = source.repeated(n);
+        session.write(Role::Input, 0, Typed::new(&values, source.dtype).gradient().as_bytes())?;
+        // Four operations and a copy a setting.
+        let budget = Budget::new(TIME, 5 * cases.len() as u32);
+        let (decoded, residual) = (vec![0.0; n], vec![0.0; n]);
+        let limits = device.limits();
+        Ok(Self { session, limits, values, dtype: source.dtype, decoded, residual, budget, copies: Vec::new() })
+    }
+
+    /// Times and checks one setting.
+    pub(crate) fn measure(&mut self, case: &Case) -> Result<Timed, String> {
+        let failed = |e: Error| format!("{}: {e}", label(case));
+        self.copy().map_err(failed)?;
+        let plan = case.codec().plan(self.values.len(), self.dtype).map_err(failed)?;
+        let encode = self.time_encode(&plan).map_err(failed)?;
+        let decode = self.time_decode(&plan, DecodeMode::Write).map_err(failed)?;
+        self.session.read(Role::Output, 0, bytemuck::cast_slice_mut(&mut self.decoded)).map_err(failed)?;
+        let checked = quality::compare(case, &self.values, &self.decoded);
+        let sums = checked.map_err(|e| format!("{}, in the tensor that is timed: {e}", label(case)))?;
+        let decode_add = self.time_decode(&plan, DecodeMode::Add(WEIGHT)).map_err(failed)?;
+        let feedback = match feedback_plan(case, self.values.len(), self.dtype).map_err(failed)? {
+            Some((plan, form)) => {
+                self.run_feedback(&plan).map_err(failed)?;
+                let checked = quality::check_feedback(&self.values, &self.decoded, &self.residual);
+                checked.map_err(|e| format!("{} with error feedback: {e}", label(case)))?;
+                Some((self.time_encode(&plan).map_err(failed)?, form))
+            }
+            None => {
+                self.budget.skip();
+                None
+            }
+        };
+        let n = self.values.len() as u64;
+        let payload_bytes = plan.payload_bytes() as u64;
+        let floor =
+            Floor { gradient: n * self.dtype.bytes() as u64, wide: n * 4, body: payload_bytes - HEADER_BYTES as u64 };
+        Ok(Timed { floor, encode, decode, decode_add, feedback, sums, payload_bytes })
+    }
+
+    fn time_encode(&mut self, plan: &EncodePlan) -> Result<f64, Error> {
+        let passes = plan.passes(Seed::new(1), &self.limits)?;
+        self.budget.median(|repeats| self.session.time(&passes, repeats))
+    }
+
+    fn time_decode(&mut self, plan: &EncodePlan, mode: DecodeMode) -> Result<f64, Error> {
+        let passes = DecodePlan::new(*plan.header(), 1).passes(mode, &self.limits)?;
+        self.budget.median(|repeats| self.session.time(&passes, repeats))
+    }
+
+    /// Encodes once with feedback from a residual of zeros, and decodes.
+    fn run_feedback(&mut self, plan: &EncodePlan) -> Result<(), Error> {
+        self.residual.fill(0.0);
+        self.session.write(Role::Residual, 0, bytemuck::cast_slice(&self.residual))?;
+        self.session.run(&plan.passes(Seed::new(1), &self.limits)?)?;
+        let decode = DecodePlan::new(*plan.header(), 1);
+        self.session.run(&decode.passes(DecodeMode::Write, &self.limits)?)?;
+        self.session.read(Role::Output, 0, bytemuck::cast_slice_mut(&mut self.decoded))?;
+        self.session.read(Role::Residual, 0, bytemuck::cast_slice_mut(&mut self.residual))
+    }
+
+    /// Measures the device's copy rate once more: a machine that others use changes while the run goes on.
+    fn copy(&mut self) -> Result<(), Error> {
+        let mut bytes = 0;
+        let seconds = self.budget.median(|repeats| {
+            let (seconds, copied) = self.session.time_copy(Role::Input, Role::Output, repeats)?;
+            bytes = copied;
+            Ok(seconds)
+        })?;
+        self.copies.push(2.0 * bytes as f64 / seconds);
+        Ok(())
+    }
+
+    /// Bytes read plus written each second by a copy: the median of the run, the least and the most.
+    pub(crate) fn copy_rate(&mut self) -> (f64, [f64; 2]) {
+        let middle = median(&mut self.copies);
+        (middle, [self.copies.first().copied().unwrap_or(middle), self.copies.last().copied().unwrap_or(middle)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_is_timed_and_checked_on_the_cpu() {
+        let device = Device::cpu();
+        let cases = super::super::settings::cases(None);
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+            let source = super::super::source::load(None, Some(20_001), dtype).unwrap();
+            let mut stage = Stage::new(&device, &source, 20_001, &cases).unwrap();
+            stage.budget = Budget::new(Duration::ZERO, 1);
+            for case in &cases {
+                let timed = stage.measure(case).unwrap();
+                assert!(timed.encode > 0.0 && timed.decode > 0.0 && timed.decode_add > 0.0);
+                assert_eq!(timed.floor.gradient, 20_001 * dtype.bytes() as u64);
+            }
+            let (rate, [least, most]) = stage.copy_rate();
+            assert!(least > 0.0 && least <= rate && rate <= most);
+        }
+    }
+}
