@@ -281,8 +281,14 @@ impl Device {
         if let Some(cpu) = self.as_cpu() {
             let mut workspace = vec![0; plan.workspace_bytes().div_ceil(4)];
             let mut status = [0; STATUS_BYTES as usize / 4];
-            let mut buffers =
-                EncodeBuffers { input: gradient, residual, scalars, codes, workspace: &mut workspace, status: &mut status };
+            let mut buffers = EncodeBuffers {
+                input: gradient,
+                residual,
+                scalars,
+                codes,
+                workspace: &mut workspace,
+                status: &mut status,
+            };
             passes.iter().for_each(|pass| cpu.encode(pass, &mut buffers));
             return refuse_not_finite(status[0]);
         }
@@ -421,4 +427,4 @@ fn difference(a: &Header, b: &Header) -> Option<&'static str> {
     checks.into_iter().find(|(differs, _)| *differs).map(|(_, what)| what)
 }
 
-const _: () = assert!(HEADER_BYTES % 4 == 0, "scalars behind the header stay aligned");
+const _: () = assert!(HEADER_BYTES.is_multiple_of(4), "scalars behind the header stay aligned");

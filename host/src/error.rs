@@ -84,7 +84,9 @@ pub enum Error {
     #[error("not a readable payload: {0}")]
     Payload(#[from] crate::wire::PayloadError),
     /// Payloads that cannot be summed in one pass.
-    #[error("payload {index} has a different {what} than payload 0; a sum needs payloads of one codec, one setting and one length")]
+    #[error(
+        "payload {index} has a different {what} than payload 0; a sum needs payloads of one codec, one setting and one length"
+    )]
     Mixed {
         /// Which payload.
         index: usize,
@@ -108,7 +110,9 @@ pub enum Error {
         reason: String,
     },
     /// A device's limits are too small for any part of the work.
-    #[error("the device's limit {limit} is {found}, and the smallest part of this tensor needs {needed}; raise it when the device is requested")]
+    #[error(
+        "the device's limit {limit} is {found}, and the smallest part of this tensor needs {needed}; raise it when the device is requested"
+    )]
     Limit {
         /// Which limit.
         limit: &'static str,

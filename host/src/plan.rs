@@ -318,8 +318,10 @@ impl EncodePlan {
         let before = Header { n: start, ..*h };
         let whole = h.bucket == Bucket::Whole;
         let size = h.dtype.bytes() as u64;
-        let mut b =
-            Bindings { input: Span { offset: start * size, bytes: (len * size).next_multiple_of(4) }, ..Default::default() };
+        let mut b = Bindings {
+            input: Span { offset: start * size, bytes: (len * size).next_multiple_of(4) },
+            ..Default::default()
+        };
         if self.feedback {
             b.residual = Span { offset: start * 4, bytes: len * 4 };
         }

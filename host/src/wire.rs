@@ -46,7 +46,9 @@ pub enum PayloadError {
         found: [u8; 4],
     },
     /// A version of the format that this crate does not read.
-    #[error("it has format version {found}, and this build reads version {VERSION}; use the release that wrote it, or a newer one")]
+    #[error(
+        "it has format version {found}, and this build reads version {VERSION}; use the release that wrote it, or a newer one"
+    )]
     Version {
         /// The version byte.
         found: u8,
@@ -62,7 +64,9 @@ pub enum PayloadError {
         allowed: &'static str,
     },
     /// The checksum does not match: the bytes were damaged.
-    #[error("its checksum is {found:#010x}, and its bytes give {computed:#010x}: it was damaged on the way; have it sent again")]
+    #[error(
+        "its checksum is {found:#010x}, and its bytes give {computed:#010x}: it was damaged on the way; have it sent again"
+    )]
     Checksum {
         /// What the header says.
         found: u32,

@@ -207,7 +207,7 @@ pub const FILLS: [Fill; 16] = [
     ("normal", |n| normal(n, 1)),
     ("all zero", |n| vec![0.0; n]),
     ("negative zero", |n| vec![-0.0; n]),
-    ("subnormal", |n| (0..n as u32).map(|i| f32::from_bits(i % 5000 | (i & 1) << 31)).collect()),
+    ("subnormal", |n| (0..n as u32).map(|i| f32::from_bits((i % 5000) | ((i & 1) << 31))).collect()),
     ("smallest subnormal", |n| (0..n).map(|i| if i % 7 == 0 { 1e-45 } else { 0.0 }).collect()),
     ("one-hot", |n| (0..n).map(|i| if i == n / 2 { -3.5 } else { 0.0 }).collect()),
     ("constant", |n| vec![0.1; n]),
@@ -215,7 +215,10 @@ pub const FILLS: [Fill; 16] = [
     ("largest beside smallest", |n| (0..n).map(|i| if i % 3 == 0 { f32::MAX } else { 1e-45 }).collect()),
     ("every exponent", |n| {
         let mut r = Random(2);
-        (0..n).map(|_| f32::from_bits(r.bits() as u32 & 0xbfff_ffff)).map(|v| if v.is_finite() { v } else { 1.0 }).collect()
+        (0..n)
+            .map(|_| f32::from_bits(r.bits() as u32 & 0xbfff_ffff))
+            .map(|v| if v.is_finite() { v } else { 1.0 })
+            .collect()
     }),
     ("around the lift", |n| {
         let mut r = Random(3);

@@ -65,18 +65,20 @@ pub fn against_cpu(device: &Device, case: &Case, x: &[f32], what: &str) -> Outco
     Ok(compared)
 }
 
+/// One way to decode onto an output.
+type Decode<'a> = &'a dyn Fn(&Device, &mut [f32]) -> Result<(), Error>;
+
 /// Every way to decode a payload gives the CPU's bits.
 fn decode_all(device: &Device, cpu: &Device, payload: &Payload, label: &str) -> Outcome {
     let start = cases::normal(payload.len(), 9);
-    let both = |run: &dyn Fn(&Device, &mut Vec<f32>) -> Result<(), Error>| -> Result<[Vec<f32>; 2], String> {
+    let both = |run: Decode<'_>| -> Result<[Vec<f32>; 2], String> {
         let (mut a, mut b) = (start.clone(), start.clone());
         run(device, &mut a).map_err(failed(label))?;
         run(cpu, &mut b).map_err(failed(label))?;
         Ok([a, b])
     };
-    let check = |what: &str, [a, b]: [Vec<f32>; 2]| {
-        differ(what, label, bytemuck::cast_slice(&a), bytemuck::cast_slice(&b))
-    };
+    let check =
+        |what: &str, [a, b]: [Vec<f32>; 2]| differ(what, label, bytemuck::cast_slice(&a), bytemuck::cast_slice(&b));
     check("decoded", both(&|d, out| d.decode_into(payload, out))?)?;
     check("decode-add", both(&|d, out| d.decode_add(payload, -0.3, out))?)?;
     let three = [payload.clone(), payload.clone(), payload.clone()];

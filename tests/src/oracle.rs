@@ -205,7 +205,8 @@ fn value(s: &Setting, e: &Encoded, bucket: usize, code: u32) -> f32 {
             }
             let lift = scale_of(low.abs().max(high.abs()), true);
             let step = (high * lift - low * lift) / s.levels as f32;
-            let lifted = if code == s.levels { high * lift } else { (low * lift + step * code as f32).min(high * lift) };
+            let lifted =
+                if code == s.levels { high * lift } else { (low * lift + step * code as f32).min(high * lift) };
             lifted / lift
         }
     }

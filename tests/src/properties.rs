@@ -82,7 +82,10 @@ pub fn unbiased(device: &Device, case: &Case, x: &[f32], runs: u64) -> Outcome {
     for (i, (sum, (step, place))) in sums.iter().zip(&places).enumerate() {
         let bias = sum / count / step;
         if bias.abs() > reach + place * ROUNDING {
-            return Err(format!("{label}: element {i} = {:e} is off by {bias:.5} levels on average over {runs} runs, and {reach:.5} is the limit", x[i]));
+            return Err(format!(
+                "{label}: element {i} = {:e} is off by {bias:.5} levels on average over {runs} runs, and {reach:.5} is the limit",
+                x[i]
+            ));
         }
     }
     // All together: in levels, the sum of errors has variance sum r(1 - r).
@@ -90,14 +93,20 @@ pub fn unbiased(device: &Device, case: &Case, x: &[f32], runs: u64) -> Outcome {
     let signed: f64 = sums.iter().zip(&places).map(|(s, (step, _))| s / step).sum();
     let slack = count * places.iter().map(|(_, a)| DRAW_BIAS + a * ROUNDING).sum::<f64>();
     if signed.abs() > Z * spread.sqrt() + slack {
-        return Err(format!("{label}: errors sum to {signed:.1} levels, and {:.1} is the limit", Z * spread.sqrt() + slack));
+        return Err(format!(
+            "{label}: errors sum to {signed:.1} levels, and {:.1} is the limit",
+            Z * spread.sqrt() + slack
+        ));
     }
     // The variance: |decode - x|^2 has this mean; each run's total is a sum of independent terms of at most step^2.
     let exact: f64 = places.iter().map(|(step, a)| step * step * a.fract() * (1.0 - a.fract())).sum();
-    let per_term: f64 = places.iter().map(|(step, a)| {
-        let r = a.fract();
-        step.powi(4) * (r * (1.0 - r).powi(4) + (1.0 - r) * r.powi(4) - (r * (1.0 - r)).powi(2))
-    }).sum();
+    let per_term: f64 = places
+        .iter()
+        .map(|(step, a)| {
+            let r = a.fract();
+            step.powi(4) * (r * (1.0 - r).powi(4) + (1.0 - r) * r.powi(4) - (r * (1.0 - r)).powi(2))
+        })
+        .sum();
     let mean = squares.iter().sum::<f64>() / count;
     let rounding: f64 = places.iter().map(|(step, a)| step * step * (DRAW_BIAS + a * ROUNDING)).sum();
     let allowed = Z * (per_term / count).sqrt() + rounding;
@@ -124,7 +133,10 @@ pub fn sparsity(device: &Device, case: &Case, x: &[f32], runs: u64) -> Outcome {
     let mean = total as f64 / runs as f64;
     let allowed = bound + Z * (x.len() as f64 / 4.0 / runs as f64).sqrt();
     if mean > allowed {
-        return Err(format!("{}: {mean:.1} elements are not zero, and {bound:.1} is the theorem's bound", case.label()));
+        return Err(format!(
+            "{}: {mean:.1} elements are not zero, and {bound:.1} is the theorem's bound",
+            case.label()
+        ));
     }
     Ok(runs)
 }
@@ -155,7 +167,13 @@ pub fn exact_on_levels(device: &Device, case: &Case) -> Outcome {
     let mut x: Vec<f32> = (0..size * 3)
         .map(|i| {
             let level = (random.bits() % (levels as u64 + 1)) as i64;
-            let level = if i % size == 0 { levels } else if i % size == 1 { 0 } else { level };
+            let level = if i % size == 0 {
+                levels
+            } else if i % size == 1 {
+                0
+            } else {
+                level
+            };
             let sign = if case.kind == Kind::QsgdMax && random.bits() & 1 == 1 { -1 } else { 1 };
             (sign * level) as f32 * 0.125
         })
@@ -215,7 +233,10 @@ pub fn feedback(device: &Device, case: &Case, x: &[f32], steps: u64) -> Outcome 
             let total = x[i] + before[i];
             let expected = total - decoded[i];
             if expected.to_bits() != residual[i].to_bits() && expected != residual[i] {
-                return Err(format!("{label}: step {step}, element {i}: residual {:e}, expected {expected:e}", residual[i]));
+                return Err(format!(
+                    "{label}: step {step}, element {i}: residual {:e}, expected {expected:e}",
+                    residual[i]
+                ));
             }
             sent[i] += f64::from(decoded[i]);
             given[i] += f64::from(x[i]);
@@ -226,12 +247,18 @@ pub fn feedback(device: &Device, case: &Case, x: &[f32], steps: u64) -> Outcome 
     for i in 0..x.len() {
         let lost = (sent[i] + f64::from(residual[i]) - given[i]).abs();
         if lost > rounding[i] {
-            return Err(format!("{label}: element {i} lost {lost:e} over {steps} steps, and rounding explains {:e}", rounding[i]));
+            return Err(format!(
+                "{label}: element {i} lost {lost:e} over {steps} steps, and rounding explains {:e}",
+                rounding[i]
+            ));
         }
     }
     // The lemma bounds the expectation; the mean over steps is below it with room to spare.
     if energy / steps as f64 > bound {
-        return Err(format!("{label}: the residual's energy {:e} passes the lemma's bound {bound:e}", energy / steps as f64));
+        return Err(format!(
+            "{label}: the residual's energy {:e} passes the lemma's bound {bound:e}",
+            energy / steps as f64
+        ));
     }
     Ok(steps)
 }

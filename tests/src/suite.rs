@@ -74,7 +74,11 @@ pub fn run(device: &Device, depth: Depth, progress: &mut dyn FnMut(&str)) -> Vec
         }
         let real = crate::data::digits();
         let real = &real[..real.len().min(100_000)];
-        note(codec, "bytes equal the oracle's, real gradients", conformance::against_oracle(device, case, real, "real"));
+        note(
+            codec,
+            "bytes equal the oracle's, real gradients",
+            conformance::against_oracle(device, case, real, "real"),
+        );
         if device.kind() == BackendKind::Cpu {
             continue;
         }
@@ -87,7 +91,11 @@ pub fn run(device: &Device, depth: Depth, progress: &mut dyn FnMut(&str)) -> Vec
             note(codec_name(case.kind), "bytes equal the CPU's, boundary lengths", conformance::lengths(device, &case));
         }
         if depth == Depth::Full {
-            for case in [Case::new(Kind::QsgdMax, 4, Some(512)), Case::new(Kind::Uniform, 8, Some(8192)), Case::new(Kind::QsgdL2, 2, None)] {
+            for case in [
+                Case::new(Kind::QsgdMax, 4, Some(512)),
+                Case::new(Kind::Uniform, 8, Some(8192)),
+                Case::new(Kind::QsgdL2, 2, None),
+            ] {
                 progress(&format!("above 2^25 elements, {}", case.label()));
                 note(codec_name(case.kind), "bytes equal the CPU's, above 2^25 elements", large(device, &case));
             }
@@ -161,6 +169,10 @@ fn statistics(
         if case.codec().plan(x.len(), gradwire::Dtype::F32).and_then(|p| p.with_feedback()).is_err() {
             continue;
         }
-        note(codec_name(case.kind), "error feedback loses nothing and stays bounded", properties::feedback(device, &case, &x, 30));
+        note(
+            codec_name(case.kind),
+            "error feedback loses nothing and stays bounded",
+            properties::feedback(device, &case, &x, 30),
+        );
     }
 }

@@ -140,7 +140,8 @@ fn a_nan_under_the_error_policy_names_the_element_and_leaves_the_residual() {
     // Two finite numbers whose sum is not.
     let codec = Uniform::bits(8).non_finite(NonFinite::Error);
     let mut residual = vec![f32::MAX; 64];
-    let error = device.encode_with_feedback(&codec, &[f32::MAX; 64], &mut residual, cases::seed()).expect_err("overflow");
+    let error =
+        device.encode_with_feedback(&codec, &[f32::MAX; 64], &mut residual, cases::seed()).expect_err("overflow");
     assert!(matches!(error, Error::NotFinite { index: 0 }), "{error:?}");
 }
 
@@ -155,7 +156,11 @@ fn a_nan_under_propagation_spoils_its_bucket_and_no_other() {
     let decoded = device.decode(&payload).expect("a valid payload");
     for (i, value) in decoded.iter().enumerate() {
         assert_eq!(value.is_nan(), (512..1024).contains(&i), "element {i}");
-        assert_eq!(residual[i] == 0.25, (512..1024).contains(&i), "the residual of a spoiled bucket stays; element {i}");
+        assert_eq!(
+            residual[i] == 0.25,
+            (512..1024).contains(&i),
+            "the residual of a spoiled bucket stays; element {i}"
+        );
     }
 }
 

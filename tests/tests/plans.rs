@@ -101,7 +101,7 @@ fn check(passes: &[Pass], sizes: &Sizes, limits: &Limits) -> Result<(), TestCase
         let spans = [b.input, b.residual, b.scalars, b.codes, b.workspace, b.status, b.output];
         prop_assert!(pass.groups >= 1 && pass.groups <= limits.groups);
         for (role, span) in Role::ALL.into_iter().zip(spans) {
-            prop_assert!(span.offset % 256 == 0, "{role:?} of {pass:?}");
+            prop_assert!(span.offset.is_multiple_of(256), "{role:?} of {pass:?}");
             prop_assert!(span.offset + span.bytes <= sizes.of(role), "{role:?} of {pass:?}");
             prop_assert!(span.bytes <= limits.binding_bytes, "{role:?} of {pass:?}");
         }

@@ -125,7 +125,13 @@ fn encode_run<Q: Quantizer>(p: &EncodeParams, whole: Option<Q::Encoder>, bucket:
                 if at < valid {
                     put_wire::<Q>(&encoder, scalars, unit * (UNIT / bucket) + local);
                 }
-                code_all::<Q>(p, &encoder, &unit_values[here.clone()], &dither[here.clone()], &mut unit_codes[here.clone()]);
+                code_all::<Q>(
+                    p,
+                    &encoder,
+                    &unit_values[here.clone()],
+                    &dither[here.clone()],
+                    &mut unit_codes[here.clone()],
+                );
                 if let Some(residual) = residual.as_deref_mut() {
                     let residual = &mut residual[from + at.min(valid)..from + here.end.min(valid)];
                     feedback::<Q>(p, &encoder, &unit_values[here.clone()], &unit_codes[here], residual);

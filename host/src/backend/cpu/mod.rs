@@ -74,8 +74,7 @@ impl Cpu {
         let n = p.n as usize;
         let first = p.first_unit as usize * UNIT;
         let input = part(buffers.input, first, n);
-        let residual =
-            if p.has(encode_flags::FEEDBACK) { Some(&mut buffers.residual[first..first + n]) } else { None };
+        let residual = if p.has(encode_flags::FEEDBACK) { Some(&mut buffers.residual[first..first + n]) } else { None };
         match pass.kernel {
             Kernel::Clear => buffers.status.fill(0),
             Kernel::FiniteScan => Self::finite_scan(p, input, residual.as_deref(), &mut buffers.status[0]),
@@ -96,10 +95,16 @@ impl Cpu {
                 if p.has(encode_flags::GUARDED) && buffers.status[0] != 0 {
                     return;
                 }
-                let statistic = if p.bucket_log2 == WHOLE { [buffers.workspace[0], buffers.workspace[1]] } else { [0; 2] };
+                let statistic =
+                    if p.bucket_log2 == WHOLE { [buffers.workspace[0], buffers.workspace[1]] } else { [0; 2] };
                 let scalars = bytes(buffers.scalars, b.scalars);
                 let codes = bytes(buffers.codes, b.codes);
-                self.encode_parts(codec, p, statistic, EncodeTask { input, start: 0, len: n, residual, scalars, codes });
+                self.encode_parts(
+                    codec,
+                    p,
+                    statistic,
+                    EncodeTask { input, start: 0, len: n, residual, scalars, codes },
+                );
             }
             Kernel::Decode(_) => {}
         }

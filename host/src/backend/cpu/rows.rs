@@ -207,7 +207,13 @@ fn pack_bits<const BITS: u32>(codes: &Unit, out: &mut [u8]) {
 
 /// Draws, encodes and packs a whole unit of one bucket with 16-bit draws, all in registers: what most units are.
 #[inline(always)]
-pub(super) fn draw_and_pack(p: &EncodeParams, unit: u32, values: &Unit, out: &mut [u8], code: impl Fn(u32, u32) -> u32) {
+pub(super) fn draw_and_pack(
+    p: &EncodeParams,
+    unit: u32,
+    values: &Unit,
+    out: &mut [u8],
+    code: impl Fn(u32, u32) -> u32,
+) {
     match p.bits {
         1 => fused::<1>(p, unit, values, out, code),
         2 => fused::<2>(p, unit, values, out, code),

@@ -67,8 +67,11 @@ impl Simd {
         if self.available() {
             return Ok(());
         }
-        let reason =
-            format!("{} vectors were asked for, and this processor has no more than {}", self.name(), Self::detect().name());
+        let reason = format!(
+            "{} vectors were asked for, and this processor has no more than {}",
+            self.name(),
+            Self::detect().name()
+        );
         Err(Error::Unavailable { backend: BackendKind::Cpu, reason })
     }
 }

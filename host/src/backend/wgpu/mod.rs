@@ -61,21 +61,19 @@ impl Wgpu {
             .min_by_key(|a| preference(a.get_info().device_type));
         let Some(adapter) = adapter else {
             return Err(unavailable(match (found.is_empty(), wanted.is_empty()) {
-                (true, _) => "no Vulkan, Metal or DX12 adapter was found; install the GPU's driver, or on Debian and Ubuntu \
+                (true, _) => {
+                    "no Vulkan, Metal or DX12 adapter was found; install the GPU's driver, or on Debian and Ubuntu \
                               mesa-vulkan-drivers for one in software"
-                    .to_owned(),
-                (false, _) => format!(
-                    "{ADAPTER_VARIABLE}={wanted} is part of no adapter's name; there are: {}",
-                    found.join(", ")
-                ),
+                        .to_owned()
+                }
+                (false, _) => {
+                    format!("{ADAPTER_VARIABLE}={wanted} is part of no adapter's name; there are: {}", found.join(", "))
+                }
             }));
         };
         // The adapter's own limits, so that a large tensor takes few passes; no optional feature.
-        let descriptor = wgpu::DeviceDescriptor {
-            label: Some("gradwire"),
-            required_limits: adapter.limits(),
-            ..Default::default()
-        };
+        let descriptor =
+            wgpu::DeviceDescriptor { label: Some("gradwire"), required_limits: adapter.limits(), ..Default::default() };
         let name = adapter.get_info().name;
         let (device, queue) = block_on(adapter.request_device(&descriptor))
             .map_err(|e| unavailable(format!("{name} refused a device ({e}); update its driver")))?;
@@ -107,7 +105,11 @@ impl Wgpu {
                 limits.max_compute_invocations_per_workgroup,
                 shader.workgroup_size,
             )?;
-            needs("max_compute_workgroup_storage_size", limits.max_compute_workgroup_storage_size, shader.workgroup_bytes)?;
+            needs(
+                "max_compute_workgroup_storage_size",
+                limits.max_compute_workgroup_storage_size,
+                shader.workgroup_bytes,
+            )?;
         }
         let info = device.adapter_info();
         let shared = Shared {

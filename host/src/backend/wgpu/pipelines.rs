@@ -38,7 +38,9 @@ impl Shared {
     fn build(&self, kernel: Kernel) -> Result<Pipeline, Error> {
         let name = kernel.name();
         let Some(shader) = shader(name) else {
-            return Err(failed(format!("no shader is named {name}; the crates gradwire and gradwire-shaders do not match")));
+            return Err(failed(format!(
+                "no shader is named {name}; the crates gradwire and gradwire-shaders do not match"
+            )));
         };
         let buffer = |binding, ty| wgpu::BindGroupLayoutEntry {
             binding,

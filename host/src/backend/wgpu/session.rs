@@ -119,7 +119,11 @@ impl WgpuSession {
 
     fn bind(&self, pipeline: &Pipeline, pass: &Pass, params: &wgpu::Buffer, at: u64) -> wgpu::BindGroup {
         let part = |buffer, offset, bytes: u64| {
-            wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size: std::num::NonZeroU64::new(bytes) })
+            wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                buffer,
+                offset,
+                size: std::num::NonZeroU64::new(bytes),
+            })
         };
         let mut entries =
             vec![wgpu::BindGroupEntry { binding: 0, resource: part(params, at, pass.params.as_bytes().len() as u64) }];

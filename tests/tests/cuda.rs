@@ -1,0 +1,31 @@
+//! The suite on CUDA where there is a device, and the typed error where there is none.
+#![cfg(feature = "cuda")]
+
+use gradwire::{BackendKind, Device, Error};
+use gradwire_tests::suite::{self, Depth};
+
+#[test]
+fn conformance_and_properties() {
+    let device = match Device::of(BackendKind::Cuda) {
+        Ok(device) => device,
+        Err(error) => {
+            let required = std::env::var("GRADWIRE_REQUIRE").is_ok_and(|r| r.split(',').any(|k| k.trim() == "cuda"));
+            assert!(!required, "GRADWIRE_REQUIRE asks for cuda: {error}");
+            eprintln!("not tested: {error}");
+            return;
+        }
+    };
+    let verdicts = suite::run(&device, Depth::Full, &mut |_| {});
+    let failures: Vec<_> = verdicts.iter().flat_map(|v| &v.failures).collect();
+    assert!(failures.is_empty(), "{device}: {failures:#?}");
+}
+
+#[test]
+fn a_missing_driver_is_a_typed_error_and_open_goes_on() {
+    if let Err(error) = Device::of(BackendKind::Cuda) {
+        assert!(matches!(error, Error::Unavailable { backend: BackendKind::Cuda, .. }), "{error:?}");
+        let device = Device::open().expect("the CPU is always there");
+        assert_ne!(device.kind(), BackendKind::Cuda);
+        assert!(device.why().iter().any(|e| e.to_string() == error.to_string()), "{:?}", device.why());
+    }
+}
