@@ -1,0 +1,106 @@
+// What both decode kernels do, whatever the quantizer: it brings `prepare`, `fields` and `value`.
+
+const UNIT: u32 = 256u;
+// Elements of a workgroup.
+const DECODE_SPAN: u32 = 2048u;
+const DECODE_SPAN_LOG2: u32 = 11u;
+
+// The codes of the four slots of half `half` of a lane. `unit` is the unit's first word.
+fn unpack(unit: u32, lane: u32, half: u32) -> vec4<u32> {
+    let bits = params.bits;
+    if bits == 16u {
+        let a = codes[unit + half * 64u + lane];
+        let b = codes[unit + half * 64u + 32u + lane];
+        return vec4<u32>(a & 0xffffu, a >> 16u, b & 0xffffu, b >> 16u);
+    }
+    let slots = vec4<u32>(0u, 1u, 2u, 3u);
+    if bits == 8u {
+        return (vec4<u32>(codes[unit + half * 32u + lane]) >> (slots * 8u)) & vec4<u32>(0xffu);
+    }
+    var c = vec4<u32>(0u);
+    if (bits & 4u) != 0u {
+        let w = codes[unit + lane] >> (half * 16u);
+        c = (vec4<u32>(w) >> (slots * 4u)) & vec4<u32>(15u);
+    }
+    if (bits & 2u) != 0u {
+        let w = codes[unit + (bits & 4u) * 8u + (lane >> 1u)] >> ((lane & 1u) * 16u + half * 8u);
+        c = c | (((vec4<u32>(w) >> (slots * 2u)) & vec4<u32>(3u)) << vec4<u32>(bits & 4u));
+    }
+    if (bits & 1u) != 0u {
+        let w = codes[unit + (bits & 6u) * 8u + (lane >> 2u)] >> ((lane & 3u) * 8u + half * 4u);
+        c = c | (((vec4<u32>(w) >> slots) & vec4<u32>(1u)) << vec4<u32>(bits & 6u));
+    }
+    return c;
+}
+
+// Adds the values of four codes to what is there, or puts them in its place.
+fn merge(before: vec4<u32>, v: vec4<u32>) -> vec4<u32> {
+    if !has(FLAG_WEIGHTED) {
+        return v;
+    }
+    // What a product with 1 is, bit for bit: there is one NaN.
+    if params.weight == ONE {
+        return f_add(before, v);
+    }
+    return f_add(before, f_mul(vec4<u32>(params.weight), v));
+}
+
+// What the output holds, or zero.
+fn before(first: u32) -> vec4<u32> {
+    if !has(FLAG_ACCUMULATE) {
+        return vec4<u32>(0u);
+    }
+    let e = min(vec4<u32>(first) + vec4<u32>(0u, 32u, 64u, 96u), vec4<u32>(params.n - 1u));
+    return vec4<u32>(output[e.x], output[e.y], output[e.z], output[e.w]);
+}
+
+fn put(first: u32, v: vec4<u32>) {
+    if first < params.n {
+        output[first] = v.x;
+    }
+    if first + 32u < params.n {
+        output[first + 32u] = v.y;
+    }
+    if first + 64u < params.n {
+        output[first + 64u] = v.z;
+    }
+    if first + 96u < params.n {
+        output[first + 96u] = v.w;
+    }
+}
+
+fn decode(group: u32, thread: u32) {
+    let span = group * DECODE_SPAN;
+    let bucket_log2 = min(params.bucket_log2, DECODE_SPAN_LOG2);
+    let shift = bucket_log2 - 5u;
+    let lane = thread & 31u;
+    let row = (thread >> 5u) * 8u;
+    let unit_first = span + (thread >> 5u) * UNIT;
+    let here = unit_first < params.n;
+    let first = unit_first + lane;
+    var low = vec4<u32>(0u);
+    var high = vec4<u32>(0u);
+    // Lanes beyond the launch wait at the barriers with the rest.
+    if here {
+        low = before(first);
+        high = before(first + 128u);
+    }
+    for (var payload = 0u; payload < params.payloads; payload++) {
+        // The payload before this one may still be read.
+        workgroupBarrier();
+        let bucket_first = span + (thread << bucket_log2);
+        if thread < (DECODE_SPAN >> bucket_log2) && bucket_first < params.n {
+            prepare(thread, payload * params.scalar_stride, bucket_first >> params.bucket_log2);
+        }
+        workgroupBarrier();
+        if here {
+            let unit = payload * params.code_stride + (unit_first / UNIT) * 8u * params.bits;
+            low = merge(low, value(row, shift, unpack(unit, lane, 0u)));
+            high = merge(high, value(row + 4u, shift, unpack(unit, lane, 1u)));
+        }
+    }
+    if here {
+        put(first, low);
+        put(first + 128u, high);
+    }
+}

@@ -1,0 +1,24 @@
+// `gradwire_kernels::params::DecodeParams`, word for word.
+struct DecodeParams {
+    n: u32,
+    bucket_log2: u32,
+    bits: u32,
+    levels: u32,
+    flags: u32,
+    weight: u32,
+    payloads: u32,
+    scalar_stride: u32,
+    code_stride: u32,
+    reserved0: u32,
+    reserved1: u32,
+    reserved2: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: DecodeParams;
+
+const FLAG_ACCUMULATE: u32 = 1u;
+const FLAG_WEIGHTED: u32 = 2u;
+
+fn has(flag: u32) -> bool {
+    return (params.flags & flag) != 0u;
+}

@@ -1,0 +1,56 @@
+// Elements of a gradient, plus the residual's, as bits of binary32.
+//
+// A workgroup has 8 teams of 32 lanes; a team takes 4 units of 256 elements one after another, and a lane takes the 8
+// elements of a unit that are 32 apart: neighbours in a team read neighbours, and what a lane encodes it also packs. Four
+// of the 8 elements are taken at a time: they are the components of a vector, and 4 rows of the span.
+
+const TEAM_ELEMENTS: u32 = 1024u;
+const UNIT: u32 = 256u;
+
+// Indices of the four elements of a lane, from the first on.
+fn elements(first: u32) -> vec4<u32> {
+    return vec4<u32>(first) + vec4<u32>(0u, 32u, 64u, 96u);
+}
+
+// Whether elements are in the launch.
+fn exist(e: vec4<u32>) -> vec4<bool> {
+    return e < vec4<u32>(params.n);
+}
+
+// A binary16 as binary32, exactly.
+fn from_f16(half: vec4<u32>) -> vec4<u32> {
+    let magnitude = half & vec4<u32>(0x7fffu);
+    let sign = (half & vec4<u32>(0x8000u)) << vec4<u32>(16u);
+    let places = magnitude << vec4<u32>(13u);
+    // A subnormal one is an integer times 2^-24.
+    let zeros = countLeadingZeros(magnitude);
+    let mantissa = (magnitude << (zeros & vec4<u32>(31u))) >> vec4<u32>(8u);
+    let tiny = ((vec4<u32>(133u) - zeros) << vec4<u32>(23u)) + mantissa;
+    var bits = places + vec4<u32>(112u << 23u);
+    bits = select(bits, tiny, magnitude < vec4<u32>(0x400u));
+    bits = select(bits, vec4<u32>(0u), magnitude == vec4<u32>(0u));
+    bits = select(bits, places | vec4<u32>(INF), magnitude >= vec4<u32>(0x7c00u));
+    return bits | sign;
+}
+
+// The values of elements; of one beyond the last, the last one's.
+fn load(wanted: vec4<u32>) -> vec4<u32> {
+    let e = min(wanted, vec4<u32>(params.n - 1u));
+    var v: vec4<u32>;
+    if params.dtype == 0u {
+        v = vec4<u32>(input[e.x], input[e.y], input[e.z], input[e.w]);
+    } else {
+        let w = e >> vec4<u32>(1u);
+        let words = vec4<u32>(input[w.x], input[w.y], input[w.z], input[w.w]);
+        let half = (words >> ((e & vec4<u32>(1u)) << vec4<u32>(4u))) & vec4<u32>(0xffffu);
+        if params.dtype == 1u {
+            v = from_f16(half);
+        } else {
+            v = half << vec4<u32>(16u);
+        }
+    }
+    if has(FLAG_FEEDBACK) {
+        v = f_add(v, vec4<u32>(residual[e.x], residual[e.y], residual[e.z], residual[e.w]));
+    }
+    return v;
+}

@@ -1,0 +1,264 @@
+//! Gradwire's kernels in WGSL, and a table that describes each entry point.
+//!
+//! WGSL fixes neither the rounding of `f32` nor what happens to subnormal numbers, and lets a compiler contract operations
+//! and assume that there are no NaNs. The shaders here have no `f32` at all: numbers are the `u32` of their bits, and
+//! `soft.wgsl` does what IEEE 754 binary32 does in integers. So their bytes are the CPU's on every device.
+//!
+//! Every shader is one module with one entry point. Its parameter struct (`EncodeParams` or `DecodeParams` of
+//! `gradwire-kernels`) is the uniform at `@group(0) @binding(0)`; its buffers follow from binding 1 on.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+/// What a kernel's buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The gradient: f32, or f16 or bf16 two to a word.
+    Input,
+    /// The residual of error feedback.
+    Residual,
+    /// The wire's scalars.
+    Scalars,
+    /// The wire's codes.
+    Codes,
+    /// Scratch between launches.
+    Workspace,
+    /// What went wrong.
+    Status,
+    /// Decoded values.
+    Output,
+}
+
+/// A storage buffer of an entry point, an array of `u32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// What it holds.
+    pub role: Role,
+    /// Whether the shader declares it `read_write`.
+    pub writable: bool,
+}
+
+/// An entry point and the module that it lies in.
+#[derive(Clone, Copy, Debug)]
+pub struct Shader {
+    /// The name of the entry point.
+    pub name: &'static str,
+    /// The module.
+    pub source: &'static str,
+    /// The buffers: the one at index `i` is `@group(0) @binding(i + 1)`.
+    pub bindings: &'static [Binding],
+    /// Threads of a workgroup.
+    pub workgroup_size: u32,
+    /// Bytes of workgroup memory. Shaders do not count on its being zero at the start.
+    pub workgroup_bytes: u32,
+}
+
+const fn read(role: Role) -> Binding {
+    Binding { role, writable: false }
+}
+
+const fn write(role: Role) -> Binding {
+    Binding { role, writable: true }
+}
+
+const SCAN: &[Binding] = &[read(Role::Input), read(Role::Residual), write(Role::Status)];
+const STATS: &[Binding] = &[read(Role::Input), read(Role::Residual), write(Role::Workspace)];
+const COMBINE: &[Binding] = &[write(Role::Scalars), write(Role::Workspace)];
+const ENCODE: &[Binding] = &[
+    read(Role::Input),
+    write(Role::Residual),
+    write(Role::Scalars),
+    write(Role::Codes),
+    read(Role::Workspace),
+    read(Role::Status),
+];
+const DECODE: &[Binding] = &[read(Role::Scalars), read(Role::Codes), write(Role::Output)];
+
+/// A module from its files; `soft.wgsl` is in all of them.
+macro_rules! module {
+    ($($file:literal),+) => {
+        concat!(include_str!("soft.wgsl"), $("\n", include_str!($file)),+)
+    };
+}
+
+const fn entry(name: &'static str, source: &'static str, bindings: &'static [Binding], workgroup_bytes: u32) -> Shader {
+    Shader { name, source, bindings, workgroup_size: 256, workgroup_bytes }
+}
+
+/// Every entry point.
+pub const SHADERS: [Shader; 9] = [
+    entry(
+        "finite_scan",
+        module!("encode_params.wgsl", "bind_scan.wgsl", "gradient.wgsl", "finite_scan.wgsl"),
+        SCAN,
+        0,
+    ),
+    entry(
+        "qsgd_stats",
+        module!(
+            "encode_params.wgsl",
+            "bind_stats.wgsl",
+            "gradient.wgsl",
+            "norm.wgsl",
+            "qsgd_statistic.wgsl",
+            "qsgd_stats.wgsl"
+        ),
+        STATS,
+        4096,
+    ),
+    entry(
+        "qsgd_combine",
+        module!("encode_params.wgsl", "bind_combine.wgsl", "norm.wgsl", "qsgd.wgsl", "qsgd_combine.wgsl"),
+        COMBINE,
+        28,
+    ),
+    entry(
+        "qsgd_encode",
+        module!(
+            "encode_params.wgsl",
+            "bind_encode.wgsl",
+            "gradient.wgsl",
+            "draws.wgsl",
+            "norm.wgsl",
+            "qsgd.wgsl",
+            "qsgd_statistic.wgsl",
+            "qsgd_buckets.wgsl",
+            "encode.wgsl",
+            "qsgd_encode.wgsl"
+        ),
+        ENCODE,
+        12288,
+    ),
+    entry(
+        "qsgd_decode",
+        module!("decode_params.wgsl", "bind_decode.wgsl", "qsgd.wgsl", "decode.wgsl", "qsgd_decode.wgsl"),
+        DECODE,
+        1024,
+    ),
+    entry(
+        "uniform_stats",
+        module!(
+            "encode_params.wgsl",
+            "bind_stats.wgsl",
+            "gradient.wgsl",
+            "uniform_statistic.wgsl",
+            "uniform_stats.wgsl"
+        ),
+        STATS,
+        2048,
+    ),
+    entry(
+        "uniform_combine",
+        module!("encode_params.wgsl", "bind_combine.wgsl", "uniform.wgsl", "uniform_combine.wgsl"),
+        COMBINE,
+        8,
+    ),
+    entry(
+        "uniform_encode",
+        module!(
+            "encode_params.wgsl",
+            "bind_encode.wgsl",
+            "gradient.wgsl",
+            "draws.wgsl",
+            "uniform.wgsl",
+            "uniform_statistic.wgsl",
+            "uniform_buckets.wgsl",
+            "encode.wgsl",
+            "uniform_encode.wgsl"
+        ),
+        ENCODE,
+        14336,
+    ),
+    entry(
+        "uniform_decode",
+        module!("decode_params.wgsl", "bind_decode.wgsl", "uniform.wgsl", "decode.wgsl", "uniform_decode.wgsl"),
+        DECODE,
+        1024,
+    ),
+];
+
+/// The shader whose entry point has this name.
+pub fn shader(name: &str) -> Option<&'static Shader> {
+    const ALL: &[Shader] = &SHADERS;
+    ALL.iter().find(|s| s.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use naga::valid::{Capabilities, ValidationFlags, Validator};
+    use naga::{AddressSpace, Scalar, ScalarKind, StorageAccess, TypeInner};
+
+    use super::*;
+
+    fn parse(shader: &Shader) -> naga::Module {
+        match naga::front::wgsl::parse_str(shader.source) {
+            Ok(module) => module,
+            Err(e) => panic!("{}: {}", shader.name, e.emit_to_string(shader.source)),
+        }
+    }
+
+    #[test]
+    fn every_shader_is_valid_without_any_optional_capability() {
+        for shader in &SHADERS {
+            let module = parse(shader);
+            if let Err(e) = Validator::new(ValidationFlags::all(), Capabilities::empty()).validate(&module) {
+                panic!("{}: {}", shader.name, e.emit_to_string(shader.source));
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_says_what_the_sources_say() {
+        for shader in &SHADERS {
+            let module = parse(shader);
+            let [entry] = &module.entry_points[..] else { panic!("{}: not one entry point", shader.name) };
+            assert_eq!(entry.name, shader.name);
+            assert_eq!(entry.workgroup_size, [shader.workgroup_size, 1, 1], "{}", shader.name);
+            let mut buffers = 0;
+            let mut workgroup = 0;
+            for (_, variable) in module.global_variables.iter() {
+                let bytes = module.types[variable.ty].inner.size(module.to_ctx());
+                match (variable.space, &variable.binding) {
+                    (AddressSpace::WorkGroup, _) => workgroup += bytes,
+                    (AddressSpace::Uniform, Some(b)) => {
+                        assert_eq!((b.group, b.binding), (0, 0), "{}", shader.name);
+                        assert_eq!(bytes, if shader.name.ends_with("decode") { 48 } else { 64 }, "{}", shader.name);
+                    }
+                    (AddressSpace::Storage { access }, Some(b)) => {
+                        assert_eq!(b.group, 0);
+                        let binding = shader.bindings[b.binding as usize - 1];
+                        let role = std::format!("{:?}", binding.role).to_lowercase();
+                        assert_eq!(variable.name.as_deref(), Some(role.as_str()), "{}", shader.name);
+                        assert_eq!(access.contains(StorageAccess::STORE), binding.writable, "{} {role}", shader.name);
+                        buffers += 1;
+                    }
+                    other => panic!("{}: {other:?}", shader.name),
+                }
+            }
+            assert_eq!(buffers, shader.bindings.len(), "{}", shader.name);
+            assert_eq!(workgroup, shader.workgroup_bytes, "{}", shader.name);
+            assert!(workgroup <= 16384, "{}", shader.name);
+        }
+    }
+
+    #[test]
+    fn no_shader_has_a_float() {
+        for shader in &SHADERS {
+            for (_, ty) in parse(shader).types.iter() {
+                if let TypeInner::Scalar(Scalar { kind, .. }) | TypeInner::Vector { scalar: Scalar { kind, .. }, .. } = ty.inner {
+                    assert!(!matches!(kind, ScalarKind::Float | ScalarKind::AbstractFloat), "{}", shader.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn shaders_are_found_by_name() {
+        for expected in &SHADERS {
+            assert_eq!(shader(expected.name).map(|s| s.name), Some(expected.name));
+        }
+        assert!(shader("clear").is_none());
+    }
+}
