@@ -101,6 +101,8 @@ class Copier:
 
 def main():
     options = common.arguments("numpy")
+    # 0 / 0 must not pass because a NaN happens to be cast to 0 on some processors.
+    np.seterr(divide="raise", invalid="raise")
     report = common.Report("numpy", np.__version__, options)
     buckets, bucket = options.buckets, options.bucket
     x = np.zeros((buckets, bucket), np.float32)

@@ -84,7 +84,7 @@ impl Device {
                 Ok(device) if device.is_software() => passed_over.push(Error::Unavailable {
                     backend: kind,
                     reason: format!(
-                        "{} runs on the CPU, where the CPU backend is faster; ask for it with Device::of(BackendKind::Wgpu)",
+                        "{} is software, and the CPU backend is faster; Device::of(BackendKind::Wgpu) takes it",
                         device.name
                     ),
                 }),
@@ -166,7 +166,8 @@ impl Device {
         }
     }
 
-    fn is_software(&self) -> bool {
+    /// Whether this is a GPU interface run in software on the CPU, as Mesa's lavapipe is.
+    pub fn is_software(&self) -> bool {
         match &self.backend {
             #[cfg(feature = "wgpu")]
             Backend::Wgpu(wgpu) => wgpu.is_software(),

@@ -109,17 +109,35 @@ pub struct Bindings {
     pub output: Span,
 }
 
-/// One launch of one kernel.
+/// One launch of one kernel. Only a plan makes one, so that its parameters and its bindings agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pass {
+    pub(crate) kernel: Kernel,
+    pub(crate) params: Params,
+    pub(crate) bindings: Bindings,
+    pub(crate) groups: u32,
+}
+
+impl Pass {
     /// Which kernel.
-    pub kernel: Kernel,
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
+    }
+
     /// Its argument.
-    pub params: Params,
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
     /// What it works on.
-    pub bindings: Bindings,
+    pub fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
     /// Workgroups of 256 threads.
-    pub groups: u32,
+    pub fn groups(&self) -> u32 {
+        self.groups
+    }
 }
 
 /// What bounds a single pass on a device. Larger tensors take several passes.

@@ -4,7 +4,10 @@
 //! Compiled for `nvptx64-nvidia-cuda` it is the kernels themselves.
 #![no_std]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, stdarch_nvptx, asm_experimental_arch, link_llvm_intrinsics))]
-#![cfg_attr(target_arch = "nvptx64", allow(internal_features, reason = "shuffles have no other stable or unstable name"))]
+#![cfg_attr(
+    target_arch = "nvptx64",
+    allow(internal_features, reason = "shuffles have no other stable or unstable name")
+)]
 
 #[cfg(test)]
 extern crate std;

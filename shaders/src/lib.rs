@@ -87,12 +87,7 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 
 /// Every entry point.
 pub const SHADERS: [Shader; 9] = [
-    entry(
-        "finite_scan",
-        module!("encode_params.wgsl", "bind_scan.wgsl", "gradient.wgsl", "finite_scan.wgsl"),
-        SCAN,
-        0,
-    ),
+    entry("finite_scan", module!("encode_params.wgsl", "bind_scan.wgsl", "gradient.wgsl", "finite_scan.wgsl"), SCAN, 0),
     entry(
         "qsgd_stats",
         module!(
@@ -247,7 +242,9 @@ mod tests {
     fn no_shader_has_a_float() {
         for shader in &SHADERS {
             for (_, ty) in parse(shader).types.iter() {
-                if let TypeInner::Scalar(Scalar { kind, .. }) | TypeInner::Vector { scalar: Scalar { kind, .. }, .. } = ty.inner {
+                if let TypeInner::Scalar(Scalar { kind, .. }) | TypeInner::Vector { scalar: Scalar { kind, .. }, .. } =
+                    ty.inner
+                {
                     assert!(!matches!(kind, ScalarKind::Float | ScalarKind::AbstractFloat), "{}", shader.name);
                 }
             }

@@ -90,16 +90,16 @@ proptest! {
         let decode = DecodePlan::new(*plan.header(), 3);
         let passes = decode.passes(DecodeMode::Sum(1.0), &limits).expect("default limits");
         check(&passes, &Sizes::decode(&decode), &limits)?;
-        let covered: u64 = passes.iter().map(|p| p.bindings.output.bytes / 4).sum();
+        let covered: u64 = passes.iter().map(|p| p.bindings().output.bytes / 4).sum();
         prop_assert!(covered == n as u64 || covered == 3 * n as u64);
     }
 }
 
 fn check(passes: &[Pass], sizes: &Sizes, limits: &Limits) -> Result<(), TestCaseError> {
     for pass in passes {
-        let b = &pass.bindings;
+        let b = pass.bindings();
         let spans = [b.input, b.residual, b.scalars, b.codes, b.workspace, b.status, b.output];
-        prop_assert!(pass.groups >= 1 && pass.groups <= limits.groups);
+        prop_assert!(pass.groups() >= 1 && pass.groups() <= limits.groups);
         for (role, span) in Role::ALL.into_iter().zip(spans) {
             prop_assert!(span.offset.is_multiple_of(256), "{role:?} of {pass:?}");
             prop_assert!(span.offset + span.bytes <= sizes.of(role), "{role:?} of {pass:?}");

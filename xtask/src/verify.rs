@@ -19,7 +19,10 @@ pub(crate) struct Args {
 
 /// A backend by its name.
 pub(crate) fn parse_kind(name: &str) -> Result<BackendKind, String> {
-    BackendKind::ALL.into_iter().find(|k| k.name() == name).ok_or_else(|| format!("`{name}` is none of cpu, wgpu and cuda"))
+    BackendKind::ALL
+        .into_iter()
+        .find(|k| k.name() == name)
+        .ok_or_else(|| format!("`{name}` is none of cpu, wgpu and cuda"))
 }
 
 /// The device that was asked for, or the best one.
@@ -38,7 +41,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     for error in device.why() {
         println!("  passed over: {error}");
     }
-    let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}").map_err(|e| e.to_string())?);
+    let bar = ProgressBar::new_spinner()
+        .with_style(ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}").map_err(|e| e.to_string())?);
     let start = Instant::now();
     let depth = if args.quick { Depth::Quick } else { Depth::Full };
     let verdicts = suite::run(&device, depth, &mut |what| {

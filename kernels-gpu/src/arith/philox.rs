@@ -11,22 +11,37 @@ const M1: u32 = 0xCD9E_8D57;
 const W0: u32 = 0x9E37_79B9;
 const W1: u32 = 0xBB67_AE85;
 
+/// What a word is carried in: 64 bits whose upper half is left as it falls, because every product reads the lower half
+/// only. A vector unit that multiplies 32 by 32 to 64 bits then needs no shuffle between rounds.
+#[cfg(not(target_arch = "nvptx64"))]
+type Word = u64;
+/// A GPU's registers have 32 bits.
+#[cfg(target_arch = "nvptx64")]
+type Word = u32;
+
+/// The upper and the lower half of a product.
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
+fn product(constant: u32, word: Word) -> [Word; 2] {
+    let product = constant as u64 * (word & 0xffff_ffff);
+    [product >> 32, product]
+}
+#[cfg(target_arch = "nvptx64")]
+use crate::device::product;
+
 /// One Philox4x32 block: 128 random bits for a 128-bit counter under a 64-bit key.
-///
-/// The words are carried in 64 bits whose upper half is left as it falls, because every product reads the lower half
-/// only: a vector unit that multiplies 32 by 32 to 64 bits then needs no shuffle between rounds.
 #[inline(always)]
 pub fn philox4x32<const R: usize>(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
-    let [mut c0, mut c1, mut c2, mut c3] = [counter[0] as u64, counter[1] as u64, counter[2] as u64, counter[3] as u64];
+    let [mut c0, mut c1, mut c2, mut c3] = counter.map(|word| word as Word);
     let [mut k0, mut k1] = key;
     let mut round = 0;
     while round < R {
-        let p0 = M0 as u64 * (c0 & 0xffff_ffff);
-        let p1 = M1 as u64 * (c2 & 0xffff_ffff);
-        c0 = p1 >> 32 ^ c1 ^ k0 as u64;
-        c1 = p1;
-        c2 = p0 >> 32 ^ c3 ^ k1 as u64;
-        c3 = p0;
+        let [high0, low0] = product(M0, c0);
+        let [high1, low1] = product(M1, c2);
+        c0 = high1 ^ c1 ^ k0 as Word;
+        c1 = low1;
+        c2 = high0 ^ c3 ^ k1 as Word;
+        c3 = low0;
         k0 = k0.wrapping_add(W0);
         k1 = k1.wrapping_add(W1);
         round += 1;
@@ -58,8 +73,7 @@ mod tests {
     // Known answers published with Random123 (kat_vectors, philox4x32 at 7 and 10 rounds).
     const ZERO: ([u32; 4], [u32; 2]) = ([0; 4], [0; 2]);
     const ONES: ([u32; 4], [u32; 2]) = ([!0; 4], [!0; 2]);
-    const PI: ([u32; 4], [u32; 2]) =
-        ([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]);
+    const PI: ([u32; 4], [u32; 2]) = ([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]);
 
     #[test]
     fn seven_rounds_match_the_published_answers() {

@@ -65,8 +65,7 @@ mod tests {
             let scaled = (a * 2f64.powi(f as i32)) as f32;
             let exact = (scaled as f64).floor() / 2f64.powi(f as i32);
             // SAFETY: `scaled` is at most levels * 2^fraction, which is below 2^31.
-            let total: u64 =
-                (0..65536).map(|u| u64::from(unsafe { level(scaled, dither16(u, f), f, levels) })).sum();
+            let total: u64 = (0..65536).map(|u| u64::from(unsafe { level(scaled, dither16(u, f), f, levels) })).sum();
             let bias = total as f64 / 65536.0 - exact;
             assert!(bias.abs() <= 2f64.powi(-17), "levels {levels}, a {a}: bias {bias}");
         }

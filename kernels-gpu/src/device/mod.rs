@@ -12,12 +12,12 @@
 mod nvptx;
 
 pub(crate) use nvptx::{
-    FOLDS, atomic_max, barrier, block, fold_max, fold_min, half_to_f32, opaque, shared_load, shared_store, shuffle,
-    shuffle_xor, thread,
+    FOLDS, atomic_max, barrier, block, fold_max, fold_min, half_to_f32, opaque, product, shared_load, shared_store,
+    shuffle, shuffle_xor, thread,
 };
 
 /// Lanes of a warp.
 pub(crate) const WARP: u32 = 32;
 
 /// Words of a block's shared memory.
-pub(crate) const SHARED_WORDS: u32 = 32;
+pub(crate) const SHARED_WORDS: usize = 48;

@@ -8,7 +8,7 @@ use core::arch::global_asm;
 use core::arch::nvptx::{_block_idx_x, _syncthreads, _thread_idx_x};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::WARP;
+use super::{SHARED_WORDS, WARP};
 
 #[allow(improper_ctypes, reason = "these are LLVM's, and no C compiler sees them")]
 unsafe extern "C" {
@@ -29,10 +29,9 @@ const ALL: u32 = !0;
 /// The `c` operand of a shuffle whose segment is the whole warp.
 const CLAMP: u32 = WARP - 1;
 
-// Rust has no shared address space, so the block's array is declared in PTX and reached by its name. 128 bytes are the
-// `SHARED_WORDS` of the parent module. The name stands at module scope, which PTX wants declared before it is used;
-// LLVM writes this text first.
-global_asm!(".shared .align 4 .b8 gradwire_shared[128];");
+// Rust has no shared address space, so the block's array is declared in PTX and reached by its name. PTX wants a name
+// declared before it is used, and LLVM writes this text in front of every kernel.
+global_asm!(".shared .align 4 .b8 gradwire_shared[{bytes}];", bytes = const 4 * SHARED_WORDS);
 
 /// The thread's index in its block.
 #[inline(always)]
@@ -68,7 +67,7 @@ pub(crate) unsafe fn shuffle_xor(value: u32, mask: u32) -> u32 {
     unsafe { shfl_bfly(ALL, value, mask, CLAMP) }
 }
 
-/// The value that lane `from` gives, modulo 32.
+/// The value that lane `from % 32` gives.
 ///
 /// # Safety
 /// All lanes of the warp arrive together.
@@ -126,7 +125,7 @@ unsafe fn butterfly(mut value: u32, op: impl Fn(u32, u32) -> u32) -> u32 {
 /// Writes a word of the block's shared memory.
 ///
 /// # Safety
-/// `index` is below [`super::SHARED_WORDS`], and no other thread touches the word between two barriers.
+/// `index` is below [`SHARED_WORDS`], and no other thread touches the word between two barriers.
 #[inline(always)]
 pub(crate) unsafe fn shared_store(index: u32, value: u32) {
     // SAFETY: the caller keeps the index in the array and to itself.
@@ -136,12 +135,12 @@ pub(crate) unsafe fn shared_store(index: u32, value: u32) {
 /// Reads a word of the block's shared memory.
 ///
 /// # Safety
-/// `index` is below [`super::SHARED_WORDS`], and no thread writes the word between the same two barriers.
+/// `index` is below [`SHARED_WORDS`], and no thread writes the word between the same two barriers.
 #[inline(always)]
 pub(crate) unsafe fn shared_load(index: u32) -> u32 {
     let value;
     // SAFETY: the caller keeps the index in the array. Not `pure`, so that it stays between its barriers.
-    unsafe { asm!("ld.shared.u32 {}, [{}];", out(reg32) value, in(reg32) shared_address(index), options(nostack)) }
+    unsafe { asm!("ld.shared.u32 {}, [{}];", lateout(reg32) value, in(reg32) shared_address(index), options(nostack)) }
     value
 }
 
@@ -150,7 +149,7 @@ pub(crate) unsafe fn shared_load(index: u32) -> u32 {
 fn shared_address(index: u32) -> u32 {
     let start: u32;
     // SAFETY: it reads no memory: the address of a variable is a constant.
-    unsafe { asm!("mov.u32 {}, gradwire_shared;", out(reg32) start, options(pure, nomem, nostack)) }
+    unsafe { asm!("mov.u32 {}, gradwire_shared;", lateout(reg32) start, options(pure, nomem, nostack)) }
     start + 4 * index
 }
 
@@ -171,8 +170,31 @@ pub(crate) unsafe fn atomic_max(word: *mut u32, value: u32) {
 pub(crate) fn half_to_f32(half: u16) -> f32 {
     let value;
     // SAFETY: an instruction on registers.
-    unsafe { asm!("cvt.f32.f16 {}, {};", out(reg32) value, in(reg16) half, options(pure, nomem, nostack)) }
+    unsafe { asm!("cvt.f32.f16 {}, {};", lateout(reg32) value, in(reg16) half, options(pure, nomem, nostack)) }
     value
+}
+
+/// The upper and the lower half of a product.
+///
+/// LLVM would carry a product of two `u64`, and whatever is made of its halves, in 64 bits, and Philox would take half
+/// as many instructions again.
+#[inline(always)]
+pub(crate) fn product(a: u32, b: u32) -> [u32; 2] {
+    let (high, low);
+    // SAFETY: instructions on registers.
+    unsafe {
+        asm!(
+            "mul.wide.u32 {product}, {a}, {b};",
+            "mov.b64 {{{low}, {high}}}, {product};",
+            a = in(reg32) a,
+            b = in(reg32) b,
+            low = lateout(reg32) low,
+            high = lateout(reg32) high,
+            product = out(reg64) _,
+            options(pure, nomem, nostack)
+        )
+    }
+    [high, low]
 }
 
 /// The same value, of which the compiler knows nothing.

@@ -1,7 +1,7 @@
 //! What both bucketed quantizers do with a tile, whatever their formula.
 
 use super::codes;
-use super::draws::{self, Draws};
+use super::draws::dithers;
 use super::statistic::Grouping;
 use super::tile::{Buffers, Place, Tile, UNITS, load};
 use crate::arith::float::canonical;
@@ -33,7 +33,10 @@ pub(super) trait Quantizer {
     ///
     /// # Safety
     /// As [`device::shuffle`].
-    unsafe fn encoder_of(encoder: &Self::Encoder, from: usize) -> Self::Encoder;
+    unsafe fn encoder_of(encoder: &Self::Encoder, from: u32) -> Self::Encoder;
+    /// The same encoder as a constant in part, where the bucket is neither poisoned nor so small or large that it has to be
+    /// lifted: nearly always, and then the compiler leaves out what the constants make idle.
+    fn plain(encoder: &Self::Encoder) -> Option<Self::Encoder>;
     /// The scalars on the wire, the first [`Quantizer::SCALARS`] of them.
     fn wire(encoder: &Self::Encoder) -> [f32; 2];
     /// The code of a value.
@@ -44,7 +47,7 @@ pub(super) trait Quantizer {
     ///
     /// # Safety
     /// As [`device::shuffle`].
-    unsafe fn decoder_of(decoder: &Self::Decoder, from: usize) -> Self::Decoder;
+    unsafe fn decoder_of(decoder: &Self::Decoder, from: u32) -> Self::Decoder;
     /// Whether the bucket holds a NaN or an infinity.
     fn poisoned(decoder: &Self::Decoder) -> bool;
     /// The value of a code.
@@ -64,7 +67,6 @@ pub(super) unsafe fn encode<Q: Quantizer>(p: EncodeParams, b: Buffers) {
     let place = Place::here();
     // SAFETY: the kernel's contract covers the input and the residual.
     let tile = unsafe { if Q::PAD_WITH_LAST { load::<true>(&p, &b, place) } else { load::<false>(&p, &b, place) } };
-    let draws = draws::narrow(&p, place);
     let encoder = if p.bucket_log2 == WHOLE {
         // SAFETY: a launch over a part of one bucket has the combine kernel's words in its workspace.
         Q::encoder(&p, unsafe { [*b.workspace, *b.workspace.add(1)] })
@@ -82,7 +84,23 @@ pub(super) unsafe fn encode<Q: Quantizer>(p: EncodeParams, b: Buffers) {
         encoder
     };
     // SAFETY: the kernel's contract covers the codes and the residual; all lanes are here.
-    unsafe { units::<Q>(&p, &b, place, &tile, &draws, &encoder) }
+    unsafe { units::<Q>(&p, &b, place, &tile, &encoder) }
+}
+
+/// The same parameters, without what the compiler has computed from them.
+///
+/// Keys of rounds, shifts and masks are the same for every unit. Carried from unit to unit they would take half as
+/// many registers as the tile; made anew for each they take an instruction an element, or none where the machine has a
+/// unit for what is uniform.
+#[inline(always)]
+fn fresh(p: &EncodeParams) -> EncodeParams {
+    EncodeParams {
+        bits: device::opaque(p.bits),
+        levels: device::opaque(p.levels),
+        fraction: device::opaque(p.fraction),
+        key: p.key.map(device::opaque),
+        ..*p
+    }
 }
 
 /// Encodes the units of a warp with the encoders that its lanes own.
@@ -90,42 +108,34 @@ pub(super) unsafe fn encode<Q: Quantizer>(p: EncodeParams, b: Buffers) {
 /// # Safety
 /// As the encode kernels ask; all lanes of the warp arrive together.
 #[inline(always)]
-unsafe fn units<Q: Quantizer>(
-    p: &EncodeParams,
-    b: &Buffers,
-    place: Place,
-    tile: &Tile,
-    draws: &Draws,
-    encoder: &Q::Encoder,
-) {
+unsafe fn units<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, tile: &Tile, encoder: &Q::Encoder) {
     // `WHOLE` counts as large.
     let small = Grouping::new(p.bucket_log2).is_small();
-    let decoder = Q::decoder(Q::wire(encoder), p.levels);
+    let owner = |unit: usize, slot: usize| if small { unit * SLOTS + slot } else { unit } as u32;
     for unit in 0..UNITS {
         let first = place.unit(unit);
         // The same in all lanes, so that shuffles may stand behind it.
         if first >= p.n {
             return;
         }
-        let dithers = draws::dithers(p, place, unit, &draws[unit]);
+        let p = &fresh(p);
+        let dithers = dithers(p, place, unit);
         let mut unit_codes = [0; SLOTS];
-        // The two ways differ in how often they ask other lanes; the one branch a unit is cheaper than asking for
-        // every row.
-        if small {
+        // SAFETY (of the shuffles): all lanes are here.
+        let of_unit = unsafe { Q::encoder_of(encoder, unit as u32) };
+        if let Some(encoder) = Q::plain(&of_unit).filter(|_| !small) {
             for slot in 0..SLOTS {
-                // SAFETY: all lanes are here.
-                let encoder = unsafe { Q::encoder_of(encoder, unit * SLOTS + slot) };
                 unit_codes[slot] = Q::code(p, &encoder, tile[unit][slot], dithers[slot]);
             }
         } else {
-            // SAFETY: all lanes are here.
-            let encoder = unsafe { Q::encoder_of(encoder, unit) };
             for slot in 0..SLOTS {
+                let encoder = unsafe { Q::encoder_of(encoder, owner(unit, slot)) };
                 unit_codes[slot] = Q::code(p, &encoder, tile[unit][slot], dithers[slot]);
             }
         }
         let left = place.left(unit, p.n);
-        if p.n - first < UNIT as u32 {
+        let full = p.n - first >= UNIT as u32;
+        if !full {
             for slot in 0..SLOTS {
                 if (slot * LANES) as i32 >= left {
                     unit_codes[slot] = 0;
@@ -136,46 +146,31 @@ unsafe fn units<Q: Quantizer>(
         // SAFETY: the unit has an element, so its codes are in the buffer.
         unsafe { codes::store(b.codes.add(at), place.lane, p.bits, &unit_codes) };
         if p.has(encode_flags::FEEDBACK) {
-            // SAFETY: all lanes are here, and the kernel's contract covers the residual.
-            unsafe {
-                if small {
-                    feedback::<Q>(p, b, place, unit, &tile[unit], &unit_codes, |slot| {
-                        Q::decoder_of(&decoder, unit * SLOTS + slot)
-                    });
-                } else {
-                    let decoder = Q::decoder_of(&decoder, unit);
-                    feedback::<Q>(p, b, place, unit, &tile[unit], &unit_codes, |_| decoder);
+            // SAFETY: the unit's first element is there; the pointer is not used where this lane's is not.
+            let residual = unsafe { b.residual.add(first as usize) }.wrapping_add(place.lane as usize);
+            // Made here rather than once a warp: a decoder takes many registers, and a launch without feedback none.
+            let decoder = Q::decoder(Q::wire(encoder), p.levels);
+            // What decoding the slot will not give back.
+            let rest = |decoder: &Q::Decoder, slot: usize| {
+                let decoded = Q::value(decoder, p.bits, p.levels, unit_codes[slot]);
+                canonical(f32::from_bits(tile[unit][slot]) - decoded)
+            };
+            // SAFETY (of all below): all lanes are here, and a lane writes elements that are there and its own.
+            let of_unit = unsafe { Q::decoder_of(&decoder, unit as u32) };
+            if !small && full && !Q::poisoned(&of_unit) {
+                // Without a condition at every slot, the eight go along side by side.
+                for slot in 0..SLOTS {
+                    unsafe { *residual.add(slot * LANES) = rest(&of_unit, slot) };
+                }
+            } else {
+                for slot in 0..SLOTS {
+                    let decoder = unsafe { Q::decoder_of(&decoder, owner(unit, slot)) };
+                    // A poisoned bucket's residual stays as it was: its step will be skipped.
+                    if ((slot * LANES) as i32) < left && !Q::poisoned(&decoder) {
+                        unsafe { *residual.add(slot * LANES) = rest(&decoder, slot) };
+                    }
                 }
             }
-        }
-    }
-}
-
-/// Leaves in the residual what decoding a unit will not give back.
-///
-/// # Safety
-/// The residual has the `p.n` elements; all lanes of the warp arrive together.
-#[inline(always)]
-unsafe fn feedback<Q: Quantizer>(
-    p: &EncodeParams,
-    b: &Buffers,
-    place: Place,
-    unit: usize,
-    values: &[u32; SLOTS],
-    codes: &[u32; SLOTS],
-    decoder: impl Fn(usize) -> Q::Decoder,
-) {
-    let left = place.left(unit, p.n);
-    // SAFETY: the unit's first element is there; the pointer is not used where this lane's is not.
-    let residual = unsafe { b.residual.add(place.unit(unit) as usize) }.wrapping_add(place.lane as usize);
-    for slot in 0..SLOTS {
-        let decoder = decoder(slot);
-        let decoded = Q::value(&decoder, p.bits, p.levels, codes[slot]);
-        let rest = canonical(f32::from_bits(values[slot]) - decoded);
-        // A poisoned bucket's residual stays as it was: its step will be skipped.
-        if ((slot * LANES) as i32) < left && !Q::poisoned(&decoder) {
-            // SAFETY: the element is there, and no other lane's.
-            unsafe { *residual.add(slot * LANES) = rest };
         }
     }
 }

@@ -14,7 +14,7 @@ fn behind(done: u32) -> usize {
     unit_bytes(done)
 }
 
-/// The low `slots` codes' pieces, in one word.
+/// A piece of each code, in one word.
 #[inline(always)]
 fn join<const PIECE: u32>(codes: &[u32], done: u32) -> u32 {
     let mut word = 0;
@@ -22,6 +22,24 @@ fn join<const PIECE: u32>(codes: &[u32], done: u32) -> u32 {
         word |= cut(*code, done, PIECE) << (k as u32 * PIECE);
     }
     word
+}
+
+/// As [`join`], of `N` codes that are no wider than the piece, from the `first` on; `N` is a power of two.
+#[inline(always)]
+fn join_whole<const PIECE: u32, const N: usize>(codes: &[u32; SLOTS], first: usize) -> u32 {
+    let mut words = [0; N];
+    words.copy_from_slice(&codes[first..first + N]);
+    // Sums, because a machine that multiplies and adds in one instruction shifts and adds in one as well. In pairs,
+    // so that they do not wait for one another.
+    let (mut left, mut width) = (N, PIECE);
+    while left > 1 {
+        left /= 2;
+        for k in 0..left {
+            words[k] = words[2 * k].wrapping_add(words[2 * k + 1] << width);
+        }
+        width *= 2;
+    }
+    words[0]
 }
 
 /// Writes this lane's codes of a unit.
@@ -35,12 +53,14 @@ pub(super) unsafe fn store(unit: *mut u8, lane: u32, bits: u32, codes: &[u32; SL
     // SAFETY (each of the stores): the pieces of the width lie in the unit's bytes, and a lane is below 32.
     if bits == 16 {
         for r in 0..4 {
-            unsafe { *words.add(r * LANES + lane) = join::<16>(&codes[2 * r..2 * r + 2], 0) };
+            unsafe { *words.add(r * LANES + lane) = join_whole::<16, 2>(codes, 2 * r) };
         }
     } else if bits == 8 {
         for r in 0..2 {
-            unsafe { *words.add(r * LANES + lane) = join::<8>(&codes[4 * r..4 * r + 4], 0) };
+            unsafe { *words.add(r * LANES + lane) = join_whole::<8, 4>(codes, 4 * r) };
         }
+    } else if bits == 4 {
+        unsafe { *words.add(lane) = join_whole::<4, 8>(codes, 0) };
     } else {
         if bits & 4 != 0 {
             unsafe { *words.add(lane) = join::<4>(codes, 0) };
@@ -88,17 +108,21 @@ pub(super) unsafe fn load(unit: *const u8, lane: u32, bits: u32) -> [u32; WORDS]
     raw
 }
 
-/// The codes that a lane's words hold.
+/// The codes that a lane's words hold, each with bits of no meaning above its own.
 #[inline(always)]
 pub(super) fn unpack(raw: &[u32; WORDS], bits: u32) -> [u32; SLOTS] {
     let mut codes = [0; SLOTS];
     if bits == 16 {
         for slot in 0..SLOTS {
-            codes[slot] = cut(raw[slot / 2], slot as u32 % 2 * 16, 16);
+            codes[slot] = raw[slot / 2] >> (slot % 2 * 16);
         }
     } else if bits == 8 {
         for slot in 0..SLOTS {
-            codes[slot] = cut(raw[slot / 4], slot as u32 % 4 * 8, 8);
+            codes[slot] = raw[slot / 4] >> (slot % 4 * 8);
+        }
+    } else if bits == 4 {
+        for slot in 0..SLOTS {
+            codes[slot] = raw[0] >> (slot * 4);
         }
     } else {
         // A piece that the width does not have was read as zero.

@@ -53,13 +53,7 @@ pub(super) unsafe fn decode<Q: Quantizer>(p: DecodeParams, b: Buffers) {
         }
     }
     // SAFETY: the kernel's contract covers the scalars and the codes; all lanes are here.
-    unsafe {
-        if p.bucket_log2 < 8 {
-            payloads::<Q, true>(&p, &b, place, &mut values);
-        } else {
-            payloads::<Q, false>(&p, &b, place, &mut values);
-        }
-    }
+    unsafe { payloads::<Q>(&p, &b, place, &mut values) };
     for slot in 0..SLOTS {
         let element = place.element(slot);
         if element < p.n {
@@ -77,33 +71,27 @@ impl Place {
     }
 }
 
-/// Decodes a unit of every payload onto `values`. Where `SMALL`, rows of a unit may lie in different buckets.
+/// Decodes a unit of every payload onto `values`.
 ///
 /// # Safety
 /// As the decode kernels ask; all lanes of the warp arrive together.
 #[inline(always)]
-unsafe fn payloads<Q: Quantizer, const SMALL: bool>(
-    p: &DecodeParams,
-    b: &Buffers,
-    place: Place,
-    values: &mut [f32; SLOTS],
-) {
+unsafe fn payloads<Q: Quantizer>(p: &DecodeParams, b: &Buffers, place: Place, values: &mut [f32; SLOTS]) {
     let at = (place.first as usize / UNIT) * unit_bytes(p.bits);
     // Lane `8 k + j` makes the decoder of row `j` of the batch's `k`-th payload.
     let (row, of) = (place.lane % SLOTS as u32, place.lane / SLOTS as u32);
-    let bucket = (place.first + row * LANES as u32) >> p.bucket_log2;
     // A row without an element may lie in a bucket without scalars.
-    let bucket = bucket.min((p.n - 1) >> p.bucket_log2) as usize;
+    let row = (place.first + row * LANES as u32).min(p.n - 1);
+    let bucket = (row >> p.bucket_log2) as usize;
     let mut batch = 0;
     while batch < p.payloads {
         let mut raw = [[0; WORDS]; BATCH];
         for k in 0..BATCH {
             let payload = batch + k as u32;
             if payload < p.payloads {
+                let start = at + payload as usize * p.code_stride as usize * 4;
                 // SAFETY: the unit has an element, so its codes are in every payload.
-                raw[k] = unsafe {
-                    codes::load(b.codes.add(at + payload as usize * p.code_stride as usize * 4), place.lane, p.bits)
-                };
+                raw[k] = unsafe { codes::load(b.codes.add(start), place.lane, p.bits) };
             }
         }
         let payload = (batch + of).min(p.payloads - 1) as usize;
@@ -116,18 +104,9 @@ unsafe fn payloads<Q: Quantizer, const SMALL: bool>(
         let decoder = Q::decoder(wire, p.levels);
         for k in 0..BATCH {
             // The same in all lanes, so that shuffles may stand behind it.
-            let payload = batch + k as u32;
-            if payload < p.payloads {
-                let codes = codes::unpack(&raw[k], p.bits);
-                // SAFETY (of the shuffles): all lanes are here.
-                let of_unit = unsafe { Q::decoder_of(&decoder, k * SLOTS) };
-                for slot in 0..SLOTS {
-                    let decoder = if SMALL { unsafe { Q::decoder_of(&decoder, k * SLOTS + slot) } } else { of_unit };
-                    let value = Q::value(&decoder, p.bits, p.levels, codes[slot]);
-                    // `accumulate` without its canonical NaN, which is left for the end: a NaN stays one.
-                    values[slot] =
-                        if p.has(decode_flags::WEIGHTED) { values[slot] + p.weight() * value } else { value };
-                }
+            if batch + (k as u32) < p.payloads {
+                // SAFETY: all lanes are here.
+                unsafe { payload_onto::<Q>(p, place, &decoder, k, &codes::unpack(&raw[k], p.bits), values) };
             }
         }
         batch += BATCH as u32;
@@ -135,6 +114,48 @@ unsafe fn payloads<Q: Quantizer, const SMALL: bool>(
     if p.has(decode_flags::WEIGHTED) {
         for value in values {
             *value = canonical(*value);
+        }
+    }
+}
+
+/// Decodes a unit of the batch's `k`-th payload onto `values`, or over them.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+unsafe fn payload_onto<Q: Quantizer>(
+    p: &DecodeParams,
+    place: Place,
+    decoder: &Q::Decoder,
+    k: usize,
+    codes: &[u32; SLOTS],
+    values: &mut [f32; SLOTS],
+) {
+    let weighted = p.has(decode_flags::WEIGHTED);
+    let term = |decoder: &Q::Decoder, code: u32| {
+        let value = Q::value(decoder, p.bits, p.levels, code & ((1 << p.bits) - 1));
+        if weighted { p.weight() * value } else { value }
+    };
+    // `accumulate` without its canonical NaN, which is left for the end: a NaN stays one.
+    let onto = |value: f32, term: f32| if weighted { value + term } else { term };
+    // SAFETY (of the shuffles): all lanes are here, and parameters are the same in each.
+    let of_unit = unsafe { Q::decoder_of(decoder, (k * SLOTS) as u32) };
+    if p.bucket_log2 < 8 {
+        for slot in 0..SLOTS {
+            let decoder = unsafe { Q::decoder_of(decoder, (k * SLOTS + slot) as u32) };
+            values[slot] = onto(values[slot], term(&decoder, codes[slot]));
+        }
+    } else if p.bits <= 5 {
+        // Lane `i` makes what code `i` stands for, and each asks the lane that its code names: a shuffle takes the low
+        // five bits of what it is given, so that lanes beyond the last code answer for codes with other bits above.
+        let mine = term(&of_unit, place.lane).to_bits();
+        for slot in 0..SLOTS {
+            let term = f32::from_bits(unsafe { device::shuffle(mine, codes[slot]) });
+            values[slot] = onto(values[slot], term);
+        }
+    } else {
+        for slot in 0..SLOTS {
+            values[slot] = onto(values[slot], term(&of_unit, codes[slot]));
         }
     }
 }

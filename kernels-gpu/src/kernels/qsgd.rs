@@ -55,12 +55,18 @@ impl Quantizer for Qsgd {
     }
 
     #[inline(always)]
-    unsafe fn encoder_of(encoder: &Encoder, from: usize) -> Encoder {
+    unsafe fn encoder_of(encoder: &Encoder, from: u32) -> Encoder {
         let words = [encoder.lift.to_bits(), encoder.inverse.to_bits(), encoder.keep];
         // SAFETY: the caller's, word for word.
-        let [lift, inverse, keep] = words.map(|word| unsafe { device::shuffle(word, from as u32) });
+        let [lift, inverse, keep] = words.map(|word| unsafe { device::shuffle(word, from) });
         // The scalar on the wire is the owner's to write.
         Encoder { lift: f32::from_bits(lift), inverse: f32::from_bits(inverse), keep, wire: 0.0 }
+    }
+
+    #[inline(always)]
+    fn plain(encoder: &Encoder) -> Option<Encoder> {
+        let plain = encoder.keep != 0 && encoder.lift == 1.0;
+        plain.then_some(Encoder { lift: 1.0, keep: !0, ..*encoder })
     }
 
     #[inline(always)]
@@ -79,10 +85,10 @@ impl Quantizer for Qsgd {
     }
 
     #[inline(always)]
-    unsafe fn decoder_of(d: &Decoder, from: usize) -> Decoder {
+    unsafe fn decoder_of(d: &Decoder, from: u32) -> Decoder {
         let words = [d.step.to_bits(), d.top.to_bits(), d.lower.to_bits(), d.keep, d.fill];
         // SAFETY: the caller's, word for word.
-        let [step, top, lower, keep, fill] = words.map(|word| unsafe { device::shuffle(word, from as u32) });
+        let [step, top, lower, keep, fill] = words.map(|word| unsafe { device::shuffle(word, from) });
         let [step, top, lower] = [step, top, lower].map(f32::from_bits);
         Decoder { step, top, lower, keep, fill }
     }
@@ -138,16 +144,12 @@ pub(super) unsafe extern "ptx-kernel" fn qsgd_combine(
         let shifted = |[largest, low, high, _]: [u32; 4]| {
             join([low, high]) >> (2 * (alignment - norm::alignment(largest)).min(31))
         };
+        let halves = |partial| (Sum(low(shifted(partial)).into()), Sum(high(shifted(partial)).into()));
         // A sum of 2^18 integers below 2^61 takes 79 bits. Its halves are summed apart, each in 64 bits.
         // SAFETY: as above; the largest magnitude is the same for all threads.
-        let halves = unsafe {
-            [
-                combine::fold_thread(&p, &b, |partial| Sum(u64::from(low(shifted(partial))))),
-                combine::fold_thread(&p, &b, |partial| Sum(u64::from(high(shifted(partial))))),
-            ]
-        };
-        let [below, above] = unsafe {
-            [combine::fold_block(place, SUMS, halves[0]).0, combine::fold_block(place, SUMS + 16, halves[1]).0]
+        let (Sum(below), Sum(above)) = unsafe {
+            let of_thread = combine::fold_thread(&p, &b, halves);
+            combine::fold_block(place, SUMS, of_thread)
         };
         let (sum, halvings) = norm::reduce(u128::from(below) + (u128::from(above) << 32));
         norm::from_sum(sum, halvings, alignment).to_bits()

@@ -206,49 +206,68 @@ pub(super) unsafe fn across_warps<S: Statistic>(place: Place, steps: u32, shared
     value
 }
 
-/// The largest of some integers.
-#[derive(Clone, Copy)]
-pub(super) struct Max(pub(super) u32);
+macro_rules! extreme {
+    ($(#[$doc:meta])* $name:ident, $none:expr, $merge:path, $fold:path) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub(super) struct $name(pub(super) u32);
 
-impl Statistic for Max {
-    const WORDS: u32 = 1;
-    const NONE: Self = Self(0);
+        impl Statistic for $name {
+            const WORDS: u32 = 1;
+            const NONE: Self = Self($none);
 
-    #[inline(always)]
-    fn merge(self, other: Self) -> Self {
-        Self(self.0.max(other.0))
-    }
+            #[inline(always)]
+            fn merge(self, other: Self) -> Self {
+                Self($merge(self.0, other.0))
+            }
 
-    #[inline(always)]
-    unsafe fn shuffle_xor(self, mask: u32) -> Self {
-        // SAFETY: the caller's, word for word.
-        Self(unsafe { device::shuffle_xor(self.0, mask) })
-    }
+            #[inline(always)]
+            unsafe fn shuffle_xor(self, mask: u32) -> Self {
+                // SAFETY: the caller's, word for word.
+                Self(unsafe { device::shuffle_xor(self.0, mask) })
+            }
 
-    #[inline(always)]
-    unsafe fn fold_lanes<const N: usize>(lane: u32, value: impl Fn(usize) -> Self) -> Self {
-        // SAFETY: the caller brings all lanes here.
-        unsafe {
-            if device::FOLDS {
-                select::<Self, N>(lane, |k| Self(device::fold_max(value(k).0)))
-            } else {
-                exchange::<Self, N>(lane, value)
+            #[inline(always)]
+            unsafe fn fold_lanes<const N: usize>(lane: u32, value: impl Fn(usize) -> Self) -> Self {
+                // SAFETY: the caller brings all lanes here.
+                unsafe {
+                    if device::FOLDS {
+                        select::<Self, N>(lane, |k| Self($fold(value(k).0)))
+                    } else {
+                        exchange::<Self, N>(lane, value)
+                    }
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn put(self, index: u32) {
+                // SAFETY: the caller's, word for word.
+                unsafe { device::shared_store(index, self.0) }
+            }
+
+            #[inline(always)]
+            unsafe fn get(index: u32) -> Self {
+                // SAFETY: the caller's, word for word.
+                Self(unsafe { device::shared_load(index) })
             }
         }
-    }
-
-    #[inline(always)]
-    unsafe fn put(self, index: u32) {
-        // SAFETY: the caller's, word for word.
-        unsafe { device::shared_store(index, self.0) }
-    }
-
-    #[inline(always)]
-    unsafe fn get(index: u32) -> Self {
-        // SAFETY: the caller's, word for word.
-        Self(unsafe { device::shared_load(index) })
-    }
+    };
 }
+
+extreme!(
+    /// The largest of some integers.
+    Max,
+    0,
+    u32::max,
+    device::fold_max
+);
+extreme!(
+    /// The smallest of some integers.
+    Min,
+    u32::MAX,
+    u32::min,
+    device::fold_min
+);
 
 /// The sum of some integers.
 #[derive(Clone, Copy)]
@@ -303,58 +322,40 @@ pub(super) fn join([low, high]: [u32; 2]) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// The smallest and the largest of some integers.
-#[derive(Clone, Copy)]
-pub(super) struct Range {
-    /// The smallest.
-    pub(super) low: u32,
-    /// The largest.
-    pub(super) high: u32,
-}
-
-impl Statistic for Range {
-    const WORDS: u32 = 2;
-    const NONE: Self = Self { low: u32::MAX, high: 0 };
+/// Two statistics of the same values.
+impl<A: Statistic, B: Statistic> Statistic for (A, B) {
+    const WORDS: u32 = A::WORDS + B::WORDS;
+    const NONE: Self = (A::NONE, B::NONE);
 
     #[inline(always)]
     fn merge(self, other: Self) -> Self {
-        Self { low: self.low.min(other.low), high: self.high.max(other.high) }
+        (self.0.merge(other.0), self.1.merge(other.1))
     }
 
     #[inline(always)]
     unsafe fn shuffle_xor(self, mask: u32) -> Self {
         // SAFETY: the caller's, word for word.
-        let [low, high] = unsafe { [self.low, self.high].map(|word| device::shuffle_xor(word, mask)) };
-        Self { low, high }
+        unsafe { (self.0.shuffle_xor(mask), self.1.shuffle_xor(mask)) }
     }
 
     #[inline(always)]
     unsafe fn fold_lanes<const N: usize>(lane: u32, value: impl Fn(usize) -> Self) -> Self {
-        // SAFETY: the caller brings all lanes here.
-        unsafe {
-            if device::FOLDS {
-                select::<Self, N>(lane, |k| {
-                    let value = value(k);
-                    Self { low: device::fold_min(value.low), high: device::fold_max(value.high) }
-                })
-            } else {
-                exchange::<Self, N>(lane, value)
-            }
-        }
+        // SAFETY: the caller's, word for word.
+        unsafe { (A::fold_lanes::<N>(lane, |k| value(k).0), B::fold_lanes::<N>(lane, |k| value(k).1)) }
     }
 
     #[inline(always)]
     unsafe fn put(self, index: u32) {
         // SAFETY: the caller's, word for word.
         unsafe {
-            device::shared_store(index, self.low);
-            device::shared_store(index + 1, self.high);
+            self.0.put(index);
+            self.1.put(index + A::WORDS);
         }
     }
 
     #[inline(always)]
     unsafe fn get(index: u32) -> Self {
         // SAFETY: the caller's, word for word.
-        unsafe { Self { low: device::shared_load(index), high: device::shared_load(index + 1) } }
+        unsafe { (A::get(index), B::get(index + A::WORDS)) }
     }
 }

@@ -88,11 +88,11 @@ pub(super) unsafe fn load<const PAD_WITH_LAST: bool>(p: &EncodeParams, b: &Buffe
     let start = place.element(0, 0);
     if place.is_full(p.n) {
         // SAFETY: every element of a full warp is below `p.n`.
-        return unsafe { gather(p, b, |k| start as usize + k) };
+        return unsafe { gather(p, b, start, |start, k| start as usize + k) };
     }
     let last = p.n - 1;
     // SAFETY: no index passes the last element's.
-    let mut tile = unsafe { gather(p, b, |k| (start + k as u32).min(last) as usize) };
+    let mut tile = unsafe { gather(p, b, start, |start, k| (start + k as u32).min(last) as usize) };
     if !PAD_WITH_LAST {
         for unit in 0..UNITS {
             for slot in 0..SLOTS {
@@ -105,18 +105,18 @@ pub(super) unsafe fn load<const PAD_WITH_LAST: bool>(p: &EncodeParams, b: &Buffe
     tile
 }
 
-/// The values at `index(k)`, where `k` is what lies between an element and the warp's first of this lane.
+/// The values at `index(start, k)`, where `start` is this lane's first element and `k` what another lies behind it.
 ///
 /// # Safety
 /// As [`load`], and every index is below `p.n`.
 #[inline(always)]
-unsafe fn gather(p: &EncodeParams, b: &Buffers, index: impl Fn(usize) -> usize) -> Tile {
+unsafe fn gather(p: &EncodeParams, b: &Buffers, start: u32, index: impl Fn(u32, usize) -> usize) -> Tile {
     // All loads of the gradient stand before the first use of one, so that they are in flight together.
     // SAFETY (each of the loads below): the caller keeps the indices below the length.
     let mut tile = if p.dtype == dtype::F32 {
-        map_tile(|k| unsafe { *b.input.cast::<u32>().add(index(k)) })
+        map_tile(|k| unsafe { *b.input.cast::<u32>().add(index(start, k)) })
     } else {
-        let raw = map_tile(|k| u32::from(unsafe { *b.input.cast::<u16>().add(index(k)) }));
+        let raw = map_tile(|k| u32::from(unsafe { *b.input.cast::<u16>().add(index(start, k)) }));
         if p.dtype == dtype::F16 {
             map(raw, |h| device::half_to_f32(h as u16).to_bits())
         } else {
@@ -124,11 +124,13 @@ unsafe fn gather(p: &EncodeParams, b: &Buffers, index: impl Fn(usize) -> usize) 
         }
     };
     if p.has(encode_flags::FEEDBACK) {
+        // Indices are made anew: 32 of them would wait in registers for the gradient.
+        let start = device::opaque(start);
         for unit in 0..UNITS {
             let mut residual = [0.0; SLOTS];
             for slot in 0..SLOTS {
                 // SAFETY: the caller keeps the indices below the length.
-                residual[slot] = unsafe { *b.residual.add(index(unit * UNIT + slot * LANES)) };
+                residual[slot] = unsafe { *b.residual.add(index(start, unit * UNIT + slot * LANES)) };
             }
             for slot in 0..SLOTS {
                 tile[unit][slot] = (f32::from_bits(tile[unit][slot]) + residual[slot]).to_bits();

@@ -3,7 +3,7 @@
 use super::bucketed::{self, Quantizer};
 use super::combine;
 use super::decode;
-use super::statistic::{Grouping, Range};
+use super::statistic::{Grouping, Max, Min};
 use super::tile::{Buffers, Place, Tile};
 use crate::arith::float::{from_key, to_key};
 use crate::arith::uniform::{Decoder, Encoder};
@@ -24,10 +24,10 @@ impl Quantizer for Uniform {
 
     #[inline(always)]
     unsafe fn statistic(_: &EncodeParams, place: Place, tile: &Tile, grouping: Grouping) -> [u32; 4] {
-        let of = |v, _| Range { low: to_key(v), high: to_key(v) };
+        let of = |v, _| (Min(to_key(v)), Max(to_key(v)));
         // SAFETY: the caller brings all threads here.
-        let range = unsafe { grouping.fold(place, tile, None, RANGES, of) };
-        [range.low, range.high, 0, 0]
+        let (low, high) = unsafe { grouping.fold(place, tile, None, RANGES, of) };
+        [low.0, high.0, 0, 0]
     }
 
     #[inline(always)]
@@ -42,13 +42,19 @@ impl Quantizer for Uniform {
     }
 
     #[inline(always)]
-    unsafe fn encoder_of(encoder: &Encoder, from: usize) -> Encoder {
+    unsafe fn encoder_of(encoder: &Encoder, from: u32) -> Encoder {
         let words = [encoder.lift.to_bits(), encoder.low.to_bits(), encoder.inverse.to_bits(), encoder.keep];
         // SAFETY: the caller's, word for word.
-        let [lift, low, inverse, keep] = words.map(|word| unsafe { device::shuffle(word, from as u32) });
+        let [lift, low, inverse, keep] = words.map(|word| unsafe { device::shuffle(word, from) });
         let [lift, low, inverse] = [lift, low, inverse].map(f32::from_bits);
         // The scalars on the wire are the owner's to write.
         Encoder { lift, low, inverse, keep, wire: [0.0; 2] }
+    }
+
+    #[inline(always)]
+    fn plain(encoder: &Encoder) -> Option<Encoder> {
+        let plain = encoder.keep != 0 && encoder.lift == 1.0;
+        plain.then_some(Encoder { lift: 1.0, keep: !0, ..*encoder })
     }
 
     #[inline(always)]
@@ -67,10 +73,10 @@ impl Quantizer for Uniform {
     }
 
     #[inline(always)]
-    unsafe fn decoder_of(d: &Decoder, from: usize) -> Decoder {
+    unsafe fn decoder_of(d: &Decoder, from: u32) -> Decoder {
         let words = [d.low.to_bits(), d.high.to_bits(), d.step.to_bits(), d.lower.to_bits(), d.keep, d.fill];
         // SAFETY: the caller's, word for word.
-        let [low, high, step, lower, keep, fill] = words.map(|word| unsafe { device::shuffle(word, from as u32) });
+        let [low, high, step, lower, keep, fill] = words.map(|word| unsafe { device::shuffle(word, from) });
         let [low, high, step, lower] = [low, high, step, lower].map(f32::from_bits);
         Decoder { low, high, step, lower, keep, fill }
     }
@@ -112,11 +118,11 @@ pub(super) unsafe extern "ptx-kernel" fn uniform_combine(
 ) {
     let b = Buffers { input, residual, scalars, codes, workspace, status };
     // SAFETY: the kernel's contract covers the workspace; all threads are here.
-    let range = unsafe {
-        let of_thread = combine::fold_thread(&p, &b, |[low, high, ..]| Range { low, high });
+    let (low, high) = unsafe {
+        let of_thread = combine::fold_thread(&p, &b, |[low, high, ..]| (Min(low), Max(high)));
         combine::fold_block(Place::here(), RANGES, of_thread)
     };
-    let statistic = [from_key(range.low), from_key(range.high)];
+    let statistic = [from_key(low.0), from_key(high.0)];
     let wire = Uniform::wire(&Uniform::encoder(&p, statistic));
     // SAFETY: the kernel's contract covers the workspace and the scalars.
     unsafe { combine::write(&b, statistic, &wire) };

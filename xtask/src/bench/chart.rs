@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::register_font;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::labels::{Area, Point, place};
-use super::report::{Report, Row, bucket_text, make_folder};
+use super::report::{Report, Row, bucket_text};
 use super::table::ratio;
 
 /// Pixels of the SVG; the PNG has twice as many in each direction, so that it stays sharp when it is scaled.
@@ -21,9 +22,16 @@ const LEAST_ERROR: f64 = 1e-8;
 const COLORS: [RGBColor; 5] =
     [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167), BLACK];
 
+const GREY: RGBColor = RGBColor(80, 80, 80);
+
+/// A series' colour, dark enough for thin letters.
+fn dark(series: usize) -> RGBColor {
+    let RGBColor(r, g, b) = COLORS[series % COLORS.len()];
+    RGBColor(r / 5 * 3, g / 5 * 3, b / 5 * 3)
+}
+
 /// Draws `stem`.svg and `stem`.png.
 pub(crate) fn draw(stem: &Path, report: &Report) -> Result<[PathBuf; 2], String> {
-    make_folder(stem)?;
     register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)
         .map_err(|_| "the chart's font could not be read; check the crate epaint_default_fonts".to_owned())?;
     // The extension is appended, since a stem may have a dot of its own.
@@ -33,7 +41,8 @@ pub(crate) fn draw(stem: &Path, report: &Report) -> Result<[PathBuf; 2], String>
         path.push(extension);
         PathBuf::from(path)
     });
-    let failed = |path: &Path, e: String| format!("{} could not be drawn: {e}; name another with --chart", path.display());
+    let failed =
+        |path: &Path, e: String| format!("{} could not be drawn: {e}; name another with --chart", path.display());
     paint(SVGBackend::new(&svg, SIZE).into_drawing_area(), report, 1).map_err(|e| failed(&svg, e))?;
     let large = (SIZE.0 * 2, SIZE.1 * 2);
     paint(BitMapBackend::new(&png, large).into_drawing_area(), report, 2).map_err(|e| failed(&png, e))?;
@@ -57,6 +66,7 @@ fn paint<DB: DrawingBackend>(root: DrawingArea<DB, Shift>, report: &Report, scal
     let (_, body) = canvas.root.split_vertically(104 * scale);
     let (across, up) = ranges(&report.rows);
     let mut chart = ChartBuilder::on(&body)
+        .margin_left(16 * scale)
         .margin_right(24 * scale)
         .margin_bottom(10 * scale)
         .x_label_area_size(50 * scale)
@@ -69,6 +79,7 @@ fn paint<DB: DrawingBackend>(root: DrawingArea<DB, Shift>, report: &Report, scal
         .y_desc("relative error |decoded - gradient| / |gradient|")
         .label_style((FONT, 16 * scale))
         .axis_desc_style((FONT, 18 * scale))
+        .x_label_formatter(&|v| plain(*v))
         .y_label_formatter(&|v| if *v < 1e-2 { format!("{v:.0e}") } else { format!("{v}") })
         .light_line_style(WHITE.mix(0.0))
         .bold_line_style(BLACK.mix(0.12))
@@ -80,6 +91,11 @@ fn paint<DB: DrawingBackend>(root: DrawingArea<DB, Shift>, report: &Report, scal
     canvas.lines(&report.rows, &at)?;
     canvas.points(&report.rows, &at, Area([x.start, y.start, x.end, y.end]))?;
     canvas.root.present().map_err(text)
+}
+
+/// A number without decimals that say nothing.
+fn plain(value: f64) -> String {
+    format!("{value:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// The axes: rates from zero with room for the last label, errors with room above and below.
@@ -107,9 +123,10 @@ fn radius(ratio: f64) -> i32 {
 }
 
 impl<DB: DrawingBackend> Canvas<DB> {
-    fn write(&self, what: &str, (x, y): (i32, i32), size: i32, color: RGBColor) -> Result<(), String> {
-        let style = (FONT, size * self.scale).into_font().color(&color);
-        self.root.draw_text(what, &style, (x * self.scale, y * self.scale)).map_err(text)
+    /// Writes a line of text whose left end has its middle at a pixel of this canvas.
+    fn write(&self, what: &str, at: (i32, i32), size: i32, color: RGBColor) -> Result<(), String> {
+        let style = (FONT, size * self.scale).into_font().color(&color).pos(Pos::new(HPos::Left, VPos::Center));
+        self.root.draw_text(what, &style, at).map_err(text)
     }
 
     /// Width of a text in pixels of this canvas.
@@ -120,18 +137,17 @@ impl<DB: DrawingBackend> Canvas<DB> {
 
     /// Title, what was measured, and the legend.
     fn heading(&self, report: &Report) -> Result<(), String> {
-        self.write("Gradient compression: encode rate against error", (24, 14), 26, BLACK)?;
-        let copy = format!("{}; its copy rate: {:.1} GB/s read plus written", report.device, report.copy_gbps);
-        self.write(&copy, (24, 44), 16, RGBColor(80, 80, 80))?;
-        let mut x = 24 * self.scale;
-        let y = 80 * self.scale;
+        let scaled = |x, y| (x * self.scale, y * self.scale);
+        self.write("Gradient compression: encode rate against error", scaled(24, 26), 26, BLACK)?;
+        let device = format!("{}; its copy rate: {:.1} GB/s read plus written", report.device, report.copy_gbps);
+        self.write(&device, scaled(24, 54), 16, GREY)?;
+        let (mut x, y) = scaled(24, 82);
         for (index, name) in families(&report.rows).into_iter().enumerate() {
             self.marker(index, (x + 6 * self.scale, y), 6 * self.scale)?;
-            self.write(name, (x / self.scale + 18, 72), 18, COLORS[index % COLORS.len()])?;
+            self.write(name, (x + 18 * self.scale, y), 18, dark(index))?;
             x += self.width(name, 18)? + 46 * self.scale;
         }
-        let note = "labels: bits / bucket, ratio; larger marks compress more";
-        self.write(note, (x / self.scale, 73), 16, RGBColor(80, 80, 80))
+        self.write("labels: bits / bucket, ratio; larger marks compress more", (x, y), 16, GREY)
     }
 
     /// A circle, a square, a triangle or a diamond, so that series differ without colours too.
@@ -178,8 +194,14 @@ impl<DB: DrawingBackend> Canvas<DB> {
                 let leader = PathElement::new(vec![point.at, nearest], color.mix(0.5).stroke_width(self.scale as u32));
                 self.root.draw(&leader).map_err(text)?;
             }
+            // Lines of other series pass behind the label and leave it readable.
+            self.root.draw(&Rectangle::new([(left, top), (right, bottom)], WHITE.mix(0.75).filled())).map_err(text)?;
+            self.write(label, (left, (top + bottom) / 2), 15, dark(series))?;
+        }
+        // Markers last: nothing covers a measurement.
+        for (row, point) in rows.iter().zip(&points) {
+            let series = names.iter().position(|name| *name == row.codec).unwrap_or(0);
             self.marker(series, point.at, point.radius)?;
-            self.write(label, (left / self.scale, top / self.scale), 15, color)?;
         }
         Ok(())
     }
@@ -193,6 +215,7 @@ mod tests {
     #[test]
     fn a_chart_is_drawn_for_any_rows() {
         let folder = std::env::temp_dir().join(format!("gradwire-chart-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
         let exact = Row { relative_error: 0.0, ..row("uniform", 8, None) };
         for (name, rows) in [("none", vec![]), ("v1.0", vec![row("QSGD max", 2, Some(128)), exact])] {
             let [svg, png] = draw(&folder.join(name), &report(rows)).unwrap();

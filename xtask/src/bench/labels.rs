@@ -12,7 +12,8 @@ impl Area {
 
     /// Pixels that two have in common.
     fn overlap(self, other: Self) -> i64 {
-        let extent = |low: usize, high: usize| i64::from(self.0[high].min(other.0[high]) - self.0[low].max(other.0[low])).max(0);
+        let extent =
+            |low: usize, high: usize| i64::from(self.0[high].min(other.0[high]) - self.0[low].max(other.0[low])).max(0);
         extent(0, 2) * extent(1, 3)
     }
 

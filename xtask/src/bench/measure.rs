@@ -4,29 +4,57 @@ use std::time::Duration;
 
 use gradwire::plan::Limits;
 use gradwire::session::{Role, Session, Sizes};
-use gradwire::{BackendKind, DecodeMode, DecodePlan, Device, Dtype, EncodePlan, Error, HEADER_BYTES, Seed};
+use gradwire::wire::HEADER_BYTES;
+use gradwire::{BackendKind, Codec, DecodeMode, DecodePlan, Device, Dtype, EncodePlan, Error, Seed};
 use gradwire_tests::cases::Case;
 
-use super::quality::{self, Sums};
-use super::settings::{Feedback, feedback_plan, label};
+use super::quality::{self, Accuracy};
+use super::report::Row;
+use super::settings::{Feedback, describe, family, feedback_plan, label};
 use super::source::{Source, Typed};
-use super::timing::{Budget, Floor, median};
+use super::timing::{Budget, Floor, gbps, median, share};
 
 /// Time for all timings together. Checks and the rest of the run take a fraction of it.
 const TIME: Duration = Duration::from_secs(100);
 /// The weight of decode-add: that of one worker of eight.
 const WEIGHT: f32 = 0.125;
 
-/// Seconds of one run of each operation, and what it works on.
-pub(crate) struct Timed {
-    pub(crate) floor: Floor,
-    pub(crate) encode: f64,
-    pub(crate) decode: f64,
-    pub(crate) decode_add: f64,
-    pub(crate) feedback: Option<(f64, Feedback)>,
-    /// Error of the timed tensor.
-    pub(crate) sums: Sums,
-    pub(crate) payload_bytes: u64,
+/// Seconds of one run of each operation, what it works on, and what it loses.
+pub(crate) struct Measured {
+    elements: usize,
+    floor: Floor,
+    encode: f64,
+    decode: f64,
+    decode_add: f64,
+    feedback: Option<(f64, Feedback)>,
+    /// At first that of the timed tensor.
+    pub(crate) accuracy: Accuracy,
+}
+
+impl Measured {
+    /// The rates and shares on a device whose copies move `copy` bytes each second.
+    pub(crate) fn row(&self, case: &Case, device: &Device, dtype: Dtype, copy: f64) -> Row {
+        let floor = &self.floor;
+        let rate = |seconds| gbps(floor.gradient, seconds);
+        Row {
+            codec: family(case.kind).to_owned(),
+            settings: describe(case, dtype),
+            device: device.kind().to_string(),
+            elements: self.elements,
+            encode_gbps: rate(self.encode),
+            decode_gbps: rate(self.decode),
+            decode_add_gbps: rate(self.decode_add),
+            feedback_gbps: self.feedback.map(|(seconds, _)| rate(seconds)),
+            feedback: self.feedback.map(|(_, form)| form),
+            encode_share: share(floor.encode(), self.encode, copy),
+            decode_share: share(floor.decode(), self.decode, copy),
+            decode_add_share: share(floor.decode_add(), self.decode_add, copy),
+            feedback_share: self.feedback.map(|(seconds, _)| share(floor.feedback(), seconds, copy)),
+            ratio: self.accuracy.ratio(),
+            relative_error: self.accuracy.sums.relative_error(),
+            cosine: self.accuracy.sums.cosine(),
+        }
+    }
 }
 
 /// Elements to time where no size is asked for: enough to leave the caches of the device.
@@ -34,14 +62,9 @@ pub(crate) fn default_elements(device: &Device) -> usize {
     match device.kind() {
         BackendKind::Cpu => 1 << 24,
         // A software adapter is slow, and has the caches of the CPU that it runs on.
-        BackendKind::Wgpu if is_software(device) => 1 << 20,
+        BackendKind::Wgpu if device.is_software() => 1 << 20,
         _ => 1 << 26,
     }
-}
-
-fn is_software(device: &Device) -> bool {
-    let name = device.name().to_lowercase();
-    ["llvmpipe", "lavapipe", "swiftshader", "software", "basic render"].iter().any(|s| name.contains(s))
 }
 
 /// A tensor on a device, and the buffers that every setting needs.
@@ -78,7 +101,7 @@ impl<'d> Stage<'d> {
     }
 
     /// Times and checks one setting.
-    pub(crate) fn measure(&mut self, case: &Case) -> Result<Timed, String> {
+    pub(crate) fn measure(&mut self, case: &Case) -> Result<Measured, String> {
         let failed = |e: Error| format!("{}: {e}", label(case));
         self.copy().map_err(failed)?;
         let plan = case.codec().plan(self.values.len(), self.dtype).map_err(failed)?;
@@ -100,11 +123,12 @@ impl<'d> Stage<'d> {
                 None
             }
         };
-        let n = self.values.len() as u64;
-        let payload_bytes = plan.payload_bytes() as u64;
-        let floor =
-            Floor { gradient: n * self.dtype.bytes() as u64, wide: n * 4, body: payload_bytes - HEADER_BYTES as u64 };
-        Ok(Timed { floor, encode, decode, decode_add, feedback, sums, payload_bytes })
+        let elements = self.values.len();
+        let payload = plan.payload_bytes() as u64;
+        let gradient = (elements * self.dtype.bytes()) as u64;
+        let floor = Floor { gradient, wide: 4 * elements as u64, body: payload - HEADER_BYTES as u64 };
+        let accuracy = Accuracy { sums, gradient, payload };
+        Ok(Measured { elements, floor, encode, decode, decode_add, feedback, accuracy })
     }
 
     fn time_encode(&mut self, plan: &EncodePlan) -> Result<f64, Error> {
@@ -160,9 +184,10 @@ mod tests {
             let mut stage = Stage::new(&device, &source, 20_001, &cases).unwrap();
             stage.budget = Budget::new(Duration::ZERO, 1);
             for case in &cases {
-                let timed = stage.measure(case).unwrap();
-                assert!(timed.encode > 0.0 && timed.decode > 0.0 && timed.decode_add > 0.0);
-                assert_eq!(timed.floor.gradient, 20_001 * dtype.bytes() as u64);
+                let row = stage.measure(case).unwrap().row(case, &device, dtype, 1e9);
+                assert!(row.encode_gbps > 0.0 && row.decode_gbps > 0.0 && row.decode_add_gbps > 0.0);
+                assert!(row.ratio > 0.95 && row.cosine > 0.0);
+                assert_eq!(row.elements, 20_001);
             }
             let (rate, [least, most]) = stage.copy_rate();
             assert!(least > 0.0 && least <= rate && rate <= most);

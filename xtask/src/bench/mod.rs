@@ -2,12 +2,12 @@
 
 mod chart;
 mod labels;
-mod list;
 mod measure;
 mod peers;
 mod quality;
 mod report;
 mod settings;
+mod show;
 mod size;
 mod source;
 mod table;
@@ -20,12 +20,11 @@ use gradwire::{BackendKind, Device, Dtype};
 use gradwire_tests::cases::Case;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use self::measure::{Stage, Timed};
+use self::measure::{Measured, Stage};
 use self::peers::PeerRow;
-use self::report::{Report, Row};
+use self::report::Report;
 use self::settings::Chosen;
 use self::source::Source;
-use self::timing::{gbps, share};
 
 /// What to measure.
 #[derive(clap::Args)]
@@ -81,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let start = Instant::now();
     let (cases, dtype) = (settings::cases(args.codec), args.dtype.into());
     if args.list {
-        return list::print(&cases, dtype);
+        return show::list(&cases, dtype);
     }
     let size = args.size.as_deref().map(size::parse).transpose()?;
     if args.peers && (args.codec == Some(Chosen::Uniform) || dtype != Dtype::F32) {
@@ -94,11 +93,12 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         None if device.why().is_empty() => "the first choice".to_owned(),
         None => "the best that this machine offers".to_owned(),
     };
-    println!("device   {device}\nchosen   {chosen}");
-    for error in device.why() {
-        println!("         passed over: {error}");
-    }
-    println!("source   {}", source.label);
+    show::device(&device, &chosen);
+    let json = args.json.clone().unwrap_or_else(|| crate::test::root().join("target/bench/bench.json"));
+    let chart = args.chart.clone().unwrap_or_else(|| crate::test::root().join("target/bench/bench"));
+    // Before the measurements, so that a mistyped path does not cost them.
+    report::make_folder(&json)?;
+    report::make_folder(&chart)?;
 
     let steps = cases.len() + if args.peers { peers::PEERS.len() } else { 0 };
     let bar = progress(steps)?;
@@ -107,10 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let (copy, range) = stage.copy_rate();
     // The peers need the memory and the caches.
     drop(stage);
-    let rows: Vec<Row> =
-        timed.iter().zip(&cases).map(|((t, q), case)| row(case, &device, dtype, elements, t, q, copy)).collect();
-    let json = args.json.clone().unwrap_or_else(|| crate::test::root().join("target/bench/bench.json"));
-    let chart = args.chart.clone().unwrap_or_else(|| crate::test::root().join("target/bench/bench"));
+    let rows = timed.iter().zip(&cases).map(|(m, case)| m.row(case, &device, dtype, copy)).collect();
     let (peers, missing) = if args.peers { run_peers(&bar, &json, elements) } else { Default::default() };
     bar.finish_and_clear();
 
@@ -127,33 +124,38 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         rows,
         peers,
     };
-    print(&report, source.synthetic, &missing);
+    show::results(&report, source.synthetic, &missing);
     report.write(&json)?;
-    let drawn = chart::draw(&chart, &report)?;
-    println!("\nresults  {}\nchart    {}\n         {}", short(&json), short(&drawn[0]), short(&drawn[1]));
+    let [svg, png] = chart::draw(&chart, &report)?;
+    show::files(&report, &json, &svg, &png);
     Ok(())
 }
 
 fn progress(steps: usize) -> Result<ProgressBar, String> {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}, {elapsed}  {wide_msg}").map_err(|e| e.to_string())?;
+    let style =
+        ProgressStyle::with_template("{bar:30} {pos}/{len}, {elapsed}  {wide_msg}").map_err(|e| e.to_string())?;
     Ok(ProgressBar::new(steps as u64).with_style(style))
 }
 
 /// The tensor to time on the device. Where no size was asked for and the device cannot hold the usual one, half of it
 /// will do, and half of that.
-fn stage<'d>(device: &'d Device, source: &Source, size: Option<usize>, cases: &[Case]) -> Result<(Stage<'d>, usize), String> {
+fn stage<'d>(
+    device: &'d Device,
+    source: &Source,
+    size: Option<usize>,
+    cases: &[Case],
+) -> Result<(Stage<'d>, usize), String> {
     let mut elements = size.unwrap_or_else(|| measure::default_elements(device));
     loop {
         match Stage::new(device, source, elements, cases) {
             Ok(stage) => return Ok((stage, elements)),
             Err(_) if size.is_none() && elements > 1 << 20 => elements /= 2,
-            Err(e) => return Err(format!("{} elements on {device}: {e}; try a smaller --size", size::grouped(elements))),
+            Err(e) => {
+                return Err(format!("{} elements on {device}: {e}; try a smaller --size", size::grouped(elements)));
+            }
         }
     }
 }
-
-/// A setting's timings, and its accuracy and size.
-type Measured = (Timed, (quality::Sums, u64));
 
 fn measure_all(
     device: &Device,
@@ -166,10 +168,12 @@ fn measure_all(
     for case in cases {
         bar.set_message(settings::label(case));
         bar.tick();
-        let timed = stage.measure(case)?;
-        // A synthetic tensor is timed as it is; a file's tensors are compressed one by one.
-        let accuracy = if source.synthetic { (timed.sums, timed.payload_bytes) } else { quality::of_tensors(device, case, source)? };
-        all.push((timed, accuracy));
+        let mut measured = stage.measure(case)?;
+        // A synthetic tensor is what was timed; a file's tensors are compressed one by one.
+        if !source.synthetic {
+            measured.accuracy = quality::of_tensors(device, case, source)?;
+        }
+        all.push(measured);
         bar.inc(1);
     }
     Ok(all)
@@ -188,16 +192,4 @@ fn run_peers(bar: &ProgressBar, json: &Path, elements: usize) -> (Vec<PeerRow>, 
         bar.inc(1);
     }
     (rows, missing)
-}
-
-fn row(
-    case: &Case,
-    device: &Device,
-    dtype: Dtype,
-    elements: usize,
-    timed: &Timed,
-    (sums, bytes): &(quality::Sums, u64),
-    copy: f64,
-) -> Row {
-    todo_row()
 }

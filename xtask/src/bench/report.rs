@@ -89,7 +89,6 @@ impl Report {
     pub(crate) fn write(&self, path: &Path) -> Result<(), String> {
         let mut text = serde_json::to_string_pretty(self).map_err(|e| format!("the results do not fit JSON: {e}"))?;
         text.push('\n');
-        make_folder(path)?;
         std::fs::write(path, text)
             .map_err(|e| format!("{} could not be written: {e}; name another file with --json", path.display()))
     }
@@ -98,8 +97,9 @@ impl Report {
 /// Makes the folder that a file goes into.
 pub(crate) fn make_folder(file: &Path) -> Result<(), String> {
     let Some(folder) = file.parent() else { return Ok(()) };
-    std::fs::create_dir_all(folder)
-        .map_err(|e| format!("the folder {} could not be made: {e}; name another with --json and --chart", folder.display()))
+    std::fs::create_dir_all(folder).map_err(|e| {
+        format!("the folder {} could not be made: {e}; name another with --json and --chart", folder.display())
+    })
 }
 
 #[cfg(test)]
@@ -162,6 +162,7 @@ pub(crate) mod tests {
         };
         let report = report(vec![row("uniform", 8, Some(512)), with_feedback]);
         let file = std::env::temp_dir().join(format!("gradwire-bench-{}/deep/report.json", std::process::id()));
+        make_folder(&file).unwrap();
         report.write(&file).unwrap();
         let text = std::fs::read_to_string(&file).unwrap();
         std::fs::remove_dir_all(file.parent().and_then(Path::parent).unwrap()).unwrap();

@@ -82,6 +82,15 @@ pub(crate) enum Feedback {
     Contractive,
 }
 
+impl Feedback {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Contractive => "contractive",
+        }
+    }
+}
+
 /// The plan with error feedback, in the form that the library admits; `None` where it admits neither.
 pub(crate) fn feedback_plan(case: &Case, n: usize, dtype: Dtype) -> Result<Option<(EncodePlan, Feedback)>, Error> {
     if let Ok(plan) = case.codec().plan(n, dtype)?.with_feedback() {

@@ -37,7 +37,7 @@ pub(crate) fn grouped(n: usize) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -66,7 +66,9 @@ mod tests {
 
     #[test]
     fn other_texts_are_refused_with_what_to_write() {
-        for text in ["", "0", "-5", "+5", "1.5", "2^29", "2^", "^2", "2^99", "M", "1e6", "9999999999999999999999", "16MM"] {
+        for text in
+            ["", "0", "-5", "+5", "1.5", "2^29", "2^", "^2", "2^99", "M", "1e6", "9999999999999999999999", "16MM"]
+        {
             let error = parse(text).unwrap_err();
             assert!(error.contains("2^24") && error.ends_with(&format!("got `{text}`")), "{error}");
         }

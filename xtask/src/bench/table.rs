@@ -6,15 +6,15 @@ use super::settings::Feedback;
 /// What the table's columns mean.
 pub(crate) const LEGEND: &str = "\
 GB/s: bytes of the gradient. copy: share of the device's copy rate, counting each input read once and each output
-written once. Error and cosine: decoded against original. c: feedback through the contraction C(x)/(1 + omega), since
-plain feedback would diverge; -: the setting admits neither.";
+written once; it can pass 100% where a copy also has to fetch what it overwrites, as on a CPU. Error and cosine: decoded
+against original. c: feedback through the contraction C(x)/(1 + omega), as plain feedback would diverge; -: neither.";
 
 /// The table, with an empty line before each codec.
 pub(crate) fn table(rows: &[Row]) -> String {
     let operations = ["encode", "decode", "decode-add", "with feedback"].map(|name| format!("{name:>14}")).concat();
     let rates = format!("{:>8} {:>5}", "GB/s", "copy").repeat(4);
     let mut lines = vec![
-        format!("{:26}{operations}{:>20}", "", "relative"),
+        format!("{:27}{operations}{:>19}", "", "relative"),
         format!("{:15} {:>4} {:>6}{rates} {:>8} {:>9} {:>10}", "codec", "bits", "bucket", "ratio", "error", "cosine"),
     ];
     let mut before = None;
@@ -70,7 +70,7 @@ pub(crate) fn ratio(value: f64) -> String {
 }
 
 /// An error, with an exponent where there would be many zeros.
-fn error(value: f64) -> String {
+pub(crate) fn error(value: f64) -> String {
     if value != 0.0 && value < 1e-3 { format!("{value:.2e}") } else { significant(value) }
 }
 
@@ -96,7 +96,7 @@ mod tests {
         assert!(filled.iter().all(|line| line.len() == filled[0].len()), "{text}");
         assert_eq!(
             lines[3],
-            "QSGD max           2    128    3100   61%    7.50  102%  0.0625  0.4%       -     -     31.99  3.20e-5  0.9876543"
+            "QSGD max           2    128    3100   61%    7.50  102%  0.0625  0.4%       -     -    31.99   3.20e-5  0.9876543"
         );
         assert!(lines[6].contains("11.1   50%c"), "{text}");
         assert!(LEGEND.lines().all(|line| line.len() <= 120));

@@ -1,13 +1,6 @@
 //! Choosing among the PTX artifacts, and reading what a PTX text says of itself. Pure: no driver is asked.
 
-/// One committed PTX text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Artifact {
-    /// The compute capability it was built for, as PTX writes it: 35, 60, 70, 80 or 90.
-    pub target: u32,
-    /// The module's text.
-    pub ptx: &'static str,
-}
+pub use gradwire_kernels::ptx::Artifact;
 
 /// The artifacts that a device of compute capability `cc` can run, in the order in which to try them.
 ///

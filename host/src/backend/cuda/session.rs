@@ -1,0 +1,146 @@
+//! Buffers on a CUDA device, and passes over them.
+
+use std::sync::Arc;
+
+use gradwire_kernels::params::THREADS;
+
+use super::driver::{DevicePtr, DriverError, KernelArg, StreamId};
+use super::{Cuda, Shared, failed};
+use crate::error::Error;
+use crate::plan::{Kernel, Params, Pass, Span};
+use crate::session::{Role, Session, Sizes, check_range};
+
+/// A [`Session`] on a CUDA device, on the driver's own stream.
+pub struct CudaSession {
+    shared: Arc<Shared>,
+    sizes: Sizes,
+    buffers: [DevicePtr; 7],
+}
+
+impl Cuda {
+    /// Buffers of these sizes.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where the device has no memory left, with how much was asked and how much is free.
+    pub fn session(&self, sizes: Sizes) -> Result<CudaSession, Error> {
+        // Made first, so that dropping it frees what was allocated before a failure.
+        let mut session = CudaSession { shared: self.shared.clone(), sizes, buffers: [DevicePtr::NULL; 7] };
+        for (role, buffer) in Role::ALL.into_iter().zip(&mut session.buffers) {
+            *buffer = self.shared.driver.alloc(sizes.of(role).next_multiple_of(4)).map_err(failed)?;
+        }
+        Ok(session)
+    }
+}
+
+impl Drop for CudaSession {
+    fn drop(&mut self) {
+        // What still runs may use the buffers. An error here is one of the device, and freeing is all that is left to do.
+        let _ = self.shared.driver.synchronize(StreamId::OWN);
+        for buffer in self.buffers {
+            // SAFETY: the buffer is this session's own, nothing that uses it runs any more, and it is freed once.
+            unsafe { self.shared.driver.free(buffer) };
+        }
+    }
+}
+
+impl CudaSession {
+    fn pointer(&self, role: Role, span: Span) -> KernelArg<'static> {
+        // A null pointer tells a kernel's reader, and a sanitizer, that the launch does not use the buffer.
+        let base = self.buffers[role as usize];
+        KernelArg::Pointer(if span.bytes == 0 { DevicePtr::NULL } else { DevicePtr(base.0 + span.offset) })
+    }
+
+    /// Queues a pass.
+    fn launch(&self, pass: &Pass) -> Result<(), DriverError> {
+        let driver = &self.shared.driver;
+        let b = &pass.bindings;
+        if pass.kernel == Kernel::Clear {
+            let status = DevicePtr(self.buffers[Role::Status as usize].0 + b.status.offset);
+            // SAFETY: the span lies in the status buffer, which lives as long as the session.
+            return unsafe { driver.fill_zero(status, b.status.bytes, StreamId::OWN) };
+        }
+        let Some(function) = self.shared.functions.get(&pass.kernel) else {
+            return Err(DriverError::MissingFunction { name: pass.kernel.name().to_owned() });
+        };
+        let mut args = vec![KernelArg::Bytes(pass.params.as_bytes())];
+        match pass.params {
+            Params::Encode(_) => args.extend([
+                self.pointer(Role::Input, b.input),
+                self.pointer(Role::Residual, b.residual),
+                self.pointer(Role::Scalars, b.scalars),
+                self.pointer(Role::Codes, b.codes),
+                self.pointer(Role::Workspace, b.workspace),
+                self.pointer(Role::Status, b.status),
+            ]),
+            Params::Decode(_) => args.extend([
+                self.pointer(Role::Scalars, b.scalars),
+                self.pointer(Role::Codes, b.codes),
+                self.pointer(Role::Output, b.output),
+            ]),
+        }
+        // SAFETY: the arguments are those that the kernel declares, in order; a plan's spans lie within the sizes that the
+        // plan asks for, which `run` checked this session to have; the buffers live until the stream was waited for.
+        unsafe { driver.launch(*function, pass.groups, THREADS, &args, StreamId::OWN) }
+    }
+
+    /// Whether every span of the passes lies in its buffer.
+    fn check(&self, passes: &[Pass]) -> Result<(), Error> {
+        for pass in passes {
+            let b = &pass.bindings;
+            let spans = [b.input, b.residual, b.scalars, b.codes, b.workspace, b.status, b.output];
+            for (role, span) in Role::ALL.into_iter().zip(spans) {
+                let end = span.offset.saturating_add(span.bytes);
+                let found = self.sizes.of(role).next_multiple_of(4);
+                if span.bytes > 0 && end > found {
+                    return Err(Error::Length { what: "session's buffer", found, expected: end, unit: "bytes" });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn launch_all(&self, passes: &[Pass]) -> Result<(), DriverError> {
+        passes.iter().try_for_each(|pass| self.launch(pass))
+    }
+}
+
+impl Session for CudaSession {
+    fn write(&mut self, role: Role, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        check_range(role, &self.sizes, offset, bytes.len())?;
+        let to = DevicePtr(self.buffers[role as usize].0 + offset);
+        let driver = &self.shared.driver;
+        // SAFETY: the range lies in the buffer; the stream is waited for before `bytes` can change.
+        unsafe { driver.copy_in(to, bytes, StreamId::OWN) }
+            .and_then(|()| driver.synchronize(StreamId::OWN))
+            .map_err(failed)
+    }
+
+    fn read(&mut self, role: Role, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        check_range(role, &self.sizes, offset, out.len())?;
+        let from = DevicePtr(self.buffers[role as usize].0 + offset);
+        // SAFETY: the range lies in the buffer; the call waits.
+        unsafe { self.shared.driver.copy_out(out, from, StreamId::OWN) }.map_err(failed)
+    }
+
+    fn run(&mut self, passes: &[Pass]) -> Result<(), Error> {
+        self.check(passes)?;
+        self.launch_all(passes).and_then(|()| self.shared.driver.synchronize(StreamId::OWN)).map_err(failed)
+    }
+
+    fn time(&mut self, passes: &[Pass], repeats: u32) -> Result<f64, Error> {
+        self.check(passes)?;
+        let mut work = || (0..repeats).try_for_each(|_| self.launch_all(passes));
+        self.shared.driver.elapsed(StreamId::OWN, &mut work).map_err(failed)
+    }
+
+    fn time_copy(&mut self, from: Role, to: Role, repeats: u32) -> Result<(f64, u64), Error> {
+        let bytes = self.sizes.of(from).min(self.sizes.of(to));
+        let (from, to) = (self.buffers[from as usize], self.buffers[to as usize]);
+        let driver = &self.shared.driver;
+        // SAFETY: both buffers hold that many bytes, and `elapsed` waits.
+        let mut work =
+            || (0..repeats).try_for_each(|_| unsafe { driver.copy_within(to, from, bytes, StreamId::OWN) });
+        let seconds = driver.elapsed(StreamId::OWN, &mut work).map_err(failed)?;
+        Ok((seconds, bytes))
+    }
+}

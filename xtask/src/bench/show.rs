@@ -1,0 +1,111 @@
+//! What the shell shows: the device above, the table, and the files below.
+
+use std::io::Write;
+use std::path::Path;
+
+use gradwire::{BackendKind, Codec, Device, Dtype};
+use gradwire_tests::cases::Case;
+
+use super::report::{Report, bucket_text};
+use super::settings::{family, feedback_plan};
+use super::size::grouped;
+use super::{peers, table};
+
+/// Prints a line. Where nobody reads on, as after `| head`, the files are still to be written.
+macro_rules! say {
+    ($($what:tt)*) => {{
+        let _ = writeln!(std::io::stdout(), $($what)*);
+    }};
+}
+
+/// Which device runs, why, and what was passed over.
+pub(crate) fn device(device: &Device, chosen: &str) {
+    say!("device   {device}\nchosen   {chosen}");
+    for error in device.why() {
+        // An error may have several lines; here it is one of a list.
+        let line = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        say!("         passed over: {line}");
+    }
+}
+
+/// The copy rate, what was compressed, the table, and the peers.
+pub(crate) fn results(report: &Report, synthetic: bool, missing: &[String]) {
+    let [least, most] = report.copy_gbps_range;
+    say!(
+        "copy     {:.1} GB/s read plus written, the median of {} measurements through the run ({least:.1} to {most:.1})",
+        report.copy_gbps,
+        report.rows.len()
+    );
+    if most > 1.5 * least {
+        say!("         other work on this machine disturbs this run: compare its rates with nothing, and run it again");
+    }
+    say!("source   {}", report.source);
+    if !synthetic {
+        say!("         error, cosine and ratio: each tensor compressed by itself, all taken together");
+    }
+    let timed = grouped(report.elements_timed);
+    match report.elements_timed.cmp(&report.elements_compared) {
+        std::cmp::Ordering::Equal => say!("rates    of {timed} elements"),
+        std::cmp::Ordering::Greater => {
+            say!("rates    of the same values repeated to {timed} elements, as the source would sit in a cache");
+        }
+        std::cmp::Ordering::Less => say!("rates    of the first {timed} elements"),
+    }
+    say!("\n{}\n{}", table::table(&report.rows), table::LEGEND);
+    if !report.peers.is_empty() {
+        say!("\n{}", peers::table(&report.rows, &report.peers).trim_end());
+    }
+    if !missing.is_empty() {
+        say!("");
+        for line in missing {
+            say!("{line}");
+        }
+    }
+}
+
+/// Where the results are.
+pub(crate) fn files(report: &Report, json: &Path, svg: &Path, png: &Path) {
+    say!("\nresults  {}", short(json));
+    say!("chart    {}\n         {}", short(svg), short(png));
+    say!("took     {:.0} s", report.seconds);
+}
+
+/// A path from the current folder on, where it lies below it.
+fn short(path: &Path) -> String {
+    let below = std::env::current_dir().ok().and_then(|here| path.strip_prefix(here).ok().map(Path::to_path_buf));
+    below.unwrap_or_else(|| path.to_path_buf()).display().to_string()
+}
+
+/// The settings that would be measured, and the devices of this machine.
+pub(crate) fn list(cases: &[Case], dtype: Dtype) -> Result<(), String> {
+    // Large enough that headers and last units do not show in the ratio.
+    let n = 1 << 24;
+    say!("{:15} {:>4} {:>6} {:>8} {:>10}  feedback", "codec", "bits", "bucket", "ratio", "omega");
+    for case in cases {
+        let plan = case.codec().plan(n, dtype).map_err(|e| e.to_string())?;
+        let ratio = (n * dtype.bytes()) as f64 / plan.payload_bytes() as f64;
+        let feedback = match feedback_plan(case, n, dtype).map_err(|e| e.to_string())? {
+            Some((_, form)) => form.name(),
+            None => "none: diverges",
+        };
+        say!(
+            "{:15} {:>4} {:>6} {:>8} {:>10}  {feedback}",
+            family(case.kind),
+            case.bits,
+            bucket_text(case.bucket),
+            table::ratio(ratio),
+            table::error(plan.omega())
+        );
+    }
+    say!(
+        "\nratio and omega, the bound on |decoded - gradient|^2 / |gradient|^2 in the mean, are for {} elements\n",
+        grouped(n)
+    );
+    for kind in BackendKind::ALL {
+        match Device::of(kind) {
+            Ok(device) => say!("--device {:5} {}", kind.name(), device.name()),
+            Err(error) => say!("--device {:5} {error}", kind.name()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! `cargo xtask ptx`: builds the committed PTX from the Rust kernels, and checks that it is what they give.
+
+mod build;
+mod check;
+mod manifest;
+mod ptxas;
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::test::root;
+
+use build::{Compiler, TARGETS};
+
+/// Build the PTX, or check it.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Change nothing: build into target/ and compare, byte for byte; then assemble every artifact with every ptxas
+    /// that is found in GRADWIRE_PTXAS (paths with `:` between), on PATH, or under target/ptxas.
+    #[arg(long)]
+    check: bool,
+}
+
+/// Where the committed artifacts lie.
+fn artifacts() -> PathBuf {
+    root().join("kernels-gpu/ptx")
+}
+
+/// Builds the artifacts, or checks them.
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    let compiler = Compiler::find()?;
+    println!("building with rustc {} ({})", compiler.release, compiler.commit_hash);
+    let mut built = Vec::new();
+    for target in TARGETS {
+        let ptx = compiler.build(target)?;
+        check::text(target, &ptx)?;
+        println!("sm_{}: {} lines", target.sm, ptx.lines().count());
+        built.push((target.file(), ptx));
+    }
+    let manifest = manifest::write(&compiler, &built)?;
+    built.push(("manifest.json".to_owned(), manifest));
+    if !args.check {
+        for (name, text) in &built {
+            let path = artifacts().join(name);
+            fs::write(&path, text).map_err(|e| format!("{} could not be written: {e}", path.display()))?;
+        }
+        return Ok(());
+    }
+    for (name, text) in &built {
+        let path = artifacts().join(name);
+        let committed = fs::read_to_string(&path).map_err(|e| format!("{} could not be read: {e}", path.display()))?;
+        check::same(name, &committed, text)?;
+    }
+    println!("the committed artifacts are what this compiler makes of these sources");
+    ptxas::assemble(&artifacts())
+}

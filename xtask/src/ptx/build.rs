@@ -1,0 +1,187 @@
+//! Compiling the kernels, and what of the compiler's output is kept.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::test::root;
+
+/// The toolchains to try, and the one compiler that is accepted among them: another one gives other bytes.
+const TOOLCHAINS: [&str; 2] = ["nightly-2026-05-20", "nightly"];
+const COMMIT_HASH: &str = "e50aa6fba4e63ab34c72bf9acfd2c307c1155d1a";
+
+/// One artifact to build.
+#[derive(Clone, Copy)]
+pub(super) struct Target {
+    /// Compute capability times ten.
+    pub(super) sm: u32,
+    /// The PTX ISA it is written in, where it is not the lowest that rustc's own target has for the capability.
+    ///
+    /// rustc refuses capabilities below 7.0 by a list in its target's specification and nothing else; a specification
+    /// without that list builds them. ISA 6.0 is the first with shuffles that name the lanes which take part.
+    old: Option<&'static str>,
+}
+
+/// Every artifact, lowest first.
+pub(super) const TARGETS: [Target; 5] = [
+    Target { sm: 35, old: Some("+ptx60") },
+    Target { sm: 60, old: Some("+ptx60") },
+    Target { sm: 70, old: None },
+    Target { sm: 80, old: None },
+    Target { sm: 90, old: None },
+];
+
+/// Flags of every crate, beside the one that names the target.
+const RUSTFLAGS: [&str; 5] = [
+    "-Zunstable-options",
+    "-Cpanic=immediate-abort",
+    // An array that is indexed in a loop lives in memory unless the loop is unrolled, and the loops over a tile are long.
+    "-Cllvm-args=-unroll-threshold=20000",
+    // Both passes make once, in front of two branches, what is cheap to make in each, and carry it in a register for
+    // every element of a tile. `ptxas` finds common subexpressions by itself, and knows what registers cost.
+    "-Cllvm-args=-disable-machine-cse",
+    "-Cllvm-args=-simplifycfg-hoist-common=false",
+];
+
+impl Target {
+    /// The artifact's name.
+    pub(super) fn file(self) -> String {
+        format!("sm_{}.ptx", self.sm)
+    }
+
+    /// The flags of every crate.
+    pub(super) fn rustflags(self) -> Vec<String> {
+        let cpu = format!("-Ctarget-cpu=sm_{}", self.sm);
+        std::iter::once(cpu).chain(RUSTFLAGS.map(str::to_owned)).collect()
+    }
+}
+
+/// The pinned compiler.
+pub(super) struct Compiler {
+    toolchain: String,
+    /// Its version.
+    pub(super) release: String,
+    /// The commit it was built from.
+    pub(super) commit_hash: String,
+    /// Its LLVM's version.
+    pub(super) llvm: String,
+}
+
+impl Compiler {
+    /// The pinned compiler, under whichever of its names it is installed.
+    pub(super) fn find() -> Result<Self, String> {
+        let mut found = Vec::new();
+        for toolchain in TOOLCHAINS {
+            let Ok(text) = stdout(clean("rustc").arg(format!("+{toolchain}")).arg("-vV")) else { continue };
+            let field = |name: &str| {
+                let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+                line.unwrap_or("unknown").to_owned()
+            };
+            let commit_hash = field("commit-hash");
+            if commit_hash == COMMIT_HASH {
+                let (release, llvm) = (field("release"), field("LLVM version"));
+                return Ok(Self { toolchain: toolchain.to_owned(), release, commit_hash, llvm });
+            }
+            found.push(format!("{toolchain} is at {commit_hash}"));
+        }
+        let found = if found.is_empty() { "no nightly is installed".to_owned() } else { found.join(", ") };
+        Err(format!(
+            "the PTX is built with rustc {COMMIT_HASH}, and {found}; \
+             run `rustup toolchain install nightly-2026-05-20 --component rust-src`"
+        ))
+    }
+
+    /// The PTX of one target.
+    pub(super) fn build(&self, target: Target) -> Result<String, String> {
+        let folder = root().join("target/ptx");
+        let (triple, specification) = self.triple(target, &folder)?;
+        let assembly = folder.join(&triple).join("ptx/deps/gradwire_kernels.s");
+        let _ = fs::remove_file(&assembly);
+        let mut cargo = clean("cargo");
+        cargo.arg(format!("+{}", self.toolchain)).args(["rustc", "--package", "gradwire-kernels", "--lib", "--locked"]);
+        // A cdylib under fat link-time optimisation is one module without externals. Its assembly is all that is
+        // wanted, so what would link it is a program that does nothing.
+        cargo.args(["--profile", "ptx", "--crate-type", "cdylib", "-Zbuild-std=core"]);
+        cargo.arg("--target-dir").arg(&folder);
+        match &specification {
+            Some(path) => cargo.arg("-Zjson-target-spec").arg("--target").arg(path),
+            None => cargo.arg("--target").arg(&triple),
+        };
+        cargo.args(["--", "--emit=asm", "-Clinker=true"]);
+        cargo.env("CARGO_ENCODED_RUSTFLAGS", target.rustflags().join("\u{1f}")).current_dir(root());
+        let output = cargo.output().map_err(|e| format!("cargo could not be started: {e}"))?;
+        if !output.status.success() {
+            let log = String::from_utf8_lossy(&output.stderr);
+            return Err(format!(
+                "the kernels did not build for sm_{}; where the log misses core's sources, run \
+                 `rustup component add rust-src --toolchain {}`\n{log}",
+                target.sm, self.toolchain
+            ));
+        }
+        let text = fs::read_to_string(&assembly)
+            .map_err(|e| format!("the compiler left no assembly at {}: {e}", assembly.display()))?;
+        Ok(normalise(target, &text))
+    }
+
+    /// The target's name, and the specification where rustc's own will not do.
+    fn triple(&self, target: Target, folder: &Path) -> Result<(String, Option<PathBuf>), String> {
+        const STOCK: &str = "nvptx64-nvidia-cuda";
+        let Some(features) = target.old else { return Ok((STOCK.to_owned(), None)) };
+        let mut rustc = clean("rustc");
+        rustc.arg(format!("+{}", self.toolchain)).args(["-Zunstable-options", "--print=target-spec-json"]);
+        let text = stdout(rustc.args(["--target", STOCK]))?;
+        let mut specification: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(&text).map_err(|e| format!("rustc's target specification is not JSON: {e}"))?;
+        specification.remove("unsupported-cpus");
+        specification.insert("cpu".into(), format!("sm_{}", target.sm).into());
+        specification.insert("features".into(), features.into());
+        let name = format!("{STOCK}-sm_{}", target.sm);
+        let path = folder.join(format!("{name}.json"));
+        let text = serde_json::Value::from(specification).to_string();
+        fs::create_dir_all(folder)
+            .and_then(|()| fs::write(&path, text))
+            .map_err(|e| format!("{} could not be written: {e}", path.display()))?;
+        Ok((name, Some(path)))
+    }
+}
+
+/// A command without what an enclosing cargo, or the user, set for builds: the same bytes must come out.
+fn clean(program: &str) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        let kept = ["CARGO_HOME", "CARGO_NET_OFFLINE", "CARGO_HTTP_PROXY", "CARGO_HTTP_CAINFO"].contains(&&*name);
+        let set = name.starts_with("CARGO") || name.starts_with("RUSTC") || name.ends_with("RUSTFLAGS");
+        if set && !kept || name == "RUSTUP_TOOLCHAIN" {
+            command.env_remove(&*name);
+        }
+    }
+    command
+}
+
+fn stdout(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|e| format!("{:?} could not be started: {e}", command.get_program()))?;
+    if !output.status.success() {
+        return Err(format!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// What is kept: directives and instructions.
+///
+/// Comments go, which are the compiler's name, a mark around every `asm!`, and names of symbols; so does white space
+/// that says nothing. Nothing else of the output depends on the machine: there are no debug sections, and every
+/// function but the kernels is inlined, so that no mangled name with a crate's hash is left.
+fn normalise(target: Target, text: &str) -> String {
+    let mut out = format!("// Gradwire's kernels for sm_{}, built by `cargo xtask ptx`.\n", target.sm);
+    for line in text.lines() {
+        let code = line.split("//").next().unwrap_or("");
+        let mut words = code.split_ascii_whitespace();
+        if let Some(first) = words.next() {
+            out.push_str(first);
+            words.for_each(|word| out.extend([" ", word]));
+            out.push('\n');
+        }
+    }
+    out
+}

@@ -1,0 +1,204 @@
+//! NVIDIA's assembler, where there is one: it alone knows whether a text is valid, and what registers it takes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gradwire::plan::Kernel;
+
+use super::build::TARGETS;
+use crate::test::root;
+
+/// An assembler.
+struct Ptxas {
+    path: PathBuf,
+    release: String,
+    /// The capabilities that it assembles for.
+    knows: BTreeSet<u32>,
+}
+
+/// One artifact, assembled for one capability by one assembler.
+struct Job<'a> {
+    target: u32,
+    sm: u32,
+    by: &'a Ptxas,
+}
+
+/// Assembles every artifact for its own capability and every newer one that an assembler knows. Fails where one is
+/// refused, has a stack frame or spills registers; prints the registers of each kernel, and what was not checked.
+pub(super) fn assemble(artifacts: &Path) -> Result<(), String> {
+    let all = find();
+    let jobs: Vec<Job<'_>> = all
+        .iter()
+        .flat_map(|by| by.knows.iter().map(move |sm| (*sm, by)))
+        .flat_map(|(sm, by)| TARGETS.iter().filter(move |t| t.sm <= sm).map(move |t| Job { target: t.sm, sm, by }))
+        .collect();
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some((index, job)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, jobs.get(i)?)))
+        {
+            let result = run(job, artifacts, index);
+            done.lock().unwrap_or_else(|e| e.into_inner()).push((index, result));
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+    let mut done = done.into_inner().unwrap_or_else(|e| e.into_inner());
+    done.sort_by_key(|(index, _)| *index);
+
+    let mut failures = Vec::new();
+    if !jobs.is_empty() {
+        println!("registers of each kernel:\n{:9} {:7} {:9} {}", "artifact", "for", "ptxas", columns());
+    }
+    for (index, result) in done {
+        let job = &jobs[index];
+        match result {
+            Ok(row) => println!("sm_{:<6} sm_{:<4} {:9} {row}", job.target, job.sm, job.by.release),
+            Err(why) => {
+                failures.push(format!("sm_{}.ptx for sm_{} with {}: {why}", job.target, job.sm, job.by.path.display()))
+            }
+        }
+    }
+    for target in TARGETS {
+        if !jobs.iter().any(|job| job.sm == target.sm && job.target == target.sm) {
+            println!("sm_{}.ptx was not assembled for sm_{}: no ptxas that knows it was found", target.sm, target.sm);
+        }
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+/// The kernels' names, as the table's columns.
+fn columns() -> String {
+    Kernel::ALL.map(|kernel| format!("{:>15}", kernel.name())).concat()
+}
+
+/// Every assembler that is found, one a release.
+fn find() -> Vec<Ptxas> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    match std::env::var_os("GRADWIRE_PTXAS") {
+        Some(list) => paths.extend(std::env::split_paths(&list)),
+        None => {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            paths.extend(std::env::split_paths(&path).map(|folder| folder.join("ptxas")).filter(|p| p.is_file()));
+            search(&root().join("target/ptxas"), 8, &mut paths);
+        }
+    }
+    let mut found: Vec<Ptxas> = Vec::new();
+    for path in paths {
+        match ask(&path) {
+            Some(ptxas) if found.iter().all(|other| other.release != ptxas.release) => found.push(ptxas),
+            Some(_) => {}
+            None => println!("{} does not answer as a ptxas does, and is left out", path.display()),
+        }
+    }
+    found
+}
+
+/// The files named `bin/ptxas` under a folder.
+fn search(folder: &Path, depth: u32, paths: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let mut entries: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() && depth > 0 {
+            search(&path, depth - 1, paths);
+        } else if path.ends_with("bin/ptxas") {
+            paths.push(path);
+        }
+    }
+}
+
+/// What an assembler says of itself.
+fn ask(path: &Path) -> Option<Ptxas> {
+    let say = |flag: &str| {
+        let output = Command::new(path).arg(flag).output().ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let version = say("--version")?;
+    let release = version.split("release ").nth(1)?.split(',').next()?.to_owned();
+    let help = say("--help")?;
+    // `'sm_90'`, but not `'sm_90a'`: what is written for one capability and its family is not what is shipped.
+    let knows: BTreeSet<u32> =
+        help.split("'sm_").skip(1).filter_map(|rest| rest.split('\'').next()?.parse().ok()).collect();
+    (!knows.is_empty()).then(|| Ptxas { path: path.to_owned(), release, knows })
+}
+
+/// Assembles one artifact; gives the table's row.
+fn run(job: &Job<'_>, artifacts: &Path, index: usize) -> Result<String, String> {
+    let out = root().join(format!("target/ptx/{index}.cubin"));
+    let output = Command::new(&job.by.path)
+        .arg("-v")
+        .arg(format!("-arch=sm_{}", job.sm))
+        .arg(artifacts.join(format!("sm_{}.ptx", job.target)))
+        .arg("-o")
+        .arg(&out)
+        .output()
+        .map_err(|e| format!("it could not be started: {e}"))?;
+    let _ = fs::remove_file(&out);
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    if !output.status.success() {
+        return Err(text);
+    }
+    row(&text)
+}
+
+/// Reads the registers of each kernel from what `ptxas -v` says, and fails on local memory.
+fn row(text: &str) -> Result<String, String> {
+    let (mut name, mut registers) = ("", Vec::new());
+    for line in text.lines() {
+        if let Some(rest) = line.split("Compiling entry function '").nth(1) {
+            name = rest.split('\'').next().unwrap_or("");
+        } else if line.contains("bytes stack frame") && line.split(',').any(|part| !part.trim().starts_with("0 bytes"))
+        {
+            return Err(format!("{name} does not fit the registers: {}", line.trim()));
+        } else if let Some(rest) = line.split("Used ").nth(1) {
+            registers.push((name, rest.split(' ').next().unwrap_or("?")));
+        }
+    }
+    let of = |kernel: Kernel| registers.iter().find(|(name, _)| *name == kernel.name()).map(|(_, count)| *count);
+    let columns: Option<Vec<_>> = Kernel::ALL.into_iter().map(|kernel| Some(format!("{:>15}", of(kernel)?))).collect();
+    columns.map(|c| c.concat()).ok_or_else(|| format!("its report lacks a kernel:\n{text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(frame: &str) -> String {
+        Kernel::ALL
+            .iter()
+            .enumerate()
+            .map(|(i, kernel)| {
+                let name = kernel.name();
+                format!(
+                    "ptxas info    : Compiling entry function '{name}' for 'sm_70'\n\
+                     ptxas info    : Function properties for {name}\n    {frame}\n\
+                     ptxas info    : Used {} registers, used 1 barriers, 192 bytes smem\n",
+                    30 + i
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn registers_are_read_from_the_report() {
+        let row =
+            row(&report("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads")).expect("no local memory");
+        assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["30", "31", "32", "33", "34", "35", "36", "37", "38"]);
+    }
+
+    #[test]
+    fn local_memory_is_refused() {
+        for frame in [
+            "8 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads",
+            "0 bytes stack frame, 4 bytes spill stores, 0 bytes spill loads",
+            "0 bytes stack frame, 0 bytes spill stores, 16 bytes spill loads",
+        ] {
+            assert!(row(&report(frame)).unwrap_err().contains("finite_scan"), "{frame}");
+        }
+        assert!(row("").is_err());
+    }
+}
