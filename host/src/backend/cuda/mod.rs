@@ -61,7 +61,9 @@ impl Cuda {
         let ordinal = match std::env::var(DEVICE_VARIABLE) {
             Err(_) => 0,
             Ok(text) => text.trim().parse().map_err(|_| {
-                unavailable(format!("{DEVICE_VARIABLE}={text} is not a device's number; set it to 0, 1, ... or leave it out"))
+                unavailable(format!(
+                    "{DEVICE_VARIABLE}={text} is not a device's number; set it to 0, 1, ... or leave it out"
+                ))
             })?,
         };
         let driver = RealDriver::open(ordinal).map_err(|e| unavailable(e.to_string()))?;

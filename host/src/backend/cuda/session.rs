@@ -138,8 +138,7 @@ impl Session for CudaSession {
         let (from, to) = (self.buffers[from as usize], self.buffers[to as usize]);
         let driver = &self.shared.driver;
         // SAFETY: both buffers hold that many bytes, and `elapsed` waits.
-        let mut work =
-            || (0..repeats).try_for_each(|_| unsafe { driver.copy_within(to, from, bytes, StreamId::OWN) });
+        let mut work = || (0..repeats).try_for_each(|_| unsafe { driver.copy_within(to, from, bytes, StreamId::OWN) });
         let seconds = driver.elapsed(StreamId::OWN, &mut work).map_err(failed)?;
         Ok((seconds, bytes))
     }
