@@ -219,6 +219,11 @@ impl EncodePlan {
         self.feedback
     }
 
+    /// Whether the passes look for elements that are not finite, and leave in the status word where the first is.
+    pub fn is_guarded(&self) -> bool {
+        self.non_finite == NonFinite::Error
+    }
+
     /// The bound on E|C(x) - x|^2 / |x|^2 of the unscaled codec at this length.
     pub fn omega(&self) -> f64 {
         self.omega
@@ -266,7 +271,7 @@ impl EncodePlan {
         set(self.feedback, encode_flags::FEEDBACK);
         // A whole tensor's elements are tiny beside its norm; 16 bits would round most of them away.
         set(whole, encode_flags::WIDE);
-        set(self.non_finite == NonFinite::Error, encode_flags::GUARDED);
+        set(self.is_guarded(), encode_flags::GUARDED);
         let beta = if h.scaled { (1.0 / (1.0 + self.omega)) as f32 } else { 1.0 };
         EncodeParams {
             n: 0,
@@ -298,7 +303,7 @@ impl EncodePlan {
         let chunk = limits.chunk(4, SPAN)?;
         let base = self.params(seed);
         let codec = self.header.codec;
-        if self.non_finite == NonFinite::Error {
+        if self.is_guarded() {
             let status = Span { offset: 0, bytes: STATUS_BYTES };
             let bindings = Bindings { status, ..Bindings::default() };
             passes.push(Pass { kernel: Kernel::Clear, params: Params::Encode(base), bindings, groups: 1 });
@@ -358,7 +363,7 @@ impl EncodePlan {
                 } else {
                     b.scalars = Span { offset: before.scalar_bytes(), bytes: part.scalar_bytes() };
                 }
-                if self.non_finite == NonFinite::Error {
+                if self.is_guarded() {
                     b.status = Span { offset: 0, bytes: STATUS_BYTES };
                 }
             }

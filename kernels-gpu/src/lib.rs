@@ -9,7 +9,7 @@
     allow(internal_features, reason = "shuffles have no other stable or unstable name")
 )]
 
-#[cfg(test)]
+#[cfg(any(test, all(feature = "emulate", not(target_arch = "nvptx64"))))]
 extern crate std;
 
 pub mod arith;
@@ -17,10 +17,16 @@ pub mod params;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod ptx;
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", feature = "emulate"))]
 mod device;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", feature = "emulate"))]
 mod kernels;
+
+/// The kernels' Rust source, run by threads of this machine: a block's 256 threads are 256 threads.
+#[cfg(all(feature = "emulate", not(target_arch = "nvptx64")))]
+pub mod emulate {
+    pub use crate::kernels::emulate::launch;
+}
 
 #[cfg(target_arch = "nvptx64")]
 #[panic_handler]

@@ -5,6 +5,8 @@
 pub mod cases;
 pub mod conformance;
 pub mod data;
+#[cfg(feature = "cuda")]
+pub mod emulated;
 pub mod oracle;
 pub mod properties;
 pub mod suite;

@@ -9,11 +9,21 @@
 //! the warp (for the barrier: all threads of the block) arrive together. Kernels keep them in control flow that
 //! depends on parameters and on the warp's index alone. Each is `unsafe` for that reason.
 
+#[cfg(not(target_arch = "nvptx64"))]
+pub(crate) mod emulated;
+#[cfg(target_arch = "nvptx64")]
 mod nvptx;
 
-pub(crate) use nvptx::{
-    FOLDS, atomic_max, barrier, block, fold_max, fold_min, half_to_f32, opaque, product, shared_load, shared_store,
-    shuffle, shuffle_xor, thread,
+#[cfg(not(target_arch = "nvptx64"))]
+use emulated as machine;
+#[cfg(target_arch = "nvptx64")]
+use nvptx as machine;
+
+#[cfg(target_arch = "nvptx64")]
+pub(crate) use machine::product;
+pub(crate) use machine::{
+    FOLDS, atomic_max, barrier, block, fold_max, fold_min, half_to_f32, opaque, shared_load, shared_store, shuffle,
+    shuffle_xor, thread,
 };
 
 /// Lanes of a warp.

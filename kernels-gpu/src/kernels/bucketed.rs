@@ -121,7 +121,7 @@ unsafe fn units<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, tile:
         let p = &fresh(p);
         let dithers = dithers(p, place, unit);
         let mut unit_codes = [0; SLOTS];
-        // SAFETY (of the shuffles): all lanes are here.
+        // SAFETY: all lanes are here.
         let of_unit = unsafe { Q::encoder_of(encoder, unit as u32) };
         if let Some(encoder) = Q::plain(&of_unit).filter(|_| !small) {
             for slot in 0..SLOTS {
@@ -129,6 +129,7 @@ unsafe fn units<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, tile:
             }
         } else {
             for slot in 0..SLOTS {
+                // SAFETY: all lanes are here.
                 let encoder = unsafe { Q::encoder_of(encoder, owner(unit, slot)) };
                 unit_codes[slot] = Q::code(p, &encoder, tile[unit][slot], dithers[slot]);
             }
@@ -155,18 +156,21 @@ unsafe fn units<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, tile:
                 let decoded = Q::value(decoder, p.bits, p.levels, unit_codes[slot]);
                 canonical(f32::from_bits(tile[unit][slot]) - decoded)
             };
-            // SAFETY (of all below): all lanes are here, and a lane writes elements that are there and its own.
+            // SAFETY: all lanes are here.
             let of_unit = unsafe { Q::decoder_of(&decoder, unit as u32) };
             if !small && full && !Q::poisoned(&of_unit) {
                 // Without a condition at every slot, the eight go along side by side.
                 for slot in 0..SLOTS {
+                    // SAFETY: the element is there, and no other lane's.
                     unsafe { *residual.add(slot * LANES) = rest(&of_unit, slot) };
                 }
             } else {
                 for slot in 0..SLOTS {
+                    // SAFETY: all lanes are here.
                     let decoder = unsafe { Q::decoder_of(&decoder, owner(unit, slot)) };
                     // A poisoned bucket's residual stays as it was: its step will be skipped.
                     if ((slot * LANES) as i32) < left && !Q::poisoned(&decoder) {
+                        // SAFETY: the element is there, and no other lane's.
                         unsafe { *residual.add(slot * LANES) = rest(&decoder, slot) };
                     }
                 }

@@ -50,27 +50,32 @@ fn join_whole<const PIECE: u32, const N: usize>(codes: &[u32; SLOTS], first: usi
 pub(super) unsafe fn store(unit: *mut u8, lane: u32, bits: u32, codes: &[u32; SLOTS]) {
     let lane = lane as usize;
     let words = unit.cast::<u32>();
-    // SAFETY (each of the stores): the pieces of the width lie in the unit's bytes, and a lane is below 32.
     if bits == 16 {
         for r in 0..4 {
+            // SAFETY: the piece lies in the unit's bytes, and a lane is below 32.
             unsafe { *words.add(r * LANES + lane) = join_whole::<16, 2>(codes, 2 * r) };
         }
     } else if bits == 8 {
         for r in 0..2 {
+            // SAFETY: the piece lies in the unit's bytes, and a lane is below 32.
             unsafe { *words.add(r * LANES + lane) = join_whole::<8, 4>(codes, 4 * r) };
         }
     } else if bits == 4 {
+        // SAFETY: the piece lies in the unit's bytes, and a lane is below 32.
         unsafe { *words.add(lane) = join_whole::<4, 8>(codes, 0) };
     } else {
         if bits & 4 != 0 {
+            // SAFETY: the piece lies in the unit's bytes, and a lane is below 32.
             unsafe { *words.add(lane) = join::<4>(codes, 0) };
         }
         if bits & 2 != 0 {
             let done = bits & 4;
+            // SAFETY: the piece lies in the unit's bytes, and a lane is below 32.
             unsafe { *unit.add(behind(done)).cast::<u16>().add(lane) = join::<2>(codes, done) as u16 };
         }
         if bits & 1 != 0 {
             let done = bits & 6;
+            // SAFETY: the piece lies in the unit's bytes, and a lane is below 32.
             unsafe { *unit.add(behind(done)).add(lane) = join::<1>(codes, done) as u8 };
         }
     }
@@ -85,23 +90,27 @@ pub(super) unsafe fn load(unit: *const u8, lane: u32, bits: u32) -> [u32; WORDS]
     let lane = lane as usize;
     let words = unit.cast::<u32>();
     let mut raw = [0; WORDS];
-    // SAFETY (each of the loads): as in `store`.
     if bits == 16 {
         for r in 0..4 {
+            // SAFETY: the piece lies in the unit's bytes, and a lane is below 32.
             raw[r] = unsafe { *words.add(r * LANES + lane) };
         }
     } else if bits == 8 {
         for r in 0..2 {
+            // SAFETY: the piece lies in the unit's bytes, and a lane is below 32.
             raw[r] = unsafe { *words.add(r * LANES + lane) };
         }
     } else {
         if bits & 4 != 0 {
+            // SAFETY: the piece lies in the unit's bytes, and a lane is below 32.
             raw[0] = unsafe { *words.add(lane) };
         }
         if bits & 2 != 0 {
+            // SAFETY: the piece lies in the unit's bytes, and a lane is below 32.
             raw[1] = unsafe { *unit.add(behind(bits & 4)).cast::<u16>().add(lane) }.into();
         }
         if bits & 1 != 0 {
+            // SAFETY: the piece lies in the unit's bytes, and a lane is below 32.
             raw[2] = unsafe { *unit.add(behind(bits & 6)).add(lane) }.into();
         }
     }

@@ -138,10 +138,11 @@ unsafe fn payload_onto<Q: Quantizer>(
     };
     // `accumulate` without its canonical NaN, which is left for the end: a NaN stays one.
     let onto = |value: f32, term: f32| if weighted { value + term } else { term };
-    // SAFETY (of the shuffles): all lanes are here, and parameters are the same in each.
+    // SAFETY: all lanes are here, and parameters are the same in each.
     let of_unit = unsafe { Q::decoder_of(decoder, (k * SLOTS) as u32) };
     if p.bucket_log2 < 8 {
         for slot in 0..SLOTS {
+            // SAFETY: all lanes are here, and parameters are the same in each.
             let decoder = unsafe { Q::decoder_of(decoder, (k * SLOTS + slot) as u32) };
             values[slot] = onto(values[slot], term(&decoder, codes[slot]));
         }
@@ -150,6 +151,7 @@ unsafe fn payload_onto<Q: Quantizer>(
         // five bits of what it is given, so that lanes beyond the last code answer for codes with other bits above.
         let mine = term(&of_unit, place.lane).to_bits();
         for slot in 0..SLOTS {
+            // SAFETY: all lanes are here, and parameters are the same in each.
             let term = f32::from_bits(unsafe { device::shuffle(mine, codes[slot]) });
             values[slot] = onto(values[slot], term);
         }

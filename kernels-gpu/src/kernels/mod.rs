@@ -7,6 +7,23 @@
 //! would live in local memory. Branches that stand around a shuffle or a barrier depend on parameters, on the
 //! block's index and on the warp's index alone.
 
+#![allow(clippy::needless_range_loop, reason = "an index is a slot or a unit, of several register arrays at once")]
+
+/// Declares an entry point: of the PTX module where that is what is compiled, and a plain function where the kernels
+/// are emulated.
+macro_rules! kernel {
+    ($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
+        $(#[$doc])*
+        #[cfg(target_arch = "nvptx64")]
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "ptx-kernel" fn $name($($arg: $ty),*) $body
+
+        $(#[$doc])*
+        #[cfg(not(target_arch = "nvptx64"))]
+        pub(super) unsafe fn $name($($arg: $ty),*) $body
+    };
+}
+
 mod bucketed;
 mod codes;
 mod combine;
@@ -17,3 +34,6 @@ mod scan;
 mod statistic;
 mod tile;
 mod uniform;
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub(crate) mod emulate;

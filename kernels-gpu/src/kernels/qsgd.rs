@@ -104,82 +104,86 @@ impl Quantizer for Qsgd {
     }
 }
 
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "ptx-kernel" fn qsgd_stats(
-    p: EncodeParams,
-    input: *const u8,
-    residual: *mut f32,
-    scalars: *mut u32,
-    codes: *mut u8,
-    workspace: *mut u32,
-    status: *mut u32,
-) {
-    // SAFETY: the kernel's contract.
-    unsafe { bucketed::stats::<Qsgd>(p, Buffers { input, residual, scalars, codes, workspace, status }) }
+kernel! {
+    fn qsgd_stats(
+        p: EncodeParams,
+        input: *const u8,
+        residual: *mut f32,
+        scalars: *mut u32,
+        codes: *mut u8,
+        workspace: *mut u32,
+        status: *mut u32,
+    ) {
+        // SAFETY: the kernel's contract.
+        unsafe { bucketed::stats::<Qsgd>(p, Buffers { input, residual, scalars, codes, workspace, status }) }
+    }
 }
 
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "ptx-kernel" fn qsgd_combine(
-    p: EncodeParams,
-    input: *const u8,
-    residual: *mut f32,
-    scalars: *mut u32,
-    codes: *mut u8,
-    workspace: *mut u32,
-    status: *mut u32,
-) {
-    let b = Buffers { input, residual, scalars, codes, workspace, status };
-    let place = Place::here();
-    // SAFETY: the kernel's contract covers the workspace; all threads are here.
-    let largest = unsafe {
-        let of_thread = combine::fold_thread(&p, &b, |[largest, ..]| Max(largest));
-        combine::fold_block(place, MAXIMA, of_thread).0
-    };
-    let norm = if largest >= INF_BITS {
-        NAN_BITS
-    } else if largest == 0 || !p.has(encode_flags::L2) {
-        largest
-    } else {
-        let alignment = norm::alignment(largest);
-        let shifted = |[largest, low, high, _]: [u32; 4]| {
-            join([low, high]) >> (2 * (alignment - norm::alignment(largest)).min(31))
+kernel! {
+    fn qsgd_combine(
+        p: EncodeParams,
+        input: *const u8,
+        residual: *mut f32,
+        scalars: *mut u32,
+        codes: *mut u8,
+        workspace: *mut u32,
+        status: *mut u32,
+    ) {
+        let b = Buffers { input, residual, scalars, codes, workspace, status };
+        let place = Place::here();
+        // SAFETY: the kernel's contract covers the workspace; all threads are here.
+        let largest = unsafe {
+            let of_thread = combine::fold_thread(&p, &b, |[largest, ..]| Max(largest));
+            combine::fold_block(place, MAXIMA, of_thread).0
         };
-        let halves = |partial| (Sum(low(shifted(partial)).into()), Sum(high(shifted(partial)).into()));
-        // A sum of 2^18 integers below 2^61 takes 79 bits. Its halves are summed apart, each in 64 bits.
-        // SAFETY: as above; the largest magnitude is the same for all threads.
-        let (Sum(below), Sum(above)) = unsafe {
-            let of_thread = combine::fold_thread(&p, &b, halves);
-            combine::fold_block(place, SUMS, of_thread)
+        let norm = if largest >= INF_BITS {
+            NAN_BITS
+        } else if largest == 0 || !p.has(encode_flags::L2) {
+            largest
+        } else {
+            let alignment = norm::alignment(largest);
+            let shifted = |[largest, low, high, _]: [u32; 4]| {
+                join([low, high]) >> (2 * (alignment - norm::alignment(largest)).min(31))
+            };
+            let halves = |partial| (Sum(low(shifted(partial)).into()), Sum(high(shifted(partial)).into()));
+            // A sum of 2^18 integers below 2^61 takes 79 bits. Its halves are summed apart, each in 64 bits.
+            // SAFETY: as above; the largest magnitude is the same for all threads.
+            let (Sum(below), Sum(above)) = unsafe {
+                let of_thread = combine::fold_thread(&p, &b, halves);
+                combine::fold_block(place, SUMS, of_thread)
+            };
+            let (sum, halvings) = norm::reduce(u128::from(below) + (u128::from(above) << 32));
+            norm::from_sum(sum, halvings, alignment).to_bits()
         };
-        let (sum, halvings) = norm::reduce(u128::from(below) + (u128::from(above) << 32));
-        norm::from_sum(sum, halvings, alignment).to_bits()
-    };
-    let wire = Qsgd::wire(&Qsgd::encoder(&p, [norm, 0]));
-    // SAFETY: the kernel's contract covers the workspace and the scalars.
-    unsafe { combine::write(&b, [norm, 0], &wire[..Qsgd::SCALARS]) };
+        let wire = Qsgd::wire(&Qsgd::encoder(&p, [norm, 0]));
+        // SAFETY: the kernel's contract covers the workspace and the scalars.
+        unsafe { combine::write(&b, [norm, 0], &wire[..Qsgd::SCALARS]) };
+    }
 }
 
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "ptx-kernel" fn qsgd_encode(
-    p: EncodeParams,
-    input: *const u8,
-    residual: *mut f32,
-    scalars: *mut u32,
-    codes: *mut u8,
-    workspace: *mut u32,
-    status: *mut u32,
-) {
-    // SAFETY: the kernel's contract.
-    unsafe { bucketed::encode::<Qsgd>(p, Buffers { input, residual, scalars, codes, workspace, status }) }
+kernel! {
+    fn qsgd_encode(
+        p: EncodeParams,
+        input: *const u8,
+        residual: *mut f32,
+        scalars: *mut u32,
+        codes: *mut u8,
+        workspace: *mut u32,
+        status: *mut u32,
+    ) {
+        // SAFETY: the kernel's contract.
+        unsafe { bucketed::encode::<Qsgd>(p, Buffers { input, residual, scalars, codes, workspace, status }) }
+    }
 }
 
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "ptx-kernel" fn qsgd_decode(
-    p: DecodeParams,
-    scalars: *const u32,
-    codes: *const u8,
-    output: *mut f32,
-) {
-    // SAFETY: the kernel's contract.
-    unsafe { decode::decode::<Qsgd>(p, decode::Buffers { scalars, codes, output }) }
+kernel! {
+    fn qsgd_decode(
+        p: DecodeParams,
+        scalars: *const u32,
+        codes: *const u8,
+        output: *mut f32,
+    ) {
+        // SAFETY: the kernel's contract.
+        unsafe { decode::decode::<Qsgd>(p, decode::Buffers { scalars, codes, output }) }
+    }
 }

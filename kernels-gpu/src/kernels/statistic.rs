@@ -137,8 +137,8 @@ impl Grouping {
         shared: u32,
         of: impl Fn(u32, u32) -> S,
     ) -> S {
-        // SAFETY (of the shuffles): whether there is a context, and the grouping, are the same for all threads.
         let context = |owner: usize| match context {
+            // SAFETY: whether there is a context, and the grouping, are the same for all threads.
             Some(word) => unsafe { device::shuffle(word, owner as u32) },
             None => 0,
         };
@@ -196,10 +196,11 @@ pub(super) unsafe fn across_warps<S: Statistic>(place: Place, steps: u32, shared
     // SAFETY: the caller brings all threads here.
     unsafe { device::barrier() };
     let first = place.warp >> steps << steps;
-    // SAFETY (here and below): all were written before the barrier, and the words are not used again.
+    // SAFETY: it was written before the barrier, and the word is not used again.
     let mut value = unsafe { S::get(shared + first * S::WORDS) };
     let mut warp = 1;
     while warp < 1 << steps {
+        // SAFETY: it was written before the barrier, and the word is not used again.
         value = value.merge(unsafe { S::get(shared + (first + warp) * S::WORDS) });
         warp += 1;
     }

@@ -112,10 +112,11 @@ pub(super) unsafe fn load<const PAD_WITH_LAST: bool>(p: &EncodeParams, b: &Buffe
 #[inline(always)]
 unsafe fn gather(p: &EncodeParams, b: &Buffers, start: u32, index: impl Fn(u32, usize) -> usize) -> Tile {
     // All loads of the gradient stand before the first use of one, so that they are in flight together.
-    // SAFETY (each of the loads below): the caller keeps the indices below the length.
     let mut tile = if p.dtype == dtype::F32 {
+        // SAFETY: the caller keeps the indices below the length.
         map_tile(|k| unsafe { *b.input.cast::<u32>().add(index(start, k)) })
     } else {
+        // SAFETY: the caller keeps the indices below the length.
         let raw = map_tile(|k| u32::from(unsafe { *b.input.cast::<u16>().add(index(start, k)) }));
         if p.dtype == dtype::F16 {
             map(raw, |h| device::half_to_f32(h as u16).to_bits())

@@ -92,63 +92,67 @@ impl Quantizer for Uniform {
     }
 }
 
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "ptx-kernel" fn uniform_stats(
-    p: EncodeParams,
-    input: *const u8,
-    residual: *mut f32,
-    scalars: *mut u32,
-    codes: *mut u8,
-    workspace: *mut u32,
-    status: *mut u32,
-) {
-    // SAFETY: the kernel's contract.
-    unsafe { bucketed::stats::<Uniform>(p, Buffers { input, residual, scalars, codes, workspace, status }) }
+kernel! {
+    fn uniform_stats(
+        p: EncodeParams,
+        input: *const u8,
+        residual: *mut f32,
+        scalars: *mut u32,
+        codes: *mut u8,
+        workspace: *mut u32,
+        status: *mut u32,
+    ) {
+        // SAFETY: the kernel's contract.
+        unsafe { bucketed::stats::<Uniform>(p, Buffers { input, residual, scalars, codes, workspace, status }) }
+    }
 }
 
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "ptx-kernel" fn uniform_combine(
-    p: EncodeParams,
-    input: *const u8,
-    residual: *mut f32,
-    scalars: *mut u32,
-    codes: *mut u8,
-    workspace: *mut u32,
-    status: *mut u32,
-) {
-    let b = Buffers { input, residual, scalars, codes, workspace, status };
-    // SAFETY: the kernel's contract covers the workspace; all threads are here.
-    let (low, high) = unsafe {
-        let of_thread = combine::fold_thread(&p, &b, |[low, high, ..]| (Min(low), Max(high)));
-        combine::fold_block(Place::here(), RANGES, of_thread)
-    };
-    let statistic = [from_key(low.0), from_key(high.0)];
-    let wire = Uniform::wire(&Uniform::encoder(&p, statistic));
-    // SAFETY: the kernel's contract covers the workspace and the scalars.
-    unsafe { combine::write(&b, statistic, &wire) };
+kernel! {
+    fn uniform_combine(
+        p: EncodeParams,
+        input: *const u8,
+        residual: *mut f32,
+        scalars: *mut u32,
+        codes: *mut u8,
+        workspace: *mut u32,
+        status: *mut u32,
+    ) {
+        let b = Buffers { input, residual, scalars, codes, workspace, status };
+        // SAFETY: the kernel's contract covers the workspace; all threads are here.
+        let (low, high) = unsafe {
+            let of_thread = combine::fold_thread(&p, &b, |[low, high, ..]| (Min(low), Max(high)));
+            combine::fold_block(Place::here(), RANGES, of_thread)
+        };
+        let statistic = [from_key(low.0), from_key(high.0)];
+        let wire = Uniform::wire(&Uniform::encoder(&p, statistic));
+        // SAFETY: the kernel's contract covers the workspace and the scalars.
+        unsafe { combine::write(&b, statistic, &wire) };
+    }
 }
 
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "ptx-kernel" fn uniform_encode(
-    p: EncodeParams,
-    input: *const u8,
-    residual: *mut f32,
-    scalars: *mut u32,
-    codes: *mut u8,
-    workspace: *mut u32,
-    status: *mut u32,
-) {
-    // SAFETY: the kernel's contract.
-    unsafe { bucketed::encode::<Uniform>(p, Buffers { input, residual, scalars, codes, workspace, status }) }
+kernel! {
+    fn uniform_encode(
+        p: EncodeParams,
+        input: *const u8,
+        residual: *mut f32,
+        scalars: *mut u32,
+        codes: *mut u8,
+        workspace: *mut u32,
+        status: *mut u32,
+    ) {
+        // SAFETY: the kernel's contract.
+        unsafe { bucketed::encode::<Uniform>(p, Buffers { input, residual, scalars, codes, workspace, status }) }
+    }
 }
 
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "ptx-kernel" fn uniform_decode(
-    p: DecodeParams,
-    scalars: *const u32,
-    codes: *const u8,
-    output: *mut f32,
-) {
-    // SAFETY: the kernel's contract.
-    unsafe { decode::decode::<Uniform>(p, decode::Buffers { scalars, codes, output }) }
+kernel! {
+    fn uniform_decode(
+        p: DecodeParams,
+        scalars: *const u32,
+        codes: *const u8,
+        output: *mut f32,
+    ) {
+        // SAFETY: the kernel's contract.
+        unsafe { decode::decode::<Uniform>(p, decode::Buffers { scalars, codes, output }) }
+    }
 }

@@ -1,0 +1,152 @@
+//! The vocabulary on threads of this machine: a block's 256 threads are 256 threads, and lanes meet at barriers.
+//!
+//! Slow, and made for tests: it runs the Rust source that the PTX is compiled from, so that a wrong index, shuffle or
+//! barrier shows on a machine without a GPU.
+
+use core::cell::{Cell, RefCell};
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
+use std::vec::Vec;
+
+use super::{SHARED_WORDS, WARP};
+use crate::arith::float::f16_to_f32;
+use crate::params::THREADS;
+
+/// The 32 threads of a warp.
+struct Warp {
+    barrier: Barrier,
+    /// Two rows of words, used in turn: a lane cannot be two exchanges ahead of another.
+    slots: [[AtomicU32; WARP as usize]; 2],
+}
+
+/// The 256 threads of a block.
+pub(crate) struct Block {
+    barrier: Barrier,
+    warps: Vec<Warp>,
+    shared: [AtomicU32; SHARED_WORDS],
+}
+
+impl Block {
+    /// A block whose threads have not started.
+    pub(crate) fn new() -> Self {
+        let zeros = || [const { AtomicU32::new(0) }; WARP as usize];
+        let warp = || Warp { barrier: Barrier::new(WARP as usize), slots: [zeros(), zeros()] };
+        Self {
+            barrier: Barrier::new(THREADS as usize),
+            warps: (0..THREADS / WARP).map(|_| warp()).collect(),
+            shared: [const { AtomicU32::new(0) }; SHARED_WORDS],
+        }
+    }
+}
+
+std::thread_local! {
+    static BLOCK: RefCell<Option<Arc<Block>>> = const { RefCell::new(None) };
+    static THREAD: Cell<u32> = const { Cell::new(0) };
+    static INDEX: Cell<u32> = const { Cell::new(0) };
+    static TURN: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Makes the calling thread a thread of a block.
+pub(crate) fn enter(block: &Arc<Block>, thread: u32, index: u32) {
+    BLOCK.set(Some(block.clone()));
+    THREAD.set(thread);
+    INDEX.set(index);
+}
+
+fn with_block<T>(work: impl FnOnce(&Block) -> T) -> T {
+    BLOCK.with_borrow(|block| match block {
+        Some(block) => work(block),
+        None => panic!("kernels run in threads that `enter` made threads of a block"),
+    })
+}
+
+/// Waits for all threads of the block; [`launch`](crate::emulate::launch) keeps blocks apart with it.
+pub(crate) fn meet() {
+    with_block(|block| block.barrier.wait());
+}
+
+pub(crate) fn thread() -> u32 {
+    THREAD.get()
+}
+
+pub(crate) fn block() -> u32 {
+    INDEX.get()
+}
+
+/// # Safety
+/// Every thread of the block arrives at this call.
+pub(crate) unsafe fn barrier() {
+    meet();
+}
+
+/// What lane `from` gives, where each lane gives a value.
+fn exchange(value: u32, from: u32) -> u32 {
+    with_block(|block| {
+        let warp = &block.warps[(thread() / WARP) as usize];
+        let turn = TURN.get();
+        TURN.set(1 - turn);
+        warp.slots[turn][(thread() % WARP) as usize].store(value, Ordering::Relaxed);
+        warp.barrier.wait();
+        warp.slots[turn][(from % WARP) as usize].load(Ordering::Relaxed)
+    })
+}
+
+/// # Safety
+/// All lanes of the warp arrive together, with the same `mask`.
+pub(crate) unsafe fn shuffle_xor(value: u32, mask: u32) -> u32 {
+    exchange(value, (thread() % WARP) ^ mask)
+}
+
+/// # Safety
+/// All lanes of the warp arrive together.
+pub(crate) unsafe fn shuffle(value: u32, from: u32) -> u32 {
+    exchange(value, from)
+}
+
+/// As on targets below sm_80, whose way of folding has more that could be wrong.
+pub(crate) const FOLDS: bool = false;
+
+/// # Safety
+/// All lanes of the warp arrive together.
+pub(crate) unsafe fn fold_max(mut value: u32) -> u32 {
+    for step in 0..5 {
+        value = value.max(exchange(value, (thread() % WARP) ^ (1 << step)));
+    }
+    value
+}
+
+/// # Safety
+/// All lanes of the warp arrive together.
+pub(crate) unsafe fn fold_min(mut value: u32) -> u32 {
+    for step in 0..5 {
+        value = value.min(exchange(value, (thread() % WARP) ^ (1 << step)));
+    }
+    value
+}
+
+/// # Safety
+/// No other thread touches the word between two barriers.
+pub(crate) unsafe fn shared_store(index: u32, value: u32) {
+    with_block(|block| block.shared[index as usize].store(value, Ordering::Relaxed));
+}
+
+/// # Safety
+/// No thread writes the word between the same two barriers.
+pub(crate) unsafe fn shared_load(index: u32) -> u32 {
+    with_block(|block| block.shared[index as usize].load(Ordering::Relaxed))
+}
+
+/// # Safety
+/// `word` is valid, and only atomic operations touch it while the kernel runs.
+pub(crate) unsafe fn atomic_max(word: *mut u32, value: u32) {
+    // SAFETY: the caller's, word for word.
+    unsafe { AtomicU32::from_ptr(word) }.fetch_max(value, Ordering::Relaxed);
+}
+
+pub(crate) fn half_to_f32(half: u16) -> f32 {
+    f16_to_f32(half)
+}
+
+pub(crate) fn opaque(value: u32) -> u32 {
+    value
+}

@@ -1,0 +1,79 @@
+//! Launching the kernels on threads of this machine.
+
+use core::ffi::c_void;
+use std::sync::Arc;
+use std::thread;
+
+use super::{qsgd, scan, uniform};
+use crate::device::emulated::{Block, enter, meet};
+use crate::params::{DecodeParams, EncodeParams, THREADS};
+
+/// The buffers' addresses, which the threads of a launch share.
+#[derive(Clone, Copy)]
+struct Addresses([*mut c_void; 6]);
+
+// SAFETY: the threads use the addresses as the kernel's contract says, under which no two write the same element.
+unsafe impl Send for Addresses {}
+// SAFETY: as above.
+unsafe impl Sync for Addresses {}
+
+/// Runs a kernel by its name, and waits for it. `params` are the bytes of its argument; `buffers` are those it takes, in
+/// its order, and what it does not take is not looked at. Whether there is a kernel of that name.
+///
+/// # Safety
+/// As the kernel asks of a launch of `groups` blocks.
+pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_void; 6]) -> bool {
+    type Encode = unsafe fn(EncodeParams, *const u8, *mut f32, *mut u32, *mut u8, *mut u32, *mut u32);
+    type Decode = unsafe fn(DecodeParams, *const u32, *const u8, *mut f32);
+    let encode: Option<Encode> = match name {
+        "finite_scan" => Some(scan::finite_scan),
+        "qsgd_stats" => Some(qsgd::qsgd_stats),
+        "qsgd_combine" => Some(qsgd::qsgd_combine),
+        "qsgd_encode" => Some(qsgd::qsgd_encode),
+        "uniform_stats" => Some(uniform::uniform_stats),
+        "uniform_combine" => Some(uniform::uniform_combine),
+        "uniform_encode" => Some(uniform::uniform_encode),
+        _ => None,
+    };
+    let decode: Option<Decode> = match name {
+        "qsgd_decode" => Some(qsgd::qsgd_decode),
+        "uniform_decode" => Some(uniform::uniform_decode),
+        _ => None,
+    };
+    let addresses = Addresses(buffers);
+    if let Some(kernel) = encode {
+        let p: EncodeParams = bytemuck::pod_read_unaligned(params);
+        run(groups, move || {
+            let Addresses([input, residual, scalars, codes, workspace, status]) = { addresses };
+            // SAFETY: the caller's, word for word.
+            unsafe {
+                kernel(p, input.cast(), residual.cast(), scalars.cast(), codes.cast(), workspace.cast(), status.cast());
+            }
+        });
+    } else if let Some(kernel) = decode {
+        let p: DecodeParams = bytemuck::pod_read_unaligned(params);
+        run(groups, move || {
+            let Addresses([scalars, codes, output, ..]) = { addresses };
+            // SAFETY: the caller's, word for word.
+            unsafe { kernel(p, scalars.cast(), codes.cast(), output.cast()) };
+        });
+    }
+    encode.is_some() || decode.is_some()
+}
+
+/// One block after another, each on 256 threads.
+fn run(groups: u32, kernel: impl Fn() + Sync) {
+    let block = Arc::new(Block::new());
+    thread::scope(|scope| {
+        for index in 0..THREADS {
+            let (block, kernel) = (&block, &kernel);
+            scope.spawn(move || {
+                for group in 0..groups {
+                    enter(block, index, group);
+                    kernel();
+                    meet();
+                }
+            });
+        }
+    });
+}
