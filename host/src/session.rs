@@ -105,3 +105,19 @@ pub(crate) fn check_range(role: Role, sizes: &Sizes, offset: u64, bytes: usize) 
     }
     Err(Error::Length { what: "session's buffer", found: sizes.of(role), expected: end, unit: "bytes" })
 }
+
+/// Checks that every span of the passes lies in its buffer: the passes may come from a plan for a larger tensor.
+pub(crate) fn check_spans(sizes: &Sizes, passes: &[Pass]) -> Result<(), Error> {
+    for pass in passes {
+        let b = &pass.bindings;
+        let spans = [b.input, b.residual, b.scalars, b.codes, b.workspace, b.status, b.output];
+        for (role, span) in Role::ALL.into_iter().zip(spans) {
+            let expected = span.offset.saturating_add(span.bytes);
+            let found = sizes.of(role).next_multiple_of(4);
+            if span.bytes > 0 && expected > found {
+                return Err(Error::Length { what: "session's buffer", found, expected, unit: "bytes" });
+            }
+        }
+    }
+    Ok(())
+}

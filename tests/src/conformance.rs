@@ -1,6 +1,6 @@
 //! Equality of bytes: against the oracle, and against the CPU.
 
-use gradwire::{Device, Error, Gradient, Payload, Seed};
+use gradwire::{Device, Error, Gradient, NonFinite, Payload, Qsgd, Seed};
 use half::{bf16, f16};
 
 use crate::cases::{self, AnyCodec, Case, FILLS, LENGTHS};
@@ -105,6 +105,36 @@ fn feedback(device: &Device, cpu: &Device, codec: &AnyCodec, gradient: Gradient<
         differ("residual", label, bytemuck::cast_slice(a), bytemuck::cast_slice(b))?;
     }
     Ok(4)
+}
+
+/// The policy that refuses what is not finite: the error names the first such element, and the residual is as it was; what
+/// is finite passes, with the CPU's bytes.
+pub fn refuses_not_finite(device: &Device) -> Outcome {
+    let mut compared = 0;
+    for (n, bad) in [(1000usize, 0usize), (1000, 999), (20_000, 8500)] {
+        let label = format!("QSGD 8 bit under NonFinite::Error, n = {n}");
+        let codec = Qsgd::bits(8).non_finite(NonFinite::Error);
+        let finite = cases::normal(n, 6);
+        let mut residual = cases::normal(n, 7);
+        let mut gradient = finite.clone();
+        gradient[bad] = f32::NAN;
+        gradient[n - 1] = f32::INFINITY;
+        let before = residual.clone();
+        match device.encode_with_feedback(&codec, &gradient, &mut residual, cases::seed()) {
+            Err(Error::NotFinite { index }) if index == bad as u64 => {}
+            other => return Err(format!("{label}: element {bad} is NaN, and the encode gave {other:?}")),
+        }
+        differ("residual after a refusal", &label, bytemuck::cast_slice(&residual), bytemuck::cast_slice(&before))?;
+        let mut expected_residual = before;
+        let expected = Device::cpu()
+            .encode_with_feedback(&codec, &finite, &mut expected_residual, cases::seed())
+            .map_err(failed(&label))?;
+        let got = device.encode_with_feedback(&codec, &finite, &mut residual, cases::seed()).map_err(failed(&label))?;
+        differ("payload", &label, got.as_bytes(), expected.as_bytes())?;
+        differ("residual", &label, bytemuck::cast_slice(&residual), bytemuck::cast_slice(&expected_residual))?;
+        compared += 4;
+    }
+    Ok(compared)
 }
 
 /// Every setting at a length of several buckets and a tail, on every edge case.

@@ -101,6 +101,7 @@ pub fn run(device: &Device, depth: Depth, progress: &mut dyn FnMut(&str)) -> Vec
             }
         }
     }
+    note("QSGD", "NaN and infinity refused, residual kept", conformance::refuses_not_finite(device));
     statistics(device, depth, progress, &mut note);
     verdicts
 }
@@ -159,6 +160,11 @@ fn statistics(
         } else {
             note(codec, "support at most s (s + sqrt n)", properties::sparsity(device, &case, &x, 50));
         }
+    }
+    // The smallest payloads there are, where the header weighs most.
+    for bucket in [None, Some(8192)] {
+        let outcome = properties::size(device, &Case::new(Kind::Uniform, 1, bucket));
+        note("uniform", "payload within 1 % of theory", outcome);
     }
     let nearest = Case::new(Kind::UniformNearest, 5, Some(512));
     note("uniform", "error of an element at most a level", properties::bounded(device, &nearest, &x));

@@ -50,3 +50,8 @@ fn buckets_across_warps_and_blocks_give_the_cpus_bytes() {
     }
     assert!(failures.is_empty(), "{failures:#?}");
 }
+
+#[test]
+fn what_is_not_finite_is_refused() {
+    assert_eq!(conformance::refuses_not_finite(&device()), Ok(12));
+}

@@ -70,6 +70,15 @@ fn limits_below_the_smallest_part_are_a_typed_error() {
     assert!(matches!(error, Error::Limit { limit: "max_compute_workgroups_per_dimension", .. }), "{error:?}");
 }
 
+#[test]
+fn passes_of_a_larger_plan_are_refused_by_a_session() {
+    let (small, large) = (Qsgd::bits(4).plan(1000, Dtype::F32), Qsgd::bits(4).plan(2000, Dtype::F32));
+    let (small, large) = (small.expect("valid"), large.expect("valid"));
+    let mut session = Cpu::default().session(Sizes::encode(&small)).expect("memory");
+    let error = session.run(&large.passes(cases::seed(), &Limits::NONE).expect("no limits")).expect_err("too small");
+    assert!(matches!(error, Error::Length { found: 4000, expected: 8000, .. }), "{error:?}");
+}
+
 fn any_case() -> impl Strategy<Value = Case> {
     let settings = cases::settings();
     (0..settings.len()).prop_map(move |i| settings[i])

@@ -10,7 +10,7 @@ use crate::device::BackendKind;
 use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::plan::{Kernel, Params, Pass};
-use crate::session::{Role, Session, Sizes, check_range};
+use crate::session::{Role, Session, Sizes, check_range, check_spans};
 
 /// A [`Session`] in this machine's memory.
 pub struct CpuSession {
@@ -91,6 +91,7 @@ impl Session for CpuSession {
     }
 
     fn run(&mut self, passes: &[Pass]) -> Result<(), Error> {
+        check_spans(&self.sizes, passes)?;
         passes.iter().for_each(|pass| self.run_pass(pass));
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::driver::{DevicePtr, DriverError, KernelArg, StreamId};
 use super::{Cuda, Shared, failed};
 use crate::error::Error;
 use crate::plan::{Kernel, Params, Pass, Span};
-use crate::session::{Role, Session, Sizes, check_range};
+use crate::session::{Role, Session, Sizes, check_range, check_spans};
 
 /// A [`Session`] on a CUDA device, on the driver's own stream.
 pub struct CudaSession {
@@ -83,22 +83,6 @@ impl CudaSession {
         unsafe { driver.launch(*function, pass.groups, THREADS, &args, StreamId::OWN) }
     }
 
-    /// Whether every span of the passes lies in its buffer.
-    fn check(&self, passes: &[Pass]) -> Result<(), Error> {
-        for pass in passes {
-            let b = &pass.bindings;
-            let spans = [b.input, b.residual, b.scalars, b.codes, b.workspace, b.status, b.output];
-            for (role, span) in Role::ALL.into_iter().zip(spans) {
-                let end = span.offset.saturating_add(span.bytes);
-                let found = self.sizes.of(role).next_multiple_of(4);
-                if span.bytes > 0 && end > found {
-                    return Err(Error::Length { what: "session's buffer", found, expected: end, unit: "bytes" });
-                }
-            }
-        }
-        Ok(())
-    }
-
     fn launch_all(&self, passes: &[Pass]) -> Result<(), DriverError> {
         passes.iter().try_for_each(|pass| self.launch(pass))
     }
@@ -123,12 +107,12 @@ impl Session for CudaSession {
     }
 
     fn run(&mut self, passes: &[Pass]) -> Result<(), Error> {
-        self.check(passes)?;
+        check_spans(&self.sizes, passes)?;
         self.launch_all(passes).and_then(|()| self.shared.driver.synchronize(StreamId::OWN)).map_err(failed)
     }
 
     fn time(&mut self, passes: &[Pass], repeats: u32) -> Result<f64, Error> {
-        self.check(passes)?;
+        check_spans(&self.sizes, passes)?;
         let mut work = || (0..repeats).try_for_each(|_| self.launch_all(passes));
         self.shared.driver.elapsed(StreamId::OWN, &mut work).map_err(failed)
     }

@@ -7,7 +7,7 @@ use super::pipelines::Pipeline;
 use super::{Shared, Wgpu, failed};
 use crate::error::Error;
 use crate::plan::{Bindings, Kernel, Pass, Span};
-use crate::session::{Role, Session, Sizes, check_range};
+use crate::session::{Role, Session, Sizes, check_range, check_spans};
 
 /// Bytes that go to or from the device at a time.
 const STAGING: usize = 64 << 20;
@@ -89,6 +89,7 @@ fn role_of(role: gradwire_shaders::Role) -> Role {
 impl WgpuSession {
     /// Pipelines, parameters and bind groups of passes.
     fn prepare(&self, passes: &[Pass]) -> Result<Vec<Ready>, Error> {
+        check_spans(&self.sizes, passes)?;
         let shared = &self.shared;
         let pipelines = passes
             .iter()
