@@ -1,0 +1,272 @@
+#!/usr/bin/env python3
+"""Decodes a payload to raw little-endian binary32 values.
+
+This is an independent reader, written from docs/wire.md alone. It does its arithmetic on exact
+fractions and rounds each operation once, so that it does not depend on the floating point of the
+machine.
+
+Usage: decode_payload.py PAYLOAD OUT
+
+A payload that a reader must refuse gives exit status 1 and one line on stderr, and no output.
+"""
+
+import os
+import struct
+import sys
+import zlib
+from fractions import Fraction
+
+HEADER = 32
+UNIT = 256
+NAN_BITS = 0x7FC00000
+INFINITY = float("inf")
+TINY = Fraction(1, 2**60)
+HUGE = Fraction(2**126)
+
+
+class Refused(Exception):
+    """The payload is not one that a reader accepts."""
+
+
+def check(condition, message):
+    if not condition:
+        raise Refused(message)
+
+
+# A number is a pair: its exact value, and whether its sign bit is set, which only says something new
+# where the value is zero. The value is a Fraction, or a float infinity after an overflow.
+
+
+def power_of_two(exponent):
+    return Fraction(2**exponent) if exponent >= 0 else Fraction(1, 2**-exponent)
+
+
+def rnd(fraction, negative_zero=False):
+    """Rounds an exact fraction to the nearest binary32, ties to even.
+
+    The flag gives the sign of an exact zero. A nonzero fraction that rounds to zero keeps its sign.
+    """
+    if fraction == 0:
+        return Fraction(0), negative_zero
+    negative = fraction < 0
+    magnitude = abs(fraction)
+    # The exponent is the one with 2^exponent <= magnitude < 2^(exponent + 1).
+    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    if magnitude < power_of_two(exponent):
+        exponent -= 1
+    # Below 2^-126 the spacing stays that of the subnormal numbers.
+    spacing = power_of_two(max(exponent, -126) - 23)
+    # Python rounds a Fraction to an integer with ties to even.
+    rounded = round(magnitude / spacing) * spacing
+    if rounded >= 2**128:
+        rounded = INFINITY
+    return (-rounded if negative else rounded), negative
+
+
+def multiply(x, y):
+    """Returns the rounded product of two finite numbers."""
+    return rnd(x[0] * y[0], x[1] != y[1])
+
+
+def divide(x, y):
+    """Returns the rounded quotient of a finite number and a finite nonzero number."""
+    return rnd(x[0] / y[0], x[1] != y[1])
+
+
+def add(x, y):
+    """Returns the rounded sum of two finite numbers. A sum of zero is -0 only if both terms are -0."""
+    return rnd(x[0] + y[0], x[0] == 0 and x[1] and y[1])
+
+
+def subtract(x, y):
+    return add(x, (-y[0], not y[1]))
+
+
+def whole(value):
+    """Returns a nonnegative integer or fraction, which binary32 holds exactly, as a number."""
+    return Fraction(value), False
+
+
+def from_bits(bits):
+    """Returns the number with these bits, or None for an infinity or a NaN."""
+    negative = bits >> 31 == 1
+    exponent = bits >> 23 & 0xFF
+    mantissa = bits & 0x7FFFFF
+    if exponent == 0xFF:
+        return None
+    if exponent:
+        mantissa |= 0x800000
+    value = mantissa * power_of_two(max(exponent, 1) - 150)
+    return (-value if negative else value), negative
+
+
+def to_bits(number):
+    """Returns the bits of a number that has been rounded to binary32."""
+    value, negative = number
+    sign = 0x80000000 if negative else 0
+    magnitude = abs(value)
+    if magnitude == INFINITY:
+        return sign | 0x7F800000
+    # Multiples of 2^-149 are integers here, so that the exponent follows from the length.
+    scaled = magnitude * 2**149
+    assert scaled.denominator == 1
+    integer = scaled.numerator
+    shift = max(integer.bit_length() - 24, 0)
+    mantissa = integer >> shift
+    assert mantissa << shift == integer
+    # The hidden bit of a normal number adds one to the exponent field by itself.
+    return sign | ((shift << 23) + mantissa)
+
+
+def qsgd_bucket(scalars, levels, bits):
+    """Returns the function from a code to the bits of its value, for one bucket."""
+    norm = from_bits(scalars[0])
+    if norm is None or norm[1]:
+        return lambda code: NAN_BITS
+    up = whole(2**64 if norm[0] < TINY else 1)
+    top = multiply(norm, up)
+    step = divide(top, whole(levels))
+
+    def decode(code):
+        sign = code >> (bits - 1) == 1
+        level = code & ((1 << (bits - 1)) - 1)
+        # The product may be infinite, and is then above top.
+        v = multiply(step, whole(level))
+        if v[0] > top[0]:
+            v = top
+        v = divide(v, up)
+        return to_bits((-v[0] if sign else v[0], sign))
+
+    return decode
+
+
+def uniform_bucket(scalars, levels):
+    """Returns the function from a code to the bits of its value, for one bucket."""
+    low, high = from_bits(scalars[0]), from_bits(scalars[1])
+    if low is None or high is None or low[0] > high[0]:
+        return lambda code: NAN_BITS
+    largest = max(abs(low[0]), abs(high[0]))
+    if largest >= HUGE:
+        up = whole(Fraction(1, 2))
+    elif largest < TINY:
+        up = whole(2**64)
+    else:
+        up = whole(1)
+    a, b = multiply(low, up), multiply(high, up)
+    step = divide(subtract(b, a), whole(levels))
+
+    def decode(code):
+        # For a code of L or above the sum is not used, and may overflow, so it is not computed.
+        if code >= levels:
+            v = b
+        else:
+            v = add(a, multiply(step, whole(code)))
+            if v[0] > b[0]:
+                v = b
+        return to_bits(divide(v, up))
+
+    return decode
+
+
+def piece_widths(bits):
+    return [width for width in (16, 8, 4, 2, 1) if bits & width]
+
+
+def unit_codes(data, bits):
+    """Returns the 256 codes of a unit, in the order of its elements."""
+    codes = [0] * UNIT
+    offset = 0
+    position = 0
+    for width in piece_widths(bits):
+        # An integer belongs to one lane and holds up to 8 slots of it in at most 32 bits.
+        slots = min(8, 32 // width)
+        size = slots * width // 8
+        mask = (1 << width) - 1
+        for group in range(8 // slots):
+            for lane in range(32):
+                integer = int.from_bytes(data[offset : offset + size], "little")
+                offset += size
+                for s in range(slots):
+                    piece = integer >> (s * width) & mask
+                    codes[(group * slots + s) * 32 + lane] |= piece << position
+        position += width
+    assert offset == len(data)
+    return codes
+
+
+def decode_file(stream):
+    """Reads a payload from a binary stream and returns the bits of its values."""
+    length = os.fstat(stream.fileno()).st_size
+    header = stream.read(HEADER)
+    check(header[:4] == b"GWIR", "the magic is wrong")
+    check(header[4:5] == b"\x01", "the version is not 1")
+    check(len(header) == HEADER, "the header is cut short")
+    codec, bits, log_bucket, n, levels, kind, flags, reserved, checksum = struct.unpack(
+        "<BBBQHBBQI", header[5:]
+    )
+    check(codec in (1, 2), "the codec is unknown")
+    qsgd = codec == 1
+    if qsgd:
+        check(2 <= bits <= 8 or bits == 16, "the bits of a code are out of range")
+        most_levels = 2 ** (bits - 1) - 1
+    else:
+        check(1 <= bits <= 8, "the bits of a code are out of range")
+        most_levels = 2**bits - 1
+    check(5 <= log_bucket <= 13 or log_bucket == 255, "the bucket is out of range")
+    check(n <= 2**31, "there are too many elements")
+    check(1 <= levels <= most_levels, "the levels are out of range")
+    check(kind in (0, 1, 2), "the type of the gradient is unknown")
+    check(flags & ~3 == 0, "an unknown flag is set")
+    check(qsgd or not flags & 1, "the flag of the L2 norm is set for the uniform codec")
+    check(reserved == 0, "the reserved bytes are not zero")
+
+    bucket = max(n, 1) if log_bucket == 255 else 2**log_bucket
+    buckets = -(-n // bucket)
+    units = -(-n // UNIT)
+    per_bucket = 1 if qsgd else 2
+    scalar_bytes = 4 * per_bucket * buckets
+    unit_bytes = 32 * bits
+    check(length == HEADER + scalar_bytes + unit_bytes * units, "the length is wrong")
+
+    body = stream.read()
+    check(zlib.crc32(body, zlib.crc32(header[:28])) == checksum, "the checksum is wrong")
+
+    scalars = struct.unpack("<%dI" % (per_bucket * buckets), body[:scalar_bytes])
+    values = []
+    current = -1
+    decode = None
+    cache = {}
+    for unit in range(units):
+        start = scalar_bytes + unit * unit_bytes
+        codes = unit_codes(body[start : start + unit_bytes], bits)
+        for element in range(unit * UNIT, min((unit + 1) * UNIT, n)):
+            # Elements come in order, so that one cache serves the bucket at hand.
+            if element // bucket != current:
+                current = element // bucket
+                own = scalars[current * per_bucket : (current + 1) * per_bucket]
+                decode = qsgd_bucket(own, levels, bits) if qsgd else uniform_bucket(own, levels)
+                cache = {}
+            code = codes[element % UNIT]
+            if code not in cache:
+                cache[code] = decode(code)
+            values.append(cache[code])
+    return values
+
+
+def main(arguments):
+    if len(arguments) != 3:
+        print("usage: decode_payload.py PAYLOAD OUT", file=sys.stderr)
+        return 2
+    try:
+        with open(arguments[1], "rb") as stream:
+            values = decode_file(stream)
+    except (Refused, OSError) as error:
+        print("%s: refused: %s" % (arguments[1], error), file=sys.stderr)
+        return 1
+    with open(arguments[2], "wb") as out:
+        out.write(struct.pack("<%dI" % len(values), *values))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,75 @@
+//! `docs/wire.md` is enough: a decoder in Python, written from that page alone, agrees with this library.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use gradwire::Device;
+use gradwire_tests::cases::{self, Case};
+use gradwire_tests::oracle::Kind;
+
+fn script(args: &[&str]) -> Option<Output> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/decode_payload.py");
+    let output = Command::new("python3").arg(path).args(args).output();
+    if let Err(error) = &output {
+        eprintln!("not tested: python3 could not be started ({error})");
+    }
+    output.ok()
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wire");
+    std::fs::create_dir_all(&folder).expect("the target folder can be written");
+    folder.join(name)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("the target folder's name is UTF-8")
+}
+
+#[test]
+fn python_decodes_the_same_bits() {
+    let mut kinds = Vec::new();
+    for bits in [2, 3, 4, 5, 6, 7, 8, 16] {
+        kinds.push(Case::new(Kind::QsgdMax, bits, Some(256)));
+    }
+    for bits in [1, 3, 8] {
+        kinds.push(Case::new(Kind::Uniform, bits, Some(32)));
+    }
+    kinds.push(Case::new(Kind::QsgdL2, 4, Some(512)));
+    kinds.push(Case::new(Kind::QsgdL2, 4, None));
+    kinds.push(Case::new(Kind::UniformNearest, 5, None));
+    kinds.push(Case { contractive: true, ..Case::new(Kind::QsgdMax, 2, Some(128)) });
+    kinds.push(Case { contractive: true, ..Case::new(Kind::Uniform, 2, Some(128)) });
+    let mut inputs: Vec<(usize, &str, Vec<f32>)> = Vec::new();
+    for (name, fill) in cases::FILLS {
+        inputs.push((700, name, fill(700)));
+    }
+    for (i, case) in kinds.iter().enumerate() {
+        // Every setting meets two inputs, every input some setting.
+        for (n, name, x) in [&inputs[0], &inputs[i % inputs.len()]] {
+            let label = format!("{}, {name}, n = {n}", case.label());
+            let payload = Device::cpu().encode(&case.codec(), x, cases::seed()).expect("valid");
+            let (sent, out) = (scratch("sent.bin"), scratch("out.bin"));
+            std::fs::write(&sent, payload.as_bytes()).expect("written");
+
+            let Some(output) = script(&[text(&sent), text(&out)]) else { return };
+            assert!(output.status.success(), "{label}: {}", String::from_utf8_lossy(&output.stderr));
+            let decoded = Device::cpu().decode(&payload).expect("valid");
+            assert!(
+                std::fs::read(&out).expect("written") == bytemuck::cast_slice::<f32, u8>(&decoded),
+                "{label}: decoded"
+            );
+        }
+    }
+}
+
+#[test]
+fn python_refuses_a_damaged_payload() {
+    let payload = Device::cpu().encode(&Case::new(Kind::QsgdMax, 4, Some(64)).codec(), &[1.0f32; 300], cases::seed());
+    let mut bytes = payload.expect("valid").into_bytes();
+    bytes[40] ^= 4;
+    let (sent, out) = (scratch("damaged.bin"), scratch("damaged.out"));
+    std::fs::write(&sent, &bytes).expect("written");
+    let Some(output) = script(&[text(&sent), text(&out)]) else { return };
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+}
