@@ -23,6 +23,34 @@ pub fn aligned(magnitude_bits: u32, alignment: u32) -> u32 {
     mantissa >> (alignment.wrapping_sub(exponent.max(1))).min(31)
 }
 
+/// [`aligned`] for the magnitudes of one bucket, by multiplications: what a GPU does in a third of the instructions.
+#[derive(Clone, Copy, Debug)]
+pub struct Aligner {
+    /// Their product is one unit's reciprocal, which itself may be too large for a float.
+    scale: [f32; 2],
+}
+
+impl Aligner {
+    /// For an alignment of at most 255.
+    #[inline(always)]
+    pub fn new(alignment: u32) -> Self {
+        let exponent = 150 - alignment as i32;
+        Self { scale: [pow2(exponent / 2), pow2(exponent - exponent / 2)] }
+    }
+
+    /// The same integer as [`aligned`] gives. Scaling by powers of two is exact but where it leaves the normal range,
+    /// and there the result is far below 1 and is cut off to 0 either way.
+    ///
+    /// # Safety
+    /// The magnitude is finite and its exponent at most the alignment.
+    #[inline(always)]
+    pub unsafe fn aligned(&self, magnitude: f32) -> u32 {
+        let scaled = magnitude * self.scale[0] * self.scale[1];
+        // SAFETY: a magnitude is below 2^24 units of its own alignment, and of a higher one.
+        unsafe { scaled.to_int_unchecked::<i32>() as u32 }
+    }
+}
+
 /// The square of an aligned magnitude: below 2^48, so that 2^13 of them fit 61 bits.
 #[inline(always)]
 pub fn square(aligned: u32) -> u64 {
@@ -31,9 +59,19 @@ pub fn square(aligned: u32) -> u64 {
 
 /// The largest integer whose square is at most `value`, for values below 2^62.
 ///
-/// A digit a turn: no division, no table, no float, so one routine serves every backend.
+/// A digit a turn: no division, no table, no float, so one routine serves every backend, but for PTX, where a root of
+/// binary64 and a correction give the same integer in a tenth of the time.
 #[inline(always)]
 pub fn isqrt(value: u64) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    return crate::device::isqrt(value);
+    #[cfg(not(target_arch = "nvptx64"))]
+    return by_digits(value);
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
+fn by_digits(value: u64) -> u32 {
     let mut rest = value;
     let mut root = 0u64;
     let mut bit = 1u64 << 60;
@@ -96,6 +134,31 @@ mod tests {
         }
         assert_eq!(isqrt(0), 0);
         assert_eq!(isqrt((1 << 62) - 1), (1 << 31) - 1);
+    }
+
+    #[test]
+    fn an_aligner_agrees_with_shifts() {
+        let mut x = 0x2545_f491u32;
+        for _ in 0..200_000 {
+            x ^= x << 13;
+            x ^= x >> 17;
+            x ^= x << 5;
+            let magnitude = x & 0x7fff_ffff;
+            for a in [alignment(magnitude), alignment(magnitude) + 1, x >> 9 & 255, 1, 24, 150, 254] {
+                if magnitude < 0x7f80_0000 && a >= alignment(magnitude) && a < 255 {
+                    // SAFETY: the magnitude is finite, and its exponent at most `a`.
+                    let got = unsafe { Aligner::new(a).aligned(f32::from_bits(magnitude)) };
+                    assert_eq!(got, aligned(magnitude, a), "{magnitude:#x} at {a}");
+                }
+            }
+        }
+        for magnitude in [0, 1, 2, 0x007f_ffff, 0x0080_0000, 0x7f7f_ffff] {
+            for a in alignment(magnitude)..255 {
+                // SAFETY: as above.
+                let got = unsafe { Aligner::new(a).aligned(f32::from_bits(magnitude)) };
+                assert_eq!(got, aligned(magnitude, a), "{magnitude:#x} at {a}");
+            }
+        }
     }
 
     #[test]

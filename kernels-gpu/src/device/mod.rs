@@ -19,12 +19,12 @@ use emulated as machine;
 #[cfg(target_arch = "nvptx64")]
 use nvptx as machine;
 
-#[cfg(target_arch = "nvptx64")]
-pub(crate) use machine::product;
 pub(crate) use machine::{
     FOLDS, atomic_max, barrier, block, fold_max, fold_min, half_to_f32, opaque, shared_load, shared_store, shuffle,
     shuffle_xor, thread,
 };
+#[cfg(target_arch = "nvptx64")]
+pub(crate) use machine::{isqrt, product};
 
 /// Lanes of a warp.
 pub(crate) const WARP: u32 = 32;

@@ -197,6 +197,23 @@ pub(crate) fn product(a: u32, b: u32) -> [u32; 2] {
     [high, low]
 }
 
+/// The largest integer whose square is at most `value`, for values below 2^62: `arith::norm::isqrt`.
+#[inline(always)]
+pub(crate) fn isqrt(value: u64) -> u32 {
+    let root: f64;
+    // SAFETY: an instruction on registers.
+    unsafe {
+        asm!("sqrt.rn.f64 {}, {};", lateout(reg64) root, in(reg64) value as f64, options(pure, nomem, nostack));
+    }
+    // The value and its root are each off by 2^-53 of themselves at most, which is far less than 1 of the root: its
+    // integer part is the one wanted, or one beside it.
+    // SAFETY: the root of a value below 2^62 is at most 2^31.
+    let root = u64::from(unsafe { root.to_int_unchecked::<u32>() });
+    let root = root - u64::from(root * root > value);
+    let next = root + 1;
+    (root + u64::from(next * next <= value)) as u32
+}
+
 /// The same value, of which the compiler knows nothing.
 ///
 /// Keeps it from computing far ahead what is cheap to compute where it is used, and from carrying the result in a

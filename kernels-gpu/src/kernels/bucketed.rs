@@ -34,8 +34,8 @@ pub(super) trait Quantizer {
     /// # Safety
     /// As [`device::shuffle`].
     unsafe fn encoder_of(encoder: &Self::Encoder, from: u32) -> Self::Encoder;
-    /// The same encoder as a constant in part, where the bucket is neither poisoned nor so small or large that it has to be
-    /// lifted: nearly always, and then the compiler leaves out what the constants make idle.
+    /// The same encoder as a constant in part, where the bucket is neither poisoned nor so small or large that it has
+    /// to be lifted: nearly always, and then the compiler leaves out what the constants make idle.
     fn plain(encoder: &Self::Encoder) -> Option<Self::Encoder>;
     /// The scalars on the wire, the first [`Quantizer::SCALARS`] of them.
     fn wire(encoder: &Self::Encoder) -> [f32; 2];
@@ -48,6 +48,8 @@ pub(super) trait Quantizer {
     /// # Safety
     /// As [`device::shuffle`].
     unsafe fn decoder_of(decoder: &Self::Decoder, from: u32) -> Self::Decoder;
+    /// The same decoder as a constant in part, as in [`Quantizer::plain`].
+    fn plain_decoder(decoder: &Self::Decoder) -> Option<Self::Decoder>;
     /// Whether the bucket holds a NaN or an infinity.
     fn poisoned(decoder: &Self::Decoder) -> bool;
     /// The value of a code.
@@ -112,10 +114,11 @@ unsafe fn units<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, tile:
     // `WHOLE` counts as large.
     let small = Grouping::new(p.bucket_log2).is_small();
     let owner = |unit: usize, slot: usize| if small { unit * SLOTS + slot } else { unit } as u32;
+    let full = place.is_full(p.n);
     for unit in 0..UNITS {
         let first = place.unit(unit);
         // The same in all lanes, so that shuffles may stand behind it.
-        if first >= p.n {
+        if !full && first >= p.n {
             return;
         }
         let p = &fresh(p);
@@ -134,9 +137,8 @@ unsafe fn units<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, tile:
                 unit_codes[slot] = Q::code(p, &encoder, tile[unit][slot], dithers[slot]);
             }
         }
-        let left = place.left(unit, p.n);
-        let full = p.n - first >= UNIT as u32;
         if !full {
+            let left = place.left(unit, p.n);
             for slot in 0..SLOTS {
                 if (slot * LANES) as i32 >= left {
                     unit_codes[slot] = 0;
@@ -149,8 +151,10 @@ unsafe fn units<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, tile:
         if p.has(encode_flags::FEEDBACK) {
             // SAFETY: the unit's first element is there; the pointer is not used where this lane's is not.
             let residual = unsafe { b.residual.add(first as usize) }.wrapping_add(place.lane as usize);
-            // Made here rather than once a warp: a decoder takes many registers, and a launch without feedback none.
-            let decoder = Q::decoder(Q::wire(encoder), p.levels);
+            // Made here rather than once a warp, and no part of it earlier: a decoder takes many registers, and a
+            // launch without feedback none.
+            let wire = Q::wire(encoder).map(|scalar| f32::from_bits(device::opaque(scalar.to_bits())));
+            let decoder = Q::decoder(wire, p.levels);
             // What decoding the slot will not give back.
             let rest = |decoder: &Q::Decoder, slot: usize| {
                 let decoded = Q::value(decoder, p.bits, p.levels, unit_codes[slot]);
@@ -158,13 +162,14 @@ unsafe fn units<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, tile:
             };
             // SAFETY: all lanes are here.
             let of_unit = unsafe { Q::decoder_of(&decoder, unit as u32) };
-            if !small && full && !Q::poisoned(&of_unit) {
+            if let Some(decoder) = Q::plain_decoder(&of_unit).filter(|_| !small && full) {
                 // Without a condition at every slot, the eight go along side by side.
                 for slot in 0..SLOTS {
                     // SAFETY: the element is there, and no other lane's.
-                    unsafe { *residual.add(slot * LANES) = rest(&of_unit, slot) };
+                    unsafe { *residual.add(slot * LANES) = rest(&decoder, slot) };
                 }
             } else {
+                let left = place.left(unit, p.n);
                 for slot in 0..SLOTS {
                     // SAFETY: all lanes are here.
                     let decoder = unsafe { Q::decoder_of(&decoder, owner(unit, slot)) };

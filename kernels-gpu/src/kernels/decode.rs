@@ -8,7 +8,10 @@ use crate::device;
 use crate::params::{DECODE_SPAN, DecodeParams, decode_flags};
 
 /// Payloads that are on their way at a time, and whose decoders are made at a time: 8 rows of 4 payloads are a warp.
-const BATCH: usize = 4;
+const BATCH: u32 = 4;
+
+/// `bucket_log2` from which on a unit lies in one bucket.
+const LARGE: u32 = UNIT.ilog2();
 
 /// The buffers of the decode kernels, in the order in which kernels take them.
 #[derive(Clone, Copy)]
@@ -52,8 +55,21 @@ pub(super) unsafe fn decode<Q: Quantizer>(p: DecodeParams, b: Buffers) {
             }
         }
     }
+    // The usual widths as constants: a width that is known leaves a third of the instructions.
+    let known = |bits| DecodeParams { bits, bucket_log2: p.bucket_log2.max(LARGE), ..p };
     // SAFETY: the kernel's contract covers the scalars and the codes; all lanes are here.
-    unsafe { payloads::<Q>(&p, &b, place, &mut values) };
+    unsafe {
+        match p.bits {
+            4 if p.bucket_log2 >= LARGE => ahead::<Q>(&known(4), &b, place, &mut values),
+            8 if p.bucket_log2 >= LARGE => ahead::<Q>(&known(8), &b, place, &mut values),
+            _ => one_by_one::<Q>(&p, &b, place, &mut values),
+        }
+    }
+    if p.has(decode_flags::WEIGHTED) {
+        for value in &mut values {
+            *value = canonical(*value);
+        }
+    }
     for slot in 0..SLOTS {
         let element = place.element(slot);
         if element < p.n {
@@ -71,51 +87,91 @@ impl Place {
     }
 }
 
-/// Decodes a unit of every payload onto `values`.
+/// Decodes a unit of every payload onto `values`, with the codes of a batch on their way together.
 ///
 /// # Safety
 /// As the decode kernels ask; all lanes of the warp arrive together.
 #[inline(always)]
-unsafe fn payloads<Q: Quantizer>(p: &DecodeParams, b: &Buffers, place: Place, values: &mut [f32; SLOTS]) {
-    let at = (place.first as usize / UNIT) * unit_bytes(p.bits);
-    // Lane `8 k + j` makes the decoder of row `j` of the batch's `k`-th payload.
-    let (row, of) = (place.lane % SLOTS as u32, place.lane / SLOTS as u32);
-    // A row without an element may lie in a bucket without scalars.
-    let row = (place.first + row * LANES as u32).min(p.n - 1);
-    let bucket = (row >> p.bucket_log2) as usize;
+unsafe fn ahead<Q: Quantizer>(p: &DecodeParams, b: &Buffers, place: Place, values: &mut [f32; SLOTS]) {
     let mut batch = 0;
     while batch < p.payloads {
-        let mut raw = [[0; WORDS]; BATCH];
+        let mut raw = [[0; WORDS]; BATCH as usize];
         for k in 0..BATCH {
-            let payload = batch + k as u32;
-            if payload < p.payloads {
-                let start = at + payload as usize * p.code_stride as usize * 4;
-                // SAFETY: the unit has an element, so its codes are in every payload.
-                raw[k] = unsafe { codes::load(b.codes.add(start), place.lane, p.bits) };
+            if batch + k < p.payloads {
+                // SAFETY: the caller's, word for word; the payload is there.
+                raw[k as usize] = unsafe { load(p, b, place, batch + k) };
             }
         }
-        let payload = (batch + of).min(p.payloads - 1) as usize;
-        let mut wire = [0.0; 2];
-        for scalar in 0..Q::SCALARS {
-            let index = payload * p.scalar_stride as usize + bucket * Q::SCALARS + scalar;
-            // SAFETY: the bucket has an element, so its scalars are in every payload.
-            wire[scalar] = f32::from_bits(unsafe { *b.scalars.add(index) });
-        }
-        let decoder = Q::decoder(wire, p.levels);
+        // SAFETY: as above.
+        let decoder = unsafe { decoders::<Q>(p, b, place, batch) };
         for k in 0..BATCH {
             // The same in all lanes, so that shuffles may stand behind it.
-            if batch + (k as u32) < p.payloads {
+            if batch + k < p.payloads {
+                let codes = codes::unpack(&raw[k as usize], p.bits);
                 // SAFETY: all lanes are here.
-                unsafe { payload_onto::<Q>(p, place, &decoder, k, &codes::unpack(&raw[k], p.bits), values) };
+                unsafe { payload_onto::<Q>(p, place, &decoder, k, &codes, values) };
             }
         }
-        batch += BATCH as u32;
+        batch += BATCH;
     }
-    if p.has(decode_flags::WEIGHTED) {
-        for value in values {
-            *value = canonical(*value);
+}
+
+/// As [`ahead`], with one payload's codes at a time: for widths that are known at run time only, where a batch would
+/// take more registers than it saves time.
+///
+/// # Safety
+/// As [`ahead`].
+#[inline(always)]
+unsafe fn one_by_one<Q: Quantizer>(p: &DecodeParams, b: &Buffers, place: Place, values: &mut [f32; SLOTS]) {
+    // SAFETY: the caller's, word for word.
+    let mut decoder = unsafe { decoders::<Q>(p, b, place, 0) };
+    let mut payload = 0;
+    while payload < p.payloads {
+        if payload != 0 && payload % BATCH == 0 {
+            // SAFETY: as above.
+            decoder = unsafe { decoders::<Q>(p, b, place, payload) };
         }
+        // What the compiler makes of the width in front of the loop would wait in registers.
+        let p = &DecodeParams { bits: device::opaque(p.bits), ..*p };
+        // SAFETY: as above; the payload is there, and all lanes are here.
+        unsafe {
+            let codes = codes::unpack(&load(p, b, place, payload), p.bits);
+            payload_onto::<Q>(p, place, &decoder, payload % BATCH, &codes, values);
+        }
+        payload += 1;
     }
+}
+
+/// This lane's words of a payload's codes.
+///
+/// # Safety
+/// As [`ahead`]; there is such a payload.
+#[inline(always)]
+unsafe fn load(p: &DecodeParams, b: &Buffers, place: Place, payload: u32) -> [u32; WORDS] {
+    let unit = (place.first as usize / UNIT) * unit_bytes(p.bits);
+    let start = payload as usize * p.code_stride as usize * 4;
+    // SAFETY: the unit has an element, so its codes are in every payload.
+    unsafe { codes::load(b.codes.add(unit + start), place.lane, p.bits) }
+}
+
+/// The decoders of a batch of payloads: lane `8 k + j` has that of row `j` of the `k`-th.
+///
+/// # Safety
+/// As [`ahead`].
+#[inline(always)]
+unsafe fn decoders<Q: Quantizer>(p: &DecodeParams, b: &Buffers, place: Place, batch: u32) -> Q::Decoder {
+    let (row, payload) = (place.lane % SLOTS as u32, place.lane / SLOTS as u32);
+    // A row without an element may lie in a bucket without scalars, and a batch may be short: the last stand in.
+    let element = (place.first + row * LANES as u32).min(p.n - 1);
+    let payload = (batch + payload).min(p.payloads - 1);
+    let bucket = (element >> p.bucket_log2) as usize;
+    let mut wire = [0.0; 2];
+    for scalar in 0..Q::SCALARS {
+        let index = payload as usize * p.scalar_stride as usize + bucket * Q::SCALARS + scalar;
+        // SAFETY: the bucket has an element, so its scalars are in every payload.
+        wire[scalar] = f32::from_bits(unsafe { *b.scalars.add(index) });
+    }
+    Q::decoder(wire, p.levels)
 }
 
 /// Decodes a unit of the batch's `k`-th payload onto `values`, or over them.
@@ -127,7 +183,7 @@ unsafe fn payload_onto<Q: Quantizer>(
     p: &DecodeParams,
     place: Place,
     decoder: &Q::Decoder,
-    k: usize,
+    k: u32,
     codes: &[u32; SLOTS],
     values: &mut [f32; SLOTS],
 ) {
@@ -139,25 +195,27 @@ unsafe fn payload_onto<Q: Quantizer>(
     // `accumulate` without its canonical NaN, which is left for the end: a NaN stays one.
     let onto = |value: f32, term: f32| if weighted { value + term } else { term };
     // SAFETY: all lanes are here, and parameters are the same in each.
-    let of_unit = unsafe { Q::decoder_of(decoder, (k * SLOTS) as u32) };
-    if p.bucket_log2 < 8 {
-        for slot in 0..SLOTS {
-            // SAFETY: all lanes are here, and parameters are the same in each.
-            let decoder = unsafe { Q::decoder_of(decoder, (k * SLOTS + slot) as u32) };
-            values[slot] = onto(values[slot], term(&decoder, codes[slot]));
-        }
-    } else if p.bits <= 5 {
+    let of_unit = unsafe { Q::decoder_of(decoder, k * SLOTS as u32) };
+    let large = p.bucket_log2 >= LARGE;
+    if large && p.bits <= 5 {
         // Lane `i` makes what code `i` stands for, and each asks the lane that its code names: a shuffle takes the low
         // five bits of what it is given, so that lanes beyond the last code answer for codes with other bits above.
         let mine = term(&of_unit, place.lane).to_bits();
         for slot in 0..SLOTS {
-            // SAFETY: all lanes are here, and parameters are the same in each.
+            // SAFETY: as above.
             let term = f32::from_bits(unsafe { device::shuffle(mine, codes[slot]) });
             values[slot] = onto(values[slot], term);
         }
+    } else if let Some(decoder) = Q::plain_decoder(&of_unit).filter(|_| large) {
+        for slot in 0..SLOTS {
+            values[slot] = onto(values[slot], term(&decoder, codes[slot]));
+        }
     } else {
         for slot in 0..SLOTS {
-            values[slot] = onto(values[slot], term(&of_unit, codes[slot]));
+            let row = if large { 0 } else { slot as u32 };
+            // SAFETY: as above; a unit of a large bucket has one decoder, the same in all lanes.
+            let decoder = unsafe { Q::decoder_of(decoder, k * SLOTS as u32 + row) };
+            values[slot] = onto(values[slot], term(&decoder, codes[slot]));
         }
     }
 }

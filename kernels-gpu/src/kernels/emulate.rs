@@ -17,8 +17,8 @@ unsafe impl Send for Addresses {}
 // SAFETY: as above.
 unsafe impl Sync for Addresses {}
 
-/// Runs a kernel by its name, and waits for it. `params` are the bytes of its argument; `buffers` are those it takes, in
-/// its order, and what it does not take is not looked at. Whether there is a kernel of that name.
+/// Runs a kernel by its name, and waits for it. `params` are the bytes of its argument; `buffers` are those it takes,
+/// in its order, and what it does not take is not looked at. Whether there is a kernel of that name.
 ///
 /// # Safety
 /// As the kernel asks of a launch of `groups` blocks.

@@ -32,7 +32,12 @@ impl Quantizer for Qsgd {
         if !p.has(encode_flags::L2) {
             return [largest, 0, 0, 0];
         }
-        let square = |v, alignment| Sum(norm::square(norm::aligned(v & MAGNITUDE, alignment)));
+        let square = |v, alignment| {
+            // A poisoned bucket's sum is not looked at, but its values would not be integers.
+            let kept = if alignment < norm::alignment(INF_BITS) { v & MAGNITUDE } else { 0 };
+            // SAFETY: the magnitude is finite, and the alignment that of the bucket's largest.
+            Sum(norm::square(unsafe { norm::Aligner::new(alignment).aligned(f32::from_bits(kept)) }))
+        };
         // SAFETY: as above; the flag is the same for all threads.
         let sum = unsafe { grouping.fold(place, tile, Some(norm::alignment(largest)), SUMS, square) }.0;
         let sum = if largest < INF_BITS { sum } else { 0 };
@@ -94,6 +99,12 @@ impl Quantizer for Qsgd {
     }
 
     #[inline(always)]
+    fn plain_decoder(decoder: &Decoder) -> Option<Decoder> {
+        let plain = decoder.keep != 0 && decoder.lower == 1.0;
+        plain.then_some(Decoder { lower: 1.0, keep: !0, fill: 0, ..*decoder })
+    }
+
+    #[inline(always)]
     fn poisoned(decoder: &Decoder) -> bool {
         decoder.keep == 0
     }
@@ -105,6 +116,41 @@ impl Quantizer for Qsgd {
 }
 
 kernel! {
+    /// The statistics of a tensor that is one bucket, span by span.
+    ///
+    /// # What
+    /// For block `b`, `workspace[4 b..]` is (M, sum low, sum high, 0): M the bits of the largest magnitude of its span,
+    /// and with the `L2` flag the sum of the squares of its magnitudes, each as a multiple of one unit in the last
+    /// place of M's binade ([`norm::aligned`]); without the flag the sum is 0.
+    ///
+    /// # Arguments
+    /// * `p`: `n`, `dtype` and `flags` are read.
+    /// * `input`: `n` elements of type `dtype`, aligned to their size. Read.
+    /// * `residual`: with feedback, `n` f32. Read. Else null.
+    /// * `workspace`: four words a block. Written.
+    /// * `scalars`, `codes`, `status`: not used.
+    ///
+    /// # Thread mapping
+    /// A block takes 8192 elements, a warp 1024 of them as four units of 256, each lane 32 in registers; slot `j` of
+    /// lane `i` of a unit is its element `32 j + i`, so that every load of a warp is consecutive.
+    ///
+    /// # Shared memory
+    /// 192 bytes, static: a statistic a warp.
+    ///
+    /// # Launch contract
+    /// Blocks of 256 threads, `ceil(n / 8192)` of them, 1 <= n <= 2^31. What is behind the last element is not read.
+    ///
+    /// # Traffic
+    /// 4 bytes an element (2 for the half types), 4 more with feedback: every element once. 16 bytes a block.
+    ///
+    /// # Determinism
+    /// Backend to backend: maxima and sums of integers do not depend on order.
+    ///
+    /// # Edge cases
+    /// NaN is above infinity, and infinity above every number; for a span that holds either, the sum is 0.
+    ///
+    /// # Safety
+    /// The buffers are as above and stay so until the kernel is done, the launch is as above.
     fn qsgd_stats(
         p: EncodeParams,
         input: *const u8,
@@ -120,6 +166,41 @@ kernel! {
 }
 
 kernel! {
+    /// Folds the statistics of a tensor that is one bucket into one, and writes the wire's scalars.
+    ///
+    /// # What
+    /// M is the largest of the partial M. Without the `L2` flag the norm is M; with it, the root of the sum of the
+    /// partial sums, each shifted to M's binade, by [`norm::reduce`] and [`norm::from_sum`]. `workspace[0]` is the
+    /// norm's bits, and `scalars[0]` what goes on the wire: the norm times `beta`.
+    ///
+    /// # Arguments
+    /// * `p`: `partials`, `levels`, `fraction`, `beta` and `flags` are read.
+    /// * `workspace`: 64 words, then `partials` partial statistics of four words, aligned to 16 bytes. The statistics
+    ///   are read, the first two words written.
+    /// * `scalars`: one f32. Written.
+    /// * `input`, `residual`, `codes`, `status`: not used.
+    ///
+    /// # Thread mapping
+    /// Thread `t` folds the statistics `t`, `t + 256`, ..., eight of them on their way at a time; then the block folds
+    /// what its threads have.
+    ///
+    /// # Shared memory
+    /// 192 bytes, static: a statistic a warp.
+    ///
+    /// # Launch contract
+    /// One block of 256 threads, `partials` from 1 to 2^18.
+    ///
+    /// # Traffic
+    /// 16 bytes a span of 8192 elements: 0.002 bytes an element, twice for an L2 norm.
+    ///
+    /// # Determinism
+    /// Backend to backend: integers do not depend on the order in which they are folded.
+    ///
+    /// # Edge cases
+    /// All zero: the norm is 0. A NaN or an infinity anywhere: norm and scalar are the one NaN.
+    ///
+    /// # Safety
+    /// The buffers are as above and stay so until the kernel is done, the launch is as above.
     fn qsgd_combine(
         p: EncodeParams,
         input: *const u8,
@@ -162,6 +243,52 @@ kernel! {
 }
 
 kernel! {
+    /// Encodes.
+    ///
+    /// # What
+    /// With v the element (plus the residual), N its bucket's norm and s the levels, the code is the level
+    /// `floor(|v| s / N + u)`, u uniform over [0, 1), and the sign of v in the top bit; [`crate::arith::qsgd`] has the
+    /// formula to the bit, and its source. The scalar is N `beta`. With feedback, the residual becomes v minus what the
+    /// code decodes to.
+    ///
+    /// # Arguments
+    /// * `p`: all but `partials` is read.
+    /// * `input`: `n` elements of type `dtype`, aligned to their size. Read.
+    /// * `residual`: with feedback, `n` f32, of which none is the input's. Read, and written where the bucket is not
+    ///   poisoned. Else null.
+    /// * `scalars`: one f32 a bucket. Written, unless the tensor is one bucket.
+    /// * `codes`: `ceil(n / 256)` units of `32 bits` bytes, aligned to 4. Written, all of them.
+    /// * `workspace`: where the tensor is one bucket, the combined statistic. Read. Else null.
+    /// * `status`: where the launch is guarded, a word: unless it is zero, nothing is written. Read. Else null.
+    ///
+    /// # Thread mapping
+    /// A block takes 8192 elements, a warp 1024 of them as four units of 256, each lane 32 in registers; slot `j` of
+    /// lane `i` of a unit is its element `32 j + i`, so that every load of a warp is consecutive, and a lane's eight
+    /// codes leave as whole words. Buckets up to 1024 are folded by a warp, larger ones by the block.
+    ///
+    /// # Shared memory
+    /// 192 bytes, static: a statistic a warp. Used for buckets above 1024.
+    ///
+    /// # Launch contract
+    /// Blocks of 256 threads, `ceil(n / 8192)` of them, 1 <= n <= 2^31; the first element starts a unit and a bucket.
+    /// What is behind the last element is not read.
+    ///
+    /// # Traffic
+    /// f32: 4 bytes an element in, `bits / 8` out, and the scalars: the least there is. Half types 2 in. With feedback
+    /// 8 more: the residual in and out. A tensor that is one bucket costs what the statistics kernel reads on top.
+    ///
+    /// # Determinism
+    /// Backend to backend: a draw depends on seed, step, tensor and element, a statistic on no order, and
+    /// each operation on floats is rounded once.
+    ///
+    /// # Edge cases
+    /// -0.0 keeps its sign. A bucket of zeros has a scalar of 0 and levels of 0. Subnormal buckets are lifted by 2^64
+    /// first. A bucket with a NaN or an infinity has the one NaN as its scalar and codes of zero, and its residual
+    /// stays as it was. Codes behind the last element are zero.
+    ///
+    /// # Safety
+    /// The buffers are as above and stay so until the kernel is done, the launch is as above; `bits`, `levels` and
+    /// `fraction` belong together.
     fn qsgd_encode(
         p: EncodeParams,
         input: *const u8,
@@ -177,6 +304,45 @@ kernel! {
 }
 
 kernel! {
+    /// Decodes a payload, or a weighted sum of some.
+    ///
+    /// # What
+    /// The value of a code is its level times norm / s, at most the norm, with the code's sign: [`crate::arith::qsgd`].
+    /// Without `WEIGHTED` the output is the value. With it, the output is `((start + w v0) + w v1) + ...` in the order
+    /// of the payloads, where `start` is what the output held with `ACCUMULATE`, and 0 without.
+    ///
+    /// # Arguments
+    /// * `p`: all of it is read.
+    /// * `scalars`: `payloads` times one f32 a bucket, `scalar_stride` words apart. Read.
+    /// * `codes`: `payloads` times `ceil(n / 256)` units of `32 bits` bytes, aligned to 4, `code_stride` words apart.
+    ///   Read.
+    /// * `output`: `n` f32. Read with `ACCUMULATE`; written.
+    ///
+    /// # Thread mapping
+    /// A block takes 2048 elements, a warp a unit of 256 of them, each lane 8: slot `j` of lane `i` is element `32 j +
+    /// i`, so that every access of a warp is consecutive. Lane `8 k + j` makes the decoder of row `j` for the `k`-th of
+    /// four payloads. Codes of up to 5 bits in buckets of 256 and more are looked up: lane `i` holds the value of code
+    /// `i`.
+    ///
+    /// # Shared memory
+    /// None.
+    ///
+    /// # Launch contract
+    /// Blocks of 256 threads, `ceil(n / 2048)` of them, 1 <= n <= 2^31; the first element starts a unit and a bucket.
+    ///
+    /// # Traffic
+    /// `bits / 8` bytes an element and payload in, and the scalars; 4 out, 4 in with `ACCUMULATE`: the least there is.
+    ///
+    /// # Determinism
+    /// Backend to backend: the order of the sum is fixed, and each operation is rounded once.
+    ///
+    /// # Edge cases
+    /// A scalar that no encoder writes (negative, infinite, NaN) decodes to the one NaN, whatever the codes; levels
+    /// above the last decode to the norm.
+    ///
+    /// # Safety
+    /// The buffers are as above and stay so until the kernel is done, the launch is as above. Scalars and codes may be
+    /// any bytes.
     fn qsgd_decode(
         p: DecodeParams,
         scalars: *const u32,

@@ -10,8 +10,9 @@ kernel! {
     /// Leaves where the first element is that is not finite.
     ///
     /// # What
-    /// `status[0] = max(status[0], !i)` for every element `i` of the tensor whose value (gradient, or gradient + residual)
-    /// is NaN or infinite. Zero stays zero where there is none, and `!status[0]` is the first such index else.
+    /// `status[0] = max(status[0], !i)` for every element `i` of the tensor whose value (gradient, or gradient +
+    /// residual) is NaN or infinite. Zero stays zero where there is none, and `!status[0]` is the first such index
+    /// else.
     ///
     /// # Arguments
     /// * `p`: `n`, `first_unit`, `dtype`, and of `flags` the feedback are read.
@@ -21,8 +22,8 @@ kernel! {
     /// * `scalars`, `codes`, `workspace`: not used.
     ///
     /// # Thread mapping
-    /// A block takes 8192 elements, a warp 1024 of them as four units of 256; slot `j` of lane `i` of a unit is its element
-    /// `32 j + i`, so that every load of a warp is consecutive.
+    /// A block takes 8192 elements, a warp 1024 of them as four units of 256; slot `j` of lane `i` of a unit is its
+    /// element `32 j + i`, so that every load of a warp is consecutive.
     ///
     /// # Shared memory
     /// None.

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::test::root;
 
 /// The toolchains to try, and the one compiler that is accepted among them: another one gives other bytes.
-const TOOLCHAINS: [&str; 2] = ["nightly-2026-05-20", "nightly"];
+const TOOLCHAINS: [&str; 2] = ["nightly", "nightly-2026-05-20"];
 const COMMIT_HASH: &str = "e50aa6fba4e63ab34c72bf9acfd2c307c1155d1a";
 
 /// One artifact to build.

@@ -72,7 +72,7 @@ pub(super) fn assemble(artifacts: &Path) -> Result<(), String> {
 
 /// The kernels' names, as the table's columns.
 fn columns() -> String {
-    Kernel::ALL.map(|kernel| format!("{:>15}", kernel.name())).concat()
+    Kernel::ALL.map(|kernel| format!("{:>16}", kernel.name())).concat()
 }
 
 /// Every assembler that is found, one a release.
@@ -159,7 +159,7 @@ fn row(text: &str) -> Result<String, String> {
         }
     }
     let of = |kernel: Kernel| registers.iter().find(|(name, _)| *name == kernel.name()).map(|(_, count)| *count);
-    let columns: Option<Vec<_>> = Kernel::ALL.into_iter().map(|kernel| Some(format!("{:>15}", of(kernel)?))).collect();
+    let columns: Option<Vec<_>> = Kernel::ALL.into_iter().map(|kernel| Some(format!("{:>16}", of(kernel)?))).collect();
     columns.map(|c| c.concat()).ok_or_else(|| format!("its report lacks a kernel:\n{text}"))
 }
 
