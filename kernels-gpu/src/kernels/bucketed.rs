@@ -17,7 +17,7 @@ pub(super) trait Quantizer {
     type Decoder: Copy;
     /// Scalars on the wire, a bucket.
     const SCALARS: usize;
-    /// Whether what lies behind the last element must look like the last; else it looks like zero.
+    /// Whether what lies behind the last element of a warp must look like that element; else it looks like zero.
     const PAD_WITH_LAST: bool;
 
     /// Each lane gets the partial statistic of the bucket that what it owns lies in.

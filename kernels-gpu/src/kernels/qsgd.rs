@@ -28,7 +28,7 @@ impl Quantizer for Qsgd {
     unsafe fn statistic(p: &EncodeParams, place: Place, tile: &Tile, grouping: Grouping) -> [u32; 4] {
         // NaN is above infinity, and infinity above every number.
         // SAFETY: the caller brings all threads here.
-        let largest = unsafe { grouping.fold(place, tile, None, MAXIMA, |v, _| Max(v & MAGNITUDE)) }.0;
+        let largest = unsafe { grouping.fold(place, p.n, tile, None, MAXIMA, |v, _| Max(v & MAGNITUDE)) }.0;
         if !p.has(encode_flags::L2) {
             return [largest, 0, 0, 0];
         }
@@ -39,7 +39,7 @@ impl Quantizer for Qsgd {
             Sum(norm::square(unsafe { norm::Aligner::new(alignment).aligned(f32::from_bits(kept)) }))
         };
         // SAFETY: as above; the flag is the same for all threads.
-        let sum = unsafe { grouping.fold(place, tile, Some(norm::alignment(largest)), SUMS, square) }.0;
+        let sum = unsafe { grouping.fold(place, p.n, tile, Some(norm::alignment(largest)), SUMS, square) }.0;
         let sum = if largest < INF_BITS { sum } else { 0 };
         [largest, low(sum), high(sum), 0]
     }

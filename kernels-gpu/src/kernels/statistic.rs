@@ -124,7 +124,8 @@ impl Grouping {
     /// Each lane gets the statistic of the bucket that what it owns lies in.
     ///
     /// `of(value, context)` is one value's statistic, where `context` is the word that the owner of the value's row
-    /// has. `shared` is the first of 8 statistics' words of shared memory, which nothing else uses.
+    /// has. `shared` is the first of 8 statistics' words of shared memory, which nothing else uses. A warp that has none
+    /// of the `n` elements counts as no value, whatever its tile holds.
     ///
     /// # Safety
     /// All threads of the block arrive together.
@@ -132,6 +133,7 @@ impl Grouping {
     pub(super) unsafe fn fold<S: Statistic>(
         self,
         place: Place,
+        n: u32,
         tile: &Tile,
         context: Option<u32>,
         shared: u32,
@@ -160,6 +162,7 @@ impl Grouping {
         if self.log2 <= 10 {
             return warp;
         }
+        let warp = if place.is_empty(n) { S::NONE } else { warp };
         // SAFETY: all threads are here, and the grouping is the same for all.
         unsafe { across_warps(place, self.log2 - 10, shared, warp) }
     }

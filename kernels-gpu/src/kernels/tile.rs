@@ -74,15 +74,22 @@ impl Place {
         // No sum that could wrap: `n` goes up to 2^31, and so does `first`.
         self.first + WARP_SPAN <= n
     }
+
+    /// Whether no element of the warp is there. The same in all lanes.
+    #[inline(always)]
+    pub(super) fn is_empty(&self, n: u32) -> bool {
+        self.first >= n
+    }
 }
 
 /// The warp's values: gradient, or gradient + residual, as f32.
 ///
-/// Behind the last element of the launch lie zeros, or, with `PAD_WITH_LAST`, copies of the last element: values
-/// that lie in the last bucket's range.
+/// Behind the last element of the launch lie zeros, or, with `PAD_WITH_LAST` and in the warp that has it, copies of the
+/// last element: values that lie in the last bucket's range.
 ///
 /// # Safety
-/// `input` and, with feedback, `residual` hold `p.n` elements, at least one, each aligned to its type's size.
+/// `input` and, with feedback, `residual` hold `p.n` elements, at least one, each aligned to its type's size. All lanes
+/// of the warp arrive together.
 #[inline(always)]
 pub(super) unsafe fn load<const PAD_WITH_LAST: bool>(p: &EncodeParams, b: &Buffers, place: Place) -> Tile {
     let start = place.element(0, 0);
@@ -91,14 +98,23 @@ pub(super) unsafe fn load<const PAD_WITH_LAST: bool>(p: &EncodeParams, b: &Buffe
         return unsafe { gather(p, b, start, |start, k| start as usize + k) };
     }
     let last = p.n - 1;
-    // SAFETY: no index passes the last element's.
-    let mut tile = unsafe { gather(p, b, start, |start, k| (start + k as u32).min(last) as usize) };
-    if !PAD_WITH_LAST {
-        for unit in 0..UNITS {
-            for slot in 0..SLOTS {
-                if place.element(unit, slot) > last {
-                    tile[unit][slot] = 0;
-                }
+    let mut tile = [[0; SLOTS]; UNITS];
+    if start <= last {
+        // A lane reads no element but its own: with feedback, whoever has the element writes its residual meanwhile.
+        let own_last = last - (last - start) % LANES as u32;
+        // SAFETY: no index passes the last element's.
+        tile = unsafe { gather(p, b, start, |start, k| (start + k as u32).min(own_last) as usize) };
+    }
+    let mut pad = 0;
+    if PAD_WITH_LAST {
+        // The lane that has the last element has it in its last slot as well.
+        // SAFETY: whether a warp is full is the same in all lanes, so all are here.
+        pad = unsafe { device::shuffle(tile[UNITS - 1][SLOTS - 1], last.wrapping_sub(place.first)) };
+    }
+    for unit in 0..UNITS {
+        for slot in 0..SLOTS {
+            if place.element(unit, slot) > last {
+                tile[unit][slot] = pad;
             }
         }
     }

@@ -23,10 +23,10 @@ impl Quantizer for Uniform {
     const PAD_WITH_LAST: bool = true;
 
     #[inline(always)]
-    unsafe fn statistic(_: &EncodeParams, place: Place, tile: &Tile, grouping: Grouping) -> [u32; 4] {
+    unsafe fn statistic(p: &EncodeParams, place: Place, tile: &Tile, grouping: Grouping) -> [u32; 4] {
         let of = |v, _| (Min(to_key(v)), Max(to_key(v)));
         // SAFETY: the caller brings all threads here.
-        let (low, high) = unsafe { grouping.fold(place, tile, None, RANGES, of) };
+        let (low, high) = unsafe { grouping.fold(place, p.n, tile, None, RANGES, of) };
         [low.0, high.0, 0, 0]
     }
 

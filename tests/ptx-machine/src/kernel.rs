@@ -1,0 +1,129 @@
+//! A kernel made ready to run: checked as a whole, each instruction an action.
+
+use crate::fault::Rejected;
+use crate::flow::{self, Uses};
+use crate::lower::{Action, lower};
+use crate::operand::{Base, Class, Operand};
+use crate::parse::{Body, Statement};
+use crate::warp::{LANES, Warp};
+
+/// An instruction.
+pub(crate) struct Instruction {
+    pub(crate) line: u32,
+    pub(crate) text: String,
+    pub(crate) guard: Option<(usize, bool)>,
+    pub(crate) action: Action,
+    /// Where lanes that a branch here parts meet again.
+    pub(crate) join: usize,
+}
+
+/// A kernel.
+pub(crate) struct Kernel {
+    pub(crate) name: String,
+    /// Bytes of each parameter.
+    pub(crate) params: Vec<u32>,
+    pub(crate) shared_bytes: u64,
+    pub(crate) local_bytes: u64,
+    /// Predicates, narrow registers, wide registers.
+    pub(crate) registers: [usize; 3],
+    /// Registers that a selection may pass on before anything has written to them, by the numbers of [`uses`].
+    pub(crate) undefined: Vec<usize>,
+    pub(crate) code: Vec<Instruction>,
+}
+
+impl Kernel {
+    pub(crate) fn new(body: Body) -> Result<Self, Rejected> {
+        let statements = &body.statements;
+        let end = statements.len();
+        let mut actions = Vec::with_capacity(end);
+        let mut successors = Vec::with_capacity(end);
+        for (at, statement) in statements.iter().enumerate() {
+            let label = |name: &str| body.labels.get(name).copied();
+            let action = lower(statement, &label).map_err(|why| refuse(statement, &why))?;
+            let mut next = match action {
+                Action::Branch(target) => vec![target],
+                Action::Exit => vec![end],
+                _ => vec![at + 1],
+            };
+            if statement.guard.is_some() && next[0] != at + 1 {
+                next.push(at + 1);
+            }
+            successors.push(next);
+            actions.push(action);
+        }
+        let uses: Vec<Uses> = statements.iter().map(|s| uses(s, body.registers)).collect();
+        let mut undefined = Vec::new();
+        for (at, register) in flow::read_before_written(&successors, &uses, body.registers.iter().sum()) {
+            // A selection may be between a value and none, where the predicate never chooses the latter: LLVM writes a
+            // loop's first turn so. Whatever else reads a register must find something in it.
+            if statements[at].opcode[0] != "selp" {
+                return Err(refuse(&statements[at], "it may read a register that nothing has written"));
+            }
+            undefined.push(register);
+        }
+        let joins = flow::joins(&successors);
+        let code = body.statements.into_iter().zip(actions).zip(joins).map(|((statement, action), join)| {
+            let Statement { line, text, guard, .. } = statement;
+            Instruction { line, text, guard, action, join }
+        });
+        let code = code.collect();
+        let Body { name, params, shared_bytes, local_bytes, registers, .. } = body;
+        Ok(Self { name, params, shared_bytes, local_bytes, registers, undefined, code })
+    }
+}
+
+impl Kernel {
+    /// Puts garbage where a kernel finds garbage on a device, so that no earlier block's value passes for its own.
+    pub(crate) fn spoil(&self, warp: &mut Warp) {
+        let [preds, narrow, _] = self.registers;
+        for &register in &self.undefined {
+            if register < preds {
+                warp.preds[register] = 0xaaaa_aaaa;
+            } else if register < preds + narrow {
+                warp.narrow[register - preds] = [0xdead_beef; LANES];
+            } else {
+                warp.wide[register - preds - narrow] = [0xdead_beef_dead_beef; LANES];
+            }
+        }
+    }
+}
+
+fn refuse(statement: &Statement, why: &str) -> Rejected {
+    Rejected { line: statement.line, why: format!("`{}`: {why}", statement.text) }
+}
+
+/// Registers by one number: predicates first, then narrow ones, then wide ones.
+fn uses(statement: &Statement, [preds, narrow, _]: [usize; 3]) -> Uses {
+    let number = |class, index| match class {
+        Class::Pred => index,
+        Class::Narrow => preds + index,
+        Class::Wide => preds + narrow + index,
+    };
+    let mut uses = Uses::default();
+    let writes_nothing = matches!(statement.opcode[0].as_str(), "st" | "red" | "bar" | "barrier");
+    for (position, operand) in statement.operands.iter().enumerate() {
+        let written = position == 0 && !writes_nothing;
+        let mut registers = Vec::new();
+        collect(operand, &mut registers);
+        let registers = registers.into_iter().map(|(class, index)| number(class, index));
+        match (written, operand) {
+            // What happens under a guard may not happen.
+            (true, _) if statement.guard.is_some() => {}
+            (true, _) => uses.writes.extend(registers),
+            (false, _) => uses.reads.extend(registers),
+        }
+    }
+    uses.reads.extend(statement.guard.map(|(pred, _)| number(Class::Pred, pred)));
+    uses
+}
+
+fn collect(operand: &Operand, registers: &mut Vec<(Class, usize)>) {
+    match operand {
+        Operand::Register(class, index) => registers.push((*class, *index)),
+        Operand::Address(Base::Narrow(index), _) => registers.push((Class::Narrow, *index)),
+        Operand::Address(Base::Wide(index), _) => registers.push((Class::Wide, *index)),
+        Operand::Vector(parts) => parts.iter().for_each(|part| collect(part, registers)),
+        Operand::Pair(pair) => pair.iter().for_each(|part| collect(part, registers)),
+        Operand::Constant(_) | Operand::Special(_) | Operand::Symbol(..) | Operand::Sink | Operand::Address(..) => {}
+    }
+}

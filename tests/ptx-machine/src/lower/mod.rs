@@ -1,0 +1,118 @@
+//! From instructions to actions. What is not listed here is refused by name, with its line.
+
+mod bitwise;
+mod compare;
+mod convert;
+mod exchange;
+mod float;
+pub(crate) mod half;
+mod integer;
+mod maps;
+mod memory;
+
+pub(crate) use memory::{Access, AtomicOp, From, Into, Target};
+
+use crate::fault::Violation;
+use crate::parse::Statement;
+use crate::warp::Warp;
+
+/// What changes registers and cannot fail.
+pub(crate) type Compute = Box<dyn Fn(&mut Warp, u32) + Send + Sync>;
+/// What passes values between lanes.
+pub(crate) type Exchange = Box<dyn Fn(&mut Warp, u32) -> Result<(), Violation> + Send + Sync>;
+
+/// What an instruction does.
+pub(crate) enum Action {
+    Compute(Compute),
+    Exchange(Exchange),
+    Memory(Access),
+    /// To the statement of that index.
+    Branch(usize),
+    /// `bar.sync`, with the barrier's number.
+    Barrier(u32),
+    /// `bar.warp.sync` of all lanes.
+    WarpBarrier,
+    /// A fence: the machine executes memory operations in order, and lets none of them order two threads.
+    Fence,
+    Exit,
+}
+
+/// The type that ends an opcode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Type {
+    Pred,
+    /// Bits without a meaning, of that many.
+    B(u32),
+    U(u32),
+    S(u32),
+    F(u32),
+    Bf16,
+}
+
+impl Type {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "pred" => Self::Pred,
+            "bf16" => Self::Bf16,
+            _ => {
+                let bits = text.get(1..)?.parse().ok().filter(|b| [8, 16, 32, 64].contains(b))?;
+                match text.as_bytes()[0] {
+                    b'b' => Self::B(bits),
+                    b'u' => Self::U(bits),
+                    b's' => Self::S(bits),
+                    b'f' if bits > 8 => Self::F(bits),
+                    _ => return None,
+                }
+            }
+        })
+    }
+
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Self::Pred => 1,
+            Self::B(bits) | Self::U(bits) | Self::S(bits) | Self::F(bits) => bits,
+            Self::Bf16 => 16,
+        }
+    }
+}
+
+/// An action for a statement; `labels` gives the statement behind a label.
+pub(crate) fn lower(statement: &Statement, labels: &dyn Fn(&str) -> Option<usize>) -> Result<Action, String> {
+    let name: Vec<&str> = statement.opcode.iter().map(String::as_str).collect();
+    let operands = &statement.operands;
+    if let Some(target) = &statement.target {
+        let index = labels(target).ok_or_else(|| format!("the label {target} is nowhere"))?;
+        return match name[..] {
+            ["bra"] | ["bra", "uni"] => Ok(Action::Branch(index)),
+            _ => Err("a branch that this machine does not know".to_owned()),
+        };
+    }
+    match name[..] {
+        ["ret"] | ["exit"] => return Ok(Action::Exit),
+        ["bar" | "barrier", "sync"] | ["barrier", "sync", "aligned"] | ["bar", "cta", "sync"] => {
+            return match operands[..] {
+                [crate::operand::Operand::Constant(number)] => Ok(Action::Barrier(number as u32)),
+                _ => Err("a barrier of some of the threads is not known".to_owned()),
+            };
+        }
+        ["bar", "warp", "sync"] => {
+            return match operands[..] {
+                [crate::operand::Operand::Constant(members)] if members as u32 == !0 => Ok(Action::WarpBarrier),
+                _ => Err("a barrier of some of the lanes is not known".to_owned()),
+            };
+        }
+        ["membar", _] | ["fence", ..] => return Ok(Action::Fence),
+        ["ld" | "st" | "atom" | "red", ..] => return memory::lower(&name, operands).map(Action::Memory),
+        ["shfl" | "vote" | "redux" | "activemask", ..] => {
+            return exchange::lower(&name, operands).map(Action::Exchange);
+        }
+        _ => {}
+    }
+    let families: [maps::Family; 5] = [bitwise::lower, integer::lower, float::lower, compare::lower, convert::lower];
+    for family in families {
+        if let Some(compute) = family(&name, operands)? {
+            return Ok(Action::Compute(compute));
+        }
+    }
+    Err("an instruction that this machine does not know".to_owned())
+}

@@ -1,0 +1,321 @@
+//! The machine as a CUDA driver: the host crate's backend launches on it as on a device.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gradwire::backend::cuda::driver::{
+    DeviceInfo, DevicePtr, Driver, DriverError, FunctionId, Header, KernelArg, ModuleId, StreamId,
+};
+
+use crate::count::Counts;
+use crate::fault::{Fault, Rejected};
+use crate::kernel::Kernel;
+use crate::memory::Global;
+use crate::parse;
+use crate::run::{Launch, Random};
+
+/// A launch that has come to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launched {
+    /// The kernel's name.
+    pub kernel: String,
+    /// Blocks.
+    pub grid: u32,
+    /// Threads of a block.
+    pub threads: u32,
+    /// What it cost.
+    pub counts: Counts,
+}
+
+#[derive(Default)]
+struct State {
+    modules: HashMap<u64, Vec<Kernel>>,
+    /// The module and the kernel's index in it.
+    functions: HashMap<u64, (u64, usize)>,
+    global: Global,
+    /// Identifiers and launches given out.
+    numbers: u64,
+    launches: u32,
+    launched: Vec<Launched>,
+    faults: Vec<Fault>,
+}
+
+/// A device that interprets PTX: a [`Driver`] for `Cuda::with_driver`.
+///
+/// A launch runs before the call returns, and is an error where the kernel does anything that [`Fault`] describes. The
+/// same seed gives the same order of warps and blocks, and so the same faults.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use gradwire::backend::cuda::Cuda;
+/// use gradwire::{Device, Qsgd, Seed};
+/// use gradwire_ptx_machine::Machine;
+///
+/// let machine = Arc::new(Machine::new((8, 0), 1));
+/// let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None)?);
+/// let gradient = [0.25f32; 512];
+/// let payload = device.encode(&Qsgd::bits(4), &gradient, Seed::new(7))?;
+/// assert_eq!(payload, Device::cpu().encode(&Qsgd::bits(4), &gradient, Seed::new(7))?);
+///
+/// let launched = machine.take_launched();
+/// assert_eq!(launched.last().map(|l| l.kernel.as_str()), Some("qsgd_encode"));
+/// # Ok::<(), gradwire::Error>(())
+/// ```
+pub struct Machine {
+    info: DeviceInfo,
+    seed: u64,
+    state: Mutex<State>,
+}
+
+impl Machine {
+    /// A machine of that compute capability. The seed decides the order in which warps run.
+    #[must_use]
+    pub fn new(compute_capability: (u32, u32), seed: u64) -> Self {
+        let info = DeviceInfo {
+            name: "PTX machine".to_owned(),
+            compute_capability,
+            driver_version: (13, 0),
+            total_memory: 0,
+            multiprocessors: 1,
+        };
+        Self { info, seed, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic under the lock is a defect of the machine, and the test that met it has failed by it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The launches since the last call, in their order. They are kept until they are taken.
+    pub fn take_launched(&self) -> Vec<Launched> {
+        std::mem::take(&mut self.state().launched)
+    }
+
+    /// The faults since the last call, in their order.
+    pub fn take_faults(&self) -> Vec<Fault> {
+        std::mem::take(&mut self.state().faults)
+    }
+
+    /// Parses and checks a module.
+    fn load(&self, ptx: &str) -> Result<Vec<Kernel>, Rejected> {
+        let module = parse::module(ptx)?;
+        let (major, minor) = self.info.compute_capability;
+        let first = |why: String| Rejected { line: 1, why };
+        if module.target > major * 10 + minor {
+            return Err(first(format!("the target is sm_{}, and this machine is {major}.{minor}", module.target)));
+        }
+        if module.version > (9, 0) {
+            let (major, minor) = module.version;
+            return Err(first(format!("PTX ISA {major}.{minor} is newer than this machine, which knows up to 9.0")));
+        }
+        module.kernels.into_iter().map(Kernel::new).collect()
+    }
+}
+
+/// An error of the machine's own, as the driver's errors are given.
+fn error(call: &'static str, name: &str, message: String) -> DriverError {
+    DriverError::Call { call, code: 1, name: name.to_owned(), message }
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// A range that the host asks for.
+    fn range(
+        &mut self,
+        call: &'static str,
+        at: DevicePtr,
+        bytes: usize,
+    ) -> Result<(&mut crate::memory::Buffer, usize), DriverError> {
+        let size = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let buffer = self.global.at(at.0, size).map_err(|e| error(call, "INVALID_VALUE", e.to_string()))?;
+        let offset = buffer.offset(at.0);
+        if offset.checked_add(bytes).is_none_or(|end| end > buffer.len()) {
+            let message = format!("{bytes} bytes at offset {offset} are more than the {} there", buffer.len());
+            return Err(error(call, "INVALID_VALUE", message));
+        }
+        Ok((buffer, offset))
+    }
+
+    fn launch(
+        &mut self,
+        seed: u64,
+        function: FunctionId,
+        grid: u32,
+        threads: u32,
+        args: &[KernelArg<'_>],
+    ) -> Result<(), DriverError> {
+        let known = self.functions.get(&function.0);
+        let kernel = known.and_then(|(module, index)| self.modules.get(module)?.get(*index));
+        let Some(kernel) = kernel else { return Err(DriverError::NotLoaded { what: "function", id: function.0 }) };
+        if grid == 0 {
+            return Ok(());
+        }
+        let params: Vec<Vec<u8>> = args
+            .iter()
+            .map(|arg| match arg {
+                KernelArg::Bytes(bytes) => bytes.to_vec(),
+                KernelArg::Pointer(DevicePtr(address)) => address.to_le_bytes().to_vec(),
+            })
+            .collect();
+        let sizes: Vec<u32> = params.iter().map(|p| p.len() as u32).collect();
+        if sizes != kernel.params {
+            let message =
+                format!("{}'s parameters have {:?} bytes, and {sizes:?} were given", kernel.name, kernel.params);
+            return Err(error("launch", "INVALID_VALUE", message));
+        }
+        if !(1..=1024).contains(&threads) {
+            return Err(error("launch", "INVALID_VALUE", format!("a block of {threads} threads")));
+        }
+        self.launches += 1;
+        let launch = Launch {
+            kernel,
+            grid,
+            threads,
+            params: &params,
+            global: &mut self.global,
+            number: self.launches,
+            random: Random(seed ^ u64::from(self.launches) << 32),
+            counts: Counts::default(),
+            sites: vec![Default::default(); kernel.code.len()],
+        };
+        match launch.run() {
+            Ok(counts) => {
+                self.launched.push(Launched { kernel: kernel.name.clone(), grid, threads, counts });
+                Ok(())
+            }
+            Err(fault) => {
+                let message = fault.to_string();
+                self.faults.push(fault);
+                Err(error("launch", "LAUNCH_FAILED", message))
+            }
+        }
+    }
+}
+
+impl Driver for Machine {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn load_module(&self, ptx: &str) -> Result<ModuleId, DriverError> {
+        let kernels = self.load(ptx).map_err(|rejected| DriverError::Jit {
+            code: 218,
+            name: "INVALID_PTX".to_owned(),
+            log: rejected.to_string(),
+            header: Header::parse(ptx),
+            driver_version: self.info.driver_version,
+            compute_capability: self.info.compute_capability,
+        })?;
+        let mut state = self.state();
+        let number = state.number();
+        state.modules.insert(number, kernels);
+        Ok(ModuleId(number))
+    }
+
+    fn unload_module(&self, module: ModuleId) {
+        let mut state = self.state();
+        state.modules.remove(&module.0);
+        state.functions.retain(|_, (of, _)| *of != module.0);
+    }
+
+    fn function(&self, module: ModuleId, name: &str) -> Result<FunctionId, DriverError> {
+        let mut state = self.state();
+        let Some(kernels) = state.modules.get(&module.0) else {
+            return Err(DriverError::NotLoaded { what: "module", id: module.0 });
+        };
+        let Some(index) = kernels.iter().position(|k| k.name == name) else {
+            return Err(DriverError::MissingFunction { name: name.to_owned() });
+        };
+        let number = state.number();
+        state.functions.insert(number, (module.0, index));
+        Ok(FunctionId(number))
+    }
+
+    fn alloc(&self, bytes: u64) -> Result<DevicePtr, DriverError> {
+        if bytes == 0 {
+            return Ok(DevicePtr::NULL);
+        }
+        let address = self.state().global.allocate(bytes);
+        address.map(DevicePtr).ok_or(DriverError::OutOfMemory { asked: bytes, free: 0, total: 0 })
+    }
+
+    unsafe fn free(&self, ptr: DevicePtr) {
+        if ptr != DevicePtr::NULL {
+            self.state().global.free(ptr.0);
+        }
+    }
+
+    unsafe fn copy_in(&self, dst: DevicePtr, src: &[u8], _stream: StreamId) -> Result<(), DriverError> {
+        if src.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.state();
+        let (buffer, offset) = state.range("copy_in", dst, src.len())?;
+        buffer.bytes_mut(offset, src.len()).copy_from_slice(src);
+        buffer.mark(offset, src.len());
+        Ok(())
+    }
+
+    unsafe fn copy_out(&self, dst: &mut [u8], src: DevicePtr, _stream: StreamId) -> Result<(), DriverError> {
+        if dst.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.state();
+        let (buffer, offset) = state.range("copy_out", src, dst.len())?;
+        if let Some(at) = buffer.unwritten(offset, dst.len()) {
+            return Err(error("copy_out", "INVALID_VALUE", format!("nothing wrote the byte at offset {at}")));
+        }
+        dst.copy_from_slice(buffer.bytes(offset, dst.len()));
+        Ok(())
+    }
+
+    unsafe fn copy_within(
+        &self,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
+        let mut between = vec![0; usize::try_from(bytes).map_err(|_| DriverError::TooLarge { bytes })?];
+        // SAFETY: this driver checks every range itself.
+        unsafe {
+            self.copy_out(&mut between, src, stream)?;
+            self.copy_in(dst, &between, stream)
+        }
+    }
+
+    unsafe fn fill_zero(&self, dst: DevicePtr, bytes: u64, stream: StreamId) -> Result<(), DriverError> {
+        let zeros = vec![0; usize::try_from(bytes).map_err(|_| DriverError::TooLarge { bytes })?];
+        // SAFETY: as above.
+        unsafe { self.copy_in(dst, &zeros, stream) }
+    }
+
+    unsafe fn launch(
+        &self,
+        function: FunctionId,
+        grid: u32,
+        block: u32,
+        args: &[KernelArg<'_>],
+        _stream: StreamId,
+    ) -> Result<(), DriverError> {
+        self.state().launch(self.seed, function, grid, block, args)
+    }
+
+    fn synchronize(&self, _stream: StreamId) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    fn elapsed(
+        &self,
+        _stream: StreamId,
+        _work: &mut dyn FnMut() -> Result<(), DriverError>,
+    ) -> Result<f64, DriverError> {
+        // Its own speed says nothing of a device's, so it gives no time that could be taken for one.
+        Err(error("elapsed", "NOT_SUPPORTED", "the PTX machine counts, and does not time".to_owned()))
+    }
+}

@@ -1,0 +1,270 @@
+//! A launch: blocks of warps, in an order that a seed decides.
+//!
+//! A few blocks are on the machine at a time. Again and again one of their warps is drawn, and executes some
+//! instructions, until it waits or its turn is over. So two warps, two blocks and the two sides of a branch meet in
+//! another order with every seed, and an answer that depends on the order shows.
+
+mod access;
+
+use crate::count::{Counts, Site, Traffic};
+use crate::fault::{Fault, Space, Violation};
+use crate::kernel::{Instruction, Kernel};
+use crate::lower::Action;
+use crate::memory::{Buffer, Global};
+use crate::warp::{Frame, LANES, Place, Warp};
+
+/// Blocks that are on the machine at a time.
+const RESIDENT: usize = 3;
+/// The longest turn of a warp, in instructions.
+const TURN: u64 = 256;
+/// Beyond this many instructions, a warp is taken not to end.
+const ENDLESS: u64 = 1 << 32;
+
+/// SplitMix64 (Steele, Lea and Flood 2014).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ z >> 31
+    }
+
+    /// Below `bound`. That some numbers come up more often, by one in 2^32 for a grid, is of no account here.
+    fn below(&mut self, bound: usize) -> usize {
+        (self.bits() % bound as u64) as usize
+    }
+}
+
+/// What a warp is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Ready,
+    /// At a barrier: its number and the instruction.
+    Waiting(u32, usize),
+    Done,
+}
+
+struct Block {
+    shared: Buffer,
+    /// One a thread; none where the kernel has no local memory.
+    locals: Vec<Buffer>,
+    warps: Vec<(Warp, Status)>,
+    /// Barriers passed.
+    epoch: u32,
+}
+
+/// A launch.
+pub(crate) struct Launch<'a> {
+    pub(crate) kernel: &'a Kernel,
+    pub(crate) grid: u32,
+    pub(crate) threads: u32,
+    pub(crate) params: &'a [Vec<u8>],
+    pub(crate) global: &'a mut Global,
+    /// The launch's number, from 1.
+    pub(crate) number: u32,
+    pub(crate) random: Random,
+    pub(crate) counts: Counts,
+    /// What each instruction moved, by its index.
+    pub(crate) sites: Vec<Traffic>,
+}
+
+impl Launch<'_> {
+    /// Runs all blocks, and returns what it cost.
+    pub(crate) fn run(mut self) -> Result<Counts, Fault> {
+        let mut waiting: Vec<u32> = (0..self.grid).collect();
+        let mut resident: Vec<Block> = Vec::new();
+        let mut spare: Vec<Block> = Vec::new();
+        loop {
+            while resident.len() < RESIDENT && !waiting.is_empty() {
+                let next = self.random.below(waiting.len());
+                let index = waiting.swap_remove(next);
+                let block = self.begin(index, spare.pop());
+                resident.push(block);
+            }
+            if resident.is_empty() {
+                break;
+            }
+            let drawn = self.random.below(resident.len());
+            if self.turn(&mut resident[drawn])? {
+                spare.push(resident.swap_remove(drawn));
+            }
+        }
+        let executed = self.kernel.code.iter().zip(&self.sites).filter(|(_, traffic)| traffic.requests > 0);
+        self.counts.sites = executed.map(|(i, t)| Site { line: i.line, text: i.text.clone(), traffic: *t }).collect();
+        Ok(self.counts)
+    }
+
+    fn begin(&self, index: u32, spare: Option<Block>) -> Block {
+        let place = |first: usize| Place { block: index, grid: self.grid, threads: self.threads, first: first as u32 };
+        if let Some(mut block) = spare {
+            block.shared.forget();
+            block.locals.iter_mut().for_each(Buffer::forget);
+            for (number, (warp, status)) in block.warps.iter_mut().enumerate() {
+                warp.restart(place(number * LANES));
+                self.kernel.spoil(warp);
+                *status = Status::Ready;
+            }
+            block.epoch = 0;
+            return block;
+        }
+        let [preds, narrow, wide] = self.kernel.registers;
+        let threads = self.threads as usize;
+        let warps = (0..threads).step_by(LANES).map(|first| {
+            let started = if threads - first >= LANES { !0 } else { (1 << (threads - first)) - 1 };
+            let mut warp = Warp::new(narrow, wide, preds, place(first), started);
+            self.kernel.spoil(&mut warp);
+            (warp, Status::Ready)
+        });
+        let local = self.kernel.local_bytes as usize;
+        let locals = if local == 0 { 0 } else { threads };
+        Block {
+            shared: Buffer::new(Space::Shared, 0, self.kernel.shared_bytes as usize),
+            locals: (0..locals).map(|_| Buffer::new(Space::Local, 0, local)).collect(),
+            warps: warps.collect(),
+            epoch: 0,
+        }
+    }
+
+    /// Gives one warp of the block a turn; whether the block has come to its end.
+    fn turn(&mut self, block: &mut Block) -> Result<bool, Fault> {
+        let ready = block.warps.iter().filter(|(_, status)| *status == Status::Ready).count();
+        if ready == 0 {
+            return self.release(block);
+        }
+        let drawn = self.random.below(ready);
+        let mut of_ready = block.warps.iter().enumerate().filter(|(_, (_, status))| *status == Status::Ready);
+        let Some(index) = of_ready.nth(drawn).map(|(index, _)| index) else { return Ok(false) };
+        let turn = 1 + self.random.bits() % TURN;
+        block.warps[index].1 = self.execute(block, index, turn)?;
+        Ok(false)
+    }
+
+    /// Lets the warps of a block pass a barrier that all of them have come to.
+    fn release(&mut self, block: &mut Block) -> Result<bool, Fault> {
+        let first = block.warps[0].1;
+        if block.warps.iter().all(|(_, status)| *status == Status::Done) {
+            return Ok(true);
+        }
+        if let Some((other, status)) = block.warps.iter().find(|(_, status)| *status != first) {
+            // One of the two waits, and its barrier is where the fault shows.
+            let (waits, at, what, of) = match (first, *status) {
+                (Status::Waiting(_, at), Status::Done) => (&block.warps[0].0, at, "has come to its end", other),
+                (Status::Waiting(_, at), _) => (&block.warps[0].0, at, "is at another barrier", other),
+                (_, Status::Waiting(_, at)) => (other, at, "has come to its end", &block.warps[0].0),
+                _ => return Ok(false),
+            };
+            let violation = Violation::SplitBarrier { other: of.place.first, what };
+            return Err(self.fault(&self.kernel.code[at], waits, 0, violation));
+        }
+        block.warps.iter_mut().for_each(|(_, status)| *status = Status::Ready);
+        block.epoch += 1;
+        self.counts.barriers += 1;
+        Ok(false)
+    }
+
+    fn fault(&self, at: &Instruction, warp: &Warp, lane: usize, what: Violation) -> Fault {
+        Fault {
+            kernel: self.kernel.name.clone(),
+            line: at.line,
+            text: at.text.clone(),
+            block: warp.place.block,
+            thread: warp.place.first + lane as u32,
+            what,
+        }
+    }
+
+    /// Executes up to `turn` instructions of a warp.
+    fn execute(&mut self, block: &mut Block, index: usize, turn: u64) -> Result<Status, Fault> {
+        let kernel = self.kernel;
+        let Block { shared, locals, warps, epoch } = block;
+        let warp = &mut warps[index].0;
+        let mut left = turn;
+        loop {
+            let Some(&Frame { pc, mask: all, join }) = warp.stack.last() else {
+                return Ok(Status::Done);
+            };
+            if all == 0 || pc == join || pc >= kernel.code.len() {
+                warp.stack.pop();
+                continue;
+            }
+            if left == 0 {
+                return Ok(Status::Ready);
+            }
+            left -= 1;
+            self.counts.instructions += 1;
+            warp.executed += 1;
+            let instruction = &kernel.code[pc];
+            let mask = match instruction.guard {
+                None => all,
+                Some((pred, false)) => all & warp.preds[pred],
+                Some((pred, true)) => all & !warp.preds[pred],
+            };
+            let go_to = |warp: &mut Warp, pc: usize| {
+                if let Some(top) = warp.stack.last_mut() {
+                    top.pc = pc;
+                }
+            };
+            if warp.executed > ENDLESS {
+                let what = Violation::Endless { executed: warp.executed };
+                return Err(self.fault(instruction, warp, 0, what));
+            }
+            if mask == 0 {
+                go_to(warp, pc + 1);
+                continue;
+            }
+            match &instruction.action {
+                Action::Compute(compute) => {
+                    compute(warp, mask);
+                    go_to(warp, pc + 1);
+                }
+                Action::Exchange(exchange) => {
+                    exchange(warp, mask)
+                        .map_err(|what| self.fault(instruction, warp, mask.trailing_zeros() as usize, what))?;
+                    go_to(warp, pc + 1);
+                }
+                Action::Memory(access) => {
+                    let memory = access::Memory { shared, locals, epoch: *epoch };
+                    self.access(pc, access, warp, mask, memory)
+                        .map_err(|(lane, what)| self.fault(instruction, warp, lane, what))?;
+                    go_to(warp, pc + 1);
+                }
+                Action::Branch(target) if mask == all => go_to(warp, *target),
+                Action::Branch(target) => {
+                    go_to(warp, instruction.join);
+                    let mut sides = [
+                        Frame { pc: *target, mask, join: instruction.join },
+                        Frame { pc: pc + 1, mask: all & !mask, join: instruction.join },
+                    ];
+                    if self.random.bits() & 1 == 1 {
+                        sides.reverse();
+                    }
+                    warp.stack.extend(sides);
+                }
+                Action::Barrier(number) => {
+                    if mask != warp.started {
+                        let what = Violation::DivergentBarrier { arrived: mask, started: warp.started };
+                        return Err(self.fault(instruction, warp, mask.trailing_zeros() as usize, what));
+                    }
+                    go_to(warp, pc + 1);
+                    return Ok(Status::Waiting(*number, pc));
+                }
+                Action::WarpBarrier => {
+                    if mask != warp.started {
+                        let what = Violation::DivergentExchange { members: !0, active: mask };
+                        return Err(self.fault(instruction, warp, mask.trailing_zeros() as usize, what));
+                    }
+                    warp.phase += 1;
+                    go_to(warp, pc + 1);
+                }
+                Action::Fence => go_to(warp, pc + 1),
+                Action::Exit => {
+                    go_to(warp, pc + 1);
+                    warp.stack.iter_mut().for_each(|frame| frame.mask &= !mask);
+                }
+            }
+        }
+    }
+}
