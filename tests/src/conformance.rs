@@ -154,8 +154,3 @@ pub fn lengths(device: &Device, case: &Case) -> Outcome {
     }
     Ok(compared)
 }
-
-/// A setting on the real gradients.
-pub fn real(device: &Device, case: &Case) -> Outcome {
-    against_cpu(device, case, &crate::data::digits(), "real gradients")
-}

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use gradwire::Device;
 use gradwire::backend::cuda::Cuda;
-use gradwire_ptx_machine::Machine;
+use gradwire_ptx_machine::{Machine, Space, Violation};
+use gradwire_tests::cases::{self, Case};
+use gradwire_tests::conformance;
+use gradwire_tests::oracle::Kind;
 use gradwire_tests::suite::{self, Depth};
 
 fn conforms(major: u32, minor: u32) {
@@ -42,4 +45,50 @@ fn sm_80() {
 #[test]
 fn sm_90() {
     conforms(9, 0);
+}
+
+/// What is wrong with the bytes of a machine that reads a kernel's text otherwise than it is.
+fn planted(from: &str, to: &str, case: &Case, x: &[f32]) -> Option<String> {
+    let machine = Arc::new(Machine::new((7, 0), 1).planting(from, to));
+    let device = Device::from_cuda(Cuda::with_driver(machine, Some(70)).expect("it still loads"));
+    conformance::against_cpu(&device, case, x, "planted").err()
+}
+
+#[test]
+fn a_changed_constant_changes_bytes() {
+    let x = cases::normal(3000, 3);
+    let tiny: Vec<f32> = x.iter().map(|v| v * 1e-30).collect();
+    let max = Case::new(Kind::QsgdMax, 4, Some(512));
+    let uniform = Case::new(Kind::Uniform, 5, Some(512));
+    let fine = Case::new(Kind::QsgdMax, 8, Some(512));
+    for (from, to, case, x) in [
+        // A multiplier and a key's increment of Philox.
+        ("-766435501", "-766435503", &max, &x),
+        ("-1640531527", "-1640531525", &uniform, &x),
+        // Below 2^-60, values are lifted by 2^64.
+        ("0f5F800000", "0f5F000000", &max, &tiny),
+        // Half of the wrong comparison: the last code of a level.
+        ("setp.leu.f32", "setp.geu.f32", &max, &x),
+        // The difference that feedback keeps.
+        ("sub.rn.f32", "add.rn.f32", &fine, &x),
+    ] {
+        assert!(planted(from, to, case, x).is_some(), "{from} read as {to}, and nothing shows");
+    }
+    assert_eq!(planted("-766435501", "-766435501", &max, &x), None);
+}
+
+#[test]
+fn a_removed_barrier_is_a_race() {
+    let machine = Arc::new(Machine::new((7, 0), 1).planting("bar.sync 0;", ""));
+    let device = Device::from_cuda(Cuda::with_driver(machine.clone(), Some(70)).expect("it still loads"));
+    let case = Case::new(Kind::QsgdMax, 4, Some(8192));
+    let found = conformance::against_cpu(&device, &case, &cases::normal(9000, 3), "planted");
+    assert!(found.is_err(), "the block's warps meet in shared memory");
+    let faults = machine.take_faults();
+    assert!(
+        faults
+            .iter()
+            .any(|f| matches!(f.what, Violation::Race { space: Space::Shared, .. } | Violation::Unwritten { .. })),
+        "{faults:?}"
+    );
 }

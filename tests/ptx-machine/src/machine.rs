@@ -65,6 +65,8 @@ struct State {
 pub struct Machine {
     info: DeviceInfo,
     seed: u64,
+    /// What to put in the place of what, in every text.
+    planted: Option<(String, String)>,
     state: Mutex<State>,
 }
 
@@ -79,7 +81,14 @@ impl Machine {
             total_memory: 0,
             multiprocessors: 1,
         };
-        Self { info, seed, state: Mutex::default() }
+        Self { info, seed, planted: None, state: Mutex::default() }
+    }
+
+    /// The same machine, which reads `to` wherever a module says `from`: plants a fault, to see that a test finds it. A
+    /// module without `from` is refused.
+    #[must_use]
+    pub fn planting(self, from: &str, to: &str) -> Self {
+        Self { planted: Some((from.to_owned(), to.to_owned())), ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -99,9 +108,14 @@ impl Machine {
 
     /// Parses and checks a module.
     fn load(&self, ptx: &str) -> Result<Vec<Kernel>, Rejected> {
-        let module = parse::module(ptx)?;
-        let (major, minor) = self.info.compute_capability;
         let first = |why: String| Rejected { line: 1, why };
+        let changed = match &self.planted {
+            None => None,
+            Some((from, to)) if ptx.contains(from) => Some(ptx.replace(from, to)),
+            Some((from, _)) => return Err(first(format!("`{from}` was to be replaced, and is not there"))),
+        };
+        let module = parse::module(changed.as_deref().unwrap_or(ptx))?;
+        let (major, minor) = self.info.compute_capability;
         if module.target > major * 10 + minor {
             return Err(first(format!("the target is sm_{}, and this machine is {major}.{minor}", module.target)));
         }

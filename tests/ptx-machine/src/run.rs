@@ -15,8 +15,8 @@ use crate::warp::{Frame, LANES, Place, Warp};
 
 /// Blocks that are on the machine at a time.
 const RESIDENT: usize = 3;
-/// The longest turn of a warp, in instructions.
-const TURN: u64 = 256;
+/// A warp's turn is a power of two of instructions, up to 2 to this: as often short as long.
+const TURN_LOG2: u64 = 8;
 /// Beyond this many instructions, a warp is taken not to end.
 const ENDLESS: u64 = 1 << 32;
 
@@ -137,7 +137,7 @@ impl Launch<'_> {
         let drawn = self.random.below(ready);
         let mut of_ready = block.warps.iter().enumerate().filter(|(_, (_, status))| *status == Status::Ready);
         let Some(index) = of_ready.nth(drawn).map(|(index, _)| index) else { return Ok(false) };
-        let turn = 1 + self.random.bits() % TURN;
+        let turn = 1 << (self.random.bits() % (TURN_LOG2 + 1));
         block.warps[index].1 = self.execute(block, index, turn)?;
         Ok(false)
     }
