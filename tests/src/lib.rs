@@ -10,3 +10,5 @@ pub mod emulated;
 pub mod oracle;
 pub mod properties;
 pub mod suite;
+#[cfg(feature = "cuda")]
+pub mod traffic;

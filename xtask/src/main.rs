@@ -4,6 +4,8 @@ mod bench;
 mod capture;
 mod ptx;
 mod test;
+#[cfg(feature = "cuda")]
+mod traffic;
 mod verify;
 
 use std::process::ExitCode;
@@ -28,6 +30,9 @@ enum Command {
     Test,
     /// Build the PTX from the Rust kernels, or check that the committed PTX is what they give.
     Ptx(ptx::Args),
+    /// Count what each kernel moves and executes for an element, on the PTX machine.
+    #[cfg(feature = "cuda")]
+    Traffic(traffic::Args),
     /// Train the small network again and capture its gradients into benches/data.
     Capture,
 }
@@ -38,6 +43,8 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args),
         Command::Test => test::run(),
         Command::Ptx(args) => ptx::run(&args),
+        #[cfg(feature = "cuda")]
+        Command::Traffic(args) => traffic::run(&args),
         Command::Capture => capture::run(),
     };
     match result {

@@ -191,7 +191,9 @@ kernel! {
     /// One block of 256 threads, `partials` from 1 to 2^18.
     ///
     /// # Traffic
-    /// 16 bytes a span of 8192 elements: 0.002 bytes an element, twice for an L2 norm.
+    /// 16 bytes a span of 8192 elements: 0.002 bytes an element, twice for an L2 norm. Uncoalesced: where only a part of
+    /// the 16 bytes is used, the rest comes along. Eight loads a thread at a time, which repeat the last statistic where
+    /// there are fewer.
     ///
     /// # Determinism
     /// Backend to backend: integers do not depend on the order in which they are folded.
@@ -332,6 +334,8 @@ kernel! {
     ///
     /// # Traffic
     /// `bits / 8` bytes an element and payload in, and the scalars; 4 out, 4 in with `ACCUMULATE`: the least there is.
+    /// Uncoalesced: of several payloads, a warp reads the scalars with one load, and each payload's lie a stride apart, so
+    /// that each takes a sector of 32 bytes. The warps after it in the bucket, or in the next, use the same sectors.
     ///
     /// # Determinism
     /// Backend to backend: the order of the sum is fixed, and each operation is rounded once.

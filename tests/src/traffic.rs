@@ -1,0 +1,250 @@
+//! What each kernel moves and executes for an element, counted on the PTX machine: numbers that no noise touches.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use gradwire::backend::cuda::Cuda;
+use gradwire::{Device, Error, Gradient, NonFinite, Payload, Qsgd, Uniform};
+use gradwire_ptx_machine::{Counts, Machine, SECTOR};
+use half::bf16;
+
+use crate::cases::{self, AnyCodec};
+
+/// Elements of each launch: 32 blocks.
+const N: usize = 1 << 18;
+/// Payloads of a sum.
+const SUMMED: usize = 8;
+/// The targets of the committed artifacts.
+pub const TARGETS: [(u32, u32); 5] = [(3, 5), (6, 0), (7, 0), (8, 0), (9, 0)];
+
+/// What a device is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Op {
+    EncodeF32,
+    EncodeBf16,
+    EncodeFeedback,
+    Decode,
+    DecodeAdd,
+    DecodeSum,
+}
+
+impl Op {
+    fn name(self) -> &'static str {
+        match self {
+            Self::EncodeF32 => "encode f32",
+            Self::EncodeBf16 => "encode bf16",
+            Self::EncodeFeedback => "encode f32 + feedback",
+            Self::Decode => "decode",
+            Self::DecodeAdd => "decode-add",
+            Self::DecodeSum => "sum of 8",
+        }
+    }
+}
+
+/// An operation with a codec.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    op: Op,
+    codec: AnyCodec,
+    label: &'static str,
+    bits: u32,
+    /// `None` for the whole tensor.
+    bucket: Option<u32>,
+}
+
+fn jobs() -> Vec<Job> {
+    let q = |label, codec, bits, bucket, op| Job { op, codec: AnyCodec::Qsgd(codec), label, bits, bucket };
+    let u = |label, codec, bits, bucket, op| Job { op, codec: AnyCodec::Uniform(codec), label, bits, bucket };
+    use Op::{Decode, DecodeAdd, DecodeSum, EncodeBf16, EncodeF32, EncodeFeedback};
+    let four = Qsgd::bits(4).bucket(512);
+    let coarse = four.contractive();
+    let guarded = four.non_finite(NonFinite::Error);
+    vec![
+        q("QSGD 2 bit / 128", Qsgd::bits(2).bucket(128), 2, Some(128), EncodeF32),
+        q("QSGD 3 bit / 512", Qsgd::bits(3).bucket(512), 3, Some(512), EncodeF32),
+        q("QSGD 4 bit / 512", four, 4, Some(512), EncodeF32),
+        q("QSGD 4 bit / 512", four, 4, Some(512), EncodeBf16),
+        q("QSGD 4 bit / 512", coarse, 4, Some(512), EncodeFeedback),
+        q("QSGD 4 bit / 512, L2", four.l2(), 4, Some(512), EncodeF32),
+        q("QSGD 4 bit / 512, refusing NaN", guarded, 4, Some(512), EncodeF32),
+        q("QSGD 4 bit / 32", Qsgd::bits(4).bucket(32), 4, Some(32), EncodeF32),
+        q("QSGD 7 bit / 8192", Qsgd::bits(7).bucket(8192), 7, Some(8192), EncodeF32),
+        q("QSGD 8 bit / 512", Qsgd::bits(8).bucket(512), 8, Some(512), EncodeF32),
+        q("QSGD 16 bit / 8192", Qsgd::bits(16).bucket(8192), 16, Some(8192), EncodeF32),
+        q("QSGD 4 bit / whole, L2", Qsgd::bits(4).whole_tensor().l2(), 4, None, EncodeF32),
+        q("QSGD 4 bit / 512", four, 4, Some(512), Decode),
+        q("QSGD 4 bit / 512", four, 4, Some(512), DecodeAdd),
+        q("QSGD 4 bit / 512", four, 4, Some(512), DecodeSum),
+        q("QSGD 8 bit / 512", Qsgd::bits(8).bucket(512), 8, Some(512), DecodeAdd),
+        q("QSGD 3 bit / 32", Qsgd::bits(3).bucket(32), 3, Some(32), DecodeAdd),
+        q("QSGD 4 bit / whole", Qsgd::bits(4).whole_tensor(), 4, None, DecodeAdd),
+        u("uniform 1 bit / 512", Uniform::bits(1).bucket(512), 1, Some(512), EncodeF32),
+        u("uniform 4 bit / 512", Uniform::bits(4).bucket(512), 4, Some(512), EncodeF32),
+        u("uniform 4 bit / 512", Uniform::bits(4).bucket(512), 4, Some(512), EncodeBf16),
+        u("uniform 4 bit / 512", Uniform::bits(4).bucket(512).contractive(), 4, Some(512), EncodeFeedback),
+        u("uniform 4 bit / 512, nearest", Uniform::bits(4).bucket(512).nearest(), 4, Some(512), EncodeF32),
+        u("uniform 8 bit / whole", Uniform::bits(8).whole_tensor(), 8, None, EncodeF32),
+        u("uniform 4 bit / 512", Uniform::bits(4).bucket(512), 4, Some(512), Decode),
+        u("uniform 4 bit / 512", Uniform::bits(4).bucket(512), 4, Some(512), DecodeAdd),
+        u("uniform 4 bit / 512", Uniform::bits(4).bucket(512), 4, Some(512), DecodeSum),
+    ]
+}
+
+impl Job {
+    /// Bytes an element that the kernel cannot do without, each read or written once.
+    fn floor(&self, kernel: &str) -> f64 {
+        let codes = f64::from(self.bits) / 8.0;
+        let scalars_each = if matches!(self.codec, AnyCodec::Uniform(_)) { 8.0 } else { 4.0 };
+        let scalars = scalars_each / self.bucket.map_or(N as f64, f64::from);
+        let gradient = match self.op {
+            Op::EncodeBf16 => 2.0,
+            Op::EncodeFeedback => 8.0,
+            _ => 4.0,
+        };
+        let partial = 16.0 / 8192.0;
+        match kernel.rsplit('_').next() {
+            Some("scan") => gradient,
+            Some("stats") => gradient + partial,
+            Some("combine") => partial + (8.0 + scalars_each) / N as f64,
+            Some("encode") => {
+                let residual = if self.op == Op::EncodeFeedback { 4.0 } else { 0.0 };
+                gradient + residual + codes + if self.bucket.is_some() { scalars } else { 8.0 / N as f64 }
+            }
+            _ => match self.op {
+                Op::Decode => codes + scalars + 4.0,
+                Op::DecodeAdd => codes + scalars + 8.0,
+                _ => SUMMED as f64 * (codes + scalars) + 4.0,
+            },
+        }
+    }
+
+    fn run(&self, device: &Device, x: &[f32], payloads: &[Payload]) -> Result<(), Error> {
+        let mut out = vec![0.0; N];
+        match self.op {
+            Op::EncodeF32 => device.encode(&self.codec, x, cases::seed()).map(drop),
+            Op::EncodeBf16 => {
+                let halves: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
+                device.encode(&self.codec, Gradient::Bf16(&halves), cases::seed()).map(drop)
+            }
+            Op::EncodeFeedback => device.encode_with_feedback(&self.codec, x, &mut out, cases::seed()).map(drop),
+            Op::Decode => device.decode_into(&payloads[0], &mut out),
+            Op::DecodeAdd => device.decode_add(&payloads[0], 0.5, &mut out),
+            Op::DecodeSum => device.decode_sum(payloads, 0.125, &mut out),
+        }
+    }
+}
+
+/// What a kernel cost in a job.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The codec and its setting.
+    pub codec: &'static str,
+    /// The operation.
+    pub op: &'static str,
+    /// The kernel.
+    pub kernel: String,
+    /// Bytes an element that it cannot do without.
+    pub floor: f64,
+    /// What it cost, at each of [`TARGETS`].
+    pub counts: Vec<Counts>,
+}
+
+/// Counts every job at every target.
+///
+/// # Errors
+/// A kernel's fault, in words.
+pub fn count() -> Result<Vec<Row>, String> {
+    let x = cases::normal(N, 5);
+    let cpu = Device::cpu();
+    let mut rows: Vec<Row> = Vec::new();
+    let jobs = jobs();
+    for (index, (major, minor)) in TARGETS.into_iter().enumerate() {
+        let machine = Arc::new(Machine::new((major, minor), 1));
+        let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None).map_err(|e| e.to_string())?);
+        for job in &jobs {
+            let fail = |e: Error| format!("{}, {}: {e}", job.label, job.op.name());
+            let payload = cpu.encode(&job.codec, &x, cases::seed()).map_err(fail)?;
+            job.run(&device, &x, &vec![payload; SUMMED]).map_err(fail)?;
+            for launched in machine.take_launched() {
+                let (codec, op) = (job.label, job.op.name());
+                let same = |r: &&mut Row| r.codec == codec && r.op == op && r.kernel == launched.kernel;
+                match rows.iter_mut().find(same) {
+                    Some(row) if row.counts.len() > index => row.counts[index] += &launched.counts,
+                    Some(row) => row.counts.push(launched.counts),
+                    None => rows.push(Row {
+                        codec,
+                        op,
+                        floor: job.floor(&launched.kernel),
+                        kernel: launched.kernel,
+                        counts: vec![launched.counts],
+                    }),
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
+
+impl Row {
+    /// Bytes moved an element, in whole sectors.
+    #[must_use]
+    pub fn moved(&self) -> f64 {
+        self.counts.iter().map(|c| c.global().moved()).max().unwrap_or(0) as f64 / N as f64
+    }
+
+    /// Sectors an element beyond those that would do, were the bytes of each instruction consecutive and aligned.
+    #[must_use]
+    pub fn scattered(&self) -> f64 {
+        let excess = |c: &Counts| c.global().sectors - c.global().least;
+        self.counts.iter().map(excess).max().unwrap_or(0) as f64 * SECTOR as f64 / N as f64
+    }
+
+    /// Instructions of a thread an element, at one of [`TARGETS`].
+    #[must_use]
+    pub fn instructions(&self, target: usize) -> f64 {
+        self.counts[target].instructions as f64 * 32.0 / N as f64
+    }
+}
+
+/// Where [`table`] is committed.
+pub const PAGE: &str = "docs/traffic.md";
+
+/// The table as Markdown.
+#[must_use]
+pub fn table(rows: &[Row]) -> String {
+    let mut text = String::from(HEAD);
+    for row in rows {
+        let instructions: Vec<String> = (0..TARGETS.len()).map(|t| format!("{:.1}", row.instructions(t))).collect();
+        let conflicts = row.counts.iter().map(|c| c.bank_conflicts).max().unwrap_or(0);
+        let _ = writeln!(
+            text,
+            "| {} | {} | `{}` | {:.4} | {:.4} | {:.3} | {:.4} | {} | {} |",
+            row.codec,
+            row.op,
+            row.kernel,
+            row.floor,
+            row.moved(),
+            row.moved() / row.floor,
+            row.scattered(),
+            conflicts,
+            instructions.join(" | "),
+        );
+    }
+    text
+}
+
+const HEAD: &str = "\
+# Memory traffic and instructions
+
+Counted on the PTX machine (`tests/ptx-machine`) from the committed PTX, over 2^18 normal elements: no GPU was timed.
+`cargo xtask traffic --write` makes this page, and a test fails where a kernel no longer costs what it says.
+
+- floor: bytes an element that the kernel cannot do without, each once.
+- moved: bytes an element in sectors of 32, each instruction's each once. The same at every target.
+- scattered: the part of what is moved that consecutive, aligned accesses of the same bytes would save.
+- conflicts: passes over shared memory beyond the first, in the whole launch.
+- sm_35 to sm_90: PTX instructions a thread executes for an element. The compiler behind PTX makes fewer of them.
+
+| codec | operation | kernel | floor | moved | moved / floor | scattered | conflicts | sm_35 | sm_60 | sm_70 | sm_80 | sm_90 |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+";

@@ -1,0 +1,76 @@
+//! What the kernels move, against what the committed table says and against the floor.
+#![cfg(feature = "cuda")]
+
+use std::path::PathBuf;
+
+use gradwire_tests::traffic::{self, Row};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+#[test]
+fn kernels_cost_what_the_documentation_says() {
+    let rows = traffic::count().expect("no fault");
+    let (now, then) = (traffic::table(&rows), read(traffic::PAGE));
+    let changed: Vec<String> = now
+        .lines()
+        .filter(|line| !then.lines().any(|old| old == *line))
+        .map(|line| format!("now   {line}"))
+        .chain(then.lines().filter(|old| !now.lines().any(|line| line == *old)).map(|old| format!("before {old}")))
+        .collect();
+    assert!(
+        changed.is_empty(),
+        "kernels no longer cost what {} says. Where they cost more, find out why; else `cargo xtask traffic --write`:\n{}",
+        traffic::PAGE,
+        changed.join("\n")
+    );
+    near_the_floor(&rows);
+    explained(&rows);
+}
+
+/// The house's floor: 4.5 bytes and the scalars for QSGD's main setting, within 2 %.
+fn near_the_floor(rows: &[Row]) {
+    let main: Vec<&Row> = rows.iter().filter(|r| r.codec == "QSGD 4 bit / 512" && r.op == "encode f32").collect();
+    let [main] = main[..] else { panic!("{} rows of the main setting", main.len()) };
+    let scalars = 4.0 / 512.0;
+    assert!((4.5 + scalars - main.floor).abs() < 1e-12, "{}", main.floor);
+    assert!(main.moved() <= 1.02 * (4.5 + scalars), "{} bytes an element", main.moved());
+    for row in rows.iter().filter(|r| !r.kernel.ends_with("combine") && r.op != "sum of 8") {
+        assert!(
+            row.moved() <= 1.06 * row.floor,
+            "{} {} {}: {} of {}",
+            row.codec,
+            row.op,
+            row.kernel,
+            row.moved(),
+            row.floor
+        );
+    }
+    assert!(rows.iter().all(|row| row.moved() >= row.floor), "nothing is below its floor");
+}
+
+/// A kernel that scatters its accesses says so where it is documented.
+fn explained(rows: &[Row]) {
+    let sources = ["qsgd", "uniform", "scan"].map(|name| read(&format!("kernels-gpu/src/kernels/{name}.rs")));
+    for row in rows.iter().filter(|row| row.scattered() > 0.0) {
+        let declared = format!("    fn {}(", row.kernel);
+        let documented = sources.iter().any(|source| {
+            let kernels: Vec<&str> = source.split("kernel! {").collect();
+            kernels.iter().any(|kernel| kernel.contains(&declared) && kernel.contains("Uncoalesced:"))
+        });
+        assert!(
+            documented,
+            "{} ({} {}) moves {} bytes an element for want of coalescing, and its documentation is silent",
+            row.kernel,
+            row.codec,
+            row.op,
+            row.scattered()
+        );
+    }
+    assert!(rows.iter().flat_map(|row| &row.counts).all(|c| c.bank_conflicts == 0), "no two lanes wait for a bank");
+}

@@ -1,0 +1,26 @@
+//! `cargo xtask traffic`: what each kernel moves and executes for an element, counted on the PTX machine.
+
+use gradwire_tests::traffic;
+
+use crate::test::root;
+
+/// What to do with the table.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Write it to docs/traffic.md, where a test compares.
+    #[arg(long)]
+    write: bool,
+}
+
+/// Counts, and prints the table or writes it.
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    let table = traffic::table(&traffic::count()?);
+    if !args.write {
+        print!("{table}");
+        return Ok(());
+    }
+    let path = root().join(traffic::PAGE);
+    std::fs::write(&path, table).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+    println!("wrote {}", traffic::PAGE);
+    Ok(())
+}
