@@ -14,13 +14,13 @@ fn device() -> Device {
     Device::from_cuda(Cuda::with_driver(Arc::new(Emulated::default()), None).expect("it loads any module"))
 }
 
-/// Emulated threads are slow, so each setting meets one input, and each input some settings.
+/// Emulated threads are slow, and the PTX machine runs every setting: here one in three meets one of the inputs.
 #[test]
-fn every_setting_gives_the_cpus_bytes() {
+fn settings_give_the_cpus_bytes() {
     let device = device();
     let mut failures = Vec::new();
-    for (i, case) in cases::settings().iter().enumerate() {
-        let (name, fill) = FILLS[i % FILLS.len()];
+    for (i, case) in cases::settings().iter().enumerate().filter(|(i, _)| i % 3 == 0) {
+        let (name, fill) = FILLS[i / 3 % FILLS.len()];
         if let Err(failure) = conformance::against_cpu(&device, case, &fill(1300), name) {
             failures.push(failure);
         }
