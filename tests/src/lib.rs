@@ -7,6 +7,8 @@ pub mod conformance;
 pub mod data;
 #[cfg(feature = "cuda")]
 pub mod emulated;
+pub mod hostile;
+pub mod meter;
 pub mod oracle;
 pub mod properties;
 pub mod suite;

@@ -1,0 +1,99 @@
+//! Payloads forged from a fuzzer's bytes: the first bytes choose the header's fields, the rest is the body.
+//!
+//! Most choices are taken from what the format allows, so that most payloads are decoded; the highest values of a
+//! choosing byte take the field as it comes, so that every refusal is found as well.
+
+use super::reader::{self, Fields};
+
+/// Choosing bytes from here on take a field's value from the bytes that follow.
+pub const RAW: u8 = 0xf0;
+/// The most elements that a forged payload has a body for. More are decoded on a pool of threads, whose own memory is
+/// not what a payload costs; `tests/mutations.rs` measures that.
+const MOST: u64 = 1 << 16;
+
+/// What the bytes chose.
+#[derive(Clone, Debug)]
+pub struct Forged {
+    /// A payload with the right checksum.
+    pub bytes: Vec<u8>,
+    /// Another of the same kind, its body the other way round.
+    pub other: Vec<u8>,
+    /// A weight, any bits.
+    pub weight: f32,
+}
+
+struct Choices<'a>(&'a [u8]);
+
+impl Choices<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    fn word(&mut self) -> u64 {
+        u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
+    }
+
+    /// One of those allowed, or any.
+    fn one_of(&mut self, allowed: &[u8]) -> u8 {
+        match self.byte() {
+            RAW.. => self.byte(),
+            choice => allowed[usize::from(choice) % allowed.len()],
+        }
+    }
+}
+
+/// A payload of the codec with this tag.
+pub fn payload(codec: u8, bytes: &[u8]) -> Forged {
+    let mut choices = Choices(bytes);
+    let widths: &[u8] = if codec == 1 { &[2, 3, 4, 5, 6, 7, 8, 16] } else { &[1, 2, 3, 4, 5, 6, 7, 8] };
+    let mut fields = Fields {
+        codec,
+        bits: choices.one_of(widths),
+        bucket: choices.one_of(&[5, 6, 7, 8, 9, 10, 11, 12, 13, 255]),
+        n: 0,
+        levels: 0,
+        dtype: choices.one_of(&[0, 1, 2]),
+        flags: choices.one_of(if codec == 1 { &[0, 1, 2, 3] } else { &[0, 2] }),
+    };
+    fields.n = match choices.byte() {
+        RAW.. => choices.word(),
+        // Past the largest bucket and one unit; lengths around both matter more than long ones.
+        high => (u64::from(high) << 8 | u64::from(choices.byte())) % 8500,
+    };
+    let most = fields.most_levels();
+    fields.levels = match choices.byte() {
+        RAW.. => choices.word() as u16,
+        0..0x80 => most,
+        _ => 1 + choices.word() as u16 % most.max(1),
+    };
+    let weight = match choices.byte() {
+        RAW.. => f32::from_bits(choices.word() as u32),
+        choice => [0.5, 1.0, -1.0, 0.0][usize::from(choice) % 4],
+    };
+    let reserved = choices.byte();
+    let length = match choices.byte() {
+        RAW.. => u128::from(choices.byte()),
+        0xee => fields.length() + 1,
+        0xed => fields.length().saturating_sub(1),
+        _ => fields.length(),
+    };
+    let mut head = fields.write();
+    if reserved >= RAW {
+        head[20 + usize::from(reserved % 8)] = choices.byte();
+    }
+    let body = choices.0;
+    let fill = |reverse: bool| {
+        let length = if fields.n > MOST { 32 + body.len() } else { length as usize };
+        let mut bytes = head.to_vec();
+        // A short input is repeated, so that it reaches every bucket and unit.
+        let turned: Vec<u8> = if reverse { body.iter().rev().copied().collect() } else { body.to_vec() };
+        let pattern = if turned.is_empty() { vec![0] } else { turned };
+        bytes.extend(pattern.iter().cycle().take(length.saturating_sub(32)));
+        bytes.truncate(length);
+        reader::seal(&mut bytes);
+        bytes
+    };
+    Forged { bytes: fill(false), other: fill(true), weight }
+}

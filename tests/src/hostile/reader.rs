@@ -1,0 +1,231 @@
+//! A second reader and decoder, written from `docs/wire.md` alone: what it says of any bytes, the product must say.
+
+use gradwire::PayloadError;
+
+/// The fields of a header, as they stand there; nothing is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fields {
+    /// Byte 5.
+    pub codec: u8,
+    /// Byte 6.
+    pub bits: u8,
+    /// Byte 7.
+    pub bucket: u8,
+    /// Bytes 8 to 15.
+    pub n: u64,
+    /// Bytes 16 and 17.
+    pub levels: u16,
+    /// Byte 18.
+    pub dtype: u8,
+    /// Byte 19.
+    pub flags: u8,
+}
+
+impl Fields {
+    /// Reads them from bytes 0 to 31.
+    pub fn of(head: &[u8; 32]) -> Self {
+        let [_, _, _, _, _, codec, bits, bucket, a, b, c, d, e, f, g, h, low, high, dtype, flags, ..] = *head;
+        let n = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        Self { codec, bits, bucket, n, levels: u16::from_le_bytes([low, high]), dtype, flags }
+    }
+
+    /// A header with these fields and no checksum yet.
+    pub fn write(&self) -> [u8; 32] {
+        let mut head = [0; 32];
+        head[..8].copy_from_slice(&[b'G', b'W', b'I', b'R', 1, self.codec, self.bits, self.bucket]);
+        head[8..16].copy_from_slice(&self.n.to_le_bytes());
+        head[16..18].copy_from_slice(&self.levels.to_le_bytes());
+        head[18..20].copy_from_slice(&[self.dtype, self.flags]);
+        head
+    }
+
+    /// The most levels of the width.
+    pub fn most_levels(&self) -> u16 {
+        let magnitude = if self.codec == 1 { self.bits.saturating_sub(1) } else { self.bits };
+        (1u32.checked_shl(magnitude.into()).unwrap_or(0).wrapping_sub(1)).min(u16::MAX.into()) as u16
+    }
+
+    /// The first field that the page does not allow.
+    fn refused(&self) -> Option<&'static str> {
+        let widths: &[u8] = if self.codec == 1 { &[2, 3, 4, 5, 6, 7, 8, 16] } else { &[1, 2, 3, 4, 5, 6, 7, 8] };
+        let flags = if self.codec == 1 { 3 } else { 2 };
+        let checks = [
+            (matches!(self.codec, 1 | 2), "codec"),
+            (widths.contains(&self.bits), "bits"),
+            (matches!(self.bucket, 5..=13 | 255), "bucket"),
+            (self.n <= 1 << 31, "elements"),
+            (self.levels >= 1 && self.levels <= self.most_levels(), "levels"),
+            (self.dtype <= 2, "dtype"),
+            (self.flags & !flags == 0, "flags"),
+        ];
+        checks.into_iter().find(|(allowed, _)| !allowed).map(|(_, field)| field)
+    }
+
+    fn scalar_bytes(&self) -> u128 {
+        let n = u128::from(self.n);
+        // The power is cut to what shifts, since lengths are asked for of headers that are refused, too.
+        let buckets = if self.bucket == 255 { n.min(1) } else { n.div_ceil(1 << (self.bucket % 64)) };
+        4 * buckets * u128::from(self.codec.min(2))
+    }
+
+    /// Bytes of a payload with these fields.
+    pub fn length(&self) -> u128 {
+        32 + self.scalar_bytes() + 32 * u128::from(self.bits) * u128::from(self.n).div_ceil(256)
+    }
+}
+
+/// Why the page refuses bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Too few bytes, and how many there should be.
+    Truncated(u64),
+    /// Too many bytes, and how many there should be.
+    Trailing(u64),
+    /// Bytes 0 to 3.
+    Magic,
+    /// Byte 4.
+    Version,
+    /// A field, by name.
+    Field(&'static str),
+    /// Bytes 28 to 31.
+    Checksum,
+}
+
+impl Refusal {
+    /// The same of the product's error.
+    ///
+    /// # Panics
+    /// Where the product makes an error that the page knows no reason for.
+    pub fn of(error: &PayloadError) -> Self {
+        match *error {
+            PayloadError::Truncated { expected, .. } => Self::Truncated(expected),
+            PayloadError::Trailing { expected, .. } => Self::Trailing(expected),
+            PayloadError::Magic { .. } => Self::Magic,
+            PayloadError::Version { .. } => Self::Version,
+            PayloadError::Field { field, .. } => Self::Field(field),
+            PayloadError::Checksum { .. } => Self::Checksum,
+            other => panic!("docs/wire.md has no such refusal: {other:?}"),
+        }
+    }
+}
+
+/// Why the page refuses these bytes; `None` where it accepts them.
+pub fn refusal(bytes: &[u8]) -> Option<Refusal> {
+    let Some(head) = bytes.first_chunk::<32>() else { return Some(Refusal::Truncated(32)) };
+    if !head.starts_with(b"GWIR") {
+        return Some(Refusal::Magic);
+    }
+    if head[4] != 1 {
+        return Some(Refusal::Version);
+    }
+    let fields = Fields::of(head);
+    if let Some(field) = fields.refused() {
+        return Some(Refusal::Field(field));
+    }
+    if head[20..28] != [0; 8] {
+        return Some(Refusal::Field("reserved"));
+    }
+    let (found, length) = (bytes.len() as u64, fields.length() as u64);
+    if found != length {
+        return Some(if found < length { Refusal::Truncated(length) } else { Refusal::Trailing(length) });
+    }
+    (checksum(bytes).to_le_bytes() != head[28..]).then_some(Refusal::Checksum)
+}
+
+/// The CRC-32 table of the reflected polynomial 0xEDB88320.
+const TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        let (mut crc, mut bit) = (i as u32, 0);
+        while bit < 8 {
+            crc = if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 };
+            bit += 1;
+        }
+        table[i] = crc;
+        i += 1;
+    }
+    table
+};
+
+/// The checksum of bytes 0 to 27 and from 32 on.
+fn checksum(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, byte: &u8| crc >> 8 ^ TABLE[usize::from(crc as u8 ^ byte)];
+    !bytes[32..].iter().fold(bytes[..28].iter().fold(!0, step), step)
+}
+
+/// Writes the right checksum into bytes that are long enough to have one, as whoever forges a payload would.
+pub fn seal(bytes: &mut [u8]) {
+    if bytes.len() >= 32 {
+        let sum = checksum(bytes);
+        bytes[28..32].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// The gradient of a payload that the page accepts.
+pub fn decode(bytes: &[u8]) -> Vec<f32> {
+    let Some(head) = bytes.first_chunk::<32>() else { return Vec::new() };
+    let fields = Fields::of(head);
+    let (scalars, codes) = bytes[32..].split_at(fields.scalar_bytes() as usize);
+    let scalar = |at: usize| {
+        let b = &scalars[4 * at..];
+        f32::from_le_bytes([b[0], b[1], b[2], b[3]])
+    };
+    let levels = f32::from(fields.levels);
+    let element = |e: usize| {
+        let bucket = if fields.bucket == 255 { 0 } else { e >> fields.bucket };
+        let code = code(codes, fields.bits.into(), e);
+        if fields.codec == 1 {
+            qsgd(scalar(bucket), levels, code, fields.bits)
+        } else {
+            uniform(scalar(2 * bucket), scalar(2 * bucket + 1), levels, code)
+        }
+    };
+    (0..fields.n as usize).map(element).collect()
+}
+
+/// Section "The codes".
+fn code(codes: &[u8], bits: usize, element: usize) -> u32 {
+    let (lane, slot) = (element % 32, element % 256 / 32);
+    let (mut code, mut done, mut piece_at) = (0, 0, element / 256 * 32 * bits);
+    for width in [16, 8, 4, 2, 1].into_iter().filter(|width| bits & width != 0) {
+        let integer_bytes = width.min(4);
+        let slots = 8 * integer_bytes / width;
+        let at = piece_at + (slot / slots * 32 + lane) * integer_bytes;
+        let integer = codes[at..at + integer_bytes].iter().rev().fold(0u32, |all, byte| all << 8 | u32::from(*byte));
+        code |= (integer >> (slot % slots * width) & ((1 << width) - 1)) << done;
+        done += width;
+        piece_at += 32 * width;
+    }
+    code
+}
+
+/// Section "Decoding QSGD".
+fn qsgd(norm: f32, levels: f32, code: u32, bits: u8) -> f32 {
+    if norm.is_sign_negative() || !norm.is_finite() {
+        return f32::from_bits(0x7fc0_0000);
+    }
+    let up = if norm < 2f32.powi(-60) { 2f32.powi(64) } else { 1.0 };
+    let top = norm * up;
+    let (sign, level) = (code >> (bits - 1), code & ((1 << (bits - 1)) - 1));
+    let v = top / levels * level as f32;
+    let value = if v > top { top } else { v } / up;
+    if sign == 1 { -value } else { value }
+}
+
+/// Section "Decoding uniform".
+fn uniform(low: f32, high: f32, levels: f32, code: u32) -> f32 {
+    if !low.is_finite() || !high.is_finite() || low > high {
+        return f32::from_bits(0x7fc0_0000);
+    }
+    let most = low.abs().max(high.abs());
+    let up = match most {
+        m if m >= 2f32.powi(126) => 0.5,
+        m if m < 2f32.powi(-60) => 2f32.powi(64),
+        _ => 1.0,
+    };
+    let (a, b) = (low * up, high * up);
+    let step = (b - a) / levels;
+    let v = a + step * code as f32;
+    (if code as f32 >= levels || v > b { b } else { v }) / up
+}

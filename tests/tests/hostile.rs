@@ -1,0 +1,48 @@
+//! The bodies of the fuzz targets on stable Rust, from their seeds and from random bytes, without a fuzzer.
+
+use gradwire_tests::cases::Random;
+use gradwire_tests::hostile::{self, Target, seeds};
+use gradwire_tests::meter::{self, Meter};
+
+#[global_allocator]
+static METER: Meter = Meter;
+
+/// Runs a target over its seeds and `more` spoiled ones; gives how many payloads were accepted and refused.
+fn run(name: &str, more: u64, target: Target) -> [u64; 2] {
+    let (seeds, devices) = (seeds::of(name), hostile::devices());
+    let mut random = Random(11);
+    let mut count = [0; 2];
+    let mut note = |bytes: &[u8]| count[usize::from(target(&devices, bytes).is_err())] += 1;
+    seeds.iter().for_each(|seed| note(seed));
+    for _ in 0..more {
+        let mut bytes = seeds[random.bits() as usize % seeds.len()].clone();
+        for _ in 0..random.bits() % 5 {
+            let at = random.bits() as usize % bytes.len();
+            bytes[at] = random.bits() as u8;
+        }
+        note(&bytes);
+    }
+    println!("{name}: {} accepted, {} refused", count[0], count[1]);
+    count
+}
+
+#[test]
+fn the_meter_is_on() {
+    assert_eq!(meter::measure(|| std::hint::black_box(vec![0u8; 77])).1, 77);
+}
+
+#[test]
+fn every_target_has_its_seeds_and_meets_both_answers() {
+    for (name, target) in hostile::TARGETS {
+        let [accepted, refused] = run(name, 20_000, target);
+        assert!(accepted > 2000 && refused > 2000, "{name}: {accepted} accepted, {refused} refused");
+    }
+}
+
+#[test]
+fn seeds_are_the_same_every_time() {
+    for (name, _) in hostile::TARGETS {
+        assert_eq!(seeds::of(name), seeds::of(name));
+        assert!(seeds::of(name).iter().all(|seed| !seed.is_empty() && seed.len() <= 4096), "a fuzzer's usual limit");
+    }
+}
