@@ -59,8 +59,8 @@ pub fn payload(codec: u8, bytes: &[u8]) -> Forged {
     };
     fields.n = match choices.byte() {
         RAW.. => choices.word(),
-        // Past the largest bucket and one unit; lengths around both matter more than long ones.
-        high => (u64::from(high) << 8 | u64::from(choices.byte())) % 8500,
+        // Now and then past the largest bucket and a unit, else around the small ones: short ones run fast.
+        high => u64::from(choices.byte()) * if high < 0xe0 { 1 + u64::from(high % 4) } else { 34 },
     };
     let most = fields.most_levels();
     fields.levels = match choices.byte() {
