@@ -205,9 +205,9 @@ fn value(s: &Setting, e: &Encoded, bucket: usize, code: u32) -> f32 {
             }
             let lift = scale_of(low.abs().max(high.abs()), true);
             let step = (high * lift - low * lift) / s.levels as f32;
-            let lifted =
-                if code == s.levels { high * lift } else { (low * lift + step * code as f32).min(high * lift) };
-            lifted / lift
+            let (value, top) = (low * lift + step * code as f32, high * lift);
+            // Not `min`, which may give either zero of +0 and -0, and gives another one from compiler to compiler.
+            (if code == s.levels || value > top { top } else { value }) / lift
         }
     }
 }
