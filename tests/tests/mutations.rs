@@ -12,7 +12,7 @@
 //! `GRADWIRE_MUTATIONS` sets another number of payloads, for instrumented runs that are slower.
 
 use std::collections::BTreeMap;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
 use gradwire::{Device, Gradient, Payload, PayloadError};
@@ -97,13 +97,14 @@ fn a_million_spoiled_payloads_do_no_harm() {
             reader::seal(&mut bytes);
         }
         let device = &devices[random.bits() as usize % devices.len()];
-        let checked = catch_unwind(|| {
+        // A panic ends the test, so nothing that it left half done is looked at.
+        let checked = catch_unwind(AssertUnwindSafe(|| {
             let accepted = hostile::receive(&bytes)?;
             hostile::decodes(device, &accepted, 0.75);
             // Beside its original: of one kind they are summed, and else refused.
             hostile::sums(device, &[&hostile::receive(base)?, &accepted], -0.5);
             Ok(())
-        });
+        }));
         match checked {
             Ok(Ok(())) => *tally.accepted.entry(mutation).or_default() += 1,
             Ok(Err(error)) => *tally.refused.entry(name(&error)).or_default() += 1,
