@@ -2,7 +2,9 @@
 
 mod bench;
 mod capture;
+mod fuzz;
 mod ptx;
+mod sanitize;
 mod test;
 #[cfg(feature = "cuda")]
 mod traffic;
@@ -33,6 +35,10 @@ enum Command {
     /// Count what each kernel moves and executes for an element, on the PTX machine.
     #[cfg(feature = "cuda")]
     Traffic(traffic::Args),
+    /// Run the tests that need no GPU under AddressSanitizer.
+    Sanitize,
+    /// Run the fuzz targets over the wire and the decoders.
+    Fuzz(fuzz::Args),
     /// Train the small network again and capture its gradients into benches/data.
     Capture,
 }
@@ -45,6 +51,8 @@ fn main() -> ExitCode {
         Command::Ptx(args) => ptx::run(&args),
         #[cfg(feature = "cuda")]
         Command::Traffic(args) => traffic::run(&args),
+        Command::Sanitize => sanitize::run(),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Capture => capture::run(),
     };
     match result {

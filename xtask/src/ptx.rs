@@ -21,6 +21,11 @@ pub(crate) struct Args {
     check: bool,
 }
 
+/// The pinned nightly's cargo, for what else needs a nightly: one compiler to install, and the same one everywhere.
+pub(crate) fn pinned_cargo() -> Result<std::process::Command, String> {
+    Compiler::find().map(|compiler| compiler.cargo())
+}
+
 /// Where the committed artifacts lie.
 fn artifacts() -> PathBuf {
     root().join("kernels-gpu/ptx")

@@ -86,9 +86,16 @@ impl Compiler {
         }
         let found = if found.is_empty() { "no nightly is installed".to_owned() } else { found.join(", ") };
         Err(format!(
-            "the PTX is built with rustc {COMMIT_HASH}, and {found}; \
+            "the pinned nightly is rustc {COMMIT_HASH}, and {found}; \
              run `rustup toolchain install nightly-2026-05-20 --component rust-src`"
         ))
+    }
+
+    /// Its cargo, without what the caller's environment sets for builds.
+    pub(super) fn cargo(&self) -> Command {
+        let mut cargo = clean("cargo");
+        cargo.arg(format!("+{}", self.toolchain));
+        cargo
     }
 
     /// The PTX of one target.
@@ -97,8 +104,8 @@ impl Compiler {
         let (triple, specification) = self.triple(target, &folder)?;
         let assembly = folder.join(&triple).join("ptx/deps/gradwire_kernels.s");
         let _ = fs::remove_file(&assembly);
-        let mut cargo = clean("cargo");
-        cargo.arg(format!("+{}", self.toolchain)).args(["rustc", "--package", "gradwire-kernels", "--lib", "--locked"]);
+        let mut cargo = self.cargo();
+        cargo.args(["rustc", "--package", "gradwire-kernels", "--lib", "--locked"]);
         // A cdylib under fat link-time optimisation is one module without externals. Its assembly is all that is
         // wanted, so what would link it is a program that does nothing.
         cargo.args(["--profile", "ptx", "--crate-type", "cdylib", "-Zbuild-std=core"]);

@@ -1,0 +1,43 @@
+//! `cargo xtask sanitize`: the CPU's tests under AddressSanitizer.
+
+use crate::test::root;
+
+/// The one target that is sanitized; continuous integration runs on it.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What touches bytes of others, and every unit test. Neither GPU backend: their drivers are not ours to sanitize.
+const TESTS: [&str; 19] = [
+    "-p",
+    "gradwire",
+    "-p",
+    "gradwire-kernels",
+    "-p",
+    "gradwire-tests",
+    "--no-default-features",
+    // Its unit tests run without a driver.
+    "--features=gradwire/cuda",
+    "--lib",
+    "--test",
+    "cpu",
+    "--test",
+    "bad_input",
+    "--test",
+    "plans",
+    "--test",
+    "mutations",
+    "--test",
+    "hostile",
+];
+
+/// Builds and runs the tests with the pinned nightly, since a sanitizer is an unstable flag.
+pub(crate) fn run() -> Result<(), String> {
+    let mut cargo = crate::ptx::pinned_cargo()?;
+    cargo.args(["test", "--release", "--locked", "--target", TARGET, "--target-dir", "target/sanitize"]).args(TESTS);
+    // Arithmetic that wraps where it should not is reported as well, and so is a broken promise to the standard library.
+    for check in ["OVERFLOW_CHECKS", "DEBUG_ASSERTIONS"] {
+        cargo.env(format!("CARGO_PROFILE_RELEASE_{check}"), "true");
+    }
+    cargo.env("RUSTFLAGS", "-Zsanitizer=address").current_dir(root());
+    let status = cargo.status().map_err(|e| format!("cargo could not be started: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("the sanitized tests ended with {status}; the report is above")) }
+}
