@@ -1,5 +1,7 @@
 //! The bodies of the fuzz targets on stable Rust, from their seeds and from random bytes, without a fuzzer.
 
+use std::path::Path;
+
 use gradwire_tests::cases::Random;
 use gradwire_tests::hostile::{self, Target, seeds};
 use gradwire_tests::meter::{self, Meter};
@@ -36,6 +38,20 @@ fn every_target_has_its_seeds_and_meets_both_answers() {
     for (name, target) in hostile::TARGETS {
         let [accepted, refused] = run(name, 20_000, target);
         assert!(accepted > 2000 && refused > 2000, "{name}: {accepted} accepted, {refused} refused");
+    }
+}
+
+/// The fuzz crate is not built with the workspace; at least it has these targets and no other body.
+#[test]
+fn the_fuzz_crate_has_the_same_targets() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz");
+    let read = |path: &str| std::fs::read_to_string(folder.join(path)).expect("the fuzz crate is beside the tests");
+    let manifest = read("Cargo.toml");
+    assert_eq!(manifest.matches("[[bin]]").count(), hostile::TARGETS.len());
+    for (name, _) in hostile::TARGETS {
+        let path = format!("fuzz_targets/{name}.rs");
+        assert!(manifest.contains(&format!("path = \"{path}\"")), "the manifest lacks {name}");
+        assert!(read(&path).contains("let _ = hostile::"), "{name} has a body of its own");
     }
 }
 

@@ -9,7 +9,8 @@
 //!   payload ([`hostile::PER_PAYLOAD`]); a session `p + 512 + 4 n` and 2048;
 //! * and `n <= 8 p`, so that all of it is at most `33 p` and a constant: what was received bounds what it costs.
 //!
-//! `GRADWIRE_MUTATIONS` sets another number of payloads, for instrumented runs that are slower.
+//! `GRADWIRE_MUTATIONS` sets another number of payloads: more for a long run, or fewer under a tool that is slow. From
+//! 100000 on, every mutation and every refusal is sure to be met, which the test demands.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
