@@ -158,7 +158,7 @@ impl Device {
         &self.passed_over
     }
 
-    fn as_cpu(&self) -> Option<&Cpu> {
+    pub(crate) fn as_cpu(&self) -> Option<&Cpu> {
         match &self.backend {
             Backend::Cpu(cpu) => Some(cpu),
             #[cfg(any(feature = "wgpu", feature = "cuda"))]

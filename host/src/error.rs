@@ -40,6 +40,24 @@ pub enum Error {
         /// Elements that were asked for.
         got: u64,
     },
+    /// More entries were to be kept than there are.
+    #[error("{asked} entries were to be kept, and there are {found}; keep fewer, or use clamped(), which keeps all")]
+    TooFew {
+        /// Entries asked for.
+        asked: u64,
+        /// Entries there are, in the gradient or in a block.
+        found: u64,
+    },
+    /// A selection that keeps nothing that makes sense.
+    #[error("{what} must be {allowed}; got {got}")]
+    Keep {
+        /// What was set.
+        what: &'static str,
+        /// What it was set to.
+        got: f64,
+        /// What it may be.
+        allowed: &'static str,
+    },
     /// Error feedback would diverge.
     #[error(
         "plain error feedback diverges when the codec's variance factor omega is 1 or more, and here it is {omega:.2}: \

@@ -27,9 +27,11 @@ mod gradient;
 pub mod plan;
 mod seed;
 pub mod session;
+mod sparse;
 pub mod wire;
 
 pub use codec::qsgd::Qsgd;
+pub use codec::topk::TopK;
 pub use codec::uniform::Uniform;
 pub use codec::{Codec, NonFinite};
 pub use device::{BackendKind, Device};
@@ -37,6 +39,7 @@ pub use error::Error;
 pub use gradient::{Dtype, Gradient};
 pub use plan::{DecodeMode, DecodePlan, EncodePlan};
 pub use seed::Seed;
+pub use sparse::{IndexFormat, SparseHeader, SparsePayload, ValueFormat};
 pub use wire::{Bucket, CodecId, Header, Payload, PayloadError};
 
 #[cfg(feature = "wgpu")]

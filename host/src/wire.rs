@@ -73,6 +73,14 @@ pub enum PayloadError {
         /// What the bytes give.
         computed: u32,
     },
+    /// Indices of a sparse payload that no writer writes.
+    #[error("its index {at} {what}: indices rise, without repetition, and are below the number of elements")]
+    Index {
+        /// Which index, from 0.
+        at: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
 }
 
 /// Which codec made a payload.
@@ -258,7 +266,9 @@ impl Header {
         let codec = match head[5] {
             1 => CodecId::Qsgd,
             2 => CodecId::Uniform,
-            other => return field("codec", other.into(), "1 (QSGD) or 2 (uniform)"),
+            other => {
+                return field("codec", other.into(), "1 (QSGD) or 2 (uniform); SparsePayload::from_bytes reads 3");
+            }
         };
         let bits = u32::from(head[6]);
         if !codec.packs(bits) {
@@ -293,7 +303,7 @@ impl Header {
 }
 
 /// CRC-32 (IEEE 802.3, as in zlib) of the header up to the checksum, then the body.
-fn checksum(head: &[u8; HEADER_BYTES], body: &[u8]) -> u32 {
+pub(crate) fn checksum(head: &[u8; HEADER_BYTES], body: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&head[..CHECKSUM_AT]);
     crc.update(body);
@@ -389,11 +399,17 @@ impl Header {
     /// Reads the header and checks the whole payload, checksum included.
     fn check(bytes: &[u8]) -> Result<Self, PayloadError> {
         let header = Self::read(bytes)?;
-        let Some((head, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
-            return Err(PayloadError::Truncated { found: bytes.len() as u64, expected: HEADER_BYTES as u64 });
-        };
-        let found = u32::from_le_bytes([head[28], head[29], head[30], head[31]]);
-        let computed = checksum(head, body);
-        if found == computed { Ok(header) } else { Err(PayloadError::Checksum { found, computed }) }
+        let (head, body) = bytes.split_at(HEADER_BYTES);
+        expect_checksum(head, body).map(|()| header)
     }
+}
+
+/// Compares the checksum that a header holds with that of its bytes.
+pub(crate) fn expect_checksum(head: &[u8], body: &[u8]) -> Result<(), PayloadError> {
+    let Some(head) = head.first_chunk::<HEADER_BYTES>() else {
+        return Err(PayloadError::Truncated { found: head.len() as u64, expected: HEADER_BYTES as u64 });
+    };
+    let found = u32::from_le_bytes([head[28], head[29], head[30], head[31]]);
+    let computed = checksum(head, body);
+    if found == computed { Ok(()) } else { Err(PayloadError::Checksum { found, computed }) }
 }

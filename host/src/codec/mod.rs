@@ -1,6 +1,7 @@
 //! One file a codec: validated parameters, and the plan of its passes.
 
 pub(crate) mod qsgd;
+pub(crate) mod topk;
 pub(crate) mod uniform;
 
 use crate::error::Error;

@@ -11,4 +11,5 @@ pub mod pack;
 pub mod philox;
 pub mod qsgd;
 pub mod round;
+pub mod topk;
 pub mod uniform;

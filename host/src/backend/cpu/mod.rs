@@ -4,10 +4,12 @@
 //! index alone, and every statistic is a sum or an extreme of integers.
 
 mod bucketed;
+mod filter;
 mod qsgd;
 mod rows;
 mod session;
 mod simd;
+mod topk;
 mod uniform;
 
 use gradwire_kernels::arith::pack::{UNIT, unit_bytes};
@@ -16,6 +18,7 @@ use rayon::prelude::*;
 
 pub(crate) use self::bucketed::Body;
 use self::bucketed::EncodeTask;
+pub(crate) use self::filter::Entries;
 pub use self::session::CpuSession;
 pub use self::simd::Simd;
 use crate::error::Error;

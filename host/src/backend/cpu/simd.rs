@@ -3,6 +3,7 @@
 use gradwire_kernels::params::{DecodeParams, EncodeParams};
 
 use super::bucketed::{self, Body, EncodeTask, Quantizer};
+use super::filter::{self, Entries, Filter};
 use super::qsgd::Qsgd;
 use super::uniform::Uniform;
 use crate::device::BackendKind;
@@ -129,6 +130,31 @@ dispatch!(
     /// Decodes a run of elements.
     decode, bucketed::decode::<Q>, (p: &DecodeParams, bodies: &[Body<'_>], start: usize, output: &mut [f32]) -> ()
 );
+
+impl Simd {
+    /// Filters a run of elements for top-k.
+    pub(super) fn filter(self, task: Filter<'_>) -> Entries {
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx2")]
+            fn avx2(task: Filter<'_>) -> Entries {
+                filter::filter(task)
+            }
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+            fn avx512(task: Filter<'_>) -> Entries {
+                filter::filter(task)
+            }
+            match self {
+                Self::Baseline => {}
+                // SAFETY: a `Simd` other than the baseline comes from `detect` or passed `check`.
+                Self::Avx2 => return unsafe { avx2(task) },
+                // SAFETY: as above.
+                Self::Avx512 => return unsafe { avx512(task) },
+            }
+        }
+        filter::filter(task)
+    }
+}
 
 /// The final statistic and the wire's scalars of a tensor that is one bucket. Too little work for vectors.
 pub(super) fn combine(codec: CodecId, p: &EncodeParams, partials: &[u32]) -> ([u32; 2], Vec<f32>) {

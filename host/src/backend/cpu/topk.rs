@@ -1,0 +1,326 @@
+//! Exact top-k in one read, nearly always.
+//!
+//! A sample of the gradient tells two keys between which the k-th largest is all but certain to lie. One read keeps what
+//! is at or above the lower; what is at or above the higher is in, and among the few between the two the k-th is found
+//! exactly. Where the sample was wrong the count says so, and three reads find the key digit by digit. The sample
+//! decides how long it takes, and never what is kept.
+
+use gradwire_kernels::arith::float::{bf16_to_f32, f16_to_f32};
+use gradwire_kernels::arith::topk::key;
+use rayon::prelude::*;
+
+use super::Cpu;
+use super::filter::{Entries, Filter};
+use crate::codec::topk::Select;
+use crate::gradient::Gradient;
+
+/// Elements that a thread filters at a time.
+const RUN: usize = 1 << 16;
+/// Neighbours in the sample: a cache line of f32.
+const LINE: usize = 16;
+/// Lines in the sample.
+const LINES: usize = 2048;
+/// Standard deviations from the k-th largest to either key.
+const SIGMAS: f64 = 5.0;
+/// Gradients of up to this many elements are their own sample.
+const SMALL: usize = 2 * LINE * LINES;
+
+/// Where a run's entries begin to be too many.
+struct Cut {
+    /// Keys above are in.
+    key: u32,
+    /// How many with that very key are in, the first ones.
+    ties: usize,
+    /// Whether that is all of them.
+    all: bool,
+}
+
+impl Cpu {
+    /// The entries that are kept. With a residual, it holds the sum of gradient and residual afterwards.
+    pub(crate) fn select(&self, input: Gradient<'_>, mut residual: Option<&mut [f32]>, select: Select) -> Entries {
+        let n = input.len();
+        match select {
+            Select::Largest(k) if 0 < k && k < n as u64 => {
+                let keys = sample(input, residual.as_deref(), k as usize);
+                self.largest(input, residual, k as usize, keys)
+            }
+            Select::Largest(0) => self.above(input, residual, u32::MAX),
+            Select::Largest(_) => self.above(input, residual, 0),
+            Select::Above(threshold) => self.above(input, residual, key(threshold.to_bits())),
+            Select::Blocks { elements, k } => {
+                // With feedback the sums are made first: blocks may be larger than a thread's run.
+                if residual.is_some() {
+                    self.filter(input, residual.as_deref_mut(), u32::MAX, 0);
+                }
+                let source = residual.map_or(input, |sums| Gradient::F32(sums));
+                let elements = elements.min(n as u64).max(1) as usize;
+                let blocks = n.div_ceil(elements);
+                let of_block = |block: usize| {
+                    let range = block * elements..n.min((block + 1) * elements);
+                    block_largest(source, range, k as usize)
+                };
+                join((0..blocks).into_par_iter().map(of_block).collect())
+            }
+        }
+    }
+
+    /// Whether an element of gradient + residual is not finite, and the first that is not.
+    pub(crate) fn first_not_finite(input: Gradient<'_>, residual: Option<&[f32]>) -> Option<u64> {
+        let runs = (0..input.len().div_ceil(RUN)).into_par_iter();
+        let first = runs.find_map_first(|run| {
+            let range = run * RUN..input.len().min((run + 1) * RUN);
+            range.into_iter().find(|i| !sum(input, residual, *i).is_finite())
+        });
+        first.map(|i| i as u64)
+    }
+
+    fn above(&self, input: Gradient<'_>, residual: Option<&mut [f32]>, floor: u32) -> Entries {
+        join(self.filter(input, residual, floor, usize::MAX))
+    }
+
+    /// The `k` largest, 0 < k < n, with a guess between which two keys the last of them lies.
+    pub(crate) fn largest(
+        &self,
+        input: Gradient<'_>,
+        mut residual: Option<&mut [f32]>,
+        k: usize,
+        [lower, higher]: [u32; 2],
+    ) -> Entries {
+        // Where the guess is one key there may be any number of entries that have it, of which k will do.
+        let ties = if lower == higher { k } else { usize::MAX };
+        let runs = self.filter(input, residual.as_deref_mut(), lower, ties);
+        if let Some(cut) = cut(&runs, k, higher) {
+            return keep(runs, &cut);
+        }
+        drop(runs);
+        let source = residual.map_or(input, |sums| Gradient::F32(sums));
+        let cut = digits(source, k);
+        let runs = self.filter(source, None, cut.key, cut.ties);
+        keep(runs, &cut)
+    }
+
+    fn filter(&self, input: Gradient<'_>, residual: Option<&mut [f32]>, floor: u32, ties: usize) -> Vec<Entries> {
+        let simd = self.simd;
+        let run = |run: usize, residual| {
+            let start = run * RUN;
+            let len = RUN.min(input.len() - start);
+            simd.filter(Filter { input, start, len, residual, floor, ties })
+        };
+        match residual {
+            None => (0..input.len().div_ceil(RUN)).into_par_iter().map(|r| run(r, None)).collect(),
+            Some(residual) => residual.par_chunks_mut(RUN).enumerate().map(|(r, e)| run(r, Some(e))).collect(),
+        }
+    }
+}
+
+#[inline(always)]
+fn at(input: Gradient<'_>, i: usize) -> f32 {
+    match input {
+        Gradient::F32(x) => x[i],
+        Gradient::F16(x) => f16_to_f32(x[i].to_bits()),
+        Gradient::Bf16(x) => bf16_to_f32(x[i].to_bits()),
+    }
+}
+
+fn sum(input: Gradient<'_>, residual: Option<&[f32]>, i: usize) -> f32 {
+    at(input, i) + residual.map_or(0.0, |r| r[i])
+}
+
+/// Two keys between which the k-th largest is likely to lie.
+fn sample(input: Gradient<'_>, residual: Option<&[f32]>, k: usize) -> [u32; 2] {
+    let n = input.len();
+    let of = |i: usize| key(residual.map_or_else(|| at(input, i), |_| sum(input, residual, i)).to_bits());
+    let mut keys: Vec<u32> = if n <= SMALL {
+        (0..n).map(of).collect()
+    } else {
+        // A line from each of as many equal parts, at a place in it that varies from part to part.
+        let part = n / LINES;
+        let place = |line: usize| line * part + (line.wrapping_mul(0x9E37_79B1) >> 7) % (part - LINE);
+        (0..LINES).flat_map(|line| (0..LINE).map(move |i| place(line) + i)).map(of).collect()
+    };
+    let m = keys.len();
+    let rank = k as f64 / n as f64 * m as f64;
+    // Neighbours are alike in real gradients, so the sample is worth less than its size; a miss costs time alone.
+    let margin = if m == n { 0.0 } else { 1.0 + SIGMAS * (rank * (1.0 - k as f64 / n as f64)).sqrt() };
+    let mut nth = |rank: f64| {
+        let rank = (rank.max(1.0) as usize).min(m) - 1;
+        *keys.select_nth_unstable_by(rank, |a, b| b.cmp(a)).1
+    };
+    let lower = nth((rank + margin).ceil());
+    let higher = nth((rank - margin).floor());
+    [lower, higher]
+}
+
+/// Where to cut what was found, so that `k` are left; `None` where too few were found.
+fn cut(runs: &[Entries], k: usize, higher: u32) -> Option<Cut> {
+    let found: usize = runs.iter().map(|run| run.bits.len()).sum();
+    if found < k {
+        return None;
+    }
+    let below = |limit: u32| -> Vec<u32> {
+        let of_run =
+            |run: &Entries| run.bits.iter().map(|bits| key(*bits)).filter(|k| *k < limit).collect::<Vec<u32>>();
+        runs.par_iter().map(of_run).collect::<Vec<_>>().concat()
+    };
+    let mut open = below(higher);
+    if found - open.len() >= k {
+        open = below(u32::MAX);
+    }
+    let wanted = k - (found - open.len());
+    let (above, last, _) = open.select_nth_unstable_by(wanted - 1, |a, b| b.cmp(a));
+    let (last, above) = (*last, above.iter().filter(|key| **key > *last).count());
+    let ties = open.iter().filter(|key| **key == last).count();
+    Some(Cut { key: last, ties: wanted - above, all: ties == wanted - above })
+}
+
+/// The entries that a cut leaves, in order.
+fn keep(runs: Vec<Entries>, cut: &Cut) -> Entries {
+    let ties_of = |run: &Entries| run.bits.iter().filter(|bits| key(**bits) == cut.key).count();
+    let mut left = cut.ties;
+    let mut quota = |ties: usize| {
+        let quota = ties.min(left);
+        left -= quota;
+        quota
+    };
+    let quotas: Vec<usize> = if cut.all {
+        vec![usize::MAX; runs.len()]
+    } else {
+        let ties: Vec<usize> = runs.par_iter().map(ties_of).collect();
+        ties.into_iter().map(&mut quota).collect()
+    };
+    let of_run = |(run, mut quota): (Entries, usize)| {
+        // In place, and without a branch an entry: whether one stays is as good as random.
+        let Entries { mut indices, mut bits } = run;
+        let mut count = 0;
+        for from in 0..bits.len() {
+            let (index, value) = (indices[from], bits[from]);
+            (indices[count], bits[count]) = (index, value);
+            let tie = key(value) == cut.key;
+            count += usize::from(key(value) > cut.key || (tie && quota > 0));
+            quota -= usize::from(tie && quota > 0);
+        }
+        indices.truncate(count);
+        bits.truncate(count);
+        Entries { indices, bits }
+    };
+    join(runs.into_par_iter().zip(quotas).map(of_run).collect())
+}
+
+/// Runs one after another.
+fn join(runs: Vec<Entries>) -> Entries {
+    let count = runs.iter().map(|run| run.bits.len()).sum();
+    let mut all = Entries { indices: Vec::with_capacity(count), bits: Vec::with_capacity(count) };
+    for run in runs {
+        all.indices.extend_from_slice(&run.indices);
+        all.bits.extend_from_slice(&run.bits);
+    }
+    all
+}
+
+/// Bits of a digit of the search that cannot be wrong; three of them make a key.
+const DIGITS: [u32; 3] = [11, 10, 10];
+
+/// The key of the k-th largest, by counting digits from the highest on.
+fn digits(source: Gradient<'_>, k: usize) -> Cut {
+    let (mut known, mut shift, mut left) = (0u32, 31, k);
+    for bits in DIGITS {
+        shift -= bits;
+        let (prefix, above) = (known, shift + bits);
+        let runs = (0..source.len().div_ceil(RUN)).into_par_iter();
+        let count = |run: usize| {
+            let mut counts = vec![0usize; 1 << bits];
+            for i in run * RUN..source.len().min((run + 1) * RUN) {
+                let key = key(at(source, i).to_bits());
+                if key >> above == prefix >> above {
+                    counts[(key >> shift) as usize & ((1 << bits) - 1)] += 1;
+                }
+            }
+            counts
+        };
+        let merge = |mut a: Vec<usize>, b: Vec<usize>| {
+            a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+            a
+        };
+        let counts = runs.map(count).reduce(|| vec![0; 1 << bits], merge);
+        let mut digit = counts.len() - 1;
+        while counts[digit] < left {
+            left -= counts[digit];
+            digit -= 1;
+        }
+        known |= (digit as u32) << shift;
+    }
+    Cut { key: known, ties: left, all: false }
+}
+
+/// The `k` largest of a range.
+fn block_largest(source: Gradient<'_>, range: std::ops::Range<usize>, k: usize) -> Entries {
+    let k = k.min(range.len());
+    let mut entries = Entries::default();
+    if k == 0 {
+        return entries;
+    }
+    let mut keys: Vec<u32> = range.clone().map(|i| key(at(source, i).to_bits())).collect();
+    let last = *keys.select_nth_unstable_by(k - 1, |a, b| b.cmp(a)).1;
+    let mut ties = k - keys.iter().filter(|key| **key > last).count();
+    for i in range {
+        let bits = at(source, i).to_bits();
+        let key = key(bits);
+        if key > last || (key == last && ties > 0) {
+            ties -= usize::from(key == last);
+            entries.indices.push(i as u32);
+            entries.bits.push(bits);
+        }
+    }
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sorted(x: &[f32], k: usize) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..x.len() as u32).collect();
+        order.sort_by_key(|i| (u32::MAX - key(x[*i as usize].to_bits()), *i));
+        order.truncate(k);
+        order.sort_unstable();
+        order
+    }
+
+    #[test]
+    fn a_wrong_guess_changes_nothing() {
+        let cpu = Cpu::default();
+        let normal: Vec<f32> = (0..200_000u32).map(|i| f32::from_bits(i.wrapping_mul(2_654_435_761) >> 3)).collect();
+        let ties: Vec<f32> = (0..200_000).map(|i| (i % 7) as f32).collect();
+        for x in [&normal, &ties] {
+            for k in [1, 100, 70_000, 199_999] {
+                let expected = sorted(x, k);
+                let right = key(x[expected[0] as usize].to_bits());
+                for guess in [
+                    [u32::MAX, u32::MAX],         // nothing is that large
+                    [0, 0],                       // everything is
+                    [0, u32::MAX],                // no knowledge at all
+                    [right, right],               // one key, and it may be the one
+                    [right + 1, u32::MAX],        // just too high
+                    [0, 1],                       // the sure ones are more than wanted
+                    [right.saturating_sub(9), 2], // upside down
+                ] {
+                    let mut residual = vec![0.0; x.len()];
+                    for feedback in [None, Some(&mut residual[..])] {
+                        let got = cpu.largest(Gradient::F32(x), feedback, k, guess);
+                        assert_eq!(got.indices, expected, "{guess:x?}, k = {k}");
+                    }
+                    assert_eq!(&residual, x, "the sum is left behind once");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn digits_find_the_key() {
+        let x = [3.0f32, -5.0, 5.0, 0.0, f32::NAN, 5.0];
+        let cut = digits(Gradient::F32(&x), 3);
+        assert_eq!((cut.key, cut.ties), (key(5f32.to_bits()), 2));
+        let cut = digits(Gradient::F32(&x), 6);
+        assert_eq!((cut.key, cut.ties), (0, 1));
+    }
+}

@@ -1,0 +1,213 @@
+//! Top-k sparsification, as a user sets it up.
+
+use super::{Codec, NonFinite};
+use crate::codec::qsgd::Qsgd;
+use crate::codec::uniform::Uniform;
+use crate::error::Error;
+use crate::gradient::Dtype;
+use crate::plan::EncodePlan;
+use crate::sparse::{SparseHeader, ValueFormat};
+use crate::wire::MAX_ELEMENTS;
+
+/// Which entries are kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Keep {
+    /// This many of the largest.
+    Count(u64),
+    /// This part of all, rounded up.
+    Fraction(f64),
+    /// This many of every block of that many elements.
+    Blocks { elements: u64, k: u64 },
+    /// Every entry of at least this magnitude.
+    Above(f32),
+}
+
+/// How values are sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Values {
+    /// In the gradient's own type, or f32 where the residual is added.
+    Exact,
+    /// Rounded to this type.
+    As(Dtype),
+    /// Quantized.
+    Qsgd(Qsgd),
+    /// Quantized.
+    Uniform(Uniform),
+}
+
+/// Keep the entries of largest magnitude, exactly.
+///
+/// Source: Aji and Heafield, "Sparse communication for distributed gradient descent", EMNLP 2017; the contraction
+/// |x - C(x)|^2 <= (1 - k/n) |x|^2 in Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
+///
+/// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
+/// * **Kept**: exactly k entries, the largest by magnitude; of equal ones, those of lower index. NaN counts as larger than
+///   infinity, all NaN as equal. Values are bit-exact, unless they are asked to be smaller.
+/// * **Size**: k values, the indices in the smallest of three formats (8.6 bits each at one in a hundred), 32 bytes of
+///   header.
+/// * **Biased**, and a contraction: use it with error feedback.
+/// * **Determinism**: backend to backend.
+///
+/// ```
+/// use gradwire::{Device, Seed, TopK};
+/// let device = Device::cpu();
+/// let gradient: Vec<f32> = (0..1000).map(|i| i as f32).collect();
+/// let mut residual = vec![0.0; 1000];
+/// let sent = device.encode_sparse_with_feedback(&TopK::fraction(0.01), &gradient, &mut residual, Seed::new(1))?;
+/// assert_eq!(sent.indices(), [990, 991, 992, 993, 994, 995, 996, 997, 998, 999]);
+/// assert_eq!((residual[989], residual[990]), (989.0, 0.0)); // what was not sent waits for the next step
+/// # Ok::<(), gradwire::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TopK {
+    keep: Keep,
+    clamped: bool,
+    values: Values,
+    non_finite: NonFinite,
+}
+
+impl TopK {
+    const fn new(keep: Keep) -> Self {
+        Self { keep, clamped: false, values: Values::Exact, non_finite: NonFinite::Propagate }
+    }
+
+    /// Keep `k` entries.
+    pub const fn count(k: u64) -> Self {
+        Self::new(Keep::Count(k))
+    }
+
+    /// Keep this part of the entries, from 0 to 1, rounded up to a whole number.
+    pub const fn fraction(part: f64) -> Self {
+        Self::new(Keep::Fraction(part))
+    }
+
+    /// Keep `k` of every block of `elements`; of a last block that is shorter, at most all.
+    pub const fn blocks(elements: u64, k: u64) -> Self {
+        Self::new(Keep::Blocks { elements, k })
+    }
+
+    /// Keep every entry whose magnitude is at least `threshold`, however many. Where that would be larger than the
+    /// gradient itself, all entries are sent.
+    pub const fn above(threshold: f32) -> Self {
+        Self::new(Keep::Above(threshold))
+    }
+
+    /// Keep all entries where there are fewer than asked for, instead of failing.
+    pub const fn clamped(mut self) -> Self {
+        self.clamped = true;
+        self
+    }
+
+    /// Send values rounded to this type. With feedback, what rounding took stays in the residual.
+    pub const fn values(mut self, dtype: Dtype) -> Self {
+        self.values = Values::As(dtype);
+        self
+    }
+
+    /// Send values quantized by QSGD. With feedback, it has to be a codec that feedback admits.
+    pub const fn then_qsgd(mut self, codec: Qsgd) -> Self {
+        self.values = Values::Qsgd(codec);
+        self
+    }
+
+    /// Send values quantized uniformly. With feedback, it has to be a codec that feedback admits.
+    pub const fn then_uniform(mut self, codec: Uniform) -> Self {
+        self.values = Values::Uniform(codec);
+        self
+    }
+
+    /// What to do with NaN and infinity. Under [`NonFinite::Propagate`] they are the largest entries, and are sent.
+    pub const fn non_finite(mut self, policy: NonFinite) -> Self {
+        self.non_finite = policy;
+        self
+    }
+
+    /// Checks the setting for a gradient of `n` elements.
+    pub(crate) fn plan(&self, n: usize, dtype: Dtype, feedback: bool) -> Result<SparsePlan, Error> {
+        let n = n as u64;
+        if n > MAX_ELEMENTS {
+            return Err(Error::TooLong { got: n });
+        }
+        let select = match self.keep {
+            Keep::Count(k) => Select::Largest(self.at_most(k, n)?),
+            Keep::Fraction(part) if (0.0..=1.0).contains(&part) => {
+                // A product that rounding lifts just above a whole number is that number.
+                let exact = part * n as f64;
+                let k = if exact - exact.floor() < 1e-9 * exact { exact.floor() } else { exact.ceil() };
+                Select::Largest((k as u64).min(n))
+            }
+            Keep::Fraction(part) => {
+                return Err(Error::Keep { what: "a part of the entries", got: part, allowed: "0 to 1" });
+            }
+            Keep::Blocks { elements: 0, .. } => {
+                return Err(Error::Keep { what: "elements of a block", got: 0.0, allowed: "1 or more" });
+            }
+            Keep::Blocks { elements, k } => Select::Blocks { elements, k: self.at_most(k, elements)? },
+            Keep::Above(threshold) if threshold >= 0.0 => Select::Above(threshold),
+            Keep::Above(threshold) => {
+                return Err(Error::Keep { what: "a threshold", got: threshold.into(), allowed: "0 or more" });
+            }
+        };
+        let plain = if feedback { Dtype::F32 } else { dtype };
+        let values = match self.values {
+            Values::Exact => ValueFormat::Plain(plain),
+            Values::As(dtype) => ValueFormat::Plain(dtype),
+            Values::Qsgd(_) | Values::Uniform(_) => ValueFormat::Payload,
+        };
+        let plan =
+            SparsePlan { select, values, dtype, n, inner: self.values, guarded: self.non_finite == NonFinite::Error };
+        // A quantizer that cannot be used shows before anything is read.
+        if let Some(inner) = plan.quantizer(n.min(1 << 20) as usize, feedback)? {
+            return Ok(SparsePlan { guarded: plan.guarded || inner.is_guarded(), ..plan });
+        }
+        Ok(plan)
+    }
+
+    fn at_most(&self, k: u64, n: u64) -> Result<u64, Error> {
+        if k <= n || self.clamped {
+            return Ok(k.min(n));
+        }
+        Err(Error::TooFew { asked: k, found: n })
+    }
+}
+
+/// A selection whose numbers have been checked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Select {
+    Largest(u64),
+    Blocks { elements: u64, k: u64 },
+    Above(f32),
+}
+
+/// A checked setting, for a gradient of one length and type.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct SparsePlan {
+    pub(crate) select: Select,
+    pub(crate) values: ValueFormat,
+    pub(crate) dtype: Dtype,
+    pub(crate) n: u64,
+    inner: Values,
+    /// Whether NaN and infinity are refused.
+    pub(crate) guarded: bool,
+}
+
+impl SparsePlan {
+    /// The plan that quantizes `count` values, where values are quantized.
+    pub(crate) fn quantizer(&self, count: usize, feedback: bool) -> Result<Option<EncodePlan>, Error> {
+        let plan = match self.inner {
+            Values::Exact | Values::As(_) => return Ok(None),
+            Values::Qsgd(codec) => codec.plan(count, Dtype::F32)?,
+            Values::Uniform(codec) => codec.plan(count, Dtype::F32)?,
+        };
+        // The values are those of the residual's sum, so their quantizer has to contract; it adds no residual itself.
+        if feedback {
+            plan.with_feedback()?;
+        }
+        Ok(Some(plan))
+    }
+
+    /// The header of a payload with `count` entries.
+    pub(crate) fn header(&self, count: usize) -> SparseHeader {
+        SparseHeader { n: self.n, count: count as u64, values: self.values, dtype: self.dtype }
+    }
+}

@@ -1,0 +1,297 @@
+//! What a device does with sparse payloads.
+
+use std::borrow::Cow;
+
+use gradwire_kernels::arith::float::{accumulate, canonical};
+use half::{bf16, f16};
+
+use super::payload::{SparsePayload, ValueFormat};
+use crate::backend::cpu::{Cpu, Entries};
+use crate::codec::topk::{Select, SparsePlan, TopK};
+use crate::device::Device;
+use crate::error::Error;
+use crate::gradient::{Dtype, Gradient};
+use crate::seed::Seed;
+use crate::sparse::IndexFormat;
+use crate::wire::Payload;
+
+impl Device {
+    /// Keeps the entries of largest magnitude. The seed matters where values are quantized.
+    ///
+    /// # Errors
+    /// [`Error::TooFew`] where more entries are asked for than there are, unless clamped; a setting out of range; more
+    /// than 2^31 elements; an element that is not finite under `NonFinite::Error`; [`Error::Unavailable`] on a backend that
+    /// has no top-k yet: today, the CPU alone has it.
+    pub fn encode_sparse<'g>(
+        &self,
+        codec: &TopK,
+        gradient: impl Into<Gradient<'g>>,
+        seed: Seed,
+    ) -> Result<SparsePayload, Error> {
+        let gradient = gradient.into();
+        let plan = codec.plan(gradient.len(), gradient.dtype(), false)?;
+        let cpu = self.top_k()?;
+        if plan.guarded {
+            refuse(Cpu::first_not_finite(gradient, None))?;
+        }
+        let chosen = self.choose(cpu, &plan, gradient, None);
+        let values = match (plan.values, gradient) {
+            // The bits as they are: a conversion there and back may change a NaN.
+            (ValueFormat::Plain(Dtype::F16), Gradient::F16(x)) => halves(&chosen.indices, |i| x[i as usize].to_bits()),
+            (ValueFormat::Plain(Dtype::Bf16), Gradient::Bf16(x)) => {
+                halves(&chosen.indices, |i| x[i as usize].to_bits())
+            }
+            _ => self.write_values(&plan, &chosen.bits, false, seed)?,
+        };
+        Ok(SparsePayload::seal(plan.header(chosen.indices.len()), chosen.indices, &values))
+    }
+
+    /// Keeps the entries of gradient + residual that are largest, and leaves in `residual` what was not sent: the entries
+    /// that were not kept, and what rounding or quantizing took from those that were.
+    ///
+    /// residual' = g + e - decode(encode(g + e)), with both operations rounded to f32; an entry that is sent as it is
+    /// leaves exactly zero. The residual is up to date when this returns: there is nothing to materialise before a
+    /// checkpoint.
+    ///
+    /// # Errors
+    /// As [`Device::encode_sparse`]; [`Error::FeedbackDiverges`] for a quantizer of the values that feedback does not
+    /// admit; [`Error::Length`] for a residual of another length. The residual is as it was whenever this fails.
+    pub fn encode_sparse_with_feedback<'g>(
+        &self,
+        codec: &TopK,
+        gradient: impl Into<Gradient<'g>>,
+        residual: &mut [f32],
+        seed: Seed,
+    ) -> Result<SparsePayload, Error> {
+        let gradient = gradient.into();
+        let plan = codec.plan(gradient.len(), gradient.dtype(), true)?;
+        Error::expect_len("residual", "elements", residual.len(), plan.n)?;
+        let cpu = self.top_k()?;
+        if plan.guarded {
+            refuse(Cpu::first_not_finite(gradient, Some(residual)))?;
+        }
+        let count = match plan.select {
+            Select::Largest(k) => k,
+            Select::Blocks { .. } | Select::Above(_) => plan.n,
+        };
+        // Whether the quantizer takes that many, before the residual changes.
+        plan.quantizer(count as usize, true)?;
+        let chosen = self.choose(cpu, &plan, gradient, Some(residual));
+        let values = self.write_values(&plan, &chosen.bits, true, seed)?;
+        let payload = SparsePayload::seal(plan.header(chosen.indices.len()), chosen.indices, &values);
+        for ((index, bits), sent) in payload.indices().iter().zip(&chosen.bits).zip(self.sparse_values(&payload)?) {
+            residual[*index as usize] = rest(*bits, sent);
+        }
+        Ok(payload)
+    }
+
+    /// The gradient that a sparse payload holds: zeros but for its entries.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where the device fails.
+    pub fn decode_sparse(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
+        let mut output = vec![0.0; payload.len()];
+        self.scatter(payload, &mut output, |_, value| canonical(value))?;
+        Ok(output)
+    }
+
+    /// `output = decode(payload)`.
+    ///
+    /// # Errors
+    /// [`Error::Length`] for an output of another length than the gradient; [`Error::Backend`] where the device fails.
+    pub fn decode_sparse_into(&self, payload: &SparsePayload, output: &mut [f32]) -> Result<(), Error> {
+        Error::expect_len("output", "elements", output.len(), payload.header().n)?;
+        output.fill(0.0);
+        self.scatter(payload, output, |_, value| canonical(value))
+    }
+
+    /// `output += weight * decode(payload)`. Entries that the payload does not hold are not touched.
+    ///
+    /// # Errors
+    /// As [`Device::decode_sparse_into`].
+    pub fn decode_sparse_add(&self, payload: &SparsePayload, weight: f32, output: &mut [f32]) -> Result<(), Error> {
+        Error::expect_len("output", "elements", output.len(), payload.header().n)?;
+        self.scatter(payload, output, |old, value| accumulate(old, weight, value))
+    }
+
+    /// Adds two payloads and selects anew: the step of a gTop-k tree (Shi et al., ICDCS 2019). What the selection drops is
+    /// added to `residual`, the merging node's own, so that no part of either gradient is lost.
+    ///
+    /// ```
+    /// use gradwire::{Device, Seed, TopK};
+    /// let device = Device::cpu();
+    /// let sent = |g: &[f32; 4]| device.encode_sparse(&TopK::count(2), g, Seed::new(1));
+    /// let (a, b) = (sent(&[4.0, 3.0, 0.0, 0.0])?, sent(&[0.0, 3.0, 1.0, 0.0])?);
+    /// let mut residual = vec![0.0; 4];
+    /// let sum = device.merge_sparse(&TopK::count(2), &a, &b, &mut residual, Seed::new(2))?;
+    /// assert_eq!(device.decode_sparse(&sum)?, [4.0, 6.0, 0.0, 0.0]);
+    /// assert_eq!(residual, [0.0, 0.0, 1.0, 0.0]);
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Mixed`] where the payloads are of gradients of different lengths; as
+    /// [`Device::encode_sparse_with_feedback`], and then the residual is as it was.
+    pub fn merge_sparse(
+        &self,
+        codec: &TopK,
+        a: &SparsePayload,
+        b: &SparsePayload,
+        residual: &mut [f32],
+        seed: Seed,
+    ) -> Result<SparsePayload, Error> {
+        if a.len() != b.len() {
+            return Err(Error::Mixed { index: 1, what: "length" });
+        }
+        let plan = codec.plan(a.len(), Dtype::F32, true)?;
+        Error::expect_len("residual", "elements", residual.len(), plan.n)?;
+        let cpu = self.top_k()?;
+        let (indices, sums) = self.union(a, b)?;
+        if plan.guarded {
+            let bad = sums.iter().position(|v| !v.is_finite());
+            refuse(bad.map(|at| indices[at].into()))?;
+        }
+        plan.quantizer(indices.len(), true)?;
+        let chosen = select_of_union(cpu, &plan, &indices, &sums);
+        let kept = chosen.indices.iter().map(|at| indices[*at as usize]).collect::<Vec<u32>>();
+        let values = self.write_values(&plan, &chosen.bits, true, seed)?;
+        let payload = SparsePayload::seal(plan.header(kept.len()), kept, &values);
+        let mut left = sums;
+        for ((at, bits), sent) in chosen.indices.iter().zip(&chosen.bits).zip(self.sparse_values(&payload)?) {
+            left[*at as usize] = rest(*bits, sent);
+        }
+        for (index, left) in indices.iter().zip(left).filter(|(_, left)| left.to_bits() != 0) {
+            residual[*index as usize] = canonical(residual[*index as usize] + left);
+        }
+        Ok(payload)
+    }
+
+    /// The entries of both, each index once, with the sum of its values.
+    fn union(&self, a: &SparsePayload, b: &SparsePayload) -> Result<(Vec<u32>, Vec<f32>), Error> {
+        let (of_a, of_b) = (self.sparse_values(a)?, self.sparse_values(b)?);
+        let mut first = a.indices().iter().copied().zip(of_a).peekable();
+        let mut second = b.indices().iter().copied().zip(of_b).peekable();
+        let (mut indices, mut sums) = (Vec::new(), Vec::new());
+        loop {
+            let next = match (first.peek(), second.peek()) {
+                (None, None) => return Ok((indices, sums)),
+                (Some((i, _)), None) => *i,
+                (None, Some((j, _))) => *j,
+                (Some((i, _)), Some((j, _))) => *i.min(j),
+            };
+            let take = |from: &mut dyn FnMut() -> Option<(u32, f32)>| from().map_or(0.0, |(_, value)| value);
+            let x = take(&mut || first.next_if(|(i, _)| *i == next));
+            let y = take(&mut || second.next_if(|(j, _)| *j == next));
+            indices.push(next);
+            sums.push(canonical(x + y));
+        }
+    }
+
+    /// The CPU behind this device; other backends have no top-k yet, and say so.
+    fn top_k(&self) -> Result<&Cpu, Error> {
+        self.as_cpu().ok_or_else(|| Error::Unavailable {
+            backend: self.kind(),
+            reason: "its kernels have no top-k yet; Device::cpu() has it".to_owned(),
+        })
+    }
+
+    /// With a residual, it holds the sum of gradient and residual afterwards.
+    fn choose(&self, cpu: &Cpu, plan: &SparsePlan, gradient: Gradient<'_>, residual: Option<&mut [f32]>) -> Entries {
+        let mut residual = residual;
+        let entries = cpu.select(gradient, residual.as_deref_mut(), plan.select);
+        if let (Select::Above(_), Some(each)) = (plan.select, plan.header(0).value_size()) {
+            let count = entries.bits.len() as u64;
+            if IndexFormat::choose(plan.n, count).bytes(plan.n, count) + each * count > each * plan.n {
+                let source = residual.map_or(gradient, |sums| Gradient::F32(sums));
+                return cpu.select(source, None, Select::Largest(plan.n));
+            }
+        }
+        entries
+    }
+
+    fn write_values<'b>(
+        &self,
+        plan: &SparsePlan,
+        bits: &'b [u32],
+        feedback: bool,
+        seed: Seed,
+    ) -> Result<Cow<'b, [u8]>, Error> {
+        Ok(match plan.values {
+            ValueFormat::Plain(Dtype::F32) => little_endian(bits),
+            ValueFormat::Plain(Dtype::F16) => halves(bits, |b| f16::from_f32(f32::from_bits(b)).to_bits()),
+            ValueFormat::Plain(Dtype::Bf16) => halves(bits, |b| bf16::from_f32(f32::from_bits(b)).to_bits()),
+            ValueFormat::Payload => {
+                let values: Vec<f32> = bits.iter().map(|b| f32::from_bits(*b)).collect();
+                match plan.quantizer(values.len(), feedback)? {
+                    Some(q) => self.encode_plan(&q, Gradient::F32(&values), &mut [], seed)?.into_bytes().into(),
+                    None => Cow::default(),
+                }
+            }
+        })
+    }
+
+    /// The values of a payload's entries, as f32.
+    fn sparse_values(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
+        match payload.plain_values() {
+            Some(values) => Ok(values),
+            None => self.decode(&Payload::from_bytes(payload.value_part())?),
+        }
+    }
+
+    fn scatter(
+        &self,
+        payload: &SparsePayload,
+        output: &mut [f32],
+        with: impl Fn(f32, f32) -> f32,
+    ) -> Result<(), Error> {
+        self.top_k()?;
+        for (index, value) in payload.indices().iter().zip(self.sparse_values(payload)?) {
+            let place = &mut output[*index as usize];
+            *place = with(*place, value);
+        }
+        Ok(())
+    }
+}
+
+/// The entries of a union that are kept, each with its place in the union. Zeros outside of the union would fill up what
+/// it lacks, and need not be sent.
+fn select_of_union(cpu: &Cpu, plan: &SparsePlan, indices: &[u32], sums: &[f32]) -> Entries {
+    let of =
+        |values: &[f32], k: u64| cpu.select(Gradient::F32(values), None, Select::Largest(k.min(values.len() as u64)));
+    match plan.select {
+        Select::Largest(k) => of(sums, k),
+        Select::Above(_) => cpu.select(Gradient::F32(sums), None, plan.select),
+        Select::Blocks { elements, k } => {
+            let mut chosen = Entries::default();
+            let mut start = 0;
+            for block in indices.chunk_by(|a, b| u64::from(*a) / elements == u64::from(*b) / elements) {
+                let entries = of(&sums[start..start + block.len()], k);
+                chosen.indices.extend(entries.indices.iter().map(|at| at + start as u32));
+                chosen.bits.extend(entries.bits);
+                start += block.len();
+            }
+            chosen
+        }
+    }
+}
+
+/// What is left of a value of which a part was sent. An entry that was sent as it is leaves nothing, NaN included.
+fn rest(bits: u32, sent: f32) -> f32 {
+    if sent.to_bits() == bits { 0.0 } else { canonical(f32::from_bits(bits) - sent) }
+}
+
+/// Words as bytes, lowest first.
+pub(super) fn little_endian(words: &[u32]) -> Cow<'_, [u8]> {
+    if cfg!(target_endian = "little") {
+        return bytemuck::cast_slice(words).into();
+    }
+    words.iter().flat_map(|w| w.to_le_bytes()).collect()
+}
+
+fn halves<'b>(of: &[u32], half: impl Fn(u32) -> u16) -> Cow<'b, [u8]> {
+    of.iter().flat_map(|v| half(*v).to_le_bytes()).collect()
+}
+
+fn refuse(first: Option<u64>) -> Result<(), Error> {
+    first.map_or(Ok(()), |index| Err(Error::NotFinite { index }))
+}

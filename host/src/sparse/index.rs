@@ -1,0 +1,264 @@
+//! Which entries a sparse payload holds: four ways to write a rising sequence, and the rule that chooses.
+
+use super::device::little_endian;
+use crate::wire::PayloadError;
+
+/// How the indices are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IndexFormat {
+    /// Not at all: every entry is there.
+    All,
+    /// A list of 32-bit numbers.
+    List,
+    /// Elias and Fano's code: within half a bit an index of the least there is.
+    EliasFano,
+    /// A bit an element.
+    Bitmap,
+}
+
+impl IndexFormat {
+    pub(crate) const fn tag(self) -> u8 {
+        match self {
+            Self::All => 0,
+            Self::List => 1,
+            Self::EliasFano => 2,
+            Self::Bitmap => 3,
+        }
+    }
+
+    /// The smallest for `count` of `n` indices; of several, the one that is first here.
+    #[must_use]
+    pub fn choose(n: u64, count: u64) -> Self {
+        if n == count {
+            return Self::All;
+        }
+        let mut best = Self::List;
+        for format in [Self::EliasFano, Self::Bitmap] {
+            if format.bytes(n, count) < best.bytes(n, count) {
+                best = format;
+            }
+        }
+        best
+    }
+
+    /// Bytes of `count` of `n` indices: whole 32-bit words.
+    #[must_use]
+    pub fn bytes(self, n: u64, count: u64) -> u64 {
+        match self {
+            Self::All => 0,
+            Self::List => 4 * count,
+            Self::EliasFano => {
+                let split = Split::new(n, count);
+                4 * (split.low_words + split.high_bits.div_ceil(32))
+            }
+            Self::Bitmap => 4 * n.div_ceil(32),
+        }
+    }
+}
+
+/// Where Elias and Fano's code divides an index: the low bits of each side by side, then the high ones in unary.
+struct Split {
+    low: u32,
+    low_words: u64,
+    high_bits: u64,
+}
+
+impl Split {
+    fn new(n: u64, count: u64) -> Self {
+        if count == 0 {
+            return Self { low: 0, low_words: 0, high_bits: 0 };
+        }
+        let low = (n / count).max(1).ilog2();
+        Self { low, low_words: (count * u64::from(low)).div_ceil(32), high_bits: count + (n.saturating_sub(1) >> low) }
+    }
+}
+
+fn set(words: &mut [u32], bit: u64) {
+    words[(bit / 32) as usize] |= 1 << (bit % 32);
+}
+
+/// Packs the `width` low bits of each index, less than 32 of them, one after another from the lowest bit on.
+fn pack(words: &mut [u32], indices: &[u32], width: u32) {
+    let (mut pending, mut filled) = (0u64, 0);
+    let mut words = words.iter_mut();
+    let mask = (1u32 << width) - 1;
+    for index in indices {
+        pending |= u64::from(index & mask) << filled;
+        filled += width;
+        if filled >= 32 {
+            if let Some(word) = words.next() {
+                *word = pending as u32;
+            }
+            pending >>= 32;
+            filled -= 32;
+        }
+    }
+    if let Some(word) = words.next() {
+        *word = pending as u32;
+    }
+}
+
+/// Writes indices that rise, each below `n`.
+pub(crate) fn write(format: IndexFormat, n: u64, indices: &[u32], out: &mut Vec<u8>) {
+    let mut words = vec![0u32; (format.bytes(n, indices.len() as u64) / 4) as usize];
+    match format {
+        IndexFormat::All => {}
+        IndexFormat::List => words.copy_from_slice(indices),
+        IndexFormat::Bitmap => indices.iter().for_each(|i| set(&mut words, u64::from(*i))),
+        IndexFormat::EliasFano => {
+            let split = Split::new(n, indices.len() as u64);
+            let (lows, highs) = words.split_at_mut(split.low_words as usize);
+            rayon::join(
+                || pack(lows, indices, split.low),
+                || {
+                    for (k, index) in indices.iter().enumerate() {
+                        set(highs, k as u64 + u64::from(index >> split.low));
+                    }
+                },
+            );
+        }
+    }
+    out.extend_from_slice(&little_endian(&words));
+}
+
+/// Reads what [`write`] wrote, and checks that it is `count` indices below `n` that rise.
+pub(crate) fn read(format: IndexFormat, n: u64, count: u64, bytes: &[u8]) -> Result<Vec<u32>, PayloadError> {
+    let word = |at: usize| u32::from_le_bytes([bytes[4 * at], bytes[4 * at + 1], bytes[4 * at + 2], bytes[4 * at + 3]]);
+    let words = bytes.len() / 4;
+    let indices: Vec<u32> = match format {
+        IndexFormat::All => (0..n as u32).collect(),
+        IndexFormat::List => (0..words).map(word).collect(),
+        IndexFormat::Bitmap => {
+            let found: u64 = (0..words).map(|at| u64::from(word(at).count_ones())).sum();
+            expect(found, count)?;
+            ones((0..words).map(word), count)
+        }
+        IndexFormat::EliasFano => {
+            let split = Split::new(n, count);
+            let first = split.low_words as usize;
+            let found: u64 = (first..words).map(|at| u64::from(word(at).count_ones())).sum();
+            expect(found, count)?;
+            let mask = (1u64 << split.low) - 1;
+            let lows = |k: u64| {
+                let bit = k * u64::from(split.low);
+                let at = (bit / 32) as usize;
+                let next = if at + 1 < first { word(at + 1) } else { 0 };
+                let pair = if split.low == 0 { 0 } else { u64::from(word(at)) | u64::from(next) << 32 };
+                ((pair >> (bit % 32)) & mask) as u32
+            };
+            let highs = ones((first..words).map(word), count);
+            let mut indices = Vec::with_capacity(count as usize);
+            for (k, high) in highs.into_iter().enumerate() {
+                // What does not fit 32 bits is out of range, and stays so.
+                let index = u64::from(high - k as u32) << split.low | u64::from(lows(k as u64));
+                indices.push(u32::try_from(index).unwrap_or(u32::MAX));
+            }
+            indices
+        }
+    };
+    for (at, index) in indices.iter().enumerate() {
+        if u64::from(*index) >= n {
+            return Err(PayloadError::Index { at: at as u64, what: "is not below the number of elements" });
+        }
+        if at > 0 && indices[at - 1] >= *index {
+            return Err(PayloadError::Index { at: at as u64, what: "is not above the one before it" });
+        }
+    }
+    // Bits that no index accounts for: there is one way to write a sequence.
+    let mut again = Vec::with_capacity(bytes.len());
+    write(format, n, &indices, &mut again);
+    if again != bytes {
+        return Err(PayloadError::Index { at: count, what: "does not exist, but bits behind the last one are set" });
+    }
+    Ok(indices)
+}
+
+fn expect(found: u64, count: u64) -> Result<(), PayloadError> {
+    if found == count {
+        return Ok(());
+    }
+    Err(PayloadError::Index { at: found.min(count), what: "is where the bits and the header's count disagree" })
+}
+
+/// Positions of the bits that are set.
+fn ones(words: impl Iterator<Item = u32>, count: u64) -> Vec<u32> {
+    let mut positions = Vec::with_capacity(count as usize);
+    for (at, mut word) in words.enumerate() {
+        while word != 0 {
+            positions.push(32 * at as u32 + word.trailing_zeros());
+            word &= word - 1;
+        }
+    }
+    positions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(n: u64, indices: &[u32]) {
+        let count = indices.len() as u64;
+        for format in [IndexFormat::List, IndexFormat::EliasFano, IndexFormat::Bitmap] {
+            let mut bytes = Vec::new();
+            write(format, n, indices, &mut bytes);
+            assert_eq!(bytes.len() as u64, format.bytes(n, count), "{format:?} {n} {count}");
+            assert_eq!(read(format, n, count, &bytes).as_deref(), Ok(indices), "{format:?} {n}");
+        }
+    }
+
+    #[test]
+    fn every_format_gives_the_indices_back() {
+        round_trip(1, &[0]);
+        round_trip(5, &[]);
+        round_trip(1000, &[0, 1, 2, 997, 998, 999]);
+        round_trip(1 << 31, &[0, 77, 1 << 30, (1 << 31) - 1]);
+        for step in [1, 2, 3, 7, 100, 5000] {
+            let indices: Vec<u32> = (0..20_000).step_by(step).collect();
+            round_trip(20_000, &indices);
+        }
+    }
+
+    #[test]
+    fn the_smallest_is_chosen() {
+        assert_eq!(IndexFormat::choose(0, 0), IndexFormat::All);
+        assert_eq!(IndexFormat::choose(9, 9), IndexFormat::All);
+        assert_eq!(IndexFormat::choose(1 << 20, 0), IndexFormat::List);
+        assert_eq!(IndexFormat::choose(1 << 20, 1), IndexFormat::List);
+        assert_eq!(IndexFormat::choose(1 << 20, 10_486), IndexFormat::EliasFano);
+        assert_eq!(IndexFormat::choose(1 << 20, 1 << 19), IndexFormat::Bitmap);
+        // The entropy of one in a hundred is 8.08 bits an index.
+        let bits = IndexFormat::EliasFano.bytes(1 << 20, 10_486) as f64 * 8.0 / 10_486.0;
+        assert!(bits < 8.6, "{bits}");
+    }
+
+    #[test]
+    fn what_no_writer_writes_is_refused() {
+        let list = |indices: &[u32]| indices.iter().flat_map(|i| i.to_le_bytes()).collect::<Vec<u8>>();
+        let refused = |bytes: &[u8], count| read(IndexFormat::List, 10, count, bytes).expect_err("refused");
+        assert!(matches!(refused(&list(&[3, 3]), 2), PayloadError::Index { at: 1, .. }), "repeated");
+        assert!(matches!(refused(&list(&[3, 2]), 2), PayloadError::Index { at: 1, .. }), "unsorted");
+        assert!(matches!(refused(&list(&[3, 10]), 2), PayloadError::Index { at: 1, .. }), "out of range");
+        let one_too_many = 0b111u32.to_le_bytes();
+        assert!(matches!(read(IndexFormat::Bitmap, 10, 2, &one_too_many), Err(PayloadError::Index { .. })));
+        let beyond = (1u32 << 20 | 1).to_le_bytes();
+        assert!(matches!(read(IndexFormat::Bitmap, 10, 2, &beyond), Err(PayloadError::Index { at: 1, .. })));
+    }
+
+    #[test]
+    fn no_bits_of_elias_and_fano_panic() {
+        // Any bits, with any count that the length allows: read, or refused.
+        let mut state = 1u64;
+        for round in 0..20_000u64 {
+            let (n, count) = (1 + round % 300, 1 + round % 40);
+            let count = count.min(n);
+            let mut bytes = vec![0; IndexFormat::EliasFano.bytes(n, count) as usize];
+            for byte in &mut bytes {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                *byte = (state >> 60) as u8 & (state >> 40) as u8;
+            }
+            if let Ok(indices) = read(IndexFormat::EliasFano, n, count, &bytes) {
+                assert_eq!(indices.len() as u64, count);
+            }
+        }
+    }
+}

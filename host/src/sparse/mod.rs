@@ -1,0 +1,8 @@
+//! Sparse payloads: a few entries of a gradient, and what a device does with them.
+
+mod device;
+mod index;
+mod payload;
+
+pub use index::IndexFormat;
+pub use payload::{SparseHeader, SparsePayload, ValueFormat};

@@ -1,0 +1,240 @@
+//! A sparse payload: header, indices, values.
+
+use half::{bf16, f16};
+
+use super::index::{self, IndexFormat};
+use crate::gradient::Dtype;
+use crate::wire::{HEADER_BYTES, MAGIC, MAX_ELEMENTS, Payload, PayloadError, VERSION, checksum, expect_checksum};
+
+/// The codec byte of sparse payloads.
+pub(crate) const TAG: u8 = 3;
+
+/// How the values are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ValueFormat {
+    /// As they are, in this type.
+    Plain(Dtype),
+    /// Quantized: the values are a payload of their own, of as many elements as there are entries.
+    Payload,
+}
+
+impl ValueFormat {
+    const fn tag(self) -> u8 {
+        match self {
+            Self::Plain(dtype) => dtype.tag(),
+            Self::Payload => 3,
+        }
+    }
+}
+
+/// What a sparse payload says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SparseHeader {
+    /// Elements of the gradient.
+    pub n: u64,
+    /// Entries that were kept.
+    pub count: u64,
+    /// How the values are written.
+    pub values: ValueFormat,
+    /// Type of the gradient that was encoded. Decoding gives f32 whatever it was.
+    pub dtype: Dtype,
+}
+
+impl SparseHeader {
+    /// How the indices are written: the smallest way, a function of the two counts.
+    pub fn index_format(&self) -> IndexFormat {
+        IndexFormat::choose(self.n, self.count)
+    }
+
+    /// Bytes of the indices, the first part of the body.
+    pub fn index_bytes(&self) -> u64 {
+        self.index_format().bytes(self.n, self.count)
+    }
+
+    /// Bytes of the values, the second part of the body; `None` where they are a payload, which says so itself.
+    pub fn value_bytes(&self) -> Option<u64> {
+        match self.values {
+            ValueFormat::Plain(dtype) => Some(self.count * dtype.bytes() as u64),
+            ValueFormat::Payload => None,
+        }
+    }
+
+    /// Bytes of one value, where values are plain.
+    pub(crate) fn value_size(&self) -> Option<u64> {
+        match self.values {
+            ValueFormat::Plain(dtype) => Some(dtype.bytes() as u64),
+            ValueFormat::Payload => None,
+        }
+    }
+
+    fn write(&self, body: &[u8]) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        out[0..4].copy_from_slice(&MAGIC);
+        out[4..8].copy_from_slice(&[VERSION, TAG, self.values.tag(), self.index_format().tag()]);
+        out[8..16].copy_from_slice(&self.n.to_le_bytes());
+        out[18] = self.dtype.tag();
+        out[20..24].copy_from_slice(&(self.count as u32).to_le_bytes());
+        let sum = checksum(&out, body);
+        out[28..].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self, PayloadError> {
+        let found = bytes.len() as u64;
+        let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else {
+            return Err(PayloadError::Truncated { found, expected: HEADER_BYTES as u64 });
+        };
+        let magic = [head[0], head[1], head[2], head[3]];
+        if magic != MAGIC {
+            return Err(PayloadError::Magic { found: magic });
+        }
+        if head[4] != VERSION {
+            return Err(PayloadError::Version { found: head[4] });
+        }
+        let field = |field, found: u64, allowed| Err(PayloadError::Field { field, found, allowed });
+        if head[5] != TAG {
+            return field("codec", head[5].into(), "3 (sparse); Payload::from_bytes reads 1 and 2");
+        }
+        let values = match head[6] {
+            3 => ValueFormat::Payload,
+            tag => match Dtype::from_tag(tag) {
+                Some(dtype) => ValueFormat::Plain(dtype),
+                None => return field("values", tag.into(), "0 (f32), 1 (f16), 2 (bf16) or 3 (a payload)"),
+            },
+        };
+        let n = u64::from_le_bytes([head[8], head[9], head[10], head[11], head[12], head[13], head[14], head[15]]);
+        if n > MAX_ELEMENTS {
+            return field("elements", n, "at most 2^31");
+        }
+        let Some(dtype) = Dtype::from_tag(head[18]) else {
+            return field("dtype", head[18].into(), "0 (f32), 1 (f16) or 2 (bf16)");
+        };
+        let count = u64::from(u32::from_le_bytes([head[20], head[21], head[22], head[23]]));
+        if count > n {
+            return field("count", count, "at most the number of elements");
+        }
+        let header = Self { n, count, values, dtype };
+        if head[7] != header.index_format().tag() {
+            return field("indices", head[7].into(), "the smallest format for these counts, and no other,");
+        }
+        let reserved = head[16..18].iter().chain(&head[19..20]).chain(&head[24..28]);
+        if let Some(reserved) = reserved.into_iter().find(|b| **b != 0) {
+            return field("reserved", u64::from(*reserved), "0");
+        }
+        let least = HEADER_BYTES as u64 + header.index_bytes() + header.value_bytes().unwrap_or(HEADER_BYTES as u64);
+        match header.values {
+            _ if found < least => Err(PayloadError::Truncated { found, expected: least }),
+            ValueFormat::Plain(_) if found > least => Err(PayloadError::Trailing { found, expected: least }),
+            _ => Ok(header),
+        }
+    }
+}
+
+/// Entries of a gradient, complete and checked: sorted indices without repetition, each below the length, and a value
+/// for each.
+///
+/// ```
+/// use gradwire::{Device, Seed, SparsePayload, TopK};
+/// let gradient = [0.0f32, 5.0, -1.0, -7.0, 0.5];
+/// let device = Device::cpu();
+/// let sent = device.encode_sparse(&TopK::count(2), &gradient, Seed::new(1))?;
+/// let received = SparsePayload::from_bytes(sent.as_bytes())?;
+/// assert_eq!(received.indices(), [1, 3]);
+/// assert_eq!(device.decode_sparse(&received)?, [0.0, 5.0, 0.0, -7.0, 0.0]);
+/// # Ok::<(), gradwire::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct SparsePayload {
+    header: SparseHeader,
+    indices: Vec<u32>,
+    bytes: Vec<u8>,
+}
+
+impl SparsePayload {
+    /// Checks received bytes and keeps a copy.
+    ///
+    /// # Errors
+    /// [`PayloadError`] where the bytes are truncated, too long, damaged, of another format or version, or where the
+    /// indices do not rise, or reach beyond the gradient. Nothing is allocated before every field of the header, the
+    /// length and the checksum were checked.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, PayloadError> {
+        let header = SparseHeader::read(bytes)?;
+        let (head, body) = bytes.split_at(HEADER_BYTES);
+        expect_checksum(head, body)?;
+        let (indices, values) = body.split_at(header.index_bytes() as usize);
+        // Before the indices, which take memory by the header's counts: here the counts are what the bytes bear out.
+        if header.values == ValueFormat::Payload {
+            let inner = Payload::from_bytes(values)?;
+            if inner.len() as u64 != header.count {
+                let allowed = "the number of entries in a payload of values";
+                return Err(PayloadError::Field { field: "elements", found: inner.len() as u64, allowed });
+            }
+        }
+        let indices = index::read(header.index_format(), header.n, header.count, indices)?;
+        Ok(Self { header, indices, bytes: bytes.to_vec() })
+    }
+
+    /// Writes entries whose indices rise, each below `header.n`, and whose values are `values`' bytes.
+    pub(crate) fn seal(header: SparseHeader, indices: Vec<u32>, values: &[u8]) -> Self {
+        let mut bytes = vec![0; HEADER_BYTES];
+        bytes.reserve(header.index_bytes() as usize + values.len());
+        index::write(header.index_format(), header.n, &indices, &mut bytes);
+        bytes.extend_from_slice(values);
+        let head = header.write(&bytes[HEADER_BYTES..]);
+        bytes[..HEADER_BYTES].copy_from_slice(&head);
+        Self { header, indices, bytes }
+    }
+
+    /// What to send.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The bytes, without a copy.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// What the payload is.
+    pub fn header(&self) -> &SparseHeader {
+        &self.header
+    }
+
+    /// Elements of the gradient.
+    pub fn len(&self) -> usize {
+        self.header.n as usize
+    }
+
+    /// Whether the gradient has no element.
+    pub fn is_empty(&self) -> bool {
+        self.header.n == 0
+    }
+
+    /// The indices of the entries, rising.
+    pub fn indices(&self) -> &[u32] {
+        &self.indices
+    }
+
+    /// The values' bytes.
+    pub(crate) fn value_part(&self) -> &[u8] {
+        &self.bytes[HEADER_BYTES + self.header.index_bytes() as usize..]
+    }
+
+    /// The values as f32, where they are plain.
+    pub(crate) fn plain_values(&self) -> Option<Vec<f32>> {
+        let ValueFormat::Plain(dtype) = self.header.values else { return None };
+        let part = self.value_part();
+        let halves = || part.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+        Some(match dtype {
+            Dtype::F32 => part.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+            Dtype::F16 => halves().map(|h| f16::from_bits(h).to_f32()).collect(),
+            Dtype::Bf16 => halves().map(|h| bf16::from_bits(h).to_f32()).collect(),
+        })
+    }
+}
+
+impl std::fmt::Debug for SparsePayload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SparsePayload").field("header", &self.header).field("bytes", &self.bytes.len()).finish()
+    }
+}

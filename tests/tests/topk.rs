@@ -1,0 +1,253 @@
+//! Top-k on the CPU, at every vector width: equality with the oracle, properties, bad input.
+
+use gradwire::backend::cpu::{Cpu, Simd};
+use gradwire::{
+    Device, Dtype, Error, IndexFormat, NonFinite, PayloadError, Qsgd, Seed, SparsePayload, TopK, Uniform, ValueFormat,
+};
+use gradwire_tests::cases::{self, Random};
+use gradwire_tests::sparse;
+
+fn devices() -> Vec<Device> {
+    Simd::ALL.into_iter().filter_map(|simd| Cpu::with_simd(simd).ok()).map(Device::from_cpu).collect()
+}
+
+fn all(outcomes: impl IntoIterator<Item = Result<u64, String>>) {
+    let failures: Vec<String> = outcomes.into_iter().filter_map(Result::err).collect();
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn every_input_gives_the_oracles_entries() {
+    let device = Device::cpu();
+    let pairs = sparse::FILLS.into_iter().flat_map(|fill| sparse::LENGTHS.map(|n| (fill, n)));
+    all(pairs.map(|(fill, n)| sparse::against_oracle(&device, fill, n)));
+}
+
+#[test]
+fn every_vector_width_gives_the_oracles_entries() {
+    for device in devices() {
+        all(sparse::FILLS.map(|fill| sparse::against_oracle(&device, fill, 70_001)));
+    }
+}
+
+#[test]
+fn feedback_keeps_what_is_not_sent() {
+    let device = Device::cpu();
+    all(sparse::FILLS.into_iter().flat_map(|fill| [100, 70_001].map(|n| sparse::feedback(&device, fill, n))));
+}
+
+#[test]
+fn halves_merges_and_quantized_values() {
+    let device = Device::cpu();
+    all([1000, 70_001].map(|n| sparse::halves(&device, n)));
+    all([2, 3, 4, 5, 8].map(|workers| sparse::merges(&device, workers, 400, 8)));
+    all([300, 70_001].map(|n| sparse::quantized(&device, n)));
+}
+
+#[test]
+fn blocks_keep_the_largest_of_each() {
+    let device = Device::cpu();
+    let x = cases::normal(10_050, 3);
+    let payload = device.encode_sparse(&TopK::blocks(1000, 7), &x, Seed::new(1)).expect("valid");
+    let expected: Vec<u32> = x
+        .chunks(1000)
+        .enumerate()
+        .flat_map(|(b, block)| sparse::largest(block, 7).into_iter().map(move |i| i + 1000 * b as u32))
+        .collect();
+    assert_eq!(payload.indices(), expected);
+    let mut residual = x.clone();
+    let doubled =
+        device.encode_sparse_with_feedback(&TopK::blocks(1000, 7), &x, &mut residual, Seed::new(1)).expect("valid");
+    assert_eq!(doubled.indices(), expected, "x + x is largest where x is");
+    // A block larger than the gradient is the gradient.
+    let whole = device.encode_sparse(&TopK::blocks(1 << 40, 7), &x, Seed::new(1)).expect("valid");
+    assert_eq!(whole.indices(), sparse::largest(&x, 7));
+}
+
+#[test]
+fn a_threshold_keeps_what_reaches_it_or_all() {
+    let device = Device::cpu();
+    let x = [0.5f32, -2.0, 1.0, f32::NAN, -0.99, 1.0];
+    let above = |t: f32| device.encode_sparse(&TopK::above(t), &x, Seed::new(1)).expect("valid");
+    assert_eq!(above(1.0).indices(), [1, 2, 3, 5]);
+    assert_eq!(above(f32::INFINITY).indices(), [3]);
+    assert_eq!(above(0.0).indices().len(), 6);
+    // All but one of many: a bit an element and four bytes a value are more than all values.
+    let mut many = vec![1.0f32; 100_000];
+    many[7] = 0.1;
+    let payload = device.encode_sparse(&TopK::above(0.5), &many, Seed::new(1)).expect("valid");
+    assert_eq!(payload.header().index_format(), IndexFormat::All);
+    assert_eq!(payload.as_bytes().len(), 32 + 400_000);
+    assert_eq!(device.decode_sparse(&payload).expect("decodes"), many);
+}
+
+#[test]
+fn settings_out_of_range_are_typed_errors() {
+    let device = Device::cpu();
+    let x = [1.0f32, 2.0, 3.0];
+    let encode = |codec: TopK| device.encode_sparse(&codec, &x, Seed::new(1));
+    let error = encode(TopK::count(4)).expect_err("more than there are");
+    assert!(matches!(error, Error::TooFew { asked: 4, found: 3 }), "{error:?}");
+    assert_eq!(encode(TopK::count(4).clamped()).expect("clamped").indices(), [0, 1, 2]);
+    assert!(matches!(encode(TopK::blocks(2, 3)), Err(Error::TooFew { asked: 3, found: 2 })));
+    for part in [-0.1, 1.1, f64::NAN] {
+        assert!(matches!(encode(TopK::fraction(part)), Err(Error::Keep { .. })), "{part}");
+    }
+    assert!(matches!(encode(TopK::above(f32::NAN)), Err(Error::Keep { .. })));
+    assert!(matches!(encode(TopK::above(-1.0)), Err(Error::Keep { .. })));
+    assert!(matches!(encode(TopK::blocks(0, 0)), Err(Error::Keep { .. })));
+    assert!(matches!(encode(TopK::count(1).then_qsgd(Qsgd::bits(9))), Err(Error::Bits { .. })));
+    assert_eq!(encode(TopK::fraction(0.34)).expect("valid").indices(), [1, 2], "rounded up");
+    let tenth = device.encode_sparse(&TopK::fraction(0.07), &vec![1.0f32; 100], Seed::new(1)).expect("valid");
+    assert_eq!(tenth.indices().len(), 7, "0.07 * 100 is 7.000000000000001 in binary64");
+}
+
+#[test]
+fn a_failed_encode_leaves_the_residual() {
+    let device = Device::cpu();
+    let mut x = cases::normal(5000, 9);
+    x[4321] = f32::INFINITY;
+    let before = cases::normal(5000, 10);
+    let mut residual = before.clone();
+    let guarded = TopK::count(50).non_finite(NonFinite::Error);
+    let error = device.encode_sparse_with_feedback(&guarded, &x, &mut residual, Seed::new(1)).expect_err("infinite");
+    assert!(matches!(error, Error::NotFinite { index: 4321 }), "{error:?}");
+    let error = device.encode_sparse(&guarded, &x, Seed::new(1)).expect_err("infinite");
+    assert!(matches!(error, Error::NotFinite { index: 4321 }), "{error:?}");
+    // A quantizer whose error feedback would amplify.
+    let coarse = TopK::count(4000).then_qsgd(Qsgd::bits(2).bucket(8192));
+    let error = device.encode_sparse_with_feedback(&coarse, &x, &mut residual, Seed::new(1)).expect_err("diverges");
+    assert!(matches!(error, Error::FeedbackDiverges { .. }), "{error:?}");
+    let error = device.encode_sparse_with_feedback(&TopK::count(1), &x, &mut residual[1..], Seed::new(1));
+    assert!(matches!(error, Err(Error::Length { what: "residual", .. })));
+    assert_eq!(residual, before);
+    let short = device.encode_sparse(&TopK::count(1), &x[..9], Seed::new(1)).expect("valid");
+    assert!(matches!(device.decode_sparse_add(&short, 1.0, &mut residual), Err(Error::Length { what: "output", .. })));
+    let long = device.encode_sparse(&TopK::count(1), &x, Seed::new(1)).expect("valid");
+    let mixed = device.merge_sparse(&TopK::count(1), &short, &long, &mut residual, Seed::new(1));
+    assert!(matches!(mixed, Err(Error::Mixed { .. })));
+    assert_eq!(residual, before);
+}
+
+#[test]
+fn rounded_values_leave_their_rest() {
+    let device = Device::cpu();
+    let x = cases::normal(3000, 12);
+    for codec in [
+        TopK::count(100).values(Dtype::F16),
+        TopK::count(100).values(Dtype::Bf16),
+        TopK::count(100).then_uniform(Uniform::bits(8)),
+        TopK::count(100).then_qsgd(Qsgd::bits(8).bucket(128)),
+    ] {
+        let mut residual = vec![0.0f32; 3000];
+        let sent = device.encode_sparse_with_feedback(&codec, &x, &mut residual, Seed::new(1)).expect("valid");
+        assert_eq!(sent.indices(), sparse::largest(&x, 100));
+        let decoded = device.decode_sparse(&sent).expect("decodes");
+        let mut rounded = 0;
+        for i in 0..3000 {
+            assert_eq!(residual[i], x[i] - decoded[i], "{codec:?}, element {i}");
+            rounded += usize::from(decoded[i] != 0.0 && residual[i] != 0.0);
+        }
+        assert!(rounded > 50, "{codec:?}: {rounded} of 100 values were rounded");
+    }
+}
+
+#[test]
+fn decode_add_touches_entries_alone() {
+    let device = Device::cpu();
+    let payload = device.encode_sparse(&TopK::count(2), &[4.0f32, 1.0, -2.0, 0.5], Seed::new(1)).expect("valid");
+    let mut out = [f32::NAN, 10.0, 10.0, -0.0];
+    device.decode_sparse_add(&payload, 0.5, &mut out[..]).expect("fits");
+    assert!(out[0].is_nan());
+    assert_eq!((out[1], out[2], out[3].to_bits()), (10.0, 9.0, 0x8000_0000));
+}
+
+fn crc(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |mut crc, byte| {
+        crc ^= u32::from(*byte);
+        (0..8).for_each(|_| crc = crc >> 1 ^ (0xedb8_8320 & (crc & 1).wrapping_neg()));
+        crc
+    })
+}
+
+/// The same bytes with the checksum that they should have.
+fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let mut covered = bytes[..28].to_vec();
+    covered.extend_from_slice(&bytes[32..]);
+    bytes[28..32].copy_from_slice(&crc(&covered).to_le_bytes());
+    bytes
+}
+
+#[test]
+fn hostile_payloads_are_refused_or_mean_something() {
+    let device = Device::cpu();
+    let mut random = Random(5);
+    let (mut refused, mut accepted) = (0, 0);
+    for (n, codec) in [
+        (300usize, TopK::count(3)),
+        (300, TopK::count(30)),
+        (300, TopK::count(200)),
+        (300, TopK::count(300)),
+        (300, TopK::count(20).values(Dtype::F16)),
+        (300, TopK::count(40).then_qsgd(Qsgd::bits(4).bucket(32))),
+        (0, TopK::count(0)),
+    ] {
+        let valid = device.encode_sparse(&codec, &cases::normal(n, 2), Seed::new(3)).expect("valid");
+        let bytes = valid.as_bytes();
+        assert_eq!(sealed(bytes.to_vec()), bytes, "the checksum is what the page says");
+        for len in 0..bytes.len() {
+            SparsePayload::from_bytes(&bytes[..len]).expect_err("truncated");
+        }
+        for _ in 0..20_000 {
+            let mut damaged = bytes.to_vec();
+            for _ in 0..1 + random.bits() % 3 {
+                let at = (random.bits() as usize) % damaged.len();
+                damaged[at] = random.bits() as u8;
+            }
+            match random.bits() % 8 {
+                0 => damaged.truncate((random.bits() as usize) % (damaged.len() + 1)),
+                1 => damaged.push(0),
+                _ => {}
+            }
+            if damaged.len() >= 32 {
+                damaged = sealed(damaged);
+            }
+            match SparsePayload::from_bytes(&damaged) {
+                Err(_) => refused += 1,
+                Ok(payload) => {
+                    accepted += 1;
+                    assert!(payload.indices().windows(2).all(|pair| pair[0] < pair[1]));
+                    assert!(payload.indices().iter().all(|i| (*i as usize) < payload.len()));
+                    if payload.len() <= 1 << 20 {
+                        assert_eq!(device.decode_sparse(&payload).expect("decodes").len(), payload.len());
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused > 10_000 && accepted > 10_000, "{refused} refused, {accepted} accepted");
+}
+
+#[test]
+fn a_header_of_two_billion_entries_costs_nothing() {
+    let device = Device::cpu();
+    let quantized = TopK::count(40).then_qsgd(Qsgd::bits(4).bucket(32));
+    let mut bytes = device.encode_sparse(&quantized, &cases::normal(40, 2), Seed::new(3)).expect("valid").into_bytes();
+    // All of 2^31 entries: no index bytes, and values that would be a payload of their own.
+    bytes[8..16].copy_from_slice(&(1u64 << 31).to_le_bytes());
+    bytes[20..24].copy_from_slice(&(1u32 << 31).to_le_bytes());
+    let error = SparsePayload::from_bytes(&sealed(bytes)).expect_err("the values are 40");
+    assert!(matches!(error, PayloadError::Field { field: "elements", found: 40, .. }), "{error:?}");
+}
+
+#[test]
+fn the_two_kinds_of_payload_name_each_other() {
+    let device = Device::cpu();
+    let sparse = device.encode_sparse(&TopK::count(1), &[1.0f32; 9], Seed::new(1)).expect("valid");
+    let dense = device.encode(&Qsgd::bits(4), &[1.0f32; 9], Seed::new(1)).expect("valid");
+    let error = gradwire::Payload::from_bytes(sparse.as_bytes()).expect_err("sparse");
+    assert!(error.to_string().contains("SparsePayload::from_bytes"), "{error}");
+    let error = SparsePayload::from_bytes(dense.as_bytes()).expect_err("dense");
+    assert!(error.to_string().contains("Payload::from_bytes"), "{error}");
+    assert_eq!(sparse.header().values, ValueFormat::Plain(Dtype::F32));
+}
