@@ -98,6 +98,23 @@ fn pack(words: &mut [u32], indices: &[u32], width: u32) {
     }
 }
 
+/// Sets bit `k + (index >> width)` for the index at place `k`. The bits rise, so that a word is done when the next begins.
+fn unary(words: &mut [u32], indices: &[u32], width: u32) {
+    let (mut at, mut word) = (0, 0);
+    for (k, index) in indices.iter().enumerate() {
+        let bit = k as u64 + u64::from(index >> width);
+        let next = (bit / 32) as usize;
+        if next != at {
+            words[at] = word;
+            (at, word) = (next, 0);
+        }
+        word |= 1 << (bit % 32);
+    }
+    if let Some(last) = words.get_mut(at) {
+        *last = word;
+    }
+}
+
 /// Writes indices that rise, each below `n`.
 pub(crate) fn write(format: IndexFormat, n: u64, indices: &[u32], out: &mut Vec<u8>) {
     let mut words = vec![0u32; (format.bytes(n, indices.len() as u64) / 4) as usize];
@@ -108,14 +125,7 @@ pub(crate) fn write(format: IndexFormat, n: u64, indices: &[u32], out: &mut Vec<
         IndexFormat::EliasFano => {
             let split = Split::new(n, indices.len() as u64);
             let (lows, highs) = words.split_at_mut(split.low_words as usize);
-            rayon::join(
-                || pack(lows, indices, split.low),
-                || {
-                    for (k, index) in indices.iter().enumerate() {
-                        set(highs, k as u64 + u64::from(index >> split.low));
-                    }
-                },
-            );
+            rayon::join(|| pack(lows, indices, split.low), || unary(highs, indices, split.low));
         }
     }
     out.extend_from_slice(&little_endian(&words));

@@ -12,6 +12,7 @@ mod size;
 mod source;
 mod table;
 mod timing;
+mod topk;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -53,6 +54,9 @@ pub(crate) struct Args {
     /// Time numpy and torch too, and print ours over theirs.
     #[arg(long)]
     peers: bool,
+    /// Time top-k on the CPU instead, beside the standard library's selection, and numpy's with --peers.
+    #[arg(long, conflicts_with_all = ["codec", "dtype", "json", "chart", "list"])]
+    top_k: bool,
     /// Print the settings and the devices, and measure nothing.
     #[arg(long)]
     list: bool,
@@ -85,6 +89,10 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let size = args.size.as_deref().map(size::parse).transpose()?;
     if args.peers && (args.codec == Some(Chosen::Uniform) || dtype != Dtype::F32) {
         return Err("--peers compares QSGD of f32 gradients; leave out --codec uniform and --dtype".to_owned());
+    }
+    if args.top_k {
+        let source = args.input.as_deref().map(|path| source::load(Some(path), None, dtype)).transpose()?;
+        return topk::run(source.as_ref(), size, args.peers);
     }
     let source = source::load(args.input.as_deref(), size, dtype)?;
     let device = crate::verify::open(args.device)?;

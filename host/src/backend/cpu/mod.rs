@@ -4,6 +4,7 @@
 //! index alone, and every statistic is a sum or an extreme of integers.
 
 mod bucketed;
+mod compress;
 mod filter;
 mod qsgd;
 mod rows;

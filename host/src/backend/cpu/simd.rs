@@ -3,6 +3,8 @@
 use gradwire_kernels::params::{DecodeParams, EncodeParams};
 
 use super::bucketed::{self, Body, EncodeTask, Quantizer};
+#[cfg(target_arch = "x86_64")]
+use super::compress;
 use super::filter::{self, Entries, Filter};
 use super::qsgd::Qsgd;
 use super::uniform::Uniform;
@@ -133,7 +135,7 @@ dispatch!(
 
 impl Simd {
     /// Filters a run of elements for top-k.
-    pub(super) fn filter(self, task: Filter<'_>) -> Entries {
+    pub(super) fn filter(self, mut task: Filter<'_>) -> Entries {
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "avx2")]
@@ -148,8 +150,16 @@ impl Simd {
                 Self::Baseline => {}
                 // SAFETY: a `Simd` other than the baseline comes from `detect` or passed `check`.
                 Self::Avx2 => return unsafe { avx2(task) },
-                // SAFETY: as above.
-                Self::Avx512 => return unsafe { avx512(task) },
+                Self::Avx512 => {
+                    let Filter { input, start, len, ref mut residual, floor, ties } = task;
+                    if let (Gradient::F32(x), usize::MAX) = (input, ties) {
+                        let sums = residual.as_deref_mut().unwrap_or_default();
+                        // SAFETY: as above.
+                        return unsafe { compress::filter(&x[start..start + len], sums, start, floor) };
+                    }
+                    // SAFETY: as above.
+                    return unsafe { avx512(task) };
+                }
             }
         }
         filter::filter(task)

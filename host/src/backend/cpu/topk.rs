@@ -158,8 +158,16 @@ fn cut(runs: &[Entries], k: usize, higher: u32) -> Option<Cut> {
         return None;
     }
     let below = |limit: u32| -> Vec<u32> {
-        let of_run =
-            |run: &Entries| run.bits.iter().map(|bits| key(*bits)).filter(|k| *k < limit).collect::<Vec<u32>>();
+        let of_run = |run: &Entries| {
+            let mut keys = vec![0; run.bits.len() + 1];
+            let mut count = 0;
+            for bits in &run.bits {
+                keys[count] = key(*bits);
+                count += usize::from(keys[count] < limit);
+            }
+            keys.truncate(count);
+            keys
+        };
         runs.par_iter().map(of_run).collect::<Vec<_>>().concat()
     };
     let mut open = below(higher);
@@ -208,13 +216,9 @@ fn keep(runs: Vec<Entries>, cut: &Cut) -> Entries {
 
 /// Runs one after another.
 fn join(runs: Vec<Entries>) -> Entries {
-    let count = runs.iter().map(|run| run.bits.len()).sum();
-    let mut all = Entries { indices: Vec::with_capacity(count), bits: Vec::with_capacity(count) };
-    for run in runs {
-        all.indices.extend_from_slice(&run.indices);
-        all.bits.extend_from_slice(&run.bits);
-    }
-    all
+    let (indices, bits): (Vec<Vec<u32>>, Vec<Vec<u32>>) = runs.into_iter().map(|run| (run.indices, run.bits)).unzip();
+    let (indices, bits) = rayon::join(|| indices.concat(), || bits.concat());
+    Entries { indices, bits }
 }
 
 /// Bits of a digit of the search that cannot be wrong; three of them make a key.
