@@ -31,7 +31,7 @@ mod sparse;
 pub mod wire;
 
 pub use codec::qsgd::Qsgd;
-pub use codec::topk::TopK;
+pub use codec::topk::{Segment, TopK};
 pub use codec::uniform::Uniform;
 pub use codec::{Codec, NonFinite};
 pub use device::{BackendKind, Device};

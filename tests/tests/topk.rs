@@ -2,7 +2,8 @@
 
 use gradwire::backend::cpu::{Cpu, Simd};
 use gradwire::{
-    Device, Dtype, Error, IndexFormat, NonFinite, PayloadError, Qsgd, Seed, SparsePayload, TopK, Uniform, ValueFormat,
+    Device, Dtype, Error, IndexFormat, NonFinite, PayloadError, Qsgd, Seed, Segment, SparsePayload, TopK, Uniform,
+    ValueFormat,
 };
 use gradwire_tests::cases::{self, Random};
 use gradwire_tests::sparse;
@@ -62,6 +63,39 @@ fn blocks_keep_the_largest_of_each() {
     // A block larger than the gradient is the gradient.
     let whole = device.encode_sparse(&TopK::blocks(1 << 40, 7), &x, Seed::new(1)).expect("valid");
     assert_eq!(whole.indices(), sparse::largest(&x, 7));
+}
+
+#[test]
+fn segments_keep_their_own_number() {
+    let device = Device::cpu();
+    let x = cases::normal(200_000, 4);
+    let segment = |elements, k| Segment { elements, k };
+    let segments =
+        [segment(7, 7), segment(0, 0), segment(150_000, 1500), segment(993, 0), segment(1, 1), segment(48_999, 3)];
+    let codec = TopK::segments(&segments);
+    let mut expected = Vec::new();
+    let mut start = 0;
+    for Segment { elements, k } in segments {
+        let part = &x[start..start + elements as usize];
+        expected.extend(sparse::largest(part, k as usize).into_iter().map(|i| i + start as u32));
+        start += elements as usize;
+    }
+    let payload = device.encode_sparse(&codec, &x, Seed::new(1)).expect("valid");
+    assert_eq!(payload.indices(), expected);
+    let mut residual = vec![0.0; x.len()];
+    let with = device.encode_sparse_with_feedback(&codec, &x, &mut residual, Seed::new(1)).expect("valid");
+    assert_eq!(with, payload);
+    let sent = device.decode_sparse(&with).expect("decodes");
+    assert!((0..x.len()).all(|i| (sent[i] + residual[i]).to_bits() == x[i].to_bits()), "nothing is lost");
+    // Twice the same entries: each segment's union holds as many as it keeps.
+    let merged = device.merge_sparse(&codec, &payload, &payload, &mut residual, Seed::new(1)).expect("valid");
+    assert_eq!(merged.indices(), expected);
+    let error = device.encode_sparse(&codec, &x[1..], Seed::new(1)).expect_err("one element short");
+    assert!(matches!(error, Error::Length { found: 200_000, expected: 199_999, .. }), "{error:?}");
+    let error = device.encode_sparse(&TopK::segments(&[segment(3, 4)]), &x[..3], Seed::new(1)).expect_err("too few");
+    assert!(matches!(error, Error::TooFew { asked: 4, found: 3 }), "{error:?}");
+    let huge = TopK::segments(&[segment(u64::MAX, 1), segment(u64::MAX, 1)]);
+    assert!(matches!(device.encode_sparse(&huge, &x, Seed::new(1)), Err(Error::Length { .. })));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Top-k sparsification, as a user sets it up.
 
+use std::sync::Arc;
+
 use super::{Codec, NonFinite};
 use crate::codec::qsgd::Qsgd;
 use crate::codec::uniform::Uniform;
@@ -9,8 +11,17 @@ use crate::plan::EncodePlan;
 use crate::sparse::{SparseHeader, ValueFormat};
 use crate::wire::MAX_ELEMENTS;
 
+/// Neighbouring elements of a gradient, as a layer of a model, and how many of them to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Segment {
+    /// Its elements.
+    pub elements: u64,
+    /// How many are kept.
+    pub k: u64,
+}
+
 /// Which entries are kept.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Keep {
     /// This many of the largest.
     Count(u64),
@@ -18,6 +29,8 @@ pub(crate) enum Keep {
     Fraction(f64),
     /// This many of every block of that many elements.
     Blocks { elements: u64, k: u64 },
+    /// As many of each segment as it says.
+    Segments(Arc<[Segment]>),
     /// Every entry of at least this magnitude.
     Above(f32),
 }
@@ -58,7 +71,7 @@ pub(crate) enum Values {
 /// assert_eq!((residual[989], residual[990]), (989.0, 0.0)); // what was not sent waits for the next step
 /// # Ok::<(), gradwire::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TopK {
     keep: Keep,
     clamped: bool,
@@ -67,57 +80,63 @@ pub struct TopK {
 }
 
 impl TopK {
-    const fn new(keep: Keep) -> Self {
+    fn new(keep: Keep) -> Self {
         Self { keep, clamped: false, values: Values::Exact, non_finite: NonFinite::Propagate }
     }
 
     /// Keep `k` entries.
-    pub const fn count(k: u64) -> Self {
+    pub fn count(k: u64) -> Self {
         Self::new(Keep::Count(k))
     }
 
     /// Keep this part of the entries, from 0 to 1, rounded up to a whole number.
-    pub const fn fraction(part: f64) -> Self {
+    pub fn fraction(part: f64) -> Self {
         Self::new(Keep::Fraction(part))
     }
 
     /// Keep `k` of every block of `elements`; of a last block that is shorter, at most all.
-    pub const fn blocks(elements: u64, k: u64) -> Self {
+    pub fn blocks(elements: u64, k: u64) -> Self {
         Self::new(Keep::Blocks { elements, k })
+    }
+
+    /// Keep a number of each segment: of a model's gradients in one buffer, some of each layer. Together the segments are
+    /// the whole gradient.
+    pub fn segments(segments: &[Segment]) -> Self {
+        Self::new(Keep::Segments(segments.into()))
     }
 
     /// Keep every entry whose magnitude is at least `threshold`, however many. Where that would be larger than the
     /// gradient itself, all entries are sent.
-    pub const fn above(threshold: f32) -> Self {
+    pub fn above(threshold: f32) -> Self {
         Self::new(Keep::Above(threshold))
     }
 
     /// Keep all entries where there are fewer than asked for, instead of failing.
-    pub const fn clamped(mut self) -> Self {
+    pub fn clamped(mut self) -> Self {
         self.clamped = true;
         self
     }
 
     /// Send values rounded to this type. With feedback, what rounding took stays in the residual.
-    pub const fn values(mut self, dtype: Dtype) -> Self {
+    pub fn values(mut self, dtype: Dtype) -> Self {
         self.values = Values::As(dtype);
         self
     }
 
     /// Send values quantized by QSGD. With feedback, it has to be a codec that feedback admits.
-    pub const fn then_qsgd(mut self, codec: Qsgd) -> Self {
+    pub fn then_qsgd(mut self, codec: Qsgd) -> Self {
         self.values = Values::Qsgd(codec);
         self
     }
 
     /// Send values quantized uniformly. With feedback, it has to be a codec that feedback admits.
-    pub const fn then_uniform(mut self, codec: Uniform) -> Self {
+    pub fn then_uniform(mut self, codec: Uniform) -> Self {
         self.values = Values::Uniform(codec);
         self
     }
 
     /// What to do with NaN and infinity. Under [`NonFinite::Propagate`] they are the largest entries, and are sent.
-    pub const fn non_finite(mut self, policy: NonFinite) -> Self {
+    pub fn non_finite(mut self, policy: NonFinite) -> Self {
         self.non_finite = policy;
         self
     }
@@ -128,24 +147,33 @@ impl TopK {
         if n > MAX_ELEMENTS {
             return Err(Error::TooLong { got: n });
         }
-        let select = match self.keep {
-            Keep::Count(k) => Select::Largest(self.at_most(k, n)?),
-            Keep::Fraction(part) if (0.0..=1.0).contains(&part) => {
+        let select = match &self.keep {
+            Keep::Count(k) => Select::Largest(self.at_most(*k, n)?),
+            Keep::Fraction(part) if (0.0..=1.0).contains(part) => {
                 // A product that rounding lifts just above a whole number is that number.
                 let exact = part * n as f64;
                 let k = if exact - exact.floor() < 1e-9 * exact { exact.floor() } else { exact.ceil() };
                 Select::Largest((k as u64).min(n))
             }
             Keep::Fraction(part) => {
-                return Err(Error::Keep { what: "a part of the entries", got: part, allowed: "0 to 1" });
+                return Err(Error::Keep { what: "a part of the entries", got: *part, allowed: "0 to 1" });
             }
             Keep::Blocks { elements: 0, .. } => {
                 return Err(Error::Keep { what: "elements of a block", got: 0.0, allowed: "1 or more" });
             }
-            Keep::Blocks { elements, k } => Select::Blocks { elements, k: self.at_most(k, elements)? },
-            Keep::Above(threshold) if threshold >= 0.0 => Select::Above(threshold),
+            Keep::Blocks { elements, k } => Select::Blocks { elements: *elements, k: self.at_most(*k, *elements)? },
+            Keep::Segments(segments) => {
+                let total = segments.iter().fold(0u64, |sum, s| sum.saturating_add(s.elements));
+                if total != n {
+                    let what = "list of segments";
+                    return Err(Error::Length { what, found: total, expected: n, unit: "elements" });
+                }
+                let checked = |s: &Segment| self.at_most(s.k, s.elements).map(|k| Segment { k, ..*s });
+                Select::Segments(segments.iter().map(checked).collect::<Result<_, _>>()?)
+            }
+            Keep::Above(threshold) if *threshold >= 0.0 => Select::Above(*threshold),
             Keep::Above(threshold) => {
-                return Err(Error::Keep { what: "a threshold", got: threshold.into(), allowed: "0 or more" });
+                return Err(Error::Keep { what: "a threshold", got: (*threshold).into(), allowed: "0 or more" });
             }
         };
         let plain = if feedback { Dtype::F32 } else { dtype };
@@ -172,15 +200,16 @@ impl TopK {
 }
 
 /// A selection whose numbers have been checked.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Select {
     Largest(u64),
     Blocks { elements: u64, k: u64 },
+    Segments(Arc<[Segment]>),
     Above(f32),
 }
 
 /// A checked setting, for a gradient of one length and type.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SparsePlan {
     pub(crate) select: Select,
     pub(crate) values: ValueFormat,

@@ -70,8 +70,9 @@ impl Device {
         if plan.guarded {
             refuse(Cpu::first_not_finite(gradient, Some(residual)))?;
         }
-        let count = match plan.select {
-            Select::Largest(k) => k,
+        let count = match &plan.select {
+            Select::Largest(k) => *k,
+            Select::Segments(segments) => segments.iter().map(|s| s.k).sum(),
             Select::Blocks { .. } | Select::Above(_) => plan.n,
         };
         // Whether the quantizer takes that many, before the residual changes.
@@ -198,12 +199,12 @@ impl Device {
     /// With a residual, it holds the sum of gradient and residual afterwards.
     fn choose(&self, cpu: &Cpu, plan: &SparsePlan, gradient: Gradient<'_>, residual: Option<&mut [f32]>) -> Entries {
         let mut residual = residual;
-        let entries = cpu.select(gradient, residual.as_deref_mut(), plan.select);
-        if let (Select::Above(_), Some(each)) = (plan.select, plan.header(0).value_size()) {
+        let entries = cpu.select(gradient, residual.as_deref_mut(), &plan.select);
+        if let (Select::Above(_), Some(each)) = (&plan.select, plan.header(0).value_size()) {
             let count = entries.bits.len() as u64;
             if IndexFormat::choose(plan.n, count).bytes(plan.n, count) + each * count > each * plan.n {
                 let source = residual.map_or(gradient, |sums| Gradient::F32(sums));
-                return cpu.select(source, None, Select::Largest(plan.n));
+                return cpu.select(source, None, &Select::Largest(plan.n));
             }
         }
         entries
@@ -257,10 +258,23 @@ impl Device {
 /// it lacks, and need not be sent.
 fn select_of_union(cpu: &Cpu, plan: &SparsePlan, indices: &[u32], sums: &[f32]) -> Entries {
     let of =
-        |values: &[f32], k: u64| cpu.select(Gradient::F32(values), None, Select::Largest(k.min(values.len() as u64)));
+        |values: &[f32], k: u64| cpu.select(Gradient::F32(values), None, &Select::Largest(k.min(values.len() as u64)));
     match plan.select {
         Select::Largest(k) => of(sums, k),
-        Select::Above(_) => cpu.select(Gradient::F32(sums), None, plan.select),
+        Select::Above(_) => cpu.select(Gradient::F32(sums), None, &plan.select),
+        Select::Segments(ref segments) => {
+            let mut chosen = Entries::default();
+            let (mut start, mut end) = (0, 0);
+            for segment in segments.iter() {
+                end += segment.elements;
+                let stop = indices.partition_point(|i| u64::from(*i) < end);
+                let entries = of(&sums[start..stop], segment.k);
+                chosen.indices.extend(entries.indices.iter().map(|at| at + start as u32));
+                chosen.bits.extend(entries.bits);
+                start = stop;
+            }
+            chosen
+        }
         Select::Blocks { elements, k } => {
             let mut chosen = Entries::default();
             let mut start = 0;

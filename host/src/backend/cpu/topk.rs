@@ -37,9 +37,9 @@ struct Cut {
 
 impl Cpu {
     /// The entries that are kept. With a residual, it holds the sum of gradient and residual afterwards.
-    pub(crate) fn select(&self, input: Gradient<'_>, mut residual: Option<&mut [f32]>, select: Select) -> Entries {
+    pub(crate) fn select(&self, input: Gradient<'_>, mut residual: Option<&mut [f32]>, select: &Select) -> Entries {
         let n = input.len();
-        match select {
+        match *select {
             Select::Largest(k) if 0 < k && k < n as u64 => {
                 let keys = sample(input, residual.as_deref(), k as usize);
                 self.largest(input, residual, k as usize, keys)
@@ -47,6 +47,27 @@ impl Cpu {
             Select::Largest(0) => self.above(input, residual, u32::MAX),
             Select::Largest(_) => self.above(input, residual, 0),
             Select::Above(threshold) => self.above(input, residual, key(threshold.to_bits())),
+            Select::Segments(ref segments) => {
+                // Cut up first, and then shared out: a large segment is shared out again.
+                let mut parts = Vec::with_capacity(segments.len());
+                let mut start = 0;
+                for segment in segments.iter() {
+                    let end = start + segment.elements as usize;
+                    let mine = residual.take().map(|left| {
+                        let (mine, others) = left.split_at_mut(end - start);
+                        residual = Some(others);
+                        mine
+                    });
+                    parts.push((start, part(input, start, end), mine, segment.k));
+                    start = end;
+                }
+                let of_part = |(start, input, residual, k)| {
+                    let mut entries = self.select(input, residual, &Select::Largest(k));
+                    entries.indices.iter_mut().for_each(|i| *i += start as u32);
+                    entries
+                };
+                join(parts.into_par_iter().map(of_part).collect())
+            }
             Select::Blocks { elements, k } => {
                 // With feedback the sums are made first: blocks may be larger than a thread's run.
                 if residual.is_some() {
@@ -110,6 +131,14 @@ impl Cpu {
             None => (0..input.len().div_ceil(RUN)).into_par_iter().map(|r| run(r, None)).collect(),
             Some(residual) => residual.par_chunks_mut(RUN).enumerate().map(|(r, e)| run(r, Some(e))).collect(),
         }
+    }
+}
+
+fn part(input: Gradient<'_>, start: usize, end: usize) -> Gradient<'_> {
+    match input {
+        Gradient::F32(x) => Gradient::F32(&x[start..end]),
+        Gradient::F16(x) => Gradient::F16(&x[start..end]),
+        Gradient::Bf16(x) => Gradient::Bf16(&x[start..end]),
     }
 }
 
