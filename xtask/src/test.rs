@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gradwire::{BackendKind, Device};
+use gradwire_tests::require::Required;
 
 /// The repository's root.
 pub(crate) fn root() -> PathBuf {
@@ -12,6 +13,8 @@ pub(crate) fn root() -> PathBuf {
 
 /// Runs the steps in order, and stops at the first that fails.
 pub(crate) fn run() -> Result<(), String> {
+    // Read before anything is built, so that a slip of the pen is not found at the end.
+    let required = Required::from_environment().map_err(|unmet| unmet.to_string())?;
     // The tests share the profile of this binary, so that nothing is built twice.
     let steps: [(&str, &[&str]); 4] = [
         ("formatting", &["fmt", "--all", "--check"]),
@@ -31,31 +34,20 @@ pub(crate) fn run() -> Result<(), String> {
             return Err(format!("{name} failed ({status}); the output above says where"));
         }
     }
-    backends()
+    backends(&required)
 }
 
-/// Says which backends the tests ran on, and fails where `GRADWIRE_REQUIRE` names one that this machine lacks.
-fn backends() -> Result<(), String> {
-    let required = std::env::var("GRADWIRE_REQUIRE").unwrap_or_default();
-    let required: Vec<&str> = required.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
-    if let Some(unknown) = required.iter().find(|name| crate::verify::parse_kind(name).is_err()) {
-        return Err(format!("GRADWIRE_REQUIRE names `{unknown}`, which is none of cpu, wgpu and cuda"));
-    }
+/// Says which backends the tests ran on, and fails where `GRADWIRE_REQUIRE` asks for one that this machine lacks.
+fn backends(required: &Required) -> Result<(), String> {
     println!("\n== backends");
-    let mut missing = Vec::new();
+    let mut unmet = Vec::new();
     for kind in BackendKind::ALL.into_iter().rev() {
-        match Device::of(kind) {
+        let opened = Device::of(kind);
+        match &opened {
             Ok(device) => println!("{:5} ran on {}", kind.name(), device.name()),
-            Err(error) => {
-                println!("{:5} not tested: {error}", kind.name());
-                if required.contains(&kind.name()) {
-                    missing.push(kind.name());
-                }
-            }
+            Err(error) => println!("{:5} not tested: {error}", kind.name()),
         }
+        unmet.extend(required.check(kind, &opened).err().map(|unmet| unmet.to_string()));
     }
-    if missing.is_empty() {
-        return Ok(());
-    }
-    Err(format!("GRADWIRE_REQUIRE={} and this machine does not offer {}", required.join(","), missing.join(" and ")))
+    if unmet.is_empty() { Ok(()) } else { Err(unmet.join("\n       ")) }
 }
