@@ -11,8 +11,8 @@ pub mod hostile;
 pub mod meter;
 pub mod oracle;
 pub mod properties;
-pub mod sparse;
 pub mod require;
+pub mod sparse;
 pub mod suite;
 #[cfg(feature = "cuda")]
 pub mod traffic;

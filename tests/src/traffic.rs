@@ -17,6 +17,14 @@ const SUMMED: usize = 8;
 /// The targets of the committed artifacts.
 pub const TARGETS: [(u32, u32); 5] = [(3, 5), (6, 0), (7, 0), (8, 0), (9, 0)];
 
+/// A PTX machine for each of [`TARGETS`], with the artifact of that target.
+pub fn machines() -> impl Iterator<Item = (String, Result<Device, Error>)> {
+    TARGETS.into_iter().map(|(major, minor)| {
+        let cuda = Cuda::with_driver(Arc::new(Machine::new((major, minor), 1)), Some(10 * major + minor));
+        (format!("sm_{major}{minor}"), cuda.map(Device::from_cuda))
+    })
+}
+
 /// What a device is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Op {

@@ -37,17 +37,36 @@ pub(crate) fn run() -> Result<(), String> {
     backends(&required)
 }
 
-/// Says which backends the tests ran on, and fails where `GRADWIRE_REQUIRE` asks for one that this machine lacks.
+/// Says which backends the tests ran on and how many are missing, and fails where `GRADWIRE_REQUIRE` asks for one that
+/// this machine lacks.
 fn backends(required: &Required) -> Result<(), String> {
     println!("\n== backends");
-    let mut unmet = Vec::new();
+    let (mut ran, mut missing, mut unmet) = (0, 0, Vec::new());
     for kind in BackendKind::ALL.into_iter().rev() {
         let opened = Device::of(kind);
         match &opened {
-            Ok(device) => println!("{:5} ran on {}", kind.name(), device.name()),
-            Err(error) => println!("{:5} not tested: {error}", kind.name()),
+            Ok(device) => {
+                println!("{:5} ran on {}", kind.name(), device.name());
+                ran += 1;
+            }
+            Err(error) => {
+                println!("{:5} not tested: {error}", kind.name());
+                missing += 1;
+            }
         }
         unmet.extend(required.check(kind, &opened).err().map(|unmet| unmet.to_string()));
     }
+    #[cfg(feature = "cuda")]
+    for (name, opened) in gradwire_tests::traffic::machines() {
+        match opened {
+            Ok(device) => {
+                println!("{:5} ran on {}", "PTX", device.name());
+                ran += 1;
+            }
+            // The machine is always there, so this is an artifact that it refuses.
+            Err(error) => unmet.push(format!("{name}: {error}")),
+        }
+    }
+    println!("{ran} backends ran, {missing} missing");
     if unmet.is_empty() { Ok(()) } else { Err(unmet.join("\n       ")) }
 }
