@@ -10,7 +10,7 @@ use crate::oracle;
 pub type Outcome = Result<u64, String>;
 
 /// Where two results first differ, in words.
-fn differ(what: &str, case: &str, got: &[u8], expected: &[u8]) -> Result<(), String> {
+pub(crate) fn differ(what: &str, case: &str, got: &[u8], expected: &[u8]) -> Result<(), String> {
     if got == expected {
         return Ok(());
     }

@@ -16,3 +16,4 @@ pub mod sparse;
 pub mod suite;
 #[cfg(feature = "cuda")]
 pub mod traffic;
+pub mod vectors;

@@ -64,6 +64,10 @@ pub fn run(device: &Device, depth: Depth, progress: &mut dyn FnMut(&str)) -> Vec
             Err(failure) => verdicts[index].failures.push(failure),
         }
     };
+    for (codec, file) in [("QSGD", "qsgd"), ("uniform", "uniform")] {
+        progress(&format!("golden vectors, {codec}"));
+        note(codec, "golden vectors of format version 1", crate::vectors::check(device, file));
+    }
     let settings = cases::settings();
     let real = crate::data::digits();
     for case in &settings {

@@ -55,3 +55,10 @@ fn buckets_across_warps_and_blocks_give_the_cpus_bytes() {
 fn what_is_not_finite_is_refused() {
     assert_eq!(conformance::refuses_not_finite(&device()), Ok(12));
 }
+
+#[test]
+fn the_golden_vectors() {
+    for codec in ["qsgd", "uniform"] {
+        assert!(gradwire_tests::vectors::check(&device(), codec).expect("the committed bytes") > 200);
+    }
+}

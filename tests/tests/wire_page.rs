@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use gradwire::Device;
 use gradwire_tests::cases::{self, Case};
 use gradwire_tests::oracle::Kind;
+use gradwire_tests::vectors;
 
 fn script(args: &[&str]) -> Option<Output> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/decode_payload.py");
@@ -72,4 +73,19 @@ fn python_refuses_a_damaged_payload() {
     std::fs::write(&sent, &bytes).expect("written");
     let Some(output) = script(&[text(&sent), text(&out)]) else { return };
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn python_decodes_the_golden_vectors() {
+    let vectors = ["qsgd", "uniform"].map(|codec| vectors::committed(codec).expect("read")).concat();
+    for vector in &vectors {
+        let (sent, out) = (scratch("golden.bin"), scratch("golden.out"));
+        std::fs::write(&sent, vector.payload_bytes().expect("hexadecimal")).expect("written");
+        let Some(output) = script(&[text(&sent), text(&out)]) else { return };
+        let label = format!("{}, {}", vector.codec, vector.name);
+        assert!(output.status.success(), "{label}: {}", String::from_utf8_lossy(&output.stderr));
+        let expected: Vec<u8> =
+            vector.decoded_floats().expect("hexadecimal").iter().flat_map(|v| v.to_bits().to_le_bytes()).collect();
+        assert!(std::fs::read(&out).expect("written") == expected, "{label}: decoded");
+    }
 }

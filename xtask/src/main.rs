@@ -8,6 +8,7 @@ mod sanitize;
 mod test;
 #[cfg(feature = "cuda")]
 mod traffic;
+mod vectors;
 mod verify;
 
 use std::process::ExitCode;
@@ -39,6 +40,8 @@ enum Command {
     Sanitize,
     /// Run the fuzz targets over the wire and the decoders.
     Fuzz(fuzz::Args),
+    /// Write the golden vectors that the oracle computes, or check that the committed ones are those.
+    Vectors(vectors::Args),
     /// Train the small network again and capture its gradients into benches/data.
     Capture,
 }
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Traffic(args) => traffic::run(&args),
         Command::Sanitize => sanitize::run(),
         Command::Fuzz(args) => fuzz::run(&args),
+        Command::Vectors(args) => vectors::run(&args),
         Command::Capture => capture::run(),
     };
     match result {

@@ -2,6 +2,8 @@
 //!
 //! Written from `docs/wire.md` and the papers; what it and the product agree on is unlikely to be an accident.
 
+pub mod wire;
+
 use half::{bf16, f16};
 
 /// What is encoded.
@@ -44,7 +46,8 @@ pub fn widen_bf16(x: &[bf16]) -> Vec<f32> {
     x.iter().map(|h| h.to_f32()).collect()
 }
 
-fn philox(mut c: [u32; 4], key: (u32, u32)) -> [u32; 4] {
+/// Philox4x32 with 7 rounds.
+pub fn philox(mut c: [u32; 4], key: (u32, u32)) -> [u32; 4] {
     let (mut a, mut b) = key;
     for _ in 0..7 {
         let x = 0xD251_1F53u64 * u64::from(c[0]);
@@ -56,24 +59,53 @@ fn philox(mut c: [u32; 4], key: (u32, u32)) -> [u32; 4] {
     c
 }
 
-/// The dither of an element, as a fraction of a level in units of 2^-fraction.
-fn dither(s: &Setting, index: usize, fraction: u32) -> u64 {
-    if s.kind == Kind::UniformNearest {
-        return 1 << (fraction - 1);
-    }
+/// Where an element's random bits come from, as `docs/wire.md` says under "Draws".
+pub struct Draw {
+    /// Philox's key.
+    pub key: (u32, u32),
+    /// Philox's counter.
+    pub counter: [u32; 4],
+    /// Which word of Philox's output.
+    pub word: usize,
+    /// The draw itself, 16 bits for a bucket and 32 for the whole tensor.
+    pub d: u32,
+}
+
+/// The draw of an element, whether or not the setting's rounding asks for one.
+pub fn draw(s: &Setting, index: usize) -> Draw {
     let (run, step, tensor) = s.seed;
     let key = (run as u32, (run >> 32) as u32);
     let (unit, lane, slot) = ((index / 256) as u32, (index % 32) as u32, index % 256 / 32);
-    let call = unit * 32 + lane;
-    let draw = |call: u32| philox([call, tensor, step as u32, (step >> 32) as u32], key);
-    if s.bucket.is_none() {
-        let word = draw(call * 2 + slot as u32 / 4)[slot % 4];
-        return u64::from(word) >> (32 - fraction);
+    let (call, word) = match s.bucket {
+        None => ((unit * 32 + lane) * 2 + slot as u32 / 4, slot % 4),
+        Some(_) => (unit * 32 + lane, slot / 2),
+    };
+    let counter = [call, tensor, step as u32, (step >> 32) as u32];
+    let output = philox(counter, key)[word];
+    let d = match s.bucket {
+        None => output,
+        Some(_) if slot % 2 == 0 => output & 0xffff,
+        Some(_) => output >> 16,
+    };
+    Draw { key, counter, word, d }
+}
+
+/// The dither of an element, as a fraction of a level in units of 2^-fraction.
+pub fn dither(s: &Setting, index: usize, fraction: u32) -> u64 {
+    if s.kind == Kind::UniformNearest {
+        return 1 << (fraction - 1);
     }
-    let word = draw(call)[slot / 2];
-    let half = u64::from(if slot % 2 == 0 { word & 0xffff } else { word >> 16 });
+    let d = draw(s, index).d;
+    if s.bucket.is_none() {
+        return u64::from(d) >> (32 - fraction);
+    }
     let centre = if fraction > 16 { 1u64 << (fraction - 17) } else { 0 };
-    (half << (fraction - 16)) + centre
+    (u64::from(d) << (fraction - 16)) + centre
+}
+
+/// Bits behind the binary point of a level in fixed point.
+pub fn fraction(levels: u32) -> u32 {
+    31 - (32 - levels.leading_zeros())
 }
 
 fn scale_of(largest: f32, wide: bool) -> f32 {
@@ -121,7 +153,7 @@ pub struct Encoded {
 
 /// Encodes.
 pub fn encode(s: &Setting, x: &[f32]) -> Encoded {
-    let fraction = 31 - (32 - s.levels.leading_zeros());
+    let fraction = fraction(s.levels);
     let full = (u64::from(s.levels) << fraction) as f32;
     let (mut scalars, mut codes) = (Vec::new(), Vec::new());
     let size = s.bucket.unwrap_or(x.len().max(1));

@@ -1,0 +1,84 @@
+//! The golden vectors: they are what the oracle computes, the CPU gives them, and a wrong one is noticed.
+
+use std::collections::BTreeSet;
+
+use gradwire::Device;
+use gradwire::backend::cpu::{Cpu, Simd};
+use gradwire_tests::oracle::{philox, wire};
+use gradwire_tests::vectors::{self, PHILOX, QSGD, UNIFORM};
+
+#[test]
+fn the_committed_files_are_what_the_oracle_computes() {
+    let committed = [("qsgd.json", QSGD), ("uniform.json", UNIFORM), ("philox.json", PHILOX)];
+    let computed = vectors::files();
+    assert_eq!(computed.len(), committed.len());
+    for ((name, text), (computed_name, computed)) in committed.iter().zip(&computed) {
+        assert_eq!(name, computed_name);
+        vectors::same(name, text, computed).unwrap_or_else(|e| panic!("{e}"));
+    }
+    for codec in ["qsgd", "uniform"] {
+        let vectors = vectors::committed(codec).expect("read");
+        let names: BTreeSet<&str> = vectors.iter().map(|v| v.name.as_str()).collect();
+        assert_eq!(names.len(), vectors.len(), "{codec}: two vectors share a name");
+    }
+    let bytes: usize = committed.iter().map(|(_, text)| text.len()).sum();
+    assert!(bytes < 400_000, "the vectors have {bytes} bytes; keep them small enough to read and to ship");
+}
+
+/// The oracle's own two algorithms that others publish answers for: zlib's checksum and Random123's generator.
+#[test]
+fn the_oracle_gives_published_answers() {
+    assert_eq!(wire::crc32(*b"123456789"), 0xCBF4_3926);
+    assert_eq!(philox([0; 4], (0, 0)), [0x5f6f_b709, 0x0d89_3f64, 0x4f12_1f81, 0x4f73_0a48]);
+    assert_eq!(philox([!0; 4], (!0, !0)), [0x5207_ddc2, 0x4516_5e59, 0x4d8e_e751, 0x8c52_f662]);
+    let pi = [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344];
+    assert_eq!(philox(pi, (0xa409_3822, 0x299f_31d0)), [0x4dfc_caba, 0x190a_87f0, 0xc473_62ba, 0xb6b5_242a]);
+}
+
+#[test]
+fn the_cpu_gives_them_at_every_vector_width() {
+    for simd in [Simd::Baseline, Simd::Avx2, Simd::Avx512] {
+        let Ok(cpu) = Cpu::with_simd(simd) else {
+            eprintln!("{}: this machine does not have it", simd.name());
+            continue;
+        };
+        for codec in ["qsgd", "uniform"] {
+            let compared = vectors::check(&Device::from_cpu(cpu), codec).unwrap_or_else(|e| panic!("{e}"));
+            assert!(compared > 200, "{codec}: only {compared} compared");
+        }
+    }
+}
+
+/// The text with one bit of one hexadecimal digit flipped.
+fn flip(text: &mut String, at: usize, bit: u32) {
+    let digit = text[at..=at].chars().next().and_then(|c| c.to_digit(16)).expect("a hexadecimal digit");
+    text.replace_range(at..=at, &format!("{:x}", digit ^ 1 << bit));
+}
+
+#[test]
+fn one_flipped_bit_is_noticed() {
+    let device = Device::cpu();
+    for codec in ["qsgd", "uniform"] {
+        let vectors = vectors::committed(codec).expect("read");
+        let vector = vectors.iter().find(|v| v.decode_add.is_some()).expect("there is one");
+        let check = |change: &dyn Fn(&mut vectors::Vector)| {
+            let mut changed = vector.clone();
+            change(&mut changed);
+            vectors::check_all(&device, &[changed])
+        };
+        check(&|_| ()).expect("it passes as it is");
+        for at in 0..vector.payload.len() {
+            let error = check(&|v| flip(&mut v.payload, at, at as u32 % 4)).expect_err("a bit of the payload is wrong");
+            assert!(error.contains(&vector.name) && error.contains("payload differs"), "{error}");
+        }
+        let error = check(&|v| flip(&mut v.decoded, 7, 0)).expect_err("a bit of a value is wrong");
+        assert!(error.contains("decoded differs"), "{error}");
+        let add = |v: &mut vectors::Vector| flip(&mut v.decode_add.as_mut().expect("has it").result, 7, 0);
+        assert!(check(&add).expect_err("a bit of a sum is wrong").contains("decode-add differs"));
+
+        let mut fed = vectors.iter().find(|v| v.residual_after.is_some()).expect("there is one").clone();
+        flip(fed.residual_after.as_mut().expect("has it"), 7, 0);
+        let error = vectors::check_all(&device, &[fed]).expect_err("a bit of a residual is wrong");
+        assert!(error.contains("residual differs"), "{error}");
+    }
+}
