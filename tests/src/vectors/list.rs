@@ -60,7 +60,7 @@ const FILLS: [Fill; 16] = [
     ("all zero", |n| vec![0.0; n]),
     ("negative zero", |n| vec![-0.0; n]),
     ("zeros of both signs", |n| (0..n).map(|i| if i % 3 == 0 { -0.0 } else { 0.0 }).collect()),
-    ("subnormal", |n| (0..n as u32).map(|i| f32::from_bits(i * 977 | (i & 1) << 31)).collect()),
+    ("subnormal", |n| (0..n as u32).map(|i| f32::from_bits((i * 977) | ((i & 1) << 31))).collect()),
     ("smallest subnormal", |n| (0..n).map(|i| if i % 7 == 0 { f32::from_bits(1) } else { 0.0 }).collect()),
     ("one-hot", |n| with(vec![0.0; n], n / 2, -3.5)),
     ("constant", |n| vec![0.1; n]),
