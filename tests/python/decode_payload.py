@@ -5,9 +5,9 @@ This is an independent reader, written from docs/wire.md alone. It does its arit
 fractions and rounds each operation once, so that it does not depend on the floating point of the
 machine.
 
-Usage: decode_payload.py PAYLOAD OUT
+Usage: decode_payload.py PAYLOAD OUT [PAYLOAD OUT ...]
 
-A payload that a reader must refuse gives exit status 1 and one line on stderr, and no output.
+A payload that a reader must refuse gives exit status 1 and one line on stderr, and no output for it or those behind it.
 """
 
 import os
@@ -254,17 +254,19 @@ def decode_file(stream):
 
 
 def main(arguments):
-    if len(arguments) != 3:
-        print("usage: decode_payload.py PAYLOAD OUT", file=sys.stderr)
+    files = arguments[1:]
+    if not files or len(files) % 2:
+        print("usage: decode_payload.py PAYLOAD OUT [PAYLOAD OUT ...]", file=sys.stderr)
         return 2
-    try:
-        with open(arguments[1], "rb") as stream:
-            values = decode_file(stream)
-    except (Refused, OSError) as error:
-        print("%s: refused: %s" % (arguments[1], error), file=sys.stderr)
-        return 1
-    with open(arguments[2], "wb") as out:
-        out.write(struct.pack("<%dI" % len(values), *values))
+    for payload, decoded in zip(files[::2], files[1::2]):
+        try:
+            with open(payload, "rb") as stream:
+                values = decode_file(stream)
+        except (Refused, OSError) as error:
+            print("%s: refused: %s" % (payload, error), file=sys.stderr)
+            return 1
+        with open(decoded, "wb") as out:
+            out.write(struct.pack("<%dI" % len(values), *values))
     return 0
 
 
