@@ -6,7 +6,7 @@ use crate::test::root;
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// What touches bytes of others, and every unit test. Neither GPU backend: their drivers are not ours to sanitize.
-const TESTS: [&str; 19] = [
+const TESTS: [&str; 21] = [
     "-p",
     "gradwire",
     "-p",
@@ -27,6 +27,8 @@ const TESTS: [&str; 19] = [
     "mutations",
     "--test",
     "hostile",
+    "--test",
+    "topk",
 ];
 
 /// Builds and runs the tests with the pinned nightly, since a sanitizer is an unstable flag.

@@ -7,12 +7,14 @@ pub mod forge;
 pub mod mutate;
 pub mod reader;
 pub mod seeds;
+mod sparse;
 
 use gradwire::backend::cpu::{Cpu, Simd};
 use gradwire::session::{Role, Sizes};
 use gradwire::{DecodeMode, DecodePlan, Device, Error, Header, Payload, PayloadError};
 
 use self::reader::Refusal;
+pub use self::sparse::sparse;
 use crate::meter::bounded;
 
 /// Bytes that a decode on the CPU may hold beside the values it decodes, whatever the payload says: its list of passes.
@@ -24,10 +26,11 @@ pub const PER_PAYLOAD: u64 = 64;
 pub type Target = fn(&[Device], &[u8]) -> Result<(), PayloadError>;
 
 /// The fuzz targets, each with its body.
-pub const TARGETS: [(&str, Target); 3] = [
+pub const TARGETS: [(&str, Target); 4] = [
     ("wire", wire),
     ("decode_qsgd", |devices, bytes| decode(devices, 1, bytes)),
     ("decode_uniform", |devices, bytes| decode(devices, 2, bytes)),
+    ("sparse", sparse),
 ];
 
 /// The CPU at every vector width of this machine.

@@ -11,6 +11,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "wire" => payloads(),
         "decode_qsgd" => choices(8, &[0, 1, 2, 3]),
         "decode_uniform" => choices(8, &[0, 1]),
+        "sparse" => super::sparse::seeds(),
         _ => Vec::new(),
     }
 }
