@@ -5,19 +5,7 @@ use half::{bf16, f16};
 
 use crate::cases::{Fill, Random, normal, seed};
 use crate::conformance::Outcome;
-
-/// The indices of the `k` largest magnitudes: NaN above infinity above numbers, ties by the lower index.
-pub fn largest(x: &[f32], k: usize) -> Vec<u32> {
-    let rank = |v: f32| (v.is_nan(), if v.is_nan() { 0.0 } else { v.abs() });
-    let mut order: Vec<u32> = (0..x.len() as u32).collect();
-    order.sort_by(|a, b| {
-        let (a, b) = (rank(x[*a as usize]), rank(x[*b as usize]));
-        b.0.cmp(&a.0).then(b.1.total_cmp(&a.1))
-    });
-    order.truncate(k);
-    order.sort_unstable();
-    order
-}
+pub use crate::oracle::sparse::largest;
 
 fn from_uniform(n: usize, seed: u64, of: impl Fn(f64) -> f64) -> Vec<f32> {
     let mut random = Random(seed);

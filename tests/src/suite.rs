@@ -5,7 +5,7 @@ use gradwire::{BackendKind, Codec, Device};
 use crate::cases::{self, Case};
 use crate::conformance::{self, Outcome};
 use crate::oracle::Kind;
-use crate::properties;
+use crate::{properties, sparse, vectors};
 
 /// What one check of one codec came to.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ pub fn run(device: &Device, depth: Depth, progress: &mut dyn FnMut(&str)) -> Vec
     };
     for (codec, file) in [("QSGD", "qsgd"), ("uniform", "uniform")] {
         progress(&format!("golden vectors, {codec}"));
-        note(codec, "golden vectors of format version 1", crate::vectors::check(device, file));
+        note(codec, "golden vectors of format version 1", vectors::check(device, file));
     }
     let settings = cases::settings();
     let real = crate::data::digits();
@@ -107,6 +107,10 @@ pub fn run(device: &Device, depth: Depth, progress: &mut dyn FnMut(&str)) -> Vec
         }
     }
     note("QSGD", "NaN and infinity refused, residual kept", conformance::refuses_not_finite(device));
+    // The GPU backends have no top-k yet, and say so.
+    if device.kind() == BackendKind::Cpu {
+        top_k(device, progress, &mut note);
+    }
     statistics(device, depth, progress, &mut note);
     verdicts
 }
@@ -138,6 +142,25 @@ fn large(device: &Device, case: &Case) -> Outcome {
     match a.iter().zip(&b).position(|(a, b)| a.to_bits() != b.to_bits()) {
         Some(at) => Err(format!("{}, n = {n}: decode-add differs first at element {at}", case.label())),
         None => Ok(2),
+    }
+}
+
+fn top_k(device: &Device, progress: &mut dyn FnMut(&str), note: &mut dyn FnMut(&'static str, &'static str, Outcome)) {
+    progress("top-k");
+    let golden = vectors::topk::committed().and_then(|v| vectors::topk::check(device, &v));
+    note("top-k", "golden vectors of format version 1", golden);
+    for fill in sparse::FILLS {
+        note(
+            "top-k",
+            "entries equal the oracle's; what is lost is bounded",
+            sparse::against_oracle(device, fill, 70_001),
+        );
+        note("top-k", "error feedback loses nothing", sparse::feedback(device, fill, 5000));
+    }
+    note("top-k", "f16 and bf16 keep their bits", sparse::halves(device, 5000));
+    note("top-k", "values quantized by QSGD", sparse::quantized(device, 5000));
+    for workers in [2, 5, 8] {
+        note("top-k", "merges lose nothing", sparse::merges(device, workers, 400, 8));
     }
 }
 

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use gradwire::Device;
 use gradwire::backend::cpu::{Cpu, Simd};
 use gradwire_tests::oracle::{philox, wire};
+use gradwire_tests::vectors::topk::{self, TOPK};
 use gradwire_tests::vectors::{self, PHILOX, QSGD, UNIFORM};
 
 #[test]
 fn the_committed_files_are_what_the_oracle_computes() {
-    let committed = [("qsgd.json", QSGD), ("uniform.json", UNIFORM), ("philox.json", PHILOX)];
+    let committed = [("qsgd.json", QSGD), ("uniform.json", UNIFORM), ("philox.json", PHILOX), ("topk.json", TOPK)];
     let computed = vectors::files();
     assert_eq!(computed.len(), committed.len());
     for ((name, text), (computed_name, computed)) in committed.iter().zip(&computed) {
@@ -22,7 +23,7 @@ fn the_committed_files_are_what_the_oracle_computes() {
         assert_eq!(names.len(), vectors.len(), "{codec}: two vectors share a name");
     }
     let bytes: usize = committed.iter().map(|(_, text)| text.len()).sum();
-    assert!(bytes < 400_000, "the vectors have {bytes} bytes; keep them small enough to read and to ship");
+    assert!(bytes < 500_000, "the vectors have {bytes} bytes; keep them small enough to read and to ship");
 }
 
 /// The oracle's own two algorithms that others publish answers for: zlib's checksum and Random123's generator.
@@ -46,6 +47,8 @@ fn the_cpu_gives_them_at_every_vector_width() {
             let compared = vectors::check(&Device::from_cpu(cpu), codec).unwrap_or_else(|e| panic!("{e}"));
             assert!(compared > 200, "{codec}: only {compared} compared");
         }
+        let sparse = topk::committed().expect("read");
+        assert_eq!(topk::check(&Device::from_cpu(cpu), &sparse), Ok(3 * sparse.len() as u64));
     }
 }
 
@@ -53,6 +56,24 @@ fn the_cpu_gives_them_at_every_vector_width() {
 fn flip(text: &mut String, at: usize, bit: u32) {
     let digit = text[at..=at].chars().next().and_then(|c| c.to_digit(16)).expect("a hexadecimal digit");
     text.replace_range(at..=at, &format!("{:x}", digit ^ 1 << bit));
+}
+
+#[test]
+fn one_flipped_bit_of_a_sparse_vector_is_noticed() {
+    let device = Device::cpu();
+    for vector in topk::committed().expect("read").into_iter().filter(|v| v.k > 0) {
+        let mut changed = vector.clone();
+        let last = changed.payload.len() - 1;
+        flip(&mut changed.payload, last, 2);
+        let error = topk::check(&device, &[changed]).expect_err("a bit of a value is wrong");
+        assert!(error.contains(&vector.name) && error.contains("payload differs"), "{error}");
+        let mut changed = vector;
+        if let Some(after) = &mut changed.residual_after {
+            flip(after, 7, 0);
+            let error = topk::check(&device, &[changed]).expect_err("a bit of a residual is wrong");
+            assert!(error.contains("residual differs"), "{error}");
+        }
+    }
 }
 
 #[test]

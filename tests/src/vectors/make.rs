@@ -36,6 +36,7 @@ pub fn files() -> Vec<(&'static str, String)> {
         ("qsgd.json", text(&file(list::qsgd()))),
         ("uniform.json", text(&file(list::uniform()))),
         ("philox.json", text(&philox())),
+        ("topk.json", text(&super::topk::file())),
     ]
 }
 
