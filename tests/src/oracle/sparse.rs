@@ -18,9 +18,7 @@ pub fn largest(x: &[f32], k: usize) -> Vec<u32> {
 fn words(bits: Vec<bool>) -> Vec<u8> {
     let byte = |bits: &[bool]| bits.iter().enumerate().map(|(i, bit)| u8::from(*bit) << i).sum::<u8>();
     let mut bytes: Vec<u8> = bits.chunks(8).map(byte).collect();
-    while bytes.len() % 4 != 0 {
-        bytes.push(0);
-    }
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
     bytes
 }
 
