@@ -47,11 +47,24 @@ fn merge(before: vec4<u32>, v: vec4<u32>) -> vec4<u32> {
 
 // What the output holds, or zero.
 fn before(first: u32) -> vec4<u32> {
+    var v = vec4<u32>(0u);
     if !has(FLAG_ACCUMULATE) {
-        return vec4<u32>(0u);
+        return v;
     }
-    let e = min(vec4<u32>(first) + vec4<u32>(0u, 32u, 64u, 96u), vec4<u32>(params.n - 1u));
-    return vec4<u32>(output[e.x], output[e.y], output[e.z], output[e.w]);
+    // An element beyond the last is not read as the last one, which another invocation writes.
+    if first < params.n {
+        v.x = output[first];
+    }
+    if first + 32u < params.n {
+        v.y = output[first + 32u];
+    }
+    if first + 64u < params.n {
+        v.z = output[first + 64u];
+    }
+    if first + 96u < params.n {
+        v.w = output[first + 96u];
+    }
+    return v;
 }
 
 fn put(first: u32, v: vec4<u32>) {

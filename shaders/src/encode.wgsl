@@ -32,7 +32,7 @@ fn encode_unit(unit: u32, first: u32, lane: u32, shift: u32) {
     for (var half = 0u; half < 2u; half++) {
         let e = elements(first + half * 128u + lane);
         let here = exist(e);
-        let v = load(e);
+        let v = load_own(e, here);
         let f = fields(unit * 8u + half * 4u, shift);
         let c = select(vec4<u32>(0u), code(f, v, dithers(call, half, narrow)), here);
         if bits == 16u {
@@ -125,6 +125,8 @@ fn encode(group: u32, thread: u32) {
             settle(thread, first >> params.bucket_log2, first < params.n);
         }
     }
+    // The residuals that were measured are now overwritten, each by one invocation.
+    storageBarrier();
     workgroupBarrier();
     let lane = thread & 31u;
     for (var u = 0u; u < 4u; u++) {

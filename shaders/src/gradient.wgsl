@@ -33,24 +33,50 @@ fn from_f16(half: vec4<u32>) -> vec4<u32> {
     return bits | sign;
 }
 
+// The gradient alone of elements; of one beyond the last, the last one's.
+fn input_of(wanted: vec4<u32>) -> vec4<u32> {
+    let e = min(wanted, vec4<u32>(params.n - 1u));
+    if params.dtype == 0u {
+        return vec4<u32>(input[e.x], input[e.y], input[e.z], input[e.w]);
+    }
+    let w = e >> vec4<u32>(1u);
+    let words = vec4<u32>(input[w.x], input[w.y], input[w.z], input[w.w]);
+    let half = (words >> ((e & vec4<u32>(1u)) << vec4<u32>(4u))) & vec4<u32>(0xffffu);
+    if params.dtype == 1u {
+        return from_f16(half);
+    }
+    return half << vec4<u32>(16u);
+}
+
 // The values of elements; of one beyond the last, the last one's.
 fn load(wanted: vec4<u32>) -> vec4<u32> {
+    let v = input_of(wanted);
+    if !has(FLAG_FEEDBACK) {
+        return v;
+    }
     let e = min(wanted, vec4<u32>(params.n - 1u));
-    var v: vec4<u32>;
-    if params.dtype == 0u {
-        v = vec4<u32>(input[e.x], input[e.y], input[e.z], input[e.w]);
-    } else {
-        let w = e >> vec4<u32>(1u);
-        let words = vec4<u32>(input[w.x], input[w.y], input[w.z], input[w.w]);
-        let half = (words >> ((e & vec4<u32>(1u)) << vec4<u32>(4u))) & vec4<u32>(0xffffu);
-        if params.dtype == 1u {
-            v = from_f16(half);
-        } else {
-            v = half << vec4<u32>(16u);
-        }
+    return f_add(v, vec4<u32>(residual[e.x], residual[e.y], residual[e.z], residual[e.w]));
+}
+
+// The values of elements where they exist. Of those beyond the last no residual is read: the last one's is its own
+// invocation's, which writes it meanwhile.
+fn load_own(e: vec4<u32>, here: vec4<bool>) -> vec4<u32> {
+    let v = input_of(e);
+    if !has(FLAG_FEEDBACK) {
+        return v;
     }
-    if has(FLAG_FEEDBACK) {
-        v = f_add(v, vec4<u32>(residual[e.x], residual[e.y], residual[e.z], residual[e.w]));
+    var old = vec4<u32>(0u);
+    if here.x {
+        old.x = residual[e.x];
     }
-    return v;
+    if here.y {
+        old.y = residual[e.y];
+    }
+    if here.z {
+        old.z = residual[e.z];
+    }
+    if here.w {
+        old.w = residual[e.w];
+    }
+    return f_add(v, old);
 }
