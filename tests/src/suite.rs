@@ -29,6 +29,24 @@ pub enum Depth {
     Quick,
 }
 
+impl Depth {
+    /// The environment variable of [`Depth::from_environment`].
+    pub const VARIABLE: &'static str = "GRADWIRE_DEPTH";
+
+    /// What the environment variable says, `full` or `quick`; full where it is not set.
+    ///
+    /// # Errors
+    /// A message, for any other value.
+    pub fn from_environment() -> Result<Self, String> {
+        match std::env::var_os(Self::VARIABLE) {
+            None => Ok(Self::Full),
+            Some(depth) if depth == "full" => Ok(Self::Full),
+            Some(depth) if depth == "quick" => Ok(Self::Quick),
+            Some(other) => Err(format!("{} is {other:?}; it can be full or quick", Self::VARIABLE)),
+        }
+    }
+}
+
 fn codec_name(kind: Kind) -> &'static str {
     match kind {
         Kind::QsgdMax | Kind::QsgdL2 => "QSGD",

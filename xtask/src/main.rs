@@ -5,6 +5,7 @@ mod capture;
 mod fuzz;
 mod ptx;
 mod sanitize;
+mod shaders;
 mod test;
 #[cfg(feature = "cuda")]
 mod traffic;
@@ -33,6 +34,8 @@ enum Command {
     Test,
     /// Build the PTX from the Rust kernels, or check that the committed PTX is what they give.
     Ptx(ptx::Args),
+    /// Write every WGSL module that the WGPU backend can create into a folder.
+    Shaders(shaders::Args),
     /// Count what each kernel moves and executes for an element, on the PTX machine.
     #[cfg(feature = "cuda")]
     Traffic(traffic::Args),
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args),
         Command::Test => test::run(),
         Command::Ptx(args) => ptx::run(&args),
+        Command::Shaders(args) => shaders::run(&args),
         #[cfg(feature = "cuda")]
         Command::Traffic(args) => traffic::run(&args),
         Command::Sanitize => sanitize::run(),

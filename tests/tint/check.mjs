@@ -1,0 +1,105 @@
+// Compiles every .wgsl file of a folder with Tint, the WGSL compiler of Chrome, through Dawn's bindings for node.
+//
+//   node check.mjs FOLDER
+//
+// naga, which wgpu compiles with, does no analysis of uniformity; browsers refuse what it lets pass. So each module is
+// created here, and a pipeline of its entry point, on a device with WebGPU's default limits and no optional feature.
+// Files in planted/ have a fault each, and must be refused, or the check itself has failed.
+
+import { readFileSync, readdirSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { argv, exit } from 'node:process';
+import { fileURLToPath } from 'node:url';
+
+const fail = (message) => {
+  console.error(`error: ${message}`);
+  exit(1);
+};
+
+const folder = argv[2];
+if (folder === undefined || argv.length !== 3) {
+  fail('asked for one folder of .wgsl files: node check.mjs FOLDER; `cargo xtask shaders --out FOLDER` writes it');
+}
+
+const { create } = await import('webgpu').catch((error) =>
+  fail(`the package webgpu could not be loaded (${error.message}); run \`npm ci\` in tests/tint`),
+);
+
+/** The .wgsl files of a folder, in order. */
+const shadersOf = (path) => {
+  let names = [];
+  try {
+    names = readdirSync(path).filter((name) => name.endsWith('.wgsl'));
+  } catch (error) {
+    fail(`${path} could not be read: ${error.message}`);
+  }
+  return names.sort().map((name) => join(path, name));
+};
+
+/** What Tint and Dawn object to in a file, whose entry point has the file's name; empty where they accept it. */
+const objections = async (device, path) => {
+  const found = [];
+  device.pushErrorScope('validation');
+  const module = device.createShaderModule({ label: path, code: readFileSync(path, 'utf8') });
+  const { messages } = await module.getCompilationInfo();
+  for (const { type, lineNum, linePos, message } of messages) {
+    // A warning is what a later version will refuse.
+    if (type !== 'info') {
+      found.push(`${lineNum}:${linePos} ${type}: ${message}`);
+    }
+  }
+  const scope = await device.popErrorScope();
+  if (found.length === 0 && scope !== null) {
+    found.push(scope.message);
+  }
+  if (found.length === 0) {
+    // Only now are binding layouts, the limits and the translation for the driver looked at.
+    const compute = { module, entryPoint: basename(path, '.wgsl') };
+    await device.createComputePipelineAsync({ label: path, layout: 'auto', compute }).catch((error) => {
+      found.push(`no pipeline: ${error.message}`);
+    });
+  }
+  return found;
+};
+
+// Dawn holds node open for as long as its instance can be reached, so the end is an explicit exit.
+const gpu = create(['backend=vulkan']);
+const adapter = await gpu.requestAdapter();
+if (adapter === null) {
+  fail(
+    'Dawn accepts none of the Vulkan devices here (its warnings above say why); it needs a driver newer than the lavapipe ' +
+      "of Mesa 22, such as SwiftShader: VK_DRIVER_FILES=.../vk_swiftshader_icd.json",
+  );
+}
+const device = await adapter.requestDevice();
+console.log(`Tint, on ${adapter.info.description} (${adapter.info.architecture})`);
+
+let passed = 0;
+let failed = 0;
+const verdict = (path, good, lines) => {
+  console.log(`${good ? 'ok    ' : 'FAILED'} ${basename(path)}${lines.map((line) => `\n         ${line}`).join('')}`);
+  passed += good ? 1 : 0;
+  failed += good ? 0 : 1;
+};
+
+const shaders = shadersOf(folder);
+if (shaders.length === 0) {
+  fail(`${folder} holds no .wgsl file; \`cargo xtask shaders --out ${folder}\` writes them`);
+}
+for (const path of shaders) {
+  const found = await objections(device, path);
+  verdict(path, found.length === 0, found);
+}
+
+// Each planted fault with the words that it must be refused with, so that another mistake in the file does not pass for it.
+const PLANTED = { 'nonuniform_barrier.wgsl': /'workgroupBarrier' must only be called from uniform control flow/ };
+for (const [name, reason] of Object.entries(PLANTED)) {
+  const path = join(fileURLToPath(new URL('planted', import.meta.url)), name);
+  const found = await objections(device, path);
+  const refused = found.some((line) => reason.test(line));
+  verdict(path, refused, refused ? [`refused, as it must be: ${found[0]}`] : ['accepted, and it must be refused', ...found]);
+}
+
+console.log(`${passed} passed, ${failed} failed`);
+device.destroy();
+exit(failed === 0 ? 0 : 1);
