@@ -152,6 +152,10 @@ fn a_failed_encode_leaves_the_residual() {
     let coarse = TopK::count(4000).then_qsgd(Qsgd::bits(2).bucket(8192));
     let error = device.encode_sparse_with_feedback(&coarse, &x, &mut residual, Seed::new(1)).expect_err("diverges");
     assert!(matches!(error, Error::FeedbackDiverges { .. }), "{error:?}");
+    // The same quantizer over the fifty values that there are to quantize contracts.
+    let mut scratch = before.clone();
+    let fine = TopK::count(50).then_qsgd(Qsgd::bits(8).whole_tensor());
+    device.encode_sparse_with_feedback(&fine, &cases::normal(5000, 9), &mut scratch, Seed::new(1)).expect("few values");
     let error = device.encode_sparse_with_feedback(&TopK::count(1), &x, &mut residual[1..], Seed::new(1));
     assert!(matches!(error, Err(Error::Length { what: "residual", .. })));
     assert_eq!(residual, before);

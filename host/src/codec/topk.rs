@@ -184,8 +184,9 @@ impl TopK {
         };
         let plan =
             SparsePlan { select, values, dtype, n, inner: self.values, guarded: self.non_finite == NonFinite::Error };
-        // A quantizer that cannot be used shows before anything is read.
-        if let Some(inner) = plan.quantizer(n.min(1 << 20) as usize, feedback)? {
+        // A quantizer that cannot be used shows before anything is read. Whether feedback admits it depends on how many
+        // values it gets.
+        if let Some(inner) = plan.quantizer(0, false)? {
             return Ok(SparsePlan { guarded: plan.guarded || inner.is_guarded(), ..plan });
         }
         Ok(plan)
@@ -233,6 +234,17 @@ impl SparsePlan {
             plan.with_feedback()?;
         }
         Ok(Some(plan))
+    }
+
+    /// The most entries that are kept.
+    pub(crate) fn most(&self) -> u64 {
+        let most = match &self.select {
+            Select::Largest(k) => *k,
+            Select::Segments(segments) => segments.iter().map(|s| s.k).sum(),
+            Select::Blocks { elements, k } => self.n.div_ceil(*elements).saturating_mul(*k),
+            Select::Above(_) => self.n,
+        };
+        most.min(self.n)
     }
 
     /// The header of a payload with `count` entries.

@@ -70,13 +70,8 @@ impl Device {
         if plan.guarded {
             refuse(Cpu::first_not_finite(gradient, Some(residual)))?;
         }
-        let count = match &plan.select {
-            Select::Largest(k) => *k,
-            Select::Segments(segments) => segments.iter().map(|s| s.k).sum(),
-            Select::Blocks { .. } | Select::Above(_) => plan.n,
-        };
         // Whether the quantizer takes that many, before the residual changes.
-        plan.quantizer(count as usize, true)?;
+        plan.quantizer(plan.most() as usize, true)?;
         let chosen = self.choose(cpu, &plan, gradient, Some(residual));
         let values = self.write_values(&plan, &chosen.bits, true, seed)?;
         let payload = SparsePayload::seal(plan.header(chosen.indices.len()), chosen.indices, &values);
@@ -152,7 +147,7 @@ impl Device {
             let bad = sums.iter().position(|v| !v.is_finite());
             refuse(bad.map(|at| indices[at].into()))?;
         }
-        plan.quantizer(indices.len(), true)?;
+        plan.quantizer(indices.len().min(plan.most() as usize), true)?;
         let chosen = select_of_union(cpu, &plan, &indices, &sums);
         let kept = chosen.indices.iter().map(|at| indices[*at as usize]).collect::<Vec<u32>>();
         let values = self.write_values(&plan, &chosen.bits, true, seed)?;

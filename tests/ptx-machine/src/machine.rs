@@ -52,7 +52,7 @@ struct State {
 /// use gradwire::{Device, Qsgd, Seed};
 /// use gradwire_ptx_machine::Machine;
 ///
-/// let machine = Arc::new(Machine::new((8, 0), 1));
+/// let machine = Arc::new(Machine::new((8, 0), 1).counting());
 /// let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None)?);
 /// let gradient = [0.25f32; 512];
 /// let payload = device.encode(&Qsgd::bits(4), &gradient, Seed::new(7))?;
@@ -67,6 +67,8 @@ pub struct Machine {
     seed: u64,
     /// What to put in the place of what, in every text.
     planted: Option<(String, String)>,
+    /// Whether launches are kept.
+    counting: bool,
     state: Mutex<State>,
 }
 
@@ -81,7 +83,13 @@ impl Machine {
             total_memory: 0,
             multiprocessors: 1,
         };
-        Self { info, seed, planted: None, state: Mutex::default() }
+        Self { info, seed, planted: None, counting: false, state: Mutex::default() }
+    }
+
+    /// The same machine, which keeps what each launch cost for [`Machine::take_launched`].
+    #[must_use]
+    pub fn counting(self) -> Self {
+        Self { counting: true, ..self }
     }
 
     /// The same machine, which reads `to` wherever a module says `from`: plants a fault, to see that a test finds it. A
@@ -96,7 +104,8 @@ impl Machine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The launches since the last call, in their order. They are kept until they are taken.
+    /// The launches since the last call, in their order, of a machine that is [`counting`](Machine::counting); of another,
+    /// none.
     pub fn take_launched(&self) -> Vec<Launched> {
         std::mem::take(&mut self.state().launched)
     }
@@ -158,6 +167,7 @@ impl State {
     fn launch(
         &mut self,
         seed: u64,
+        counting: bool,
         function: FunctionId,
         grid: u32,
         threads: u32,
@@ -199,7 +209,9 @@ impl State {
         };
         match launch.run() {
             Ok(counts) => {
-                self.launched.push(Launched { kernel: kernel.name.clone(), grid, threads, counts });
+                if counting {
+                    self.launched.push(Launched { kernel: kernel.name.clone(), grid, threads, counts });
+                }
                 Ok(())
             }
             Err(fault) => {
@@ -317,7 +329,7 @@ impl Driver for Machine {
         args: &[KernelArg<'_>],
         _stream: StreamId,
     ) -> Result<(), DriverError> {
-        self.state().launch(self.seed, function, grid, block, args)
+        self.state().launch(self.seed, self.counting, function, grid, block, args)
     }
 
     fn synchronize(&self, _stream: StreamId) -> Result<(), DriverError> {

@@ -61,6 +61,9 @@ pub(super) fn filter(values: &[f32], sums: &mut [f32], start: usize, floor: u32)
             bits.push(value.to_bits());
         }
     }
+    // The room was for all of the run, and a large gradient has many runs.
+    indices.shrink_to_fit();
+    bits.shrink_to_fit();
     Entries { indices, bits }
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Ran {
 
 /// Runs a body over buffer `a`, which holds `input`, and `b`, of as many zeros.
 pub(crate) fn run_seeded(seed: u64, body: &str, grid: u32, threads: u32, input: &[u32]) -> Result<Ran, Fault> {
-    let machine = Machine::new((8, 0), seed);
+    let machine = Machine::new((8, 0), seed).counting();
     let ModuleId(module) = machine.load_module(&module(body)).unwrap_or_else(|e| panic!("{e}"));
     let function = machine.function(ModuleId(module), "k").expect("it has one");
     let bytes: Vec<u8> = input.iter().flat_map(|w| w.to_le_bytes()).collect();
