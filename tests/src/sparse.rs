@@ -121,24 +121,29 @@ fn contraction(label: &str, x: &[f32], kept: &[f32], k: usize) -> Outcome {
     }
 }
 
-/// Two steps of feedback: what is kept is the oracle's of the sum, and sent + residual is the sum, bit for bit.
+/// Steps of feedback: what is kept is the oracle's of the sum, its values are the sum's bits, and the rest is the residual.
 pub fn feedback(device: &Device, fill: Fill, n: usize) -> Outcome {
     let x = (fill.1)(n);
     let mut residual = normal(n, 61);
     let mut compared = 0;
     for k in [n / 100, n / 3].into_iter().chain([n]) {
         let label = format!("top-{k} of {n} with feedback, {}", fill.0);
-        let sum: Vec<f32> = x.iter().zip(&residual).map(|(g, e)| g + e).collect();
+        let canonical = |v: f32| if v.is_nan() { f32::from_bits(0x7fc0_0000) } else { v };
+        let sum: Vec<f32> = x.iter().zip(&residual).map(|(g, e)| canonical(g + e)).collect();
         let payload = device
             .encode_sparse_with_feedback(&TopK::count(k as u64), &x, &mut residual, seed())
             .map_err(failed(&label))?;
         same(&label, "the kept set", payload.indices(), &largest(&sum, k))?;
+        let sent: Vec<u32> = payload.as_bytes()[payload.as_bytes().len() - 4 * k..]
+            .chunks_exact(4)
+            .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect();
+        let kept: Vec<u32> = payload.indices().iter().map(|i| sum[*i as usize].to_bits()).collect();
+        same(&label, "values", &sent, &kept)?;
         let mut expected = sum;
         payload.indices().iter().for_each(|i| expected[*i as usize] = 0.0);
-        let comparable =
-            |v: &[f32]| v.iter().map(|v| if v.is_nan() { 0x7fc0_0000 } else { v.to_bits() }).collect::<Vec<u32>>();
-        same(&label, "residual", &comparable(&residual), &comparable(&expected))?;
-        compared += 2;
+        same(&label, "residual", &bits(&residual), &bits(&expected))?;
+        compared += 3;
     }
     Ok(compared)
 }

@@ -132,6 +132,8 @@ fn settings_out_of_range_are_typed_errors() {
     assert!(matches!(encode(TopK::blocks(0, 0)), Err(Error::Keep { .. })));
     assert!(matches!(encode(TopK::count(1).then_qsgd(Qsgd::bits(9))), Err(Error::Bits { .. })));
     assert_eq!(encode(TopK::fraction(0.34)).expect("valid").indices(), [1, 2], "rounded up");
+    let just_above = device.encode_sparse(&TopK::fraction(0.500_000_000_3), &vec![1.0f32; 1_000_000], Seed::new(1));
+    assert_eq!(just_above.expect("valid").indices().len(), 500_001);
     let tenth = device.encode_sparse(&TopK::fraction(0.07), &vec![1.0f32; 100], Seed::new(1)).expect("valid");
     assert_eq!(tenth.indices().len(), 7, "0.07 * 100 is 7.000000000000001 in binary64");
 }
@@ -188,6 +190,103 @@ fn rounded_values_leave_their_rest() {
         }
         assert!(rounded > 50, "{codec:?}: {rounded} of 100 values were rounded");
     }
+}
+
+#[test]
+fn a_sum_that_is_nan_has_the_same_bits_at_every_width() {
+    let (quiet, other) = (f32::from_bits(0x7fc0_0001), f32::from_bits(0x7fc0_0002));
+    for (g, e) in [(quiet, other), (f32::INFINITY, f32::NEG_INFINITY), (f32::from_bits(0xff80_0001), 1.0)] {
+        for device in devices() {
+            let mut residual = vec![e; 40];
+            let codec = TopK::count(7);
+            let sent =
+                device.encode_sparse_with_feedback(&codec, &[g; 40], &mut residual, Seed::new(1)).expect("valid");
+            let values = &sent.as_bytes()[sent.as_bytes().len() - 28..];
+            assert_eq!(values, 0x7fc0_0000u32.to_le_bytes().repeat(7), "{device}: {g} + {e}");
+            assert!(residual[7..].iter().all(|v| v.to_bits() == 0x7fc0_0000), "{device}: {g} + {e}");
+            assert!(residual[..7].iter().all(|v| v.to_bits() == 0));
+        }
+    }
+}
+
+#[test]
+fn one_nan_does_not_stay_in_the_residual() {
+    let device = Device::cpu();
+    for codec in
+        [TopK::count(300).then_qsgd(Qsgd::bits(8)), TopK::count(300).then_uniform(Uniform::bits(8)), TopK::count(300)]
+    {
+        for odd in [f32::NAN, f32::INFINITY] {
+            let mut residual = vec![0.0; 10_000];
+            let clean = cases::normal(10_000, 21);
+            let mut first = clean.clone();
+            first[77] = odd;
+            for step in 0..4 {
+                let gradient = if step == 0 { &first } else { &clean };
+                let sent = device.encode_sparse_with_feedback(&codec, gradient, &mut residual, Seed::new(1).step(step));
+                let sent = device.decode_sparse(&sent.expect("valid")).expect("decodes");
+                assert!(residual.iter().all(|v| v.is_finite()), "{codec:?}, {odd}, step {step}");
+                assert_eq!(step == 0, sent.iter().any(|v| !v.is_finite()), "{codec:?}, {odd}, step {step}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_f16_cannot_hold_is_sent_in_parts() {
+    let device = Device::cpu();
+    for (codec, largest) in [(Dtype::F16, 65504.0f32), (Dtype::Bf16, f32::from_bits(0x7f7f_0000))] {
+        let mut residual = vec![0.0; 4];
+        let x = [1.0f32, largest * 1.5, -2.0, 3.0].map(|v| v.min(f32::MAX));
+        let codec = TopK::count(1).values(codec).non_finite(NonFinite::Error);
+        let sent = device.encode_sparse_with_feedback(&codec, &x, &mut residual, Seed::new(1)).expect("finite");
+        assert_eq!(device.decode_sparse(&sent).expect("decodes")[1], largest);
+        assert_eq!(residual[1], x[1] - largest);
+        device.encode_sparse_with_feedback(&codec, &[0.0f32; 4], &mut residual, Seed::new(1)).expect("still finite");
+    }
+}
+
+#[test]
+fn merges_select_as_they_are_told() {
+    let device = Device::cpu();
+    let sent = |seed| device.encode_sparse(&TopK::count(40), &cases::normal(1000, seed), Seed::new(1)).expect("valid");
+    let (a, b) = (sent(31), sent(32));
+    let sum: Vec<f32> = {
+        let (a, b) = (device.decode_sparse(&a).expect("decodes"), device.decode_sparse(&b).expect("decodes"));
+        a.iter().zip(b).map(|(a, b)| a + b).collect()
+    };
+    for codec in [TopK::blocks(100, 3), TopK::above(0.025), TopK::count(30).then_qsgd(Qsgd::bits(8).bucket(32))] {
+        let mut residual = vec![0.0; 1000];
+        let merged = device.merge_sparse(&codec, &a, &b, &mut residual, Seed::new(1)).expect("valid");
+        let expected: Vec<u32> = match merged.indices().len() {
+            30 if codec == TopK::blocks(100, 3) => (0..10)
+                .flat_map(|b| {
+                    sparse::largest(&sum[100 * b..100 * (b + 1)], 3).into_iter().map(move |i| i + 100 * b as u32)
+                })
+                .collect(),
+            30 => sparse::largest(&sum, 30),
+            _ => (0..1000).filter(|i| sum[*i as usize].abs() >= 0.025).collect(),
+        };
+        assert_eq!(merged.indices(), expected, "{codec:?}");
+        let update = device.decode_sparse(&merged).expect("decodes");
+        assert!((0..1000).all(|i| update[i] + residual[i] == sum[i]
+            || (update[i] + residual[i] - sum[i]).abs() <= sum[i].abs() * f32::EPSILON));
+    }
+}
+
+#[test]
+fn small_blocks_and_empty_payloads_of_any_length() {
+    let device = Device::cpu();
+    let x = cases::normal(200_001, 5);
+    let all = device.encode_sparse(&TopK::blocks(1, 1), &x, Seed::new(1)).expect("valid");
+    assert_eq!(all.indices().len(), x.len());
+    let quarter = device.encode_sparse(&TopK::blocks(4, 1), &x, Seed::new(1)).expect("valid");
+    assert_eq!(quarter.indices().len(), 50_001);
+    let mut empty = device.encode_sparse(&TopK::count(0), &x, Seed::new(1)).expect("valid").into_bytes();
+    empty[8..16].copy_from_slice(&(1u64 << 31).to_le_bytes());
+    let empty = SparsePayload::from_vec(sealed(empty)).expect("no entry of many");
+    assert_eq!((empty.len(), empty.indices().len()), (1 << 31, 0));
+    let mut out = vec![0.0; 5];
+    assert!(matches!(device.decode_sparse_into(&empty, &mut out), Err(Error::Length { .. })));
 }
 
 #[test]

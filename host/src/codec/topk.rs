@@ -105,8 +105,8 @@ impl TopK {
         Self::new(Keep::Segments(segments.into()))
     }
 
-    /// Keep every entry whose magnitude is at least `threshold`, however many. Where that would be larger than the
-    /// gradient itself, all entries are sent.
+    /// Keep every entry whose magnitude is at least `threshold`, however many. Where their indices and values would take more
+    /// than the values of all, all are sent; quantized values are not compared.
     pub fn above(threshold: f32) -> Self {
         Self::new(Keep::Above(threshold))
     }
@@ -117,7 +117,8 @@ impl TopK {
         self
     }
 
-    /// Send values rounded to this type. With feedback, what rounding took stays in the residual.
+    /// Send values rounded to this type, a finite one beyond its range as the largest that it has. With feedback, what that
+    /// took stays in the residual.
     pub fn values(mut self, dtype: Dtype) -> Self {
         self.values = Values::As(dtype);
         self
@@ -150,9 +151,10 @@ impl TopK {
         let select = match &self.keep {
             Keep::Count(k) => Select::Largest(self.at_most(*k, n)?),
             Keep::Fraction(part) if (0.0..=1.0).contains(part) => {
-                // A product that rounding lifts just above a whole number is that number.
+                // The part and the product are each rounded, by half an epsilon: what lies no further above a whole number
+                // is that number.
                 let exact = part * n as f64;
-                let k = if exact - exact.floor() < 1e-9 * exact { exact.floor() } else { exact.ceil() };
+                let k = if exact - exact.floor() <= 2.0 * f64::EPSILON * exact { exact.floor() } else { exact.ceil() };
                 Select::Largest((k as u64).min(n))
             }
             Keep::Fraction(part) => {

@@ -83,9 +83,20 @@ impl Device {
 
     /// The gradient that a sparse payload holds: zeros but for its entries.
     ///
+    /// Its length is the payload's word, up to 2^31 whatever the payload's size: of bytes that are not trusted, look at
+    /// [`SparsePayload::len`] first, or decode into a buffer of the length that is expected.
+    ///
     /// # Errors
-    /// [`Error::Backend`] where the device fails.
+    /// [`Error::Backend`] where there is no memory for it; [`Error::Unavailable`] on a backend that has no top-k yet.
     pub fn decode_sparse(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
+        // The length is the header's word, and may be 2^31 where there is no entry.
+        let bytes = payload.header().n * 4;
+        Vec::<f32>::new().try_reserve_exact(payload.len()).map_err(|_| Error::Backend {
+            backend: self.kind(),
+            reason: format!(
+                "{bytes} bytes for the decoded gradient could not be allocated; decode into a buffer of yours"
+            ),
+        })?;
         let mut output = vec![0.0; payload.len()];
         self.scatter(payload, &mut output, |_, value| canonical(value))?;
         Ok(output)
@@ -94,9 +105,11 @@ impl Device {
     /// `output = decode(payload)`.
     ///
     /// # Errors
-    /// [`Error::Length`] for an output of another length than the gradient; [`Error::Backend`] where the device fails.
+    /// [`Error::Length`] for an output of another length than the gradient; [`Error::Unavailable`] on a backend that has no
+    /// top-k yet. The output is then as it was.
     pub fn decode_sparse_into(&self, payload: &SparsePayload, output: &mut [f32]) -> Result<(), Error> {
         Error::expect_len("output", "elements", output.len(), payload.header().n)?;
+        self.top_k()?;
         output.fill(0.0);
         self.scatter(payload, output, |_, value| canonical(value))
     }
@@ -111,7 +124,7 @@ impl Device {
     }
 
     /// Adds two payloads and selects anew: the step of a gTop-k tree (Shi et al., ICDCS 2019). What the selection drops is
-    /// added to `residual`, the merging node's own, so that no part of either gradient is lost.
+    /// added to `residual`, the merging node's own, so that no part of either gradient is lost but to the rounding of the sums.
     ///
     /// ```
     /// use gradwire::{Device, Seed, TopK};
@@ -214,8 +227,16 @@ impl Device {
     ) -> Result<Cow<'b, [u8]>, Error> {
         Ok(match plan.values {
             ValueFormat::Plain(Dtype::F32) => little_endian(bits),
-            ValueFormat::Plain(Dtype::F16) => halves(bits, |b| f16::from_f32(f32::from_bits(b)).to_bits()),
-            ValueFormat::Plain(Dtype::Bf16) => halves(bits, |b| bf16::from_f32(f32::from_bits(b)).to_bits()),
+            ValueFormat::Plain(Dtype::F16) => halves(bits, |b| {
+                let v = f32::from_bits(b);
+                let half = f16::from_f32(v);
+                if v.is_finite() && half.is_infinite() { f16::MAX.copysign(half) } else { half }.to_bits()
+            }),
+            ValueFormat::Plain(Dtype::Bf16) => halves(bits, |b| {
+                let v = f32::from_bits(b);
+                let half = bf16::from_f32(v);
+                if v.is_finite() && half.is_infinite() { bf16::MAX.copysign(half) } else { half }.to_bits()
+            }),
             ValueFormat::Payload => {
                 let values: Vec<f32> = bits.iter().map(|b| f32::from_bits(*b)).collect();
                 match plan.quantizer(values.len(), feedback)? {
@@ -284,9 +305,19 @@ fn select_of_union(cpu: &Cpu, plan: &SparsePlan, indices: &[u32], sums: &[f32]) 
     }
 }
 
-/// What is left of a value of which a part was sent. An entry that was sent as it is leaves nothing, NaN included.
+/// What is left of a value of which a part was sent. An entry that was sent as it is leaves nothing. Where what was sent is
+/// not finite, none of a finite value was: it stays, and what is not finite does not come back.
 fn rest(bits: u32, sent: f32) -> f32 {
-    if sent.to_bits() == bits { 0.0 } else { canonical(f32::from_bits(bits) - sent) }
+    let value = f32::from_bits(bits);
+    if sent.to_bits() == bits {
+        0.0
+    } else if sent.is_finite() {
+        value - sent
+    } else if value.is_finite() {
+        value
+    } else {
+        0.0
+    }
 }
 
 /// Words as bytes, lowest first.

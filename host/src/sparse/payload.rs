@@ -158,20 +158,17 @@ impl SparsePayload {
     /// indices do not rise, or reach beyond the gradient. Nothing is allocated before every field of the header, the
     /// length and the checksum were checked.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, PayloadError> {
-        let header = SparseHeader::read(bytes)?;
-        let (head, body) = bytes.split_at(HEADER_BYTES);
-        expect_checksum(head, body)?;
-        let (indices, values) = body.split_at(header.index_bytes() as usize);
-        // Before the indices, which take memory by the header's counts: here the counts are what the bytes bear out.
-        if header.values == ValueFormat::Payload {
-            let inner = Payload::from_bytes(values)?;
-            if inner.len() as u64 != header.count {
-                let allowed = "the number of entries in a payload of values";
-                return Err(PayloadError::Field { field: "elements", found: inner.len() as u64, allowed });
-            }
-        }
-        let indices = index::read(header.index_format(), header.n, header.count, indices)?;
+        let (header, indices) = check(bytes)?;
         Ok(Self { header, indices, bytes: bytes.to_vec() })
+    }
+
+    /// Checks received bytes and keeps them, without a copy.
+    ///
+    /// # Errors
+    /// As [`SparsePayload::from_bytes`].
+    pub fn from_vec(bytes: Vec<u8>) -> Result<Self, PayloadError> {
+        let (header, indices) = check(&bytes)?;
+        Ok(Self { header, indices, bytes })
     }
 
     /// Writes entries whose indices rise, each below `header.n`, and whose values are `values`' bytes.
@@ -231,6 +228,24 @@ impl SparsePayload {
             Dtype::Bf16 => halves().map(|h| bf16::from_bits(h).to_f32()).collect(),
         })
     }
+}
+
+/// Checks a whole payload; its header, and its indices.
+fn check(bytes: &[u8]) -> Result<(SparseHeader, Vec<u32>), PayloadError> {
+    let header = SparseHeader::read(bytes)?;
+    let (head, body) = bytes.split_at(HEADER_BYTES);
+    expect_checksum(head, body)?;
+    let (indices, values) = body.split_at(header.index_bytes() as usize);
+    // Before the indices, which take memory by the header's counts: here the counts are what the bytes bear out.
+    if header.values == ValueFormat::Payload {
+        let inner = Payload::from_bytes(values)?;
+        if inner.len() as u64 != header.count {
+            let allowed = "the number of entries in a payload of values";
+            return Err(PayloadError::Field { field: "elements", found: inner.len() as u64, allowed });
+        }
+    }
+    let indices = index::read(header.index_format(), header.n, header.count, indices)?;
+    Ok((header, indices))
 }
 
 impl std::fmt::Debug for SparsePayload {

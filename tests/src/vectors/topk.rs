@@ -102,6 +102,11 @@ fn specs() -> Vec<Spec> {
         half("f16 sent as bf16", Type::F16, Type::Bf16, None),
         half("feedback", Type::F32, Type::F32, Some(normal(200, 99))),
         half("feedback, f32 sent as bf16: what rounding takes is kept", Type::F32, Type::Bf16, Some(normal(200, 99))),
+        Spec {
+            sent: Type::F16,
+            residual: Some(vec![0.0; 4]),
+            ..plain("f16 sent for what is beyond it", 3, vec![1.0, 70000.0, -1e30, 3.0])
+        },
         half("feedback, f16 gradient, values in f32", Type::F16, Type::F32, Some(normal(200, 99))),
     ]
 }
@@ -117,6 +122,13 @@ fn name(of: Type) -> String {
 
 fn half_bits(v: f32, of: Type) -> u16 {
     if of == Type::F16 { f16::from_f32(v).to_bits() } else { bf16::from_f32(v).to_bits() }
+}
+
+/// As it is sent: what is finite stays so.
+fn nearest(v: f32, of: Type) -> u16 {
+    let largest = if of == Type::F16 { 0x7bff } else { 0x7f7f };
+    let half = half_bits(v, of);
+    if v.is_finite() && half & 0x7fff > largest { half & 0x8000 | largest } else { half }
 }
 
 fn widened(half: u16, of: Type) -> f32 {
@@ -149,7 +161,7 @@ fn vector(spec: &Spec) -> Vector {
                 sum[i]
             }
             of => {
-                let half = if spec.dtype == of && spec.residual.is_none() { raw[i] } else { half_bits(sum[i], of) };
+                let half = if spec.dtype == of && spec.residual.is_none() { raw[i] } else { nearest(sum[i], of) };
                 values.extend(half.to_le_bytes());
                 widened(half, of)
             }

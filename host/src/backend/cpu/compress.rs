@@ -7,7 +7,7 @@ use std::arch::x86_64::{
     _mm512_mask_compressstoreu_epi32, _mm512_min_epu32, _mm512_set1_epi32, _mm512_setr_epi32,
 };
 
-use gradwire_kernels::arith::float::MAGNITUDE;
+use gradwire_kernels::arith::float::{MAGNITUDE, canonical};
 use gradwire_kernels::arith::topk::{NAN_KEY, key};
 
 use super::filter::Entries;
@@ -53,7 +53,7 @@ pub(super) fn filter(values: &[f32], sums: &mut [f32], start: usize, floor: u32)
     for (i, value) in rest.iter().enumerate() {
         let mut value = *value;
         if let Some(sum) = sums.get_mut(first + i) {
-            *sum += value;
+            *sum = canonical(*sum + value);
             value = *sum;
         }
         if key(value.to_bits()) >= floor {
@@ -79,7 +79,7 @@ fn load(values: &[f32; WIDTH]) -> __m512i {
 fn add(values: &[f32; WIDTH], sums: &mut [f32]) -> __m512i {
     let mut vector = [0f32; WIDTH];
     for ((sum, value), out) in sums.iter_mut().zip(values).zip(&mut vector) {
-        *sum += value;
+        *sum = canonical(*sum + value);
         *out = *sum;
     }
     load(&vector)

@@ -1,6 +1,6 @@
 //! The one read of top-k: entries at or above a key, in order, with the sum of gradient and residual left behind.
 
-use gradwire_kernels::arith::float::{MAGNITUDE, bf16_to_f32, f16_to_f32};
+use gradwire_kernels::arith::float::{MAGNITUDE, bf16_to_f32, canonical, f16_to_f32};
 use gradwire_kernels::arith::topk::key;
 
 use crate::gradient::Gradient;
@@ -24,8 +24,6 @@ pub(super) struct Filter<'a> {
     pub(super) residual: Option<&'a mut [f32]>,
     /// The lowest key that is wanted.
     pub(super) floor: u32,
-    /// How many entries of exactly that key are wanted, the first ones.
-    pub(super) ties: usize,
 }
 
 /// Elements that are looked at together: most such groups have no entry, and cost a maximum.
@@ -35,12 +33,12 @@ const GROUP: usize = 16;
 #[inline(always)]
 pub(super) fn filter(f: Filter<'_>) -> Entries {
     match f.input {
-        Gradient::F32(x) => run(&x[f.start..f.start + f.len], |v| *v, f.residual, f.start, f.floor, f.ties),
+        Gradient::F32(x) => run(&x[f.start..f.start + f.len], |v| *v, f.residual, f.start, f.floor),
         Gradient::F16(x) => {
-            run(&x[f.start..f.start + f.len], |v| f16_to_f32(v.to_bits()), f.residual, f.start, f.floor, f.ties)
+            run(&x[f.start..f.start + f.len], |v| f16_to_f32(v.to_bits()), f.residual, f.start, f.floor)
         }
         Gradient::Bf16(x) => {
-            run(&x[f.start..f.start + f.len], |v| bf16_to_f32(v.to_bits()), f.residual, f.start, f.floor, f.ties)
+            run(&x[f.start..f.start + f.len], |v| bf16_to_f32(v.to_bits()), f.residual, f.start, f.floor)
         }
     }
 }
@@ -52,24 +50,23 @@ fn run<T>(
     residual: Option<&mut [f32]>,
     start: usize,
     floor: u32,
-    mut ties: usize,
 ) -> Entries {
     let mut entries = Entries::default();
     let Some(residual) = residual else {
         for (group, values) in input.chunks(GROUP).enumerate() {
             // A NaN's magnitude is at or above its key, so no entry is passed over.
             if largest(values, |v| widen(v).to_bits()) >= floor {
-                collect(values, |v| widen(v).to_bits(), start + group * GROUP, floor, &mut ties, &mut entries);
+                collect(values, |v| widen(v).to_bits(), start + group * GROUP, floor, &mut entries);
             }
         }
         return entries;
     };
     for (group, (values, sums)) in input.chunks(GROUP).zip(residual.chunks_mut(GROUP)).enumerate() {
         for (sum, v) in sums.iter_mut().zip(values) {
-            *sum += widen(v);
+            *sum = canonical(*sum + widen(v));
         }
         if largest(sums, |v| v.to_bits()) >= floor {
-            collect(sums, |v| v.to_bits(), start + group * GROUP, floor, &mut ties, &mut entries);
+            collect(sums, |v| v.to_bits(), start + group * GROUP, floor, &mut entries);
         }
     }
     entries
@@ -88,14 +85,7 @@ fn largest<T>(values: &[T], bits: impl Fn(&T) -> u32) -> u32 {
 
 /// The entries of a group that has one. Apart from the loop over the groups, which it would keep from being vectors.
 #[inline(never)]
-fn collect<T>(
-    values: &[T],
-    bits: impl Fn(&T) -> u32,
-    first: usize,
-    floor: u32,
-    ties: &mut usize,
-    entries: &mut Entries,
-) {
+fn collect<T>(values: &[T], bits: impl Fn(&T) -> u32, first: usize, floor: u32, entries: &mut Entries) {
     let flag = |i: usize, v: &T| if key(bits(v)) >= floor { 1u32 << i } else { 0 };
     let mut wanted = match values.first_chunk::<GROUP>() {
         Some(whole) => {
@@ -107,14 +97,7 @@ fn collect<T>(
     while wanted != 0 {
         let i = wanted.trailing_zeros() as usize;
         wanted &= wanted - 1;
-        let value = bits(&values[i]);
-        if key(value) == floor {
-            if *ties == 0 {
-                continue;
-            }
-            *ties -= 1;
-        }
         entries.indices.push((first + i) as u32);
-        entries.bits.push(value);
+        entries.bits.push(bits(&values[i]));
     }
 }

@@ -151,8 +151,8 @@ impl Simd {
                 // SAFETY: a `Simd` other than the baseline comes from `detect` or passed `check`.
                 Self::Avx2 => return unsafe { avx2(task) },
                 Self::Avx512 => {
-                    let Filter { input, start, len, ref mut residual, floor, ties } = task;
-                    if let (Gradient::F32(x), usize::MAX) = (input, ties) {
+                    let Filter { input, start, len, ref mut residual, floor } = task;
+                    if let Gradient::F32(x) = input {
                         let sums = residual.as_deref_mut().unwrap_or_default();
                         // SAFETY: as above.
                         return unsafe { compress::filter(&x[start..start + len], sums, start, floor) };

@@ -71,16 +71,21 @@ impl Cpu {
             Select::Blocks { elements, k } => {
                 // With feedback the sums are made first: blocks may be larger than a thread's run.
                 if residual.is_some() {
-                    self.filter(input, residual.as_deref_mut(), u32::MAX, 0);
+                    self.filter(input, residual.as_deref_mut(), u32::MAX);
                 }
                 let source = residual.map_or(input, |sums| Gradient::F32(sums));
                 let elements = elements.min(n as u64).max(1) as usize;
-                let blocks = n.div_ceil(elements);
-                let of_block = |block: usize| {
-                    let range = block * elements..n.min((block + 1) * elements);
-                    block_largest(source, range, k as usize)
+                let k = k.min(n as u64) as usize;
+                // Whole blocks, about a run of them together: a block may be a single element.
+                let span = elements * RUN.div_ceil(elements);
+                let of_span = |start: usize| {
+                    let (mut entries, mut keys) = (Entries::default(), Vec::new());
+                    for first in (start..n.min(start.saturating_add(span))).step_by(elements) {
+                        block_largest(source, first..n.min(first + elements), k, &mut keys, &mut entries);
+                    }
+                    entries
                 };
-                join((0..blocks).into_par_iter().map(of_block).collect())
+                join((0..n.div_ceil(span)).into_par_iter().map(|i| of_span(i * span)).collect())
             }
         }
     }
@@ -96,7 +101,7 @@ impl Cpu {
     }
 
     fn above(&self, input: Gradient<'_>, residual: Option<&mut [f32]>, floor: u32) -> Entries {
-        join(self.filter(input, residual, floor, usize::MAX))
+        join(self.filter(input, residual, floor))
     }
 
     /// The `k` largest, 0 < k < n, with a guess between which two keys the last of them lies.
@@ -107,31 +112,71 @@ impl Cpu {
         k: usize,
         [lower, higher]: [u32; 2],
     ) -> Entries {
-        // Where the guess is one key there may be any number of entries that have it, of which k will do.
-        let ties = if lower == higher { k } else { usize::MAX };
-        let runs = self.filter(input, residual.as_deref_mut(), lower, ties);
-        if let Some(cut) = cut(&runs, k, higher) {
+        // What is above the lower key. Of entries that have that very key there may be any number, most of all in a gradient of
+        // zeros; as many as are still wanted are looked for afterwards.
+        let runs = self.filter(input, residual.as_deref_mut(), lower.saturating_add(1));
+        let found: usize = runs.iter().map(|run| run.bits.len()).sum();
+        if found >= k {
+            let cut = cut(&runs, k, higher);
             return keep(runs, &cut);
         }
-        drop(runs);
         let source = residual.map_or(input, |sums| Gradient::F32(sums));
+        if let Some(ties) = first_of_key(source, lower, k - found) {
+            return with_ties(join(runs), ties);
+        }
+        drop(runs);
         let cut = digits(source, k);
-        let runs = self.filter(source, None, cut.key, cut.ties);
-        keep(runs, &cut)
+        let above = join(self.filter(source, None, cut.key + 1));
+        // There are as many: they were counted.
+        with_ties(above, first_of_key(source, cut.key, cut.ties).unwrap_or_default())
     }
 
-    fn filter(&self, input: Gradient<'_>, residual: Option<&mut [f32]>, floor: u32, ties: usize) -> Vec<Entries> {
+    fn filter(&self, input: Gradient<'_>, residual: Option<&mut [f32]>, floor: u32) -> Vec<Entries> {
         let simd = self.simd;
         let run = |run: usize, residual| {
             let start = run * RUN;
             let len = RUN.min(input.len() - start);
-            simd.filter(Filter { input, start, len, residual, floor, ties })
+            simd.filter(Filter { input, start, len, residual, floor })
         };
         match residual {
             None => (0..input.len().div_ceil(RUN)).into_par_iter().map(|r| run(r, None)).collect(),
             Some(residual) => residual.par_chunks_mut(RUN).enumerate().map(|(r, e)| run(r, Some(e))).collect(),
         }
     }
+}
+
+/// The first entries of exactly this key; `None` where there are fewer than wanted.
+fn first_of_key(source: Gradient<'_>, wanted: u32, count: usize) -> Option<Entries> {
+    let mut entries = Entries::default();
+    for i in 0..source.len() {
+        let bits = at(source, i).to_bits();
+        if key(bits) == wanted {
+            entries.indices.push(i as u32);
+            entries.bits.push(bits);
+            if entries.bits.len() == count {
+                return Some(entries);
+            }
+        }
+    }
+    None
+}
+
+/// Both, in the order of their indices, of which none is in both.
+fn with_ties(above: Entries, ties: Entries) -> Entries {
+    let count = above.bits.len() + ties.bits.len();
+    let mut all = Entries { indices: Vec::with_capacity(count), bits: Vec::with_capacity(count) };
+    let mut from = 0;
+    for (index, bits) in ties.indices.iter().zip(&ties.bits) {
+        let to = from + above.indices[from..].partition_point(|i| i < index);
+        all.indices.extend_from_slice(&above.indices[from..to]);
+        all.bits.extend_from_slice(&above.bits[from..to]);
+        all.indices.push(*index);
+        all.bits.push(*bits);
+        from = to;
+    }
+    all.indices.extend_from_slice(&above.indices[from..]);
+    all.bits.extend_from_slice(&above.bits[from..]);
+    all
 }
 
 fn part(input: Gradient<'_>, start: usize, end: usize) -> Gradient<'_> {
@@ -180,12 +225,9 @@ fn sample(input: Gradient<'_>, residual: Option<&[f32]>, k: usize) -> [u32; 2] {
     [lower, higher]
 }
 
-/// Where to cut what was found, so that `k` are left; `None` where too few were found.
-fn cut(runs: &[Entries], k: usize, higher: u32) -> Option<Cut> {
+/// Where to cut what was found, at least `k`, so that `k` are left.
+fn cut(runs: &[Entries], k: usize, higher: u32) -> Cut {
     let found: usize = runs.iter().map(|run| run.bits.len()).sum();
-    if found < k {
-        return None;
-    }
     let below = |limit: u32| -> Vec<u32> {
         let of_run = |run: &Entries| {
             let mut keys = vec![0; run.bits.len() + 1];
@@ -195,6 +237,7 @@ fn cut(runs: &[Entries], k: usize, higher: u32) -> Option<Cut> {
                 count += usize::from(keys[count] < limit);
             }
             keys.truncate(count);
+            keys.shrink_to_fit();
             keys
         };
         runs.par_iter().map(of_run).collect::<Vec<_>>().concat()
@@ -207,7 +250,7 @@ fn cut(runs: &[Entries], k: usize, higher: u32) -> Option<Cut> {
     let (above, last, _) = open.select_nth_unstable_by(wanted - 1, |a, b| b.cmp(a));
     let (last, above) = (*last, above.iter().filter(|key| **key > *last).count());
     let ties = open.iter().filter(|key| **key == last).count();
-    Some(Cut { key: last, ties: wanted - above, all: ties == wanted - above })
+    Cut { key: last, ties: wanted - above, all: ties == wanted - above }
 }
 
 /// The entries that a cut leaves, in order.
@@ -285,14 +328,20 @@ fn digits(source: Gradient<'_>, k: usize) -> Cut {
     Cut { key: known, ties: left, all: false }
 }
 
-/// The `k` largest of a range.
-fn block_largest(source: Gradient<'_>, range: std::ops::Range<usize>, k: usize) -> Entries {
+/// Adds the `k` largest of a range; `keys` is scratch.
+fn block_largest(
+    source: Gradient<'_>,
+    range: std::ops::Range<usize>,
+    k: usize,
+    keys: &mut Vec<u32>,
+    entries: &mut Entries,
+) {
     let k = k.min(range.len());
-    let mut entries = Entries::default();
     if k == 0 {
-        return entries;
+        return;
     }
-    let mut keys: Vec<u32> = range.clone().map(|i| key(at(source, i).to_bits())).collect();
+    keys.clear();
+    keys.extend(range.clone().map(|i| key(at(source, i).to_bits())));
     let last = *keys.select_nth_unstable_by(k - 1, |a, b| b.cmp(a)).1;
     let mut ties = k - keys.iter().filter(|key| **key > last).count();
     for i in range {
@@ -304,7 +353,6 @@ fn block_largest(source: Gradient<'_>, range: std::ops::Range<usize>, k: usize) 
             entries.bits.push(bits);
         }
     }
-    entries
 }
 
 #[cfg(test)]
