@@ -92,8 +92,8 @@ pub enum Violation {
         /// The size.
         bytes: u32,
     },
-    /// Two threads at one place, one of them at least writing, and neither barrier nor atomic between.
-    #[error("a race for {space} address {address:#x}: {other}, and no barrier or atomic is between")]
+    /// Two threads at one place, one of them at least writing and not both atomically, and no barrier between.
+    #[error("a race for {space} address {address:#x}: {other}, and no barrier is between")]
     Race {
         /// Where.
         space: Space,
@@ -117,6 +117,14 @@ pub enum Violation {
         other: u32,
         /// Where that warp is.
         what: &'static str,
+    },
+    /// A branch that says it is uniform, and is not.
+    #[error("`bra.uni` in divergent flow: lanes {taking:#010x} take it, of {of:#010x} that are at it")]
+    DivergentBranch {
+        /// The lanes that take it.
+        taking: u32,
+        /// The lanes that are there.
+        of: u32,
     },
     /// A shuffle, vote or reduction whose members are not the lanes that are there.
     #[error("an exchange in divergent flow: it names lanes {members:#010x}, and {active:#010x} are at it")]

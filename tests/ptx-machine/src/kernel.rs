@@ -41,7 +41,7 @@ impl Kernel {
             let label = |name: &str| body.labels.get(name).copied();
             let action = lower(statement, &label).map_err(|why| refuse(statement, &why))?;
             let mut next = match action {
-                Action::Branch(target) => vec![target],
+                Action::Branch { target, .. } => vec![target],
                 Action::Exit => vec![end],
                 _ => vec![at + 1],
             };
@@ -53,10 +53,14 @@ impl Kernel {
         }
         let uses: Vec<Uses> = statements.iter().map(|s| uses(s, body.registers)).collect();
         let mut undefined = Vec::new();
-        for (at, register) in flow::read_before_written(&successors, &uses, body.registers.iter().sum()) {
+        for (at, register) in flow::read_before_written(&successors, &uses, body.registers.iter().sum::<usize>() + 1) {
             // A selection may be between a value and none, where the predicate never chooses the latter: LLVM writes a
             // loop's first turn so. Whatever else reads a register must find something in it.
-            if statements[at].opcode[0] != "selp" {
+            let values = statements[at].operands.get(1..3).unwrap_or_default();
+            let mut of_values = Vec::new();
+            values.iter().for_each(|operand| collect(operand, &mut of_values));
+            let passed_on = of_values.into_iter().any(|(c, i)| number(body.registers, c, i) == register);
+            if statements[at].opcode[0] != "selp" || !passed_on {
                 return Err(refuse(&statements[at], "it may read a register that nothing has written"));
             }
             undefined.push(register);
@@ -92,13 +96,19 @@ fn refuse(statement: &Statement, why: &str) -> Rejected {
     Rejected { line: statement.line, why: format!("`{}`: {why}", statement.text) }
 }
 
-/// Registers by one number: predicates first, then narrow ones, then wide ones.
-fn uses(statement: &Statement, [preds, narrow, _]: [usize; 3]) -> Uses {
-    let number = |class, index| match class {
+/// Registers by one number: predicates first, then narrow ones, then wide ones. The carry flag comes behind them all.
+fn number([preds, narrow, _]: [usize; 3], class: Class, index: usize) -> usize {
+    match class {
         Class::Pred => index,
         Class::Narrow => preds + index,
         Class::Wide => preds + narrow + index,
-    };
+    }
+}
+
+/// What a statement reads and writes.
+fn uses(statement: &Statement, registers: [usize; 3]) -> Uses {
+    let number = |class, index| number(registers, class, index);
+    let carry = registers.iter().sum();
     let mut uses = Uses::default();
     let writes_nothing = matches!(statement.opcode[0].as_str(), "st" | "red" | "bar" | "barrier");
     for (position, operand) in statement.operands.iter().enumerate() {
@@ -112,6 +122,12 @@ fn uses(statement: &Statement, [preds, narrow, _]: [usize; 3]) -> Uses {
             (true, _) => uses.writes.extend(registers),
             (false, _) => uses.reads.extend(registers),
         }
+    }
+    if statement.opcode[0] == "addc" {
+        uses.reads.push(carry);
+    }
+    if statement.opcode.get(1).is_some_and(|word| word == "cc") && statement.guard.is_none() {
+        uses.writes.push(carry);
     }
     uses.reads.extend(statement.guard.map(|(pred, _)| number(Class::Pred, pred)));
     uses

@@ -307,7 +307,13 @@ impl Driver for Machine {
         bytes: u64,
         stream: StreamId,
     ) -> Result<(), DriverError> {
-        let mut between = vec![0; usize::try_from(bytes).map_err(|_| DriverError::TooLarge { bytes })?];
+        let size = usize::try_from(bytes).map_err(|_| DriverError::TooLarge { bytes })?;
+        if size == 0 {
+            return Ok(());
+        }
+        // Before as much is allocated.
+        self.state().range("copy_within", src, size)?;
+        let mut between = vec![0; size];
         // SAFETY: this driver checks every range itself.
         unsafe {
             self.copy_out(&mut between, src, stream)?;
@@ -315,10 +321,16 @@ impl Driver for Machine {
         }
     }
 
-    unsafe fn fill_zero(&self, dst: DevicePtr, bytes: u64, stream: StreamId) -> Result<(), DriverError> {
-        let zeros = vec![0; usize::try_from(bytes).map_err(|_| DriverError::TooLarge { bytes })?];
-        // SAFETY: as above.
-        unsafe { self.copy_in(dst, &zeros, stream) }
+    unsafe fn fill_zero(&self, dst: DevicePtr, bytes: u64, _stream: StreamId) -> Result<(), DriverError> {
+        let size = usize::try_from(bytes).map_err(|_| DriverError::TooLarge { bytes })?;
+        if size == 0 {
+            return Ok(());
+        }
+        let mut state = self.state();
+        let (buffer, offset) = state.range("fill_zero", dst, size)?;
+        buffer.bytes_mut(offset, size).fill(0);
+        buffer.mark(offset, size);
+        Ok(())
     }
 
     unsafe fn launch(

@@ -84,8 +84,8 @@ impl Names {
             let (name, count) = match name.split_once('<') {
                 None => (name, None),
                 Some((name, count)) => {
-                    let count = count.trim_end_matches('>').parse().map_err(|_| format!("`{count}` is no count"))?;
-                    (name, Some(count))
+                    let count = count.trim_end_matches('>').parse().ok().filter(|count| *count <= 1 << 20);
+                    (name, Some(count.ok_or_else(|| format!("`{declaration}` is of no count up to 2^20"))?))
                 }
             };
             let total = match class {
@@ -114,6 +114,10 @@ impl Names {
 
     /// Resolves an operand.
     pub(crate) fn operand(&self, text: &str) -> Result<Operand, String> {
+        // Vectors of vectors and the like are nothing, and are not followed down.
+        if text.matches(['[', '{', '|']).count() > 1 {
+            return Err(format!("`{text}` is no operand"));
+        }
         if let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
             return self.address(inner.trim());
         }
@@ -176,6 +180,10 @@ fn special(text: &str) -> Option<Operand> {
 /// A literal: decimal, hexadecimal, or a float as `0f` or `0d` and its bits.
 fn constant(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches('U');
+    // A zero in front would make it octal.
+    if digits.len() > 1 && digits.bytes().all(|b| b.is_ascii_digit()) && digits.starts_with('0') {
+        return None;
+    }
     if let Some(bits) = digits.strip_prefix("0f").or(digits.strip_prefix("0F")) {
         return (bits.len() == 8).then(|| u64::from_str_radix(bits, 16).ok())?;
     }

@@ -72,6 +72,9 @@ pub(crate) fn module(text: &str) -> Result<Module, Rejected> {
 
 impl Parser {
     fn piece(&mut self, line: u32, piece: Piece) -> Result<(), String> {
+        if self.open.is_some() && self.depth == 0 && piece != Piece::Open {
+            return Err("a kernel without a body".to_owned());
+        }
         match (piece, &mut self.open) {
             (Piece::Open, Some((_, names))) => {
                 names.enter();
@@ -112,7 +115,7 @@ impl Parser {
             }
             ".target" => {
                 let target = rest.split(',').next().unwrap_or("").trim().strip_prefix("sm_");
-                let target = target.map(|t| t.trim_end_matches(['a', 'f'])).and_then(|t| t.parse().ok());
+                let target = target.and_then(|t| t.parse().ok());
                 self.target = Some(target.ok_or_else(|| format!("`{rest}` is no target"))?);
             }
             ".address_size" if rest == "64" => {}
@@ -165,7 +168,7 @@ impl Parser {
                 "shared" => variable(rest, Space::Shared, body.shared_bytes, &mut names.symbols)
                     .map(|at| body.shared_bytes = at),
                 // Line tables, and hints on unrolling.
-                "loc" | "pragma" => Ok(()),
+                "loc" | "file" | "pragma" => Ok(()),
                 _ => Err("a directive that this machine does not know".to_owned()),
             }
             .map_err(say);
@@ -191,6 +194,9 @@ impl Parser {
     }
 }
 
+/// Bytes of static shared memory that every device has; a thread's local memory is held to the same.
+const LARGEST: u64 = 48 << 10;
+
 /// `.align 4 .b8 name[192]`: puts the name where the next aligned byte is, and returns the end.
 fn variable(text: &str, space: Space, end: u64, symbols: &mut HashMap<String, (Space, u64)>) -> Result<u64, String> {
     let mut words = text.split_whitespace();
@@ -206,10 +212,17 @@ fn variable(text: &str, space: Space, end: u64, symbols: &mut HashMap<String, (S
         None => (name, Some(1)),
         Some((name, count)) => (name, count.trim_end_matches(']').parse::<u64>().ok()),
     };
-    let (Some(count), None) = (count, words.next()) else { return Err(format!("`{text}` cannot be laid out")) };
-    let at = end.next_multiple_of(align.unwrap_or(u64::from(size)));
+    let align = align.unwrap_or(u64::from(size));
+    let (Some(count @ 0..=LARGEST), None, true) = (count, words.next(), align.is_power_of_two() && align <= LARGEST)
+    else {
+        return Err(format!("`{text}` cannot be laid out"));
+    };
+    let at = end.next_multiple_of(align);
     symbols.insert(name.to_owned(), (space, at));
-    Ok(at + count * u64::from(size))
+    match at + count * u64::from(size) {
+        end @ 0..=LARGEST => Ok(end),
+        end => Err(format!("`{text}` makes {end} bytes of {space} memory, and {LARGEST} are what every device has")),
+    }
 }
 
 /// `.param .align 4 .b8 name[64]` or `.param .u64 .ptr .align 1 name`: the name and the bytes.
@@ -222,8 +235,8 @@ fn parameter(text: &str) -> Result<(String, u32), String> {
     match name.split_once('[') {
         None => Ok(((*name).to_owned(), size)),
         Some((name, count)) => match count.trim_end_matches(']').parse::<u32>() {
-            Ok(count) => Ok((name.to_owned(), count * size)),
-            Err(_) => Err(format!("`{text}` is of no known size")),
+            Ok(count @ 0..=4096) => Ok((name.to_owned(), count * size)),
+            _ => Err(format!("`{text}` is of no known size")),
         },
     }
 }

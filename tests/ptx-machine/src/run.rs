@@ -231,8 +231,12 @@ impl Launch<'_> {
                         .map_err(|(lane, what)| self.fault(instruction, warp, lane, what))?;
                     go_to(warp, pc + 1);
                 }
-                Action::Branch(target) if mask == all => go_to(warp, *target),
-                Action::Branch(target) => {
+                Action::Branch { target, .. } if mask == all => go_to(warp, *target),
+                Action::Branch { uniform: true, .. } => {
+                    let what = Violation::DivergentBranch { taking: mask, of: all };
+                    return Err(self.fault(instruction, warp, mask.trailing_zeros() as usize, what));
+                }
+                Action::Branch { target, .. } => {
                     go_to(warp, instruction.join);
                     let mut sides = [
                         Frame { pc: *target, mask, join: instruction.join },

@@ -14,7 +14,7 @@ pub(crate) enum Piece {
 }
 
 /// Directives that end with their line.
-const LINES: [&str; 3] = [".version", ".target", ".address_size"];
+const LINES: [&str; 5] = [".version", ".target", ".address_size", ".loc", ".file"];
 
 /// Splits a text. Nothing is checked here but that the last statement ends.
 pub(crate) fn split(text: &str) -> Result<Vec<(u32, Piece)>, (u32, String)> {

@@ -27,6 +27,8 @@ fn convert(rest: &[&str], o: &[Operand]) -> Lowered {
     let (Some(to), Some(from)) = (to, from) else { return Ok(None) };
     use Type::{Bf16, F, S, U};
     match (rounding, to, from) {
+        // Into a wider register these would extend the sign, and the width of a register is not kept.
+        (None, S(8 | 16), _) => Ok(None),
         (None, U(_) | S(_), U(_) | S(_)) => integers(to, from, o),
         // Integer to float, to nearest even.
         (Some("rn"), F(32), U(64)) => narrowing(o, |a| single(a as f32)),
@@ -63,12 +65,9 @@ fn integers(to: Type, from: Type, o: &[Operand]) -> Lowered {
             Type::S(_) => (((a << unused) as i64) >> unused) as u64,
             _ => a << unused >> unused,
         };
-        // Registers of 16 bits hold zeros above, and so does the result of a conversion to 8.
+        // Registers of 16 bits hold zeros above.
         let unused = 64 - to.bits();
-        match to {
-            Type::S(8) => (((extended << unused) as i64) >> unused) as u64 & 0xffff,
-            _ => extended << unused >> unused,
-        }
+        extended << unused >> unused
     };
     match (to.bits() == 64, from.bits() == 64) {
         (true, true) => wide1(o, extend),

@@ -15,6 +15,8 @@ pub(crate) struct Access {
     pub(crate) offset: i64,
     /// Bytes of one part.
     pub(crate) part: u32,
+    /// Whether it is strong, and so does not race with atomics.
+    pub(crate) strong: bool,
     /// Whether a part that is loaded into more bits takes its sign along.
     pub(crate) signed: bool,
     pub(crate) target: Target,
@@ -62,9 +64,8 @@ pub(crate) enum AtomicOp {
     CompareAndSwap,
 }
 
-/// Modifiers that say how to cache or how to order; the machine caches nothing and executes in order.
-const HINTS: [&str; 22] = [
-    "nc",
+/// Modifiers that say how to cache, or for whom to order; the machine caches nothing and executes in order.
+const HINTS: [&str; 17] = [
     "ca",
     "cg",
     "cs",
@@ -72,10 +73,6 @@ const HINTS: [&str; 22] = [
     "lu",
     "wb",
     "wt",
-    "relaxed",
-    "acquire",
-    "release",
-    "acq_rel",
     "weak",
     "cta",
     "gpu",
@@ -91,6 +88,7 @@ const HINTS: [&str; 22] = [
 pub(super) fn lower(name: &[&str], o: &[Operand]) -> Result<Access, String> {
     let mut space = None;
     let mut parts = 1u32;
+    let mut strong = false;
     let mut words = Vec::new();
     for word in &name[1..] {
         match *word {
@@ -100,7 +98,10 @@ pub(super) fn lower(name: &[&str], o: &[Operand]) -> Result<Access, String> {
             "param" => space = Some(Space::Param),
             "v2" => parts = 2,
             "v4" => parts = 4,
-            "volatile" => {}
+            // Strong operations, which do not race with atomics.
+            "volatile" | "relaxed" | "acquire" | "release" | "acq_rel" => strong = true,
+            // Not coherent with writes of the same launch, which the machine could not show.
+            "nc" => return Err("a load that is not coherent is not known".to_owned()),
             hint if HINTS.contains(&hint) => {}
             word => words.push(word),
         }
@@ -131,7 +132,7 @@ pub(super) fn lower(name: &[&str], o: &[Operand]) -> Result<Access, String> {
     if space == Some(Space::Param) && !matches!(target, Target::Load(_)) {
         return Err("parameters are not written".to_owned());
     }
-    Ok(Access { space, base, offset, part, signed: matches!(of, Type::S(_)), target })
+    Ok(Access { space, base, offset, part, strong, signed: matches!(of, Type::S(_)), target })
 }
 
 fn vector(operand: &Operand, parts: usize) -> Result<Vec<&Operand>, String> {

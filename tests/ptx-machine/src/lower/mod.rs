@@ -26,8 +26,11 @@ pub(crate) enum Action {
     Compute(Compute),
     Exchange(Exchange),
     Memory(Access),
-    /// To the statement of that index.
-    Branch(usize),
+    /// To the statement of that index; `uniform` where all lanes that are there must take it or none.
+    Branch {
+        target: usize,
+        uniform: bool,
+    },
     /// `bar.sync`, with the barrier's number.
     Barrier(u32),
     /// `bar.warp.sync` of all lanes.
@@ -83,7 +86,8 @@ pub(crate) fn lower(statement: &Statement, labels: &dyn Fn(&str) -> Option<usize
     if let Some(target) = &statement.target {
         let index = labels(target).ok_or_else(|| format!("the label {target} is nowhere"))?;
         return match name[..] {
-            ["bra"] | ["bra", "uni"] => Ok(Action::Branch(index)),
+            ["bra"] => Ok(Action::Branch { target: index, uniform: false }),
+            ["bra", "uni"] => Ok(Action::Branch { target: index, uniform: true }),
             _ => Err("a branch that this machine does not know".to_owned()),
         };
     }
@@ -91,7 +95,7 @@ pub(crate) fn lower(statement: &Statement, labels: &dyn Fn(&str) -> Option<usize
         ["ret"] | ["exit"] => return Ok(Action::Exit),
         ["bar" | "barrier", "sync"] | ["barrier", "sync", "aligned"] | ["bar", "cta", "sync"] => {
             return match operands[..] {
-                [crate::operand::Operand::Constant(number)] => Ok(Action::Barrier(number as u32)),
+                [crate::operand::Operand::Constant(number @ 0..16)] => Ok(Action::Barrier(number as u32)),
                 _ => Err("a barrier of some of the threads is not known".to_owned()),
             };
         }

@@ -116,8 +116,8 @@ impl Launch<'_> {
     ) -> Accessed {
         let bytes = access.bytes();
         let (reads, writes, atomic) = match access.target {
-            Target::Load(_) => (true, false, false),
-            Target::Store(_) => (false, true, false),
+            Target::Load(_) => (true, false, access.strong),
+            Target::Store(_) => (false, true, access.strong),
             Target::Atomic { .. } => (true, true, true),
         };
         let mut now = Who {
@@ -130,7 +130,7 @@ impl Launch<'_> {
             atomic,
         };
         // Atomics of one instruction happen in no order that a kernel may count on.
-        let first = if atomic { self.random.below(LANES) as u32 } else { 0 };
+        let first = if matches!(access.target, Target::Atomic { .. }) { self.random.below(LANES) as u32 } else { 0 };
         for lane in lanes(mask.rotate_right(first)).map(|lane| (lane + first as usize) % LANES) {
             now.thread = (warp.place.first + lane as u32) as u16;
             let fail = |what| (lane, what);

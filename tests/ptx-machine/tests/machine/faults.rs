@@ -55,6 +55,16 @@ fn atomics_do_not_race_with_atomics() {
     assert_eq!(run(add, 3, 64, &[0]).expect("no fault").words, [192]);
     let found = violation(&format!("{add}\nld.global.u32 %r3, [%rd2];"), 1, 64);
     assert!(matches!(found, Some(Violation::Race { .. })), "a plain read does: {found:?}");
+    assert_eq!(
+        violation(&format!("{add}\nld.relaxed.gpu.global.u32 %r3, [%rd2];"), 3, 64),
+        None,
+        "a strong one does not"
+    );
+    // The last atomic does not stand for the others, whichever that is.
+    let one_reads = format!("{add}\nsetp.eq.u32 %p1, %r1, 1;\n@%p1 ld.global.u32 %r3, [%rd2];");
+    for seed in 0..50 {
+        assert!(run_seeded(seed, &one_reads, 1, 2, &[0]).is_err(), "seed {seed}");
+    }
 }
 
 #[test]
@@ -145,6 +155,13 @@ fn a_barrier_in_divergent_flow() {
 }
 
 #[test]
+fn a_uniform_branch_that_is_not() {
+    let found = violation("setp.lt.u32 %p1, %r1, 7;\n@%p1 bra.uni $L;\nmov.u32 %r2, 1;\n$L:", 1, 32);
+    assert!(matches!(found, Some(Violation::DivergentBranch { taking: 0x7f, of: 0xffff_ffff })), "{found:?}");
+    assert_eq!(violation("setp.lt.u32 %p1, %r1, 32;\n@%p1 bra.uni $L;\nmov.u32 %r2, 1;\n$L:", 1, 32), None);
+}
+
+#[test]
 fn a_shuffle_in_divergent_flow() {
     let half = "setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $L;\nshfl.sync.bfly.b32 %r2, %r1, 1, 31, MASK;\n$L:";
     let found = violation(&half.replace("MASK", "-1"), 1, 32);
@@ -180,6 +197,18 @@ fn texts_that_are_refused() {
     assert!(newer.contains("sm_90"), "{newer}");
     let external = refusal(".version 7.0\n.target sm_70\n.address_size 64\n.extern .func f;\n");
     assert!(external.contains(".extern"), "{external}");
+    for broken in [
+        ".shared .align 0 .b8 x[4];",
+        ".shared .u64 b[2305843009213693953];",
+        ".shared .b8 b[49153];",
+        ".reg .b32 %q<18446744073709551615>;",
+        ".reg .b32 %q<1000000000000>;",
+        &format!("mov.u32 %r2, {};", "[".repeat(20_000)),
+    ] {
+        refusal(&module(broken));
+    }
+    refusal(".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k();\n}\n");
+    refusal(&module("").replace("sm_70", "sm_70a"));
     assert!(refusal(&module("bra $NOWHERE;")).contains("nowhere"));
     assert!(refusal(&module("mov.u32 %r99, 1;")).contains("neither declared nor a number"));
     assert!(refusal(&module("st.global.b128 [%rd1], %rd2;")).contains("type"));
@@ -199,6 +228,7 @@ fn launches_and_copies_that_are_refused() {
         machine.launch(function, 1, 32, &args, StreamId::OWN).expect_err("a larger one");
         machine.launch(function, 1, 0, &[pointer(a), pointer(a)], StreamId::OWN).expect_err("no threads");
         machine.launch(function, 0, 0, &[pointer(a), pointer(a)], StreamId::OWN).expect("an empty grid does nothing");
+        machine.fill_zero(a, u64::MAX, StreamId::OWN).expect_err("far too long");
         machine.copy_in(a, &[0; 9], StreamId::OWN).expect_err("too long");
         let error = machine.copy_out(&mut [0; 8], a, StreamId::OWN).expect_err("never written");
         assert!(error.to_string().contains("nothing wrote the byte at offset 0"), "{error}");
