@@ -17,13 +17,16 @@ const WIDTH: usize = 16;
 
 /// The entries of `values` whose keys are at or above `floor`; the first of them is element `start` of the gradient.
 ///
-/// `sums`, if it is not empty, is added to the values, and overwritten by the sums.
+/// `sums`, if it is not empty, is added to the values, and overwritten by the sums. `scratch` is room that the next run
+/// uses again: new room for each would cost more than the filter.
 #[target_feature(enable = "avx512f")]
-pub(super) fn filter(values: &[f32], sums: &mut [f32], start: usize, floor: u32) -> Entries {
+pub(super) fn filter(values: &[f32], sums: &mut [f32], start: usize, floor: u32, scratch: &mut Entries) -> Entries {
     let (groups, rest) = values.as_chunks::<WIDTH>();
-    // Room for all of them and the rest of a vector; what is not reached is never touched, and so takes no memory.
-    let mut indices: Vec<u32> = Vec::with_capacity(values.len() + WIDTH);
-    let mut bits: Vec<u32> = Vec::with_capacity(values.len() + WIDTH);
+    let Entries { indices, bits } = scratch;
+    indices.clear();
+    bits.clear();
+    indices.reserve(values.len() + WIDTH);
+    bits.reserve(values.len() + WIDTH);
     let mut count = 0;
     let (magnitude, top) = (_mm512_set1_epi32(MAGNITUDE as i32), _mm512_set1_epi32(NAN_KEY as i32));
     let floors = _mm512_set1_epi32(floor as i32);
@@ -61,10 +64,7 @@ pub(super) fn filter(values: &[f32], sums: &mut [f32], start: usize, floor: u32)
             bits.push(value.to_bits());
         }
     }
-    // The room was for all of the run, and a large gradient has many runs.
-    indices.shrink_to_fit();
-    bits.shrink_to_fit();
-    Entries { indices, bits }
+    scratch.clone()
 }
 
 #[target_feature(enable = "avx512f")]

@@ -134,8 +134,8 @@ dispatch!(
 );
 
 impl Simd {
-    /// Filters a run of elements for top-k.
-    pub(super) fn filter(self, mut task: Filter<'_>) -> Entries {
+    /// Filters a run of elements for top-k; `scratch` is room to work in.
+    pub(super) fn filter(self, mut task: Filter<'_>, scratch: &mut Entries) -> Entries {
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "avx2")]
@@ -155,7 +155,7 @@ impl Simd {
                     if let Gradient::F32(x) = input {
                         let sums = residual.as_deref_mut().unwrap_or_default();
                         // SAFETY: as above.
-                        return unsafe { compress::filter(&x[start..start + len], sums, start, floor) };
+                        return unsafe { compress::filter(&x[start..start + len], sums, start, floor, scratch) };
                     }
                     // SAFETY: as above.
                     return unsafe { avx512(task) };

@@ -133,14 +133,21 @@ impl Cpu {
 
     fn filter(&self, input: Gradient<'_>, residual: Option<&mut [f32]>, floor: u32) -> Vec<Entries> {
         let simd = self.simd;
-        let run = |run: usize, residual| {
+        let run = |scratch: &mut Entries, run: usize, residual| {
             let start = run * RUN;
             let len = RUN.min(input.len() - start);
-            simd.filter(Filter { input, start, len, residual, floor })
+            simd.filter(Filter { input, start, len, residual, floor }, scratch)
         };
+        let scratch = Entries::default;
         match residual {
-            None => (0..input.len().div_ceil(RUN)).into_par_iter().map(|r| run(r, None)).collect(),
-            Some(residual) => residual.par_chunks_mut(RUN).enumerate().map(|(r, e)| run(r, Some(e))).collect(),
+            None => {
+                let runs = (0..input.len().div_ceil(RUN)).into_par_iter();
+                runs.map_init(scratch, |scratch, r| run(scratch, r, None)).collect()
+            }
+            Some(residual) => {
+                let runs = residual.par_chunks_mut(RUN).enumerate();
+                runs.map_init(scratch, |scratch, (r, e)| run(scratch, r, Some(e))).collect()
+            }
         }
     }
 }
