@@ -414,7 +414,7 @@ impl std::fmt::Debug for Device {
 }
 
 /// The error that a status word stands for.
-fn refuse_not_finite(status: u32) -> Result<(), Error> {
+pub(crate) fn refuse_not_finite(status: u32) -> Result<(), Error> {
     if status == 0 { Ok(()) } else { Err(Error::NotFinite { index: u64::from(!status) }) }
 }
 

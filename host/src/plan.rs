@@ -3,20 +3,22 @@
 //! A plan knows no backend, and a backend knows no codec: it is handed passes. Everything here is pure.
 
 use gradwire_kernels::params::{
-    DECODE_SPAN, DecodeParams, EncodeParams, PARTIAL_WORDS, SPAN, decode_flags, encode_flags,
+    DECODE_SPAN, DecodeParams, EncodeParams, PARTIAL_WORDS, SPAN, ScatterParams, SelectParams, decode_flags,
+    encode_flags,
 };
 
 use crate::codec::NonFinite;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::seed::Seed;
+use crate::session::Role;
 use crate::wire::{Bucket, CodecId, HEADER_BYTES, Header};
 
 /// A kernel, by what it does. Backends map it to a PTX entry point, a WGSL entry point or a CPU function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kernel {
-    /// Writes zeros over the status words.
+    /// Writes zeros over what is bound of the status, the workspace and the output.
     Clear,
     /// Leaves in the status word where the first element is that is not finite.
     FiniteScan,
@@ -28,11 +30,29 @@ pub enum Kernel {
     Encode(CodecId),
     /// Decodes one payload or the sum of several, over or onto the output.
     Decode(CodecId),
+    /// Tells from a sample between which two keys the last kept one is likely to lie.
+    TopKSample,
+    /// Stores what may be kept: the one read of the gradient.
+    TopKFilter,
+    /// Makes a smaller range of keys of what was counted.
+    TopKNarrow,
+    /// Counts the keys of a range.
+    TopKHistogram,
+    /// Counts what is kept of each tile.
+    TopKCount,
+    /// Where each tile's entries begin.
+    TopKScan,
+    /// Writes the kept entries.
+    TopKEmit,
+    /// Selects of segments that are a tile at most.
+    TopKBlock,
+    /// Puts the entries of a sparse payload in their places.
+    Scatter,
 }
 
 impl Kernel {
     /// Every kernel that is an entry point of its own.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 18] = [
         Self::FiniteScan,
         Self::Stats(CodecId::Qsgd),
         Self::Combine(CodecId::Qsgd),
@@ -42,6 +62,15 @@ impl Kernel {
         Self::Combine(CodecId::Uniform),
         Self::Encode(CodecId::Uniform),
         Self::Decode(CodecId::Uniform),
+        Self::TopKSample,
+        Self::TopKFilter,
+        Self::TopKNarrow,
+        Self::TopKHistogram,
+        Self::TopKCount,
+        Self::TopKScan,
+        Self::TopKEmit,
+        Self::TopKBlock,
+        Self::Scatter,
     ];
 
     /// The name that the entry point has in every room.
@@ -58,6 +87,15 @@ impl Kernel {
             Self::Combine(Uniform) => "uniform_combine",
             Self::Encode(Uniform) => "uniform_encode",
             Self::Decode(Uniform) => "uniform_decode",
+            Self::TopKSample => "topk_sample",
+            Self::TopKFilter => "topk_filter",
+            Self::TopKNarrow => "topk_narrow",
+            Self::TopKHistogram => "topk_histogram",
+            Self::TopKCount => "topk_count",
+            Self::TopKScan => "topk_scan",
+            Self::TopKEmit => "topk_emit",
+            Self::TopKBlock => "topk_block",
+            Self::Scatter => "sparse_scatter",
         }
     }
 }
@@ -69,6 +107,10 @@ pub enum Params {
     Encode(EncodeParams),
     /// Of the decode kernels.
     Decode(DecodeParams),
+    /// Of the top-k kernels.
+    Select(SelectParams),
+    /// Of the kernel that decodes sparse payloads.
+    Scatter(ScatterParams),
 }
 
 impl Params {
@@ -77,6 +119,8 @@ impl Params {
         match self {
             Self::Encode(p) => bytemuck::bytes_of(p),
             Self::Decode(p) => bytemuck::bytes_of(p),
+            Self::Select(p) => bytemuck::bytes_of(p),
+            Self::Scatter(p) => bytemuck::bytes_of(p),
         }
     }
 }
@@ -107,6 +151,27 @@ pub struct Bindings {
     pub status: Span,
     /// The decoded values, f32.
     pub output: Span,
+    /// The indices of sparse entries.
+    pub indices: Span,
+    /// Their values, f32.
+    pub values: Span,
+}
+
+impl Bindings {
+    /// The range of a buffer.
+    pub fn of(&self, role: Role) -> Span {
+        match role {
+            Role::Input => self.input,
+            Role::Residual => self.residual,
+            Role::Scalars => self.scalars,
+            Role::Codes => self.codes,
+            Role::Workspace => self.workspace,
+            Role::Status => self.status,
+            Role::Output => self.output,
+            Role::Indices => self.indices,
+            Role::Values => self.values,
+        }
+    }
 }
 
 /// One launch of one kernel. Only a plan makes one, so that its parameters and its bindings agree.
@@ -175,7 +240,7 @@ impl Limits {
 const CHUNK_UNIT: u64 = 64 * SPAN as u64;
 
 /// Every region of a device buffer starts at a multiple of this.
-const ALIGNMENT: u64 = 256;
+pub(crate) const ALIGNMENT: u64 = 256;
 
 /// The final statistic's room at the front of the workspace.
 const FINAL_BYTES: u64 = ALIGNMENT;
@@ -304,10 +369,7 @@ impl EncodePlan {
         let base = self.params(seed);
         let codec = self.header.codec;
         if self.is_guarded() {
-            let status = Span { offset: 0, bytes: STATUS_BYTES };
-            let bindings = Bindings { status, ..Bindings::default() };
-            passes.push(Pass { kernel: Kernel::Clear, params: Params::Encode(base), bindings, groups: 1 });
-            self.each_chunk(chunk, &mut passes, Kernel::FiniteScan, base);
+            self.scan(chunk, &mut passes, base);
         }
         if self.header.bucket == Bucket::Whole {
             self.each_chunk(chunk, &mut passes, Kernel::Stats(codec), base);
@@ -320,6 +382,22 @@ impl EncodePlan {
         }
         self.each_chunk(chunk, &mut passes, Kernel::Encode(codec), base);
         Ok(passes)
+    }
+
+    /// The passes that look for an element that is not finite, and no other.
+    pub(crate) fn finite_scan(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        let mut passes = Vec::new();
+        if self.header.n > 0 {
+            self.scan(limits.chunk(4, SPAN)?, &mut passes, self.params(Seed::new(0)));
+        }
+        Ok(passes)
+    }
+
+    fn scan(&self, chunk: u64, passes: &mut Vec<Pass>, base: EncodeParams) {
+        let status = Span { offset: 0, bytes: STATUS_BYTES };
+        let bindings = Bindings { status, ..Bindings::default() };
+        passes.push(Pass { kernel: Kernel::Clear, params: Params::Encode(base), bindings, groups: 1 });
+        self.each_chunk(chunk, passes, Kernel::FiniteScan, base);
     }
 
     fn each_chunk(&self, chunk: u64, passes: &mut Vec<Pass>, kernel: Kernel, base: EncodeParams) {
@@ -367,7 +445,7 @@ impl EncodePlan {
                     b.status = Span { offset: 0, bytes: STATUS_BYTES };
                 }
             }
-            Kernel::Clear | Kernel::Combine(_) | Kernel::Decode(_) => {}
+            _ => {}
         }
         b
     }

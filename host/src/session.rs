@@ -3,6 +3,9 @@
 use crate::error::Error;
 use crate::plan::{DecodePlan, EncodePlan, Pass, STATUS_BYTES};
 
+/// How many roles there are.
+pub(crate) const ROLES: usize = 9;
+
 /// A named buffer that passes bind ranges of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -20,17 +23,30 @@ pub enum Role {
     Status,
     /// The decoded values, f32.
     Output,
+    /// The indices of sparse entries.
+    Indices,
+    /// Their values, f32.
+    Values,
 }
 
 impl Role {
     /// Every role, in the order in which kernels take their buffers.
-    pub const ALL: [Self; 7] =
-        [Self::Input, Self::Residual, Self::Scalars, Self::Codes, Self::Workspace, Self::Status, Self::Output];
+    pub const ALL: [Self; ROLES] = [
+        Self::Input,
+        Self::Residual,
+        Self::Scalars,
+        Self::Codes,
+        Self::Workspace,
+        Self::Status,
+        Self::Output,
+        Self::Indices,
+        Self::Values,
+    ];
 }
 
 /// Bytes of each buffer of a session, in the order of [`Role::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sizes(pub [u64; 7]);
+pub struct Sizes(pub [u64; ROLES]);
 
 impl Sizes {
     /// What an encode needs.
@@ -38,13 +54,13 @@ impl Sizes {
         let h = plan.header();
         let input = (h.n * h.dtype.bytes() as u64).next_multiple_of(4);
         let residual = if plan.feedback() { h.n * 4 } else { 0 };
-        Self([input, residual, h.scalar_bytes(), h.code_bytes(), plan.workspace_bytes() as u64, STATUS_BYTES, 0])
+        Self([input, residual, h.scalar_bytes(), h.code_bytes(), plan.workspace_bytes() as u64, STATUS_BYTES, 0, 0, 0])
     }
 
     /// What a decode needs.
     pub fn decode(plan: &DecodePlan) -> Self {
         let k = u64::from(plan.payloads());
-        Self([0, 0, k * plan.scalar_stride(), k * plan.code_stride(), 0, 0, plan.output_bytes()])
+        Self([0, 0, k * plan.scalar_stride(), k * plan.code_stride(), 0, 0, plan.output_bytes(), 0, 0])
     }
 
     /// What both need, buffer by buffer the larger.
@@ -109,9 +125,8 @@ pub(crate) fn check_range(role: Role, sizes: &Sizes, offset: u64, bytes: usize) 
 /// Checks that every span of the passes lies in its buffer: the passes may come from a plan for a larger tensor.
 pub(crate) fn check_spans(sizes: &Sizes, passes: &[Pass]) -> Result<(), Error> {
     for pass in passes {
-        let b = &pass.bindings;
-        let spans = [b.input, b.residual, b.scalars, b.codes, b.workspace, b.status, b.output];
-        for (role, span) in Role::ALL.into_iter().zip(spans) {
+        for role in Role::ALL {
+            let span = pass.bindings.of(role);
             let expected = span.offset.saturating_add(span.bytes);
             let found = sizes.of(role).next_multiple_of(4);
             if span.bytes > 0 && expected > found {

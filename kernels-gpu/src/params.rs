@@ -144,3 +144,189 @@ impl DecodeParams {
         f32::from_bits(self.weight)
     }
 }
+
+/// Elements of a tile: what one workgroup of the top-k filter reads.
+pub const TILE: u32 = 8192;
+
+/// Tiles that one warp takes, of the kernels that go over what the filter left.
+pub const TILES_PER_WARP: u32 = 4;
+
+/// Room for candidates is given out in pieces of this many, so that each tile's begin at a sector.
+pub const PIECE: u32 = 16;
+
+/// In place of where a tile's candidates are: they found no room, and are looked for in the gradient.
+pub const NOWHERE: u32 = u32::MAX;
+
+/// `flags` of [`SelectParams`].
+pub mod select_flags {
+    /// Select of gradient + residual, and leave the sum in the residual.
+    pub const FEEDBACK: u32 = 1;
+    /// Filter again, what the first filter could not know (the filter kernel).
+    pub const AGAIN: u32 = 2;
+    /// Leave zero in the residual where an entry is kept: it is sent as it is (the emit and block kernels).
+    pub const SENT: u32 = 4;
+}
+
+/// Words of a segment in the table that the host writes.
+pub mod segment {
+    /// Words of a segment.
+    pub const WORDS: u32 = 16;
+    /// Its first element.
+    pub const START: u32 = 0;
+    /// Its elements.
+    pub const ELEMENTS: u32 = 1;
+    /// How many are kept.
+    pub const KEEP: u32 = 2;
+    /// Its first tile.
+    pub const FIRST_TILE: u32 = 3;
+    /// Where its entries begin in the output.
+    pub const OUTPUT: u32 = 4;
+    /// 1 where every key from `FLOOR` on is kept, and none is looked for.
+    pub const FIXED: u32 = 5;
+    /// See `FIXED`.
+    pub const FLOOR: u32 = 6;
+    /// Base-2 logarithm of the keys that a thread samples.
+    pub const SLOTS_LOG2: u32 = 8;
+    /// Rank in a workgroup's sample of the key from which on elements are candidates; 0: all are.
+    pub const RANK_LOW: u32 = 9;
+    /// Rank of the key from which on elements are in, most likely; 0: none is.
+    pub const RANK_HIGH: u32 = 10;
+}
+
+/// Words of a segment's state, all zero at the start. The filter reads the first half, and adds to the second.
+pub mod state {
+    /// Words of a state.
+    pub const WORDS: u32 = 16;
+    /// Complement of the key from which on elements are candidates.
+    pub const FLOOR: u32 = 0;
+    /// The key from which on elements are sure to be in, if the sample was right.
+    pub const SURE: u32 = 1;
+    /// Which round of filtering again is this segment's; 0: none.
+    pub const AGAIN: u32 = 2;
+    /// Where the last kept key is looked for: one of `source`.
+    pub const SOURCE: u32 = 3;
+    /// The lowest key that it may be.
+    pub const BASE: u32 = 4;
+    /// How many keys it may be.
+    pub const SPAN: u32 = 5;
+    /// Which one of the elements with such keys it is, counted from the largest.
+    pub const RANK: u32 = 6;
+    /// Sure elements.
+    pub const COUNT_SURE: u32 = 8;
+    /// Candidates that are not sure: the band.
+    pub const COUNT_BAND: u32 = 9;
+    /// Elements whose key is the one below the candidates'.
+    pub const COUNT_BELOW: u32 = 10;
+    /// When it is known, the key from which on elements are kept,
+    pub const CUT: u32 = 12;
+    /// and how many of the key below, the first ones.
+    pub const TIES: u32 = 13;
+}
+
+/// Where the last kept key is looked for.
+pub mod source {
+    /// It is known.
+    pub const DONE: u32 = 0;
+    /// Among the candidates that are not sure.
+    pub const BAND: u32 = 1;
+    /// Among all candidates: more were sure than are kept.
+    pub const CANDIDATES: u32 = 2;
+    /// In the gradient: there were too few candidates.
+    pub const GRADIENT: u32 = 3;
+}
+
+/// Argument of the top-k kernels.
+///
+/// The workspace is, from its first word on: the table of segments; one word that counts the room given out, and 63 of
+/// nothing; the segments' states; their histograms; and then what `info` to `band` point at, in words.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct SelectParams {
+    /// Elements of the gradient.
+    pub elements: u32,
+    /// Index of the first element that this launch's input and residual hold.
+    pub first: u32,
+    /// Elements that they hold.
+    pub bound: u32,
+    /// The first tile of the launch, segment of the sample and narrow kernels, or block of the block kernel.
+    pub first_tile: u32,
+    /// Tiles, segments or blocks of the launch.
+    pub tiles: u32,
+    /// Segments in the table; 0 in the block kernel where there is none.
+    pub segments: u32,
+    /// [`select_flags`].
+    pub flags: u32,
+    /// [`dtype`].
+    pub dtype: u32,
+    /// Base-2 logarithm of the workgroups that sample a segment.
+    pub samples_log2: u32,
+    /// How often the last kept key has been narrowed down.
+    pub round: u32,
+    /// How often it will be.
+    pub rounds: u32,
+    /// Words of a segment's histogram.
+    pub bins: u32,
+    /// Candidates that there is room for.
+    pub capacity: u32,
+    /// Tiles of all segments.
+    pub all_tiles: u32,
+    /// Where the word is that counts the room.
+    pub room: u32,
+    /// Where the histograms are.
+    pub histograms: u32,
+    /// Where 4 words a tile are: first candidate, candidates, those in the band, elements of the key below.
+    pub info: u32,
+    /// Where 2 words a tile are, and 2 more: elements from the cut on and of the key below it; then the sums of those of
+    /// the tiles before.
+    pub counts: u32,
+    /// Where the candidates' values are.
+    pub values: u32,
+    /// Where their places in the tile are.
+    pub places: u32,
+    /// Where the values of those in the band are.
+    pub band: u32,
+    /// Elements of a block, where the block kernel has no table.
+    pub block: u32,
+    /// How many of each are kept.
+    pub keep: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+impl SelectParams {
+    /// Whether a flag is set.
+    #[inline(always)]
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Where the segments' states are.
+    #[inline(always)]
+    pub fn states(&self) -> u32 {
+        self.room + 64
+    }
+}
+
+/// `flags` of [`ScatterParams`].
+pub mod scatter_flags {
+    /// Add the weighted value to what the output holds; without it, write the value.
+    pub const ACCUMULATE: u32 = 1;
+}
+
+/// Argument of the kernel that decodes sparse payloads.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct ScatterParams {
+    /// Entries.
+    pub entries: u32,
+    /// Index of the first element that this launch's output holds.
+    pub first: u32,
+    /// Elements that it holds.
+    pub bound: u32,
+    /// [`scatter_flags`].
+    pub flags: u32,
+    /// Bits of the weight.
+    pub weight: u32,
+    /// Zero.
+    pub reserved: [u32; 3],
+}

@@ -27,6 +27,10 @@ pub enum Role {
     Status,
     /// Decoded values.
     Output,
+    /// The indices of sparse entries.
+    Indices,
+    /// Their values.
+    Values,
 }
 
 /// A storage buffer of an entry point, an array of `u32`.

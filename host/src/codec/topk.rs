@@ -249,6 +249,32 @@ impl SparsePlan {
         most.min(self.n)
     }
 
+    /// The same selection from some of the elements alone, all others being zero: zeros would fill up what these lack, and
+    /// need not be sent.
+    pub(crate) fn of_union(&self, indices: &[u32]) -> Self {
+        let n = indices.len() as u64;
+        let select = match &self.select {
+            Select::Largest(k) => Select::Largest(n.min(*k)),
+            Select::Above(threshold) => Select::Above(*threshold),
+            Select::Segments(segments) => {
+                let (mut end, mut before) = (0, 0);
+                let part = |s: &Segment| {
+                    end += s.elements;
+                    let behind = indices.partition_point(|i| u64::from(*i) < end);
+                    let elements = (behind - std::mem::replace(&mut before, behind)) as u64;
+                    Segment { elements, k: s.k.min(elements) }
+                };
+                Select::Segments(segments.iter().map(part).collect())
+            }
+            Select::Blocks { elements, k } => {
+                let blocks = indices.chunk_by(|a, b| u64::from(*a) / elements == u64::from(*b) / elements);
+                let part = |block: &[u32]| Segment { elements: block.len() as u64, k: (*k).min(block.len() as u64) };
+                Select::Segments(blocks.map(part).collect())
+            }
+        };
+        Self { select, n, dtype: Dtype::F32, values: ValueFormat::Plain(Dtype::F32), guarded: false, ..self.clone() }
+    }
+
     /// The header of a payload with `count` entries.
     pub(crate) fn header(&self, count: usize) -> SparseHeader {
         SparseHeader { n: self.n, count: count as u64, values: self.values, dtype: self.dtype }

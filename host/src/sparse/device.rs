@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use gradwire_kernels::arith::float::{accumulate, canonical};
+use gradwire_kernels::arith::float::{accumulate, bf16_to_f32, canonical, f16_to_f32};
 use half::{bf16, f16};
 
 use super::payload::{SparsePayload, ValueFormat};
@@ -20,8 +20,8 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::TooFew`] where more entries are asked for than there are, unless clamped; a setting out of range; more
-    /// than 2^31 elements; an element that is not finite under `NonFinite::Error`; [`Error::Unavailable`] on a backend that
-    /// has no top-k yet: today, the CPU alone has it.
+    /// than 2^31 elements; an element that is not finite under `NonFinite::Error`; [`Error::Limit`] where the entries or the
+    /// candidates are more than a device binds at once; [`Error::Backend`] where the device fails.
     pub fn encode_sparse<'g>(
         &self,
         codec: &TopK,
@@ -30,11 +30,7 @@ impl Device {
     ) -> Result<SparsePayload, Error> {
         let gradient = gradient.into();
         let plan = codec.plan(gradient.len(), gradient.dtype(), false)?;
-        let cpu = self.top_k()?;
-        if plan.guarded {
-            refuse(Cpu::first_not_finite(gradient, None))?;
-        }
-        let chosen = self.choose(cpu, &plan, gradient, None);
+        let chosen = self.choose(&plan, gradient, None)?;
         let values = match (plan.values, gradient) {
             // The bits as they are: a conversion there and back may change a NaN.
             (ValueFormat::Plain(Dtype::F16), Gradient::F16(x)) => halves(&chosen.indices, |i| x[i as usize].to_bits()),
@@ -66,17 +62,31 @@ impl Device {
         let gradient = gradient.into();
         let plan = codec.plan(gradient.len(), gradient.dtype(), true)?;
         Error::expect_len("residual", "elements", residual.len(), plan.n)?;
-        let cpu = self.top_k()?;
-        if plan.guarded {
-            refuse(Cpu::first_not_finite(gradient, Some(residual)))?;
-        }
-        // Whether the quantizer takes that many, before the residual changes.
+        // Whether the quantizer takes that many, before anything is read.
         plan.quantizer(plan.most() as usize, true)?;
-        let chosen = self.choose(cpu, &plan, gradient, Some(residual));
-        let values = self.write_values(&plan, &chosen.bits, true, seed)?;
+        if self.as_cpu().is_some() {
+            // Nothing fails there once the residual changes.
+            return self.encode_onto(&plan, gradient, residual, seed);
+        }
+        let mut sums = residual.to_vec();
+        let payload = self.encode_onto(&plan, gradient, &mut sums, seed)?;
+        residual.copy_from_slice(&sums);
+        Ok(payload)
+    }
+
+    /// `sums` holds the residual before, and the new one afterwards; where this fails, anything.
+    fn encode_onto(
+        &self,
+        plan: &SparsePlan,
+        gradient: Gradient<'_>,
+        sums: &mut [f32],
+        seed: Seed,
+    ) -> Result<SparsePayload, Error> {
+        let chosen = self.choose(plan, gradient, Some(sums))?;
+        let values = self.write_values(plan, &chosen.bits, true, seed)?;
         let payload = SparsePayload::seal(plan.header(chosen.indices.len()), chosen.indices, &values);
         for ((index, bits), sent) in payload.indices().iter().zip(&chosen.bits).zip(self.sparse_values(&payload)?) {
-            residual[*index as usize] = rest(*bits, sent);
+            sums[*index as usize] = rest(*bits, sent);
         }
         Ok(payload)
     }
@@ -87,7 +97,7 @@ impl Device {
     /// [`SparsePayload::len`] first, or decode into a buffer of the length that is expected.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory for it; [`Error::Unavailable`] on a backend that has no top-k yet.
+    /// [`Error::Backend`] where there is no memory for it, or the device fails.
     pub fn decode_sparse(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
         // The length is the header's word, and may be 2^31 where there is no entry.
         let bytes = payload.header().n * 4;
@@ -98,20 +108,18 @@ impl Device {
             ),
         })?;
         let mut output = vec![0.0; payload.len()];
-        self.scatter(payload, &mut output, |_, value| canonical(value))?;
+        self.scatter(payload, None, &mut output)?;
         Ok(output)
     }
 
     /// `output = decode(payload)`.
     ///
     /// # Errors
-    /// [`Error::Length`] for an output of another length than the gradient; [`Error::Unavailable`] on a backend that has no
-    /// top-k yet. The output is then as it was.
+    /// [`Error::Length`] for an output of another length than the gradient; [`Error::Backend`] where the device fails. The
+    /// output is then as it was.
     pub fn decode_sparse_into(&self, payload: &SparsePayload, output: &mut [f32]) -> Result<(), Error> {
         Error::expect_len("output", "elements", output.len(), payload.header().n)?;
-        self.top_k()?;
-        output.fill(0.0);
-        self.scatter(payload, output, |_, value| canonical(value))
+        self.scatter(payload, None, output)
     }
 
     /// `output += weight * decode(payload)`. Entries that the payload does not hold are not touched.
@@ -120,7 +128,7 @@ impl Device {
     /// As [`Device::decode_sparse_into`].
     pub fn decode_sparse_add(&self, payload: &SparsePayload, weight: f32, output: &mut [f32]) -> Result<(), Error> {
         Error::expect_len("output", "elements", output.len(), payload.header().n)?;
-        self.scatter(payload, output, |old, value| accumulate(old, weight, value))
+        self.scatter(payload, Some(weight), output)
     }
 
     /// Adds two payloads and selects anew: the step of a gTop-k tree (Shi et al., ICDCS 2019). What the selection drops is
@@ -154,14 +162,17 @@ impl Device {
         }
         let plan = codec.plan(a.len(), Dtype::F32, true)?;
         Error::expect_len("residual", "elements", residual.len(), plan.n)?;
-        let cpu = self.top_k()?;
         let (indices, sums) = self.union(a, b)?;
         if plan.guarded {
             let bad = sums.iter().position(|v| !v.is_finite());
             refuse(bad.map(|at| indices[at].into()))?;
         }
         plan.quantizer(indices.len().min(plan.most() as usize), true)?;
-        let chosen = select_of_union(cpu, &plan, &indices, &sums);
+        let of_union = plan.of_union(&indices);
+        let chosen = match self.as_cpu() {
+            Some(cpu) => cpu.select(Gradient::F32(&sums), None, &of_union.select),
+            None => self.select(&of_union, Gradient::F32(&sums), None)?,
+        };
         let kept = chosen.indices.iter().map(|at| indices[*at as usize]).collect::<Vec<u32>>();
         let values = self.write_values(&plan, &chosen.bits, true, seed)?;
         let payload = SparsePayload::seal(plan.header(kept.len()), kept, &values);
@@ -196,26 +207,30 @@ impl Device {
         }
     }
 
-    /// The CPU behind this device; other backends have no top-k yet, and say so.
-    fn top_k(&self) -> Result<&Cpu, Error> {
-        self.as_cpu().ok_or_else(|| Error::Unavailable {
-            backend: self.kind(),
-            reason: "its kernels have no top-k yet; Device::cpu() has it".to_owned(),
-        })
-    }
-
-    /// With a residual, it holds the sum of gradient and residual afterwards.
-    fn choose(&self, cpu: &Cpu, plan: &SparsePlan, gradient: Gradient<'_>, residual: Option<&mut [f32]>) -> Entries {
-        let mut residual = residual;
-        let entries = cpu.select(gradient, residual.as_deref_mut(), &plan.select);
+    /// With `sums`, which hold the residual, they are gradient + residual afterwards; but zero may stand where an entry is
+    /// kept that is sent as it is.
+    fn choose(
+        &self,
+        plan: &SparsePlan,
+        gradient: Gradient<'_>,
+        mut sums: Option<&mut [f32]>,
+    ) -> Result<Entries, Error> {
+        let entries = match self.as_cpu() {
+            Some(cpu) => {
+                if plan.guarded {
+                    refuse(Cpu::first_not_finite(gradient, sums.as_deref()))?;
+                }
+                cpu.select(gradient, sums.as_deref_mut(), &plan.select)
+            }
+            None => self.select(plan, gradient, sums.as_deref_mut())?,
+        };
         if let (Select::Above(_), Some(each)) = (&plan.select, plan.header(0).value_size()) {
             let count = entries.bits.len() as u64;
             if IndexFormat::choose(plan.n, count).bytes(plan.n, count) + each * count > each * plan.n {
-                let source = residual.map_or(gradient, |sums| Gradient::F32(sums));
-                return cpu.select(source, None, &Select::Largest(plan.n));
+                return Ok(everything(sums.map_or(gradient, |sums| Gradient::F32(sums))));
             }
         }
-        entries
+        Ok(entries)
     }
 
     fn write_values<'b>(
@@ -255,54 +270,31 @@ impl Device {
         }
     }
 
-    fn scatter(
-        &self,
-        payload: &SparsePayload,
-        output: &mut [f32],
-        with: impl Fn(f32, f32) -> f32,
-    ) -> Result<(), Error> {
-        self.top_k()?;
-        for (index, value) in payload.indices().iter().zip(self.sparse_values(payload)?) {
+    /// Over zeros, or weighted onto what `output` holds.
+    fn scatter(&self, payload: &SparsePayload, weight: Option<f32>, output: &mut [f32]) -> Result<(), Error> {
+        let values = self.sparse_values(payload)?;
+        if self.as_cpu().is_none() {
+            return self.scatter_passes(payload.indices(), &values, weight, output);
+        }
+        if weight.is_none() {
+            output.fill(0.0);
+        }
+        for (index, value) in payload.indices().iter().zip(values) {
             let place = &mut output[*index as usize];
-            *place = with(*place, value);
+            *place = weight.map_or_else(|| canonical(value), |weight| accumulate(*place, weight, value));
         }
         Ok(())
     }
 }
 
-/// The entries of a union that are kept, each with its place in the union. Zeros outside of the union would fill up what
-/// it lacks, and need not be sent.
-fn select_of_union(cpu: &Cpu, plan: &SparsePlan, indices: &[u32], sums: &[f32]) -> Entries {
-    let of =
-        |values: &[f32], k: u64| cpu.select(Gradient::F32(values), None, &Select::Largest(k.min(values.len() as u64)));
-    match plan.select {
-        Select::Largest(k) => of(sums, k),
-        Select::Above(_) => cpu.select(Gradient::F32(sums), None, &plan.select),
-        Select::Segments(ref segments) => {
-            let mut chosen = Entries::default();
-            let (mut start, mut end) = (0, 0);
-            for segment in segments.iter() {
-                end += segment.elements;
-                let stop = indices.partition_point(|i| u64::from(*i) < end);
-                let entries = of(&sums[start..stop], segment.k);
-                chosen.indices.extend(entries.indices.iter().map(|at| at + start as u32));
-                chosen.bits.extend(entries.bits);
-                start = stop;
-            }
-            chosen
-        }
-        Select::Blocks { elements, k } => {
-            let mut chosen = Entries::default();
-            let mut start = 0;
-            for block in indices.chunk_by(|a, b| u64::from(*a) / elements == u64::from(*b) / elements) {
-                let entries = of(&sums[start..start + block.len()], k);
-                chosen.indices.extend(entries.indices.iter().map(|at| at + start as u32));
-                chosen.bits.extend(entries.bits);
-                start += block.len();
-            }
-            chosen
-        }
-    }
+/// Every entry.
+fn everything(of: Gradient<'_>) -> Entries {
+    let bits = match of {
+        Gradient::F32(x) => x.iter().map(|v| v.to_bits()).collect(),
+        Gradient::F16(x) => x.iter().map(|v| f16_to_f32(v.to_bits()).to_bits()).collect(),
+        Gradient::Bf16(x) => x.iter().map(|v| bf16_to_f32(v.to_bits()).to_bits()).collect(),
+    };
+    Entries { indices: (0..of.len() as u32).collect(), bits }
 }
 
 /// What is left of a value of which a part was sent. An entry that was sent as it is leaves nothing. Where what was sent is

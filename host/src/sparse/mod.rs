@@ -2,7 +2,9 @@
 
 mod device;
 mod index;
+mod passes;
 mod payload;
+mod select;
 
 pub use index::IndexFormat;
 pub use payload::{SparseHeader, SparsePayload, ValueFormat};

@@ -16,6 +16,30 @@ pub fn key(bits: u32) -> u32 {
     if magnitude < NAN_KEY { magnitude } else { NAN_KEY }
 }
 
+/// The magnitude of a half: its own key, but for NaN.
+pub const HALF_MAGNITUDE: u32 = 0x7fff;
+/// The key of every NaN of binary16.
+pub const F16_NAN_KEY: u32 = 0x7c01;
+/// The key of every NaN of bfloat16.
+pub const BF16_NAN_KEY: u32 = 0x7f81;
+
+/// What is above every key.
+pub const NO_KEY: u32 = NAN_KEY + 1;
+
+/// How far keys are shifted to be counted, so that `rounds` of counting, 1 to 3, tell which of `span` keys it is: the bits
+/// that are left are shared out evenly, the first round having the most.
+#[inline(always)]
+pub fn digit_shift(span: u32, rounds: u32) -> u32 {
+    let bits = 32 - (span - 1).leading_zeros();
+    // By constants: a division is a subroutine to a GPU.
+    let digit = match rounds {
+        1 => bits,
+        2 => bits.div_ceil(2),
+        _ => bits.div_ceil(3),
+    };
+    bits - digit
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -28,5 +52,20 @@ mod tests {
         }
         assert_eq!(key(0x8000_0000), 0);
         assert_eq!(key(0x7f80_0001), key(0xffff_ffff), "all NaN are one");
+    }
+
+    #[test]
+    fn rounds_of_digits_tell_every_key() {
+        for rounds in [2, 3] {
+            for span in [1, 2, 3, 1000, 65_536, 65_537, 1 << 20, NO_KEY] {
+                let mut left = span;
+                for round in 0..rounds {
+                    let shift = digit_shift(left, rounds - round);
+                    assert!((left - 1) >> shift < 1 << (31u32.div_ceil(rounds)), "{span}: bins");
+                    left = left.min(1 << shift);
+                }
+                assert_eq!(left, 1, "{span} in {rounds}");
+            }
+        }
     }
 }

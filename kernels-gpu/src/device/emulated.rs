@@ -103,6 +103,16 @@ pub(crate) unsafe fn shuffle(value: u32, from: u32) -> u32 {
     exchange(value, from)
 }
 
+/// # Safety
+/// All lanes of the warp arrive together.
+pub(crate) unsafe fn ballot(vote: bool) -> u32 {
+    let mut bits = u32::from(vote) << (thread() % WARP);
+    for step in 0..5 {
+        bits |= exchange(bits, (thread() % WARP) ^ (1 << step));
+    }
+    bits
+}
+
 /// As on targets below sm_80, whose way of folding has more that could be wrong.
 pub(crate) const FOLDS: bool = false;
 
@@ -141,6 +151,20 @@ pub(crate) unsafe fn shared_load(index: u32) -> u32 {
 pub(crate) unsafe fn atomic_max(word: *mut u32, value: u32) {
     // SAFETY: the caller's, word for word.
     unsafe { AtomicU32::from_ptr(word) }.fetch_max(value, Ordering::Relaxed);
+}
+
+/// # Safety
+/// As [`atomic_max`].
+pub(crate) unsafe fn atomic_add(word: *mut u32, value: u32) -> u32 {
+    // SAFETY: the caller's, word for word.
+    unsafe { AtomicU32::from_ptr(word) }.fetch_add(value, Ordering::Relaxed)
+}
+
+/// # Safety
+/// As [`atomic_max`].
+pub(crate) unsafe fn atomic_load(word: *mut u32) -> u32 {
+    // SAFETY: the caller's, word for word.
+    unsafe { AtomicU32::from_ptr(word) }.load(Ordering::Relaxed)
 }
 
 pub(crate) fn half_to_f32(half: u16) -> f32 {

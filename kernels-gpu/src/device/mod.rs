@@ -20,8 +20,8 @@ use emulated as machine;
 use nvptx as machine;
 
 pub(crate) use machine::{
-    FOLDS, atomic_max, barrier, block, fold_max, fold_min, half_to_f32, opaque, shared_load, shared_store, shuffle,
-    shuffle_xor, thread,
+    FOLDS, atomic_add, atomic_load, atomic_max, ballot, barrier, block, fold_max, fold_min, half_to_f32, opaque,
+    shared_load, shared_store, shuffle, shuffle_xor, thread,
 };
 #[cfg(target_arch = "nvptx64")]
 pub(crate) use machine::{isqrt, product};

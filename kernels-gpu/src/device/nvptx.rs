@@ -16,6 +16,8 @@ unsafe extern "C" {
     fn shfl_bfly(members: u32, value: u32, lane_mask: u32, clamp: u32) -> u32;
     #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
     fn shfl_idx(members: u32, value: u32, lane: u32, clamp: u32) -> u32;
+    #[link_name = "llvm.nvvm.vote.ballot.sync"]
+    fn vote_ballot(members: u32, vote: bool) -> u32;
     #[cfg(target_feature = "sm_80")]
     #[link_name = "llvm.nvvm.redux.sync.umax"]
     fn redux_max(value: u32, members: u32) -> u32;
@@ -75,6 +77,16 @@ pub(crate) unsafe fn shuffle_xor(value: u32, mask: u32) -> u32 {
 pub(crate) unsafe fn shuffle(value: u32, from: u32) -> u32 {
     // SAFETY: the caller brings all lanes here.
     unsafe { shfl_idx(ALL, value, from, CLAMP) }
+}
+
+/// A bit a lane: whether `vote` is true there.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+pub(crate) unsafe fn ballot(vote: bool) -> u32 {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { vote_ballot(ALL, vote) }
 }
 
 /// Whether [`fold_max`] and [`fold_min`] are one instruction.
@@ -161,6 +173,26 @@ fn shared_address(index: u32) -> u32 {
 pub(crate) unsafe fn atomic_max(word: *mut u32, value: u32) {
     // SAFETY: the caller answers for the pointer; relaxed, because nothing else is ordered by it.
     unsafe { AtomicU32::from_ptr(word).fetch_max(value, Ordering::Relaxed) };
+}
+
+/// Adds to a word of global memory, and gives what it was before.
+///
+/// # Safety
+/// As [`atomic_max`].
+#[inline(always)]
+pub(crate) unsafe fn atomic_add(word: *mut u32, value: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { AtomicU32::from_ptr(word).fetch_add(value, Ordering::Relaxed) }
+}
+
+/// A word of global memory that others may change meanwhile, atomically.
+///
+/// # Safety
+/// As [`atomic_max`].
+#[inline(always)]
+pub(crate) unsafe fn atomic_load(word: *mut u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { AtomicU32::from_ptr(word).load(Ordering::Relaxed) }
 }
 
 /// A binary16 as binary32, exactly, as `arith::float::f16_to_f32` but in one instruction.

@@ -4,9 +4,9 @@ use core::ffi::c_void;
 use std::sync::Arc;
 use std::thread;
 
-use super::{qsgd, scan, uniform};
+use super::{qsgd, scan, sparse, topk, uniform};
 use crate::device::emulated::{Block, enter, meet};
-use crate::params::{DecodeParams, EncodeParams, THREADS};
+use crate::params::{DecodeParams, EncodeParams, ScatterParams, SelectParams, THREADS};
 
 /// The buffers' addresses, which the threads of a launch share.
 #[derive(Clone, Copy)]
@@ -40,6 +40,19 @@ pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_vo
         "uniform_decode" => Some(uniform::uniform_decode),
         _ => None,
     };
+    type Select = unsafe fn(SelectParams, *const u8, *mut f32, *mut u32, *mut u32, *mut u32);
+    let select: Option<Select> = match name {
+        "topk_sample" => Some(topk::topk_sample),
+        "topk_filter" => Some(topk::topk_filter),
+        "topk_narrow" => Some(topk::topk_narrow),
+        "topk_histogram" => Some(topk::topk_histogram),
+        "topk_count" => Some(topk::topk_count),
+        "topk_scan" => Some(topk::topk_scan),
+        "topk_emit" => Some(topk::topk_emit),
+        "topk_block" => Some(topk::topk_block),
+        _ => None,
+    };
+    let scatter = name == "sparse_scatter";
     let addresses = Addresses(buffers);
     if let Some(kernel) = encode {
         let p: EncodeParams = bytemuck::pod_read_unaligned(params);
@@ -58,7 +71,22 @@ pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_vo
             unsafe { kernel(p, scalars.cast(), codes.cast(), output.cast()) };
         });
     }
-    encode.is_some() || decode.is_some()
+    if let Some(kernel) = select {
+        let p: SelectParams = bytemuck::pod_read_unaligned(params);
+        run(groups, move || {
+            let Addresses([input, residual, workspace, indices, values, _]) = { addresses };
+            // SAFETY: the caller's, word for word.
+            unsafe { kernel(p, input.cast(), residual.cast(), workspace.cast(), indices.cast(), values.cast()) };
+        });
+    } else if scatter {
+        let p: ScatterParams = bytemuck::pod_read_unaligned(params);
+        run(groups, move || {
+            let Addresses([indices, values, output, ..]) = { addresses };
+            // SAFETY: the caller's, word for word.
+            unsafe { sparse::sparse_scatter(p, indices.cast(), values.cast(), output.cast()) };
+        });
+    }
+    encode.is_some() || decode.is_some() || select.is_some() || scatter
 }
 
 /// One block after another, each on 256 threads.

@@ -16,11 +16,11 @@ macro_rules! kernel {
         $(#[$doc])*
         #[cfg(target_arch = "nvptx64")]
         #[unsafe(no_mangle)]
-        pub(super) unsafe extern "ptx-kernel" fn $name($($arg: $ty),*) $body
+        pub(in crate::kernels) unsafe extern "ptx-kernel" fn $name($($arg: $ty),*) $body
 
         $(#[$doc])*
         #[cfg(not(target_arch = "nvptx64"))]
-        pub(super) unsafe fn $name($($arg: $ty),*) $body
+        pub(in crate::kernels) unsafe fn $name($($arg: $ty),*) $body
     };
 }
 
@@ -31,8 +31,10 @@ mod decode;
 mod draws;
 mod qsgd;
 mod scan;
+mod sparse;
 mod statistic;
 mod tile;
+mod topk;
 mod uniform;
 
 #[cfg(not(target_arch = "nvptx64"))]

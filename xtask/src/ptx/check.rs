@@ -57,7 +57,12 @@ fn parameters(file: &str, ptx: &str) -> Result<(), String> {
         let (name, rest) = entry.split_once('(').unwrap_or((entry, ""));
         let list = rest.split(')').next().unwrap_or("");
         let mut found = list.split(',').map(str::trim);
-        let (bytes, pointers) = if name.ends_with("_decode") { (48, 3) } else { (64, 6) };
+        let (bytes, pointers) = match name {
+            "sparse_scatter" => (32, 3),
+            _ if name.starts_with("topk_") => (96, 5),
+            _ if name.ends_with("_decode") => (48, 3),
+            _ => (64, 6),
+        };
         let first = format!(".param .align 4 .b8 {name}_param_0[{bytes}]");
         let is_first = found.next() == Some(&*first);
         let rest: Vec<_> = found.collect();

@@ -110,7 +110,8 @@ impl Cpu {
                     EncodeTask { input, start: 0, len: n, residual, scalars, codes },
                 );
             }
-            Kernel::Decode(_) => {}
+            // Their parameters are not an encode's.
+            _ => {}
         }
     }
 

@@ -10,14 +10,14 @@ use crate::device::BackendKind;
 use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::plan::{Kernel, Params, Pass};
-use crate::session::{Role, Session, Sizes, check_range, check_spans};
+use crate::session::{ROLES, Role, Session, Sizes, check_range, check_spans};
 
 /// A [`Session`] in this machine's memory.
 pub struct CpuSession {
     cpu: Cpu,
     sizes: Sizes,
     /// Words, so that every view a kernel takes is aligned.
-    buffers: [Vec<u32>; 7],
+    buffers: [Vec<u32>; ROLES],
 }
 
 impl Cpu {
@@ -26,7 +26,7 @@ impl Cpu {
     /// # Errors
     /// [`Error::Backend`] where the memory cannot be had.
     pub fn session(&self, sizes: Sizes) -> Result<CpuSession, Error> {
-        let mut buffers: [Vec<u32>; 7] = Default::default();
+        let mut buffers: [Vec<u32>; ROLES] = Default::default();
         for (buffer, bytes) in buffers.iter_mut().zip(sizes.0) {
             let words = bytes.div_ceil(4) as usize;
             buffer.try_reserve_exact(words).map_err(|e| Error::Backend {
@@ -41,7 +41,7 @@ impl Cpu {
 
 impl CpuSession {
     fn run_pass(&mut self, pass: &Pass) {
-        let [input, residual, scalars, codes, workspace, status, output] = &mut self.buffers;
+        let [input, residual, scalars, codes, workspace, status, output, ..] = &mut self.buffers;
         match &pass.params {
             Params::Encode(p) => {
                 let input = match p.dtype {
@@ -71,6 +71,8 @@ impl CpuSession {
                 let bodies = whole_bodies(p, &scalars[scalars_at..], &codes[codes_at..]);
                 self.cpu.decode(pass, &bodies, bytemuck::cast_slice_mut(output));
             }
+            // Refused by `run`.
+            Params::Select(_) | Params::Scatter(_) => {}
         }
     }
 }
@@ -92,6 +94,15 @@ impl Session for CpuSession {
 
     fn run(&mut self, passes: &[Pass]) -> Result<(), Error> {
         check_spans(&self.sizes, passes)?;
+        if let Some(pass) = passes.iter().find(|p| matches!(p.params, Params::Select(_) | Params::Scatter(_))) {
+            return Err(Error::Unavailable {
+                backend: BackendKind::Cpu,
+                reason: format!(
+                    "it selects without passes, and has no {}; Device::encode_sparse does",
+                    pass.kernel.name()
+                ),
+            });
+        }
         passes.iter().for_each(|pass| self.run_pass(pass));
         Ok(())
     }

@@ -7,14 +7,14 @@ use gradwire_kernels::params::THREADS;
 use super::driver::{DevicePtr, DriverError, KernelArg, StreamId};
 use super::{Cuda, Shared, failed};
 use crate::error::Error;
-use crate::plan::{Kernel, Params, Pass, Span};
-use crate::session::{Role, Session, Sizes, check_range, check_spans};
+use crate::plan::{Kernel, Params, Pass};
+use crate::session::{ROLES, Role, Session, Sizes, check_range, check_spans};
 
 /// A [`Session`] on a CUDA device, on the driver's own stream.
 pub struct CudaSession {
     shared: Arc<Shared>,
     sizes: Sizes,
-    buffers: [DevicePtr; 7],
+    buffers: [DevicePtr; ROLES],
 }
 
 impl Cuda {
@@ -24,7 +24,7 @@ impl Cuda {
     /// [`Error::Backend`] where the device has no memory left, with how much was asked and how much is free.
     pub fn session(&self, sizes: Sizes) -> Result<CudaSession, Error> {
         // Made first, so that dropping it frees what was allocated before a failure.
-        let mut session = CudaSession { shared: self.shared.clone(), sizes, buffers: [DevicePtr::NULL; 7] };
+        let mut session = CudaSession { shared: self.shared.clone(), sizes, buffers: [DevicePtr::NULL; ROLES] };
         for (role, buffer) in Role::ALL.into_iter().zip(&mut session.buffers) {
             *buffer = self.shared.driver.alloc(sizes.of(role).next_multiple_of(4)).map_err(failed)?;
         }
@@ -44,7 +44,8 @@ impl Drop for CudaSession {
 }
 
 impl CudaSession {
-    fn pointer(&self, role: Role, span: Span) -> KernelArg<'static> {
+    fn pointer(&self, pass: &Pass, role: Role) -> KernelArg<'static> {
+        let span = pass.bindings.of(role);
         // A null pointer tells a kernel's reader, and a sanitizer, that the launch does not use the buffer.
         let base = self.buffers[role as usize];
         KernelArg::Pointer(if span.bytes == 0 { DevicePtr::NULL } else { DevicePtr(base.0 + span.offset) })
@@ -53,31 +54,27 @@ impl CudaSession {
     /// Queues a pass.
     fn launch(&self, pass: &Pass) -> Result<(), DriverError> {
         let driver = &self.shared.driver;
-        let b = &pass.bindings;
         if pass.kernel == Kernel::Clear {
-            let status = DevicePtr(self.buffers[Role::Status as usize].0 + b.status.offset);
-            // SAFETY: the span lies in the status buffer, which lives as long as the session.
-            return unsafe { driver.fill_zero(status, b.status.bytes, StreamId::OWN) };
+            return [Role::Status, Role::Workspace, Role::Output].into_iter().try_for_each(|role| {
+                let span = pass.bindings.of(role);
+                let at = DevicePtr(self.buffers[role as usize].0 + span.offset);
+                // SAFETY: the span lies in the buffer, which lives as long as the session.
+                unsafe { driver.fill_zero(at, span.bytes, StreamId::OWN) }
+            });
         }
         let Some(function) = self.shared.functions.get(&pass.kernel) else {
             return Err(DriverError::MissingFunction { name: pass.kernel.name().to_owned() });
         };
+        let roles: &[Role] = match pass.params {
+            Params::Encode(_) => {
+                &[Role::Input, Role::Residual, Role::Scalars, Role::Codes, Role::Workspace, Role::Status]
+            }
+            Params::Decode(_) => &[Role::Scalars, Role::Codes, Role::Output],
+            Params::Select(_) => &[Role::Input, Role::Residual, Role::Workspace, Role::Indices, Role::Values],
+            Params::Scatter(_) => &[Role::Indices, Role::Values, Role::Output],
+        };
         let mut args = vec![KernelArg::Bytes(pass.params.as_bytes())];
-        match pass.params {
-            Params::Encode(_) => args.extend([
-                self.pointer(Role::Input, b.input),
-                self.pointer(Role::Residual, b.residual),
-                self.pointer(Role::Scalars, b.scalars),
-                self.pointer(Role::Codes, b.codes),
-                self.pointer(Role::Workspace, b.workspace),
-                self.pointer(Role::Status, b.status),
-            ]),
-            Params::Decode(_) => args.extend([
-                self.pointer(Role::Scalars, b.scalars),
-                self.pointer(Role::Codes, b.codes),
-                self.pointer(Role::Output, b.output),
-            ]),
-        }
+        args.extend(roles.iter().map(|role| self.pointer(pass, *role)));
         // SAFETY: the arguments are those that the kernel declares, in order; a plan's spans lie within the sizes that the
         // plan asks for, which `run` checked this session to have; the buffers live until the stream was waited for.
         unsafe { driver.launch(*function, pass.groups, THREADS, &args, StreamId::OWN) }

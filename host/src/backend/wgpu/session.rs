@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::pipelines::Pipeline;
 use super::{Shared, Wgpu, failed};
 use crate::error::Error;
-use crate::plan::{Bindings, Kernel, Pass, Span};
-use crate::session::{Role, Session, Sizes, check_range, check_spans};
+use crate::plan::{Kernel, Pass};
+use crate::session::{ROLES, Role, Session, Sizes, check_range, check_spans};
 
 /// Bytes that go to or from the device at a time.
 const STAGING: usize = 64 << 20;
@@ -22,9 +22,9 @@ const PASSES_PER_SUBMIT: usize = 64;
 pub struct WgpuSession {
     shared: Arc<Shared>,
     sizes: Sizes,
-    buffers: [wgpu::Buffer; 7],
+    buffers: [wgpu::Buffer; ROLES],
     /// What is bound where a pass uses no buffer, one a role so that no two writable bindings meet.
-    unused: [wgpu::Buffer; 7],
+    unused: [wgpu::Buffer; ROLES],
 }
 
 /// A pass that is ready to be recorded.
@@ -62,18 +62,6 @@ impl Wgpu {
     }
 }
 
-fn span(bindings: &Bindings, role: Role) -> Span {
-    match role {
-        Role::Input => bindings.input,
-        Role::Residual => bindings.residual,
-        Role::Scalars => bindings.scalars,
-        Role::Codes => bindings.codes,
-        Role::Workspace => bindings.workspace,
-        Role::Status => bindings.status,
-        Role::Output => bindings.output,
-    }
-}
-
 fn role_of(role: gradwire_shaders::Role) -> Role {
     match role {
         gradwire_shaders::Role::Input => Role::Input,
@@ -83,6 +71,8 @@ fn role_of(role: gradwire_shaders::Role) -> Role {
         gradwire_shaders::Role::Workspace => Role::Workspace,
         gradwire_shaders::Role::Status => Role::Status,
         gradwire_shaders::Role::Output => Role::Output,
+        gradwire_shaders::Role::Indices => Role::Indices,
+        gradwire_shaders::Role::Values => Role::Values,
     }
 }
 
@@ -130,7 +120,7 @@ impl WgpuSession {
             vec![wgpu::BindGroupEntry { binding: 0, resource: part(params, at, pass.params.as_bytes().len() as u64) }];
         for (index, binding) in pipeline.shader.bindings.iter().enumerate() {
             let role = role_of(binding.role);
-            let span = span(&pass.bindings, role);
+            let span = pass.bindings.of(role);
             let resource = if span.bytes == 0 {
                 part(&self.unused[role as usize], 0, 16)
             } else {
@@ -153,8 +143,12 @@ impl WgpuSession {
                 let mut encoder = shared.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
                 for Ready { pass, work } in some {
                     let Some((pipeline, group)) = work else {
-                        let status = pass.bindings.status;
-                        encoder.clear_buffer(&self.buffers[Role::Status as usize], status.offset, Some(status.bytes));
+                        for role in [Role::Status, Role::Workspace, Role::Output] {
+                            let span = pass.bindings.of(role);
+                            if span.bytes > 0 {
+                                encoder.clear_buffer(&self.buffers[role as usize], span.offset, Some(span.bytes));
+                            }
+                        }
                         continue;
                     };
                     let mut compute = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());

@@ -12,7 +12,13 @@ pub(super) fn lower(name: &[&str], o: &[Operand]) -> Lowered {
     match (&name[..name.len() - 1], of) {
         (["mov"], Type::Pred) => {
             let [d, a] = exactly(o)?;
-            let (d, a) = (d.pred()?, a.pred()?);
+            let d = d.pred()?;
+            // A predicate's literal is false where it is zero, and true else.
+            if let Operand::Constant(value) = a {
+                let lanes = if *value == 0 { 0 } else { !0 };
+                return Ok(Some(Box::new(move |w, mask| w.set_pred(d, lanes, mask))));
+            }
+            let a = a.pred()?;
             Ok(Some(Box::new(move |w, mask| w.set_pred(d, w.preds[a], mask))))
         }
         (["mov"], _) => mov(width, o),

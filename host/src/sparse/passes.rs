@@ -1,0 +1,135 @@
+//! Selecting and scattering on a device that runs passes.
+
+use gradwire_kernels::params::{ScatterParams, THREADS, scatter_flags};
+
+use super::select::SelectPlan;
+use crate::backend::cpu::Entries;
+use crate::codec::topk::{Select, SparsePlan};
+use crate::codec::uniform::Uniform;
+use crate::codec::{Codec, NonFinite};
+use crate::device::{Device, refuse_not_finite};
+use crate::error::Error;
+use crate::gradient::{Dtype, Gradient};
+use crate::plan::{Bindings, EncodePlan, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
+use crate::session::{Role, Sizes};
+use crate::sparse::ValueFormat;
+
+/// Entries of a part of a payload begin at multiples of this many, which are 256 bytes.
+const ENTRIES: u64 = 64;
+
+impl Device {
+    /// The entries that are kept. With a residual, `sums` becomes gradient + residual, and zero where a kept entry is sent
+    /// as it is; `sums` holds the residual before.
+    pub(super) fn select(
+        &self,
+        plan: &SparsePlan,
+        gradient: Gradient<'_>,
+        sums: Option<&mut [f32]>,
+    ) -> Result<Entries, Error> {
+        // Where a threshold keeps so much that all is sent, the sums are needed as they are.
+        let exact = plan.values == ValueFormat::Plain(Dtype::F32) && !matches!(plan.select, Select::Above(_));
+        let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), sums.is_some(), exact);
+        let limits = self.limits();
+        let scan = if plan.guarded { scan_passes(gradient, sums.is_some(), &limits)? } else { Vec::new() };
+        let passes = select.passes(&limits)?;
+        if passes.is_empty() && scan.is_empty() {
+            return Ok(Entries::default());
+        }
+        let mut session = self.session(select.sizes())?;
+        session.write(Role::Input, 0, gradient.as_bytes())?;
+        if let Some(sums) = &sums {
+            session.write(Role::Residual, 0, bytemuck::cast_slice(sums))?;
+        }
+        if !scan.is_empty() {
+            session.run(&scan)?;
+            let mut status = [0u32; STATUS_BYTES as usize / 4];
+            session.read(Role::Status, 0, bytemuck::cast_slice_mut(&mut status))?;
+            refuse_not_finite(status[0])?;
+        }
+        session.write(Role::Workspace, 0, &super::device::little_endian(select.table()))?;
+        session.run(&passes)?;
+        let mut count = [select.entries() as u32];
+        if let Select::Above(_) = plan.select {
+            session.read(Role::Workspace, select.total_at(), bytemuck::cast_slice_mut(&mut count))?;
+        }
+        let [mut indices, mut bits] = [(); 2].map(|()| vec![0u32; count[0] as usize]);
+        session.read(Role::Indices, 0, bytemuck::cast_slice_mut(&mut indices))?;
+        session.read(Role::Values, 0, bytemuck::cast_slice_mut(&mut bits))?;
+        if let Some(sums) = sums {
+            session.read(Role::Residual, 0, bytemuck::cast_slice_mut(sums))?;
+        }
+        Ok(Entries { indices, bits })
+    }
+
+    /// Writes entries over zeros, or adds them weighted to what `output` holds.
+    pub(super) fn scatter_passes(
+        &self,
+        indices: &[u32],
+        values: &[f32],
+        weight: Option<f32>,
+        output: &mut [f32],
+    ) -> Result<(), Error> {
+        let passes = scatter(indices.len() as u64, weight, output.len() as u64, &self.limits())?;
+        if passes.is_empty() {
+            return Ok(());
+        }
+        let [entries, elements] = [indices.len(), output.len()].map(|len| 4 * len as u64);
+        let mut session = self.session(Sizes([0, 0, 0, 0, 0, 0, elements, entries, entries]))?;
+        session.write(Role::Indices, 0, bytemuck::cast_slice(indices))?;
+        session.write(Role::Values, 0, bytemuck::cast_slice(values))?;
+        if weight.is_some() {
+            session.write(Role::Output, 0, bytemuck::cast_slice(output))?;
+        }
+        session.run(&passes)?;
+        session.read(Role::Output, 0, bytemuck::cast_slice_mut(output))
+    }
+}
+
+/// The passes that look for an element that is not finite.
+fn scan_passes(gradient: Gradient<'_>, feedback: bool, limits: &Limits) -> Result<Vec<Pass>, Error> {
+    // The scan does not depend on the codec.
+    let plan = Uniform::bits(1).non_finite(NonFinite::Error).plan(gradient.len(), gradient.dtype())?;
+    EncodePlan { feedback, ..plan }.finite_scan(limits)
+}
+
+fn scatter(entries: u64, weight: Option<f32>, elements: u64, limits: &Limits) -> Result<Vec<Pass>, Error> {
+    let mut passes = Vec::new();
+    let most = limits.binding_bytes / 4 / ENTRIES * ENTRIES;
+    let per_pass = most.min(u64::from(limits.groups) * u64::from(THREADS));
+    if per_pass == 0 {
+        let (found, needed) = (limits.binding_bytes, 4 * ENTRIES);
+        return Err(Error::Limit { limit: "max_storage_buffer_binding_size", found, needed });
+    }
+    let span = |first: u64, count: u64| Span { offset: 4 * first, bytes: 4 * count };
+    if elements == 0 {
+        return Ok(passes);
+    }
+    if weight.is_none() {
+        let bindings = Bindings { output: span(0, elements), ..Bindings::default() };
+        let params = Params::Scatter(ScatterParams::default());
+        passes.push(Pass { kernel: Kernel::Clear, params, bindings, groups: 1 });
+    }
+    for first in (0..elements).step_by(most as usize) {
+        let bound = most.min(elements - first);
+        for entry in (0..entries).step_by(per_pass as usize) {
+            let count = per_pass.min(entries - entry);
+            let params = ScatterParams {
+                entries: count as u32,
+                first: first as u32,
+                bound: bound as u32,
+                flags: weight.map_or(0, |_| scatter_flags::ACCUMULATE),
+                weight: weight.unwrap_or(0.0).to_bits(),
+                reserved: [0; 3],
+            };
+            let bindings = Bindings {
+                output: span(first, bound),
+                indices: span(entry, count),
+                values: span(entry, count),
+                ..Bindings::default()
+            };
+            let groups = count.div_ceil(THREADS.into()) as u32;
+            passes.push(Pass { kernel: Kernel::Scatter, params: Params::Scatter(params), bindings, groups });
+        }
+    }
+    Ok(passes)
+}

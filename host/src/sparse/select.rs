@@ -1,0 +1,457 @@
+//! The passes that select the entries of largest magnitude, on a device that runs passes.
+
+use gradwire_kernels::arith::topk::NO_KEY;
+use gradwire_kernels::params::{PIECE, SelectParams, THREADS, TILE, TILES_PER_WARP, segment, select_flags, state};
+use half::{bf16, f16};
+
+use crate::codec::topk::Select;
+use crate::error::Error;
+use crate::gradient::Dtype;
+use crate::plan::{ALIGNMENT, Bindings, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
+use crate::session::Sizes;
+
+/// Elements by which a tile may lie before what it is bound from: as many halves are 256 bytes.
+const UNIT: u64 = 128;
+/// Segments up to which each has a histogram of 2^16 bins, so that two rounds tell every key. More take three rounds.
+const FEW_SEGMENTS: usize = 16;
+/// Tiles of a block of the kernels that go over what the filter left.
+const TILES_PER_BLOCK: u32 = THREADS / 32 * TILES_PER_WARP;
+/// Workgroups that sample a segment (logarithm), the elements from which on there are as many, and how many standard
+/// deviations a workgroup's guess lies below and above the rank that is wanted. The floor is the lowest of the guesses,
+/// so that all have to be wrong for it to be: by a normal distribution, once in three million. To be wrong above costs
+/// little, since all candidates are stored.
+const SAMPLES: [(u32, u64, f64, f64); 4] =
+    [(3, 1 << 23, 1.2, 0.5), (2, 1 << 22, 2.0, 1.0), (1, 1 << 21, 3.2, 2.0), (0, 0, 5.0, 3.0)];
+
+/// A segment that is more than a tile, with its share of everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Large {
+    start: u64,
+    elements: u64,
+    keep: u64,
+    output: u64,
+    /// The key from which on all is kept, where that is known.
+    floor: Option<u32>,
+}
+
+impl Large {
+    fn tiles(&self) -> u64 {
+        (self.start % 32 + self.elements).div_ceil(TILE.into())
+    }
+
+    /// The element with which a tile begins.
+    fn tile(&self, index: u64) -> u64 {
+        self.start / 32 * 32 + index * u64::from(TILE)
+    }
+
+    /// Keys of a workgroup's sample (logarithm of a thread's), and the ranks of its guesses.
+    fn guess(&self, samples: (u32, u64, f64, f64)) -> (u32, u32, u32, f64) {
+        let (samples_log2, _, below, above) = samples;
+        let slots_log2 = (self.elements >> (15 + samples_log2)).clamp(1, 32).ilog2();
+        let keys = f64::from(THREADS << slots_log2);
+        let part = self.keep as f64 / self.elements as f64;
+        let rank = part * keys;
+        let deviation = (rank * (1.0 - part)).sqrt();
+        let low = (rank + 1.0 + below * deviation).ceil();
+        let high = (rank - above * deviation).floor().max(0.0);
+        let low = if low > keys { 0.0 } else { low };
+        // Candidates that are expected, and some more.
+        let expected = if low == 0.0 { 1.0 } else { (low + 3.0 + 3.0 * deviation) / keys };
+        (slots_log2, low as u32, high as u32, expected)
+    }
+
+    /// Candidates that there is room for.
+    fn room(&self, expected: f64) -> u64 {
+        let pieces = self.tiles() * u64::from(PIECE);
+        match self.floor {
+            // All, or nothing.
+            Some(0 | NO_KEY) => 0,
+            // A threshold keeps nobody knows how many.
+            Some(_) => self.elements / 16 + pieces,
+            None => {
+                let wanted = (self.elements as f64 * expected) as u64;
+                // Twice as many as are kept: should the sample be wrong, they are stored anew.
+                wanted.max(2 * self.keep).min(self.elements / 2) + 2 * pieces
+            }
+        }
+    }
+}
+
+/// How a device selects from a gradient of one length and type.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SelectPlan {
+    elements: u64,
+    dtype: Dtype,
+    flags: u32,
+    large: Vec<Large>,
+    /// Segments of a tile at most.
+    small: Vec<Large>,
+    /// Blocks of a tile at most: their elements, and how many of each are kept.
+    blocks: Option<(u64, u64)>,
+    entries: u64,
+    base: SelectParams,
+    table: Vec<u32>,
+    workspace_words: u64,
+}
+
+/// Consecutive tiles, segments or blocks of one launch, and what is bound of the gradient.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    first: u64,
+    count: u64,
+    start: u64,
+    end: u64,
+}
+
+impl SelectPlan {
+    /// `sent`: an entry that is kept is sent as it is, and its residual becomes zero.
+    pub(crate) fn new(select: &Select, elements: u64, dtype: Dtype, feedback: bool, sent: bool) -> Self {
+        let mut parts = Vec::new();
+        let mut blocks = None;
+        let mut output = 0;
+        let mut part = |start: u64, elements: u64, keep: u64, floor: Option<u32>| {
+            parts.push(Large { start, elements, keep, output, floor });
+            output += keep;
+        };
+        match select {
+            Select::Largest(keep) => part(0, elements, *keep, None),
+            Select::Above(threshold) => part(0, elements, elements, Some(threshold_key(*threshold, dtype, feedback))),
+            Select::Segments(segments) => {
+                let mut start = 0;
+                for s in segments.iter() {
+                    part(start, s.elements, s.k, None);
+                    start += s.elements;
+                }
+            }
+            Select::Blocks { elements: block, k } => {
+                let tile = u64::from(TILE);
+                if *block + 31 <= tile || (*block <= tile && block.is_multiple_of(32)) {
+                    blocks = Some((*block, *k));
+                    // Every block but the last keeps `k`.
+                    let full = elements / block;
+                    output = full * k + (elements % block).min(*k);
+                } else {
+                    let mut start = 0;
+                    while start < elements {
+                        let len = (*block).min(elements - start);
+                        part(start, len, (*k).min(len), None);
+                        start += len;
+                    }
+                }
+            }
+        }
+        let nothing = |p: &Large| p.elements == 0 || (p.keep == 0 && !feedback);
+        parts.retain(|p| !nothing(p));
+        let fits = |p: &Large| p.floor.is_none() && p.start % 32 + p.elements <= TILE.into();
+        let (small, mut large): (Vec<Large>, Vec<Large>) = parts.into_iter().partition(fits);
+        for p in &mut large {
+            p.floor = p.floor.or(match p.keep {
+                0 => Some(NO_KEY),
+                keep if keep == p.elements => Some(0),
+                _ => None,
+            });
+        }
+        if elements == 0 || output == 0 && !feedback {
+            blocks = None;
+        }
+        let flag = |on: bool, flag: u32| if on { flag } else { 0 };
+        let flags = flag(feedback, select_flags::FEEDBACK) | flag(sent && feedback, select_flags::SENT);
+        let mut plan = Self {
+            elements,
+            dtype,
+            flags,
+            large,
+            small,
+            blocks,
+            entries: output,
+            base: SelectParams::default(),
+            table: Vec::new(),
+            workspace_words: 0,
+        };
+        plan.lay_out();
+        plan
+    }
+
+    /// Writes the table, and shares out the workspace.
+    fn lay_out(&mut self) {
+        let longest = self.large.iter().map(|l| l.elements).max().unwrap_or(0);
+        let samples = SAMPLES.into_iter().find(|s| longest >= s.1).unwrap_or(SAMPLES[3]);
+        let (rounds, bins) = if self.large.len() <= FEW_SEGMENTS { (2, 1 << 16) } else { (3, 1 << 11) };
+        let (mut tiles, mut capacity) = (0u64, 0u64);
+        for l in self.large.iter().chain(&self.small) {
+            let mut words = [0u32; segment::WORDS as usize];
+            let mut set = |word: u32, value: u64| words[word as usize] = value as u32;
+            set(segment::START, l.start);
+            set(segment::ELEMENTS, l.elements);
+            set(segment::KEEP, l.keep);
+            set(segment::OUTPUT, l.output);
+            set(segment::FIRST_TILE, tiles);
+            set(segment::FIXED, l.floor.is_some().into());
+            set(segment::FLOOR, l.floor.unwrap_or(0).into());
+            let (slots_log2, low, high, expected) = l.guess(samples);
+            set(segment::SLOTS_LOG2, slots_log2.into());
+            set(segment::RANK_LOW, low.into());
+            set(segment::RANK_HIGH, high.into());
+            self.table.extend(words);
+            if self.table.len() <= self.large.len() * segment::WORDS as usize {
+                tiles += l.tiles();
+                capacity += l.room(expected);
+            }
+        }
+        let capacity = capacity.next_multiple_of(64);
+        let large = self.large.len() as u64;
+        let aligned = |words: u64| words.next_multiple_of(ALIGNMENT / 4);
+        let room = aligned(self.table.len() as u64);
+        let histograms = room + 64 + aligned(large * u64::from(state::WORDS));
+        let info = histograms + large * bins;
+        let counts = info + 4 * tiles;
+        let values = aligned(counts + 2 * (tiles + 1));
+        let (places, band) = (values + capacity, values + 2 * capacity);
+        self.workspace_words = if large > 0 { band + capacity } else { self.table.len() as u64 };
+        self.base = SelectParams {
+            elements: self.elements as u32,
+            flags: self.flags,
+            dtype: self.dtype.tag().into(),
+            samples_log2: samples.0,
+            rounds,
+            bins: bins as u32,
+            capacity: capacity as u32,
+            all_tiles: tiles as u32,
+            room: room as u32,
+            histograms: histograms as u32,
+            info: info as u32,
+            counts: counts as u32,
+            values: values as u32,
+            places: places as u32,
+            band: band as u32,
+            ..SelectParams::default()
+        };
+    }
+
+    /// What the workspace begins with: little-endian words.
+    pub(crate) fn table(&self) -> &[u32] {
+        &self.table
+    }
+
+    /// The most entries that are kept; but for a threshold, just as many are.
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Where, in bytes of the workspace, the word is that says how many are above the threshold.
+    pub(crate) fn total_at(&self) -> u64 {
+        4 * u64::from(self.base.counts + 2 * self.base.all_tiles)
+    }
+
+    /// Bytes of each buffer.
+    pub(crate) fn sizes(&self) -> Sizes {
+        let input = (self.elements * self.dtype.bytes() as u64).next_multiple_of(4);
+        let residual = if self.flags & select_flags::FEEDBACK != 0 { 4 * self.elements } else { 0 };
+        let entries = 4 * self.entries;
+        Sizes([input, residual, 0, 0, 4 * self.workspace_words, STATUS_BYTES, 0, entries, entries])
+    }
+
+    /// The passes, in order.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] where the limits are too small for a tile, for the workspace or for the entries.
+    pub(crate) fn passes(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        for needed in [4 * self.workspace_words, 4 * self.entries, 4 * (u64::from(TILE) + UNIT)] {
+            if needed > limits.binding_bytes {
+                let found = limits.binding_bytes;
+                return Err(Error::Limit { limit: "max_storage_buffer_binding_size", found, needed });
+            }
+        }
+        let mut passes = Vec::new();
+        if !self.large.is_empty() {
+            self.large_passes(limits, &mut passes);
+        }
+        let small_at = self.large.len() as u64;
+        if !self.small.is_empty() {
+            let block = |i: u64| {
+                let s = &self.small[i as usize];
+                (s.start, s.start + s.elements)
+            };
+            for chunk in chunks(self.small.len() as u64, block, limits) {
+                let chunk = Chunk { first: small_at + chunk.first, ..chunk };
+                let segments = self.table.len() as u32 / segment::WORDS;
+                let base = SelectParams { segments, ..self.base };
+                passes.push(self.pass(Kernel::TopKBlock, base, chunk, chunk.count));
+            }
+        }
+        if let Some((block, keep)) = self.blocks {
+            let base = SelectParams { block: block as u32, keep: keep as u32, segments: 0, ..self.base };
+            let range = |i: u64| (i * block, ((i + 1) * block).min(self.elements));
+            for chunk in chunks(self.elements.div_ceil(block), range, limits) {
+                passes.push(self.pass(Kernel::TopKBlock, base, chunk, chunk.count));
+            }
+        }
+        Ok(passes)
+    }
+
+    fn large_passes(&self, limits: &Limits, passes: &mut Vec<Pass>) {
+        let zeroed =
+            Span { offset: 4 * u64::from(self.base.room), bytes: 4 * u64::from(self.base.info - self.base.room) };
+        let base = SelectParams { segments: self.large.len() as u32, ..self.base };
+        let bindings = Bindings { workspace: zeroed, ..Bindings::default() };
+        passes.push(Pass { kernel: Kernel::Clear, params: Params::Select(base), bindings, groups: 1 });
+        // Tiles of all segments, one after another.
+        let firsts: Vec<u64> = self
+            .large
+            .iter()
+            .scan(0, |next, l| {
+                *next += l.tiles();
+                Some(*next - l.tiles())
+            })
+            .collect();
+        let tile = |i: u64| {
+            let index = firsts.partition_point(|first| *first <= i) - 1;
+            let l = &self.large[index];
+            let begin = l.tile(i - firsts[index]);
+            (begin, (begin + u64::from(TILE)).min(l.start + l.elements))
+        };
+        let tiles: Vec<Chunk> = chunks(self.base.all_tiles.into(), tile, limits);
+        for chunk in &tiles {
+            let first = firsts.partition_point(|first| *first <= chunk.first) - 1;
+            let behind = firsts.partition_point(|first| *first < chunk.first + chunk.count);
+            let most = u64::from(limits.groups >> base.samples_log2).max(1);
+            for (from, count) in runs((behind - first) as u64, most) {
+                let part = Chunk { first: first as u64 + from, count, ..*chunk };
+                passes.push(self.pass(Kernel::TopKSample, base, part, count << base.samples_log2));
+            }
+        }
+        let over = |passes: &mut Vec<Pass>, kernel, base: SelectParams| {
+            for chunk in &tiles {
+                let per_block = if kernel == Kernel::TopKFilter { 1 } else { u64::from(TILES_PER_BLOCK) };
+                passes.push(self.pass(kernel, base, *chunk, chunk.count.div_ceil(per_block)));
+            }
+        };
+        let narrow = |passes: &mut Vec<Pass>, base: SelectParams| {
+            for (first, count) in runs(self.large.len() as u64, limits.groups.into()) {
+                let part = Chunk { first, count, start: 0, end: 0 };
+                passes.push(self.pass(Kernel::TopKNarrow, base, part, count));
+            }
+        };
+        over(passes, Kernel::TopKFilter, base);
+        narrow(passes, base);
+        if self.large.iter().any(|l| l.floor.is_none()) {
+            for round in 1..=base.rounds {
+                let base = SelectParams { round, ..base };
+                over(passes, Kernel::TopKHistogram, base);
+                narrow(passes, base);
+                over(passes, Kernel::TopKFilter, SelectParams { flags: base.flags | select_flags::AGAIN, ..base });
+            }
+        }
+        over(passes, Kernel::TopKCount, base);
+        passes.push(self.pass(Kernel::TopKScan, base, Chunk { first: 0, count: 1, start: 0, end: 0 }, 1));
+        over(passes, Kernel::TopKEmit, base);
+    }
+
+    fn pass(&self, kernel: Kernel, base: SelectParams, chunk: Chunk, groups: u64) -> Pass {
+        let start = chunk.start / UNIT * UNIT;
+        let bound = chunk.end - start;
+        let params = SelectParams {
+            first: start as u32,
+            bound: bound as u32,
+            first_tile: chunk.first as u32,
+            tiles: chunk.count as u32,
+            ..base
+        };
+        let size = self.dtype.bytes() as u64;
+        let span = |offset: u64, bytes: u64| Span { offset, bytes };
+        let mut bindings = Bindings {
+            input: span(start * size, (bound * size).next_multiple_of(4)),
+            workspace: span(0, 4 * self.workspace_words),
+            ..Bindings::default()
+        };
+        if self.flags & select_flags::FEEDBACK != 0 {
+            bindings.residual = span(4 * start, 4 * bound);
+        }
+        if matches!(kernel, Kernel::TopKEmit | Kernel::TopKBlock) {
+            bindings.indices = span(0, 4 * self.entries);
+            bindings.values = span(0, 4 * self.entries);
+        }
+        if bound == 0 {
+            bindings.input = Span::default();
+            bindings.residual = Span::default();
+        }
+        Pass { kernel, params: Params::Select(params), bindings, groups: groups as u32 }
+    }
+}
+
+/// Runs of at most `most`, of `count`: where each begins, and how long it is.
+fn runs(count: u64, most: u64) -> impl Iterator<Item = (u64, u64)> {
+    (0..count).step_by(most as usize).map(move |first| (first, most.min(count - first)))
+}
+
+/// Runs of ranges of elements, each run within the limits. The ranges rise, and none is more than a tile.
+fn chunks(count: u64, range: impl Fn(u64) -> (u64, u64), limits: &Limits) -> Vec<Chunk> {
+    let most = limits.binding_bytes / 4;
+    let mut chunks = Vec::new();
+    let mut first = 0;
+    while first < count {
+        let start = range(first).0;
+        // The ranges rise: how many end within reach is found by halving.
+        let reach = start / UNIT * UNIT + most;
+        let (mut fitting, mut behind) = (1, (count - first).min(limits.groups.into()) + 1);
+        while behind - fitting > 1 {
+            let middle = (fitting + behind) / 2;
+            if range(first + middle - 1).1 <= reach { fitting = middle } else { behind = middle }
+        }
+        chunks.push(Chunk { first, count: fitting, start, end: range(first + fitting - 1).1 });
+        first += fitting;
+    }
+    chunks
+}
+
+/// The lowest key of the elements whose magnitude is at least a threshold, in the order in which the kernels compare.
+fn threshold_key(threshold: f32, dtype: Dtype, feedback: bool) -> u32 {
+    // Minus zero is no less than zero.
+    let threshold = threshold.abs();
+    let half = |bits: u16, value: f32| u32::from(bits) + u32::from(value < threshold);
+    match dtype {
+        Dtype::F16 | Dtype::Bf16 if feedback => threshold.to_bits(),
+        Dtype::F32 => threshold.to_bits(),
+        Dtype::F16 => half(f16::from_f32(threshold).to_bits(), f16::from_f32(threshold).to_f32()),
+        Dtype::Bf16 => half(bf16::from_f32(threshold).to_bits(), bf16::from_f32(threshold).to_f32()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_threshold_of_halves_is_the_next_half() {
+        for (threshold, expected) in [(1.0f32, 1.0f32), (1.0001, 1.001), (65_504.0, 65_504.0), (0.0, 0.0)] {
+            let key = threshold_key(threshold, Dtype::F16, false);
+            let value = f16::from_bits(key as u16).to_f32();
+            assert!(value >= threshold && (value - expected).abs() <= 0.001, "{threshold}: {value}");
+        }
+        assert_eq!(threshold_key(1e30, Dtype::F16, false), 0x7c00, "infinity alone reaches it");
+        assert_eq!(threshold_key(f32::INFINITY, Dtype::Bf16, false), 0x7f80);
+        assert_eq!(threshold_key(1e30, Dtype::F16, true), 1e30f32.to_bits());
+    }
+
+    #[test]
+    fn every_tile_is_in_one_chunk_and_bound_there() {
+        let segments = [(5u64, 3u64), (20_000, 200), (8192, 8), (100_003, 99), (7, 0), (40_000, 40_000)];
+        let segments = segments.map(|(elements, k)| crate::Segment { elements, k });
+        let n = segments.iter().map(|s| s.elements).sum();
+        let plan = SelectPlan::new(&Select::Segments(segments.into()), n, Dtype::F32, true, true);
+        for binding_bytes in [1 << 21, u64::MAX] {
+            let limits = Limits { binding_bytes, groups: 7 };
+            let passes = plan.passes(&limits).expect("the limits suffice");
+            let mut next = 0;
+            for pass in passes.iter().filter(|p| p.kernel == Kernel::TopKCount) {
+                let Params::Select(p) = pass.params else { panic!("a selection's parameters") };
+                assert_eq!(p.first_tile, next);
+                assert!(p.tiles <= 7 && 4 * u64::from(p.bound) <= binding_bytes);
+                next += p.tiles;
+            }
+            assert_eq!(next, plan.base.all_tiles);
+            assert!(passes.iter().all(|p| p.groups <= 7 && p.groups > 0));
+            assert!(passes.iter().all(|p| p.bindings.input.offset % 256 == 0 && p.bindings.residual.offset % 256 == 0));
+        }
+    }
+}

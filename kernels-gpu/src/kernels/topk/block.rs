@@ -1,0 +1,181 @@
+//! Segments of one tile at most: read once, selected in registers.
+
+use super::{Buffers, Extent, SLOTS, WARP_TILE, WARPS, load};
+use crate::device::{self, WARP};
+use crate::params::{SelectParams, segment, select_flags};
+
+/// Words of shared memory, behind two rows for counts.
+const BEFORE: u32 = 2 * WARPS;
+
+kernel! {
+    /// Selects the largest of each segment, or of each block of a gradient, of at most 8192 elements.
+    ///
+    /// # What
+    /// The last kept key is found bit by bit, by counting; entries from it on are kept, of those that have it the first ones,
+    /// and written in the order of their indices. With feedback, what is selected from is gradient + residual, and the
+    /// residual becomes that sum; with `SENT`, zero where an entry is kept.
+    ///
+    /// # Arguments
+    /// * `p`: without segments, blocks of `p.block` elements, of each of which `p.keep` are kept, or all it has.
+    /// * `input`: `p.bound` elements. Read. `residual`: with feedback, as many. Read and written. Else null.
+    /// * `workspace`: the table is read, if there is one.
+    /// * `indices`, `values`: a word for each entry of the whole selection. Written.
+    ///
+    /// # Thread mapping
+    /// A block a segment, a warp 1024 elements of it; slot `j` of lane `i` is the warp's element `32 j + i`.
+    ///
+    /// # Shared memory
+    /// 32 words.
+    ///
+    /// # Launch contract
+    /// Blocks of 256 threads, `p.tiles` of them; segments, or blocks of the gradient, from `p.first_tile` on. `p.first` is
+    /// a multiple of 32, as the place of a tile's first element is.
+    ///
+    /// # Traffic
+    /// 4 bytes an element (2 for the half types; with feedback 4 more, and 4 written), 8 an entry.
+    /// Uncoalesced: a segment begins at any element, and its entries at any word; the words of the table are a sector each.
+    ///
+    /// # Determinism
+    /// Backend to backend.
+    ///
+    /// # Safety
+    /// The buffers are as above and stay so until the kernel is done, the launch is as above.
+    fn topk_block(
+        p: SelectParams,
+        input: *const u8,
+        residual: *mut f32,
+        workspace: *mut u32,
+        indices: *mut u32,
+        values: *mut u32,
+    ) {
+        let b = Buffers { input, residual, workspace, indices, values };
+        let index = p.first_tile + device::block();
+        let [start, elements, keep, output] = if p.segments > 0 {
+            // SAFETY: the segment is in the table, by the launch contract.
+            [segment::START, segment::ELEMENTS, segment::KEEP, segment::OUTPUT]
+                .map(|word| unsafe { *b.word(index * segment::WORDS + word) })
+        } else {
+            let start = index * p.block;
+            let elements = (p.elements - start).min(p.block);
+            [start, elements, p.keep.min(elements), index * p.keep]
+        };
+        let extent = Extent::new(start, elements, 0);
+        // SAFETY: the kernel's contract; whether a tile is full is the same in all threads.
+        unsafe {
+            if extent.is_full() {
+                select::<true>(&p, &b, extent, keep, output);
+            } else {
+                select::<false>(&p, &b, extent, keep, output);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// All threads of the block arrive together; as the kernel asks.
+#[inline(always)]
+unsafe fn select<const FULL: bool>(p: &SelectParams, b: &Buffers, extent: Extent, keep: u32, output: u32) {
+    let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
+    let first = extent.base + warp * WARP_TILE + lane;
+    // SAFETY: the segment is bound, and this block's.
+    let raws = unsafe { load::<FULL>(p, b, extent, first) };
+    if keep == 0 {
+        return;
+    }
+    let order = p.order();
+    let there = |slot: usize| FULL || extent.has(first + slot as u32 * WARP);
+    // A key that is not there is below all others, which are raised by 1.
+    let mut keys = [0; SLOTS];
+    for slot in 0..SLOTS {
+        keys[slot] = if there(slot) { order.key(raws[slot]) + 1 } else { 0 };
+    }
+    // SAFETY: all threads are here.
+    let (last, above) = unsafe { last_kept(&keys, keep) };
+    let ties = keep - above;
+    let (mut greater, mut equal) = (0, 0);
+    for slot in 0..SLOTS {
+        // SAFETY: all lanes are here.
+        unsafe {
+            greater += device::ballot(keys[slot] > last).count_ones();
+            equal += device::ballot(keys[slot] == last).count_ones();
+        }
+    }
+    // SAFETY: all threads are here; nothing else uses the words.
+    unsafe {
+        if lane < 2 {
+            device::shared_store(BEFORE + 2 * warp + lane, if lane == 0 { greater } else { equal });
+        }
+        device::barrier();
+    }
+    (greater, equal) = (0, 0);
+    for other in 0..WARPS {
+        if other < warp {
+            // SAFETY: nothing writes the words any more.
+            unsafe {
+                greater += device::shared_load(BEFORE + 2 * other);
+                equal += device::shared_load(BEFORE + 2 * other + 1);
+            }
+        }
+    }
+    let mine = (1u32 << lane) - 1;
+    for slot in 0..SLOTS {
+        // SAFETY: all lanes are here; an entry's place in the output is its own.
+        unsafe {
+            let larger = device::ballot(keys[slot] > last);
+            let tied = device::ballot(keys[slot] == last);
+            let ties_before = equal + (tied & mine).count_ones();
+            if keys[slot] > last || (keys[slot] == last && ties_before < ties) {
+                let to = (output + greater + (larger & mine).count_ones() + ties_before.min(ties)) as usize;
+                let element = first + slot as u32 * WARP;
+                *b.indices.add(to) = element;
+                *b.values.add(to) = raws[slot].bits(p);
+                if p.has(select_flags::SENT) {
+                    *b.residual.add((element - p.first) as usize) = 0.0;
+                }
+            }
+            greater += larger.count_ones();
+            equal += tied.count_ones();
+        }
+    }
+}
+
+/// The largest key that at least `keep` keys of the block reach, and how many are above it.
+///
+/// # Safety
+/// All threads of the block arrive together, and the block has `keep` keys that are not 0. The first 16 words of shared
+/// memory are free.
+#[inline(always)]
+unsafe fn last_kept(keys: &[u32; SLOTS], keep: u32) -> (u32, u32) {
+    let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
+    let (mut last, mut above, mut row) = (0, 0, 0);
+    // The compiler knows nothing of the first bit, or it would write the loop out 31 times.
+    let mut bit = device::opaque(1 << 30);
+    while bit != 0 {
+        let trial = last | bit;
+        let mut count = 0;
+        for key in keys {
+            count += u32::from(*key >= trial);
+        }
+        // SAFETY: the caller brings all threads here. Two rows in turn: a warp that is ahead writes the other one.
+        unsafe {
+            count = super::sum(count);
+            if lane == 0 {
+                device::shared_store(row + warp, count);
+            }
+            device::barrier();
+            count = 0;
+            for other in 0..WARPS {
+                count += device::shared_load(row + other);
+            }
+        }
+        // Of the keys that are found too few for, the last count is the one of those above the key in the end.
+        if count >= keep {
+            last = trial;
+        } else {
+            above = count;
+        }
+        row ^= WARPS;
+        bit >>= 1;
+    }
+    (last, above)
+}

@@ -1,0 +1,123 @@
+//! The entries that are kept, in order.
+
+use super::histogram::Visit;
+use super::{Buffers, Segment, each_tile};
+use crate::device::{self, WARP};
+use crate::params::{NOWHERE, SelectParams, select_flags};
+
+kernel! {
+    /// Writes the index and the value of every kept entry.
+    ///
+    /// # What
+    /// Elements from the cut on, and of those with the key below it the first ones of the segment, in the order of their
+    /// indices. With `SENT`, their residual becomes zero.
+    ///
+    /// # Arguments
+    /// * `p`; `input`, or with feedback `residual`: `p.bound` elements. Read; with `SENT` the residual is written.
+    /// * `workspace`: table, states, info, values, places and the counts' sums are read.
+    /// * `indices`, `values`: a word for each entry of the whole selection. Written.
+    ///
+    /// # Thread mapping
+    /// A warp takes 4 tiles one after another, 32 elements at a time.
+    ///
+    /// # Shared memory
+    /// None.
+    ///
+    /// # Launch contract
+    /// Blocks of 256 threads, a warp for each 4 of `p.tiles` tiles, from `p.first_tile` on.
+    ///
+    /// # Traffic
+    /// A value and 2 bytes of place for each candidate are read, 8 bytes an entry written. Tiles whose candidates found no
+    /// room, or that have ties to give which are no candidates, are read once more.
+    /// Uncoalesced: a tile's entries begin at any word; with `SENT`, a sector of the residual an entry.
+    ///
+    /// # Determinism
+    /// Backend to backend.
+    ///
+    /// # Safety
+    /// The buffers are as above and stay so until the kernel is done, the launch is as above.
+    fn topk_emit(
+        p: SelectParams,
+        input: *const u8,
+        residual: *mut f32,
+        workspace: *mut u32,
+        indices: *mut u32,
+        values: *mut u32,
+    ) {
+        let b = Buffers { input, residual, workspace, indices, values };
+        let lane = device::thread() % WARP;
+        // SAFETY: the scan ran, by the kernel's contract.
+        unsafe {
+            each_tile(&p, &b, |segment, tile, info| {
+                // Two sums before the segment, two before the tile, two behind it.
+                let of = if lane < 2 { segment.first_tile } else { tile };
+                let sums = *b.word(p.counts + 2 * of + if lane < 2 { lane } else { (lane - 2).min(3) });
+                let [kept_0, ties_0, kept_1, ties_1, kept_2, ties_2] = [0, 1, 2, 3, 4, 5].map(|k| device::shuffle(sums, k));
+                let ties_before = (ties_1 - ties_0).min(segment.ties);
+                let ties = (ties_2 - ties_0).min(segment.ties) - ties_before;
+                if kept_2 - kept_1 + ties == 0 {
+                    return;
+                }
+                let ties_are_elsewhere = segment.cut == segment.floor && ties > 0;
+                let visit = if info.first == NOWHERE || ties_are_elsewhere {
+                    Visit::gradient(&p, segment, tile)
+                } else {
+                    Visit::candidates(&p, info, false)
+                };
+                let output = segment.output + (kept_1 - kept_0) + ties_before;
+                write(&p, &b, segment, tile, visit, output, ties);
+            });
+        }
+    }
+}
+
+/// # Safety
+/// All lanes arrive together; as the kernel asks.
+#[inline(always)]
+unsafe fn write(
+    p: &SelectParams,
+    b: &Buffers,
+    segment: &Segment,
+    tile: u32,
+    visit: Visit,
+    mut output: u32,
+    mut ties: u32,
+) {
+    let lane = device::thread() % WARP;
+    let order = p.order();
+    let base = segment.extent(tile).base;
+    let mine = (1u32 << lane) - 1;
+    let mut at = 0;
+    while at < visit.count {
+        let here = at + lane < visit.count;
+        let mut raw = super::Raw(0);
+        if here {
+            // SAFETY: the element is there.
+            raw = unsafe { visit.raw(p, b, at + lane) };
+        }
+        let key = order.key(raw);
+        // SAFETY: all lanes are here: the count is the warp's. An entry's place in the output is its own.
+        unsafe {
+            let tied = device::ballot(here && key == segment.cut.wrapping_sub(1));
+            let is_tie = tied & (1 << lane) != 0 && (tied & mine).count_ones() < ties;
+            let is_kept = (here && key >= segment.cut) || is_tie;
+            let kept = device::ballot(is_kept);
+            if is_kept {
+                let place = if visit.in_gradient {
+                    visit.place + at + lane
+                } else {
+                    u32::from(*b.word(p.places).cast::<u16>().add((visit.first + at + lane) as usize))
+                };
+                let to = (output + (kept & mine).count_ones()) as usize;
+                *b.indices.add(to) = base + place;
+                *b.values.add(to) = raw.bits(p);
+                if p.has(select_flags::SENT) {
+                    *b.residual.add((base + place - p.first) as usize) = 0.0;
+                }
+            }
+            output += kept.count_ones();
+            ties -= tied.count_ones().min(ties);
+        }
+        at += WARP;
+    }
+}

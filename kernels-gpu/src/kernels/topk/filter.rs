@@ -1,0 +1,254 @@
+//! The filter: the one read of the gradient.
+
+use super::{Buffers, Extent, Raw, SLOTS, WARP_TILE, WARPS, load};
+use crate::device::{self, WARP};
+use crate::params::{NOWHERE, PIECE, SelectParams, segment, select_flags, state};
+
+/// Words of shared memory: 8 of the table and 8 of the state, then 3 counts a warp, then the first candidate.
+const COUNTS: u32 = 16;
+const FIRST: u32 = 40;
+const INDEX: u32 = 41;
+
+kernel! {
+    /// Stores the candidates of each tile in order, and counts them.
+    ///
+    /// # What
+    /// Elements from the segment's floor on are candidates; those below the sure key are the band, and are stored once more.
+    /// Elements of the key below the floor are counted only. Where the room for candidates is used up, a tile's are counted
+    /// and not stored. With feedback, what is filtered is gradient + residual, and the residual becomes that sum.
+    ///
+    /// With `AGAIN`, only tiles of segments whose state says that this round is theirs.
+    ///
+    /// # Arguments
+    /// * `p`; `input`: `p.bound` elements. Read.
+    /// * `residual`: with feedback, as many. Read, and written but for `AGAIN`. Else null.
+    /// * `workspace`: table and `FLOOR`, `SURE` and `AGAIN` of the states are read; the counts of the states and the room
+    ///   are added to, info, values, places and band of the tiles written.
+    /// * `indices`, `values`: not used.
+    ///
+    /// # Thread mapping
+    /// A block takes a tile of 8192, a warp 1024 of it; slot `j` of lane `i` is the warp's element `32 j + i`, so that
+    /// loads and stores of a warp are consecutive.
+    ///
+    /// # Shared memory
+    /// 42 words.
+    ///
+    /// # Launch contract
+    /// Blocks of 256 threads, one a tile, `p.tiles` of them, from `p.first_tile` on.
+    ///
+    /// # Traffic
+    /// 4 bytes an element (2 for the half types; with feedback 4 more, and 4 written). For each candidate a value and 2
+    /// bytes for its place are written, the value once more if it is in the band; a table entry, a state and 16 bytes a tile.
+    ///
+    /// # Determinism
+    /// Backend to backend for what is stored of a tile; where it is stored, and at the end of the room whether, depends on
+    /// the order in which tiles come. What is selected does not.
+    ///
+    /// # Edge cases
+    /// Segments may begin and end anywhere: their first and last tiles are partly empty.
+    ///
+    /// # Safety
+    /// The buffers are as above and stay so until the kernel is done, the launch is as above.
+    fn topk_filter(
+        p: SelectParams,
+        input: *const u8,
+        residual: *mut f32,
+        workspace: *mut u32,
+        indices: *mut u32,
+        values: *mut u32,
+    ) {
+        let b = Buffers { input, residual, workspace, indices, values };
+        let tile = p.first_tile + device::block();
+        // SAFETY: all threads are here, and the table is there by the kernel's contract.
+        let job = unsafe { Job::load(&p, &b, tile) };
+        if p.has(select_flags::AGAIN) && job.again != p.round {
+            return;
+        }
+        // SAFETY: whether a tile is full is the same in all threads.
+        unsafe {
+            if job.extent.is_full() {
+                filter::<true>(&p, &b, &job);
+            } else {
+                filter::<false>(&p, &b, &job);
+            }
+        }
+    }
+}
+
+/// What a block has to do.
+#[derive(Clone, Copy)]
+struct Job {
+    tile: u32,
+    index: u32,
+    extent: Extent,
+    floor: u32,
+    sure: u32,
+    again: u32,
+}
+
+impl Job {
+    /// # Safety
+    /// All threads arrive together, with one tile. Table and states are there.
+    #[inline(always)]
+    unsafe fn load(p: &SelectParams, b: &Buffers, tile: u32) -> Self {
+        let thread = device::thread();
+        // SAFETY: the caller's. Two sectors, read once a block.
+        unsafe {
+            let mut index = 0;
+            if p.segments > 1 {
+                if thread == 0 {
+                    device::shared_store(INDEX, b.segment_of(p, tile));
+                }
+                device::barrier();
+                index = device::shared_load(INDEX);
+            }
+            if thread < 16 {
+                let from = if thread < 8 { 0 } else { p.states() - 8 };
+                device::shared_store(thread, *b.word(from + index * segment::WORDS + thread));
+            }
+            device::barrier();
+            let table = |word: u32| device::shared_load(word);
+            let state = |word: u32| device::shared_load(8 + word);
+            let fixed = table(segment::FIXED) != 0;
+            let floor = if fixed { table(segment::FLOOR) } else { !state(state::FLOOR) };
+            let sure = if fixed { floor } else { state(state::SURE).max(floor) };
+            let (start, elements) = (table(segment::START), table(segment::ELEMENTS));
+            let extent = Extent::new(start, elements, tile - table(segment::FIRST_TILE));
+            Self { tile, index, extent, floor, sure, again: state(state::AGAIN) }
+        }
+    }
+}
+
+/// # Safety
+/// All threads of the block arrive together; as the kernel asks.
+#[inline(always)]
+unsafe fn filter<const FULL: bool>(p: &SelectParams, b: &Buffers, job: &Job) {
+    let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
+    let place = warp * WARP_TILE + lane;
+    let first = job.extent.base + place;
+    let there = |slot: usize| FULL || job.extent.has(first + slot as u32 * WARP);
+    let order = p.order();
+    let raws = if p.has(select_flags::AGAIN) && p.has(select_flags::FEEDBACK) {
+        let mut raws = [Raw(0); SLOTS];
+        for slot in 0..SLOTS {
+            if there(slot) {
+                let at = (first - p.first) as usize + slot * WARP as usize;
+                // SAFETY: a tile's elements are bound.
+                raws[slot] = unsafe { b.settled(p, at) };
+            }
+        }
+        raws
+    } else {
+        // SAFETY: as above, and each tile is one block's.
+        unsafe { load::<FULL>(p, b, job.extent, first) }
+    };
+    let below_key = job.floor.wrapping_sub(1);
+    let (mut candidates, mut band, mut below) = (0, 0, 0);
+    for slot in 0..SLOTS {
+        let key = order.key(raws[slot]);
+        let is = there(slot) && key >= job.floor;
+        // SAFETY: all lanes are here.
+        unsafe {
+            candidates += device::ballot(is).count_ones();
+            band += device::ballot(is && key < job.sure).count_ones();
+            below += device::ballot(there(slot) && key == below_key).count_ones();
+        }
+    }
+    // SAFETY: all threads are here; the words were not used before, or a barrier ago.
+    unsafe {
+        if lane < 3 {
+            let count = if lane == 0 {
+                candidates
+            } else if lane == 1 {
+                band
+            } else {
+                below
+            };
+            device::shared_store(COUNTS + 3 * warp + lane, count);
+        }
+        device::barrier();
+    }
+    let (mut before, mut total) = ([0; 2], [0; 3]);
+    for other in 0..WARPS {
+        for kind in 0..3 {
+            // SAFETY: nothing writes the words before the next barrier.
+            let count = unsafe { device::shared_load(COUNTS + 3 * other + kind as u32) };
+            total[kind] += count;
+            if kind < 2 && other < warp {
+                before[kind] += count;
+            }
+        }
+    }
+    // SAFETY: all threads are here; the state and the room are there, and touched by atomic operations alone.
+    let room = unsafe {
+        if device::thread() == 0 {
+            device::shared_store(FIRST, reserve(p, b, total[0]));
+            if !p.has(select_flags::AGAIN) {
+                let at = p.states() + job.index * state::WORDS;
+                device::atomic_add(b.word(at + state::COUNT_SURE), total[0] - total[1]);
+                device::atomic_add(b.word(at + state::COUNT_BAND), total[1]);
+                device::atomic_add(b.word(at + state::COUNT_BELOW), total[2]);
+            }
+        }
+        device::barrier();
+        device::shared_load(FIRST)
+    };
+    if device::thread() < 4 {
+        let info = [room, total[0], total[1], total[2]];
+        let mut word = info[0];
+        for k in 1..4 {
+            word = if device::thread() == k { info[k as usize] } else { word };
+        }
+        // SAFETY: the tile's info is this block's.
+        unsafe { *b.word(p.info + 4 * job.tile + device::thread()) = word };
+    }
+    if room == NOWHERE || candidates == 0 {
+        return;
+    }
+    let mine = (1u32 << lane) - 1;
+    let (mut at, mut in_band) = (room + before[0], room + before[1]);
+    for slot in 0..SLOTS {
+        let key = order.key(raws[slot]);
+        let is = there(slot) && key >= job.floor;
+        // SAFETY: all lanes are here: the counts are the warp's.
+        let all = unsafe { device::ballot(is) };
+        if all == 0 {
+            continue;
+        }
+        // SAFETY: as above; the room was given to this tile, and no two lanes have one place.
+        unsafe {
+            let open = device::ballot(is && key < job.sure);
+            if is {
+                let to = at + (all & mine).count_ones();
+                b.store(p, p.values, to, raws[slot]);
+                *b.word(p.places).cast::<u16>().add(to as usize) = (place + slot as u32 * WARP) as u16;
+                if key < job.sure {
+                    b.store(p, p.band, in_band + (open & mine).count_ones(), raws[slot]);
+                }
+            }
+            at += all.count_ones();
+            in_band += open.count_ones();
+        }
+    }
+}
+
+/// Room for a tile's candidates, or nowhere.
+///
+/// # Safety
+/// The word that counts the room is there, and touched by atomic operations alone.
+#[inline(always)]
+unsafe fn reserve(p: &SelectParams, b: &Buffers, candidates: u32) -> u32 {
+    if candidates == 0 {
+        return 0;
+    }
+    // SAFETY: the caller's.
+    unsafe {
+        // Who finds it used up does not add: else the count could pass 2^32 and begin anew.
+        if device::atomic_load(b.word(p.room)) >= p.capacity {
+            return NOWHERE;
+        }
+        let pieces = candidates.div_ceil(PIECE) * PIECE;
+        let first = device::atomic_add(b.word(p.room), pieces);
+        if first + pieces <= p.capacity { first } else { NOWHERE }
+    }
+}

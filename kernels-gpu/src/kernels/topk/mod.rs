@@ -1,0 +1,423 @@
+//! Top-k: what its kernels share. Where things are, and how an element becomes a key.
+
+mod block;
+mod emit;
+mod filter;
+mod histogram;
+mod narrow;
+mod sample;
+mod scan;
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub(super) use self::{
+    block::topk_block, emit::topk_emit, filter::topk_filter, histogram::topk_count, histogram::topk_histogram,
+    narrow::topk_narrow, sample::topk_sample, scan::topk_scan,
+};
+use crate::arith::float::{MAGNITUDE, bf16_to_f32, canonical, f16_to_f32};
+use crate::arith::topk::{BF16_NAN_KEY, F16_NAN_KEY, HALF_MAGNITUDE, NAN_KEY};
+use crate::device::{self, WARP};
+use crate::params::{SelectParams, TILE, TILES_PER_WARP, dtype, segment, select_flags, state};
+
+/// Warps of a block.
+const WARPS: u32 = 8;
+/// Elements of a warp, of kernels whose block takes a tile.
+const WARP_TILE: u32 = TILE / WARPS;
+/// Elements of a lane, there: slot `j` of lane `i` is the warp's element `32 j + i`.
+const SLOTS: usize = (WARP_TILE / WARP) as usize;
+
+/// The kernels' buffers, in the order in which they take them.
+#[derive(Clone, Copy)]
+struct Buffers {
+    /// The gradient, in its own type.
+    input: *const u8,
+    /// The residual.
+    residual: *mut f32,
+    /// Everything between passes.
+    workspace: *mut u32,
+    /// Which entries are kept.
+    indices: *mut u32,
+    /// The bits of their values.
+    values: *mut u32,
+}
+
+/// An element as it is stored among the candidates: a half as it is, anything else as f32.
+#[derive(Clone, Copy)]
+struct Raw(u32);
+
+impl Raw {
+    /// As f32, with a NaN's bits kept.
+    #[inline(always)]
+    fn bits(self, p: &SelectParams) -> u32 {
+        if !p.is_half() {
+            self.0
+        } else if p.dtype == dtype::F16 {
+            f16_to_f32(self.0 as u16).to_bits()
+        } else {
+            bf16_to_f32(self.0 as u16).to_bits()
+        }
+    }
+}
+
+/// How elements are ordered: `arith::topk::key`, and for halves the same in 16 bits.
+#[derive(Clone, Copy)]
+struct Order {
+    magnitude: u32,
+    nan: u32,
+}
+
+impl Order {
+    #[inline(always)]
+    fn key(self, raw: Raw) -> u32 {
+        (raw.0 & self.magnitude).min(self.nan)
+    }
+}
+
+impl SelectParams {
+    /// Whether candidates are stored as halves.
+    #[inline(always)]
+    fn is_half(&self) -> bool {
+        self.dtype != dtype::F32 && !self.has(select_flags::FEEDBACK)
+    }
+
+    #[inline(always)]
+    fn order(&self) -> Order {
+        if !self.is_half() {
+            Order { magnitude: MAGNITUDE, nan: NAN_KEY }
+        } else if self.dtype == dtype::F16 {
+            Order { magnitude: HALF_MAGNITUDE, nan: F16_NAN_KEY }
+        } else {
+            Order { magnitude: HALF_MAGNITUDE, nan: BF16_NAN_KEY }
+        }
+    }
+}
+
+impl Buffers {
+    /// An element of the gradient; with feedback, of the sum that is to be.
+    ///
+    /// # Safety
+    /// `at` is below `p.bound`.
+    #[inline(always)]
+    unsafe fn fresh(&self, p: &SelectParams, at: usize) -> Raw {
+        let raw = if p.dtype == dtype::F32 {
+            // SAFETY: the caller's.
+            unsafe { *self.input.cast::<u32>().add(at) }
+        } else {
+            // SAFETY: the caller's.
+            u32::from(unsafe { *self.input.cast::<u16>().add(at) })
+        };
+        if !p.has(select_flags::FEEDBACK) {
+            return Raw(raw);
+        }
+        // SAFETY: the caller's.
+        Raw(summed(p, raw, unsafe { *self.residual.add(at) }))
+    }
+
+    /// An element after the filter: with feedback, the residual holds the sum.
+    ///
+    /// # Safety
+    /// As [`Buffers::fresh`].
+    #[inline(always)]
+    unsafe fn settled(&self, p: &SelectParams, at: usize) -> Raw {
+        if p.has(select_flags::FEEDBACK) {
+            // SAFETY: the caller's.
+            return Raw(unsafe { *self.residual.add(at) }.to_bits());
+        }
+        // SAFETY: the caller's; without feedback there is no other element.
+        unsafe { self.fresh(p, at) }
+    }
+
+    /// A word of the workspace.
+    ///
+    /// # Safety
+    /// It is there.
+    #[inline(always)]
+    unsafe fn word(&self, at: u32) -> *mut u32 {
+        // SAFETY: the caller's.
+        unsafe { self.workspace.add(at as usize) }
+    }
+
+    /// A candidate, of the array that begins at word `array`.
+    ///
+    /// # Safety
+    /// It is there, and was stored.
+    #[inline(always)]
+    unsafe fn stored(&self, p: &SelectParams, array: u32, at: u32) -> Raw {
+        // SAFETY: the caller's; a half takes half a word.
+        unsafe {
+            let array = self.word(array);
+            if p.is_half() {
+                Raw(u32::from(*array.cast::<u16>().add(at as usize)))
+            } else {
+                Raw(*array.add(at as usize))
+            }
+        }
+    }
+
+    /// Stores a candidate.
+    ///
+    /// # Safety
+    /// There is room, and it is this lane's.
+    #[inline(always)]
+    unsafe fn store(&self, p: &SelectParams, array: u32, at: u32, raw: Raw) {
+        // SAFETY: the caller's.
+        unsafe {
+            let array = self.word(array);
+            if p.is_half() {
+                *array.cast::<u16>().add(at as usize) = raw.0 as u16;
+            } else {
+                *array.add(at as usize) = raw.0;
+            }
+        }
+    }
+
+    /// The segment that a tile belongs to: the last one whose first tile is not behind it.
+    ///
+    /// # Safety
+    /// The table is there.
+    #[inline(always)]
+    unsafe fn segment_of(&self, p: &SelectParams, tile: u32) -> u32 {
+        let (mut first, mut behind) = (0, p.segments);
+        while behind - first > 1 {
+            let middle = (first + behind) / 2;
+            // SAFETY: `middle` is below the number of segments.
+            if unsafe { *self.word(middle * segment::WORDS + segment::FIRST_TILE) } <= tile {
+                first = middle;
+            } else {
+                behind = middle;
+            }
+        }
+        first
+    }
+}
+
+/// Gradient + residual.
+#[inline(always)]
+fn summed(p: &SelectParams, raw: u32, residual: f32) -> u32 {
+    let value = match p.dtype {
+        dtype::F32 => f32::from_bits(raw),
+        dtype::F16 => device::half_to_f32(raw as u16),
+        _ => bf16_to_f32(raw as u16),
+    };
+    canonical(value + residual).to_bits()
+}
+
+/// The elements of a tile. Tiles begin at multiples of 32 elements, whatever a segment begins at, so that what a warp
+/// reads together lies in as few sectors as can be.
+#[derive(Clone, Copy)]
+struct Extent {
+    /// The element that has place 0, which may lie before the segment.
+    base: u32,
+    /// The first element that is there.
+    start: u32,
+    /// The first that is not any more.
+    end: u32,
+}
+
+impl Extent {
+    #[inline(always)]
+    fn new(start: u32, elements: u32, tile_of_segment: u32) -> Self {
+        let base = start / WARP * WARP + tile_of_segment * TILE;
+        let end = start + elements;
+        Self { base, start: base.max(start), end: end.min(base + TILE) }
+    }
+
+    /// Whether all places are there.
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.end - self.start == TILE
+    }
+
+    #[inline(always)]
+    fn has(&self, element: u32) -> bool {
+        self.start <= element && element < self.end
+    }
+}
+
+/// This lane's elements of a tile that its block shares: slot `j` is the element `32 j` behind `first`. With feedback,
+/// gradient + residual, and the residual becomes that sum.
+///
+/// # Safety
+/// A tile's elements are bound, and no other block's.
+#[inline(always)]
+unsafe fn load<const FULL: bool>(p: &SelectParams, b: &Buffers, extent: Extent, first: u32) -> [Raw; SLOTS] {
+    let there = |slot: usize| FULL || extent.has(first + slot as u32 * WARP);
+    let at = |slot: usize| (first - p.first) as usize + slot * WARP as usize;
+    let mut raws = [Raw(0); SLOTS];
+    // All loads stand before the first use of one, so that they are in flight together.
+    if p.dtype == dtype::F32 {
+        for slot in 0..SLOTS {
+            if there(slot) {
+                // SAFETY: the caller's, as the element is there.
+                raws[slot] = Raw(unsafe { *b.input.cast::<u32>().add(at(slot)) });
+            }
+        }
+    } else {
+        for slot in 0..SLOTS {
+            if there(slot) {
+                // SAFETY: as above.
+                raws[slot] = Raw(u32::from(unsafe { *b.input.cast::<u16>().add(at(slot)) }));
+            }
+        }
+    }
+    if p.has(select_flags::FEEDBACK) {
+        const AHEAD: usize = 8;
+        for batch in 0..SLOTS / AHEAD {
+            let mut residual = [0.0; AHEAD];
+            for k in 0..AHEAD {
+                if there(batch * AHEAD + k) {
+                    // SAFETY: as above; a lane reads no element but its own, which it writes below.
+                    residual[k] = unsafe { *b.residual.add(at(batch * AHEAD + k)) };
+                }
+            }
+            for k in 0..AHEAD {
+                let slot = batch * AHEAD + k;
+                if there(slot) {
+                    raws[slot] = Raw(summed(p, raws[slot].0, residual[k]));
+                    // SAFETY: as above.
+                    unsafe { *b.residual.add(at(slot)) = f32::from_bits(raws[slot].0) };
+                }
+            }
+        }
+    }
+    raws
+}
+
+/// A segment with its state, as a warp knows it.
+#[derive(Clone, Copy)]
+struct Segment {
+    index: u32,
+    start: u32,
+    elements: u32,
+    first_tile: u32,
+    output: u32,
+    floor: u32,
+    sure: u32,
+    source: u32,
+    base: u32,
+    span: u32,
+    cut: u32,
+    ties: u32,
+}
+
+impl Segment {
+    /// Reads the segment of a tile.
+    ///
+    /// # Safety
+    /// All lanes arrive together, with one tile. Table and states are there.
+    #[inline(always)]
+    unsafe fn load(p: &SelectParams, b: &Buffers, tile: u32) -> Self {
+        let lane = device::thread() % WARP;
+        // SAFETY: the caller's; a lane below 16 reads a word of the table, another one a word of the state.
+        unsafe {
+            let index = b.segment_of(p, tile);
+            let from = if lane < segment::WORDS { 0 } else { p.states() - segment::WORDS };
+            let word = *b.word(from + index * segment::WORDS + lane);
+            let table = |at: u32| device::shuffle(word, at);
+            let state = |at: u32| device::shuffle(word, segment::WORDS + at);
+            let floor = !state(state::FLOOR);
+            Self {
+                index,
+                start: table(segment::START),
+                elements: table(segment::ELEMENTS),
+                first_tile: table(segment::FIRST_TILE),
+                output: table(segment::OUTPUT),
+                floor,
+                sure: state(state::SURE).max(floor),
+                source: state(state::SOURCE),
+                base: state(state::BASE),
+                span: state(state::SPAN),
+                cut: state(state::CUT),
+                ties: state(state::TIES),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn extent(&self, tile: u32) -> Extent {
+        Extent::new(self.start, self.elements, tile - self.first_tile)
+    }
+}
+
+const _: () = assert!(segment::WORDS == state::WORDS && segment::WORDS + state::WORDS == WARP);
+
+/// What the filter left of a tile.
+#[derive(Clone, Copy)]
+struct Info {
+    /// Its first candidate, or nowhere.
+    first: u32,
+    candidates: u32,
+    band: u32,
+    /// Elements of the key below the candidates'.
+    below: u32,
+}
+
+/// Calls `work` for the tiles of this warp, one after another.
+///
+/// # Safety
+/// As [`Segment::load`]; the filter ran over the tiles.
+#[inline(always)]
+unsafe fn each_tile(p: &SelectParams, b: &Buffers, work: impl Fn(&Segment, u32, Info)) {
+    let lane = device::thread() % WARP;
+    let warp = device::block() * WARPS + device::thread() / WARP;
+    let first = warp * TILES_PER_WARP;
+    if first >= p.tiles {
+        return;
+    }
+    let count = (p.tiles - first).min(TILES_PER_WARP);
+    // SAFETY: the caller's; 4 words a tile, and no more tiles than there are.
+    let words = unsafe {
+        let at = lane.min(4 * count - 1);
+        *b.word(p.info + 4 * (p.first_tile + first) + at)
+    };
+    let mut at = 0;
+    // SAFETY: the caller's: the tile is the same in all lanes.
+    let mut segment = unsafe { Segment::load(p, b, p.first_tile + first) };
+    while at < count {
+        let tile = p.first_tile + first + at;
+        // Tiles of a segment follow one another; most often there is one segment.
+        if segment.extent(tile).base >= segment.start + segment.elements {
+            // SAFETY: as above.
+            segment = unsafe { Segment::load(p, b, tile) };
+        }
+        // SAFETY: all lanes are here.
+        let info = unsafe {
+            Info {
+                first: device::shuffle(words, 4 * at),
+                candidates: device::shuffle(words, 4 * at + 1),
+                band: device::shuffle(words, 4 * at + 2),
+                below: device::shuffle(words, 4 * at + 3),
+            }
+        };
+        work(&segment, tile, info);
+        at += 1;
+    }
+}
+
+/// The sum over the lanes of a warp, in every lane.
+///
+/// # Safety
+/// All lanes arrive together.
+#[inline(always)]
+unsafe fn sum(mut value: u32) -> u32 {
+    for step in 0..5 {
+        // SAFETY: the caller's.
+        value += unsafe { device::shuffle_xor(value, 1 << step) };
+    }
+    value
+}
+
+/// The sum over the lanes up to this one.
+///
+/// # Safety
+/// All lanes arrive together.
+#[inline(always)]
+unsafe fn prefix(mut value: u32) -> u32 {
+    let lane = device::thread() % WARP;
+    for step in 0..5 {
+        let by = 1 << step;
+        // SAFETY: the caller's.
+        let other = unsafe { device::shuffle(value, lane.wrapping_sub(by)) };
+        value += if lane >= by { other } else { 0 };
+    }
+    value
+}
