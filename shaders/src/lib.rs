@@ -4,8 +4,7 @@
 //! and assume that there are no NaNs. The shaders here have no `f32` at all: numbers are the `u32` of their bits, and
 //! `soft.wgsl` does what IEEE 754 binary32 does in integers. So their bytes are the CPU's on every device.
 //!
-//! Every shader is one module with one entry point. Its parameter struct (`EncodeParams` or `DecodeParams` of
-//! `gradwire-kernels`) is the uniform at `@group(0) @binding(0)`; its buffers follow from binding 1 on.
+//! Every shader is one module with one entry point. Its parameter struct (of `gradwire-kernels`) is the uniform at `@group(0) @binding(0)`; its buffers follow from binding 1 on.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -76,6 +75,12 @@ const ENCODE: &[Binding] = &[
     read(Role::Workspace),
     read(Role::Status),
 ];
+const SAMPLE: &[Binding] = &[read(Role::Input), read(Role::Residual), write(Role::Workspace)];
+const FILTER: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Workspace)];
+const TABLE: &[Binding] = &[write(Role::Workspace)];
+const EMIT: &[Binding] =
+    &[read(Role::Input), write(Role::Residual), read(Role::Workspace), write(Role::Indices), write(Role::Values)];
+const SCATTER: &[Binding] = &[read(Role::Indices), read(Role::Values), write(Role::Output)];
 const DECODE: &[Binding] = &[read(Role::Scalars), read(Role::Codes), write(Role::Output)];
 
 /// A module from its files; `soft.wgsl` is in all of them.
@@ -85,12 +90,19 @@ macro_rules! module {
     };
 }
 
+/// A module of top-k.
+macro_rules! topk {
+    ($($file:literal),+) => {
+        module!("topk_params.wgsl", "topk_segments.wgsl", $($file),+)
+    };
+}
+
 const fn entry(name: &'static str, source: &'static str, bindings: &'static [Binding], workgroup_bytes: u32) -> Shader {
     Shader { name, source, bindings, workgroup_size: 256, workgroup_bytes }
 }
 
 /// Every entry point.
-pub const SHADERS: [Shader; 9] = [
+pub const SHADERS: [Shader; 18] = [
     entry("finite_scan", module!("encode_params.wgsl", "bind_scan.wgsl", "gradient.wgsl", "finite_scan.wgsl"), SCAN, 0),
     entry(
         "qsgd_stats",
@@ -174,6 +186,35 @@ pub const SHADERS: [Shader; 9] = [
         DECODE,
         1024,
     ),
+    entry("topk_sample", topk!("topk_atomic_word.wgsl", "topk_elements.wgsl", "topk_sample.wgsl"), SAMPLE, 8),
+    entry(
+        "topk_filter",
+        topk!("topk_atomic_word.wgsl", "topk_elements.wgsl", "topk_masks.wgsl", "topk_filter.wgsl"),
+        FILTER,
+        3088,
+    ),
+    entry("topk_narrow", topk!("topk_word.wgsl", "topk_narrow.wgsl"), TABLE, 1024),
+    entry(
+        "topk_histogram",
+        topk!("topk_atomic_word.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_histogram.wgsl"),
+        SAMPLE,
+        0,
+    ),
+    entry(
+        "topk_count",
+        topk!("topk_word.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_count.wgsl"),
+        SAMPLE,
+        256,
+    ),
+    entry("topk_scan", topk!("topk_word.wgsl", "topk_scan.wgsl"), TABLE, 2048),
+    entry("topk_emit", topk!("topk_word.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_emit.wgsl"), EMIT, 2048),
+    entry(
+        "topk_block",
+        topk!("topk_word.wgsl", "topk_elements.wgsl", "topk_masks.wgsl", "topk_block.wgsl"),
+        EMIT,
+        3080,
+    ),
+    entry("sparse_scatter", module!("sparse_scatter.wgsl"), SCATTER, 0),
 ];
 
 /// The shader whose entry point has this name.
@@ -223,7 +264,13 @@ mod tests {
                     (AddressSpace::WorkGroup, _) => workgroup += bytes,
                     (AddressSpace::Uniform, Some(b)) => {
                         assert_eq!((b.group, b.binding), (0, 0), "{}", shader.name);
-                        assert_eq!(bytes, if shader.name.ends_with("decode") { 48 } else { 64 }, "{}", shader.name);
+                        let expected = match shader.name {
+                            "sparse_scatter" => 32,
+                            name if name.starts_with("topk") => 96,
+                            name if name.ends_with("decode") => 48,
+                            _ => 64,
+                        };
+                        assert_eq!(bytes, expected, "{}", shader.name);
                     }
                     (AddressSpace::Storage { access }, Some(b)) => {
                         assert_eq!(b.group, 0);

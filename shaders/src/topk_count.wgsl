@@ -1,0 +1,64 @@
+@group(0) @binding(1) var<storage, read> input: array<u32>;
+@group(0) @binding(2) var<storage, read> residual: array<u32>;
+@group(0) @binding(3) var<storage, read_write> workspace: array<u32>;
+
+// What the teams count of a tile: kept elements, and those of the key below the cut. Each word is used in one round.
+var<workgroup> totals: array<atomic<u32>, 64>;
+
+// What: counts what is kept of each tile (`kernels/topk/histogram.rs`).
+// Arguments: SelectParams; input, or residual (FEEDBACK); workspace (counts are written).
+// Thread mapping: a team of 32 lanes takes 4 tiles one after another.
+// Workgroup memory: 64 words, 256 bytes.
+// Launch contract: a workgroup for each 32 of `tiles` tiles, from first_tile on.
+// Traffic: the band once.
+// Determinism: sums of integers.
+// Edge cases: where all candidates are kept nothing is looked through.
+@compute @workgroup_size(256)
+fn topk_count(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let lane = thread & 31u;
+    if thread < 64u {
+        atomicStore(&totals[thread], 0u);
+    }
+    workgroupBarrier();
+    for (var round = 0u; round < TILES_PER_TEAM; round++) {
+        let of_launch = tile_of(group.x, thread, round);
+        if of_launch < params.tiles {
+            let tile = params.first_tile + of_launch;
+            let index = segment_of(tile);
+            let info = params.info + 4u * tile;
+            let cut = state(index, CUT);
+            let slot = ((thread >> 5u) * TILES_PER_TEAM + round) * 2u;
+            if cut == floor_of(index) {
+                if lane == 0u {
+                    atomicAdd(&totals[slot], word(info + 1u));
+                    atomicAdd(&totals[slot + 1u], word(info + 3u));
+                }
+            } else {
+                var visit = gradient(index, tile);
+                if word(info) != NOWHERE {
+                    let only_band = cut <= sure_of(index);
+                    visit = candidates(tile, only_band);
+                    if only_band && lane == 0u {
+                        atomicAdd(&totals[slot], word(info + 1u) - word(info + 2u));
+                    }
+                }
+                var kept = 0u;
+                var ties = 0u;
+                for (var at = lane; at < visit.count; at += 32u) {
+                    let k = key(visited(visit, at));
+                    kept += select(0u, 1u, k >= cut);
+                    ties += select(0u, 1u, k == cut - 1u);
+                }
+                atomicAdd(&totals[slot], kept);
+                atomicAdd(&totals[slot + 1u], ties);
+            }
+        }
+    }
+    workgroupBarrier();
+    if thread < 64u {
+        let of_launch = group.x * 32u + thread / 2u;
+        if of_launch < params.tiles {
+            workspace[params.counts + 2u * (params.first_tile + of_launch) + (thread & 1u)] = atomicLoad(&totals[thread]);
+        }
+    }
+}

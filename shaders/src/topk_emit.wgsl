@@ -1,0 +1,85 @@
+@group(0) @binding(1) var<storage, read> input: array<u32>;
+@group(0) @binding(2) var<storage, read_write> residual: array<u32>;
+@group(0) @binding(3) var<storage, read> workspace: array<u32>;
+@group(0) @binding(4) var<storage, read_write> indices: array<u32>;
+@group(0) @binding(5) var<storage, read_write> values: array<u32>;
+
+// What each lane has: kept elements, and those of the key below the cut.
+var<workgroup> kept_of: array<u32, 256>;
+var<workgroup> ties_of: array<u32, 256>;
+
+// What: writes the index and the value of every kept entry (`kernels/topk/emit.rs`).
+// Arguments: SelectParams; input, or residual (FEEDBACK; with SENT, zero is written where an entry is kept); workspace; indices
+// and values (a word for each entry of the whole selection).
+// Thread mapping: a team of 32 lanes takes 4 tiles one after another, a lane neighbouring elements of what is visited.
+// Workgroup memory: 512 words, 2048 bytes.
+// Launch contract: a workgroup for each 32 of `tiles` tiles, from first_tile on.
+// Traffic: the candidates twice, the second time from cache; 8 bytes an entry.
+// Determinism: an entry's place in the output is the number of entries before it.
+// Edge cases: tiles whose candidates found no room, or whose ties are no candidates, are read from the gradient.
+@compute @workgroup_size(256)
+fn topk_emit(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let lane = thread & 31u;
+    for (var round = 0u; round < TILES_PER_TEAM; round++) {
+        let of_launch = tile_of(group.x, thread, round);
+        let tile = params.first_tile + min(of_launch, params.tiles - 1u);
+        let index = segment_of(tile);
+        let cut = state(index, CUT);
+        let before_segment = params.counts + 2u * table(index, FIRST_TILE);
+        let before_tile = params.counts + 2u * tile;
+        let allowed = state(index, TIES);
+        let ties_before = min(word(before_tile + 1u) - word(before_segment + 1u), allowed);
+        let ties_here = min(word(before_tile + 3u) - word(before_segment + 1u), allowed) - ties_before;
+        let kept_here = word(before_tile + 2u) - word(before_tile);
+        var visit = candidates(tile, false);
+        let elsewhere = cut == floor_of(index) && ties_here > 0u;
+        if elsewhere || visit.first == NOWHERE {
+            visit = gradient(index, tile);
+        }
+        if of_launch >= params.tiles || kept_here + ties_here == 0u {
+            visit.count = 0u;
+        }
+        let each = (visit.count + 31u) / 32u;
+        let first = min(lane * each, visit.count);
+        let behind = min(first + each, visit.count);
+        var kept = 0u;
+        var ties = 0u;
+        for (var at = first; at < behind; at++) {
+            let k = key(visited(visit, at));
+            kept += select(0u, 1u, k >= cut);
+            ties += select(0u, 1u, k == cut - 1u);
+        }
+        // The last round's words were read by all.
+        workgroupBarrier();
+        kept_of[thread] = kept;
+        ties_of[thread] = ties;
+        workgroupBarrier();
+        kept = 0u;
+        ties = 0u;
+        for (var other = thread - lane; other < thread; other++) {
+            kept += kept_of[other];
+            ties += ties_of[other];
+        }
+        let output = table(index, OUTPUT) + (word(before_tile) - word(before_segment)) + ties_before;
+        let base = extent_of(table(index, START), table(index, ELEMENTS), tile - table(index, FIRST_TILE)).x;
+        for (var at = first; at < behind; at++) {
+            let raw = visited(visit, at);
+            let k = key(raw);
+            let is_tie = k == cut - 1u;
+            if k >= cut || (is_tie && ties < ties_here) {
+                let to = output + kept + min(ties, ties_here);
+                var place = visit.place + at;
+                if !visit.in_gradient {
+                    place = word(params.places + visit.first + at);
+                }
+                indices[to] = base + place;
+                values[to] = bits_of(raw);
+                if has(FLAG_SENT) {
+                    residual[base + place - params.first] = 0u;
+                }
+            }
+            kept += select(0u, 1u, k >= cut);
+            ties += select(0u, 1u, is_tie);
+        }
+    }
+}

@@ -1,0 +1,40 @@
+@group(0) @binding(1) var<storage, read> input: array<u32>;
+@group(0) @binding(2) var<storage, read> residual: array<u32>;
+@group(0) @binding(3) var<storage, read_write> workspace: array<atomic<u32>>;
+
+// What: counts the keys among which the last kept one is (`kernels/topk/histogram.rs`).
+// Arguments: SelectParams; input, or residual (FEEDBACK); workspace (the histograms are added to).
+// Thread mapping: a team of 32 lanes takes 4 tiles one after another.
+// Workgroup memory: none.
+// Launch contract: a workgroup for each 32 of `tiles` tiles, from first_tile on.
+// Traffic: the band once; an atomic operation for each element of the range.
+// Determinism: sums of integers.
+// Edge cases: nothing is done for a segment whose last kept key is known.
+@compute @workgroup_size(256)
+fn topk_histogram(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let lane = thread & 31u;
+    for (var round = 0u; round < TILES_PER_TEAM; round++) {
+        let of_launch = tile_of(group.x, thread, round);
+        if of_launch < params.tiles {
+            let tile = params.first_tile + of_launch;
+            let index = segment_of(tile);
+            let source = state(index, SOURCE);
+            if source != DONE {
+                var visit = gradient(index, tile);
+                if source != IN_GRADIENT && word(params.info + 4u * tile) != NOWHERE {
+                    visit = candidates(tile, source == IN_BAND);
+                }
+                let base = state(index, BASE);
+                let span = state(index, RANGE);
+                let shift = digit_shift(span, params.rounds - params.round + 1u);
+                let histogram = params.histograms + index * params.bins;
+                for (var at = lane; at < visit.count; at += 32u) {
+                    let offset = key(visited(visit, at)) - base;
+                    if offset < span {
+                        atomicAdd(&workspace[histogram + (offset >> shift)], 1u);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+// `gradwire_kernels::params::SelectParams`, word for word.
+struct SelectParams {
+    elements: u32,
+    first: u32,
+    bound: u32,
+    first_tile: u32,
+    tiles: u32,
+    segments: u32,
+    flags: u32,
+    dtype: u32,
+    samples_log2: u32,
+    round: u32,
+    rounds: u32,
+    bins: u32,
+    capacity: u32,
+    all_tiles: u32,
+    room: u32,
+    histograms: u32,
+    info: u32,
+    counts: u32,
+    values: u32,
+    places: u32,
+    band: u32,
+    block: u32,
+    keep: u32,
+    reserved: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: SelectParams;
+
+const FLAG_FEEDBACK: u32 = 1u;
+const FLAG_AGAIN: u32 = 2u;
+const FLAG_SENT: u32 = 4u;
+
+// Elements of a tile.
+const TILE: u32 = 8192u;
+// Room for candidates is given out in pieces of this many.
+const PIECE: u32 = 16u;
+// In place of where a tile's candidates are: they found no room.
+const NOWHERE: u32 = 0xffffffffu;
+// Above every key.
+const NO_KEY: u32 = 0x7f800002u;
+
+// Words of a segment in the table.
+const SEGMENT_WORDS: u32 = 16u;
+const START: u32 = 0u;
+const ELEMENTS: u32 = 1u;
+const KEEP: u32 = 2u;
+const FIRST_TILE: u32 = 3u;
+const OUTPUT: u32 = 4u;
+const FIXED: u32 = 5u;
+const FLOOR_FIXED: u32 = 6u;
+const SLOTS_LOG2: u32 = 8u;
+const RANK_LOW: u32 = 9u;
+const RANK_HIGH: u32 = 10u;
+
+// Words of a segment's state.
+const STATE_WORDS: u32 = 16u;
+const FLOOR: u32 = 0u;
+const SURE: u32 = 1u;
+const AGAIN: u32 = 2u;
+const SOURCE: u32 = 3u;
+const BASE: u32 = 4u;
+const RANGE: u32 = 5u;
+const RANK: u32 = 6u;
+const COUNT_SURE: u32 = 8u;
+const COUNT_BAND: u32 = 9u;
+const COUNT_BELOW: u32 = 10u;
+const CUT: u32 = 12u;
+const TIES: u32 = 13u;
+
+// Where the last kept key is looked for.
+const DONE: u32 = 0u;
+const IN_BAND: u32 = 1u;
+const IN_CANDIDATES: u32 = 2u;
+const IN_GRADIENT: u32 = 3u;
+
+fn has(flag: u32) -> bool {
+    return (params.flags & flag) != 0u;
+}
+
+fn states() -> u32 {
+    return params.room + 64u;
+}
+
+// `arith::topk::digit_shift`.
+fn digit_shift(span: u32, rounds: u32) -> u32 {
+    let bits = 32u - countLeadingZeros(span - 1u);
+    return bits - (bits + rounds - 1u) / rounds;
+}

@@ -1,0 +1,3 @@
+fn word(at: u32) -> u32 {
+    return workspace[at];
+}
