@@ -12,6 +12,7 @@ pub mod meter;
 pub mod oracle;
 pub mod properties;
 pub mod require;
+pub mod selections;
 pub mod sparse;
 pub mod suite;
 #[cfg(feature = "cuda")]

@@ -5,7 +5,7 @@ use gradwire::{BackendKind, Codec, Device};
 use crate::cases::{self, Case};
 use crate::conformance::{self, Outcome};
 use crate::oracle::Kind;
-use crate::{properties, sparse, vectors};
+use crate::{properties, selections, sparse, vectors};
 
 /// What one check of one codec came to.
 #[derive(Clone, Debug)]
@@ -125,10 +125,7 @@ pub fn run(device: &Device, depth: Depth, progress: &mut dyn FnMut(&str)) -> Vec
         }
     }
     note("QSGD", "NaN and infinity refused, residual kept", conformance::refuses_not_finite(device));
-    // The GPU backends have no top-k yet, and say so.
-    if device.kind() == BackendKind::Cpu {
-        top_k(device, progress, &mut note);
-    }
+    top_k(device, progress, &mut note);
     statistics(device, depth, progress, &mut note);
     verdicts
 }
@@ -167,19 +164,29 @@ fn top_k(device: &Device, progress: &mut dyn FnMut(&str), note: &mut dyn FnMut(&
     progress("top-k");
     let golden = vectors::topk::committed().and_then(|v| vectors::topk::check(device, &v));
     note("top-k", "golden vectors of format version 1", golden);
-    for fill in sparse::FILLS {
-        note(
-            "top-k",
-            "entries equal the oracle's; what is lost is bounded",
-            sparse::against_oracle(device, fill, 70_001),
-        );
-        note("top-k", "error feedback loses nothing", sparse::feedback(device, fill, 5000));
+    // As many runs for the CPU, as many tiles for the others.
+    let n = if device.kind() == BackendKind::Cpu { 70_001 } else { 20_011 };
+    for fill in sparse::FILLS.into_iter().chain(selections::MISLEADING) {
+        progress(&format!("top-k, {}", fill.0));
+        note("top-k", "entries equal the oracle's; what is lost is bounded", sparse::against_oracle(device, fill, n));
+        note("top-k", "error feedback loses nothing", sparse::feedback(device, fill, 10_007));
     }
     note("top-k", "f16 and bf16 keep their bits", sparse::halves(device, 5000));
     note("top-k", "values quantized by QSGD", sparse::quantized(device, 5000));
     for workers in [2, 5, 8] {
         note("top-k", "merges lose nothing", sparse::merges(device, workers, 400, 8));
     }
+    note("top-k", "NaN and infinity refused, residual kept", selections::refuses_not_finite(device));
+    if device.kind() == BackendKind::Cpu {
+        return;
+    }
+    let odd =
+        sparse::FILLS.into_iter().find(|(name, _)| *name == "some NaN").map_or_else(Vec::new, |(_, fill)| fill(n));
+    for (label, codec) in selections::settings(n as u64) {
+        progress(&format!("top-k, {label}"));
+        note("top-k", "bytes equal the CPU's, every selection", selections::against_cpu(device, &codec, &label, &odd));
+    }
+    note("top-k", "bytes equal the CPU's, merges", selections::merges(device, 3001));
 }
 
 fn statistics(

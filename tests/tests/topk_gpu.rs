@@ -1,30 +1,88 @@
-//! Top-k on the devices that run passes: the committed PTX on the PTX machine.
-#![cfg(feature = "cuda")]
+//! Top-k on the devices that run passes, beside what the suite has: lengths around every boundary, gradients that are not
+//! bound at once, limits that are too small.
 
-use std::sync::Arc;
+use gradwire::{BackendKind, Device, Error, Seed, TopK};
+use gradwire_tests::cases;
+use gradwire_tests::{require, selections, sparse};
 
-use gradwire::Device;
-use gradwire::backend::cuda::Cuda;
-use gradwire_ptx_machine::Machine;
-use gradwire_tests::sparse;
-
-fn device() -> Device {
-    Device::from_cuda(Cuda::with_driver(Arc::new(Machine::new((7, 0), 11)), None).expect("an artifact that fits"))
-}
+/// Lengths around a tile, around four tiles of a warp and the thirty-two of a block.
+const LENGTHS: [usize; 9] = [0, 1, 31, 8191, 8192, 8193, 32_769, 262_144, 262_177];
 
 fn all(outcomes: impl IntoIterator<Item = Result<u64, String>>) {
     let failures: Vec<String> = outcomes.into_iter().filter_map(Result::err).collect();
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-#[test]
-fn every_input_gives_the_oracles_entries() {
-    let device = device();
-    for fill in sparse::FILLS {
-        for n in [0, 1, 17, 1000, 8192, 8193, 40_003] {
-            let start = std::time::Instant::now();
-            let outcome = sparse::against_oracle(&device, fill, n);
-            eprintln!("{} {n}: {:?} {:?}", fill.0, outcome, start.elapsed());
+fn lengths(device: &Device) {
+    for n in LENGTHS {
+        // Normal, all equal, and some NaN.
+        for fill in [sparse::FILLS[0], sparse::FILLS[7], sparse::FILLS[14]] {
+            all([sparse::against_oracle(device, fill, n), sparse::feedback(device, fill, n)]);
         }
+    }
+}
+
+#[cfg(feature = "cuda")]
+mod ptx {
+    use std::sync::Arc;
+
+    use gradwire::backend::cuda::Cuda;
+    use gradwire_ptx_machine::Machine;
+
+    use super::*;
+
+    #[test]
+    fn lengths_around_every_boundary() {
+        // Whatever the order in which warps run, there is one answer.
+        for seed in [1, 2] {
+            let machine = Arc::new(Machine::new((7, 0), seed));
+            lengths(&Device::from_cuda(Cuda::with_driver(machine, None).expect("an artifact that fits")));
+        }
+    }
+}
+
+#[cfg(feature = "wgpu")]
+mod webgpu {
+    use gradwire::backend::wgpu::Wgpu;
+    use gradwire::plan::Limits;
+
+    use super::*;
+
+    fn limited(binding_bytes: u64, groups: u32) -> Option<Device> {
+        match require::open(BackendKind::Wgpu) {
+            Ok(_) => {}
+            Err(error) => {
+                eprintln!("not tested: {error}");
+                return None;
+            }
+        }
+        let wgpu = Wgpu::open().expect("it was just opened");
+        Some(Device::from_wgpu(wgpu.with_limits(Limits { binding_bytes, groups })))
+    }
+
+    #[test]
+    fn lengths_around_every_boundary() {
+        if let Some(device) = limited(u64::MAX, u32::MAX) {
+            lengths(&device);
+        }
+    }
+
+    #[test]
+    fn a_gradient_is_bound_in_parts() {
+        if let Some(device) = limited(3 << 20, 64) {
+            all([selections::in_parts(&device, 2_000_003)]);
+        }
+    }
+
+    #[test]
+    fn limits_that_are_too_small_are_typed_errors() {
+        let Some(device) = limited(1 << 20, 50) else { return };
+        let x = cases::normal(2_000_000, 7);
+        let mut residual = vec![1.0; x.len()];
+        let error = device
+            .encode_sparse_with_feedback(&TopK::fraction(0.5), &x, &mut residual, Seed::new(1))
+            .expect_err("a million entries are 4 MB");
+        assert!(matches!(error, Error::Limit { found: 1_048_576, .. }), "{error:?}");
+        assert!(residual.iter().all(|v| *v == 1.0), "the residual is as it was");
     }
 }

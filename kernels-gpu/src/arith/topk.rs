@@ -40,6 +40,21 @@ pub fn digit_shift(span: u32, rounds: u32) -> u32 {
     bits - digit
 }
 
+/// Elements that are sampled together: a sector of f32.
+pub const TOGETHER: u32 = 8;
+
+/// Where a sector of the sample begins, of `1 << sectors_log2` in a segment of so many elements: at a place in an equal part
+/// of the segment that differs from part to part and from workgroup to workgroup.
+#[inline(always)]
+pub fn sampled(sector: u32, sectors_log2: u32, elements: u32, workgroup: u32) -> u32 {
+    let part = elements >> sectors_log2;
+    let begin = ((sector as u64 * elements as u64) >> sectors_log2) as u32;
+    let mixed = (sector * 8 + workgroup + 1).wrapping_mul(0x9E37_79B1);
+    let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x85EB_CA6B);
+    let room = part.saturating_sub(TOGETHER);
+    begin + ((mixed as u64 * room as u64) >> 32) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +80,19 @@ mod tests {
                     left = left.min(1 << shift);
                 }
                 assert_eq!(left, 1, "{span} in {rounds}");
+            }
+        }
+    }
+
+    #[test]
+    fn samples_lie_in_their_parts() {
+        for elements in [8193u32, 100_000, (1 << 31) - 1, 1 << 31] {
+            for workgroup in 0..8 {
+                for sector in 0..1024 {
+                    let (part, at) = (elements >> 10, sampled(sector, 10, elements, workgroup));
+                    let begin = ((u64::from(sector) * u64::from(elements)) >> 10) as u32;
+                    assert!(at >= begin && at - begin <= part.saturating_sub(TOGETHER), "{elements} {sector}");
+                }
             }
         }
     }

@@ -77,18 +77,17 @@ kernel! {
 unsafe fn select<const FULL: bool>(p: &SelectParams, b: &Buffers, extent: Extent, keep: u32, output: u32) {
     let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
     let first = extent.base + warp * WARP_TILE + lane;
+    let order = p.order();
+    let slots = extent.slots(first);
     // SAFETY: the segment is bound, and this block's.
-    let raws = unsafe { load::<FULL>(p, b, extent, first) };
+    let raws = unsafe { load::<FULL>(p, b, slots, first) };
     if keep == 0 {
         return;
     }
-    let order = p.order();
-    let there = |slot: usize| FULL || extent.has(first + slot as u32 * WARP);
     // A key that is not there is below all others, which are raised by 1.
-    let mut keys = [0; SLOTS];
-    for slot in 0..SLOTS {
-        keys[slot] = if there(slot) { order.key(raws[slot]) + 1 } else { 0 };
-    }
+    let keys = core::array::from_fn::<u32, SLOTS, _>(|slot| {
+        if FULL || slots >> slot & 1 != 0 { order.key(raws[slot]) + 1 } else { 0 }
+    });
     // SAFETY: all threads are here.
     let (last, above) = unsafe { last_kept(&keys, keep) };
     let ties = keep - above;
@@ -128,7 +127,8 @@ unsafe fn select<const FULL: bool>(p: &SelectParams, b: &Buffers, extent: Extent
                 let to = (output + greater + (larger & mine).count_ones() + ties_before.min(ties)) as usize;
                 let element = first + slot as u32 * WARP;
                 *b.indices.add(to) = element;
-                *b.values.add(to) = raws[slot].bits(p);
+                // Read once more: kept entries are few, and all values would take as many registers as the keys.
+                *b.values.add(to) = b.settled(p, (element - p.first) as usize).bits(p);
                 if p.has(select_flags::SENT) {
                     *b.residual.add((element - p.first) as usize) = 0.0;
                 }

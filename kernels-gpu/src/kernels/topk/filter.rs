@@ -1,6 +1,6 @@
 //! The filter: the one read of the gradient.
 
-use super::{Buffers, Extent, Raw, SLOTS, WARP_TILE, WARPS, load};
+use super::{Buffers, Extent, Raw, SLOTS, WARP_TILE, WARPS, load, sum};
 use crate::device::{self, WARP};
 use crate::params::{NOWHERE, PIECE, SelectParams, segment, select_flags, state};
 
@@ -126,7 +126,8 @@ unsafe fn filter<const FULL: bool>(p: &SelectParams, b: &Buffers, job: &Job) {
     let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
     let place = warp * WARP_TILE + lane;
     let first = job.extent.base + place;
-    let there = |slot: usize| FULL || job.extent.has(first + slot as u32 * WARP);
+    let slots = job.extent.slots(first);
+    let there = |slot: usize| FULL || slots >> slot & 1 != 0;
     let order = p.order();
     let raws = if p.has(select_flags::AGAIN) && p.has(select_flags::FEEDBACK) {
         let mut raws = [Raw(0); SLOTS];
@@ -140,20 +141,21 @@ unsafe fn filter<const FULL: bool>(p: &SelectParams, b: &Buffers, job: &Job) {
         raws
     } else {
         // SAFETY: as above, and each tile is one block's.
-        unsafe { load::<FULL>(p, b, job.extent, first) }
+        unsafe { load::<FULL>(p, b, slots, first) }
     };
     let below_key = job.floor.wrapping_sub(1);
-    let (mut candidates, mut band, mut below) = (0, 0, 0);
+    // A lane's own counts, folded once: ballots would be carried in registers to where they are summed up. Two in a word,
+    // as no warp has 2^16 elements.
+    let (mut counts, mut band) = (0, 0);
     for slot in 0..SLOTS {
         let key = order.key(raws[slot]);
         let is = there(slot) && key >= job.floor;
-        // SAFETY: all lanes are here.
-        unsafe {
-            candidates += device::ballot(is).count_ones();
-            band += device::ballot(is && key < job.sure).count_ones();
-            below += device::ballot(there(slot) && key == below_key).count_ones();
-        }
+        counts += u32::from(is) + (u32::from(there(slot) && key == below_key) << 16);
+        band += u32::from(is && key < job.sure);
     }
+    // SAFETY: all lanes are here.
+    let (counts, band) = unsafe { (sum(counts), sum(band)) };
+    let (candidates, below) = (counts & 0xffff, counts >> 16);
     // SAFETY: all threads are here; the words were not used before, or a barrier ago.
     unsafe {
         if lane < 3 {
@@ -207,9 +209,12 @@ unsafe fn filter<const FULL: bool>(p: &SelectParams, b: &Buffers, job: &Job) {
     }
     let mine = (1u32 << lane) - 1;
     let (mut at, mut in_band) = (room + before[0], room + before[1]);
+    // Made anew: 32 keys, ballots and answers would wait in registers for the room.
+    let slots = device::opaque(slots);
     for slot in 0..SLOTS {
-        let key = order.key(raws[slot]);
-        let is = there(slot) && key >= job.floor;
+        let raw = Raw(device::opaque(raws[slot].0));
+        let key = order.key(raw);
+        let is = (FULL || slots >> slot & 1 != 0) && key >= job.floor;
         // SAFETY: all lanes are here: the counts are the warp's.
         let all = unsafe { device::ballot(is) };
         if all == 0 {
@@ -220,10 +225,10 @@ unsafe fn filter<const FULL: bool>(p: &SelectParams, b: &Buffers, job: &Job) {
             let open = device::ballot(is && key < job.sure);
             if is {
                 let to = at + (all & mine).count_ones();
-                b.store(p, p.values, to, raws[slot]);
+                b.store(p, p.values, to, raw);
                 *b.word(p.places).cast::<u16>().add(to as usize) = (place + slot as u32 * WARP) as u16;
                 if key < job.sure {
-                    b.store(p, p.band, in_band + (open & mine).count_ones(), raws[slot]);
+                    b.store(p, p.band, in_band + (open & mine).count_ones(), raw);
                 }
             }
             at += all.count_ones();

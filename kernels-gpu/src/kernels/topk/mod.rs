@@ -108,8 +108,13 @@ impl Buffers {
         if !p.has(select_flags::FEEDBACK) {
             return Raw(raw);
         }
+        let value = match p.dtype {
+            dtype::F32 => f32::from_bits(raw),
+            dtype::F16 => device::half_to_f32(raw as u16),
+            _ => bf16_to_f32(raw as u16),
+        };
         // SAFETY: the caller's.
-        Raw(summed(p, raw, unsafe { *self.residual.add(at) }))
+        Raw(canonical(value + unsafe { *self.residual.add(at) }).to_bits())
     }
 
     /// An element after the filter: with feedback, the residual holds the sum.
@@ -190,17 +195,6 @@ impl Buffers {
     }
 }
 
-/// Gradient + residual.
-#[inline(always)]
-fn summed(p: &SelectParams, raw: u32, residual: f32) -> u32 {
-    let value = match p.dtype {
-        dtype::F32 => f32::from_bits(raw),
-        dtype::F16 => device::half_to_f32(raw as u16),
-        _ => bf16_to_f32(raw as u16),
-    };
-    canonical(value + residual).to_bits()
-}
-
 /// The elements of a tile. Tiles begin at multiples of 32 elements, whatever a segment begins at, so that what a warp
 /// reads together lies in as few sectors as can be.
 #[derive(Clone, Copy)]
@@ -227,36 +221,50 @@ impl Extent {
         self.end - self.start == TILE
     }
 
+    /// Which slots of a lane are there whose first element is `first`: a bit a slot, which is a register for all.
     #[inline(always)]
-    fn has(&self, element: u32) -> bool {
-        self.start <= element && element < self.end
+    fn slots(&self, first: u32) -> u32 {
+        let up_to = |element: u32| {
+            let slots = element.saturating_sub(first).div_ceil(WARP).min(SLOTS as u32);
+            ((1u64 << slots) - 1) as u32
+        };
+        up_to(self.end) & !up_to(self.start)
     }
 }
 
-/// This lane's elements of a tile that its block shares: slot `j` is the element `32 j` behind `first`. With feedback,
-/// gradient + residual, and the residual becomes that sum.
+/// This lane's elements of a tile that its block shares: slot `j` is the element `32 j` behind `first`, if `slots` has the
+/// bit or with `FULL`. With feedback, gradient + residual, and the residual becomes that sum.
 ///
 /// # Safety
 /// A tile's elements are bound, and no other block's.
 #[inline(always)]
-unsafe fn load<const FULL: bool>(p: &SelectParams, b: &Buffers, extent: Extent, first: u32) -> [Raw; SLOTS] {
-    let there = |slot: usize| FULL || extent.has(first + slot as u32 * WARP);
+unsafe fn load<const FULL: bool>(p: &SelectParams, b: &Buffers, slots: u32, first: u32) -> [Raw; SLOTS] {
+    let there = |slot: usize| FULL || slots >> slot & 1 != 0;
     let at = |slot: usize| (first - p.first) as usize + slot * WARP as usize;
-    let mut raws = [Raw(0); SLOTS];
-    // All loads stand before the first use of one, so that they are in flight together.
+    let mut raws = [0; SLOTS];
+    // All loads stand before the first use of one, so that they are in flight together; and what depends on the type
+    // stands around loops, not in them.
     if p.dtype == dtype::F32 {
         for slot in 0..SLOTS {
             if there(slot) {
                 // SAFETY: the caller's, as the element is there.
-                raws[slot] = Raw(unsafe { *b.input.cast::<u32>().add(at(slot)) });
+                raws[slot] = unsafe { *b.input.cast::<u32>().add(at(slot)) };
             }
         }
     } else {
         for slot in 0..SLOTS {
             if there(slot) {
                 // SAFETY: as above.
-                raws[slot] = Raw(u32::from(unsafe { *b.input.cast::<u16>().add(at(slot)) }));
+                raws[slot] = u32::from(unsafe { *b.input.cast::<u16>().add(at(slot)) });
             }
+        }
+        if p.is_half() {
+            return raws.map(Raw);
+        }
+        if p.dtype == dtype::F16 {
+            raws = raws.map(|half| device::half_to_f32(half as u16).to_bits());
+        } else {
+            raws = raws.map(|half| half << 16);
         }
     }
     if p.has(select_flags::FEEDBACK) {
@@ -272,14 +280,15 @@ unsafe fn load<const FULL: bool>(p: &SelectParams, b: &Buffers, extent: Extent, 
             for k in 0..AHEAD {
                 let slot = batch * AHEAD + k;
                 if there(slot) {
-                    raws[slot] = Raw(summed(p, raws[slot].0, residual[k]));
+                    let sum = canonical(f32::from_bits(raws[slot]) + residual[k]);
+                    raws[slot] = sum.to_bits();
                     // SAFETY: as above.
-                    unsafe { *b.residual.add(at(slot)) = f32::from_bits(raws[slot].0) };
+                    unsafe { *b.residual.add(at(slot)) = sum };
                 }
             }
         }
     }
-    raws
+    raws.map(Raw)
 }
 
 /// A segment with its state, as a warp knows it.

@@ -1,12 +1,9 @@
 //! The sample: between which two keys the last kept one is likely to lie.
 
 use super::{Buffers, SLOTS, WARPS, sum};
-use crate::arith::topk::NO_KEY;
+use crate::arith::topk::{NO_KEY, TOGETHER, sampled};
 use crate::device::{self, WARP};
 use crate::params::{SelectParams, THREADS, segment, state};
-
-/// Neighbours that are sampled together: a sector of f32.
-const TOGETHER: u32 = 8;
 
 kernel! {
     /// Raises a segment's floor and sure key to what a sample of it says.
@@ -65,8 +62,7 @@ kernel! {
         for slot in 0..SLOTS {
             if slot < 1 << slots_log2 {
                 let sector = (slot as u32 * THREADS + thread) / TOGETHER;
-                let stratum = Stratum { sector, sectors_log2: 5 + slots_log2, elements: end - start };
-                let within = stratum.first(block & ((1 << p.samples_log2) - 1));
+                let within = sampled(sector, 5 + slots_log2, end - start, block & ((1 << p.samples_log2) - 1));
                 let element = ((start + within) / TOGETHER * TOGETHER).max(start) + thread % TOGETHER;
                 if element < end {
                     // SAFETY: the element is bound.
@@ -87,26 +83,6 @@ kernel! {
                 device::atomic_max(b.word(at + state::SURE), sure);
             }
         }
-    }
-}
-
-/// One of equal parts of a segment, from which a sector is sampled.
-struct Stratum {
-    sector: u32,
-    sectors_log2: u32,
-    elements: u32,
-}
-
-impl Stratum {
-    /// Where the sector begins: at a place in the part that differs from part to part and from workgroup to workgroup.
-    #[inline(always)]
-    fn first(&self, workgroup: u32) -> u32 {
-        let part = self.elements >> self.sectors_log2;
-        let begin = ((u64::from(self.sector) * u64::from(self.elements)) >> self.sectors_log2) as u32;
-        let mixed = (self.sector * 8 + workgroup + 1).wrapping_mul(0x9E37_79B1);
-        let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x85EB_CA6B);
-        let room = part.saturating_sub(TOGETHER);
-        begin + ((u64::from(mixed) * u64::from(room)) >> 32) as u32
     }
 }
 

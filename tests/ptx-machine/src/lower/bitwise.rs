@@ -61,6 +61,18 @@ pub(super) fn lower(name: &[&str], o: &[Operand]) -> Lowered {
             let field = u64::from(a).checked_shr(from).unwrap_or(0);
             (field & (1u64 << len.min(32)).wrapping_sub(1)) as u32
         }),
+        (["bfe"], Type::S(32)) => map3(o, |a, from, len| {
+            let (from, len) = (from & 0xff, len & 0xff);
+            if len == 0 {
+                return 0;
+            }
+            // The field's highest bit, or the word's where the field goes beyond it, is the sign of what is above.
+            let sign = (a as i32) << (31 - (from + len - 1).min(31)) >> 31;
+            let field = u64::from(a).checked_shr(from).unwrap_or(0) as u32;
+            let width = len.min(32u32.saturating_sub(from));
+            let mask = (1u64 << width).wrapping_sub(1) as u32;
+            (field & mask) | (sign as u32 & !mask)
+        }),
         (["popc"], Type::B(32)) => map1(o, u32::count_ones),
         (["clz"], Type::B(32)) => map1(o, u32::leading_zeros),
         (["popc"], Type::B(64)) => narrowing(o, u64::count_ones),

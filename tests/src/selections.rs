@@ -1,0 +1,183 @@
+//! Every way to select, on a device that runs passes: bytes and residuals are the CPU's, whose own test is an oracle.
+
+use gradwire::{Device, Error, Gradient, NonFinite, Qsgd, Seed, Segment, TopK, Uniform};
+use gradwire_kernels::arith::topk::{TOGETHER, sampled};
+use half::{bf16, f16};
+
+use crate::cases::{Fill, Random, normal, seed};
+use crate::conformance::{Outcome, differ};
+use crate::sparse;
+
+/// Settings for a gradient of `n` elements, one for each thing that kernels and plans tell apart.
+pub fn settings(n: u64) -> Vec<(String, TopK)> {
+    let mut all = vec![
+        ("one in a hundred".to_owned(), TopK::fraction(0.01)),
+        ("a third, as f16".to_owned(), TopK::fraction(0.34).values(gradwire::Dtype::F16)),
+        ("one in fifty, through QSGD".to_owned(), TopK::fraction(0.02).then_qsgd(Qsgd::bits(8))),
+        ("one in fifty, through uniform".to_owned(), TopK::fraction(0.02).then_uniform(Uniform::bits(8).bucket(32))),
+        ("none".to_owned(), TopK::count(0)),
+        ("all, clamped".to_owned(), TopK::count(n + 1).clamped()),
+    ];
+    for threshold in [0.0, -0.0, 1e-3, 0.5, 2.5, f32::INFINITY] {
+        all.push((format!("above {threshold}"), TopK::above(threshold)));
+    }
+    for (elements, k) in [(1, 1), (7, 3), (100, 1), (1000, 0), (8160, 81), (8161, 8161), (8192, 100), (8193, 9)] {
+        all.push((format!("{k} of every {elements}"), TopK::blocks(elements, k)));
+    }
+    all.push(("blocks larger than the gradient".to_owned(), TopK::blocks(1 << 40, 5).clamped()));
+    all.push(("few segments".to_owned(), TopK::segments(&segments(n, 5))));
+    // More than have histograms of 2^16 bins, where they are long enough to have one at all.
+    all.push(("many segments".to_owned(), TopK::segments(&segments(n, 40))));
+    all
+}
+
+/// Segments of odd lengths that together are `n` elements: some are empty, some keep nothing, some everything.
+fn segments(n: u64, count: u64) -> Vec<Segment> {
+    let mut random = Random(91);
+    let mut left = n;
+    let mut all = Vec::new();
+    for i in 0..count {
+        let elements = match i {
+            _ if i + 1 == count => left,
+            1 => 0,
+            _ => (random.bits() % (2 * n / count + 1)).min(left),
+        };
+        left -= elements;
+        let k = match i % 5 {
+            2 => 0,
+            3 => elements,
+            _ => elements / 37,
+        };
+        all.push(Segment { elements, k });
+    }
+    all
+}
+
+/// Gradients of every type, with and without feedback.
+pub fn against_cpu(device: &Device, codec: &TopK, label: &str, x: &[f32]) -> Outcome {
+    let cpu = Device::cpu();
+    let fail = |e: Error| format!("{label}: {e}");
+    let f16s: Vec<f16> = x.iter().map(|v| f16::from_f32(*v)).collect();
+    let bf16s: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
+    let mut compared = 0;
+    for gradient in [Gradient::F32(x), Gradient::F16(&f16s), Gradient::Bf16(&bf16s)] {
+        let label = format!("{label}, n = {}, {}", x.len(), gradient.dtype().name());
+        let expected = cpu.encode_sparse(codec, gradient, seed());
+        let got = device.encode_sparse(codec, gradient, seed());
+        let expected = match (got, expected) {
+            (Ok(got), Ok(expected)) => {
+                differ("payload", &label, got.as_bytes(), expected.as_bytes())?;
+                expected
+            }
+            (Err(got), Err(expected)) if got.to_string() == expected.to_string() => continue,
+            (got, expected) => return Err(format!("{label}: {got:?}, expected {expected:?}")),
+        };
+        let decoded = |device: &Device| device.decode_sparse(&expected).map_err(fail);
+        differ("decoded", &label, bytemuck::cast_slice(&decoded(device)?), bytemuck::cast_slice(&decoded(&cpu)?))?;
+        let mut sums = [normal(x.len(), 92), normal(x.len(), 92)];
+        device.decode_sparse_add(&expected, 0.3, &mut sums[0]).map_err(fail)?;
+        cpu.decode_sparse_add(&expected, 0.3, &mut sums[1]).map_err(fail)?;
+        differ("decode-add", &label, bytemuck::cast_slice(&sums[0]), bytemuck::cast_slice(&sums[1]))?;
+
+        let mut residuals = [normal(x.len(), 93), normal(x.len(), 93)];
+        let got = device.encode_sparse_with_feedback(codec, gradient, &mut residuals[0], seed());
+        let expected = cpu.encode_sparse_with_feedback(codec, gradient, &mut residuals[1], seed());
+        match (got, expected) {
+            (Ok(got), Ok(expected)) => differ("payload", &label, got.as_bytes(), expected.as_bytes())?,
+            (Err(got), Err(expected)) if got.to_string() == expected.to_string() => {}
+            (got, expected) => return Err(format!("{label}, with feedback: {got:?}, expected {expected:?}")),
+        }
+        differ("residual", &label, bytemuck::cast_slice(&residuals[0]), bytemuck::cast_slice(&residuals[1]))?;
+        compared += 5;
+    }
+    Ok(compared)
+}
+
+/// What is not finite is refused with the index of the first, and the residual stays.
+pub fn refuses_not_finite(device: &Device) -> Outcome {
+    let codec = TopK::count(10).non_finite(NonFinite::Error);
+    let mut x = normal(20_000, 94);
+    (x[12_345], x[17_000]) = (f32::NAN, f32::INFINITY);
+    let mut residual = normal(20_000, 95);
+    let before = residual.clone();
+    for outcome in [
+        device.encode_sparse(&codec, &x, seed()),
+        device.encode_sparse_with_feedback(&codec, &x, &mut residual, seed()),
+    ] {
+        if !matches!(outcome, Err(Error::NotFinite { index: 12_345 })) {
+            return Err(format!("top-k refusing NaN: {outcome:?}"));
+        }
+    }
+    if residual != before {
+        return Err("top-k refusing NaN: the residual changed".to_owned());
+    }
+    Ok(2)
+}
+
+/// Inputs on which the sample is wrong: what it looks at is not what the rest is.
+pub const MISLEADING: [Fill; 5] = [
+    ("the sample is huge", |n| misleading(normal(n, 96), |v| 1e6 * (v.abs() + 1.0))),
+    ("the sample is tiny", |n| misleading(normal(n, 97), |v| 1e-6 * v)),
+    ("the sample is huge, the rest one value", |n| misleading(vec![0.5; n], |_| 1.0)),
+    ("the sample is huge, the rest has one exponent", |n| {
+        misleading(normal(n, 98).into_iter().map(|v| 1.0 + v.abs().fract()).collect(), |v| v * 1e6)
+    }),
+    ("the sample is tiny, the rest one value", |n| misleading(vec![0.5; n], |_| 0.25)),
+];
+
+/// Changes the elements that the kernels sample of a gradient that is one segment.
+fn misleading(mut x: Vec<f32>, change: impl Fn(f32) -> f32) -> Vec<f32> {
+    let n = x.len() as u32;
+    // As `SelectPlan` in host/src/sparse/select.rs has it. Where it differed, the sample would be right after all, and
+    // `tests::traffic` would see fewer reads.
+    let samples_log2 = [(3, 1 << 23), (2, 1 << 22), (1, 1 << 21)].into_iter().find(|s| n >= s.1).map_or(0, |s| s.0);
+    let slots_log2 = (n >> (15 + samples_log2)).clamp(1, 32).ilog2();
+    for workgroup in 0..1 << samples_log2 {
+        for sector in 0..1 << (5 + slots_log2) {
+            let at = sampled(sector, 5 + slots_log2, n, workgroup) / TOGETHER * TOGETHER;
+            for element in at..(at + TOGETHER).min(n) {
+                x[element as usize] = change(x[element as usize]);
+            }
+        }
+    }
+    x
+}
+
+/// A gradient of more elements than a device binds at once, in the segments of a model.
+pub fn in_parts(device: &Device, n: usize) -> Outcome {
+    let x = sparse::FILLS[2].1(n);
+    let few: Vec<Segment> = segments(n as u64, 7).into_iter().map(|s| Segment { k: s.elements / 200, ..s }).collect();
+    let mut compared = 0;
+    for (label, codec) in [
+        ("one in a thousand", TopK::fraction(0.001)),
+        ("few segments", TopK::segments(&few)),
+        ("3 of every 5000", TopK::blocks(5000, 3)),
+        ("one in a thousand, refusing NaN", TopK::fraction(0.001).non_finite(NonFinite::Error)),
+    ] {
+        compared += against_cpu(device, &codec, label, &x)?;
+    }
+    Ok(compared)
+}
+
+/// The step of a gTop-k tree, for every selection: the same payload and residual as the CPU's.
+pub fn merges(device: &Device, n: usize) -> Outcome {
+    let cpu = Device::cpu();
+    let sent = |s: u64| cpu.encode_sparse(&TopK::fraction(0.05), &normal(n, s), Seed::new(s));
+    let fail = |e: Error| format!("merge of {n}: {e}");
+    let (a, b) = (sent(1).map_err(fail)?, sent(2).map_err(fail)?);
+    let mut compared = 0;
+    for (label, codec) in settings(n as u64) {
+        let mut residuals = [normal(n, 99), normal(n, 99)];
+        let got = device.merge_sparse(&codec, &a, &b, &mut residuals[0], seed());
+        let expected = cpu.merge_sparse(&codec, &a, &b, &mut residuals[1], seed());
+        let label = format!("merge of {n}, {label}");
+        match (got, expected) {
+            (Ok(got), Ok(expected)) => differ("payload", &label, got.as_bytes(), expected.as_bytes())?,
+            (Err(got), Err(expected)) if got.to_string() == expected.to_string() => {}
+            (got, expected) => return Err(format!("{label}: {got:?}, expected {expected:?}")),
+        }
+        differ("residual", &label, bytemuck::cast_slice(&residuals[0]), bytemuck::cast_slice(&residuals[1]))?;
+        compared += 2;
+    }
+    Ok(compared)
+}
