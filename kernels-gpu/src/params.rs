@@ -165,7 +165,12 @@ pub mod select_flags {
     pub const AGAIN: u32 = 2;
     /// Leave zero in the residual where an entry is kept: it is sent as it is (the emit and block kernels).
     pub const SENT: u32 = 4;
+    /// Segments are 1024 elements at most, and a warp takes one (the block kernel).
+    pub const WARPS: u32 = 8;
 }
+
+/// Elements of a segment that one warp selects from.
+pub const WARP_SEGMENT: u32 = 1024;
 
 /// Words of a segment in the table that the host writes.
 pub mod segment {

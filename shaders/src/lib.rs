@@ -212,7 +212,7 @@ pub const SHADERS: [Shader; 18] = [
         "topk_block",
         topk!("topk_word.wgsl", "topk_elements.wgsl", "topk_masks.wgsl", "topk_block.wgsl"),
         EMIT,
-        3080,
+        3136,
     ),
     entry("sparse_scatter", module!("sparse_scatter.wgsl"), SCATTER, 0),
 ];

@@ -31,6 +31,7 @@ struct SelectParams {
 const FLAG_FEEDBACK: u32 = 1u;
 const FLAG_AGAIN: u32 = 2u;
 const FLAG_SENT: u32 = 4u;
+const FLAG_WARPS: u32 = 8u;
 
 // Elements of a tile.
 const TILE: u32 = 8192u;

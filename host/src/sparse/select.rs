@@ -1,7 +1,9 @@
 //! The passes that select the entries of largest magnitude, on a device that runs passes.
 
 use gradwire_kernels::arith::topk::NO_KEY;
-use gradwire_kernels::params::{PIECE, SelectParams, THREADS, TILE, TILES_PER_WARP, segment, select_flags, state};
+use gradwire_kernels::params::{
+    PIECE, SelectParams, THREADS, TILE, TILES_PER_WARP, WARP_SEGMENT, segment, select_flags, state,
+};
 use half::{bf16, f16};
 
 use crate::codec::topk::Select;
@@ -86,6 +88,8 @@ pub(crate) struct SelectPlan {
     large: Vec<Large>,
     /// Segments of a tile at most.
     small: Vec<Large>,
+    /// Segments that a warp takes.
+    tiny: Vec<Large>,
     /// Blocks of a tile at most: their elements, and how many of each are kept.
     blocks: Option<(u64, u64)>,
     entries: u64,
@@ -123,9 +127,10 @@ impl SelectPlan {
                     start += s.elements;
                 }
             }
+            // All of every block is all.
+            Select::Blocks { elements: block, k } if k >= block => part(0, elements, elements, None),
             Select::Blocks { elements: block, k } => {
-                let tile = u64::from(TILE);
-                if *block + 31 <= tile || (*block <= tile && block.is_multiple_of(32)) {
+                if in_one(*block, TILE) {
                     blocks = Some((*block, *k));
                     // Every block but the last keeps `k`.
                     let full = elements / block;
@@ -142,8 +147,9 @@ impl SelectPlan {
         }
         let nothing = |p: &Large| p.elements == 0 || (p.keep == 0 && !feedback);
         parts.retain(|p| !nothing(p));
-        let fits = |p: &Large| p.floor.is_none() && p.start % 32 + p.elements <= TILE.into();
-        let (small, mut large): (Vec<Large>, Vec<Large>) = parts.into_iter().partition(fits);
+        let fits = |p: &Large, most: u32| p.floor.is_none() && p.start % 32 + p.elements <= most.into();
+        let (tiny, parts): (Vec<Large>, Vec<Large>) = parts.into_iter().partition(|p| fits(p, WARP_SEGMENT));
+        let (small, mut large): (Vec<Large>, Vec<Large>) = parts.into_iter().partition(|p| fits(p, TILE));
         for p in &mut large {
             p.floor = p.floor.or(match p.keep {
                 0 => Some(NO_KEY),
@@ -162,6 +168,7 @@ impl SelectPlan {
             flags,
             large,
             small,
+            tiny,
             blocks,
             entries: output,
             base: SelectParams::default(),
@@ -178,7 +185,7 @@ impl SelectPlan {
         let samples = SAMPLES.into_iter().find(|s| longest >= s.1).unwrap_or(SAMPLES[3]);
         let (rounds, bins) = if self.large.len() <= FEW_SEGMENTS { (2, 1 << 16) } else { (3, 1 << 11) };
         let (mut tiles, mut capacity) = (0u64, 0u64);
-        for l in self.large.iter().chain(&self.small) {
+        for l in self.large.iter().chain(&self.small).chain(&self.tiny) {
             let mut words = [0u32; segment::WORDS as usize];
             let mut set = |word: u32, value: u64| words[word as usize] = value as u32;
             set(segment::START, l.start);
@@ -267,26 +274,43 @@ impl SelectPlan {
             self.large_passes(limits, &mut passes);
         }
         let small_at = self.large.len() as u64;
-        if !self.small.is_empty() {
-            let block = |i: u64| {
-                let s = &self.small[i as usize];
+        let tiny_at = small_at + self.small.len() as u64;
+        for (at, list, by_warps) in [(small_at, &self.small, false), (tiny_at, &self.tiny, true)] {
+            let range = |i: u64| {
+                let s = &list[i as usize];
                 (s.start, s.start + s.elements)
             };
-            for chunk in chunks(self.small.len() as u64, block, limits) {
-                let chunk = Chunk { first: small_at + chunk.first, ..chunk };
-                let segments = self.table.len() as u32 / segment::WORDS;
-                let base = SelectParams { segments, ..self.base };
-                passes.push(self.pass(Kernel::TopKBlock, base, chunk, chunk.count));
-            }
+            let segments = self.table.len() as u32 / segment::WORDS;
+            let base = SelectParams { segments, ..self.base };
+            self.block_passes(&mut passes, base, list.len() as u64, at, by_warps, range, limits);
         }
         if let Some((block, keep)) = self.blocks {
             let base = SelectParams { block: block as u32, keep: keep as u32, segments: 0, ..self.base };
             let range = |i: u64| (i * block, ((i + 1) * block).min(self.elements));
-            for chunk in chunks(self.elements.div_ceil(block), range, limits) {
-                passes.push(self.pass(Kernel::TopKBlock, base, chunk, chunk.count));
-            }
+            let by_warps = in_one(block, WARP_SEGMENT);
+            self.block_passes(&mut passes, base, self.elements.div_ceil(block), 0, by_warps, range, limits);
         }
         Ok(passes)
+    }
+
+    /// Passes over segments, or blocks, that a workgroup takes whole, or each of its warps one.
+    #[allow(clippy::too_many_arguments, reason = "they are one loop's, taken out because it stands twice")]
+    fn block_passes(
+        &self,
+        passes: &mut Vec<Pass>,
+        base: SelectParams,
+        count: u64,
+        at: u64,
+        by_warps: bool,
+        range: impl Fn(u64) -> (u64, u64),
+        limits: &Limits,
+    ) {
+        let (per_group, flag) = if by_warps { (8, select_flags::WARPS) } else { (1, 0) };
+        let base = SelectParams { flags: base.flags | flag, ..base };
+        for chunk in chunks(count, range, limits, per_group) {
+            let chunk = Chunk { first: at + chunk.first, ..chunk };
+            passes.push(self.pass(Kernel::TopKBlock, base, chunk, chunk.count.div_ceil(per_group)));
+        }
     }
 
     fn large_passes(&self, limits: &Limits, passes: &mut Vec<Pass>) {
@@ -310,7 +334,7 @@ impl SelectPlan {
             let begin = l.tile(i - firsts[index]);
             (begin, (begin + u64::from(TILE)).min(l.start + l.elements))
         };
-        let tiles: Vec<Chunk> = chunks(self.base.all_tiles.into(), tile, limits);
+        let tiles: Vec<Chunk> = chunks(self.base.all_tiles.into(), tile, limits, 1);
         for chunk in &tiles {
             let first = firsts.partition_point(|first| *first <= chunk.first) - 1;
             let behind = firsts.partition_point(|first| *first < chunk.first + chunk.count);
@@ -379,13 +403,20 @@ impl SelectPlan {
     }
 }
 
+/// Whether blocks of a gradient lie in pieces of `most` elements that begin at multiples of 32.
+fn in_one(block: u64, most: u32) -> bool {
+    let most = u64::from(most);
+    block <= most && (block.is_multiple_of(32) || block + 31 <= most)
+}
+
 /// Runs of at most `most`, of `count`: where each begins, and how long it is.
 fn runs(count: u64, most: u64) -> impl Iterator<Item = (u64, u64)> {
     (0..count).step_by(most as usize).map(move |first| (first, most.min(count - first)))
 }
 
-/// Runs of ranges of elements, each run within the limits. The ranges rise, and none is more than a tile.
-fn chunks(count: u64, range: impl Fn(u64) -> (u64, u64), limits: &Limits) -> Vec<Chunk> {
+/// Runs of ranges of elements, each run within the limits where a workgroup takes `per_group` of them. The ranges rise, and
+/// none is more than a tile.
+fn chunks(count: u64, range: impl Fn(u64) -> (u64, u64), limits: &Limits, per_group: u64) -> Vec<Chunk> {
     let most = limits.binding_bytes / 4;
     let mut chunks = Vec::new();
     let mut first = 0;
@@ -393,7 +424,7 @@ fn chunks(count: u64, range: impl Fn(u64) -> (u64, u64), limits: &Limits) -> Vec
         let start = range(first).0;
         // The ranges rise: how many end within reach is found by halving.
         let reach = start / UNIT * UNIT + most;
-        let (mut fitting, mut behind) = (1, (count - first).min(limits.groups.into()) + 1);
+        let (mut fitting, mut behind) = (1, (count - first).min(u64::from(limits.groups) * per_group) + 1);
         while behind - fitting > 1 {
             let middle = (fitting + behind) / 2;
             if range(first + middle - 1).1 <= reach { fitting = middle } else { behind = middle }

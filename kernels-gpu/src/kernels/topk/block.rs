@@ -22,14 +22,15 @@ kernel! {
     /// * `indices`, `values`: a word for each entry of the whole selection. Written.
     ///
     /// # Thread mapping
-    /// A block a segment, a warp 1024 elements of it; slot `j` of lane `i` is the warp's element `32 j + i`.
+    /// A block a segment, a warp 1024 elements of it; with `WARPS`, a warp a segment. Slot `j` of lane `i` is the warp's element
+    /// `32 j + i`.
     ///
     /// # Shared memory
     /// 32 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `p.tiles` of them; segments, or blocks of the gradient, from `p.first_tile` on. `p.first` is
-    /// a multiple of 32, as the place of a tile's first element is.
+    /// Blocks of 256 threads, one for each of `p.tiles` segments, or blocks of the gradient, from `p.first_tile` on; with `WARPS`,
+    /// for each 8. `p.first` is a multiple of 32, as the place of a tile's first element is.
     ///
     /// # Traffic
     /// 4 bytes an element (2 for the half types; with feedback 4 more, and 4 written), 8 an entry.
@@ -49,7 +50,16 @@ kernel! {
         values: *mut u32,
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
-        let index = p.first_tile + device::block();
+        let by_warps = p.has(select_flags::WARPS);
+        let mut of_launch = device::block();
+        if by_warps {
+            of_launch = of_launch * WARPS + device::thread() / WARP;
+            // The same in all lanes; no barrier follows.
+            if of_launch >= p.tiles {
+                return;
+            }
+        }
+        let index = p.first_tile + of_launch;
         let [start, elements, keep, output] = if p.segments > 0 {
             // SAFETY: the segment is in the table, by the launch contract.
             [segment::START, segment::ELEMENTS, segment::KEEP, segment::OUTPUT]
@@ -62,24 +72,32 @@ kernel! {
         let extent = Extent::new(start, elements, 0);
         // SAFETY: the kernel's contract; whether a tile is full is the same in all threads.
         unsafe {
-            if extent.is_full() {
-                select::<true>(&p, &b, extent, keep, output);
+            if by_warps {
+                select::<false, true>(&p, &b, extent, keep, output);
+            } else if extent.is_full() {
+                select::<true, false>(&p, &b, extent, keep, output);
             } else {
-                select::<false>(&p, &b, extent, keep, output);
+                select::<false, false>(&p, &b, extent, keep, output);
             }
         }
     }
 }
 
 /// # Safety
-/// All threads of the block arrive together; as the kernel asks.
+/// All threads of the block arrive together, with `WARP_ALONE` all lanes of the warp; as the kernel asks.
 #[inline(always)]
-unsafe fn select<const FULL: bool>(p: &SelectParams, b: &Buffers, extent: Extent, keep: u32, output: u32) {
-    let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
+unsafe fn select<const FULL: bool, const WARP_ALONE: bool>(
+    p: &SelectParams,
+    b: &Buffers,
+    extent: Extent,
+    keep: u32,
+    output: u32,
+) {
+    let (lane, warp) = (device::thread() % WARP, if WARP_ALONE { 0 } else { device::thread() / WARP });
     let first = extent.base + warp * WARP_TILE + lane;
     let order = p.order();
     let slots = extent.slots(first);
-    // SAFETY: the segment is bound, and this block's.
+    // SAFETY: the segment is bound, and this block's, or this warp's.
     let raws = unsafe { load::<FULL>(p, b, slots, first) };
     if keep == 0 {
         return;
@@ -88,36 +106,40 @@ unsafe fn select<const FULL: bool>(p: &SelectParams, b: &Buffers, extent: Extent
     let keys = core::array::from_fn::<u32, SLOTS, _>(|slot| {
         if FULL || slots >> slot & 1 != 0 { order.key(raws[slot]) + 1 } else { 0 }
     });
-    // SAFETY: all threads are here.
-    let (last, above) = unsafe { last_kept(&keys, keep) };
+    // Slots from there on are empty in every lane: a small segment's warp passes over them.
+    let used = if WARP_ALONE { (extent.end - extent.base).div_ceil(WARP) } else { SLOTS as u32 };
+    // SAFETY: all threads are here, or all lanes.
+    let (last, above) = unsafe { last_kept::<WARP_ALONE>(&keys, used, keep) };
     let ties = keep - above;
     let (mut greater, mut equal) = (0, 0);
-    for slot in 0..SLOTS {
-        // SAFETY: all lanes are here.
+    if !WARP_ALONE {
+        for slot in 0..SLOTS {
+            // Two counts in a word, as no warp has 2^16 elements.
+            greater += u32::from(keys[slot] > last) + (u32::from(keys[slot] == last) << 16);
+        }
+        // SAFETY: all threads are here; nothing else uses the words.
         unsafe {
-            greater += device::ballot(keys[slot] > last).count_ones();
-            equal += device::ballot(keys[slot] == last).count_ones();
+            greater = super::sum(greater);
+            if lane == 0 {
+                device::shared_store(BEFORE + warp, greater);
+            }
+            device::barrier();
         }
-    }
-    // SAFETY: all threads are here; nothing else uses the words.
-    unsafe {
-        if lane < 2 {
-            device::shared_store(BEFORE + 2 * warp + lane, if lane == 0 { greater } else { equal });
-        }
-        device::barrier();
-    }
-    (greater, equal) = (0, 0);
-    for other in 0..WARPS {
-        if other < warp {
-            // SAFETY: nothing writes the words any more.
-            unsafe {
-                greater += device::shared_load(BEFORE + 2 * other);
-                equal += device::shared_load(BEFORE + 2 * other + 1);
+        greater = 0;
+        for other in 0..WARPS {
+            if other < warp {
+                // SAFETY: nothing writes the words any more.
+                let both = unsafe { device::shared_load(BEFORE + other) };
+                greater += both & 0xffff;
+                equal += both >> 16;
             }
         }
     }
     let mine = (1u32 << lane) - 1;
     for slot in 0..SLOTS {
+        if WARP_ALONE && slot as u32 >= used {
+            continue;
+        }
         // SAFETY: all lanes are here; an entry's place in the output is its own.
         unsafe {
             let larger = device::ballot(keys[slot] > last);
@@ -139,13 +161,16 @@ unsafe fn select<const FULL: bool>(p: &SelectParams, b: &Buffers, extent: Extent
     }
 }
 
-/// The largest key that at least `keep` keys of the block reach, and how many are above it.
+/// Slots that are passed over together.
+const BATCH: usize = 8;
+
+/// The largest key that at least `keep` keys of the block, or of the warp, reach, and how many are above it.
 ///
 /// # Safety
-/// All threads of the block arrive together, and the block has `keep` keys that are not 0. The first 16 words of shared
-/// memory are free.
+/// All threads of the block arrive together, or all lanes of the warp, which have `keep` keys that are not 0. The first 16
+/// words of shared memory are free.
 #[inline(always)]
-unsafe fn last_kept(keys: &[u32; SLOTS], keep: u32) -> (u32, u32) {
+unsafe fn last_kept<const WARP_ALONE: bool>(keys: &[u32; SLOTS], used: u32, keep: u32) -> (u32, u32) {
     let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
     let (mut last, mut above, mut row) = (0, 0, 0);
     // The compiler knows nothing of the first bit, or it would write the loop out 31 times.
@@ -153,22 +178,29 @@ unsafe fn last_kept(keys: &[u32; SLOTS], keep: u32) -> (u32, u32) {
     while bit != 0 {
         let trial = last | bit;
         let mut count = 0;
-        for key in keys {
-            count += u32::from(*key >= trial);
-        }
-        // SAFETY: the caller brings all threads here. Two rows in turn: a warp that is ahead writes the other one.
-        unsafe {
-            count = super::sum(count);
-            if lane == 0 {
-                device::shared_store(row + warp, count);
-            }
-            device::barrier();
-            count = 0;
-            for other in 0..WARPS {
-                count += device::shared_load(row + other);
+        for batch in 0..SLOTS / BATCH {
+            if !WARP_ALONE || ((batch * BATCH) as u32) < used {
+                for slot in 0..BATCH {
+                    count += u32::from(keys[batch * BATCH + slot] >= trial);
+                }
             }
         }
-        // Of the keys that are found too few for, the last count is the one of those above the key in the end.
+        // SAFETY: the caller brings all lanes here.
+        count = unsafe { super::sum(count) };
+        if !WARP_ALONE {
+            // SAFETY: the caller brings all threads here. Two rows in turn: a warp that is ahead writes the other one.
+            unsafe {
+                if lane == 0 {
+                    device::shared_store(row + warp, count);
+                }
+                device::barrier();
+                count = 0;
+                for other in 0..WARPS {
+                    count += device::shared_load(row + other);
+                }
+            }
+        }
+        // Of the trials that too few reach, the last one is the key above the last kept one.
         if count >= keep {
             last = trial;
         } else {
