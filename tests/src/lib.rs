@@ -11,6 +11,8 @@ pub mod hostile;
 pub mod meter;
 pub mod oracle;
 pub mod properties;
+#[cfg(feature = "cuda")]
+pub mod reads;
 pub mod require;
 pub mod selections;
 pub mod sparse;

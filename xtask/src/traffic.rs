@@ -1,6 +1,6 @@
 //! `cargo xtask traffic`: what each kernel moves and executes for an element, counted on the PTX machine.
 
-use gradwire_tests::traffic;
+use gradwire_tests::{reads, traffic};
 
 use crate::test::root;
 
@@ -14,7 +14,7 @@ pub(crate) struct Args {
 
 /// Counts, and prints the table or writes it.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
-    let table = traffic::table(&traffic::count()?);
+    let table = traffic::table(&traffic::count()?) + &reads::table(&reads::count()?);
     if !args.write {
         print!("{table}");
         return Ok(());
