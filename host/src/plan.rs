@@ -34,6 +34,8 @@ pub enum Kernel {
     TopKSample,
     /// Stores what may be kept: the one read of the gradient.
     TopKFilter,
+    /// Stores it anew, where the sample was wrong.
+    TopKFilterAgain,
     /// Makes a smaller range of keys of what was counted.
     TopKNarrow,
     /// Counts the keys of a range.
@@ -52,7 +54,7 @@ pub enum Kernel {
 
 impl Kernel {
     /// Every kernel that is an entry point of its own.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::FiniteScan,
         Self::Stats(CodecId::Qsgd),
         Self::Combine(CodecId::Qsgd),
@@ -64,6 +66,7 @@ impl Kernel {
         Self::Decode(CodecId::Uniform),
         Self::TopKSample,
         Self::TopKFilter,
+        Self::TopKFilterAgain,
         Self::TopKNarrow,
         Self::TopKHistogram,
         Self::TopKCount,
@@ -89,6 +92,7 @@ impl Kernel {
             Self::Decode(Uniform) => "uniform_decode",
             Self::TopKSample => "topk_sample",
             Self::TopKFilter => "topk_filter",
+            Self::TopKFilterAgain => "topk_filter_again",
             Self::TopKNarrow => "topk_narrow",
             Self::TopKHistogram => "topk_histogram",
             Self::TopKCount => "topk_count",

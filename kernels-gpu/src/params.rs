@@ -151,6 +151,9 @@ pub const TILE: u32 = 8192;
 /// Tiles that one warp takes, of the kernels that go over what the filter left.
 pub const TILES_PER_WARP: u32 = 4;
 
+/// Tiles that one workgroup filters again; the first time it is one.
+pub const TILES_AGAIN: u32 = 8;
+
 /// Room for candidates is given out in pieces of this many, so that each tile's begin at a sector.
 pub const PIECE: u32 = 16;
 
@@ -161,12 +164,10 @@ pub const NOWHERE: u32 = u32::MAX;
 pub mod select_flags {
     /// Select of gradient + residual, and leave the sum in the residual.
     pub const FEEDBACK: u32 = 1;
-    /// Filter again, what the first filter could not know (the filter kernel).
-    pub const AGAIN: u32 = 2;
     /// Leave zero in the residual where an entry is kept: it is sent as it is (the emit and block kernels).
-    pub const SENT: u32 = 4;
+    pub const SENT: u32 = 2;
     /// Segments are 1024 elements at most, and a warp takes one (the block kernel).
-    pub const WARPS: u32 = 8;
+    pub const WARPS: u32 = 4;
 }
 
 /// Elements of a segment that one warp selects from.
@@ -242,8 +243,8 @@ pub mod source {
 
 /// Argument of the top-k kernels.
 ///
-/// The workspace is, from its first word on: the table of segments; one word that counts the room given out, and 63 of
-/// nothing; the segments' states; their histograms; and then what `info` to `band` point at, in words.
+/// The workspace is, from its first word on: the table of segments; a word that counts the room given out, one that counts
+/// that of filtering again, and 62 of nothing; the segments' states; their histograms; and then what `info` to `band` point at, in words.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct SelectParams {
@@ -271,11 +272,13 @@ pub struct SelectParams {
     pub rounds: u32,
     /// Words of a segment's histogram.
     pub bins: u32,
-    /// Candidates that there is room for.
+    /// Candidates that there is room for,
     pub capacity: u32,
+    /// and behind it, for those of filtering again.
+    pub capacity_again: u32,
     /// Tiles of all segments.
     pub all_tiles: u32,
-    /// Where the word is that counts the room.
+    /// Where the two words are that count the room.
     pub room: u32,
     /// Where the histograms are.
     pub histograms: u32,
@@ -294,8 +297,6 @@ pub struct SelectParams {
     pub block: u32,
     /// How many of each are kept.
     pub keep: u32,
-    /// Zero.
-    pub reserved: u32,
 }
 
 impl SelectParams {

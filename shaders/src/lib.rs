@@ -102,7 +102,7 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 }
 
 /// Every entry point.
-pub const SHADERS: [Shader; 18] = [
+pub const SHADERS: [Shader; 19] = [
     entry("finite_scan", module!("encode_params.wgsl", "bind_scan.wgsl", "gradient.wgsl", "finite_scan.wgsl"), SCAN, 0),
     entry(
         "qsgd_stats",
@@ -189,7 +189,25 @@ pub const SHADERS: [Shader; 18] = [
     entry("topk_sample", topk!("topk_atomic_word.wgsl", "topk_elements.wgsl", "topk_sample.wgsl"), SAMPLE, 8),
     entry(
         "topk_filter",
-        topk!("topk_atomic_word.wgsl", "topk_elements.wgsl", "topk_masks.wgsl", "topk_filter.wgsl"),
+        topk!(
+            "topk_atomic_word.wgsl",
+            "topk_elements.wgsl",
+            "topk_masks.wgsl",
+            "topk_filter_tile.wgsl",
+            "topk_filter.wgsl"
+        ),
+        FILTER,
+        3088,
+    ),
+    entry(
+        "topk_filter_again",
+        topk!(
+            "topk_atomic_word.wgsl",
+            "topk_elements.wgsl",
+            "topk_masks.wgsl",
+            "topk_filter_tile.wgsl",
+            "topk_filter_again.wgsl"
+        ),
         FILTER,
         3088,
     ),

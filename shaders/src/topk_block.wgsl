@@ -51,7 +51,7 @@ fn topk_block(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
         let e = vec4<u32>(extent.x + (row - row_zero) * 32u + lane) + vec4<u32>(0u, 32u, 64u, 96u);
         let here = in_extent(e, extent);
         let at = e - vec4<u32>(params.first);
-        let raw = fresh(at, here);
+        let raw = fresh(at, here, false);
         if has(FLAG_FEEDBACK) {
             put_sums(at, here, raw);
         }

@@ -63,9 +63,8 @@ fn input_of(at: vec4<u32>) -> vec4<u32> {
     return half << vec4<u32>(16u);
 }
 
-// Elements as they are filtered, where they are there: gradient + residual, or the gradient, or with AGAIN what the
-// residual holds by then. Of those that are not there no residual is read: it is another invocation's.
-fn fresh(at: vec4<u32>, here: vec4<bool>) -> vec4<u32> {
+// Elements, where they are there: gradient + residual, or with `summed` what the residual holds by then, or the gradient. Of those that are not there no residual is read: it is another invocation's.
+fn fresh(at: vec4<u32>, here: vec4<bool>, summed: bool) -> vec4<u32> {
     var old = vec4<u32>(0u);
     if has(FLAG_FEEDBACK) {
         if here.x {
@@ -80,7 +79,7 @@ fn fresh(at: vec4<u32>, here: vec4<bool>) -> vec4<u32> {
         if here.w {
             old.w = residual[at.w];
         }
-        if has(FLAG_AGAIN) {
+        if summed {
             return old;
         }
     }

@@ -1,27 +1,3 @@
-@group(0) @binding(1) var<storage, read> input: array<u32>;
-@group(0) @binding(2) var<storage, read_write> residual: array<u32>;
-@group(0) @binding(3) var<storage, read_write> workspace: array<atomic<u32>>;
-
-var<workgroup> index_of_tile: u32;
-// The round of filtering again that the segment asks for.
-var<workgroup> again: u32;
-var<workgroup> first_candidate: u32;
-var<workgroup> below: atomic<u32>;
-
-// Room for a tile's candidates, or nowhere.
-fn reserve(count: u32) -> u32 {
-    if count == 0u {
-        return 0u;
-    }
-    // Who finds it used up does not add: else the count could pass 2^32 and begin anew.
-    if atomicLoad(&workspace[params.room]) >= params.capacity {
-        return NOWHERE;
-    }
-    let pieces = (count + PIECE - 1u) / PIECE * PIECE;
-    let first = atomicAdd(&workspace[params.room], pieces);
-    return select(NOWHERE, first, first + pieces <= params.capacity);
-}
-
 // What: stores the candidates of each tile in order, and counts them (`kernels/topk/filter.rs`).
 // Arguments: SelectParams; input, residual (FEEDBACK: becomes the sum), workspace (the counts of the states and the room are
 // added to; info, values, places and band of the tiles are written, a word each).
@@ -30,83 +6,9 @@ fn reserve(count: u32) -> u32 {
 // Launch contract: one workgroup a tile, the tiles from first_tile on.
 // Traffic: input (and residual) once; the candidates once more, from cache.
 // Determinism: what is stored of a tile is; where, depends on the order in which tiles come.
-// Edge cases: segments begin and end anywhere; with AGAIN, a tile of another round is left alone.
+// Edge cases: segments begin and end anywhere.
 @compute @workgroup_size(256)
 fn topk_filter(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let tile = params.first_tile + group.x;
-    if thread == 0u {
-        index_of_tile = segment_of(tile);
-        again = state(index_of_tile, AGAIN);
-        atomicStore(&below, 0u);
-    }
-    let index = workgroupUniformLoad(&index_of_tile);
-    if has(FLAG_AGAIN) {
-        if workgroupUniformLoad(&again) != params.round {
-            return;
-        }
-    }
-    clear_masks(thread);
-    let extent = extent_of(table(index, START), table(index, ELEMENTS), tile - table(index, FIRST_TILE));
-    var bottom = ~state(index, FLOOR);
-    var sure = max(state(index, SURE), bottom);
-    if table(index, FIXED) != 0u {
-        bottom = table(index, FLOOR_FIXED);
-        sure = bottom;
-    }
-    let lane = thread & 31u;
-    let first_row = (thread >> 5u) * 32u;
-    var below_here = 0u;
-    for (var q = 0u; q < 8u; q++) {
-        let row = first_row + q * 4u;
-        let e = vec4<u32>(extent.x + row * 32u + lane) + vec4<u32>(0u, 32u, 64u, 96u);
-        let here = in_extent(e, extent);
-        let at = e - vec4<u32>(params.first);
-        let raw = fresh(at, here);
-        if has(FLAG_FEEDBACK) && !has(FLAG_AGAIN) {
-            put_sums(at, here, raw);
-        }
-        let k = keys(raw);
-        let is = here & (k >= vec4<u32>(bottom));
-        set_a(row, lane, is);
-        set_b(row, lane, is & (k < vec4<u32>(sure)));
-        let one = select(vec4<u32>(0u), vec4<u32>(1u), here & (k == vec4<u32>(bottom - 1u)));
-        below_here += one.x + one.y + one.z + one.w;
-    }
-    if below_here != 0u {
-        atomicAdd(&below, below_here);
-    }
-    let all = sum_masks(thread);
-    if thread == 0u {
-        let count = all & 0xffffu;
-        let band = all >> 16u;
-        first_candidate = reserve(count);
-        let info = params.info + 4u * tile;
-        atomicStore(&workspace[info], first_candidate);
-        atomicStore(&workspace[info + 1u], count);
-        atomicStore(&workspace[info + 2u], band);
-        atomicStore(&workspace[info + 3u], atomicLoad(&below));
-        if !has(FLAG_AGAIN) {
-            let at = states() + index * STATE_WORDS;
-            atomicAdd(&workspace[at + COUNT_SURE], count - band);
-            atomicAdd(&workspace[at + COUNT_BAND], band);
-            atomicAdd(&workspace[at + COUNT_BELOW], atomicLoad(&below));
-        }
-    }
-    let start = workgroupUniformLoad(&first_candidate);
-    if start == NOWHERE {
-        return;
-    }
-    for (var slot = 0u; slot < 32u; slot++) {
-        let row = first_row + slot;
-        if ((atomicLoad(&mask_a[row]) >> lane) & 1u) != 0u {
-            // Its own element again: with feedback, the sum that it wrote.
-            let raw = settled(extent.x + row * 32u + lane - params.first);
-            let to = start + before_in_a(row, lane);
-            atomicStore(&workspace[params.values + to], raw);
-            atomicStore(&workspace[params.places + to], row * 32u + lane);
-            if ((atomicLoad(&mask_b[row]) >> lane) & 1u) != 0u {
-                atomicStore(&workspace[params.band + start + before_in_b(row, lane)], raw);
-            }
-        }
-    }
+    load_job(params.first_tile + group.x, thread);
+    filter_tile(params.first_tile + group.x, thread, false);
 }

@@ -23,15 +23,17 @@ fn begin(index: u32) {
     let sure = state(index, COUNT_SURE);
     let band = state(index, COUNT_BAND);
     let below = state(index, COUNT_BELOW);
+    // Where some candidates found no room, all of the segment are sought in the gradient and stored anew.
+    let all_stored = workspace[params.room] <= params.capacity;
     if keep < sure {
-        put(own + SOURCE, IN_CANDIDATES);
+        put(own + SOURCE, select(IN_GRADIENT, IN_CANDIDATES, all_stored));
         put(own + BASE, top);
         put(own + RANGE, NO_KEY - top);
         put(own + RANK, keep);
     } else if keep == sure {
         put(own + CUT, top);
     } else if keep < sure + band {
-        put(own + SOURCE, IN_BAND);
+        put(own + SOURCE, select(IN_GRADIENT, IN_BAND, all_stored));
         put(own + BASE, bottom);
         put(own + RANGE, top - bottom);
         put(own + RANK, keep - sure);
@@ -66,8 +68,7 @@ fn go_on(index: u32, base: u32, span: u32, rank: u32, count: u32) {
     } else if from_gradient {
         let pieces = (table(index, ELEMENTS) / TILE + 2u) * (PIECE - 1u);
         let wanted = table(index, KEEP) - rank + count + pieces;
-        let used = min(workspace[params.room], params.capacity);
-        if wanted <= params.capacity - used {
+        if wanted <= params.capacity_again {
             put(own + SOURCE, IN_BAND);
             put(own + AGAIN, params.round);
             put(own + FLOOR, ~base);

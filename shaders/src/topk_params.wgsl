@@ -13,6 +13,7 @@ struct SelectParams {
     rounds: u32,
     bins: u32,
     capacity: u32,
+    capacity_again: u32,
     all_tiles: u32,
     room: u32,
     histograms: u32,
@@ -23,18 +24,18 @@ struct SelectParams {
     band: u32,
     block: u32,
     keep: u32,
-    reserved: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: SelectParams;
 
 const FLAG_FEEDBACK: u32 = 1u;
-const FLAG_AGAIN: u32 = 2u;
-const FLAG_SENT: u32 = 4u;
-const FLAG_WARPS: u32 = 8u;
+const FLAG_SENT: u32 = 2u;
+const FLAG_WARPS: u32 = 4u;
 
 // Elements of a tile.
 const TILE: u32 = 8192u;
+// Tiles that one workgroup filters again; the first time it is one.
+const TILES_AGAIN: u32 = 8u;
 // Room for candidates is given out in pieces of this many.
 const PIECE: u32 = 16u;
 // In place of where a tile's candidates are: they found no room.

@@ -53,7 +53,7 @@ fn topk_sample(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
             let within = sampled(sector, 5u + slots_log2, end - start, group.x & ((1u << params.samples_log2) - 1u));
             let element = max((start + within) & ~7u, start) + (thread & 7u);
             if element < end {
-                sample[slot] = key(fresh(vec4<u32>(element - params.first), vec4<bool>(true, false, false, false)).x);
+                sample[slot] = key(fresh(vec4<u32>(element - params.first), vec4<bool>(true, false, false, false), false).x);
             }
         }
     }

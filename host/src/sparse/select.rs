@@ -2,7 +2,7 @@
 
 use gradwire_kernels::arith::topk::NO_KEY;
 use gradwire_kernels::params::{
-    PIECE, SelectParams, THREADS, TILE, TILES_PER_WARP, WARP_SEGMENT, segment, select_flags, state,
+    PIECE, SelectParams, THREADS, TILE, TILES_AGAIN, TILES_PER_WARP, WARP_SEGMENT, segment, select_flags, state,
 };
 use half::{bf16, f16};
 
@@ -20,10 +20,16 @@ const FEW_SEGMENTS: usize = 16;
 const TILES_PER_BLOCK: u32 = THREADS / 32 * TILES_PER_WARP;
 /// Workgroups that sample a segment (logarithm), the elements from which on there are as many, and how many standard
 /// deviations a workgroup's guess lies below and above the rank that is wanted. The floor is the lowest of the guesses,
-/// so that all have to be wrong for it to be: by a normal distribution, once in three million. To be wrong above costs
-/// little, since all candidates are stored.
-const SAMPLES: [(u32, u64, f64, f64); 4] =
-    [(3, 1 << 23, 1.2, 0.5), (2, 1 << 22, 2.0, 1.0), (1, 1 << 21, 3.2, 2.0), (0, 0, 5.0, 3.0)];
+/// so that all have to be wrong for it to be: by a normal distribution, once in three million times. The sure key may be
+/// wrong once in ten thousand: that costs little, since all candidates are stored.
+const SAMPLES: [(u32, u64, f64, f64); 6] = [
+    (5, 1 << 25, -0.32, -0.67),
+    (4, 1 << 24, 0.28, -0.16),
+    (3, 1 << 23, 1.02, 0.48),
+    (2, 1 << 22, 1.99, 1.28),
+    (1, 1 << 21, 3.26, 2.33),
+    (0, 0, 5.0, 3.72),
+];
 
 /// A segment that is more than a tile, with its share of everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,18 +68,17 @@ impl Large {
         (slots_log2, low as u32, high as u32, expected)
     }
 
-    /// Candidates that there is room for.
-    fn room(&self, expected: f64) -> u64 {
+    /// Candidates that there is room for; and should the sample be wrong, for those of filtering again.
+    fn room(&self, expected: f64) -> [u64; 2] {
         let pieces = self.tiles() * u64::from(PIECE);
         match self.floor {
             // All, or nothing.
-            Some(0 | NO_KEY) => 0,
+            Some(0 | NO_KEY) => [0, 0],
             // A threshold keeps nobody knows how many.
-            Some(_) => self.elements / 16 + pieces,
+            Some(_) => [self.elements / 16 + pieces, 0],
             None => {
-                let wanted = (self.elements as f64 * expected) as u64;
-                // Twice as many as are kept: should the sample be wrong, they are stored anew.
-                wanted.max(2 * self.keep).min(self.elements / 2) + 2 * pieces
+                let first = (self.elements as f64 * expected) as u64;
+                [first.min(self.elements / 2) + pieces, (2 * self.keep).min(self.elements / 2) + 2 * pieces]
             }
         }
     }
@@ -182,9 +187,9 @@ impl SelectPlan {
     /// Writes the table, and shares out the workspace.
     fn lay_out(&mut self) {
         let longest = self.large.iter().map(|l| l.elements).max().unwrap_or(0);
-        let samples = SAMPLES.into_iter().find(|s| longest >= s.1).unwrap_or(SAMPLES[3]);
+        let samples = SAMPLES.into_iter().find(|s| longest >= s.1).unwrap_or(SAMPLES[5]);
         let (rounds, bins) = if self.large.len() <= FEW_SEGMENTS { (2, 1 << 16) } else { (3, 1 << 11) };
-        let (mut tiles, mut capacity) = (0u64, 0u64);
+        let (mut tiles, mut capacity) = (0u64, [0u64; 2]);
         for l in self.large.iter().chain(&self.small).chain(&self.tiny) {
             let mut words = [0u32; segment::WORDS as usize];
             let mut set = |word: u32, value: u64| words[word as usize] = value as u32;
@@ -202,10 +207,11 @@ impl SelectPlan {
             self.table.extend(words);
             if self.table.len() <= self.large.len() * segment::WORDS as usize {
                 tiles += l.tiles();
-                capacity += l.room(expected);
+                capacity.iter_mut().zip(l.room(expected)).for_each(|(all, own)| *all += own);
             }
         }
-        let capacity = capacity.next_multiple_of(64);
+        let [capacity, again] = capacity.map(|c| c.next_multiple_of(64));
+        let all = capacity + again;
         let large = self.large.len() as u64;
         let aligned = |words: u64| words.next_multiple_of(ALIGNMENT / 4);
         let room = aligned(self.table.len() as u64);
@@ -213,8 +219,8 @@ impl SelectPlan {
         let info = histograms + large * bins;
         let counts = info + 4 * tiles;
         let values = aligned(counts + 2 * (tiles + 1));
-        let (places, band) = (values + capacity, values + 2 * capacity);
-        self.workspace_words = if large > 0 { band + capacity } else { self.table.len() as u64 };
+        let (places, band) = (values + all, values + 2 * all);
+        self.workspace_words = if large > 0 { band + all } else { self.table.len() as u64 };
         self.base = SelectParams {
             elements: self.elements as u32,
             flags: self.flags,
@@ -223,6 +229,7 @@ impl SelectPlan {
             rounds,
             bins: bins as u32,
             capacity: capacity as u32,
+            capacity_again: again as u32,
             all_tiles: tiles as u32,
             room: room as u32,
             histograms: histograms as u32,
@@ -346,7 +353,11 @@ impl SelectPlan {
         }
         let over = |passes: &mut Vec<Pass>, kernel, base: SelectParams| {
             for chunk in &tiles {
-                let per_block = if kernel == Kernel::TopKFilter { 1 } else { u64::from(TILES_PER_BLOCK) };
+                let per_block = match kernel {
+                    Kernel::TopKFilter => 1,
+                    Kernel::TopKFilterAgain => TILES_AGAIN.into(),
+                    _ => u64::from(TILES_PER_BLOCK),
+                };
                 passes.push(self.pass(kernel, base, *chunk, chunk.count.div_ceil(per_block)));
             }
         };
@@ -363,7 +374,7 @@ impl SelectPlan {
                 let base = SelectParams { round, ..base };
                 over(passes, Kernel::TopKHistogram, base);
                 narrow(passes, base);
-                over(passes, Kernel::TopKFilter, SelectParams { flags: base.flags | select_flags::AGAIN, ..base });
+                over(passes, Kernel::TopKFilterAgain, base);
             }
         }
         over(passes, Kernel::TopKCount, base);

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use std::vec::Vec;
 
-use super::{SHARED_WORDS, WARP};
+use super::{BINS, SHARED_WORDS, WARP};
 use crate::arith::float::f16_to_f32;
 use crate::params::THREADS;
 
@@ -24,6 +24,7 @@ pub(crate) struct Block {
     barrier: Barrier,
     warps: Vec<Warp>,
     shared: [AtomicU32; SHARED_WORDS],
+    bins: Vec<AtomicU32>,
 }
 
 impl Block {
@@ -35,6 +36,7 @@ impl Block {
             barrier: Barrier::new(THREADS as usize),
             warps: (0..THREADS / WARP).map(|_| warp()).collect(),
             shared: [const { AtomicU32::new(0) }; SHARED_WORDS],
+            bins: (0..BINS).map(|_| AtomicU32::new(0)).collect(),
         }
     }
 }
@@ -144,6 +146,24 @@ pub(crate) unsafe fn shared_store(index: u32, value: u32) {
 /// No thread writes the word between the same two barriers.
 pub(crate) unsafe fn shared_load(index: u32) -> u32 {
     with_block(|block| block.shared[index as usize].load(Ordering::Relaxed))
+}
+
+/// # Safety
+/// No other thread touches the bin between two barriers.
+pub(crate) unsafe fn bin_store(index: u32, value: u32) {
+    with_block(|block| block.bins[index as usize].store(value, Ordering::Relaxed));
+}
+
+/// # Safety
+/// No thread writes the bin between the same two barriers.
+pub(crate) unsafe fn bin_load(index: u32) -> u32 {
+    with_block(|block| block.bins[index as usize].load(Ordering::Relaxed))
+}
+
+/// # Safety
+/// Between two barriers the bin is only added to.
+pub(crate) unsafe fn bin_add(index: u32, value: u32) {
+    with_block(|block| block.bins[index as usize].fetch_add(value, Ordering::Relaxed));
 }
 
 /// # Safety

@@ -20,8 +20,8 @@ use emulated as machine;
 use nvptx as machine;
 
 pub(crate) use machine::{
-    FOLDS, atomic_add, atomic_load, atomic_max, ballot, barrier, block, fold_max, fold_min, half_to_f32, opaque,
-    shared_load, shared_store, shuffle, shuffle_xor, thread,
+    FOLDS, atomic_add, atomic_load, atomic_max, ballot, barrier, bin_add, bin_load, bin_store, block, fold_max,
+    fold_min, half_to_f32, opaque, shared_load, shared_store, shuffle, shuffle_xor, thread,
 };
 #[cfg(target_arch = "nvptx64")]
 pub(crate) use machine::{isqrt, product};
@@ -31,3 +31,6 @@ pub(crate) const WARP: u32 = 32;
 
 /// Words of a block's shared memory.
 pub(crate) const SHARED_WORDS: usize = 48;
+
+/// Words of a block's bins: shared memory beside the other, for kernels that count in it.
+pub(crate) const BINS: u32 = 2048;

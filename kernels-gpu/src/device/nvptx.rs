@@ -8,7 +8,7 @@ use core::arch::global_asm;
 use core::arch::nvptx::{_block_idx_x, _syncthreads, _thread_idx_x};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::{SHARED_WORDS, WARP};
+use super::{BINS, SHARED_WORDS, WARP};
 
 #[allow(improper_ctypes, reason = "these are LLVM's, and no C compiler sees them")]
 unsafe extern "C" {
@@ -34,6 +34,9 @@ const CLAMP: u32 = WARP - 1;
 // Rust has no shared address space, so the block's array is declared in PTX and reached by its name. PTX wants a name
 // declared before it is used, and LLVM writes this text in front of every kernel.
 global_asm!(".shared .align 4 .b8 gradwire_shared[{bytes}];", bytes = const 4 * SHARED_WORDS);
+
+// A variable of its own: a kernel has the shared memory of those that it names.
+global_asm!(".shared .align 4 .b8 gradwire_bins[{bytes}];", bytes = const 4 * BINS);
 
 /// The thread's index in its block.
 #[inline(always)]
@@ -154,6 +157,47 @@ pub(crate) unsafe fn shared_load(index: u32) -> u32 {
     // SAFETY: the caller keeps the index in the array. Not `pure`, so that it stays between its barriers.
     unsafe { asm!("ld.shared.u32 {}, [{}];", lateout(reg32) value, in(reg32) shared_address(index), options(nostack)) }
     value
+}
+
+/// Writes one of the block's bins.
+///
+/// # Safety
+/// `index` is below [`BINS`], and no other thread touches the bin between two barriers.
+#[inline(always)]
+pub(crate) unsafe fn bin_store(index: u32, value: u32) {
+    // SAFETY: the caller keeps the index in the array and to itself.
+    unsafe { asm!("st.shared.u32 [{}], {};", in(reg32) bin_address(index), in(reg32) value, options(nostack)) }
+}
+
+/// Reads one of the block's bins.
+///
+/// # Safety
+/// `index` is below [`BINS`], and no thread writes the bin between the same two barriers.
+#[inline(always)]
+pub(crate) unsafe fn bin_load(index: u32) -> u32 {
+    let value;
+    // SAFETY: the caller keeps the index in the array. Not `pure`, so that it stays between its barriers.
+    unsafe { asm!("ld.shared.u32 {}, [{}];", lateout(reg32) value, in(reg32) bin_address(index), options(nostack)) }
+    value
+}
+
+/// Adds to one of the block's bins.
+///
+/// # Safety
+/// `index` is below [`BINS`], and between two barriers the bin is only added to.
+#[inline(always)]
+pub(crate) unsafe fn bin_add(index: u32, value: u32) {
+    // SAFETY: the caller keeps the index in the array.
+    unsafe { asm!("red.shared.add.u32 [{}], {};", in(reg32) bin_address(index), in(reg32) value, options(nostack)) }
+}
+
+/// The address of a bin, in the shared window.
+#[inline(always)]
+fn bin_address(index: u32) -> u32 {
+    let start: u32;
+    // SAFETY: it reads no memory: the address of a variable is a constant.
+    unsafe { asm!("mov.u32 {}, gradwire_bins;", lateout(reg32) start, options(pure, nomem, nostack)) }
+    start + 4 * index
 }
 
 /// The address of a word, in the shared window.

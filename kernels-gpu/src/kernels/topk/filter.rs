@@ -2,7 +2,7 @@
 
 use super::{Buffers, Extent, Raw, SLOTS, WARP_TILE, WARPS, load, sum};
 use crate::device::{self, WARP};
-use crate::params::{NOWHERE, PIECE, SelectParams, segment, select_flags, state};
+use crate::params::{NOWHERE, PIECE, SelectParams, TILE, TILES_AGAIN, segment, select_flags, state};
 
 /// Words of shared memory: 8 of the table and 8 of the state, then 3 counts a warp, then the first candidate.
 const COUNTS: u32 = 16;
@@ -17,12 +17,10 @@ kernel! {
     /// Elements of the key below the floor are counted only. Where the room for candidates is used up, a tile's are counted
     /// and not stored. With feedback, what is filtered is gradient + residual, and the residual becomes that sum.
     ///
-    /// With `AGAIN`, only tiles of segments whose state says that this round is theirs.
-    ///
     /// # Arguments
     /// * `p`; `input`: `p.bound` elements. Read.
-    /// * `residual`: with feedback, as many. Read, and written but for `AGAIN`. Else null.
-    /// * `workspace`: table and `FLOOR`, `SURE` and `AGAIN` of the states are read; the counts of the states and the room
+    /// * `residual`: with feedback, as many. Read and written. Else null.
+    /// * `workspace`: table and the first half of the states are read; the counts of the states and the room
     ///   are added to, info, values, places and band of the tiles written.
     /// * `indices`, `values`: not used.
     ///
@@ -58,19 +56,81 @@ kernel! {
         values: *mut u32,
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
-        let tile = p.first_tile + device::block();
         // SAFETY: all threads are here, and the table is there by the kernel's contract.
-        let job = unsafe { Job::load(&p, &b, tile) };
-        if p.has(select_flags::AGAIN) && job.again != p.round {
-            return;
-        }
-        // SAFETY: whether a tile is full is the same in all threads.
         unsafe {
-            if job.extent.is_full() {
-                filter::<true>(&p, &b, &job);
-            } else {
-                filter::<false>(&p, &b, &job);
+            let job = Job::load(&p, &b, p.first_tile + device::block());
+            run::<false>(&p, &b, &job);
+        }
+    }
+}
+
+kernel! {
+    /// Filters tiles again whose first candidates were not those that are needed.
+    ///
+    /// # What
+    /// As [`topk_filter`], with the floor that the state has by now, for the tiles of segments whose state says that this round
+    /// is theirs. What is filtered is the sum that the residual holds, with feedback, and it stays as it is; the room is the
+    /// one behind the first.
+    ///
+    /// # Arguments
+    /// As [`topk_filter`]; the residual is read, and the states' counts stay.
+    ///
+    /// # Thread mapping
+    /// A block takes 8 tiles one after another: most often there is none to filter, and finding that out should cost little.
+    ///
+    /// # Shared memory
+    /// 42 words.
+    ///
+    /// # Launch contract
+    /// Blocks of 256 threads, one for each 8 of `p.tiles` tiles, from `p.first_tile` on.
+    ///
+    /// # Traffic
+    /// A table entry and a state a segment; for the tiles that are filtered, as [`topk_filter`].
+    ///
+    /// # Determinism
+    /// As [`topk_filter`].
+    ///
+    /// # Safety
+    /// The buffers are as above and stay so until the kernel is done, the launch is as above.
+    fn topk_filter_again(
+        p: SelectParams,
+        input: *const u8,
+        residual: *mut f32,
+        workspace: *mut u32,
+        indices: *mut u32,
+        values: *mut u32,
+    ) {
+        let b = Buffers { input, residual, workspace, indices, values };
+        let mut of_launch = device::block() * TILES_AGAIN;
+        let behind = (of_launch + TILES_AGAIN).min(p.tiles);
+        while of_launch < behind {
+            // SAFETY: all threads are here, for one tile after another, and the table is there by the kernel's contract. The
+            // barrier keeps a tile's words of shared memory from the next one's.
+            unsafe {
+                let job = Job::load(&p, &b, p.first_tile + of_launch);
+                if job.again == p.round {
+                    run::<true>(&p, &b, &job);
+                    of_launch += 1;
+                } else {
+                    // To the segment's last tile.
+                    of_launch += (job.tiles - job.tile_of_segment).min(behind - of_launch);
+                }
+                device::barrier();
             }
+        }
+    }
+}
+
+/// # Safety
+/// All threads of the block arrive together; as the kernel asks.
+#[inline(always)]
+unsafe fn run<const AGAIN: bool>(p: &SelectParams, b: &Buffers, job: &Job) {
+    // SAFETY: whether a tile is full is the same in all threads.
+    unsafe {
+        if job.extent.is_full() {
+            filter::<true, AGAIN>(p, b, job);
+        } else {
+            filter::<false, AGAIN>(p, b, job);
         }
     }
 }
@@ -84,6 +144,8 @@ struct Job {
     floor: u32,
     sure: u32,
     again: u32,
+    tile_of_segment: u32,
+    tiles: u32,
 }
 
 impl Job {
@@ -113,8 +175,10 @@ impl Job {
             let floor = if fixed { table(segment::FLOOR) } else { !state(state::FLOOR) };
             let sure = if fixed { floor } else { state(state::SURE).max(floor) };
             let (start, elements) = (table(segment::START), table(segment::ELEMENTS));
-            let extent = Extent::new(start, elements, tile - table(segment::FIRST_TILE));
-            Self { tile, index, extent, floor, sure, again: state(state::AGAIN) }
+            let tile_of_segment = tile - table(segment::FIRST_TILE);
+            let extent = Extent::new(start, elements, tile_of_segment);
+            let tiles = (start % WARP + elements).div_ceil(TILE);
+            Self { tile, index, extent, floor, sure, again: state(state::AGAIN), tile_of_segment, tiles }
         }
     }
 }
@@ -122,14 +186,14 @@ impl Job {
 /// # Safety
 /// All threads of the block arrive together; as the kernel asks.
 #[inline(always)]
-unsafe fn filter<const FULL: bool>(p: &SelectParams, b: &Buffers, job: &Job) {
+unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buffers, job: &Job) {
     let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
     let place = warp * WARP_TILE + lane;
     let first = job.extent.base + place;
     let slots = job.extent.slots(first);
     let there = |slot: usize| FULL || slots >> slot & 1 != 0;
     let order = p.order();
-    let raws = if p.has(select_flags::AGAIN) && p.has(select_flags::FEEDBACK) {
+    let raws = if AGAIN && p.has(select_flags::FEEDBACK) {
         let mut raws = [Raw(0); SLOTS];
         for slot in 0..SLOTS {
             if there(slot) {
@@ -184,8 +248,8 @@ unsafe fn filter<const FULL: bool>(p: &SelectParams, b: &Buffers, job: &Job) {
     // SAFETY: all threads are here; the state and the room are there, and touched by atomic operations alone.
     let room = unsafe {
         if device::thread() == 0 {
-            device::shared_store(FIRST, reserve(p, b, total[0]));
-            if !p.has(select_flags::AGAIN) {
+            device::shared_store(FIRST, reserve::<AGAIN>(p, b, total[0]));
+            if !AGAIN {
                 let at = p.states() + job.index * state::WORDS;
                 device::atomic_add(b.word(at + state::COUNT_SURE), total[0] - total[1]);
                 device::atomic_add(b.word(at + state::COUNT_BAND), total[1]);
@@ -242,18 +306,20 @@ unsafe fn filter<const FULL: bool>(p: &SelectParams, b: &Buffers, job: &Job) {
 /// # Safety
 /// The word that counts the room is there, and touched by atomic operations alone.
 #[inline(always)]
-unsafe fn reserve(p: &SelectParams, b: &Buffers, candidates: u32) -> u32 {
+unsafe fn reserve<const AGAIN: bool>(p: &SelectParams, b: &Buffers, candidates: u32) -> u32 {
     if candidates == 0 {
         return 0;
     }
+    let (word, begin, capacity) = if AGAIN { (1, p.capacity, p.capacity_again) } else { (0, 0, p.capacity) };
     // SAFETY: the caller's.
     unsafe {
-        // Who finds it used up does not add: else the count could pass 2^32 and begin anew.
-        if device::atomic_load(b.word(p.room)) >= p.capacity {
+        // Who finds it used up does not add: else the count could pass 2^32 and begin anew. It cannot where there are fewer
+        // elements, and then the look is saved.
+        if p.elements > 1 << 30 && device::atomic_load(b.word(p.room + word)) >= capacity {
             return NOWHERE;
         }
         let pieces = candidates.div_ceil(PIECE) * PIECE;
-        let first = device::atomic_add(b.word(p.room), pieces);
-        if first + pieces <= p.capacity { first } else { NOWHERE }
+        let first = device::atomic_add(b.word(p.room + word), pieces);
+        if first + pieces <= capacity { begin + first } else { NOWHERE }
     }
 }

@@ -1,9 +1,9 @@
 //! Over what the filter left: counting the keys of a range, and what is kept of each tile.
 
-use super::{Buffers, Info, Segment, each_tile};
+use super::{Buffers, Info, Segment, WARPS, each_tile, each_tile_from};
 use crate::arith::topk::digit_shift;
-use crate::device::{self, WARP};
-use crate::params::{NOWHERE, SelectParams, source};
+use crate::device::{self, BINS, WARP};
+use crate::params::{NOWHERE, SelectParams, THREADS, TILES_PER_WARP, source};
 
 /// Elements of a tile that are visited one after another, a lane each.
 #[derive(Clone, Copy)]
@@ -66,17 +66,18 @@ kernel! {
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A warp takes 4 tiles one after another, 32 elements at a time.
+    /// A warp takes 4 tiles one after another, 32 elements at a time. Bins that shared memory holds are counted there by the
+    /// block, if its tiles are one segment's, and then added.
     ///
     /// # Shared memory
-    /// None.
+    /// 2048 words.
     ///
     /// # Launch contract
     /// Blocks of 256 threads, a warp for each 4 of `p.tiles` tiles, from `p.first_tile` on.
     ///
     /// # Traffic
-    /// Uncoalesced: an atomic operation for each element of the range, fewer where neighbours have one bin; a value an
-    /// element of the band is read.
+    /// A value an element of the band is read. Uncoalesced: where there are more bins, an atomic operation for each element of
+    /// the range, fewer where neighbours have one bin.
     ///
     /// # Determinism
     /// Backend to backend: sums of integers.
@@ -95,28 +96,81 @@ kernel! {
         values: *mut u32,
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
-        // SAFETY: the filter ran, by the kernel's contract.
+        // SAFETY: the filter ran, by the kernel's contract. The block's first tile, its last one and its segment are the same
+        // for all threads.
         unsafe {
-            each_tile(&p, &b, |segment, tile, info| {
-                let visit = match segment.source {
-                    source::DONE => return,
-                    source::BAND if info.first != NOWHERE => Visit::candidates(&p, info, true),
-                    source::CANDIDATES if info.first != NOWHERE => Visit::candidates(&p, info, false),
-                    _ => Visit::gradient(&p, segment, tile),
-                };
-                count_bins(&p, &b, segment, visit);
-            });
+            let of_block = WARPS * TILES_PER_WARP;
+            let first = device::block() * of_block;
+            let last = p.first_tile + (first + of_block).min(p.tiles) - 1;
+            let segment = Segment::load(&p, &b, p.first_tile + first);
+            let bins = if segment.source == source::DONE { 0 } else { bins_of(&p, &segment).1 };
+            let is_one = segment.extent(last).base < segment.start + segment.elements;
+            if is_one && bins == 0 {
+                return;
+            }
+            if is_one && bins <= BINS {
+                let mut bin = device::thread();
+                while bin < bins {
+                    device::bin_store(bin, 0);
+                    bin += THREADS;
+                }
+                device::barrier();
+                count_tiles(&p, &b, segment, |_, bin, count| device::bin_add(bin, count));
+                device::barrier();
+                bin = device::thread();
+                while bin < bins {
+                    let count = device::bin_load(bin);
+                    if count > 0 {
+                        device::atomic_add(b.word(p.histograms + segment.index * p.bins + bin), count);
+                    }
+                    bin += THREADS;
+                }
+            } else {
+                // The warp's own first segment; a warp behind the last tile has none.
+                let own = (first + device::thread() / WARP * TILES_PER_WARP).min(p.tiles - 1);
+                let segment = Segment::load(&p, &b, p.first_tile + own);
+                count_tiles(&p, &b, segment, |histogram, bin, count| {
+                    device::atomic_add(b.word(histogram + bin), count);
+                });
+            }
         }
+    }
+}
+
+/// How far keys of a segment are shifted, and how many bins that leaves.
+#[inline(always)]
+fn bins_of(p: &SelectParams, segment: &Segment) -> (u32, u32) {
+    let shift = digit_shift(segment.span, p.rounds - p.round + 1);
+    (shift, ((segment.span - 1) >> shift) + 1)
+}
+
+/// Counts the tiles of this warp with `add`, which is given the histogram's first word, a bin and how many more it has.
+///
+/// # Safety
+/// All lanes arrive together; as the kernel asks.
+#[inline(always)]
+unsafe fn count_tiles(p: &SelectParams, b: &Buffers, segment: Segment, add: impl Fn(u32, u32, u32)) {
+    // SAFETY: the caller's.
+    unsafe {
+        each_tile_from(p, b, segment, |segment, tile, info| {
+            let visit = match segment.source {
+                source::DONE => return,
+                source::BAND if info.first != NOWHERE => Visit::candidates(p, info, true),
+                source::CANDIDATES if info.first != NOWHERE => Visit::candidates(p, info, false),
+                _ => Visit::gradient(p, segment, tile),
+            };
+            count_bins(p, b, segment, visit, &add);
+        });
     }
 }
 
 /// # Safety
 /// All lanes arrive together; as the kernel asks.
 #[inline(always)]
-unsafe fn count_bins(p: &SelectParams, b: &Buffers, segment: &Segment, visit: Visit) {
+unsafe fn count_bins(p: &SelectParams, b: &Buffers, segment: &Segment, visit: Visit, add: impl Fn(u32, u32, u32)) {
     let lane = device::thread() % WARP;
     let order = p.order();
-    let shift = digit_shift(segment.span, p.rounds - p.round + 1);
+    let (shift, _) = bins_of(p, segment);
     let histogram = p.histograms + segment.index * p.bins;
     let mut at = 0;
     while at < visit.count {
@@ -128,19 +182,20 @@ unsafe fn count_bins(p: &SelectParams, b: &Buffers, segment: &Segment, visit: Vi
         }
         let counted = offset < segment.span;
         let bin = offset >> shift;
-        // SAFETY: all lanes are here: whether any is counted is the warp's. The bin is in the segment's histogram.
-        unsafe {
-            let all = device::ballot(counted);
-            if all != 0 {
-                // Ties would be 32 operations on one word: those of the first lane's bin are one.
-                let leader = all.trailing_zeros();
+        // SAFETY: all lanes are here: whether any is counted is the warp's.
+        let all = unsafe { device::ballot(counted) };
+        if all != 0 {
+            // Ties would be 32 operations on one word: those of the first lane's bin are one.
+            let leader = all.trailing_zeros();
+            // SAFETY: as above.
+            let same = unsafe {
                 let first = device::shuffle(bin, leader);
-                let same = device::ballot(counted && bin == first);
-                if lane == leader {
-                    device::atomic_add(b.word(histogram + bin), same.count_ones());
-                } else if counted && bin != first {
-                    device::atomic_add(b.word(histogram + bin), 1);
-                }
+                device::ballot(counted && bin == first)
+            };
+            if lane == leader {
+                add(histogram, bin, same.count_ones());
+            } else if counted && same & (1 << lane) == 0 {
+                add(histogram, bin, 1);
             }
         }
         at += WARP;

@@ -10,8 +10,8 @@ mod scan;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub(super) use self::{
-    block::topk_block, emit::topk_emit, filter::topk_filter, histogram::topk_count, histogram::topk_histogram,
-    narrow::topk_narrow, sample::topk_sample, scan::topk_scan,
+    block::topk_block, emit::topk_emit, filter::topk_filter, filter::topk_filter_again, histogram::topk_count,
+    histogram::topk_histogram, narrow::topk_narrow, sample::topk_sample, scan::topk_scan,
 };
 use crate::arith::float::{MAGNITUDE, bf16_to_f32, canonical, f16_to_f32};
 use crate::arith::topk::{BF16_NAN_KEY, F16_NAN_KEY, HALF_MAGNITUDE, NAN_KEY};
@@ -366,6 +366,19 @@ struct Info {
 /// As [`Segment::load`]; the filter ran over the tiles.
 #[inline(always)]
 unsafe fn each_tile(p: &SelectParams, b: &Buffers, work: impl Fn(&Segment, u32, Info)) {
+    let first = (device::block() * WARPS + device::thread() / WARP) * TILES_PER_WARP;
+    if first < p.tiles {
+        // SAFETY: the caller's: the tile is the same in all lanes.
+        unsafe { each_tile_from(p, b, Segment::load(p, b, p.first_tile + first), work) };
+    }
+}
+
+/// As [`each_tile`], where the segment of the warp's first tile is known.
+///
+/// # Safety
+/// As [`each_tile`].
+#[inline(always)]
+unsafe fn each_tile_from(p: &SelectParams, b: &Buffers, mut segment: Segment, work: impl Fn(&Segment, u32, Info)) {
     let lane = device::thread() % WARP;
     let warp = device::block() * WARPS + device::thread() / WARP;
     let first = warp * TILES_PER_WARP;
@@ -379,13 +392,11 @@ unsafe fn each_tile(p: &SelectParams, b: &Buffers, work: impl Fn(&Segment, u32, 
         *b.word(p.info + 4 * (p.first_tile + first) + at)
     };
     let mut at = 0;
-    // SAFETY: the caller's: the tile is the same in all lanes.
-    let mut segment = unsafe { Segment::load(p, b, p.first_tile + first) };
     while at < count {
         let tile = p.first_tile + first + at;
         // Tiles of a segment follow one another; most often there is one segment.
         if segment.extent(tile).base >= segment.start + segment.elements {
-            // SAFETY: as above.
+            // SAFETY: the caller's: the tile is the same in all lanes.
             segment = unsafe { Segment::load(p, b, tile) };
         }
         // SAFETY: all lanes are here.

@@ -59,7 +59,7 @@ kernel! {
             let own = b.word(p.states() + index * state::WORDS);
             if p.round == 0 {
                 if device::thread() == 0 {
-                    begin(table, own);
+                    begin(&p, &b, table, own);
                 }
                 return;
             }
@@ -82,7 +82,7 @@ kernel! {
                     rank: rank - above,
                     count,
                 };
-                go_on(&p, &b, table, own, from, range);
+                go_on(&p, table, own, from, range);
             }
         }
     }
@@ -101,9 +101,9 @@ struct Range {
 /// Round 0.
 ///
 /// # Safety
-/// Segment and state are there, and no other thread's.
+/// Segment and state are there, and no other thread's; the room is there.
 #[inline(always)]
-unsafe fn begin(table: *mut u32, own: *mut u32) {
+unsafe fn begin(p: &SelectParams, b: &Buffers, table: *mut u32, own: *mut u32) {
     // SAFETY: the caller's.
     unsafe {
         let table = |word: u32| *table.add(word as usize);
@@ -120,8 +120,12 @@ unsafe fn begin(table: *mut u32, own: *mut u32) {
         let top = old(state::SURE).max(floor);
         let keep = table(segment::KEEP);
         let (sure, band, below) = (old(state::COUNT_SURE), old(state::COUNT_BAND), old(state::COUNT_BELOW));
+        // Where some candidates found no room, all of the segment are sought in the gradient and stored anew: their tiles
+        // would else be read in every round.
+        let all_stored = *b.word(p.room) <= p.capacity;
+        let stored = |from: u32| if all_stored { from } else { source::GRADIENT };
         if keep < sure {
-            set(state::SOURCE, source::CANDIDATES);
+            set(state::SOURCE, stored(source::CANDIDATES));
             set(state::BASE, top);
             // Keys end at the one of NaN, at most this one.
             set(state::SPAN, crate::arith::topk::NO_KEY - top);
@@ -129,7 +133,7 @@ unsafe fn begin(table: *mut u32, own: *mut u32) {
         } else if keep == sure {
             set(state::CUT, top);
         } else if keep < sure + band {
-            set(state::SOURCE, source::BAND);
+            set(state::SOURCE, stored(source::BAND));
             set(state::BASE, floor);
             set(state::SPAN, top - floor);
             set(state::RANK, keep - sure);
@@ -149,9 +153,9 @@ unsafe fn begin(table: *mut u32, own: *mut u32) {
 /// Later rounds.
 ///
 /// # Safety
-/// As [`begin`]; the room is there.
+/// As [`begin`].
 #[inline(always)]
-unsafe fn go_on(p: &SelectParams, b: &Buffers, table: *mut u32, own: *mut u32, from: u32, range: Range) {
+unsafe fn go_on(p: &SelectParams, table: *mut u32, own: *mut u32, from: u32, range: Range) {
     // SAFETY: the caller's.
     unsafe {
         let table = |word: u32| *table.add(word as usize);
@@ -171,7 +175,8 @@ unsafe fn go_on(p: &SelectParams, b: &Buffers, table: *mut u32, own: *mut u32, f
         } else if from == source::GRADIENT {
             let tiles = table(segment::ELEMENTS) / TILE + 2;
             let wanted = table(segment::KEEP) - range.rank + range.count + tiles * (PIECE - 1);
-            if wanted <= p.capacity.saturating_sub(*b.word(p.room)) {
+            // Several segments may ask at a time; one that is then too much is read once more.
+            if wanted <= p.capacity_again {
                 set(state::SOURCE, source::BAND);
                 set(state::AGAIN, p.round);
                 set(state::FLOOR, !range.base);

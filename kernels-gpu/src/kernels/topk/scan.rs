@@ -49,11 +49,12 @@ kernel! {
             let mut mine = [0; 2];
             for k in 0..AHEAD {
                 let tile = first + thread * AHEAD + k;
+                if tile < p.all_tiles {
+                    // SAFETY: the tile's counts are there, two words that are aligned as one of twice the size.
+                    let both = unsafe { *b.word(p.counts + 2 * tile).cast::<u64>() };
+                    counts[k as usize] = [both as u32, (both >> 32) as u32];
+                }
                 for which in 0..2 {
-                    if tile < p.all_tiles {
-                        // SAFETY: the tile's counts are there.
-                        counts[k as usize][which] = unsafe { *b.word(p.counts + 2 * tile + which as u32) };
-                    }
                     mine[which] += counts[k as usize][which];
                 }
             }
@@ -81,11 +82,12 @@ kernel! {
             }
             for k in 0..AHEAD {
                 let tile = first + thread * AHEAD + k;
+                if tile < p.all_tiles {
+                    let both = u64::from(start[0]) | u64::from(start[1]) << 32;
+                    // SAFETY: the tile's counts are this thread's.
+                    unsafe { *b.word(p.counts + 2 * tile).cast::<u64>() = both };
+                }
                 for which in 0..2 {
-                    if tile < p.all_tiles {
-                        // SAFETY: the tile's counts are this thread's.
-                        unsafe { *b.word(p.counts + 2 * tile + which as u32) = start[which] };
-                    }
                     start[which] += counts[k as usize][which];
                 }
             }

@@ -1,0 +1,105 @@
+@group(0) @binding(1) var<storage, read> input: array<u32>;
+@group(0) @binding(2) var<storage, read_write> residual: array<u32>;
+@group(0) @binding(3) var<storage, read_write> workspace: array<atomic<u32>>;
+
+var<workgroup> index_of_tile: u32;
+// The round of filtering again that the segment asks for.
+var<workgroup> again: u32;
+var<workgroup> first_candidate: u32;
+var<workgroup> below: atomic<u32>;
+
+// Room for a tile's candidates, or nowhere.
+fn reserve(count: u32, anew: bool) -> u32 {
+    if count == 0u {
+        return 0u;
+    }
+    let room = params.room + select(0u, 1u, anew);
+    let begin = select(0u, params.capacity, anew);
+    let capacity = select(params.capacity, params.capacity_again, anew);
+    // Who finds it used up does not add: else the count could pass 2^32 and begin anew.
+    if atomicLoad(&workspace[room]) >= capacity {
+        return NOWHERE;
+    }
+    let pieces = (count + PIECE - 1u) / PIECE * PIECE;
+    let first = atomicAdd(&workspace[room], pieces);
+    return select(NOWHERE, begin + first, first + pieces <= capacity);
+}
+
+// Makes the tile's segment known to all.
+fn load_job(tile: u32, thread: u32) {
+    if thread == 0u {
+        index_of_tile = segment_of(tile);
+        again = state(index_of_tile, AGAIN);
+        atomicStore(&below, 0u);
+    }
+    workgroupBarrier();
+}
+
+// All invocations arrive together. With `anew`, what the residual holds is filtered, and the states' counts stay.
+fn filter_tile(tile: u32, thread: u32, anew: bool) {
+    let index = index_of_tile;
+    clear_masks(thread);
+    let extent = extent_of(table(index, START), table(index, ELEMENTS), tile - table(index, FIRST_TILE));
+    var bottom = ~state(index, FLOOR);
+    var sure = max(state(index, SURE), bottom);
+    if table(index, FIXED) != 0u {
+        bottom = table(index, FLOOR_FIXED);
+        sure = bottom;
+    }
+    let lane = thread & 31u;
+    let first_row = (thread >> 5u) * 32u;
+    var below_here = 0u;
+    for (var q = 0u; q < 8u; q++) {
+        let row = first_row + q * 4u;
+        let e = vec4<u32>(extent.x + row * 32u + lane) + vec4<u32>(0u, 32u, 64u, 96u);
+        let here = in_extent(e, extent);
+        let at = e - vec4<u32>(params.first);
+        let raw = fresh(at, here, anew);
+        if has(FLAG_FEEDBACK) && !anew {
+            put_sums(at, here, raw);
+        }
+        let k = keys(raw);
+        let is = here & (k >= vec4<u32>(bottom));
+        set_a(row, lane, is);
+        set_b(row, lane, is & (k < vec4<u32>(sure)));
+        let one = select(vec4<u32>(0u), vec4<u32>(1u), here & (k == vec4<u32>(bottom - 1u)));
+        below_here += one.x + one.y + one.z + one.w;
+    }
+    if below_here != 0u {
+        atomicAdd(&below, below_here);
+    }
+    let all = sum_masks(thread);
+    if thread == 0u {
+        let count = all & 0xffffu;
+        let band = all >> 16u;
+        first_candidate = reserve(count, anew);
+        let info = params.info + 4u * tile;
+        atomicStore(&workspace[info], first_candidate);
+        atomicStore(&workspace[info + 1u], count);
+        atomicStore(&workspace[info + 2u], band);
+        atomicStore(&workspace[info + 3u], atomicLoad(&below));
+        if !anew {
+            let at = states() + index * STATE_WORDS;
+            atomicAdd(&workspace[at + COUNT_SURE], count - band);
+            atomicAdd(&workspace[at + COUNT_BAND], band);
+            atomicAdd(&workspace[at + COUNT_BELOW], atomicLoad(&below));
+        }
+    }
+    let start = workgroupUniformLoad(&first_candidate);
+    if start == NOWHERE {
+        return;
+    }
+    for (var slot = 0u; slot < 32u; slot++) {
+        let row = first_row + slot;
+        if ((atomicLoad(&mask_a[row]) >> lane) & 1u) != 0u {
+            // Its own element again: with feedback, the sum that it wrote.
+            let raw = settled(extent.x + row * 32u + lane - params.first);
+            let to = start + before_in_a(row, lane);
+            atomicStore(&workspace[params.values + to], raw);
+            atomicStore(&workspace[params.places + to], row * 32u + lane);
+            if ((atomicLoad(&mask_b[row]) >> lane) & 1u) != 0u {
+                atomicStore(&workspace[params.band + start + before_in_b(row, lane)], raw);
+            }
+        }
+    }
+}
