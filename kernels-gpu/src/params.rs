@@ -149,7 +149,7 @@ impl DecodeParams {
 pub const TILE: u32 = 8192;
 
 /// Tiles that one warp takes, of the kernels that go over what the filter left.
-pub const TILES_PER_WARP: u32 = 4;
+pub const TILES_PER_WARP: u32 = 8;
 
 /// Tiles that one workgroup filters again; the first time it is one.
 pub const TILES_AGAIN: u32 = 8;

@@ -222,7 +222,7 @@ pub const SHADERS: [Shader; 19] = [
         "topk_count",
         topk!("topk_word.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_count.wgsl"),
         SAMPLE,
-        256,
+        512,
     ),
     entry("topk_scan", topk!("topk_word.wgsl", "topk_scan.wgsl"), TABLE, 2048),
     entry("topk_emit", topk!("topk_word.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_emit.wgsl"), EMIT, 2048),

@@ -3,20 +3,20 @@
 @group(0) @binding(3) var<storage, read_write> workspace: array<u32>;
 
 // What the teams count of a tile: kept elements, and those of the key below the cut. Each word is used in one round.
-var<workgroup> totals: array<atomic<u32>, 64>;
+var<workgroup> totals: array<atomic<u32>, 128>;
 
 // What: counts what is kept of each tile (`kernels/topk/histogram.rs`).
 // Arguments: SelectParams; input, or residual (FEEDBACK); workspace (counts are written).
-// Thread mapping: a team of 32 lanes takes 4 tiles one after another.
-// Workgroup memory: 64 words, 256 bytes.
-// Launch contract: a workgroup for each 32 of `tiles` tiles, from first_tile on.
+// Thread mapping: a team of 32 lanes takes 8 tiles one after another.
+// Workgroup memory: 128 words, 512 bytes.
+// Launch contract: a workgroup for each 64 of `tiles` tiles, from first_tile on.
 // Traffic: the band once.
 // Determinism: sums of integers.
 // Edge cases: where all candidates are kept nothing is looked through.
 @compute @workgroup_size(256)
 fn topk_count(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let lane = thread & 31u;
-    if thread < 64u {
+    if thread < 128u {
         atomicStore(&totals[thread], 0u);
     }
     workgroupBarrier();
@@ -55,8 +55,8 @@ fn topk_count(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
         }
     }
     workgroupBarrier();
-    if thread < 64u {
-        let of_launch = group.x * 32u + thread / 2u;
+    if thread < 128u {
+        let of_launch = group.x * 64u + thread / 2u;
         if of_launch < params.tiles {
             workspace[params.counts + 2u * (params.first_tile + of_launch) + (thread & 1u)] = atomicLoad(&totals[thread]);
         }

@@ -11,9 +11,9 @@ var<workgroup> ties_of: array<u32, 256>;
 // What: writes the index and the value of every kept entry (`kernels/topk/emit.rs`).
 // Arguments: SelectParams; input, or residual (FEEDBACK; with SENT, zero is written where an entry is kept); workspace; indices
 // and values (a word for each entry of the whole selection).
-// Thread mapping: a team of 32 lanes takes 4 tiles one after another, a lane neighbouring elements of what is visited.
+// Thread mapping: a team of 32 lanes takes 8 tiles one after another, a lane neighbouring elements of what is visited.
 // Workgroup memory: 512 words, 2048 bytes.
-// Launch contract: a workgroup for each 32 of `tiles` tiles, from first_tile on.
+// Launch contract: a workgroup for each 64 of `tiles` tiles, from first_tile on.
 // Traffic: the candidates twice, the second time from cache; 8 bytes an entry.
 // Determinism: an entry's place in the output is the number of entries before it.
 // Edge cases: tiles whose candidates found no room, or whose ties are no candidates, are read from the gradient.

@@ -16,9 +16,12 @@ fn reserve(count: u32, anew: bool) -> u32 {
     let room = params.room + select(0u, 1u, anew);
     let begin = select(0u, params.capacity, anew);
     let capacity = select(params.capacity, params.capacity_again, anew);
-    // Who finds it used up does not add: else the count could pass 2^32 and begin anew.
-    if atomicLoad(&workspace[room]) >= capacity {
-        return NOWHERE;
+    // Who finds it used up does not add: else the count could pass 2^32 and begin anew. It cannot where there are fewer
+    // elements.
+    if params.elements > (1u << 30u) {
+        if atomicLoad(&workspace[room]) >= capacity {
+            return NOWHERE;
+        }
     }
     let pieces = (count + PIECE - 1u) / PIECE * PIECE;
     let first = atomicAdd(&workspace[room], pieces);

@@ -4,9 +4,9 @@
 
 // What: counts the keys among which the last kept one is (`kernels/topk/histogram.rs`).
 // Arguments: SelectParams; input, or residual (FEEDBACK); workspace (the histograms are added to).
-// Thread mapping: a team of 32 lanes takes 4 tiles one after another.
+// Thread mapping: a team of 32 lanes takes 8 tiles one after another.
 // Workgroup memory: none.
-// Launch contract: a workgroup for each 32 of `tiles` tiles, from first_tile on.
+// Launch contract: a workgroup for each 64 of `tiles` tiles, from first_tile on.
 // Traffic: the band once; an atomic operation for each element of the range.
 // Determinism: sums of integers.
 // Edge cases: nothing is done for a segment whose last kept key is known.

@@ -23,17 +23,17 @@ fn begin(index: u32) {
     let sure = state(index, COUNT_SURE);
     let band = state(index, COUNT_BAND);
     let below = state(index, COUNT_BELOW);
-    // Where some candidates found no room, all of the segment are sought in the gradient and stored anew.
-    let all_stored = workspace[params.room] <= params.capacity;
+    // Where most candidates found no room, all of the segment are sought in the gradient and stored anew.
+    let mostly_stored = workspace[params.room] / 2u <= params.capacity;
     if keep < sure {
-        put(own + SOURCE, select(IN_GRADIENT, IN_CANDIDATES, all_stored));
+        put(own + SOURCE, select(IN_GRADIENT, IN_CANDIDATES, mostly_stored));
         put(own + BASE, top);
         put(own + RANGE, NO_KEY - top);
         put(own + RANK, keep);
     } else if keep == sure {
         put(own + CUT, top);
     } else if keep < sure + band {
-        put(own + SOURCE, select(IN_GRADIENT, IN_BAND, all_stored));
+        put(own + SOURCE, select(IN_GRADIENT, IN_BAND, mostly_stored));
         put(own + BASE, bottom);
         put(own + RANGE, top - bottom);
         put(own + RANK, keep - sure);

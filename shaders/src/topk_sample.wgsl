@@ -12,7 +12,7 @@ fn sampled(sector: u32, sectors_log2: u32, elements: u32, workgroup: u32) -> u32
     let low = sector * (elements & 0xffffu);
     let high = sector * (elements >> 16u) + (low >> 16u);
     let begin = (high << (16u - sectors_log2)) | ((low & 0xffffu) >> sectors_log2);
-    var mixed = (sector * 8u + workgroup + 1u) * 0x9e3779b1u;
+    var mixed = (sector * 32u + workgroup + 1u) * 0x9e3779b1u;
     mixed = (mixed ^ (mixed >> 15u)) * 0x85ebca6bu;
     let space = select(0u, part - 8u, part > 8u);
     return begin + upper_half(mixed, space);

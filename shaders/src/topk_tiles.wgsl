@@ -1,6 +1,6 @@
-// Over what the filter left: a team of 32 lanes takes 4 tiles, one after another.
+// Over what the filter left: a team of 32 lanes takes 8 tiles, one after another.
 
-const TILES_PER_TEAM: u32 = 4u;
+const TILES_PER_TEAM: u32 = 8u;
 
 // What a team goes over: candidates, stored from `first` on in the array that begins at word `array`, or elements that are
 // bound, from `first` on, of which the first has place `place` in its tile.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use gradwire::backend::cuda::Cuda;
 use gradwire::{Device, Error, Gradient, TopK};
-use gradwire_ptx_machine::Machine;
+use gradwire_ptx_machine::{Counts, Machine};
 use half::bf16;
 
-use crate::cases::{Fill, seed};
+use crate::cases::seed;
 use crate::{selections, sparse};
 
-/// Elements of each gradient.
-pub const N: usize = 1 << 20;
+/// Elements of the gradients for which the reads are promised, and of all others.
+pub const SIZES: [usize; 2] = [1 << 24, 1 << 20];
 
 /// What is kept.
 pub const PARTS: [f64; 4] = [0.0001, 0.001, 0.01, 0.1];
@@ -57,8 +57,12 @@ pub struct Row {
     pub kind: Kind,
     /// The part that is kept.
     pub part: f64,
-    /// Bytes an element read by all kernels together, in whole sectors, atomic operations with them.
+    /// How many elements.
+    pub n: usize,
+    /// Bytes an element loaded by all kernels together, in whole sectors.
     pub read: f64,
+    /// Bytes an element of the sectors of atomic operations.
+    pub atomics: f64,
     /// Bytes an element written.
     pub written: f64,
 }
@@ -74,29 +78,35 @@ impl Row {
 /// The distributions for which the reads are promised.
 pub const PROMISED: [&str; 4] = ["normal", "Laplace", "Student t, 3 degrees", "real gradients"];
 
-fn run(device: &Device, machine: &Machine, input: Fill, kind: Kind, part: f64) -> Result<Row, Error> {
-    let x = (input.1)(N);
+fn run(device: &Device, machine: &Machine, name: &'static str, x: &[f32], kind: Kind, part: f64) -> Result<Row, Error> {
+    let n = x.len();
     let codec = TopK::fraction(part);
     machine.take_launched();
     match kind {
-        Kind::F32 => drop(device.encode_sparse(&codec, &x, seed())?),
+        Kind::F32 => drop(device.encode_sparse(&codec, x, seed())?),
         Kind::Bf16 => {
             let halves: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
             drop(device.encode_sparse(&codec, Gradient::Bf16(&halves), seed())?);
         }
         Kind::Feedback => {
-            let mut residual = vec![0.0; N];
-            drop(device.encode_sparse_with_feedback(&codec, &x, &mut residual, seed())?);
+            let mut residual = vec![0.0; n];
+            drop(device.encode_sparse_with_feedback(&codec, x, &mut residual, seed())?);
         }
     }
     let launched = machine.take_launched();
-    let bytes = |of: u64| of as f64 / N as f64;
-    let read = launched.iter().map(|l| l.counts.loads.moved() + l.counts.atomics.moved()).sum();
-    let written = launched.iter().map(|l| l.counts.stores.moved()).sum();
-    Ok(Row { input: input.0, kind, part, read: bytes(read), written: bytes(written) })
+    let sum = |of: &dyn Fn(&Counts) -> u64| launched.iter().map(|l| of(&l.counts)).sum::<u64>() as f64 / n as f64;
+    Ok(Row {
+        input: name,
+        kind,
+        part,
+        n,
+        read: sum(&|c| c.loads.moved()),
+        atomics: sum(&|c| c.atomics.moved()),
+        written: sum(&|c| c.stores.moved()),
+    })
 }
 
-/// Counts every gradient: promised ones at every part and type, all others at one in a hundred.
+/// Counts every gradient: promised ones at every part, all others at one in a hundred.
 ///
 /// # Errors
 /// A kernel's fault, in words.
@@ -104,13 +114,22 @@ pub fn count() -> Result<Vec<Row>, String> {
     let machine = Arc::new(Machine::new((9, 0), 1).counting());
     let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None).map_err(|e| e.to_string())?);
     let mut rows = Vec::new();
-    for input in sparse::FILLS.into_iter().chain(selections::MISLEADING) {
-        let promised = PROMISED.contains(&input.0);
-        for part in PARTS.into_iter().filter(|p| promised || *p == 0.01) {
-            for kind in [Kind::F32, Kind::Bf16, Kind::Feedback] {
-                if kind == Kind::F32 || (promised && part >= 0.01) {
-                    rows.push(run(&device, &machine, input, kind, part).map_err(|e| format!("{}: {e}", input.0))?);
-                }
+    let mut add = |name, x: &[f32], kind, part| {
+        rows.push(run(&device, &machine, name, x, kind, part).map_err(|e| format!("{name}: {e}"))?);
+        Ok::<(), String>(())
+    };
+    for (name, fill) in sparse::FILLS.into_iter().filter(|(name, _)| PROMISED.contains(name)) {
+        let x = fill(SIZES[0]);
+        for part in PARTS {
+            add(name, &x, Kind::F32, part)?;
+        }
+    }
+    for (name, fill) in sparse::FILLS.into_iter().chain(selections::MISLEADING) {
+        let x = fill(SIZES[1]);
+        add(name, &x, Kind::F32, 0.01)?;
+        if PROMISED.contains(&name) {
+            for (kind, part) in [(Kind::F32, 0.1), (Kind::Bf16, 0.01), (Kind::Bf16, 0.1), (Kind::Feedback, 0.01)] {
+                add(name, &x, kind, part)?;
             }
         }
     }
@@ -124,12 +143,14 @@ pub fn table(rows: &[Row]) -> String {
     for row in rows {
         let _ = writeln!(
             text,
-            "| {} | {} | {} % | {:.3} | {:.3} | {:.3} |",
+            "| {} | {} | 2^{} | {} % | {:.3} | {:.3} | {:.3} | {:.3} |",
             row.input,
             row.kind.name(),
+            row.n.ilog2(),
             row.part * 100.0,
             row.read,
             row.reads(),
+            row.atomics,
             row.written,
         );
     }
@@ -139,12 +160,14 @@ pub fn table(rows: &[Row]) -> String {
 const HEAD: &str = "
 ## Top-k: how often a gradient is read
 
-All kernels of one selection together, over 2^20 elements, sm_90.
+All kernels of one selection together, on sm_90.
 
-- read: bytes an element in whole sectors, those of atomic operations with them.
+- read: bytes an element that are loaded, in whole sectors.
 - reads: as a multiple of the gradient's bytes, with feedback of the gradient's and the residual's.
-- written: bytes an element. Here the residual counts, and the entries themselves.
+- atomic: bytes an element of the sectors that atomic operations touch. They stay in the L2 cache.
+- written: bytes an element, an instruction's sectors each once; a cache writes neighbours together, which this does not
+  count. With feedback the residual is in it.
 
-| gradient | type | kept | read | reads | written |
-| --- | --- | --- | --- | --- | --- |
+| gradient | type | elements | kept | read | reads | atomic | written |
+| --- | --- | --- | --- | --- | --- | --- | --- |
 ";

@@ -130,7 +130,7 @@ fn misleading(mut x: Vec<f32>, change: impl Fn(f32) -> f32) -> Vec<f32> {
     let n = x.len() as u32;
     // As `SelectPlan` in host/src/sparse/select.rs has it. Where it differed, the sample would be right after all, and
     // `tests::traffic` would see fewer reads.
-    let samples_log2 = (n >> 20).max(1).ilog2().min(5);
+    let samples_log2 = (n >> 21).max(1).ilog2().min(5);
     let slots_log2 = (n >> (15 + samples_log2)).clamp(1, 32).ilog2();
     for workgroup in 0..1 << samples_log2 {
         for sector in 0..1 << (5 + slots_log2) {

@@ -5,8 +5,8 @@ use gradwire::{BackendKind, Device, Error, Seed, TopK};
 use gradwire_tests::cases;
 use gradwire_tests::{require, selections, sparse};
 
-/// Lengths around a tile, around four tiles of a warp and the thirty-two of a block.
-const LENGTHS: [usize; 9] = [0, 1, 31, 8191, 8192, 8193, 32_769, 262_144, 262_177];
+/// Lengths around a tile, around the eight tiles of a warp and the sixty-four of a block.
+const LENGTHS: [usize; 9] = [0, 1, 31, 8191, 8192, 8193, 65_537, 524_288, 524_321];
 
 fn all(outcomes: impl IntoIterator<Item = Result<u64, String>>) {
     let failures: Vec<String> = outcomes.into_iter().filter_map(Result::err).collect();

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use gradwire_tests::traffic::{self, Row};
+use gradwire_tests::{reads, selections};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -16,7 +17,8 @@ fn read(path: &str) -> String {
 #[test]
 fn kernels_cost_what_the_documentation_says() {
     let rows = traffic::count().expect("no fault");
-    let (now, then) = (traffic::table(&rows), read(traffic::PAGE));
+    let selections = reads::count().expect("no fault");
+    let (now, then) = (traffic::table(&rows) + &reads::table(&selections), read(traffic::PAGE));
     let changed: Vec<String> = now
         .lines()
         .filter(|line| !then.lines().any(|old| old == *line))
@@ -31,6 +33,26 @@ fn kernels_cost_what_the_documentation_says() {
     );
     near_the_floor(&rows);
     explained(&rows);
+    read_once(&selections);
+}
+
+/// Top-k reads a gradient once and little more, and at most four times whatever it is.
+fn read_once(rows: &[reads::Row]) {
+    let promised = |row: &&reads::Row| row.n == reads::SIZES[0];
+    assert_eq!(rows.iter().filter(promised).count(), reads::PROMISED.len() * reads::PARTS.len());
+    for row in rows {
+        let most = match (promised(&row), row.part) {
+            (true, part) if part <= 0.01 => 1.05,
+            (true, _) => 1.25,
+            (false, _) => 4.0,
+        };
+        assert!(row.reads() <= most, "{row:?}: {} reads", row.reads());
+    }
+    // What misleads the sample costs a read, or the test does not mislead it.
+    for (name, _) in selections::MISLEADING {
+        let row = rows.iter().find(|row| row.input == name).expect("it is counted");
+        assert!(row.reads() > 2.0, "{row:?}: {} reads", row.reads());
+    }
 }
 
 /// The house's floor: 4.5 bytes and the scalars for QSGD's main setting, within 2 %.

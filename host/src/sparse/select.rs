@@ -20,15 +20,15 @@ const FEW_SEGMENTS: usize = 16;
 const TILES_PER_BLOCK: u32 = THREADS / 32 * TILES_PER_WARP;
 /// Workgroups that sample a segment (logarithm), the elements from which on there are as many, and how many standard
 /// deviations a workgroup's guess lies below and above the rank that is wanted. The floor is the lowest of the guesses,
-/// so that all have to be wrong for it to be: by a normal distribution, once in three million times. The sure key may be
-/// wrong once in ten thousand: that costs little, since all candidates are stored.
+/// so that all have to be wrong for it to be: once in 10^5 times, whatever their deviation is, where guesses from different
+/// places are independent; it costs two reads. The sure key may be wrong once in 10^3 times: all candidates are stored.
 const SAMPLES: [(u32, u64, f64, f64); 6] = [
-    (5, 1 << 25, -0.32, -0.67),
-    (4, 1 << 24, 0.28, -0.16),
-    (3, 1 << 23, 1.02, 0.48),
-    (2, 1 << 22, 1.99, 1.28),
-    (1, 1 << 21, 3.26, 2.33),
-    (0, 0, 5.0, 3.72),
+    (5, 1 << 26, -0.52, -0.86),
+    (4, 1 << 25, 0.03, -0.38),
+    (3, 1 << 24, 0.72, 0.2),
+    (2, 1 << 23, 1.59, 0.93),
+    (1, 1 << 22, 2.74, 1.86),
+    (0, 0, 4.27, 3.09),
 ];
 
 /// A segment that is more than a tile, with its share of everything.
@@ -63,8 +63,8 @@ impl Large {
         let low = (rank + 1.0 + below * deviation).ceil();
         let high = (rank - above * deviation).floor().max(0.0);
         let low = if low > keys { 0.0 } else { low };
-        // Candidates that are expected, and some more.
-        let expected = if low == 0.0 { 1.0 } else { (low + 3.0 + 3.0 * deviation) / keys };
+        // Candidates that are expected where neighbours are alike, and the sample worth less than its size.
+        let expected = if low == 0.0 { 1.0 } else { (low + 10.0 + 10.0 * deviation) / keys };
         (slots_log2, low as u32, high as u32, expected)
     }
 

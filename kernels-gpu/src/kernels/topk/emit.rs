@@ -18,13 +18,13 @@ kernel! {
     /// * `indices`, `values`: a word for each entry of the whole selection. Written.
     ///
     /// # Thread mapping
-    /// A warp takes 4 tiles one after another, 32 elements at a time.
+    /// A warp takes 8 tiles one after another, 32 elements at a time.
     ///
     /// # Shared memory
     /// None.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, a warp for each 4 of `p.tiles` tiles, from `p.first_tile` on.
+    /// Blocks of 256 threads, a warp for each 8 of `p.tiles` tiles, from `p.first_tile` on.
     ///
     /// # Traffic
     /// A value and 2 bytes of place for each candidate are read, 8 bytes an entry written. Tiles whose candidates found no

@@ -66,14 +66,14 @@ kernel! {
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A warp takes 4 tiles one after another, 32 elements at a time. Bins that shared memory holds are counted there by the
+    /// A warp takes 8 tiles one after another, 32 elements at a time. Bins that shared memory holds are counted there by the
     /// block, if its tiles are one segment's, and then added.
     ///
     /// # Shared memory
     /// 2048 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, a warp for each 4 of `p.tiles` tiles, from `p.first_tile` on.
+    /// Blocks of 256 threads, a warp for each 8 of `p.tiles` tiles, from `p.first_tile` on.
     ///
     /// # Traffic
     /// A value an element of the band is read. Uncoalesced: where there are more bins, an atomic operation for each element of
@@ -214,13 +214,13 @@ kernel! {
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A warp takes 4 tiles one after another, 32 elements at a time.
+    /// A warp takes 8 tiles one after another, 32 elements at a time.
     ///
     /// # Shared memory
     /// None.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, a warp for each 4 of `p.tiles` tiles, from `p.first_tile` on.
+    /// Blocks of 256 threads, a warp for each 8 of `p.tiles` tiles, from `p.first_tile` on.
     ///
     /// # Traffic
     /// A value an element of the band.

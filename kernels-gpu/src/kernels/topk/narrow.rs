@@ -120,10 +120,10 @@ unsafe fn begin(p: &SelectParams, b: &Buffers, table: *mut u32, own: *mut u32) {
         let top = old(state::SURE).max(floor);
         let keep = table(segment::KEEP);
         let (sure, band, below) = (old(state::COUNT_SURE), old(state::COUNT_BAND), old(state::COUNT_BELOW));
-        // Where some candidates found no room, all of the segment are sought in the gradient and stored anew: their tiles
-        // would else be read in every round.
-        let all_stored = *b.word(p.room) <= p.capacity;
-        let stored = |from: u32| if all_stored { from } else { source::GRADIENT };
+        // Where most candidates found no room, all of the segment are sought in the gradient and stored anew: their tiles
+        // would else be read in every round. Fewer are read where they are needed.
+        let mostly_stored = *b.word(p.room) / 2 <= p.capacity;
+        let stored = |from: u32| if mostly_stored { from } else { source::GRADIENT };
         if keep < sure {
             set(state::SOURCE, stored(source::CANDIDATES));
             set(state::BASE, top);
