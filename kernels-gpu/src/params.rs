@@ -207,7 +207,7 @@ pub mod state {
     pub const FLOOR: u32 = 0;
     /// The key from which on elements are sure to be in, if the sample was right.
     pub const SURE: u32 = 1;
-    /// Which round of filtering again is this segment's; 0: none.
+    /// Behind which round the segment is to be filtered again, counted from 1; 0: never.
     pub const AGAIN: u32 = 2;
     /// Where the last kept key is looked for: one of `source`.
     pub const SOURCE: u32 = 3;
@@ -217,6 +217,8 @@ pub mod state {
     pub const SPAN: u32 = 5;
     /// Which one of the elements with such keys it is, counted from the largest.
     pub const RANK: u32 = 6;
+    /// How many rounds of counting are left until it is known.
+    pub const LEFT: u32 = 7;
     /// Sure elements.
     pub const COUNT_SURE: u32 = 8;
     /// Candidates that are not sure: the band.

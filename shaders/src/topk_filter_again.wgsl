@@ -12,7 +12,7 @@ fn topk_filter_again(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_inv
         let of_launch = group.x * TILES_AGAIN + k;
         if of_launch < params.tiles {
             load_job(params.first_tile + of_launch, thread);
-            if workgroupUniformLoad(&again) == params.round {
+            if workgroupUniformLoad(&again) == params.round + 1u {
                 filter_tile(params.first_tile + of_launch, thread, true);
             }
         }

@@ -38,6 +38,17 @@ fn load_job(tile: u32, thread: u32) {
     workgroupBarrier();
 }
 
+// Counts keys of the band, given from the floor on, in the first range in which the last kept key is looked for.
+fn count_band(index: u32, open: vec4<bool>, offset: vec4<u32>, span: u32) {
+    let histogram = params.histograms + index * params.bins;
+    let shift = digit_shift(span, params.rounds);
+    for (var slot = 0u; slot < 4u; slot++) {
+        if open[slot] {
+            atomicAdd(&workspace[histogram + (offset[slot] >> shift)], 1u);
+        }
+    }
+}
+
 // All invocations arrive together. With `anew`, what the residual holds is filtered, and the states' counts stay.
 fn filter_tile(tile: u32, thread: u32, anew: bool) {
     let index = index_of_tile;
@@ -64,7 +75,11 @@ fn filter_tile(tile: u32, thread: u32, anew: bool) {
         let k = keys(raw);
         let is = here & (k >= vec4<u32>(bottom));
         set_a(row, lane, is);
-        set_b(row, lane, is & (k < vec4<u32>(sure)));
+        let open = is & (k < vec4<u32>(sure));
+        set_b(row, lane, open);
+        if !anew && any(open) {
+            count_band(index, open, k - vec4<u32>(bottom), sure - bottom);
+        }
         let one = select(vec4<u32>(0u), vec4<u32>(1u), here & (k == vec4<u32>(bottom - 1u)));
         below_here += one.x + one.y + one.z + one.w;
     }

@@ -26,7 +26,7 @@ fn topk_histogram(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
                 }
                 let base = state(index, BASE);
                 let span = state(index, RANGE);
-                let shift = digit_shift(span, params.rounds - params.round + 1u);
+                let shift = digit_shift(span, state(index, LEFT));
                 let histogram = params.histograms + index * params.bins;
                 for (var at = lane; at < visit.count; at += 32u) {
                     let offset = key(visited(visit, at)) - base;

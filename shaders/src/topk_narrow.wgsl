@@ -25,6 +25,7 @@ fn begin(index: u32) {
     let below = state(index, COUNT_BELOW);
     // Where most candidates found no room, all of the segment are sought in the gradient and stored anew.
     let mostly_stored = workspace[params.room] / 2u <= params.capacity;
+    put(own + LEFT, params.rounds);
     if keep < sure {
         put(own + SOURCE, select(IN_GRADIENT, IN_CANDIDATES, mostly_stored));
         put(own + BASE, top);
@@ -61,7 +62,7 @@ fn go_on(index: u32, base: u32, span: u32, rank: u32, count: u32) {
         put(own + CUT, base + 1u);
         put(own + TIES, rank);
         if from_gradient {
-            put(own + AGAIN, params.round);
+            put(own + AGAIN, params.round + 1u);
             put(own + FLOOR, ~(base + 1u));
             put(own + SURE, base + 1u);
         }
@@ -70,7 +71,7 @@ fn go_on(index: u32, base: u32, span: u32, rank: u32, count: u32) {
         let wanted = table(index, KEEP) - rank + count + pieces;
         if wanted <= params.capacity_again {
             put(own + SOURCE, IN_BAND);
-            put(own + AGAIN, params.round);
+            put(own + AGAIN, params.round + 1u);
             put(own + FLOOR, ~base);
             put(own + SURE, base + span);
         }
@@ -88,21 +89,32 @@ fn go_on(index: u32, base: u32, span: u32, rank: u32, count: u32) {
 @compute @workgroup_size(256)
 fn topk_narrow(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let index = params.first_tile + group.x;
-    if params.round == 0u {
-        if thread == 0u {
-            begin(index);
-        }
-        return;
+    // Before the state changes: what the filter counted the band in.
+    let bottom = ~state(index, FLOOR);
+    let band = max(state(index, SURE), bottom) - bottom;
+    let fixed = table(index, FIXED) != 0u;
+    storageBarrier();
+    workgroupBarrier();
+    if params.round == 0u && thread == 0u {
+        begin(index);
     }
-    let wanted = state(index, SOURCE) != DONE;
+    storageBarrier();
+    workgroupBarrier();
     let base = state(index, BASE);
     let span = state(index, RANGE);
     let rank = state(index, RANK);
+    let left = state(index, LEFT);
+    let sought = state(index, SOURCE) != DONE;
+    // In round 0 there is a histogram of the band alone. Where another range is looked through it is of no use, and is made
+    // zero without being looked at.
+    let wanted = sought && (params.round != 0u || (base == bottom && span == band));
     var shift = 0u;
     var bins = 0u;
     if wanted {
-        shift = digit_shift(span, params.rounds - params.round + 1u);
+        shift = digit_shift(span, left);
         bins = ((span - 1u) >> shift) + 1u;
+    } else if params.round == 0u && !fixed && band != 0u {
+        bins = ((band - 1u) >> digit_shift(band, params.rounds)) + 1u;
     }
     let histogram = params.histograms + index * params.bins;
     let each = (bins + 255u) / 256u;
@@ -125,7 +137,8 @@ fn topk_narrow(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     for (var bin = behind; bin > first; bin--) {
         let count = workspace[histogram + bin - 1u];
         workspace[histogram + bin - 1u] = 0u;
-        if above < rank && above + count >= rank {
+        if wanted && above < rank && above + count >= rank {
+            put(states() + index * STATE_WORDS + LEFT, left - 1u);
             let from_bin = (bin - 1u) << shift;
             go_on(index, base + from_bin, min(span - from_bin, 1u << shift), rank - above, count);
         }

@@ -65,6 +65,7 @@ const SOURCE: u32 = 3u;
 const BASE: u32 = 4u;
 const RANGE: u32 = 5u;
 const RANK: u32 = 6u;
+const LEFT: u32 = 7u;
 const COUNT_SURE: u32 = 8u;
 const COUNT_BAND: u32 = 9u;
 const COUNT_BELOW: u32 = 10u;

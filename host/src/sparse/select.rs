@@ -370,6 +370,7 @@ impl SelectPlan {
         over(passes, Kernel::TopKFilter, base);
         narrow(passes, base);
         if self.large.iter().any(|l| l.floor.is_none()) {
+            over(passes, Kernel::TopKFilterAgain, base);
             for round in 1..=base.rounds {
                 let base = SelectParams { round, ..base };
                 over(passes, Kernel::TopKHistogram, base);

@@ -1,8 +1,9 @@
 //! The filter: the one read of the gradient.
 
 use super::{Buffers, Extent, Raw, SLOTS, WARP_TILE, WARPS, load, sum};
-use crate::device::{self, WARP};
-use crate::params::{NOWHERE, PIECE, SelectParams, TILE, TILES_AGAIN, segment, select_flags, state};
+use crate::arith::topk::digit_shift;
+use crate::device::{self, BINS, WARP};
+use crate::params::{NOWHERE, PIECE, SelectParams, THREADS, TILE, TILES_AGAIN, segment, select_flags, state};
 
 /// Words of shared memory: 8 of the table and 8 of the state, then 3 counts a warp, then the first candidate.
 const COUNTS: u32 = 16;
@@ -14,14 +15,15 @@ kernel! {
     ///
     /// # What
     /// Elements from the segment's floor on are candidates; those below the sure key are the band, and are stored once more.
-    /// Elements of the key below the floor are counted only. Where the room for candidates is used up, a tile's are counted
+    /// The band's keys are counted in the segment's histogram, as [`topk_histogram`](super::histogram) does it for the first of
+    /// `rounds`. Elements of the key below the floor are counted only. Where the room for candidates is used up, a tile's are counted
     /// and not stored. With feedback, what is filtered is gradient + residual, and the residual becomes that sum.
     ///
     /// # Arguments
     /// * `p`; `input`: `p.bound` elements. Read.
     /// * `residual`: with feedback, as many. Read and written. Else null.
-    /// * `workspace`: table and the first half of the states are read; the counts of the states and the room
-    ///   are added to, info, values, places and band of the tiles written.
+    /// * `workspace`: table and the first half of the states are read; the counts of the states, the histograms and the room are
+    ///   added to, info, values, places and band of the tiles written.
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
@@ -29,14 +31,15 @@ kernel! {
     /// loads and stores of a warp are consecutive.
     ///
     /// # Shared memory
-    /// 42 words.
+    /// 42 words, and 2048 of bins.
     ///
     /// # Launch contract
     /// Blocks of 256 threads, one a tile, `p.tiles` of them, from `p.first_tile` on.
     ///
     /// # Traffic
     /// 4 bytes an element (2 for the half types; with feedback 4 more, and 4 written). For each candidate a value and 2
-    /// bytes for its place are written, the value once more if it is in the band; a table entry, a state and 16 bytes a tile.
+    /// bytes for its place are written, the value once more if it is in the band; a table entry, a state and 16 bytes a tile; an
+    /// atomic operation for each bin of the tile that is not empty. Uncoalesced: candidates are few, and each store's.
     ///
     /// # Determinism
     /// Backend to backend for what is stored of a tile; where it is stored, and at the end of the room whether, depends on
@@ -79,7 +82,7 @@ kernel! {
     /// A block takes 8 tiles one after another: most often there is none to filter, and finding that out should cost little.
     ///
     /// # Shared memory
-    /// 42 words.
+    /// 42 words, and 2048 of bins.
     ///
     /// # Launch contract
     /// Blocks of 256 threads, one for each 8 of `p.tiles` tiles, from `p.first_tile` on.
@@ -108,7 +111,7 @@ kernel! {
             // barrier keeps a tile's words of shared memory from the next one's.
             unsafe {
                 let job = Job::load(&p, &b, p.first_tile + of_launch);
-                if job.again == p.round {
+                if job.again == p.round + 1 {
                     run::<true>(&p, &b, &job);
                     of_launch += 1;
                 } else {
@@ -208,6 +211,20 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
         unsafe { load::<FULL>(p, b, slots, first) }
     };
     let below_key = job.floor.wrapping_sub(1);
+    // The band is the first range in which the last kept key is looked for: it is counted on the way.
+    let counts_bins = !AGAIN && job.floor < job.sure;
+    let shift = digit_shift(job.sure.wrapping_sub(job.floor), p.rounds);
+    let bins = if counts_bins { (job.sure.wrapping_sub(job.floor + 1) >> shift) + 1 } else { 0 };
+    let histogram = p.histograms + job.index * p.bins;
+    let shared_bins = bins <= BINS;
+    if shared_bins {
+        let mut bin = device::thread();
+        while bin < bins {
+            // SAFETY: the bin is this thread's until the next barrier.
+            unsafe { device::bin_store(bin, 0) };
+            bin += THREADS;
+        }
+    }
     // A lane's own counts, folded once: ballots would be carried in registers to where they are summed up. Two in a word,
     // as no warp has 2^16 elements.
     let (mut counts, mut band) = (0, 0);
@@ -268,35 +285,61 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
         // SAFETY: the tile's info is this block's.
         unsafe { *b.word(p.info + 4 * job.tile + device::thread()) = word };
     }
-    if room == NOWHERE || candidates == 0 {
-        return;
-    }
-    let mine = (1u32 << lane) - 1;
-    let (mut at, mut in_band) = (room + before[0], room + before[1]);
-    // Made anew: 32 keys, ballots and answers would wait in registers for the room.
-    let slots = device::opaque(slots);
-    for slot in 0..SLOTS {
-        let raw = Raw(device::opaque(raws[slot].0));
-        let key = order.key(raw);
-        let is = (FULL || slots >> slot & 1 != 0) && key >= job.floor;
-        // SAFETY: all lanes are here: the counts are the warp's.
-        let all = unsafe { device::ballot(is) };
-        if all == 0 {
-            continue;
-        }
-        // SAFETY: as above; the room was given to this tile, and no two lanes have one place.
-        unsafe {
-            let open = device::ballot(is && key < job.sure);
-            if is {
-                let to = at + (all & mine).count_ones();
-                b.store(p, p.values, to, raw);
-                *b.word(p.places).cast::<u16>().add(to as usize) = (place + slot as u32 * WARP) as u16;
-                if key < job.sure {
-                    b.store(p, p.band, in_band + (open & mine).count_ones(), raw);
-                }
+    // The same in all lanes: nothing is to be stored, and nothing to be counted.
+    if candidates != 0 && (room != NOWHERE || counts_bins) {
+        let mine = (1u32 << lane) - 1;
+        let (mut at, mut in_band) = (room.wrapping_add(before[0]), room.wrapping_add(before[1]));
+        // Made anew: 32 keys, ballots and answers would wait in registers for the room.
+        let slots = device::opaque(slots);
+        for slot in 0..SLOTS {
+            let raw = Raw(device::opaque(raws[slot].0));
+            let key = order.key(raw);
+            let is = (FULL || slots >> slot & 1 != 0) && key >= job.floor;
+            // SAFETY: all lanes are here: the counts are the warp's.
+            let all = unsafe { device::ballot(is) };
+            if all == 0 {
+                continue;
             }
-            at += all.count_ones();
-            in_band += open.count_ones();
+            // SAFETY: as above; the room was given to this tile, and no two lanes have one place. The bin is in the segment's
+            // histogram, which is touched by atomic operations alone.
+            unsafe {
+                let open = device::ballot(is && key < job.sure);
+                if is {
+                    let in_band_too = key < job.sure;
+                    if room != NOWHERE {
+                        let to = at + (all & mine).count_ones();
+                        b.store(p, p.values, to, raw);
+                        *b.word(p.places).cast::<u16>().add(to as usize) = (place + slot as u32 * WARP) as u16;
+                        if in_band_too {
+                            b.store(p, p.band, in_band + (open & mine).count_ones(), raw);
+                        }
+                    }
+                    if in_band_too && counts_bins {
+                        let bin = (key - job.floor) >> shift;
+                        if shared_bins {
+                            device::bin_add(bin, 1);
+                        } else {
+                            device::atomic_add(b.word(histogram + bin), 1);
+                        }
+                    }
+                }
+                at = at.wrapping_add(all.count_ones());
+                in_band = in_band.wrapping_add(open.count_ones());
+            }
+        }
+    }
+    if shared_bins && total[1] != 0 {
+        // SAFETY: all threads are here, as the total is the block's; the bins are in the segment's histogram.
+        unsafe {
+            device::barrier();
+            let mut bin = device::thread();
+            while bin < bins {
+                let count = device::bin_load(bin);
+                if count > 0 {
+                    device::atomic_add(b.word(histogram + bin), count);
+                }
+                bin += THREADS;
+            }
         }
     }
 }

@@ -57,7 +57,7 @@ kernel! {
     ///
     /// # What
     /// Where a segment's state tells a range of keys, each element that is looked through, of a key in the range, is counted in
-    /// the bin of `(key - BASE) >> digit_shift(SPAN, rounds - round + 1)`. What is looked through is the band, or all
+    /// the bin of `(key - BASE) >> digit_shift(SPAN, LEFT)`. What is looked through is the band, or all
     /// candidates, or the gradient; and the gradient for tiles whose candidates found no room.
     ///
     /// # Arguments
@@ -103,7 +103,7 @@ kernel! {
             let first = device::block() * of_block;
             let last = p.first_tile + (first + of_block).min(p.tiles) - 1;
             let segment = Segment::load(&p, &b, p.first_tile + first);
-            let bins = if segment.source == source::DONE { 0 } else { bins_of(&p, &segment).1 };
+            let bins = if segment.source == source::DONE { 0 } else { bins_of(&segment).1 };
             let is_one = segment.extent(last).base < segment.start + segment.elements;
             if is_one && bins == 0 {
                 return;
@@ -139,8 +139,8 @@ kernel! {
 
 /// How far keys of a segment are shifted, and how many bins that leaves.
 #[inline(always)]
-fn bins_of(p: &SelectParams, segment: &Segment) -> (u32, u32) {
-    let shift = digit_shift(segment.span, p.rounds - p.round + 1);
+fn bins_of(segment: &Segment) -> (u32, u32) {
+    let shift = digit_shift(segment.span, segment.left);
     (shift, ((segment.span - 1) >> shift) + 1)
 }
 
@@ -170,7 +170,7 @@ unsafe fn count_tiles(p: &SelectParams, b: &Buffers, segment: Segment, add: impl
 unsafe fn count_bins(p: &SelectParams, b: &Buffers, segment: &Segment, visit: Visit, add: impl Fn(u32, u32, u32)) {
     let lane = device::thread() % WARP;
     let order = p.order();
-    let (shift, _) = bins_of(p, segment);
+    let (shift, _) = bins_of(segment);
     let histogram = p.histograms + segment.index * p.bins;
     let mut at = 0;
     while at < visit.count {

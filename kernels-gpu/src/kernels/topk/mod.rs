@@ -304,6 +304,7 @@ struct Segment {
     source: u32,
     base: u32,
     span: u32,
+    left: u32,
     cut: u32,
     ties: u32,
 }
@@ -335,6 +336,7 @@ impl Segment {
                 source: state(state::SOURCE),
                 base: state(state::BASE),
                 span: state(state::SPAN),
+                left: state(state::LEFT),
                 cut: state(state::CUT),
                 ties: state(state::TIES),
             }

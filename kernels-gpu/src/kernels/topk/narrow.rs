@@ -12,8 +12,8 @@ kernel! {
     /// Makes of a segment's counts a smaller range of keys, until the last kept key is known.
     ///
     /// # What
-    /// In round 0, from the counts of the filter: among which elements the last kept key is to be looked for. In later rounds,
-    /// from the histogram: the bin in which it is becomes the range. When the range is one key, that is it. Where the
+    /// In round 0, from the counts of the filter: among which elements the last kept key is to be looked for. If it is the band,
+    /// and in later rounds, from the histogram: the bin in which it is becomes the range. When the range is one key, that is it. Where the
     /// gradient was looked through, for want of candidates, and what is above or in the bin finds room, the state asks for
     /// the tiles to be filtered again with that floor.
     ///
@@ -57,22 +57,39 @@ kernel! {
         unsafe {
             let table = b.word(index * segment::WORDS);
             let own = b.word(p.states() + index * state::WORDS);
+            let histogram = b.word(p.histograms + index * p.bins);
+            let of = |word: u32| *own.add(word as usize);
             if p.round == 0 {
+                // Before the state changes: what the filter counted the band in.
+                let floor = !of(state::FLOOR);
+                let band = of(state::SURE).max(floor) - floor;
+                device::barrier();
                 if device::thread() == 0 {
                     begin(&p, &b, table, own);
                 }
-                return;
+                device::barrier();
+                let in_band = of(state::SOURCE) != source::DONE && of(state::BASE) == floor && of(state::SPAN) == band;
+                if !in_band {
+                    // What was counted is of no use, and is not to be counted on.
+                    if band > 0 && *table.add(segment::FIXED as usize) == 0 {
+                        let bins = ((band - 1) >> digit_shift(band, p.rounds)) + 1;
+                        let mut bin = device::thread();
+                        while bin < bins {
+                            *histogram.add(bin as usize) = 0;
+                            bin += THREADS;
+                        }
+                    }
+                    return;
+                }
             }
-            let from = *own.add(state::SOURCE as usize);
+            let from = of(state::SOURCE);
             if from == source::DONE {
                 return;
             }
-            let base = *own.add(state::BASE as usize);
-            let span = *own.add(state::SPAN as usize);
-            let rank = *own.add(state::RANK as usize);
-            let shift = digit_shift(span, p.rounds - p.round + 1);
+            let (base, span, rank, left) = (of(state::BASE), of(state::SPAN), of(state::RANK), of(state::LEFT));
+            let shift = digit_shift(span, left);
             let bins = ((span - 1) >> shift) + 1;
-            find(b.word(p.histograms + index * p.bins), bins, rank);
+            find(histogram, bins, rank);
             if device::thread() == 0 {
                 let [bin, above, count] = [0, 1, 2].map(|k| device::shared_load(FOUND + k));
                 let first = bin << shift;
@@ -82,6 +99,7 @@ kernel! {
                     rank: rank - above,
                     count,
                 };
+                *own.add(state::LEFT as usize) = left - 1;
                 go_on(&p, table, own, from, range);
             }
         }
@@ -124,6 +142,7 @@ unsafe fn begin(p: &SelectParams, b: &Buffers, table: *mut u32, own: *mut u32) {
         // would else be read in every round. Fewer are read where they are needed.
         let mostly_stored = *b.word(p.room) / 2 <= p.capacity;
         let stored = |from: u32| if mostly_stored { from } else { source::GRADIENT };
+        set(state::LEFT, p.rounds);
         if keep < sure {
             set(state::SOURCE, stored(source::CANDIDATES));
             set(state::BASE, top);
@@ -168,7 +187,7 @@ unsafe fn go_on(p: &SelectParams, table: *mut u32, own: *mut u32, from: u32, ran
             set(state::CUT, range.base + 1);
             set(state::TIES, range.rank);
             if from == source::GRADIENT {
-                set(state::AGAIN, p.round);
+                set(state::AGAIN, p.round + 1);
                 set(state::FLOOR, !(range.base + 1));
                 set(state::SURE, range.base + 1);
             }
@@ -178,7 +197,7 @@ unsafe fn go_on(p: &SelectParams, table: *mut u32, own: *mut u32, from: u32, ran
             // Several segments may ask at a time; one that is then too much is read once more.
             if wanted <= p.capacity_again {
                 set(state::SOURCE, source::BAND);
-                set(state::AGAIN, p.round);
+                set(state::AGAIN, p.round + 1);
                 set(state::FLOOR, !range.base);
                 set(state::SURE, range.base + range.span);
             }
