@@ -98,6 +98,58 @@ pub enum Error {
         /// The first such element.
         index: u64,
     },
+    /// An entry of a factor that was handed back is NaN or infinite, under the policy that refuses it.
+    #[error(
+        "entry {index} of the reduced factor is not finite, and the policy is NonFinite::Error; the step waits for a finite one. \
+         Hand one over, or give the step up with abandon(), which keeps the gradient in the residual"
+    )]
+    NotFiniteFactor {
+        /// The first such entry.
+        index: u64,
+    },
+    /// A rank that a matrix cannot have, or that is not supported.
+    #[error("a rank of 1 to {most} is possible{}; got {rank}", of_tensor(*tensor))]
+    Rank {
+        /// The rank that was asked for.
+        rank: u32,
+        /// The largest that is possible: 32, or the lesser side of the matrix.
+        most: u64,
+        /// Which tensor has no such rank; none where no tensor could have it.
+        tensor: Option<u64>,
+    },
+    /// A setting out of range.
+    #[error("{what} must be {allowed}; got {got}")]
+    Setting {
+        /// What was set.
+        what: &'static str,
+        /// What it was set to.
+        got: f64,
+        /// What it may be.
+        allowed: &'static str,
+    },
+    /// A state that was made for something else.
+    #[error("the state's {what} is {found}{}, and {expected} is needed; start a new state, or use the one that fits", of_tensor(*tensor))]
+    Shape {
+        /// What differs.
+        what: &'static str,
+        /// At which tensor; none where it is the same for all.
+        tensor: Option<u64>,
+        /// What the state has.
+        found: u64,
+        /// What it should have.
+        expected: u64,
+    },
+    /// A call out of its turn.
+    #[error("{asked} was called, and the state waits for {expected}; abandon() gives a step up that was begun")]
+    Order {
+        /// The call.
+        asked: &'static str,
+        /// The call or calls that would be right.
+        expected: &'static str,
+    },
+    /// Bytes that are not a state this version reads.
+    #[error("not a readable state: {0}")]
+    State(#[from] crate::low_rank::StateError),
     /// Bytes that are not a payload this version reads.
     #[error("not a readable payload: {0}")]
     Payload(#[from] crate::wire::PayloadError),
@@ -146,4 +198,8 @@ impl Error {
     pub(crate) fn expect_len(what: &'static str, unit: &'static str, found: usize, expected: u64) -> Result<(), Self> {
         if found as u64 == expected { Ok(()) } else { Err(Self::Length { what, found: found as u64, expected, unit }) }
     }
+}
+
+fn of_tensor(tensor: Option<u64>) -> String {
+    tensor.map_or_else(String::new, |index| format!(" at tensor {index}"))
 }

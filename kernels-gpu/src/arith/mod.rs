@@ -9,6 +9,7 @@ pub mod float;
 pub mod norm;
 pub mod pack;
 pub mod philox;
+pub mod powersgd;
 pub mod qsgd;
 pub mod round;
 pub mod topk;

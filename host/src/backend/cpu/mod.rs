@@ -6,10 +6,14 @@
 mod bucketed;
 mod compress;
 mod filter;
+mod gram;
+mod lanes;
+mod powersgd;
 mod qsgd;
 mod rows;
 mod session;
 mod simd;
+mod slab;
 mod topk;
 mod uniform;
 
@@ -20,6 +24,7 @@ use rayon::prelude::*;
 pub(crate) use self::bucketed::Body;
 use self::bucketed::EncodeTask;
 pub(crate) use self::filter::Entries;
+pub(crate) use self::powersgd::Matrices;
 pub use self::session::CpuSession;
 pub use self::simd::Simd;
 use crate::error::Error;

@@ -6,11 +6,17 @@ use super::bucketed::{self, Body, EncodeTask, Quantizer};
 #[cfg(target_arch = "x86_64")]
 use super::compress;
 use super::filter::{self, Entries, Filter};
+use super::gram;
+use super::lanes::Array;
+#[cfg(target_arch = "x86_64")]
+use super::lanes::{Avx2, Avx512};
 use super::qsgd::Qsgd;
+use super::slab::{self, Slab};
 use super::uniform::Uniform;
 use crate::device::BackendKind;
 use crate::error::Error;
 use crate::gradient::Gradient;
+use crate::low_rank::Part;
 use crate::wire::CodecId;
 
 /// Vector instructions that the kernels are compiled for.
@@ -131,6 +137,59 @@ dispatch!(
 dispatch!(
     /// Decodes a run of elements.
     decode, bucketed::decode::<Q>, (p: &DecodeParams, bodies: &[Body<'_>], start: usize, output: &mut [f32]) -> ()
+);
+
+/// Makes a method that runs a body over vectors compiled for the chosen width.
+macro_rules! over_lanes {
+    ($(#[$doc:meta])* $name:ident, ($($arg:ident: $ty:ty),*) -> $ret:ty, $array:expr, $avx2:expr, $avx512:expr) => {
+        impl Simd {
+            $(#[$doc])*
+            pub(super) fn $name(self, $($arg: $ty),*) -> $ret {
+                #[cfg(target_arch = "x86_64")]
+                {
+                    #[target_feature(enable = "avx2")]
+                    fn avx2($($arg: $ty),*) -> $ret {
+                        $avx2($($arg),*)
+                    }
+                    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+                    fn avx512($($arg: $ty),*) -> $ret {
+                        $avx512($($arg),*)
+                    }
+                    match self {
+                        Self::Baseline => {}
+                        // SAFETY: a `Simd` other than the baseline comes from `detect` or passed `check`.
+                        Self::Avx2 => return unsafe { avx2($($arg),*) },
+                        // SAFETY: as above.
+                        Self::Avx512 => return unsafe { avx512($($arg),*) },
+                    }
+                }
+                $array($($arg),*)
+            }
+        }
+    };
+}
+
+over_lanes!(
+    /// Multiplies a slab's rows by a factor, and forms them where that is yet to be done.
+    multiply, (slab: Slab<'_>) -> (), slab::multiply::<Array, 1>, slab::multiply::<Avx2, 1>, slab::multiply::<Avx512, 4>
+);
+over_lanes!(
+    /// Rows of the product of two factors.
+    expand, (part: Part, rank: usize, first: usize, left: &[f32], right: &[f32], out: &mut [f32]) -> (),
+    slab::expand::<Array>, slab::expand::<Avx2>, slab::expand::<Avx512>
+);
+over_lanes!(
+    /// Where in a slab gradient + residual is first not finite.
+    first_not_finite, (slab: Slab<'_>, sums: &[f32]) -> Option<usize>,
+    slab::first_not_finite::<Array>, slab::first_not_finite::<Avx2>, slab::first_not_finite::<Avx512>
+);
+over_lanes!(
+    /// Products of the columns of a block of a factor.
+    gram, (columns: &[&[f32]], out: &mut [f64]) -> (), gram::products, gram::products, gram::products
+);
+over_lanes!(
+    /// Applies the inverse of a triangle to the rows of a block of a factor.
+    solve, (columns: &mut [&mut [f32]], triangle: &[f64]) -> (), gram::solve, gram::solve, gram::solve
 );
 
 impl Simd {

@@ -1,0 +1,251 @@
+//! The steps of low-rank compression on a device.
+
+use gradwire_kernels::arith::float::NAN_BITS;
+use gradwire_kernels::arith::philox::Stream;
+
+use super::{LowRankState, Side, Table};
+use crate::backend::cpu::{Cpu, Matrices};
+use crate::device::Device;
+use crate::error::Error;
+use crate::gradient::Gradient;
+
+impl Device {
+    /// Begins a step: adds the gradient to the residual, and writes the first factor, P = (G + E) Q, to be all-reduced.
+    ///
+    /// A step is this call, [`Device::advance_low_rank`] once for each further factor, and [`Device::finish_low_rank`]. Each
+    /// takes the mean over all workers of what the call before wrote. All entries that go over the network are linear in the
+    /// gradient, so any collective that computes a mean will do. Workers that take the same means compute the same output,
+    /// bit for bit on one backend.
+    ///
+    /// ```
+    /// use gradwire::{Device, LowRankState, Matrix, PowerSgd, Seed};
+    ///
+    /// fn step(
+    ///     device: &Device,
+    ///     state: &mut LowRankState,
+    ///     gradient: &[f32],
+    ///     all_reduce_mean: impl Fn(&mut [f32]),
+    ///     output: &mut [f32],
+    /// ) -> Result<(), gradwire::Error> {
+    ///     let mut p = vec![0.0; state.factor_len()];
+    ///     device.begin_low_rank(state, gradient, &mut p)?;
+    ///     all_reduce_mean(&mut p);
+    ///     let mut q = vec![0.0; state.factor_len()];
+    ///     device.advance_low_rank(state, &p, &mut q)?;
+    ///     all_reduce_mean(&mut q);
+    ///     device.finish_low_rank(state, &q, output)
+    /// }
+    ///
+    /// let tensors = [Matrix::of(&[64, 32]), Matrix::vector(64)];
+    /// let mut state = PowerSgd::rank(2).state(&tensors, Seed::new(42))?;
+    /// assert_eq!(state.step_bytes(), 4 * (2 * (64 + 32) + 64));
+    /// let (gradient, mut output) = ([0.5f32; 64 * 32 + 64], [0.0; 64 * 32 + 64]);
+    /// step(&Device::cpu(), &mut state, &gradient, |_| {}, &mut output)?;
+    /// assert!(output.iter().all(|v| (v - 0.5).abs() < 1e-5)); // a constant matrix has rank 1
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Order`] while another step is under way; [`Error::Length`] for a gradient of other than
+    /// [`LowRankState::elements`] or a factor of other than [`LowRankState::factor_len`]; [`Error::NotFinite`] under
+    /// `NonFinite::Error`; [`Error::Unavailable`] on a backend that has no PowerSGD yet: today, the CPU alone has it. The state,
+    /// its residual included, is as it was whenever this fails.
+    pub fn begin_low_rank<'g>(
+        &self,
+        state: &mut LowRankState,
+        gradient: impl Into<Gradient<'g>>,
+        factor: &mut [f32],
+    ) -> Result<(), Error> {
+        let gradient = gradient.into();
+        state.expect_idle("begin_low_rank")?;
+        Error::expect_len("gradient", "elements", gradient.len(), state.elements() as u64)?;
+        Error::expect_len("factor", "entries", factor.len(), state.factor_len() as u64)?;
+        let cpu = self.power_sgd()?;
+        let (table, known) = (state.table.clone(), state.last);
+        if state.codec.is_guarded()
+            && let Some(index) = cpu.low_rank_not_finite(&state.matrices(), gradient)
+        {
+            return Err(Error::NotFinite { index });
+        }
+        let mut input = match known {
+            Side::Left => state.left.clone(),
+            Side::Right => state.right.clone(),
+        };
+        cpu.orthonormalise(&table, known, &mut input, Some(&state.streams()));
+        let (sent, plain) = factor.split_at_mut(table.factor_len(known.other()));
+        let mut scratch = std::mem::take(&mut state.scratch);
+        cpu.begin_low_rank(&mut state.matrices(), gradient, &input, known, sent, &mut scratch.0);
+        state.scratch = scratch;
+        *state.factors(known) = input;
+        state.sent.fill(false);
+        state.poisoned.fill(false);
+        state.round = 1;
+        state.write_plain(plain);
+        Ok(())
+    }
+
+    /// Takes a factor that was all-reduced, makes its columns orthonormal, and writes the next one, Q = (G + E)^T P, to be
+    /// all-reduced. With several iterations, also P again.
+    ///
+    /// # Errors
+    /// [`Error::Order`] where another call is due; [`Error::Length`] for a factor of another length than was written, or to be
+    /// written of other than [`LowRankState::factor_len`]; [`Error::NotFiniteFactor`] under `NonFinite::Error`. The state is as
+    /// it was whenever this fails.
+    pub fn advance_low_rank(&self, state: &mut LowRankState, reduced: &[f32], factor: &mut [f32]) -> Result<(), Error> {
+        if state.round == 0 || state.round == state.rounds() {
+            return Err(Error::Order { asked: "advance_low_rank", expected: state.expected() });
+        }
+        let known = state.side(state.round);
+        state.check_reduced(reduced)?;
+        Error::expect_len("factor", "entries", factor.len(), state.factor_len() as u64)?;
+        let cpu = self.power_sgd()?;
+        let table = state.table.clone();
+        state.take_reduced(known, reduced);
+        let mut input = std::mem::take(state.factors(known));
+        cpu.orthonormalise(&table, known, &mut input, None);
+        let (sent, plain) = factor.split_at_mut(table.factor_len(known.other()));
+        let mut scratch = std::mem::take(&mut state.scratch);
+        cpu.multiply_low_rank(&table, &state.sums, &input, known, sent, &mut scratch.0);
+        state.scratch = scratch;
+        *state.factors(known) = input;
+        for ((index, _), mine) in table.compressed().zip(table.split_mut(known.other(), sent)) {
+            if state.poisoned[index] {
+                mine.fill(f32::from_bits(NAN_BITS));
+            }
+        }
+        state.round += 1;
+        state.write_plain(plain);
+        Ok(())
+    }
+
+    /// Takes the last factor that was all-reduced, and writes what all workers together send: L R^T for each matrix, and the
+    /// mean of each tensor that is not compressed. The residual is what that leaves of gradient + residual, L R^T being that of
+    /// all workers (as in the paper's code and PyTorch's hook): the workers' residuals are on average what was not sent.
+    ///
+    /// `output` may be the buffer that held the gradient.
+    ///
+    /// # Errors
+    /// [`Error::Order`] where another call is due; [`Error::Length`]; [`Error::NotFiniteFactor`] under `NonFinite::Error`. The
+    /// state is as it was whenever this fails.
+    pub fn finish_low_rank(&self, state: &mut LowRankState, reduced: &[f32], output: &mut [f32]) -> Result<(), Error> {
+        if state.round == 0 || state.round != state.rounds() {
+            return Err(Error::Order { asked: "finish_low_rank", expected: state.expected() });
+        }
+        let side = state.side(state.round);
+        state.check_reduced(reduced)?;
+        Error::expect_len("output", "elements", output.len(), state.elements() as u64)?;
+        let cpu = self.power_sgd()?;
+        let table = state.table.clone();
+        state.take_reduced(side, reduced);
+        cpu.expand_low_rank(&table, &state.left, &state.right, &state.poisoned, output);
+        let mut plain = &reduced[table.factor_len(side)..];
+        for part in table.parts.iter().filter(|part| !part.compressed) {
+            let (mine, others) = plain.split_at(part.elements());
+            output[part.first..part.first + part.elements()].copy_from_slice(mine);
+            plain = others;
+        }
+        state.sent.iter_mut().zip(&state.poisoned).for_each(|(sent, poisoned)| *sent = !poisoned);
+        (state.last, state.round, state.step) = (side, 0, state.step + 1);
+        Ok(())
+    }
+
+    /// A whole step: [`Device::begin_low_rank`] to [`Device::finish_low_rank`], with `all_reduce_mean` in between; on a single
+    /// worker, one that does nothing.
+    ///
+    /// # Errors
+    /// As those calls. Where a later one fails, the step is given up as by [`LowRankState::abandon`].
+    pub fn low_rank_step<'g>(
+        &self,
+        state: &mut LowRankState,
+        gradient: impl Into<Gradient<'g>>,
+        output: &mut [f32],
+        mut all_reduce_mean: impl FnMut(&mut [f32]),
+    ) -> Result<(), Error> {
+        Error::expect_len("output", "elements", output.len(), state.elements() as u64)?;
+        let mut factor = vec![0.0; state.factor_len()];
+        self.begin_low_rank(state, gradient, &mut factor)?;
+        all_reduce_mean(&mut factor);
+        let mut rest = || {
+            for _ in 1..state.rounds() {
+                let mut next = vec![0.0; state.factor_len()];
+                self.advance_low_rank(state, &factor, &mut next)?;
+                all_reduce_mean(&mut next);
+                factor = next;
+            }
+            self.finish_low_rank(state, &factor, output)
+        };
+        rest().inspect_err(|_| state.abandon())
+    }
+
+    /// The CPU behind this device; other backends have no PowerSGD yet, and say so.
+    fn power_sgd(&self) -> Result<&Cpu, Error> {
+        self.as_cpu().ok_or_else(|| Error::Unavailable {
+            backend: self.kind(),
+            reason: "its kernels have no PowerSGD yet; Device::cpu() has it".to_owned(),
+        })
+    }
+}
+
+impl LowRankState {
+    /// What a backend needs to form gradient + residual.
+    fn matrices(&mut self) -> Matrices<'_> {
+        Matrices {
+            table: &self.table,
+            sums: &mut self.sums,
+            left: &self.left,
+            right: &self.right,
+            sent: &self.sent,
+            feedback: self.codec.feedback(),
+        }
+    }
+
+    /// Where each matrix's seeded columns come from in this step.
+    fn streams(&self) -> Vec<Stream> {
+        let [low, high] = self.seed.step_words();
+        let step = (u64::from(high) << 32 | u64::from(low)).wrapping_add(self.step);
+        let stream = |(index, _)| Stream {
+            key: self.seed.key(),
+            tensor: self.seed.tensor_word().wrapping_add(index as u32),
+            step: [step as u32, (step >> 32) as u32],
+        };
+        self.table.compressed().map(stream).collect()
+    }
+
+    /// The tensors that are not compressed go with the last factor; `plain` is empty in the other rounds.
+    fn write_plain(&self, mut plain: &mut [f32]) {
+        if plain.is_empty() {
+            return;
+        }
+        for part in self.table.parts.iter().filter(|part| !part.compressed) {
+            let (mine, others) = plain.split_at_mut(part.elements());
+            mine.copy_from_slice(&self.sums[part.first..part.first + part.elements()]);
+            plain = others;
+        }
+    }
+
+    fn check_reduced(&self, reduced: &[f32]) -> Result<(), Error> {
+        let expected = self.sent_len(self.side(self.round), self.round);
+        Error::expect_len("reduced factor", "entries", reduced.len(), expected as u64)?;
+        match reduced.iter().position(|v| !v.is_finite()) {
+            Some(index) if self.codec.is_guarded() => Err(Error::NotFiniteFactor { index: index as u64 }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps the factors of a side. One with an entry that is not finite poisons its matrix, which keeps its old factor to
+    /// start from next time.
+    fn take_reduced(&mut self, side: Side, reduced: &[f32]) {
+        let table: &Table = &self.table.clone();
+        let mut poisoned = std::mem::take(&mut self.poisoned);
+        let mine = table.split_padded(side, self.factors(side));
+        for (((index, part), from), to) in table.compressed().zip(table.split(side, reduced)).zip(mine) {
+            poisoned[index] |= from.iter().any(|v| !v.is_finite());
+            if poisoned[index] {
+                continue;
+            }
+            let columns = from.chunks_exact(part.dimension(side)).zip(to.chunks_exact_mut(part.stride(side)));
+            columns.for_each(|(from, to)| to[..from.len()].copy_from_slice(from));
+        }
+        self.poisoned = poisoned;
+    }
+}
