@@ -4,6 +4,7 @@ mod chart;
 mod labels;
 mod measure;
 mod peers;
+mod powersgd;
 mod quality;
 mod report;
 mod settings;
@@ -57,6 +58,9 @@ pub(crate) struct Args {
     /// Time top-k on the CPU instead, beside the standard library's selection, and numpy's with --peers.
     #[arg(long, conflicts_with_all = ["codec", "dtype", "json", "chart", "list"])]
     top_k: bool,
+    /// Time a step of PowerSGD on the CPU instead, beside numpy's and torch's with --peers.
+    #[arg(long, conflicts_with_all = ["codec", "dtype", "json", "chart", "list", "top_k", "input", "size"])]
+    powersgd: bool,
     /// Print the settings and the devices, and measure nothing.
     #[arg(long)]
     list: bool,
@@ -93,6 +97,9 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     if args.top_k {
         let source = args.input.as_deref().map(|path| source::load(Some(path), None, dtype)).transpose()?;
         return topk::run(source.as_ref(), size, args.peers);
+    }
+    if args.powersgd {
+        return powersgd::run(args.peers);
     }
     let source = source::load(args.input.as_deref(), size, dtype)?;
     let device = crate::verify::open(args.device)?;

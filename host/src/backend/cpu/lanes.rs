@@ -17,6 +17,10 @@ pub(super) trait Lanes: Copy {
     /// [`powersgd::kept`] in each lane.
     fn kept(sum: Self, residual: Self) -> Self;
 
+    /// Has a value's cache line fetched, for later; nothing where there is no such value.
+    #[inline(always)]
+    fn prefetch(_of: &[f32], _at: usize) {}
+
     /// The first of fewer than sixteen values, and zeros.
     #[inline(always)]
     fn load_part(from: &[f32]) -> Self {
@@ -93,14 +97,14 @@ mod x86 {
     #[derive(Clone, Copy)]
     pub(in super::super) struct Avx512(__m512);
 
-    impl Avx2 {
-        #[inline(always)]
-        fn zip(self, other: Self, with: impl Fn(__m256, __m256) -> __m256) -> Self {
-            Self([with(self.0[0], other.0[0]), with(self.0[1], other.0[1])])
-        }
-    }
-
     impl Lanes for Avx2 {
+        #[inline(always)]
+        fn prefetch(of: &[f32], at: usize) {
+            if let Some(value) = of.get(at) {
+                // SAFETY: a prefetch is no access.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>((value as *const f32).cast()) }
+            }
+        }
         #[inline(always)]
         fn load(from: &[f32; LANES]) -> Self {
             // SAFETY: there are 64 bytes to read, and the processor has AVX2, by this type's contract.
@@ -122,31 +126,42 @@ mod x86 {
         #[inline(always)]
         fn add(self, other: Self) -> Self {
             // SAFETY: as above.
-            self.zip(other, |a, b| unsafe { _mm256_add_ps(a, b) })
+            unsafe { Self([_mm256_add_ps(self.0[0], other.0[0]), _mm256_add_ps(self.0[1], other.0[1])]) }
         }
         #[inline(always)]
         fn sub(self, other: Self) -> Self {
             // SAFETY: as above.
-            self.zip(other, |a, b| unsafe { _mm256_sub_ps(a, b) })
+            unsafe { Self([_mm256_sub_ps(self.0[0], other.0[0]), _mm256_sub_ps(self.0[1], other.0[1])]) }
         }
         #[inline(always)]
         fn mul(self, other: Self) -> Self {
             // SAFETY: as above.
-            self.zip(other, |a, b| unsafe { _mm256_mul_ps(a, b) })
+            unsafe { Self([_mm256_mul_ps(self.0[0], other.0[0]), _mm256_mul_ps(self.0[1], other.0[1])]) }
         }
         #[inline(always)]
         fn kept(sum: Self, residual: Self) -> Self {
-            // SAFETY: as above.
-            sum.zip(residual, |sum, residual| unsafe {
-                // x - x is zero for a finite x, and NaN for every other.
-                let finite = |x| _mm256_cmp_ps::<_CMP_EQ_OQ>(_mm256_sub_ps(x, x), _mm256_setzero_ps());
-                let otherwise = _mm256_and_ps(residual, finite(residual));
-                _mm256_blendv_ps(otherwise, sum, finite(sum))
-            })
+            let mut kept = sum.0;
+            for i in 0..2 {
+                let (sum, residual) = (sum.0[i], residual.0[i]);
+                // SAFETY: as above. x - x is zero for a finite x, and NaN for every other.
+                unsafe {
+                    let finite = _mm256_cmp_ps::<_CMP_EQ_OQ>(_mm256_sub_ps(sum, sum), _mm256_setzero_ps());
+                    let before = _mm256_cmp_ps::<_CMP_EQ_OQ>(_mm256_sub_ps(residual, residual), _mm256_setzero_ps());
+                    kept[i] = _mm256_blendv_ps(_mm256_and_ps(residual, before), sum, finite);
+                }
+            }
+            Self(kept)
         }
     }
 
     impl Lanes for Avx512 {
+        #[inline(always)]
+        fn prefetch(of: &[f32], at: usize) {
+            if let Some(value) = of.get(at) {
+                // SAFETY: a prefetch is no access.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>((value as *const f32).cast()) }
+            }
+        }
         #[inline(always)]
         fn load(from: &[f32; LANES]) -> Self {
             // SAFETY: there are 64 bytes to read, and the processor has AVX-512 F, by this type's contract.
@@ -179,11 +194,12 @@ mod x86 {
         }
         #[inline(always)]
         fn kept(sum: Self, residual: Self) -> Self {
-            // SAFETY: as above.
+            let (sum, residual) = (sum.0, residual.0);
+            // SAFETY: as above. x - x is zero for a finite x, and NaN for every other.
             unsafe {
-                let finite = |x| _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(_mm512_sub_ps(x, x), _mm512_setzero_ps());
-                let otherwise = _mm512_maskz_mov_ps(finite(residual.0), residual.0);
-                Self(_mm512_mask_mov_ps(otherwise, finite(sum.0), sum.0))
+                let finite = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(_mm512_sub_ps(sum, sum), _mm512_setzero_ps());
+                let before = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(_mm512_sub_ps(residual, residual), _mm512_setzero_ps());
+                Self(_mm512_mask_mov_ps(_mm512_maskz_mov_ps(before, residual), finite, sum))
             }
         }
     }

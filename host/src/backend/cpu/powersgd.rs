@@ -1,12 +1,14 @@
 //! PowerSGD's passes over all matrices of a model at once: cut into slabs of rows, shared out to the threads, and summed in an
 //! order that depends on the shapes alone.
 
+use std::borrow::Cow;
+
 use gradwire_kernels::arith::float::{NAN_BITS, bf16_to_f32, f16_to_f32};
 use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::arith::powersgd::{kept, seeded};
 use rayon::prelude::*;
 
-use super::slab::{Before, Rows, Slab};
+use super::slab::{Before, Rows, Slab, tile_width, tiled};
 use super::{Cpu, for_each, gram, part as slice};
 use crate::gradient::Gradient;
 use crate::low_rank::{Part, Side, Table};
@@ -43,8 +45,20 @@ fn slabs(part: &Part) -> impl Iterator<Item = (usize, usize)> {
 fn share(part: &Part, rank: usize, rows: usize, known: Side) -> usize {
     match known {
         Side::Right => rows * rank,
-        Side::Left => part.column_stride() * rank,
+        Side::Left => part.columns.div_ceil(tile_width(part)) * tile_width(part) * rank,
     }
+}
+
+/// The factors of each matrix as the passes take them: right ones in tiles, left ones as they are.
+fn prepared<'f>(table: &Table, side: Side, factors: &'f [f32]) -> Vec<Cow<'f, [f32]>> {
+    let of_part = |(_, part): (usize, &Part)| {
+        let mine = &factors[part.start(side)..][..part.stride(side) * table.rank];
+        match side {
+            Side::Left => mine.into(),
+            Side::Right => tiled(part, table.rank, mine).into(),
+        }
+    };
+    table.compressed().map(of_part).collect()
 }
 
 impl Before {
@@ -86,6 +100,8 @@ impl Cpu {
         scratch: &mut Vec<f32>,
     ) {
         let table = matrices.table;
+        let (inputs, rights) = (prepared(table, known, input), prepared(table, Side::Right, matrices.right));
+        let mut places = 0..;
         let mut work = Work::new(table, known, scratch);
         let mut sums = &mut *matrices.sums;
         for (index, part) in table.parts.iter().enumerate() {
@@ -97,11 +113,12 @@ impl Cpu {
                 continue;
             }
             let before = Before::of(matrices.feedback, matrices.sent[index]);
+            let place = places.next().unwrap_or_default();
+            let (input, left, right) = (&inputs[place], &matrices.left[part.left..], &rights[place]);
             for (first, rows) in slabs(part) {
                 let (sums, others) = std::mem::take(&mut mine).split_at_mut(rows * part.columns);
                 mine = others;
                 let gradient = slice(gradient, part.first + first * part.columns, sums.len());
-                let (left, right) = (&matrices.left[part.left..], &matrices.right[part.right..]);
                 work.add(table, part, first, rows, Rows::Form { gradient, sums, before, left, right }, input, known);
             }
         }
@@ -119,8 +136,9 @@ impl Cpu {
         sent: &mut [f32],
         scratch: &mut Vec<f32>,
     ) {
+        let inputs = prepared(table, known, input);
         let mut work = Work::new(table, known, scratch);
-        for (_, part) in table.compressed() {
+        for ((_, part), input) in table.compressed().zip(&inputs) {
             for (first, rows) in slabs(part) {
                 let start = part.first + first * part.columns;
                 let formed = &sums[start..start + rows * part.columns];
@@ -142,25 +160,25 @@ impl Cpu {
         poisoned: &[bool],
         output: &mut [f32],
     ) {
+        let rights = prepared(table, Side::Right, right);
+        let mut rights = rights.iter().peekable();
         let mut tasks = Vec::new();
         let mut output = output;
         for (index, part) in table.parts.iter().enumerate() {
             let (mut mine, others) = std::mem::take(&mut output).split_at_mut(part.elements());
             output = others;
-            if !part.compressed {
-                continue;
-            }
+            let Some(right) = rights.next_if(|_| part.compressed) else { continue };
             for (first, rows) in slabs(part) {
                 let (out, others) = std::mem::take(&mut mine).split_at_mut(rows * part.columns);
                 mine = others;
-                tasks.push((part, first, poisoned[index], out));
+                tasks.push((part, first, right, poisoned[index], out));
             }
         }
-        for_each(tasks, |(part, first, poisoned, out)| {
+        for_each(tasks, |(part, first, right, poisoned, out)| {
             if poisoned {
                 out.fill(f32::from_bits(NAN_BITS));
             } else {
-                self.simd.expand(*part, table.rank, first, &left[part.left..], &right[part.right..], out);
+                self.simd.expand(*part, table.rank, first, &left[part.left..], right, out);
             }
         });
     }
@@ -176,17 +194,14 @@ impl Cpu {
                 Before::Rest if rank == 0 => Before::Nothing,
                 before => before,
             };
+            let left = if rank > 0 { &matrices.left[part.left..] } else { &[] };
+            let right = if rank > 0 { tiled(&part, rank, &matrices.right[part.right..]) } else { Vec::new() };
             let places: Vec<_> = slabs(&part).collect();
-            places.into_par_iter().find_map_first(move |(first, rows)| {
+            places.into_par_iter().find_map_first(|(first, rows)| {
                 let start = part.first + first * part.columns;
                 let sums = &matrices.sums[start..start + rows * part.columns];
                 let gradient = slice(gradient, start, sums.len());
-                let (left, right) = if rank > 0 {
-                    (&matrices.left[part.left..], &matrices.right[part.right..])
-                } else {
-                    (&[][..], &[][..])
-                };
-                let rows = Rows::Form { gradient, sums: &mut [], before, left, right };
+                let rows = Rows::Form { gradient, sums: &mut [], before, left, right: &right };
                 let slab = Slab { part, rank, first, rows, input: &[], known: Side::Right, out: &mut [] };
                 Some((start + self.simd.first_not_finite(slab, sums)?) as u64)
             })
@@ -238,7 +253,6 @@ impl<'a> Work<'a> {
     ) {
         let (out, room) = std::mem::take(&mut self.room).split_at_mut(share(part, table.rank, rows, known));
         self.room = room;
-        let input = &input[part.start(known)..][..part.stride(known) * table.rank];
         self.slabs.push(Slab { part: *part, rank: table.rank, first, rows: of, input, known, out });
     }
 }
@@ -254,33 +268,41 @@ fn gather(table: &Table, known: Side, scratch: &[f32], sent: &mut [f32]) {
         let (mine, others) = room.split_at(used);
         room = others;
         match known {
-            Side::Right => tasks.push((part, 0, mine, each, out)),
-            Side::Left => {
-                // A column of the factor is long enough to be shared out in pieces.
-                for (k, column) in out.chunks_exact_mut(part.columns).enumerate() {
-                    tasks.push((part, k, mine, each, column));
-                }
-            }
+            Side::Right => tasks.push((part, mine, each, out)),
+            // The shares have one layout, and are summed as they lie.
+            Side::Left => tasks.push((part, mine, each, out)),
         }
     }
-    for_each(tasks, |(part, k, shares, each, out)| match known {
+    for_each(tasks, |(part, shares, each, out)| match known {
         Side::Right => {
             for (k, column) in out.chunks_exact_mut(part.rows).enumerate() {
                 column.iter_mut().zip(shares[k..].iter().step_by(rank)).for_each(|(to, from)| *to = *from);
             }
         }
-        Side::Left => sum_column(&shares[k * part.column_stride()..], each, out),
+        Side::Left => {
+            let mut sums = vec![0.0; each];
+            let strips = sums.chunks_mut(STRIP).enumerate().collect();
+            for_each(strips, |(at, sums)| sum_in_order(&shares[at * STRIP..], each, sums));
+            let width = tile_width(part);
+            for (t, tile) in sums.chunks_exact(width * rank).enumerate() {
+                for (k, from) in tile.chunks_exact(width).enumerate() {
+                    let to = &mut out[k * part.columns..][..part.columns][t * width..];
+                    let here = to.len().min(width);
+                    to[..here].copy_from_slice(&from[..here]);
+                }
+            }
+        }
     });
 }
 
-/// Sums columns that lie `stride` apart, in f64 and in order.
-fn sum_column(shares: &[f32], stride: usize, out: &mut [f32]) {
-    const STRIP: usize = 256;
-    for (at, out) in out.chunks_mut(STRIP).enumerate() {
-        let mut sums = [0.0f64; STRIP];
-        for share in shares[at * STRIP..].chunks(stride) {
-            sums.iter_mut().zip(&share[..out.len().min(share.len())]).for_each(|(sum, v)| *sum += f64::from(*v));
-        }
-        out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum as f32);
+/// Entries that are summed together, and shared out together.
+const STRIP: usize = 1024;
+
+/// Sums shares that lie `each` apart, in f64 and in order.
+fn sum_in_order(shares: &[f32], each: usize, out: &mut [f32]) {
+    let mut sums = [0.0f64; STRIP];
+    for share in shares.chunks(each) {
+        sums.iter_mut().zip(&share[..out.len().min(share.len())]).for_each(|(sum, v)| *sum += f64::from(*v));
     }
+    out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum as f32);
 }
