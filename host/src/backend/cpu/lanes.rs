@@ -6,6 +6,11 @@ use gradwire_kernels::arith::powersgd;
 /// Lanes of a vector.
 pub(super) const LANES: usize = 16;
 
+/// A cache line of f32. Vectors that lie across two lines are loaded at half the rate.
+#[derive(Clone, Copy, Default, bytemuck::Zeroable, bytemuck::Pod)]
+#[repr(C, align(64))]
+pub(super) struct Line(pub(super) [f32; LANES]);
+
 /// Sixteen f32.
 pub(super) trait Lanes: Copy {
     fn load(from: &[f32; LANES]) -> Self;

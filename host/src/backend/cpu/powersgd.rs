@@ -1,13 +1,12 @@
 //! PowerSGD's passes over all matrices of a model at once: cut into slabs of rows, shared out to the threads, and summed in an
 //! order that depends on the shapes alone.
 
-use std::borrow::Cow;
-
 use gradwire_kernels::arith::float::{NAN_BITS, bf16_to_f32, f16_to_f32};
 use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::arith::powersgd::{kept, seeded};
 use rayon::prelude::*;
 
+use super::lanes::{LANES, Line};
 use super::slab::{Before, Rows, Slab, tile_width, tiled};
 use super::{Cpu, for_each, gram, part as slice};
 use crate::gradient::Gradient;
@@ -45,17 +44,34 @@ fn slabs(part: &Part) -> impl Iterator<Item = (usize, usize)> {
 fn share(part: &Part, rank: usize, rows: usize, known: Side) -> usize {
     match known {
         Side::Right => rows * rank,
-        Side::Left => part.columns.div_ceil(tile_width(part)) * tile_width(part) * rank,
+        Side::Left => part.columns.div_ceil(tile_width(part, rank)) * tile_width(part, rank) * rank,
+    }
+}
+
+/// A factor as the passes take it.
+enum Prepared<'f> {
+    AsItIs(&'f [f32]),
+    Tiled(Vec<Line>),
+}
+
+impl std::ops::Deref for Prepared<'_> {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match self {
+            Self::AsItIs(factor) => factor,
+            Self::Tiled(tiles) => bytemuck::cast_slice(tiles),
+        }
     }
 }
 
 /// The factors of each matrix as the passes take them: right ones in tiles, left ones as they are.
-fn prepared<'f>(table: &Table, side: Side, factors: &'f [f32]) -> Vec<Cow<'f, [f32]>> {
+fn prepared<'f>(table: &Table, side: Side, factors: &'f [f32]) -> Vec<Prepared<'f>> {
     let of_part = |(_, part): (usize, &Part)| {
         let mine = &factors[part.start(side)..][..part.stride(side) * table.rank];
         match side {
-            Side::Left => mine.into(),
-            Side::Right => tiled(part, table.rank, mine).into(),
+            Side::Left => Prepared::AsItIs(mine),
+            Side::Right => Prepared::Tiled(tiled(part, table.rank, mine)),
         }
     };
     table.compressed().map(of_part).collect()
@@ -195,7 +211,11 @@ impl Cpu {
                 before => before,
             };
             let left = if rank > 0 { &matrices.left[part.left..] } else { &[] };
-            let right = if rank > 0 { tiled(&part, rank, &matrices.right[part.right..]) } else { Vec::new() };
+            let right = if rank > 0 {
+                Prepared::Tiled(tiled(&part, rank, &matrices.right[part.right..]))
+            } else {
+                Prepared::AsItIs(&[])
+            };
             let places: Vec<_> = slabs(&part).collect();
             places.into_par_iter().find_map_first(|(first, rows)| {
                 let start = part.first + first * part.columns;
@@ -224,6 +244,11 @@ fn form_plain(gradient: Gradient<'_>, sums: &mut [f32], waits: bool) {
     }
 }
 
+/// Where in a buffer the first whole cache line begins. Only speed depends on it.
+fn line_start(of: &[f32]) -> usize {
+    of.as_ptr().align_offset(size_of::<Line>()).min(LANES)
+}
+
 /// Slabs to be multiplied, each with its own part of the scratch to write to.
 struct Work<'a> {
     slabs: Vec<Slab<'a>>,
@@ -234,10 +259,11 @@ impl<'a> Work<'a> {
     fn new(table: &Table, known: Side, scratch: &'a mut Vec<f32>) -> Self {
         let of_part = |(_, part)| slabs(part).map(|(_, rows)| share(part, table.rank, rows, known)).sum::<usize>();
         let needed: usize = table.compressed().map(of_part).sum();
-        if scratch.len() < needed {
-            scratch.resize(needed, 0.0);
+        if scratch.len() < needed + LANES {
+            scratch.resize(needed + LANES, 0.0);
         }
-        Self { slabs: Vec::new(), room: &mut scratch[..needed] }
+        let start = line_start(scratch);
+        Self { slabs: Vec::new(), room: &mut scratch[start..start + needed] }
     }
 
     #[expect(clippy::too_many_arguments, reason = "each is a field of the slab")]
@@ -261,7 +287,7 @@ impl<'a> Work<'a> {
 fn gather(table: &Table, known: Side, scratch: &[f32], sent: &mut [f32]) {
     let rank = table.rank;
     let mut tasks = Vec::new();
-    let mut room = scratch;
+    let mut room = &scratch[line_start(scratch)..];
     for ((_, part), out) in table.compressed().zip(table.split_mut(known.other(), sent)) {
         let each = share(part, rank, slab_rows(part).min(part.rows), known);
         let used = slabs(part).map(|(_, rows)| share(part, rank, rows, known)).sum();
@@ -283,7 +309,7 @@ fn gather(table: &Table, known: Side, scratch: &[f32], sent: &mut [f32]) {
             let mut sums = vec![0.0; each];
             let strips = sums.chunks_mut(STRIP).enumerate().collect();
             for_each(strips, |(at, sums)| sum_in_order(&shares[at * STRIP..], each, sums));
-            let width = tile_width(part);
+            let width = tile_width(part, rank);
             for (t, tile) in sums.chunks_exact(width * rank).enumerate() {
                 for (k, from) in tile.chunks_exact(width).enumerate() {
                     let to = &mut out[k * part.columns..][..part.columns][t * width..];

@@ -6,7 +6,7 @@
 use gradwire_kernels::arith::float::{INF_BITS, bf16_to_f32, f16_to_f32};
 use gradwire_kernels::arith::powersgd::MOST_RANK;
 
-use super::lanes::{LANES, Lanes};
+use super::lanes::{LANES, Lanes, Line};
 use crate::gradient::Gradient;
 use crate::low_rank::{Part, Side};
 
@@ -53,17 +53,23 @@ pub(super) struct Slab<'a> {
     pub(super) out: &'a mut [f32],
 }
 
-/// Columns of a tile of a matrix, padding included.
-pub(super) fn tile_width(part: &Part) -> usize {
-    part.column_stride().min(TILE)
+/// Columns of a tile of a matrix, padding included: fewer where the rank is large, so that the factors' tiles are in the
+/// first-level cache too.
+pub(super) fn tile_width(part: &Part, rank: usize) -> usize {
+    let most = match rank {
+        0..=8 => TILE,
+        9..=16 => TILE / 2,
+        _ => TILE / 4,
+    };
+    part.column_stride().min(most)
 }
 
-/// A right factor in tiles: all columns of the factor for the first [`TILE`] columns of the matrix, then for the next. Entries
-/// that are used together lie together; as columns they might be a power of two apart, and share a few lines of the cache.
-pub(super) fn tiled(part: &Part, rank: usize, factor: &[f32]) -> Vec<f32> {
-    let width = tile_width(part);
-    let mut tiles = vec![0.0; part.columns.div_ceil(width) * width * rank];
-    for (t, tile) in tiles.chunks_exact_mut(width * rank).enumerate() {
+/// A right factor in tiles: all columns of the factor for the first columns of the matrix, then for the next. Entries that are
+/// used together lie together; as columns they might be a power of two apart, and share a few lines of the cache.
+pub(super) fn tiled(part: &Part, rank: usize, factor: &[f32]) -> Vec<Line> {
+    let width = tile_width(part, rank);
+    let mut tiles = vec![Line::default(); part.columns.div_ceil(width) * width / LANES * rank];
+    for (t, tile) in bytemuck::cast_slice_mut::<_, f32>(&mut tiles).chunks_exact_mut(width * rank).enumerate() {
         for (k, to) in tile.chunks_exact_mut(width).enumerate() {
             let from = &factor[k * part.column_stride() + t * width..];
             let here = width.min(part.column_stride() - t * width);
@@ -77,8 +83,9 @@ pub(super) fn tiled(part: &Part, rank: usize, factor: &[f32]) -> Vec<f32> {
 #[inline(always)]
 pub(super) fn multiply<V: Lanes, const K: usize>(slab: Slab<'_>) {
     let Slab { part, rank, first, rows, input, known, out } = slab;
-    let (columns, step) = (part.columns, tile_width(&part));
-    let mut tile = [0.0; GROUP * TILE];
+    let (columns, step) = (part.columns, tile_width(&part, rank));
+    let mut tile = [Line::default(); GROUP * TILE / LANES];
+    let tile = bytemuck::cast_slice_mut::<_, f32>(&mut tile);
     let mut lanes = [[0.0; LANES]; GROUP * MOST];
     if known == Side::Left {
         out.fill(0.0);
@@ -108,7 +115,7 @@ pub(super) fn multiply<V: Lanes, const K: usize>(slab: Slab<'_>) {
                 let from = start * columns + at;
                 let right = if *before == Before::Rest { &right[tiles.clone()] } else { &[] };
                 let term = Term { before: *before, scale: &scale, right, stride: step, rank };
-                add::<V>(&mut tile, gradient, from, &mut sums[from..], columns, width, group, &term);
+                add::<V>(tile, gradient, from, &mut sums[from..], columns, width, group, &term);
             }
             let (source, stride) = match form {
                 Some(_) => (&tile[..], TILE),
@@ -437,7 +444,7 @@ fn rows_down<V: Lanes, const R: usize>(
     let mut m = [V::splat(0.0); R];
     for j in 0..whole {
         for r in 0..R {
-            V::prefetch(lines.source, (i + r) * lines.stride + j * LANES + TILE);
+            V::prefetch(lines.source, (i + r) * lines.stride + j * LANES + stride);
             m[r] = V::load(&vectors[r][j]);
         }
         add_rows::<V, R>(m, i, weights, rank, &mut out[j * LANES..], stride);
@@ -474,7 +481,7 @@ fn add_rows<V: Lanes, const R: usize>(
 /// Writes rows of L R^T, from the row `first` of the matrix on; the right factor is in tiles.
 #[inline(always)]
 pub(super) fn expand<V: Lanes>(part: Part, rank: usize, first: usize, left: &[f32], right: &[f32], out: &mut [f32]) {
-    let (columns, step) = (part.columns, tile_width(&part));
+    let (columns, step) = (part.columns, tile_width(&part, rank));
     for (g, rows) in out.chunks_mut(TOGETHER * columns).enumerate() {
         let group = rows.len() / columns;
         let scale = weights(left, &part, rank, first + g * TOGETHER, group);
@@ -496,7 +503,7 @@ pub(super) fn expand<V: Lanes>(part: Part, rank: usize, first: usize, left: &[f3
 #[inline(always)]
 pub(super) fn first_not_finite<V: Lanes>(slab: Slab<'_>, sums: &[f32]) -> Option<usize> {
     let Rows::Form { gradient, before, left, right, .. } = slab.rows else { return None };
-    let (part, columns, step) = (slab.part, slab.part.columns, tile_width(&slab.part));
+    let (part, columns, step) = (slab.part, slab.part.columns, tile_width(&slab.part, slab.rank));
     let (mut tile, mut old) = ([0.0; TILE], [0.0; TILE]);
     for (i, line) in sums.chunks_exact(columns).enumerate() {
         let rank = if before == Before::Rest { slab.rank } else { 0 };
