@@ -24,6 +24,8 @@ struct PeerRow {
     variant: String,
     case: String,
     seconds: f64,
+    /// Of the operations one after another, as a hook is usually written.
+    plain_seconds: f64,
 }
 
 /// Seconds of the three calls of a step, and of the step.
@@ -123,7 +125,7 @@ fn time_peer(framework: &str, timed: &[Timed]) -> Result<Vec<PeerRow>, String> {
 
 fn print(timed: &[Timed], theirs: &[PeerRow]) {
     println!(
-        "\n{:>15} {:>9} {:>9} {:>9} {:>9} {:>15} {:>8}  theirs ms (theirs / ours)",
+        "\n{:>15} {:>9} {:>9} {:>9} {:>9} {:>15} {:>8}  theirs (theirs / ours)",
         "n x m x rank", "P ms", "Q ms", "output ms", "step ms", "gradient GB/s", "smaller"
     );
     for t in timed {
@@ -131,12 +133,12 @@ fn print(timed: &[Timed], theirs: &[PeerRow]) {
         let rows = theirs.iter().filter(|row| row.case == t.case);
         let peers: Vec<String> = rows
             .map(|row| {
+                let PeerRow { peer, variant, seconds, plain_seconds, .. } = row;
+                let [plain, fastest] = [plain_seconds, seconds].map(|s| significant(s * 1e3));
+                let [over, least] = [plain_seconds, seconds].map(|s| s / t.step);
                 format!(
-                    "{} {} ({:.1}; {})",
-                    row.peer,
-                    significant(row.seconds * 1e3),
-                    row.seconds / t.step,
-                    row.variant
+                    "\n{:>15} {peer}: plain {plain} ms ({over:.1}), fastest {fastest} ms ({least:.1}; {variant})",
+                    ""
                 )
             })
             .collect();
@@ -146,7 +148,7 @@ fn print(timed: &[Timed], theirs: &[PeerRow]) {
             significant(t.step * 1e3),
             significant(1e-9 * t.bytes as f64 / t.step),
             significant(t.bytes as f64 / t.sent as f64),
-            peers.join(", ")
+            peers.concat()
         );
     }
 }
