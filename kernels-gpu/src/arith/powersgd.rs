@@ -42,9 +42,9 @@ pub fn term(sum: f32, left: f32, right: f32) -> f32 {
 /// stay for ever.
 #[inline(always)]
 pub fn kept(sum: f32, residual: f32) -> f32 {
-    if sum - sum == 0.0 {
+    if sum.is_finite() {
         sum
-    } else if residual - residual == 0.0 {
+    } else if residual.is_finite() {
         residual
     } else {
         0.0

@@ -146,13 +146,12 @@ mod x86 {
         #[inline(always)]
         fn kept(sum: Self, residual: Self) -> Self {
             let mut kept = sum.0;
-            for i in 0..2 {
-                let (sum, residual) = (sum.0[i], residual.0[i]);
+            for (sum, residual) in kept.iter_mut().zip(residual.0) {
                 // SAFETY: as above. x - x is zero for a finite x, and NaN for every other.
                 unsafe {
-                    let finite = _mm256_cmp_ps::<_CMP_EQ_OQ>(_mm256_sub_ps(sum, sum), _mm256_setzero_ps());
+                    let finite = _mm256_cmp_ps::<_CMP_EQ_OQ>(_mm256_sub_ps(*sum, *sum), _mm256_setzero_ps());
                     let before = _mm256_cmp_ps::<_CMP_EQ_OQ>(_mm256_sub_ps(residual, residual), _mm256_setzero_ps());
-                    kept[i] = _mm256_blendv_ps(_mm256_and_ps(residual, before), sum, finite);
+                    *sum = _mm256_blendv_ps(_mm256_and_ps(residual, before), *sum, finite);
                 }
             }
             Self(kept)

@@ -256,8 +256,8 @@ fn expand_rows<V: Lanes, const R: usize>(term: &Term<'_>, i: usize, out: &mut [f
     }
     for j in 0..whole {
         let sums = entries::<V, R>(term, i, j);
-        for r in 0..R {
-            sums[r].store(&mut rows[r][j]);
+        for (sum, row) in sums.into_iter().zip(&mut rows) {
+            sum.store(&mut row[j]);
         }
     }
     if whole * LANES < width {
@@ -274,8 +274,8 @@ fn entries<V: Lanes, const R: usize>(term: &Term<'_>, i: usize, j: usize) -> [V;
     let (right, stride) = (term.right.as_chunks::<LANES>().0, term.stride / LANES);
     let mut sums = [V::splat(0.0); R];
     let column = V::load(&right[j]);
-    for r in 0..R {
-        sums[r] = V::splat(term.scale[0][(i + r) % GROUP]).mul(column);
+    for (r, sum) in sums.iter_mut().enumerate() {
+        *sum = V::splat(term.scale[0][(i + r) % GROUP]).mul(column);
     }
     for k in 1..term.rank {
         let (column, scale) = (V::load(&right[k * stride + j]), &term.scale[k % MOST]);
