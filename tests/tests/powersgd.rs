@@ -348,11 +348,15 @@ fn a_dead_direction_is_seeded_again() {
     let device = Device::cpu();
     let (n, m, r) = (40, 30, 4);
     let mut state = state(compress_all(r as u32).without_feedback(), n, m);
-    let thin: Vec<f32> = (0..n * m).map(|e| (e / m) as f32 * (e % m) as f32).collect();
+    // One entry: the columns of P are multiples of one another to the last bit, and all but the first become zeros.
+    let mut thin = vec![0.0; n * m];
+    thin[7 * m + 5] = 5.0;
     for _ in 0..3 {
         step(&device, &mut state, &thin);
+        let [left, _] = state.factors_of(0).expect("compressed");
+        assert!(left[n..].iter().all(|v| *v == 0.0));
     }
-    for gradient in [vec![0.0; n * m], with_values(n, m, &[4.0, 3.0, 2.0, 1.0], 8)] {
+    for gradient in [with_values(n, m, &[4.0, 3.0, 2.0, 1.0], 8), vec![0.0; n * m]] {
         step(&device, &mut state, &gradient);
         let output = Dense::of(n, m, &step(&device, &mut state, &gradient));
         let dense = Dense::of(n, m, &gradient);
