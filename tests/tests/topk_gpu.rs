@@ -27,9 +27,34 @@ mod ptx {
     use std::sync::Arc;
 
     use gradwire::backend::cuda::Cuda;
+    use gradwire_kernels::arith::topk::NAN_KEY;
     use gradwire_ptx_machine::Machine;
+    use gradwire_tests::cases::Fill;
 
     use super::*;
+
+    /// What is compared could be wrong: a kernel that orders NaN as it orders infinity is found.
+    #[test]
+    fn a_planted_order_of_nan_is_found() {
+        let [right, wrong] = [NAN_KEY, NAN_KEY - 1].map(|key| format!(", {key}"));
+        let machine = Arc::new(Machine::new((7, 0), 1).planting(&right, &wrong));
+        let device = Device::from_cuda(Cuda::with_driver(machine, Some(70)).expect("an artifact that fits"));
+        let nan_and_infinity: Fill = ("NaN behind infinity", |n| {
+            (0..n)
+                .map(|i| {
+                    if i % 7 == 3 {
+                        f32::INFINITY
+                    } else if i % 1000 == 999 {
+                        f32::NAN
+                    } else {
+                        1.0
+                    }
+                })
+                .collect()
+        });
+        let error = sparse::against_oracle(&device, nan_and_infinity, 20_000).expect_err("a fault was planted");
+        assert!(error.contains("the kept set"), "{error}");
+    }
 
     #[test]
     fn lengths_around_every_boundary() {
