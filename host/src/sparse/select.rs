@@ -16,6 +16,8 @@ use crate::session::Sizes;
 const UNIT: u64 = 128;
 /// Segments up to which each has a histogram of 2^16 bins, so that two rounds tell every key. More take three rounds.
 const FEW_SEGMENTS: usize = 16;
+/// Candidates that there is room for at the most, twice: their three arrays are reached by 32-bit numbers of words.
+const MOST_CANDIDATES: u64 = 1 << 29;
 /// Tiles of a block of the kernels that go over what the filter left.
 const TILES_PER_BLOCK: u32 = THREADS / 32 * TILES_PER_WARP;
 /// Workgroups that sample a segment (logarithm), the elements from which on there are as many, and how many standard
@@ -210,7 +212,7 @@ impl SelectPlan {
                 capacity.iter_mut().zip(l.room(expected)).for_each(|(all, own)| *all += own);
             }
         }
-        let [capacity, again] = capacity.map(|c| c.next_multiple_of(64));
+        let [capacity, again] = capacity.map(|c| c.min(MOST_CANDIDATES).next_multiple_of(64));
         let all = capacity + again;
         let large = self.large.len() as u64;
         let aligned = |words: u64| words.next_multiple_of(ALIGNMENT / 4);
@@ -474,6 +476,18 @@ mod tests {
         assert_eq!(threshold_key(1e30, Dtype::F16, false), 0x7c00, "infinity alone reaches it");
         assert_eq!(threshold_key(f32::INFINITY, Dtype::Bf16, false), 0x7f80);
         assert_eq!(threshold_key(1e30, Dtype::F16, true), 1e30f32.to_bits());
+    }
+
+    #[test]
+    fn the_workspace_is_reached_by_words_of_32_bits() {
+        let n = 1u64 << 31;
+        for keep in [1, n / 10, n / 2, n - 1] {
+            let plan = SelectPlan::new(&Select::Largest(keep), n, Dtype::F32, false, false);
+            assert!(plan.workspace_words < 1 << 32, "{keep}: {} words", plan.workspace_words);
+            let p = plan.base;
+            let end = u64::from(p.band) + u64::from(p.capacity) + u64::from(p.capacity_again);
+            assert_eq!(end, plan.workspace_words, "{keep}: an offset has wrapped");
+        }
     }
 
     #[test]
