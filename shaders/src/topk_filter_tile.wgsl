@@ -9,20 +9,18 @@ var<workgroup> first_candidate: u32;
 var<workgroup> below: atomic<u32>;
 
 // Room for a tile's candidates, or nowhere.
-fn reserve(count: u32, anew: bool) -> u32 {
+fn reserve(bottom: u32, count: u32, anew: bool) -> u32 {
     if count == 0u {
         return 0u;
+    }
+    // Where all elements are candidates, storing them saves nothing, and takes the room of others.
+    if bottom == 0u {
+        return NOWHERE;
     }
     let room = params.room + select(0u, 1u, anew);
     let begin = select(0u, params.capacity, anew);
     let capacity = select(params.capacity, params.capacity_again, anew);
-    // Who finds it used up does not add: else the count could pass 2^32 and begin anew. It cannot where there are fewer
-    // elements.
-    if params.elements > (1u << 30u) {
-        if atomicLoad(&workspace[room]) >= capacity {
-            return NOWHERE;
-        }
-    }
+    // The count cannot wrap: a tile adds its elements at most, and a piece, once.
     let pieces = (count + PIECE - 1u) / PIECE * PIECE;
     let first = atomicAdd(&workspace[room], pieces);
     return select(NOWHERE, begin + first, first + pieces <= capacity);
@@ -90,7 +88,7 @@ fn filter_tile(tile: u32, thread: u32, anew: bool) {
     if thread == 0u {
         let count = all & 0xffffu;
         let band = all >> 16u;
-        first_candidate = reserve(count, anew);
+        first_candidate = reserve(bottom, count, anew);
         let info = params.info + 4u * tile;
         atomicStore(&workspace[info], first_candidate);
         atomicStore(&workspace[info + 1u], count);

@@ -145,7 +145,7 @@ impl Device {
             plain = others;
         }
         state.sent.iter_mut().zip(&state.poisoned).for_each(|(sent, poisoned)| *sent = !poisoned);
-        (state.last, state.round, state.step) = (side, 0, state.step + 1);
+        (state.last, state.round, state.step) = (side, 0, state.step.wrapping_add(1));
         Ok(())
     }
 

@@ -37,8 +37,14 @@ pub struct LowRankState {
 }
 
 /// Room that holds nothing from call to call.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Scratch(pub(crate) Vec<f32>);
+
+impl Clone for Scratch {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
 
 impl PartialEq for Scratch {
     fn eq(&self, _: &Self) -> bool {

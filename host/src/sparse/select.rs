@@ -18,6 +18,8 @@ const UNIT: u64 = 128;
 const FEW_SEGMENTS: usize = 16;
 /// Candidates that there is room for at the most, twice: their three arrays are reached by 32-bit numbers of words.
 const MOST_CANDIDATES: u64 = 1 << 29;
+/// Segments in a table that is reached by 32-bit numbers of words.
+const MOST_SEGMENTS: u64 = 1 << 27;
 /// Tiles of a block of the kernels that go over what the filter left.
 const TILES_PER_BLOCK: u32 = THREADS / 32 * TILES_PER_WARP;
 /// Workgroups that sample a segment (logarithm), the elements from which on there are as many, and how many standard
@@ -278,6 +280,10 @@ impl SelectPlan {
                 return Err(Error::Limit { limit: "max_storage_buffer_binding_size", found, needed });
             }
         }
+        let (found, needed) = (MOST_SEGMENTS, self.table.len() as u64 / u64::from(segment::WORDS));
+        if needed > found {
+            return Err(Error::Limit { limit: "segments of a selection on a device", found, needed });
+        }
         let mut passes = Vec::new();
         if !self.large.is_empty() {
             self.large_passes(limits, &mut passes);
@@ -289,7 +295,7 @@ impl SelectPlan {
                 let s = &list[i as usize];
                 (s.start, s.start + s.elements)
             };
-            let segments = self.table.len() as u32 / segment::WORDS;
+            let segments = needed as u32;
             let base = SelectParams { segments, ..self.base };
             self.block_passes(&mut passes, base, list.len() as u64, at, by_warps, range, limits);
         }

@@ -180,13 +180,6 @@ pub(crate) unsafe fn atomic_add(word: *mut u32, value: u32) -> u32 {
     unsafe { AtomicU32::from_ptr(word) }.fetch_add(value, Ordering::Relaxed)
 }
 
-/// # Safety
-/// As [`atomic_max`].
-pub(crate) unsafe fn atomic_load(word: *mut u32) -> u32 {
-    // SAFETY: the caller's, word for word.
-    unsafe { AtomicU32::from_ptr(word) }.load(Ordering::Relaxed)
-}
-
 pub(crate) fn half_to_f32(half: u16) -> f32 {
     f16_to_f32(half)
 }

@@ -20,8 +20,8 @@ use emulated as machine;
 use nvptx as machine;
 
 pub(crate) use machine::{
-    FOLDS, atomic_add, atomic_load, atomic_max, ballot, barrier, bin_add, bin_load, bin_store, block, fold_max,
-    fold_min, half_to_f32, opaque, shared_load, shared_store, shuffle, shuffle_xor, thread,
+    FOLDS, atomic_add, atomic_max, ballot, barrier, bin_add, bin_load, bin_store, block, fold_max, fold_min,
+    half_to_f32, opaque, shared_load, shared_store, shuffle, shuffle_xor, thread,
 };
 #[cfg(target_arch = "nvptx64")]
 pub(crate) use machine::{isqrt, product};

@@ -229,16 +229,6 @@ pub(crate) unsafe fn atomic_add(word: *mut u32, value: u32) -> u32 {
     unsafe { AtomicU32::from_ptr(word).fetch_add(value, Ordering::Relaxed) }
 }
 
-/// A word of global memory that others may change meanwhile, atomically.
-///
-/// # Safety
-/// As [`atomic_max`].
-#[inline(always)]
-pub(crate) unsafe fn atomic_load(word: *mut u32) -> u32 {
-    // SAFETY: as above.
-    unsafe { AtomicU32::from_ptr(word).load(Ordering::Relaxed) }
-}
-
 /// A binary16 as binary32, exactly, as `arith::float::f16_to_f32` but in one instruction.
 ///
 /// The two differ in the bits of a NaN alone, and a NaN's bits decide nothing: it poisons its bucket either way.

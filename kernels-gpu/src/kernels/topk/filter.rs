@@ -213,8 +213,11 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
     let below_key = job.floor.wrapping_sub(1);
     // The band is the first range in which the last kept key is looked for: it is counted on the way.
     let counts_bins = !AGAIN && job.floor < job.sure;
-    let shift = digit_shift(job.sure.wrapping_sub(job.floor), p.rounds);
-    let bins = if counts_bins { (job.sure.wrapping_sub(job.floor + 1) >> shift) + 1 } else { 0 };
+    let (mut shift, mut bins) = (0, 0);
+    if counts_bins {
+        shift = digit_shift(job.sure - job.floor, p.rounds);
+        bins = ((job.sure - job.floor - 1) >> shift) + 1;
+    }
     let histogram = p.histograms + job.index * p.bins;
     let shared_bins = bins <= BINS;
     if shared_bins {
@@ -265,7 +268,7 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
     // SAFETY: all threads are here; the state and the room are there, and touched by atomic operations alone.
     let room = unsafe {
         if device::thread() == 0 {
-            device::shared_store(FIRST, reserve::<AGAIN>(p, b, total[0]));
+            device::shared_store(FIRST, reserve::<AGAIN>(p, b, job.floor, total[0]));
             if !AGAIN {
                 let at = p.states() + job.index * state::WORDS;
                 device::atomic_add(b.word(at + state::COUNT_SURE), total[0] - total[1]);
@@ -349,18 +352,18 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
 /// # Safety
 /// The word that counts the room is there, and touched by atomic operations alone.
 #[inline(always)]
-unsafe fn reserve<const AGAIN: bool>(p: &SelectParams, b: &Buffers, candidates: u32) -> u32 {
+unsafe fn reserve<const AGAIN: bool>(p: &SelectParams, b: &Buffers, floor: u32, candidates: u32) -> u32 {
     if candidates == 0 {
         return 0;
+    }
+    // Where all elements are candidates, storing them saves nothing, and takes the room of others.
+    if floor == 0 {
+        return NOWHERE;
     }
     let (word, begin, capacity) = if AGAIN { (1, p.capacity, p.capacity_again) } else { (0, 0, p.capacity) };
     // SAFETY: the caller's.
     unsafe {
-        // Who finds it used up does not add: else the count could pass 2^32 and begin anew. It cannot where there are fewer
-        // elements, and then the look is saved.
-        if p.elements > 1 << 30 && device::atomic_load(b.word(p.room + word)) >= capacity {
-            return NOWHERE;
-        }
+        // The count cannot wrap: a tile adds its elements at most, and a piece, once.
         let pieces = candidates.div_ceil(PIECE) * PIECE;
         let first = device::atomic_add(b.word(p.room + word), pieces);
         if first + pieces <= capacity { begin + first } else { NOWHERE }
