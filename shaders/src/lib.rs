@@ -103,12 +103,18 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 
 /// Every entry point.
 pub const SHADERS: [Shader; 19] = [
-    entry("finite_scan", module!("encode_params.wgsl", "bind_scan.wgsl", "gradient.wgsl", "finite_scan.wgsl"), SCAN, 0),
+    entry(
+        "finite_scan",
+        module!("encode_params.wgsl", "bind_scan.wgsl", "half.wgsl", "gradient.wgsl", "finite_scan.wgsl"),
+        SCAN,
+        0,
+    ),
     entry(
         "qsgd_stats",
         module!(
             "encode_params.wgsl",
             "bind_stats.wgsl",
+            "half.wgsl",
             "gradient.wgsl",
             "norm.wgsl",
             "qsgd_statistic.wgsl",
@@ -128,6 +134,7 @@ pub const SHADERS: [Shader; 19] = [
         module!(
             "encode_params.wgsl",
             "bind_encode.wgsl",
+            "half.wgsl",
             "gradient.wgsl",
             "draws.wgsl",
             "norm.wgsl",
@@ -151,6 +158,7 @@ pub const SHADERS: [Shader; 19] = [
         module!(
             "encode_params.wgsl",
             "bind_stats.wgsl",
+            "half.wgsl",
             "gradient.wgsl",
             "uniform_statistic.wgsl",
             "uniform_stats.wgsl"
@@ -169,6 +177,7 @@ pub const SHADERS: [Shader; 19] = [
         module!(
             "encode_params.wgsl",
             "bind_encode.wgsl",
+            "half.wgsl",
             "gradient.wgsl",
             "draws.wgsl",
             "uniform.wgsl",
@@ -186,11 +195,17 @@ pub const SHADERS: [Shader; 19] = [
         DECODE,
         1024,
     ),
-    entry("topk_sample", topk!("topk_atomic_word.wgsl", "topk_elements.wgsl", "topk_sample.wgsl"), SAMPLE, 8),
+    entry(
+        "topk_sample",
+        topk!("topk_atomic_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_sample.wgsl"),
+        SAMPLE,
+        8,
+    ),
     entry(
         "topk_filter",
         topk!(
             "topk_atomic_word.wgsl",
+            "half.wgsl",
             "topk_elements.wgsl",
             "topk_masks.wgsl",
             "topk_filter_tile.wgsl",
@@ -203,6 +218,7 @@ pub const SHADERS: [Shader; 19] = [
         "topk_filter_again",
         topk!(
             "topk_atomic_word.wgsl",
+            "half.wgsl",
             "topk_elements.wgsl",
             "topk_masks.wgsl",
             "topk_filter_tile.wgsl",
@@ -214,21 +230,26 @@ pub const SHADERS: [Shader; 19] = [
     entry("topk_narrow", topk!("topk_word.wgsl", "topk_narrow.wgsl"), TABLE, 1024),
     entry(
         "topk_histogram",
-        topk!("topk_atomic_word.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_histogram.wgsl"),
+        topk!("topk_atomic_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_histogram.wgsl"),
         SAMPLE,
         0,
     ),
     entry(
         "topk_count",
-        topk!("topk_word.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_count.wgsl"),
+        topk!("topk_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_count.wgsl"),
         SAMPLE,
         512,
     ),
     entry("topk_scan", topk!("topk_word.wgsl", "topk_scan.wgsl"), TABLE, 2048),
-    entry("topk_emit", topk!("topk_word.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_emit.wgsl"), EMIT, 2048),
+    entry(
+        "topk_emit",
+        topk!("topk_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_emit.wgsl"),
+        EMIT,
+        2048,
+    ),
     entry(
         "topk_block",
-        topk!("topk_word.wgsl", "topk_elements.wgsl", "topk_masks.wgsl", "topk_block.wgsl"),
+        topk!("topk_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_masks.wgsl", "topk_block.wgsl"),
         EMIT,
         3136,
     ),

@@ -93,7 +93,6 @@ impl Large {
 pub(crate) struct SelectPlan {
     elements: u64,
     dtype: Dtype,
-    flags: u32,
     large: Vec<Large>,
     /// Segments of a tile at most.
     small: Vec<Large>,
@@ -174,13 +173,12 @@ impl SelectPlan {
         let mut plan = Self {
             elements,
             dtype,
-            flags,
             large,
             small,
             tiny,
             blocks,
             entries: output,
-            base: SelectParams::default(),
+            base: SelectParams { flags, ..SelectParams::default() },
             table: Vec::new(),
             workspace_words: 0,
         };
@@ -227,7 +225,6 @@ impl SelectPlan {
         self.workspace_words = if large > 0 { band + all } else { self.table.len() as u64 };
         self.base = SelectParams {
             elements: self.elements as u32,
-            flags: self.flags,
             dtype: self.dtype.tag().into(),
             samples_log2: samples.0,
             rounds,
@@ -242,7 +239,7 @@ impl SelectPlan {
             values: values as u32,
             places: places as u32,
             band: band as u32,
-            ..SelectParams::default()
+            ..self.base
         };
     }
 
@@ -264,7 +261,7 @@ impl SelectPlan {
     /// Bytes of each buffer.
     pub(crate) fn sizes(&self) -> Sizes {
         let input = (self.elements * self.dtype.bytes() as u64).next_multiple_of(4);
-        let residual = if self.flags & select_flags::FEEDBACK != 0 { 4 * self.elements } else { 0 };
+        let residual = if self.base.flags & select_flags::FEEDBACK != 0 { 4 * self.elements } else { 0 };
         let entries = 4 * self.entries;
         Sizes([input, residual, 0, 0, 4 * self.workspace_words, STATUS_BYTES, 0, entries, entries])
     }
@@ -408,7 +405,7 @@ impl SelectPlan {
             workspace: span(0, 4 * self.workspace_words),
             ..Bindings::default()
         };
-        if self.flags & select_flags::FEEDBACK != 0 {
+        if self.base.flags & select_flags::FEEDBACK != 0 {
             bindings.residual = span(4 * start, 4 * bound);
         }
         if matches!(kernel, Kernel::TopKEmit | Kernel::TopKBlock) {

@@ -39,7 +39,8 @@ kernel! {
     /// # Traffic
     /// 4 bytes an element (2 for the half types; with feedback 4 more, and 4 written). For each candidate a value and 2
     /// bytes for its place are written, the value once more if it is in the band; a table entry, a state and 16 bytes a tile; an
-    /// atomic operation for each bin of the tile that is not empty. Uncoalesced: candidates are few, and each store's.
+    /// atomic operation for each bin of the tile that is not empty. Uncoalesced: candidates are few, so that
+    /// most stores of a warp touch a sector for one or two of them.
     ///
     /// # Determinism
     /// Backend to backend for what is stored of a tile; where it is stored, and at the end of the room whether, depends on
@@ -82,7 +83,7 @@ kernel! {
     /// A block takes 8 tiles one after another: most often there is none to filter, and finding that out should cost little.
     ///
     /// # Shared memory
-    /// 42 words, and 2048 of bins.
+    /// 42 words.
     ///
     /// # Launch contract
     /// Blocks of 256 threads, one for each 8 of `p.tiles` tiles, from `p.first_tile` on.
