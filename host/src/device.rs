@@ -280,7 +280,7 @@ impl Device {
         let passes = plan.passes(seed, &self.limits())?;
         let (scalars, codes) = body.split_at_mut(plan.header().scalar_bytes() as usize);
         if let Some(cpu) = self.as_cpu() {
-            let mut workspace = vec![0; plan.workspace_bytes().div_ceil(4)];
+            let mut workspace = vec![0; plan.scratch_bytes().div_ceil(4)];
             let mut status = [0; STATUS_BYTES as usize / 4];
             let mut buffers = EncodeBuffers {
                 input: gradient,
@@ -420,7 +420,7 @@ pub(crate) fn refuse_not_finite(status: u32) -> Result<(), Error> {
 
 /// What keeps two payloads from being summed in one pass. Neither the norm's kind nor the gradient's type does:
 /// decoding does not look at them.
-fn difference(a: &Header, b: &Header) -> Option<&'static str> {
+pub(crate) fn difference(a: &Header, b: &Header) -> Option<&'static str> {
     let checks = [
         (a.n != b.n, "length"),
         (a.codec != b.codec, "codec"),

@@ -163,6 +163,35 @@ pub enum Error {
         /// What differs.
         what: &'static str,
     },
+    /// A payload that is not of the kind that a plan decodes.
+    #[error(
+        "payload {index} has a different {what} than the plan: make the plan with DecodePlan::new(*payload.header(), ..), \
+         or decode payloads of one kind"
+    )]
+    Other {
+        /// Which payload.
+        index: usize,
+        /// What differs.
+        what: &'static str,
+    },
+    /// Memory that was handed over cannot be used as what it was handed over for.
+    #[error("the {what} at {address:#x} {problem}")]
+    Memory {
+        /// What it was handed over for.
+        what: &'static str,
+        /// Where it begins: an address, or the offset in a buffer of wgpu's.
+        address: u64,
+        /// What is wrong with it, and what to do.
+        problem: String,
+    },
+    /// A stream that cannot be used.
+    #[error("the stream at {address:#x} {problem}")]
+    Stream {
+        /// Its handle.
+        address: u64,
+        /// What is wrong with it, and what to do.
+        problem: String,
+    },
     /// A backend cannot be had on this machine.
     #[error("{backend} is not available: {reason}")]
     Unavailable {

@@ -22,6 +22,7 @@
 pub mod backend;
 mod codec;
 mod device;
+pub mod embed;
 mod error;
 mod gradient;
 mod low_rank;

@@ -318,8 +318,8 @@ impl EncodePlan {
         self.header.payload_bytes() as usize
     }
 
-    /// Bytes of scratch that a backend needs. Zero unless the tensor is one bucket.
-    pub fn workspace_bytes(&self) -> usize {
+    /// Bytes of statistics between passes. Zero unless the tensor is one bucket.
+    pub(crate) fn scratch_bytes(&self) -> usize {
         match self.header.bucket {
             Bucket::Of(_) => 0,
             Bucket::Whole => (FINAL_BYTES + self.partials() * u64::from(PARTIAL_WORDS) * 4) as usize,
@@ -378,7 +378,7 @@ impl EncodePlan {
         if self.header.bucket == Bucket::Whole {
             self.each_chunk(chunk, &mut passes, Kernel::Stats(codec), base);
             let bindings = Bindings {
-                workspace: Span { offset: 0, bytes: self.workspace_bytes() as u64 },
+                workspace: Span { offset: 0, bytes: self.scratch_bytes() as u64 },
                 scalars: Span { offset: 0, bytes: self.header.scalar_bytes() },
                 ..Bindings::default()
             };
@@ -469,14 +469,16 @@ pub enum DecodeMode {
 /// How to decode one payload, or the sum of several of one kind. Made from a payload's header alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DecodePlan {
-    header: Header,
-    payloads: u32,
+    pub(crate) header: Header,
+    pub(crate) payloads: u32,
+    /// Whether scalars and codes lie together, payload after payload, as in device memory of a caller's.
+    pub(crate) bodies: bool,
 }
 
 impl DecodePlan {
     /// A plan for `payloads` payloads that have this header.
     pub fn new(header: Header, payloads: u32) -> Self {
-        Self { header, payloads }
+        Self { header, payloads, bodies: false }
     }
 
     /// What the payloads say of themselves.
@@ -491,12 +493,12 @@ impl DecodePlan {
 
     /// Bytes from one payload's scalars to the next one's, in the device's buffer of scalars.
     pub fn scalar_stride(&self) -> u64 {
-        self.header.scalar_bytes().next_multiple_of(ALIGNMENT)
+        if self.bodies { self.header.body_bytes() } else { self.header.scalar_bytes().next_multiple_of(ALIGNMENT) }
     }
 
     /// Bytes from one payload's codes to the next one's, in the device's buffer of codes.
     pub fn code_stride(&self) -> u64 {
-        self.header.code_bytes().next_multiple_of(ALIGNMENT)
+        if self.bodies { self.header.body_bytes() } else { self.header.code_bytes().next_multiple_of(ALIGNMENT) }
     }
 
     /// Bytes of the output.

@@ -54,7 +54,7 @@ impl Sizes {
         let h = plan.header();
         let input = (h.n * h.dtype.bytes() as u64).next_multiple_of(4);
         let residual = if plan.feedback() { h.n * 4 } else { 0 };
-        Self([input, residual, h.scalar_bytes(), h.code_bytes(), plan.workspace_bytes() as u64, STATUS_BYTES, 0, 0, 0])
+        Self([input, residual, h.scalar_bytes(), h.code_bytes(), plan.scratch_bytes() as u64, STATUS_BYTES, 0, 0, 0])
     }
 
     /// What a decode needs.

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use gradwire::backend::cuda::driver::{
-    DeviceInfo, DevicePtr, Driver, DriverError, FunctionId, KernelArg, ModuleId, StreamId,
+    DeviceInfo, DevicePtr, Driver, DriverError, FunctionId, KernelArg, MemoryAt, ModuleId, StreamId,
 };
 use gradwire::plan::Kernel;
 
@@ -134,6 +134,14 @@ impl Driver for Emulated {
         } else {
             Err(DriverError::MissingFunction { name: name.to_owned() })
         }
+    }
+
+    fn memory_at(&self, _ptr: DevicePtr) -> Result<MemoryAt, DriverError> {
+        Ok(MemoryAt::Device { left: None })
+    }
+
+    fn is_own_stream(&self, stream: StreamId) -> Result<bool, DriverError> {
+        Ok(stream == StreamId::OWN)
     }
 
     fn synchronize(&self, _stream: StreamId) -> Result<(), DriverError> {

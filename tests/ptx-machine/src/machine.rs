@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gradwire::backend::cuda::driver::{
-    DeviceInfo, DevicePtr, Driver, DriverError, FunctionId, Header, KernelArg, ModuleId, StreamId,
+    DeviceInfo, DevicePtr, Driver, DriverError, FunctionId, Header, KernelArg, MemoryAt, ModuleId, StreamId,
 };
 
 use crate::count::Counts;
@@ -342,6 +342,17 @@ impl Driver for Machine {
         _stream: StreamId,
     ) -> Result<(), DriverError> {
         self.state().launch(self.seed, self.counting, function, grid, block, args)
+    }
+
+    fn memory_at(&self, ptr: DevicePtr) -> Result<MemoryAt, DriverError> {
+        let mut state = self.state();
+        let Ok(buffer) = state.global.at(ptr.0, 1) else { return Ok(MemoryAt::Unknown) };
+        let left = buffer.len().checked_sub(buffer.offset(ptr.0));
+        Ok(left.map_or(MemoryAt::Unknown, |left| MemoryAt::Device { left: Some(left as u64) }))
+    }
+
+    fn is_own_stream(&self, stream: StreamId) -> Result<bool, DriverError> {
+        Ok(stream == StreamId::OWN)
     }
 
     fn synchronize(&self, _stream: StreamId) -> Result<(), DriverError> {

@@ -4,10 +4,10 @@ use std::ffi::{CString, c_uint, c_void};
 use std::ptr;
 
 use super::artifacts::Header;
-use super::driver::{DeviceInfo, DevicePtr, Driver, FunctionId, KernelArg, ModuleId, StreamId};
+use super::driver::{DeviceInfo, DevicePtr, Driver, FunctionId, KernelArg, MemoryAt, ModuleId, StreamId};
 use super::error::{DriverError, NOT_FOUND, OUT_OF_MEMORY, is_refusal};
 use super::real::{Function, RealDriver};
-use super::sys::{self, CUevent, CUfunction, CUmodule, CUresult, CUstream};
+use super::sys::{self, CUcontext, CUevent, CUfunction, CUmodule, CUresult, CUstream};
 
 /// The bytes for each of the compiler's two logs.
 const LOG_BYTES: usize = 16 * 1024;
@@ -227,6 +227,50 @@ impl Driver for RealDriver {
             )
         };
         self.check("cuLaunchKernel", result)
+    }
+
+    fn memory_at(&self, at: DevicePtr) -> Result<MemoryAt, DriverError> {
+        let which = [
+            sys::POINTER_MEMORY_TYPE,
+            sys::POINTER_DEVICE_ORDINAL,
+            sys::POINTER_RANGE_START,
+            sys::POINTER_RANGE_SIZE,
+            sys::POINTER_IS_MANAGED,
+        ];
+        // Eight bytes are enough for each of them, and zeros where the driver writes fewer.
+        let mut found = [0u64; 5];
+        let mut places = found.each_mut().map(|place| ptr::from_mut(place).cast::<c_void>());
+        let _current = self.enter()?;
+        // SAFETY: there are as many places as attributes, each at least of the size that `cuda.h` gives its attribute.
+        // Any address may be asked about: what is unknown leaves its attributes at zero.
+        let result = unsafe {
+            (self.api.pointer_get_attributes)(which.len() as c_uint, which.as_ptr(), places.as_mut_ptr(), at.0)
+        };
+        self.check("cuPointerGetAttributes", result)?;
+        let [kind, device, start, size, managed] = found;
+        let device = (device as u32).cast_signed();
+        let left = start.checked_add(size).filter(|_| size > 0).map(|end| end.saturating_sub(at.0));
+        Ok(match kind as c_uint {
+            _ if managed as u8 != 0 => MemoryAt::Device { left },
+            sys::MEMORY_HOST => MemoryAt::Host,
+            sys::MEMORY_DEVICE if device != self.device() => MemoryAt::OtherDevice(device),
+            sys::MEMORY_DEVICE => MemoryAt::Device { left },
+            _ => MemoryAt::Unknown,
+        })
+    }
+
+    fn is_own_stream(&self, stream: StreamId) -> Result<bool, DriverError> {
+        if stream == StreamId::OWN || stream.to_u64() == sys::STREAM_LEGACY {
+            // The driver's own, and the one that stands for the null stream of whatever context is current.
+            return Ok(true);
+        }
+        let _current = self.enter()?;
+        let mut context = CUcontext::NULL;
+        // SAFETY: `context` is a place for a context; the stream is alive, as was vouched for where its identifier was
+        // made.
+        let result = unsafe { (self.api.stream_get_ctx)(self.stream(stream), &raw mut context) };
+        self.check("cuStreamGetCtx", result)?;
+        Ok(context == self.context())
     }
 
     fn synchronize(&self, stream: StreamId) -> Result<(), DriverError> {

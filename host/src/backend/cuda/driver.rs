@@ -74,6 +74,22 @@ impl StreamId {
     }
 }
 
+/// What a driver knows of the memory at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryAt {
+    /// Memory of the driver's device, or managed memory that it can reach.
+    Device {
+        /// Bytes from the address to the end of its allocation, where the driver says so.
+        left: Option<u64>,
+    },
+    /// Memory of another device, by its number.
+    OtherDevice(i32),
+    /// Memory of the host.
+    Host,
+    /// No allocation that the driver knows.
+    Unknown,
+}
+
 /// One argument of a kernel, in the order of its parameters.
 #[derive(Clone, Copy, Debug)]
 pub enum KernelArg<'a> {
@@ -182,6 +198,12 @@ pub trait Driver: Send + Sync {
         args: &[KernelArg<'_>],
         stream: StreamId,
     ) -> Result<(), DriverError>;
+
+    /// What is known of the memory at an address. Queues nothing and waits for nothing.
+    fn memory_at(&self, ptr: DevicePtr) -> Result<MemoryAt, DriverError>;
+
+    /// Whether the stream belongs to this driver's context. Queues nothing and waits for nothing.
+    fn is_own_stream(&self, stream: StreamId) -> Result<bool, DriverError>;
 
     /// Waits until the work queued on the stream so far is done.
     fn synchronize(&self, stream: StreamId) -> Result<(), DriverError>;

@@ -3,6 +3,7 @@
 pub mod artifacts;
 mod calls;
 pub mod driver;
+mod embed;
 mod error;
 mod real;
 mod session;
@@ -14,7 +15,8 @@ use std::sync::Arc;
 use gradwire_kernels::ptx::ARTIFACTS;
 
 use self::artifacts::{Artifact, candidates};
-use self::driver::{Driver, DriverError, FunctionId, ModuleId, RealDriver};
+use self::driver::{Driver, DriverError, FunctionId, ModuleId, RealDriver, StreamId};
+pub use self::embed::DeviceSlice;
 pub use self::session::CudaSession;
 use crate::device::BackendKind;
 use crate::error::Error;
@@ -24,9 +26,12 @@ use crate::plan::{Kernel, Limits};
 const DEVICE_VARIABLE: &str = "GRADWIRE_CUDA_DEVICE";
 
 /// A CUDA device with the kernels loaded.
+///
+/// A clone shares them. All work goes to one stream: the device's own, or the caller's ([`Cuda::from_raw`]).
 #[derive(Clone)]
 pub struct Cuda {
     shared: Arc<Shared>,
+    stream: StreamId,
 }
 
 struct Shared {
@@ -84,7 +89,7 @@ impl Cuda {
                 Ok((module, functions)) => {
                     let name = format!("{} (sm_{} PTX)", info.name, artifact.target);
                     let shared = Shared { driver, module, target: artifact.target, functions, name };
-                    return Ok(Self { shared: Arc::new(shared) });
+                    return Ok(Self { shared: Arc::new(shared), stream: StreamId::OWN });
                 }
                 Err(error) => refused.push(format!("sm_{}: {error}", artifact.target)),
             }

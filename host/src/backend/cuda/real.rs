@@ -167,6 +167,16 @@ impl RealDriver {
         Current::enter(&self.api, self.context)
     }
 
+    /// The device's number.
+    pub(super) fn device(&self) -> CUdevice {
+        self.device
+    }
+
+    /// The context that is worked in.
+    pub(super) fn context(&self) -> CUcontext {
+        self.context
+    }
+
     /// The driver's handle of a stream.
     pub(super) fn stream(&self, stream: StreamId) -> CUstream {
         if stream == StreamId::OWN { self.stream } else { CUstream(stream.to_u64() as *mut c_void) }

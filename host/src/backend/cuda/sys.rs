@@ -69,6 +69,20 @@ pub(super) const ATTRIBUTE_MULTIPROCESSOR_COUNT: c_int = 16;
 pub(super) const ATTRIBUTE_CAPABILITY_MAJOR: c_int = 75;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR`.
 pub(super) const ATTRIBUTE_CAPABILITY_MINOR: c_int = 76;
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
+pub(super) const POINTER_MEMORY_TYPE: c_uint = 2;
+/// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
+pub(super) const POINTER_DEVICE_ORDINAL: c_uint = 9;
+/// `CU_POINTER_ATTRIBUTE_IS_MANAGED`.
+pub(super) const POINTER_IS_MANAGED: c_uint = 8;
+/// `CU_POINTER_ATTRIBUTE_RANGE_START_ADDR`.
+pub(super) const POINTER_RANGE_START: c_uint = 11;
+/// `CU_POINTER_ATTRIBUTE_RANGE_SIZE`.
+pub(super) const POINTER_RANGE_SIZE: c_uint = 12;
+/// `CU_MEMORYTYPE_HOST`.
+pub(super) const MEMORY_HOST: c_uint = 1;
+/// `CU_MEMORYTYPE_DEVICE`; managed memory is of this type as well.
+pub(super) const MEMORY_DEVICE: c_uint = 2;
 /// `CU_JIT_INFO_LOG_BUFFER`.
 pub(super) const JIT_INFO_LOG: c_uint = 3;
 /// `CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES`.
@@ -135,6 +149,8 @@ api! {
     memset_d32_async: "cuMemsetD32Async" = fn(CUdeviceptr, c_uint, usize, CUstream);
     stream_create: "cuStreamCreate" = fn(*mut CUstream, c_uint);
     stream_destroy: "cuStreamDestroy_v2" = fn(CUstream);
+    stream_get_ctx: "cuStreamGetCtx" = fn(CUstream, *mut CUcontext);
+    pointer_get_attributes: "cuPointerGetAttributes" = fn(c_uint, *const c_uint, *mut *mut c_void, CUdeviceptr);
     stream_synchronize: "cuStreamSynchronize" = fn(CUstream);
     event_create: "cuEventCreate" = fn(*mut CUevent, c_uint);
     event_record: "cuEventRecord" = fn(CUevent, CUstream);

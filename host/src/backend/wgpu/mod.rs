@@ -1,6 +1,8 @@
 //! The WGPU backend: runs passes as WGSL compute shaders on Vulkan, Metal or DX12.
 
+mod embed;
 mod pipelines;
+mod record;
 mod session;
 
 use std::sync::Arc;
@@ -13,6 +15,7 @@ pub use self::session::WgpuSession;
 use crate::device::BackendKind;
 use crate::error::Error;
 use crate::plan::Limits;
+use crate::session::{ROLES, Role};
 
 /// A WGPU device and its queue.
 ///
@@ -30,6 +33,9 @@ struct Shared {
     name: String,
     software: bool,
     pipelines: Pipelines,
+    cache: Option<wgpu::PipelineCache>,
+    /// What is bound where a pass uses no buffer, one a role so that no two writable bindings meet.
+    unused: [wgpu::Buffer; ROLES],
 }
 
 fn unavailable(reason: String) -> Error {
@@ -111,14 +117,7 @@ impl Wgpu {
                 shader.workgroup_bytes,
             )?;
         }
-        let info = device.adapter_info();
-        let shared = Shared {
-            device: device.clone(),
-            queue: queue.clone(),
-            name: format!("{} ({}, {:?})", info.name, info.driver_info, info.backend),
-            software: info.device_type == wgpu::DeviceType::Cpu,
-            pipelines: Pipelines::default(),
-        };
+        let shared = Shared::new(device, queue, None)?;
         let limits = Limits {
             binding_bytes: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size),
             groups: limits.max_compute_workgroups_per_dimension,
@@ -167,19 +166,35 @@ fn preference(kind: wgpu::DeviceType) -> u32 {
     }
 }
 
+/// A buffer that every pass may use.
+fn storage_buffer(device: &wgpu::Device, role: Role, bytes: u64) -> wgpu::Buffer {
+    device.create_buffer(&wgpu::BufferDescriptor {
+        label: Some(&format!("gradwire {role:?}")),
+        size: bytes.next_multiple_of(4).max(16),
+        usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
+        mapped_at_creation: false,
+    })
+}
+
 impl Shared {
+    fn new(device: &wgpu::Device, queue: &wgpu::Queue, cache: Option<wgpu::PipelineCache>) -> Result<Self, Error> {
+        let info = device.adapter_info();
+        let name = format!("{} ({}, {:?})", info.name, info.driver_info, info.backend);
+        let unused = || Role::ALL.map(|role| storage_buffer(device, role, 16));
+        Ok(Self {
+            unused: scoped(device, &name, "creating buffers", unused)?,
+            device: device.clone(),
+            queue: queue.clone(),
+            name,
+            software: info.device_type == wgpu::DeviceType::Cpu,
+            pipelines: Pipelines::default(),
+            cache,
+        })
+    }
+
     /// Runs `work` so that what the device objects to comes back as an error.
     fn scoped<T>(&self, what: &str, work: impl FnOnce() -> T) -> Result<T, Error> {
-        use wgpu::ErrorFilter::{Internal, OutOfMemory, Validation};
-        let scopes = [Validation, OutOfMemory, Internal].map(|filter| self.device.push_error_scope(filter));
-        let value = work();
-        // Scopes are a stack: the last one pushed is popped first.
-        for scope in scopes.into_iter().rev() {
-            if let Some(error) = block_on(scope.pop()) {
-                return Err(failed(format!("{what} on {}: {error}", self.name)));
-            }
-        }
-        Ok(value)
+        scoped(&self.device, &self.name, what, work)
     }
 
     /// Waits for all that was submitted.
@@ -189,4 +204,17 @@ impl Shared {
             Err(error) => Err(failed(format!("waiting for {}: {error}", self.name))),
         }
     }
+}
+
+fn scoped<T>(device: &wgpu::Device, name: &str, what: &str, work: impl FnOnce() -> T) -> Result<T, Error> {
+    use wgpu::ErrorFilter::{Internal, OutOfMemory, Validation};
+    let scopes = [Validation, OutOfMemory, Internal].map(|filter| device.push_error_scope(filter));
+    let value = work();
+    // Scopes are a stack: the last one pushed is popped first.
+    for scope in scopes.into_iter().rev() {
+        if let Some(error) = block_on(scope.pop()) {
+            return Err(failed(format!("{what} on {name}: {error}")));
+        }
+    }
+    Ok(value)
 }

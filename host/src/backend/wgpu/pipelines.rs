@@ -71,7 +71,7 @@ impl Shared {
                 module: &module,
                 entry_point: Some(name),
                 compilation_options: wgpu::PipelineCompilationOptions::default(),
-                cache: None,
+                cache: self.cache.as_ref(),
             });
             Pipeline { shader, layout, pipeline }
         })

@@ -3,17 +3,14 @@
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
-use super::pipelines::Pipeline;
+use super::record::{self, Bound, Ready};
 use super::{Shared, Wgpu, failed};
 use crate::error::Error;
-use crate::plan::{Kernel, Pass};
+use crate::plan::Pass;
 use crate::session::{ROLES, Role, Session, Sizes, check_range, check_spans};
 
 /// Bytes that go to or from the device at a time.
 const STAGING: usize = 64 << 20;
-
-/// Distance of one pass's parameters from the next one's: the alignment that every device accepts.
-const PARAMS_STRIDE: u64 = 256;
 
 /// Passes that are submitted at a time; a queue that is given much more can lose the device to a watchdog.
 const PASSES_PER_SUBMIT: usize = 64;
@@ -23,14 +20,6 @@ pub struct WgpuSession {
     shared: Arc<Shared>,
     sizes: Sizes,
     buffers: [wgpu::Buffer; ROLES],
-    /// What is bound where a pass uses no buffer, one a role so that no two writable bindings meet.
-    unused: [wgpu::Buffer; ROLES],
-}
-
-/// A pass that is ready to be recorded.
-struct Ready {
-    pass: Pass,
-    work: Option<(Arc<Pipeline>, wgpu::BindGroup)>,
 }
 
 impl Wgpu {
@@ -46,93 +35,25 @@ impl Wgpu {
                 return Err(Error::Limit { limit: "max_buffer_size", found: limit, needed });
             }
         }
-        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-        let buffer = |role: Role, bytes: u64| {
-            shared.device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some(&format!("gradwire {role:?}")),
-                size: bytes.next_multiple_of(4).max(16),
-                usage,
-                mapped_at_creation: false,
-            })
-        };
-        let (buffers, unused) = shared.scoped("creating buffers", || {
-            (Role::ALL.map(|role| buffer(role, sizes.of(role))), Role::ALL.map(|role| buffer(role, 16)))
+        let buffers = shared.scoped("creating buffers", || {
+            Role::ALL.map(|role| super::storage_buffer(&shared.device, role, sizes.of(role)))
         })?;
-        Ok(WgpuSession { shared: shared.clone(), sizes, buffers, unused })
-    }
-}
-
-fn role_of(role: gradwire_shaders::Role) -> Role {
-    match role {
-        gradwire_shaders::Role::Input => Role::Input,
-        gradwire_shaders::Role::Residual => Role::Residual,
-        gradwire_shaders::Role::Scalars => Role::Scalars,
-        gradwire_shaders::Role::Codes => Role::Codes,
-        gradwire_shaders::Role::Workspace => Role::Workspace,
-        gradwire_shaders::Role::Status => Role::Status,
-        gradwire_shaders::Role::Output => Role::Output,
-        gradwire_shaders::Role::Indices => Role::Indices,
-        gradwire_shaders::Role::Values => Role::Values,
+        Ok(WgpuSession { shared: shared.clone(), sizes, buffers })
     }
 }
 
 impl WgpuSession {
+    fn bound(&self) -> [Option<Bound<'_>>; ROLES] {
+        self.buffers.each_ref().map(|buffer| Some(Bound { buffer, offset: 0 }))
+    }
+
     /// Pipelines, parameters and bind groups of passes.
     fn prepare(&self, passes: &[Pass]) -> Result<Vec<Ready>, Error> {
         check_spans(&self.sizes, passes)?;
         let shared = &self.shared;
-        let pipelines = passes
-            .iter()
-            .map(|pass| if pass.kernel == Kernel::Clear { Ok(None) } else { shared.pipeline(pass.kernel).map(Some) })
-            .collect::<Result<Vec<_>, Error>>()?;
-        let params = shared.scoped("creating parameters", || {
-            shared.device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("gradwire parameters"),
-                size: PARAMS_STRIDE * passes.len().max(1) as u64,
-                usage: wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
-                mapped_at_creation: false,
-            })
-        })?;
-        shared.scoped("binding buffers", || {
-            let mut ready = Vec::with_capacity(passes.len());
-            for (index, (pass, pipeline)) in passes.iter().zip(pipelines).enumerate() {
-                let at = PARAMS_STRIDE * index as u64;
-                shared.queue.write_buffer(&params, at, pass.params.as_bytes());
-                let work = pipeline.map(|pipeline| {
-                    let group = self.bind(&pipeline, pass, &params, at);
-                    (pipeline, group)
-                });
-                ready.push(Ready { pass: *pass, work });
-            }
-            ready
-        })
-    }
-
-    fn bind(&self, pipeline: &Pipeline, pass: &Pass, params: &wgpu::Buffer, at: u64) -> wgpu::BindGroup {
-        let part = |buffer, offset, bytes: u64| {
-            wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                buffer,
-                offset,
-                size: std::num::NonZeroU64::new(bytes),
-            })
-        };
-        let mut entries =
-            vec![wgpu::BindGroupEntry { binding: 0, resource: part(params, at, pass.params.as_bytes().len() as u64) }];
-        for (index, binding) in pipeline.shader.bindings.iter().enumerate() {
-            let role = role_of(binding.role);
-            let span = pass.bindings.of(role);
-            let resource = if span.bytes == 0 {
-                part(&self.unused[role as usize], 0, 16)
-            } else {
-                part(&self.buffers[role as usize], span.offset, span.bytes.next_multiple_of(4))
-            };
-            entries.push(wgpu::BindGroupEntry { binding: index as u32 + 1, resource });
-        }
-        self.shared.device.create_bind_group(&wgpu::BindGroupDescriptor {
-            label: Some(pipeline.shader.name),
-            layout: &pipeline.layout,
-            entries: &entries,
-        })
+        let pipelines = record::pipelines(shared, passes)?;
+        let params = record::parameters(shared, passes)?;
+        shared.scoped("binding buffers", || record::bind(shared, passes, pipelines, &params, &self.bound()))
     }
 
     /// Records passes and submits them, without waiting.
@@ -141,21 +62,7 @@ impl WgpuSession {
         shared.scoped("running passes", || {
             for some in ready.chunks(PASSES_PER_SUBMIT) {
                 let mut encoder = shared.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-                for Ready { pass, work } in some {
-                    let Some((pipeline, group)) = work else {
-                        for role in [Role::Status, Role::Workspace, Role::Output] {
-                            let span = pass.bindings.of(role);
-                            if span.bytes > 0 {
-                                encoder.clear_buffer(&self.buffers[role as usize], span.offset, Some(span.bytes));
-                            }
-                        }
-                        continue;
-                    };
-                    let mut compute = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-                    compute.set_pipeline(&pipeline.pipeline);
-                    compute.set_bind_group(0, group, &[]);
-                    compute.dispatch_workgroups(pass.groups, 1, 1);
-                }
+                record::record(&mut encoder, some, &self.bound());
                 shared.queue.submit([encoder.finish()]);
             }
         })

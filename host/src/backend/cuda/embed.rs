@@ -1,0 +1,202 @@
+//! Encoding and decoding on a caller's stream, in a caller's memory.
+
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::driver::{DevicePtr, MemoryAt, RealDriver, StreamId};
+use super::{Cuda, Shared, failed, unavailable};
+use crate::embed::{Access, DecodeBuffers, EncodeBuffers, Piece, by_role};
+use crate::error::Error;
+use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Pass};
+use crate::seed::Seed;
+
+/// A piece of device memory that a caller owns: an address and a length. Naming one touches nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceSlice {
+    address: u64,
+    bytes: u64,
+}
+
+impl DeviceSlice {
+    /// The `bytes` bytes from a `CUdeviceptr` on.
+    pub const fn new(address: u64, bytes: u64) -> Self {
+        Self { address, bytes }
+    }
+
+    /// Where it begins.
+    pub const fn address(self) -> u64 {
+        self.address
+    }
+
+    /// How long it is.
+    pub const fn bytes(self) -> u64 {
+        self.bytes
+    }
+}
+
+/// The contexts that were handed over, and what was loaded into each, for as long as a [`Cuda`] holds it.
+static LOADED: Mutex<Vec<(usize, Weak<Shared>)>> = Mutex::new(Vec::new());
+
+impl Cuda {
+    /// Works in a caller's context, on a caller's stream.
+    ///
+    /// The kernels are compiled by the driver once a context: another call for it, with whatever stream, finds them for as
+    /// long as any [`Cuda`] of the context is alive. Keep one. Nothing of the caller's is retained or destroyed.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where there is no driver, the context is null, or none of the committed PTX can be loaded;
+    /// [`Error::Stream`] for a stream of another context.
+    ///
+    /// # Safety
+    /// - The caller guarantees that `context` is a `CUcontext` and `stream` a `CUstream`, or null for the context's legacy
+    ///   default stream.
+    /// - The caller guarantees that neither is destroyed before the [`Cuda`] and its clones are dropped, and that they are
+    ///   not dropped before the work that was queued through them is done.
+    pub unsafe fn from_raw(context: *mut c_void, stream: *mut c_void) -> Result<Self, Error> {
+        let key = context as usize;
+        // A thread that panicked meanwhile left a list that is still whole.
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.retain(|(_, shared)| shared.strong_count() > 0);
+        let known = loaded.iter().find(|(context, _)| *context == key).and_then(|(_, shared)| shared.upgrade());
+        let shared = match known {
+            Some(shared) => shared,
+            None => {
+                // SAFETY: the caller answers for the context; the null stream is always there.
+                let driver = unsafe { RealDriver::from_raw(context, std::ptr::null_mut()) };
+                let driver = driver.map_err(|error| unavailable(error.to_string()))?;
+                let shared = Self::with_driver(Arc::new(driver), None)?.shared;
+                loaded.push((key, Arc::downgrade(&shared)));
+                shared
+            }
+        };
+        drop(loaded);
+        // SAFETY: the caller answers for the stream.
+        unsafe { Self { shared, stream: StreamId::OWN }.on_stream(stream) }
+    }
+
+    /// The same device and kernels, with work going to another stream of the same context.
+    ///
+    /// # Errors
+    /// [`Error::Stream`] for a stream of another context.
+    ///
+    /// # Safety
+    /// As [`Cuda::from_raw`] has it of the stream.
+    pub unsafe fn on_stream(&self, stream: *mut c_void) -> Result<Self, Error> {
+        // SAFETY: the caller answers for the stream's life; its context is looked at before anything is queued on it.
+        let id = unsafe { StreamId::from_raw(stream) };
+        if !self.shared.driver.is_own_stream(id).map_err(failed)? {
+            return Err(Error::Stream {
+                address: stream as u64,
+                problem: format!(
+                    "belongs to another context than {}: hand over a stream of that context, or open that stream's \
+                     context with Cuda::from_raw",
+                    self.shared.name
+                ),
+            });
+        }
+        Ok(Self { shared: self.shared.clone(), stream: id })
+    }
+
+    /// Queues an encode on the stream, in the caller's memory: no device memory is allocated, nothing is waited for, and
+    /// a capture of the stream into a CUDA graph records it.
+    ///
+    /// Determinism, formats and edge cases are those of [`Device::encode`](crate::Device::encode): once the stream has
+    /// come that far, the body holds the same bytes. Under [`NonFinite::Error`](crate::NonFinite::Error) the verdict is
+    /// in the workspace: [`EncodePlan::check_workspace`]. A graph repeats the seed that it was captured with.
+    ///
+    /// # Errors
+    /// Before anything is queued: [`Error::Length`] for memory that is too short or left out, [`Error::Memory`] for
+    /// memory that is not the device's, is misaligned, or overlaps other memory of the call. Else [`Error::Backend`].
+    ///
+    /// # Safety
+    /// - The caller guarantees that the memory stays allocated until the stream has done the work, that no work on another
+    ///   stream uses it meanwhile, and that the gradient and the residual hold values.
+    /// - The caller guarantees that this [`Cuda`] or a clone lives until then, or until a graph that recorded the work is
+    ///   destroyed.
+    pub unsafe fn encode_into(
+        &self,
+        plan: &EncodePlan,
+        buffers: &EncodeBuffers<DeviceSlice>,
+        seed: Seed,
+    ) -> Result<(), Error> {
+        let passes = plan.passes(seed, &Limits::NONE)?;
+        // SAFETY: the caller's, word for word.
+        unsafe { self.queue_checked(&passes, &buffers.pieces(plan)?) }
+    }
+
+    /// Queues a decode of one body, or of the sum of several, over or onto an output in the caller's memory.
+    ///
+    /// # Errors
+    /// As [`Cuda::encode_into`].
+    ///
+    /// # Safety
+    /// As [`Cuda::encode_into`]: the bodies hold bytes, any bytes; with [`DecodeMode::Add`] the output holds values.
+    pub unsafe fn decode_into(
+        &self,
+        plan: &DecodePlan,
+        mode: DecodeMode,
+        buffers: &DecodeBuffers<DeviceSlice>,
+    ) -> Result<(), Error> {
+        let plan = plan.of_bodies();
+        let passes = plan.passes(mode, &Limits::NONE)?;
+        // SAFETY: the caller's, word for word.
+        unsafe { self.queue_checked(&passes, &buffers.pieces(&plan)) }
+    }
+
+    /// # Safety
+    /// As [`Cuda::encode_into`].
+    unsafe fn queue_checked(&self, passes: &[Pass], pieces: &[Piece<DeviceSlice>]) -> Result<(), Error> {
+        if passes.is_empty() {
+            return Ok(());
+        }
+        pieces.iter().try_for_each(|piece| self.check(piece))?;
+        check_overlaps(pieces)?;
+        let buffers = by_role(pieces, DevicePtr::NULL, |piece, offset| DevicePtr(piece.buffer.address + offset));
+        // SAFETY: every piece is as long as the plan asks, aligned and the device's; the caller answers for the rest.
+        let mut queue = |pass| unsafe { self.shared.queue(pass, &buffers, self.stream) };
+        passes.iter().try_for_each(&mut queue).map_err(failed)
+    }
+
+    /// Checks a piece of memory without touching it.
+    fn check(&self, piece: &Piece<DeviceSlice>) -> Result<(), Error> {
+        let DeviceSlice { address, bytes } = piece.buffer;
+        let refuse = |problem: String| Err(Error::Memory { what: piece.what, address, problem });
+        if bytes < piece.needed {
+            return Err(Error::Length { what: piece.what, found: bytes, expected: piece.needed, unit: "bytes" });
+        }
+        if !address.is_multiple_of(piece.alignment) {
+            return refuse(format!("is not aligned: it has to begin at a multiple of {} bytes", piece.alignment));
+        }
+        match self.shared.driver.memory_at(DevicePtr(address)).map_err(failed)? {
+            MemoryAt::Device { left: Some(left) } if left < piece.needed => refuse(format!(
+                "has {left} bytes to the end of its allocation, and {} are needed: allocate more",
+                piece.needed
+            )),
+            MemoryAt::Device { .. } => Ok(()),
+            MemoryAt::Host => refuse("is host memory: copy it to the device first".to_owned()),
+            MemoryAt::OtherDevice(device) => {
+                refuse(format!("is memory of device {device}, and the stream is of {}: copy it there", self.name()))
+            }
+            MemoryAt::Unknown => refuse(format!(
+                "is no memory that {} knows: allocate it, and hand it over before it is freed",
+                self.name()
+            )),
+        }
+    }
+}
+
+/// Checks that nothing that is written lies over anything else.
+fn check_overlaps(pieces: &[Piece<DeviceSlice>]) -> Result<(), Error> {
+    for (index, a) in pieces.iter().enumerate() {
+        for b in &pieces[..index] {
+            let [from, to] = [a, b].map(|piece| piece.buffer.address);
+            let apart = from.saturating_add(a.needed) <= to || to.saturating_add(b.needed) <= from;
+            let both_read = a.access == Access::Read && b.access == Access::Read;
+            if !(apart || both_read) {
+                let problem = format!("overlaps the {}: give each its own memory", b.what);
+                return Err(Error::Memory { what: a.what, address: from, problem });
+            }
+        }
+    }
+    Ok(())
+}

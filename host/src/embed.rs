@@ -1,0 +1,239 @@
+//! Encoding and decoding in device memory that a caller owns: which pieces of memory a plan works on, how large each
+//! has to be, and how a payload's body lies in one.
+//!
+//! Everything here is pure. [`crate::backend::cuda`] queues the work on a caller's stream, [`crate::backend::wgpu`]
+//! records it into a caller's encoder.
+//!
+//! # A body in device memory
+//!
+//! The header of a payload is written by the host, since it holds a checksum of the rest. In device memory there is the
+//! body alone: the scalars, and from the next multiple of 256 bytes on the codes, [`Header::body_bytes`] together.
+//! Bodies can be sent from device to device as they are, and lie one behind the other where several are decoded, as an
+//! all-gather leaves them. [`Header::seal`] makes a payload of a body that was copied to the host, and
+//! [`Payload::write_body`] a body of a payload.
+//!
+//! ```
+//! use gradwire::{Codec, Device, Dtype, Qsgd, Seed};
+//! let codec = Qsgd::bits(4);
+//! let plan = codec.plan(1000, Dtype::F32)?;
+//! let payload = Device::cpu().encode(&codec, &[0.5f32; 1000], Seed::new(1))?;
+//! let mut body = vec![0; plan.header().body_bytes() as usize];
+//! payload.write_body(&mut body)?;
+//! assert_eq!(plan.header().seal(&body)?, payload);
+//! # Ok::<(), gradwire::Error>(())
+//! ```
+
+use crate::device::refuse_not_finite;
+use crate::error::Error;
+use crate::plan::{ALIGNMENT, DecodePlan, EncodePlan, STATUS_BYTES};
+use crate::session::{ROLES, Role};
+use crate::wire::{HEADER_BYTES, Header, Payload};
+
+/// The memory that an encode works on. `B` is how a backend names a piece: `DeviceSlice` or `wgpu::BufferBinding`.
+///
+/// Pieces that are written must not overlap any other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EncodeBuffers<B> {
+    /// The gradient, [`EncodePlan::gradient_bytes`]. Read.
+    pub gradient: B,
+    /// The residual, 4 bytes an element, where the plan has feedback. Read and written.
+    pub residual: Option<B>,
+    /// Where the payload's body goes, [`Header::body_bytes`]. Written.
+    pub body: B,
+    /// Scratch of [`EncodePlan::workspace_bytes`], where that is not zero. It may hold anything.
+    pub workspace: Option<B>,
+}
+
+/// The memory that a decode works on. `B` is as in [`EncodeBuffers`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeBuffers<B> {
+    /// Bodies, one behind the other, [`Header::body_bytes`] each. Read.
+    pub bodies: B,
+    /// Where the values go, f32. Written; read with [`DecodeMode::Add`](crate::DecodeMode::Add).
+    pub output: B,
+}
+
+/// What the passes of a plan do with a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// No pass writes it.
+    Read,
+    /// Passes write it, and read no more of it than what they write themselves.
+    Write,
+    /// One pass clears or writes it, and another one reads it.
+    Scratch,
+}
+
+/// A piece of a caller's memory, and what a plan asks of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece<B> {
+    pub(crate) what: &'static str,
+    pub(crate) buffer: B,
+    pub(crate) needed: u64,
+    /// Bytes that its address has to be a multiple of for a kernel to read it.
+    pub(crate) alignment: u64,
+    pub(crate) access: Access,
+    /// The buffers of the plan's passes that lie in it, and where they begin.
+    pub(crate) roles: [Option<(Role, u64)>; 2],
+}
+
+impl<B: Copy> Piece<B> {
+    fn new(what: &'static str, buffer: B, needed: u64, roles: [Option<(Role, u64)>; 2]) -> Self {
+        Self { what, buffer, needed, alignment: 4, access: Access::Write, roles }
+    }
+
+    fn accessed(self, access: Access) -> Self {
+        Self { access, ..self }
+    }
+}
+
+/// Spreads pieces over the roles that their parts have.
+pub(crate) fn by_role<B, T: Copy>(pieces: &[Piece<B>], none: T, part: impl Fn(&Piece<B>, u64) -> T) -> [T; ROLES] {
+    let mut parts = [none; ROLES];
+    for piece in pieces {
+        for (role, offset) in piece.roles.into_iter().flatten() {
+            parts[role as usize] = part(piece, offset);
+        }
+    }
+    parts
+}
+
+fn missing(what: &'static str, expected: u64) -> Error {
+    Error::Length { what, found: 0, expected, unit: "bytes" }
+}
+
+impl<B: Copy> EncodeBuffers<B> {
+    pub(crate) fn pieces(&self, plan: &EncodePlan) -> Result<Vec<Piece<B>>, Error> {
+        let h = plan.header();
+        let gradient = Piece::new("gradient", self.gradient, plan.gradient_bytes(), [Some((Role::Input, 0)), None]);
+        let gradient = Piece { alignment: h.dtype.bytes() as u64, ..gradient.accessed(Access::Read) };
+        let body = [Some((Role::Scalars, 0)), Some((Role::Codes, h.codes_offset()))];
+        let mut pieces = vec![gradient, Piece::new("body", self.body, h.body_bytes(), body)];
+        if plan.feedback() {
+            let residual = self.residual.ok_or_else(|| missing("residual", 4 * h.n))?;
+            pieces.push(Piece::new("residual", residual, 4 * h.n, [Some((Role::Residual, 0)), None]));
+        }
+        let needed = plan.workspace_bytes() as u64;
+        if needed > 0 {
+            let workspace = self.workspace.ok_or_else(|| missing("workspace", needed))?;
+            let roles = [Some((Role::Status, 0)), Some((Role::Workspace, plan.status_room()))];
+            pieces.push(Piece::new("workspace", workspace, needed, roles).accessed(Access::Scratch));
+        }
+        Ok(pieces)
+    }
+}
+
+impl<B: Copy> DecodeBuffers<B> {
+    pub(crate) fn pieces(&self, plan: &DecodePlan) -> Vec<Piece<B>> {
+        let h = plan.header();
+        let bytes = u64::from(plan.payloads()) * h.body_bytes();
+        let body = [Some((Role::Scalars, 0)), Some((Role::Codes, h.codes_offset()))];
+        vec![
+            Piece::new("bodies", self.bodies, bytes, body).accessed(Access::Read),
+            Piece::new("output", self.output, plan.output_bytes(), [Some((Role::Output, 0)), None]),
+        ]
+    }
+}
+
+impl EncodePlan {
+    /// Bytes of the gradient.
+    pub fn gradient_bytes(&self) -> u64 {
+        self.header().n * self.header().dtype.bytes() as u64
+    }
+
+    /// Bytes of scratch that an encode in a caller's memory needs: a pure function of the plan. Zero for buckets, unless
+    /// the policy is [`NonFinite::Error`](crate::NonFinite::Error).
+    pub fn workspace_bytes(&self) -> usize {
+        self.status_room() as usize + self.scratch_bytes()
+    }
+
+    /// What an encode in a caller's memory found, under the policy [`NonFinite::Error`](crate::NonFinite::Error): from
+    /// the first four bytes that it left in the workspace, once they are copied to the host. Under the other policy
+    /// there is nothing to look at.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`]: the body was not written, and the residual is as it was. [`Error::Length`] for fewer bytes
+    /// than four.
+    pub fn check_workspace(&self, workspace: &[u8]) -> Result<(), Error> {
+        if !self.is_guarded() {
+            return Ok(());
+        }
+        let Some(status) = workspace.first_chunk() else {
+            return Err(Error::Length { what: "workspace", found: workspace.len() as u64, expected: 4, unit: "bytes" });
+        };
+        refuse_not_finite(u32::from_le_bytes(*status))
+    }
+
+    /// Bytes at the front of the workspace that hold the status.
+    fn status_room(&self) -> u64 {
+        if self.is_guarded() { STATUS_BYTES.next_multiple_of(ALIGNMENT) } else { 0 }
+    }
+}
+
+impl Header {
+    /// Where the codes begin in a body in device memory.
+    pub fn codes_offset(&self) -> u64 {
+        self.scalar_bytes().next_multiple_of(ALIGNMENT)
+    }
+
+    /// Bytes of a body in device memory, a multiple of 256.
+    pub fn body_bytes(&self) -> u64 {
+        self.codes_offset() + self.code_bytes().next_multiple_of(ALIGNMENT)
+    }
+
+    /// The payload of a body that was copied from device memory.
+    ///
+    /// # Errors
+    /// [`Error::Length`] for other than [`Header::body_bytes`].
+    pub fn seal(&self, body: &[u8]) -> Result<Payload, Error> {
+        Error::expect_len("body", "bytes", body.len(), self.body_bytes())?;
+        let part = |from: u64, bytes: u64| &body[from as usize..(from + bytes) as usize];
+        let mut bytes = Vec::with_capacity(self.payload_bytes() as usize);
+        bytes.resize(HEADER_BYTES, 0);
+        bytes.extend_from_slice(part(0, self.scalar_bytes()));
+        bytes.extend_from_slice(part(self.codes_offset(), self.code_bytes()));
+        Ok(Payload::seal(*self, bytes))
+    }
+}
+
+impl Payload {
+    /// Writes the payload's body as it lies in device memory; what is between its parts becomes zero.
+    ///
+    /// # Errors
+    /// [`Error::Length`] for other than [`Header::body_bytes`].
+    pub fn write_body(&self, body: &mut [u8]) -> Result<(), Error> {
+        let h = self.header();
+        Error::expect_len("body", "bytes", body.len(), h.body_bytes())?;
+        body.fill(0);
+        body[..self.scalars().len()].copy_from_slice(self.scalars());
+        let (from, codes) = (h.codes_offset() as usize, self.codes());
+        body[from..from + codes.len()].copy_from_slice(codes);
+        Ok(())
+    }
+}
+
+impl DecodePlan {
+    /// The same plan for bodies that lie one behind the other in device memory, as [`DecodeBuffers`] has them.
+    pub(crate) fn of_bodies(self) -> Self {
+        Self { bodies: true, ..self }
+    }
+
+    /// Writes the bodies of payloads one behind the other, as a decode in a caller's memory takes them.
+    ///
+    /// # Errors
+    /// [`Error::Other`] for a payload that was made with another codec, setting or length than the plan's;
+    /// [`Error::Length`] for other than [`DecodePlan::payloads`] payloads, or bytes.
+    pub fn write_bodies(&self, payloads: &[Payload], bodies: &mut [u8]) -> Result<(), Error> {
+        Error::expect_len("list", "payloads", payloads.len(), self.payloads().into())?;
+        let each = self.header().body_bytes();
+        Error::expect_len("bodies", "bytes", bodies.len(), each * u64::from(self.payloads()))?;
+        for (index, payload) in payloads.iter().enumerate() {
+            if let Some(what) = crate::device::difference(self.header(), payload.header()) {
+                return Err(Error::Other { index, what });
+            }
+        }
+        // A plan without elements has bodies without bytes.
+        let places = bodies.chunks_exact_mut((each as usize).max(1));
+        payloads.iter().zip(places).try_for_each(|(payload, body)| payload.write_body(body))
+    }
+}

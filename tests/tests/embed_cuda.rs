@@ -1,0 +1,259 @@
+//! Encoding and decoding on a caller's stream in a caller's memory, on the PTX machine.
+#![cfg(feature = "cuda")]
+
+use std::sync::Arc;
+
+use gradwire::backend::cuda::driver::{DevicePtr, Driver, StreamId};
+use gradwire::backend::cuda::{Cuda, DeviceSlice};
+use gradwire::embed::{DecodeBuffers, EncodeBuffers};
+use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, Error, Gradient, NonFinite, Qsgd, Seed, Uniform};
+use gradwire_ptx_machine::Machine;
+use gradwire_tests::capture::{Capture, ELSEWHERE, HOST, STREAM};
+use gradwire_tests::cases::{self, AnyCodec};
+use half::bf16;
+
+/// A device, and the memory of a caller on it.
+struct Caller {
+    driver: Arc<Capture<Machine>>,
+    cuda: Cuda,
+}
+
+impl Caller {
+    fn new() -> Self {
+        let driver = Arc::new(Capture::new(Machine::new((7, 0), 7)));
+        let cuda = Cuda::with_driver(driver.clone(), None).expect("the machine takes the artifact");
+        Self { driver, cuda }
+    }
+
+    /// Memory that nothing has written.
+    fn room(&self, bytes: u64) -> DeviceSlice {
+        DeviceSlice::new(self.driver.alloc(bytes).expect("there is memory").0, bytes)
+    }
+
+    fn holding(&self, bytes: &[u8]) -> DeviceSlice {
+        let room = self.room(bytes.len() as u64);
+        // SAFETY: the machine checks ranges itself, and copies at once.
+        unsafe { self.driver.copy_in(DevicePtr(room.address()), bytes, StreamId::OWN) }.expect("it fits");
+        room
+    }
+
+    fn read(&self, slice: DeviceSlice, bytes: u64) -> Vec<u8> {
+        let mut out = vec![0; bytes as usize];
+        // SAFETY: as above.
+        unsafe { self.driver.copy_out(&mut out, DevicePtr(slice.address()), StreamId::OWN) }.expect("it was written");
+        out
+    }
+}
+
+fn f32s(bytes: &[u8]) -> Vec<u32> {
+    bytemuck::pod_collect_to_vec(bytes)
+}
+
+fn codecs() -> Vec<AnyCodec> {
+    vec![
+        AnyCodec::Qsgd(Qsgd::bits(8)),
+        AnyCodec::Qsgd(Qsgd::bits(4).bucket(32).non_finite(NonFinite::Error)),
+        AnyCodec::Qsgd(Qsgd::bits(8).l2().whole_tensor().contractive().non_finite(NonFinite::Error)),
+        AnyCodec::Uniform(Uniform::bits(8).bucket(8192).contractive()),
+        AnyCodec::Uniform(Uniform::bits(5).whole_tensor().contractive()),
+    ]
+}
+
+#[test]
+fn what_a_stream_leaves_is_what_a_cpu_encodes_and_decodes() {
+    let caller = Caller::new();
+    let (n, cpu) = (20_000, Device::cpu());
+    let x = cases::normal(n, 5);
+    let halves: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
+    for codec in codecs() {
+        for gradient in [Gradient::F32(&x), Gradient::Bf16(&halves)] {
+            let plan = codec.plan(n, gradient.dtype()).expect("a valid setting").with_feedback().expect("it contracts");
+            let before = cases::normal(n, 6);
+            let mut residual = before.clone();
+            let expected =
+                cpu.encode_with_feedback(&codec, gradient, &mut residual, cases::seed()).expect("the CPU encodes");
+
+            let buffers = EncodeBuffers {
+                gradient: caller.holding(gradient.as_bytes()),
+                residual: Some(caller.holding(bytemuck::cast_slice(&before))),
+                body: caller.room(plan.header().body_bytes()),
+                workspace: Some(caller.room(plan.workspace_bytes() as u64)),
+            };
+            // SAFETY: the machine's streams run at once, and the memory lives as long as it.
+            let encode = || unsafe { caller.cuda.encode_into(&plan, &buffers, cases::seed()) };
+            let (result, queued) = caller.driver.while_armed(encode);
+            result.expect("a capture allows all of it");
+            assert!(!queued.is_empty());
+
+            if plan.is_guarded() {
+                let found = caller.read(buffers.workspace.expect("given"), 4);
+                plan.check_workspace(&found).expect("all is finite");
+            }
+            let h = *plan.header();
+            // What lies between scalars and codes was not written, and nobody reads it.
+            let scalars = caller.read(buffers.body, h.scalar_bytes());
+            let codes = DeviceSlice::new(buffers.body.address() + h.codes_offset(), h.code_bytes());
+            let mut body = vec![0; h.body_bytes() as usize];
+            body[..scalars.len()].copy_from_slice(&scalars);
+            let codes = caller.read(codes, h.code_bytes());
+            body[h.codes_offset() as usize..][..codes.len()].copy_from_slice(&codes);
+            assert_eq!(h.seal(&body).expect("of that length"), expected, "{codec:?}");
+            let left = caller.read(buffers.residual.expect("given"), 4 * n as u64);
+            assert_eq!(f32s(&left), f32s(bytemuck::cast_slice(&residual)), "{codec:?}");
+
+            // Three bodies, as an all-gather leaves them.
+            let others: Vec<_> = (0..2)
+                .map(|w| cpu.encode(&codec, &cases::normal(n, 20 + w)[..], Seed::new(w)).expect("encodes"))
+                .collect();
+            let all = [expected.clone(), others[0].clone(), others[1].clone()];
+            if gradient.dtype() == Dtype::F32 {
+                let decode = DecodePlan::new(h, 3);
+                let mut bodies = vec![0; 3 * h.body_bytes() as usize];
+                decode.write_bodies(&all, &mut bodies).expect("of one kind");
+                let buffers =
+                    DecodeBuffers { bodies: caller.holding(&bodies), output: caller.holding(bytemuck::cast_slice(&x)) };
+                let mut sum = x.clone();
+                for (mode, payloads) in [(DecodeMode::Sum(0.25), 3), (DecodeMode::Add(0.5), 1), (DecodeMode::Write, 1)]
+                {
+                    let decode = DecodePlan::new(h, payloads);
+                    // SAFETY: as above.
+                    let work = || unsafe { caller.cuda.decode_into(&decode, mode, &buffers) };
+                    caller.driver.while_armed(work).0.expect("a capture allows all of it");
+                    match mode {
+                        DecodeMode::Sum(w) => cpu.decode_sum(&all, w, &mut sum),
+                        DecodeMode::Add(w) => cpu.decode_add(&all[0], w, &mut sum),
+                        DecodeMode::Write => cpu.decode_into(&all[0], &mut sum),
+                    }
+                    .expect("the CPU decodes");
+                    let got = caller.read(buffers.output, 4 * n as u64);
+                    assert_eq!(f32s(&got), f32s(bytemuck::cast_slice(&sum)), "{codec:?} {mode:?}");
+                }
+            }
+        }
+    }
+    assert_eq!(caller.driver.inner().take_faults(), []);
+}
+
+#[test]
+fn work_goes_to_the_stream_that_was_named_and_modules_are_loaded_once() {
+    let caller = Caller::new();
+    // SAFETY: the driver takes it for a number.
+    let other = unsafe { caller.cuda.on_stream(STREAM as *mut _) }.expect("a stream of this context");
+    let plan = Qsgd::bits(8).plan(1000, Dtype::F32).expect("a valid setting");
+    let buffers = EncodeBuffers {
+        gradient: caller.holding(bytemuck::cast_slice(&cases::normal(1000, 1))),
+        residual: None,
+        body: caller.room(plan.header().body_bytes()),
+        workspace: None,
+    };
+    for (cuda, stream) in [(&caller.cuda, 0), (&other, STREAM)] {
+        // SAFETY: the machine's streams run at once.
+        let work = || unsafe { cuda.encode_into(&plan, &buffers, Seed::new(1)) };
+        let (result, queued) = caller.driver.while_armed(work);
+        result.expect("it encodes");
+        assert_eq!(queued, [stream]);
+    }
+    assert_eq!(caller.driver.modules(), 1);
+    // SAFETY: as above.
+    let error = unsafe { caller.cuda.on_stream(0xbad0 as *mut _) }.expect_err("a stream of another context");
+    assert!(matches!(error, Error::Stream { address: 0xbad0, .. }), "{error:?}");
+    assert!(error.to_string().contains("Cuda::from_raw"), "{error}");
+}
+
+#[test]
+fn a_null_context_or_no_driver_is_an_error() {
+    // SAFETY: null is no context, and is refused before it is used.
+    let error = unsafe { Cuda::from_raw(std::ptr::null_mut(), std::ptr::null_mut()) }.expect_err("there is none");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+}
+
+#[test]
+fn what_is_wrong_with_memory_is_said_before_anything_is_queued() {
+    let caller = Caller::new();
+    let codec = Qsgd::bits(8).whole_tensor().non_finite(NonFinite::Error);
+    let plan = codec.plan(1000, Dtype::F32).expect("a valid setting").with_feedback().expect("omega is below 1");
+    let (body, workspace) = (plan.header().body_bytes(), plan.workspace_bytes() as u64);
+    let good = EncodeBuffers {
+        gradient: caller.room(4000),
+        residual: Some(caller.room(4000)),
+        body: caller.room(body),
+        workspace: Some(caller.room(workspace)),
+    };
+    let short = |s: DeviceSlice| DeviceSlice::new(s.address(), s.bytes() - 1);
+    let at = |address, bytes| DeviceSlice::new(address, bytes);
+    let freed = caller.room(4000);
+    // SAFETY: nothing uses it.
+    unsafe { caller.driver.free(DevicePtr(freed.address())) };
+    let residual = good.residual.expect("given");
+    let cases: [(&str, EncodeBuffers<DeviceSlice>, &[&str]); 12] = [
+        ("a short gradient", EncodeBuffers { gradient: short(good.gradient), ..good }, &["gradient", "3999", "4000"]),
+        ("a short workspace", EncodeBuffers { workspace: good.workspace.map(short), ..good }, &["workspace", "bytes"]),
+        ("a short body", EncodeBuffers { body: short(good.body), ..good }, &["body"]),
+        ("a short residual", EncodeBuffers { residual: Some(short(residual)), ..good }, &["residual"]),
+        ("no residual", EncodeBuffers { residual: None, ..good }, &["residual", "holds 0 bytes", "4000"]),
+        ("no workspace", EncodeBuffers { workspace: None, ..good }, &["workspace", "holds 0 bytes"]),
+        ("misaligned", EncodeBuffers { body: at(good.body.address() + 2, body), ..good }, &["body", "multiple of 4"]),
+        (
+            "beyond its end",
+            EncodeBuffers { body: at(good.body.address() + 4, body), ..good },
+            &["end of its allocation"],
+        ),
+        ("host memory", EncodeBuffers { gradient: at(HOST, 4000), ..good }, &["gradient", "host memory"]),
+        ("another device's", EncodeBuffers { gradient: at(ELSEWHERE, 4000), ..good }, &["device 1"]),
+        ("freed", EncodeBuffers { gradient: freed, ..good }, &["no memory that"]),
+        ("in place", EncodeBuffers { residual: Some(good.gradient), ..good }, &["residual", "overlaps the gradient"]),
+    ];
+    for (what, buffers, words) in cases {
+        // SAFETY: nothing is queued.
+        let work = || unsafe { caller.cuda.encode_into(&plan, &buffers, Seed::new(1)) };
+        let (result, queued) = caller.driver.while_armed(work);
+        let error = result.expect_err(what);
+        assert!(matches!(error, Error::Length { .. } | Error::Memory { .. }), "{what}: {error:?}");
+        assert!(words.iter().all(|word| error.to_string().contains(word)), "{what}: {error}");
+        assert!(queued.is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn payloads_that_a_plan_does_not_decode_are_refused() {
+    let cpu = Device::cpu();
+    let payload = |codec: AnyCodec, n| cpu.encode(&codec, &vec![1.0f32; n], Seed::new(1)).expect("encodes");
+    let mine = payload(AnyCodec::Qsgd(Qsgd::bits(4)), 1000);
+    let plan = DecodePlan::new(*mine.header(), 2);
+    let mut bodies = vec![0xaa; 2 * mine.header().body_bytes() as usize];
+    for (other, what) in [
+        (payload(AnyCodec::Uniform(Uniform::bits(4)), 1000), "codec"),
+        (payload(AnyCodec::Qsgd(Qsgd::bits(8)), 1000), "code width"),
+        (payload(AnyCodec::Qsgd(Qsgd::bits(4)), 1001), "length"),
+    ] {
+        let error = plan.write_bodies(&[mine.clone(), other], &mut bodies).expect_err("of another kind");
+        assert!(matches!(error, Error::Other { index: 1, what: w } if w == what), "{error:?}");
+        assert!(bodies.iter().all(|b| *b == 0xaa), "nothing was written");
+    }
+    assert!(plan.write_bodies(&[mine.clone()], &mut bodies).is_err());
+    assert!(plan.write_bodies(&[mine.clone(), mine.clone()], &mut bodies[1..]).is_err());
+    assert!(mine.header().seal(&bodies[1..]).is_err());
+}
+
+#[test]
+fn an_element_that_is_not_finite_is_told_through_the_workspace() {
+    let caller = Caller::new();
+    let plan = Qsgd::bits(8).non_finite(NonFinite::Error).plan(1000, Dtype::F32).expect("a valid setting");
+    let plan = plan.with_feedback().expect("omega is below 1");
+    let mut x = cases::normal(1000, 1);
+    x[777] = f32::INFINITY;
+    let residual = cases::normal(1000, 2);
+    let buffers = EncodeBuffers {
+        gradient: caller.holding(bytemuck::cast_slice(&x)),
+        residual: Some(caller.holding(bytemuck::cast_slice(&residual))),
+        body: caller.room(plan.header().body_bytes()),
+        workspace: Some(caller.room(plan.workspace_bytes() as u64)),
+    };
+    // SAFETY: the machine's streams run at once.
+    unsafe { caller.cuda.encode_into(&plan, &buffers, Seed::new(1)) }.expect("queued");
+    let error = plan.check_workspace(&caller.read(buffers.workspace.expect("given"), 4)).expect_err("it is infinite");
+    assert!(matches!(error, Error::NotFinite { index: 777 }), "{error:?}");
+    let left = caller.read(buffers.residual.expect("given"), 4000);
+    assert_eq!(f32s(&left), f32s(bytemuck::cast_slice(&residual)));
+    assert!(plan.check_workspace(&[1, 0]).is_err());
+}
