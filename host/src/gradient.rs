@@ -121,3 +121,29 @@ macro_rules! gradient_from {
     )*};
 }
 gradient_from!(f32 => F32, f16 => F16, bf16 => Bf16);
+
+/// A type of element that gradients come in: `f32`, and `f16` and `bf16` of the crate `half`.
+pub trait Element: bytemuck::Pod + sealed::Sealed {
+    /// The type, as plans name it.
+    const DTYPE: Dtype;
+}
+
+impl Element for f32 {
+    const DTYPE: Dtype = Dtype::F32;
+}
+
+impl Element for f16 {
+    const DTYPE: Dtype = Dtype::F16;
+}
+
+impl Element for bf16 {
+    const DTYPE: Dtype = Dtype::Bf16;
+}
+
+/// Kernels read these types and no other.
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for half::f16 {}
+    impl Sealed for half::bf16 {}
+}

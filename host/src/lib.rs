@@ -39,7 +39,7 @@ pub use codec::uniform::Uniform;
 pub use codec::{Codec, NonFinite};
 pub use device::{BackendKind, Device};
 pub use error::Error;
-pub use gradient::{Dtype, Gradient};
+pub use gradient::{Dtype, Element, Gradient};
 pub use low_rank::{LowRankState, StateError};
 pub use plan::{DecodeMode, DecodePlan, EncodePlan};
 pub use seed::Seed;

@@ -230,7 +230,7 @@ fn payloads_that_a_plan_does_not_decode_are_refused() {
         assert!(matches!(error, Error::Other { index: 1, what: w } if w == what), "{error:?}");
         assert!(bodies.iter().all(|b| *b == 0xaa), "nothing was written");
     }
-    assert!(plan.write_bodies(&[mine.clone()], &mut bodies).is_err());
+    assert!(plan.write_bodies(std::slice::from_ref(&mine), &mut bodies).is_err());
     assert!(plan.write_bodies(&[mine.clone(), mine.clone()], &mut bodies[1..]).is_err());
     assert!(mine.header().seal(&bodies[1..]).is_err());
 }

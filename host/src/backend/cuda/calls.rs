@@ -60,8 +60,13 @@ impl Driver for RealDriver {
         let mut loaded = self.loaded_mut();
         let Some(raw) = loaded.modules.remove(&module.0) else { return };
         loaded.functions.retain(|_, function| function.module != module.0);
-        // SAFETY: the module was loaded by this driver, and it left the map just now, so this happens once.
-        unsafe { (self.api.module_unload)(raw) };
+        // Kernels of it may still be queued, on streams that only the caller knows. An error has nobody to go to.
+        // SAFETY: the context is current; the module was loaded by this driver, and it left the map just now, so this
+        // happens once.
+        unsafe {
+            (self.api.ctx_synchronize)();
+            (self.api.module_unload)(raw);
+        }
     }
 
     fn function(&self, module: ModuleId, name: &str) -> Result<FunctionId, DriverError> {

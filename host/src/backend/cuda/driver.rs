@@ -115,7 +115,8 @@ pub trait Driver: Send + Sync {
     /// [`DriverError::Jit`] where the driver refuses the text, in which case a lower target may fare better.
     fn load_module(&self, ptx: &str) -> Result<ModuleId, DriverError>;
 
-    /// Unloads a module; its functions are gone with it. Does nothing for a module that is not loaded.
+    /// Unloads a module after waiting for all work of the context; its functions are gone with it. Does nothing for a
+    /// module that is not loaded.
     fn unload_module(&self, module: ModuleId);
 
     /// The kernel of that name.
@@ -189,7 +190,6 @@ pub trait Driver: Send + Sync {
     ///   driver reads as many bytes as the parameter has, whatever the length of the slice.
     /// - The caller guarantees everything that the kernel's documentation asks for under "Safety" and "Launch
     ///   contract", for as long as the kernel runs.
-    /// - The caller guarantees that the module stays loaded until the kernel is done.
     unsafe fn launch(
         &self,
         function: FunctionId,

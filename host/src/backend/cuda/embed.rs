@@ -50,8 +50,8 @@ impl Cuda {
     /// # Safety
     /// - The caller guarantees that `context` is a `CUcontext` and `stream` a `CUstream`, or null for the context's legacy
     ///   default stream.
-    /// - The caller guarantees that neither is destroyed before the [`Cuda`] and its clones are dropped, and that they are
-    ///   not dropped before the work that was queued through them is done.
+    /// - The caller guarantees that neither is destroyed before the [`Cuda`] and its clones are dropped. Dropping the last
+    ///   one waits for the context's work, and unloads the kernels.
     pub unsafe fn from_raw(context: *mut c_void, stream: *mut c_void) -> Result<Self, Error> {
         let key = context as usize;
         // A thread that panicked meanwhile left a list that is still whole.
@@ -71,7 +71,7 @@ impl Cuda {
         };
         drop(loaded);
         // SAFETY: the caller answers for the stream.
-        unsafe { Self { shared, stream: StreamId::OWN }.on_stream(stream) }
+        unsafe { Self::new(shared, StreamId::OWN).on_stream(stream) }
     }
 
     /// The same device and kernels, with work going to another stream of the same context.
@@ -94,7 +94,7 @@ impl Cuda {
                 ),
             });
         }
-        Ok(Self { shared: self.shared.clone(), stream: id })
+        Ok(Self::new(self.shared.clone(), id))
     }
 
     /// Queues an encode on the stream, in the caller's memory: no device memory is allocated, nothing is waited for, and
@@ -111,8 +111,8 @@ impl Cuda {
     /// # Safety
     /// - The caller guarantees that the memory stays allocated until the stream has done the work, that no work on another
     ///   stream uses it meanwhile, and that the gradient and the residual hold values.
-    /// - The caller guarantees that this [`Cuda`] or a clone lives until then, or until a graph that recorded the work is
-    ///   destroyed.
+    /// - The caller guarantees that a graph that recorded the work is not launched after the last [`Cuda`] of the context
+    ///   was dropped.
     pub unsafe fn encode_into(
         &self,
         plan: &EncodePlan,

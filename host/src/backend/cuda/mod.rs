@@ -2,6 +2,8 @@
 
 pub mod artifacts;
 mod calls;
+#[cfg(feature = "cudarc")]
+mod cudarc;
 pub mod driver;
 mod embed;
 mod error;
@@ -32,6 +34,9 @@ const DEVICE_VARIABLE: &str = "GRADWIRE_CUDA_DEVICE";
 pub struct Cuda {
     shared: Arc<Shared>,
     stream: StreamId,
+    /// What keeps a stream of cudarc's alive.
+    #[cfg(feature = "cudarc")]
+    keep: Option<Arc<::cudarc::driver::CudaStream>>,
 }
 
 struct Shared {
@@ -89,7 +94,7 @@ impl Cuda {
                 Ok((module, functions)) => {
                     let name = format!("{} (sm_{} PTX)", info.name, artifact.target);
                     let shared = Shared { driver, module, target: artifact.target, functions, name };
-                    return Ok(Self { shared: Arc::new(shared), stream: StreamId::OWN });
+                    return Ok(Self::new(Arc::new(shared), StreamId::OWN));
                 }
                 Err(error) => refused.push(format!("sm_{}: {error}", artifact.target)),
             }
@@ -100,6 +105,15 @@ impl Cuda {
             "{} has compute capability {major}.{minor}, and of the PTX for sm_35, sm_60, sm_70, sm_80 and sm_90, {tried}",
             info.name
         )))
+    }
+
+    fn new(shared: Arc<Shared>, stream: StreamId) -> Self {
+        Self {
+            shared,
+            stream,
+            #[cfg(feature = "cudarc")]
+            keep: None,
+        }
     }
 
     fn load(

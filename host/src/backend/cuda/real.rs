@@ -212,9 +212,13 @@ impl Drop for RealDriver {
                     (self.api.stream_destroy)(self.stream);
                 }
             }
+            if !modules.is_empty() {
+                // SAFETY: the context is current.
+                unsafe { (self.api.ctx_synchronize)() };
+            }
             for module in modules.into_values() {
-                // SAFETY: the module was loaded by this value and is in the map until it is unloaded. `Driver::launch`
-                // has the caller keep it loaded for as long as kernels on streams of the caller's run.
+                // SAFETY: the module was loaded by this value and is in the map until it is unloaded, and no kernel of it
+                // runs any more.
                 unsafe { (self.api.module_unload)(module) };
             }
         }

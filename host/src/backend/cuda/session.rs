@@ -81,8 +81,7 @@ impl Shared {
         let pointer = |role: Role| if pass.bindings.of(role).bytes == 0 { DevicePtr::NULL } else { at(role) };
         args.extend(roles.iter().map(|role| KernelArg::Pointer(pointer(*role))));
         // SAFETY: the arguments are those that the kernel declares, in order; the caller answers for the buffers. The
-        // module is unloaded with `self`, whose owners outlive the work: sessions wait for it, and who hands over a stream
-        // guarantees it.
+        // module is unloaded with `self`, and the driver waits for the context's work before that.
         unsafe { self.driver.launch(*function, pass.groups, THREADS, &args, stream) }
     }
 }

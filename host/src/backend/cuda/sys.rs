@@ -139,6 +139,7 @@ api! {
     ctx_push_current: "cuCtxPushCurrent_v2" = fn(CUcontext);
     ctx_pop_current: "cuCtxPopCurrent_v2" = fn(*mut CUcontext);
     ctx_get_device: "cuCtxGetDevice" = fn(*mut CUdevice);
+    ctx_synchronize: "cuCtxSynchronize" = fn();
     mem_get_info: "cuMemGetInfo_v2" = fn(*mut usize, *mut usize);
     mem_alloc: "cuMemAlloc_v2" = fn(*mut CUdeviceptr, usize);
     mem_free: "cuMemFree_v2" = fn(CUdeviceptr);

@@ -1,0 +1,116 @@
+//! The types of cudarc, which candle, burn and others hold their memory in.
+
+use std::sync::Arc;
+
+use ::cudarc::driver::{CudaStream, CudaView, CudaViewMut, DevicePtr as _, DevicePtrMut as _, DeviceSlice as _};
+
+use super::{Cuda, DeviceSlice};
+use crate::embed::{DecodeBuffers, EncodeBuffers};
+use crate::error::Error;
+use crate::gradient::Element;
+use crate::plan::{DecodeMode, DecodePlan, EncodePlan};
+use crate::seed::Seed;
+
+impl Cuda {
+    /// Works on a stream of cudarc's, in its context.
+    ///
+    /// The kernels are compiled once a context: a second call finds them while the first one's [`Cuda`] lives.
+    ///
+    /// ```no_run
+    /// # fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// use cudarc::driver::CudaContext;
+    /// use gradwire::backend::cuda::Cuda;
+    /// use gradwire::{Codec, Dtype, Qsgd, Seed};
+    /// let stream = CudaContext::new(0)?.new_stream()?;
+    /// let gradient = stream.clone_htod(&vec![0.5f32; 1 << 20])?;
+    /// let plan = Qsgd::bits(4).plan(1 << 20, Dtype::F32)?;
+    /// let mut body = stream.alloc_zeros::<u8>(plan.header().body_bytes() as usize)?;
+    /// let cuda = Cuda::on(&stream)?;
+    /// cuda.encode_views(&plan, &gradient.as_view(), None, &mut body.as_view_mut(), None, Seed::new(42).step(1))?;
+    /// let payload = plan.header().seal(&stream.clone_dtoh(&body)?)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Cuda::from_raw`].
+    pub fn on(stream: &Arc<CudaStream>) -> Result<Self, Error> {
+        let context = stream.context().cu_ctx().cast();
+        // SAFETY: both are alive, and stay so: the value holds the stream, and the stream its context. Modules are
+        // unloaded after all work of the context is done.
+        let cuda = unsafe { Self::from_raw(context, stream.cu_stream().cast()) }?;
+        Ok(Self { keep: Some(stream.clone()), ..cuda })
+    }
+
+    /// Queues an encode: [`Cuda::encode_into`] for slices of cudarc's. `slice.as_view()` makes a view of a whole slice.
+    ///
+    /// # Errors
+    /// As [`Cuda::encode_into`], and [`Error::Dtype`] where the gradient is not of the plan's type.
+    pub fn encode_views<T: Element>(
+        &self,
+        plan: &EncodePlan,
+        gradient: &CudaView<'_, T>,
+        residual: Option<&mut CudaViewMut<'_, f32>>,
+        body: &mut CudaViewMut<'_, u8>,
+        workspace: Option<&mut CudaViewMut<'_, u8>>,
+        seed: Seed,
+    ) -> Result<(), Error> {
+        if T::DTYPE != plan.header().dtype {
+            return Err(Error::Dtype { expected: plan.header().dtype.name(), found: T::DTYPE.name() });
+        }
+        let stream = self.cudarc_stream()?;
+        // The guards make cudarc's other streams wait for this work; they are dropped when it is queued.
+        let (gradient, _read) = slice(gradient, stream);
+        let (body, _written) = slice_mut(body, stream);
+        let residual = residual.map(|r| slice_mut(r, stream));
+        let workspace = workspace.map(|w| slice_mut(w, stream));
+        let buffers = EncodeBuffers {
+            gradient,
+            residual: residual.as_ref().map(|(slice, _)| *slice),
+            body,
+            workspace: workspace.as_ref().map(|(slice, _)| *slice),
+        };
+        // SAFETY: cudarc's slices are memory that holds values; cudarc orders work on other streams, and frees memory,
+        // behind what was queued here.
+        unsafe { self.encode_into(plan, &buffers, seed) }
+    }
+
+    /// Queues a decode: [`Cuda::decode_into`] for slices of cudarc's.
+    ///
+    /// # Errors
+    /// As [`Cuda::decode_into`].
+    pub fn decode_views(
+        &self,
+        plan: &DecodePlan,
+        mode: DecodeMode,
+        bodies: &CudaView<'_, u8>,
+        output: &mut CudaViewMut<'_, f32>,
+    ) -> Result<(), Error> {
+        let stream = self.cudarc_stream()?;
+        let (bodies, _read) = slice(bodies, stream);
+        let (output, _written) = slice_mut(output, stream);
+        // SAFETY: as in `encode_views`.
+        unsafe { self.decode_into(plan, mode, &DecodeBuffers { bodies, output }) }
+    }
+
+    fn cudarc_stream(&self) -> Result<&CudaStream, Error> {
+        self.keep.as_deref().ok_or_else(|| Error::Stream {
+            address: self.stream.to_u64(),
+            problem: "is not one of cudarc's: open it with Cuda::on, or use encode_into and decode_into".to_owned(),
+        })
+    }
+}
+
+fn slice<'v, T>(view: &'v CudaView<'v, T>, stream: &'v CudaStream) -> (DeviceSlice, ::cudarc::driver::SyncOnDrop<'v>) {
+    let bytes = view.num_bytes() as u64;
+    let (address, guard) = view.device_ptr(stream);
+    (DeviceSlice::new(address, bytes), guard)
+}
+
+fn slice_mut<'v, T>(
+    view: &'v mut CudaViewMut<'_, T>,
+    stream: &'v CudaStream,
+) -> (DeviceSlice, ::cudarc::driver::SyncOnDrop<'v>) {
+    let bytes = view.num_bytes() as u64;
+    let (address, guard) = view.device_ptr_mut(stream);
+    (DeviceSlice::new(address, bytes), guard)
+}
