@@ -2,6 +2,7 @@
 
 mod bench;
 mod capture;
+mod embed;
 mod fuzz;
 mod ptx;
 mod sanitize;
@@ -39,6 +40,8 @@ enum Command {
     /// Count what each kernel moves and executes for an element, on the PTX machine.
     #[cfg(feature = "cuda")]
     Traffic(traffic::Args),
+    /// Run what embeds Gradwire: wgpu, cudarc and cust examples, and the suite through the CUDA driver's interface.
+    Embed,
     /// Run the tests that need no GPU under AddressSanitizer.
     Sanitize,
     /// Run the fuzz targets over the wire and the decoders.
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Shaders(args) => shaders::run(&args),
         #[cfg(feature = "cuda")]
         Command::Traffic(args) => traffic::run(&args),
+        Command::Embed => embed::run(),
         Command::Sanitize => sanitize::run(),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Vectors(args) => vectors::run(&args),
