@@ -4,6 +4,7 @@ mod bench;
 mod capture;
 mod fuzz;
 mod ptx;
+mod publish;
 mod sanitize;
 mod shaders;
 mod test;
@@ -34,6 +35,8 @@ enum Command {
     Test,
     /// Build the PTX from the Rust kernels, or check that the committed PTX is what they give.
     Ptx(ptx::Args),
+    /// Check that the crates can be published: metadata, contents, licences, each feature alone, the least Rust.
+    Publish(publish::Args),
     /// Write every WGSL module that the WGPU backend can create into a folder.
     Shaders(shaders::Args),
     /// Count what each kernel moves and executes for an element, on the PTX machine.
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args),
         Command::Test => test::run(),
         Command::Ptx(args) => ptx::run(&args),
+        Command::Publish(args) => publish::run(&args),
         Command::Shaders(args) => shaders::run(&args),
         #[cfg(feature = "cuda")]
         Command::Traffic(args) => traffic::run(&args),
