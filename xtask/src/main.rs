@@ -12,6 +12,7 @@ mod test;
 mod traffic;
 mod vectors;
 mod verify;
+mod web;
 
 use std::process::ExitCode;
 
@@ -48,6 +49,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Write the golden vectors that the oracle computes, or check that the committed ones are those.
     Vectors(vectors::Args),
+    /// Run the quickstart in a browser without a window, on WebGPU, and compare its bytes with this machine's.
+    Web(web::Args),
     /// Train the small network again and capture its gradients into benches/data.
     Capture,
 }
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Sanitize => sanitize::run(),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Vectors(args) => vectors::run(&args),
+        Command::Web(args) => web::run(&args),
         Command::Capture => capture::run(),
     };
     match result {
