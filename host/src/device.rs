@@ -369,7 +369,7 @@ impl Device {
         self.decode_all(&payloads, DecodeMode::Sum(weight), output)
     }
 
-    fn decode_all(&self, payloads: &[&Payload], mode: DecodeMode, output: &mut [f32]) -> Result<(), Error> {
+    pub(crate) fn decode_all(&self, payloads: &[&Payload], mode: DecodeMode, output: &mut [f32]) -> Result<(), Error> {
         let Some(first) = payloads.first() else { return Ok(()) };
         let header = *first.header();
         for (index, payload) in payloads.iter().enumerate() {

@@ -25,6 +25,8 @@
 
 use crate::device::refuse_not_finite;
 use crate::error::Error;
+use crate::gradient::Dtype;
+use crate::model::ModelPlan;
 use crate::plan::{ALIGNMENT, DecodePlan, EncodePlan, STATUS_BYTES};
 use crate::session::{ROLES, Role};
 use crate::wire::{HEADER_BYTES, Header, Payload};
@@ -34,11 +36,11 @@ use crate::wire::{HEADER_BYTES, Header, Payload};
 /// Pieces that are written must not overlap any other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncodeBuffers<B> {
-    /// The gradient, [`EncodePlan::gradient_bytes`]. Read.
+    /// The gradient, [`EncodePlan::gradient_bytes`]; of many tensors the flat one. Read.
     pub gradient: B,
     /// The residual, 4 bytes an element, where the plan has feedback. Read and written.
     pub residual: Option<B>,
-    /// Where the payload's body goes, [`Header::body_bytes`]. Written.
+    /// Where the payload's body goes, [`Header::body_bytes`], or [`ModelPlan::body_bytes`] of many tensors. Written.
     pub body: B,
     /// Scratch of [`EncodePlan::workspace_bytes`], where that is not zero. It may hold anything.
     pub workspace: Option<B>,
@@ -102,36 +104,92 @@ fn missing(what: &'static str, expected: u64) -> Error {
     Error::Length { what, found: 0, expected, unit: "bytes" }
 }
 
+/// What an encode needs of each piece, and where roles begin in it.
+struct Needs {
+    dtype: Dtype,
+    elements: u64,
+    feedback: bool,
+    codes_offset: u64,
+    body_bytes: u64,
+    workspace_bytes: u64,
+    /// Where the passes' workspace begins in the caller's, if there is one beside a table.
+    scratch_at: Option<u64>,
+}
+
 impl<B: Copy> EncodeBuffers<B> {
+    /// The pieces of an encode of one tensor.
     pub(crate) fn pieces(&self, plan: &EncodePlan) -> Result<Vec<Piece<B>>, Error> {
         let h = plan.header();
-        let gradient = Piece::new("gradient", self.gradient, plan.gradient_bytes(), [Some((Role::Input, 0)), None]);
-        let gradient = Piece { alignment: h.dtype.bytes() as u64, ..gradient.accessed(Access::Read) };
-        let body = [Some((Role::Scalars, 0)), Some((Role::Codes, h.codes_offset()))];
-        let mut pieces = vec![gradient, Piece::new("body", self.body, h.body_bytes(), body)];
-        if plan.feedback() {
-            let residual = self.residual.ok_or_else(|| missing("residual", 4 * h.n))?;
-            pieces.push(Piece::new("residual", residual, 4 * h.n, [Some((Role::Residual, 0)), None]));
+        self.of(&Needs {
+            dtype: h.dtype,
+            elements: h.n,
+            feedback: plan.feedback(),
+            codes_offset: h.codes_offset(),
+            body_bytes: h.body_bytes(),
+            workspace_bytes: plan.workspace_bytes() as u64,
+            scratch_at: Some(plan.status_room()),
+        })
+    }
+
+    /// The pieces of an encode of many tensors.
+    pub(crate) fn model_pieces(&self, plan: &ModelPlan, table: B) -> Result<Vec<Piece<B>>, Error> {
+        let mut pieces = self.of(&Needs {
+            dtype: plan.dtype(),
+            elements: plan.layout().elements(),
+            feedback: plan.feedback(),
+            codes_offset: plan.codes_offset(),
+            body_bytes: plan.body_bytes(),
+            workspace_bytes: plan.workspace_bytes() as u64,
+            scratch_at: None,
+        })?;
+        pieces.push(table_piece(plan, table));
+        Ok(pieces)
+    }
+
+    fn of(&self, needs: &Needs) -> Result<Vec<Piece<B>>, Error> {
+        let size = needs.dtype.bytes() as u64;
+        let gradient = Piece::new("gradient", self.gradient, needs.elements * size, [Some((Role::Input, 0)), None]);
+        let gradient = Piece { alignment: size, ..gradient.accessed(Access::Read) };
+        let body = [Some((Role::Scalars, 0)), Some((Role::Codes, needs.codes_offset))];
+        let mut pieces = vec![gradient, Piece::new("body", self.body, needs.body_bytes, body)];
+        if needs.feedback {
+            let bytes = 4 * needs.elements;
+            let residual = self.residual.ok_or_else(|| missing("residual", bytes))?;
+            pieces.push(Piece::new("residual", residual, bytes, [Some((Role::Residual, 0)), None]));
         }
-        let needed = plan.workspace_bytes() as u64;
+        let needed = needs.workspace_bytes;
         if needed > 0 {
             let workspace = self.workspace.ok_or_else(|| missing("workspace", needed))?;
-            let roles = [Some((Role::Status, 0)), Some((Role::Workspace, plan.status_room()))];
+            let roles = [Some((Role::Status, 0)), needs.scratch_at.map(|at| (Role::Workspace, at))];
             pieces.push(Piece::new("workspace", workspace, needed, roles).accessed(Access::Scratch));
         }
         Ok(pieces)
     }
 }
 
+fn table_piece<B: Copy>(plan: &ModelPlan, table: B) -> Piece<B> {
+    Piece::new("table", table, plan.table_bytes(), [Some((Role::Workspace, 0)), None]).accessed(Access::Read)
+}
+
 impl<B: Copy> DecodeBuffers<B> {
+    /// The pieces of a decode of one tensor.
     pub(crate) fn pieces(&self, plan: &DecodePlan) -> Vec<Piece<B>> {
         let h = plan.header();
-        let bytes = u64::from(plan.payloads()) * h.body_bytes();
-        let body = [Some((Role::Scalars, 0)), Some((Role::Codes, h.codes_offset()))];
-        vec![
-            Piece::new("bodies", self.bodies, bytes, body).accessed(Access::Read),
-            Piece::new("output", self.output, plan.output_bytes(), [Some((Role::Output, 0)), None]),
-        ]
+        self.of(plan.payloads(), h.body_bytes(), h.codes_offset(), plan.output_bytes())
+    }
+
+    /// The pieces of a decode of many tensors.
+    pub(crate) fn model_pieces(&self, plan: &ModelPlan, payloads: u32, table: B) -> Vec<Piece<B>> {
+        let mut pieces = self.of(payloads, plan.body_bytes(), plan.codes_offset(), 4 * plan.layout().elements());
+        pieces.push(table_piece(plan, table));
+        pieces
+    }
+
+    fn of(&self, payloads: u32, body_bytes: u64, codes_offset: u64, output_bytes: u64) -> Vec<Piece<B>> {
+        let body = [Some((Role::Scalars, 0)), Some((Role::Codes, codes_offset))];
+        let bodies = Piece::new("bodies", self.bodies, u64::from(payloads) * body_bytes, body);
+        let output = Piece::new("output", self.output, output_bytes, [Some((Role::Output, 0)), None]);
+        vec![bodies.accessed(Access::Read), output]
     }
 }
 

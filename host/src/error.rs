@@ -34,6 +34,22 @@ pub enum Error {
         /// The size that was asked for.
         got: usize,
     },
+    /// A codec whose buckets are whole tensors, for many tensors at once.
+    #[error(
+        "many tensors in one launch set need buckets of 32 to 8192 elements, and this codec's are whole tensors; set \
+         bucket(..), or encode each tensor alone"
+    )]
+    ModelBucket,
+    /// Two tensors of a layout that share an element.
+    #[error("tensors {first} and {second} of the layout both have element {element}; give each its own range")]
+    Overlap {
+        /// The one that begins first.
+        first: usize,
+        /// The other one.
+        second: usize,
+        /// The first element that both have.
+        element: u64,
+    },
     /// More elements than one tensor may have.
     #[error("a tensor may have up to 2^31 elements; got {got}: encode it in parts")]
     TooLong {

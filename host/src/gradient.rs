@@ -91,6 +91,15 @@ impl<'a> Gradient<'a> {
         }
     }
 
+    /// The `elements` elements from `first` on.
+    pub(crate) fn part(self, first: usize, elements: usize) -> Self {
+        match self {
+            Self::F32(x) => Self::F32(&x[first..first + elements]),
+            Self::F16(x) => Self::F16(&x[first..first + elements]),
+            Self::Bf16(x) => Self::Bf16(&x[first..first + elements]),
+        }
+    }
+
     /// The elements' bytes, in this machine's order.
     pub fn as_bytes(&self) -> &'a [u8] {
         match self {

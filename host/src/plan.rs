@@ -30,6 +30,12 @@ pub enum Kernel {
     Encode(CodecId),
     /// Decodes one payload or the sum of several, over or onto the output.
     Decode(CodecId),
+    /// As the scan, over many tensors of one buffer.
+    FiniteScanSegments,
+    /// Encodes many tensors of one buffer.
+    EncodeSegments(CodecId),
+    /// Decodes onto many tensors of one buffer.
+    DecodeSegments(CodecId),
     /// Tells from a sample between which two keys the last kept one is likely to lie.
     TopKSample,
     /// Stores what may be kept: the one read of the gradient.
@@ -54,7 +60,7 @@ pub enum Kernel {
 
 impl Kernel {
     /// Every kernel that is an entry point of its own.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 24] = [
         Self::FiniteScan,
         Self::Stats(CodecId::Qsgd),
         Self::Combine(CodecId::Qsgd),
@@ -64,6 +70,11 @@ impl Kernel {
         Self::Combine(CodecId::Uniform),
         Self::Encode(CodecId::Uniform),
         Self::Decode(CodecId::Uniform),
+        Self::FiniteScanSegments,
+        Self::EncodeSegments(CodecId::Qsgd),
+        Self::DecodeSegments(CodecId::Qsgd),
+        Self::EncodeSegments(CodecId::Uniform),
+        Self::DecodeSegments(CodecId::Uniform),
         Self::TopKSample,
         Self::TopKFilter,
         Self::TopKFilterAgain,
@@ -90,6 +101,11 @@ impl Kernel {
             Self::Combine(Uniform) => "uniform_combine",
             Self::Encode(Uniform) => "uniform_encode",
             Self::Decode(Uniform) => "uniform_decode",
+            Self::FiniteScanSegments => "finite_scan_segments",
+            Self::EncodeSegments(Qsgd) => "qsgd_encode_segments",
+            Self::DecodeSegments(Qsgd) => "qsgd_decode_segments",
+            Self::EncodeSegments(Uniform) => "uniform_encode_segments",
+            Self::DecodeSegments(Uniform) => "uniform_decode_segments",
             Self::TopKSample => "topk_sample",
             Self::TopKFilter => "topk_filter",
             Self::TopKFilterAgain => "topk_filter_again",
@@ -222,6 +238,22 @@ impl Limits {
     /// No bound but that of the parameters: CPU and CUDA.
     pub const NONE: Self = Self { binding_bytes: u64::MAX, groups: i32::MAX as u32 };
 
+    /// Checks that passes stay within the limits: those over many tensors are planned once, and may come to another device.
+    pub(crate) fn check(&self, passes: &[Pass]) -> Result<(), Error> {
+        for pass in passes {
+            let needed = Role::ALL.into_iter().map(|role| pass.bindings.of(role).bytes).max().unwrap_or(0);
+            if needed > self.binding_bytes {
+                let limit = "max_storage_buffer_binding_size";
+                return Err(Error::Limit { limit, found: self.binding_bytes, needed });
+            }
+            if pass.groups > self.groups {
+                let limit = "max_compute_workgroups_per_dimension";
+                return Err(Error::Limit { limit, found: self.groups.into(), needed: pass.groups.into() });
+            }
+        }
+        Ok(())
+    }
+
     /// Elements of one pass, so that `bytes_per_element` and `per_group` stay within the limits.
     fn chunk(&self, bytes_per_element: u64, per_group: u32) -> Result<u64, Error> {
         let by_bytes = self.binding_bytes / bytes_per_element;
@@ -330,7 +362,7 @@ impl EncodePlan {
         self.header.n.div_ceil(u64::from(SPAN))
     }
 
-    fn params(&self, seed: Seed) -> EncodeParams {
+    pub(crate) fn params(&self, seed: Seed) -> EncodeParams {
         let h = &self.header;
         let whole = h.bucket == Bucket::Whole;
         let mut flags = 0;
@@ -356,7 +388,7 @@ impl EncodePlan {
             tensor: seed.tensor_word(),
             step: seed.step_words(),
             partials: self.partials() as u32,
-            reserved: 0,
+            base: 0,
         }
     }
 
@@ -565,7 +597,8 @@ impl DecodePlan {
                 payloads: in_pass,
                 scalar_stride: (self.scalar_stride() / 4) as u32,
                 code_stride: (self.code_stride() / 4) as u32,
-                reserved: [0; 3],
+                first_item: 0,
+                reserved: [0; 2],
             };
             let bindings = Bindings { scalars, codes, output, ..Bindings::default() };
             let groups = len.div_ceil(u64::from(DECODE_SPAN)) as u32;

@@ -79,10 +79,10 @@ pub struct EncodeParams {
     pub tensor: u32,
     /// Which step, low word first.
     pub step: [u32; 2],
-    /// Partial statistics that the combine kernel folds.
+    /// Partial statistics that the combine kernel folds; of a segments kernel, the first item of the launch.
     pub partials: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Of a segments kernel, the element of the flat buffer that the launch's buffers begin at.
+    pub base: u32,
 }
 
 impl EncodeParams {
@@ -127,8 +127,10 @@ pub struct DecodeParams {
     pub scalar_stride: u32,
     /// Words from one payload's codes to the next one's.
     pub code_stride: u32,
+    /// Of a segments kernel, the first item of the launch.
+    pub first_item: u32,
     /// Zero.
-    pub reserved: [u32; 3],
+    pub reserved: [u32; 2],
 }
 
 impl DecodeParams {
@@ -143,6 +145,34 @@ impl DecodeParams {
     pub fn weight(&self) -> f32 {
         f32::from_bits(self.weight)
     }
+}
+
+/// Words of the table that the segments kernels take: 64 words in front, then an item a span.
+///
+/// A segments kernel encodes or decodes many tensors at once. They lie in one flat buffer; each is cut into spans of
+/// [`SPAN`] elements, counted from its own first element, and an item says where a span is and where what becomes of it
+/// goes. Positions count from where the launch's buffers begin.
+pub mod item {
+    /// Low word of what is added to the step of the parameters; the high word follows.
+    pub const STEP: u32 = 0;
+    /// Words in front of the items.
+    pub const HEADER: u32 = 64;
+    /// Words of an item.
+    pub const WORDS: u32 = 8;
+    /// First element.
+    pub const START: u32 = 0;
+    /// Elements, 1 to [`SPAN`](super::SPAN).
+    pub const ELEMENTS: u32 = 1;
+    /// Index, in its tensor, of its first unit of 256 elements.
+    pub const FIRST_UNIT: u32 = 2;
+    /// What is added to the tensor of the parameters.
+    pub const TENSOR: u32 = 3;
+    /// First word of its scalars.
+    pub const SCALARS: u32 = 4;
+    /// First word of its codes.
+    pub const CODES: u32 = 5;
+    /// Bits of the factor that scales its scalars.
+    pub const BETA: u32 = 6;
 }
 
 /// Elements of a tile: what one workgroup of the top-k filter reads.

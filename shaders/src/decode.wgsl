@@ -52,33 +52,33 @@ fn before(first: u32) -> vec4<u32> {
         return v;
     }
     // An element beyond the last is not read as the last one, which another invocation writes.
-    if first < params.n {
-        v.x = output[first];
+    if first < extent() {
+        v.x = output[first_element() + first];
     }
-    if first + 32u < params.n {
-        v.y = output[first + 32u];
+    if first + 32u < extent() {
+        v.y = output[first_element() + first + 32u];
     }
-    if first + 64u < params.n {
-        v.z = output[first + 64u];
+    if first + 64u < extent() {
+        v.z = output[first_element() + first + 64u];
     }
-    if first + 96u < params.n {
-        v.w = output[first + 96u];
+    if first + 96u < extent() {
+        v.w = output[first_element() + first + 96u];
     }
     return v;
 }
 
 fn put(first: u32, v: vec4<u32>) {
-    if first < params.n {
-        output[first] = v.x;
+    if first < extent() {
+        output[first_element() + first] = v.x;
     }
-    if first + 32u < params.n {
-        output[first + 32u] = v.y;
+    if first + 32u < extent() {
+        output[first_element() + first + 32u] = v.y;
     }
-    if first + 64u < params.n {
-        output[first + 64u] = v.z;
+    if first + 64u < extent() {
+        output[first_element() + first + 64u] = v.z;
     }
-    if first + 96u < params.n {
-        output[first + 96u] = v.w;
+    if first + 96u < extent() {
+        output[first_element() + first + 96u] = v.w;
     }
 }
 
@@ -89,7 +89,7 @@ fn decode(group: u32, thread: u32) {
     let lane = thread & 31u;
     let row = (thread >> 5u) * 8u;
     let unit_first = span + (thread >> 5u) * UNIT;
-    let here = unit_first < params.n;
+    let here = unit_first < extent();
     let first = unit_first + lane;
     var low = vec4<u32>(0u);
     var high = vec4<u32>(0u);
@@ -102,12 +102,12 @@ fn decode(group: u32, thread: u32) {
         // The payload before this one may still be read.
         workgroupBarrier();
         let bucket_first = span + (thread << bucket_log2);
-        if thread < (DECODE_SPAN >> bucket_log2) && bucket_first < params.n {
-            prepare(thread, payload * params.scalar_stride, bucket_first >> params.bucket_log2);
+        if thread < (DECODE_SPAN >> bucket_log2) && bucket_first < extent() {
+            prepare(thread, first_scalar() + payload * params.scalar_stride, bucket_first >> params.bucket_log2);
         }
         workgroupBarrier();
         if here {
-            let unit = payload * params.code_stride + (unit_first / UNIT) * 8u * params.bits;
+            let unit = first_code() + payload * params.code_stride + (unit_first / UNIT) * 8u * params.bits;
             low = merge(low, value(row, shift, unpack(unit, lane, 0u)));
             high = merge(high, value(row + 4u, shift, unpack(unit, lane, 1u)));
         }

@@ -9,7 +9,7 @@ struct DecodeParams {
     payloads: u32,
     scalar_stride: u32,
     code_stride: u32,
-    reserved0: u32,
+    first_item: u32,
     reserved1: u32,
     reserved2: u32,
 }

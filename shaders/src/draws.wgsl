@@ -16,8 +16,8 @@ fn multiply_high(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
 // The `call`-th block of 128 random bits.
 fn draw(call: u32) -> vec4<u32> {
     let factors = vec2<u32>(0xd2511f53u, 0xcd9e8d57u);
-    var even = vec2<u32>(call, params.step_low);
-    var odd = vec2<u32>(params.tensor, params.step_high);
+    var even = vec2<u32>(call, step().x);
+    var odd = vec2<u32>(tensor(), step().y);
     var key = vec2<u32>(params.key_low, params.key_high);
     for (var round = 0u; round < 7u; round++) {
         let high = multiply_high(even, factors);

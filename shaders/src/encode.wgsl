@@ -7,8 +7,8 @@ var<workgroup> parts_of_words: array<u32, 1024>;
 
 // Writes rows `2 half` and `2 half + 1` of 16-bit codes.
 fn put16(at: u32, half: u32, c: vec4<u32>) {
-    codes[at + half * 64u] = c.x | (c.y << 16u);
-    codes[at + half * 64u + 32u] = c.z | (c.w << 16u);
+    codes[first_code() + at + half * 64u] = c.x | (c.y << 16u);
+    codes[first_code() + at + half * 64u + 32u] = c.z | (c.w << 16u);
 }
 
 // Four pieces of `width` bits, lowest slot in the lowest bits; `done` bits of the codes stand in earlier pieces.
@@ -21,7 +21,7 @@ fn join(c: vec4<u32>, done: u32, width: u32) -> u32 {
 // Encodes a unit; `unit` counts from the span's start, `first` is the unit's first element.
 fn encode_unit(unit: u32, first: u32, lane: u32, shift: u32) {
     let bits = params.bits;
-    let call = (params.first_unit + first / UNIT) * 32u + lane;
+    let call = (first_unit() + first / UNIT) * 32u + lane;
     var narrow = vec4<u32>(0u);
     if is_narrow() {
         narrow = draw(call);
@@ -38,7 +38,7 @@ fn encode_unit(unit: u32, first: u32, lane: u32, shift: u32) {
         if bits == 16u {
             put16(at, half, c);
         } else if bits == 8u {
-            codes[at + half * 32u] = join(c, 0u, 8u);
+            codes[first_code() + at + half * 32u] = join(c, 0u, 8u);
         } else {
             if (bits & 4u) != 0u {
                 fours = fours | (join(c, 0u, 4u) << (half * 16u));
@@ -54,23 +54,24 @@ fn encode_unit(unit: u32, first: u32, lane: u32, shift: u32) {
             let rest = f_sub(v, value(f, c));
             // A poisoned bucket's residual stays as it was: its step will be skipped.
             let write = here & !poisoned(f);
+            let o = e + vec4<u32>(first_element());
             if write.x {
-                residual[e.x] = rest.x;
+                residual[o.x] = rest.x;
             }
             if write.y {
-                residual[e.y] = rest.y;
+                residual[o.y] = rest.y;
             }
             if write.z {
-                residual[e.z] = rest.z;
+                residual[o.z] = rest.z;
             }
             if write.w {
-                residual[e.w] = rest.w;
+                residual[o.w] = rest.w;
             }
         }
     }
     if bits < 8u {
         if (bits & 4u) != 0u {
-            codes[at] = fours;
+            codes[first_code() + at] = fours;
         }
         parts_of_words[unit * 32u + lane] = small;
     }
@@ -85,9 +86,9 @@ fn put_small_pieces(span: u32, thread: u32) {
             let word = thread & 15u;
             let first = span + unit * UNIT;
             let lane = unit * 32u + word * 2u;
-            if first < params.n {
+            if first < extent() {
                 let at = (first / UNIT) * 8u * bits + (bits & 4u) * 8u + word;
-                codes[at] = (parts_of_words[lane] & 0xffffu) | (parts_of_words[lane + 1u] << 16u);
+                codes[first_code() + at] = (parts_of_words[lane] & 0xffffu) | (parts_of_words[lane + 1u] << 16u);
             }
         }
     }
@@ -96,11 +97,11 @@ fn put_small_pieces(span: u32, thread: u32) {
         let word = thread & 7u;
         let first = span + unit * UNIT;
         let lane = unit * 32u + word * 4u;
-        if first < params.n {
+        if first < extent() {
             let at = (first / UNIT) * 8u * bits + (bits & 6u) * 8u + word;
             let low = ((parts_of_words[lane] >> 16u) & 0xffu) | ((parts_of_words[lane + 1u] >> 8u) & 0xff00u);
             let high = (parts_of_words[lane + 2u] & 0xff0000u) | ((parts_of_words[lane + 3u] << 8u) & 0xff000000u);
-            codes[at] = low | high;
+            codes[first_code() + at] = low | high;
         }
     }
 }
@@ -122,7 +123,7 @@ fn encode(group: u32, thread: u32) {
         measure(span, thread, shift);
         if thread < (256u >> shift) {
             let first = span + (thread << params.bucket_log2);
-            settle(thread, first >> params.bucket_log2, first < params.n);
+            settle(thread, first >> params.bucket_log2, first < extent());
         }
     }
     // The residuals that were measured are now overwritten, each by one invocation.
@@ -132,7 +133,7 @@ fn encode(group: u32, thread: u32) {
     for (var u = 0u; u < 4u; u++) {
         let unit = (thread >> 5u) * 4u + u;
         let first = span + unit * UNIT;
-        if first < params.n {
+        if first < extent() {
             encode_unit(unit, first, lane, shift);
         }
     }

@@ -15,7 +15,7 @@ struct EncodeParams {
     step_low: u32,
     step_high: u32,
     partials: u32,
-    reserved: u32,
+    base: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: EncodeParams;

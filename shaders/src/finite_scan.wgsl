@@ -8,14 +8,5 @@
 // Edge cases: elements beyond n are not looked at; gradient + residual may be infinite where neither is.
 @compute @workgroup_size(256)
 fn finite_scan(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let first = group.x * SPAN + (thread >> 5u) * TEAM_ELEMENTS + (thread & 31u);
-    let base = params.first_unit * UNIT;
-    for (var q = 0u; q < 8u; q++) {
-        let e = elements(first + q * 128u);
-        let bad = exist(e) & ((load(e) & vec4<u32>(MAGNITUDE)) >= vec4<u32>(INF));
-        if any(bad) {
-            let found = select(vec4<u32>(0u), ~(e + vec4<u32>(base)), bad);
-            atomicMax(&status[0], max(max(found.x, found.y), max(found.z, found.w)));
-        }
-    }
+    scan(group.x, thread, params.first_unit * UNIT);
 }

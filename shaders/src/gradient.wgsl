@@ -14,12 +14,12 @@ fn elements(first: u32) -> vec4<u32> {
 
 // Whether elements are in the launch.
 fn exist(e: vec4<u32>) -> vec4<bool> {
-    return e < vec4<u32>(params.n);
+    return e < vec4<u32>(extent());
 }
 
 // The gradient alone of elements; of one beyond the last, the last one's.
 fn input_of(wanted: vec4<u32>) -> vec4<u32> {
-    let e = min(wanted, vec4<u32>(params.n - 1u));
+    let e = min(wanted, vec4<u32>(extent() - 1u)) + vec4<u32>(first_element());
     if params.dtype == 0u {
         return vec4<u32>(input[e.x], input[e.y], input[e.z], input[e.w]);
     }
@@ -38,14 +38,15 @@ fn load(wanted: vec4<u32>) -> vec4<u32> {
     if !has(FLAG_FEEDBACK) {
         return v;
     }
-    let e = min(wanted, vec4<u32>(params.n - 1u));
+    let e = min(wanted, vec4<u32>(extent() - 1u)) + vec4<u32>(first_element());
     return f_add(v, vec4<u32>(residual[e.x], residual[e.y], residual[e.z], residual[e.w]));
 }
 
 // The values of elements where they exist. Of those beyond the last no residual is read: the last one's is its own
 // invocation's, which writes it meanwhile.
-fn load_own(e: vec4<u32>, here: vec4<bool>) -> vec4<u32> {
-    let v = input_of(e);
+fn load_own(own: vec4<u32>, here: vec4<bool>) -> vec4<u32> {
+    let v = input_of(own);
+    let e = own + vec4<u32>(first_element());
     if !has(FLAG_FEEDBACK) {
         return v;
     }

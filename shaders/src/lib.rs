@@ -82,6 +82,10 @@ const EMIT: &[Binding] =
     &[read(Role::Input), write(Role::Residual), read(Role::Workspace), write(Role::Indices), write(Role::Values)];
 const SCATTER: &[Binding] = &[read(Role::Indices), read(Role::Values), write(Role::Output)];
 const DECODE: &[Binding] = &[read(Role::Scalars), read(Role::Codes), write(Role::Output)];
+const DECODE_SEGMENTS: &[Binding] =
+    &[read(Role::Scalars), read(Role::Codes), write(Role::Output), read(Role::Workspace)];
+const SCAN_SEGMENTS: &[Binding] =
+    &[read(Role::Input), read(Role::Residual), write(Role::Status), read(Role::Workspace)];
 
 /// A module from its files; `soft.wgsl` is in all of them.
 macro_rules! module {
@@ -102,10 +106,18 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 }
 
 /// Every entry point.
-pub const SHADERS: [Shader; 19] = [
+pub const SHADERS: [Shader; 24] = [
     entry(
         "finite_scan",
-        module!("encode_params.wgsl", "bind_scan.wgsl", "half.wgsl", "gradient.wgsl", "finite_scan.wgsl"),
+        module!(
+            "encode_params.wgsl",
+            "encode_whole.wgsl",
+            "bind_scan.wgsl",
+            "half.wgsl",
+            "gradient.wgsl",
+            "scan.wgsl",
+            "finite_scan.wgsl"
+        ),
         SCAN,
         0,
     ),
@@ -113,6 +125,7 @@ pub const SHADERS: [Shader; 19] = [
         "qsgd_stats",
         module!(
             "encode_params.wgsl",
+            "encode_whole.wgsl",
             "bind_stats.wgsl",
             "half.wgsl",
             "gradient.wgsl",
@@ -133,6 +146,7 @@ pub const SHADERS: [Shader; 19] = [
         "qsgd_encode",
         module!(
             "encode_params.wgsl",
+            "encode_whole.wgsl",
             "bind_encode.wgsl",
             "half.wgsl",
             "gradient.wgsl",
@@ -149,7 +163,15 @@ pub const SHADERS: [Shader; 19] = [
     ),
     entry(
         "qsgd_decode",
-        module!("decode_params.wgsl", "bind_decode.wgsl", "qsgd.wgsl", "decode.wgsl", "qsgd_decode.wgsl"),
+        module!(
+            "decode_params.wgsl",
+            "decode_whole.wgsl",
+            "bind_decode.wgsl",
+            "qsgd.wgsl",
+            "decode.wgsl",
+            "qsgd_decoders.wgsl",
+            "qsgd_decode.wgsl"
+        ),
         DECODE,
         1024,
     ),
@@ -157,6 +179,7 @@ pub const SHADERS: [Shader; 19] = [
         "uniform_stats",
         module!(
             "encode_params.wgsl",
+            "encode_whole.wgsl",
             "bind_stats.wgsl",
             "half.wgsl",
             "gradient.wgsl",
@@ -176,6 +199,7 @@ pub const SHADERS: [Shader; 19] = [
         "uniform_encode",
         module!(
             "encode_params.wgsl",
+            "encode_whole.wgsl",
             "bind_encode.wgsl",
             "half.wgsl",
             "gradient.wgsl",
@@ -191,8 +215,95 @@ pub const SHADERS: [Shader; 19] = [
     ),
     entry(
         "uniform_decode",
-        module!("decode_params.wgsl", "bind_decode.wgsl", "uniform.wgsl", "decode.wgsl", "uniform_decode.wgsl"),
+        module!(
+            "decode_params.wgsl",
+            "decode_whole.wgsl",
+            "bind_decode.wgsl",
+            "uniform.wgsl",
+            "decode.wgsl",
+            "uniform_decoders.wgsl",
+            "uniform_decode.wgsl"
+        ),
         DECODE,
+        1024,
+    ),
+    entry(
+        "finite_scan_segments",
+        module!(
+            "encode_params.wgsl",
+            "encode_item.wgsl",
+            "bind_scan_segments.wgsl",
+            "half.wgsl",
+            "gradient.wgsl",
+            "scan.wgsl",
+            "finite_scan_segments.wgsl"
+        ),
+        SCAN_SEGMENTS,
+        0,
+    ),
+    entry(
+        "qsgd_encode_segments",
+        module!(
+            "encode_params.wgsl",
+            "encode_item.wgsl",
+            "bind_encode.wgsl",
+            "half.wgsl",
+            "gradient.wgsl",
+            "draws.wgsl",
+            "norm.wgsl",
+            "qsgd.wgsl",
+            "qsgd_statistic.wgsl",
+            "qsgd_buckets.wgsl",
+            "encode.wgsl",
+            "qsgd_encode_segments.wgsl"
+        ),
+        ENCODE,
+        12288,
+    ),
+    entry(
+        "qsgd_decode_segments",
+        module!(
+            "decode_params.wgsl",
+            "decode_item.wgsl",
+            "bind_decode_segments.wgsl",
+            "qsgd.wgsl",
+            "decode.wgsl",
+            "qsgd_decoders.wgsl",
+            "qsgd_decode_segments.wgsl"
+        ),
+        DECODE_SEGMENTS,
+        1024,
+    ),
+    entry(
+        "uniform_encode_segments",
+        module!(
+            "encode_params.wgsl",
+            "encode_item.wgsl",
+            "bind_encode.wgsl",
+            "half.wgsl",
+            "gradient.wgsl",
+            "draws.wgsl",
+            "uniform.wgsl",
+            "uniform_statistic.wgsl",
+            "uniform_buckets.wgsl",
+            "encode.wgsl",
+            "uniform_encode_segments.wgsl"
+        ),
+        ENCODE,
+        14336,
+    ),
+    entry(
+        "uniform_decode_segments",
+        module!(
+            "decode_params.wgsl",
+            "decode_item.wgsl",
+            "bind_decode_segments.wgsl",
+            "uniform.wgsl",
+            "decode.wgsl",
+            "uniform_decoders.wgsl",
+            "uniform_decode_segments.wgsl"
+        ),
+        DECODE_SEGMENTS,
         1024,
     ),
     entry(
@@ -306,7 +417,7 @@ mod tests {
                         let expected = match shader.name {
                             "sparse_scatter" => 32,
                             name if name.starts_with("topk") => 96,
-                            name if name.ends_with("decode") => 48,
+                            name if name.contains("_decode") => 48,
                             _ => 64,
                         };
                         assert_eq!(bytes, expected, "{}", shader.name);
@@ -319,6 +430,8 @@ mod tests {
                         assert_eq!(access.contains(StorageAccess::STORE), binding.writable, "{} {role}", shader.name);
                         buffers += 1;
                     }
+                    // An invocation's own.
+                    (AddressSpace::Private, None) => {}
                     other => panic!("{}: {other:?}", shader.name),
                 }
             }

@@ -6,7 +6,7 @@ var<workgroup> buckets: array<vec4<u32>, 256>;
 
 // Makes the bucket that has this norm, and gives the scalar on the wire.
 fn make(bucket: u32, norm: u32) -> u32 {
-    let wire = wire_of(norm, params.beta);
+    let wire = wire_of(norm, beta());
     if norm >= INF {
         buckets[bucket] = vec4<u32>(0u, 2u, 0u, 0u);
         return wire;
@@ -33,7 +33,7 @@ fn settle(bucket: u32, index: u32, exists: bool) {
     }
     let wire = make(bucket, norm);
     if exists {
-        scalars[index] = wire;
+        scalars[first_scalar() + index] = wire;
     }
 }
 

@@ -7,7 +7,7 @@ var<workgroup> decoders: array<vec4<u32>, 256>;
 
 // Makes the bucket that has these extremes, and gives the scalars on the wire.
 fn make(bucket: u32, low: u32, high: u32) -> vec2<u32> {
-    let wire = wire_of(low, high, params.beta);
+    let wire = wire_of(low, high, beta());
     if not_finite(low) || not_finite(high) {
         encoders[bucket] = vec4<u32>(ONE, 0u, 0u, 1u);
         decoders[bucket] = vec4<u32>(0u);
@@ -33,8 +33,8 @@ fn settle(bucket: u32, index: u32, exists: bool) {
     let keys = extremes_of(bucket);
     let wire = make(bucket, from_key(keys.x), from_key(keys.y));
     if exists {
-        scalars[index * 2u] = wire.x;
-        scalars[index * 2u + 1u] = wire.y;
+        scalars[first_scalar() + index * 2u] = wire.x;
+        scalars[first_scalar() + index * 2u + 1u] = wire.y;
     }
 }
 

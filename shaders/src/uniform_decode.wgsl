@@ -1,24 +1,3 @@
-// As `decoder_of` gives them.
-var<workgroup> decoders: array<vec4<u32>, 64>;
-
-fn prepare(bucket: u32, base: u32, index: u32) {
-    decoders[bucket] = decoder_of(scalars[base + index * 2u], scalars[base + index * 2u + 1u]);
-}
-
-fn value(row: u32, shift: u32, code: vec4<u32>) -> vec4<u32> {
-    let a = decoders[row >> shift];
-    let b = decoders[(row + 1u) >> shift];
-    let c = decoders[(row + 2u) >> shift];
-    let d = decoders[(row + 3u) >> shift];
-    return value_of(
-        code,
-        vec4<u32>(a.x, b.x, c.x, d.x),
-        vec4<u32>(a.y, b.y, c.y, d.y),
-        vec4<u32>(a.z, b.z, c.z, d.z),
-        vec4<u32>(a.w, b.w, c.w, d.w),
-    );
-}
-
 // What: decodes one uniformly quantized payload, or the sum of several, over or onto the output.
 // Arguments: DecodeParams; scalars (minimum and maximum of each bucket), codes, output.
 // Thread mapping: a workgroup decodes 8 units, a team of 32 lanes one each; a lane its 8 slots. Thread k makes the decoder of

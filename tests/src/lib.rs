@@ -11,6 +11,7 @@ pub mod data;
 pub mod emulated;
 pub mod hostile;
 pub mod meter;
+pub mod models;
 pub mod oracle;
 pub mod properties;
 #[cfg(feature = "cuda")]

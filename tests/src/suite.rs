@@ -5,7 +5,7 @@ use gradwire::{BackendKind, Codec, Device};
 use crate::cases::{self, Case};
 use crate::conformance::{self, Outcome};
 use crate::oracle::Kind;
-use crate::{properties, selections, sparse, vectors};
+use crate::{models, properties, selections, sparse, vectors};
 
 /// What one check of one codec came to.
 #[derive(Clone, Debug)]
@@ -125,6 +125,7 @@ pub fn run(device: &Device, depth: Depth, progress: &mut dyn FnMut(&str)) -> Vec
         }
     }
     note("QSGD", "NaN and infinity refused, residual kept", conformance::refuses_not_finite(device));
+    many_tensors(device, progress, &mut note);
     top_k(device, progress, &mut note);
     statistics(device, depth, progress, &mut note);
     verdicts
@@ -158,6 +159,20 @@ fn large(device: &Device, case: &Case) -> Outcome {
         Some(at) => Err(format!("{}, n = {n}: decode-add differs first at element {at}", case.label())),
         None => Ok(2),
     }
+}
+
+fn many_tensors(
+    device: &Device,
+    progress: &mut dyn FnMut(&str),
+    note: &mut dyn FnMut(&'static str, &'static str, Outcome),
+) {
+    let layout = models::awkward();
+    for case in models::settings() {
+        progress(&format!("many tensors, {}", case.label()));
+        let outcome = models::against_cpu(device, &case, &layout);
+        note(codec_name(case.kind), "many tensors at once are what each is alone", outcome);
+    }
+    note("QSGD", "many tensors: NaN and infinity refused, residuals kept", models::refuses_not_finite(device));
 }
 
 fn top_k(device: &Device, progress: &mut dyn FnMut(&str), note: &mut dyn FnMut(&'static str, &'static str, Outcome)) {

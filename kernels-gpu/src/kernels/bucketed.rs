@@ -3,7 +3,7 @@
 use super::codes;
 use super::draws::dithers;
 use super::statistic::Grouping;
-use super::tile::{Buffers, Place, Tile, UNITS, load};
+use super::tile::{Buffers, Place, Tile, UNITS, load, of_item};
 use crate::arith::float::canonical;
 use crate::arith::pack::{LANES, SLOTS, UNIT, unit_bytes};
 use crate::device;
@@ -62,11 +62,33 @@ pub(super) trait Quantizer {
 /// As the kernels ask.
 #[inline(always)]
 pub(super) unsafe fn encode<Q: Quantizer>(p: EncodeParams, b: Buffers) {
+    // SAFETY: the caller's, word for word.
+    unsafe { encode_span::<Q>(p, b, Place::here()) }
+}
+
+/// The body of the encode kernels that take many tensors.
+///
+/// # Safety
+/// As the kernels ask.
+#[inline(always)]
+pub(super) unsafe fn encode_item<Q: Quantizer>(p: EncodeParams, b: Buffers) {
+    // A bucket is never a whole tensor here, and the compiler knows it by the bucket's size.
+    let p = EncodeParams { bucket_log2: p.bucket_log2 & 15, ..p };
+    // SAFETY: the kernel's contract covers the table and what its items say.
+    unsafe {
+        let (p, b) = of_item(&p, &b);
+        encode_span::<Q>(p, b, Place::in_span(0));
+    }
+}
+
+/// # Safety
+/// As the kernels ask.
+#[inline(always)]
+unsafe fn encode_span<Q: Quantizer>(p: EncodeParams, b: Buffers, place: Place) {
     // SAFETY: a guarded launch has a status.
     if p.has(encode_flags::GUARDED) && unsafe { *b.status } != 0 {
         return;
     }
-    let place = Place::here();
     // SAFETY: the kernel's contract covers the input and the residual.
     let tile = unsafe { if Q::PAD_WITH_LAST { load::<true>(&p, &b, place) } else { load::<false>(&p, &b, place) } };
     let encoder = if p.bucket_log2 == WHOLE {

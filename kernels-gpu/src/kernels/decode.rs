@@ -5,7 +5,7 @@ use super::codes::{self, WORDS};
 use crate::arith::float::canonical;
 use crate::arith::pack::{LANES, SLOTS, UNIT, unit_bytes};
 use crate::device;
-use crate::params::{DECODE_SPAN, DecodeParams, decode_flags};
+use crate::params::{DECODE_SPAN, DecodeParams, SPAN, decode_flags, item};
 
 /// Payloads that are on their way at a time, and whose decoders are made at a time: 8 rows of 4 payloads are a warp.
 const BATCH: u32 = 4;
@@ -39,8 +39,37 @@ struct Place {
 /// As the kernels ask.
 #[inline(always)]
 pub(super) unsafe fn decode<Q: Quantizer>(p: DecodeParams, b: Buffers) {
+    // SAFETY: the caller's, word for word.
+    unsafe { decode_span::<Q>(p, b, device::block()) }
+}
+
+/// The body of the decode kernels that write many tensors: four blocks to an item of the table.
+///
+/// # Safety
+/// As the kernels ask.
+#[inline(always)]
+pub(super) unsafe fn decode_item<Q: Quantizer>(p: DecodeParams, b: Buffers, table: *const u32) {
+    const PARTS: u32 = SPAN / DECODE_SPAN;
+    let at = item::HEADER + (p.first_item + device::block() / PARTS) * item::WORDS;
+    // SAFETY: the kernel's contract has an item for every four blocks, and what it says is in the buffers.
+    unsafe {
+        let word = |index: u32| *table.add((at + index) as usize) as usize;
+        let p = DecodeParams { n: word(item::ELEMENTS) as u32, bucket_log2: p.bucket_log2 & 15, ..p };
+        let b = Buffers {
+            scalars: b.scalars.add(word(item::SCALARS)),
+            codes: b.codes.add(word(item::CODES) * 4),
+            output: b.output.add(word(item::START)),
+        };
+        decode_span::<Q>(p, b, device::block() % PARTS);
+    }
+}
+
+/// # Safety
+/// As the kernels ask.
+#[inline(always)]
+unsafe fn decode_span<Q: Quantizer>(p: DecodeParams, b: Buffers, span: u32) {
     let (lane, warp) = (device::thread() % device::WARP, device::thread() / device::WARP);
-    let place = Place { lane, first: device::block() * DECODE_SPAN + warp * UNIT as u32 };
+    let place = Place { lane, first: span * DECODE_SPAN + warp * UNIT as u32 };
     // The same in all lanes, so that shuffles may stand behind it; no barrier does.
     if place.first >= p.n {
         return;

@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use std::sync::Arc;
 use std::thread;
 
-use super::{qsgd, scan, sparse, topk, uniform};
+use super::{qsgd, scan, segments, sparse, topk, uniform};
 use crate::device::emulated::{Block, enter, meet};
 use crate::params::{DecodeParams, EncodeParams, ScatterParams, SelectParams, THREADS};
 
@@ -27,6 +27,9 @@ pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_vo
     type Decode = unsafe fn(DecodeParams, *const u32, *const u8, *mut f32);
     let encode: Option<Encode> = match name {
         "finite_scan" => Some(scan::finite_scan),
+        "finite_scan_segments" => Some(scan::finite_scan_segments),
+        "qsgd_encode_segments" => Some(segments::qsgd_encode_segments),
+        "uniform_encode_segments" => Some(segments::uniform_encode_segments),
         "qsgd_stats" => Some(qsgd::qsgd_stats),
         "qsgd_combine" => Some(qsgd::qsgd_combine),
         "qsgd_encode" => Some(qsgd::qsgd_encode),
@@ -38,6 +41,12 @@ pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_vo
     let decode: Option<Decode> = match name {
         "qsgd_decode" => Some(qsgd::qsgd_decode),
         "uniform_decode" => Some(uniform::uniform_decode),
+        _ => None,
+    };
+    type DecodeSegments = unsafe fn(DecodeParams, *const u32, *const u8, *mut f32, *const u32);
+    let decode_segments: Option<DecodeSegments> = match name {
+        "qsgd_decode_segments" => Some(segments::qsgd_decode_segments),
+        "uniform_decode_segments" => Some(segments::uniform_decode_segments),
         _ => None,
     };
     type Select = unsafe fn(SelectParams, *const u8, *mut f32, *mut u32, *mut u32, *mut u32);
@@ -72,6 +81,14 @@ pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_vo
             unsafe { kernel(p, scalars.cast(), codes.cast(), output.cast()) };
         });
     }
+    if let Some(kernel) = decode_segments {
+        let p: DecodeParams = bytemuck::pod_read_unaligned(params);
+        run(groups, move || {
+            let Addresses([scalars, codes, output, table, ..]) = { addresses };
+            // SAFETY: the caller's, word for word.
+            unsafe { kernel(p, scalars.cast(), codes.cast(), output.cast(), table.cast()) };
+        });
+    }
     if let Some(kernel) = select {
         let p: SelectParams = bytemuck::pod_read_unaligned(params);
         run(groups, move || {
@@ -87,7 +104,7 @@ pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_vo
             unsafe { sparse::sparse_scatter(p, indices.cast(), values.cast(), output.cast()) };
         });
     }
-    encode.is_some() || decode.is_some() || select.is_some() || scatter
+    encode.is_some() || decode.is_some() || decode_segments.is_some() || select.is_some() || scatter
 }
 
 /// One block after another, each on 256 threads.

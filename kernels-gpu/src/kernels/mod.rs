@@ -31,6 +31,7 @@ mod decode;
 mod draws;
 mod qsgd;
 mod scan;
+mod segments;
 mod sparse;
 mod statistic;
 mod tile;

@@ -11,7 +11,7 @@ use crate::arith::qsgd::{Decoder, Encoder};
 use crate::device;
 use crate::params::{DecodeParams, EncodeParams, encode_flags};
 
-struct Qsgd;
+pub(super) struct Qsgd;
 
 /// First word of shared memory for the largest magnitudes.
 const MAXIMA: u32 = 0;

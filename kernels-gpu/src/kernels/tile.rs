@@ -3,7 +3,7 @@
 use crate::arith::float::bf16_to_f32;
 use crate::arith::pack::{LANES, SLOTS, UNIT};
 use crate::device;
-use crate::params::{EncodeParams, SPAN, dtype, encode_flags};
+use crate::params::{EncodeParams, SPAN, dtype, encode_flags, item};
 
 /// Units of a warp.
 pub(super) const UNITS: usize = 4;
@@ -45,8 +45,14 @@ impl Place {
     /// This thread's.
     #[inline(always)]
     pub(super) fn here() -> Self {
+        Self::in_span(device::block())
+    }
+
+    /// This thread's, of a block that works on that span of what it is given.
+    #[inline(always)]
+    pub(super) fn in_span(span: u32) -> Self {
         let (lane, warp) = (device::thread() % device::WARP, device::thread() / device::WARP);
-        Self { lane, warp, first: device::block() * SPAN + warp * WARP_SPAN }
+        Self { lane, warp, first: span * SPAN + warp * WARP_SPAN }
     }
 
     /// Index, in the launch, of the first element of a unit of the warp.
@@ -80,6 +86,38 @@ impl Place {
     pub(super) fn is_empty(&self, n: u32) -> bool {
         self.first >= n
     }
+}
+
+/// What this block of a segments kernel works on: the parameters and the buffers of a launch over its item alone.
+///
+/// # Safety
+/// `b.workspace` is the table, with an item for each block of the launch; the other buffers hold what the item says.
+#[inline(always)]
+pub(super) unsafe fn of_item(p: &EncodeParams, b: &Buffers) -> (EncodeParams, Buffers) {
+    // SAFETY: the caller has an item for each block, and the words in front.
+    let word = |index: u32| unsafe { *b.workspace.add(index as usize) };
+    let at = item::HEADER + (p.partials + device::block()) * item::WORDS;
+    let start = word(at + item::START) as usize;
+    let (low, carry) = p.step[0].overflowing_add(word(item::STEP));
+    let p = EncodeParams {
+        n: word(at + item::ELEMENTS),
+        first_unit: word(at + item::FIRST_UNIT),
+        tensor: p.tensor.wrapping_add(word(at + item::TENSOR)),
+        step: [low, p.step[1].wrapping_add(word(item::STEP + 1)).wrapping_add(carry.into())],
+        beta: word(at + item::BETA),
+        base: p.base + start as u32,
+        ..*p
+    };
+    let size = if p.dtype == dtype::F32 { 4 } else { 2 };
+    let b = Buffers {
+        // Some of them are null where the launch does not use them, and then no element of them is looked at.
+        input: b.input.wrapping_add(start * size),
+        residual: b.residual.wrapping_add(start),
+        scalars: b.scalars.wrapping_add(word(at + item::SCALARS) as usize),
+        codes: b.codes.wrapping_add(word(at + item::CODES) as usize * 4),
+        ..*b
+    };
+    (p, b)
 }
 
 /// The warp's values: gradient, or gradient + residual, as f32.

@@ -10,7 +10,7 @@ use crate::arith::uniform::{Decoder, Encoder};
 use crate::device;
 use crate::params::{DecodeParams, EncodeParams};
 
-struct Uniform;
+pub(super) struct Uniform;
 
 /// First word of shared memory for the ranges.
 const RANGES: u32 = 0;

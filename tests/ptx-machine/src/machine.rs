@@ -104,6 +104,13 @@ impl Machine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Bytes of each parameter of a kernel; none where it is not loaded.
+    pub fn parameters(&self, function: FunctionId) -> Option<Vec<u32>> {
+        let state = self.state();
+        let (module, index) = state.functions.get(&function.0)?;
+        Some(state.modules.get(module)?.get(*index)?.params.clone())
+    }
+
     /// The launches since the last call, in their order, of a machine that is [`counting`](Machine::counting); of another,
     /// none.
     pub fn take_launched(&self) -> Vec<Launched> {

@@ -61,6 +61,7 @@ fn parameters(file: &str, ptx: &str) -> Result<(), String> {
             "sparse_scatter" => (32, 3),
             _ if name.starts_with("topk_") => (96, 5),
             _ if name.ends_with("_decode") => (48, 3),
+            _ if name.ends_with("_decode_segments") => (48, 4),
             _ => (64, 6),
         };
         let first = format!(".param .align 4 .b8 {name}_param_0[{bytes}]");

@@ -203,11 +203,7 @@ fn for_each<T: Send>(tasks: Vec<T>, work: impl Fn(T) + Send + Sync) {
 }
 
 fn part(gradient: Gradient<'_>, first: usize, n: usize) -> Gradient<'_> {
-    match gradient {
-        Gradient::F32(x) => Gradient::F32(&x[first..first + n]),
-        Gradient::F16(x) => Gradient::F16(&x[first..first + n]),
-        Gradient::Bf16(x) => Gradient::Bf16(&x[first..first + n]),
-    }
+    gradient.part(first, n)
 }
 
 fn bytes(buffer: &mut [u8], span: Span) -> &mut [u8] {

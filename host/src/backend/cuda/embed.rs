@@ -7,6 +7,7 @@ use super::driver::{DevicePtr, MemoryAt, RealDriver, StreamId};
 use super::{Cuda, Shared, failed, unavailable};
 use crate::embed::{Access, DecodeBuffers, EncodeBuffers, Piece, by_role};
 use crate::error::Error;
+use crate::model::ModelPlan;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Pass};
 use crate::seed::Seed;
 
@@ -141,6 +142,45 @@ impl Cuda {
         let passes = plan.passes(mode, &Limits::NONE)?;
         // SAFETY: the caller's, word for word.
         unsafe { self.queue_checked(&passes, &buffers.pieces(&plan)) }
+    }
+
+    /// Queues an encode of many tensors: [`Cuda::encode_into`] for a [`ModelPlan`], in one launch set. `table` holds
+    /// [`ModelPlan::table`].
+    ///
+    /// # Errors
+    /// As [`Cuda::encode_into`].
+    ///
+    /// # Safety
+    /// As [`Cuda::encode_into`]; and the caller guarantees that the table is this plan's, but for its first eight bytes.
+    pub unsafe fn encode_model_into(
+        &self,
+        plan: &ModelPlan,
+        table: DeviceSlice,
+        buffers: &EncodeBuffers<DeviceSlice>,
+        seed: Seed,
+    ) -> Result<(), Error> {
+        // SAFETY: the caller's, word for word.
+        unsafe { self.queue_checked(&plan.encode_passes(seed), &buffers.model_pieces(plan, table)?) }
+    }
+
+    /// Queues a decode of many tensors' bodies, `payloads` of them one behind the other.
+    ///
+    /// # Errors
+    /// As [`Cuda::encode_into`].
+    ///
+    /// # Safety
+    /// As [`Cuda::decode_into`] and [`Cuda::encode_model_into`].
+    pub unsafe fn decode_model_into(
+        &self,
+        plan: &ModelPlan,
+        table: DeviceSlice,
+        mode: DecodeMode,
+        payloads: u32,
+        buffers: &DecodeBuffers<DeviceSlice>,
+    ) -> Result<(), Error> {
+        let passes = plan.decode_passes(mode, payloads, [plan.body_bytes(); 2]);
+        // SAFETY: the caller's, word for word.
+        unsafe { self.queue_checked(&passes, &buffers.model_pieces(plan, payloads, table)) }
     }
 
     /// # Safety

@@ -72,6 +72,9 @@ impl Shared {
             Params::Encode(_) => {
                 &[Role::Input, Role::Residual, Role::Scalars, Role::Codes, Role::Workspace, Role::Status]
             }
+            Params::Decode(_) if matches!(pass.kernel, Kernel::DecodeSegments(_)) => {
+                &[Role::Scalars, Role::Codes, Role::Output, Role::Workspace]
+            }
             Params::Decode(_) => &[Role::Scalars, Role::Codes, Role::Output],
             Params::Select(_) => &[Role::Input, Role::Residual, Role::Workspace, Role::Indices, Role::Values],
             Params::Scatter(_) => &[Role::Indices, Role::Values, Role::Output],

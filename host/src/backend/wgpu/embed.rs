@@ -6,6 +6,7 @@ use super::Wgpu;
 use super::record::{Bound, bind, parameters, pipelines, record};
 use crate::embed::{Access, DecodeBuffers, EncodeBuffers, Piece, by_role};
 use crate::error::Error;
+use crate::model::ModelPlan;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Pass};
 use crate::seed::Seed;
 use crate::wire::MAX_ELEMENTS;
@@ -66,6 +67,42 @@ impl Wgpu {
         let plan = plan.of_bodies();
         let passes = plan.passes(mode, &self.limits())?;
         self.record_checked(&passes, encoder, &buffers.pieces(&plan))
+    }
+
+    /// Records an encode of many tensors: [`Wgpu::record_encode`] for a [`ModelPlan`], in one launch set. `table` holds
+    /// [`ModelPlan::table`], and shares a buffer with no other piece.
+    ///
+    /// # Errors
+    /// As [`Wgpu::record_encode`], and [`Error::Limit`] for a plan that was made for a device of larger limits.
+    pub fn record_encode_model(
+        &self,
+        plan: &ModelPlan,
+        table: wgpu::BufferSlice<'_>,
+        encoder: &mut wgpu::CommandEncoder,
+        buffers: &EncodeBuffers<wgpu::BufferSlice<'_>>,
+        seed: Seed,
+    ) -> Result<(), Error> {
+        let passes = plan.encode_passes(seed);
+        self.limits().check(&passes)?;
+        self.record_checked(&passes, encoder, &buffers.model_pieces(plan, table)?)
+    }
+
+    /// Records a decode of many tensors' bodies, `payloads` of them one behind the other.
+    ///
+    /// # Errors
+    /// As [`Wgpu::record_encode_model`].
+    pub fn record_decode_model(
+        &self,
+        plan: &ModelPlan,
+        table: wgpu::BufferSlice<'_>,
+        mode: DecodeMode,
+        payloads: u32,
+        encoder: &mut wgpu::CommandEncoder,
+        buffers: &DecodeBuffers<wgpu::BufferSlice<'_>>,
+    ) -> Result<(), Error> {
+        let passes = plan.decode_passes(mode, payloads, [plan.body_bytes(); 2]);
+        self.limits().check(&passes)?;
+        self.record_checked(&passes, encoder, &buffers.model_pieces(plan, payloads, table))
     }
 
     fn record_checked(

@@ -1,0 +1,428 @@
+//! The passes over many tensors, and the table that tells kernels which is where.
+
+use gradwire_kernels::params::{DECODE_SPAN, DecodeParams, EncodeParams, SPAN, decode_flags, item};
+
+use super::Layout;
+use crate::codec::{Codec, NonFinite};
+use crate::error::Error;
+use crate::gradient::Dtype;
+use crate::plan::{ALIGNMENT, Bindings, DecodeMode, EncodePlan, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
+use crate::seed::Seed;
+use crate::wire::{Bucket, Header, Payload};
+
+/// A launch's buffers begin at multiples of this many elements, which are 256 bytes of the smallest type.
+const BASE_ELEMENTS: u64 = ALIGNMENT / 2;
+
+/// How to encode and decode a model's tensors with one codec, all of them in one launch set.
+///
+/// What becomes of a tensor is what [`Device::encode`](crate::Device::encode) makes of it alone, with the tensor's number
+/// added to that of the seed: [`ModelPlan::seal`] gives a [`Payload`] a tensor, and the receiver need not know how it was
+/// made. The number of launches does not depend on the number of tensors.
+///
+/// In device memory the bodies of all tensors are one: first the scalars of every tensor, one behind the other, then, from
+/// the next multiple of 256 bytes on, the codes of every tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelPlan {
+    layout: Layout,
+    dtype: Dtype,
+    tensors: Vec<EncodePlan>,
+    scalar_bytes: u64,
+    code_bytes: u64,
+    table: Vec<u32>,
+    launches: Vec<Launch>,
+    binding_bytes: u64,
+}
+
+/// Items that one launch takes, and the parts of the buffers that they lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Launch {
+    first_item: u32,
+    items: u32,
+    /// Element of the flat buffer.
+    base: u64,
+    elements: u64,
+    scalars: Span,
+    codes: Span,
+}
+
+/// A span of a tensor, by where it lies in the whole buffers.
+#[derive(Clone, Copy)]
+struct Item {
+    start: u64,
+    elements: u64,
+    first_unit: u64,
+    tensor: u32,
+    scalars: Span,
+    codes: Span,
+    beta: u32,
+}
+
+impl ModelPlan {
+    /// A plan for tensors of one type, on a device of these limits ([`Device::limits`](crate::Device::limits), or
+    /// [`Limits::NONE`] for CUDA and the CPU).
+    ///
+    /// # Errors
+    /// As [`Codec::plan`]; [`Error::ModelBucket`] for a codec whose buckets are whole tensors; [`Error::Limit`] where the
+    /// limits are too small for any part of a tensor.
+    pub fn new(codec: &impl Codec, layout: &Layout, dtype: Dtype, limits: &Limits) -> Result<Self, Error> {
+        let plan = |elements: u64| codec.plan(elements as usize, dtype);
+        let tensors = layout.spans().iter().map(|s| plan(s.elements)).collect::<Result<Vec<_>, _>>()?;
+        if plan(0)?.header().bucket == Bucket::Whole {
+            return Err(Error::ModelBucket);
+        }
+        let (mut scalar_bytes, mut code_bytes) = (0, 0);
+        let mut items = Vec::new();
+        for (index, (span, plan)) in layout.spans().iter().zip(&tensors).enumerate() {
+            let h = plan.header();
+            for start in (0..span.elements).step_by(SPAN as usize) {
+                let part = Header { n: (span.elements - start).min(SPAN.into()), ..*h };
+                let before = Header { n: start, ..*h };
+                items.push(Item {
+                    start: span.offset + start,
+                    elements: part.n,
+                    first_unit: start / 256,
+                    tensor: index as u32,
+                    scalars: Span { offset: scalar_bytes + before.scalar_bytes(), bytes: part.scalar_bytes() },
+                    codes: Span { offset: code_bytes + before.code_bytes(), bytes: part.code_bytes() },
+                    beta: plan.params(Seed::new(0)).beta,
+                });
+            }
+            scalar_bytes += h.scalar_bytes();
+            code_bytes += h.code_bytes();
+        }
+        let launches = launches(&items, limits)?;
+        let table = table(&items, &launches);
+        let layout = layout.clone();
+        let binding_bytes = limits.binding_bytes;
+        Ok(Self { layout, dtype, tensors, scalar_bytes, code_bytes, table, launches, binding_bytes })
+    }
+
+    /// The same plan with error feedback fused, as [`EncodePlan::with_feedback`]. The residual is a flat buffer too, of the
+    /// gradient's layout.
+    ///
+    /// # Errors
+    /// [`Error::FeedbackDiverges`], if for the longest of the tensors alone.
+    pub fn with_feedback(self) -> Result<Self, Error> {
+        let tensors = self.tensors.iter().map(|plan| plan.with_feedback()).collect::<Result<_, _>>()?;
+        Ok(Self { tensors, ..self })
+    }
+
+    /// Whether the residual is fused.
+    pub fn feedback(&self) -> bool {
+        self.tensors.first().is_some_and(EncodePlan::feedback)
+    }
+
+    /// Whether the passes look for elements that are not finite.
+    pub fn is_guarded(&self) -> bool {
+        self.tensors.first().is_some_and(EncodePlan::is_guarded)
+    }
+
+    /// Where the tensors lie.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Launches that an encode or a decode takes: one, unless the limits are too small for all tensors at once. The scan for
+    /// elements that are not finite takes as many again.
+    pub fn launches(&self) -> usize {
+        self.launches.len()
+    }
+
+    /// The type of the gradient's elements.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// The plan of each tensor alone.
+    pub fn tensors(&self) -> &[EncodePlan] {
+        &self.tensors
+    }
+
+    /// Bytes of the flat gradient.
+    pub fn gradient_bytes(&self) -> u64 {
+        self.layout.elements() * self.dtype.bytes() as u64
+    }
+
+    /// Bytes of all payloads together, headers included.
+    pub fn payload_bytes(&self) -> usize {
+        self.tensors.iter().map(EncodePlan::payload_bytes).sum()
+    }
+
+    /// Bytes of scratch that an encode in a caller's memory needs.
+    pub fn workspace_bytes(&self) -> usize {
+        if self.is_guarded() { ALIGNMENT as usize } else { 0 }
+    }
+
+    /// The table that kernels find the tensors by, as bytes to copy to the device, once a plan. Encoding and decoding take
+    /// the same one.
+    ///
+    /// Its first eight bytes are a number, low word first, that is added to the step of the seed: zero here. A CUDA graph
+    /// repeats the seed that it was captured with, and draws that repeat make rounding errors that add up; a caller who
+    /// writes the step there before each launch of the graph has draws of its own for each.
+    pub fn table(&self) -> Vec<u8> {
+        self.table.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// Bytes of [`ModelPlan::table`].
+    pub fn table_bytes(&self) -> u64 {
+        self.table.len() as u64 * 4
+    }
+
+    /// Where the codes begin in a body.
+    pub fn codes_offset(&self) -> u64 {
+        self.scalar_bytes.next_multiple_of(ALIGNMENT)
+    }
+
+    /// Bytes of a body, a multiple of 256.
+    pub fn body_bytes(&self) -> u64 {
+        self.codes_offset() + self.code_bytes.next_multiple_of(ALIGNMENT)
+    }
+
+    /// Bytes of the scalars of all tensors, and of their codes.
+    pub(super) fn part_bytes(&self) -> [u64; 2] {
+        [self.scalar_bytes, self.code_bytes]
+    }
+
+    /// The payloads of a body that was copied from device memory, one a tensor.
+    ///
+    /// # Errors
+    /// [`Error::Length`] for other than [`ModelPlan::body_bytes`].
+    pub fn seal(&self, body: &[u8]) -> Result<Vec<Payload>, Error> {
+        Error::expect_len("body", "bytes", body.len(), self.body_bytes())?;
+        let (scalars, codes) = body.split_at(self.codes_offset() as usize);
+        Ok(self.seal_parts(scalars, codes))
+    }
+
+    /// The payloads of all scalars and all codes.
+    pub(super) fn seal_parts(&self, mut scalars: &[u8], mut codes: &[u8]) -> Vec<Payload> {
+        let seal = |plan: &EncodePlan| {
+            let h = plan.header();
+            let (mine, rest) = scalars.split_at(h.scalar_bytes() as usize);
+            scalars = rest;
+            let (mine_too, rest) = codes.split_at(h.code_bytes() as usize);
+            codes = rest;
+            let mut bytes = vec![0; crate::wire::HEADER_BYTES];
+            bytes.extend_from_slice(mine);
+            bytes.extend_from_slice(mine_too);
+            Payload::seal(*h, bytes)
+        };
+        self.tensors.iter().map(seal).collect()
+    }
+
+    /// Checks that there is a payload for each tensor, of the plan's codec and setting.
+    ///
+    /// # Errors
+    /// [`Error::Length`] for more or fewer payloads than tensors; [`Error::Other`] for one that does not fit.
+    pub(super) fn check_payloads(&self, payloads: &[Payload]) -> Result<(), Error> {
+        Error::expect_len("list of payloads", "of them", payloads.len(), self.tensors.len() as u64)?;
+        for (index, (plan, payload)) in self.tensors.iter().zip(payloads).enumerate() {
+            if let Some(what) = crate::device::difference(plan.header(), payload.header()) {
+                return Err(Error::Other { index, what });
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes payloads, one a tensor, as a body; what is between its parts becomes zero.
+    ///
+    /// # Errors
+    /// [`Error::Length`] for other than [`ModelPlan::body_bytes`], or more or fewer payloads than tensors; [`Error::Other`]
+    /// for a payload that was made with another codec, setting or length.
+    pub fn write_body(&self, payloads: &[Payload], body: &mut [u8]) -> Result<(), Error> {
+        Error::expect_len("body", "bytes", body.len(), self.body_bytes())?;
+        self.check_payloads(payloads)?;
+        body.fill(0);
+        let (mut scalars, mut codes) = body.split_at_mut(self.codes_offset() as usize);
+        for payload in payloads {
+            scalars
+                .split_off_mut(..payload.scalars().len())
+                .into_iter()
+                .for_each(|s| s.copy_from_slice(payload.scalars()));
+            codes.split_off_mut(..payload.codes().len()).into_iter().for_each(|c| c.copy_from_slice(payload.codes()));
+        }
+        Ok(())
+    }
+
+    /// The passes of an encode: one, and one that scans under [`NonFinite::Error`], for every part that fits the limits.
+    pub(crate) fn encode_passes(&self, seed: Seed) -> Vec<Pass> {
+        let mut passes = Vec::new();
+        let Some(first) = self.tensors.first().filter(|_| !self.launches.is_empty()) else { return passes };
+        let common = EncodeParams { n: 0, first_unit: 0, beta: 0, ..first.params(seed) };
+        let status = Span { offset: 0, bytes: STATUS_BYTES };
+        let with_table = |kernel, launch: &Launch, bindings: Bindings| {
+            let params = EncodeParams { partials: launch.first_item, base: launch.base as u32, ..common };
+            let input = self.flat(launch, self.dtype.bytes() as u64);
+            let residual = if self.feedback() { self.flat(launch, 4) } else { Span::default() };
+            let bindings = Bindings { input, residual, workspace: self.table_span(), ..bindings };
+            Pass { kernel, params: Params::Encode(params), bindings, groups: launch.items }
+        };
+        let guard = if self.is_guarded() { status } else { Span::default() };
+        if self.is_guarded() {
+            let bindings = Bindings { status, ..Bindings::default() };
+            passes.push(Pass { kernel: Kernel::Clear, params: Params::Encode(common), bindings, groups: 1 });
+            passes.extend(self.launches.iter().map(|l| with_table(Kernel::FiniteScanSegments, l, bindings)));
+        }
+        let kernel = Kernel::EncodeSegments(first.header().codec);
+        passes.extend(self.launches.iter().map(|l| {
+            with_table(kernel, l, Bindings { scalars: l.scalars, codes: l.codes, status: guard, ..Bindings::default() })
+        }));
+        passes
+    }
+
+    /// The passes of a decode of that many bodies, whose scalars and codes lie these bytes apart.
+    pub(crate) fn decode_passes(&self, mode: DecodeMode, payloads: u32, strides: [u64; 2]) -> Vec<Pass> {
+        let mut passes = Vec::new();
+        let Some(first) = self.tensors.first().filter(|_| payloads > 0) else { return passes };
+        let h = first.header();
+        let (accumulate, weighted) = (decode_flags::ACCUMULATE, decode_flags::WEIGHTED);
+        let (flags, weight) = match mode {
+            DecodeMode::Write => (0, 1.0),
+            DecodeMode::Add(w) => (accumulate | weighted, w),
+            DecodeMode::Sum(w) => (weighted, w),
+        };
+        let together = payloads == 1 || strides[0].max(strides[1]) * u64::from(payloads) <= self.binding_bytes;
+        let rounds = if together { 1 } else { payloads };
+        for round in 0..rounds {
+            let in_pass = if together { payloads } else { 1 };
+            let of_round = |span: Span, stride: u64| Span {
+                offset: u64::from(round) * stride + span.offset,
+                bytes: u64::from(in_pass - 1) * stride + span.bytes,
+            };
+            for launch in &self.launches {
+                let params = DecodeParams {
+                    n: 0,
+                    bucket_log2: h.bucket.log2(),
+                    bits: h.bits,
+                    levels: h.levels,
+                    flags: if round > 0 { flags | accumulate } else { flags },
+                    weight: weight.to_bits(),
+                    payloads: in_pass,
+                    scalar_stride: (strides[0] / 4) as u32,
+                    code_stride: (strides[1] / 4) as u32,
+                    first_item: launch.first_item,
+                    reserved: [0; 2],
+                };
+                let bindings = Bindings {
+                    scalars: of_round(launch.scalars, strides[0]),
+                    codes: of_round(launch.codes, strides[1]),
+                    output: self.flat(launch, 4),
+                    workspace: self.table_span(),
+                    ..Bindings::default()
+                };
+                let kernel = Kernel::DecodeSegments(h.codec);
+                let groups = launch.items * (SPAN / DECODE_SPAN);
+                passes.push(Pass { kernel, params: Params::Decode(params), bindings, groups });
+            }
+        }
+        passes
+    }
+
+    fn table_span(&self) -> Span {
+        Span { offset: 0, bytes: self.table_bytes() }
+    }
+
+    /// What a launch uses of a flat buffer whose elements have that many bytes.
+    fn flat(&self, launch: &Launch, bytes: u64) -> Span {
+        Span { offset: launch.base * bytes, bytes: (launch.elements * bytes).next_multiple_of(4) }
+    }
+
+    /// The policy for elements that are not finite.
+    pub(super) fn non_finite(&self) -> NonFinite {
+        if self.is_guarded() { NonFinite::Error } else { NonFinite::Propagate }
+    }
+}
+
+/// Shares items out to launches, in order, as many to each as its bindings and its groups allow.
+fn launches(items: &[Item], limits: &Limits) -> Result<Vec<Launch>, Error> {
+    let most = (limits.groups / (SPAN / DECODE_SPAN)) as usize;
+    let table_bytes = 4 * u64::from(item::HEADER) + 4 * u64::from(item::WORDS) * items.len() as u64;
+    if most == 0 {
+        let (found, needed) = (limits.groups.into(), (SPAN / DECODE_SPAN).into());
+        return Err(Error::Limit { limit: "max_compute_workgroups_per_dimension", found, needed });
+    }
+    let too_small =
+        |needed| Error::Limit { limit: "max_storage_buffer_binding_size", found: limits.binding_bytes, needed };
+    if table_bytes > limits.binding_bytes {
+        return Err(too_small(table_bytes));
+    }
+    let mut launches = Vec::new();
+    let mut first = 0;
+    while first < items.len() {
+        let mut launch = around(items, first, first + 1);
+        if largest(&launch) > limits.binding_bytes {
+            return Err(too_small(largest(&launch)));
+        }
+        // Grown item by item, from the ranges that are known: a model may have a hundred thousand of them.
+        let mut end = first + 1;
+        while end < items.len() && end - first < most {
+            let grown = join(&launch, &around(items, end, end + 1), first, end + 1);
+            if largest(&grown) > limits.binding_bytes {
+                break;
+            }
+            launch = grown;
+            end += 1;
+        }
+        launches.push(launch);
+        first = end;
+    }
+    Ok(launches)
+}
+
+fn largest(launch: &Launch) -> u64 {
+    (launch.elements * 4).max(launch.scalars.bytes).max(launch.codes.bytes)
+}
+
+/// The launch over these items.
+fn around(items: &[Item], first: usize, end: usize) -> Launch {
+    let one = items[first];
+    let aligned = |span: Span| {
+        let offset = span.offset / ALIGNMENT * ALIGNMENT;
+        Span { offset, bytes: span.offset + span.bytes - offset }
+    };
+    let base = one.start / BASE_ELEMENTS * BASE_ELEMENTS;
+    Launch {
+        first_item: first as u32,
+        items: (end - first) as u32,
+        base,
+        elements: one.start + one.elements - base,
+        scalars: aligned(one.scalars),
+        codes: aligned(one.codes),
+    }
+}
+
+/// The launch over what two launches take.
+fn join(a: &Launch, b: &Launch, first: usize, end: usize) -> Launch {
+    let span = |a: Span, b: Span| {
+        let offset = a.offset.min(b.offset);
+        Span { offset, bytes: (a.offset + a.bytes).max(b.offset + b.bytes) - offset }
+    };
+    let base = a.base.min(b.base);
+    Launch {
+        first_item: first as u32,
+        items: (end - first) as u32,
+        base,
+        elements: (a.base + a.elements).max(b.base + b.elements) - base,
+        scalars: span(a.scalars, b.scalars),
+        codes: span(a.codes, b.codes),
+    }
+}
+
+/// The table's words.
+fn table(items: &[Item], launches: &[Launch]) -> Vec<u32> {
+    let mut table = vec![0; item::HEADER as usize + items.len() * item::WORDS as usize];
+    for launch in launches {
+        for index in launch.first_item..launch.first_item + launch.items {
+            let i = items[index as usize];
+            let at = (item::HEADER + index * item::WORDS) as usize;
+            let mut set = |word: u32, value: u64| table[at + word as usize] = value as u32;
+            set(item::START, i.start - launch.base);
+            set(item::ELEMENTS, i.elements);
+            set(item::FIRST_UNIT, i.first_unit);
+            set(item::TENSOR, i.tensor.into());
+            set(item::SCALARS, (i.scalars.offset - launch.scalars.offset) / 4);
+            set(item::CODES, (i.codes.offset - launch.codes.offset) / 4);
+            set(item::BETA, i.beta.into());
+        }
+    }
+    table
+}
