@@ -23,3 +23,16 @@ pub mod suite;
 #[cfg(feature = "cuda")]
 pub mod traffic;
 pub mod vectors;
+
+/// The pages that crates.io and the repository show: their examples are compiled, and run where they are whole programs.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../README.md")]
+    struct Repository;
+    #[doc = include_str!("../../host/README.md")]
+    struct Host;
+    #[doc = include_str!("../../kernels-gpu/README.md")]
+    struct Kernels;
+    #[doc = include_str!("../../shaders/README.md")]
+    struct Shaders;
+}

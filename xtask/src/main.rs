@@ -5,6 +5,7 @@ mod capture;
 mod embed;
 mod fuzz;
 mod ptx;
+mod publish;
 mod sanitize;
 mod shaders;
 mod test;
@@ -12,6 +13,7 @@ mod test;
 mod traffic;
 mod vectors;
 mod verify;
+mod web;
 
 use std::process::ExitCode;
 
@@ -35,6 +37,8 @@ enum Command {
     Test,
     /// Build the PTX from the Rust kernels, or check that the committed PTX is what they give.
     Ptx(ptx::Args),
+    /// Check that the crates can be published: metadata, contents, licences, each feature alone, the least Rust.
+    Publish(publish::Args),
     /// Write every WGSL module that the WGPU backend can create into a folder.
     Shaders(shaders::Args),
     /// Count what each kernel moves and executes for an element, on the PTX machine.
@@ -48,6 +52,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Write the golden vectors that the oracle computes, or check that the committed ones are those.
     Vectors(vectors::Args),
+    /// Run the quickstart in a browser without a window, on WebGPU, and compare its bytes with this machine's.
+    Web(web::Args),
     /// Train the small network again and capture its gradients into benches/data.
     Capture,
 }
@@ -58,6 +64,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args),
         Command::Test => test::run(),
         Command::Ptx(args) => ptx::run(&args),
+        Command::Publish(args) => publish::run(&args),
         Command::Shaders(args) => shaders::run(&args),
         #[cfg(feature = "cuda")]
         Command::Traffic(args) => traffic::run(&args),
@@ -65,6 +72,7 @@ fn main() -> ExitCode {
         Command::Sanitize => sanitize::run(),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Vectors(args) => vectors::run(&args),
+        Command::Web(args) => web::run(&args),
         Command::Capture => capture::run(),
     };
     match result {

@@ -194,6 +194,10 @@ over_lanes!(
 
 impl Simd {
     /// Filters a run of elements for top-k; `scratch` is room to work in.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(unused_mut, unused_variables, reason = "only AVX-512 has a way of its own")
+    )]
     pub(super) fn filter(self, mut task: Filter<'_>, scratch: &mut Entries) -> Entries {
         #[cfg(target_arch = "x86_64")]
         {

@@ -1,5 +1,14 @@
-//! The WGPU backend: runs passes as WGSL compute shaders on Vulkan, Metal or DX12.
+//! The WGPU backend: runs passes as WGSL compute shaders on Vulkan, Metal, DX12, or a browser's WebGPU.
 
+#![cfg_attr(
+    target_arch = "wasm32",
+    allow(
+        clippy::arc_with_non_send_sync,
+        reason = "a browser's handles stay on their thread, and others' do not have to"
+    )
+)]
+
+mod asynchronous;
 mod embed;
 mod pipelines;
 mod record;
@@ -38,6 +47,14 @@ struct Shared {
     unused: [wgpu::Buffer; ROLES],
 }
 
+/// Whether a thread may wait for the device. A browser's may not.
+const WAITS: bool = cfg!(not(target_arch = "wasm32"));
+
+/// What to do where it may not.
+fn no_wait(instead: &str) -> String {
+    format!("a browser's thread may not wait for the device; use {instead}")
+}
+
 fn unavailable(reason: String) -> Error {
     Error::Unavailable { backend: BackendKind::Wgpu, reason }
 }
@@ -46,44 +63,16 @@ fn failed(reason: String) -> Error {
     Error::Backend { backend: BackendKind::Wgpu, reason }
 }
 
-/// The environment variable that chooses an adapter by part of its name.
-const ADAPTER_VARIABLE: &str = "WGPU_ADAPTER_NAME";
-
 impl Wgpu {
     /// Opens the best adapter: a discrete GPU before an integrated one before a virtual one before software.
     ///
     /// The environment variable `WGPU_ADAPTER_NAME` chooses by a part of the name instead.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no adapter, none of that name, or none with the limits that the shaders need.
+    /// [`Error::Unavailable`] where there is no adapter, none of that name, or none with the limits that the shaders need; in
+    /// a browser always, since its threads may not wait: [`Wgpu::open_async`] is the way there.
     pub fn open() -> Result<Self, Error> {
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
-        let adapters = block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
-        let wanted = std::env::var(ADAPTER_VARIABLE).unwrap_or_default().to_lowercase();
-        let found: Vec<String> = adapters.iter().map(|a| a.get_info().name).collect();
-        let adapter = adapters
-            .into_iter()
-            .filter(|a| a.get_info().name.to_lowercase().contains(&wanted))
-            .min_by_key(|a| preference(a.get_info().device_type));
-        let Some(adapter) = adapter else {
-            return Err(unavailable(match (found.is_empty(), wanted.is_empty()) {
-                (true, _) => {
-                    "no Vulkan, Metal or DX12 adapter was found; install the GPU's driver, or on Debian and Ubuntu \
-                              mesa-vulkan-drivers for one in software"
-                        .to_owned()
-                }
-                (false, _) => {
-                    format!("{ADAPTER_VARIABLE}={wanted} is part of no adapter's name; there are: {}", found.join(", "))
-                }
-            }));
-        };
-        // The adapter's own limits, so that a large tensor takes few passes; no optional feature.
-        let descriptor =
-            wgpu::DeviceDescriptor { label: Some("gradwire"), required_limits: adapter.limits(), ..Default::default() };
-        let name = adapter.get_info().name;
-        let (device, queue) = block_on(adapter.request_device(&descriptor))
-            .map_err(|e| unavailable(format!("{name} refused a device ({e}); update its driver")))?;
-        Self::on(&device, &queue)
+        if WAITS { block_on(Self::open_async()) } else { Err(unavailable(no_wait("Wgpu::open_async"))) }
     }
 
     /// A caller's device and queue, as they are: no feature is asked of them, and nothing of theirs is destroyed.
@@ -199,6 +188,9 @@ impl Shared {
 
     /// Waits for all that was submitted.
     fn wait(&self) -> Result<(), Error> {
+        if !WAITS {
+            return Err(failed(no_wait("Wgpu::encode_async and Wgpu::decode_async, or record into an encoder")));
+        }
         match self.device.poll(wgpu::PollType::wait_indefinitely()) {
             Ok(_) => Ok(()),
             Err(error) => Err(failed(format!("waiting for {}: {error}", self.name))),
@@ -207,6 +199,10 @@ impl Shared {
 }
 
 fn scoped<T>(device: &wgpu::Device, name: &str, what: &str, work: impl FnOnce() -> T) -> Result<T, Error> {
+    // Where nobody may wait for a scope's answer, an objection goes to the scopes of `checked`, or of the caller.
+    if !WAITS {
+        return Ok(work());
+    }
     use wgpu::ErrorFilter::{Internal, OutOfMemory, Validation};
     let scopes = [Validation, OutOfMemory, Internal].map(|filter| device.push_error_scope(filter));
     let value = work();

@@ -1,0 +1,271 @@
+//! Slices in and slices out without a wait, for where a thread may not wait: a browser's.
+//!
+//! [`Wgpu::open`], sessions and [`crate::Device`]'s calls wait, and in a browser they are typed errors instead.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use wgpu::BufferUsages;
+
+use super::{Wgpu, failed, preference, unavailable};
+use crate::embed::{DecodeBuffers, EncodeBuffers};
+use crate::error::Error;
+use crate::gradient::Gradient;
+use crate::plan::{DecodeMode, DecodePlan, EncodePlan, check_input};
+use crate::seed::Seed;
+use crate::wire::Payload;
+
+/// The environment variable that chooses an adapter by part of its name.
+const ADAPTER_VARIABLE: &str = "WGPU_ADAPTER_NAME";
+
+/// What to do where there is no adapter at all.
+const NO_ADAPTER: &str = if cfg!(target_arch = "wasm32") {
+    "the browser has no WebGPU adapter; it has to be Chrome or Edge 113, Safari 26, Firefox 141 or newer, the page served \
+     from https or localhost, and WebGPU not switched off"
+} else {
+    "no Vulkan, Metal or DX12 adapter was found; install the GPU's driver, or on Debian and Ubuntu mesa-vulkan-drivers for \
+     one in software"
+};
+
+impl Wgpu {
+    /// As [`Wgpu::open`], without a wait: in a browser this is the way, and its adapter is the one there is.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where there is no adapter, none of that name, or none with the limits that the shaders need.
+    pub async fn open_async() -> Result<Self, Error> {
+        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+        let adapters = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
+        let wanted = std::env::var(ADAPTER_VARIABLE).unwrap_or_default().to_lowercase();
+        let found: Vec<String> = adapters.iter().map(|a| a.get_info().name).collect();
+        let adapter = adapters
+            .into_iter()
+            .filter(|a| a.get_info().name.to_lowercase().contains(&wanted))
+            .min_by_key(|a| preference(a.get_info().device_type));
+        let Some(adapter) = adapter else {
+            return Err(unavailable(if found.is_empty() {
+                NO_ADAPTER.to_owned()
+            } else {
+                format!("{ADAPTER_VARIABLE}={wanted} is part of no adapter's name; there are: {}", found.join(", "))
+            }));
+        };
+        // The adapter's own limits, so that a large tensor takes few passes; no optional feature.
+        let descriptor =
+            wgpu::DeviceDescriptor { label: Some("gradwire"), required_limits: adapter.limits(), ..Default::default() };
+        let name = adapter.get_info().name;
+        let (device, queue) = adapter
+            .request_device(&descriptor)
+            .await
+            .map_err(|e| unavailable(format!("{name} refused a device ({e}); update its driver")))?;
+        Self::on(&device, &queue)
+    }
+
+    /// As [`Device::encode_plan`](crate::Device::encode_plan), without a wait in a browser. Elsewhere the returned future
+    /// waits for the device when it is polled.
+    ///
+    /// ```no_run
+    /// # async fn run(gradient: &[f32]) -> Result<(), gradwire::Error> {
+    /// use gradwire::backend::wgpu::Wgpu;
+    /// use gradwire::{Codec, DecodeMode, Dtype, Qsgd, Seed};
+    /// let gradwire = Wgpu::open_async().await?;
+    /// let plan = Qsgd::bits(4).plan(gradient.len(), Dtype::F32)?;
+    /// let payload = gradwire.encode_async(&plan, gradient.into(), &mut [], Seed::new(42)).await?;
+    /// let mut sum = vec![0.0; gradient.len()];
+    /// gradwire.decode_async(&payload, DecodeMode::Add(0.5), &mut sum).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Device::encode_plan`](crate::Device::encode_plan). The residual is as it was whenever this fails.
+    pub async fn encode_async(
+        &self,
+        plan: &EncodePlan,
+        gradient: Gradient<'_>,
+        residual: &mut [f32],
+        seed: Seed,
+    ) -> Result<Payload, Error> {
+        check_input(plan, gradient.dtype(), gradient.len())?;
+        let header = *plan.header();
+        let expected = if plan.feedback() { header.n } else { 0 };
+        Error::expect_len("residual", "elements", residual.len(), expected)?;
+        if header.n == 0 {
+            return header.seal(&vec![0; header.body_bytes() as usize]);
+        }
+        let [status, body, left] = self
+            .checked("encoding", || {
+                let from = self.filled(gradient.as_bytes())?;
+                let kept = self.filled(bytemuck::cast_slice(residual))?;
+                let body = self.room(header.body_bytes(), BufferUsages::STORAGE | BufferUsages::COPY_SRC)?;
+                let workspace = self.room(plan.workspace_bytes() as u64, SCRATCH)?;
+                let mut encoder = self.shared.device.create_command_encoder(&Default::default());
+                let buffers = EncodeBuffers {
+                    gradient: from.slice(..),
+                    residual: Some(kept.slice(..)),
+                    body: body.slice(..),
+                    workspace: Some(workspace.slice(..)),
+                };
+                self.record_encode(plan, &mut encoder, &buffers, seed)?;
+                let status = self.copied(&mut encoder, &workspace, if plan.is_guarded() { 4 } else { 0 })?;
+                let body = self.copied(&mut encoder, &body, header.body_bytes())?;
+                let left = self.copied(&mut encoder, &kept, 4 * expected)?;
+                self.shared.queue.submit([encoder.finish()]);
+                Ok([status, body, left])
+            })
+            .await?;
+        plan.check_workspace(&self.read(status).await?)?;
+        let payload = header.seal(&self.read(body).await?)?;
+        let left = self.read(left).await?;
+        bytemuck::cast_slice_mut(residual).copy_from_slice(&left);
+        Ok(payload)
+    }
+
+    /// Decodes a payload over or onto `output`, without a wait in a browser, as [`Wgpu::encode_async`].
+    ///
+    /// # Errors
+    /// As [`Device::decode_into`](crate::Device::decode_into). The output is as it was whenever this fails.
+    pub async fn decode_async(&self, payload: &Payload, mode: DecodeMode, output: &mut [f32]) -> Result<(), Error> {
+        let header = *payload.header();
+        Error::expect_len("output", "elements", output.len(), header.n)?;
+        if header.n == 0 {
+            return Ok(());
+        }
+        let plan = DecodePlan::new(header, 1);
+        let mut body = vec![0; header.body_bytes() as usize];
+        payload.write_body(&mut body)?;
+        let values = self
+            .checked("decoding", || {
+                let bodies = self.filled(&body)?;
+                let values = self.filled(bytemuck::cast_slice(output))?;
+                let mut encoder = self.shared.device.create_command_encoder(&Default::default());
+                let buffers = DecodeBuffers { bodies: bodies.slice(..), output: values.slice(..) };
+                self.record_decode(&plan, mode, &mut encoder, &buffers)?;
+                let values = self.copied(&mut encoder, &values, 4 * header.n)?;
+                self.shared.queue.submit([encoder.finish()]);
+                Ok(values)
+            })
+            .await?;
+        let values = self.read(values).await?;
+        bytemuck::cast_slice_mut(output).copy_from_slice(&values);
+        Ok(())
+    }
+
+    /// Runs `work`, which waits for nothing, so that what the device objects to comes back as an error.
+    async fn checked<T>(&self, what: &str, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let (value, objections) = self.observed(work);
+        for objection in objections {
+            if let Some(error) = objection.await {
+                return Err(failed(format!("{what} on {}: {error}", self.shared.name)));
+            }
+        }
+        value
+    }
+
+    /// Runs `work`; what the device objects to is in the futures.
+    ///
+    /// All scopes are closed before any answer is awaited: in between, another future of this thread may open its own.
+    fn observed<T>(&self, work: impl FnOnce() -> T) -> (T, [impl Future<Output = Option<wgpu::Error>>; 3]) {
+        use wgpu::ErrorFilter::{Internal, OutOfMemory, Validation};
+        let mut scopes = [Validation, OutOfMemory, Internal].map(|filter| self.shared.device.push_error_scope(filter));
+        let value = work();
+        // Scopes are a stack: the last one pushed is popped first.
+        scopes.reverse();
+        (value, scopes.map(|scope| scope.pop()))
+    }
+
+    /// A buffer of at least this size.
+    fn room(&self, bytes: u64, usage: BufferUsages) -> Result<wgpu::Buffer, Error> {
+        let (needed, found) = (bytes.next_multiple_of(4).max(16), self.shared.device.limits().max_buffer_size);
+        if needed > found {
+            return Err(Error::Limit { limit: "max_buffer_size", found, needed });
+        }
+        let descriptor =
+            wgpu::BufferDescriptor { label: Some("gradwire"), size: needed, usage, mapped_at_creation: false };
+        Ok(self.shared.device.create_buffer(&descriptor))
+    }
+
+    /// A buffer that holds these bytes.
+    fn filled(&self, bytes: &[u8]) -> Result<wgpu::Buffer, Error> {
+        let buffer = self.room(bytes.len() as u64, SCRATCH)?;
+        let (words, rest) = bytes.split_at(bytes.len() / 4 * 4);
+        self.shared.queue.write_buffer(&buffer, 0, words);
+        if !rest.is_empty() {
+            // The device copies whole words; the buffer has room for the last one.
+            let mut word = [0; 4];
+            word[..rest.len()].copy_from_slice(rest);
+            self.shared.queue.write_buffer(&buffer, words.len() as u64, &word);
+        }
+        Ok(buffer)
+    }
+
+    /// A buffer that the host can read, with a copy of the first bytes of another one recorded into it.
+    fn copied(&self, encoder: &mut wgpu::CommandEncoder, from: &wgpu::Buffer, bytes: u64) -> Result<Copied, Error> {
+        let staging = self.room(bytes, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?;
+        if bytes > 0 {
+            encoder.copy_buffer_to_buffer(from, 0, &staging, 0, bytes.next_multiple_of(4));
+        }
+        Ok(Copied { staging, bytes: bytes as usize })
+    }
+
+    /// The bytes of a copy that was submitted.
+    async fn read(&self, Copied { staging, bytes }: Copied) -> Result<Vec<u8>, Error> {
+        if bytes == 0 {
+            return Ok(Vec::new());
+        }
+        let broken = |reason: String| failed(format!("mapping a buffer of {}: {reason}", self.shared.name));
+        let mapped = Mapped::default();
+        let answer = mapped.clone();
+        self.checked("mapping", || {
+            staging.map_async(wgpu::MapMode::Read, .., move |result| answer.say(result));
+            Ok(())
+        })
+        .await?;
+        // A browser runs the callback by itself. Elsewhere someone has to look after the device.
+        #[cfg(not(target_arch = "wasm32"))]
+        self.shared.wait()?;
+        mapped.await.map_err(|error| broken(error.to_string()))?;
+        let view = staging.get_mapped_range(..).map_err(|error| broken(error.to_string()))?;
+        Ok(view[..bytes].to_vec())
+    }
+}
+
+/// Buffers that passes read and write, and that are copied to and from.
+const SCRATCH: BufferUsages = BufferUsages::STORAGE.union(BufferUsages::COPY_DST).union(BufferUsages::COPY_SRC);
+
+/// A copy for the host.
+struct Copied {
+    staging: wgpu::Buffer,
+    bytes: usize,
+}
+
+type Answer = Result<(), wgpu::BufferAsyncError>;
+
+/// What a mapping came to, once it is known.
+#[derive(Clone, Default)]
+struct Mapped(Arc<Mutex<(Option<Answer>, Option<Waker>)>>);
+
+impl Mapped {
+    fn say(&self, answer: Answer) {
+        // A thread that panicked while it held the lock left a pair that is still whole.
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 = Some(answer);
+        if let Some(waker) = state.1.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Future for Mapped {
+    type Output = Answer;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.0.take() {
+            Some(answer) => Poll::Ready(answer),
+            None => {
+                state.1 = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What a package holds.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use super::{Published, cargo_says};
+
+/// Files that every package has, beside its sources.
+const EVERYWHERE: [&str; 4] = ["Cargo.toml", "README.md", "LICENSE-MIT", "LICENSE-APACHE"];
+
+/// Folders whose every file is needed: sources, the shaders among them, and the committed PTX.
+const FOLDERS: [&str; 2] = ["src", "ptx"];
+
+/// Checks that nothing is left out, and that nothing is in that does not belong there.
+pub(super) fn check(package: &Published<'_>) -> Result<(), String> {
+    let list = cargo_says(&["package", "--list", "--allow-dirty", "--locked", "--package", package.name])?;
+    let packaged: BTreeSet<String> = list.lines().map(|line| line.replace('\\', "/")).collect();
+    let mut needed: BTreeSet<String> = EVERYWHERE.map(str::to_owned).into();
+    for folder in FOLDERS {
+        collect(&package.folder, &package.folder.join(folder), &mut needed)?;
+    }
+    if let Some(missing) = needed.difference(&packaged).next() {
+        return Err(format!(
+            "the package of {} is without {missing}; `include` in its Cargo.toml decides",
+            package.name
+        ));
+    }
+    // What cargo adds by itself, and examples, which a crate's page links to.
+    let known = |file: &str| {
+        [".cargo_vcs_info.json", "Cargo.lock", "Cargo.toml.orig"].contains(&file) || file.starts_with("examples/")
+    };
+    if let Some(stray) = packaged.difference(&needed).find(|file| !known(file)) {
+        return Err(format!("the package of {} has {stray}, which nothing of it needs", package.name));
+    }
+    println!("   {}: {} files", package.name, packaged.len());
+    Ok(())
+}
+
+/// Every file below `folder`, by its path from `start`.
+fn collect(start: &Path, folder: &Path, files: &mut BTreeSet<String>) -> Result<(), String> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    let failed = |e| format!("{} could not be read: {e}", folder.display());
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_dir() {
+            collect(start, &path, files)?;
+        } else if let Ok(name) = path.strip_prefix(start) {
+            files.insert(name.to_string_lossy().replace('\\', "/"));
+        }
+    }
+    Ok(())
+}
