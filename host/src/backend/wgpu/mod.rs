@@ -2,6 +2,7 @@
 
 mod pipelines;
 mod session;
+mod timing;
 
 use std::sync::Arc;
 
@@ -71,9 +72,14 @@ impl Wgpu {
                 }
             }));
         };
-        // The adapter's own limits, so that a large tensor takes few passes; no optional feature.
-        let descriptor =
-            wgpu::DeviceDescriptor { label: Some("gradwire"), required_limits: adapter.limits(), ..Default::default() };
+        // The adapter's own limits, so that a large tensor takes few passes. The one optional feature is timestamps, for
+        // `Session::time`; nothing else depends on it.
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("gradwire"),
+            required_limits: adapter.limits(),
+            required_features: timing::wanted(adapter.features()),
+            ..Default::default()
+        };
         let name = adapter.get_info().name;
         let (device, queue) = block_on(adapter.request_device(&descriptor))
             .map_err(|e| unavailable(format!("{name} refused a device ({e}); update its driver")))?;
