@@ -51,7 +51,9 @@ def main():
         note("cub::DeviceTopK is in CCCL 3.3 and newer: pip install nvidia-cuda-cccl" if missing else "it does not compile")
         sys.exit(EXIT_NOT_INSTALLED if missing else 1)
     sizes = ",".join(str(size) for size in asked.sizes)
-    sys.exit(subprocess.run([str(program), sizes, str(asked.seconds)]).returncode)
+    # In the place of this process, so that whoever stops this one stops it.
+    sys.stdout.flush()
+    os.execv(program, [str(program), sizes, str(asked.seconds)])
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ struct Profile {
     memory: u64,
     /// Seconds of a sample.
     sample: f64,
+    /// The most time for one operation: longer makes a median no better.
+    slice: Duration,
 }
 
 fn profile(place: Place, device: &Device, quick: bool) -> Profile {
@@ -35,14 +37,20 @@ fn profile(place: Place, device: &Device, quick: bool) -> Profile {
         copy: 1 << 30,
         memory: memory(place),
         sample: 2e-3,
+        slice: Duration::from_millis(600),
     };
     let full = match place {
         // An interpreter is some ten thousand times slower than what it stands for.
-        Place::PtxMachine(_) => {
-            Profile { sizes: &[1 << 14], rotate: 1 << 17, copy: 1 << 20, memory: 1 << 26, sample: 0.0 }
-        }
+        Place::PtxMachine(_) => Profile {
+            sizes: &[1 << 14],
+            rotate: 1 << 17,
+            copy: 1 << 20,
+            memory: 1 << 26,
+            sample: 0.0,
+            slice: Duration::from_millis(60),
+        },
         Place::Wgpu if device.is_software() => {
-            Profile { sizes: &[1 << 20], rotate: 1 << 25, copy: 1 << 26, memory: 1 << 29, ..gpu }
+            Profile { sizes: &[1 << 18], rotate: 1 << 22, copy: 1 << 26, memory: 1 << 29, ..gpu }
         }
         // Its sessions hold one tensor, and the larger sizes leave its caches.
         Place::Cpu => Profile { sizes: &[1 << 24, 1 << 26, 1 << 20], rotate: 0, copy: 1 << 28, memory: 1 << 31, ..gpu },
@@ -82,11 +90,21 @@ pub(crate) fn run(place: Place, seconds: f64, quick: bool) -> Result<(), String>
     launch(&device).map_err(said)?;
     let mut left = profile.sizes.len() * 2;
     for n in profile.sizes.iter().copied() {
+        // A set has some 20 bytes an element, and this machine holds the gradient several times over.
+        if 24 * n as u64 > profile.memory {
+            emit(&Event::Skipped {
+                what: format!("2^{} elements: they are more than is taken of the memory", n.ilog2()),
+            });
+            left -= 2;
+            continue;
+        }
         // Drawn once a size: heavy tails, as gradients have them, and the same values for every device.
         let values = if Instant::now() < deadline { synthetic(n) } else { Vec::new() };
         for dtype in [Dtype::F32, Dtype::Bf16] {
             if Instant::now() >= deadline {
-                emit(&Event::Skipped { what: format!("2^{} elements of {}: the time was up", n.ilog2(), dtype.name()) });
+                emit(&Event::Skipped {
+                    what: format!("2^{} elements of {}: the time was up", n.ilog2(), dtype.name()),
+                });
                 continue;
             }
             let share = (deadline - Instant::now()) / left.max(1) as u32;
@@ -120,7 +138,7 @@ fn copy(place: Place, device: &Device, profile: &Profile) -> Result<(), Error> {
         (_, Clock::Host) => ClockName::Host,
     };
     emit(&Event::Clock { clock });
-    let slice = Slice { time: Duration::from_millis(500), sample: profile.sample };
+    let slice = Slice { time: profile.slice, sample: profile.sample };
     let timing = sample(slice, 1, |repeats| session.time_copy(Role::Input, Role::Output, repeats).map(|t| t.0))?;
     emit(&Event::Copy { gbps: 2e-9 * bytes as f64 / timing.median });
     Ok(())
@@ -154,7 +172,10 @@ fn group(
     let jobs = match jobs::all(n, dtype, &device.limits(), selects) {
         Ok(jobs) => jobs,
         // A binding or a launch that is too small for the tensor is the device's, and no fault.
-        Err(error) => return Ok(skip(&error)),
+        Err(error) => {
+            skip(&error);
+            return Ok(());
+        }
     };
     let one = jobs.iter().fold(Sizes::default(), |sizes, job| sizes.max(job.sizes));
     let touched = jobs.first().map_or(1, |job| job.floor);
@@ -164,7 +185,10 @@ fn group(
             Ok(session) => break session,
             Err(error) => match sets.fewer() {
                 Some(fewer) => sets = fewer,
-                None => return Ok(skip(&error)),
+                None => {
+                    skip(&error);
+                    return Ok(());
+                }
             },
         }
     };
@@ -178,8 +202,7 @@ fn group(
             return Ok(());
         }
         emit(&Event::Next { what: format!("{} {} {}, {label}", job.codec, job.setting, job.op) });
-        // Longer than this makes a median no better.
-        let time = (left / (count - done)).min(Duration::from_millis(600));
+        let time = (left / (count - done)).min(profile.slice);
         let slice = Slice { time, sample: profile.sample };
         let mut row = timed(job, session.as_mut(), &sets, slice).map_err(said)?;
         if let Some(check) = &job.check {

@@ -16,6 +16,8 @@ pub(crate) enum Heard<'a> {
 
 /// How often [`Heard::Tick`] comes.
 const TICK: Duration = Duration::from_secs(4);
+/// How often it is looked whether a process that says nothing has ended.
+const LOOK: Duration = Duration::from_millis(250);
 /// Lines of its standard error that are kept, the last ones.
 const KEPT: usize = 12;
 
@@ -66,10 +68,12 @@ pub(crate) fn listen(
             out_of_time = true;
             break;
         }
-        match receive.recv_timeout(deadline.min(tick).saturating_duration_since(now)) {
+        match receive.recv_timeout(deadline.min(tick).min(now + LOOK).saturating_duration_since(now)) {
             Ok(line) => hear(Heard::Line(&line)),
             // Its output ends when it does, unless it closed it before.
             Err(RecvTimeoutError::Disconnected) => break,
+            // Or it ended and left a process of its own behind, which holds the output open.
+            Err(RecvTimeoutError::Timeout) if matches!(child.try_wait(), Ok(Some(_))) => break,
             Err(RecvTimeoutError::Timeout) => {}
         }
         if Instant::now() >= tick {
@@ -166,6 +170,14 @@ mod tests {
         assert!(start.elapsed() < Duration::from_secs(20));
         assert_eq!(said, ["before"]);
         assert!(ended.out_of_time && ended.code.is_none() && !ended.well());
+    }
+
+    #[test]
+    fn what_it_leaves_behind_is_not_waited_for() {
+        let start = Instant::now();
+        let (said, ended) = shell("echo it; sleep 30 &", 25.0);
+        assert!(ended.well() && said == ["it"], "{ended:?}");
+        assert!(start.elapsed() < Duration::from_secs(20));
     }
 
     #[test]

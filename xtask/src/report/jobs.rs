@@ -159,10 +159,8 @@ fn read(session: &mut dyn Session, role: Role, at: At<'_>, bytes: usize) -> Resu
 
 fn encoded(plan: EncodePlan) -> Check {
     Box::new(move |session, at, gradient| {
-        let expected =
-            Device::cpu().encode_plan(&plan, gradient, &mut [], Seed::new(1)).map_err(|e| e.to_string())?;
-        let (scalars, codes) =
-            expected.as_bytes()[HEADER_BYTES..].split_at(plan.header().scalar_bytes() as usize);
+        let expected = Device::cpu().encode_plan(&plan, gradient, &mut [], Seed::new(1)).map_err(|e| e.to_string())?;
+        let (scalars, codes) = expected.as_bytes()[HEADER_BYTES..].split_at(plan.header().scalar_bytes() as usize);
         compare("scalars", &read(session, Role::Scalars, at, scalars.len())?, scalars)?;
         compare("codes", &read(session, Role::Codes, at, codes.len())?, codes)
     })

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::run::one_line;
-use super::schema::{Answer, DeviceReport, Outcome, PeerRow, Report, Row, VerifyRow};
+use super::schema::{Answer, CheckRow, DeviceReport, Outcome, PeerRow, Report, Row, VerifyRow};
 
 /// Bytes that a turn through all sets has to touch for caches to be of no use: four times the largest L2 of any GPU so far.
 const COLD: u64 = 4 * (126 << 20);
@@ -33,12 +33,13 @@ fn verdict(device: &DeviceReport) -> String {
     if let Some(why) = &device.missing {
         return format!("{}: not here: {}", device.backend, one_line(why));
     }
-    let failed: usize = device.verify.iter().map(|v| v.failed).sum();
+    let failed: usize = device.verify.iter().map(VerifyRow::failed).sum();
     let suites = device.verify.iter().filter(|v| v.complete).count();
     let correct = match (failed, suites) {
         (0, 0) => "not verified".to_owned(),
         (0, 1) => "verified".to_owned(),
         (0, n) => format!("verified with {n} artifacts"),
+        (1, _) => "**1 check failed**".to_owned(),
         (n, _) => format!("**{n} checks failed**"),
     };
     let copy = device.copy_gbps().map_or_else(String::new, |gbps| format!(", copies {} GB/s", three(gbps)));
@@ -83,7 +84,8 @@ fn correctness(report: &Report, text: &mut String) {
             let _ = writeln!(text, "| {} | | | | | | | not here |", device.backend);
         }
         for row in &device.verify {
-            let VerifyRow { depth, passed, failed, compared, seconds, .. } = row;
+            let VerifyRow { depth, seconds, .. } = row;
+            let (passed, failed, compared) = (row.passed(), row.failed(), row.compared());
             let target = row.target.map_or_else(String::new, |t| format!("sm_{t}"));
             let _ = writeln!(
                 text,
@@ -95,14 +97,15 @@ fn correctness(report: &Report, text: &mut String) {
     }
     *text += "\n";
     for device in &report.devices {
-        if let Some(why) = &device.missing {
-            let _ = writeln!(text, "- {} is not here: {}", device.backend, one_line(why));
-        }
         for row in &device.verify {
             let target = row.target.map_or_else(String::new, |t| format!(", sm_{t}"));
-            let said = row.refused.iter().map(|why| format!("could not be loaded: {}", one_line(why)));
-            for what in said.chain(row.failures.iter().map(|failure| format!("FAILED: {}", one_line(failure)))) {
-                let _ = writeln!(text, "- {}{target}: {what}", device.backend);
+            if let Some(why) = &row.refused {
+                let _ = writeln!(text, "- {}{target}: could not be loaded: {}", device.backend, one_line(why));
+            }
+            for CheckRow { codec, check, failures, failed, .. } in row.checks.iter().filter(|c| c.failed > 0) {
+                let (first, times) = (one_line(&failures.join("; ")), if *failed == 1 { "time" } else { "times" });
+                let _ =
+                    writeln!(text, "- {}{target}: {codec}, {check}: FAILED {failed} {times}: {first}", device.backend);
             }
         }
     }
@@ -112,7 +115,7 @@ fn correctness(report: &Report, text: &mut String) {
 fn word(row: &VerifyRow) -> &'static str {
     match row {
         VerifyRow { refused: Some(_), .. } => "not loaded",
-        VerifyRow { failed: 1.., .. } => "**FAILED**",
+        row if row.failed() > 0 => "**FAILED**",
         VerifyRow { complete: true, .. } => "ok",
         _ => "did not end",
     }
@@ -201,7 +204,7 @@ fn beside(report: &Report, text: &mut String) {
             short(*elements),
             ours.map_or_else(|| "not measured".to_owned(), |row| time(row.seconds)),
             time(*seconds),
-            ours.map_or_else(|| "-".to_owned(), |row| format!("{:.2}", seconds / row.seconds)),
+            ours.map_or_else(|| "-".to_owned(), |row| three(seconds / row.seconds)),
             one_line(note)
         );
     }
@@ -225,7 +228,8 @@ fn sanitized(report: &Report, text: &mut String) {
     if report.sanitizer.is_empty() {
         return;
     }
-    *text += "## compute-sanitizer, over the small suite\n\n| tool | verdict | s | its words |\n| --- | --- | --- | --- |\n";
+    *text +=
+        "## compute-sanitizer, over the small suite\n\n| tool | verdict | s | its words |\n| --- | --- | --- | --- |\n";
     for row in &report.sanitizer {
         let verdict = match row.clean {
             Some(true) => "clean",
@@ -328,8 +332,8 @@ mod tests {
             "# Gradwire on An Invented GPU\n",
             "- cuda: An Invented GPU: verified with 2 artifacts, copies 3000 GB/s, 3 timings",
             "- wgpu: not here: no Vulkan adapter was found",
-            "| cuda | sm_90 | quick | 40 | 0 | 1234 | 10 | ok |",
-            "| cuda | sm_35 | quick | 40 | 0 | 1234 | 10 | not loaded |",
+            "| cuda | sm_90 | quick | 1 | 0 | 1234 | 10 | ok |",
+            "| cuda | sm_35 | quick | 1 | 0 | 1234 | 10 | not loaded |",
             "- cuda, sm_35: could not be loaded: too old",
             "2^26 elements:",
             "| QSGD | 4 bit / 512 | encode | f32 | 33.3 µs = | 32.0 µs to 35.0 µs | 2250 | 75 % | 1 |",
@@ -360,14 +364,15 @@ mod tests {
     #[test]
     fn failures_and_warm_caches_show() {
         let mut report = report();
-        report.devices[0].verify[0].failed = 2;
-        report.devices[0].verify[0].failures = vec!["QSGD, bytes:\n| differ".to_owned()];
+        let failure = || Some("here:\n| differ".to_owned());
+        report.devices[0].verify[0].note("QSGD".to_owned(), "bytes".to_owned(), 0, failure());
+        report.devices[0].verify[0].note("QSGD".to_owned(), "bytes".to_owned(), 0, failure());
         report.devices[0].rows =
             vec![super::Row { rotated_bytes: COLD - 1, checked: false, ..row("QSGD", "encode", 1000) }];
         report.devices[0].copies.push(1000.0);
         let text = page(&report);
-        assert!(text.contains("**2 checks failed**") && text.contains("| 2 | 1234 | 10 | **FAILED** |"), "{text}");
-        assert!(text.contains("- cuda, sm_90: FAILED: QSGD, bytes: | differ"));
+        assert!(text.contains("**1 check failed**") && text.contains("| 0 | 1 | 1234 | 10 | **FAILED** |"), "{text}");
+        assert!(text.contains("- cuda, sm_90: QSGD, bytes: FAILED 2 times: here: | differ; here: | differ"));
         assert!(text.contains("1000 elements:") && text.contains("| 33.3 µs | 32.0 µs to 35.0 µs | 2250 w | 75 % |"));
         assert!(text.contains("differ by more than a fifth"));
     }

@@ -89,7 +89,8 @@ pub(crate) fn run(
         Ok(ended) if ended.out_of_time => Ran::OutOfTime,
         Ok(ended) if ended.well() => Ran::Well,
         Ok(ended) => {
-            let last = ended.words.lines().next_back().or(notes.last().map(String::as_str)).unwrap_or("it said nothing");
+            let last =
+                ended.words.lines().next_back().or(notes.last().map(String::as_str)).unwrap_or("it said nothing");
             if ended.code == Some(NOT_INSTALLED) { Ran::Absent(last.to_owned()) } else { Ran::Failed(last.to_owned()) }
         }
     }

@@ -88,7 +88,10 @@ impl Place {
 }
 
 fn wrong(text: &str) -> String {
-    format!("`{text}` is none of {}; of cuda and ptx-machine a target can follow, as in cuda:80", Place::NAMES.join(", "))
+    format!(
+        "`{text}` is none of {}; of cuda and ptx-machine a target can follow, as in cuda:80",
+        Place::NAMES.join(", ")
+    )
 }
 
 impl fmt::Display for Place {

@@ -1,4 +1,4 @@
-//! The README's table of what was measured, made from `benches/results`.
+//! The README's table of the GPUs that were measured, made from `benches/results`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn capability(device: &DeviceReport, range: std::ops::RangeInclusive<u32>) -> bo
     device.backend == "cuda" && device.compute_capability.is_some_and(|(a, b)| range.contains(&(10 * a + b)))
 }
 
-const CLASSES: [Class; 8] = [
+const CLASSES: [Class; 7] = [
     Class { name: "Blackwell and newer (sm_100 on)", holds: |d| capability(d, 100..=u32::MAX) },
     Class { name: "Hopper (sm_90)", holds: |d| capability(d, 90..=99) },
     Class { name: "Ampere, Ada (sm_80 to sm_89)", holds: |d| capability(d, 80..=89) },
@@ -40,7 +40,6 @@ const CLASSES: [Class; 8] = [
     Class { name: "Pascal (sm_60 to sm_62)", holds: |d| capability(d, 60..=69) },
     Class { name: "Kepler, Maxwell (sm_35 to sm_53)", holds: |d| capability(d, 35..=59) },
     Class { name: "a GPU through WGPU", holds: |d| d.backend == "wgpu" },
-    Class { name: "a CPU", holds: |d| d.backend == "cpu" },
 ];
 
 /// Writes the table into the README, or compares.
@@ -72,7 +71,10 @@ fn read(folder: &Path) -> Result<Vec<Report>, String> {
         }
     }
     files.sort();
-    files.iter().map(|path| committed(&path.display().to_string(), &std::fs::read_to_string(path).map_err(said)?)).collect()
+    files
+        .iter()
+        .map(|path| committed(&path.display().to_string(), &std::fs::read_to_string(path).map_err(said)?))
+        .collect()
 }
 
 /// A report that may be committed.
@@ -91,9 +93,12 @@ fn committed(name: &str, text: &str) -> Result<Report, String> {
     Ok(report)
 }
 
-/// Whether a device's times are of a device: an interpreter's and software's are not.
+/// Whether a device's times are a GPU's: an interpreter's, software's and the CPU's are not.
 fn counts(device: &DeviceReport) -> bool {
-    device.missing.is_none() && !device.software && device.backend != "ptx-machine" && !device.rows.is_empty()
+    device.missing.is_none()
+        && !device.software
+        && !matches!(device.backend.as_str(), "ptx-machine" | "cpu")
+        && !device.rows.is_empty()
 }
 
 /// The table: a row a measured device, and one for each class of which there is none.
@@ -123,8 +128,7 @@ fn table(reports: &[Report]) -> String {
 fn line(class: &str, report: &Report, device: &DeviceReport, text: &mut String) {
     let date = report.date.split('T').next().unwrap_or_default();
     let copy = device.copy_gbps().map_or_else(String::new, |gbps| format!("{} GB/s", three(gbps)));
-    let name = if device.backend == "cpu" { &report.machine.cpu } else { &device.name };
-    let _ = write!(text, "| {class} | {name} | {date}, {} | {copy} |", report.commit);
+    let _ = write!(text, "| {class} | {} | {date}, {} | {copy} |", device.name, report.commit);
     for (_, codec, setting, op) in COLUMNS {
         let same = |row: &&Row| {
             let kind = row.op.trim_end_matches(", contractive");
@@ -197,7 +201,7 @@ mod tests {
         assert!(text(&|_| {}).is_ok());
         assert!(text(&|r| r.complete = false).unwrap_err().contains("did not come to its end"));
         assert!(text(&|r| r.commit = "unknown".to_owned()).unwrap_err().contains("which commit"));
-        assert!(text(&|r| r.devices[0].verify[0].failed = 1).unwrap_err().contains("was not verified"));
+        assert!(text(&|r| r.devices[0].verify[0].checks[0].failed = 1).unwrap_err().contains("was not verified"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The run of a report: its parts one after another, each a process with a deadline, and the files after every result.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -9,19 +10,63 @@ use gradwire_tests::traffic::TARGETS;
 
 use super::child::{Heard, listen};
 use super::place::Place;
-use super::schema::{Answer, Outcome, PeerRow, Report, SCHEMA, StageRow, VerifyRow, now};
+use super::schema::{Answer, Outcome, Report, SCHEMA, StageRow, VerifyRow, now};
 use super::stage::{Event, How, What};
 use super::{Args, machine, markdown, peers, sanitizer};
 
-/// The parts of all the time that a part may take; the rest is for what comes after it.
-const VERIFY_BEST: f64 = 0.2;
-const VERIFY_OTHER: f64 = 0.09;
-const BENCH_GPU: f64 = 0.3;
-const BENCH_OTHER: f64 = 0.12;
-const PEERS: f64 = 0.25;
-const SANITIZER: f64 = 0.5;
 /// For a driver that has to start.
 const PROBE: Duration = Duration::from_secs(60);
+/// Between two writings of the files while a suite runs, which has much to say. Timings are written as they come.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A part that is still to run. Each gets its weight's share of the time that is left, so what ends early leaves time to the
+/// others; those whose results are worth most come first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Planned {
+    Verify(Place, How),
+    Bench(Place),
+    Peer(&'static str),
+    Sanitizer(&'static str),
+}
+
+impl Planned {
+    fn weight(self) -> f64 {
+        match self {
+            Self::Verify(_, How::Full) => 80.0,
+            Self::Verify(_, How::Smoke) => 5.0,
+            Self::Verify(Place::Cpu, _) => 4.0,
+            Self::Verify(..) => 12.0,
+            Self::Bench(Place::Cuda(_)) => 40.0,
+            Self::Bench(Place::Wgpu) => 20.0,
+            Self::Bench(_) => 12.0,
+            Self::Peer(_) => 10.0,
+            Self::Sanitizer(_) => 40.0,
+        }
+    }
+
+    /// What is measured on a device that is there: the best artifact first, the others after the timings.
+    fn of(place: Place, capability: Option<(u32, u32)>, quick: bool, full: bool) -> Vec<Self> {
+        let depth = match (place, quick, full) {
+            // An interpreter gets through the small suite alone.
+            (Place::PtxMachine(_), ..) | (_, true, _) => How::Smoke,
+            (_, _, true) => How::Full,
+            _ => How::Quick,
+        };
+        let most = capability.map_or(0, |(major, minor)| 10 * major + minor);
+        let mut targets: Vec<u32> = TARGETS.iter().map(|(major, minor)| 10 * major + minor).collect();
+        targets.retain(|target| *target <= most);
+        targets.sort_unstable_by(|a, b| b.cmp(a));
+        let mut places = targets.iter().map(|target| place.with_target(*target));
+        let best = places.next().unwrap_or(place);
+        // CUDA loads what a user's device would: where the best is refused, a lower one.
+        let timed = if matches!(place, Place::Cuda(_)) { place } else { best };
+        let less = if depth == How::Full { How::Quick } else { depth };
+        [Self::Verify(best, depth), Self::Bench(timed)]
+            .into_iter()
+            .chain(places.map(|p| Self::Verify(p, less)))
+            .collect()
+    }
+}
 
 /// A report in the making.
 struct Run {
@@ -30,6 +75,9 @@ struct Run {
     allowed: Duration,
     json: PathBuf,
     text: PathBuf,
+    planned: VecDeque<Planned>,
+    /// When the files were last written.
+    saved: Instant,
     /// An error of the files' own, which ends the run.
     broken: Option<String>,
 }
@@ -54,6 +102,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
         allowed: Duration::from_secs_f64(args.minutes * 60.0),
         json: out.join("report.json"),
         text: out.join("report.md"),
+        planned: VecDeque::new(),
+        saved: Instant::now(),
         broken: None,
     };
     run.save()?;
@@ -63,14 +113,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
     }
     let all = [Place::Cuda(None), Place::Wgpu, Place::Cpu];
     let places = if args.device.is_empty() { &all[..] } else { &args.device };
-    for place in places {
-        run.device(*place, args)?;
-    }
-    if let Some(folder) = &scripts {
-        run.peers(folder)?;
-    }
-    if args.sanitizer {
-        run.sanitize(places, out)?;
+    run.plan(places, args)?;
+    while let Some(part) = run.planned.pop_front() {
+        run.part(part, scripts.as_deref(), args)?;
     }
     run.report.complete = true;
     run.save()?;
@@ -104,53 +149,62 @@ fn exit_code(report: &Report, asked: bool) -> u8 {
 impl Run {
     fn save(&mut self) -> Result<(), String> {
         self.report.seconds = self.start.elapsed().as_secs_f64();
+        self.saved = Instant::now();
         self.report.write(&self.json)?;
         super::schema::replace(&self.text, &markdown::page(&self.report))
     }
 
-    /// The end of a part that begins now, and may take this part of the whole.
-    fn deadline(&self, part: f64) -> Instant {
-        let end = self.start + self.allowed;
-        end.min(Instant::now() + self.allowed.mul_f64(part))
+    /// As [`Run::save`], where an error has to wait for the end of a part.
+    fn save_or_note(&mut self) {
+        if let Err(error) = self.save() {
+            self.broken = Some(error);
+        }
+    }
+
+    /// The end of a part that begins now: its share of what is left.
+    fn deadline(&self, part: Planned) -> Instant {
+        let later: f64 = self.planned.iter().map(|p| p.weight()).sum();
+        let left = self.allowed.saturating_sub(self.start.elapsed());
+        Instant::now() + left.mul_f64(part.weight() / (part.weight() + later))
     }
 
     fn time_is_up(&self) -> bool {
         self.start.elapsed() >= self.allowed
     }
 
-    /// Everything on one device.
-    fn device(&mut self, place: Place, args: &Args) -> Result<(), String> {
-        let probed = self.stage(What::Probe, place, How::Quick, args.quick, Instant::now() + PROBE)?;
-        let report = self.report.device(place.backend());
-        if probed != Outcome::Done || report.missing.is_some() {
-            return Ok(());
+    /// Asks for every device, and plans what runs on those that are here.
+    fn plan(&mut self, places: &[Place], args: &Args) -> Result<(), String> {
+        for place in places {
+            let deadline = (Instant::now() + PROBE).min(self.start + self.allowed);
+            let outcome = self.stage(What::Probe, *place, How::Quick, args.quick, deadline)?;
+            let device = self.report.device(place.backend());
+            if outcome == Outcome::Done && device.missing.is_none() {
+                self.planned.extend(Planned::of(*place, device.compute_capability, args.quick, args.full));
+            }
         }
-        let capability = report.compute_capability.map(|(major, minor)| 10 * major + minor);
-        let software = report.software;
-        // An interpreter and a sanitizer get through the small suite alone.
-        let depth = match (place, args.quick, args.full) {
-            (Place::PtxMachine(_), ..) | (_, true, _) => How::Smoke,
-            (_, _, true) => How::Full,
-            _ => How::Quick,
-        };
-        let mut targets: Vec<u32> = TARGETS.iter().map(|(major, minor)| 10 * major + minor).collect();
-        targets.retain(|target| capability.is_some_and(|most| *target <= most));
-        targets.sort_unstable_by(|a, b| b.cmp(a));
-        let verified = |place: Place, target: Option<&u32>| target.map_or(place, |t| place.with_target(*t));
-        let best = verified(place, targets.first());
-        let share = if matches!(place, Place::Cuda(_)) { VERIFY_BEST } else { VERIFY_OTHER * 1.5 };
-        self.stage(What::Verify, best, depth, args.quick, self.deadline(share))?;
-        let share = if matches!(place, Place::Cuda(_)) || !software && place == Place::Wgpu { BENCH_GPU } else { BENCH_OTHER };
-        // The artifact that a user's device would choose: where the best is refused, a lower one.
-        let timed = if matches!(place, Place::Cuda(_)) { place } else { best };
-        self.stage(What::Bench, timed, depth, args.quick, self.deadline(share))?;
-        let others = if matches!(place, Place::PtxMachine(_)) { &[][..] } else { targets.get(1..).unwrap_or_default() };
-        for target in others {
-            let depth = if depth == How::Full { How::Quick } else { depth };
-            let place = place.with_target(*target);
-            self.stage(What::Verify, place, depth, args.quick, self.deadline(VERIFY_OTHER))?;
+        if !args.no_peers {
+            self.planned.extend(peers::SCRIPTS.map(Planned::Peer));
+        }
+        if args.sanitizer {
+            let here = self.report.devices.iter().any(|d| d.backend == "cuda" && d.missing.is_none());
+            if here {
+                self.planned.extend(sanitizer::TOOLS.map(Planned::Sanitizer));
+            } else {
+                let note = "compute-sanitizer watches CUDA, and there is no CUDA device".to_owned();
+                self.close("sanitizer".to_owned(), Outcome::Absent, Instant::now(), note)?;
+            }
         }
         Ok(())
+    }
+
+    fn part(&mut self, part: Planned, scripts: Option<&Path>, args: &Args) -> Result<(), String> {
+        let deadline = self.deadline(part);
+        match part {
+            Planned::Verify(place, depth) => self.stage(What::Verify, place, depth, args.quick, deadline).map(drop),
+            Planned::Bench(place) => self.stage(What::Bench, place, How::Quick, args.quick, deadline).map(drop),
+            Planned::Peer(script) => scripts.map_or(Ok(()), |folder| self.peer(script, folder, deadline)),
+            Planned::Sanitizer(tool) => self.sanitize(tool, &args.out, deadline),
+        }
     }
 
     /// Runs a part in a process of its own, and takes in what it finds.
@@ -192,8 +246,8 @@ impl Run {
                 Heard::Tick => {}
                 Heard::Line(line) => heard.take(&mut self.report, line, start),
             }
-            if let Err(error) = self.save() {
-                self.broken = Some(error);
+            if what != What::Verify || self.saved.elapsed() >= PAUSE {
+                self.save_or_note();
             }
         })?;
         if let Some(error) = self.broken.take() {
@@ -218,8 +272,9 @@ impl Run {
         Ok(outcome)
     }
 
-    /// Runs the other implementations, on the GPU where there is one.
-    fn peers(&mut self, folder: &Path) -> Result<(), String> {
+    /// Runs one of the other implementations, on the GPU where there is one, at the sizes that were measured.
+    fn peer(&mut self, script: &'static str, folder: &Path, deadline: Instant) -> Result<(), String> {
+        let (name, start) = (format!("peers {script}"), Instant::now());
         let measured = |backend: &str| {
             let device = self.report.devices.iter().find(|d| d.backend == backend && !d.rows.is_empty())?;
             let mut sizes: Vec<usize> = device.rows.iter().map(|row| row.elements).collect();
@@ -229,64 +284,44 @@ impl Run {
         };
         let Some((device, sizes)) = measured("cuda").or_else(|| measured("cpu")) else {
             let note = "neither CUDA nor the CPU was measured, so there is nothing to stand beside".to_owned();
-            return self.close("peers".to_owned(), Outcome::Absent, Instant::now(), note).map(drop);
+            return self.close(name, Outcome::Absent, start, note).map(drop);
         };
-        let end = self.deadline(PEERS);
-        for (done, script) in peers::SCRIPTS.into_iter().enumerate() {
-            let name = format!("peers {script}");
-            let start = Instant::now();
-            if start >= end {
-                self.close(name, Outcome::OutOfTime, start, "not begun: the time was up".to_owned())?;
-                continue;
-            }
-            let deadline = start + (end - start) / (peers::SCRIPTS.len() - done) as u32;
-            let mut rows: Vec<PeerRow> = Vec::new();
-            let ran = peers::run(script, folder, &device, &sizes, deadline, |row| {
-                rows.push(row.clone());
-                self.report.peers.push(row);
-                if let Err(error) = self.save() {
-                    self.broken = Some(error);
-                }
-            });
-            if let Some(error) = self.broken.take() {
-                return Err(error);
-            }
-            let (outcome, note) = match ran {
-                peers::Ran::Well => (Outcome::Done, format!("{} rows", rows.len())),
-                peers::Ran::Absent(why) => (Outcome::Absent, why),
-                peers::Ran::OutOfTime => (Outcome::OutOfTime, format!("stopped after {} rows", rows.len())),
-                // Somebody else's program that breaks is no failure of ours.
-                peers::Ran::Failed(why) => (Outcome::Absent, format!("it broke: {why}")),
-            };
-            self.close(name, outcome, start, note)?;
+        if self.time_is_up() {
+            return self.close(name, Outcome::OutOfTime, start, "not begun: the time was up".to_owned()).map(drop);
         }
-        Ok(())
+        let mut rows = 0;
+        let ran = peers::run(script, folder, &device, &sizes, deadline, |row| {
+            rows += 1;
+            self.report.peers.push(row);
+            self.save_or_note();
+        });
+        if let Some(error) = self.broken.take() {
+            return Err(error);
+        }
+        let (outcome, note) = match ran {
+            peers::Ran::Well => (Outcome::Done, format!("{rows} rows")),
+            peers::Ran::Absent(why) => (Outcome::Absent, why),
+            peers::Ran::OutOfTime => (Outcome::OutOfTime, format!("stopped after {rows} rows")),
+            // Somebody else's program that breaks is no failure of ours.
+            peers::Ran::Failed(why) => (Outcome::Absent, format!("it broke after {rows} rows: {why}")),
+        };
+        self.close(name, outcome, start, note).map(drop)
     }
 
-    fn sanitize(&mut self, places: &[Place], out: &Path) -> Result<(), String> {
-        let here = self.report.devices.iter().any(|d| d.backend == "cuda" && d.missing.is_none());
-        if !here || !places.iter().any(|place| matches!(place, Place::Cuda(_))) {
-            let note = "compute-sanitizer watches CUDA, and no CUDA device was reported on".to_owned();
-            return self.close("sanitizer".to_owned(), Outcome::Absent, Instant::now(), note).map(drop);
+    fn sanitize(&mut self, tool: &'static str, out: &Path, deadline: Instant) -> Result<(), String> {
+        let (name, start) = (format!("sanitizer {tool}"), Instant::now());
+        if self.time_is_up() {
+            return self.close(name, Outcome::OutOfTime, start, "not begun: the time was up".to_owned()).map(drop);
         }
-        for tool in sanitizer::TOOLS {
-            let name = format!("sanitizer {tool}");
-            let start = Instant::now();
-            if self.time_is_up() {
-                self.close(name, Outcome::OutOfTime, start, "not begun: the time was up".to_owned())?;
-                continue;
-            }
-            let row = sanitizer::run(tool, Place::Cuda(None), out, self.deadline(SANITIZER));
-            let outcome = match row.clean {
-                Some(true) => Outcome::Done,
-                Some(false) => Outcome::Failed,
-                None => Outcome::Absent,
-            };
-            let note = row.said.clone();
-            self.report.sanitizer.push(row);
-            self.close(name, outcome, start, note)?;
-        }
-        Ok(())
+        let row = sanitizer::run(tool, Place::Cuda(None), out, deadline);
+        let outcome = match row.clean {
+            Some(true) => Outcome::Done,
+            Some(false) => Outcome::Failed,
+            None => Outcome::Absent,
+        };
+        let note = row.said.clone();
+        self.report.sanitizer.push(row);
+        self.close(name, outcome, start, note).map(drop)
     }
 }
 
@@ -326,21 +361,10 @@ impl Part {
                 What::Bench => self.problems.push(why),
             },
             Event::Next { what } => self.last = what,
-            Event::Verdict { codec, check, compared, failures } => {
+            Event::Verdict { codec, check, compared, failure } => {
                 let Some(row) = device.verify.last_mut() else { return };
                 row.seconds = start.elapsed().as_secs_f64();
-                row.compared += compared;
-                if failures.is_empty() {
-                    row.passed += 1;
-                } else {
-                    row.failed += 1;
-                    let more = failures.len().saturating_sub(3);
-                    let mut text = failures.into_iter().take(3).collect::<Vec<_>>().join("; ");
-                    if more > 0 {
-                        text += &format!("; and {more} more");
-                    }
-                    row.failures.push(format!("{codec}, {check}: {text}"));
-                }
+                row.note(codec, check, compared, failure);
             }
             Event::Clock { clock } => device.clock = Some(clock),
             Event::Copy { gbps } => {
@@ -361,8 +385,12 @@ impl Part {
     /// What came of it.
     fn outcome(self, report: &mut Report, ended: &super::child::Ended) -> (Outcome, String) {
         let device = report.device(self.place.backend());
-        if ended.out_of_time {
+        let wrong = self.what == What::Verify && device.verify.last().is_some_and(|row| row.failed() > 0);
+        if ended.out_of_time && !wrong {
             return (Outcome::OutOfTime, format!("stopped at: {}", self.last));
+        }
+        if ended.out_of_time {
+            return (Outcome::Failed, format!("checks failed, and the time was up at: {}", self.last));
         }
         if !ended.well() || !self.done {
             let code = ended.code.map_or_else(|| "was killed".to_owned(), |code| format!("ended with {code}"));
@@ -376,9 +404,9 @@ impl Part {
             Some(VerifyRow { refused: Some(why), .. }) => (Outcome::Absent, why.clone()),
             Some(row) => {
                 row.complete = true;
-                let (passed, failed) = (row.passed, row.failed);
+                let (passed, failed) = (row.passed(), row.failed());
                 let outcome = if failed == 0 && passed > 0 { Outcome::Done } else { Outcome::Failed };
-                (outcome, format!("{passed} checks passed, {failed} failed, {} compared", row.compared))
+                (outcome, format!("{passed} checks passed, {failed} failed, {} compared", row.compared()))
             }
             None => match (self.what, &device.missing) {
                 (What::Probe, Some(why)) => (Outcome::Absent, why.clone()),
@@ -428,15 +456,24 @@ mod tests {
     #[test]
     fn failures_of_the_suite_are_counted_and_kept() {
         let mut report = Report::default();
-        let verdict = |failures: &[&str]| Event::Verdict {
+        let verdict = |check: &str, failure: Option<&str>| Event::Verdict {
             codec: "QSGD".to_owned(),
-            check: "bytes".to_owned(),
+            check: check.to_owned(),
             compared: 5,
-            failures: failures.iter().map(ToString::to_string).collect(),
+            failure: failure.map(str::to_owned),
         };
         for (events, expected) in [
-            (vec![verdict(&[]), Event::Done], Outcome::Done),
-            (vec![verdict(&[]), verdict(&["a", "b", "c", "d"]), Event::Done], Outcome::Failed),
+            (vec![verdict("bytes", None), Event::Done], Outcome::Done),
+            (
+                vec![
+                    verdict("bytes", None),
+                    verdict("sums", Some("a")),
+                    verdict("bytes", None),
+                    verdict("sums", Some("b")),
+                    Event::Done,
+                ],
+                Outcome::Failed,
+            ),
             (vec![Event::Done], Outcome::Failed),
             (vec![Event::Missing { why: "refused".to_owned() }, Event::Done], Outcome::Absent),
         ] {
@@ -446,8 +483,11 @@ mod tests {
             assert_eq!(part.outcome(&mut report, &ended(Some(0))).0, expected, "{events:?}");
         }
         let row = &report.device("cpu").verify[1];
-        assert_eq!((row.passed, row.failed, row.compared, row.complete), (1, 1, 10, true));
-        assert_eq!(row.failures, ["QSGD, bytes: a; b; c; and 1 more"]);
+        assert_eq!((row.passed(), row.failed(), row.compared(), row.complete), (1, 1, 20, true));
+        assert_eq!((row.checks[1].failed, &row.checks[1].failures[..]), (2, &["a".to_owned(), "b".to_owned()][..]));
+        let killed = Ended { out_of_time: true, ..ended(None) };
+        report.device("cpu").verify.rotate_left(2);
+        assert_eq!(part(What::Verify).outcome(&mut report, &killed).0, Outcome::Failed, "what failed before counts");
     }
 
     #[test]
@@ -480,5 +520,29 @@ mod tests {
         report.stages.clear();
         report.sanitizer[0].clean = Some(false);
         assert_eq!(exit_code(&report, false), 1);
+    }
+
+    #[test]
+    fn every_artifact_that_fits_is_verified_and_the_best_first() {
+        use Planned::{Bench, Verify};
+        let cuda = |target| Place::Cuda(Some(target));
+        assert_eq!(
+            Planned::of(Place::Cuda(None), Some((7, 5)), false, true),
+            [
+                Verify(cuda(70), How::Full),
+                Bench(Place::Cuda(None)),
+                Verify(cuda(60), How::Quick),
+                Verify(cuda(35), How::Quick)
+            ]
+        );
+        assert_eq!(Planned::of(Place::Cuda(None), Some((12, 0)), false, false).len(), 6);
+        assert_eq!(Planned::of(Place::Wgpu, None, true, false), [Verify(Place::Wgpu, How::Smoke), Bench(Place::Wgpu)]);
+        let machine = Planned::of(Place::PtxMachine(60), Some((6, 0)), false, false);
+        assert_eq!(machine[..2], [Verify(Place::PtxMachine(60), How::Smoke), Bench(Place::PtxMachine(60))]);
+        assert_eq!(machine.len(), 3);
+        assert_eq!(
+            Planned::of(Place::Cuda(None), Some((3, 0)), false, false)[0],
+            Verify(Place::Cuda(None), How::Quick)
+        );
     }
 }

@@ -59,7 +59,7 @@ fn verdict(log: &[String], code: Option<i32>) -> (Option<bool>, String) {
     // A suite that found no device comes to its end too.
     let has = |what: &str| log.iter().any(|line| line.contains(&format!("\"event\":\"{what}\"")));
     let finished = has("done") && has("verdict");
-    let failed = log.iter().any(|line| line.contains("\"failures\":[\""));
+    let failed = log.iter().any(|line| line.contains("\"failure\":\""));
     let said = summary.or(log.last()).map_or("it said nothing", String::as_str);
     let said = said.trim_start_matches(['=', ' ']).to_owned();
     match code {
@@ -82,12 +82,12 @@ mod tests {
     #[test]
     fn clean_is_said_only_of_a_suite_that_came_to_its_end() {
         let summary = "========= ERROR SUMMARY: 0 errors";
-        let [good, done] = ["{\"event\":\"verdict\",\"failures\":[]}", "{\"event\":\"done\"}"];
+        let [good, done] = ["{\"event\":\"verdict\",\"failure\":null}", "{\"event\":\"done\"}"];
         assert_eq!(verdict(&log(&[good, done, summary]), Some(0)), (Some(true), "ERROR SUMMARY: 0 errors".to_owned()));
         assert_eq!(verdict(&log(&[done, summary]), Some(0)).0, None, "there was no device");
         assert_eq!(verdict(&log(&[summary]), Some(0)).0, None, "the suite did not end");
         assert_eq!(verdict(&log(&[good, done]), Some(0)).0, None, "the tool was not there");
-        let bad = "{\"event\":\"verdict\",\"failures\":[\"byte 7\"]}";
+        let bad = "{\"event\":\"verdict\",\"failure\":\"byte 7\"}";
         assert_eq!(verdict(&log(&[bad, done, summary]), Some(0)).0, Some(false));
         assert_eq!(verdict(&log(&["========= ERROR SUMMARY: 3 errors"]), Some(FOUND)).0, Some(false));
         let (clean, said) = verdict(&log(&["========= Error: Device not supported"]), Some(1));

@@ -116,12 +116,55 @@ pub(crate) struct VerifyRow {
     pub(crate) refused: Option<String>,
     /// Whether the suite came to its end.
     pub(crate) complete: bool,
-    pub(crate) passed: usize,
-    pub(crate) failed: usize,
+    pub(crate) checks: Vec<CheckRow>,
+    pub(crate) seconds: f64,
+}
+
+/// One check of one codec.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CheckRow {
+    pub(crate) codec: String,
+    pub(crate) check: String,
     /// Results that were compared.
     pub(crate) compared: u64,
+    /// The first few.
     pub(crate) failures: Vec<String>,
-    pub(crate) seconds: f64,
+    /// How many there were.
+    pub(crate) failed: u64,
+}
+
+/// Failures of one check that are kept.
+const KEPT_FAILURES: usize = 3;
+
+impl VerifyRow {
+    /// Takes in what came of a part of a check.
+    pub(crate) fn note(&mut self, codec: String, check: String, compared: u64, failure: Option<String>) {
+        let found = self.checks.iter().position(|row| row.codec == codec && row.check == check);
+        let index = found.unwrap_or_else(|| {
+            self.checks.push(CheckRow { codec, check, ..CheckRow::default() });
+            self.checks.len() - 1
+        });
+        let row = &mut self.checks[index];
+        row.compared += compared;
+        if let Some(failure) = failure {
+            row.failed += 1;
+            if row.failures.len() < KEPT_FAILURES {
+                row.failures.push(failure);
+            }
+        }
+    }
+
+    pub(crate) fn failed(&self) -> usize {
+        self.checks.iter().filter(|row| row.failed > 0).count()
+    }
+
+    pub(crate) fn passed(&self) -> usize {
+        self.checks.len() - self.failed()
+    }
+
+    pub(crate) fn compared(&self) -> u64 {
+        self.checks.iter().map(|row| row.compared).sum()
+    }
 }
 
 /// One kernel, or the few that make one operation, at one size.
@@ -258,15 +301,14 @@ impl DeviceReport {
 
     /// Whether every suite that ran to its end found nothing, and one did.
     pub(crate) fn verified(&self) -> bool {
-        self.verify.iter().any(|v| v.complete && v.passed > 0) && self.verify.iter().all(|v| v.failed == 0)
+        self.verify.iter().any(|v| v.complete && v.passed() > 0) && self.verify.iter().all(|v| v.failed() == 0)
     }
 }
 
 /// Replaces a file in one step.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<(), String> {
-    let failed = |e: std::io::Error| {
-        format!("{} could not be written: {e}; name another folder with --out", path.display())
-    };
+    let failed =
+        |e: std::io::Error| format!("{} could not be written: {e}; name another folder with --out", path.display());
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
     std::fs::write(&part, text).map_err(failed)?;
@@ -326,8 +368,12 @@ pub(crate) mod tests {
             target: Some(90),
             depth: "quick".to_owned(),
             complete: true,
-            passed: 40,
-            compared: 1234,
+            checks: vec![CheckRow {
+                codec: "QSGD".to_owned(),
+                check: "bytes".to_owned(),
+                compared: 1234,
+                ..CheckRow::default()
+            }],
             seconds: 9.5,
             ..VerifyRow::default()
         };
@@ -418,7 +464,7 @@ pub(crate) mod tests {
         device.share();
         assert_eq!(device.rows[0].copy_share, Some(0.5));
         assert!(device.verified(), "an artifact that the driver refuses is no failure");
-        device.verify[0].failed = 1;
+        device.verify[0].note("QSGD".to_owned(), "bytes".to_owned(), 0, Some("differ".to_owned()));
         assert!(!device.verified());
         assert!(!report.device("wgpu").verified(), "what did not run is not verified");
         assert_eq!(report.devices.len(), 2);

@@ -2,10 +2,9 @@
 //! it. What it finds goes to standard output as it is found, a line of JSON each, so that a kill loses nothing.
 
 use std::io::Write;
-use std::time::Instant;
 
 use gradwire::Device;
-use gradwire_tests::suite::{self, Depth, Verdict};
+use gradwire_tests::suite::{self, Depth, Step};
 use gradwire_tests::{cases, conformance, selections, vectors};
 use gradwire_tests::{cases::Case, oracle::Kind};
 use serde::{Deserialize, Serialize};
@@ -74,8 +73,8 @@ pub(crate) enum Event {
     Missing { why: String },
     /// What is done next.
     Next { what: String },
-    /// A check of the suite.
-    Verdict { codec: String, check: String, compared: u64, failures: Vec<String> },
+    /// What came of a part of a check of the suite.
+    Verdict { codec: String, check: String, compared: u64, failure: Option<String> },
     /// Whose clock times are by.
     Clock { clock: ClockName },
     /// A copy's rate.
@@ -162,53 +161,51 @@ fn probe(place: Place) {
 
 fn verify(place: Place, depth: How) {
     let Some(device) = open(place) else { return };
-    let mut progress = |what: &str| emit(&Event::Next { what: what.to_owned() });
-    let verdicts = match depth {
-        How::Smoke => smoke(&device, &mut progress),
-        How::Quick => suite::run(&device, Depth::Quick, &mut progress),
-        How::Full => suite::run(&device, Depth::Full, &mut progress),
+    let mut observer = |step: Step<'_>| match step {
+        Step::Next(what) => emit(&Event::Next { what: what.to_owned() }),
+        Step::Outcome { codec, check, outcome } => {
+            let (codec, check) = (codec.to_owned(), check.to_owned());
+            let (compared, failure) = match outcome {
+                Ok(compared) => (*compared, None),
+                Err(failure) => (0, Some(failure.clone())),
+            };
+            emit(&Event::Verdict { codec, check, compared, failure });
+        }
     };
-    for Verdict { codec, check, compared, failures } in verdicts {
-        emit(&Event::Verdict { codec: codec.to_owned(), check: check.to_owned(), compared, failures });
+    match depth {
+        How::Smoke => smoke(&device, &mut observer),
+        How::Quick => drop(suite::watch(&device, Depth::Quick, &mut observer)),
+        How::Full => drop(suite::watch(&device, Depth::Full, &mut observer)),
     }
 }
 
 /// Every kernel at least once, on small tensors.
-fn smoke(device: &Device, progress: &mut dyn FnMut(&str)) -> Vec<Verdict> {
-    let start = Instant::now();
-    let mut verdicts: Vec<Verdict> = Vec::new();
-    let mut note = |codec: &'static str, check: &'static str, outcome: conformance::Outcome| {
-        progress(&format!("{codec}, {check}, after {:.0} s", start.elapsed().as_secs_f64()));
-        let (compared, failures) = outcome.map_or_else(|failure| (0, vec![failure]), |compared| (compared, vec![]));
-        match verdicts.iter_mut().find(|v| v.codec == codec && v.check == check) {
-            Some(verdict) => {
-                verdict.compared += compared;
-                verdict.failures.extend(failures);
-            }
-            None => verdicts.push(Verdict { codec, check, compared, failures }),
-        }
+fn smoke(device: &Device, observer: &mut dyn FnMut(Step<'_>)) {
+    let mut check = |codec, check, run: &dyn Fn() -> conformance::Outcome| {
+        observer(Step::Next(check));
+        observer(Step::Outcome { codec, check, outcome: &run() });
     };
     let golden = "golden vectors of format version 1";
-    note("QSGD", golden, vectors::check(device, "qsgd"));
-    note("uniform", golden, vectors::check(device, "uniform"));
-    note("top-k", golden, vectors::topk::committed().and_then(|all| vectors::topk::check(device, &all)));
+    check("QSGD", golden, &|| vectors::check(device, "qsgd"));
+    check("uniform", golden, &|| vectors::check(device, "uniform"));
+    check("top-k", golden, &|| vectors::topk::committed().and_then(|all| vectors::topk::check(device, &all)));
     let x = cases::normal(9001, 17);
     for bucket in [Some(32), Some(512), Some(8192), None] {
-        for (codec, kind, bits) in [("QSGD", Kind::QsgdL2, 3), ("QSGD", Kind::QsgdMax, 8), ("uniform", Kind::Uniform, 7)] {
-            let outcome = conformance::against_cpu(device, &Case::new(kind, bits, bucket), &x, "normal");
-            note(codec, "bytes equal the CPU's", outcome);
+        for (codec, kind, bits) in
+            [("QSGD", Kind::QsgdL2, 3), ("QSGD", Kind::QsgdMax, 8), ("uniform", Kind::Uniform, 7)]
+        {
+            let case = Case::new(kind, bits, bucket);
+            check(codec, "bytes equal the CPU's", &|| conformance::against_cpu(device, &case, &x, "normal"));
         }
     }
-    note("QSGD", "NaN and infinity refused, residual kept", conformance::refuses_not_finite(device));
+    check("QSGD", "NaN and infinity refused, residual kept", &|| conformance::refuses_not_finite(device));
     let x = cases::normal(20_011, 18);
     for (label, codec) in selections::settings(x.len() as u64) {
-        // Three of the twenty: one segment, a threshold, several segments. The CPU's bytes are the same by definition.
+        // Three of the twenty: one segment, a threshold, several segments.
         if ["one in a hundred", "above 0.5", "few segments"].contains(&label.as_str()) {
-            let outcome = selections::against_cpu(device, &codec, &label, &x);
-            note("top-k", "bytes equal the CPU's", outcome);
+            check("top-k", "bytes equal the CPU's", &|| selections::against_cpu(device, &codec, &label, &x));
         }
     }
-    verdicts
 }
 
 #[cfg(test)]
@@ -220,7 +217,7 @@ mod tests {
         let all = [
             Event::Missing { why: "two\nlines".to_owned() },
             Event::Row { row: Row::default() },
-            Event::Verdict { codec: "c".to_owned(), check: "d".to_owned(), compared: 3, failures: vec![] },
+            Event::Verdict { codec: "c".to_owned(), check: "d".to_owned(), compared: 3, failure: None },
             Event::Done,
         ];
         for event in all {
@@ -232,8 +229,13 @@ mod tests {
 
     #[test]
     fn the_small_suite_passes_on_the_cpu() {
-        let verdicts = smoke(&Device::cpu(), &mut |_| {});
-        assert!(verdicts.len() >= 7, "{verdicts:?}");
-        assert!(verdicts.iter().all(|v| v.failures.is_empty() && v.compared > 0), "{verdicts:?}");
+        let mut outcomes = Vec::new();
+        smoke(&Device::cpu(), &mut |step| {
+            if let Step::Outcome { outcome, .. } = step {
+                outcomes.push(outcome.clone());
+            }
+        });
+        assert_eq!(outcomes.len(), 3 + 12 + 1 + 3);
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(1..))), "{outcomes:?}");
     }
 }
