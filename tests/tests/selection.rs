@@ -38,8 +38,7 @@ fn two_tensors(device: &Device) {
     session.run(&passes).unwrap();
     for (set, gradient) in (0u64..).zip(&gradients) {
         let mut residual = vec![0.0; N];
-        let sent =
-            device.encode_sparse_with_feedback(&codec, gradient, &mut residual, gradwire::Seed::new(1)).unwrap();
+        let sent = device.encode_sparse_with_feedback(&codec, gradient, &mut residual, gradwire::Seed::new(1)).unwrap();
         let decoded: Vec<u32> = device.decode_sparse(&sent).unwrap().iter().map(|v| v.to_bits()).collect();
         let mut read = |role, count| words(session.as_mut(), role, set * stride(one, role), count);
         assert_eq!(read(Role::Indices, selection.entries()), sent.indices(), "set {set}");
