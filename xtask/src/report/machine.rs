@@ -19,6 +19,8 @@ const FOLDERS: [&str; 5] = [
 /// What is asked of nvidia-smi: once at the start, and of clocks while kernels are timed.
 const AT_START: &str = "name,driver_version,pstate,clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,power.limit,\
                         temperature.gpu,ecc.mode.current,mig.mode.current,memory.total,memory.used";
+/// What is asked where that is refused: an older one does not know every name.
+const LESS: &str = "name,driver_version,clocks.sm,clocks.mem,power.limit,temperature.gpu";
 const WHILE_TIMING: &str = "clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu";
 
 /// A program's path; else where it was looked for.
@@ -66,7 +68,7 @@ pub(crate) fn describe() -> Machine {
         os: format!("{}, {}", system.unwrap_or_else(|| std::env::consts::OS.to_owned()), std::env::consts::ARCH),
         cpu: cpu.unwrap_or_else(|| "unknown".to_owned()),
         threads: std::thread::available_parallelism().map_or(1, usize::from),
-        nvidia_smi: match smi(AT_START) {
+        nvidia_smi: match smi(AT_START).or_else(|_| smi(LESS)) {
             Ok(lines) => Answer::Said(lines),
             Err(why) => Answer::Absent(why),
         },

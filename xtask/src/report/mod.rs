@@ -2,12 +2,15 @@
 
 mod bench;
 mod child;
+mod files;
 mod jobs;
 mod machine;
 mod markdown;
 mod measure;
+mod part;
 mod peers;
 mod place;
+mod plan;
 mod results;
 mod rotate;
 mod run;
@@ -40,7 +43,7 @@ pub(crate) struct Args {
     /// [default: cuda,wgpu,cpu]
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_device)]
     device: Vec<Place>,
-    /// Minutes for everything, from 0.5 to 240.
+    /// Minutes for everything, from 0.5 to 240. Below 3, add --quick.
     #[arg(long, default_value_t = 8.0, value_parser = parse_minutes)]
     minutes: f64,
     /// The small suite and the smallest sizes.
