@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -81,6 +80,8 @@ fn a_rehearsal_on_the_ptx_machine_verifies_and_times_and_says_what_it_is() {
 #[cfg(feature = "cuda")]
 #[test]
 fn a_run_that_is_killed_leaves_what_it_had() {
+    use std::time::{Duration, Instant};
+
     let folder = Folder::new("killed");
     let mut child = command(&folder.0, &["--device", "ptx-machine", "--quick", "--no-peers"])
         .stdout(std::process::Stdio::null())
