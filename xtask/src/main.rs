@@ -6,6 +6,7 @@ mod embed;
 mod fuzz;
 mod ptx;
 mod publish;
+mod report;
 mod sanitize;
 mod shaders;
 mod test;
@@ -33,6 +34,11 @@ enum Command {
     Bench(bench::Args),
     /// Run the conformance and property suite against one device of this machine.
     Verify(verify::Args),
+    /// Verify and measure every device of this machine, beside others, and write report.json and report.md.
+    Report(report::Args),
+    /// A part of a report, which a report runs in a process of its own.
+    #[command(hide = true)]
+    ReportStage(report::stage::Args),
     /// Format, lint, test and document; the last lines say which backends ran.
     Test,
     /// Build the PTX from the Rust kernels, or check that the committed PTX is what they give.
@@ -62,6 +68,12 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Report(args) => match report::run(&args) {
+            // Its exit code tells more than whether it failed.
+            Ok(code) => return code,
+            Err(message) => Err(message),
+        },
+        Command::ReportStage(args) => report::stage::run(&args),
         Command::Test => test::run(),
         Command::Ptx(args) => ptx::run(&args),
         Command::Publish(args) => publish::run(&args),

@@ -7,12 +7,12 @@ mod peers;
 mod powersgd;
 mod quality;
 mod report;
-mod settings;
+pub(crate) mod settings;
 mod show;
-mod size;
-mod source;
-mod table;
-mod timing;
+pub(crate) mod size;
+pub(crate) mod source;
+pub(crate) mod table;
+pub(crate) mod timing;
 mod topk;
 
 use std::path::{Path, PathBuf};

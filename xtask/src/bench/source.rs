@@ -119,7 +119,7 @@ fn round(values: &mut [f32], dtype: Dtype) {
 const BLOCK: usize = 1 << 16;
 
 /// Values with the heavy tails of gradients: a normal variable over the root of a chi-squared one.
-fn synthetic(n: usize) -> Vec<f32> {
+pub(crate) fn synthetic(n: usize) -> Vec<f32> {
     let mut values = vec![0.0; n];
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = n.div_ceil(threads).next_multiple_of(BLOCK);
