@@ -39,7 +39,7 @@ pub use codec::{Codec, NonFinite};
 pub use device::{BackendKind, Device};
 pub use error::Error;
 pub use gradient::{Dtype, Gradient};
-pub use low_rank::{LowRankState, StateError};
+pub use low_rank::{LowRankState, Outcome, StateError};
 pub use plan::{DecodeMode, DecodePlan, EncodePlan};
 pub use seed::Seed;
 pub use sparse::{IndexFormat, SparseHeader, SparsePayload, ValueFormat};

@@ -8,6 +8,7 @@ pub mod data;
 #[cfg(feature = "cuda")]
 pub mod emulated;
 pub mod hostile;
+pub mod low_rank;
 pub mod meter;
 pub mod oracle;
 pub mod properties;
