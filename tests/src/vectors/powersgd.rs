@@ -82,7 +82,8 @@ fn spec(name: &'static str, seed: u64, rank: u8, side: u8) -> Spec {
     let tensors = vec![(16, 6, true), (5, 1, false), (4, 6, true)];
     let model = Model { rank, feedback: true, tensors };
     let mut random = Random(seed);
-    let mut odd = |most: u64| (2 * (random.bits() % most) + 1) as f32 * if random.bits() % 2 == 0 { 1.0 } else { -1.0 };
+    let mut odd =
+        |most: u64| (2 * (random.bits() % most) + 1) as f32 * if random.bits().is_multiple_of(2) { 1.0 } else { -1.0 };
     let (mut factors, mut sums, mut gradient) = ([vec![], vec![]], vec![], vec![]);
     for (n, m, compressed) in &model.tensors {
         let (n, m, r) = (*n as usize, *m as usize, usize::from(rank));
