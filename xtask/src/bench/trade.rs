@@ -123,8 +123,8 @@ pub(super) fn table(rows: &[Traded]) -> String {
         row.map_or_else(|| "-".to_owned(), |r| format!("{:5.1} %, {}", 100.0 * r.energy, error(r.relative_error)))
     };
     for (at, row) in rows.iter().enumerate().filter(|(_, r)| r.codec == SERIES[0] && NAMED.contains(&r.setting)) {
-        let of = |series: usize| rows.iter().filter(move |r| r.gradient == row.gradient && r.codec == SERIES[series]);
-        let qsgd = of(3).filter(|r| r.bytes <= row.bytes).last();
+        let mut levels = rows.iter().filter(|r| r.gradient == row.gradient && r.codec == SERIES[3]);
+        let qsgd = levels.rfind(|r| r.bytes <= row.bytes);
         let named = qsgd.map_or_else(|| "-".to_owned(), |r| format!("{}, {} bits", both(Some(r)), r.setting));
         text += &format!(
             "{:>8} {:>4} {:>9} {:>7}×   {:<21}  {:<21}  {:<21}  {named}\n",

@@ -39,6 +39,9 @@ fn gradients(rows: &[Traded]) -> Vec<&str> {
     names
 }
 
+/// Where on an axis a line is drawn, and what is written beside it.
+type Tick = (f64, String);
+
 /// What is drawn upwards.
 #[derive(Clone, Copy, PartialEq)]
 enum Up {
@@ -55,7 +58,7 @@ impl Up {
     }
 
     /// Where lines are drawn across, with what is written beside them.
-    fn ticks(self, range: &Range<f64>) -> Vec<(f64, String)> {
+    fn ticks(self, range: &Range<f64>) -> Vec<Tick> {
         match self {
             Self::Energy => (0..=5).map(|i| (0.2 * f64::from(i), format!("{} %", 20 * i))).collect(),
             Self::Error => decades(range),
@@ -64,7 +67,7 @@ impl Up {
 }
 
 /// 1, 2 and 5 of each power of ten, by their logarithms.
-fn decades(range: &Range<f64>) -> Vec<(f64, String)> {
+fn decades(range: &Range<f64>) -> Vec<Tick> {
     let powers = range.start.floor() as i32..=range.end.ceil() as i32;
     let values = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
     // Rounded to the digit that there is, or 0.05 would come out with a tail.
@@ -168,7 +171,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
         &self,
         Area([left, top, right, bottom]): Area,
         at: &impl Fn(f64, f64) -> (i32, i32),
-        (across, up): (Vec<(f64, String)>, Vec<(f64, String)>),
+        (across, up): (Vec<Tick>, Vec<Tick>),
     ) -> Result<(), String> {
         let scale = self.scale;
         let faint = BLACK.mix(0.12).stroke_width(scale as u32);
