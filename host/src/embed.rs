@@ -23,6 +23,8 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 
+pub use crate::sparse::{ScatterBuffers, SelectBuffers};
+
 use crate::device::refuse_not_finite;
 use crate::error::Error;
 use crate::gradient::Dtype;
@@ -80,13 +82,18 @@ pub(crate) struct Piece<B> {
 }
 
 impl<B: Copy> Piece<B> {
-    fn new(what: &'static str, buffer: B, needed: u64, roles: [Option<(Role, u64)>; 2]) -> Self {
+    pub(crate) fn new(what: &'static str, buffer: B, needed: u64, roles: [Option<(Role, u64)>; 2]) -> Self {
         Self { what, buffer, needed, alignment: 4, access: Access::Write, roles }
     }
 
-    fn accessed(self, access: Access) -> Self {
+    pub(crate) fn accessed(self, access: Access) -> Self {
         Self { access, ..self }
     }
+}
+
+/// The pieces that are used at all: a selection from small blocks has a workspace of no bytes, and any piece will do.
+pub(crate) fn used<B: Copy>(pieces: &[Piece<B>]) -> Vec<Piece<B>> {
+    pieces.iter().copied().filter(|piece| piece.needed > 0).collect()
 }
 
 /// Spreads pieces over the roles that their parts have.

@@ -64,6 +64,12 @@ pub enum Error {
         /// Entries there are, in the gradient or in a block.
         found: u64,
     },
+    /// Values that would have to be rounded or quantized, of a selection whose entries were made in a caller's memory.
+    #[error(
+        "entries that were selected in a caller's memory are sent as they are, and this codec rounds or quantizes them; \
+         leave out values(..) and then_..(..), or use Device::encode_sparse"
+    )]
+    NotExact,
     /// A selection that keeps nothing that makes sense.
     #[error("{what} must be {allowed}; got {got}")]
     Keep {

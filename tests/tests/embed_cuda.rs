@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use gradwire::backend::cuda::driver::{DevicePtr, Driver, StreamId};
 use gradwire::backend::cuda::{Cuda, DeviceSlice};
-use gradwire::embed::{DecodeBuffers, EncodeBuffers};
-use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, Error, Gradient, NonFinite, Qsgd, Seed, Uniform};
+use gradwire::embed::{DecodeBuffers, EncodeBuffers, ScatterBuffers, SelectBuffers};
+use gradwire::plan::Limits;
+use gradwire::{
+    Codec, DecodeMode, DecodePlan, Device, Dtype, Error, Gradient, NonFinite, Qsgd, Seed, Segment, TopK, Uniform,
+};
 use gradwire_ptx_machine::Machine;
 use gradwire_tests::capture::{Capture, ELSEWHERE, HOST, STREAM};
 use gradwire_tests::cases::{self, AnyCodec};
@@ -256,4 +259,86 @@ fn an_element_that_is_not_finite_is_told_through_the_workspace() {
     let left = caller.read(buffers.residual.expect("given"), 4000);
     assert_eq!(f32s(&left), f32s(bytemuck::cast_slice(&residual)));
     assert!(plan.check_workspace(&[1, 0]).is_err());
+}
+
+#[test]
+fn entries_selected_on_a_stream_are_those_of_a_cpu() {
+    let caller = Caller::new();
+    let (n, cpu) = (30_000, Device::cpu());
+    let mut x = cases::normal(n, 3);
+    x[1234] = f32::NAN;
+    let halves: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
+    let layers = [Segment { elements: 20_000, k: 100 }, Segment { elements: 10_000, k: 777 }];
+    for codec in [TopK::fraction(0.01), TopK::segments(&layers), TopK::blocks(100, 3)] {
+        for (gradient, feedback) in [(Gradient::F32(&x), true), (Gradient::Bf16(&halves), false)] {
+            let selection = codec.selection(n, gradient.dtype(), feedback, &Limits::NONE).expect("valid");
+            let before = cases::normal(n, 4);
+            let mut residual = before.clone();
+            let expected = if feedback {
+                cpu.encode_sparse_with_feedback(&codec, gradient, &mut residual, Seed::new(1))
+            } else {
+                cpu.encode_sparse(&codec, gradient, Seed::new(1))
+            }
+            .expect("the CPU selects");
+            let entries = selection.entries();
+            let buffers = SelectBuffers {
+                gradient: caller.holding(gradient.as_bytes()),
+                residual: feedback.then(|| caller.holding(bytemuck::cast_slice(&before))),
+                indices: caller.room(4 * entries),
+                values: caller.room(4 * entries),
+                workspace: caller.room(selection.workspace_bytes()),
+            };
+            let table = selection.table();
+            // SAFETY: the machine checks ranges itself, and copies at once.
+            unsafe { caller.driver.copy_in(DevicePtr(buffers.workspace.address()), &table, StreamId::OWN) }
+                .expect("it fits");
+            // SAFETY: the machine's streams run at once, and the memory lives as long as it.
+            let select = || unsafe { caller.cuda.select_into(&selection, &buffers) };
+            caller.driver.while_armed(select).0.expect("a capture allows all of it");
+            let indices: Vec<u32> = f32s(&caller.read(buffers.indices, 4 * entries));
+            let values: Vec<f32> = bytemuck::pod_collect_to_vec(&caller.read(buffers.values, 4 * entries));
+            let payload = selection.seal(&indices, &values).expect("entries that rise");
+            assert_eq!(payload.as_bytes(), expected.as_bytes(), "{codec:?}, {}", gradient.dtype().name());
+            if let Some(left) = buffers.residual {
+                assert_eq!(f32s(&caller.read(left, 4 * n as u64)), f32s(bytemuck::cast_slice(&residual)), "{codec:?}");
+            }
+            let output = caller.holding(bytemuck::cast_slice(&before));
+            let to = ScatterBuffers { indices: buffers.indices, values: buffers.values, output };
+            let mut sum = before.clone();
+            for weight in [Some(0.5), None] {
+                // SAFETY: as above.
+                let work = || unsafe { caller.cuda.scatter_into(entries, n as u64, weight, &to) };
+                caller.driver.while_armed(work).0.expect("a capture allows all of it");
+                match weight {
+                    Some(weight) => cpu.decode_sparse_add(&expected, weight, &mut sum),
+                    None => cpu.decode_sparse_into(&expected, &mut sum),
+                }
+                .expect("the CPU decodes");
+                assert_eq!(f32s(&caller.read(output, 4 * n as u64)), f32s(bytemuck::cast_slice(&sum)), "{codec:?}");
+            }
+        }
+    }
+    assert_eq!(caller.driver.inner().take_faults(), []);
+}
+
+#[test]
+fn entries_that_are_no_selection_are_not_sealed() {
+    let selection = TopK::count(3).selection(10, Dtype::F32, false, &Limits::NONE).expect("valid");
+    let seal = |indices: &[u32], values: &[f32]| selection.seal(indices, values);
+    assert!(seal(&[1, 2, 9], &[1.0; 3]).is_ok());
+    for (indices, words) in [([1, 1, 2], "index 1"), ([3, 2, 4], "index 1"), ([1, 2, 10], "index 2")] {
+        let error = seal(&indices, &[1.0; 3]).expect_err("no selection");
+        assert!(matches!(error, Error::Payload(_)) && error.to_string().contains(words), "{error}");
+    }
+    assert!(matches!(seal(&[1, 2], &[1.0; 3]), Err(Error::Length { .. })));
+    assert!(matches!(seal(&[1, 2, 3], &[1.0; 2]), Err(Error::Length { .. })));
+    let rounded = TopK::count(3).values(Dtype::F16).selection(10, Dtype::F32, false, &Limits::NONE).expect("valid");
+    assert!(matches!(rounded.seal(&[1, 2, 3], &[1.0; 3]), Err(Error::NotExact)));
+    // A half that is not a number keeps its bits.
+    let halves = TopK::count(2).selection(10, Dtype::F16, false, &Limits::NONE).expect("valid");
+    let x: Vec<half::f16> = [0u16, 0x7d55, 0xc123, 0, 0, 0, 0, 0, 0, 0].map(half::f16::from_bits).to_vec();
+    let expected = Device::cpu().encode_sparse(&TopK::count(2), &x, Seed::new(1)).expect("it selects");
+    let values = Device::cpu().decode_sparse(&expected).expect("it decodes");
+    let nan = f32::from_bits((0x7d55 & 0x3ff) << 13 | 0x7f80_0000);
+    assert_eq!(halves.seal(&[1, 2], &[nan, values[2]]).expect("rising").as_bytes(), expected.as_bytes());
 }

@@ -2,10 +2,12 @@
 #![cfg(feature = "wgpu")]
 
 use gradwire::backend::wgpu::Wgpu;
-use gradwire::embed::{DecodeBuffers, EncodeBuffers};
+use gradwire::embed::{DecodeBuffers, EncodeBuffers, ScatterBuffers, SelectBuffers};
 use gradwire::plan::Limits;
 use gradwire::wgpu::{self, BufferUsages};
-use gradwire::{BackendKind, Codec, DecodeMode, DecodePlan, Device, Dtype, Error, NonFinite, Qsgd, Seed, Uniform};
+use gradwire::{
+    BackendKind, Codec, DecodeMode, DecodePlan, Device, Dtype, Error, NonFinite, Qsgd, Seed, TopK, Uniform,
+};
 use gradwire_tests::cases::{self, AnyCodec};
 use gradwire_tests::require;
 
@@ -155,6 +157,44 @@ fn a_tensor_beyond_the_limits_takes_several_dispatches() {
     let mut encoder = caller.encoder();
     let error = none.record_encode(&plan, &mut encoder, &buffers, Seed::new(1)).expect_err("no part fits");
     assert!(matches!(error, Error::Limit { .. }), "{error:?}");
+}
+
+#[test]
+fn entries_selected_by_recorded_commands_are_those_of_a_cpu() {
+    let Some(caller) = Caller::new() else { return };
+    let (n, cpu, codec) = (100_000, Device::cpu(), TopK::fraction(0.02));
+    let (x, before) = (cases::normal(n, 5), cases::normal(n, 6));
+    let selection = codec.selection(n, Dtype::F32, true, &caller.gradwire.limits()).expect("valid");
+    let mut residual = before.clone();
+    let expected = cpu.encode_sparse_with_feedback(&codec, &x, &mut residual, Seed::new(1)).expect("the CPU selects");
+    let bytes = 4 * selection.entries();
+    let [gradient, state] = [&x, &before].map(|v| caller.holding(bytemuck::cast_slice(v), 0));
+    let [indices, values] = [(); 2].map(|()| caller.room(bytes, EVERY));
+    let workspace = caller.room(selection.workspace_bytes(), EVERY);
+    caller.queue.write_buffer(&workspace, 0, &selection.table());
+    let output = caller.room(4 * n as u64, EVERY);
+    let buffers = SelectBuffers {
+        gradient: gradient.slice(..),
+        residual: Some(state.slice(..)),
+        indices: indices.slice(..),
+        values: values.slice(..),
+        workspace: workspace.slice(..),
+    };
+    let to = ScatterBuffers { indices: indices.slice(..), values: values.slice(..), output: output.slice(..) };
+    let mut encoder = caller.encoder();
+    caller.gradwire.record_select(&selection, &mut encoder, &buffers).expect("it records");
+    caller.gradwire.record_scatter(selection.entries(), n as u64, None, &mut encoder, &to).expect("it records");
+    caller.queue.submit([encoder.finish()]);
+    let found: Vec<f32> = bytemuck::pod_collect_to_vec(&caller.read(&values, 0, bytes));
+    let payload = selection.seal(&words(&caller.read(&indices, 0, bytes)), &found).expect("entries that rise");
+    assert_eq!(payload.as_bytes(), expected.as_bytes());
+    assert_eq!(words(&caller.read(&state, 0, 4 * n as u64)), words(bytemuck::cast_slice(&residual)));
+    let decoded = cpu.decode_sparse(&expected).expect("the CPU decodes");
+    assert_eq!(words(&caller.read(&output, 0, 4 * n as u64)), words(bytemuck::cast_slice(&decoded)));
+    let mut encoder = caller.encoder();
+    let short = SelectBuffers { values: values.slice(..bytes - 4), ..buffers };
+    let error = caller.gradwire.record_select(&selection, &mut encoder, &short).expect_err("short");
+    assert!(matches!(error, Error::Length { what: "list of values", .. }), "{error:?}");
 }
 
 #[test]

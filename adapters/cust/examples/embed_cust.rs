@@ -7,7 +7,7 @@ use cust::context::Context;
 use cust::memory::DeviceBuffer;
 use cust::stream::{Stream, StreamFlags};
 use gradwire::plan::Limits;
-use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, Layout, ModelPlan, NonFinite, Qsgd, Seed, Uniform};
+use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, Layout, ModelPlan, NonFinite, Qsgd, Seed, TopK, Uniform};
 use gradwire_cust::OnStream;
 
 const N: usize = 100_000;
@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     single("QSGD, whole tensor", &Qsgd::bits(8).whole_tensor().l2().contractive(), &gradwire, &stream)?;
     single("uniform, 8 bits", &Uniform::bits(8), &gradwire, &stream)?;
     model("a model of three tensors", &Qsgd::bits(8).non_finite(NonFinite::Error), &gradwire, &stream)?;
+    sparse("top-k, 1 %", &TopK::fraction(0.01), &gradwire, &stream)?;
     Ok(())
 }
 
@@ -79,5 +80,36 @@ fn model(name: &str, codec: &impl Codec, gradwire: &OnStream<'_>, stream: &Strea
     cpu.decode_model(&plan, DecodeMode::Write, &[&expected], &mut decoded)?;
     assert_eq!(mean.as_host_vec()?, decoded, "{name}: so is what they decode to");
     println!("{name}: {} payloads from one launch, as on the CPU", expected.len());
+    Ok(())
+}
+
+/// The largest entries, and the gradient that they are alone.
+fn sparse(name: &str, codec: &TopK, gradwire: &OnStream<'_>, stream: &Stream) -> Result<(), Box<dyn Error>> {
+    let (x, cpu) = (gradient(), Device::cpu());
+    let selection = codec.selection(N, Dtype::F32, true, &Limits::NONE)?;
+    let entries = selection.entries() as usize;
+    let on_device = DeviceBuffer::from_slice(&x)?;
+    let mut residual = DeviceBuffer::<f32>::zeroed(N)?;
+    let mut indices = DeviceBuffer::<u32>::zeroed(entries)?;
+    let mut values = DeviceBuffer::<f32>::zeroed(entries)?;
+    let mut output = DeviceBuffer::<f32>::zeroed(N)?;
+    // The workspace begins with the table of segments, copied there once.
+    let mut bytes = selection.table();
+    bytes.resize(selection.workspace_bytes() as usize, 0);
+    let mut workspace = DeviceBuffer::from_slice(&bytes)?;
+    // SAFETY: as above; the indices are those that the selection leaves.
+    unsafe {
+        gradwire.select(&selection, &on_device, Some(&mut residual), &mut indices, &mut values, &mut workspace)?;
+        gradwire.scatter(None, &indices, &values, &mut output)?;
+    }
+    stream.synchronize()?;
+
+    let mut expected_residual = vec![0.0; N];
+    let expected = cpu.encode_sparse_with_feedback(codec, &x, &mut expected_residual, Seed::new(42))?;
+    let payload = selection.seal(&indices.as_host_vec()?, &values.as_host_vec()?)?;
+    assert_eq!(payload.as_bytes(), expected.as_bytes(), "{name}: the payload is the CPU's");
+    assert_eq!(residual.as_host_vec()?, expected_residual, "{name}: so is the residual");
+    assert_eq!(output.as_host_vec()?, cpu.decode_sparse(&expected)?, "{name}: so is what it decodes to");
+    println!("{name}: {} bytes for {}, as on the CPU", payload.as_bytes().len(), 4 * N);
     Ok(())
 }

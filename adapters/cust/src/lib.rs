@@ -25,8 +25,8 @@ use cust::context::Context;
 use cust::memory::{DeviceCopy, DeviceSlice};
 use cust::stream::Stream;
 use gradwire::backend::cuda::{Cuda, DeviceSlice as Piece};
-use gradwire::embed::{DecodeBuffers, EncodeBuffers};
-use gradwire::{DecodeMode, DecodePlan, EncodePlan, Error, ModelPlan, Seed};
+use gradwire::embed::{DecodeBuffers, EncodeBuffers, ScatterBuffers, SelectBuffers};
+use gradwire::{DecodeMode, DecodePlan, EncodePlan, Error, ModelPlan, Seed, Selection};
 
 /// Gradwire's kernels, loaded into a context of cust's, with work going to a stream of cust's.
 ///
@@ -143,6 +143,53 @@ impl<'c> OnStream<'c> {
         let buffers = DecodeBuffers { bodies: piece(bodies), output: piece(output) };
         // SAFETY: as above.
         unsafe { self.cuda.decode_model_into(plan, piece(table), mode, payloads, &buffers) }
+    }
+
+    /// Queues a selection of the largest entries: [`Cuda::select_into`].
+    ///
+    /// # Errors
+    /// As [`Cuda::select_into`].
+    ///
+    /// # Safety
+    /// As [`OnStream::encode`], and the workspace begins with [`Selection::table`].
+    pub unsafe fn select<T: DeviceCopy>(
+        &self,
+        selection: &Selection,
+        gradient: &DeviceSlice<T>,
+        residual: Option<&mut DeviceSlice<f32>>,
+        indices: &mut DeviceSlice<u32>,
+        values: &mut DeviceSlice<f32>,
+        workspace: &mut DeviceSlice<u8>,
+    ) -> Result<(), Error> {
+        let buffers = SelectBuffers {
+            gradient: piece(gradient),
+            residual: residual.map(|buffer| piece(buffer)),
+            indices: piece(indices),
+            values: piece(values),
+            workspace: piece(workspace),
+        };
+        // SAFETY: as above.
+        unsafe { self.cuda.select_into(selection, &buffers) }
+    }
+
+    /// Queues a decode of kept entries: [`Cuda::scatter_into`], of all that `indices` holds onto all of `output`.
+    ///
+    /// # Errors
+    /// As [`Cuda::scatter_into`].
+    ///
+    /// # Safety
+    /// As [`OnStream::encode`], and no index is there twice.
+    pub unsafe fn scatter(
+        &self,
+        weight: Option<f32>,
+        indices: &DeviceSlice<u32>,
+        values: &DeviceSlice<f32>,
+        output: &mut DeviceSlice<f32>,
+    ) -> Result<(), Error> {
+        let (entries, elements) = (indices.len() as u64, output.len() as u64);
+        let buffers = ScatterBuffers { indices: piece(indices), values: piece(values), output: piece(output) };
+        // SAFETY: as above.
+        unsafe { self.cuda.scatter_into(entries, elements, weight, &buffers) }
     }
 }
 

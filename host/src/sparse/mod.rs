@@ -1,12 +1,14 @@
 //! Sparse payloads: a few entries of a gradient, and what a device does with them.
 
 mod device;
+mod embed;
 mod index;
 mod passes;
 mod payload;
 mod select;
 mod selection;
 
+pub use embed::{ScatterBuffers, SelectBuffers};
 pub use index::IndexFormat;
 pub use payload::{SparseHeader, SparsePayload, ValueFormat};
 pub use selection::Selection;

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::driver::{DevicePtr, MemoryAt, RealDriver, StreamId};
 use super::{Cuda, Shared, failed, unavailable};
-use crate::embed::{Access, DecodeBuffers, EncodeBuffers, Piece, by_role};
+use crate::embed::{Access, DecodeBuffers, EncodeBuffers, Piece, ScatterBuffers, SelectBuffers, by_role, used};
 use crate::error::Error;
 use crate::model::ModelPlan;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Pass};
 use crate::seed::Seed;
+use crate::sparse::Selection;
 
 /// A piece of device memory that a caller owns: an address and a length. Naming one touches nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,12 +184,49 @@ impl Cuda {
         unsafe { self.queue_checked(&passes, &buffers.model_pieces(plan, payloads, table)) }
     }
 
+    /// Queues a selection of the largest entries, all of a model's segments in one launch set.
+    ///
+    /// Once the stream has come that far, `indices` and `values` hold [`Selection::entries`] entries, the same on every
+    /// backend, and [`Selection::seal`] makes a payload of them. With feedback the residual is gradient + residual, and zero
+    /// where an entry was kept.
+    ///
+    /// # Errors
+    /// As [`Cuda::encode_into`].
+    ///
+    /// # Safety
+    /// As [`Cuda::encode_into`]; and the caller guarantees that the workspace begins with [`Selection::table`].
+    pub unsafe fn select_into(&self, selection: &Selection, buffers: &SelectBuffers<DeviceSlice>) -> Result<(), Error> {
+        // SAFETY: the caller's, word for word.
+        unsafe { self.queue_checked(selection.passes(), &buffers.pieces(selection)?) }
+    }
+
+    /// Queues a decode of kept entries onto a gradient of `elements`: over zeros, or with a weight onto what is there.
+    ///
+    /// # Errors
+    /// As [`Cuda::encode_into`].
+    ///
+    /// # Safety
+    /// As [`Cuda::decode_into`]; and the caller guarantees that no index is there twice. One that is beyond the elements is
+    /// not looked at.
+    pub unsafe fn scatter_into(
+        &self,
+        entries: u64,
+        elements: u64,
+        weight: Option<f32>,
+        buffers: &ScatterBuffers<DeviceSlice>,
+    ) -> Result<(), Error> {
+        let passes = Selection::scatter(entries, weight, elements, &Limits::NONE)?;
+        // SAFETY: the caller's, word for word.
+        unsafe { self.queue_checked(&passes, &buffers.pieces(entries, elements, weight.is_none())) }
+    }
+
     /// # Safety
     /// As [`Cuda::encode_into`].
     unsafe fn queue_checked(&self, passes: &[Pass], pieces: &[Piece<DeviceSlice>]) -> Result<(), Error> {
         if passes.is_empty() {
             return Ok(());
         }
+        let pieces = &used(pieces);
         pieces.iter().try_for_each(|piece| self.check(piece))?;
         check_overlaps(pieces)?;
         let buffers = by_role(pieces, DevicePtr::NULL, |piece, offset| DevicePtr(piece.buffer.address + offset));

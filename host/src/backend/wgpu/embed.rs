@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::Wgpu;
 use super::record::{Bound, bind, parameters, pipelines, record};
-use crate::embed::{Access, DecodeBuffers, EncodeBuffers, Piece, by_role};
+use crate::embed::{Access, DecodeBuffers, EncodeBuffers, Piece, ScatterBuffers, SelectBuffers, by_role, used};
 use crate::error::Error;
 use crate::model::ModelPlan;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Pass};
 use crate::seed::Seed;
+use crate::sparse::Selection;
 use crate::wire::MAX_ELEMENTS;
 
 impl Wgpu {
@@ -105,6 +106,38 @@ impl Wgpu {
         self.record_checked(&passes, encoder, &buffers.model_pieces(plan, payloads, table))
     }
 
+    /// Records a selection of the largest entries: `Cuda::select_into` for wgpu. The selection is made with
+    /// [`Wgpu::limits`], and every piece has a buffer of its own.
+    ///
+    /// # Errors
+    /// As [`Wgpu::record_encode_model`].
+    pub fn record_select(
+        &self,
+        selection: &Selection,
+        encoder: &mut wgpu::CommandEncoder,
+        buffers: &SelectBuffers<wgpu::BufferSlice<'_>>,
+    ) -> Result<(), Error> {
+        self.limits().check(selection.passes())?;
+        self.record_checked(selection.passes(), encoder, &buffers.pieces(selection)?)
+    }
+
+    /// Records a decode of kept entries onto a gradient of `elements`: over zeros, for which the output needs `COPY_DST`,
+    /// or with a weight onto what is there.
+    ///
+    /// # Errors
+    /// As [`Wgpu::record_encode`].
+    pub fn record_scatter(
+        &self,
+        entries: u64,
+        elements: u64,
+        weight: Option<f32>,
+        encoder: &mut wgpu::CommandEncoder,
+        buffers: &ScatterBuffers<wgpu::BufferSlice<'_>>,
+    ) -> Result<(), Error> {
+        let passes = Selection::scatter(entries, weight, elements, &self.limits())?;
+        self.record_checked(&passes, encoder, &buffers.pieces(entries, elements, weight.is_none()))
+    }
+
     fn record_checked(
         &self,
         passes: &[Pass],
@@ -114,6 +147,7 @@ impl Wgpu {
         if passes.is_empty() {
             return Ok(());
         }
+        let pieces = &used(pieces);
         pieces.iter().try_for_each(|piece| self.check(piece))?;
         check_sharing(pieces)?;
         let bound = by_role(pieces, None, |piece, offset| {
