@@ -45,19 +45,20 @@ pub(super) fn run(peers: bool) -> Result<(), String> {
     for (n, m, rank) in CASES {
         timed.push(time(&device, n, m, rank).map_err(|e| e.to_string())?);
     }
-    copy_rate();
+    let copy = copy_rate();
     let mut theirs = Vec::new();
     if peers {
         for framework in ["numpy", "torch"] {
             theirs.extend(time_peer(framework, &timed)?);
         }
     }
-    print(&timed, &theirs);
+    print(&timed, &theirs, copy);
     Ok(())
 }
 
-/// What the memory gives: a copy by all threads, the target's lines fetched or not as the processor has it.
-fn copy_rate() {
+/// What the memory gives, in bytes read and written each second: a copy by all threads, the target's lines fetched or not as the
+/// processor has it.
+fn copy_rate() -> f64 {
     let from = vec![1.0f32; 1 << 24];
     let mut to = vec![0.0f32; 1 << 24];
     let mut times: Vec<f64> = (0..=REPEATS)
@@ -70,7 +71,9 @@ fn copy_rate() {
         })
         .collect();
     let seconds = timing::median(&mut times[1..]);
-    println!("copy: {} GB/s, read and written", significant(8e-9 * from.len() as f64 / seconds));
+    let rate = 8.0 * from.len() as f64 / seconds;
+    println!("copy: {} GB/s, read and written", significant(1e-9 * rate));
+    rate
 }
 
 fn time(device: &Device, n: u64, m: u64, rank: u32) -> Result<Timed, Error> {
@@ -123,29 +126,32 @@ fn time_peer(framework: &str, timed: &[Timed]) -> Result<Vec<PeerRow>, String> {
     serde_json::from_str(&text).map_err(|e| format!("{}: {e}", json.display()))
 }
 
-fn print(timed: &[Timed], theirs: &[PeerRow]) {
+/// Bytes that a step moves at the least, for each element: the gradient and the sums read, the sums written, read again for the
+/// second product, and the output written.
+const LEAST_BYTES: f64 = 20.0;
+
+fn print(timed: &[Timed], theirs: &[PeerRow], copy: f64) {
     println!(
-        "\n{:>15} {:>9} {:>9} {:>9} {:>9} {:>15} {:>8}  theirs (theirs / ours)",
-        "n x m x rank", "P ms", "Q ms", "output ms", "step ms", "gradient GB/s", "smaller"
+        "\n{:>15} {:>9} {:>9} {:>9} {:>9} {:>9} {:>15} {:>8}  theirs (theirs / ours; at most, at the least that can be)",
+        "n x m x rank", "P ms", "Q ms", "output ms", "step ms", "least ms", "gradient GB/s", "smaller"
     );
     for t in timed {
         let [begin, advance, finish] = t.parts.map(|s| significant(s * 1e3));
+        let floor = LEAST_BYTES / 4.0 * t.bytes as f64 / copy;
         let rows = theirs.iter().filter(|row| row.case == t.case);
         let peers: Vec<String> = rows
             .map(|row| {
                 let PeerRow { peer, variant, seconds, plain_seconds, .. } = row;
                 let [plain, fastest] = [plain_seconds, seconds].map(|s| significant(s * 1e3));
-                let [over, least] = [plain_seconds, seconds].map(|s| s / t.step);
-                format!(
-                    "\n{:>15} {peer}: plain {plain} ms ({over:.1}), fastest {fastest} ms ({least:.1}; {variant})",
-                    ""
-                )
+                let [over, least] = [plain_seconds, seconds].map(|s| format!("{:.1}; {:.1}", s / t.step, s / floor));
+                format!("\n{:>15} {peer}: plain {plain} ms ({over}), fastest {fastest} ms ({least}; {variant})", "")
             })
             .collect();
         println!(
-            "{:>15} {begin:>9} {advance:>9} {finish:>9} {:>9} {:>15} {:>8}  {}",
+            "{:>15} {begin:>9} {advance:>9} {finish:>9} {:>9} {:>9} {:>15} {:>8}  {}",
             t.case,
             significant(t.step * 1e3),
+            significant(floor * 1e3),
             significant(1e-9 * t.bytes as f64 / t.step),
             significant(t.bytes as f64 / t.sent as f64),
             peers.concat()
