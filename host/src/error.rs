@@ -114,13 +114,24 @@ pub enum Error {
         /// The first such element.
         index: u64,
     },
-    /// An entry of a factor that was handed back is NaN or infinite, under the policy that refuses it.
+    /// An entry of a factor that was handed back is NaN, infinite or too large, under the policy that refuses it.
     #[error(
-        "entry {index} of the reduced factor is not finite, and the policy is NonFinite::Error; the step waits for a finite one. \
-         Hand one over, or give the step up with abandon(), which keeps the gradient in the residual"
+        "entry {index} of the reduced factor is not finite, or is 2^120 or more, and the policy is NonFinite::Error; the step \
+         waits for another. Hand one over, or give the step up with abandon(), which keeps the gradient in the residual; where \
+         that is what has grown too large, clear_residual() drops it"
     )]
     NotFiniteFactor {
         /// The first such entry.
+        index: u64,
+    },
+    /// A sum of finite numbers is too large for f32.
+    #[error(
+        "element {index} of the {what} is too large for f32; nothing was changed. clear_residual() drops what a state has kept"
+    )]
+    Overflow {
+        /// What was summed.
+        what: &'static str,
+        /// The first such element.
         index: u64,
     },
     /// A rank that a matrix cannot have, or that is not supported.
@@ -239,6 +250,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// There is no room for a buffer of these bytes.
+    pub(crate) fn no_memory(what: &str, bytes: u64) -> Self {
+        let reason = format!("{bytes} bytes for {what} cannot be had; free memory, or work on fewer tensors at a time");
+        Self::Backend { backend: BackendKind::Cpu, reason }
+    }
+
     /// Checks a buffer's length.
     pub(crate) fn expect_len(what: &'static str, unit: &'static str, found: usize, expected: u64) -> Result<(), Self> {
         if found as u64 == expected { Ok(()) } else { Err(Self::Length { what, found: found as u64, expected, unit }) }

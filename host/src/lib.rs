@@ -47,11 +47,11 @@ pub use codec::{Codec, NonFinite};
 pub use device::{BackendKind, Device};
 pub use error::Error;
 pub use gradient::{Dtype, Element, Gradient};
-pub use low_rank::{LowRankState, StateError};
+pub use low_rank::{LowRankState, Outcome, StateError};
 pub use model::{Layout, ModelPlan, TensorSpan};
 pub use plan::{DecodeMode, DecodePlan, EncodePlan};
 pub use seed::Seed;
-pub use sparse::{IndexFormat, SparseHeader, SparsePayload, ValueFormat};
+pub use sparse::{IndexFormat, Selection, SparseHeader, SparsePayload, ValueFormat};
 pub use wire::{Bucket, CodecId, Header, Payload, PayloadError};
 
 #[cfg(feature = "wgpu")]

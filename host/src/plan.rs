@@ -192,6 +192,20 @@ impl Bindings {
             Role::Values => self.values,
         }
     }
+
+    fn of_mut(&mut self, role: Role) -> &mut Span {
+        match role {
+            Role::Input => &mut self.input,
+            Role::Residual => &mut self.residual,
+            Role::Scalars => &mut self.scalars,
+            Role::Codes => &mut self.codes,
+            Role::Workspace => &mut self.workspace,
+            Role::Status => &mut self.status,
+            Role::Output => &mut self.output,
+            Role::Indices => &mut self.indices,
+            Role::Values => &mut self.values,
+        }
+    }
 }
 
 /// One launch of one kernel. Only a plan makes one, so that its parameters and its bindings agree.
@@ -204,6 +218,22 @@ pub struct Pass {
 }
 
 impl Pass {
+    /// The same pass over ranges that begin later, by as many bytes of each buffer as `by` says: over another of several
+    /// tensors that lie one after another in a session's buffers. The bytes have to be multiples of 256.
+    ///
+    /// Sessions on the CPU hold one tensor, and refuse passes that were moved to another.
+    pub fn moved(&self, by: impl Fn(Role) -> u64) -> Self {
+        let mut moved = *self;
+        for role in Role::ALL {
+            let span = moved.bindings.of_mut(role);
+            if span.bytes > 0 {
+                // Saturated, it lies beyond every buffer, and sessions refuse it.
+                span.offset = span.offset.saturating_add(by(role));
+            }
+        }
+        moved
+    }
+
     /// Which kernel.
     pub fn kernel(&self) -> Kernel {
         self.kernel

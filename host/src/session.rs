@@ -78,6 +78,15 @@ impl Sizes {
     }
 }
 
+/// Whose clock [`Session::time`] reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The device's own, by events or timestamps in its queue.
+    Device,
+    /// This machine's, from the first submission to the end of the last.
+    Host,
+}
+
 /// Buffers on a device, and the passes that run over them. Made by [`crate::Device::session`].
 ///
 /// This is how a tensor stays on the device between passes, and how a plan can be run pass by pass.
@@ -111,6 +120,11 @@ pub trait Session {
     /// # Errors
     /// As [`Session::run`].
     fn time_copy(&mut self, from: Role, to: Role, repeats: u32) -> Result<(f64, u64), Error>;
+
+    /// Whose clock both read.
+    fn clock(&self) -> Clock {
+        Clock::Host
+    }
 }
 
 /// Checks that `bytes` from `offset` on lie in a buffer.

@@ -10,6 +10,7 @@ pub mod data;
 #[cfg(feature = "cuda")]
 pub mod emulated;
 pub mod hostile;
+pub mod low_rank;
 pub mod meter;
 pub mod models;
 pub mod oracle;

@@ -1,5 +1,7 @@
 //! Everything, against one device, with a verdict per codec and check.
 
+use std::cell::RefCell;
+
 use gradwire::{BackendKind, Codec, Device};
 
 use crate::cases::{self, Case};
@@ -69,10 +71,39 @@ fn stochastic() -> Vec<Case> {
     .to_vec()
 }
 
+/// What an observer of the suite hears.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'a> {
+    /// What is checked next.
+    Next(&'a str),
+    /// What came of a part of a check, of which there may be many.
+    Outcome {
+        /// The codec.
+        codec: &'static str,
+        /// What was checked.
+        check: &'static str,
+        /// How many results were compared, or what failed.
+        outcome: &'a Outcome,
+    },
+}
+
 /// Runs the suite; `progress` hears of each check before it runs.
 pub fn run(device: &Device, depth: Depth, progress: &mut dyn FnMut(&str)) -> Vec<Verdict> {
+    watch(device, depth, &mut |step| {
+        if let Step::Next(what) = step {
+            progress(what);
+        }
+    })
+}
+
+/// Runs the suite; `observer` hears of everything as it comes, for whoever may be stopped before the end.
+pub fn watch(device: &Device, depth: Depth, observer: &mut dyn FnMut(Step<'_>)) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> = Vec::new();
+    // Two closures speak to one observer, never at once.
+    let observer = RefCell::new(observer);
+    let progress: &mut dyn FnMut(&str) = &mut |what| (observer.borrow_mut())(Step::Next(what));
     let mut note = |codec: &'static str, check: &'static str, outcome: Outcome| {
+        (observer.borrow_mut())(Step::Outcome { codec, check, outcome: &outcome });
         let index = verdicts.iter().position(|v| v.codec == codec && v.check == check).unwrap_or_else(|| {
             verdicts.push(Verdict { codec, check, compared: 0, failures: Vec::new() });
             verdicts.len() - 1

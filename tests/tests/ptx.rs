@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use gradwire::Device;
 use gradwire::backend::cuda::Cuda;
+use gradwire::backend::cuda::artifacts::ARTIFACTS;
 use gradwire_ptx_machine::{Machine, Space, Violation};
 use gradwire_tests::cases::{self, Case};
 use gradwire_tests::conformance;
@@ -27,14 +28,21 @@ fn sm_35() {
     conforms(3, 5);
 }
 
+/// The targets between have the instructions of sm_35, which run in whole above: here they are chosen, loaded and run once.
 #[test]
-fn sm_60() {
-    conforms(6, 0);
-}
-
-#[test]
-fn sm_70() {
-    conforms(7, 0);
+fn sm_60_and_sm_70_are_sm_35_with_another_head() {
+    let [lowest, between @ .., _, _] = &ARTIFACTS;
+    assert_eq!(between.each_ref().map(|a| a.target), [60, 70]);
+    let case = Case::new(Kind::QsgdL2, 4, Some(512));
+    for artifact in between {
+        assert_eq!(artifact.instructions(), lowest.instructions());
+        let machine = Arc::new(Machine::new((artifact.target / 10, 0), 0x5eed));
+        let cuda = Cuda::with_driver(machine.clone(), None).expect("an artifact that fits");
+        assert_eq!(cuda.target(), artifact.target);
+        let device = Device::from_cuda(cuda);
+        conformance::against_cpu(&device, &case, &cases::normal(9000, 3), "normal").expect("the CPU's bytes");
+        assert_eq!(machine.take_faults(), []);
+    }
 }
 
 #[test]

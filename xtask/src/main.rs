@@ -2,9 +2,11 @@
 
 mod bench;
 mod capture;
+mod embed;
 mod fuzz;
 mod ptx;
 mod publish;
+mod report;
 mod sanitize;
 mod shaders;
 mod test;
@@ -32,6 +34,11 @@ enum Command {
     Bench(bench::Args),
     /// Run the conformance and property suite against one device of this machine.
     Verify(verify::Args),
+    /// Verify and measure every device of this machine, beside others, and write report.json and report.md.
+    Report(report::Args),
+    /// A part of a report, which a report runs in a process of its own.
+    #[command(hide = true)]
+    ReportStage(report::stage::Args),
     /// Format, lint, test and document; the last lines say which backends ran.
     Test,
     /// Build the PTX from the Rust kernels, or check that the committed PTX is what they give.
@@ -43,6 +50,8 @@ enum Command {
     /// Count what each kernel moves and executes for an element, on the PTX machine.
     #[cfg(feature = "cuda")]
     Traffic(traffic::Args),
+    /// Run what embeds Gradwire: wgpu, cudarc and cust examples, and the suite through the CUDA driver's interface.
+    Embed,
     /// Run the tests that need no GPU under AddressSanitizer.
     Sanitize,
     /// Run the fuzz targets over the wire and the decoders.
@@ -59,12 +68,19 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Report(args) => match report::run(&args) {
+            // Its exit code tells more than whether it failed.
+            Ok(code) => return code,
+            Err(message) => Err(message),
+        },
+        Command::ReportStage(args) => report::stage::run(&args),
         Command::Test => test::run(),
         Command::Ptx(args) => ptx::run(&args),
         Command::Publish(args) => publish::run(&args),
         Command::Shaders(args) => shaders::run(&args),
         #[cfg(feature = "cuda")]
         Command::Traffic(args) => traffic::run(&args),
+        Command::Embed => embed::run(),
         Command::Sanitize => sanitize::run(),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Vectors(args) => vectors::run(&args),

@@ -9,6 +9,8 @@ mod ptxas;
 use std::fs;
 use std::path::PathBuf;
 
+use gradwire_kernels::ptx::{ARTIFACTS, HEAD_LINES};
+
 use crate::test::root;
 
 use build::{Compiler, TARGETS};
@@ -57,22 +59,43 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         let ptx = compiler.build(target)?;
         check::text(target, &ptx)?;
         println!("sm_{}: {} lines", target.sm, ptx.lines().count());
-        built.push((target.file(), ptx));
+        built.push((target, ptx));
     }
-    let manifest = manifest::write(&compiler, &built)?;
-    built.push(("manifest.json".to_owned(), manifest));
+    let mut files: Vec<(String, String)> = Vec::new();
+    for (target, ptx) in &built {
+        // A target whose instructions an earlier one has needs no text of its own.
+        if !files.iter().any(|(_, text)| instructions(text) == instructions(ptx)) {
+            files.push((target.file(), ptx.clone()));
+        }
+    }
+    files.push(("manifest.json".to_owned(), manifest::write(&compiler, &built)?));
     if !args.check {
-        for (name, text) in &built {
+        for (name, text) in &files {
             let path = artifacts().join(name);
             fs::write(&path, text).map_err(|e| format!("{} could not be written: {e}", path.display()))?;
         }
+        let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+        println!("written: {}; kernels-gpu/src/ptx.rs says which targets share a text", names.join(", "));
         return Ok(());
     }
-    for (name, text) in &built {
+    for (name, text) in &files {
         let path = artifacts().join(name);
         let committed = fs::read_to_string(&path).map_err(|e| format!("{} could not be read: {e}", path.display()))?;
         check::same(name, &committed, text)?;
     }
+    // What a program holds is composed from the files; ptxas gets the same text from a folder of its own.
+    let folder = root().join("target/ptx/artifacts");
+    fs::create_dir_all(&folder).map_err(|e| format!("{} could not be made: {e}", folder.display()))?;
+    for ((target, ptx), artifact) in built.iter().zip(&ARTIFACTS) {
+        check::same(&target.file(), &[artifact.head, artifact.instructions()].concat(), ptx)?;
+        let path = folder.join(target.file());
+        fs::write(&path, ptx).map_err(|e| format!("{} could not be written: {e}", path.display()))?;
+    }
     println!("the committed artifacts are what this compiler makes of these sources");
-    ptxas::assemble(&artifacts())
+    ptxas::assemble(&folder)
+}
+
+/// A text without the lines that say what it is for.
+fn instructions(ptx: &str) -> Option<&str> {
+    ptx.splitn(HEAD_LINES + 1, '\n').nth(HEAD_LINES)
 }

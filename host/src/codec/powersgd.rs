@@ -129,7 +129,10 @@ impl PowerSgd {
     }
 
     /// What to do with NaN and infinity. Under [`NonFinite::Propagate`] a matrix that holds one comes out as NaN, all of it, on
-    /// every worker; its residual takes up the finite part of the gradient, and nothing of it was sent.
+    /// every worker, and so does one whose factors overflow; its residual takes up the finite part of the gradient, and nothing of
+    /// it was sent. The second time within three steps, the matrix's residual is dropped, on every worker, since it may be what
+    /// overflows: the gradients of these steps and what had waited before them are lost. [`crate::LowRankState::outcome`] says which it
+    /// was.
     pub const fn non_finite(mut self, policy: NonFinite) -> Self {
         self.non_finite = policy;
         self
@@ -153,15 +156,17 @@ impl PowerSgd {
     ///
     /// # Errors
     /// [`Error::Rank`] for a rank of 0, above 32, or above min(n, m) of a matrix that is to be compressed;
-    /// [`Error::Setting`]; [`Error::TooLong`] for more than 2^31 elements together.
+    /// [`Error::Setting`]; [`Error::TooLong`] for more than 2^31 elements together, or a side that this machine cannot count;
+    /// [`Error::Backend`] where there is no memory for it.
     pub fn state(&self, tensors: &[Matrix], seed: Seed) -> Result<LowRankState, Error> {
-        Ok(LowRankState::new(*self, self.table(tensors)?, seed))
+        LowRankState::new(*self, self.table(tensors)?, seed)
     }
 
     /// The state that [`LowRankState::to_bytes`] wrote.
     ///
     /// # Errors
-    /// [`Error::State`] for bytes that are not a state; [`Error::Shape`] for one of other tensors or of another rank; as
+    /// [`Error::State`] for bytes that are not a state; [`Error::Shape`] for one of other tensors, of another rank, or with feedback
+    /// where this codec has none, or the other way round; as
     /// [`PowerSgd::state`].
     pub fn restore(&self, tensors: &[Matrix], bytes: &[u8]) -> Result<LowRankState, Error> {
         LowRankState::from_bytes(*self, self.table(tensors)?, bytes)
@@ -182,6 +187,9 @@ impl PowerSgd {
         if total > MAX_ELEMENTS {
             return Err(Error::TooLong { got: total });
         }
+        if tensors.len() as u64 > MAX_ELEMENTS {
+            return setting("the number of tensors of PowerSGD", tensors.len() as f64, "at most 2^31");
+        }
         let mut parts = Vec::with_capacity(tensors.len());
         let (mut first, mut left, mut right) = (0, 0, 0);
         let rank = self.rank as usize;
@@ -191,9 +199,13 @@ impl PowerSgd {
             if compressed && u64::from(self.rank) > least {
                 return Err(Error::Rank { rank: self.rank, most: least, tensor: Some(index as u64) });
             }
-            let part =
-                Part { rows: tensor.rows as usize, columns: tensor.columns as usize, compressed, first, left, right };
-            first += tensor.elements() as usize;
+            // A tensor without elements may have any number of rows.
+            let [rows, columns] = [tensor.rows, tensor.columns].map(usize::try_from);
+            let (Ok(rows), Ok(columns)) = (rows, columns) else {
+                return Err(Error::TooLong { got: tensor.rows.max(tensor.columns) });
+            };
+            let part = Part { rows, columns, compressed, first, left, right };
+            first += part.elements();
             if compressed {
                 left += part.row_stride() * rank;
                 right += part.column_stride() * rank;

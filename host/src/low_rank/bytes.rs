@@ -1,7 +1,10 @@
-//! A state as bytes: to be saved with a checkpoint, and read again.
+//! A state as bytes: to be saved with a checkpoint, and read again. `docs/wire.md` has the layout.
 
 use std::sync::Arc;
 
+use gradwire_kernels::arith::powersgd::usable;
+
+use super::state::{Fate, Outcome};
 use super::{LowRankState, Part, Side, Table};
 use crate::codec::powersgd::PowerSgd;
 use crate::error::Error;
@@ -9,14 +12,20 @@ use crate::seed::Seed;
 
 /// First bytes of every saved state.
 const MAGIC: [u8; 4] = *b"GWLR";
-/// Version of the format.
-const VERSION: u8 = 1;
-/// Magic, version, side, rank, one byte of zero; length, step, run, the seed's step (8 each); the seed's tensor, tensors (4 each).
+/// Version of the format. The first had no outcomes, and did not say whether there is feedback.
+const VERSION: u8 = 2;
+/// Magic, version, side, rank, feedback; length, step, run, the seed's step (8 each); the seed's tensor, tensors (4 each).
 const HEADER: usize = 48;
 /// Rows, columns, flags; 8 each.
 const ENTRY: usize = 24;
 const COMPRESSED: u64 = 1;
 const SENT: u64 = 2;
+/// Two bits: the outcome of the last step.
+const OUTCOME: u32 = 2;
+/// Two bits: for how many steps the tensor is wary.
+const WARY: u32 = 4;
+/// Entries of the factor that is orthonormal are at most 1, but for rounding.
+const ORTHONORMAL: f32 = 2.0;
 
 /// Why bytes are not a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,11 +75,17 @@ pub enum StateError {
         /// Which, over residuals and factors together.
         index: u64,
     },
+    /// A factor with an entry that is finite, and larger than any that a step ends with.
+    #[error("entry {index} of its numbers is too large for a factor, which no writer writes")]
+    TooLarge {
+        /// Which, over residuals and factors together.
+        index: u64,
+    },
 }
 
 impl LowRankState {
     /// The state as bytes: a magic, a version, the shapes, residuals and factors as they are, and a CRC-32. A state that is
-    /// read again goes on with the same bits.
+    /// read again goes on with the same bits. Without feedback there are no residuals to write.
     ///
     /// ```
     /// use gradwire::{Matrix, PowerSgd, Seed};
@@ -81,28 +96,33 @@ impl LowRankState {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Order`] while a step is under way.
+    /// [`Error::Order`] while a step is under way; [`Error::Backend`] where there is no memory for them.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         self.expect_idle("to_bytes")?;
-        let size = size(&self.table);
-        let mut bytes = Vec::with_capacity(size);
+        let feedback = self.codec.feedback();
+        let size = size(&self.table, feedback);
+        let mut bytes = Vec::new();
+        let room = usize::try_from(size).ok().and_then(|size| bytes.try_reserve_exact(size).ok());
+        room.ok_or_else(|| Error::no_memory("the bytes of a state", size))?;
         bytes.extend(MAGIC);
-        bytes.extend([VERSION, u8::from(self.last == Side::Right), self.table.rank as u8, 0]);
-        let [key, step] =
+        bytes.extend([VERSION, u8::from(self.last == Side::Right), self.table.rank as u8, u8::from(feedback)]);
+        let [run, step] =
             [self.seed.key(), self.seed.step_words()].map(|[low, high]| u64::from(high) << 32 | u64::from(low));
-        for word in [size as u64, self.step, key, step] {
+        for word in [size, self.step, run, step] {
             bytes.extend(word.to_le_bytes());
         }
         bytes.extend(self.seed.tensor_word().to_le_bytes());
+        // A table has at most 2^31 tensors.
         bytes.extend((self.table.parts.len() as u32).to_le_bytes());
-        for (part, sent) in self.table.parts.iter().zip(&self.sent) {
-            for word in [part.rows as u64, part.columns as u64, flags(part, *sent)] {
+        for ((part, sent), fate) in self.table.parts.iter().zip(&self.sent).zip(&self.fates) {
+            let flags = flags(part, *sent && feedback, *fate);
+            for word in [part.rows as u64, part.columns as u64, flags] {
                 bytes.extend(word.to_le_bytes());
             }
         }
-        for (part, sent) in self.table.parts.iter().zip(&self.sent) {
+        for (part, sent) in self.table.parts.iter().zip(&self.sent).filter(|_| feedback) {
             let sums = &self.sums[part.first..part.first + part.elements()];
-            // Of a tensor that was sent as it is, nothing is left; it may hold what is not finite.
+            // Of a tensor that was sent as it is, nothing is left.
             let gone = *sent && !part.compressed;
             bytes.extend(sums.iter().flat_map(|v| if gone { 0.0f32 } else { *v }.to_le_bytes()));
         }
@@ -119,61 +139,107 @@ impl LowRankState {
     /// Reads a state for tensors that the caller knows: nothing is allocated by what the bytes say.
     pub(crate) fn from_bytes(codec: PowerSgd, table: Arc<Table>, bytes: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader(checked(bytes)?);
-        let [_, side, rank, _] = reader.take::<4>();
+        let [_, side, rank, feedback] = reader.take::<4>();
         let [_, step, run, seed_step] = [0; 4].map(|_: u64| reader.word());
         let (tensor, tensors) = (reader.half(), reader.half());
-        let seed = Seed::new(run).step(seed_step).tensor(tensor);
-        let mut parts = Vec::with_capacity(table.parts.len());
-        let mut sent = Vec::with_capacity(table.parts.len());
-        if tensors as usize != table.parts.len() {
-            let (found, expected) = (tensors.into(), table.parts.len() as u64);
-            return Err(Error::Shape { what: "number of tensors", tensor: None, found, expected });
+        let tensors = usize::try_from(tensors).unwrap_or(usize::MAX);
+        table.expect_model(rank.into(), tensors)?;
+        // Where another model's bytes are of another length, its shapes say more than that.
+        let flags = entries(&table, &mut reader, tensors)?;
+        let expected = size(&table, feedback == 1);
+        if bytes.len() as u64 != expected {
+            return Err(StateError::Size { found: bytes.len() as u64, expected }.into());
         }
-        for expected in &table.parts {
-            if reader.0.len() < ENTRY {
-                return Err(StateError::Size { found: bytes.len() as u64, expected: size(&table) as u64 }.into());
-            }
-            let (rows, columns, flags) = (reader.word() as usize, reader.word() as usize, reader.word());
-            if flags & !(COMPRESSED | SENT) != 0 {
-                return Err(StateError::Field { field: "flags", found: flags }.into());
-            }
-            parts.push(Part { rows, columns, compressed: flags & COMPRESSED != 0, ..*expected });
-            sent.push(flags & SENT != 0);
+        if let Some(found) = flags.iter().find(|flags| feedback == 0 && **flags & SENT != 0) {
+            return Err(StateError::Field { field: "flags", found: *found }.into());
         }
-        table.expect_same(&Table { rank: rank.into(), parts, ..Table::clone(&table) })?;
-        if bytes.len() != size(&table) {
-            return Err(StateError::Size { found: bytes.len() as u64, expected: size(&table) as u64 }.into());
-        }
-        let mut state = Self::new(codec, table.clone(), seed);
-        (state.step, state.sent) = (step, sent);
+        let mut state = Self::new(codec, table, Seed::new(run).step(seed_step).tensor(tensor))?;
+        state.expect_feedback(feedback == 1)?;
+        state.step = step;
         state.last = if side == 1 { Side::Right } else { Side::Left };
-        let numbers = reader.0.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
-        if let Some(index) = numbers.clone().position(|v| !v.is_finite()) {
-            return Err(StateError::NotFinite { index: index as u64 }.into());
+        state.sent = flags.iter().map(|flags| flags & SENT != 0).collect();
+        state.fates = flags.iter().map(|flags| fate(*flags)).collect();
+        state.read_numbers(reader.0, feedback == 1)?;
+        Ok(state)
+    }
+
+    /// Reads residuals and factors, and refuses what no step leaves behind: whatever passes has a residual that is finite.
+    fn read_numbers(&mut self, bytes: &[u8], feedback: bool) -> Result<(), StateError> {
+        let mut numbers = bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).zip(0u64..);
+        let mut next = || numbers.next().unwrap_or_default();
+        for sum in self.sums.iter_mut().filter(|_| feedback) {
+            let (value, index) = next();
+            if !value.is_finite() {
+                return Err(StateError::NotFinite { index });
+            }
+            *sum = value;
         }
-        let mut numbers = numbers;
-        state.sums.iter_mut().zip(&mut numbers).for_each(|(sum, v)| *sum = v);
+        let table = self.table.clone();
         for side in [Side::Left, Side::Right] {
-            for (_, part) in table.compressed() {
+            for (place, part) in table.compressed() {
                 let (stride, dimension) = (part.stride(side), part.dimension(side));
-                let mine = &mut state.factors(side)[part.start(side)..part.start(side) + stride * table.rank];
-                for column in mine.chunks_exact_mut(stride) {
-                    column[..dimension].iter_mut().zip(&mut numbers).for_each(|(entry, v)| *entry = v);
+                // Of the factors of what was sent, the one that was computed first is orthonormal.
+                let orthonormal = self.sent[place] && side != self.last;
+                let mine = &mut self.factors(side)[part.start(side)..part.start(side) + stride * table.rank];
+                for entry in mine.chunks_exact_mut(stride).flat_map(|column| &mut column[..dimension]) {
+                    let (value, index) = next();
+                    if !value.is_finite() {
+                        return Err(StateError::NotFinite { index });
+                    }
+                    if !usable(value) || orthonormal && value.abs() > ORTHONORMAL {
+                        return Err(StateError::TooLarge { index });
+                    }
+                    *entry = value;
                 }
             }
         }
-        Ok(state)
+        Ok(())
     }
 }
 
-/// Bytes of a state for these tensors.
-fn size(table: &Table) -> usize {
-    let numbers = table.elements + table.factor_len(Side::Left) + table.factor_len(Side::Right);
-    HEADER + ENTRY * table.parts.len() + 4 * numbers + 4
+/// Reads the entries of so many tensors, or as many as there are bytes for, each checked against the table's; their flags.
+fn entries(table: &Table, reader: &mut Reader<'_>, count: usize) -> Result<Vec<u64>, Error> {
+    let count = count.min(reader.0.len() / ENTRY);
+    let mut all = Vec::with_capacity(count);
+    for index in 0..count {
+        let [rows, columns, flags] = [0; 3].map(|_: u64| reader.word());
+        if flags >> WARY > Fate::WARY.into() {
+            return Err(StateError::Field { field: "flags", found: flags }.into());
+        }
+        table.expect_part(index, rows, columns, flags & COMPRESSED != 0)?;
+        all.push(flags);
+    }
+    Ok(all)
 }
 
-fn flags(part: &Part, sent: bool) -> u64 {
-    u64::from(part.compressed) * COMPRESSED + u64::from(sent) * SENT
+/// Bytes of a state for these tensors.
+fn size(table: &Table, feedback: bool) -> u64 {
+    let sums = if feedback { table.elements } else { 0 };
+    let numbers = [sums, table.factor_len(Side::Left), table.factor_len(Side::Right)].map(|count| count as u64);
+    (HEADER + 4) as u64 + ENTRY as u64 * table.parts.len() as u64 + 4 * numbers.iter().sum::<u64>()
+}
+
+fn flags(part: &Part, sent: bool, fate: Fate) -> u64 {
+    let outcome = match fate.outcome {
+        None => 0,
+        Some(Outcome::Sent) => 1,
+        Some(Outcome::Kept) => 2,
+        Some(Outcome::Dropped) => 3,
+    };
+    u64::from(part.compressed) * COMPRESSED
+        + u64::from(sent) * SENT
+        + (outcome << OUTCOME)
+        + (u64::from(fate.wary) << WARY)
+}
+
+fn fate(flags: u64) -> Fate {
+    let outcome = match flags >> OUTCOME & 3 {
+        1 => Some(Outcome::Sent),
+        2 => Some(Outcome::Kept),
+        3 => Some(Outcome::Dropped),
+        _ => None,
+    };
+    Fate { outcome, wary: (flags >> WARY & 3) as u8 }
 }
 
 /// The bytes between the magic and the checksum, when both are right.
@@ -187,7 +253,7 @@ fn checked(bytes: &[u8]) -> Result<&[u8], StateError> {
     if magic != MAGIC {
         return Err(StateError::Magic { found: magic });
     }
-    let [version, side, _, zero] = reader.take::<4>();
+    let [version, side, _, feedback] = reader.take::<4>();
     if version != VERSION {
         return Err(StateError::Version { found: version });
     }
@@ -199,8 +265,10 @@ fn checked(bytes: &[u8]) -> Result<&[u8], StateError> {
     if written != computed {
         return Err(StateError::Checksum { found: written, computed });
     }
-    if side > 1 || zero != 0 {
-        return Err(StateError::Field { field: "side", found: u64::from(side) | u64::from(zero) << 8 });
+    for (field, found) in [("side", side), ("feedback", feedback)] {
+        if found > 1 {
+            return Err(StateError::Field { field, found: found.into() });
+        }
     }
     Ok(&body[4..])
 }

@@ -2,8 +2,9 @@
 
 use gradwire_kernels::arith::float::NAN_BITS;
 use gradwire_kernels::arith::philox::Stream;
+use gradwire_kernels::arith::powersgd::usable;
 
-use super::{LowRankState, Side, Table};
+use super::LowRankState;
 use crate::backend::cpu::{Cpu, Matrices};
 use crate::device::Device;
 use crate::error::Error;
@@ -67,16 +68,17 @@ impl Device {
         {
             return Err(Error::NotFinite { index });
         }
-        let mut input = match known {
-            Side::Left => state.left.clone(),
-            Side::Right => state.right.clone(),
-        };
-        cpu.orthonormalise(&table, known, &mut input, Some(&state.streams()));
+        // The step has factors of its own until it is finished.
+        state.start_work();
+        let streams = state.streams();
+        let mut input = std::mem::take(state.work.factors(known));
+        cpu.orthonormalise(&table, known, &mut input, Some(&streams));
         let (sent, plain) = factor.split_at_mut(table.factor_len(known.other()));
         let mut scratch = std::mem::take(&mut state.scratch);
         cpu.begin_low_rank(&mut state.matrices(), gradient, &input, known, sent, &mut scratch.0);
         state.scratch = scratch;
-        *state.factors(known) = input;
+        *state.work.factors(known) = input;
+        state.form_plain(gradient);
         state.sent.fill(false);
         state.poisoned.fill(false);
         state.round = 1;
@@ -101,13 +103,13 @@ impl Device {
         let cpu = self.power_sgd()?;
         let table = state.table.clone();
         state.take_reduced(known, reduced);
-        let mut input = std::mem::take(state.factors(known));
+        let mut input = std::mem::take(state.work.factors(known));
         cpu.orthonormalise(&table, known, &mut input, None);
         let (sent, plain) = factor.split_at_mut(table.factor_len(known.other()));
         let mut scratch = std::mem::take(&mut state.scratch);
         cpu.multiply_low_rank(&table, &state.sums, &input, known, sent, &mut scratch.0);
         state.scratch = scratch;
-        *state.factors(known) = input;
+        *state.work.factors(known) = input;
         for ((index, _), mine) in table.compressed().zip(table.split_mut(known.other(), sent)) {
             if state.poisoned[index] {
                 mine.fill(f32::from_bits(NAN_BITS));
@@ -124,6 +126,12 @@ impl Device {
     ///
     /// `output` may be the buffer that held the gradient.
     ///
+    /// A matrix of which a factor came back other than finite, or with an entry of 2^120 or more, is NaN in the output, all of it,
+    /// and nothing of it was sent: its factors and what its residual held stay, and the finite part of the gradient joins the
+    /// residual. If that happens to it twice within three steps, it may be the residual that overflows, and the second time drops it.
+    /// An element of a tensor that is not compressed whose mean is not finite is treated alike. [`LowRankState::outcome`] says
+    /// what became of each tensor.
+    ///
     /// # Errors
     /// [`Error::Order`] where another call is due; [`Error::Length`]; [`Error::NotFiniteFactor`] under `NonFinite::Error`. The
     /// state is as it was whenever this fails.
@@ -137,14 +145,9 @@ impl Device {
         let cpu = self.power_sgd()?;
         let table = state.table.clone();
         state.take_reduced(side, reduced);
-        cpu.expand_low_rank(&table, &state.left, &state.right, &state.poisoned, output);
-        let mut plain = &reduced[table.factor_len(side)..];
-        for part in table.parts.iter().filter(|part| !part.compressed) {
-            let (mine, others) = plain.split_at(part.elements());
-            output[part.first..part.first + part.elements()].copy_from_slice(mine);
-            plain = others;
-        }
-        state.sent.iter_mut().zip(&state.poisoned).for_each(|(sent, poisoned)| *sent = !poisoned);
+        cpu.expand_low_rank(&table, &state.work.left, &state.work.right, &state.poisoned, output);
+        state.finish_plain(&reduced[table.factor_len(side)..], output);
+        state.commit();
         (state.last, state.round, state.step) = (side, 0, state.step.wrapping_add(1));
         Ok(())
     }
@@ -211,41 +214,18 @@ impl LowRankState {
         self.table.compressed().map(stream).collect()
     }
 
-    /// The tensors that are not compressed go with the last factor; `plain` is empty in the other rounds.
-    fn write_plain(&self, mut plain: &mut [f32]) {
-        if plain.is_empty() {
-            return;
-        }
-        for part in self.table.parts.iter().filter(|part| !part.compressed) {
-            let (mine, others) = plain.split_at_mut(part.elements());
-            mine.copy_from_slice(&self.sums[part.first..part.first + part.elements()]);
-            plain = others;
-        }
-    }
-
     fn check_reduced(&self, reduced: &[f32]) -> Result<(), Error> {
-        let expected = self.sent_len(self.side(self.round), self.round);
+        let side = self.side(self.round);
+        let expected = self.sent_len(side, self.round);
         Error::expect_len("reduced factor", "entries", reduced.len(), expected as u64)?;
-        match reduced.iter().position(|v| !v.is_finite()) {
-            Some(index) if self.codec.is_guarded() => Err(Error::NotFiniteFactor { index: index as u64 }),
-            _ => Ok(()),
+        if !self.codec.is_guarded() {
+            return Ok(());
         }
-    }
-
-    /// Keeps the factors of a side. One with an entry that is not finite poisons its matrix, which keeps its old factor to
-    /// start from next time.
-    fn take_reduced(&mut self, side: Side, reduced: &[f32]) {
-        let table: &Table = &self.table.clone();
-        let mut poisoned = std::mem::take(&mut self.poisoned);
-        let mine = table.split_padded(side, self.factors(side));
-        for (((index, part), from), to) in table.compressed().zip(table.split(side, reduced)).zip(mine) {
-            poisoned[index] |= from.iter().any(|v| !v.is_finite());
-            if poisoned[index] {
-                continue;
-            }
-            let columns = from.chunks_exact(part.dimension(side)).zip(to.chunks_exact_mut(part.stride(side)));
-            columns.for_each(|(from, to)| to[..from.len()].copy_from_slice(from));
+        let factors = self.table.factor_len(side);
+        let refused = |(i, v): &(usize, &f32)| if *i < factors { !usable(**v) } else { !v.is_finite() };
+        match reduced.iter().enumerate().find(refused) {
+            Some((index, _)) => Err(Error::NotFiniteFactor { index: index as u64 }),
+            None => Ok(()),
         }
-        self.poisoned = poisoned;
     }
 }

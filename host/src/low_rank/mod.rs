@@ -2,10 +2,13 @@
 
 mod bytes;
 mod device;
+mod plain;
 mod state;
+mod work;
 
 pub use self::bytes::StateError;
-pub use self::state::LowRankState;
+pub use self::state::{LowRankState, Outcome};
+use crate::error::Error;
 
 /// Entries that the columns of a factor are padded to with zeros, so that vectors need no remainder.
 const PAD: usize = 16;
@@ -103,6 +106,30 @@ impl Table {
         self.parts.iter().filter(|part| !part.compressed).map(Part::elements).sum()
     }
 
+    /// Checks that a state for `found` serves these tensors.
+    pub(crate) fn expect_same(&self, found: &Self) -> Result<(), Error> {
+        self.expect_model(found.rank, found.parts.len())?;
+        for (index, part) in found.parts.iter().enumerate() {
+            self.expect_part(index, part.rows as u64, part.columns as u64, part.compressed)?;
+        }
+        Ok(())
+    }
+
+    /// Checks what is one for all tensors.
+    pub(crate) fn expect_model(&self, rank: usize, tensors: usize) -> Result<(), Error> {
+        differ("rank", None, rank as u64, self.rank as u64)?;
+        differ("number of tensors", None, tensors as u64, self.parts.len() as u64)
+    }
+
+    /// Checks a tensor. In 64 bits, since another model's may have more rows than this machine can count in a `usize`.
+    pub(crate) fn expect_part(&self, index: usize, rows: u64, columns: u64, compressed: bool) -> Result<(), Error> {
+        let (part, tensor) = (&self.parts[index], Some(index as u64));
+        differ("number of rows", tensor, rows, part.rows as u64)?;
+        differ("number of columns", tensor, columns, part.columns as u64)?;
+        let [found, expected] = [compressed, part.compressed].map(|compressed| 2 * u64::from(compressed));
+        differ("number of factors", tensor, found, expected)
+    }
+
     /// The matrices that are compressed, each with its place among the tensors.
     pub(crate) fn compressed(&self) -> impl Iterator<Item = (usize, &Part)> {
         self.parts.iter().enumerate().filter(|(_, part)| part.compressed)
@@ -137,4 +164,8 @@ impl Table {
         };
         self.compressed().map(cut).collect()
     }
+}
+
+fn differ(what: &'static str, tensor: Option<u64>, found: u64, expected: u64) -> Result<(), Error> {
+    if found == expected { Ok(()) } else { Err(Error::Shape { what, tensor, found, expected }) }
 }

@@ -2,17 +2,62 @@
 
 use std::sync::Arc;
 
-use gradwire_kernels::arith::powersgd::term;
+use gradwire_kernels::arith::powersgd::{kept, term};
 
+use super::work::Work;
 use super::{Part, Side, Table};
 use crate::codec::powersgd::PowerSgd;
 use crate::error::Error;
 use crate::seed::Seed;
 
+/// What became of a tensor in a step that was finished: [`LowRankState::outcome`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The output holds what was sent of it.
+    Sent,
+    /// A factor, or an element of a tensor that is not compressed, came back other than finite, or a factor too large to be
+    /// multiplied. The matrix is NaN in the output; nothing of it was sent. The residual keeps the finite part of the gradient.
+    Kept,
+    /// The same, but nothing was kept. Of a matrix the residual was dropped, so the gradients of this step and of the one that
+    /// was kept are lost, and what had waited before them; of a tensor that is not compressed, the elements that were not finite.
+    /// So it is where it happens for the second time within three steps, since the residual itself may be what overflows; and
+    /// without feedback.
+    Dropped,
+}
+
+/// What became of a tensor in the last finished step, and for how many steps more it drops what it would keep.
+///
+/// Two, because steps that are one-sided ask for each product every other time: a residual that overflows in one of them alone
+/// would else poison every other step for good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fate {
+    pub(crate) outcome: Option<Outcome>,
+    /// 0 to [`Fate::WARY`].
+    pub(crate) wary: u8,
+}
+
+impl Fate {
+    /// Steps that follow one that was poisoned.
+    pub(crate) const WARY: u8 = 2;
+
+    /// After a step in which the tensor did or did not come back as it should.
+    pub(crate) fn next(self, well: bool, feedback: bool) -> Self {
+        let outcome = match (well, feedback && self.wary == 0) {
+            (true, _) => Outcome::Sent,
+            (false, true) => Outcome::Kept,
+            (false, false) => Outcome::Dropped,
+        };
+        Self { outcome: Some(outcome), wary: if well { self.wary.saturating_sub(1) } else { Self::WARY } }
+    }
+}
+
 /// The residuals and warm-started factors of PowerSGD, for the tensors of a model.
 ///
 /// Made by [`PowerSgd::state`]; each worker keeps one. The residual is kept as M and the factors, and M - L R^T is formed when
 /// the next step reads it anyway: that saves writing it.
+///
+/// Memory: 4 bytes an element of the gradient; both factors twice; and, for the passes of the CPU, at most a byte more an
+/// element and the right factors once again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LowRankState {
     pub(crate) codec: PowerSgd,
@@ -22,14 +67,19 @@ pub struct LowRankState {
     pub(crate) step: u64,
     /// Which factor the last step computed last: the next step starts from it.
     pub(crate) last: Side,
-    /// Gradient + residual of the last step.
+    /// Gradient + residual of the last step. Always finite.
     pub(crate) sums: Vec<f32>,
+    /// The factors that the last finished step ended with; the step under way has its own.
     pub(crate) left: Vec<f32>,
     pub(crate) right: Vec<f32>,
     /// Of each tensor, whether L R^T, or the tensor itself, was sent and is yet to be taken off `sums`.
     pub(crate) sent: Vec<bool>,
-    /// Of each tensor, whether a factor of the step under way was not finite.
+    /// Of each tensor, what the last finished step made of it.
+    pub(crate) fates: Vec<Fate>,
+    /// Of each tensor, whether a factor of the step under way could not be used.
     pub(crate) poisoned: Vec<bool>,
+    /// What belongs to the step under way; empty between steps.
+    pub(crate) work: Work,
     /// Factors that the step under way has given out; 0 between steps.
     pub(crate) round: u32,
     /// Room for the passes, kept because new room costs as much as they do.
@@ -52,24 +102,34 @@ impl PartialEq for Scratch {
     }
 }
 
+/// Room for numbers, all zero.
+fn zeros(count: usize) -> Result<Vec<f32>, Error> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(count).map_err(|_| Error::no_memory("a state of PowerSGD", 4 * count as u64))?;
+    room.resize(count, 0.0);
+    Ok(room)
+}
+
 impl LowRankState {
-    pub(crate) fn new(codec: PowerSgd, table: Arc<Table>, seed: Seed) -> Self {
+    pub(crate) fn new(codec: PowerSgd, table: Arc<Table>, seed: Seed) -> Result<Self, Error> {
         let tensors = table.parts.len();
-        Self {
+        Ok(Self {
             codec,
             seed,
             step: 0,
             last: Side::Right,
-            sums: vec![0.0; table.elements],
+            sums: zeros(table.elements)?,
             // Zeros are dependent columns, which a step replaces by seeded ones.
-            left: vec![0.0; table.left],
-            right: vec![0.0; table.right],
+            left: zeros(table.left)?,
+            right: zeros(table.right)?,
             sent: vec![false; tensors],
+            fates: vec![Fate::default(); tensors],
             poisoned: vec![false; tensors],
+            work: Work::default(),
             round: 0,
             scratch: Scratch::default(),
             table,
-        }
+        })
     }
 
     /// Elements of the gradient: those of all tensors.
@@ -92,9 +152,18 @@ impl LowRankState {
         self.table.parts.get(tensor).map(|part| part.compressed)
     }
 
-    /// Entries of the factor that is handed out next: r for each row of every compressed matrix, or for each column; the
-    /// last of a step has the tensors that are not compressed behind it.
+    /// What became of a tensor in the last step that was finished; `None` where there is no such tensor, or before the first.
+    pub fn outcome(&self, tensor: usize) -> Option<Outcome> {
+        self.fates.get(tensor)?.outcome
+    }
+
+    /// Entries of the factor that the next call hands out: r for each row of every compressed matrix, or for each column; the
+    /// last of a step has the tensors that are not compressed behind it. 0 where [`crate::Device::finish_low_rank`] is due, which
+    /// hands out none.
     pub fn factor_len(&self) -> usize {
+        if self.round == self.rounds() {
+            return 0;
+        }
         self.sent_len(self.side(self.round + 1), self.round + 1)
     }
 
@@ -131,7 +200,8 @@ impl LowRankState {
         Some([of(Side::Left, &self.left), of(Side::Right, &self.right)])
     }
 
-    /// The residual: what was not sent so far, an entry for each element of the gradient.
+    /// The residual: what was not sent so far, an entry for each element of the gradient. All are finite: where M - L R^T
+    /// overflows, nothing is kept, here as in the next step.
     ///
     /// # Errors
     /// [`Error::Order`] while a step is under way.
@@ -161,7 +231,7 @@ impl LowRankState {
                 for k in 1..self.table.rank {
                     sum = term(sum, left[k * part.row_stride() + i], right[k * part.column_stride() + j]);
                 }
-                *element -= sum;
+                *element = kept(*element - sum, 0.0);
             }
         }
     }
@@ -195,12 +265,18 @@ impl LowRankState {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`] where the other state is for other tensors or another rank; [`Error::Order`] while a step of either is
-    /// under way. The residual is then as it was.
+    /// [`Error::Shape`] where the other state is for other tensors, another rank, or one of the two has feedback and the other
+    /// has none; [`Error::Overflow`] where a sum is too large for f32; [`Error::Order`] while a step of either is under way. Both
+    /// residuals are then as they were.
     pub fn absorb(&mut self, leaving: &Self) -> Result<(), Error> {
         self.table.expect_same(&leaving.table)?;
-        let (mine, theirs) = (self.residual()?, leaving.residual()?);
-        self.sums = mine.iter().zip(theirs).map(|(mine, theirs)| mine + theirs).collect();
+        self.expect_feedback(leaving.codec.feedback())?;
+        let (mut sums, theirs) = (self.residual()?, leaving.residual()?);
+        sums.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
+        if let Some(index) = sums.iter().position(|sum| !sum.is_finite()) {
+            return Err(Error::Overflow { what: "sum of the residuals", index: index as u64 });
+        }
+        self.sums = sums;
         self.sent.fill(false);
         Ok(())
     }
@@ -217,16 +293,20 @@ impl LowRankState {
     }
 
     /// Gives up a step that was begun, as where a collective failed: nothing was sent, and with feedback the finite part of
-    /// the gradient stays in the residual. Does nothing between steps.
+    /// the gradient stays in the residual. All else is as before the step, its factors to the last bit, so that a worker may
+    /// begin again (with a gradient of zeros) and stay in step with those that did not fail. Does nothing between steps.
     pub fn abandon(&mut self) {
-        if self.round == 0 {
-            return;
-        }
         self.round = 0;
-        for part in self.table.parts.iter().filter(|part| !part.compressed) {
-            let mine = &mut self.sums[part.first..part.first + part.elements()];
-            mine.iter_mut().filter(|v| !v.is_finite()).for_each(|v| *v = 0.0);
+        self.work.clear();
+    }
+
+    pub(crate) fn expect_feedback(&self, found: bool) -> Result<(), Error> {
+        let expected = self.codec.feedback();
+        if found == expected {
+            return Ok(());
         }
+        let [found, expected] = [found, expected].map(u64::from);
+        Err(Error::Shape { what: "error feedback (0 without, 1 with)", tensor: None, found, expected })
     }
 
     pub(crate) fn expect_idle(&self, asked: &'static str) -> Result<(), Error> {
@@ -240,31 +320,5 @@ impl LowRankState {
             round if round < self.rounds() => "advance_low_rank",
             _ => "finish_low_rank",
         }
-    }
-}
-
-impl Table {
-    /// Checks that a state for `found` serves these tensors.
-    pub(crate) fn expect_same(&self, found: &Self) -> Result<(), Error> {
-        let differ = |what, tensor, found: usize, expected: usize| {
-            if found == expected {
-                return Ok(());
-            }
-            Err(Error::Shape { what, tensor, found: found as u64, expected: expected as u64 })
-        };
-        differ("rank", None, found.rank, self.rank)?;
-        differ("number of tensors", None, found.parts.len(), self.parts.len())?;
-        for (index, (found, expected)) in found.parts.iter().zip(&self.parts).enumerate() {
-            let tensor = Some(index as u64);
-            differ("number of rows", tensor, found.rows, expected.rows)?;
-            differ("number of columns", tensor, found.columns, expected.columns)?;
-            differ(
-                "number of factors",
-                tensor,
-                2 * usize::from(found.compressed),
-                2 * usize::from(expected.compressed),
-            )?;
-        }
-        Ok(())
     }
 }

@@ -5,6 +5,8 @@ mod index;
 mod passes;
 mod payload;
 mod select;
+mod selection;
 
 pub use index::IndexFormat;
 pub use payload::{SparseHeader, SparsePayload, ValueFormat};
+pub use selection::Selection;

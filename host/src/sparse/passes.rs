@@ -92,7 +92,7 @@ fn scan_passes(gradient: Gradient<'_>, feedback: bool, limits: &Limits) -> Resul
     EncodePlan { feedback, ..plan }.finite_scan(limits)
 }
 
-fn scatter(entries: u64, weight: Option<f32>, elements: u64, limits: &Limits) -> Result<Vec<Pass>, Error> {
+pub(super) fn scatter(entries: u64, weight: Option<f32>, elements: u64, limits: &Limits) -> Result<Vec<Pass>, Error> {
     let mut passes = Vec::new();
     let most = limits.binding_bytes / 4 / ENTRIES * ENTRIES;
     let per_pass = most.min(u64::from(limits.groups) * u64::from(THREADS));

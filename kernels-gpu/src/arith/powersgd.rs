@@ -18,6 +18,19 @@ pub const DEPENDENT: f64 = 1.0 / (1u64 << 44) as f64;
 /// A sweep in binary64 leaves a departure of about 2^-53 over the squared sine; 2^-26 keeps it below 2^-26.
 pub const ONE_SWEEP: f64 = 1.0 / (1u64 << 26) as f64;
 
+/// Magnitude from which an entry of a reduced factor is too large to be multiplied: it counts as one that is not finite.
+///
+/// The other factor's columns are orthonormal, so an entry of the product is below 32 times this, 2^125: whatever passes gives
+/// a product that is finite.
+pub const TOO_LARGE: f32 = (1u128 << 120) as f32;
+
+/// Whether an entry of a reduced factor can be multiplied: it is finite, and not [`TOO_LARGE`].
+#[inline(always)]
+pub fn usable(entry: f32) -> bool {
+    // Of NaN this is false.
+    entry.abs() < TOO_LARGE
+}
+
 /// Entry `row` of column `column` of a seeded factor: the sum of four draws of 16 bits about its mean, from -2 to 2.
 ///
 /// Nearly normal, and exact in binary32: the draw is an integer. PowerSGD asks of its first factor only that no direction
@@ -69,6 +82,13 @@ mod tests {
         assert!((square / 1e4 - 1.0 / 3.0).abs() < 0.03, "{square}");
         let same = (0..1000).filter(|row| seeded(stream, 0, *row) == seeded(stream, 1, *row)).count();
         assert!(same < 20, "{same}");
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_usable() {
+        assert!([0.0, -1.0, TOO_LARGE / 2.0, -TOO_LARGE * (1.0 - f32::EPSILON)].into_iter().all(usable));
+        assert!(![TOO_LARGE, -TOO_LARGE, f32::MAX, f32::INFINITY, f32::NAN].into_iter().any(usable));
+        assert!((TOO_LARGE * MOST_RANK as f32).is_finite());
     }
 
     #[test]

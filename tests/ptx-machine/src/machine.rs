@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use gradwire::backend::cuda::driver::{
     DeviceInfo, DevicePtr, Driver, DriverError, FunctionId, Header, KernelArg, MemoryAt, ModuleId, StreamId,
@@ -69,6 +70,8 @@ pub struct Machine {
     planted: Option<(String, String)>,
     /// Whether launches are kept.
     counting: bool,
+    /// Whether it tells its own time.
+    rehearsing: bool,
     state: Mutex<State>,
 }
 
@@ -83,13 +86,20 @@ impl Machine {
             total_memory: 0,
             multiprocessors: 1,
         };
-        Self { info, seed, planted: None, counting: false, state: Mutex::default() }
+        Self { info, seed, planted: None, counting: false, rehearsing: false, state: Mutex::default() }
     }
 
     /// The same machine, which keeps what each launch cost for [`Machine::take_launched`].
     #[must_use]
     pub fn counting(self) -> Self {
         Self { counting: true, ..self }
+    }
+
+    /// The same machine, which tells how long it took itself where a device's time is asked for: to rehearse what measures a
+    /// device. Such a time is an interpreter's, and says nothing of any GPU.
+    #[must_use]
+    pub fn rehearsing(self) -> Self {
+        Self { rehearsing: true, ..self }
     }
 
     /// The same machine, which reads `to` wherever a module says `from`: plants a fault, to see that a test finds it. A
@@ -369,8 +379,12 @@ impl Driver for Machine {
     fn elapsed(
         &self,
         _stream: StreamId,
-        _work: &mut dyn FnMut() -> Result<(), DriverError>,
+        work: &mut dyn FnMut() -> Result<(), DriverError>,
     ) -> Result<f64, DriverError> {
+        if self.rehearsing {
+            let start = Instant::now();
+            return work().map(|()| start.elapsed().as_secs_f64());
+        }
         // Its own speed says nothing of a device's, so it gives no time that could be taken for one.
         Err(error("elapsed", "NOT_SUPPORTED", "the PTX machine counts, and does not time".to_owned()))
     }

@@ -2,15 +2,15 @@
 
 use serde_json::json;
 
-use super::build::{Compiler, TARGETS};
+use super::build::{Compiler, Target};
 
 /// The manifest of some artifacts.
-pub(super) fn write(compiler: &Compiler, built: &[(String, String)]) -> Result<String, String> {
+pub(super) fn write(compiler: &Compiler, built: &[(Target, String)]) -> Result<String, String> {
     let mut artifacts = Vec::new();
-    for (target, (file, ptx)) in TARGETS.iter().zip(built) {
+    for (target, ptx) in built {
+        let file = target.file();
         artifacts.push(json!({
             "target": target.sm,
-            "file": file,
             "isa": isa(ptx).ok_or_else(|| format!("{file} does not say which PTX ISA it is written in"))?,
             "bytes": ptx.len(),
             "crc32": format!("{:08x}", crc32fast::hash(ptx.as_bytes())),

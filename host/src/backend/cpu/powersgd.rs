@@ -1,9 +1,9 @@
 //! PowerSGD's passes over all matrices of a model at once: cut into slabs of rows, shared out to the threads, and summed in an
 //! order that depends on the shapes alone.
 
-use gradwire_kernels::arith::float::{NAN_BITS, bf16_to_f32, f16_to_f32};
+use gradwire_kernels::arith::float::{NAN_BITS, canonical};
 use gradwire_kernels::arith::philox::Stream;
-use gradwire_kernels::arith::powersgd::{kept, seeded};
+use gradwire_kernels::arith::powersgd::seeded;
 use rayon::prelude::*;
 
 use super::lanes::{LANES, Line};
@@ -29,22 +29,48 @@ pub(crate) struct Matrices<'a> {
     pub(crate) feedback: bool,
 }
 
-/// Rows of each slab of a matrix but the last.
-fn slab_rows(part: &Part) -> usize {
-    (SLAB / part.columns.max(1)).clamp(GROUP, MOST_ROWS) / GROUP * GROUP
+/// A matrix as a pass cuts it: what is written of each slab decides, beside the shape, how many rows one has.
+#[derive(Clone, Copy)]
+struct Cut<'t> {
+    part: &'t Part,
+    rank: usize,
+    /// Which factor is multiplied by.
+    known: Side,
 }
 
-/// A slab's place: its first row, and its rows.
-fn slabs(part: &Part) -> impl Iterator<Item = (usize, usize)> {
-    let (each, rows) = (slab_rows(part), part.rows);
-    (0..rows.div_ceil(each)).map(move |s| (s * each, each.min(rows - s * each)))
-}
+impl<'t> Cut<'t> {
+    fn of(table: &'t Table, part: &'t Part, known: Side) -> Self {
+        Self { part, rank: table.rank, known }
+    }
 
-/// Entries that a slab writes.
-fn share(part: &Part, rank: usize, rows: usize, known: Side) -> usize {
-    match known {
-        Side::Right => rows * rank,
-        Side::Left => part.columns.div_ceil(tile_width(part, rank)) * tile_width(part, rank) * rank,
+    /// Rows of each slab but the last. Where a slab's share is of the right factor, it has at least four times as many rows as the
+    /// factor has columns: so all shares together are a quarter of the matrix, and one more.
+    fn slab_rows(&self) -> usize {
+        let least = match self.known {
+            Side::Right => GROUP,
+            Side::Left => (4 * self.rank).next_multiple_of(GROUP),
+        };
+        (SLAB / self.part.columns.max(1)).clamp(least, MOST_ROWS) / GROUP * GROUP
+    }
+
+    /// A slab's place: its first row, and its rows.
+    fn slabs(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (each, rows) = (self.slab_rows(), self.part.rows);
+        (0..rows.div_ceil(each)).map(move |s| (s * each, each.min(rows - s * each)))
+    }
+
+    /// Entries that a slab of so many rows writes.
+    fn share(&self, rows: usize) -> usize {
+        let width = tile_width(self.part, self.rank);
+        match self.known {
+            Side::Right => rows * self.rank,
+            Side::Left => self.part.columns.div_ceil(width) * width * self.rank,
+        }
+    }
+
+    /// Entries that all slabs write.
+    fn shares(&self) -> usize {
+        self.slabs().map(|(_, rows)| self.share(rows)).sum()
     }
 }
 
@@ -104,7 +130,7 @@ impl Cpu {
         });
     }
 
-    /// Forms gradient + residual in `sums`, and multiplies it by the factors of the side `known`, into the factors of the
+    /// Forms gradient + residual of the compressed matrices in `sums`, and multiplies it by the factors of the side `known`, into the factors of the
     /// other as they are sent.
     pub(crate) fn begin_low_rank(
         &self,
@@ -124,18 +150,17 @@ impl Cpu {
             let (mut mine, others) = std::mem::take(&mut sums).split_at_mut(part.elements());
             sums = others;
             if !part.compressed {
-                let waits = matrices.feedback && !matrices.sent[index];
-                form_plain(slice(gradient, part.first, part.elements()), mine, waits);
                 continue;
             }
             let before = Before::of(matrices.feedback, matrices.sent[index]);
             let place = places.next().unwrap_or_default();
             let (input, left, right) = (&inputs[place], &matrices.left[part.left..], &rights[place]);
-            for (first, rows) in slabs(part) {
+            let cut = Cut::of(table, part, known);
+            for (first, rows) in cut.slabs() {
                 let (sums, others) = std::mem::take(&mut mine).split_at_mut(rows * part.columns);
                 mine = others;
                 let gradient = slice(gradient, part.first + first * part.columns, sums.len());
-                work.add(table, part, first, rows, Rows::Form { gradient, sums, before, left, right }, input, known);
+                work.add(&cut, first, rows, Rows::Form { gradient, sums, before, left, right }, input);
             }
         }
         for_each(work.slabs, |slab| self.simd.multiply(slab));
@@ -155,10 +180,11 @@ impl Cpu {
         let inputs = prepared(table, known, input);
         let mut work = Work::new(table, known, scratch);
         for ((_, part), input) in table.compressed().zip(&inputs) {
-            for (first, rows) in slabs(part) {
+            let cut = Cut::of(table, part, known);
+            for (first, rows) in cut.slabs() {
                 let start = part.first + first * part.columns;
                 let formed = &sums[start..start + rows * part.columns];
-                work.add(table, part, first, rows, Rows::Formed(formed), input, known);
+                work.add(&cut, first, rows, Rows::Formed(formed), input);
             }
         }
         // The pass before ended with the last slabs: a part of them is still in a cache.
@@ -184,7 +210,7 @@ impl Cpu {
             let (mut mine, others) = std::mem::take(&mut output).split_at_mut(part.elements());
             output = others;
             let Some(right) = rights.next_if(|_| part.compressed) else { continue };
-            for (first, rows) in slabs(part) {
+            for (first, rows) in Cut::of(table, part, Side::Right).slabs() {
                 let (out, others) = std::mem::take(&mut mine).split_at_mut(rows * part.columns);
                 mine = others;
                 tasks.push((part, first, right, poisoned[index], out));
@@ -216,7 +242,7 @@ impl Cpu {
             } else {
                 Prepared::AsItIs(&[])
             };
-            let places: Vec<_> = slabs(&part).collect();
+            let places: Vec<_> = Cut { part: &part, rank, known: Side::Right }.slabs().collect();
             places.into_par_iter().find_map_first(|(first, rows)| {
                 let start = part.first + first * part.columns;
                 let sums = &matrices.sums[start..start + rows * part.columns];
@@ -227,20 +253,6 @@ impl Cpu {
             })
         };
         table.parts.par_iter().enumerate().filter(|(_, part)| part.elements() > 0).find_map_first(of_part)
-    }
-}
-
-/// Gradient, and what was not sent before, of a tensor that is not compressed.
-fn form_plain(gradient: Gradient<'_>, sums: &mut [f32], waits: bool) {
-    let before = |sum: f32| if waits { kept(sum, 0.0) } else { 0.0 };
-    match gradient {
-        Gradient::F32(x) => sums.iter_mut().zip(x).for_each(|(sum, v)| *sum = v + before(*sum)),
-        Gradient::F16(x) => {
-            sums.iter_mut().zip(x).for_each(|(sum, v)| *sum = f16_to_f32(v.to_bits()) + before(*sum));
-        }
-        Gradient::Bf16(x) => {
-            sums.iter_mut().zip(x).for_each(|(sum, v)| *sum = bf16_to_f32(v.to_bits()) + before(*sum));
-        }
     }
 }
 
@@ -257,8 +269,7 @@ struct Work<'a> {
 
 impl<'a> Work<'a> {
     fn new(table: &Table, known: Side, scratch: &'a mut Vec<f32>) -> Self {
-        let of_part = |(_, part)| slabs(part).map(|(_, rows)| share(part, table.rank, rows, known)).sum::<usize>();
-        let needed: usize = table.compressed().map(of_part).sum();
+        let needed = room(table, known);
         if scratch.len() < needed + LANES {
             scratch.resize(needed + LANES, 0.0);
         }
@@ -266,43 +277,36 @@ impl<'a> Work<'a> {
         Self { slabs: Vec::new(), room: &mut scratch[start..start + needed] }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "each is a field of the slab")]
-    fn add(
-        &mut self,
-        table: &Table,
-        part: &Part,
-        first: usize,
-        rows: usize,
-        of: Rows<'a>,
-        input: &'a [f32],
-        known: Side,
-    ) {
-        let (out, room) = std::mem::take(&mut self.room).split_at_mut(share(part, table.rank, rows, known));
+    fn add(&mut self, cut: &Cut<'_>, first: usize, rows: usize, of: Rows<'a>, input: &'a [f32]) {
+        let Cut { part, rank, known } = *cut;
+        let (out, room) = std::mem::take(&mut self.room).split_at_mut(cut.share(rows));
         self.room = room;
-        self.slabs.push(Slab { part: *part, rank: table.rank, first, rows: of, input, known, out });
+        self.slabs.push(Slab { part: *part, rank, first, rows: of, input, known, out });
     }
 }
 
-/// Puts together what the slabs wrote: the rows of left factors, or sums of right factors in the order of the slabs.
+/// Entries of scratch that a product of all matrices needs: at most a quarter of their elements, and their right factors once, all
+/// padded to whole tiles; or the left factors once.
+fn room(table: &Table, known: Side) -> usize {
+    table.compressed().map(|(_, part)| Cut::of(table, part, known).shares()).sum()
+}
+
+/// Puts together what the slabs wrote: the rows of left factors, or sums of right factors in the order of the slabs. What is
+/// NaN becomes the one NaN, since which bits a sum's has depends on the vectors' width.
 fn gather(table: &Table, known: Side, scratch: &[f32], sent: &mut [f32]) {
     let rank = table.rank;
     let mut tasks = Vec::new();
     let mut room = &scratch[line_start(scratch)..];
     for ((_, part), out) in table.compressed().zip(table.split_mut(known.other(), sent)) {
-        let each = share(part, rank, slab_rows(part).min(part.rows), known);
-        let used = slabs(part).map(|(_, rows)| share(part, rank, rows, known)).sum();
-        let (mine, others) = room.split_at(used);
+        let cut = Cut::of(table, part, known);
+        let (shares, others) = room.split_at(cut.shares());
         room = others;
-        match known {
-            Side::Right => tasks.push((part, mine, each, out)),
-            // The shares have one layout, and are summed as they lie.
-            Side::Left => tasks.push((part, mine, each, out)),
-        }
+        tasks.push((part, shares, cut.share(cut.slab_rows().min(part.rows)), out));
     }
     for_each(tasks, |(part, shares, each, out)| match known {
         Side::Right => {
             for (k, column) in out.chunks_exact_mut(part.rows).enumerate() {
-                column.iter_mut().zip(shares[k..].iter().step_by(rank)).for_each(|(to, from)| *to = *from);
+                column.iter_mut().zip(shares[k..].iter().step_by(rank)).for_each(|(to, from)| *to = canonical(*from));
             }
         }
         Side::Left => {
@@ -330,5 +334,45 @@ fn sum_in_order(shares: &[f32], each: usize, out: &mut [f32]) {
     for share in shares.chunks(each) {
         sums.iter_mut().zip(&share[..out.len().min(share.len())]).for_each(|(sum, v)| *sum += f64::from(*v));
     }
-    out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum as f32);
+    out.iter_mut().zip(sums).for_each(|(out, sum)| *out = canonical(sum as f32));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::powersgd::{Matrix, PowerSgd};
+    use crate::seed::Seed;
+
+    #[test]
+    fn scratch_is_a_quarter_of_the_gradient_and_the_right_factors() {
+        let shapes = [
+            (2, 2),
+            (4096, 4096),
+            (1000, 65_536),
+            (999, 70_001),
+            (129, 1 << 20),
+            (64, 1 << 24),
+            (1 << 20, 33),
+            (11_008, 4096),
+        ];
+        for rank in [1usize, 3, 4, 8, 12, 32] {
+            for (n, m) in shapes.into_iter().filter(|(n, m)| rank as u64 <= *n.min(m)) {
+                // The table alone: a state of these would hold gigabytes.
+                let part =
+                    Part { rows: n as usize, columns: m as usize, compressed: true, first: 0, left: 0, right: 0 };
+                let table = Table { rank, parts: vec![part], elements: (n * m) as usize, left: 0, right: 0 };
+                let padded = (m as usize).next_multiple_of(512.min((m as usize).next_multiple_of(16)));
+                let bound = n as usize * padded / 4 + padded * rank;
+                let used = room(&table, Side::Left);
+                assert!(used <= bound, "{n} x {m}, rank {rank}: {used} of {bound}");
+                assert_eq!(room(&table, Side::Right), n as usize * rank);
+            }
+        }
+        // And it is what a step takes, but for where a cache line begins.
+        let mut state = PowerSgd::rank(8).state(&[Matrix::new(200, 70_000)], Seed::new(1)).expect("valid");
+        let (gradient, mut output) = (vec![1.0f32; 14_000_000], vec![0.0; 14_000_000]);
+        crate::Device::cpu().low_rank_step(&mut state, &gradient, &mut output, |_| {}).expect("valid");
+        assert_eq!(state.scratch.0.len(), room(&state.table, Side::Left) + LANES);
+        assert!(state.scratch.0.len() < 14_000_000 / 4 + 8 * 70_144);
+    }
 }

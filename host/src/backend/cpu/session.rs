@@ -77,6 +77,26 @@ impl CpuSession {
     }
 }
 
+/// Whether a pass lies elsewhere than its parameters say, which is what this backend goes by.
+fn was_moved(pass: &Pass) -> bool {
+    let b = &pass.bindings;
+    match &pass.params {
+        Params::Encode(p) => {
+            let size = if p.dtype == 0 { 4 } else { 2 };
+            let expected = u64::from(p.first_unit) * 256;
+            let residual = b.residual.bytes > 0 && b.residual.offset != 4 * expected;
+            residual || (b.input.bytes > 0 && b.input.offset != size * expected)
+        }
+        Params::Decode(p) => {
+            let first = b.output.offset / 4;
+            let per_bucket = if matches!(pass.kernel, Kernel::Decode(c) if c.scalars() == 2) { 8 } else { 4 };
+            b.codes.offset < first / 256 * 32 * u64::from(p.bits)
+                || b.scalars.offset < (first >> p.bucket_log2) * per_bucket
+        }
+        Params::Select(_) | Params::Scatter(_) => false,
+    }
+}
+
 impl Session for CpuSession {
     fn write(&mut self, role: Role, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         check_range(role, &self.sizes, offset, bytes.len())?;
@@ -101,6 +121,12 @@ impl Session for CpuSession {
                     "it selects without passes, and has no {}; Device::encode_sparse does",
                     pass.kernel.name()
                 ),
+            });
+        }
+        if let Some(pass) = passes.iter().find(|pass| was_moved(pass)) {
+            return Err(Error::Unavailable {
+                backend: BackendKind::Cpu,
+                reason: format!("its sessions hold one tensor, and {} was moved to another", pass.kernel.name()),
             });
         }
         passes.iter().for_each(|pass| self.run_pass(pass));

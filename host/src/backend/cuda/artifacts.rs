@@ -1,6 +1,12 @@
 //! Choosing among the PTX artifacts, and reading what a PTX text says of itself. Pure: no driver is asked.
 
-pub use gradwire_kernels::ptx::Artifact;
+pub use gradwire_kernels::ptx::{ARTIFACTS, Artifact};
+
+/// The PTX of a target, as a driver takes it.
+#[must_use]
+pub fn text(artifact: &Artifact) -> String {
+    [artifact.head, artifact.instructions()].concat()
+}
 
 /// The artifacts that a device of compute capability `cc` can run, in the order in which to try them.
 ///
@@ -103,7 +109,7 @@ mod tests {
     const ALL: [Artifact; 5] = [artifact(60), artifact(35), artifact(90), artifact(70), artifact(80)];
 
     const fn artifact(target: u32) -> Artifact {
-        Artifact { target, ptx: "" }
+        Artifact { target, head: "", shared: "" }
     }
 
     fn targets(cc: (u32, u32)) -> Vec<u32> {

@@ -7,7 +7,8 @@ use ::cudarc::driver::{CudaStream, CudaView, CudaViewMut, DevicePtr as _, Device
 use super::{Cuda, DeviceSlice};
 use crate::embed::{DecodeBuffers, EncodeBuffers};
 use crate::error::Error;
-use crate::gradient::Element;
+use crate::gradient::{Dtype, Element};
+use crate::model::ModelPlan;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan};
 use crate::seed::Seed;
 
@@ -54,9 +55,7 @@ impl Cuda {
         workspace: Option<&mut CudaViewMut<'_, u8>>,
         seed: Seed,
     ) -> Result<(), Error> {
-        if T::DTYPE != plan.header().dtype {
-            return Err(Error::Dtype { expected: plan.header().dtype.name(), found: T::DTYPE.name() });
-        }
+        expect_type::<T>(plan.header().dtype)?;
         let stream = self.cudarc_stream()?;
         // The guards make cudarc's other streams wait for this work; they are dropped when it is queued.
         let (gradient, _read) = slice(gradient, stream);
@@ -92,12 +91,81 @@ impl Cuda {
         unsafe { self.decode_into(plan, mode, &DecodeBuffers { bodies, output }) }
     }
 
+    /// Queues an encode of many tensors: [`Cuda::encode_model_into`] for slices of cudarc's.
+    ///
+    /// A table that is not this plan's makes the kernels read and write elsewhere, so its length is checked and its bytes
+    /// are the caller's to get right: [`ModelPlan::table`], copied to the device.
+    ///
+    /// # Errors
+    /// As [`Cuda::encode_views`].
+    ///
+    /// # Safety
+    /// The caller guarantees that `table` holds this plan's table, but for its first eight bytes.
+    #[allow(clippy::too_many_arguments, reason = "each is a buffer of its own, as in `encode_views`")]
+    pub unsafe fn encode_model_views<T: Element>(
+        &self,
+        plan: &ModelPlan,
+        table: &CudaView<'_, u8>,
+        gradient: &CudaView<'_, T>,
+        residual: Option<&mut CudaViewMut<'_, f32>>,
+        body: &mut CudaViewMut<'_, u8>,
+        workspace: Option<&mut CudaViewMut<'_, u8>>,
+        seed: Seed,
+    ) -> Result<(), Error> {
+        expect_type::<T>(plan.dtype())?;
+        let stream = self.cudarc_stream()?;
+        let (table, _table) = slice(table, stream);
+        let (gradient, _read) = slice(gradient, stream);
+        let (body, _written) = slice_mut(body, stream);
+        let residual = residual.map(|r| slice_mut(r, stream));
+        let workspace = workspace.map(|w| slice_mut(w, stream));
+        let buffers = EncodeBuffers {
+            gradient,
+            residual: residual.as_ref().map(|(slice, _)| *slice),
+            body,
+            workspace: workspace.as_ref().map(|(slice, _)| *slice),
+        };
+        // SAFETY: as in `encode_views`; the caller answers for the table.
+        unsafe { self.encode_model_into(plan, table, &buffers, seed) }
+    }
+
+    /// Queues a decode of many tensors: [`Cuda::decode_model_into`] for slices of cudarc's.
+    ///
+    /// # Errors
+    /// As [`Cuda::decode_into`].
+    ///
+    /// # Safety
+    /// As [`Cuda::encode_model_views`].
+    pub unsafe fn decode_model_views(
+        &self,
+        plan: &ModelPlan,
+        table: &CudaView<'_, u8>,
+        mode: DecodeMode,
+        payloads: u32,
+        bodies: &CudaView<'_, u8>,
+        output: &mut CudaViewMut<'_, f32>,
+    ) -> Result<(), Error> {
+        let stream = self.cudarc_stream()?;
+        let (table, _table) = slice(table, stream);
+        let (bodies, _read) = slice(bodies, stream);
+        let (output, _written) = slice_mut(output, stream);
+        // SAFETY: as above.
+        unsafe { self.decode_model_into(plan, table, mode, payloads, &DecodeBuffers { bodies, output }) }
+    }
+
     fn cudarc_stream(&self) -> Result<&CudaStream, Error> {
         self.keep.as_deref().ok_or_else(|| Error::Stream {
             address: self.stream.to_u64(),
             problem: "is not one of cudarc's: open it with Cuda::on, or use encode_into and decode_into".to_owned(),
         })
     }
+}
+
+fn expect_type<T: Element>(expected: Dtype) -> Result<(), Error> {
+    if T::DTYPE == expected {
+        return Ok(());
+    }
+    Err(Error::Dtype { expected: expected.name(), found: T::DTYPE.name() })
 }
 
 fn slice<'v, T>(view: &'v CudaView<'v, T>, stream: &'v CudaStream) -> (DeviceSlice, ::cudarc::driver::SyncOnDrop<'v>) {

@@ -14,9 +14,7 @@ mod sys;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use gradwire_kernels::ptx::ARTIFACTS;
-
-use self::artifacts::{Artifact, candidates};
+use self::artifacts::{ARTIFACTS, Artifact, candidates};
 use self::driver::{Driver, DriverError, FunctionId, ModuleId, RealDriver, StreamId};
 pub use self::embed::DeviceSlice;
 pub use self::session::CudaSession;
@@ -120,7 +118,7 @@ impl Cuda {
         driver: &Arc<dyn Driver>,
         artifact: &Artifact,
     ) -> Result<(ModuleId, HashMap<Kernel, FunctionId>), DriverError> {
-        let module = driver.load_module(artifact.ptx)?;
+        let module = driver.load_module(&artifacts::text(artifact))?;
         let mut functions = HashMap::new();
         for kernel in Kernel::ALL {
             match driver.function(module, kernel.name()) {

@@ -106,6 +106,11 @@ impl RealDriver {
         unsafe { RealDriver::borrow_with(api, CUcontext(context), CUstream(stream)) }
     }
 
+    /// The context that is worked in, a `CUcontext`, for others to work in as well. It lives as long as this value.
+    pub fn raw_context(&self) -> *mut c_void {
+        self.context.0
+    }
+
     fn open_with(api: Api, ordinal: u32) -> Result<RealDriver, DriverError> {
         let count = device_count(&api)?;
         let bad = DriverError::BadOrdinal { asked: ordinal, count };

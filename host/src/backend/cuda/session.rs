@@ -8,7 +8,7 @@ use super::driver::{DevicePtr, DriverError, KernelArg, StreamId};
 use super::{Cuda, Shared, failed};
 use crate::error::Error;
 use crate::plan::{Kernel, Params, Pass};
-use crate::session::{ROLES, Role, Session, Sizes, check_range, check_spans};
+use crate::session::{Clock, ROLES, Role, Session, Sizes, check_range, check_spans};
 
 /// A [`Session`] on a CUDA device, on the stream of the [`Cuda`] that made it.
 pub struct CudaSession {
@@ -132,5 +132,9 @@ impl Session for CudaSession {
         let mut work = || (0..repeats).try_for_each(|_| unsafe { driver.copy_within(to, from, bytes, self.stream) });
         let seconds = driver.elapsed(self.stream, &mut work).map_err(failed)?;
         Ok((seconds, bytes))
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Device
     }
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use wgpu::BufferUsages;
 
-use super::{Wgpu, failed, preference, unavailable};
+use super::{Wgpu, failed, preference, timing, unavailable};
 use crate::embed::{DecodeBuffers, EncodeBuffers};
 use crate::error::Error;
 use crate::gradient::Gradient;
@@ -50,9 +50,14 @@ impl Wgpu {
                 format!("{ADAPTER_VARIABLE}={wanted} is part of no adapter's name; there are: {}", found.join(", "))
             }));
         };
-        // The adapter's own limits, so that a large tensor takes few passes; no optional feature.
-        let descriptor =
-            wgpu::DeviceDescriptor { label: Some("gradwire"), required_limits: adapter.limits(), ..Default::default() };
+        // The adapter's own limits, so that a large tensor takes few passes. The one optional feature is timestamps, for
+        // `Session::time`; nothing else depends on it.
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("gradwire"),
+            required_limits: adapter.limits(),
+            required_features: timing::wanted(adapter.features()),
+            ..Default::default()
+        };
         let name = adapter.get_info().name;
         let (device, queue) = adapter
             .request_device(&descriptor)

@@ -13,6 +13,7 @@ mod embed;
 mod pipelines;
 mod record;
 mod session;
+mod timing;
 
 use std::sync::Arc;
 

@@ -1,13 +1,12 @@
 //! Buffers on a WGPU device, and passes over them.
 
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
 
 use super::record::{self, Bound, Ready};
 use super::{Shared, Wgpu, failed};
 use crate::error::Error;
 use crate::plan::Pass;
-use crate::session::{ROLES, Role, Session, Sizes, check_range, check_spans};
+use crate::session::{Clock, ROLES, Role, Session, Sizes, check_range, check_spans};
 
 /// Bytes that go to or from the device at a time.
 const STAGING: usize = 64 << 20;
@@ -84,22 +83,29 @@ impl WgpuSession {
             shared.queue.submit([encoder.finish()]);
             staging
         })?;
+        shared.fetch(&staging, out)
+    }
+}
+
+impl Shared {
+    /// The first bytes of a buffer that can be mapped.
+    pub(super) fn fetch(&self, staging: &wgpu::Buffer, out: &mut [u8]) -> Result<(), Error> {
         let (send, receive) = mpsc::channel();
-        shared.scoped("mapping", || {
+        self.scoped("mapping", || {
             staging.map_async(wgpu::MapMode::Read, .., move |result| {
                 // The receiver is gone only if this function returned early, and then nobody waits for the result.
                 let _ = send.send(result);
             });
         })?;
-        shared.wait()?;
+        self.wait()?;
         match receive.recv() {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(failed(format!("mapping a buffer of {}: {error}", shared.name))),
-            Err(_) => return Err(failed(format!("{} was lost while a buffer was mapped", shared.name))),
+            Ok(Err(error)) => return Err(failed(format!("mapping a buffer of {}: {error}", self.name))),
+            Err(_) => return Err(failed(format!("{} was lost while a buffer was mapped", self.name))),
         }
         let view = staging
             .get_mapped_range(..)
-            .map_err(|error| failed(format!("mapping a buffer of {}: {error}", shared.name)))?;
+            .map_err(|error| failed(format!("mapping a buffer of {}: {error}", self.name)))?;
         out.copy_from_slice(&view[..out.len()]);
         Ok(())
     }
@@ -145,30 +151,24 @@ impl Session for WgpuSession {
 
     fn time(&mut self, passes: &[Pass], repeats: u32) -> Result<f64, Error> {
         let ready = self.prepare(passes)?;
-        self.shared.queue.submit([]);
-        self.shared.wait()?;
-        let start = Instant::now();
-        for _ in 0..repeats {
-            self.submit(&ready)?;
-        }
-        self.shared.wait()?;
-        Ok(start.elapsed().as_secs_f64())
+        self.shared.timed(|| (0..repeats).try_for_each(|_| self.submit(&ready)))
     }
 
     fn time_copy(&mut self, from: Role, to: Role, repeats: u32) -> Result<(f64, u64), Error> {
         let shared = &self.shared;
         let bytes = self.sizes.of(from).min(self.sizes.of(to)) / 4 * 4;
-        shared.wait()?;
-        let start = Instant::now();
-        shared.scoped("copying", || {
-            let mut encoder = shared.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-            for _ in 0..repeats {
-                let (from, to) = (&self.buffers[from as usize], &self.buffers[to as usize]);
-                encoder.copy_buffer_to_buffer(from, 0, to, 0, bytes);
-            }
-            shared.queue.submit([encoder.finish()]);
+        let (from, to) = (&self.buffers[from as usize], &self.buffers[to as usize]);
+        let seconds = shared.timed(|| {
+            shared.scoped("copying", || {
+                let mut encoder = shared.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                (0..repeats).for_each(|_| encoder.copy_buffer_to_buffer(from, 0, to, 0, bytes));
+                shared.queue.submit([encoder.finish()]);
+            })
         })?;
-        shared.wait()?;
-        Ok((start.elapsed().as_secs_f64(), bytes))
+        Ok((seconds, bytes))
+    }
+
+    fn clock(&self) -> Clock {
+        if self.shared.has_timestamps() { Clock::Device } else { Clock::Host }
     }
 }

@@ -1,0 +1,83 @@
+//! Every codec through a context, a stream and buffers that cust owns, each against the CPU's bytes:
+//! `cargo run --release --example embed_cust`, on a machine with CUDA and its toolkit.
+
+use std::error::Error;
+
+use cust::context::Context;
+use cust::memory::DeviceBuffer;
+use cust::stream::{Stream, StreamFlags};
+use gradwire::plan::Limits;
+use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, Layout, ModelPlan, NonFinite, Qsgd, Seed, Uniform};
+use gradwire_cust::OnStream;
+
+const N: usize = 100_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let context: Context = cust::quick_init()?;
+    let stream = Stream::new(StreamFlags::NON_BLOCKING, None)?;
+    let gradwire = OnStream::new(&context, &stream)?;
+    println!("{}", gradwire.name());
+    single("QSGD, 4 bits, buckets of 512", &Qsgd::bits(4).contractive(), &gradwire, &stream)?;
+    single("QSGD, whole tensor", &Qsgd::bits(8).whole_tensor().l2().contractive(), &gradwire, &stream)?;
+    single("uniform, 8 bits", &Uniform::bits(8), &gradwire, &stream)?;
+    model("a model of three tensors", &Qsgd::bits(8).non_finite(NonFinite::Error), &gradwire, &stream)?;
+    Ok(())
+}
+
+fn gradient() -> Vec<f32> {
+    (0..N).map(|i| (i as f32 * 0.37).sin() * (1.0 + (i % 100) as f32)).collect()
+}
+
+/// Encode with feedback, then decode onto a sum, all on cust's stream.
+fn single(name: &str, codec: &impl Codec, gradwire: &OnStream<'_>, stream: &Stream) -> Result<(), Box<dyn Error>> {
+    let (x, seed, cpu) = (gradient(), Seed::new(42).step(1), Device::cpu());
+    let plan = codec.plan(N, Dtype::F32)?.with_feedback()?;
+    let h = *plan.header();
+    let on_device = DeviceBuffer::from_slice(&x)?;
+    let mut residual = DeviceBuffer::<f32>::zeroed(N)?;
+    let mut sum = DeviceBuffer::<f32>::zeroed(N)?;
+    let mut body = DeviceBuffer::<u8>::zeroed(h.body_bytes() as usize)?;
+    let mut workspace = DeviceBuffer::<u8>::zeroed(plan.workspace_bytes().max(1))?;
+    // SAFETY: the buffers live until the stream was waited for, and nothing else uses them.
+    unsafe {
+        gradwire.encode(&plan, &on_device, Some(&mut residual), &mut body, Some(&mut workspace), seed)?;
+        gradwire.decode(&DecodePlan::new(h, 1), DecodeMode::Add(0.5), &body, &mut sum)?;
+    }
+    stream.synchronize()?;
+
+    let (mut expected_residual, mut expected_sum) = (vec![0.0; N], vec![0.0; N]);
+    let expected = cpu.encode_with_feedback(codec, &x, &mut expected_residual, seed)?;
+    cpu.decode_add(&expected, 0.5, &mut expected_sum)?;
+    assert_eq!(h.seal(&body.as_host_vec()?)?, expected, "{name}: the payload is the CPU's");
+    assert_eq!(residual.as_host_vec()?, expected_residual, "{name}: so is the residual");
+    assert_eq!(sum.as_host_vec()?, expected_sum, "{name}: so is the sum");
+    println!("{name}: {} bytes for {}, as on the CPU", expected.as_bytes().len(), 4 * N);
+    Ok(())
+}
+
+/// Three tensors in one launch each way.
+fn model(name: &str, codec: &impl Codec, gradwire: &OnStream<'_>, stream: &Stream) -> Result<(), Box<dyn Error>> {
+    let (x, seed, cpu) = (gradient(), Seed::new(42).step(2), Device::cpu());
+    let layout = Layout::from_shapes([&[300, 300][..], &[300], &[N as u64 - 90_300]])?;
+    let plan = ModelPlan::new(codec, &layout, Dtype::F32, &Limits::NONE)?;
+    let on_device = DeviceBuffer::from_slice(&x)?;
+    let table = DeviceBuffer::from_slice(&plan.table())?;
+    let mut mean = DeviceBuffer::<f32>::zeroed(N)?;
+    let mut body = DeviceBuffer::<u8>::zeroed(plan.body_bytes() as usize)?;
+    let mut workspace = DeviceBuffer::<u8>::zeroed(plan.workspace_bytes().max(1))?;
+    // SAFETY: as above.
+    unsafe {
+        gradwire.encode_model(&plan, &table, &on_device, None, &mut body, Some(&mut workspace), seed)?;
+        gradwire.decode_model(&plan, &table, DecodeMode::Write, 1, &body, &mut mean)?;
+    }
+    stream.synchronize()?;
+
+    plan.tensors()[0].check_workspace(&workspace.as_host_vec()?)?;
+    let expected = cpu.encode_model(&plan, &x, &mut [], seed)?;
+    assert_eq!(plan.seal(&body.as_host_vec()?)?, expected, "{name}: the payloads are the CPU's");
+    let mut decoded = vec![0.0; N];
+    cpu.decode_model(&plan, DecodeMode::Write, &[&expected], &mut decoded)?;
+    assert_eq!(mean.as_host_vec()?, decoded, "{name}: so is what they decode to");
+    println!("{name}: {} payloads from one launch, as on the CPU", expected.len());
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! Steps of PowerSGD, alone and of several workers, and what they are given: for the tests of every backend.
+
+use gradwire::{Device, LowRankState, Matrix, PowerSgd, Seed};
+
+use crate::cases::Random;
+use crate::oracle::powersgd::Dense;
+
+/// Every matrix compressed.
+pub fn compress_all(rank: u32) -> PowerSgd {
+    PowerSgd::rank(rank).min_compression(0.0)
+}
+
+/// A state for one matrix.
+///
+/// # Panics
+/// Where the codec refuses the matrix.
+pub fn state(codec: PowerSgd, n: usize, m: usize) -> LowRankState {
+    codec.state(&[Matrix::new(n as u64, m as u64)], Seed::new(7)).expect("valid")
+}
+
+/// A step of a single worker.
+///
+/// # Panics
+/// Where the step is refused.
+pub fn step(device: &Device, state: &mut LowRankState, gradient: &[f32]) -> Vec<f32> {
+    let mut output = vec![f32::NAN; gradient.len()];
+    device.low_rank_step(state, gradient, &mut output, |_| {}).expect("valid");
+    output
+}
+
+/// As bits, so that NaN compares.
+pub fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|v| v.to_bits()).collect()
+}
+
+/// Standard normal entries.
+pub fn normal(n: usize, m: usize, seed: u64) -> Dense {
+    let mut random = Random(seed);
+    let x: Vec<f64> = (0..n * m).map(|_| random.normal()).collect();
+    Dense { n, m, x }
+}
+
+/// Random directions with these singular values, rounded to f32.
+pub fn with_values(n: usize, m: usize, values: &[f64], seed: u64) -> Vec<f32> {
+    let (u, v) = (normal(n, values.len(), seed).orthonormal(), normal(m, values.len(), seed + 1).orthonormal());
+    let scaled = Dense::new(n, values.len(), |i, k| u.at(i, k) * values[k]);
+    scaled.times(&v.t()).x.iter().map(|v| *v as f32).collect()
+}
+
+/// Steps of several workers with a mean in f64, as a collective would; the outputs, which must be the same.
+///
+/// # Panics
+/// Where a call is refused, or workers disagree.
+pub fn together(device: &Device, states: &mut [LowRankState], gradients: &[Vec<f32>]) -> Vec<f32> {
+    let rounds = states[0].rounds();
+    let mut factors = Vec::new();
+    for (state, gradient) in states.iter_mut().zip(gradients) {
+        let mut factor = vec![0.0; state.factor_len()];
+        device.begin_low_rank(state, gradient, &mut factor).expect("valid");
+        factors.push(factor);
+    }
+    for round in 1..=rounds {
+        let mean: Vec<f32> = (0..factors[0].len())
+            .map(|i| (factors.iter().map(|f| f64::from(f[i])).sum::<f64>() / factors.len() as f64) as f32)
+            .collect();
+        if round == rounds {
+            let finish = |state: &mut LowRankState| {
+                let mut output = vec![0.0; state.elements()];
+                device.finish_low_rank(state, &mean, &mut output).expect("valid");
+                output
+            };
+            let outputs: Vec<Vec<f32>> = states.iter_mut().map(finish).collect();
+            assert!(outputs.iter().all(|output| bits(output) == bits(&outputs[0])), "workers disagree");
+            return outputs[0].clone();
+        }
+        for (state, factor) in states.iter_mut().zip(&mut factors) {
+            let mut next = vec![0.0; state.factor_len()];
+            device.advance_low_rank(state, &mean, &mut next).expect("valid");
+            *factor = next;
+        }
+    }
+    unreachable!("a step has a last round")
+}
+
+/// A model whose tensors end at every remainder there is, with rows and columns of more than a slab and a panel.
+pub const MODEL: [Matrix; 9] = [
+    Matrix::new(65, 47),
+    Matrix::vector(13),
+    Matrix::new(1100, 33),
+    Matrix::new(9, 5000),
+    Matrix::new(0, 7),
+    Matrix::new(31, 1),
+    Matrix::new(700, 2049),
+    Matrix::new(16, 2048),
+    Matrix::new(2, 2),
+];

@@ -1,0 +1,241 @@
+//! One part of a report, in a process of its own: a kernel that hangs or breaks the device's context takes no other part with
+//! it. What it finds goes to standard output as it is found, a line of JSON each, so that a kill loses nothing.
+
+use std::io::Write;
+
+use gradwire::Device;
+use gradwire_tests::suite::{self, Depth, Step};
+use gradwire_tests::{cases, conformance, selections, vectors};
+use gradwire_tests::{cases::Case, oracle::Kind};
+use serde::{Deserialize, Serialize};
+
+use super::bench;
+use super::place::Place;
+use super::schema::{ClockName, Row};
+
+/// A part of the report.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to do there.
+    what: What,
+    /// Where.
+    #[arg(value_parser = Place::parse)]
+    place: Place,
+    /// How much to verify.
+    #[arg(long, default_value = "quick")]
+    depth: How,
+    /// Seconds for the benches.
+    #[arg(long, default_value_t = 60.0)]
+    seconds: f64,
+    /// The smallest sizes only.
+    #[arg(long)]
+    quick: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum What {
+    /// Say what the device is.
+    Probe,
+    /// Run the suite.
+    Verify,
+    /// Time the kernels.
+    Bench,
+}
+
+/// How much of the suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum How {
+    /// Golden vectors, and one setting of each kind against the CPU: what a sanitizer or an interpreter gets through.
+    Smoke,
+    /// Everything but the largest tensors.
+    Quick,
+    /// Everything.
+    Full,
+}
+
+impl How {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Smoke => "smoke",
+            Self::Quick => "quick",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// What a part has found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum Event {
+    /// The device is there.
+    Device { name: String, details: Vec<String>, compute_capability: Option<(u32, u32)>, software: bool },
+    /// It is not, or this artifact cannot be loaded.
+    Missing { why: String },
+    /// What is done next.
+    Next { what: String },
+    /// What came of a part of a check of the suite.
+    Verdict { codec: String, check: String, compared: u64, failure: Option<String> },
+    /// Whose clock times are by.
+    Clock { clock: ClockName },
+    /// A copy's rate.
+    Copy { gbps: f64 },
+    /// From one launch to the next.
+    Launch { seconds: f64 },
+    /// A measurement.
+    Row { row: Row },
+    /// What is not measured, and why.
+    Skipped { what: String },
+    /// The timed result was not the CPU's.
+    Wrong { what: String },
+    /// The end, without which a part has died.
+    Done,
+}
+
+/// Sends what was found on its way.
+pub(crate) fn emit(event: &Event) {
+    let line = serde_json::to_string(event).unwrap_or_default();
+    let mut out = std::io::stdout().lock();
+    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+        // Whoever listened is gone, and nobody else will stop this process.
+        std::process::exit(1);
+    }
+}
+
+/// Does a part.
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    match args.what {
+        What::Probe => probe(args.place),
+        What::Verify => verify(args.place, args.depth),
+        What::Bench => bench::run(args.place, args.seconds, args.quick)?,
+    }
+    emit(&Event::Done);
+    Ok(())
+}
+
+/// Opens the device, or says why there is none.
+pub(crate) fn open(place: Place) -> Option<Device> {
+    match place.open() {
+        Ok(device) => Some(device),
+        Err(error) => {
+            emit(&Event::Missing { why: error.to_string() });
+            None
+        }
+    }
+}
+
+fn probe(place: Place) {
+    #[cfg(feature = "cuda")]
+    if let Place::Cuda(_) = place {
+        use gradwire::backend::cuda::driver::Driver;
+        // Before any artifact is loaded: which of them load is what `verify` finds out.
+        match super::place::cuda::driver() {
+            Err(error) => emit(&Event::Missing { why: error.to_string() }),
+            Ok(driver) => {
+                let info = driver.info();
+                let (major, minor) = info.driver_version;
+                emit(&Event::Device {
+                    name: info.name.clone(),
+                    details: vec![
+                        format!("driver for CUDA {major}.{minor}"),
+                        format!("{:.1} GiB of memory", info.total_memory as f64 / f64::from(1 << 30)),
+                        format!("{} multiprocessors", info.multiprocessors),
+                    ],
+                    compute_capability: Some(info.compute_capability),
+                    software: false,
+                });
+            }
+        }
+        return;
+    }
+    let Some(device) = open(place) else { return };
+    let (details, compute_capability) = match place {
+        Place::PtxMachine(target) => {
+            (vec!["an interpreter of the committed PTX, no GPU".to_owned()], Some((target / 10, target % 10)))
+        }
+        Place::Wgpu if device.is_software() => (vec!["software on the CPU, no GPU".to_owned()], None),
+        _ => (Vec::new(), None),
+    };
+    let software = device.is_software() || matches!(place, Place::PtxMachine(_));
+    emit(&Event::Device { name: device.name().to_owned(), details, compute_capability, software });
+}
+
+fn verify(place: Place, depth: How) {
+    let Some(device) = open(place) else { return };
+    let mut observer = |step: Step<'_>| match step {
+        Step::Next(what) => emit(&Event::Next { what: what.to_owned() }),
+        Step::Outcome { codec, check, outcome } => {
+            let (codec, check) = (codec.to_owned(), check.to_owned());
+            let (compared, failure) = match outcome {
+                Ok(compared) => (*compared, None),
+                Err(failure) => (0, Some(failure.clone())),
+            };
+            emit(&Event::Verdict { codec, check, compared, failure });
+        }
+    };
+    match depth {
+        How::Smoke => smoke(&device, &mut observer),
+        How::Quick => drop(suite::watch(&device, Depth::Quick, &mut observer)),
+        How::Full => drop(suite::watch(&device, Depth::Full, &mut observer)),
+    }
+}
+
+/// Every kernel at least once, on small tensors.
+fn smoke(device: &Device, observer: &mut dyn FnMut(Step<'_>)) {
+    let mut check = |codec, check, run: &dyn Fn() -> conformance::Outcome| {
+        observer(Step::Next(check));
+        observer(Step::Outcome { codec, check, outcome: &run() });
+    };
+    let golden = "golden vectors of format version 1";
+    check("QSGD", golden, &|| vectors::check(device, "qsgd"));
+    check("uniform", golden, &|| vectors::check(device, "uniform"));
+    check("top-k", golden, &|| vectors::topk::committed().and_then(|all| vectors::topk::check(device, &all)));
+    let x = cases::normal(9001, 17);
+    for bucket in [Some(32), Some(512), Some(8192), None] {
+        for (codec, kind, bits) in
+            [("QSGD", Kind::QsgdL2, 3), ("QSGD", Kind::QsgdMax, 8), ("uniform", Kind::Uniform, 7)]
+        {
+            let case = Case::new(kind, bits, bucket);
+            check(codec, "bytes equal the CPU's", &|| conformance::against_cpu(device, &case, &x, "normal"));
+        }
+    }
+    check("QSGD", "NaN and infinity refused, residual kept", &|| conformance::refuses_not_finite(device));
+    let x = cases::normal(20_011, 18);
+    for (label, codec) in selections::settings(x.len() as u64) {
+        // Three of the twenty: one segment, a threshold, several segments.
+        if ["one in a hundred", "above 0.5", "few segments"].contains(&label.as_str()) {
+            check("top-k", "bytes equal the CPU's", &|| selections::against_cpu(device, &codec, &label, &x));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_found_is_a_line_that_can_be_read() {
+        let all = [
+            Event::Missing { why: "two\nlines".to_owned() },
+            Event::Row { row: Row::default() },
+            Event::Verdict { codec: "c".to_owned(), check: "d".to_owned(), compared: 3, failure: None },
+            Event::Done,
+        ];
+        for event in all {
+            let line = serde_json::to_string(&event).unwrap();
+            assert!(!line.contains('\n'));
+            assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), event);
+        }
+    }
+
+    #[test]
+    fn the_small_suite_passes_on_the_cpu() {
+        let mut outcomes = Vec::new();
+        smoke(&Device::cpu(), &mut |step| {
+            if let Step::Outcome { outcome, .. } = step {
+                outcomes.push(outcome.clone());
+            }
+        });
+        assert_eq!(outcomes.len(), 3 + 12 + 1 + 3);
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(1..))), "{outcomes:?}");
+    }
+}
