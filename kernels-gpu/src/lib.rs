@@ -3,7 +3,15 @@
 //! On the host this crate is the arithmetic ([`arith`]), the parameters ([`params`]) and the committed PTX ([`ptx`]).
 //! Compiled for `nvptx64-nvidia-cuda` it is the kernels themselves.
 #![no_std]
-#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, stdarch_nvptx, asm_experimental_arch, link_llvm_intrinsics))]
+#![cfg_attr(
+    all(target_arch = "nvptx64", not(feature = "rust-cuda")),
+    feature(abi_ptx, stdarch_nvptx, asm_experimental_arch)
+)]
+#![cfg_attr(target_arch = "nvptx64", feature(link_llvm_intrinsics))]
+#![cfg_attr(
+    feature = "rust-cuda",
+    allow(unexpected_cfgs, reason = "macros of cuda_std name an architecture that rustc has dropped")
+)]
 #![cfg_attr(
     target_arch = "nvptx64",
     allow(internal_features, reason = "shuffles have no other stable or unstable name")
@@ -17,9 +25,9 @@ pub mod params;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod ptx;
 
-#[cfg(any(target_arch = "nvptx64", feature = "emulate"))]
+#[cfg(any(target_arch = "nvptx64", feature = "emulate", feature = "rust-cuda"))]
 mod device;
-#[cfg(any(target_arch = "nvptx64", feature = "emulate"))]
+#[cfg(any(target_arch = "nvptx64", feature = "emulate", feature = "rust-cuda"))]
 mod kernels;
 
 /// The kernels' Rust source, run by threads of this machine: a block's 256 threads are 256 threads.
@@ -28,7 +36,8 @@ pub mod emulate {
     pub use crate::kernels::emulate::launch;
 }
 
-#[cfg(target_arch = "nvptx64")]
+// cuda_std has one of its own.
+#[cfg(all(target_arch = "nvptx64", not(feature = "rust-cuda")))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     // No kernel reaches a panic; a path that did would show as a call in the PTX, which the check refuses.

@@ -3,6 +3,7 @@
 mod build;
 mod check;
 mod manifest;
+mod nvvm;
 mod ptxas;
 
 use std::fs;
@@ -21,6 +22,19 @@ pub(crate) struct Args {
     /// that is found in GRADWIRE_PTXAS (paths with `:` between), on PATH, or under target/ptxas.
     #[arg(long)]
     check: bool,
+    /// What compiles: rustc's own target, or Rust-CUDA's backend over libNVVM, whose output goes to target/nvvm and is
+    /// never committed.
+    #[arg(long, value_enum, default_value_t = Codegen::Llvm, conflicts_with = "check")]
+    codegen: Codegen,
+}
+
+/// A way from Rust to PTX.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Codegen {
+    /// rustc's target nvptx64-nvidia-cuda.
+    Llvm,
+    /// rustc_codegen_nvvm.
+    Nvvm,
 }
 
 /// The pinned nightly's cargo, for what else needs a nightly: one compiler to install, and the same one everywhere.
@@ -35,6 +49,9 @@ fn artifacts() -> PathBuf {
 
 /// Builds the artifacts, or checks them.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
+    if args.codegen == Codegen::Nvvm {
+        return nvvm::run();
+    }
     let compiler = Compiler::find()?;
     println!("building with rustc {} ({})", compiler.release, compiler.commit_hash);
     let mut built = Vec::new();

@@ -9,15 +9,19 @@
 //! the warp (for the barrier: all threads of the block) arrive together. Kernels keep them in control flow that
 //! depends on parameters and on the warp's index alone. Each is `unsafe` for that reason.
 
-#[cfg(not(target_arch = "nvptx64"))]
+#[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
 pub(crate) mod emulated;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(all(target_arch = "nvptx64", not(feature = "rust-cuda")))]
 mod nvptx;
+#[cfg(all(feature = "rust-cuda", any(target_arch = "nvptx64", not(feature = "emulate"))))]
+mod rust_cuda;
 
-#[cfg(not(target_arch = "nvptx64"))]
+#[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
 use emulated as machine;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(all(target_arch = "nvptx64", not(feature = "rust-cuda")))]
 use nvptx as machine;
+#[cfg(all(feature = "rust-cuda", any(target_arch = "nvptx64", not(feature = "emulate"))))]
+use rust_cuda as machine;
 
 pub(crate) use machine::{
     FOLDS, atomic_add, atomic_max, ballot, barrier, bin_add, bin_load, bin_store, block, fold_max, fold_min,

@@ -10,16 +10,21 @@
 #![allow(clippy::needless_range_loop, reason = "an index is a slot or a unit, of several register arrays at once")]
 
 /// Declares an entry point: of the PTX module where that is what is compiled, and a plain function where the kernels
-/// are emulated.
+/// are emulated. With `rust-cuda`, it is cuda_std that declares it.
 macro_rules! kernel {
     ($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
         $(#[$doc])*
-        #[cfg(target_arch = "nvptx64")]
+        #[cfg(all(target_arch = "nvptx64", not(feature = "rust-cuda")))]
         #[unsafe(no_mangle)]
         pub(in crate::kernels) unsafe extern "ptx-kernel" fn $name($($arg: $ty),*) $body
 
         $(#[$doc])*
-        #[cfg(not(target_arch = "nvptx64"))]
+        #[cfg(all(feature = "rust-cuda", any(target_arch = "nvptx64", not(feature = "emulate"))))]
+        #[cuda_std::kernel]
+        pub(in crate::kernels) unsafe fn $name($($arg: $ty),*) $body
+
+        $(#[$doc])*
+        #[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
         pub(in crate::kernels) unsafe fn $name($($arg: $ty),*) $body
     };
 }
@@ -38,5 +43,5 @@ mod tile;
 mod topk;
 mod uniform;
 
-#[cfg(not(target_arch = "nvptx64"))]
+#[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
 pub(crate) mod emulate;

@@ -153,7 +153,7 @@ impl Compiler {
 }
 
 /// A command without what an enclosing cargo, or the user, set for builds: the same bytes must come out.
-fn clean(program: &str) -> Command {
+pub(super) fn clean(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
@@ -166,7 +166,7 @@ fn clean(program: &str) -> Command {
     command
 }
 
-fn stdout(command: &mut Command) -> Result<String, String> {
+pub(super) fn stdout(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|e| format!("{:?} could not be started: {e}", command.get_program()))?;
     if !output.status.success() {
         return Err(format!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim()));

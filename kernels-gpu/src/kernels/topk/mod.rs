@@ -8,7 +8,7 @@ mod narrow;
 mod sample;
 mod scan;
 
-#[cfg(not(target_arch = "nvptx64"))]
+#[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
 pub(super) use self::{
     block::topk_block, emit::topk_emit, filter::topk_filter, filter::topk_filter_again, histogram::topk_count,
     histogram::topk_histogram, narrow::topk_narrow, sample::topk_sample, scan::topk_scan,

@@ -1,0 +1,228 @@
+//! The vocabulary in the words of Rust-CUDA: `cuda_std`, and a compiler with the backend `rustc_codegen_nvvm`.
+//!
+//! The words are those of cuda_std 0.2.2, as crates.io and the repository's main branch both have them, so that this file
+//! type-checks on any machine. What cuda_std 0.2.2 of crates.io lacks, exchanges between lanes, are the intrinsics of
+//! LLVM 7 that the main branch calls as well. **No GPU has run what this makes**: see the repository's README.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use cuda_std::{GpuFloat, shared_array, thread};
+
+use super::{BINS, SHARED_WORDS, WARP};
+use crate::arith::float::f16_to_f32;
+
+// Elsewhere the names are never linked: nothing runs there.
+unsafe extern "C" {
+    #[cfg_attr(target_arch = "nvptx64", link_name = "llvm.nvvm.shfl.sync.bfly.i32")]
+    fn shfl_bfly(members: u32, value: u32, lane_mask: u32, clamp: u32) -> u32;
+    #[cfg_attr(target_arch = "nvptx64", link_name = "llvm.nvvm.shfl.sync.idx.i32")]
+    fn shfl_idx(members: u32, value: u32, lane: u32, clamp: u32) -> u32;
+    #[cfg_attr(target_arch = "nvptx64", link_name = "llvm.nvvm.vote.ballot.sync")]
+    fn vote_ballot(members: u32, vote: bool) -> u32;
+}
+
+/// All lanes of a warp.
+const ALL: u32 = !0;
+/// The `c` operand of a shuffle whose segment is the whole warp.
+const CLAMP: u32 = WARP - 1;
+
+/// The thread's index in its block.
+#[inline(always)]
+pub(crate) fn thread() -> u32 {
+    thread::thread_idx_x()
+}
+
+/// The block's index in the grid.
+#[inline(always)]
+pub(crate) fn block() -> u32 {
+    thread::block_idx_x()
+}
+
+/// Waits for every thread of the block; what any of them wrote to memory before is seen by all of them after.
+///
+/// # Safety
+/// Every thread of the block arrives at this call.
+#[inline(always)]
+pub(crate) unsafe fn barrier() {
+    thread::sync_threads();
+}
+
+/// The value that lane `lane ^ mask` gives.
+///
+/// # Safety
+/// All lanes of the warp arrive together, with `mask` below 32 and the same in each.
+#[inline(always)]
+pub(crate) unsafe fn shuffle_xor(value: u32, mask: u32) -> u32 {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { shfl_bfly(ALL, value, mask, CLAMP) }
+}
+
+/// The value that lane `from % 32` gives.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+pub(crate) unsafe fn shuffle(value: u32, from: u32) -> u32 {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { shfl_idx(ALL, value, from, CLAMP) }
+}
+
+/// A bit a lane: whether `vote` is true there.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+pub(crate) unsafe fn ballot(vote: bool) -> u32 {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { vote_ballot(ALL, vote) }
+}
+
+/// LLVM 7 is older than the instruction that folds a warp.
+pub(crate) const FOLDS: bool = false;
+
+/// The largest value of the warp, in every lane.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+pub(crate) unsafe fn fold_max(value: u32) -> u32 {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { butterfly(value, u32::max) }
+}
+
+/// The smallest value of the warp, in every lane.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+pub(crate) unsafe fn fold_min(value: u32) -> u32 {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { butterfly(value, u32::min) }
+}
+
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+unsafe fn butterfly(mut value: u32, op: impl Fn(u32, u32) -> u32) -> u32 {
+    for step in 0..5 {
+        // SAFETY: the caller brings all lanes here.
+        value = op(value, unsafe { shuffle_xor(value, 1 << step) });
+    }
+    value
+}
+
+const _: () = assert!(4 * (SHARED_WORDS + BINS as usize) <= 48 << 10, "every GPU has room for a block's shared memory");
+
+/// The block's words.
+#[inline(always)]
+fn words() -> *mut u32 {
+    shared_array![u32; SHARED_WORDS]
+}
+
+/// The block's bins.
+#[inline(always)]
+fn bins() -> *mut u32 {
+    shared_array![u32; BINS as usize]
+}
+
+/// Writes a word of the block's shared memory.
+///
+/// # Safety
+/// `index` is below [`SHARED_WORDS`], and no other thread touches the word between two barriers.
+#[inline(always)]
+pub(crate) unsafe fn shared_store(index: u32, value: u32) {
+    // SAFETY: the caller keeps the index in the array and to itself.
+    unsafe { words().add(index as usize).write_volatile(value) }
+}
+
+/// Reads a word of the block's shared memory.
+///
+/// # Safety
+/// `index` is below [`SHARED_WORDS`], and no thread writes the word between the same two barriers.
+#[inline(always)]
+pub(crate) unsafe fn shared_load(index: u32) -> u32 {
+    // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
+    unsafe { words().add(index as usize).read_volatile() }
+}
+
+/// Writes one of the block's bins.
+///
+/// # Safety
+/// `index` is below [`BINS`], and no other thread touches the bin between two barriers.
+#[inline(always)]
+pub(crate) unsafe fn bin_store(index: u32, value: u32) {
+    // SAFETY: the caller keeps the index in the array and to itself.
+    unsafe { bins().add(index as usize).write_volatile(value) }
+}
+
+/// Reads one of the block's bins.
+///
+/// # Safety
+/// `index` is below [`BINS`], and no thread writes the bin between the same two barriers.
+#[inline(always)]
+pub(crate) unsafe fn bin_load(index: u32) -> u32 {
+    // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
+    unsafe { bins().add(index as usize).read_volatile() }
+}
+
+/// Adds to one of the block's bins.
+///
+/// # Safety
+/// `index` is below [`BINS`], and between two barriers the bin is only added to.
+#[inline(always)]
+pub(crate) unsafe fn bin_add(index: u32, value: u32) {
+    // SAFETY: the caller keeps the index in the array; only atomic operations touch the bin meanwhile.
+    unsafe { AtomicU32::from_ptr(bins().add(index as usize)).fetch_add(value, Ordering::Relaxed) };
+}
+
+/// Raises a word of global memory to `value`, if it is below.
+///
+/// # Safety
+/// `word` is a word of global memory that only atomic operations touch while the kernel runs.
+#[inline(always)]
+pub(crate) unsafe fn atomic_max(word: *mut u32, value: u32) {
+    // SAFETY: the caller answers for the pointer; relaxed, because nothing else is ordered by it.
+    unsafe { AtomicU32::from_ptr(word).fetch_max(value, Ordering::Relaxed) };
+}
+
+/// Adds to a word of global memory, and gives what it was before.
+///
+/// # Safety
+/// As [`atomic_max`].
+#[inline(always)]
+pub(crate) unsafe fn atomic_add(word: *mut u32, value: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { AtomicU32::from_ptr(word).fetch_add(value, Ordering::Relaxed) }
+}
+
+/// A binary16 as binary32, exactly.
+#[inline(always)]
+pub(crate) fn half_to_f32(half: u16) -> f32 {
+    f16_to_f32(half)
+}
+
+/// The upper and the lower half of a product.
+#[cfg_attr(not(target_arch = "nvptx64"), allow(dead_code, reason = "the arithmetic of other machines has its own"))]
+#[inline(always)]
+pub(crate) fn product(a: u32, b: u32) -> [u32; 2] {
+    let product = u64::from(a) * u64::from(b);
+    [(product >> 32) as u32, product as u32]
+}
+
+/// The largest integer whose square is at most `value`, for values below 2^62: `arith::norm::isqrt`.
+#[cfg_attr(not(target_arch = "nvptx64"), allow(dead_code, reason = "the arithmetic of other machines has its own"))]
+#[inline(always)]
+pub(crate) fn isqrt(value: u64) -> u32 {
+    // The value and its root are each off by 2^-53 of themselves at most, which is far less than 1 of the root: its
+    // integer part is the one wanted, or one beside it.
+    let root = GpuFloat::sqrt(value as f64) as u64;
+    let root = root - u64::from(root * root > value);
+    let next = root + 1;
+    (root + u64::from(next * next <= value)) as u32
+}
+
+/// The same value. Nothing is hidden from the compiler here: what that gains was measured for another one.
+#[inline(always)]
+pub(crate) fn opaque(value: u32) -> u32 {
+    value
+}
