@@ -88,6 +88,10 @@ pub(crate) fn run(place: Place, seconds: f64, quick: bool) -> Result<(), String>
     let said = |e: Error| e.to_string();
     copy(place, &device, &profile).map_err(said)?;
     launch(&device).map_err(said)?;
+    if place == Place::Cpu {
+        let what = "top-k, which the CPU selects without passes; `cargo xtask bench --top-k` times it";
+        emit(&Event::Skipped { what: what.to_owned() });
+    }
     let mut left = profile.sizes.len() * 2;
     for n in profile.sizes.iter().copied() {
         // A set has some 20 bytes an element, and this machine holds the gradient several times over.

@@ -208,6 +208,10 @@ fn beside(report: &Report, text: &mut String) {
             one_line(note)
         );
     }
+    if report.peers.iter().any(|peer| peer.device == "cpu") {
+        *text += "\nThese scripts are written for GPUs and ran on the CPU because there is none; `cargo xtask bench --peers` has \
+                  faster ones for CPUs.\n";
+    }
     *text += "\nAbove 1 the other takes longer. Each does what its note says, which may be more or less than ours does: top-k \
               here is the selection on the device without the payload's index code, and QSGD's draws are made inside.\n\n";
 }
@@ -344,7 +348,10 @@ mod tests {
         ] {
             assert!(page.contains(expected), "no {expected:?} in\n{page}");
         }
-        assert!(!page.contains("not over"));
+        assert!(!page.contains("not over") && !page.contains("written for GPUs"));
+        let mut on_cpu = report.clone();
+        on_cpu.peers[0].device = "cpu".to_owned();
+        assert!(super::page(&on_cpu).contains("written for GPUs and ran on the CPU"));
         let stopped = Report { complete: false, ..report };
         assert!(super::page(&stopped).contains("**This run is not over, or was stopped"));
     }
