@@ -6,5 +6,6 @@ mod passes;
 mod payload;
 mod select;
 
+pub(crate) use device::little_endian;
 pub use index::IndexFormat;
 pub use payload::{SparseHeader, SparsePayload, ValueFormat};

@@ -29,6 +29,7 @@ mod codes;
 mod combine;
 mod decode;
 mod draws;
+mod powersgd;
 mod qsgd;
 mod scan;
 mod sparse;

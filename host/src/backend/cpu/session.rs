@@ -72,7 +72,7 @@ impl CpuSession {
                 self.cpu.decode(pass, &bodies, bytemuck::cast_slice_mut(output));
             }
             // Refused by `run`.
-            Params::Select(_) | Params::Scatter(_) => {}
+            Params::Select(_) | Params::Scatter(_) | Params::LowRank(_) => {}
         }
     }
 }
@@ -94,11 +94,13 @@ impl Session for CpuSession {
 
     fn run(&mut self, passes: &[Pass]) -> Result<(), Error> {
         check_spans(&self.sizes, passes)?;
-        if let Some(pass) = passes.iter().find(|p| matches!(p.params, Params::Select(_) | Params::Scatter(_))) {
+        let foreign = |p: &&Pass| matches!(p.params, Params::Select(_) | Params::Scatter(_) | Params::LowRank(_));
+        if let Some(pass) = passes.iter().find(foreign) {
             return Err(Error::Unavailable {
                 backend: BackendKind::Cpu,
                 reason: format!(
-                    "it selects without passes, and has no {}; Device::encode_sparse does",
+                    "it selects, and does PowerSGD, without passes, and has no {}; Device::encode_sparse and \
+                     Device::low_rank_step have it",
                     pass.kernel.name()
                 ),
             });

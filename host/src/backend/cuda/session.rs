@@ -72,6 +72,9 @@ impl CudaSession {
             Params::Decode(_) => &[Role::Scalars, Role::Codes, Role::Output],
             Params::Select(_) => &[Role::Input, Role::Residual, Role::Workspace, Role::Indices, Role::Values],
             Params::Scatter(_) => &[Role::Indices, Role::Values, Role::Output],
+            Params::LowRank(_) => {
+                &[Role::Input, Role::Residual, Role::Workspace, Role::Status, Role::Output, Role::Values]
+            }
         };
         let mut args = vec![KernelArg::Bytes(pass.params.as_bytes())];
         args.extend(roles.iter().map(|role| self.pointer(pass, *role)));
