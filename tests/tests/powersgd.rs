@@ -1,6 +1,6 @@
 //! PowerSGD on the CPU: the properties that the literature proves, and the same bits at every width and thread count.
 
-use gradwire::{Device, Dtype, Gradient, Matrix, PowerSgd, Seed};
+use gradwire::{BackendKind, Device, Dtype, Gradient, Matrix, PowerSgd, Seed};
 use gradwire_tests::cases;
 use gradwire_tests::hostile::devices;
 use gradwire_tests::low_rank::{MODEL, bits, compress_all, state, step, together, with_values};
@@ -76,10 +76,12 @@ fn factors_are_orthonormal_or_zero_and_nothing_grows(device: &Device) {
                         zeros += usize::from(gram.at(a, a) == 0.0);
                         for b in 0..r {
                             let expected = if a == b && gram.at(a, a) != 0.0 { 1.0 } else { 0.0 };
-                            // Entries rounded to binary32 are off by U each, so a product of two unit columns by 2 U; the last sweep adds
-                            // 2^-26. Together below 4 U.
+                            // Entries rounded to binary32 are off by U each, so a product of two unit columns by 2 U. On the CPU the
+                            // last sweep adds 2^-26; on CUDA it multiplies that by 1.55 at most. Together below 4 U. In WGSL an entry is
+                            // rounded thrice, and what is taken off it twice more at most: 2 * 5 * 1.55.
+                            let most = if device.kind() == BackendKind::Wgpu { 16.0 * U } else { 4.0 * U };
                             let off = (gram.at(a, b) - expected).abs();
-                            assert!(off <= 4.0 * U, "{n} x {m}, rank {r}, {name}, step {round}: {off:e} at {a}, {b}");
+                            assert!(off <= most, "{n} x {m}, rank {r}, {name}, step {round}: {off:e} at {a}, {b}");
                         }
                     }
                     assert!(name != "zero" || zeros == r);

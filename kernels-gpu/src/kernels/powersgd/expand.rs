@@ -56,9 +56,9 @@ kernel! {
         unsafe {
             let tile = Tile::here(&p, &b);
             if p.rank <= LOW_RANK_TOGETHER {
-                column::<{ LOW_RANK_TOGETHER as usize }, LOW_RANK_TOGETHER>(&p, &b, &tile);
+                column::<{ LOW_RANK_TOGETHER as usize }>(&p, &b, &tile);
             } else {
-                column::<MOST, { MOST as u32 }>(&p, &b, &tile);
+                column::<MOST>(&p, &b, &tile);
             }
         }
     }
@@ -69,7 +69,7 @@ kernel! {
 /// # Safety
 /// All threads of the block arrive together. The tile is there.
 #[inline(always)]
-unsafe fn column<const K: usize, const K32: u32>(p: &LowRankParams, b: &Buffers, tile: &Tile) {
+unsafe fn column<const K: usize>(p: &LowRankParams, b: &Buffers, tile: &Tile) {
     let matrix = tile.matrix;
     let here = tile.column + device::thread();
     // SAFETY: the caller's.
@@ -90,7 +90,7 @@ unsafe fn column<const K: usize, const K32: u32>(p: &LowRankParams, b: &Buffers,
         unsafe {
             device::barrier();
             let left = (p.left + matrix.left, matrix.row_stride());
-            stage::<K32>(p, b, left, 0, (tile.row + band, BAND_LOG2), 0);
+            stage(p, b, left, 0, K as u32, (tile.row + band, BAND_LOG2), 0);
             device::barrier();
         }
         let mut row = band;

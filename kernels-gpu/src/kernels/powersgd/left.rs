@@ -73,12 +73,12 @@ kernel! {
                     device::barrier();
                 }
                 let right = (p.factor + matrix.right, matrix.column_stride());
-                stage::<LOW_RANK_TOGETHER>(&p, &b, right, column, (tile.column, WIDTH_LOG2), FACTOR);
+                stage(&p, &b, right, column, LOW_RANK_TOGETHER, (tile.column, WIDTH_LOG2), FACTOR);
                 if form.rest {
                     let right = (p.right + matrix.right, matrix.column_stride());
-                    stage::<LOW_RANK_TOGETHER>(&p, &b, right, 0, (tile.column, WIDTH_LOG2), RIGHT);
+                    stage(&p, &b, right, 0, LOW_RANK_TOGETHER, (tile.column, WIDTH_LOG2), RIGHT);
                     let left = (p.left + matrix.left, matrix.row_stride());
-                    stage::<LOW_RANK_TOGETHER>(&p, &b, left, 0, (tile.row, WIDTH_LOG2), LEFT);
+                    stage(&p, &b, left, 0, LOW_RANK_TOGETHER, (tile.row, WIDTH_LOG2), LEFT);
                 }
                 device::barrier();
             }

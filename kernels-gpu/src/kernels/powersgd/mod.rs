@@ -251,13 +251,15 @@ unsafe fn elements<const FULL: bool>(
     } else if p.dtype == dtype::BF16 {
         raw = raw.map(|half| bf16_to_f32(half as u16).to_bits());
     }
+    // Places are made anew: eight of them would wait in registers for the gradient.
+    let again = device::opaque(at);
     let mut sums = [0.0; ROWS];
     for j in 0..ROWS {
         sums[j] = f32::from_bits(raw[j]) + old[j];
         if there(j) {
             if write {
                 // SAFETY: as above.
-                unsafe { *b.residual.add(place(j)) = kept(sums[j], old[j]) };
+                unsafe { *b.residual.add((again + j as u32 * stride) as usize) = kept(sums[j], old[j]) };
             }
         } else {
             sums[j] = 0.0;
@@ -266,23 +268,24 @@ unsafe fn elements<const FULL: bool>(
     sums
 }
 
-/// Copies entries of a factor into the stage, as many columns as `K`: column by column, `width` of each from `first` on.
-/// What is not there is zero.
+/// Copies entries of `columns` columns of a factor into the stage, column by column, `width` of each from `first` on. What is not
+/// there is zero.
 ///
 /// # Safety
 /// The factor begins at word `factor` and has `p.rank` columns, `stride` apart; the stage has room from `to` on, which nothing
 /// reads.
 #[inline(always)]
-unsafe fn stage<const K: u32>(
+unsafe fn stage(
     p: &LowRankParams,
     b: &Buffers,
     (factor, stride): (u32, u32),
     column: u32,
+    columns: u32,
     (first, width_log2): (u32, u32),
     to: u32,
 ) {
     let mut word = device::thread();
-    while word < K << width_log2 {
+    while word < columns << width_log2 {
         let (k, i) = (column + (word >> width_log2), first + (word & ((1 << width_log2) - 1)));
         let mut entry = 0.0;
         if k < p.rank && i < stride {

@@ -8,6 +8,8 @@ use crate::params::{LOW_RANK_TOGETHER, LowRankParams, low_rank_flags, matrix};
 /// Rows whose entries of the left factors are in the stage together (logarithm), and that are summed together.
 const BAND_LOG2: u32 = 5;
 const BAND: u32 = 1 << BAND_LOG2;
+/// Columns of a factor whose sums are in registers together.
+const TOGETHER: usize = LOW_RANK_TOGETHER as usize;
 /// The largest rank.
 const MOST: usize = crate::arith::powersgd::MOST_RANK as usize;
 /// Where in the stage the factor is that is multiplied by, and L.
@@ -61,10 +63,20 @@ kernel! {
         // SAFETY: the tile is in the list, by the launch contract; all threads of the block take the same branch.
         unsafe {
             let tile = Tile::here(&p, &b);
+            let form = Form::new(&p, &b, &tile.matrix);
             if p.rank <= LOW_RANK_TOGETHER {
-                column::<{ LOW_RANK_TOGETHER as usize }, LOW_RANK_TOGETHER>(&p, &b, &tile);
-            } else {
-                column::<MOST, { MOST as u32 }>(&p, &b, &tile);
+                column::<TOGETHER, true>(&p, &b, &tile, form, 0);
+                return;
+            }
+            // More columns than that are formed together, and multiplied eight at a time, of what this thread formed.
+            if form.form {
+                column::<MOST, false>(&p, &b, &tile, form, 0);
+            }
+            let formed = Form { form: false, feedback: false, rest: false };
+            let mut first = 0;
+            while p.has(low_rank_flags::PRODUCT) && first < p.rank {
+                column::<TOGETHER, true>(&p, &b, &tile, formed, first);
+                first += LOW_RANK_TOGETHER;
             }
         }
     }
@@ -93,15 +105,19 @@ impl<const K: usize> Less for InRegisters<'_, K> {
     }
 }
 
-/// This thread's column, of a factor of at most `K` columns.
+/// This thread's column, of factors of at most `K` columns, multiplied by those from `first` on.
 ///
 /// # Safety
 /// All threads of the block arrive together. The tile is there.
 #[inline(always)]
-unsafe fn column<const K: usize, const K32: u32>(p: &LowRankParams, b: &Buffers, tile: &Tile) {
-    // SAFETY: the caller's.
-    let form = unsafe { Form::new(p, b, &tile.matrix) };
-    let (product, scan) = (p.has(low_rank_flags::PRODUCT), p.has(low_rank_flags::SCAN));
+unsafe fn column<const K: usize, const MULTIPLIES: bool>(
+    p: &LowRankParams,
+    b: &Buffers,
+    tile: &Tile,
+    form: Form,
+    first: u32,
+) {
+    let (product, scan) = (MULTIPLIES && p.has(low_rank_flags::PRODUCT), p.has(low_rank_flags::SCAN));
     let matrix = tile.matrix;
     let here = tile.column + device::thread();
     let mut right = [0.0f32; K];
@@ -122,10 +138,10 @@ unsafe fn column<const K: usize, const K32: u32>(p: &LowRankParams, b: &Buffers,
             device::barrier();
             let rows = (tile.row + band, BAND_LOG2);
             if product {
-                stage::<K32>(p, b, (p.factor + matrix.left, matrix.row_stride()), 0, rows, FACTOR);
+                stage(p, b, (p.factor + matrix.left, matrix.row_stride()), first, K as u32, rows, FACTOR);
             }
             if form.rest {
-                stage::<K32>(p, b, (p.left + matrix.left, matrix.row_stride()), 0, rows, LEFT);
+                stage(p, b, (p.left + matrix.left, matrix.row_stride()), 0, K as u32, rows, LEFT);
             }
             device::barrier();
         }
@@ -156,7 +172,7 @@ unsafe fn column<const K: usize, const K32: u32>(p: &LowRankParams, b: &Buffers,
                 }
                 if product {
                     for four in 0..K / FOUR {
-                        if ((four * FOUR) as u32) < p.rank {
+                        if first + ((four * FOUR) as u32) < p.rank {
                             for k in four * FOUR..(four + 1) * FOUR {
                                 // SAFETY: the stage holds `K` columns of P.
                                 let left = unsafe { eight(FACTOR + k as u32 * BAND + in_stage) };
@@ -181,8 +197,9 @@ unsafe fn column<const K: usize, const K32: u32>(p: &LowRankParams, b: &Buffers,
             let shares = p.shares + *b.word(matrix.index * matrix::WORDS + matrix::SHARES + 1);
             let tile_row = tile.row / crate::params::LOW_RANK_TILE;
             for k in 0..K {
-                if (k as u32) < p.rank {
-                    *b.number(shares + (tile_row * p.rank + k as u32) * matrix.column_stride() + here) = totals[k];
+                if first + (k as u32) < p.rank {
+                    *b.number(shares + (tile_row * p.rank + first + k as u32) * matrix.column_stride() + here) =
+                        totals[k];
                 }
             }
         }
