@@ -10,6 +10,8 @@ pub const DIGITS: &[u8] = include_bytes!("../../benches/data/digits_cnn.safetens
 pub struct Tensor {
     /// Name in the file.
     pub name: String,
+    /// Its dimensions.
+    pub shape: Vec<usize>,
     /// Values, row-major.
     pub values: Vec<f32>,
 }
@@ -29,7 +31,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Tensor>, String> {
             Dtype::BF16 => raw.chunks_exact(2).map(|b| half::bf16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
             other => return Err(format!("tensor {name} is {other:?}; f32, f16 and bf16 can be compressed")),
         };
-        tensors.push(Tensor { name, values });
+        tensors.push(Tensor { name, shape: view.shape().to_vec(), values });
     }
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     if tensors.is_empty() {

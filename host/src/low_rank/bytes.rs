@@ -144,14 +144,12 @@ impl LowRankState {
         let (tensor, tensors) = (reader.half(), reader.half());
         let tensors = usize::try_from(tensors).unwrap_or(usize::MAX);
         table.expect_model(rank.into(), tensors)?;
+        // Where another model's bytes are of another length, its shapes say more than that.
+        let flags = entries(&table, &mut reader, tensors)?;
         let expected = size(&table, feedback == 1);
         if bytes.len() as u64 != expected {
-            // Where another model has another size, its shapes say more than that.
-            let room = reader.0.len() / ENTRY;
-            entries(&table, &mut reader, room.min(tensors))?;
             return Err(StateError::Size { found: bytes.len() as u64, expected }.into());
         }
-        let flags = entries(&table, &mut reader, tensors)?;
         if let Some(found) = flags.iter().find(|flags| feedback == 0 && **flags & SENT != 0) {
             return Err(StateError::Field { field: "flags", found: *found }.into());
         }
@@ -199,8 +197,9 @@ impl LowRankState {
     }
 }
 
-/// Reads the entries of so many tensors, each checked against the table's; their flags.
+/// Reads the entries of so many tensors, or as many as there are bytes for, each checked against the table's; their flags.
 fn entries(table: &Table, reader: &mut Reader<'_>, count: usize) -> Result<Vec<u64>, Error> {
+    let count = count.min(reader.0.len() / ENTRY);
     let mut all = Vec::with_capacity(count);
     for index in 0..count {
         let [rows, columns, flags] = [0; 3].map(|_: u64| reader.word());

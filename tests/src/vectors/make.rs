@@ -37,6 +37,7 @@ pub fn files() -> Vec<(&'static str, String)> {
         ("uniform.json", text(&file(list::uniform()))),
         ("philox.json", text(&philox())),
         ("topk.json", text(&super::topk::file())),
+        ("powersgd.json", text(&super::powersgd::file())),
     ]
 }
 

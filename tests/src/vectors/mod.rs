@@ -5,6 +5,7 @@
 mod check;
 mod list;
 mod make;
+pub mod powersgd;
 pub mod topk;
 mod words;
 

@@ -15,47 +15,55 @@ use super::table::ratio;
 /// Pixels of the SVG; the PNG has twice as many in each direction, so that it stays sharp when it is scaled.
 const SIZE: (u32, u32) = (1200, 800);
 /// The name under which the font is registered. A viewer of the SVG uses its own font of this name.
-const FONT: &str = "sans-serif";
+pub(super) const FONT: &str = "sans-serif";
 /// Errors below this are drawn at it: the axis is logarithmic, and an exact result has no place there.
 const LEAST_ERROR: f64 = 1e-8;
 /// Colours that stay apart for readers with any colour vision (Okabe and Ito 2008), in the order of the series.
-const COLORS: [RGBColor; 5] =
+pub(super) const COLORS: [RGBColor; 5] =
     [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167), BLACK];
 
-const GREY: RGBColor = RGBColor(80, 80, 80);
+pub(super) const GREY: RGBColor = RGBColor(80, 80, 80);
 
 /// A series' colour, dark enough for thin letters.
-fn dark(series: usize) -> RGBColor {
+pub(super) fn dark(series: usize) -> RGBColor {
     let RGBColor(r, g, b) = COLORS[series % COLORS.len()];
     RGBColor(r / 5 * 3, g / 5 * 3, b / 5 * 3)
 }
 
 /// Draws `stem`.svg and `stem`.png.
 pub(crate) fn draw(stem: &Path, report: &Report) -> Result<[PathBuf; 2], String> {
-    register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)
-        .map_err(|_| "the chart's font could not be read; check the crate epaint_default_fonts".to_owned())?;
-    // The extension is appended, since a stem may have a dot of its own.
-    let [svg, png] = ["svg", "png"].map(|extension| {
-        let mut path = stem.as_os_str().to_owned();
-        path.push(".");
-        path.push(extension);
-        PathBuf::from(path)
-    });
-    let failed =
-        |path: &Path, e: String| format!("{} could not be drawn: {e}; name another with --chart", path.display());
+    let [svg, png] = prepare(stem)?;
     paint(SVGBackend::new(&svg, SIZE).into_drawing_area(), report, 1).map_err(|e| failed(&svg, e))?;
     let large = (SIZE.0 * 2, SIZE.1 * 2);
     paint(BitMapBackend::new(&png, large).into_drawing_area(), report, 2).map_err(|e| failed(&png, e))?;
     Ok([svg, png])
 }
 
-/// A canvas, and how many pixels one of the SVG's is on it.
-struct Canvas<DB: DrawingBackend> {
-    root: DrawingArea<DB, Shift>,
-    scale: i32,
+/// The files of a chart, once its font is there.
+pub(super) fn prepare(stem: &Path) -> Result<[PathBuf; 2], String> {
+    register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)
+        .map_err(|_| "the chart's font could not be read; check the crate epaint_default_fonts".to_owned())?;
+    // The extension is appended, since a stem may have a dot of its own.
+    Ok(["svg", "png"].map(|extension| {
+        let mut path = stem.as_os_str().to_owned();
+        path.push(".");
+        path.push(extension);
+        PathBuf::from(path)
+    }))
 }
 
-fn text<E: std::error::Error>(error: E) -> String {
+/// What to say of a chart that could not be drawn.
+pub(super) fn failed(path: &Path, e: String) -> String {
+    format!("{} could not be drawn: {e}; name another with --chart", path.display())
+}
+
+/// A canvas, and how many pixels one of the SVG's is on it.
+pub(super) struct Canvas<DB: DrawingBackend> {
+    pub(super) root: DrawingArea<DB, Shift>,
+    pub(super) scale: i32,
+}
+
+pub(super) fn text<E: std::error::Error>(error: E) -> String {
     error.to_string()
 }
 
@@ -124,13 +132,13 @@ fn radius(ratio: f64) -> i32 {
 
 impl<DB: DrawingBackend> Canvas<DB> {
     /// Writes a line of text whose left end has its middle at a pixel of this canvas.
-    fn write(&self, what: &str, at: (i32, i32), size: i32, color: RGBColor) -> Result<(), String> {
+    pub(super) fn write(&self, what: &str, at: (i32, i32), size: i32, color: RGBColor) -> Result<(), String> {
         let style = (FONT, size * self.scale).into_font().color(&color).pos(Pos::new(HPos::Left, VPos::Center));
         self.root.draw_text(what, &style, at).map_err(text)
     }
 
     /// Width of a text in pixels of this canvas.
-    fn width(&self, what: &str, size: i32) -> Result<i32, String> {
+    pub(super) fn width(&self, what: &str, size: i32) -> Result<i32, String> {
         let (width, _) = (FONT, size * self.scale).into_font().box_size(what).map_err(text)?;
         Ok(width as i32)
     }
@@ -151,7 +159,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
     }
 
     /// A circle, a square, a triangle or a diamond, so that series differ without colours too.
-    fn marker(&self, series: usize, (x, y): (i32, i32), r: i32) -> Result<(), String> {
+    pub(super) fn marker(&self, series: usize, (x, y): (i32, i32), r: i32) -> Result<(), String> {
         let style = COLORS[series % COLORS.len()].filled();
         let corners = match series % 4 {
             0 => return self.root.draw(&Circle::new((x, y), r, style)).map_err(text),

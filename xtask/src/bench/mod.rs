@@ -14,6 +14,8 @@ mod source;
 mod table;
 mod timing;
 mod topk;
+mod trade;
+mod trade_chart;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -61,6 +63,9 @@ pub(crate) struct Args {
     /// Time a step of PowerSGD on the CPU instead, beside numpy's and torch's with --peers.
     #[arg(long, conflicts_with_all = ["codec", "dtype", "json", "chart", "list", "top_k", "input", "size"])]
     powersgd: bool,
+    /// Draw only what is left of a gradient for the bytes sent: PowerSGD of rank 1 to 32 beside top-k and QSGD.
+    #[arg(long, conflicts_with_all = ["codec", "dtype", "list", "top_k", "powersgd", "size", "peers", "device"])]
+    trade: bool,
     /// Print the settings and the devices, and measure nothing.
     #[arg(long)]
     list: bool,
@@ -102,6 +107,11 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         return powersgd::run(args.peers);
     }
     let source = source::load(args.input.as_deref(), size, dtype)?;
+    let json = args.json.clone().unwrap_or_else(|| crate::test::root().join("target/bench/bench.json"));
+    let chart = args.chart.clone().unwrap_or_else(|| crate::test::root().join("target/bench/bench"));
+    if args.trade {
+        return trade_alone(&source, args);
+    }
     let device = crate::verify::open(args.device)?;
     let chosen = match args.device {
         Some(kind) => format!("asked for with --device {kind}"),
@@ -109,8 +119,6 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         None => "the best that this machine offers".to_owned(),
     };
     show::device(&device, &chosen);
-    let json = args.json.clone().unwrap_or_else(|| crate::test::root().join("target/bench/bench.json"));
-    let chart = args.chart.clone().unwrap_or_else(|| crate::test::root().join("target/bench/bench"));
     // Before the measurements, so that a mistyped path does not cost them.
     report::make_folder(&json)?;
     report::make_folder(&chart)?;
@@ -125,6 +133,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let rows = timed.iter().zip(&cases).map(|(m, case)| m.row(case, &device, dtype, copy)).collect();
     let (peers, missing) = if args.peers { run_peers(&bar, &json, elements) } else { Default::default() };
     bar.finish_and_clear();
+    let traded = if args.codec.is_none() && !source.synthetic { trade::measure(&source)? } else { Vec::new() };
 
     let report = Report {
         device: device.to_string(),
@@ -138,11 +147,44 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         seconds: start.elapsed().as_secs_f64(),
         rows,
         peers,
+        traded,
     };
     show::results(&report, source.synthetic, &missing);
     report.write(&json)?;
-    let [svg, png] = chart::draw(&chart, &report)?;
-    show::files(&report, &json, &svg, &png);
+    let mut drawn = chart::draw(&chart, &report)?.to_vec();
+    if !report.traded.is_empty() {
+        drawn.extend(trade_chart::draw(&beside(&chart), &report.traded)?);
+    }
+    show::files(&report, &json, &drawn);
+    Ok(())
+}
+
+/// The stem of the second chart.
+fn beside(chart: &Path) -> PathBuf {
+    let mut stem = chart.as_os_str().to_owned();
+    stem.push("-low-rank");
+    PathBuf::from(stem)
+}
+
+/// What is left for the bytes sent, and nothing that takes time: the numbers, a table and the chart.
+fn trade_alone(source: &Source, args: &Args) -> Result<(), String> {
+    let named = |given: &Option<PathBuf>, usual: &str| given.clone().unwrap_or_else(|| crate::test::root().join(usual));
+    let json = named(&args.json, "target/bench/low-rank.json");
+    let chart = named(&args.chart, "target/bench/low-rank");
+    report::make_folder(&json)?;
+    report::make_folder(&chart)?;
+    let rows = trade::measure(source)?;
+    if rows.is_empty() {
+        return Err(format!(
+            "{}: no tensor is a matrix that PowerSGD would compress; give --input a file with one",
+            source.label
+        ));
+    }
+    let text = serde_json::to_string_pretty(&rows).map_err(|e| format!("the results do not fit JSON: {e}"))?;
+    std::fs::write(&json, text + "\n")
+        .map_err(|e| format!("{} could not be written: {e}; name another with --json", json.display()))?;
+    let drawn = trade_chart::draw(&chart, &rows)?;
+    show::traded(&source.label, &rows, &json, &drawn);
     Ok(())
 }
 

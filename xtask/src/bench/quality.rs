@@ -24,6 +24,15 @@ impl Sums {
         self.ee += other.ee;
     }
 
+    /// Over all of two slices.
+    pub(crate) fn of(x: &[f32], y: &[f32]) -> Self {
+        let mut sums = Self::default();
+        for (x, y) in x.iter().zip(y).map(|(x, y)| (f64::from(*x), f64::from(*y))) {
+            sums.add(Self { xx: x * x, yy: y * y, xy: x * y, ee: (y - x) * (y - x) });
+        }
+        sums
+    }
+
     /// |y - x| / |x|; 0 where both are zero.
     pub(crate) fn relative_error(&self) -> f64 {
         if self.ee == 0.0 { 0.0 } else { (self.ee / self.xx).sqrt() }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::peers::PeerRow;
 use super::settings::Feedback;
+use super::trade::Traded;
 
 /// One run of the benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +34,9 @@ pub(crate) struct Report {
     /// What the peers' scripts wrote, where they ran.
     #[serde(default)]
     pub(crate) peers: Vec<PeerRow>,
+    /// PowerSGD beside top-k and QSGD at the same bytes, where the gradient has matrices.
+    #[serde(default)]
+    pub(crate) traded: Vec<Traded>,
 }
 
 /// One codec with one setting.
@@ -149,6 +153,7 @@ pub(crate) mod tests {
             seconds: 61.5,
             rows,
             peers: Vec::new(),
+            traded: Vec::new(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the shell shows: the device above, the table, and the files below.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gradwire::{BackendKind, Codec, Device, Dtype};
 use gradwire_tests::cases::Case;
@@ -9,7 +9,8 @@ use gradwire_tests::cases::Case;
 use super::report::{Report, bucket_text};
 use super::settings::{family, feedback_plan};
 use super::size::grouped;
-use super::{peers, table};
+use super::trade::Traded;
+use super::{peers, table, trade};
 
 /// Prints a line. Where nobody reads on, as after `| head`, the files are still to be written.
 macro_rules! say {
@@ -52,6 +53,9 @@ pub(crate) fn results(report: &Report, synthetic: bool, missing: &[String]) {
         std::cmp::Ordering::Less => say!("rates    of the first {timed} elements"),
     }
     say!("\n{}\n{}", table::table(&report.rows), table::LEGEND);
+    if !report.traded.is_empty() {
+        say!("\n{}", trade::table(&report.traded).trim_end());
+    }
     if !report.peers.is_empty() {
         say!("\n{}", peers::table(&report.rows, &report.peers).trim_end());
     }
@@ -64,10 +68,23 @@ pub(crate) fn results(report: &Report, synthetic: bool, missing: &[String]) {
 }
 
 /// Where the results are.
-pub(crate) fn files(report: &Report, json: &Path, svg: &Path, png: &Path) {
+pub(crate) fn files(report: &Report, json: &Path, drawn: &[PathBuf]) {
     say!("\nresults  {}", short(json));
-    say!("chart    {}\n         {}", short(svg), short(png));
+    charts(drawn);
     say!("took     {:.0} s", report.seconds);
+}
+
+fn charts(drawn: &[PathBuf]) {
+    for (at, path) in drawn.iter().enumerate() {
+        say!("{:8} {}", if at == 0 { "chart" } else { "" }, short(path));
+    }
+}
+
+/// What is left for the bytes sent, alone.
+pub(crate) fn traded(source: &str, rows: &[Traded], json: &Path, drawn: &[PathBuf]) {
+    say!("source   {source}\n\n{}", trade::table(rows).trim_end());
+    say!("\nresults  {}", short(json));
+    charts(drawn);
 }
 
 /// A path from the current folder on, where it lies below it.

@@ -24,7 +24,7 @@ pub(crate) fn load(input: Option<&Path>, size: Option<usize>, dtype: Dtype) -> R
     let (name, tensors) = match (input, size) {
         (Some(path), _) => (path.display().to_string(), read(path)?),
         (None, Some(n)) => {
-            let tensor = Tensor { name: "synthetic".to_owned(), values: synthetic(n) };
+            let tensor = Tensor { name: "synthetic".to_owned(), shape: vec![n], values: synthetic(n) };
             ("synthetic values with heavy tails (Student's t, 4 degrees of freedom)".to_owned(), vec![tensor])
         }
         (None, None) => ("real gradients, benches/data/digits_cnn.safetensors".to_owned(), data::read(data::DIGITS)?),
@@ -62,6 +62,27 @@ impl Source {
     /// Elements of all tensors.
     pub(crate) fn elements(&self) -> usize {
         self.tensors.iter().map(|t| t.values.len()).sum()
+    }
+
+    /// A source for each step that was captured, where the tensors are named `step.tensor`, the same for each; else this one.
+    pub(crate) fn steps(&self) -> Vec<Self> {
+        let of = |step: &str, tensors: Vec<Tensor>| Self { label: step.to_owned(), tensors, ..*self };
+        let mut steps: Vec<Self> = Vec::new();
+        for tensor in &self.tensors {
+            let Some((step, name)) = tensor.name.split_once('.') else { return vec![of("all", self.tensors.clone())] };
+            let tensor = Tensor { name: name.to_owned(), ..tensor.clone() };
+            match steps.iter_mut().find(|s| s.label == step) {
+                Some(known) => known.tensors.push(tensor),
+                None => steps.push(of(step, vec![tensor])),
+            }
+        }
+        let shapes = |s: &Self| s.tensors.iter().map(|t| (t.name.clone(), t.shape.clone())).collect::<Vec<_>>();
+        if steps.iter().any(|step| shapes(step) != shapes(&steps[0])) {
+            return vec![of("all", self.tensors.clone())];
+        }
+        // Those that ship, in the order of training; others stay in the order of their names.
+        steps.sort_by_key(|step| ["early", "middle", "late"].iter().position(|name| *name == step.label));
+        steps
     }
 
     /// The values of all tensors, one after another, repeated until there are `n`.
@@ -159,6 +180,16 @@ mod tests {
         let values = source.repeated(2 * n + 5);
         assert_eq!((values.len(), &values[..n], &values[2 * n..]), (2 * n + 5, &values[n..2 * n], &values[..5]));
         assert!(values.iter().all(|v| bf16::from_f32(*v).to_f32() == *v));
+    }
+
+    #[test]
+    fn captured_steps_are_told_apart() {
+        let mut source = load(None, None, Dtype::F32).unwrap();
+        let steps = source.steps();
+        assert_eq!(steps.iter().map(|s| s.label.as_str()).collect::<Vec<_>>(), ["early", "middle", "late"]);
+        assert!(steps.iter().all(|s| s.elements() == 188_234 && s.tensors[1].shape == [32, 1, 3, 3]));
+        source.tensors[0].shape = vec![2, 16];
+        assert_eq!(source.steps().len(), 1, "another model than the others");
     }
 
     #[test]
