@@ -49,7 +49,7 @@ kernel! {
     /// Blocks of 256 threads, one for each matrix from `p.first_tile` on.
     ///
     /// # Traffic
-    /// The factor r/4 times a sweep, from the L2 cache after the first; most often there are two sweeps. Coalesced.
+    /// The factor r/4 + 1 times a sweep, from the L2 cache after the first; most often there are two sweeps. Coalesced.
     ///
     /// # Determinism
     /// Run to run: every sum is in one order.
@@ -219,7 +219,9 @@ unsafe fn products(p: &LowRankParams, b: &Buffers, factor: Factor) {
                         if first + k < p.rank {
                             a[k as usize] = *b.number(factor.at(first + k, row));
                         }
-                        if second + k < p.rank {
+                        if second == first {
+                            c[k as usize] = a[k as usize];
+                        } else if second + k < p.rank {
                             c[k as usize] = *b.number(factor.at(second + k, row));
                         }
                     }
@@ -334,25 +336,57 @@ unsafe fn triangle(p: &LowRankParams) -> (u32, f64) {
 unsafe fn solve(p: &LowRankParams, b: &Buffers, factor: Factor) {
     let mut row = device::thread();
     while row < factor.entries {
-        let mut k = 0;
-        while k < p.rank {
+        let mut first = 0;
+        while first < p.rank {
             // SAFETY: the row is this thread's.
-            unsafe {
-                let mut sum = f64::from(*b.number(factor.at(k, row)));
-                let mut before = 0;
-                while before < k {
-                    let earlier = f64::from(*b.number(factor.at(before, row)));
-                    sum = device::fma_wide(-device::stage_load_wide(product_at(k, before)), earlier, sum);
-                    before += 1;
-                }
-                *b.number(factor.at(k, row)) = (sum * device::stage_load_wide(product_at(k, k))) as f32;
-            }
-            k += 1;
+            unsafe { solve_four(p, b, factor, row, first) };
+            first += SIDE as u32;
         }
         row += THREADS;
     }
     // SAFETY: the caller brings all threads here.
     unsafe { device::barrier() };
+}
+
+/// A row of four columns: what they have in common with earlier ones is taken off, then with each other.
+///
+/// # Safety
+/// The row is this thread's, and its earlier columns are done; the triangle is in the stage.
+#[inline(always)]
+unsafe fn solve_four(p: &LowRankParams, b: &Buffers, factor: Factor, row: u32, first: u32) {
+    let mut sums = [0.0f64; SIDE];
+    for k in 0..SIDE {
+        if first + (k as u32) < p.rank {
+            // SAFETY: the column is there.
+            sums[k] = f64::from(unsafe { *b.number(factor.at(first + k as u32, row)) });
+        }
+    }
+    let mut before = 0;
+    while before < first {
+        // SAFETY: as above; beyond the rank the stage holds products with zeros.
+        unsafe {
+            let earlier = f64::from(*b.number(factor.at(before, row)));
+            for k in 0..SIDE {
+                let of = device::stage_load_wide(product_at(first + k as u32, before));
+                sums[k] = device::fma_wide(-of, earlier, sums[k]);
+            }
+        }
+        before += 1;
+    }
+    for k in 0..SIDE {
+        let column = first + k as u32;
+        if column < p.rank {
+            // SAFETY: as above.
+            unsafe {
+                let value = (sums[k] * device::stage_load_wide(product_at(column, column))) as f32;
+                *b.number(factor.at(column, row)) = value;
+                for other in k + 1..SIDE {
+                    let of = device::stage_load_wide(product_at(first + other as u32, column));
+                    sums[other] = device::fma_wide(-of, f64::from(value), sums[other]);
+                }
+            }
+        }
+    }
 }
 
 const _: () = assert!(SQUARES + 2 * MOST <= device::STAGE);
