@@ -1,4 +1,11 @@
-// L R^T: what was sent. A thread takes a column of a tile.
+// What: writes L R^T of a tile, or NaN where a factor of its matrix could not be used (`kernels/powersgd/expand.rs`).
+// Arguments: LowRankParams; workspace (table, tiles, marks and factors), output (written).
+// Thread mapping: a thread a column.
+// Workgroup memory: 256 words, 1024 bytes.
+// Launch contract: one workgroup a tile, the tiles from first_tile on.
+// Traffic: an element once.
+// Determinism: on one implementation.
+// Edge cases: tiles may have fewer rows and columns.
 
 @group(0) @binding(1) var<storage, read> workspace: array<u32>;
 @group(0) @binding(2) var<storage, read_write> output: array<u32>;

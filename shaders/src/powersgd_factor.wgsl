@@ -1,6 +1,13 @@
-// Takes factors that were all-reduced, and makes their columns orthonormal (`kernels/powersgd/factor.rs`): by the Cholesky
-// factorisation of their products. The products are exact sums of integers, columns being scaled to 30 bits; so no order
-// matters, and whatever two columns have in common is seen. An invocation reads and writes its own rows of the factor alone.
+// What: takes factors that were all-reduced (TAKE), and makes their columns orthonormal (ORTHONORMAL; SEED: those that depend on
+// others are drawn anew), as `kernels/powersgd/factor.rs`: by the Cholesky factorisation of their products. The products are
+// exact sums of integers, columns being scaled to 30 bits; so no order matters.
+// Arguments: LowRankParams (RIGHT: which factor); workspace (table and marks are read, marks and factors written), values (TAKE).
+// Thread mapping: a workgroup a matrix; a thread every 256th row of its factor, whose entries it alone reads and writes.
+// Workgroup memory: 3299 words, 13196 bytes.
+// Launch contract: one workgroup a matrix, the matrices from first_tile on.
+// Traffic: the factor some r + 2 times a sweep, from cache after the first.
+// Determinism: of the products and the triangle, on every implementation; of the columns, on one.
+// Edge cases: columns of zeros stay zeros, or are drawn; subnormal entries count as zero.
 
 @group(0) @binding(1) var<storage, read_write> workspace: array<u32>;
 @group(0) @binding(2) var<storage, read> values: array<u32>;

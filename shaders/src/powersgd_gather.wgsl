@@ -1,4 +1,11 @@
-// The factors as they are sent, from the shares of their tiles.
+// What: sums the shares of a factor, and writes it as it is sent (`kernels/powersgd/gather.rs`).
+// Arguments: LowRankParams (RIGHT: which factor); workspace (table, marks and shares), values (written).
+// Thread mapping: a workgroup 256 entries of a column, a thread one.
+// Workgroup memory: none.
+// Launch contract: from first_tile on, of the workgroups that the table counts.
+// Traffic: the shares once.
+// Determinism: on one implementation; every sum is in one order.
+// Edge cases: of a matrix of which a factor could not be used, all entries are NaN; a sum that is not finite is NaN.
 
 @group(0) @binding(1) var<storage, read> workspace: array<u32>;
 @group(0) @binding(2) var<storage, read_write> values: array<u32>;

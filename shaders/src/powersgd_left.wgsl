@@ -1,5 +1,14 @@
-// M Q: a tile's share of the left factor. Eight rows at a time: a thread forms a column of them, then takes a row and every
-// 32nd column, then 64 threads a row and a column of Q.
+// What: forms gradient + residual of a tile, and multiplies it by the right factor: a tile's share of M Q
+// (`kernels/powersgd/left.rs`).
+// Arguments: LowRankParams; input (FORM), residual (FORM: becomes what stays behind), workspace (table, tiles, marks and factors
+// are read, shares are written).
+// Thread mapping: eight rows at a time: a thread forms a column of them, then takes a row and every 32nd column, then 64 threads a
+// row and a column of Q.
+// Workgroup memory: 4096 words, 16384 bytes.
+// Launch contract: one workgroup a tile, the tiles from first_tile on; with FORM a rank of 8 at most.
+// Traffic: an element once in each buffer; above rank 8 once more for each eight columns.
+// Determinism: on one implementation; every sum is in one order.
+// Edge cases: where an element is not finite, its row's share is NaN.
 
 // Rows that are worked on together.
 const BAND: u32 = 8u;

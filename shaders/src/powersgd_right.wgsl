@@ -1,4 +1,14 @@
-// M^T P: a tile's share of the right factor. A thread takes a column.
+// What: forms gradient + residual of a tile, and multiplies its transpose by the left factor: a tile's share of M^T P
+// (`kernels/powersgd/right.rs`). Without PRODUCT forms alone; with SCAN leaves nothing but, in the status, the complement of the
+// index of the first element that is not finite.
+// Arguments: LowRankParams; input (FORM), residual (FORM: becomes what stays behind), workspace (table, tiles, marks and factors
+// are read, shares are written), status (SCAN: its first word).
+// Thread mapping: a thread a column.
+// Workgroup memory: 512 words, 2048 bytes.
+// Launch contract: one workgroup a tile, the tiles from first_tile on.
+// Traffic: an element once in each buffer; above rank 8 once more for each eight columns.
+// Determinism: on one implementation; every sum is in one order.
+// Edge cases: where an element is not finite, its column's share is NaN.
 
 // Rows whose entries of the left factors are in the workgroup's memory together.
 const BAND: u32 = 32u;
