@@ -3,8 +3,8 @@
 //! A plan knows no backend, and a backend knows no codec: it is handed passes. Everything here is pure.
 
 use gradwire_kernels::params::{
-    DECODE_SPAN, DecodeParams, EncodeParams, PARTIAL_WORDS, SPAN, ScatterParams, SelectParams, decode_flags,
-    encode_flags,
+    DECODE_SPAN, DecodeParams, EncodeParams, LowRankParams, PARTIAL_WORDS, SPAN, ScatterParams, SelectParams,
+    decode_flags, encode_flags,
 };
 
 use crate::codec::NonFinite;
@@ -56,11 +56,21 @@ pub enum Kernel {
     TopKBlock,
     /// Puts the entries of a sparse payload in their places.
     Scatter,
+    /// Takes factors that were all-reduced, and makes their columns orthonormal.
+    PowerSgdFactor,
+    /// Forms gradient + residual, and multiplies it by right factors.
+    PowerSgdLeft,
+    /// Forms gradient + residual, and multiplies its transpose by left factors.
+    PowerSgdRight,
+    /// Sums up what the tiles gave of a factor.
+    PowerSgdGather,
+    /// Writes the product of two factors.
+    PowerSgdExpand,
 }
 
 impl Kernel {
     /// Every kernel that is an entry point of its own.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 29] = [
         Self::FiniteScan,
         Self::Stats(CodecId::Qsgd),
         Self::Combine(CodecId::Qsgd),
@@ -85,6 +95,11 @@ impl Kernel {
         Self::TopKEmit,
         Self::TopKBlock,
         Self::Scatter,
+        Self::PowerSgdFactor,
+        Self::PowerSgdLeft,
+        Self::PowerSgdRight,
+        Self::PowerSgdGather,
+        Self::PowerSgdExpand,
     ];
 
     /// The name that the entry point has in every room.
@@ -116,6 +131,11 @@ impl Kernel {
             Self::TopKEmit => "topk_emit",
             Self::TopKBlock => "topk_block",
             Self::Scatter => "sparse_scatter",
+            Self::PowerSgdFactor => "powersgd_factor",
+            Self::PowerSgdLeft => "powersgd_left",
+            Self::PowerSgdRight => "powersgd_right",
+            Self::PowerSgdGather => "powersgd_gather",
+            Self::PowerSgdExpand => "powersgd_expand",
         }
     }
 }
@@ -131,6 +151,8 @@ pub enum Params {
     Select(SelectParams),
     /// Of the kernel that decodes sparse payloads.
     Scatter(ScatterParams),
+    /// Of the PowerSGD kernels.
+    LowRank(LowRankParams),
 }
 
 impl Params {
@@ -141,6 +163,7 @@ impl Params {
             Self::Decode(p) => bytemuck::bytes_of(p),
             Self::Select(p) => bytemuck::bytes_of(p),
             Self::Scatter(p) => bytemuck::bytes_of(p),
+            Self::LowRank(p) => bytemuck::bytes_of(p),
         }
     }
 }

@@ -368,3 +368,119 @@ pub struct ScatterParams {
     /// Zero.
     pub reserved: [u32; 3],
 }
+
+/// Rows, and columns, of a tile of a matrix: what one workgroup of PowerSGD multiplies.
+pub const LOW_RANK_TILE: u32 = 256;
+
+/// Columns of a factor up to which gradient + residual is formed and multiplied in one pass.
+pub const LOW_RANK_TOGETHER: u32 = 8;
+
+/// Words of a tile in the list that the host writes: its matrix, its first row, its first column, zero.
+pub const LOW_RANK_TILE_WORDS: u32 = 4;
+
+/// Entries from which on, and after which, a factor's columns begin: each is padded with zeros to a multiple of this.
+pub const LOW_RANK_PAD: u32 = 16;
+
+/// `flags` of [`LowRankParams`].
+pub mod low_rank_flags {
+    /// The factor is the right one, with an entry for each column; without it, the left one.
+    pub const RIGHT: u32 = 1;
+    /// There is a residual.
+    pub const FEEDBACK: u32 = 2;
+    /// Form gradient + residual, and leave it in the residual; without it, that was done before.
+    pub const FORM: u32 = 4;
+    /// Multiply.
+    pub const PRODUCT: u32 = 8;
+    /// Tell in the status where gradient + residual is first not finite, and leave nothing else.
+    pub const SCAN: u32 = 16;
+    /// Take the factors from what was all-reduced.
+    pub const TAKE: u32 = 32;
+    /// Make the factors' columns orthonormal.
+    pub const ORTHONORMAL: u32 = 64;
+    /// Columns that depend on those before them are seeded, and made orthonormal again.
+    pub const SEED: u32 = 128;
+}
+
+/// Words of a matrix in the table that the host writes.
+pub mod matrix {
+    /// Words of a matrix.
+    pub const WORDS: u32 = 16;
+    /// Its first element.
+    pub const FIRST: u32 = 0;
+    /// Its rows.
+    pub const ROWS: u32 = 1;
+    /// Its columns.
+    pub const COLUMNS: u32 = 2;
+    /// Where its left factor begins among all left factors, column by column and padded; the right one's is the next word.
+    pub const PADDED: u32 = 3;
+    /// Where its left factor begins among all as they are sent; the right one's is the next word.
+    pub const SENT: u32 = 5;
+    /// Where its tiles' shares of the left factor begin, each as the padded factor; of the right factor in the next word.
+    pub const SHARES: u32 = 7;
+    /// The first workgroup that sums shares of the left factor; of the right factor in the next word.
+    pub const FIRST_GROUP: u32 = 9;
+    /// Its place among all tensors, by which its seeded columns are drawn.
+    pub const TENSOR: u32 = 11;
+}
+
+/// Words of what is known of a matrix between passes.
+pub mod mark {
+    /// Words of a matrix.
+    pub const WORDS: u32 = 2;
+    /// Not 0 where the last step sent L R^T of it, which is yet to be taken off the residual.
+    pub const SENT: u32 = 0;
+    /// Not 0 where a factor of the step under way could not be used.
+    pub const POISONED: u32 = 1;
+}
+
+/// Argument of the PowerSGD kernels.
+///
+/// The workspace is the table, and behind it what the fields point at, in words. Factors are `f32`, column by column, each
+/// column padded with zeros.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct LowRankParams {
+    /// Index of the first element that this launch's input, residual and output hold.
+    pub first: u32,
+    /// Elements that they hold.
+    pub bound: u32,
+    /// The first tile of the launch; of the kernel that sums shares, its first workgroup; of that which takes factors, its
+    /// first matrix.
+    pub first_tile: u32,
+    /// Matrices in the table.
+    pub matrices: u32,
+    /// Columns of a factor.
+    pub rank: u32,
+    /// [`low_rank_flags`].
+    pub flags: u32,
+    /// [`dtype`].
+    pub dtype: u32,
+    /// Where the list of tiles is.
+    pub tiles: u32,
+    /// Where the marks are.
+    pub marks: u32,
+    /// Where the left factors are of which L R^T is taken off the residual, or written;
+    pub left: u32,
+    /// and the right ones.
+    pub right: u32,
+    /// Where the factors are that are multiplied by, or worked on.
+    pub factor: u32,
+    /// Where the tiles' shares of the product are.
+    pub shares: u32,
+    /// Seed of the run.
+    pub key: [u32; 2],
+    /// Which step, low word first.
+    pub step: [u32; 2],
+    /// The first tensor.
+    pub tensor: u32,
+    /// Zero.
+    pub reserved: [u32; 2],
+}
+
+impl LowRankParams {
+    /// Whether a flag is set.
+    #[inline(always)]
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+}

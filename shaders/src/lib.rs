@@ -2,7 +2,8 @@
 //!
 //! WGSL fixes neither the rounding of `f32` nor what happens to subnormal numbers, and lets a compiler contract operations
 //! and assume that there are no NaNs. The shaders here have no `f32` at all: numbers are the `u32` of their bits, and
-//! `soft.wgsl` does what IEEE 754 binary32 does in integers. So their bytes are the CPU's on every device.
+//! `soft.wgsl` does what IEEE 754 binary32 does in integers. So their bytes are the CPU's on every device. PowerSGD alone has
+//! sums in `f32`, of which no two backends have to have the same bits; `powersgd_params.wgsl` says how it keeps to that.
 //!
 //! Every shader is one module with one entry point. Its parameter struct (of `gradwire-kernels`) is the uniform at `@group(0) @binding(0)`; its buffers follow from binding 1 on.
 
@@ -81,6 +82,11 @@ const TABLE: &[Binding] = &[write(Role::Workspace)];
 const EMIT: &[Binding] =
     &[read(Role::Input), write(Role::Residual), read(Role::Workspace), write(Role::Indices), write(Role::Values)];
 const SCATTER: &[Binding] = &[read(Role::Indices), read(Role::Values), write(Role::Output)];
+const FACTOR: &[Binding] = &[write(Role::Workspace), read(Role::Values)];
+const LEFT: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Workspace)];
+const RIGHT: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Workspace), write(Role::Status)];
+const GATHER: &[Binding] = &[read(Role::Workspace), write(Role::Values)];
+const EXPAND: &[Binding] = &[read(Role::Workspace), write(Role::Output)];
 const DECODE: &[Binding] = &[read(Role::Scalars), read(Role::Codes), write(Role::Output)];
 const DECODE_SEGMENTS: &[Binding] =
     &[read(Role::Scalars), read(Role::Codes), write(Role::Output), read(Role::Workspace)];
@@ -106,7 +112,7 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 }
 
 /// Every entry point.
-pub const SHADERS: [Shader; 24] = [
+pub const SHADERS: [Shader; 29] = [
     entry(
         "finite_scan",
         module!(
@@ -365,6 +371,45 @@ pub const SHADERS: [Shader; 24] = [
         3136,
     ),
     entry("sparse_scatter", module!("sparse_scatter.wgsl"), SCATTER, 0),
+    entry(
+        "powersgd_factor",
+        module!("powersgd_params.wgsl", "powersgd_wide.wgsl", "powersgd_factor.wgsl"),
+        FACTOR,
+        13196,
+    ),
+    entry(
+        "powersgd_left",
+        module!(
+            "powersgd_params.wgsl",
+            "bind_powersgd_left.wgsl",
+            "half.wgsl",
+            "powersgd_tile.wgsl",
+            "powersgd_form.wgsl",
+            "powersgd_left.wgsl"
+        ),
+        LEFT,
+        16384,
+    ),
+    entry(
+        "powersgd_right",
+        module!(
+            "powersgd_params.wgsl",
+            "bind_powersgd_right.wgsl",
+            "half.wgsl",
+            "powersgd_tile.wgsl",
+            "powersgd_form.wgsl",
+            "powersgd_right.wgsl"
+        ),
+        RIGHT,
+        2048,
+    ),
+    entry("powersgd_gather", module!("powersgd_params.wgsl", "powersgd_gather.wgsl"), GATHER, 0),
+    entry(
+        "powersgd_expand",
+        module!("powersgd_params.wgsl", "powersgd_tile.wgsl", "powersgd_expand.wgsl"),
+        EXPAND,
+        1024,
+    ),
 ];
 
 /// The shader whose entry point has this name.
@@ -417,6 +462,7 @@ mod tests {
                         let expected = match shader.name {
                             "sparse_scatter" => 32,
                             name if name.starts_with("topk") => 96,
+                            name if name.starts_with("powersgd") => 80,
                             name if name.contains("_decode") => 48,
                             _ => 64,
                         };
@@ -443,7 +489,8 @@ mod tests {
 
     #[test]
     fn no_shader_has_a_float() {
-        for shader in &SHADERS {
+        // PowerSGD sums in f32: its bits are of one backend.
+        for shader in SHADERS.iter().filter(|shader| !shader.name.starts_with("powersgd")) {
             for (_, ty) in parse(shader).types.iter() {
                 if let TypeInner::Scalar(Scalar { kind, .. }) | TypeInner::Vector { scalar: Scalar { kind, .. }, .. } =
                     ty.inner

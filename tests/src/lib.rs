@@ -11,6 +11,8 @@ pub mod data;
 pub mod emulated;
 pub mod hostile;
 pub mod low_rank;
+#[cfg(feature = "cuda")]
+pub mod low_rank_traffic;
 pub mod meter;
 pub mod models;
 pub mod oracle;

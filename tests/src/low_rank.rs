@@ -94,3 +94,59 @@ pub const MODEL: [Matrix; 9] = [
     Matrix::new(16, 2048),
     Matrix::new(2, 2),
 ];
+
+/// A PTX machine with the artifact for sm_70.
+///
+/// # Panics
+/// Where the machine refuses it.
+#[cfg(feature = "cuda")]
+#[must_use]
+pub fn ptx_machine(seed: u64) -> Device {
+    use std::sync::Arc;
+
+    use gradwire::backend::cuda::Cuda;
+    use gradwire_ptx_machine::Machine;
+
+    let machine = Arc::new(Machine::new((7, 0), seed));
+    Device::from_cuda(Cuda::with_driver(machine, Some(70)).expect("an artifact that fits"))
+}
+
+/// Makes of functions that take a device a test for each and each kind of device: the CPU, the committed PTX on its machine, and
+/// WGPU and CUDA where there are any.
+#[macro_export]
+macro_rules! on_every_device {
+    ($($name:ident),* $(,)?) => {
+        mod on {
+            $(mod $name {
+                #[test]
+                fn cpu() {
+                    super::super::$name(&gradwire::Device::cpu());
+                }
+
+                #[cfg(feature = "cuda")]
+                #[test]
+                fn ptx() {
+                    super::super::$name(&$crate::low_rank::ptx_machine(1));
+                }
+
+                #[cfg(feature = "cuda")]
+                #[test]
+                fn cuda() {
+                    match $crate::require::open(gradwire::BackendKind::Cuda) {
+                        Ok(device) => super::super::$name(&device),
+                        Err(error) => eprintln!("not tested: {error}"),
+                    }
+                }
+
+                #[cfg(feature = "wgpu")]
+                #[test]
+                fn wgpu() {
+                    match $crate::require::open(gradwire::BackendKind::Wgpu) {
+                        Ok(device) => super::super::$name(&device),
+                        Err(error) => eprintln!("not tested: {error}"),
+                    }
+                }
+            })*
+        }
+    };
+}

@@ -1,6 +1,6 @@
 //! PowerSGD on the CPU: the properties that the literature proves, and the same bits at every width and thread count.
 
-use gradwire::{Device, Dtype, Gradient, Matrix, PowerSgd, Seed};
+use gradwire::{BackendKind, Device, Dtype, Gradient, Matrix, PowerSgd, Seed};
 use gradwire_tests::cases;
 use gradwire_tests::hostile::devices;
 use gradwire_tests::low_rank::{MODEL, bits, compress_all, state, step, together, with_values};
@@ -21,9 +21,7 @@ fn rounding(n: usize, m: usize, r: usize) -> f64 {
 
 const SHAPES: [(usize, usize); 8] = [(1, 2), (3, 5), (16, 16), (8, 33), (65, 47), (130, 1), (513, 20), (9, 2100)];
 
-#[test]
-fn a_matrix_of_low_rank_comes_back() {
-    let device = Device::cpu();
+fn a_matrix_of_low_rank_comes_back(device: &Device) {
     for (n, m) in SHAPES.into_iter().filter(|(_, m)| *m > 1) {
         for r in [1, 2, 3, 5, 8, 12, 32].into_iter().filter(|r| *r <= n.min(m)) {
             let values: Vec<f64> = (0..r).map(|k| 1.0 / (1.0 + k as f64)).collect();
@@ -33,10 +31,10 @@ fn a_matrix_of_low_rank_comes_back() {
             // From a seeded factor Q, |M - M^| is that of P over the least singular value of V^T Q. For one of normal entries
             // that is below 1 / (10 sqrt(m r)) once in ten seeds, and this is one seed.
             let generic = 10.0 * ((m * r) as f64).sqrt();
-            let lost = dense.minus(&Dense::of(n, m, &step(&device, &mut state, &x))).norm() / dense.norm();
+            let lost = dense.minus(&Dense::of(n, m, &step(device, &mut state, &x))).norm() / dense.norm();
             assert!(lost <= rounding(n, m, r) * generic, "{n} x {m}, rank {r}: {lost}");
             // The second starts from the right directions.
-            let lost = dense.minus(&Dense::of(n, m, &step(&device, &mut state, &x))).norm() / dense.norm();
+            let lost = dense.minus(&Dense::of(n, m, &step(device, &mut state, &x))).norm() / dense.norm();
             assert!(lost <= rounding(n, m, r), "{n} x {m}, rank {r}, warm: {lost}");
         }
     }
@@ -63,15 +61,13 @@ fn hard(n: usize, m: usize) -> Vec<(&'static str, Vec<f32>)> {
     ]
 }
 
-#[test]
-fn factors_are_orthonormal_or_zero_and_nothing_grows() {
-    let device = Device::cpu();
+fn factors_are_orthonormal_or_zero_and_nothing_grows(device: &Device) {
     for (n, m) in SHAPES.into_iter().filter(|(_, m)| *m > 1) {
         for r in [1, 2, 4, 7, 12, 32].into_iter().filter(|r| *r <= n.min(m)) {
             for (name, x) in hard(n, m) {
                 let mut state = state(compress_all(r as u32).without_feedback(), n, m);
                 for round in 0..3 {
-                    let output = step(&device, &mut state, &x);
+                    let output = step(device, &mut state, &x);
                     let [left, _] = state.factors_of(0).expect("compressed");
                     let left = Dense::columns(n, &left);
                     let gram = left.t().times(&left);
@@ -80,10 +76,12 @@ fn factors_are_orthonormal_or_zero_and_nothing_grows() {
                         zeros += usize::from(gram.at(a, a) == 0.0);
                         for b in 0..r {
                             let expected = if a == b && gram.at(a, a) != 0.0 { 1.0 } else { 0.0 };
-                            // Entries rounded to binary32 are off by U each, so a product of two unit columns by 2 U; the last sweep adds
-                            // 2^-26. Together below 4 U.
+                            // Entries rounded to binary32 are off by U each, so a product of two unit columns by 2 U. On the CPU the
+                            // last sweep adds 2^-26; on CUDA it multiplies that by 1.55 at most. Together below 4 U. In WGSL an entry is
+                            // rounded thrice, and what is taken off it twice more at most: 2 * 5 * 1.55.
+                            let most = if device.kind() == BackendKind::Wgpu { 16.0 * U } else { 4.0 * U };
                             let off = (gram.at(a, b) - expected).abs();
-                            assert!(off <= 4.0 * U, "{n} x {m}, rank {r}, {name}, step {round}: {off:e} at {a}, {b}");
+                            assert!(off <= most, "{n} x {m}, rank {r}, {name}, step {round}: {off:e} at {a}, {b}");
                         }
                     }
                     assert!(name != "zero" || zeros == r);
@@ -98,18 +96,16 @@ fn factors_are_orthonormal_or_zero_and_nothing_grows() {
     }
 }
 
-#[test]
-fn a_step_is_the_oracles() {
-    let device = Device::cpu();
+fn a_step_is_the_oracles(device: &Device) {
     for (n, m, r) in [(40, 30, 3), (17, 70, 4), (600, 33, 2), (10, 4200, 5), (70, 90, 12), (200, 150, 32)] {
         let mut state = state(compress_all(r as u32), n, m);
         let first = cases::normal(n * m, 1);
-        step(&device, &mut state, &first);
+        step(device, &mut state, &first);
         for seed in 2..5 {
             let gradient = cases::normal(n * m, seed);
             let [_, right] = state.factors_of(0).expect("compressed");
             let before = state.residual().expect("idle");
-            let output = Dense::of(n, m, &step(&device, &mut state, &gradient));
+            let output = Dense::of(n, m, &step(device, &mut state, &gradient));
             let sum = Dense::new(n, m, |i, j| f64::from(gradient[i * m + j] + before[i * m + j]));
             let p = sum.times(&Dense::columns(m, &right).orthonormal()).orthonormal();
             let expected = p.times(&sum.t().times(&p).t());
@@ -124,9 +120,7 @@ fn a_step_is_the_oracles() {
     }
 }
 
-#[test]
-fn energy_never_falls_and_reaches_the_best() {
-    let device = Device::cpu();
+fn energy_never_falls_and_reaches_the_best(device: &Device) {
     for one_sided in [false, true] {
         for (n, m, r) in [(24, 18, 3), (18, 40, 4), (30, 30, 1)] {
             let values: Vec<f64> = (0..n.min(m)).map(|k| 0.8f64.powi(k as i32)).collect();
@@ -139,7 +133,7 @@ fn energy_never_falls_and_reaches_the_best() {
             let mut last = 0.0;
             let slack = rounding(n, m, r) * dense.norm().powi(2);
             for step_of in 0..60 {
-                let output = Dense::of(n, m, &step(&device, &mut state, &x));
+                let output = Dense::of(n, m, &step(device, &mut state, &x));
                 // |P^T M|^2 = |M^|^2, since P is orthonormal.
                 let energy = output.norm().powi(2);
                 assert!(energy >= last - slack, "{n} x {m}, rank {r}, step {step_of}: {energy} after {last}");
@@ -152,25 +146,21 @@ fn energy_never_falls_and_reaches_the_best() {
     }
 }
 
-#[test]
-fn factors_are_linear_in_the_gradient() {
-    let device = Device::cpu();
+fn factors_are_linear_in_the_gradient(device: &Device) {
     let (n, m, r) = (48, 36, 4);
     let gradients: Vec<Vec<f32>> = (0..3).map(|w| cases::normal(n * m, 30 + w)).collect();
     let mean: Vec<f32> = (0..n * m).map(|i| gradients.iter().map(|g| g[i]).sum::<f32>() / 3.0).collect();
     for codec in [compress_all(r as u32), compress_all(r as u32).iterations(2), compress_all(r as u32).one_sided()] {
         let mut workers = vec![state(codec, n, m); 3];
-        let output = Dense::of(n, m, &together(&device, &mut workers, &gradients));
-        let alone = Dense::of(n, m, &step(&device, &mut state(codec, n, m), &mean));
+        let output = Dense::of(n, m, &together(device, &mut workers, &gradients));
+        let alone = Dense::of(n, m, &step(device, &mut state(codec, n, m), &mean));
         // As against the oracle: ten for the condition of P.
         let off = output.minus(&alone).norm() / alone.norm();
         assert!(off <= 10.0 * rounding(n, m, r), "{codec:?}: {off}");
     }
 }
 
-#[test]
-fn residuals_telescope() {
-    let device = Device::cpu();
+fn residuals_telescope(device: &Device) {
     let tensors = [Matrix::new(40, 20), Matrix::vector(33), Matrix::new(12, 64)];
     let elements = 40 * 20 + 33 + 12 * 64;
     for codec in [PowerSgd::rank(2), PowerSgd::rank(2).one_sided(), PowerSgd::rank(1).iterations(3)] {
@@ -180,7 +170,7 @@ fn residuals_telescope() {
         let steps = 20;
         for t in 0..steps {
             let gradients: Vec<Vec<f32>> = (0..2).map(|w| cases::normal(elements, 100 + 2 * t + w)).collect();
-            let output = together(&device, &mut states, &gradients);
+            let output = together(device, &mut states, &gradients);
             for i in 0..elements {
                 given[i] += f64::from(gradients[0][i]) / 2.0 + f64::from(gradients[1][i]) / 2.0;
                 sent[i] += f64::from(output[i]);
@@ -268,9 +258,7 @@ fn the_same_bits_at_every_width_and_thread_count() {
     }
 }
 
-#[test]
-fn halves_are_widened() {
-    let device = Device::cpu();
+fn halves_are_widened(device: &Device) {
     let (n, m) = (60, 50);
     let wide = cases::normal(n * m, 4);
     let f16s: Vec<half::f16> = wide.iter().map(|v| half::f16::from_f32(*v)).collect();
@@ -287,3 +275,13 @@ fn halves_are_widened() {
     let widened: Vec<f32> = bf16s.iter().map(|v| v.to_f32()).collect();
     assert_eq!(run((&bf16s).into()), run((&widened).into()));
 }
+
+gradwire_tests::on_every_device!(
+    a_matrix_of_low_rank_comes_back,
+    factors_are_orthonormal_or_zero_and_nothing_grows,
+    a_step_is_the_oracles,
+    energy_never_falls_and_reaches_the_best,
+    factors_are_linear_in_the_gradient,
+    residuals_telescope,
+    halves_are_widened,
+);

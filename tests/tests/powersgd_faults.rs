@@ -5,43 +5,39 @@ use gradwire_tests::cases;
 use gradwire_tests::low_rank::{bits, compress_all, state, step, together, with_values};
 use gradwire_tests::oracle::powersgd::Dense;
 
-#[test]
-fn a_dead_direction_is_seeded_again() {
-    let device = Device::cpu();
+fn a_dead_direction_is_seeded_again(device: &Device) {
     let (n, m, r) = (40, 30, 4);
     let mut state = state(compress_all(r as u32).without_feedback(), n, m);
     // One entry: the columns of P are multiples of one another to the last bit, and all but the first become zeros.
     let mut thin = vec![0.0; n * m];
     thin[7 * m + 5] = 5.0;
     for _ in 0..3 {
-        step(&device, &mut state, &thin);
+        step(device, &mut state, &thin);
         let [left, _] = state.factors_of(0).expect("compressed");
         assert!(left[n..].iter().all(|v| *v == 0.0));
     }
     for gradient in [with_values(n, m, &[4.0, 3.0, 2.0, 1.0], 8), vec![0.0; n * m]] {
-        step(&device, &mut state, &gradient);
-        let output = Dense::of(n, m, &step(&device, &mut state, &gradient));
+        step(device, &mut state, &gradient);
+        let output = Dense::of(n, m, &step(device, &mut state, &gradient));
         let dense = Dense::of(n, m, &gradient);
         // Four directions are found again; fewer would leave at least the least of the values.
         assert!(dense.minus(&output).norm() <= 1e-3 * dense.norm(), "{}", dense.minus(&output).norm());
     }
 }
 
-#[test]
-fn nan_and_infinity_poison_a_matrix_and_pass() {
-    let device = Device::cpu();
+fn nan_and_infinity_poison_a_matrix_and_pass(device: &Device) {
     let tensors = [Matrix::new(40, 30), Matrix::new(20, 50), Matrix::vector(10)];
     let elements = 1200 + 1000 + 10;
     for codec in [PowerSgd::rank(3), PowerSgd::rank(3).one_sided(), PowerSgd::rank(2).iterations(2)] {
         for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut states = vec![codec.state(&tensors, Seed::new(3)).expect("valid"); 2];
             let clean: Vec<Vec<f32>> = (0..2).map(|w| cases::normal(elements, 70 + w)).collect();
-            together(&device, &mut states, &clean);
+            together(device, &mut states, &clean);
             let before: Vec<Vec<f32>> = states.iter().map(|s| s.residual().expect("idle")).collect();
             let mut spoiled = clean.clone();
             spoiled[1][777] = odd;
             spoiled[0][2205] = odd;
-            let output = together(&device, &mut states, &spoiled);
+            let output = together(device, &mut states, &spoiled);
             assert!(output[..1200].iter().all(|v| v.is_nan()), "{codec:?}: the matrix is NaN on every worker");
             assert!(output[1200..2205].iter().all(|v| v.is_finite()), "{codec:?}: no other is touched");
             assert!(!output[2205].is_finite() && output[2206..].iter().all(|v| v.is_finite()));
@@ -53,20 +49,18 @@ fn nan_and_infinity_poison_a_matrix_and_pass() {
                 }
                 assert!(after.iter().all(|v| v.is_finite()));
             }
-            let output = together(&device, &mut states, &clean);
+            let output = together(device, &mut states, &clean);
             assert!(output.iter().all(|v| v.is_finite()), "{codec:?}: it passes");
         }
     }
 }
 
-#[test]
-fn a_failed_call_leaves_the_state() {
-    let device = Device::cpu();
+fn a_failed_call_leaves_the_state(device: &Device) {
     let tensors = [Matrix::new(40, 30), Matrix::vector(10)];
     let codec = PowerSgd::rank(3).non_finite(NonFinite::Error);
     let mut state = codec.state(&tensors, Seed::new(3)).expect("valid");
     let gradient = cases::normal(1210, 5);
-    step(&device, &mut state, &gradient);
+    step(device, &mut state, &gradient);
     let before = state.clone();
     let (mut p, mut out) = (vec![0.0; 120], vec![0.0; 1210]);
     for (at, odd) in [(0, f32::NAN), (1199, f32::INFINITY), (1203, f32::NEG_INFINITY)] {
@@ -113,7 +107,7 @@ fn a_failed_call_leaves_the_state() {
     state.abandon();
     let (kept, after) = (before.residual().expect("idle"), state.residual().expect("idle"));
     assert!((0..1210).all(|i| after[i] == kept[i] + gradient[i]));
-    let twice = step(&device, &mut state, &vec![0.0; 1210]);
+    let twice = step(device, &mut state, &vec![0.0; 1210]);
     assert!((1200..1210).all(|i| twice[i] == gradient[i]), "a vector that was not sent comes with the next step");
 }
 
@@ -129,10 +123,8 @@ fn outcomes(state: &LowRankState) -> [Option<Outcome>; 3] {
     [0, 1, 2].map(|tensor| state.outcome(tensor))
 }
 
-#[test]
-fn a_matrix_whose_factors_overflow_recovers() {
+fn a_matrix_whose_factors_overflow_recovers(device: &Device) {
     use Outcome::{Dropped, Kept, Sent};
-    let device = Device::cpu();
     let clean = cases::normal(ELEMENTS, 80);
     // P overflows; P is finite, and too large; Q is too large alone, as the sum of 40 rows.
     for (huge, codec) in [3e38, 1e37, 3e35].into_iter().flat_map(|huge| codecs(3).map(|codec| (huge, codec))) {
@@ -140,17 +132,17 @@ fn a_matrix_whose_factors_overflow_recovers() {
         let [mut state, mut spared] = [(); 2].map(|()| codec.state(&TENSORS, Seed::new(3)).expect("valid"));
         let mut gradient = clean.clone();
         (0..1200).for_each(|i| gradient[i] = huge * (1.0 - (i % 30) as f32 / 60.0));
-        let first = step(&device, &mut state, &gradient);
-        step(&device, &mut spared, &clean);
+        let first = step(device, &mut state, &gradient);
+        step(device, &mut spared, &clean);
         // One-sided, the first step has no second product, so what only that one overflows comes up in the second.
         let late = huge == 3e35 && state.rounds() == 1;
         let mut outputs = vec![first];
         let mut fates = vec![outcomes(&state)];
         for _ in 0..6 {
             assert!(state.residual().expect("idle").iter().all(|v| v.is_finite()));
-            outputs.push(step(&device, &mut state, &clean));
+            outputs.push(step(device, &mut state, &clean));
             fates.push(outcomes(&state));
-            let others = step(&device, &mut spared, &clean);
+            let others = step(device, &mut spared, &clean);
             assert_eq!(
                 bits(&outputs[outputs.len() - 1][1200..]),
                 bits(&others[1200..]),
@@ -174,9 +166,7 @@ fn a_matrix_whose_factors_overflow_recovers() {
     }
 }
 
-#[test]
-fn a_factor_that_overflows_is_refused_where_that_is_asked_for() {
-    let device = Device::cpu();
+fn a_factor_that_overflows_is_refused_where_that_is_asked_for(device: &Device) {
     let codec = PowerSgd::rank(3).non_finite(NonFinite::Error);
     let mut state = codec.state(&TENSORS, Seed::new(3)).expect("valid");
     let clean = cases::normal(ELEMENTS, 80);
@@ -190,7 +180,7 @@ fn a_factor_that_overflows_is_refused_where_that_is_asked_for() {
         assert!(error.to_string().contains("clear_residual()"), "{error}");
     }
     state.clear_residual().expect("idle");
-    assert!(step(&device, &mut state, &clean).iter().all(|v| v.is_finite()));
+    assert!(step(device, &mut state, &clean).iter().all(|v| v.is_finite()));
     // An entry that is large and finite is refused in a factor, and not behind it.
     let mut p = vec![0.0; state.factor_len()];
     device.begin_low_rank(&mut state, &clean, &mut p).expect("valid");
@@ -205,9 +195,7 @@ fn a_factor_that_overflows_is_refused_where_that_is_asked_for() {
     assert_eq!(output.last(), Some(&f32::MAX));
 }
 
-#[test]
-fn a_worker_that_failed_stays_in_step() {
-    let device = Device::cpu();
+fn a_worker_that_failed_stays_in_step(device: &Device) {
     for codec in codecs(3).into_iter().chain([PowerSgd::rank(1).one_sided(), PowerSgd::rank(20).min_compression(0.0)]) {
         let mut smooth = vec![codec.state(&TENSORS, Seed::new(3)).expect("valid"); 3];
         let mut failing = smooth.clone();
@@ -217,7 +205,7 @@ fn a_worker_that_failed_stays_in_step() {
             for gradient in &mut gradients {
                 gradient[..1200].copy_from_slice(&with_values(40, 30, &[3.0, 2.0], 500 + t));
             }
-            let expected = together(&device, &mut smooth, &gradients);
+            let expected = together(device, &mut smooth, &gradients);
             // A worker begins, goes as far as it can alone, and gives up; then it begins again with what it has kept.
             let worker = t as usize % 3;
             let state = &mut failing[worker];
@@ -232,7 +220,7 @@ fn a_worker_that_failed_stays_in_step() {
             state.abandon();
             assert_eq!((state.steps(), state.factors_of(0)), (before.steps(), before.factors_of(0)));
             gradients[worker].fill(0.0);
-            assert_eq!(bits(&together(&device, &mut failing, &gradients)), bits(&expected), "{codec:?}, step {t}");
+            assert_eq!(bits(&together(device, &mut failing, &gradients)), bits(&expected), "{codec:?}, step {t}");
             for (w, (smooth, failing)) in smooth.iter().zip(&failing).enumerate() {
                 assert!(smooth.to_bytes().expect("idle") == failing.to_bytes().expect("idle"), "{codec:?}, {t}, {w}");
             }
@@ -240,9 +228,7 @@ fn a_worker_that_failed_stays_in_step() {
     }
 }
 
-#[test]
-fn what_waits_of_a_tensor_that_is_not_compressed_survives_nan() {
-    let device = Device::cpu();
+fn what_waits_of_a_tensor_that_is_not_compressed_survives_nan(device: &Device) {
     for codec in codecs(2) {
         let mut states = vec![codec.state(&TENSORS, Seed::new(3)).expect("valid"); 2];
         let gradients: Vec<Vec<f32>> = (0..2).map(|w| cases::normal(ELEMENTS, 20 + w)).collect();
@@ -269,7 +255,7 @@ fn what_waits_of_a_tensor_that_is_not_compressed_survives_nan() {
                 assert_eq!(kept[i], gradients[1][i] + added, "{codec:?}, {odd}, element {i}");
             }
             // Finished, the other elements are sent, and of this one nothing is, on either worker.
-            let output = together(&device, &mut states, &spoiled);
+            let output = together(device, &mut states, &spoiled);
             assert!(!output[2204].is_finite());
             for (w, state) in states.iter().enumerate() {
                 let kept = state.residual().expect("idle");
@@ -287,10 +273,10 @@ fn what_waits_of_a_tensor_that_is_not_compressed_survives_nan() {
             // Once more, and it is dropped: what waits may itself be what overflows.
             let mut twice = states.clone();
             let mut zeros = vec![vec![0.0; ELEMENTS]; 2];
-            let output = together(&device, &mut states, &zeros);
+            let output = together(device, &mut states, &zeros);
             assert_eq!(output[2204], (sum / 2.0) as f32, "what waited comes with the next step");
             zeros[0][2204] = odd;
-            together(&device, &mut twice, &zeros);
+            together(device, &mut twice, &zeros);
             for state in &twice {
                 assert_eq!(state.outcome(2), Some(Outcome::Dropped));
                 assert!(state.residual().expect("idle")[2200..].iter().all(|v| *v == 0.0));
@@ -299,38 +285,25 @@ fn what_waits_of_a_tensor_that_is_not_compressed_survives_nan() {
     }
 }
 
-#[test]
-fn without_feedback_nothing_is_kept() {
-    let device = Device::cpu();
+fn without_feedback_nothing_is_kept(device: &Device) {
     let mut state = PowerSgd::rank(2).without_feedback().state(&TENSORS, Seed::new(3)).expect("valid");
     let clean = cases::normal(ELEMENTS, 20);
     let mut spoiled = clean.clone();
     (spoiled[3], spoiled[2203]) = (f32::NAN, f32::NAN);
-    step(&device, &mut state, &spoiled);
+    step(device, &mut state, &spoiled);
     assert_eq!(outcomes(&state), [Some(Outcome::Dropped), Some(Outcome::Sent), Some(Outcome::Dropped)]);
-    assert_eq!(bits(&step(&device, &mut state, &clean)[2200..]), bits(&clean[2200..]));
+    assert_eq!(bits(&step(device, &mut state, &clean)[2200..]), bits(&clean[2200..]));
     assert_eq!(outcomes(&state), [Some(Outcome::Sent); 3]);
     assert!(state.residual().expect("idle").iter().all(|v| *v == 0.0));
 }
 
-/// A device that has no PowerSGD says so, and leaves the state.
-#[cfg(feature = "cuda")]
-#[test]
-fn a_backend_without_powersgd_says_so() {
-    use std::sync::Arc;
-
-    use gradwire::BackendKind;
-    use gradwire::backend::cuda::Cuda;
-    use gradwire_ptx_machine::Machine;
-
-    let machine = Arc::new(Machine::new((7, 0), 1));
-    let device = Device::from_cuda(Cuda::with_driver(machine, Some(70)).expect("an artifact that fits"));
-    let mut state = PowerSgd::rank(2).state(&TENSORS, Seed::new(3)).expect("valid");
-    let before = state.clone();
-    let (gradient, mut output) = (cases::normal(ELEMENTS, 20), vec![0.0; ELEMENTS]);
-    let mut asked = 0;
-    let error = device.low_rank_step(&mut state, &gradient, &mut output, |_| asked += 1).expect_err("not yet");
-    let Error::Unavailable { backend: BackendKind::Cuda, reason } = &error else { panic!("{error:?}") };
-    assert!(reason.contains("Device::cpu()") && asked == 0, "{error}");
-    assert_eq!(state, before);
-}
+gradwire_tests::on_every_device!(
+    a_matrix_whose_factors_overflow_recovers,
+    a_dead_direction_is_seeded_again,
+    nan_and_infinity_poison_a_matrix_and_pass,
+    a_failed_call_leaves_the_state,
+    a_factor_that_overflows_is_refused_where_that_is_asked_for,
+    a_worker_that_failed_stays_in_step,
+    what_waits_of_a_tensor_that_is_not_compressed_survives_nan,
+    without_feedback_nothing_is_kept,
+);

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use gradwire_tests::traffic::{self, Row};
-use gradwire_tests::{reads, selections};
+use gradwire_tests::{low_rank_traffic, reads, selections};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -18,7 +18,29 @@ fn read(path: &str) -> String {
 fn kernels_cost_what_the_documentation_says() {
     let rows = traffic::count().expect("no fault");
     let selections = reads::count().expect("no fault");
-    let (now, then) = (traffic::table(&rows) + &reads::table(&selections), read(traffic::PAGE));
+    compare(&(traffic::table(&rows) + &reads::table(&selections)), read(traffic::PAGE).split(POWERSGD).next());
+    near_the_floor(&rows);
+    explained(&rows);
+    read_once(&selections);
+}
+
+#[test]
+fn powersgd_costs_what_the_documentation_says() {
+    let steps = low_rank_traffic::count().expect("no fault");
+    let now = low_rank_traffic::table(&steps);
+    compare(now.trim_start_matches(POWERSGD), read(traffic::PAGE).split(POWERSGD).nth(1));
+    for row in steps.iter().filter(|row| row.shape == low_rank_traffic::SHAPE && row.rank <= 8) {
+        assert!(row.multiple() <= 1.1, "{row:?}: {} times the floor", row.multiple());
+    }
+    assert!(steps.iter().all(|row| row.multiple() >= 1.0), "nothing is below its floor");
+}
+
+/// Where the page's part about PowerSGD begins.
+const POWERSGD: &str = "\n## PowerSGD";
+
+/// Fails with the lines that differ.
+fn compare(now: &str, then: Option<&str>) {
+    let then = then.unwrap_or_default();
     let changed: Vec<String> = now
         .lines()
         .filter(|line| !then.lines().any(|old| old == *line))
@@ -31,9 +53,6 @@ fn kernels_cost_what_the_documentation_says() {
         traffic::PAGE,
         changed.join("\n")
     );
-    near_the_floor(&rows);
-    explained(&rows);
-    read_once(&selections);
 }
 
 /// Top-k reads a gradient once and little more; whatever it is four times, each with the little more that one has.

@@ -64,7 +64,9 @@ impl Matrix {
 /// * **Orthonormal**: by Cholesky of P^T P in f64, swept again where the columns are nearly dependent. A column that depends on
 ///   the ones before it becomes zeros; in the next step it starts afresh from a seeded one.
 /// * **Determinism**: run to run; on the CPU the same bits at any thread count and any vector width. Between backends, within
-///   rounding.
+///   rounding: factors, output and residual of a matrix M are apart by 4 * 514 * 2^-24 sqrt(r) |M| at most, given the same state
+///   and the same reduced factors (514 terms of a sum are added one after another at the most), unless columns are so nearly
+///   dependent that rounding decides whether one is.
 ///
 /// The steps, and what goes over the network, are on [`crate::Device::begin_low_rank`].
 ///

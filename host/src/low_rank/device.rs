@@ -5,7 +5,7 @@ use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::arith::powersgd::usable;
 
 use super::LowRankState;
-use crate::backend::cpu::{Cpu, Matrices};
+use crate::backend::cpu::Matrices;
 use crate::device::Device;
 use crate::error::Error;
 use crate::gradient::Gradient;
@@ -49,8 +49,8 @@ impl Device {
     /// # Errors
     /// [`Error::Order`] while another step is under way; [`Error::Length`] for a gradient of other than
     /// [`LowRankState::elements`] or a factor of other than [`LowRankState::factor_len`]; [`Error::NotFinite`] under
-    /// `NonFinite::Error`; [`Error::Unavailable`] on a backend that has no PowerSGD yet: today, the CPU alone has it. The state,
-    /// its residual included, is as it was whenever this fails.
+    /// `NonFinite::Error`; [`Error::Limit`] where a device binds less at once than a tile's rows or all factors take;
+    /// [`Error::Backend`] where the device fails. The state, its residual included, is as it was whenever this fails.
     pub fn begin_low_rank<'g>(
         &self,
         state: &mut LowRankState,
@@ -61,22 +61,25 @@ impl Device {
         state.expect_idle("begin_low_rank")?;
         Error::expect_len("gradient", "elements", gradient.len(), state.elements() as u64)?;
         Error::expect_len("factor", "entries", factor.len(), state.factor_len() as u64)?;
-        let cpu = self.power_sgd()?;
         let (table, known) = (state.table.clone(), state.last);
-        if state.codec.is_guarded()
+        if let Some(cpu) = self.as_cpu().filter(|_| state.codec.is_guarded())
             && let Some(index) = cpu.low_rank_not_finite(&state.matrices(), gradient)
         {
             return Err(Error::NotFinite { index });
         }
         // The step has factors of its own until it is finished.
         state.start_work();
-        let streams = state.streams();
         let mut input = std::mem::take(state.work.factors(known));
-        cpu.orthonormalise(&table, known, &mut input, Some(&streams));
         let (sent, plain) = factor.split_at_mut(table.factor_len(known.other()));
-        let mut scratch = std::mem::take(&mut state.scratch);
-        cpu.begin_low_rank(&mut state.matrices(), gradient, &input, known, sent, &mut scratch.0);
-        state.scratch = scratch;
+        if let Some(cpu) = self.as_cpu() {
+            cpu.orthonormalise(&table, known, &mut input, Some(&state.streams()));
+            let mut scratch = std::mem::take(&mut state.scratch);
+            cpu.begin_low_rank(&mut state.matrices(), gradient, &input, known, sent, &mut scratch.0);
+            state.scratch = scratch;
+        } else if let Err(error) = self.begin_passes(state, gradient, known, &mut input, sent) {
+            state.work.clear();
+            return Err(error);
+        }
         *state.work.factors(known) = input;
         state.form_plain(gradient);
         state.sent.fill(false);
@@ -100,20 +103,23 @@ impl Device {
         let known = state.side(state.round);
         state.check_reduced(reduced)?;
         Error::expect_len("factor", "entries", factor.len(), state.factor_len() as u64)?;
-        let cpu = self.power_sgd()?;
         let table = state.table.clone();
-        state.take_reduced(known, reduced);
-        let mut input = std::mem::take(state.work.factors(known));
-        cpu.orthonormalise(&table, known, &mut input, None);
         let (sent, plain) = factor.split_at_mut(table.factor_len(known.other()));
-        let mut scratch = std::mem::take(&mut state.scratch);
-        cpu.multiply_low_rank(&table, &state.sums, &input, known, sent, &mut scratch.0);
-        state.scratch = scratch;
-        *state.work.factors(known) = input;
-        for ((index, _), mine) in table.compressed().zip(table.split_mut(known.other(), sent)) {
-            if state.poisoned[index] {
-                mine.fill(f32::from_bits(NAN_BITS));
+        if let Some(cpu) = self.as_cpu() {
+            state.take_reduced(known, reduced);
+            let mut input = std::mem::take(state.work.factors(known));
+            cpu.orthonormalise(&table, known, &mut input, None);
+            let mut scratch = std::mem::take(&mut state.scratch);
+            cpu.multiply_low_rank(&table, &state.sums, &input, known, sent, &mut scratch.0);
+            state.scratch = scratch;
+            *state.work.factors(known) = input;
+            for ((index, _), mine) in table.compressed().zip(table.split_mut(known.other(), sent)) {
+                if state.poisoned[index] {
+                    mine.fill(f32::from_bits(NAN_BITS));
+                }
             }
+        } else {
+            self.advance_passes(state, reduced, known, sent)?;
         }
         state.round += 1;
         state.write_plain(plain);
@@ -142,10 +148,13 @@ impl Device {
         let side = state.side(state.round);
         state.check_reduced(reduced)?;
         Error::expect_len("output", "elements", output.len(), state.elements() as u64)?;
-        let cpu = self.power_sgd()?;
         let table = state.table.clone();
-        state.take_reduced(side, reduced);
-        cpu.expand_low_rank(&table, &state.work.left, &state.work.right, &state.poisoned, output);
+        if let Some(cpu) = self.as_cpu() {
+            state.take_reduced(side, reduced);
+            cpu.expand_low_rank(&table, &state.work.left, &state.work.right, &state.poisoned, output);
+        } else {
+            self.finish_passes(state, reduced, side, output)?;
+        }
         state.finish_plain(&reduced[table.factor_len(side)..], output);
         state.commit();
         (state.last, state.round, state.step) = (side, 0, state.step.wrapping_add(1));
@@ -179,14 +188,6 @@ impl Device {
         };
         rest().inspect_err(|_| state.abandon())
     }
-
-    /// The CPU behind this device; other backends have no PowerSGD yet, and say so.
-    fn power_sgd(&self) -> Result<&Cpu, Error> {
-        self.as_cpu().ok_or_else(|| Error::Unavailable {
-            backend: self.kind(),
-            reason: "its kernels have no PowerSGD yet; Device::cpu() has it".to_owned(),
-        })
-    }
 }
 
 impl LowRankState {
@@ -204,14 +205,16 @@ impl LowRankState {
 
     /// Where each matrix's seeded columns come from in this step.
     fn streams(&self) -> Vec<Stream> {
+        let first = self.stream();
+        let stream = |(index, _)| Stream { tensor: first.tensor.wrapping_add(index as u32), ..first };
+        self.table.compressed().map(stream).collect()
+    }
+
+    /// That of the first tensor.
+    pub(super) fn stream(&self) -> Stream {
         let [low, high] = self.seed.step_words();
         let step = (u64::from(high) << 32 | u64::from(low)).wrapping_add(self.step);
-        let stream = |(index, _)| Stream {
-            key: self.seed.key(),
-            tensor: self.seed.tensor_word().wrapping_add(index as u32),
-            step: [step as u32, (step >> 32) as u32],
-        };
-        self.table.compressed().map(stream).collect()
+        Stream { key: self.seed.key(), tensor: self.seed.tensor_word(), step: [step as u32, (step >> 32) as u32] }
     }
 
     fn check_reduced(&self, reduced: &[f32]) -> Result<(), Error> {

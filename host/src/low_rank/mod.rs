@@ -2,7 +2,9 @@
 
 mod bytes;
 mod device;
+mod passes;
 mod plain;
+mod run;
 mod state;
 mod work;
 

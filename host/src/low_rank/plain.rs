@@ -3,8 +3,8 @@
 use gradwire_kernels::arith::float::{bf16_to_f32, canonical, f16_to_f32};
 use gradwire_kernels::arith::powersgd::kept;
 
-use super::LowRankState;
 use super::state::Outcome;
+use super::{LowRankState, Part};
 use crate::gradient::Gradient;
 
 /// Elements that are added together, so that a branch for what is not finite is taken once for all of them.
@@ -26,6 +26,22 @@ impl LowRankState {
                 Gradient::Bf16(x) => add(sums, &x[place], |v| bf16_to_f32(v.to_bits()), part.first, odd),
             }
         }
+    }
+
+    /// The first element of which the sum is not finite.
+    pub(super) fn plain_not_finite(&self, gradient: Gradient<'_>) -> Option<u64> {
+        let feedback = self.codec.feedback();
+        let widened = |i: usize| match gradient {
+            Gradient::F32(x) => x[i],
+            Gradient::F16(x) => f16_to_f32(x[i].to_bits()),
+            Gradient::Bf16(x) => bf16_to_f32(x[i].to_bits()),
+        };
+        let parts = self.table.parts.iter().zip(&self.sent).filter(|(part, _)| !part.compressed);
+        let first = |(part, sent): (&Part, &bool)| {
+            let waits = |i: usize| if feedback && !*sent { self.sums[i] } else { 0.0 };
+            (part.first..part.first + part.elements()).find(|i| !(widened(*i) + waits(*i)).is_finite())
+        };
+        parts.into_iter().find_map(first).map(|i| i as u64)
     }
 
     /// Writes them behind the last factor; `plain` is empty in the other rounds.

@@ -313,7 +313,7 @@ fn rest(bits: u32, sent: f32) -> f32 {
 }
 
 /// Words as bytes, lowest first.
-pub(super) fn little_endian(words: &[u32]) -> Cow<'_, [u8]> {
+pub(crate) fn little_endian(words: &[u32]) -> Cow<'_, [u8]> {
     if cfg!(target_endian = "little") {
         return bytemuck::cast_slice(words).into();
     }

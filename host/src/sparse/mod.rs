@@ -8,6 +8,7 @@ mod payload;
 mod select;
 mod selection;
 
+pub(crate) use device::little_endian;
 pub use embed::{ScatterBuffers, SelectBuffers};
 pub use index::IndexFormat;
 pub use payload::{SparseHeader, SparsePayload, ValueFormat};

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use std::vec::Vec;
 
-use super::{BINS, SHARED_WORDS, WARP};
+use super::{BINS, SHARED_WORDS, STAGE, WARP};
 use crate::arith::float::f16_to_f32;
 use crate::params::THREADS;
 
@@ -25,6 +25,7 @@ pub(crate) struct Block {
     warps: Vec<Warp>,
     shared: [AtomicU32; SHARED_WORDS],
     bins: Vec<AtomicU32>,
+    stage: Vec<AtomicU32>,
 }
 
 impl Block {
@@ -37,6 +38,7 @@ impl Block {
             warps: (0..THREADS / WARP).map(|_| warp()).collect(),
             shared: [const { AtomicU32::new(0) }; SHARED_WORDS],
             bins: (0..BINS).map(|_| AtomicU32::new(0)).collect(),
+            stage: (0..STAGE).map(|_| AtomicU32::new(0)).collect(),
         }
     }
 }
@@ -164,6 +166,59 @@ pub(crate) unsafe fn bin_load(index: u32) -> u32 {
 /// Between two barriers the bin is only added to.
 pub(crate) unsafe fn bin_add(index: u32, value: u32) {
     with_block(|block| block.bins[index as usize].fetch_add(value, Ordering::Relaxed));
+}
+
+/// # Safety
+/// No other thread touches the word between two barriers.
+pub(crate) unsafe fn stage_store(index: u32, value: f32) {
+    with_block(|block| block.stage[index as usize].store(value.to_bits(), Ordering::Relaxed));
+}
+
+/// # Safety
+/// No thread writes the word between the same two barriers.
+pub(crate) unsafe fn stage_load(index: u32) -> f32 {
+    f32::from_bits(with_block(|block| block.stage[index as usize].load(Ordering::Relaxed)))
+}
+
+/// # Safety
+/// As [`stage_load`], for four words, of which the first is at a multiple of 4.
+pub(crate) unsafe fn stage_load_four(index: u32) -> [f32; 4] {
+    assert!(index.is_multiple_of(4), "four words are aligned");
+    // SAFETY: the caller's.
+    [0, 1, 2, 3].map(|k| unsafe { stage_load(index + k) })
+}
+
+/// # Safety
+/// As [`stage_store`], for two words, of which the first is even.
+pub(crate) unsafe fn stage_store_wide(index: u32, value: f64) {
+    assert!(index.is_multiple_of(2), "two words are aligned");
+    let bits = value.to_bits();
+    // SAFETY: the caller's.
+    unsafe {
+        stage_store(index, f32::from_bits(bits as u32));
+        stage_store(index + 1, f32::from_bits((bits >> 32) as u32));
+    }
+}
+
+/// # Safety
+/// As [`stage_load`], for two words, of which the first is even.
+pub(crate) unsafe fn stage_load_wide(index: u32) -> f64 {
+    assert!(index.is_multiple_of(2), "two words are aligned");
+    // SAFETY: the caller's.
+    let [low, high] = [0, 1].map(|k| u64::from(unsafe { stage_load(index + k) }.to_bits()));
+    f64::from_bits(low | high << 32)
+}
+
+pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {
+    a.mul_add(b, c)
+}
+
+pub(crate) fn fma_wide(a: f64, b: f64, c: f64) -> f64 {
+    a.mul_add(b, c)
+}
+
+pub(crate) fn sqrt(value: f64) -> f64 {
+    value.sqrt()
 }
 
 /// # Safety

@@ -24,8 +24,9 @@ use nvptx as machine;
 use rust_cuda as machine;
 
 pub(crate) use machine::{
-    FOLDS, atomic_add, atomic_max, ballot, barrier, bin_add, bin_load, bin_store, block, fold_max, fold_min,
-    half_to_f32, opaque, shared_load, shared_store, shuffle, shuffle_xor, thread,
+    FOLDS, atomic_add, atomic_max, ballot, barrier, bin_add, bin_load, bin_store, block, fma, fma_wide, fold_max,
+    fold_min, half_to_f32, opaque, shared_load, shared_store, shuffle, shuffle_xor, sqrt, stage_load, stage_load_four,
+    stage_load_wide, stage_store, stage_store_wide, thread,
 };
 #[cfg(target_arch = "nvptx64")]
 pub(crate) use machine::{isqrt, product};
@@ -38,3 +39,6 @@ pub(crate) const SHARED_WORDS: usize = 48;
 
 /// Words of a block's bins: shared memory beside the other, for kernels that count in it.
 pub(crate) const BINS: u32 = 2048;
+
+/// Words of a block's stage: shared memory beside the other, for kernels that keep parts of matrices in it.
+pub(crate) const STAGE: u32 = 6144;

@@ -8,7 +8,7 @@ use core::arch::global_asm;
 use core::arch::nvptx::{_block_idx_x, _syncthreads, _thread_idx_x};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::{BINS, SHARED_WORDS, WARP};
+use super::{BINS, SHARED_WORDS, STAGE, WARP};
 
 #[allow(improper_ctypes, reason = "these are LLVM's, and no C compiler sees them")]
 unsafe extern "C" {
@@ -18,6 +18,10 @@ unsafe extern "C" {
     fn shfl_idx(members: u32, value: u32, lane: u32, clamp: u32) -> u32;
     #[link_name = "llvm.nvvm.vote.ballot.sync"]
     fn vote_ballot(members: u32, vote: bool) -> u32;
+    #[link_name = "llvm.fma.f32"]
+    fn fma_f32(a: f32, b: f32, c: f32) -> f32;
+    #[link_name = "llvm.fma.f64"]
+    fn fma_f64(a: f64, b: f64, c: f64) -> f64;
     #[cfg(target_feature = "sm_80")]
     #[link_name = "llvm.nvvm.redux.sync.umax"]
     fn redux_max(value: u32, members: u32) -> u32;
@@ -37,6 +41,9 @@ global_asm!(".shared .align 4 .b8 gradwire_shared[{bytes}];", bytes = const 4 * 
 
 // A variable of its own: a kernel has the shared memory of those that it names.
 global_asm!(".shared .align 4 .b8 gradwire_bins[{bytes}];", bytes = const 4 * BINS);
+
+// Aligned, so that four words can be read at once.
+global_asm!(".shared .align 16 .b8 gradwire_stage[{bytes}];", bytes = const 4 * STAGE);
 
 /// The thread's index in its block.
 #[inline(always)]
@@ -189,6 +196,104 @@ pub(crate) unsafe fn bin_load(index: u32) -> u32 {
 pub(crate) unsafe fn bin_add(index: u32, value: u32) {
     // SAFETY: the caller keeps the index in the array.
     unsafe { asm!("red.shared.add.u32 [{}], {};", in(reg32) bin_address(index), in(reg32) value, options(nostack)) }
+}
+
+/// Writes a word of the block's stage.
+///
+/// # Safety
+/// `index` is below [`STAGE`], and no other thread touches the word between two barriers.
+#[inline(always)]
+pub(crate) unsafe fn stage_store(index: u32, value: f32) {
+    // SAFETY: the caller keeps the index in the array and to itself.
+    unsafe { asm!("st.shared.f32 [{}], {};", in(reg32) stage_address(index), in(reg32) value, options(nostack)) }
+}
+
+/// Reads a word of the block's stage.
+///
+/// # Safety
+/// `index` is below [`STAGE`], and no thread writes the word between the same two barriers.
+#[inline(always)]
+pub(crate) unsafe fn stage_load(index: u32) -> f32 {
+    let value;
+    // SAFETY: the caller keeps the index in the array. Not `pure`, so that it stays between its barriers.
+    unsafe { asm!("ld.shared.f32 {}, [{}];", lateout(reg32) value, in(reg32) stage_address(index), options(nostack)) }
+    value
+}
+
+/// Reads four words of the block's stage.
+///
+/// # Safety
+/// `index` is a multiple of 4 below [`STAGE`], and no thread writes the words between the same two barriers.
+#[inline(always)]
+pub(crate) unsafe fn stage_load_four(index: u32) -> [f32; 4] {
+    let (a, b, c, d);
+    // SAFETY: as above; the array is aligned.
+    unsafe {
+        asm!(
+            "ld.shared.v4.f32 {{{a}, {b}, {c}, {d}}}, [{address}];",
+            a = lateout(reg32) a,
+            b = lateout(reg32) b,
+            c = lateout(reg32) c,
+            d = lateout(reg32) d,
+            address = in(reg32) stage_address(index),
+            options(nostack)
+        )
+    }
+    [a, b, c, d]
+}
+
+/// Writes two words of the block's stage.
+///
+/// # Safety
+/// As [`stage_store`], for both words; `index` is even.
+#[inline(always)]
+pub(crate) unsafe fn stage_store_wide(index: u32, value: f64) {
+    // SAFETY: the caller keeps the index in the array and to itself.
+    unsafe { asm!("st.shared.f64 [{}], {};", in(reg32) stage_address(index), in(reg64) value, options(nostack)) }
+}
+
+/// Reads two words of the block's stage.
+///
+/// # Safety
+/// As [`stage_load`], for both words; `index` is even.
+#[inline(always)]
+pub(crate) unsafe fn stage_load_wide(index: u32) -> f64 {
+    let value;
+    // SAFETY: as above.
+    unsafe { asm!("ld.shared.f64 {}, [{}];", lateout(reg64) value, in(reg32) stage_address(index), options(nostack)) }
+    value
+}
+
+/// The address of a word of the stage, in the shared window.
+#[inline(always)]
+fn stage_address(index: u32) -> u32 {
+    let start: u32;
+    // SAFETY: it reads no memory: the address of a variable is a constant.
+    unsafe { asm!("mov.u32 {}, gradwire_stage;", lateout(reg32) start, options(pure, nomem, nostack)) }
+    start + 4 * index
+}
+
+/// `a b + c`, rounded once. For sums whose bits nothing depends on.
+#[inline(always)]
+pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {
+    // SAFETY: an operation on numbers.
+    unsafe { fma_f32(a, b, c) }
+}
+
+/// `a b + c`, rounded once.
+#[inline(always)]
+pub(crate) fn fma_wide(a: f64, b: f64, c: f64) -> f64 {
+    // SAFETY: an operation on numbers.
+    unsafe { fma_f64(a, b, c) }
+}
+
+/// The square root, rounded.
+#[inline(always)]
+pub(crate) fn sqrt(value: f64) -> f64 {
+    let root;
+    // SAFETY: an instruction on registers.
+    unsafe { asm!("sqrt.rn.f64 {}, {};", lateout(reg64) root, in(reg64) value, options(pure, nomem, nostack)) }
+    root
 }
 
 /// The address of a bin, in the shared window.

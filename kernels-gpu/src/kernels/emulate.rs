@@ -4,9 +4,9 @@ use core::ffi::c_void;
 use std::sync::Arc;
 use std::thread;
 
-use super::{qsgd, scan, segments, sparse, topk, uniform};
+use super::{powersgd, qsgd, scan, segments, sparse, topk, uniform};
 use crate::device::emulated::{Block, enter, meet};
-use crate::params::{DecodeParams, EncodeParams, ScatterParams, SelectParams, THREADS};
+use crate::params::{DecodeParams, EncodeParams, LowRankParams, ScatterParams, SelectParams, THREADS};
 
 /// The buffers' addresses, which the threads of a launch share.
 #[derive(Clone, Copy)]
@@ -62,6 +62,15 @@ pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_vo
         "topk_block" => Some(topk::topk_block),
         _ => None,
     };
+    type LowRank = unsafe fn(LowRankParams, *const u8, *mut f32, *mut u32, *mut u32, *mut f32, *mut f32);
+    let low_rank: Option<LowRank> = match name {
+        "powersgd_factor" => Some(powersgd::powersgd_factor),
+        "powersgd_left" => Some(powersgd::powersgd_left),
+        "powersgd_right" => Some(powersgd::powersgd_right),
+        "powersgd_gather" => Some(powersgd::powersgd_gather),
+        "powersgd_expand" => Some(powersgd::powersgd_expand),
+        _ => None,
+    };
     let scatter = name == "sparse_scatter";
     let addresses = Addresses(buffers);
     if let Some(kernel) = encode {
@@ -96,6 +105,15 @@ pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_vo
             // SAFETY: the caller's, word for word.
             unsafe { kernel(p, input.cast(), residual.cast(), workspace.cast(), indices.cast(), values.cast()) };
         });
+    } else if let Some(kernel) = low_rank {
+        let p: LowRankParams = bytemuck::pod_read_unaligned(params);
+        run(groups, move || {
+            let Addresses([input, residual, workspace, status, output, values]) = { addresses };
+            // SAFETY: the caller's, word for word.
+            unsafe {
+                kernel(p, input.cast(), residual.cast(), workspace.cast(), status.cast(), output.cast(), values.cast());
+            }
+        });
     } else if scatter {
         let p: ScatterParams = bytemuck::pod_read_unaligned(params);
         run(groups, move || {
@@ -104,7 +122,8 @@ pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_vo
             unsafe { sparse::sparse_scatter(p, indices.cast(), values.cast(), output.cast()) };
         });
     }
-    encode.is_some() || decode.is_some() || decode_segments.is_some() || select.is_some() || scatter
+    let bucketed = encode.is_some() || decode.is_some() || decode_segments.is_some();
+    bucketed || select.is_some() || low_rank.is_some() || scatter
 }
 
 /// One block after another, each on 256 threads.

@@ -34,6 +34,7 @@ mod codes;
 mod combine;
 mod decode;
 mod draws;
+mod powersgd;
 mod qsgd;
 mod scan;
 mod segments;

@@ -72,7 +72,7 @@ impl CpuSession {
                 self.cpu.decode(pass, &bodies, bytemuck::cast_slice_mut(output));
             }
             // Refused by `run`.
-            Params::Select(_) | Params::Scatter(_) => {}
+            Params::Select(_) | Params::Scatter(_) | Params::LowRank(_) => {}
         }
     }
 }
@@ -93,7 +93,7 @@ fn was_moved(pass: &Pass) -> bool {
             b.codes.offset < first / 256 * 32 * u64::from(p.bits)
                 || b.scalars.offset < (first >> p.bucket_log2) * per_bucket
         }
-        Params::Select(_) | Params::Scatter(_) => false,
+        Params::Select(_) | Params::Scatter(_) | Params::LowRank(_) => false,
     }
 }
 
@@ -114,11 +114,19 @@ impl Session for CpuSession {
 
     fn run(&mut self, passes: &[Pass]) -> Result<(), Error> {
         check_spans(&self.sizes, passes)?;
-        if let Some(pass) = passes.iter().find(|p| matches!(p.params, Params::Select(_) | Params::Scatter(_))) {
+        let foreign = |p: &&Pass| {
+            matches!(p.params, Params::Select(_) | Params::Scatter(_) | Params::LowRank(_))
+                || matches!(
+                    p.kernel,
+                    Kernel::FiniteScanSegments | Kernel::EncodeSegments(_) | Kernel::DecodeSegments(_)
+                )
+        };
+        if let Some(pass) = passes.iter().find(foreign) {
             return Err(Error::Unavailable {
                 backend: BackendKind::Cpu,
                 reason: format!(
-                    "it selects without passes, and has no {}; Device::encode_sparse does",
+                    "it selects, does PowerSGD and takes many tensors without passes, and has no {}; Device::encode_sparse, \
+                     Device::low_rank_step and Device::encode_model have it",
                     pass.kernel.name()
                 ),
             });

@@ -78,6 +78,9 @@ impl Shared {
             Params::Decode(_) => &[Role::Scalars, Role::Codes, Role::Output],
             Params::Select(_) => &[Role::Input, Role::Residual, Role::Workspace, Role::Indices, Role::Values],
             Params::Scatter(_) => &[Role::Indices, Role::Values, Role::Output],
+            Params::LowRank(_) => {
+                &[Role::Input, Role::Residual, Role::Workspace, Role::Status, Role::Output, Role::Values]
+            }
         };
         let mut args = vec![KernelArg::Bytes(pass.params.as_bytes())];
         // A null pointer tells a kernel's reader, and a sanitizer, that the launch does not use the buffer.

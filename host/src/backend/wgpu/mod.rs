@@ -30,7 +30,7 @@ use crate::session::{ROLES, Role};
 /// A WGPU device and its queue.
 ///
 /// The shaders use integer operations only, because WGSL leaves rounding, contraction and subnormal numbers to the
-/// implementation; so the bytes are the CPU's on every driver.
+/// implementation; so the bytes are the CPU's on every driver. PowerSGD alone has sums of `f32`, and is within rounding of it.
 #[derive(Clone)]
 pub struct Wgpu {
     shared: Arc<Shared>,

@@ -1,0 +1,399 @@
+//! The passes of PowerSGD on a device that runs passes: what lies where in its workspace, and in which order kernels run. Pure.
+//!
+//! A phase of a step is one list of passes without the host in between. All matrices of a model are in each launch, through
+//! the table and the list of tiles.
+
+use gradwire_kernels::arith::philox::Stream;
+use gradwire_kernels::params::{
+    LOW_RANK_TILE, LOW_RANK_TILE_WORDS, LOW_RANK_TOGETHER, LowRankParams, THREADS, low_rank_flags, mark, matrix,
+};
+
+use super::{Part, Side, Table};
+use crate::error::Error;
+use crate::gradient::Dtype;
+use crate::plan::{ALIGNMENT, Bindings, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
+use crate::session::Sizes;
+
+/// Elements by which a tile may lie before what it is bound from: as many halves are 256 bytes.
+const UNIT: u64 = 128;
+/// Words that are reached by 32-bit numbers.
+const MOST_WORDS: u64 = 1 << 32;
+
+/// Where things are in the workspace, in words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) tiles: u64,
+    pub(super) marks: u64,
+    /// The factors that the last finished step ended with: left, right.
+    pub(super) kept: [u64; 2],
+    /// Those of the step under way.
+    pub(super) work: [u64; 2],
+    pub(super) shares: u64,
+    pub(super) words: u64,
+}
+
+/// A tile of a matrix, and the elements of all of the matrix's tiles beside it.
+#[derive(Clone, Copy, Debug)]
+struct Tile {
+    start: u64,
+    end: u64,
+}
+
+/// How a device does the steps of PowerSGD for the gradients of a model.
+#[derive(Clone, Debug)]
+pub(super) struct LowRankPlan {
+    /// The table, and the list of tiles at its place.
+    pub(super) table: Vec<u32>,
+    pub(super) layout: Layout,
+    matrices: u64,
+    rank: u64,
+    elements: u64,
+    dtype: Dtype,
+    feedback: bool,
+    tiles: Vec<Tile>,
+    /// Workgroups that sum shares of left and of right factors.
+    groups: [u64; 2],
+    /// Entries of left and of right factors as they are sent.
+    pub(super) sent: [u64; 2],
+}
+
+fn tiles_of(entries: usize) -> u64 {
+    (entries as u64).div_ceil(LOW_RANK_TILE.into())
+}
+
+fn aligned(words: u64) -> u64 {
+    words.next_multiple_of(ALIGNMENT / 4)
+}
+
+impl LowRankPlan {
+    pub(super) fn new(table: &Table, dtype: Dtype, feedback: bool) -> Self {
+        let rank = table.rank as u64;
+        let parts: Vec<(usize, &Part)> = table.compressed().collect();
+        let mut words = Vec::with_capacity(parts.len() * matrix::WORDS as usize);
+        let (mut tiles, mut list) = (Vec::new(), Vec::new());
+        let (mut sent, mut shares, mut groups) = ([0u64; 2], [0u64; 2], [0u64; 2]);
+        for (index, (tensor, part)) in parts.iter().enumerate() {
+            let mut entry = [0u32; matrix::WORDS as usize];
+            let mut set = |word: u32, value: u64| entry[word as usize] = value as u32;
+            set(matrix::FIRST, part.first as u64);
+            set(matrix::ROWS, part.rows as u64);
+            set(matrix::COLUMNS, part.columns as u64);
+            set(matrix::TENSOR, *tensor as u64);
+            for (s, side) in [Side::Left, Side::Right].into_iter().enumerate() {
+                let word = s as u32;
+                set(matrix::PADDED + word, part.start(side) as u64);
+                set(matrix::SENT + word, sent[s]);
+                set(matrix::SHARES + word, shares[s]);
+                set(matrix::FIRST_GROUP + word, groups[s]);
+                sent[s] += rank * part.dimension(side) as u64;
+                shares[s] += rank * part.stride(side) as u64 * tiles_of(part.dimension(side.other()));
+                groups[s] += rank * (part.dimension(side) as u64).div_ceil(THREADS.into());
+            }
+            words.extend(entry);
+            for row in (0..part.rows).step_by(LOW_RANK_TILE as usize) {
+                let end = (row + LOW_RANK_TILE as usize).min(part.rows);
+                for column in (0..part.columns).step_by(LOW_RANK_TILE as usize) {
+                    list.extend([index as u32, row as u32, column as u32, 0]);
+                    let at = |row: usize| (part.first + row * part.columns) as u64;
+                    tiles.push(Tile { start: at(row), end: at(end) });
+                }
+            }
+        }
+        let mut end = aligned(words.len() as u64);
+        words.resize(end as usize, 0);
+        words.extend(list);
+        let mut place = |words: u64| {
+            let start = end;
+            end = aligned(start + words);
+            start
+        };
+        let layout = Layout {
+            tiles: place(u64::from(LOW_RANK_TILE_WORDS) * tiles.len() as u64),
+            marks: place(u64::from(mark::WORDS) * parts.len() as u64),
+            kept: [place(table.left as u64), place(table.right as u64)],
+            work: [place(table.left as u64), place(table.right as u64)],
+            shares: place(shares[0].max(shares[1])),
+            words: 0,
+        };
+        Self {
+            table: words,
+            layout: Layout { words: end, ..layout },
+            matrices: parts.len() as u64,
+            rank,
+            elements: table.elements as u64,
+            dtype,
+            feedback,
+            tiles,
+            groups,
+            sent,
+        }
+    }
+
+    /// Whether there is nothing to do: no matrix is compressed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.matrices == 0
+    }
+
+    /// Bytes of each buffer.
+    pub(super) fn sizes(&self) -> Sizes {
+        let input = (self.elements * self.dtype.bytes() as u64).next_multiple_of(4);
+        let (workspace, values) = (4 * self.layout.words, 4 * self.sent[0].max(self.sent[1]));
+        Sizes([input, 4 * self.elements, 0, 0, workspace, STATUS_BYTES, 4 * self.elements, 0, values])
+    }
+
+    /// The passes that tell in the status where gradient + residual is first not finite.
+    pub(super) fn scan(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        let mut passes = self.start(limits)?;
+        let status = Span { offset: 0, bytes: STATUS_BYTES };
+        let bindings = Bindings { status, ..Bindings::default() };
+        passes.push(Pass { kernel: Kernel::Clear, params: Params::LowRank(self.base()), bindings, groups: 1 });
+        let base = self.with(self.base(), low_rank_flags::FORM | low_rank_flags::SCAN);
+        self.over_tiles(&mut passes, Kernel::PowerSgdRight, base, limits)?;
+        Ok(passes)
+    }
+
+    /// The passes of a step's beginning: orthonormal columns of the known factor, gradient + residual, and their product.
+    pub(super) fn begin(&self, known: Side, stream: Stream, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        let mut passes = self.start(limits)?;
+        let seeded = LowRankParams { key: stream.key, step: stream.step, tensor: stream.tensor, ..self.base() };
+        self.factors(&mut passes, known, seeded, low_rank_flags::ORTHONORMAL | low_rank_flags::SEED, limits);
+        let form = self.with(self.base(), low_rank_flags::FORM);
+        if known == Side::Right && self.rank > LOW_RANK_TOGETHER.into() {
+            self.over_tiles(&mut passes, Kernel::PowerSgdRight, form, limits)?;
+            self.multiply(&mut passes, known, self.base(), limits)?;
+        } else {
+            self.multiply(&mut passes, known, form, limits)?;
+        }
+        Ok(passes)
+    }
+
+    /// The passes between two all-reduces: the known factor, taken and made orthonormal, and the product.
+    pub(super) fn advance(&self, known: Side, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        let mut passes = self.start(limits)?;
+        let flags = low_rank_flags::TAKE | low_rank_flags::ORTHONORMAL;
+        self.factors(&mut passes, known, self.base(), flags, limits);
+        self.multiply(&mut passes, known, self.base(), limits)?;
+        Ok(passes)
+    }
+
+    /// The passes of a step's end: the last factor, taken, and L R^T.
+    pub(super) fn finish(&self, last: Side, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        let mut passes = self.start(limits)?;
+        self.factors(&mut passes, last, self.base(), low_rank_flags::TAKE, limits);
+        let [left, right] = self.layout.work.map(|at| at as u32);
+        let base = LowRankParams { left, right, ..self.base() };
+        self.over_tiles(&mut passes, Kernel::PowerSgdExpand, base, limits)?;
+        Ok(passes)
+    }
+
+    /// No passes yet, where what every one of them binds is within the limits.
+    fn start(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        let needed = 4 * self.layout.words.max(self.sent[0]).max(self.sent[1]);
+        if needed > limits.binding_bytes {
+            let found = limits.binding_bytes;
+            return Err(Error::Limit { limit: "max_storage_buffer_binding_size", found, needed });
+        }
+        if self.layout.words > MOST_WORDS {
+            let (found, needed) = (MOST_WORDS, self.layout.words);
+            return Err(Error::Limit { limit: "words of PowerSGD's workspace on a device", found, needed });
+        }
+        Ok(Vec::new())
+    }
+
+    fn base(&self) -> LowRankParams {
+        let [left, right] = self.layout.kept.map(|at| at as u32);
+        LowRankParams {
+            matrices: self.matrices as u32,
+            rank: self.rank as u32,
+            flags: if self.feedback { low_rank_flags::FEEDBACK } else { 0 },
+            dtype: self.dtype.tag().into(),
+            tiles: self.layout.tiles as u32,
+            marks: self.layout.marks as u32,
+            left,
+            right,
+            shares: self.layout.shares as u32,
+            ..LowRankParams::default()
+        }
+    }
+
+    fn with(&self, base: LowRankParams, flags: u32) -> LowRankParams {
+        LowRankParams { flags: base.flags | flags, ..base }
+    }
+
+    /// The step's factor of a side.
+    fn of(&self, side: Side, base: LowRankParams) -> LowRankParams {
+        let flag = if side == Side::Right { low_rank_flags::RIGHT } else { 0 };
+        LowRankParams { factor: self.layout.work[side as usize] as u32, ..self.with(base, flag) }
+    }
+
+    fn workspace(&self) -> Bindings {
+        Bindings { workspace: Span { offset: 0, bytes: 4 * self.layout.words }, ..Bindings::default() }
+    }
+
+    fn values(&self, side: Side) -> Span {
+        Span { offset: 0, bytes: 4 * self.sent[side as usize] }
+    }
+
+    /// Works on the step's factors of a side, a workgroup each.
+    fn factors(&self, passes: &mut Vec<Pass>, side: Side, base: LowRankParams, flags: u32, limits: &Limits) {
+        let base = self.of(side, self.with(base, flags));
+        let taken = if flags & low_rank_flags::TAKE == 0 { Span::default() } else { self.values(side) };
+        let bindings = Bindings { values: taken, ..self.workspace() };
+        self.runs(passes, Kernel::PowerSgdFactor, base, bindings, self.matrices, limits);
+    }
+
+    /// Multiplies by the factors of the side `known`, and sums up the other side's.
+    fn multiply(&self, passes: &mut Vec<Pass>, known: Side, base: LowRankParams, limits: &Limits) -> Result<(), Error> {
+        let kernel = match known {
+            Side::Right => Kernel::PowerSgdLeft,
+            Side::Left => Kernel::PowerSgdRight,
+        };
+        let product = self.of(known, self.with(base, low_rank_flags::PRODUCT));
+        self.over_tiles(passes, kernel, product, limits)?;
+        let sums = self.of(known.other(), self.base());
+        let bindings = Bindings { values: self.values(known.other()), ..self.workspace() };
+        let groups = self.groups[known.other() as usize];
+        self.runs(passes, Kernel::PowerSgdGather, sums, bindings, groups, limits);
+        Ok(())
+    }
+
+    /// Launches of as many workgroups, cut where a device takes no more at once.
+    fn runs(
+        &self,
+        passes: &mut Vec<Pass>,
+        kernel: Kernel,
+        base: LowRankParams,
+        bindings: Bindings,
+        groups: u64,
+        limits: &Limits,
+    ) {
+        for first in (0..groups).step_by(limits.groups.max(1) as usize) {
+            let params = Params::LowRank(LowRankParams { first_tile: first as u32, ..base });
+            passes.push(Pass { kernel, params, bindings, groups: (groups - first).min(limits.groups.into()) as u32 });
+        }
+    }
+
+    /// A workgroup for each tile, cut where a device binds or launches no more at once.
+    fn over_tiles(
+        &self,
+        passes: &mut Vec<Pass>,
+        kernel: Kernel,
+        base: LowRankParams,
+        limits: &Limits,
+    ) -> Result<(), Error> {
+        let most = limits.binding_bytes / 4;
+        let mut first = 0;
+        while let Some(Tile { start, .. }) = self.tiles.get(first).copied() {
+            let start = start / UNIT * UNIT;
+            let fits = |tile: &&Tile| tile.end - start <= most;
+            let run = self.tiles[first..].iter().take(limits.groups as usize).take_while(fits);
+            let (count, end) = run.fold((0, 0), |(count, _), tile| (count + 1, tile.end));
+            if count == 0 {
+                let needed = 4 * (self.tiles[first].end - start);
+                let found = limits.binding_bytes;
+                return Err(Error::Limit { limit: "max_storage_buffer_binding_size", found, needed });
+            }
+            let (bound, size) = (end - start, self.dtype.bytes() as u64);
+            let wide = Span { offset: 4 * start, bytes: 4 * bound };
+            let mut bindings = self.workspace();
+            if kernel == Kernel::PowerSgdExpand {
+                bindings.output = wide;
+            } else {
+                // Without feedback, what was formed still has to be somewhere.
+                bindings.residual = wide;
+            }
+            if base.has(low_rank_flags::FORM) {
+                bindings.input = Span { offset: size * start, bytes: (size * bound).next_multiple_of(4) };
+            }
+            if base.has(low_rank_flags::SCAN) {
+                bindings.status = Span { offset: 0, bytes: STATUS_BYTES };
+            }
+            let params = LowRankParams { first: start as u32, bound: bound as u32, first_tile: first as u32, ..base };
+            passes.push(Pass { kernel, params: Params::LowRank(params), bindings, groups: count });
+            first += count as usize;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::powersgd::{Matrix, PowerSgd};
+    use crate::seed::Seed;
+
+    const MODEL: [Matrix; 5] = [
+        Matrix::new(300, 700),
+        Matrix::vector(33),
+        Matrix::new(9, 5000),
+        Matrix::new(1000, 257),
+        Matrix::new(256, 256),
+    ];
+
+    fn plan(dtype: Dtype) -> LowRankPlan {
+        let state = PowerSgd::rank(3).state(&MODEL, Seed::new(1)).expect("valid");
+        LowRankPlan::new(&state.table, dtype, true)
+    }
+
+    fn stream() -> Stream {
+        Stream { key: [1, 2], tensor: 3, step: [4, 5] }
+    }
+
+    #[test]
+    fn every_tile_is_in_one_pass_and_bound_there() {
+        for (dtype, binding_bytes, groups) in [(Dtype::F32, u64::MAX, u32::MAX), (Dtype::Bf16, 6 << 20, 5)] {
+            let (plan, limits) = (plan(dtype), Limits { binding_bytes, groups });
+            let passes = plan.begin(Side::Right, stream(), &limits).expect("the limits suffice");
+            let mut next = 0;
+            for pass in passes.iter().filter(|pass| pass.kernel == Kernel::PowerSgdLeft) {
+                let Params::LowRank(p) = pass.params else { panic!("PowerSGD's parameters") };
+                assert_eq!(p.first_tile, next);
+                for tile in &plan.tiles[next as usize..(next + pass.groups) as usize] {
+                    assert!(u64::from(p.first) <= tile.start && tile.end <= u64::from(p.first) + u64::from(p.bound));
+                }
+                next += pass.groups;
+            }
+            assert_eq!(next as usize, plan.tiles.len());
+            let sizes = plan.sizes();
+            for pass in &passes {
+                assert!(pass.groups > 0 && pass.groups <= groups);
+                for role in crate::session::Role::ALL {
+                    let span = pass.bindings.of(role);
+                    assert!(span.offset % ALIGNMENT == 0 && span.bytes <= binding_bytes, "{role:?}");
+                    assert!(span.offset + span.bytes <= sizes.of(role).next_multiple_of(4), "{role:?}");
+                }
+            }
+        }
+        // 300 x 700, 9 x 5000, 1000 x 257 and 256 x 256, in tiles of 256 by 256.
+        assert_eq!(plan(Dtype::F32).tiles.len(), 2 * 3 + 20 + 4 * 2 + 1);
+    }
+
+    #[test]
+    fn parts_of_the_workspace_do_not_meet() {
+        let (plan, limits) = (plan(Dtype::F32), Limits::NONE);
+        let l = &plan.layout;
+        let places = [0, l.tiles, l.marks, l.kept[0], l.kept[1], l.work[0], l.work[1], l.shares, l.words];
+        assert!(places.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(places.iter().all(|at| at % (ALIGNMENT / 4) == 0));
+        // The table is a word list that ends where the marks begin, or before.
+        assert!(plan.table.len() as u64 <= l.marks);
+        for (passes, product) in [(plan.advance(Side::Left, &limits), true), (plan.finish(Side::Right, &limits), false)]
+        {
+            let kernels: Vec<Kernel> = passes.expect("no limits").iter().map(|pass| pass.kernel).collect();
+            let expected: &[Kernel] = if product {
+                &[Kernel::PowerSgdFactor, Kernel::PowerSgdRight, Kernel::PowerSgdGather]
+            } else {
+                &[Kernel::PowerSgdFactor, Kernel::PowerSgdExpand]
+            };
+            assert_eq!(kernels, expected);
+        }
+    }
+
+    #[test]
+    fn limits_below_a_tiles_rows_are_named() {
+        let limits = Limits { binding_bytes: 1 << 19, groups: 100 };
+        let error =
+            plan(Dtype::F32).begin(Side::Right, stream(), &limits).expect_err("256 rows of 700 are 716800 bytes");
+        assert!(matches!(error, Error::Limit { found: 524_288, .. }), "{error:?}");
+    }
+}

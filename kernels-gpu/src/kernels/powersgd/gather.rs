@@ -1,0 +1,93 @@
+//! The factors, from the shares of their tiles.
+
+use super::{Buffers, Matrix, padded};
+use crate::arith::float::{NAN_BITS, canonical};
+use crate::device;
+use crate::params::{LOW_RANK_TILE, LowRankParams, THREADS, low_rank_flags, mark, matrix};
+
+kernel! {
+    /// Sums the shares of a factor, and writes it as it is sent.
+    ///
+    /// # What
+    /// Entry `i` of column `k` is the sum over the tiles that hold row `i` (with `RIGHT`, column `i`), in binary64 and in
+    /// order. Of a matrix of which a factor could not be used, all entries are NaN.
+    ///
+    /// # Arguments
+    /// * `p`; `workspace`: table, marks and shares. Read.
+    /// * `values`: the factors of all matrices, without padding. Written.
+    /// * `input`, `residual`, `status`, `output`: not used.
+    ///
+    /// # Thread mapping
+    /// A block 256 entries of a column, a thread one.
+    ///
+    /// # Shared memory
+    /// None.
+    ///
+    /// # Launch contract
+    /// Blocks of 256 threads, from `p.first_tile` on, of those that the table's `FIRST_GROUP` counts.
+    ///
+    /// # Traffic
+    /// Coalesced; a factor's column begins at any entry of what is sent.
+    ///
+    /// # Determinism
+    /// Run to run.
+    ///
+    /// # Edge cases
+    /// Every NaN is the one NaN.
+    ///
+    /// # Safety
+    /// The buffers are as above and stay so until the kernel is done, the launch is as above.
+    fn powersgd_gather(
+        p: LowRankParams,
+        input: *const u8,
+        residual: *mut f32,
+        workspace: *mut u32,
+        status: *mut u32,
+        output: *mut f32,
+        values: *mut f32,
+    ) {
+        let b = Buffers { input, residual, workspace, status, output, values };
+        let side = u32::from(p.has(low_rank_flags::RIGHT));
+        let group = p.first_tile + device::block();
+        // SAFETY: the words are in the table.
+        let word = |index: u32, at: u32| unsafe { *b.word(index * matrix::WORDS + at + side) };
+        // The last matrix whose first group is not behind this one.
+        let (mut index, mut behind) = (0, p.matrices);
+        while behind - index > 1 {
+            let middle = (index + behind) / 2;
+            if word(middle, matrix::FIRST_GROUP) <= group {
+                index = middle;
+            } else {
+                behind = middle;
+            }
+        }
+        // SAFETY: the matrix is in the table.
+        let matrix = unsafe { Matrix::load(&b, index) };
+        let (entries, across) =
+            if side == 1 { (matrix.columns, matrix.rows) } else { (matrix.rows, matrix.columns) };
+        // Which column of the factor, and which part of it: at most 31 turns, and no division.
+        let each = entries.div_ceil(THREADS);
+        let (mut k, mut part) = (0, group - word(index, matrix::FIRST_GROUP));
+        while part >= each {
+            part -= each;
+            k += 1;
+        }
+        let entry = part * THREADS + device::thread();
+        if entry >= entries {
+            return;
+        }
+        let from = p.shares + word(index, matrix::SHARES) + k * padded(entries) + entry;
+        let mut sum = 0.0f64;
+        let mut tile = 0;
+        while tile < across.div_ceil(LOW_RANK_TILE) {
+            // SAFETY: the share is there.
+            sum += f64::from(unsafe { *b.number(from + tile * p.rank * padded(entries)) });
+            tile += 1;
+        }
+        // SAFETY: the marks and the entry are there.
+        unsafe {
+            let value = if matrix.mark(&p, &b, mark::POISONED) { f32::from_bits(NAN_BITS) } else { sum as f32 };
+            *b.values.add((word(index, matrix::SENT) + k * entries + entry) as usize) = canonical(value);
+        }
+    }
+}

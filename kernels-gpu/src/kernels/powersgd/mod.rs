@@ -1,0 +1,327 @@
+//! PowerSGD: what its kernels share. Where things are, and how gradient + residual is formed.
+//!
+//! A tile is 256 rows of 256 columns. The sums of a tile are in binary32, with fused multiply-adds, each in one order; what
+//! the tiles of a row or a column give is summed in binary64, in order. So they are the same from run to run, and off by
+//! less than the CPU's, whose order is another.
+
+mod expand;
+mod factor;
+mod gather;
+mod left;
+mod right;
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub(super) use self::{
+    expand::powersgd_expand, factor::powersgd_factor, gather::powersgd_gather, left::powersgd_left,
+    right::powersgd_right,
+};
+use crate::arith::float::bf16_to_f32;
+use crate::arith::powersgd::{kept, term};
+use crate::device;
+use crate::params::{
+    LOW_RANK_PAD, LOW_RANK_TILE, LOW_RANK_TILE_WORDS, LowRankParams, dtype, low_rank_flags, mark, matrix,
+};
+
+/// Rows that are worked on together: as many are in flight from memory.
+const ROWS: usize = 8;
+/// Columns of a factor that are worked on together, with a branch for all of them.
+const FOUR: usize = 4;
+
+/// The kernels' buffers, in the order in which they take them.
+#[derive(Clone, Copy)]
+struct Buffers {
+    /// The gradient, in its own type.
+    input: *const u8,
+    /// The residual, or gradient + residual.
+    residual: *mut f32,
+    /// Everything between passes.
+    workspace: *mut u32,
+    /// Where the first element is that is not finite.
+    status: *mut u32,
+    /// L R^T.
+    output: *mut f32,
+    /// The factors as they are sent.
+    values: *mut f32,
+}
+
+impl Buffers {
+    /// A word of the workspace.
+    ///
+    /// # Safety
+    /// It is there.
+    #[inline(always)]
+    unsafe fn word(&self, at: u32) -> *mut u32 {
+        // SAFETY: the caller's.
+        unsafe { self.workspace.add(at as usize) }
+    }
+
+    /// A number of the workspace.
+    ///
+    /// # Safety
+    /// It is there.
+    #[inline(always)]
+    unsafe fn number(&self, at: u32) -> *mut f32 {
+        // SAFETY: the caller's.
+        unsafe { self.word(at).cast() }
+    }
+}
+
+/// A matrix of the table.
+#[derive(Clone, Copy)]
+struct Matrix {
+    index: u32,
+    first: u32,
+    rows: u32,
+    columns: u32,
+    /// Where its left and its right factor begin among all, padded.
+    left: u32,
+    right: u32,
+}
+
+impl Matrix {
+    /// # Safety
+    /// The table has a matrix of this index.
+    #[inline(always)]
+    unsafe fn load(b: &Buffers, index: u32) -> Self {
+        // SAFETY: the caller's.
+        let word = |at: u32| unsafe { *b.word(index * matrix::WORDS + at) };
+        Self {
+            index,
+            first: word(matrix::FIRST),
+            rows: word(matrix::ROWS),
+            columns: word(matrix::COLUMNS),
+            left: word(matrix::PADDED),
+            right: word(matrix::PADDED + 1),
+        }
+    }
+
+    /// From a column of the left factor to the next.
+    #[inline(always)]
+    fn row_stride(&self) -> u32 {
+        padded(self.rows)
+    }
+
+    /// From a column of the right factor to the next.
+    #[inline(always)]
+    fn column_stride(&self) -> u32 {
+        padded(self.columns)
+    }
+
+    /// # Safety
+    /// The marks are there.
+    #[inline(always)]
+    unsafe fn mark(&self, p: &LowRankParams, b: &Buffers, which: u32) -> bool {
+        // SAFETY: the caller's.
+        unsafe { *b.word(p.marks + self.index * mark::WORDS + which) != 0 }
+    }
+}
+
+/// Entries of a factor's column with its padding.
+#[inline(always)]
+fn padded(entries: u32) -> u32 {
+    entries.div_ceil(LOW_RANK_PAD) * LOW_RANK_PAD
+}
+
+/// The tile of this block.
+#[derive(Clone, Copy)]
+struct Tile {
+    matrix: Matrix,
+    row: u32,
+    column: u32,
+    /// Where the tile's first element is in what is bound.
+    at: u32,
+}
+
+impl Tile {
+    /// # Safety
+    /// The list of tiles and the table are there, and the launch has no more blocks than tiles.
+    #[inline(always)]
+    unsafe fn here(p: &LowRankParams, b: &Buffers) -> Self {
+        let at = p.tiles + (p.first_tile + device::block()) * LOW_RANK_TILE_WORDS;
+        // SAFETY: the caller's.
+        unsafe {
+            let matrix = Matrix::load(b, *b.word(at));
+            let (row, column) = (*b.word(at + 1), *b.word(at + 2));
+            Self { matrix, row, column, at: matrix.first - p.first + row * matrix.columns + column }
+        }
+    }
+
+    /// Rows of the tile.
+    #[inline(always)]
+    fn rows(&self) -> u32 {
+        (self.matrix.rows - self.row).min(LOW_RANK_TILE)
+    }
+
+    /// Columns of the tile.
+    #[inline(always)]
+    fn columns(&self) -> u32 {
+        (self.matrix.columns - self.column).min(LOW_RANK_TILE)
+    }
+}
+
+/// What gradient + residual is formed from.
+#[derive(Clone, Copy)]
+struct Form {
+    form: bool,
+    feedback: bool,
+    /// Whether L R^T is to be taken off the residual.
+    rest: bool,
+}
+
+impl Form {
+    /// # Safety
+    /// The marks are there.
+    #[inline(always)]
+    unsafe fn new(p: &LowRankParams, b: &Buffers, matrix: &Matrix) -> Self {
+        let (form, feedback) = (p.has(low_rank_flags::FORM), p.has(low_rank_flags::FEEDBACK));
+        // SAFETY: the caller's.
+        Self { form, feedback, rest: form && feedback && unsafe { matrix.mark(p, b, mark::SENT) } }
+    }
+}
+
+/// What is taken off the residuals of eight elements. No closure: one of this length is not inlined.
+trait Less {
+    /// # Safety
+    /// What it is made of is in the stage.
+    unsafe fn of(&self) -> [f32; ROWS];
+}
+
+/// Eight elements of a column, from `at` on and `stride` apart: gradient + residual, or what was left of it before. With
+/// `FULL` all are there, else those below `rows`; of others nothing is read, and they are zero.
+///
+/// `less` gives what is taken off the residuals. With `write` the residual becomes what stays behind.
+///
+/// # Safety
+/// The elements are bound, and no other thread's; what `less` is made of is there.
+#[inline(always)]
+unsafe fn elements<const FULL: bool>(
+    p: &LowRankParams,
+    b: &Buffers,
+    form: Form,
+    (at, stride, rows): (u32, u32, u32),
+    write: bool,
+    less: &impl Less,
+) -> [f32; ROWS] {
+    let there = |j: usize| FULL || (j as u32) < rows;
+    let place = |j: usize| (at + j as u32 * stride) as usize;
+    let mut old = [0.0; ROWS];
+    if !form.form {
+        for j in 0..ROWS {
+            if there(j) {
+                // SAFETY: the caller's, as the element is there.
+                old[j] = unsafe { *b.residual.add(place(j)) };
+            }
+        }
+        return old;
+    }
+    // All loads stand before the first use of one, so that they are in flight together.
+    let mut raw = [0; ROWS];
+    if p.dtype == dtype::F32 {
+        for j in 0..ROWS {
+            if there(j) {
+                // SAFETY: as above.
+                raw[j] = unsafe { *b.input.cast::<u32>().add(place(j)) };
+            }
+        }
+    } else {
+        for j in 0..ROWS {
+            if there(j) {
+                // SAFETY: as above.
+                raw[j] = u32::from(unsafe { *b.input.cast::<u16>().add(place(j)) });
+            }
+        }
+    }
+    if form.feedback {
+        for j in 0..ROWS {
+            if there(j) {
+                // SAFETY: as above.
+                old[j] = unsafe { *b.residual.add(place(j)) };
+            }
+        }
+        if form.rest {
+            // SAFETY: the caller's.
+            let less = unsafe { less.of() };
+            for j in 0..ROWS {
+                old[j] = kept(old[j] - less[j], 0.0);
+            }
+        }
+    }
+    if p.dtype == dtype::F16 {
+        raw = raw.map(|half| device::half_to_f32(half as u16).to_bits());
+    } else if p.dtype == dtype::BF16 {
+        raw = raw.map(|half| bf16_to_f32(half as u16).to_bits());
+    }
+    // Places are made anew: eight of them would wait in registers for the gradient.
+    let again = device::opaque(at);
+    let mut sums = [0.0; ROWS];
+    for j in 0..ROWS {
+        sums[j] = f32::from_bits(raw[j]) + old[j];
+        if there(j) {
+            if write {
+                // SAFETY: as above.
+                unsafe { *b.residual.add((again + j as u32 * stride) as usize) = kept(sums[j], old[j]) };
+            }
+        } else {
+            sums[j] = 0.0;
+        }
+    }
+    sums
+}
+
+/// Copies entries of `columns` columns of a factor into the stage, column by column, `width` of each from `first` on. What is not
+/// there is zero.
+///
+/// # Safety
+/// The factor begins at word `factor` and has `p.rank` columns, `stride` apart; the stage has room from `to` on, which nothing
+/// reads.
+#[inline(always)]
+unsafe fn stage(
+    p: &LowRankParams,
+    b: &Buffers,
+    (factor, stride): (u32, u32),
+    column: u32,
+    columns: u32,
+    (first, width_log2): (u32, u32),
+    to: u32,
+) {
+    let mut word = device::thread();
+    while word < columns << width_log2 {
+        let (k, i) = (column + (word >> width_log2), first + (word & ((1 << width_log2) - 1)));
+        let mut entry = 0.0;
+        if k < p.rank && i < stride {
+            // SAFETY: the caller's.
+            entry = unsafe { *b.number(factor + k * stride + i) };
+        }
+        // SAFETY: the word is this thread's.
+        unsafe { device::stage_store(to + word, entry) };
+        word += crate::params::THREADS;
+    }
+}
+
+/// Four columns' terms of eight entries of L R^T, added in order: `lefts` is where the eight rows' entries of the first column
+/// are in the stage, `from` a column to the next.
+///
+/// # Safety
+/// The entries are there.
+#[inline(always)]
+unsafe fn terms(mut sums: [f32; ROWS], first: bool, lefts: u32, from: u32, rights: [f32; FOUR]) -> [f32; ROWS] {
+    for k in 0..FOUR {
+        // SAFETY: the caller's.
+        let left = unsafe { eight(lefts + k as u32 * from) };
+        for j in 0..ROWS {
+            sums[j] = if first && k == 0 { left[j] * rights[k] } else { term(sums[j], left[j], rights[k]) };
+        }
+    }
+    sums
+}
+
+/// Eight words of the stage.
+///
+/// # Safety
+/// As [`device::stage_load_four`].
+#[inline(always)]
+unsafe fn eight(at: u32) -> [f32; ROWS] {
+    // SAFETY: the caller's.
+    let [low, high] = unsafe { [device::stage_load_four(at), device::stage_load_four(at + 4)] };
+    [low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]]
+}

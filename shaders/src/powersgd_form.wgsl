@@ -1,0 +1,33 @@
+// Gradient + residual. The element at `at` of what is bound, of the tile's row `row` and column `column` of the matrix, with
+// `less` of L R^T, as bits; a second one of what stays behind.
+fn form(at: u32, rest: bool, less: f32) -> vec2<u32> {
+    if !has(FLAG_FORM) {
+        return vec2<u32>(residual[at]);
+    }
+    var raw = 0u;
+    if params.dtype == 0u {
+        raw = input[at];
+    } else {
+        raw = (input[at >> 1u] >> ((at & 1u) << 4u)) & 0xffffu;
+        if params.dtype == 1u {
+            raw = from_f16(vec4<u32>(raw)).x;
+        } else {
+            raw = raw << 16u;
+        }
+    }
+    var old = 0u;
+    if has(FLAG_FEEDBACK) {
+        old = residual[at];
+        if rest {
+            old = bitcast<u32>(bitcast<f32>(old) - less);
+        }
+        if !is_finite(old) {
+            old = 0u;
+        }
+    }
+    var sum = NAN;
+    if is_finite(raw) {
+        sum = bitcast<u32>(bitcast<f32>(raw) + bitcast<f32>(old));
+    }
+    return vec2<u32>(sum, select(old, sum, is_finite(sum)));
+}

@@ -1,0 +1,74 @@
+// The tile of a workgroup, and gradient + residual of its elements.
+
+struct Tile {
+    index: u32,
+    rows: u32,
+    columns: u32,
+    // Where it begins in its matrix.
+    row: u32,
+    column: u32,
+    // Where the matrix's factors begin, the one that is multiplied by, and L and R.
+    factor: u32,
+    left: u32,
+    right: u32,
+    row_stride: u32,
+    column_stride: u32,
+    // Where its first element is in what is bound.
+    at: u32,
+    // Of the gradient.
+    first: u32,
+    // Whether L R^T is to be taken off the residual.
+    rest: bool,
+}
+
+fn tile_of(group: u32) -> Tile {
+    let at = params.tiles + (params.first_tile + group) * TILE_WORDS;
+    var t: Tile;
+    t.index = word(at);
+    t.row = word(at + 1u);
+    t.column = word(at + 2u);
+    t.first = table(t.index, FIRST);
+    t.rows = table(t.index, ROWS);
+    t.columns = table(t.index, COLUMNS);
+    let left = table(t.index, PADDED);
+    let right = table(t.index, PADDED + 1u);
+    t.left = params.left + left;
+    t.right = params.right + right;
+    t.factor = params.factor + select(left, right, has(FLAG_RIGHT));
+    t.row_stride = padded(t.rows);
+    t.column_stride = padded(t.columns);
+    t.at = t.first - params.first + t.row * t.columns + t.column;
+    t.rest = has(FLAG_FORM) && has(FLAG_FEEDBACK) && mark(t.index, MARK_SENT);
+    return t;
+}
+
+// Four columns of a factor at one entry, from column `k` on; zero where there is none.
+fn four(start: u32, stride: u32, k: u32, entry: u32) -> vec4<f32> {
+    var some = vec4<f32>(0.0);
+    if entry >= stride {
+        return some;
+    }
+    let at = start + k * stride + entry;
+    if k < params.rank {
+        some.x = number(at);
+    }
+    if k + 1u < params.rank {
+        some.y = number(at + stride);
+    }
+    if k + 2u < params.rank {
+        some.z = number(at + 2u * stride);
+    }
+    if k + 3u < params.rank {
+        some.w = number(at + 3u * stride);
+    }
+    return some;
+}
+
+// An element of L R^T.
+fn approximation(left: u32, row_stride: u32, right: u32, column_stride: u32, row: u32, column: u32) -> f32 {
+    var sum = 0.0;
+    for (var k = 0u; k < params.rank; k += 4u) {
+        sum += dot(four(left, row_stride, k, row), four(right, column_stride, k, column));
+    }
+    return sum;
+}

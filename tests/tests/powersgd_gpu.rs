@@ -1,0 +1,234 @@
+//! PowerSGD on the devices that run passes, beside what holds on every device: the CPU's result within rounding, the same bits in
+//! any order, gradients that are not bound at once, limits that are too small.
+
+use gradwire::{Device, LowRankState, Matrix, PowerSgd, Seed};
+use gradwire_tests::cases;
+use gradwire_tests::low_rank::{MODEL, bits, step};
+use gradwire_tests::oracle::powersgd::Dense;
+use gradwire_tests::vectors::powersgd;
+
+/// Half the distance of binary32 numbers about 1.
+const U: f64 = 1.0 / (1u64 << 24) as f64;
+
+fn elements(tensors: &[Matrix]) -> usize {
+    tensors.iter().map(Matrix::elements).sum::<u64>() as usize
+}
+
+/// The tolerance between backends that is documented: how far two of them may be apart in a factor that is sent, or in what
+/// is left of it, as a part of |M|.
+///
+/// Each sums at most 514 terms of an entry one after another in binary32 (the CPU; other backends 42), so it is off by
+/// 514 U |M| |q| for the unit column q, and a factor of r columns by sqrt(r) times that. Columns are off from orthonormal by 16 U at
+/// most, which is less than another 514 U; two backends may be off to two sides.
+fn apart(rank: u32) -> f64 {
+    4.0 * 514.0 * U * f64::from(rank).sqrt()
+}
+
+/// A state that has been through two steps on the CPU.
+fn warm(codec: PowerSgd, tensors: &[Matrix]) -> LowRankState {
+    let mut state = codec.state(tensors, Seed::new(9)).expect("valid");
+    for t in 0..2 {
+        step(&Device::cpu(), &mut state, &cases::normal(elements(tensors), 60 + t));
+    }
+    state
+}
+
+fn norm(x: &[f32]) -> f64 {
+    x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
+}
+
+/// Where each matrix's factor begins in what is sent, and its entries.
+fn parts(state: &LowRankState, tensors: &[Matrix], left: bool, rank: u32) -> Vec<(usize, usize)> {
+    let mut at = 0;
+    let mut parts = Vec::new();
+    for (index, tensor) in tensors.iter().enumerate() {
+        if state.is_compressed(index) == Some(true) {
+            let len = (if left { tensor.rows } else { tensor.columns }) as usize * rank as usize;
+            parts.push((at, len));
+            at += len;
+        }
+    }
+    parts
+}
+
+fn the_cpu_is_near(device: &Device) {
+    let cpu = Device::cpu();
+    let n = elements(&MODEL);
+    for (rank, codec) in [(1, PowerSgd::rank(1)), (5, PowerSgd::rank(5).min_compression(1.0)), (12, PowerSgd::rank(12))]
+    {
+        let [mut mine, mut theirs] = [(); 2].map(|()| warm(codec, &MODEL));
+        let fresh = mine.clone();
+        let gradient = cases::normal(n, 70);
+        let before = theirs.residual().expect("idle");
+        let sums: Vec<f32> = gradient.iter().zip(&before).map(|(g, e)| g + e).collect();
+        let compressed: Vec<usize> = (0..MODEL.len()).filter(|t| mine.is_compressed(*t) == Some(true)).collect();
+        let starts: Vec<usize> = (0..MODEL.len()).map(|t| elements(&MODEL[..t])).collect();
+        let magnitude = |t: usize| norm(&sums[starts[t]..][..MODEL[t].elements() as usize]);
+        let compare = |what: &str, left: bool, a: &[f32], b: &[f32]| {
+            for (t, (at, len)) in compressed.iter().zip(parts(&fresh, &MODEL, left, rank)) {
+                let off: Vec<f32> = a[at..at + len].iter().zip(&b[at..at + len]).map(|(a, b)| a - b).collect();
+                let off = norm(&off) / magnitude(*t);
+                assert!(off <= apart(rank), "{what}, rank {rank}, tensor {t} on {device}: {off:e}");
+            }
+        };
+        let [mut p, mut p_cpu] = [(); 2].map(|()| vec![0.0; mine.factor_len()]);
+        device.begin_low_rank(&mut mine, &gradient, &mut p).expect("valid");
+        cpu.begin_low_rank(&mut theirs, &gradient, &mut p_cpu).expect("valid");
+        compare("P", true, &p, &p_cpu);
+        // From here on both take the CPU's factors, so that one comparison does not stand on another.
+        let [mut q, mut q_cpu] = [(); 2].map(|()| vec![0.0; mine.factor_len()]);
+        device.advance_low_rank(&mut mine, &p_cpu, &mut q).expect("valid");
+        cpu.advance_low_rank(&mut theirs, &p_cpu, &mut q_cpu).expect("valid");
+        compare("Q", false, &q, &q_cpu);
+        let [mut out, mut out_cpu] = [(); 2].map(|()| vec![0.0; n]);
+        device.finish_low_rank(&mut mine, &q_cpu, &mut out).expect("valid");
+        cpu.finish_low_rank(&mut theirs, &q_cpu, &mut out_cpu).expect("valid");
+        let (left, left_cpu) = (mine.residual().expect("idle"), theirs.residual().expect("idle"));
+        for (t, start) in starts.iter().enumerate() {
+            let here = *start..start + MODEL[t].elements() as usize;
+            for (a, b) in [(&out, &out_cpu), (&left, &left_cpu)] {
+                let off: Vec<f32> = a[here.clone()].iter().zip(&b[here.clone()]).map(|(a, b)| a - b).collect();
+                assert!(
+                    norm(&off) <= apart(rank) * magnitude(t),
+                    "rank {rank}, tensor {t} on {device}: {:e}",
+                    norm(&off)
+                );
+            }
+        }
+    }
+}
+
+/// What is sent is taken off: the next step's M, less its gradient, is what the residual was said to be.
+fn what_was_sent_is_what_is_taken_off(device: &Device) {
+    for rank in [1, 4, 9, 17] {
+        let (n, m) = (300, 290);
+        let codec = PowerSgd::rank(rank).min_compression(0.0);
+        let mut state = codec.state(&[Matrix::new(n as u64, m as u64)], Seed::new(4)).expect("valid");
+        let x = cases::normal(n * m, 8);
+        let sent = step(device, &mut state, &x);
+        let residual = state.residual().expect("idle");
+        let mut factor = vec![0.0; state.factor_len()];
+        device.begin_low_rank(&mut state, &vec![0.0; n * m], &mut factor).expect("valid");
+        state.abandon();
+        let formed = state.residual().expect("idle");
+        let terms = Dense::of(n, m, &sent).norm() / ((n * m) as f64).sqrt();
+        for i in 0..n * m {
+            // Exact but on backends that may contract: those round r products and sums otherwise.
+            let bound = if device.kind() == gradwire::BackendKind::Wgpu {
+                2.0 * f64::from(rank) * U * (8.0 * terms + f64::from(x[i].abs()))
+            } else {
+                0.0
+            };
+            assert!(f64::from((formed[i] - residual[i]).abs()) <= bound, "rank {rank}, {i} on {device}");
+            assert!(f64::from((x[i] - sent[i] - residual[i]).abs()) <= bound, "rank {rank}, {i} on {device}");
+        }
+    }
+}
+
+/// Where nothing is rounded, the bits are the golden vectors'.
+fn golden_vectors_have_their_bits(device: &Device) {
+    let steps = powersgd::committed().expect("read");
+    let outcome = powersgd::check(device, &steps);
+    assert!(outcome.is_ok(), "{device}: {outcome:?}");
+}
+
+gradwire_tests::on_every_device!(golden_vectors_have_their_bits, the_cpu_is_near, what_was_sent_is_what_is_taken_off);
+
+/// Outputs and states of some steps.
+fn run(device: &Device, codec: PowerSgd, tensors: &[Matrix], steps: u64) -> (Vec<u32>, Vec<u8>) {
+    let mut state = codec.state(tensors, Seed::new(9)).expect("valid");
+    let mut outputs = Vec::new();
+    for t in 0..steps {
+        outputs.extend(bits(&step(device, &mut state, &cases::normal(elements(tensors), 60 + t))));
+    }
+    (outputs, state.to_bytes().expect("idle"))
+}
+
+#[cfg(feature = "cuda")]
+mod ptx {
+    use std::sync::Arc;
+
+    use gradwire::backend::cuda::Cuda;
+    use gradwire_tests::emulated::Emulated;
+    use gradwire_tests::low_rank::ptx_machine;
+    use gradwire_tests::traffic;
+
+    use super::*;
+
+    /// Whatever the order in which warps run, and for whatever the kernels are compiled.
+    #[test]
+    fn the_same_bits_in_any_order_and_for_every_target() {
+        let tensors = [
+            Matrix::new(65, 47),
+            Matrix::vector(13),
+            Matrix::new(9, 2500),
+            Matrix::new(300, 259),
+            Matrix::new(700, 33),
+        ];
+        for codec in [PowerSgd::rank(5).min_compression(1.0), PowerSgd::rank(12).one_sided()] {
+            let expected = run(&ptx_machine(1), codec, &tensors, 2);
+            assert!(run(&ptx_machine(2), codec, &tensors, 2) == expected, "{codec:?} in another order");
+            for (target, device) in traffic::machines() {
+                let device = device.expect("an artifact that fits");
+                assert!(run(&device, codec, &tensors, 2) == expected, "{codec:?} for {target}");
+            }
+        }
+    }
+
+    /// The kernels' source on threads gives what its PTX gives.
+    #[test]
+    fn the_source_gives_what_the_ptx_gives() {
+        let tensors = [Matrix::new(40, 300), Matrix::new(261, 17)];
+        let emulated = Cuda::with_driver(Arc::new(Emulated::default()), None).expect("an artifact that fits");
+        let emulated = Device::from_cuda(emulated);
+        for codec in [PowerSgd::rank(3), PowerSgd::rank(10).min_compression(1.0)] {
+            assert!(run(&emulated, codec, &tensors, 2) == run(&ptx_machine(3), codec, &tensors, 2), "{codec:?}");
+        }
+    }
+}
+
+#[cfg(feature = "wgpu")]
+mod webgpu {
+    use gradwire::backend::wgpu::Wgpu;
+    use gradwire::plan::Limits;
+    use gradwire::{BackendKind, Error};
+    use gradwire_tests::require;
+
+    use super::*;
+
+    fn limited(binding_bytes: u64, groups: u32) -> Option<Device> {
+        if let Err(error) = require::open(BackendKind::Wgpu) {
+            eprintln!("not tested: {error}");
+            return None;
+        }
+        let wgpu = Wgpu::open().expect("it was just opened");
+        Some(Device::from_wgpu(wgpu.with_limits(Limits { binding_bytes, groups })))
+    }
+
+    #[test]
+    fn a_model_is_bound_in_parts_and_has_the_same_bits() {
+        for codec in [PowerSgd::rank(3), PowerSgd::rank(9).one_sided()] {
+            let (Some(whole), Some(parts)) = (limited(u64::MAX, u32::MAX), limited(5 << 19, 7)) else { return };
+            let expected = run(&whole, codec, &MODEL, 2);
+            assert!(run(&whole, codec, &MODEL, 2) == expected, "{codec:?} again");
+            assert!(run(&parts, codec, &MODEL, 2) == expected, "{codec:?} in parts");
+        }
+    }
+
+    #[test]
+    fn limits_that_are_too_small_are_typed_errors() {
+        let Some(device) = limited(1 << 20, 7) else { return };
+        // Rows of a tile that are not bound at once, and factors that are not.
+        for tensors in [[Matrix::new(300, 2000)], [Matrix::new(100_000, 3)]] {
+            let codec = PowerSgd::rank(1).min_compression(0.0);
+            let mut state = codec.state(&tensors, Seed::new(1)).expect("valid");
+            let before = state.clone();
+            let x = cases::normal(elements(&tensors), 3);
+            let mut output = vec![0.0; x.len()];
+            let error = device.low_rank_step(&mut state, &x, &mut output, |_| {}).expect_err("too small");
+            let Error::Limit { found, needed, .. } = error else { panic!("{error:?}") };
+            assert!(found == 1 << 20 && needed > found);
+            assert_eq!(state, before);
+        }
+    }
+}
