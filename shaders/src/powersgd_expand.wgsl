@@ -23,15 +23,15 @@ fn powersgd_expand(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoc
     let poisoned = mark(t.index, MARK_POISONED);
     let many = params.rank > TOGETHER;
     let rights = array<vec4<f32>, 2>(
-        four(t.right, t.column_stride, 0u, select(t.column_stride, column, here)),
-        four(t.right, t.column_stride, 4u, select(t.column_stride, column, here)),
+        four(t.right, t.column_stride, 0u, select(t.column_stride, column, here), no_right()),
+        four(t.right, t.column_stride, 4u, select(t.column_stride, column, here), no_right()),
     );
     for (var first = 0u; first < TILE; first += BAND) {
         workgroupBarrier();
         if thread < 64u {
             let half = thread / BAND;
             lefts[2u * (thread % BAND) + half] =
-                four(t.left, t.row_stride, 4u * half, t.row + first + thread % BAND);
+                four(t.left, t.row_stride, 4u * half, t.row + first + thread % BAND, 0.0);
         }
         workgroupBarrier();
         if here {
@@ -41,7 +41,8 @@ fn powersgd_expand(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoc
                     let row = t.row + first + j;
                     value = approximation(t.left, t.row_stride, t.right, t.column_stride, row, column);
                 } else {
-                    value = dot(lefts[2u * j], rights[0]) + dot(lefts[2u * j + 1u], rights[1]);
+                    value = terms(no_right(), lefts[2u * j], rights[0]);
+                    value = terms(value, lefts[2u * j + 1u], rights[1]);
                 }
                 output[t.at + (first + j) * t.columns + thread] = select(bitcast<u32>(value), NAN, poisoned);
             }

@@ -31,8 +31,8 @@ fn powersgd_left(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocat
         }
         // With as many columns as are worked on together, they stay in registers.
         let rights = array<vec4<f32>, 2>(
-            four(t.right, t.column_stride, 0u, select(t.column_stride, column, t.rest)),
-            four(t.right, t.column_stride, 4u, select(t.column_stride, column, t.rest)),
+            four(t.right, t.column_stride, 0u, select(t.column_stride, column, t.rest), no_right()),
+            four(t.right, t.column_stride, 4u, select(t.column_stride, column, t.rest), no_right()),
         );
         for (var first = 0u; first < TILE; first += BAND) {
             for (var j = 0u; j < BAND; j++) {
@@ -42,8 +42,8 @@ fn powersgd_left(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocat
                     let at = t.at + (first + j) * t.columns + thread;
                     var less = 0.0;
                     if t.rest {
-                        less = dot(four(t.left, t.row_stride, 0u, row), rights[0])
-                            + dot(four(t.left, t.row_stride, 4u, row), rights[1]);
+                        less = terms(no_right(), four(t.left, t.row_stride, 0u, row, 0.0), rights[0]);
+                        less = terms(less, four(t.left, t.row_stride, 4u, row, 0.0), rights[1]);
                     }
                     let formed = form(at, t.rest, less);
                     bits = formed.x;

@@ -23,8 +23,8 @@ fn powersgd_right(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
     let here = column < t.columns;
     let many = params.rank > TOGETHER;
     let rights = array<vec4<f32>, 2>(
-        four(t.right, t.column_stride, 0u, select(t.column_stride, column, t.rest && here)),
-        four(t.right, t.column_stride, 4u, select(t.column_stride, column, t.rest && here)),
+        four(t.right, t.column_stride, 0u, select(t.column_stride, column, t.rest && here), no_right()),
+        four(t.right, t.column_stride, 4u, select(t.column_stride, column, t.rest && here), no_right()),
     );
     // Without a product, one turn forms.
     for (var k = 0u; k < select(1u, params.rank, has(FLAG_PRODUCT)); k += TOGETHER) {
@@ -36,10 +36,10 @@ fn powersgd_right(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
                 let row = t.row + first + thread % BAND;
                 let half = thread / BAND;
                 if has(FLAG_PRODUCT) {
-                    factor[2u * (thread % BAND) + half] = four(t.factor, t.row_stride, k + 4u * half, row);
+                    factor[2u * (thread % BAND) + half] = four(t.factor, t.row_stride, k + 4u * half, row, 0.0);
                 }
                 if t.rest {
-                    lefts[2u * (thread % BAND) + half] = four(t.left, t.row_stride, 4u * half, row);
+                    lefts[2u * (thread % BAND) + half] = four(t.left, t.row_stride, 4u * half, row, 0.0);
                 }
             }
             workgroupBarrier();
@@ -53,7 +53,8 @@ fn powersgd_right(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
                         if many {
                             less = approximation(t.left, t.row_stride, t.right, t.column_stride, row, column);
                         } else {
-                            less = dot(lefts[2u * j], rights[0]) + dot(lefts[2u * j + 1u], rights[1]);
+                            less = terms(no_right(), lefts[2u * j], rights[0]);
+                            less = terms(less, lefts[2u * j + 1u], rights[1]);
                         }
                     }
                     let formed = form(at, t.rest, less);

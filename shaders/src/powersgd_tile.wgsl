@@ -42,9 +42,14 @@ fn tile_of(group: u32) -> Tile {
     return t;
 }
 
-// Four columns of a factor at one entry, from column `k` on; zero where there is none.
-fn four(start: u32, stride: u32, k: u32, entry: u32) -> vec4<f32> {
-    var some = vec4<f32>(0.0);
+// Minus zero, what right factors are padded with: times a left one's zero it changes no number that it is added to.
+fn no_right() -> f32 {
+    return bitcast<f32>(SIGN);
+}
+
+// Four columns of a factor at one entry, from column `k` on; `pad` where there is none.
+fn four(start: u32, stride: u32, k: u32, entry: u32, pad: f32) -> vec4<f32> {
+    var some = vec4<f32>(pad);
     if entry >= stride {
         return some;
     }
@@ -64,11 +69,17 @@ fn four(start: u32, stride: u32, k: u32, entry: u32) -> vec4<f32> {
     return some;
 }
 
+// Four columns' terms of an element of L R^T, added in order.
+fn terms(sum: f32, left: vec4<f32>, right: vec4<f32>) -> f32 {
+    return (((sum + left.x * right.x) + left.y * right.y) + left.z * right.z) + left.w * right.w;
+}
+
 // An element of L R^T.
 fn approximation(left: u32, row_stride: u32, right: u32, column_stride: u32, row: u32, column: u32) -> f32 {
-    var sum = 0.0;
+    var sum = no_right();
     for (var k = 0u; k < params.rank; k += 4u) {
-        sum += dot(four(left, row_stride, k, row), four(right, column_stride, k, column));
+        let rights = four(right, column_stride, k, column, no_right());
+        sum = terms(sum, four(left, row_stride, k, row, 0.0), rights);
     }
     return sum;
 }

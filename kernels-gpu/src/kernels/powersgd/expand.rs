@@ -1,6 +1,6 @@
 //! L R^T: what was sent.
 
-use super::{Buffers, FOUR, ROWS, Tile, stage, terms};
+use super::{Buffers, FOUR, NO_RIGHT, ROWS, Tile, stage, terms};
 use crate::arith::float::NAN_BITS;
 use crate::device;
 use crate::params::{LOW_RANK_TOGETHER, LowRankParams, mark};
@@ -74,7 +74,7 @@ unsafe fn column<const K: usize>(p: &LowRankParams, b: &Buffers, tile: &Tile) {
     let here = tile.column + device::thread();
     // SAFETY: the caller's.
     let poisoned = unsafe { matrix.mark(p, b, mark::POISONED) };
-    let mut right = [0.0f32; K];
+    let mut right = [NO_RIGHT; K];
     if here < matrix.columns {
         for k in 0..K {
             if (k as u32) < p.rank {
@@ -90,7 +90,7 @@ unsafe fn column<const K: usize>(p: &LowRankParams, b: &Buffers, tile: &Tile) {
         unsafe {
             device::barrier();
             let left = (p.left + matrix.left, matrix.row_stride());
-            stage(p, b, left, 0, K as u32, (tile.row + band, BAND_LOG2), 0);
+            stage(p, b, left, (0, K as u32), (tile.row + band, BAND_LOG2), (0, 0.0));
             device::barrier();
         }
         let mut row = band;

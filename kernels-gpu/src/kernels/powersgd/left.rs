@@ -1,6 +1,6 @@
 //! M Q: the left factors.
 
-use super::{Buffers, FOUR, Form, Less, ROWS, Tile, elements, stage, terms};
+use super::{Buffers, FOUR, Form, Less, NO_RIGHT, ROWS, Tile, elements, stage, terms};
 use crate::device::{self, WARP};
 use crate::params::{LOW_RANK_TOGETHER, LowRankParams, matrix};
 
@@ -73,12 +73,12 @@ kernel! {
                     device::barrier();
                 }
                 let right = (p.factor + matrix.right, matrix.column_stride());
-                stage(&p, &b, right, column, LOW_RANK_TOGETHER, (tile.column, WIDTH_LOG2), FACTOR);
+                stage(&p, &b, right, (column, LOW_RANK_TOGETHER), (tile.column, WIDTH_LOG2), (FACTOR, 0.0));
                 if form.rest {
                     let right = (p.right + matrix.right, matrix.column_stride());
-                    stage(&p, &b, right, 0, LOW_RANK_TOGETHER, (tile.column, WIDTH_LOG2), RIGHT);
+                    stage(&p, &b, right, (0, LOW_RANK_TOGETHER), (tile.column, WIDTH_LOG2), (RIGHT, NO_RIGHT));
                     let left = (p.left + matrix.left, matrix.row_stride());
-                    stage(&p, &b, left, 0, LOW_RANK_TOGETHER, (tile.row, WIDTH_LOG2), LEFT);
+                    stage(&p, &b, left, (0, LOW_RANK_TOGETHER), (tile.row, WIDTH_LOG2), (LEFT, 0.0));
                 }
                 device::barrier();
             }

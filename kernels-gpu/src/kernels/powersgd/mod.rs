@@ -26,6 +26,8 @@ use crate::params::{
 const ROWS: usize = 8;
 /// Columns of a factor that are worked on together, with a branch for all of them.
 const FOUR: usize = 4;
+/// What a right factor is padded with: times a left one's zero it is what changes no number it is added to, minus zero included.
+const NO_RIGHT: f32 = -0.0;
 
 /// The kernels' buffers, in the order in which they take them.
 #[derive(Clone, Copy)]
@@ -269,7 +271,7 @@ unsafe fn elements<const FULL: bool>(
 }
 
 /// Copies entries of `columns` columns of a factor into the stage, column by column, `width` of each from `first` on. What is not
-/// there is zero.
+/// there is `pad`.
 ///
 /// # Safety
 /// The factor begins at word `factor` and has `p.rank` columns, `stride` apart; the stage has room from `to` on, which nothing
@@ -279,15 +281,14 @@ unsafe fn stage(
     p: &LowRankParams,
     b: &Buffers,
     (factor, stride): (u32, u32),
-    column: u32,
-    columns: u32,
+    (column, columns): (u32, u32),
     (first, width_log2): (u32, u32),
-    to: u32,
+    (to, pad): (u32, f32),
 ) {
     let mut word = device::thread();
     while word < columns << width_log2 {
         let (k, i) = (column + (word >> width_log2), first + (word & ((1 << width_log2) - 1)));
-        let mut entry = 0.0;
+        let mut entry = pad;
         if k < p.rank && i < stride {
             // SAFETY: the caller's.
             entry = unsafe { *b.number(factor + k * stride + i) };

@@ -1,6 +1,6 @@
 //! M^T P: the right factors.
 
-use super::{Buffers, FOUR, Form, Less, ROWS, Tile, eight, elements, stage, terms};
+use super::{Buffers, FOUR, Form, Less, NO_RIGHT, ROWS, Tile, eight, elements, stage, terms};
 use crate::arith::float::{INF_BITS, MAGNITUDE};
 use crate::device;
 use crate::params::{LOW_RANK_TOGETHER, LowRankParams, low_rank_flags, matrix};
@@ -120,7 +120,7 @@ unsafe fn column<const K: usize, const MULTIPLIES: bool>(
     let (product, scan) = (MULTIPLIES && p.has(low_rank_flags::PRODUCT), p.has(low_rank_flags::SCAN));
     let matrix = tile.matrix;
     let here = tile.column + device::thread();
-    let mut right = [0.0f32; K];
+    let mut right = [NO_RIGHT; K];
     if form.rest && here < matrix.columns {
         for k in 0..K {
             if (k as u32) < p.rank {
@@ -138,10 +138,10 @@ unsafe fn column<const K: usize, const MULTIPLIES: bool>(
             device::barrier();
             let rows = (tile.row + band, BAND_LOG2);
             if product {
-                stage(p, b, (p.factor + matrix.left, matrix.row_stride()), first, K as u32, rows, FACTOR);
+                stage(p, b, (p.factor + matrix.left, matrix.row_stride()), (first, K as u32), rows, (FACTOR, 0.0));
             }
             if form.rest {
-                stage(p, b, (p.left + matrix.left, matrix.row_stride()), 0, K as u32, rows, LEFT);
+                stage(p, b, (p.left + matrix.left, matrix.row_stride()), (0, K as u32), rows, (LEFT, 0.0));
             }
             device::barrier();
         }
