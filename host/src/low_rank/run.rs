@@ -153,8 +153,11 @@ fn read_poisoned(session: &mut dyn Session, plan: &LowRankPlan, table: &Table) -
     Ok(table.compressed().map(|(index, _)| index).zip(poisoned).collect())
 }
 
+/// Elements, and what is there.
+type Run = (Range<usize>, Vec<f32>);
+
 /// Reads the elements of the compressed matrices, neighbours together.
-fn read_runs(session: &mut dyn Session, role: Role, table: &Table) -> Result<Vec<(Range<usize>, Vec<f32>)>, Error> {
+fn read_runs(session: &mut dyn Session, role: Role, table: &Table) -> Result<Vec<Run>, Error> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for (_, part) in table.compressed() {
         let next = part.first..part.first + part.elements();

@@ -144,7 +144,7 @@ unsafe fn take(p: &LowRankParams, b: &Buffers, matrix: &Matrix, factor: Factor) 
         }
         // Whether any thread has seen one: a word a warp.
         let votes = device::ballot(bad);
-        if device::thread() % WARP == 0 {
+        if device::thread().is_multiple_of(WARP) {
             device::shared_store(device::thread() / WARP, votes);
         }
         device::barrier();
