@@ -34,7 +34,9 @@ pub enum Kernel {
     TopKSample,
     /// Stores what may be kept: the one read of the gradient.
     TopKFilter,
-    /// Stores it anew, where the sample was wrong.
+    /// Sorts short runs, where the sample was wrong.
+    TopKSketch,
+    /// Stores anew what may be kept, by what the sorted runs tell.
     TopKFilterAgain,
     /// Makes a smaller range of keys of what was counted.
     TopKNarrow,
@@ -54,7 +56,7 @@ pub enum Kernel {
 
 impl Kernel {
     /// Every kernel that is an entry point of its own.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::FiniteScan,
         Self::Stats(CodecId::Qsgd),
         Self::Combine(CodecId::Qsgd),
@@ -66,6 +68,7 @@ impl Kernel {
         Self::Decode(CodecId::Uniform),
         Self::TopKSample,
         Self::TopKFilter,
+        Self::TopKSketch,
         Self::TopKFilterAgain,
         Self::TopKNarrow,
         Self::TopKHistogram,
@@ -92,6 +95,7 @@ impl Kernel {
             Self::Decode(Uniform) => "uniform_decode",
             Self::TopKSample => "topk_sample",
             Self::TopKFilter => "topk_filter",
+            Self::TopKSketch => "topk_sketch",
             Self::TopKFilterAgain => "topk_filter_again",
             Self::TopKNarrow => "topk_narrow",
             Self::TopKHistogram => "topk_histogram",

@@ -102,7 +102,7 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 }
 
 /// Every entry point.
-pub const SHADERS: [Shader; 19] = [
+pub const SHADERS: [Shader; 20] = [
     entry(
         "finite_scan",
         module!("encode_params.wgsl", "bind_scan.wgsl", "half.wgsl", "gradient.wgsl", "finite_scan.wgsl"),
@@ -212,7 +212,13 @@ pub const SHADERS: [Shader; 19] = [
             "topk_filter.wgsl"
         ),
         FILTER,
-        3088,
+        3092,
+    ),
+    entry(
+        "topk_sketch",
+        topk!("topk_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_sketch.wgsl"),
+        SAMPLE,
+        8200,
     ),
     entry(
         "topk_filter_again",
@@ -225,9 +231,9 @@ pub const SHADERS: [Shader; 19] = [
             "topk_filter_again.wgsl"
         ),
         FILTER,
-        3088,
+        3092,
     ),
-    entry("topk_narrow", topk!("topk_word.wgsl", "topk_narrow.wgsl"), TABLE, 1024),
+    entry("topk_narrow", topk!("topk_atomic_word.wgsl", "topk_narrow.wgsl"), TABLE, 1024),
     entry(
         "topk_histogram",
         topk!("topk_atomic_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_histogram.wgsl"),

@@ -89,3 +89,8 @@ fn extent_of(start: u32, elements: u32, tile_of_segment: u32) -> vec3<u32> {
     let base = (start & ~31u) + tile_of_segment * TILE;
     return vec3<u32>(base, max(base, start), min(start + elements, base + TILE));
 }
+
+// Whether four elements of a tile are there.
+fn in_extent(e: vec4<u32>, extent: vec3<u32>) -> vec4<bool> {
+    return (e >= vec4<u32>(extent.y)) & (e < vec4<u32>(extent.z));
+}

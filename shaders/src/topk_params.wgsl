@@ -36,6 +36,13 @@ const FLAG_WARPS: u32 = 4u;
 const TILE: u32 = 8192u;
 // Tiles that one workgroup filters again; the first time it is one.
 const TILES_AGAIN: u32 = 8u;
+// Words of a tile's sketch: one for each 32 of its elements.
+const SKETCH_WORDS: u32 = 256u;
+// Words of the room: what was given out, and for filtering again; tiles that found none; 1 where a segment is to be filtered
+// again.
+const AGAIN_ROOM: u32 = 1u;
+const NO_ROOM: u32 = 2u;
+const ANY_AGAIN: u32 = 3u;
 // Room for candidates is given out in pieces of this many.
 const PIECE: u32 = 16u;
 // In place of where a tile's candidates are: they found no room.
@@ -52,9 +59,12 @@ const FIRST_TILE: u32 = 3u;
 const OUTPUT: u32 = 4u;
 const FIXED: u32 = 5u;
 const FLOOR_FIXED: u32 = 6u;
+const UNSAMPLED: u32 = 7u;
 const SLOTS_LOG2: u32 = 8u;
 const RANK_LOW: u32 = 9u;
 const RANK_HIGH: u32 = 10u;
+const SKETCH_LOW: u32 = 11u;
+const SKETCH_HIGH: u32 = 12u;
 
 // Words of a segment's state.
 const STATE_WORDS: u32 = 16u;
@@ -69,14 +79,17 @@ const LEFT: u32 = 7u;
 const COUNT_SURE: u32 = 8u;
 const COUNT_BAND: u32 = 9u;
 const COUNT_BELOW: u32 = 10u;
+const HIGH_BASE: u32 = 11u;
 const CUT: u32 = 12u;
 const TIES: u32 = 13u;
+const HIGH_RANGE: u32 = 14u;
+const HIGH_RANK: u32 = 15u;
 
 // Where the last kept key is looked for.
 const DONE: u32 = 0u;
 const IN_BAND: u32 = 1u;
 const IN_CANDIDATES: u32 = 2u;
-const IN_GRADIENT: u32 = 3u;
+const IN_SKETCH: u32 = 3u;
 
 fn has(flag: u32) -> bool {
     return (params.flags & flag) != 0u;
@@ -84,6 +97,11 @@ fn has(flag: u32) -> bool {
 
 fn states() -> u32 {
     return params.room + 64u;
+}
+
+// Where a tile's sketch is.
+fn sketch_of(tile: u32) -> u32 {
+    return params.values + params.capacity + tile * SKETCH_WORDS;
 }
 
 // `arith::topk::digit_shift`.

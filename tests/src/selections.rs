@@ -115,7 +115,7 @@ pub fn refuses_not_finite(device: &Device) -> Outcome {
 }
 
 /// Inputs on which the sample is wrong: what it looks at is not what the rest is.
-pub const MISLEADING: [Fill; 5] = [
+pub const MISLEADING: [Fill; 11] = [
     ("the sample is huge", |n| misleading(normal(n, 96), |v| 1e6 * (v.abs() + 1.0))),
     ("the sample is tiny", |n| misleading(normal(n, 97), |v| 1e-6 * v)),
     ("the sample is huge, the rest one value", |n| misleading(vec![0.5; n], |_| 1.0)),
@@ -123,22 +123,68 @@ pub const MISLEADING: [Fill; 5] = [
         misleading(normal(n, 98).into_iter().map(|v| 1.0 + v.abs().fract()).collect(), |v| v * 1e6)
     }),
     ("the sample is tiny, the rest one value", |n| misleading(vec![0.5; n], |_| 0.25)),
+    ("the sample is tiny, the rest NaN of many kinds", |n| {
+        let odd = |i: u32| f32::from_bits(0x7f80_0001 + i.wrapping_mul(0x9e37) % 0x7f_fffe);
+        misleading((0..n as u32).map(odd).collect(), |_| 0.25)
+    }),
+    ("the sample is tiny, the rest NaN and infinity", |n| {
+        misleading((0..n).map(|i| [f32::NAN, f32::INFINITY][i % 2]).collect(), |_| 0.25)
+    }),
+    // As many as a thousandth are above, a few of them in every tile; of the next key nearly all are in the last tiles.
+    ("the sample is huge, the last kept value is rare at first", |n| {
+        misleading((0..n).map(|i| rare_at_first(i, n)).collect(), |_| 1e6)
+    }),
+    ("the sample is tiny, the last kept value is rare at first", |n| {
+        misleading((0..n).map(|i| rare_at_first(i, n)).collect(), |_| 1e-6)
+    }),
+    // All keys in one bin of 2^15, each in every tile.
+    ("the sample is huge, the rest has the same leading bits", |n| {
+        misleading((0..n as u32).map(|i| f32::from_bits(0x3f80_0000 + i.wrapping_mul(0x9e37_79b1) % 0x8000)).collect(), |_| 2.0)
+    }),
+    ("the sample is tiny, the rest has two values", |n| {
+        misleading((0..n).map(|i| f32::from_bits(0x3f80_0000 + (i % 2) as u32)).collect(), |_| 0.5)
+    }),
 ];
 
+/// One of three neighbouring values: one element in a thousand is above the last kept value, which one in a hundred has, and
+/// nearly all that are behind 15 of 16 parts.
+fn rare_at_first(i: usize, n: usize) -> f32 {
+    let above = match i.wrapping_mul(2_654_435_761) >> 7 {
+        h if h % 1009 == 0 => 2,
+        h if h % 101 == 0 || i > n / 16 * 15 => 1,
+        _ => 0,
+    };
+    f32::from_bits(0x3f80_0000 + above)
+}
+
 /// Changes the elements that the kernels sample of a gradient that is one segment.
-fn misleading(mut x: Vec<f32>, change: impl Fn(f32) -> f32) -> Vec<f32> {
-    let n = x.len() as u32;
+fn misleading(x: Vec<f32>, change: impl Fn(f32) -> f32) -> Vec<f32> {
+    let n = x.len();
+    misleading_in(x, &[n], change)
+}
+
+/// Changes the elements that the kernels sample of each of several segments, where each is more than a tile.
+pub fn misleading_in(mut x: Vec<f32>, segments: &[usize], change: impl Fn(f32) -> f32) -> Vec<f32> {
     // As `SelectPlan` in host/src/sparse/select.rs has it. Where it differed, the sample would be right after all, and
     // `tests::traffic` would see fewer reads.
-    let samples_log2 = (n >> 21).max(1).ilog2().min(5);
-    let slots_log2 = (n >> (15 + samples_log2)).clamp(1, 32).ilog2();
-    for workgroup in 0..1 << samples_log2 {
-        for sector in 0..1 << (5 + slots_log2) {
-            let at = sampled(sector, 5 + slots_log2, n, workgroup) / TOGETHER * TOGETHER;
-            for element in at..(at + TOGETHER).min(n) {
-                x[element as usize] = change(x[element as usize]);
+    let longest = segments.iter().copied().max().unwrap_or(0) as u32;
+    let samples_log2 = (longest >> 21).max(1).ilog2().min(5);
+    let mut start = 0;
+    for len in segments {
+        let part = &mut x[start..start + len];
+        let n = part.len() as u32;
+        let slots_log2 = (n >> (15 + samples_log2)).clamp(1, 32).ilog2();
+        for workgroup in 0..1 << samples_log2 {
+            for sector in 0..1 << (5 + slots_log2) {
+                let within = start as u32 + sampled(sector, 5 + slots_log2, n, workgroup);
+                let at = (within / TOGETHER * TOGETHER).max(start as u32) - start as u32;
+                // To the sector's end, wherever the segment begins.
+                for element in at..(at + TOGETHER).min(n) {
+                    part[element as usize] = change(part[element as usize]);
+                }
             }
         }
+        start += len;
     }
     x
 }

@@ -94,7 +94,7 @@ mod webgpu {
 
     #[test]
     fn a_gradient_is_bound_in_parts() {
-        if let Some(device) = limited(3 << 20, 64) {
+        if let Some(device) = limited(4 << 20, 64) {
             all([selections::in_parts(&device, 2_000_003)]);
         }
     }

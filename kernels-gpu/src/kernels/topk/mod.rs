@@ -7,11 +7,12 @@ mod histogram;
 mod narrow;
 mod sample;
 mod scan;
+mod sketch;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub(super) use self::{
     block::topk_block, emit::topk_emit, filter::topk_filter, filter::topk_filter_again, histogram::topk_count,
-    histogram::topk_histogram, narrow::topk_narrow, sample::topk_sample, scan::topk_scan,
+    histogram::topk_histogram, narrow::topk_narrow, sample::topk_sample, scan::topk_scan, sketch::topk_sketch,
 };
 use crate::arith::float::{MAGNITUDE, bf16_to_f32, canonical, f16_to_f32};
 use crate::arith::topk::{BF16_NAN_KEY, F16_NAN_KEY, HALF_MAGNITUDE, NAN_KEY};
@@ -301,12 +302,15 @@ struct Segment {
     output: u32,
     floor: u32,
     sure: u32,
+    again: u32,
     source: u32,
     base: u32,
     span: u32,
     left: u32,
     cut: u32,
     ties: u32,
+    high_base: u32,
+    high_span: u32,
 }
 
 impl Segment {
@@ -333,14 +337,23 @@ impl Segment {
                 output: table(segment::OUTPUT),
                 floor,
                 sure: state(state::SURE).max(floor),
+                again: state(state::AGAIN),
                 source: state(state::SOURCE),
                 base: state(state::BASE),
                 span: state(state::SPAN),
                 left: state(state::LEFT),
                 cut: state(state::CUT),
                 ties: state(state::TIES),
+                high_base: state(state::HIGH_BASE),
+                high_span: state(state::HIGH_SPAN),
             }
         }
+    }
+
+    /// Tiles from this one on to the segment's end.
+    #[inline(always)]
+    fn tiles_from(&self, tile: u32) -> u32 {
+        (self.start % WARP + self.elements).div_ceil(TILE) - (tile - self.first_tile)
     }
 
     #[inline(always)]
@@ -358,7 +371,8 @@ struct Info {
     first: u32,
     candidates: u32,
     band: u32,
-    /// Elements of the key below the candidates'.
+    /// Elements of the key below the candidates'; of a tile that was filtered again, whether those of the highest key that the
+    /// last kept one may be are sure.
     below: u32,
 }
 

@@ -35,7 +35,7 @@ kernel! {
     /// Backend to backend: the places are the same, and maxima do not depend on order.
     ///
     /// # Edge cases
-    /// A segment whose floor is fixed is left alone, and so is one of which nothing is bound.
+    /// A segment whose floor is fixed is left alone, and so is one without a sample, or of which nothing is bound.
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.
@@ -54,7 +54,7 @@ kernel! {
         let table = |word: u32| unsafe { *b.word(index * segment::WORDS + word) };
         let start = table(segment::START).max(p.first);
         let end = (table(segment::START) + table(segment::ELEMENTS)).min(p.first + p.bound);
-        if table(segment::FIXED) != 0 || start >= end {
+        if table(segment::FIXED) | table(segment::UNSAMPLED) != 0 || start >= end {
             return;
         }
         let slots_log2 = table(segment::SLOTS_LOG2);
