@@ -42,7 +42,7 @@ pub use gradient::{Dtype, Gradient};
 pub use low_rank::{LowRankState, StateError};
 pub use plan::{DecodeMode, DecodePlan, EncodePlan};
 pub use seed::Seed;
-pub use sparse::{IndexFormat, SparseHeader, SparsePayload, ValueFormat};
+pub use sparse::{IndexFormat, LazyResidual, SparseHeader, SparsePayload, ValueFormat};
 pub use wire::{Bucket, CodecId, Header, Payload, PayloadError};
 
 #[cfg(feature = "wgpu")]

@@ -175,6 +175,8 @@ pub mod select_flags {
     pub const SENT: u32 = 2;
     /// Segments are 1024 elements at most, and a warp takes one (the block kernel).
     pub const WARPS: u32 = 4;
+    /// The residual still holds what was sent last: of each segment, what `SENT_KEY` and `SENT_INDEX` say.
+    pub const LAZY: u32 = 8;
 }
 
 /// Elements of a segment that one warp selects from.
@@ -210,6 +212,10 @@ pub mod segment {
     pub const SKETCH_LOW: u32 = 11;
     /// Rank in the sketch of the key from which on elements are in, with certainty; 0: none is.
     pub const SKETCH_HIGH: u32 = 12;
+    /// With `LAZY`: elements of the residual above this key are zero,
+    pub const SENT_KEY: u32 = 13;
+    /// and those that have it, up to this one.
+    pub const SENT_INDEX: u32 = 14;
 }
 
 /// Words of a segment's state, all zero at the start. The filter reads the first half, and adds to the second.
@@ -302,7 +308,7 @@ pub struct SelectParams {
     /// Tiles of all segments.
     pub all_tiles: u32,
     /// Where the words are that count the room: of the first filter, and of filtering again; tiles that found none; and 1
-    /// where a segment is to be filtered again.
+    /// where a segment is left to the sketch.
     pub room: u32,
     /// Where the histograms are.
     pub histograms: u32,

@@ -12,13 +12,13 @@ var<workgroup> totals: array<atomic<u32>, 128>;
 // Launch contract: a workgroup for each 64 of `tiles` tiles, from first_tile on.
 // Traffic: the band once.
 // Determinism: sums of integers.
-// Edge cases: where all candidates are kept nothing is looked through; where no segment is to be filtered again, nothing is done
+// Edge cases: where all candidates are kept nothing is looked through; where no segment is left to the sketch, nothing is done
 // in round 1.
 @compute @workgroup_size(256)
 fn topk_count(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let lane = thread & 31u;
     let of_sketch = params.round != 0u;
-    let idle = of_sketch && word(params.room + ANY_AGAIN) == 0u;
+    let idle = of_sketch && word(params.room + ANY_SKETCH) == 0u;
     if thread < 128u {
         atomicStore(&totals[thread], 0u);
     }

@@ -80,12 +80,13 @@ fn filter_tile(tile: u32, thread: u32, anew: bool) {
     let lane = thread & 31u;
     let first_row = (thread >> 5u) * 32u;
     var below_here = 0u;
+    let sent = sent_of(index);
     for (var q = 0u; q < 8u; q++) {
         let row = first_row + q * 4u;
         let e = vec4<u32>(extent.x + row * 32u + lane) + vec4<u32>(0u, 32u, 64u, 96u);
         let here = in_extent(e, extent);
         let at = e - vec4<u32>(params.first);
-        let raw = fresh(at, here, anew);
+        let raw = fresh(at, here, anew, sent);
         if has(FLAG_FEEDBACK) && !anew {
             put_sums(at, here, raw);
         }

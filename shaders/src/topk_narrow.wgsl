@@ -32,7 +32,7 @@ fn begin(index: u32) {
     } else if keep < sure {
         source = select(IN_SKETCH, IN_CANDIDATES, is_stored);
         put(own + BASE, top);
-        put(own + RANGE, NO_KEY - top);
+        put(own + RANGE, no_key() - top);
         put(own + RANK, keep);
     } else if keep == sure {
         put(own + CUT, top);
@@ -51,10 +51,11 @@ fn begin(index: u32) {
     if source == IN_SKETCH {
         // Its keys are raised by 1.
         put(own + BASE, 1u);
-        put(own + RANGE, NO_KEY);
+        put(own + RANGE, no_key());
         put(own + RANK, table(index, SKETCH_LOW));
         put(own + HIGH_BASE, 1u);
-        put(own + HIGH_RANGE, select(NO_KEY, 0u, table(index, SKETCH_HIGH) == 0u));
+        put(own + HIGH_RANGE, select(no_key(), 0u, table(index, SKETCH_HIGH) == 0u));
+        put(params.room + ANY_SKETCH, 1u);
         put(own + HIGH_RANK, table(index, SKETCH_HIGH));
     }
 }
@@ -66,7 +67,7 @@ fn ask(index: u32) {
     put(own + FLOOR, select(~(state(index, BASE) - 1u), 0xffffffffu, all));
     put(own + TIES, select(state(index, RANK), 0xffffffffu, all));
     // Keys end below the raised one. Where no element is sure, none has the key either that is one less.
-    put(own + SURE, select(state(index, HIGH_BASE), NO_KEY + 1u, table(index, SKETCH_HIGH) == 0u));
+    put(own + SURE, select(state(index, HIGH_BASE), no_key() + 1u, table(index, SKETCH_HIGH) == 0u));
     put(own + COUNT_SURE, 0u);
     put(own + COUNT_BAND, 0u);
     put(own + SOURCE, DONE);
@@ -212,7 +213,6 @@ fn topk_narrow(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
             }
         } else if left == 1u {
             ask(index);
-            put(params.room + ANY_AGAIN, 1u);
         }
     }
 }

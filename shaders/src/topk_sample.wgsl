@@ -45,6 +45,7 @@ fn topk_sample(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     // No return: whether it is would not be known to be the same in all invocations at the barriers.
     let wanted = (table(index, FIXED) | table(index, UNSAMPLED)) == 0u && start < end;
     let slots_log2 = table(index, SLOTS_LOG2);
+    let sent = sent_of(index);
     var sample: array<u32, 32>;
     for (var slot = 0u; slot < 32u; slot++) {
         sample[slot] = 0u;
@@ -53,7 +54,7 @@ fn topk_sample(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
             let within = sampled(sector, 5u + slots_log2, end - start, group.x & ((1u << params.samples_log2) - 1u));
             let element = max((start + within) & ~7u, start) + (thread & 7u);
             if element < end {
-                sample[slot] = key(fresh(vec4<u32>(element - params.first), vec4<bool>(true, false, false, false), false).x);
+                sample[slot] = key(fresh(vec4<u32>(element - params.first), vec4<bool>(true, false, false, false), false, sent).x);
             }
         }
     }
@@ -86,6 +87,6 @@ fn topk_sample(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
         let at = states() + index * STATE_WORDS;
         let bottom = select(found.x + 1u, 0u, ranks.x == 0u);
         atomicMax(&workspace[at + FLOOR], ~bottom);
-        atomicMax(&workspace[at + SURE], select(found.y, NO_KEY, ranks.y == 0u));
+        atomicMax(&workspace[at + SURE], select(found.y, no_key(), ranks.y == 0u));
     }
 }

@@ -12,10 +12,10 @@ var<workgroup> ties_of: array<u32, 256>;
 // Launch contract: one workgroup.
 // Traffic: 8 bytes a tile, twice read and once written.
 // Determinism: sums of integers.
-// Edge cases: invocations behind the last tile have none; nothing is done in round 1 where no segment is to be filtered again.
+// Edge cases: invocations behind the last tile have none; nothing is done in round 1 where no segment is left to the sketch.
 @compute @workgroup_size(256)
 fn topk_scan(@builtin(local_invocation_index) thread: u32) {
-    let idle = params.round != 0u && word(params.room + ANY_AGAIN) == 0u;
+    let idle = params.round != 0u && word(params.room + ANY_SKETCH) == 0u;
     let tiles = select(params.all_tiles, 0u, idle);
     let each = (tiles + 255u) / 256u;
     let first = min(thread * each, tiles);

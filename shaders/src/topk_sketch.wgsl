@@ -95,7 +95,7 @@ fn topk_sketch(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
                     let row = (thread >> 5u) * 32u + q * 4u;
                     let e = vec4<u32>(extent.x + row * 32u + lane) + vec4<u32>(0u, 32u, 64u, 96u);
                     let here = in_extent(e, extent);
-                    let raised = select(vec4<u32>(0u), keys(fresh(e - vec4<u32>(params.first), here, true)) + 1u, here);
+                    let raised = select(vec4<u32>(0u), keys(fresh(e - vec4<u32>(params.first), here, true, vec2<u32>(NO_KEY, 0u))) + 1u, here);
                     own[q * 4u] = raised.x;
                     own[q * 4u + 1u] = raised.y;
                     own[q * 4u + 2u] = raised.z;

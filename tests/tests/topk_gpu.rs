@@ -22,6 +22,23 @@ fn lengths(device: &Device) {
     }
 }
 
+/// Every input that misleads the sample, in every setting whose passes differ.
+fn misled(device: &Device) {
+    for (name, fill) in selections::MISLEADING {
+        let x = fill(70_001);
+        for part in [0.001, 0.01, 0.1, 0.3, 0.5, 0.99] {
+            let label = format!("{name}, {part}");
+            all([selections::against_cpu(device, &TopK::fraction(part), &label, &x)]);
+        }
+    }
+    let lens = [30_011, 8193, 1, 20_000, 9999];
+    let x = selections::misleading_in(cases::normal(lens.iter().sum(), 3), &lens, |v| 1e6 * (v.abs() + 1.0));
+    for part in [100, 3] {
+        let segments = lens.map(|len| gradwire::Segment { elements: len as u64, k: (len / part) as u64 });
+        all([selections::against_cpu(device, &TopK::segments(&segments), "misleading segments", &x)]);
+    }
+}
+
 #[cfg(feature = "cuda")]
 mod ptx {
     use std::sync::Arc;
@@ -57,6 +74,24 @@ mod ptx {
     }
 
     #[test]
+    fn a_residual_is_taken_off_late() {
+        for compute in [(7, 0), (9, 0)] {
+            let machine = Arc::new(Machine::new(compute, 3));
+            let device = Device::from_cuda(Cuda::with_driver(machine, None).expect("an artifact that fits"));
+            all([0, 1, 1000, 50_001].map(|n| selections::lazily(&device, n)));
+        }
+    }
+
+    /// The order of warps decides which tiles find room, and nothing else.
+    #[test]
+    fn misleading_gradients_in_any_order() {
+        for (compute, seed) in [((7, 0), 1), ((9, 0), 2)] {
+            let machine = Arc::new(Machine::new(compute, seed));
+            misled(&Device::from_cuda(Cuda::with_driver(machine, None).expect("an artifact that fits")));
+        }
+    }
+
+    #[test]
     fn lengths_around_every_boundary() {
         // Whatever the order in which warps run, there is one answer.
         for seed in [1, 2] {
@@ -89,6 +124,20 @@ mod webgpu {
     fn lengths_around_every_boundary() {
         if let Some(device) = limited(u64::MAX, u32::MAX) {
             lengths(&device);
+        }
+    }
+
+    #[test]
+    fn a_residual_is_taken_off_late() {
+        if let Some(device) = limited(u64::MAX, u32::MAX) {
+            all([0, 1, 1000, 50_001].map(|n| selections::lazily(&device, n)));
+        }
+    }
+
+    #[test]
+    fn misleading_gradients() {
+        if let Some(device) = limited(u64::MAX, u32::MAX) {
+            misled(&device);
         }
     }
 

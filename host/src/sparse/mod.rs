@@ -2,9 +2,11 @@
 
 mod device;
 mod index;
+mod lazy;
 mod passes;
 mod payload;
 mod select;
 
 pub use index::IndexFormat;
+pub use lazy::LazyResidual;
 pub use payload::{SparseHeader, SparsePayload, ValueFormat};

@@ -12,12 +12,14 @@ use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{ALIGNMENT, Bindings, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
 use crate::session::Sizes;
+use crate::sparse::lazy::Sent;
 
 /// Elements by which a tile may lie before what it is bound from: as many halves are 256 bytes.
 const UNIT: u64 = 128;
 /// Bins of a segment's histogram where two rounds tell every key, and how many segments may have as many in any case, or
 /// elements there have to be for each. Else three rounds of fewer bins tell it.
 const MANY_BINS: u64 = 1 << 16;
+const FEW_BINS: u64 = 1 << 11;
 const FEW_SEGMENTS: u64 = 16;
 const MANY_ELEMENTS: u64 = 1 << 20;
 /// Candidates that there is room for at the most, and of those of the first filter: the three arrays are reached by 32-bit
@@ -81,7 +83,7 @@ impl Large {
     /// Whether so much is kept that no sample is taken: where it misled, its read and a kept entry's two would be more than
     /// four of all. Where gradient and residual have to be added anyway, the sample takes no read of its own.
     fn is_unsampled(&self, dtype: Dtype, feedback: bool) -> bool {
-        let most = if dtype == Dtype::F32 { 0.4 } else { 0.25 };
+        let most = if dtype == Dtype::F32 { 0.33 } else { 0.2 };
         !feedback && self.floor.is_none() && self.keep as f64 > most * self.elements as f64
     }
 
@@ -223,8 +225,13 @@ impl SelectPlan {
         let samples = SAMPLES.into_iter().find(|s| longest >= s.1).unwrap_or(SAMPLES[5]);
         let count = self.large.len() as u64;
         let few = count <= FEW_SEGMENTS || count * MANY_ELEMENTS <= self.elements;
-        let (rounds, bins) = if few { (2, MANY_BINS) } else { (3, 1 << 11) };
         let feedback = self.base.flags & select_flags::FEEDBACK != 0;
+        let (rounds, bins) = match (self.dtype == Dtype::F32 || feedback, few) {
+            // Halves have 15 bits to tell.
+            (false, _) => (2, FEW_BINS),
+            (true, true) => (2, MANY_BINS),
+            (true, false) => (3, FEW_BINS),
+        };
         let (mut tiles, mut capacity) = (0u64, [0u64; 2]);
         for l in self.large.iter().chain(&self.small).chain(&self.tiny) {
             let mut words = [0u32; segment::WORDS as usize];
@@ -298,6 +305,28 @@ impl SelectPlan {
     /// Whether a segment's last kept key is looked for.
     fn is_sought(&self) -> bool {
         self.large.iter().any(|l| l.floor.is_none())
+    }
+
+    /// Where each segment of the table begins, and its elements.
+    pub(crate) fn parts(&self) -> Vec<(u64, u64)> {
+        self.large.iter().chain(&self.small).chain(&self.tiny).map(|l| (l.start, l.elements)).collect()
+    }
+
+    /// The same, of a residual from which what was sent is taken off when it is next read: `pending` of each part. Blocks
+    /// without a table have their zeros at once.
+    pub(crate) fn lazily(mut self, pending: &[Option<Sent>]) -> Self {
+        if self.blocks.is_none() {
+            self.base.flags &= !select_flags::SENT;
+        }
+        if pending.iter().any(Option::is_some) {
+            self.base.flags |= select_flags::LAZY;
+        }
+        for (words, sent) in self.table.chunks_exact_mut(segment::WORDS as usize).zip(pending) {
+            let (key, index) = sent.map_or((NO_KEY, 0), |sent| (sent.key, sent.index));
+            words[segment::SENT_KEY as usize] = key;
+            words[segment::SENT_INDEX as usize] = index;
+        }
+        self
     }
 
     /// What the workspace begins with: little-endian words.

@@ -1,6 +1,6 @@
 //! The filter: the one read of the gradient.
 
-use super::{Buffers, Extent, Raw, SLOTS, WARP_TILE, WARPS, load, sum};
+use super::{Buffers, Extent, Raw, SLOTS, Sent, WARP_TILE, WARPS, load, sum};
 use crate::arith::topk::digit_shift;
 use crate::device::{self, BINS, WARP};
 use crate::params::{NOWHERE, PIECE, SelectParams, THREADS, TILE, TILES_AGAIN, segment, select_flags, state};
@@ -114,6 +114,17 @@ kernel! {
         values: *mut u32,
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
+        // SAFETY: the room's words are there; all threads are here.
+        let is_wanted = unsafe {
+            if device::thread() == 0 {
+                device::shared_store(FIRST, *b.word(p.room + 3));
+            }
+            device::barrier();
+            device::shared_load(FIRST) != 0
+        };
+        if !is_wanted {
+            return;
+        }
         let mut of_launch = device::block() * TILES_AGAIN;
         let behind = (of_launch + TILES_AGAIN).min(p.tiles);
         while of_launch < behind {
@@ -246,7 +257,7 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
         raws
     } else {
         // SAFETY: as above, and each tile is one block's.
-        unsafe { load::<FULL>(p, b, slots, first) }
+        unsafe { load::<FULL>(p, b, Sent::load(p, b, job.index), slots, first) }
     };
     let below_key = job.floor.wrapping_sub(1);
     // The band is the first range in which the last kept key is looked for: it is counted on the way.

@@ -192,7 +192,7 @@ unsafe fn count_sketch(p: &SelectParams, b: &Buffers, segment: &Segment, tile: u
             let offset = key.wrapping_sub(segment.base);
             add_bin(histogram, offset < segment.span, offset >> shift, &add);
             let offset = key.wrapping_sub(segment.high_base);
-            add_bin(histogram + p.bins / 2, offset < high_span, offset >> high_shift, &add);
+            add_bin(histogram, offset < high_span, p.bins / 2 + (offset >> high_shift), &add);
         }
         at += WARP;
     }
@@ -274,7 +274,7 @@ kernel! {
     /// Backend to backend.
     ///
     /// # Edge cases
-    /// Where all candidates are kept nothing is looked through. Where no segment is to be filtered again, nothing is done in
+    /// Where all candidates are kept nothing is looked through. Where no segment is left to the sketch, nothing is done in
     /// round 1.
     ///
     /// # Safety

@@ -15,7 +15,7 @@ pub(super) use self::{
     histogram::topk_histogram, narrow::topk_narrow, sample::topk_sample, scan::topk_scan, sketch::topk_sketch,
 };
 use crate::arith::float::{MAGNITUDE, bf16_to_f32, canonical, f16_to_f32};
-use crate::arith::topk::{BF16_NAN_KEY, F16_NAN_KEY, HALF_MAGNITUDE, NAN_KEY};
+use crate::arith::topk::{BF16_NAN_KEY, F16_NAN_KEY, HALF_MAGNITUDE, NAN_KEY, NO_HALF_KEY, NO_KEY, key};
 use crate::device::{self, WARP};
 use crate::params::{SelectParams, TILE, TILES_PER_WARP, dtype, segment, select_flags, state};
 
@@ -80,6 +80,12 @@ impl SelectParams {
         self.dtype != dtype::F32 && !self.has(select_flags::FEEDBACK)
     }
 
+    /// What is above every key.
+    #[inline(always)]
+    fn no_key(&self) -> u32 {
+        if self.is_half() { NO_HALF_KEY } else { NO_KEY }
+    }
+
     #[inline(always)]
     fn order(&self) -> Order {
         if !self.is_half() {
@@ -92,13 +98,47 @@ impl SelectParams {
     }
 }
 
+/// What was sent last of a segment, and is yet to be taken off its residual.
+#[derive(Clone, Copy)]
+struct Sent {
+    key: u32,
+    index: u32,
+}
+
+impl Sent {
+    const NOTHING: Self = Self { key: NO_KEY, index: 0 };
+
+    /// # Safety
+    /// The segment is in the table.
+    #[inline(always)]
+    unsafe fn load(p: &SelectParams, b: &Buffers, index: u32) -> Self {
+        let mut sent = Self::NOTHING;
+        if p.has(select_flags::LAZY) {
+            let table = index * segment::WORDS;
+            // SAFETY: the caller's.
+            unsafe {
+                sent.key = *b.word(table + segment::SENT_KEY);
+                sent.index = *b.word(table + segment::SENT_INDEX);
+            }
+        }
+        sent
+    }
+
+    /// What is left of an element of the residual.
+    #[inline(always)]
+    fn taken_off(self, residual: f32, element: u32) -> f32 {
+        let key = key(residual.to_bits());
+        if key > self.key || (key == self.key && element <= self.index) { 0.0 } else { residual }
+    }
+}
+
 impl Buffers {
     /// An element of the gradient; with feedback, of the sum that is to be.
     ///
     /// # Safety
     /// `at` is below `p.bound`.
     #[inline(always)]
-    unsafe fn fresh(&self, p: &SelectParams, at: usize) -> Raw {
+    unsafe fn fresh(&self, p: &SelectParams, sent: Sent, at: usize) -> Raw {
         let raw = if p.dtype == dtype::F32 {
             // SAFETY: the caller's.
             unsafe { *self.input.cast::<u32>().add(at) }
@@ -115,7 +155,11 @@ impl Buffers {
             _ => bf16_to_f32(raw as u16),
         };
         // SAFETY: the caller's.
-        Raw(canonical(value + unsafe { *self.residual.add(at) }).to_bits())
+        let mut residual = unsafe { *self.residual.add(at) };
+        if p.has(select_flags::LAZY) {
+            residual = sent.taken_off(residual, p.first + at as u32);
+        }
+        Raw(canonical(value + residual).to_bits())
     }
 
     /// An element after the filter: with feedback, the residual holds the sum.
@@ -129,7 +173,7 @@ impl Buffers {
             return Raw(unsafe { *self.residual.add(at) }.to_bits());
         }
         // SAFETY: the caller's; without feedback there is no other element.
-        unsafe { self.fresh(p, at) }
+        unsafe { self.fresh(p, Sent::NOTHING, at) }
     }
 
     /// A word of the workspace.
@@ -234,12 +278,12 @@ impl Extent {
 }
 
 /// This lane's elements of a tile that its block shares: slot `j` is the element `32 j` behind `first`, if `slots` has the
-/// bit or with `FULL`. With feedback, gradient + residual, and the residual becomes that sum.
+/// bit or with `FULL`. With feedback, gradient + residual less what was sent, and the residual becomes that sum.
 ///
 /// # Safety
 /// A tile's elements are bound, and no other block's.
 #[inline(always)]
-unsafe fn load<const FULL: bool>(p: &SelectParams, b: &Buffers, slots: u32, first: u32) -> [Raw; SLOTS] {
+unsafe fn load<const FULL: bool>(p: &SelectParams, b: &Buffers, sent: Sent, slots: u32, first: u32) -> [Raw; SLOTS] {
     let there = |slot: usize| FULL || slots >> slot & 1 != 0;
     let at = |slot: usize| (first - p.first) as usize + slot * WARP as usize;
     let mut raws = [0; SLOTS];
@@ -276,6 +320,11 @@ unsafe fn load<const FULL: bool>(p: &SelectParams, b: &Buffers, slots: u32, firs
                 if there(batch * AHEAD + k) {
                     // SAFETY: as above; a lane reads no element but its own, which it writes below.
                     residual[k] = unsafe { *b.residual.add(at(batch * AHEAD + k)) };
+                }
+            }
+            if p.has(select_flags::LAZY) {
+                for k in 0..AHEAD {
+                    residual[k] = sent.taken_off(residual[k], first + ((batch * AHEAD + k) as u32) * WARP);
                 }
             }
             for k in 0..AHEAD {

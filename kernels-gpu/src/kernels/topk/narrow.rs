@@ -1,7 +1,7 @@
 //! Narrowing down which key is the last kept one.
 
 use super::{Buffers, WARPS, prefix};
-use crate::arith::topk::{NO_KEY, digit_shift};
+use crate::arith::topk::digit_shift;
 use crate::device::{self, WARP};
 use crate::params::{SelectParams, THREADS, segment, source, state};
 
@@ -120,7 +120,7 @@ kernel! {
                         *own.add(state::TIES as usize) = of(state::RANK);
                     }
                 } else if left == 1 {
-                    ask(&p, &b, table, own);
+                    ask(&p, table, own);
                 }
             }
         }
@@ -146,7 +146,7 @@ unsafe fn narrow(own: *mut u32, [base, span, rank]: [u32; 3], found: u32, shift:
 /// Round 0.
 ///
 /// # Safety
-/// Segment and state are there, and no other thread's; the room is there.
+/// Segment and state are there, and no other thread's; the room is there, and its last word touched by atomic operations alone.
 #[inline(always)]
 unsafe fn begin(p: &SelectParams, b: &Buffers, table: *mut u32, own: *mut u32) {
     // SAFETY: the caller's.
@@ -174,8 +174,8 @@ unsafe fn begin(p: &SelectParams, b: &Buffers, table: *mut u32, own: *mut u32) {
         } else if keep < sure {
             set(state::SOURCE, if is_stored { source::CANDIDATES } else { source::SKETCH });
             set(state::BASE, top);
-            // Keys end at the one of NaN, at most this one.
-            set(state::SPAN, NO_KEY - top);
+            // Keys end at the one of NaN.
+            set(state::SPAN, p.no_key() - top);
             set(state::RANK, keep);
         } else if keep == sure {
             set(state::CUT, top);
@@ -193,10 +193,11 @@ unsafe fn begin(p: &SelectParams, b: &Buffers, table: *mut u32, own: *mut u32) {
         if old(state::SOURCE) == source::SKETCH {
             // Its keys are raised by 1.
             set(state::BASE, 1);
-            set(state::SPAN, NO_KEY);
+            set(state::SPAN, p.no_key());
             set(state::RANK, table(segment::SKETCH_LOW));
             set(state::HIGH_BASE, 1);
-            set(state::HIGH_SPAN, if table(segment::SKETCH_HIGH) == 0 { 0 } else { NO_KEY });
+            set(state::HIGH_SPAN, if table(segment::SKETCH_HIGH) == 0 { 0 } else { p.no_key() });
+            device::atomic_max(b.word(p.room + 3), 1);
             set(state::HIGH_RANK, table(segment::SKETCH_HIGH));
         }
     }
@@ -207,8 +208,8 @@ unsafe fn begin(p: &SelectParams, b: &Buffers, table: *mut u32, own: *mut u32) {
 /// # Safety
 /// As [`begin`].
 #[inline(always)]
-unsafe fn ask(p: &SelectParams, b: &Buffers, table: *mut u32, own: *mut u32) {
-    // SAFETY: the caller's; the word of the room is touched by atomic operations alone.
+unsafe fn ask(p: &SelectParams, table: *mut u32, own: *mut u32) {
+    // SAFETY: the caller's.
     unsafe {
         let table = |word: u32| *table.add(word as usize);
         let old = |word: u32| *own.add(word as usize);
@@ -217,12 +218,11 @@ unsafe fn ask(p: &SelectParams, b: &Buffers, table: *mut u32, own: *mut u32) {
         set(state::FLOOR, if all { !0 } else { !(old(state::BASE) - 1) });
         set(state::TIES, if all { u32::MAX } else { old(state::RANK) });
         // Keys end below the raised one. Where no element is sure, none has the key either that is one less.
-        set(state::SURE, if table(segment::SKETCH_HIGH) == 0 { NO_KEY + 1 } else { old(state::HIGH_BASE) });
+        set(state::SURE, if table(segment::SKETCH_HIGH) == 0 { p.no_key() + 1 } else { old(state::HIGH_BASE) });
         set(state::COUNT_SURE, 0);
         set(state::COUNT_BAND, 0);
         set(state::SOURCE, source::DONE);
         set(state::AGAIN, 1);
-        device::atomic_max(b.word(p.room + 3), 1);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The sample: between which two keys the last kept one is likely to lie.
 
-use super::{Buffers, SLOTS, WARPS, sum};
-use crate::arith::topk::{NO_KEY, TOGETHER, sampled};
+use super::{Buffers, SLOTS, Sent, WARPS, sum};
+use crate::arith::topk::{TOGETHER, sampled};
 use crate::device::{self, WARP};
 use crate::params::{SelectParams, THREADS, segment, state};
 
@@ -58,6 +58,8 @@ kernel! {
             return;
         }
         let slots_log2 = table(segment::SLOTS_LOG2);
+        // SAFETY: as above.
+        let sent = unsafe { Sent::load(&p, &b, index) };
         let mut keys = [0; SLOTS];
         for slot in 0..SLOTS {
             if slot < 1 << slots_log2 {
@@ -66,7 +68,7 @@ kernel! {
                 let element = ((start + within) / TOGETHER * TOGETHER).max(start) + thread % TOGETHER;
                 if element < end {
                     // SAFETY: the element is bound.
-                    keys[slot] = p.order().key(unsafe { b.fresh(&p, (element - p.first) as usize) });
+                    keys[slot] = p.order().key(unsafe { b.fresh(&p, sent, (element - p.first) as usize) });
                 }
             }
         }
@@ -74,7 +76,7 @@ kernel! {
         // SAFETY: nothing above depends on anything but the block, so that all threads are here.
         let [low, high] = unsafe { of_rank(&keys, ranks) };
         let floor = if ranks[0] == 0 { 0 } else { low + 1 };
-        let sure = if ranks[1] == 0 { NO_KEY } else { high };
+        let sure = if ranks[1] == 0 { p.no_key() } else { high };
         if thread == 0 {
             let at = p.states() + index * state::WORDS;
             // SAFETY: the state is there, and all that touch it here are atomic.

@@ -1,6 +1,6 @@
 //! The sketch: every 32nd key of short runs in order, from which the rank of any key is known to within one in 32.
 
-use super::{Buffers, Raw, SLOTS, Segment, WARP_TILE, load};
+use super::{Buffers, Raw, SLOTS, Segment, Sent, WARP_TILE, load};
 use crate::device::{self, WARP};
 use crate::params::{SKETCH_RUN, SKETCH_STEP, SelectParams, TILES_AGAIN, select_flags, source};
 
@@ -25,7 +25,7 @@ kernel! {
     /// registers, so that a lane ends up with 32 neighbours in order, and stores its last one.
     ///
     /// # Shared memory
-    /// None.
+    /// A word.
     ///
     /// # Launch contract
     /// Blocks of 256 threads, one for each 8 of `p.tiles` tiles, from `p.first_tile` on.
@@ -51,6 +51,17 @@ kernel! {
         values: *mut u32,
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
+        // SAFETY: the room's words are there; all threads are here.
+        let is_wanted = unsafe {
+            if device::thread() == 0 {
+                device::shared_store(0, *b.word(p.room + 3));
+            }
+            device::barrier();
+            device::shared_load(0) != 0
+        };
+        if !is_wanted {
+            return;
+        }
         let mut of_launch = device::block() * TILES_AGAIN;
         let behind = (of_launch + TILES_AGAIN).min(p.tiles);
         while of_launch < behind {
@@ -88,7 +99,7 @@ unsafe fn sketch(p: &SelectParams, b: &Buffers, segment: &Segment, tile: u32) {
         raws
     } else {
         // SAFETY: as above; without feedback nothing is written.
-        unsafe { load::<false>(p, b, slots, first) }
+        unsafe { load::<false>(p, b, Sent::NOTHING, slots, first) }
     };
     let order = p.order();
     let mut keys = [0; SLOTS];
