@@ -214,12 +214,7 @@ pub const SHADERS: [Shader; 20] = [
         FILTER,
         3092,
     ),
-    entry(
-        "topk_sketch",
-        topk!("topk_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_sketch.wgsl"),
-        SAMPLE,
-        8200,
-    ),
+    entry("topk_sketch", topk!("topk_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_sketch.wgsl"), SAMPLE, 8200),
     entry(
         "topk_filter_again",
         topk!(

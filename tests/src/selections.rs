@@ -188,7 +188,8 @@ pub fn lazily(device: &Device, n: usize) -> Outcome {
             let mut odd = of(n, 116);
             if n > 0 {
                 odd[n / 2] = f32::NAN;
-                let refused = device.encode_sparse_lazily(&codec.clone().non_finite(NonFinite::Error), &odd, &mut lazy, seed());
+                let refused =
+                    device.encode_sparse_lazily(&codec.clone().non_finite(NonFinite::Error), &odd, &mut lazy, seed());
                 if !matches!(&refused, Err(Error::NotFinite { index }) if *index == n as u64 / 2) {
                     return Err(format!("{label}: {refused:?} for NaN"));
                 }
@@ -199,7 +200,12 @@ pub fn lazily(device: &Device, n: usize) -> Outcome {
             let expected = cpu.encode_sparse_with_feedback(&codec, &x, &mut eager, seed()).map_err(fail)?;
             let got = cpu.encode_sparse_lazily(&codec, &x, &mut lazy, seed()).map_err(fail)?;
             differ("payload of the CPU", &label, got.as_bytes(), expected.as_bytes())?;
-            differ("residual of the CPU", &label, bytemuck::cast_slice(lazy.materialize()), bytemuck::cast_slice(&eager))?;
+            differ(
+                "residual of the CPU",
+                &label,
+                bytemuck::cast_slice(lazy.materialize()),
+                bytemuck::cast_slice(&eager),
+            )?;
             compared += 3;
         }
     }
@@ -237,7 +243,10 @@ pub const MISLEADING: [Fill; 11] = [
     }),
     // All keys in one bin of 2^15, each in every tile.
     ("the sample is huge, the rest has the same leading bits", |n| {
-        misleading((0..n as u32).map(|i| f32::from_bits(0x3f80_0000 + i.wrapping_mul(0x9e37_79b1) % 0x8000)).collect(), |_| 2.0)
+        misleading(
+            (0..n as u32).map(|i| f32::from_bits(0x3f80_0000 + i.wrapping_mul(0x9e37_79b1) % 0x8000)).collect(),
+            |_| 2.0,
+        )
     }),
     ("the sample is tiny, the rest has two values", |n| {
         misleading((0..n).map(|i| f32::from_bits(0x3f80_0000 + (i % 2) as u32)).collect(), |_| 0.5)
