@@ -51,7 +51,7 @@ pub use low_rank::{LowRankState, Outcome, StateError};
 pub use model::{Layout, ModelPlan, TensorSpan};
 pub use plan::{DecodeMode, DecodePlan, EncodePlan};
 pub use seed::Seed;
-pub use sparse::{IndexFormat, Selection, SparseHeader, SparsePayload, ValueFormat};
+pub use sparse::{IndexFormat, LazyResidual, Selection, SparseHeader, SparsePayload, ValueFormat};
 pub use wire::{Bucket, CodecId, Header, Payload, PayloadError};
 
 #[cfg(feature = "wgpu")]

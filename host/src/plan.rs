@@ -40,7 +40,9 @@ pub enum Kernel {
     TopKSample,
     /// Stores what may be kept: the one read of the gradient.
     TopKFilter,
-    /// Stores it anew, where the sample was wrong.
+    /// Sorts short runs, where the sample was wrong.
+    TopKSketch,
+    /// Stores anew what may be kept, by what the sorted runs tell.
     TopKFilterAgain,
     /// Makes a smaller range of keys of what was counted.
     TopKNarrow,
@@ -70,7 +72,7 @@ pub enum Kernel {
 
 impl Kernel {
     /// Every kernel that is an entry point of its own.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::FiniteScan,
         Self::Stats(CodecId::Qsgd),
         Self::Combine(CodecId::Qsgd),
@@ -87,6 +89,7 @@ impl Kernel {
         Self::DecodeSegments(CodecId::Uniform),
         Self::TopKSample,
         Self::TopKFilter,
+        Self::TopKSketch,
         Self::TopKFilterAgain,
         Self::TopKNarrow,
         Self::TopKHistogram,
@@ -123,6 +126,7 @@ impl Kernel {
             Self::DecodeSegments(Uniform) => "uniform_decode_segments",
             Self::TopKSample => "topk_sample",
             Self::TopKFilter => "topk_filter",
+            Self::TopKSketch => "topk_sketch",
             Self::TopKFilterAgain => "topk_filter_again",
             Self::TopKNarrow => "topk_narrow",
             Self::TopKHistogram => "topk_histogram",

@@ -184,6 +184,13 @@ pub const TILES_PER_WARP: u32 = 8;
 /// Tiles that one workgroup filters again; the first time it is one.
 pub const TILES_AGAIN: u32 = 8;
 
+/// Elements of a run of the sketch, a warp's of a tile,
+pub const SKETCH_RUN: u32 = 1024;
+/// of whose keys, in falling order, each 32nd is in the sketch.
+pub const SKETCH_STEP: u32 = 32;
+/// Words of a tile's sketch.
+pub const SKETCH_WORDS: u32 = TILE / SKETCH_STEP;
+
 /// Room for candidates is given out in pieces of this many, so that each tile's begin at a sector.
 pub const PIECE: u32 = 16;
 
@@ -198,6 +205,8 @@ pub mod select_flags {
     pub const SENT: u32 = 2;
     /// Segments are 1024 elements at most, and a warp takes one (the block kernel).
     pub const WARPS: u32 = 4;
+    /// The residual still holds what was sent last: of each segment, what `SENT_KEY` and `SENT_INDEX` say.
+    pub const LAZY: u32 = 8;
 }
 
 /// Elements of a segment that one warp selects from.
@@ -221,12 +230,22 @@ pub mod segment {
     pub const FIXED: u32 = 5;
     /// See `FIXED`.
     pub const FLOOR: u32 = 6;
+    /// 1 where no sample is taken, and the sketch is made at once.
+    pub const UNSAMPLED: u32 = 7;
     /// Base-2 logarithm of the keys that a thread samples.
     pub const SLOTS_LOG2: u32 = 8;
     /// Rank in a workgroup's sample of the key from which on elements are candidates; 0: all are.
     pub const RANK_LOW: u32 = 9;
     /// Rank of the key from which on elements are in, most likely; 0: none is.
     pub const RANK_HIGH: u32 = 10;
+    /// Rank in the sketch of the key from which on elements are candidates, with certainty enough of them; 0: all are.
+    pub const SKETCH_LOW: u32 = 11;
+    /// Rank in the sketch of the key from which on elements are in, with certainty; 0: none is.
+    pub const SKETCH_HIGH: u32 = 12;
+    /// With `LAZY`: elements of the residual above this key are zero,
+    pub const SENT_KEY: u32 = 13;
+    /// and those that have it, up to this one.
+    pub const SENT_INDEX: u32 = 14;
 }
 
 /// Words of a segment's state, all zero at the start. The filter reads the first half, and adds to the second.
@@ -237,7 +256,7 @@ pub mod state {
     pub const FLOOR: u32 = 0;
     /// The key from which on elements are sure to be in, if the sample was right.
     pub const SURE: u32 = 1;
-    /// Behind which round the segment is to be filtered again, counted from 1; 0: never.
+    /// 1 where the segment is to be filtered again, by what the sketch says.
     pub const AGAIN: u32 = 2;
     /// Where the last kept key is looked for: one of `source`.
     pub const SOURCE: u32 = 3;
@@ -255,10 +274,17 @@ pub mod state {
     pub const COUNT_BAND: u32 = 9;
     /// Elements whose key is the one below the candidates'.
     pub const COUNT_BELOW: u32 = 10;
+    /// Of the sketch's higher rank: the lowest key that it may be,
+    pub const HIGH_BASE: u32 = 11;
     /// When it is known, the key from which on elements are kept,
     pub const CUT: u32 = 12;
-    /// and how many of the key below, the first ones.
+    /// and how many of the key below, the first ones. Before, for a segment that is filtered again: how many entries of the
+    /// sketch that have the lowest key of the candidates are within the lower rank.
     pub const TIES: u32 = 13;
+    /// how many keys it may be,
+    pub const HIGH_SPAN: u32 = 14;
+    /// and which one of the entries with such keys it is.
+    pub const HIGH_RANK: u32 = 15;
 }
 
 /// Where the last kept key is looked for.
@@ -269,14 +295,14 @@ pub mod source {
     pub const BAND: u32 = 1;
     /// Among all candidates: more were sure than are kept.
     pub const CANDIDATES: u32 = 2;
-    /// In the gradient: there were too few candidates.
-    pub const GRADIENT: u32 = 3;
+    /// In the sketch, for the time being: candidates were too few, or too many to be stored.
+    pub const SKETCH: u32 = 3;
 }
 
 /// Argument of the top-k kernels.
 ///
-/// The workspace is, from its first word on: the table of segments; a word that counts the room given out, one that counts
-/// that of filtering again, and 62 of nothing; the segments' states; their histograms; and then what `info` to `band` point at, in words.
+/// The workspace is, from its first word on: the table of segments; the words that count the room, and 60 of nothing; the
+/// segments' states; their histograms; and then what `info` to `band` point at, in words.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct SelectParams {
@@ -298,7 +324,8 @@ pub struct SelectParams {
     pub dtype: u32,
     /// Base-2 logarithm of the workgroups that sample a segment.
     pub samples_log2: u32,
-    /// How often the last kept key has been narrowed down.
+    /// How often the last kept key has been narrowed down. In the count and scan kernels: 1 where what is counted is the
+    /// sketch.
     pub round: u32,
     /// How often it will be.
     pub rounds: u32,
@@ -310,16 +337,18 @@ pub struct SelectParams {
     pub capacity_again: u32,
     /// Tiles of all segments.
     pub all_tiles: u32,
-    /// Where the two words are that count the room.
+    /// Where the words are that count the room: of the first filter, and of filtering again; tiles that found none; and 1
+    /// where a segment is left to the sketch.
     pub room: u32,
     /// Where the histograms are.
     pub histograms: u32,
-    /// Where 4 words a tile are: first candidate, candidates, those in the band, elements of the key below.
+    /// Where 4 words a tile are: first candidate, candidates, those in the band, elements of the key below; or of tiles
+    /// that were filtered again, whether elements of the highest key that the last kept one may be are in.
     pub info: u32,
     /// Where 2 words a tile are, and 2 more: elements from the cut on and of the key below it; then the sums of those of
     /// the tiles before.
     pub counts: u32,
-    /// Where the candidates' values are.
+    /// Where the candidates' values are; and where those of filtering again are to be, the sketch before them.
     pub values: u32,
     /// Where their places in the tile are.
     pub places: u32,
@@ -342,6 +371,12 @@ impl SelectParams {
     #[inline(always)]
     pub fn states(&self) -> u32 {
         self.room + 64
+    }
+
+    /// Where a tile's sketch is.
+    #[inline(always)]
+    pub fn sketch(&self, tile: u32) -> u32 {
+        self.values + self.capacity + tile * SKETCH_WORDS
     }
 }
 

@@ -112,7 +112,7 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 }
 
 /// Every entry point.
-pub const SHADERS: [Shader; 29] = [
+pub const SHADERS: [Shader; 30] = [
     entry(
         "finite_scan",
         module!(
@@ -329,8 +329,9 @@ pub const SHADERS: [Shader; 29] = [
             "topk_filter.wgsl"
         ),
         FILTER,
-        3088,
+        3092,
     ),
+    entry("topk_sketch", topk!("topk_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_sketch.wgsl"), SAMPLE, 8200),
     entry(
         "topk_filter_again",
         topk!(
@@ -342,9 +343,9 @@ pub const SHADERS: [Shader; 29] = [
             "topk_filter_again.wgsl"
         ),
         FILTER,
-        3088,
+        3092,
     ),
-    entry("topk_narrow", topk!("topk_word.wgsl", "topk_narrow.wgsl"), TABLE, 1024),
+    entry("topk_narrow", topk!("topk_atomic_word.wgsl", "topk_narrow.wgsl"), TABLE, 1024),
     entry(
         "topk_histogram",
         topk!("topk_atomic_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_histogram.wgsl"),

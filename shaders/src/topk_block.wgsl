@@ -40,6 +40,7 @@ fn topk_block(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     }
     let extent = extent_of(start, elements, 0u);
     let lane = thread & 31u;
+    let sent = sent_of(index);
     // Rows are the workgroup's; a team that is alone has its segment's first element in its own first row.
     let first_row = team * 32u;
     let row_zero = select(0u, first_row, alone);
@@ -51,7 +52,7 @@ fn topk_block(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
         let e = vec4<u32>(extent.x + (row - row_zero) * 32u + lane) + vec4<u32>(0u, 32u, 64u, 96u);
         let here = in_extent(e, extent);
         let at = e - vec4<u32>(params.first);
-        let raw = fresh(at, here, false);
+        let raw = fresh(at, here, false, sent);
         if has(FLAG_FEEDBACK) {
             put_sums(at, here, raw);
         }

@@ -5,30 +5,46 @@
 // What the teams count of a tile: kept elements, and those of the key below the cut. Each word is used in one round.
 var<workgroup> totals: array<atomic<u32>, 128>;
 
-// What: counts what is kept of each tile (`kernels/topk/histogram.rs`).
+// What: counts what is kept of each tile; in round 1, what its sketch has of the keys of both ranks (`kernels/topk/histogram.rs`).
 // Arguments: SelectParams; input, or residual (FEEDBACK); workspace (counts are written).
 // Thread mapping: a team of 32 lanes takes 8 tiles one after another.
 // Workgroup memory: 128 words, 512 bytes.
 // Launch contract: a workgroup for each 64 of `tiles` tiles, from first_tile on.
 // Traffic: the band once.
 // Determinism: sums of integers.
-// Edge cases: where all candidates are kept nothing is looked through.
+// Edge cases: where all candidates are kept nothing is looked through; where no segment is left to the sketch, nothing is done
+// in round 1.
 @compute @workgroup_size(256)
 fn topk_count(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let lane = thread & 31u;
+    let of_sketch = params.round != 0u;
+    let idle = of_sketch && word(params.room + ANY_SKETCH) == 0u;
     if thread < 128u {
         atomicStore(&totals[thread], 0u);
     }
     workgroupBarrier();
     for (var round = 0u; round < TILES_PER_TEAM; round++) {
         let of_launch = tile_of(group.x, thread, round);
-        if of_launch < params.tiles {
+        if of_launch < params.tiles && !idle {
             let tile = params.first_tile + of_launch;
             let index = segment_of(tile);
             let info = params.info + 4u * tile;
             let cut = state(index, CUT);
             let slot = ((thread >> 5u) * TILES_PER_TEAM + round) * 2u;
-            if cut == floor_of(index) {
+            if of_sketch {
+                if state(index, AGAIN) != 0u {
+                    // The keys of either rank, which are raised by 1.
+                    var high = 0u;
+                    var low = 0u;
+                    for (var at = lane; at < SKETCH_WORDS; at += 32u) {
+                        let k = word(sketch_of(tile) + at);
+                        high += select(0u, 1u, k == sure_of(index));
+                        low += select(0u, 1u, k == floor_of(index) + 1u);
+                    }
+                    atomicAdd(&totals[slot], high);
+                    atomicAdd(&totals[slot + 1u], low);
+                }
+            } else if cut == floor_of(index) {
                 if lane == 0u {
                     atomicAdd(&totals[slot], word(info + 1u));
                     atomicAdd(&totals[slot + 1u], word(info + 3u));
@@ -57,7 +73,7 @@ fn topk_count(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     workgroupBarrier();
     if thread < 128u {
         let of_launch = group.x * 64u + thread / 2u;
-        if of_launch < params.tiles {
+        if of_launch < params.tiles && !idle {
             workspace[params.counts + 2u * (params.first_tile + of_launch) + (thread & 1u)] = atomicLoad(&totals[thread]);
         }
     }

@@ -1,9 +1,5 @@
 // Elements of a gradient for top-k: a half stays as it is, anything else is the bits of binary32.
 
-fn is_half() -> bool {
-    return params.dtype != 0u && !has(FLAG_FEEDBACK);
-}
-
 // The integers that order elements: a larger magnitude has a larger key, all NaN have one.
 fn keys(raw: vec4<u32>) -> vec4<u32> {
     var magnitude = MAGNITUDE;
@@ -47,8 +43,17 @@ fn input_of(at: vec4<u32>) -> vec4<u32> {
     return half << vec4<u32>(16u);
 }
 
-// Elements, where they are there: gradient + residual, or with `summed` what the residual holds by then, or the gradient. Of those that are not there no residual is read: it is another invocation's.
-fn fresh(at: vec4<u32>, here: vec4<bool>, summed: bool) -> vec4<u32> {
+// What was sent last of a segment, and is yet to be taken off its residual: elements above the key, and those that have it
+// up to the index. Without segments it is nothing.
+fn sent_of(index: u32) -> vec2<u32> {
+    if !has(FLAG_LAZY) || params.segments == 0u {
+        return vec2<u32>(NO_KEY, 0u);
+    }
+    return vec2<u32>(table(index, SENT_KEY), table(index, SENT_INDEX));
+}
+
+// Elements, where they are there: gradient + residual less what was sent, or with `summed` what the residual holds by then, or the gradient. Of those that are not there no residual is read: it is another invocation's.
+fn fresh(at: vec4<u32>, here: vec4<bool>, summed: bool, sent: vec2<u32>) -> vec4<u32> {
     var old = vec4<u32>(0u);
     if has(FLAG_FEEDBACK) {
         if here.x {
@@ -66,6 +71,10 @@ fn fresh(at: vec4<u32>, here: vec4<bool>, summed: bool) -> vec4<u32> {
         if summed {
             return old;
         }
+        let k = keys(old);
+        let element = at + vec4<u32>(params.first);
+        let was_sent = (k > vec4<u32>(sent.x)) | ((k == vec4<u32>(sent.x)) & (element <= vec4<u32>(sent.y)));
+        old = select(old, vec4<u32>(0u), was_sent);
     }
     // Any element that is bound, for one that is not there.
     let v = input_of(min(at, vec4<u32>(params.bound - 1u)));
@@ -88,4 +97,9 @@ fn settled(at: u32) -> u32 {
 fn extent_of(start: u32, elements: u32, tile_of_segment: u32) -> vec3<u32> {
     let base = (start & ~31u) + tile_of_segment * TILE;
     return vec3<u32>(base, max(base, start), min(start + elements, base + TILE));
+}
+
+// Whether four elements of a tile are there.
+fn in_extent(e: vec4<u32>, extent: vec3<u32>) -> vec4<bool> {
+    return (e >= vec4<u32>(extent.y)) & (e < vec4<u32>(extent.z));
 }

@@ -24,7 +24,7 @@ fn topk_emit(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
         let of_launch = tile_of(group.x, thread, round);
         let tile = params.first_tile + min(of_launch, params.tiles - 1u);
         let index = segment_of(tile);
-        let cut = state(index, CUT);
+        var cut = state(index, CUT);
         let before_segment = params.counts + 2u * table(index, FIRST_TILE);
         let before_tile = params.counts + 2u * tile;
         let allowed = state(index, TIES);
@@ -35,6 +35,10 @@ fn topk_emit(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
         let elsewhere = cut == floor_of(index) && ties_here > 0u;
         if elsewhere || visit.first == NOWHERE {
             visit = gradient(index, tile);
+        }
+        // In a tile that was filtered again elements of the key below may be sure, and were counted as such.
+        if state(index, AGAIN) != 0u && word(params.info + 4u * tile + 3u) != 0u && cut == sure_of(index) {
+            cut -= 1u;
         }
         if of_launch >= params.tiles || kept_here + ties_here == 0u {
             visit.count = 0u;

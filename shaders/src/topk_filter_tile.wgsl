@@ -3,27 +3,33 @@
 @group(0) @binding(3) var<storage, read_write> workspace: array<atomic<u32>>;
 
 var<workgroup> index_of_tile: u32;
-// The round of filtering again that the segment asks for.
+// Whether the segment asks to be filtered again, and whether it is left to the sketch.
 var<workgroup> again: u32;
+var<workgroup> unsampled: u32;
 var<workgroup> first_candidate: u32;
 var<workgroup> below: atomic<u32>;
 
 // Room for a tile's candidates, or nowhere.
-fn reserve(bottom: u32, count: u32, anew: bool) -> u32 {
+fn reserve(bottom: u32, fixed: bool, count: u32, anew: bool) -> u32 {
     if count == 0u {
         return 0u;
     }
     // Where all elements are candidates, storing them saves nothing, and takes the room of others.
-    if bottom == 0u {
-        return NOWHERE;
+    if bottom != 0u || anew {
+        let room = params.room + select(0u, AGAIN_ROOM, anew);
+        let begin = select(0u, params.capacity, anew);
+        let capacity = select(params.capacity, params.capacity_again, anew);
+        // The count cannot wrap: a tile adds its elements at most, and a piece, once.
+        let pieces = (count + PIECE - 1u) / PIECE * PIECE;
+        let first = atomicAdd(&workspace[room], pieces);
+        if first + pieces <= capacity {
+            return begin + first;
+        }
     }
-    let room = params.room + select(0u, 1u, anew);
-    let begin = select(0u, params.capacity, anew);
-    let capacity = select(params.capacity, params.capacity_again, anew);
-    // The count cannot wrap: a tile adds its elements at most, and a piece, once.
-    let pieces = (count + PIECE - 1u) / PIECE * PIECE;
-    let first = atomicAdd(&workspace[room], pieces);
-    return select(NOWHERE, begin + first, first + pieces <= capacity);
+    if !fixed {
+        atomicAdd(&workspace[params.room + NO_ROOM], 1u);
+    }
+    return NOWHERE;
 }
 
 // Makes the tile's segment known to all.
@@ -31,6 +37,7 @@ fn load_job(tile: u32, thread: u32) {
     if thread == 0u {
         index_of_tile = segment_of(tile);
         again = state(index_of_tile, AGAIN);
+        unsampled = table(index_of_tile, UNSAMPLED);
         atomicStore(&below, 0u);
     }
     workgroupBarrier();
@@ -47,26 +54,39 @@ fn count_band(index: u32, open: vec4<bool>, offset: vec4<u32>, span: u32) {
     }
 }
 
-// All invocations arrive together. With `anew`, what the residual holds is filtered, and the states' counts stay.
+// All invocations arrive together. With `anew`, what the residual holds is filtered, by keys that are the tile's own: of the
+// lowest of all candidates, elements are candidates up to where the sketch has enough of them, and of the highest that the
+// last kept one may be they are sure as long as it has none too many.
 fn filter_tile(tile: u32, thread: u32, anew: bool) {
     let index = index_of_tile;
     clear_masks(thread);
-    let extent = extent_of(table(index, START), table(index, ELEMENTS), tile - table(index, FIRST_TILE));
-    var bottom = ~state(index, FLOOR);
-    var sure = max(state(index, SURE), bottom);
-    if table(index, FIXED) != 0u {
-        bottom = table(index, FLOOR_FIXED);
-        sure = bottom;
+    let first_tile = table(index, FIRST_TILE);
+    let extent = extent_of(table(index, START), table(index, ELEMENTS), tile - first_tile);
+    let fixed = table(index, FIXED) != 0u;
+    var base = ~state(index, FLOOR);
+    var top = max(state(index, SURE), base);
+    if fixed {
+        base = table(index, FLOOR_FIXED);
+        top = base;
+    }
+    var bottom = base;
+    var sure = top;
+    if anew {
+        let high = word(params.counts + 2u * (tile + 1u)) - word(params.counts + 2u * first_tile);
+        let low = word(params.counts + 2u * tile + 1u) - word(params.counts + 2u * first_tile + 1u);
+        bottom += select(0u, 1u, low >= state(index, TIES));
+        sure = max(sure - select(0u, 1u, high <= state(index, HIGH_RANK)), bottom);
     }
     let lane = thread & 31u;
     let first_row = (thread >> 5u) * 32u;
     var below_here = 0u;
+    let sent = sent_of(index);
     for (var q = 0u; q < 8u; q++) {
         let row = first_row + q * 4u;
         let e = vec4<u32>(extent.x + row * 32u + lane) + vec4<u32>(0u, 32u, 64u, 96u);
         let here = in_extent(e, extent);
         let at = e - vec4<u32>(params.first);
-        let raw = fresh(at, here, anew);
+        let raw = fresh(at, here, anew, sent);
         if has(FLAG_FEEDBACK) && !anew {
             put_sums(at, here, raw);
         }
@@ -75,8 +95,8 @@ fn filter_tile(tile: u32, thread: u32, anew: bool) {
         set_a(row, lane, is);
         let open = is & (k < vec4<u32>(sure));
         set_b(row, lane, open);
-        if !anew && any(open) {
-            count_band(index, open, k - vec4<u32>(bottom), sure - bottom);
+        if any(open) {
+            count_band(index, open, k - vec4<u32>(base), top - base);
         }
         let one = select(vec4<u32>(0u), vec4<u32>(1u), here & (k == vec4<u32>(bottom - 1u)));
         below_here += one.x + one.y + one.z + one.w;
@@ -88,16 +108,17 @@ fn filter_tile(tile: u32, thread: u32, anew: bool) {
     if thread == 0u {
         let count = all & 0xffffu;
         let band = all >> 16u;
-        first_candidate = reserve(bottom, count, anew);
+        first_candidate = reserve(bottom, fixed, count, anew);
         let info = params.info + 4u * tile;
         atomicStore(&workspace[info], first_candidate);
         atomicStore(&workspace[info + 1u], count);
         atomicStore(&workspace[info + 2u], band);
-        atomicStore(&workspace[info + 3u], atomicLoad(&below));
+        // Filtered again: whether elements of the highest key that the last kept one may be are sure here.
+        atomicStore(&workspace[info + 3u], select(atomicLoad(&below), select(0u, 1u, sure < top), anew));
+        let at = states() + index * STATE_WORDS;
+        atomicAdd(&workspace[at + COUNT_SURE], count - band);
+        atomicAdd(&workspace[at + COUNT_BAND], band);
         if !anew {
-            let at = states() + index * STATE_WORDS;
-            atomicAdd(&workspace[at + COUNT_SURE], count - band);
-            atomicAdd(&workspace[at + COUNT_BAND], band);
             atomicAdd(&workspace[at + COUNT_BELOW], atomicLoad(&below));
         }
     }

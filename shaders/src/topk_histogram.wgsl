@@ -7,7 +7,7 @@
 // Thread mapping: a team of 32 lanes takes 8 tiles one after another.
 // Workgroup memory: none.
 // Launch contract: a workgroup for each 64 of `tiles` tiles, from first_tile on.
-// Traffic: the band once; an atomic operation for each element of the range.
+// Traffic: the band, or the sketch, once; an atomic operation for each element of the range.
 // Determinism: sums of integers.
 // Edge cases: nothing is done for a segment whose last kept key is known.
 @compute @workgroup_size(256)
@@ -20,18 +20,36 @@ fn topk_histogram(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
             let index = segment_of(tile);
             let source = state(index, SOURCE);
             if source != DONE {
-                var visit = gradient(index, tile);
-                if source != IN_GRADIENT && word(params.info + 4u * tile) != NOWHERE {
-                    visit = candidates(tile, source == IN_BAND);
-                }
                 let base = state(index, BASE);
                 let span = state(index, RANGE);
-                let shift = digit_shift(span, state(index, LEFT));
+                let left = state(index, LEFT);
+                let shift = digit_shift(span, left);
                 let histogram = params.histograms + index * params.bins;
-                for (var at = lane; at < visit.count; at += 32u) {
-                    let offset = key(visited(visit, at)) - base;
-                    if offset < span {
-                        atomicAdd(&workspace[histogram + (offset >> shift)], 1u);
+                if source == IN_SKETCH {
+                    // Both ranges are the same in the first round.
+                    let high_base = state(index, HIGH_BASE);
+                    let high_span = select(state(index, HIGH_RANGE), 0u, left == params.rounds);
+                    let high_shift = digit_shift(max(high_span, 1u), left);
+                    for (var at = lane; at < SKETCH_WORDS; at += 32u) {
+                        let k = word(sketch_of(tile) + at);
+                        if k - base < span {
+                            atomicAdd(&workspace[histogram + ((k - base) >> shift)], 1u);
+                        }
+                        if k - high_base < high_span {
+                            let bin = params.bins / 2u + ((k - high_base) >> high_shift);
+                            atomicAdd(&workspace[histogram + bin], 1u);
+                        }
+                    }
+                } else {
+                    var visit = gradient(index, tile);
+                    if word(params.info + 4u * tile) != NOWHERE {
+                        visit = candidates(tile, source == IN_BAND);
+                    }
+                    for (var at = lane; at < visit.count; at += 32u) {
+                        let offset = key(visited(visit, at)) - base;
+                        if offset < span {
+                            atomicAdd(&workspace[histogram + (offset >> shift)], 1u);
+                        }
                     }
                 }
             }

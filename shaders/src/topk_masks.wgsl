@@ -60,11 +60,6 @@ fn set_b(row: u32, lane: u32, bits: vec4<bool>) {
     }
 }
 
-// Whether four elements of a tile are there.
-fn in_extent(e: vec4<u32>, extent: vec3<u32>) -> vec4<bool> {
-    return (e >= vec4<u32>(extent.y)) & (e < vec4<u32>(extent.z));
-}
-
 // Writes the residual of those that are there.
 fn put_sums(at: vec4<u32>, here: vec4<bool>, sums: vec4<u32>) {
     for (var k = 0u; k < 4u; k++) {

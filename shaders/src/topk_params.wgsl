@@ -31,17 +31,26 @@ struct SelectParams {
 const FLAG_FEEDBACK: u32 = 1u;
 const FLAG_SENT: u32 = 2u;
 const FLAG_WARPS: u32 = 4u;
+const FLAG_LAZY: u32 = 8u;
 
 // Elements of a tile.
 const TILE: u32 = 8192u;
 // Tiles that one workgroup filters again; the first time it is one.
 const TILES_AGAIN: u32 = 8u;
+// Words of a tile's sketch: one for each 32 of its elements.
+const SKETCH_WORDS: u32 = 256u;
+// Words of the room: what was given out, and for filtering again; tiles that found none; 1 where a segment is left to the
+// sketch.
+const AGAIN_ROOM: u32 = 1u;
+const NO_ROOM: u32 = 2u;
+const ANY_SKETCH: u32 = 3u;
 // Room for candidates is given out in pieces of this many.
 const PIECE: u32 = 16u;
 // In place of where a tile's candidates are: they found no room.
 const NOWHERE: u32 = 0xffffffffu;
-// Above every key.
+// Above every key; above every key of a half.
 const NO_KEY: u32 = 0x7f800002u;
+const NO_HALF_KEY: u32 = 0x7fffu;
 
 // Words of a segment in the table.
 const SEGMENT_WORDS: u32 = 16u;
@@ -52,9 +61,14 @@ const FIRST_TILE: u32 = 3u;
 const OUTPUT: u32 = 4u;
 const FIXED: u32 = 5u;
 const FLOOR_FIXED: u32 = 6u;
+const UNSAMPLED: u32 = 7u;
 const SLOTS_LOG2: u32 = 8u;
 const RANK_LOW: u32 = 9u;
 const RANK_HIGH: u32 = 10u;
+const SKETCH_LOW: u32 = 11u;
+const SKETCH_HIGH: u32 = 12u;
+const SENT_KEY: u32 = 13u;
+const SENT_INDEX: u32 = 14u;
 
 // Words of a segment's state.
 const STATE_WORDS: u32 = 16u;
@@ -69,14 +83,17 @@ const LEFT: u32 = 7u;
 const COUNT_SURE: u32 = 8u;
 const COUNT_BAND: u32 = 9u;
 const COUNT_BELOW: u32 = 10u;
+const HIGH_BASE: u32 = 11u;
 const CUT: u32 = 12u;
 const TIES: u32 = 13u;
+const HIGH_RANGE: u32 = 14u;
+const HIGH_RANK: u32 = 15u;
 
 // Where the last kept key is looked for.
 const DONE: u32 = 0u;
 const IN_BAND: u32 = 1u;
 const IN_CANDIDATES: u32 = 2u;
-const IN_GRADIENT: u32 = 3u;
+const IN_SKETCH: u32 = 3u;
 
 fn has(flag: u32) -> bool {
     return (params.flags & flag) != 0u;
@@ -84,6 +101,20 @@ fn has(flag: u32) -> bool {
 
 fn states() -> u32 {
     return params.room + 64u;
+}
+
+// Where a tile's sketch is.
+fn sketch_of(tile: u32) -> u32 {
+    return params.values + params.capacity + tile * SKETCH_WORDS;
+}
+
+// Whether elements are stored as halves.
+fn is_half() -> bool {
+    return params.dtype != 0u && !has(FLAG_FEEDBACK);
+}
+
+fn no_key() -> u32 {
+    return select(NO_KEY, NO_HALF_KEY, is_half());
 }
 
 // `arith::topk::digit_shift`.

@@ -36,15 +36,16 @@ fn upper_half(a: u32, b: u32) -> u32 {
 // Launch contract: tiles << samples_log2 workgroups, the segments from first_tile on.
 // Traffic: 8 neighbours are a sector.
 // Determinism: the places are the same everywhere, and maxima do not depend on order.
-// Edge cases: a segment whose floor is fixed is left alone, and so is one of which nothing is bound.
+// Edge cases: a segment whose floor is fixed is left alone, and so is one without a sample, or of which nothing is bound.
 @compute @workgroup_size(256)
 fn topk_sample(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let index = params.first_tile + (group.x >> params.samples_log2);
     let start = max(table(index, START), params.first);
     let end = min(table(index, START) + table(index, ELEMENTS), params.first + params.bound);
     // No return: whether it is would not be known to be the same in all invocations at the barriers.
-    let wanted = table(index, FIXED) == 0u && start < end;
+    let wanted = (table(index, FIXED) | table(index, UNSAMPLED)) == 0u && start < end;
     let slots_log2 = table(index, SLOTS_LOG2);
+    let sent = sent_of(index);
     var sample: array<u32, 32>;
     for (var slot = 0u; slot < 32u; slot++) {
         sample[slot] = 0u;
@@ -53,7 +54,7 @@ fn topk_sample(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
             let within = sampled(sector, 5u + slots_log2, end - start, group.x & ((1u << params.samples_log2) - 1u));
             let element = max((start + within) & ~7u, start) + (thread & 7u);
             if element < end {
-                sample[slot] = key(fresh(vec4<u32>(element - params.first), vec4<bool>(true, false, false, false), false).x);
+                sample[slot] = key(fresh(vec4<u32>(element - params.first), vec4<bool>(true, false, false, false), false, sent).x);
             }
         }
     }
@@ -86,6 +87,6 @@ fn topk_sample(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
         let at = states() + index * STATE_WORDS;
         let bottom = select(found.x + 1u, 0u, ranks.x == 0u);
         atomicMax(&workspace[at + FLOOR], ~bottom);
-        atomicMax(&workspace[at + SURE], select(found.y, NO_KEY, ranks.y == 0u));
+        atomicMax(&workspace[at + SURE], select(found.y, no_key(), ranks.y == 0u));
     }
 }

@@ -12,12 +12,14 @@ var<workgroup> ties_of: array<u32, 256>;
 // Launch contract: one workgroup.
 // Traffic: 8 bytes a tile, twice read and once written.
 // Determinism: sums of integers.
-// Edge cases: invocations behind the last tile have none.
+// Edge cases: invocations behind the last tile have none; nothing is done in round 1 where no segment is left to the sketch.
 @compute @workgroup_size(256)
 fn topk_scan(@builtin(local_invocation_index) thread: u32) {
-    let each = (params.all_tiles + 255u) / 256u;
-    let first = min(thread * each, params.all_tiles);
-    let behind = min(first + each, params.all_tiles);
+    let idle = params.round != 0u && word(params.room + ANY_SKETCH) == 0u;
+    let tiles = select(params.all_tiles, 0u, idle);
+    let each = (tiles + 255u) / 256u;
+    let first = min(thread * each, tiles);
+    let behind = min(first + each, tiles);
     var sum = vec2<u32>(0u);
     for (var tile = first; tile < behind; tile++) {
         let at = params.counts + 2u * tile;
@@ -37,7 +39,7 @@ fn topk_scan(@builtin(local_invocation_index) thread: u32) {
         workspace[at + 1u] = start.y;
         start += own;
     }
-    if thread == 255u {
+    if thread == 255u && !idle {
         let at = params.counts + 2u * params.all_tiles;
         workspace[at] = start.x;
         workspace[at + 1u] = start.y;

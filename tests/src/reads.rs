@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use gradwire::backend::cuda::Cuda;
-use gradwire::{Device, Error, Gradient, TopK};
+use gradwire::{Device, Error, Gradient, LazyResidual, NonFinite, Segment, TopK};
 use gradwire_ptx_machine::{Counts, Machine};
-use half::bf16;
+use half::{bf16, f16};
 
-use crate::cases::seed;
+use crate::cases::{normal, seed};
 use crate::{selections, sparse};
 
 /// Elements of the gradients for which the reads are promised, and of all others.
@@ -24,8 +24,12 @@ pub enum Kind {
     F32,
     /// bf16.
     Bf16,
+    /// f16.
+    F16,
     /// f32 + residual.
     Feedback,
+    /// f32 + residual, what was sent of which is taken off late; a second step.
+    Lazy,
 }
 
 impl Kind {
@@ -34,8 +38,8 @@ impl Kind {
     pub fn floor(self) -> f64 {
         match self {
             Self::F32 => 4.0,
-            Self::Bf16 => 2.0,
-            Self::Feedback => 8.0,
+            Self::Bf16 | Self::F16 => 2.0,
+            Self::Feedback | Self::Lazy => 8.0,
         }
     }
 
@@ -43,7 +47,9 @@ impl Kind {
         match self {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
+            Self::F16 => "f16",
             Self::Feedback => "f32 + feedback",
+            Self::Lazy => "f32 + lazy feedback",
         }
     }
 }
@@ -59,6 +65,8 @@ pub struct Row {
     pub part: f64,
     /// How many elements.
     pub n: usize,
+    /// Whether its sample is wrong.
+    pub misled: bool,
     /// Bytes an element loaded by all kernels together, in whole sectors.
     pub read: f64,
     /// Bytes an element of the sectors of atomic operations.
@@ -78,44 +86,76 @@ impl Row {
 /// The distributions for which the reads are promised.
 pub const PROMISED: [&str; 4] = ["normal", "Laplace", "Student t, 3 degrees", "real gradients"];
 
-fn run(device: &Device, machine: &Machine, name: &'static str, x: &[f32], kind: Kind, part: f64) -> Result<Row, Error> {
+fn run(
+    device: &Device,
+    machine: &Machine,
+    name: &'static str,
+    x: &[f32],
+    kind: Kind,
+    codec: &TopK,
+) -> Result<Row, String> {
     let n = x.len();
-    let codec = TopK::fraction(part);
-    machine.take_launched();
-    match kind {
-        Kind::F32 => drop(device.encode_sparse(&codec, x, seed())?),
-        Kind::Bf16 => {
-            let halves: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
-            drop(device.encode_sparse(&codec, Gradient::Bf16(&halves), seed())?);
-        }
-        Kind::Feedback => {
-            let mut residual = vec![0.0; n];
-            drop(device.encode_sparse_with_feedback(&codec, x, &mut residual, seed())?);
-        }
+    let fail = |e: Error| format!("{name}, {}: {e}", kind.name());
+    let bf16s: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
+    let f16s: Vec<f16> = x.iter().map(|v| f16::from_f32(*v)).collect();
+    let gradient = match kind {
+        Kind::F32 | Kind::Feedback | Kind::Lazy => Gradient::F32(x),
+        Kind::Bf16 => Gradient::Bf16(&bf16s),
+        Kind::F16 => Gradient::F16(&f16s),
+    };
+    let mut residuals = [vec![0.0; n], vec![0.0; n]];
+    let mut pending = LazyResidual::zeros(n);
+    if kind == Kind::Lazy {
+        device.encode_sparse_lazily(codec, gradient, &mut pending, seed()).map_err(fail)?;
+        residuals = [(); 2].map(|()| pending.clone().into_values());
     }
+    let mut encode = |device: &Device, residual: usize| match kind {
+        Kind::Lazy if residual == 0 => device.encode_sparse_lazily(codec, gradient, &mut pending, seed()),
+        Kind::Lazy => device.encode_sparse_with_feedback(codec, gradient, &mut residuals[1], seed()),
+        Kind::Feedback => device.encode_sparse_with_feedback(codec, gradient, &mut residuals[residual], seed()),
+        _ => device.encode_sparse(codec, gradient, seed()),
+    };
+    machine.take_launched();
+    let payload = encode(device, 0).map_err(fail)?;
     let launched = machine.take_launched();
+    let expected = encode(&Device::cpu(), 1).map_err(fail)?;
+    if kind == Kind::Lazy {
+        residuals[0] = pending.into_values();
+    }
+    if payload.as_bytes() != expected.as_bytes() || bits(&residuals[0]) != bits(&residuals[1]) {
+        return Err(format!("{name}, {}: not what the CPU selects", kind.name()));
+    }
     let sum = |of: &dyn Fn(&Counts) -> u64| launched.iter().map(|l| of(&l.counts)).sum::<u64>() as f64 / n as f64;
     Ok(Row {
         input: name,
         kind,
-        part,
+        part: payload.indices().len() as f64 / n as f64,
         n,
+        misled: false,
         read: sum(&|c| c.loads.moved()),
         atomics: sum(&|c| c.atomics.moved()),
         written: sum(&|c| c.stores.moved()),
     })
 }
 
-/// Counts every gradient: promised ones at every part, all others at one in a hundred.
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|v| v.to_bits()).collect()
+}
+
+/// More segments than have two rounds of counting in any case.
+const SEGMENTS: usize = 20;
+
+/// Counts every gradient: promised ones at every part, all others at one in a hundred; and what misleads the sample in
+/// every setting that has reads of its own.
 ///
 /// # Errors
-/// A kernel's fault, in words.
+/// A kernel's fault, or a difference from what the CPU selects, in words.
 pub fn count() -> Result<Vec<Row>, String> {
     let machine = Arc::new(Machine::new((9, 0), 1).counting());
     let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None).map_err(|e| e.to_string())?);
     let mut rows = Vec::new();
     let mut add = |name, x: &[f32], kind, part| {
-        rows.push(run(&device, &machine, name, x, kind, part).map_err(|e| format!("{name}: {e}"))?);
+        rows.push(Row { part, ..run(&device, &machine, name, x, kind, &TopK::fraction(part))? });
         Ok::<(), String>(())
     };
     for (name, fill) in sparse::FILLS.into_iter().filter(|(name, _)| PROMISED.contains(name)) {
@@ -124,14 +164,71 @@ pub fn count() -> Result<Vec<Row>, String> {
             add(name, &x, Kind::F32, part)?;
         }
     }
-    for (name, fill) in sparse::FILLS.into_iter().chain(selections::MISLEADING) {
+    for (name, fill) in sparse::FILLS {
         let x = fill(SIZES[1]);
         add(name, &x, Kind::F32, 0.01)?;
         if PROMISED.contains(&name) {
-            for (kind, part) in [(Kind::F32, 0.1), (Kind::Bf16, 0.01), (Kind::Bf16, 0.1), (Kind::Feedback, 0.01)] {
+            for (kind, part) in [(Kind::F32, 0.1), (Kind::Bf16, 0.01), (Kind::Bf16, 0.1)] {
                 add(name, &x, kind, part)?;
             }
+            for part in [0.001, 0.01, 0.1].into_iter().filter(|_| name == "normal" || name == "real gradients") {
+                add(name, &x, Kind::Feedback, part)?;
+                add(name, &x, Kind::Lazy, part)?;
+            }
         }
+    }
+    for row in misled(&device, &machine)? {
+        rows.push(Row { misled: true, ..row });
+    }
+    Ok(rows)
+}
+
+fn misled(device: &Device, machine: &Machine) -> Result<Vec<Row>, String> {
+    let mut rows = Vec::new();
+    let mut add = |name, x: &[f32], kind, codec: &TopK| {
+        rows.push(run(device, machine, name, x, kind, codec)?);
+        Ok::<(), String>(())
+    };
+    // What is nothing but a wrong sample, ties that are far apart, and keys that are close together.
+    const EVERY_SETTING: [usize; 4] = [0, 1, 7, 9];
+    for (index, (name, fill)) in selections::MISLEADING.into_iter().enumerate() {
+        let x = fill(SIZES[1]);
+        add(name, &x, Kind::F32, &TopK::fraction(0.01))?;
+        if !EVERY_SETTING.contains(&index) {
+            continue;
+        }
+        for (kind, part) in [
+            (Kind::F32, 0.1),
+            (Kind::F32, 0.32),
+            (Kind::F32, 0.34),
+            (Kind::F32, 0.9),
+            (Kind::F16, 0.01),
+            (Kind::Bf16, 0.19),
+            (Kind::Bf16, 0.21),
+            (Kind::Feedback, 0.01),
+            (Kind::Feedback, 0.5),
+        ] {
+            add(name, &x, kind, &TopK::fraction(part))?;
+        }
+    }
+    // Segments, none of which is a whole number of tiles, so many that three rounds tell a key.
+    let name = "20 segments, each with a huge sample";
+    let n = SIZES[1];
+    let mut lens = vec![n / SEGMENTS / 2 * 2 - 1; SEGMENTS - 1];
+    lens.push(n - lens.iter().sum::<usize>());
+    for part in [100, 8] {
+        let segments: Vec<Segment> =
+            lens.iter().map(|len| Segment { elements: *len as u64, k: (len / part) as u64 }).collect();
+        let x = selections::misleading_in(normal(n, 101), &lens, |v| 1e6 * (v.abs() + 1.0));
+        add(name, &x, Kind::F32, &TopK::segments(&segments))?;
+        add(name, &x, Kind::Bf16, &TopK::segments(&segments))?;
+    }
+    let (_, fill) = selections::MISLEADING[0];
+    let guarded = TopK::fraction(0.1).non_finite(NonFinite::Error);
+    add("the sample is huge, NaN is refused", &fill(SIZES[1]), Kind::F32, &guarded)?;
+    for index in [0, 1, 7] {
+        let (name, fill) = selections::MISLEADING[index];
+        add(name, &fill(SIZES[0]), Kind::F32, &TopK::fraction(0.01))?;
     }
     Ok(rows)
 }
@@ -147,7 +244,7 @@ pub fn table(rows: &[Row]) -> String {
             row.input,
             row.kind.name(),
             row.n.ilog2(),
-            row.part * 100.0,
+            (row.part * 1e6).round() / 1e4,
             row.read,
             row.reads(),
             row.atomics,

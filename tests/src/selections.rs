@@ -1,6 +1,6 @@
 //! Every way to select, on a device that runs passes: bytes and residuals are the CPU's, whose own test is an oracle.
 
-use gradwire::{Device, Error, Gradient, NonFinite, Qsgd, Seed, Segment, TopK, Uniform};
+use gradwire::{Device, Error, Gradient, LazyResidual, NonFinite, Qsgd, Seed, Segment, TopK, Uniform};
 use gradwire_kernels::arith::topk::{TOGETHER, sampled};
 use half::{bf16, f16};
 
@@ -93,29 +93,133 @@ pub fn against_cpu(device: &Device, codec: &TopK, label: &str, x: &[f32]) -> Out
     Ok(compared)
 }
 
-/// What is not finite is refused with the index of the first, and the residual stays.
+/// What is not finite is refused with the index of the first, and the residual stays; whether or not some of all is kept, and
+/// where what is refused is more than what is kept.
 pub fn refuses_not_finite(device: &Device) -> Outcome {
-    let codec = TopK::count(10).non_finite(NonFinite::Error);
-    let mut x = normal(20_000, 94);
-    (x[12_345], x[17_000]) = (f32::NAN, f32::INFINITY);
-    let mut residual = normal(20_000, 95);
-    let before = residual.clone();
-    for outcome in [
-        device.encode_sparse(&codec, &x, seed()),
-        device.encode_sparse_with_feedback(&codec, &x, &mut residual, seed()),
+    let n = 20_000;
+    let part = |elements, k| Segment { elements, k };
+    let mut compared = 0;
+    for (label, codec) in [
+        ("ten", TopK::count(10)),
+        ("one", TopK::count(1)),
+        ("none", TopK::count(0)),
+        ("none of the segment", TopK::segments(&[part(12_000, 5), part(8000, 0)])),
+        ("some of each segment", TopK::segments(&[part(12_000, 5), part(8000, 1)])),
+        ("some of each block", TopK::blocks(100, 1)),
+        ("what is large", TopK::above(3.0)),
     ] {
+        let codec = codec.non_finite(NonFinite::Error);
+        let mut x = normal(n, 94);
+        // NaN is kept before infinity, but does not come first.
+        (x[12_345], x[17_000]) = (f32::INFINITY, f32::NAN);
+        let mut residual = normal(n, 95);
+        let before = residual.clone();
+        for outcome in [
+            device.encode_sparse(&codec, &x, seed()),
+            device.encode_sparse_with_feedback(&codec, &x, &mut residual, seed()),
+        ] {
+            if !matches!(outcome, Err(Error::NotFinite { index: 12_345 })) {
+                return Err(format!("top-k refusing NaN, {label}: {outcome:?}"));
+            }
+            compared += 1;
+        }
+        if residual != before {
+            return Err(format!("top-k refusing NaN, {label}: the residual changed"));
+        }
+        // The sum alone is not finite.
+        (x[12_345], x[17_000]) = (f32::MAX, 1.0);
+        residual[12_345] = f32::MAX;
+        let outcome = device.encode_sparse_with_feedback(&codec, &x, &mut residual, seed());
         if !matches!(outcome, Err(Error::NotFinite { index: 12_345 })) {
-            return Err(format!("top-k refusing NaN: {outcome:?}"));
+            return Err(format!("top-k refusing infinite sums, {label}: {outcome:?}"));
+        }
+        device.encode_sparse(&codec, &x, seed()).map_err(|e| format!("top-k of finite elements, {label}: {e}"))?;
+        compared += 2;
+    }
+    Ok(compared)
+}
+
+/// Steps of feedback whose residual is taken off late: the payloads and the residual are those of the CPU's steps that take it
+/// off at once, whatever is pending, and whatever is asked for in between.
+pub fn lazily(device: &Device, n: usize) -> Outcome {
+    let cpu = Device::cpu();
+    let mut compared = 0;
+    let mut codecs = settings(n as u64);
+    codecs.push(("one".to_owned(), TopK::count(1).clamped()));
+    codecs.push(("half, refusing NaN".to_owned(), TopK::fraction(0.5).non_finite(NonFinite::Error)));
+    for (label, codec) in codecs {
+        for (fill, of) in [("normal", normal as fn(usize, u64) -> Vec<f32>), ("few values", few_values)] {
+            let label = format!("lazily, {label}, {fill}, n = {n}");
+            let fail = |e: Error| format!("{label}: {e}");
+            let mut eager = of(n, 110);
+            let mut lazy = LazyResidual::from(eager.clone());
+            for step in 0..4u64 {
+                let mut x = of(n, 111 + step);
+                // NaN and infinity on the second step; then the codec changes, and so does the gradient's type.
+                let guarded = format!("{codec:?}").contains("Error");
+                if step == 1 && n > 40 && !guarded {
+                    (x[7], x[n - 3]) = (f32::NAN, f32::NEG_INFINITY);
+                }
+                let halves: Vec<f16> = x.iter().map(|v| f16::from_f32(*v)).collect();
+                let other = TopK::blocks(20_000, 3).clamped();
+                let (codec, gradient) = match step {
+                    2 => (&other, Gradient::F32(&x)),
+                    3 => (&codec, Gradient::F16(&halves)),
+                    _ => (&codec, Gradient::F32(&x)),
+                };
+                let seed = seed().step(step);
+                let expected = cpu.encode_sparse_with_feedback(codec, gradient, &mut eager, seed);
+                let got = device.encode_sparse_lazily(codec, gradient, &mut lazy, seed);
+                match (got, expected) {
+                    (Ok(got), Ok(expected)) => differ("payload", &label, got.as_bytes(), expected.as_bytes())?,
+                    (Err(got), Err(expected)) if got.to_string() == expected.to_string() => {}
+                    (got, expected) => return Err(format!("{label}: {got:?}, expected {expected:?}")),
+                }
+                let now = lazy.clone().into_values();
+                differ("residual", &label, bytemuck::cast_slice(&now), bytemuck::cast_slice(&eager))?;
+                compared += 2;
+            }
+            // A step that fails leaves it, and so does what the CPU does with what another device left.
+            let before = lazy.clone().into_values();
+            let short = device.encode_sparse_lazily(&codec, &vec![1.0f32; n + 1], &mut lazy, seed());
+            if !matches!(short, Err(Error::Length { .. } | Error::TooFew { .. })) {
+                return Err(format!("{label}: {short:?} for a gradient of another length"));
+            }
+            let mut odd = of(n, 116);
+            if n > 0 {
+                odd[n / 2] = f32::NAN;
+                let refused =
+                    device.encode_sparse_lazily(&codec.clone().non_finite(NonFinite::Error), &odd, &mut lazy, seed());
+                if !matches!(&refused, Err(Error::NotFinite { index }) if *index == n as u64 / 2) {
+                    return Err(format!("{label}: {refused:?} for NaN"));
+                }
+            }
+            let now = lazy.clone().into_values();
+            differ("residual after errors", &label, bytemuck::cast_slice(&now), bytemuck::cast_slice(&before))?;
+            let x = of(n, 117);
+            let expected = cpu.encode_sparse_with_feedback(&codec, &x, &mut eager, seed()).map_err(fail)?;
+            let got = cpu.encode_sparse_lazily(&codec, &x, &mut lazy, seed()).map_err(fail)?;
+            differ("payload of the CPU", &label, got.as_bytes(), expected.as_bytes())?;
+            differ(
+                "residual of the CPU",
+                &label,
+                bytemuck::cast_slice(lazy.materialize()),
+                bytemuck::cast_slice(&eager),
+            )?;
+            compared += 3;
         }
     }
-    if residual != before {
-        return Err("top-k refusing NaN: the residual changed".to_owned());
-    }
-    Ok(2)
+    Ok(compared)
+}
+
+/// Values of which many are equal, zeros of both signs among them.
+fn few_values(n: usize, seed: u64) -> Vec<f32> {
+    let mut random = Random(seed);
+    (0..n).map(|_| [0.0, -0.0, 1.0, -1.0, 2.0, -2.5][random.bits() as usize % 6]).collect()
 }
 
 /// Inputs on which the sample is wrong: what it looks at is not what the rest is.
-pub const MISLEADING: [Fill; 5] = [
+pub const MISLEADING: [Fill; 11] = [
     ("the sample is huge", |n| misleading(normal(n, 96), |v| 1e6 * (v.abs() + 1.0))),
     ("the sample is tiny", |n| misleading(normal(n, 97), |v| 1e-6 * v)),
     ("the sample is huge, the rest one value", |n| misleading(vec![0.5; n], |_| 1.0)),
@@ -123,22 +227,71 @@ pub const MISLEADING: [Fill; 5] = [
         misleading(normal(n, 98).into_iter().map(|v| 1.0 + v.abs().fract()).collect(), |v| v * 1e6)
     }),
     ("the sample is tiny, the rest one value", |n| misleading(vec![0.5; n], |_| 0.25)),
+    ("the sample is tiny, the rest NaN of many kinds", |n| {
+        let odd = |i: u32| f32::from_bits(0x7f80_0001 + i.wrapping_mul(0x9e37) % 0x7f_fffe);
+        misleading((0..n as u32).map(odd).collect(), |_| 0.25)
+    }),
+    ("the sample is tiny, the rest NaN and infinity", |n| {
+        misleading((0..n).map(|i| [f32::NAN, f32::INFINITY][i % 2]).collect(), |_| 0.25)
+    }),
+    // As many as a thousandth are above, a few of them in every tile; of the next key nearly all are in the last tiles.
+    ("the sample is huge, the last kept value is rare at first", |n| {
+        misleading((0..n).map(|i| rare_at_first(i, n)).collect(), |_| 1e6)
+    }),
+    ("the sample is tiny, the last kept value is rare at first", |n| {
+        misleading((0..n).map(|i| rare_at_first(i, n)).collect(), |_| 1e-6)
+    }),
+    // All keys in one bin of 2^15, each in every tile.
+    ("the sample is huge, the rest has the same leading bits", |n| {
+        misleading(
+            (0..n as u32).map(|i| f32::from_bits(0x3f80_0000 + i.wrapping_mul(0x9e37_79b1) % 0x8000)).collect(),
+            |_| 2.0,
+        )
+    }),
+    ("the sample is tiny, the rest has two values", |n| {
+        misleading((0..n).map(|i| f32::from_bits(0x3f80_0000 + (i % 2) as u32)).collect(), |_| 0.5)
+    }),
 ];
 
+/// One of three neighbouring values: one element in a thousand is above the last kept value, which one in a hundred has, and
+/// nearly all that are behind 15 of 16 parts.
+fn rare_at_first(i: usize, n: usize) -> f32 {
+    let above = match i.wrapping_mul(2_654_435_761) >> 7 {
+        h if h % 1009 == 0 => 2,
+        h if h % 101 == 0 || i > n / 16 * 15 => 1,
+        _ => 0,
+    };
+    f32::from_bits(0x3f80_0000 + above)
+}
+
 /// Changes the elements that the kernels sample of a gradient that is one segment.
-fn misleading(mut x: Vec<f32>, change: impl Fn(f32) -> f32) -> Vec<f32> {
-    let n = x.len() as u32;
+fn misleading(x: Vec<f32>, change: impl Fn(f32) -> f32) -> Vec<f32> {
+    let n = x.len();
+    misleading_in(x, &[n], change)
+}
+
+/// Changes the elements that the kernels sample of each of several segments, where each is more than a tile.
+pub fn misleading_in(mut x: Vec<f32>, segments: &[usize], change: impl Fn(f32) -> f32) -> Vec<f32> {
     // As `SelectPlan` in host/src/sparse/select.rs has it. Where it differed, the sample would be right after all, and
     // `tests::traffic` would see fewer reads.
-    let samples_log2 = (n >> 21).max(1).ilog2().min(5);
-    let slots_log2 = (n >> (15 + samples_log2)).clamp(1, 32).ilog2();
-    for workgroup in 0..1 << samples_log2 {
-        for sector in 0..1 << (5 + slots_log2) {
-            let at = sampled(sector, 5 + slots_log2, n, workgroup) / TOGETHER * TOGETHER;
-            for element in at..(at + TOGETHER).min(n) {
-                x[element as usize] = change(x[element as usize]);
+    let longest = segments.iter().copied().max().unwrap_or(0) as u32;
+    let samples_log2 = (longest >> 21).max(1).ilog2().min(5);
+    let mut start = 0;
+    for len in segments {
+        let part = &mut x[start..start + len];
+        let n = part.len() as u32;
+        let slots_log2 = (n >> (15 + samples_log2)).clamp(1, 32).ilog2();
+        for workgroup in 0..1 << samples_log2 {
+            for sector in 0..1 << (5 + slots_log2) {
+                let within = start as u32 + sampled(sector, 5 + slots_log2, n, workgroup);
+                let at = (within / TOGETHER * TOGETHER).max(start as u32) - start as u32;
+                // To the sector's end, wherever the segment begins.
+                for element in at..(at + TOGETHER).min(n) {
+                    part[element as usize] = change(part[element as usize]);
+                }
             }
         }
+        start += len;
     }
     x
 }

@@ -22,6 +22,23 @@ fn lengths(device: &Device) {
     }
 }
 
+/// Every input that misleads the sample, in every setting whose passes differ.
+fn misled(device: &Device) {
+    for (name, fill) in selections::MISLEADING {
+        let x = fill(70_001);
+        for part in [0.001, 0.01, 0.1, 0.3, 0.5, 0.99] {
+            let label = format!("{name}, {part}");
+            all([selections::against_cpu(device, &TopK::fraction(part), &label, &x)]);
+        }
+    }
+    let lens = [30_011, 8193, 1, 20_000, 9999];
+    let x = selections::misleading_in(cases::normal(lens.iter().sum(), 3), &lens, |v| 1e6 * (v.abs() + 1.0));
+    for part in [100, 3] {
+        let segments = lens.map(|len| gradwire::Segment { elements: len as u64, k: (len / part) as u64 });
+        all([selections::against_cpu(device, &TopK::segments(&segments), "misleading segments", &x)]);
+    }
+}
+
 #[cfg(feature = "cuda")]
 mod ptx {
     use std::sync::Arc;
@@ -54,6 +71,24 @@ mod ptx {
         });
         let error = sparse::against_oracle(&device, nan_and_infinity, 20_000).expect_err("a fault was planted");
         assert!(error.contains("the kept set"), "{error}");
+    }
+
+    #[test]
+    fn a_residual_is_taken_off_late() {
+        for compute in [(7, 0), (9, 0)] {
+            let machine = Arc::new(Machine::new(compute, 3));
+            let device = Device::from_cuda(Cuda::with_driver(machine, None).expect("an artifact that fits"));
+            all([0, 1, 1000, 50_001].map(|n| selections::lazily(&device, n)));
+        }
+    }
+
+    /// The order of warps decides which tiles find room, and nothing else.
+    #[test]
+    fn misleading_gradients_in_any_order() {
+        for (compute, seed) in [((7, 0), 1), ((9, 0), 2)] {
+            let machine = Arc::new(Machine::new(compute, seed));
+            misled(&Device::from_cuda(Cuda::with_driver(machine, None).expect("an artifact that fits")));
+        }
     }
 
     #[test]
@@ -93,8 +128,22 @@ mod webgpu {
     }
 
     #[test]
+    fn a_residual_is_taken_off_late() {
+        if let Some(device) = limited(u64::MAX, u32::MAX) {
+            all([0, 1, 1000, 50_001].map(|n| selections::lazily(&device, n)));
+        }
+    }
+
+    #[test]
+    fn misleading_gradients() {
+        if let Some(device) = limited(u64::MAX, u32::MAX) {
+            misled(&device);
+        }
+    }
+
+    #[test]
     fn a_gradient_is_bound_in_parts() {
-        if let Some(device) = limited(3 << 20, 64) {
+        if let Some(device) = limited(4 << 20, 64) {
             all([selections::in_parts(&device, 2_000_003)]);
         }
     }

@@ -55,21 +55,22 @@ fn compare(now: &str, then: Option<&str>) {
     );
 }
 
-/// Top-k reads a gradient once and little more; whatever it is four times, each with the little more that one has.
+/// Top-k reads a gradient once and little more; whatever it is, four times at the most, with everything that it reads beside
+/// the gradient.
 fn read_once(rows: &[reads::Row]) {
-    let promised = |row: &&reads::Row| row.n == reads::SIZES[0];
+    let promised = |row: &&reads::Row| row.n == reads::SIZES[0] && !row.misled;
     assert_eq!(rows.iter().filter(promised).count(), reads::PROMISED.len() * reads::PARTS.len());
     for row in rows {
         let most = match (promised(&row), row.part) {
             (true, part) if part <= 0.01 => 1.05,
             (true, _) => 1.25,
-            (false, _) => 4.0 * 1.05,
+            (false, _) => 4.0,
         };
         assert!(row.reads() <= most, "{row:?}: {} reads", row.reads());
     }
     // What misleads the sample costs a read, or the test does not mislead it.
     for (name, _) in selections::MISLEADING {
-        let row = rows.iter().find(|row| row.input == name).expect("it is counted");
+        let row = rows.iter().find(|row| row.input == name && row.part == 0.01).expect("it is counted");
         assert!(row.reads() > 2.0, "{row:?}: {} reads", row.reads());
     }
 }

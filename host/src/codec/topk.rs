@@ -211,6 +211,17 @@ pub(crate) enum Select {
     Above(f32),
 }
 
+impl Select {
+    /// Whether an element that is not finite, and so larger than all that are, is among what is kept, or another such one.
+    pub(crate) fn keeps_some_of_all(&self) -> bool {
+        match self {
+            Self::Largest(k) | Self::Blocks { k, .. } => *k > 0,
+            Self::Segments(segments) => segments.iter().all(|s| s.k > 0 || s.elements == 0),
+            Self::Above(_) => true,
+        }
+    }
+}
+
 /// A checked setting, for a gradient of one length and type.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SparsePlan {

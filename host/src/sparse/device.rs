@@ -47,7 +47,7 @@ impl Device {
     ///
     /// residual' = g + e - decode(encode(g + e)), with both operations rounded to f32; an entry that is sent as it is
     /// leaves exactly zero. The residual is up to date when this returns: there is nothing to materialise before a
-    /// checkpoint.
+    /// checkpoint. [`Device::encode_sparse_lazily`] spares a GPU the writing of those zeros.
     ///
     /// # Errors
     /// As [`Device::encode_sparse`]; [`Error::FeedbackDiverges`] for a quantizer of the values that feedback does not
@@ -224,11 +224,8 @@ impl Device {
             }
             None => self.select(plan, gradient, sums.as_deref_mut())?,
         };
-        if let (Select::Above(_), Some(each)) = (&plan.select, plan.header(0).value_size()) {
-            let count = entries.bits.len() as u64;
-            if IndexFormat::choose(plan.n, count).bytes(plan.n, count) + each * count > each * plan.n {
-                return Ok(everything(sums.map_or(gradient, |sums| Gradient::F32(sums))));
-            }
+        if is_more_than_all(plan, &entries) {
+            return Ok(everything(sums.map_or(gradient, |sums| Gradient::F32(sums))));
         }
         Ok(entries)
     }
@@ -287,8 +284,15 @@ impl Device {
     }
 }
 
+/// Whether entries above a threshold, with their indices, take more room than all there are.
+pub(super) fn is_more_than_all(plan: &SparsePlan, entries: &Entries) -> bool {
+    let (Select::Above(_), Some(each)) = (&plan.select, plan.header(0).value_size()) else { return false };
+    let count = entries.bits.len() as u64;
+    IndexFormat::choose(plan.n, count).bytes(plan.n, count) + each * count > each * plan.n
+}
+
 /// Every entry.
-fn everything(of: Gradient<'_>) -> Entries {
+pub(super) fn everything(of: Gradient<'_>) -> Entries {
     let bits = match of {
         Gradient::F32(x) => x.iter().map(|v| v.to_bits()).collect(),
         Gradient::F16(x) => x.iter().map(|v| f16_to_f32(v.to_bits()).to_bits()).collect(),

@@ -3,6 +3,7 @@
 mod device;
 mod embed;
 mod index;
+mod lazy;
 mod passes;
 mod payload;
 mod select;
@@ -11,5 +12,6 @@ mod selection;
 pub(crate) use device::little_endian;
 pub use embed::{ScatterBuffers, SelectBuffers};
 pub use index::IndexFormat;
+pub use lazy::LazyResidual;
 pub use payload::{SparseHeader, SparsePayload, ValueFormat};
 pub use selection::Selection;

@@ -11,7 +11,7 @@ use crate::device::{Device, refuse_not_finite};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
 use crate::plan::{Bindings, EncodePlan, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
-use crate::session::{Role, Sizes};
+use crate::session::{Role, Session, Sizes};
 use crate::sparse::ValueFormat;
 
 /// Entries of a part of a payload begin at multiples of this many, which are 256 bytes.
@@ -29,6 +29,17 @@ impl Device {
         // Where a threshold keeps so much that all is sent, the sums are needed as they are.
         let exact = plan.values == ValueFormat::Plain(Dtype::F32) && !matches!(plan.select, Select::Above(_));
         let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), sums.is_some(), exact);
+        self.select_by(&select, plan, gradient, sums)
+    }
+
+    /// As [`Device::select`], by a plan that says what is taken off the residual, and when.
+    pub(super) fn select_by(
+        &self,
+        select: &SelectPlan,
+        plan: &SparsePlan,
+        gradient: Gradient<'_>,
+        sums: Option<&mut [f32]>,
+    ) -> Result<Entries, Error> {
         let limits = self.limits();
         let scan = if plan.guarded { scan_passes(gradient, sums.is_some(), &limits)? } else { Vec::new() };
         let passes = select.passes(&limits)?;
@@ -40,11 +51,17 @@ impl Device {
         if let Some(sums) = &sums {
             session.write(Role::Residual, 0, bytemuck::cast_slice(sums))?;
         }
-        if !scan.is_empty() {
+        let first_not_finite = |session: &mut dyn Session| {
             session.run(&scan)?;
             let mut status = [0u32; STATUS_BYTES as usize / 4];
             session.read(Role::Status, 0, bytemuck::cast_slice_mut(&mut status))?;
-            refuse_not_finite(status[0])?;
+            refuse_not_finite(status[0])
+        };
+        // What is not finite is largest. Where some of everything is kept, it is enough to look for it among what is, and the
+        // gradient is read once more only to tell where it is first.
+        let among_kept = plan.select.keeps_some_of_all();
+        if plan.guarded && !among_kept {
+            first_not_finite(&mut *session)?;
         }
         session.write(Role::Workspace, 0, &super::device::little_endian(select.table()))?;
         session.run(&passes)?;
@@ -55,6 +72,12 @@ impl Device {
         let [mut indices, mut bits] = [(); 2].map(|()| vec![0u32; count[0] as usize]);
         session.read(Role::Indices, 0, bytemuck::cast_slice_mut(&mut indices))?;
         session.read(Role::Values, 0, bytemuck::cast_slice_mut(&mut bits))?;
+        if plan.guarded && among_kept && bits.iter().any(|b| !f32::from_bits(*b).is_finite()) {
+            if let Some(sums) = &sums {
+                session.write(Role::Residual, 0, bytemuck::cast_slice(sums))?;
+            }
+            first_not_finite(&mut *session)?;
+        }
         if let Some(sums) = sums {
             session.read(Role::Residual, 0, bytemuck::cast_slice_mut(sums))?;
         }

@@ -2,7 +2,8 @@
 
 use gradwire_kernels::arith::topk::NO_KEY;
 use gradwire_kernels::params::{
-    PIECE, SelectParams, THREADS, TILE, TILES_AGAIN, TILES_PER_WARP, WARP_SEGMENT, segment, select_flags, state,
+    PIECE, SKETCH_RUN, SKETCH_STEP, SKETCH_WORDS, SelectParams, THREADS, TILE, TILES_AGAIN, TILES_PER_WARP,
+    WARP_SEGMENT, segment, select_flags, state,
 };
 use half::{bf16, f16};
 
@@ -11,13 +12,20 @@ use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{ALIGNMENT, Bindings, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
 use crate::session::Sizes;
+use crate::sparse::lazy::Sent;
 
 /// Elements by which a tile may lie before what it is bound from: as many halves are 256 bytes.
 const UNIT: u64 = 128;
-/// Segments up to which each has a histogram of 2^16 bins, so that two rounds tell every key. More take three rounds.
-const FEW_SEGMENTS: usize = 16;
-/// Candidates that there is room for at the most, twice: their three arrays are reached by 32-bit numbers of words.
-const MOST_CANDIDATES: u64 = 1 << 29;
+/// Bins of a segment's histogram where two rounds tell every key, and how many segments may have as many in any case, or
+/// elements there have to be for each. Else three rounds of fewer bins tell it.
+const MANY_BINS: u64 = 1 << 16;
+const FEW_BINS: u64 = 1 << 11;
+const FEW_SEGMENTS: u64 = 16;
+const MANY_ELEMENTS: u64 = 1 << 20;
+/// Candidates that there is room for at the most, and of those of the first filter: the three arrays are reached by 32-bit
+/// numbers of words.
+const MOST_CANDIDATES: u64 = 1 << 30;
+const MOST_FIRST: u64 = 1 << 29;
 /// Segments in a table that is reached by 32-bit numbers of words.
 const MOST_SEGMENTS: u64 = 1 << 27;
 /// Tiles of a block of the kernels that go over what the filter left.
@@ -72,7 +80,31 @@ impl Large {
         (slots_log2, low as u32, high as u32, expected)
     }
 
-    /// Candidates that there is room for; and should the sample be wrong, for those of filtering again.
+    /// Whether so much is kept that no sample is taken: where it misled, its read and a kept entry's two would be more than
+    /// four of all. Where gradient and residual have to be added anyway, the sample takes no read of its own.
+    fn is_unsampled(&self, dtype: Dtype, feedback: bool) -> bool {
+        let most = if dtype == Dtype::F32 { 0.33 } else { 0.2 };
+        !feedback && self.floor.is_none() && self.keep as f64 > most * self.elements as f64
+    }
+
+    /// Ranks in the sketch: of a key from which on there are as many elements as are kept, or more; and of one from which on
+    /// there are no more. An entry of the sketch stands for 32 elements and up to 31 more in each run. 0: there is no such
+    /// rank.
+    fn sketch(&self) -> [u64; 2] {
+        let step = u64::from(SKETCH_STEP);
+        let low = self.keep.div_ceil(step);
+        // The first run and the last may be shorter.
+        let low = if low < self.elements / step { low } else { 0 };
+        [low, self.keep.saturating_sub(self.uncertain()) / step]
+    }
+
+    /// Elements that the sketch may have missed.
+    fn uncertain(&self) -> u64 {
+        self.tiles() * u64::from(TILE / SKETCH_RUN) * u64::from(SKETCH_STEP - 1)
+    }
+
+    /// Candidates that there is room for; and of those of filtering again, of which there are no more: what the sketch may
+    /// have missed, and a tile's elements that have the lowest key.
     fn room(&self, expected: f64) -> [u64; 2] {
         let pieces = self.tiles() * u64::from(PIECE);
         match self.floor {
@@ -82,7 +114,8 @@ impl Large {
             Some(_) => [self.elements / 16 + pieces, 0],
             None => {
                 let first = (self.elements as f64 * expected) as u64;
-                [first.min(self.elements / 2) + pieces, (2 * self.keep).min(self.elements / 2) + 2 * pieces]
+                let again = self.keep + u64::from(SKETCH_STEP) + self.uncertain() + u64::from(TILE);
+                [first.min(self.elements / 2) + pieces, again.min(self.elements) + pieces]
             }
         }
     }
@@ -190,7 +223,15 @@ impl SelectPlan {
     fn lay_out(&mut self) {
         let longest = self.large.iter().map(|l| l.elements).max().unwrap_or(0);
         let samples = SAMPLES.into_iter().find(|s| longest >= s.1).unwrap_or(SAMPLES[5]);
-        let (rounds, bins) = if self.large.len() <= FEW_SEGMENTS { (2, 1 << 16) } else { (3, 1 << 11) };
+        let count = self.large.len() as u64;
+        let few = count <= FEW_SEGMENTS || count * MANY_ELEMENTS <= self.elements;
+        let feedback = self.base.flags & select_flags::FEEDBACK != 0;
+        let (rounds, bins) = match (self.dtype == Dtype::F32 || feedback, few) {
+            // Halves have 15 bits to tell.
+            (false, _) => (2, FEW_BINS),
+            (true, true) => (2, MANY_BINS),
+            (true, false) => (3, FEW_BINS),
+        };
         let (mut tiles, mut capacity) = (0u64, [0u64; 2]);
         for l in self.large.iter().chain(&self.small).chain(&self.tiny) {
             let mut words = [0u32; segment::WORDS as usize];
@@ -206,13 +247,31 @@ impl SelectPlan {
             set(segment::SLOTS_LOG2, slots_log2.into());
             set(segment::RANK_LOW, low.into());
             set(segment::RANK_HIGH, high.into());
+            let unsampled = l.is_unsampled(self.dtype, feedback);
+            set(segment::UNSAMPLED, unsampled.into());
+            let [low, high] = l.sketch();
+            set(segment::SKETCH_LOW, low);
+            set(segment::SKETCH_HIGH, high);
             self.table.extend(words);
             if self.table.len() <= self.large.len() * segment::WORDS as usize {
                 tiles += l.tiles();
-                capacity.iter_mut().zip(l.room(expected)).for_each(|(all, own)| *all += own);
+                let [first, again] = l.room(expected);
+                capacity[0] += if unsampled { 0 } else { first };
+                capacity[1] += again;
             }
         }
-        let [capacity, again] = capacity.map(|c| c.min(MOST_CANDIDATES).next_multiple_of(64));
+        let capacity_first = capacity[0].min(MOST_FIRST).next_multiple_of(64);
+        // The sketch is there first.
+        let sketch = if self.is_sought() { tiles * u64::from(SKETCH_WORDS) } else { 0 };
+        let again = capacity[1].min(MOST_CANDIDATES - capacity_first).max(sketch).next_multiple_of(64);
+        if again < capacity[1] {
+            // Tiles that find no room are read as they are, so that all have to have the same candidates.
+            for words in self.table.chunks_exact_mut(segment::WORDS as usize) {
+                words[segment::SKETCH_LOW as usize] = 0;
+                words[segment::SKETCH_HIGH as usize] = 0;
+            }
+        }
+        let capacity = capacity_first;
         let all = capacity + again;
         let large = self.large.len() as u64;
         let aligned = |words: u64| words.next_multiple_of(ALIGNMENT / 4);
@@ -241,6 +300,33 @@ impl SelectPlan {
             band: band as u32,
             ..self.base
         };
+    }
+
+    /// Whether a segment's last kept key is looked for.
+    fn is_sought(&self) -> bool {
+        self.large.iter().any(|l| l.floor.is_none())
+    }
+
+    /// Where each segment of the table begins, and its elements.
+    pub(crate) fn parts(&self) -> Vec<(u64, u64)> {
+        self.large.iter().chain(&self.small).chain(&self.tiny).map(|l| (l.start, l.elements)).collect()
+    }
+
+    /// The same, of a residual from which what was sent is taken off when it is next read: `pending` of each part. Blocks
+    /// without a table have their zeros at once.
+    pub(crate) fn lazily(mut self, pending: &[Option<Sent>]) -> Self {
+        if self.blocks.is_none() {
+            self.base.flags &= !select_flags::SENT;
+        }
+        if pending.iter().any(Option::is_some) {
+            self.base.flags |= select_flags::LAZY;
+        }
+        for (words, sent) in self.table.chunks_exact_mut(segment::WORDS as usize).zip(pending) {
+            let (key, index) = sent.map_or((NO_KEY, 0), |sent| (sent.key, sent.index));
+            words[segment::SENT_KEY as usize] = key;
+            words[segment::SENT_INDEX as usize] = index;
+        }
+        self
     }
 
     /// What the workspace begins with: little-endian words.
@@ -360,7 +446,7 @@ impl SelectPlan {
             for chunk in &tiles {
                 let per_block = match kernel {
                     Kernel::TopKFilter => 1,
-                    Kernel::TopKFilterAgain => TILES_AGAIN.into(),
+                    Kernel::TopKSketch | Kernel::TopKFilterAgain => TILES_AGAIN.into(),
                     _ => u64::from(TILES_PER_BLOCK),
                 };
                 passes.push(self.pass(kernel, base, *chunk, chunk.count.div_ceil(per_block)));
@@ -374,17 +460,27 @@ impl SelectPlan {
         };
         over(passes, Kernel::TopKFilter, base);
         narrow(passes, base);
-        if self.large.iter().any(|l| l.floor.is_none()) {
+        let scan = |passes: &mut Vec<Pass>, base: SelectParams| {
+            over(passes, Kernel::TopKCount, base);
+            passes.push(self.pass(Kernel::TopKScan, base, Chunk { first: 0, count: 1, start: 0, end: 0 }, 1));
+        };
+        if self.is_sought() {
+            // In the same rounds either the band is narrowed down, or the sketch, where the sample was wrong.
+            over(passes, Kernel::TopKSketch, base);
+            let rounds = |passes: &mut Vec<Pass>, rounds: std::ops::RangeInclusive<u32>| {
+                for round in rounds {
+                    over(passes, Kernel::TopKHistogram, SelectParams { round, ..base });
+                    narrow(passes, SelectParams { round, ..base });
+                }
+            };
+            rounds(passes, 1..=base.rounds);
+            scan(passes, SelectParams { round: 1, ..base });
             over(passes, Kernel::TopKFilterAgain, base);
-            for round in 1..=base.rounds {
-                let base = SelectParams { round, ..base };
-                over(passes, Kernel::TopKHistogram, base);
-                narrow(passes, base);
-                over(passes, Kernel::TopKFilterAgain, base);
-            }
+            // The filter counted the band, so that the first round has its histogram.
+            narrow(passes, SelectParams { round: base.rounds + 1, ..base });
+            rounds(passes, base.rounds + 2..=2 * base.rounds);
         }
-        over(passes, Kernel::TopKCount, base);
-        passes.push(self.pass(Kernel::TopKScan, base, Chunk { first: 0, count: 1, start: 0, end: 0 }, 1));
+        scan(passes, base);
         over(passes, Kernel::TopKEmit, base);
     }
 

@@ -23,6 +23,9 @@ pub const F16_NAN_KEY: u32 = 0x7c01;
 /// The key of every NaN of bfloat16.
 pub const BF16_NAN_KEY: u32 = 0x7f81;
 
+/// What is above every key of a half, of either type.
+pub const NO_HALF_KEY: u32 = HALF_MAGNITUDE;
+
 /// What is above every key.
 pub const NO_KEY: u32 = NAN_KEY + 1;
 

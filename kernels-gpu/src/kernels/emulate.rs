@@ -53,6 +53,7 @@ pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_vo
     let select: Option<Select> = match name {
         "topk_sample" => Some(topk::topk_sample),
         "topk_filter" => Some(topk::topk_filter),
+        "topk_sketch" => Some(topk::topk_sketch),
         "topk_filter_again" => Some(topk::topk_filter_again),
         "topk_narrow" => Some(topk::topk_narrow),
         "topk_histogram" => Some(topk::topk_histogram),

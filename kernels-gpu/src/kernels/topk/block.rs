@@ -1,6 +1,6 @@
 //! Segments of one tile at most: read once, selected in registers.
 
-use super::{Buffers, Extent, SLOTS, WARP_TILE, WARPS, load};
+use super::{Buffers, Extent, SLOTS, Sent, WARP_TILE, WARPS, load};
 use crate::device::{self, WARP};
 use crate::params::{SelectParams, segment, select_flags};
 
@@ -70,14 +70,19 @@ kernel! {
             [start, elements, p.keep.min(elements), index * p.keep]
         };
         let extent = Extent::new(start, elements, 0);
+        let mut sent = Sent::NOTHING;
+        if p.segments > 0 {
+            // SAFETY: as above.
+            sent = unsafe { Sent::load(&p, &b, index) };
+        }
         // SAFETY: the kernel's contract; whether a tile is full is the same in all threads.
         unsafe {
             if by_warps {
-                select::<false, true>(&p, &b, extent, keep, output);
+                select::<false, true>(&p, &b, sent, extent, keep, output);
             } else if extent.is_full() {
-                select::<true, false>(&p, &b, extent, keep, output);
+                select::<true, false>(&p, &b, sent, extent, keep, output);
             } else {
-                select::<false, false>(&p, &b, extent, keep, output);
+                select::<false, false>(&p, &b, sent, extent, keep, output);
             }
         }
     }
@@ -89,6 +94,7 @@ kernel! {
 unsafe fn select<const FULL: bool, const WARP_ALONE: bool>(
     p: &SelectParams,
     b: &Buffers,
+    sent: Sent,
     extent: Extent,
     keep: u32,
     output: u32,
@@ -98,7 +104,7 @@ unsafe fn select<const FULL: bool, const WARP_ALONE: bool>(
     let order = p.order();
     let slots = extent.slots(first);
     // SAFETY: the segment is bound, and this block's, or this warp's.
-    let raws = unsafe { load::<FULL>(p, b, slots, first) };
+    let raws = unsafe { load::<FULL>(p, b, sent, slots, first) };
     if keep == 0 {
         return;
     }

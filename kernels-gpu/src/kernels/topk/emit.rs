@@ -65,7 +65,10 @@ kernel! {
                     Visit::candidates(&p, info, false)
                 };
                 let output = segment.output + (kept_1 - kept_0) + ties_before;
-                write(&p, &b, segment, tile, visit, output, ties);
+                // In a tile that was filtered again elements of the key below may be sure, and were counted as such.
+                let is_lower = segment.again != 0 && info.below != 0 && segment.cut == segment.sure;
+                let cut = segment.cut - u32::from(is_lower);
+                write(&p, &b, segment, tile, visit, output, cut, ties);
             });
         }
     }
@@ -74,6 +77,7 @@ kernel! {
 /// # Safety
 /// All lanes arrive together; as the kernel asks.
 #[inline(always)]
+#[allow(clippy::too_many_arguments, reason = "they are a loop's, taken out for its own sake")]
 unsafe fn write(
     p: &SelectParams,
     b: &Buffers,
@@ -81,6 +85,7 @@ unsafe fn write(
     tile: u32,
     visit: Visit,
     mut output: u32,
+    cut: u32,
     mut ties: u32,
 ) {
     let lane = device::thread() % WARP;
@@ -98,9 +103,9 @@ unsafe fn write(
         let key = order.key(raw);
         // SAFETY: all lanes are here: the count is the warp's. An entry's place in the output is its own.
         unsafe {
-            let tied = device::ballot(here && key == segment.cut.wrapping_sub(1));
+            let tied = device::ballot(here && key == cut.wrapping_sub(1));
             let is_tie = tied & (1 << lane) != 0 && (tied & mine).count_ones() < ties;
-            let is_kept = (here && key >= segment.cut) || is_tie;
+            let is_kept = (here && key >= cut) || is_tie;
             let kept = device::ballot(is_kept);
             if is_kept {
                 let place = if visit.in_gradient {

@@ -1,6 +1,6 @@
 //! The filter: the one read of the gradient.
 
-use super::{Buffers, Extent, Raw, SLOTS, WARP_TILE, WARPS, load, sum};
+use super::{Buffers, Extent, Raw, SLOTS, Sent, WARP_TILE, WARPS, load, sum};
 use crate::arith::topk::digit_shift;
 use crate::device::{self, BINS, WARP};
 use crate::params::{NOWHERE, PIECE, SelectParams, THREADS, TILE, TILES_AGAIN, segment, select_flags, state};
@@ -63,6 +63,13 @@ kernel! {
         // SAFETY: all threads are here, and the table is there by the kernel's contract.
         unsafe {
             let job = Job::load(&p, &b, p.first_tile + device::block());
+            if job.unsampled {
+                // All of it is left to the sketch.
+                if device::thread() < 4 {
+                    *b.word(p.info + 4 * job.tile + device::thread()) = 0;
+                }
+                return;
+            }
             run::<false>(&p, &b, &job);
         }
     }
@@ -72,12 +79,14 @@ kernel! {
     /// Filters tiles again whose first candidates were not those that are needed.
     ///
     /// # What
-    /// As [`topk_filter`], with the floor that the state has by now, for the tiles of segments whose state says that this round
-    /// is theirs. What is filtered is the sum that the residual holds, with feedback, and it stays as it is; the room is the
-    /// one behind the first.
+    /// As [`topk_filter`], for the tiles of segments whose state asks for it, with the keys that the sketch tells: at least as many
+    /// elements as are kept are candidates, and one in 32 of the segment more at most, for which there is room behind the first. Of the
+    /// lowest key, and of the highest that the last kept one may be, any number of elements may be: a tile takes the former for
+    /// candidates up to where the sketch has enough of them, and the latter for sure as long as it has none too many. What is filtered is
+    /// the sum that the residual holds, with feedback, and it stays as it is.
     ///
     /// # Arguments
-    /// As [`topk_filter`]; the residual is read, and the states' counts stay.
+    /// As [`topk_filter`]; the residual and the counts' sums, of the sketch, are read.
     ///
     /// # Thread mapping
     /// A block takes 8 tiles one after another: most often there is none to filter, and finding that out should cost little.
@@ -105,6 +114,17 @@ kernel! {
         values: *mut u32,
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
+        // SAFETY: the room's words are there; all threads are here.
+        let is_wanted = unsafe {
+            if device::thread() == 0 {
+                device::shared_store(FIRST, *b.word(p.room + 3));
+            }
+            device::barrier();
+            device::shared_load(FIRST) != 0
+        };
+        if !is_wanted {
+            return;
+        }
         let mut of_launch = device::block() * TILES_AGAIN;
         let behind = (of_launch + TILES_AGAIN).min(p.tiles);
         while of_launch < behind {
@@ -112,8 +132,8 @@ kernel! {
             // barrier keeps a tile's words of shared memory from the next one's.
             unsafe {
                 let job = Job::load(&p, &b, p.first_tile + of_launch);
-                if job.again == p.round + 1 {
-                    run::<true>(&p, &b, &job);
+                if job.again == 1 {
+                    run::<true>(&p, &b, &job.again(&p, &b));
                     of_launch += 1;
                 } else {
                     // To the segment's last tile.
@@ -145,8 +165,14 @@ struct Job {
     tile: u32,
     index: u32,
     extent: Extent,
+    /// Keys from which on elements are candidates, and are sure, in this tile;
     floor: u32,
     sure: u32,
+    /// and those between which the last kept one is, in the whole segment.
+    base: u32,
+    top: u32,
+    fixed: bool,
+    unsampled: bool,
     again: u32,
     tile_of_segment: u32,
     tiles: u32,
@@ -182,7 +208,29 @@ impl Job {
             let tile_of_segment = tile - table(segment::FIRST_TILE);
             let extent = Extent::new(start, elements, tile_of_segment);
             let tiles = (start % WARP + elements).div_ceil(TILE);
-            Self { tile, index, extent, floor, sure, again: state(state::AGAIN), tile_of_segment, tiles }
+            let (again, unsampled) = (state(state::AGAIN), table(segment::UNSAMPLED) != 0);
+            let (base, top) = (floor, sure);
+            Self { tile, index, extent, floor, sure, base, top, fixed, unsampled, again, tile_of_segment, tiles }
+        }
+    }
+
+    /// As the sketch has it: the tile's own keys.
+    ///
+    /// # Safety
+    /// State and the counts' sums are there.
+    #[inline(always)]
+    unsafe fn again(self, p: &SelectParams, b: &Buffers) -> Self {
+        // SAFETY: the caller's.
+        unsafe {
+            let own = p.states() + self.index * state::WORDS;
+            // Entries of the sketch in the segment's tiles: up to this one, of the higher rank's key, and before it, of the lower's.
+            let sums = |tile: u32, which: u32| *b.word(p.counts + 2 * tile + which);
+            let begin = self.tile - self.tile_of_segment;
+            let high = sums(self.tile + 1, 0) - sums(begin, 0);
+            let low = sums(self.tile, 1) - sums(begin, 1);
+            let floor = self.base + u32::from(low >= *b.word(own + state::TIES));
+            let sure = self.top - u32::from(high <= *b.word(own + state::HIGH_RANK));
+            Self { floor, sure: sure.max(floor), ..self }
         }
     }
 }
@@ -209,15 +257,15 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
         raws
     } else {
         // SAFETY: as above, and each tile is one block's.
-        unsafe { load::<FULL>(p, b, slots, first) }
+        unsafe { load::<FULL>(p, b, Sent::load(p, b, job.index), slots, first) }
     };
     let below_key = job.floor.wrapping_sub(1);
     // The band is the first range in which the last kept key is looked for: it is counted on the way.
-    let counts_bins = !AGAIN && job.floor < job.sure;
+    let counts_bins = job.base < job.top;
     let (mut shift, mut bins) = (0, 0);
     if counts_bins {
-        shift = digit_shift(job.sure - job.floor, p.rounds);
-        bins = ((job.sure - job.floor - 1) >> shift) + 1;
+        shift = digit_shift(job.top - job.base, p.rounds);
+        bins = ((job.top - job.base - 1) >> shift) + 1;
     }
     let histogram = p.histograms + job.index * p.bins;
     let shared_bins = bins <= BINS;
@@ -235,7 +283,10 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
     for slot in 0..SLOTS {
         let key = order.key(raws[slot]);
         let is = there(slot) && key >= job.floor;
-        counts += u32::from(is) + (u32::from(there(slot) && key == below_key) << 16);
+        counts += u32::from(is);
+        if !AGAIN {
+            counts += u32::from(there(slot) && key == below_key) << 16;
+        }
         band += u32::from(is && key < job.sure);
     }
     // SAFETY: all lanes are here.
@@ -269,11 +320,11 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
     // SAFETY: all threads are here; the state and the room are there, and touched by atomic operations alone.
     let room = unsafe {
         if device::thread() == 0 {
-            device::shared_store(FIRST, reserve::<AGAIN>(p, b, job.floor, total[0]));
+            device::shared_store(FIRST, reserve::<AGAIN>(p, b, job, total[0]));
+            let at = p.states() + job.index * state::WORDS;
+            device::atomic_add(b.word(at + state::COUNT_SURE), total[0] - total[1]);
+            device::atomic_add(b.word(at + state::COUNT_BAND), total[1]);
             if !AGAIN {
-                let at = p.states() + job.index * state::WORDS;
-                device::atomic_add(b.word(at + state::COUNT_SURE), total[0] - total[1]);
-                device::atomic_add(b.word(at + state::COUNT_BAND), total[1]);
                 device::atomic_add(b.word(at + state::COUNT_BELOW), total[2]);
             }
         }
@@ -281,7 +332,8 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
         device::shared_load(FIRST)
     };
     if device::thread() < 4 {
-        let info = [room, total[0], total[1], total[2]];
+        let below = if AGAIN { u32::from(job.sure < job.top) } else { total[2] };
+        let info = [room, total[0], total[1], below];
         let mut word = info[0];
         for k in 1..4 {
             word = if device::thread() == k { info[k as usize] } else { word };
@@ -319,7 +371,7 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
                         }
                     }
                     if in_band_too && counts_bins {
-                        let bin = (key - job.floor) >> shift;
+                        let bin = (key - job.base) >> shift;
                         if shared_bins {
                             device::bin_add(bin, 1);
                         } else {
@@ -351,22 +403,31 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
 /// Room for a tile's candidates, or nowhere.
 ///
 /// # Safety
-/// The word that counts the room is there, and touched by atomic operations alone.
+/// The words that count the room are there, and touched by atomic operations alone.
 #[inline(always)]
-unsafe fn reserve<const AGAIN: bool>(p: &SelectParams, b: &Buffers, floor: u32, candidates: u32) -> u32 {
+unsafe fn reserve<const AGAIN: bool>(p: &SelectParams, b: &Buffers, job: &Job, candidates: u32) -> u32 {
     if candidates == 0 {
         return 0;
-    }
-    // Where all elements are candidates, storing them saves nothing, and takes the room of others.
-    if floor == 0 {
-        return NOWHERE;
     }
     let (word, begin, capacity) = if AGAIN { (1, p.capacity, p.capacity_again) } else { (0, 0, p.capacity) };
     // SAFETY: the caller's.
     unsafe {
+        // Where all elements are candidates, storing them saves nothing, and takes the room of others.
+        if !AGAIN && job.floor == 0 {
+            if !job.fixed {
+                device::atomic_add(b.word(p.room + 2), 1);
+            }
+            return NOWHERE;
+        }
         // The count cannot wrap: a tile adds its elements at most, and a piece, once.
         let pieces = candidates.div_ceil(PIECE) * PIECE;
         let first = device::atomic_add(b.word(p.room + word), pieces);
-        if first + pieces <= capacity { begin + first } else { NOWHERE }
+        if first + pieces <= capacity {
+            return begin + first;
+        }
+        if !job.fixed {
+            device::atomic_add(b.word(p.room + 2), 1);
+        }
+        NOWHERE
     }
 }

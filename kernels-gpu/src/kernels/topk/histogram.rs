@@ -1,9 +1,9 @@
 //! Over what the filter left: counting the keys of a range, and what is kept of each tile.
 
-use super::{Buffers, Info, Segment, WARPS, each_tile, each_tile_from};
+use super::{Buffers, Info, Segment, WARPS, each_tile, each_tile_from, sum};
 use crate::arith::topk::digit_shift;
 use crate::device::{self, BINS, WARP};
-use crate::params::{NOWHERE, SelectParams, THREADS, TILES_PER_WARP, source};
+use crate::params::{NOWHERE, SKETCH_WORDS, SelectParams, THREADS, TILES_PER_WARP, source};
 
 /// Elements of a tile that are visited one after another, a lane each.
 #[derive(Clone, Copy)]
@@ -58,7 +58,8 @@ kernel! {
     /// # What
     /// Where a segment's state tells a range of keys, each element that is looked through, of a key in the range, is counted in
     /// the bin of `(key - BASE) >> digit_shift(SPAN, LEFT)`. What is looked through is the band, or all
-    /// candidates, or the gradient; and the gradient for tiles whose candidates found no room.
+    /// candidates, and the gradient for tiles whose candidates found no room; or the sketch, of which two ranges are counted, from
+    /// the second round on the higher one in the upper half of the bins.
     ///
     /// # Arguments
     /// * `p`; `input`, or with feedback `residual`: `p.bound` elements. Read.
@@ -103,7 +104,10 @@ kernel! {
             let first = device::block() * of_block;
             let last = p.first_tile + (first + of_block).min(p.tiles) - 1;
             let segment = Segment::load(&p, &b, p.first_tile + first);
-            let bins = if segment.source == source::DONE { 0 } else { bins_of(&segment).1 };
+            let mut bins = if segment.source == source::DONE { 0 } else { bins_of(&segment).1 };
+            if segment.source == source::SKETCH {
+                bins = p.bins;
+            }
             let is_one = segment.extent(last).base < segment.start + segment.elements;
             if is_one && bins == 0 {
                 return;
@@ -153,6 +157,10 @@ unsafe fn count_tiles(p: &SelectParams, b: &Buffers, segment: Segment, add: impl
     // SAFETY: the caller's.
     unsafe {
         each_tile_from(p, b, segment, |segment, tile, info| {
+            // Four cases of one word would be a table of jumps, which PTX has not everywhere.
+            if device::opaque(segment.source) == source::SKETCH {
+                return count_sketch(p, b, segment, tile, &add);
+            }
             let visit = match segment.source {
                 source::DONE => return,
                 source::BAND if info.first != NOWHERE => Visit::candidates(p, info, true),
@@ -161,6 +169,32 @@ unsafe fn count_tiles(p: &SelectParams, b: &Buffers, segment: Segment, add: impl
             };
             count_bins(p, b, segment, visit, &add);
         });
+    }
+}
+
+/// # Safety
+/// All lanes arrive together; the tile was sketched.
+#[inline(always)]
+unsafe fn count_sketch(p: &SelectParams, b: &Buffers, segment: &Segment, tile: u32, add: impl Fn(u32, u32, u32)) {
+    let (shift, _) = bins_of(segment);
+    let histogram = p.histograms + segment.index * p.bins;
+    // Both ranges are the same in the first round.
+    let high_span = if segment.left == p.rounds { 0 } else { segment.high_span };
+    let mut high_shift = 0;
+    if high_span > 0 {
+        high_shift = digit_shift(high_span, segment.left);
+    }
+    let mut at = device::thread() % WARP;
+    while at < SKETCH_WORDS {
+        // SAFETY: the tile's sketch is there; all lanes are here, as they take as many words each.
+        unsafe {
+            let key = *b.word(p.sketch(tile) + at);
+            let offset = key.wrapping_sub(segment.base);
+            add_bin(histogram, offset < segment.span, offset >> shift, &add);
+            let offset = key.wrapping_sub(segment.high_base);
+            add_bin(histogram, offset < high_span, p.bins / 2 + (offset >> high_shift), &add);
+        }
+        at += WARP;
     }
 }
 
@@ -180,25 +214,34 @@ unsafe fn count_bins(p: &SelectParams, b: &Buffers, segment: &Segment, visit: Vi
             // SAFETY: the element is there.
             offset = order.key(unsafe { visit.raw(p, b, at + lane) }).wrapping_sub(segment.base);
         }
-        let counted = offset < segment.span;
-        let bin = offset >> shift;
-        // SAFETY: all lanes are here: whether any is counted is the warp's.
-        let all = unsafe { device::ballot(counted) };
-        if all != 0 {
-            // Ties would be 32 operations on one word: those of the first lane's bin are one.
-            let leader = all.trailing_zeros();
-            // SAFETY: as above.
-            let same = unsafe {
-                let first = device::shuffle(bin, leader);
-                device::ballot(counted && bin == first)
-            };
-            if lane == leader {
-                add(histogram, bin, same.count_ones());
-            } else if counted && same & (1 << lane) == 0 {
-                add(histogram, bin, 1);
-            }
-        }
+        // SAFETY: all lanes are here, as the count is the warp's.
+        unsafe { add_bin(histogram, offset < segment.span, offset >> shift, &add) };
         at += WARP;
+    }
+}
+
+/// Counts a bin of each lane that has one.
+///
+/// # Safety
+/// All lanes arrive together.
+#[inline(always)]
+unsafe fn add_bin(histogram: u32, counted: bool, bin: u32, add: impl Fn(u32, u32, u32)) {
+    let lane = device::thread() % WARP;
+    // SAFETY: the caller's: whether any is counted is the warp's.
+    let all = unsafe { device::ballot(counted) };
+    if all != 0 {
+        // Ties would be 32 operations on one word: those of the first lane's bin are one.
+        let leader = all.trailing_zeros();
+        // SAFETY: as above.
+        let same = unsafe {
+            let first = device::shuffle(bin, leader);
+            device::ballot(counted && bin == first)
+        };
+        if lane == leader {
+            add(histogram, bin, same.count_ones());
+        } else if counted && same & (1 << lane) == 0 {
+            add(histogram, bin, 1);
+        }
     }
 }
 
@@ -206,7 +249,9 @@ kernel! {
     /// Counts what is kept of each tile.
     ///
     /// # What
-    /// For each tile, how many elements have a key from the cut on, and how many have the key below it.
+    /// For each tile, how many elements have a key from the cut on, and how many have the key below it. In round 1, for
+    /// segments that are to be filtered again: how many entries of the tile's sketch have the key of the higher rank, and how
+    /// many that of the lower.
     ///
     /// # Arguments
     /// * `p`; `input`, or with feedback `residual`: `p.bound` elements. Read.
@@ -223,13 +268,14 @@ kernel! {
     /// Blocks of 256 threads, a warp for each 8 of `p.tiles` tiles, from `p.first_tile` on.
     ///
     /// # Traffic
-    /// A value an element of the band.
+    /// A value an element of the band; in round 1, the sketch.
     ///
     /// # Determinism
     /// Backend to backend.
     ///
     /// # Edge cases
-    /// Where all candidates are kept nothing is looked through.
+    /// Where all candidates are kept nothing is looked through. Where no segment is left to the sketch, nothing is done in
+    /// round 1.
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.
@@ -245,9 +291,14 @@ kernel! {
         let lane = device::thread() % WARP;
         // SAFETY: the filter ran, by the kernel's contract.
         unsafe {
+            if p.round > 0 && *b.word(p.room + 3) == 0 {
+                return;
+            }
             each_tile(&p, &b, |segment, tile, info| {
                 let sure = info.candidates - info.band;
-                let [kept, ties] = if segment.cut == segment.floor {
+                let [kept, ties] = if p.round > 0 {
+                    if segment.again == 0 { [0; 2] } else { count_tied(&p, &b, segment, tile) }
+                } else if segment.cut == segment.floor {
                     [info.candidates, info.below]
                 } else if info.first == NOWHERE {
                     count(&p, &b, segment, Visit::gradient(&p, segment, tile))
@@ -263,6 +314,26 @@ kernel! {
             });
         }
     }
+}
+
+/// Entries of a tile's sketch that have the keys of either rank, which are raised by 1.
+///
+/// # Safety
+/// All lanes arrive together; the tile was sketched.
+#[inline(always)]
+unsafe fn count_tied(p: &SelectParams, b: &Buffers, segment: &Segment, tile: u32) -> [u32; 2] {
+    let (mut high, mut low) = (0, 0);
+    let mut at = device::thread() % WARP;
+    while at < SKETCH_WORDS {
+        // SAFETY: the tile's sketch is there.
+        let key = unsafe { *b.word(p.sketch(tile) + at) };
+        high += u32::from(key == segment.sure);
+        low += u32::from(key == segment.floor + 1);
+        at += WARP;
+    }
+    // SAFETY: all lanes are here, as they take as many words each. A tile has less than 2^16.
+    let both = unsafe { sum(high | low << 16) };
+    [both & 0xffff, both >> 16]
 }
 
 /// Elements from the cut on, and of the key below.

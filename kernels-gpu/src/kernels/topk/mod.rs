@@ -7,14 +7,15 @@ mod histogram;
 mod narrow;
 mod sample;
 mod scan;
+mod sketch;
 
 #[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
 pub(super) use self::{
     block::topk_block, emit::topk_emit, filter::topk_filter, filter::topk_filter_again, histogram::topk_count,
-    histogram::topk_histogram, narrow::topk_narrow, sample::topk_sample, scan::topk_scan,
+    histogram::topk_histogram, narrow::topk_narrow, sample::topk_sample, scan::topk_scan, sketch::topk_sketch,
 };
 use crate::arith::float::{MAGNITUDE, bf16_to_f32, canonical, f16_to_f32};
-use crate::arith::topk::{BF16_NAN_KEY, F16_NAN_KEY, HALF_MAGNITUDE, NAN_KEY};
+use crate::arith::topk::{BF16_NAN_KEY, F16_NAN_KEY, HALF_MAGNITUDE, NAN_KEY, NO_HALF_KEY, NO_KEY, key};
 use crate::device::{self, WARP};
 use crate::params::{SelectParams, TILE, TILES_PER_WARP, dtype, segment, select_flags, state};
 
@@ -79,6 +80,12 @@ impl SelectParams {
         self.dtype != dtype::F32 && !self.has(select_flags::FEEDBACK)
     }
 
+    /// What is above every key.
+    #[inline(always)]
+    fn no_key(&self) -> u32 {
+        if self.is_half() { NO_HALF_KEY } else { NO_KEY }
+    }
+
     #[inline(always)]
     fn order(&self) -> Order {
         if !self.is_half() {
@@ -91,13 +98,47 @@ impl SelectParams {
     }
 }
 
+/// What was sent last of a segment, and is yet to be taken off its residual.
+#[derive(Clone, Copy)]
+struct Sent {
+    key: u32,
+    index: u32,
+}
+
+impl Sent {
+    const NOTHING: Self = Self { key: NO_KEY, index: 0 };
+
+    /// # Safety
+    /// The segment is in the table.
+    #[inline(always)]
+    unsafe fn load(p: &SelectParams, b: &Buffers, index: u32) -> Self {
+        let mut sent = Self::NOTHING;
+        if p.has(select_flags::LAZY) {
+            let table = index * segment::WORDS;
+            // SAFETY: the caller's.
+            unsafe {
+                sent.key = *b.word(table + segment::SENT_KEY);
+                sent.index = *b.word(table + segment::SENT_INDEX);
+            }
+        }
+        sent
+    }
+
+    /// What is left of an element of the residual.
+    #[inline(always)]
+    fn taken_off(self, residual: f32, element: u32) -> f32 {
+        let key = key(residual.to_bits());
+        if key > self.key || (key == self.key && element <= self.index) { 0.0 } else { residual }
+    }
+}
+
 impl Buffers {
     /// An element of the gradient; with feedback, of the sum that is to be.
     ///
     /// # Safety
     /// `at` is below `p.bound`.
     #[inline(always)]
-    unsafe fn fresh(&self, p: &SelectParams, at: usize) -> Raw {
+    unsafe fn fresh(&self, p: &SelectParams, sent: Sent, at: usize) -> Raw {
         let raw = if p.dtype == dtype::F32 {
             // SAFETY: the caller's.
             unsafe { *self.input.cast::<u32>().add(at) }
@@ -114,7 +155,11 @@ impl Buffers {
             _ => bf16_to_f32(raw as u16),
         };
         // SAFETY: the caller's.
-        Raw(canonical(value + unsafe { *self.residual.add(at) }).to_bits())
+        let mut residual = unsafe { *self.residual.add(at) };
+        if p.has(select_flags::LAZY) {
+            residual = sent.taken_off(residual, p.first + at as u32);
+        }
+        Raw(canonical(value + residual).to_bits())
     }
 
     /// An element after the filter: with feedback, the residual holds the sum.
@@ -128,7 +173,7 @@ impl Buffers {
             return Raw(unsafe { *self.residual.add(at) }.to_bits());
         }
         // SAFETY: the caller's; without feedback there is no other element.
-        unsafe { self.fresh(p, at) }
+        unsafe { self.fresh(p, Sent::NOTHING, at) }
     }
 
     /// A word of the workspace.
@@ -233,12 +278,12 @@ impl Extent {
 }
 
 /// This lane's elements of a tile that its block shares: slot `j` is the element `32 j` behind `first`, if `slots` has the
-/// bit or with `FULL`. With feedback, gradient + residual, and the residual becomes that sum.
+/// bit or with `FULL`. With feedback, gradient + residual less what was sent, and the residual becomes that sum.
 ///
 /// # Safety
 /// A tile's elements are bound, and no other block's.
 #[inline(always)]
-unsafe fn load<const FULL: bool>(p: &SelectParams, b: &Buffers, slots: u32, first: u32) -> [Raw; SLOTS] {
+unsafe fn load<const FULL: bool>(p: &SelectParams, b: &Buffers, sent: Sent, slots: u32, first: u32) -> [Raw; SLOTS] {
     let there = |slot: usize| FULL || slots >> slot & 1 != 0;
     let at = |slot: usize| (first - p.first) as usize + slot * WARP as usize;
     let mut raws = [0; SLOTS];
@@ -277,6 +322,11 @@ unsafe fn load<const FULL: bool>(p: &SelectParams, b: &Buffers, slots: u32, firs
                     residual[k] = unsafe { *b.residual.add(at(batch * AHEAD + k)) };
                 }
             }
+            if p.has(select_flags::LAZY) {
+                for k in 0..AHEAD {
+                    residual[k] = sent.taken_off(residual[k], first + ((batch * AHEAD + k) as u32) * WARP);
+                }
+            }
             for k in 0..AHEAD {
                 let slot = batch * AHEAD + k;
                 if there(slot) {
@@ -301,12 +351,15 @@ struct Segment {
     output: u32,
     floor: u32,
     sure: u32,
+    again: u32,
     source: u32,
     base: u32,
     span: u32,
     left: u32,
     cut: u32,
     ties: u32,
+    high_base: u32,
+    high_span: u32,
 }
 
 impl Segment {
@@ -333,14 +386,23 @@ impl Segment {
                 output: table(segment::OUTPUT),
                 floor,
                 sure: state(state::SURE).max(floor),
+                again: state(state::AGAIN),
                 source: state(state::SOURCE),
                 base: state(state::BASE),
                 span: state(state::SPAN),
                 left: state(state::LEFT),
                 cut: state(state::CUT),
                 ties: state(state::TIES),
+                high_base: state(state::HIGH_BASE),
+                high_span: state(state::HIGH_SPAN),
             }
         }
+    }
+
+    /// Tiles from this one on to the segment's end.
+    #[inline(always)]
+    fn tiles_from(&self, tile: u32) -> u32 {
+        (self.start % WARP + self.elements).div_ceil(TILE) - (tile - self.first_tile)
     }
 
     #[inline(always)]
@@ -358,7 +420,8 @@ struct Info {
     first: u32,
     candidates: u32,
     band: u32,
-    /// Elements of the key below the candidates'.
+    /// Elements of the key below the candidates'; of a tile that was filtered again, whether those of the highest key that the
+    /// last kept one may be are sure.
     below: u32,
 }
 

@@ -3,9 +3,9 @@
 use super::{Buffers, WARPS, prefix};
 use crate::arith::topk::digit_shift;
 use crate::device::{self, WARP};
-use crate::params::{PIECE, SelectParams, THREADS, TILE, segment, source, state};
+use crate::params::{SelectParams, THREADS, segment, source, state};
 
-/// Where the finding thread leaves what it found, behind two rows of the warps' sums.
+/// Where the finding thread leaves what it found, 2 words for each of two ranks, behind two rows of the warps' sums.
 const FOUND: u32 = 2 * WARPS;
 
 kernel! {
@@ -13,9 +13,9 @@ kernel! {
     ///
     /// # What
     /// In round 0, from the counts of the filter: among which elements the last kept key is to be looked for. If it is the band,
-    /// and in later rounds, from the histogram: the bin in which it is becomes the range. When the range is one key, that is it. Where the
-    /// gradient was looked through, for want of candidates, and what is above or in the bin finds room, the state asks for
-    /// the tiles to be filtered again with that floor.
+    /// and in later rounds, from the histogram: the bin in which it is becomes the range. When the range is one key, that is it.
+    /// Where there are too few candidates, or more than were stored, the rounds are those of two ranks in the sketch, and the
+    /// state then asks for the segment to be filtered again. The round behind the last one begins with what that counted.
     ///
     /// # Arguments
     /// * `p`; `workspace`: the table and the room are read, the states changed; the histograms are read and zeroed.
@@ -25,7 +25,7 @@ kernel! {
     /// A block a segment; 256 bins at a time, from the highest on.
     ///
     /// # Shared memory
-    /// 19 words.
+    /// 20 words.
     ///
     /// # Launch contract
     /// Blocks of 256 threads, `p.tiles` of them, the segments from `p.first_tile` on.
@@ -35,7 +35,7 @@ kernel! {
     /// Uncoalesced: one thread reads and writes the state.
     ///
     /// # Determinism
-    /// Backend to backend; whether a segment is filtered again may depend on the room that is left, and changes nothing
+    /// Backend to backend; whether a segment is filtered again may depend on which tiles found room, and changes nothing
     /// that is selected.
     ///
     /// # Edge cases
@@ -59,16 +59,17 @@ kernel! {
             let own = b.word(p.states() + index * state::WORDS);
             let histogram = b.word(p.histograms + index * p.bins);
             let of = |word: u32| *own.add(word as usize);
-            if p.round == 0 {
+            let begins_again = p.round > p.rounds && of(state::AGAIN) == 1;
+            if p.round == 0 || begins_again {
                 // Before the state changes: what the filter counted the band in.
                 let floor = !of(state::FLOOR);
                 let band = of(state::SURE).max(floor) - floor;
                 device::barrier();
                 if device::thread() == 0 {
-                    begin(&p, &b, table, own);
+                    if begins_again { begin_again(&p, table, own) } else { begin(&p, &b, table, own) }
                 }
                 device::barrier();
-                let in_band = of(state::SOURCE) != source::DONE && of(state::BASE) == floor && of(state::SPAN) == band;
+                let in_band = of(state::SOURCE) == source::BAND && of(state::BASE) == floor && of(state::SPAN) == band;
                 if !in_band {
                     // What was counted is of no use, and is not to be counted on.
                     if band > 0 && *table.add(segment::FIXED as usize) == 0 {
@@ -86,40 +87,66 @@ kernel! {
             if from == source::DONE {
                 return;
             }
-            let (base, span, rank, left) = (of(state::BASE), of(state::SPAN), of(state::RANK), of(state::LEFT));
+            let (span, rank, left) = (of(state::SPAN), of(state::RANK), of(state::LEFT));
+            let high_rank = if from == source::SKETCH { of(state::HIGH_RANK) } else { 0 };
             let shift = digit_shift(span, left);
             let bins = ((span - 1) >> shift) + 1;
-            find(histogram, bins, rank);
+            let mut high_shift = shift;
+            // In its first round the sketch has one range for both ranks.
+            let is_first = left == p.rounds;
+            find(histogram, bins, [rank, if is_first { high_rank } else { 0 }]);
+            if !is_first && high_rank > 0 {
+                let high_span = of(state::HIGH_SPAN);
+                high_shift = digit_shift(high_span, left);
+                let bins = ((high_span - 1) >> high_shift) + 1;
+                find(histogram.add((p.bins / 2) as usize), bins, [0, high_rank]);
+            }
             if device::thread() == 0 {
-                let [bin, above, count] = [0, 1, 2].map(|k| device::shared_load(FOUND + k));
-                let first = bin << shift;
-                let range = Range {
-                    base: base + first,
-                    span: (span - first).min(1 << shift),
-                    rank: rank - above,
-                    count,
-                };
                 *own.add(state::LEFT as usize) = left - 1;
-                go_on(&p, table, own, from, range);
+                if rank > 0 {
+                    narrow(own, [state::BASE, state::SPAN, state::RANK], FOUND, shift);
+                } else {
+                    // There is no lower rank: of a key that no entry has there is nothing to count.
+                    *own.add(state::BASE as usize) = 0;
+                    *own.add(state::SPAN as usize) = 1;
+                }
+                if high_rank > 0 {
+                    narrow(own, [state::HIGH_BASE, state::HIGH_SPAN, state::HIGH_RANK], FOUND + 2, high_shift);
+                }
+                if from != source::SKETCH {
+                    if of(state::SPAN) == 1 {
+                        *own.add(state::SOURCE as usize) = source::DONE;
+                        *own.add(state::CUT as usize) = of(state::BASE) + 1;
+                        *own.add(state::TIES as usize) = of(state::RANK);
+                    }
+                } else if left == 1 {
+                    ask(&p, table, own);
+                }
             }
         }
     }
 }
 
-/// The keys among which the last kept one is.
-struct Range {
-    base: u32,
-    span: u32,
-    /// Which one it is of the elements with such keys, from the largest.
-    rank: u32,
-    /// How many there are.
-    count: u32,
+/// Makes the bin that was found the range of three words of the state: the lowest key, how many, and the rank among them.
+///
+/// # Safety
+/// The state is there, and no other thread's; the words of shared memory were written before a barrier.
+#[inline(always)]
+unsafe fn narrow(own: *mut u32, [base, span, rank]: [u32; 3], found: u32, shift: u32) {
+    // SAFETY: the caller's.
+    unsafe {
+        let word = |word: u32| own.add(word as usize);
+        let first = device::shared_load(found) << shift;
+        *word(base) += first;
+        *word(span) = (*word(span) - first).min(1 << shift);
+        *word(rank) -= device::shared_load(found + 1);
+    }
 }
 
 /// Round 0.
 ///
 /// # Safety
-/// Segment and state are there, and no other thread's; the room is there.
+/// Segment and state are there, and no other thread's; the room is there, and its last word touched by atomic operations alone.
 #[inline(always)]
 unsafe fn begin(p: &SelectParams, b: &Buffers, table: *mut u32, own: *mut u32) {
     // SAFETY: the caller's.
@@ -138,21 +165,22 @@ unsafe fn begin(p: &SelectParams, b: &Buffers, table: *mut u32, own: *mut u32) {
         let top = old(state::SURE).max(floor);
         let keep = table(segment::KEEP);
         let (sure, band, below) = (old(state::COUNT_SURE), old(state::COUNT_BAND), old(state::COUNT_BELOW));
-        // Where most candidates found no room, all of the segment are sought in the gradient and stored anew: their tiles
-        // would else be read in every round. Fewer are read where they are needed.
-        let mostly_stored = *b.word(p.room) / 2 <= p.capacity;
-        let stored = |from: u32| if mostly_stored { from } else { source::GRADIENT };
+        // Tiles that found no room are read wherever candidates are looked through, up to four times. Few of them cost less
+        // than the two reads of a sketch and of filtering again.
+        let is_stored = *b.word(p.room + 2) <= p.all_tiles / 8;
         set(state::LEFT, p.rounds);
-        if keep < sure {
-            set(state::SOURCE, stored(source::CANDIDATES));
+        if table(segment::UNSAMPLED) != 0 {
+            set(state::SOURCE, source::SKETCH);
+        } else if keep < sure {
+            set(state::SOURCE, if is_stored { source::CANDIDATES } else { source::SKETCH });
             set(state::BASE, top);
-            // Keys end at the one of NaN, at most this one.
-            set(state::SPAN, crate::arith::topk::NO_KEY - top);
+            // Keys end at the one of NaN.
+            set(state::SPAN, p.no_key() - top);
             set(state::RANK, keep);
         } else if keep == sure {
             set(state::CUT, top);
         } else if keep < sure + band {
-            set(state::SOURCE, stored(source::BAND));
+            set(state::SOURCE, if is_stored { source::BAND } else { source::SKETCH });
             set(state::BASE, floor);
             set(state::SPAN, top - floor);
             set(state::RANK, keep - sure);
@@ -160,61 +188,80 @@ unsafe fn begin(p: &SelectParams, b: &Buffers, table: *mut u32, own: *mut u32) {
             set(state::CUT, floor);
             set(state::TIES, keep - sure - band);
         } else {
-            // The key below the floor is not among them: it was counted.
-            set(state::SOURCE, source::GRADIENT);
-            set(state::BASE, 0);
-            set(state::SPAN, floor - 1);
-            set(state::RANK, keep - sure - band - below);
+            set(state::SOURCE, source::SKETCH);
+        }
+        if old(state::SOURCE) == source::SKETCH {
+            // Its keys are raised by 1.
+            set(state::BASE, 1);
+            set(state::SPAN, p.no_key());
+            set(state::RANK, table(segment::SKETCH_LOW));
+            set(state::HIGH_BASE, 1);
+            set(state::HIGH_SPAN, if table(segment::SKETCH_HIGH) == 0 { 0 } else { p.no_key() });
+            device::atomic_max(b.word(p.room + 3), 1);
+            set(state::HIGH_RANK, table(segment::SKETCH_HIGH));
         }
     }
 }
 
-/// Later rounds.
+/// When both ranks of the sketch are known: filter again.
 ///
 /// # Safety
 /// As [`begin`].
 #[inline(always)]
-unsafe fn go_on(p: &SelectParams, table: *mut u32, own: *mut u32, from: u32, range: Range) {
+unsafe fn ask(p: &SelectParams, table: *mut u32, own: *mut u32) {
     // SAFETY: the caller's.
     unsafe {
         let table = |word: u32| *table.add(word as usize);
+        let old = |word: u32| *own.add(word as usize);
         let set = |word: u32, value: u32| *own.add(word as usize) = value;
-        set(state::BASE, range.base);
-        set(state::SPAN, range.span);
-        set(state::RANK, range.rank);
-        if range.span == 1 {
-            set(state::SOURCE, source::DONE);
-            set(state::CUT, range.base + 1);
-            set(state::TIES, range.rank);
-            if from == source::GRADIENT {
-                set(state::AGAIN, p.round + 1);
-                set(state::FLOOR, !(range.base + 1));
-                set(state::SURE, range.base + 1);
-            }
-        } else if from == source::GRADIENT {
-            let tiles = table(segment::ELEMENTS) / TILE + 2;
-            let wanted = table(segment::KEEP) - range.rank + range.count + tiles * (PIECE - 1);
-            // Several segments may ask at a time; one that is then too much is read once more.
-            if wanted <= p.capacity_again {
-                set(state::SOURCE, source::BAND);
-                set(state::AGAIN, p.round + 1);
-                set(state::FLOOR, !range.base);
-                set(state::SURE, range.base + range.span);
-            }
+        let all = table(segment::SKETCH_LOW) == 0;
+        set(state::FLOOR, if all { !0 } else { !(old(state::BASE) - 1) });
+        set(state::TIES, if all { u32::MAX } else { old(state::RANK) });
+        // Keys end below the raised one. Where no element is sure, none has the key either that is one less.
+        set(state::SURE, if table(segment::SKETCH_HIGH) == 0 { p.no_key() + 1 } else { old(state::HIGH_BASE) });
+        set(state::COUNT_SURE, 0);
+        set(state::COUNT_BAND, 0);
+        set(state::SOURCE, source::DONE);
+        set(state::AGAIN, 1);
+    }
+}
+
+/// The round behind the filter's second one: as many are sure as are kept, or fewer, and with the band no fewer.
+///
+/// # Safety
+/// As [`begin`].
+#[inline(always)]
+unsafe fn begin_again(p: &SelectParams, table: *mut u32, own: *mut u32) {
+    // SAFETY: the caller's.
+    unsafe {
+        let old = |word: u32| *own.add(word as usize);
+        let set = |word: u32, value: u32| *own.add(word as usize) = value;
+        let (floor, top) = (!old(state::FLOOR), old(state::SURE));
+        let wanted = *table.add(segment::KEEP as usize) - old(state::COUNT_SURE);
+        // No other round is its first.
+        set(state::AGAIN, 2);
+        set(state::TIES, 0);
+        if wanted == 0 {
+            set(state::CUT, top);
+        } else {
+            set(state::SOURCE, source::BAND);
+            set(state::BASE, floor);
+            set(state::SPAN, top - floor);
+            set(state::RANK, wanted);
+            set(state::LEFT, p.rounds);
         }
     }
 }
 
-/// Finds the bin in which the element of a rank is, from the highest bin on, and leaves in shared memory the bin, what is
-/// counted above it, and in it. Leaves zeros in the histogram.
+/// Finds the bins in which the elements of two ranks are, from the highest bin on, and leaves for each in shared memory the bin,
+/// and what is counted above it. Nothing is left for rank 0. Leaves zeros in the histogram.
 ///
 /// # Safety
-/// All threads of the block arrive together. The histogram is there and no other block's, and counts at least `rank`.
+/// All threads of the block arrive together. The histogram is there and no other block's, and counts at least either rank.
 #[inline(always)]
-unsafe fn find(histogram: *mut u32, bins: u32, rank: u32) {
+unsafe fn find(histogram: *mut u32, bins: u32, ranks: [u32; 2]) {
     let (thread, lane, warp) = (device::thread(), device::thread() % WARP, device::thread() / WARP);
     let (mut top, mut above, mut row) = (bins, 0, 0);
-    let mut found = false;
     while top > 0 {
         let there = thread < top;
         let bin = top.wrapping_sub(thread + 1);
@@ -236,14 +283,15 @@ unsafe fn find(histogram: *mut u32, bins: u32, rank: u32) {
                 up_to += if other < warp { sum } else { 0 };
                 total += sum;
             }
-            if !found && above + up_to >= rank && above + up_to - count < rank {
-                device::shared_store(FOUND, bin);
-                device::shared_store(FOUND + 1, above + up_to - count);
-                device::shared_store(FOUND + 2, count);
+            // One bin alone has each.
+            for which in 0..2 {
+                if above + up_to >= ranks[which] && above + up_to - count < ranks[which] {
+                    device::shared_store(FOUND + 2 * which as u32, bin);
+                    device::shared_store(FOUND + 2 * which as u32 + 1, above + up_to - count);
+                }
             }
             above += total;
         }
-        found = found || above >= rank;
         row ^= WARPS;
         top = top.saturating_sub(THREADS);
     }

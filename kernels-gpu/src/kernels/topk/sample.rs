@@ -1,7 +1,7 @@
 //! The sample: between which two keys the last kept one is likely to lie.
 
-use super::{Buffers, SLOTS, WARPS, sum};
-use crate::arith::topk::{NO_KEY, TOGETHER, sampled};
+use super::{Buffers, SLOTS, Sent, WARPS, sum};
+use crate::arith::topk::{TOGETHER, sampled};
 use crate::device::{self, WARP};
 use crate::params::{SelectParams, THREADS, segment, state};
 
@@ -35,7 +35,7 @@ kernel! {
     /// Backend to backend: the places are the same, and maxima do not depend on order.
     ///
     /// # Edge cases
-    /// A segment whose floor is fixed is left alone, and so is one of which nothing is bound.
+    /// A segment whose floor is fixed is left alone, and so is one without a sample, or of which nothing is bound.
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.
@@ -54,10 +54,12 @@ kernel! {
         let table = |word: u32| unsafe { *b.word(index * segment::WORDS + word) };
         let start = table(segment::START).max(p.first);
         let end = (table(segment::START) + table(segment::ELEMENTS)).min(p.first + p.bound);
-        if table(segment::FIXED) != 0 || start >= end {
+        if table(segment::FIXED) | table(segment::UNSAMPLED) != 0 || start >= end {
             return;
         }
         let slots_log2 = table(segment::SLOTS_LOG2);
+        // SAFETY: as above.
+        let sent = unsafe { Sent::load(&p, &b, index) };
         let mut keys = [0; SLOTS];
         for slot in 0..SLOTS {
             if slot < 1 << slots_log2 {
@@ -66,7 +68,7 @@ kernel! {
                 let element = ((start + within) / TOGETHER * TOGETHER).max(start) + thread % TOGETHER;
                 if element < end {
                     // SAFETY: the element is bound.
-                    keys[slot] = p.order().key(unsafe { b.fresh(&p, (element - p.first) as usize) });
+                    keys[slot] = p.order().key(unsafe { b.fresh(&p, sent, (element - p.first) as usize) });
                 }
             }
         }
@@ -74,7 +76,7 @@ kernel! {
         // SAFETY: nothing above depends on anything but the block, so that all threads are here.
         let [low, high] = unsafe { of_rank(&keys, ranks) };
         let floor = if ranks[0] == 0 { 0 } else { low + 1 };
-        let sure = if ranks[1] == 0 { NO_KEY } else { high };
+        let sure = if ranks[1] == 0 { p.no_key() } else { high };
         if thread == 0 {
             let at = p.states() + index * state::WORDS;
             // SAFETY: the state is there, and all that touch it here are atomic.
