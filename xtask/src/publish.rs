@@ -3,6 +3,7 @@
 mod contents;
 mod manifest;
 mod rust;
+mod stale;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -103,6 +104,7 @@ fn deny() -> Result<(), String> {
 /// Packages all crates at once, since each needs the ones before it and none is on crates.io, and builds them from the
 /// packages alone, with the least Rust they promise.
 fn package(least: &Least, required: bool) -> Result<(), String> {
+    stale::remove(&root().join("target/publish"))?;
     let mut package = cargo(&["package", "--locked", "--allow-dirty", "--quiet", "--target-dir", "target/publish"]);
     for name in CRATES {
         package.args(["--package", name]);
