@@ -83,7 +83,7 @@ impl Large {
     /// Whether so much is kept that no sample is taken: where it misled, its read and a kept entry's two would be more than
     /// four of all. Where gradient and residual have to be added anyway, the sample takes no read of its own.
     fn is_unsampled(&self, dtype: Dtype, feedback: bool) -> bool {
-        let most = if dtype == Dtype::F32 { 0.33 } else { 0.2 };
+        let most = if dtype == Dtype::F32 { 0.33 } else { 0.11 };
         !feedback && self.floor.is_none() && self.keep as f64 > most * self.elements as f64
     }
 
