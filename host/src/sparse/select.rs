@@ -599,7 +599,7 @@ mod tests {
             let limits = Limits { binding_bytes, groups: 7 };
             let passes = plan.passes(&limits).expect("the limits suffice");
             let mut next = 0;
-            for pass in passes.iter().filter(|p| p.kernel == Kernel::TopKCount) {
+            for pass in passes.iter().filter(|p| p.kernel == Kernel::TopKEmit) {
                 let Params::Select(p) = pass.params else { panic!("a selection's parameters") };
                 assert_eq!(p.first_tile, next);
                 assert!(p.tiles <= 7 && 4 * u64::from(p.bound) <= binding_bytes);
