@@ -1,6 +1,10 @@
 //! Sparse payloads: a few entries of a gradient, and what a device does with them.
 
 mod device;
+#[cfg_attr(
+    not(any(feature = "cuda", feature = "wgpu")),
+    allow(dead_code, reason = "it is the GPU backends that take pieces")
+)]
 mod embed;
 mod index;
 mod lazy;

@@ -125,6 +125,80 @@ fn bins() -> *mut u32 {
     shared_array![u32; BINS as usize]
 }
 
+/// The block's stage, aligned for the widest that lies in it.
+#[inline(always)]
+fn stage() -> *mut f64 {
+    shared_array![f64; super::STAGE as usize / 2]
+}
+
+/// Writes a word of the block's stage.
+///
+/// # Safety
+/// `index` is below [`super::STAGE`], and no other thread touches the word between two barriers.
+#[inline(always)]
+pub(crate) unsafe fn stage_store(index: u32, value: f32) {
+    // SAFETY: the caller keeps the index in the array and to itself.
+    unsafe { stage().cast::<f32>().add(index as usize).write_volatile(value) }
+}
+
+/// Reads a word of the block's stage.
+///
+/// # Safety
+/// `index` is below [`super::STAGE`], and no thread writes the word between the same two barriers.
+#[inline(always)]
+pub(crate) unsafe fn stage_load(index: u32) -> f32 {
+    // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
+    unsafe { stage().cast::<f32>().add(index as usize).read_volatile() }
+}
+
+/// Reads four words of the block's stage.
+///
+/// # Safety
+/// `index` is a multiple of 4 below [`super::STAGE`], and no thread writes the words between the same two barriers.
+#[inline(always)]
+pub(crate) unsafe fn stage_load_four(index: u32) -> [f32; 4] {
+    // SAFETY: as above.
+    [0, 1, 2, 3].map(|word| unsafe { stage_load(index + word) })
+}
+
+/// Writes two words of the block's stage.
+///
+/// # Safety
+/// As [`stage_store`], for both words; `index` is even.
+#[inline(always)]
+pub(crate) unsafe fn stage_store_wide(index: u32, value: f64) {
+    // SAFETY: the caller keeps the index in the array and to itself.
+    unsafe { stage().add(index as usize / 2).write_volatile(value) }
+}
+
+/// Reads two words of the block's stage.
+///
+/// # Safety
+/// As [`stage_load`], for both words; `index` is even.
+#[inline(always)]
+pub(crate) unsafe fn stage_load_wide(index: u32) -> f64 {
+    // SAFETY: as above.
+    unsafe { stage().add(index as usize / 2).read_volatile() }
+}
+
+/// `a b + c`, rounded once. For sums whose bits nothing depends on.
+#[inline(always)]
+pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {
+    GpuFloat::mul_add(a, b, c)
+}
+
+/// `a b + c`, rounded once.
+#[inline(always)]
+pub(crate) fn fma_wide(a: f64, b: f64, c: f64) -> f64 {
+    GpuFloat::mul_add(a, b, c)
+}
+
+/// The square root, rounded.
+#[inline(always)]
+pub(crate) fn sqrt(value: f64) -> f64 {
+    GpuFloat::sqrt(value)
+}
+
 /// Writes a word of the block's shared memory.
 ///
 /// # Safety

@@ -10,7 +10,7 @@ mod gather;
 mod left;
 mod right;
 
-#[cfg(not(target_arch = "nvptx64"))]
+#[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
 pub(super) use self::{
     expand::powersgd_expand, factor::powersgd_factor, gather::powersgd_gather, left::powersgd_left,
     right::powersgd_right,
