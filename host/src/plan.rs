@@ -555,6 +555,17 @@ pub enum DecodeMode {
     Sum(f32),
 }
 
+impl DecodeMode {
+    /// The kernels' flags, and the weight.
+    pub(crate) fn flags(self) -> (u32, f32) {
+        match self {
+            Self::Write => (0, 1.0),
+            Self::Add(weight) => (decode_flags::ACCUMULATE | decode_flags::WEIGHTED, weight),
+            Self::Sum(weight) => (decode_flags::WEIGHTED, weight),
+        }
+    }
+}
+
 /// How to decode one payload, or the sum of several of one kind. Made from a payload's header alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DecodePlan {
@@ -609,16 +620,11 @@ impl DecodePlan {
             return Ok(passes);
         }
         let chunk = limits.chunk(4, DECODE_SPAN)?;
-        let (accumulate, weighted) = (decode_flags::ACCUMULATE, decode_flags::WEIGHTED);
-        let (flags, weight) = match mode {
-            DecodeMode::Write => (0, 1.0),
-            DecodeMode::Add(w) => (accumulate | weighted, w),
-            DecodeMode::Sum(w) => (weighted, w),
-        };
+        let (flags, weight) = mode.flags();
         let together = count == 1 || self.code_stride().max(self.scalar_stride()) * count <= limits.binding_bytes;
         let rounds = if together { 1 } else { self.payloads };
         for first in 0..rounds {
-            let flags = if first > 0 { flags | accumulate } else { flags };
+            let flags = if first > 0 { flags | decode_flags::ACCUMULATE } else { flags };
             let in_pass = if together { self.payloads } else { 1 };
             self.each_chunk(chunk, &mut passes, flags, weight, first, in_pass);
         }

@@ -274,12 +274,7 @@ impl ModelPlan {
         let mut passes = Vec::new();
         let Some(first) = self.tensors.first().filter(|_| payloads > 0) else { return passes };
         let h = first.header();
-        let (accumulate, weighted) = (decode_flags::ACCUMULATE, decode_flags::WEIGHTED);
-        let (flags, weight) = match mode {
-            DecodeMode::Write => (0, 1.0),
-            DecodeMode::Add(w) => (accumulate | weighted, w),
-            DecodeMode::Sum(w) => (weighted, w),
-        };
+        let (flags, weight) = mode.flags();
         let together = payloads == 1 || strides[0].max(strides[1]) * u64::from(payloads) <= self.binding_bytes;
         let rounds = if together { 1 } else { payloads };
         for round in 0..rounds {
@@ -294,7 +289,7 @@ impl ModelPlan {
                     bucket_log2: h.bucket.log2(),
                     bits: h.bits,
                     levels: h.levels,
-                    flags: if round > 0 { flags | accumulate } else { flags },
+                    flags: if round > 0 { flags | decode_flags::ACCUMULATE } else { flags },
                     weight: weight.to_bits(),
                     payloads: in_pass,
                     scalar_stride: (strides[0] / 4) as u32,

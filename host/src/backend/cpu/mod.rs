@@ -82,7 +82,7 @@ impl Cpu {
         let b = &pass.bindings;
         let n = p.n as usize;
         let first = p.first_unit as usize * UNIT;
-        let input = part(buffers.input, first, n);
+        let input = buffers.input.part(first, n);
         let residual = if p.has(encode_flags::FEEDBACK) { Some(&mut buffers.residual[first..first + n]) } else { None };
         match pass.kernel {
             Kernel::Clear => buffers.status.fill(0),
@@ -200,10 +200,6 @@ fn for_each<T: Send>(tasks: Vec<T>, work: impl Fn(T) + Send + Sync) {
     } else {
         tasks.into_par_iter().for_each(work);
     }
-}
-
-fn part(gradient: Gradient<'_>, first: usize, n: usize) -> Gradient<'_> {
-    gradient.part(first, n)
 }
 
 fn bytes(buffer: &mut [u8], span: Span) -> &mut [u8] {

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::lanes::{LANES, Line};
 use super::slab::{Before, Rows, Slab, tile_width, tiled};
-use super::{Cpu, for_each, gram, part as slice};
+use super::{Cpu, for_each, gram};
 use crate::gradient::Gradient;
 use crate::low_rank::{Part, Side, Table};
 
@@ -159,7 +159,7 @@ impl Cpu {
             for (first, rows) in cut.slabs() {
                 let (sums, others) = std::mem::take(&mut mine).split_at_mut(rows * part.columns);
                 mine = others;
-                let gradient = slice(gradient, part.first + first * part.columns, sums.len());
+                let gradient = gradient.part(part.first + first * part.columns, sums.len());
                 work.add(&cut, first, rows, Rows::Form { gradient, sums, before, left, right }, input);
             }
         }
@@ -246,7 +246,7 @@ impl Cpu {
             places.into_par_iter().find_map_first(|(first, rows)| {
                 let start = part.first + first * part.columns;
                 let sums = &matrices.sums[start..start + rows * part.columns];
-                let gradient = slice(gradient, start, sums.len());
+                let gradient = gradient.part(start, sums.len());
                 let rows = Rows::Form { gradient, sums: &mut [], before, left, right: &right };
                 let slab = Slab { part, rank, first, rows, input: &[], known: Side::Right, out: &mut [] };
                 Some((start + self.simd.first_not_finite(slab, sums)?) as u64)

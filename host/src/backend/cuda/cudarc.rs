@@ -57,20 +57,11 @@ impl Cuda {
     ) -> Result<(), Error> {
         expect_type::<T>(plan.header().dtype)?;
         let stream = self.cudarc_stream()?;
-        // The guards make cudarc's other streams wait for this work; they are dropped when it is queued.
-        let (gradient, _read) = slice(gradient, stream);
-        let (body, _written) = slice_mut(body, stream);
-        let residual = residual.map(|r| slice_mut(r, stream));
-        let workspace = workspace.map(|w| slice_mut(w, stream));
-        let buffers = EncodeBuffers {
-            gradient,
-            residual: residual.as_ref().map(|(slice, _)| *slice),
-            body,
-            workspace: workspace.as_ref().map(|(slice, _)| *slice),
-        };
-        // SAFETY: cudarc's slices are memory that holds values; cudarc orders work on other streams, and frees memory,
-        // behind what was queued here.
-        unsafe { self.encode_into(plan, &buffers, seed) }
+        with_buffers(stream, gradient, residual, body, workspace, |buffers| {
+            // SAFETY: cudarc's slices are memory that holds values; cudarc orders work on other streams, and frees memory,
+            // behind what was queued here.
+            unsafe { self.encode_into(plan, buffers, seed) }
+        })
     }
 
     /// Queues a decode: [`Cuda::decode_into`] for slices of cudarc's.
@@ -115,18 +106,10 @@ impl Cuda {
         expect_type::<T>(plan.dtype())?;
         let stream = self.cudarc_stream()?;
         let (table, _table) = slice(table, stream);
-        let (gradient, _read) = slice(gradient, stream);
-        let (body, _written) = slice_mut(body, stream);
-        let residual = residual.map(|r| slice_mut(r, stream));
-        let workspace = workspace.map(|w| slice_mut(w, stream));
-        let buffers = EncodeBuffers {
-            gradient,
-            residual: residual.as_ref().map(|(slice, _)| *slice),
-            body,
-            workspace: workspace.as_ref().map(|(slice, _)| *slice),
-        };
-        // SAFETY: as in `encode_views`; the caller answers for the table.
-        unsafe { self.encode_model_into(plan, table, &buffers, seed) }
+        with_buffers(stream, gradient, residual, body, workspace, |buffers| {
+            // SAFETY: as in `encode_views`; the caller answers for the table.
+            unsafe { self.encode_model_into(plan, table, buffers, seed) }
+        })
     }
 
     /// Queues a decode of many tensors: [`Cuda::decode_model_into`] for slices of cudarc's.
@@ -159,6 +142,29 @@ impl Cuda {
             problem: "is not one of cudarc's: open it with Cuda::on, or use encode_into and decode_into".to_owned(),
         })
     }
+}
+
+/// Hands over the buffers of an encode while cudarc's guards are held: they make its other streams wait for what is queued
+/// meanwhile.
+fn with_buffers<T>(
+    stream: &CudaStream,
+    gradient: &CudaView<'_, T>,
+    residual: Option<&mut CudaViewMut<'_, f32>>,
+    body: &mut CudaViewMut<'_, u8>,
+    workspace: Option<&mut CudaViewMut<'_, u8>>,
+    queue: impl FnOnce(&EncodeBuffers<DeviceSlice>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (gradient, _read) = slice(gradient, stream);
+    let (body, _written) = slice_mut(body, stream);
+    let residual = residual.map(|r| slice_mut(r, stream));
+    let workspace = workspace.map(|w| slice_mut(w, stream));
+    let buffers = EncodeBuffers {
+        gradient,
+        residual: residual.as_ref().map(|(slice, _)| *slice),
+        body,
+        workspace: workspace.as_ref().map(|(slice, _)| *slice),
+    };
+    queue(&buffers)
 }
 
 fn expect_type<T: Element>(expected: Dtype) -> Result<(), Error> {
