@@ -23,6 +23,7 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 
+pub use crate::low_rank::LowRankBuffers;
 pub use crate::sparse::{ScatterBuffers, SelectBuffers};
 
 use crate::device::refuse_not_finite;

@@ -47,7 +47,7 @@ pub use codec::{Codec, NonFinite};
 pub use device::{BackendKind, Device};
 pub use error::Error;
 pub use gradient::{Dtype, Element, Gradient};
-pub use low_rank::{LowRankState, Outcome, StateError};
+pub use low_rank::{LowRankState, Outcome, ResidentLowRank, StateError};
 pub use model::{Layout, ModelPlan, TensorSpan};
 pub use plan::{DecodeMode, DecodePlan, EncodePlan};
 pub use seed::Seed;

@@ -68,11 +68,13 @@ pub enum Kernel {
     PowerSgdGather,
     /// Writes the product of two factors.
     PowerSgdExpand,
+    /// Forms, sends or takes tensors that are not compressed.
+    PowerSgdPlain,
 }
 
 impl Kernel {
     /// Every kernel that is an entry point of its own.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::FiniteScan,
         Self::Stats(CodecId::Qsgd),
         Self::Combine(CodecId::Qsgd),
@@ -103,6 +105,7 @@ impl Kernel {
         Self::PowerSgdRight,
         Self::PowerSgdGather,
         Self::PowerSgdExpand,
+        Self::PowerSgdPlain,
     ];
 
     /// The name that the entry point has in every room.
@@ -140,6 +143,7 @@ impl Kernel {
             Self::PowerSgdRight => "powersgd_right",
             Self::PowerSgdGather => "powersgd_gather",
             Self::PowerSgdExpand => "powersgd_expand",
+            Self::PowerSgdPlain => "powersgd_plain",
         }
     }
 }

@@ -434,7 +434,22 @@ pub mod low_rank_flags {
     pub const ORTHONORMAL: u32 = 64;
     /// Columns that depend on those before them are seeded, and made orthonormal again.
     pub const SEED: u32 = 128;
+    /// A step begins whose state is on the device: its factors are those that the last one ended with, no matrix is poisoned,
+    /// and the count of steps is the workspace's.
+    pub const START: u32 = 256;
+    /// The step before was given up after it had begun: nothing of what it formed was sent.
+    pub const ABANDONED: u32 = 512;
+    /// A step ends whose state is on the device: its factors become those that it ended with, and the marks say what became of
+    /// each tensor. Of a tensor that is not compressed, its means are taken.
+    pub const COMMIT: u32 = 1024;
+    /// Tensors that are not compressed are written as they are sent.
+    pub const SEND: u32 = 2048;
+    /// Nothing is formed where the status tells of an element that is not finite.
+    pub const GUARDED: u32 = 4096;
 }
+
+/// Elements of a tensor that is not compressed which one workgroup takes.
+pub const LOW_RANK_PLAIN: u32 = 2048;
 
 /// Words of a matrix in the table that the host writes.
 pub mod matrix {
@@ -461,11 +476,30 @@ pub mod matrix {
 /// Words of what is known of a matrix between passes.
 pub mod mark {
     /// Words of a matrix.
-    pub const WORDS: u32 = 2;
-    /// Not 0 where the last step sent L R^T of it, which is yet to be taken off the residual.
+    pub const WORDS: u32 = 4;
+    /// 1 where the last step sent L R^T of it, which is yet to be taken off the residual; [`DROPPED`] where the residual counts
+    /// as zero.
     pub const SENT: u32 = 0;
     /// Not 0 where a factor of the step under way could not be used.
     pub const POISONED: u32 = 1;
+    /// Where the state is on the device: for how many steps more a tensor drops what it would keep, up to [`WARY`],
+    pub const WARY_FOR: u32 = 2;
+    /// and what became of it: 0 before the first step, then [`outcome`].
+    pub const OUTCOME: u32 = 3;
+    /// In `SENT`: nothing was sent of it, and nothing is kept.
+    pub const DROPPED: u32 = 2;
+    /// Steps that follow one that was poisoned.
+    pub const WARY: u32 = 2;
+}
+
+/// What became of a tensor in a step.
+pub mod outcome {
+    /// It was sent.
+    pub const SENT: u32 = 1;
+    /// It was poisoned, and its residual keeps the finite part of the gradient.
+    pub const KEPT: u32 = 2;
+    /// It was poisoned, and nothing is kept.
+    pub const DROPPED: u32 = 3;
 }
 
 /// Argument of the PowerSGD kernels.
@@ -508,8 +542,14 @@ pub struct LowRankParams {
     pub step: [u32; 2],
     /// The first tensor.
     pub tensor: u32,
+    /// Where, with the state on the device, the two words are that count its steps.
+    pub steps: u32,
+    /// Where the tensors that are not compressed wait to be sent,
+    pub plain: u32,
+    /// and where they lie among what is sent.
+    pub plain_sent: u32,
     /// Zero.
-    pub reserved: [u32; 2],
+    pub reserved: [u32; 3],
 }
 
 impl LowRankParams {

@@ -83,10 +83,17 @@ const EMIT: &[Binding] =
     &[read(Role::Input), write(Role::Residual), read(Role::Workspace), write(Role::Indices), write(Role::Values)];
 const SCATTER: &[Binding] = &[read(Role::Indices), read(Role::Values), write(Role::Output)];
 const FACTOR: &[Binding] = &[write(Role::Workspace), read(Role::Values)];
-const LEFT: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Workspace)];
-const RIGHT: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Workspace), write(Role::Status)];
+const FORM: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Workspace), write(Role::Status)];
 const GATHER: &[Binding] = &[read(Role::Workspace), write(Role::Values)];
 const EXPAND: &[Binding] = &[read(Role::Workspace), write(Role::Output)];
+const PLAIN: &[Binding] = &[
+    read(Role::Input),
+    write(Role::Residual),
+    write(Role::Workspace),
+    write(Role::Status),
+    write(Role::Output),
+    write(Role::Values),
+];
 const DECODE: &[Binding] = &[read(Role::Scalars), read(Role::Codes), write(Role::Output)];
 const DECODE_SEGMENTS: &[Binding] =
     &[read(Role::Scalars), read(Role::Codes), write(Role::Output), read(Role::Workspace)];
@@ -112,7 +119,7 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 }
 
 /// Every entry point.
-pub const SHADERS: [Shader; 30] = [
+pub const SHADERS: [Shader; 31] = [
     entry(
         "finite_scan",
         module!(
@@ -374,7 +381,7 @@ pub const SHADERS: [Shader; 30] = [
     entry("sparse_scatter", module!("sparse_scatter.wgsl"), SCATTER, 0),
     entry(
         "powersgd_factor",
-        module!("powersgd_params.wgsl", "powersgd_wide.wgsl", "powersgd_factor.wgsl"),
+        module!("powersgd_params.wgsl", "powersgd_word.wgsl", "powersgd_wide.wgsl", "powersgd_factor.wgsl"),
         FACTOR,
         13196,
     ),
@@ -382,35 +389,38 @@ pub const SHADERS: [Shader; 30] = [
         "powersgd_left",
         module!(
             "powersgd_params.wgsl",
-            "bind_powersgd_left.wgsl",
+            "powersgd_word.wgsl",
+            "bind_powersgd_form.wgsl",
             "half.wgsl",
             "powersgd_tile.wgsl",
             "powersgd_form.wgsl",
             "powersgd_left.wgsl"
         ),
-        LEFT,
+        FORM,
         16384,
     ),
     entry(
         "powersgd_right",
         module!(
             "powersgd_params.wgsl",
-            "bind_powersgd_right.wgsl",
+            "powersgd_word.wgsl",
+            "bind_powersgd_form.wgsl",
             "half.wgsl",
             "powersgd_tile.wgsl",
             "powersgd_form.wgsl",
             "powersgd_right.wgsl"
         ),
-        RIGHT,
+        FORM,
         2048,
     ),
-    entry("powersgd_gather", module!("powersgd_params.wgsl", "powersgd_gather.wgsl"), GATHER, 0),
+    entry("powersgd_gather", module!("powersgd_params.wgsl", "powersgd_word.wgsl", "powersgd_gather.wgsl"), GATHER, 0),
     entry(
         "powersgd_expand",
-        module!("powersgd_params.wgsl", "powersgd_tile.wgsl", "powersgd_expand.wgsl"),
+        module!("powersgd_params.wgsl", "powersgd_word.wgsl", "powersgd_tile.wgsl", "powersgd_expand.wgsl"),
         EXPAND,
         1024,
     ),
+    entry("powersgd_plain", module!("powersgd_params.wgsl", "half.wgsl", "powersgd_plain.wgsl"), PLAIN, 0),
 ];
 
 /// The shader whose entry point has this name.
@@ -463,7 +473,7 @@ mod tests {
                         let expected = match shader.name {
                             "sparse_scatter" => 32,
                             name if name.starts_with("topk") => 96,
-                            name if name.starts_with("powersgd") => 80,
+                            name if name.starts_with("powersgd") => 96,
                             name if name.contains("_decode") => 48,
                             _ => 64,
                         };

@@ -20,7 +20,7 @@ fn powersgd_expand(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoc
     let t = tile_of(group.x);
     let column = t.column + thread;
     let here = column < t.columns;
-    let poisoned = mark(t.index, MARK_POISONED);
+    let poisoned = mark(t.index, MARK_POISONED) != 0u;
     let many = params.rank > TOGETHER;
     let rights = array<vec4<f32>, 2>(
         four(t.right, t.column_stride, 0u, select(t.column_stride, column, here), no_right()),

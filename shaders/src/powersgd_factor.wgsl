@@ -1,10 +1,11 @@
 // What: takes factors that were all-reduced (TAKE), and makes their columns orthonormal (ORTHONORMAL; SEED: those that depend on
 // others are drawn anew), as `kernels/powersgd/factor.rs`: by the Cholesky factorisation of their products. The products are
-// exact sums of integers, columns being scaled to 30 bits; so no order matters.
+// exact sums of integers, columns being scaled to 30 bits; so no order matters. Where the state is on the device, it also begins
+// the step (START) and ends it (COMMIT).
 // Arguments: LowRankParams (RIGHT: which factor); workspace (table and marks are read, marks and factors written), values (TAKE).
 // Thread mapping: a workgroup a matrix; a thread every 256th row of its factor, whose entries it alone reads and writes.
 // Workgroup memory: 3299 words, 13196 bytes.
-// Launch contract: one workgroup a matrix, the matrices from first_tile on.
+// Launch contract: one workgroup a matrix, the matrices from first_tile on; with START and COMMIT, one a tensor.
 // Traffic: the factor some r + 2 times a sweep, from cache after the first.
 // Determinism: of the products and the triangle, on every implementation; of the columns, on one.
 // Edge cases: columns of zeros stay zeros, or are drawn; subnormal entries count as zero.
@@ -264,7 +265,11 @@ fn orthonormalise(f: Factor, thread: u32) {
 // An entry of a seeded column: the sum of four draws of 16 bits about its mean.
 fn seeded(column: u32, row: u32, tensor: u32) -> u32 {
     let key = vec2<u32>(params.key_low, params.key_high ^ ((column + 1u) * 0x9e3779b9u));
-    let words = philox(row >> 1u, tensor, vec2<u32>(params.step_low, params.step_high), key);
+    var step = vec2<u32>(params.step_low, params.step_high);
+    if has(FLAG_START) {
+        step = vec2<u32>(word(params.steps), word(params.steps + 1u));
+    }
+    let words = philox(row >> 1u, tensor, step, key);
     let some = select(words.xy, words.zw, (row & 1u) == 1u);
     let sum = (some.x & 0xffffu) + (some.x >> 16u) + (some.y & 0xffffu) + (some.y >> 16u);
     return bitcast<u32>(f32(i32(sum) - 131070) * (1.0 / 65536.0));
@@ -282,13 +287,81 @@ fn philox(call: u32, tensor: u32, step: vec2<u32>, seed: vec2<u32>) -> vec4<u32>
     return c;
 }
 
+// A step begins with the factor that the last one ended with. A thread takes the rows that it works on, padding included.
+fn begin(f: Factor, index: u32, side: u32, thread: u32) {
+    let ended = select(params.left, params.right, side == 1u) + table(index, PADDED + side);
+    for (var k = 0u; k < params.rank; k++) {
+        for (var i = thread; i < f.stride; i += 256u) {
+            workspace[at(f, k, i)] = word(ended + k * f.stride + i);
+        }
+    }
+}
+
+// Both factors of the step, which lie as far behind those that it ends with. Those of the side that is taken are this thread's
+// own rows; nothing else is written of the other's.
+fn keep(index: u32, thread: u32) {
+    let behind = params.factor - select(params.left, params.right, has(FLAG_RIGHT));
+    for (var side = 0u; side < 2u; side++) {
+        let stride = padded(table(index, ROWS + side));
+        let to = select(params.left, params.right, side == 1u) + table(index, PADDED + side);
+        for (var k = 0u; k < params.rank; k++) {
+            for (var i = thread; i < stride; i += 256u) {
+                workspace[to + k * stride + i] = word(to + behind + k * stride + i);
+            }
+        }
+    }
+}
+
+// What became of a tensor. The residual of one that is not compressed is what it is.
+fn end(index: u32, marks: u32, poisoned: bool) {
+    let wary = word(marks + MARK_WARY_FOR);
+    let keeps = has(FLAG_FEEDBACK) && wary == 0u;
+    var sent = 1u;
+    var next = max(wary, 1u) - 1u;
+    var what = 1u;
+    if poisoned {
+        sent = select(DROPPED, 0u, keeps);
+        next = WARY;
+        what = select(3u, 2u, keeps);
+    }
+    workspace[marks + MARK_SENT] = select(sent, 0u, index >= params.matrices);
+    workspace[marks + MARK_WARY_FOR] = next;
+    workspace[marks + MARK_OUTCOME] = what;
+    if index == 0u {
+        let low = word(params.steps) + 1u;
+        workspace[params.steps] = low;
+        if low == 0u {
+            workspace[params.steps + 1u] = word(params.steps + 1u) + 1u;
+        }
+    }
+}
+
 @compute @workgroup_size(256)
 fn powersgd_factor(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let index = params.first_tile + group.x;
     let side = select(0u, 1u, has(FLAG_RIGHT));
     let entries = table(index, ROWS + side);
     let f = Factor(params.factor + table(index, PADDED + side), padded(entries), entries);
-    let poisoned = params.marks + index * MARK_WORDS + MARK_POISONED;
+    let marks = params.marks + index * MARK_WORDS;
+    let poisoned = marks + MARK_POISONED;
+    let is_plain = index >= params.matrices;
+    if has(FLAG_START) {
+        if thread == 0u {
+            workspace[poisoned] = 0u;
+            if has(FLAG_ABANDONED) {
+                workspace[marks + MARK_SENT] = 0u;
+            }
+        }
+        if !is_plain {
+            begin(f, index, side, thread);
+        }
+    }
+    if is_plain {
+        if has(FLAG_COMMIT) && thread == 0u {
+            end(index, marks, word(poisoned) != 0u);
+        }
+        return;
+    }
     if thread == 0u {
         // Of the marks this invocation alone reads this one, and writes it.
         atomicStore(&unfinished, 0u);
@@ -318,6 +391,15 @@ fn powersgd_factor(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoc
             }
         }
         workgroupBarrier();
+    }
+    if has(FLAG_COMMIT) {
+        // Nothing was sent of a poisoned matrix: its factors stay.
+        if atomicLoad(&unfinished) == 0u {
+            keep(index, thread);
+        }
+        if thread == 0u {
+            end(index, marks, atomicLoad(&unfinished) != 0u);
+        }
     }
     if has(FLAG_ORTHONORMAL) {
         orthonormalise(f, thread);

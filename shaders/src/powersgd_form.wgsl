@@ -1,6 +1,11 @@
+// Whether the residual becomes what is formed: not where a look at all elements has found one that is not finite.
+fn writes() -> bool {
+    return has(FLAG_FORM) && !(has(FLAG_GUARDED) && atomicLoad(&status[0]) != 0u);
+}
+
 // Gradient + residual. The element at `at` of what is bound, of the tile's row `row` and column `column` of the matrix, with
 // `less` of L R^T, as bits; a second one of what stays behind.
-fn form(at: u32, rest: bool, less: f32) -> vec2<u32> {
+fn form(at: u32, t: Tile, less: f32) -> vec2<u32> {
     if !has(FLAG_FORM) {
         return vec2<u32>(residual[at]);
     }
@@ -16,9 +21,9 @@ fn form(at: u32, rest: bool, less: f32) -> vec2<u32> {
         }
     }
     var old = 0u;
-    if has(FLAG_FEEDBACK) {
+    if t.feedback {
         old = residual[at];
-        if rest {
+        if t.rest {
             old = bitcast<u32>(bitcast<f32>(old) - less);
         }
         if !is_finite(old) {

@@ -41,7 +41,7 @@ fn powersgd_gather(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocati
     let apart = params.rank * padded(entries);
     let tiles = (across + (TILE - 1u)) / TILE;
     var total = 0.0;
-    var well = !mark(index, MARK_POISONED);
+    var well = mark(index, MARK_POISONED) == 0u;
     for (var some = 0u; some < tiles; some += SOME) {
         var sum = 0.0;
         for (var tile = some; tile < min(some + SOME, tiles); tile++) {

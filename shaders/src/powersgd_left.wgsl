@@ -1,7 +1,7 @@
 // What: forms gradient + residual of a tile, and multiplies it by the right factor: a tile's share of M Q
 // (`kernels/powersgd/left.rs`).
 // Arguments: LowRankParams; input (FORM), residual (FORM: becomes what stays behind), workspace (table, tiles, marks and factors
-// are read, shares are written).
+// are read, shares are written), status (GUARDED: its first word is read).
 // Thread mapping: eight rows at a time: a thread forms a column of them, then takes a row and every 32nd column, then 64 threads a
 // row and a column of Q.
 // Workgroup memory: 4096 words, 16384 bytes.
@@ -21,6 +21,7 @@ var<workgroup> factor: array<f32, 2048>;
 fn powersgd_left(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let t = tile_of(group.x);
     let column = t.column + thread;
+    let writing = writes();
     for (var k = 0u; k < params.rank; k += TOGETHER) {
         for (var i = 0u; i < TOGETHER; i++) {
             var entry = 0.0;
@@ -45,9 +46,9 @@ fn powersgd_left(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocat
                         less = terms(no_right(), four(t.left, t.row_stride, 0u, row, 0.0), rights[0]);
                         less = terms(less, four(t.left, t.row_stride, 4u, row, 0.0), rights[1]);
                     }
-                    let formed = form(at, t.rest, less);
+                    let formed = form(at, t, less);
                     bits = formed.x;
-                    if has(FLAG_FORM) {
+                    if writing {
                         residual[at] = formed.y;
                     }
                 }

@@ -23,8 +23,12 @@ struct LowRankParams {
     step_low: u32,
     step_high: u32,
     tensor: u32,
+    steps: u32,
+    plain: u32,
+    plain_sent: u32,
     reserved_0: u32,
     reserved_1: u32,
+    reserved_2: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: LowRankParams;
@@ -37,6 +41,11 @@ const FLAG_SCAN: u32 = 16u;
 const FLAG_TAKE: u32 = 32u;
 const FLAG_ORTHONORMAL: u32 = 64u;
 const FLAG_SEED: u32 = 128u;
+const FLAG_START: u32 = 256u;
+const FLAG_ABANDONED: u32 = 512u;
+const FLAG_COMMIT: u32 = 1024u;
+const FLAG_SEND: u32 = 2048u;
+const FLAG_GUARDED: u32 = 4096u;
 
 // Rows, and columns, of a tile.
 const TILE: u32 = 256u;
@@ -57,20 +66,17 @@ const FIRST_GROUP: u32 = 9u;
 const TENSOR: u32 = 11u;
 
 // Words of a matrix's marks.
-const MARK_WORDS: u32 = 2u;
+const MARK_WORDS: u32 = 4u;
 const MARK_SENT: u32 = 0u;
 const MARK_POISONED: u32 = 1u;
+const MARK_WARY_FOR: u32 = 2u;
+const MARK_OUTCOME: u32 = 3u;
+// In MARK_SENT.
+const DROPPED: u32 = 2u;
+const WARY: u32 = 2u;
 
 fn has(flag: u32) -> bool {
     return (params.flags & flag) != 0u;
-}
-
-fn word(at: u32) -> u32 {
-    return workspace[at];
-}
-
-fn number(at: u32) -> f32 {
-    return bitcast<f32>(workspace[at]);
 }
 
 fn padded(entries: u32) -> u32 {
@@ -85,6 +91,6 @@ fn table(index: u32, at: u32) -> u32 {
     return word(index * MATRIX_WORDS + at);
 }
 
-fn mark(index: u32, which: u32) -> bool {
-    return word(params.marks + index * MARK_WORDS + which) != 0u;
+fn mark(index: u32, which: u32) -> u32 {
+    return word(params.marks + index * MARK_WORDS + which);
 }

@@ -2,7 +2,7 @@
 // (`kernels/powersgd/right.rs`). Without PRODUCT forms alone; with SCAN leaves nothing but, in the status, the complement of the
 // index of the first element that is not finite.
 // Arguments: LowRankParams; input (FORM), residual (FORM: becomes what stays behind), workspace (table, tiles, marks and factors
-// are read, shares are written), status (SCAN: its first word).
+// are read, shares are written), status (its first word; SCAN: raised, GUARDED: read).
 // Thread mapping: a thread a column.
 // Workgroup memory: 512 words, 2048 bytes.
 // Launch contract: one workgroup a tile, the tiles from first_tile on.
@@ -21,6 +21,7 @@ fn powersgd_right(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
     let t = tile_of(group.x);
     let column = t.column + thread;
     let here = column < t.columns;
+    let writing = writes();
     let many = params.rank > TOGETHER;
     let rights = array<vec4<f32>, 2>(
         four(t.right, t.column_stride, 0u, select(t.column_stride, column, t.rest && here), no_right()),
@@ -57,12 +58,12 @@ fn powersgd_right(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
                             less = terms(less, lefts[2u * j + 1u], rights[1]);
                         }
                     }
-                    let formed = form(at, t.rest, less);
+                    let formed = form(at, t, less);
                     if has(FLAG_SCAN) {
                         if !is_finite(formed.x) {
                             atomicMax(&status[0], ~(t.first + row * t.columns + column));
                         }
-                    } else if has(FLAG_FORM) {
+                    } else if writing {
                         residual[at] = formed.y;
                     }
                     if has(FLAG_PRODUCT) {

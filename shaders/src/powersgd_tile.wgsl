@@ -17,7 +17,8 @@ struct Tile {
     at: u32,
     // Of the gradient.
     first: u32,
-    // Whether L R^T is to be taken off the residual.
+    // Whether there is a residual to add, and whether L R^T is to be taken off it.
+    feedback: bool,
     rest: bool,
 }
 
@@ -38,7 +39,9 @@ fn tile_of(group: u32) -> Tile {
     t.row_stride = padded(t.rows);
     t.column_stride = padded(t.columns);
     t.at = t.first - params.first + t.row * t.columns + t.column;
-    t.rest = has(FLAG_FORM) && has(FLAG_FEEDBACK) && mark(t.index, MARK_SENT);
+    let sent = mark(t.index, MARK_SENT);
+    t.feedback = has(FLAG_FORM) && has(FLAG_FEEDBACK) && sent != DROPPED;
+    t.rest = t.feedback && sent == 1u;
     return t;
 }
 

@@ -20,6 +20,7 @@ pub mod properties;
 #[cfg(feature = "cuda")]
 pub mod reads;
 pub mod require;
+pub mod resident;
 pub mod selections;
 pub mod sparse;
 pub mod suite;

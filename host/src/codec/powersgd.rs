@@ -174,7 +174,7 @@ impl PowerSgd {
         LowRankState::from_bytes(*self, self.table(tensors)?, bytes)
     }
 
-    fn table(&self, tensors: &[Matrix]) -> Result<Arc<Table>, Error> {
+    pub(crate) fn table(&self, tensors: &[Matrix]) -> Result<Arc<Table>, Error> {
         let setting = |what, got, allowed| Err(Error::Setting { what, got, allowed });
         if !(1..=16).contains(&self.iterations) {
             return setting("iterations of PowerSGD", self.iterations.into(), "1 to 16");

@@ -4,11 +4,13 @@ mod bytes;
 mod device;
 mod passes;
 mod plain;
+mod resident;
 mod run;
 mod state;
 mod work;
 
 pub use self::bytes::StateError;
+pub use self::resident::{LowRankBuffers, ResidentLowRank};
 pub use self::state::{LowRankState, Outcome};
 use crate::error::Error;
 

@@ -5,7 +5,7 @@
 
 use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::params::{
-    LOW_RANK_TILE, LOW_RANK_TILE_WORDS, LOW_RANK_TOGETHER, LowRankParams, THREADS, low_rank_flags, mark, matrix,
+    LOW_RANK_PLAIN, LOW_RANK_TILE, LOW_RANK_TOGETHER, LowRankParams, THREADS, low_rank_flags, mark, matrix,
 };
 
 use super::{Part, Side, Table};
@@ -23,13 +23,31 @@ const MOST_WORDS: u64 = 1 << 32;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) tiles: u64,
+    pub(super) plain_tiles: u64,
     pub(super) marks: u64,
+    /// How many steps were finished, two words.
+    pub(super) steps: u64,
+    /// Where the state is on the device, the status, which a look at all elements leaves.
+    pub(super) status: u64,
     /// The factors that the last finished step ended with: left, right.
     pub(super) kept: [u64; 2],
     /// Those of the step under way.
     pub(super) work: [u64; 2],
+    /// Tensors that are not compressed wait here to be sent. What is from here on may hold anything between steps.
+    pub(super) plain: u64,
     pub(super) shares: u64,
     pub(super) words: u64,
+}
+
+/// How a step begins whose state is on the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    /// The step before was given up, after it had begun.
+    pub(super) abandoned: bool,
+    /// The step has one round.
+    pub(super) is_last: bool,
+    /// Nothing is to be formed where an element is not finite.
+    pub(super) guarded: bool,
 }
 
 /// A tile of a matrix, and the elements of all of the matrix's tiles beside it.
@@ -46,11 +64,19 @@ pub(super) struct LowRankPlan {
     pub(super) table: Vec<u32>,
     pub(super) layout: Layout,
     matrices: u64,
+    /// Tensors of the table: the matrices, and where the state is on the device, the others behind them.
+    tensors: u64,
+    /// Whether the state is on the device.
+    resident: bool,
     rank: u64,
     elements: u64,
     dtype: Dtype,
     feedback: bool,
     tiles: Vec<Tile>,
+    /// Of tensors that are not compressed.
+    plain_tiles: Vec<Tile>,
+    /// Their elements.
+    plain: u64,
     /// Workgroups that sum shares of left and of right factors.
     groups: [u64; 2],
     /// Entries of left and of right factors as they are sent.
@@ -66,7 +92,8 @@ fn aligned(words: u64) -> u64 {
 }
 
 impl LowRankPlan {
-    pub(super) fn new(table: &Table, dtype: Dtype, feedback: bool) -> Self {
+    /// `resident`: the state is on the device, that of tensors that are not compressed with it.
+    pub(super) fn new(table: &Table, dtype: Dtype, feedback: bool, resident: bool) -> Self {
         let rank = table.rank as u64;
         let parts: Vec<(usize, &Part)> = table.compressed().collect();
         let mut words = Vec::with_capacity(parts.len() * matrix::WORDS as usize);
@@ -99,45 +126,81 @@ impl LowRankPlan {
                 }
             }
         }
+        let (mut plain_tiles, mut plain_list, mut plain) = (Vec::new(), Vec::new(), 0);
+        let mut tensors = parts.len() as u64;
+        for (tensor, part) in table.parts.iter().enumerate().filter(|(_, part)| resident && !part.compressed) {
+            let mut entry = [0u32; matrix::WORDS as usize];
+            let elements = part.elements() as u64;
+            for (word, value) in [(matrix::FIRST, part.first as u64), (matrix::ROWS, elements), (matrix::COLUMNS, 1)] {
+                entry[word as usize] = value as u32;
+            }
+            entry[matrix::TENSOR as usize] = tensor as u32;
+            words.extend(entry);
+            for from in (0..elements).step_by(LOW_RANK_PLAIN as usize) {
+                let count = (elements - from).min(LOW_RANK_PLAIN.into());
+                let start = part.first as u64 + from;
+                plain_list.extend([tensors as u32, start as u32, count as u32, (plain + from) as u32]);
+                plain_tiles.push(Tile { start, end: start + count });
+            }
+            plain += elements;
+            tensors += 1;
+        }
         let mut end = aligned(words.len() as u64);
         words.resize(end as usize, 0);
-        words.extend(list);
         let mut place = |words: u64| {
             let start = end;
             end = aligned(start + words);
             start
         };
         let layout = Layout {
-            tiles: place(u64::from(LOW_RANK_TILE_WORDS) * tiles.len() as u64),
-            marks: place(u64::from(mark::WORDS) * parts.len() as u64),
+            tiles: place(list.len() as u64),
+            plain_tiles: place(plain_list.len() as u64),
+            marks: place(u64::from(mark::WORDS) * tensors),
+            steps: place(if resident { 2 } else { 0 }),
+            status: place(if resident { STATUS_BYTES / 4 } else { 0 }),
             kept: [place(table.left as u64), place(table.right as u64)],
             work: [place(table.left as u64), place(table.right as u64)],
+            plain: place(plain),
             shares: place(shares[0].max(shares[1])),
             words: 0,
         };
+        words.extend(list);
+        if !plain_list.is_empty() {
+            words.resize(layout.plain_tiles as usize, 0);
+            words.extend(plain_list);
+        }
         Self {
             table: words,
             layout: Layout { words: end, ..layout },
             matrices: parts.len() as u64,
+            tensors,
+            resident,
             rank,
             elements: table.elements as u64,
             dtype,
             feedback,
             tiles,
+            plain_tiles,
+            plain,
             groups,
             sent,
         }
     }
 
-    /// Whether there is nothing to do: no matrix is compressed.
+    /// Whether there is nothing to do: no matrix is compressed, and nothing else is the device's.
     pub(super) fn is_empty(&self) -> bool {
-        self.matrices == 0
+        self.tensors == 0
+    }
+
+    /// Entries that a round hands out, the last one with the tensors that are not compressed behind its factors.
+    fn round_len(&self, side: Side, is_last: bool) -> u64 {
+        self.sent[side as usize] + if is_last { self.plain } else { 0 }
     }
 
     /// Bytes of each buffer.
     pub(super) fn sizes(&self) -> Sizes {
         let input = (self.elements * self.dtype.bytes() as u64).next_multiple_of(4);
-        let (workspace, values) = (4 * self.layout.words, 4 * self.sent[0].max(self.sent[1]));
+        let (workspace, values) = (4 * self.layout.words, 4 * (self.sent[0].max(self.sent[1]) + self.plain));
         Sizes([input, 4 * self.elements, 0, 0, workspace, STATUS_BYTES, 4 * self.elements, 0, values])
     }
 
@@ -149,22 +212,55 @@ impl LowRankPlan {
         passes.push(Pass { kernel: Kernel::Clear, params: Params::LowRank(self.base()), bindings, groups: 1 });
         let base = self.with(self.base(), low_rank_flags::FORM | low_rank_flags::SCAN);
         self.over_tiles(&mut passes, Kernel::PowerSgdRight, base, limits)?;
+        self.over_plain(&mut passes, low_rank_flags::FORM | low_rank_flags::SCAN, Side::Left, limits)?;
         Ok(passes)
     }
 
     /// The passes of a step's beginning: orthonormal columns of the known factor, gradient + residual, and their product.
     pub(super) fn begin(&self, known: Side, stream: Stream, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = self.start(limits)?;
-        let seeded = LowRankParams { key: stream.key, step: stream.step, tensor: stream.tensor, ..self.base() };
-        self.factors(&mut passes, known, seeded, low_rank_flags::ORTHONORMAL | low_rank_flags::SEED, limits);
-        let form = self.with(self.base(), low_rank_flags::FORM);
-        if known == Side::Right && self.rank > LOW_RANK_TOGETHER.into() {
-            self.over_tiles(&mut passes, Kernel::PowerSgdRight, form, limits)?;
-            self.multiply(&mut passes, known, self.base(), limits)?;
-        } else {
-            self.multiply(&mut passes, known, form, limits)?;
-        }
+        self.seeded(&mut passes, known, stream, 0, limits);
+        self.form(&mut passes, known, 0, limits)?;
         Ok(passes)
+    }
+
+    /// The same where the state is on the device, and the step before may have been given up.
+    pub(super) fn begin_resident(
+        &self,
+        known: Side,
+        stream: Stream,
+        start: Start,
+        limits: &Limits,
+    ) -> Result<Vec<Pass>, Error> {
+        let flag = |on: bool, flag: u32| if on { flag } else { 0 };
+        let given_up = flag(start.abandoned, low_rank_flags::ABANDONED);
+        let mut passes = self.start(limits)?;
+        self.seeded(&mut passes, known, stream, low_rank_flags::START | given_up, limits);
+        if start.guarded {
+            passes.extend(self.scan(limits)?);
+        }
+        let guarded = flag(start.guarded, low_rank_flags::GUARDED);
+        self.form(&mut passes, known, guarded, limits)?;
+        let flags = low_rank_flags::FORM | flag(start.is_last, low_rank_flags::SEND) | guarded;
+        self.over_plain(&mut passes, flags, known.other(), limits)?;
+        Ok(passes)
+    }
+
+    /// Makes the known factor's columns orthonormal, or draws them.
+    fn seeded(&self, passes: &mut Vec<Pass>, known: Side, stream: Stream, flags: u32, limits: &Limits) {
+        let seeded = LowRankParams { key: stream.key, step: stream.step, tensor: stream.tensor, ..self.base() };
+        self.factors(passes, known, seeded, low_rank_flags::ORTHONORMAL | low_rank_flags::SEED | flags, limits);
+    }
+
+    /// Forms gradient + residual, and multiplies it.
+    fn form(&self, passes: &mut Vec<Pass>, known: Side, flags: u32, limits: &Limits) -> Result<(), Error> {
+        let form = self.with(self.base(), low_rank_flags::FORM | flags);
+        if known == Side::Right && self.rank > LOW_RANK_TOGETHER.into() {
+            self.over_tiles(passes, Kernel::PowerSgdRight, form, limits)?;
+            self.multiply(passes, known, self.base(), limits)
+        } else {
+            self.multiply(passes, known, form, limits)
+        }
     }
 
     /// The passes between two all-reduces: the known factor, taken and made orthonormal, and the product.
@@ -176,27 +272,50 @@ impl LowRankPlan {
         Ok(passes)
     }
 
-    /// The passes of a step's end: the last factor, taken, and L R^T.
+    /// The same where the state is on the device. `is_last`: it is the step's last round.
+    pub(super) fn advance_resident(&self, known: Side, is_last: bool, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        let mut passes = self.advance(known, limits)?;
+        if is_last {
+            self.over_plain(&mut passes, low_rank_flags::SEND, known.other(), limits)?;
+        }
+        Ok(passes)
+    }
+
+    /// The passes of a step's end: the last factor, taken, and L R^T. Where the state is on the device, it becomes that after the
+    /// step.
     pub(super) fn finish(&self, last: Side, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = self.start(limits)?;
-        self.factors(&mut passes, last, self.base(), low_rank_flags::TAKE, limits);
+        let mut flags = low_rank_flags::TAKE;
+        if self.resident {
+            // Before the marks say what became of a tensor.
+            self.over_plain(&mut passes, low_rank_flags::COMMIT, last, limits)?;
+            flags |= low_rank_flags::COMMIT;
+        }
+        self.factors(&mut passes, last, self.base(), flags, limits);
         let [left, right] = self.layout.work.map(|at| at as u32);
         let base = LowRankParams { left, right, ..self.base() };
         self.over_tiles(&mut passes, Kernel::PowerSgdExpand, base, limits)?;
         Ok(passes)
     }
 
-    /// No passes yet, where what every one of them binds is within the limits.
-    fn start(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
-        let needed = 4 * self.layout.words.max(self.sent[0]).max(self.sent[1]);
-        if needed > limits.binding_bytes {
-            let found = limits.binding_bytes;
-            return Err(Error::Limit { limit: "max_storage_buffer_binding_size", found, needed });
-        }
+    /// Checks that all words are reached by 32-bit numbers of them.
+    pub(super) fn check_words(&self) -> Result<(), Error> {
         if self.layout.words > MOST_WORDS {
             let (found, needed) = (MOST_WORDS, self.layout.words);
             return Err(Error::Limit { limit: "words of PowerSGD's workspace on a device", found, needed });
         }
+        Ok(())
+    }
+
+    /// No passes yet, where what every one of them binds is within the limits.
+    fn start(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        let sent = self.sent.map(|sent| sent + self.plain);
+        let needed = 4 * self.layout.words.max(sent[0]).max(sent[1]);
+        if needed > limits.binding_bytes {
+            let found = limits.binding_bytes;
+            return Err(Error::Limit { limit: "max_storage_buffer_binding_size", found, needed });
+        }
+        self.check_words()?;
         Ok(Vec::new())
     }
 
@@ -212,6 +331,8 @@ impl LowRankPlan {
             left,
             right,
             shares: self.layout.shares as u32,
+            steps: self.layout.steps as u32,
+            plain: self.layout.plain as u32,
             ..LowRankParams::default()
         }
     }
@@ -239,7 +360,22 @@ impl LowRankPlan {
         let base = self.of(side, self.with(base, flags));
         let taken = if flags & low_rank_flags::TAKE == 0 { Span::default() } else { self.values(side) };
         let bindings = Bindings { values: taken, ..self.workspace() };
-        self.runs(passes, Kernel::PowerSgdFactor, base, bindings, self.matrices, limits);
+        let of_all = flags & (low_rank_flags::START | low_rank_flags::COMMIT) != 0;
+        let groups = if of_all { self.tensors } else { self.matrices };
+        self.runs(passes, Kernel::PowerSgdFactor, base, bindings, groups, limits);
+    }
+
+    /// Works on the tensors that are not compressed, of which `side`'s factors have them behind them.
+    fn over_plain(&self, passes: &mut Vec<Pass>, flags: u32, side: Side, limits: &Limits) -> Result<(), Error> {
+        let base = LowRankParams {
+            tiles: self.layout.plain_tiles as u32,
+            plain_sent: self.sent[side as usize] as u32,
+            ..self.with(self.base(), flags)
+        };
+        let values = Span { offset: 0, bytes: 4 * self.round_len(side, true) };
+        let is_sent = flags & (low_rank_flags::SEND | low_rank_flags::COMMIT) != 0;
+        let bindings = Bindings { values: if is_sent { values } else { Span::default() }, ..self.workspace() };
+        self.over(&self.plain_tiles, passes, Kernel::PowerSgdPlain, base, bindings, limits)
     }
 
     /// Multiplies by the factors of the side `known`, and sums up the other side's.
@@ -281,31 +417,45 @@ impl LowRankPlan {
         base: LowRankParams,
         limits: &Limits,
     ) -> Result<(), Error> {
+        self.over(&self.tiles, passes, kernel, base, self.workspace(), limits)
+    }
+
+    fn over(
+        &self,
+        tiles: &[Tile],
+        passes: &mut Vec<Pass>,
+        kernel: Kernel,
+        base: LowRankParams,
+        bindings: Bindings,
+        limits: &Limits,
+    ) -> Result<(), Error> {
         let most = limits.binding_bytes / 4;
         let mut first = 0;
-        while let Some(Tile { start, .. }) = self.tiles.get(first).copied() {
+        while let Some(Tile { start, .. }) = tiles.get(first).copied() {
             let start = start / UNIT * UNIT;
             let fits = |tile: &&Tile| tile.end - start <= most;
-            let run = self.tiles[first..].iter().take(limits.groups as usize).take_while(fits);
+            let run = tiles[first..].iter().take(limits.groups as usize).take_while(fits);
             let (count, end) = run.fold((0, 0), |(count, _), tile| (count + 1, tile.end));
             if count == 0 {
-                let needed = 4 * (self.tiles[first].end - start);
+                let needed = 4 * (tiles[first].end - start);
                 let found = limits.binding_bytes;
                 return Err(Error::Limit { limit: "max_storage_buffer_binding_size", found, needed });
             }
             let (bound, size) = (end - start, self.dtype.bytes() as u64);
             let wide = Span { offset: 4 * start, bytes: 4 * bound };
-            let mut bindings = self.workspace();
-            if kernel == Kernel::PowerSgdExpand {
+            let mut bindings = bindings;
+            if kernel == Kernel::PowerSgdExpand || base.has(low_rank_flags::COMMIT) {
                 bindings.output = wide;
-            } else {
-                // Without feedback, what was formed still has to be somewhere.
+            }
+            // Without feedback, what was formed of a matrix still has to be somewhere.
+            let of_plain = low_rank_flags::FORM | low_rank_flags::COMMIT;
+            if kernel != Kernel::PowerSgdExpand && (kernel != Kernel::PowerSgdPlain || base.has(of_plain)) {
                 bindings.residual = wide;
             }
             if base.has(low_rank_flags::FORM) {
                 bindings.input = Span { offset: size * start, bytes: (size * bound).next_multiple_of(4) };
             }
-            if base.has(low_rank_flags::SCAN) {
+            if base.has(low_rank_flags::SCAN | low_rank_flags::GUARDED) {
                 bindings.status = Span { offset: 0, bytes: STATUS_BYTES };
             }
             let params = LowRankParams { first: start as u32, bound: bound as u32, first_tile: first as u32, ..base };
@@ -332,7 +482,7 @@ mod tests {
 
     fn plan(dtype: Dtype) -> LowRankPlan {
         let state = PowerSgd::rank(3).state(&MODEL, Seed::new(1)).expect("valid");
-        LowRankPlan::new(&state.table, dtype, true)
+        LowRankPlan::new(&state.table, dtype, true, false)
     }
 
     fn stream() -> Stream {

@@ -28,7 +28,7 @@ impl Device {
         let (table, guarded, feedback) = (state.table.clone(), state.codec.is_guarded(), state.codec.feedback());
         let odd = if guarded { state.plain_not_finite(gradient) } else { None };
         let refuse = || odd.map_or(Ok(()), |index| Err(Error::NotFinite { index }));
-        let plan = LowRankPlan::new(&table, gradient.dtype(), feedback);
+        let plan = LowRankPlan::new(&table, gradient.dtype(), feedback, false);
         if plan.is_empty() {
             return refuse();
         }
@@ -73,7 +73,7 @@ impl Device {
         sent: &mut [f32],
     ) -> Result<(), Error> {
         let table = state.table.clone();
-        let plan = LowRankPlan::new(&table, Dtype::F32, true);
+        let plan = LowRankPlan::new(&table, Dtype::F32, true, false);
         if plan.is_empty() {
             return Ok(());
         }
@@ -104,7 +104,7 @@ impl Device {
         output: &mut [f32],
     ) -> Result<(), Error> {
         let table = state.table.clone();
-        let plan = LowRankPlan::new(&table, Dtype::F32, true);
+        let plan = LowRankPlan::new(&table, Dtype::F32, true, false);
         if plan.is_empty() {
             return Ok(());
         }
@@ -131,9 +131,10 @@ impl Device {
 fn write_table(
     session: &mut dyn Session,
     plan: &LowRankPlan,
-    marks: impl Iterator<Item = [bool; mark::WORDS as usize]>,
+    marks: impl Iterator<Item = [bool; 2]>,
 ) -> Result<(), Error> {
-    let marks: Vec<u32> = marks.flatten().map(u32::from).collect();
+    // The other marks are of a state that is on the device.
+    let marks: Vec<u32> = marks.flat_map(|[sent, poisoned]| [sent.into(), poisoned.into(), 0, 0]).collect();
     session.write(Role::Workspace, 0, &little_endian(&plan.table))?;
     session.write(Role::Workspace, 4 * plan.layout.marks, &little_endian(&marks))
 }

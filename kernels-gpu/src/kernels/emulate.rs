@@ -70,6 +70,7 @@ pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_vo
         "powersgd_right" => Some(powersgd::powersgd_right),
         "powersgd_gather" => Some(powersgd::powersgd_gather),
         "powersgd_expand" => Some(powersgd::powersgd_expand),
+        "powersgd_plain" => Some(powersgd::powersgd_plain),
         _ => None,
     };
     let scatter = name == "sparse_scatter";

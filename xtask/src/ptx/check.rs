@@ -68,7 +68,7 @@ fn parameters(file: &str, ptx: &str) -> Result<(), String> {
         let (bytes, pointers) = match name {
             "sparse_scatter" => (32, 3),
             _ if name.starts_with("topk_") => (96, 5),
-            _ if name.starts_with("powersgd_") => (80, 6),
+            _ if name.starts_with("powersgd_") => (96, 6),
             _ if name.ends_with("_decode") => (48, 3),
             _ if name.ends_with("_decode_segments") => (48, 4),
             _ => (64, 6),

@@ -5,8 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::driver::{DevicePtr, MemoryAt, RealDriver, StreamId};
 use super::{Cuda, Shared, failed, unavailable};
-use crate::embed::{Access, DecodeBuffers, EncodeBuffers, Piece, ScatterBuffers, SelectBuffers, by_role, used};
+use crate::embed::{
+    Access, DecodeBuffers, EncodeBuffers, LowRankBuffers, Piece, ScatterBuffers, SelectBuffers, by_role, used,
+};
 use crate::error::Error;
+use crate::low_rank::ResidentLowRank;
 use crate::model::ModelPlan;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Pass};
 use crate::seed::Seed;
@@ -218,6 +221,73 @@ impl Cuda {
         let passes = Selection::scatter(entries, weight, elements, &Limits::NONE)?;
         // SAFETY: the caller's, word for word.
         unsafe { self.queue_checked(&passes, &buffers.pieces(entries, elements, weight.is_none())) }
+    }
+
+    /// Queues the beginning of a step of PowerSGD, in the caller's memory: [`Device::begin_low_rank`](crate::Device::begin_low_rank)
+    /// where nothing leaves the device. Once the stream has come that far, `factors` holds the first factor, to be all-reduced there.
+    ///
+    /// # Errors
+    /// [`Error::Order`] where another call is due; else as [`Cuda::encode_into`], and the step has then not begun.
+    ///
+    /// # Safety
+    /// As [`Cuda::encode_into`]; and the caller guarantees that residual and state hold what the calls before left there, or before
+    /// the first one [`ResidentLowRank::image`] and zeros, or what [`ResidentLowRank::upload`] gave.
+    pub unsafe fn begin_low_rank_into(
+        &self,
+        steps: &mut ResidentLowRank,
+        buffers: &LowRankBuffers<DeviceSlice>,
+    ) -> Result<(), Error> {
+        let passes = steps.begin(&Limits::NONE)?;
+        // SAFETY: the caller's, word for word.
+        unsafe { self.queue_step(steps, &passes, buffers) }
+    }
+
+    /// Queues what is between two all-reduces: the factor in `factors` is taken, and the next one is left there.
+    ///
+    /// # Errors
+    /// As [`Cuda::begin_low_rank_into`], and the step is where it was.
+    ///
+    /// # Safety
+    /// As [`Cuda::begin_low_rank_into`]; and the caller guarantees that `factors` holds values.
+    pub unsafe fn advance_low_rank_into(
+        &self,
+        steps: &mut ResidentLowRank,
+        buffers: &LowRankBuffers<DeviceSlice>,
+    ) -> Result<(), Error> {
+        let passes = steps.advance(&Limits::NONE)?;
+        // SAFETY: the caller's, word for word.
+        unsafe { self.queue_step(steps, &passes, buffers) }
+    }
+
+    /// Queues the end of a step: the last factor in `factors` is taken, and `output` becomes what all workers together send.
+    ///
+    /// # Errors
+    /// As [`Cuda::advance_low_rank_into`].
+    ///
+    /// # Safety
+    /// As [`Cuda::advance_low_rank_into`].
+    pub unsafe fn finish_low_rank_into(
+        &self,
+        steps: &mut ResidentLowRank,
+        buffers: &LowRankBuffers<DeviceSlice>,
+    ) -> Result<(), Error> {
+        let passes = steps.finish(&Limits::NONE)?;
+        // SAFETY: the caller's, word for word.
+        unsafe { self.queue_step(steps, &passes, buffers) }
+    }
+
+    /// # Safety
+    /// As [`Cuda::advance_low_rank_into`].
+    unsafe fn queue_step(
+        &self,
+        steps: &mut ResidentLowRank,
+        passes: &[Pass],
+        buffers: &LowRankBuffers<DeviceSlice>,
+    ) -> Result<(), Error> {
+        // SAFETY: the caller's, word for word.
+        unsafe { self.queue_checked(passes, &buffers.pieces(steps)) }?;
+        steps.went_on();
+        Ok(())
     }
 
     /// # Safety

@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use super::Wgpu;
 use super::record::{Bound, bind, parameters, pipelines, record};
-use crate::embed::{Access, DecodeBuffers, EncodeBuffers, Piece, ScatterBuffers, SelectBuffers, by_role, used};
+use crate::embed::{
+    Access, DecodeBuffers, EncodeBuffers, LowRankBuffers, Piece, ScatterBuffers, SelectBuffers, by_role, used,
+};
 use crate::error::Error;
+use crate::low_rank::ResidentLowRank;
 use crate::model::ModelPlan;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Pass};
 use crate::seed::Seed;
@@ -136,6 +139,61 @@ impl Wgpu {
     ) -> Result<(), Error> {
         let passes = Selection::scatter(entries, weight, elements, &self.limits())?;
         self.record_checked(&passes, encoder, &buffers.pieces(entries, elements, weight.is_none()))
+    }
+
+    /// Records the beginning of a step of PowerSGD: `Cuda::begin_low_rank_into` for wgpu. Every piece has a buffer of its own, and
+    /// the state's needs the usage `COPY_DST` as well.
+    ///
+    /// # Errors
+    /// [`Error::Order`] where another call is due; else as [`Wgpu::record_encode`], and the step has then not begun.
+    pub fn record_begin_low_rank(
+        &self,
+        steps: &mut ResidentLowRank,
+        encoder: &mut wgpu::CommandEncoder,
+        buffers: &LowRankBuffers<wgpu::BufferSlice<'_>>,
+    ) -> Result<(), Error> {
+        let passes = steps.begin(&self.limits())?;
+        self.record_step(steps, &passes, encoder, buffers)
+    }
+
+    /// Records what is between two all-reduces: the factor in `factors` is taken, and the next one is left there.
+    ///
+    /// # Errors
+    /// As [`Wgpu::record_begin_low_rank`], and the step is where it was.
+    pub fn record_advance_low_rank(
+        &self,
+        steps: &mut ResidentLowRank,
+        encoder: &mut wgpu::CommandEncoder,
+        buffers: &LowRankBuffers<wgpu::BufferSlice<'_>>,
+    ) -> Result<(), Error> {
+        let passes = steps.advance(&self.limits())?;
+        self.record_step(steps, &passes, encoder, buffers)
+    }
+
+    /// Records the end of a step: the last factor in `factors` is taken, and `output` becomes what all workers together send.
+    ///
+    /// # Errors
+    /// As [`Wgpu::record_advance_low_rank`].
+    pub fn record_finish_low_rank(
+        &self,
+        steps: &mut ResidentLowRank,
+        encoder: &mut wgpu::CommandEncoder,
+        buffers: &LowRankBuffers<wgpu::BufferSlice<'_>>,
+    ) -> Result<(), Error> {
+        let passes = steps.finish(&self.limits())?;
+        self.record_step(steps, &passes, encoder, buffers)
+    }
+
+    fn record_step(
+        &self,
+        steps: &mut ResidentLowRank,
+        passes: &[Pass],
+        encoder: &mut wgpu::CommandEncoder,
+        buffers: &LowRankBuffers<wgpu::BufferSlice<'_>>,
+    ) -> Result<(), Error> {
+        self.record_checked(passes, encoder, &buffers.pieces(steps))?;
+        steps.went_on();
+        Ok(())
     }
 
     fn record_checked(

@@ -73,7 +73,7 @@ unsafe fn column<const K: usize>(p: &LowRankParams, b: &Buffers, tile: &Tile) {
     let matrix = tile.matrix;
     let here = tile.column + device::thread();
     // SAFETY: the caller's.
-    let poisoned = unsafe { matrix.mark(p, b, mark::POISONED) };
+    let poisoned = unsafe { matrix.mark(p, b, mark::POISONED) != 0 };
     let mut right = [NO_RIGHT; K];
     if here < matrix.columns {
         for k in 0..K {

@@ -8,7 +8,7 @@ use super::{Buffers, Matrix, padded};
 use crate::arith::philox::Stream;
 use crate::arith::powersgd::{DEPENDENT, ENOUGH, seeded, usable};
 use crate::device::{self, WARP};
-use crate::params::{LowRankParams, THREADS, low_rank_flags, mark, matrix};
+use crate::params::{LowRankParams, THREADS, low_rank_flags, mark, matrix, outcome};
 
 /// Columns whose products with as many others are in registers together.
 const SIDE: usize = 4;
@@ -33,6 +33,10 @@ kernel! {
     /// matrix is marked. With `ORTHONORMAL`, makes its columns orthonormal; a column that depends on those before it becomes
     /// zeros. With `SEED`, such columns are drawn anew and that is done again.
     ///
+    /// Where the state is on the device: with `START`, first copies the factor that the last step ended with, and takes poison off
+    /// the tensor; with `COMMIT`, last makes both factors those that the step ended with, unless the matrix is poisoned, and marks
+    /// what became of the tensor. The tensors behind the matrices are those that are not compressed, and have no more than that.
+    ///
     /// # Arguments
     /// * `p`; `workspace`: table, marks and the factors that `p.factor` tells.
     /// * `values`: with `TAKE`, the factors of all matrices as they were sent. Read.
@@ -46,7 +50,7 @@ kernel! {
     /// 9 KiB of the stage, and two words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, one for each matrix from `p.first_tile` on.
+    /// Blocks of 256 threads, one for each matrix from `p.first_tile` on; with `START` and `COMMIT`, one for each tensor.
     ///
     /// # Traffic
     /// The factor r/4 + 1 times a sweep, from the L2 cache after the first; most often there are two sweeps. Coalesced.
@@ -73,17 +77,29 @@ kernel! {
         // all threads.
         unsafe {
             let matrix = Matrix::load(&b, p.first_tile + device::block());
+            let is_plain = matrix.index >= p.matrices;
             let factor = Factor::of(&p, &matrix);
-            if p.has(low_rank_flags::TAKE) {
-                take(&p, &b, &matrix, factor);
+            if p.has(low_rank_flags::START) {
+                start(&p, &b, &matrix, factor, is_plain);
             }
-            if !p.has(low_rank_flags::ORTHONORMAL) {
+            let mut poisoned = false;
+            if p.has(low_rank_flags::TAKE) {
+                poisoned = if is_plain { matrix.mark(&p, &b, mark::POISONED) != 0 } else { take(&p, &b, &matrix, factor) };
+            }
+            if p.has(low_rank_flags::COMMIT) {
+                commit(&p, &b, &matrix, poisoned, is_plain);
+            }
+            if !p.has(low_rank_flags::ORTHONORMAL) || is_plain {
                 return;
             }
             let mut dependent = orthonormalise(&p, &b, factor);
             if p.has(low_rank_flags::SEED) && dependent != 0 {
                 let tensor = p.tensor.wrapping_add(*b.word(matrix.index * matrix::WORDS + matrix::TENSOR));
-                let stream = Stream { key: p.key, tensor, step: p.step };
+                let mut step = p.step;
+                if p.has(low_rank_flags::START) {
+                    step = [*b.word(p.steps), *b.word(p.steps + 1)];
+                }
+                let stream = Stream { key: p.key, tensor, step };
                 let mut k = 0;
                 while dependent != 0 {
                     if dependent & 1 != 0 {
@@ -125,12 +141,86 @@ impl Factor {
     }
 }
 
-/// Copies the factor from what was all-reduced, or marks the matrix.
+/// Begins a step of a state that is on the device.
+///
+/// # Safety
+/// All threads arrive together, and nothing else touches the tensor's factor and marks.
+#[inline(always)]
+unsafe fn start(p: &LowRankParams, b: &Buffers, matrix: &Matrix, factor: Factor, is_plain: bool) {
+    // SAFETY: the caller's.
+    unsafe {
+        if device::thread() == 0 {
+            let marks = p.marks + matrix.index * mark::WORDS;
+            *b.word(marks + mark::POISONED) = 0;
+            if p.has(low_rank_flags::ABANDONED) {
+                *b.word(marks + mark::SENT) = 0;
+            }
+        }
+        if is_plain {
+            return;
+        }
+        let ended = if p.has(low_rank_flags::RIGHT) { p.right + matrix.right } else { p.left + matrix.left };
+        let mut at = device::thread();
+        while at < p.rank * factor.stride {
+            *b.word(factor.start + at) = *b.word(ended + at);
+            at += THREADS;
+        }
+        device::barrier();
+    }
+}
+
+/// Ends a step of a state that is on the device.
+///
+/// # Safety
+/// As [`start`], of both factors, after a barrier behind what was written of them; `poisoned` is the same in all threads.
+#[inline(always)]
+unsafe fn commit(p: &LowRankParams, b: &Buffers, matrix: &Matrix, poisoned: bool, is_plain: bool) {
+    // SAFETY: the caller's.
+    unsafe {
+        if device::thread() == 0 {
+            let marks = p.marks + matrix.index * mark::WORDS;
+            let wary = *b.word(marks + mark::WARY_FOR);
+            let keeps = p.has(low_rank_flags::FEEDBACK) && wary == 0;
+            let (mut sent, mut next, mut what) = (1, wary.saturating_sub(1), outcome::SENT);
+            if poisoned {
+                sent = if keeps { 0 } else { mark::DROPPED };
+                next = mark::WARY;
+                what = if keeps { outcome::KEPT } else { outcome::DROPPED };
+            }
+            // The residual of a tensor that is not compressed is what it is.
+            *b.word(marks + mark::SENT) = if is_plain { 0 } else { sent };
+            *b.word(marks + mark::WARY_FOR) = next;
+            *b.word(marks + mark::OUTCOME) = what;
+            if matrix.index == 0 {
+                let low = *b.word(p.steps) + 1;
+                *b.word(p.steps) = low;
+                *b.word(p.steps + 1) += u32::from(low == 0);
+            }
+        }
+        if is_plain || poisoned {
+            return;
+        }
+        // Both factors of the step lie as far behind those that it ends with.
+        let ended = if p.has(low_rank_flags::RIGHT) { p.right } else { p.left };
+        let behind = p.factor - ended;
+        for side in 0..2 {
+            let (from, entries) =
+                if side == 0 { (p.left + matrix.left, matrix.rows) } else { (p.right + matrix.right, matrix.columns) };
+            let mut at = device::thread();
+            while at < p.rank * padded(entries) {
+                *b.word(from + at) = *b.word(from + behind + at);
+                at += THREADS;
+            }
+        }
+    }
+}
+
+/// Copies the factor from what was all-reduced, or marks the matrix. Whether it is poisoned.
 ///
 /// # Safety
 /// All threads arrive together, and nothing else touches the matrix's factor and marks.
 #[inline(always)]
-unsafe fn take(p: &LowRankParams, b: &Buffers, matrix: &Matrix, factor: Factor) {
+unsafe fn take(p: &LowRankParams, b: &Buffers, matrix: &Matrix, factor: Factor) -> bool {
     let right = u32::from(p.has(low_rank_flags::RIGHT));
     // SAFETY: the caller's; the factor is as long in `values` as here, but for the padding.
     unsafe {
@@ -156,7 +246,7 @@ unsafe fn take(p: &LowRankParams, b: &Buffers, matrix: &Matrix, factor: Factor) 
             if device::thread() == 0 {
                 *mark = 1;
             }
-            return;
+            return true;
         }
         for k in 0..p.rank {
             let mut i = device::thread();
@@ -167,6 +257,7 @@ unsafe fn take(p: &LowRankParams, b: &Buffers, matrix: &Matrix, factor: Factor) 
         }
         device::barrier();
     }
+    false
 }
 
 /// Makes the columns orthonormal, or zero. A bit for each that depended on those before it.

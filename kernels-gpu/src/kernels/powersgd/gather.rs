@@ -86,7 +86,7 @@ kernel! {
         }
         // SAFETY: the marks and the entry are there.
         unsafe {
-            let value = if matrix.mark(&p, &b, mark::POISONED) { f32::from_bits(NAN_BITS) } else { sum as f32 };
+            let value = if matrix.mark(&p, &b, mark::POISONED) != 0 { f32::from_bits(NAN_BITS) } else { sum as f32 };
             *b.values.add((word(index, matrix::SENT) + k * entries + entry) as usize) = canonical(value);
         }
     }

@@ -138,9 +138,9 @@ unsafe fn rows(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form, row: u32
         // SAFETY: an element that is there is bound, and this lane's.
         unsafe {
             if rows >= ROWS as u32 && strip + WARP <= columns {
-                m = elements::<true>(p, b, form, at, true, &less);
+                m = elements::<true>(p, b, form, at, &less);
             } else if here < columns {
-                m = elements::<false>(p, b, form, at, true, &less);
+                m = elements::<false>(p, b, form, at, &less);
             }
         }
         for four in 0..TOGETHER / FOUR {

@@ -8,12 +8,13 @@ mod expand;
 mod factor;
 mod gather;
 mod left;
+mod plain;
 mod right;
 
 #[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
 pub(super) use self::{
     expand::powersgd_expand, factor::powersgd_factor, gather::powersgd_gather, left::powersgd_left,
-    right::powersgd_right,
+    plain::powersgd_plain, right::powersgd_right,
 };
 use crate::arith::float::bf16_to_f32;
 use crate::arith::powersgd::{kept, term};
@@ -112,9 +113,9 @@ impl Matrix {
     /// # Safety
     /// The marks are there.
     #[inline(always)]
-    unsafe fn mark(&self, p: &LowRankParams, b: &Buffers, which: u32) -> bool {
+    unsafe fn mark(&self, p: &LowRankParams, b: &Buffers, which: u32) -> u32 {
         // SAFETY: the caller's.
-        unsafe { *b.word(p.marks + self.index * mark::WORDS + which) != 0 }
+        unsafe { *b.word(p.marks + self.index * mark::WORDS + which) }
     }
 }
 
@@ -165,19 +166,38 @@ impl Tile {
 #[derive(Clone, Copy)]
 struct Form {
     form: bool,
+    /// Whether there is a residual to add.
     feedback: bool,
     /// Whether L R^T is to be taken off the residual.
     rest: bool,
+    /// Whether the residual becomes what is formed.
+    write: bool,
+}
+
+/// Whether a look at all elements has found one that is not finite, and the residual is to stay.
+///
+/// # Safety
+/// With `GUARDED`, the status is there, and this launch does not write it.
+#[inline(always)]
+unsafe fn refused(p: &LowRankParams, b: &Buffers) -> bool {
+    // SAFETY: the caller's.
+    p.has(low_rank_flags::GUARDED) && unsafe { *b.status } != 0
 }
 
 impl Form {
     /// # Safety
-    /// The marks are there.
+    /// The marks are there, and with `GUARDED` the status.
     #[inline(always)]
     unsafe fn new(p: &LowRankParams, b: &Buffers, matrix: &Matrix) -> Self {
-        let (form, feedback) = (p.has(low_rank_flags::FORM), p.has(low_rank_flags::FEEDBACK));
+        let form = p.has(low_rank_flags::FORM);
+        let mut sent = mark::DROPPED;
+        if form && p.has(low_rank_flags::FEEDBACK) {
+            // SAFETY: the caller's.
+            sent = unsafe { matrix.mark(p, b, mark::SENT) };
+        }
         // SAFETY: the caller's.
-        Self { form, feedback, rest: form && feedback && unsafe { matrix.mark(p, b, mark::SENT) } }
+        let write = form && !p.has(low_rank_flags::SCAN) && !unsafe { refused(p, b) };
+        Self { form, feedback: sent != mark::DROPPED, rest: sent == 1, write }
     }
 }
 
@@ -191,7 +211,7 @@ trait Less {
 /// Eight elements of a column, from `at` on and `stride` apart: gradient + residual, or what was left of it before. With
 /// `FULL` all are there, else those below `rows`; of others nothing is read, and they are zero.
 ///
-/// `less` gives what is taken off the residuals. With `write` the residual becomes what stays behind.
+/// `less` gives what is taken off the residuals. With `form.write` the residual becomes what stays behind.
 ///
 /// # Safety
 /// The elements are bound, and no other thread's; what `less` is made of is there.
@@ -201,7 +221,6 @@ unsafe fn elements<const FULL: bool>(
     b: &Buffers,
     form: Form,
     (at, stride, rows): (u32, u32, u32),
-    write: bool,
     less: &impl Less,
 ) -> [f32; ROWS] {
     let there = |j: usize| FULL || (j as u32) < rows;
@@ -259,7 +278,7 @@ unsafe fn elements<const FULL: bool>(
     for j in 0..ROWS {
         sums[j] = f32::from_bits(raw[j]) + old[j];
         if there(j) {
-            if write {
+            if form.write {
                 // SAFETY: as above.
                 unsafe { *b.residual.add((again + j as u32 * stride) as usize) = kept(sums[j], old[j]) };
             }

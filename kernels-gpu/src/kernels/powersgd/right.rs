@@ -72,7 +72,7 @@ kernel! {
             if form.form {
                 column::<MOST, false>(&p, &b, &tile, form, 0);
             }
-            let formed = Form { form: false, feedback: false, rest: false };
+            let formed = Form { form: false, feedback: false, rest: false, write: false };
             let mut first = 0;
             while p.has(low_rank_flags::PRODUCT) && first < p.rank {
                 column::<TOGETHER, true>(&p, &b, &tile, formed, first);
@@ -156,9 +156,9 @@ unsafe fn column<const K: usize, const MULTIPLIES: bool>(
                 // SAFETY: an element that is there is bound, and this thread's.
                 let m = unsafe {
                     if rows >= ROWS as u32 {
-                        elements::<true>(p, b, form, at, !scan, &less)
+                        elements::<true>(p, b, form, at, &less)
                     } else {
-                        elements::<false>(p, b, form, at, !scan, &less)
+                        elements::<false>(p, b, form, at, &less)
                     }
                 };
                 if scan {

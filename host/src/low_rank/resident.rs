@@ -1,0 +1,410 @@
+//! PowerSGD whose state lies in device memory that a caller owns.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use gradwire_kernels::arith::philox::Stream;
+use gradwire_kernels::params::{mark, outcome};
+
+use super::passes::{LowRankPlan, Start};
+use super::state::{Fate, LowRankState, Outcome};
+use super::{Side, Table};
+use crate::codec::powersgd::{Matrix, PowerSgd};
+use crate::device::refuse_not_finite;
+use crate::embed::{Access, Piece};
+use crate::error::Error;
+use crate::gradient::Dtype;
+use crate::plan::{Limits, Pass};
+use crate::seed::Seed;
+use crate::session::Role;
+
+/// What the host keeps of PowerSGD where gradient, residual and factors lie in device memory that the caller owns: what goes where
+/// there, and which call is next.
+///
+/// Made by [`PowerSgd::resident`]; each worker keeps one. Its steps are those of [`crate::Device::begin_low_rank`], with
+/// `Cuda::begin_low_rank_into`, `Cuda::advance_low_rank_into` and `Cuda::finish_low_rank_into`, or `Wgpu::record_begin_low_rank`,
+/// `Wgpu::record_advance_low_rank` and `Wgpu::record_finish_low_rank`: nothing is copied, allocated or waited for, and the
+/// factors are all-reduced in place, where they are.
+///
+/// The same backend gives the same bits as with a [`LowRankState`], which [`ResidentLowRank::download`] makes of the memory, for a
+/// checkpoint or where the number of workers changes, and [`ResidentLowRank::upload`] puts into it.
+///
+/// A CUDA graph may record a step: the count of steps, from which seeded columns are drawn, is in the memory. It repeats the side
+/// that it was recorded for, so that of steps that are one-sided it has to record two.
+///
+/// ```
+/// use gradwire::{Dtype, Matrix, PowerSgd, Seed};
+/// let tensors = [Matrix::of(&[64, 32]), Matrix::vector(64)];
+/// let steps = PowerSgd::rank(2).resident(&tensors, Dtype::F32, Seed::new(42))?;
+/// // Allocate as much, copy the image to where the state begins, and fill the residual with zeros.
+/// let sizes = [steps.gradient_bytes(), steps.residual_bytes(), steps.state_bytes(), steps.factor_bytes(), steps.output_bytes()];
+/// assert_eq!((sizes[0], sizes[1], sizes[4]), (8448, 8448, 8448));
+/// assert_eq!(sizes[3], 4 * (2 * 64).max(2 * 32 + 64)); // P, then Q and the vector
+/// assert!(steps.image().len() as u64 <= sizes[2]);
+/// # Ok::<(), gradwire::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ResidentLowRank {
+    codec: PowerSgd,
+    table: Arc<Table>,
+    seed: Seed,
+    plan: LowRankPlan,
+    dtype: Dtype,
+    /// Which factor the last step computed last.
+    last: Side,
+    /// Factors that the step under way has given out; 0 between steps.
+    round: u32,
+    /// Whether the last step was given up after it had begun, and the same of the step before the one under way.
+    abandoned: [bool; 2],
+}
+
+/// The memory that a step of PowerSGD works on. `B` is how a backend names a piece: `DeviceSlice` or `wgpu::BufferSlice`. Each call
+/// uses those that it names, and they must not overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LowRankBuffers<B> {
+    /// The gradients of all tensors, [`ResidentLowRank::gradient_bytes`]. Read by the step's first call.
+    pub gradient: B,
+    /// The residual, [`ResidentLowRank::residual_bytes`], zeros before the first step. Read and written by every call.
+    pub residual: B,
+    /// Factors and all else that is kept, [`ResidentLowRank::state_bytes`] from a multiple of 256 bytes on: before the first step it
+    /// begins with [`ResidentLowRank::image`]. Read and written by every call.
+    pub state: B,
+    /// What goes over the network, [`ResidentLowRank::factor_bytes`]: each call but the last leaves there, from the start on,
+    /// [`ResidentLowRank::factor_len`] entries, as that was before it; the next one takes their mean from the same place.
+    pub factors: B,
+    /// What all workers together send, [`ResidentLowRank::output_bytes`]. Written by the step's last call; it may be the memory
+    /// that held a gradient of f32.
+    pub output: B,
+}
+
+impl PowerSgd {
+    /// Steps for gradients of these tensors in device memory, one after another in one buffer. Every worker starts from the same
+    /// seed; the seed's step is where the state's steps begin.
+    ///
+    /// # Errors
+    /// As [`PowerSgd::state`]; [`Error::Limit`] where all factors take more than 2^32 words.
+    pub fn resident(&self, tensors: &[Matrix], dtype: Dtype, seed: Seed) -> Result<ResidentLowRank, Error> {
+        let table = self.table(tensors)?;
+        let plan = LowRankPlan::new(&table, dtype, self.feedback(), true);
+        plan.check_words()?;
+        Ok(ResidentLowRank {
+            codec: *self,
+            table,
+            seed,
+            plan,
+            dtype,
+            last: Side::Right,
+            round: 0,
+            abandoned: [false; 2],
+        })
+    }
+}
+
+impl ResidentLowRank {
+    /// Elements of the gradient: those of all tensors.
+    pub fn elements(&self) -> usize {
+        self.table.elements
+    }
+
+    /// The type of the gradient's elements.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Bytes of the gradient.
+    pub fn gradient_bytes(&self) -> u64 {
+        self.table.elements as u64 * self.dtype.bytes() as u64
+    }
+
+    /// Bytes of the residual: 4 an element.
+    pub fn residual_bytes(&self) -> u64 {
+        4 * self.table.elements as u64
+    }
+
+    /// Bytes of the output: 4 an element.
+    pub fn output_bytes(&self) -> u64 {
+        4 * self.table.elements as u64
+    }
+
+    /// Bytes of the state: both factors twice, their tiles' shares, the tensors that are not compressed, and tables.
+    pub fn state_bytes(&self) -> u64 {
+        4 * self.plan.layout.words
+    }
+
+    /// Bytes of the largest factor that a step hands out.
+    pub fn factor_bytes(&self) -> u64 {
+        let sides = [Side::Left, Side::Right];
+        let of = |side: Side| sides.map(|last| self.sent_len_after(last, side)).into_iter().max().unwrap_or(0);
+        4 * sides.map(of).into_iter().max().unwrap_or(0) as u64
+    }
+
+    /// Entries of the most that a side's factor is sent with, by a codec whose steps begin from `last`.
+    fn sent_len_after(&self, last: Side, side: Side) -> usize {
+        if self.rounds() > 1 && last == Side::Left {
+            return 0;
+        }
+        let of = |last: Side, round: u32| if round % 2 == 1 { last.other() } else { last };
+        let rounds = (1..=self.rounds()).filter(|round| of(last, *round) == side);
+        rounds.map(|round| self.sent_len(side, round)).max().unwrap_or(0)
+    }
+
+    fn sent_len(&self, side: Side, round: u32) -> usize {
+        self.table.factor_len(side) + if round == self.rounds() { self.table.plain_len() } else { 0 }
+    }
+
+    /// Factors that a step hands out, one after another, to be all-reduced: 2 for each power iteration, or 1 where one-sided.
+    pub fn rounds(&self) -> u32 {
+        self.codec.rounds()
+    }
+
+    fn side(&self, round: u32) -> Side {
+        if round % 2 == 1 { self.last.other() } else { self.last }
+    }
+
+    /// Entries of the factor that the next call hands out, as [`LowRankState::factor_len`] has it.
+    pub fn factor_len(&self) -> usize {
+        if self.round == self.rounds() {
+            return 0;
+        }
+        self.sent_len(self.side(self.round + 1), self.round + 1)
+    }
+
+    /// What the state has to begin with before the first step. It goes on with anything.
+    pub fn image(&self) -> Vec<u8> {
+        let mut words = self.plan.table.clone();
+        words.resize(self.plan.layout.plain as usize, 0);
+        let steps = self.plan.layout.steps as usize;
+        words[steps..steps + 2].copy_from_slice(&self.seed.step_words());
+        crate::sparse::little_endian(&words).into_owned()
+    }
+
+    /// Bytes of the state that [`ResidentLowRank::outcomes`] reads.
+    pub fn outcome_bytes(&self) -> Range<u64> {
+        let bytes = 4 * u64::from(mark::WORDS) * self.table.parts.len() as u64;
+        4 * self.plan.layout.marks..4 * self.plan.layout.marks + bytes
+    }
+
+    /// What became of each tensor in the last step that was finished, as [`LowRankState::outcome`] has it: from
+    /// [`ResidentLowRank::outcome_bytes`] of the state, copied to the host.
+    ///
+    /// # Errors
+    /// [`Error::Length`] for other than as many bytes.
+    pub fn outcomes(&self, bytes: &[u8]) -> Result<Vec<Option<Outcome>>, Error> {
+        let range = self.outcome_bytes();
+        Error::expect_len("marks of the state", "bytes", bytes.len(), range.end - range.start)?;
+        Ok(self.fates(&words_of(bytes)).into_iter().map(|fate| fate.outcome).collect())
+    }
+
+    /// Of each tensor, from the marks.
+    fn fates(&self, marks: &[u32]) -> Vec<Fate> {
+        let mut fates = vec![Fate::default(); self.table.parts.len()];
+        for (tensor, words) in self.in_order().zip(marks.chunks_exact(mark::WORDS as usize)) {
+            let outcome = match words[mark::OUTCOME as usize] {
+                outcome::SENT => Some(Outcome::Sent),
+                outcome::KEPT => Some(Outcome::Kept),
+                outcome::DROPPED => Some(Outcome::Dropped),
+                _ => None,
+            };
+            fates[tensor] = Fate { outcome, wary: (words[mark::WARY_FOR as usize] as u8).min(Fate::WARY) };
+        }
+        fates
+    }
+
+    /// The tensors in the order of the device's table: those that are compressed, and then the others.
+    fn in_order(&self) -> impl Iterator<Item = usize> {
+        let of = |compressed: bool| {
+            let parts = self.table.parts.iter().enumerate();
+            parts.filter(move |(_, part)| part.compressed == compressed).map(|(index, _)| index)
+        };
+        of(true).chain(of(false))
+    }
+
+    /// Bytes from the beginning of the state that [`ResidentLowRank::download`] reads; the others are of no use between steps.
+    pub fn saved_bytes(&self) -> u64 {
+        4 * self.plan.layout.work[0]
+    }
+
+    /// The state as [`LowRankState`] has it, of memory that was copied to the host between two steps: to be written to a
+    /// checkpoint, or to be absorbed.
+    ///
+    /// # Errors
+    /// [`Error::Order`] while a step is under way; [`Error::Length`] for other than [`ResidentLowRank::saved_bytes`] and an entry of
+    /// the residual for each element; [`Error::Backend`] where there is no memory for it.
+    pub fn download(&self, state: &[u8], residual: &[f32]) -> Result<LowRankState, Error> {
+        self.expect_round(0, "download")?;
+        Error::expect_len("state", "bytes", state.len(), self.saved_bytes())?;
+        Error::expect_len("residual", "elements", residual.len(), self.elements() as u64)?;
+        let words = words_of(state);
+        let (layout, table) = (&self.plan.layout, &self.table);
+        let numbers =
+            |at: u64, count: usize| words[at as usize..at as usize + count].iter().map(|w| f32::from_bits(*w));
+        let mut host = LowRankState::new(self.codec, table.clone(), self.seed)?;
+        host.last = self.last;
+        let [low, high] = [words[layout.steps as usize], words[layout.steps as usize + 1]];
+        let [first_low, first_high] = self.seed.step_words();
+        let whole = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+        host.step = whole(low, high).wrapping_sub(whole(first_low, first_high));
+        host.left = numbers(layout.kept[0], table.left).collect();
+        host.right = numbers(layout.kept[1], table.right).collect();
+        let marks = &words[layout.marks as usize..];
+        host.fates = self.fates(marks);
+        host.sums.copy_from_slice(residual);
+        for (tensor, words) in self.in_order().zip(marks.chunks_exact(mark::WORDS as usize)) {
+            let part = &table.parts[tensor];
+            // Of a step that was given up nothing was sent.
+            let sent = if self.abandoned[0] { 0 } else { words[mark::SENT as usize] };
+            host.sent[tensor] = sent == 1;
+            if sent == mark::DROPPED || !self.codec.feedback() {
+                host.sums[part.first..part.first + part.elements()].fill(0.0);
+            }
+        }
+        Ok(host)
+    }
+
+    /// Takes up a state, as of a checkpoint: what the state's memory is to begin with, and the residual. The seed stays that of
+    /// these steps, and is to be the one that the state was made with.
+    ///
+    /// # Errors
+    /// [`Error::Order`] while a step of either is under way; [`Error::Shape`] for a state of other tensors or another rank, or with
+    /// feedback where these steps have none, or the other way round.
+    pub fn upload(&mut self, host: &LowRankState) -> Result<(Vec<u8>, Vec<f32>), Error> {
+        self.expect_round(0, "upload")?;
+        host.expect_idle("upload")?;
+        self.table.expect_same(&host.table)?;
+        host.expect_feedback(self.codec.feedback())?;
+        let layout = &self.plan.layout;
+        let mut words = words_of(&self.image());
+        for (at, factors) in layout.kept.into_iter().zip([&host.left, &host.right]) {
+            let to = &mut words[at as usize..at as usize + factors.len()];
+            to.iter_mut().zip(factors).for_each(|(word, number)| *word = number.to_bits());
+        }
+        let mut residual = host.sums.clone();
+        for (place, tensor) in self.in_order().enumerate() {
+            let (part, fate) = (&self.table.parts[tensor], host.fates[tensor]);
+            let what = match fate.outcome {
+                None => 0,
+                Some(Outcome::Sent) => outcome::SENT,
+                Some(Outcome::Kept) => outcome::KEPT,
+                Some(Outcome::Dropped) => outcome::DROPPED,
+            };
+            if host.sent[tensor] && !part.compressed {
+                residual[part.first..part.first + part.elements()].fill(0.0);
+            }
+            let sent = u32::from(host.sent[tensor] && part.compressed);
+            let marks = layout.marks as usize + place * mark::WORDS as usize;
+            words[marks..marks + mark::WORDS as usize].copy_from_slice(&[sent, 0, fate.wary.into(), what]);
+        }
+        let [low, high] = self.seed.step_words();
+        let step = (u64::from(high) << 32 | u64::from(low)).wrapping_add(host.step);
+        let steps = layout.steps as usize;
+        words[steps..steps + 2].copy_from_slice(&[step as u32, (step >> 32) as u32]);
+        (self.last, self.abandoned) = (host.last, [false; 2]);
+        Ok((crate::sparse::little_endian(&words).into_owned(), residual))
+    }
+
+    /// Gives up a step that was begun, as where a collective failed: as [`LowRankState::abandon`]. The work that was queued for it
+    /// may be done or not. Does nothing between steps.
+    pub fn abandon(&mut self) {
+        self.abandoned[0] |= self.round > 0;
+        self.round = 0;
+    }
+
+    /// Bytes of the state that [`ResidentLowRank::check`] reads.
+    pub fn status_bytes(&self) -> Range<u64> {
+        4 * self.plan.layout.status..4 * self.plan.layout.status + 4
+    }
+
+    /// What a step's first call found under the policy [`NonFinite::Error`](crate::NonFinite::Error): from
+    /// [`ResidentLowRank::status_bytes`] of the state, copied to the host before the factor goes anywhere. Under the other policy
+    /// there is nothing to look at. Means are not looked at under either: one that cannot be used poisons its tensor.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`]: residual and state are as they were, and the step has not begun. [`Error::Length`] for other than four
+    /// bytes; [`Error::Order`] where a step has not just begun.
+    pub fn check(&mut self, status: &[u8]) -> Result<(), Error> {
+        if !self.codec.is_guarded() {
+            return Ok(());
+        }
+        self.expect_round(1, "check")?;
+        Error::expect_len("status of the state", "bytes", status.len(), 4)?;
+        refuse_not_finite(words_of(status)[0]).inspect_err(|_| {
+            (self.round, self.abandoned[0]) = (0, self.abandoned[1]);
+        })
+    }
+
+    fn expect_round(&self, round: u32, asked: &'static str) -> Result<(), Error> {
+        if self.round == round { Ok(()) } else { Err(Error::Order { asked, expected: self.expected() }) }
+    }
+
+    /// Which call is next.
+    fn expected(&self) -> &'static str {
+        match self.round {
+            0 => "the step's first call, begin_low_rank",
+            round if round < self.rounds() => "advance_low_rank",
+            _ => "finish_low_rank",
+        }
+    }
+
+    pub(crate) fn begin(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        self.expect_round(0, "begin_low_rank")?;
+        let (seed, [low, high]) = (self.seed, self.seed.step_words());
+        let stream = Stream { key: seed.key(), tensor: seed.tensor_word(), step: [low, high] };
+        let (guarded, is_last) = (self.codec.is_guarded(), self.rounds() == 1);
+        self.plan.begin_resident(self.last, stream, Start { abandoned: self.abandoned[0], is_last, guarded }, limits)
+    }
+
+    pub(crate) fn advance(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        if self.round == 0 || self.round == self.rounds() {
+            return Err(Error::Order { asked: "advance_low_rank", expected: self.expected() });
+        }
+        self.plan.advance_resident(self.side(self.round), self.round + 1 == self.rounds(), limits)
+    }
+
+    pub(crate) fn finish(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        if self.round == 0 {
+            return Err(Error::Order { asked: "finish_low_rank", expected: self.expected() });
+        }
+        self.expect_round(self.rounds(), "finish_low_rank")?;
+        self.plan.finish(self.side(self.round), limits)
+    }
+
+    /// After a call whose work was queued.
+    pub(crate) fn went_on(&mut self) {
+        if self.round == 0 {
+            self.abandoned = [false, self.abandoned[0]];
+        }
+        if self.round < self.rounds() {
+            self.round += 1;
+        } else {
+            (self.last, self.round) = (self.side(self.round), 0);
+        }
+    }
+}
+
+impl<B: Copy> LowRankBuffers<B> {
+    /// The pieces of a call.
+    pub(crate) fn pieces(&self, steps: &ResidentLowRank) -> Vec<Piece<B>> {
+        let piece = |what, buffer, needed, role| Piece::new(what, buffer, needed, [Some((role, 0)), None]);
+        let roles = [Some((Role::Workspace, 0)), Some((Role::Status, steps.status_bytes().start))];
+        let state = Piece::new("state", self.state, steps.state_bytes(), roles).accessed(Access::Scratch);
+        let mut pieces = vec![
+            piece("residual", self.residual, steps.residual_bytes(), Role::Residual),
+            Piece { alignment: 256, ..state },
+            piece("factors", self.factors, steps.factor_bytes(), Role::Values),
+        ];
+        if steps.round == 0 {
+            let gradient = piece("gradient", self.gradient, steps.gradient_bytes(), Role::Input);
+            pieces.push(Piece { alignment: steps.dtype.bytes() as u64, ..gradient.accessed(Access::Read) });
+        }
+        if steps.round == steps.rounds() {
+            pieces.push(piece("output", self.output, steps.output_bytes(), Role::Output));
+        }
+        pieces
+    }
+}
+
+/// Little-endian words.
+fn words_of(bytes: &[u8]) -> Vec<u32> {
+    let (words, _) = bytes.as_chunks::<4>();
+    words.iter().map(|word| u32::from_le_bytes(*word)).collect()
+}

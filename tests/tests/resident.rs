@@ -1,0 +1,227 @@
+//! PowerSGD in a caller's memory: on the PTX machine, with a driver that refuses to allocate and to wait, and on wgpu.
+
+use gradwire::Dtype;
+use gradwire_tests::resident::{against_the_host, codecs};
+
+#[cfg(feature = "cuda")]
+mod cuda {
+    use std::ops::Range;
+    use std::sync::Arc;
+
+    use gradwire::backend::cuda::driver::{DevicePtr, Driver, StreamId};
+    use gradwire::backend::cuda::{Cuda, DeviceSlice};
+    use gradwire::embed::LowRankBuffers;
+    use gradwire::{Device, Error, Matrix, PowerSgd, ResidentLowRank, Seed};
+    use gradwire_ptx_machine::Machine;
+    use gradwire_tests::capture::Capture;
+    use gradwire_tests::resident::{Call, Memory, Name};
+
+    use super::{Dtype, against_the_host, codecs};
+
+    struct OnMachine {
+        driver: Arc<Capture<Machine>>,
+        cuda: Cuda,
+        buffers: LowRankBuffers<DeviceSlice>,
+    }
+
+    fn machine() -> (Arc<Capture<Machine>>, Cuda) {
+        let driver = Arc::new(Capture::new(Machine::new((8, 0), 11)));
+        let cuda = Cuda::with_driver(driver.clone(), None).expect("the machine takes the artifact");
+        (driver, cuda)
+    }
+
+    impl OnMachine {
+        fn new(driver: &Arc<Capture<Machine>>, cuda: &Cuda, steps: &ResidentLowRank) -> Self {
+            // Memory that nothing has written, and no byte more than is asked for.
+            let room = |bytes: u64| DeviceSlice::new(driver.alloc(bytes).expect("there is memory").0, bytes);
+            let buffers = LowRankBuffers {
+                gradient: room(steps.gradient_bytes()),
+                residual: room(steps.residual_bytes()),
+                state: room(steps.state_bytes()),
+                factors: room(steps.factor_bytes()),
+                output: room(steps.output_bytes()),
+            };
+            Self { driver: driver.clone(), cuda: cuda.clone(), buffers }
+        }
+
+        fn piece(&self, piece: Name) -> DeviceSlice {
+            let b = &self.buffers;
+            match piece {
+                Name::Gradient => b.gradient,
+                Name::Residual => b.residual,
+                Name::State => b.state,
+                Name::Factors => b.factors,
+                Name::Output => b.output,
+            }
+        }
+    }
+
+    impl Memory for OnMachine {
+        fn write(&mut self, piece: Name, bytes: &[u8]) {
+            let to = DevicePtr(self.piece(piece).address());
+            // SAFETY: the machine checks ranges itself, and copies at once.
+            unsafe { self.driver.copy_in(to, bytes, StreamId::OWN) }.expect("it fits");
+        }
+
+        fn read(&mut self, piece: Name, bytes: Range<u64>) -> Vec<u8> {
+            let mut out = vec![0; (bytes.end - bytes.start) as usize];
+            let from = DevicePtr(self.piece(piece).address() + bytes.start);
+            // SAFETY: as above.
+            unsafe { self.driver.copy_out(&mut out, from, StreamId::OWN) }.expect("it is there");
+            out
+        }
+
+        fn call(&mut self, call: Call, steps: &mut ResidentLowRank) -> Result<(), Error> {
+            let (cuda, buffers) = (&self.cuda, &self.buffers);
+            // SAFETY: the machine's streams run at once, and the memory lives as long as it.
+            let work = || unsafe {
+                match call {
+                    Call::Begin => cuda.begin_low_rank_into(steps, buffers),
+                    Call::Advance => cuda.advance_low_rank_into(steps, buffers),
+                    Call::Finish => cuda.finish_low_rank_into(steps, buffers),
+                }
+            };
+            self.driver.while_armed(work).0
+        }
+    }
+
+    #[test]
+    fn a_stream_leaves_what_a_state_on_the_host_does() {
+        let (driver, cuda) = machine();
+        let device = Device::from_cuda(cuda.clone());
+        for (index, codec) in codecs().into_iter().enumerate() {
+            let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F16][index % 3];
+            against_the_host(&device, codec, dtype, |steps| OnMachine::new(&driver, &cuda, steps));
+            assert_eq!(driver.inner().take_faults(), []);
+        }
+    }
+
+    #[test]
+    fn bad_memory_is_refused_before_anything_is_queued() {
+        let (driver, cuda) = machine();
+        let tensors = [Matrix::new(40, 60), Matrix::vector(9)];
+        let mut steps = PowerSgd::rank(2).resident(&tensors, Dtype::F32, Seed::new(1)).expect("valid");
+        let memory = OnMachine::new(&driver, &cuda, &steps);
+        let good = memory.buffers;
+        let short = |slice: DeviceSlice| DeviceSlice::new(slice.address(), slice.bytes() - 1);
+        let aside = |slice: DeviceSlice, by| DeviceSlice::new(slice.address() + by, slice.bytes());
+        let bad = [
+            LowRankBuffers { gradient: short(good.gradient), ..good },
+            LowRankBuffers { residual: short(good.residual), ..good },
+            LowRankBuffers { state: short(good.state), ..good },
+            LowRankBuffers { factors: short(good.factors), ..good },
+            LowRankBuffers { gradient: aside(good.gradient, 2), ..good },
+            LowRankBuffers { state: aside(good.state, 4), ..good },
+            LowRankBuffers { factors: good.state, ..good },
+            LowRankBuffers { residual: good.gradient, ..good },
+            LowRankBuffers { state: DeviceSlice::new(0, good.state.bytes()), ..good },
+        ];
+        for buffers in bad {
+            // SAFETY: all of it is refused.
+            let work = || unsafe { cuda.begin_low_rank_into(&mut steps, &buffers) };
+            let (result, queued) = driver.while_armed(work);
+            let error = result.expect_err("bad memory");
+            assert!(matches!(error, Error::Length { .. } | Error::Memory { .. }), "{error:?}");
+            assert!(queued.is_empty(), "{queued:?}");
+            assert_eq!(steps.factor_len(), 80, "the step has not begun");
+        }
+    }
+}
+
+#[cfg(feature = "wgpu")]
+mod on_wgpu {
+    use std::ops::Range;
+
+    use gradwire::backend::wgpu::Wgpu;
+    use gradwire::embed::LowRankBuffers;
+    use gradwire::wgpu::{self, BufferUsages};
+    use gradwire::{BackendKind, Device, Error, ResidentLowRank};
+    use gradwire_tests::require;
+    use gradwire_tests::resident::{Call, Memory, Name};
+
+    use super::{Dtype, against_the_host, codecs};
+
+    struct OnDevice {
+        device: wgpu::Device,
+        queue: wgpu::Queue,
+        gradwire: Wgpu,
+        buffers: [wgpu::Buffer; 5],
+    }
+
+    fn room(device: &wgpu::Device, bytes: u64, usage: BufferUsages) -> wgpu::Buffer {
+        let size = bytes.next_multiple_of(4).max(4);
+        device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
+    }
+
+    impl OnDevice {
+        fn new(device: &wgpu::Device, queue: &wgpu::Queue, gradwire: &Wgpu, steps: &ResidentLowRank) -> Self {
+            let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
+            let sizes = [
+                steps.gradient_bytes(),
+                steps.residual_bytes(),
+                steps.state_bytes(),
+                steps.factor_bytes(),
+                steps.output_bytes(),
+            ];
+            let buffers = sizes.map(|bytes| room(device, bytes, usage));
+            Self { device: device.clone(), queue: queue.clone(), gradwire: gradwire.clone(), buffers }
+        }
+    }
+
+    impl Memory for OnDevice {
+        fn write(&mut self, piece: Name, bytes: &[u8]) {
+            let mut bytes = bytes.to_vec();
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            self.queue.write_buffer(&self.buffers[piece as usize], 0, &bytes);
+        }
+
+        fn read(&mut self, piece: Name, bytes: Range<u64>) -> Vec<u8> {
+            let count = bytes.end - bytes.start;
+            if count == 0 {
+                return Vec::new();
+            }
+            let staging = room(&self.device, count, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
+            let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            let from = &self.buffers[piece as usize];
+            encoder.copy_buffer_to_buffer(from, bytes.start, &staging, 0, count.next_multiple_of(4));
+            self.queue.submit([encoder.finish()]);
+            staging.map_async(wgpu::MapMode::Read, .., |result| result.expect("the device is there"));
+            self.device.poll(wgpu::PollType::wait_indefinitely()).expect("the device is there");
+            staging.get_mapped_range(..).expect("it is mapped")[..count as usize].to_vec()
+        }
+
+        fn call(&mut self, call: Call, steps: &mut ResidentLowRank) -> Result<(), Error> {
+            let [gradient, residual, state, factors, output] = self.buffers.each_ref().map(|buffer| buffer.slice(..));
+            let buffers = LowRankBuffers { gradient, residual, state, factors, output };
+            let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            match call {
+                Call::Begin => self.gradwire.record_begin_low_rank(steps, &mut encoder, &buffers),
+                Call::Advance => self.gradwire.record_advance_low_rank(steps, &mut encoder, &buffers),
+                Call::Finish => self.gradwire.record_finish_low_rank(steps, &mut encoder, &buffers),
+            }?;
+            self.queue.submit([encoder.finish()]);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn recorded_commands_leave_what_a_state_on_the_host_does() {
+        // Whether an adapter has to be there is decided, and its absence reported, in one place.
+        if let Err(error) = require::open(BackendKind::Wgpu) {
+            eprintln!("not tested: {error}");
+            return;
+        }
+        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+        let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
+        let adapter = adapters.into_iter().next().expect("an adapter was there a moment ago");
+        let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor::default()))
+            .expect("the default limits are had by every adapter");
+        device.on_uncaptured_error(std::sync::Arc::new(|error| panic!("it reached the caller: {error}")));
+        let gradwire = Wgpu::on(&device, &queue).expect("the shaders need no more than the default limits");
+        let on = Device::from_wgpu(gradwire.clone());
+        for (index, codec) in codecs().into_iter().enumerate() {
+            let dtype = [Dtype::F32, Dtype::F16, Dtype::Bf16][index % 3];
+            against_the_host(&on, codec, dtype, |steps| OnDevice::new(&device, &queue, &gradwire, steps));
+        }
+    }
+}
