@@ -2,11 +2,12 @@
 //! `cargo run --release --features cudarc --example embed_cudarc`.
 
 use std::error::Error;
+use std::sync::Arc;
 
-use cudarc::driver::CudaContext;
+use cudarc::driver::{CudaContext, CudaStream};
 use gradwire::backend::cuda::Cuda;
 use gradwire::plan::Limits;
-use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, Layout, ModelPlan, Qsgd, Seed};
+use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, Layout, Matrix, ModelPlan, PowerSgd, Qsgd, Seed, TopK};
 
 const N: usize = 100_000;
 
@@ -61,5 +62,60 @@ fn main() -> Result<(), Box<dyn Error>> {
     let payloads = plan.seal(&stream.clone_dtoh(&body)?)?;
     assert_eq!(payloads, Device::cpu().encode_model(&plan, &x, &mut [], seed)?, "every payload is the CPU's");
     println!("{} tensors in {} launch", payloads.len(), plan.launches());
+    top_k(&cuda, &stream, &x)?;
+    power_sgd(&cuda, &stream)
+}
+
+/// The largest entries, and the gradient that they are alone.
+fn top_k(cuda: &Cuda, stream: &Arc<CudaStream>, x: &[f32]) -> Result<(), Box<dyn Error>> {
+    let codec = TopK::fraction(0.01);
+    let selection = codec.selection(N, Dtype::F32, false, &Limits::NONE)?;
+    let gradient = stream.clone_htod(x)?;
+    let mut indices = stream.alloc_zeros::<u32>(selection.entries() as usize)?;
+    let mut values = stream.alloc_zeros::<f32>(selection.entries() as usize)?;
+    let mut output = stream.alloc_zeros::<f32>(N)?;
+    let mut table = selection.table();
+    table.resize(selection.workspace_bytes() as usize, 0);
+    let mut workspace = stream.clone_htod(&table)?;
+    // SAFETY: the workspace begins with the table; the indices are those that the selection leaves.
+    unsafe {
+        let (x, workspace) = (gradient.as_view(), &mut workspace.as_view_mut());
+        cuda.select_views(&selection, &x, None, &mut indices.as_view_mut(), &mut values.as_view_mut(), workspace)?;
+        cuda.scatter_views(None, &indices.as_view(), &values.as_view(), &mut output.as_view_mut())?;
+    }
+    let payload = selection.seal(&stream.clone_dtoh(&indices)?, &stream.clone_dtoh(&values)?)?;
+    let expected = Device::cpu().encode_sparse(&codec, x, Seed::new(42))?;
+    assert_eq!(payload.as_bytes(), expected.as_bytes(), "the kept entries are the CPU's");
+    assert_eq!(stream.clone_dtoh(&output)?, Device::cpu().decode_sparse(&expected)?, "so is what they decode to");
+    println!("{} of {N} entries kept", selection.entries());
+    Ok(())
+}
+
+/// A step of PowerSGD whose residual and factors stay on the device, on a gradient of rank 1.
+fn power_sgd(cuda: &Cuda, stream: &Arc<CudaStream>) -> Result<(), Box<dyn Error>> {
+    let (rows, columns) = (250, 400);
+    let x: Vec<f32> = (0..N).map(|at| (at / columns) as f32 * (at % columns) as f32).collect();
+    let mut steps = PowerSgd::rank(1).resident(&[Matrix::new(rows, columns as u64)], Dtype::F32, Seed::new(42))?;
+    let mut image = steps.image();
+    image.resize(steps.state_bytes() as usize, 0);
+    let (gradient, mut state) = (stream.clone_htod(&x)?, stream.clone_htod(&image)?);
+    let mut residual = stream.alloc_zeros::<f32>(N)?;
+    let mut factors = stream.alloc_zeros::<f32>(steps.factor_bytes() as usize / 4)?;
+    let mut output = stream.alloc_zeros::<f32>(N)?;
+    {
+        let (rest, state) = (&mut residual.as_view_mut(), &mut state.as_view_mut());
+        let (factors, output) = (&mut factors.as_view_mut(), &mut output.as_view_mut());
+        // SAFETY: the residual is zeros, and the state begins with the image. With several workers, `factors` is all-reduced
+        // between the calls.
+        unsafe {
+            cuda.begin_low_rank_views(&mut steps, &gradient.as_view(), rest, state, factors)?;
+            cuda.advance_low_rank_views(&mut steps, rest, state, factors)?;
+            cuda.finish_low_rank_views(&mut steps, rest, state, factors, output)?;
+        }
+    }
+    let largest = x[N - 1];
+    let close = |(x, y): (&f32, &f32)| (x - y).abs() < 1e-5 * largest;
+    assert!(x.iter().zip(&stream.clone_dtoh(&output)?).all(close), "a matrix of rank 1 is its own approximation");
+    println!("{rows} x {columns} in {} bytes", 4 * (rows as usize + columns));
     Ok(())
 }

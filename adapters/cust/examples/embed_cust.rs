@@ -7,7 +7,10 @@ use cust::context::Context;
 use cust::memory::DeviceBuffer;
 use cust::stream::{Stream, StreamFlags};
 use gradwire::plan::Limits;
-use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, Layout, ModelPlan, NonFinite, Qsgd, Seed, TopK, Uniform};
+use gradwire::{
+    Codec, DecodeMode, DecodePlan, Device, Dtype, Layout, Matrix, ModelPlan, NonFinite, PowerSgd, Qsgd, Seed, TopK,
+    Uniform,
+};
 use gradwire_cust::OnStream;
 
 const N: usize = 100_000;
@@ -22,6 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     single("uniform, 8 bits", &Uniform::bits(8), &gradwire, &stream)?;
     model("a model of three tensors", &Qsgd::bits(8).non_finite(NonFinite::Error), &gradwire, &stream)?;
     sparse("top-k, 1 %", &TopK::fraction(0.01), &gradwire, &stream)?;
+    low_rank("PowerSGD, rank 2", &PowerSgd::rank(2), &gradwire, &stream)?;
     Ok(())
 }
 
@@ -111,5 +115,38 @@ fn sparse(name: &str, codec: &TopK, gradwire: &OnStream<'_>, stream: &Stream) ->
     assert_eq!(residual.as_host_vec()?, expected_residual, "{name}: so is the residual");
     assert_eq!(output.as_host_vec()?, cpu.decode_sparse(&expected)?, "{name}: so is what it decodes to");
     println!("{name}: {} bytes for {}, as on the CPU", payload.as_bytes().len(), 4 * N);
+    Ok(())
+}
+
+/// A step of a single worker, on a gradient of rank 2 and a vector beside it: nothing of it is lost.
+fn low_rank(name: &str, codec: &PowerSgd, gradwire: &OnStream<'_>, stream: &Stream) -> Result<(), Box<dyn Error>> {
+    let (rows, columns) = (300, 300);
+    let tensors = [Matrix::new(rows, columns), Matrix::vector(N as u64 - rows * columns)];
+    let mut steps = codec.resident(&tensors, Dtype::F32, Seed::new(42))?;
+    let entry = |i: u64, j: u64| (i as f32 * 0.1).sin() * j as f32 + (j as f32 * 0.2).cos();
+    let x: Vec<f32> = (0..N as u64).map(|at| entry(at / columns, at % columns)).collect();
+    let on_device = DeviceBuffer::from_slice(&x)?;
+    let mut residual = DeviceBuffer::<f32>::zeroed(N)?;
+    let mut factors = DeviceBuffer::<f32>::zeroed(steps.factor_bytes() as usize / 4)?;
+    let mut output = DeviceBuffer::<f32>::zeroed(N)?;
+    let mut bytes = steps.image();
+    bytes.resize(steps.state_bytes() as usize, 0);
+    let mut state = DeviceBuffer::from_slice(&bytes)?;
+    // SAFETY: as above; the state begins with the image. Between the calls, `factors` would be all-reduced where it is.
+    unsafe {
+        gradwire.begin_low_rank(&mut steps, &on_device, &mut residual, &mut state, &mut factors)?;
+        gradwire.advance_low_rank(&mut steps, &mut residual, &mut state, &mut factors)?;
+        gradwire.finish_low_rank(&mut steps, &mut residual, &mut state, &mut factors, &mut output)?;
+    }
+    stream.synchronize()?;
+
+    let saved = &state.as_host_vec()?[..steps.saved_bytes() as usize];
+    let on_host = steps.download(saved, &residual.as_host_vec()?)?;
+    let largest = x.iter().fold(0.0f32, |most, v| most.max(v.abs()));
+    let off =
+        |found: &[f32], expected: f32| found.iter().zip(&x).all(|(f, x)| (f - expected * x).abs() < 1e-4 * largest);
+    assert!(off(&output.as_host_vec()?, 1.0), "{name}: the output is the gradient, within rounding");
+    assert!(off(&on_host.residual()?, 0.0), "{name}: and the residual is nothing, within rounding");
+    println!("{name}: {} bytes for {}", on_host.step_bytes(), 4 * N);
     Ok(())
 }

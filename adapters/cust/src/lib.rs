@@ -25,8 +25,8 @@ use cust::context::Context;
 use cust::memory::{DeviceCopy, DeviceSlice};
 use cust::stream::Stream;
 use gradwire::backend::cuda::{Cuda, DeviceSlice as Piece};
-use gradwire::embed::{DecodeBuffers, EncodeBuffers, ScatterBuffers, SelectBuffers};
-use gradwire::{DecodeMode, DecodePlan, EncodePlan, Error, ModelPlan, Seed, Selection};
+use gradwire::embed::{DecodeBuffers, EncodeBuffers, LowRankBuffers, ScatterBuffers, SelectBuffers};
+use gradwire::{DecodeMode, DecodePlan, EncodePlan, Error, ModelPlan, ResidentLowRank, Seed, Selection};
 
 /// Gradwire's kernels, loaded into a context of cust's, with work going to a stream of cust's.
 ///
@@ -190,6 +190,81 @@ impl<'c> OnStream<'c> {
         let buffers = ScatterBuffers { indices: piece(indices), values: piece(values), output: piece(output) };
         // SAFETY: as above.
         unsafe { self.cuda.scatter_into(entries, elements, weight, &buffers) }
+    }
+
+    /// Queues the beginning of a step of PowerSGD: [`Cuda::begin_low_rank_into`].
+    ///
+    /// # Errors
+    /// As [`Cuda::begin_low_rank_into`].
+    ///
+    /// # Safety
+    /// As [`OnStream::encode`], and residual and state hold what the calls before left there, or what [`Cuda::begin_low_rank_into`]
+    /// asks for before the first one.
+    pub unsafe fn begin_low_rank<T: DeviceCopy>(
+        &self,
+        steps: &mut ResidentLowRank,
+        gradient: &DeviceSlice<T>,
+        residual: &mut DeviceSlice<f32>,
+        state: &mut DeviceSlice<u8>,
+        factors: &mut DeviceSlice<f32>,
+    ) -> Result<(), Error> {
+        let buffers = LowRankBuffers { gradient: piece(gradient), ..low_rank_buffers(residual, state, factors) };
+        // SAFETY: as above.
+        unsafe { self.cuda.begin_low_rank_into(steps, &buffers) }
+    }
+
+    /// Queues what is between two all-reduces of a step: [`Cuda::advance_low_rank_into`].
+    ///
+    /// # Errors
+    /// As [`Cuda::advance_low_rank_into`].
+    ///
+    /// # Safety
+    /// As [`OnStream::begin_low_rank`].
+    pub unsafe fn advance_low_rank(
+        &self,
+        steps: &mut ResidentLowRank,
+        residual: &mut DeviceSlice<f32>,
+        state: &mut DeviceSlice<u8>,
+        factors: &mut DeviceSlice<f32>,
+    ) -> Result<(), Error> {
+        // SAFETY: as above.
+        unsafe { self.cuda.advance_low_rank_into(steps, &low_rank_buffers(residual, state, factors)) }
+    }
+
+    /// Queues the end of a step of PowerSGD: [`Cuda::finish_low_rank_into`].
+    ///
+    /// # Errors
+    /// As [`Cuda::finish_low_rank_into`].
+    ///
+    /// # Safety
+    /// As [`OnStream::begin_low_rank`].
+    pub unsafe fn finish_low_rank(
+        &self,
+        steps: &mut ResidentLowRank,
+        residual: &mut DeviceSlice<f32>,
+        state: &mut DeviceSlice<u8>,
+        factors: &mut DeviceSlice<f32>,
+        output: &mut DeviceSlice<f32>,
+    ) -> Result<(), Error> {
+        let buffers = LowRankBuffers { output: piece(output), ..low_rank_buffers(residual, state, factors) };
+        // SAFETY: as above.
+        unsafe { self.cuda.finish_low_rank_into(steps, &buffers) }
+    }
+}
+
+/// What all calls of a step use: the gradient and the output are none.
+fn low_rank_buffers(
+    residual: &DeviceSlice<f32>,
+    state: &DeviceSlice<u8>,
+    factors: &DeviceSlice<f32>,
+) -> LowRankBuffers<Piece> {
+    let none = Piece::new(0, 0);
+    LowRankBuffers {
+        gradient: none,
+        residual: piece(residual),
+        state: piece(state),
+        factors: piece(factors),
+        output: none,
     }
 }
 

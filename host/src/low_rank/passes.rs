@@ -519,6 +519,37 @@ mod tests {
     }
 
     #[test]
+    fn every_element_that_is_not_compressed_is_in_one_pass_and_bound_there() {
+        let tensors = [Matrix::vector(5000), Matrix::new(300, 700), Matrix::vector(0), Matrix::vector(70_001)];
+        let state = PowerSgd::rank(3).state(&tensors, Seed::new(1)).expect("valid");
+        let plan = LowRankPlan::new(&state.table, Dtype::Bf16, true, true);
+        let start = Start { abandoned: false, is_last: true, guarded: true };
+        for (binding_bytes, groups) in [(u64::MAX, u32::MAX), (2 << 20, 5)] {
+            let limits = Limits { binding_bytes, groups };
+            let begin = plan.begin_resident(Side::Right, stream(), start, &limits).expect("the limits suffice");
+            let finish = plan.finish(Side::Left, &limits).expect("the limits suffice");
+            // A look at all, the forming, and the taking of means.
+            let all = [begin, finish].concat();
+            let passes: Vec<&Pass> = all.iter().filter(|pass| pass.kernel == Kernel::PowerSgdPlain).collect();
+            let mut covered = vec![0u8; plan.elements as usize];
+            for pass in passes {
+                let Params::LowRank(p) = pass.params else { panic!("PowerSGD's parameters") };
+                for tile in &plan.plain_tiles[p.first_tile as usize..][..pass.groups as usize] {
+                    assert!(u64::from(p.first) <= tile.start && tile.end <= u64::from(p.first) + u64::from(p.bound));
+                    covered[tile.start as usize..tile.end as usize].iter_mut().for_each(|times| *times += 1);
+                }
+                assert!(pass.groups <= groups && pass.bindings.residual.bytes <= binding_bytes);
+            }
+            let expected = |element: usize| if (5000..215_000).contains(&element) { 0 } else { 3 };
+            assert!(covered.iter().enumerate().all(|(element, times)| *times == expected(element)));
+        }
+        // The list of these tiles is where the parameters say.
+        let at = plan.layout.plain_tiles as usize;
+        assert_eq!(plan.table[at..at + 4], [1, 0, 2048, 0], "the matrix comes first");
+        assert_eq!(plan.table.len() as u64, plan.layout.plain_tiles + 4 * (3 + 35));
+    }
+
+    #[test]
     fn parts_of_the_workspace_do_not_meet() {
         let (plan, limits) = (plan(Dtype::F32), Limits::NONE);
         let l = &plan.layout;

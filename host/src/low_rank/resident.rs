@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{Limits, Pass};
 use crate::seed::Seed;
-use crate::session::Role;
+use crate::session::{Role, Sizes};
 
 /// What the host keeps of PowerSGD where gradient, residual and factors lie in device memory that the caller owns: what goes where
 /// there, and which call is next.
@@ -343,6 +343,29 @@ impl ResidentLowRank {
             round if round < self.rounds() => "advance_low_rank",
             _ => "finish_low_rank",
         }
+    }
+
+    /// Bytes of each buffer of a session that [`ResidentLowRank::passes_of_step`] run in. The state is its workspace.
+    pub fn sizes(&self) -> Sizes {
+        self.plan.sizes()
+    }
+
+    /// The passes of the next step on a single worker, call by call, for a session: what is timed where PowerSGD is.
+    ///
+    /// # Errors
+    /// [`Error::Order`] while a step is under way; [`Error::Limit`] where the limits are too small.
+    pub fn passes_of_step(&self, limits: &Limits) -> Result<Vec<Vec<Pass>>, Error> {
+        let mut steps = self.clone();
+        let mut calls = Vec::new();
+        for call in 0..=self.rounds() {
+            calls.push(match call {
+                0 => steps.begin(limits),
+                last if last == self.rounds() => steps.finish(limits),
+                _ => steps.advance(limits),
+            }?);
+            steps.went_on();
+        }
+        Ok(calls)
     }
 
     pub(crate) fn begin(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {

@@ -7,7 +7,7 @@ use gradwire::plan::{Kernel, Limits, Pass};
 use gradwire::session::{Role, Session, Sizes};
 use gradwire::wire::HEADER_BYTES;
 use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, EncodePlan, Error, Gradient, NonFinite, Qsgd, Seed};
-use gradwire::{Selection, TopK};
+use gradwire::{Matrix, PowerSgd, Selection, TopK};
 use gradwire_tests::cases::Case;
 use gradwire_tests::oracle::Kind;
 
@@ -17,6 +17,9 @@ use crate::bench::settings::{Feedback, feedback_plan};
 const WEIGHT: f32 = 0.125;
 /// The parts of a gradient that top-k keeps, and how a table says so.
 const PARTS: [(f64, &str); 3] = [(0.001, "0.1 %"), (0.01, "1 %"), (0.1, "10 %")];
+
+/// The ranks of PowerSGD, and how a table says so.
+const RANKS: [(u32, &str); 4] = [(1, "rank 1"), (4, "rank 4"), (8, "rank 8"), (32, "rank 32")];
 
 /// Where a set's part of a buffer begins.
 pub(crate) type At<'a> = &'a dyn Fn(Role) -> u64;
@@ -56,6 +59,9 @@ pub(crate) fn all(n: usize, dtype: Dtype, limits: &Limits, selects: bool) -> Res
     if selects {
         for (part, name) in PARTS {
             top_k(part, name, n, dtype, limits, &mut jobs)?;
+        }
+        for (rank, name) in RANKS {
+            power_sgd(rank, name, n, dtype, limits, &mut jobs)?;
         }
     }
     Ok(jobs)
@@ -139,6 +145,38 @@ fn top_k(part: f64, name: &str, n: usize, dtype: Dtype, limits: &Limits, jobs: &
         // An entry is read, and its place read and written.
         push("decode-add", 16 * entries, sizes, table(&selection), before, add, None);
     }
+    Ok(())
+}
+
+/// A step of a single worker with error feedback, as if the all-reduces took no time. There is no check of one result: each
+/// run is the step after the last one, and the suite that ran before has compared steps with the CPU's.
+fn power_sgd(rank: u32, name: &str, n: usize, dtype: Dtype, limits: &Limits, jobs: &mut Vec<Job>) -> Result<(), Error> {
+    // As square as a power of two can be.
+    let rows = 1u64 << (n.max(1).ilog2() / 2);
+    let columns = n as u64 / rows;
+    let codec = PowerSgd::rank(rank);
+    let steps = codec.resident(&[Matrix::new(rows, columns)], dtype, Seed::new(1))?;
+    let elements = steps.elements();
+    if steps.factor_bytes() >= 4 * elements as u64 {
+        // Too small to be compressed.
+        return Ok(());
+    }
+    let (image, passes) = (steps.image(), steps.passes_of_step(limits)?.concat());
+    jobs.push(Job {
+        codec: "PowerSGD",
+        setting: format!("{name}, {rows} x {columns}"),
+        op: "step with feedback",
+        // Gradient, residual read and written, what was formed once more, and the output.
+        floor: bytes(elements, dtype) + 16 * elements as u64,
+        sizes: steps.sizes(),
+        prepare: Some(Box::new(move |session, at| {
+            session.write(Role::Residual, at(Role::Residual), &vec![0; 4 * elements])?;
+            session.write(Role::Workspace, at(Role::Workspace), &image)
+        })),
+        before: vec![],
+        passes,
+        check: None,
+    });
     Ok(())
 }
 

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use ::cudarc::driver::{CudaStream, CudaView, CudaViewMut, DevicePtr as _, DevicePtrMut as _, DeviceSlice as _};
 
 use super::{Cuda, DeviceSlice};
-use crate::embed::{DecodeBuffers, EncodeBuffers};
+use crate::embed::{DecodeBuffers, EncodeBuffers, LowRankBuffers, ScatterBuffers, SelectBuffers};
 use crate::error::Error;
 use crate::gradient::{Dtype, Element};
+use crate::low_rank::ResidentLowRank;
 use crate::model::ModelPlan;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan};
 use crate::seed::Seed;
+use crate::sparse::Selection;
 
 impl Cuda {
     /// Works on a stream of cudarc's, in its context.
@@ -136,6 +138,126 @@ impl Cuda {
         unsafe { self.decode_model_into(plan, table, mode, payloads, &DecodeBuffers { bodies, output }) }
     }
 
+    /// Queues a selection: [`Cuda::select_into`] for slices of cudarc's.
+    ///
+    /// # Errors
+    /// As [`Cuda::encode_views`].
+    ///
+    /// # Safety
+    /// The caller guarantees that the workspace begins with [`Selection::table`].
+    pub unsafe fn select_views<T: Element>(
+        &self,
+        selection: &Selection,
+        gradient: &CudaView<'_, T>,
+        residual: Option<&mut CudaViewMut<'_, f32>>,
+        indices: &mut CudaViewMut<'_, u32>,
+        values: &mut CudaViewMut<'_, f32>,
+        workspace: &mut CudaViewMut<'_, u8>,
+    ) -> Result<(), Error> {
+        expect_type::<T>(selection.dtype())?;
+        let stream = self.cudarc_stream()?;
+        let (gradient, _read) = slice(gradient, stream);
+        let residual = residual.map(|residual| slice_mut(residual, stream));
+        let (indices, _indices) = slice_mut(indices, stream);
+        let (values, _values) = slice_mut(values, stream);
+        let (workspace, _workspace) = slice_mut(workspace, stream);
+        let residual = residual.as_ref().map(|(slice, _)| *slice);
+        // SAFETY: as in `encode_views`; the caller answers for the table.
+        unsafe { self.select_into(selection, &SelectBuffers { gradient, residual, indices, values, workspace }) }
+    }
+
+    /// Queues a decode of kept entries: [`Cuda::scatter_into`] for slices of cudarc's, of all that `indices` holds onto all of
+    /// `output`.
+    ///
+    /// # Errors
+    /// As [`Cuda::scatter_into`].
+    ///
+    /// # Safety
+    /// The caller guarantees that no index is there twice.
+    pub unsafe fn scatter_views(
+        &self,
+        weight: Option<f32>,
+        indices: &CudaView<'_, u32>,
+        values: &CudaView<'_, f32>,
+        output: &mut CudaViewMut<'_, f32>,
+    ) -> Result<(), Error> {
+        let (entries, elements) = (indices.len() as u64, output.len() as u64);
+        let stream = self.cudarc_stream()?;
+        let (indices, _indices) = slice(indices, stream);
+        let (values, _values) = slice(values, stream);
+        let (output, _written) = slice_mut(output, stream);
+        // SAFETY: as in `encode_views`; the caller answers for the indices.
+        unsafe { self.scatter_into(entries, elements, weight, &ScatterBuffers { indices, values, output }) }
+    }
+
+    /// Queues the beginning of a step of PowerSGD: [`Cuda::begin_low_rank_into`] for slices of cudarc's.
+    ///
+    /// # Errors
+    /// As [`Cuda::begin_low_rank_into`], and [`Error::Dtype`] where the gradient is not of the steps' type.
+    ///
+    /// # Safety
+    /// The caller guarantees that residual and state hold what the calls before left there, or what [`Cuda::begin_low_rank_into`]
+    /// asks for before the first one.
+    pub unsafe fn begin_low_rank_views<T: Element>(
+        &self,
+        steps: &mut ResidentLowRank,
+        gradient: &CudaView<'_, T>,
+        residual: &mut CudaViewMut<'_, f32>,
+        state: &mut CudaViewMut<'_, u8>,
+        factors: &mut CudaViewMut<'_, f32>,
+    ) -> Result<(), Error> {
+        expect_type::<T>(steps.dtype())?;
+        let stream = self.cudarc_stream()?;
+        let (gradient, _read) = slice(gradient, stream);
+        with_state(stream, residual, state, factors, |kept| {
+            // SAFETY: as in `encode_views`; the caller answers for what the state holds.
+            unsafe { self.begin_low_rank_into(steps, &LowRankBuffers { gradient, ..kept }) }
+        })
+    }
+
+    /// Queues what is between two all-reduces: [`Cuda::advance_low_rank_into`] for slices of cudarc's.
+    ///
+    /// # Errors
+    /// As [`Cuda::advance_low_rank_into`].
+    ///
+    /// # Safety
+    /// As [`Cuda::begin_low_rank_views`].
+    pub unsafe fn advance_low_rank_views(
+        &self,
+        steps: &mut ResidentLowRank,
+        residual: &mut CudaViewMut<'_, f32>,
+        state: &mut CudaViewMut<'_, u8>,
+        factors: &mut CudaViewMut<'_, f32>,
+    ) -> Result<(), Error> {
+        with_state(self.cudarc_stream()?, residual, state, factors, |kept| {
+            // SAFETY: as above.
+            unsafe { self.advance_low_rank_into(steps, &kept) }
+        })
+    }
+
+    /// Queues the end of a step: [`Cuda::finish_low_rank_into`] for slices of cudarc's.
+    ///
+    /// # Errors
+    /// As [`Cuda::finish_low_rank_into`].
+    ///
+    /// # Safety
+    /// As [`Cuda::begin_low_rank_views`].
+    pub unsafe fn finish_low_rank_views(
+        &self,
+        steps: &mut ResidentLowRank,
+        residual: &mut CudaViewMut<'_, f32>,
+        state: &mut CudaViewMut<'_, u8>,
+        factors: &mut CudaViewMut<'_, f32>,
+        output: &mut CudaViewMut<'_, f32>,
+    ) -> Result<(), Error> {
+        let stream = self.cudarc_stream()?;
+        let (output, _written) = slice_mut(output, stream);
+        with_state(stream, residual, state, factors, |kept| {
+            // SAFETY: as above.
+            unsafe { self.finish_low_rank_into(steps, &LowRankBuffers { output, ..kept }) }
+        })
+    }
+
     fn cudarc_stream(&self) -> Result<&CudaStream, Error> {
         self.keep.as_deref().ok_or_else(|| Error::Stream {
             address: self.stream.to_u64(),
@@ -165,6 +287,21 @@ fn with_buffers<T>(
         workspace: workspace.as_ref().map(|(slice, _)| *slice),
     };
     queue(&buffers)
+}
+
+/// Hands over what all calls of a step use, as [`with_buffers`] does it: the gradient and the output are none.
+fn with_state(
+    stream: &CudaStream,
+    residual: &mut CudaViewMut<'_, f32>,
+    state: &mut CudaViewMut<'_, u8>,
+    factors: &mut CudaViewMut<'_, f32>,
+    queue: impl FnOnce(LowRankBuffers<DeviceSlice>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (residual, _residual) = slice_mut(residual, stream);
+    let (state, _state) = slice_mut(state, stream);
+    let (factors, _factors) = slice_mut(factors, stream);
+    let none = DeviceSlice::new(0, 0);
+    queue(LowRankBuffers { gradient: none, residual, state, factors, output: none })
 }
 
 fn expect_type<T: Element>(expected: Dtype) -> Result<(), Error> {
