@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use gradwire_kernels::params::THREADS;
+
 use crate::test::root;
 
 /// The toolchains to try, and the one compiler that is accepted among them: another one gives other bytes.
@@ -189,6 +191,28 @@ fn normalise(target: Target, text: &str) -> String {
             words.for_each(|word| out.extend([" ", word]));
             out.push('\n');
         }
+    }
+    two_at_once(target, &out)
+}
+
+/// Kernels of which two blocks are to fit a multiprocessor's registers, and the capability of the first target where they
+/// can without spilling: 128 registers a thread. Left to itself the assembler takes a few more, and where one block alone is
+/// there, nothing covers its waiting for memory.
+const TWO_AT_ONCE: [(&str, u32); 2] = [("powersgd_right", 35), ("powersgd_left", 90)];
+
+/// Tells the assembler so: Rust has no words for it.
+fn two_at_once(target: Target, text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut wanted = false;
+    for line in text.lines() {
+        if let Some(name) = super::manifest::entries(line).next() {
+            wanted = TWO_AT_ONCE.iter().any(|(kernel, from)| *kernel == name && target.sm >= *from);
+        }
+        if line == "{" && std::mem::take(&mut wanted) {
+            out.push_str(&format!(".maxntid {THREADS}, 1, 1\n.minnctapersm 2\n"));
+        }
+        out.push_str(line);
+        out.push('\n');
     }
     out
 }

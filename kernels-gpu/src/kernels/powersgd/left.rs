@@ -6,6 +6,9 @@ use crate::params::{LOW_RANK_TOGETHER, LowRankParams, matrix};
 
 /// Columns of a factor whose sums are in registers together.
 const TOGETHER: usize = LOW_RANK_TOGETHER as usize;
+/// Rows of the eight that are formed together: with all of them a block takes more than half of the registers of a
+/// multiprocessor, and no other one is there to wait for memory meanwhile.
+const TOGETHER_ROWS: usize = 4;
 /// Entries of each column of a factor in the stage (logarithm): those of a tile.
 const WIDTH_LOG2: u32 = 8;
 const WIDTH: u32 = 1 << WIDTH_LOG2;
@@ -93,17 +96,17 @@ kernel! {
     }
 }
 
-/// Where in the stage R and L are, of eight rows of a column.
+/// Where in the stage R and L are, of four rows of a column.
 struct InStage {
     rank: u32,
     row: u32,
     here: u32,
 }
 
-impl Less for InStage {
+impl Less<TOGETHER_ROWS> for InStage {
     #[inline(always)]
-    unsafe fn of(&self) -> [f32; ROWS] {
-        let mut less = [0.0; ROWS];
+    unsafe fn of(&self) -> [f32; TOGETHER_ROWS] {
+        let mut less = [0.0; TOGETHER_ROWS];
         for four in 0..TOGETHER / FOUR {
             let k = (four * FOUR) as u32;
             if k < self.rank {
@@ -132,26 +135,30 @@ unsafe fn rows(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form, row: u32
     let mut strip = 0;
     while strip < columns {
         let here = strip + lane;
-        let less = InStage { rank: p.rank, row, here };
-        let mut m = [0.0; ROWS];
-        let at = (tile.at + row * stride + here, stride, rows);
-        // SAFETY: an element that is there is bound, and this lane's.
-        unsafe {
-            if rows >= ROWS as u32 && strip + WARP <= columns {
-                m = elements::<true>(p, b, form, at, &less);
-            } else if here < columns {
-                m = elements::<false>(p, b, form, at, &less);
+        for half in 0..ROWS / TOGETHER_ROWS {
+            let before = (half * TOGETHER_ROWS) as u32;
+            let less = InStage { rank: p.rank, row: row + before, here };
+            let mut m = [0.0; TOGETHER_ROWS];
+            let at = (tile.at + (row + before) * stride + here, stride, rows.saturating_sub(before));
+            // SAFETY: an element that is there is bound, and this lane's.
+            unsafe {
+                if rows >= ROWS as u32 && strip + WARP <= columns {
+                    m = elements::<true, TOGETHER_ROWS>(p, b, form, at, &less);
+                } else if here < columns {
+                    m = elements::<false, TOGETHER_ROWS>(p, b, form, at, &less);
+                }
             }
-        }
-        for four in 0..TOGETHER / FOUR {
-            if column + (four * FOUR) as u32 >= p.rank {
-                continue;
-            }
-            for k in four * FOUR..(four + 1) * FOUR {
-                // SAFETY: the stage holds eight columns of Q.
-                let q = unsafe { device::stage_load(FACTOR + k as u32 * WIDTH + here) };
-                for j in 0..ROWS {
-                    sums[k * ROWS + j] = device::fma(m[j], q, sums[k * ROWS + j]);
+            for four in 0..TOGETHER / FOUR {
+                if column + (four * FOUR) as u32 >= p.rank {
+                    continue;
+                }
+                for k in four * FOUR..(four + 1) * FOUR {
+                    // SAFETY: the stage holds eight columns of Q.
+                    let q = unsafe { device::stage_load(FACTOR + k as u32 * WIDTH + here) };
+                    for j in 0..TOGETHER_ROWS {
+                        let sum = k * ROWS + half * TOGETHER_ROWS + j;
+                        sums[sum] = device::fma(m[j], q, sums[sum]);
+                    }
                 }
             }
         }

@@ -201,14 +201,14 @@ impl Form {
     }
 }
 
-/// What is taken off the residuals of eight elements. No closure: one of this length is not inlined.
-trait Less {
+/// What is taken off the residuals of `N` elements. No closure: one of this length is not inlined.
+trait Less<const N: usize> {
     /// # Safety
     /// What it is made of is in the stage.
-    unsafe fn of(&self) -> [f32; ROWS];
+    unsafe fn of(&self) -> [f32; N];
 }
 
-/// Eight elements of a column, from `at` on and `stride` apart: gradient + residual, or what was left of it before. With
+/// `N` elements of a column, from `at` on and `stride` apart: gradient + residual, or what was left of it before. With
 /// `FULL` all are there, else those below `rows`; of others nothing is read, and they are zero.
 ///
 /// `less` gives what is taken off the residuals. With `form.write` the residual becomes what stays behind.
@@ -216,18 +216,18 @@ trait Less {
 /// # Safety
 /// The elements are bound, and no other thread's; what `less` is made of is there.
 #[inline(always)]
-unsafe fn elements<const FULL: bool>(
+unsafe fn elements<const FULL: bool, const N: usize>(
     p: &LowRankParams,
     b: &Buffers,
     form: Form,
     (at, stride, rows): (u32, u32, u32),
-    less: &impl Less,
-) -> [f32; ROWS] {
+    less: &impl Less<N>,
+) -> [f32; N] {
     let there = |j: usize| FULL || (j as u32) < rows;
     let place = |j: usize| (at + j as u32 * stride) as usize;
-    let mut old = [0.0; ROWS];
+    let mut old = [0.0; N];
     if !form.form {
-        for j in 0..ROWS {
+        for j in 0..N {
             if there(j) {
                 // SAFETY: the caller's, as the element is there.
                 old[j] = unsafe { *b.residual.add(place(j)) };
@@ -236,16 +236,16 @@ unsafe fn elements<const FULL: bool>(
         return old;
     }
     // All loads stand before the first use of one, so that they are in flight together.
-    let mut raw = [0; ROWS];
+    let mut raw = [0; N];
     if p.dtype == dtype::F32 {
-        for j in 0..ROWS {
+        for j in 0..N {
             if there(j) {
                 // SAFETY: as above.
                 raw[j] = unsafe { *b.input.cast::<u32>().add(place(j)) };
             }
         }
     } else {
-        for j in 0..ROWS {
+        for j in 0..N {
             if there(j) {
                 // SAFETY: as above.
                 raw[j] = u32::from(unsafe { *b.input.cast::<u16>().add(place(j)) });
@@ -253,7 +253,7 @@ unsafe fn elements<const FULL: bool>(
         }
     }
     if form.feedback {
-        for j in 0..ROWS {
+        for j in 0..N {
             if there(j) {
                 // SAFETY: as above.
                 old[j] = unsafe { *b.residual.add(place(j)) };
@@ -262,7 +262,7 @@ unsafe fn elements<const FULL: bool>(
         if form.rest {
             // SAFETY: the caller's.
             let less = unsafe { less.of() };
-            for j in 0..ROWS {
+            for j in 0..N {
                 old[j] = kept(old[j] - less[j], 0.0);
             }
         }
@@ -272,10 +272,10 @@ unsafe fn elements<const FULL: bool>(
     } else if p.dtype == dtype::BF16 {
         raw = raw.map(|half| bf16_to_f32(half as u16).to_bits());
     }
-    // Places are made anew: eight of them would wait in registers for the gradient.
+    // Places are made anew: all of them would wait in registers for the gradient.
     let again = device::opaque(at);
-    let mut sums = [0.0; ROWS];
-    for j in 0..ROWS {
+    let mut sums = [0.0; N];
+    for j in 0..N {
         sums[j] = f32::from_bits(raw[j]) + old[j];
         if there(j) {
             if form.write {
@@ -318,30 +318,42 @@ unsafe fn stage(
     }
 }
 
-/// Four columns' terms of eight entries of L R^T, added in order: `lefts` is where the eight rows' entries of the first column
+/// Four columns' terms of `N` entries of L R^T, added in order: `lefts` is where the rows' entries of the first column
 /// are in the stage, `from` a column to the next.
 ///
 /// # Safety
 /// The entries are there.
 #[inline(always)]
-unsafe fn terms(mut sums: [f32; ROWS], first: bool, lefts: u32, from: u32, rights: [f32; FOUR]) -> [f32; ROWS] {
+unsafe fn terms<const N: usize>(
+    mut sums: [f32; N],
+    first: bool,
+    lefts: u32,
+    from: u32,
+    rights: [f32; FOUR],
+) -> [f32; N] {
     for k in 0..FOUR {
         // SAFETY: the caller's.
-        let left = unsafe { eight(lefts + k as u32 * from) };
-        for j in 0..ROWS {
+        let left: [f32; N] = unsafe { loaded(lefts + k as u32 * from) };
+        for j in 0..N {
             sums[j] = if first && k == 0 { left[j] * rights[k] } else { term(sums[j], left[j], rights[k]) };
         }
     }
     sums
 }
 
-/// Eight words of the stage.
+/// `N` words of the stage, a multiple of four.
 ///
 /// # Safety
 /// As [`device::stage_load_four`].
 #[inline(always)]
-unsafe fn eight(at: u32) -> [f32; ROWS] {
-    // SAFETY: the caller's.
-    let [low, high] = unsafe { [device::stage_load_four(at), device::stage_load_four(at + 4)] };
-    [low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]]
+unsafe fn loaded<const N: usize>(at: u32) -> [f32; N] {
+    let mut words = [0.0; N];
+    for four in 0..N / FOUR {
+        // SAFETY: the caller's.
+        let some = unsafe { device::stage_load_four(at + (four * FOUR) as u32) };
+        for i in 0..FOUR {
+            words[four * FOUR + i] = some[i];
+        }
+    }
+    words
 }

@@ -1,6 +1,6 @@
 //! M^T P: the right factors.
 
-use super::{Buffers, FOUR, Form, Less, NO_RIGHT, ROWS, Tile, eight, elements, stage, terms};
+use super::{Buffers, FOUR, Form, Less, NO_RIGHT, ROWS, Tile, elements, loaded, stage, terms};
 use crate::arith::float::{INF_BITS, MAGNITUDE};
 use crate::device;
 use crate::params::{LOW_RANK_TOGETHER, LowRankParams, low_rank_flags, matrix};
@@ -89,7 +89,7 @@ struct InRegisters<'a, const K: usize> {
     in_stage: u32,
 }
 
-impl<const K: usize> Less for InRegisters<'_, K> {
+impl<const K: usize> Less<ROWS> for InRegisters<'_, K> {
     #[inline(always)]
     unsafe fn of(&self) -> [f32; ROWS] {
         let mut less = [0.0; ROWS];
@@ -156,9 +156,9 @@ unsafe fn column<const K: usize, const MULTIPLIES: bool>(
                 // SAFETY: an element that is there is bound, and this thread's.
                 let m = unsafe {
                     if rows >= ROWS as u32 {
-                        elements::<true>(p, b, form, at, &less)
+                        elements::<true, ROWS>(p, b, form, at, &less)
                     } else {
-                        elements::<false>(p, b, form, at, &less)
+                        elements::<false, ROWS>(p, b, form, at, &less)
                     }
                 };
                 if scan {
@@ -175,7 +175,7 @@ unsafe fn column<const K: usize, const MULTIPLIES: bool>(
                         if first + ((four * FOUR) as u32) < p.rank {
                             for k in four * FOUR..(four + 1) * FOUR {
                                 // SAFETY: the stage holds `K` columns of P.
-                                let left = unsafe { eight(FACTOR + k as u32 * BAND + in_stage) };
+                                let left: [f32; ROWS] = unsafe { loaded(FACTOR + k as u32 * BAND + in_stage) };
                                 for j in 0..ROWS {
                                     sums[k] = device::fma(m[j], left[j], sums[k]);
                                 }
