@@ -16,6 +16,8 @@ pub mod low_rank_traffic;
 pub mod meter;
 pub mod models;
 pub mod oracle;
+#[cfg(feature = "cuda")]
+pub mod predict;
 pub mod properties;
 #[cfg(feature = "cuda")]
 pub mod reads;

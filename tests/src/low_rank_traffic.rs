@@ -30,6 +30,8 @@ pub struct Row {
     pub moved: [f64; KERNELS.len()],
     /// Instructions of a thread for an element, of all kernels together, for sm_90.
     pub instructions: f64,
+    /// Launches.
+    pub launches: usize,
 }
 
 impl Row {
@@ -69,6 +71,7 @@ fn run(device: &Device, machine: &Machine, mut row: Row) -> Result<Row, Error> {
     }
     let mut instructions = 0;
     for launched in machine.take_launched() {
+        row.launches += 1;
         let moved = |counts: &Counts| counts.global().moved() as f64 / n as f64;
         instructions += launched.counts.instructions;
         if let Some(at) = KERNELS.iter().position(|kernel| *kernel == launched.kernel) {
@@ -93,6 +96,7 @@ pub fn count() -> Result<Vec<Row>, String> {
         rank,
         moved: [0.0; KERNELS.len()],
         instructions: 0.0,
+        launches: 0,
     };
     let mut jobs: Vec<Row> = [1, 2, 4, 8, 32].map(|rank| row(SHAPE, false, false, rank)).into();
     jobs.extend([row(SHAPE, true, false, 4), row(SHAPE, false, true, 4)]);

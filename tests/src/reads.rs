@@ -43,7 +43,7 @@ impl Kind {
         }
     }
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
@@ -73,6 +73,10 @@ pub struct Row {
     pub atomics: f64,
     /// Bytes an element written.
     pub written: f64,
+    /// Instructions of a thread for an element.
+    pub instructions: f64,
+    /// Launches.
+    pub launches: usize,
 }
 
 impl Row {
@@ -139,6 +143,8 @@ fn run(
         read: sum(&|c| c.loads.moved()),
         atomics: sum(&|c| c.atomics.moved()),
         written: sum(&|c| c.stores.moved()),
+        instructions: 32.0 * sum(&|c| c.instructions),
+        launches: launched.len(),
     })
 }
 
