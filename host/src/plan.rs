@@ -68,11 +68,17 @@ pub enum Kernel {
     PowerSgdGather,
     /// Writes the product of two factors.
     PowerSgdExpand,
+    /// Statistics of spans of many tensors, each of them one bucket.
+    StatsSegments(CodecId),
+    /// Folds those of each tensor into one, and writes the wire's scalars.
+    CombineSegments(CodecId),
+    /// Encodes many tensors of one buffer, each of them one bucket.
+    EncodeTensors(CodecId),
 }
 
 impl Kernel {
     /// Every kernel that is an entry point of its own.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 36] = [
         Self::FiniteScan,
         Self::Stats(CodecId::Qsgd),
         Self::Combine(CodecId::Qsgd),
@@ -103,6 +109,12 @@ impl Kernel {
         Self::PowerSgdRight,
         Self::PowerSgdGather,
         Self::PowerSgdExpand,
+        Self::StatsSegments(CodecId::Qsgd),
+        Self::CombineSegments(CodecId::Qsgd),
+        Self::EncodeTensors(CodecId::Qsgd),
+        Self::StatsSegments(CodecId::Uniform),
+        Self::CombineSegments(CodecId::Uniform),
+        Self::EncodeTensors(CodecId::Uniform),
     ];
 
     /// The name that the entry point has in every room.
@@ -140,6 +152,12 @@ impl Kernel {
             Self::PowerSgdRight => "powersgd_right",
             Self::PowerSgdGather => "powersgd_gather",
             Self::PowerSgdExpand => "powersgd_expand",
+            Self::StatsSegments(Qsgd) => "qsgd_stats_segments",
+            Self::CombineSegments(Qsgd) => "qsgd_combine_segments",
+            Self::EncodeTensors(Qsgd) => "qsgd_encode_tensors",
+            Self::StatsSegments(Uniform) => "uniform_stats_segments",
+            Self::CombineSegments(Uniform) => "uniform_combine_segments",
+            Self::EncodeTensors(Uniform) => "uniform_encode_tensors",
         }
     }
 }

@@ -66,6 +66,9 @@ const fn write(role: Role) -> Binding {
 }
 
 const SCAN: &[Binding] = &[read(Role::Input), read(Role::Residual), write(Role::Status)];
+const STATS_SEGMENTS: &[Binding] =
+    &[read(Role::Input), read(Role::Residual), read(Role::Workspace), write(Role::Status)];
+const COMBINE_SEGMENTS: &[Binding] = &[write(Role::Scalars), read(Role::Workspace), write(Role::Status)];
 const STATS: &[Binding] = &[read(Role::Input), read(Role::Residual), write(Role::Workspace)];
 const COMBINE: &[Binding] = &[write(Role::Scalars), write(Role::Workspace)];
 const ENCODE: &[Binding] = &[
@@ -112,7 +115,7 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 }
 
 /// Every entry point.
-pub const SHADERS: [Shader; 30] = [
+pub const SHADERS: [Shader; 36] = [
     entry(
         "finite_scan",
         module!(
@@ -144,7 +147,14 @@ pub const SHADERS: [Shader; 30] = [
     ),
     entry(
         "qsgd_combine",
-        module!("encode_params.wgsl", "bind_combine.wgsl", "norm.wgsl", "qsgd.wgsl", "qsgd_combine.wgsl"),
+        module!(
+            "encode_params.wgsl",
+            "bind_combine.wgsl",
+            "norm.wgsl",
+            "qsgd.wgsl",
+            "qsgd_fold.wgsl",
+            "qsgd_combine.wgsl"
+        ),
         COMBINE,
         28,
     ),
@@ -160,6 +170,7 @@ pub const SHADERS: [Shader; 30] = [
             "norm.wgsl",
             "qsgd.wgsl",
             "qsgd_statistic.wgsl",
+            "statistic_whole.wgsl",
             "qsgd_buckets.wgsl",
             "encode.wgsl",
             "qsgd_encode.wgsl"
@@ -197,7 +208,7 @@ pub const SHADERS: [Shader; 30] = [
     ),
     entry(
         "uniform_combine",
-        module!("encode_params.wgsl", "bind_combine.wgsl", "uniform.wgsl", "uniform_combine.wgsl"),
+        module!("encode_params.wgsl", "bind_combine.wgsl", "uniform.wgsl", "uniform_fold.wgsl", "uniform_combine.wgsl"),
         COMBINE,
         8,
     ),
@@ -212,6 +223,7 @@ pub const SHADERS: [Shader; 30] = [
             "draws.wgsl",
             "uniform.wgsl",
             "uniform_statistic.wgsl",
+            "statistic_whole.wgsl",
             "uniform_buckets.wgsl",
             "encode.wgsl",
             "uniform_encode.wgsl"
@@ -259,6 +271,7 @@ pub const SHADERS: [Shader; 30] = [
             "norm.wgsl",
             "qsgd.wgsl",
             "qsgd_statistic.wgsl",
+            "statistic_item.wgsl",
             "qsgd_buckets.wgsl",
             "encode.wgsl",
             "qsgd_encode_segments.wgsl"
@@ -291,6 +304,7 @@ pub const SHADERS: [Shader; 30] = [
             "draws.wgsl",
             "uniform.wgsl",
             "uniform_statistic.wgsl",
+            "statistic_item.wgsl",
             "uniform_buckets.wgsl",
             "encode.wgsl",
             "uniform_encode_segments.wgsl"
@@ -410,6 +424,99 @@ pub const SHADERS: [Shader; 30] = [
         module!("powersgd_params.wgsl", "powersgd_tile.wgsl", "powersgd_expand.wgsl"),
         EXPAND,
         1024,
+    ),
+    entry(
+        "qsgd_stats_segments",
+        module!(
+            "encode_params.wgsl",
+            "encode_item.wgsl",
+            "bind_stats_segments.wgsl",
+            "half.wgsl",
+            "gradient.wgsl",
+            "norm.wgsl",
+            "qsgd_statistic.wgsl",
+            "qsgd_stats_segments.wgsl"
+        ),
+        STATS_SEGMENTS,
+        4096,
+    ),
+    entry(
+        "qsgd_combine_segments",
+        module!(
+            "encode_params.wgsl",
+            "bind_combine_segments.wgsl",
+            "norm.wgsl",
+            "qsgd.wgsl",
+            "qsgd_fold.wgsl",
+            "qsgd_combine_segments.wgsl"
+        ),
+        COMBINE_SEGMENTS,
+        28,
+    ),
+    entry(
+        "qsgd_encode_tensors",
+        module!(
+            "encode_params.wgsl",
+            "encode_item.wgsl",
+            "bind_encode.wgsl",
+            "half.wgsl",
+            "gradient.wgsl",
+            "draws.wgsl",
+            "norm.wgsl",
+            "qsgd.wgsl",
+            "qsgd_statistic.wgsl",
+            "statistic_item.wgsl",
+            "qsgd_buckets.wgsl",
+            "encode.wgsl",
+            "qsgd_encode_tensors.wgsl"
+        ),
+        ENCODE,
+        12288,
+    ),
+    entry(
+        "uniform_stats_segments",
+        module!(
+            "encode_params.wgsl",
+            "encode_item.wgsl",
+            "bind_stats_segments.wgsl",
+            "half.wgsl",
+            "gradient.wgsl",
+            "uniform_statistic.wgsl",
+            "uniform_stats_segments.wgsl"
+        ),
+        STATS_SEGMENTS,
+        2048,
+    ),
+    entry(
+        "uniform_combine_segments",
+        module!(
+            "encode_params.wgsl",
+            "bind_combine_segments.wgsl",
+            "uniform.wgsl",
+            "uniform_fold.wgsl",
+            "uniform_combine_segments.wgsl"
+        ),
+        COMBINE_SEGMENTS,
+        8,
+    ),
+    entry(
+        "uniform_encode_tensors",
+        module!(
+            "encode_params.wgsl",
+            "encode_item.wgsl",
+            "bind_encode.wgsl",
+            "half.wgsl",
+            "gradient.wgsl",
+            "draws.wgsl",
+            "uniform.wgsl",
+            "uniform_statistic.wgsl",
+            "statistic_item.wgsl",
+            "uniform_buckets.wgsl",
+            "encode.wgsl",
+            "uniform_encode_tensors.wgsl"
+        ),
+        ENCODE,
+        14336,
     ),
 ];
 
