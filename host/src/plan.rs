@@ -74,11 +74,13 @@ pub enum Kernel {
     CombineSegments(CodecId),
     /// Encodes many tensors of one buffer, each of them one bucket.
     EncodeTensors(CodecId),
+    /// Takes off a residual what was sent of it last.
+    TopKSettle,
 }
 
 impl Kernel {
     /// Every kernel that is an entry point of its own.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::FiniteScan,
         Self::Stats(CodecId::Qsgd),
         Self::Combine(CodecId::Qsgd),
@@ -115,6 +117,7 @@ impl Kernel {
         Self::StatsSegments(CodecId::Uniform),
         Self::CombineSegments(CodecId::Uniform),
         Self::EncodeTensors(CodecId::Uniform),
+        Self::TopKSettle,
     ];
 
     /// The name that the entry point has in every room.
@@ -158,6 +161,7 @@ impl Kernel {
             Self::StatsSegments(Uniform) => "uniform_stats_segments",
             Self::CombineSegments(Uniform) => "uniform_combine_segments",
             Self::EncodeTensors(Uniform) => "uniform_encode_tensors",
+            Self::TopKSettle => "topk_settle",
         }
     }
 }

@@ -82,6 +82,7 @@ const ENCODE: &[Binding] = &[
 const SAMPLE: &[Binding] = &[read(Role::Input), read(Role::Residual), write(Role::Workspace)];
 const FILTER: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Workspace)];
 const TABLE: &[Binding] = &[write(Role::Workspace)];
+const SETTLE: &[Binding] = &[write(Role::Residual), read(Role::Workspace)];
 const EMIT: &[Binding] =
     &[read(Role::Input), write(Role::Residual), read(Role::Workspace), write(Role::Indices), write(Role::Values)];
 const SCATTER: &[Binding] = &[read(Role::Indices), read(Role::Values), write(Role::Output)];
@@ -115,7 +116,7 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 }
 
 /// Every entry point.
-pub const SHADERS: [Shader; 36] = [
+pub const SHADERS: [Shader; 37] = [
     entry(
         "finite_scan",
         module!(
@@ -518,6 +519,7 @@ pub const SHADERS: [Shader; 36] = [
         ENCODE,
         14336,
     ),
+    entry("topk_settle", topk!("topk_word.wgsl", "topk_settle.wgsl"), SETTLE, 0),
 ];
 
 /// The shader whose entry point has this name.

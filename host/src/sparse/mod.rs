@@ -12,6 +12,7 @@ mod passes;
 mod payload;
 mod select;
 mod selection;
+mod settle;
 
 pub(crate) use device::little_endian;
 pub use embed::{ScatterBuffers, SelectBuffers};

@@ -67,6 +67,7 @@ pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_vo
         "topk_scan" => Some(topk::topk_scan),
         "topk_emit" => Some(topk::topk_emit),
         "topk_block" => Some(topk::topk_block),
+        "topk_settle" => Some(topk::topk_settle),
         _ => None,
     };
     type LowRank = unsafe fn(LowRankParams, *const u8, *mut f32, *mut u32, *mut u32, *mut f32, *mut f32);
