@@ -138,7 +138,7 @@ impl Wgpu {
         self.record_checked(&passes, encoder, &buffers.pieces(entries, elements, weight.is_none()))
     }
 
-    fn record_checked(
+    pub(crate) fn record_checked(
         &self,
         passes: &[Pass],
         encoder: &mut wgpu::CommandEncoder,
