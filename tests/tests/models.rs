@@ -125,6 +125,33 @@ mod cuda {
         }
     }
 
+    /// The gradient twice, the codes once, and less than a tenth besides: the table's words, which are counted for each
+    /// instruction of each warp that looks at them, though a cache has them after the first. Tensors
+    /// begin at sectors, or every load would touch one more than it needs.
+    #[test]
+    fn tensors_of_one_bucket_move_what_they_have_to() {
+        let machine = Arc::new(Machine::new((8, 0), 1).counting());
+        let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None).expect("an artifact that fits"));
+        let layout = Layout::packed([100_000, 81_920, 0, 40_000, 300, 1]).expect("small");
+        let n = layout.elements();
+        for (codec, name) in [(Qsgd::bits(4).whole_tensor(), "max"), (Qsgd::bits(4).whole_tensor().l2(), "L2")] {
+            let plan = device.model_plan(&codec, &layout, Dtype::F32).expect("valid");
+            machine.take_launched();
+            let x = cases::normal(n as usize, 1);
+            device.encode_model(&plan, &x, &mut [], Seed::new(1)).expect("it encodes");
+            let launched = machine.take_launched();
+            let moved = |kernel: &str| {
+                let found: Vec<_> = launched.iter().filter(|l| l.kernel == kernel).collect();
+                let [launch] = found[..] else { panic!("{name}: {} launches of {kernel}", found.len()) };
+                launch.counts.global().moved() as f64 / n as f64
+            };
+            assert_eq!(launched.len(), 3, "{name}");
+            assert!(moved("qsgd_stats_segments") < 1.1 * 4.0, "{name}");
+            assert!(moved("qsgd_combine_segments") < 0.05, "{name}");
+            assert!(moved("qsgd_encode_tensors") < 1.1 * 4.5, "{name}");
+        }
+    }
+
     #[test]
     fn a_graph_of_one_launch_set_draws_anew_at_each_step() {
         let codec = Qsgd::bits(8).non_finite(NonFinite::Error);
