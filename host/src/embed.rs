@@ -45,7 +45,8 @@ pub struct EncodeBuffers<B> {
     pub residual: Option<B>,
     /// Where the payload's body goes, [`Header::body_bytes`], or [`ModelPlan::body_bytes`] of many tensors. Written.
     pub body: B,
-    /// Scratch of [`EncodePlan::workspace_bytes`], where that is not zero. It may hold anything.
+    /// Scratch of [`EncodePlan::workspace_bytes`] or [`ModelPlan::workspace_bytes`], where that is not zero. It begins at a
+    /// multiple of 16 bytes, and may hold anything.
     pub workspace: Option<B>,
 }
 
@@ -169,7 +170,9 @@ impl<B: Copy> EncodeBuffers<B> {
         if needed > 0 {
             let workspace = self.workspace.ok_or_else(|| missing("workspace", needed))?;
             let roles = [Some((Role::Status, 0)), needs.scratch_at.map(|at| (Role::Workspace, at))];
-            pieces.push(Piece::new("workspace", workspace, needed, roles).accessed(Access::Scratch));
+            let workspace = Piece::new("workspace", workspace, needed, roles).accessed(Access::Scratch);
+            // Partial statistics are read sixteen bytes at a time.
+            pieces.push(Piece { alignment: 16, ..workspace });
         }
         Ok(pieces)
     }

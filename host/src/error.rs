@@ -34,12 +34,6 @@ pub enum Error {
         /// The size that was asked for.
         got: usize,
     },
-    /// A codec whose buckets are whole tensors, for many tensors at once.
-    #[error(
-        "many tensors in one launch set need buckets of 32 to 8192 elements, and this codec's are whole tensors; set \
-         bucket(..), or encode each tensor alone"
-    )]
-    ModelBucket,
     /// Two tensors of a layout that share an element.
     #[error("tensors {first} and {second} of the layout both have element {element}; give each its own range")]
     Overlap {

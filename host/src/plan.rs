@@ -70,11 +70,19 @@ pub enum Kernel {
     PowerSgdExpand,
     /// Forms, sends or takes tensors that are not compressed.
     PowerSgdPlain,
+    /// Statistics of spans of many tensors, each of them one bucket.
+    StatsSegments(CodecId),
+    /// Folds those of each tensor into one, and writes the wire's scalars.
+    CombineSegments(CodecId),
+    /// Encodes many tensors of one buffer, each of them one bucket.
+    EncodeTensors(CodecId),
+    /// Takes off a residual what was sent of it last.
+    TopKSettle,
 }
 
 impl Kernel {
     /// Every kernel that is an entry point of its own.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 38] = [
         Self::FiniteScan,
         Self::Stats(CodecId::Qsgd),
         Self::Combine(CodecId::Qsgd),
@@ -106,6 +114,13 @@ impl Kernel {
         Self::PowerSgdGather,
         Self::PowerSgdExpand,
         Self::PowerSgdPlain,
+        Self::StatsSegments(CodecId::Qsgd),
+        Self::CombineSegments(CodecId::Qsgd),
+        Self::EncodeTensors(CodecId::Qsgd),
+        Self::StatsSegments(CodecId::Uniform),
+        Self::CombineSegments(CodecId::Uniform),
+        Self::EncodeTensors(CodecId::Uniform),
+        Self::TopKSettle,
     ];
 
     /// The name that the entry point has in every room.
@@ -144,6 +159,13 @@ impl Kernel {
             Self::PowerSgdGather => "powersgd_gather",
             Self::PowerSgdExpand => "powersgd_expand",
             Self::PowerSgdPlain => "powersgd_plain",
+            Self::StatsSegments(Qsgd) => "qsgd_stats_segments",
+            Self::CombineSegments(Qsgd) => "qsgd_combine_segments",
+            Self::EncodeTensors(Qsgd) => "qsgd_encode_tensors",
+            Self::StatsSegments(Uniform) => "uniform_stats_segments",
+            Self::CombineSegments(Uniform) => "uniform_combine_segments",
+            Self::EncodeTensors(Uniform) => "uniform_encode_tensors",
+            Self::TopKSettle => "topk_settle",
         }
     }
 }

@@ -81,7 +81,8 @@ pub struct EncodeParams {
     pub step: [u32; 2],
     /// Partial statistics that the combine kernel folds; of a segments kernel, the first item of the launch.
     pub partials: u32,
-    /// Of a segments kernel, the element of the flat buffer that the launch's buffers begin at.
+    /// Of a segments kernel, the element of the flat buffer that the launch's buffers begin at; of one that folds partial
+    /// statistics, the word of the table at which its tensors begin, the first of which `partials` names.
     pub base: u32,
 }
 
@@ -173,6 +174,30 @@ pub mod item {
     pub const CODES: u32 = 5;
     /// Bits of the factor that scales its scalars.
     pub const BETA: u32 = 6;
+    /// Where every tensor is one bucket: where its tensor's statistic is, in words of what begins with the status.
+    pub const STATISTIC: u32 = 7;
+}
+
+/// Words that follow the items where every tensor is one bucket: a tensor that has elements each, for the kernel that
+/// folds its partial statistics.
+///
+/// The statistics lie behind the status: from word [`PARTIALS`](whole::PARTIALS) on those of the items, [`PARTIAL_WORDS`]
+/// each, and then two words a tensor.
+pub mod whole {
+    /// Words of a tensor.
+    pub const WORDS: u32 = 8;
+    /// The first of its partial statistics, in words of what begins with the status.
+    pub const FIRST: u32 = 0;
+    /// How many there are.
+    pub const COUNT: u32 = 1;
+    /// First word of its scalars.
+    pub const SCALARS: u32 = 2;
+    /// Bits of the factor that scales its scalars.
+    pub const BETA: u32 = 3;
+    /// Where its statistic goes, in words of what begins with the status.
+    pub const STATISTIC: u32 = 4;
+    /// Words in front of the partial statistics: the status has them.
+    pub const PARTIALS: u32 = 64;
 }
 
 /// Elements of a tile: what one workgroup of the top-k filter reads.

@@ -66,6 +66,9 @@ const fn write(role: Role) -> Binding {
 }
 
 const SCAN: &[Binding] = &[read(Role::Input), read(Role::Residual), write(Role::Status)];
+const STATS_SEGMENTS: &[Binding] =
+    &[read(Role::Input), read(Role::Residual), read(Role::Workspace), write(Role::Status)];
+const COMBINE_SEGMENTS: &[Binding] = &[write(Role::Scalars), read(Role::Workspace), write(Role::Status)];
 const STATS: &[Binding] = &[read(Role::Input), read(Role::Residual), write(Role::Workspace)];
 const COMBINE: &[Binding] = &[write(Role::Scalars), write(Role::Workspace)];
 const ENCODE: &[Binding] = &[
@@ -79,6 +82,7 @@ const ENCODE: &[Binding] = &[
 const SAMPLE: &[Binding] = &[read(Role::Input), read(Role::Residual), write(Role::Workspace)];
 const FILTER: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Workspace)];
 const TABLE: &[Binding] = &[write(Role::Workspace)];
+const SETTLE: &[Binding] = &[write(Role::Residual), read(Role::Workspace)];
 const EMIT: &[Binding] =
     &[read(Role::Input), write(Role::Residual), read(Role::Workspace), write(Role::Indices), write(Role::Values)];
 const SCATTER: &[Binding] = &[read(Role::Indices), read(Role::Values), write(Role::Output)];
@@ -119,7 +123,7 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 }
 
 /// Every entry point.
-pub const SHADERS: [Shader; 31] = [
+pub const SHADERS: [Shader; 38] = [
     entry(
         "finite_scan",
         module!(
@@ -151,7 +155,14 @@ pub const SHADERS: [Shader; 31] = [
     ),
     entry(
         "qsgd_combine",
-        module!("encode_params.wgsl", "bind_combine.wgsl", "norm.wgsl", "qsgd.wgsl", "qsgd_combine.wgsl"),
+        module!(
+            "encode_params.wgsl",
+            "bind_combine.wgsl",
+            "norm.wgsl",
+            "qsgd.wgsl",
+            "qsgd_fold.wgsl",
+            "qsgd_combine.wgsl"
+        ),
         COMBINE,
         28,
     ),
@@ -167,6 +178,7 @@ pub const SHADERS: [Shader; 31] = [
             "norm.wgsl",
             "qsgd.wgsl",
             "qsgd_statistic.wgsl",
+            "statistic_whole.wgsl",
             "qsgd_buckets.wgsl",
             "encode.wgsl",
             "qsgd_encode.wgsl"
@@ -204,7 +216,7 @@ pub const SHADERS: [Shader; 31] = [
     ),
     entry(
         "uniform_combine",
-        module!("encode_params.wgsl", "bind_combine.wgsl", "uniform.wgsl", "uniform_combine.wgsl"),
+        module!("encode_params.wgsl", "bind_combine.wgsl", "uniform.wgsl", "uniform_fold.wgsl", "uniform_combine.wgsl"),
         COMBINE,
         8,
     ),
@@ -219,6 +231,7 @@ pub const SHADERS: [Shader; 31] = [
             "draws.wgsl",
             "uniform.wgsl",
             "uniform_statistic.wgsl",
+            "statistic_whole.wgsl",
             "uniform_buckets.wgsl",
             "encode.wgsl",
             "uniform_encode.wgsl"
@@ -266,6 +279,7 @@ pub const SHADERS: [Shader; 31] = [
             "norm.wgsl",
             "qsgd.wgsl",
             "qsgd_statistic.wgsl",
+            "statistic_item.wgsl",
             "qsgd_buckets.wgsl",
             "encode.wgsl",
             "qsgd_encode_segments.wgsl"
@@ -298,6 +312,7 @@ pub const SHADERS: [Shader; 31] = [
             "draws.wgsl",
             "uniform.wgsl",
             "uniform_statistic.wgsl",
+            "statistic_item.wgsl",
             "uniform_buckets.wgsl",
             "encode.wgsl",
             "uniform_encode_segments.wgsl"
@@ -421,6 +436,100 @@ pub const SHADERS: [Shader; 31] = [
         1024,
     ),
     entry("powersgd_plain", module!("powersgd_params.wgsl", "half.wgsl", "powersgd_plain.wgsl"), PLAIN, 0),
+    entry(
+        "qsgd_stats_segments",
+        module!(
+            "encode_params.wgsl",
+            "encode_item.wgsl",
+            "bind_stats_segments.wgsl",
+            "half.wgsl",
+            "gradient.wgsl",
+            "norm.wgsl",
+            "qsgd_statistic.wgsl",
+            "qsgd_stats_segments.wgsl"
+        ),
+        STATS_SEGMENTS,
+        4096,
+    ),
+    entry(
+        "qsgd_combine_segments",
+        module!(
+            "encode_params.wgsl",
+            "bind_combine_segments.wgsl",
+            "norm.wgsl",
+            "qsgd.wgsl",
+            "qsgd_fold.wgsl",
+            "qsgd_combine_segments.wgsl"
+        ),
+        COMBINE_SEGMENTS,
+        28,
+    ),
+    entry(
+        "qsgd_encode_tensors",
+        module!(
+            "encode_params.wgsl",
+            "encode_item.wgsl",
+            "bind_encode.wgsl",
+            "half.wgsl",
+            "gradient.wgsl",
+            "draws.wgsl",
+            "norm.wgsl",
+            "qsgd.wgsl",
+            "qsgd_statistic.wgsl",
+            "statistic_item.wgsl",
+            "qsgd_buckets.wgsl",
+            "encode.wgsl",
+            "qsgd_encode_tensors.wgsl"
+        ),
+        ENCODE,
+        12288,
+    ),
+    entry(
+        "uniform_stats_segments",
+        module!(
+            "encode_params.wgsl",
+            "encode_item.wgsl",
+            "bind_stats_segments.wgsl",
+            "half.wgsl",
+            "gradient.wgsl",
+            "uniform_statistic.wgsl",
+            "uniform_stats_segments.wgsl"
+        ),
+        STATS_SEGMENTS,
+        2048,
+    ),
+    entry(
+        "uniform_combine_segments",
+        module!(
+            "encode_params.wgsl",
+            "bind_combine_segments.wgsl",
+            "uniform.wgsl",
+            "uniform_fold.wgsl",
+            "uniform_combine_segments.wgsl"
+        ),
+        COMBINE_SEGMENTS,
+        8,
+    ),
+    entry(
+        "uniform_encode_tensors",
+        module!(
+            "encode_params.wgsl",
+            "encode_item.wgsl",
+            "bind_encode.wgsl",
+            "half.wgsl",
+            "gradient.wgsl",
+            "draws.wgsl",
+            "uniform.wgsl",
+            "uniform_statistic.wgsl",
+            "statistic_item.wgsl",
+            "uniform_buckets.wgsl",
+            "encode.wgsl",
+            "uniform_encode_tensors.wgsl"
+        ),
+        ENCODE,
+        14336,
+    ),
+    entry("topk_settle", topk!("topk_word.wgsl", "topk_settle.wgsl"), SETTLE, 0),
 ];
 
 /// The shader whose entry point has this name.

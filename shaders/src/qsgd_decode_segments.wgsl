@@ -2,7 +2,7 @@
 // Arguments: DecodeParams; scalars (a norm a bucket), codes, output, workspace (the table).
 // Thread mapping: four workgroups take an item of the table; within it as qsgd_decode.
 // Workgroup memory: 64 decoders, 1024 bytes.
-// Launch contract: four workgroups an item from `first_item` on; no bucket is a whole tensor; no two items share an element.
+// Launch contract: four workgroups an item from `first_item` on; no two items share an element.
 // Traffic: as qsgd_decode, and 16 bytes of the table a workgroup.
 // Determinism: as qsgd_decode.
 // Edge cases: as qsgd_decode.

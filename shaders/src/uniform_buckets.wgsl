@@ -40,7 +40,7 @@ fn settle(bucket: u32, index: u32, exists: bool) {
 
 // Makes the one bucket of a tensor.
 fn settle_whole() {
-    _ = make(0u, workspace[0], workspace[1]);
+    _ = make(0u, statistic(0u), statistic(1u));
 }
 
 // What four rows' elements need: the columns are rows' buckets.

@@ -2,7 +2,7 @@
 // Arguments: DecodeParams; scalars (minimum and maximum of each bucket), codes, output, workspace (the table).
 // Thread mapping: four workgroups take an item of the table; within it as uniform_decode.
 // Workgroup memory: 64 decoders, 1024 bytes.
-// Launch contract: four workgroups an item from `first_item` on; no bucket is a whole tensor; no two items share an element.
+// Launch contract: four workgroups an item from `first_item` on; no two items share an element.
 // Traffic: as uniform_decode, and 16 bytes of the table a workgroup.
 // Determinism: as uniform_decode.
 // Edge cases: as uniform_decode.

@@ -177,7 +177,10 @@ pub fn lazily(device: &Device, n: usize) -> Outcome {
                 }
                 let now = lazy.clone().into_values();
                 differ("residual", &label, bytemuck::cast_slice(&now), bytemuck::cast_slice(&eager))?;
-                compared += 2;
+                let mut settled = lazy.clone();
+                device.settle(&mut settled).map_err(fail)?;
+                differ("settled", &label, bytemuck::cast_slice(&settled.into_values()), bytemuck::cast_slice(&eager))?;
+                compared += 3;
             }
             // A step that fails leaves it, and so does what the CPU does with what another device left.
             let before = lazy.clone().into_values();

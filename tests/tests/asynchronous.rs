@@ -3,9 +3,11 @@
 #![cfg(feature = "wgpu")]
 
 use gradwire::backend::wgpu::Wgpu;
-use gradwire::{BackendKind, Codec, DecodeMode, Device, Dtype, Error, Gradient, NonFinite, Qsgd, Seed, Uniform};
+use gradwire::embed::EncodeBuffers;
+use gradwire::wgpu;
+use gradwire::{BackendKind, Codec, DecodeMode, Device, Dtype, Error, Gradient, NonFinite, Qsgd, Seed, TopK, Uniform};
 use gradwire_tests::cases::AnyCodec;
-use gradwire_tests::require;
+use gradwire_tests::{require, selections};
 use pollster::block_on;
 
 fn open() -> Option<Wgpu> {
@@ -15,6 +17,19 @@ fn open() -> Option<Wgpu> {
         return None;
     }
     Some(block_on(Wgpu::open_async()).expect("it was opened a moment ago"))
+}
+
+/// A device of its own, of the default limits.
+fn own() -> (wgpu::Device, wgpu::Queue) {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let adapters = block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
+    let adapter = adapters.into_iter().next().expect("an adapter was there a moment ago");
+    let device = block_on(adapter.request_device(&wgpu::DeviceDescriptor::default()));
+    device.expect("the default limits are had by every adapter")
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
 }
 
 fn gradient(n: usize) -> Vec<f32> {
@@ -86,6 +101,124 @@ fn what_is_wrong_is_a_typed_error() {
 }
 
 #[test]
+fn selections_of_every_setting_are_the_cpus() {
+    let Some(wgpu) = open() else { return };
+    let (cpu, seed) = (Device::cpu(), Seed::new(5).step(2));
+    for n in [0, 1, 33, 20_011] {
+        let x = gradient(n);
+        let halves: Vec<half::f16> = x.iter().map(|&v| half::f16::from_f32(v)).collect();
+        for (label, codec) in selections::settings(n as u64) {
+            for gradient in [Gradient::from(&x), Gradient::from(&halves)] {
+                let label = format!("{label} of {n} {}", gradient.dtype().name());
+                let expected = cpu.encode_sparse(&codec, gradient, seed);
+                let sent = block_on(wgpu.encode_sparse_async(&codec, gradient, None, seed));
+                let (sent, expected) = match (sent, expected) {
+                    (Ok(sent), Ok(expected)) => (sent, expected),
+                    (Err(ours), Err(theirs)) if ours.to_string() == theirs.to_string() => continue,
+                    (ours, theirs) => panic!("{label}: {ours:?}, expected {theirs:?}"),
+                };
+                assert!(sent == expected, "{label}");
+                let (mut ours, mut theirs) = (x.clone(), x.clone());
+                block_on(wgpu.decode_sparse_async(&sent, Some(-0.3), &mut ours)).expect("the device scatters");
+                cpu.decode_sparse_add(&expected, -0.3, &mut theirs).expect("the CPU scatters");
+                assert_eq!(bits(&ours), bits(&theirs), "{label}: added");
+                block_on(wgpu.decode_sparse_async(&sent, None, &mut ours)).expect("the device scatters");
+                cpu.decode_sparse_into(&expected, &mut theirs).expect("the CPU scatters");
+                assert_eq!(bits(&ours), bits(&theirs), "{label}: written");
+            }
+            // Two steps of feedback.
+            let (mut ours, mut theirs) = (vec![0.25; n], vec![0.25; n]);
+            for step in 0..2 {
+                let seed = seed.step(step);
+                let expected = cpu.encode_sparse_with_feedback(&codec, &x, &mut theirs, seed);
+                let sent = block_on(wgpu.encode_sparse_async(&codec, (&x).into(), Some(&mut ours), seed));
+                match (sent, expected) {
+                    (Ok(sent), Ok(expected)) => assert!(sent == expected, "{label} of {n}, step {step}"),
+                    (Err(ours), Err(theirs)) if ours.to_string() == theirs.to_string() => {}
+                    (ours, theirs) => panic!("{label} of {n}, step {step}: {ours:?}, expected {theirs:?}"),
+                }
+                assert_eq!(bits(&ours), bits(&theirs), "{label} of {n}, step {step}: residual");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_selection_is_a_typed_error() {
+    let Some(wgpu) = open() else { return };
+    let (mut x, seed, codec) = (gradient(5000), Seed::new(1), TopK::fraction(0.1).non_finite(NonFinite::Error));
+    let select = |codec: &TopK, x: &[f32], residual: Option<&mut [f32]>| {
+        block_on(wgpu.encode_sparse_async(codec, x.into(), residual, seed))
+    };
+    assert!(matches!(select(&TopK::count(5001), &x, None), Err(Error::TooFew { asked: 5001, found: 5000 })));
+    let short = select(&codec, &x, Some(&mut [0.0; 7]));
+    assert!(matches!(short, Err(Error::Length { what: "residual", found: 7, expected: 5000, .. })));
+    let sent = select(&codec, &x, None).expect("the gradient is finite");
+    let short = block_on(wgpu.decode_sparse_async(&sent, None, &mut [0.0; 4]));
+    assert!(matches!(short, Err(Error::Length { what: "output", found: 4, expected: 5000, .. })));
+    x[4321] = f32::INFINITY;
+    let mut residual = vec![1.0; 5000];
+    assert!(matches!(select(&codec, &x, Some(&mut residual)), Err(Error::NotFinite { index: 4321 })));
+    assert!(residual.iter().all(|v| *v == 1.0));
+    let two_bits = TopK::fraction(0.1).then_qsgd(Qsgd::bits(2));
+    assert!(matches!(select(&two_bits, &x, Some(&mut residual)), Err(Error::FeedbackDiverges { .. })));
+}
+
+/// A device says of some things what it objects to only after the call that did them. Nothing goes by it: not what is
+/// larger than a buffer may be, not what another device's buffers are mixed with, and not a device that was lost.
+#[test]
+fn what_the_device_objects_to_is_a_typed_error() {
+    if open().is_none() {
+        return;
+    }
+    let (device, queue) = own();
+    device.on_uncaptured_error(std::sync::Arc::new(|error| panic!("it reached the caller: {error}")));
+    let wgpu = Wgpu::on(&device, &queue).expect("the shaders need no more than the default limits");
+    let most = device.limits().max_buffer_size;
+    let large = vec![0.0f32; most as usize / 4 + 1];
+    let plan = Qsgd::bits(2).plan(large.len(), Dtype::F32).expect("the settings are sound");
+    let refused = block_on(wgpu.encode_async(&plan, (&large).into(), &mut [], Seed::new(1)));
+    assert!(
+        matches!(refused, Err(Error::Limit { limit: "max_buffer_size", found, .. }) if found == most),
+        "{refused:?}"
+    );
+    let refused = block_on(wgpu.encode_sparse_async(&TopK::count(1), (&large).into(), None, Seed::new(1)));
+    assert!(matches!(refused, Err(Error::Limit { found, .. }) if found == most), "{:?}", refused.err());
+
+    let (other, _) = own();
+    let room = |device: &wgpu::Device| {
+        device.create_buffer(&wgpu::BufferDescriptor {
+            label: None,
+            size: 1 << 16,
+            usage: wgpu::BufferUsages::STORAGE,
+            mapped_at_creation: false,
+        })
+    };
+    let plan = Qsgd::bits(4).plan(1000, Dtype::F32).expect("the settings are sound");
+    let record = |gradient: &wgpu::Buffer| {
+        let body = room(&device);
+        block_on(wgpu.checked("recording", || {
+            let mut encoder = device.create_command_encoder(&Default::default());
+            let (gradient, body) = (gradient.slice(..), body.slice(..));
+            let buffers = EncodeBuffers { gradient, residual: None, body, workspace: None };
+            wgpu.record_encode(&plan, &mut encoder, &buffers, Seed::new(1))
+        }))
+    };
+    record(&room(&device)).expect("all of it is this device's");
+    let error = record(&room(&other)).expect_err("a buffer of another device");
+    assert!(matches!(error, Error::Backend { backend: BackendKind::Wgpu, .. }), "{error:?}");
+    // What was objected to is no one else's.
+    let x = gradient(1000);
+    block_on(wgpu.encode_async(&plan, (&x).into(), &mut [], Seed::new(1))).expect("the device is as it was");
+
+    device.destroy();
+    let lost = block_on(wgpu.encode_async(&plan, (&x).into(), &mut [], Seed::new(1)));
+    assert!(matches!(lost, Err(Error::Backend { .. })), "{lost:?}");
+    let lost = block_on(wgpu.encode_sparse_async(&TopK::count(1), (&x).into(), None, Seed::new(1)));
+    assert!(matches!(lost, Err(Error::Backend { .. })), "{:?}", lost.err());
+}
+
+#[test]
 fn futures_may_go_from_thread_to_thread() {
     fn sent<T: Send>(_: &T) {}
     let Some(wgpu) = open() else { return };
@@ -98,4 +231,11 @@ fn futures_may_go_from_thread_to_thread() {
     let decode = wgpu.decode_async(&payload, DecodeMode::Write, &mut output);
     sent(&decode);
     block_on(decode).expect("the device decodes");
+    let (codec, mut residual) = (TopK::count(2), [0.0; 10]);
+    let encode = wgpu.encode_sparse_async(&codec, (&x).into(), Some(&mut residual), Seed::new(1));
+    sent(&encode);
+    let payload = block_on(encode).expect("the device selects");
+    let decode = wgpu.decode_sparse_async(&payload, None, &mut output);
+    sent(&decode);
+    block_on(decode).expect("the device scatters");
 }

@@ -188,13 +188,15 @@ fn what_is_wrong_with_memory_is_said_before_anything_is_queued() {
     // SAFETY: nothing uses it.
     unsafe { caller.driver.free(DevicePtr(freed.address())) };
     let residual = good.residual.expect("given");
-    let cases: [(&str, EncodeBuffers<DeviceSlice>, &[&str]); 12] = [
+    let between = good.workspace.map(|s| at(s.address() + 8, s.bytes()));
+    let cases: [(&str, EncodeBuffers<DeviceSlice>, &[&str]); 13] = [
         ("a short gradient", EncodeBuffers { gradient: short(good.gradient), ..good }, &["gradient", "3999", "4000"]),
         ("a short workspace", EncodeBuffers { workspace: good.workspace.map(short), ..good }, &["workspace", "bytes"]),
         ("a short body", EncodeBuffers { body: short(good.body), ..good }, &["body"]),
         ("a short residual", EncodeBuffers { residual: Some(short(residual)), ..good }, &["residual"]),
         ("no residual", EncodeBuffers { residual: None, ..good }, &["residual", "holds 0 bytes", "4000"]),
         ("no workspace", EncodeBuffers { workspace: None, ..good }, &["workspace", "holds 0 bytes"]),
+        ("a misaligned workspace", EncodeBuffers { workspace: between, ..good }, &["workspace", "multiple of 16"]),
         ("misaligned", EncodeBuffers { body: at(good.body.address() + 2, body), ..good }, &["body", "multiple of 4"]),
         (
             "beyond its end",

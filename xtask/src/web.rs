@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 use std::{fs, net::TcpListener};
 
-use gradwire::{Codec, Device, Dtype, Qsgd, Seed};
+use gradwire::{Codec, Device, Dtype, Qsgd, Seed, TopK};
 
 use crate::test::root;
 
@@ -48,11 +48,11 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let answer = answer.map_err(|e| format!("{e}\nthe browser's log:\n{log}"))?;
     print!("{}", answer.said);
     compare(&answer.bytes)?;
-    println!("quickstart: the browser's payload is this machine's, byte for byte");
+    println!("quickstart: the browser's payloads of QSGD and of top-k are this machine's, byte for byte");
     Ok(())
 }
 
-/// Whether the digits are those of the payload that the CPU of this machine makes of the same gradient.
+/// Whether the digits are those of the payloads that the CPU of this machine makes of the same gradient.
 fn compare(digits: &str) -> Result<(), String> {
     // As in examples/web/src/lib.rs.
     let gradient: Vec<f32> =
@@ -61,13 +61,23 @@ fn compare(digits: &str) -> Result<(), String> {
     let payload = Device::cpu()
         .encode_plan(&plan, (&gradient).into(), &mut [], Seed::new(42).step(1).tensor(0))
         .map_err(|e| e.to_string())?;
-    let expected: String = payload.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut residual = vec![0.125; gradient.len()];
+    let sparse = Device::cpu()
+        .encode_sparse_with_feedback(&TopK::fraction(0.01), &gradient, &mut residual, Seed::new(42).step(1))
+        .map_err(|e| e.to_string())?;
+    let (ours, theirs) = digits.split_once(' ').unwrap_or((digits, ""));
+    same("QSGD", ours, payload.as_bytes())?;
+    same("top-k", theirs, sparse.as_bytes())
+}
+
+fn same(codec: &str, digits: &str, expected: &[u8]) -> Result<(), String> {
+    let expected: String = expected.iter().map(|byte| format!("{byte:02x}")).collect();
     if digits == expected {
         return Ok(());
     }
     let place = digits.bytes().zip(expected.bytes()).position(|(a, b)| a != b).map(|at| at / 2);
     Err(format!(
-        "the browser's payload of {} bytes is not this machine's of {}; they part at byte {place:?}",
+        "the browser's payload of {codec}, of {} bytes, is not this machine's of {}; they part at byte {place:?}",
         digits.len() / 2,
         expected.len() / 2
     ))

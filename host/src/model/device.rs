@@ -71,7 +71,7 @@ impl Device {
                 scalar_bytes,
                 code_bytes,
                 table,
-                STATUS_BYTES,
+                STATUS_BYTES.max(plan.workspace_bytes() as u64),
                 0,
                 0,
                 0,

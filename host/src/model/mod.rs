@@ -2,6 +2,7 @@
 
 mod device;
 mod plan;
+mod whole;
 
 pub use self::plan::ModelPlan;
 use crate::error::Error;

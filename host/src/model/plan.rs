@@ -3,6 +3,7 @@
 use gradwire_kernels::params::{DECODE_SPAN, DecodeParams, EncodeParams, SPAN, decode_flags, item};
 
 use super::Layout;
+use super::whole::Whole;
 use crate::codec::{Codec, NonFinite};
 use crate::error::Error;
 use crate::gradient::Dtype;
@@ -17,7 +18,8 @@ const BASE_ELEMENTS: u64 = ALIGNMENT / 2;
 ///
 /// What becomes of a tensor is what [`Device::encode`](crate::Device::encode) makes of it alone, with the tensor's number
 /// added to that of the seed: [`ModelPlan::seal`] gives a [`Payload`] a tensor, and the receiver need not know how it was
-/// made. The number of launches does not depend on the number of tensors.
+/// made. The number of launches does not depend on the number of tensors: an encode is one, or three where every tensor is
+/// one bucket, whose statistics are taken and folded first.
 ///
 /// In device memory the bodies of all tensors are one: first the scalars of every tensor, one behind the other, then, from
 /// the next multiple of 256 bytes on, the codes of every tensor.
@@ -30,7 +32,9 @@ pub struct ModelPlan {
     code_bytes: u64,
     table: Vec<u32>,
     launches: Vec<Launch>,
-    binding_bytes: u64,
+    /// Where every tensor is one bucket.
+    whole: Option<Whole>,
+    limits: Limits,
 }
 
 /// Items that one launch takes, and the parts of the buffers that they lie in.
@@ -47,14 +51,14 @@ struct Launch {
 
 /// A span of a tensor, by where it lies in the whole buffers.
 #[derive(Clone, Copy)]
-struct Item {
+pub(super) struct Item {
     start: u64,
     elements: u64,
     first_unit: u64,
-    tensor: u32,
-    scalars: Span,
+    pub(super) tensor: u32,
+    pub(super) scalars: Span,
     codes: Span,
-    beta: u32,
+    pub(super) beta: u32,
 }
 
 impl ModelPlan {
@@ -62,14 +66,12 @@ impl ModelPlan {
     /// [`Limits::NONE`] for CUDA and the CPU).
     ///
     /// # Errors
-    /// As [`Codec::plan`]; [`Error::ModelBucket`] for a codec whose buckets are whole tensors; [`Error::Limit`] where the
-    /// limits are too small for any part of a tensor.
+    /// As [`Codec::plan`]; [`Error::Limit`] where the limits are too small for any part of a tensor, or, where every tensor is
+    /// one bucket, for the scalars and the statistics of all of them.
     pub fn new(codec: &impl Codec, layout: &Layout, dtype: Dtype, limits: &Limits) -> Result<Self, Error> {
         let plan = |elements: u64| codec.plan(elements as usize, dtype);
         let tensors = layout.spans().iter().map(|s| plan(s.elements)).collect::<Result<Vec<_>, _>>()?;
-        if plan(0)?.header().bucket == Bucket::Whole {
-            return Err(Error::ModelBucket);
-        }
+        let is_whole = plan(0)?.header().bucket == Bucket::Whole;
         let (mut scalar_bytes, mut code_bytes) = (0, 0);
         let mut items = Vec::new();
         for (index, (span, plan)) in layout.spans().iter().zip(&tensors).enumerate() {
@@ -77,12 +79,14 @@ impl ModelPlan {
             for start in (0..span.elements).step_by(SPAN as usize) {
                 let part = Header { n: (span.elements - start).min(SPAN.into()), ..*h };
                 let before = Header { n: start, ..*h };
+                // A tensor that is one bucket has one bucket's scalars, which every item names.
+                let scalars_before = if is_whole { 0 } else { before.scalar_bytes() };
                 items.push(Item {
                     start: span.offset + start,
                     elements: part.n,
                     first_unit: start / 256,
                     tensor: index as u32,
-                    scalars: Span { offset: scalar_bytes + before.scalar_bytes(), bytes: part.scalar_bytes() },
+                    scalars: Span { offset: scalar_bytes + scalars_before, bytes: part.scalar_bytes() },
                     codes: Span { offset: code_bytes + before.code_bytes(), bytes: part.code_bytes() },
                     beta: plan.params(Seed::new(0)).beta,
                 });
@@ -91,10 +95,17 @@ impl ModelPlan {
             code_bytes += h.code_bytes();
         }
         let launches = launches(&items, limits)?;
-        let table = table(&items, &launches);
-        let layout = layout.clone();
-        let binding_bytes = limits.binding_bytes;
-        Ok(Self { layout, dtype, tensors, scalar_bytes, code_bytes, table, launches, binding_bytes })
+        let mut table = table(&items, &launches);
+        let whole = is_whole.then(|| Whole::new(&items, &mut table));
+        if let Some(whole) = &whole {
+            let needed = whole.bytes().max(scalar_bytes).max(table.len() as u64 * 4);
+            if needed > limits.binding_bytes {
+                let limit = "max_storage_buffer_binding_size";
+                return Err(Error::Limit { limit, found: limits.binding_bytes, needed });
+            }
+        }
+        let (layout, limits) = (layout.clone(), *limits);
+        Ok(Self { layout, dtype, tensors, scalar_bytes, code_bytes, table, launches, whole, limits })
     }
 
     /// The same plan with error feedback fused, as [`EncodePlan::with_feedback`]. The residual is a flat buffer too, of the
@@ -123,7 +134,8 @@ impl ModelPlan {
     }
 
     /// Launches that an encode or a decode takes: one, unless the limits are too small for all tensors at once. The scan for
-    /// elements that are not finite takes as many again.
+    /// elements that are not finite takes as many again; and so do the statistics of tensors that are one bucket each, which
+    /// are folded in one launch more.
     pub fn launches(&self) -> usize {
         self.launches.len()
     }
@@ -150,7 +162,8 @@ impl ModelPlan {
 
     /// Bytes of scratch that an encode in a caller's memory needs.
     pub fn workspace_bytes(&self) -> usize {
-        if self.is_guarded() { ALIGNMENT as usize } else { 0 }
+        let statistics = self.whole.as_ref().map_or(0, |whole| whole.bytes() as usize);
+        if self.is_guarded() { statistics.max(ALIGNMENT as usize) } else { statistics }
     }
 
     /// The table that kernels find the tensors by, as bytes to copy to the device, once a plan. Encoding and decoding take
@@ -257,12 +270,29 @@ impl ModelPlan {
             Pass { kernel, params: Params::Encode(params), bindings, groups: launch.items }
         };
         let guard = if self.is_guarded() { status } else { Span::default() };
+        let codec = first.header().codec;
         if self.is_guarded() {
             let bindings = Bindings { status, ..Bindings::default() };
             passes.push(Pass { kernel: Kernel::Clear, params: Params::Encode(common), bindings, groups: 1 });
             passes.extend(self.launches.iter().map(|l| with_table(Kernel::FiniteScanSegments, l, bindings)));
         }
-        let kernel = Kernel::EncodeSegments(first.header().codec);
+        if let Some(whole) = &self.whole {
+            let statistics = Bindings { status: whole.span(), ..Bindings::default() };
+            passes.extend(self.launches.iter().map(|l| with_table(Kernel::StatsSegments(codec), l, statistics)));
+            let scalars = Span { offset: 0, bytes: self.scalar_bytes };
+            let bindings = Bindings { scalars, workspace: self.table_span(), ..statistics };
+            passes.extend(whole.launches(self.limits.groups).map(|(first, groups)| {
+                let params = EncodeParams { partials: first, base: whole.table_word(), ..common };
+                Pass { kernel: Kernel::CombineSegments(codec), params: Params::Encode(params), bindings, groups }
+            }));
+            passes.extend(
+                self.launches
+                    .iter()
+                    .map(|l| with_table(Kernel::EncodeTensors(codec), l, Bindings { codes: l.codes, ..statistics })),
+            );
+            return passes;
+        }
+        let kernel = Kernel::EncodeSegments(codec);
         passes.extend(self.launches.iter().map(|l| {
             with_table(kernel, l, Bindings { scalars: l.scalars, codes: l.codes, status: guard, ..Bindings::default() })
         }));
@@ -275,7 +305,7 @@ impl ModelPlan {
         let Some(first) = self.tensors.first().filter(|_| payloads > 0) else { return passes };
         let h = first.header();
         let (flags, weight) = mode.flags();
-        let together = payloads == 1 || strides[0].max(strides[1]) * u64::from(payloads) <= self.binding_bytes;
+        let together = payloads == 1 || strides[0].max(strides[1]) * u64::from(payloads) <= self.limits.binding_bytes;
         let rounds = if together { 1 } else { payloads };
         for round in 0..rounds {
             let in_pass = if together { payloads } else { 1 };

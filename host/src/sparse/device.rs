@@ -31,13 +31,9 @@ impl Device {
         let gradient = gradient.into();
         let plan = codec.plan(gradient.len(), gradient.dtype(), false)?;
         let chosen = self.choose(&plan, gradient, None)?;
-        let values = match (plan.values, gradient) {
-            // The bits as they are: a conversion there and back may change a NaN.
-            (ValueFormat::Plain(Dtype::F16), Gradient::F16(x)) => halves(&chosen.indices, |i| x[i as usize].to_bits()),
-            (ValueFormat::Plain(Dtype::Bf16), Gradient::Bf16(x)) => {
-                halves(&chosen.indices, |i| x[i as usize].to_bits())
-            }
-            _ => self.write_values(&plan, &chosen.bits, false, seed)?,
+        let values = match own_halves(&plan, gradient, &chosen.indices) {
+            Some(values) => values,
+            None => self.write_values(&plan, &chosen.bits, false, seed)?,
         };
         Ok(SparsePayload::seal(plan.header(chosen.indices.len()), chosen.indices, &values))
     }
@@ -237,25 +233,13 @@ impl Device {
         feedback: bool,
         seed: Seed,
     ) -> Result<Cow<'b, [u8]>, Error> {
-        Ok(match plan.values {
-            ValueFormat::Plain(Dtype::F32) => little_endian(bits),
-            ValueFormat::Plain(Dtype::F16) => halves(bits, |b| {
-                let v = f32::from_bits(b);
-                let half = f16::from_f32(v);
-                if v.is_finite() && half.is_infinite() { f16::MAX.copysign(half) } else { half }.to_bits()
-            }),
-            ValueFormat::Plain(Dtype::Bf16) => halves(bits, |b| {
-                let v = f32::from_bits(b);
-                let half = bf16::from_f32(v);
-                if v.is_finite() && half.is_infinite() { bf16::MAX.copysign(half) } else { half }.to_bits()
-            }),
-            ValueFormat::Payload => {
-                let values: Vec<f32> = bits.iter().map(|b| f32::from_bits(*b)).collect();
-                match plan.quantizer(values.len(), feedback)? {
-                    Some(q) => self.encode_plan(&q, Gradient::F32(&values), &mut [], seed)?.into_bytes().into(),
-                    None => Cow::default(),
-                }
-            }
+        if let Some(values) = plain_values(plan.values, bits) {
+            return Ok(values);
+        }
+        let values: Vec<f32> = bits.iter().map(|b| f32::from_bits(*b)).collect();
+        Ok(match plan.quantizer(values.len(), feedback)? {
+            Some(q) => self.encode_plan(&q, Gradient::F32(&values), &mut [], seed)?.into_bytes().into(),
+            None => Cow::default(),
         })
     }
 
@@ -301,9 +285,36 @@ pub(super) fn everything(of: Gradient<'_>) -> Entries {
     Entries { indices: (0..of.len() as u32).collect(), bits }
 }
 
+/// The entries of halves that are sent as halves: the bits as they are, since a conversion there and back may change a NaN.
+pub(super) fn own_halves<'b>(plan: &SparsePlan, gradient: Gradient<'_>, indices: &[u32]) -> Option<Cow<'b, [u8]>> {
+    match (plan.values, gradient) {
+        (ValueFormat::Plain(Dtype::F16), Gradient::F16(x)) => Some(halves(indices, |i| x[i as usize].to_bits())),
+        (ValueFormat::Plain(Dtype::Bf16), Gradient::Bf16(x)) => Some(halves(indices, |i| x[i as usize].to_bits())),
+        _ => None,
+    }
+}
+
+/// Values as they are sent, unless they are quantized: as they are, or rounded.
+pub(super) fn plain_values(format: ValueFormat, bits: &[u32]) -> Option<Cow<'_, [u8]>> {
+    match format {
+        ValueFormat::Plain(Dtype::F32) => Some(little_endian(bits)),
+        ValueFormat::Plain(Dtype::F16) => Some(halves(bits, |b| {
+            let v = f32::from_bits(b);
+            let half = f16::from_f32(v);
+            if v.is_finite() && half.is_infinite() { f16::MAX.copysign(half) } else { half }.to_bits()
+        })),
+        ValueFormat::Plain(Dtype::Bf16) => Some(halves(bits, |b| {
+            let v = f32::from_bits(b);
+            let half = bf16::from_f32(v);
+            if v.is_finite() && half.is_infinite() { bf16::MAX.copysign(half) } else { half }.to_bits()
+        })),
+        ValueFormat::Payload => None,
+    }
+}
+
 /// What is left of a value of which a part was sent. An entry that was sent as it is leaves nothing. Where what was sent is
 /// not finite, none of a finite value was: it stays, and what is not finite does not come back.
-fn rest(bits: u32, sent: f32) -> f32 {
+pub(super) fn rest(bits: u32, sent: f32) -> f32 {
     let value = f32::from_bits(bits);
     if sent.to_bits() == bits {
         0.0
@@ -328,6 +339,6 @@ fn halves<'b>(of: &[u32], half: impl Fn(u32) -> u16) -> Cow<'b, [u8]> {
     of.iter().flat_map(|v| half(*v).to_le_bytes()).collect()
 }
 
-fn refuse(first: Option<u64>) -> Result<(), Error> {
+pub(super) fn refuse(first: Option<u64>) -> Result<(), Error> {
     first.map_or(Ok(()), |index| Err(Error::NotFinite { index }))
 }

@@ -81,6 +81,16 @@ impl LazyResidual {
         &mut self.sums
     }
 
+    /// What is yet to be taken off, of segments that rise.
+    pub(super) fn pending(&self) -> &[Sent] {
+        &self.sent
+    }
+
+    /// The residual with what was sent still in it.
+    pub(super) fn sums(&self) -> &[f32] {
+        &self.sums
+    }
+
     /// The residual as it is.
     pub fn into_values(mut self) -> Vec<f32> {
         self.materialize();

@@ -1,5 +1,7 @@
 //! Sparse payloads: a few entries of a gradient, and what a device does with them.
 
+#[cfg(feature = "wgpu")]
+mod asynchronous;
 mod device;
 #[cfg_attr(
     not(any(feature = "cuda", feature = "wgpu")),
@@ -12,6 +14,7 @@ mod passes;
 mod payload;
 mod select;
 mod selection;
+mod settle;
 
 pub(crate) use device::little_endian;
 pub use embed::{ScatterBuffers, SelectBuffers};

@@ -1,6 +1,7 @@
 //! What both bucketed quantizers do with a tile, whatever their formula.
 
 use super::codes;
+use super::combine::{self, Partials};
 use super::draws::dithers;
 use super::statistic::Grouping;
 use super::tile::{Buffers, Place, Tile, UNITS, load, of_item};
@@ -25,6 +26,11 @@ pub(super) trait Quantizer {
     /// # Safety
     /// All threads of the block arrive together.
     unsafe fn statistic(p: &EncodeParams, place: Place, tile: &Tile, grouping: Grouping) -> [u32; 4];
+    /// The statistic of a bucket that is a whole tensor, from its partial ones. Every thread gets it.
+    ///
+    /// # Safety
+    /// All threads of the block arrive together; the partial statistics are there, at least one.
+    unsafe fn fold(p: &EncodeParams, partials: Partials) -> [u32; 2];
     /// The statistic of a bucket whose only partial statistic this is.
     fn finish(p: &EncodeParams, partial: [u32; 4]) -> [u32; 2];
     /// The encoder of a bucket with this statistic.
@@ -78,6 +84,21 @@ pub(super) unsafe fn encode_item<Q: Quantizer>(p: EncodeParams, b: Buffers) {
     unsafe {
         let (p, b) = of_item(&p, &b);
         encode_span::<Q>(p, b, Place::in_span(0));
+    }
+}
+
+/// The body of the encode kernels that take many tensors, each of them one bucket.
+///
+/// # Safety
+/// As the kernels ask.
+#[inline(always)]
+pub(super) unsafe fn encode_tensor_item<Q: Quantizer>(p: EncodeParams, b: Buffers) {
+    let p = EncodeParams { bucket_log2: WHOLE, ..p };
+    // SAFETY: the kernel's contract covers the table and what its items say.
+    unsafe {
+        let statistic = combine::statistic_of_item(&p, &b);
+        let (p, b) = of_item(&p, &b);
+        encode_span::<Q>(p, Buffers { workspace: statistic, ..b }, Place::in_span(0));
     }
 }
 
@@ -212,16 +233,40 @@ unsafe fn units<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, tile:
 /// As the kernels ask.
 #[inline(always)]
 pub(super) unsafe fn stats<Q: Quantizer>(p: EncodeParams, b: Buffers) {
-    let place = Place::here();
+    // SAFETY: the workspace holds one partial statistic a block.
+    unsafe {
+        let to = b.workspace.wrapping_add(device::block() as usize * PARTIAL_WORDS as usize);
+        stats_span::<Q>(&p, &b, Place::here(), to);
+    }
+}
+
+/// The body of the statistics kernels that take many tensors.
+///
+/// # Safety
+/// As the kernels ask.
+#[inline(always)]
+pub(super) unsafe fn stats_item<Q: Quantizer>(p: EncodeParams, b: Buffers) {
+    // SAFETY: the kernel's contract covers the table and what its items say, and the statistics.
+    unsafe {
+        let to = combine::partial_of_item(&p, &b);
+        let (p, b) = of_item(&p, &b);
+        stats_span::<Q>(&p, &b, Place::in_span(0), to);
+    }
+}
+
+/// # Safety
+/// As the kernels ask; `to` has room for a partial statistic.
+#[inline(always)]
+unsafe fn stats_span<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, to: *mut u32) {
     // SAFETY: the kernel's contract covers the input and the residual; all threads are here.
     let partial = unsafe {
-        let tile = if Q::PAD_WITH_LAST { load::<true>(&p, &b, place) } else { load::<false>(&p, &b, place) };
-        Q::statistic(&p, place, &tile, Grouping::BLOCK)
+        let tile = if Q::PAD_WITH_LAST { load::<true>(p, b, place) } else { load::<false>(p, b, place) };
+        Q::statistic(p, place, &tile, Grouping::BLOCK)
     };
     if device::thread() == 0 {
         for word in 0..PARTIAL_WORDS as usize {
-            // SAFETY: the workspace holds one partial statistic a block.
-            unsafe { *b.workspace.add(device::block() as usize * PARTIAL_WORDS as usize + word) = partial[word] };
+            // SAFETY: the caller's, word for word.
+            unsafe { *to.add(word) = partial[word] };
         }
     }
 }

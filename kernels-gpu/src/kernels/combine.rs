@@ -1,9 +1,10 @@
 //! Folding the partial statistics of a tensor that is one bucket: one block, whatever the tensor's length.
 
+use super::bucketed::Quantizer;
 use super::statistic::{Statistic, across_warps};
 use super::tile::{Buffers, Place};
 use crate::device;
-use crate::params::{EncodeParams, PARTIAL_WORDS, THREADS};
+use crate::params::{EncodeParams, PARTIAL_WORDS, THREADS, item, whole};
 
 /// Words in front of the partial statistics: the final statistic's room.
 const FINAL_WORDS: usize = 64;
@@ -16,15 +17,76 @@ const AHEAD: u32 = 8;
 #[repr(C, align(16))]
 struct Partial([u32; PARTIAL_WORDS as usize]);
 
+/// Partial statistics of one tensor.
+#[derive(Clone, Copy)]
+pub(super) struct Partials {
+    first: *const Partial,
+    count: u32,
+}
+
+/// Folds the partial statistics of the one tensor of a launch, and writes what they come to and the wire's scalars.
+///
+/// # Safety
+/// As the combine kernels ask.
+#[inline(always)]
+pub(super) unsafe fn combine<Q: Quantizer>(p: &EncodeParams, b: &Buffers) {
+    // SAFETY: the kernel's contract covers the workspace, which is aligned to 16 bytes.
+    unsafe {
+        let first = b.workspace.add(FINAL_WORDS).cast();
+        let statistic = Q::fold(p, Partials { first, count: p.partials });
+        write::<Q>(p, statistic, b.workspace, b.scalars);
+    }
+}
+
+/// Folds the partial statistics of this block's tensor of the table.
+///
+/// # Safety
+/// As the kernels ask that take many tensors.
+#[inline(always)]
+pub(super) unsafe fn combine_tensor<Q: Quantizer>(p: &EncodeParams, b: &Buffers) {
+    let at = p.base + (p.partials + device::block()) * whole::WORDS;
+    // SAFETY: the kernel's contract has a tensor in the table for each block, and what it says behind the status, whose
+    // partial statistics begin at multiples of 16 bytes.
+    unsafe {
+        let word = |index: u32| *b.workspace.add((at + index) as usize);
+        let p = EncodeParams { beta: word(whole::BETA), ..*p };
+        let first = b.status.add(word(whole::FIRST) as usize).cast();
+        let statistic = Q::fold(&p, Partials { first, count: word(whole::COUNT) });
+        let to = b.status.add(word(whole::STATISTIC) as usize);
+        write::<Q>(&p, statistic, to, b.scalars.add(word(whole::SCALARS) as usize));
+    }
+}
+
+/// Leaves an item's partial statistic where the table's tensors look for it.
+///
+/// # Safety
+/// As the statistics kernels ask that take many tensors: an item for each block.
+#[inline(always)]
+pub(super) unsafe fn partial_of_item(p: &EncodeParams, b: &Buffers) -> *mut u32 {
+    let index = p.partials + device::block();
+    // SAFETY: behind the status is room for the partial statistic of every item.
+    unsafe { b.status.add((whole::PARTIALS + index * PARTIAL_WORDS) as usize) }
+}
+
+/// Where the statistic is of the tensor that this block's item is a part of.
+///
+/// # Safety
+/// As the encode kernels ask that take many tensors: an item for each block.
+#[inline(always)]
+pub(super) unsafe fn statistic_of_item(p: &EncodeParams, b: &Buffers) -> *mut u32 {
+    let at = item::HEADER + (p.partials + device::block()) * item::WORDS;
+    // SAFETY: the caller's, word for word; the table says where behind the status it is.
+    unsafe { b.status.add(*b.workspace.add((at + item::STATISTIC) as usize) as usize) }
+}
+
 /// Folds `of` every partial statistic that is this thread's.
 ///
 /// # Safety
-/// The workspace holds `p.partials` of them, at least one, behind the final statistic's room.
+/// They are there, and at least one.
 #[inline(always)]
-pub(super) unsafe fn fold_thread<S: Statistic>(p: &EncodeParams, b: &Buffers, of: impl Fn([u32; 4]) -> S) -> S {
-    // SAFETY: the caller's, word for word; the workspace is aligned to 256 bytes.
-    let partials = unsafe { b.workspace.add(FINAL_WORDS) }.cast::<Partial>();
-    let last = p.partials - 1;
+pub(super) unsafe fn fold_thread<S: Statistic>(partials: Partials, of: impl Fn([u32; 4]) -> S) -> S {
+    let Partials { first: partials, count } = partials;
+    let last = count - 1;
     let mut folded = S::NONE;
     let mut first = device::thread();
     while first <= last {
@@ -57,18 +119,19 @@ pub(super) unsafe fn fold_block<S: Statistic>(place: Place, shared: u32, value: 
 /// Writes the final statistic and the wire's scalars.
 ///
 /// # Safety
-/// The workspace holds the final statistic's room, and `scalars` has room for `wire`.
+/// There is room for two words at `to`, and for the codec's scalars at `scalars`.
 #[inline(always)]
-pub(super) unsafe fn write(b: &Buffers, statistic: [u32; 2], wire: &[f32]) {
+unsafe fn write<Q: Quantizer>(p: &EncodeParams, statistic: [u32; 2], to: *mut u32, scalars: *mut u32) {
+    let wire = Q::wire(&Q::encoder(p, statistic));
     if device::thread() != 0 {
         return;
     }
     for (word, value) in statistic.iter().enumerate() {
         // SAFETY: the caller's, word for word.
-        unsafe { *b.workspace.add(word) = *value };
+        unsafe { *to.add(word) = *value };
     }
-    for (scalar, value) in wire.iter().enumerate() {
+    for (scalar, value) in wire[..Q::SCALARS].iter().enumerate() {
         // SAFETY: the caller's, word for word.
-        unsafe { *b.scalars.add(scalar) = value.to_bits() };
+        unsafe { *scalars.add(scalar) = value.to_bits() };
     }
 }

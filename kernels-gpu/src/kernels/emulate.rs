@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use std::sync::Arc;
 use std::thread;
 
-use super::{powersgd, qsgd, scan, segments, sparse, topk, uniform};
+use super::{powersgd, qsgd, scan, segments, sparse, topk, uniform, whole};
 use crate::device::emulated::{Block, enter, meet};
 use crate::params::{DecodeParams, EncodeParams, LowRankParams, ScatterParams, SelectParams, THREADS};
 
@@ -36,6 +36,12 @@ pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_vo
         "uniform_stats" => Some(uniform::uniform_stats),
         "uniform_combine" => Some(uniform::uniform_combine),
         "uniform_encode" => Some(uniform::uniform_encode),
+        "qsgd_stats_segments" => Some(whole::qsgd_stats_segments),
+        "qsgd_combine_segments" => Some(whole::qsgd_combine_segments),
+        "qsgd_encode_tensors" => Some(whole::qsgd_encode_tensors),
+        "uniform_stats_segments" => Some(whole::uniform_stats_segments),
+        "uniform_combine_segments" => Some(whole::uniform_combine_segments),
+        "uniform_encode_tensors" => Some(whole::uniform_encode_tensors),
         _ => None,
     };
     let decode: Option<Decode> = match name {
@@ -61,6 +67,7 @@ pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_vo
         "topk_scan" => Some(topk::topk_scan),
         "topk_emit" => Some(topk::topk_emit),
         "topk_block" => Some(topk::topk_block),
+        "topk_settle" => Some(topk::topk_settle),
         _ => None,
     };
     type LowRank = unsafe fn(LowRankParams, *const u8, *mut f32, *mut u32, *mut u32, *mut f32, *mut f32);

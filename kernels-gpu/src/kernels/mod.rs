@@ -43,6 +43,7 @@ mod statistic;
 mod tile;
 mod topk;
 mod uniform;
+mod whole;
 
 #[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
 pub(crate) mod emulate;

@@ -1,7 +1,7 @@
 //! QSGD: see [`crate::arith::qsgd`] for the formula and its source.
 
 use super::bucketed::{self, Quantizer};
-use super::combine;
+use super::combine::{self, Partials};
 use super::decode;
 use super::statistic::{Grouping, Max, Sum, high, join, low};
 use super::tile::{Buffers, Place, Tile};
@@ -42,6 +42,36 @@ impl Quantizer for Qsgd {
         let sum = unsafe { grouping.fold(place, p.n, tile, Some(norm::alignment(largest)), SUMS, square) }.0;
         let sum = if largest < INF_BITS { sum } else { 0 };
         [largest, low(sum), high(sum), 0]
+    }
+
+    #[inline(always)]
+    unsafe fn fold(p: &EncodeParams, partials: Partials) -> [u32; 2] {
+        let place = Place::here();
+        // SAFETY: the caller's, word for word.
+        let largest = unsafe {
+            let of_thread = combine::fold_thread(partials, |[largest, ..]| Max(largest));
+            combine::fold_block(place, MAXIMA, of_thread).0
+        };
+        let norm = if largest >= INF_BITS {
+            NAN_BITS
+        } else if largest == 0 || !p.has(encode_flags::L2) {
+            largest
+        } else {
+            let alignment = norm::alignment(largest);
+            let shifted = |[largest, low, high, _]: [u32; 4]| {
+                join([low, high]) >> (2 * (alignment - norm::alignment(largest)).min(31))
+            };
+            let halves = |partial| (Sum(low(shifted(partial)).into()), Sum(high(shifted(partial)).into()));
+            // A sum of 2^18 integers below 2^61 takes 79 bits. Its halves are summed apart, each in 64 bits.
+            // SAFETY: as above; the largest magnitude is the same for all threads.
+            let (Sum(below), Sum(above)) = unsafe {
+                let of_thread = combine::fold_thread(partials, halves);
+                combine::fold_block(place, SUMS, of_thread)
+            };
+            let (sum, halvings) = norm::reduce(u128::from(below) + (u128::from(above) << 32));
+            norm::from_sum(sum, halvings, alignment).to_bits()
+        };
+        [norm, 0]
     }
 
     #[inline(always)]
@@ -213,34 +243,8 @@ kernel! {
         status: *mut u32,
     ) {
         let b = Buffers { input, residual, scalars, codes, workspace, status };
-        let place = Place::here();
-        // SAFETY: the kernel's contract covers the workspace; all threads are here.
-        let largest = unsafe {
-            let of_thread = combine::fold_thread(&p, &b, |[largest, ..]| Max(largest));
-            combine::fold_block(place, MAXIMA, of_thread).0
-        };
-        let norm = if largest >= INF_BITS {
-            NAN_BITS
-        } else if largest == 0 || !p.has(encode_flags::L2) {
-            largest
-        } else {
-            let alignment = norm::alignment(largest);
-            let shifted = |[largest, low, high, _]: [u32; 4]| {
-                join([low, high]) >> (2 * (alignment - norm::alignment(largest)).min(31))
-            };
-            let halves = |partial| (Sum(low(shifted(partial)).into()), Sum(high(shifted(partial)).into()));
-            // A sum of 2^18 integers below 2^61 takes 79 bits. Its halves are summed apart, each in 64 bits.
-            // SAFETY: as above; the largest magnitude is the same for all threads.
-            let (Sum(below), Sum(above)) = unsafe {
-                let of_thread = combine::fold_thread(&p, &b, halves);
-                combine::fold_block(place, SUMS, of_thread)
-            };
-            let (sum, halvings) = norm::reduce(u128::from(below) + (u128::from(above) << 32));
-            norm::from_sum(sum, halvings, alignment).to_bits()
-        };
-        let wire = Qsgd::wire(&Qsgd::encoder(&p, [norm, 0]));
-        // SAFETY: the kernel's contract covers the workspace and the scalars.
-        unsafe { combine::write(&b, [norm, 0], &wire[..Qsgd::SCALARS]) };
+        // SAFETY: the kernel's contract; all threads are here.
+        unsafe { combine::combine::<Qsgd>(&p, &b) };
     }
 }
 

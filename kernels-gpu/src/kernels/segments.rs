@@ -73,7 +73,8 @@ kernel! {
     /// None.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, four for each item from `first_item` on; buckets of 32 to 8192 elements.
+    /// Blocks of 256 threads, four for each item from `first_item` on; buckets of 32 to 8192 elements, or
+    /// a whole tensor each, whose scalars the table names for each of its items.
     ///
     /// # Traffic
     /// As `qsgd_decode`, and 16 bytes of the table a block. Uncoalesced: the scalars of several payloads, as there.
@@ -165,7 +166,8 @@ kernel! {
     /// None.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, four for each item from `first_item` on; buckets of 32 to 8192 elements.
+    /// Blocks of 256 threads, four for each item from `first_item` on; buckets of 32 to 8192 elements, or
+    /// a whole tensor each, whose scalars the table names for each of its items.
     ///
     /// # Traffic
     /// As `uniform_decode`, and 16 bytes of the table a block. Uncoalesced: the scalars of several payloads, as there.

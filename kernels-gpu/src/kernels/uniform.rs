@@ -1,7 +1,7 @@
 //! Uniform quantization: see [`crate::arith::uniform`] for the formula and its source.
 
 use super::bucketed::{self, Quantizer};
-use super::combine;
+use super::combine::{self, Partials};
 use super::decode;
 use super::statistic::{Grouping, Max, Min};
 use super::tile::{Buffers, Place, Tile};
@@ -28,6 +28,16 @@ impl Quantizer for Uniform {
         // SAFETY: the caller brings all threads here.
         let (low, high) = unsafe { grouping.fold(place, p.n, tile, None, RANGES, of) };
         [low.0, high.0, 0, 0]
+    }
+
+    #[inline(always)]
+    unsafe fn fold(_: &EncodeParams, partials: Partials) -> [u32; 2] {
+        // SAFETY: the caller's, word for word.
+        let (low, high) = unsafe {
+            let of_thread = combine::fold_thread(partials, |[low, high, ..]| (Min(low), Max(high)));
+            combine::fold_block(Place::here(), RANGES, of_thread)
+        };
+        [from_key(low.0), from_key(high.0)]
     }
 
     #[inline(always)]
@@ -193,15 +203,8 @@ kernel! {
         status: *mut u32,
     ) {
         let b = Buffers { input, residual, scalars, codes, workspace, status };
-        // SAFETY: the kernel's contract covers the workspace; all threads are here.
-        let (low, high) = unsafe {
-            let of_thread = combine::fold_thread(&p, &b, |[low, high, ..]| (Min(low), Max(high)));
-            combine::fold_block(Place::here(), RANGES, of_thread)
-        };
-        let statistic = [from_key(low.0), from_key(high.0)];
-        let wire = Uniform::wire(&Uniform::encoder(&p, statistic));
-        // SAFETY: the kernel's contract covers the workspace and the scalars.
-        unsafe { combine::write(&b, statistic, &wire) };
+        // SAFETY: the kernel's contract; all threads are here.
+        unsafe { combine::combine::<Uniform>(&p, &b) };
     }
 }
 

@@ -118,7 +118,12 @@ impl Session for CpuSession {
             matches!(p.params, Params::Select(_) | Params::Scatter(_) | Params::LowRank(_))
                 || matches!(
                     p.kernel,
-                    Kernel::FiniteScanSegments | Kernel::EncodeSegments(_) | Kernel::DecodeSegments(_)
+                    Kernel::FiniteScanSegments
+                        | Kernel::EncodeSegments(_)
+                        | Kernel::DecodeSegments(_)
+                        | Kernel::StatsSegments(_)
+                        | Kernel::CombineSegments(_)
+                        | Kernel::EncodeTensors(_)
                 )
         };
         if let Some(pass) = passes.iter().find(foreign) {

@@ -63,7 +63,10 @@ impl Wgpu {
             .request_device(&descriptor)
             .await
             .map_err(|e| unavailable(format!("{name} refused a device ({e}); update its driver")))?;
-        Self::on(&device, &queue)
+        // What the device objects to is awaited here, where `on` may not wait.
+        let (opened, objections) = observed(&device, || Self::on(&device, &queue));
+        told(&format!("opening {name}"), objections).await?;
+        opened
     }
 
     /// As [`Device::encode_plan`](crate::Device::encode_plan), without a wait in a browser. Elsewhere the returned future
@@ -103,7 +106,7 @@ impl Wgpu {
                 let kept = self.filled(bytemuck::cast_slice(residual))?;
                 let body = self.room(header.body_bytes(), BufferUsages::STORAGE | BufferUsages::COPY_SRC)?;
                 let workspace = self.room(plan.workspace_bytes() as u64, SCRATCH)?;
-                let mut encoder = self.shared.device.create_command_encoder(&Default::default());
+                let mut encoder = self.encoder();
                 let buffers = EncodeBuffers {
                     gradient: from.slice(..),
                     residual: Some(kept.slice(..)),
@@ -111,10 +114,10 @@ impl Wgpu {
                     workspace: Some(workspace.slice(..)),
                 };
                 self.record_encode(plan, &mut encoder, &buffers, seed)?;
-                let status = self.copied(&mut encoder, &workspace, if plan.is_guarded() { 4 } else { 0 })?;
-                let body = self.copied(&mut encoder, &body, header.body_bytes())?;
-                let left = self.copied(&mut encoder, &kept, 4 * expected)?;
-                self.shared.queue.submit([encoder.finish()]);
+                let status = self.copied(&mut encoder, &workspace, 0, if plan.is_guarded() { 4 } else { 0 })?;
+                let body = self.copied(&mut encoder, &body, 0, header.body_bytes())?;
+                let left = self.copied(&mut encoder, &kept, 0, 4 * expected)?;
+                self.submit(encoder);
                 Ok([status, body, left])
             })
             .await?;
@@ -142,11 +145,11 @@ impl Wgpu {
             .checked("decoding", || {
                 let bodies = self.filled(&body)?;
                 let values = self.filled(bytemuck::cast_slice(output))?;
-                let mut encoder = self.shared.device.create_command_encoder(&Default::default());
+                let mut encoder = self.encoder();
                 let buffers = DecodeBuffers { bodies: bodies.slice(..), output: values.slice(..) };
                 self.record_decode(&plan, mode, &mut encoder, &buffers)?;
-                let values = self.copied(&mut encoder, &values, 4 * header.n)?;
-                self.shared.queue.submit([encoder.finish()]);
+                let values = self.copied(&mut encoder, &values, 0, 4 * header.n)?;
+                self.submit(encoder);
                 Ok(values)
             })
             .await?;
@@ -155,31 +158,48 @@ impl Wgpu {
         Ok(())
     }
 
-    /// Runs `work`, which waits for nothing, so that what the device objects to comes back as an error.
-    async fn checked<T>(&self, what: &str, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        let (value, objections) = self.observed(work);
-        for objection in objections {
-            if let Some(error) = objection.await {
-                return Err(failed(format!("{what} on {}: {error}", self.shared.name)));
-            }
-        }
+    /// Runs `work`, which waits for nothing, so that what the device objects to comes back as an error: around
+    /// [`Wgpu::record_encode`] and its like in a browser, where they cannot tell. `what` says in the error what was done.
+    ///
+    /// ```no_run
+    /// # async fn run(device: wgpu::Device, queue: wgpu::Queue, gradient: wgpu::Buffer, body: wgpu::Buffer) -> Result<(), gradwire::Error> {
+    /// use gradwire::backend::wgpu::Wgpu;
+    /// use gradwire::embed::EncodeBuffers;
+    /// use gradwire::{Codec, Dtype, Qsgd, Seed, wgpu};
+    /// let gradwire = Wgpu::on(&device, &queue)?;
+    /// let plan = Qsgd::bits(4).plan(1 << 20, Dtype::F32)?;
+    /// let buffers = EncodeBuffers { gradient: gradient.slice(..), residual: None, body: body.slice(..), workspace: None };
+    /// gradwire
+    ///     .checked("recording an encode", || {
+    ///         let mut encoder = device.create_command_encoder(&Default::default());
+    ///         gradwire.record_encode(&plan, &mut encoder, &buffers, Seed::new(42))?;
+    ///         queue.submit([encoder.finish()]);
+    ///         Ok(())
+    ///     })
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// What `work` gives; [`Error::Backend`] where the device objects.
+    pub async fn checked<T>(&self, what: &str, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let (value, objections) = observed(&self.shared.device, work);
+        told(&format!("{what} on {}", self.shared.name), objections).await?;
         value
     }
 
-    /// Runs `work`; what the device objects to is in the futures.
-    ///
-    /// All scopes are closed before any answer is awaited: in between, another future of this thread may open its own.
-    fn observed<T>(&self, work: impl FnOnce() -> T) -> (T, [impl Future<Output = Option<wgpu::Error>>; 3]) {
-        use wgpu::ErrorFilter::{Internal, OutOfMemory, Validation};
-        let mut scopes = [Validation, OutOfMemory, Internal].map(|filter| self.shared.device.push_error_scope(filter));
-        let value = work();
-        // Scopes are a stack: the last one pushed is popped first.
-        scopes.reverse();
-        (value, scopes.map(|scope| scope.pop()))
+    /// An encoder of this device's.
+    pub(crate) fn encoder(&self) -> wgpu::CommandEncoder {
+        self.shared.device.create_command_encoder(&Default::default())
+    }
+
+    /// Submits what was recorded.
+    pub(crate) fn submit(&self, encoder: wgpu::CommandEncoder) {
+        self.shared.queue.submit([encoder.finish()]);
     }
 
     /// A buffer of at least this size.
-    fn room(&self, bytes: u64, usage: BufferUsages) -> Result<wgpu::Buffer, Error> {
+    pub(crate) fn room(&self, bytes: u64, usage: BufferUsages) -> Result<wgpu::Buffer, Error> {
         let (needed, found) = (bytes.next_multiple_of(4).max(16), self.shared.device.limits().max_buffer_size);
         if needed > found {
             return Err(Error::Limit { limit: "max_buffer_size", found, needed });
@@ -190,30 +210,41 @@ impl Wgpu {
     }
 
     /// A buffer that holds these bytes.
-    fn filled(&self, bytes: &[u8]) -> Result<wgpu::Buffer, Error> {
+    pub(crate) fn filled(&self, bytes: &[u8]) -> Result<wgpu::Buffer, Error> {
         let buffer = self.room(bytes.len() as u64, SCRATCH)?;
+        self.put(&buffer, bytes);
+        Ok(buffer)
+    }
+
+    /// Writes the first bytes of a buffer.
+    pub(crate) fn put(&self, buffer: &wgpu::Buffer, bytes: &[u8]) {
         let (words, rest) = bytes.split_at(bytes.len() / 4 * 4);
-        self.shared.queue.write_buffer(&buffer, 0, words);
+        self.shared.queue.write_buffer(buffer, 0, words);
         if !rest.is_empty() {
             // The device copies whole words; the buffer has room for the last one.
             let mut word = [0; 4];
             word[..rest.len()].copy_from_slice(rest);
-            self.shared.queue.write_buffer(&buffer, words.len() as u64, &word);
+            self.shared.queue.write_buffer(buffer, words.len() as u64, &word);
         }
-        Ok(buffer)
     }
 
-    /// A buffer that the host can read, with a copy of the first bytes of another one recorded into it.
-    fn copied(&self, encoder: &mut wgpu::CommandEncoder, from: &wgpu::Buffer, bytes: u64) -> Result<Copied, Error> {
+    /// A buffer that the host can read, with a copy of bytes of another one recorded into it, from byte `at` on.
+    pub(crate) fn copied(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        from: &wgpu::Buffer,
+        at: u64,
+        bytes: u64,
+    ) -> Result<Copied, Error> {
         let staging = self.room(bytes, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?;
         if bytes > 0 {
-            encoder.copy_buffer_to_buffer(from, 0, &staging, 0, bytes.next_multiple_of(4));
+            encoder.copy_buffer_to_buffer(from, at, &staging, 0, bytes.next_multiple_of(4));
         }
         Ok(Copied { staging, bytes: bytes as usize })
     }
 
     /// The bytes of a copy that was submitted.
-    async fn read(&self, Copied { staging, bytes }: Copied) -> Result<Vec<u8>, Error> {
+    pub(crate) async fn read(&self, Copied { staging, bytes }: Copied) -> Result<Vec<u8>, Error> {
         if bytes == 0 {
             return Ok(Vec::new());
         }
@@ -234,11 +265,34 @@ impl Wgpu {
     }
 }
 
+/// Runs `work`; what the device objects to is in the futures.
+///
+/// All scopes are closed before any answer is awaited: in between, another future of this thread may open its own.
+fn observed<T>(device: &wgpu::Device, work: impl FnOnce() -> T) -> (T, [impl Future<Output = Option<wgpu::Error>>; 3]) {
+    use wgpu::ErrorFilter::{Internal, OutOfMemory, Validation};
+    let mut scopes = [Validation, OutOfMemory, Internal].map(|filter| device.push_error_scope(filter));
+    let value = work();
+    // Scopes are a stack: the last one pushed is popped first.
+    scopes.reverse();
+    (value, scopes.map(|scope| scope.pop()))
+}
+
+/// Awaits objections. Where there is one, it is an error.
+async fn told(what: &str, objections: [impl Future<Output = Option<wgpu::Error>>; 3]) -> Result<(), Error> {
+    for objection in objections {
+        if let Some(error) = objection.await {
+            return Err(failed(format!("{what}: {error}")));
+        }
+    }
+    Ok(())
+}
+
 /// Buffers that passes read and write, and that are copied to and from.
-const SCRATCH: BufferUsages = BufferUsages::STORAGE.union(BufferUsages::COPY_DST).union(BufferUsages::COPY_SRC);
+pub(crate) const SCRATCH: BufferUsages =
+    BufferUsages::STORAGE.union(BufferUsages::COPY_DST).union(BufferUsages::COPY_SRC);
 
 /// A copy for the host.
-struct Copied {
+pub(crate) struct Copied {
     staging: wgpu::Buffer,
     bytes: usize,
 }

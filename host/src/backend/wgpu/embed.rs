@@ -196,7 +196,7 @@ impl Wgpu {
         Ok(())
     }
 
-    fn record_checked(
+    pub(crate) fn record_checked(
         &self,
         passes: &[Pass],
         encoder: &mut wgpu::CommandEncoder,

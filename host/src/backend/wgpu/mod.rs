@@ -20,6 +20,7 @@ use std::sync::Arc;
 use gradwire_shaders::SHADERS;
 use pollster::block_on;
 
+pub(crate) use self::asynchronous::SCRATCH;
 use self::pipelines::Pipelines;
 pub use self::session::WgpuSession;
 use crate::device::BackendKind;
@@ -190,7 +191,7 @@ impl Shared {
     /// Waits for all that was submitted.
     fn wait(&self) -> Result<(), Error> {
         if !WAITS {
-            return Err(failed(no_wait("Wgpu::encode_async and Wgpu::decode_async, or record into an encoder")));
+            return Err(failed(no_wait("Wgpu::encode_async and its like, or record into an encoder")));
         }
         match self.device.poll(wgpu::PollType::wait_indefinitely()) {
             Ok(_) => Ok(()),
@@ -200,7 +201,7 @@ impl Shared {
 }
 
 fn scoped<T>(device: &wgpu::Device, name: &str, what: &str, work: impl FnOnce() -> T) -> Result<T, Error> {
-    // Where nobody may wait for a scope's answer, an objection goes to the scopes of `checked`, or of the caller.
+    // Where nobody may wait for a scope's answer, an objection goes to the scopes of `Wgpu::checked`, or of the caller.
     if !WAITS {
         return Ok(work());
     }

@@ -7,12 +7,14 @@ mod histogram;
 mod narrow;
 mod sample;
 mod scan;
+mod settle;
 mod sketch;
 
 #[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
 pub(super) use self::{
     block::topk_block, emit::topk_emit, filter::topk_filter, filter::topk_filter_again, histogram::topk_count,
-    histogram::topk_histogram, narrow::topk_narrow, sample::topk_sample, scan::topk_scan, sketch::topk_sketch,
+    histogram::topk_histogram, narrow::topk_narrow, sample::topk_sample, scan::topk_scan, settle::topk_settle,
+    sketch::topk_sketch,
 };
 use crate::arith::float::{MAGNITUDE, bf16_to_f32, canonical, f16_to_f32};
 use crate::arith::topk::{BF16_NAN_KEY, F16_NAN_KEY, HALF_MAGNITUDE, NAN_KEY, NO_HALF_KEY, NO_KEY, key};

@@ -1,0 +1,213 @@
+//! Sparse payloads on WGPU without a wait, for where a thread may not wait: a browser's.
+
+use std::borrow::Cow;
+
+use super::device::{everything, is_more_than_all, little_endian, own_halves, plain_values, refuse, rest};
+use super::payload::{SparsePayload, ValueFormat};
+use super::select::SelectPlan;
+use crate::backend::cpu::{Cpu, Entries};
+use crate::backend::wgpu::{SCRATCH, Wgpu};
+use crate::codec::topk::{Select, SparsePlan, TopK};
+use crate::embed::{Access, Piece, ScatterBuffers};
+use crate::error::Error;
+use crate::gradient::{Dtype, Gradient};
+use crate::plan::DecodeMode;
+use crate::seed::Seed;
+use crate::session::Role;
+use crate::wire::Payload;
+
+impl Wgpu {
+    /// Keeps the entries of largest magnitude, without a wait in a browser: what
+    /// [`Device::encode_sparse`](crate::Device::encode_sparse) makes, or with a residual what
+    /// [`Device::encode_sparse_with_feedback`](crate::Device::encode_sparse_with_feedback) makes and leaves, bit for bit.
+    /// Elsewhere the returned future waits for the device when it is polled.
+    ///
+    /// ```no_run
+    /// # async fn run(gradient: &[f32], residual: &mut [f32]) -> Result<(), gradwire::Error> {
+    /// use gradwire::backend::wgpu::Wgpu;
+    /// use gradwire::{Seed, TopK};
+    /// let gradwire = Wgpu::open_async().await?;
+    /// let seed = Seed::new(42);
+    /// let sent = gradwire.encode_sparse_async(&TopK::fraction(0.01), gradient.into(), Some(residual), seed).await?;
+    /// let mut sum = vec![0.0; gradient.len()];
+    /// gradwire.decode_sparse_async(&sent, Some(0.5), &mut sum).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Device::encode_sparse_with_feedback`](crate::Device::encode_sparse_with_feedback). The residual is as it was
+    /// whenever this fails.
+    pub async fn encode_sparse_async(
+        &self,
+        codec: &TopK,
+        gradient: Gradient<'_>,
+        residual: Option<&mut [f32]>,
+        seed: Seed,
+    ) -> Result<SparsePayload, Error> {
+        let feedback = residual.is_some();
+        let plan = codec.plan(gradient.len(), gradient.dtype(), feedback)?;
+        if let Some(residual) = &residual {
+            Error::expect_len("residual", "elements", residual.len(), plan.n)?;
+            // Whether the quantizer takes that many, before anything is read.
+            plan.quantizer(plan.most() as usize, true)?;
+        }
+        let mut sums = residual.as_deref().map(<[f32]>::to_vec);
+        if plan.guarded {
+            // The gradient is in the host's memory, and on its way to the device is read there anyway.
+            refuse(Cpu::first_not_finite(gradient, sums.as_deref()))?;
+        }
+        let entries = self.select_async(&plan, gradient, sums.as_deref_mut()).await?;
+        let chosen = if is_more_than_all(&plan, &entries) {
+            everything(sums.as_deref().map_or(gradient, Gradient::F32))
+        } else {
+            entries
+        };
+        let own = if feedback { None } else { own_halves(&plan, gradient, &chosen.indices) };
+        let values = match own.or_else(|| plain_values(plan.values, &chosen.bits)) {
+            Some(values) => values,
+            None => self.quantized(&plan, &chosen.bits, feedback, seed).await?,
+        };
+        let header = plan.header(chosen.indices.len());
+        let payload = SparsePayload::seal(header, chosen.indices, &values);
+        if let (Some(residual), Some(mut sums)) = (residual, sums) {
+            let sent = self.values_of(&payload).await?;
+            for ((index, bits), sent) in payload.indices().iter().zip(&chosen.bits).zip(sent) {
+                sums[*index as usize] = rest(*bits, sent);
+            }
+            residual.copy_from_slice(&sums);
+        }
+        Ok(payload)
+    }
+
+    /// Decodes a sparse payload without a wait in a browser: over zeros, or with a weight onto what `output` holds.
+    ///
+    /// # Errors
+    /// As [`Device::decode_sparse_into`](crate::Device::decode_sparse_into). The output is as it was whenever this fails.
+    pub async fn decode_sparse_async(
+        &self,
+        payload: &SparsePayload,
+        weight: Option<f32>,
+        output: &mut [f32],
+    ) -> Result<(), Error> {
+        let elements = payload.header().n;
+        Error::expect_len("output", "elements", output.len(), elements)?;
+        if elements == 0 {
+            return Ok(());
+        }
+        let values = self.values_of(payload).await?;
+        let entries = values.len() as u64;
+        let sums = self
+            .checked("scattering", || {
+                let from = self.filled(&little_endian(payload.indices()))?;
+                let values = self.filled(bytemuck::cast_slice(&values))?;
+                let sums = match weight {
+                    Some(_) => self.filled(bytemuck::cast_slice(output))?,
+                    None => self.room(4 * elements, SCRATCH)?,
+                };
+                let mut encoder = self.encoder();
+                let buffers =
+                    ScatterBuffers { indices: from.slice(..), values: values.slice(..), output: sums.slice(..) };
+                self.record_scatter(entries, elements, weight, &mut encoder, &buffers)?;
+                let sums = self.copied(&mut encoder, &sums, 0, 4 * elements)?;
+                self.submit(encoder);
+                Ok(sums)
+            })
+            .await?;
+        let sums = self.read(sums).await?;
+        bytemuck::cast_slice_mut(output).copy_from_slice(&sums);
+        Ok(())
+    }
+
+    /// The entries that are kept; with `sums`, which hold the residual, they are gradient + residual afterwards.
+    async fn select_async(
+        &self,
+        plan: &SparsePlan,
+        gradient: Gradient<'_>,
+        sums: Option<&mut [f32]>,
+    ) -> Result<Entries, Error> {
+        let is_counted = matches!(plan.select, Select::Above(_));
+        // Where a threshold keeps so much that all is sent, the sums are needed as they are.
+        let exact = plan.values == ValueFormat::Plain(Dtype::F32) && !is_counted;
+        let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), sums.is_some(), exact);
+        let passes = select.passes(&self.limits())?;
+        if passes.is_empty() {
+            return Ok(Entries::default());
+        }
+        let sizes = select.sizes();
+        let (count, left, lists) = self
+            .checked("selecting", || {
+                let from = self.filled(gradient.as_bytes())?;
+                let kept = self.filled(sums.as_deref().map_or(&[], bytemuck::cast_slice))?;
+                let workspace = self.room(sizes.of(Role::Workspace), SCRATCH)?;
+                self.put(&workspace, &little_endian(select.table()));
+                let [indices, values] = [Role::Indices, Role::Values].map(|role| self.room(sizes.of(role), SCRATCH));
+                let (indices, values) = (indices?, values?);
+                let piece = |what, slice, role, access| {
+                    Piece::new(what, slice, sizes.of(role), [Some((role, 0)), None]).accessed(access)
+                };
+                let pieces = [
+                    piece("gradient", from.slice(..), Role::Input, Access::Read),
+                    piece("residual", kept.slice(..), Role::Residual, Access::Write),
+                    piece("workspace", workspace.slice(..), Role::Workspace, Access::Scratch),
+                    piece("list of indices", indices.slice(..), Role::Indices, Access::Write),
+                    piece("list of values", values.slice(..), Role::Values, Access::Write),
+                ];
+                let mut encoder = self.encoder();
+                self.record_checked(&passes, &mut encoder, &pieces)?;
+                let (at, bytes) = if is_counted { (select.total_at(), 4) } else { (0, 0) };
+                let count = self.copied(&mut encoder, &workspace, at, bytes)?;
+                let left = self.copied(&mut encoder, &kept, 0, sizes.of(Role::Residual))?;
+                self.submit(encoder);
+                Ok((count, left, [indices, values]))
+            })
+            .await?;
+        // Of a threshold's entries there may be as many as elements, and room for them on the host as well; most often
+        // there are few.
+        let count = self.read(count).await?;
+        let count = count.first_chunk().map_or(select.entries(), |count| u32::from_le_bytes(*count).into());
+        let [indices, values] = self
+            .checked("copying entries", || {
+                let mut encoder = self.encoder();
+                let indices = self.copied(&mut encoder, &lists[0], 0, 4 * count)?;
+                let values = self.copied(&mut encoder, &lists[1], 0, 4 * count)?;
+                self.submit(encoder);
+                Ok([indices, values])
+            })
+            .await?;
+        let words = |bytes: Vec<u8>| bytes.chunks_exact(4).map(word).collect();
+        let entries = Entries { indices: words(self.read(indices).await?), bits: words(self.read(values).await?) };
+        if let Some(sums) = sums {
+            bytemuck::cast_slice_mut(sums).copy_from_slice(&self.read(left).await?);
+        }
+        Ok(entries)
+    }
+
+    /// Values as the codec quantizes them.
+    async fn quantized(
+        &self,
+        plan: &SparsePlan,
+        bits: &[u32],
+        feedback: bool,
+        seed: Seed,
+    ) -> Result<Cow<'static, [u8]>, Error> {
+        let Some(quantizer) = plan.quantizer(bits.len(), feedback)? else { return Ok(Cow::default()) };
+        let values: Vec<f32> = bits.iter().map(|b| f32::from_bits(*b)).collect();
+        let payload = self.encode_async(&quantizer, Gradient::F32(&values), &mut [], seed).await?;
+        Ok(payload.into_bytes().into())
+    }
+
+    /// The values of a payload's entries, as f32.
+    async fn values_of(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
+        if let Some(values) = payload.plain_values() {
+            return Ok(values);
+        }
+        let inner = Payload::from_bytes(payload.value_part())?;
+        let mut values = vec![0.0; inner.header().n as usize];
+        self.decode_async(&inner, DecodeMode::Write, &mut values).await?;
+        Ok(values)
+    }
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    bytes.first_chunk().map_or(0, |word| u32::from_le_bytes(*word))
+}
