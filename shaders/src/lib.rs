@@ -407,6 +407,7 @@ pub const SHADERS: [Shader; 38] = [
             "powersgd_word.wgsl",
             "bind_powersgd_form.wgsl",
             "half.wgsl",
+            "powersgd_gradient.wgsl",
             "powersgd_tile.wgsl",
             "powersgd_form.wgsl",
             "powersgd_left.wgsl"
@@ -421,6 +422,7 @@ pub const SHADERS: [Shader; 38] = [
             "powersgd_word.wgsl",
             "bind_powersgd_form.wgsl",
             "half.wgsl",
+            "powersgd_gradient.wgsl",
             "powersgd_tile.wgsl",
             "powersgd_form.wgsl",
             "powersgd_right.wgsl"
@@ -435,7 +437,12 @@ pub const SHADERS: [Shader; 38] = [
         EXPAND,
         1024,
     ),
-    entry("powersgd_plain", module!("powersgd_params.wgsl", "half.wgsl", "powersgd_plain.wgsl"), PLAIN, 0),
+    entry(
+        "powersgd_plain",
+        module!("powersgd_params.wgsl", "half.wgsl", "powersgd_gradient.wgsl", "powersgd_plain.wgsl"),
+        PLAIN,
+        0,
+    ),
     entry(
         "qsgd_stats_segments",
         module!(

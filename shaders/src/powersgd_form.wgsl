@@ -9,17 +9,7 @@ fn form(at: u32, t: Tile, less: f32) -> vec2<u32> {
     if !has(FLAG_FORM) {
         return vec2<u32>(residual[at]);
     }
-    var raw = 0u;
-    if params.dtype == 0u {
-        raw = input[at];
-    } else {
-        raw = (input[at >> 1u] >> ((at & 1u) << 4u)) & 0xffffu;
-        if params.dtype == 1u {
-            raw = from_f16(vec4<u32>(raw)).x;
-        } else {
-            raw = raw << 16u;
-        }
-    }
+    let raw = gradient(at);
     var old = 0u;
     if t.feedback {
         old = residual[at];

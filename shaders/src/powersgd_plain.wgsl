@@ -22,17 +22,7 @@ fn word(at: u32) -> u32 {
 
 // Gradient + residual of an element; with `write` the residual becomes what stays behind.
 fn form_plain(at: u32, write: bool) -> u32 {
-    var raw = 0u;
-    if params.dtype == 0u {
-        raw = input[at];
-    } else {
-        raw = (input[at >> 1u] >> ((at & 1u) << 4u)) & 0xffffu;
-        if params.dtype == 1u {
-            raw = from_f16(vec4<u32>(raw)).x;
-        } else {
-            raw = raw << 16u;
-        }
-    }
+    let raw = gradient(at);
     var old = 0u;
     if has(FLAG_FEEDBACK) {
         old = residual[at];
