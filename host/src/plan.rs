@@ -50,8 +50,6 @@ pub enum Kernel {
     TopKHistogram,
     /// Counts what is kept of each tile.
     TopKCount,
-    /// Where each tile's entries begin.
-    TopKScan,
     /// Writes the kept entries.
     TopKEmit,
     /// Selects of segments that are a tile at most.
@@ -72,7 +70,7 @@ pub enum Kernel {
 
 impl Kernel {
     /// Every kernel that is an entry point of its own.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 29] = [
         Self::FiniteScan,
         Self::Stats(CodecId::Qsgd),
         Self::Combine(CodecId::Qsgd),
@@ -94,7 +92,6 @@ impl Kernel {
         Self::TopKNarrow,
         Self::TopKHistogram,
         Self::TopKCount,
-        Self::TopKScan,
         Self::TopKEmit,
         Self::TopKBlock,
         Self::Scatter,
@@ -131,7 +128,6 @@ impl Kernel {
             Self::TopKNarrow => "topk_narrow",
             Self::TopKHistogram => "topk_histogram",
             Self::TopKCount => "topk_count",
-            Self::TopKScan => "topk_scan",
             Self::TopKEmit => "topk_emit",
             Self::TopKBlock => "topk_block",
             Self::Scatter => "sparse_scatter",

@@ -181,6 +181,9 @@ pub const TILE: u32 = 8192;
 /// Tiles that one warp takes, of the kernels that go over what the filter left.
 pub const TILES_PER_WARP: u32 = 8;
 
+/// Tiles whose counts are summed up together, and such sums again (logarithm).
+pub const SUMMED_LOG2: u32 = 6;
+
 /// Tiles that one workgroup filters again; the first time it is one.
 pub const TILES_AGAIN: u32 = 8;
 
@@ -302,7 +305,7 @@ pub mod source {
 /// Argument of the top-k kernels.
 ///
 /// The workspace is, from its first word on: the table of segments; the words that count the room, and 60 of nothing; the
-/// segments' states; their histograms; and then what `info` to `band` point at, in words.
+/// segments' states; sums of tiles' counts; the segments' histograms; and then what `info` to `band` point at, in words.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct SelectParams {
@@ -324,8 +327,7 @@ pub struct SelectParams {
     pub dtype: u32,
     /// Base-2 logarithm of the workgroups that sample a segment.
     pub samples_log2: u32,
-    /// How often the last kept key has been narrowed down. In the count and scan kernels: 1 where what is counted is the
-    /// sketch.
+    /// How often the last kept key has been narrowed down. In the count kernel: 1 where what is counted is the sketch.
     pub round: u32,
     /// How often it will be.
     pub rounds: u32,
@@ -345,8 +347,7 @@ pub struct SelectParams {
     /// Where 4 words a tile are: first candidate, candidates, those in the band, elements of the key below; or of tiles
     /// that were filtered again, whether elements of the highest key that the last kept one may be are in.
     pub info: u32,
-    /// Where 2 words a tile are, and 2 more: elements from the cut on and of the key below it; then the sums of those of
-    /// the tiles before.
+    /// Where 2 words a tile are: elements from the cut on, and of the key below it.
     pub counts: u32,
     /// Where the candidates' values are; and where those of filtering again are to be, the sketch before them.
     pub values: u32,
@@ -373,11 +374,25 @@ impl SelectParams {
         self.room + 64
     }
 
+    /// Where the sums are of what is counted of 64 tiles, 2 words each, or with `upper` of 64 times 64.
+    #[inline(always)]
+    pub fn sums(&self, upper: bool, of_sketch: bool) -> u32 {
+        let begin = self.states() + self.segments * state::WORDS;
+        let begin = if of_sketch { begin + sum_words(self.all_tiles) } else { begin };
+        if upper { begin + 2 * self.all_tiles.div_ceil(1 << SUMMED_LOG2) } else { begin }
+    }
+
     /// Where a tile's sketch is.
     #[inline(always)]
     pub fn sketch(&self, tile: u32) -> u32 {
         self.values + self.capacity + tile * SKETCH_WORDS
     }
+}
+
+/// Words of the sums of so many tiles' counts.
+#[inline(always)]
+pub const fn sum_words(tiles: u32) -> u32 {
+    2 * (tiles.div_ceil(1 << SUMMED_LOG2) + tiles.div_ceil(1 << (2 * SUMMED_LOG2)))
 }
 
 /// `flags` of [`ScatterParams`].

@@ -112,7 +112,7 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 }
 
 /// Every entry point.
-pub const SHADERS: [Shader; 30] = [
+pub const SHADERS: [Shader; 29] = [
     entry(
         "finite_scan",
         module!(
@@ -325,11 +325,12 @@ pub const SHADERS: [Shader; 30] = [
             "half.wgsl",
             "topk_elements.wgsl",
             "topk_masks.wgsl",
+            "topk_before.wgsl",
             "topk_filter_tile.wgsl",
             "topk_filter.wgsl"
         ),
         FILTER,
-        3092,
+        5140,
     ),
     entry("topk_sketch", topk!("topk_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_sketch.wgsl"), SAMPLE, 8200),
     entry(
@@ -339,11 +340,12 @@ pub const SHADERS: [Shader; 30] = [
             "half.wgsl",
             "topk_elements.wgsl",
             "topk_masks.wgsl",
+            "topk_before.wgsl",
             "topk_filter_tile.wgsl",
             "topk_filter_again.wgsl"
         ),
         FILTER,
-        3092,
+        5140,
     ),
     entry("topk_narrow", topk!("topk_atomic_word.wgsl", "topk_narrow.wgsl"), TABLE, 1024),
     entry(
@@ -354,16 +356,22 @@ pub const SHADERS: [Shader; 30] = [
     ),
     entry(
         "topk_count",
-        topk!("topk_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_count.wgsl"),
+        topk!("topk_atomic_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_count.wgsl"),
         SAMPLE,
         512,
     ),
-    entry("topk_scan", topk!("topk_word.wgsl", "topk_scan.wgsl"), TABLE, 2048),
     entry(
         "topk_emit",
-        topk!("topk_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_emit.wgsl"),
+        topk!(
+            "topk_word.wgsl",
+            "half.wgsl",
+            "topk_elements.wgsl",
+            "topk_tiles.wgsl",
+            "topk_before.wgsl",
+            "topk_emit.wgsl"
+        ),
         EMIT,
-        2048,
+        4608,
     ),
     entry(
         "topk_block",

@@ -1,12 +1,13 @@
 @group(0) @binding(1) var<storage, read> input: array<u32>;
 @group(0) @binding(2) var<storage, read> residual: array<u32>;
-@group(0) @binding(3) var<storage, read_write> workspace: array<u32>;
+@group(0) @binding(3) var<storage, read_write> workspace: array<atomic<u32>>;
 
 // What the teams count of a tile: kept elements, and those of the key below the cut. Each word is used in one round.
 var<workgroup> totals: array<atomic<u32>, 128>;
 
 // What: counts what is kept of each tile; in round 1, what its sketch has of the keys of both ranks (`kernels/topk/histogram.rs`).
-// Arguments: SelectParams; input, or residual (FEEDBACK); workspace (counts are written).
+// Arguments: SelectParams; input, or residual (FEEDBACK); workspace (counts are written, their sums
+// added to).
 // Thread mapping: a team of 32 lanes takes 8 tiles one after another.
 // Workgroup memory: 128 words, 512 bytes.
 // Launch contract: a workgroup for each 64 of `tiles` tiles, from first_tile on.
@@ -74,7 +75,26 @@ fn topk_count(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     if thread < 128u {
         let of_launch = group.x * 64u + thread / 2u;
         if of_launch < params.tiles && !idle {
-            workspace[params.counts + 2u * (params.first_tile + of_launch) + (thread & 1u)] = atomicLoad(&totals[thread]);
+            let to = params.counts + 2u * (params.first_tile + of_launch) + (thread & 1u);
+            atomicStore(&workspace[to], atomicLoad(&totals[thread]));
+        }
+    }
+    if thread < 4u && !idle {
+        // Of each kind of count, the sums of 64 tiles and of 64 times 64: a workgroup's tiles may lie in two.
+        let upper = thread >= 2u;
+        let shift = select(6u, 12u, upper);
+        let sums = sums_of(upper, of_sketch) + (thread & 1u);
+        let first = params.first_tile + group.x * 64u;
+        let behind = params.first_tile + min(group.x * 64u + 64u, params.tiles);
+        var sum = 0u;
+        for (var tile = first; tile < behind; tile++) {
+            sum += atomicLoad(&totals[2u * (tile - first) + (thread & 1u)]);
+            if tile + 1u == behind || ((tile + 1u) & 63u) == 0u {
+                if sum != 0u {
+                    atomicAdd(&workspace[sums + 2u * (tile >> shift)], sum);
+                }
+                sum = 0u;
+            }
         }
     }
 }

@@ -72,9 +72,9 @@ fn filter_tile(tile: u32, thread: u32, anew: bool) {
     var bottom = base;
     var sure = top;
     if anew {
-        let high = word(params.counts + 2u * (tile + 1u)) - word(params.counts + 2u * first_tile);
-        let low = word(params.counts + 2u * tile + 1u) - word(params.counts + 2u * first_tile + 1u);
-        bottom += select(0u, 1u, low >= state(index, TIES));
+        let before_tile = between(true, first_tile, tile, thread);
+        let high = before_tile.x + word(params.counts + 2u * tile);
+        bottom += select(0u, 1u, before_tile.y >= state(index, TIES));
         sure = max(sure - select(0u, 1u, high <= state(index, HIGH_RANK)), bottom);
     }
     let lane = thread & 31u;

@@ -103,6 +103,14 @@ fn states() -> u32 {
     return params.room + 64u;
 }
 
+// Where the sums are of what is counted of 64 tiles, 2 words each, or with `upper` of 64 times 64.
+fn sums_of(upper: bool, of_sketch: bool) -> u32 {
+    let lower_words = 2u * ((params.all_tiles + 63u) / 64u);
+    let words = lower_words + 2u * ((params.all_tiles + 4095u) / 4096u);
+    let begin = states() + params.segments * STATE_WORDS;
+    return begin + select(0u, words, of_sketch) + select(0u, lower_words, upper);
+}
+
 // Where a tile's sketch is.
 fn sketch_of(tile: u32) -> u32 {
     return params.values + params.capacity + tile * SKETCH_WORDS;

@@ -3,7 +3,7 @@
 use gradwire_kernels::arith::topk::NO_KEY;
 use gradwire_kernels::params::{
     PIECE, SKETCH_RUN, SKETCH_STEP, SKETCH_WORDS, SelectParams, THREADS, TILE, TILES_AGAIN, TILES_PER_WARP,
-    WARP_SEGMENT, segment, select_flags, state,
+    WARP_SEGMENT, segment, select_flags, state, sum_words,
 };
 use half::{bf16, f16};
 
@@ -276,10 +276,11 @@ impl SelectPlan {
         let large = self.large.len() as u64;
         let aligned = |words: u64| words.next_multiple_of(ALIGNMENT / 4);
         let room = aligned(self.table.len() as u64);
-        let histograms = room + 64 + aligned(large * u64::from(state::WORDS));
+        let sums = 2 * u64::from(sum_words(tiles as u32));
+        let histograms = room + 64 + aligned(large * u64::from(state::WORDS) + sums);
         let info = histograms + large * bins;
         let counts = info + 4 * tiles;
-        let values = aligned(counts + 2 * (tiles + 1));
+        let values = aligned(counts + 2 * tiles);
         let (places, band) = (values + all, values + 2 * all);
         self.workspace_words = if large > 0 { band + all } else { self.table.len() as u64 };
         self.base = SelectParams {
@@ -341,7 +342,8 @@ impl SelectPlan {
 
     /// Where, in bytes of the workspace, the word is that says how many are above the threshold.
     pub(crate) fn total_at(&self) -> u64 {
-        4 * u64::from(self.base.counts + 2 * self.base.all_tiles)
+        // All of them are sure, of the one segment that there is.
+        4 * u64::from(self.base.states() + state::COUNT_SURE)
     }
 
     /// Bytes of each buffer.
@@ -460,10 +462,6 @@ impl SelectPlan {
         };
         over(passes, Kernel::TopKFilter, base);
         narrow(passes, base);
-        let scan = |passes: &mut Vec<Pass>, base: SelectParams| {
-            over(passes, Kernel::TopKCount, base);
-            passes.push(self.pass(Kernel::TopKScan, base, Chunk { first: 0, count: 1, start: 0, end: 0 }, 1));
-        };
         if self.is_sought() {
             // In the same rounds either the band is narrowed down, or the sketch, where the sample was wrong.
             over(passes, Kernel::TopKSketch, base);
@@ -474,13 +472,13 @@ impl SelectPlan {
                 }
             };
             rounds(passes, 1..=base.rounds);
-            scan(passes, SelectParams { round: 1, ..base });
+            over(passes, Kernel::TopKCount, SelectParams { round: 1, ..base });
             over(passes, Kernel::TopKFilterAgain, base);
             // The filter counted the band, so that the first round has its histogram.
             narrow(passes, SelectParams { round: base.rounds + 1, ..base });
             rounds(passes, base.rounds + 2..=2 * base.rounds);
         }
-        scan(passes, base);
+        over(passes, Kernel::TopKCount, base);
         over(passes, Kernel::TopKEmit, base);
     }
 

@@ -58,7 +58,6 @@ pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_vo
         "topk_narrow" => Some(topk::topk_narrow),
         "topk_histogram" => Some(topk::topk_histogram),
         "topk_count" => Some(topk::topk_count),
-        "topk_scan" => Some(topk::topk_scan),
         "topk_emit" => Some(topk::topk_emit),
         "topk_block" => Some(topk::topk_block),
         _ => None,

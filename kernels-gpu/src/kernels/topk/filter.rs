@@ -1,6 +1,6 @@
 //! The filter: the one read of the gradient.
 
-use super::{Buffers, Extent, Raw, SLOTS, Sent, WARP_TILE, WARPS, load, sum};
+use super::{Buffers, Extent, Raw, SLOTS, Sent, WARP_TILE, WARPS, load, sum, sums};
 use crate::arith::topk::digit_shift;
 use crate::device::{self, BINS, WARP};
 use crate::params::{NOWHERE, PIECE, SelectParams, THREADS, TILE, TILES_AGAIN, segment, select_flags, state};
@@ -86,7 +86,7 @@ kernel! {
     /// the sum that the residual holds, with feedback, and it stays as it is.
     ///
     /// # Arguments
-    /// As [`topk_filter`]; the residual and the counts' sums, of the sketch, are read.
+    /// As [`topk_filter`]; the residual, and the sketch's counts with their sums, are read.
     ///
     /// # Thread mapping
     /// A block takes 8 tiles one after another: most often there is none to filter, and finding that out should cost little.
@@ -217,17 +217,15 @@ impl Job {
     /// As the sketch has it: the tile's own keys.
     ///
     /// # Safety
-    /// State and the counts' sums are there.
+    /// All lanes arrive together. State, counts and their sums are there.
     #[inline(always)]
     unsafe fn again(self, p: &SelectParams, b: &Buffers) -> Self {
         // SAFETY: the caller's.
         unsafe {
             let own = p.states() + self.index * state::WORDS;
             // Entries of the sketch in the segment's tiles: up to this one, of the higher rank's key, and before it, of the lower's.
-            let sums = |tile: u32, which: u32| *b.word(p.counts + 2 * tile + which);
-            let begin = self.tile - self.tile_of_segment;
-            let high = sums(self.tile + 1, 0) - sums(begin, 0);
-            let low = sums(self.tile, 1) - sums(begin, 1);
+            let [high, low] = sums::between(p, b, true, self.tile - self.tile_of_segment, self.tile);
+            let high = high + *b.word(p.counts + 2 * self.tile);
             let floor = self.base + u32::from(low >= *b.word(own + state::TIES));
             let sure = self.top - u32::from(high <= *b.word(own + state::HIGH_RANK));
             Self { floor, sure: sure.max(floor), ..self }

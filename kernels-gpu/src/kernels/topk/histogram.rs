@@ -1,6 +1,6 @@
 //! Over what the filter left: counting the keys of a range, and what is kept of each tile.
 
-use super::{Buffers, Info, Segment, WARPS, each_tile, each_tile_from, sum};
+use super::{Buffers, Info, Segment, WARPS, each_tile, each_tile_from, first_of_warp, sum, sums};
 use crate::arith::topk::digit_shift;
 use crate::device::{self, BINS, WARP};
 use crate::params::{NOWHERE, SKETCH_WORDS, SelectParams, THREADS, TILES_PER_WARP, source};
@@ -251,11 +251,11 @@ kernel! {
     /// # What
     /// For each tile, how many elements have a key from the cut on, and how many have the key below it. In round 1, for
     /// segments that are to be filtered again: how many entries of the tile's sketch have the key of the higher rank, and how
-    /// many that of the lower.
+    /// many that of the lower. And the sums of these, of 64 tiles and of 64 times 64.
     ///
     /// # Arguments
     /// * `p`; `input`, or with feedback `residual`: `p.bound` elements. Read.
-    /// * `workspace`: table, states, info, band and values are read, counts written.
+    /// * `workspace`: table, states, info, band and values are read, counts written, their sums added to.
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
@@ -268,7 +268,7 @@ kernel! {
     /// Blocks of 256 threads, a warp for each 8 of `p.tiles` tiles, from `p.first_tile` on.
     ///
     /// # Traffic
-    /// A value an element of the band; in round 1, the sketch.
+    /// A value an element of the band; in round 1, the sketch. An atomic operation or two a warp, of four lanes.
     ///
     /// # Determinism
     /// Backend to backend.
@@ -294,6 +294,8 @@ kernel! {
             if p.round > 0 && *b.word(p.room + 3) == 0 {
                 return;
             }
+            let last = p.first_tile + (first_of_warp() + TILES_PER_WARP).min(p.tiles) - 1;
+            let mut summed = 0;
             each_tile(&p, &b, |segment, tile, info| {
                 let sure = info.candidates - info.band;
                 let [kept, ties] = if p.round > 0 {
@@ -308,8 +310,14 @@ kernel! {
                 } else {
                     count(&p, &b, segment, Visit::candidates(&p, info, false))
                 };
+                let count = if lane & 1 == 0 { kept } else { ties };
                 if lane < 2 {
-                    *b.word(p.counts + 2 * tile + lane) = if lane == 0 { kept } else { ties };
+                    *b.word(p.counts + 2 * tile + lane) = count;
+                }
+                summed += count;
+                if tile == last || sums::is_last(tile) {
+                    sums::add(&p, &b, tile, summed);
+                    summed = 0;
                 }
             });
         }

@@ -6,13 +6,13 @@ mod filter;
 mod histogram;
 mod narrow;
 mod sample;
-mod scan;
 mod sketch;
+mod sums;
 
 #[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
 pub(super) use self::{
     block::topk_block, emit::topk_emit, filter::topk_filter, filter::topk_filter_again, histogram::topk_count,
-    histogram::topk_histogram, narrow::topk_narrow, sample::topk_sample, scan::topk_scan, sketch::topk_sketch,
+    histogram::topk_histogram, narrow::topk_narrow, sample::topk_sample, sketch::topk_sketch,
 };
 use crate::arith::float::{MAGNITUDE, bf16_to_f32, canonical, f16_to_f32};
 use crate::arith::topk::{BF16_NAN_KEY, F16_NAN_KEY, HALF_MAGNITUDE, NAN_KEY, NO_HALF_KEY, NO_KEY, key};
@@ -425,13 +425,19 @@ struct Info {
     below: u32,
 }
 
+/// The first of this warp's tiles, counted from the launch's first.
+#[inline(always)]
+fn first_of_warp() -> u32 {
+    (device::block() * WARPS + device::thread() / WARP) * TILES_PER_WARP
+}
+
 /// Calls `work` for the tiles of this warp, one after another.
 ///
 /// # Safety
 /// As [`Segment::load`]; the filter ran over the tiles.
 #[inline(always)]
-unsafe fn each_tile(p: &SelectParams, b: &Buffers, work: impl Fn(&Segment, u32, Info)) {
-    let first = (device::block() * WARPS + device::thread() / WARP) * TILES_PER_WARP;
+unsafe fn each_tile(p: &SelectParams, b: &Buffers, work: impl FnMut(&Segment, u32, Info)) {
+    let first = first_of_warp();
     if first < p.tiles {
         // SAFETY: the caller's: the tile is the same in all lanes.
         unsafe { each_tile_from(p, b, Segment::load(p, b, p.first_tile + first), work) };
@@ -443,10 +449,14 @@ unsafe fn each_tile(p: &SelectParams, b: &Buffers, work: impl Fn(&Segment, u32, 
 /// # Safety
 /// As [`each_tile`].
 #[inline(always)]
-unsafe fn each_tile_from(p: &SelectParams, b: &Buffers, mut segment: Segment, work: impl Fn(&Segment, u32, Info)) {
+unsafe fn each_tile_from(
+    p: &SelectParams,
+    b: &Buffers,
+    mut segment: Segment,
+    mut work: impl FnMut(&Segment, u32, Info),
+) {
     let lane = device::thread() % WARP;
-    let warp = device::block() * WARPS + device::thread() / WARP;
-    let first = warp * TILES_PER_WARP;
+    let first = first_of_warp();
     if first >= p.tiles {
         return;
     }
