@@ -44,8 +44,6 @@ pub enum Kernel {
     TopKSketch,
     /// Stores anew what may be kept, by what the sorted runs tell.
     TopKFilterAgain,
-    /// Makes a smaller range of keys of what was counted.
-    TopKNarrow,
     /// Counts the keys of a range.
     TopKHistogram,
     /// Counts what is kept of each tile.
@@ -70,7 +68,7 @@ pub enum Kernel {
 
 impl Kernel {
     /// Every kernel that is an entry point of its own.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 28] = [
         Self::FiniteScan,
         Self::Stats(CodecId::Qsgd),
         Self::Combine(CodecId::Qsgd),
@@ -89,7 +87,6 @@ impl Kernel {
         Self::TopKFilter,
         Self::TopKSketch,
         Self::TopKFilterAgain,
-        Self::TopKNarrow,
         Self::TopKHistogram,
         Self::TopKCount,
         Self::TopKEmit,
@@ -125,7 +122,6 @@ impl Kernel {
             Self::TopKFilter => "topk_filter",
             Self::TopKSketch => "topk_sketch",
             Self::TopKFilterAgain => "topk_filter_again",
-            Self::TopKNarrow => "topk_narrow",
             Self::TopKHistogram => "topk_histogram",
             Self::TopKCount => "topk_count",
             Self::TopKEmit => "topk_emit",

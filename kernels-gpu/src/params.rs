@@ -181,6 +181,11 @@ pub const TILE: u32 = 8192;
 /// Tiles that one warp takes, of the kernels that go over what the filter left.
 pub const TILES_PER_WARP: u32 = 8;
 
+/// Bins of a histogram of keys,
+pub const HISTOGRAM_BINS: u32 = 2048;
+/// behind which the sums of each 32 of them are.
+pub const HISTOGRAM_WORDS: u32 = HISTOGRAM_BINS + HISTOGRAM_BINS / 32;
+
 /// Tiles whose counts are summed up together, and such sums again (logarithm).
 pub const SUMMED_LOG2: u32 = 6;
 
@@ -210,6 +215,8 @@ pub mod select_flags {
     pub const WARPS: u32 = 4;
     /// The residual still holds what was sent last: of each segment, what `SENT_KEY` and `SENT_INDEX` say.
     pub const LAZY: u32 = 8;
+    /// What is counted of each tile is its sketch (the count kernel).
+    pub const OF_SKETCH: u32 = 16;
 }
 
 /// Elements of a segment that one warp selects from.
@@ -251,7 +258,9 @@ pub mod segment {
     pub const SENT_INDEX: u32 = 14;
 }
 
-/// Words of a segment's state, all zero at the start. The filter reads the first half, and adds to the second.
+/// Words of a segment's state. The filter reads the first half, and adds to the second; what it finds is zero at the start,
+/// but for what the sample says. From the sketch on, each pass that needs a state works it out from the one before and from
+/// what was counted since, and leaves it where the next one will look.
 pub mod state {
     /// Words of a state.
     pub const WORDS: u32 = 16;
@@ -305,7 +314,8 @@ pub mod source {
 /// Argument of the top-k kernels.
 ///
 /// The workspace is, from its first word on: the table of segments; the words that count the room, and 60 of nothing; the
-/// segments' states; sums of tiles' counts; the segments' histograms; and then what `info` to `band` point at, in words.
+/// segments' states, twice; sums of tiles' counts; the segments' histograms, three times; and then what `info` to `band`
+/// point at, in words.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct SelectParams {
@@ -315,7 +325,7 @@ pub struct SelectParams {
     pub first: u32,
     /// Elements that they hold.
     pub bound: u32,
-    /// The first tile of the launch, segment of the sample and narrow kernels, or block of the block kernel.
+    /// The first tile of the launch, segment of the sample kernel, or block of the block kernel.
     pub first_tile: u32,
     /// Tiles, segments or blocks of the launch.
     pub tiles: u32,
@@ -327,12 +337,20 @@ pub struct SelectParams {
     pub dtype: u32,
     /// Base-2 logarithm of the workgroups that sample a segment.
     pub samples_log2: u32,
-    /// How often the last kept key has been narrowed down. In the count kernel: 1 where what is counted is the sketch.
+    /// How often the last kept key was narrowed down before this pass, which does it once more.
     pub round: u32,
-    /// How often it will be.
+    /// How often it will be, at the most, until it is known; and as often again in what was filtered again.
     pub rounds: u32,
-    /// Words of a segment's histogram.
-    pub bins: u32,
+    /// Where the segments' states are.
+    pub states: u32,
+    /// Where this pass leaves them, narrowed down.
+    pub next: u32,
+    /// Where the histograms are that were counted before this pass.
+    pub counted: u32,
+    /// Where those are that it adds to;
+    pub histograms: u32,
+    /// and those that it makes zero for the pass behind the next one, where that will need them.
+    pub zeroed: u32,
     /// Candidates that there is room for,
     pub capacity: u32,
     /// and behind it, for those of filtering again.
@@ -342,8 +360,8 @@ pub struct SelectParams {
     /// Where the words are that count the room: of the first filter, and of filtering again; tiles that found none; and 1
     /// where a segment is left to the sketch.
     pub room: u32,
-    /// Where the histograms are.
-    pub histograms: u32,
+    /// Where the sums of tiles' counts are, of the sketch and behind them of what is kept.
+    pub sums: u32,
     /// Where 4 words a tile are: first candidate, candidates, those in the band, elements of the key below; or of tiles
     /// that were filtered again, whether elements of the highest key that the last kept one may be are in.
     pub info: u32,
@@ -368,17 +386,10 @@ impl SelectParams {
         self.flags & flag != 0
     }
 
-    /// Where the segments' states are.
-    #[inline(always)]
-    pub fn states(&self) -> u32 {
-        self.room + 64
-    }
-
     /// Where the sums are of what is counted of 64 tiles, 2 words each, or with `upper` of 64 times 64.
     #[inline(always)]
     pub fn sums(&self, upper: bool, of_sketch: bool) -> u32 {
-        let begin = self.states() + self.segments * state::WORDS;
-        let begin = if of_sketch { begin + sum_words(self.all_tiles) } else { begin };
+        let begin = if of_sketch { self.sums } else { self.sums + sum_words(self.all_tiles) };
         if upper { begin + 2 * self.all_tiles.div_ceil(1 << SUMMED_LOG2) } else { begin }
     }
 

@@ -78,7 +78,6 @@ const ENCODE: &[Binding] = &[
 ];
 const SAMPLE: &[Binding] = &[read(Role::Input), read(Role::Residual), write(Role::Workspace)];
 const FILTER: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Workspace)];
-const TABLE: &[Binding] = &[write(Role::Workspace)];
 const EMIT: &[Binding] =
     &[read(Role::Input), write(Role::Residual), read(Role::Workspace), write(Role::Indices), write(Role::Values)];
 const SCATTER: &[Binding] = &[read(Role::Indices), read(Role::Values), write(Role::Output)];
@@ -112,7 +111,7 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 }
 
 /// Every entry point.
-pub const SHADERS: [Shader; 29] = [
+pub const SHADERS: [Shader; 28] = [
     entry(
         "finite_scan",
         module!(
@@ -332,7 +331,20 @@ pub const SHADERS: [Shader; 29] = [
         FILTER,
         5140,
     ),
-    entry("topk_sketch", topk!("topk_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_sketch.wgsl"), SAMPLE, 8200),
+    entry(
+        "topk_sketch",
+        topk!(
+            "topk_atomic_word.wgsl",
+            "half.wgsl",
+            "topk_elements.wgsl",
+            "topk_tiles.wgsl",
+            "topk_narrow.wgsl",
+            "topk_round.wgsl",
+            "topk_sketch.wgsl"
+        ),
+        SAMPLE,
+        8536,
+    ),
     entry(
         "topk_filter_again",
         topk!(
@@ -347,18 +359,32 @@ pub const SHADERS: [Shader; 29] = [
         FILTER,
         5140,
     ),
-    entry("topk_narrow", topk!("topk_atomic_word.wgsl", "topk_narrow.wgsl"), TABLE, 1024),
     entry(
         "topk_histogram",
-        topk!("topk_atomic_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_histogram.wgsl"),
+        topk!(
+            "topk_atomic_word.wgsl",
+            "half.wgsl",
+            "topk_elements.wgsl",
+            "topk_tiles.wgsl",
+            "topk_narrow.wgsl",
+            "topk_round.wgsl",
+            "topk_histogram.wgsl"
+        ),
         SAMPLE,
-        0,
+        344,
     ),
     entry(
         "topk_count",
-        topk!("topk_atomic_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_count.wgsl"),
+        topk!(
+            "topk_atomic_word.wgsl",
+            "half.wgsl",
+            "topk_elements.wgsl",
+            "topk_tiles.wgsl",
+            "topk_narrow.wgsl",
+            "topk_count.wgsl"
+        ),
         SAMPLE,
-        512,
+        856,
     ),
     entry(
         "topk_emit",
@@ -470,7 +496,7 @@ mod tests {
                         assert_eq!((b.group, b.binding), (0, 0), "{}", shader.name);
                         let expected = match shader.name {
                             "sparse_scatter" => 32,
-                            name if name.starts_with("topk") => 96,
+                            name if name.starts_with("topk") => 112,
                             name if name.starts_with("powersgd") => 80,
                             name if name.contains("_decode") => 48,
                             _ => 64,

@@ -45,11 +45,13 @@ fn load_job(tile: u32, thread: u32) {
 
 // Counts keys of the band, given from the floor on, in the first range in which the last kept key is looked for.
 fn count_band(index: u32, open: vec4<bool>, offset: vec4<u32>, span: u32) {
-    let histogram = params.histograms + index * params.bins;
-    let shift = digit_shift(span, params.rounds);
+    let histogram = params.histograms + index * HISTOGRAM_WORDS;
+    let shift = digit_shift(span, rounds_of(span));
     for (var slot = 0u; slot < 4u; slot++) {
         if open[slot] {
-            atomicAdd(&workspace[histogram + (offset[slot] >> shift)], 1u);
+            let bin = offset[slot] >> shift;
+            atomicAdd(&workspace[histogram + bin], 1u);
+            atomicAdd(&workspace[histogram + HISTOGRAM_BINS + bin / 32u], 1u);
         }
     }
 }
@@ -115,7 +117,7 @@ fn filter_tile(tile: u32, thread: u32, anew: bool) {
         atomicStore(&workspace[info + 2u], band);
         // Filtered again: whether elements of the highest key that the last kept one may be are sure here.
         atomicStore(&workspace[info + 3u], select(atomicLoad(&below), select(0u, 1u, sure < top), anew));
-        let at = states() + index * STATE_WORDS;
+        let at = params.states + index * STATE_WORDS;
         atomicAdd(&workspace[at + COUNT_SURE], count - band);
         atomicAdd(&workspace[at + COUNT_BAND], band);
         if !anew {

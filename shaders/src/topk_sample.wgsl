@@ -84,7 +84,7 @@ fn topk_sample(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
         }
     }
     if thread == 0u && wanted {
-        let at = states() + index * STATE_WORDS;
+        let at = params.states + index * STATE_WORDS;
         let bottom = select(found.x + 1u, 0u, ranks.x == 0u);
         atomicMax(&workspace[at + FLOOR], ~bottom);
         atomicMax(&workspace[at + SURE], select(found.y, no_key(), ranks.y == 0u));

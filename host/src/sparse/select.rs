@@ -2,8 +2,8 @@
 
 use gradwire_kernels::arith::topk::NO_KEY;
 use gradwire_kernels::params::{
-    PIECE, SKETCH_RUN, SKETCH_STEP, SKETCH_WORDS, SelectParams, THREADS, TILE, TILES_AGAIN, TILES_PER_WARP,
-    WARP_SEGMENT, segment, select_flags, state, sum_words,
+    HISTOGRAM_WORDS, PIECE, SKETCH_RUN, SKETCH_STEP, SKETCH_WORDS, SelectParams, THREADS, TILE, TILES_AGAIN,
+    TILES_PER_WARP, WARP_SEGMENT, segment, select_flags, state, sum_words,
 };
 use half::{bf16, f16};
 
@@ -16,12 +16,6 @@ use crate::sparse::lazy::Sent;
 
 /// Elements by which a tile may lie before what it is bound from: as many halves are 256 bytes.
 const UNIT: u64 = 128;
-/// Bins of a segment's histogram where two rounds tell every key, and how many segments may have as many in any case, or
-/// elements there have to be for each. Else three rounds of fewer bins tell it.
-const MANY_BINS: u64 = 1 << 16;
-const FEW_BINS: u64 = 1 << 11;
-const FEW_SEGMENTS: u64 = 16;
-const MANY_ELEMENTS: u64 = 1 << 20;
 /// Candidates that there is room for at the most, and of those of the first filter: the three arrays are reached by 32-bit
 /// numbers of words.
 const MOST_CANDIDATES: u64 = 1 << 30;
@@ -223,15 +217,9 @@ impl SelectPlan {
     fn lay_out(&mut self) {
         let longest = self.large.iter().map(|l| l.elements).max().unwrap_or(0);
         let samples = SAMPLES.into_iter().find(|s| longest >= s.1).unwrap_or(SAMPLES[5]);
-        let count = self.large.len() as u64;
-        let few = count <= FEW_SEGMENTS || count * MANY_ELEMENTS <= self.elements;
         let feedback = self.base.flags & select_flags::FEEDBACK != 0;
-        let (rounds, bins) = match (self.dtype == Dtype::F32 || feedback, few) {
-            // Halves have 15 bits to tell.
-            (false, _) => (2, FEW_BINS),
-            (true, true) => (2, MANY_BINS),
-            (true, false) => (3, FEW_BINS),
-        };
+        // Halves have 15 bits to tell, and a round tells 11.
+        let rounds = if self.dtype == Dtype::F32 || feedback { 3 } else { 2 };
         let (mut tiles, mut capacity) = (0u64, [0u64; 2]);
         for l in self.large.iter().chain(&self.small).chain(&self.tiny) {
             let mut words = [0u32; segment::WORDS as usize];
@@ -276,9 +264,10 @@ impl SelectPlan {
         let large = self.large.len() as u64;
         let aligned = |words: u64| words.next_multiple_of(ALIGNMENT / 4);
         let room = aligned(self.table.len() as u64);
-        let sums = 2 * u64::from(sum_words(tiles as u32));
-        let histograms = room + 64 + aligned(large * u64::from(state::WORDS) + sums);
-        let info = histograms + large * bins;
+        let states = room + 64;
+        let sums = states + 2 * large * u64::from(state::WORDS);
+        let histograms = aligned(sums + 2 * u64::from(sum_words(tiles as u32)));
+        let info = histograms + 3 * large * u64::from(HISTOGRAM_WORDS);
         let counts = info + 4 * tiles;
         let values = aligned(counts + 2 * tiles);
         let (places, band) = (values + all, values + 2 * all);
@@ -288,12 +277,13 @@ impl SelectPlan {
             dtype: self.dtype.tag().into(),
             samples_log2: samples.0,
             rounds,
-            bins: bins as u32,
             capacity: capacity as u32,
             capacity_again: again as u32,
             all_tiles: tiles as u32,
             room: room as u32,
+            states: states as u32,
             histograms: histograms as u32,
+            sums: sums as u32,
             info: info as u32,
             counts: counts as u32,
             values: values as u32,
@@ -306,6 +296,12 @@ impl SelectPlan {
     /// Whether a segment's last kept key is looked for.
     fn is_sought(&self) -> bool {
         self.large.iter().any(|l| l.floor.is_none())
+    }
+
+    /// Whether a sample is taken of any segment.
+    fn is_sampled(&self) -> bool {
+        let feedback = self.base.flags & select_flags::FEEDBACK != 0;
+        self.large.iter().any(|l| l.floor.is_none() && !l.is_unsampled(self.dtype, feedback))
     }
 
     /// Where each segment of the table begins, and its elements.
@@ -343,7 +339,7 @@ impl SelectPlan {
     /// Where, in bytes of the workspace, the word is that says how many are above the threshold.
     pub(crate) fn total_at(&self) -> u64 {
         // All of them are sure, of the one segment that there is.
-        4 * u64::from(self.base.states() + state::COUNT_SURE)
+        4 * u64::from(self.states(1) + state::COUNT_SURE)
     }
 
     /// Bytes of each buffer.
@@ -364,6 +360,11 @@ impl SelectPlan {
                 let found = limits.binding_bytes;
                 return Err(Error::Limit { limit: "max_storage_buffer_binding_size", found, needed });
             }
+        }
+        // A tile takes two workgroups of the sketch's kernel.
+        if !self.large.is_empty() && limits.groups < 2 {
+            let found = limits.groups.into();
+            return Err(Error::Limit { limit: "max_compute_workgroups_per_dimension", found, needed: 2 });
         }
         let (found, needed) = (MOST_SEGMENTS, self.table.len() as u64 / u64::from(segment::WORDS));
         if needed > found {
@@ -413,12 +414,39 @@ impl SelectPlan {
         }
     }
 
+    /// Where the states are that are left after so many rounds of narrowing down: each is worked out from the one before, so
+    /// that there are two in turn. The filter's, before any, are the second.
+    fn states(&self, round: u32) -> u32 {
+        self.base.states + round % 2 * self.large.len() as u32 * state::WORDS
+    }
+
+    /// Where the histograms are that are counted after so many rounds. There are three in turn: one is read, one added to, and
+    /// one made zero.
+    fn histograms(&self, round: u32) -> u32 {
+        self.base.histograms + round % 3 * self.large.len() as u32 * HISTOGRAM_WORDS
+    }
+
+    /// What a pass has that narrows down, as the one of this round.
+    fn narrowing(&self, base: SelectParams, round: u32) -> SelectParams {
+        SelectParams {
+            round,
+            states: self.states(round + 1),
+            next: self.states(round),
+            counted: self.histograms(round),
+            histograms: self.histograms(round + 1),
+            zeroed: self.histograms(round + 2),
+            ..base
+        }
+    }
+
     fn large_passes(&self, limits: &Limits, passes: &mut Vec<Pass>) {
-        let zeroed =
-            Span { offset: 4 * u64::from(self.base.room), bytes: 4 * u64::from(self.base.info - self.base.room) };
+        // All but the third of the histograms: the pass before the first that counts there makes it zero.
+        let behind = u64::from(self.histograms(2));
+        let zeroed = Span { offset: 4 * u64::from(self.base.room), bytes: 4 * (behind - u64::from(self.base.room)) };
         let base = SelectParams { segments: self.large.len() as u32, ..self.base };
+        let first = SelectParams { states: self.states(1), ..base };
         let bindings = Bindings { workspace: zeroed, ..Bindings::default() };
-        passes.push(Pass { kernel: Kernel::Clear, params: Params::Select(base), bindings, groups: 1 });
+        passes.push(Pass { kernel: Kernel::Clear, params: Params::Select(first), bindings, groups: 1 });
         // Tiles of all segments, one after another.
         let firsts: Vec<u64> = self
             .large
@@ -435,51 +463,49 @@ impl SelectPlan {
             (begin, (begin + u64::from(TILE)).min(l.start + l.elements))
         };
         let tiles: Vec<Chunk> = chunks(self.base.all_tiles.into(), tile, limits, 1);
-        for chunk in &tiles {
-            let first = firsts.partition_point(|first| *first <= chunk.first) - 1;
+        for chunk in tiles.iter().filter(|_| self.is_sampled()) {
+            let from = firsts.partition_point(|first| *first <= chunk.first) - 1;
             let behind = firsts.partition_point(|first| *first < chunk.first + chunk.count);
             let most = u64::from(limits.groups >> base.samples_log2).max(1);
-            for (from, count) in runs((behind - first) as u64, most) {
-                let part = Chunk { first: first as u64 + from, count, ..*chunk };
-                passes.push(self.pass(Kernel::TopKSample, base, part, count << base.samples_log2));
+            for (run, count) in runs((behind - from) as u64, most) {
+                let part = Chunk { first: from as u64 + run, count, ..*chunk };
+                passes.push(self.pass(Kernel::TopKSample, first, part, count << base.samples_log2));
             }
         }
         let over = |passes: &mut Vec<Pass>, kernel, base: SelectParams| {
             for chunk in &tiles {
-                let per_block = match kernel {
-                    Kernel::TopKFilter => 1,
-                    Kernel::TopKSketch | Kernel::TopKFilterAgain => TILES_AGAIN.into(),
-                    _ => u64::from(TILES_PER_BLOCK),
+                let blocks = |tiles: u32| chunk.count.div_ceil(tiles.into());
+                let groups = match kernel {
+                    Kernel::TopKFilter => blocks(1),
+                    Kernel::TopKFilterAgain => blocks(TILES_AGAIN),
+                    // First those that look through what the filter left, and then those that sketch.
+                    Kernel::TopKSketch => blocks(TILES_PER_BLOCK) + blocks(TILES_AGAIN),
+                    _ => blocks(TILES_PER_BLOCK),
                 };
-                passes.push(self.pass(kernel, base, *chunk, chunk.count.div_ceil(per_block)));
+                passes.push(self.pass(kernel, base, *chunk, groups));
             }
         };
-        let narrow = |passes: &mut Vec<Pass>, base: SelectParams| {
-            for (first, count) in runs(self.large.len() as u64, limits.groups.into()) {
-                let part = Chunk { first, count, start: 0, end: 0 };
-                passes.push(self.pass(Kernel::TopKNarrow, base, part, count));
-            }
-        };
-        over(passes, Kernel::TopKFilter, base);
-        narrow(passes, base);
+        over(passes, Kernel::TopKFilter, first);
+        let mut last = 0;
         if self.is_sought() {
             // In the same rounds either the band is narrowed down, or the sketch, where the sample was wrong.
-            over(passes, Kernel::TopKSketch, base);
-            let rounds = |passes: &mut Vec<Pass>, rounds: std::ops::RangeInclusive<u32>| {
-                for round in rounds {
-                    over(passes, Kernel::TopKHistogram, SelectParams { round, ..base });
-                    narrow(passes, SelectParams { round, ..base });
-                }
-            };
-            rounds(passes, 1..=base.rounds);
-            over(passes, Kernel::TopKCount, SelectParams { round: 1, ..base });
-            over(passes, Kernel::TopKFilterAgain, base);
-            // The filter counted the band, so that the first round has its histogram.
-            narrow(passes, SelectParams { round: base.rounds + 1, ..base });
-            rounds(passes, base.rounds + 2..=2 * base.rounds);
+            let rounds = base.rounds;
+            over(passes, Kernel::TopKSketch, self.narrowing(base, 0));
+            for round in 1..rounds {
+                over(passes, Kernel::TopKHistogram, self.narrowing(base, round));
+            }
+            let flags = base.flags | select_flags::OF_SKETCH;
+            over(passes, Kernel::TopKCount, SelectParams { flags, ..self.narrowing(base, rounds) });
+            // The filter counts the band, so that the first round has its histogram.
+            let (states, histograms) = (self.states(rounds), self.histograms(rounds + 1));
+            over(passes, Kernel::TopKFilterAgain, SelectParams { states, histograms, ..base });
+            for round in rounds + 1..2 * rounds {
+                over(passes, Kernel::TopKHistogram, self.narrowing(base, round));
+            }
+            last = 2 * rounds;
         }
-        over(passes, Kernel::TopKCount, base);
-        over(passes, Kernel::TopKEmit, base);
+        over(passes, Kernel::TopKCount, self.narrowing(base, last));
+        over(passes, Kernel::TopKEmit, SelectParams { states: self.states(last), ..base });
     }
 
     fn pass(&self, kernel: Kernel, base: SelectParams, chunk: Chunk, groups: u64) -> Pass {

@@ -55,7 +55,6 @@ pub unsafe fn launch(name: &str, groups: u32, params: &[u8], buffers: [*mut c_vo
         "topk_filter" => Some(topk::topk_filter),
         "topk_sketch" => Some(topk::topk_sketch),
         "topk_filter_again" => Some(topk::topk_filter_again),
-        "topk_narrow" => Some(topk::topk_narrow),
         "topk_histogram" => Some(topk::topk_histogram),
         "topk_count" => Some(topk::topk_count),
         "topk_emit" => Some(topk::topk_emit),

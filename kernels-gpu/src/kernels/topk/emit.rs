@@ -1,7 +1,8 @@
 //! The entries that are kept, in order.
 
 use super::histogram::Visit;
-use super::{Buffers, Segment, each_tile, first_of_warp, sums};
+use super::segments::{Segment, each_tile, first_of_warp};
+use super::{Buffers, sums};
 use crate::device::{self, WARP};
 use crate::params::{NOWHERE, SelectParams, select_flags};
 
@@ -47,12 +48,15 @@ kernel! {
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
         let lane = device::thread() % WARP;
-        // SAFETY: the tiles were counted, by the kernel's contract. A warp behind the last tile has none.
+        if first_of_warp() >= p.tiles {
+            return;
+        }
+        // SAFETY: the tiles were counted, by the kernel's contract.
         unsafe {
-            let first = p.first_tile + first_of_warp().min(p.tiles - 1);
+            let first = p.first_tile + first_of_warp();
             let counts = *b.word(p.counts + (2 * first + lane).min(2 * p.all_tiles - 1));
             let mut before = [0; 2];
-            each_tile(&p, &b, |segment, tile, info| {
+            each_tile::<false>(&p, &b, Segment::load(&p, &b, first), |segment, tile, info| {
                 if tile == segment.first_tile {
                     before = [0; 2];
                 } else if tile == first {

@@ -1,9 +1,10 @@
 //! The filter: the one read of the gradient.
 
+use super::histogram::{add_bins, clear_bins};
 use super::{Buffers, Extent, Raw, SLOTS, Sent, WARP_TILE, WARPS, load, sum, sums};
-use crate::arith::topk::digit_shift;
-use crate::device::{self, BINS, WARP};
-use crate::params::{NOWHERE, PIECE, SelectParams, THREADS, TILE, TILES_AGAIN, segment, select_flags, state};
+use crate::arith::topk::{digit_shift, rounds_of};
+use crate::device::{self, WARP};
+use crate::params::{HISTOGRAM_WORDS, NOWHERE, PIECE, SelectParams, TILE, TILES_AGAIN, segment, select_flags, state};
 
 /// Words of shared memory: 8 of the table and 8 of the state, then 3 counts a warp, then the first candidate.
 const COUNTS: u32 = 16;
@@ -15,8 +16,8 @@ kernel! {
     ///
     /// # What
     /// Elements from the segment's floor on are candidates; those below the sure key are the band, and are stored once more.
-    /// The band's keys are counted in the segment's histogram, as [`topk_histogram`](super::histogram) does it for the first of
-    /// `rounds`. Elements of the key below the floor are counted only. Where the room for candidates is used up, a tile's are counted
+    /// The band's keys are counted in the segment's histogram, as [`topk_histogram`](super::histogram) does it for the first
+    /// round. Elements of the key below the floor are counted only. Where the room for candidates is used up, a tile's are counted
     /// and not stored. With feedback, what is filtered is gradient + residual, and the residual becomes that sum.
     ///
     /// # Arguments
@@ -195,7 +196,7 @@ impl Job {
                 index = device::shared_load(INDEX);
             }
             if thread < 16 {
-                let from = if thread < 8 { 0 } else { p.states() - 8 };
+                let from = if thread < 8 { 0 } else { p.states - 8 };
                 device::shared_store(thread, *b.word(from + index * segment::WORDS + thread));
             }
             device::barrier();
@@ -222,7 +223,7 @@ impl Job {
     unsafe fn again(self, p: &SelectParams, b: &Buffers) -> Self {
         // SAFETY: the caller's.
         unsafe {
-            let own = p.states() + self.index * state::WORDS;
+            let own = p.states + self.index * state::WORDS;
             // Entries of the sketch in the segment's tiles: up to this one, of the higher rank's key, and before it, of the lower's.
             let [high, low] = sums::between(p, b, true, self.tile - self.tile_of_segment, self.tile);
             let high = high + *b.word(p.counts + 2 * self.tile);
@@ -262,19 +263,11 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
     let counts_bins = job.base < job.top;
     let (mut shift, mut bins) = (0, 0);
     if counts_bins {
-        shift = digit_shift(job.top - job.base, p.rounds);
+        shift = digit_shift(job.top - job.base, rounds_of(job.top - job.base));
         bins = ((job.top - job.base - 1) >> shift) + 1;
     }
-    let histogram = p.histograms + job.index * p.bins;
-    let shared_bins = bins <= BINS;
-    if shared_bins {
-        let mut bin = device::thread();
-        while bin < bins {
-            // SAFETY: the bin is this thread's until the next barrier.
-            unsafe { device::bin_store(bin, 0) };
-            bin += THREADS;
-        }
-    }
+    // SAFETY: the bins are used behind a barrier, and were a barrier ago.
+    unsafe { clear_bins(bins) };
     // A lane's own counts, folded once: ballots would be carried in registers to where they are summed up. Two in a word,
     // as no warp has 2^16 elements.
     let (mut counts, mut band) = (0, 0);
@@ -319,7 +312,7 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
     let room = unsafe {
         if device::thread() == 0 {
             device::shared_store(FIRST, reserve::<AGAIN>(p, b, job, total[0]));
-            let at = p.states() + job.index * state::WORDS;
+            let at = p.states + job.index * state::WORDS;
             device::atomic_add(b.word(at + state::COUNT_SURE), total[0] - total[1]);
             device::atomic_add(b.word(at + state::COUNT_BAND), total[1]);
             if !AGAIN {
@@ -354,8 +347,7 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
             if all == 0 {
                 continue;
             }
-            // SAFETY: as above; the room was given to this tile, and no two lanes have one place. The bin is in the segment's
-            // histogram, which is touched by atomic operations alone.
+            // SAFETY: as above; the room was given to this tile, and no two lanes have one place.
             unsafe {
                 let open = device::ballot(is && key < job.sure);
                 if is {
@@ -369,12 +361,7 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
                         }
                     }
                     if in_band_too && counts_bins {
-                        let bin = (key - job.base) >> shift;
-                        if shared_bins {
-                            device::bin_add(bin, 1);
-                        } else {
-                            device::atomic_add(b.word(histogram + bin), 1);
-                        }
+                        device::bin_add((key - job.base) >> shift, 1);
                     }
                 }
                 at = at.wrapping_add(all.count_ones());
@@ -382,18 +369,11 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
             }
         }
     }
-    if shared_bins && total[1] != 0 {
-        // SAFETY: all threads are here, as the total is the block's; the bins are in the segment's histogram.
+    if total[1] != 0 {
+        // SAFETY: all threads are here, as the total is the block's; the histogram is the segment's.
         unsafe {
             device::barrier();
-            let mut bin = device::thread();
-            while bin < bins {
-                let count = device::bin_load(bin);
-                if count > 0 {
-                    device::atomic_add(b.word(histogram + bin), count);
-                }
-                bin += THREADS;
-            }
+            add_bins(b, p.histograms + job.index * HISTOGRAM_WORDS, bins);
         }
     }
 }

@@ -78,7 +78,7 @@ kernel! {
         let floor = if ranks[0] == 0 { 0 } else { low + 1 };
         let sure = if ranks[1] == 0 { p.no_key() } else { high };
         if thread == 0 {
-            let at = p.states() + index * state::WORDS;
+            let at = p.states + index * state::WORDS;
             // SAFETY: the state is there, and all that touch it here are atomic.
             unsafe {
                 device::atomic_max(b.word(at + state::FLOOR), !floor);

@@ -6,7 +6,7 @@
 
 use super::{Buffers, sum};
 use crate::device::{self, WARP};
-use crate::params::{SUMMED_LOG2, SelectParams};
+use crate::params::{SUMMED_LOG2, SelectParams, select_flags};
 
 /// Whether the sums that a tile is in are complete with it, of those that a warp adds to.
 #[inline(always)]
@@ -23,7 +23,8 @@ pub(super) unsafe fn add(p: &SelectParams, b: &Buffers, tile: u32, count: u32) {
     let lane = device::thread() % WARP;
     if lane < 4 && count > 0 {
         let upper = lane >= 2;
-        let at = p.sums(upper, p.round > 0) + 2 * (tile >> if upper { 2 * SUMMED_LOG2 } else { SUMMED_LOG2 });
+        let at = p.sums(upper, p.has(select_flags::OF_SKETCH))
+            + 2 * (tile >> if upper { 2 * SUMMED_LOG2 } else { SUMMED_LOG2 });
         // SAFETY: the caller's.
         unsafe { device::atomic_add(b.word(at + (lane & 1)), count) };
     }
