@@ -186,6 +186,9 @@ pub const HISTOGRAM_BINS: u32 = 2048;
 /// behind which the sums of each 32 of them are.
 pub const HISTOGRAM_WORDS: u32 = HISTOGRAM_BINS + HISTOGRAM_BINS / 32;
 
+/// Words that a block of the sample's kernel makes zero.
+pub const ZEROED_WORDS: u32 = 4096;
+
 /// Tiles whose counts are summed up together, and such sums again (logarithm).
 pub const SUMMED_LOG2: u32 = 6;
 
@@ -258,13 +261,13 @@ pub mod segment {
     pub const SENT_INDEX: u32 = 14;
 }
 
-/// Words of a segment's state. The filter reads the first half, and adds to the second; what it finds is zero at the start,
-/// but for what the sample says. From the sketch on, each pass that needs a state works it out from the one before and from
+/// Words of a segment's state. It is zero at the start, and the filter adds to the second half. From the sketch on, each pass that needs a state works it out from the one before and from
 /// what was counted since, and leaves it where the next one will look.
 pub mod state {
     /// Words of a state.
     pub const WORDS: u32 = 16;
-    /// Complement of the key from which on elements are candidates.
+    /// Complement of the key from which on elements are candidates. Until the filter has run, the sample's guesses are in place of
+    /// this word and the next.
     pub const FLOOR: u32 = 0;
     /// The key from which on elements are sure to be in, if the sample was right.
     pub const SURE: u32 = 1;
@@ -313,7 +316,7 @@ pub mod source {
 
 /// Argument of the top-k kernels.
 ///
-/// The workspace is, from its first word on: the table of segments; the words that count the room, and 60 of nothing; the
+/// The workspace is, from its first word on: the table of segments; the sample's guesses; the words that count the room, and 60 of nothing; the
 /// segments' states, twice; sums of tiles' counts; the segments' histograms, three times; and then what `info` to `band`
 /// point at, in words.
 #[repr(C)]
@@ -343,9 +346,10 @@ pub struct SelectParams {
     pub rounds: u32,
     /// Where the segments' states are.
     pub states: u32,
-    /// Where this pass leaves them, narrowed down.
+    /// Where this pass leaves them, narrowed down. Of the sample: how many words are made zero, from the room on.
     pub next: u32,
-    /// Where the histograms are that were counted before this pass.
+    /// Where the histograms are that were counted before this pass. Of the sample: how many times 4096 words other launches make
+    /// zero before.
     pub counted: u32,
     /// Where those are that it adds to;
     pub histograms: u32,
@@ -384,6 +388,12 @@ impl SelectParams {
     #[inline(always)]
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Where the sample's guesses are of a segment: complements of floors and sure keys, in turn.
+    #[inline(always)]
+    pub fn guesses(&self, segment: u32) -> u32 {
+        self.room - ((self.segments - segment) << (self.samples_log2 + 1))
     }
 
     /// Where the sums are of what is counted of 64 tiles, 2 words each, or with `upper` of 64 times 64.

@@ -329,7 +329,7 @@ pub const SHADERS: [Shader; 28] = [
             "topk_filter.wgsl"
         ),
         FILTER,
-        5140,
+        5148,
     ),
     entry(
         "topk_sketch",
@@ -357,7 +357,7 @@ pub const SHADERS: [Shader; 28] = [
             "topk_filter_again.wgsl"
         ),
         FILTER,
-        5140,
+        5148,
     ),
     entry(
         "topk_histogram",

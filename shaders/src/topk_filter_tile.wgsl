@@ -8,6 +8,9 @@ var<workgroup> again: u32;
 var<workgroup> unsampled: u32;
 var<workgroup> first_candidate: u32;
 var<workgroup> below: atomic<u32>;
+// What is guessed: the complement of the lowest floor, and the highest sure key.
+var<workgroup> guessed_floor: atomic<u32>;
+var<workgroup> guessed_sure: atomic<u32>;
 
 // Room for a tile's candidates, or nowhere.
 fn reserve(bottom: u32, fixed: bool, count: u32, anew: bool) -> u32 {
@@ -32,13 +35,21 @@ fn reserve(bottom: u32, fixed: bool, count: u32, anew: bool) -> u32 {
     return NOWHERE;
 }
 
-// Makes the tile's segment known to all.
-fn load_job(tile: u32, thread: u32) {
+// Makes the tile's segment known to all, and what the sample guesses of it unless it is filtered `anew`.
+fn load_job(tile: u32, thread: u32, anew: bool) {
     if thread == 0u {
         index_of_tile = segment_of(tile);
         again = state(index_of_tile, AGAIN);
         unsampled = table(index_of_tile, UNSAMPLED);
         atomicStore(&below, 0u);
+        atomicStore(&guessed_floor, 0u);
+        atomicStore(&guessed_sure, 0u);
+    }
+    workgroupBarrier();
+    if !anew && thread < (1u << params.samples_log2) {
+        let at = guesses_of(index_of_tile) + 2u * thread;
+        atomicMax(&guessed_floor, word(at));
+        atomicMax(&guessed_sure, word(at + 1u));
     }
     workgroupBarrier();
 }
@@ -65,8 +76,12 @@ fn filter_tile(tile: u32, thread: u32, anew: bool) {
     let first_tile = table(index, FIRST_TILE);
     let extent = extent_of(table(index, START), table(index, ELEMENTS), tile - first_tile);
     let fixed = table(index, FIXED) != 0u;
-    var base = ~state(index, FLOOR);
-    var top = max(state(index, SURE), base);
+    var base = ~atomicLoad(&guessed_floor);
+    var top = max(atomicLoad(&guessed_sure), base);
+    if anew {
+        base = ~state(index, FLOOR);
+        top = max(state(index, SURE), base);
+    }
     if fixed {
         base = table(index, FLOOR_FIXED);
         top = base;

@@ -112,8 +112,17 @@ fn open_segment(tile: u32, thread: u32) {
     if thread < STATE_WORDS {
         now[thread] = state(index, thread);
     }
+    // The sample's guesses, until there is a state.
+    let guesses = select(0u, 2u << params.samples_log2, params.round == 0u);
+    if thread < guesses {
+        bins_now[thread] = word(guesses_of(index) + thread);
+    }
     workgroupBarrier();
     if thread == 0u {
+        for (var at = 0u; at < guesses; at += 2u) {
+            now[FLOOR] = max(now[FLOOR], bins_now[at]);
+            now[SURE] = max(now[SURE], bins_now[at + 1u]);
+        }
         end_now = table(index, FIRST_TILE) + ((table(index, START) & 31u) + table(index, ELEMENTS) + TILE - 1u) / TILE;
         let begins_again = params.round > params.rounds && now[AGAIN] == 1u;
         narrows = select(0u, 1u, now[SOURCE] != DONE);

@@ -44,6 +44,8 @@ const TILE: u32 = 8192u;
 const TILES_AGAIN: u32 = 8u;
 // Words of a tile's sketch: one for each 32 of its elements.
 const SKETCH_WORDS: u32 = 256u;
+// Words that a workgroup of the sample's kernel makes zero.
+const ZEROED_WORDS: u32 = 4096u;
 // Bins of a histogram of keys, and behind them the sums of each 32.
 const HISTOGRAM_BINS: u32 = 2048u;
 const HISTOGRAM_WORDS: u32 = 2112u;
@@ -105,6 +107,11 @@ const IN_SKETCH: u32 = 3u;
 
 fn has(flag: u32) -> bool {
     return (params.flags & flag) != 0u;
+}
+
+// Where the sample's guesses are of a segment: complements of floors and sure keys, in turn.
+fn guesses_of(index: u32) -> u32 {
+    return params.room - ((params.segments - index) << (params.samples_log2 + 1u));
 }
 
 // Where the sums are of what is counted of 64 tiles, 2 words each, or with `upper` of 64 times 64.

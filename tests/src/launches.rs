@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use gradwire::plan::{Kernel, Limits};
+use gradwire::plan::Limits;
 use gradwire::{Dtype, Error, Segment, TopK};
 
 /// Elements of the gradients that are counted for.
@@ -21,7 +21,7 @@ pub struct Row {
     pub dtype: Dtype,
     /// Whether a residual is added.
     pub feedback: bool,
-    /// How many launches that takes, the one that clears with them.
+    /// How many launches that takes.
     pub launches: usize,
     /// The kernels, in order.
     pub kernels: Vec<&'static str>,
@@ -48,8 +48,7 @@ pub fn count() -> Result<Vec<Row>, Error> {
     ];
     let row = |(what, codec, dtype, feedback): (&'static str, &TopK, Dtype, bool)| {
         let selection = codec.selection(N, dtype, feedback, &Limits::NONE)?;
-        let name = |kernel: Kernel| if kernel == Kernel::Clear { "clear" } else { kernel.name() };
-        let kernels: Vec<&str> = selection.passes().iter().map(|pass| name(pass.kernel())).collect();
+        let kernels: Vec<&str> = selection.passes().iter().map(|pass| pass.kernel().name()).collect();
         Ok(Row { what, dtype, feedback, launches: kernels.len(), kernels })
     };
     cases.into_iter().map(row).collect()
@@ -72,7 +71,7 @@ const HEAD: &str = "
 ## Top-k: launches
 
 Of one selection, each behind the one before; a gradient that is not bound at once has more. Where the sample was right, those
-from the second filter on but for the last two end after a look at what is known.
+between the sketch and the last count end after a look at what is known.
 
 | selection | type | launches | kernels |
 | --- | --- | --- | --- |

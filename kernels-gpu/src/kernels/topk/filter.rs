@@ -1,6 +1,7 @@
 //! The filter: the one read of the gradient.
 
 use super::histogram::{add_bins, clear_bins};
+use super::sample::guessed;
 use super::{Buffers, Extent, Raw, SLOTS, Sent, WARP_TILE, WARPS, load, sum, sums};
 use crate::arith::topk::{digit_shift, rounds_of};
 use crate::device::{self, WARP};
@@ -23,7 +24,7 @@ kernel! {
     /// # Arguments
     /// * `p`; `input`: `p.bound` elements. Read.
     /// * `residual`: with feedback, as many. Read and written. Else null.
-    /// * `workspace`: table and the first half of the states are read; the counts of the states, the histograms and the room are
+    /// * `workspace`: table and guesses are read; the counts of the states, the histograms and the room are
     ///   added to, info, values, places and band of the tiles written.
     /// * `indices`, `values`: not used.
     ///
@@ -63,7 +64,7 @@ kernel! {
         let b = Buffers { input, residual, workspace, indices, values };
         // SAFETY: all threads are here, and the table is there by the kernel's contract.
         unsafe {
-            let job = Job::load(&p, &b, p.first_tile + device::block());
+            let job = Job::load::<false>(&p, &b, p.first_tile + device::block());
             if job.unsampled {
                 // All of it is left to the sketch.
                 if device::thread() < 4 {
@@ -132,7 +133,7 @@ kernel! {
             // SAFETY: all threads are here, for one tile after another, and the table is there by the kernel's contract. The
             // barrier keeps a tile's words of shared memory from the next one's.
             unsafe {
-                let job = Job::load(&p, &b, p.first_tile + of_launch);
+                let job = Job::load::<true>(&p, &b, p.first_tile + of_launch);
                 if job.again == 1 {
                     run::<true>(&p, &b, &job.again(&p, &b));
                     of_launch += 1;
@@ -181,11 +182,11 @@ struct Job {
 
 impl Job {
     /// # Safety
-    /// All threads arrive together, with one tile. Table and states are there.
+    /// All threads arrive together, with one tile. Table and guesses are there, or with `AGAIN` states.
     #[inline(always)]
-    unsafe fn load(p: &SelectParams, b: &Buffers, tile: u32) -> Self {
+    unsafe fn load<const AGAIN: bool>(p: &SelectParams, b: &Buffers, tile: u32) -> Self {
         let thread = device::thread();
-        // SAFETY: the caller's. Two sectors, read once a block.
+        // SAFETY: the caller's. A few sectors, read once a block.
         unsafe {
             let mut index = 0;
             if p.segments > 1 {
@@ -195,9 +196,22 @@ impl Job {
                 device::barrier();
                 index = device::shared_load(INDEX);
             }
-            if thread < 16 {
+            if AGAIN && thread < 16 {
                 let from = if thread < 8 { 0 } else { p.states - 8 };
                 device::shared_store(thread, *b.word(from + index * segment::WORDS + thread));
+            }
+            if !AGAIN && thread < WARP {
+                // There is no state yet.
+                let mut word = 0;
+                if thread < 8 {
+                    word = *b.word(index * segment::WORDS + thread);
+                }
+                let [low, high] = guessed(p, b, index);
+                word = if thread == 8 + state::FLOOR { low } else { word };
+                word = if thread == 8 + state::SURE { high } else { word };
+                if thread < 16 {
+                    device::shared_store(thread, word);
+                }
             }
             device::barrier();
             let table = |word: u32| device::shared_load(word);

@@ -1,6 +1,7 @@
 //! Top-k: what its kernels share. Where things are, and how an element becomes a key.
 
 mod block;
+mod count;
 mod emit;
 mod filter;
 mod histogram;
@@ -12,7 +13,7 @@ mod sums;
 
 #[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
 pub(super) use self::{
-    block::topk_block, emit::topk_emit, filter::topk_filter, filter::topk_filter_again, histogram::topk_count,
+    block::topk_block, count::topk_count, emit::topk_emit, filter::topk_filter, filter::topk_filter_again,
     histogram::topk_histogram, sample::topk_sample, sketch::topk_sketch,
 };
 use crate::arith::float::{MAGNITUDE, bf16_to_f32, canonical, f16_to_f32};

@@ -5,6 +5,7 @@
 //! words than are read. So a round of counting is one launch. What is read for it is 128 bytes of table and state, and of a
 //! histogram the sums of each 32 bins, and 32 bins.
 
+use super::sample::guessed;
 use super::{Buffers, prefix};
 use crate::arith::topk::{digit_shift, rounds_of};
 use crate::device::{self, WARP};
@@ -58,6 +59,12 @@ pub(super) unsafe fn now<const NARROWS: bool>(
     }
     let begins_again = p.round > p.rounds && s.of(state::AGAIN) == 1;
     let mut narrows = s.of(state::SOURCE) != source::DONE;
+    if p.round == 0 {
+        // SAFETY: the caller's.
+        let [low, high] = unsafe { guessed(p, b, index) };
+        s.set(state::FLOOR, low);
+        s.set(state::SURE, high);
+    }
     if p.round == 0 || begins_again {
         // What the filter counted the band in.
         let floor = !s.of(state::FLOOR);

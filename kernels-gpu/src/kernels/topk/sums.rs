@@ -11,7 +11,7 @@ use crate::params::{SUMMED_LOG2, SelectParams, select_flags};
 /// Whether the sums that a tile is in are complete with it, of those that a warp adds to.
 #[inline(always)]
 pub(super) fn is_last(tile: u32) -> bool {
-    (tile + 1) % (1 << SUMMED_LOG2) == 0
+    (tile + 1).is_multiple_of(1 << SUMMED_LOG2)
 }
 
 /// Adds what a warp counts to the sums that a tile is in: `count` is of the first kind in even lanes, of the second in odd ones.
