@@ -44,14 +44,10 @@ pub enum Kernel {
     TopKSketch,
     /// Stores anew what may be kept, by what the sorted runs tell.
     TopKFilterAgain,
-    /// Makes a smaller range of keys of what was counted.
-    TopKNarrow,
     /// Counts the keys of a range.
     TopKHistogram,
     /// Counts what is kept of each tile.
     TopKCount,
-    /// Where each tile's entries begin.
-    TopKScan,
     /// Writes the kept entries.
     TopKEmit,
     /// Selects of segments that are a tile at most.
@@ -82,7 +78,7 @@ pub enum Kernel {
 
 impl Kernel {
     /// Every kernel that is an entry point of its own.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 36] = [
         Self::FiniteScan,
         Self::Stats(CodecId::Qsgd),
         Self::Combine(CodecId::Qsgd),
@@ -101,10 +97,8 @@ impl Kernel {
         Self::TopKFilter,
         Self::TopKSketch,
         Self::TopKFilterAgain,
-        Self::TopKNarrow,
         Self::TopKHistogram,
         Self::TopKCount,
-        Self::TopKScan,
         Self::TopKEmit,
         Self::TopKBlock,
         Self::Scatter,
@@ -146,10 +140,8 @@ impl Kernel {
             Self::TopKFilter => "topk_filter",
             Self::TopKSketch => "topk_sketch",
             Self::TopKFilterAgain => "topk_filter_again",
-            Self::TopKNarrow => "topk_narrow",
             Self::TopKHistogram => "topk_histogram",
             Self::TopKCount => "topk_count",
-            Self::TopKScan => "topk_scan",
             Self::TopKEmit => "topk_emit",
             Self::TopKBlock => "topk_block",
             Self::Scatter => "sparse_scatter",

@@ -206,6 +206,17 @@ pub const TILE: u32 = 8192;
 /// Tiles that one warp takes, of the kernels that go over what the filter left.
 pub const TILES_PER_WARP: u32 = 8;
 
+/// Bins of a histogram of keys,
+pub const HISTOGRAM_BINS: u32 = 2048;
+/// behind which the sums of each 32 of them are.
+pub const HISTOGRAM_WORDS: u32 = HISTOGRAM_BINS + HISTOGRAM_BINS / 32;
+
+/// Words that a block of the sample's kernel makes zero.
+pub const ZEROED_WORDS: u32 = 4096;
+
+/// Tiles whose counts are summed up together, and such sums again (logarithm).
+pub const SUMMED_LOG2: u32 = 6;
+
 /// Tiles that one workgroup filters again; the first time it is one.
 pub const TILES_AGAIN: u32 = 8;
 
@@ -232,6 +243,8 @@ pub mod select_flags {
     pub const WARPS: u32 = 4;
     /// The residual still holds what was sent last: of each segment, what `SENT_KEY` and `SENT_INDEX` say.
     pub const LAZY: u32 = 8;
+    /// What is counted of each tile is its sketch (the count kernel).
+    pub const OF_SKETCH: u32 = 16;
 }
 
 /// Elements of a segment that one warp selects from.
@@ -273,11 +286,13 @@ pub mod segment {
     pub const SENT_INDEX: u32 = 14;
 }
 
-/// Words of a segment's state, all zero at the start. The filter reads the first half, and adds to the second.
+/// Words of a segment's state. It is zero at the start, and the filter adds to the second half. From the sketch on, each pass that needs a state works it out from the one before and from
+/// what was counted since, and leaves it where the next one will look.
 pub mod state {
     /// Words of a state.
     pub const WORDS: u32 = 16;
-    /// Complement of the key from which on elements are candidates.
+    /// Complement of the key from which on elements are candidates. Until the filter has run, the sample's guesses are in place of
+    /// this word and the next.
     pub const FLOOR: u32 = 0;
     /// The key from which on elements are sure to be in, if the sample was right.
     pub const SURE: u32 = 1;
@@ -326,8 +341,9 @@ pub mod source {
 
 /// Argument of the top-k kernels.
 ///
-/// The workspace is, from its first word on: the table of segments; the words that count the room, and 60 of nothing; the
-/// segments' states; their histograms; and then what `info` to `band` point at, in words.
+/// The workspace is, from its first word on: the table of segments; the sample's guesses; the words that count the room, and 60 of nothing; the
+/// segments' states, twice; sums of tiles' counts; the segments' histograms, three times; and then what `info` to `band`
+/// point at, in words.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct SelectParams {
@@ -337,7 +353,7 @@ pub struct SelectParams {
     pub first: u32,
     /// Elements that they hold.
     pub bound: u32,
-    /// The first tile of the launch, segment of the sample and narrow kernels, or block of the block kernel.
+    /// The first tile of the launch, segment of the sample kernel, or block of the block kernel.
     pub first_tile: u32,
     /// Tiles, segments or blocks of the launch.
     pub tiles: u32,
@@ -349,13 +365,21 @@ pub struct SelectParams {
     pub dtype: u32,
     /// Base-2 logarithm of the workgroups that sample a segment.
     pub samples_log2: u32,
-    /// How often the last kept key has been narrowed down. In the count and scan kernels: 1 where what is counted is the
-    /// sketch.
+    /// How often the last kept key was narrowed down before this pass, which does it once more.
     pub round: u32,
-    /// How often it will be.
+    /// How often it will be, at the most, until it is known; and as often again in what was filtered again.
     pub rounds: u32,
-    /// Words of a segment's histogram.
-    pub bins: u32,
+    /// Where the segments' states are.
+    pub states: u32,
+    /// Where this pass leaves them, narrowed down. Of the sample: how many words are made zero, from the room on.
+    pub next: u32,
+    /// Where the histograms are that were counted before this pass. Of the sample: how many times 4096 words other launches make
+    /// zero before.
+    pub counted: u32,
+    /// Where those are that it adds to;
+    pub histograms: u32,
+    /// and those that it makes zero for the pass behind the next one, where that will need them.
+    pub zeroed: u32,
     /// Candidates that there is room for,
     pub capacity: u32,
     /// and behind it, for those of filtering again.
@@ -365,13 +389,12 @@ pub struct SelectParams {
     /// Where the words are that count the room: of the first filter, and of filtering again; tiles that found none; and 1
     /// where a segment is left to the sketch.
     pub room: u32,
-    /// Where the histograms are.
-    pub histograms: u32,
+    /// Where the sums of tiles' counts are, of the sketch and behind them of what is kept.
+    pub sums: u32,
     /// Where 4 words a tile are: first candidate, candidates, those in the band, elements of the key below; or of tiles
     /// that were filtered again, whether elements of the highest key that the last kept one may be are in.
     pub info: u32,
-    /// Where 2 words a tile are, and 2 more: elements from the cut on and of the key below it; then the sums of those of
-    /// the tiles before.
+    /// Where 2 words a tile are: elements from the cut on, and of the key below it.
     pub counts: u32,
     /// Where the candidates' values are; and where those of filtering again are to be, the sketch before them.
     pub values: u32,
@@ -392,10 +415,17 @@ impl SelectParams {
         self.flags & flag != 0
     }
 
-    /// Where the segments' states are.
+    /// Where the sample's guesses are of a segment: complements of floors and sure keys, in turn.
     #[inline(always)]
-    pub fn states(&self) -> u32 {
-        self.room + 64
+    pub fn guesses(&self, segment: u32) -> u32 {
+        self.room - ((self.segments - segment) << (self.samples_log2 + 1))
+    }
+
+    /// Where the sums are of what is counted of 64 tiles, 2 words each, or with `upper` of 64 times 64.
+    #[inline(always)]
+    pub fn sums(&self, upper: bool, of_sketch: bool) -> u32 {
+        let begin = if of_sketch { self.sums } else { self.sums + sum_words(self.all_tiles) };
+        if upper { begin + 2 * self.all_tiles.div_ceil(1 << SUMMED_LOG2) } else { begin }
     }
 
     /// Where a tile's sketch is.
@@ -403,6 +433,12 @@ impl SelectParams {
     pub fn sketch(&self, tile: u32) -> u32 {
         self.values + self.capacity + tile * SKETCH_WORDS
     }
+}
+
+/// Words of the sums of so many tiles' counts.
+#[inline(always)]
+pub const fn sum_words(tiles: u32) -> u32 {
+    2 * (tiles.div_ceil(1 << SUMMED_LOG2) + tiles.div_ceil(1 << (2 * SUMMED_LOG2)))
 }
 
 /// `flags` of [`ScatterParams`].

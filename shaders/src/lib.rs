@@ -81,7 +81,6 @@ const ENCODE: &[Binding] = &[
 ];
 const SAMPLE: &[Binding] = &[read(Role::Input), read(Role::Residual), write(Role::Workspace)];
 const FILTER: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Workspace)];
-const TABLE: &[Binding] = &[write(Role::Workspace)];
 const SETTLE: &[Binding] = &[write(Role::Residual), read(Role::Workspace)];
 const EMIT: &[Binding] =
     &[read(Role::Input), write(Role::Residual), read(Role::Workspace), write(Role::Indices), write(Role::Values)];
@@ -123,7 +122,7 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 }
 
 /// Every entry point.
-pub const SHADERS: [Shader; 38] = [
+pub const SHADERS: [Shader; 36] = [
     entry(
         "finite_scan",
         module!(
@@ -347,13 +346,27 @@ pub const SHADERS: [Shader; 38] = [
             "half.wgsl",
             "topk_elements.wgsl",
             "topk_masks.wgsl",
+            "topk_before.wgsl",
             "topk_filter_tile.wgsl",
             "topk_filter.wgsl"
         ),
         FILTER,
-        3092,
+        5148,
     ),
-    entry("topk_sketch", topk!("topk_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_sketch.wgsl"), SAMPLE, 8200),
+    entry(
+        "topk_sketch",
+        topk!(
+            "topk_atomic_word.wgsl",
+            "half.wgsl",
+            "topk_elements.wgsl",
+            "topk_tiles.wgsl",
+            "topk_narrow.wgsl",
+            "topk_round.wgsl",
+            "topk_sketch.wgsl"
+        ),
+        SAMPLE,
+        8536,
+    ),
     entry(
         "topk_filter_again",
         topk!(
@@ -361,31 +374,52 @@ pub const SHADERS: [Shader; 38] = [
             "half.wgsl",
             "topk_elements.wgsl",
             "topk_masks.wgsl",
+            "topk_before.wgsl",
             "topk_filter_tile.wgsl",
             "topk_filter_again.wgsl"
         ),
         FILTER,
-        3092,
+        5148,
     ),
-    entry("topk_narrow", topk!("topk_atomic_word.wgsl", "topk_narrow.wgsl"), TABLE, 1024),
     entry(
         "topk_histogram",
-        topk!("topk_atomic_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_histogram.wgsl"),
+        topk!(
+            "topk_atomic_word.wgsl",
+            "half.wgsl",
+            "topk_elements.wgsl",
+            "topk_tiles.wgsl",
+            "topk_narrow.wgsl",
+            "topk_round.wgsl",
+            "topk_histogram.wgsl"
+        ),
         SAMPLE,
-        0,
+        344,
     ),
     entry(
         "topk_count",
-        topk!("topk_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_count.wgsl"),
+        topk!(
+            "topk_atomic_word.wgsl",
+            "half.wgsl",
+            "topk_elements.wgsl",
+            "topk_tiles.wgsl",
+            "topk_narrow.wgsl",
+            "topk_count.wgsl"
+        ),
         SAMPLE,
-        512,
+        856,
     ),
-    entry("topk_scan", topk!("topk_word.wgsl", "topk_scan.wgsl"), TABLE, 2048),
     entry(
         "topk_emit",
-        topk!("topk_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_tiles.wgsl", "topk_emit.wgsl"),
+        topk!(
+            "topk_word.wgsl",
+            "half.wgsl",
+            "topk_elements.wgsl",
+            "topk_tiles.wgsl",
+            "topk_before.wgsl",
+            "topk_emit.wgsl"
+        ),
         EMIT,
-        2048,
+        4608,
     ),
     entry(
         "topk_block",
@@ -588,7 +622,7 @@ mod tests {
                         assert_eq!((b.group, b.binding), (0, 0), "{}", shader.name);
                         let expected = match shader.name {
                             "sparse_scatter" => 32,
-                            name if name.starts_with("topk") => 96,
+                            name if name.starts_with("topk") => 112,
                             name if name.starts_with("powersgd") => 96,
                             name if name.contains("_decode") => 48,
                             _ => 64,

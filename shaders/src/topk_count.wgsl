@@ -1,80 +1,113 @@
 @group(0) @binding(1) var<storage, read> input: array<u32>;
 @group(0) @binding(2) var<storage, read> residual: array<u32>;
-@group(0) @binding(3) var<storage, read_write> workspace: array<u32>;
+@group(0) @binding(3) var<storage, read_write> workspace: array<atomic<u32>>;
 
-// What the teams count of a tile: kept elements, and those of the key below the cut. Each word is used in one round.
+// What the teams count of a tile: kept elements, and those of the key below the cut.
 var<workgroup> totals: array<atomic<u32>, 128>;
 
-// What: counts what is kept of each tile; in round 1, what its sketch has of the keys of both ranks (`kernels/topk/histogram.rs`).
-// Arguments: SelectParams; input, or residual (FEEDBACK); workspace (counts are written).
-// Thread mapping: a team of 32 lanes takes 8 tiles one after another.
-// Workgroup memory: 128 words, 512 bytes.
+// Entries of a tile's sketch that have the keys of either rank, which are raised by 1.
+fn count_tied(tile: u32, lane: u32) -> vec2<u32> {
+    let bottom = ~now[FLOOR];
+    let sure = max(now[SURE], bottom);
+    var counts = vec2<u32>(0u);
+    for (var at = lane; at < SKETCH_WORDS; at += 32u) {
+        let k = word(sketch_of(tile) + at);
+        counts += select(vec2<u32>(0u), vec2<u32>(1u), vec2<u32>(k) == vec2<u32>(sure, bottom + 1u));
+    }
+    return counts;
+}
+
+// Of a lane: elements of a tile from the cut on, and of the key below.
+fn count_kept(index: u32, tile: u32, lane: u32) -> vec2<u32> {
+    let info = params.info + 4u * tile;
+    let cut = now[CUT];
+    let bottom = ~now[FLOOR];
+    var counts = vec2<u32>(0u);
+    if cut == bottom {
+        if lane == 0u {
+            counts = vec2<u32>(word(info + 1u), word(info + 3u));
+        }
+        return counts;
+    }
+    var visit = gradient(index, tile);
+    if word(info) != NOWHERE {
+        let only_band = cut <= max(now[SURE], bottom);
+        visit = candidates(tile, only_band);
+        if only_band && lane == 0u {
+            counts.x = word(info + 1u) - word(info + 2u);
+        }
+    }
+    for (var at = lane; at < visit.count; at += 32u) {
+        let k = key(visited(visit, at));
+        counts.x += select(0u, 1u, k >= cut);
+        counts.y += select(0u, 1u, k == cut - 1u);
+    }
+    return counts;
+}
+
+// What: narrows down which key is the last kept one, and counts what is kept of each tile; with OF_SKETCH, what its sketch has
+// of the keys of both ranks (`kernels/topk/histogram.rs`).
+// Arguments: SelectParams; input, or residual (FEEDBACK); workspace (the next states and counts are written, the counts' sums
+// added to, histograms made zero).
+// Thread mapping: a team of 32 lanes takes each eighth of a segment's tiles in the workgroup.
+// Workgroup memory: 214 words, 856 bytes.
 // Launch contract: a workgroup for each 64 of `tiles` tiles, from first_tile on.
-// Traffic: the band once.
+// Traffic: the band once; a state and up to 96 words of a histogram for each segment of a workgroup.
 // Determinism: sums of integers.
-// Edge cases: where all candidates are kept nothing is looked through; where no segment is left to the sketch, nothing is done
-// in round 1.
+// Edge cases: where all candidates are kept nothing is looked through; where no segment is left to the sketch, nothing of it
+// is counted.
 @compute @workgroup_size(256)
 fn topk_count(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let lane = thread & 31u;
-    let of_sketch = params.round != 0u;
+    let of_sketch = has(FLAG_OF_SKETCH);
     let idle = of_sketch && word(params.room + ANY_SKETCH) == 0u;
     if thread < 128u {
         atomicStore(&totals[thread], 0u);
     }
-    workgroupBarrier();
-    for (var round = 0u; round < TILES_PER_TEAM; round++) {
-        let of_launch = tile_of(group.x, thread, round);
-        if of_launch < params.tiles && !idle {
-            let tile = params.first_tile + of_launch;
-            let index = segment_of(tile);
-            let info = params.info + 4u * tile;
-            let cut = state(index, CUT);
-            let slot = ((thread >> 5u) * TILES_PER_TEAM + round) * 2u;
-            if of_sketch {
-                if state(index, AGAIN) != 0u {
-                    // The keys of either rank, which are raised by 1.
-                    var high = 0u;
-                    var low = 0u;
-                    for (var at = lane; at < SKETCH_WORDS; at += 32u) {
-                        let k = word(sketch_of(tile) + at);
-                        high += select(0u, 1u, k == sure_of(index));
-                        low += select(0u, 1u, k == floor_of(index) + 1u);
-                    }
-                    atomicAdd(&totals[slot], high);
-                    atomicAdd(&totals[slot + 1u], low);
+    let begin = params.first_tile + group.x * 64u;
+    let behind = params.first_tile + min(group.x * 64u + 64u, params.tiles);
+    var tile = begin;
+    while tile < behind {
+        narrow_down(tile, thread);
+        let end = min(workgroupUniformLoad(&end_now), behind);
+        let wanted = !idle && (!of_sketch || now[AGAIN] != 0u);
+        for (var own = tile + (thread >> 5u); own < end; own += 8u) {
+            if wanted {
+                var counts = vec2<u32>(0u);
+                if of_sketch {
+                    counts = count_tied(own, thread & 31u);
+                } else {
+                    counts = count_kept(index_now, own, thread & 31u);
                 }
-            } else if cut == floor_of(index) {
-                if lane == 0u {
-                    atomicAdd(&totals[slot], word(info + 1u));
-                    atomicAdd(&totals[slot + 1u], word(info + 3u));
-                }
-            } else {
-                var visit = gradient(index, tile);
-                if word(info) != NOWHERE {
-                    let only_band = cut <= sure_of(index);
-                    visit = candidates(tile, only_band);
-                    if only_band && lane == 0u {
-                        atomicAdd(&totals[slot], word(info + 1u) - word(info + 2u));
-                    }
-                }
-                var kept = 0u;
-                var ties = 0u;
-                for (var at = lane; at < visit.count; at += 32u) {
-                    let k = key(visited(visit, at));
-                    kept += select(0u, 1u, k >= cut);
-                    ties += select(0u, 1u, k == cut - 1u);
-                }
-                atomicAdd(&totals[slot], kept);
-                atomicAdd(&totals[slot + 1u], ties);
+                atomicAdd(&totals[2u * (own - begin)], counts.x);
+                atomicAdd(&totals[2u * (own - begin) + 1u], counts.y);
             }
         }
+        tile = end;
     }
     workgroupBarrier();
     if thread < 128u {
         let of_launch = group.x * 64u + thread / 2u;
         if of_launch < params.tiles && !idle {
-            workspace[params.counts + 2u * (params.first_tile + of_launch) + (thread & 1u)] = atomicLoad(&totals[thread]);
+            let to = params.counts + 2u * (params.first_tile + of_launch) + (thread & 1u);
+            atomicStore(&workspace[to], atomicLoad(&totals[thread]));
+        }
+    }
+    if thread < 4u && !idle {
+        // Of each kind of count, the sums of 64 tiles and of 64 times 64: a workgroup's tiles may lie in two.
+        let upper = thread >= 2u;
+        let shift = select(6u, 12u, upper);
+        let sums = sums_of(upper, of_sketch) + (thread & 1u);
+        let first = params.first_tile + group.x * 64u;
+        let behind = params.first_tile + min(group.x * 64u + 64u, params.tiles);
+        var sum = 0u;
+        for (var tile = first; tile < behind; tile++) {
+            sum += atomicLoad(&totals[2u * (tile - first) + (thread & 1u)]);
+            if tile + 1u == behind || ((tile + 1u) & 63u) == 0u {
+                if sum != 0u {
+                    atomicAdd(&workspace[sums + 2u * (tile >> shift)], sum);
+                }
+                sum = 0u;
+            }
         }
     }
 }

@@ -4,6 +4,8 @@
 @group(0) @binding(4) var<storage, read_write> indices: array<u32>;
 @group(0) @binding(5) var<storage, read_write> values: array<u32>;
 
+// What is counted of the workgroup's tiles.
+var<workgroup> counted: array<u32, 128>;
 // What each lane has: kept elements, and those of the key below the cut.
 var<workgroup> kept_of: array<u32, 256>;
 var<workgroup> ties_of: array<u32, 256>;
@@ -12,25 +14,37 @@ var<workgroup> ties_of: array<u32, 256>;
 // Arguments: SelectParams; input, or residual (FEEDBACK; with SENT, zero is written where an entry is kept); workspace; indices
 // and values (a word for each entry of the whole selection).
 // Thread mapping: a team of 32 lanes takes 8 tiles one after another, a lane neighbouring elements of what is visited.
-// Workgroup memory: 512 words, 2048 bytes.
+// Workgroup memory: 1152 words, 4608 bytes.
 // Launch contract: a workgroup for each 64 of `tiles` tiles, from first_tile on.
-// Traffic: the candidates twice, the second time from cache; 8 bytes an entry.
+// Traffic: the candidates twice, the second time from cache; 8 bytes an entry; 8 bytes for each
+// of up to 127 tiles, and for as many sums of 64 and of 4096 tiles.
 // Determinism: an entry's place in the output is the number of entries before it.
 // Edge cases: tiles whose candidates found no room, or whose ties are no candidates, are read from the gradient.
 @compute @workgroup_size(256)
 fn topk_emit(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let lane = thread & 31u;
+    let first_tile = params.first_tile + group.x * 64u;
+    let before_group = between(false, table(segment_of(first_tile), FIRST_TILE), first_tile, thread);
+    if thread < 128u && group.x * 64u + thread / 2u < params.tiles {
+        counted[thread] = word(params.counts + 2u * first_tile + thread);
+    }
+    workgroupBarrier();
     for (var round = 0u; round < TILES_PER_TEAM; round++) {
         let of_launch = tile_of(group.x, thread, round);
         let tile = params.first_tile + min(of_launch, params.tiles - 1u);
         let index = segment_of(tile);
         var cut = state(index, CUT);
-        let before_segment = params.counts + 2u * table(index, FIRST_TILE);
-        let before_tile = params.counts + 2u * tile;
+        // What the segment has before the workgroup's first tile, and then up to this one.
+        let begin = table(index, FIRST_TILE);
+        var sums = select(before_group, vec2<u32>(0u), begin > first_tile);
+        for (var other = max(begin, first_tile); other < tile; other++) {
+            let at = 2u * (other - first_tile);
+            sums += vec2<u32>(counted[at], counted[at + 1u]);
+        }
         let allowed = state(index, TIES);
-        let ties_before = min(word(before_tile + 1u) - word(before_segment + 1u), allowed);
-        let ties_here = min(word(before_tile + 3u) - word(before_segment + 1u), allowed) - ties_before;
-        let kept_here = word(before_tile + 2u) - word(before_tile);
+        let ties_before = min(sums.y, allowed);
+        let ties_here = min(sums.y + counted[2u * (tile - first_tile) + 1u], allowed) - ties_before;
+        let kept_here = counted[2u * (tile - first_tile)];
         var visit = candidates(tile, false);
         let elsewhere = cut == floor_of(index) && ties_here > 0u;
         if elsewhere || visit.first == NOWHERE {
@@ -64,8 +78,8 @@ fn topk_emit(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
             kept += kept_of[other];
             ties += ties_of[other];
         }
-        let output = table(index, OUTPUT) + (word(before_tile) - word(before_segment)) + ties_before;
-        let base = extent_of(table(index, START), table(index, ELEMENTS), tile - table(index, FIRST_TILE)).x;
+        let output = table(index, OUTPUT) + sums.x + ties_before;
+        let base = extent_of(table(index, START), table(index, ELEMENTS), tile - begin).x;
         for (var at = first; at < behind; at++) {
             let raw = visited(visit, at);
             let k = key(raw);

@@ -8,6 +8,9 @@ var<workgroup> again: u32;
 var<workgroup> unsampled: u32;
 var<workgroup> first_candidate: u32;
 var<workgroup> below: atomic<u32>;
+// What is guessed: the complement of the lowest floor, and the highest sure key.
+var<workgroup> guessed_floor: atomic<u32>;
+var<workgroup> guessed_sure: atomic<u32>;
 
 // Room for a tile's candidates, or nowhere.
 fn reserve(bottom: u32, fixed: bool, count: u32, anew: bool) -> u32 {
@@ -32,24 +35,34 @@ fn reserve(bottom: u32, fixed: bool, count: u32, anew: bool) -> u32 {
     return NOWHERE;
 }
 
-// Makes the tile's segment known to all.
-fn load_job(tile: u32, thread: u32) {
+// Makes the tile's segment known to all, and what the sample guesses of it unless it is filtered `anew`.
+fn load_job(tile: u32, thread: u32, anew: bool) {
     if thread == 0u {
         index_of_tile = segment_of(tile);
         again = state(index_of_tile, AGAIN);
         unsampled = table(index_of_tile, UNSAMPLED);
         atomicStore(&below, 0u);
+        atomicStore(&guessed_floor, 0u);
+        atomicStore(&guessed_sure, 0u);
+    }
+    workgroupBarrier();
+    if !anew && thread < (1u << params.samples_log2) {
+        let at = guesses_of(index_of_tile) + 2u * thread;
+        atomicMax(&guessed_floor, word(at));
+        atomicMax(&guessed_sure, word(at + 1u));
     }
     workgroupBarrier();
 }
 
 // Counts keys of the band, given from the floor on, in the first range in which the last kept key is looked for.
 fn count_band(index: u32, open: vec4<bool>, offset: vec4<u32>, span: u32) {
-    let histogram = params.histograms + index * params.bins;
-    let shift = digit_shift(span, params.rounds);
+    let histogram = params.histograms + index * HISTOGRAM_WORDS;
+    let shift = digit_shift(span, rounds_of(span));
     for (var slot = 0u; slot < 4u; slot++) {
         if open[slot] {
-            atomicAdd(&workspace[histogram + (offset[slot] >> shift)], 1u);
+            let bin = offset[slot] >> shift;
+            atomicAdd(&workspace[histogram + bin], 1u);
+            atomicAdd(&workspace[histogram + HISTOGRAM_BINS + bin / 32u], 1u);
         }
     }
 }
@@ -63,8 +76,12 @@ fn filter_tile(tile: u32, thread: u32, anew: bool) {
     let first_tile = table(index, FIRST_TILE);
     let extent = extent_of(table(index, START), table(index, ELEMENTS), tile - first_tile);
     let fixed = table(index, FIXED) != 0u;
-    var base = ~state(index, FLOOR);
-    var top = max(state(index, SURE), base);
+    var base = ~atomicLoad(&guessed_floor);
+    var top = max(atomicLoad(&guessed_sure), base);
+    if anew {
+        base = ~state(index, FLOOR);
+        top = max(state(index, SURE), base);
+    }
     if fixed {
         base = table(index, FLOOR_FIXED);
         top = base;
@@ -72,9 +89,9 @@ fn filter_tile(tile: u32, thread: u32, anew: bool) {
     var bottom = base;
     var sure = top;
     if anew {
-        let high = word(params.counts + 2u * (tile + 1u)) - word(params.counts + 2u * first_tile);
-        let low = word(params.counts + 2u * tile + 1u) - word(params.counts + 2u * first_tile + 1u);
-        bottom += select(0u, 1u, low >= state(index, TIES));
+        let before_tile = between(true, first_tile, tile, thread);
+        let high = before_tile.x + word(params.counts + 2u * tile);
+        bottom += select(0u, 1u, before_tile.y >= state(index, TIES));
         sure = max(sure - select(0u, 1u, high <= state(index, HIGH_RANK)), bottom);
     }
     let lane = thread & 31u;
@@ -115,7 +132,7 @@ fn filter_tile(tile: u32, thread: u32, anew: bool) {
         atomicStore(&workspace[info + 2u], band);
         // Filtered again: whether elements of the highest key that the last kept one may be are sure here.
         atomicStore(&workspace[info + 3u], select(atomicLoad(&below), select(0u, 1u, sure < top), anew));
-        let at = states() + index * STATE_WORDS;
+        let at = params.states + index * STATE_WORDS;
         atomicAdd(&workspace[at + COUNT_SURE], count - band);
         atomicAdd(&workspace[at + COUNT_BAND], band);
         if !anew {

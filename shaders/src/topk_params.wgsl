@@ -11,12 +11,16 @@ struct SelectParams {
     samples_log2: u32,
     round: u32,
     rounds: u32,
-    bins: u32,
+    states: u32,
+    next: u32,
+    counted: u32,
+    histograms: u32,
+    zeroed: u32,
     capacity: u32,
     capacity_again: u32,
     all_tiles: u32,
     room: u32,
-    histograms: u32,
+    sums: u32,
     info: u32,
     counts: u32,
     values: u32,
@@ -32,6 +36,7 @@ const FLAG_FEEDBACK: u32 = 1u;
 const FLAG_SENT: u32 = 2u;
 const FLAG_WARPS: u32 = 4u;
 const FLAG_LAZY: u32 = 8u;
+const FLAG_OF_SKETCH: u32 = 16u;
 
 // Elements of a tile.
 const TILE: u32 = 8192u;
@@ -39,6 +44,11 @@ const TILE: u32 = 8192u;
 const TILES_AGAIN: u32 = 8u;
 // Words of a tile's sketch: one for each 32 of its elements.
 const SKETCH_WORDS: u32 = 256u;
+// Words that a workgroup of the sample's kernel makes zero.
+const ZEROED_WORDS: u32 = 4096u;
+// Bins of a histogram of keys, and behind them the sums of each 32.
+const HISTOGRAM_BINS: u32 = 2048u;
+const HISTOGRAM_WORDS: u32 = 2112u;
 // Words of the room: what was given out, and for filtering again; tiles that found none; 1 where a segment is left to the
 // sketch.
 const AGAIN_ROOM: u32 = 1u;
@@ -99,8 +109,16 @@ fn has(flag: u32) -> bool {
     return (params.flags & flag) != 0u;
 }
 
-fn states() -> u32 {
-    return params.room + 64u;
+// Where the sample's guesses are of a segment: complements of floors and sure keys, in turn.
+fn guesses_of(index: u32) -> u32 {
+    return params.room - ((params.segments - index) << (params.samples_log2 + 1u));
+}
+
+// Where the sums are of what is counted of 64 tiles, 2 words each, or with `upper` of 64 times 64.
+fn sums_of(upper: bool, of_sketch: bool) -> u32 {
+    let lower_words = 2u * ((params.all_tiles + 63u) / 64u);
+    let words = lower_words + 2u * ((params.all_tiles + 4095u) / 4096u);
+    return params.sums + select(words, 0u, of_sketch) + select(0u, lower_words, upper);
 }
 
 // Where a tile's sketch is.
@@ -115,6 +133,11 @@ fn is_half() -> bool {
 
 fn no_key() -> u32 {
     return select(NO_KEY, NO_HALF_KEY, is_half());
+}
+
+// `arith::topk::rounds_of`.
+fn rounds_of(span: u32) -> u32 {
+    return select(2u, 3u, span > (1u << 22u));
 }
 
 // `arith::topk::digit_shift`.

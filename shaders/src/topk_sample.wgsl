@@ -29,21 +29,33 @@ fn upper_half(a: u32, b: u32) -> u32 {
     return ah * bh + (middle >> 16u) + (other >> 16u);
 }
 
-// What: raises a segment's floor and sure key to what a sample of it says (`kernels/topk/sample.rs`).
-// Arguments: SelectParams; input, residual (FEEDBACK), workspace (table; FLOOR and SURE of the states are raised).
-// Thread mapping: 1 << samples_log2 workgroups a segment; 8 invocations read 8 neighbours.
+// What: guesses a segment's floor and sure key by a sample of it, and makes zero what all that follows adds to
+// (`kernels/topk/sample.rs`).
+// Arguments: SelectParams; input, residual (FEEDBACK), workspace (table; guesses are written or raised, words made zero).
+// Thread mapping: 1 << samples_log2 workgroups a segment; 8 invocations read 8 neighbours. Those behind make words zero.
 // Workgroup memory: 2 words.
-// Launch contract: tiles << samples_log2 workgroups, the segments from first_tile on.
+// Launch contract: tiles << samples_log2 workgroups, the segments from first_tile on; and any number more.
 // Traffic: 8 neighbours are a sector.
 // Determinism: the places are the same everywhere, and maxima do not depend on order.
-// Edge cases: a segment whose floor is fixed is left alone, and so is one without a sample, or of which nothing is bound.
+// Edge cases: of a segment whose floor is fixed, or without a sample, the guess is zero; one of which nothing is bound is left
+// alone.
 @compute @workgroup_size(256)
 fn topk_sample(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let sampling = params.tiles << params.samples_log2;
+    if group.x >= sampling {
+        let first = (params.counted + group.x - sampling) * ZEROED_WORDS;
+        for (var at = first + thread; at < min(first + ZEROED_WORDS, params.next); at += 256u) {
+            atomicStore(&workspace[params.room + at], 0u);
+        }
+        return;
+    }
     let index = params.first_tile + (group.x >> params.samples_log2);
+    let of_segment = group.x & ((1u << params.samples_log2) - 1u);
     let start = max(table(index, START), params.first);
     let end = min(table(index, START) + table(index, ELEMENTS), params.first + params.bound);
     // No return: whether it is would not be known to be the same in all invocations at the barriers.
-    let wanted = (table(index, FIXED) | table(index, UNSAMPLED)) == 0u && start < end;
+    let bound = start < end;
+    let wanted = (table(index, FIXED) | table(index, UNSAMPLED)) == 0u && bound;
     let slots_log2 = table(index, SLOTS_LOG2);
     let sent = sent_of(index);
     var sample: array<u32, 32>;
@@ -51,7 +63,7 @@ fn topk_sample(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
         sample[slot] = 0u;
         if wanted && slot < (1u << slots_log2) {
             let sector = (slot * 256u + thread) / 8u;
-            let within = sampled(sector, 5u + slots_log2, end - start, group.x & ((1u << params.samples_log2) - 1u));
+            let within = sampled(sector, 5u + slots_log2, end - start, of_segment);
             let element = max((start + within) & ~7u, start) + (thread & 7u);
             if element < end {
                 sample[slot] = key(fresh(vec4<u32>(element - params.first), vec4<bool>(true, false, false, false), false, sent).x);
@@ -83,10 +95,18 @@ fn topk_sample(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
             atomicStore(&reached[round & 1u], 0u);
         }
     }
-    if thread == 0u && wanted {
-        let at = states() + index * STATE_WORDS;
-        let bottom = select(found.x + 1u, 0u, ranks.x == 0u);
-        atomicMax(&workspace[at + FLOOR], ~bottom);
-        atomicMax(&workspace[at + SURE], select(found.y, no_key(), ranks.y == 0u));
+    if thread == 0u && bound {
+        let at = guesses_of(index) + 2u * of_segment;
+        var guess = vec2<u32>(0u);
+        if wanted {
+            let bottom = select(found.x + 1u, 0u, ranks.x == 0u);
+            guess = vec2<u32>(~bottom, select(found.y, no_key(), ranks.y == 0u));
+            if table(index, START) < params.first {
+                // An earlier launch sampled what is bound before.
+                guess = max(guess, vec2<u32>(word(at), word(at + 1u)));
+            }
+        }
+        atomicStore(&workspace[at], guess.x);
+        atomicStore(&workspace[at + 1u], guess.y);
     }
 }

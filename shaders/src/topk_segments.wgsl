@@ -18,5 +18,5 @@ fn table(index: u32, at: u32) -> u32 {
 }
 
 fn state(index: u32, at: u32) -> u32 {
-    return word(states() + index * STATE_WORDS + at);
+    return word(params.states + index * STATE_WORDS + at);
 }

@@ -1,11 +1,9 @@
 @group(0) @binding(1) var<storage, read> input: array<u32>;
 @group(0) @binding(2) var<storage, read> residual: array<u32>;
-@group(0) @binding(3) var<storage, read_write> workspace: array<u32>;
+@group(0) @binding(3) var<storage, read_write> workspace: array<atomic<u32>>;
 
 // A quarter of every invocation's keys, while they are exchanged.
 var<workgroup> exchanged: array<u32, 2048>;
-var<workgroup> index_of_tile: u32;
-var<workgroup> source_of_tile: u32;
 
 // Brings the larger of two keys to the place before.
 fn in_order(keys: ptr<function, array<u32, 32>>, before: u32, behind: u32) {
@@ -67,45 +65,60 @@ fn sort(keys: ptr<function, array<u32, 32>>, thread: u32) {
     }
 }
 
-// What: sorts runs of 1024 keys, and keeps every 32nd, raised by 1 (`kernels/topk/sketch.rs`).
-// Arguments: SelectParams; input, or residual (FEEDBACK), which holds the sum; workspace (table and states are read, the sketch
-// is written).
-// Thread mapping: a workgroup takes 8 tiles one after another, a team of 32 lanes a run of each.
-// Workgroup memory: 2050 words, 8200 bytes.
-// Launch contract: a workgroup for each 8 of `tiles` tiles, from first_tile on.
-// Traffic: little, where no segment asks for it; else input (or residual) once, and a word for each 32 elements.
-// Determinism: integers only.
-// Edge cases: elements that are not there are below all keys.
-@compute @workgroup_size(256)
-fn topk_sketch(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+// The tiles of a workgroup that are left to the sketch, and the keys that are kept of them. All invocations arrive together.
+fn sketch_group(group: u32, thread: u32) {
     let lane = thread & 31u;
-    for (var k = 0u; k < TILES_AGAIN; k++) {
-        let of_launch = group.x * TILES_AGAIN + k;
-        if of_launch < params.tiles {
-            let tile = params.first_tile + of_launch;
-            if thread == 0u {
-                index_of_tile = segment_of(tile);
-                source_of_tile = state(index_of_tile, SOURCE);
-            }
-            if workgroupUniformLoad(&source_of_tile) == IN_SKETCH {
-                let index = index_of_tile;
-                let extent = extent_of(table(index, START), table(index, ELEMENTS), tile - table(index, FIRST_TILE));
+    let behind = params.first_tile + min(group * TILES_AGAIN + TILES_AGAIN, params.tiles);
+    var tile = params.first_tile + group * TILES_AGAIN;
+    while tile < behind {
+        open_segment(tile, thread);
+        let end = min(workgroupUniformLoad(&end_now), behind);
+        if workgroupUniformLoad(&source_now) == IN_SKETCH {
+            let index = index_now;
+            for (var each = tile; each < end; each++) {
+                let extent = extent_of(table(index, START), table(index, ELEMENTS), each - table(index, FIRST_TILE));
                 var own: array<u32, 32>;
                 for (var q = 0u; q < 8u; q++) {
                     let row = (thread >> 5u) * 32u + q * 4u;
                     let e = vec4<u32>(extent.x + row * 32u + lane) + vec4<u32>(0u, 32u, 64u, 96u);
                     let here = in_extent(e, extent);
-                    let raised = select(vec4<u32>(0u), keys(fresh(e - vec4<u32>(params.first), here, true, vec2<u32>(NO_KEY, 0u))) + 1u, here);
+                    let raw = fresh(e - vec4<u32>(params.first), here, true, vec2<u32>(NO_KEY, 0u));
+                    let raised = select(vec4<u32>(0u), keys(raw) + 1u, here);
                     own[q * 4u] = raised.x;
                     own[q * 4u + 1u] = raised.y;
                     own[q * 4u + 2u] = raised.z;
                     own[q * 4u + 3u] = raised.w;
                 }
                 sort(&own, thread);
-                workspace[sketch_of(tile) + thread] = own[31];
+                put(sketch_of(each) + thread, own[31]);
+                let offset = own[31] - now[BASE];
+                if offset < now[RANGE] {
+                    count_bin(index, offset >> digit_shift(now[RANGE], now[LEFT]));
+                }
             }
         }
-        // The next tile's words are not written before this one's were read.
-        workgroupBarrier();
+        tile = end;
+    }
+}
+
+// What: looks for the last kept key where the filter was to find it; and elsewhere sorts runs of 1024 keys, and keeps every
+// 32nd, raised by 1 (`kernels/topk/sketch.rs`).
+// Arguments: SelectParams; input, or residual (FEEDBACK), which holds the sum; workspace (as topk_histogram; the sketch is
+// written).
+// Thread mapping: the first workgroups as topk_histogram; another takes 8 tiles one after another, a team of 32 lanes a run of
+// each.
+// Workgroup memory: 2134 words, 8536 bytes.
+// Launch contract: a workgroup for each 64 of `tiles` tiles, from first_tile on, and then one for each 8.
+// Traffic: a state for each segment of a workgroup; of tiles that are sketched, input (or residual) once, and a word for each 32
+// elements written.
+// Determinism: yes.
+// Edge cases: elements of a tile that are not there are below all keys.
+@compute @workgroup_size(256)
+fn topk_sketch(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let counting = (params.tiles + 63u) / 64u;
+    if group.x < counting {
+        count_group(group.x, thread);
+    } else {
+        sketch_group(group.x - counting, thread);
     }
 }

@@ -152,7 +152,7 @@ fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|v| v.to_bits()).collect()
 }
 
-/// More segments than have two rounds of counting in any case.
+/// So many that a workgroup's tiles are of several.
 const SEGMENTS: usize = 20;
 
 /// Counts every gradient: promised ones at every part, all others at one in a hundred; and what misleads the sample in
@@ -221,7 +221,7 @@ fn misled(device: &Device, machine: &Machine) -> Result<Vec<Row>, String> {
             add(name, &x, kind, &TopK::fraction(part))?;
         }
     }
-    // Segments, none of which is a whole number of tiles, so many that three rounds tell a key.
+    // Segments, none of which is a whole number of tiles.
     let name = "20 segments, each with a huge sample";
     let n = SIZES[1];
     let mut lens = vec![n / SEGMENTS / 2 * 2 - 1; SEGMENTS - 1];

@@ -26,7 +26,7 @@ pub fn settings(n: u64) -> Vec<(String, TopK)> {
     }
     all.push(("blocks larger than the gradient".to_owned(), TopK::blocks(1 << 40, 5).clamped()));
     all.push(("few segments".to_owned(), TopK::segments(&segments(n, 5))));
-    // More than have histograms of 2^16 bins, where they are long enough to have one at all.
+    // So many that a workgroup's tiles are of several.
     all.push(("many segments".to_owned(), TopK::segments(&segments(n, 40))));
     all
 }

@@ -1,7 +1,7 @@
 //! Top-k on the devices that run passes, beside what the suite has: lengths around every boundary, gradients that are not
 //! bound at once, limits that are too small.
 
-use gradwire::{BackendKind, Device, Error, Seed, TopK};
+use gradwire::{BackendKind, Device, Error, Gradient, Seed, TopK};
 use gradwire_tests::cases;
 use gradwire_tests::{require, selections, sparse};
 
@@ -36,6 +36,21 @@ fn misled(device: &Device) {
     for part in [100, 3] {
         let segments = lens.map(|len| gradwire::Segment { elements: len as u64, k: (len / part) as u64 });
         all([selections::against_cpu(device, &TopK::segments(&segments), "misleading segments", &x)]);
+    }
+}
+
+/// More than 64 times 64 tiles, so that what is before a tile is added up in all three steps: entries and ties of a right
+/// sample, and of the sketch.
+fn sums_of_sums(device: &Device) {
+    let n = (1 << 25) + (3 << 19) + 5;
+    // Ties in all tiles, some of which are kept.
+    let few: Vec<f32> = cases::normal(n, 5).into_iter().map(|v| (v * 4.0).round()).collect();
+    let misleading = selections::MISLEADING[0].1(n);
+    for (name, x, part) in [("few values", &few, 0.003), ("the sample is huge", &misleading, 0.001)] {
+        let codec = TopK::fraction(part);
+        let [here, expected] = [device, &Device::cpu()]
+            .map(|device| device.encode_sparse(&codec, Gradient::F32(x), Seed::new(1)).expect("it is selected"));
+        assert!(here.as_bytes() == expected.as_bytes(), "{name}: not what the CPU selects");
     }
 }
 
@@ -92,6 +107,12 @@ mod ptx {
     }
 
     #[test]
+    fn tiles_are_many() {
+        let machine = Arc::new(Machine::new((9, 0), 3));
+        sums_of_sums(&Device::from_cuda(Cuda::with_driver(machine, None).expect("an artifact that fits")));
+    }
+
+    #[test]
     fn lengths_around_every_boundary() {
         // Whatever the order in which warps run, there is one answer.
         for seed in [1, 2] {
@@ -124,6 +145,13 @@ mod webgpu {
     fn lengths_around_every_boundary() {
         if let Some(device) = limited(u64::MAX, u32::MAX) {
             lengths(&device);
+        }
+    }
+
+    #[test]
+    fn tiles_are_many() {
+        if let Some(device) = limited(u64::MAX, u32::MAX) {
+            sums_of_sums(&device);
         }
     }
 

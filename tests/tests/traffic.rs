@@ -3,8 +3,9 @@
 
 use std::path::PathBuf;
 
+use gradwire::Dtype;
 use gradwire_tests::traffic::{self, Row};
-use gradwire_tests::{low_rank_traffic, reads, selections};
+use gradwire_tests::{launches, low_rank_traffic, reads, selections};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -18,7 +19,7 @@ fn read(path: &str) -> String {
 fn kernels_cost_what_the_documentation_says() {
     let rows = traffic::count().expect("no fault");
     let selections = reads::count().expect("no fault");
-    compare(&(traffic::table(&rows) + &reads::table(&selections)), read(traffic::PAGE).split(POWERSGD).next());
+    compare(&(traffic::table(&rows) + &reads::table(&selections)), read(traffic::PAGE).split(LAUNCHES).next());
     near_the_floor(&rows);
     explained(&rows);
     read_once(&selections);
@@ -35,6 +36,25 @@ fn powersgd_costs_what_the_documentation_says() {
     assert!(steps.iter().all(|row| row.multiple() >= 1.0), "nothing is below its floor");
 }
 
+#[test]
+fn a_selection_takes_the_launches_that_the_documentation_says() {
+    let rows = launches::count().expect("they are made");
+    let page = read(traffic::PAGE);
+    let part = page.split(POWERSGD).next().and_then(|page| page.split(LAUNCHES).nth(1));
+    compare(launches::table(&rows).trim_start_matches(LAUNCHES), part);
+    for row in &rows {
+        // Fewer digits tell a half; blocks are one kernel.
+        let most = match (row.dtype, row.feedback) {
+            _ if row.what.starts_with("blocks") => 1,
+            (Dtype::Bf16, false) => 9,
+            _ => 11,
+        };
+        assert!(row.launches <= most, "{row:?}");
+    }
+}
+
+/// Where the page's part about launches begins,
+const LAUNCHES: &str = "\n## Top-k: launches";
 /// Where the page's part about PowerSGD begins.
 const POWERSGD: &str = "\n## PowerSGD";
 

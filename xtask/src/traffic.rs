@@ -1,6 +1,6 @@
 //! `cargo xtask traffic`: what each kernel moves and executes for an element, counted on the PTX machine.
 
-use gradwire_tests::{low_rank_traffic, reads, traffic};
+use gradwire_tests::{launches, low_rank_traffic, reads, traffic};
 
 use crate::test::root;
 
@@ -15,7 +15,8 @@ pub(crate) struct Args {
 /// Counts, and prints the table or writes it.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let steps = low_rank_traffic::table(&low_rank_traffic::count()?);
-    let table = traffic::table(&traffic::count()?) + &reads::table(&reads::count()?) + &steps;
+    let launches = launches::table(&launches::count().map_err(|e| e.to_string())?);
+    let table = traffic::table(&traffic::count()?) + &reads::table(&reads::count()?) + &launches + &steps;
     if !args.write {
         print!("{table}");
         return Ok(());

@@ -43,6 +43,12 @@ pub fn digit_shift(span: u32, rounds: u32) -> u32 {
     bits - digit
 }
 
+/// How many rounds of at most 2048 bins tell one of so many keys.
+#[inline(always)]
+pub fn rounds_of(span: u32) -> u32 {
+    if span > 1 << 22 { 3 } else { 2 }
+}
+
 /// Elements that are sampled together: a sector of f32.
 pub const TOGETHER: u32 = 8;
 

@@ -1,7 +1,8 @@
 //! The entries that are kept, in order.
 
 use super::histogram::Visit;
-use super::{Buffers, Segment, each_tile};
+use super::segments::{Segment, each_tile, first_of_warp};
+use super::{Buffers, sums};
 use crate::device::{self, WARP};
 use crate::params::{NOWHERE, SelectParams, select_flags};
 
@@ -14,7 +15,7 @@ kernel! {
     ///
     /// # Arguments
     /// * `p`; `input`, or with feedback `residual`: `p.bound` elements. Read; with `SENT` the residual is written.
-    /// * `workspace`: table, states, info, values, places and the counts' sums are read.
+    /// * `workspace`: table, states, info, values, places, counts and their sums are read.
     /// * `indices`, `values`: a word for each entry of the whole selection. Written.
     ///
     /// # Thread mapping
@@ -28,7 +29,8 @@ kernel! {
     ///
     /// # Traffic
     /// A value and 2 bytes of place for each candidate are read, 8 bytes an entry written. Tiles whose candidates found no
-    /// room, or that have ties to give which are no candidates, are read once more.
+    /// room, or that have ties to give which are no candidates, are read once more. A warp adds up 8 bytes for each of up to 63
+    /// tiles before it, and for as many sums of 64 and of 4096 tiles.
     /// Uncoalesced: a tile's entries begin at any word; with `SENT`, a sector of the residual an entry.
     ///
     /// # Determinism
@@ -46,16 +48,27 @@ kernel! {
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
         let lane = device::thread() % WARP;
-        // SAFETY: the scan ran, by the kernel's contract.
+        if first_of_warp() >= p.tiles {
+            return;
+        }
+        // SAFETY: the tiles were counted, by the kernel's contract.
         unsafe {
-            each_tile(&p, &b, |segment, tile, info| {
-                // Two sums before the segment, two before the tile, two behind it.
-                let of = if lane < 2 { segment.first_tile } else { tile };
-                let sums = *b.word(p.counts + 2 * of + if lane < 2 { lane } else { (lane - 2).min(3) });
-                let [kept_0, ties_0, kept_1, ties_1, kept_2, ties_2] = [0, 1, 2, 3, 4, 5].map(|k| device::shuffle(sums, k));
-                let ties_before = (ties_1 - ties_0).min(segment.ties);
-                let ties = (ties_2 - ties_0).min(segment.ties) - ties_before;
-                if kept_2 - kept_1 + ties == 0 {
+            let first = p.first_tile + first_of_warp();
+            let counts = *b.word(p.counts + (2 * first + lane).min(2 * p.all_tiles - 1));
+            let mut before = [0; 2];
+            each_tile::<false>(&p, &b, Segment::load(&p, &b, first), |segment, tile, info| {
+                if tile == segment.first_tile {
+                    before = [0; 2];
+                } else if tile == first {
+                    before = sums::between(&p, &b, false, segment.first_tile, tile);
+                }
+                let [kept_before, tied_before] = before;
+                let kept = device::shuffle(counts, 2 * (tile - first));
+                let tied_up_to = tied_before + device::shuffle(counts, 2 * (tile - first) + 1);
+                before = [kept_before + kept, tied_up_to];
+                let ties_before = tied_before.min(segment.ties);
+                let ties = tied_up_to.min(segment.ties) - ties_before;
+                if kept + ties == 0 {
                     return;
                 }
                 let ties_are_elsewhere = segment.cut == segment.floor && ties > 0;
@@ -64,7 +77,7 @@ kernel! {
                 } else {
                     Visit::candidates(&p, info, false)
                 };
-                let output = segment.output + (kept_1 - kept_0) + ties_before;
+                let output = segment.output + kept_before + ties_before;
                 // In a tile that was filtered again elements of the key below may be sure, and were counted as such.
                 let is_lower = segment.again != 0 && info.below != 0 && segment.cut == segment.sure;
                 let cut = segment.cut - u32::from(is_lower);

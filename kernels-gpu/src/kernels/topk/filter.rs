@@ -1,9 +1,11 @@
 //! The filter: the one read of the gradient.
 
-use super::{Buffers, Extent, Raw, SLOTS, Sent, WARP_TILE, WARPS, load, sum};
-use crate::arith::topk::digit_shift;
-use crate::device::{self, BINS, WARP};
-use crate::params::{NOWHERE, PIECE, SelectParams, THREADS, TILE, TILES_AGAIN, segment, select_flags, state};
+use super::histogram::{add_bins, clear_bins};
+use super::sample::guessed;
+use super::{Buffers, Extent, Raw, SLOTS, Sent, WARP_TILE, WARPS, load, sum, sums};
+use crate::arith::topk::{digit_shift, rounds_of};
+use crate::device::{self, WARP};
+use crate::params::{HISTOGRAM_WORDS, NOWHERE, PIECE, SelectParams, TILE, TILES_AGAIN, segment, select_flags, state};
 
 /// Words of shared memory: 8 of the table and 8 of the state, then 3 counts a warp, then the first candidate.
 const COUNTS: u32 = 16;
@@ -15,14 +17,14 @@ kernel! {
     ///
     /// # What
     /// Elements from the segment's floor on are candidates; those below the sure key are the band, and are stored once more.
-    /// The band's keys are counted in the segment's histogram, as [`topk_histogram`](super::histogram) does it for the first of
-    /// `rounds`. Elements of the key below the floor are counted only. Where the room for candidates is used up, a tile's are counted
+    /// The band's keys are counted in the segment's histogram, as [`topk_histogram`](super::histogram) does it for the first
+    /// round. Elements of the key below the floor are counted only. Where the room for candidates is used up, a tile's are counted
     /// and not stored. With feedback, what is filtered is gradient + residual, and the residual becomes that sum.
     ///
     /// # Arguments
     /// * `p`; `input`: `p.bound` elements. Read.
     /// * `residual`: with feedback, as many. Read and written. Else null.
-    /// * `workspace`: table and the first half of the states are read; the counts of the states, the histograms and the room are
+    /// * `workspace`: table and guesses are read; the counts of the states, the histograms and the room are
     ///   added to, info, values, places and band of the tiles written.
     /// * `indices`, `values`: not used.
     ///
@@ -62,7 +64,7 @@ kernel! {
         let b = Buffers { input, residual, workspace, indices, values };
         // SAFETY: all threads are here, and the table is there by the kernel's contract.
         unsafe {
-            let job = Job::load(&p, &b, p.first_tile + device::block());
+            let job = Job::load::<false>(&p, &b, p.first_tile + device::block());
             if job.unsampled {
                 // All of it is left to the sketch.
                 if device::thread() < 4 {
@@ -86,7 +88,7 @@ kernel! {
     /// the sum that the residual holds, with feedback, and it stays as it is.
     ///
     /// # Arguments
-    /// As [`topk_filter`]; the residual and the counts' sums, of the sketch, are read.
+    /// As [`topk_filter`]; the residual, and the sketch's counts with their sums, are read.
     ///
     /// # Thread mapping
     /// A block takes 8 tiles one after another: most often there is none to filter, and finding that out should cost little.
@@ -131,7 +133,7 @@ kernel! {
             // SAFETY: all threads are here, for one tile after another, and the table is there by the kernel's contract. The
             // barrier keeps a tile's words of shared memory from the next one's.
             unsafe {
-                let job = Job::load(&p, &b, p.first_tile + of_launch);
+                let job = Job::load::<true>(&p, &b, p.first_tile + of_launch);
                 if job.again == 1 {
                     run::<true>(&p, &b, &job.again(&p, &b));
                     of_launch += 1;
@@ -180,11 +182,11 @@ struct Job {
 
 impl Job {
     /// # Safety
-    /// All threads arrive together, with one tile. Table and states are there.
+    /// All threads arrive together, with one tile. Table and guesses are there, or with `AGAIN` states.
     #[inline(always)]
-    unsafe fn load(p: &SelectParams, b: &Buffers, tile: u32) -> Self {
+    unsafe fn load<const AGAIN: bool>(p: &SelectParams, b: &Buffers, tile: u32) -> Self {
         let thread = device::thread();
-        // SAFETY: the caller's. Two sectors, read once a block.
+        // SAFETY: the caller's. A few sectors, read once a block.
         unsafe {
             let mut index = 0;
             if p.segments > 1 {
@@ -194,9 +196,22 @@ impl Job {
                 device::barrier();
                 index = device::shared_load(INDEX);
             }
-            if thread < 16 {
-                let from = if thread < 8 { 0 } else { p.states() - 8 };
+            if AGAIN && thread < 16 {
+                let from = if thread < 8 { 0 } else { p.states - 8 };
                 device::shared_store(thread, *b.word(from + index * segment::WORDS + thread));
+            }
+            if !AGAIN && thread < WARP {
+                // There is no state yet.
+                let mut word = 0;
+                if thread < 8 {
+                    word = *b.word(index * segment::WORDS + thread);
+                }
+                let [low, high] = guessed(p, b, index);
+                word = if thread == 8 + state::FLOOR { low } else { word };
+                word = if thread == 8 + state::SURE { high } else { word };
+                if thread < 16 {
+                    device::shared_store(thread, word);
+                }
             }
             device::barrier();
             let table = |word: u32| device::shared_load(word);
@@ -217,17 +232,15 @@ impl Job {
     /// As the sketch has it: the tile's own keys.
     ///
     /// # Safety
-    /// State and the counts' sums are there.
+    /// All lanes arrive together. State, counts and their sums are there.
     #[inline(always)]
     unsafe fn again(self, p: &SelectParams, b: &Buffers) -> Self {
         // SAFETY: the caller's.
         unsafe {
-            let own = p.states() + self.index * state::WORDS;
+            let own = p.states + self.index * state::WORDS;
             // Entries of the sketch in the segment's tiles: up to this one, of the higher rank's key, and before it, of the lower's.
-            let sums = |tile: u32, which: u32| *b.word(p.counts + 2 * tile + which);
-            let begin = self.tile - self.tile_of_segment;
-            let high = sums(self.tile + 1, 0) - sums(begin, 0);
-            let low = sums(self.tile, 1) - sums(begin, 1);
+            let [high, low] = sums::between(p, b, true, self.tile - self.tile_of_segment, self.tile);
+            let high = high + *b.word(p.counts + 2 * self.tile);
             let floor = self.base + u32::from(low >= *b.word(own + state::TIES));
             let sure = self.top - u32::from(high <= *b.word(own + state::HIGH_RANK));
             Self { floor, sure: sure.max(floor), ..self }
@@ -264,19 +277,11 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
     let counts_bins = job.base < job.top;
     let (mut shift, mut bins) = (0, 0);
     if counts_bins {
-        shift = digit_shift(job.top - job.base, p.rounds);
+        shift = digit_shift(job.top - job.base, rounds_of(job.top - job.base));
         bins = ((job.top - job.base - 1) >> shift) + 1;
     }
-    let histogram = p.histograms + job.index * p.bins;
-    let shared_bins = bins <= BINS;
-    if shared_bins {
-        let mut bin = device::thread();
-        while bin < bins {
-            // SAFETY: the bin is this thread's until the next barrier.
-            unsafe { device::bin_store(bin, 0) };
-            bin += THREADS;
-        }
-    }
+    // SAFETY: the bins are used behind a barrier, and were a barrier ago.
+    unsafe { clear_bins(bins) };
     // A lane's own counts, folded once: ballots would be carried in registers to where they are summed up. Two in a word,
     // as no warp has 2^16 elements.
     let (mut counts, mut band) = (0, 0);
@@ -321,7 +326,7 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
     let room = unsafe {
         if device::thread() == 0 {
             device::shared_store(FIRST, reserve::<AGAIN>(p, b, job, total[0]));
-            let at = p.states() + job.index * state::WORDS;
+            let at = p.states + job.index * state::WORDS;
             device::atomic_add(b.word(at + state::COUNT_SURE), total[0] - total[1]);
             device::atomic_add(b.word(at + state::COUNT_BAND), total[1]);
             if !AGAIN {
@@ -356,8 +361,7 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
             if all == 0 {
                 continue;
             }
-            // SAFETY: as above; the room was given to this tile, and no two lanes have one place. The bin is in the segment's
-            // histogram, which is touched by atomic operations alone.
+            // SAFETY: as above; the room was given to this tile, and no two lanes have one place.
             unsafe {
                 let open = device::ballot(is && key < job.sure);
                 if is {
@@ -371,12 +375,7 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
                         }
                     }
                     if in_band_too && counts_bins {
-                        let bin = (key - job.base) >> shift;
-                        if shared_bins {
-                            device::bin_add(bin, 1);
-                        } else {
-                            device::atomic_add(b.word(histogram + bin), 1);
-                        }
+                        device::bin_add((key - job.base) >> shift, 1);
                     }
                 }
                 at = at.wrapping_add(all.count_ones());
@@ -384,18 +383,11 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
             }
         }
     }
-    if shared_bins && total[1] != 0 {
-        // SAFETY: all threads are here, as the total is the block's; the bins are in the segment's histogram.
+    if total[1] != 0 {
+        // SAFETY: all threads are here, as the total is the block's; the histogram is the segment's.
         unsafe {
             device::barrier();
-            let mut bin = device::thread();
-            while bin < bins {
-                let count = device::bin_load(bin);
-                if count > 0 {
-                    device::atomic_add(b.word(histogram + bin), count);
-                }
-                bin += THREADS;
-            }
+            add_bins(b, p.histograms + job.index * HISTOGRAM_WORDS, bins);
         }
     }
 }

@@ -1,9 +1,12 @@
-//! Over what the filter left: counting the keys of a range, and what is kept of each tile.
+//! Over what the filter left: counting the keys of a range.
 
-use super::{Buffers, Info, Segment, WARPS, each_tile, each_tile_from, sum};
+use super::segments::{Info, Segment, each_tile, first_of_warp};
+use super::{Buffers, WARPS, sum};
 use crate::arith::topk::digit_shift;
-use crate::device::{self, BINS, WARP};
-use crate::params::{NOWHERE, SKETCH_WORDS, SelectParams, THREADS, TILES_PER_WARP, source};
+use crate::device::{self, WARP};
+use crate::params::{
+    HISTOGRAM_BINS, HISTOGRAM_WORDS, NOWHERE, SKETCH_WORDS, SelectParams, THREADS, TILES_PER_WARP, source,
+};
 
 /// Elements of a tile that are visited one after another, a lane each.
 #[derive(Clone, Copy)]
@@ -53,32 +56,34 @@ impl Visit {
 }
 
 kernel! {
-    /// Counts the keys among which the last kept one is.
+    /// Narrows down which key is the last kept one, and counts the keys among which it still is.
     ///
     /// # What
-    /// Where a segment's state tells a range of keys, each element that is looked through, of a key in the range, is counted in
+    /// The state is narrowed down by what was counted before ([`narrow`](super::narrow)). Where it then tells a range of keys, each element that is looked through, of a key in the range, is counted in
     /// the bin of `(key - BASE) >> digit_shift(SPAN, LEFT)`. What is looked through is the band, or all
     /// candidates, and the gradient for tiles whose candidates found no room; or the sketch, of which two ranges are counted, from
     /// the second round on the higher one in the upper half of the bins.
     ///
     /// # Arguments
     /// * `p`; `input`, or with feedback `residual`: `p.bound` elements. Read.
-    /// * `workspace`: table, states, info, band and values are read; the histograms are added to.
+    /// * `workspace`: table, states, room, info, band, values and the histograms counted before are read; the next states are
+    ///   written, histograms added to, and those that will be needed made zero.
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A warp takes 8 tiles one after another, 32 elements at a time. Bins that shared memory holds are counted there by the
-    /// block, if its tiles are one segment's, and then added.
+    /// A warp takes 8 tiles one after another, 32 elements at a time. Bins are counted in shared memory, if the
+    /// block's tiles are one segment's, and then added.
     ///
     /// # Shared memory
-    /// 2048 words.
+    /// 33 words, and 2048 of bins.
     ///
     /// # Launch contract
     /// Blocks of 256 threads, a warp for each 8 of `p.tiles` tiles, from `p.first_tile` on.
     ///
     /// # Traffic
-    /// A value an element of the band is read. Uncoalesced: where there are more bins, an atomic operation for each element of
-    /// the range, fewer where neighbours have one bin.
+    /// A value an element of the band is read; a table entry, a state and up to 96 words of a histogram a block. Two atomic
+    /// operations for each bin of the block that is not empty. Uncoalesced: where a block has tiles of several segments, as many
+    /// for each element of the range, fewer where neighbours have one bin.
     ///
     /// # Determinism
     /// Backend to backend: sums of integers.
@@ -97,55 +102,116 @@ kernel! {
         values: *mut u32,
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
-        // SAFETY: the filter ran, by the kernel's contract. The block's first tile, its last one and its segment are the same
-        // for all threads.
-        unsafe {
-            let of_block = WARPS * TILES_PER_WARP;
-            let first = device::block() * of_block;
-            let last = p.first_tile + (first + of_block).min(p.tiles) - 1;
-            let segment = Segment::load(&p, &b, p.first_tile + first);
-            let mut bins = if segment.source == source::DONE { 0 } else { bins_of(&segment).1 };
-            if segment.source == source::SKETCH {
-                bins = p.bins;
-            }
-            let is_one = segment.extent(last).base < segment.start + segment.elements;
-            if is_one && bins == 0 {
-                return;
-            }
-            if is_one && bins <= BINS {
-                let mut bin = device::thread();
-                while bin < bins {
-                    device::bin_store(bin, 0);
-                    bin += THREADS;
-                }
-                device::barrier();
-                count_tiles(&p, &b, segment, |_, bin, count| device::bin_add(bin, count));
-                device::barrier();
-                bin = device::thread();
-                while bin < bins {
-                    let count = device::bin_load(bin);
-                    if count > 0 {
-                        device::atomic_add(b.word(p.histograms + segment.index * p.bins + bin), count);
-                    }
-                    bin += THREADS;
-                }
-            } else {
-                // The warp's own first segment; a warp behind the last tile has none.
-                let own = (first + device::thread() / WARP * TILES_PER_WARP).min(p.tiles - 1);
-                let segment = Segment::load(&p, &b, p.first_tile + own);
-                count_tiles(&p, &b, segment, |histogram, bin, count| {
-                    device::atomic_add(b.word(histogram + bin), count);
-                });
-            }
+        // SAFETY: the filter ran, by the kernel's contract; all threads are here.
+        unsafe { count_block(&p, &b) };
+    }
+}
+
+/// Counts the tiles of this block.
+///
+/// # Safety
+/// All threads of the block arrive together; as the kernel asks. The block has a tile.
+#[inline(always)]
+pub(super) unsafe fn count_block(p: &SelectParams, b: &Buffers) {
+    let of_block = WARPS * TILES_PER_WARP;
+    let first = device::block() * of_block;
+    let last = p.first_tile + (first + of_block).min(p.tiles) - 1;
+    // SAFETY: the caller's. The block's first tile, its last one and its segment are the same for all threads.
+    unsafe {
+        let segment = Segment::of_block::<true>(p, b, p.first_tile + first);
+        let is_one = segment.has(last);
+        let bins = if is_counted(p, &segment) { bins_of(p, &segment) } else { 0 };
+        if is_one && bins == 0 {
+            return;
+        }
+        if is_one {
+            clear_bins(bins);
+            device::barrier();
+            count_tiles(p, b, segment, |_, bin, count| device::bin_add(bin, count));
+            device::barrier();
+            add_bins(b, p.histograms + segment.index * HISTOGRAM_WORDS, bins);
+        } else if first_of_warp() < p.tiles {
+            let segment = segment.of_warp(p, b, p.first_tile + first_of_warp());
+            count_tiles(p, b, segment, |histogram, bin, count| add_directly(b, histogram, bin, count));
         }
     }
 }
 
-/// How far keys of a segment are shifted, and how many bins that leaves.
+/// Whether a segment's keys are counted in this pass. The sketch counts its own in round 0, which makes it.
 #[inline(always)]
-fn bins_of(segment: &Segment) -> (u32, u32) {
-    let shift = digit_shift(segment.span, segment.left);
-    (shift, ((segment.span - 1) >> shift) + 1)
+fn is_counted(p: &SelectParams, segment: &Segment) -> bool {
+    segment.source != source::DONE && !(p.round == 0 && segment.source == source::SKETCH)
+}
+
+/// How far keys of a segment are shifted.
+#[inline(always)]
+pub(super) fn shift_of(segment: &Segment) -> u32 {
+    digit_shift(segment.span, segment.left)
+}
+
+/// How many bins that leaves; all, where the sketch has two ranges.
+#[inline(always)]
+pub(super) fn bins_of(p: &SelectParams, segment: &Segment) -> u32 {
+    if segment.source == source::SKETCH && segment.left != p.rounds {
+        HISTOGRAM_BINS
+    } else {
+        ((segment.span - 1) >> shift_of(segment)) + 1
+    }
+}
+
+/// Makes the block's bins zero.
+///
+/// # Safety
+/// No thread uses them before the next barrier.
+#[inline(always)]
+pub(super) unsafe fn clear_bins(bins: u32) {
+    let mut bin = device::thread();
+    while bin < bins {
+        // SAFETY: the bin is this thread's until the next barrier.
+        unsafe { device::bin_store(bin, 0) };
+        bin += THREADS;
+    }
+}
+
+/// Adds the block's bins to a histogram, and to its sums.
+///
+/// # Safety
+/// All threads of the block arrive together, a barrier behind the last count. The histogram is there, and touched by atomic
+/// operations alone.
+#[inline(always)]
+pub(super) unsafe fn add_bins(b: &Buffers, histogram: u32, bins: u32) {
+    let lane = device::thread() % WARP;
+    let mut first = device::thread() / WARP * WARP;
+    while first < bins {
+        let mut count = 0;
+        // SAFETY: the caller's; all lanes are here, as the first bin is the warp's.
+        unsafe {
+            if first + lane < bins {
+                count = device::bin_load(first + lane);
+            }
+            let all = sum(count);
+            if count > 0 {
+                device::atomic_add(b.word(histogram + first + lane), count);
+            }
+            if lane == 0 && all > 0 {
+                device::atomic_add(b.word(histogram + HISTOGRAM_BINS + first / WARP), all);
+            }
+        }
+        first += THREADS;
+    }
+}
+
+/// Adds to a bin of a histogram, and to its sum, without a block's bins.
+///
+/// # Safety
+/// The histogram is there, and touched by atomic operations alone.
+#[inline(always)]
+unsafe fn add_directly(b: &Buffers, histogram: u32, bin: u32, count: u32) {
+    // SAFETY: the caller's.
+    unsafe {
+        device::atomic_add(b.word(histogram + bin), count);
+        device::atomic_add(b.word(histogram + HISTOGRAM_BINS + bin / WARP), count);
+    }
 }
 
 /// Counts the tiles of this warp with `add`, which is given the histogram's first word, a bin and how many more it has.
@@ -156,13 +222,15 @@ fn bins_of(segment: &Segment) -> (u32, u32) {
 unsafe fn count_tiles(p: &SelectParams, b: &Buffers, segment: Segment, add: impl Fn(u32, u32, u32)) {
     // SAFETY: the caller's.
     unsafe {
-        each_tile_from(p, b, segment, |segment, tile, info| {
+        each_tile::<true>(p, b, segment, |segment, tile, info| {
+            if !is_counted(p, segment) {
+                return;
+            }
             // Four cases of one word would be a table of jumps, which PTX has not everywhere.
             if device::opaque(segment.source) == source::SKETCH {
                 return count_sketch(p, b, segment, tile, &add);
             }
             let visit = match segment.source {
-                source::DONE => return,
                 source::BAND if info.first != NOWHERE => Visit::candidates(p, info, true),
                 source::CANDIDATES if info.first != NOWHERE => Visit::candidates(p, info, false),
                 _ => Visit::gradient(p, segment, tile),
@@ -176,8 +244,8 @@ unsafe fn count_tiles(p: &SelectParams, b: &Buffers, segment: Segment, add: impl
 /// All lanes arrive together; the tile was sketched.
 #[inline(always)]
 unsafe fn count_sketch(p: &SelectParams, b: &Buffers, segment: &Segment, tile: u32, add: impl Fn(u32, u32, u32)) {
-    let (shift, _) = bins_of(segment);
-    let histogram = p.histograms + segment.index * p.bins;
+    let shift = shift_of(segment);
+    let histogram = p.histograms + segment.index * HISTOGRAM_WORDS;
     // Both ranges are the same in the first round.
     let high_span = if segment.left == p.rounds { 0 } else { segment.high_span };
     let mut high_shift = 0;
@@ -192,7 +260,7 @@ unsafe fn count_sketch(p: &SelectParams, b: &Buffers, segment: &Segment, tile: u
             let offset = key.wrapping_sub(segment.base);
             add_bin(histogram, offset < segment.span, offset >> shift, &add);
             let offset = key.wrapping_sub(segment.high_base);
-            add_bin(histogram, offset < high_span, p.bins / 2 + (offset >> high_shift), &add);
+            add_bin(histogram, offset < high_span, HISTOGRAM_BINS / 2 + (offset >> high_shift), &add);
         }
         at += WARP;
     }
@@ -204,8 +272,8 @@ unsafe fn count_sketch(p: &SelectParams, b: &Buffers, segment: &Segment, tile: u
 unsafe fn count_bins(p: &SelectParams, b: &Buffers, segment: &Segment, visit: Visit, add: impl Fn(u32, u32, u32)) {
     let lane = device::thread() % WARP;
     let order = p.order();
-    let (shift, _) = bins_of(segment);
-    let histogram = p.histograms + segment.index * p.bins;
+    let shift = shift_of(segment);
+    let histogram = p.histograms + segment.index * HISTOGRAM_WORDS;
     let mut at = 0;
     while at < visit.count {
         let here = at + lane < visit.count;
@@ -225,7 +293,7 @@ unsafe fn count_bins(p: &SelectParams, b: &Buffers, segment: &Segment, visit: Vi
 /// # Safety
 /// All lanes arrive together.
 #[inline(always)]
-unsafe fn add_bin(histogram: u32, counted: bool, bin: u32, add: impl Fn(u32, u32, u32)) {
+pub(super) unsafe fn add_bin(histogram: u32, counted: bool, bin: u32, add: impl Fn(u32, u32, u32)) {
     let lane = device::thread() % WARP;
     // SAFETY: the caller's: whether any is counted is the warp's.
     let all = unsafe { device::ballot(counted) };
@@ -243,122 +311,4 @@ unsafe fn add_bin(histogram: u32, counted: bool, bin: u32, add: impl Fn(u32, u32
             add(histogram, bin, 1);
         }
     }
-}
-
-kernel! {
-    /// Counts what is kept of each tile.
-    ///
-    /// # What
-    /// For each tile, how many elements have a key from the cut on, and how many have the key below it. In round 1, for
-    /// segments that are to be filtered again: how many entries of the tile's sketch have the key of the higher rank, and how
-    /// many that of the lower.
-    ///
-    /// # Arguments
-    /// * `p`; `input`, or with feedback `residual`: `p.bound` elements. Read.
-    /// * `workspace`: table, states, info, band and values are read, counts written.
-    /// * `indices`, `values`: not used.
-    ///
-    /// # Thread mapping
-    /// A warp takes 8 tiles one after another, 32 elements at a time.
-    ///
-    /// # Shared memory
-    /// None.
-    ///
-    /// # Launch contract
-    /// Blocks of 256 threads, a warp for each 8 of `p.tiles` tiles, from `p.first_tile` on.
-    ///
-    /// # Traffic
-    /// A value an element of the band; in round 1, the sketch.
-    ///
-    /// # Determinism
-    /// Backend to backend.
-    ///
-    /// # Edge cases
-    /// Where all candidates are kept nothing is looked through. Where no segment is left to the sketch, nothing is done in
-    /// round 1.
-    ///
-    /// # Safety
-    /// The buffers are as above and stay so until the kernel is done, the launch is as above.
-    fn topk_count(
-        p: SelectParams,
-        input: *const u8,
-        residual: *mut f32,
-        workspace: *mut u32,
-        indices: *mut u32,
-        values: *mut u32,
-    ) {
-        let b = Buffers { input, residual, workspace, indices, values };
-        let lane = device::thread() % WARP;
-        // SAFETY: the filter ran, by the kernel's contract.
-        unsafe {
-            if p.round > 0 && *b.word(p.room + 3) == 0 {
-                return;
-            }
-            each_tile(&p, &b, |segment, tile, info| {
-                let sure = info.candidates - info.band;
-                let [kept, ties] = if p.round > 0 {
-                    if segment.again == 0 { [0; 2] } else { count_tied(&p, &b, segment, tile) }
-                } else if segment.cut == segment.floor {
-                    [info.candidates, info.below]
-                } else if info.first == NOWHERE {
-                    count(&p, &b, segment, Visit::gradient(&p, segment, tile))
-                } else if segment.cut <= segment.sure {
-                    let [kept, ties] = count(&p, &b, segment, Visit::candidates(&p, info, true));
-                    [sure + kept, ties]
-                } else {
-                    count(&p, &b, segment, Visit::candidates(&p, info, false))
-                };
-                if lane < 2 {
-                    *b.word(p.counts + 2 * tile + lane) = if lane == 0 { kept } else { ties };
-                }
-            });
-        }
-    }
-}
-
-/// Entries of a tile's sketch that have the keys of either rank, which are raised by 1.
-///
-/// # Safety
-/// All lanes arrive together; the tile was sketched.
-#[inline(always)]
-unsafe fn count_tied(p: &SelectParams, b: &Buffers, segment: &Segment, tile: u32) -> [u32; 2] {
-    let (mut high, mut low) = (0, 0);
-    let mut at = device::thread() % WARP;
-    while at < SKETCH_WORDS {
-        // SAFETY: the tile's sketch is there.
-        let key = unsafe { *b.word(p.sketch(tile) + at) };
-        high += u32::from(key == segment.sure);
-        low += u32::from(key == segment.floor + 1);
-        at += WARP;
-    }
-    // SAFETY: all lanes are here, as they take as many words each. A tile has less than 2^16.
-    let both = unsafe { sum(high | low << 16) };
-    [both & 0xffff, both >> 16]
-}
-
-/// Elements from the cut on, and of the key below.
-///
-/// # Safety
-/// All lanes arrive together; as the kernel asks.
-#[inline(always)]
-unsafe fn count(p: &SelectParams, b: &Buffers, segment: &Segment, visit: Visit) -> [u32; 2] {
-    let lane = device::thread() % WARP;
-    let order = p.order();
-    let (mut kept, mut ties) = (0, 0);
-    let mut at = 0;
-    while at < visit.count {
-        let here = at + lane < visit.count;
-        let mut key = 0;
-        if here {
-            // SAFETY: the element is there.
-            key = order.key(unsafe { visit.raw(p, b, at + lane) });
-        }
-        // SAFETY: all lanes are here: the count is the warp's.
-        unsafe {
-            kept += device::ballot(here && key >= segment.cut).count_ones();
-            ties += device::ballot(here && key == segment.cut.wrapping_sub(1)).count_ones();
-        }
-        at += WARP;
-    }
-    [kept, ties]
 }

@@ -1,25 +1,26 @@
 //! Top-k: what its kernels share. Where things are, and how an element becomes a key.
 
 mod block;
+mod count;
 mod emit;
 mod filter;
 mod histogram;
 mod narrow;
 mod sample;
-mod scan;
+mod segments;
 mod settle;
 mod sketch;
+mod sums;
 
 #[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
 pub(super) use self::{
-    block::topk_block, emit::topk_emit, filter::topk_filter, filter::topk_filter_again, histogram::topk_count,
-    histogram::topk_histogram, narrow::topk_narrow, sample::topk_sample, scan::topk_scan, settle::topk_settle,
-    sketch::topk_sketch,
+    block::topk_block, count::topk_count, emit::topk_emit, filter::topk_filter, filter::topk_filter_again,
+    histogram::topk_histogram, sample::topk_sample, settle::topk_settle, sketch::topk_sketch,
 };
 use crate::arith::float::{MAGNITUDE, bf16_to_f32, canonical, f16_to_f32};
 use crate::arith::topk::{BF16_NAN_KEY, F16_NAN_KEY, HALF_MAGNITUDE, NAN_KEY, NO_HALF_KEY, NO_KEY, key};
 use crate::device::{self, WARP};
-use crate::params::{SelectParams, TILE, TILES_PER_WARP, dtype, segment, select_flags, state};
+use crate::params::{SelectParams, TILE, dtype, segment, select_flags};
 
 /// Warps of a block.
 const WARPS: u32 = 8;
@@ -341,143 +342,6 @@ unsafe fn load<const FULL: bool>(p: &SelectParams, b: &Buffers, sent: Sent, slot
         }
     }
     raws.map(Raw)
-}
-
-/// A segment with its state, as a warp knows it.
-#[derive(Clone, Copy)]
-struct Segment {
-    index: u32,
-    start: u32,
-    elements: u32,
-    first_tile: u32,
-    output: u32,
-    floor: u32,
-    sure: u32,
-    again: u32,
-    source: u32,
-    base: u32,
-    span: u32,
-    left: u32,
-    cut: u32,
-    ties: u32,
-    high_base: u32,
-    high_span: u32,
-}
-
-impl Segment {
-    /// Reads the segment of a tile.
-    ///
-    /// # Safety
-    /// All lanes arrive together, with one tile. Table and states are there.
-    #[inline(always)]
-    unsafe fn load(p: &SelectParams, b: &Buffers, tile: u32) -> Self {
-        let lane = device::thread() % WARP;
-        // SAFETY: the caller's; a lane below 16 reads a word of the table, another one a word of the state.
-        unsafe {
-            let index = b.segment_of(p, tile);
-            let from = if lane < segment::WORDS { 0 } else { p.states() - segment::WORDS };
-            let word = *b.word(from + index * segment::WORDS + lane);
-            let table = |at: u32| device::shuffle(word, at);
-            let state = |at: u32| device::shuffle(word, segment::WORDS + at);
-            let floor = !state(state::FLOOR);
-            Self {
-                index,
-                start: table(segment::START),
-                elements: table(segment::ELEMENTS),
-                first_tile: table(segment::FIRST_TILE),
-                output: table(segment::OUTPUT),
-                floor,
-                sure: state(state::SURE).max(floor),
-                again: state(state::AGAIN),
-                source: state(state::SOURCE),
-                base: state(state::BASE),
-                span: state(state::SPAN),
-                left: state(state::LEFT),
-                cut: state(state::CUT),
-                ties: state(state::TIES),
-                high_base: state(state::HIGH_BASE),
-                high_span: state(state::HIGH_SPAN),
-            }
-        }
-    }
-
-    /// Tiles from this one on to the segment's end.
-    #[inline(always)]
-    fn tiles_from(&self, tile: u32) -> u32 {
-        (self.start % WARP + self.elements).div_ceil(TILE) - (tile - self.first_tile)
-    }
-
-    #[inline(always)]
-    fn extent(&self, tile: u32) -> Extent {
-        Extent::new(self.start, self.elements, tile - self.first_tile)
-    }
-}
-
-const _: () = assert!(segment::WORDS == state::WORDS && segment::WORDS + state::WORDS == WARP);
-
-/// What the filter left of a tile.
-#[derive(Clone, Copy)]
-struct Info {
-    /// Its first candidate, or nowhere.
-    first: u32,
-    candidates: u32,
-    band: u32,
-    /// Elements of the key below the candidates'; of a tile that was filtered again, whether those of the highest key that the
-    /// last kept one may be are sure.
-    below: u32,
-}
-
-/// Calls `work` for the tiles of this warp, one after another.
-///
-/// # Safety
-/// As [`Segment::load`]; the filter ran over the tiles.
-#[inline(always)]
-unsafe fn each_tile(p: &SelectParams, b: &Buffers, work: impl Fn(&Segment, u32, Info)) {
-    let first = (device::block() * WARPS + device::thread() / WARP) * TILES_PER_WARP;
-    if first < p.tiles {
-        // SAFETY: the caller's: the tile is the same in all lanes.
-        unsafe { each_tile_from(p, b, Segment::load(p, b, p.first_tile + first), work) };
-    }
-}
-
-/// As [`each_tile`], where the segment of the warp's first tile is known.
-///
-/// # Safety
-/// As [`each_tile`].
-#[inline(always)]
-unsafe fn each_tile_from(p: &SelectParams, b: &Buffers, mut segment: Segment, work: impl Fn(&Segment, u32, Info)) {
-    let lane = device::thread() % WARP;
-    let warp = device::block() * WARPS + device::thread() / WARP;
-    let first = warp * TILES_PER_WARP;
-    if first >= p.tiles {
-        return;
-    }
-    let count = (p.tiles - first).min(TILES_PER_WARP);
-    // SAFETY: the caller's; 4 words a tile, and no more tiles than there are.
-    let words = unsafe {
-        let at = lane.min(4 * count - 1);
-        *b.word(p.info + 4 * (p.first_tile + first) + at)
-    };
-    let mut at = 0;
-    while at < count {
-        let tile = p.first_tile + first + at;
-        // Tiles of a segment follow one another; most often there is one segment.
-        if segment.extent(tile).base >= segment.start + segment.elements {
-            // SAFETY: the caller's: the tile is the same in all lanes.
-            segment = unsafe { Segment::load(p, b, tile) };
-        }
-        // SAFETY: all lanes are here.
-        let info = unsafe {
-            Info {
-                first: device::shuffle(words, 4 * at),
-                candidates: device::shuffle(words, 4 * at + 1),
-                band: device::shuffle(words, 4 * at + 2),
-                below: device::shuffle(words, 4 * at + 3),
-            }
-        };
-        work(&segment, tile, info);
-        at += 1;
-    }
 }
 
 /// The sum over the lanes of a warp, in every lane.

@@ -3,30 +3,31 @@
 use super::{Buffers, SLOTS, Sent, WARPS, sum};
 use crate::arith::topk::{TOGETHER, sampled};
 use crate::device::{self, WARP};
-use crate::params::{SelectParams, THREADS, segment, state};
+use crate::params::{SelectParams, THREADS, ZEROED_WORDS, segment};
 
 kernel! {
-    /// Raises a segment's floor and sure key to what a sample of it says.
+    /// Guesses a segment's floor and sure key by a sample of it, and makes zero what all that follows adds to.
     ///
     /// # What
     /// Of 256 times `1 << SLOTS_LOG2` keys, sampled in sectors that are spread evenly over what is bound of the segment,
     /// the keys of rank `RANK_LOW` and `RANK_HIGH`, counted from the largest. Elements above the former become
-    /// candidates, those from the latter on are taken for sure. Several workgroups' answers meet in the lower floor and
-    /// the higher sure key. Whatever they are, the selection is exact: they decide how long it takes.
+    /// candidates, those from the latter on are taken for sure. Of several workgroups' answers the lower floor and
+    /// the higher sure key count; each is left in words of its own. Whatever they are, the selection is exact: they decide how long it takes.
     ///
     /// # Arguments
     /// * `p`; `input` and, with feedback, `residual`: `p.bound` elements. Read.
-    /// * `workspace`: the table is read; of the states, `FLOOR` and `SURE` are raised.
+    /// * `workspace`: the table is read; guesses are written, or raised where an earlier part of the gradient had some; the room,
+    ///   states, sums and histograms are made zero.
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
-    /// `1 << samples_log2` blocks a segment; 8 lanes read a sector.
+    /// `1 << samples_log2` blocks a segment; 8 lanes read a sector. Those behind make 4096 words zero each.
     ///
     /// # Shared memory
     /// 16 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `p.tiles << p.samples_log2` of them, the segments from `p.first_tile` on.
+    /// Blocks of 256 threads, `p.tiles << p.samples_log2` of them, the segments from `p.first_tile` on; and any number more.
     ///
     /// # Traffic
     /// Uncoalesced: a sector for each 8 keys, 8 KiB to 32 KiB a block.
@@ -35,7 +36,7 @@ kernel! {
     /// Backend to backend: the places are the same, and maxima do not depend on order.
     ///
     /// # Edge cases
-    /// A segment whose floor is fixed is left alone, and so is one without a sample, or of which nothing is bound.
+    /// Of a segment whose floor is fixed, or without a sample, the guess is zero; one of which nothing is bound is left alone.
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.
@@ -49,12 +50,33 @@ kernel! {
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
         let (thread, block) = (device::thread(), device::block());
+        let sampling = p.tiles << p.samples_log2;
+        if block >= sampling {
+            let first = (p.counted + block - sampling) * ZEROED_WORDS;
+            let mut at = first + thread;
+            while at < (first + ZEROED_WORDS).min(p.next) {
+                // SAFETY: the word is there, by the launch contract, and this thread's.
+                unsafe { *b.word(p.room + at) = 0 };
+                at += THREADS;
+            }
+            return;
+        }
         let index = p.first_tile + (block >> p.samples_log2);
+        let of_segment = block & ((1 << p.samples_log2) - 1);
         // SAFETY: the segment is in the table, by the launch contract.
         let table = |word: u32| unsafe { *b.word(index * segment::WORDS + word) };
         let start = table(segment::START).max(p.first);
         let end = (table(segment::START) + table(segment::ELEMENTS)).min(p.first + p.bound);
-        if table(segment::FIXED) | table(segment::UNSAMPLED) != 0 || start >= end {
+        if start >= end {
+            return;
+        }
+        // SAFETY: the guess is there, and this block's; one thread uses it.
+        let guess = unsafe { b.word(p.guesses(index) + 2 * of_segment) };
+        if table(segment::FIXED) | table(segment::UNSAMPLED) != 0 {
+            if thread == 0 {
+                // SAFETY: as above.
+                unsafe { leave(guess, [0; 2]) };
+            }
             return;
         }
         let slots_log2 = table(segment::SLOTS_LOG2);
@@ -64,7 +86,7 @@ kernel! {
         for slot in 0..SLOTS {
             if slot < 1 << slots_log2 {
                 let sector = (slot as u32 * THREADS + thread) / TOGETHER;
-                let within = sampled(sector, 5 + slots_log2, end - start, block & ((1 << p.samples_log2) - 1));
+                let within = sampled(sector, 5 + slots_log2, end - start, of_segment);
                 let element = ((start + within) / TOGETHER * TOGETHER).max(start) + thread % TOGETHER;
                 if element < end {
                     // SAFETY: the element is bound.
@@ -78,13 +100,44 @@ kernel! {
         let floor = if ranks[0] == 0 { 0 } else { low + 1 };
         let sure = if ranks[1] == 0 { p.no_key() } else { high };
         if thread == 0 {
-            let at = p.states() + index * state::WORDS;
-            // SAFETY: the state is there, and all that touch it here are atomic.
+            let (mut low, mut high) = (!floor, sure);
+            // SAFETY: as above; an earlier launch sampled what is bound before.
             unsafe {
-                device::atomic_max(b.word(at + state::FLOOR), !floor);
-                device::atomic_max(b.word(at + state::SURE), sure);
+                if table(segment::START) < p.first {
+                    low = low.max(*guess);
+                    high = high.max(*guess.add(1));
+                }
+                leave(guess, [low, high]);
             }
         }
+    }
+}
+
+/// # Safety
+/// Two words are there, and no other thread's.
+#[inline(always)]
+unsafe fn leave(guess: *mut u32, [low, high]: [u32; 2]) {
+    // SAFETY: the caller's.
+    unsafe {
+        *guess = low;
+        *guess.add(1) = high;
+    }
+}
+
+/// A segment's guesses, as one: the complement of the lowest floor, and the highest sure key.
+///
+/// # Safety
+/// All lanes arrive together, with one segment, which was sampled.
+#[inline(always)]
+pub(super) unsafe fn guessed(p: &SelectParams, b: &Buffers, index: u32) -> [u32; 2] {
+    let lane = device::thread() % WARP;
+    let mut both = 0;
+    // SAFETY: the caller's; two words that are aligned as one of twice the size.
+    unsafe {
+        if lane < 1 << p.samples_log2 {
+            both = *b.word(p.guesses(index) + 2 * lane).cast::<u64>();
+        }
+        [device::fold_max(both as u32), device::fold_max((both >> 32) as u32)]
     }
 }
 

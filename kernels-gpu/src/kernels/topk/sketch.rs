@@ -1,37 +1,44 @@
 //! The sketch: every 32nd key of short runs in order, from which the rank of any key is known to within one in 32.
 
-use super::{Buffers, Raw, SLOTS, Segment, Sent, WARP_TILE, load};
+use super::histogram::{add_bin, add_bins, bins_of, clear_bins, count_block, shift_of};
+use super::segments::Segment;
+use super::{Buffers, Raw, SLOTS, Sent, WARP_TILE, WARPS, load};
 use crate::device::{self, WARP};
-use crate::params::{SKETCH_RUN, SKETCH_STEP, SelectParams, TILES_AGAIN, select_flags, source};
+use crate::params::{
+    HISTOGRAM_WORDS, SKETCH_RUN, SKETCH_STEP, SelectParams, TILES_AGAIN, TILES_PER_WARP, select_flags, source,
+};
 
 const _: () = assert!(WARP_TILE == SKETCH_RUN && SLOTS == SKETCH_STEP as usize);
 
 kernel! {
-    /// Sorts runs of 1024 keys, and keeps every 32nd.
+    /// Looks for the last kept key where the filter was to find it; and elsewhere sorts runs of 1024 keys, and keeps every 32nd.
     ///
     /// # What
-    /// For tiles of segments whose state asks for it. Of a run's keys, the largest first, those at ranks 32, 64, and so on are
+    /// The first blocks do what [`topk_histogram`](super::histogram) does, in round 0: what the filter counted tells which segments
+    /// are left to the sketch. The others sketch the tiles of those, and count the keys that they keep. Of a run's keys, the largest first, those at ranks 32, 64, and so on are
     /// stored, each raised by 1; zeros where the run has fewer. Munro and Paterson, "Selection and sorting with limited
     /// storage", 1980: of the elements from any of the stored keys on a run has 32 for each that is stored, and up to 31 more.
     /// So two ranks in all runs' sketches are keys between which the last kept one is, whatever the gradient is.
     ///
     /// # Arguments
     /// * `p`; `input`, or with feedback `residual`: `p.bound` elements. Read.
-    /// * `workspace`: table and states are read; the sketch is written, where the candidates of filtering again will be.
+    /// * `workspace`: as [`topk_histogram`](super::histogram); the sketch is written, where the candidates of filtering again will
+    ///   be.
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A block takes 8 tiles one after another, as [`topk_filter_again`](super::filter) does; a warp a run of each, sorted in
-    /// registers, so that a lane ends up with 32 neighbours in order, and stores its last one.
+    /// First as [`topk_histogram`](super::histogram). Then a block takes 8 tiles one after another, as
+    /// [`topk_filter_again`](super::filter) does; a warp a run of each, sorted in registers, so that a lane ends up with 32
+    /// neighbours in order, and stores its last one.
     ///
     /// # Shared memory
-    /// A word.
+    /// 33 words, and 2048 of bins.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, one for each 8 of `p.tiles` tiles, from `p.first_tile` on.
+    /// Blocks of 256 threads, one for each 64 of `p.tiles` tiles, from `p.first_tile` on, and then one for each 8.
     ///
     /// # Traffic
-    /// A table entry and a state a segment; for the tiles that are sketched, 4 bytes an element (2 for the half types), and an
+    /// As [`topk_histogram`](super::histogram). Then a table entry and a state a segment; for the tiles that are sketched, 4 bytes an element (2 for the half types), and an
     /// eighth of a byte written.
     ///
     /// # Determinism
@@ -51,39 +58,73 @@ kernel! {
         values: *mut u32,
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
-        // SAFETY: the room's words are there; all threads are here.
-        let is_wanted = unsafe {
-            if device::thread() == 0 {
-                device::shared_store(0, *b.word(p.room + 3));
-            }
-            device::barrier();
-            device::shared_load(0) != 0
-        };
-        if !is_wanted {
-            return;
-        }
-        let mut of_launch = device::block() * TILES_AGAIN;
-        let behind = (of_launch + TILES_AGAIN).min(p.tiles);
-        while of_launch < behind {
-            let tile = p.first_tile + of_launch;
-            // SAFETY: all lanes are here, for one tile after another, and the table is there by the kernel's contract.
-            unsafe {
-                let segment = Segment::load(&p, &b, tile);
-                if segment.source == source::SKETCH {
-                    sketch(&p, &b, &segment, tile);
-                    of_launch += 1;
-                } else {
-                    of_launch += segment.tiles_from(tile).min(behind - of_launch);
-                }
+        let counting = p.tiles.div_ceil(WARPS * TILES_PER_WARP);
+        // SAFETY: the filter ran, by the kernel's contract; all threads are here.
+        unsafe {
+            if device::block() < counting {
+                count_block(&p, &b);
+            } else {
+                sketch_block(&p, &b, device::block() - counting);
             }
         }
     }
 }
 
+/// Sketches what is left to the sketch of 8 tiles.
+///
+/// # Safety
+/// All threads of the block arrive together; as the kernel asks.
+#[inline(always)]
+unsafe fn sketch_block(p: &SelectParams, b: &Buffers, block: u32) {
+    let first = block * TILES_AGAIN;
+    let behind = (first + TILES_AGAIN).min(p.tiles);
+    let mut of_launch = first;
+    while of_launch < behind {
+        let tile = p.first_tile + of_launch;
+        // SAFETY: all threads are here, for one segment after another, and the table is there by the kernel's contract.
+        unsafe {
+            let segment = Segment::of_block::<false>(p, b, tile);
+            let end = of_launch + segment.tiles_from(tile).min(behind - of_launch);
+            if segment.source == source::SKETCH {
+                sketch_tiles(p, b, &segment, of_launch, end);
+            }
+            of_launch = end;
+        }
+    }
+}
+
+/// Sketches tiles of one segment, and counts the keys that are kept of them.
+///
+/// # Safety
+/// As [`sketch_block`].
+#[inline(always)]
+unsafe fn sketch_tiles(p: &SelectParams, b: &Buffers, segment: &Segment, first: u32, behind: u32) {
+    let bins = bins_of(p, segment);
+    let histogram = p.histograms + segment.index * HISTOGRAM_WORDS;
+    // SAFETY: all threads are here; the bins were used before a barrier, if at all.
+    unsafe {
+        clear_bins(bins);
+        device::barrier();
+        let mut of_launch = first;
+        while of_launch < behind {
+            let key = sketch(p, b, segment, p.first_tile + of_launch);
+            let offset = key.wrapping_sub(segment.base);
+            add_bin(histogram, offset < segment.span, offset >> shift_of(segment), |_, bin, count| {
+                device::bin_add(bin, count);
+            });
+            of_launch += 1;
+        }
+        device::barrier();
+        add_bins(b, histogram, bins);
+    }
+}
+
+/// Stores a tile's sketch: the lane's word of it.
+///
 /// # Safety
 /// All lanes arrive together; as the kernel asks.
 #[inline(always)]
-unsafe fn sketch(p: &SelectParams, b: &Buffers, segment: &Segment, tile: u32) {
+unsafe fn sketch(p: &SelectParams, b: &Buffers, segment: &Segment, tile: u32) -> u32 {
     let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
     let extent = segment.extent(tile);
     let first = extent.base + warp * WARP_TILE + lane;
@@ -111,6 +152,7 @@ unsafe fn sketch(p: &SelectParams, b: &Buffers, segment: &Segment, tile: u32) {
         sort(&mut keys);
         *b.word(p.sketch(tile) + warp * WARP + lane) = keys[SLOTS - 1];
     }
+    keys[SLOTS - 1]
 }
 
 /// Sorts the keys of a warp, the largest first: key `j` of lane `i` is the one of rank `32 i + j`. A bitonic network in

@@ -1,0 +1,264 @@
+//! The passes that select the entries of largest magnitude, on a device that runs passes.
+
+mod large;
+mod passes;
+#[cfg(test)]
+mod tests;
+
+use gradwire_kernels::arith::topk::NO_KEY;
+use gradwire_kernels::params::{
+    HISTOGRAM_WORDS, SKETCH_WORDS, SelectParams, TILE, WARP_SEGMENT, segment, select_flags, state, sum_words,
+};
+use half::{bf16, f16};
+
+use self::large::{Large, SAMPLES};
+use crate::codec::topk::Select;
+use crate::gradient::Dtype;
+use crate::plan::{ALIGNMENT, STATUS_BYTES};
+use crate::session::Sizes;
+use crate::sparse::lazy::Sent;
+
+/// Candidates that there is room for at the most, and of those of the first filter: the three arrays are reached by 32-bit
+/// numbers of words.
+const MOST_CANDIDATES: u64 = 1 << 30;
+const MOST_FIRST: u64 = 1 << 29;
+
+/// How a device selects from a gradient of one length and type.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SelectPlan {
+    elements: u64,
+    dtype: Dtype,
+    large: Vec<Large>,
+    /// Segments of a tile at most.
+    small: Vec<Large>,
+    /// Segments that a warp takes.
+    tiny: Vec<Large>,
+    /// Blocks of a tile at most: their elements, and how many of each are kept.
+    blocks: Option<(u64, u64)>,
+    entries: u64,
+    base: SelectParams,
+    table: Vec<u32>,
+    workspace_words: u64,
+}
+
+impl SelectPlan {
+    /// `sent`: an entry that is kept is sent as it is, and its residual becomes zero.
+    pub(crate) fn new(select: &Select, elements: u64, dtype: Dtype, feedback: bool, sent: bool) -> Self {
+        let mut parts = Vec::new();
+        let mut blocks = None;
+        let mut output = 0;
+        let mut part = |start: u64, elements: u64, keep: u64, floor: Option<u32>| {
+            parts.push(Large { start, elements, keep, output, floor });
+            output += keep;
+        };
+        match select {
+            Select::Largest(keep) => part(0, elements, *keep, None),
+            Select::Above(threshold) => part(0, elements, elements, Some(threshold_key(*threshold, dtype, feedback))),
+            Select::Segments(segments) => {
+                let mut start = 0;
+                for s in segments.iter() {
+                    part(start, s.elements, s.k, None);
+                    start += s.elements;
+                }
+            }
+            // All of every block is all.
+            Select::Blocks { elements: block, k } if k >= block => part(0, elements, elements, None),
+            Select::Blocks { elements: block, k } => {
+                if in_one(*block, TILE) {
+                    blocks = Some((*block, *k));
+                    // Every block but the last keeps `k`.
+                    let full = elements / block;
+                    output = full * k + (elements % block).min(*k);
+                } else {
+                    let mut start = 0;
+                    while start < elements {
+                        let len = (*block).min(elements - start);
+                        part(start, len, (*k).min(len), None);
+                        start += len;
+                    }
+                }
+            }
+        }
+        let nothing = |p: &Large| p.elements == 0 || (p.keep == 0 && !feedback);
+        parts.retain(|p| !nothing(p));
+        let fits = |p: &Large, most: u32| p.floor.is_none() && p.start % 32 + p.elements <= most.into();
+        let (tiny, parts): (Vec<Large>, Vec<Large>) = parts.into_iter().partition(|p| fits(p, WARP_SEGMENT));
+        let (small, mut large): (Vec<Large>, Vec<Large>) = parts.into_iter().partition(|p| fits(p, TILE));
+        for p in &mut large {
+            p.floor = p.floor.or(match p.keep {
+                0 => Some(NO_KEY),
+                keep if keep == p.elements => Some(0),
+                _ => None,
+            });
+        }
+        if elements == 0 || output == 0 && !feedback {
+            blocks = None;
+        }
+        let flag = |on: bool, flag: u32| if on { flag } else { 0 };
+        let flags = flag(feedback, select_flags::FEEDBACK) | flag(sent && feedback, select_flags::SENT);
+        let mut plan = Self {
+            elements,
+            dtype,
+            large,
+            small,
+            tiny,
+            blocks,
+            entries: output,
+            base: SelectParams { flags, ..SelectParams::default() },
+            table: Vec::new(),
+            workspace_words: 0,
+        };
+        plan.lay_out();
+        plan
+    }
+
+    /// Writes the table, and shares out the workspace.
+    fn lay_out(&mut self) {
+        let longest = self.large.iter().map(|l| l.elements).max().unwrap_or(0);
+        let samples = SAMPLES.into_iter().find(|s| longest >= s.1).unwrap_or(SAMPLES[5]);
+        let feedback = self.base.flags & select_flags::FEEDBACK != 0;
+        // Halves have 15 bits to tell, and a round tells 11.
+        let rounds = if self.dtype == Dtype::F32 || feedback { 3 } else { 2 };
+        let (mut tiles, mut capacity) = (0u64, [0u64; 2]);
+        for l in self.large.iter().chain(&self.small).chain(&self.tiny) {
+            let mut words = [0u32; segment::WORDS as usize];
+            let mut set = |word: u32, value: u64| words[word as usize] = value as u32;
+            set(segment::START, l.start);
+            set(segment::ELEMENTS, l.elements);
+            set(segment::KEEP, l.keep);
+            set(segment::OUTPUT, l.output);
+            set(segment::FIRST_TILE, tiles);
+            set(segment::FIXED, l.floor.is_some().into());
+            set(segment::FLOOR, l.floor.unwrap_or(0).into());
+            let (slots_log2, low, high, expected) = l.guess(samples);
+            set(segment::SLOTS_LOG2, slots_log2.into());
+            set(segment::RANK_LOW, low.into());
+            set(segment::RANK_HIGH, high.into());
+            let unsampled = l.is_unsampled(self.dtype, feedback);
+            set(segment::UNSAMPLED, unsampled.into());
+            let [low, high] = l.sketch();
+            set(segment::SKETCH_LOW, low);
+            set(segment::SKETCH_HIGH, high);
+            self.table.extend(words);
+            if self.table.len() <= self.large.len() * segment::WORDS as usize {
+                tiles += l.tiles();
+                let [first, again] = l.room(expected);
+                capacity[0] += if unsampled { 0 } else { first };
+                capacity[1] += again;
+            }
+        }
+        let capacity_first = capacity[0].min(MOST_FIRST).next_multiple_of(64);
+        // The sketch is there first.
+        let sketch = if self.is_sought() { tiles * u64::from(SKETCH_WORDS) } else { 0 };
+        let again = capacity[1].min(MOST_CANDIDATES - capacity_first).max(sketch).next_multiple_of(64);
+        if again < capacity[1] {
+            // Tiles that find no room are read as they are, so that all have to have the same candidates.
+            for words in self.table.chunks_exact_mut(segment::WORDS as usize) {
+                words[segment::SKETCH_LOW as usize] = 0;
+                words[segment::SKETCH_HIGH as usize] = 0;
+            }
+        }
+        let capacity = capacity_first;
+        let all = capacity + again;
+        let large = self.large.len() as u64;
+        let aligned = |words: u64| words.next_multiple_of(ALIGNMENT / 4);
+        let room = aligned(self.table.len() as u64 + (large << (samples.0 + 1)));
+        let states = room + 64;
+        let sums = states + 2 * large * u64::from(state::WORDS);
+        let histograms = aligned(sums + 2 * u64::from(sum_words(tiles as u32)));
+        let info = histograms + 3 * large * u64::from(HISTOGRAM_WORDS);
+        let counts = info + 4 * tiles;
+        let values = aligned(counts + 2 * tiles);
+        let (places, band) = (values + all, values + 2 * all);
+        self.workspace_words = if large > 0 { band + all } else { self.table.len() as u64 };
+        self.base = SelectParams {
+            elements: self.elements as u32,
+            dtype: self.dtype.tag().into(),
+            samples_log2: samples.0,
+            rounds,
+            capacity: capacity as u32,
+            capacity_again: again as u32,
+            all_tiles: tiles as u32,
+            room: room as u32,
+            states: states as u32,
+            histograms: histograms as u32,
+            sums: sums as u32,
+            info: info as u32,
+            counts: counts as u32,
+            values: values as u32,
+            places: places as u32,
+            band: band as u32,
+            ..self.base
+        };
+    }
+
+    /// Whether a segment's last kept key is looked for.
+    fn is_sought(&self) -> bool {
+        self.large.iter().any(|l| l.floor.is_none())
+    }
+
+    /// Where each segment of the table begins, and its elements.
+    pub(crate) fn parts(&self) -> Vec<(u64, u64)> {
+        self.large.iter().chain(&self.small).chain(&self.tiny).map(|l| (l.start, l.elements)).collect()
+    }
+
+    /// The same, of a residual from which what was sent is taken off when it is next read: `pending` of each part. Blocks
+    /// without a table have their zeros at once.
+    pub(crate) fn lazily(mut self, pending: &[Option<Sent>]) -> Self {
+        if self.blocks.is_none() {
+            self.base.flags &= !select_flags::SENT;
+        }
+        if pending.iter().any(Option::is_some) {
+            self.base.flags |= select_flags::LAZY;
+        }
+        for (words, sent) in self.table.chunks_exact_mut(segment::WORDS as usize).zip(pending) {
+            let (key, index) = sent.map_or((NO_KEY, 0), |sent| (sent.key, sent.index));
+            words[segment::SENT_KEY as usize] = key;
+            words[segment::SENT_INDEX as usize] = index;
+        }
+        self
+    }
+
+    /// What the workspace begins with: little-endian words.
+    pub(crate) fn table(&self) -> &[u32] {
+        &self.table
+    }
+
+    /// The most entries that are kept; but for a threshold, just as many are.
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Where, in bytes of the workspace, the word is that says how many are above the threshold.
+    pub(crate) fn total_at(&self) -> u64 {
+        // All of them are sure, of the one segment that there is.
+        4 * u64::from(self.states(1) + state::COUNT_SURE)
+    }
+
+    /// Bytes of each buffer.
+    pub(crate) fn sizes(&self) -> Sizes {
+        let input = (self.elements * self.dtype.bytes() as u64).next_multiple_of(4);
+        let residual = if self.base.flags & select_flags::FEEDBACK != 0 { 4 * self.elements } else { 0 };
+        let entries = 4 * self.entries;
+        Sizes([input, residual, 0, 0, 4 * self.workspace_words, STATUS_BYTES, 0, entries, entries])
+    }
+}
+
+/// Whether blocks of a gradient lie in pieces of `most` elements that begin at multiples of 32.
+fn in_one(block: u64, most: u32) -> bool {
+    let most = u64::from(most);
+    block <= most && (block.is_multiple_of(32) || block + 31 <= most)
+}
+
+/// The lowest key of the elements whose magnitude is at least a threshold, in the order in which the kernels compare.
+fn threshold_key(threshold: f32, dtype: Dtype, feedback: bool) -> u32 {
+    // Minus zero is no less than zero.
+    let threshold = threshold.abs();
+    let half = |bits: u16, value: f32| u32::from(bits) + u32::from(value < threshold);
+    match dtype {
+        Dtype::F16 | Dtype::Bf16 if feedback => threshold.to_bits(),
+        Dtype::F32 => threshold.to_bits(),
+        Dtype::F16 => half(f16::from_f32(threshold).to_bits(), f16::from_f32(threshold).to_f32()),
+        Dtype::Bf16 => half(bf16::from_f32(threshold).to_bits(), bf16::from_f32(threshold).to_f32()),
+    }
+}

@@ -1,0 +1,253 @@
+//! The launches of a selection, within a device's limits.
+
+use gradwire_kernels::params::{
+    HISTOGRAM_WORDS, SelectParams, THREADS, TILE, TILES_AGAIN, TILES_PER_WARP, WARP_SEGMENT, ZEROED_WORDS, segment,
+    select_flags, state,
+};
+
+use super::{SelectPlan, in_one};
+use crate::error::Error;
+use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
+
+/// Elements by which a tile may lie before what it is bound from: as many halves are 256 bytes.
+const UNIT: u64 = 128;
+/// Segments in a table that is reached by 32-bit numbers of words.
+const MOST_SEGMENTS: u64 = 1 << 27;
+/// Tiles of a block of the kernels that go over what the filter left.
+const TILES_PER_BLOCK: u32 = THREADS / 32 * TILES_PER_WARP;
+
+/// Consecutive tiles, segments or blocks of one launch, and what is bound of the gradient.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    first: u64,
+    count: u64,
+    start: u64,
+    end: u64,
+}
+
+impl SelectPlan {
+    /// The passes, in order.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] where the limits are too small for a tile, for the workspace or for the entries.
+    pub(crate) fn passes(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        for needed in [4 * self.workspace_words, 4 * self.entries, 4 * (u64::from(TILE) + UNIT)] {
+            if needed > limits.binding_bytes {
+                let found = limits.binding_bytes;
+                return Err(Error::Limit { limit: "max_storage_buffer_binding_size", found, needed });
+            }
+        }
+        // A tile takes two workgroups of the sketch's kernel.
+        if !self.large.is_empty() && limits.groups < 2 {
+            let found = limits.groups.into();
+            return Err(Error::Limit { limit: "max_compute_workgroups_per_dimension", found, needed: 2 });
+        }
+        let (found, needed) = (MOST_SEGMENTS, self.table.len() as u64 / u64::from(segment::WORDS));
+        if needed > found {
+            return Err(Error::Limit { limit: "segments of a selection on a device", found, needed });
+        }
+        let mut passes = Vec::new();
+        if !self.large.is_empty() {
+            self.large_passes(limits, &mut passes);
+        }
+        let small_at = self.large.len() as u64;
+        let tiny_at = small_at + self.small.len() as u64;
+        for (at, list, by_warps) in [(small_at, &self.small, false), (tiny_at, &self.tiny, true)] {
+            let range = |i: u64| {
+                let s = &list[i as usize];
+                (s.start, s.start + s.elements)
+            };
+            let segments = needed as u32;
+            let base = SelectParams { segments, ..self.base };
+            self.block_passes(&mut passes, base, list.len() as u64, at, by_warps, range, limits);
+        }
+        if let Some((block, keep)) = self.blocks {
+            let base = SelectParams { block: block as u32, keep: keep as u32, segments: 0, ..self.base };
+            let range = |i: u64| (i * block, ((i + 1) * block).min(self.elements));
+            let by_warps = in_one(block, WARP_SEGMENT);
+            self.block_passes(&mut passes, base, self.elements.div_ceil(block), 0, by_warps, range, limits);
+        }
+        Ok(passes)
+    }
+
+    /// Passes over segments, or blocks, that a workgroup takes whole, or each of its warps one.
+    #[allow(clippy::too_many_arguments, reason = "they are one loop's, taken out because it stands twice")]
+    fn block_passes(
+        &self,
+        passes: &mut Vec<Pass>,
+        base: SelectParams,
+        count: u64,
+        at: u64,
+        by_warps: bool,
+        range: impl Fn(u64) -> (u64, u64),
+        limits: &Limits,
+    ) {
+        let (per_group, flag) = if by_warps { (8, select_flags::WARPS) } else { (1, 0) };
+        let base = SelectParams { flags: base.flags | flag, ..base };
+        for chunk in chunks(count, range, limits, per_group) {
+            let chunk = Chunk { first: at + chunk.first, ..chunk };
+            passes.push(self.pass(Kernel::TopKBlock, base, chunk, chunk.count.div_ceil(per_group)));
+        }
+    }
+
+    /// Where the states are that are left after so many rounds of narrowing down: each is worked out from the one before, so
+    /// that there are two in turn. The filter's, before any, are the second.
+    pub(super) fn states(&self, round: u32) -> u32 {
+        self.base.states + round % 2 * self.large.len() as u32 * state::WORDS
+    }
+
+    /// Where the histograms are that are counted after so many rounds. There are three in turn: one is read, one added to, and
+    /// one made zero.
+    fn histograms(&self, round: u32) -> u32 {
+        self.base.histograms + round % 3 * self.large.len() as u32 * HISTOGRAM_WORDS
+    }
+
+    /// What a pass has that narrows down, as the one of this round.
+    fn narrowing(&self, base: SelectParams, round: u32) -> SelectParams {
+        SelectParams {
+            round,
+            states: self.states(round + 1),
+            next: self.states(round),
+            counted: self.histograms(round),
+            histograms: self.histograms(round + 1),
+            zeroed: self.histograms(round + 2),
+            ..base
+        }
+    }
+
+    fn large_passes(&self, limits: &Limits, passes: &mut Vec<Pass>) {
+        let base = SelectParams { segments: self.large.len() as u32, ..self.base };
+        // All but the third of the histograms is made zero: that, by the pass before the first that counts there.
+        let zeroed = self.histograms(2) - base.room;
+        let first = SelectParams { states: self.states(1), next: zeroed, ..base };
+        // Tiles of all segments, one after another.
+        let firsts: Vec<u64> = self
+            .large
+            .iter()
+            .scan(0, |next, l| {
+                *next += l.tiles();
+                Some(*next - l.tiles())
+            })
+            .collect();
+        let tile = |i: u64| {
+            let index = firsts.partition_point(|first| *first <= i) - 1;
+            let l = &self.large[index];
+            let begin = l.tile(i - firsts[index]);
+            (begin, (begin + u64::from(TILE)).min(l.start + l.elements))
+        };
+        let tiles: Vec<Chunk> = chunks(self.base.all_tiles.into(), tile, limits, 1);
+        let (mut next, zeroed) = (0, zeroed.div_ceil(ZEROED_WORDS));
+        let mut sample = |part: Chunk, samples: u64| {
+            // What makes words zero goes with it, as long as there are workgroups for it.
+            let zeroing = (u64::from(limits.groups).saturating_sub(samples) as u32).min(zeroed - next);
+            let base = SelectParams { counted: next, ..first };
+            passes.push(self.pass(Kernel::TopKSample, base, part, samples + u64::from(zeroing)));
+            next += zeroing;
+            next < zeroed
+        };
+        let mut is_left = true;
+        for chunk in &tiles {
+            let from = firsts.partition_point(|first| *first <= chunk.first) - 1;
+            let behind = firsts.partition_point(|first| *first < chunk.first + chunk.count);
+            let most = u64::from(limits.groups >> base.samples_log2).max(1);
+            for (run, count) in runs((behind - from) as u64, most) {
+                let part = Chunk { first: from as u64 + run, count, ..*chunk };
+                is_left = sample(part, count << base.samples_log2);
+            }
+        }
+        while is_left {
+            is_left = sample(Chunk { first: 0, count: 0, start: 0, end: 0 }, 0);
+        }
+        let over = |passes: &mut Vec<Pass>, kernel, base: SelectParams| {
+            for chunk in &tiles {
+                let blocks = |tiles: u32| chunk.count.div_ceil(tiles.into());
+                let groups = match kernel {
+                    Kernel::TopKFilter => blocks(1),
+                    Kernel::TopKFilterAgain => blocks(TILES_AGAIN),
+                    // First those that look through what the filter left, and then those that sketch.
+                    Kernel::TopKSketch => blocks(TILES_PER_BLOCK) + blocks(TILES_AGAIN),
+                    _ => blocks(TILES_PER_BLOCK),
+                };
+                passes.push(self.pass(kernel, base, *chunk, groups));
+            }
+        };
+        over(passes, Kernel::TopKFilter, first);
+        let mut last = 0;
+        if self.is_sought() {
+            // In the same rounds either the band is narrowed down, or the sketch, where the sample was wrong.
+            let rounds = base.rounds;
+            over(passes, Kernel::TopKSketch, self.narrowing(base, 0));
+            for round in 1..rounds {
+                over(passes, Kernel::TopKHistogram, self.narrowing(base, round));
+            }
+            let flags = base.flags | select_flags::OF_SKETCH;
+            over(passes, Kernel::TopKCount, SelectParams { flags, ..self.narrowing(base, rounds) });
+            // The filter counts the band, so that the first round has its histogram.
+            let (states, histograms) = (self.states(rounds), self.histograms(rounds + 1));
+            over(passes, Kernel::TopKFilterAgain, SelectParams { states, histograms, ..base });
+            for round in rounds + 1..2 * rounds {
+                over(passes, Kernel::TopKHistogram, self.narrowing(base, round));
+            }
+            last = 2 * rounds;
+        }
+        over(passes, Kernel::TopKCount, self.narrowing(base, last));
+        over(passes, Kernel::TopKEmit, SelectParams { states: self.states(last), ..base });
+    }
+
+    fn pass(&self, kernel: Kernel, base: SelectParams, chunk: Chunk, groups: u64) -> Pass {
+        let start = chunk.start / UNIT * UNIT;
+        let bound = chunk.end - start;
+        let params = SelectParams {
+            first: start as u32,
+            bound: bound as u32,
+            first_tile: chunk.first as u32,
+            tiles: chunk.count as u32,
+            ..base
+        };
+        let size = self.dtype.bytes() as u64;
+        let span = |offset: u64, bytes: u64| Span { offset, bytes };
+        let mut bindings = Bindings {
+            input: span(start * size, (bound * size).next_multiple_of(4)),
+            workspace: span(0, 4 * self.workspace_words),
+            ..Bindings::default()
+        };
+        if self.base.flags & select_flags::FEEDBACK != 0 {
+            bindings.residual = span(4 * start, 4 * bound);
+        }
+        if matches!(kernel, Kernel::TopKEmit | Kernel::TopKBlock) {
+            bindings.indices = span(0, 4 * self.entries);
+            bindings.values = span(0, 4 * self.entries);
+        }
+        if bound == 0 {
+            bindings.input = Span::default();
+            bindings.residual = Span::default();
+        }
+        Pass { kernel, params: Params::Select(params), bindings, groups: groups as u32 }
+    }
+}
+
+/// Runs of at most `most`, of `count`: where each begins, and how long it is.
+fn runs(count: u64, most: u64) -> impl Iterator<Item = (u64, u64)> {
+    (0..count).step_by(most as usize).map(move |first| (first, most.min(count - first)))
+}
+
+/// Runs of ranges of elements, each run within the limits where a workgroup takes `per_group` of them. The ranges rise, and
+/// none is more than a tile.
+fn chunks(count: u64, range: impl Fn(u64) -> (u64, u64), limits: &Limits, per_group: u64) -> Vec<Chunk> {
+    let most = limits.binding_bytes / 4;
+    let mut chunks = Vec::new();
+    let mut first = 0;
+    while first < count {
+        let start = range(first).0;
+        // The ranges rise: how many end within reach is found by halving.
+        let reach = start / UNIT * UNIT + most;
+        let (mut fitting, mut behind) = (1, (count - first).min(u64::from(limits.groups) * per_group) + 1);
+        while behind - fitting > 1 {
+            let middle = (fitting + behind) / 2;
+            if range(first + middle - 1).1 <= reach { fitting = middle } else { behind = middle }
+        }
+        chunks.push(Chunk { first, count: fitting, start, end: range(first + fitting - 1).1 });
+        first += fitting;
+    }
+    chunks
+}
