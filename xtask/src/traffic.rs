@@ -1,6 +1,6 @@
 //! `cargo xtask traffic`: what each kernel moves and executes for an element, counted on the PTX machine.
 
-use gradwire_tests::{launches, low_rank_traffic, reads, traffic};
+use gradwire_tests::{launches, low_rank_traffic, predict, reads, traffic};
 
 use crate::test::root;
 
@@ -14,9 +14,12 @@ pub(crate) struct Args {
 
 /// Counts, and prints the table or writes it.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
-    let steps = low_rank_traffic::table(&low_rank_traffic::count()?);
+    let (kernels, selections, steps) = (traffic::count()?, reads::count()?, low_rank_traffic::count()?);
     let launches = launches::table(&launches::count().map_err(|e| e.to_string())?);
-    let table = traffic::table(&traffic::count()?) + &reads::table(&reads::count()?) + &launches + &steps;
+    let predictions = predict::table(&predict::all(&kernels, &selections, &steps));
+    let parts =
+        [traffic::table(&kernels), reads::table(&selections), launches, low_rank_traffic::table(&steps), predictions];
+    let table = parts.concat();
     if !args.write {
         print!("{table}");
         return Ok(());
