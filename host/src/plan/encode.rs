@@ -1,0 +1,229 @@
+//! The plan of an encode.
+
+use gradwire_kernels::params::{EncodeParams, PARTIAL_WORDS, SPAN, encode_flags};
+
+use super::{ALIGNMENT, Bindings, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
+use crate::codec::NonFinite;
+use crate::error::Error;
+use crate::gradient::Dtype;
+use crate::seed::Seed;
+use crate::wire::{Bucket, HEADER_BYTES, Header};
+
+/// The final statistic's room at the front of the workspace.
+const FINAL_BYTES: u64 = ALIGNMENT;
+
+/// How to encode a tensor of one length and type with one codec.
+///
+/// Made by [`crate::Codec::plan`]. Sizes are pure functions of the plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EncodePlan {
+    pub(crate) header: Header,
+    pub(crate) nearest: bool,
+    pub(crate) feedback: bool,
+    pub(crate) omega: f64,
+    pub(crate) non_finite: NonFinite,
+}
+
+impl EncodePlan {
+    /// The same plan with error feedback fused: what is encoded is gradient + residual, and the residual becomes what
+    /// decoding does not give back.
+    ///
+    /// # Errors
+    /// [`Error::FeedbackDiverges`] where the codec's variance factor omega, [`EncodePlan::omega`], is 1 or more and
+    /// the codec is not the contraction: feedback would amplify the error at every step (`contractive()` is the remedy).
+    pub fn with_feedback(self) -> Result<Self, Error> {
+        if self.omega < 1.0 || (self.header.scaled && !self.nearest) {
+            return Ok(Self { feedback: true, ..self });
+        }
+        let remedy = if self.nearest {
+            "nearest rounding cannot be scaled into a contraction; use more bits, smaller buckets, or stochastic rounding with contractive()"
+        } else {
+            "use contractive(), which sends C(x)/(1 + omega), or more bits or smaller buckets"
+        };
+        Err(Error::FeedbackDiverges { omega: self.omega, remedy })
+    }
+
+    /// Whether the residual is fused.
+    pub fn feedback(&self) -> bool {
+        self.feedback
+    }
+
+    /// Whether the passes look for elements that are not finite, and leave in the status word where the first is.
+    pub fn is_guarded(&self) -> bool {
+        self.non_finite == NonFinite::Error
+    }
+
+    /// The bound on E|C(x) - x|^2 / |x|^2 of the unscaled codec at this length.
+    pub fn omega(&self) -> f64 {
+        self.omega
+    }
+
+    /// What the payload will say of itself.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Elements of the gradient.
+    pub fn len(&self) -> usize {
+        self.header.n as usize
+    }
+
+    /// Whether the gradient has no element.
+    pub fn is_empty(&self) -> bool {
+        self.header.n == 0
+    }
+
+    /// Bytes of the payload, header included.
+    pub fn payload_bytes(&self) -> usize {
+        self.header.payload_bytes() as usize
+    }
+
+    /// Bytes of statistics between passes. Zero unless the tensor is one bucket.
+    pub(crate) fn scratch_bytes(&self) -> usize {
+        match self.header.bucket {
+            Bucket::Of(_) => 0,
+            Bucket::Whole => (FINAL_BYTES + self.partials() * u64::from(PARTIAL_WORDS) * 4) as usize,
+        }
+    }
+
+    fn partials(&self) -> u64 {
+        self.header.n.div_ceil(u64::from(SPAN))
+    }
+
+    pub(crate) fn params(&self, seed: Seed) -> EncodeParams {
+        let h = &self.header;
+        let whole = h.bucket == Bucket::Whole;
+        let mut flags = 0;
+        let mut set = |on: bool, flag| flags |= if on { flag } else { 0 };
+        set(h.l2, encode_flags::L2);
+        set(self.nearest, encode_flags::NEAREST);
+        set(self.feedback, encode_flags::FEEDBACK);
+        // A whole tensor's elements are tiny beside its norm; 16 bits would round most of them away.
+        set(whole, encode_flags::WIDE);
+        set(self.is_guarded(), encode_flags::GUARDED);
+        let beta = if h.scaled { (1.0 / (1.0 + self.omega)) as f32 } else { 1.0 };
+        EncodeParams {
+            n: 0,
+            first_unit: 0,
+            bucket_log2: h.bucket.log2(),
+            bits: h.bits,
+            levels: h.levels,
+            fraction: gradwire_kernels::arith::round::fraction_bits(h.levels),
+            flags,
+            dtype: h.dtype.tag().into(),
+            beta: beta.to_bits(),
+            key: seed.key(),
+            tensor: seed.tensor_word(),
+            step: seed.step_words(),
+            partials: self.partials() as u32,
+            base: 0,
+        }
+    }
+
+    /// The passes, in order.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] where the limits are too small for any part of the tensor.
+    pub fn passes(&self, seed: Seed, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        let mut passes = Vec::new();
+        if self.header.n == 0 {
+            return Ok(passes);
+        }
+        let chunk = limits.chunk(4, SPAN)?;
+        let base = self.params(seed);
+        let codec = self.header.codec;
+        if self.is_guarded() {
+            self.scan(chunk, &mut passes, base);
+        }
+        if self.header.bucket == Bucket::Whole {
+            self.each_chunk(chunk, &mut passes, Kernel::Stats(codec), base);
+            let bindings = Bindings {
+                workspace: Span { offset: 0, bytes: self.scratch_bytes() as u64 },
+                scalars: Span { offset: 0, bytes: self.header.scalar_bytes() },
+                ..Bindings::default()
+            };
+            passes.push(Pass { kernel: Kernel::Combine(codec), params: Params::Encode(base), bindings, groups: 1 });
+        }
+        self.each_chunk(chunk, &mut passes, Kernel::Encode(codec), base);
+        Ok(passes)
+    }
+
+    /// The passes that look for an element that is not finite, and no other.
+    pub(crate) fn finite_scan(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        let mut passes = Vec::new();
+        if self.header.n > 0 {
+            self.scan(limits.chunk(4, SPAN)?, &mut passes, self.params(Seed::new(0)));
+        }
+        Ok(passes)
+    }
+
+    fn scan(&self, chunk: u64, passes: &mut Vec<Pass>, base: EncodeParams) {
+        let status = Span { offset: 0, bytes: STATUS_BYTES };
+        let bindings = Bindings { status, ..Bindings::default() };
+        passes.push(Pass { kernel: Kernel::Clear, params: Params::Encode(base), bindings, groups: 1 });
+        self.each_chunk(chunk, passes, Kernel::FiniteScan, base);
+    }
+
+    fn each_chunk(&self, chunk: u64, passes: &mut Vec<Pass>, kernel: Kernel, base: EncodeParams) {
+        let n = self.header.n;
+        let mut start = 0;
+        while start < n {
+            let len = chunk.min(n - start);
+            let params = EncodeParams { n: len as u32, first_unit: (start / 256) as u32, ..base };
+            let bindings = self.bindings(kernel, start, len);
+            let groups = len.div_ceil(u64::from(SPAN)) as u32;
+            passes.push(Pass { kernel, params: Params::Encode(params), bindings, groups });
+            start += len;
+        }
+    }
+
+    fn bindings(&self, kernel: Kernel, start: u64, len: u64) -> Bindings {
+        let h = &self.header;
+        let part = Header { n: len, ..*h };
+        let before = Header { n: start, ..*h };
+        let whole = h.bucket == Bucket::Whole;
+        let size = h.dtype.bytes() as u64;
+        let mut b = Bindings {
+            input: Span { offset: start * size, bytes: (len * size).next_multiple_of(4) },
+            ..Default::default()
+        };
+        if self.feedback {
+            b.residual = Span { offset: start * 4, bytes: len * 4 };
+        }
+        match kernel {
+            Kernel::FiniteScan => b.status = Span { offset: 0, bytes: STATUS_BYTES },
+            Kernel::Stats(_) => {
+                let partial = u64::from(PARTIAL_WORDS) * 4;
+                let first = start / u64::from(SPAN) * partial;
+                let count = len.div_ceil(u64::from(SPAN));
+                b.workspace = Span { offset: FINAL_BYTES + first, bytes: count * partial };
+            }
+            Kernel::Encode(_) => {
+                b.codes = Span { offset: before.code_bytes(), bytes: part.code_bytes() };
+                if whole {
+                    b.workspace = Span { offset: 0, bytes: FINAL_BYTES };
+                } else {
+                    b.scalars = Span { offset: before.scalar_bytes(), bytes: part.scalar_bytes() };
+                }
+                if self.is_guarded() {
+                    b.status = Span { offset: 0, bytes: STATUS_BYTES };
+                }
+            }
+            _ => {}
+        }
+        b
+    }
+}
+
+/// Whether a gradient of this type and length fits the plan.
+pub(crate) fn check_input(plan: &EncodePlan, dtype: Dtype, len: usize) -> Result<(), Error> {
+    if dtype != plan.header.dtype {
+        return Err(Error::Dtype { expected: plan.header.dtype.name(), found: dtype.name() });
+    }
+    Error::expect_len("gradient", "elements", len, plan.header.n)
+}
+
+/// Bytes of a payload's body behind room for its header.
+pub(crate) fn body_range(plan: &EncodePlan) -> std::ops::Range<usize> {
+    HEADER_BYTES..plan.payload_bytes()
+}

@@ -1,0 +1,210 @@
+//! A plan is data: the passes that encode or decode a tensor, over named buffers, with sizes and launch shapes.
+//!
+//! A plan knows no backend, and a backend knows no codec: it is handed passes. Everything here is pure.
+
+mod decode;
+mod encode;
+mod kernel;
+
+use gradwire_kernels::params::{DecodeParams, EncodeParams, LowRankParams, SPAN, ScatterParams, SelectParams};
+
+pub use self::decode::{DecodeMode, DecodePlan};
+pub use self::encode::EncodePlan;
+pub(crate) use self::encode::{body_range, check_input};
+pub use self::kernel::Kernel;
+use crate::error::Error;
+use crate::session::Role;
+
+/// Parts of a tensor start at multiples of this many elements, so that the parts' inputs, codes, scalars and
+/// statistics all start at multiples of 256 bytes, the coarsest alignment that a device asks of a binding.
+const CHUNK_UNIT: u64 = 64 * SPAN as u64;
+
+/// Every region of a device buffer starts at a multiple of this.
+pub(crate) const ALIGNMENT: u64 = 256;
+
+/// Bytes of the status buffer.
+pub const STATUS_BYTES: u64 = 8;
+
+/// A kernel's argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Params {
+    /// Of the scan, statistics, combine and encode kernels.
+    Encode(EncodeParams),
+    /// Of the decode kernels.
+    Decode(DecodeParams),
+    /// Of the top-k kernels.
+    Select(SelectParams),
+    /// Of the kernel that decodes sparse payloads.
+    Scatter(ScatterParams),
+    /// Of the PowerSGD kernels.
+    LowRank(LowRankParams),
+}
+
+impl Params {
+    /// The argument's bytes, as PTX and WGSL take them.
+    pub fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Encode(p) => bytemuck::bytes_of(p),
+            Self::Decode(p) => bytemuck::bytes_of(p),
+            Self::Select(p) => bytemuck::bytes_of(p),
+            Self::Scatter(p) => bytemuck::bytes_of(p),
+            Self::LowRank(p) => bytemuck::bytes_of(p),
+        }
+    }
+}
+
+/// A range of bytes of a named buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// First byte. A multiple of 256.
+    pub offset: u64,
+    /// Bytes. Zero where the kernel does not use the buffer.
+    pub bytes: u64,
+}
+
+/// The ranges that a pass works on; a kernel reads and writes nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bindings {
+    /// The gradient, in its own type. Read.
+    pub input: Span,
+    /// The residual, f32. Read, and written by the encode kernels.
+    pub residual: Span,
+    /// The wire's scalars.
+    pub scalars: Span,
+    /// The wire's codes.
+    pub codes: Span,
+    /// Scratch between passes.
+    pub workspace: Span,
+    /// Two words: what went wrong.
+    pub status: Span,
+    /// The decoded values, f32.
+    pub output: Span,
+    /// The indices of sparse entries.
+    pub indices: Span,
+    /// Their values, f32.
+    pub values: Span,
+}
+
+impl Bindings {
+    /// The range of a buffer.
+    pub fn of(&self, role: Role) -> Span {
+        match role {
+            Role::Input => self.input,
+            Role::Residual => self.residual,
+            Role::Scalars => self.scalars,
+            Role::Codes => self.codes,
+            Role::Workspace => self.workspace,
+            Role::Status => self.status,
+            Role::Output => self.output,
+            Role::Indices => self.indices,
+            Role::Values => self.values,
+        }
+    }
+
+    fn of_mut(&mut self, role: Role) -> &mut Span {
+        match role {
+            Role::Input => &mut self.input,
+            Role::Residual => &mut self.residual,
+            Role::Scalars => &mut self.scalars,
+            Role::Codes => &mut self.codes,
+            Role::Workspace => &mut self.workspace,
+            Role::Status => &mut self.status,
+            Role::Output => &mut self.output,
+            Role::Indices => &mut self.indices,
+            Role::Values => &mut self.values,
+        }
+    }
+}
+
+/// One launch of one kernel. Only a plan makes one, so that its parameters and its bindings agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pass {
+    pub(crate) kernel: Kernel,
+    pub(crate) params: Params,
+    pub(crate) bindings: Bindings,
+    pub(crate) groups: u32,
+}
+
+impl Pass {
+    /// The same pass over ranges that begin later, by as many bytes of each buffer as `by` says: over another of several
+    /// tensors that lie one after another in a session's buffers. The bytes have to be multiples of 256.
+    ///
+    /// Sessions on the CPU hold one tensor, and refuse passes that were moved to another.
+    pub fn moved(&self, by: impl Fn(Role) -> u64) -> Self {
+        let mut moved = *self;
+        for role in Role::ALL {
+            let span = moved.bindings.of_mut(role);
+            if span.bytes > 0 {
+                // Saturated, it lies beyond every buffer, and sessions refuse it.
+                span.offset = span.offset.saturating_add(by(role));
+            }
+        }
+        moved
+    }
+
+    /// Which kernel.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
+    }
+
+    /// Its argument.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// What it works on.
+    pub fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    /// Workgroups of 256 threads.
+    pub fn groups(&self) -> u32 {
+        self.groups
+    }
+}
+
+/// What bounds a single pass on a device. Larger tensors take several passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most bytes of one binding.
+    pub binding_bytes: u64,
+    /// The most workgroups of one launch.
+    pub groups: u32,
+}
+
+impl Limits {
+    /// No bound but that of the parameters: CPU and CUDA.
+    pub const NONE: Self = Self { binding_bytes: u64::MAX, groups: i32::MAX as u32 };
+
+    /// Checks that passes stay within the limits: those over many tensors are planned once, and may come to another device.
+    pub(crate) fn check(&self, passes: &[Pass]) -> Result<(), Error> {
+        for pass in passes {
+            let needed = Role::ALL.into_iter().map(|role| pass.bindings.of(role).bytes).max().unwrap_or(0);
+            if needed > self.binding_bytes {
+                let limit = "max_storage_buffer_binding_size";
+                return Err(Error::Limit { limit, found: self.binding_bytes, needed });
+            }
+            if pass.groups > self.groups {
+                let limit = "max_compute_workgroups_per_dimension";
+                return Err(Error::Limit { limit, found: self.groups.into(), needed: pass.groups.into() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Elements of one pass, so that `bytes_per_element` and `per_group` stay within the limits.
+    fn chunk(&self, bytes_per_element: u64, per_group: u32) -> Result<u64, Error> {
+        let by_bytes = self.binding_bytes / bytes_per_element;
+        let by_groups = u64::from(self.groups) * u64::from(per_group);
+        let chunk = by_bytes.min(by_groups) / CHUNK_UNIT * CHUNK_UNIT;
+        if chunk > 0 {
+            return Ok(chunk);
+        }
+        if by_bytes < CHUNK_UNIT {
+            let (found, needed) = (self.binding_bytes, CHUNK_UNIT * bytes_per_element);
+            return Err(Error::Limit { limit: "max_storage_buffer_binding_size", found, needed });
+        }
+        let (found, needed) = (self.groups.into(), CHUNK_UNIT / u64::from(per_group));
+        Err(Error::Limit { limit: "max_compute_workgroups_per_dimension", found, needed })
+    }
+}
