@@ -45,8 +45,8 @@ pub struct EncodeBuffers<B> {
     pub residual: Option<B>,
     /// Where the payload's body goes, [`Header::body_bytes`], or [`ModelPlan::body_bytes`] of many tensors. Written.
     pub body: B,
-    /// Scratch of [`EncodePlan::workspace_bytes`] or [`ModelPlan::workspace_bytes`], where that is not zero. It begins at a
-    /// multiple of 16 bytes, and may hold anything.
+    /// Scratch of [`EncodePlan::workspace_bytes`] or [`ModelPlan::workspace_bytes`], where that is not zero. It may hold
+    /// anything, and begins at a multiple of 4 bytes, or of 16 where buckets are whole tensors.
     pub workspace: Option<B>,
 }
 
@@ -123,6 +123,8 @@ struct Needs {
     workspace_bytes: u64,
     /// Where the passes' workspace begins in the caller's, if there is one beside a table.
     scratch_at: Option<u64>,
+    /// Whether statistics of whole tensors lie there.
+    statistics: bool,
 }
 
 impl<B: Copy> EncodeBuffers<B> {
@@ -137,6 +139,7 @@ impl<B: Copy> EncodeBuffers<B> {
             body_bytes: h.body_bytes(),
             workspace_bytes: plan.workspace_bytes() as u64,
             scratch_at: Some(plan.status_room()),
+            statistics: plan.scratch_bytes() > 0,
         })
     }
 
@@ -150,6 +153,7 @@ impl<B: Copy> EncodeBuffers<B> {
             body_bytes: plan.body_bytes(),
             workspace_bytes: plan.workspace_bytes() as u64,
             scratch_at: None,
+            statistics: plan.has_statistics(),
         })?;
         pieces.push(table_piece(plan, table));
         Ok(pieces)
@@ -171,8 +175,8 @@ impl<B: Copy> EncodeBuffers<B> {
             let workspace = self.workspace.ok_or_else(|| missing("workspace", needed))?;
             let roles = [Some((Role::Status, 0)), needs.scratch_at.map(|at| (Role::Workspace, at))];
             let workspace = Piece::new("workspace", workspace, needed, roles).accessed(Access::Scratch);
-            // Partial statistics are read sixteen bytes at a time.
-            pieces.push(Piece { alignment: 16, ..workspace });
+            // Partial statistics are read sixteen bytes at a time, all else word by word.
+            pieces.push(Piece { alignment: if needs.statistics { 16 } else { 4 }, ..workspace });
         }
         Ok(pieces)
     }

@@ -291,8 +291,7 @@ pub mod segment {
 pub mod state {
     /// Words of a state.
     pub const WORDS: u32 = 16;
-    /// Complement of the key from which on elements are candidates. Until the filter has run, the sample's guesses are in place of
-    /// this word and the next.
+    /// Complement of the key from which on elements are candidates.
     pub const FLOOR: u32 = 0;
     /// The key from which on elements are sure to be in, if the sample was right.
     pub const SURE: u32 = 1;
@@ -498,8 +497,8 @@ pub mod low_rank_flags {
     /// A step begins whose state is on the device: its factors are those that the last one ended with, no matrix is poisoned,
     /// and the count of steps is the workspace's.
     pub const START: u32 = 256;
-    /// The step before was given up after it had begun: nothing of what it formed was sent.
-    pub const ABANDONED: u32 = 512;
+    /// Where the state is on the device: what was formed is gradient + residual, nothing of which was sent yet.
+    pub const FORMED: u32 = 512;
     /// A step ends whose state is on the device: its factors become those that it ended with, and the marks say what became of
     /// each tensor. Of a tensor that is not compressed, its means are taken.
     pub const COMMIT: u32 = 1024;

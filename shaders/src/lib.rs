@@ -87,7 +87,7 @@ const EMIT: &[Binding] =
 const SCATTER: &[Binding] = &[read(Role::Indices), read(Role::Values), write(Role::Output)];
 const FACTOR: &[Binding] = &[write(Role::Workspace), read(Role::Values)];
 const FORM: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Workspace), write(Role::Status)];
-const GATHER: &[Binding] = &[read(Role::Workspace), write(Role::Values)];
+const GATHER: &[Binding] = &[write(Role::Workspace), write(Role::Status), write(Role::Values)];
 const EXPAND: &[Binding] = &[read(Role::Workspace), write(Role::Output)];
 const PLAIN: &[Binding] = &[
     read(Role::Input),
@@ -462,7 +462,7 @@ pub const SHADERS: [Shader; 36] = [
             "powersgd_right.wgsl"
         ),
         FORM,
-        2048,
+        2052,
     ),
     entry("powersgd_gather", module!("powersgd_params.wgsl", "powersgd_word.wgsl", "powersgd_gather.wgsl"), GATHER, 0),
     entry(

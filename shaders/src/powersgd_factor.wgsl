@@ -348,9 +348,6 @@ fn powersgd_factor(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoc
     if has(FLAG_START) {
         if thread == 0u {
             workspace[poisoned] = 0u;
-            if has(FLAG_ABANDONED) {
-                workspace[marks + MARK_SENT] = 0u;
-            }
         }
         if !is_plain {
             begin(f, index, side, thread);

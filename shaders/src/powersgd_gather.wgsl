@@ -1,5 +1,6 @@
 // What: sums the shares of a factor, and writes it as it is sent (`kernels/powersgd/gather.rs`).
-// Arguments: LowRankParams (RIGHT: which factor); workspace (table, marks and shares), values (written).
+// Arguments: LowRankParams (RIGHT: which factor); workspace (table, marks and shares; FORMED: marks that nothing was sent yet of
+// what the residual holds), status (GUARDED: its first word is read), values (written).
 // Thread mapping: a workgroup 256 entries of a column, a thread one.
 // Workgroup memory: none.
 // Launch contract: from first_tile on, of the workgroups that the table counts.
@@ -7,8 +8,9 @@
 // Determinism: on one implementation; every sum is in one order.
 // Edge cases: of a matrix of which a factor could not be used, all entries are NaN; a sum that is not finite is NaN.
 
-@group(0) @binding(1) var<storage, read> workspace: array<u32>;
-@group(0) @binding(2) var<storage, read_write> values: array<u32>;
+@group(0) @binding(1) var<storage, read_write> workspace: array<u32>;
+@group(0) @binding(2) var<storage, read_write> status: array<atomic<u32>>;
+@group(0) @binding(3) var<storage, read_write> values: array<u32>;
 
 // Shares that are summed before they are added to the others.
 const SOME: u32 = 32u;
@@ -34,6 +36,12 @@ fn powersgd_gather(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocati
     let local = group - table(index, FIRST_GROUP + side);
     let k = local / each;
     let entry = local % each * 256u + thread;
+    if has(FLAG_FORMED) && local == 0u && thread == 0u {
+        // Unless an element was refused, and nothing was formed.
+        if !(has(FLAG_GUARDED) && atomicLoad(&status[0]) != 0u) {
+            workspace[params.marks + index * MARK_WORDS + MARK_SENT] = 0u;
+        }
+    }
     if entry >= entries {
         return;
     }

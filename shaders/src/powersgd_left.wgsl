@@ -57,7 +57,7 @@ fn powersgd_left(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocat
             workgroupBarrier();
             let j = thread / 32u;
             var sums = array<vec4<f32>, 2>();
-            var well = true;
+            var well = !t.odd;
             for (var c = thread % 32u; c < TILE; c += 32u) {
                 let bits = band[j * TILE + c];
                 well = well && is_finite(bits);

@@ -42,7 +42,7 @@ const FLAG_TAKE: u32 = 32u;
 const FLAG_ORTHONORMAL: u32 = 64u;
 const FLAG_SEED: u32 = 128u;
 const FLAG_START: u32 = 256u;
-const FLAG_ABANDONED: u32 = 512u;
+const FLAG_FORMED: u32 = 512u;
 const FLAG_COMMIT: u32 = 1024u;
 const FLAG_SEND: u32 = 2048u;
 const FLAG_GUARDED: u32 = 4096u;
@@ -50,6 +50,7 @@ const FLAG_GUARDED: u32 = 4096u;
 // Rows, and columns, of a tile.
 const TILE: u32 = 256u;
 const TILE_WORDS: u32 = 4u;
+const TILE_ODD: u32 = 3u;
 // Columns of a factor that are worked on together.
 const TOGETHER: u32 = 8u;
 const PAD: u32 = 16u;

@@ -4,7 +4,7 @@
 // Arguments: LowRankParams; input (FORM), residual (FORM: becomes what stays behind), workspace (table, tiles, marks and factors
 // are read, shares are written), status (its first word; SCAN: raised, GUARDED: read).
 // Thread mapping: a thread a column.
-// Workgroup memory: 512 words, 2048 bytes.
+// Workgroup memory: 513 words, 2052 bytes.
 // Launch contract: one workgroup a tile, the tiles from first_tile on.
 // Traffic: an element once in each buffer; above rank 8 once more for each eight columns.
 // Determinism: on one implementation; every sum is in one order.
@@ -15,6 +15,8 @@ const BAND: u32 = 32u;
 // Eight entries of a row each, of P and of L.
 var<workgroup> factor: array<vec4<f32>, 64>;
 var<workgroup> lefts: array<vec4<f32>, 64>;
+// Whether an element is not finite.
+var<workgroup> odd: atomic<u32>;
 
 @compute @workgroup_size(256)
 fn powersgd_right(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -27,10 +29,14 @@ fn powersgd_right(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
         four(t.right, t.column_stride, 0u, select(t.column_stride, column, t.rest && here), no_right()),
         four(t.right, t.column_stride, 4u, select(t.column_stride, column, t.rest && here), no_right()),
     );
+    var all_finite = true;
+    if thread == 0u {
+        atomicStore(&odd, 0u);
+    }
     // Without a product, one turn forms.
     for (var k = 0u; k < select(1u, params.rank, has(FLAG_PRODUCT)); k += TOGETHER) {
         var totals = array<vec4<f32>, 2>();
-        var well = true;
+        var well = !t.odd;
         for (var first = 0u; first < TILE; first += BAND) {
             workgroupBarrier();
             if thread < 64u {
@@ -66,6 +72,7 @@ fn powersgd_right(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
                     } else if writing {
                         residual[at] = formed.y;
                     }
+                    all_finite = all_finite && is_finite(formed.x);
                     if has(FLAG_PRODUCT) {
                         well = well && is_finite(formed.x);
                         let m = bitcast<f32>(select(0u, formed.x, is_finite(formed.x)));
@@ -84,6 +91,16 @@ fn powersgd_right(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
                 let at = shares + (t.row / TILE * params.rank + k + i) * t.column_stride + column;
                 workspace[at] = select(NAN, sum, well);
             }
+        }
+    }
+    if has(FLAG_FORM) && !has(FLAG_PRODUCT) && !has(FLAG_SCAN) {
+        // What is multiplied later is the residual, which has no such element: the tile's list says that there was one.
+        if !all_finite {
+            atomicStore(&odd, 1u);
+        }
+        workgroupBarrier();
+        if thread == 0u && writing {
+            workspace[t.list + TILE_ODD] = atomicLoad(&odd);
         }
     }
 }

@@ -17,6 +17,9 @@ struct Tile {
     at: u32,
     // Of the gradient.
     first: u32,
+    // Where it is in the list, and whether it was formed from an element that is not finite, by a pass of its own.
+    list: u32,
+    odd: bool,
     // Whether there is a residual to add, and whether L R^T is to be taken off it.
     feedback: bool,
     rest: bool,
@@ -39,6 +42,8 @@ fn tile_of(group: u32) -> Tile {
     t.row_stride = padded(t.rows);
     t.column_stride = padded(t.columns);
     t.at = t.first - params.first + t.row * t.columns + t.column;
+    t.list = at;
+    t.odd = !has(FLAG_FORM) && word(at + TILE_ODD) != 0u;
     let sent = mark(t.index, MARK_SENT);
     t.feedback = has(FLAG_FORM) && has(FLAG_FEEDBACK) && sent != DROPPED;
     t.rest = t.feedback && sent == 1u;

@@ -46,7 +46,7 @@ fn count_kept(index: u32, tile: u32, lane: u32) -> vec2<u32> {
 }
 
 // What: narrows down which key is the last kept one, and counts what is kept of each tile; with OF_SKETCH, what its sketch has
-// of the keys of both ranks (`kernels/topk/histogram.rs`).
+// of the keys of both ranks (`kernels/topk/count.rs`).
 // Arguments: SelectParams; input, or residual (FEEDBACK); workspace (the next states and counts are written, the counts' sums
 // added to, histograms made zero).
 // Thread mapping: a team of 32 lanes takes each eighth of a segment's tiles in the workgroup.

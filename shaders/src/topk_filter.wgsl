@@ -1,6 +1,6 @@
 // What: stores the candidates of each tile in order, and counts them (`kernels/topk/filter.rs`).
-// Arguments: SelectParams; input, residual (FEEDBACK: becomes the sum), workspace (the counts of the states and the room are
-// added to; info, values, places and band of the tiles are written, a word each).
+// Arguments: SelectParams; input, residual (FEEDBACK: becomes the sum), workspace (the counts of the states, the histograms and
+// the room are added to; info, values, places and band of the tiles are written, a word each).
 // Thread mapping: a team of 32 lanes takes 1024 elements of a tile, a lane the 32 that are 32 apart.
 // Workgroup memory: 1287 words, 5148 bytes.
 // Launch contract: one workgroup a tile, the tiles from first_tile on.

@@ -43,6 +43,8 @@ pub enum Name {
 pub enum Call {
     /// The first.
     Begin,
+    /// The first, of which the device never hears where that can be.
+    BeginUnsubmitted,
     /// Between two all-reduces.
     Advance,
     /// The last.
@@ -76,6 +78,7 @@ pub fn codecs() -> Vec<(PowerSgd, bool)> {
         (small.without_feedback(), false),
         (small.non_finite(NonFinite::Error), true),
         (PowerSgd::rank(10).min_compression(1.5), false),
+        (PowerSgd::rank(9).one_sided().min_compression(1.5), false),
         (PowerSgd::rank(4).min_compression(1e9), false),
     ]
 }
@@ -130,6 +133,7 @@ struct Pair<'a, M> {
     steps: ResidentLowRank,
     host: LowRankState,
     label: String,
+    is_guarded: bool,
 }
 
 impl<M: Memory> Pair<'_, M> {
@@ -178,6 +182,10 @@ impl<M: Memory> Pair<'_, M> {
     }
 
     fn check_status(&mut self) -> Result<(), Error> {
+        if !self.is_guarded {
+            // Nothing writes it.
+            return self.steps.check(&[]);
+        }
         let status = self.memory.read(Name::State, self.steps.status_bytes());
         self.steps.check(&status)
     }
@@ -229,7 +237,7 @@ pub fn against_the_host<M: Memory>(
     memory.write(Name::Residual, &vec![0; steps.residual_bytes() as usize]);
     let label = format!("{codec:?}, {}", dtype.name());
 
-    let mut pair = Pair { device, memory, steps, host, label };
+    let mut pair = Pair { device, memory, steps, host, label, is_guarded };
     // Seeded columns, then warm ones.
     for t in 0..2 {
         pair.step(&gradient(dtype, t), None);
@@ -279,6 +287,30 @@ fn refused<M: Memory>(pair: &mut Pair<'_, M>, dtype: Dtype) {
     pair.step(&gradient(dtype, 5), None);
 }
 
+/// A state that one-sided steps left at the left side goes on in two-sided ones, whose factors then have other sizes.
+///
+/// # Panics
+/// Where a bit differs.
+pub fn from_one_sided<M: Memory>(device: &Device, memory: impl Fn(&ResidentLowRank) -> M) {
+    let (one, two) = (PowerSgd::rank(2).one_sided(), PowerSgd::rank(2));
+    let (seed, mut output) = (Seed::new(5), vec![0.0; place(7).end]);
+    let mut host = one.state(&MODEL, seed).expect("valid");
+    let Owned::F32(first) = gradient(Dtype::F32, 0) else { unreachable!("as asked") };
+    device.low_rank_step(&mut host, &first, &mut output, |_| {}).expect("valid");
+    let host = two.restore(&MODEL, &host.to_bytes().expect("between steps")).expect("of the same tensors");
+    let mut steps = two.resident(&MODEL, Dtype::F32, seed).expect("valid");
+    let before = steps.factor_bytes();
+    let (state, residual) = steps.upload(&host).expect("of the same tensors");
+    assert_ne!(steps.factor_bytes(), before, "the model's sides are alike");
+    let mut memory = memory(&steps);
+    memory.write(Name::State, &state);
+    memory.write(Name::Residual, bytemuck::cast_slice(&residual));
+    let mut pair = Pair { device, memory, steps, host, label: "from one-sided".to_owned(), is_guarded: false };
+    for t in 1..3 {
+        pair.step(&gradient(Dtype::F32, t), None);
+    }
+}
+
 /// A step that is given up leaves its gradient in the residual.
 fn abandoned<M: Memory>(pair: &mut Pair<'_, M>, dtype: Dtype) {
     let begun = gradient(dtype, 7);
@@ -295,5 +327,10 @@ fn abandoned<M: Memory>(pair: &mut Pair<'_, M>, dtype: Dtype) {
     pair.host.abandon();
     pair.steps.abandon();
     pair.compare();
+    // One that the device never heard of changes nothing.
+    let before = pair.download();
+    pair.memory.call(Call::BeginUnsubmitted, &mut pair.steps).expect("recorded");
+    pair.steps.abandon();
+    assert!(pair.download() == before, "{}: after a step that was not submitted", pair.label);
     pair.step(&gradient(dtype, 7), None);
 }

@@ -1,7 +1,7 @@
 //! PowerSGD in a caller's memory: on the PTX machine, with a driver that refuses to allocate and to wait, and on wgpu.
 
 use gradwire::Dtype;
-use gradwire_tests::resident::{against_the_host, codecs};
+use gradwire_tests::resident::{against_the_host, codecs, from_one_sided};
 
 #[cfg(feature = "cuda")]
 mod cuda {
@@ -16,7 +16,7 @@ mod cuda {
     use gradwire_tests::capture::Capture;
     use gradwire_tests::resident::{Call, Memory, Name};
 
-    use super::{Dtype, against_the_host, codecs};
+    use super::{Dtype, against_the_host, codecs, from_one_sided};
 
     struct OnMachine {
         driver: Arc<Capture<Machine>>,
@@ -77,6 +77,8 @@ mod cuda {
             let work = || unsafe {
                 match call {
                     Call::Begin => cuda.begin_low_rank_into(steps, buffers),
+                    // What is queued is done; a step that has not begun is one that is given up.
+                    Call::BeginUnsubmitted => Ok(()),
                     Call::Advance => cuda.advance_low_rank_into(steps, buffers),
                     Call::Finish => cuda.finish_low_rank_into(steps, buffers),
                 }
@@ -95,6 +97,9 @@ mod cuda {
             against_the_host(&device, codec, dtype, |steps| OnMachine::new(&driver, &cuda, steps));
             assert_eq!(driver.inner().take_faults(), []);
         }
+        let (driver, cuda) = machine((8, 0));
+        from_one_sided(&Device::from_cuda(cuda.clone()), |steps| OnMachine::new(&driver, &cuda, steps));
+        assert_eq!(driver.inner().take_faults(), []);
     }
 
     #[test]
@@ -140,7 +145,7 @@ mod on_wgpu {
     use gradwire_tests::require;
     use gradwire_tests::resident::{Call, Memory, Name};
 
-    use super::{Dtype, against_the_host, codecs};
+    use super::{Dtype, against_the_host, codecs, from_one_sided};
 
     struct OnDevice {
         device: wgpu::Device,
@@ -196,11 +201,15 @@ mod on_wgpu {
             let buffers = LowRankBuffers { gradient, residual, state, factors, output };
             let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
             match call {
-                Call::Begin => self.gradwire.record_begin_low_rank(steps, &mut encoder, &buffers),
+                Call::Begin | Call::BeginUnsubmitted => {
+                    self.gradwire.record_begin_low_rank(steps, &mut encoder, &buffers)
+                }
                 Call::Advance => self.gradwire.record_advance_low_rank(steps, &mut encoder, &buffers),
                 Call::Finish => self.gradwire.record_finish_low_rank(steps, &mut encoder, &buffers),
             }?;
-            self.queue.submit([encoder.finish()]);
+            if call != Call::BeginUnsubmitted {
+                self.queue.submit([encoder.finish()]);
+            }
             Ok(())
         }
     }
@@ -224,5 +233,6 @@ mod on_wgpu {
             let dtype = [Dtype::F32, Dtype::F16, Dtype::Bf16][index % 3];
             against_the_host(&on, codec, dtype, |steps| OnDevice::new(&device, &queue, &gradwire, steps));
         }
+        from_one_sided(&on, |steps| OnDevice::new(&device, &queue, &gradwire, steps));
     }
 }

@@ -27,8 +27,6 @@ pub(super) struct Layout {
     pub(super) marks: u64,
     /// How many steps were finished, two words.
     pub(super) steps: u64,
-    /// Where the state is on the device, the status, which a look at all elements leaves.
-    pub(super) status: u64,
     /// The factors that the last finished step ended with: left, right.
     pub(super) kept: [u64; 2],
     /// Those of the step under way.
@@ -36,14 +34,15 @@ pub(super) struct Layout {
     /// Tensors that are not compressed wait here to be sent. What is from here on may hold anything between steps.
     pub(super) plain: u64,
     pub(super) shares: u64,
+    /// Where the state is on the device, the status, which a look at all elements leaves: behind all that passes bind as their
+    /// workspace, since a dispatch may not bind a word twice.
+    pub(super) status: u64,
     pub(super) words: u64,
 }
 
 /// How a step begins whose state is on the device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
-    /// The step before was given up, after it had begun.
-    pub(super) abandoned: bool,
     /// The step has one round.
     pub(super) is_last: bool,
     /// Nothing is to be formed where an element is not finite.
@@ -157,11 +156,11 @@ impl LowRankPlan {
             plain_tiles: place(plain_list.len() as u64),
             marks: place(u64::from(mark::WORDS) * tensors),
             steps: place(if resident { 2 } else { 0 }),
-            status: place(if resident { STATUS_BYTES / 4 } else { 0 }),
             kept: [place(table.left as u64), place(table.right as u64)],
             work: [place(table.left as u64), place(table.right as u64)],
             plain: place(plain),
             shares: place(shares[0].max(shares[1])),
+            status: place(if resident { STATUS_BYTES / 4 } else { 0 }),
             words: 0,
         };
         words.extend(list);
@@ -224,7 +223,7 @@ impl LowRankPlan {
         Ok(passes)
     }
 
-    /// The same where the state is on the device, and the step before may have been given up.
+    /// The same where the state is on the device.
     pub(super) fn begin_resident(
         &self,
         known: Side,
@@ -233,14 +232,13 @@ impl LowRankPlan {
         limits: &Limits,
     ) -> Result<Vec<Pass>, Error> {
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };
-        let given_up = flag(start.abandoned, low_rank_flags::ABANDONED);
         let mut passes = self.start(limits)?;
-        self.seeded(&mut passes, known, stream, low_rank_flags::START | given_up, limits);
+        self.seeded(&mut passes, known, stream, low_rank_flags::START, limits);
         if start.guarded {
             passes.extend(self.scan(limits)?);
         }
         let guarded = flag(start.guarded, low_rank_flags::GUARDED);
-        self.form(&mut passes, known, guarded, limits)?;
+        self.form(&mut passes, known, guarded | low_rank_flags::FORMED, limits)?;
         let flags = low_rank_flags::FORM | flag(start.is_last, low_rank_flags::SEND) | guarded;
         self.over_plain(&mut passes, flags, known.other(), limits)?;
         Ok(passes)
@@ -255,11 +253,12 @@ impl LowRankPlan {
     /// Forms gradient + residual, and multiplies it.
     fn form(&self, passes: &mut Vec<Pass>, known: Side, flags: u32, limits: &Limits) -> Result<(), Error> {
         let form = self.with(self.base(), low_rank_flags::FORM | flags);
-        if known == Side::Right && self.rank > LOW_RANK_TOGETHER.into() {
+        if self.rank > LOW_RANK_TOGETHER.into() {
+            // Else what is multiplied by the factors' later columns would be formed once more.
             self.over_tiles(passes, Kernel::PowerSgdRight, form, limits)?;
-            self.multiply(passes, known, self.base(), limits)
+            self.multiply(passes, known, self.base(), flags, limits)
         } else {
-            self.multiply(passes, known, form, limits)
+            self.multiply(passes, known, form, flags, limits)
         }
     }
 
@@ -268,7 +267,7 @@ impl LowRankPlan {
         let mut passes = self.start(limits)?;
         let flags = low_rank_flags::TAKE | low_rank_flags::ORTHONORMAL;
         self.factors(&mut passes, known, self.base(), flags, limits);
-        self.multiply(&mut passes, known, self.base(), limits)?;
+        self.multiply(&mut passes, known, self.base(), 0, limits)?;
         Ok(passes)
     }
 
@@ -348,7 +347,7 @@ impl LowRankPlan {
     }
 
     fn workspace(&self) -> Bindings {
-        Bindings { workspace: Span { offset: 0, bytes: 4 * self.layout.words }, ..Bindings::default() }
+        Bindings { workspace: Span { offset: 0, bytes: 4 * self.layout.status }, ..Bindings::default() }
     }
 
     fn values(&self, side: Side) -> Span {
@@ -379,15 +378,25 @@ impl LowRankPlan {
     }
 
     /// Multiplies by the factors of the side `known`, and sums up the other side's.
-    fn multiply(&self, passes: &mut Vec<Pass>, known: Side, base: LowRankParams, limits: &Limits) -> Result<(), Error> {
+    fn multiply(
+        &self,
+        passes: &mut Vec<Pass>,
+        known: Side,
+        base: LowRankParams,
+        formed: u32,
+        limits: &Limits,
+    ) -> Result<(), Error> {
         let kernel = match known {
             Side::Right => Kernel::PowerSgdLeft,
             Side::Left => Kernel::PowerSgdRight,
         };
         let product = self.of(known, self.with(base, low_rank_flags::PRODUCT));
         self.over_tiles(passes, kernel, product, limits)?;
-        let sums = self.of(known.other(), self.base());
-        let bindings = Bindings { values: self.values(known.other()), ..self.workspace() };
+        let sums = self.of(known.other(), self.with(self.base(), formed));
+        let mut bindings = Bindings { values: self.values(known.other()), ..self.workspace() };
+        if formed & low_rank_flags::GUARDED != 0 {
+            bindings.status = Span { offset: 0, bytes: STATUS_BYTES };
+        }
         let groups = self.groups[known.other() as usize];
         self.runs(passes, Kernel::PowerSgdGather, sums, bindings, groups, limits);
         Ok(())

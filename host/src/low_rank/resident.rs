@@ -23,14 +23,16 @@ use crate::session::{Role, Sizes};
 ///
 /// Made by [`PowerSgd::resident`]; each worker keeps one. Its steps are those of [`crate::Device::begin_low_rank`], with
 /// `Cuda::begin_low_rank_into`, `Cuda::advance_low_rank_into` and `Cuda::finish_low_rank_into`, or `Wgpu::record_begin_low_rank`,
-/// `Wgpu::record_advance_low_rank` and `Wgpu::record_finish_low_rank`: nothing is copied, allocated or waited for, and the
-/// factors are all-reduced in place, where they are.
+/// `Wgpu::record_advance_low_rank` and `Wgpu::record_finish_low_rank`: nothing of a tensor's size is copied, allocated or waited
+/// for, and the factors are all-reduced in place, where they are.
 ///
-/// The same backend gives the same bits as with a [`LowRankState`], which [`ResidentLowRank::download`] makes of the memory, for a
+/// The same backend gives the same bits as with a [`LowRankState`] (whose steps count where there is no tensor at all, too), which [`ResidentLowRank::download`] makes of the memory, for a
 /// checkpoint or where the number of workers changes, and [`ResidentLowRank::upload`] puts into it.
 ///
 /// A CUDA graph may record a step: the count of steps, from which seeded columns are drawn, is in the memory. It repeats the side
-/// that it was recorded for, so that of steps that are one-sided it has to record two.
+/// that it was recorded for, so that of steps that are one-sided it has to record two, and be launched as a whole. What the host knows of
+/// the order of calls is that of the recording: [`ResidentLowRank::check`] has nothing to say of a launch, so that a graph is for
+/// [`NonFinite::Propagate`](crate::NonFinite::Propagate).
 ///
 /// ```
 /// use gradwire::{Dtype, Matrix, PowerSgd, Seed};
@@ -54,8 +56,6 @@ pub struct ResidentLowRank {
     last: Side,
     /// Factors that the step under way has given out; 0 between steps.
     round: u32,
-    /// Whether the last step was given up after it had begun, and the same of the step before the one under way.
-    abandoned: [bool; 2],
 }
 
 /// The memory that a step of PowerSGD works on. `B` is how a backend names a piece: `DeviceSlice` or `wgpu::BufferSlice`. Each call
@@ -87,16 +87,7 @@ impl PowerSgd {
         let table = self.table(tensors)?;
         let plan = LowRankPlan::new(&table, dtype, self.feedback(), true);
         plan.check_words()?;
-        Ok(ResidentLowRank {
-            codec: *self,
-            table,
-            seed,
-            plan,
-            dtype,
-            last: Side::Right,
-            round: 0,
-            abandoned: [false; 2],
-        })
+        Ok(ResidentLowRank { codec: *self, table, seed, plan, dtype, last: Side::Right, round: 0 })
     }
 }
 
@@ -140,7 +131,8 @@ impl ResidentLowRank {
 
     /// Entries of the most that a side's factor is sent with, by a codec whose steps begin from `last`.
     fn sent_len_after(&self, last: Side, side: Side) -> usize {
-        if self.rounds() > 1 && last == Side::Left {
+        // Two-sided steps end with the side that they began from.
+        if self.rounds() > 1 && last != self.last {
             return 0;
         }
         let of = |last: Side, round: u32| if round % 2 == 1 { last.other() } else { last };
@@ -251,8 +243,7 @@ impl ResidentLowRank {
         host.sums.copy_from_slice(residual);
         for (tensor, words) in self.in_order().zip(marks.chunks_exact(mark::WORDS as usize)) {
             let part = &table.parts[tensor];
-            // Of a step that was given up nothing was sent.
-            let sent = if self.abandoned[0] { 0 } else { words[mark::SENT as usize] };
+            let sent = words[mark::SENT as usize];
             host.sent[tensor] = sent == 1;
             if sent == mark::DROPPED || !self.codec.feedback() {
                 host.sums[part.first..part.first + part.elements()].fill(0.0);
@@ -262,7 +253,8 @@ impl ResidentLowRank {
     }
 
     /// Takes up a state, as of a checkpoint: what the state's memory is to begin with, and the residual. The seed stays that of
-    /// these steps, and is to be the one that the state was made with.
+    /// these steps, and is to be the one that the state was made with. [`ResidentLowRank::factor_bytes`] may be others afterwards, where
+    /// the state is one that one-sided steps left at the other side.
     ///
     /// # Errors
     /// [`Error::Order`] while a step of either is under way; [`Error::Shape`] for a state of other tensors or another rank, or with
@@ -298,14 +290,14 @@ impl ResidentLowRank {
         let step = (u64::from(high) << 32 | u64::from(low)).wrapping_add(host.step);
         let steps = layout.steps as usize;
         words[steps..steps + 2].copy_from_slice(&[step as u32, (step >> 32) as u32]);
-        (self.last, self.abandoned) = (host.last, [false; 2]);
+        self.last = host.last;
         Ok((crate::sparse::little_endian(&words).into_owned(), residual))
     }
 
-    /// Gives up a step that was begun, as where a collective failed: as [`LowRankState::abandon`]. The work that was queued for it
-    /// may be done or not. Does nothing between steps.
+    /// Gives up a step that was begun, as where a collective failed: as [`LowRankState::abandon`]. What was queued for it may still be
+    /// done, up to any call, or never be submitted: the memory says whether the gradient has joined the residual. Does nothing between
+    /// steps.
     pub fn abandon(&mut self) {
-        self.abandoned[0] |= self.round > 0;
         self.round = 0;
     }
 
@@ -327,9 +319,7 @@ impl ResidentLowRank {
         }
         self.expect_round(1, "check")?;
         Error::expect_len("status of the state", "bytes", status.len(), 4)?;
-        refuse_not_finite(words_of(status)[0]).inspect_err(|_| {
-            (self.round, self.abandoned[0]) = (0, self.abandoned[1]);
-        })
+        refuse_not_finite(words_of(status)[0]).inspect_err(|_| self.round = 0)
     }
 
     fn expect_round(&self, round: u32, asked: &'static str) -> Result<(), Error> {
@@ -373,7 +363,7 @@ impl ResidentLowRank {
         let (seed, [low, high]) = (self.seed, self.seed.step_words());
         let stream = Stream { key: seed.key(), tensor: seed.tensor_word(), step: [low, high] };
         let (guarded, is_last) = (self.codec.is_guarded(), self.rounds() == 1);
-        self.plan.begin_resident(self.last, stream, Start { abandoned: self.abandoned[0], is_last, guarded }, limits)
+        self.plan.begin_resident(self.last, stream, Start { is_last, guarded }, limits)
     }
 
     pub(crate) fn advance(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
@@ -393,9 +383,6 @@ impl ResidentLowRank {
 
     /// After a call whose work was queued.
     pub(crate) fn went_on(&mut self) {
-        if self.round == 0 {
-            self.abandoned = [false, self.abandoned[0]];
-        }
         if self.round < self.rounds() {
             self.round += 1;
         } else {

@@ -160,6 +160,11 @@ impl ModelPlan {
         self.tensors.iter().map(EncodePlan::payload_bytes).sum()
     }
 
+    /// Whether an encode takes statistics of whole tensors first.
+    pub(crate) fn has_statistics(&self) -> bool {
+        self.whole.is_some()
+    }
+
     /// Bytes of scratch that an encode in a caller's memory needs.
     pub fn workspace_bytes(&self) -> usize {
         let statistics = self.whole.as_ref().map_or(0, |whole| whole.bytes() as usize);

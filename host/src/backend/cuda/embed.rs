@@ -227,7 +227,8 @@ impl Cuda {
     /// where nothing leaves the device. Once the stream has come that far, `factors` holds the first factor, to be all-reduced there.
     ///
     /// # Errors
-    /// [`Error::Order`] where another call is due; else as [`Cuda::encode_into`], and the step has then not begun.
+    /// [`Error::Order`] where another call is due; else as [`Cuda::encode_into`]. The step has then not begun; but after
+    /// [`Error::Backend`], which may come when a part is queued, a state has to be uploaded anew.
     ///
     /// # Safety
     /// As [`Cuda::encode_into`]; and the caller guarantees that residual and state hold what the calls before left there, or before

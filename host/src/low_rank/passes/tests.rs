@@ -48,11 +48,15 @@ fn every_element_that_is_not_compressed_is_in_one_pass_and_bound_there() {
     let tensors = [Matrix::vector(5000), Matrix::new(300, 700), Matrix::vector(0), Matrix::vector(70_001)];
     let state = PowerSgd::rank(3).state(&tensors, Seed::new(1)).expect("valid");
     let plan = LowRankPlan::new(&state.table, Dtype::Bf16, true, true);
-    let start = Start { abandoned: false, is_last: true, guarded: true };
+    let start = Start { is_last: true, guarded: true };
     for (binding_bytes, groups) in [(u64::MAX, u32::MAX), (2 << 20, 5)] {
         let limits = Limits { binding_bytes, groups };
         let begin = plan.begin_resident(Side::Right, stream(), start, &limits).expect("the limits suffice");
         let finish = plan.finish(Side::Left, &limits).expect("the limits suffice");
+        assert!(
+            begin.iter().all(|pass| pass.bindings.workspace.bytes <= 4 * plan.layout.status),
+            "no word is bound twice"
+        );
         // A look at all, the forming, and the taking of means.
         let all = [begin, finish].concat();
         let passes: Vec<&Pass> = all.iter().filter(|pass| pass.kernel == Kernel::PowerSgdPlain).collect();

@@ -22,6 +22,8 @@ use crate::sparse::lazy::Sent;
 /// numbers of words.
 const MOST_CANDIDATES: u64 = 1 << 30;
 const MOST_FIRST: u64 = 1 << 29;
+/// Words of a workspace that are reached by 32-bit numbers of them.
+const MOST_WORDS: u64 = 1 << 32;
 
 /// How a device selects from a gradient of one length and type.
 #[derive(Clone, Debug, PartialEq)]
@@ -147,19 +149,6 @@ impl SelectPlan {
                 capacity[1] += again;
             }
         }
-        let capacity_first = capacity[0].min(MOST_FIRST).next_multiple_of(64);
-        // The sketch is there first.
-        let sketch = if self.is_sought() { tiles * u64::from(SKETCH_WORDS) } else { 0 };
-        let again = capacity[1].min(MOST_CANDIDATES - capacity_first).max(sketch).next_multiple_of(64);
-        if again < capacity[1] {
-            // Tiles that find no room are read as they are, so that all have to have the same candidates.
-            for words in self.table.chunks_exact_mut(segment::WORDS as usize) {
-                words[segment::SKETCH_LOW as usize] = 0;
-                words[segment::SKETCH_HIGH as usize] = 0;
-            }
-        }
-        let capacity = capacity_first;
-        let all = capacity + again;
         let large = self.large.len() as u64;
         let aligned = |words: u64| words.next_multiple_of(ALIGNMENT / 4);
         let room = aligned(self.table.len() as u64 + (large << (samples.0 + 1)));
@@ -169,6 +158,21 @@ impl SelectPlan {
         let info = histograms + 3 * large * u64::from(HISTOGRAM_WORDS);
         let counts = info + 4 * tiles;
         let values = aligned(counts + 2 * tiles);
+        // What is left of the words that 32 bits reach, for three arrays of candidates.
+        let most = MOST_CANDIDATES.min((MOST_WORDS - values) / 3 / 64 * 64);
+        let capacity_first = capacity[0].min(MOST_FIRST).min(most / 128 * 64).next_multiple_of(64);
+        // The sketch is there first.
+        let sketch = if self.is_sought() { tiles * u64::from(SKETCH_WORDS) } else { 0 };
+        let again = capacity[1].min(most - capacity_first).max(sketch).next_multiple_of(64);
+        if again < capacity[1] {
+            // Tiles that find no room are read as they are, so that all have to have the same candidates.
+            for words in self.table.chunks_exact_mut(segment::WORDS as usize) {
+                words[segment::SKETCH_LOW as usize] = 0;
+                words[segment::SKETCH_HIGH as usize] = 0;
+            }
+        }
+        let capacity = capacity_first;
+        let all = capacity + again;
         let (places, band) = (values + all, values + 2 * all);
         self.workspace_words = if large > 0 { band + all } else { self.table.len() as u64 };
         self.base = SelectParams {

@@ -37,10 +37,11 @@ impl SelectPlan {
                 return Err(Error::Limit { limit: "max_storage_buffer_binding_size", found, needed });
             }
         }
-        // A tile takes two workgroups of the sketch's kernel.
-        if !self.large.is_empty() && limits.groups < 2 {
-            let found = limits.groups.into();
-            return Err(Error::Limit { limit: "max_compute_workgroups_per_dimension", found, needed: 2 });
+        // A tile takes two workgroups of the sketch's kernel, and a segment as many as sample it.
+        let needed = 2.max(1 << self.base.samples_log2);
+        if !self.large.is_empty() && limits.groups < needed {
+            let (found, needed) = (limits.groups.into(), needed.into());
+            return Err(Error::Limit { limit: "max_compute_workgroups_per_dimension", found, needed });
         }
         let (found, needed) = (MOST_SEGMENTS, self.table.len() as u64 / u64::from(segment::WORDS));
         if needed > found {

@@ -18,12 +18,16 @@ fn a_threshold_of_halves_is_the_next_half() {
 #[test]
 fn the_workspace_is_reached_by_words_of_32_bits() {
     let n = 1u64 << 31;
-    for keep in [1, n / 10, n / 2, n - 1] {
-        let plan = SelectPlan::new(&Select::Largest(keep), n, Dtype::F32, false, false);
-        assert!(plan.workspace_words < 1 << 32, "{keep}: {} words", plan.workspace_words);
+    let of_one = [1, n / 10, n / 2, n - 1].map(Select::Largest);
+    // Segments of little more than a tile have the most histograms beside their candidates.
+    let blocks = [8193, 10_000, 12_800, 16_000].map(|elements| Select::Blocks { elements, k: elements / 100 });
+    for (select, dtype) in of_one.iter().chain(&blocks).flat_map(|select| [(select, Dtype::F32), (select, Dtype::F16)])
+    {
+        let plan = SelectPlan::new(select, n, dtype, false, false);
+        assert!(plan.workspace_words <= 1 << 32, "{select:?}: {} words", plan.workspace_words);
         let p = plan.base;
         let end = u64::from(p.band) + u64::from(p.capacity) + u64::from(p.capacity_again);
-        assert_eq!(end, plan.workspace_words, "{keep}: an offset has wrapped");
+        assert_eq!(end, plan.workspace_words, "{select:?}: an offset has wrapped");
     }
 }
 

@@ -152,9 +152,6 @@ unsafe fn start(p: &LowRankParams, b: &Buffers, matrix: &Matrix, factor: Factor,
         if device::thread() == 0 {
             let marks = p.marks + matrix.index * mark::WORDS;
             *b.word(marks + mark::POISONED) = 0;
-            if p.has(low_rank_flags::ABANDONED) {
-                *b.word(marks + mark::SENT) = 0;
-            }
         }
         if is_plain {
             return;
@@ -192,9 +189,9 @@ unsafe fn commit(p: &LowRankParams, b: &Buffers, matrix: &Matrix, poisoned: bool
             *b.word(marks + mark::WARY_FOR) = next;
             *b.word(marks + mark::OUTCOME) = what;
             if matrix.index == 0 {
-                let low = *b.word(p.steps) + 1;
+                let low = (*b.word(p.steps)).wrapping_add(1);
                 *b.word(p.steps) = low;
-                *b.word(p.steps + 1) += u32::from(low == 0);
+                *b.word(p.steps + 1) = (*b.word(p.steps + 1)).wrapping_add(u32::from(low == 0));
             }
         }
         if is_plain || poisoned {

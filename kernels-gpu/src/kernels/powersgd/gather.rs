@@ -1,6 +1,6 @@
 //! The factors, from the shares of their tiles.
 
-use super::{Buffers, Matrix, padded};
+use super::{Buffers, Matrix, padded, refused};
 use crate::arith::float::{NAN_BITS, canonical};
 use crate::device;
 use crate::params::{LOW_RANK_TILE, LowRankParams, THREADS, low_rank_flags, mark, matrix};
@@ -10,12 +10,14 @@ kernel! {
     ///
     /// # What
     /// Entry `i` of column `k` is the sum over the tiles that hold row `i` (with `RIGHT`, column `i`), in binary64 and in
-    /// order. Of a matrix of which a factor could not be used, all entries are NaN.
+    /// order. Of a matrix of which a factor could not be used, all entries are NaN. With `FORMED`, marks that nothing was sent yet of
+    /// what the residual now holds, unless it was not formed.
     ///
     /// # Arguments
-    /// * `p`; `workspace`: table, marks and shares. Read.
+    /// * `p`; `workspace`: table, marks and shares. Read; with `FORMED`, a mark of each matrix is written.
+    /// * `status`: with `GUARDED`, read.
     /// * `values`: the factors of all matrices, without padding. Written.
-    /// * `input`, `residual`, `status`, `output`: not used.
+    /// * `input`, `residual`, `output`: not used.
     ///
     /// # Thread mapping
     /// A block 256 entries of a column, a thread one.
@@ -71,6 +73,17 @@ kernel! {
         while part >= each {
             part -= each;
             k += 1;
+        }
+        if p.has(low_rank_flags::FORMED)
+            && group == word(index, matrix::FIRST_GROUP)
+            && device::thread() == 0
+        {
+            // SAFETY: the marks are there; no other block touches this one, and the status is only read.
+            unsafe {
+                if !refused(&p, &b) {
+                    *b.word(p.marks + index * mark::WORDS + mark::SENT) = 0;
+                }
+            }
         }
         let entry = part * THREADS + device::thread();
         if entry >= entries {

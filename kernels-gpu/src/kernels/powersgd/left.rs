@@ -29,7 +29,8 @@ kernel! {
     /// # Arguments
     /// * `p`; `input`, with `FORM`; `residual`: `p.bound` elements.
     /// * `workspace`: table, tiles, marks and factors are read, shares are written.
-    /// * `status`, `output`, `values`: not used.
+    /// * `status`: with `GUARDED`, read.
+    /// * `output`, `values`: not used.
     ///
     /// # Thread mapping
     /// A block a tile; a warp eight of its rows at a time, a lane one of 32 neighbouring columns.

@@ -3,7 +3,7 @@
 use super::{Buffers, FOUR, Form, Less, NO_RIGHT, ROWS, Tile, elements, loaded, stage, terms};
 use crate::arith::float::{INF_BITS, MAGNITUDE};
 use crate::device;
-use crate::params::{LOW_RANK_TOGETHER, LowRankParams, low_rank_flags, matrix};
+use crate::params::{LOW_RANK_TOGETHER, LowRankParams, low_rank_flags, mark, matrix};
 
 /// Rows whose entries of the left factors are in the stage together (logarithm), and that are summed together.
 const BAND_LOG2: u32 = 5;
@@ -26,8 +26,9 @@ kernel! {
     ///
     /// # Arguments
     /// * `p`; `input`, with `FORM`; `residual`: `p.bound` elements.
-    /// * `workspace`: table, tiles, marks and factors are read, shares are written.
-    /// * `status`, with `SCAN`: raised to the complement of an element's index.
+    /// * `workspace`: table, tiles, marks and factors are read, shares are written. With `FORM` and no product, a matrix with an
+    ///   element that is not finite is marked as poisoned.
+    /// * `status`: with `SCAN`, raised to the complement of an element's index; with `GUARDED`, read.
     /// * `output`, `values`: not used.
     ///
     /// # Thread mapping
@@ -118,6 +119,8 @@ unsafe fn column<const K: usize, const MULTIPLIES: bool>(
     first: u32,
 ) {
     let (product, scan) = (MULTIPLIES && p.has(low_rank_flags::PRODUCT), p.has(low_rank_flags::SCAN));
+    // What is multiplied later is the residual, which has no element that is not finite.
+    let formed_alone = form.write && !product;
     let matrix = tile.matrix;
     let here = tile.column + device::thread();
     let mut right = [NO_RIGHT; K];
@@ -161,6 +164,15 @@ unsafe fn column<const K: usize, const MULTIPLIES: bool>(
                         elements::<false, ROWS>(p, b, form, at, &less)
                     }
                 };
+                if formed_alone {
+                    for j in 0..ROWS {
+                        if m[j].to_bits() & MAGNITUDE >= INF_BITS {
+                            let mark = p.marks + matrix.index * mark::WORDS + mark::POISONED;
+                            // SAFETY: the marks are there, and in this launch only atomics touch this one.
+                            unsafe { device::atomic_max(b.word(mark), 1) };
+                        }
+                    }
+                }
                 if scan {
                     for j in 0..ROWS {
                         if m[j].to_bits() & MAGNITUDE >= INF_BITS {

@@ -29,7 +29,7 @@ kernel! {
     ///
     /// # Traffic
     /// A value and 2 bytes of place for each candidate are read, 8 bytes an entry written. Tiles whose candidates found no
-    /// room, or that have ties to give which are no candidates, are read once more. A warp adds up 8 bytes for each of up to 63
+    /// room, or that have ties to give which are no candidates, are read once more. A warp adds up 8 bytes for each of up to 126
     /// tiles before it, and for as many sums of 64 and of 4096 tiles.
     /// Uncoalesced: a tile's entries begin at any word; with `SENT`, a sector of the residual an entry.
     ///
