@@ -544,7 +544,7 @@ pub mod mark {
     pub const POISONED: u32 = 1;
     /// Where the state is on the device: for how many steps more a tensor drops what it would keep, up to [`WARY`],
     pub const WARY_FOR: u32 = 2;
-    /// and what became of it: 0 before the first step, then [`outcome`].
+    /// and what became of it: 0 before the first step, then one of `outcome`.
     pub const OUTCOME: u32 = 3;
     /// In `SENT`: nothing was sent of it, and nothing is kept.
     pub const DROPPED: u32 = 2;
