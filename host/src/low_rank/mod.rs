@@ -4,6 +4,10 @@ mod bytes;
 mod device;
 mod passes;
 mod plain;
+#[cfg_attr(
+    not(any(feature = "cuda", feature = "wgpu")),
+    allow(dead_code, reason = "it is the GPU backends that take pieces")
+)]
 mod resident;
 mod run;
 mod state;
