@@ -38,6 +38,7 @@ mod seed;
 pub mod session;
 mod sparse;
 pub mod wire;
+mod words;
 
 pub use codec::powersgd::{Matrix, PowerSgd};
 pub use codec::qsgd::Qsgd;

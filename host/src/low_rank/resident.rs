@@ -17,6 +17,7 @@ use crate::gradient::Dtype;
 use crate::plan::{Limits, Pass};
 use crate::seed::Seed;
 use crate::session::{Role, Sizes};
+use crate::words::{from_little_endian, little_endian};
 
 /// What the host keeps of PowerSGD where gradient, residual and factors lie in device memory that the caller owns: what goes where
 /// there, and which call is next.
@@ -167,7 +168,7 @@ impl ResidentLowRank {
         words.resize(self.plan.layout.plain as usize, 0);
         let steps = self.plan.layout.steps as usize;
         words[steps..steps + 2].copy_from_slice(&self.seed.step_words());
-        crate::sparse::little_endian(&words).into_owned()
+        little_endian(&words).into_owned()
     }
 
     /// Bytes of the state that [`ResidentLowRank::outcomes`] reads.
@@ -184,7 +185,7 @@ impl ResidentLowRank {
     pub fn outcomes(&self, bytes: &[u8]) -> Result<Vec<Option<Outcome>>, Error> {
         let range = self.outcome_bytes();
         Error::expect_len("marks of the state", "bytes", bytes.len(), range.end - range.start)?;
-        Ok(self.fates(&words_of(bytes)).into_iter().map(|fate| fate.outcome).collect())
+        Ok(self.fates(&from_little_endian(bytes)).into_iter().map(|fate| fate.outcome).collect())
     }
 
     /// Of each tensor, from the marks.
@@ -226,7 +227,7 @@ impl ResidentLowRank {
         self.expect_round(0, "download")?;
         Error::expect_len("state", "bytes", state.len(), self.saved_bytes())?;
         Error::expect_len("residual", "elements", residual.len(), self.elements() as u64)?;
-        let words = words_of(state);
+        let words = from_little_endian(state);
         let (layout, table) = (&self.plan.layout, &self.table);
         let numbers =
             |at: u64, count: usize| words[at as usize..at as usize + count].iter().map(|w| f32::from_bits(*w));
@@ -265,7 +266,7 @@ impl ResidentLowRank {
         self.table.expect_same(&host.table)?;
         host.expect_feedback(self.codec.feedback())?;
         let layout = &self.plan.layout;
-        let mut words = words_of(&self.image());
+        let mut words = from_little_endian(&self.image());
         for (at, factors) in layout.kept.into_iter().zip([&host.left, &host.right]) {
             let to = &mut words[at as usize..at as usize + factors.len()];
             to.iter_mut().zip(factors).for_each(|(word, number)| *word = number.to_bits());
@@ -291,7 +292,7 @@ impl ResidentLowRank {
         let steps = layout.steps as usize;
         words[steps..steps + 2].copy_from_slice(&[step as u32, (step >> 32) as u32]);
         self.last = host.last;
-        Ok((crate::sparse::little_endian(&words).into_owned(), residual))
+        Ok((little_endian(&words).into_owned(), residual))
     }
 
     /// Gives up a step that was begun, as where a collective failed: as [`LowRankState::abandon`]. What was queued for it may still be
@@ -319,7 +320,7 @@ impl ResidentLowRank {
         }
         self.expect_round(1, "check")?;
         Error::expect_len("status of the state", "bytes", status.len(), 4)?;
-        refuse_not_finite(words_of(status)[0]).inspect_err(|_| self.round = 0)
+        refuse_not_finite(from_little_endian(status)[0]).inspect_err(|_| self.round = 0)
     }
 
     fn expect_round(&self, round: u32, asked: &'static str) -> Result<(), Error> {
@@ -411,10 +412,4 @@ impl<B: Copy> LowRankBuffers<B> {
         }
         pieces
     }
-}
-
-/// Little-endian words.
-fn words_of(bytes: &[u8]) -> Vec<u32> {
-    let (words, _) = bytes.as_chunks::<4>();
-    words.iter().map(|word| u32::from_le_bytes(*word)).collect()
 }

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
 use crate::plan::STATUS_BYTES;
 use crate::session::{Role, Session};
-use crate::sparse::little_endian;
+use crate::words::little_endian;
 
 impl Device {
     /// Makes the step's factor of the side `known`, `input`, orthonormal, forms gradient + residual of the compressed matrices

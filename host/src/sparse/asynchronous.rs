@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::device::{everything, is_more_than_all, little_endian, own_halves, plain_values, refuse, rest};
+use super::device::{everything, is_more_than_all, own_halves, plain_values, refuse, rest};
 use super::payload::{SparsePayload, ValueFormat};
 use super::select::SelectPlan;
 use crate::backend::cpu::{Cpu, Entries};
@@ -15,6 +15,7 @@ use crate::plan::DecodeMode;
 use crate::seed::Seed;
 use crate::session::Role;
 use crate::wire::Payload;
+use crate::words::{from_little_endian, little_endian};
 
 impl Wgpu {
     /// Keeps the entries of largest magnitude, without a wait in a browser: what
@@ -174,8 +175,9 @@ impl Wgpu {
                 Ok([indices, values])
             })
             .await?;
-        let words = |bytes: Vec<u8>| bytes.chunks_exact(4).map(word).collect();
-        let entries = Entries { indices: words(self.read(indices).await?), bits: words(self.read(values).await?) };
+        let [indices, bits] =
+            [self.read(indices).await?, self.read(values).await?].map(|bytes| from_little_endian(&bytes));
+        let entries = Entries { indices, bits };
         if let Some(sums) = sums {
             bytemuck::cast_slice_mut(sums).copy_from_slice(&self.read(left).await?);
         }
@@ -206,8 +208,4 @@ impl Wgpu {
         self.decode_async(&inner, DecodeMode::Write, &mut values).await?;
         Ok(values)
     }
-}
-
-fn word(bytes: &[u8]) -> u32 {
-    bytes.first_chunk().map_or(0, |word| u32::from_le_bytes(*word))
 }

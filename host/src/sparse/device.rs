@@ -14,6 +14,7 @@ use crate::gradient::{Dtype, Gradient};
 use crate::seed::Seed;
 use crate::sparse::IndexFormat;
 use crate::wire::Payload;
+use crate::words::little_endian;
 
 impl Device {
     /// Keeps the entries of largest magnitude. The seed matters where values are quantized.
@@ -325,14 +326,6 @@ pub(super) fn rest(bits: u32, sent: f32) -> f32 {
     } else {
         0.0
     }
-}
-
-/// Words as bytes, lowest first.
-pub(crate) fn little_endian(words: &[u32]) -> Cow<'_, [u8]> {
-    if cfg!(target_endian = "little") {
-        return bytemuck::cast_slice(words).into();
-    }
-    words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
 fn halves<'b>(of: &[u32], half: impl Fn(u32) -> u16) -> Cow<'b, [u8]> {

@@ -1,7 +1,7 @@
 //! Which entries a sparse payload holds: four ways to write a rising sequence, and the rule that chooses.
 
-use super::device::little_endian;
 use crate::wire::PayloadError;
+use crate::words::little_endian;
 
 /// How the indices are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,9 +8,10 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
 use crate::seed::Seed;
-use crate::sparse::device::{everything, is_more_than_all, little_endian};
+use crate::sparse::device::{everything, is_more_than_all};
 use crate::sparse::select::SelectPlan;
 use crate::sparse::{SparsePayload, ValueFormat};
+use crate::words::little_endian;
 
 /// What was sent of neighbouring elements: those whose key is above this one, and of those that have it the first, up to an
 /// index.

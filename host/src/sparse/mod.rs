@@ -16,7 +16,6 @@ mod select;
 mod selection;
 mod settle;
 
-pub(crate) use device::little_endian;
 pub use embed::{ScatterBuffers, SelectBuffers};
 pub use index::IndexFormat;
 pub use lazy::LazyResidual;

@@ -63,7 +63,7 @@ impl Device {
         if plan.guarded && !among_kept {
             first_not_finite(&mut *session)?;
         }
-        session.write(Role::Workspace, 0, &super::device::little_endian(select.table()))?;
+        session.write(Role::Workspace, 0, &crate::words::little_endian(select.table()))?;
         session.run(&passes)?;
         let mut count = [select.entries() as u32];
         if let Select::Above(_) = plan.select {

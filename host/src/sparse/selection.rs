@@ -84,7 +84,7 @@ impl Selection {
 
     /// What the first bytes of the workspace have to hold: copied to the device once, since the passes leave it as it is.
     pub fn table(&self) -> Vec<u8> {
-        super::device::little_endian(&self.table).into_owned()
+        crate::words::little_endian(&self.table).into_owned()
     }
 
     /// The payload of entries that were copied from device memory: what [`crate::Device::encode_sparse`] makes.
@@ -131,7 +131,7 @@ impl Selection {
     /// # Errors
     /// As [`Session::write`].
     pub fn prepare(&self, session: &mut dyn Session, workspace_at: u64) -> Result<(), Error> {
-        session.write(Role::Workspace, workspace_at, &super::device::little_endian(&self.table))
+        session.write(Role::Workspace, workspace_at, &crate::words::little_endian(&self.table))
     }
 
     /// The passes that decode so many entries, from the buffers of indices and values: over zeros, or weighted onto what the

@@ -41,7 +41,7 @@ impl Device {
         let (bytes, words) = (4 * residual.len() as u64, 4 * table.len() as u64);
         let mut session = self.session(Sizes([0, bytes, 0, 0, words, 0, 0, 0, 0]))?;
         session.write(Role::Residual, 0, bytemuck::cast_slice(residual.sums()))?;
-        session.write(Role::Workspace, 0, &super::little_endian(&table))?;
+        session.write(Role::Workspace, 0, &crate::words::little_endian(&table))?;
         session.run(&passes)?;
         let mut settled = vec![0.0f32; residual.len()];
         session.read(Role::Residual, 0, bytemuck::cast_slice_mut(&mut settled))?;

@@ -11,6 +11,9 @@
 
 /// Declares an entry point: of the PTX module where that is what is compiled, and a plain function where the kernels
 /// are emulated. With `rust-cuda`, it is cuda_std that declares it.
+///
+/// Kernels of one family repeat their arguments: a macro that wrote them could not show their names to a body that it did not
+/// write, too.
 macro_rules! kernel {
     ($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
         $(#[$doc])*

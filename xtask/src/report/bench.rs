@@ -171,9 +171,10 @@ fn group(
 ) -> Result<(), String> {
     let deadline = Instant::now() + time;
     let label = format!("2^{} elements of {}", n.ilog2(), dtype.name());
-    let skip = |why: &Error| emit(&Event::Skipped { what: format!("{label}: {why}") });
+    let skip = |why: &dyn std::fmt::Display| emit(&Event::Skipped { what: format!("{label}: {why}") });
+    let mut left_out = Vec::new();
     let selects = device.kind() != BackendKind::Cpu;
-    let jobs = match jobs::all(n, dtype, &device.limits(), selects) {
+    let jobs = match jobs::all(n, dtype, &device.limits(), selects, &mut left_out) {
         Ok(jobs) => jobs,
         // A binding or a launch that is too small for the tensor is the device's, and no fault.
         Err(error) => {
@@ -181,6 +182,7 @@ fn group(
             return Ok(());
         }
     };
+    left_out.iter().for_each(|why| skip(why));
     let one = jobs.iter().fold(Sizes::default(), |sizes, job| sizes.max(job.sizes));
     let touched = jobs.first().map_or(1, |job| job.floor);
     let mut sets = Sets::new(one, touched, profile.rotate, profile.memory);

@@ -48,9 +48,17 @@ pub(crate) struct Job {
 
 /// Every operation on gradients of `n` elements.
 ///
+/// What a device's limits leave no room for, while there is room for the others, is told in `left_out`.
+///
 /// # Errors
 /// Where a setting is refused, or the device's limits are too small.
-pub(crate) fn all(n: usize, dtype: Dtype, limits: &Limits, selects: bool) -> Result<Vec<Job>, Error> {
+pub(crate) fn all(
+    n: usize,
+    dtype: Dtype,
+    limits: &Limits,
+    selects: bool,
+    left_out: &mut Vec<String>,
+) -> Result<Vec<Job>, Error> {
     let mut jobs = vec![read_only(n, dtype, limits)?];
     for (kind, bits) in [(Kind::QsgdMax, 4), (Kind::QsgdMax, 8), (Kind::Uniform, 4), (Kind::Uniform, 8)] {
         quantizer(&Case::new(kind, bits, Some(512)), n, dtype, limits, &mut jobs)?;
@@ -62,8 +70,9 @@ pub(crate) fn all(n: usize, dtype: Dtype, limits: &Limits, selects: bool) -> Res
         }
         for (rank, name) in RANKS {
             match power_sgd(rank, name, n, dtype, limits, &mut jobs) {
+                Ok(()) => {}
                 // Its factors are in one binding, which may be too small for them and not for the others' parts.
-                Err(Error::Limit { .. }) | Ok(()) => {}
+                Err(error @ Error::Limit { .. }) => left_out.push(format!("PowerSGD, {name}: {error}")),
                 Err(error) => return Err(error),
             }
         }
@@ -241,7 +250,7 @@ mod tests {
     #[test]
     fn floors_are_counted_by_hand() {
         let n = 1 << 20;
-        let jobs = all(n, Dtype::F32, &Limits::NONE, true).unwrap();
+        let jobs = all(n, Dtype::F32, &Limits::NONE, true, &mut vec![]).unwrap();
         let floor = |codec: &str, setting: &str, op: &str| {
             let found = jobs.iter().find(|j| j.codec == codec && j.setting == setting && j.op == op);
             found.map(|j| j.floor as f64 / n as f64)
@@ -262,9 +271,9 @@ mod tests {
 
     #[test]
     fn halves_are_encoded_and_not_decoded_again() {
-        let of = |dtype| all(100_000, dtype, &Limits::NONE, true).unwrap().len();
+        let of = |dtype| all(100_000, dtype, &Limits::NONE, true, &mut vec![]).unwrap().len();
         assert_eq!((of(Dtype::F32), of(Dtype::Bf16)), (1 + 4 * 4 + 3 * 3 + 4, 1 + 4 * 2 + 3 * 2 + 4));
-        assert_eq!(all(100_000, Dtype::F32, &Limits::NONE, false).unwrap().len(), 17);
+        assert_eq!(all(100_000, Dtype::F32, &Limits::NONE, false, &mut vec![]).unwrap().len(), 17);
     }
 
     #[test]
