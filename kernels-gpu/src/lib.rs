@@ -17,7 +17,7 @@
     allow(internal_features, reason = "shuffles have no other stable or unstable name")
 )]
 
-#[cfg(any(test, all(feature = "emulate", not(target_arch = "nvptx64"))))]
+#[cfg(test)]
 extern crate std;
 
 pub mod arith;
@@ -25,16 +25,10 @@ pub mod params;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod ptx;
 
-#[cfg(any(target_arch = "nvptx64", feature = "emulate", feature = "rust-cuda"))]
+#[cfg(any(target_arch = "nvptx64", feature = "rust-cuda"))]
 mod device;
-#[cfg(any(target_arch = "nvptx64", feature = "emulate", feature = "rust-cuda"))]
+#[cfg(any(target_arch = "nvptx64", feature = "rust-cuda"))]
 mod kernels;
-
-/// The kernels' Rust source, run by threads of this machine: a block's 256 threads are 256 threads.
-#[cfg(all(feature = "emulate", not(target_arch = "nvptx64")))]
-pub mod emulate {
-    pub use crate::kernels::emulate::launch;
-}
 
 // cuda_std has one of its own.
 #[cfg(all(target_arch = "nvptx64", not(feature = "rust-cuda")))]

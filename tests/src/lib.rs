@@ -7,8 +7,6 @@ pub mod capture;
 pub mod cases;
 pub mod conformance;
 pub mod data;
-#[cfg(feature = "cuda")]
-pub mod emulated;
 pub mod hostile;
 pub mod launches;
 pub mod low_rank;

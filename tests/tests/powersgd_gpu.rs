@@ -191,10 +191,6 @@ fn run(device: &Device, codec: PowerSgd, tensors: &[Matrix], steps: u64) -> (Vec
 
 #[cfg(feature = "cuda")]
 mod ptx {
-    use std::sync::Arc;
-
-    use gradwire::backend::cuda::Cuda;
-    use gradwire_tests::emulated::Emulated;
     use gradwire_tests::low_rank::ptx_machine;
     use gradwire_tests::traffic;
 
@@ -217,17 +213,6 @@ mod ptx {
                 let device = device.expect("an artifact that fits");
                 assert!(run(&device, codec, &tensors, 2) == expected, "{codec:?} for {target}");
             }
-        }
-    }
-
-    /// The kernels' source on threads gives what its PTX gives.
-    #[test]
-    fn the_source_gives_what_the_ptx_gives() {
-        let tensors = [Matrix::new(40, 300), Matrix::new(261, 17)];
-        let emulated = Cuda::with_driver(Arc::new(Emulated::default()), None).expect("an artifact that fits");
-        let emulated = Device::from_cuda(emulated);
-        for codec in [PowerSgd::rank(3), PowerSgd::rank(10).min_compression(1.0)] {
-            assert!(run(&emulated, codec, &tensors, 2) == run(&ptx_machine(3), codec, &tensors, 2), "{codec:?}");
         }
     }
 }

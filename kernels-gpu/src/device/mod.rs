@@ -9,24 +9,20 @@
 //! the warp (for the barrier: all threads of the block) arrive together. Kernels keep them in control flow that
 //! depends on parameters and on the warp's index alone. Each is `unsafe` for that reason.
 
-#[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
-pub(crate) mod emulated;
 #[cfg(all(target_arch = "nvptx64", not(feature = "rust-cuda")))]
 mod nvptx;
-#[cfg(all(feature = "rust-cuda", any(target_arch = "nvptx64", not(feature = "emulate"))))]
+#[cfg(feature = "rust-cuda")]
 mod rust_cuda;
 
-#[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
-use emulated as machine;
 #[cfg(all(target_arch = "nvptx64", not(feature = "rust-cuda")))]
 use nvptx as machine;
-#[cfg(all(feature = "rust-cuda", any(target_arch = "nvptx64", not(feature = "emulate"))))]
+#[cfg(feature = "rust-cuda")]
 use rust_cuda as machine;
 
 pub(crate) use machine::{
     FOLDS, atomic_add, atomic_max, ballot, barrier, bin_add, bin_load, bin_store, block, fma, fma_wide, fold_max,
     fold_min, half_to_f32, opaque, shared_load, shared_store, shuffle, shuffle_xor, sqrt, stage_load, stage_load_four,
-    stage_load_wide, stage_store, stage_store_wide, thread,
+    stage_load_wide, stage_store, stage_store_wide, thread, tile_load, tile_store,
 };
 #[cfg(target_arch = "nvptx64")]
 pub(crate) use machine::{isqrt, product};
@@ -42,3 +38,9 @@ pub(crate) const BINS: u32 = 2048;
 
 /// Words of a block's stage: shared memory beside the other, for kernels that keep parts of matrices in it.
 pub(crate) const STAGE: u32 = 6144;
+
+/// Elements of a block's tile: shared memory beside the other, for kernels that look at an element more than once.
+pub(crate) const TILE: u32 = crate::params::TILE;
+
+/// Rows of [`WARP`] words that a lane writes its words of together.
+pub(crate) const TILE_ROWS: usize = 8;

@@ -8,7 +8,7 @@ use core::arch::global_asm;
 use core::arch::nvptx::{_block_idx_x, _syncthreads, _thread_idx_x};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::{BINS, SHARED_WORDS, STAGE, WARP};
+use super::{BINS, SHARED_WORDS, STAGE, TILE, TILE_ROWS, WARP};
 
 #[allow(improper_ctypes, reason = "these are LLVM's, and no C compiler sees them")]
 unsafe extern "C" {
@@ -44,6 +44,8 @@ global_asm!(".shared .align 4 .b8 gradwire_bins[{bytes}];", bytes = const 4 * BI
 
 // Aligned, so that four words can be read at once.
 global_asm!(".shared .align 16 .b8 gradwire_stage[{bytes}];", bytes = const 4 * STAGE);
+
+global_asm!(".shared .align 4 .b8 gradwire_tile[{bytes}];", bytes = const 4 * TILE);
 
 /// The thread's index in its block.
 #[inline(always)]
@@ -270,6 +272,59 @@ fn stage_address(index: u32) -> u32 {
     let start: u32;
     // SAFETY: it reads no memory: the address of a variable is a constant.
     unsafe { asm!("mov.u32 {}, gradwire_stage;", lateout(reg32) start, options(pure, nomem, nostack)) }
+    start + 4 * index
+}
+
+/// Writes a word of the block's tile in each of [`TILE_ROWS`] rows of 32, the first at `index`.
+///
+/// # Safety
+/// The words are in the tile, and no other thread touches them between two barriers.
+#[inline(always)]
+pub(crate) unsafe fn tile_store(index: u32, rows: [u32; TILE_ROWS]) {
+    // One statement, so that a row is a constant in the address and takes no instruction.
+    // SAFETY: the caller keeps the words in the array and to itself.
+    unsafe {
+        asm!(
+            "st.shared.u32 [{at}], {};",
+            "st.shared.u32 [{at}+128], {};",
+            "st.shared.u32 [{at}+256], {};",
+            "st.shared.u32 [{at}+384], {};",
+            "st.shared.u32 [{at}+512], {};",
+            "st.shared.u32 [{at}+640], {};",
+            "st.shared.u32 [{at}+768], {};",
+            "st.shared.u32 [{at}+896], {};",
+            in(reg32) rows[0],
+            in(reg32) rows[1],
+            in(reg32) rows[2],
+            in(reg32) rows[3],
+            in(reg32) rows[4],
+            in(reg32) rows[5],
+            in(reg32) rows[6],
+            in(reg32) rows[7],
+            at = in(reg32) tile_address(index),
+            options(nostack)
+        );
+    }
+}
+
+/// Reads a word of the block's tile.
+///
+/// # Safety
+/// `index` is below [`TILE`], and no other thread writes the word between the same two barriers.
+#[inline(always)]
+pub(crate) unsafe fn tile_load(index: u32) -> u32 {
+    let value;
+    // SAFETY: the caller keeps the index in the array. Not `pure`, so that it stays between its barriers.
+    unsafe { asm!("ld.shared.u32 {}, [{}];", lateout(reg32) value, in(reg32) tile_address(index), options(nostack)) }
+    value
+}
+
+/// The address of a word of the tile, in the shared window.
+#[inline(always)]
+fn tile_address(index: u32) -> u32 {
+    let start: u32;
+    // SAFETY: it reads no memory: the address of a variable is a constant.
+    unsafe { asm!("mov.u32 {}, gradwire_tile;", lateout(reg32) start, options(pure, nomem, nostack)) }
     start + 4 * index
 }
 

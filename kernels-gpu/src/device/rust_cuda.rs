@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use cuda_std::{GpuFloat, shared_array, thread};
 
-use super::{BINS, SHARED_WORDS, WARP};
+use super::{BINS, SHARED_WORDS, TILE, TILE_ROWS, WARP};
 use crate::arith::float::f16_to_f32;
 
 // Elsewhere the names are never linked: nothing runs there.
@@ -111,7 +111,8 @@ unsafe fn butterfly(mut value: u32, op: impl Fn(u32, u32) -> u32) -> u32 {
     value
 }
 
-const _: () = assert!(4 * (SHARED_WORDS + BINS as usize) <= 48 << 10, "every GPU has room for a block's shared memory");
+const _: () =
+    assert!(4 * (SHARED_WORDS + (BINS + TILE) as usize) <= 48 << 10, "every GPU has room for a block's shared memory");
 
 /// The block's words.
 #[inline(always)]
@@ -129,6 +130,34 @@ fn bins() -> *mut u32 {
 #[inline(always)]
 fn stage() -> *mut f64 {
     shared_array![f64; super::STAGE as usize / 2]
+}
+
+/// The block's tile.
+#[inline(always)]
+fn tile() -> *mut u32 {
+    shared_array![u32; TILE as usize]
+}
+
+/// Writes a word of the block's tile in each of [`TILE_ROWS`] rows of 32, the first at `index`.
+///
+/// # Safety
+/// The words are in the tile, and no other thread touches them between two barriers.
+#[inline(always)]
+pub(crate) unsafe fn tile_store(index: u32, rows: [u32; TILE_ROWS]) {
+    for row in 0..TILE_ROWS {
+        // SAFETY: the caller keeps the words in the array and to itself.
+        unsafe { tile().add(index as usize + row * WARP as usize).write_volatile(rows[row]) }
+    }
+}
+
+/// Reads a word of the block's tile.
+///
+/// # Safety
+/// `index` is below [`TILE`], and no other thread writes the word between the same two barriers.
+#[inline(always)]
+pub(crate) unsafe fn tile_load(index: u32) -> u32 {
+    // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
+    unsafe { tile().add(index as usize).read_volatile() }
 }
 
 /// Writes a word of the block's stage.

@@ -9,8 +9,7 @@
 
 #![allow(clippy::needless_range_loop, reason = "an index is a slot or a unit, of several register arrays at once")]
 
-/// Declares an entry point: of the PTX module where that is what is compiled, and a plain function where the kernels
-/// are emulated. With `rust-cuda`, it is cuda_std that declares it.
+/// Declares an entry point of the PTX module. With `rust-cuda`, it is cuda_std that declares it.
 ///
 /// Kernels of one family repeat their arguments: a macro that wrote them could not show their names to a body that it did not
 /// write, too.
@@ -22,12 +21,8 @@ macro_rules! kernel {
         pub(in crate::kernels) unsafe extern "ptx-kernel" fn $name($($arg: $ty),*) $body
 
         $(#[$doc])*
-        #[cfg(all(feature = "rust-cuda", any(target_arch = "nvptx64", not(feature = "emulate"))))]
+        #[cfg(feature = "rust-cuda")]
         #[cuda_std::kernel]
-        pub(in crate::kernels) unsafe fn $name($($arg: $ty),*) $body
-
-        $(#[$doc])*
-        #[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
         pub(in crate::kernels) unsafe fn $name($($arg: $ty),*) $body
     };
 }
@@ -47,6 +42,3 @@ mod tile;
 mod topk;
 mod uniform;
 mod whole;
-
-#[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
-pub(crate) mod emulate;

@@ -48,9 +48,8 @@ struct Parser {
     version: Option<(u32, u32)>,
     target: Option<u32>,
     kernels: Vec<Body>,
-    /// Module-scope shared variables.
-    symbols: HashMap<String, (Space, u64)>,
-    shared_bytes: u64,
+    /// Module-scope shared variables, by name, and their declarations.
+    shared: Vec<(String, String)>,
     open: Option<(Body, Names)>,
     depth: u32,
 }
@@ -120,8 +119,9 @@ impl Parser {
             }
             ".address_size" if rest == "64" => {}
             ".shared" => {
-                let at = variable(rest, Space::Shared, self.shared_bytes, &mut self.symbols)?;
-                self.shared_bytes = at;
+                let mut alone = HashMap::new();
+                variable(rest, Space::Shared, 0, &mut alone)?;
+                self.shared.extend(alone.into_keys().map(|name| (name, rest.to_owned())));
             }
             ".visible" | ".entry" => self.entry(text)?,
             _ => return Err(format!("`{text}` is a directive that this machine does not know")),
@@ -141,14 +141,13 @@ impl Parser {
                 return Err(format!("`{word}` behind a kernel's parameters is not known"));
             }
         }
-        let mut names = Names { symbols: self.symbols.clone(), ..Names::default() };
+        let mut names = Names::default();
         for param in list(params) {
             names.params.push(parameter(param)?);
         }
         let body = Body {
             name: name.trim().to_owned(),
             params: names.params.iter().map(|(_, bytes)| *bytes).collect(),
-            shared_bytes: self.shared_bytes,
             ..Body::default()
         };
         self.open = Some((body, names));
@@ -182,6 +181,13 @@ impl Parser {
             rest = instruction;
         }
         let (opcode, operands) = rest.split_once(' ').unwrap_or((rest, ""));
+        // A kernel has those of the module's variables that it names.
+        for (name, declaration) in self.shared.iter().filter(|(name, _)| operands.contains(name.as_str())) {
+            if !names.symbols.contains_key(name) {
+                let end = variable(declaration, Space::Shared, body.shared_bytes, &mut names.symbols).map_err(say)?;
+                body.shared_bytes = end;
+            }
+        }
         let opcode: Vec<String> = opcode.split('.').map(str::to_owned).collect();
         let (target, operands) = if opcode[0] == "bra" {
             (Some(operands.trim().to_owned()), Vec::new())

@@ -11,11 +11,6 @@ mod left;
 mod plain;
 mod right;
 
-#[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
-pub(super) use self::{
-    expand::powersgd_expand, factor::powersgd_factor, gather::powersgd_gather, left::powersgd_left,
-    plain::powersgd_plain, right::powersgd_right,
-};
 use crate::arith::float::bf16_to_f32;
 use crate::arith::powersgd::{kept, term};
 use crate::device;

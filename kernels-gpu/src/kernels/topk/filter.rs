@@ -1,16 +1,20 @@
 //! The filter: the one read of the gradient.
 
-use super::histogram::{add_bins, clear_bins};
+use super::find::{Rows, keep, look, share};
+use super::histogram::{add_bin, add_bins, add_directly, clear_bins};
 use super::sample::guessed;
-use super::{Buffers, Extent, Raw, SLOTS, Sent, WARP_TILE, WARPS, load, sum, sums};
+use super::{Buffers, Extent, Raw, WARP_TILE, WARPS, sums};
 use crate::arith::topk::{digit_shift, rounds_of};
 use crate::device::{self, WARP};
 use crate::params::{HISTOGRAM_WORDS, NOWHERE, PIECE, SelectParams, TILE, TILES_AGAIN, segment, select_flags, state};
 
-/// Words of shared memory: 8 of the table and 8 of the state, then 3 counts a warp, then the first candidate.
-const COUNTS: u32 = 16;
-const FIRST: u32 = 40;
-const INDEX: u32 = 41;
+/// Words of shared memory: 8 of the table and 8 of the state, then 2 counts a warp, then the first candidate.
+pub(super) const COUNTS: u32 = 16;
+const FIRST: u32 = COUNTS + 2 * WARPS;
+const INDEX: u32 = FIRST + 1;
+
+/// A tile with no more in the band adds them to the histogram one by one.
+const FEW: u32 = 128;
 
 kernel! {
     /// Stores the candidates of each tile in order, and counts them.
@@ -33,7 +37,7 @@ kernel! {
     /// loads and stores of a warp are consecutive.
     ///
     /// # Shared memory
-    /// 42 words, and 2048 of bins.
+    /// 34 words, 2048 of bins, and the tile's 8192.
     ///
     /// # Launch contract
     /// Blocks of 256 threads, one a tile, `p.tiles` of them, from `p.first_tile` on.
@@ -94,7 +98,7 @@ kernel! {
     /// A block takes 8 tiles one after another: most often there is none to filter, and finding that out should cost little.
     ///
     /// # Shared memory
-    /// 42 words.
+    /// As [`topk_filter`].
     ///
     /// # Launch contract
     /// Blocks of 256 threads, one for each 8 of `p.tiles` tiles, from `p.first_tile` on.
@@ -163,13 +167,13 @@ unsafe fn run<const AGAIN: bool>(p: &SelectParams, b: &Buffers, job: &Job) {
 
 /// What a block has to do.
 #[derive(Clone, Copy)]
-struct Job {
+pub(super) struct Job {
     tile: u32,
-    index: u32,
-    extent: Extent,
+    pub(super) index: u32,
+    pub(super) extent: Extent,
     /// Keys from which on elements are candidates, and are sure, in this tile;
-    floor: u32,
-    sure: u32,
+    pub(super) floor: u32,
+    pub(super) sure: u32,
     /// and those between which the last kept one is, in the whole segment.
     base: u32,
     top: u32,
@@ -253,92 +257,42 @@ impl Job {
 #[inline(always)]
 unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buffers, job: &Job) {
     let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
-    let place = warp * WARP_TILE + lane;
-    let first = job.extent.base + place;
-    let slots = job.extent.slots(first);
-    let there = |slot: usize| FULL || slots >> slot & 1 != 0;
     let order = p.order();
-    let raws = if AGAIN && p.has(select_flags::FEEDBACK) {
-        let mut raws = [Raw(0); SLOTS];
-        for slot in 0..SLOTS {
-            if there(slot) {
-                let at = (first - p.first) as usize + slot * WARP as usize;
-                // SAFETY: a tile's elements are bound.
-                raws[slot] = unsafe { b.settled(p, at) };
-            }
-        }
-        raws
-    } else {
-        // SAFETY: as above, and each tile is one block's.
-        unsafe { load::<FULL>(p, b, Sent::load(p, b, job.index), slots, first) }
-    };
-    let below_key = job.floor.wrapping_sub(1);
+    // SAFETY: all threads are here, and each tile is one block's; the tile's words were used a barrier ago.
+    let found = unsafe { keep::<FULL, AGAIN>(p, b, job) };
+    // SAFETY: a lane reads its own elements.
+    let own = unsafe { look::<AGAIN>(order, job, found) };
+    // SAFETY: all threads are here.
+    let counts = unsafe { share(&own) };
     // The band is the first range in which the last kept key is looked for: it is counted on the way.
-    let counts_bins = job.base < job.top;
+    let counts_band = job.base < job.top && counts.band != 0;
     let (mut shift, mut bins) = (0, 0);
-    if counts_bins {
+    if counts_band {
         shift = digit_shift(job.top - job.base, rounds_of(job.top - job.base));
-        bins = ((job.top - job.base - 1) >> shift) + 1;
+        // Few are added to the histogram itself: to look through the block's bins would take longer.
+        if counts.band > FEW {
+            bins = ((job.top - job.base - 1) >> shift) + 1;
+        }
     }
-    // SAFETY: the bins are used behind a barrier, and were a barrier ago.
+    // SAFETY: the bins are used behind the next barrier, and were a barrier ago.
     unsafe { clear_bins(bins) };
-    // A lane's own counts, folded once: ballots would be carried in registers to where they are summed up. Two in a word,
-    // as no warp has 2^16 elements.
-    let (mut counts, mut band) = (0, 0);
-    for slot in 0..SLOTS {
-        let key = order.key(raws[slot]);
-        let is = there(slot) && key >= job.floor;
-        counts += u32::from(is);
-        if !AGAIN {
-            counts += u32::from(there(slot) && key == below_key) << 16;
-        }
-        band += u32::from(is && key < job.sure);
-    }
-    // SAFETY: all lanes are here.
-    let (counts, band) = unsafe { (sum(counts), sum(band)) };
-    let (candidates, below) = (counts & 0xffff, counts >> 16);
-    // SAFETY: all threads are here; the words were not used before, or a barrier ago.
-    unsafe {
-        if lane < 3 {
-            let count = if lane == 0 {
-                candidates
-            } else if lane == 1 {
-                band
-            } else {
-                below
-            };
-            device::shared_store(COUNTS + 3 * warp + lane, count);
-        }
-        device::barrier();
-    }
-    let (mut before, mut total) = ([0; 2], [0; 3]);
-    for other in 0..WARPS {
-        for kind in 0..3 {
-            // SAFETY: nothing writes the words before the next barrier.
-            let count = unsafe { device::shared_load(COUNTS + 3 * other + kind as u32) };
-            total[kind] += count;
-            if kind < 2 && other < warp {
-                before[kind] += count;
-            }
-        }
-    }
     // SAFETY: all threads are here; the state and the room are there, and touched by atomic operations alone.
     let room = unsafe {
         if device::thread() == 0 {
-            device::shared_store(FIRST, reserve::<AGAIN>(p, b, job, total[0]));
+            device::shared_store(FIRST, reserve::<AGAIN>(p, b, job, counts.candidates));
             let at = p.states + job.index * state::WORDS;
-            device::atomic_add(b.word(at + state::COUNT_SURE), total[0] - total[1]);
-            device::atomic_add(b.word(at + state::COUNT_BAND), total[1]);
+            device::atomic_add(b.word(at + state::COUNT_SURE), counts.candidates - counts.band);
+            device::atomic_add(b.word(at + state::COUNT_BAND), counts.band);
             if !AGAIN {
-                device::atomic_add(b.word(at + state::COUNT_BELOW), total[2]);
+                device::atomic_add(b.word(at + state::COUNT_BELOW), counts.below);
             }
         }
         device::barrier();
         device::shared_load(FIRST)
     };
     if device::thread() < 4 {
-        let below = if AGAIN { u32::from(job.sure < job.top) } else { total[2] };
-        let info = [room, total[0], total[1], below];
+        let below = if AGAIN { u32::from(job.sure < job.top) } else { counts.below };
+        let info = [room, counts.candidates, counts.band, below];
         let mut word = info[0];
         for k in 1..4 {
             word = if device::thread() == k { info[k as usize] } else { word };
@@ -346,48 +300,52 @@ unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
         // SAFETY: the tile's info is this block's.
         unsafe { *b.word(p.info + 4 * job.tile + device::thread()) = word };
     }
+    let histogram = p.histograms + job.index * HISTOGRAM_WORDS;
     // The same in all lanes: nothing is to be stored, and nothing to be counted.
-    if candidates != 0 && (room != NOWHERE || counts_bins) {
-        let mine = (1u32 << lane) - 1;
-        let (mut at, mut in_band) = (room.wrapping_add(before[0]), room.wrapping_add(before[1]));
-        // Made anew: 32 keys, ballots and answers would wait in registers for the room.
-        let slots = device::opaque(slots);
-        for slot in 0..SLOTS {
-            let raw = Raw(device::opaque(raws[slot].0));
+    if own.candidates != 0 && (room != NOWHERE || counts_band) {
+        let at = room.wrapping_add(counts.candidates_before);
+        let mut in_band = room.wrapping_add(counts.band_before);
+        // SAFETY: all lanes are here.
+        let rows = unsafe { Rows::new(own.slots) };
+        let mut first = 0;
+        while first < own.candidates {
+            let rank = first + lane;
+            let is = rank < own.candidates;
+            // SAFETY: all lanes are here, as the candidates are the warp's. Behind the last of them a lane reads what no one uses.
+            let (place, raw) = unsafe {
+                let place = warp * WARP_TILE + rows.find(rank);
+                (place, Raw(device::tile_load(place)))
+            };
             let key = order.key(raw);
-            let is = (FULL || slots >> slot & 1 != 0) && key >= job.floor;
-            // SAFETY: all lanes are here: the counts are the warp's.
-            let all = unsafe { device::ballot(is) };
-            if all == 0 {
-                continue;
-            }
+            let is_open = is && key < job.sure;
             // SAFETY: as above; the room was given to this tile, and no two lanes have one place.
             unsafe {
-                let open = device::ballot(is && key < job.sure);
-                if is {
-                    let in_band_too = key < job.sure;
-                    if room != NOWHERE {
-                        let to = at + (all & mine).count_ones();
-                        b.store(p, p.values, to, raw);
-                        *b.word(p.places).cast::<u16>().add(to as usize) = (place + slot as u32 * WARP) as u16;
-                        if in_band_too {
-                            b.store(p, p.band, in_band + (open & mine).count_ones(), raw);
-                        }
-                    }
-                    if in_band_too && counts_bins {
-                        device::bin_add((key - job.base) >> shift, 1);
+                let open = device::ballot(is_open);
+                if room != NOWHERE && is {
+                    b.store(p, p.values, at + rank, raw);
+                    *b.word(p.places).cast::<u16>().add((at + rank) as usize) = place as u16;
+                    if is_open {
+                        b.store(p, p.band, in_band + (open & ((1 << lane) - 1)).count_ones(), raw);
                     }
                 }
-                at = at.wrapping_add(all.count_ones());
                 in_band = in_band.wrapping_add(open.count_ones());
+                let bin = (key - job.base) >> shift;
+                if bins != 0 {
+                    if is_open {
+                        device::bin_add(bin, 1);
+                    }
+                } else if counts_band {
+                    add_bin(histogram, is_open, bin, |histogram, bin, count| add_directly(b, histogram, bin, count));
+                }
             }
+            first += WARP;
         }
     }
-    if total[1] != 0 {
-        // SAFETY: all threads are here, as the total is the block's; the histogram is the segment's.
+    if bins != 0 {
+        // SAFETY: all threads are here, as the bins are the block's; the histogram is the segment's.
         unsafe {
             device::barrier();
-            add_bins(b, p.histograms + job.index * HISTOGRAM_WORDS, bins);
+            add_bins(b, histogram, bins);
         }
     }
 }

@@ -189,11 +189,15 @@ pub(super) unsafe fn add_bins(b: &Buffers, histogram: u32, bins: u32) {
             if first + lane < bins {
                 count = device::bin_load(first + lane);
             }
+            if device::ballot(count > 0) == 0 {
+                first += THREADS;
+                continue;
+            }
             let all = sum(count);
             if count > 0 {
                 device::atomic_add(b.word(histogram + first + lane), count);
             }
-            if lane == 0 && all > 0 {
+            if lane == 0 {
                 device::atomic_add(b.word(histogram + HISTOGRAM_BINS + first / WARP), all);
             }
         }
@@ -206,7 +210,7 @@ pub(super) unsafe fn add_bins(b: &Buffers, histogram: u32, bins: u32) {
 /// # Safety
 /// The histogram is there, and touched by atomic operations alone.
 #[inline(always)]
-unsafe fn add_directly(b: &Buffers, histogram: u32, bin: u32, count: u32) {
+pub(super) unsafe fn add_directly(b: &Buffers, histogram: u32, bin: u32, count: u32) {
     // SAFETY: the caller's.
     unsafe {
         device::atomic_add(b.word(histogram + bin), count);

@@ -4,6 +4,7 @@ mod block;
 mod count;
 mod emit;
 mod filter;
+mod find;
 mod histogram;
 mod narrow;
 mod sample;
@@ -12,11 +13,6 @@ mod settle;
 mod sketch;
 mod sums;
 
-#[cfg(all(not(target_arch = "nvptx64"), feature = "emulate"))]
-pub(super) use self::{
-    block::topk_block, count::topk_count, emit::topk_emit, filter::topk_filter, filter::topk_filter_again,
-    histogram::topk_histogram, sample::topk_sample, settle::topk_settle, sketch::topk_sketch,
-};
 use crate::arith::float::{MAGNITUDE, bf16_to_f32, canonical, f16_to_f32};
 use crate::arith::topk::{BF16_NAN_KEY, F16_NAN_KEY, HALF_MAGNITUDE, NAN_KEY, NO_HALF_KEY, NO_KEY, key};
 use crate::device::{self, WARP};
