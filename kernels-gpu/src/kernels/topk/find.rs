@@ -37,7 +37,8 @@ pub(super) unsafe fn keep<const FULL: bool, const AGAIN: bool>(p: &SelectParams,
     };
     let magnitude = p.order().magnitude;
     // A NaN may be above the key it is ordered as, so that this asks for no more than is true of all that are looked for.
-    let least = job.floor.saturating_sub(u32::from(!AGAIN)).min(MAGNITUDE);
+    // Opaque, or the compiler finds that the bit below is a comparison, and makes it one.
+    let least = device::opaque(job.floor.saturating_sub(u32::from(!AGAIN)).min(MAGNITUDE));
     let mut less = 0;
     for batch in (0..SLOTS / TILE_ROWS).rev() {
         let rows = core::array::from_fn(|k| raws[batch * TILE_ROWS + k].0);
