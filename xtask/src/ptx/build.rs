@@ -192,24 +192,28 @@ fn normalise(target: Target, text: &str) -> String {
             out.push('\n');
         }
     }
-    two_at_once(target, &out)
+    at_once(target, &out)
 }
 
-/// Kernels of which two blocks are to fit a multiprocessor's registers, and the capability of the first target where they
-/// can without spilling: 128 registers a thread. Left to itself the assembler takes a few more, and where one block alone is
-/// there, nothing covers its waiting for memory.
-const TWO_AT_ONCE: [(&str, u32); 2] = [("powersgd_right", 35), ("powersgd_left", 90)];
+/// Kernels of which so many blocks are to fit a multiprocessor's registers, and the capability of the first target where they
+/// can without spilling: 128 registers a thread for two, 64 for four. Left to itself the assembler takes a few more, and where
+/// fewer blocks are there, too little covers their waiting for memory.
+const AT_ONCE: [(&str, u32, u32); 4] =
+    [("powersgd_right", 2, 35), ("powersgd_left", 2, 90), ("topk_filter", 4, 35), ("topk_filter_again", 4, 35)];
 
 /// Tells the assembler so: Rust has no words for it.
-fn two_at_once(target: Target, text: &str) -> String {
+fn at_once(target: Target, text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let mut wanted = false;
+    let mut wanted = None;
     for line in text.lines() {
         if let Some(name) = super::manifest::entries(line).next() {
-            wanted = TWO_AT_ONCE.iter().any(|(kernel, from)| *kernel == name && target.sm >= *from);
+            let found = AT_ONCE.iter().find(|(kernel, _, from)| *kernel == name && target.sm >= *from);
+            wanted = found.map(|(_, blocks, _)| blocks);
         }
-        if line == "{" && std::mem::take(&mut wanted) {
-            out.push_str(&format!(".maxntid {THREADS}, 1, 1\n.minnctapersm 2\n"));
+        if line == "{"
+            && let Some(blocks) = wanted.take()
+        {
+            out.push_str(&format!(".maxntid {THREADS}, 1, 1\n.minnctapersm {blocks}\n"));
         }
         out.push_str(line);
         out.push('\n');
