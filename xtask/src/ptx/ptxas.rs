@@ -8,8 +8,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gradwire::plan::Kernel;
+use gradwire_kernels::ptx::HEAD_LINES;
 
-use super::build::TARGETS;
+use super::build::{TARGETS, Target};
 use crate::test::root;
 
 /// An assembler.
@@ -27,15 +28,12 @@ struct Job<'a> {
     by: &'a Ptxas,
 }
 
-/// Assembles every artifact for its own capability and every newer one that an assembler knows. Fails where one is
-/// refused, has a stack frame or spills registers; prints the registers of each kernel, and what was not checked.
+/// Assembles for every capability that an assembler knows what a device of it is given first; and, with the newest that knows
+/// it, what it is given where its driver refuses that. Fails where one is refused, has a stack frame or spills registers;
+/// prints the registers of each kernel, and what was not checked.
 pub(super) fn assemble(artifacts: &Path) -> Result<(), String> {
     let all = find();
-    let jobs: Vec<Job<'_>> = all
-        .iter()
-        .flat_map(|by| by.knows.iter().map(move |sm| (*sm, by)))
-        .flat_map(|(sm, by)| TARGETS.iter().filter(move |t| t.sm <= sm).map(move |t| Job { target: t.sm, sm, by }))
-        .collect();
+    let jobs = jobs(&all, &instructions(artifacts)?);
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some((index, job)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, jobs.get(i)?)))
@@ -68,6 +66,40 @@ pub(super) fn assemble(artifacts: &Path) -> Result<(), String> {
         }
     }
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+/// Each target's instructions: its artifact without the head, which is what several may share.
+fn instructions(artifacts: &Path) -> Result<Vec<String>, String> {
+    let read = |target: &Target| {
+        let path = artifacts.join(target.file());
+        let text = fs::read_to_string(&path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
+        Ok(text.splitn(HEAD_LINES + 1, '\n').nth(HEAD_LINES).unwrap_or("").to_owned())
+    };
+    TARGETS.iter().map(read).collect()
+}
+
+/// What is assembled by what, for what: see [`assemble`]. Targets that share their instructions give an assembler the same
+/// work, so that of these one is enough.
+fn jobs<'a>(all: &'a [Ptxas], instructions: &[String]) -> Vec<Job<'a>> {
+    let mut jobs = Vec::new();
+    for by in all {
+        for &sm in &by.knows {
+            let newest = all.iter().filter(|p| p.knows.contains(&sm)).map(|p| &p.release).max_by_key(|r| version(r));
+            let mut seen: Vec<&String> = Vec::new();
+            for (target, text) in TARGETS.iter().zip(instructions).rev().filter(|(t, _)| t.sm <= sm) {
+                if seen.is_empty() || (newest == Some(&by.release) && !seen.contains(&text)) {
+                    jobs.push(Job { target: target.sm, sm, by });
+                }
+                seen.push(text);
+            }
+        }
+    }
+    jobs
+}
+
+/// `12.9` as two numbers.
+fn version(release: &str) -> Vec<u32> {
+    release.split('.').filter_map(|part| part.parse().ok()).collect()
 }
 
 /// The kernels' names, as the table's columns.
@@ -181,6 +213,38 @@ mod tests {
                 )
             })
             .collect()
+    }
+
+    /// By which assembler what is assembled, as (release, capability, artifacts).
+    fn plan(all: &[Ptxas]) -> Vec<(&str, u32, Vec<u32>)> {
+        let texts = ["old", "old", "old", "newer", "newest"].map(str::to_owned);
+        let mut plan: Vec<(&str, u32, Vec<u32>)> = Vec::new();
+        for job in jobs(all, &texts) {
+            match plan.iter_mut().find(|(release, sm, _)| (*release, *sm) == (&job.by.release, job.sm)) {
+                Some((_, _, targets)) => targets.push(job.target),
+                None => plan.push((&job.by.release, job.sm, vec![job.target])),
+            }
+        }
+        plan
+    }
+
+    #[test]
+    fn every_capability_has_its_first_artifact_and_each_text() {
+        let ptxas = |release: &str, knows: &[u32]| Ptxas {
+            path: PathBuf::from(release),
+            release: release.to_owned(),
+            knows: knows.iter().copied().collect(),
+        };
+        let all = [ptxas("9.2", &[35, 61, 90]), ptxas("12.9", &[61, 90, 120])];
+        let expected = [
+            ("9.2", 35, vec![35]),
+            ("9.2", 61, vec![60]),
+            ("9.2", 90, vec![90]),
+            ("12.9", 61, vec![60]),
+            ("12.9", 90, vec![90, 80, 70]),
+            ("12.9", 120, vec![90, 80, 70]),
+        ];
+        assert_eq!(plan(&all), expected);
     }
 
     #[test]
