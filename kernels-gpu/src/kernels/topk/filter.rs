@@ -33,8 +33,8 @@ kernel! {
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A block takes a tile of 8192, a warp 1024 of it; slot `j` of lane `i` is the warp's element `32 j + i`, so that
-    /// loads and stores of a warp are consecutive.
+    /// A block takes a tile of 8192, a warp 1024 of it; slot `j` of lane `i` is the warp's element `32 j + i`. Candidates are
+    /// shared out anew: lane `i` stores those before which the warp has `i`, `i + 32` and so on.
     ///
     /// # Shared memory
     /// 34 words, 2048 of bins, and the tile's 8192.
@@ -45,8 +45,8 @@ kernel! {
     /// # Traffic
     /// 4 bytes an element (2 for the half types; with feedback 4 more, and 4 written). For each candidate a value and 2
     /// bytes for its place are written, the value once more if it is in the band; a table entry, a state and 16 bytes a tile; an
-    /// atomic operation for each bin of the tile that is not empty. Uncoalesced: candidates are few, so that
-    /// most stores of a warp touch a sector for one or two of them.
+    /// atomic operation for each bin of the tile that is not empty, or for each of the band where it is few. A warp's
+    /// candidates are stored beside each other.
     ///
     /// # Determinism
     /// Backend to backend for what is stored of a tile; where it is stored, and at the end of the room whether, depends on
