@@ -144,9 +144,9 @@ fn tile() -> *mut u32 {
 /// The words are in the tile, and no other thread touches them between two barriers.
 #[inline(always)]
 pub(crate) unsafe fn tile_store(index: u32, rows: [u32; TILE_ROWS]) {
-    for row in 0..TILE_ROWS {
+    for (row, word) in rows.into_iter().enumerate() {
         // SAFETY: the caller keeps the words in the array and to itself.
-        unsafe { tile().add(index as usize + row * WARP as usize).write_volatile(rows[row]) }
+        unsafe { tile().add(index as usize + row * WARP as usize).write_volatile(word) }
     }
 }
 

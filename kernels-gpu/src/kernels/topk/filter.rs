@@ -6,7 +6,7 @@ use super::sample::guessed;
 use super::{Buffers, Extent, Raw, WARP_TILE, WARPS, sums};
 use crate::arith::topk::{digit_shift, rounds_of};
 use crate::device::{self, WARP};
-use crate::params::{HISTOGRAM_WORDS, NOWHERE, PIECE, SelectParams, TILE, TILES_AGAIN, segment, select_flags, state};
+use crate::params::{HISTOGRAM_WORDS, NOWHERE, PIECE, SelectParams, TILE, TILES_AGAIN, segment, state};
 
 /// Words of shared memory: 8 of the table and 8 of the state, then 2 counts a warp, then the first candidate.
 pub(super) const COUNTS: u32 = 16;
