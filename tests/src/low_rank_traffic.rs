@@ -87,7 +87,7 @@ fn run(device: &Device, machine: &Machine, mut row: Row) -> Result<Row, Error> {
 /// # Errors
 /// A kernel's fault, in words.
 pub fn count() -> Result<Vec<Row>, String> {
-    let machine = Arc::new(Machine::new((9, 0), 1).counting());
+    let machine = Arc::new(Machine::new((9, 0), 1).counting().trusting());
     let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None).map_err(|e| e.to_string())?);
     let row = |shape, half, one_sided, rank| Row {
         shape,

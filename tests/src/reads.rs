@@ -161,7 +161,7 @@ const SEGMENTS: usize = 20;
 /// # Errors
 /// A kernel's fault, or a difference from what the CPU selects, in words.
 pub fn count() -> Result<Vec<Row>, String> {
-    let machine = Arc::new(Machine::new((9, 0), 1).counting());
+    let machine = Arc::new(Machine::new((9, 0), 1).counting().trusting());
     let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None).map_err(|e| e.to_string())?);
     let mut rows = Vec::new();
     let mut add = |name, x: &[f32], kind, part| {

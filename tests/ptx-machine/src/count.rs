@@ -133,14 +133,23 @@ pub(crate) fn conflicts(addresses: &[u64; LANES], mask: u32, bytes: u32) -> u64 
     let group = LANES / words;
     let mut extra = 0;
     for first in (0..LANES).step_by(group) {
-        let mut asked: Vec<u64> = lanes(mask)
-            .filter(|lane| (first..first + group).contains(lane))
-            .flat_map(|lane| (0..words as u64).map(move |w| addresses[lane] / 4 + w))
-            .collect();
-        asked.sort_unstable();
-        asked.dedup();
-        let busiest = (0..32).map(|bank| asked.iter().filter(|word| **word % 32 == bank).count()).max().unwrap_or(0);
-        extra += busiest.saturating_sub(1) as u64;
+        // A group's words are as many as a warp has lanes, however wide the access.
+        let (mut asked, mut count) = ([0; LANES], 0);
+        for lane in lanes(mask).filter(|lane| (first..first + group).contains(lane)) {
+            for word in 0..words as u64 {
+                asked[count] = addresses[lane] / 4 + word;
+                count += 1;
+            }
+        }
+        let asked = &mut asked[..count];
+        if !asked.is_sorted() {
+            asked.sort_unstable();
+        }
+        let mut banks = [0u8; 32];
+        for (index, word) in asked.iter().enumerate() {
+            banks[(word % 32) as usize] += u8::from(index == 0 || asked[index - 1] != *word);
+        }
+        extra += u64::from(banks.into_iter().max().unwrap_or(0).saturating_sub(1));
     }
     extra
 }

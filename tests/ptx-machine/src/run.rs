@@ -67,6 +67,10 @@ pub(crate) struct Launch<'a> {
     pub(crate) number: u32,
     pub(crate) random: Random,
     pub(crate) counts: Counts,
+    /// Whether accesses are counted.
+    pub(crate) counting: bool,
+    /// Whether races are looked for.
+    pub(crate) races: bool,
     /// What each instruction moved, by its index.
     pub(crate) sites: Vec<Traffic>,
 }

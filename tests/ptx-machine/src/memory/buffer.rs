@@ -13,13 +13,15 @@ pub(crate) struct Buffer {
     /// A bit a byte.
     written: Vec<u64>,
     shadow: Shadow,
+    /// How often it was forgotten, for memory that is one block's at a time.
+    forgotten: u32,
 }
 
 impl Buffer {
     pub(crate) fn new(space: Space, base: u64, bytes: usize) -> Self {
         // What was never written cannot be read, so these bytes show nowhere.
         let data = vec![0xcd; bytes];
-        Self { space, base, data, written: vec![0; bytes.div_ceil(64)], shadow: Shadow::default() }
+        Self { space, base, data, written: vec![0; bytes.div_ceil(64)], shadow: Shadow::default(), forgotten: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -34,7 +36,8 @@ impl Buffer {
     /// Forgets what was written and by whom: the memory becomes another block's.
     pub(crate) fn forget(&mut self) {
         self.written.fill(0);
-        self.shadow = Shadow::default();
+        // To the shadow another launch, of which none races with one before: to make it anew for each block takes longer.
+        self.forgotten += 1;
     }
 
     /// Checks an access of a kernel, of a power of two of bytes up to 16, and notes it.
@@ -65,10 +68,11 @@ impl Buffer {
         if writes {
             *written |= bits;
         }
-        if let Some(now) = now
-            && let Some(other) = self.shadow.note(offset, size, now, writes)
-        {
-            return Err(Violation::Race { space, address, other });
+        if let Some(now) = now {
+            let now = Who { launch: now.launch + self.forgotten, ..*now };
+            if let Some(other) = self.shadow.note(offset, size, &now, writes) {
+                return Err(Violation::Race { space, address, other });
+            }
         }
         Ok(offset)
     }

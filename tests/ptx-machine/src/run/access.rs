@@ -56,7 +56,9 @@ impl Launch<'_> {
             if access.space.is_none() {
                 lanes(group).for_each(|lane| at[lane] -= window_of(at[lane]).1);
             }
-            self.count(pc, access, space, &at, group, bytes);
+            if self.counting {
+                self.count(pc, access, space, &at, group, bytes);
+            }
             self.lanes(pc, access, space, &at, group, warp, &mut memory)?;
             left &= !group;
         }
@@ -129,14 +131,15 @@ impl Launch<'_> {
             thread: 0,
             atomic,
         };
+        let races = self.races;
         // Atomics of one instruction happen in no order that a kernel may count on.
         let first = if matches!(access.target, Target::Atomic { .. }) { self.random.below(LANES) as u32 } else { 0 };
         for lane in lanes(mask.rotate_right(first)).map(|lane| (lane + first as usize) % LANES) {
             now.thread = (warp.place.first + lane as u32) as u16;
             let fail = |what| (lane, what);
             let (buffer, who) = match space {
-                Space::Global => (self.global.at(at[lane], bytes).map_err(fail)?, Some(&now)),
-                Space::Shared => (&mut *memory.shared, Some(&now)),
+                Space::Global => (self.global.at(at[lane], bytes).map_err(fail)?, races.then_some(&now)),
+                Space::Shared => (&mut *memory.shared, races.then_some(&now)),
                 _ => match memory.locals.get_mut(usize::from(now.thread)) {
                     Some(local) => (local, None),
                     None => {
