@@ -13,7 +13,7 @@ use crate::fault::{Fault, Rejected};
 use crate::kernel::Kernel;
 use crate::memory::Global;
 use crate::parse;
-use crate::run::{Launch, Random};
+use crate::run::{Block, Launch, Random};
 
 /// A launch that has come to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,7 @@ struct State {
     numbers: u64,
     launches: u32,
     launched: Vec<Launched>,
+    spare: Vec<Block>,
     faults: Vec<Fault>,
 }
 
@@ -230,6 +231,7 @@ impl State {
             global: &mut self.global,
             number: self.launches,
             random: Random(seed ^ u64::from(self.launches) << 32),
+            spare: &mut self.spare,
             counts: Counts::default(),
             counting,
             races,

@@ -47,7 +47,9 @@ enum Status {
     Done,
 }
 
-struct Block {
+/// A block's memory and registers. The machine keeps it for the blocks of later launches, since to make its registers anew
+/// takes longer than most launches.
+pub(crate) struct Block {
     shared: Buffer,
     /// One a thread; none where the kernel has no local memory.
     locals: Vec<Buffer>,
@@ -66,6 +68,8 @@ pub(crate) struct Launch<'a> {
     /// The launch's number, from 1.
     pub(crate) number: u32,
     pub(crate) random: Random,
+    /// Blocks that have come to their end.
+    pub(crate) spare: &'a mut Vec<Block>,
     pub(crate) counts: Counts,
     /// Whether accesses are counted.
     pub(crate) counting: bool,
@@ -80,12 +84,12 @@ impl Launch<'_> {
     pub(crate) fn run(mut self) -> Result<Counts, Fault> {
         let mut waiting: Vec<u32> = (0..self.grid).collect();
         let mut resident: Vec<Block> = Vec::new();
-        let mut spare: Vec<Block> = Vec::new();
         loop {
             while resident.len() < RESIDENT && !waiting.is_empty() {
                 let next = self.random.below(waiting.len());
                 let index = waiting.swap_remove(next);
-                let block = self.begin(index, spare.pop());
+                let spare = self.spare.pop();
+                let block = self.begin(index, spare);
                 resident.push(block);
             }
             if resident.is_empty() {
@@ -93,7 +97,7 @@ impl Launch<'_> {
             }
             let drawn = self.random.below(resident.len());
             if self.turn(&mut resident[drawn])? {
-                spare.push(resident.swap_remove(drawn));
+                self.spare.push(resident.swap_remove(drawn));
             }
         }
         let executed = self.kernel.code.iter().zip(&self.sites).filter(|(_, traffic)| traffic.requests > 0);
@@ -102,34 +106,36 @@ impl Launch<'_> {
     }
 
     fn begin(&self, index: u32, spare: Option<Block>) -> Block {
-        let place = |first: usize| Place { block: index, grid: self.grid, threads: self.threads, first: first as u32 };
-        if let Some(mut block) = spare {
-            block.shared.forget();
-            block.locals.iter_mut().for_each(Buffer::forget);
-            for (number, (warp, status)) in block.warps.iter_mut().enumerate() {
-                warp.restart(place(number * LANES));
-                self.kernel.spoil(warp);
-                *status = Status::Ready;
-            }
-            block.epoch = 0;
-            return block;
-        }
-        let [preds, narrow, wide] = self.kernel.registers;
-        let threads = self.threads as usize;
-        let warps = (0..threads).step_by(LANES).map(|first| {
-            let started = if threads - first >= LANES { !0 } else { (1 << (threads - first)) - 1 };
-            let mut warp = Warp::new(narrow, wide, preds, place(first), started);
-            self.kernel.spoil(&mut warp);
-            (warp, Status::Ready)
-        });
-        let local = self.kernel.local_bytes as usize;
-        let locals = if local == 0 { 0 } else { threads };
-        Block {
-            shared: Buffer::new(Space::Shared, 0, self.kernel.shared_bytes as usize),
-            locals: (0..locals).map(|_| Buffer::new(Space::Local, 0, local)).collect(),
-            warps: warps.collect(),
+        let mut block = spare.unwrap_or_else(|| Block {
+            shared: Buffer::new(Space::Shared, 0, 0),
+            locals: Vec::new(),
+            warps: Vec::new(),
             epoch: 0,
+        });
+        block.epoch = 0;
+        let shared = self.kernel.shared_bytes as usize;
+        if block.shared.len() == shared {
+            block.shared.forget();
+        } else {
+            block.shared = Buffer::new(Space::Shared, 0, shared);
         }
+        let (threads, local) = (self.threads as usize, self.kernel.local_bytes as usize);
+        let locals = if local == 0 { 0 } else { threads };
+        if block.locals.len() == locals && block.locals.iter().all(|buffer| buffer.len() == local) {
+            block.locals.iter_mut().for_each(Buffer::forget);
+        } else {
+            block.locals = (0..locals).map(|_| Buffer::new(Space::Local, 0, local)).collect();
+        }
+        block.warps.resize_with(threads.div_ceil(LANES), || (Warp::default(), Status::Ready));
+        for (number, (warp, status)) in block.warps.iter_mut().enumerate() {
+            let first = number * LANES;
+            let started = if threads - first >= LANES { !0 } else { (1 << (threads - first)) - 1 };
+            let place = Place { block: index, grid: self.grid, threads: self.threads, first: first as u32 };
+            warp.start(self.kernel.registers, place, started);
+            self.kernel.spoil(warp);
+            *status = Status::Ready;
+        }
+        block
     }
 
     /// Gives one warp of the block a turn; whether the block has come to its end.

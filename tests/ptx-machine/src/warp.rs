@@ -20,7 +20,7 @@ pub(crate) struct Frame {
 }
 
 /// Where a warp stands in its launch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
     /// `%ctaid.x`.
     pub(crate) block: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Place {
 }
 
 /// A warp's registers and flow.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Warp {
     pub(crate) narrow: Vec<Narrow>,
     pub(crate) wide: Vec<Wide>,
@@ -78,27 +78,21 @@ pub(crate) enum Special {
 }
 
 impl Warp {
-    /// A warp of which the `started` lanes begin at the first instruction. What its registers hold is of no account: no
-    /// kernel that could read one before it writes to it is loaded.
-    pub(crate) fn new(narrow: usize, wide: usize, preds: usize, place: Place, started: u32) -> Self {
-        Self {
-            narrow: vec![[0; LANES]; narrow],
-            wide: vec![[0; LANES]; wide],
-            preds: vec![0; preds],
-            carry: 0,
-            stack: vec![Frame { pc: 0, mask: started, join: usize::MAX }],
-            started,
-            phase: 0,
-            executed: 0,
-            place,
+    /// Puts the `started` lanes before the first instruction of a kernel with as many registers. What these hold is of no
+    /// account: no kernel that could read one before it writes to it is loaded.
+    pub(crate) fn start(&mut self, [preds, narrow, wide]: [usize; 3], place: Place, started: u32) {
+        fn at_least<T: Copy>(registers: &mut Vec<T>, count: usize, zero: T) {
+            if registers.len() < count {
+                // Anew, since nothing in them is worth a copy.
+                *registers = vec![zero; count];
+            }
         }
-    }
-
-    /// The same warp at the start of another block.
-    pub(crate) fn restart(&mut self, place: Place) {
+        at_least(&mut self.preds, preds, 0);
+        at_least(&mut self.narrow, narrow, [0; LANES]);
+        at_least(&mut self.wide, wide, [0; LANES]);
         self.stack.clear();
-        self.stack.push(Frame { pc: 0, mask: self.started, join: usize::MAX });
-        (self.phase, self.executed, self.place) = (0, 0, place);
+        self.stack.push(Frame { pc: 0, mask: started, join: usize::MAX });
+        (self.started, self.phase, self.executed, self.place) = (started, 0, 0, place);
     }
 
     #[inline(always)]
