@@ -103,14 +103,21 @@ impl Several {
 }
 
 /// What is remembered of one byte, or of an aligned word that was only touched whole.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Cell {
     /// The last plain write.
     write: Who,
     reads: Several,
-    atomic_reads: Several,
-    /// Atomics that write. They do not order one another, so the last does not stand for the others.
-    atomics: Several,
+    /// Of the few that atomic operations touch: what is remembered of most cells stays small, for there are many.
+    atomic: Option<Box<Atomic>>,
+}
+
+/// What is remembered of atomic operations on a cell.
+#[derive(Clone, Debug, Default)]
+struct Atomic {
+    reads: Several,
+    /// Those that write. They do not order one another, so the last does not stand for the others.
+    writes: Several,
 }
 
 impl Cell {
@@ -119,11 +126,11 @@ impl Cell {
             return Some(self.write.party(true));
         }
         if now.atomic {
-            self.atomic_reads.add(now);
+            self.atomic.get_or_insert_default().reads.add(now);
             return None;
         }
-        if self.atomics.race(now) {
-            return Some(self.atomics.last.party(true));
+        if let Some(atomic) = self.atomic.as_ref().filter(|atomic| atomic.writes.race(now)) {
+            return Some(atomic.writes.last.party(true));
         }
         self.reads.add(now);
         None
@@ -137,14 +144,16 @@ impl Cell {
             return Some(self.reads.last.party(false));
         }
         if now.atomic {
-            self.atomics.add(now);
+            self.atomic.get_or_insert_default().writes.add(now);
             return None;
         }
-        if self.atomics.race(now) {
-            return Some(self.atomics.last.party(true));
-        }
-        if self.atomic_reads.race(now) {
-            return Some(self.atomic_reads.last.party(false));
+        if let Some(atomic) = &self.atomic {
+            if atomic.writes.race(now) {
+                return Some(atomic.writes.last.party(true));
+            }
+            if atomic.reads.race(now) {
+                return Some(atomic.reads.last.party(false));
+            }
         }
         self.write = *now;
         None
@@ -154,34 +163,26 @@ impl Cell {
 /// Bytes whose cells are kept together.
 const PAGE: usize = 1024;
 
-/// The cells of a page: one a word until a part of a word is touched, then one a byte.
+/// The cells of a page: one for as many bytes as the narrowest access has had, from a word to a byte.
 #[derive(Clone, Debug)]
-enum Page {
-    Words(Box<[Cell; PAGE / 4]>),
-    Bytes(Box<[Cell; PAGE]>),
+struct Page {
+    cells: Vec<Cell>,
+    /// Bytes of a cell.
+    each: usize,
 }
 
 impl Page {
-    fn split(&mut self) {
-        if let Self::Words(words) = self {
-            let mut bytes = vec![Cell::default(); PAGE];
-            for (word, bytes) in words.iter().zip(bytes.chunks_exact_mut(4)) {
-                bytes.fill(*word);
-            }
-            if let Ok(bytes) = bytes.into_boxed_slice().try_into() {
-                *self = Self::Bytes(bytes);
-            }
-        }
+    fn new() -> Self {
+        Self { cells: vec![Cell::default(); PAGE / 4], each: 4 }
     }
 
     fn cells(&mut self, at: usize, bytes: usize) -> &mut [Cell] {
-        if bytes < 4 {
-            self.split();
+        if bytes < self.each {
+            let times = self.each / bytes;
+            self.cells = self.cells.iter().flat_map(|cell| std::iter::repeat_n(cell.clone(), times)).collect();
+            self.each = bytes;
         }
-        match self {
-            Self::Words(words) => &mut words[at / 4..(at + bytes) / 4],
-            Self::Bytes(cells) => &mut cells[at..at + bytes],
-        }
+        &mut self.cells[at / self.each..(at + bytes) / self.each]
     }
 }
 
@@ -199,7 +200,7 @@ impl Shadow {
         if page >= self.pages.len() {
             self.pages.resize(page + 1, None);
         }
-        let page = self.pages[page].get_or_insert_with(|| Page::Words(Box::new([Cell::default(); PAGE / 4])));
+        let page = self.pages[page].get_or_insert_with(Page::new);
         let cells = page.cells(within, bytes).iter_mut();
         cells.filter_map(|cell| if writes { cell.write(now) } else { cell.read(now) }).next()
     }
