@@ -10,6 +10,7 @@ pub mod data;
 #[cfg(feature = "cuda")]
 pub mod emulated;
 pub mod hostile;
+pub mod late;
 pub mod launches;
 pub mod low_rank;
 #[cfg(feature = "cuda")]
