@@ -190,6 +190,10 @@ impl Selection {
         refuse_not_finite(from_little_endian(status)[0])
     }
 
+    #[cfg_attr(
+        not(any(feature = "cuda", feature = "wgpu")),
+        allow(dead_code, reason = "it is in a caller's memory on a GPU that they are a call of their own")
+    )]
     pub(crate) fn scan_passes(&self) -> &[Pass] {
         &self.scan
     }
