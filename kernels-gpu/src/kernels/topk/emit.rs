@@ -112,7 +112,8 @@ unsafe fn leave_without_ties(p: &SelectParams, b: &Buffers, segment: &Segment, t
             is_here = unsafe { *b.word(p.info + 4 * (tile + 1) + 3) } == 0;
         }
     }
-    if is_here && device::thread() % WARP == 0 {
+    let lane = device::thread() % WARP;
+    if is_here && lane == 0 {
         // SAFETY: the words are the segment's, and written by one tile of it.
         unsafe { leave(b, segment, key, index) };
     }
