@@ -63,6 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(payloads, Device::cpu().encode_model(&plan, &x, &mut [], seed)?, "every payload is the CPU's");
     println!("{} tensors in {} launch", payloads.len(), plan.launches());
     top_k(&cuda, &stream, &x)?;
+    late(&cuda, &stream, &x)?;
     power_sgd(&cuda, &stream)
 }
 
@@ -88,6 +89,34 @@ fn top_k(cuda: &Cuda, stream: &Arc<CudaStream>, x: &[f32]) -> Result<(), Box<dyn
     assert_eq!(payload.as_bytes(), expected.as_bytes(), "the kept entries are the CPU's");
     assert_eq!(stream.clone_dtoh(&output)?, Device::cpu().decode_sparse(&expected)?, "so is what they decode to");
     println!("{} of {N} entries kept", selection.entries());
+    Ok(())
+}
+
+/// Steps of top-k with error feedback, whose residual is late: what was sent is taken off when the next step reads it, and before a
+/// checkpoint.
+fn late(cuda: &Cuda, stream: &Arc<CudaStream>, x: &[f32]) -> Result<(), Box<dyn Error>> {
+    let codec = TopK::fraction(0.01);
+    let selection = codec.lazy_selection(N, Dtype::F32, &Limits::NONE)?;
+    let gradient = stream.clone_htod(x)?;
+    let mut residual = stream.alloc_zeros::<f32>(N)?;
+    let mut indices = stream.alloc_zeros::<u32>(selection.entries() as usize)?;
+    let mut values = stream.alloc_zeros::<f32>(selection.entries() as usize)?;
+    let mut table = selection.table();
+    table.resize(selection.workspace_bytes() as usize, 0);
+    let mut workspace = stream.clone_htod(&table)?;
+    let mut theirs = vec![0.0f32; N];
+    for step in 0..3 {
+        let (on_device, rest, workspace) =
+            (gradient.as_view(), &mut residual.as_view_mut(), &mut workspace.as_view_mut());
+        let (indices, values) = (&mut indices.as_view_mut(), &mut values.as_view_mut());
+        // SAFETY: the workspace begins with the table, and is kept from step to step, as the residual is.
+        unsafe { cuda.select_views(&selection, &on_device, Some(rest), indices, values, workspace)? };
+        Device::cpu().encode_sparse_with_feedback(&codec, x, &mut theirs, Seed::new(42).step(step))?;
+    }
+    // SAFETY: as above.
+    unsafe { cuda.settle_views(&selection, &mut residual.as_view_mut(), &mut workspace.as_view_mut())? };
+    assert_eq!(stream.clone_dtoh(&residual)?, theirs, "what is left is what the CPU leaves");
+    println!("three steps of a late residual, settled");
     Ok(())
 }
 

@@ -245,12 +245,17 @@ pub mod select_flags {
     pub const LAZY: u32 = 8;
     /// What is counted of each tile is its sketch (the count kernel).
     pub const OF_SKETCH: u32 = 16;
+    /// Leave in `SENT_KEY` and `SENT_INDEX` of each segment what is kept of it, for the next selection, which is `LAZY` (the emit
+    /// kernel).
+    pub const LEAVES_SENT: u32 = 32;
+    /// Instead of taking off what was sent, leave in the table that nothing was (the settle kernel).
+    pub const FORGETS: u32 = 64;
 }
 
 /// Elements of a segment that one warp selects from.
 pub const WARP_SEGMENT: u32 = 1024;
 
-/// Words of a segment in the table that the host writes.
+/// Words of a segment in the table that the host writes. Where what was sent stays on the device, the emit kernel writes the last two.
 pub mod segment {
     /// Words of a segment.
     pub const WORDS: u32 = 16;

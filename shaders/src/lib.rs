@@ -81,8 +81,10 @@ const ENCODE: &[Binding] = &[
 ];
 const SAMPLE: &[Binding] = &[read(Role::Input), read(Role::Residual), write(Role::Workspace)];
 const FILTER: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Workspace)];
-const SETTLE: &[Binding] = &[write(Role::Residual), read(Role::Workspace)];
+const SETTLE: &[Binding] = &[write(Role::Residual), write(Role::Workspace)];
 const EMIT: &[Binding] =
+    &[read(Role::Input), write(Role::Residual), write(Role::Workspace), write(Role::Indices), write(Role::Values)];
+const BLOCK: &[Binding] =
     &[read(Role::Input), write(Role::Residual), read(Role::Workspace), write(Role::Indices), write(Role::Values)];
 const SCATTER: &[Binding] = &[read(Role::Indices), read(Role::Values), write(Role::Output)];
 const FACTOR: &[Binding] = &[write(Role::Workspace), read(Role::Values)];
@@ -424,7 +426,7 @@ pub const SHADERS: [Shader; 36] = [
     entry(
         "topk_block",
         topk!("topk_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_masks.wgsl", "topk_block.wgsl"),
-        EMIT,
+        BLOCK,
         3136,
     ),
     entry("sparse_scatter", module!("sparse_scatter.wgsl"), SCATTER, 0),

@@ -1,6 +1,6 @@
 @group(0) @binding(1) var<storage, read> input: array<u32>;
 @group(0) @binding(2) var<storage, read_write> residual: array<u32>;
-@group(0) @binding(3) var<storage, read> workspace: array<u32>;
+@group(0) @binding(3) var<storage, read_write> workspace: array<u32>;
 @group(0) @binding(4) var<storage, read_write> indices: array<u32>;
 @group(0) @binding(5) var<storage, read_write> values: array<u32>;
 
@@ -10,8 +10,36 @@ var<workgroup> counted: array<u32, 128>;
 var<workgroup> kept_of: array<u32, 256>;
 var<workgroup> ties_of: array<u32, 256>;
 
+fn is_below_sure(index: u32, tile: u32, cut: u32) -> bool {
+    return state(index, AGAIN) != 0u && word(params.info + 4u * tile + 3u) != 0u && cut == sure_of(index);
+}
+
+// What is kept of a segment: elements above a key, and of those that have it the ones up to an index.
+fn leave(index: u32, key: u32, element: u32) {
+    workspace[index * SEGMENT_WORDS + SENT_KEY] = key;
+    workspace[index * SEGMENT_WORDS + SENT_INDEX] = element;
+}
+
+// The same where no ties are counted: all from the cut on. Of tiles that were filtered again, those in front may have the key below
+// it sure: up to their end those are kept, and behind it none.
+fn leave_without_ties(index: u32, tile: u32, cut: u32, is_lower: bool) {
+    let begin = table(index, FIRST_TILE);
+    if !is_lower {
+        if tile == begin {
+            leave(index, cut, 0xffffffffu);
+        }
+        return;
+    }
+    let end = table(index, START) + table(index, ELEMENTS);
+    let behind = extent_of(table(index, START), table(index, ELEMENTS), tile - begin).z;
+    if behind == end || !is_below_sure(index, tile + 1u, cut) {
+        leave(index, cut - 1u, behind - 1u);
+    }
+}
+
 // What: writes the index and the value of every kept entry (`kernels/topk/emit.rs`).
-// Arguments: SelectParams; input, or residual (FEEDBACK; with SENT, zero is written where an entry is kept); workspace; indices
+// Arguments: SelectParams; input, or residual (FEEDBACK; with SENT, zero is written where an entry is kept); workspace (with
+// LEAVES_SENT, what was sent of each segment is written into the table, two words that are not read here); indices
 // and values (a word for each entry of the whole selection).
 // Thread mapping: a team of 32 lanes takes 8 tiles one after another, a lane neighbouring elements of what is visited.
 // Workgroup memory: 1152 words, 4608 bytes.
@@ -51,9 +79,11 @@ fn topk_emit(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
             visit = gradient(index, tile);
         }
         // In a tile that was filtered again elements of the key below may be sure, and were counted as such.
-        if state(index, AGAIN) != 0u && word(params.info + 4u * tile + 3u) != 0u && cut == sure_of(index) {
-            cut -= 1u;
+        let is_lower = is_below_sure(index, tile, cut);
+        if has(FLAG_LEAVES_SENT) && allowed == 0u && lane == 0u && of_launch < params.tiles {
+            leave_without_ties(index, tile, cut, is_lower);
         }
+        cut -= select(0u, 1u, is_lower);
         if of_launch >= params.tiles || kept_here + ties_here == 0u {
             visit.count = 0u;
         }
@@ -92,6 +122,10 @@ fn topk_emit(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
                 }
                 indices[to] = base + place;
                 values[to] = bits_of(raw);
+                // The last tie that is kept is the last entry of its key.
+                if has(FLAG_LEAVES_SENT) && is_tie && ties + 1u == ties_here && ties_before + ties_here == allowed {
+                    leave(index, k, base + place);
+                }
                 if has(FLAG_SENT) {
                     residual[base + place - params.first] = 0u;
                 }

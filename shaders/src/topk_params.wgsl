@@ -37,6 +37,8 @@ const FLAG_SENT: u32 = 2u;
 const FLAG_WARPS: u32 = 4u;
 const FLAG_LAZY: u32 = 8u;
 const FLAG_OF_SKETCH: u32 = 16u;
+const FLAG_LEAVES_SENT: u32 = 32u;
+const FLAG_FORGETS: u32 = 64u;
 
 // Elements of a tile.
 const TILE: u32 = 8192u;

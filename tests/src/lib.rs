@@ -8,6 +8,7 @@ pub mod cases;
 pub mod conformance;
 pub mod data;
 pub mod hostile;
+pub mod late;
 pub mod launches;
 pub mod low_rank;
 #[cfg(feature = "cuda")]

@@ -5,8 +5,12 @@
 use gradwire::backend::wgpu::Wgpu;
 use gradwire::embed::EncodeBuffers;
 use gradwire::wgpu;
-use gradwire::{BackendKind, Codec, DecodeMode, Device, Dtype, Error, Gradient, NonFinite, Qsgd, Seed, TopK, Uniform};
+use gradwire::{
+    BackendKind, Codec, DecodeMode, Device, Dtype, Error, Gradient, LowRankState, NonFinite, PowerSgd, Qsgd, Seed,
+    TopK, Uniform,
+};
 use gradwire_tests::cases::AnyCodec;
+use gradwire_tests::resident::{MODEL, codecs};
 use gradwire_tests::{require, selections};
 use pollster::block_on;
 
@@ -218,6 +222,103 @@ fn what_the_device_objects_to_is_a_typed_error() {
     assert!(matches!(lost, Err(Error::Backend { .. })), "{:?}", lost.err());
 }
 
+/// The calls of a step, with a wait and without, each on its own state; all that is written and kept is the same. The mean of what
+/// is handed out is three quarters of it.
+fn step(wgpu: &Wgpu, device: &Device, gradient: Gradient<'_>, [ours, theirs]: [&mut LowRankState; 2], label: &str) {
+    let mut factors = [vec![f32::NAN; ours.factor_len()], vec![0.0; theirs.factor_len()]];
+    let without = block_on(wgpu.begin_low_rank_async(ours, gradient, &mut factors[0]));
+    let with = device.begin_low_rank(theirs, gradient, &mut factors[1]);
+    assert_eq!(format!("{without:?}"), format!("{with:?}"), "{label}");
+    if with.is_err() {
+        assert!(ours == theirs, "{label}: the states differ after a refusal");
+        return;
+    }
+    let mut call = 1;
+    loop {
+        let label = format!("{label}, call {call}");
+        assert_eq!(bits(&factors[0]), bits(&factors[1]), "{label}: what is sent");
+        let mean: Vec<f32> = factors[1].iter().map(|v| v * 0.75).collect();
+        if ours.factor_len() == 0 {
+            let mut outputs = [vec![f32::NAN; ours.elements()], vec![0.0; theirs.elements()]];
+            let without = block_on(wgpu.finish_low_rank_async(ours, &mean, &mut outputs[0]));
+            let with = device.finish_low_rank(theirs, &mean, &mut outputs[1]);
+            assert_eq!(format!("{without:?}"), format!("{with:?}"), "{label}");
+            if with.is_err() {
+                ours.abandon();
+                theirs.abandon();
+                assert!(ours == theirs, "{label}: the states differ after a refusal");
+                return;
+            }
+            assert_eq!(bits(&outputs[0]), bits(&outputs[1]), "{label}: output");
+            assert!(ours == theirs, "{label}: the states differ");
+            return;
+        }
+        factors = [vec![f32::NAN; ours.factor_len()], vec![0.0; theirs.factor_len()]];
+        block_on(wgpu.advance_low_rank_async(ours, &mean, &mut factors[0])).expect("the device multiplies");
+        device.advance_low_rank(theirs, &mean, &mut factors[1]).expect("the device multiplies");
+        call += 1;
+    }
+}
+
+#[test]
+fn steps_of_powersgd_are_those_that_wait() {
+    let Some(wgpu) = open() else { return };
+    let device = Device::from_wgpu(wgpu.clone());
+    let n = MODEL.iter().map(gradwire::Matrix::elements).sum::<u64>() as usize;
+    for (codec, _) in codecs() {
+        let mut ours = codec.state(&MODEL, Seed::new(3)).expect("valid");
+        let mut theirs = ours.clone();
+        for t in 0..5 {
+            let mut x = gradwire_tests::cases::normal(n, 60 + t);
+            // A matrix, and then an element that goes alone.
+            match t {
+                2 => x[40] = f32::NAN,
+                3 => x[5] = f32::INFINITY,
+                _ => {}
+            }
+            let halves: Vec<half::bf16> = x.iter().map(|&v| half::bf16::from_f32(v)).collect();
+            let gradient = if t == 1 { Gradient::from(&halves) } else { Gradient::from(&x) };
+            step(&wgpu, &device, gradient, [&mut ours, &mut theirs], &format!("{codec:?}, step {t}"));
+        }
+        assert!(theirs.steps() >= 3, "{codec:?}: {} steps", theirs.steps());
+    }
+}
+
+#[test]
+fn steps_of_powersgd_go_on_with_either_and_refuse_what_is_wrong() {
+    let Some(wgpu) = open() else { return };
+    let device = Device::from_wgpu(wgpu.clone());
+    let n = MODEL.iter().map(gradwire::Matrix::elements).sum::<u64>() as usize;
+    let mut state = PowerSgd::rank(2).state(&MODEL, Seed::new(3)).expect("valid");
+    let (x, mut output) = (gradwire_tests::cases::normal(n, 70), vec![0.0; n]);
+    let before = state.clone();
+    let mut p = vec![0.0; state.factor_len()];
+    let early = block_on(wgpu.finish_low_rank_async(&mut state, &p, &mut output));
+    assert!(matches!(early, Err(Error::Order { asked: "finish_low_rank", .. })), "{early:?}");
+    let early = block_on(wgpu.advance_low_rank_async(&mut state, &p, &mut []));
+    assert!(matches!(early, Err(Error::Order { asked: "advance_low_rank", .. })), "{early:?}");
+    let short = block_on(wgpu.begin_low_rank_async(&mut state, (&x[1..]).into(), &mut p));
+    assert!(matches!(short, Err(Error::Length { what: "gradient", .. })), "{short:?}");
+    let narrow = wgpu.clone().with_limits(gradwire::plan::Limits { binding_bytes: 256, groups: 65_535 });
+    let limited = block_on(narrow.begin_low_rank_async(&mut state, (&x).into(), &mut p));
+    assert!(matches!(limited, Err(Error::Limit { .. })), "{limited:?}");
+    // A future that is never polled, and so dropped, has done nothing.
+    drop(wgpu.begin_low_rank_async(&mut state, (&x).into(), &mut p));
+    assert!(state == before, "something has changed");
+
+    let mut expected = vec![0.0; n];
+    let mut theirs = before;
+    device.low_rank_step(&mut theirs, &x, &mut expected, |_| {}).expect("valid");
+    block_on(wgpu.begin_low_rank_async(&mut state, (&x).into(), &mut p)).expect("the device begins");
+    let again = block_on(wgpu.begin_low_rank_async(&mut state, (&x).into(), &mut p));
+    assert!(matches!(again, Err(Error::Order { asked: "begin_low_rank", .. })), "{again:?}");
+    let mut q = vec![0.0; state.factor_len()];
+    device.advance_low_rank(&mut state, &p, &mut q).expect("it goes on with a wait");
+    block_on(wgpu.finish_low_rank_async(&mut state, &q, &mut output)).expect("and without one");
+    assert_eq!(bits(&output), bits(&expected));
+    assert!(state == theirs, "the states differ");
+}
+
 #[test]
 fn futures_may_go_from_thread_to_thread() {
     fn sent<T: Send>(_: &T) {}
@@ -238,4 +339,9 @@ fn futures_may_go_from_thread_to_thread() {
     let decode = wgpu.decode_sparse_async(&payload, None, &mut output);
     sent(&decode);
     block_on(decode).expect("the device scatters");
+    let mut state = PowerSgd::rank(1).state(&[gradwire::Matrix::new(2, 5)], Seed::new(1)).expect("valid");
+    let mut factor = vec![0.0; state.factor_len()];
+    let begin = wgpu.begin_low_rank_async(&mut state, (&x).into(), &mut factor);
+    sent(&begin);
+    block_on(begin).expect("the device multiplies");
 }

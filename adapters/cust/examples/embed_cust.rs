@@ -87,10 +87,10 @@ fn model(name: &str, codec: &impl Codec, gradwire: &OnStream<'_>, stream: &Strea
     Ok(())
 }
 
-/// The largest entries, and the gradient that they are alone.
+/// The largest entries, and the gradient that they are alone. The residual is late, and settled before it is looked at.
 fn sparse(name: &str, codec: &TopK, gradwire: &OnStream<'_>, stream: &Stream) -> Result<(), Box<dyn Error>> {
     let (x, cpu) = (gradient(), Device::cpu());
-    let selection = codec.selection(N, Dtype::F32, true, &Limits::NONE)?;
+    let selection = codec.lazy_selection(N, Dtype::F32, &Limits::NONE)?;
     let entries = selection.entries() as usize;
     let on_device = DeviceBuffer::from_slice(&x)?;
     let mut residual = DeviceBuffer::<f32>::zeroed(N)?;
@@ -105,6 +105,7 @@ fn sparse(name: &str, codec: &TopK, gradwire: &OnStream<'_>, stream: &Stream) ->
     unsafe {
         gradwire.select(&selection, &on_device, Some(&mut residual), &mut indices, &mut values, &mut workspace)?;
         gradwire.scatter(None, &indices, &values, &mut output)?;
+        gradwire.settle(&selection, &mut residual, &mut workspace)?;
     }
     stream.synchronize()?;
 

@@ -151,7 +151,7 @@ impl<'c> OnStream<'c> {
     /// As [`Cuda::select_into`].
     ///
     /// # Safety
-    /// As [`OnStream::encode`], and the workspace begins with [`Selection::table`].
+    /// As [`OnStream::encode`], and the workspace begins with [`Selection::table`], or what the calls before left of it.
     pub unsafe fn select<T: DeviceCopy>(
         &self,
         selection: &Selection,
@@ -170,6 +170,47 @@ impl<'c> OnStream<'c> {
         };
         // SAFETY: as above.
         unsafe { self.cuda.select_into(selection, &buffers) }
+    }
+
+    /// Queues the look for what is not finite: [`Cuda::scan_into`].
+    ///
+    /// # Errors
+    /// As [`Cuda::scan_into`].
+    ///
+    /// # Safety
+    /// As [`OnStream::select`].
+    pub unsafe fn scan<T: DeviceCopy>(
+        &self,
+        selection: &Selection,
+        gradient: &DeviceSlice<T>,
+        residual: Option<&mut DeviceSlice<f32>>,
+        workspace: &mut DeviceSlice<u8>,
+    ) -> Result<(), Error> {
+        let (none, residual) = (Piece::new(0, 0), residual.map(|buffer| piece(buffer)));
+        let (gradient, workspace) = (piece(gradient), piece(workspace));
+        let buffers = SelectBuffers { gradient, residual, indices: none, values: none, workspace };
+        // SAFETY: as above.
+        unsafe { self.cuda.scan_into(selection, &buffers) }
+    }
+
+    /// Queues what takes off a residual what is late: [`Cuda::settle_into`].
+    ///
+    /// # Errors
+    /// As [`Cuda::settle_into`].
+    ///
+    /// # Safety
+    /// As [`OnStream::select`].
+    pub unsafe fn settle(
+        &self,
+        selection: &Selection,
+        residual: &mut DeviceSlice<f32>,
+        workspace: &mut DeviceSlice<u8>,
+    ) -> Result<(), Error> {
+        let none = Piece::new(0, 0);
+        let (residual, workspace) = (Some(piece(residual)), piece(workspace));
+        let buffers = SelectBuffers { gradient: none, residual, indices: none, values: none, workspace };
+        // SAFETY: as above.
+        unsafe { self.cuda.settle_into(selection, &buffers) }
     }
 
     /// Queues a decode of kept entries: [`Cuda::scatter_into`], of all that `indices` holds onto all of `output`.

@@ -8,6 +8,7 @@ use gradwire::{
 };
 use wasm_bindgen::prelude::*;
 
+mod low_rank;
 mod objections;
 
 /// Encodes and decodes on WebGPU.
@@ -77,6 +78,7 @@ pub async fn compare() -> Result<String, JsError> {
         writeln!(said, "{name}: {} bytes, the same", payload.as_bytes().len())?;
     }
     said.push_str(&compare_largest(&gpu, &cpu, &gradient).await?);
+    said.push_str(&low_rank::compare(&gpu, &cpu).await?);
     said.push_str(&objections::provoked(&gpu, &gradient).await?);
     // What waits is refused with a word on what to do, and not with a browser that hangs.
     match Device::from_wgpu(gpu).encode(&Qsgd::bits(4), &gradient, seed) {

@@ -4,7 +4,8 @@ use gradwire_kernels::arith::float::NAN_BITS;
 use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::arith::powersgd::usable;
 
-use super::LowRankState;
+use super::run::refusal;
+use super::{LowRankState, Side};
 use crate::backend::cpu::Matrices;
 use crate::device::Device;
 use crate::error::Error;
@@ -58,9 +59,7 @@ impl Device {
         factor: &mut [f32],
     ) -> Result<(), Error> {
         let gradient = gradient.into();
-        state.expect_idle("begin_low_rank")?;
-        Error::expect_len("gradient", "elements", gradient.len(), state.elements() as u64)?;
-        Error::expect_len("factor", "entries", factor.len(), state.factor_len() as u64)?;
+        state.expect_begin(gradient, factor)?;
         let (table, known) = (state.table.clone(), state.last);
         if let Some(cpu) = self.as_cpu().filter(|_| state.codec.is_guarded())
             && let Some(index) = cpu.low_rank_not_finite(&state.matrices(), gradient)
@@ -76,16 +75,23 @@ impl Device {
             let mut scratch = std::mem::take(&mut state.scratch);
             cpu.begin_low_rank(&mut state.matrices(), gradient, &input, known, sent, &mut scratch.0);
             state.scratch = scratch;
-        } else if let Err(error) = self.begin_passes(state, gradient, known, &mut input, sent) {
-            state.work.clear();
-            return Err(error);
+        } else {
+            let odd = state.refused_plain(gradient);
+            let outcome = match state.begin_phase(gradient, known, &input, &self.limits()) {
+                Ok(Some(phase)) => self.run_phase(&phase, odd),
+                Ok(None) => refusal(None, odd).map(|()| Vec::new()),
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(answers) => state.end_begin(&answers, &mut input, sent),
+                Err(error) => {
+                    state.work.clear();
+                    return Err(error);
+                }
+            }
         }
         *state.work.factors(known) = input;
-        state.form_plain(gradient);
-        state.sent.fill(false);
-        state.poisoned.fill(false);
-        state.round = 1;
-        state.write_plain(plain);
+        state.began(gradient, plain);
         Ok(())
     }
 
@@ -97,12 +103,7 @@ impl Device {
     /// written of other than [`LowRankState::factor_len`]; [`Error::NotFiniteFactor`] under `NonFinite::Error`. The state is as
     /// it was whenever this fails.
     pub fn advance_low_rank(&self, state: &mut LowRankState, reduced: &[f32], factor: &mut [f32]) -> Result<(), Error> {
-        if state.round == 0 || state.round == state.rounds() {
-            return Err(Error::Order { asked: "advance_low_rank", expected: state.expected() });
-        }
-        let known = state.side(state.round);
-        state.check_reduced(reduced)?;
-        Error::expect_len("factor", "entries", factor.len(), state.factor_len() as u64)?;
+        let known = state.expect_advance(reduced, factor)?;
         let table = state.table.clone();
         let (sent, plain) = factor.split_at_mut(table.factor_len(known.other()));
         if let Some(cpu) = self.as_cpu() {
@@ -118,11 +119,11 @@ impl Device {
                     mine.fill(f32::from_bits(NAN_BITS));
                 }
             }
-        } else {
-            self.advance_passes(state, reduced, known, sent)?;
+        } else if let Some(phase) = state.advance_phase(reduced, known, &self.limits())? {
+            let answers = self.run_phase(&phase, None)?;
+            state.end_advance(&answers, known, sent);
         }
-        state.round += 1;
-        state.write_plain(plain);
+        state.advanced(plain);
         Ok(())
     }
 
@@ -142,22 +143,16 @@ impl Device {
     /// [`Error::Order`] where another call is due; [`Error::Length`]; [`Error::NotFiniteFactor`] under `NonFinite::Error`. The
     /// state is as it was whenever this fails.
     pub fn finish_low_rank(&self, state: &mut LowRankState, reduced: &[f32], output: &mut [f32]) -> Result<(), Error> {
-        if state.round == 0 || state.round != state.rounds() {
-            return Err(Error::Order { asked: "finish_low_rank", expected: state.expected() });
-        }
-        let side = state.side(state.round);
-        state.check_reduced(reduced)?;
-        Error::expect_len("output", "elements", output.len(), state.elements() as u64)?;
+        let side = state.expect_finish(reduced, output)?;
         let table = state.table.clone();
         if let Some(cpu) = self.as_cpu() {
             state.take_reduced(side, reduced);
             cpu.expand_low_rank(&table, &state.work.left, &state.work.right, &state.poisoned, output);
-        } else {
-            self.finish_passes(state, reduced, side, output)?;
+        } else if let Some(phase) = state.finish_phase(reduced, side, &self.limits())? {
+            let answers = self.run_phase(&phase, None)?;
+            state.end_finish(&answers, side, output);
         }
-        state.finish_plain(&reduced[table.factor_len(side)..], output);
-        state.commit();
-        (state.last, state.round, state.step) = (side, 0, state.step.wrapping_add(1));
+        state.finished(side, reduced, output);
         Ok(())
     }
 
@@ -190,7 +185,58 @@ impl Device {
     }
 }
 
+/// What the calls of a step check, and what they leave on the host, wherever the rest is computed.
 impl LowRankState {
+    pub(super) fn expect_begin(&self, gradient: Gradient<'_>, factor: &[f32]) -> Result<(), Error> {
+        self.expect_idle("begin_low_rank")?;
+        Error::expect_len("gradient", "elements", gradient.len(), self.elements() as u64)?;
+        Error::expect_len("factor", "entries", factor.len(), self.factor_len() as u64)
+    }
+
+    /// The element that is refused of tensors that are not compressed.
+    pub(super) fn refused_plain(&self, gradient: Gradient<'_>) -> Option<u64> {
+        if self.codec.is_guarded() { self.plain_not_finite(gradient) } else { None }
+    }
+
+    pub(super) fn began(&mut self, gradient: Gradient<'_>, plain: &mut [f32]) {
+        self.form_plain(gradient);
+        self.sent.fill(false);
+        self.poisoned.fill(false);
+        self.round = 1;
+        self.write_plain(plain);
+    }
+
+    /// The side of the factor that was all-reduced.
+    pub(super) fn expect_advance(&self, reduced: &[f32], factor: &[f32]) -> Result<Side, Error> {
+        if self.round == 0 || self.round == self.rounds() {
+            return Err(Error::Order { asked: "advance_low_rank", expected: self.expected() });
+        }
+        self.check_reduced(reduced)?;
+        Error::expect_len("factor", "entries", factor.len(), self.factor_len() as u64)?;
+        Ok(self.side(self.round))
+    }
+
+    pub(super) fn advanced(&mut self, plain: &mut [f32]) {
+        self.round += 1;
+        self.write_plain(plain);
+    }
+
+    /// As [`LowRankState::expect_advance`], of the last one.
+    pub(super) fn expect_finish(&self, reduced: &[f32], output: &[f32]) -> Result<Side, Error> {
+        if self.round == 0 || self.round != self.rounds() {
+            return Err(Error::Order { asked: "finish_low_rank", expected: self.expected() });
+        }
+        self.check_reduced(reduced)?;
+        Error::expect_len("output", "elements", output.len(), self.elements() as u64)?;
+        Ok(self.side(self.round))
+    }
+
+    pub(super) fn finished(&mut self, side: Side, reduced: &[f32], output: &mut [f32]) {
+        self.finish_plain(&reduced[self.table.factor_len(side)..], output);
+        self.commit();
+        (self.last, self.round, self.step) = (side, 0, self.step.wrapping_add(1));
+    }
+
     /// What a backend needs to form gradient + residual.
     fn matrices(&mut self) -> Matrices<'_> {
         Matrices {

@@ -1,5 +1,7 @@
 //! Low-rank compression: the table of a model's matrices, the state that is kept from step to step, and the steps.
 
+#[cfg(feature = "wgpu")]
+mod asynchronous;
 mod bytes;
 mod device;
 mod passes;

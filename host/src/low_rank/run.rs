@@ -1,6 +1,7 @@
-//! The phases of a step on a device that runs passes, for a state that lies in this machine's memory. A phase that fails has
-//! written nothing.
+//! The phases of a step on a device that runs passes, for a state that lies in this machine's memory: what goes to the device, what
+//! runs there, and what comes back. A phase that fails has written nothing.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use gradwire_kernels::params::mark;
@@ -10,155 +11,191 @@ use super::{LowRankState, Side, Table};
 use crate::device::{Device, refuse_not_finite};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
-use crate::plan::STATUS_BYTES;
-use crate::session::{Role, Session};
+use crate::plan::{Limits, Pass, STATUS_BYTES};
+use crate::session::{Role, Sizes};
 use crate::words::little_endian;
 
+/// A phase, as data.
+pub(super) struct Phase<'a> {
+    pub(super) sizes: Sizes,
+    /// What a buffer holds before, from a byte on.
+    pub(super) writes: Vec<(Role, u64, Cow<'a, [u8]>)>,
+    /// Under the policy that refuses what is not finite, what looks for it first and leaves its verdict in the status.
+    pub(super) scan: Vec<Pass>,
+    pub(super) passes: Vec<Pass>,
+    /// What is read afterwards: the first byte, and how many words.
+    pub(super) reads: Vec<(Role, u64, usize)>,
+}
+
+/// What was read, in the order of [`Phase::reads`].
+pub(super) type Answers = Vec<Vec<u32>>;
+
 impl Device {
-    /// Makes the step's factor of the side `known`, `input`, orthonormal, forms gradient + residual of the compressed matrices
-    /// in the state's sums, and writes their product as it is sent.
-    pub(super) fn begin_passes(
-        &self,
-        state: &mut LowRankState,
-        gradient: Gradient<'_>,
-        known: Side,
-        input: &mut [f32],
-        sent: &mut [f32],
-    ) -> Result<(), Error> {
-        let (table, guarded, feedback) = (state.table.clone(), state.codec.is_guarded(), state.codec.feedback());
-        let odd = if guarded { state.plain_not_finite(gradient) } else { None };
-        let refuse = || odd.map_or(Ok(()), |index| Err(Error::NotFinite { index }));
-        let plan = LowRankPlan::new(&table, gradient.dtype(), feedback, false);
-        if plan.is_empty() {
-            return refuse();
-        }
-        let limits = self.limits();
-        let passes = plan.begin(known, state.stream(), &limits)?;
-        let mut session = self.session(plan.sizes())?;
-        session.write(Role::Input, 0, gradient.as_bytes())?;
-        session.write(Role::Residual, 0, bytemuck::cast_slice(&state.sums))?;
-        write_table(&mut *session, &plan, table.compressed().map(|(index, _)| [state.sent[index], false]))?;
-        let layout = &plan.layout;
-        for (at, factors) in layout.kept.into_iter().zip([&state.left, &state.right]).filter(|_| feedback) {
-            session.write(Role::Workspace, 4 * at, bytemuck::cast_slice(factors))?;
-        }
-        session.write(Role::Workspace, 4 * layout.work[known as usize], bytemuck::cast_slice(input))?;
-        if guarded {
-            session.run(&plan.scan(&limits)?)?;
+    /// Runs a phase; `odd` is an element that is refused beside those that the device looks at.
+    pub(super) fn run_phase(&self, phase: &Phase<'_>, odd: Option<u64>) -> Result<Answers, Error> {
+        let mut session = self.session(phase.sizes)?;
+        phase.writes.iter().try_for_each(|(role, at, bytes)| session.write(*role, *at, bytes))?;
+        if !phase.scan.is_empty() {
+            session.run(&phase.scan)?;
             let mut status = [0u32; STATUS_BYTES as usize / 4];
             session.read(Role::Status, 0, bytemuck::cast_slice_mut(&mut status))?;
-            match (refuse_not_finite(status[0]), odd) {
-                (Err(Error::NotFinite { index }), Some(odd)) => Err(Error::NotFinite { index: index.min(odd) }),
-                (found, _) => found.and_then(|()| refuse()),
-            }?;
+            refusal(Some(status[0]), odd)?;
         }
-        session.run(&passes)?;
-        let factor = read(&mut *session, Role::Workspace, layout.work[known as usize], input.len())?;
-        let product = read(&mut *session, Role::Values, 0, sent.len())?;
-        let formed = read_runs(&mut *session, Role::Residual, &table)?;
-        // Nothing fails from here on.
-        formed.into_iter().for_each(|(run, sums)| state.sums[run].copy_from_slice(&sums));
-        input.copy_from_slice(&factor);
-        sent.copy_from_slice(&product);
-        Ok(())
-    }
-
-    /// Takes the step's factors of the side `known`, makes them orthonormal, and writes the product with what was formed as it
-    /// is sent.
-    pub(super) fn advance_passes(
-        &self,
-        state: &mut LowRankState,
-        reduced: &[f32],
-        known: Side,
-        sent: &mut [f32],
-    ) -> Result<(), Error> {
-        let table = state.table.clone();
-        let plan = LowRankPlan::new(&table, Dtype::F32, true, false);
-        if plan.is_empty() {
-            return Ok(());
-        }
-        let passes = plan.advance(known, &self.limits())?;
-        let mut session = self.session(plan.sizes())?;
-        session.write(Role::Residual, 0, bytemuck::cast_slice(&state.sums))?;
-        session.write(Role::Values, 0, bytemuck::cast_slice(&reduced[..plan.sent[known as usize] as usize]))?;
-        write_table(&mut *session, &plan, table.compressed().map(|(index, _)| [false, state.poisoned[index]]))?;
-        let at = plan.layout.work[known as usize];
-        let count = state.work.factors(known).len();
-        session.write(Role::Workspace, 4 * at, bytemuck::cast_slice(state.work.factors(known)))?;
-        session.run(&passes)?;
-        let taken = read(&mut *session, Role::Workspace, at, count)?;
-        let poisoned = read_poisoned(&mut *session, &plan, &table)?;
-        let product = read(&mut *session, Role::Values, 0, sent.len())?;
-        *state.work.factors(known) = taken;
-        poisoned.into_iter().for_each(|(index, poisoned)| state.poisoned[index] = poisoned);
-        sent.copy_from_slice(&product);
-        Ok(())
-    }
-
-    /// Takes the step's last factors, and writes L R^T of the compressed matrices.
-    pub(super) fn finish_passes(
-        &self,
-        state: &mut LowRankState,
-        reduced: &[f32],
-        last: Side,
-        output: &mut [f32],
-    ) -> Result<(), Error> {
-        let table = state.table.clone();
-        let plan = LowRankPlan::new(&table, Dtype::F32, true, false);
-        if plan.is_empty() {
-            return Ok(());
-        }
-        let passes = plan.finish(last, &self.limits())?;
-        let mut session = self.session(plan.sizes())?;
-        session.write(Role::Values, 0, bytemuck::cast_slice(&reduced[..plan.sent[last as usize] as usize]))?;
-        write_table(&mut *session, &plan, table.compressed().map(|(index, _)| [false, state.poisoned[index]]))?;
-        for (at, factors) in plan.layout.work.into_iter().zip([&state.work.left, &state.work.right]) {
-            session.write(Role::Workspace, 4 * at, bytemuck::cast_slice(factors))?;
-        }
-        session.run(&passes)?;
-        let count = state.work.factors(last).len();
-        let taken = read(&mut *session, Role::Workspace, plan.layout.work[last as usize], count)?;
-        let poisoned = read_poisoned(&mut *session, &plan, &table)?;
-        let written = read_runs(&mut *session, Role::Output, &table)?;
-        *state.work.factors(last) = taken;
-        poisoned.into_iter().for_each(|(index, poisoned)| state.poisoned[index] = poisoned);
-        written.into_iter().for_each(|(run, values)| output[run].copy_from_slice(&values));
-        Ok(())
+        session.run(&phase.passes)?;
+        let read = |(role, at, count): &(Role, u64, usize)| {
+            let mut words = vec![0; *count];
+            session.read(*role, *at, bytemuck::cast_slice_mut(&mut words)).map(|()| words)
+        };
+        phase.reads.iter().map(read).collect()
     }
 }
 
-/// Writes what a phase finds in the workspace: the table, and whether each matrix was sent and is poisoned.
-fn write_table(
-    session: &mut dyn Session,
-    plan: &LowRankPlan,
-    marks: impl Iterator<Item = [bool; 2]>,
-) -> Result<(), Error> {
+/// The verdict, of what a device found and of an element beside it: the first of both.
+pub(super) fn refusal(status: Option<u32>, odd: Option<u64>) -> Result<(), Error> {
+    match (status.map_or(Ok(()), refuse_not_finite), odd) {
+        (Err(Error::NotFinite { index }), Some(odd)) => Err(Error::NotFinite { index: index.min(odd) }),
+        (Ok(()), Some(index)) => Err(Error::NotFinite { index }),
+        (found, _) => found,
+    }
+}
+
+impl LowRankState {
+    /// What makes the step's factor of the side `known`, `input`, orthonormal, forms gradient + residual of the compressed matrices,
+    /// and multiplies. `None` where there are none.
+    pub(super) fn begin_phase<'a>(
+        &'a self,
+        gradient: Gradient<'a>,
+        known: Side,
+        input: &'a [f32],
+        limits: &Limits,
+    ) -> Result<Option<Phase<'a>>, Error> {
+        let (table, guarded, feedback) = (&self.table, self.codec.is_guarded(), self.codec.feedback());
+        let plan = LowRankPlan::new(table, gradient.dtype(), feedback, false);
+        if plan.is_empty() {
+            return Ok(None);
+        }
+        let layout = &plan.layout;
+        let mut writes = vec![(Role::Input, 0, gradient.as_bytes().into()), (Role::Residual, 0, bytes_of(&self.sums))];
+        writes.extend(table_of(&plan, table.compressed().map(|(index, _)| [self.sent[index], false])));
+        for (at, factors) in layout.kept.into_iter().zip([&self.left, &self.right]).filter(|_| feedback) {
+            writes.push((Role::Workspace, 4 * at, bytes_of(factors)));
+        }
+        let factor_at = 4 * layout.work[known as usize];
+        writes.push((Role::Workspace, factor_at, bytes_of(input)));
+        let mut reads =
+            vec![(Role::Workspace, factor_at, input.len()), (Role::Values, 0, table.factor_len(known.other()))];
+        reads.extend(runs(table).into_iter().map(|run| (Role::Residual, 4 * run.start as u64, run.len())));
+        let scan = if guarded { plan.scan(limits)? } else { Vec::new() };
+        let passes = plan.begin(known, self.stream(), limits)?;
+        Ok(Some(Phase { sizes: plan.sizes(), writes, scan, passes, reads }))
+    }
+
+    /// Takes what [`LowRankState::begin_phase`] came to.
+    pub(super) fn end_begin(&mut self, answers: &Answers, input: &mut [f32], sent: &mut [f32]) {
+        let [factor, product, sums @ ..] = &answers[..] else { return };
+        for (run, sums) in runs(&self.table).into_iter().zip(sums) {
+            self.sums[run].copy_from_slice(bytemuck::cast_slice(sums));
+        }
+        input.copy_from_slice(bytemuck::cast_slice(factor));
+        sent.copy_from_slice(bytemuck::cast_slice(product));
+    }
+
+    /// What takes the step's factors of the side `known`, makes them orthonormal, and multiplies what was formed by them.
+    pub(super) fn advance_phase<'a>(
+        &'a self,
+        reduced: &'a [f32],
+        known: Side,
+        limits: &Limits,
+    ) -> Result<Option<Phase<'a>>, Error> {
+        let table = &self.table;
+        let plan = LowRankPlan::new(table, Dtype::F32, true, false);
+        if plan.is_empty() {
+            return Ok(None);
+        }
+        let (mine, at) = (self.work.of(known), 4 * plan.layout.work[known as usize]);
+        let mut writes = vec![
+            (Role::Residual, 0, bytes_of(&self.sums)),
+            (Role::Values, 0, bytes_of(&reduced[..plan.sent[known as usize] as usize])),
+        ];
+        writes.extend(table_of(&plan, table.compressed().map(|(index, _)| [false, self.poisoned[index]])));
+        writes.push((Role::Workspace, at, bytes_of(mine)));
+        let reads = vec![
+            (Role::Workspace, at, mine.len()),
+            marks_of(&plan, table),
+            (Role::Values, 0, table.factor_len(known.other())),
+        ];
+        let passes = plan.advance(known, limits)?;
+        Ok(Some(Phase { sizes: plan.sizes(), writes, scan: Vec::new(), passes, reads }))
+    }
+
+    /// Takes what [`LowRankState::advance_phase`] came to.
+    pub(super) fn end_advance(&mut self, answers: &Answers, known: Side, sent: &mut [f32]) {
+        let [taken, marks, product] = &answers[..] else { return };
+        self.take(known, taken, marks);
+        sent.copy_from_slice(bytemuck::cast_slice(product));
+    }
+
+    /// What takes the step's last factors, and writes L R^T of the compressed matrices.
+    pub(super) fn finish_phase<'a>(
+        &'a self,
+        reduced: &'a [f32],
+        last: Side,
+        limits: &Limits,
+    ) -> Result<Option<Phase<'a>>, Error> {
+        let table = &self.table;
+        let plan = LowRankPlan::new(table, Dtype::F32, true, false);
+        if plan.is_empty() {
+            return Ok(None);
+        }
+        let mut writes = vec![(Role::Values, 0, bytes_of(&reduced[..plan.sent[last as usize] as usize]))];
+        writes.extend(table_of(&plan, table.compressed().map(|(index, _)| [false, self.poisoned[index]])));
+        for (at, factors) in plan.layout.work.into_iter().zip([&self.work.left, &self.work.right]) {
+            writes.push((Role::Workspace, 4 * at, bytes_of(factors)));
+        }
+        let at = 4 * plan.layout.work[last as usize];
+        let mut reads = vec![(Role::Workspace, at, self.work.of(last).len()), marks_of(&plan, table)];
+        reads.extend(runs(table).into_iter().map(|run| (Role::Output, 4 * run.start as u64, run.len())));
+        let passes = plan.finish(last, limits)?;
+        Ok(Some(Phase { sizes: plan.sizes(), writes, scan: Vec::new(), passes, reads }))
+    }
+
+    /// Takes what [`LowRankState::finish_phase`] came to.
+    pub(super) fn end_finish(&mut self, answers: &Answers, last: Side, output: &mut [f32]) {
+        let [taken, marks, written @ ..] = &answers[..] else { return };
+        self.take(last, taken, marks);
+        for (run, values) in runs(&self.table).into_iter().zip(written) {
+            output[run].copy_from_slice(bytemuck::cast_slice(values));
+        }
+    }
+
+    /// Takes the factors of a side, and of each compressed matrix whether it is poisoned.
+    fn take(&mut self, side: Side, factors: &[u32], marks: &[u32]) {
+        self.work.factors(side).copy_from_slice(bytemuck::cast_slice(factors));
+        for ((index, _), words) in self.table.compressed().zip(marks.chunks_exact(mark::WORDS as usize)) {
+            self.poisoned[index] = words[mark::POISONED as usize] != 0;
+        }
+    }
+}
+
+fn bytes_of(numbers: &[f32]) -> Cow<'_, [u8]> {
+    bytemuck::cast_slice(numbers).into()
+}
+
+/// What a phase finds in the workspace: the table, and whether each matrix was sent and is poisoned.
+fn table_of<'a>(plan: &LowRankPlan, marks: impl Iterator<Item = [bool; 2]>) -> [(Role, u64, Cow<'a, [u8]>); 2] {
     // The other marks are of a state that is on the device.
     let marks: Vec<u32> = marks.flat_map(|[sent, poisoned]| [sent.into(), poisoned.into(), 0, 0]).collect();
-    session.write(Role::Workspace, 0, &little_endian(&plan.table))?;
-    session.write(Role::Workspace, 4 * plan.layout.marks, &little_endian(&marks))
+    let of = |words: &[u32]| Cow::Owned(little_endian(words).into_owned());
+    [(Role::Workspace, 0, of(&plan.table)), (Role::Workspace, 4 * plan.layout.marks, of(&marks))]
 }
 
-/// Reads numbers, from the one at `first` on.
-fn read(session: &mut dyn Session, role: Role, first: u64, count: usize) -> Result<Vec<f32>, Error> {
-    let mut numbers = vec![0.0; count];
-    session.read(role, 4 * first, bytemuck::cast_slice_mut(&mut numbers))?;
-    Ok(numbers)
+/// Where the marks of the compressed matrices are.
+fn marks_of(plan: &LowRankPlan, table: &Table) -> (Role, u64, usize) {
+    (Role::Workspace, 4 * plan.layout.marks, table.compressed().count() * mark::WORDS as usize)
 }
 
-/// Of each compressed matrix, its place among the tensors and whether it is poisoned.
-fn read_poisoned(session: &mut dyn Session, plan: &LowRankPlan, table: &Table) -> Result<Vec<(usize, bool)>, Error> {
-    let mut marks = vec![0u32; table.compressed().count() * mark::WORDS as usize];
-    session.read(Role::Workspace, 4 * plan.layout.marks, bytemuck::cast_slice_mut(&mut marks))?;
-    let poisoned = marks.chunks_exact(mark::WORDS as usize).map(|words| words[mark::POISONED as usize] != 0);
-    Ok(table.compressed().map(|(index, _)| index).zip(poisoned).collect())
-}
-
-/// Elements, and what is there.
-type Run = (Range<usize>, Vec<f32>);
-
-/// Reads the elements of the compressed matrices, neighbours together.
-fn read_runs(session: &mut dyn Session, role: Role, table: &Table) -> Result<Vec<Run>, Error> {
+/// The elements of the compressed matrices, neighbours together.
+fn runs(table: &Table) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for (_, part) in table.compressed() {
         let next = part.first..part.first + part.elements();
@@ -167,5 +204,5 @@ fn read_runs(session: &mut dyn Session, role: Role, table: &Table) -> Result<Vec
             _ => runs.push(next),
         }
     }
-    runs.into_iter().map(|run| Ok((run.clone(), read(session, role, run.start as u64, run.len())?))).collect()
+    runs
 }

@@ -24,6 +24,13 @@ impl Work {
         }
     }
 
+    pub(crate) fn of(&self, side: Side) -> &[f32] {
+        match side {
+            Side::Left => &self.left,
+            Side::Right => &self.right,
+        }
+    }
+
     pub(crate) fn clear(&mut self) {
         let Self { left, right, odd } = self;
         left.clear();

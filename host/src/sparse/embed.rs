@@ -5,7 +5,7 @@ use crate::embed::{Access, Piece};
 use crate::error::Error;
 use crate::session::Role;
 
-/// The memory that a selection works on. `B` is how a backend names a piece: `DeviceSlice` or `wgpu::BufferSlice`.
+/// The memory that a selection works on, and what settles its residual. `B` is how a backend names a piece: `DeviceSlice` or `wgpu::BufferSlice`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelectBuffers<B> {
     /// The gradient. Read.
@@ -17,7 +17,7 @@ pub struct SelectBuffers<B> {
     /// Where their values go, f32. Written.
     pub values: B,
     /// Scratch of [`Selection::workspace_bytes`], from a multiple of 256 bytes on, whose first bytes hold
-    /// [`Selection::table`]: the selection leaves those as they are.
+    /// [`Selection::table`]: the selection leaves those as they are, or where it is lazy keeps there what was sent.
     pub workspace: B,
 }
 
@@ -49,12 +49,40 @@ impl<B: Copy> SelectBuffers<B> {
             piece("list of values", self.values, Role::Values),
             Piece { alignment: 256, ..workspace },
         ];
-        let needed = sizes.of(Role::Residual);
-        if needed > 0 {
-            let missing = Error::Length { what: "residual", found: 0, expected: needed, unit: "bytes" };
-            pieces.push(piece("residual", self.residual.ok_or(missing)?, Role::Residual));
+        pieces.extend(self.residual_piece(selection)?);
+        Ok(pieces)
+    }
+
+    /// The pieces that are used where what is not finite is looked for.
+    pub(crate) fn scan_pieces(&self, selection: &Selection) -> Result<Vec<Piece<B>>, Error> {
+        let status = Some((Role::Status, selection.status_bytes().start));
+        let mut pieces = self.pieces(selection)?;
+        pieces.retain(|piece| {
+            piece.roles.iter().flatten().all(|(role, _)| !matches!(role, Role::Indices | Role::Values))
+        });
+        for piece in &mut pieces {
+            if piece.roles[0] == Some((Role::Workspace, 0)) {
+                piece.roles[1] = status;
+            }
         }
         Ok(pieces)
+    }
+
+    /// The pieces that are used where the residual is settled: of the workspace, the table.
+    pub(crate) fn settle_pieces(&self, selection: &Selection) -> Result<Vec<Piece<B>>, Error> {
+        let table =
+            Piece::new("workspace", self.workspace, selection.table_bytes(), [Some((Role::Workspace, 0)), None]);
+        let table = Piece { alignment: 256, ..table.accessed(Access::Scratch) };
+        Ok([Some(table), self.residual_piece(selection)?].into_iter().flatten().collect())
+    }
+
+    fn residual_piece(&self, selection: &Selection) -> Result<Option<Piece<B>>, Error> {
+        let needed = selection.sizes().of(Role::Residual);
+        if needed == 0 {
+            return Ok(None);
+        }
+        let missing = Error::Length { what: "residual", found: 0, expected: needed, unit: "bytes" };
+        Ok(Some(Piece::new("residual", self.residual.ok_or(missing)?, needed, [Some((Role::Residual, 0)), None])))
     }
 }
 

@@ -41,7 +41,8 @@ impl Device {
         sums: Option<&mut [f32]>,
     ) -> Result<Entries, Error> {
         let limits = self.limits();
-        let scan = if plan.guarded { scan_passes(gradient, sums.is_some(), &limits)? } else { Vec::new() };
+        let (n, dtype) = (gradient.len(), gradient.dtype());
+        let scan = if plan.guarded { scan_passes(n, dtype, sums.is_some(), &limits)? } else { Vec::new() };
         let passes = select.passes(&limits)?;
         if passes.is_empty() && scan.is_empty() {
             return Ok(Entries::default());
@@ -109,9 +110,9 @@ impl Device {
 }
 
 /// The passes that look for an element that is not finite.
-fn scan_passes(gradient: Gradient<'_>, feedback: bool, limits: &Limits) -> Result<Vec<Pass>, Error> {
+pub(super) fn scan_passes(n: usize, dtype: Dtype, feedback: bool, limits: &Limits) -> Result<Vec<Pass>, Error> {
     // The scan does not depend on the codec.
-    let plan = Uniform::bits(1).non_finite(NonFinite::Error).plan(gradient.len(), gradient.dtype())?;
+    let plan = Uniform::bits(1).non_finite(NonFinite::Error).plan(n, dtype)?;
     EncodePlan { feedback, ..plan }.finite_scan(limits)
 }
 

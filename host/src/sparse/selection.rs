@@ -1,14 +1,18 @@
 //! A selection as passes: for a caller who keeps the gradient on the device.
 
-use super::passes::scatter;
+use std::ops::Range;
+
+use super::passes::{scan_passes, scatter};
 use super::select::SelectPlan;
 use crate::codec::topk::{Select, TopK};
+use crate::device::refuse_not_finite;
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::{Limits, Pass};
+use crate::plan::{ALIGNMENT, Limits, Pass, STATUS_BYTES};
 use crate::session::{Role, Session, Sizes};
 use crate::sparse::{SparseHeader, SparsePayload, ValueFormat};
 use crate::wire::PayloadError;
+use crate::words::from_little_endian;
 
 /// What [`crate::Device::encode_sparse`] runs on a device, over the buffers of a session, without the payload that the host
 /// makes of the entries. Made by [`TopK::selection`].
@@ -26,6 +30,12 @@ pub struct Selection {
     sizes: Sizes,
     table: Vec<u32>,
     passes: Vec<Pass>,
+    /// What takes off the residual what is late.
+    settle: Vec<Pass>,
+    /// Under the policy that refuses what is not finite: what looks for it, of a residual that is settled first.
+    scan: Vec<Pass>,
+    /// Where that leaves its verdict, in bytes of the workspace of a caller's.
+    status_at: u64,
     entries: u64,
     header: SparseHeader,
     /// Whether the payload's values are those that the selection leaves.
@@ -36,25 +46,80 @@ impl TopK {
     /// The passes that select from a gradient of `n` elements. With feedback, what is selected from is gradient + residual,
     /// the residual becomes that sum, and zero where an entry is kept.
     ///
-    /// A threshold is not offered, since how many entries it keeps is known on the device alone; nor is a look for NaN, nor
-    /// values that are not sent as they are. A session on the CPU refuses these passes.
+    /// A threshold is not offered, since how many entries it keeps is known on the device alone; nor are values that are not sent as
+    /// they are. Under [`NonFinite::Error`](crate::NonFinite::Error) the look for what is not finite is a call of its own, before the one that selects:
+    /// `Cuda::scan_into` or `Wgpu::record_scan`, and [`Selection::check`]. A session on the CPU refuses these passes.
     ///
     /// # Errors
     /// As [`crate::Device::encode_sparse`]; [`Error::Keep`] for a threshold.
     pub fn selection(&self, n: usize, dtype: Dtype, feedback: bool, limits: &Limits) -> Result<Selection, Error> {
+        self.select_in_passes(n, dtype, feedback, false, limits)
+    }
+
+    /// [`TopK::selection`] with feedback, of a residual from which what was sent is taken off when the next selection reads it anyway:
+    /// [`LazyResidual`](crate::LazyResidual) where the state is in the caller's memory. Entries are those of `selection`, bit for bit,
+    /// and so is the residual once it is settled.
+    ///
+    /// What was sent of each segment is two words of the table that the workspace begins with. The selection leaves them there, and the
+    /// next one finds them: no host is asked, so that a CUDA graph may record it and repeat it. So the workspace's first
+    /// [`Selection::table_bytes`] are part of the state: they hold [`Selection::table`] before the first step, are kept from step to step,
+    /// and are no other selection's. Before a checkpoint, before anything else than the next selection reads or writes the
+    /// residual, and before another selection takes it over, `Cuda::settle_into` or `Wgpu::record_settle` takes off what is late.
+    ///
+    /// Late are segments of more than 8192 elements. Smaller ones, and blocks of up to 8192, have their zeros at once, since the
+    /// kernel that selects from them has just written there. NaN and infinity are sent, and taken off, as any other entry; under
+    /// [`NonFinite::Error`](crate::NonFinite::Error) the look for them settles the residual first, as it asks about that as it is. A call that fails has
+    /// queued nothing but where the driver gives up in the middle ([`Error::Backend`]): residual and table are as they were.
+    ///
+    /// ```
+    /// use gradwire::plan::Limits;
+    /// use gradwire::{Dtype, TopK};
+    /// let selection = TopK::fraction(0.001).lazy_selection(1_000_000, Dtype::F32, &Limits::NONE)?;
+    /// assert!(selection.is_lazy() && selection.workspace_bytes() >= selection.table_bytes());
+    /// assert_eq!(selection.table().len() as u64, selection.table_bytes());
+    /// assert_eq!(selection.settle_passes().len(), 2);
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`TopK::selection`].
+    pub fn lazy_selection(&self, n: usize, dtype: Dtype, limits: &Limits) -> Result<Selection, Error> {
+        self.select_in_passes(n, dtype, true, true, limits)
+    }
+
+    fn select_in_passes(
+        &self,
+        n: usize,
+        dtype: Dtype,
+        feedback: bool,
+        late: bool,
+        limits: &Limits,
+    ) -> Result<Selection, Error> {
         let plan = self.plan(n, dtype, feedback)?;
         if let Select::Above(threshold) = plan.select {
             let (what, allowed) = ("a threshold as passes", "a count, a part, blocks or segments");
             return Err(Error::Keep { what, got: threshold.into(), allowed });
         }
         let select = SelectPlan::new(&plan.select, plan.n, dtype, feedback, true);
+        let select = if late { select.late() } else { select };
         let exact = plan.values == ValueFormat::Plain(if feedback { Dtype::F32 } else { dtype })
             || plan.values == ValueFormat::Plain(Dtype::F32);
+        let (mut sizes, settle, mut scan) = (select.sizes(), select.settle_passes(limits)?, Vec::new());
+        let workspace = &mut sizes.0[Role::Workspace as usize];
+        let status_at = workspace.next_multiple_of(ALIGNMENT);
+        if plan.guarded {
+            *workspace = status_at + STATUS_BYTES;
+            scan.clone_from(&settle);
+            scan.extend(scan_passes(n, dtype, feedback, limits)?);
+        }
         Ok(Selection {
             exact,
             header: plan.header(select.entries() as usize),
-            sizes: select.sizes(),
+            sizes,
             passes: select.passes(limits)?,
+            settle,
+            scan,
+            status_at,
             entries: select.entries(),
             table: select.table().to_vec(),
         })
@@ -82,9 +147,55 @@ impl Selection {
         self.sizes.of(Role::Workspace)
     }
 
-    /// What the first bytes of the workspace have to hold: copied to the device once, since the passes leave it as it is.
+    /// What the first bytes of the workspace have to hold: copied to the device once. The passes leave it as it is, but for what those of
+    /// a [`TopK::lazy_selection`] keep there.
     pub fn table(&self) -> Vec<u8> {
         crate::words::little_endian(&self.table).into_owned()
+    }
+
+    /// Bytes of [`Selection::table`]: of a [`TopK::lazy_selection`], what of the workspace is kept from step to step. A pure function of
+    /// the selection.
+    pub fn table_bytes(&self) -> u64 {
+        4 * self.table.len() as u64
+    }
+
+    /// Whether anything may be in the residual that was sent: of a [`TopK::lazy_selection`] that has segments of more than 8192 elements.
+    pub fn is_lazy(&self) -> bool {
+        !self.settle.is_empty()
+    }
+
+    /// The passes that take off the residual what is late, and leave in the table that nothing is. None where
+    /// [`Selection::is_lazy`] is false.
+    pub fn settle_passes(&self) -> &[Pass] {
+        &self.settle
+    }
+
+    /// Bytes of the workspace that [`Selection::check`] reads.
+    pub fn status_bytes(&self) -> Range<u64> {
+        self.status_at..self.status_at + 4
+    }
+
+    /// What `Cuda::scan_into` or `Wgpu::record_scan` found, under [`NonFinite::Error`](crate::NonFinite::Error): from
+    /// [`Selection::status_bytes`] of the workspace, copied to the host before anything is selected. Under the other policy there is nothing
+    /// to look at.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`]: gradient and residual are as they were, and so they stay if nothing is selected; [`Error::Length`] for
+    /// other than four bytes.
+    pub fn check(&self, status: &[u8]) -> Result<(), Error> {
+        if self.scan.is_empty() {
+            return Ok(());
+        }
+        Error::expect_len("status of the workspace", "bytes", status.len(), 4)?;
+        refuse_not_finite(from_little_endian(status)[0])
+    }
+
+    #[cfg_attr(
+        not(any(feature = "cuda", feature = "wgpu")),
+        allow(dead_code, reason = "it is in a caller's memory on a GPU that they are a call of their own")
+    )]
+    pub(crate) fn scan_passes(&self) -> &[Pass] {
+        &self.scan
     }
 
     /// The payload of entries that were copied from device memory: what [`crate::Device::encode_sparse`] makes.

@@ -144,7 +144,7 @@ impl Cuda {
     /// As [`Cuda::encode_views`].
     ///
     /// # Safety
-    /// The caller guarantees that the workspace begins with [`Selection::table`].
+    /// The caller guarantees that the workspace begins with [`Selection::table`], or what the calls before left of it.
     pub unsafe fn select_views<T: Element>(
         &self,
         selection: &Selection,
@@ -164,6 +164,55 @@ impl Cuda {
         let residual = residual.as_ref().map(|(slice, _)| *slice);
         // SAFETY: as in `encode_views`; the caller answers for the table.
         unsafe { self.select_into(selection, &SelectBuffers { gradient, residual, indices, values, workspace }) }
+    }
+
+    /// Queues the look for what is not finite: [`Cuda::scan_into`] for slices of cudarc's.
+    ///
+    /// # Errors
+    /// As [`Cuda::scan_into`], and [`Error::Dtype`] where the gradient is not of the selection's type.
+    ///
+    /// # Safety
+    /// As [`Cuda::select_views`].
+    pub unsafe fn scan_views<T: Element>(
+        &self,
+        selection: &Selection,
+        gradient: &CudaView<'_, T>,
+        residual: Option<&mut CudaViewMut<'_, f32>>,
+        workspace: &mut CudaViewMut<'_, u8>,
+    ) -> Result<(), Error> {
+        expect_type::<T>(selection.dtype())?;
+        let stream = self.cudarc_stream()?;
+        let (gradient, _read) = slice(gradient, stream);
+        let residual = residual.map(|residual| slice_mut(residual, stream));
+        let (workspace, _workspace) = slice_mut(workspace, stream);
+        let residual = residual.as_ref().map(|(slice, _)| *slice);
+        let none = DeviceSlice::new(0, 0);
+        let buffers = SelectBuffers { gradient, residual, indices: none, values: none, workspace };
+        // SAFETY: as in `encode_views`; the caller answers for the table.
+        unsafe { self.scan_into(selection, &buffers) }
+    }
+
+    /// Queues what takes off a residual what is late: [`Cuda::settle_into`] for slices of cudarc's.
+    ///
+    /// # Errors
+    /// As [`Cuda::settle_into`].
+    ///
+    /// # Safety
+    /// As [`Cuda::select_views`].
+    pub unsafe fn settle_views(
+        &self,
+        selection: &Selection,
+        residual: &mut CudaViewMut<'_, f32>,
+        workspace: &mut CudaViewMut<'_, u8>,
+    ) -> Result<(), Error> {
+        let stream = self.cudarc_stream()?;
+        let (residual, _residual) = slice_mut(residual, stream);
+        let (workspace, _workspace) = slice_mut(workspace, stream);
+        let none = DeviceSlice::new(0, 0);
+        let residual = Some(residual);
+        let buffers = SelectBuffers { gradient: none, residual, indices: none, values: none, workspace };
+        // SAFETY: as in `encode_views`; the caller answers for the table.
+        unsafe { self.settle_into(selection, &buffers) }
     }
 
     /// Queues a decode of kept entries: [`Cuda::scatter_into`] for slices of cudarc's, of all that `indices` holds onto all of

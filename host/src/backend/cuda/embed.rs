@@ -191,16 +191,50 @@ impl Cuda {
     ///
     /// Once the stream has come that far, `indices` and `values` hold [`Selection::entries`] entries, the same on every
     /// backend, and [`Selection::seal`] makes a payload of them. With feedback the residual is gradient + residual, and zero
-    /// where an entry was kept.
+    /// where an entry was kept; where the selection [is lazy](Selection::is_lazy) that is so once it is settled.
     ///
     /// # Errors
     /// As [`Cuda::encode_into`].
     ///
     /// # Safety
-    /// As [`Cuda::encode_into`]; and the caller guarantees that the workspace begins with [`Selection::table`].
+    /// As [`Cuda::encode_into`]; and the caller guarantees that the workspace begins with [`Selection::table`], or what the calls
+    /// before left of it.
     pub unsafe fn select_into(&self, selection: &Selection, buffers: &SelectBuffers<DeviceSlice>) -> Result<(), Error> {
         // SAFETY: the caller's, word for word.
         unsafe { self.queue_checked(selection.passes(), &buffers.pieces(selection)?) }
+    }
+
+    /// Queues the look for what is not finite in gradient + residual, where the codec refuses it
+    /// ([`NonFinite::Error`](crate::NonFinite::Error)): nothing under the other policy. Of `buffers`, gradient, residual and workspace are used. Once
+    /// [`Selection::status_bytes`] of the workspace are copied to the host, [`Selection::check`] tells whether to go on with
+    /// [`Cuda::select_into`], which looks for nothing. A residual that is late is settled first.
+    ///
+    /// # Errors
+    /// As [`Cuda::encode_into`].
+    ///
+    /// # Safety
+    /// As [`Cuda::select_into`].
+    pub unsafe fn scan_into(&self, selection: &Selection, buffers: &SelectBuffers<DeviceSlice>) -> Result<(), Error> {
+        // SAFETY: the caller's, word for word.
+        unsafe { self.queue_checked(selection.scan_passes(), &buffers.scan_pieces(selection)?) }
+    }
+
+    /// Queues what takes off the residual of a [`TopK::lazy_selection`](crate::TopK::lazy_selection) what was sent and is still in it: for a
+    /// checkpoint, or before anything but the next selection reads or writes it. Of `buffers`, the residual and the first
+    /// [`Selection::table_bytes`] of the workspace are used. The next selection goes on from there. Nothing is queued where nothing
+    /// is ever late.
+    ///
+    /// It is one read of the segments that may be late, and a sector for each entry that becomes zero:
+    /// [`Device::settle`](crate::Device::settle) where the state is in the caller's memory.
+    ///
+    /// # Errors
+    /// As [`Cuda::encode_into`].
+    ///
+    /// # Safety
+    /// As [`Cuda::select_into`].
+    pub unsafe fn settle_into(&self, selection: &Selection, buffers: &SelectBuffers<DeviceSlice>) -> Result<(), Error> {
+        // SAFETY: the caller's, word for word.
+        unsafe { self.queue_checked(selection.settle_passes(), &buffers.settle_pieces(selection)?) }
     }
 
     /// Queues a decode of kept entries onto a gradient of `elements`: over zeros, or with a weight onto what is there.

@@ -218,13 +218,18 @@ impl Wgpu {
 
     /// Writes the first bytes of a buffer.
     pub(crate) fn put(&self, buffer: &wgpu::Buffer, bytes: &[u8]) {
+        self.put_at(buffer, 0, bytes);
+    }
+
+    /// Writes bytes of a buffer, from one on that is a multiple of four.
+    pub(crate) fn put_at(&self, buffer: &wgpu::Buffer, at: u64, bytes: &[u8]) {
         let (words, rest) = bytes.split_at(bytes.len() / 4 * 4);
-        self.shared.queue.write_buffer(buffer, 0, words);
+        self.shared.queue.write_buffer(buffer, at, words);
         if !rest.is_empty() {
             // The device copies whole words; the buffer has room for the last one.
             let mut word = [0; 4];
             word[..rest.len()].copy_from_slice(rest);
-            self.shared.queue.write_buffer(buffer, words.len() as u64, &word);
+            self.shared.queue.write_buffer(buffer, at + words.len() as u64, &word);
         }
     }
 

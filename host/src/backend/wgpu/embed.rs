@@ -124,6 +124,35 @@ impl Wgpu {
         self.record_checked(selection.passes(), encoder, &buffers.pieces(selection)?)
     }
 
+    /// Records the look for what is not finite in gradient + residual, where the codec refuses it: `Cuda::scan_into` for wgpu.
+    ///
+    /// # Errors
+    /// As [`Wgpu::record_encode_model`].
+    pub fn record_scan(
+        &self,
+        selection: &Selection,
+        encoder: &mut wgpu::CommandEncoder,
+        buffers: &SelectBuffers<wgpu::BufferSlice<'_>>,
+    ) -> Result<(), Error> {
+        self.limits().check(selection.scan_passes())?;
+        self.record_checked(selection.scan_passes(), encoder, &buffers.scan_pieces(selection)?)
+    }
+
+    /// Records what takes off the residual of a [`TopK::lazy_selection`](crate::TopK::lazy_selection) what was sent and is still in it:
+    /// `Cuda::settle_into` for wgpu. Of `buffers`, the residual and the first [`Selection::table_bytes`] of the workspace are used.
+    ///
+    /// # Errors
+    /// As [`Wgpu::record_encode_model`].
+    pub fn record_settle(
+        &self,
+        selection: &Selection,
+        encoder: &mut wgpu::CommandEncoder,
+        buffers: &SelectBuffers<wgpu::BufferSlice<'_>>,
+    ) -> Result<(), Error> {
+        self.limits().check(selection.settle_passes())?;
+        self.record_checked(selection.settle_passes(), encoder, &buffers.settle_pieces(selection)?)
+    }
+
     /// Records a decode of kept entries onto a gradient of `elements`: over zeros, for which the output needs `COPY_DST`,
     /// or with a weight onto what is there.
     ///

@@ -223,6 +223,24 @@ impl SelectPlan {
         self
     }
 
+    /// The same, where what was sent of each segment stays in the table, on the device: the selection leaves it there, and takes off
+    /// what it finds there. Segments of a tile and less, and blocks, have their zeros at once.
+    pub(crate) fn late(mut self) -> Self {
+        if self.is_late_at_all() {
+            self.base.flags |= select_flags::LAZY | select_flags::LEAVES_SENT;
+        }
+        for words in self.table.chunks_exact_mut(segment::WORDS as usize) {
+            words[segment::SENT_KEY as usize] = NO_KEY;
+            words[segment::SENT_INDEX as usize] = 0;
+        }
+        self
+    }
+
+    /// Whether there are segments of which something may be late.
+    pub(crate) fn is_late_at_all(&self) -> bool {
+        !self.large.is_empty()
+    }
+
     /// What the workspace begins with: little-endian words.
     pub(crate) fn table(&self) -> &[u32] {
         &self.table

@@ -5,6 +5,7 @@ use gradwire_kernels::params::{
     select_flags, state,
 };
 
+use super::large::Large;
 use super::{SelectPlan, in_one};
 use crate::error::Error;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
@@ -71,6 +72,49 @@ impl SelectPlan {
         Ok(passes)
     }
 
+    /// The passes that take off the residual what a selection made [`late`](Self::late) left in it, and leave in the table that nothing
+    /// is to be taken off any more. None where nothing is late.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] where the limits are too small for a tile or for the table.
+    pub(crate) fn settle_passes(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        let table_bytes = 4 * self.table.len() as u64;
+        if self.base.flags & select_flags::LEAVES_SENT == 0 {
+            return Ok(Vec::new());
+        }
+        let needed = table_bytes.max(4 * (u64::from(TILE) + UNIT));
+        if needed > limits.binding_bytes {
+            return Err(Error::Limit { limit: "max_storage_buffer_binding_size", found: limits.binding_bytes, needed });
+        }
+        let segments = self.large.len() as u32;
+        let base = SelectParams { segments, ..SelectParams::default() };
+        let workspace = Span { offset: 0, bytes: table_bytes };
+        let mut passes = Vec::new();
+        for chunk in self.tiles().chunks(limits) {
+            let pass = self.pass(Kernel::TopKSettle, base, chunk, chunk.count);
+            let bindings = Bindings { residual: pass.bindings.residual, workspace, ..Bindings::default() };
+            passes.push(Pass { bindings, ..pass });
+        }
+        let base = SelectParams { flags: select_flags::FORGETS, ..base };
+        let blocks = u64::from(segments.div_ceil(THREADS));
+        for (first, groups) in runs(blocks, limits.groups.max(1).into()) {
+            let params = SelectParams { first_tile: first as u32 * THREADS, ..base };
+            let bindings = Bindings { workspace, ..Bindings::default() };
+            let params = Params::Select(params);
+            passes.push(Pass { kernel: Kernel::TopKSettle, params, bindings, groups: groups as u32 });
+        }
+        Ok(passes)
+    }
+
+    /// The tiles of all large segments.
+    fn tiles(&self) -> Tiles<'_> {
+        let firsts = self.large.iter().scan(0, |next, l| {
+            *next += l.tiles();
+            Some(*next - l.tiles())
+        });
+        Tiles { large: &self.large, firsts: firsts.collect() }
+    }
+
     /// Passes over segments, or blocks, that a workgroup takes whole, or each of its warps one.
     #[allow(clippy::too_many_arguments, reason = "they are one loop's, taken out because it stands twice")]
     fn block_passes(
@@ -84,7 +128,10 @@ impl SelectPlan {
         limits: &Limits,
     ) {
         let (per_group, flag) = if by_warps { (8, select_flags::WARPS) } else { (1, 0) };
-        let base = SelectParams { flags: base.flags | flag, ..base };
+        // Zeros go where the sums have just been written.
+        let is_late = base.flags & select_flags::LEAVES_SENT != 0;
+        let late = if is_late { select_flags::LAZY | select_flags::LEAVES_SENT } else { 0 };
+        let base = SelectParams { flags: base.flags & !late | flag, ..base };
         for chunk in chunks(count, range, limits, per_group) {
             let chunk = Chunk { first: at + chunk.first, ..chunk };
             passes.push(self.pass(Kernel::TopKBlock, base, chunk, chunk.count.div_ceil(per_group)));
@@ -121,22 +168,8 @@ impl SelectPlan {
         // All but the third of the histograms is made zero: that, by the pass before the first that counts there.
         let zeroed = self.histograms(2) - base.room;
         let first = SelectParams { states: self.states(1), next: zeroed, ..base };
-        // Tiles of all segments, one after another.
-        let firsts: Vec<u64> = self
-            .large
-            .iter()
-            .scan(0, |next, l| {
-                *next += l.tiles();
-                Some(*next - l.tiles())
-            })
-            .collect();
-        let tile = |i: u64| {
-            let index = firsts.partition_point(|first| *first <= i) - 1;
-            let l = &self.large[index];
-            let begin = l.tile(i - firsts[index]);
-            (begin, (begin + u64::from(TILE)).min(l.start + l.elements))
-        };
-        let tiles: Vec<Chunk> = chunks(self.base.all_tiles.into(), tile, limits, 1);
+        let all = self.tiles();
+        let (firsts, tiles) = (&all.firsts, all.chunks(limits));
         let (mut next, zeroed) = (0, zeroed.div_ceil(ZEROED_WORDS));
         let mut sample = |part: Chunk, samples: u64| {
             // What makes words zero goes with it, as long as there are workgroups for it.
@@ -192,6 +225,9 @@ impl SelectPlan {
             last = 2 * rounds;
         }
         over(passes, Kernel::TopKCount, self.narrowing(base, last));
+        // Where what was sent stays in the table, no zero is written.
+        let late = if base.flags & select_flags::LEAVES_SENT != 0 { select_flags::SENT } else { 0 };
+        let base = SelectParams { flags: base.flags & !late, ..base };
         over(passes, Kernel::TopKEmit, SelectParams { states: self.states(last), ..base });
     }
 
@@ -224,6 +260,28 @@ impl SelectPlan {
             bindings.residual = Span::default();
         }
         Pass { kernel, params: Params::Select(params), bindings, groups: groups as u32 }
+    }
+}
+
+/// The tiles of segments, one after another.
+struct Tiles<'a> {
+    large: &'a [Large],
+    /// The first of each.
+    firsts: Vec<u64>,
+}
+
+impl Tiles<'_> {
+    /// The elements of one.
+    fn range(&self, tile: u64) -> (u64, u64) {
+        let index = self.firsts.partition_point(|first| *first <= tile) - 1;
+        let l = &self.large[index];
+        let begin = l.tile(tile - self.firsts[index]);
+        (begin, (begin + u64::from(TILE)).min(l.start + l.elements))
+    }
+
+    fn chunks(&self, limits: &Limits) -> Vec<Chunk> {
+        let count = self.large.iter().map(Large::tiles).sum();
+        chunks(count, |tile| self.range(tile), limits, 1)
     }
 }
 

@@ -4,18 +4,20 @@ use super::histogram::Visit;
 use super::segments::{Segment, each_tile, first_of_warp};
 use super::{Buffers, sums};
 use crate::device::{self, WARP};
-use crate::params::{NOWHERE, SelectParams, select_flags};
+use crate::params::{NOWHERE, SelectParams, segment, select_flags};
 
 kernel! {
     /// Writes the index and the value of every kept entry.
     ///
     /// # What
     /// Elements from the cut on, and of those with the key below it the first ones of the segment, in the order of their
-    /// indices. With `SENT`, their residual becomes zero.
+    /// indices. With `SENT`, their residual becomes zero; with `LEAVES_SENT`, the table says which they are: the next selection takes
+    /// them off as it reads.
     ///
     /// # Arguments
     /// * `p`; `input`, or with feedback `residual`: `p.bound` elements. Read; with `SENT` the residual is written.
-    /// * `workspace`: table, states, info, values, places, counts and their sums are read.
+    /// * `workspace`: table, states, info, values, places, counts and their sums are read; with `LEAVES_SENT`, two words of each segment
+    ///   of the table are written, which this kernel does not read.
     /// * `indices`, `values`: a word for each entry of the whole selection. Written.
     ///
     /// # Thread mapping
@@ -62,6 +64,12 @@ kernel! {
                 } else if tile == first {
                     before = sums::between(&p, &b, false, segment.first_tile, tile);
                 }
+                // In a tile that was filtered again elements of the key below may be sure, and were counted as such.
+                let is_lower = segment.again != 0 && info.below != 0 && segment.cut == segment.sure;
+                let cut = segment.cut - u32::from(is_lower);
+                if p.has(select_flags::LEAVES_SENT) && segment.ties == 0 {
+                    leave_without_ties(&p, &b, segment, tile, is_lower);
+                }
                 let [kept_before, tied_before] = before;
                 let kept = device::shuffle(counts, 2 * (tile - first));
                 let tied_up_to = tied_before + device::shuffle(counts, 2 * (tile - first) + 1);
@@ -78,15 +86,55 @@ kernel! {
                     Visit::candidates(&p, info, false)
                 };
                 let output = segment.output + kept_before + ties_before;
-                // In a tile that was filtered again elements of the key below may be sure, and were counted as such.
-                let is_lower = segment.again != 0 && info.below != 0 && segment.cut == segment.sure;
-                let cut = segment.cut - u32::from(is_lower);
-                write(&p, &b, segment, tile, visit, output, cut, ties);
+                // The last tie that is kept is the last entry of its key.
+                let leaves = p.has(select_flags::LEAVES_SENT) && ties_before + ties == segment.ties;
+                write(&p, &b, segment, tile, visit, output, cut, ties, leaves);
             });
         }
     }
 }
 
+/// Leaves in the table what is kept of a segment where no ties are counted: all from the cut on. Of tiles that were filtered again,
+/// those in front may have the key below it sure: up to their end those are kept, and behind it none.
+///
+/// # Safety
+/// All lanes arrive together, of one tile after another; as the kernel asks.
+#[inline(always)]
+unsafe fn leave_without_ties(p: &SelectParams, b: &Buffers, segment: &Segment, tile: u32, is_lower: bool) {
+    let mut is_here = tile == segment.first_tile;
+    let (mut key, mut index) = (segment.cut, u32::MAX);
+    if is_lower {
+        key -= 1;
+        index = segment.extent(tile).end - 1;
+        is_here = true;
+        if segment.has(tile + 1) {
+            // SAFETY: the segment's next tile was filtered as well.
+            is_here = unsafe { *b.word(p.info + 4 * (tile + 1) + 3) } == 0;
+        }
+    }
+    let lane = device::thread() % WARP;
+    if is_here && lane == 0 {
+        // SAFETY: the words are the segment's, and written by one tile of it.
+        unsafe { leave(b, segment, key, index) };
+    }
+}
+
+/// What is kept of a segment: elements above a key, and of those that have it the ones up to an index.
+///
+/// # Safety
+/// The segment is in the table, and no other lane leaves it.
+#[inline(always)]
+unsafe fn leave(b: &Buffers, segment: &Segment, key: u32, index: u32) {
+    let table = segment.index * segment::WORDS;
+    // SAFETY: the caller's.
+    unsafe {
+        *b.word(table + segment::SENT_KEY) = key;
+        *b.word(table + segment::SENT_INDEX) = index;
+    }
+}
+
+/// `leaves`: the last of the ties is the last of the segment.
+///
 /// # Safety
 /// All lanes arrive together; as the kernel asks.
 #[inline(always)]
@@ -100,6 +148,7 @@ unsafe fn write(
     mut output: u32,
     cut: u32,
     mut ties: u32,
+    leaves: bool,
 ) {
     let lane = device::thread() % WARP;
     let order = p.order();
@@ -117,7 +166,8 @@ unsafe fn write(
         // SAFETY: all lanes are here: the count is the warp's. An entry's place in the output is its own.
         unsafe {
             let tied = device::ballot(here && key == cut.wrapping_sub(1));
-            let is_tie = tied & (1 << lane) != 0 && (tied & mine).count_ones() < ties;
+            let rank = (tied & mine).count_ones();
+            let is_tie = tied & (1 << lane) != 0 && rank < ties;
             let is_kept = (here && key >= cut) || is_tie;
             let kept = device::ballot(is_kept);
             if is_kept {
@@ -131,6 +181,9 @@ unsafe fn write(
                 *b.values.add(to) = raw.bits(p);
                 if p.has(select_flags::SENT) {
                     *b.residual.add((base + place - p.first) as usize) = 0.0;
+                }
+                if leaves && is_tie && rank + 1 == ties {
+                    leave(b, segment, cut - 1, base + place);
                 }
             }
             output += kept.count_ones();

@@ -31,16 +31,21 @@ pub(super) struct Segment {
 const _: () = assert!(segment::WORDS == state::WORDS && segment::WORDS + state::WORDS == WARP);
 
 impl Segment {
-    /// The segment of a tile, as the last pass left it.
+    /// The segment of a tile, as the last pass left it. What was sent of it is not read: the kernel that asks writes that.
     ///
     /// # Safety
     /// All lanes arrive together, with one tile. Table and states are there.
     #[inline(always)]
     pub(super) unsafe fn load(p: &SelectParams, b: &Buffers, tile: u32) -> Self {
+        let lane = device::thread() % WARP;
         // SAFETY: the caller's.
         unsafe {
             let index = b.segment_of(p, tile);
-            Self::of_word(index, word(p, b, index))
+            let mut own = 0;
+            if !(segment::SENT_KEY..segment::WORDS).contains(&lane) {
+                own = word(p, b, index);
+            }
+            Self::of_word(index, own)
         }
     }
 

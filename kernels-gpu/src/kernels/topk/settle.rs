@@ -1,31 +1,34 @@
 //! What was sent, taken off a residual that still holds it.
 
 use super::{Buffers, Extent, SLOTS, Sent, WARP_TILE};
+use crate::arith::topk::NO_KEY;
 use crate::device::{self, WARP};
-use crate::params::{SelectParams, segment};
+use crate::params::{SelectParams, THREADS, segment, select_flags};
 
 kernel! {
     /// Takes off a residual what was sent of it last: what the next selection would do as it reads.
     ///
     /// # What
     /// An element of a segment becomes zero where its key is above the segment's `SENT_KEY`, or that and its index at most
-    /// `SENT_INDEX`. Nothing else changes.
+    /// `SENT_INDEX`. Nothing else changes. With `FORGETS`, in a launch behind that, nothing is left to be taken off.
     ///
     /// # Arguments
-    /// * `p`: `first`, `bound`, `first_tile` and `segments` are read.
+    /// * `p`: `first`, `bound`, `first_tile`, `segments` and `flags` are read.
     /// * `residual`: `p.bound` f32, from element `p.first` on. Read, and written where an element becomes zero that was not.
-    /// * `workspace`: the table; of each segment its start, elements, first tile, and what was sent of it. Read.
+    /// * `workspace`: the table; of each segment its start, elements, first tile, and what was sent of it. Read; with `FORGETS`
+    ///   what was sent is written, and nothing read.
     /// * `input`, `indices`, `values`: not used.
     ///
     /// # Thread mapping
     /// A block takes a tile of 8192 elements, a warp 1024 of them; slot `j` of a lane is 32 elements behind slot `j - 1`, so
-    /// that every load of a warp is consecutive.
+    /// that every load of a warp is consecutive. With `FORGETS` a thread takes a segment.
     ///
     /// # Shared memory
     /// None.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, one for each tile from `p.first_tile` on, all of whose elements are bound.
+    /// Blocks of 256 threads, one for each tile from `p.first_tile` on, all of whose elements are bound; with `FORGETS`, for each
+    /// 256 segments from that number on.
     ///
     /// # Traffic
     /// 4 bytes an element of the segments. Uncoalesced: a sector of 32 bytes an element that becomes zero, where those are
@@ -48,6 +51,17 @@ kernel! {
         values: *mut u32,
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
+        if p.has(select_flags::FORGETS) {
+            let index = p.first_tile + device::block() * THREADS + device::thread();
+            if index < p.segments {
+                // SAFETY: the segment is in the table, and this thread's.
+                unsafe {
+                    *b.word(index * segment::WORDS + segment::SENT_KEY) = NO_KEY;
+                    *b.word(index * segment::WORDS + segment::SENT_INDEX) = 0;
+                }
+            }
+            return;
+        }
         let tile = p.first_tile + device::block();
         // SAFETY: the table is there, by the kernel's contract.
         let (sent, extent) = unsafe {
