@@ -8,6 +8,7 @@ mod expand;
 mod factor;
 mod gather;
 mod left;
+mod order;
 mod plain;
 mod right;
 
@@ -290,7 +291,7 @@ unsafe fn elements<const FULL: bool, const N: usize>(
 }
 
 /// Copies entries of `columns` columns of a factor into the stage, column by column, `width` of each from `first` on. What is not
-/// there is `pad`.
+/// there is `pad`; `place` is where in its column an entry is put.
 ///
 /// # Safety
 /// The factor begins at word `factor` and has `p.rank` columns, `stride` apart; the stage has room from `to` on, which nothing
@@ -303,17 +304,19 @@ unsafe fn stage(
     (column, columns): (u32, u32),
     (first, width_log2): (u32, u32),
     (to, pad): (u32, f32),
+    place: impl Fn(u32) -> u32,
 ) {
     let mut word = device::thread();
     while word < columns << width_log2 {
-        let (k, i) = (column + (word >> width_log2), first + (word & ((1 << width_log2) - 1)));
+        let i = word & ((1 << width_log2) - 1);
+        let k = column + (word >> width_log2);
         let mut entry = pad;
-        if k < p.rank && i < stride {
+        if k < p.rank && first + i < stride {
             // SAFETY: the caller's.
-            entry = unsafe { *b.number(factor + k * stride + i) };
+            entry = unsafe { *b.number(factor + k * stride + first + i) };
         }
         // SAFETY: the word is this thread's.
-        unsafe { device::stage_store(to + word, entry) };
+        unsafe { device::stage_store(to + word - i + place(i), entry) };
         word += crate::params::THREADS;
     }
 }
