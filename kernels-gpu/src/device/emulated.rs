@@ -17,6 +17,8 @@ struct Warp {
     barrier: Barrier,
     /// Two rows of words, used in turn: a lane cannot be two exchanges ahead of another.
     slots: [[AtomicU32; WARP as usize]; 2],
+    /// The same for fragments of matrices, of six words a lane.
+    fragments: [[[AtomicU32; WARP as usize]; 6]; 2],
 }
 
 /// The 256 threads of a block.
@@ -32,7 +34,11 @@ impl Block {
     /// A block whose threads have not started.
     pub(crate) fn new() -> Self {
         let zeros = || [const { AtomicU32::new(0) }; WARP as usize];
-        let warp = || Warp { barrier: Barrier::new(WARP as usize), slots: [zeros(), zeros()] };
+        let warp = || Warp {
+            barrier: Barrier::new(WARP as usize),
+            slots: [zeros(), zeros()],
+            fragments: core::array::from_fn(|_| core::array::from_fn(|_| zeros())),
+        };
         Self {
             barrier: Barrier::new(THREADS as usize),
             warps: (0..THREADS / WARP).map(|_| warp()).collect(),
@@ -207,6 +213,43 @@ pub(crate) unsafe fn stage_load_wide(index: u32) -> f64 {
     // SAFETY: the caller's.
     let [low, high] = [0, 1].map(|k| u64::from(unsafe { stage_load(index + k) }.to_bits()));
     f64::from_bits(low | high << 32)
+}
+
+/// `c` + A B, as the PTX machine has it: products in order, exact, and the sum cut towards zero.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+pub(crate) unsafe fn mma(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+    let lane = thread() % WARP;
+    with_block(|block| {
+        let warp = &block.warps[(thread() / WARP) as usize];
+        let turn = TURN.get();
+        TURN.set(1 - turn);
+        let fragments = &warp.fragments[turn];
+        for (to, value) in fragments.iter().zip(a.into_iter().chain(b)) {
+            to[lane as usize].store(value, Ordering::Relaxed);
+        }
+        warp.barrier.wait();
+        let number = |which: u32, lane: u32| {
+            f64::from(f32::from_bits(fragments[which as usize][lane as usize].load(Ordering::Relaxed)))
+        };
+        let (g, t) = (lane / 4, lane % 4);
+        core::array::from_fn(|i| {
+            let (below, column) = (i as u32 / 2, 2 * t + i as u32 % 2);
+            let mut sum = f64::from(c[i]);
+            for k in 0..8 {
+                let (left, right) = (number(below + k / 4 * 2, 4 * g + k % 4), number(4 + k / 4, 4 * column + k % 4));
+                sum += left * right;
+            }
+            let nearest = sum as f32;
+            let over = f64::from(nearest).abs() > sum.abs() && nearest.is_finite();
+            f32::from_bits(nearest.to_bits() - u32::from(over))
+        })
+    })
+}
+
+pub(crate) fn tf32(value: f32) -> u32 {
+    if value.is_nan() { 0x7fff_e000 } else { value.to_bits().wrapping_add(0x1000) & !0x1fff }
 }
 
 pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {

@@ -198,7 +198,7 @@ fn normalise(target: Target, text: &str) -> String {
 /// Kernels of which two blocks are to fit a multiprocessor's registers, and the capability of the first target where they
 /// can without spilling: 128 registers a thread. Left to itself the assembler takes a few more, and where one block alone is
 /// there, nothing covers its waiting for memory.
-const TWO_AT_ONCE: [(&str, u32); 2] = [("powersgd_right", 35), ("powersgd_left", 90)];
+const TWO_AT_ONCE: [(&str, u32); 2] = [("powersgd_right", 35), ("powersgd_left", 80)];
 
 /// Tells the assembler so: Rust has no words for it.
 fn two_at_once(target: Target, text: &str) -> String {

@@ -34,7 +34,7 @@ kernel! {
     ///
     /// # Traffic
     /// An element once, and r/128 words of L and R for it. Coalesced; where rows begin at
-    /// no sector, a row of a tile is in one sector more than it must be; all four, of factors of more than eight columns.
+    /// no sector, a row of a tile is in one sector more than it must be, and one in four more above rank 8.
     ///
     /// # Determinism
     /// The CPU's bits, of the same factors.

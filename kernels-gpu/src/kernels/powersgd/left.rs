@@ -1,7 +1,7 @@
 //! M Q: the left factors.
 
 use super::order::{FACTOR, InStage, LEFT, Order, RIGHT, WIDTH, WIDTH_LOG2};
-use super::{Buffers, FOUR, Form, NO_RIGHT, ROWS, Tile, elements, stage};
+use super::{Buffers, FOUR, Form, NO_RIGHT, ROWS, Tile, elements, many, stage};
 use crate::device::{self, WARP};
 use crate::params::{LOW_RANK_TILE, LOW_RANK_TOGETHER, LowRankParams, matrix};
 
@@ -18,7 +18,8 @@ kernel! {
     ///
     /// # What
     /// A tile's share of M Q: for each of its rows and each column of Q the sum over its columns. With `FORM`, M is formed
-    /// first, from gradient, residual and L R^T, and left in `residual`; that takes a rank of 8 at most.
+    /// first, from gradient, residual and L R^T, and left in `residual`; that takes a rank of 8 at most. Of a higher rank all
+    /// columns are multiplied together on tensor cores (`tensor.rs`), or eight at a time where there are none (`eight.rs`).
     ///
     /// # Arguments
     /// * `p`; `input`, with `FORM`; `residual`: `p.bound` elements.
@@ -28,19 +29,22 @@ kernel! {
     ///
     /// # Thread mapping
     /// A block a tile; a warp eight of its rows at a time, a lane one of 32 neighbouring columns, in the order of `order.rs`.
+    /// On tensor cores a warp 32 rows, as they are.
     ///
     /// # Shared memory
-    /// 32 KiB: 256 entries of 8 columns of Q, L, R and the share.
+    /// 32 KiB: 256 entries of 8 columns of Q, L, R and the share; on tensor cores 64 of 32 columns of Q.
     ///
     /// # Launch contract
     /// Blocks of 256 threads, one for each tile from `p.first_tile` on.
     ///
     /// # Traffic
     /// An element once in each buffer, and r/64 words of Q, R, L and the share for it. Coalesced; where rows begin
-    /// at no sector, a row of a tile is in one sector more than it must be.
+    /// at no sector, a row of a tile is in one sector more than it must be, and one in four more on tensor cores. Without them
+    /// an element above rank 8 is read for each eight columns.
     ///
     /// # Determinism
-    /// Run to run: every sum is in one order.
+    /// Run to run on one device: every sum is in one order. That of eight products on a tensor core is the device's, so above rank 8
+    /// targets from sm_80 on, and GPUs of another architecture, have other bits.
     ///
     /// # Edge cases
     /// Rows and columns that are not there are zero. Where an element is not finite, so is its row's share.
@@ -62,40 +66,47 @@ kernel! {
             let tile = Tile::here(&p, &b);
             (tile, Form::new(&p, &b, &tile.matrix))
         };
-        let matrix = tile.matrix;
-        let order = Order::new(&tile);
-        let mut column = 0;
-        while column < p.rank {
-            // SAFETY: all threads are here, as all that is branched on is the block's; between the barriers the stage is only
-            // written, and each word by one thread.
-            unsafe {
-                if column > 0 {
-                    device::barrier();
-                }
-                let (tall, wide) = ((tile.row, WIDTH_LOG2), (tile.column, WIDTH_LOG2));
-                let right = (p.factor + matrix.right, matrix.column_stride());
-                stage(&p, &b, right, (column, LOW_RANK_TOGETHER), wide, (FACTOR, 0.0), |i| i);
-                if form.rest {
-                    let right = (p.right + matrix.right, matrix.column_stride());
-                    stage(&p, &b, right, (0, LOW_RANK_TOGETHER), wide, (RIGHT, NO_RIGHT), |i| i);
-                    let left = (p.left + matrix.left, matrix.row_stride());
-                    stage(&p, &b, left, (0, LOW_RANK_TOGETHER), tall, (LEFT, 0.0), |i| order.place(i));
-                }
-                device::barrier();
+        // SAFETY: all threads of the block take the same branch.
+        unsafe {
+            if p.rank <= LOW_RANK_TOGETHER {
+                columns(&p, &b, &tile, form, 0);
+            } else {
+                many::left(&p, &b, &tile);
             }
-            let (mut group, groups) = (device::thread() / WARP, order.groups(&tile));
-            while group < groups {
-                // SAFETY: the group is the warp's; the stage holds what it should.
-                unsafe { rows(&p, &b, &tile, form, (order, group), column) };
-                group += WARPS;
-            }
-            // SAFETY: all threads are here; what the bins hold was written before the barrier, and the share is there.
-            unsafe {
-                device::barrier();
-                write(&p, &b, &tile, order, column);
-            }
-            column += LOW_RANK_TOGETHER;
         }
+    }
+}
+
+/// The tile's share of eight columns, from `column` on.
+///
+/// # Safety
+/// All threads of the block arrive together. The tile is there.
+#[inline(always)]
+pub(super) unsafe fn columns(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form, column: u32) {
+    let (matrix, order) = (tile.matrix, Order::new(tile));
+    // SAFETY: all threads are here; between the barriers the stage is only written, and each word by one thread.
+    unsafe {
+        let (tall, wide) = ((tile.row, WIDTH_LOG2), (tile.column, WIDTH_LOG2));
+        let right = (p.factor + matrix.right, matrix.column_stride());
+        stage(p, b, right, (column, LOW_RANK_TOGETHER), wide, (FACTOR, 0.0), |i| i);
+        if form.rest {
+            let right = (p.right + matrix.right, matrix.column_stride());
+            stage(p, b, right, (0, LOW_RANK_TOGETHER), wide, (RIGHT, NO_RIGHT), |i| i);
+            let left = (p.left + matrix.left, matrix.row_stride());
+            stage(p, b, left, (0, LOW_RANK_TOGETHER), tall, (LEFT, 0.0), |i| order.place(i));
+        }
+        device::barrier();
+    }
+    let (mut group, groups) = (device::thread() / WARP, order.groups(tile));
+    while group < groups {
+        // SAFETY: the group is the warp's; the stage holds what it should.
+        unsafe { rows(p, b, tile, form, (order, group), column) };
+        group += WARPS;
+    }
+    // SAFETY: all threads are here; what the bins hold was written before the barrier, and the share is there.
+    unsafe {
+        device::barrier();
+        write(p, b, tile, order, column);
     }
 }
 

@@ -2,12 +2,28 @@
 //!
 //! A tile is 256 rows of 256 columns. The sums of a tile are in binary32, with fused multiply-adds, each in one order; what
 //! the tiles of a row or a column give is summed in binary64, in order. So they are the same from run to run, and off by
-//! less than the CPU's, whose order is another.
+//! less than the CPU's, whose order is another. Above rank 8 tensor cores sum, where there are any: see `tensor.rs`.
 
 mod expand;
 mod factor;
 mod gather;
 mod left;
+// Products by more than eight columns. Where there are tensor cores; `device/mod.rs` says the same.
+#[cfg_attr(
+    any(
+        all(target_arch = "nvptx64", target_feature = "sm_80", not(feature = "rust-cuda")),
+        all(not(target_arch = "nvptx64"), feature = "emulate")
+    ),
+    path = "tensor.rs"
+)]
+#[cfg_attr(
+    not(any(
+        all(target_arch = "nvptx64", target_feature = "sm_80", not(feature = "rust-cuda")),
+        all(not(target_arch = "nvptx64"), feature = "emulate")
+    )),
+    path = "eight.rs"
+)]
+mod many;
 mod order;
 mod plain;
 mod right;

@@ -46,7 +46,7 @@ pub(super) struct Group {
 impl Order {
     #[inline(always)]
     pub(super) fn new(tile: &Tile) -> Self {
-        Self { apart_log2: if tile.matrix.columns % SECTOR == 0 { 0 } else { SECTOR.ilog2() } }
+        Self { apart_log2: if tile.matrix.columns.is_multiple_of(SECTOR) { 0 } else { SECTOR.ilog2() } }
     }
 
     /// The place among all groups' rows of a row of the tile.

@@ -1,7 +1,7 @@
 //! M^T P: the right factors.
 
 use super::order::{self, ALIKE, Group, InStage, Order, WIDTH_LOG2};
-use super::{Buffers, FOUR, Form, Less, NO_RIGHT, ROWS, Tile, elements, loaded, stage, terms};
+use super::{Buffers, FOUR, Form, Less, NO_RIGHT, ROWS, Tile, elements, loaded, many, stage, terms};
 use crate::arith::float::{INF_BITS, MAGNITUDE};
 use crate::device;
 use crate::params::{LOW_RANK_TILE, LOW_RANK_TOGETHER, LowRankParams, low_rank_flags, mark, matrix};
@@ -20,7 +20,8 @@ kernel! {
     /// # What
     /// A tile's share of M^T P: for each of its columns and each column of P the sum over its rows. With `FORM`, M is formed
     /// first, from gradient, residual and L R^T, and left in `residual`. Without `PRODUCT` that is all. With `SCAN` nothing is
-    /// left but, in the status, where M is first not finite.
+    /// left but, in the status, where M is first not finite. Above rank 8 all columns are multiplied together on tensor cores
+    /// (`tensor.rs`), or eight at a time where there are none (`eight.rs`).
     ///
     /// # Arguments
     /// * `p`; `input`, with `FORM`; `residual`: `p.bound` elements.
@@ -30,20 +31,22 @@ kernel! {
     /// * `output`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A block a tile, a thread a column of a group of rows, in the order of `order.rs`.
+    /// A block a tile, a thread a column of a group of rows, in the order of `order.rs`. On tensor cores a warp 32 columns.
     ///
     /// # Shared memory
-    /// 32 KiB: 256 entries of 8 columns of P, L, R and the share.
+    /// 32 KiB: 256 entries of 8 columns of P, L, R and the share; on tensor cores 64 of 32 columns of P.
     ///
     /// # Launch contract
     /// Blocks of 256 threads, one for each tile from `p.first_tile` on.
     ///
     /// # Traffic
     /// An element once in each buffer, and r/64 words of P, L, R and the share for it. Coalesced; where rows begin
-    /// at no sector, a row of a tile is in one sector more than it must be; all four, where more than eight columns are formed.
+    /// at no sector, a row of a tile is in one sector more than it must be, and one in four more above rank 8. Without tensor
+    /// cores an element is read for each eight columns then.
     ///
     /// # Determinism
-    /// Run to run: every sum is in one order.
+    /// Run to run on one device: every sum is in one order. That of eight products on a tensor core is the device's, so above rank 8
+    /// targets from sm_80 on, and GPUs of another architecture, have other bits.
     ///
     /// # Edge cases
     /// Rows and columns that are not there are zero. Where an element is not finite, so is its column's share.
@@ -68,16 +71,12 @@ kernel! {
                 product(&p, &b, &tile, form, 0);
                 return;
             }
-            // More columns than that are formed together, and multiplied eight at a time, of what this block formed.
+            // More columns than that are formed together, and what this block formed is multiplied.
             if form.form {
                 formed(&p, &b, &tile, form);
-                device::barrier();
             }
-            let formed = Form { form: false, feedback: false, rest: false, write: false };
-            let mut first = 0;
-            while p.has(low_rank_flags::PRODUCT) && first < p.rank {
-                product(&p, &b, &tile, formed, first);
-                first += LOW_RANK_TOGETHER;
+            if p.has(low_rank_flags::PRODUCT) {
+                many::right(&p, &b, &tile);
             }
         }
     }
@@ -88,7 +87,7 @@ kernel! {
 /// # Safety
 /// All threads of the block arrive together. The tile is there.
 #[inline(always)]
-unsafe fn product(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form, first: u32) {
+pub(super) unsafe fn product(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form, first: u32) {
     let (product, scan) = (p.has(low_rank_flags::PRODUCT), p.has(low_rank_flags::SCAN));
     // What is multiplied later is the residual, which has no element that is not finite.
     let formed_alone = form.write && !product;
