@@ -7,7 +7,7 @@
     all(target_arch = "nvptx64", not(feature = "rust-cuda")),
     feature(abi_ptx, stdarch_nvptx, asm_experimental_arch)
 )]
-#![cfg_attr(target_arch = "nvptx64", feature(link_llvm_intrinsics))]
+#![cfg_attr(target_arch = "nvptx64", feature(link_llvm_intrinsics, abi_unadjusted))]
 #![cfg_attr(
     feature = "rust-cuda",
     allow(unexpected_cfgs, reason = "macros of cuda_std name an architecture that rustc has dropped")

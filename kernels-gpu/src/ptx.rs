@@ -26,7 +26,7 @@ pub const HEAD_LINES: usize = 3;
 
 /// From sm_35 on.
 const SM_35: &str = include_str!("../ptx/sm_35.ptx");
-/// From sm_80 on: `redux.sync`.
+/// From sm_80 on: `redux.sync`, and PowerSGD above rank 8 on tensor cores.
 const SM_80: &str = include_str!("../ptx/sm_80.ptx");
 /// From sm_90 on: its PTX ISA writes half of a pair shorter.
 const SM_90: &str = include_str!("../ptx/sm_90.ptx");

@@ -95,20 +95,23 @@ pub const MODEL: [Matrix; 9] = [
     Matrix::new(2, 2),
 ];
 
-/// A PTX machine with the artifact for sm_70.
+/// Compute capabilities, times ten, below and from which on PowerSGD's PTX uses tensor cores above rank 8.
+pub const TARGETS: [u32; 2] = [70, 90];
+
+/// A PTX machine with the artifact for a compute capability, times ten.
 ///
 /// # Panics
 /// Where the machine refuses it.
 #[cfg(feature = "cuda")]
 #[must_use]
-pub fn ptx_machine(seed: u64) -> Device {
+pub fn ptx_machine(target: u32, seed: u64) -> Device {
     use std::sync::Arc;
 
     use gradwire::backend::cuda::Cuda;
     use gradwire_ptx_machine::Machine;
 
-    let machine = Arc::new(Machine::new((7, 0), seed));
-    Device::from_cuda(Cuda::with_driver(machine, Some(70)).expect("an artifact that fits"))
+    let machine = Arc::new(Machine::new((target / 10, target % 10), seed));
+    Device::from_cuda(Cuda::with_driver(machine, Some(target)).expect("an artifact that fits"))
 }
 
 /// Makes of functions that take a device a test for each and each kind of device: the CPU, the committed PTX on its machine, and
@@ -126,7 +129,13 @@ macro_rules! on_every_device {
                 #[cfg(feature = "cuda")]
                 #[test]
                 fn ptx() {
-                    super::super::$name(&$crate::low_rank::ptx_machine(1));
+                    super::super::$name(&$crate::low_rank::ptx_machine($crate::low_rank::TARGETS[0], 1));
+                }
+
+                #[cfg(feature = "cuda")]
+                #[test]
+                fn ptx_with_tensor_cores() {
+                    super::super::$name(&$crate::low_rank::ptx_machine($crate::low_rank::TARGETS[1], 1));
                 }
 
                 #[cfg(feature = "cuda")]

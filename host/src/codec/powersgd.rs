@@ -63,7 +63,8 @@ impl Matrix {
 ///   at most r. The residual keeps M - M^.
 /// * **Orthonormal**: by Cholesky of P^T P in f64, swept again where the columns are nearly dependent. A column that depends on
 ///   the ones before it becomes zeros; in the next step it starts afresh from a seeded one.
-/// * **Determinism**: run to run; on the CPU the same bits at any thread count and any vector width. Between backends, within
+/// * **Determinism**: run to run on one device; on the CPU the same bits at any thread count and any vector width. On CUDA above
+///   rank 8, GPUs of another architecture may have other bits: tensor cores sum as they do. Between backends, within
 ///   rounding: factors, output and residual of a matrix M are apart by 4 * 514 * 2^-24 sqrt(r) |M| at most, given the same state
 ///   and the same reduced factors (514 terms of a sum are added one after another at the most), unless columns are so nearly
 ///   dependent that rounding decides whether one is.

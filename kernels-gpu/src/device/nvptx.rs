@@ -30,6 +30,19 @@ unsafe extern "C" {
     fn redux_min(value: u32, members: u32) -> u32;
 }
 
+#[cfg(target_feature = "sm_80")]
+#[allow(improper_ctypes, reason = "as above")]
+unsafe extern "unadjusted" {
+    // The one ABI whose results are as LLVM has them: four numbers and no memory.
+    #[link_name = "llvm.nvvm.mma.m16n8k8.row.col.tf32"]
+    fn mma_tf32(a0: u32, a1: u32, a2: u32, a3: u32, b0: u32, b1: u32, c0: f32, c1: f32, c2: f32, c3: f32) -> Fragment;
+}
+
+/// What [`mma_tf32`] returns.
+#[cfg(target_feature = "sm_80")]
+#[repr(C)]
+struct Fragment(f32, f32, f32, f32);
+
 /// All lanes of a warp.
 const ALL: u32 = !0;
 /// The `c` operand of a shuffle whose segment is the whole warp.
@@ -326,6 +339,31 @@ fn tile_address(index: u32) -> u32 {
     // SAFETY: it reads no memory: the address of a variable is a constant.
     unsafe { asm!("mov.u32 {}, gradwire_tile;", lateout(reg32) start, options(pure, nomem, nostack)) }
     start + 4 * index
+}
+
+/// `c` + A B, of matrices of TF32 that lie in the warp's registers as the ISA's `mma.m16n8k8` has them. The order of sums, and how
+/// they are rounded, is the device's.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[cfg(target_feature = "sm_80")]
+#[inline(always)]
+pub(crate) unsafe fn mma(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+    // SAFETY: the caller brings all lanes here.
+    let d = unsafe { mma_tf32(a[0], a[1], a[2], a[3], b[0], b[1], c[0], c[1], c[2], c[3]) };
+    [d.0, d.1, d.2, d.3]
+}
+
+/// The nearest TF32 number, of two the one farther from zero: a binary32 whose low 13 bits are zero.
+#[cfg(target_feature = "sm_80")]
+#[inline(always)]
+pub(crate) fn tf32(value: f32) -> u32 {
+    let rounded;
+    // SAFETY: an instruction on registers.
+    unsafe {
+        asm!("cvt.rna.tf32.f32 {}, {};", lateout(reg32) rounded, in(reg32) value, options(pure, nomem, nostack));
+    }
+    rounded
 }
 
 /// `a b + c`, rounded once. For sums whose bits nothing depends on.

@@ -142,6 +142,12 @@ pub enum Violation {
         /// The lane taken from.
         from: u32,
     },
+    /// A factor of a product of matrices that has more bits than its type.
+    #[error("{bits:#010x} is no TF32 number: its low 13 bits are not zero, and a device drops them")]
+    NotTf32 {
+        /// Its bits.
+        bits: u32,
+    },
     /// A warp that does not come to its end.
     #[error("the warp has executed {executed} instructions without coming to an end")]
     Endless {

@@ -1,21 +1,15 @@
 //! M Q: the left factors.
 
-use super::{Buffers, FOUR, Form, Less, NO_RIGHT, ROWS, Tile, elements, stage, terms};
+use super::order::{FACTOR, InStage, LEFT, Order, RIGHT, WIDTH, WIDTH_LOG2};
+use super::{Buffers, FOUR, Form, NO_RIGHT, ROWS, Tile, elements, many, stage};
 use crate::device::{self, WARP};
-use crate::params::{LOW_RANK_TOGETHER, LowRankParams, matrix};
+use crate::params::{LOW_RANK_TILE, LOW_RANK_TOGETHER, LowRankParams, matrix};
 
 /// Columns of a factor whose sums are in registers together.
 const TOGETHER: usize = LOW_RANK_TOGETHER as usize;
 /// Rows of the eight that are formed together: with all of them a block takes more than half of the registers of a
 /// multiprocessor, and no other one is there to wait for memory meanwhile.
 const TOGETHER_ROWS: usize = 4;
-/// Entries of each column of a factor in the stage (logarithm): those of a tile.
-const WIDTH_LOG2: u32 = 8;
-const WIDTH: u32 = 1 << WIDTH_LOG2;
-/// Where in the stage the factor is that is multiplied by, and L and R.
-const FACTOR: u32 = 0;
-const LEFT: u32 = WIDTH * LOW_RANK_TOGETHER;
-const RIGHT: u32 = 2 * LEFT;
 /// Warps of a block.
 const WARPS: u32 = 8;
 
@@ -24,7 +18,8 @@ kernel! {
     ///
     /// # What
     /// A tile's share of M Q: for each of its rows and each column of Q the sum over its columns. With `FORM`, M is formed
-    /// first, from gradient, residual and L R^T, and left in `residual`; that takes a rank of 8 at most.
+    /// first, from gradient, residual and L R^T, and left in `residual`; that takes a rank of 8 at most. Of a higher rank all
+    /// columns are multiplied together on tensor cores (`tensor.rs`), or eight at a time where there are none (`eight.rs`).
     ///
     /// # Arguments
     /// * `p`; `input`, with `FORM`; `residual`: `p.bound` elements.
@@ -33,19 +28,23 @@ kernel! {
     /// * `output`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A block a tile; a warp eight of its rows at a time, a lane one of 32 neighbouring columns.
+    /// A block a tile; a warp eight of its rows at a time, a lane one of 32 neighbouring columns, in the order of `order.rs`.
+    /// On tensor cores a warp 32 rows, as they are.
     ///
     /// # Shared memory
-    /// 24 KiB: 256 entries of 8 columns of Q, L and R.
+    /// 32 KiB: 256 entries of 8 columns of Q, L, R and the share; on tensor cores 64 of 32 columns of Q.
     ///
     /// # Launch contract
     /// Blocks of 256 threads, one for each tile from `p.first_tile` on.
     ///
     /// # Traffic
-    /// An element once in each buffer, and r/64 words of Q, R, L and the share for it. Coalesced where rows begin at sectors.
+    /// An element once in each buffer, and r/64 words of Q, R, L and the share for it. Coalesced; where rows begin
+    /// at no sector, a row of a tile is in one sector more than it must be, and one in four more on tensor cores. Without them
+    /// an element above rank 8 is read for each eight columns.
     ///
     /// # Determinism
-    /// Run to run: every sum is in one order.
+    /// Run to run on one device: every sum is in one order. That of eight products on a tensor core is the device's, so above rank 8
+    /// targets from sm_80 on, and GPUs of another architecture, have other bits.
     ///
     /// # Edge cases
     /// Rows and columns that are not there are zero. Where an element is not finite, so is its row's share.
@@ -67,85 +66,76 @@ kernel! {
             let tile = Tile::here(&p, &b);
             (tile, Form::new(&p, &b, &tile.matrix))
         };
-        let matrix = tile.matrix;
-        let mut column = 0;
-        while column < p.rank {
-            // SAFETY: all threads are here, as all that is branched on is the block's; between the barriers the stage is only
-            // written, and each word by one thread.
-            unsafe {
-                if column > 0 {
-                    device::barrier();
-                }
-                let right = (p.factor + matrix.right, matrix.column_stride());
-                stage(&p, &b, right, (column, LOW_RANK_TOGETHER), (tile.column, WIDTH_LOG2), (FACTOR, 0.0));
-                if form.rest {
-                    let right = (p.right + matrix.right, matrix.column_stride());
-                    stage(&p, &b, right, (0, LOW_RANK_TOGETHER), (tile.column, WIDTH_LOG2), (RIGHT, NO_RIGHT));
-                    let left = (p.left + matrix.left, matrix.row_stride());
-                    stage(&p, &b, left, (0, LOW_RANK_TOGETHER), (tile.row, WIDTH_LOG2), (LEFT, 0.0));
-                }
-                device::barrier();
+        // SAFETY: all threads of the block take the same branch.
+        unsafe {
+            if p.rank <= LOW_RANK_TOGETHER {
+                columns(&p, &b, &tile, form, 0);
+            } else {
+                many::left(&p, &b, &tile);
             }
-            let mut row = device::thread() / WARP * ROWS as u32;
-            while row < tile.rows() {
-                // SAFETY: the row is the warp's; the stage holds what it should.
-                unsafe { rows(&p, &b, &tile, form, row, column) };
-                row += WARPS * ROWS as u32;
-            }
-            column += LOW_RANK_TOGETHER;
         }
     }
 }
 
-/// Where in the stage R and L are, of four rows of a column.
-struct InStage {
-    rank: u32,
-    row: u32,
-    here: u32,
-}
-
-impl Less<TOGETHER_ROWS> for InStage {
-    #[inline(always)]
-    unsafe fn of(&self) -> [f32; TOGETHER_ROWS] {
-        let mut less = [0.0; TOGETHER_ROWS];
-        for four in 0..TOGETHER / FOUR {
-            let k = (four * FOUR) as u32;
-            if k < self.rank {
-                // SAFETY: the stage holds eight columns of R and of L.
-                unsafe {
-                    let right = |i: u32| device::stage_load(RIGHT + (k + i) * WIDTH + self.here);
-                    let rights = [right(0), right(1), right(2), right(3)];
-                    less = terms(less, four == 0, LEFT + k * WIDTH + self.row, WIDTH, rights);
-                }
-            }
-        }
-        less
-    }
-}
-
-/// Eight rows' share.
+/// The tile's share of eight columns, from `column` on.
 ///
 /// # Safety
-/// All lanes arrive together. The stage is filled, the rows are this warp's.
+/// All threads of the block arrive together. The tile is there.
 #[inline(always)]
-unsafe fn rows(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form, row: u32, column: u32) {
+pub(super) unsafe fn columns(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form, column: u32) {
+    let (matrix, order) = (tile.matrix, Order::new(tile));
+    // SAFETY: all threads are here; between the barriers the stage is only written, and each word by one thread.
+    unsafe {
+        let (tall, wide) = ((tile.row, WIDTH_LOG2), (tile.column, WIDTH_LOG2));
+        let right = (p.factor + matrix.right, matrix.column_stride());
+        stage(p, b, right, (column, LOW_RANK_TOGETHER), wide, (FACTOR, 0.0), |i| i);
+        if form.rest {
+            let right = (p.right + matrix.right, matrix.column_stride());
+            stage(p, b, right, (0, LOW_RANK_TOGETHER), wide, (RIGHT, NO_RIGHT), |i| i);
+            let left = (p.left + matrix.left, matrix.row_stride());
+            stage(p, b, left, (0, LOW_RANK_TOGETHER), tall, (LEFT, 0.0), |i| order.place(i));
+        }
+        device::barrier();
+    }
+    let (mut group, groups) = (device::thread() / WARP, order.groups(tile));
+    while group < groups {
+        // SAFETY: the group is the warp's; the stage holds what it should.
+        unsafe { rows(p, b, tile, form, (order, group), column) };
+        group += WARPS;
+    }
+    // SAFETY: all threads are here; what the bins hold was written before the barrier, and the share is there.
+    unsafe {
+        device::barrier();
+        write(p, b, tile, order, column);
+    }
+}
+
+/// Eight rows' share, which goes into the bins.
+///
+/// # Safety
+/// All lanes arrive together. The stage is filled, the rows and their bins are this warp's.
+#[inline(always)]
+unsafe fn rows(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form, (order, index): (Order, u32), column: u32) {
     let lane = device::thread() % WARP;
-    let (rows, columns) = (tile.rows() - row, tile.columns());
-    let stride = tile.matrix.columns;
+    let group = order.group(tile, index);
+    if group.rows == 0 {
+        return;
+    }
     let mut sums = [0.0f32; TOGETHER * ROWS];
-    let mut strip = 0;
-    while strip < columns {
-        let here = strip + lane;
+    let (mut strip, behind) = (0, group.columns(tile));
+    while strip < behind {
+        let here = group.column(strip + lane);
         for half in 0..ROWS / TOGETHER_ROWS {
             let before = (half * TOGETHER_ROWS) as u32;
-            let less = InStage { rank: p.rank, row: row + before, here };
+            let less = InStage { rank: p.rank, place: index * ROWS as u32 + before, column: here };
             let mut m = [0.0; TOGETHER_ROWS];
-            let at = (tile.at + (row + before) * stride + here, stride, rows.saturating_sub(before));
+            let at = group.at(tile, here) + before * group.stride;
+            let at = (at, group.stride, group.rows.saturating_sub(before));
             // SAFETY: an element that is there is bound, and this lane's.
             unsafe {
-                if rows >= ROWS as u32 && strip + WARP <= columns {
+                if group.rows >= ROWS as u32 && tile.columns() == WIDTH {
                     m = elements::<true, TOGETHER_ROWS>(p, b, form, at, &less);
-                } else if here < columns {
+                } else if here < tile.columns() {
                     m = elements::<false, TOGETHER_ROWS>(p, b, form, at, &less);
                 }
             }
@@ -165,16 +155,40 @@ unsafe fn rows(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form, row: u32
         }
         strip += WARP;
     }
-    // SAFETY: all lanes are here.
-    let [low, high] = unsafe { over_lanes(sums) };
-    let (k, first) = (column + lane / 4, tile.row + row + lane % 4 * 2);
-    let stride = tile.matrix.row_stride();
-    if k < p.rank && first < stride {
-        // SAFETY: the share is there; its rows are padded to an even number, and begin at an even word.
-        unsafe {
-            let shares = *b.word(tile.matrix.index * matrix::WORDS + matrix::SHARES);
-            let at = p.shares + shares + ((tile.column >> WIDTH_LOG2) * p.rank + k) * stride + first;
-            *b.word(at).cast::<u64>() = u64::from(low.to_bits()) | u64::from(high.to_bits()) << 32;
+    // SAFETY: all lanes are here; the bins are the group's.
+    unsafe {
+        let [low, high] = over_lanes(sums);
+        let (k, place) = (lane / 4, index * ROWS as u32 + lane % 4 * 2);
+        device::bin_store(bin(k, place), low.to_bits());
+        device::bin_store(bin(k, place + 1), high.to_bits());
+    }
+}
+
+/// The bin of the row at a place, of a column of the share: columns begin at other banks.
+#[inline(always)]
+fn bin(k: u32, place: u32) -> u32 {
+    k * LOW_RANK_TILE + (place + 4 * k) % LOW_RANK_TILE
+}
+
+/// Writes the share, of eight columns of the factor from `column` on.
+///
+/// # Safety
+/// All rows of the tile are in the bins, and nothing writes to them. The share is there.
+#[inline(always)]
+unsafe fn write(p: &LowRankParams, b: &Buffers, tile: &Tile, order: Order, column: u32) {
+    let (row, stride) = (device::thread(), tile.matrix.row_stride());
+    if row >= tile.rows() {
+        return;
+    }
+    // SAFETY: the caller's.
+    unsafe {
+        let shares = *b.word(tile.matrix.index * matrix::WORDS + matrix::SHARES);
+        let at = p.shares + shares + ((tile.column >> WIDTH_LOG2) * p.rank + column) * stride + tile.row + row;
+        let place = order.place(row);
+        for k in 0..LOW_RANK_TOGETHER {
+            if column + k < p.rank {
+                *b.word(at + k * stride) = device::bin_load(bin(k, place));
+            }
         }
     }
 }
@@ -201,4 +215,4 @@ unsafe fn over_lanes(mut values: [f32; TOGETHER * ROWS]) -> [f32; 2] {
     [values[0], values[1]]
 }
 
-const _: () = assert!(ROWS == 8 && RIGHT + LEFT <= device::STAGE);
+const _: () = assert!(TOGETHER as u32 * LOW_RANK_TILE == device::BINS);

@@ -2,12 +2,29 @@
 //!
 //! A tile is 256 rows of 256 columns. The sums of a tile are in binary32, with fused multiply-adds, each in one order; what
 //! the tiles of a row or a column give is summed in binary64, in order. So they are the same from run to run, and off by
-//! less than the CPU's, whose order is another.
+//! less than the CPU's, whose order is another. Above rank 8 tensor cores sum, where there are any: see `tensor.rs`.
 
 mod expand;
 mod factor;
 mod gather;
 mod left;
+// Products by more than eight columns. Where there are tensor cores; `device/mod.rs` says the same.
+#[cfg_attr(
+    any(
+        all(target_arch = "nvptx64", target_feature = "sm_80", not(feature = "rust-cuda")),
+        all(not(target_arch = "nvptx64"), feature = "emulate")
+    ),
+    path = "tensor.rs"
+)]
+#[cfg_attr(
+    not(any(
+        all(target_arch = "nvptx64", target_feature = "sm_80", not(feature = "rust-cuda")),
+        all(not(target_arch = "nvptx64"), feature = "emulate")
+    )),
+    path = "eight.rs"
+)]
+mod many;
+mod order;
 mod plain;
 mod right;
 
@@ -285,7 +302,7 @@ unsafe fn elements<const FULL: bool, const N: usize>(
 }
 
 /// Copies entries of `columns` columns of a factor into the stage, column by column, `width` of each from `first` on. What is not
-/// there is `pad`.
+/// there is `pad`; `place` is where in its column an entry is put.
 ///
 /// # Safety
 /// The factor begins at word `factor` and has `p.rank` columns, `stride` apart; the stage has room from `to` on, which nothing
@@ -298,17 +315,19 @@ unsafe fn stage(
     (column, columns): (u32, u32),
     (first, width_log2): (u32, u32),
     (to, pad): (u32, f32),
+    place: impl Fn(u32) -> u32,
 ) {
     let mut word = device::thread();
     while word < columns << width_log2 {
-        let (k, i) = (column + (word >> width_log2), first + (word & ((1 << width_log2) - 1)));
+        let i = word & ((1 << width_log2) - 1);
+        let k = column + (word >> width_log2);
         let mut entry = pad;
-        if k < p.rank && i < stride {
+        if k < p.rank && first + i < stride {
             // SAFETY: the caller's.
-            entry = unsafe { *b.number(factor + k * stride + i) };
+            entry = unsafe { *b.number(factor + k * stride + first + i) };
         }
         // SAFETY: the word is this thread's.
-        unsafe { device::stage_store(to + word, entry) };
+        unsafe { device::stage_store(to + word - i + place(i), entry) };
         word += crate::params::THREADS;
     }
 }

@@ -1,20 +1,18 @@
 //! M^T P: the right factors.
 
-use super::{Buffers, FOUR, Form, Less, NO_RIGHT, ROWS, Tile, elements, loaded, stage, terms};
+use super::order::{self, ALIKE, Group, InStage, Order, WIDTH_LOG2};
+use super::{Buffers, FOUR, Form, Less, NO_RIGHT, ROWS, Tile, elements, loaded, many, stage, terms};
 use crate::arith::float::{INF_BITS, MAGNITUDE};
 use crate::device;
-use crate::params::{LOW_RANK_TOGETHER, LowRankParams, low_rank_flags, mark, matrix};
+use crate::params::{LOW_RANK_TILE, LOW_RANK_TOGETHER, LowRankParams, low_rank_flags, mark, matrix};
 
-/// Rows whose entries of the left factors are in the stage together (logarithm), and that are summed together.
+/// Rows whose entries of L are in the stage together, where more than eight of its columns are (logarithm).
 const BAND_LOG2: u32 = 5;
 const BAND: u32 = 1 << BAND_LOG2;
 /// Columns of a factor whose sums are in registers together.
 const TOGETHER: usize = LOW_RANK_TOGETHER as usize;
 /// The largest rank.
 const MOST: usize = crate::arith::powersgd::MOST_RANK as usize;
-/// Where in the stage the factor is that is multiplied by, and L.
-const FACTOR: u32 = 0;
-const LEFT: u32 = BAND * MOST as u32;
 
 kernel! {
     /// Forms gradient + residual of a tile, and multiplies its transpose by the left factor.
@@ -22,7 +20,8 @@ kernel! {
     /// # What
     /// A tile's share of M^T P: for each of its columns and each column of P the sum over its rows. With `FORM`, M is formed
     /// first, from gradient, residual and L R^T, and left in `residual`. Without `PRODUCT` that is all. With `SCAN` nothing is
-    /// left but, in the status, where M is first not finite.
+    /// left but, in the status, where M is first not finite. Above rank 8 all columns are multiplied together on tensor cores
+    /// (`tensor.rs`), or eight at a time where there are none (`eight.rs`).
     ///
     /// # Arguments
     /// * `p`; `input`, with `FORM`; `residual`: `p.bound` elements.
@@ -32,19 +31,22 @@ kernel! {
     /// * `output`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A block a tile, a thread a column.
+    /// A block a tile, a thread a column of a group of rows, in the order of `order.rs`. On tensor cores a warp 32 columns.
     ///
     /// # Shared memory
-    /// 8 KiB: 32 entries of 32 columns of P and L.
+    /// 32 KiB: 256 entries of 8 columns of P, L, R and the share; on tensor cores 64 of 32 columns of P.
     ///
     /// # Launch contract
     /// Blocks of 256 threads, one for each tile from `p.first_tile` on.
     ///
     /// # Traffic
-    /// An element once in each buffer, and r/64 words of P, L, R and the share for it. Coalesced where rows begin at sectors.
+    /// An element once in each buffer, and r/64 words of P, L, R and the share for it. Coalesced; where rows begin
+    /// at no sector, a row of a tile is in one sector more than it must be, and one in four more above rank 8. Without tensor
+    /// cores an element is read for each eight columns then.
     ///
     /// # Determinism
-    /// Run to run: every sum is in one order.
+    /// Run to run on one device: every sum is in one order. That of eight products on a tensor core is the device's, so above rank 8
+    /// targets from sm_80 on, and GPUs of another architecture, have other bits.
     ///
     /// # Edge cases
     /// Rows and columns that are not there are zero. Where an element is not finite, so is its column's share.
@@ -66,128 +68,85 @@ kernel! {
             let tile = Tile::here(&p, &b);
             let form = Form::new(&p, &b, &tile.matrix);
             if p.rank <= LOW_RANK_TOGETHER {
-                column::<TOGETHER, true>(&p, &b, &tile, form, 0);
+                product(&p, &b, &tile, form, 0);
                 return;
             }
-            // More columns than that are formed together, and multiplied eight at a time, of what this thread formed.
+            // More columns than that are formed together, and what this block formed is multiplied.
             if form.form {
-                column::<MOST, false>(&p, &b, &tile, form, 0);
+                formed(&p, &b, &tile, form);
             }
-            let formed = Form { form: false, feedback: false, rest: false, write: false };
-            let mut first = 0;
-            while p.has(low_rank_flags::PRODUCT) && first < p.rank {
-                column::<TOGETHER, true>(&p, &b, &tile, formed, first);
-                first += LOW_RANK_TOGETHER;
+            if p.has(low_rank_flags::PRODUCT) {
+                many::right(&p, &b, &tile);
             }
         }
     }
 }
 
-/// A column's entries of R, and where in the stage those of L are of eight rows.
-struct InRegisters<'a, const K: usize> {
-    rank: u32,
-    right: &'a [f32; K],
-    in_stage: u32,
-}
-
-impl<const K: usize> Less<ROWS> for InRegisters<'_, K> {
-    #[inline(always)]
-    unsafe fn of(&self) -> [f32; ROWS] {
-        let mut less = [0.0; ROWS];
-        for four in 0..K / FOUR {
-            let k = four * FOUR;
-            if (k as u32) < self.rank {
-                let rights = [self.right[k], self.right[k + 1], self.right[k + 2], self.right[k + 3]];
-                // SAFETY: the stage holds `K` columns of L.
-                less = unsafe { terms(less, four == 0, LEFT + k as u32 * BAND + self.in_stage, BAND, rights) };
-            }
-        }
-        less
-    }
-}
-
-/// This thread's column, of factors of at most `K` columns, multiplied by those from `first` on.
+/// The tile, multiplied by eight columns of the factor from `first` on; formed first, of eight columns at most.
 ///
 /// # Safety
 /// All threads of the block arrive together. The tile is there.
 #[inline(always)]
-unsafe fn column<const K: usize, const MULTIPLIES: bool>(
-    p: &LowRankParams,
-    b: &Buffers,
-    tile: &Tile,
-    form: Form,
-    first: u32,
-) {
-    let (product, scan) = (MULTIPLIES && p.has(low_rank_flags::PRODUCT), p.has(low_rank_flags::SCAN));
+pub(super) unsafe fn product(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form, first: u32) {
+    let (product, scan) = (p.has(low_rank_flags::PRODUCT), p.has(low_rank_flags::SCAN));
     // What is multiplied later is the residual, which has no element that is not finite.
     let formed_alone = form.write && !product;
-    let matrix = tile.matrix;
-    let here = tile.column + device::thread();
-    let mut right = [NO_RIGHT; K];
-    if form.rest && here < matrix.columns {
-        for k in 0..K {
-            if (k as u32) < p.rank {
-                let at = p.right + matrix.right + k as u32 * matrix.column_stride() + here;
-                // SAFETY: the factor's entry is there.
-                right[k] = unsafe { *b.number(at) };
+    let (matrix, order, thread) = (tile.matrix, Order::new(tile), device::thread());
+    // SAFETY: all threads are here; between the barriers the stage and the bins are only written, and each word by one thread.
+    unsafe {
+        device::barrier();
+        let (tall, wide) = ((tile.row, WIDTH_LOG2), (tile.column, WIDTH_LOG2));
+        let (left, right) = (matrix.row_stride(), matrix.column_stride());
+        if product {
+            let factor = (p.factor + matrix.left, left);
+            stage(p, b, factor, (first, LOW_RANK_TOGETHER), tall, (order::FACTOR, 0.0), |i| order.place(i));
+            for k in 0..LOW_RANK_TOGETHER {
+                device::bin_store(k * LOW_RANK_TILE + thread, 0);
             }
         }
+        if form.rest {
+            let left = (p.left + matrix.left, left);
+            stage(p, b, left, (0, LOW_RANK_TOGETHER), tall, (order::LEFT, 0.0), |i| order.place(i));
+            let right = (p.right + matrix.right, right);
+            stage(p, b, right, (0, LOW_RANK_TOGETHER), wide, (order::RIGHT, NO_RIGHT), |i| i);
+        }
+        device::barrier();
     }
-    let mut totals = [0.0f32; K];
-    let mut band = 0;
-    while band < tile.rows() {
-        // SAFETY: all threads are here; between the barriers the stage is only written, and each word by one thread.
-        unsafe {
-            device::barrier();
-            let rows = (tile.row + band, BAND_LOG2);
-            if product {
-                stage(p, b, (p.factor + matrix.left, matrix.row_stride()), (first, K as u32), rows, (FACTOR, 0.0));
-            }
-            if form.rest {
-                stage(p, b, (p.left + matrix.left, matrix.row_stride()), (0, K as u32), rows, (LEFT, 0.0));
-            }
-            device::barrier();
-        }
-        if here < matrix.columns {
-            let mut sums = [0.0f32; K];
-            let mut row = band;
-            while row < tile.rows() && row < band + BAND {
-                let in_stage = row - band;
-                let less = InRegisters { rank: p.rank, right: &right, in_stage };
-                let rows = tile.rows() - row;
-                let at = (tile.at + row * matrix.columns + device::thread(), matrix.columns, rows);
+    let (mut index, groups) = (0, order.groups(tile));
+    while index < groups {
+        // Those of these groups are of one column for a thread: their rows lie alike.
+        let here = order.group(tile, index).column(thread);
+        let mut sums = [0.0f32; TOGETHER];
+        let behind = device::opaque(index + ALIKE);
+        while index < behind {
+            let group = order.group(tile, index);
+            if group.rows > 0 && here < tile.columns() {
+                let less = InStage { rank: p.rank, place: index * ROWS as u32, column: here };
+                let at = (group.at(tile, here), group.stride, group.rows);
                 // SAFETY: an element that is there is bound, and this thread's.
                 let m = unsafe {
-                    if rows >= ROWS as u32 {
+                    if group.rows >= ROWS as u32 {
                         elements::<true, ROWS>(p, b, form, at, &less)
                     } else {
                         elements::<false, ROWS>(p, b, form, at, &less)
                     }
                 };
-                if formed_alone {
-                    for j in 0..ROWS {
-                        if m[j].to_bits() & MAGNITUDE >= INF_BITS {
-                            let mark = p.marks + matrix.index * mark::WORDS + mark::POISONED;
-                            // SAFETY: the marks are there, and in this launch only atomics touch this one.
-                            unsafe { device::atomic_max(b.word(mark), 1) };
-                        }
+                // SAFETY: the marks are there, or the status.
+                unsafe {
+                    if formed_alone {
+                        poison(p, b, tile, &m);
                     }
-                }
-                if scan {
-                    for j in 0..ROWS {
-                        if m[j].to_bits() & MAGNITUDE >= INF_BITS {
-                            let index = matrix.first + (tile.row + row + j as u32) * matrix.columns + here;
-                            // SAFETY: the status is there, and only atomics touch it.
-                            unsafe { device::atomic_max(b.status, !index) };
-                        }
+                    if scan {
+                        tell(b, tile, &group, here, &m);
                     }
                 }
                 if product {
-                    for four in 0..K / FOUR {
+                    for four in 0..TOGETHER / FOUR {
                         if first + ((four * FOUR) as u32) < p.rank {
                             for k in four * FOUR..(four + 1) * FOUR {
-                                // SAFETY: the stage holds `K` columns of P.
-                                let left: [f32; ROWS] = unsafe { loaded(FACTOR + k as u32 * BAND + in_stage) };
+                                let at = order::FACTOR + (k as u32 * LOW_RANK_TILE) + index * ROWS as u32;
+                                // SAFETY: the stage holds eight columns of P.
+                                let left: [f32; ROWS] = unsafe { loaded(at) };
                                 for j in 0..ROWS {
                                     sums[k] = device::fma(m[j], left[j], sums[k]);
                                 }
@@ -195,27 +154,144 @@ unsafe fn column<const K: usize, const MULTIPLIES: bool>(
                         }
                     }
                 }
-                row += ROWS as u32;
             }
-            for k in 0..K {
-                totals[k] += sums[k];
+            index += 1;
+        }
+        if product {
+            // SAFETY: all threads are here. Between two barriers a column is one thread's: all are of one turn.
+            unsafe {
+                device::barrier();
+                for k in 0..TOGETHER {
+                    let bin = k as u32 * LOW_RANK_TILE + here;
+                    device::bin_store(bin, (f32::from_bits(device::bin_load(bin)) + sums[k]).to_bits());
+                }
             }
         }
-        band += BAND;
     }
-    if product && here < matrix.columns {
-        // SAFETY: the table and the share are there.
+    if product {
+        // SAFETY: all threads are here, and nothing writes the bins after; the table and the share are there.
         unsafe {
-            let shares = p.shares + *b.word(matrix.index * matrix::WORDS + matrix::SHARES + 1);
-            let tile_row = tile.row / crate::params::LOW_RANK_TILE;
-            for k in 0..K {
-                if first + (k as u32) < p.rank {
-                    *b.number(shares + (tile_row * p.rank + first + k as u32) * matrix.column_stride() + here) =
-                        totals[k];
+            device::barrier();
+            if thread < tile.columns() {
+                let shares = p.shares + *b.word(matrix.index * matrix::WORDS + matrix::SHARES + 1);
+                let from = (tile.row >> WIDTH_LOG2) * p.rank + first;
+                for k in 0..LOW_RANK_TOGETHER {
+                    if first + k < p.rank {
+                        let at = shares + (from + k) * matrix.column_stride() + tile.column + thread;
+                        *b.word(at) = device::bin_load(k * LOW_RANK_TILE + thread);
+                    }
                 }
             }
         }
     }
 }
 
-const _: () = assert!(LEFT * 2 <= device::STAGE && MOST.is_multiple_of(FOUR));
+/// Marks the matrix where an element is not finite.
+///
+/// # Safety
+/// The marks are there, and in this launch only atomics touch this one.
+#[inline(always)]
+unsafe fn poison(p: &LowRankParams, b: &Buffers, tile: &Tile, m: &[f32; ROWS]) {
+    for j in 0..ROWS {
+        if m[j].to_bits() & MAGNITUDE >= INF_BITS {
+            let mark = p.marks + tile.matrix.index * mark::WORDS + mark::POISONED;
+            // SAFETY: the caller's.
+            unsafe { device::atomic_max(b.word(mark), 1) };
+        }
+    }
+}
+
+/// Tells in the status which elements of a column are not finite.
+///
+/// # Safety
+/// The status is there, and only atomics touch it.
+#[inline(always)]
+unsafe fn tell(b: &Buffers, tile: &Tile, group: &Group, here: u32, m: &[f32; ROWS]) {
+    let first = tile.matrix.first + (tile.row + group.row) * tile.matrix.columns + tile.column + here;
+    for j in 0..ROWS {
+        if m[j].to_bits() & MAGNITUDE >= INF_BITS {
+            // SAFETY: the caller's.
+            unsafe { device::atomic_max(b.status, !(first + j as u32 * group.stride)) };
+        }
+    }
+}
+
+/// A column's entries of R, and where in the stage those of L are of eight rows.
+struct InRegisters<'a> {
+    rank: u32,
+    right: &'a [f32; MOST],
+    in_stage: u32,
+}
+
+impl Less<ROWS> for InRegisters<'_> {
+    #[inline(always)]
+    unsafe fn of(&self) -> [f32; ROWS] {
+        let mut less = [0.0; ROWS];
+        for four in 0..MOST / FOUR {
+            let k = four * FOUR;
+            if (k as u32) < self.rank {
+                let rights = [self.right[k], self.right[k + 1], self.right[k + 2], self.right[k + 3]];
+                // SAFETY: the stage holds all columns of L.
+                less = unsafe { terms(less, four == 0, k as u32 * BAND + self.in_stage, BAND, rights) };
+            }
+        }
+        less
+    }
+}
+
+/// Forms this thread's column, of factors of more than eight columns.
+///
+/// # Safety
+/// All threads of the block arrive together. The tile is there.
+#[inline(always)]
+unsafe fn formed(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form) {
+    let formed_alone = form.write && !p.has(low_rank_flags::PRODUCT);
+    let matrix = tile.matrix;
+    let here = tile.column + device::thread();
+    let mut right = [NO_RIGHT; MOST];
+    if form.rest && here < matrix.columns {
+        for k in 0..MOST {
+            if (k as u32) < p.rank {
+                let at = p.right + matrix.right + k as u32 * matrix.column_stride() + here;
+                // SAFETY: the factor's entry is there.
+                right[k] = unsafe { *b.number(at) };
+            }
+        }
+    }
+    let mut band = 0;
+    while band < tile.rows() {
+        // SAFETY: all threads are here; between the barriers the stage is only written, and each word by one thread.
+        unsafe {
+            device::barrier();
+            if form.rest {
+                let left = (p.left + matrix.left, matrix.row_stride());
+                stage(p, b, left, (0, MOST as u32), (tile.row + band, BAND_LOG2), (0, 0.0), |i| i);
+            }
+            device::barrier();
+        }
+        let mut row = band;
+        while here < matrix.columns && row < tile.rows() && row < band + BAND {
+            let less = InRegisters { rank: p.rank, right: &right, in_stage: row - band };
+            let group = Group::neighbours(tile, row);
+            let at = (group.at(tile, device::thread()), group.stride, group.rows);
+            // SAFETY: an element that is there is bound, and this thread's; the marks are there, or the status.
+            unsafe {
+                let m = if group.rows >= ROWS as u32 {
+                    elements::<true, ROWS>(p, b, form, at, &less)
+                } else {
+                    elements::<false, ROWS>(p, b, form, at, &less)
+                };
+                if formed_alone {
+                    poison(p, b, tile, &m);
+                }
+                if p.has(low_rank_flags::SCAN) {
+                    tell(b, tile, &group, device::thread(), &m);
+                }
+            }
+            row += ROWS as u32;
+        }
+        band += BAND;
+    }
+}
+
+const _: () = assert!(BAND * MOST as u32 <= device::STAGE && MOST.is_multiple_of(FOUR));

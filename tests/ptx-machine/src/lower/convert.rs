@@ -1,8 +1,9 @@
 //! Conversions between types, and between address spaces.
 
 use super::Type;
-use super::float::{double, format_of, single};
+use super::float::{NAN32, double, format_of, single};
 use super::maps::{Lowered, map1, narrowing, wide1, widening};
+use super::matrix::LOST;
 use crate::memory::window;
 use crate::operand::Operand;
 
@@ -19,6 +20,9 @@ pub(super) fn lower(name: &[&str], o: &[Operand]) -> Lowered {
 }
 
 fn convert(rest: &[&str], o: &[Operand]) -> Lowered {
+    if let ["rna", "tf32", "f32"] = rest {
+        return map1(o, tf32);
+    }
     let (rounding, to, from) = match *rest {
         [to, from] => (None, Type::parse(to), Type::parse(from)),
         [rounding, to, from] => (Some(rounding), Type::parse(to), Type::parse(from)),
@@ -55,6 +59,12 @@ fn convert(rest: &[&str], o: &[Operand]) -> Lowered {
         }
         _ => Ok(None),
     }
+}
+
+/// To the nearest TF32 number, of two the one farther from zero: binary32 without its low 13 bits.
+fn tf32(bits: u32) -> u32 {
+    let kept = !((1 << LOST) - 1);
+    if f32::from_bits(bits).is_nan() { NAN32 & kept } else { bits.wrapping_add(1 << (LOST - 1)) & kept }
 }
 
 /// Cut to the narrower of the two widths; to the wider, extended by the sign where the source has one.

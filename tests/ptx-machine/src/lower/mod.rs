@@ -8,6 +8,7 @@ mod float;
 pub(crate) mod half;
 mod integer;
 mod maps;
+mod matrix;
 mod memory;
 
 pub(crate) use memory::{Access, AtomicOp, From, Into, Target};
@@ -110,6 +111,7 @@ pub(crate) fn lower(statement: &Statement, labels: &dyn Fn(&str) -> Option<usize
         ["shfl" | "vote" | "redux" | "activemask", ..] => {
             return exchange::lower(&name, operands).map(Action::Exchange);
         }
+        ["mma", ..] => return matrix::lower(&name, operands).map(Action::Exchange),
         _ => {}
     }
     let families: [maps::Family; 5] = [bitwise::lower, integer::lower, float::lower, compare::lower, convert::lower];

@@ -175,6 +175,23 @@ fn a_shuffle_in_divergent_flow() {
 }
 
 #[test]
+fn a_product_of_matrices_without_all_lanes_or_of_other_numbers() {
+    let product = "mov.f32 %f1, 0f00000000;\nmma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f1, %f2, %f3, %f4}, \
+                   {%r2, %r2, %r2, %r2}, {%r2, %r2}, {%f1, %f1, %f1, %f1};\n";
+    let one = "mov.b32 %r2, 0x3f800000;\n";
+    let half = "setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $L;\n";
+    assert_eq!(violation(&[one, product].concat(), 1, 32), None);
+    let found = violation(&[one, half, product, "$L:"].concat(), 1, 32);
+    assert!(
+        matches!(found, Some(Violation::DivergentExchange { members: 0xffff_ffff, active: 0xffff_0000 })),
+        "{found:?}"
+    );
+    assert!(violation(&[one, product].concat(), 1, 16).is_some(), "a warp of 16 lanes");
+    let found = violation(&["mov.b32 %r2, 0x3f801000;\n", product].concat(), 1, 32);
+    assert!(matches!(found, Some(Violation::NotTf32 { bits: 0x3f80_1000 })), "{found:?}");
+}
+
+#[test]
 fn an_order_that_a_kernel_counts_on() {
     // The last block to come writes its number: no race, and no answer either.
     let last = "mov.u32 %r2, %ctaid.x;\natom.global.exch.b32 %r3, [%rd2], %r2;";

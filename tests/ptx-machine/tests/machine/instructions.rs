@@ -314,3 +314,71 @@ fn what_is_not_determined_is_not_executed() {
         assert!(log.starts_with("line 24:"), "{instruction}: {log}");
     }
 }
+
+#[test]
+fn tf32_is_rounded_to_nearest_away_from_zero() {
+    let convert = |bits: u32| {
+        let body = "ld.global.f32 %f1, [%rd1];\ncvt.rna.tf32.f32 %r9, %f1;\nst.global.u32 [%rd2], %r9;";
+        run(body, 1, 1, &[bits]).unwrap_or_else(|fault| panic!("{fault}")).words[0]
+    };
+    for (from, to) in [
+        (0x3f80_0fff, 0x3f80_0000),
+        (0x3f80_1000, 0x3f80_2000),
+        (0xbf80_1000, 0xbf80_2000),
+        (0x3f80_2000, 0x3f80_2000),
+        (0x3fff_f000, 0x4000_0000),
+        (0x7f7f_f000, 0x7f80_0000),
+        (0xff80_0000, 0xff80_0000),
+        (0x8000_0000, 0x8000_0000),
+        (0x0000_1000, 0x0000_2000),
+        (0x7fc0_0001, 0x7fff_e000),
+    ] {
+        assert_eq!(convert(from), to, "{from:#010x}");
+    }
+}
+
+/// Loads the fragments of a product of matrices: a lane's four words of A, two of B and four of the accumulator, one after another.
+const FRAGMENTS: &str = "mul.wide.u32 %rd4, %r1, 40;\nadd.s64 %rd5, %rd1, %rd4;\nadd.s64 %rd6, %rd2, %rd4;\n\
+    ld.global.b32 %r2, [%rd5];\nld.global.b32 %r3, [%rd5+4];\nld.global.b32 %r4, [%rd5+8];\nld.global.b32 %r5, [%rd5+12];\n\
+    ld.global.b32 %r6, [%rd5+16];\nld.global.b32 %r7, [%rd5+20];\nld.global.f32 %f1, [%rd5+24];\n\
+    ld.global.f32 %f2, [%rd5+28];\nld.global.f32 %f3, [%rd5+32];\nld.global.f32 %f4, [%rd5+36];\n";
+const MULTIPLY: &str = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f1, %f2, %f3, %f4}, {%r2, %r3, %r4, %r5}, \
+    {%r6, %r7}, {%f1, %f2, %f3, %f4};\n";
+const KEEP: &str = "st.global.f32 [%rd6], %f1;\nst.global.f32 [%rd6+4], %f2;\nst.global.f32 [%rd6+8], %f3;\n\
+    st.global.f32 [%rd6+12], %f4;";
+
+/// The layout of the ISA's figures, by numbers of which no two are the same.
+#[test]
+fn a_product_of_matrices() {
+    let a = |row: usize, k: usize| (1 + row * 8 + k) as f32;
+    let b = |k: usize, column: usize| (3 + 5 * column + 41 * k) as f32;
+    let c = |row: usize, column: usize| 0.25 + (row * 8 + column) as f32;
+    let mut words = vec![0; 320];
+    for (lane, words) in words.chunks_exact_mut(10).enumerate() {
+        let (g, t) = (lane / 4, lane % 4);
+        let mine = [
+            a(g, t),
+            a(g + 8, t),
+            a(g, t + 4),
+            a(g + 8, t + 4),
+            b(t, g),
+            b(t + 4, g),
+            c(g, 2 * t),
+            c(g, 2 * t + 1),
+            c(g + 8, 2 * t),
+            c(g + 8, 2 * t + 1),
+        ];
+        words.copy_from_slice(&mine.map(f32::to_bits));
+    }
+    let found = run(&[FRAGMENTS, MULTIPLY, KEEP].concat(), 1, 32, &words).unwrap_or_else(|fault| panic!("{fault}"));
+    for (lane, words) in found.words.chunks_exact(10).enumerate() {
+        let (g, t) = (lane / 4, lane % 4);
+        for (i, (row, column)) in
+            [(g, 2 * t), (g, 2 * t + 1), (g + 8, 2 * t), (g + 8, 2 * t + 1)].into_iter().enumerate()
+        {
+            // All of it is exact.
+            let expected = (0..8).fold(c(row, column), |sum, k| sum + a(row, k) * b(k, column));
+            assert_eq!(f32::from_bits(words[i]), expected, "row {row}, column {column}");
+        }
+    }
+}
