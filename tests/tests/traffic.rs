@@ -52,14 +52,14 @@ fn predictions_are_what_the_documentation_says() {
         let work = found.unwrap_or_else(|| panic!("{codec}, {op} is counted")).work;
         predict::H200.share(work, f64::from(size).exp2())
     };
-    // The house wants four fifths of the floor of a step, up to rank 8; nine tenths of quantizing at its main setting. Top-k is
-    // bound by its instructions in this model, which takes PTX's for the machine's.
+    // The house wants four fifths of the floor of a step, up to rank 8; nine tenths of quantizing at its main setting. Of top-k
+    // it wants nine tenths of one read, from which the launches of this model, 22 microseconds, keep it.
     for rank in ["PowerSGD rank 1", "PowerSGD rank 2", "PowerSGD rank 4", "PowerSGD rank 8"] {
         assert!(share(rank, "step f32", 26) >= 0.8, "{rank}");
     }
     assert!(share("QSGD 4 bit / 512", "encode f32", 26) >= 0.9);
-    assert!(share("top-k 0.01 %", "select f32", 28) >= 0.8);
-    assert!(share("top-k 1 %", "select f32", 28) >= 0.55);
+    assert!(share("top-k 0.01 %", "select f32", 28) >= 0.88);
+    assert!(share("top-k 1 %", "select f32", 28) >= 0.84);
 }
 
 #[test]
