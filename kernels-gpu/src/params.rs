@@ -255,7 +255,8 @@ pub mod select_flags {
 /// Elements of a segment that one warp selects from.
 pub const WARP_SEGMENT: u32 = 1024;
 
-/// Words of a segment in the table that the host writes. Where what was sent stays on the device, the emit kernel writes the last two.
+/// Words of a segment in the table that the host writes. Where what was sent stays on the device, the emit kernel writes
+/// the two that say so.
 pub mod segment {
     /// Words of a segment.
     pub const WORDS: u32 = 16;

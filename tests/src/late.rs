@@ -73,8 +73,9 @@ pub fn codecs() -> Vec<TopK> {
         of(40, 7),
         of(9000, 9000),
         of(700, 90),
-        of(15_000, 3),
-        of(8053, 4000),
+        of(14_873, 3),
+        // From the last multiple of 32 before it on, it takes more than a tile.
+        of(8180, 4000),
     ];
     vec![
         TopK::fraction(0.01),
@@ -82,6 +83,8 @@ pub fn codecs() -> Vec<TopK> {
         TopK::segments(&model),
         TopK::blocks(9000, 77),
         TopK::blocks(100, 3),
+        // Most of these begin between multiples of 32 and end in another tile.
+        TopK::blocks(8190, 40),
         TopK::count(0),
     ]
 }

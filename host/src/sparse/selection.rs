@@ -48,7 +48,8 @@ impl TopK {
     ///
     /// A threshold is not offered, since how many entries it keeps is known on the device alone; nor are values that are not sent as
     /// they are. Under [`NonFinite::Error`](crate::NonFinite::Error) the look for what is not finite is a call of its own, before the one that selects:
-    /// `Cuda::scan_into` or `Wgpu::record_scan`, and [`Selection::check`]. A session on the CPU refuses these passes.
+    /// `Cuda::scan_into` or `Wgpu::record_scan`, and [`Selection::check`]; a session has no such call, and selects whatever it finds. A session on
+    /// the CPU refuses these passes.
     ///
     /// # Errors
     /// As [`crate::Device::encode_sparse`]; [`Error::Keep`] for a threshold.
@@ -66,10 +67,15 @@ impl TopK {
     /// and are no other selection's. Before a checkpoint, before anything else than the next selection reads or writes the
     /// residual, and before another selection takes it over, `Cuda::settle_into` or `Wgpu::record_settle` takes off what is late.
     ///
-    /// Late are segments of more than 8192 elements. Smaller ones, and blocks of up to 8192, have their zeros at once, since the
-    /// kernel that selects from them has just written there. NaN and infinity are sent, and taken off, as any other entry; under
-    /// [`NonFinite::Error`](crate::NonFinite::Error) the look for them settles the residual first, as it asks about that as it is. A call that fails has
-    /// queued nothing but where the driver gives up in the middle ([`Error::Backend`]): residual and table are as they were.
+    /// Late are segments that do not lie within 8192 elements, counted from the last multiple of 32 that is not behind their first. Others
+    /// have their zeros at once, since the kernel that selects from them has just written there, and so have blocks that all lie so;
+    /// [`Selection::is_lazy`] tells whether any segment is late. NaN and infinity are sent, and taken off, as any other entry; under
+    /// [`NonFinite::Error`](crate::NonFinite::Error) the look for them settles the residual first, as it asks about that as it is: four bytes an element
+    /// more, which is what being late has saved.
+    ///
+    /// A call that fails has queued nothing, and residual and table are as they were, but where the driver gives up in the middle:
+    /// after [`Error::Backend`] of a selection both have to be restored from a checkpoint, as the residual may hold a sum of which
+    /// the table tells nothing yet. A call that settles may be repeated.
     ///
     /// ```
     /// use gradwire::plan::Limits;
@@ -159,7 +165,7 @@ impl Selection {
         4 * self.table.len() as u64
     }
 
-    /// Whether anything may be in the residual that was sent: of a [`TopK::lazy_selection`] that has segments of more than 8192 elements.
+    /// Whether anything may be in the residual that was sent: of a [`TopK::lazy_selection`], one of whose segments is late.
     pub fn is_lazy(&self) -> bool {
         !self.settle.is_empty()
     }
@@ -170,9 +176,10 @@ impl Selection {
         &self.settle
     }
 
-    /// Bytes of the workspace that [`Selection::check`] reads.
+    /// Bytes of the workspace that [`Selection::check`] reads: none but under [`NonFinite::Error`](crate::NonFinite::Error).
     pub fn status_bytes(&self) -> Range<u64> {
-        self.status_at..self.status_at + 4
+        let bytes = if self.scan.is_empty() { 0 } else { 4 };
+        self.status_at..self.status_at + bytes
     }
 
     /// What `Cuda::scan_into` or `Wgpu::record_scan` found, under [`NonFinite::Error`](crate::NonFinite::Error): from
