@@ -77,6 +77,8 @@ pub fn codecs() -> Vec<(PowerSgd, bool)> {
         (small.iterations(2).min_compression(0.5), false),
         (small.without_feedback(), false),
         (small.non_finite(NonFinite::Error), true),
+        (PowerSgd::rank(10).min_compression(1.5).non_finite(NonFinite::Error), true),
+        (PowerSgd::rank(11).one_sided().min_compression(1.5).non_finite(NonFinite::Error), true),
         (PowerSgd::rank(10).min_compression(1.5), false),
         (PowerSgd::rank(9).one_sided().min_compression(1.5), false),
         (PowerSgd::rank(4).min_compression(1e9), false),

@@ -13,7 +13,8 @@ const U: f64 = 1.0 / (1u64 << 24) as f64;
 /// What a product of two numbers is off by that are each written as the sum of two of 11 bits: each by 2^-22, and by the product of
 /// what is small of both, 2^-22 again.
 const SPLIT: f64 = 12.0 * U;
-/// What a tensor core's addition of eight products is off by, if it keeps 24 bits of each, and of the sum, by cutting the rest.
+/// What a tensor core's addition of eight products is off by: its nine numbers are aligned to the largest and cut two bits behind
+/// binary32's last, each by a quarter of 2 U at most, and the sum is cut to binary32. The ISA does not say so: it is the premise.
 const ADDED: f64 = 7.0 * U;
 
 fn elements(tensors: &[Matrix]) -> usize {

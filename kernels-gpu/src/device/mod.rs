@@ -27,10 +27,7 @@ pub(crate) use machine::{
 #[cfg(target_arch = "nvptx64")]
 pub(crate) use machine::{isqrt, product};
 // Where there are tensor cores; `kernels/powersgd/mod.rs` says the same.
-#[cfg(any(
-    all(target_arch = "nvptx64", target_feature = "sm_80", not(feature = "rust-cuda")),
-    all(not(target_arch = "nvptx64"), feature = "emulate")
-))]
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_80", not(feature = "rust-cuda")))]
 pub(crate) use machine::{mma, tf32};
 
 /// Lanes of a warp.

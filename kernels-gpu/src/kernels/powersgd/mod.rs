@@ -9,20 +9,8 @@ mod factor;
 mod gather;
 mod left;
 // Products by more than eight columns. Where there are tensor cores; `device/mod.rs` says the same.
-#[cfg_attr(
-    any(
-        all(target_arch = "nvptx64", target_feature = "sm_80", not(feature = "rust-cuda")),
-        all(not(target_arch = "nvptx64"), feature = "emulate")
-    ),
-    path = "tensor.rs"
-)]
-#[cfg_attr(
-    not(any(
-        all(target_arch = "nvptx64", target_feature = "sm_80", not(feature = "rust-cuda")),
-        all(not(target_arch = "nvptx64"), feature = "emulate")
-    )),
-    path = "eight.rs"
-)]
+#[cfg_attr(all(target_arch = "nvptx64", target_feature = "sm_80", not(feature = "rust-cuda")), path = "tensor.rs")]
+#[cfg_attr(not(all(target_arch = "nvptx64", target_feature = "sm_80", not(feature = "rust-cuda"))), path = "eight.rs")]
 mod many;
 mod order;
 mod plain;

@@ -71,11 +71,11 @@ kernel! {
                 product(&p, &b, &tile, form, 0);
                 return;
             }
-            // More columns than that are formed together, and what this block formed is multiplied.
+            // More columns than that are formed in a launch of their own: what is not finite poisons its matrix there, and is not
+            // in the residual any more that is multiplied.
             if form.form {
                 formed(&p, &b, &tile, form);
-            }
-            if p.has(low_rank_flags::PRODUCT) {
+            } else if p.has(low_rank_flags::PRODUCT) {
                 many::right(&p, &b, &tile);
             }
         }
@@ -245,7 +245,6 @@ impl Less<ROWS> for InRegisters<'_> {
 /// All threads of the block arrive together. The tile is there.
 #[inline(always)]
 unsafe fn formed(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form) {
-    let formed_alone = form.write && !p.has(low_rank_flags::PRODUCT);
     let matrix = tile.matrix;
     let here = tile.column + device::thread();
     let mut right = [NO_RIGHT; MOST];
@@ -281,7 +280,7 @@ unsafe fn formed(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form) {
                 } else {
                     elements::<false, ROWS>(p, b, form, at, &less)
                 };
-                if formed_alone {
+                if form.write {
                     poison(p, b, tile, &m);
                 }
                 if p.has(low_rank_flags::SCAN) {
