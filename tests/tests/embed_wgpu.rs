@@ -1,80 +1,27 @@
 //! Encoding and decoding recorded into a caller's encoder, on whatever adapter this machine has.
 #![cfg(feature = "wgpu")]
 
-use gradwire::backend::wgpu::Wgpu;
 use gradwire::embed::{DecodeBuffers, EncodeBuffers, ScatterBuffers, SelectBuffers};
 use gradwire::plan::Limits;
 use gradwire::wgpu::{self, BufferUsages};
-use gradwire::{
-    BackendKind, Codec, DecodeMode, DecodePlan, Device, Dtype, Error, NonFinite, Qsgd, Seed, TopK, Uniform,
-};
+use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, Error, NonFinite, Qsgd, Seed, TopK, Uniform};
+use gradwire_tests::caller::{Caller, EVERY};
 use gradwire_tests::cases::{self, AnyCodec};
-use gradwire_tests::require;
 
-/// A caller with a device of its own, of the default limits and no feature.
-struct Caller {
-    device: wgpu::Device,
-    queue: wgpu::Queue,
-    gradwire: Wgpu,
-}
-
-impl Caller {
-    fn new() -> Option<Self> {
-        // Whether an adapter has to be there is decided, and its absence reported, in one place.
-        if let Err(error) = require::open(BackendKind::Wgpu) {
-            eprintln!("not tested: {error}");
-            return None;
-        }
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
-        let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
-        let adapter = adapters.into_iter().next().expect("an adapter was there a moment ago");
-        let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor::default()))
-            .expect("the default limits are had by every adapter");
-        device.on_uncaptured_error(std::sync::Arc::new(|error| panic!("it reached the caller: {error}")));
-        let gradwire = Wgpu::on(&device, &queue).expect("the shaders need no more than the default limits");
-        Some(Self { device, queue, gradwire })
-    }
-
-    fn room(&self, bytes: u64, usage: BufferUsages) -> wgpu::Buffer {
-        self.device.create_buffer(&wgpu::BufferDescriptor {
-            label: None,
-            size: bytes.next_multiple_of(4).max(4),
-            usage,
-            mapped_at_creation: false,
-        })
-    }
-
-    fn holding(&self, bytes: &[u8], at: u64) -> wgpu::Buffer {
-        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
-        let buffer = self.room(at + bytes.len() as u64, usage);
-        self.queue.write_buffer(&buffer, at, bytes);
-        buffer
-    }
-
-    fn encoder(&self) -> wgpu::CommandEncoder {
-        self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
-    }
-
-    fn read(&self, buffer: &wgpu::Buffer, at: u64, bytes: u64) -> Vec<u8> {
-        let staging = self.room(bytes, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
-        let mut encoder = self.encoder();
-        encoder.copy_buffer_to_buffer(buffer, at, &staging, 0, bytes.next_multiple_of(4));
-        self.queue.submit([encoder.finish()]);
-        staging.map_async(wgpu::MapMode::Read, .., |result| result.expect("the device is there"));
-        self.device.poll(wgpu::PollType::wait_indefinitely()).expect("the device is there");
-        staging.get_mapped_range(..).expect("it is mapped")[..bytes as usize].to_vec()
-    }
+/// A buffer that holds bytes from `at` on.
+fn holding(caller: &Caller, bytes: &[u8], at: u64) -> wgpu::Buffer {
+    let buffer = caller.room(at + bytes.len() as u64, EVERY);
+    caller.queue.write_buffer(&buffer, at, bytes);
+    buffer
 }
 
 fn words(bytes: &[u8]) -> Vec<u32> {
     bytemuck::pod_collect_to_vec(bytes)
 }
 
-const EVERY: BufferUsages = BufferUsages::STORAGE.union(BufferUsages::COPY_SRC).union(BufferUsages::COPY_DST);
-
 #[test]
 fn recorded_commands_leave_what_a_cpu_encodes_and_decodes() {
-    let Some(caller) = Caller::new() else { return };
+    let Some(caller) = Caller::open() else { return };
     let (n, cpu) = (300_000, Device::cpu());
     let (x, before) = (cases::normal(n, 5), cases::normal(n, 6));
     // Every part of 2^19 elements apart shows only above as many; a whole tensor takes three dispatches anyway.
@@ -90,7 +37,7 @@ fn recorded_commands_leave_what_a_cpu_encodes_and_decodes() {
         let expected = cpu.encode_with_feedback(&codec, &x, &mut residual, cases::seed()).expect("the CPU encodes");
 
         // Residual and body are parts of one buffer, behind each other; the gradient begins within another one.
-        let gradient = caller.holding(bytemuck::cast_slice(&x), 512);
+        let gradient = holding(&caller, bytemuck::cast_slice(&x), 512);
         let state = (4 * n as u64).next_multiple_of(256);
         let shared = caller.room(state + h.body_bytes(), EVERY);
         caller.queue.write_buffer(&shared, 0, bytemuck::cast_slice(&before));
@@ -101,7 +48,7 @@ fn recorded_commands_leave_what_a_cpu_encodes_and_decodes() {
             body: shared.slice(state..),
             workspace: Some(workspace.slice(..)),
         };
-        let output = caller.holding(bytemuck::cast_slice(&x), 0);
+        let output = holding(&caller, bytemuck::cast_slice(&x), 0);
         // Decoded by the same commands, from where it was encoded: nothing is submitted in between.
         let mut encoder = caller.encoder();
         caller.gradwire.record_encode(&plan, &mut encoder, &buffers, cases::seed()).expect("it records");
@@ -111,20 +58,20 @@ fn recorded_commands_leave_what_a_cpu_encodes_and_decodes() {
         caller.queue.submit([encoder.finish()]);
 
         if plan.is_guarded() {
-            plan.check_workspace(&caller.read(&workspace, 0, 4)).expect("all is finite");
+            plan.check_workspace(&caller.read(&workspace, 0..4)).expect("all is finite");
         }
-        let body = caller.read(&shared, state, h.body_bytes());
+        let body = caller.read(&shared, state..state + h.body_bytes());
         assert_eq!(h.seal(&body).expect("of that length"), expected, "{codec:?}");
-        assert_eq!(words(&caller.read(&shared, 0, 4 * n as u64)), words(bytemuck::cast_slice(&residual)), "{codec:?}");
+        assert_eq!(words(&caller.read(&shared, 0..4 * n as u64)), words(bytemuck::cast_slice(&residual)), "{codec:?}");
         let mut sum = x.clone();
         cpu.decode_add(&expected, 0.5, &mut sum).expect("the CPU decodes");
-        assert_eq!(words(&caller.read(&output, 0, 4 * n as u64)), words(bytemuck::cast_slice(&sum)), "{codec:?}");
+        assert_eq!(words(&caller.read(&output, 0..4 * n as u64)), words(bytemuck::cast_slice(&sum)), "{codec:?}");
     }
 }
 
 #[test]
 fn a_tensor_beyond_the_limits_takes_several_dispatches() {
-    let Some(caller) = Caller::new() else { return };
+    let Some(caller) = Caller::open() else { return };
     // 2^19 elements a binding.
     let small = caller.gradwire.clone().with_limits(Limits { binding_bytes: 1 << 21, groups: 65535 });
     let (n, cpu, codec) = ((1 << 20) + 1000, Device::cpu(), Qsgd::bits(4));
@@ -132,18 +79,18 @@ fn a_tensor_beyond_the_limits_takes_several_dispatches() {
     let plan = codec.plan(n, Dtype::F32).expect("a valid setting");
     let h = *plan.header();
     let all = [0, 1].map(|w| cpu.encode(&codec, &x, Seed::new(w)).expect("the CPU encodes"));
-    let gradient = caller.holding(bytemuck::cast_slice(&x), 0);
+    let gradient = holding(&caller, bytemuck::cast_slice(&x), 0);
     let body = caller.room(h.body_bytes(), EVERY);
     let buffers = EncodeBuffers { gradient: gradient.slice(..), residual: None, body: body.slice(..), workspace: None };
     let mut encoder = caller.encoder();
     small.record_encode(&plan, &mut encoder, &buffers, Seed::new(1)).expect("it records");
     caller.queue.submit([encoder.finish()]);
-    assert_eq!(h.seal(&caller.read(&body, 0, h.body_bytes())).expect("of that length"), all[1]);
+    assert_eq!(h.seal(&caller.read(&body, 0..h.body_bytes())).expect("of that length"), all[1]);
 
     let decode = DecodePlan::new(h, 2);
     let mut bytes = vec![0; 2 * h.body_bytes() as usize];
     decode.write_bodies(&all, &mut bytes).expect("of one kind");
-    let bodies = caller.holding(&bytes, 0);
+    let bodies = holding(&caller, &bytes, 0);
     let output = caller.room(4 * n as u64, EVERY);
     let to = DecodeBuffers { bodies: bodies.slice(..), output: output.slice(..) };
     let mut encoder = caller.encoder();
@@ -151,7 +98,7 @@ fn a_tensor_beyond_the_limits_takes_several_dispatches() {
     caller.queue.submit([encoder.finish()]);
     let mut sum = vec![0.0; n];
     cpu.decode_sum(&all, 0.5, &mut sum).expect("the CPU decodes");
-    assert_eq!(words(&caller.read(&output, 0, 4 * n as u64)), words(bytemuck::cast_slice(&sum)));
+    assert_eq!(words(&caller.read(&output, 0..4 * n as u64)), words(bytemuck::cast_slice(&sum)));
 
     let none = caller.gradwire.clone().with_limits(Limits { binding_bytes: 1 << 16, groups: 65535 });
     let mut encoder = caller.encoder();
@@ -161,14 +108,14 @@ fn a_tensor_beyond_the_limits_takes_several_dispatches() {
 
 #[test]
 fn entries_selected_by_recorded_commands_are_those_of_a_cpu() {
-    let Some(caller) = Caller::new() else { return };
+    let Some(caller) = Caller::open() else { return };
     let (n, cpu, codec) = (100_000, Device::cpu(), TopK::fraction(0.02));
     let (x, before) = (cases::normal(n, 5), cases::normal(n, 6));
     let selection = codec.selection(n, Dtype::F32, true, &caller.gradwire.limits()).expect("valid");
     let mut residual = before.clone();
     let expected = cpu.encode_sparse_with_feedback(&codec, &x, &mut residual, Seed::new(1)).expect("the CPU selects");
     let bytes = 4 * selection.entries();
-    let [gradient, state] = [&x, &before].map(|v| caller.holding(bytemuck::cast_slice(v), 0));
+    let [gradient, state] = [&x, &before].map(|v| holding(&caller, bytemuck::cast_slice(v), 0));
     let [indices, values] = [(); 2].map(|()| caller.room(bytes, EVERY));
     let workspace = caller.room(selection.workspace_bytes(), EVERY);
     caller.queue.write_buffer(&workspace, 0, &selection.table());
@@ -185,12 +132,12 @@ fn entries_selected_by_recorded_commands_are_those_of_a_cpu() {
     caller.gradwire.record_select(&selection, &mut encoder, &buffers).expect("it records");
     caller.gradwire.record_scatter(selection.entries(), n as u64, None, &mut encoder, &to).expect("it records");
     caller.queue.submit([encoder.finish()]);
-    let found: Vec<f32> = bytemuck::pod_collect_to_vec(&caller.read(&values, 0, bytes));
-    let payload = selection.seal(&words(&caller.read(&indices, 0, bytes)), &found).expect("entries that rise");
+    let found: Vec<f32> = bytemuck::pod_collect_to_vec(&caller.read(&values, 0..bytes));
+    let payload = selection.seal(&words(&caller.read(&indices, 0..bytes)), &found).expect("entries that rise");
     assert_eq!(payload.as_bytes(), expected.as_bytes());
-    assert_eq!(words(&caller.read(&state, 0, 4 * n as u64)), words(bytemuck::cast_slice(&residual)));
+    assert_eq!(words(&caller.read(&state, 0..4 * n as u64)), words(bytemuck::cast_slice(&residual)));
     let decoded = cpu.decode_sparse(&expected).expect("the CPU decodes");
-    assert_eq!(words(&caller.read(&output, 0, 4 * n as u64)), words(bytemuck::cast_slice(&decoded)));
+    assert_eq!(words(&caller.read(&output, 0..4 * n as u64)), words(bytemuck::cast_slice(&decoded)));
     let mut encoder = caller.encoder();
     let short = SelectBuffers { values: values.slice(..bytes - 4), ..buffers };
     let error = caller.gradwire.record_select(&selection, &mut encoder, &short).expect_err("short");
@@ -199,7 +146,7 @@ fn entries_selected_by_recorded_commands_are_those_of_a_cpu() {
 
 #[test]
 fn what_is_wrong_with_buffers_is_said_before_anything_is_recorded() {
-    let Some(caller) = Caller::new() else { return };
+    let Some(caller) = Caller::open() else { return };
     let plan = Qsgd::bits(8).whole_tensor().non_finite(NonFinite::Error).plan(1000, Dtype::F32).expect("valid");
     let plan = plan.with_feedback().expect("omega is below 1");
     let (body, work) = (plan.header().body_bytes(), plan.workspace_bytes() as u64);
@@ -247,7 +194,7 @@ fn what_is_wrong_with_buffers_is_said_before_anything_is_recorded() {
 
 #[test]
 fn advice_names_what_the_default_limits_cost() {
-    let Some(caller) = Caller::new() else { return };
+    let Some(caller) = Caller::open() else { return };
     let advice = caller.gradwire.advice();
     assert!(advice.iter().any(|a| a.contains("max_storage_buffer_binding_size")), "{advice:?}");
 }

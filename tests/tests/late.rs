@@ -176,92 +176,59 @@ mod cuda {
 mod on_wgpu {
     use std::ops::Range;
 
-    use gradwire::backend::wgpu::Wgpu;
     use gradwire::embed::SelectBuffers;
-    use gradwire::wgpu::{self, BufferUsages};
-    use gradwire::{BackendKind, Error, Selection};
+    use gradwire::wgpu;
+    use gradwire::{Error, Selection};
+    use gradwire_tests::caller::{Caller, EVERY};
     use gradwire_tests::late::{Call, Memory, Name, sizes};
-    use gradwire_tests::require;
 
     use super::*;
 
     struct OnDevice {
-        device: wgpu::Device,
-        queue: wgpu::Queue,
-        gradwire: Wgpu,
+        caller: Caller,
         buffers: [wgpu::Buffer; 5],
     }
 
-    fn room(device: &wgpu::Device, bytes: u64, usage: BufferUsages) -> wgpu::Buffer {
-        let size = bytes.next_multiple_of(4).max(4);
-        device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
-    }
-
     impl OnDevice {
-        fn new(device: &wgpu::Device, queue: &wgpu::Queue, gradwire: &Wgpu, selection: &Selection) -> Self {
-            let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
-            let buffers = sizes(selection).map(|bytes| room(device, bytes, usage));
-            Self { device: device.clone(), queue: queue.clone(), gradwire: gradwire.clone(), buffers }
+        fn new(caller: &Caller, selection: &Selection) -> Self {
+            let buffers = sizes(selection).map(|bytes| caller.room(bytes, EVERY));
+            Self { caller: caller.clone(), buffers }
         }
     }
 
     impl Memory for OnDevice {
         fn write(&mut self, piece: Name, bytes: &[u8]) {
-            let mut bytes = bytes.to_vec();
-            bytes.resize(bytes.len().next_multiple_of(4), 0);
-            self.queue.write_buffer(&self.buffers[piece as usize], 0, &bytes);
+            self.caller.write(&self.buffers[piece as usize], bytes);
         }
 
         fn read(&mut self, piece: Name, bytes: Range<u64>) -> Vec<u8> {
-            let count = bytes.end - bytes.start;
-            if count == 0 {
-                return Vec::new();
-            }
-            let staging = room(&self.device, count, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
-            let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-            let from = &self.buffers[piece as usize];
-            encoder.copy_buffer_to_buffer(from, bytes.start, &staging, 0, count.next_multiple_of(4));
-            self.queue.submit([encoder.finish()]);
-            staging.map_async(wgpu::MapMode::Read, .., |result| result.expect("the device is there"));
-            self.device.poll(wgpu::PollType::wait_indefinitely()).expect("the device is there");
-            staging.get_mapped_range(..).expect("it is mapped")[..count as usize].to_vec()
+            self.caller.read(&self.buffers[piece as usize], bytes)
         }
 
         fn call(&mut self, call: Call, selection: &Selection) -> Result<(), Error> {
             let [gradient, residual, indices, values, workspace] = self.buffers.each_ref().map(|b| b.slice(..));
             let good = SelectBuffers { gradient, residual: Some(residual), indices, values, workspace };
-            let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            let mut encoder = self.caller.encoder();
             match call {
-                Call::Select => self.gradwire.record_select(selection, &mut encoder, &good),
+                Call::Select => self.caller.gradwire.record_select(selection, &mut encoder, &good),
                 Call::SelectRefused => {
                     let values = &self.buffers[Name::Values as usize];
                     let values = values.slice(..values.size() - 4);
-                    self.gradwire.record_select(selection, &mut encoder, &SelectBuffers { values, ..good })
+                    self.caller.gradwire.record_select(selection, &mut encoder, &SelectBuffers { values, ..good })
                 }
-                Call::Scan => self.gradwire.record_scan(selection, &mut encoder, &good),
-                Call::Settle => self.gradwire.record_settle(selection, &mut encoder, &good),
+                Call::Scan => self.caller.gradwire.record_scan(selection, &mut encoder, &good),
+                Call::Settle => self.caller.gradwire.record_settle(selection, &mut encoder, &good),
             }?;
-            self.queue.submit([encoder.finish()]);
+            self.caller.queue.submit([encoder.finish()]);
             Ok(())
         }
     }
 
     #[test]
     fn recorded_commands_leave_what_a_residual_on_the_host_does() {
-        // Whether an adapter has to be there is decided, and its absence reported, in one place.
-        if let Err(error) = require::open(BackendKind::Wgpu) {
-            eprintln!("not tested: {error}");
-            return;
-        }
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
-        let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
-        let adapter = adapters.into_iter().next().expect("an adapter was there a moment ago");
-        let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor::default()))
-            .expect("the default limits are had by every adapter");
-        device.on_uncaptured_error(std::sync::Arc::new(|error| panic!("it reached the caller: {error}")));
-        let gradwire = Wgpu::on(&device, &queue).expect("the shaders need no more than the default limits");
-        let memory = |selection: &Selection| OnDevice::new(&device, &queue, &gradwire, selection);
-        let (on, limits) = (Device::from_wgpu(gradwire.clone()), gradwire.limits());
+        let Some(caller) = Caller::open() else { return };
+        let memory = |selection: &Selection| OnDevice::new(&caller, selection);
+        let (on, limits) = (Device::from_wgpu(caller.gradwire.clone()), caller.gradwire.limits());
         let mut late = [0; 3];
         for codec in codecs() {
             for (at, dtype) in DTYPES.into_iter().enumerate() {

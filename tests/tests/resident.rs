@@ -138,30 +138,21 @@ mod cuda {
 mod on_wgpu {
     use std::ops::Range;
 
-    use gradwire::backend::wgpu::Wgpu;
     use gradwire::embed::LowRankBuffers;
-    use gradwire::wgpu::{self, BufferUsages};
-    use gradwire::{BackendKind, Device, Error, ResidentLowRank};
-    use gradwire_tests::require;
+    use gradwire::wgpu;
+    use gradwire::{Device, Error, ResidentLowRank};
+    use gradwire_tests::caller::{Caller, EVERY};
     use gradwire_tests::resident::{Call, Memory, Name};
 
     use super::{Dtype, against_the_host, codecs, from_one_sided};
 
     struct OnDevice {
-        device: wgpu::Device,
-        queue: wgpu::Queue,
-        gradwire: Wgpu,
+        caller: Caller,
         buffers: [wgpu::Buffer; 5],
     }
 
-    fn room(device: &wgpu::Device, bytes: u64, usage: BufferUsages) -> wgpu::Buffer {
-        let size = bytes.next_multiple_of(4).max(4);
-        device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
-    }
-
     impl OnDevice {
-        fn new(device: &wgpu::Device, queue: &wgpu::Queue, gradwire: &Wgpu, steps: &ResidentLowRank) -> Self {
-            let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
+        fn new(caller: &Caller, steps: &ResidentLowRank) -> Self {
             let sizes = [
                 steps.gradient_bytes(),
                 steps.residual_bytes(),
@@ -169,46 +160,33 @@ mod on_wgpu {
                 steps.factor_bytes(),
                 steps.output_bytes(),
             ];
-            let buffers = sizes.map(|bytes| room(device, bytes, usage));
-            Self { device: device.clone(), queue: queue.clone(), gradwire: gradwire.clone(), buffers }
+            let buffers = sizes.map(|bytes| caller.room(bytes, EVERY));
+            Self { caller: caller.clone(), buffers }
         }
     }
 
     impl Memory for OnDevice {
         fn write(&mut self, piece: Name, bytes: &[u8]) {
-            let mut bytes = bytes.to_vec();
-            bytes.resize(bytes.len().next_multiple_of(4), 0);
-            self.queue.write_buffer(&self.buffers[piece as usize], 0, &bytes);
+            self.caller.write(&self.buffers[piece as usize], bytes);
         }
 
         fn read(&mut self, piece: Name, bytes: Range<u64>) -> Vec<u8> {
-            let count = bytes.end - bytes.start;
-            if count == 0 {
-                return Vec::new();
-            }
-            let staging = room(&self.device, count, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
-            let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-            let from = &self.buffers[piece as usize];
-            encoder.copy_buffer_to_buffer(from, bytes.start, &staging, 0, count.next_multiple_of(4));
-            self.queue.submit([encoder.finish()]);
-            staging.map_async(wgpu::MapMode::Read, .., |result| result.expect("the device is there"));
-            self.device.poll(wgpu::PollType::wait_indefinitely()).expect("the device is there");
-            staging.get_mapped_range(..).expect("it is mapped")[..count as usize].to_vec()
+            self.caller.read(&self.buffers[piece as usize], bytes)
         }
 
         fn call(&mut self, call: Call, steps: &mut ResidentLowRank) -> Result<(), Error> {
             let [gradient, residual, state, factors, output] = self.buffers.each_ref().map(|buffer| buffer.slice(..));
             let buffers = LowRankBuffers { gradient, residual, state, factors, output };
-            let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            let mut encoder = self.caller.encoder();
             match call {
                 Call::Begin | Call::BeginUnsubmitted => {
-                    self.gradwire.record_begin_low_rank(steps, &mut encoder, &buffers)
+                    self.caller.gradwire.record_begin_low_rank(steps, &mut encoder, &buffers)
                 }
-                Call::Advance => self.gradwire.record_advance_low_rank(steps, &mut encoder, &buffers),
-                Call::Finish => self.gradwire.record_finish_low_rank(steps, &mut encoder, &buffers),
+                Call::Advance => self.caller.gradwire.record_advance_low_rank(steps, &mut encoder, &buffers),
+                Call::Finish => self.caller.gradwire.record_finish_low_rank(steps, &mut encoder, &buffers),
             }?;
             if call != Call::BeginUnsubmitted {
-                self.queue.submit([encoder.finish()]);
+                self.caller.queue.submit([encoder.finish()]);
             }
             Ok(())
         }
@@ -216,23 +194,12 @@ mod on_wgpu {
 
     #[test]
     fn recorded_commands_leave_what_a_state_on_the_host_does() {
-        // Whether an adapter has to be there is decided, and its absence reported, in one place.
-        if let Err(error) = require::open(BackendKind::Wgpu) {
-            eprintln!("not tested: {error}");
-            return;
-        }
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
-        let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
-        let adapter = adapters.into_iter().next().expect("an adapter was there a moment ago");
-        let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor::default()))
-            .expect("the default limits are had by every adapter");
-        device.on_uncaptured_error(std::sync::Arc::new(|error| panic!("it reached the caller: {error}")));
-        let gradwire = Wgpu::on(&device, &queue).expect("the shaders need no more than the default limits");
-        let on = Device::from_wgpu(gradwire.clone());
+        let Some(caller) = Caller::open() else { return };
+        let on = Device::from_wgpu(caller.gradwire.clone());
         for (index, codec) in codecs().into_iter().enumerate() {
             let dtype = [Dtype::F32, Dtype::F16, Dtype::Bf16][index % 3];
-            against_the_host(&on, codec, dtype, |steps| OnDevice::new(&device, &queue, &gradwire, steps));
+            against_the_host(&on, codec, dtype, |steps| OnDevice::new(&caller, steps));
         }
-        from_one_sided(&on, |steps| OnDevice::new(&device, &queue, &gradwire, steps));
+        from_one_sided(&on, |steps| OnDevice::new(&caller, steps));
     }
 }
