@@ -29,6 +29,8 @@ pub(crate) struct Kernel {
     /// Registers that a selection may pass on before anything has written to them, by the numbers of [`uses`].
     pub(crate) undefined: Vec<usize>,
     pub(crate) code: Vec<Instruction>,
+    /// Whether any of them may order two blocks.
+    pub(crate) fences: bool,
 }
 
 impl Kernel {
@@ -70,9 +72,10 @@ impl Kernel {
             let Statement { line, text, guard, .. } = statement;
             Instruction { line, text, guard, action, join }
         });
-        let code = code.collect();
+        let code: Vec<Instruction> = code.collect();
+        let fences = code.iter().any(|i| matches!(i.action, Action::Fence { of_blocks: true }));
         let Body { name, params, shared_bytes, local_bytes, registers, .. } = body;
-        Ok(Self { name, params, shared_bytes, local_bytes, registers, undefined, code })
+        Ok(Self { name, params, shared_bytes, local_bytes, registers, undefined, code, fences })
     }
 }
 

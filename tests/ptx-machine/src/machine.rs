@@ -11,7 +11,7 @@ use gradwire::backend::cuda::driver::{
 use crate::count::Counts;
 use crate::fault::{Fault, Rejected};
 use crate::kernel::Kernel;
-use crate::memory::Global;
+use crate::memory::{Global, Words};
 use crate::parse;
 use crate::run::{Block, Launch, Random};
 
@@ -236,6 +236,7 @@ impl State {
             counting,
             races,
             sites: vec![Default::default(); kernel.code.len()],
+            words: Words::default(),
         };
         match launch.run() {
             Ok(counts) => {

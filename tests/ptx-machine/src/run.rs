@@ -10,8 +10,8 @@ use crate::count::{Counts, Site, Traffic};
 use crate::fault::{Fault, Space, Violation};
 use crate::kernel::{Instruction, Kernel};
 use crate::lower::Action;
-use crate::memory::{Buffer, Global};
-use crate::warp::{Frame, LANES, Place, Warp};
+use crate::memory::{BlockOrder, Buffer, Global, Words};
+use crate::warp::{Frame, LANES, Place, Warp, lanes};
 
 /// Blocks that are on the machine at a time.
 const RESIDENT: usize = 3;
@@ -56,6 +56,8 @@ pub(crate) struct Block {
     warps: Vec<(Warp, Status)>,
     /// Barriers passed.
     epoch: u32,
+    /// What it knows of other blocks.
+    order: BlockOrder,
 }
 
 /// A launch.
@@ -77,6 +79,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) races: bool,
     /// What each instruction moved, by its index.
     pub(crate) sites: Vec<Traffic>,
+    /// What words tell blocks of one another.
+    pub(crate) words: Words,
 }
 
 impl Launch<'_> {
@@ -111,8 +115,10 @@ impl Launch<'_> {
             locals: Vec::new(),
             warps: Vec::new(),
             epoch: 0,
+            order: BlockOrder::default(),
         });
         block.epoch = 0;
+        block.order = BlockOrder::default();
         let shared = self.kernel.shared_bytes as usize;
         if block.shared.len() == shared {
             block.shared.forget();
@@ -171,6 +177,7 @@ impl Launch<'_> {
         }
         block.warps.iter_mut().for_each(|(_, status)| *status = Status::Ready);
         block.epoch += 1;
+        block.order.barrier();
         self.counts.barriers += 1;
         Ok(false)
     }
@@ -189,7 +196,7 @@ impl Launch<'_> {
     /// Executes up to `turn` instructions of a warp.
     fn execute(&mut self, block: &mut Block, index: usize, turn: u64) -> Result<Status, Fault> {
         let kernel = self.kernel;
-        let Block { shared, locals, warps, epoch } = block;
+        let Block { shared, locals, warps, epoch, order } = block;
         let warp = &mut warps[index].0;
         let mut left = turn;
         loop {
@@ -236,10 +243,14 @@ impl Launch<'_> {
                     go_to(warp, pc + 1);
                 }
                 Action::Memory(access) => {
-                    let memory = access::Memory { shared, locals, epoch: *epoch };
+                    let memory = access::Memory { shared, locals, epoch: *epoch, order };
                     self.access(pc, access, warp, mask, memory)
                         .map_err(|(lane, what)| self.fault(instruction, warp, lane, what))?;
                     go_to(warp, pc + 1);
+                    // Most often it waits for a word: what it waits for should come before it asks again.
+                    if access.waits() {
+                        left = 0;
+                    }
                 }
                 Action::Branch { target, .. } if mask == all => go_to(warp, *target),
                 Action::Branch { uniform: true, .. } => {
@@ -273,7 +284,13 @@ impl Launch<'_> {
                     warp.phase += 1;
                     go_to(warp, pc + 1);
                 }
-                Action::Fence => go_to(warp, pc + 1),
+                Action::Fence { of_blocks } => {
+                    if *of_blocks && self.races {
+                        let Place { block, first, .. } = warp.place;
+                        lanes(mask).for_each(|lane| order.fence(block, *epoch, (first as usize + lane) as u16));
+                    }
+                    go_to(warp, pc + 1);
+                }
                 Action::Exit => {
                     go_to(warp, pc + 1);
                     warp.stack.iter_mut().for_each(|frame| frame.mask &= !mask);

@@ -31,6 +31,11 @@ impl Access {
             Target::Atomic { .. } => self.part,
         }
     }
+
+    /// Whether it may be what a thread waits by for another.
+    pub(crate) fn waits(&self) -> bool {
+        self.strong && matches!(self.target, Target::Load(_))
+    }
 }
 
 /// A register that a part is loaded into.

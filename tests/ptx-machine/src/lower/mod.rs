@@ -36,8 +36,11 @@ pub(crate) enum Action {
     Barrier(u32),
     /// `bar.warp.sync` of all lanes.
     WarpBarrier,
-    /// A fence: the machine executes memory operations in order, and lets none of them order two threads.
-    Fence,
+    /// A fence: the machine executes memory operations in order, and notes what is ordered by it of two blocks, if it is for
+    /// more than one.
+    Fence {
+        of_blocks: bool,
+    },
     Exit,
 }
 
@@ -106,7 +109,10 @@ pub(crate) fn lower(statement: &Statement, labels: &dyn Fn(&str) -> Option<usize
                 _ => Err("a barrier of some of the lanes is not known".to_owned()),
             };
         }
-        ["membar", _] | ["fence", ..] => return Ok(Action::Fence),
+        ["membar", "cta"] | ["fence", _, "cta"] => return Ok(Action::Fence { of_blocks: false }),
+        ["membar", "gl" | "sys"] | ["fence", "acq_rel" | "sc", "gpu" | "sys"] => {
+            return Ok(Action::Fence { of_blocks: true });
+        }
         ["ld" | "st" | "atom" | "red", ..] => return memory::lower(&name, operands).map(Action::Memory),
         ["shfl" | "vote" | "redux" | "activemask", ..] => {
             return exchange::lower(&name, operands).map(Action::Exchange);

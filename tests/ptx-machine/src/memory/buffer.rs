@@ -1,5 +1,6 @@
 //! Bytes with a memory of which were written.
 
+use super::order::Known;
 use super::shadow::{Shadow, Who};
 use crate::fault::{Space, Violation};
 
@@ -48,7 +49,7 @@ impl Buffer {
         bytes: u32,
         reads: bool,
         writes: bool,
-        now: Option<&Who>,
+        now: Option<(&Who, Known<'_>)>,
     ) -> Result<usize, Violation> {
         let (space, size) = (self.space, bytes as usize);
         if !address.is_multiple_of(bytes.into()) {
@@ -68,9 +69,9 @@ impl Buffer {
         if writes {
             *written |= bits;
         }
-        if let Some(now) = now {
+        if let Some((now, known)) = now {
             let now = Who { launch: now.launch + self.forgotten, ..*now };
-            if let Some(other) = self.shadow.note(offset, size, &now, writes) {
+            if let Some(other) = self.shadow.note(offset, size, &now, known, writes) {
                 return Err(Violation::Race { space, address, other });
             }
         }

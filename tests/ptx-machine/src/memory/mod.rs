@@ -2,10 +2,12 @@
 
 mod buffer;
 mod global;
+mod order;
 mod shadow;
 
 pub(crate) use buffer::Buffer;
 pub(crate) use global::Global;
+pub(crate) use order::{Block as BlockOrder, Known, Words};
 pub(crate) use shadow::Who;
 
 /// Where shared and local memory lie among generic addresses; global memory is below both.

@@ -1,10 +1,12 @@
 //! Who touched what: finds two accesses that nothing orders.
 //!
 //! Two accesses of one launch to one byte are ordered if one thread makes both, if a barrier of their block lies
-//! between, or a barrier of their warp. If they are not, and one of them writes, and not both are atomic, they race:
-//! whatever order this run had, another may have the other. Every access is remembered by its last writer and by what
-//! is needed of its readers, as FastTrack does it (Flanagan and Freund 2009), with barriers in the place of clocks.
+//! between, or a barrier of their warp; of two blocks, if one has been told of the other's barrier since ([`super::order`]).
+//! If they are not, and one of them writes, and not both are atomic, they race: whatever order this run had, another may have
+//! the other. Every access is remembered by its last writer and by what is needed of its readers, as FastTrack does it
+//! (Flanagan and Freund 2009), with barriers in the place of clocks.
 
+use super::order::Known;
 use crate::fault::Party;
 
 /// An access: by whom, when, and how.
@@ -24,14 +26,19 @@ pub(crate) struct Who {
 }
 
 impl Who {
-    /// Whether this access, the earlier in this run, comes before `later` in every run.
-    fn before(&self, later: &Who) -> bool {
-        (self.block == later.block && self.thread == later.thread) || self.barrier_before(later)
+    /// Whether this access, the earlier in this run, comes before `later` in every run, of which its block knows as much.
+    fn before(&self, later: &Who, known: Known<'_>) -> bool {
+        (self.block == later.block && self.thread == later.thread) || self.barrier_before(later, known)
     }
 
     /// Whether a barrier lies between, whichever threads of the same warp the two are by.
-    fn barrier_before(&self, later: &Who) -> bool {
-        self.block == later.block && (self.epoch < later.epoch || (self.same_warp(later) && self.phase < later.phase))
+    fn barrier_before(&self, later: &Who, known: Known<'_>) -> bool {
+        self.epoch_before(later, known) || (self.same_warp(later) && self.phase < later.phase)
+    }
+
+    /// Whether a barrier lies between, whichever threads of the same block the two are by.
+    fn epoch_before(&self, later: &Who, known: Known<'_>) -> bool {
+        if self.block == later.block { self.epoch < later.epoch } else { known.has(self.block, self.epoch) }
     }
 
     fn same_warp(&self, other: &Who) -> bool {
@@ -39,8 +46,8 @@ impl Who {
     }
 
     /// Whether this plain write and `later` race.
-    fn races(&self, later: &Who) -> bool {
-        self.launch == later.launch && !self.before(later)
+    fn races(&self, later: &Who, known: Known<'_>) -> bool {
+        self.launch == later.launch && !self.before(later, known)
     }
 
     fn party(&self, wrote: bool) -> Party {
@@ -63,41 +70,56 @@ enum Readers {
 }
 
 /// Accesses none of which races with another of them: plain reads, atomic reads, or atomics that write.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Several {
     last: Who,
     of: Readers,
+    /// Of several blocks the last access of each, where blocks may come to know of one another.
+    each: Option<Box<Vec<Who>>>,
 }
 
 impl Several {
-    fn add(&mut self, now: &Who) {
+    fn add(&mut self, now: &Who, known: Known<'_>) {
         let same_launch = self.last.launch == now.launch;
-        let ordered = same_launch
-            && match self.of {
-                Readers::One | Readers::Warp => self.last.barrier_before(now),
-                Readers::Block => self.last.block == now.block && self.last.epoch < now.epoch,
-                Readers::Grid => false,
-            };
-        self.of = match self.of {
+        let of = match self.of {
             // What is before the last barrier is before all that its threads do from now on.
-            _ if !same_launch || ordered => Readers::One,
+            _ if !same_launch || self.are_before(now, known) => Readers::One,
             Readers::Grid => Readers::Grid,
             _ if self.last.block != now.block => Readers::Grid,
             Readers::One if self.last.thread == now.thread => Readers::One,
             Readers::One | Readers::Warp if self.last.same_warp(now) => Readers::Warp,
             _ => Readers::Block,
         };
+        if of != Readers::Grid {
+            self.each = None;
+        } else if known.is_told() {
+            // Those of one block were after its last barrier, or they would not stand for it.
+            let each = self.each.get_or_insert_with(|| Box::new(vec![self.last]));
+            match each.iter_mut().find(|who| who.block == now.block) {
+                Some(who) => *who = *now,
+                None => each.push(*now),
+            }
+        }
+        self.of = of;
         self.last = *now;
     }
 
+    /// Whether all of them come before whatever the threads of `now`'s block, or where they were of one warp of that one, do from
+    /// now on.
+    fn are_before(&self, now: &Who, known: Known<'_>) -> bool {
+        match self.of {
+            Readers::One | Readers::Warp => self.last.barrier_before(now, known),
+            Readers::Block => self.last.epoch_before(now, known),
+            Readers::Grid => self.each.as_ref().is_some_and(|each| each.iter().all(|who| who.epoch_before(now, known))),
+        }
+    }
+
     /// Whether one of them is not ordered before `now`.
-    fn race(&self, now: &Who) -> bool {
+    fn race(&self, now: &Who, known: Known<'_>) -> bool {
         self.last.launch == now.launch
             && match self.of {
-                Readers::One => !self.last.before(now),
-                Readers::Warp => !self.last.barrier_before(now),
-                Readers::Block => self.last.block != now.block || self.last.epoch >= now.epoch,
-                Readers::Grid => true,
+                Readers::One => !self.last.before(now, known),
+                _ => !self.are_before(now, known),
             }
     }
 }
@@ -121,37 +143,37 @@ struct Atomic {
 }
 
 impl Cell {
-    fn read(&mut self, now: &Who) -> Option<Party> {
-        if self.write.races(now) {
+    fn read(&mut self, now: &Who, known: Known<'_>) -> Option<Party> {
+        if self.write.races(now, known) {
             return Some(self.write.party(true));
         }
         if now.atomic {
-            self.atomic.get_or_insert_default().reads.add(now);
+            self.atomic.get_or_insert_default().reads.add(now, known);
             return None;
         }
-        if let Some(atomic) = self.atomic.as_ref().filter(|atomic| atomic.writes.race(now)) {
+        if let Some(atomic) = self.atomic.as_ref().filter(|atomic| atomic.writes.race(now, known)) {
             return Some(atomic.writes.last.party(true));
         }
-        self.reads.add(now);
+        self.reads.add(now, known);
         None
     }
 
-    fn write(&mut self, now: &Who) -> Option<Party> {
-        if self.write.races(now) {
+    fn write(&mut self, now: &Who, known: Known<'_>) -> Option<Party> {
+        if self.write.races(now, known) {
             return Some(self.write.party(true));
         }
-        if self.reads.race(now) {
+        if self.reads.race(now, known) {
             return Some(self.reads.last.party(false));
         }
         if now.atomic {
-            self.atomic.get_or_insert_default().writes.add(now);
+            self.atomic.get_or_insert_default().writes.add(now, known);
             return None;
         }
         if let Some(atomic) = &self.atomic {
-            if atomic.writes.race(now) {
+            if atomic.writes.race(now, known) {
                 return Some(atomic.writes.last.party(true));
             }
-            if atomic.reads.race(now) {
+            if atomic.reads.race(now, known) {
                 return Some(atomic.reads.last.party(false));
             }
         }
@@ -195,14 +217,21 @@ pub(crate) struct Shadow {
 impl Shadow {
     /// Notes an access of `bytes` (a power of two, at most 16) at `at`, a multiple of it; the other party of a race, if
     /// there is one.
-    pub(crate) fn note(&mut self, at: usize, bytes: usize, now: &Who, writes: bool) -> Option<Party> {
+    pub(crate) fn note(
+        &mut self,
+        at: usize,
+        bytes: usize,
+        now: &Who,
+        known: Known<'_>,
+        writes: bool,
+    ) -> Option<Party> {
         let (page, within) = (at / PAGE, at % PAGE);
         if page >= self.pages.len() {
             self.pages.resize(page + 1, None);
         }
         let page = self.pages[page].get_or_insert_with(Page::new);
         let cells = page.cells(within, bytes).iter_mut();
-        cells.filter_map(|cell| if writes { cell.write(now) } else { cell.read(now) }).next()
+        cells.filter_map(|cell| if writes { cell.write(now, known) } else { cell.read(now, known) }).next()
     }
 }
 
@@ -212,10 +241,12 @@ mod tests {
 
     const BASE: Who = Who { launch: 1, block: 0, epoch: 0, phase: 0, line: 1, thread: 0, atomic: false };
 
+    const NOTHING: Known<'static> = Known::NOTHING;
+
     fn race(first: Who, writes: bool, second: Who, also_writes: bool) -> bool {
         let mut shadow = Shadow::default();
-        assert_eq!(shadow.note(64, 4, &first, writes), None);
-        shadow.note(64, 4, &second, also_writes).is_some()
+        assert_eq!(shadow.note(64, 4, &first, NOTHING, writes), None);
+        shadow.note(64, 4, &second, NOTHING, also_writes).is_some()
     }
 
     #[test]
@@ -240,25 +271,25 @@ mod tests {
     fn all_readers_count() {
         let mut shadow = Shadow::default();
         for thread in 0..3 {
-            assert_eq!(shadow.note(0, 4, &Who { thread, ..BASE }, false), None);
+            assert_eq!(shadow.note(0, 4, &Who { thread, ..BASE }, NOTHING, false), None);
         }
         // The last reader may write what only it had read; here, others had.
-        assert!(shadow.note(0, 4, &Who { thread: 2, ..BASE }, true).is_some());
-        assert!(shadow.note(0, 4, &Who { thread: 40, phase: 1, ..BASE }, true).is_some(), "a barrier of another warp");
+        assert!(shadow.note(0, 4, &Who { thread: 2, ..BASE }, NOTHING, true).is_some());
+        assert!(shadow.note(0, 4, &Who { thread: 40, phase: 1, ..BASE }, NOTHING, true).is_some(), "a barrier of another warp");
         let mut fork = shadow.clone();
-        assert_eq!(fork.note(0, 4, &Who { thread: 2, phase: 1, ..BASE }, true), None);
-        assert_eq!(shadow.note(0, 4, &Who { thread: 40, epoch: 1, ..BASE }, true), None);
+        assert_eq!(fork.note(0, 4, &Who { thread: 2, phase: 1, ..BASE }, NOTHING, true), None);
+        assert_eq!(shadow.note(0, 4, &Who { thread: 40, epoch: 1, ..BASE }, NOTHING, true), None);
     }
 
     #[test]
     fn neighbours_in_a_word_do_not_race() {
         let mut shadow = Shadow::default();
         for thread in 0..4 {
-            assert_eq!(shadow.note(usize::from(thread), 1, &Who { thread, ..BASE }, true), None);
+            assert_eq!(shadow.note(usize::from(thread), 1, &Who { thread, ..BASE }, NOTHING, true), None);
         }
-        assert!(shadow.note(0, 4, &BASE, true).is_some(), "the whole word does");
-        assert_eq!(shadow.note(2048, 16, &BASE, true), None);
-        assert!(shadow.note(2060, 2, &Who { thread: 7, ..BASE }, false).is_some(), "a half in the last of four words");
+        assert!(shadow.note(0, 4, &BASE, NOTHING, true).is_some(), "the whole word does");
+        assert_eq!(shadow.note(2048, 16, &BASE, NOTHING, true), None);
+        assert!(shadow.note(2060, 2, &Who { thread: 7, ..BASE }, NOTHING, false).is_some(), "a half in the last of four words");
     }
 
     /// Against every earlier access, one by one: no race is missed, and none is invented.
@@ -272,16 +303,28 @@ mod tests {
             (state >> 11) % below
         };
         let (mut races, mut quiet) = (0, 0);
-        for _ in 0..50_000 {
+        for turn in 0..100_000 {
+            // In every other turn blocks are told of one another.
+            let is_told = turn % 2 == 1;
             let mut shadow = Shadow::default();
             let mut log: Vec<(usize, usize, Who, bool)> = Vec::new();
-            let (mut epoch, mut phase) = ([0u32; 2], [[0u32; 2]; 2]);
+            let (mut epoch, mut phase) = ([0u32; 3], [[0u32; 2]; 3]);
+            let mut knows = [[0u32; 3]; 3];
             let (length, rare) = (3 + random(10), 4 + random(3));
             let mut raced = false;
             while !raced && (log.len() as u64) < length {
-                let (block, warp) = (usize::from(random(4) == 0), random(2) as usize);
+                let block = [0, 0, 0, 1, 1, 2][random(6) as usize];
+                let warp = random(2) as usize;
                 match random(rare) {
-                    0 => epoch[block] += 1,
+                    0 => {
+                        epoch[block] += 1;
+                        let of = random(3) as usize;
+                        if is_told && of != block {
+                            let told = knows[of];
+                            knows[block].iter_mut().zip(told).for_each(|(mine, other)| *mine = other.max(*mine));
+                            knows[block][of] = epoch[of];
+                        }
+                    }
                     1 => phase[block][warp] += 1,
                     _ => {
                         let size = [1usize, 2, 4, 4, 8, 16][random(6) as usize];
@@ -292,14 +335,19 @@ mod tests {
                         let now = Who { block: block as u32, epoch, phase, thread, atomic, ..BASE };
                         let races = |(other_at, other_size, other, wrote): &(usize, usize, Who, bool)| {
                             let overlap = *other_at < at + size && at < other_at + other_size;
-                            let ordered = other.block == now.block
-                                && (other.thread == now.thread
+                            let ordered = if other.block == now.block {
+                                other.thread == now.thread
                                     || other.epoch < now.epoch
-                                    || (other.thread / 32 == now.thread / 32 && other.phase < now.phase));
+                                    || (other.thread / 32 == now.thread / 32 && other.phase < now.phase)
+                            } else {
+                                other.epoch < knows[block][other.block as usize]
+                            };
                             overlap && (*wrote || writes) && !(other.atomic && atomic) && !ordered
                         };
                         raced = log.iter().any(races);
-                        assert_eq!(shadow.note(at, size, &now, writes).is_some(), raced, "{now:?} after {log:?}");
+                        let known = if is_told { Known::of(&knows[block]) } else { Known::NOTHING };
+                        let found = shadow.note(at, size, &now, known, writes).is_some();
+                        assert_eq!(found, raced, "{now:?} of {knows:?} after {log:?}");
                         log.push((at, size, now, writes));
                     }
                 }
@@ -307,6 +355,6 @@ mod tests {
             races += u32::from(raced);
             quiet += u32::from(!raced);
         }
-        assert!(races > 10_000 && quiet > 2_000, "{races} with a race, {quiet} without");
+        assert!(races > 20_000 && quiet > 4_000, "{races} with a race, {quiet} without");
     }
 }

@@ -4,7 +4,7 @@ use super::Launch;
 use crate::count;
 use crate::fault::{Space, Violation};
 use crate::lower::{Access, AtomicOp, From, Into, Target};
-use crate::memory::{Buffer, Who, window};
+use crate::memory::{BlockOrder, Buffer, Known, Who, window};
 use crate::operand::Base;
 use crate::warp::{LANES, Warp, lanes};
 
@@ -14,6 +14,8 @@ pub(super) struct Memory<'a> {
     pub(super) locals: &'a mut [Buffer],
     /// Barriers that the block has passed.
     pub(super) epoch: u32,
+    /// What it knows of others.
+    pub(super) order: &'a mut BlockOrder,
 }
 
 /// A fault, and the lane that is at it.
@@ -131,15 +133,17 @@ impl Launch<'_> {
             thread: 0,
             atomic,
         };
-        let races = self.races;
+        let (races, fences) = (self.races, self.kernel.fences);
         // Atomics of one instruction happen in no order that a kernel may count on.
         let first = if matches!(access.target, Target::Atomic { .. }) { self.random.below(LANES) as u32 } else { 0 };
         for lane in lanes(mask.rotate_right(first)).map(|lane| (lane + first as usize) % LANES) {
             now.thread = (warp.place.first + lane as u32) as u16;
             let fail = |what| (lane, what);
+            let known = if fences { memory.order.known() } else { Known::NOTHING };
+            let who = races.then_some((&now, known));
             let (buffer, who) = match space {
-                Space::Global => (self.global.at(at[lane], bytes).map_err(fail)?, races.then_some(&now)),
-                Space::Shared => (&mut *memory.shared, races.then_some(&now)),
+                Space::Global => (self.global.at(at[lane], bytes).map_err(fail)?, who),
+                Space::Shared => (&mut *memory.shared, who),
                 _ => match memory.locals.get_mut(usize::from(now.thread)) {
                     Some(local) => (local, None),
                     None => {
@@ -149,6 +153,14 @@ impl Launch<'_> {
                 },
             };
             let offset = buffer.check(at[lane], bytes, reads, writes, who).map_err(fail)?;
+            if races && fences && matches!(space, Space::Global) {
+                if reads {
+                    self.words.read(memory.order, now.thread, at[lane], atomic);
+                }
+                if writes {
+                    self.words.write(memory.order, now.thread, at[lane], atomic, reads);
+                }
+            }
             match &access.target {
                 Target::Load(parts) => load(access, parts, buffer.bytes(offset, bytes as usize), warp, lane),
                 Target::Store(parts) => {
