@@ -332,6 +332,24 @@ pub mod state {
     pub const HIGH_RANK: u32 = 15;
 }
 
+/// Words of the room, which count.
+pub mod room {
+    /// How many there are.
+    pub const WORDS: u32 = 64;
+    /// Room for candidates that was given out, of the first filter;
+    pub const FIRST: u32 = 0;
+    /// and of filtering again.
+    pub const AGAIN: u32 = 1;
+    /// Tiles that found none.
+    pub const NONE_LEFT: u32 = 2;
+    /// 1 where a segment is left to the sketch.
+    pub const SKETCHED: u32 = 3;
+    /// Of each round, 1 where a segment's keys are to be counted in the next one. Of a kernel that hands over within a launch.
+    pub const GOES_ON: u32 = 8;
+    /// Of each of its passes, two words: pieces that were taken, and pieces that are done.
+    pub const PIECES: u32 = 16;
+}
+
 /// Where the last kept key is looked for.
 pub mod source {
     /// It is known.
@@ -346,8 +364,8 @@ pub mod source {
 
 /// Argument of the top-k kernels.
 ///
-/// The workspace is, from its first word on: the table of segments; the sample's guesses; the words that count the room, and 60 of nothing; the
-/// segments' states, twice; sums of tiles' counts; the segments' histograms, three times; and then what `info` to `band`
+/// The workspace is, from its first word on: the table of segments; the sample's guesses; the words of the [`room`]; the
+/// segments' states, three times; sums of tiles' counts; the segments' histograms, three times; and then what `info` to `band`
 /// point at, in words.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -391,8 +409,7 @@ pub struct SelectParams {
     pub capacity_again: u32,
     /// Tiles of all segments.
     pub all_tiles: u32,
-    /// Where the words are that count the room: of the first filter, and of filtering again; tiles that found none; and 1
-    /// where a segment is left to the sketch.
+    /// Where the words of the [`room`](mod@room) are.
     pub room: u32,
     /// Where the sums of tiles' counts are, of the sketch and behind them of what is kept.
     pub sums: u32,

@@ -299,7 +299,11 @@ fn steps_of_powersgd_go_on_with_either_and_refuse_what_is_wrong() {
     assert!(matches!(early, Err(Error::Order { asked: "advance_low_rank", .. })), "{early:?}");
     let short = block_on(wgpu.begin_low_rank_async(&mut state, (&x[1..]).into(), &mut p));
     assert!(matches!(short, Err(Error::Length { what: "gradient", .. })), "{short:?}");
-    let narrow = wgpu.clone().with_limits(gradwire::plan::Limits { binding_bytes: 256, groups: 65_535 });
+    let narrow = wgpu.clone().with_limits(gradwire::plan::Limits {
+        binding_bytes: 256,
+        groups: 65_535,
+        ..gradwire::plan::Limits::NONE
+    });
     let limited = block_on(narrow.begin_low_rank_async(&mut state, (&x).into(), &mut p));
     assert!(matches!(limited, Err(Error::Limit { .. })), "{limited:?}");
     // A future that is never polled, and so dropped, has done nothing.

@@ -73,7 +73,7 @@ fn recorded_commands_leave_what_a_cpu_encodes_and_decodes() {
 fn a_tensor_beyond_the_limits_takes_several_dispatches() {
     let Some(caller) = Caller::open() else { return };
     // 2^19 elements a binding.
-    let small = caller.gradwire.clone().with_limits(Limits { binding_bytes: 1 << 21, groups: 65535 });
+    let small = caller.gradwire.clone().with_limits(Limits { binding_bytes: 1 << 21, groups: 65535, ..Limits::NONE });
     let (n, cpu, codec) = ((1 << 20) + 1000, Device::cpu(), Qsgd::bits(4));
     let x = cases::normal(n, 9);
     let plan = codec.plan(n, Dtype::F32).expect("a valid setting");
@@ -100,7 +100,7 @@ fn a_tensor_beyond_the_limits_takes_several_dispatches() {
     cpu.decode_sum(&all, 0.5, &mut sum).expect("the CPU decodes");
     assert_eq!(words(&caller.read(&output, 0..4 * n as u64)), words(bytemuck::cast_slice(&sum)));
 
-    let none = caller.gradwire.clone().with_limits(Limits { binding_bytes: 1 << 16, groups: 65535 });
+    let none = caller.gradwire.clone().with_limits(Limits { binding_bytes: 1 << 16, groups: 65535, ..Limits::NONE });
     let mut encoder = caller.encoder();
     let error = none.record_encode(&plan, &mut encoder, &buffers, Seed::new(1)).expect_err("no part fits");
     assert!(matches!(error, Error::Limit { .. }), "{error:?}");

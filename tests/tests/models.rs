@@ -69,8 +69,8 @@ fn a_plan_has_no_more_launches_than_the_limits_ask_for() {
     assert_eq!(launches(Limits::NONE).expect("no limit"), 1);
     // 3223 spans of 8192 elements or less, four workgroups each to decode.
     assert_eq!(launches(Limits { groups: 65535, ..Limits::NONE }).expect("they fit"), 1);
-    assert_eq!(launches(Limits { binding_bytes: 64 << 20, groups: 65535 }).expect("in halves"), 2);
-    let small = Limits { binding_bytes: 1 << 20, groups: 65535 };
+    assert_eq!(launches(Limits { binding_bytes: 64 << 20, groups: 65535, ..Limits::NONE }).expect("in halves"), 2);
+    let small = Limits { binding_bytes: 1 << 20, groups: 65535, ..Limits::NONE };
     let of_small = launches(small).expect("in parts");
     assert!((98..130).contains(&of_small), "{of_small}: what 1 MiB holds is 2^18 elements");
     for limits in [Limits { binding_bytes: 1 << 14, ..Limits::NONE }, Limits { groups: 3, ..Limits::NONE }] {
@@ -78,7 +78,7 @@ fn a_plan_has_no_more_launches_than_the_limits_ask_for() {
     }
     // Statistics of 3223 spans and 161 tensors, and the table, lie in one binding.
     let whole = |binding_bytes| {
-        let limits = Limits { binding_bytes, groups: 65535 };
+        let limits = Limits { binding_bytes, groups: 65535, ..Limits::NONE };
         ModelPlan::new(&Qsgd::bits(4).whole_tensor(), &layout, Dtype::F32, &limits)
     };
     assert_eq!(whole(128 << 20).expect("they fit").launches(), 1);
@@ -272,11 +272,20 @@ mod wgpu {
         checks(&Device::from_wgpu(wgpu.clone()));
         a_model_of_whole_tensors(&Device::from_wgpu(wgpu.clone()));
         // Two spans a binding, three groups of workgroups a launch.
-        checks(&Device::from_wgpu(wgpu.clone().with_limits(Limits { binding_bytes: 1 << 17, groups: 65535 })));
-        checks(&Device::from_wgpu(wgpu.clone().with_limits(Limits { binding_bytes: 1 << 27, groups: 12 })));
+        checks(&Device::from_wgpu(wgpu.clone().with_limits(Limits {
+            binding_bytes: 1 << 17,
+            groups: 65535,
+            ..Limits::NONE
+        })));
+        checks(&Device::from_wgpu(wgpu.clone().with_limits(Limits {
+            binding_bytes: 1 << 27,
+            groups: 12,
+            ..Limits::NONE
+        })));
         let layout = models::awkward();
         let plan = ModelPlan::new(&Qsgd::bits(4), &layout, Dtype::F32, &Limits::NONE).expect("valid");
-        let small = Device::from_wgpu(wgpu.with_limits(Limits { binding_bytes: 1 << 16, groups: 65535 }));
+        let small =
+            Device::from_wgpu(wgpu.with_limits(Limits { binding_bytes: 1 << 16, groups: 65535, ..Limits::NONE }));
         let x = cases::normal(layout.elements() as usize, 1);
         let error = small.encode_model(&plan, &x, &mut [], Seed::new(1)).expect_err("made for a larger device");
         assert!(matches!(error, Error::Limit { .. }), "{error:?}");

@@ -9,7 +9,7 @@ use gradwire_tests::oracle::Kind;
 use proptest::prelude::*;
 
 /// The smallest limits that any part fits: 2^19 elements a pass.
-const SMALL: Limits = Limits { binding_bytes: 4 << 19, groups: 1 << 16 };
+const SMALL: Limits = Limits { binding_bytes: 4 << 19, groups: 1 << 16, ..Limits::NONE };
 
 fn encode(plan: &EncodePlan, x: &[f32], limits: &Limits) -> Vec<Vec<u8>> {
     let sizes = Sizes::encode(plan);
@@ -64,9 +64,13 @@ fn small_limits_change_the_passes_and_not_the_bytes() {
 #[test]
 fn limits_below_the_smallest_part_are_a_typed_error() {
     let plan = Qsgd::bits(4).plan(1000, Dtype::F32).expect("valid");
-    let error = plan.passes(cases::seed(), &Limits { binding_bytes: 1 << 20, groups: 65535 }).expect_err("too small");
+    let error = plan
+        .passes(cases::seed(), &Limits { binding_bytes: 1 << 20, groups: 65535, ..Limits::NONE })
+        .expect_err("too small");
     assert!(matches!(error, Error::Limit { limit: "max_storage_buffer_binding_size", .. }), "{error:?}");
-    let error = plan.passes(cases::seed(), &Limits { binding_bytes: 1 << 27, groups: 63 }).expect_err("too few");
+    let error = plan
+        .passes(cases::seed(), &Limits { binding_bytes: 1 << 27, groups: 63, ..Limits::NONE })
+        .expect_err("too few");
     assert!(matches!(error, Error::Limit { limit: "max_compute_workgroups_per_dimension", .. }), "{error:?}");
 }
 
@@ -93,7 +97,7 @@ proptest! {
     fn passes_stay_within_sizes_and_limits(case in any_case(), n in 0usize..40_000_000, half in any::<bool>()) {
         let dtype = if half { Dtype::Bf16 } else { Dtype::F32 };
         let plan = case.codec().plan(n, dtype).expect("valid");
-        let limits = Limits { binding_bytes: 128 << 20, groups: 65535 };
+        let limits = Limits { binding_bytes: 128 << 20, groups: 65535, ..Limits::NONE };
         let passes = plan.passes(cases::seed(), &limits).expect("default limits");
         check(&passes, &Sizes::encode(&plan), &limits)?;
         let decode = DecodePlan::new(*plan.header(), 3);

@@ -144,13 +144,16 @@ fn on_wgpu_within_its_limits_and_within_small_ones() {
     let mut residual = LazyResidual::zeros(90_000);
     lazily(&mut residual);
     let expected = residual.clone().into_values();
-    for limits in [Limits { binding_bytes: 100_000, groups: 65_535 }, Limits { binding_bytes: 1 << 27, groups: 2 }] {
+    for limits in [
+        Limits { binding_bytes: 100_000, groups: 65_535, ..Limits::NONE },
+        Limits { binding_bytes: 1 << 27, groups: 2, ..Limits::NONE },
+    ] {
         let mut settled = residual.clone();
         Device::from_wgpu(wgpu.clone().with_limits(limits)).settle(&mut settled).expect("tile by tile");
         assert!(settled.into_values().iter().map(|v| v.to_bits()).eq(expected.iter().map(|v| v.to_bits())));
     }
     let before = residual.clone();
-    let none = Device::from_wgpu(wgpu.with_limits(Limits { binding_bytes: 32_768, groups: 65_535 }));
+    let none = Device::from_wgpu(wgpu.with_limits(Limits { binding_bytes: 32_768, groups: 65_535, ..Limits::NONE }));
     let error = none.settle(&mut residual).expect_err("a tile and what it begins with is more");
     assert!(matches!(error, Error::Limit { found: 32_768, .. }), "{error:?}");
     assert_eq!(residual, before);

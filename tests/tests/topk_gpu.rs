@@ -138,7 +138,7 @@ mod webgpu {
             }
         }
         let wgpu = Wgpu::open().expect("it was just opened");
-        Some(Device::from_wgpu(wgpu.with_limits(Limits { binding_bytes, groups })))
+        Some(Device::from_wgpu(wgpu.with_limits(Limits { binding_bytes, groups, ..Limits::NONE })))
     }
 
     #[test]

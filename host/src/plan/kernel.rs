@@ -62,11 +62,14 @@ pub enum Kernel {
     EncodeTensors(CodecId),
     /// Takes off a residual what was sent of it last.
     TopKSettle,
+    /// What lies between the filter and writing the entries, in one launch: of devices whose [`Limits`](super::Limits) say that blocks
+    /// may wait for one another.
+    TopKRest,
 }
 
 impl Kernel {
-    /// Every kernel that is an entry point of its own.
-    pub const ALL: [Self; 36] = [
+    /// Every kernel that is an entry point of its own: first those that are shaders too, and then those of CUDA alone.
+    pub const ALL: [Self; 37] = [
         Self::FiniteScan,
         Self::Stats(CodecId::Qsgd),
         Self::Combine(CodecId::Qsgd),
@@ -103,6 +106,7 @@ impl Kernel {
         Self::CombineSegments(CodecId::Uniform),
         Self::EncodeTensors(CodecId::Uniform),
         Self::TopKSettle,
+        Self::TopKRest,
     ];
 
     /// The name that the entry point has in every room.
@@ -146,6 +150,7 @@ impl Kernel {
             Self::CombineSegments(Uniform) => "uniform_combine_segments",
             Self::EncodeTensors(Uniform) => "uniform_encode_tensors",
             Self::TopKSettle => "topk_settle",
+            Self::TopKRest => "topk_rest",
         }
     }
 }

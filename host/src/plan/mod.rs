@@ -170,14 +170,18 @@ pub struct Limits {
     pub binding_bytes: u64,
     /// The most workgroups of one launch.
     pub groups: u32,
+    /// Whether a workgroup may wait for others of its launch that run, as they go on whatever it does. Passes then hand over to one
+    /// another within a launch. CUDA from compute capability 7.0 on; WebGPU promises no such thing.
+    pub forward_progress: bool,
 }
 
 impl Limits {
-    /// No bound but that of the parameters: CPU and CUDA.
-    pub const NONE: Self = Self { binding_bytes: u64::MAX, groups: i32::MAX as u32 };
+    /// No bound but that of the parameters, and no promise: CPU and CUDA.
+    pub const NONE: Self = Self { binding_bytes: u64::MAX, groups: i32::MAX as u32, forward_progress: false };
 
     /// Checks that passes stay within the limits: those over many tensors are planned once, and may come to another device.
     pub(crate) fn check(&self, passes: &[Pass]) -> Result<(), Error> {
+        self.check_kernels(passes)?;
         for pass in passes {
             let needed = Role::ALL.into_iter().map(|role| pass.bindings.of(role).bytes).max().unwrap_or(0);
             if needed > self.binding_bytes {
@@ -188,6 +192,16 @@ impl Limits {
                 let limit = "max_compute_workgroups_per_dimension";
                 return Err(Error::Limit { limit, found: self.groups.into(), needed: pass.groups.into() });
             }
+        }
+        Ok(())
+    }
+
+    /// Checks that no kernel waits for what a device does not promise.
+    pub(crate) fn check_kernels(&self, passes: &[Pass]) -> Result<(), Error> {
+        if !self.forward_progress && passes.iter().any(|pass| pass.kernel == Kernel::TopKRest) {
+            let limit =
+                "workgroups that may wait for one another (Limits::forward_progress: plan by this device's limits)";
+            return Err(Error::Limit { limit, found: 0, needed: 1 });
         }
         Ok(())
     }

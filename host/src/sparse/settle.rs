@@ -119,8 +119,10 @@ mod tests {
         let (table, all) = settle(&sent, &Limits::NONE).expect("no limit");
         assert_eq!((table.len(), all.len()), (5 * segment::WORDS as usize, 1));
         assert_eq!(all[0].groups, 1 + 2 + 5 + 1 + 1, "a tile more where a segment begins within 32 elements");
-        for limits in [Limits { groups: 3, ..Limits::NONE }, Limits { binding_bytes: 4 * (8192 + 64), groups: 65_535 }]
-        {
+        for limits in [
+            Limits { groups: 3, ..Limits::NONE },
+            Limits { binding_bytes: 4 * (8192 + 64), groups: 65_535, ..Limits::NONE },
+        ] {
             let (_, passes) = settle(&sent, &limits).expect("they suffice");
             let mut next = 0;
             for pass in passes {

@@ -20,9 +20,9 @@ use nvptx as machine;
 use rust_cuda as machine;
 
 pub(crate) use machine::{
-    FOLDS, atomic_add, atomic_max, ballot, barrier, bin_add, bin_load, bin_store, block, fma, fma_wide, fold_max,
-    fold_min, half_to_f32, opaque, shared_load, shared_store, shuffle, shuffle_xor, sqrt, stage_load, stage_load_four,
-    stage_load_wide, stage_store, stage_store_wide, thread, tile_load, tile_store,
+    FOLDS, atomic_add, atomic_max, ballot, barrier, bin_add, bin_load, bin_store, block, fence, fma, fma_wide,
+    fold_max, fold_min, half_to_f32, load_strong, opaque, shared_load, shared_store, shuffle, shuffle_xor, sqrt,
+    stage_load, stage_load_four, stage_load_wide, stage_store, stage_store_wide, thread, tile_load, tile_store,
 };
 #[cfg(target_arch = "nvptx64")]
 pub(crate) use machine::{isqrt, product};

@@ -427,6 +427,27 @@ pub(crate) unsafe fn atomic_add(word: *mut u32, value: u32) -> u32 {
     unsafe { AtomicU32::from_ptr(word).fetch_add(value, Ordering::Relaxed) }
 }
 
+/// Reads a word of global memory that other blocks write by atomic operations, each time anew.
+///
+/// # Safety
+/// As [`atomic_max`].
+#[inline(always)]
+pub(crate) unsafe fn load_strong(word: *mut u32) -> u32 {
+    let value;
+    // LLVM has other words for it from sm_70 on, which would be the one difference between two texts.
+    // SAFETY: as above; what it orders is the fence's affair.
+    unsafe { asm!("ld.volatile.u32 {}, [{}];", lateout(reg32) value, in(reg64) word, options(nostack)) }
+    value
+}
+
+/// Orders what the thread did, and what its block did before its last barrier, before the strong writes that follow; and what
+/// the strong reads before it have seen, with all that came before that, before what follows. For all of the device.
+#[inline(always)]
+pub(crate) fn fence() {
+    // SAFETY: an instruction without operands. It touches memory as far as the compiler knows, which moves none of it past it.
+    unsafe { asm!("membar.gl;", options(nostack)) }
+}
+
 /// A binary16 as binary32, exactly, as `arith::float::f16_to_f32` but in one instruction.
 ///
 /// The two differ in the bits of a NaN alone, and a NaN's bits decide nothing: it poisons its bucket either way.

@@ -298,6 +298,23 @@ pub(crate) unsafe fn atomic_add(word: *mut u32, value: u32) -> u32 {
     unsafe { AtomicU32::from_ptr(word).fetch_add(value, Ordering::Relaxed) }
 }
 
+/// Reads a word of global memory that other blocks write by atomic operations, each time anew.
+///
+/// # Safety
+/// As [`atomic_max`].
+#[inline(always)]
+pub(crate) unsafe fn load_strong(word: *mut u32) -> u32 {
+    // SAFETY: as above; what it orders is the fence's affair.
+    unsafe { AtomicU32::from_ptr(word).load(Ordering::Relaxed) }
+}
+
+/// Orders what the thread did, and what its block did before its last barrier, before the strong writes that follow; and what
+/// the strong reads before it have seen, with all that came before that, before what follows. For all of the device.
+#[inline(always)]
+pub(crate) fn fence() {
+    thread::device_fence();
+}
+
 /// A binary16 as binary32, exactly.
 #[inline(always)]
 pub(crate) fn half_to_f32(half: u16) -> f32 {

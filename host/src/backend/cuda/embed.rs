@@ -331,6 +331,7 @@ impl Cuda {
         if passes.is_empty() {
             return Ok(());
         }
+        self.limits().check_kernels(passes)?;
         let pieces = &used(pieces);
         pieces.iter().try_for_each(|piece| self.check(piece))?;
         check_overlaps(pieces)?;

@@ -45,6 +45,13 @@ struct Shared {
     name: String,
 }
 
+impl Shared {
+    fn limits(&self) -> Limits {
+        let forward_progress = self.driver.info().compute_capability >= (7, 0);
+        Limits { forward_progress, ..Limits::NONE }
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         self.driver.unload_module(self.module);
@@ -142,9 +149,10 @@ impl Cuda {
         self.shared.target
     }
 
-    /// What bounds a single pass: nothing but the parameters' own range.
+    /// What bounds a single pass: nothing but the parameters' own range. From compute capability 7.0 on workgroups may wait for one
+    /// another.
     pub fn limits(&self) -> Limits {
-        Limits::NONE
+        self.shared.limits()
     }
 }
 

@@ -117,11 +117,13 @@ impl Session for CudaSession {
     }
 
     fn run(&mut self, passes: &[Pass]) -> Result<(), Error> {
+        self.shared.limits().check_kernels(passes)?;
         check_spans(&self.sizes, passes)?;
         self.launch_all(passes).and_then(|()| self.shared.driver.synchronize(self.stream)).map_err(failed)
     }
 
     fn time(&mut self, passes: &[Pass], repeats: u32) -> Result<f64, Error> {
+        self.shared.limits().check_kernels(passes)?;
         check_spans(&self.sizes, passes)?;
         let mut work = || (0..repeats).try_for_each(|_| self.launch_all(passes));
         self.shared.driver.elapsed(self.stream, &mut work).map_err(failed)

@@ -112,6 +112,7 @@ impl Wgpu {
         let limits = Limits {
             binding_bytes: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size),
             groups: limits.max_compute_workgroups_per_dimension,
+            ..Limits::NONE
         };
         Ok(Self { shared: Arc::new(shared), limits })
     }
@@ -121,6 +122,7 @@ impl Wgpu {
         let limits = Limits {
             binding_bytes: limits.binding_bytes.min(self.limits.binding_bytes),
             groups: limits.groups.min(self.limits.groups),
+            ..Limits::NONE
         };
         Self { limits, ..self }
     }

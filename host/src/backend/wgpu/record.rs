@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::pipelines::Pipeline;
 use super::{Shared, failed};
 use crate::error::Error;
-use crate::plan::{Kernel, Pass};
+use crate::plan::{Kernel, Limits, Pass};
 use crate::session::{ROLES, Role};
 
 /// Distance of one pass's parameters from the next one's: the alignment that every device accepts.
@@ -40,6 +40,8 @@ fn role_of(role: gradwire_shaders::Role) -> Role {
 
 /// The pipelines of passes; none where a pass clears.
 pub(super) fn pipelines(shared: &Shared, passes: &[Pass]) -> Result<Vec<Option<Arc<Pipeline>>>, Error> {
+    // Said as it is, before a shader is missed.
+    Limits::NONE.check_kernels(passes)?;
     let of = |pass: &Pass| if pass.kernel == Kernel::Clear { Ok(None) } else { shared.pipeline(pass.kernel).map(Some) };
     passes.iter().map(of).collect()
 }

@@ -17,7 +17,7 @@ fn stream() -> Stream {
 #[test]
 fn every_tile_is_in_one_pass_and_bound_there() {
     for (dtype, binding_bytes, groups) in [(Dtype::F32, u64::MAX, u32::MAX), (Dtype::Bf16, 6 << 20, 5)] {
-        let (plan, limits) = (plan(dtype), Limits { binding_bytes, groups });
+        let (plan, limits) = (plan(dtype), Limits { binding_bytes, groups, ..Limits::NONE });
         let passes = plan.begin(Side::Right, stream(), &limits).expect("the limits suffice");
         let mut next = 0;
         for pass in passes.iter().filter(|pass| pass.kernel == Kernel::PowerSgdLeft) {
@@ -50,7 +50,7 @@ fn every_element_that_is_not_compressed_is_in_one_pass_and_bound_there() {
     let plan = LowRankPlan::new(&state.table, Dtype::Bf16, true, true);
     let start = Start { is_last: true, guarded: true };
     for (binding_bytes, groups) in [(u64::MAX, u32::MAX), (2 << 20, 5)] {
-        let limits = Limits { binding_bytes, groups };
+        let limits = Limits { binding_bytes, groups, ..Limits::NONE };
         let begin = plan.begin_resident(Side::Right, stream(), start, &limits).expect("the limits suffice");
         let finish = plan.finish(Side::Left, &limits).expect("the limits suffice");
         assert!(
@@ -100,7 +100,7 @@ fn parts_of_the_workspace_do_not_meet() {
 
 #[test]
 fn limits_below_a_tiles_rows_are_named() {
-    let limits = Limits { binding_bytes: 1 << 19, groups: 100 };
+    let limits = Limits { binding_bytes: 1 << 19, groups: 100, ..Limits::NONE };
     let error = plan(Dtype::F32).begin(Side::Right, stream(), &limits).expect_err("256 rows of 700 are 716800 bytes");
     assert!(matches!(error, Error::Limit { found: 524_288, .. }), "{error:?}");
 }

@@ -7,7 +7,7 @@ mod tests;
 
 use gradwire_kernels::arith::topk::NO_KEY;
 use gradwire_kernels::params::{
-    HISTOGRAM_WORDS, SKETCH_WORDS, SelectParams, TILE, WARP_SEGMENT, segment, select_flags, state, sum_words,
+    HISTOGRAM_WORDS, SKETCH_WORDS, SelectParams, TILE, WARP_SEGMENT, room, segment, select_flags, state, sum_words,
 };
 use half::{bf16, f16};
 
@@ -152,8 +152,8 @@ impl SelectPlan {
         let large = self.large.len() as u64;
         let aligned = |words: u64| words.next_multiple_of(ALIGNMENT / 4);
         let room = aligned(self.table.len() as u64 + (large << (samples.0 + 1)));
-        let states = room + 64;
-        let sums = states + 2 * large * u64::from(state::WORDS);
+        let states = room + u64::from(room::WORDS);
+        let sums = states + 3 * large * u64::from(state::WORDS);
         let histograms = aligned(sums + 2 * u64::from(sum_words(tiles as u32)));
         let info = histograms + 3 * large * u64::from(HISTOGRAM_WORDS);
         let counts = info + 4 * tiles;

@@ -17,6 +17,10 @@ const MOST_SEGMENTS: u64 = 1 << 27;
 /// Tiles of a block of the kernels that go over what the filter left.
 const TILES_PER_BLOCK: u32 = THREADS / 32 * TILES_PER_WARP;
 
+/// Workgroups of the kernel that narrows down in one launch, where more of them than have anything to do when the sample was right
+/// filter again when it was wrong: about two a multiprocessor of a large GPU.
+const WAITING: u64 = 264;
+
 /// Consecutive tiles, segments or blocks of one launch, and what is bound of the gradient.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
@@ -144,6 +148,11 @@ impl SelectPlan {
         self.base.states + round % 2 * self.large.len() as u32 * state::WORDS
     }
 
+    /// Where those are that the kernel leaves which narrows down in one launch.
+    fn last_states(&self) -> u32 {
+        self.base.states + 2 * self.large.len() as u32 * state::WORDS
+    }
+
     /// Where the histograms are that are counted after so many rounds. There are three in turn: one is read, one added to, and
     /// one made zero.
     fn histograms(&self, round: u32) -> u32 {
@@ -206,8 +215,16 @@ impl SelectPlan {
             }
         };
         over(passes, Kernel::TopKFilter, first);
-        let mut last = 0;
-        if self.is_sought() {
+        let (mut last, mut states) = (0, self.states(0));
+        let in_one = limits.forward_progress && self.is_sought() && tiles.len() == 1;
+        if in_one {
+            let chunk = tiles[0];
+            // As many workgroups as have something to do at once where the sample was right; and some more for where it was wrong.
+            let pieces = |tiles: u32| chunk.count.div_ceil(tiles.into());
+            let groups = pieces(TILES_PER_BLOCK).max(pieces(TILES_AGAIN).min(WAITING));
+            states = self.last_states();
+            passes.push(self.pass(Kernel::TopKRest, SelectParams { next: states, ..base }, chunk, groups));
+        } else if self.is_sought() {
             // In the same rounds either the band is narrowed down, or the sketch, where the sample was wrong.
             let rounds = base.rounds;
             over(passes, Kernel::TopKSketch, self.narrowing(base, 0));
@@ -224,11 +241,14 @@ impl SelectPlan {
             }
             last = 2 * rounds;
         }
-        over(passes, Kernel::TopKCount, self.narrowing(base, last));
+        if !in_one {
+            over(passes, Kernel::TopKCount, self.narrowing(base, last));
+            states = self.states(last);
+        }
         // Where what was sent stays in the table, no zero is written.
         let late = if base.flags & select_flags::LEAVES_SENT != 0 { select_flags::SENT } else { 0 };
         let base = SelectParams { flags: base.flags & !late, ..base };
-        over(passes, Kernel::TopKEmit, SelectParams { states: self.states(last), ..base });
+        over(passes, Kernel::TopKEmit, SelectParams { states, ..base });
     }
 
     fn pass(&self, kernel: Kernel, base: SelectParams, chunk: Chunk, groups: u64) -> Pass {

@@ -38,7 +38,7 @@ fn every_tile_is_in_one_chunk_and_bound_there() {
     let n = segments.iter().map(|s| s.elements).sum();
     let plan = SelectPlan::new(&Select::Segments(segments.into()), n, Dtype::F32, true, true);
     for binding_bytes in [1 << 21, u64::MAX] {
-        let limits = Limits { binding_bytes, groups: 7 };
+        let limits = Limits { binding_bytes, groups: 7, ..Limits::NONE };
         let passes = plan.passes(&limits).expect("the limits suffice");
         let mut next = 0;
         for pass in passes.iter().filter(|p| p.kernel == Kernel::TopKEmit) {

@@ -4,7 +4,7 @@ use super::histogram::Visit;
 use super::segments::{Segment, each_tile, first_of_warp};
 use super::{Buffers, WARPS, sum, sums};
 use crate::device::{self, WARP};
-use crate::params::{NOWHERE, SKETCH_WORDS, SelectParams, TILES_PER_WARP, select_flags};
+use crate::params::{NOWHERE, SKETCH_WORDS, SelectParams, TILES_PER_WARP, room, select_flags};
 
 kernel! {
     /// Narrows down which key is the last kept one, and counts what is kept of each tile.
@@ -51,47 +51,57 @@ kernel! {
         values: *mut u32,
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
-        let lane = device::thread() % WARP;
-        // SAFETY: the filter ran, by the kernel's contract.
-        unsafe {
-            let of_sketch = p.has(select_flags::OF_SKETCH);
-            let segment = Segment::of_block::<true>(&p, &b, p.first_tile + device::block() * WARPS * TILES_PER_WARP);
-            if first_of_warp() >= p.tiles {
+        // SAFETY: the filter ran, by the kernel's contract; all threads are here.
+        unsafe { keep_block(&p, &b, device::block()) };
+    }
+}
+
+/// Counts what is kept of the tiles of a block, which is this one's to do.
+///
+/// # Safety
+/// All threads of the block arrive together; as the kernel asks. The block has a tile.
+#[inline(always)]
+pub(super) unsafe fn keep_block(p: &SelectParams, b: &Buffers, block: u32) {
+    let lane = device::thread() % WARP;
+    // SAFETY: the caller's.
+    unsafe {
+        let of_sketch = p.has(select_flags::OF_SKETCH);
+        let segment = Segment::of_block::<true>(p, b, p.first_tile + block * WARPS * TILES_PER_WARP);
+        if first_of_warp(block) >= p.tiles {
+            return;
+        }
+        let segment = segment.of_warp(p, b, p.first_tile + first_of_warp(block));
+        // States are narrowed down in any case.
+        let is_idle = of_sketch && *b.word(p.room + room::SKETCHED) == 0;
+        let last = p.first_tile + (first_of_warp(block) + TILES_PER_WARP).min(p.tiles) - 1;
+        let mut summed = 0;
+        each_tile::<true>(p, b, block, segment, |segment, tile, info| {
+            if is_idle {
                 return;
             }
-            let segment = segment.of_warp(&p, &b, p.first_tile + first_of_warp());
-            // States are narrowed down in any case.
-            let is_idle = of_sketch && *b.word(p.room + 3) == 0;
-            let last = p.first_tile + (first_of_warp() + TILES_PER_WARP).min(p.tiles) - 1;
-            let mut summed = 0;
-            each_tile::<true>(&p, &b, segment, |segment, tile, info| {
-                if is_idle {
-                    return;
-                }
-                let sure = info.candidates - info.band;
-                let [kept, ties] = if of_sketch {
-                    if segment.again == 0 { [0; 2] } else { count_tied(&p, &b, segment, tile) }
-                } else if segment.cut == segment.floor {
-                    [info.candidates, info.below]
-                } else if info.first == NOWHERE {
-                    count(&p, &b, segment, Visit::gradient(&p, segment, tile))
-                } else if segment.cut <= segment.sure {
-                    let [kept, ties] = count(&p, &b, segment, Visit::candidates(&p, info, true));
-                    [sure + kept, ties]
-                } else {
-                    count(&p, &b, segment, Visit::candidates(&p, info, false))
-                };
-                let count = if lane & 1 == 0 { kept } else { ties };
-                if lane < 2 {
-                    *b.word(p.counts + 2 * tile + lane) = count;
-                }
-                summed += count;
-                if tile == last || sums::is_last(tile) {
-                    sums::add(&p, &b, tile, summed);
-                    summed = 0;
-                }
-            });
-        }
+            let sure = info.candidates - info.band;
+            let [kept, ties] = if of_sketch {
+                if segment.again == 0 { [0; 2] } else { count_tied(p, b, segment, tile) }
+            } else if segment.cut == segment.floor {
+                [info.candidates, info.below]
+            } else if info.first == NOWHERE {
+                count(p, b, segment, Visit::gradient(&p, segment, tile))
+            } else if segment.cut <= segment.sure {
+                let [kept, ties] = count(p, b, segment, Visit::candidates(&p, info, true));
+                [sure + kept, ties]
+            } else {
+                count(p, b, segment, Visit::candidates(&p, info, false))
+            };
+            let count = if lane & 1 == 0 { kept } else { ties };
+            if lane < 2 {
+                *b.word(p.counts + 2 * tile + lane) = count;
+            }
+            summed += count;
+            if tile == last || sums::is_last(tile) {
+                sums::add(p, b, tile, summed);
+                summed = 0;
+            }
+        });
     }
 }
 

@@ -50,15 +50,15 @@ kernel! {
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
         let lane = device::thread() % WARP;
-        if first_of_warp() >= p.tiles {
+        if first_of_warp(device::block()) >= p.tiles {
             return;
         }
         // SAFETY: the tiles were counted, by the kernel's contract.
         unsafe {
-            let first = p.first_tile + first_of_warp();
+            let first = p.first_tile + first_of_warp(device::block());
             let counts = *b.word(p.counts + (2 * first + lane).min(2 * p.all_tiles - 1));
             let mut before = [0; 2];
-            each_tile::<false>(&p, &b, Segment::load(&p, &b, first), |segment, tile, info| {
+            each_tile::<false>(&p, &b, device::block(), Segment::load(&p, &b, first), |segment, tile, info| {
                 if tile == segment.first_tile {
                     before = [0; 2];
                 } else if tile == first {

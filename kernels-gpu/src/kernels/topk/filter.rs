@@ -6,7 +6,7 @@ use super::sample::guessed;
 use super::{Buffers, Extent, Raw, WARP_TILE, WARPS, sums};
 use crate::arith::topk::{digit_shift, rounds_of};
 use crate::device::{self, WARP};
-use crate::params::{HISTOGRAM_WORDS, NOWHERE, PIECE, SelectParams, TILE, TILES_AGAIN, segment, state};
+use crate::params::{HISTOGRAM_WORDS, NOWHERE, PIECE, SelectParams, TILE, TILES_AGAIN, room, segment, state};
 
 /// Words of shared memory: 8 of the table and 8 of the state, then 2 counts a warp, then the first candidate.
 pub(super) const COUNTS: u32 = 16;
@@ -123,7 +123,7 @@ kernel! {
         // SAFETY: the room's words are there; all threads are here.
         let is_wanted = unsafe {
             if device::thread() == 0 {
-                device::shared_store(FIRST, *b.word(p.room + 3));
+                device::shared_store(FIRST, *b.word(p.room + room::SKETCHED));
             }
             device::barrier();
             device::shared_load(FIRST) != 0
@@ -131,22 +131,32 @@ kernel! {
         if !is_wanted {
             return;
         }
-        let mut of_launch = device::block() * TILES_AGAIN;
-        let behind = (of_launch + TILES_AGAIN).min(p.tiles);
-        while of_launch < behind {
-            // SAFETY: all threads are here, for one tile after another, and the table is there by the kernel's contract. The
-            // barrier keeps a tile's words of shared memory from the next one's.
-            unsafe {
-                let job = Job::load::<true>(&p, &b, p.first_tile + of_launch);
-                if job.again == 1 {
-                    run::<true>(&p, &b, &job.again(&p, &b));
-                    of_launch += 1;
-                } else {
-                    // To the segment's last tile.
-                    of_launch += (job.tiles - job.tile_of_segment).min(behind - of_launch);
-                }
-                device::barrier();
+        // SAFETY: all threads are here, as the word is the same for all.
+        unsafe { again_block(&p, &b, device::block()) };
+    }
+}
+
+/// Filters the tiles of a block again, which is this one's to do.
+///
+/// # Safety
+/// All threads of the block arrive together; as the kernel asks.
+#[inline(always)]
+pub(super) unsafe fn again_block(p: &SelectParams, b: &Buffers, block: u32) {
+    let mut of_launch = block * TILES_AGAIN;
+    let behind = (of_launch + TILES_AGAIN).min(p.tiles);
+    while of_launch < behind {
+        // SAFETY: all threads are here, for one tile after another, and the table is there by the kernel's contract. The
+        // barrier keeps a tile's words of shared memory from the next one's.
+        unsafe {
+            let job = Job::load::<true>(p, b, p.first_tile + of_launch);
+            if job.again == 1 {
+                run::<true>(p, b, &job.again(p, b));
+                of_launch += 1;
+            } else {
+                // To the segment's last tile.
+                of_launch += (job.tiles - job.tile_of_segment).min(behind - of_launch);
             }
+            device::barrier();
         }
     }
 }
@@ -359,13 +369,14 @@ unsafe fn reserve<const AGAIN: bool>(p: &SelectParams, b: &Buffers, job: &Job, c
     if candidates == 0 {
         return 0;
     }
-    let (word, begin, capacity) = if AGAIN { (1, p.capacity, p.capacity_again) } else { (0, 0, p.capacity) };
+    let (word, begin, capacity) =
+        if AGAIN { (room::AGAIN, p.capacity, p.capacity_again) } else { (room::FIRST, 0, p.capacity) };
     // SAFETY: the caller's.
     unsafe {
         // Where all elements are candidates, storing them saves nothing, and takes the room of others.
         if !AGAIN && job.floor == 0 {
             if !job.fixed {
-                device::atomic_add(b.word(p.room + 2), 1);
+                device::atomic_add(b.word(p.room + room::NONE_LEFT), 1);
             }
             return NOWHERE;
         }
@@ -376,7 +387,7 @@ unsafe fn reserve<const AGAIN: bool>(p: &SelectParams, b: &Buffers, job: &Job, c
             return begin + first;
         }
         if !job.fixed {
-            device::atomic_add(b.word(p.room + 2), 1);
+            device::atomic_add(b.word(p.room + room::NONE_LEFT), 1);
         }
         NOWHERE
     }

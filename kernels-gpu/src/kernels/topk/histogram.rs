@@ -103,18 +103,18 @@ kernel! {
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
         // SAFETY: the filter ran, by the kernel's contract; all threads are here.
-        unsafe { count_block(&p, &b) };
+        unsafe { count_block(&p, &b, device::block()) };
     }
 }
 
-/// Counts the tiles of this block.
+/// Counts the tiles of a block, which is this one's to do.
 ///
 /// # Safety
 /// All threads of the block arrive together; as the kernel asks. The block has a tile.
 #[inline(always)]
-pub(super) unsafe fn count_block(p: &SelectParams, b: &Buffers) {
+pub(super) unsafe fn count_block(p: &SelectParams, b: &Buffers, block: u32) {
     let of_block = WARPS * TILES_PER_WARP;
-    let first = device::block() * of_block;
+    let first = block * of_block;
     let last = p.first_tile + (first + of_block).min(p.tiles) - 1;
     // SAFETY: the caller's. The block's first tile, its last one and its segment are the same for all threads.
     unsafe {
@@ -127,12 +127,12 @@ pub(super) unsafe fn count_block(p: &SelectParams, b: &Buffers) {
         if is_one {
             clear_bins(bins);
             device::barrier();
-            count_tiles(p, b, segment, |_, bin, count| device::bin_add(bin, count));
+            count_tiles(p, b, block, segment, |_, bin, count| device::bin_add(bin, count));
             device::barrier();
             add_bins(b, p.histograms + segment.index * HISTOGRAM_WORDS, bins);
-        } else if first_of_warp() < p.tiles {
-            let segment = segment.of_warp(p, b, p.first_tile + first_of_warp());
-            count_tiles(p, b, segment, |histogram, bin, count| add_directly(b, histogram, bin, count));
+        } else if first_of_warp(block) < p.tiles {
+            let segment = segment.of_warp(p, b, p.first_tile + first_of_warp(block));
+            count_tiles(p, b, block, segment, |histogram, bin, count| add_directly(b, histogram, bin, count));
         }
     }
 }
@@ -218,15 +218,15 @@ pub(super) unsafe fn add_directly(b: &Buffers, histogram: u32, bin: u32, count: 
     }
 }
 
-/// Counts the tiles of this warp with `add`, which is given the histogram's first word, a bin and how many more it has.
+/// Counts the tiles of a block that are this warp's, with `add`, which is given the histogram's first word, a bin and how many more it has.
 ///
 /// # Safety
 /// All lanes arrive together; as the kernel asks.
 #[inline(always)]
-unsafe fn count_tiles(p: &SelectParams, b: &Buffers, segment: Segment, add: impl Fn(u32, u32, u32)) {
+unsafe fn count_tiles(p: &SelectParams, b: &Buffers, block: u32, segment: Segment, add: impl Fn(u32, u32, u32)) {
     // SAFETY: the caller's.
     unsafe {
-        each_tile::<true>(p, b, segment, |segment, tile, info| {
+        each_tile::<true>(p, b, block, segment, |segment, tile, info| {
             if !is_counted(p, segment) {
                 return;
             }

@@ -7,6 +7,7 @@ mod filter;
 mod find;
 mod histogram;
 mod narrow;
+mod rest;
 mod sample;
 mod segments;
 mod settle;

@@ -9,7 +9,7 @@ use super::sample::guessed;
 use super::{Buffers, prefix};
 use crate::arith::topk::{digit_shift, rounds_of};
 use crate::device::{self, WARP};
-use crate::params::{HISTOGRAM_BINS, HISTOGRAM_WORDS, SelectParams, segment, source, state};
+use crate::params::{HISTOGRAM_BINS, HISTOGRAM_WORDS, SelectParams, room, segment, source, state};
 
 const _: () = assert!(HISTOGRAM_BINS == device::BINS && HISTOGRAM_BINS / WARP == 2 * WARP);
 
@@ -105,7 +105,11 @@ pub(super) unsafe fn now<const NARROWS: bool>(
                 }
             }
             if p.round == 0 && from == source::SKETCH && lane == 0 {
-                device::atomic_max(b.word(p.room + 3), 1);
+                device::atomic_max(b.word(p.room + room::SKETCHED), 1);
+            }
+            // Most often no segment's are, once the filter has counted the band.
+            if counts_on && lane == 0 {
+                device::atomic_max(b.word(p.room + room::GOES_ON + p.round), 1);
             }
         }
     }
@@ -133,7 +137,7 @@ unsafe fn begin(p: &SelectParams, b: &Buffers, table: impl Fn(u32) -> u32, s: &m
     // Tiles that found no room are read wherever candidates are looked through, up to four times. Few of them cost less
     // than the two reads of a sketch and of filtering again.
     // SAFETY: the caller's.
-    let is_stored = unsafe { *b.word(p.room + 2) } <= p.all_tiles / 8;
+    let is_stored = unsafe { *b.word(p.room + room::NONE_LEFT) } <= p.all_tiles / 8;
     let mut from = source::DONE;
     if unsampled != 0 {
         from = source::SKETCH;

@@ -176,13 +176,13 @@ pub(super) struct Info {
     pub(super) below: u32,
 }
 
-/// The first of this warp's tiles, counted from the launch's first.
+/// The first of a block's tiles that is this warp's, counted from the launch's first.
 #[inline(always)]
-pub(super) fn first_of_warp() -> u32 {
-    (device::block() * WARPS + device::thread() / WARP) * TILES_PER_WARP
+pub(super) fn first_of_warp(block: u32) -> u32 {
+    (block * WARPS + device::thread() / WARP) * TILES_PER_WARP
 }
 
-/// Calls `work` for the tiles of this warp, one after another, from the first one on, whose segment is `segment`. With `NOW`
+/// Calls `work` for the tiles of a block that are this warp's, one after another, from the first one on, whose segment is `segment`. With `NOW`
 /// the segments are narrowed down.
 ///
 /// # Safety
@@ -191,11 +191,12 @@ pub(super) fn first_of_warp() -> u32 {
 pub(super) unsafe fn each_tile<const NOW: bool>(
     p: &SelectParams,
     b: &Buffers,
+    block: u32,
     mut segment: Segment,
     mut work: impl FnMut(&Segment, u32, Info),
 ) {
     let lane = device::thread() % WARP;
-    let first = first_of_warp();
+    let first = first_of_warp(block);
     if first >= p.tiles {
         return;
     }

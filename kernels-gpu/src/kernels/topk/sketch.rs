@@ -62,7 +62,7 @@ kernel! {
         // SAFETY: the filter ran, by the kernel's contract; all threads are here.
         unsafe {
             if device::block() < counting {
-                count_block(&p, &b);
+                count_block(&p, &b, device::block());
             } else {
                 sketch_block(&p, &b, device::block() - counting);
             }
@@ -75,7 +75,7 @@ kernel! {
 /// # Safety
 /// All threads of the block arrive together; as the kernel asks.
 #[inline(always)]
-unsafe fn sketch_block(p: &SelectParams, b: &Buffers, block: u32) {
+pub(super) unsafe fn sketch_block(p: &SelectParams, b: &Buffers, block: u32) {
     let first = block * TILES_AGAIN;
     let behind = (first + TILES_AGAIN).min(p.tiles);
     let mut of_launch = first;

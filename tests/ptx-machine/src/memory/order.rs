@@ -139,9 +139,12 @@ mod tests {
     #[test]
     fn a_block_knows_what_was_fenced_and_read_strongly_and_fenced() {
         assert_eq!(told([true; 2], [true; 2], |_| ()), [true, true, false], "what is before its last barrier");
-        for (fences, strong) in
-            [([false, true], [true; 2]), ([true, false], [true; 2]), ([true; 2], [false, true]), ([true; 2], [true, false])]
-        {
+        for (fences, strong) in [
+            ([false, true], [true; 2]),
+            ([true, false], [true; 2]),
+            ([true; 2], [false, true]),
+            ([true; 2], [true, false]),
+        ] {
             assert_eq!(told(fences, strong, |_| ()), [false; 3], "{fences:?} {strong:?}");
         }
     }

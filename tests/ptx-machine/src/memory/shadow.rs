@@ -217,14 +217,7 @@ pub(crate) struct Shadow {
 impl Shadow {
     /// Notes an access of `bytes` (a power of two, at most 16) at `at`, a multiple of it; the other party of a race, if
     /// there is one.
-    pub(crate) fn note(
-        &mut self,
-        at: usize,
-        bytes: usize,
-        now: &Who,
-        known: Known<'_>,
-        writes: bool,
-    ) -> Option<Party> {
+    pub(crate) fn note(&mut self, at: usize, bytes: usize, now: &Who, known: Known<'_>, writes: bool) -> Option<Party> {
         let (page, within) = (at / PAGE, at % PAGE);
         if page >= self.pages.len() {
             self.pages.resize(page + 1, None);
@@ -275,7 +268,10 @@ mod tests {
         }
         // The last reader may write what only it had read; here, others had.
         assert!(shadow.note(0, 4, &Who { thread: 2, ..BASE }, NOTHING, true).is_some());
-        assert!(shadow.note(0, 4, &Who { thread: 40, phase: 1, ..BASE }, NOTHING, true).is_some(), "a barrier of another warp");
+        assert!(
+            shadow.note(0, 4, &Who { thread: 40, phase: 1, ..BASE }, NOTHING, true).is_some(),
+            "a barrier of another warp"
+        );
         let mut fork = shadow.clone();
         assert_eq!(fork.note(0, 4, &Who { thread: 2, phase: 1, ..BASE }, NOTHING, true), None);
         assert_eq!(shadow.note(0, 4, &Who { thread: 40, epoch: 1, ..BASE }, NOTHING, true), None);
@@ -289,7 +285,10 @@ mod tests {
         }
         assert!(shadow.note(0, 4, &BASE, NOTHING, true).is_some(), "the whole word does");
         assert_eq!(shadow.note(2048, 16, &BASE, NOTHING, true), None);
-        assert!(shadow.note(2060, 2, &Who { thread: 7, ..BASE }, NOTHING, false).is_some(), "a half in the last of four words");
+        assert!(
+            shadow.note(2060, 2, &Who { thread: 7, ..BASE }, NOTHING, false).is_some(),
+            "a half in the last of four words"
+        );
     }
 
     /// Against every earlier access, one by one: no race is missed, and none is invented.
