@@ -67,6 +67,48 @@ fn atomics_do_not_race_with_atomics() {
     }
 }
 
+/// Two blocks that write a word each, tell one another by a count, and read the other's word.
+fn handed_over(before: &str, counted: &str, waited: &str, after: &str, behind: &str) -> String {
+    format!(
+        "mov.u32 %r2, %ctaid.x;\nmul.wide.u32 %rd4, %r2, 4;\nadd.s64 %rd4, %rd2, %rd4;\nadd.s32 %r3, %r2, 7;\n\
+         setp.eq.u32 %p1, %r1, 40;\n@%p1 st.global.u32 [%rd4+16], %r3;\n{before}\n\
+         setp.ne.u32 %p2, %r1, 0;\n@%p2 bra LATER;\n{counted}\n\
+         WAIT:\n{waited} %r4, [%rd2];\nsetp.lt.u32 %p3, %r4, 2;\n@%p3 bra WAIT;\n{after}\n\
+         LATER:\n{behind}\nxor.b32 %r5, %r2, 1;\nmul.wide.u32 %rd5, %r5, 4;\nadd.s64 %rd5, %rd2, %rd5;\n\
+         ld.global.u32 %r6, [%rd5+16];\n@%p1 st.global.u32 [%rd4+32], %r6;"
+    )
+}
+
+#[test]
+fn blocks_are_ordered_by_fences_around_a_count() {
+    const BARRIER: &str = "bar.sync 0;";
+    const COUNTED: &str = "membar.gl;\natom.global.add.u32 %r7, [%rd2], 1;";
+    const WAITED: &str = "ld.volatile.global.u32";
+    const FENCE: &str = "membar.gl;";
+    for seed in 0..10 {
+        let body = handed_over(BARRIER, COUNTED, WAITED, FENCE, BARRIER);
+        let words = run_seeded(seed, &body, 2, 64, &[0; 16]).expect("no fault").words;
+        assert_eq!(words[4..10], [7, 8, 0, 0, 8, 7]);
+    }
+    let count = "atom.global.add.u32 %r7, [%rd2], 1;";
+    let of_block = format!("membar.cta;\n{count}");
+    let newer = format!("fence.acq_rel.gpu;\n{count}");
+    let races = |before: &str, counted: &str, waited: &str, after: &str, behind: &str| {
+        let body = handed_over(before, counted, waited, after, behind);
+        let found: Vec<_> =
+            (0..20).filter_map(|seed| run_seeded(seed, &body, 2, 64, &[0; 16]).err()).map(|fault| fault.what).collect();
+        assert!(found.iter().all(|what| matches!(what, Violation::Race { space: Space::Global, .. })), "{found:?}");
+        found.len()
+    };
+    assert_eq!(races(BARRIER, &newer, "ld.relaxed.gpu.global.u32", "fence.sc.sys;", BARRIER), 0);
+    assert_eq!(races(BARRIER, count, WAITED, FENCE, BARRIER), 20, "nothing before the count");
+    assert_eq!(races(BARRIER, &of_block, WAITED, FENCE, BARRIER), 20, "of its block alone");
+    assert_eq!(races(BARRIER, COUNTED, WAITED, "", BARRIER), 20, "nothing behind the wait");
+    assert_eq!(races(BARRIER, COUNTED, "ld.global.u32", FENCE, BARRIER), 20, "a wait that may read once");
+    assert_eq!(races("", COUNTED, WAITED, FENCE, BARRIER), 20, "other warps' writes may be under way");
+    assert_eq!(races(BARRIER, COUNTED, WAITED, FENCE, ""), 20, "other warps may be ahead");
+}
+
 #[test]
 fn a_misaligned_access() {
     let found = violation("ld.global.u32 %r2, [%rd1+2];", 1, 1);
