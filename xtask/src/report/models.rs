@@ -77,6 +77,8 @@ mod tests {
             assert_eq!((job.floor, job.passes.len()), (20 * elements as u64, 11));
             assert_eq!(job.setting, format!("rank 4, {}", model.name));
         }
-        assert!(script.contains("op=\"step with feedback\"") && script.contains("setting=f\"rank {rank}, {"));
+        for ours in ["setting=f\"rank {rank}, {what}\"", "op=\"step with feedback\"", "f\"{side} x {side}\""] {
+            assert!(script.contains(ours), "a row stands beside ours by its words: {ours}");
+        }
     }
 }
