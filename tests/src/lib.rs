@@ -14,6 +14,8 @@ pub mod late;
 pub mod launches;
 pub mod low_rank;
 #[cfg(feature = "cuda")]
+pub mod low_rank_models;
+#[cfg(feature = "cuda")]
 pub mod low_rank_traffic;
 pub mod meter;
 pub mod models;

@@ -3,7 +3,30 @@
 use gradwire::{Device, LowRankState, Matrix, PowerSgd, Seed};
 
 use crate::cases::Random;
+use crate::models;
 use crate::oracle::powersgd::Dense;
+
+/// Layers of the transformer that is measured.
+pub const LAYERS: usize = 100;
+/// Its width: entries of an activation.
+pub const WIDTH: u64 = 1024;
+
+/// The tensors of ResNet-50, as the hook takes them: the first dimension by the others.
+#[must_use]
+pub fn resnet50() -> Vec<Matrix> {
+    models::resnet50().iter().map(|shape| Matrix::of(shape)).collect()
+}
+
+/// So many layers of a transformer (Radford et al., 2019): two normalisations, attention's two matrices and the two of a hidden
+/// layer four times as wide, with their biases.
+#[must_use]
+pub fn transformer(layers: usize, width: u64) -> Vec<Matrix> {
+    let dense = |out: u64, into: u64| [Matrix::new(out, into), Matrix::vector(out)];
+    let norm = [Matrix::vector(width), Matrix::vector(width)];
+    let attention = [norm, dense(3 * width, width), dense(width, width)].concat();
+    let hidden = [norm, dense(4 * width, width), dense(width, 4 * width)].concat();
+    [attention, hidden].concat().repeat(layers)
+}
 
 /// Every matrix compressed.
 pub fn compress_all(rank: u32) -> PowerSgd {

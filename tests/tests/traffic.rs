@@ -4,9 +4,10 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use gradwire::Dtype;
+use gradwire::plan::Limits;
+use gradwire::{Dtype, Matrix, PowerSgd, Seed};
 use gradwire_tests::traffic::{self, Row};
-use gradwire_tests::{launches, low_rank_traffic, predict, reads, selections};
+use gradwire_tests::{launches, low_rank, low_rank_models, low_rank_traffic, predict, reads, selections};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -74,6 +75,46 @@ fn powersgd_costs_what_the_documentation_says() {
         assert!(row.multiple() <= 1.1, "{row:?}: {} times the floor", row.multiple());
     }
     assert!(steps.iter().all(|row| row.multiple() >= 1.0), "nothing is below its floor");
+}
+
+/// Whole models beside torch's hook: what was counted, what it comes to, and why one layer may stand for a hundred.
+#[test]
+fn models_cost_what_the_documentation_says() {
+    let rows = low_rank_models::count().expect("no fault");
+    let page = read(traffic::PAGE);
+    let part = page.split(predict::HEADING).next().and_then(|page| page.split(low_rank_models::HEADING).nth(1));
+    compare(low_rank_models::table(&rows).trim_start_matches(low_rank_models::HEADING), part);
+    for row in &rows {
+        // The house wants four times the hook as it comes; bytes alone give half of that, which the page says.
+        assert!(row.times().each >= 4.0 && row.times().bytes >= 1.3, "{row:?}");
+        assert!((1.0..1.1).contains(&row.multiple()) && row.launches == 11, "{row:?}");
+    }
+}
+
+#[test]
+fn a_layer_stands_for_all() {
+    let layers = |count| low_rank::transformer(count, 128);
+    let [(bytes, instructions), two, eight] = [1, 2, 8].map(|count| {
+        let (bytes, instructions) = low_rank_models::sum(&low_rank_models::launched(&layers(count)).expect("no fault"));
+        (bytes as f64 / count as f64, instructions as f64 / count as f64)
+    });
+    // A tile finds its matrix in a list; the groups of a factor's entries search the table, a step more each time it doubles.
+    for (b, i) in [two, eight] {
+        assert!(
+            (b / bytes - 1.0).abs() < 0.02 && (i / instructions - 1.0).abs() < 0.02,
+            "{b} of {bytes}, {i} of {instructions}"
+        );
+    }
+    let whole = low_rank::transformer(low_rank::LAYERS, low_rank::WIDTH);
+    for (tensors, compressed) in [(low_rank::resnet50(), 54), (whole, 4 * low_rank::LAYERS)] {
+        let matrices: Vec<&Matrix> = tensors.iter().filter(|tensor| tensor.columns > 1).collect();
+        assert_eq!(matrices.len(), compressed);
+        let steps = PowerSgd::rank(low_rank_models::RANK).resident(&tensors, Dtype::F32, Seed::new(1)).expect("valid");
+        let rows: u64 = matrices.iter().map(|m| m.rows * u64::from(low_rank_models::RANK)).sum();
+        assert_eq!(steps.factor_len() as u64, rows, "every matrix is compressed");
+        let launches = |tensors: &[Matrix]| low_rank_models::launches(tensors, &Limits::NONE).expect("planned");
+        assert_eq!(launches(&tensors), launches(&tensors[..tensors.len() / 2]), "no launch more for twice the tensors");
+    }
 }
 
 #[test]

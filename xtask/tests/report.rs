@@ -63,7 +63,11 @@ fn a_rehearsal_on_the_ptx_machine_verifies_and_times_and_says_what_it_is() {
         assert!(suite["complete"] == true && checks.len() >= 7 && checks.iter().all(|c| c["failed"] == 0), "{suite}");
     }
     let rows = device["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 26 + 15 + 2 * 3, "every operation on f32 and bf16, and three ranks of PowerSGD");
+    assert_eq!(
+        rows.len(),
+        26 + 15 + 2 * 3 + 1,
+        "every operation on f32 and bf16, three ranks of PowerSGD, and a whole model"
+    );
     for row in rows {
         assert!(row["seconds"].as_f64() > Some(0.0) && row["copy_share"].as_f64() > Some(0.0), "{row}");
         assert!(row["sets"].as_u64() >= Some(2), "sets take turns: {row}");

@@ -7,8 +7,9 @@ use gradwire::{BackendKind, Codec, Device, Dtype, Error, Qsgd, Seed};
 
 use super::jobs::{self, Job};
 use super::measure::{Slice, sample};
+use super::models;
 use super::place::Place;
-use super::rotate::Sets;
+use super::rotate::{Sets, repeated};
 use super::schema::{ClockName, Row};
 use super::stage::{Event, emit, open};
 use crate::bench::source::{Typed, synthetic};
@@ -92,7 +93,8 @@ pub(crate) fn run(place: Place, seconds: f64, quick: bool) -> Result<(), String>
         let what = "top-k, which the CPU selects without passes; `cargo xtask bench --top-k` times it";
         emit(&Event::Skipped { what: what.to_owned() });
     }
-    let mut left = profile.sizes.len() * 2;
+    let models = models::all(place, device.is_software(), quick);
+    let mut left = profile.sizes.len() * 2 + models.len();
     for n in profile.sizes.iter().copied() {
         // A set has some 20 bytes an element, and this machine holds the gradient several times over.
         if 24 * n as u64 > profile.memory {
@@ -117,7 +119,64 @@ pub(crate) fn run(place: Place, seconds: f64, quick: bool) -> Result<(), String>
         }
         copy(place, &device, &profile).map_err(said)?;
     }
+    for model in models {
+        let share = deadline.saturating_duration_since(Instant::now()) / left.max(1) as u32;
+        left -= 1;
+        whole(&device, &profile, &model, share)?;
+    }
     Ok(())
+}
+
+/// A step of PowerSGD for a whole model.
+fn whole(device: &Device, profile: &Profile, model: &models::Model, time: Duration) -> Result<(), String> {
+    let (deadline, n) = (Instant::now() + time, model.elements());
+    let skip = |why: &dyn std::fmt::Display| emit(&Event::Skipped { what: format!("{}: {why}", model.name) });
+    if 24 * n as u64 > profile.memory {
+        skip(&"it is more than is taken of the memory");
+        return Ok(());
+    }
+    let job = match model.job(&device.limits()) {
+        Ok(Some(job)) => job,
+        Ok(None) => return Ok(()),
+        // A binding that is too small for the model's factors is the device's, and no fault.
+        Err(error) => {
+            skip(&error);
+            return Ok(());
+        }
+    };
+    let Some((mut session, sets)) = room(device, profile, job.sizes, 4 * n as u64, &skip) else { return Ok(()) };
+    if Instant::now() >= deadline {
+        skip(&"the time was up");
+        return Ok(());
+    }
+    emit(&Event::Next { what: format!("{} {} {}", job.codec, job.setting, job.op) });
+    let slice = Slice { time: time.min(profile.slice), sample: profile.sample };
+    let row = timed(&job, session.as_mut(), &sets, slice).map_err(|e| format!("{}: {e}", model.name))?;
+    emit(&Event::Row { row: Row { elements: n, dtype: Dtype::F32.name().to_owned(), ..row } });
+    Ok(())
+}
+
+/// A session with as many sets of buffers as `touched` bytes of each run make worth while, or as there is memory for.
+fn room<'d>(
+    device: &'d Device,
+    profile: &Profile,
+    one: Sizes,
+    touched: u64,
+    skip: &dyn Fn(&dyn std::fmt::Display),
+) -> Option<(Box<dyn Session + 'd>, Sets)> {
+    let mut sets = Sets::new(one, touched, profile.rotate, profile.memory);
+    loop {
+        match device.session(sets.sizes()) {
+            Ok(session) => return Some((session, sets)),
+            Err(error) => match sets.fewer() {
+                Some(fewer) => sets = fewer,
+                None => {
+                    skip(&error);
+                    return None;
+                }
+            },
+        }
+    }
 }
 
 /// The rate of the device's own copy from one buffer to another.
@@ -130,12 +189,7 @@ fn copy(place: Place, device: &Device, profile: &Profile) -> Result<(), Error> {
     // Data that no hardware can take for zeros; and where memory is watched, written before it is read.
     let pattern: Vec<u32> = (0..1u32 << 18).map(|i| i.wrapping_mul(2_654_435_761)).collect();
     let pattern: &[u8] = bytemuck::cast_slice(&pattern);
-    let mut at = 0;
-    while at < bytes {
-        let part = pattern.len().min((bytes - at) as usize);
-        session.write(Role::Input, at, &pattern[..part])?;
-        at += part as u64;
-    }
+    repeated(session.as_mut(), Role::Input, 0..bytes, pattern)?;
     let clock = match (place, session.clock()) {
         (Place::PtxMachine(_), _) => ClockName::Interpreter,
         (_, Clock::Device) => ClockName::Device,
@@ -185,19 +239,7 @@ fn group(
     left_out.iter().for_each(|why| skip(why));
     let one = jobs.iter().fold(Sizes::default(), |sizes, job| sizes.max(job.sizes));
     let touched = jobs.first().map_or(1, |job| job.floor);
-    let mut sets = Sets::new(one, touched, profile.rotate, profile.memory);
-    let mut session = loop {
-        match device.session(sets.sizes()) {
-            Ok(session) => break session,
-            Err(error) => match sets.fewer() {
-                Some(fewer) => sets = fewer,
-                None => {
-                    skip(&error);
-                    return Ok(());
-                }
-            },
-        }
-    };
+    let Some((mut session, sets)) = room(device, profile, one, touched, &skip) else { return Ok(()) };
     let said = |e: Error| format!("{label}: {e}");
     fill(session.as_mut(), &sets, gradient.gradient().as_bytes(), one.of(Role::Residual)).map_err(said)?;
     let count = jobs.len() as u32;

@@ -11,6 +11,7 @@ use gradwire::{Matrix, PowerSgd, Selection, TopK};
 use gradwire_tests::cases::Case;
 use gradwire_tests::oracle::Kind;
 
+use super::rotate::repeated;
 use crate::bench::settings::{Feedback, feedback_plan};
 
 /// The weight of decode-add: that of one worker of eight.
@@ -24,7 +25,7 @@ const RANKS: [(u32, &str); 4] = [(1, "rank 1"), (4, "rank 4"), (8, "rank 8"), (3
 /// Where a set's part of a buffer begins.
 pub(crate) type At<'a> = &'a dyn Fn(Role) -> u64;
 /// Writes what passes read besides the gradient, into one set.
-type Prepare = Box<dyn Fn(&mut dyn Session, At<'_>) -> Result<(), Error>>;
+pub(super) type Prepare = Box<dyn Fn(&mut dyn Session, At<'_>) -> Result<(), Error>>;
 /// Compares what a run left in one set with what the CPU makes of the gradient; the text says where they part.
 type Check = Box<dyn Fn(&mut dyn Session, At<'_>, Gradient<'_>) -> Result<(), String>>;
 
@@ -161,36 +162,47 @@ fn top_k(part: f64, name: &str, n: usize, dtype: Dtype, limits: &Limits, jobs: &
     Ok(())
 }
 
-/// A step of a single worker with error feedback, as if the all-reduces took no time. There is no check of one result: each
-/// run is the step after the last one, and the suite that ran before has compared steps with the CPU's.
 fn power_sgd(rank: u32, name: &str, n: usize, dtype: Dtype, limits: &Limits, jobs: &mut Vec<Job>) -> Result<(), Error> {
     // As square as a power of two can be.
     let rows = 1u64 << (n.max(1).ilog2() / 2);
     let columns = n as u64 / rows;
-    let codec = PowerSgd::rank(rank);
-    let steps = codec.resident(&[Matrix::new(rows, columns)], dtype, Seed::new(1))?;
+    let setting = format!("{name}, {rows} x {columns}");
+    jobs.extend(step(rank, setting, &[Matrix::new(rows, columns)], dtype, limits)?);
+    Ok(())
+}
+
+/// A step of PowerSGD of a single worker with error feedback, as if the all-reduces took no time; `None` where nothing is compressed.
+/// There is no check of one result: each run is the step after the last one, and the suite that ran before has compared steps with
+/// the CPU's.
+pub(super) fn step(
+    rank: u32,
+    setting: String,
+    tensors: &[Matrix],
+    dtype: Dtype,
+    limits: &Limits,
+) -> Result<Option<Job>, Error> {
+    let steps = PowerSgd::rank(rank).resident(tensors, dtype, Seed::new(1))?;
     let elements = steps.elements();
     if steps.factor_bytes() >= 4 * elements as u64 {
-        // Too small to be compressed.
-        return Ok(());
+        return Ok(None);
     }
-    let (image, passes) = (steps.image(), steps.passes_of_step(limits)?.concat());
-    jobs.push(Job {
+    let (image, passes, residual) = (steps.image(), steps.passes_of_step(limits)?.concat(), steps.residual_bytes());
+    Ok(Some(Job {
         codec: "PowerSGD",
-        setting: format!("{name}, {rows} x {columns}"),
+        setting,
         op: "step with feedback",
         // Gradient, residual read and written, what was formed once more, and the output.
         floor: bytes(elements, dtype) + 16 * elements as u64,
         sizes: steps.sizes(),
         prepare: Some(Box::new(move |session, at| {
-            session.write(Role::Residual, at(Role::Residual), &vec![0; 4 * elements])?;
+            let from = at(Role::Residual);
+            repeated(session, Role::Residual, from..from + residual, &[0; 1 << 16])?;
             session.write(Role::Workspace, at(Role::Workspace), &image)
         })),
         before: vec![],
         passes,
         check: None,
-    });
-    Ok(())
+    }))
 }
 
 /// The first place where two results part.

@@ -7,6 +7,7 @@ mod jobs;
 mod machine;
 mod markdown;
 mod measure;
+mod models;
 mod part;
 mod peers;
 mod place;

@@ -13,12 +13,14 @@ const FILES: [(&str, &str); 6] = [
     ("gpu_common.py", include_str!("../../../benches/peers/gpu_common.py")),
     ("gpu_topk.py", include_str!("../../../benches/peers/gpu_topk.py")),
     ("gpu_quantize.py", include_str!("../../../benches/peers/gpu_quantize.py")),
-    ("gpu_powersgd.py", include_str!("../../../benches/peers/gpu_powersgd.py")),
+    (OF_MODELS, include_str!("../../../benches/peers/gpu_powersgd.py")),
     ("gpu_cub_topk.py", include_str!("../../../benches/peers/gpu_cub_topk.py")),
     ("gpu_cub_topk.cu", include_str!("../../../benches/peers/gpu_cub_topk.cu")),
 ];
 /// Those that are run, in this order.
-pub(crate) const SCRIPTS: [&str; 4] = ["gpu_topk.py", "gpu_quantize.py", "gpu_cub_topk.py", "gpu_powersgd.py"];
+pub(crate) const SCRIPTS: [&str; 4] = ["gpu_topk.py", "gpu_quantize.py", "gpu_cub_topk.py", OF_MODELS];
+/// The one that knows models by the number of their elements.
+pub(crate) const OF_MODELS: &str = "gpu_powersgd.py";
 /// Their exit code where what they need is not installed.
 const NOT_INSTALLED: i32 = 3;
 

@@ -1,7 +1,10 @@
 //! Several tensors in one session, for runs to take turns with: a cache that held the last one's is of no use to the next.
 
+use std::ops::Range;
+
+use gradwire::Error;
 use gradwire::plan::Pass;
-use gradwire::session::{Role, Sizes};
+use gradwire::session::{Role, Session, Sizes};
 
 /// Where sets of buffers begin.
 const ALIGNMENT: u64 = 256;
@@ -46,6 +49,18 @@ impl Sets {
         let over = |set: u32| passes.iter().map(move |pass| pass.moved(|role| self.at(set, role)));
         (0..self.count).flat_map(over).collect()
     }
+}
+
+/// Fills a part of a buffer with a pattern, again and again, so that this machine never holds all of it.
+///
+/// # Errors
+/// As [`Session::write`].
+pub(crate) fn repeated(session: &mut dyn Session, role: Role, part: Range<u64>, pattern: &[u8]) -> Result<(), Error> {
+    for at in part.clone().step_by(pattern.len().max(1)) {
+        let bytes = pattern.len().min((part.end - at) as usize);
+        session.write(role, at, &pattern[..bytes])?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

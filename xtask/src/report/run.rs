@@ -10,7 +10,7 @@ use super::files::{now, replace};
 use super::part::Part;
 use super::place::Place;
 use super::plan::Planned;
-use super::schema::{Answer, Outcome, Report, SCHEMA, StageRow, VerifyRow};
+use super::schema::{Answer, Outcome, Report, Row, SCHEMA, StageRow, VerifyRow};
 use super::stage::{How, What};
 use super::{Args, machine, markdown, peers, sanitizer};
 use gradwire_kernels::ptx::ARTIFACTS;
@@ -237,7 +237,9 @@ impl Run {
             let device = self.report.devices.iter().find(|d| d.backend == backend && !d.rows.is_empty())?;
             // In the order in which they were measured, the most telling first.
             let mut sizes: Vec<usize> = Vec::new();
-            for row in &device.rows {
+            // A whole model's size says nothing to what knows no models.
+            let knows = |row: &&Row| script == peers::OF_MODELS || row.codec != "PowerSGD";
+            for row in device.rows.iter().filter(knows) {
                 if !sizes.contains(&row.elements) {
                     sizes.push(row.elements);
                 }

@@ -1,0 +1,271 @@
+//! What a step of PowerSGD costs for whole models, counted on the PTX machine, and what that comes to beside torch's hook on a
+//! GPU that was not there.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use gradwire::backend::cuda::Cuda;
+use gradwire::plan::Limits;
+use gradwire::session::Role;
+use gradwire::{Device, Dtype, Error, Matrix, PowerSgd, Seed};
+use gradwire_ptx_machine::{Launched, Machine};
+
+use crate::cases;
+use crate::low_rank::{LAYERS, WIDTH, resnet50, transformer};
+use crate::predict::{H200, Work};
+
+/// Columns of a factor.
+pub const RANK: u32 = 4;
+/// Bytes an element that a step with f32 cannot do without.
+const FLOOR: f64 = 20.0;
+
+/// What Vulkan gives through wgpu where the hardware has no limit of its own, and what WebGPU promises everywhere.
+const WGPU: [Limits; 2] =
+    [Limits { binding_bytes: (1 << 31) - 256, groups: 65535 }, Limits { binding_bytes: 1 << 27, groups: 65535 }];
+
+/// What torch's hook moves for an element: it adds, copies, multiplies twice, writes the output, and subtracts it.
+const HOOK: f64 = 44.0;
+/// What it moves besides where matrices of one shape are put together for one call: there, and back.
+const BATCHING: f64 = 16.0;
+/// Seconds of a factorisation, the least that was measured for any shape and rank (pytorch/pytorch #76673). The hook makes two for
+/// each matrix in a step.
+const FACTORISATION: f64 = 85e-6;
+
+/// What a step of a model costs.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The model.
+    pub name: &'static str,
+    /// How often what was counted is in it.
+    pub layers: usize,
+    /// Elements of all tensors.
+    pub elements: u64,
+    /// Matrices that are compressed.
+    pub matrices: usize,
+    /// Their shapes.
+    pub shapes: usize,
+    /// Bytes an element, of all kernels.
+    pub bytes: f64,
+    /// Instructions of a thread for an element, of all kernels.
+    pub instructions: f64,
+    /// Launches on CUDA.
+    pub launches: usize,
+    /// Launches through wgpu on Vulkan, and within what every WebGPU has; `None` where that is not enough.
+    pub launches_wgpu: [Option<usize>; WGPU.len()],
+    /// Instructions of a warp that workgroups of the largest matrix execute alone on their multiprocessors: those of a matrix's
+    /// factorisations.
+    pub alone: u64,
+}
+
+/// Three ways to see torch's hook: its seconds for the same, by the same copy rate, or how often ours go into them.
+#[derive(Clone, Copy, Debug)]
+pub struct Hook {
+    /// Its bytes alone, as if factorisations and launches took no time.
+    pub bytes: f64,
+    /// Where it puts matrices of one shape together, and a factorisation of all of them takes no longer than one matrix's.
+    pub batched: f64,
+    /// As it comes: a call for each matrix.
+    pub each: f64,
+}
+
+impl Row {
+    /// As a multiple of the floor.
+    #[must_use]
+    pub fn multiple(&self) -> f64 {
+        self.bytes / FLOOR
+    }
+
+    /// Seconds by the page's model.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        let work = Work { floor: FLOOR, bytes: self.bytes, instructions: self.instructions, launches: self.launches };
+        H200.seconds(work, self.elements as f64)
+    }
+
+    /// Seconds that factorising the largest matrix takes beyond that, if its workgroup executes an instruction a cycle.
+    #[must_use]
+    pub fn alone_seconds(&self) -> f64 {
+        // The chip's rate is that of 132 multiprocessors with four schedulers each.
+        self.alone as f64 / (H200.issue / (132.0 * 4.0))
+    }
+
+    /// The hook's.
+    #[must_use]
+    pub fn hook(&self) -> Hook {
+        let moved = |bytes: f64| bytes * self.elements as f64 / H200.copy;
+        let factorisations = |calls: usize| 2.0 * calls as f64 * FACTORISATION;
+        Hook {
+            bytes: moved(HOOK),
+            batched: moved(HOOK + BATCHING) + factorisations(self.shapes),
+            each: moved(HOOK) + factorisations(self.matrices),
+        }
+    }
+
+    /// The hook's over ours, with the factorisation that the model leaves out.
+    #[must_use]
+    pub fn times(&self) -> Hook {
+        let (ours, hook) = (self.seconds() + self.alone_seconds(), self.hook());
+        Hook { bytes: hook.bytes / ours, batched: hook.batched / ours, each: hook.each / ours }
+    }
+
+    /// The transformer, had it another width and the same costs an element; with it grow the sides that are factorised.
+    fn with_width(&self, width: u64) -> Self {
+        let elements = transformer(self.layers, width).iter().map(Matrix::elements).sum();
+        Self { elements, alone: self.alone * width / WIDTH, ..self.clone() }
+    }
+}
+
+/// The launches of a model's second step, which has a residual to take something off.
+///
+/// # Errors
+/// Where the machine finds a fault.
+pub fn launched(tensors: &[Matrix]) -> Result<Vec<Launched>, Error> {
+    let machine = Arc::new(Machine::new((9, 0), 1).counting().trusting());
+    let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None)?);
+    let (codec, seed) = (PowerSgd::rank(RANK), Seed::new(3));
+    let mut host = codec.state(tensors, seed)?;
+    let mut steps = codec.resident(tensors, Dtype::F32, seed)?;
+    let x = cases::normal(steps.elements(), 5);
+    // The first step is the CPU's, which an interpreter would take as long for as for the one that is counted.
+    Device::cpu().low_rank_step(&mut host, &x, &mut vec![0.0; x.len()], |_| {})?;
+    let (state, residual) = steps.upload(&host)?;
+    let mut session = device.session(steps.sizes())?;
+    session.write(Role::Input, 0, bytemuck::cast_slice(&x))?;
+    session.write(Role::Residual, 0, bytemuck::cast_slice(&residual))?;
+    session.write(Role::Workspace, 0, &state)?;
+    machine.take_launched();
+    session.run(&steps.passes_of_step(&Limits::NONE)?.concat())?;
+    Ok(machine.take_launched())
+}
+
+/// Launches of a step within these limits; `None` where they are too small.
+///
+/// # Errors
+/// As [`PowerSgd::resident`].
+pub fn launches(tensors: &[Matrix], limits: &Limits) -> Result<Option<usize>, Error> {
+    let steps = PowerSgd::rank(RANK).resident(tensors, Dtype::F32, Seed::new(3))?;
+    match steps.passes_of_step(limits) {
+        Ok(calls) => Ok(Some(calls.concat().len())),
+        Err(Error::Limit { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Bytes and instructions of a warp, of all launches.
+#[must_use]
+pub fn sum(launched: &[Launched]) -> (u64, u64) {
+    let add = |(bytes, instructions), launched: &Launched| {
+        (bytes + launched.counts.global().moved(), instructions + launched.counts.instructions)
+    };
+    launched.iter().fold((0, 0), add)
+}
+
+/// Counts `part`, of which the model has so many.
+fn row(name: &'static str, part: &[Matrix], parts: usize) -> Result<Row, Error> {
+    let model = part.repeat(parts);
+    let matrices: Vec<Matrix> = model.iter().filter(|tensor| tensor.columns > 1).copied().collect();
+    let (bytes, instructions) = sum(&launched(part)?);
+    let counted = part.iter().map(Matrix::elements).sum::<u64>() as f64;
+    let longest = matrices.iter().max_by_key(|m| (m.rows + m.columns, m.elements())).copied().into_iter();
+    let alone = launched(&longest.collect::<Vec<_>>())?;
+    let factors = alone.iter().filter(|launched| launched.kernel == "powersgd_factor");
+    Ok(Row {
+        name,
+        layers: parts,
+        elements: model.iter().map(Matrix::elements).sum(),
+        matrices: matrices.len(),
+        shapes: matrices.iter().collect::<HashSet<_>>().len(),
+        bytes: bytes as f64 / counted,
+        instructions: instructions as f64 * 32.0 / counted,
+        launches: launches(&model, &Limits::NONE)?.unwrap_or(usize::MAX),
+        launches_wgpu: [launches(&model, &WGPU[0])?, launches(&model, &WGPU[1])?],
+        alone: factors.map(|launched| launched.counts.instructions).sum(),
+    })
+}
+
+/// Counts ResNet-50, and one of the transformer's layers.
+///
+/// # Errors
+/// A kernel's fault, in words.
+pub fn count() -> Result<Vec<Row>, String> {
+    let rows = [row("ResNet-50", &resnet50(), 1), row("100 layers of 1024", &transformer(1, WIDTH), LAYERS)];
+    rows.into_iter().map(|row| row.map_err(|e| e.to_string())).collect()
+}
+
+/// Where the page's part begins.
+pub const HEADING: &str = "\n## PowerSGD: whole models";
+
+/// The table as Markdown.
+#[must_use]
+pub fn table(rows: &[Row]) -> String {
+    let mut text = format!("{HEADING}{HEAD}");
+    for row in rows {
+        let on_wgpu = row.launches_wgpu.map(|n| n.map_or_else(|| "refused".to_owned(), |n| n.to_string()));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {:.2} | {:.3} | {:.1} | {} | {} | {} |",
+            row.name,
+            row.elements,
+            row.matrices,
+            row.shapes,
+            row.bytes,
+            row.multiple(),
+            row.instructions,
+            row.launches,
+            on_wgpu[0],
+            on_wgpu[1],
+        );
+    }
+    text += BESIDE;
+    for row in rows {
+        let (hook, times) = (row.hook(), row.times());
+        let _ = write!(text, "| {} | {:.0} | {:.0} |", row.name, row.seconds() * 1e6, row.alone_seconds() * 1e6);
+        for (theirs, times) in [(hook.bytes, times.bytes), (hook.batched, times.batched), (hook.each, times.each)] {
+            let _ = write!(text, " {:.0} | {times:.1} |", theirs * 1e6);
+        }
+        text.push('\n');
+    }
+    text += TAIL;
+    for row in rows.iter().filter(|row| row.layers > 1) {
+        let at = |width: u64| format!("{:.1} at width {width}", row.with_width(width).times().each);
+        let _ = writeln!(text, "times would be {} and {}.", at(2 * WIDTH), at(4 * WIDTH));
+    }
+    text
+}
+
+const HEAD: &str = "
+
+**Nothing of this was measured.** The second step at rank 4 of f32 gradients, with the state on the device: counted as above, for sm_90, and
+below it what that comes to in the model of an H200 that the next part has.
+
+- ResNet-50: its 161 tensors, each as a matrix of its first dimension by the others, counted whole. The 54 that are no vectors are compressed;
+  vectors are sent as they are.
+- 100 layers: of a transformer of width 1024, embeddings left out: 3072 x 1024, 1024 x 1024, 4096 x 1024 and 1024 x 4096 with their biases, and
+  two normalisations. One layer is counted and stands for all, since a workgroup works on one tile or one matrix; to find that in a longer table takes
+  it some steps more, which a test bounds.
+- launches: all tensors are in each, so their number does not grow with the layers; CUDA bounds none of them. 2 GiB: what a binding has at most on
+  Vulkan, through wgpu, with 65535 workgroups a launch. 128 MiB: the least that WebGPU promises, which a model is refused at whose state does not fit.
+
+| model | elements | matrices | shapes | bytes | bytes / floor | instructions | launches | 2 GiB | 128 MiB |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+";
+
+const BESIDE: &str = "
+Beside torch's hook, in us; *times* is the hook's time over Gradwire's with *factor*.
+
+- Gradwire: by the model, the longer of bytes and instructions, and launches.
+- factor: what the model leaves out of that. One workgroup makes the columns of a matrix orthonormal, alone on its multiprocessor: its instructions
+  in a step, of the largest matrix, at one a cycle.
+- bytes alone: 44 an element, as if the hook's launches and factorisations took no time.
+- a factorisation a shape: twice in a step 85 us for all matrices of one shape, and 16 bytes more to put them together and back. That is the most that
+  `batch_tensors_with_same_shape`, which is off by default, could save: the QR behind it takes batches of more than 256 rows matrix by matrix.
+- a factorisation a matrix: the hook as it comes. 85 us is the least that was measured for any shape (pytorch/pytorch #76673; 110 to 117 at rank 4).
+
+| model | Gradwire | factor | bytes alone | times | a factorisation a shape | times | a factorisation a matrix | times |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+";
+
+const TAIL: &str = "
+Four times the hook is the doing of its factorisations, and the wider the layers, the less they weigh. By the same counts an element, the last
+";
