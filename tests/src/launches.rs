@@ -21,10 +21,10 @@ pub struct Row {
     pub dtype: Dtype,
     /// Whether a residual is added.
     pub feedback: bool,
-    /// How many launches that takes.
-    pub launches: usize,
-    /// The kernels, in order.
-    pub kernels: Vec<&'static str>,
+    /// The kernels, in order, where blocks may wait for one another.
+    pub together: Vec<&'static str>,
+    /// And where they may not.
+    pub apart: Vec<&'static str>,
 }
 
 /// Makes the passes, and counts them.
@@ -47,9 +47,11 @@ pub fn count() -> Result<Vec<Row>, Error> {
         ("blocks of 512, 5 of each", &TopK::blocks(512, 5), Dtype::F32, false),
     ];
     let row = |(what, codec, dtype, feedback): (&'static str, &TopK, Dtype, bool)| {
-        let selection = codec.selection(N, dtype, feedback, &Limits::NONE)?;
-        let kernels: Vec<&str> = selection.passes().iter().map(|pass| pass.kernel().name()).collect();
-        Ok(Row { what, dtype, feedback, launches: kernels.len(), kernels })
+        let kernels = |forward_progress| -> Result<Vec<&str>, Error> {
+            let selection = codec.selection(N, dtype, feedback, &Limits { forward_progress, ..Limits::NONE })?;
+            Ok(selection.passes().iter().map(|pass| pass.kernel().name()).collect::<Vec<_>>())
+        };
+        Ok(Row { what, dtype, feedback, together: kernels(true)?, apart: kernels(false)? })
     };
     cases.into_iter().map(row).collect()
 }
@@ -58,11 +60,14 @@ pub fn count() -> Result<Vec<Row>, Error> {
 #[must_use]
 pub fn table(rows: &[Row]) -> String {
     let mut text = String::from(HEAD);
-    for Row { what, dtype, feedback, launches, kernels } in rows {
+    let list = |kernels: &[&str]| {
+        let short: Vec<&str> = kernels.iter().map(|name| name.trim_start_matches("topk_")).collect();
+        format!("{} | {}", kernels.len(), short.join(", "))
+    };
+    for Row { what, dtype, feedback, together, apart } in rows {
         let dtype = if *dtype == Dtype::F32 { "f32" } else { "bf16" };
         let with = if *feedback { " + feedback" } else { "" };
-        let kernels: Vec<&str> = kernels.iter().map(|name| name.trim_start_matches("topk_")).collect();
-        let _ = writeln!(text, "| {what} | {dtype}{with} | {launches} | {} |", kernels.join(", "));
+        let _ = writeln!(text, "| {what} | {dtype}{with} | {} | {} |", list(together), list(apart));
     }
     text
 }
@@ -70,9 +75,13 @@ pub fn table(rows: &[Row]) -> String {
 const HEAD: &str = "
 ## Top-k: launches
 
-Of one selection, each behind the one before; a gradient that is not bound at once has more. Where the sample was right, those
-between the sketch and the last count end after a look at what is known.
+Of one selection, each behind the one before; a gradient that is not bound at once has more.
 
-| selection | type | launches | kernels |
-| --- | --- | --- | --- |
+- CUDA from 7.0 on: blocks may wait for others that run, so that the passes between the filter and writing the entries hand over to one
+  another within a launch, and those that have nothing to do are left out.
+- elsewhere: WebGPU promises no such thing. Where the sample was right, those between the sketch and the last count end after a look at
+  what is known.
+
+| selection | type | CUDA from 7.0 on | kernels | elsewhere | kernels |
+| --- | --- | --- | --- | --- | --- |
 ";

@@ -21,8 +21,10 @@ pub const RANK: u32 = 4;
 const FLOOR: f64 = 20.0;
 
 /// What Vulkan gives through wgpu where the hardware has no limit of its own, and what WebGPU promises everywhere.
-const WGPU: [Limits; 2] =
-    [Limits { binding_bytes: (1 << 31) - 256, groups: 65535 }, Limits { binding_bytes: 1 << 27, groups: 65535 }];
+const WGPU: [Limits; 2] = [
+    Limits { binding_bytes: (1 << 31) - 256, groups: 65535, ..Limits::NONE },
+    Limits { binding_bytes: 1 << 27, groups: 65535, ..Limits::NONE },
+];
 
 /// What torch's hook moves for an element: it adds, copies, multiplies twice, writes the output, and subtracts it.
 const HOOK: f64 = 44.0;
@@ -79,7 +81,13 @@ impl Row {
     /// Seconds by the page's model.
     #[must_use]
     pub fn seconds(&self) -> f64 {
-        let work = Work { floor: FLOOR, bytes: self.bytes, instructions: self.instructions, launches: self.launches };
+        let work = Work {
+            floor: FLOOR,
+            bytes: self.bytes,
+            instructions: self.instructions,
+            launches: self.launches,
+            hand_overs: 0,
+        };
         H200.seconds(work, self.elements as f64)
     }
 

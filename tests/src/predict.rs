@@ -35,15 +35,18 @@ pub struct Work {
     pub instructions: f64,
     /// Launches.
     pub launches: usize,
+    /// How often blocks wait within one until all have done their part.
+    pub hand_overs: usize,
 }
 
 impl Chip {
-    /// Seconds for `n` elements: the slower of memory and instructions, and the launches.
+    /// Seconds for `n` elements: the slower of memory and instructions, and the launches. What is waited for within one is taken to cost
+    /// as much as a launch.
     #[must_use]
     pub fn seconds(&self, work: Work, n: f64) -> f64 {
         let memory = work.bytes * n / self.copy;
         let issue = work.instructions * n / 32.0 / self.issue;
-        memory.max(issue) + work.launches as f64 * self.launch
+        memory.max(issue) + (work.launches + work.hand_overs) as f64 * self.launch
     }
 
     /// The floor's part of that.
@@ -70,7 +73,8 @@ pub fn all(kernels: &[traffic::Row], selections: &[reads::Row], steps: &[low_ran
     let mut all: Vec<Prediction> = Vec::new();
     for row in kernels {
         let name = (row.codec.to_owned(), row.op.to_owned());
-        let one = Work { floor: 0.0, bytes: row.moved(), instructions: row.instructions(4), launches: 1 };
+        let one =
+            Work { floor: 0.0, bytes: row.moved(), instructions: row.instructions(4), launches: 1, hand_overs: 0 };
         match all.iter_mut().find(|p| (&p.codec, &p.op) == (&name.0, &name.1)) {
             // A kernel's floor is beside those of the others; an operation's is that of its last one, which reads the
             // gradient too.
@@ -98,6 +102,7 @@ pub fn all(kernels: &[traffic::Row], selections: &[reads::Row], steps: &[low_ran
                 bytes: row.read + row.written,
                 instructions: row.instructions,
                 launches: row.launches,
+                hand_overs: row.hand_overs,
             },
         });
     }
@@ -111,6 +116,7 @@ pub fn all(kernels: &[traffic::Row], selections: &[reads::Row], steps: &[low_ran
                 bytes: row.total(),
                 instructions: row.instructions,
                 launches: row.launches,
+                hand_overs: 0,
             },
         });
     }
@@ -125,7 +131,9 @@ pub const HEADING: &str = "\n## Predicted for an H200";
 pub fn table(predictions: &[Prediction]) -> String {
     let mut text = format!("{HEADING}{HEAD}");
     for Prediction { codec, op, work } in predictions {
-        let _ = write!(text, "| {codec} | {op} | {:.2} | {:.1} | {} |", work.bytes, work.instructions, work.launches);
+        let waits = if work.hand_overs == 0 { String::new() } else { format!(" + {}", work.hand_overs) };
+        let launches = format!("{}{waits}", work.launches);
+        let _ = write!(text, "| {codec} | {op} | {:.2} | {:.1} | {launches} |", work.bytes, work.instructions);
         for size in SIZES {
             let n = f64::from(size).exp2();
             let _ = write!(text, " {:.0} | {:.0} % |", H200.seconds(*work, n) * 1e6, 100.0 * H200.share(*work, n));
@@ -138,12 +146,14 @@ pub fn table(predictions: &[Prediction]) -> String {
 const HEAD: &str = "
 
 **Nothing of this was measured.** It is what the counts above come to in a model of three numbers: 4.3 TB/s for a copy (measured on an
-H200), 1.045 instructions of a warp a picosecond on all multiprocessors (132 x 4 a cycle at 1.98 GHz), and 2 microseconds a launch (assumed).
+H200), 1.045 instructions of a warp a picosecond on all multiprocessors (132 x 4 a cycle at 1.98 GHz), and 2 microseconds a launch, or
+for blocks that wait until all of a pass is done (assumed).
 An operation takes the longer of its bytes and its instructions, and its launches one after another. Instructions are PTX's, of which the
 assembler makes fewer; stores count once an instruction, of which a cache makes fewer; waiting that no other warp covers is not in it.
 `cargo xtask report` measures, and its results replace this.
 
 - bytes, instructions: for an element, of all kernels. Top-k is counted over 2^24 elements (bf16 and feedback over 2^20), PowerSGD over 2048 x 2048.
+- launches: and, behind a plus, how often blocks wait within one until all have done their part.
 - us, of the limit: the time, and the part of it that the floor's bytes would take: the one read of top-k with its entries, 20 bytes of a step.
 
 | codec | operation | bytes | instructions | launches | us, 2^26 | of the limit | us, 2^28 | of the limit |

@@ -77,6 +77,8 @@ pub struct Row {
     pub instructions: f64,
     /// Launches.
     pub launches: usize,
+    /// How often blocks wait within one, for all of a pass.
+    pub hand_overs: usize,
 }
 
 impl Row {
@@ -145,6 +147,7 @@ fn run(
         written: sum(&|c| c.stores.moved()),
         instructions: 32.0 * sum(&|c| c.instructions),
         launches: launched.len(),
+        hand_overs: launched.iter().map(|l| l.counts.waited as usize).sum(),
     })
 }
 

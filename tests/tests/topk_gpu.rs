@@ -1,7 +1,7 @@
 //! Top-k on the devices that run passes, beside what the suite has: lengths around every boundary, gradients that are not
 //! bound at once, limits that are too small.
 
-use gradwire::{BackendKind, Device, Error, Gradient, Seed, TopK};
+use gradwire::{BackendKind, Device, Dtype, Error, Gradient, Seed, TopK};
 use gradwire_tests::cases;
 use gradwire_tests::{require, selections, sparse};
 
@@ -60,7 +60,7 @@ mod ptx {
 
     use gradwire::backend::cuda::Cuda;
     use gradwire_kernels::arith::topk::NAN_KEY;
-    use gradwire_ptx_machine::Machine;
+    use gradwire_ptx_machine::{Machine, Space, Violation};
     use gradwire_tests::cases::Fill;
 
     use super::*;
@@ -88,9 +88,54 @@ mod ptx {
         assert!(error.contains("the kept set"), "{error}");
     }
 
+    /// Passes that hand over within a launch are ordered by their fences, and by nothing else.
+    #[test]
+    fn a_hand_over_without_fences_is_a_race() {
+        let x = cases::normal(200_000, 3);
+        for fences in ["", "membar.cta;"] {
+            let machine = Arc::new(Machine::new((9, 0), 1).planting("membar.gl;", fences));
+            let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None).expect("it still loads"));
+            let error = device
+                .encode_sparse(&TopK::fraction(0.01), Gradient::F32(&x), Seed::new(1))
+                .expect_err("its blocks are ordered by nothing");
+            assert!(matches!(error, Error::Backend { .. }), "{error:?}");
+            let faults = machine.take_faults();
+            let raced = |what: &Violation| matches!(what, Violation::Race { space: Space::Global, .. });
+            assert!(matches!(&faults[..], [fault] if fault.kernel == "topk_rest" && raced(&fault.what)), "{faults:?}");
+        }
+    }
+
+    /// Devices that promise nothing of blocks that wait have a launch for each pass, and refuse one in which they would.
+    #[test]
+    fn blocks_wait_where_they_may() {
+        let x = cases::normal(20_000, 3);
+        let launches = |compute: (u32, u32)| {
+            let machine = Arc::new(Machine::new(compute, 1).counting());
+            let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None).expect("an artifact that fits"));
+            let [here, expected] = [&device, &Device::cpu()].map(|d| {
+                d.encode_sparse(&TopK::fraction(0.01), Gradient::F32(&x), Seed::new(1)).expect("it is selected")
+            });
+            assert!(here.as_bytes() == expected.as_bytes(), "{compute:?}: not what the CPU selects");
+            (device.limits(), machine.take_launched().into_iter().map(|l| l.kernel).collect::<Vec<_>>())
+        };
+        let (limits, apart) = launches((6, 1));
+        assert!(!limits.forward_progress && apart.iter().all(|kernel| kernel != "topk_rest"), "{apart:?}");
+        let (newer, together) = launches((7, 0));
+        assert!(newer.forward_progress);
+        assert_eq!(together, ["topk_sample", "topk_filter", "topk_rest", "topk_emit"]);
+
+        let selection = TopK::fraction(0.01).selection(x.len(), Dtype::F32, false, &newer).expect("it is planned");
+        let cuda = Cuda::with_driver(Arc::new(Machine::new((6, 1), 1)), None).expect("an artifact that fits");
+        let older = Device::from_cuda(cuda);
+        let mut session = older.session(selection.sizes()).expect("there is room");
+        let error = session.run(selection.passes()).expect_err("planned for another device");
+        assert!(matches!(error, Error::Limit { .. }), "{error:?}");
+        assert!(error.to_string().contains("forward_progress"), "{error}");
+    }
+
     #[test]
     fn a_residual_is_taken_off_late() {
-        for compute in [(7, 0), (9, 0)] {
+        for compute in [(6, 0), (7, 0), (9, 0)] {
             let machine = Arc::new(Machine::new(compute, 3));
             let device = Device::from_cuda(Cuda::with_driver(machine, None).expect("an artifact that fits"));
             all([0, 1, 1000, 50_001].map(|n| selections::lazily(&device, n)));
@@ -100,7 +145,8 @@ mod ptx {
     /// The order of warps decides which tiles find room, and nothing else.
     #[test]
     fn misleading_gradients_in_any_order() {
-        for (compute, seed) in [((7, 0), 1), ((9, 0), 2)] {
+        // With a launch for each pass, and with one for most.
+        for (compute, seed) in [((6, 0), 1), ((7, 0), 1), ((9, 0), 2)] {
             let machine = Arc::new(Machine::new(compute, seed));
             misled(&Device::from_cuda(Cuda::with_driver(machine, None).expect("an artifact that fits")));
         }
@@ -115,8 +161,8 @@ mod ptx {
     #[test]
     fn lengths_around_every_boundary() {
         // Whatever the order in which warps run, there is one answer.
-        for seed in [1, 2] {
-            let machine = Arc::new(Machine::new((7, 0), seed));
+        for (compute, seed) in [((6, 0), 1), ((7, 0), 2)] {
+            let machine = Arc::new(Machine::new(compute, seed));
             lengths(&Device::from_cuda(Cuda::with_driver(machine, None).expect("an artifact that fits")));
         }
     }

@@ -70,6 +70,8 @@ pub struct Counts {
     pub bank_conflicts: u64,
     /// Barriers that a block has passed.
     pub barriers: u64,
+    /// Words of global memory that are read strongly, by which blocks wait for one another.
+    pub waited: u64,
     /// The instructions that access global memory, in the order of the text, those that were executed.
     pub sites: Vec<Site>,
 }
@@ -94,6 +96,7 @@ impl std::ops::AddAssign<&Counts> for Counts {
         self.shared_requests += other.shared_requests;
         self.bank_conflicts += other.bank_conflicts;
         self.barriers += other.barriers;
+        self.waited += other.waited;
         for site in &other.sites {
             match self.sites.iter_mut().find(|s| s.line == site.line && s.text == site.text) {
                 Some(same) => same.traffic += site.traffic,

@@ -1,6 +1,6 @@
 //! The machine as a CUDA driver: the host crate's backend launches on it as on a device.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -237,6 +237,7 @@ impl State {
             races,
             sites: vec![Default::default(); kernel.code.len()],
             words: Words::default(),
+            waited: BTreeSet::new(),
         };
         match launch.run() {
             Ok(counts) => {

@@ -6,6 +6,8 @@
 
 mod access;
 
+use std::collections::BTreeSet;
+
 use crate::count::{Counts, Site, Traffic};
 use crate::fault::{Fault, Space, Violation};
 use crate::kernel::{Instruction, Kernel};
@@ -81,6 +83,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) sites: Vec<Traffic>,
     /// What words tell blocks of one another.
     pub(crate) words: Words,
+    /// Those that were read strongly.
+    pub(crate) waited: BTreeSet<u64>,
 }
 
 impl Launch<'_> {
@@ -105,6 +109,7 @@ impl Launch<'_> {
             }
         }
         let executed = self.kernel.code.iter().zip(&self.sites).filter(|(_, traffic)| traffic.requests > 0);
+        self.counts.waited = self.waited.len() as u64;
         self.counts.sites = executed.map(|(i, t)| Site { line: i.line, text: i.text.clone(), traffic: *t }).collect();
         Ok(self.counts)
     }

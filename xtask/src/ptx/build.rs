@@ -198,8 +198,13 @@ fn normalise(target: Target, text: &str) -> String {
 /// Kernels of which so many blocks are to fit a multiprocessor's registers, and the capability of the first target where they
 /// can without spilling: 128 registers a thread for two, 80 for three. Left to itself the assembler takes a few more, and where
 /// fewer blocks are there, too little covers their waiting for memory.
-const AT_ONCE: [(&str, u32, u32); 4] =
-    [("powersgd_right", 2, 35), ("powersgd_left", 2, 80), ("topk_filter", 3, 80), ("topk_filter_again", 3, 80)];
+const AT_ONCE: [(&str, u32, u32); 5] = [
+    ("powersgd_right", 2, 35),
+    ("powersgd_left", 2, 80),
+    ("topk_filter", 3, 80),
+    ("topk_filter_again", 3, 80),
+    ("topk_rest", 2, 80),
+];
 
 /// Tells the assembler so: Rust has no words for it.
 fn at_once(target: Target, text: &str) -> String {

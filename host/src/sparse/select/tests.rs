@@ -64,3 +64,21 @@ fn every_tile_is_in_one_chunk_and_bound_there() {
         assert!(passes.iter().all(|p| p.bindings.input.offset % 256 == 0 && p.bindings.residual.offset % 256 == 0));
     }
 }
+
+#[test]
+fn passes_hand_over_within_a_launch_where_they_may() {
+    let waits = Limits { forward_progress: true, ..Limits::NONE };
+    let kernels = |select: &Select, limits: &Limits| {
+        let plan = SelectPlan::new(select, 1 << 20, Dtype::F32, false, true);
+        let passes = plan.passes(limits).expect("the limits suffice");
+        passes.iter().map(|pass| pass.kernel).collect::<Vec<_>>()
+    };
+    let largest = Select::Largest(1000);
+    let [sample, filter, rest, emit] = [Kernel::TopKSample, Kernel::TopKFilter, Kernel::TopKRest, Kernel::TopKEmit];
+    assert_eq!(kernels(&largest, &waits), [sample, filter, rest, emit]);
+    // Where it is not bound at once, a pass is several launches; a threshold has one pass alone.
+    let parts = kernels(&largest, &Limits { binding_bytes: 1 << 21, ..waits });
+    assert!(!parts.contains(&rest) && parts.len() > 11, "{parts:?}");
+    assert_eq!(kernels(&Select::Above(1.0), &waits), [sample, filter, Kernel::TopKCount, emit]);
+    assert_eq!(kernels(&largest, &Limits::NONE).len(), 11);
+}

@@ -153,7 +153,7 @@ impl Rows {
     /// All lanes arrive together.
     #[inline(always)]
     pub(super) unsafe fn new(slots: u32) -> Self {
-        let lane = device::thread() % WARP;
+        let lane = device::opaque(device::thread() % WARP);
         let mut lanes = slots;
         // A matrix of bits changes its rows for its columns: in squares of 32, two of the four squares of half the side change
         // places, and in each of the four the same is done.

@@ -360,7 +360,8 @@ unsafe fn sum(mut value: u32) -> u32 {
 /// All lanes arrive together.
 #[inline(always)]
 unsafe fn prefix(mut value: u32) -> u32 {
-    let lane = device::thread() % WARP;
+    // Or what depends on the lane alone is computed once a kernel, and kept in registers all the way.
+    let lane = device::opaque(device::thread() % WARP);
     for step in 0..5 {
         let by = 1 << step;
         // SAFETY: the caller's.

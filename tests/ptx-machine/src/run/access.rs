@@ -73,6 +73,9 @@ impl Launch<'_> {
                 let mut one = count::Traffic::default();
                 count::global(&mut one, at, mask, bytes);
                 self.sites[pc] += one;
+                if access.waits() {
+                    self.waited.extend(crate::warp::lanes(mask).map(|lane| at[lane]));
+                }
                 match access.target {
                     Target::Load(_) => self.counts.loads += one,
                     Target::Store(_) => self.counts.stores += one,
