@@ -273,7 +273,7 @@ fn entries_selected_on_a_stream_are_those_of_a_cpu() {
     let layers = [Segment { elements: 20_000, k: 100 }, Segment { elements: 10_000, k: 777 }];
     for codec in [TopK::fraction(0.01), TopK::segments(&layers), TopK::blocks(100, 3)] {
         for (gradient, feedback) in [(Gradient::F32(&x), true), (Gradient::Bf16(&halves), false)] {
-            let selection = codec.selection(n, gradient.dtype(), feedback, &Limits::NONE).expect("valid");
+            let selection = codec.selection(n, gradient.dtype(), feedback, &caller.cuda.limits()).expect("valid");
             let before = cases::normal(n, 4);
             let mut residual = before.clone();
             let expected = if feedback {

@@ -106,7 +106,7 @@ mod cuda {
                 let steps = steps_from(sparse::FILLS[14], ELEMENTS);
                 let memory = |selection: &Selection| OnMachine::new(&driver, &cuda, selection);
                 let codec = (&codec, dtype, false);
-                late[at] += against_the_host(&host, codec, &Limits::NONE, ("some NaN", &steps), memory);
+                late[at] += against_the_host(&host, codec, &cuda.limits(), ("some NaN", &steps), memory);
                 assert_eq!(driver.inner().take_faults(), []);
             }
         }
@@ -119,7 +119,7 @@ mod cuda {
         let few = Limits { groups: 3, ..Limits::NONE };
         let n = 20_011;
         let settings =
-            [(TopK::fraction(0.01), Limits::NONE), (TopK::fraction(0.3), few), (TopK::blocks(9001, 70), few)];
+            [(TopK::fraction(0.01), cuda.limits()), (TopK::fraction(0.3), few), (TopK::blocks(9001, 70), few)];
         for fill in sparse::FILLS.into_iter().chain(selections::MISLEADING) {
             let steps = &steps_from(fill, n)[..3];
             for (codec, limits) in &settings {
@@ -136,7 +136,7 @@ mod cuda {
             let (driver, cuda) = machine((8, 0));
             let (host, steps) = (Device::from_cuda(cuda.clone()), steps_from(sparse::FILLS[0], ELEMENTS));
             let memory = |selection: &Selection| OnMachine::new(&driver, &cuda, selection);
-            against_the_host(&host, (&codec, dtype, true), &Limits::NONE, ("guarded", &steps), memory);
+            against_the_host(&host, (&codec, dtype, true), &cuda.limits(), ("guarded", &steps), memory);
             assert_eq!(driver.inner().take_faults(), []);
         }
     }
@@ -147,7 +147,7 @@ mod cuda {
         let (codec, x) = sure_by_their_tile();
         let memory = |selection: &Selection| OnMachine::new(&driver, &cuda, selection);
         let steps = [x.clone(), x];
-        against_the_host(&Device::cpu(), (&codec, Dtype::F32, false), &Limits::NONE, ("sure by tile", &steps), memory);
+        against_the_host(&Device::cpu(), (&codec, Dtype::F32, false), &cuda.limits(), ("sure by tile", &steps), memory);
         assert_eq!(driver.inner().take_faults(), []);
     }
 

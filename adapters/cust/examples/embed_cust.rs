@@ -90,7 +90,7 @@ fn model(name: &str, codec: &impl Codec, gradwire: &OnStream<'_>, stream: &Strea
 /// The largest entries, and the gradient that they are alone. The residual is late, and settled before it is looked at.
 fn sparse(name: &str, codec: &TopK, gradwire: &OnStream<'_>, stream: &Stream) -> Result<(), Box<dyn Error>> {
     let (x, cpu) = (gradient(), Device::cpu());
-    let selection = codec.lazy_selection(N, Dtype::F32, &Limits::NONE)?;
+    let selection = codec.lazy_selection(N, Dtype::F32, &gradwire.limits())?;
     let entries = selection.entries() as usize;
     let on_device = DeviceBuffer::from_slice(&x)?;
     let mut residual = DeviceBuffer::<f32>::zeroed(N)?;

@@ -26,6 +26,7 @@ use cust::memory::{DeviceCopy, DeviceSlice};
 use cust::stream::Stream;
 use gradwire::backend::cuda::{Cuda, DeviceSlice as Piece};
 use gradwire::embed::{DecodeBuffers, EncodeBuffers, LowRankBuffers, ScatterBuffers, SelectBuffers};
+use gradwire::plan::Limits;
 use gradwire::{DecodeMode, DecodePlan, EncodePlan, Error, ModelPlan, ResidentLowRank, Seed, Selection};
 
 /// Gradwire's kernels, loaded into a context of cust's, with work going to a stream of cust's.
@@ -53,6 +54,11 @@ impl<'c> OnStream<'c> {
         // SAFETY: the borrows keep both alive for as long as this value, which hands out no clone of what it holds.
         let cuda = unsafe { Cuda::from_raw(context.as_raw().cast(), stream.as_inner().cast()) }?;
         Ok(Self { cuda, outlives: PhantomData })
+    }
+
+    /// What bounds a single launch, and what the device promises: selections are planned by it.
+    pub fn limits(&self) -> Limits {
+        self.cuda.limits()
     }
 
     /// The device, and which PTX was loaded.

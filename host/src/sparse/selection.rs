@@ -46,6 +46,9 @@ impl TopK {
     /// The passes that select from a gradient of `n` elements. With feedback, what is selected from is gradient + residual,
     /// the residual becomes that sum, and zero where an entry is kept.
     ///
+    /// `limits` are those of the device that is to run them: [`Device::limits`](crate::Device::limits), or of the backend. A CUDA device of compute
+    /// capability 7.0 and more takes four launches by its own, and eleven by [`Limits::NONE`].
+    ///
     /// A threshold is not offered, since how many entries it keeps is known on the device alone; nor are values that are not sent as
     /// they are. Under [`NonFinite::Error`](crate::NonFinite::Error) the look for what is not finite is a call of its own, before the one that selects:
     /// `Cuda::scan_into` or `Wgpu::record_scan`, and [`Selection::check`]; a session has no such call, and selects whatever it finds. A session on
