@@ -1,6 +1,6 @@
 //! What is kept of each tile, and of its sketch.
 
-use super::histogram::Visit;
+use super::histogram::{AHEAD, Visit};
 use super::segments::{Segment, each_tile, first_of_warp};
 use super::{Buffers, WARPS, sum, sums};
 use crate::device::{self, WARP};
@@ -133,21 +133,20 @@ unsafe fn count_tied(p: &SelectParams, b: &Buffers, segment: &Segment, tile: u32
 unsafe fn count(p: &SelectParams, b: &Buffers, segment: &Segment, visit: Visit) -> [u32; 2] {
     let lane = device::thread() % WARP;
     let order = p.order();
-    let (mut kept, mut ties) = (0, 0);
-    let mut at = 0;
+    let mut counts = 0;
+    let mut at = lane;
     while at < visit.count {
-        let here = at + lane < visit.count;
-        let mut key = 0;
-        if here {
-            // SAFETY: the element is there.
-            key = order.key(unsafe { visit.raw(p, b, at + lane) });
+        // SAFETY: the elements are there.
+        let raws = unsafe { visit.ahead(p, b, at) };
+        for k in 0..AHEAD {
+            let key = order.key(raws[k]);
+            let here = at + k as u32 * WARP < visit.count;
+            counts += u32::from(here && key >= segment.cut);
+            counts += u32::from(here && key == segment.cut.wrapping_sub(1)) << 16;
         }
-        // SAFETY: all lanes are here: the count is the warp's.
-        unsafe {
-            kept += device::ballot(here && key >= segment.cut).count_ones();
-            ties += device::ballot(here && key == segment.cut.wrapping_sub(1)).count_ones();
-        }
-        at += WARP;
+        at += AHEAD as u32 * WARP;
     }
-    [kept, ties]
+    // SAFETY: all lanes are here. A tile has less than 2^16.
+    let both = unsafe { sum(counts) };
+    [both & 0xffff, both >> 16]
 }

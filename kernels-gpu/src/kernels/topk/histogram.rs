@@ -1,12 +1,16 @@
 //! Over what the filter left: counting the keys of a range.
 
 use super::segments::{Info, Segment, each_tile, first_of_warp};
-use super::{Buffers, WARPS, sum};
+use super::{Buffers, Raw, WARPS, sum};
 use crate::arith::topk::digit_shift;
 use crate::device::{self, WARP};
 use crate::params::{
     HISTOGRAM_BINS, HISTOGRAM_WORDS, NOWHERE, SKETCH_WORDS, SelectParams, THREADS, TILES_PER_WARP, source,
 };
+
+/// Times 32 elements that are read before the first of them is looked at: a tile's candidates are so few that its time is that of
+/// waiting for them, and so many are most often all.
+pub(super) const AHEAD: usize = 4;
 
 /// Elements of a tile that are visited one after another, a lane each.
 #[derive(Clone, Copy)]
@@ -38,12 +42,50 @@ impl Visit {
         Self { array: 0, in_gradient: true, first, count, place: extent.start - extent.base }
     }
 
+    /// What elements `at`, `at + 32` and so on are stored as; zeros where they are not below the count.
+    ///
+    /// # Safety
+    /// What is visited is there.
+    #[inline(always)]
+    pub(super) unsafe fn ahead(&self, p: &SelectParams, b: &Buffers, at: u32) -> [Raw; AHEAD] {
+        let mut raws = [Raw(0); AHEAD];
+        let there = |k: usize| at + k as u32 * WARP < self.count;
+        // What depends on the type stands around the loads, so that they are in flight together.
+        if self.in_gradient {
+            for k in 0..AHEAD {
+                if there(k) {
+                    // SAFETY: the caller's.
+                    raws[k] = unsafe { self.raw(p, b, at + k as u32 * WARP) };
+                }
+            }
+        } else if p.is_half() {
+            // SAFETY: the caller's.
+            let first = unsafe { b.word(self.array).cast::<u16>().add((self.first + at) as usize) };
+            for k in 0..AHEAD {
+                if there(k) {
+                    // SAFETY: as above.
+                    raws[k] = Raw(u32::from(unsafe { *first.add(k * WARP as usize) }));
+                }
+            }
+        } else {
+            // SAFETY: the caller's.
+            let first = unsafe { b.word(self.array).add((self.first + at) as usize) };
+            for k in 0..AHEAD {
+                if there(k) {
+                    // SAFETY: as above.
+                    raws[k] = Raw(unsafe { *first.add(k * WARP as usize) });
+                }
+            }
+        }
+        raws
+    }
+
     /// What an element is stored as.
     ///
     /// # Safety
     /// `at` is below the count, and what is visited is there.
     #[inline(always)]
-    pub(super) unsafe fn raw(&self, p: &SelectParams, b: &Buffers, at: u32) -> super::Raw {
+    pub(super) unsafe fn raw(&self, p: &SelectParams, b: &Buffers, at: u32) -> Raw {
         // SAFETY: the caller's.
         unsafe {
             if self.in_gradient {
@@ -278,17 +320,21 @@ unsafe fn count_bins(p: &SelectParams, b: &Buffers, segment: &Segment, visit: Vi
     let order = p.order();
     let shift = shift_of(segment);
     let histogram = p.histograms + segment.index * HISTOGRAM_WORDS;
-    let mut at = 0;
-    while at < visit.count {
-        let here = at + lane < visit.count;
-        let mut offset = u32::MAX;
-        if here {
-            // SAFETY: the element is there.
-            offset = order.key(unsafe { visit.raw(p, b, at + lane) }).wrapping_sub(segment.base);
+    let mut first = 0;
+    while first < visit.count {
+        // SAFETY: the elements are there.
+        let raws = unsafe { visit.ahead(p, b, first + lane) };
+        for k in 0..AHEAD {
+            let at = first + k as u32 * WARP;
+            // The same in all lanes.
+            if at < visit.count {
+                let offset = order.key(raws[k]).wrapping_sub(segment.base);
+                let is_counted = at + lane < visit.count && offset < segment.span;
+                // SAFETY: all lanes are here, as the count is the warp's.
+                unsafe { add_bin(histogram, is_counted, offset >> shift, &add) };
+            }
         }
-        // SAFETY: all lanes are here, as the count is the warp's.
-        unsafe { add_bin(histogram, offset < segment.span, offset >> shift, &add) };
-        at += WARP;
+        first += AHEAD as u32 * WARP;
     }
 }
 
