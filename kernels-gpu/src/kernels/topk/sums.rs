@@ -43,34 +43,44 @@ pub(super) unsafe fn between(
     mut behind: u32,
 ) -> [u32; 2] {
     const MASK: u32 = (1 << SUMMED_LOG2) - 1;
-    let mut counts = [0; 2];
-    for level in 0..3 {
-        let array = if level == 0 { p.counts } else { p.sums(level == 2, of_sketch) };
+    // Of tiles and of sums of 64, what lies in front of the next level's and behind it: less than 64 each.
+    let mut parts = [(0, 0, 0); 4];
+    for level in 0..2 {
         // What the next level has sums of lies between.
-        let up = if level == 2 { behind } else { ((first + MASK) & !MASK).min(behind) };
+        let up = ((first + MASK) & !MASK).min(behind);
         let down = (behind & !MASK).max(up);
-        // SAFETY: the caller's.
-        unsafe {
-            add_up(b, array, first, up, &mut counts);
-            add_up(b, array, down, behind, &mut counts);
-        }
+        let array = if level == 0 { p.counts } else { p.sums(false, of_sketch) };
+        parts[2 * level] = (array, first, up);
+        parts[2 * level + 1] = (array, down, behind);
         first = up >> SUMMED_LOG2;
         behind = down >> SUMMED_LOG2;
     }
-    // SAFETY: the caller brings all lanes here.
-    unsafe { [sum(counts[0]), sum(counts[1])] }
-}
-
-/// # Safety
-/// As [`between`].
-#[inline(always)]
-unsafe fn add_up(b: &Buffers, array: u32, first: u32, behind: u32, counts: &mut [u32; 2]) {
-    let mut at = first + device::thread() % WARP;
-    while at < behind {
-        // SAFETY: the caller's; two words that are aligned as one of twice the size.
-        let both = unsafe { *b.word(array + 2 * at).cast::<u64>() };
+    let lane = device::thread() % WARP;
+    let array = p.sums(true, of_sketch);
+    let mut all = [0; 8];
+    // SAFETY: the caller's; two words that are aligned as one of twice the size.
+    let both = |array: u32, at: u32| unsafe { *b.word(array + 2 * at).cast::<u64>() };
+    // All of them are on their way before the first is waited for.
+    for k in 0..8 {
+        let (array, first, behind) = parts[k / 2];
+        let at = first + (k as u32 % 2) * WARP + lane;
+        if at < behind {
+            all[k] = both(array, at);
+        }
+    }
+    let mut counts = [0; 2];
+    let mut add = |both: u64| {
         counts[0] += both as u32;
         counts[1] += (both >> 32) as u32;
+    };
+    for k in 0..8 {
+        add(all[k]);
+    }
+    let mut at = first + lane;
+    while at < behind {
+        add(both(array, at));
         at += WARP;
     }
+    // SAFETY: the caller brings all lanes here.
+    unsafe { [sum(counts[0]), sum(counts[1])] }
 }
