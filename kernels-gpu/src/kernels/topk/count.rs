@@ -85,12 +85,12 @@ pub(super) unsafe fn keep_block(p: &SelectParams, b: &Buffers, block: u32) {
             } else if segment.cut == segment.floor {
                 [info.candidates, info.below]
             } else if info.first == NOWHERE {
-                count(p, b, segment, Visit::gradient(&p, segment, tile))
+                count(p, b, segment, Visit::gradient(p, segment, tile))
             } else if segment.cut <= segment.sure {
-                let [kept, ties] = count(p, b, segment, Visit::candidates(&p, info, true));
+                let [kept, ties] = count(p, b, segment, Visit::candidates(p, info, true));
                 [sure + kept, ties]
             } else {
-                count(p, b, segment, Visit::candidates(&p, info, false))
+                count(p, b, segment, Visit::candidates(p, info, false))
             };
             let count = if lane & 1 == 0 { kept } else { ties };
             if lane < 2 {

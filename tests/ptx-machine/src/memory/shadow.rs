@@ -75,6 +75,7 @@ struct Several {
     last: Who,
     of: Readers,
     /// Of several blocks the last access of each, where blocks may come to know of one another.
+    #[allow(clippy::box_collection, reason = "few cells have any, and there are many cells")]
     each: Option<Box<Vec<Who>>>,
 }
 
