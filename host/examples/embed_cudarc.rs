@@ -70,7 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// The largest entries, and the gradient that they are alone.
 fn top_k(cuda: &Cuda, stream: &Arc<CudaStream>, x: &[f32]) -> Result<(), Box<dyn Error>> {
     let codec = TopK::fraction(0.01);
-    let selection = codec.selection(N, Dtype::F32, false, &Limits::NONE)?;
+    let selection = codec.selection(N, Dtype::F32, false, &cuda.limits())?;
     let gradient = stream.clone_htod(x)?;
     let mut indices = stream.alloc_zeros::<u32>(selection.entries() as usize)?;
     let mut values = stream.alloc_zeros::<f32>(selection.entries() as usize)?;
@@ -96,7 +96,7 @@ fn top_k(cuda: &Cuda, stream: &Arc<CudaStream>, x: &[f32]) -> Result<(), Box<dyn
 /// checkpoint.
 fn late(cuda: &Cuda, stream: &Arc<CudaStream>, x: &[f32]) -> Result<(), Box<dyn Error>> {
     let codec = TopK::fraction(0.01);
-    let selection = codec.lazy_selection(N, Dtype::F32, &Limits::NONE)?;
+    let selection = codec.lazy_selection(N, Dtype::F32, &cuda.limits())?;
     let gradient = stream.clone_htod(x)?;
     let mut residual = stream.alloc_zeros::<f32>(N)?;
     let mut indices = stream.alloc_zeros::<u32>(selection.entries() as usize)?;

@@ -106,7 +106,8 @@ pub trait Session {
     /// Runs passes in order, and waits for them.
     ///
     /// # Errors
-    /// [`Error::Backend`] where the device fails.
+    /// [`Error::Backend`] where the device fails; [`Error::Unavailable`] for passes that it cannot run, such as those planned by the
+    /// [`Limits`](crate::plan::Limits) of another device; [`Error::Length`] where they are for larger buffers.
     fn run(&mut self, passes: &[Pass]) -> Result<(), Error>;
 
     /// Seconds that `repeats` runs of the passes took on the device, all together.

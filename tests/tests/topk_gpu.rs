@@ -88,12 +88,13 @@ mod ptx {
         assert!(error.contains("the kept set"), "{error}");
     }
 
-    /// Passes that hand over within a launch are ordered by their fences, and by nothing else.
+    /// Passes that hand over within a launch are ordered by their fences, each of both, and by nothing else.
     #[test]
-    fn a_hand_over_without_fences_is_a_race() {
-        let x = cases::normal(200_000, 3);
-        for fences in ["", "membar.cta;"] {
-            let machine = Arc::new(Machine::new((9, 0), 1).planting("membar.gl;", fences));
+    fn a_hand_over_without_a_fence_is_a_race() {
+        let x = cases::normal(1_200_000, 3);
+        let (told, waited) = (("membar.gl;\natom.", "atom."), ("membar.gl;\n$L", "$L"));
+        for (from, to) in [told, waited, ("membar.gl;", "membar.cta;")] {
+            let machine = Arc::new(Machine::new((9, 0), 1).planting(from, to));
             let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None).expect("it still loads"));
             let error = device
                 .encode_sparse(&TopK::fraction(0.01), Gradient::F32(&x), Seed::new(1))
@@ -103,6 +104,32 @@ mod ptx {
             let raced = |what: &Violation| matches!(what, Violation::Race { space: Space::Global, .. });
             assert!(matches!(&faults[..], [fault] if fault.kernel == "topk_rest" && raced(&fault.what)), "{faults:?}");
         }
+    }
+
+    /// Every pass has several pieces, and there are more blocks than the machine has at a time.
+    #[test]
+    fn pieces_are_many() {
+        let device = |compute, seed| {
+            let machine = Machine::new(compute, seed);
+            Device::from_cuda(Cuda::with_driver(Arc::new(machine), None).expect("an artifact that fits"))
+        };
+        let x = selections::MISLEADING[0].1(600_011);
+        all([selections::against_cpu(&device((9, 0), 5), &TopK::fraction(0.01), "the sample is huge", &x)]);
+
+        // Some segments' samples are wrong, some right, some without ties; of others all is kept, or nothing.
+        let lens = [300_003, 100_001, 8193, 20_000, 9999, 200_011];
+        let right = cases::normal(lens.iter().sum(), 3);
+        let mut x = selections::misleading_in(right.clone(), &lens, |v| 1e6 * (v.abs() + 1.0));
+        let second = lens[0]..lens[0] + lens[1];
+        x[second.clone()].copy_from_slice(&right[second]);
+        let keep = |(i, len): (usize, usize)| [len / 100, len / 50, len / 9, 0, len, len / 1000][i] as u64;
+        let segments: Vec<_> = lens
+            .iter()
+            .enumerate()
+            .map(|(i, len)| gradwire::Segment { elements: *len as u64, k: keep((i, *len)) })
+            .collect();
+        let codec = TopK::segments(&segments);
+        all([selections::against_cpu(&device((7, 0), 6), &codec, "some segments' samples are wrong", &x)]);
     }
 
     /// Devices that promise nothing of blocks that wait have a launch for each pass, and refuse one in which they would.
@@ -129,8 +156,8 @@ mod ptx {
         let older = Device::from_cuda(cuda);
         let mut session = older.session(selection.sizes()).expect("there is room");
         let error = session.run(selection.passes()).expect_err("planned for another device");
-        assert!(matches!(error, Error::Limit { .. }), "{error:?}");
-        assert!(error.to_string().contains("forward_progress"), "{error}");
+        assert!(matches!(error, Error::Unavailable { backend: BackendKind::Cuda, .. }), "{error:?}");
+        assert!(error.to_string().contains("plan them by this one's limits"), "{error}");
     }
 
     #[test]
@@ -213,6 +240,16 @@ mod webgpu {
         if let Some(device) = limited(u64::MAX, u32::MAX) {
             misled(&device);
         }
+    }
+
+    #[test]
+    fn passes_that_wait_are_refused() {
+        let Some(device) = limited(u64::MAX, u32::MAX) else { return };
+        let promised = Limits { forward_progress: true, ..device.limits() };
+        let selection = TopK::count(9).selection(20_000, Dtype::F32, false, &promised).expect("it is planned");
+        let mut session = device.session(selection.sizes()).expect("there is room");
+        let error = session.run(selection.passes()).expect_err("WebGPU promises nothing");
+        assert!(matches!(error, Error::Unavailable { backend: BackendKind::Wgpu, .. }), "{error:?}");
     }
 
     #[test]

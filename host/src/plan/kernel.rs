@@ -63,7 +63,8 @@ pub enum Kernel {
     /// Takes off a residual what was sent of it last.
     TopKSettle,
     /// What lies between the filter and writing the entries, in one launch: of devices whose [`Limits`](super::Limits) say that blocks
-    /// may wait for one another.
+    /// may wait for one another. It counts in the workspace from where the sample's launches left it: alone, over any other words, its blocks
+    /// may wait for ever.
     TopKRest,
 }
 

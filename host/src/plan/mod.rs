@@ -12,6 +12,8 @@ pub use self::decode::{DecodeMode, DecodePlan};
 pub use self::encode::EncodePlan;
 pub(crate) use self::encode::{body_range, check_input};
 pub use self::kernel::Kernel;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use crate::device::BackendKind;
 use crate::error::Error;
 use crate::session::Role;
 
@@ -163,7 +165,7 @@ impl Pass {
     }
 }
 
-/// What bounds a single pass on a device. Larger tensors take several passes.
+/// What bounds a single pass on a device, and what the device promises. Larger tensors take several passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The most bytes of one binding.
@@ -176,12 +178,12 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// No bound but that of the parameters, and no promise: CPU and CUDA.
+    /// No bound but that of the parameters, and no promise. Passes that are planned by it run on any CUDA device, and a selection takes
+    /// more launches than it would by the device's own limits.
     pub const NONE: Self = Self { binding_bytes: u64::MAX, groups: i32::MAX as u32, forward_progress: false };
 
     /// Checks that passes stay within the limits: those over many tensors are planned once, and may come to another device.
     pub(crate) fn check(&self, passes: &[Pass]) -> Result<(), Error> {
-        self.check_kernels(passes)?;
         for pass in passes {
             let needed = Role::ALL.into_iter().map(|role| pass.bindings.of(role).bytes).max().unwrap_or(0);
             if needed > self.binding_bytes {
@@ -197,11 +199,13 @@ impl Limits {
     }
 
     /// Checks that no kernel waits for what a device does not promise.
-    pub(crate) fn check_kernels(&self, passes: &[Pass]) -> Result<(), Error> {
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    pub(crate) fn check_kernels(&self, passes: &[Pass], backend: BackendKind) -> Result<(), Error> {
         if !self.forward_progress && passes.iter().any(|pass| pass.kernel == Kernel::TopKRest) {
-            let limit =
-                "workgroups that may wait for one another (Limits::forward_progress: plan by this device's limits)";
-            return Err(Error::Limit { limit, found: 0, needed: 1 });
+            let reason = "this device promises nothing to workgroups that wait for one another, as those of topk_rest do: the passes \
+                          were planned for another device; plan them by this one's limits (Limits::forward_progress)"
+                .to_owned();
+            return Err(Error::Unavailable { backend, reason });
         }
         Ok(())
     }

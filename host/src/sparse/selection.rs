@@ -20,6 +20,7 @@ use crate::words::from_little_endian;
 /// ```
 /// use gradwire::plan::Limits;
 /// use gradwire::{Dtype, TopK};
+/// // Best the limits of the device that is to run it; these are of any CUDA device.
 /// let selection = TopK::fraction(0.01).selection(1_000_000, Dtype::F32, false, &Limits::NONE)?;
 /// assert_eq!(selection.entries(), 10_000);
 /// // session.write(Role::Input, ...); selection.prepare(&mut session, 0)?; session.run(selection.passes())?;
@@ -46,8 +47,9 @@ impl TopK {
     /// The passes that select from a gradient of `n` elements. With feedback, what is selected from is gradient + residual,
     /// the residual becomes that sum, and zero where an entry is kept.
     ///
-    /// `limits` are those of the device that is to run them: [`Device::limits`](crate::Device::limits), or of the backend. A CUDA device of compute
-    /// capability 7.0 and more takes four launches by its own, and eleven by [`Limits::NONE`].
+    /// `limits` are those of the device that is to run them: [`Device::limits`](crate::Device::limits), `Cuda::limits` or `Wgpu::limits`. By its
+    /// own, a CUDA device of compute capability 7.0 and more takes four launches where segments are larger than a tile of 8192, and by
+    /// [`Limits::NONE`] up to eleven.
     ///
     /// A threshold is not offered, since how many entries it keeps is known on the device alone; nor are values that are not sent as
     /// they are. Under [`NonFinite::Error`](crate::NonFinite::Error) the look for what is not finite is a call of its own, before the one that selects:

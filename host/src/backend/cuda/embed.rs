@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::driver::{DevicePtr, MemoryAt, RealDriver, StreamId};
 use super::{Cuda, Shared, failed, unavailable};
+use crate::device::BackendKind;
 use crate::embed::{
     Access, DecodeBuffers, EncodeBuffers, LowRankBuffers, Piece, ScatterBuffers, SelectBuffers, by_role, used,
 };
@@ -194,7 +195,7 @@ impl Cuda {
     /// where an entry was kept; where the selection [is lazy](Selection::is_lazy) that is so once it is settled.
     ///
     /// # Errors
-    /// As [`Cuda::encode_into`].
+    /// As [`Cuda::encode_into`]; [`Error::Unavailable`] where the selection was planned by the limits of a device that promises more.
     ///
     /// # Safety
     /// As [`Cuda::encode_into`]; and the caller guarantees that the workspace begins with [`Selection::table`], or what the calls
@@ -331,7 +332,7 @@ impl Cuda {
         if passes.is_empty() {
             return Ok(());
         }
-        self.limits().check_kernels(passes)?;
+        self.limits().check_kernels(passes, BackendKind::Cuda)?;
         let pieces = &used(pieces);
         pieces.iter().try_for_each(|piece| self.check(piece))?;
         check_overlaps(pieces)?;

@@ -6,6 +6,7 @@ use gradwire_kernels::params::THREADS;
 
 use super::driver::{DevicePtr, DriverError, KernelArg, StreamId};
 use super::{Cuda, Shared, failed};
+use crate::device::BackendKind;
 use crate::error::Error;
 use crate::plan::{Kernel, Params, Pass};
 use crate::session::{Clock, ROLES, Role, Session, Sizes, check_range, check_spans};
@@ -117,13 +118,13 @@ impl Session for CudaSession {
     }
 
     fn run(&mut self, passes: &[Pass]) -> Result<(), Error> {
-        self.shared.limits().check_kernels(passes)?;
+        self.shared.limits().check_kernels(passes, BackendKind::Cuda)?;
         check_spans(&self.sizes, passes)?;
         self.launch_all(passes).and_then(|()| self.shared.driver.synchronize(self.stream)).map_err(failed)
     }
 
     fn time(&mut self, passes: &[Pass], repeats: u32) -> Result<f64, Error> {
-        self.shared.limits().check_kernels(passes)?;
+        self.shared.limits().check_kernels(passes, BackendKind::Cuda)?;
         check_spans(&self.sizes, passes)?;
         let mut work = || (0..repeats).try_for_each(|_| self.launch_all(passes));
         self.shared.driver.elapsed(self.stream, &mut work).map_err(failed)

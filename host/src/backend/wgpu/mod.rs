@@ -117,7 +117,8 @@ impl Wgpu {
         Ok(Self { shared: Arc::new(shared), limits })
     }
 
-    /// The same device with smaller passes, for a caller that wants to bound how long one dispatch holds the GPU.
+    /// The same device with smaller passes, for a caller that wants to bound how long one dispatch holds the GPU. What WebGPU does not
+    /// promise, [`Limits::forward_progress`], stays so.
     pub fn with_limits(self, limits: Limits) -> Self {
         let limits = Limits {
             binding_bytes: limits.binding_bytes.min(self.limits.binding_bytes),

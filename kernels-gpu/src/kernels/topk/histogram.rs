@@ -59,21 +59,22 @@ impl Visit {
                 }
             }
         } else if p.is_half() {
-            // SAFETY: the caller's.
-            let first = unsafe { b.word(self.array).cast::<u16>().add((self.first + at) as usize) };
+            // It may lie behind the last one, where it is not read.
+            // SAFETY: the array is there.
+            let first = unsafe { b.word(self.array) }.cast::<u16>().wrapping_add((self.first + at) as usize);
             for k in 0..AHEAD {
                 if there(k) {
-                    // SAFETY: as above.
-                    raws[k] = Raw(u32::from(unsafe { *first.add(k * WARP as usize) }));
+                    // SAFETY: the element is there.
+                    raws[k] = Raw(u32::from(unsafe { *first.wrapping_add(k * WARP as usize) }));
                 }
             }
         } else {
-            // SAFETY: the caller's.
-            let first = unsafe { b.word(self.array).add((self.first + at) as usize) };
+            // SAFETY: as above.
+            let first = unsafe { b.word(self.array) }.wrapping_add((self.first + at) as usize);
             for k in 0..AHEAD {
                 if there(k) {
                     // SAFETY: as above.
-                    raws[k] = Raw(unsafe { *first.add(k * WARP as usize) });
+                    raws[k] = Raw(unsafe { *first.wrapping_add(k * WARP as usize) });
                 }
             }
         }

@@ -114,6 +114,11 @@ pub(super) fn lower(name: &[&str], o: &[Operand]) -> Result<Access, String> {
     let (Some(of), rest) = (words.last().and_then(|t| Type::parse(t)), &words[..words.len().saturating_sub(1)]) else {
         return Err("an access of a type that is not known".to_owned());
     };
+    // What is of a block alone orders no other, and this machine does not keep the two apart.
+    let is_strong = strong || matches!(name[0], "atom" | "red");
+    if is_strong && name.contains(&"cta") && space != Some(Space::Shared) {
+        return Err("a strong access to global memory for one block alone is not known".to_owned());
+    }
     let part = of.bits() / 8;
     if part * parts > 16 || part == 0 {
         return Err("an access of more than 16 bytes, or of none".to_owned());

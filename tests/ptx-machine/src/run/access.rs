@@ -157,7 +157,9 @@ impl Launch<'_> {
             };
             let offset = buffer.check(at[lane], bytes, reads, writes, who).map_err(fail)?;
             if races && fences && matches!(space, Space::Global) {
-                if reads {
+                // No kernel waits by what an atomic operation reads, and to count it would order pieces of work by the turn in which they
+                // happened to be taken.
+                if access.waits() {
                     self.words.read(memory.order, now.thread, at[lane], atomic);
                 }
                 if writes {

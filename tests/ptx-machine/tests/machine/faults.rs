@@ -271,6 +271,9 @@ fn texts_that_are_refused() {
     assert!(refusal(&module("bra $NOWHERE;")).contains("nowhere"));
     assert!(refusal(&module("mov.u32 %r99, 1;")).contains("neither declared nor a number"));
     assert!(refusal(&module("st.global.b128 [%rd1], %rd2;")).contains("type"));
+    for of_block in ["atom.relaxed.cta.global.add.u32 %r2, [%rd1], 1;", "ld.relaxed.cta.global.u32 %r2, [%rd1];"] {
+        assert!(refusal(&module(of_block)).contains("one block alone"));
+    }
 }
 
 #[test]
