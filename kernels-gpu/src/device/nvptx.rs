@@ -8,7 +8,14 @@ use core::arch::global_asm;
 use core::arch::nvptx::{_block_idx_x, _syncthreads, _thread_idx_x};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::{BINS, SHARED_WORDS, STAGE, TILE, TILE_ROWS, WARP};
+mod tile;
+
+pub(crate) use tile::{
+    carries, carries_of_halves, list_address, list_load, list_store, tile_address, tile_load_half, tile_load_own,
+    tile_load_word, tile_store_chunks, tile_store_halves, tile_store_words,
+};
+
+use super::{BINS, SHARED_WORDS, STAGE, WARP};
 
 #[allow(improper_ctypes, reason = "these are LLVM's, and no C compiler sees them")]
 unsafe extern "C" {
@@ -16,8 +23,12 @@ unsafe extern "C" {
     fn shfl_bfly(members: u32, value: u32, lane_mask: u32, clamp: u32) -> u32;
     #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
     fn shfl_idx(members: u32, value: u32, lane: u32, clamp: u32) -> u32;
+    #[link_name = "llvm.nvvm.shfl.sync.up.i32"]
+    fn shfl_up(members: u32, value: u32, by: u32, clamp: u32) -> u32;
     #[link_name = "llvm.nvvm.vote.ballot.sync"]
     fn vote_ballot(members: u32, vote: bool) -> u32;
+    #[link_name = "llvm.nvvm.bar.warp.sync"]
+    fn bar_warp(members: u32);
     #[link_name = "llvm.fma.f32"]
     fn fma_f32(a: f32, b: f32, c: f32) -> f32;
     #[link_name = "llvm.fma.f64"]
@@ -25,6 +36,9 @@ unsafe extern "C" {
     #[cfg(target_feature = "sm_80")]
     #[link_name = "llvm.nvvm.redux.sync.umax"]
     fn redux_max(value: u32, members: u32) -> u32;
+    #[cfg(target_feature = "sm_80")]
+    #[link_name = "llvm.nvvm.redux.sync.add"]
+    fn redux_add(value: u32, members: u32) -> u32;
     #[cfg(target_feature = "sm_80")]
     #[link_name = "llvm.nvvm.redux.sync.umin"]
     fn redux_min(value: u32, members: u32) -> u32;
@@ -50,15 +64,13 @@ const CLAMP: u32 = WARP - 1;
 
 // Rust has no shared address space, so the block's array is declared in PTX and reached by its name. PTX wants a name
 // declared before it is used, and LLVM writes this text in front of every kernel.
-global_asm!(".shared .align 4 .b8 gradwire_shared[{bytes}];", bytes = const 4 * SHARED_WORDS);
+global_asm!(".shared .align 16 .b8 gradwire_shared[{bytes}];", bytes = const 4 * SHARED_WORDS);
 
 // A variable of its own: a kernel has the shared memory of those that it names.
 global_asm!(".shared .align 4 .b8 gradwire_bins[{bytes}];", bytes = const 4 * BINS);
 
 // Aligned, so that four words can be read at once.
 global_asm!(".shared .align 16 .b8 gradwire_stage[{bytes}];", bytes = const 4 * STAGE);
-
-global_asm!(".shared .align 4 .b8 gradwire_tile[{bytes}];", bytes = const 4 * TILE);
 
 /// The thread's index in its block.
 #[inline(always)]
@@ -84,6 +96,16 @@ pub(crate) unsafe fn barrier() {
     unsafe { _syncthreads() }
 }
 
+/// Waits for every lane of the warp; what any of them wrote to memory before is seen by all of them after.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+pub(crate) unsafe fn warp_barrier() {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { bar_warp(ALL) }
+}
+
 /// The value that lane `lane ^ mask` gives.
 ///
 /// # Safety
@@ -102,6 +124,16 @@ pub(crate) unsafe fn shuffle_xor(value: u32, mask: u32) -> u32 {
 pub(crate) unsafe fn shuffle(value: u32, from: u32) -> u32 {
     // SAFETY: the caller brings all lanes here.
     unsafe { shfl_idx(ALL, value, from, CLAMP) }
+}
+
+/// The value that the lane gives which is `by` lower; a lane's own, where there is none.
+///
+/// # Safety
+/// All lanes of the warp arrive together, with `by` below 32 and the same in each.
+#[inline(always)]
+pub(crate) unsafe fn shuffle_up(value: u32, by: u32) -> u32 {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { shfl_up(ALL, value, by, 0) }
 }
 
 /// A bit a lane: whether `vote` is true there.
@@ -147,6 +179,21 @@ pub(crate) unsafe fn fold_min(value: u32) -> u32 {
     folded
 }
 
+/// The sum over the warp, in every lane.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+pub(crate) unsafe fn fold_sum(value: u32) -> u32 {
+    #[cfg(target_feature = "sm_80")]
+    // SAFETY: the caller brings all lanes here.
+    let folded = unsafe { redux_add(value, ALL) };
+    #[cfg(not(target_feature = "sm_80"))]
+    // SAFETY: as above.
+    let folded = unsafe { butterfly(value, u32::wrapping_add) };
+    folded
+}
+
 /// # Safety
 /// All lanes of the warp arrive together.
 #[cfg(not(target_feature = "sm_80"))]
@@ -179,6 +226,130 @@ pub(crate) unsafe fn shared_load(index: u32) -> u32 {
     // SAFETY: the caller keeps the index in the array. Not `pure`, so that it stays between its barriers.
     unsafe { asm!("ld.shared.u32 {}, [{}];", lateout(reg32) value, in(reg32) shared_address(index), options(nostack)) }
     value
+}
+
+/// Writes four words of the block's shared memory, from word `INDEX` on.
+///
+/// # Safety
+/// As [`shared_store`], for all four; `INDEX` is a multiple of 4.
+#[inline(always)]
+pub(crate) unsafe fn shared_store_four<const INDEX: u32>(words: [u32; 4]) {
+    // SAFETY: the caller keeps the words in the array and to itself.
+    unsafe {
+        asm!(
+            "st.shared.v4.u32 [gradwire_shared+{at}], {{{}, {}, {}, {}}};",
+            in(reg32) words[0],
+            in(reg32) words[1],
+            in(reg32) words[2],
+            in(reg32) words[3],
+            at = const 4 * INDEX,
+            options(nostack)
+        );
+    }
+}
+
+/// Reads four words of the block's shared memory, from word `INDEX` on.
+///
+/// # Safety
+/// As [`shared_load`], for all four; `INDEX` is a multiple of 4.
+#[inline(always)]
+pub(crate) unsafe fn shared_load_four<const INDEX: u32>() -> [u32; 4] {
+    let (a, b, c, d);
+    // SAFETY: the caller keeps the words in the array. Not `pure`, so that it stays between its barriers.
+    unsafe {
+        asm!(
+            "ld.shared.v4.u32 {{{}, {}, {}, {}}}, [gradwire_shared+{at}];",
+            lateout(reg32) a,
+            lateout(reg32) b,
+            lateout(reg32) c,
+            lateout(reg32) d,
+            at = const 4 * INDEX,
+            options(nostack)
+        );
+    }
+    [a, b, c, d]
+}
+
+/// Writes two words of the block's shared memory.
+///
+/// # Safety
+/// As [`shared_store`], for both; `index` is even.
+#[inline(always)]
+pub(crate) unsafe fn shared_store_two(index: u32, words: [u32; 2]) {
+    // SAFETY: the caller keeps the words in the array and to itself.
+    unsafe {
+        asm!(
+            "st.shared.v2.u32 [{}], {{{}, {}}};",
+            in(reg32) shared_address(index),
+            in(reg32) words[0],
+            in(reg32) words[1],
+            options(nostack)
+        );
+    }
+}
+
+/// Writes four words of the block's shared memory, from `4 index` words behind word `FIRST` on.
+///
+/// # Safety
+/// As [`shared_store`], for all four; `FIRST` is a multiple of 4.
+#[inline(always)]
+pub(crate) unsafe fn shared_store_row<const FIRST: u32>(index: u32, words: [u32; 4]) {
+    // SAFETY: the caller keeps the words in the array and to itself.
+    unsafe {
+        asm!(
+            "st.shared.v4.u32 [{}+{at}], {{{}, {}, {}, {}}};",
+            in(reg32) shared_address(4 * index),
+            in(reg32) words[0],
+            in(reg32) words[1],
+            in(reg32) words[2],
+            in(reg32) words[3],
+            at = const 4 * FIRST,
+            options(nostack)
+        );
+    }
+}
+
+/// Reads four words of the block's shared memory, from `4 index` words behind word `FIRST` on.
+///
+/// # Safety
+/// As [`shared_load`], for all four; `FIRST` is a multiple of 4.
+#[inline(always)]
+pub(crate) unsafe fn shared_load_row<const FIRST: u32>(index: u32) -> [u32; 4] {
+    let (a, b, c, d);
+    // SAFETY: the caller keeps the words in the array. Not `pure`, so that it stays between its barriers.
+    unsafe {
+        asm!(
+            "ld.shared.v4.u32 {{{}, {}, {}, {}}}, [{}+{at}];",
+            lateout(reg32) a,
+            lateout(reg32) b,
+            lateout(reg32) c,
+            lateout(reg32) d,
+            in(reg32) shared_address(4 * index),
+            at = const 4 * FIRST,
+            options(nostack)
+        );
+    }
+    [a, b, c, d]
+}
+
+/// Reads two words of the block's shared memory.
+///
+/// # Safety
+/// As [`shared_load`], for both; `index` is even.
+#[inline(always)]
+pub(crate) unsafe fn shared_load_two(index: u32) -> [u32; 2] {
+    let (a, b);
+    // SAFETY: the caller keeps the words in the array. Not `pure`, so that it stays between its barriers.
+    unsafe {
+        asm!(
+            "ld.shared.v2.u32 {{{}, {}}}, [{}];",
+            lateout(reg32) a,
+            lateout(reg32) b,
+            in(reg32) shared_address(index),
+            options(nostack)
+        );
+    }
+    [a, b]
 }
 
 /// Writes one of the block's bins.
@@ -285,59 +456,6 @@ fn stage_address(index: u32) -> u32 {
     let start: u32;
     // SAFETY: it reads no memory: the address of a variable is a constant.
     unsafe { asm!("mov.u32 {}, gradwire_stage;", lateout(reg32) start, options(pure, nomem, nostack)) }
-    start + 4 * index
-}
-
-/// Writes a word of the block's tile in each of [`TILE_ROWS`] rows of 32, the first at `index`.
-///
-/// # Safety
-/// The words are in the tile, and no other thread touches them between two barriers.
-#[inline(always)]
-pub(crate) unsafe fn tile_store(index: u32, rows: [u32; TILE_ROWS]) {
-    // One statement, so that a row is a constant in the address and takes no instruction.
-    // SAFETY: the caller keeps the words in the array and to itself.
-    unsafe {
-        asm!(
-            "st.shared.u32 [{at}], {};",
-            "st.shared.u32 [{at}+128], {};",
-            "st.shared.u32 [{at}+256], {};",
-            "st.shared.u32 [{at}+384], {};",
-            "st.shared.u32 [{at}+512], {};",
-            "st.shared.u32 [{at}+640], {};",
-            "st.shared.u32 [{at}+768], {};",
-            "st.shared.u32 [{at}+896], {};",
-            in(reg32) rows[0],
-            in(reg32) rows[1],
-            in(reg32) rows[2],
-            in(reg32) rows[3],
-            in(reg32) rows[4],
-            in(reg32) rows[5],
-            in(reg32) rows[6],
-            in(reg32) rows[7],
-            at = in(reg32) tile_address(index),
-            options(nostack)
-        );
-    }
-}
-
-/// Reads a word of the block's tile.
-///
-/// # Safety
-/// `index` is below [`TILE`], and no other thread writes the word between the same two barriers.
-#[inline(always)]
-pub(crate) unsafe fn tile_load(index: u32) -> u32 {
-    let value;
-    // SAFETY: the caller keeps the index in the array. Not `pure`, so that it stays between its barriers.
-    unsafe { asm!("ld.shared.u32 {}, [{}];", lateout(reg32) value, in(reg32) tile_address(index), options(nostack)) }
-    value
-}
-
-/// The address of a word of the tile, in the shared window.
-#[inline(always)]
-fn tile_address(index: u32) -> u32 {
-    let start: u32;
-    // SAFETY: it reads no memory: the address of a variable is a constant.
-    unsafe { asm!("mov.u32 {}, gradwire_tile;", lateout(reg32) start, options(pure, nomem, nostack)) }
     start + 4 * index
 }
 

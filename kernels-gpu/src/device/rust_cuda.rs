@@ -8,7 +8,14 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use cuda_std::{GpuFloat, shared_array, thread};
 
-use super::{BINS, SHARED_WORDS, TILE, TILE_ROWS, WARP};
+mod tile;
+
+pub(crate) use tile::{
+    carries, carries_of_halves, list_address, list_load, list_store, tile_address, tile_load_half, tile_load_own,
+    tile_load_word, tile_store_chunks, tile_store_halves, tile_store_words,
+};
+
+use super::{BINS, SHARED_WORDS, WARP};
 use crate::arith::float::f16_to_f32;
 
 // Elsewhere the names are never linked: nothing runs there.
@@ -17,8 +24,12 @@ unsafe extern "C" {
     fn shfl_bfly(members: u32, value: u32, lane_mask: u32, clamp: u32) -> u32;
     #[cfg_attr(target_arch = "nvptx64", link_name = "llvm.nvvm.shfl.sync.idx.i32")]
     fn shfl_idx(members: u32, value: u32, lane: u32, clamp: u32) -> u32;
+    #[cfg_attr(target_arch = "nvptx64", link_name = "llvm.nvvm.shfl.sync.up.i32")]
+    fn shfl_up(members: u32, value: u32, by: u32, clamp: u32) -> u32;
     #[cfg_attr(target_arch = "nvptx64", link_name = "llvm.nvvm.vote.ballot.sync")]
     fn vote_ballot(members: u32, vote: bool) -> u32;
+    #[cfg_attr(target_arch = "nvptx64", link_name = "llvm.nvvm.bar.warp.sync")]
+    fn bar_warp(members: u32);
 }
 
 /// All lanes of a warp.
@@ -47,6 +58,16 @@ pub(crate) unsafe fn barrier() {
     thread::sync_threads();
 }
 
+/// Waits for every lane of the warp; what any of them wrote to memory before is seen by all of them after.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+pub(crate) unsafe fn warp_barrier() {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { bar_warp(ALL) }
+}
+
 /// The value that lane `lane ^ mask` gives.
 ///
 /// # Safety
@@ -65,6 +86,16 @@ pub(crate) unsafe fn shuffle_xor(value: u32, mask: u32) -> u32 {
 pub(crate) unsafe fn shuffle(value: u32, from: u32) -> u32 {
     // SAFETY: the caller brings all lanes here.
     unsafe { shfl_idx(ALL, value, from, CLAMP) }
+}
+
+/// The value that the lane gives which is `by` lower; a lane's own, where there is none.
+///
+/// # Safety
+/// All lanes of the warp arrive together, with `by` below 32 and the same in each.
+#[inline(always)]
+pub(crate) unsafe fn shuffle_up(value: u32, by: u32) -> u32 {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { shfl_up(ALL, value, by, 0) }
 }
 
 /// A bit a lane: whether `vote` is true there.
@@ -100,6 +131,16 @@ pub(crate) unsafe fn fold_min(value: u32) -> u32 {
     unsafe { butterfly(value, u32::min) }
 }
 
+/// The sum over the warp, in every lane.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+pub(crate) unsafe fn fold_sum(value: u32) -> u32 {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { butterfly(value, u32::wrapping_add) }
+}
+
 /// # Safety
 /// All lanes of the warp arrive together.
 #[inline(always)]
@@ -110,9 +151,6 @@ unsafe fn butterfly(mut value: u32, op: impl Fn(u32, u32) -> u32) -> u32 {
     }
     value
 }
-
-const _: () =
-    assert!(4 * (SHARED_WORDS + (BINS + TILE) as usize) <= 48 << 10, "every GPU has room for a block's shared memory");
 
 /// The block's words.
 #[inline(always)]
@@ -130,34 +168,6 @@ fn bins() -> *mut u32 {
 #[inline(always)]
 fn stage() -> *mut f64 {
     shared_array![f64; super::STAGE as usize / 2]
-}
-
-/// The block's tile.
-#[inline(always)]
-fn tile() -> *mut u32 {
-    shared_array![u32; TILE as usize]
-}
-
-/// Writes a word of the block's tile in each of [`TILE_ROWS`] rows of 32, the first at `index`.
-///
-/// # Safety
-/// The words are in the tile, and no other thread touches them between two barriers.
-#[inline(always)]
-pub(crate) unsafe fn tile_store(index: u32, rows: [u32; TILE_ROWS]) {
-    for (row, word) in rows.into_iter().enumerate() {
-        // SAFETY: the caller keeps the words in the array and to itself.
-        unsafe { tile().add(index as usize + row * WARP as usize).write_volatile(word) }
-    }
-}
-
-/// Reads a word of the block's tile.
-///
-/// # Safety
-/// `index` is below [`TILE`], and no other thread writes the word between the same two barriers.
-#[inline(always)]
-pub(crate) unsafe fn tile_load(index: u32) -> u32 {
-    // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
-    unsafe { tile().add(index as usize).read_volatile() }
 }
 
 /// Writes a word of the block's stage.
@@ -246,6 +256,73 @@ pub(crate) unsafe fn shared_store(index: u32, value: u32) {
 pub(crate) unsafe fn shared_load(index: u32) -> u32 {
     // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
     unsafe { words().add(index as usize).read_volatile() }
+}
+
+/// Writes four words of the block's shared memory, from word `INDEX` on.
+///
+/// # Safety
+/// As [`shared_store`], for all four.
+#[inline(always)]
+pub(crate) unsafe fn shared_store_four<const INDEX: u32>(of: [u32; 4]) {
+    for (word, value) in (INDEX..).zip(of) {
+        // SAFETY: the caller's.
+        unsafe { shared_store(word, value) }
+    }
+}
+
+/// Reads four words of the block's shared memory, from word `INDEX` on.
+///
+/// # Safety
+/// As [`shared_load`], for all four.
+#[inline(always)]
+pub(crate) unsafe fn shared_load_four<const INDEX: u32>() -> [u32; 4] {
+    // SAFETY: the caller's.
+    [0, 1, 2, 3].map(|word| unsafe { shared_load(INDEX + word) })
+}
+
+/// Writes two words of the block's shared memory.
+///
+/// # Safety
+/// As [`shared_store`], for both.
+#[inline(always)]
+pub(crate) unsafe fn shared_store_two(index: u32, of: [u32; 2]) {
+    // SAFETY: the caller's.
+    unsafe {
+        shared_store(index, of[0]);
+        shared_store(index + 1, of[1]);
+    }
+}
+
+/// Writes four words of the block's shared memory, from `4 index` words behind word `FIRST` on.
+///
+/// # Safety
+/// As [`shared_store`], for all four.
+#[inline(always)]
+pub(crate) unsafe fn shared_store_row<const FIRST: u32>(index: u32, of: [u32; 4]) {
+    for (word, value) in (FIRST + 4 * index..).zip(of) {
+        // SAFETY: the caller's.
+        unsafe { shared_store(word, value) }
+    }
+}
+
+/// Reads four words of the block's shared memory, from `4 index` words behind word `FIRST` on.
+///
+/// # Safety
+/// As [`shared_load`], for all four.
+#[inline(always)]
+pub(crate) unsafe fn shared_load_row<const FIRST: u32>(index: u32) -> [u32; 4] {
+    // SAFETY: the caller's.
+    [0, 1, 2, 3].map(|word| unsafe { shared_load(FIRST + 4 * index + word) })
+}
+
+/// Reads two words of the block's shared memory.
+///
+/// # Safety
+/// As [`shared_load`], for both.
+#[inline(always)]
+pub(crate) unsafe fn shared_load_two(index: u32) -> [u32; 2] {
+    // SAFETY: the caller's.
+    unsafe { [shared_load(index), shared_load(index + 1)] }
 }
 
 /// Writes one of the block's bins.

@@ -6,6 +6,7 @@ mod emit;
 mod filter;
 mod find;
 mod histogram;
+mod job;
 mod narrow;
 mod sample;
 mod segments;
@@ -48,13 +49,13 @@ impl Raw {
     /// As f32, with a NaN's bits kept.
     #[inline(always)]
     fn bits(self, p: &SelectParams) -> u32 {
-        if !p.is_half() {
-            self.0
-        } else if p.dtype == dtype::F16 {
-            f16_to_f32(self.0 as u16).to_bits()
-        } else {
-            bf16_to_f32(self.0 as u16).to_bits()
-        }
+        if p.is_half() { self.bits_of_half(p) } else { self.0 }
+    }
+
+    /// The same of a half.
+    #[inline(always)]
+    fn bits_of_half(self, p: &SelectParams) -> u32 {
+        if p.dtype == dtype::F16 { f16_to_f32(self.0 as u16).to_bits() } else { bf16_to_f32(self.0 as u16).to_bits() }
     }
 }
 
@@ -66,6 +67,16 @@ struct Order {
 }
 
 impl Order {
+    /// As [`SelectParams::order`] has it, where it is known whether candidates are stored as halves.
+    #[inline(always)]
+    fn of<const HALF: bool>(p: &SelectParams) -> Self {
+        if !HALF {
+            Self { magnitude: MAGNITUDE, nan: NAN_KEY }
+        } else {
+            Self { magnitude: HALF_MAGNITUDE, nan: if p.dtype == dtype::F16 { F16_NAN_KEY } else { BF16_NAN_KEY } }
+        }
+    }
+
     #[inline(always)]
     fn key(self, raw: Raw) -> u32 {
         (raw.0 & self.magnitude).min(self.nan)
@@ -87,13 +98,7 @@ impl SelectParams {
 
     #[inline(always)]
     fn order(&self) -> Order {
-        if !self.is_half() {
-            Order { magnitude: MAGNITUDE, nan: NAN_KEY }
-        } else if self.dtype == dtype::F16 {
-            Order { magnitude: HALF_MAGNITUDE, nan: F16_NAN_KEY }
-        } else {
-            Order { magnitude: HALF_MAGNITUDE, nan: BF16_NAN_KEY }
-        }
+        if self.is_half() { Order::of::<true>(self) } else { Order::of::<false>(self) }
     }
 }
 
@@ -202,23 +207,6 @@ impl Buffers {
         }
     }
 
-    /// Stores a candidate.
-    ///
-    /// # Safety
-    /// There is room, and it is this lane's.
-    #[inline(always)]
-    unsafe fn store(&self, p: &SelectParams, array: u32, at: u32, raw: Raw) {
-        // SAFETY: the caller's.
-        unsafe {
-            let array = self.word(array);
-            if p.is_half() {
-                *array.cast::<u16>().add(at as usize) = raw.0 as u16;
-            } else {
-                *array.add(at as usize) = raw.0;
-            }
-        }
-    }
-
     /// The segment that a tile belongs to: the last one whose first tile is not behind it.
     ///
     /// # Safety
@@ -272,6 +260,13 @@ impl Extent {
             let slots = element.saturating_sub(first).div_ceil(WARP).min(SLOTS as u32);
             ((1u64 << slots) - 1) as u32
         };
+        up_to(self.end) & !up_to(self.start)
+    }
+
+    /// Which of a lane's [`SLOTS`] elements beside each other are there, from `first` on: a bit each, the first one's highest.
+    #[inline(always)]
+    fn bits(&self, first: u32) -> u32 {
+        let up_to = |element: u32| (!0u64 << (WARP - element.saturating_sub(first).min(WARP))) as u32;
         up_to(self.end) & !up_to(self.start)
     }
 }
@@ -345,12 +340,9 @@ unsafe fn load<const FULL: bool>(p: &SelectParams, b: &Buffers, sent: Sent, slot
 /// # Safety
 /// All lanes arrive together.
 #[inline(always)]
-unsafe fn sum(mut value: u32) -> u32 {
-    for step in 0..5 {
-        // SAFETY: the caller's.
-        value += unsafe { device::shuffle_xor(value, 1 << step) };
-    }
-    value
+unsafe fn sum(value: u32) -> u32 {
+    // SAFETY: the caller's.
+    unsafe { device::fold_sum(value) }
 }
 
 /// The sum over the lanes up to this one.
@@ -363,7 +355,7 @@ unsafe fn prefix(mut value: u32) -> u32 {
     for step in 0..5 {
         let by = 1 << step;
         // SAFETY: the caller's.
-        let other = unsafe { device::shuffle(value, lane.wrapping_sub(by)) };
+        let other = unsafe { device::shuffle_up(value, by) };
         value += if lane >= by { other } else { 0 };
     }
     value
