@@ -6,16 +6,22 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use cuda_std::{GpuFloat, shared_array, thread};
+use cuda_std::{GpuFloat, thread};
 
+mod shared;
 mod tile;
 
+pub(crate) use shared::{
+    bin_add, bin_load, bin_store, shared_load, shared_load_four, shared_load_pair, shared_load_row, shared_store,
+    shared_store_four, shared_store_pair, shared_store_row, stage_load, stage_load_four, stage_load_wide, stage_store,
+    stage_store_wide,
+};
 pub(crate) use tile::{
     carries, carries_of_halves, list_address, list_load, list_store, tile_address, tile_load_half, tile_load_own,
     tile_load_word, tile_store_chunks, tile_store_halves, tile_store_words,
 };
 
-use super::{BINS, SHARED_WORDS, WARP};
+use super::WARP;
 use crate::arith::float::f16_to_f32;
 
 // Elsewhere the names are never linked: nothing runs there.
@@ -152,74 +158,6 @@ unsafe fn butterfly(mut value: u32, op: impl Fn(u32, u32) -> u32) -> u32 {
     value
 }
 
-/// The block's words.
-#[inline(always)]
-fn words() -> *mut u32 {
-    shared_array![u32; SHARED_WORDS]
-}
-
-/// The block's bins.
-#[inline(always)]
-fn bins() -> *mut u32 {
-    shared_array![u32; BINS as usize]
-}
-
-/// The block's stage, aligned for the widest that lies in it.
-#[inline(always)]
-fn stage() -> *mut f64 {
-    shared_array![f64; super::STAGE as usize / 2]
-}
-
-/// Writes a word of the block's stage.
-///
-/// # Safety
-/// `index` is below [`super::STAGE`], and no other thread touches the word between two barriers.
-#[inline(always)]
-pub(crate) unsafe fn stage_store(index: u32, value: f32) {
-    // SAFETY: the caller keeps the index in the array and to itself.
-    unsafe { stage().cast::<f32>().add(index as usize).write_volatile(value) }
-}
-
-/// Reads a word of the block's stage.
-///
-/// # Safety
-/// `index` is below [`super::STAGE`], and no thread writes the word between the same two barriers.
-#[inline(always)]
-pub(crate) unsafe fn stage_load(index: u32) -> f32 {
-    // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
-    unsafe { stage().cast::<f32>().add(index as usize).read_volatile() }
-}
-
-/// Reads four words of the block's stage.
-///
-/// # Safety
-/// `index` is a multiple of 4 below [`super::STAGE`], and no thread writes the words between the same two barriers.
-#[inline(always)]
-pub(crate) unsafe fn stage_load_four(index: u32) -> [f32; 4] {
-    // SAFETY: as above.
-    [0, 1, 2, 3].map(|word| unsafe { stage_load(index + word) })
-}
-
-/// Writes two words of the block's stage.
-///
-/// # Safety
-/// As [`stage_store`], for both words; `index` is even.
-#[inline(always)]
-pub(crate) unsafe fn stage_store_wide(index: u32, value: f64) {
-    // SAFETY: the caller keeps the index in the array and to itself.
-    unsafe { stage().add(index as usize / 2).write_volatile(value) }
-}
-
-/// Reads two words of the block's stage.
-///
-/// # Safety
-/// As [`stage_load`], for both words; `index` is even.
-#[inline(always)]
-pub(crate) unsafe fn stage_load_wide(index: u32) -> f64 {
-    // SAFETY: as above.
-    unsafe { stage().add(index as usize / 2).read_volatile() }
-}
-
 /// `a b + c`, rounded once. For sums whose bits nothing depends on.
 #[inline(always)]
 pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {
@@ -236,123 +174,6 @@ pub(crate) fn fma_wide(a: f64, b: f64, c: f64) -> f64 {
 #[inline(always)]
 pub(crate) fn sqrt(value: f64) -> f64 {
     GpuFloat::sqrt(value)
-}
-
-/// Writes a word of the block's shared memory.
-///
-/// # Safety
-/// `index` is below [`SHARED_WORDS`], and no other thread touches the word between two barriers.
-#[inline(always)]
-pub(crate) unsafe fn shared_store(index: u32, value: u32) {
-    // SAFETY: the caller keeps the index in the array and to itself.
-    unsafe { words().add(index as usize).write_volatile(value) }
-}
-
-/// Reads a word of the block's shared memory.
-///
-/// # Safety
-/// `index` is below [`SHARED_WORDS`], and no thread writes the word between the same two barriers.
-#[inline(always)]
-pub(crate) unsafe fn shared_load(index: u32) -> u32 {
-    // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
-    unsafe { words().add(index as usize).read_volatile() }
-}
-
-/// Writes four words of the block's shared memory, from word `INDEX` on.
-///
-/// # Safety
-/// As [`shared_store`], for all four.
-#[inline(always)]
-pub(crate) unsafe fn shared_store_four<const INDEX: u32>(of: [u32; 4]) {
-    for (word, value) in (INDEX..).zip(of) {
-        // SAFETY: the caller's.
-        unsafe { shared_store(word, value) }
-    }
-}
-
-/// Reads four words of the block's shared memory, from word `INDEX` on.
-///
-/// # Safety
-/// As [`shared_load`], for all four.
-#[inline(always)]
-pub(crate) unsafe fn shared_load_four<const INDEX: u32>() -> [u32; 4] {
-    // SAFETY: the caller's.
-    [0, 1, 2, 3].map(|word| unsafe { shared_load(INDEX + word) })
-}
-
-/// Writes two words of the block's shared memory.
-///
-/// # Safety
-/// As [`shared_store`], for both.
-#[inline(always)]
-pub(crate) unsafe fn shared_store_two(index: u32, of: [u32; 2]) {
-    // SAFETY: the caller's.
-    unsafe {
-        shared_store(index, of[0]);
-        shared_store(index + 1, of[1]);
-    }
-}
-
-/// Writes four words of the block's shared memory, from `4 index` words behind word `FIRST` on.
-///
-/// # Safety
-/// As [`shared_store`], for all four.
-#[inline(always)]
-pub(crate) unsafe fn shared_store_row<const FIRST: u32>(index: u32, of: [u32; 4]) {
-    for (word, value) in (FIRST + 4 * index..).zip(of) {
-        // SAFETY: the caller's.
-        unsafe { shared_store(word, value) }
-    }
-}
-
-/// Reads four words of the block's shared memory, from `4 index` words behind word `FIRST` on.
-///
-/// # Safety
-/// As [`shared_load`], for all four.
-#[inline(always)]
-pub(crate) unsafe fn shared_load_row<const FIRST: u32>(index: u32) -> [u32; 4] {
-    // SAFETY: the caller's.
-    [0, 1, 2, 3].map(|word| unsafe { shared_load(FIRST + 4 * index + word) })
-}
-
-/// Reads two words of the block's shared memory.
-///
-/// # Safety
-/// As [`shared_load`], for both.
-#[inline(always)]
-pub(crate) unsafe fn shared_load_two(index: u32) -> [u32; 2] {
-    // SAFETY: the caller's.
-    unsafe { [shared_load(index), shared_load(index + 1)] }
-}
-
-/// Writes one of the block's bins.
-///
-/// # Safety
-/// `index` is below [`BINS`], and no other thread touches the bin between two barriers.
-#[inline(always)]
-pub(crate) unsafe fn bin_store(index: u32, value: u32) {
-    // SAFETY: the caller keeps the index in the array and to itself.
-    unsafe { bins().add(index as usize).write_volatile(value) }
-}
-
-/// Reads one of the block's bins.
-///
-/// # Safety
-/// `index` is below [`BINS`], and no thread writes the bin between the same two barriers.
-#[inline(always)]
-pub(crate) unsafe fn bin_load(index: u32) -> u32 {
-    // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
-    unsafe { bins().add(index as usize).read_volatile() }
-}
-
-/// Adds to one of the block's bins.
-///
-/// # Safety
-/// `index` is below [`BINS`], and between two barriers the bin is only added to.
-#[inline(always)]
-pub(crate) unsafe fn bin_add(index: u32, value: u32) {
-    // SAFETY: the caller keeps the index in the array; only atomic operations touch the bin meanwhile.
-    unsafe { AtomicU32::from_ptr(bins().add(index as usize)).fetch_add(value, Ordering::Relaxed) };
 }
 
 /// Raises a word of global memory to `value`, if it is below.
@@ -399,6 +220,12 @@ pub(crate) fn isqrt(value: u64) -> u32 {
     let root = root - u64::from(root * root > value);
     let next = root + 1;
     (root + u64::from(next * next <= value)) as u32
+}
+
+/// `value << by`, and zero where nothing is left.
+#[inline(always)]
+pub(crate) fn shift_out(value: u32, by: u32) -> u32 {
+    value.checked_shl(by).unwrap_or(0)
 }
 
 /// The same value. Nothing is hidden from the compiler here: what that gains was measured for another one.

@@ -4,7 +4,7 @@ use super::histogram::Visit;
 use super::segments::{Segment, each_tile, first_of_warp};
 use super::{Buffers, Order, Raw, sums};
 use crate::device::{self, WARP};
-use crate::params::{NOWHERE, SelectParams, segment, select_flags};
+use crate::params::{NOWHERE, SelectParams, dtype, segment, select_flags};
 
 kernel! {
     /// Writes the index and the value of every kept entry.
@@ -90,10 +90,12 @@ kernel! {
                 let leaves = p.has(select_flags::LEAVES_SENT) && ties_before + ties == segment.ties;
                 if visit.in_gradient || leaves || p.has(select_flags::SENT) {
                     write(&p, &b, segment, tile, visit, output, cut, ties, leaves);
-                } else if p.is_half() {
-                    write_candidates::<true>(&p, &b, segment, tile, visit, output, cut, ties);
+                } else if !p.is_half() {
+                    write_candidates::<{ dtype::F32 }>(&p, &b, segment, tile, visit, output, cut, ties);
+                } else if p.dtype == dtype::F16 {
+                    write_candidates::<{ dtype::F16 }>(&p, &b, segment, tile, visit, output, cut, ties);
                 } else {
-                    write_candidates::<false>(&p, &b, segment, tile, visit, output, cut, ties);
+                    write_candidates::<{ dtype::BF16 }>(&p, &b, segment, tile, visit, output, cut, ties);
                 }
             });
         }
@@ -199,13 +201,13 @@ unsafe fn write(
     }
 }
 
-/// As [`write`], where it is candidates that are visited and nothing is left but the entries: most often.
+/// As [`write`], where it is candidates that are visited, stored as `DTYPE`, and nothing is left but the entries: most often.
 ///
 /// # Safety
 /// As [`write`].
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "they are a loop's, taken out for its own sake")]
-unsafe fn write_candidates<const HALF: bool>(
+unsafe fn write_candidates<const DTYPE: u32>(
     p: &SelectParams,
     b: &Buffers,
     segment: &Segment,
@@ -216,7 +218,7 @@ unsafe fn write_candidates<const HALF: bool>(
     mut ties: u32,
 ) {
     let lane = device::thread() % WARP;
-    let order = Order::of::<HALF>(p);
+    let order = Order::of(DTYPE);
     let base = segment.extent(tile).base;
     let mine = (1u32 << lane) - 1;
     // SAFETY: the arrays are there; no more is read of them than the candidates.
@@ -227,7 +229,11 @@ unsafe fn write_candidates<const HALF: bool>(
         if lane < left {
             // SAFETY: the candidate is there.
             raw = Raw(unsafe {
-                if HALF { u32::from(*values.cast::<u16>().add(at as usize)) } else { *values.add(at as usize) }
+                if DTYPE == dtype::F32 {
+                    *values.add(at as usize)
+                } else {
+                    u32::from(*values.cast::<u16>().add(at as usize))
+                }
             });
         }
         let key = order.key(raw);
@@ -244,7 +250,7 @@ unsafe fn write_candidates<const HALF: bool>(
             if is_kept {
                 let to = (output + (kept & mine).count_ones()) as usize;
                 *b.indices.add(to) = base + u32::from(*places.add(at as usize));
-                *b.values.add(to) = if HALF { raw.bits_of_half(p) } else { raw.0 };
+                *b.values.add(to) = raw.bits_of(DTYPE);
             }
             output += kept.count_ones();
         }

@@ -2,22 +2,11 @@
 
 use super::find::{Listed, at_place, keep};
 use super::histogram::{add_bins, add_directly, clear_bins};
-use super::job::{BEHIND, Job};
-use super::{Buffers, Order, Raw, WARPS, prefix, sum};
-use crate::arith::topk::{digit_shift, rounds_of};
+use super::job::Job;
+use super::share::{COUNTS, OUTPUTS, share};
+use super::{Buffers, Raw};
 use crate::device::{self, WARP};
-use crate::params::{HISTOGRAM_WORDS, NOWHERE, PIECE, SelectParams, TILES_AGAIN, state};
-
-/// Words of shared memory behind those of the job: 2 counts a warp; then, 4 a warp, where its candidates go, and those of the band,
-/// and how the band is counted.
-const COUNTS: u32 = BEHIND;
-const OUTPUTS: u32 = COUNTS + 2 * WARPS;
-
-/// A tile with no more in the band adds them to the histogram one by one.
-const FEW: u32 = 128;
-
-/// Instead of a shift: the band is not counted.
-const NOT_COUNTED: u32 = WARP;
+use crate::params::{HISTOGRAM_WORDS, NOWHERE, SelectParams, TILES_AGAIN};
 
 kernel! {
     /// Stores the candidates of each tile in order, and counts them.
@@ -175,7 +164,7 @@ kernel! {
 unsafe fn run<const AGAIN: bool>(p: &SelectParams, b: &Buffers, tile: u32, job: &Job) {
     // SAFETY: the caller's.
     unsafe {
-        if p.is_half() {
+        if job.is_half() {
             filter::<true, AGAIN>(p, b, tile, job);
         } else {
             filter::<false, AGAIN>(p, b, tile, job);
@@ -188,36 +177,35 @@ unsafe fn run<const AGAIN: bool>(p: &SelectParams, b: &Buffers, tile: u32, job: 
 #[inline(always)]
 unsafe fn filter<const HALF: bool, const AGAIN: bool>(p: &SelectParams, b: &Buffers, tile: u32, job: &Job) {
     let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
-    let order = Order::of::<HALF>(p);
+    let order = job.order::<HALF>();
     // SAFETY: the caller's; each tile is one block's, and the tile's words of shared memory were used a barrier ago.
     let listed = unsafe { Listed::new(keep::<HALF, AGAIN>(p, b, job)) };
-    // A bit a lane: those that have a candidate, and those whose candidate is of the band.
     let look = |place: u32, is: bool| {
         // SAFETY: the tile was copied there.
         let raw = unsafe { at_place::<HALF>(place) };
         let key = order.key(raw);
         let is = is && key >= job.floor;
         // SAFETY: all lanes come here together.
-        unsafe { (raw, device::ballot(is), device::ballot(is && key < job.sure)) }
+        let (all, open) = unsafe { (device::ballot(is), device::ballot(is && key < job.sure)) };
+        Seen { place, raw, key, all, open }
     };
     let (mut candidates, mut band) = (0, 0);
-    let (mut place, mut raw, mut all, mut open) = (0, Raw(0), 0, 0);
+    let mut only = Seen { place: 0, raw: Raw(0), key: 0, all: 0, open: 0 };
     // SAFETY: all lanes are here, as the list is the warp's.
     unsafe {
-        if !listed.is_short() {
+        if listed.is_short() {
+            only = look(listed.only(), lane < listed.count);
+            (candidates, band) = (only.all.count_ones(), only.open.count_ones());
+        } else {
             listed.each::<true>(|place, is| {
-                let (_, all, open) = look(place, is);
-                candidates += all.count_ones();
-                band += open.count_ones();
+                let seen = look(place, is);
+                candidates += seen.all.count_ones();
+                band += seen.open.count_ones();
             });
-        } else if listed.count != 0 {
-            place = listed.only();
-            (raw, all, open) = look(place, lane < listed.count);
-            (candidates, band) = (all.count_ones(), open.count_ones());
         }
         if lane == 0 {
             // What was found and is no candidate has the key below.
-            device::shared_store_two(COUNTS + 2 * warp, [candidates | band << 16, listed.count - candidates]);
+            device::shared_store_pair::<COUNTS>(warp, [candidates | band << 16, listed.count - candidates]);
         }
         device::barrier();
         if warp == 0 {
@@ -227,59 +215,83 @@ unsafe fn filter<const HALF: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
     }
     // SAFETY: nothing writes the words before the next tile.
     let [mut at, mut in_band, bins, shift] = unsafe { device::shared_load_row::<OUTPUTS>(warp) };
-    if bins != 0 {
-        // SAFETY: all threads are here, as the bins are the block's.
-        unsafe {
+    let (is_stored, histogram) = (at != NOWHERE, p.histograms + job.index * HISTOGRAM_WORDS);
+    let bin = |key: u32| (key - job.base) >> shift;
+    // SAFETY: all threads are here, or all lanes: bins are the block's, and lists a warp's. The room was given to this tile, and no
+    // two lanes have one place in it. The histogram is the segment's, and touched by atomic operations alone.
+    unsafe {
+        if bins != 0 {
             clear_bins(bins);
             device::barrier();
         }
-    }
-    let histogram = p.histograms + job.index * HISTOGRAM_WORDS;
-    let is_stored = at != NOWHERE;
-    // The same in all lanes: nothing is to be stored, and nothing to be counted.
-    if candidates != 0 && (is_stored || shift != NOT_COUNTED) {
-        let bit = 1u32 << lane;
-        let mut leave = |place: u32, raw: Raw, all: u32, open: u32| {
-            // SAFETY: all lanes are here, as the candidates are the warp's; the room was given to this tile, and no two lanes have
-            // one place. The histogram is there, and touched by atomic operations alone.
-            unsafe {
-                if is_stored && all & bit != 0 {
-                    let to = at + (all & (bit - 1)).count_ones();
-                    store::<HALF>(b, p.values, to, raw);
-                    *b.word(p.places).cast::<u16>().add(to as usize) = place as u16;
-                    if open & bit != 0 {
-                        store::<HALF>(b, p.band, in_band + (open & (bit - 1)).count_ones(), raw);
-                    }
-                }
-                at = at.wrapping_add(all.count_ones());
-                in_band = in_band.wrapping_add(open.count_ones());
-                let bin = (order.key(raw) - job.base) >> shift;
-                if bins != 0 {
-                    if open & bit != 0 {
-                        device::bin_add(bin, 1);
-                    }
-                } else if shift != NOT_COUNTED && open != 0 {
-                    add_open(b, histogram, open, bin);
-                }
-            }
-        };
         if listed.is_short() {
-            leave(place, raw, all, open);
+            if is_stored {
+                only.store::<HALF>(p, b, at, in_band);
+            }
+            if bins == 0 {
+                if only.open != 0 {
+                    add_open(b, histogram, only.open, bin(only.key));
+                }
+                return;
+            }
+            if only.open & 1 << lane != 0 {
+                device::bin_add(bin(only.key), 1);
+            }
         } else {
-            // SAFETY: all lanes are here.
-            unsafe {
-                listed.each::<false>(|place, is| {
-                    let (raw, all, open) = look(place, is);
-                    leave(place, raw, all, open);
-                });
+            listed.each::<false>(|place, is| {
+                let seen = look(place, is);
+                if is_stored {
+                    seen.store::<HALF>(p, b, at, in_band);
+                }
+                at = at.wrapping_add(seen.all.count_ones());
+                in_band = in_band.wrapping_add(seen.open.count_ones());
+                if bins != 0 {
+                    if seen.open & 1 << lane != 0 {
+                        device::bin_add(bin(seen.key), 1);
+                    }
+                } else if seen.open != 0 {
+                    add_open(b, histogram, seen.open, bin(seen.key));
+                }
+            });
+            if bins == 0 {
+                return;
             }
         }
+        device::barrier();
+        add_bins(b, histogram, bins);
     }
-    if bins != 0 {
-        // SAFETY: all threads are here, as the bins are the block's; the histogram is the segment's.
+}
+
+/// What the lanes of a warp see of a list: an element each,
+#[derive(Clone, Copy)]
+struct Seen {
+    place: u32,
+    raw: Raw,
+    key: u32,
+    /// and a bit a lane: whether it is a candidate, and whether it is one of the band.
+    all: u32,
+    open: u32,
+}
+
+impl Seen {
+    /// Stores the candidates from `at` on, and those of the band once more.
+    ///
+    /// # Safety
+    /// All lanes arrive together. There is room, and it is this warp's.
+    #[inline(always)]
+    unsafe fn store<const HALF: bool>(&self, p: &SelectParams, b: &Buffers, at: u32, in_band: u32) {
+        let bit = 1 << (device::thread() % WARP);
+        if self.all & bit == 0 {
+            return;
+        }
+        let at = at + (self.all & (bit - 1)).count_ones();
+        // SAFETY: the caller's.
         unsafe {
-            device::barrier();
-            add_bins(b, histogram, bins);
+            store::<HALF>(b, p.values, at, self.raw);
+            *b.word(p.places).cast::<u16>().add(at as usize) = self.place as u16;
+            if self.open & bit != 0 {
+                store::<HALF>(b, p.band, in_band + (self.open & (bit - 1)).count_ones(), self.raw);
+            }
         }
     }
 }
@@ -290,13 +302,13 @@ unsafe fn filter<const HALF: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
 /// All lanes arrive together. The histogram is there, and touched by atomic operations alone.
 #[inline(always)]
 unsafe fn add_open(b: &Buffers, histogram: u32, open: u32, bin: u32) {
-    let bit = 1 << (device::thread() % WARP);
-    // Ties would be 32 operations on one word: those of the last lane's bin are one.
-    let last = open.leading_zeros();
+    let from_here = open >> (device::thread() % WARP);
     // SAFETY: the caller's.
     unsafe {
-        let same = open & device::ballot(bin == device::shuffle(bin, !last));
-        let own = if bit == 1 << (WARP - 1) >> last { same.count_ones() } else { u32::from(open & !same & bit != 0) };
+        // Ties would be 32 operations on one word: those of the last lane's bin are one.
+        let is_same = bin == device::shuffle(bin, !open.leading_zeros());
+        let same = open & device::ballot(is_same);
+        let own = if from_here == 1 { same.count_ones() } else { from_here & u32::from(!is_same) };
         if own != 0 {
             add_directly(b, histogram, bin, own);
         }
@@ -317,96 +329,5 @@ unsafe fn store<const HALF: bool>(b: &Buffers, array: u32, at: u32, raw: Raw) {
         } else {
             *array.add(at as usize) = raw.0;
         }
-    }
-}
-
-/// Adds up what the warps have found, and tells them where it goes.
-///
-/// # Safety
-/// All lanes of one warp arrive together, a barrier behind the counts; as the kernel asks.
-#[inline(always)]
-unsafe fn share<const AGAIN: bool>(p: &SelectParams, b: &Buffers, tile: u32) {
-    let lane = device::thread() % WARP;
-    // SAFETY: the caller's; the state and the room are there, and touched by atomic operations alone.
-    unsafe {
-        let job = Job::known();
-        let [mut own, mut below] = [0; 2];
-        if lane < WARPS {
-            [own, below] = device::shared_load_two(COUNTS + 2 * lane);
-        }
-        let up_to = prefix(own);
-        let all = device::shuffle(up_to, WARP - 1);
-        below = sum(below);
-        let (candidates, band) = (all & 0xffff, all >> 16);
-        // The band is the first range in which the last kept key is looked for: it is counted on the way.
-        let (mut shift, mut bins) = (NOT_COUNTED, 0);
-        if job.base < job.top && band != 0 {
-            shift = digit_shift(job.top - job.base, rounds_of(job.top - job.base));
-            // Few are added to the histogram itself: to look through the block's bins would take longer.
-            if band > FEW {
-                bins = ((job.top - job.base - 1) >> shift) + 1;
-            }
-        }
-        let mut room = 0;
-        if lane == 0 {
-            room = reserve::<AGAIN>(p, b, job.floor, job.is_fixed(), candidates);
-        }
-        room = device::shuffle(room, 0);
-        // One lane a word.
-        let pick = |words: [u32; 4]| {
-            let mut word = words[0];
-            for k in 1..4 {
-                word = if lane == k { words[k as usize] } else { word };
-            }
-            word
-        };
-        let count = pick([candidates - band, band, if AGAIN { 0 } else { below }, 0]);
-        if count != 0 && lane < 3 {
-            device::atomic_add(b.word(p.states + job.index * state::WORDS + state::COUNT_SURE + lane), count);
-        }
-        let last = if AGAIN { u32::from(job.sure < job.top) } else { below };
-        let info = pick([room, candidates, band, last]);
-        if lane < 4 {
-            *b.word(p.info + 4 * tile + lane) = info;
-        }
-        if lane < WARPS {
-            let before = up_to - own;
-            let at = if room == NOWHERE { NOWHERE } else { room + (before & 0xffff) };
-            device::shared_store_row::<OUTPUTS>(lane, [at, room.wrapping_add(before >> 16), bins, shift]);
-        }
-    }
-}
-
-const _: () = assert!(state::COUNT_BAND == state::COUNT_SURE + 1 && state::COUNT_BELOW == state::COUNT_SURE + 2);
-
-/// Room for a tile's candidates, or nowhere.
-///
-/// # Safety
-/// The words that count the room are there, and touched by atomic operations alone.
-#[inline(always)]
-unsafe fn reserve<const AGAIN: bool>(p: &SelectParams, b: &Buffers, floor: u32, fixed: bool, candidates: u32) -> u32 {
-    if candidates == 0 {
-        return 0;
-    }
-    let (word, begin, capacity) = if AGAIN { (1, p.capacity, p.capacity_again) } else { (0, 0, p.capacity) };
-    // SAFETY: the caller's.
-    unsafe {
-        // Where all elements are candidates, storing them saves nothing, and takes the room of others.
-        if !AGAIN && floor == 0 {
-            if !fixed {
-                device::atomic_add(b.word(p.room + 2), 1);
-            }
-            return NOWHERE;
-        }
-        // The count cannot wrap: a tile adds its elements at most, and a piece, once.
-        let pieces = candidates.div_ceil(PIECE) * PIECE;
-        let first = device::atomic_add(b.word(p.room + word), pieces);
-        if first + pieces <= capacity {
-            return begin + first;
-        }
-        if !fixed {
-            device::atomic_add(b.word(p.room + 2), 1);
-        }
-        NOWHERE
     }
 }

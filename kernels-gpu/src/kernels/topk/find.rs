@@ -5,15 +5,10 @@
 //! instructions. That a lane's elements are neighbours makes the order of candidates that of lanes: they are put on a list, and
 //! all that follows goes over the list, a lane each.
 
-use super::job::Job;
+use super::job::{Chunk, Job};
 use super::{Buffers, Raw, SLOTS, Sent, WARP_TILE, load, prefix};
 use crate::device::{self, LISTED, OWN_WORDS, PADDED, WARP};
 use crate::params::{SelectParams, select_flags};
-
-/// 16 bytes, as they are read together.
-#[derive(Clone, Copy)]
-#[repr(C, align(16))]
-struct Chunk([u32; 4]);
 
 /// Bytes that a lane reads of a chunk.
 const CHUNK: u32 = 16;
@@ -74,20 +69,17 @@ pub(super) unsafe fn keep<const HALF: bool, const AGAIN: bool>(p: &SelectParams,
     let bytes = WARP_TILE << size_log2(HALF);
     let first = job.first + warp * WARP_TILE;
     let tile = warp * padded(bytes);
-    let is_full = job.is_full();
-    // What is filtered again was settled.
-    let is_settled = AGAIN && p.has(select_flags::FEEDBACK);
-    let source = if is_settled { b.residual.cast_const().cast::<u8>() } else { b.input };
+    let source = b.filtered::<AGAIN>(p);
     let source = source.wrapping_add((first.wrapping_sub(p.first) as usize) << size_log2(HALF));
-    let is_summed = !AGAIN && p.has(select_flags::FEEDBACK);
-    if is_full && !is_summed && source.addr().is_multiple_of(CHUNK as usize) {
+    if job.is_whole() {
         let source = source.cast::<Chunk>().wrapping_add(lane as usize);
         let at = device::tile_address(tile + padded_chunk(lane));
         // SAFETY: the elements are bound, as the tile is full, and the chunks are aligned. The words are this warp's.
         unsafe { copy::<HALF>(source, at) };
     } else {
+        let is_summed = !AGAIN && p.has(select_flags::FEEDBACK);
         // SAFETY: the caller's; the words are this warp's.
-        unsafe { copy_elements::<HALF>(p, b, job, source, is_settled, first + lane, tile) };
+        unsafe { copy_elements::<HALF>(p, b, job, source, is_summed, first + lane, tile) };
     }
     let own = if HALF { padded_own(device::thread()) } else { PADDED * device::thread() };
     let own = device::tile_address(own);
@@ -101,12 +93,10 @@ pub(super) unsafe fn keep<const HALF: bool, const AGAIN: bool>(p: &SelectParams,
             device::carries(device::carries(0, words[0], job.less), words[1], job.less)
         }
     };
+    // Otherwise what is not there, which is zero, was not found.
     if job.is_all() {
-        found = !0;
-    }
-    if !is_full {
         // SAFETY: the job is known.
-        found &= unsafe { job.extent() }.bits(first + lane * SLOTS as u32);
+        found = unsafe { job.extent() }.bits(first + lane * SLOTS as u32);
     }
     found
 }
@@ -148,16 +138,17 @@ unsafe fn copy_elements<const HALF: bool>(
     b: &Buffers,
     job: &Job,
     source: *const u8,
-    is_settled: bool,
+    is_summed: bool,
     first: u32,
     tile: u32,
 ) {
     const ROWS: usize = 8;
     let lane = device::thread() % WARP;
     // SAFETY: the job is known.
-    let slots = unsafe { job.extent() }.slots(first);
+    let extent = unsafe { job.extent() };
+    let slots = extent.slots(first);
     let mut raws = [Raw(0); SLOTS];
-    if HALF || is_settled {
+    if HALF || !is_summed {
         for slot in 0..SLOTS {
             if slots >> slot & 1 != 0 {
                 let at = slot * WARP as usize + lane as usize;
@@ -175,7 +166,7 @@ unsafe fn copy_elements<const HALF: bool>(
         // SAFETY: as above, and each tile is one block's.
         unsafe {
             let sent = Sent::load(p, b, job.index);
-            raws = if job.is_full() {
+            raws = if extent.is_full() {
                 load::<true>(p, b, sent, slots, first)
             } else {
                 load::<false>(p, b, sent, slots, first)
@@ -225,21 +216,29 @@ impl Listed {
         }
     }
 
-    /// Lists `left` of this lane, behind those of the lanes before, without the `first` ones of these.
+    /// Lists `left` of this lane, behind those of the lanes before, without the `first` ones of these. Behind the `count` that
+    /// are listed it is read as well: there it has a place that is the warp's.
     ///
     /// # Safety
     /// All lanes arrive together; the list is this warp's.
     #[inline(always)]
-    unsafe fn list(&self, mut left: u32, first: u32) {
+    unsafe fn list(&self, mut left: u32, first: u32, count: u32) {
         let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
-        let own = warp * WARP_TILE + lane * SLOTS as u32;
-        let mut at = device::list_address(warp * LISTED + self.up_to - self.found.count_ones() - first);
-        while left != 0 {
-            let slot = left.leading_zeros();
-            left ^= 1 << (WARP - 1) >> slot;
-            // SAFETY: the entry is this lane's until the next barrier.
-            unsafe { device::list_store(at, own + slot) };
-            at += 2;
+        let list = device::list_address(warp * LISTED);
+        let own = list + 2 * lane;
+        let mut at = list + 2 * (self.up_to - self.found.count_ones() - first);
+        let mut behind = device::thread() * SLOTS as u32;
+        // SAFETY: the entries are this lane's until the barrier; all lanes are here.
+        unsafe {
+            device::list_store(own + 2 * count, warp * WARP_TILE);
+            while left != 0 {
+                let by = left.leading_zeros() + 1;
+                left = device::shift_out(left, by);
+                behind += by;
+                device::list_store(at, behind - 1);
+                at += 2;
+            }
+            device::warp_barrier();
         }
     }
 
@@ -249,7 +248,7 @@ impl Listed {
         self.count <= WARP
     }
 
-    /// The place in the tile of this lane's element, of a short list that is not empty; that of the last one, behind its end.
+    /// The place in the tile of this lane's element, of a short list; where there is none, a place that is the warp's.
     ///
     /// # Safety
     /// All lanes arrive together; the list is this warp's, and the tile was copied.
@@ -258,9 +257,8 @@ impl Listed {
         let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
         // SAFETY: the caller's.
         unsafe {
-            self.list(self.found, 0);
-            device::warp_barrier();
-            device::list_load(device::list_address(warp * LISTED + lane.min(self.count - 1)))
+            self.list(self.found, 0, self.count);
+            device::list_load(device::list_address(warp * LISTED) + 2 * lane)
         }
     }
 
@@ -272,7 +270,7 @@ impl Listed {
     #[inline(always)]
     pub(super) unsafe fn each<const FIRST: bool>(&self, mut visit: impl FnMut(u32, bool)) {
         let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
-        let list = device::list_address(warp * LISTED + lane);
+        let list = device::list_address(warp * LISTED) + 2 * lane;
         let (mut left, mut first, mut count, mut group, mut lanes) = (self.found, 0, self.count, 0, WARP);
         if self.count > ROOM {
             lanes = TOGETHER;
@@ -282,12 +280,8 @@ impl Listed {
         }
         loop {
             if FIRST || lanes != WARP {
-                // SAFETY: all lanes are here. Behind the end it is read as well: there it has the warp's first place.
-                unsafe {
-                    self.list(left, first);
-                    device::list_store(list + 2 * count, warp * WARP_TILE);
-                    device::warp_barrier();
-                }
+                // SAFETY: all lanes are here.
+                unsafe { self.list(left, first, count) };
             }
             let (mut entry, mut at) = (lane, list);
             while entry - lane < count {

@@ -1,9 +1,11 @@
 //! What a block of the filter has to do: one warp finds out and leaves it in shared memory for all.
 
 use super::sample::guessed;
-use super::{Buffers, Extent, sums};
+use super::{Buffers, Extent, Order, sums};
+use crate::arith::float::MAGNITUDE;
+use crate::arith::topk::HALF_MAGNITUDE;
 use crate::device::{self, WARP};
-use crate::params::{SelectParams, TILE, TILES_AGAIN, segment, state};
+use crate::params::{SelectParams, TILE, TILES_AGAIN, segment, select_flags, state};
 
 /// Words of shared memory, four at a time.
 const KEYS: u32 = 0;
@@ -21,24 +23,35 @@ pub(super) struct Job {
     /// Keys from which on elements are candidates, and are sure, in this tile;
     pub(super) floor: u32,
     pub(super) sure: u32,
-    /// and those between which the last kept one is, in the whole segment.
+    /// and the lowest one that the last kept one may have, in the whole segment.
     pub(super) base: u32,
-    pub(super) top: u32,
     /// The segment.
     pub(super) index: u32,
     /// The element that has place 0.
     pub(super) first: u32,
-    /// Whether all places are there; whether the tile is filtered in this pass; whether the segment's floor was fixed.
+    /// Bits, as below.
     is: u32,
-    /// What is added to twice an element, so that it carries if that is looked for: a candidate, or of the key below; or zero.
+    /// What is added to twice an element, so that it carries if that is looked for: a candidate, or of the key below.
     pub(super) less: u32,
+    /// How elements are ordered.
+    pub(super) nan: u32,
 }
 
-const FULL: u32 = 1;
-const WANTED: u32 = 2;
-const FIXED: u32 = 4;
+/// The tile is filtered in this pass.
+const WANTED: u32 = 1;
+/// Its elements are halves.
+const HALF: u32 = 2;
+/// It can be copied as it is, 16 bytes at a time.
+const WHOLE: u32 = 4;
+/// The segment's floor was fixed.
+const FIXED: u32 = 8;
 /// Everything is looked for.
-const ALL: u32 = 8;
+const ALL: u32 = 1 << 31;
+
+/// 16 bytes, as they are read together.
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+pub(super) struct Chunk(pub(super) [u32; 4]);
 
 impl Job {
     /// Finds out what is to be done with a tile.
@@ -86,15 +99,20 @@ impl Job {
             let least = floor.saturating_sub(u32::from(!AGAIN));
             let order = p.order();
             let less = if least > order.nan { 0 } else { (least << order.magnitude.leading_zeros()).wrapping_neg() };
+            // What is summed up on the way, a lane takes one by one.
+            let at = b.filtered::<AGAIN>(p).addr() + (extent.base.wrapping_sub(p.first) as usize * p.stored_bytes());
+            let is_whole =
+                extent.is_full() && (AGAIN || !p.has(select_flags::FEEDBACK)) && at.is_multiple_of(align_of::<Chunk>());
             let flag = |is: bool, flag: u32| if is { flag } else { 0 };
-            let is = flag(extent.is_full(), FULL)
-                | flag(is_wanted, WANTED)
+            let is = flag(is_wanted, WANTED)
+                | flag(p.is_half(), HALF)
+                | flag(is_whole, WHOLE)
                 | flag(is_fixed != 0, FIXED)
                 | flag(least == 0, ALL);
             if lane == 0 {
                 device::shared_store_four::<KEYS>([floor, sure, base, index]);
-                device::shared_store_four::<PLACE>([extent.base, is, less, top]);
-                device::shared_store_four::<REST>([extent.start, extent.end, left, 0]);
+                device::shared_store_four::<PLACE>([extent.base, is, less, order.nan]);
+                device::shared_store_four::<REST>([extent.start, extent.end, left, top]);
             }
         }
     }
@@ -106,21 +124,27 @@ impl Job {
     #[inline(always)]
     pub(super) unsafe fn known() -> Self {
         // SAFETY: nothing writes the words before the next job.
-        let ([floor, sure, base, index], [first, is, less, top]) =
+        let ([floor, sure, base, index], [first, is, less, nan]) =
             unsafe { (device::shared_load_four::<KEYS>(), device::shared_load_four::<PLACE>()) };
-        Self { floor, sure, base, top, index, first, is, less }
-    }
-
-    /// Whether all places are there.
-    #[inline(always)]
-    pub(super) fn is_full(&self) -> bool {
-        self.is & FULL != 0
+        Self { floor, sure, base, index, first, is, less, nan }
     }
 
     /// Whether the tile is filtered in this pass.
     #[inline(always)]
     pub(super) fn is_wanted(&self) -> bool {
         self.is & WANTED != 0
+    }
+
+    /// Whether its elements are halves.
+    #[inline(always)]
+    pub(super) fn is_half(&self) -> bool {
+        self.is & HALF != 0
+    }
+
+    /// Whether it can be copied as it is, 16 bytes at a time: all of it is there, and aligned.
+    #[inline(always)]
+    pub(super) fn is_whole(&self) -> bool {
+        self.is & WHOLE != 0
     }
 
     /// Whether the segment's floor was fixed.
@@ -133,6 +157,23 @@ impl Job {
     #[inline(always)]
     pub(super) fn is_all(&self) -> bool {
         self.is & ALL != 0
+    }
+
+    /// How its elements are ordered.
+    #[inline(always)]
+    pub(super) fn order<const HALVES: bool>(&self) -> Order {
+        Order { magnitude: if HALVES { HALF_MAGNITUDE } else { MAGNITUDE }, nan: self.nan }
+    }
+
+    /// The key above all that the last kept one may have, in the whole segment.
+    ///
+    /// # Safety
+    /// As [`Job::known`].
+    #[inline(always)]
+    pub(super) unsafe fn top(&self) -> u32 {
+        // SAFETY: the caller's.
+        let [.., top] = unsafe { device::shared_load_four::<REST>() };
+        top
     }
 
     /// The tile's elements.

@@ -11,6 +11,7 @@ mod narrow;
 mod sample;
 mod segments;
 mod settle;
+mod share;
 mod sketch;
 mod sums;
 
@@ -49,13 +50,17 @@ impl Raw {
     /// As f32, with a NaN's bits kept.
     #[inline(always)]
     fn bits(self, p: &SelectParams) -> u32 {
-        if p.is_half() { self.bits_of_half(p) } else { self.0 }
+        if p.is_half() { self.bits_of(p.dtype) } else { self.0 }
     }
 
-    /// The same of a half.
+    /// The same, of what is stored as a type.
     #[inline(always)]
-    fn bits_of_half(self, p: &SelectParams) -> u32 {
-        if p.dtype == dtype::F16 { f16_to_f32(self.0 as u16).to_bits() } else { bf16_to_f32(self.0 as u16).to_bits() }
+    fn bits_of(self, stored: u32) -> u32 {
+        match stored {
+            dtype::F32 => self.0,
+            dtype::F16 => f16_to_f32(self.0 as u16).to_bits(),
+            _ => bf16_to_f32(self.0 as u16).to_bits(),
+        }
     }
 }
 
@@ -67,13 +72,15 @@ struct Order {
 }
 
 impl Order {
-    /// As [`SelectParams::order`] has it, where it is known whether candidates are stored as halves.
+    /// The order of what is stored as a type.
     #[inline(always)]
-    fn of<const HALF: bool>(p: &SelectParams) -> Self {
-        if !HALF {
-            Self { magnitude: MAGNITUDE, nan: NAN_KEY }
-        } else {
-            Self { magnitude: HALF_MAGNITUDE, nan: if p.dtype == dtype::F16 { F16_NAN_KEY } else { BF16_NAN_KEY } }
+    fn of(stored: u32) -> Self {
+        match stored {
+            dtype::F32 => Self { magnitude: MAGNITUDE, nan: NAN_KEY },
+            stored => {
+                let nan = if stored == dtype::F16 { F16_NAN_KEY } else { BF16_NAN_KEY };
+                Self { magnitude: HALF_MAGNITUDE, nan }
+            }
         }
     }
 
@@ -90,6 +97,12 @@ impl SelectParams {
         self.dtype != dtype::F32 && !self.has(select_flags::FEEDBACK)
     }
 
+    /// Bytes of an element that is filtered, as it is stored among the candidates.
+    #[inline(always)]
+    fn stored_bytes(&self) -> usize {
+        if self.is_half() { 2 } else { 4 }
+    }
+
     /// What is above every key.
     #[inline(always)]
     fn no_key(&self) -> u32 {
@@ -98,7 +111,7 @@ impl SelectParams {
 
     #[inline(always)]
     fn order(&self) -> Order {
-        if self.is_half() { Order::of::<true>(self) } else { Order::of::<false>(self) }
+        if self.is_half() { Order::of(self.dtype) } else { Order::of(dtype::F32) }
     }
 }
 
@@ -164,6 +177,12 @@ impl Buffers {
             residual = sent.taken_off(residual, p.first + at as u32);
         }
         Raw(canonical(value + residual).to_bits())
+    }
+
+    /// What is filtered where it is read as it is: with feedback, what is filtered again is the sum that the residual holds.
+    #[inline(always)]
+    fn filtered<const AGAIN: bool>(&self, p: &SelectParams) -> *const u8 {
+        if AGAIN && p.has(select_flags::FEEDBACK) { self.residual.cast_const().cast() } else { self.input }
     }
 
     /// An element after the filter: with feedback, the residual holds the sum.
