@@ -4,30 +4,28 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use cuda_std::shared_array;
 
-use super::super::{BINS, SHARED_WORDS, STAGE};
-
 /// The block's words.
 #[inline(always)]
 fn words() -> *mut u32 {
-    shared_array![u32; SHARED_WORDS]
+    shared_array![u32; crate::device::SHARED_WORDS]
 }
 
 /// The block's bins.
 #[inline(always)]
 fn bins() -> *mut u32 {
-    shared_array![u32; BINS as usize]
+    shared_array![u32; crate::device::BINS as usize]
 }
 
 /// The block's stage, aligned for the widest that lies in it.
 #[inline(always)]
 fn stage() -> *mut f64 {
-    shared_array![f64; STAGE as usize / 2]
+    shared_array![f64; crate::device::STAGE as usize / 2]
 }
 
 /// Writes a word of the block's shared memory.
 ///
 /// # Safety
-/// `index` is below [`SHARED_WORDS`], and no other thread touches the word between two barriers.
+/// `index` is below [`super::super::SHARED_WORDS`], and no other thread touches the word between two barriers.
 #[inline(always)]
 pub(crate) unsafe fn shared_store(index: u32, value: u32) {
     // SAFETY: the caller keeps the index in the array and to itself.
@@ -37,7 +35,7 @@ pub(crate) unsafe fn shared_store(index: u32, value: u32) {
 /// Reads a word of the block's shared memory.
 ///
 /// # Safety
-/// `index` is below [`SHARED_WORDS`], and no thread writes the word between the same two barriers.
+/// `index` is below [`super::super::SHARED_WORDS`], and no thread writes the word between the same two barriers.
 #[inline(always)]
 pub(crate) unsafe fn shared_load(index: u32) -> u32 {
     // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
@@ -113,7 +111,7 @@ pub(crate) unsafe fn shared_load_row<const FIRST: u32>(index: u32) -> [u32; 4] {
 /// Writes one of the block's bins.
 ///
 /// # Safety
-/// `index` is below [`BINS`], and no other thread touches the bin between two barriers.
+/// `index` is below [`super::super::BINS`], and no other thread touches the bin between two barriers.
 #[inline(always)]
 pub(crate) unsafe fn bin_store(index: u32, value: u32) {
     // SAFETY: the caller keeps the index in the array and to itself.
@@ -123,7 +121,7 @@ pub(crate) unsafe fn bin_store(index: u32, value: u32) {
 /// Reads one of the block's bins.
 ///
 /// # Safety
-/// `index` is below [`BINS`], and no thread writes the bin between the same two barriers.
+/// `index` is below [`super::super::BINS`], and no thread writes the bin between the same two barriers.
 #[inline(always)]
 pub(crate) unsafe fn bin_load(index: u32) -> u32 {
     // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
@@ -133,7 +131,7 @@ pub(crate) unsafe fn bin_load(index: u32) -> u32 {
 /// Adds to one of the block's bins.
 ///
 /// # Safety
-/// `index` is below [`BINS`], and between two barriers the bin is only added to.
+/// `index` is below [`super::super::BINS`], and between two barriers the bin is only added to.
 #[inline(always)]
 pub(crate) unsafe fn bin_add(index: u32, value: u32) {
     // SAFETY: the caller keeps the index in the array; only atomic operations touch the bin meanwhile.
@@ -143,7 +141,7 @@ pub(crate) unsafe fn bin_add(index: u32, value: u32) {
 /// Writes a word of the block's stage.
 ///
 /// # Safety
-/// `index` is below [`STAGE`], and no other thread touches the word between two barriers.
+/// `index` is below [`super::super::STAGE`], and no other thread touches the word between two barriers.
 #[inline(always)]
 pub(crate) unsafe fn stage_store(index: u32, value: f32) {
     // SAFETY: the caller keeps the index in the array and to itself.
@@ -153,7 +151,7 @@ pub(crate) unsafe fn stage_store(index: u32, value: f32) {
 /// Reads a word of the block's stage.
 ///
 /// # Safety
-/// `index` is below [`STAGE`], and no thread writes the word between the same two barriers.
+/// `index` is below [`super::super::STAGE`], and no thread writes the word between the same two barriers.
 #[inline(always)]
 pub(crate) unsafe fn stage_load(index: u32) -> f32 {
     // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
@@ -163,7 +161,7 @@ pub(crate) unsafe fn stage_load(index: u32) -> f32 {
 /// Reads four words of the block's stage.
 ///
 /// # Safety
-/// `index` is a multiple of 4 below [`STAGE`], and no thread writes the words between the same two barriers.
+/// `index` is a multiple of 4 below [`super::super::STAGE`], and no thread writes the words between the same two barriers.
 #[inline(always)]
 pub(crate) unsafe fn stage_load_four(index: u32) -> [f32; 4] {
     // SAFETY: as above.

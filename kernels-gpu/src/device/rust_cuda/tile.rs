@@ -2,18 +2,18 @@
 
 use cuda_std::shared_array;
 
-use super::super::{LISTED, OWN_WORDS, PADDED, TILE_BYTES, TILE_WARPS};
+use super::super::{OWN_WORDS, PADDED};
 
 /// The block's tile.
 #[inline(always)]
 fn tile() -> *mut u8 {
-    shared_array![u32; TILE_BYTES as usize / 4].cast()
+    shared_array![u32; crate::device::TILE_BYTES as usize / 4].cast()
 }
 
 /// The block's list.
 #[inline(always)]
 fn list() -> *mut u16 {
-    shared_array![u16; (LISTED * TILE_WARPS) as usize]
+    shared_array![u16; (crate::device::LISTED * crate::device::TILE_WARPS) as usize]
 }
 
 /// What stands for a byte of the tile.
