@@ -13,7 +13,7 @@ use gradwire::{
 use gradwire_ptx_machine::Machine;
 use gradwire_tests::capture::{Capture, ELSEWHERE, HOST, STREAM};
 use gradwire_tests::cases::{self, AnyCodec};
-use half::bf16;
+use half::{bf16, f16};
 
 /// A device, and the memory of a caller on it.
 struct Caller {
@@ -317,6 +317,50 @@ fn entries_selected_on_a_stream_are_those_of_a_cpu() {
                 }
                 .expect("the CPU decodes");
                 assert_eq!(f32s(&caller.read(output, 4 * n as u64)), f32s(bytemuck::cast_slice(&sum)), "{codec:?}");
+            }
+        }
+    }
+    assert_eq!(caller.driver.inner().take_faults(), []);
+}
+
+/// A gradient may begin at any element of a caller's memory, and a segment at any element of a gradient: what is read 16 bytes at a time
+/// where that can be is the same where it cannot.
+#[test]
+fn entries_of_a_gradient_that_begins_anywhere_are_those_of_a_cpu() {
+    let caller = Caller::new();
+    let (n, cpu) = (40_001, Device::cpu());
+    let mut x = cases::normal(n, 5);
+    x[1234] = f32::NAN;
+    let bf16s: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
+    let f16s: Vec<f16> = x.iter().map(|v| f16::from_f32(*v)).collect();
+    let layers = [Segment { elements: 20_003, k: 100 }, Segment { elements: 19_998, k: 6000 }];
+    for codec in [TopK::fraction(0.001), TopK::fraction(0.3), TopK::segments(&layers)] {
+        for gradient in [Gradient::F32(&x), Gradient::Bf16(&bf16s), Gradient::F16(&f16s)] {
+            let selection = codec.selection(n, gradient.dtype(), false, &Limits::NONE).expect("valid");
+            let expected = cpu.encode_sparse(&codec, gradient, Seed::new(1)).expect("the CPU selects");
+            let entries = selection.entries();
+            let size = gradient.as_bytes().len() / n;
+            for before in [0, 1, 2, 3, 8] {
+                let room = caller.holding(&[&vec![0xff; before * size], gradient.as_bytes()].concat());
+                let at = room.address() + (before * size) as u64;
+                let buffers = SelectBuffers {
+                    gradient: DeviceSlice::new(at, gradient.as_bytes().len() as u64),
+                    residual: None,
+                    indices: caller.room(4 * entries),
+                    values: caller.room(4 * entries),
+                    workspace: caller.room(selection.workspace_bytes()),
+                };
+                let table = selection.table();
+                // SAFETY: the machine checks ranges itself, and copies at once.
+                unsafe { caller.driver.copy_in(DevicePtr(buffers.workspace.address()), &table, StreamId::OWN) }
+                    .expect("it fits");
+                // SAFETY: the machine's streams run at once, and the memory lives as long as it.
+                unsafe { caller.cuda.select_into(&selection, &buffers) }.expect("queued");
+                let indices: Vec<u32> = f32s(&caller.read(buffers.indices, 4 * entries));
+                let values: Vec<f32> = bytemuck::pod_collect_to_vec(&caller.read(buffers.values, 4 * entries));
+                let payload = selection.seal(&indices, &values).expect("entries that rise");
+                let label = format!("{codec:?}, {}, {before} elements in front", gradient.dtype().name());
+                assert_eq!(payload.as_bytes(), expected.as_bytes(), "{label}");
             }
         }
     }

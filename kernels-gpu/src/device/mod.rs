@@ -20,9 +20,12 @@ use nvptx as machine;
 use rust_cuda as machine;
 
 pub(crate) use machine::{
-    FOLDS, atomic_add, atomic_max, ballot, barrier, bin_add, bin_load, bin_store, block, fence, fma, fma_wide,
-    fold_max, fold_min, half_to_f32, load_strong, opaque, shared_load, shared_store, shuffle, shuffle_xor, sqrt,
-    stage_load, stage_load_four, stage_load_wide, stage_store, stage_store_wide, thread, tile_load, tile_store,
+    FOLDS, atomic_add, atomic_max, ballot, barrier, bin_add, bin_load, bin_store, block, carries, carries_of_halves,
+    fence, fma, fma_wide, fold_max, fold_min, fold_sum, half_to_f32, list_address, list_load, list_store, load_strong,
+    opaque, shared_load, shared_load_four, shared_load_pair, shared_load_row, shared_store, shared_store_four,
+    shared_store_pair, shared_store_row, shift_out, shuffle, shuffle_up, shuffle_xor, sqrt, stage_load,
+    stage_load_four, stage_load_wide, stage_store, stage_store_wide, thread, tile_address, tile_load_half,
+    tile_load_own, tile_load_word, tile_store_chunks, tile_store_halves, tile_store_words, warp_barrier,
 };
 #[cfg(target_arch = "nvptx64")]
 pub(crate) use machine::{isqrt, product};
@@ -34,7 +37,7 @@ pub(crate) use machine::{mma, tf32};
 pub(crate) const WARP: u32 = 32;
 
 /// Words of a block's shared memory.
-pub(crate) const SHARED_WORDS: usize = 48;
+pub(crate) const SHARED_WORDS: usize = 64;
 
 /// Words of a block's bins: shared memory beside the other, for kernels that count in it.
 pub(crate) const BINS: u32 = 2048;
@@ -42,8 +45,22 @@ pub(crate) const BINS: u32 = 2048;
 /// Words of a block's stage: shared memory beside the other, for kernels that keep parts of matrices in it.
 pub(crate) const STAGE: u32 = 6144;
 
-/// Elements of a block's tile: shared memory beside the other, for kernels that look at an element more than once.
-pub(crate) const TILE: u32 = crate::params::TILE;
+/// Warps of a block that has a tile.
+pub(crate) const TILE_WARPS: u32 = 8;
 
-/// Rows of [`WARP`] words that a lane writes its words of together.
-pub(crate) const TILE_ROWS: usize = 8;
+/// Bytes of a block's tile: shared memory beside the other, for kernels that look at an element more than once. 16 bytes are
+/// left out behind each 128, so that lanes which read beside each other what is a lane's own do not wait for one bank.
+pub(crate) const TILE_BYTES: u32 = 4 * crate::params::TILE / 128 * PADDED;
+
+/// 128 bytes of the tile, with those left out.
+pub(crate) const PADDED: u32 = 144;
+
+/// Entries of each warp in the block's list, of half a word: as many as leave the block within the shared memory that every
+/// GPU has. The last [`WARP`] are for reading behind the end.
+pub(crate) const LISTED: u32 = 224;
+
+const _: () =
+    assert!(4 * (SHARED_WORDS as u32 + BINS) + TILE_BYTES + 2 * LISTED * TILE_WARPS <= 48 << 10, "every GPU has room");
+
+/// Words that a lane reads of the tile together.
+pub(crate) const OWN_WORDS: usize = 16;

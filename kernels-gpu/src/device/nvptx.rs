@@ -4,11 +4,23 @@
 //! they are convergent, and so neither sinks them into a branch nor copies them into two, which it may do with `asm!`.
 
 use core::arch::asm;
-use core::arch::global_asm;
 use core::arch::nvptx::{_block_idx_x, _syncthreads, _thread_idx_x};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::{BINS, SHARED_WORDS, STAGE, TILE, TILE_ROWS, WARP};
+mod shared;
+mod tile;
+
+pub(crate) use shared::{
+    bin_add, bin_load, bin_store, shared_load, shared_load_four, shared_load_pair, shared_load_row, shared_store,
+    shared_store_four, shared_store_pair, shared_store_row, stage_load, stage_load_four, stage_load_wide, stage_store,
+    stage_store_wide,
+};
+pub(crate) use tile::{
+    carries, carries_of_halves, list_address, list_load, list_store, tile_address, tile_load_half, tile_load_own,
+    tile_load_word, tile_store_chunks, tile_store_halves, tile_store_words,
+};
+
+use super::WARP;
 
 #[allow(improper_ctypes, reason = "these are LLVM's, and no C compiler sees them")]
 unsafe extern "C" {
@@ -16,8 +28,12 @@ unsafe extern "C" {
     fn shfl_bfly(members: u32, value: u32, lane_mask: u32, clamp: u32) -> u32;
     #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
     fn shfl_idx(members: u32, value: u32, lane: u32, clamp: u32) -> u32;
+    #[link_name = "llvm.nvvm.shfl.sync.up.i32"]
+    fn shfl_up(members: u32, value: u32, by: u32, clamp: u32) -> u32;
     #[link_name = "llvm.nvvm.vote.ballot.sync"]
     fn vote_ballot(members: u32, vote: bool) -> u32;
+    #[link_name = "llvm.nvvm.bar.warp.sync"]
+    fn bar_warp(members: u32);
     #[link_name = "llvm.fma.f32"]
     fn fma_f32(a: f32, b: f32, c: f32) -> f32;
     #[link_name = "llvm.fma.f64"]
@@ -25,6 +41,9 @@ unsafe extern "C" {
     #[cfg(target_feature = "sm_80")]
     #[link_name = "llvm.nvvm.redux.sync.umax"]
     fn redux_max(value: u32, members: u32) -> u32;
+    #[cfg(target_feature = "sm_80")]
+    #[link_name = "llvm.nvvm.redux.sync.add"]
+    fn redux_add(value: u32, members: u32) -> u32;
     #[cfg(target_feature = "sm_80")]
     #[link_name = "llvm.nvvm.redux.sync.umin"]
     fn redux_min(value: u32, members: u32) -> u32;
@@ -47,18 +66,6 @@ struct Fragment(f32, f32, f32, f32);
 const ALL: u32 = !0;
 /// The `c` operand of a shuffle whose segment is the whole warp.
 const CLAMP: u32 = WARP - 1;
-
-// Rust has no shared address space, so the block's array is declared in PTX and reached by its name. PTX wants a name
-// declared before it is used, and LLVM writes this text in front of every kernel.
-global_asm!(".shared .align 4 .b8 gradwire_shared[{bytes}];", bytes = const 4 * SHARED_WORDS);
-
-// A variable of its own: a kernel has the shared memory of those that it names.
-global_asm!(".shared .align 4 .b8 gradwire_bins[{bytes}];", bytes = const 4 * BINS);
-
-// Aligned, so that four words can be read at once.
-global_asm!(".shared .align 16 .b8 gradwire_stage[{bytes}];", bytes = const 4 * STAGE);
-
-global_asm!(".shared .align 4 .b8 gradwire_tile[{bytes}];", bytes = const 4 * TILE);
 
 /// The thread's index in its block.
 #[inline(always)]
@@ -84,6 +91,16 @@ pub(crate) unsafe fn barrier() {
     unsafe { _syncthreads() }
 }
 
+/// Waits for every lane of the warp; what any of them wrote to memory before is seen by all of them after.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+pub(crate) unsafe fn warp_barrier() {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { bar_warp(ALL) }
+}
+
 /// The value that lane `lane ^ mask` gives.
 ///
 /// # Safety
@@ -102,6 +119,16 @@ pub(crate) unsafe fn shuffle_xor(value: u32, mask: u32) -> u32 {
 pub(crate) unsafe fn shuffle(value: u32, from: u32) -> u32 {
     // SAFETY: the caller brings all lanes here.
     unsafe { shfl_idx(ALL, value, from, CLAMP) }
+}
+
+/// The value that the lane gives which is `by` lower; a lane's own, where there is none.
+///
+/// # Safety
+/// All lanes of the warp arrive together, with `by` below 32 and the same in each.
+#[inline(always)]
+pub(crate) unsafe fn shuffle_up(value: u32, by: u32) -> u32 {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { shfl_up(ALL, value, by, 0) }
 }
 
 /// A bit a lane: whether `vote` is true there.
@@ -147,6 +174,21 @@ pub(crate) unsafe fn fold_min(value: u32) -> u32 {
     folded
 }
 
+/// The sum over the warp, in every lane.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+pub(crate) unsafe fn fold_sum(value: u32) -> u32 {
+    #[cfg(target_feature = "sm_80")]
+    // SAFETY: the caller brings all lanes here.
+    let folded = unsafe { redux_add(value, ALL) };
+    #[cfg(not(target_feature = "sm_80"))]
+    // SAFETY: as above.
+    let folded = unsafe { butterfly(value, u32::wrapping_add) };
+    folded
+}
+
 /// # Safety
 /// All lanes of the warp arrive together.
 #[cfg(not(target_feature = "sm_80"))]
@@ -157,188 +199,6 @@ unsafe fn butterfly(mut value: u32, op: impl Fn(u32, u32) -> u32) -> u32 {
         value = op(value, unsafe { shuffle_xor(value, 1 << step) });
     }
     value
-}
-
-/// Writes a word of the block's shared memory.
-///
-/// # Safety
-/// `index` is below [`SHARED_WORDS`], and no other thread touches the word between two barriers.
-#[inline(always)]
-pub(crate) unsafe fn shared_store(index: u32, value: u32) {
-    // SAFETY: the caller keeps the index in the array and to itself.
-    unsafe { asm!("st.shared.u32 [{}], {};", in(reg32) shared_address(index), in(reg32) value, options(nostack)) }
-}
-
-/// Reads a word of the block's shared memory.
-///
-/// # Safety
-/// `index` is below [`SHARED_WORDS`], and no thread writes the word between the same two barriers.
-#[inline(always)]
-pub(crate) unsafe fn shared_load(index: u32) -> u32 {
-    let value;
-    // SAFETY: the caller keeps the index in the array. Not `pure`, so that it stays between its barriers.
-    unsafe { asm!("ld.shared.u32 {}, [{}];", lateout(reg32) value, in(reg32) shared_address(index), options(nostack)) }
-    value
-}
-
-/// Writes one of the block's bins.
-///
-/// # Safety
-/// `index` is below [`BINS`], and no other thread touches the bin between two barriers.
-#[inline(always)]
-pub(crate) unsafe fn bin_store(index: u32, value: u32) {
-    // SAFETY: the caller keeps the index in the array and to itself.
-    unsafe { asm!("st.shared.u32 [{}], {};", in(reg32) bin_address(index), in(reg32) value, options(nostack)) }
-}
-
-/// Reads one of the block's bins.
-///
-/// # Safety
-/// `index` is below [`BINS`], and no thread writes the bin between the same two barriers.
-#[inline(always)]
-pub(crate) unsafe fn bin_load(index: u32) -> u32 {
-    let value;
-    // SAFETY: the caller keeps the index in the array. Not `pure`, so that it stays between its barriers.
-    unsafe { asm!("ld.shared.u32 {}, [{}];", lateout(reg32) value, in(reg32) bin_address(index), options(nostack)) }
-    value
-}
-
-/// Adds to one of the block's bins.
-///
-/// # Safety
-/// `index` is below [`BINS`], and between two barriers the bin is only added to.
-#[inline(always)]
-pub(crate) unsafe fn bin_add(index: u32, value: u32) {
-    // SAFETY: the caller keeps the index in the array.
-    unsafe { asm!("red.shared.add.u32 [{}], {};", in(reg32) bin_address(index), in(reg32) value, options(nostack)) }
-}
-
-/// Writes a word of the block's stage.
-///
-/// # Safety
-/// `index` is below [`STAGE`], and no other thread touches the word between two barriers.
-#[inline(always)]
-pub(crate) unsafe fn stage_store(index: u32, value: f32) {
-    // SAFETY: the caller keeps the index in the array and to itself.
-    unsafe { asm!("st.shared.f32 [{}], {};", in(reg32) stage_address(index), in(reg32) value, options(nostack)) }
-}
-
-/// Reads a word of the block's stage.
-///
-/// # Safety
-/// `index` is below [`STAGE`], and no thread writes the word between the same two barriers.
-#[inline(always)]
-pub(crate) unsafe fn stage_load(index: u32) -> f32 {
-    let value;
-    // SAFETY: the caller keeps the index in the array. Not `pure`, so that it stays between its barriers.
-    unsafe { asm!("ld.shared.f32 {}, [{}];", lateout(reg32) value, in(reg32) stage_address(index), options(nostack)) }
-    value
-}
-
-/// Reads four words of the block's stage.
-///
-/// # Safety
-/// `index` is a multiple of 4 below [`STAGE`], and no thread writes the words between the same two barriers.
-#[inline(always)]
-pub(crate) unsafe fn stage_load_four(index: u32) -> [f32; 4] {
-    let (a, b, c, d);
-    // SAFETY: as above; the array is aligned.
-    unsafe {
-        asm!(
-            "ld.shared.v4.f32 {{{a}, {b}, {c}, {d}}}, [{address}];",
-            a = lateout(reg32) a,
-            b = lateout(reg32) b,
-            c = lateout(reg32) c,
-            d = lateout(reg32) d,
-            address = in(reg32) stage_address(index),
-            options(nostack)
-        )
-    }
-    [a, b, c, d]
-}
-
-/// Writes two words of the block's stage.
-///
-/// # Safety
-/// As [`stage_store`], for both words; `index` is even.
-#[inline(always)]
-pub(crate) unsafe fn stage_store_wide(index: u32, value: f64) {
-    // SAFETY: the caller keeps the index in the array and to itself.
-    unsafe { asm!("st.shared.f64 [{}], {};", in(reg32) stage_address(index), in(reg64) value, options(nostack)) }
-}
-
-/// Reads two words of the block's stage.
-///
-/// # Safety
-/// As [`stage_load`], for both words; `index` is even.
-#[inline(always)]
-pub(crate) unsafe fn stage_load_wide(index: u32) -> f64 {
-    let value;
-    // SAFETY: as above.
-    unsafe { asm!("ld.shared.f64 {}, [{}];", lateout(reg64) value, in(reg32) stage_address(index), options(nostack)) }
-    value
-}
-
-/// The address of a word of the stage, in the shared window.
-#[inline(always)]
-fn stage_address(index: u32) -> u32 {
-    let start: u32;
-    // SAFETY: it reads no memory: the address of a variable is a constant.
-    unsafe { asm!("mov.u32 {}, gradwire_stage;", lateout(reg32) start, options(pure, nomem, nostack)) }
-    start + 4 * index
-}
-
-/// Writes a word of the block's tile in each of [`TILE_ROWS`] rows of 32, the first at `index`.
-///
-/// # Safety
-/// The words are in the tile, and no other thread touches them between two barriers.
-#[inline(always)]
-pub(crate) unsafe fn tile_store(index: u32, rows: [u32; TILE_ROWS]) {
-    // One statement, so that a row is a constant in the address and takes no instruction.
-    // SAFETY: the caller keeps the words in the array and to itself.
-    unsafe {
-        asm!(
-            "st.shared.u32 [{at}], {};",
-            "st.shared.u32 [{at}+128], {};",
-            "st.shared.u32 [{at}+256], {};",
-            "st.shared.u32 [{at}+384], {};",
-            "st.shared.u32 [{at}+512], {};",
-            "st.shared.u32 [{at}+640], {};",
-            "st.shared.u32 [{at}+768], {};",
-            "st.shared.u32 [{at}+896], {};",
-            in(reg32) rows[0],
-            in(reg32) rows[1],
-            in(reg32) rows[2],
-            in(reg32) rows[3],
-            in(reg32) rows[4],
-            in(reg32) rows[5],
-            in(reg32) rows[6],
-            in(reg32) rows[7],
-            at = in(reg32) tile_address(index),
-            options(nostack)
-        );
-    }
-}
-
-/// Reads a word of the block's tile.
-///
-/// # Safety
-/// `index` is below [`TILE`], and no other thread writes the word between the same two barriers.
-#[inline(always)]
-pub(crate) unsafe fn tile_load(index: u32) -> u32 {
-    let value;
-    // SAFETY: the caller keeps the index in the array. Not `pure`, so that it stays between its barriers.
-    unsafe { asm!("ld.shared.u32 {}, [{}];", lateout(reg32) value, in(reg32) tile_address(index), options(nostack)) }
-    value
-}
-
-/// The address of a word of the tile, in the shared window.
-#[inline(always)]
-fn tile_address(index: u32) -> u32 {
-    let start: u32;
-    // SAFETY: it reads no memory: the address of a variable is a constant.
-    unsafe { asm!("mov.u32 {}, gradwire_tile;", lateout(reg32) start, options(pure, nomem, nostack)) }
-    start + 4 * index
 }
 
 /// `c` + A B, of matrices of TF32 that lie in the warp's registers as the ISA's `mma.m16n8k8` has them. The order of sums, and how
@@ -387,24 +247,6 @@ pub(crate) fn sqrt(value: f64) -> f64 {
     // SAFETY: an instruction on registers.
     unsafe { asm!("sqrt.rn.f64 {}, {};", lateout(reg64) root, in(reg64) value, options(pure, nomem, nostack)) }
     root
-}
-
-/// The address of a bin, in the shared window.
-#[inline(always)]
-fn bin_address(index: u32) -> u32 {
-    let start: u32;
-    // SAFETY: it reads no memory: the address of a variable is a constant.
-    unsafe { asm!("mov.u32 {}, gradwire_bins;", lateout(reg32) start, options(pure, nomem, nostack)) }
-    start + 4 * index
-}
-
-/// The address of a word, in the shared window.
-#[inline(always)]
-fn shared_address(index: u32) -> u32 {
-    let start: u32;
-    // SAFETY: it reads no memory: the address of a variable is a constant.
-    unsafe { asm!("mov.u32 {}, gradwire_shared;", lateout(reg32) start, options(pure, nomem, nostack)) }
-    start + 4 * index
 }
 
 /// Raises a word of global memory to `value`, if it is below.
@@ -497,6 +339,24 @@ pub(crate) fn isqrt(value: u64) -> u32 {
     let root = root - u64::from(root * root > value);
     let next = root + 1;
     (root + u64::from(next * next <= value)) as u32
+}
+
+/// `value << by`, and zero where nothing is left.
+#[inline(always)]
+pub(crate) fn shift_out(value: u32, by: u32) -> u32 {
+    let left;
+    // PTX has what Rust has no operator for: it takes shifts of 32 and more for what they are.
+    // SAFETY: an instruction on registers.
+    unsafe {
+        asm!(
+            "shl.b32 {}, {}, {};",
+            lateout(reg32) left,
+            in(reg32) value,
+            in(reg32) by,
+            options(pure, nomem, nostack)
+        );
+    }
+    left
 }
 
 /// The same value, of which the compiler knows nothing.

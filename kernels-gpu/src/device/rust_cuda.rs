@@ -6,9 +6,22 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use cuda_std::{GpuFloat, shared_array, thread};
+use cuda_std::{GpuFloat, thread};
 
-use super::{BINS, SHARED_WORDS, TILE, TILE_ROWS, WARP};
+mod shared;
+mod tile;
+
+pub(crate) use shared::{
+    bin_add, bin_load, bin_store, shared_load, shared_load_four, shared_load_pair, shared_load_row, shared_store,
+    shared_store_four, shared_store_pair, shared_store_row, stage_load, stage_load_four, stage_load_wide, stage_store,
+    stage_store_wide,
+};
+pub(crate) use tile::{
+    carries, carries_of_halves, list_address, list_load, list_store, tile_address, tile_load_half, tile_load_own,
+    tile_load_word, tile_store_chunks, tile_store_halves, tile_store_words,
+};
+
+use super::WARP;
 use crate::arith::float::f16_to_f32;
 
 // Elsewhere the names are never linked: nothing runs there.
@@ -17,8 +30,12 @@ unsafe extern "C" {
     fn shfl_bfly(members: u32, value: u32, lane_mask: u32, clamp: u32) -> u32;
     #[cfg_attr(target_arch = "nvptx64", link_name = "llvm.nvvm.shfl.sync.idx.i32")]
     fn shfl_idx(members: u32, value: u32, lane: u32, clamp: u32) -> u32;
+    #[cfg_attr(target_arch = "nvptx64", link_name = "llvm.nvvm.shfl.sync.up.i32")]
+    fn shfl_up(members: u32, value: u32, by: u32, clamp: u32) -> u32;
     #[cfg_attr(target_arch = "nvptx64", link_name = "llvm.nvvm.vote.ballot.sync")]
     fn vote_ballot(members: u32, vote: bool) -> u32;
+    #[cfg_attr(target_arch = "nvptx64", link_name = "llvm.nvvm.bar.warp.sync")]
+    fn bar_warp(members: u32);
 }
 
 /// All lanes of a warp.
@@ -47,6 +64,16 @@ pub(crate) unsafe fn barrier() {
     thread::sync_threads();
 }
 
+/// Waits for every lane of the warp; what any of them wrote to memory before is seen by all of them after.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+pub(crate) unsafe fn warp_barrier() {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { bar_warp(ALL) }
+}
+
 /// The value that lane `lane ^ mask` gives.
 ///
 /// # Safety
@@ -65,6 +92,16 @@ pub(crate) unsafe fn shuffle_xor(value: u32, mask: u32) -> u32 {
 pub(crate) unsafe fn shuffle(value: u32, from: u32) -> u32 {
     // SAFETY: the caller brings all lanes here.
     unsafe { shfl_idx(ALL, value, from, CLAMP) }
+}
+
+/// The value that the lane gives which is `by` lower; a lane's own, where there is none.
+///
+/// # Safety
+/// All lanes of the warp arrive together, with `by` below 32 and the same in each.
+#[inline(always)]
+pub(crate) unsafe fn shuffle_up(value: u32, by: u32) -> u32 {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { shfl_up(ALL, value, by, 0) }
 }
 
 /// A bit a lane: whether `vote` is true there.
@@ -100,6 +137,16 @@ pub(crate) unsafe fn fold_min(value: u32) -> u32 {
     unsafe { butterfly(value, u32::min) }
 }
 
+/// The sum over the warp, in every lane.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+pub(crate) unsafe fn fold_sum(value: u32) -> u32 {
+    // SAFETY: the caller brings all lanes here.
+    unsafe { butterfly(value, u32::wrapping_add) }
+}
+
 /// # Safety
 /// All lanes of the warp arrive together.
 #[inline(always)]
@@ -109,105 +156,6 @@ unsafe fn butterfly(mut value: u32, op: impl Fn(u32, u32) -> u32) -> u32 {
         value = op(value, unsafe { shuffle_xor(value, 1 << step) });
     }
     value
-}
-
-const _: () =
-    assert!(4 * (SHARED_WORDS + (BINS + TILE) as usize) <= 48 << 10, "every GPU has room for a block's shared memory");
-
-/// The block's words.
-#[inline(always)]
-fn words() -> *mut u32 {
-    shared_array![u32; SHARED_WORDS]
-}
-
-/// The block's bins.
-#[inline(always)]
-fn bins() -> *mut u32 {
-    shared_array![u32; BINS as usize]
-}
-
-/// The block's stage, aligned for the widest that lies in it.
-#[inline(always)]
-fn stage() -> *mut f64 {
-    shared_array![f64; super::STAGE as usize / 2]
-}
-
-/// The block's tile.
-#[inline(always)]
-fn tile() -> *mut u32 {
-    shared_array![u32; TILE as usize]
-}
-
-/// Writes a word of the block's tile in each of [`TILE_ROWS`] rows of 32, the first at `index`.
-///
-/// # Safety
-/// The words are in the tile, and no other thread touches them between two barriers.
-#[inline(always)]
-pub(crate) unsafe fn tile_store(index: u32, rows: [u32; TILE_ROWS]) {
-    for (row, word) in rows.into_iter().enumerate() {
-        // SAFETY: the caller keeps the words in the array and to itself.
-        unsafe { tile().add(index as usize + row * WARP as usize).write_volatile(word) }
-    }
-}
-
-/// Reads a word of the block's tile.
-///
-/// # Safety
-/// `index` is below [`TILE`], and no other thread writes the word between the same two barriers.
-#[inline(always)]
-pub(crate) unsafe fn tile_load(index: u32) -> u32 {
-    // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
-    unsafe { tile().add(index as usize).read_volatile() }
-}
-
-/// Writes a word of the block's stage.
-///
-/// # Safety
-/// `index` is below [`super::STAGE`], and no other thread touches the word between two barriers.
-#[inline(always)]
-pub(crate) unsafe fn stage_store(index: u32, value: f32) {
-    // SAFETY: the caller keeps the index in the array and to itself.
-    unsafe { stage().cast::<f32>().add(index as usize).write_volatile(value) }
-}
-
-/// Reads a word of the block's stage.
-///
-/// # Safety
-/// `index` is below [`super::STAGE`], and no thread writes the word between the same two barriers.
-#[inline(always)]
-pub(crate) unsafe fn stage_load(index: u32) -> f32 {
-    // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
-    unsafe { stage().cast::<f32>().add(index as usize).read_volatile() }
-}
-
-/// Reads four words of the block's stage.
-///
-/// # Safety
-/// `index` is a multiple of 4 below [`super::STAGE`], and no thread writes the words between the same two barriers.
-#[inline(always)]
-pub(crate) unsafe fn stage_load_four(index: u32) -> [f32; 4] {
-    // SAFETY: as above.
-    [0, 1, 2, 3].map(|word| unsafe { stage_load(index + word) })
-}
-
-/// Writes two words of the block's stage.
-///
-/// # Safety
-/// As [`stage_store`], for both words; `index` is even.
-#[inline(always)]
-pub(crate) unsafe fn stage_store_wide(index: u32, value: f64) {
-    // SAFETY: the caller keeps the index in the array and to itself.
-    unsafe { stage().add(index as usize / 2).write_volatile(value) }
-}
-
-/// Reads two words of the block's stage.
-///
-/// # Safety
-/// As [`stage_load`], for both words; `index` is even.
-#[inline(always)]
-pub(crate) unsafe fn stage_load_wide(index: u32) -> f64 {
-    // SAFETY: as above.
-    unsafe { stage().add(index as usize / 2).read_volatile() }
 }
 
 /// `a b + c`, rounded once. For sums whose bits nothing depends on.
@@ -226,56 +174,6 @@ pub(crate) fn fma_wide(a: f64, b: f64, c: f64) -> f64 {
 #[inline(always)]
 pub(crate) fn sqrt(value: f64) -> f64 {
     GpuFloat::sqrt(value)
-}
-
-/// Writes a word of the block's shared memory.
-///
-/// # Safety
-/// `index` is below [`SHARED_WORDS`], and no other thread touches the word between two barriers.
-#[inline(always)]
-pub(crate) unsafe fn shared_store(index: u32, value: u32) {
-    // SAFETY: the caller keeps the index in the array and to itself.
-    unsafe { words().add(index as usize).write_volatile(value) }
-}
-
-/// Reads a word of the block's shared memory.
-///
-/// # Safety
-/// `index` is below [`SHARED_WORDS`], and no thread writes the word between the same two barriers.
-#[inline(always)]
-pub(crate) unsafe fn shared_load(index: u32) -> u32 {
-    // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
-    unsafe { words().add(index as usize).read_volatile() }
-}
-
-/// Writes one of the block's bins.
-///
-/// # Safety
-/// `index` is below [`BINS`], and no other thread touches the bin between two barriers.
-#[inline(always)]
-pub(crate) unsafe fn bin_store(index: u32, value: u32) {
-    // SAFETY: the caller keeps the index in the array and to itself.
-    unsafe { bins().add(index as usize).write_volatile(value) }
-}
-
-/// Reads one of the block's bins.
-///
-/// # Safety
-/// `index` is below [`BINS`], and no thread writes the bin between the same two barriers.
-#[inline(always)]
-pub(crate) unsafe fn bin_load(index: u32) -> u32 {
-    // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
-    unsafe { bins().add(index as usize).read_volatile() }
-}
-
-/// Adds to one of the block's bins.
-///
-/// # Safety
-/// `index` is below [`BINS`], and between two barriers the bin is only added to.
-#[inline(always)]
-pub(crate) unsafe fn bin_add(index: u32, value: u32) {
-    // SAFETY: the caller keeps the index in the array; only atomic operations touch the bin meanwhile.
-    unsafe { AtomicU32::from_ptr(bins().add(index as usize)).fetch_add(value, Ordering::Relaxed) };
 }
 
 /// Raises a word of global memory to `value`, if it is below.
@@ -339,6 +237,12 @@ pub(crate) fn isqrt(value: u64) -> u32 {
     let root = root - u64::from(root * root > value);
     let next = root + 1;
     (root + u64::from(next * next <= value)) as u32
+}
+
+/// `value << by`, and zero where nothing is left.
+#[inline(always)]
+pub(crate) fn shift_out(value: u32, by: u32) -> u32 {
+    value.checked_shl(by).unwrap_or(0)
 }
 
 /// The same value. Nothing is hidden from the compiler here: what that gains was measured for another one.

@@ -129,7 +129,7 @@ fn uses(statement: &Statement, registers: [usize; 3]) -> Uses {
     if statement.opcode[0] == "addc" {
         uses.reads.push(carry);
     }
-    if statement.opcode.get(1).is_some_and(|word| word == "cc") && statement.guard.is_none() {
+    if statement.opcode.iter().any(|word| word == "cc") && statement.guard.is_none() {
         uses.writes.push(carry);
     }
     uses.reads.extend(statement.guard.map(|(pred, _)| number(Class::Pred, pred)));

@@ -2,9 +2,9 @@
 
 use super::histogram::Visit;
 use super::segments::{Segment, each_tile, first_of_warp};
-use super::{Buffers, sums};
+use super::{Buffers, Order, Raw, sums};
 use crate::device::{self, WARP};
-use crate::params::{NOWHERE, SelectParams, segment, select_flags};
+use crate::params::{NOWHERE, SelectParams, dtype, segment, select_flags};
 
 kernel! {
     /// Writes the index and the value of every kept entry.
@@ -88,7 +88,15 @@ kernel! {
                 let output = segment.output + kept_before + ties_before;
                 // The last tie that is kept is the last entry of its key.
                 let leaves = p.has(select_flags::LEAVES_SENT) && ties_before + ties == segment.ties;
-                write(&p, &b, segment, tile, visit, output, cut, ties, leaves);
+                if visit.in_gradient || leaves || p.has(select_flags::SENT) {
+                    write(&p, &b, segment, tile, visit, output, cut, ties, leaves);
+                } else if !p.is_half() {
+                    write_candidates::<{ dtype::F32 }>(&p, &b, segment, tile, visit, output, cut, ties);
+                } else if p.dtype == dtype::F16 {
+                    write_candidates::<{ dtype::F16 }>(&p, &b, segment, tile, visit, output, cut, ties);
+                } else {
+                    write_candidates::<{ dtype::BF16 }>(&p, &b, segment, tile, visit, output, cut, ties);
+                }
             });
         }
     }
@@ -157,7 +165,7 @@ unsafe fn write(
     let mut at = 0;
     while at < visit.count {
         let here = at + lane < visit.count;
-        let mut raw = super::Raw(0);
+        let mut raw = Raw(0);
         if here {
             // SAFETY: the element is there.
             raw = unsafe { visit.raw(p, b, at + lane) };
@@ -190,5 +198,63 @@ unsafe fn write(
             ties -= tied.count_ones().min(ties);
         }
         at += WARP;
+    }
+}
+
+/// As [`write`], where it is candidates that are visited, stored as `DTYPE`, and nothing is left but the entries: most often.
+///
+/// # Safety
+/// As [`write`].
+#[inline(always)]
+#[allow(clippy::too_many_arguments, reason = "they are a loop's, taken out for its own sake")]
+unsafe fn write_candidates<const DTYPE: u32>(
+    p: &SelectParams,
+    b: &Buffers,
+    segment: &Segment,
+    tile: u32,
+    visit: Visit,
+    mut output: u32,
+    cut: u32,
+    mut ties: u32,
+) {
+    let lane = device::thread() % WARP;
+    let order = Order::of(DTYPE);
+    let base = segment.extent(tile).base;
+    let mine = (1u32 << lane) - 1;
+    // SAFETY: the arrays are there; no more is read of them than the candidates.
+    let (values, places) = unsafe { (b.word(p.values), b.word(p.places).cast::<u16>()) };
+    let (mut at, mut left) = (visit.first + lane, visit.count);
+    while left > 0 {
+        let mut raw = Raw(0);
+        if lane < left {
+            // SAFETY: the candidate is there.
+            raw = Raw(unsafe {
+                if DTYPE == dtype::F32 {
+                    *values.add(at as usize)
+                } else {
+                    u32::from(*values.cast::<u16>().add(at as usize))
+                }
+            });
+        }
+        let key = order.key(raw);
+        let mut is_kept = lane < left && key >= cut;
+        // SAFETY: all lanes are here: the count is the warp's, and so are the ties. An entry's place in the output is its own.
+        unsafe {
+            if ties > 0 {
+                let is_tied = lane < left && key == cut.wrapping_sub(1);
+                let tied = device::ballot(is_tied);
+                is_kept |= is_tied && (tied & mine).count_ones() < ties;
+                ties -= tied.count_ones().min(ties);
+            }
+            let kept = device::ballot(is_kept);
+            if is_kept {
+                let to = (output + (kept & mine).count_ones()) as usize;
+                *b.indices.add(to) = base + u32::from(*places.add(at as usize));
+                *b.values.add(to) = raw.bits_of(DTYPE);
+            }
+            output += kept.count_ones();
+        }
+        at += WARP;
+        left = left.saturating_sub(WARP);
     }
 }

@@ -1,20 +1,12 @@
 //! The filter: the one read of the gradient.
 
-use super::find::{Rows, keep, look, share};
-use super::histogram::{add_bin, add_bins, add_directly, clear_bins};
-use super::sample::guessed;
-use super::{Buffers, Extent, Raw, WARP_TILE, WARPS, sums};
-use crate::arith::topk::{digit_shift, rounds_of};
+use super::find::{Listed, at_place, keep};
+use super::histogram::{add_bins, add_directly, clear_bins};
+use super::job::Job;
+use super::share::{COUNTS, OUTPUTS, share};
+use super::{Buffers, Raw};
 use crate::device::{self, WARP};
-use crate::params::{HISTOGRAM_WORDS, NOWHERE, PIECE, SelectParams, TILE, TILES_AGAIN, room, segment, state};
-
-/// Words of shared memory: 8 of the table and 8 of the state, then 2 counts a warp, then the first candidate.
-pub(super) const COUNTS: u32 = 16;
-const FIRST: u32 = COUNTS + 2 * WARPS;
-const INDEX: u32 = FIRST + 1;
-
-/// A tile with no more in the band adds them to the histogram one by one.
-const FEW: u32 = 128;
+use crate::params::{HISTOGRAM_WORDS, NOWHERE, SelectParams, TILES_AGAIN, room};
 
 kernel! {
     /// Stores the candidates of each tile in order, and counts them.
@@ -33,11 +25,11 @@ kernel! {
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A block takes a tile of 8192, a warp 1024 of it; slot `j` of lane `i` is the warp's element `32 j + i`. Candidates are
+    /// A block takes a tile of 8192, a warp 1024 of it, a lane 32 of these beside each other. Candidates are
     /// shared out anew: lane `i` stores those before which the warp has `i`, `i + 32` and so on.
     ///
     /// # Shared memory
-    /// 34 words, 2048 of bins, and the tile's 8192.
+    /// 60 words, 2048 of bins, the tile's 9216, and a list of 224 places a warp.
     ///
     /// # Launch contract
     /// Blocks of 256 threads, one a tile, `p.tiles` of them, from `p.first_tile` on.
@@ -67,16 +59,29 @@ kernel! {
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
         // SAFETY: all threads are here, and the table is there by the kernel's contract.
-        unsafe {
-            let job = Job::load::<false>(&p, &b, p.first_tile + device::block());
-            if job.unsampled {
-                // All of it is left to the sketch.
-                if device::thread() < 4 {
-                    *b.word(p.info + 4 * job.tile + device::thread()) = 0;
-                }
-                return;
-            }
-            run::<false>(&p, &b, &job);
+        unsafe { filter_block(&p, &b, device::block()) };
+    }
+}
+
+/// Filters the tile of a block of the launch.
+///
+/// # Safety
+/// All threads of the block arrive together; as the kernel asks.
+#[inline(always)]
+pub(super) unsafe fn filter_block(p: &SelectParams, b: &Buffers, block: u32) {
+    let tile = p.first_tile + block;
+    // SAFETY: the caller's. What is to be done is the same for all threads.
+    unsafe {
+        if device::thread() < WARP {
+            Job::find::<false>(p, b, tile);
+        }
+        device::barrier();
+        let job = Job::known();
+        if job.is_wanted() {
+            run::<false>(p, b, tile, &job);
+        } else if device::thread() < 4 {
+            // All of it is left to the sketch.
+            *b.word(p.info + 4 * tile + device::thread()) = 0;
         }
     }
 }
@@ -123,10 +128,10 @@ kernel! {
         // SAFETY: the room's words are there; all threads are here.
         let is_wanted = unsafe {
             if device::thread() == 0 {
-                device::shared_store(FIRST, *b.word(p.room + room::SKETCHED));
+                device::shared_store(OUTPUTS, *b.word(p.room + room::SKETCHED));
             }
             device::barrier();
-            device::shared_load(FIRST) != 0
+            device::shared_load(OUTPUTS) != 0
         };
         if !is_wanted {
             return;
@@ -145,250 +150,194 @@ pub(super) unsafe fn again_block(p: &SelectParams, b: &Buffers, block: u32) {
     let mut of_launch = block * TILES_AGAIN;
     let behind = (of_launch + TILES_AGAIN).min(p.tiles);
     while of_launch < behind {
+        let tile = p.first_tile + of_launch;
         // SAFETY: all threads are here, for one tile after another, and the table is there by the kernel's contract. The
         // barrier keeps a tile's words of shared memory from the next one's.
         unsafe {
-            let job = Job::load::<true>(p, b, p.first_tile + of_launch);
-            if job.again == 1 {
-                run::<true>(p, b, &job.again(p, b));
-                of_launch += 1;
-            } else {
-                // To the segment's last tile.
-                of_launch += (job.tiles - job.tile_of_segment).min(behind - of_launch);
+            if device::thread() < WARP {
+                Job::find::<true>(p, b, tile);
             }
+            device::barrier();
+            let job = Job::known();
+            if job.is_wanted() {
+                run::<true>(p, b, tile, &job);
+            }
+            of_launch += job.done();
             device::barrier();
         }
     }
 }
 
 /// # Safety
-/// All threads of the block arrive together; as the kernel asks.
+/// All threads of the block arrive together, behind the barrier behind [`Job::find`]; as the kernel asks.
 #[inline(always)]
-unsafe fn run<const AGAIN: bool>(p: &SelectParams, b: &Buffers, job: &Job) {
-    // SAFETY: whether a tile is full is the same in all threads.
+unsafe fn run<const AGAIN: bool>(p: &SelectParams, b: &Buffers, tile: u32, job: &Job) {
+    // SAFETY: the caller's.
     unsafe {
-        if job.extent.is_full() {
-            filter::<true, AGAIN>(p, b, job);
+        if job.is_half() {
+            filter::<true, AGAIN>(p, b, tile, job);
         } else {
-            filter::<false, AGAIN>(p, b, job);
-        }
-    }
-}
-
-/// What a block has to do.
-#[derive(Clone, Copy)]
-pub(super) struct Job {
-    tile: u32,
-    pub(super) index: u32,
-    pub(super) extent: Extent,
-    /// Keys from which on elements are candidates, and are sure, in this tile;
-    pub(super) floor: u32,
-    pub(super) sure: u32,
-    /// and those between which the last kept one is, in the whole segment.
-    base: u32,
-    top: u32,
-    fixed: bool,
-    unsampled: bool,
-    again: u32,
-    tile_of_segment: u32,
-    tiles: u32,
-}
-
-impl Job {
-    /// # Safety
-    /// All threads arrive together, with one tile. Table and guesses are there, or with `AGAIN` states.
-    #[inline(always)]
-    unsafe fn load<const AGAIN: bool>(p: &SelectParams, b: &Buffers, tile: u32) -> Self {
-        let thread = device::thread();
-        // SAFETY: the caller's. A few sectors, read once a block.
-        unsafe {
-            let mut index = 0;
-            if p.segments > 1 {
-                if thread == 0 {
-                    device::shared_store(INDEX, b.segment_of(p, tile));
-                }
-                device::barrier();
-                index = device::shared_load(INDEX);
-            }
-            if AGAIN && thread < 16 {
-                let from = if thread < 8 { 0 } else { p.states - 8 };
-                device::shared_store(thread, *b.word(from + index * segment::WORDS + thread));
-            }
-            if !AGAIN && thread < WARP {
-                // There is no state yet.
-                let mut word = 0;
-                if thread < 8 {
-                    word = *b.word(index * segment::WORDS + thread);
-                }
-                let [low, high] = guessed(p, b, index);
-                word = if thread == 8 + state::FLOOR { low } else { word };
-                word = if thread == 8 + state::SURE { high } else { word };
-                if thread < 16 {
-                    device::shared_store(thread, word);
-                }
-            }
-            device::barrier();
-            let table = |word: u32| device::shared_load(word);
-            let state = |word: u32| device::shared_load(8 + word);
-            let fixed = table(segment::FIXED) != 0;
-            let floor = if fixed { table(segment::FLOOR) } else { !state(state::FLOOR) };
-            let sure = if fixed { floor } else { state(state::SURE).max(floor) };
-            let (start, elements) = (table(segment::START), table(segment::ELEMENTS));
-            let tile_of_segment = tile - table(segment::FIRST_TILE);
-            let extent = Extent::new(start, elements, tile_of_segment);
-            let tiles = (start % WARP + elements).div_ceil(TILE);
-            let (again, unsampled) = (state(state::AGAIN), table(segment::UNSAMPLED) != 0);
-            let (base, top) = (floor, sure);
-            Self { tile, index, extent, floor, sure, base, top, fixed, unsampled, again, tile_of_segment, tiles }
-        }
-    }
-
-    /// As the sketch has it: the tile's own keys.
-    ///
-    /// # Safety
-    /// All lanes arrive together. State, counts and their sums are there.
-    #[inline(always)]
-    unsafe fn again(self, p: &SelectParams, b: &Buffers) -> Self {
-        // SAFETY: the caller's.
-        unsafe {
-            let own = p.states + self.index * state::WORDS;
-            // Entries of the sketch in the segment's tiles: up to this one, of the higher rank's key, and before it, of the lower's.
-            let [high, low] = sums::between(p, b, true, self.tile - self.tile_of_segment, self.tile);
-            let high = high + *b.word(p.counts + 2 * self.tile);
-            let floor = self.base + u32::from(low >= *b.word(own + state::TIES));
-            let sure = self.top - u32::from(high <= *b.word(own + state::HIGH_RANK));
-            Self { floor, sure: sure.max(floor), ..self }
+            filter::<false, AGAIN>(p, b, tile, job);
         }
     }
 }
 
 /// # Safety
-/// All threads of the block arrive together; as the kernel asks.
+/// As [`run`].
 #[inline(always)]
-unsafe fn filter<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buffers, job: &Job) {
+unsafe fn filter<const HALF: bool, const AGAIN: bool>(p: &SelectParams, b: &Buffers, tile: u32, job: &Job) {
     let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
-    let order = p.order();
-    // SAFETY: all threads are here, and each tile is one block's; the tile's words were used a barrier ago.
-    let found = unsafe { keep::<FULL, AGAIN>(p, b, job) };
-    // SAFETY: a lane reads its own elements.
-    let own = unsafe { look::<AGAIN>(order, job, found) };
-    // SAFETY: all threads are here.
-    let counts = unsafe { share(&own) };
-    // The band is the first range in which the last kept key is looked for: it is counted on the way.
-    let counts_band = job.base < job.top && counts.band != 0;
-    let (mut shift, mut bins) = (0, 0);
-    if counts_band {
-        shift = digit_shift(job.top - job.base, rounds_of(job.top - job.base));
-        // Few are added to the histogram itself: to look through the block's bins would take longer.
-        if counts.band > FEW {
-            bins = ((job.top - job.base - 1) >> shift) + 1;
+    let order = job.order::<HALF>();
+    // SAFETY: the caller's; each tile is one block's, and the tile's words of shared memory were used a barrier ago.
+    let listed = unsafe { Listed::new(keep::<HALF, AGAIN>(p, b, job)) };
+    let look = |place: u32, is: bool| {
+        // SAFETY: the tile was copied there.
+        let raw = unsafe { at_place::<HALF>(place) };
+        let key = order.key(raw);
+        let is = is && key >= job.floor;
+        // SAFETY: all lanes come here together.
+        let (all, open) = unsafe { (device::ballot(is), device::ballot(is && key < job.sure)) };
+        Seen { place, raw, key, all, open }
+    };
+    let (mut candidates, mut band) = (0, 0);
+    let mut only = Seen { place: 0, raw: Raw(0), key: 0, all: 0, open: 0 };
+    // SAFETY: all lanes are here, as the list is the warp's.
+    unsafe {
+        if listed.is_short() {
+            only = look(listed.only(), lane < listed.count);
+            (candidates, band) = (only.all.count_ones(), only.open.count_ones());
+        } else {
+            listed.each::<true>(|place, is| {
+                let seen = look(place, is);
+                candidates += seen.all.count_ones();
+                band += seen.open.count_ones();
+            });
         }
+        if lane == 0 {
+            // What was found and is no candidate has the key below.
+            device::shared_store_pair::<COUNTS>(warp, [candidates | band << 16, listed.count - candidates]);
+        }
+        device::barrier();
+        if warp == 0 {
+            share::<AGAIN>(p, b, tile);
+        }
+        device::barrier();
     }
-    // SAFETY: the bins are used behind the next barrier, and were a barrier ago.
-    unsafe { clear_bins(bins) };
-    // SAFETY: all threads are here; the state and the room are there, and touched by atomic operations alone.
-    let room = unsafe {
-        if device::thread() == 0 {
-            device::shared_store(FIRST, reserve::<AGAIN>(p, b, job, counts.candidates));
-            let at = p.states + job.index * state::WORDS;
-            device::atomic_add(b.word(at + state::COUNT_SURE), counts.candidates - counts.band);
-            device::atomic_add(b.word(at + state::COUNT_BAND), counts.band);
-            if !AGAIN {
-                device::atomic_add(b.word(at + state::COUNT_BELOW), counts.below);
+    // SAFETY: nothing writes the words before the next tile.
+    let [mut at, mut in_band, bins, shift] = unsafe { device::shared_load_row::<OUTPUTS>(warp) };
+    let (is_stored, histogram) = (at != NOWHERE, p.histograms + job.index * HISTOGRAM_WORDS);
+    let bin = |key: u32| (key - job.base) >> shift;
+    // SAFETY: all threads are here, or all lanes: bins are the block's, and lists a warp's. The room was given to this tile, and no
+    // two lanes have one place in it. The histogram is the segment's, and touched by atomic operations alone.
+    unsafe {
+        if bins != 0 {
+            clear_bins(bins);
+            device::barrier();
+        }
+        if listed.is_short() {
+            if is_stored {
+                only.store::<HALF>(p, b, at, in_band);
+            }
+            if bins == 0 {
+                if only.open != 0 {
+                    add_open(b, histogram, only.open, bin(only.key));
+                }
+                return;
+            }
+            if only.open & 1 << lane != 0 {
+                device::bin_add(bin(only.key), 1);
+            }
+        } else {
+            listed.each::<false>(|place, is| {
+                let seen = look(place, is);
+                if is_stored {
+                    seen.store::<HALF>(p, b, at, in_band);
+                }
+                at = at.wrapping_add(seen.all.count_ones());
+                in_band = in_band.wrapping_add(seen.open.count_ones());
+                if bins != 0 {
+                    if seen.open & 1 << lane != 0 {
+                        device::bin_add(bin(seen.key), 1);
+                    }
+                } else if seen.open != 0 {
+                    add_open(b, histogram, seen.open, bin(seen.key));
+                }
+            });
+            if bins == 0 {
+                return;
             }
         }
         device::barrier();
-        device::shared_load(FIRST)
-    };
-    if device::thread() < 4 {
-        let below = if AGAIN { u32::from(job.sure < job.top) } else { counts.below };
-        let info = [room, counts.candidates, counts.band, below];
-        let mut word = info[0];
-        for k in 1..4 {
-            word = if device::thread() == k { info[k as usize] } else { word };
-        }
-        // SAFETY: the tile's info is this block's.
-        unsafe { *b.word(p.info + 4 * job.tile + device::thread()) = word };
+        add_bins(b, histogram, bins);
     }
-    let histogram = p.histograms + job.index * HISTOGRAM_WORDS;
-    // The same in all lanes: nothing is to be stored, and nothing to be counted.
-    if own.candidates != 0 && (room != NOWHERE || counts_band) {
-        let at = room.wrapping_add(counts.candidates_before);
-        let mut in_band = room.wrapping_add(counts.band_before);
-        // SAFETY: all lanes are here.
-        let rows = unsafe { Rows::new(own.slots) };
-        let mut first = 0;
-        while first < own.candidates {
-            let rank = first + lane;
-            let is = rank < own.candidates;
-            // SAFETY: all lanes are here, as the candidates are the warp's. Behind the last of them a lane reads what no one uses.
-            let (place, raw) = unsafe {
-                let place = warp * WARP_TILE + rows.find(rank);
-                (place, Raw(device::tile_load(place)))
-            };
-            let key = order.key(raw);
-            let is_open = is && key < job.sure;
-            // SAFETY: as above; the room was given to this tile, and no two lanes have one place.
-            unsafe {
-                let open = device::ballot(is_open);
-                if room != NOWHERE && is {
-                    b.store(p, p.values, at + rank, raw);
-                    *b.word(p.places).cast::<u16>().add((at + rank) as usize) = place as u16;
-                    if is_open {
-                        b.store(p, p.band, in_band + (open & ((1 << lane) - 1)).count_ones(), raw);
-                    }
-                }
-                in_band = in_band.wrapping_add(open.count_ones());
-                let bin = (key - job.base) >> shift;
-                if bins != 0 {
-                    if is_open {
-                        device::bin_add(bin, 1);
-                    }
-                } else if counts_band {
-                    add_bin(histogram, is_open, bin, |histogram, bin, count| add_directly(b, histogram, bin, count));
-                }
-            }
-            first += WARP;
+}
+
+/// What the lanes of a warp see of a list: an element each,
+#[derive(Clone, Copy)]
+struct Seen {
+    place: u32,
+    raw: Raw,
+    key: u32,
+    /// and a bit a lane: whether it is a candidate, and whether it is one of the band.
+    all: u32,
+    open: u32,
+}
+
+impl Seen {
+    /// Stores the candidates from `at` on, and those of the band once more.
+    ///
+    /// # Safety
+    /// All lanes arrive together. There is room, and it is this warp's.
+    #[inline(always)]
+    unsafe fn store<const HALF: bool>(&self, p: &SelectParams, b: &Buffers, at: u32, in_band: u32) {
+        let bit = 1 << (device::thread() % WARP);
+        if self.all & bit == 0 {
+            return;
         }
-    }
-    if bins != 0 {
-        // SAFETY: all threads are here, as the bins are the block's; the histogram is the segment's.
+        let at = at + (self.all & (bit - 1)).count_ones();
+        // SAFETY: the caller's.
         unsafe {
-            device::barrier();
-            add_bins(b, histogram, bins);
+            store::<HALF>(b, p.values, at, self.raw);
+            *b.word(p.places).cast::<u16>().add(at as usize) = self.place as u16;
+            if self.open & bit != 0 {
+                store::<HALF>(b, p.band, in_band + (self.open & (bit - 1)).count_ones(), self.raw);
+            }
         }
     }
 }
 
-/// Room for a tile's candidates, or nowhere.
+/// Counts a bin of each lane that has a bit in `open`, which is not 0.
 ///
 /// # Safety
-/// The words that count the room are there, and touched by atomic operations alone.
+/// All lanes arrive together. The histogram is there, and touched by atomic operations alone.
 #[inline(always)]
-unsafe fn reserve<const AGAIN: bool>(p: &SelectParams, b: &Buffers, job: &Job, candidates: u32) -> u32 {
-    if candidates == 0 {
-        return 0;
-    }
-    let (word, begin, capacity) =
-        if AGAIN { (room::AGAIN, p.capacity, p.capacity_again) } else { (room::FIRST, 0, p.capacity) };
+unsafe fn add_open(b: &Buffers, histogram: u32, open: u32, bin: u32) {
+    let from_here = open >> (device::thread() % WARP);
     // SAFETY: the caller's.
     unsafe {
-        // Where all elements are candidates, storing them saves nothing, and takes the room of others.
-        if !AGAIN && job.floor == 0 {
-            if !job.fixed {
-                device::atomic_add(b.word(p.room + room::NONE_LEFT), 1);
-            }
-            return NOWHERE;
+        // Ties would be 32 operations on one word: those of the last lane's bin are one.
+        let is_same = bin == device::shuffle(bin, !open.leading_zeros());
+        let same = open & device::ballot(is_same);
+        let own = if from_here == 1 { same.count_ones() } else { from_here & u32::from(!is_same) };
+        if own != 0 {
+            add_directly(b, histogram, bin, own);
         }
-        // The count cannot wrap: a tile adds its elements at most, and a piece, once.
-        let pieces = candidates.div_ceil(PIECE) * PIECE;
-        let first = device::atomic_add(b.word(p.room + word), pieces);
-        if first + pieces <= capacity {
-            return begin + first;
+    }
+}
+
+/// Stores a candidate: a half takes half a word.
+///
+/// # Safety
+/// There is room, and it is this lane's.
+#[inline(always)]
+unsafe fn store<const HALF: bool>(b: &Buffers, array: u32, at: u32, raw: Raw) {
+    // SAFETY: the caller's.
+    unsafe {
+        let array = b.word(array);
+        if HALF {
+            *array.cast::<u16>().add(at as usize) = raw.0 as u16;
+        } else {
+            *array.add(at as usize) = raw.0;
         }
-        if !job.fixed {
-            device::atomic_add(b.word(p.room + room::NONE_LEFT), 1);
-        }
-        NOWHERE
     }
 }

@@ -1,202 +1,306 @@
 //! What the filter finds in a tile: how a lane's candidates become the block's, in their order.
 //!
-//! Few elements are candidates, and the work on an element is what a filter's time goes to. So each element is read, kept in
-//! shared memory, and compared once, by five instructions; a lane then looks at those that passed; and the lanes of a
-//! warp share out what all of them found, rank by rank, so that neighbours store beside each other.
+//! Few elements are candidates, and the work on an element is what a filter's time goes to. So a tile is copied to shared
+//! memory as wide as can be; each lane reads 32 elements beside each other there, and compares each once, by two
+//! instructions. That a lane's elements are neighbours makes the order of candidates that of lanes: they are put on a list, and
+//! all that follows goes over the list, a lane each.
 
-use super::filter::{COUNTS, Job};
-use super::{Buffers, Order, Raw, SLOTS, Sent, WARP_TILE, WARPS, load, prefix, sum};
-use crate::arith::float::MAGNITUDE;
-use crate::device::{self, TILE_ROWS, WARP};
+use super::job::{Chunk, Job};
+use super::{Buffers, Raw, SLOTS, Sent, WARP_TILE, load, prefix};
+use crate::device::{self, LISTED, OWN_WORDS, PADDED, WARP};
 use crate::params::{SelectParams, select_flags};
 
-/// Reads the tile, keeps its elements in the block's shared memory, and gives a bit for each slot of the lane that may be a
-/// candidate or of the key below.
+/// Bytes that a lane reads of a chunk.
+const CHUNK: u32 = 16;
+
+/// Base-2 logarithm of an element's bytes.
+#[inline(always)]
+const fn size_log2(half: bool) -> u32 {
+    if half { 1 } else { 2 }
+}
+
+/// Where a byte of what is copied lies in the tile: a few are left out behind each 128.
+#[inline(always)]
+const fn padded(byte: u32) -> u32 {
+    byte + byte / 128 * (PADDED - 128)
+}
+
+/// As [`padded`], of a chunk of 16 bytes: an eighth more, and what is left of 16 bytes taken off.
+#[inline(always)]
+const fn padded_chunk(chunk: u32) -> u32 {
+    (PADDED / 8 * chunk) & !(CHUNK - 1)
+}
+
+/// As [`padded`], of 64 bytes.
+#[inline(always)]
+const fn padded_own(own: u32) -> u32 {
+    (PADDED / 2 * own) & !(CHUNK - 1)
+}
+
+const _: () = {
+    let mut at = 0;
+    while at < 64 {
+        assert!(padded_chunk(at) == padded(CHUNK * at) && padded_own(at) == padded(4 * OWN_WORDS as u32 * at));
+        at += 1;
+    }
+};
+
+/// The element of a place, as shared memory holds it.
 ///
 /// # Safety
-/// All lanes arrive together; the tile's elements are bound, and no other block's. No other thread uses the lane's words.
+/// The tile was copied there.
 #[inline(always)]
-pub(super) unsafe fn keep<const FULL: bool, const AGAIN: bool>(p: &SelectParams, b: &Buffers, job: &Job) -> u32 {
-    let place = device::thread() / WARP * WARP_TILE + device::thread() % WARP;
-    let first = job.extent.base + place;
-    let slots = job.extent.slots(first);
-    let there = |slot: usize| FULL || slots >> slot & 1 != 0;
-    let raws = if AGAIN && p.has(select_flags::FEEDBACK) {
-        let mut raws = [Raw(0); SLOTS];
+pub(super) unsafe fn at_place<const HALF: bool>(place: u32) -> Raw {
+    // SAFETY: the caller's.
+    Raw(unsafe {
+        let at = device::tile_address(padded(place << size_log2(HALF)));
+        if HALF { device::tile_load_half(at) } else { device::tile_load_word(at) }
+    })
+}
+
+/// Copies the tile to the block's shared memory, and gives a bit for each of the lane's elements that is a candidate or of the
+/// key below, the first one's highest.
+///
+/// # Safety
+/// All lanes arrive together; the tile's elements are bound, and no other block's. A barrier ago was the last use of the tile.
+#[inline(always)]
+pub(super) unsafe fn keep<const HALF: bool, const AGAIN: bool>(p: &SelectParams, b: &Buffers, job: &Job) -> u32 {
+    let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
+    let bytes = WARP_TILE << size_log2(HALF);
+    let first = job.first + warp * WARP_TILE;
+    let tile = warp * padded(bytes);
+    let source = b.filtered::<AGAIN>(p);
+    let source = source.wrapping_add((first.wrapping_sub(p.first) as usize) << size_log2(HALF));
+    if job.is_whole() {
+        let source = source.cast::<Chunk>().wrapping_add(lane as usize);
+        let at = device::tile_address(tile + padded_chunk(lane));
+        // SAFETY: the elements are bound, as the tile is full, and the chunks are aligned. The words are this warp's.
+        unsafe { copy::<HALF>(source, at) };
+    } else {
+        let is_summed = !AGAIN && p.has(select_flags::FEEDBACK);
+        // SAFETY: the caller's; the words are this warp's.
+        unsafe { copy_elements::<HALF>(p, b, job, source, is_summed, first + lane, tile) };
+    }
+    let own = if HALF { padded_own(device::thread()) } else { PADDED * device::thread() };
+    let own = device::tile_address(own);
+    // SAFETY: all lanes are here; nothing writes the tile any more.
+    let mut found = unsafe {
+        device::warp_barrier();
+        if HALF {
+            device::carries_of_halves(device::tile_load_own(own), job.less)
+        } else {
+            let words = [device::tile_load_own(own), device::tile_load_own(own + 4 * OWN_WORDS as u32)];
+            device::carries(device::carries(0, words[0], job.less), words[1], job.less)
+        }
+    };
+    // Otherwise what is not there, which is zero, was not found.
+    if job.is_all() {
+        // SAFETY: the job is known.
+        found = unsafe { job.extent() }.bits(first + lane * SLOTS as u32);
+    }
+    found
+}
+
+/// Copies a warp's elements, all of which are there: 16 bytes a lane from `source` on, which is the lane's, to the lane's `at`.
+///
+/// # Safety
+/// They are bound, and aligned; the words of the tile are this warp's.
+#[inline(always)]
+unsafe fn copy<const HALF: bool>(source: *const Chunk, at: u32) {
+    const ROWS: usize = 4;
+    let mut chunks = [[0; 4]; 2 * ROWS];
+    let rows = if HALF { ROWS } else { 2 * ROWS };
+    // All loads stand before the first store, so that they are in flight together.
+    for row in 0..2 * ROWS {
+        if row < rows {
+            // SAFETY: the caller's.
+            chunks[row] = unsafe { (*source.add(row * WARP as usize)).0 };
+        }
+    }
+    // SAFETY: as above.
+    unsafe {
+        device::tile_store_chunks(at, [chunks[0], chunks[1], chunks[2], chunks[3]]);
+        if !HALF {
+            let at = at + ROWS as u32 * padded(CHUNK * WARP);
+            device::tile_store_chunks(at, [chunks[4], chunks[5], chunks[6], chunks[7]]);
+        }
+    }
+}
+
+/// Copies a warp's elements one by one, and what is not there as zero. `source` is where the warp's first one is, or would be; slot `j`
+/// of a lane is the element `32 j` behind `first`.
+///
+/// # Safety
+/// Those that are there are bound; the words of the tile from `tile` on are this warp's.
+#[inline(always)]
+unsafe fn copy_elements<const HALF: bool>(
+    p: &SelectParams,
+    b: &Buffers,
+    job: &Job,
+    source: *const u8,
+    is_summed: bool,
+    first: u32,
+    tile: u32,
+) {
+    const ROWS: usize = 8;
+    let lane = device::thread() % WARP;
+    // SAFETY: the job is known.
+    let extent = unsafe { job.extent() };
+    let slots = extent.slots(first);
+    let mut raws = [Raw(0); SLOTS];
+    if HALF || !is_summed {
         for slot in 0..SLOTS {
-            if there(slot) {
-                let at = (first - p.first) as usize + slot * WARP as usize;
-                // SAFETY: a tile's elements are bound.
-                raws[slot] = unsafe { b.settled(p, at) };
+            if slots >> slot & 1 != 0 {
+                let at = slot * WARP as usize + lane as usize;
+                // SAFETY: the element is bound.
+                raws[slot] = Raw(unsafe {
+                    if HALF {
+                        u32::from(*source.cast::<u16>().wrapping_add(at))
+                    } else {
+                        *source.cast::<u32>().wrapping_add(at)
+                    }
+                });
             }
         }
-        raws
     } else {
         // SAFETY: as above, and each tile is one block's.
-        unsafe { load::<FULL>(p, b, Sent::load(p, b, job.index), slots, first) }
-    };
-    let magnitude = p.order().magnitude;
-    // A NaN may be above the key it is ordered as, so that this asks for no more than is true of all that are looked for.
-    // Opaque, or the compiler finds that the bit below is a comparison, and makes it one.
-    let least = device::opaque(job.floor.saturating_sub(u32::from(!AGAIN)).min(MAGNITUDE));
-    let mut less = 0;
-    for batch in (0..SLOTS / TILE_ROWS).rev() {
-        let rows = core::array::from_fn(|k| raws[batch * TILE_ROWS + k].0);
-        // SAFETY: the words are this lane's.
-        unsafe { device::tile_store(place + (batch * TILE_ROWS) as u32 * WARP, rows) };
-        for k in (0..TILE_ROWS).rev() {
-            // Both are below 2^31: the difference's highest bit, shifted in by one instruction.
-            less = less << 1 | (rows[k] & magnitude).wrapping_sub(least) >> 31;
+        unsafe {
+            let sent = Sent::load(p, b, job.index);
+            raws = if extent.is_full() {
+                load::<true>(p, b, sent, slots, first)
+            } else {
+                load::<false>(p, b, sent, slots, first)
+            };
         }
     }
-    if FULL { !less } else { !less & slots }
-}
-
-/// What a lane or its warp has found.
-pub(super) struct Found {
-    /// The lane's candidates, a bit a slot;
-    pub(super) slots: u32,
-    /// and the warp's: how many they are, how many are of the band, and how many have the key below.
-    pub(super) candidates: u32,
-    pub(super) band: u32,
-    pub(super) below: u32,
-}
-
-/// Looks at the slots of the lane that may be candidates, which are few.
-///
-/// # Safety
-/// All lanes arrive together, behind [`keep`].
-#[inline(always)]
-pub(super) unsafe fn look<const AGAIN: bool>(order: Order, job: &Job, found: u32) -> Found {
-    let place = device::thread() / WARP * WARP_TILE + device::thread() % WARP;
-    let below_key = job.floor.wrapping_sub(1);
-    let (mut slots, mut left) = (found, found);
-    // Two counts in a word, as no warp has 2^16 elements.
-    let (mut counts, mut below) = (0, 0);
-    while left != 0 {
-        let slot = left.trailing_zeros();
-        left &= left - 1;
-        // SAFETY: the word is this lane's.
-        let key = order.key(Raw(unsafe { device::tile_load(place + slot * WARP) }));
-        let is = key >= job.floor;
-        slots ^= u32::from(!is) << slot;
-        counts += u32::from(is && key < job.sure) << 16;
-        if !AGAIN {
-            below += u32::from(key == below_key);
-        }
-    }
-    counts += slots.count_ones();
-    // SAFETY: all lanes are here; most often no lane has one of the key below.
-    unsafe {
-        counts = sum(counts);
-        if !AGAIN && device::ballot(below != 0) != 0 {
-            below = sum(below);
-        }
-    }
-    Found { slots, candidates: counts & 0xffff, band: counts >> 16, below }
-}
-
-/// What the block has found, and the warps before this one.
-pub(super) struct Counts {
-    pub(super) candidates: u32,
-    pub(super) band: u32,
-    pub(super) below: u32,
-    pub(super) candidates_before: u32,
-    pub(super) band_before: u32,
-}
-
-/// Tells the other warps what this one has found, and is told.
-///
-/// # Safety
-/// All threads of the block arrive together; the words of shared memory were used a barrier ago.
-#[inline(always)]
-pub(super) unsafe fn share(own: &Found) -> Counts {
-    let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
-    // SAFETY: the caller's; nothing writes the words between the barrier and the next.
-    unsafe {
-        if lane == 0 {
-            device::shared_store(COUNTS + warp, own.candidates | own.band << 16);
-            device::shared_store(COUNTS + WARPS + warp, own.below);
-        }
-        device::barrier();
-        let other = lane % WARPS;
-        let mut all = device::shared_load(COUNTS + other);
-        let mut below = device::shared_load(COUNTS + WARPS + other);
-        let mut before = if other < warp { all } else { 0 };
-        for step in 0..WARPS.trailing_zeros() {
-            all += device::shuffle_xor(all, 1 << step);
-            before += device::shuffle_xor(before, 1 << step);
-            below += device::shuffle_xor(below, 1 << step);
-        }
-        Counts {
-            candidates: all & 0xffff,
-            band: all >> 16,
-            below,
-            candidates_before: before & 0xffff,
-            band_before: before >> 16,
+    let at = device::tile_address(tile + (lane << size_log2(HALF)));
+    for batch in 0..SLOTS / ROWS {
+        let rows = core::array::from_fn(|k| raws[batch * ROWS + k].0);
+        let at = at + batch as u32 * padded((ROWS as u32 * WARP) << size_log2(HALF));
+        // SAFETY: as above.
+        unsafe {
+            if HALF {
+                device::tile_store_halves(at, rows);
+            } else {
+                device::tile_store_words(at, rows);
+            }
         }
     }
 }
 
-/// A warp's candidates by slot, in which order their elements come: each lane holds a slot's.
-pub(super) struct Rows {
-    /// A bit a lane;
-    lanes: u32,
-    /// and how many there are in this slot and before it.
-    behind: u32,
+/// A warp's elements that were found, as they are listed: in their order, those of as many lanes at a time as the list has room for
+/// in any case.
+#[derive(Clone, Copy)]
+pub(super) struct Listed {
+    /// The lane's, a bit each;
+    found: u32,
+    /// and how many there are of the lanes up to this one, and of all.
+    up_to: u32,
+    pub(super) count: u32,
 }
 
-impl Rows {
-    /// From a bit a slot of each lane.
-    ///
+/// Entries that are listed at a time, at most.
+const ROOM: u32 = LISTED - WARP;
+/// Lanes whose elements are listed together where not all are.
+const TOGETHER: u32 = ROOM / WARP;
+
+impl Listed {
     /// # Safety
     /// All lanes arrive together.
     #[inline(always)]
-    pub(super) unsafe fn new(slots: u32) -> Self {
-        let lane = device::opaque(device::thread() % WARP);
-        let mut lanes = slots;
-        // A matrix of bits changes its rows for its columns: in squares of 32, two of the four squares of half the side change
-        // places, and in each of the four the same is done.
-        let mut kept = !0;
-        for half in 1..6 {
-            let step = WARP >> half;
-            kept ^= kept << step;
-            let is_lower = lane & step == 0;
-            // SAFETY: the caller's.
-            let other = unsafe { device::shuffle_xor(lanes, step) };
-            // To the left by the step, or to the right: what goes round lands among the bits that are kept.
-            let moved = other.rotate_left(if is_lower { step } else { WARP - step });
-            let kept = if is_lower { kept } else { !kept };
-            lanes = lanes & kept | moved & !kept;
-        }
+    pub(super) unsafe fn new(found: u32) -> Self {
         // SAFETY: the caller's.
-        let behind = unsafe { prefix(lanes.count_ones()) };
-        Self { lanes, behind }
+        unsafe {
+            let up_to = prefix(found.count_ones());
+            Self { found, up_to, count: device::shuffle(up_to, WARP - 1) }
+        }
     }
 
-    /// The place, in the warp's part of the tile, of the candidate before which there are `rank`; any place, if there is none.
+    /// Lists `left` of this lane, behind those of the lanes before, without the `first` ones of these. Behind the `count` that
+    /// are listed it is read as well: there it has a place that is the warp's.
     ///
     /// # Safety
-    /// All lanes arrive together.
+    /// All lanes arrive together; the list is this warp's.
     #[inline(always)]
-    pub(super) unsafe fn find(&self, rank: u32) -> u32 {
-        let mut slot = 0;
-        for half in 1..6 {
-            let step = WARP >> half;
-            // SAFETY: the caller's.
-            let behind = unsafe { device::shuffle(self.behind, slot + step - 1) };
-            slot += if behind <= rank { step } else { 0 };
+    unsafe fn list(&self, mut left: u32, first: u32, count: u32) {
+        let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
+        let list = device::list_address(warp * LISTED);
+        let own = list + 2 * lane;
+        let mut at = list + 2 * (self.up_to - self.found.count_ones() - first);
+        let mut behind = device::thread() * SLOTS as u32;
+        // SAFETY: the entries are this lane's until the barrier; all lanes are here.
+        unsafe {
+            device::list_store(own + 2 * count, warp * WARP_TILE);
+            while left != 0 {
+                let by = left.leading_zeros() + 1;
+                left = device::shift_out(left, by);
+                behind += by;
+                device::list_store(at, behind - 1);
+                at += 2;
+            }
+            device::warp_barrier();
         }
+    }
+
+    /// Whether there are so few that each is one lane's: see [`Listed::only`].
+    #[inline(always)]
+    pub(super) fn is_short(&self) -> bool {
+        self.count <= WARP
+    }
+
+    /// The place in the tile of this lane's element, of a short list; where there is none, a place that is the warp's.
+    ///
+    /// # Safety
+    /// All lanes arrive together; the list is this warp's, and the tile was copied.
+    #[inline(always)]
+    pub(super) unsafe fn only(&self) -> u32 {
+        let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
         // SAFETY: the caller's.
-        let (lanes, behind) = unsafe { (device::shuffle(self.lanes, slot), device::shuffle(self.behind, slot)) };
-        let of_slot = rank + lanes.count_ones() - behind;
-        // The last bit with no more bits below it than that: what is shifted out is not below.
-        let mut out = WARP;
-        for half in 1..6 {
-            let step = WARP >> half;
-            let below = lanes << ((out - step) % WARP);
-            out -= if below.count_ones() <= of_slot { step } else { 0 };
+        unsafe {
+            self.list(self.found, 0, self.count);
+            device::list_load(device::list_address(warp * LISTED) + 2 * lane)
         }
-        slot * WARP + WARP - out
+    }
+
+    /// Calls `visit` with the place in the tile of each element that is listed, one a lane, and whether there is one; if not, a place
+    /// that is the warp's. Behind the `FIRST` time the list is there, if all are listed together.
+    ///
+    /// # Safety
+    /// As [`Listed::only`].
+    #[inline(always)]
+    pub(super) unsafe fn each<const FIRST: bool>(&self, mut visit: impl FnMut(u32, bool)) {
+        let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
+        let list = device::list_address(warp * LISTED) + 2 * lane;
+        let (mut left, mut first, mut count, mut group, mut lanes) = (self.found, 0, self.count, 0, WARP);
+        if self.count > ROOM {
+            lanes = TOGETHER;
+            left = if lane < lanes { left } else { 0 };
+            // SAFETY: the count is the warp's.
+            count = unsafe { device::shuffle(self.up_to, lanes - 1) };
+        }
+        loop {
+            if FIRST || lanes != WARP {
+                // SAFETY: all lanes are here.
+                unsafe { self.list(left, first, count) };
+            }
+            let (mut entry, mut at) = (lane, list);
+            while entry - lane < count {
+                // SAFETY: the entry was written a barrier ago.
+                visit(unsafe { device::list_load(at) }, entry < count);
+                entry += WARP;
+                at += 2 * WARP;
+            }
+            group += lanes;
+            if group >= WARP {
+                return;
+            }
+            left = if lane.wrapping_sub(group) < lanes { self.found } else { 0 };
+            // SAFETY: all lanes are here, as the group is the warp's.
+            unsafe {
+                device::warp_barrier();
+                first = device::shuffle(self.up_to, group - 1);
+                count = device::shuffle(self.up_to, (group + lanes).min(WARP) - 1) - first;
+            }
+        }
     }
 }

@@ -6,11 +6,13 @@ mod emit;
 mod filter;
 mod find;
 mod histogram;
+mod job;
 mod narrow;
 mod rest;
 mod sample;
 mod segments;
 mod settle;
+mod share;
 mod sketch;
 mod sums;
 
@@ -49,12 +51,16 @@ impl Raw {
     /// As f32, with a NaN's bits kept.
     #[inline(always)]
     fn bits(self, p: &SelectParams) -> u32 {
-        if !p.is_half() {
-            self.0
-        } else if p.dtype == dtype::F16 {
-            f16_to_f32(self.0 as u16).to_bits()
-        } else {
-            bf16_to_f32(self.0 as u16).to_bits()
+        if p.is_half() { self.bits_of(p.dtype) } else { self.0 }
+    }
+
+    /// The same, of what is stored as a type.
+    #[inline(always)]
+    fn bits_of(self, stored: u32) -> u32 {
+        match stored {
+            dtype::F32 => self.0,
+            dtype::F16 => f16_to_f32(self.0 as u16).to_bits(),
+            _ => bf16_to_f32(self.0 as u16).to_bits(),
         }
     }
 }
@@ -67,6 +73,18 @@ struct Order {
 }
 
 impl Order {
+    /// The order of what is stored as a type.
+    #[inline(always)]
+    fn of(stored: u32) -> Self {
+        match stored {
+            dtype::F32 => Self { magnitude: MAGNITUDE, nan: NAN_KEY },
+            stored => {
+                let nan = if stored == dtype::F16 { F16_NAN_KEY } else { BF16_NAN_KEY };
+                Self { magnitude: HALF_MAGNITUDE, nan }
+            }
+        }
+    }
+
     #[inline(always)]
     fn key(self, raw: Raw) -> u32 {
         (raw.0 & self.magnitude).min(self.nan)
@@ -80,6 +98,12 @@ impl SelectParams {
         self.dtype != dtype::F32 && !self.has(select_flags::FEEDBACK)
     }
 
+    /// Bytes of an element that is filtered, as it is stored among the candidates.
+    #[inline(always)]
+    fn stored_bytes(&self) -> usize {
+        if self.is_half() { 2 } else { 4 }
+    }
+
     /// What is above every key.
     #[inline(always)]
     fn no_key(&self) -> u32 {
@@ -88,13 +112,7 @@ impl SelectParams {
 
     #[inline(always)]
     fn order(&self) -> Order {
-        if !self.is_half() {
-            Order { magnitude: MAGNITUDE, nan: NAN_KEY }
-        } else if self.dtype == dtype::F16 {
-            Order { magnitude: HALF_MAGNITUDE, nan: F16_NAN_KEY }
-        } else {
-            Order { magnitude: HALF_MAGNITUDE, nan: BF16_NAN_KEY }
-        }
+        if self.is_half() { Order::of(self.dtype) } else { Order::of(dtype::F32) }
     }
 }
 
@@ -162,6 +180,12 @@ impl Buffers {
         Raw(canonical(value + residual).to_bits())
     }
 
+    /// What is filtered where it is read as it is: with feedback, what is filtered again is the sum that the residual holds.
+    #[inline(always)]
+    fn filtered<const AGAIN: bool>(&self, p: &SelectParams) -> *const u8 {
+        if AGAIN && p.has(select_flags::FEEDBACK) { self.residual.cast_const().cast() } else { self.input }
+    }
+
     /// An element after the filter: with feedback, the residual holds the sum.
     ///
     /// # Safety
@@ -199,23 +223,6 @@ impl Buffers {
                 Raw(u32::from(*array.cast::<u16>().add(at as usize)))
             } else {
                 Raw(*array.add(at as usize))
-            }
-        }
-    }
-
-    /// Stores a candidate.
-    ///
-    /// # Safety
-    /// There is room, and it is this lane's.
-    #[inline(always)]
-    unsafe fn store(&self, p: &SelectParams, array: u32, at: u32, raw: Raw) {
-        // SAFETY: the caller's.
-        unsafe {
-            let array = self.word(array);
-            if p.is_half() {
-                *array.cast::<u16>().add(at as usize) = raw.0 as u16;
-            } else {
-                *array.add(at as usize) = raw.0;
             }
         }
     }
@@ -273,6 +280,13 @@ impl Extent {
             let slots = element.saturating_sub(first).div_ceil(WARP).min(SLOTS as u32);
             ((1u64 << slots) - 1) as u32
         };
+        up_to(self.end) & !up_to(self.start)
+    }
+
+    /// Which of a lane's [`SLOTS`] elements beside each other are there, from `first` on: a bit each, the first one's highest.
+    #[inline(always)]
+    fn bits(&self, first: u32) -> u32 {
+        let up_to = |element: u32| (!0u64 << (WARP - element.saturating_sub(first).min(WARP))) as u32;
         up_to(self.end) & !up_to(self.start)
     }
 }
@@ -346,12 +360,9 @@ unsafe fn load<const FULL: bool>(p: &SelectParams, b: &Buffers, sent: Sent, slot
 /// # Safety
 /// All lanes arrive together.
 #[inline(always)]
-unsafe fn sum(mut value: u32) -> u32 {
-    for step in 0..5 {
-        // SAFETY: the caller's.
-        value += unsafe { device::shuffle_xor(value, 1 << step) };
-    }
-    value
+unsafe fn sum(value: u32) -> u32 {
+    // SAFETY: the caller's.
+    unsafe { device::fold_sum(value) }
 }
 
 /// The sum over the lanes up to this one.
@@ -365,7 +376,7 @@ unsafe fn prefix(mut value: u32) -> u32 {
     for step in 0..5 {
         let by = 1 << step;
         // SAFETY: the caller's.
-        let other = unsafe { device::shuffle(value, lane.wrapping_sub(by)) };
+        let other = unsafe { device::shuffle_up(value, by) };
         value += if lane >= by { other } else { 0 };
     }
     value

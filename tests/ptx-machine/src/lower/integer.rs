@@ -53,6 +53,8 @@ pub(super) fn lower(name: &[&str], o: &[Operand]) -> Lowered {
         (["add", "cc"], S(64) | U(64)) => carrying(o, false, true),
         (["addc", "cc"], S(64) | U(64)) => carrying(o, true, true),
         (["addc"], S(64) | U(64)) => carrying(o, true, false),
+        (["addc"], S(32) | U(32)) => add_carry(o),
+        (["mad", "lo", "cc"], S(32) | U(32)) => mad_carry(o),
         _ => Ok(None),
     }
 }
@@ -73,5 +75,28 @@ fn carrying(o: &[Operand], takes: bool, sets: bool) -> Lowered {
         if sets {
             w.carry = (w.carry & !mask) | (bits(|i| sum[i] >> 64 != 0) & mask);
         }
+    })))
+}
+
+/// A 32-bit sum that takes the carry flag.
+fn add_carry(o: &[Operand]) -> Lowered {
+    let [d, a, b] = exactly(o)?;
+    let (d, a, b) = (d.narrow()?, a.source()?, b.source()?);
+    Ok(Some(Box::new(move |w, mask| {
+        let (a, b) = (w.get(a), w.get(b));
+        let carry = w.carry;
+        w.set(d, std::array::from_fn(|i| a[i].wrapping_add(b[i]).wrapping_add(carry >> i & 1)), mask);
+    })))
+}
+
+/// The lower half of a 32-bit product, and a sum with it that sets the carry flag.
+fn mad_carry(o: &[Operand]) -> Lowered {
+    let [d, a, b, c] = exactly(o)?;
+    let (d, a, b, c) = (d.narrow()?, a.source()?, b.source()?, c.source()?);
+    Ok(Some(Box::new(move |w, mask| {
+        let (a, b, c) = (w.get(a), w.get(b), w.get(c));
+        let sum: [(u32, bool); 32] = std::array::from_fn(|i| a[i].wrapping_mul(b[i]).overflowing_add(c[i]));
+        w.set(d, std::array::from_fn(|i| sum[i].0), mask);
+        w.carry = (w.carry & !mask) | (bits(|i| sum[i].1) & mask);
     })))
 }

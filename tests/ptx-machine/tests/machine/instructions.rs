@@ -63,6 +63,10 @@ fn integers() {
         ("abs.s32 %r9, %r2;", &[0x8000_0000], 0x8000_0000),
         ("add.cc.s64 %rd8, %rd5, %rd6;\naddc.cc.s64 %rd9, %rd7, 1;", &[u64::MAX, 1, 5], 7),
         ("add.cc.s64 %rd8, %rd5, %rd6;\naddc.s64 %rd9, %rd7, 1;", &[u64::MAX - 1, 1, 5], 6),
+        // What leaves the product does not carry; what leaves the sum does.
+        ("mad.lo.cc.u32 %r9, %r2, %r3, %r4;\naddc.u32 %r9, %r4, 1;", &[0xc000_0000, 2, 0x7fff_ffff], 0x8000_0000),
+        ("mad.lo.cc.u32 %r9, %r2, %r3, %r4;\naddc.u32 %r9, %r4, 1;", &[0xc000_0000, 2, 0x8000_0000], 0x8000_0002),
+        ("mad.lo.cc.u32 %r9, %r2, %r3, %r4;", &[0xc000_0001, 2, 0x8000_0003], 5),
     ]);
 }
 
@@ -302,6 +306,7 @@ fn what_is_not_determined_is_not_executed() {
         "bar.sync 16;",
         "mov.u32 %r9, 010;",
         "addc.s64 %rd5, %rd1, %rd1;",
+        "addc.u32 %r9, %r2, %r3;",
         "selp.u32 %r9, 1, 0, %p3;",
         "bar.sync 0, 64;",
         "bar.warp.sync 1;",
