@@ -203,7 +203,7 @@ const AT_ONCE: [(&str, u32, u32); 5] = [
     ("powersgd_left", 2, 80),
     ("topk_filter", 3, 80),
     ("topk_filter_again", 3, 80),
-    ("topk_rest", 2, 80),
+    ("topk_rest", 2, 90),
 ];
 
 /// Tells the assembler so: Rust has no words for it.
