@@ -188,8 +188,7 @@ unsafe fn copy_elements<const HALF: bool>(
     }
 }
 
-/// A warp's elements that were found, as they are listed: in their order, those of as many lanes at a time as the list has room for
-/// in any case.
+/// A warp's elements that were found, as they are listed: in their order, as many at a time as there is room for.
 #[derive(Clone, Copy)]
 pub(super) struct Listed {
     /// The lane's, a bit each;
@@ -201,8 +200,36 @@ pub(super) struct Listed {
 
 /// Entries that are listed at a time, at most.
 const ROOM: u32 = LISTED - WARP;
-/// Lanes whose elements are listed together where not all are.
-const TOGETHER: u32 = ROOM / WARP;
+
+/// What of a lane is yet to be listed.
+struct Left {
+    found: u32,
+    /// Where its next entry is to be,
+    at: u32,
+    /// and the place in front of which all was listed.
+    place: u32,
+}
+
+impl Left {
+    /// Lists it; with `SOME`, as far as there is room, and what is left goes behind that.
+    ///
+    /// # Safety
+    /// The entries are this lane's until the next barrier.
+    #[inline(always)]
+    unsafe fn list<const SOME: bool>(&mut self, list: u32) {
+        while self.found != 0 && (!SOME || self.at < list + 2 * ROOM) {
+            let by = self.found.leading_zeros() + 1;
+            self.found = device::shift_out(self.found, by);
+            self.place += by;
+            // SAFETY: the caller's.
+            unsafe { device::list_store(self.at, self.place - 1) };
+            self.at += 2;
+        }
+        if SOME {
+            self.at -= 2 * ROOM;
+        }
+    }
+}
 
 impl Listed {
     /// # Safety
@@ -216,28 +243,24 @@ impl Listed {
         }
     }
 
-    /// Lists `left` of this lane, behind those of the lanes before, without the `first` ones of these. Behind the `count` that
-    /// are listed it is read as well: there it has a place that is the warp's.
+    /// The list's address, and what is to be listed of this lane.
+    #[inline(always)]
+    fn begin(&self) -> (u32, Left) {
+        let list = device::list_address(device::thread() / WARP * LISTED);
+        let at = list + 2 * (self.up_to - self.found.count_ones());
+        (list, Left { found: self.found, at, place: device::thread() * SLOTS as u32 })
+    }
+
+    /// Behind the end the list is read as well: there it has a place that is the warp's.
     ///
     /// # Safety
-    /// All lanes arrive together; the list is this warp's.
+    /// All lanes arrive together; as many entries as the list has room for, or `count`, are listed.
     #[inline(always)]
-    unsafe fn list(&self, mut left: u32, first: u32, count: u32) {
+    unsafe fn end(list: u32, count: u32) {
         let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
-        let list = device::list_address(warp * LISTED);
-        let own = list + 2 * lane;
-        let mut at = list + 2 * (self.up_to - self.found.count_ones() - first);
-        let mut behind = device::thread() * SLOTS as u32;
-        // SAFETY: the entries are this lane's until the barrier; all lanes are here.
+        // SAFETY: the entry is no other lane's.
         unsafe {
-            device::list_store(own + 2 * count, warp * WARP_TILE);
-            while left != 0 {
-                let by = left.leading_zeros() + 1;
-                left = device::shift_out(left, by);
-                behind += by;
-                device::list_store(at, behind - 1);
-                at += 2;
-            }
+            device::list_store(list + 2 * lane + 2 * count, warp * WARP_TILE);
             device::warp_barrier();
         }
     }
@@ -254,11 +277,12 @@ impl Listed {
     /// All lanes arrive together; the list is this warp's, and the tile was copied.
     #[inline(always)]
     pub(super) unsafe fn only(&self) -> u32 {
-        let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
+        let (list, mut left) = self.begin();
         // SAFETY: the caller's.
         unsafe {
-            self.list(self.found, 0, self.count);
-            device::list_load(device::list_address(warp * LISTED) + 2 * lane)
+            left.list::<false>(list);
+            Self::end(list, self.count);
+            device::list_load(list + 2 * (device::thread() % WARP))
         }
     }
 
@@ -269,38 +293,35 @@ impl Listed {
     /// As [`Listed::only`].
     #[inline(always)]
     pub(super) unsafe fn each<const FIRST: bool>(&self, mut visit: impl FnMut(u32, bool)) {
-        let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
-        let list = device::list_address(warp * LISTED) + 2 * lane;
-        let (mut left, mut first, mut count, mut group, mut lanes) = (self.found, 0, self.count, 0, WARP);
-        if self.count > ROOM {
-            lanes = TOGETHER;
-            left = if lane < lanes { left } else { 0 };
-            // SAFETY: the count is the warp's.
-            count = unsafe { device::shuffle(self.up_to, lanes - 1) };
-        }
+        let lane = device::thread() % WARP;
+        let (list, mut left) = self.begin();
+        let are_many = self.count > ROOM;
+        let mut first = 0;
         loop {
-            if FIRST || lanes != WARP {
-                // SAFETY: all lanes are here.
-                unsafe { self.list(left, first, count) };
+            let count = (self.count - first).min(ROOM);
+            // SAFETY: all lanes are here, as the counts are the warp's.
+            unsafe {
+                if are_many {
+                    left.list::<true>(list);
+                    Self::end(list, count);
+                } else if FIRST {
+                    left.list::<false>(list);
+                    Self::end(list, count);
+                }
             }
-            let (mut entry, mut at) = (lane, list);
+            let (mut entry, mut at) = (lane, list + 2 * lane);
             while entry - lane < count {
                 // SAFETY: the entry was written a barrier ago.
                 visit(unsafe { device::list_load(at) }, entry < count);
                 entry += WARP;
                 at += 2 * WARP;
             }
-            group += lanes;
-            if group >= WARP {
+            first += ROOM;
+            if first >= self.count {
                 return;
             }
-            left = if lane.wrapping_sub(group) < lanes { self.found } else { 0 };
-            // SAFETY: all lanes are here, as the group is the warp's.
-            unsafe {
-                device::warp_barrier();
-                first = device::shuffle(self.up_to, group - 1);
-                count = device::shuffle(self.up_to, (group + lanes).min(WARP) - 1) - first;
-            }
+            // SAFETY: all lanes are here.
+            unsafe { device::warp_barrier() };
         }
     }
 }
