@@ -1,6 +1,6 @@
 //! The entries that are kept, in order.
 
-use super::histogram::Visit;
+use super::histogram::{AHEAD, Visit};
 use super::segments::{Segment, each_tile, first_of_warp};
 use super::{Buffers, Order, Raw, sums};
 use crate::device::{self, WARP};
@@ -221,40 +221,50 @@ unsafe fn write_candidates<const DTYPE: u32>(
     let order = Order::of(DTYPE);
     let base = segment.extent(tile).base;
     let mine = (1u32 << lane) - 1;
-    // SAFETY: the arrays are there; no more is read of them than the candidates.
+    // SAFETY: the arrays are there.
     let (values, places) = unsafe { (b.word(p.values), b.word(p.places).cast::<u16>()) };
-    let (mut at, mut left) = (visit.first + lane, visit.count);
+    let (mut at, mut left) = ((visit.first + lane) as usize, visit.count);
     while left > 0 {
-        let mut raw = Raw(0);
-        if lane < left {
-            // SAFETY: the candidate is there.
-            raw = Raw(unsafe {
-                if DTYPE == dtype::F32 {
-                    *values.add(at as usize)
-                } else {
-                    u32::from(*values.cast::<u16>().add(at as usize))
+        // All that a tile most often has is on its way before the first is looked at.
+        let there = |k: usize| lane + k as u32 * WARP < left;
+        let mut all = [(Raw(0), 0); AHEAD];
+        for k in 0..AHEAD {
+            if there(k) {
+                let at = at + k * WARP as usize;
+                // SAFETY: the candidate is there.
+                all[k] = unsafe {
+                    let raw =
+                        if DTYPE == dtype::F32 { *values.add(at) } else { u32::from(*values.cast::<u16>().add(at)) };
+                    (Raw(raw), u32::from(*places.add(at)))
+                };
+            }
+        }
+        for k in 0..AHEAD {
+            // The same in all lanes.
+            if k as u32 * WARP >= left {
+                break;
+            }
+            let (raw, place) = all[k];
+            let key = order.key(raw);
+            let mut is_kept = there(k) && key >= cut;
+            // SAFETY: all lanes are here: the count is the warp's, and so are the ties. An entry's place in the output is its own.
+            unsafe {
+                if ties > 0 {
+                    let is_tied = there(k) && key == cut.wrapping_sub(1);
+                    let tied = device::ballot(is_tied);
+                    is_kept |= is_tied && (tied & mine).count_ones() < ties;
+                    ties -= tied.count_ones().min(ties);
                 }
-            });
-        }
-        let key = order.key(raw);
-        let mut is_kept = lane < left && key >= cut;
-        // SAFETY: all lanes are here: the count is the warp's, and so are the ties. An entry's place in the output is its own.
-        unsafe {
-            if ties > 0 {
-                let is_tied = lane < left && key == cut.wrapping_sub(1);
-                let tied = device::ballot(is_tied);
-                is_kept |= is_tied && (tied & mine).count_ones() < ties;
-                ties -= tied.count_ones().min(ties);
+                let kept = device::ballot(is_kept);
+                if is_kept {
+                    let to = (output + (kept & mine).count_ones()) as usize;
+                    *b.indices.add(to) = base + place;
+                    *b.values.add(to) = raw.bits_of(DTYPE);
+                }
+                output += kept.count_ones();
             }
-            let kept = device::ballot(is_kept);
-            if is_kept {
-                let to = (output + (kept & mine).count_ones()) as usize;
-                *b.indices.add(to) = base + u32::from(*places.add(at as usize));
-                *b.values.add(to) = raw.bits_of(DTYPE);
-            }
-            output += kept.count_ones();
         }
-        at += WARP;
-        left = left.saturating_sub(WARP);
+        at += AHEAD * WARP as usize;
+        left = left.saturating_sub(AHEAD as u32 * WARP);
     }
 }
