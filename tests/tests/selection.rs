@@ -1,7 +1,9 @@
 //! Selections as passes over a session: on several tensors of one session, the entries are those of `encode_sparse`.
 
 use gradwire::plan::Limits;
-use gradwire::session::{Clock, Role, Session, Sizes};
+#[cfg(feature = "wgpu")]
+use gradwire::session::Clock;
+use gradwire::session::{Role, Session, Sizes};
 use gradwire::{BackendKind, Device, Dtype, Error, Selection, TopK};
 use gradwire_tests::cases;
 use gradwire_tests::require::Required;
