@@ -8,7 +8,8 @@ use gradwire::backend::cuda::{Cuda, DeviceSlice};
 use gradwire::embed::{DecodeBuffers, EncodeBuffers, ScatterBuffers, SelectBuffers};
 use gradwire::plan::Limits;
 use gradwire::{
-    Codec, DecodeMode, DecodePlan, Device, Dtype, Error, Gradient, NonFinite, Qsgd, Seed, Segment, TopK, Uniform,
+    Codec, DecodeMode, DecodePlan, Device, Dtype, Error, Gradient, NonFinite, Qsgd, Seed, Segment, Selection,
+    SparsePayload, TopK, Uniform,
 };
 use gradwire_ptx_machine::Machine;
 use gradwire_tests::capture::{Capture, ELSEWHERE, HOST, STREAM};
@@ -263,6 +264,20 @@ fn an_element_that_is_not_finite_is_told_through_the_workspace() {
     assert!(plan.check_workspace(&[1, 0]).is_err());
 }
 
+/// What a selection that is queued as into a capture leaves of the gradient in a caller's memory.
+fn selected(caller: &Caller, selection: &Selection, buffers: &SelectBuffers<DeviceSlice>) -> SparsePayload {
+    let workspace = DevicePtr(buffers.workspace.address());
+    // SAFETY: the machine checks ranges itself, and copies at once.
+    unsafe { caller.driver.copy_in(workspace, &selection.table(), StreamId::OWN) }.expect("it fits");
+    // SAFETY: the machine's streams run at once, and the memory lives as long as it.
+    let select = || unsafe { caller.cuda.select_into(selection, buffers) };
+    caller.driver.while_armed(select).0.expect("a capture allows all of it");
+    let bytes = 4 * selection.entries();
+    let indices: Vec<u32> = f32s(&caller.read(buffers.indices, bytes));
+    let values: Vec<f32> = bytemuck::pod_collect_to_vec(&caller.read(buffers.values, bytes));
+    selection.seal(&indices, &values).expect("entries that rise")
+}
+
 #[test]
 fn entries_selected_on_a_stream_are_those_of_a_cpu() {
     let caller = Caller::new();
@@ -290,16 +305,7 @@ fn entries_selected_on_a_stream_are_those_of_a_cpu() {
                 values: caller.room(4 * entries),
                 workspace: caller.room(selection.workspace_bytes()),
             };
-            let table = selection.table();
-            // SAFETY: the machine checks ranges itself, and copies at once.
-            unsafe { caller.driver.copy_in(DevicePtr(buffers.workspace.address()), &table, StreamId::OWN) }
-                .expect("it fits");
-            // SAFETY: the machine's streams run at once, and the memory lives as long as it.
-            let select = || unsafe { caller.cuda.select_into(&selection, &buffers) };
-            caller.driver.while_armed(select).0.expect("a capture allows all of it");
-            let indices: Vec<u32> = f32s(&caller.read(buffers.indices, 4 * entries));
-            let values: Vec<f32> = bytemuck::pod_collect_to_vec(&caller.read(buffers.values, 4 * entries));
-            let payload = selection.seal(&indices, &values).expect("entries that rise");
+            let payload = selected(&caller, &selection, &buffers);
             assert_eq!(payload.as_bytes(), expected.as_bytes(), "{codec:?}, {}", gradient.dtype().name());
             if let Some(left) = buffers.residual {
                 assert_eq!(f32s(&caller.read(left, 4 * n as u64)), f32s(bytemuck::cast_slice(&residual)), "{codec:?}");
@@ -336,7 +342,7 @@ fn entries_of_a_gradient_that_begins_anywhere_are_those_of_a_cpu() {
     let layers = [Segment { elements: 20_003, k: 100 }, Segment { elements: 19_998, k: 6000 }];
     for codec in [TopK::fraction(0.001), TopK::fraction(0.3), TopK::segments(&layers)] {
         for gradient in [Gradient::F32(&x), Gradient::Bf16(&bf16s), Gradient::F16(&f16s)] {
-            let selection = codec.selection(n, gradient.dtype(), false, &Limits::NONE).expect("valid");
+            let selection = codec.selection(n, gradient.dtype(), false, &caller.cuda.limits()).expect("valid");
             let expected = cpu.encode_sparse(&codec, gradient, Seed::new(1)).expect("the CPU selects");
             let entries = selection.entries();
             let size = gradient.as_bytes().len() / n;
@@ -350,15 +356,7 @@ fn entries_of_a_gradient_that_begins_anywhere_are_those_of_a_cpu() {
                     values: caller.room(4 * entries),
                     workspace: caller.room(selection.workspace_bytes()),
                 };
-                let table = selection.table();
-                // SAFETY: the machine checks ranges itself, and copies at once.
-                unsafe { caller.driver.copy_in(DevicePtr(buffers.workspace.address()), &table, StreamId::OWN) }
-                    .expect("it fits");
-                // SAFETY: the machine's streams run at once, and the memory lives as long as it.
-                unsafe { caller.cuda.select_into(&selection, &buffers) }.expect("queued");
-                let indices: Vec<u32> = f32s(&caller.read(buffers.indices, 4 * entries));
-                let values: Vec<f32> = bytemuck::pod_collect_to_vec(&caller.read(buffers.values, 4 * entries));
-                let payload = selection.seal(&indices, &values).expect("entries that rise");
+                let payload = selected(&caller, &selection, &buffers);
                 let label = format!("{codec:?}, {}, {before} elements in front", gradient.dtype().name());
                 assert_eq!(payload.as_bytes(), expected.as_bytes(), "{label}");
             }
