@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaStream};
 use gradwire::backend::cuda::Cuda;
 use gradwire::plan::Limits;
+use gradwire::session::Sizes;
 use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, Layout, Matrix, ModelPlan, PowerSgd, Qsgd, Seed, TopK};
 
 const N: usize = 100_000;
@@ -43,6 +44,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(payload, expected, "the payload is the CPU's");
     assert_eq!(stream.clone_dtoh(&residual)?, expected_residual, "so is the residual");
     println!("{} bytes of gradient in {} bytes", 4 * N, payload.as_bytes().len());
+
+    // A session keeps the stream that it was opened on, whatever else is dropped.
+    let side = context.new_stream()?;
+    let session = Cuda::on(&side)?.session(Sizes::encode(&plan))?;
+    assert_eq!(Arc::strong_count(&side), 2, "the session holds the other one");
+    drop(session);
+    assert_eq!(Arc::strong_count(&side), 1);
 
     // A whole model in one launch.
     let layout = Layout::from_shapes([&[300, 300][..], &[300], &[N as u64 - 90_300]])?;

@@ -201,6 +201,22 @@ pub enum Error {
         /// What differs.
         what: &'static str,
     },
+    /// A pass that takes on trust what it finds in memory.
+    #[error(
+        "{kernel} takes on trust what it finds in memory, as a table or as what an earlier pass left, and would reach elsewhere \
+         if that were wrong: run it by Session::run_trusted, whose contract says what has to be there"
+    )]
+    Trusting {
+        /// The pass's kernel.
+        kernel: &'static str,
+    },
+    /// The workgroups of a selection waited for one another in vain.
+    #[error(
+        "the selection's workgroups waited for one another in vain, and nothing was selected: another stream used the \
+         workspace meanwhile, or a pass was left out. Give each stream a workspace of its own, and queue all passes in \
+         order. In a caller's memory the residual now holds gradient + residual"
+    )]
+    Stuck,
     /// Memory that was handed over cannot be used as what it was handed over for.
     #[error("the {what} at {address:#x} {problem}")]
     Memory {

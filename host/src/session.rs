@@ -1,7 +1,7 @@
 //! Buffers that stay on a device between passes.
 
 use crate::error::Error;
-use crate::plan::{DecodePlan, EncodePlan, Pass, STATUS_BYTES};
+use crate::plan::{ALIGNMENT, DecodePlan, EncodePlan, Pass, STATUS_BYTES};
 
 /// How many roles there are.
 pub(crate) const ROLES: usize = 9;
@@ -106,15 +106,47 @@ pub trait Session {
     /// Runs passes in order, and waits for them.
     ///
     /// # Errors
-    /// [`Error::Backend`] where the device fails; [`Error::Unavailable`] for passes that it cannot run, such as those planned by the
-    /// [`Limits`](crate::plan::Limits) of another device; [`Error::Length`] where they are for larger buffers.
-    fn run(&mut self, passes: &[Pass]) -> Result<(), Error>;
+    /// [`Error::Trusting`] for a pass that takes on trust what it finds in memory ([`Pass::is_trusting`]); [`Error::Backend`]
+    /// where the device fails; [`Error::Unavailable`] for passes that it cannot run, such as those planned by the
+    /// [`Limits`](crate::plan::Limits) of another device; [`Error::Length`] where they are for larger buffers;
+    /// [`Error::Memory`] where they were moved by other than multiples of 256 bytes.
+    fn run(&mut self, passes: &[Pass]) -> Result<(), Error> {
+        refuse_trusting(passes)?;
+        // SAFETY: none of the passes takes anything on trust.
+        unsafe { self.run_trusted(passes) }
+    }
+
+    /// Runs any passes in order, and waits for them.
+    ///
+    /// # Errors
+    /// As [`Session::run`], but for [`Error::Trusting`].
+    ///
+    /// # Safety
+    /// - The caller guarantees that the buffers hold what the plan of the passes asks for:
+    ///   [`Selection::prepare`](crate::Selection::prepare), [`ModelPlan::table`](crate::ModelPlan::table),
+    ///   [`ResidentLowRank::image`](crate::ResidentLowRank::image), and indices of which none is there twice.
+    /// - The caller guarantees that passes of a plan run in their order, from the first one on, and that nothing else writes
+    ///   meanwhile what they leave for one another.
+    unsafe fn run_trusted(&mut self, passes: &[Pass]) -> Result<(), Error>;
 
     /// Seconds that `repeats` runs of the passes took on the device, all together.
     ///
     /// # Errors
     /// As [`Session::run`].
-    fn time(&mut self, passes: &[Pass], repeats: u32) -> Result<f64, Error>;
+    fn time(&mut self, passes: &[Pass], repeats: u32) -> Result<f64, Error> {
+        refuse_trusting(passes)?;
+        // SAFETY: none of the passes takes anything on trust.
+        unsafe { self.time_trusted(passes, repeats) }
+    }
+
+    /// As [`Session::time`], of any passes.
+    ///
+    /// # Errors
+    /// As [`Session::run_trusted`].
+    ///
+    /// # Safety
+    /// As [`Session::run_trusted`], and the caller guarantees that the passes may be repeated.
+    unsafe fn time_trusted(&mut self, passes: &[Pass], repeats: u32) -> Result<f64, Error>;
 
     /// Seconds that `repeats` device-to-device copies took, of as many bytes as both buffers hold, and that number.
     ///
@@ -137,11 +169,27 @@ pub(crate) fn check_range(role: Role, sizes: &Sizes, offset: u64, bytes: usize) 
     Err(Error::Length { what: "session's buffer", found: sizes.of(role), expected: end, unit: "bytes" })
 }
 
-/// Checks that every span of the passes lies in its buffer: the passes may come from a plan for a larger tensor.
+/// Refuses passes that take on trust what they find in memory.
+fn refuse_trusting(passes: &[Pass]) -> Result<(), Error> {
+    match passes.iter().find(|pass| pass.is_trusting()) {
+        Some(pass) => Err(Error::Trusting { kernel: pass.kernel.name() }),
+        None => Ok(()),
+    }
+}
+
+/// Checks that every span of the passes lies in its buffer, since the passes may come from a plan for a larger tensor, and that
+/// it is aligned, since they may have been moved.
 pub(crate) fn check_spans(sizes: &Sizes, passes: &[Pass]) -> Result<(), Error> {
     for pass in passes {
         for role in Role::ALL {
             let span = pass.bindings.of(role);
+            if span.bytes > 0 && !span.offset.is_multiple_of(ALIGNMENT) {
+                let problem = format!(
+                    "is no place for a part of {}: move passes by multiples of {ALIGNMENT} bytes",
+                    pass.kernel.name()
+                );
+                return Err(Error::Memory { what: "session's buffer", address: span.offset, problem });
+            }
             let expected = span.offset.saturating_add(span.bytes);
             let found = sizes.of(role).next_multiple_of(4);
             if span.bytes > 0 && expected > found {

@@ -117,9 +117,10 @@ impl CodecId {
         }
     }
 
-    /// The most levels that codes of this width hold.
+    /// The most levels that codes of this width hold; none of a width that the codec does not pack.
     pub const fn max_levels(self, bits: u32) -> u32 {
         match self {
+            _ if !self.packs(bits) => 0,
             Self::Qsgd => (1 << (bits - 1)) - 1,
             Self::Uniform => (1 << bits) - 1,
         }
@@ -178,27 +179,62 @@ impl std::fmt::Display for Bucket {
 }
 
 /// What a payload is: everything that decoding it needs besides its body.
+///
+/// Every header is within what the format allows. It comes from a plan ([`EncodePlan::header`](crate::EncodePlan::header)),
+/// from a payload ([`Payload::header`]) or from received bytes ([`Header::read`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Which codec made it.
-    pub codec: CodecId,
-    /// Bits of a code.
-    pub bits: u32,
-    /// Levels: the largest magnitude (QSGD) or the largest code (uniform).
-    pub levels: u32,
-    /// How many elements share a scale.
-    pub bucket: Bucket,
-    /// Whether the scale is the L2 norm (QSGD only).
-    pub l2: bool,
-    /// Whether the scalars carry the factor 1/(1 + omega) of the contraction.
-    pub scaled: bool,
-    /// Type of the gradient that was encoded. Decoding gives f32 whatever it was.
-    pub dtype: Dtype,
-    /// Elements.
-    pub n: u64,
+    pub(crate) codec: CodecId,
+    pub(crate) bits: u32,
+    pub(crate) levels: u32,
+    pub(crate) bucket: Bucket,
+    pub(crate) l2: bool,
+    pub(crate) scaled: bool,
+    pub(crate) dtype: Dtype,
+    pub(crate) n: u64,
 }
 
 impl Header {
+    /// Which codec made the payload.
+    pub fn codec(&self) -> CodecId {
+        self.codec
+    }
+
+    /// Bits per code.
+    pub fn bits(&self) -> u32 {
+        self.bits
+    }
+
+    /// Levels: the largest magnitude (QSGD) or the largest code (uniform).
+    pub fn levels(&self) -> u32 {
+        self.levels
+    }
+
+    /// How many elements share a scale.
+    pub fn bucket(&self) -> Bucket {
+        self.bucket
+    }
+
+    /// Whether the scale is the L2 norm (QSGD only).
+    pub fn is_l2(&self) -> bool {
+        self.l2
+    }
+
+    /// Whether the scalars carry the factor 1/(1 + omega) of the contraction.
+    pub fn is_scaled(&self) -> bool {
+        self.scaled
+    }
+
+    /// Type of the gradient that was encoded. Decoding gives f32 whatever it was.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Elements of the gradient.
+    pub fn elements(&self) -> u64 {
+        self.n
+    }
+
     /// Buckets of the tensor.
     pub fn buckets(&self) -> u64 {
         match self.bucket {

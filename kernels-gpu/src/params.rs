@@ -227,6 +227,10 @@ pub const SKETCH_STEP: u32 = 32;
 /// Words of a tile's sketch.
 pub const SKETCH_WORDS: u32 = TILE / SKETCH_STEP;
 
+/// How often a workgroup that waits for others of its launch looks whether they are done, before it gives up. A look takes
+/// 0.3 microseconds and more, so that it waits for seconds, where all of a selection takes milliseconds.
+pub const PATIENCE: u32 = 1 << 23;
+
 /// Room for candidates is given out in pieces of this many, so that each tile's begin at a sector.
 pub const PIECE: u32 = 16;
 
@@ -344,6 +348,8 @@ pub mod room {
     pub const NONE_LEFT: u32 = 2;
     /// 1 where a segment is left to the sketch.
     pub const SKETCHED: u32 = 3;
+    /// 1 where workgroups that hand over within a launch waited for one another in vain.
+    pub const STUCK: u32 = 4;
     /// Of each round, 1 where a segment's keys are to be counted in the next one. Of a kernel that hands over within a launch.
     pub const GOES_ON: u32 = 8;
     /// Of each of its passes, two words: pieces that were taken, and pieces that are done.

@@ -193,7 +193,7 @@ fn pow2(exponent: i32) -> u32 {
     return u32(exponent + 127) << 23u;
 }
 
-// The integer part of magnitude * 2^lift * inverse, the product rounded as binary32, below 2^31. `inverse` is a normal
+// The integer part of magnitude * 2^lift * inverse, the product rounded as binary32, below 2^32. `inverse` is a normal
 // number or zero. `magnitude` may be subnormal; `lift` makes it normal unless the product is below 1 anyway.
 fn scale_to_fixed(magnitude: vec4<u32>, lift: vec4<i32>, inverse: vec4<u32>) -> vec4<u32> {
     let a = parts(magnitude);
@@ -204,7 +204,7 @@ fn scale_to_fixed(magnitude: vec4<u32>, lift: vec4<i32>, inverse: vec4<u32>) -> 
     let half = product.s & vec4<u32>(7u);
     let cut = product.s >> vec4<u32>(3u);
     let rounded = cut + ones(half + (cut & vec4<u32>(1u)) > vec4<u32>(4u));
-    let left = vec4<u32>(clamp(exponent - 150, vec4<i32>(0), vec4<i32>(7)));
+    let left = vec4<u32>(clamp(exponent - 150, vec4<i32>(0), vec4<i32>(8)));
     let right = vec4<u32>(clamp(vec4<i32>(150) - exponent, vec4<i32>(0), vec4<i32>(31)));
     return (rounded << left) >> right;
 }

@@ -19,7 +19,11 @@ fn make(bucket: u32, low: u32, high: u32) -> vec2<u32> {
     var inverse = 0u;
     // A range is not negative: more than zero is not zero.
     if range != 0u {
-        inverse = f_div1(f_from_u32(params.levels << params.fraction), range);
+        let full = f_from_u32(params.levels << params.fraction);
+        inverse = f_div1(full, range);
+        // A quotient that was rounded down may leave the maximum just below the top level. All are positive: bits order
+        // as the numbers do.
+        inverse = inverse + select(0u, 1u, f_mul1(range, inverse) < full);
     }
     encoders[bucket] = vec4<u32>(up, ends.x, inverse, 0u);
     if has(FLAG_FEEDBACK) {

@@ -45,7 +45,7 @@ fn level_counts_out_of_range_say_what_is_allowed() {
     }
     for levels in [1, 2, 3, 7, 8, 127, 128, 32767] {
         let plan = Qsgd::levels(levels).plan(1, Dtype::F32).expect("every count from 1 to 32767 has a width");
-        assert_eq!(plan.header().levels, levels);
+        assert_eq!(plan.header().levels(), levels);
     }
 }
 

@@ -1,10 +1,10 @@
 //! Selections as passes over a session: on several tensors of one session, the entries are those of `encode_sparse`.
 
-use gradwire::plan::Limits;
+use gradwire::plan::{Limits, Pass};
 #[cfg(feature = "wgpu")]
 use gradwire::session::Clock;
 use gradwire::session::{Role, Session, Sizes};
-use gradwire::{BackendKind, Device, Dtype, Error, Selection, TopK};
+use gradwire::{BackendKind, Codec, Device, Dtype, Error, Matrix, PowerSgd, Qsgd, Seed, Selection, TopK};
 use gradwire_tests::cases;
 use gradwire_tests::require::Required;
 
@@ -37,7 +37,8 @@ fn two_tensors(device: &Device) {
         let all = selection.passes().iter().chain(&scatter);
         passes.extend(all.map(|pass| pass.moved(|role| set * stride(one, role))));
     }
-    session.run(&passes).unwrap();
+    // SAFETY: both selections, each over its table, and their entries.
+    unsafe { session.run_trusted(&passes).unwrap() };
     for (set, gradient) in (0u64..).zip(&gradients) {
         let mut residual = vec![0.0; N];
         let sent = device.encode_sparse_with_feedback(&codec, gradient, &mut residual, gradwire::Seed::new(1)).unwrap();
@@ -69,7 +70,8 @@ fn on_wgpu_and_timed_by_its_clock() {
     session.write(Role::Input, 0, bytemuck::cast_slice(&cases::normal(N, 3))).unwrap();
     selection.prepare(session.as_mut(), 0).unwrap();
     let start = std::time::Instant::now();
-    let seconds = session.time(selection.passes(), 3).unwrap();
+    // SAFETY: all of a selection over its table, which may be repeated.
+    let seconds = unsafe { session.time_trusted(selection.passes(), 3).unwrap() };
     let all = start.elapsed().as_secs_f64();
     // The device's clock counts the same seconds: more than none, and no more than went by.
     assert!(seconds > 0.0 && seconds <= all, "{seconds} s by {:?}, and {all} s went by", session.clock());
@@ -103,8 +105,47 @@ fn what_cannot_be_passes_is_a_typed_error() {
     let selection = of(TopK::count(10)).unwrap();
     let device = Device::cpu();
     let mut session = device.session(selection.sizes()).unwrap();
-    assert!(matches!(session.run(selection.passes()), Err(Error::Unavailable { backend: BackendKind::Cpu, .. })));
+    // SAFETY: the session refuses them before it looks at anything.
+    let refused = unsafe { session.run_trusted(selection.passes()) };
+    assert!(matches!(refused, Err(Error::Unavailable { backend: BackendKind::Cpu, .. })));
     assert!(matches!(selection.prepare(session.as_mut(), 1 << 40), Err(Error::Length { .. })));
+}
+
+/// Safe code reaches no kernel that believes what it finds in memory.
+#[test]
+fn passes_that_trust_memory_are_refused_by_safe_calls() {
+    let devices = [
+        Some(Device::cpu()),
+        #[cfg(feature = "cuda")]
+        gradwire_tests::traffic::machines().next().and_then(|(_, device)| device.ok()),
+        Device::of(BackendKind::Wgpu).ok(),
+    ];
+    for device in devices.into_iter().flatten() {
+        let limits = device.limits();
+        let selection = TopK::count(10).selection(20_000, Dtype::F32, false, &limits).unwrap();
+        let whole = Qsgd::bits(4).whole_tensor().plan(20_000, Dtype::F32).unwrap();
+        let low_rank = PowerSgd::rank(2).resident(&[Matrix::of(&[64, 64])], Dtype::F32, Seed::new(1)).unwrap();
+        let cases: [(&str, Sizes, Vec<Pass>); 4] = [
+            ("topk", selection.sizes(), selection.passes().to_vec()),
+            ("qsgd_encode", Sizes::encode(&whole), whole.passes(Seed::new(1), &limits).unwrap()),
+            ("powersgd", low_rank.sizes(), low_rank.passes_of_step(&limits).unwrap().concat()),
+            ("sparse_scatter", Sizes([1 << 16; 9]), Selection::scatter(9, None, 99, &limits).unwrap()),
+        ];
+        for (name, sizes, passes) in cases {
+            let mut session = device.session(sizes).unwrap();
+            for refused in [session.run(&passes), session.time(&passes, 1).map(|_| ())] {
+                let Err(Error::Trusting { kernel }) = refused else { panic!("{device}, {name}: {refused:?}") };
+                assert!(kernel.starts_with(name), "{kernel}");
+            }
+        }
+        let plan = Qsgd::bits(4).plan(2000, Dtype::F32).unwrap();
+        let passes = plan.passes(Seed::new(1), &limits).unwrap();
+        let mut session = device.session(Sizes(Sizes::encode(&plan).0.map(|bytes| 4 * bytes))).unwrap();
+        let moved: Vec<_> = passes.iter().map(|pass| pass.moved(|_| 1)).collect();
+        assert!(matches!(session.run(&moved), Err(Error::Memory { address: 1, .. })), "{device}");
+        session.write(Role::Input, 0, &[0; 8000]).unwrap();
+        session.run(&passes).unwrap();
+    }
 }
 
 #[test]
@@ -117,9 +158,11 @@ fn a_pass_that_was_moved_out_of_its_buffers_is_refused() {
     ];
     for device in devices.into_iter().flatten() {
         let mut session = device.session(selection.sizes()).unwrap();
-        for by in [256, 1 << 50, u64::MAX] {
+        for by in [256, 1 << 50, u64::MAX / 256 * 256] {
             let moved: Vec<_> = selection.passes().iter().map(|pass| pass.moved(|_| by)).collect();
-            assert!(matches!(session.run(&moved), Err(Error::Length { .. })), "{device}, by {by}");
+            // SAFETY: the session refuses them before it looks at anything.
+            let refused = unsafe { session.run_trusted(&moved) };
+            assert!(matches!(refused, Err(Error::Length { .. })), "{device}, by {by}");
         }
     }
 }

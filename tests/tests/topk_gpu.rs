@@ -92,7 +92,7 @@ mod ptx {
     #[test]
     fn a_hand_over_without_a_fence_is_a_race() {
         let x = cases::normal(1_200_000, 3);
-        let (told, waited) = (("membar.gl;\natom.", "atom."), ("membar.gl;\n$L", "$L"));
+        let (told, waited) = (("membar.gl;\natom.", "atom."), ("membar.gl;\nselp", "selp"));
         for (from, to) in [told, waited, ("membar.gl;", "membar.cta;")] {
             let machine = Arc::new(Machine::new((9, 0), 1).planting(from, to));
             let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None).expect("it still loads"));
@@ -104,6 +104,62 @@ mod ptx {
             let raced = |what: &Violation| matches!(what, Violation::Race { space: Space::Global, .. });
             assert!(matches!(&faults[..], [fault] if fault.kernel == "topk_rest" && raced(&fault.what)), "{faults:?}");
         }
+    }
+
+    /// Pieces that somebody took and never finishes, as where two streams share a workspace: the wait ends, nothing is written, and
+    /// the host is told. So it is where the passes run over memory that no sample prepared.
+    #[test]
+    fn a_wait_in_vain_comes_to_an_end() {
+        use gradwire::plan::Params;
+        use gradwire::session::Role;
+        use gradwire_kernels::params::room;
+
+        let device = Device::from_cuda(Cuda::with_driver(Arc::new(Machine::new((9, 0), 4)), None).expect("it fits"));
+        let x = cases::normal(20_000, 3);
+        let selection =
+            TopK::fraction(0.01).selection(x.len(), Dtype::F32, false, &device.limits()).expect("it is planned");
+        let at = selection.passes().iter().find_map(|pass| match pass.params() {
+            Params::Select(p) => Some(u64::from(p.room)),
+            _ => None,
+        });
+        let room = 4 * at.expect("a selection");
+        let end = selection.end_bytes();
+        assert_eq!(end, room + 4 * u64::from(room::STUCK)..room + 4 * u64::from(room::STUCK) + 4);
+        let mut session = device.session(selection.sizes()).expect("there is room");
+        session.write(Role::Input, 0, bytemuck::cast_slice(&x)).expect("it fits");
+        selection.prepare(session.as_mut(), 0).expect("it fits");
+        // SAFETY: all of a selection over its table.
+        unsafe { session.run_trusted(selection.passes()) }.expect("it is selected");
+        let told = |session: &mut dyn gradwire::session::Session| {
+            let mut word = [0; 4];
+            session.read(Role::Workspace, end.start, &mut word).expect("it is there");
+            selection.check_end(&word)
+        };
+        told(session.as_mut()).expect("nobody disturbed it");
+
+        let seven = vec![7; 4 * selection.entries() as usize];
+        let counters = |taken: u32, stuck: u32| {
+            let mut words = [0u32; room::WORDS as usize];
+            words[room::PIECES as usize] = taken;
+            words[room::STUCK as usize] = stuck;
+            words
+        };
+        for words in [counters(1000, 0), counters(1000, 1)] {
+            session.write(Role::Indices, 0, &seven).expect("it fits");
+            session.write(Role::Workspace, room, bytemuck::cast_slice(&words)).expect("it fits");
+            // SAFETY: the table is there, and what is disturbed are counts, which the kernels take for what they are.
+            unsafe { session.run_trusted(&selection.passes()[2..]) }.expect("the kernels end");
+            let error = told(session.as_mut()).expect_err("it waited in vain");
+            assert!(matches!(error, Error::Stuck), "{error:?}");
+            let mut indices = seven.clone();
+            session.read(Role::Indices, 0, &mut indices).expect("they are there");
+            assert_eq!(indices, seven, "nothing is written");
+        }
+        // The same memory selects again once a sample has prepared it.
+        // SAFETY: as above.
+        unsafe { session.run_trusted(selection.passes()) }.expect("it is selected");
+        told(session.as_mut()).expect("nobody disturbed it");
+        assert!(matches!(selection.check_end(&[]), Err(Error::Length { .. })));
     }
 
     /// Every pass has several pieces, and there are more blocks than the machine has at a time.
@@ -155,7 +211,8 @@ mod ptx {
         let cuda = Cuda::with_driver(Arc::new(Machine::new((6, 1), 1)), None).expect("an artifact that fits");
         let older = Device::from_cuda(cuda);
         let mut session = older.session(selection.sizes()).expect("there is room");
-        let error = session.run(selection.passes()).expect_err("planned for another device");
+        // SAFETY: the session refuses them before it looks at anything.
+        let error = unsafe { session.run_trusted(selection.passes()) }.expect_err("planned for another device");
         assert!(matches!(error, Error::Unavailable { backend: BackendKind::Cuda, .. }), "{error:?}");
         assert!(error.to_string().contains("plan them by this one's limits"), "{error}");
     }
@@ -248,7 +305,8 @@ mod webgpu {
         let promised = Limits { forward_progress: true, ..device.limits() };
         let selection = TopK::count(9).selection(20_000, Dtype::F32, false, &promised).expect("it is planned");
         let mut session = device.session(selection.sizes()).expect("there is room");
-        let error = session.run(selection.passes()).expect_err("WebGPU promises nothing");
+        // SAFETY: the session refuses them before it looks at anything.
+        let error = unsafe { session.run_trusted(selection.passes()) }.expect_err("WebGPU promises nothing");
         assert!(matches!(error, Error::Unavailable { backend: BackendKind::Wgpu, .. }), "{error:?}");
     }
 

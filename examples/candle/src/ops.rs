@@ -45,7 +45,7 @@ impl Encode {
 
     /// The contiguous range of a gradient of the plan's length.
     fn range(&self, layout: &Layout) -> Result<(usize, usize)> {
-        let n = self.plan.header().n;
+        let n = self.plan.header().elements();
         match layout.contiguous_offsets() {
             Some((start, end)) if (end - start) as u64 == n => Ok((start, end)),
             Some((start, end)) => Err(Error::msg(format!("the gradient has {} elements, the plan {n}", end - start))),
@@ -139,7 +139,7 @@ impl DecodeMean {
     }
 
     fn output_shape(&self) -> Shape {
-        Shape::from(self.plan.header().n as usize)
+        Shape::from(self.plan.header().elements() as usize)
     }
 }
 
@@ -155,7 +155,7 @@ impl CustomOp1 for DecodeMean {
         let payloads = bodies.map(|body| header.seal(body)).collect::<std::result::Result<Vec<_>, _>>();
         let payloads = payloads.map_err(Error::wrap)?;
         let DecodeMode::Sum(weight) = self.mode() else { return Err(Error::msg("a mean is a sum")) };
-        let mut mean = vec![0.0; header.n as usize];
+        let mut mean = vec![0.0; header.elements() as usize];
         Device::cpu().decode_sum(&payloads, weight, &mut mean).map_err(Error::wrap)?;
         Ok((CpuStorage::F32(mean), self.output_shape()))
     }
@@ -170,7 +170,7 @@ impl CustomOp1 for DecodeMean {
         let (start, end) = self.range(layout)?;
         let device = storage.device();
         let bodies = storage.as_cuda_slice::<u8>()?.slice(start..end);
-        let mut mean = device.alloc_zeros::<f32>(self.plan.header().n as usize)?;
+        let mut mean = device.alloc_zeros::<f32>(self.plan.header().elements() as usize)?;
         gradwire::backend::cuda::Cuda::on(&device.cuda_stream())
             .and_then(|cuda| cuda.decode_views(&self.plan, self.mode(), &bodies, &mut mean.as_view_mut()))
             .map_err(Error::wrap)?;

@@ -17,7 +17,8 @@ use crate::wire::CodecId;
 /// * **Error**: at most (max - min)/L an element, half of that with nearest rounding, L = 2^bits - 1; variance factor
 ///   omega = B/(2 L^2), B elements a bucket.
 /// * **Determinism**: backend to backend.
-/// * **Edge cases**: minimum and maximum decode exactly, so a constant bucket does; zeros lose their sign.
+/// * **Edge cases**: minimum and maximum decode exactly, so a constant bucket does; zeros lose their sign. Beside an
+///   extreme of 2^126 or more, one below 2^-125 may lose its last bit.
 ///   NaN and infinity: [`NonFinite`].
 ///
 /// ```

@@ -85,6 +85,8 @@ pub struct Bindings {
     pub indices: Span,
     /// Their values, f32.
     pub values: Span,
+    /// Whether the pass was moved to another tensor's place.
+    pub(crate) moved: bool,
 }
 
 impl Bindings {
@@ -129,7 +131,8 @@ pub struct Pass {
 
 impl Pass {
     /// The same pass over ranges that begin later, by as many bytes of each buffer as `by` says: over another of several
-    /// tensors that lie one after another in a session's buffers. The bytes have to be multiples of 256.
+    /// tensors that lie one after another in a session's buffers. The bytes have to be multiples of 256: sessions refuse
+    /// ranges that begin elsewhere.
     ///
     /// Sessions on the CPU hold one tensor, and refuse passes that were moved to another.
     pub fn moved(&self, by: impl Fn(Role) -> u64) -> Self {
@@ -137,8 +140,10 @@ impl Pass {
         for role in Role::ALL {
             let span = moved.bindings.of_mut(role);
             if span.bytes > 0 {
+                let shift = by(role);
                 // Saturated, it lies beyond every buffer, and sessions refuse it.
-                span.offset = span.offset.saturating_add(by(role));
+                span.offset = span.offset.saturating_add(shift);
+                moved.bindings.moved |= shift != 0;
             }
         }
         moved
@@ -162,6 +167,20 @@ impl Pass {
     /// Workgroups of 256 threads.
     pub fn groups(&self) -> u32 {
         self.groups
+    }
+
+    /// Whether the kernel takes on trust what it finds in memory, and would read or write elsewhere if that were wrong: a table
+    /// of tensors, segments or matrices, indices, what an earlier pass of the plan left.
+    ///
+    /// [`Session::run`](crate::session::Session::run) refuses such a pass, and
+    /// [`Session::run_trusted`](crate::session::Session::run_trusted) runs it.
+    pub fn is_trusting(&self) -> bool {
+        match self.kernel {
+            Kernel::Clear | Kernel::FiniteScan | Kernel::Stats(_) | Kernel::Combine(_) | Kernel::Decode(_) => false,
+            // Of a tensor that is one bucket, the statistic of all elements; else each bucket's is worked out here.
+            Kernel::Encode(_) => self.bindings.workspace.bytes > 0,
+            _ => true,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::passes::{scan_passes, scatter};
+use super::passes::{refuse_stuck, scan_passes, scatter, waits};
 use super::select::SelectPlan;
 use crate::codec::topk::{Select, TopK};
 use crate::device::refuse_not_finite;
@@ -37,6 +37,8 @@ pub struct Selection {
     scan: Vec<Pass>,
     /// Where that leaves its verdict, in bytes of the workspace of a caller's.
     status_at: u64,
+    /// Where workgroups leave that they waited in vain, if they wait at all.
+    stuck_at: Option<u64>,
     entries: u64,
     header: SparseHeader,
     /// Whether the payload's values are those that the selection leaves.
@@ -123,11 +125,13 @@ impl TopK {
             scan.clone_from(&settle);
             scan.extend(scan_passes(n, dtype, feedback, limits)?);
         }
+        let passes = select.passes(limits)?;
         Ok(Selection {
             exact,
             header: plan.header(select.entries() as usize),
             sizes,
-            passes: select.passes(limits)?,
+            stuck_at: waits(&passes).then(|| select.stuck_at()),
+            passes,
             settle,
             scan,
             status_at,
@@ -200,6 +204,26 @@ impl Selection {
         }
         Error::expect_len("status of the workspace", "bytes", status.len(), 4)?;
         refuse_not_finite(from_little_endian(status)[0])
+    }
+
+    /// Bytes of the workspace that [`Selection::check_end`] reads: none where no workgroup waits for another, as on WebGPU, below compute
+    /// capability 7.0 and where segments lie in tiles of 8192.
+    pub fn end_bytes(&self) -> Range<u64> {
+        self.stuck_at.map_or(0..0, |at| at..at + 4)
+    }
+
+    /// Whether the selection came to its end: from [`Selection::end_bytes`] of the workspace, copied to the host behind the passes.
+    ///
+    /// Workgroups wait for one another there, for seconds at the most. In vain they wait only where two streams share a workspace, or
+    /// where a pass was left out. It need not be looked at in every step: a selection that is used as documented always ends.
+    ///
+    /// # Errors
+    /// [`Error::Stuck`]: nothing was selected. Indices and values are as they were; with feedback the residual holds gradient + residual, and
+    /// a residual that [is lazy](Selection::is_lazy) has to be restored with its table. [`Error::Length`] for other than as many bytes.
+    pub fn check_end(&self, bytes: &[u8]) -> Result<(), Error> {
+        let range = self.end_bytes();
+        Error::expect_len("end of the selection", "bytes", bytes.len(), range.end - range.start)?;
+        refuse_stuck(from_little_endian(bytes).first().copied().unwrap_or(0))
     }
 
     #[cfg_attr(

@@ -2,7 +2,7 @@
 //! section 3.1): each magnitude, as a fraction of its bucket's norm, is rounded stochastically to one of `s` levels.
 
 use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, SIGN, lift};
-use super::round::level;
+use super::round::{level, level_of_31_bits};
 
 /// What encoding an element of a bucket needs.
 #[derive(Clone, Copy, Debug)]
@@ -33,13 +33,20 @@ impl Encoder {
 
     /// The code of the value with these bits: its level, and its sign in the top bit of `bits`.
     ///
-    /// The value's magnitude is at most the norm this encoder was made from, or the encoder is a poisoned one.
+    /// The value's magnitude is at most the norm this encoder was made from, or the encoder is a poisoned one. Without
+    /// `WIDE` there are fewer than [`WIDE_LEVELS`](super::round::WIDE_LEVELS) levels.
     #[inline(always)]
-    pub fn code(&self, value: u32, dither: u32, fraction: u32, levels: u32, bits: u32) -> u32 {
+    pub fn code<const WIDE: bool>(&self, value: u32, dither: u32, fraction: u32, levels: u32, bits: u32) -> u32 {
         let scaled = f32::from_bits(value & (self.keep & MAGNITUDE)) * self.lift * self.inverse;
-        // SAFETY: magnitude <= norm, so the product is at most levels * 2^fraction * (1 + 2^-22) < 2^31; a poisoned
-        // bucket's magnitudes were cleared, and 0 * 0 is 0.
-        let level = unsafe { level(scaled, dither, fraction, levels) };
+        // SAFETY: magnitude <= norm, so the product is at most levels * 2^fraction * (1 + 2^-22), which is below 2^32, and
+        // below 2^31 for fewer than WIDE_LEVELS; a poisoned bucket's magnitudes were cleared, and 0 * 0 is 0.
+        let level = unsafe {
+            if WIDE {
+                level(scaled, dither, fraction, levels)
+            } else {
+                level_of_31_bits(scaled, dither, fraction, levels)
+            }
+        };
         level | value >> (32 - bits) & (self.keep & 1 << (bits - 1))
     }
 }

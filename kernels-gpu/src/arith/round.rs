@@ -5,10 +5,14 @@
 //! and its expectation is `a`. The addition is one of integers, so nothing is rounded twice: this is what makes
 //! the rounding unbiased where adding a float to `a` before flooring would not be.
 
-/// How many fractional bits a level count leaves in 31 bits: the fixed-point value never reaches the sign bit.
+/// How many fractional bits a level has in fixed point: as many as 31 bits hold beside the level, and 17 at least.
+///
+/// Seventeen are one more than a narrow draw has, so that half of the draw's own step can be told from nothing. With
+/// 16384 levels or more the fixed-point value takes all 32 bits.
 #[inline(always)]
 pub const fn fraction_bits(levels: u32) -> u32 {
-    levels.leading_zeros() - 1
+    let rest = levels.leading_zeros() - 1;
+    if rest < 17 { 17 } else { rest }
 }
 
 /// The dither of a 16-bit draw: its bits on top, then a half of the draw's own step, so that the probability of
@@ -30,15 +34,34 @@ pub fn dither_nearest(fraction: u32) -> u32 {
     1 << (fraction - 1)
 }
 
+/// Level counts from this one on take a fixed-point value of 32 bits ([`level`]); below it 31 do ([`level_of_31_bits`]).
+pub const WIDE_LEVELS: u32 = 1 << 14;
+
 /// The level of a scaled magnitude `a * 2^fraction`, at most `levels`.
+///
+/// # Safety
+/// `scaled` is at least 0 and less than 2^32.
+#[inline(always)]
+pub unsafe fn level(scaled: f32, dither: u32, fraction: u32, levels: u32) -> u32 {
+    // SAFETY: the caller keeps `scaled` in the range of u32.
+    let fixed = unsafe { scaled.to_int_unchecked::<u32>() };
+    rounded(fixed, dither, fraction, levels)
+}
+
+/// As [`level`], for fewer than [`WIDE_LEVELS`]: a CPU without AVX-512 has no vector conversion to unsigned integers,
+/// and would spend three instructions more per element.
 ///
 /// # Safety
 /// `scaled` is at least 0 and less than 2^31.
 #[inline(always)]
-pub unsafe fn level(scaled: f32, dither: u32, fraction: u32, levels: u32) -> u32 {
-    // SAFETY: the caller keeps `scaled` in the range of i32. The conversion that checks would cost the CPU three
-    // vector instructions an element.
+pub unsafe fn level_of_31_bits(scaled: f32, dither: u32, fraction: u32, levels: u32) -> u32 {
+    // SAFETY: the caller keeps `scaled` in the range of i32.
     let fixed = unsafe { scaled.to_int_unchecked::<i32>() } as u32;
+    rounded(fixed, dither, fraction, levels)
+}
+
+#[inline(always)]
+fn rounded(fixed: u32, dither: u32, fraction: u32, levels: u32) -> u32 {
     // The product of a value and its bucket's reciprocal may pass the top level by a rounding error.
     (fixed.min(levels << fraction) + dither) >> fraction
 }
@@ -48,26 +71,58 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_top_level_and_its_dither_stay_in_31_bits() {
+    fn the_top_level_and_its_dither_stay_in_31_or_32_bits() {
         for levels in 1..=32767u32 {
             let f = fraction_bits(levels);
-            assert!(f >= 16, "a 16-bit draw must fit");
+            assert!(f >= 17, "a 16-bit draw and half of its step must fit");
             let top = (levels as u64) << f;
-            assert!(top + (1 << f) <= 1 << 31, "levels {levels}");
+            assert!(top + (1 << f) <= if levels < WIDE_LEVELS { 1 << 31 } else { 1 << 32 }, "levels {levels}");
             assert!(top >= 1 << 30, "a reciprocal must stay normal; levels {levels}");
+            // What rounding may add to a scaled magnitude stays below the range of the conversion.
+            assert!(
+                top as f64 * (1.0 + 2f64.powi(-22)) < if levels < WIDE_LEVELS { 2f64.powi(31) } else { 2f64.powi(32) }
+            );
         }
+    }
+
+    /// How far the mean level over all 16-bit draws is from the scaled magnitude, in levels.
+    fn bias(levels: u32, scaled: f32) -> f64 {
+        let f = fraction_bits(levels);
+        // SAFETY: `scaled` is at most levels * 2^fraction, which is below 2^32.
+        let total: u64 = (0..65536).map(|u| u64::from(unsafe { level(scaled, dither16(u, f), f, levels) })).sum();
+        total as f64 / 65536.0 - f64::from(scaled) / 2f64.powi(f as i32)
     }
 
     #[test]
     fn counting_all_draws_gives_the_fraction_to_its_nearest_65536th() {
-        for (levels, a) in [(7u32, 3.3f64), (1, 0.00002), (127, 126.9999), (32767, 12345.678), (255, 0.5)] {
+        let mut state = 0x9e37_79b9u32;
+        for levels in [1u32, 7, 127, 255, 8191, 16383, 16384, 20_000, 32767] {
             let f = fraction_bits(levels);
-            let scaled = (a * 2f64.powi(f as i32)) as f32;
-            let exact = (scaled as f64).floor() / 2f64.powi(f as i32);
-            // SAFETY: `scaled` is at most levels * 2^fraction, which is below 2^31.
-            let total: u64 = (0..65536).map(|u| u64::from(unsafe { level(scaled, dither16(u, f), f, levels) })).sum();
-            let bias = total as f64 / 65536.0 - exact;
-            assert!(bias.abs() <= 2f64.powi(-17), "levels {levels}, a {a}: bias {bias}");
+            let unit = 2f32.powi(f as i32 - 16);
+            // Magnitudes below one step of a draw, at its half, beside it, and all over.
+            let near_steps = [0.0, 0.25, 0.4999, 0.5, 0.5001, 0.75, 1.0, 1.5, 2.5, 65535.5].map(|a| a * unit);
+            let anywhere = core::iter::repeat_with(|| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (f64::from(levels) * f64::from(state) / 2f64.powi(32) * 2f64.powi(f as i32)) as f32
+            });
+            for scaled in near_steps.into_iter().chain(anywhere.take(12)) {
+                let bias = bias(levels, scaled);
+                assert!(bias.abs() <= 2f64.powi(-17), "levels {levels}, scaled {scaled}: bias {bias}");
+            }
+        }
+    }
+
+    #[test]
+    fn both_conversions_agree_below_31_bits() {
+        for levels in [1u32, 7, 127, 255, 16383] {
+            let f = fraction_bits(levels);
+            for step in 0..1000u32 {
+                let scaled = (levels << f) as f32 * (step as f32 / 999.0);
+                let dither = dither16(step * 65, f);
+                // SAFETY: at most levels * 2^fraction, which is below 2^31.
+                let both = unsafe { (level(scaled, dither, f, levels), level_of_31_bits(scaled, dither, f, levels)) };
+                assert_eq!(both.0, both.1, "levels {levels}, scaled {scaled}");
+            }
         }
     }
 }

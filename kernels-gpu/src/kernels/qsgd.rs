@@ -111,7 +111,7 @@ impl Quantizer for Qsgd {
 
     #[inline(always)]
     fn code(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
-        encoder.code(value, dither, p.fraction, p.levels, p.bits)
+        encoder.code::<true>(value, dither, p.fraction, p.levels, p.bits)
     }
 
     #[inline(always)]

@@ -123,9 +123,9 @@ fn agrees(payload: &Payload, bytes: &[u8]) {
     assert_eq!(payload.as_bytes(), bytes, "the payload's bytes are not those it was read from");
     assert_eq!(header.write(&bytes[32..]), bytes[..32], "the header does not write the bytes it was read from");
     assert_eq!(header.payload_bytes(), bytes.len() as u64);
-    assert_eq!((payload.len() as u64, payload.is_empty()), (header.n, header.n == 0));
+    assert_eq!((payload.len() as u64, payload.is_empty()), (header.elements(), header.elements() == 0));
     // One bit an element is the least that a payload spends, so that received bytes bound what decoding them takes.
-    assert!(header.n <= 8 * bytes.len() as u64, "{} elements in {} bytes", header.n, bytes.len());
+    assert!(header.elements() <= 8 * bytes.len() as u64, "{} elements in {} bytes", header.elements(), bytes.len());
 }
 
 fn same(what: &str, found: &[f32], expected: &[f32]) {
@@ -190,7 +190,7 @@ pub fn sums(device: &Device, accepted: &[&Accepted], weight: f32) {
     let result = bounded("decode_sum", allowed, || device.decode_sum(&payloads, weight, &mut out));
     let kind = |p: &Payload| {
         let h = *p.header();
-        (h.codec, h.bits, h.levels, h.bucket, h.n)
+        (h.codec(), h.bits(), h.levels(), h.bucket(), h.elements())
     };
     if let Some(odd) = payloads.iter().position(|p| kind(p) != kind(first)) {
         assert!(matches!(result, Err(Error::Mixed { index, .. }) if index == odd), "{result:?}");

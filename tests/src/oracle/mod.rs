@@ -102,13 +102,12 @@ pub fn dither(s: &Setting, index: usize, fraction: u32) -> u64 {
     if s.bucket.is_none() {
         return u64::from(d) >> (32 - fraction);
     }
-    let centre = if fraction > 16 { 1u64 << (fraction - 17) } else { 0 };
-    (u64::from(d) << (fraction - 16)) + centre
+    (u64::from(d) << (fraction - 16)) + (1u64 << (fraction - 17))
 }
 
 /// Bits behind the binary point of a level in fixed point.
 pub fn fraction(levels: u32) -> u32 {
-    31 - (32 - levels.leading_zeros())
+    (31 - (32 - levels.leading_zeros())).max(17)
 }
 
 fn scale_of(largest: f32, wide: bool) -> f32 {
@@ -190,7 +189,10 @@ pub fn encode(s: &Setting, x: &[f32]) -> Encoded {
                 let (low, high) = extremes(bucket);
                 let lift = scale_of(low.abs().max(high.abs()), true);
                 let range = high * lift - low * lift;
-                let inverse = if range > 0.0 { full / range } else { 0.0 };
+                let mut inverse = if range > 0.0 { full / range } else { 0.0 };
+                if range > 0.0 && range * inverse < full {
+                    inverse = inverse.next_up();
+                }
                 scalars.extend([low * s.beta, high * s.beta]);
                 for (i, v) in bucket.iter().enumerate() {
                     codes.push(level((v * lift - low * lift) * inverse, i));

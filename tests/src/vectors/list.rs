@@ -132,6 +132,10 @@ pub(super) fn qsgd() -> Vec<Spec> {
     feedback(&mut specs, "16 bits, max, whole tensor", Case::new(Kind::QsgdMax, 16, None));
     feedback(&mut specs, "2 bits, max, contractive", contraction(Kind::QsgdMax, 2, Some(32)));
     feedback(&mut specs, "4 bits, L2, contractive, whole tensor", contraction(Kind::QsgdL2, 4, None));
+    // The name is one of those that give an element the largest draw: three quarters of a 2^-16th of a level round up by it alone.
+    let far_below = with(vec![0.75 * 2f32.powi(-16) / 32767.0; 256], 0, 1.0);
+    let name = "16 bits, far below a level, draws 403";
+    specs.push(Spec::new(name, Case::new(Kind::QsgdMax, 16, Some(256)), far_below));
     specs
 }
 
@@ -173,6 +177,10 @@ pub(super) fn uniform() -> Vec<Spec> {
     feedback(&mut specs, "8 bits, nearest, whole tensor", Case::new(Kind::UniformNearest, 8, None));
     feedback(&mut specs, "1 bit, stochastic, contractive", contraction(Kind::Uniform, 1, Some(32)));
     feedback(&mut specs, "3 bits, stochastic, contractive, whole tensor", contraction(Kind::Uniform, 3, None));
+    // The name is one of those that give an element the draw 0, and this maximum times the rounded quotient is below the top.
+    let maxima = (0..256).map(|i| if i % 2 == 0 { f32::from_bits(0x3f73_11d9) } else { 0.0 }).collect();
+    let name = "8 bits, half of the elements at the maximum, draws 128";
+    specs.push(Spec::new(name, Case::new(Kind::Uniform, 8, Some(256)), maxima));
     specs
 }
 

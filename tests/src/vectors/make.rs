@@ -27,7 +27,7 @@ const PHILOX: &[&str] = &[
     "All but element, bucket, word_index and levels are hexadecimal numbers, most significant digit first; the others are decimal.",
     "Philox4x32 with 7 rounds. One round takes the counter (c0, c1, c2, c3) and the key (k0, k1) to (hi(cd9e8d57 c2) xor c1 xor k0, lo(cd9e8d57 c2), hi(d2511f53 c0) xor c3 xor k1, lo(d2511f53 c0)), where hi and lo are the halves of a 64-bit product; after each round 9e3779b9 is added to k0 and bb67ae85 to k1, modulo 2^32.",
     "answers: key, counter and output of the generator alone, as published with Random123.",
-    "draws: where the draw of one element comes from. run, step, tensor: the seed. element: its index in the tensor. bucket: elements of a bucket, null for the whole tensor. key, counter and output: of the generator. word_index: which word of the output, 0 to 3. d: the draw, 16 bits of that word for a bucket, all of it for the whole tensor. dither: of the fixed point of `levels`, whose F is 31 - (number of bits of levels).",
+    "draws: where the draw of one element comes from. run, step, tensor: the seed. element: its index in the tensor. bucket: elements of a bucket, null for the whole tensor. key, counter and output: of the generator. word_index: which word of the output, 0 to 3. d: the draw, 16 bits of that word for a bucket, all of it for the whole tensor. dither: of the fixed point of `levels`, whose F is 31 - (number of bits of levels), and 17 at least.",
 ];
 
 /// The files by their names, with their text.

@@ -4,7 +4,7 @@ use gradwire_kernels::arith::float::{INF_BITS, MAGNITUDE, accumulate, canonical}
 use gradwire_kernels::arith::pack::{UNIT, unit_bytes};
 use gradwire_kernels::params::{DecodeParams, EncodeParams, WHOLE, decode_flags, encode_flags};
 
-use super::rows::{Unit, borrow, dithers, draw_and_pack, pack, stage, unpack};
+use super::rows::{Unit, borrow, dithers, draw_and_pack, draw_and_pack_wide, pack, stage, unpack};
 use crate::gradient::Gradient;
 
 /// A quantizer with scalars a bucket; formulas come from `gradwire_kernels::arith`.
@@ -28,8 +28,8 @@ pub(super) trait Quantizer {
     fn wire(encoder: &Self::Encoder) -> [f32; 2];
     /// Whether the bucket holds a NaN or an infinity.
     fn poisoned(encoder: &Self::Encoder) -> bool;
-    /// The code of the value with these bits.
-    fn code(p: &EncodeParams, encoder: &Self::Encoder, value: u32, dither: u32) -> u32;
+    /// The code of the value with these bits. Without `WIDE`, codes have at most 8 bits.
+    fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Self::Encoder, value: u32, dither: u32) -> u32;
     /// The decoder of a bucket with these scalars.
     fn decoder(wire: [f32; 2], levels: u32) -> Self::Decoder;
     /// The value of a code.
@@ -114,7 +114,13 @@ fn encode_run<Q: Quantizer>(p: &EncodeParams, whole: Option<Q::Encoder>, bucket:
             encoder = Some(measured);
         }
         if let (true, Some(encoder), Ok(values)) = (fused && valid == UNIT, &encoder, unit_values.try_into()) {
-            draw_and_pack(p, first_unit + unit as u32, values, out, |v, d| Q::code(p, encoder, v, d));
+            let unit = first_unit + unit as u32;
+            // Each a loop of its own, since only one width needs the wide conversion.
+            if p.bits == 16 {
+                draw_and_pack_wide(p, unit, values, out, |v, d| Q::code::<true>(p, encoder, v, d));
+            } else {
+                draw_and_pack(p, unit, values, out, |v, d| Q::code::<false>(p, encoder, v, d));
+            }
             continue;
         }
         dithers(p, first_unit + unit as u32, &mut dither);
@@ -162,8 +168,11 @@ fn put_wire<Q: Quantizer>(encoder: &Q::Encoder, scalars: &mut [u8], index: usize
 /// Codes of elements of one bucket.
 #[inline(always)]
 fn code_all<Q: Quantizer>(p: &EncodeParams, encoder: &Q::Encoder, values: &[u32], dither: &[u32], codes: &mut [u32]) {
-    for ((code, value), dither) in codes.iter_mut().zip(values).zip(dither) {
-        *code = Q::code(p, encoder, *value, *dither);
+    let all = codes.iter_mut().zip(values).zip(dither);
+    if p.bits == 16 {
+        all.for_each(|((code, value), dither)| *code = Q::code::<true>(p, encoder, *value, *dither));
+    } else {
+        all.for_each(|((code, value), dither)| *code = Q::code::<false>(p, encoder, *value, *dither));
     }
 }
 

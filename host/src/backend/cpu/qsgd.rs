@@ -82,8 +82,8 @@ impl Quantizer for Qsgd {
     }
 
     #[inline(always)]
-    fn code(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
-        encoder.code(value, dither, p.fraction, p.levels, p.bits)
+    fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
+        encoder.code::<WIDE>(value, dither, p.fraction, p.levels, p.bits)
     }
 
     #[inline(always)]

@@ -205,7 +205,8 @@ fn pack_bits<const BITS: u32>(codes: &Unit, out: &mut [u8]) {
     packed.store::<BITS>(out);
 }
 
-/// Draws, encodes and packs a whole unit of one bucket with 16-bit draws, all in registers: what most units are.
+/// Draws, encodes and packs a whole unit of one bucket with 16-bit draws, all in registers: what most units are. Codes have
+/// at most 8 bits.
 #[inline(always)]
 pub(super) fn draw_and_pack(
     p: &EncodeParams,
@@ -222,9 +223,20 @@ pub(super) fn draw_and_pack(
         5 => fused::<5>(p, unit, values, out, code),
         6 => fused::<6>(p, unit, values, out, code),
         7 => fused::<7>(p, unit, values, out, code),
-        8 => fused::<8>(p, unit, values, out, code),
-        _ => fused::<16>(p, unit, values, out, code),
+        _ => fused::<8>(p, unit, values, out, code),
     }
+}
+
+/// As [`draw_and_pack`], for codes of 16 bits.
+#[inline(always)]
+pub(super) fn draw_and_pack_wide(
+    p: &EncodeParams,
+    unit: u32,
+    values: &Unit,
+    out: &mut [u8],
+    code: impl Fn(u32, u32) -> u32,
+) {
+    fused::<16>(p, unit, values, out, code);
 }
 
 #[inline(always)]

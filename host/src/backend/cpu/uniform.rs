@@ -54,7 +54,7 @@ impl Quantizer for Uniform {
     }
 
     #[inline(always)]
-    fn code(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
+    fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
         encoder.code(value, dither, p.fraction, p.levels)
     }
 

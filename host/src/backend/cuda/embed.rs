@@ -56,8 +56,8 @@ impl Cuda {
     /// # Safety
     /// - The caller guarantees that `context` is a `CUcontext` and `stream` a `CUstream`, or null for the context's legacy
     ///   default stream.
-    /// - The caller guarantees that neither is destroyed before the [`Cuda`] and its clones are dropped. Dropping the last
-    ///   one waits for the context's work, and unloads the kernels.
+    /// - The caller guarantees that neither is destroyed before the [`Cuda`], its clones and the sessions that they made are
+    ///   dropped. Dropping the last one waits for the context's work, and unloads the kernels.
     pub unsafe fn from_raw(context: *mut c_void, stream: *mut c_void) -> Result<Self, Error> {
         let key = context as usize;
         // A thread that panicked meanwhile left a list that is still whole.

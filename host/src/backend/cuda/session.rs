@@ -1,7 +1,5 @@
 //! Buffers on a CUDA device, and passes over them.
 
-use std::sync::Arc;
-
 use gradwire_kernels::params::THREADS;
 
 use super::driver::{DevicePtr, DriverError, KernelArg, StreamId};
@@ -12,9 +10,10 @@ use crate::plan::{Kernel, Params, Pass};
 use crate::session::{Clock, ROLES, Role, Session, Sizes, check_range, check_spans};
 
 /// A [`Session`] on a CUDA device, on the stream of the [`Cuda`] that made it.
+///
+/// It keeps that [`Cuda`], and with it what keeps the stream and its context alive.
 pub struct CudaSession {
-    shared: Arc<Shared>,
-    stream: StreamId,
+    cuda: Cuda,
     sizes: Sizes,
     buffers: [DevicePtr; ROLES],
 }
@@ -26,8 +25,7 @@ impl Cuda {
     /// [`Error::Backend`] where the device has no memory left, with how much was asked and how much is free.
     pub fn session(&self, sizes: Sizes) -> Result<CudaSession, Error> {
         // Made first, so that dropping it frees what was allocated before a failure.
-        let mut session =
-            CudaSession { shared: self.shared.clone(), stream: self.stream, sizes, buffers: [DevicePtr::NULL; ROLES] };
+        let mut session = CudaSession { cuda: self.clone(), sizes, buffers: [DevicePtr::NULL; ROLES] };
         for (role, buffer) in Role::ALL.into_iter().zip(&mut session.buffers) {
             *buffer = self.shared.driver.alloc(sizes.of(role).next_multiple_of(4)).map_err(failed)?;
         }
@@ -38,10 +36,11 @@ impl Cuda {
 impl Drop for CudaSession {
     fn drop(&mut self) {
         // What still runs may use the buffers. An error here is one of the device, and freeing is all that is left to do.
-        let _ = self.shared.driver.synchronize(self.stream);
+        let driver = &self.cuda.shared.driver;
+        let _ = driver.synchronize(self.cuda.stream);
         for buffer in self.buffers {
             // SAFETY: the buffer is this session's own, nothing that uses it runs any more, and it is freed once.
-            unsafe { self.shared.driver.free(buffer) };
+            unsafe { driver.free(buffer) };
         }
     }
 }
@@ -94,10 +93,12 @@ impl Shared {
 }
 
 impl CudaSession {
-    fn launch_all(&self, passes: &[Pass]) -> Result<(), DriverError> {
-        // SAFETY: a plan's spans lie within the sizes that the plan asks for, which the callers checked this session to
-        // have; the buffers live until the stream was waited for.
-        passes.iter().try_for_each(|pass| unsafe { self.shared.queue(pass, &self.buffers, self.stream) })
+    /// # Safety
+    /// The caller guarantees that the spans of the passes were checked, and that memory holds what they take on trust.
+    unsafe fn launch_all(&self, passes: &[Pass]) -> Result<(), DriverError> {
+        // SAFETY: the spans lie in this session's buffers and are aligned, as the callers checked; the buffers live until the
+        // stream was waited for; the stream is of the driver's context, as `Cuda` has it.
+        passes.iter().try_for_each(|pass| unsafe { self.cuda.shared.queue(pass, &self.buffers, self.cuda.stream) })
     }
 }
 
@@ -105,38 +106,42 @@ impl Session for CudaSession {
     fn write(&mut self, role: Role, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         check_range(role, &self.sizes, offset, bytes.len())?;
         let to = DevicePtr(self.buffers[role as usize].0 + offset);
-        let driver = &self.shared.driver;
+        let (driver, stream) = (&self.cuda.shared.driver, self.cuda.stream);
         // SAFETY: the range lies in the buffer; the stream is waited for before `bytes` can change.
-        unsafe { driver.copy_in(to, bytes, self.stream) }.and_then(|()| driver.synchronize(self.stream)).map_err(failed)
+        unsafe { driver.copy_in(to, bytes, stream) }.and_then(|()| driver.synchronize(stream)).map_err(failed)
     }
 
     fn read(&mut self, role: Role, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         check_range(role, &self.sizes, offset, out.len())?;
         let from = DevicePtr(self.buffers[role as usize].0 + offset);
         // SAFETY: the range lies in the buffer; the call waits.
-        unsafe { self.shared.driver.copy_out(out, from, self.stream) }.map_err(failed)
+        unsafe { self.cuda.shared.driver.copy_out(out, from, self.cuda.stream) }.map_err(failed)
     }
 
-    fn run(&mut self, passes: &[Pass]) -> Result<(), Error> {
-        self.shared.limits().check_kernels(passes, BackendKind::Cuda)?;
+    unsafe fn run_trusted(&mut self, passes: &[Pass]) -> Result<(), Error> {
+        let Cuda { shared, stream, .. } = &self.cuda;
+        shared.limits().check_kernels(passes, BackendKind::Cuda)?;
         check_spans(&self.sizes, passes)?;
-        self.launch_all(passes).and_then(|()| self.shared.driver.synchronize(self.stream)).map_err(failed)
+        // SAFETY: the spans were just checked; the caller answers for what the passes take on trust.
+        unsafe { self.launch_all(passes) }.and_then(|()| shared.driver.synchronize(*stream)).map_err(failed)
     }
 
-    fn time(&mut self, passes: &[Pass], repeats: u32) -> Result<f64, Error> {
-        self.shared.limits().check_kernels(passes, BackendKind::Cuda)?;
+    unsafe fn time_trusted(&mut self, passes: &[Pass], repeats: u32) -> Result<f64, Error> {
+        let Cuda { shared, stream, .. } = &self.cuda;
+        shared.limits().check_kernels(passes, BackendKind::Cuda)?;
         check_spans(&self.sizes, passes)?;
-        let mut work = || (0..repeats).try_for_each(|_| self.launch_all(passes));
-        self.shared.driver.elapsed(self.stream, &mut work).map_err(failed)
+        // SAFETY: as in `run_trusted`, each time they run.
+        let mut work = || (0..repeats).try_for_each(|_| unsafe { self.launch_all(passes) });
+        shared.driver.elapsed(*stream, &mut work).map_err(failed)
     }
 
     fn time_copy(&mut self, from: Role, to: Role, repeats: u32) -> Result<(f64, u64), Error> {
         let bytes = self.sizes.of(from).min(self.sizes.of(to));
         let (from, to) = (self.buffers[from as usize], self.buffers[to as usize]);
-        let driver = &self.shared.driver;
+        let (driver, stream) = (&self.cuda.shared.driver, self.cuda.stream);
         // SAFETY: both buffers hold that many bytes, and `elapsed` waits.
-        let mut work = || (0..repeats).try_for_each(|_| unsafe { driver.copy_within(to, from, bytes, self.stream) });
-        let seconds = driver.elapsed(self.stream, &mut work).map_err(failed)?;
+        let mut work = || (0..repeats).try_for_each(|_| unsafe { driver.copy_within(to, from, bytes, stream) });
+        let seconds = driver.elapsed(stream, &mut work).map_err(failed)?;
         Ok((seconds, bytes))
     }
 

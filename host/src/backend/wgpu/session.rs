@@ -143,13 +143,13 @@ impl Session for WgpuSession {
         Ok(())
     }
 
-    fn run(&mut self, passes: &[Pass]) -> Result<(), Error> {
+    unsafe fn run_trusted(&mut self, passes: &[Pass]) -> Result<(), Error> {
         let ready = self.prepare(passes)?;
         self.submit(&ready)?;
         self.shared.wait()
     }
 
-    fn time(&mut self, passes: &[Pass], repeats: u32) -> Result<f64, Error> {
+    unsafe fn time_trusted(&mut self, passes: &[Pass], repeats: u32) -> Result<f64, Error> {
         let ready = self.prepare(passes)?;
         self.shared.timed(|| (0..repeats).try_for_each(|_| self.submit(&ready)))
     }

@@ -257,6 +257,11 @@ impl SelectPlan {
         4 * u64::from(self.states(1) + state::COUNT_SURE)
     }
 
+    /// Where, in bytes of the workspace, the word is that is not zero where workgroups waited for one another in vain.
+    pub(crate) fn stuck_at(&self) -> u64 {
+        4 * u64::from(self.base.room + room::STUCK)
+    }
+
     /// Bytes of each buffer.
     pub(crate) fn sizes(&self) -> Sizes {
         let input = (self.elements * self.dtype.bytes() as u64).next_multiple_of(4);

@@ -4,7 +4,7 @@ use super::histogram::{AHEAD, Visit};
 use super::segments::{Segment, each_tile, first_of_warp};
 use super::{Buffers, Order, Raw, sums};
 use crate::device::{self, WARP};
-use crate::params::{NOWHERE, SelectParams, dtype, segment, select_flags};
+use crate::params::{NOWHERE, SelectParams, dtype, room, segment, select_flags};
 
 kernel! {
     /// Writes the index and the value of every kept entry.
@@ -16,7 +16,7 @@ kernel! {
     ///
     /// # Arguments
     /// * `p`; `input`, or with feedback `residual`: `p.bound` elements. Read; with `SENT` the residual is written.
-    /// * `workspace`: table, states, info, values, places, counts and their sums are read; with `LEAVES_SENT`, two words of each segment
+    /// * `workspace`: table, room, states, info, values, places, counts and their sums are read; with `LEAVES_SENT`, two words of each segment
     ///   of the table are written, which this kernel does not read.
     /// * `indices`, `values`: a word for each entry of the whole selection. Written.
     ///
@@ -38,6 +38,9 @@ kernel! {
     /// # Determinism
     /// Backend to backend.
     ///
+    /// # Edge cases
+    /// Nothing is written where the room's word [`room::STUCK`] is not zero.
+    ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.
     fn topk_emit(
@@ -56,7 +59,12 @@ kernel! {
         // SAFETY: the tiles were counted, by the kernel's contract.
         unsafe {
             let first = p.first_tile + first_of_warp(device::block());
+            // Where blocks waited for one another in vain, states and counts may be anything.
+            let is_stuck = *b.word(p.room + room::STUCK) != 0;
             let counts = *b.word(p.counts + (2 * first + lane).min(2 * p.all_tiles - 1));
+            if is_stuck {
+                return;
+            }
             let mut before = [0; 2];
             each_tile::<false>(&p, &b, device::block(), Segment::load(&p, &b, first), |segment, tile, info| {
                 if tile == segment.first_tile {

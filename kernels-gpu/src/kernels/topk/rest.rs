@@ -16,10 +16,16 @@ use super::histogram::count_block;
 use super::sketch::sketch_block;
 use super::{Buffers, WARPS};
 use crate::device;
-use crate::params::{HISTOGRAM_WORDS, SelectParams, TILES_AGAIN, TILES_PER_WARP, room, select_flags, state};
+use crate::params::{HISTOGRAM_WORDS, PATIENCE, SelectParams, TILES_AGAIN, TILES_PER_WARP, room, select_flags, state};
 
 /// Where a block's threads are told which piece is theirs, in shared memory that nothing else uses.
 const PIECE: u32 = device::SHARED_WORDS as u32 - 1;
+
+/// Where they are told whether a pass was done in time. Likewise.
+const DONE: u32 = PIECE - 1;
+
+/// How often a waiting block looks whether another one gave up.
+const LOOKS: u32 = 1 << 12;
 
 /// What a pass does.
 mod pass {
@@ -56,6 +62,10 @@ kernel! {
     /// # Launch contract
     /// Blocks of 256 threads, any number of them: as many as there are pieces of 64 tiles do all at once where the sample was right.
     /// One launch for all tiles, which are bound at once. The device lets blocks that run go on.
+    ///
+    /// A block that has looked [`PATIENCE`] times, in vain, whether a pass is done sets the room's word [`room::STUCK`], and
+    /// all blocks return. That takes a workspace which another launch changes meanwhile, or which the sample did not prepare.
+    /// [`topk_emit`](super::emit) then writes nothing.
     ///
     /// # Traffic
     /// As theirs; two atomic operations a piece, and a word that each block that waits reads again and again.
@@ -112,7 +122,9 @@ kernel! {
                 if kind == pass::LAST {
                     return;
                 }
-                wait(&b, counters + 1, pieces);
+                if !wait(&p, &b, counters + 1, pieces) {
+                    return;
+                }
             }
             counters += 2;
             // SAFETY: the words are there, and what wrote them is done.
@@ -184,18 +196,32 @@ unsafe fn give(b: &Buffers, word: u32) {
     }
 }
 
-/// Waits until so many pieces are done.
+/// Waits until so many pieces are done, and tells whether they were in time.
 ///
 /// # Safety
 /// As [`take`]; whoever has a piece runs.
 #[inline(always)]
-unsafe fn wait(b: &Buffers, word: u32, pieces: u32) {
-    // SAFETY: the caller's.
+unsafe fn wait(p: &SelectParams, b: &Buffers, word: u32, pieces: u32) -> bool {
+    // SAFETY: the caller brings all threads here, and both words are there and touched by atomic operations alone. The
+    // shared word is stored between two barriers of `take` or of this function, and read between two others.
     unsafe {
         if device::thread() == 0 {
-            while device::load_strong(b.word(word)) < pieces {}
+            let stuck = b.word(p.room + room::STUCK);
+            let (mut looks, mut is_done) = (0, false);
+            while !is_done && looks < PATIENCE {
+                is_done = device::load_strong(b.word(word)) >= pieces;
+                looks += 1;
+                if !is_done && looks % LOOKS == 0 && device::load_strong(stuck) != 0 {
+                    looks = PATIENCE;
+                }
+            }
+            if !is_done {
+                device::atomic_max(stuck, 1);
+            }
             device::fence();
+            device::shared_store(DONE, u32::from(is_done));
         }
         device::barrier();
+        device::shared_load(DONE) != 0
     }
 }
