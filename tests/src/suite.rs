@@ -7,7 +7,7 @@ use gradwire::{BackendKind, Codec, Device};
 use crate::cases::{self, Case};
 use crate::conformance::{self, Outcome};
 use crate::oracle::Kind;
-use crate::{models, properties, selections, sparse, vectors};
+use crate::{averages, models, properties, selections, sparse, vectors};
 
 /// What one check of one codec came to.
 #[derive(Clone, Debug)]
@@ -259,6 +259,10 @@ fn statistics(
         } else {
             note(codec, "support at most s (s + sqrt n)", properties::sparsity(device, &case, &x, 50));
         }
+    }
+    for case in [Case::new(Kind::QsgdMax, 4, Some(512)), Case::new(Kind::Uniform, 4, None)] {
+        let outcome = averages::independent(device, &case, &x, 64, |rank| cases::seed().worker(rank));
+        note(codec_name(case.kind), "rounding errors of workers average out", outcome);
     }
     // The smallest payloads there are, where the header weighs most.
     for bucket in [None, Some(8192)] {
