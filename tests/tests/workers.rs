@@ -10,11 +10,7 @@ use gradwire_tests::oracle::Kind;
 const WORKERS: u32 = 64;
 
 fn settings() -> [Case; 3] {
-    [
-        Case::new(Kind::QsgdMax, 4, Some(512)),
-        Case::new(Kind::Uniform, 4, Some(512)),
-        Case::new(Kind::QsgdL2, 4, None),
-    ]
+    [Case::new(Kind::QsgdMax, 4, Some(512)), Case::new(Kind::Uniform, 4, Some(512)), Case::new(Kind::QsgdL2, 4, None)]
 }
 
 #[test]
