@@ -7,7 +7,7 @@ use gradwire::{BackendKind, Codec, Device};
 use crate::cases::{self, Case};
 use crate::conformance::{self, Outcome};
 use crate::oracle::Kind;
-use crate::{averages, models, properties, selections, sparse, vectors};
+use crate::{averages, bounds, models, properties, selections, sparse, vectors};
 
 /// What one check of one codec came to.
 #[derive(Clone, Debug)]
@@ -268,6 +268,11 @@ fn statistics(
     for bucket in [None, Some(8192)] {
         let outcome = properties::size(device, &Case::new(Kind::Uniform, 1, bucket));
         note("uniform", "payload within 1 % of theory", outcome);
+    }
+    let ranges = bounds::ranges(400, 73);
+    for (kind, bits) in [(Kind::Uniform, 1), (Kind::UniformNearest, 5), (Kind::Uniform, 8), (Kind::UniformNearest, 8)] {
+        let outcome = bounds::holds(device, &Case::new(kind, bits, Some(32)), &ranges);
+        note("uniform", "error of an element within the bound, binary32's rounding included", outcome);
     }
     let nearest = Case::new(Kind::UniformNearest, 5, Some(512));
     note("uniform", "error of an element at most a level", properties::bounded(device, &nearest, &x));

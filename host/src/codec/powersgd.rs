@@ -63,6 +63,7 @@ impl Matrix {
 ///   at most r. The residual keeps M - M^.
 /// * **Orthonormal**: by Cholesky of P^T P in f64, swept again where the columns are nearly dependent. A column that depends on
 ///   the ones before it becomes zeros; in the next step it starts afresh from a seeded one.
+/// * **Seeds**: one for all workers, since the first factors have to agree; a seed with a [`crate::Seed::worker`] is refused.
 /// * **Determinism**: run to run on one device; on the CPU the same bits at any thread count and any vector width. On CUDA above
 ///   rank 8, GPUs of another architecture may have other bits: tensor cores sum as they do. Between backends, within
 ///   rounding: factors, output and residual of a matrix M are apart by 4 * 514 * 2^-24 sqrt(r) |M| at most, given the same state
