@@ -110,7 +110,7 @@ impl Case {
     }
 
     /// Codec, norm and rounding, as the golden vectors have them.
-    pub(crate) fn words(&self) -> (&'static str, Option<&'static str>, Option<&'static str>) {
+    pub fn words(&self) -> (&'static str, Option<&'static str>, Option<&'static str>) {
         match self.kind {
             Kind::QsgdMax => ("qsgd", Some("max"), None),
             Kind::QsgdL2 => ("qsgd", Some("l2"), None),
