@@ -55,6 +55,15 @@ enum Backend {
 
 /// A device that encodes and decodes.
 ///
+/// * **Open it once.** Opening a GPU takes 100 ms and more; a step takes a `&Device`.
+/// * **Threads.** It is `Send` and `Sync`, so threads may share one; but not in a browser, whose WebGPU stays on its thread.
+/// * **Its calls block** until the result is there. Where no thread may wait, as in a browser, there are the calls of the backend
+///   `Wgpu` that end in `_async`.
+/// * **The CPU** works in the rayon pool that it is called from: the global one, unless the call is made inside
+///   `ThreadPool::install`. What a GPU's results need of the CPU does too.
+/// * **Not after `fork()`.** A child process has the parent's global pool without its threads, so a call there waits for ever.
+///   Start workers as processes of their own ("spawn" in Python's terms), or fork before the first device is made.
+///
 /// ```
 /// use gradwire::{Device, Seed, Uniform};
 /// let device = Device::open()?;
@@ -433,3 +442,17 @@ pub(crate) fn difference(a: &Header, b: &Header) -> Option<&'static str> {
 }
 
 const _: () = assert!(HEADER_BYTES.is_multiple_of(4), "scalars behind the header stay aligned");
+
+#[cfg(test)]
+mod tests {
+    use super::Device;
+    use crate::{Error, LazyResidual, LowRankState, ModelPlan, Payload, Seed, SparsePayload};
+
+    /// It compiles, and that is the test.
+    #[test]
+    fn threads_may_share_a_device_and_what_it_works_on() {
+        const fn shared<T: Send + Sync>() {}
+        shared::<Device>();
+        shared::<(Payload, SparsePayload, ModelPlan, LowRankState, LazyResidual, Seed, Error)>();
+    }
+}

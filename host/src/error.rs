@@ -154,6 +154,12 @@ pub enum Error {
         /// What it may be.
         allowed: &'static str,
     },
+    /// A seed of one worker, where all workers need the same one.
+    #[error("PowerSGD needs one seed on every worker, and this one is worker {rank}'s: leave out Seed::worker")]
+    WorkerSeed {
+        /// The seed's worker.
+        rank: u32,
+    },
     /// A state that was made for something else.
     #[error("the state's {what} is {found}{}, and {expected} is needed; start a new state, or use the one that fits", of_tensor(*tensor))]
     Shape {

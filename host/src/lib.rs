@@ -6,9 +6,10 @@
 //! let gradient = vec![0.25f32; 10_000];
 //! let mut sum = vec![0.0f32; 10_000];
 //!
-//! let device = Device::open()?;                          // CUDA, else WGPU, else CPU
+//! let device = Device::open()?;                          // once: CUDA, else WGPU, else CPU
 //! let codec = Qsgd::bits(4).bucket(512);
-//! let seed = Seed::new(42).step(1).tensor(0);            // one draw per element, the same on every machine
+//! let rank = 0;                                          // which worker this is
+//! let seed = Seed::new(42).step(1).tensor(0).worker(rank); // draws of its own, the same on every machine
 //!
 //! let sent = device.encode(&codec, &gradient, seed)?;    // 8 times smaller, versioned, checksummed
 //! let received = Payload::from_bytes(sent.as_bytes())?;  // hostile bytes end here
@@ -18,6 +19,24 @@
 //!
 //! The bytes of a payload depend on the gradient, the codec and the seed, and on nothing else: not on the backend,
 //! the number of threads, or the launch shape.
+//!
+//! # Seeds of many workers
+//!
+//! Workers whose gradients are averaged need draws of their own where values are rounded at random: [`Qsgd`], [`Uniform`], and the
+//! quantized values of [`TopK`]. [`Seed::worker`] gives them, and the error of a mean over `w` workers shrinks by the square root of
+//! `w`. [`PowerSgd`] needs the opposite: one seed for all, since the first factors have to agree.
+//!
+//! # Dev builds
+//!
+//! A profile is the business of the crate that is built, so a dev build compiles this one without optimisation, and it is up to 100
+//! times slower. With these lines in the manifest of your crate, or of its workspace, it is as fast as in a release build:
+//!
+//! ```toml
+//! [profile.dev.package]
+//! gradwire = { opt-level = 3, overflow-checks = false, debug-assertions = false }
+//! gradwire-kernels = { opt-level = 3 }
+//! crc32fast = { opt-level = 3 }
+//! ```
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -109,6 +109,27 @@ impl Case {
         }
     }
 
+    /// Codec, norm and rounding, as the golden vectors have them.
+    pub fn words(&self) -> (&'static str, Option<&'static str>, Option<&'static str>) {
+        match self.kind {
+            Kind::QsgdMax => ("qsgd", Some("max"), None),
+            Kind::QsgdL2 => ("qsgd", Some("l2"), None),
+            Kind::Uniform => ("uniform", None, Some("stochastic")),
+            Kind::UniformNearest => ("uniform", None, Some("nearest")),
+        }
+    }
+
+    /// The formula that these words name.
+    pub(crate) fn kind_of(codec: &str, norm: Option<&str>, rounding: Option<&str>) -> Result<Kind, String> {
+        match (codec, norm, rounding) {
+            ("qsgd", Some("max"), None) => Ok(Kind::QsgdMax),
+            ("qsgd", Some("l2"), None) => Ok(Kind::QsgdL2),
+            ("uniform", None, Some("stochastic")) => Ok(Kind::Uniform),
+            ("uniform", None, Some("nearest")) => Ok(Kind::UniformNearest),
+            other => Err(format!("codec, norm and rounding {other:?} are no setting")),
+        }
+    }
+
     /// The setting in a few words.
     pub fn label(&self) -> String {
         let bucket = self.bucket.map_or("whole".to_owned(), |b| b.to_string());

@@ -2,6 +2,8 @@
 //!
 //! It is a library so that `cargo test` and the self-contained binary of `cargo xtask verify` run the same checks.
 
+pub mod averages;
+pub mod bounds;
 #[cfg(feature = "wgpu")]
 pub mod caller;
 #[cfg(feature = "cuda")]

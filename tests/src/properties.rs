@@ -19,10 +19,10 @@ pub const FALSE_ALARM: f64 = 1e-9;
 const Z: f64 = 7.4;
 
 /// Draws of 16 bits leave a bias of at most this, in levels (`arith::round`).
-const DRAW_BIAS: f64 = 1.0 / 131072.0;
+pub(crate) const DRAW_BIAS: f64 = 1.0 / 131072.0;
 
 /// Binary32 arithmetic moves a scaled value by at most this, as a share of itself: three roundings of 2^-24 each.
-const ROUNDING: f64 = 3.0 / 16777216.0;
+pub(crate) const ROUNDING: f64 = 3.0 / 16777216.0;
 
 fn failed(what: &str) -> impl Fn(Error) -> String + '_ {
     move |e| format!("{what}: {e}")
@@ -39,7 +39,7 @@ fn square(x: &[f32]) -> f64 {
 }
 
 /// The distance of two levels in each element's bucket, and the position of each element between levels, in f64.
-fn positions(case: &Case, x: &[f32]) -> Vec<(f64, f64)> {
+pub(crate) fn positions(case: &Case, x: &[f32]) -> Vec<(f64, f64)> {
     let size = case.bucket.unwrap_or(x.len());
     x.chunks(size)
         .flat_map(|bucket| {

@@ -7,7 +7,7 @@ use gradwire::{BackendKind, Codec, Device};
 use crate::cases::{self, Case};
 use crate::conformance::{self, Outcome};
 use crate::oracle::Kind;
-use crate::{models, properties, selections, sparse, vectors};
+use crate::{averages, bounds, models, properties, selections, sparse, vectors};
 
 /// What one check of one codec came to.
 #[derive(Clone, Debug)]
@@ -260,10 +260,19 @@ fn statistics(
             note(codec, "support at most s (s + sqrt n)", properties::sparsity(device, &case, &x, 50));
         }
     }
+    for case in [Case::new(Kind::QsgdMax, 4, Some(512)), Case::new(Kind::Uniform, 4, None)] {
+        let outcome = averages::independent(device, &case, &x, 64, |rank| cases::seed().worker(rank));
+        note(codec_name(case.kind), "rounding errors of workers average out", outcome);
+    }
     // The smallest payloads there are, where the header weighs most.
     for bucket in [None, Some(8192)] {
         let outcome = properties::size(device, &Case::new(Kind::Uniform, 1, bucket));
         note("uniform", "payload within 1 % of theory", outcome);
+    }
+    let ranges = bounds::ranges(400, 73);
+    for (kind, bits) in [(Kind::Uniform, 1), (Kind::UniformNearest, 5), (Kind::Uniform, 8), (Kind::UniformNearest, 8)] {
+        let outcome = bounds::holds(device, &Case::new(kind, bits, Some(32)), &ranges);
+        note("uniform", "error of an element within the bound, binary32's rounding included", outcome);
     }
     let nearest = Case::new(Kind::UniformNearest, 5, Some(512));
     note("uniform", "error of an element at most a level", properties::bounded(device, &nearest, &x));

@@ -1,16 +1,22 @@
-//! `docs/wire.md` is enough: a decoder in Python, written from that page alone, agrees with this library.
+//! `docs/wire.md` is enough: a decoder and an encoder in Python, written from that page alone, agree with this library.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use gradwire::Device;
 use gradwire_tests::cases::{self, Case};
-use gradwire_tests::oracle::Kind;
+use gradwire_tests::oracle::{self, Kind};
 use gradwire_tests::vectors;
+use serde_json::{Value, json};
 
 fn script(args: &[&str]) -> Option<Output> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/decode_payload.py");
-    let output = Command::new("python3").arg(path).args(args).output();
+    python("decode_payload.py", args)
+}
+
+fn python(script: &str, args: &[&str]) -> Option<Output> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(script);
+    // One script imports the other, and is not to leave a compiled one in the sources.
+    let output = Command::new("python3").arg("-B").arg(path).args(args).output();
     if let Err(error) = &output {
         eprintln!("not tested: python3 could not be started ({error})");
     }
@@ -27,8 +33,8 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("the target folder's name is UTF-8")
 }
 
-#[test]
-fn python_decodes_the_same_bits() {
+/// Every width, norm and rounding, and every bucket that a formula tells apart.
+fn kinds() -> Vec<Case> {
     let mut kinds = Vec::new();
     for bits in [2, 3, 4, 5, 6, 7, 8, 16] {
         kinds.push(Case::new(Kind::QsgdMax, bits, Some(256)));
@@ -41,6 +47,12 @@ fn python_decodes_the_same_bits() {
     kinds.push(Case::new(Kind::UniformNearest, 5, None));
     kinds.push(Case { contractive: true, ..Case::new(Kind::QsgdMax, 2, Some(128)) });
     kinds.push(Case { contractive: true, ..Case::new(Kind::Uniform, 2, Some(128)) });
+    kinds
+}
+
+#[test]
+fn python_decodes_the_same_bits() {
+    let kinds = kinds();
     let mut inputs: Vec<(usize, &str, Vec<f32>)> = Vec::new();
     for (name, fill) in cases::FILLS {
         inputs.push((700, name, fill(700)));
@@ -92,5 +104,89 @@ fn python_decodes_the_golden_vectors() {
         let expected: Vec<u8> =
             vector.decoded_floats().expect("hexadecimal").iter().flat_map(|v| v.to_bits().to_le_bytes()).collect();
         assert!(std::fs::read(&files[1]).expect("written") == expected, "{}, {}: decoded", vector.codec, vector.name);
+    }
+}
+
+/// What the encoder in Python makes of a committed file of vectors; none where there is no Python.
+fn encoded(file: &str) -> Option<(Value, Vec<Value>)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors").join(file);
+    let out = scratch(&format!("encoded_{file}"));
+    let output = python("encode_payload.py", &[text(&path), text(&out)])?;
+    assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
+    let read = |path: &Path| std::fs::read_to_string(path).expect("read");
+    let results: Vec<Value> = serde_json::from_str(&read(&out)).expect("a list");
+    Some((serde_json::from_str(&read(&path)).expect("JSON"), results))
+}
+
+#[test]
+fn python_encodes_the_golden_vectors() {
+    for file in ["qsgd.json", "uniform.json", "topk.json"] {
+        let Some((committed, results)) = encoded(file) else { return };
+        let vectors = committed["vectors"].as_array().expect("vectors");
+        assert_eq!(vectors.len(), results.len(), "{file}");
+        for (vector, result) in vectors.iter().zip(&results) {
+            assert!(result["payload"].is_string(), "{file}: {result}");
+            assert_eq!(
+                vector.get("residual_after").is_some(),
+                result.get("residual_after").is_some(),
+                "{file}: {result}"
+            );
+            for (field, value) in result.as_object().expect("fields") {
+                assert_eq!(value, &vector[field], "{file}, {}: {field}", vector["name"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn python_draws_the_golden_draws_and_columns() {
+    let Some((committed, results)) = encoded("philox.json") else { return };
+    let columns = committed["columns"].as_array().expect("columns");
+    let draws = committed["draws"].as_array().expect("draws");
+    let (entries, dithers) = results.split_at(columns.len());
+    assert_eq!(draws.len(), dithers.len());
+    for (column, result) in columns.iter().zip(entries) {
+        assert_eq!(column["entry"], result["entry"], "{column}");
+    }
+    for (draw, result) in draws.iter().zip(dithers) {
+        // The page's least F is ahead of the vectors where the oracle has not got it.
+        let levels = draw["levels"].as_u64().expect("levels") as u32;
+        if oracle::fraction(levels) >= 17 {
+            assert_eq!(draw["dither"], result["dither"], "{draw}");
+        }
+    }
+}
+
+#[test]
+fn python_encodes_the_same_bytes() {
+    // The page's least F is ahead of 16-bit codes where the oracle has not got it.
+    let kinds = kinds().into_iter().filter(|case| oracle::fraction(case.levels) >= 17);
+    let (mut vectors, mut expected) = (Vec::new(), Vec::new());
+    for case in kinds {
+        for (name, fill) in cases::FILLS {
+            let x = fill(300);
+            let label = format!("{}, {name}", case.label());
+            let payload = Device::cpu().encode(&case.codec(), &x, cases::seed().worker(9)).expect("valid");
+            expected.push(payload.as_bytes().iter().map(|b| format!("{b:02x}")).collect::<String>());
+            let (codec, norm, rounding) = case.words();
+            let (run, step, tensor) = cases::SEED;
+            vectors.push(json!({
+                "name": label, "codec": codec, "norm": norm, "rounding": rounding, "bits": case.bits,
+                "levels": case.levels, "bucket": case.bucket, "contractive": case.contractive, "dtype": "f32",
+                "seed": {
+                    "run": format!("{run:x}"), "step": format!("{step:x}"), "tensor": format!("{tensor:x}"), "worker": "9"
+                },
+                "gradient": x.iter().map(|v| format!("{:08x}", v.to_bits())).collect::<Vec<_>>().join(" "),
+            }));
+        }
+    }
+    let (file, out) = (scratch("gradients.json"), scratch("payloads.json"));
+    std::fs::write(&file, json!({ "vectors": vectors }).to_string()).expect("written");
+    let Some(output) = python("encode_payload.py", &[text(&file), text(&out)]) else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let results: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(&out).expect("read")).expect("a list");
+    assert_eq!(results.len(), expected.len());
+    for (result, expected) in results.iter().zip(expected) {
+        assert!(result["payload"] == expected, "{}: the payload is another one", result["name"]);
     }
 }

@@ -42,7 +42,7 @@ impl Exchange {
     fn encode(&mut self, worker: usize, id: ParamId, tensor: u32, gradient: &[f32]) -> Result<Payload, Error> {
         let residual = self.residuals.entry((worker, id)).or_insert_with(|| vec![0.0; gradient.len()]);
         // Workers draw apart, so that their errors average out.
-        let seed = Seed::new(self.run + worker as u64).step(self.step).tensor(tensor);
+        let seed = Seed::new(self.run).step(self.step).tensor(tensor).worker(worker as u32);
         self.device.encode_with_feedback(&self.codec, gradient, residual, seed)
     }
 }

@@ -90,7 +90,7 @@ pub fn train(exchange: Exchange, device: &Device) -> Result<Outcome> {
                 let encode = |worker: usize| {
                     let encoder = &encoders[worker][index];
                     // Workers draw apart, so that their errors average out.
-                    encoder.seed(Seed::new(42 + worker as u64).step(step).tensor(index as u32))?;
+                    encoder.seed(Seed::new(42).step(step).tensor(index as u32).worker(worker as u32))?;
                     of(worker)?.flatten_all()?.apply_op1_no_bwd(encoder)
                 };
                 let bodies = (0..WORKERS).map(encode).collect::<Result<Vec<_>>>()?;

@@ -16,13 +16,13 @@ mod objections;
 /// The bytes come back as hexadecimal digits, so that another machine can compare them with its own.
 #[wasm_bindgen]
 pub async fn quickstart() -> Result<String, JsError> {
-    let (workers, run, step, layer) = (2.0, 42, 1, 0);
+    let (workers, rank, run, step, layer) = (2.0, 0, 42, 1, 0);
     let gradient = gradient();
     let mut sum = vec![0.0f32; gradient.len()];
 
     let gpu = Wgpu::open_async().await?;
     let plan = Qsgd::bits(4).bucket(512).plan(gradient.len(), Dtype::F32)?;
-    let seed = Seed::new(run).step(step).tensor(layer);
+    let seed = Seed::new(run).step(step).tensor(layer).worker(rank);
 
     let payload = gpu.encode_async(&plan, (&gradient).into(), &mut [], seed).await?;
     let received = Payload::from_bytes(payload.as_bytes()).map_err(Error::from)?;

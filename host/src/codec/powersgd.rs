@@ -63,6 +63,7 @@ impl Matrix {
 ///   at most r. The residual keeps M - M^.
 /// * **Orthonormal**: by Cholesky of P^T P in f64, swept again where the columns are nearly dependent. A column that depends on
 ///   the ones before it becomes zeros; in the next step it starts afresh from a seeded one.
+/// * **Seeds**: one for all workers, since the first factors have to agree; a seed with a [`crate::Seed::worker`] is refused.
 /// * **Determinism**: run to run on one device; on the CPU the same bits at any thread count and any vector width. On CUDA above
 ///   rank 8, GPUs of another architecture may have other bits: tensor cores sum as they do. Between backends, within
 ///   rounding: factors, output and residual of a matrix M are apart by 4 * 514 * 2^-24 sqrt(r) |M| at most, given the same state
@@ -158,11 +159,13 @@ impl PowerSgd {
     /// depend on the seed. Every worker starts from the same seed. The seed's step is where the state's steps begin.
     ///
     /// # Errors
+    /// [`Error::WorkerSeed`] for a seed of another worker than 0: first factors that differ would make a mean of factors that
+    /// is no factor of the mean.
     /// [`Error::Rank`] for a rank of 0, above 32, or above min(n, m) of a matrix that is to be compressed;
     /// [`Error::Setting`]; [`Error::TooLong`] for more than 2^31 elements together, or a side that this machine cannot count;
     /// [`Error::Backend`] where there is no memory for it.
     pub fn state(&self, tensors: &[Matrix], seed: Seed) -> Result<LowRankState, Error> {
-        LowRankState::new(*self, self.table(tensors)?, seed)
+        LowRankState::new(*self, self.table(tensors)?, shared(seed)?)
     }
 
     /// The state that [`LowRankState::to_bytes`] wrote.
@@ -225,5 +228,13 @@ impl PowerSgd {
         }
         let sent = (tensor.rows as f64 + tensor.columns as f64) * f64::from(self.rank);
         sent * self.min_compression < tensor.elements() as f64
+    }
+}
+
+/// The seed, where it is every worker's.
+pub(crate) fn shared(seed: Seed) -> Result<Seed, Error> {
+    match seed.rank() {
+        0 => Ok(seed),
+        rank => Err(Error::WorkerSeed { rank }),
     }
 }

@@ -17,6 +17,7 @@ use crate::wire::CodecId;
 /// * **Unbiased**: E\[decode\] = x, to the resolution of the draws: 2^-17 of a level (2^-24 up to 8 bits, for a whole-tensor bucket),
 ///   and binary32's own rounding.
 /// * **Variance**: E|decode - x|^2 <= omega |x|^2 with omega = min(B/(4 s^2), sqrt(B)/s), B elements a bucket.
+/// * **Seeds**: each worker its own, by [`crate::Seed::worker`], so that rounding errors average out.
 /// * **Determinism**: backend to backend. The same input and seed give the same bytes on every backend.
 /// * **Edge cases**: -0.0 keeps its sign; a bucket of zeros decodes to zeros; subnormal and huge buckets are exact to
 ///   the same relative resolution; an L2 norm above the largest finite number is that number. NaN and infinity: [`NonFinite`].

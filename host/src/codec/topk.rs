@@ -59,6 +59,7 @@ pub(crate) enum Values {
 /// * **Size**: k values, the indices in the smallest of three formats (8.6 bits each at one in a hundred), 32 bytes of
 ///   header.
 /// * **Biased**, and a contraction: use it with error feedback.
+/// * **Seeds**: they matter where values are quantized alone; there each worker needs its own, by [`crate::Seed::worker`].
 /// * **Determinism**: backend to backend.
 ///
 /// ```

@@ -9,7 +9,7 @@ use gradwire_kernels::params::{mark, outcome};
 use super::passes::{LowRankPlan, Start};
 use super::state::{Fate, LowRankState, Outcome};
 use super::{Side, Table};
-use crate::codec::powersgd::{Matrix, PowerSgd};
+use crate::codec::powersgd::{Matrix, PowerSgd, shared};
 use crate::device::refuse_not_finite;
 use crate::embed::{Access, Piece};
 use crate::error::Error;
@@ -85,7 +85,7 @@ impl PowerSgd {
     /// # Errors
     /// As [`PowerSgd::state`]; [`Error::Limit`] where all factors take more than 2^32 words.
     pub fn resident(&self, tensors: &[Matrix], dtype: Dtype, seed: Seed) -> Result<ResidentLowRank, Error> {
-        let table = self.table(tensors)?;
+        let (table, seed) = (self.table(tensors)?, shared(seed)?);
         let plan = LowRankPlan::new(&table, dtype, self.feedback(), true);
         plan.check_words()?;
         Ok(ResidentLowRank { codec: *self, table, seed, plan, dtype, last: Side::Right, round: 0 })

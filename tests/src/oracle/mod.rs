@@ -62,6 +62,22 @@ pub fn philox(mut c: [u32; 4], key: (u32, u32)) -> [u32; 4] {
     c
 }
 
+/// The run whose draws a worker of a run has.
+pub fn run_of_worker(run: u64, worker: u32) -> u64 {
+    (u128::from(run) + u128::from(worker) * 0xD134_2543_DE82_EF95) as u64
+}
+
+/// An entry of a seeded column of PowerSGD: key, counter, and four draws of 16 bits about their mean.
+pub fn seeded((run, step, tensor): (u64, u64, u32), column: u32, row: u32) -> ((u32, u32), [u32; 4], f32) {
+    let salt = (u64::from(column) + 1) * 0x9E37_79B9 % (1 << 32);
+    let key = (run as u32, (run >> 32) as u32 ^ salt as u32);
+    let counter = [row / 2, tensor, step as u32, (step >> 32) as u32];
+    let words = philox(counter, key);
+    let two = &words[if row.is_multiple_of(2) { 0..2 } else { 2..4 }];
+    let sum: u32 = two.iter().map(|word| word % 65536 + word / 65536).sum();
+    (key, counter, ((f64::from(sum) - 131_070.0) / 65536.0) as f32)
+}
+
 /// Where an element's random bits come from, as `docs/wire.md` says under "Draws".
 pub struct Draw {
     /// Philox's key.

@@ -1,13 +1,12 @@
 //! Does a device give the committed bytes?
 
-use gradwire::{Device, Gradient, Payload, Seed};
+use gradwire::{Device, Gradient, Payload};
 use half::{bf16, f16};
 
 use super::words::{bytes, number, read};
 use super::{Vector, committed};
 use crate::cases::Case;
 use crate::conformance::{Outcome, differ};
-use crate::oracle::Kind;
 
 /// Encode, feedback, decode and decode-add of a codec give the committed bytes.
 pub fn check(device: &Device, codec: &str) -> Outcome {
@@ -33,13 +32,7 @@ impl Vector {
     /// # Errors
     /// A text that says which field has no meaning.
     pub fn case(&self) -> Result<Case, String> {
-        let kind = match (self.codec.as_str(), self.norm.as_deref(), self.rounding.as_deref()) {
-            ("qsgd", Some("max"), None) => Kind::QsgdMax,
-            ("qsgd", Some("l2"), None) => Kind::QsgdL2,
-            ("uniform", None, Some("stochastic")) => Kind::Uniform,
-            ("uniform", None, Some("nearest")) => Kind::UniformNearest,
-            other => return Err(format!("codec, norm and rounding {other:?} are no setting")),
-        };
+        let kind = Case::kind_of(&self.codec, self.norm.as_deref(), self.rounding.as_deref())?;
         let (bits, levels, bucket, contractive) = (self.bits, self.levels, self.bucket, self.contractive);
         Ok(Case { kind, bits, levels, bucket, contractive })
     }
@@ -69,8 +62,7 @@ impl Vector {
 
 fn check_one(device: &Device, v: &Vector, label: &str) -> Outcome {
     let codec = v.case()?.codec();
-    let seed =
-        Seed::new(number(&v.seed.run, 16)?).step(number(&v.seed.step, 16)?).tensor(number(&v.seed.tensor, 8)? as u32);
+    let seed = v.seed.seed()?;
     let halves = || read(&v.gradient, 4, v.n).map_err(|e| format!("gradient: {e}"));
     let (mut f32s, mut f16s, mut bf16s) = (Vec::new(), Vec::new(), Vec::new());
     let gradient = match v.dtype.as_str() {

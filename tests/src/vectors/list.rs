@@ -22,15 +22,21 @@ pub(super) struct Spec {
     pub(super) residual: Option<Vec<f32>>,
     /// Weight and start of a decode-add.
     pub(super) add: Option<(f32, Vec<f32>)>,
+    /// The worker of the seed.
+    pub(super) worker: u32,
 }
 
 impl Spec {
     fn new(name: impl Into<String>, case: Case, x: Vec<f32>) -> Self {
-        Self { name: name.into(), case, input: Input::F32(x), residual: None, add: None }
+        Self { name: name.into(), case, input: Input::F32(x), residual: None, add: None, worker: 0 }
     }
 
     fn add(self, weight: f32, start: Vec<f32>) -> Self {
         Self { add: Some((weight, start)), ..self }
+    }
+
+    fn worker(self, worker: u32) -> Self {
+        Self { worker, ..self }
     }
 
     fn feedback(self, residual: Vec<f32>) -> Self {
@@ -132,6 +138,8 @@ pub(super) fn qsgd() -> Vec<Spec> {
     feedback(&mut specs, "16 bits, max, whole tensor", Case::new(Kind::QsgdMax, 16, None));
     feedback(&mut specs, "2 bits, max, contractive", contraction(Kind::QsgdMax, 2, Some(32)));
     feedback(&mut specs, "4 bits, L2, contractive, whole tensor", contraction(Kind::QsgdL2, 4, None));
+    workers(&mut specs, Kind::QsgdMax, Kind::QsgdL2);
+    halves_with_feedback(&mut specs, Kind::QsgdMax, Kind::QsgdL2);
     // The name is one of those that give an element the largest draw: three quarters of a 2^-16th of a level round up by it alone.
     let far_below = with(vec![0.75 * 2f32.powi(-16) / 32767.0; 256], 0, 1.0);
     let name = "16 bits, far below a level, draws 403";
@@ -177,6 +185,8 @@ pub(super) fn uniform() -> Vec<Spec> {
     feedback(&mut specs, "8 bits, nearest, whole tensor", Case::new(Kind::UniformNearest, 8, None));
     feedback(&mut specs, "1 bit, stochastic, contractive", contraction(Kind::Uniform, 1, Some(32)));
     feedback(&mut specs, "3 bits, stochastic, contractive, whole tensor", contraction(Kind::Uniform, 3, None));
+    workers(&mut specs, Kind::Uniform, Kind::UniformNearest);
+    halves_with_feedback(&mut specs, Kind::Uniform, Kind::UniformNearest);
     // The name is one of those that give an element the draw 0, and this maximum times the rounded quotient is below the top.
     let maxima = (0..256).map(|i| if i % 2 == 0 { f32::from_bits(0x3f73_11d9) } else { 0.0 }).collect();
     let name = "8 bits, half of the elements at the maximum, draws 128";
@@ -230,4 +240,28 @@ fn feedback(specs: &mut Vec<Spec>, name: &str, case: Case) {
     specs.push(Spec::new(format!("feedback, {name}, later step"), case, bell(34, 51)).feedback(bell(34, 52)));
     let spoiled = with(bell(34, 53), 3, f32::NAN);
     specs.push(Spec::new(format!("feedback, {name}, NaN keeps the residual"), case, spoiled).feedback(bell(34, 54)));
+}
+
+/// Seeds of workers: the key is the run's and a multiple of the worker's number, where the upper word carries and where it wraps.
+fn workers(specs: &mut Vec<Spec>, one: Kind, other: Kind) {
+    for worker in [1, 63, u32::MAX] {
+        specs.push(Spec::new(format!("worker {worker}"), Case::new(one, 4, Some(32)), bell(40, 60)).worker(worker));
+    }
+    specs.push(Spec::new("worker 7, whole tensor", Case::new(other, 6, None), bell(40, 61)).worker(7));
+}
+
+/// Feedback of halves: the sum is of binary32, and a NaN's bits are of no consequence.
+fn halves_with_feedback(specs: &mut Vec<Spec>, one: Kind, other: Kind) {
+    let scaled = |kind| kind != Kind::UniformNearest;
+    let narrow = |x: Vec<f32>| x.iter().map(|v| bf16::from_f32(*v)).collect::<Vec<_>>();
+    let case = Case { contractive: scaled(one), ..Case::new(one, 5, Some(32)) };
+    let spec = Spec::new("bf16 with feedback", case, Vec::new()).feedback(bell(70, 63));
+    specs.push(Spec { input: Input::Bf16(narrow(bell(70, 62))), ..spec });
+    let mut f16s: Vec<f16> = bell(70, 64).iter().map(|v| f16::from_f32(*v)).collect();
+    // Half and residual so far apart that the sum is rounded; a NaN with a payload, without the quiet bit.
+    (f16s[1], f16s[2]) = (f16::MAX, f16::from_bits(1));
+    f16s[40] = f16::from_bits(0xfd55);
+    let case = Case { contractive: scaled(other), ..Case::new(other, 5, Some(32)) };
+    let spec = Spec::new("f16 with feedback, the sum is rounded, NaN in one bucket", case, Vec::new());
+    specs.push(Spec { input: Input::F16(f16s), ..spec.feedback(bell(70, 65)) });
 }

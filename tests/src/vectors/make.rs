@@ -14,6 +14,7 @@ const COMMON: &[&str] = &[
     "name: what the vector is there for. codec, bits (of a code), levels (L), norm, rounding: the setting. bucket: elements of a bucket, null for the whole tensor.",
     "contractive: whether bit 1 of the flags is set and the scalars are multiplied by beta, whose binary32 bits `beta` gives (3f800000 is 1).",
     "seed: 64-bit run and step, 32-bit tensor, each a hexadecimal number, most significant digit first. Philox's key is (run mod 2^32, run div 2^32), its counter (call, tensor, step mod 2^32, step div 2^32).",
+    "A seed with a worker, 32 bits, has the key of (run + worker * d1342543de82ef95) modulo 2^64 in place of that of run; without one it is worker 0's.",
     "n: elements. dtype: type of the gradient: f32, f16 (IEEE binary16) or bf16. An f16 or bf16 element is widened to binary32, which is exact, before anything else.",
     "Numbers are lists of words with a space between. A word is the bits of one number as a hexadecimal number, most significant digit first, not bytes in memory: 1.0 is 3f800000. `word*count` is that word count times. Words have 8 digits (binary32), but those of an f16 or bf16 gradient, which have 4.",
     "gradient: what is encoded. payload: the exact bytes in the order in which they are sent, two digits a byte, header and checksum included. decoded: what the payload decodes to.",
@@ -28,6 +29,7 @@ const PHILOX: &[&str] = &[
     "Philox4x32 with 7 rounds. One round takes the counter (c0, c1, c2, c3) and the key (k0, k1) to (hi(cd9e8d57 c2) xor c1 xor k0, lo(cd9e8d57 c2), hi(d2511f53 c0) xor c3 xor k1, lo(d2511f53 c0)), where hi and lo are the halves of a 64-bit product; after each round 9e3779b9 is added to k0 and bb67ae85 to k1, modulo 2^32.",
     "answers: key, counter and output of the generator alone, as published with Random123.",
     "draws: where the draw of one element comes from. run, step, tensor: the seed. element: its index in the tensor. bucket: elements of a bucket, null for the whole tensor. key, counter and output: of the generator. word_index: which word of the output, 0 to 3. d: the draw, 16 bits of that word for a bucket, all of it for the whole tensor. dither: of the fixed point of `levels`, whose F is 31 - (number of bits of levels), and 17 at least.",
+    "columns: entries of seeded columns of PowerSGD's factors. column: its number in the factor. row: of the factor. entry: binary32 bits. tensor and step are of the draw, the matrix's number and the finished steps added already.",
 ];
 
 /// The files by their names, with their text.
@@ -77,7 +79,7 @@ fn vector(spec: &Spec, first: bool) -> Vector {
     };
     // Each vector has draws of its own, which stay as they are when others are added; the first has the seed that is all zero.
     let (run, step, tensor) = if first { (0, 0, 0) } else { (SEED.0, SEED.1, wire::crc32(spec.name.bytes())) };
-    let s = case.oracle(x.len(), run, step, tensor);
+    let s = case.oracle(x.len(), oracle::run_of_worker(run, spec.worker), step, tensor);
     let (encoded, after) = match &spec.residual {
         None => (oracle::encode(&s, &x), None),
         Some(before) => {
@@ -86,15 +88,10 @@ fn vector(spec: &Spec, first: bool) -> Vector {
         }
     };
     let payload = wire::payload(&s, of, case.contractive, &encoded);
-    let (norm, rounding) = match case.kind {
-        Kind::QsgdMax => (Some("max"), None),
-        Kind::QsgdL2 => (Some("l2"), None),
-        Kind::Uniform => (None, Some("stochastic")),
-        Kind::UniformNearest => (None, Some("nearest")),
-    };
+    let (codec, norm, rounding) = case.words();
     Vector {
         name: spec.name.clone(),
-        codec: if norm.is_some() { "qsgd" } else { "uniform" }.to_owned(),
+        codec: codec.to_owned(),
         bits: case.bits,
         levels: case.levels,
         bucket: case.bucket,
@@ -102,7 +99,7 @@ fn vector(spec: &Spec, first: bool) -> Vector {
         rounding: rounding.map(str::to_owned),
         contractive: case.contractive,
         beta: floats(&[s.beta]),
-        seed: seed(&s),
+        seed: SeedWords::new((run, step, tensor), spec.worker),
         n: x.len(),
         dtype: dtype.to_owned(),
         gradient,
@@ -118,16 +115,12 @@ fn vector(spec: &Spec, first: bool) -> Vector {
     }
 }
 
-fn seed(s: &Setting) -> SeedWords {
-    let (run, step, tensor) = s.seed;
-    SeedWords { run: format!("{run:016x}"), step: format!("{step:016x}"), tensor: format!("{tensor:08x}") }
-}
-
 #[derive(Serialize)]
 struct Philox {
     comment: Vec<String>,
     answers: Vec<Answer>,
     draws: Vec<Draw>,
+    columns: Vec<Column>,
 }
 
 #[derive(Serialize)]
@@ -151,6 +144,17 @@ struct Draw {
     dither: String,
 }
 
+#[derive(Serialize)]
+struct Column {
+    #[serde(flatten)]
+    seed: SeedWords,
+    column: u32,
+    row: u32,
+    #[serde(flatten)]
+    answer: Answer,
+    entry: String,
+}
+
 fn answer(key: (u32, u32), counter: [u32; 4]) -> Answer {
     // Equal words stay words here, so that a reader of this file alone needs no other notation.
     let spaced = |words: &[u32]| words.iter().map(|w| format!("{w:08x}")).collect::<Vec<_>>().join(" ");
@@ -169,7 +173,7 @@ fn philox() -> Philox {
             let draw = oracle::draw(&s, element);
             let digits = if bucket.is_some() { 4 } else { 8 };
             draws.push(Draw {
-                seed: seed(&s),
+                seed: SeedWords::new(SEED, 0),
                 element,
                 bucket,
                 answer: answer(draw.key, draw.counter),
@@ -180,5 +184,13 @@ fn philox() -> Philox {
             });
         }
     }
-    Philox { comment: comment(PHILOX), answers, draws }
+    let mut columns = Vec::new();
+    for column in [0, 1, 7, 31] {
+        for row in [0, 1, 2, 4095] {
+            let (key, counter, entry) = oracle::seeded(SEED, column, row);
+            let (seed, answer) = (SeedWords::new(SEED, 0), answer(key, counter));
+            columns.push(Column { seed, column, row, answer, entry: floats(&[entry]) });
+        }
+    }
+    Philox { comment: comment(PHILOX), answers, draws, columns }
 }

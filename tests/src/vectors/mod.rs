@@ -7,12 +7,14 @@ mod list;
 mod make;
 pub mod powersgd;
 pub mod topk;
+mod topk_list;
 mod words;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::check::{check, check_all};
 pub use self::make::files;
+use self::words::number;
 
 /// The committed vectors of QSGD.
 pub const QSGD: &str = include_str!("../../vectors/qsgd.json");
@@ -88,6 +90,31 @@ pub struct SeedWords {
     pub step: String,
     /// 32 bits.
     pub tensor: String,
+    /// 32 bits; none for worker 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+}
+
+impl SeedWords {
+    /// Of a run, a step, a tensor and a worker.
+    fn new((run, step, tensor): (u64, u64, u32), worker: u32) -> Self {
+        Self {
+            run: format!("{run:016x}"),
+            step: format!("{step:016x}"),
+            tensor: format!("{tensor:08x}"),
+            worker: (worker != 0).then(|| format!("{worker:08x}")),
+        }
+    }
+
+    /// As the product takes it.
+    ///
+    /// # Errors
+    /// A text that says what is not hexadecimal.
+    pub fn seed(&self) -> Result<gradwire::Seed, String> {
+        let [run, step] = [number(&self.run, 16)?, number(&self.step, 16)?];
+        let worker = self.worker.as_deref().map_or(Ok(0), |worker| number(worker, 8))?;
+        Ok(gradwire::Seed::new(run).step(step).tensor(number(&self.tensor, 8)? as u32).worker(worker as u32))
+    }
 }
 
 /// `result = start + weight * decoded`.

@@ -1,14 +1,17 @@
 //! The golden vectors of sparse payloads, and the check of a device against them.
 
-use gradwire::{Device, Dtype, Gradient, Seed, SparsePayload, TopK};
+use gradwire::{Device, Dtype, Gradient, Seed, Segment, SparsePayload, TopK};
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
-use super::words::{bytes, read, write};
-use crate::cases::{Random, normal};
+use super::SeedWords;
+use super::topk_list::{Input, Sent, Spec, specs};
+use super::words::{bytes, number, read, write};
+use crate::cases::{AnyCodec, Case};
 use crate::conformance::{Outcome, differ};
-use crate::oracle::sparse::{largest, payload};
-use crate::oracle::wire::{Type, bits};
+use crate::oracle;
+use crate::oracle::sparse::{above, largest, narrowed, of_each, part, payload, widened};
+use crate::oracle::wire::{self, Type, bits};
 
 /// The committed vectors.
 pub const TOPK: &str = include_str!("../../vectors/topk.json");
@@ -16,6 +19,8 @@ pub const TOPK: &str = include_str!("../../vectors/topk.json");
 const COMMENT: &[&str] = &[
     "Golden vectors of Gradwire's sparse payloads, wire format version 1: docs/wire.md, under Sparse payloads, is the page that they belong to. They never change; new ones may be added.",
     "name: what the vector is there for. n: elements. k: how many are kept. dtype: type of the gradient. values: type in which values are sent: f32, f16 (IEEE binary16) or bf16.",
+    "keep, where present, is what is asked for, in place of k entries: a part (the bits of a binary64 number), a threshold (of a binary32 number), blocks (elements and k of each), or segments (elements and k of each).",
+    "quantizer, where values is payload: codec, bits (of a code), levels, norm, rounding, bucket (null for all values in one), contractive, and the seed, with fields as in qsgd.json and uniform.json.",
     "Numbers are lists of words with a space between. A word is the bits of one number as a hexadecimal number, most significant digit first: 1.0 is 3f800000. `word*count` is that word count times. Words have 8 digits, but those of an f16 or bf16 gradient, which have 4.",
     "gradient: what is encoded. indices: the entries that are kept, as words. payload: the exact bytes in the order in which they are sent, two digits a byte. decoded: what the payload decodes to.",
     "residual_before, residual_after: present for error feedback, where gradient + residual_before is encoded and residual_after is left.",
@@ -44,8 +49,14 @@ pub struct Vector {
     pub k: usize,
     /// `f32`, `f16` or `bf16`.
     pub dtype: String,
-    /// `f32`, `f16` or `bf16`.
+    /// `f32`, `f16`, `bf16` or `payload`.
     pub values: String,
+    /// What is asked for, where it is not `k` entries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Keep>,
+    /// Where values are a payload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantizer: Option<Quantizer>,
     /// What is encoded.
     pub gradient: String,
     /// Error feedback, where the vector has it.
@@ -62,53 +73,45 @@ pub struct Vector {
     pub decoded: String,
 }
 
-/// What a vector is made of.
-struct Spec {
-    name: &'static str,
-    k: usize,
-    dtype: Type,
-    sent: Type,
-    x: Vec<f32>,
-    residual: Option<Vec<f32>>,
+/// What is asked for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Keep {
+    /// So many entries: the field `k` says it.
+    #[serde(skip)]
+    Count(usize),
+    /// A part of all, as the bits of a binary64 number.
+    Part(String),
+    /// All of at least this magnitude, as the bits of a binary32 number.
+    Threshold(String),
+    /// Of each block of so many elements so many.
+    Blocks(usize, usize),
+    /// Of each segment of so many elements so many.
+    Segments(Vec<(usize, usize)>),
 }
 
-fn specs() -> Vec<Spec> {
-    let plain = |name, k, x| Spec { name, k, dtype: Type::F32, sent: Type::F32, x, residual: None };
-    let odd = |n: usize| {
-        let specials = [0x7f80_0000, 0xff80_0000, 0x7fc0_0000, 0xff80_0001, 0x8000_0000, 1, 0x8000_0002, 0x3f80_0000];
-        (0..n).map(|i| f32::from_bits(specials[i * 5 % 8])).collect::<Vec<f32>>()
-    };
-    let mut random = Random(91);
-    let few = (0..300).map(|_| (random.bits() % 3) as f32 - 1.0).collect();
-    let half = |name, dtype, sent, residual| Spec { dtype, sent, residual, ..plain(name, 20, normal(200, 92)) };
-    vec![
-        plain("no element", 0, vec![]),
-        plain("one element, all of it", 1, vec![-2.5]),
-        plain("one element, none of it", 0, vec![-2.5]),
-        plain("all of several: no index is written", 33, normal(33, 93)),
-        plain("one of many: a list", 1, normal(1000, 94)),
-        plain("one in a hundred: Elias and Fano's code", 10, normal(1000, 95)),
-        plain("a third, where Elias and Fano's low part is one bit", 100, normal(300, 96)),
-        plain("more than half: a bitmap", 200, normal(300, 97)),
-        plain("all but one", 299, normal(300, 98)),
-        plain("ties go to the lower index", 7, vec![0.5; 64]),
-        plain("few distinct values", 50, few),
-        plain("NaN, infinities, subnormals and both zeros, one NaN kept", 1, odd(32)),
-        plain("NaN, infinities, subnormals and both zeros, half kept", 16, odd(32)),
-        plain("zeros of both signs are one magnitude", 3, vec![-0.0, 0.0, -0.0, 0.0, 1.0]),
-        half("f16", Type::F16, Type::F16, None),
-        half("bf16", Type::Bf16, Type::Bf16, None),
-        half("f32 sent as f16", Type::F32, Type::F16, None),
-        half("f16 sent as bf16", Type::F16, Type::Bf16, None),
-        half("feedback", Type::F32, Type::F32, Some(normal(200, 99))),
-        half("feedback, f32 sent as bf16: what rounding takes is kept", Type::F32, Type::Bf16, Some(normal(200, 99))),
-        Spec {
-            sent: Type::F16,
-            residual: Some(vec![0.0; 4]),
-            ..plain("f16 sent for what is beyond it", 3, vec![1.0, 70000.0, -1e30, 3.0])
-        },
-        half("feedback, f16 gradient, values in f32", Type::F16, Type::F32, Some(normal(200, 99))),
-    ]
+/// How values are quantized.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quantizer {
+    /// `qsgd` or `uniform`.
+    pub codec: String,
+    /// Bits of a code.
+    pub bits: u32,
+    /// Levels.
+    pub levels: u32,
+    /// Elements of a bucket; null for all values.
+    pub bucket: Option<usize>,
+    /// QSGD's norm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm: Option<String>,
+    /// The uniform codec's rounding.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounding: Option<String>,
+    /// Whether the scalars carry beta.
+    pub contractive: bool,
+    /// The address of the draws.
+    pub seed: SeedWords,
 }
 
 fn name(of: Type) -> String {
@@ -120,75 +123,119 @@ fn name(of: Type) -> String {
     .to_owned()
 }
 
-fn half_bits(v: f32, of: Type) -> u16 {
-    if of == Type::F16 { f16::from_f32(v).to_bits() } else { bf16::from_f32(v).to_bits() }
-}
-
-/// As it is sent: what is finite stays so.
-fn nearest(v: f32, of: Type) -> u16 {
-    let largest = if of == Type::F16 { 0x7bff } else { 0x7f7f };
-    let half = half_bits(v, of);
-    if v.is_finite() && half & 0x7fff > largest { half & 0x8000 | largest } else { half }
-}
-
-fn widened(half: u16, of: Type) -> f32 {
-    if of == Type::F16 { f16::from_bits(half).to_f32() } else { bf16::from_bits(half).to_f32() }
-}
-
 fn floats(x: &[f32]) -> String {
     write(&x.iter().map(|v| v.to_bits()).collect::<Vec<_>>(), 8)
 }
 
-fn vector(spec: &Spec) -> Vector {
-    let raw: Vec<u16> = spec.x.iter().map(|v| half_bits(*v, spec.dtype)).collect();
-    let (gradient, x): (String, Vec<f32>) = match spec.dtype {
-        Type::F32 => (floats(&spec.x), spec.x.clone()),
-        of => (
-            write(&raw.iter().map(|h| (*h).into()).collect::<Vec<u32>>(), 4),
-            raw.iter().map(|h| widened(*h, of)).collect(),
-        ),
+/// The bytes of the values, and what each decodes to.
+fn values(spec: &Spec, indices: &[u32], sum: &[f32]) -> (Vec<u8>, Vec<f32>) {
+    let kept: Vec<f32> = indices.iter().map(|i| sum[*i as usize]).collect();
+    match (&spec.sent, &spec.input) {
+        (Sent::As(Type::F32), _) => (kept.iter().flat_map(|v| v.to_bits().to_le_bytes()).collect(), kept),
+        (Sent::As(of), Input::Half(own, raw)) if own == of && spec.residual.is_none() => {
+            let sent: Vec<u16> = indices.iter().map(|i| raw[*i as usize]).collect();
+            (sent.iter().flat_map(|h| h.to_le_bytes()).collect(), sent.iter().map(|h| widened(*h, *of)).collect())
+        }
+        (Sent::As(of), _) => {
+            let sent: Vec<u16> = kept.iter().map(|v| narrowed(*v, *of)).collect();
+            (sent.iter().flat_map(|h| h.to_le_bytes()).collect(), sent.iter().map(|h| widened(*h, *of)).collect())
+        }
+        (Sent::Quantized(case, (run, step, tensor), worker), _) => {
+            let s = case.oracle(kept.len(), oracle::run_of_worker(*run, *worker), *step, *tensor);
+            let encoded = oracle::encode(&s, &kept);
+            let payload = wire::payload(&s, Type::F32, case.contractive, &encoded);
+            (payload, oracle::decode(&s, &encoded))
+        }
+    }
+}
+
+fn chosen(keep: &Keep, sum: &[f32], size: Option<usize>) -> Result<Vec<u32>, String> {
+    Ok(match keep {
+        Keep::Count(k) => largest(sum, *k),
+        Keep::Part(bits) => largest(sum, part(f64::from_bits(number(bits, 16)?), sum.len())),
+        Keep::Threshold(bits) => above(sum, f32::from_bits(number(bits, 8)? as u32), size),
+        Keep::Blocks(elements, k) => of_each(sum, sum.chunks(*elements).map(|block| (block.len(), *k))),
+        Keep::Segments(segments) => of_each(sum, segments.iter().copied()),
+    })
+}
+
+fn vector(spec: &Spec) -> Result<Vector, String> {
+    let (gradient, dtype, x): (String, Type, Vec<f32>) = match &spec.input {
+        Input::F32(x) => (floats(x), Type::F32, x.clone()),
+        Input::Half(of, raw) => {
+            let words: Vec<u32> = raw.iter().map(|h| (*h).into()).collect();
+            (write(&words, 4), *of, raw.iter().map(|h| widened(*h, *of)).collect())
+        }
     };
     let sum: Vec<f32> = match &spec.residual {
         None => x,
-        Some(residual) => x.iter().zip(residual).map(|(g, e)| g + e).collect(),
+        Some(residual) => x.iter().zip(residual).map(|(g, e)| f32::from_bits(bits(g + e))).collect(),
     };
-    let indices = largest(&sum, spec.k);
-    let (mut values, mut decoded, mut after) = (Vec::new(), vec![0.0; sum.len()], sum.clone());
-    for i in indices.iter().map(|i| *i as usize) {
-        let sent = match spec.sent {
-            Type::F32 => {
-                values.extend(sum[i].to_bits().to_le_bytes());
-                sum[i]
-            }
-            of => {
-                let half = if spec.dtype == of && spec.residual.is_none() { raw[i] } else { nearest(sum[i], of) };
-                values.extend(half.to_le_bytes());
-                widened(half, of)
-            }
-        };
+    let (tag, size, quantizer) = match &spec.sent {
+        Sent::As(Type::F32) => (0, Some(4), None),
+        Sent::As(of) => (if *of == Type::F16 { 1 } else { 2 }, Some(2), None),
+        Sent::Quantized(case, seed, worker) => (3, None, Some(Quantizer::new(case, SeedWords::new(*seed, *worker)))),
+    };
+    let indices = chosen(&spec.keep, &sum, size)?;
+    let (values, sent) = values(spec, &indices, &sum);
+    let (mut decoded, mut after) = (vec![0.0; sum.len()], sum.clone());
+    for (i, sent) in indices.iter().map(|i| *i as usize).zip(sent) {
         decoded[i] = f32::from_bits(bits(sent));
-        after[i] = if sent.to_bits() == sum[i].to_bits() { 0.0 } else { sum[i] - sent };
+        after[i] = left(sum[i], sent);
     }
-    let payload = payload(sum.len(), spec.dtype, spec.sent, &indices, &values);
-    Vector {
+    // What is not kept of a sum stays, whatever it is.
+    let payload = payload(sum.len(), dtype, tag, &indices, &values);
+    Ok(Vector {
         name: spec.name.to_owned(),
         n: sum.len(),
-        k: spec.k,
-        dtype: name(spec.dtype),
-        values: name(spec.sent),
+        k: indices.len(),
+        dtype: name(dtype),
+        values: ["f32", "f16", "bf16", "payload"][tag as usize].to_owned(),
+        keep: Some(spec.keep.clone()).filter(|keep| !matches!(keep, Keep::Count(_))),
+        quantizer,
         gradient,
         residual_before: spec.residual.as_deref().map(floats),
         indices: write(&indices, 8),
         payload: payload.iter().map(|b| format!("{b:02x}")).collect(),
         residual_after: spec.residual.is_some().then(|| floats(&after)),
         decoded: floats(&decoded),
+    })
+}
+
+/// What is left of a value of which a part was sent.
+fn left(value: f32, sent: f32) -> f32 {
+    if bits(value) == bits(sent) {
+        0.0
+    } else if sent.is_finite() {
+        value - sent
+    } else if value.is_finite() {
+        value
+    } else {
+        0.0
+    }
+}
+
+impl Quantizer {
+    fn new(case: &Case, seed: SeedWords) -> Self {
+        let (codec, norm, rounding) = case.words();
+        let (norm, rounding) = (norm.map(str::to_owned), rounding.map(str::to_owned));
+        let Case { bits, levels, bucket, contractive, .. } = *case;
+        Self { codec: codec.to_owned(), bits, levels, bucket, norm, rounding, contractive, seed }
+    }
+
+    /// The setting.
+    fn case(&self) -> Result<Case, String> {
+        let kind = Case::kind_of(&self.codec, self.norm.as_deref(), self.rounding.as_deref())?;
+        let Self { bits, levels, bucket, contractive, .. } = *self;
+        Ok(Case { kind, bits, levels, bucket, contractive })
     }
 }
 
 /// The file, as the oracle computes it.
 pub(super) fn file() -> File {
     let comment = COMMENT.iter().map(|line| (*line).to_owned()).collect();
-    File { comment, vectors: specs().iter().map(vector).collect() }
+    let vectors = specs().iter().map(|spec| vector(spec).expect("what the list asks for can be read")).collect();
+    File { comment, vectors }
 }
 
 /// The committed vectors.
@@ -209,6 +256,20 @@ pub fn check(device: &Device, vectors: &[Vector]) -> Outcome {
             .map_err(|e| if e.starts_with(&label) { e } else { format!("{label}: {e}") })?;
     }
     Ok(compared)
+}
+
+/// The selection that a vector asks for.
+fn codec(v: &Vector) -> Result<TopK, String> {
+    Ok(match &v.keep {
+        None | Some(Keep::Count(_)) => TopK::count(v.k as u64),
+        Some(Keep::Part(part)) => TopK::fraction(f64::from_bits(number(part, 16)?)),
+        Some(Keep::Threshold(threshold)) => TopK::above(f32::from_bits(number(threshold, 8)? as u32)),
+        Some(Keep::Blocks(elements, k)) => TopK::blocks(*elements as u64, *k as u64),
+        Some(Keep::Segments(segments)) => {
+            let segment = |(elements, k): &(usize, usize)| Segment { elements: *elements as u64, k: *k as u64 };
+            TopK::segments(&segments.iter().map(segment).collect::<Vec<_>>())
+        }
+    })
 }
 
 fn check_one(device: &Device, v: &Vector, label: &str) -> Outcome {
@@ -235,15 +296,22 @@ fn check_one(device: &Device, v: &Vector, label: &str) -> Outcome {
             Gradient::Bf16(&bf16s)
         }
     };
-    let codec = TopK::count(v.k as u64).values(dtype(&v.values)?);
+    let codec = codec(v)?;
+    let codec = match &v.quantizer {
+        None => codec.values(dtype(&v.values)?),
+        Some(quantizer) => match quantizer.case()?.codec() {
+            AnyCodec::Qsgd(inner) => codec.then_qsgd(inner),
+            AnyCodec::Uniform(inner) => codec.then_uniform(inner),
+        },
+    };
+    let seed = v.quantizer.as_ref().map_or_else(|| Ok(Seed::new(0)), |quantizer| quantizer.seed.seed())?;
     let fail = |e: gradwire::Error| e.to_string();
     let expected = bytes(&v.payload)?;
     let got = match (&v.residual_before, &v.residual_after) {
-        (None, None) => device.encode_sparse(&codec, gradient, Seed::new(0)).map_err(fail)?,
+        (None, None) => device.encode_sparse(&codec, gradient, seed).map_err(fail)?,
         (Some(before), Some(after)) => {
             let mut residual = floats(before)?;
-            let got =
-                device.encode_sparse_with_feedback(&codec, gradient, &mut residual, Seed::new(0)).map_err(fail)?;
+            let got = device.encode_sparse_with_feedback(&codec, gradient, &mut residual, seed).map_err(fail)?;
             differ("residual", label, bytemuck::cast_slice(&residual), bytemuck::cast_slice(&floats(after)?))?;
             got
         }

@@ -39,6 +39,10 @@ const TASK: usize = 8 * 8192;
 const FINAL_WORDS: usize = 64;
 
 /// The CPU of this machine.
+///
+/// It works in the rayon pool that it is called from, and its calls return when the work is done. A child after `fork()` has the
+/// parent's global pool without its threads, so a call there waits for ever: fork before the first call, or start workers as
+/// processes of their own.
 #[derive(Clone, Copy, Debug)]
 pub struct Cpu {
     simd: Simd,

@@ -1,0 +1,442 @@
+#!/usr/bin/env python3
+"""Encodes the gradients of golden vectors, and writes the payloads.
+
+This is an independent encoder and selector, written from docs/wire.md alone. A binary32 number is held as a Python float,
+which is a binary64: sum, difference, product and quotient of two binary32 numbers come out right when they are rounded
+twice, first to 53 bits and then to 24, so each operation is Python's and a rounding by `struct`.
+
+Usage: encode_payload.py VECTORS OUT [VECTORS OUT ...]
+
+VECTORS is qsgd.json, uniform.json, topk.json or philox.json. OUT becomes a list of what the page makes of each vector's
+input, as JSON with the vector's own names: payload, residual_after, indices; of philox.json's columns the entry, and then
+of its draws the dither.
+"""
+
+import itertools
+import json
+import math
+import struct
+import sys
+import zlib
+from fractions import Fraction
+
+from decode_payload import piece_widths, qsgd_bucket, uniform_bucket
+
+NAN = 0x7FC00000
+INFINITY = 0x7F800000
+MAGNITUDE = 0x7FFFFFFF
+UNIT = 256
+SPAN = 8192
+TAGS = {"f32": 0, "f16": 1, "bf16": 2, "payload": 3}
+
+
+# Numbers of binary32
+
+
+def rounded(value):
+    """Rounds to binary32."""
+    try:
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def from_bits(bits):
+    return struct.unpack("<f", struct.pack("<I", bits))[0]
+
+
+def to_bits(value):
+    """The bits of a number; a NaN is the one that is written."""
+    return NAN if value != value else struct.unpack("<I", struct.pack("<f", value))[0]
+
+
+def is_finite(bits):
+    return bits & MAGNITUDE < INFINITY
+
+
+def add(x, y):
+    """The bits of the rounded sum of two numbers given by their bits."""
+    return to_bits(rounded(from_bits(x) + from_bits(y)))
+
+
+def widened(half, dtype):
+    """The bits of a half as binary32."""
+    if dtype == "bf16":
+        return half << 16
+    sign, exponent, fraction = half >> 15 << 31, half >> 10 & 31, half & 1023
+    if exponent == 31:
+        return sign | INFINITY | fraction << 13
+    # Subnormal numbers and normal ones of binary16.
+    value = fraction * 2.0**-24 if exponent == 0 else (1024 + fraction) * 2.0 ** (exponent - 25)
+    return sign | to_bits(value)
+
+
+def narrowed(bits, dtype):
+    """A binary32 as it is sent in a shorter type."""
+    kept, least, infinity = (10, -14, 0x7C00) if dtype == "f16" else (7, -126, 0x7F80)
+    sign, magnitude = bits >> 31 << 15, bits & MAGNITUDE
+    if magnitude > INFINITY:
+        if dtype == "f16":
+            return sign | 0x7E00 | bits >> 13 & 0x3FF
+        return bits >> 16 | 0x0040
+    if magnitude == INFINITY:
+        return sign | infinity
+    value = Fraction(from_bits(magnitude))
+    exponent = max(magnitude >> 23, 1) - 127
+    exponent = max(exponent, least)
+    # Python rounds a Fraction to an integer with ties to even.
+    count = round(value / Fraction(2) ** (exponent - kept))
+    return sign | min(((exponent - least) << kept) + count, infinity - 1)
+
+
+# Draws
+
+
+def philox(counter, key):
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(7):
+        x, y = 0xD2511F53 * c0, 0xCD9E8D57 * c2
+        c0, c1, c2, c3 = y >> 32 ^ c1 ^ k0, y & 0xFFFFFFFF, x >> 32 ^ c3 ^ k1, x & 0xFFFFFFFF
+        k0, k1 = (k0 + 0x9E3779B9) % 2**32, (k1 + 0xBB67AE85) % 2**32
+    return [c0, c1, c2, c3]
+
+
+class Seed:
+    def __init__(self, words):
+        run, step, self.tensor, worker = (
+            int(words.get(name, "0"), 16) for name in ("run", "step", "tensor", "worker")
+        )
+        key = (run + worker * 0xD1342543DE82EF95) % 2**64
+        self.key = key % 2**32, key >> 32
+        self.step = step % 2**32, step >> 32
+        self.blocks = {}
+
+    def block(self, call):
+        """The output of a call; neighbours share it."""
+        if call not in self.blocks:
+            self.blocks[call] = philox((call, self.tensor, *self.step), self.key)
+        return self.blocks[call]
+
+    def column(self, column, row):
+        """An entry of a seeded column of PowerSGD, whose draw has this seed's step and tensor."""
+        key = self.key[0], self.key[1] ^ (column + 1) * 0x9E3779B9 % 2**32
+        words = philox((row // 2, self.tensor, *self.step), key)
+        two = words[0:2] if row % 2 == 0 else words[2:4]
+        return (sum(word % 65536 + word // 65536 for word in two) - 131070) / 65536
+
+
+def fraction(levels):
+    """F: bits of a fixed-point number behind the point."""
+    return max(31 - levels.bit_length(), 17)
+
+
+def dither(seed, element, bucket, f):
+    """The dither of an element, in units of 2^-f of a level."""
+    unit, lane, slot = element // UNIT, element % 32, element % UNIT // 32
+    if bucket is None:
+        return seed.block(2 * (32 * unit + lane) + slot // 4)[slot % 4] >> (32 - f)
+    word = seed.block(32 * unit + lane)[slot // 2]
+    draw = word & 0xFFFF if slot % 2 == 0 else word >> 16
+    return draw * 2 ** (f - 16) + 2**f // 2**17
+
+
+# The bucketed codecs
+
+
+class Codec:
+    """A setting, as the fields of a vector have it."""
+
+    def __init__(self, fields):
+        self.qsgd = fields["codec"] == "qsgd"
+        self.bits = fields["bits"]
+        self.levels = fields["levels"]
+        self.bucket = fields["bucket"]
+        self.l2 = fields.get("norm") == "l2"
+        self.nearest = fields.get("rounding") == "nearest"
+        self.contractive = fields["contractive"]
+        self.seed = Seed(fields["seed"])
+        self.fraction = fraction(self.levels)
+        self.full = self.levels << self.fraction
+
+    def beta(self, n):
+        if not self.contractive:
+            return 1.0
+        size = float(n if self.bucket is None else min(self.bucket, n))
+        levels = float(self.levels)
+        if self.qsgd:
+            omega = min(size / (4.0 * levels * levels), math.sqrt(size) / levels)
+        else:
+            omega = size / (2.0 * levels * levels)
+        return rounded(1.0 / (1.0 + omega))
+
+    def dither(self, element):
+        return 2 ** (self.fraction - 1) if self.nearest else dither(self.seed, element, self.bucket, self.fraction)
+
+    def level(self, scaled, element):
+        t = min(int(scaled), self.full)
+        return (t + self.dither(element)) >> self.fraction
+
+    def encode_bucket(self, x, first, beta):
+        """Scalars, as bits, and codes."""
+        if not all(map(is_finite, x)):
+            return [NAN] * (1 if self.qsgd else 2), [0] * len(x)
+        return self.encode_qsgd(x, first, beta) if self.qsgd else self.encode_uniform(x, first, beta)
+
+    def encode_qsgd(self, x, first, beta):
+        magnitudes = [from_bits(bits & MAGNITUDE) for bits in x]
+        norm = l2_norm(x) if self.l2 else max(magnitudes)
+        up = 2.0**64 if norm < 2.0**-60 else 1.0
+        inverse = rounded(self.full / rounded(norm * up)) if norm else 0.0
+        codes = []
+        for i, (bits, magnitude) in enumerate(zip(x, magnitudes)):
+            scaled = rounded(rounded(magnitude * up) * inverse)
+            codes.append(self.level(scaled, first + i) | bits >> 31 << (self.bits - 1))
+        return [to_bits(rounded(norm * beta))], codes
+
+    def encode_uniform(self, x, first, beta):
+        # -0 is below +0.
+        order = [(from_bits(bits), bits >> 31 == 0, bits) for bits in x]
+        low, high = (from_bits(extreme[2]) for extreme in (min(order), max(order)))
+        largest = max(abs(low), abs(high))
+        up = 0.5 if largest >= 2.0**126 else 2.0**64 if largest < 2.0**-60 else 1.0
+        bottom = rounded(low * up)
+        reach = rounded(rounded(high * up) - bottom)
+        inverse = rounded(self.full / reach) if reach else 0.0
+        if reach and rounded(reach * inverse) < self.full:
+            inverse = from_bits(to_bits(inverse) + 1)
+        codes = []
+        for i, bits in enumerate(x):
+            above = rounded(rounded(from_bits(bits) * up) - bottom)
+            codes.append(self.level(rounded(above * inverse), first + i))
+        return [to_bits(rounded(low * beta)), to_bits(rounded(high * beta))], codes
+
+    def encode(self, x, dtype):
+        """The payload of a gradient, given as bits of binary32, and the bits of what it decodes to."""
+        n = len(x)
+        size = self.bucket or max(n, 1)
+        beta = self.beta(n)
+        scalars, codes, values = [], [], []
+        for first in range(0, n, size):
+            own, mine = self.encode_bucket(x[first : first + size], first, beta)
+            scalars += own
+            codes += mine
+            decode = qsgd_bucket(own, self.levels, self.bits) if self.qsgd else uniform_bucket(own, self.levels)
+            values += [decode(code) for code in mine]
+        body = struct.pack("<%dI" % len(scalars), *scalars) + packed(codes, self.bits)
+        log_bucket = 255 if self.bucket is None else self.bucket.bit_length() - 1
+        flags = int(self.l2) | int(self.contractive) << 1
+        head = struct.pack("<4sBBBBQ", b"GWIR", 1, 1 if self.qsgd else 2, self.bits, log_bucket, n)
+        return sealed(head + struct.pack("<HBB8x", self.levels, TAGS[dtype], flags), body), values
+
+
+def sealed(head, body):
+    return head + struct.pack("<I", zlib.crc32(body, zlib.crc32(head))) + body
+
+
+def l2_norm(x):
+    """The L2 norm of finite numbers: a bucket of at most 8192 is one span."""
+    spans = []
+    for first in range(0, len(x), SPAN):
+        magnitudes = [bits & MAGNITUDE for bits in x[first : first + SPAN]]
+        top = max(max(magnitudes) >> 23, 1)
+        integers = (Fraction(from_bits(bits)) / Fraction(2) ** (top - 150) for bits in magnitudes)
+        spans.append((top, sum(math.floor(m) ** 2 for m in integers)))
+    top = max(top for top, _ in spans)
+    total = sum(s // 4 ** min(top - own, 31) for own, s in spans)
+    doublings = 0
+    while total >= 2**62:
+        total //= 4
+        doublings += 1
+    norm = rounded(rounded(math.isqrt(total)) * 2.0 ** (top - 150 + doublings))
+    return min(norm, from_bits(0x7F7FFFFF))
+
+
+def packed(codes, bits):
+    """The codes as bytes, unit after unit."""
+    out = bytearray()
+    for first in range(0, len(codes), UNIT):
+        unit = codes[first : first + UNIT]
+        unit += [0] * (UNIT - len(unit))
+        done = 0
+        for width in piece_widths(bits):
+            slots = min(8, 32 // width)
+            for group in range(8 // slots):
+                for lane in range(32):
+                    integer = 0
+                    for s in range(slots):
+                        code = unit[(group * slots + s) * 32 + lane]
+                        integer |= (code >> done & (1 << width) - 1) << s * width
+                    out += integer.to_bytes(slots * width // 8, "little")
+            done += width
+    return bytes(out)
+
+
+# Sparse payloads
+
+
+def key(bits):
+    return min(bits & MAGNITUDE, INFINITY + 1)
+
+
+def largest(x, k):
+    """The indices of the k entries of largest key, ties by the lower index."""
+    return sorted(sorted(range(len(x)), key=lambda i: (-key(x[i]), i))[:k])
+
+
+def of_each(x, segments):
+    indices, start = [], 0
+    for elements, k in segments:
+        indices += [start + i for i in largest(x[start : start + elements], k)]
+        start += elements
+    return indices
+
+
+def selected(vector, x, size):
+    """What a vector asks for. `size`: bytes of a value, 0 where values are quantized."""
+    n = len(x)
+    keep = vector.get("keep")
+    if keep is None:
+        return largest(x, vector["k"])
+    if "part" in keep:
+        part = struct.unpack(">d", bytes.fromhex(keep["part"]))[0]
+        exact = part * n
+        k = math.floor(exact) if exact - math.floor(exact) <= 2.0**-51 * exact else math.ceil(exact)
+        return largest(x, min(k, n))
+    if "threshold" in keep:
+        least = key(int(keep["threshold"], 16))
+        indices = [i for i in range(n) if key(x[i]) >= least]
+        more = len(index_part(n, indices)[1]) + size * len(indices) > size * n
+        return list(range(n)) if size and more else indices
+    if "blocks" in keep:
+        elements, k = keep["blocks"]
+        return of_each(x, [(min(elements, n - start), k) for start in range(0, n, elements)])
+    return of_each(x, keep["segments"])
+
+
+def words(bits):
+    """A set of bits, as an integer, in whole words that `length` of them take."""
+    value, length = bits
+    return value.to_bytes(-(-length // 32) * 4, "little")
+
+
+def index_part(n, indices):
+    """Format and bytes of the indices."""
+    c = len(indices)
+    if c == n:
+        return 0, b""
+    plain = struct.pack("<%dI" % c, *indices)
+    low, high, width = 0, 0, (n // c).bit_length() - 1 if c else 0
+    for k, i in enumerate(indices):
+        low |= (i & (1 << width) - 1) << k * width
+        high |= 1 << k + (i >> width)
+    coded = words((low, c * width)) + words((high, c + (n - 1 >> width))) if c else b""
+    bitmap = words((sum(1 << i for i in indices), n))
+    # Of several that are as short, the first.
+    return min(((1, plain), (2, coded), (3, bitmap)), key=lambda part: len(part[1]))
+
+
+def encode_sparse(vector):
+    n, dtype, sent_as = vector["n"], vector["dtype"], vector["values"]
+    raw = numbers(vector["gradient"])
+    x = raw if dtype == "f32" else [widened(half, dtype) for half in raw]
+    before = vector.get("residual_before")
+    if before is not None:
+        x = [add(g, e) for g, e in zip(x, numbers(before))]
+    indices = selected(vector, x, {"f32": 4, "payload": 0}.get(sent_as, 2))
+    kept = [x[i] for i in indices]
+    if sent_as == "payload":
+        values, decoded = Codec(vector["quantizer"]).encode(kept, "f32")
+    elif sent_as == "f32":
+        values, decoded = struct.pack("<%dI" % len(kept), *kept), kept
+    else:
+        own = sent_as == dtype and before is None
+        halves = [raw[i] for i in indices] if own else [narrowed(bits, sent_as) for bits in kept]
+        values = struct.pack("<%dH" % len(halves), *halves)
+        decoded = [widened(half, sent_as) for half in halves]
+    # A NaN is written as the one.
+    decoded = [bits if key(bits) <= INFINITY else NAN for bits in decoded]
+    form, coded = index_part(n, indices)
+    head = struct.pack("<4sBBBBQ2xBxI4x", b"GWIR", 1, 3, TAGS[sent_as], form, n, TAGS[dtype], len(indices))
+    result = {"indices": listed(indices), "payload": sealed(head, coded + values).hex()}
+    if before is not None:
+        after = list(x)
+        for i, value, sent in zip(indices, kept, decoded):
+            if value == sent:
+                after[i] = 0
+            elif is_finite(sent):
+                after[i] = to_bits(rounded(from_bits(value) - from_bits(sent)))
+            else:
+                after[i] = value if is_finite(value) else 0
+        result["residual_after"] = listed(after)
+    return result
+
+
+# Vectors
+
+
+def numbers(text):
+    """The words of a list, `word*count` being that word count times."""
+    values = []
+    for part in text.split():
+        word, _, count = part.partition("*")
+        values += [int(word, 16)] * int(count or 1)
+    return values
+
+
+def listed(values):
+    """The words of numbers, four and more equal ones written once."""
+    parts = []
+    for word, same in itertools.groupby("%08x" % value for value in values):
+        count = len(list(same))
+        parts += ["%s*%d" % (word, count)] if count >= 4 else [word] * count
+    return " ".join(parts)
+
+
+def encode_dense(vector):
+    codec, dtype = Codec(vector), vector["dtype"]
+    x = numbers(vector["gradient"])
+    if dtype != "f32":
+        x = [widened(half, dtype) for half in x]
+    before = vector.get("residual_before")
+    if before is None:
+        return {"payload": codec.encode(x, dtype)[0].hex()}
+    before = numbers(before)
+    x = [add(g, e) for g, e in zip(x, before)]
+    payload, values = codec.encode(x, dtype)
+    size = codec.bucket or max(len(x), 1)
+    after = []
+    for first in range(0, len(x), size):
+        bucket = slice(first, first + size)
+        if all(map(is_finite, x[bucket])):
+            after += [to_bits(rounded(from_bits(s) - from_bits(v))) for s, v in zip(x[bucket], values[bucket])]
+        else:
+            after += before[bucket]
+    return {"payload": payload.hex(), "residual_after": listed(after)}
+
+
+def encode_file(file):
+    if "columns" in file:
+        entry = lambda column: to_bits(Seed(column).column(column["column"], column["row"]))
+        of = lambda draw: dither(Seed(draw), draw["element"], draw["bucket"], fraction(draw["levels"]))
+        results = [{"entry": "%08x" % entry(column)} for column in file["columns"]]
+        return results + [{"dither": "%08x" % of(draw)} for draw in file["draws"]]
+    encode = lambda vector: encode_sparse(vector) if "codec" not in vector else encode_dense(vector)
+    return [{"name": vector["name"], **encode(vector)} for vector in file["vectors"]]
+
+
+def main(arguments):
+    files = arguments[1:]
+    if not files or len(files) % 2:
+        print("usage: encode_payload.py VECTORS OUT [VECTORS OUT ...]", file=sys.stderr)
+        return 2
+    for vectors, out in zip(files[::2], files[1::2]):
+        with open(vectors, encoding="utf-8") as stream:
+            results = encode_file(json.load(stream))
+        with open(out, "w", encoding="utf-8") as stream:
+            json.dump(results, stream)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
