@@ -18,6 +18,9 @@
 //!
 //! The bytes of a payload depend on the gradient, the codec and the seed, and on nothing else: not on the backend,
 //! the number of threads, or the launch shape.
+//!
+//! Lengths of slices on the host, [`EncodePlan::payload_bytes`] among them, are `usize`. Bytes of device memory are `u64`,
+//! and so is what a header says, which may be more than a 32-bit machine can address.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -37,6 +40,7 @@ pub mod plan;
 mod seed;
 pub mod session;
 mod sparse;
+mod view;
 pub mod wire;
 mod words;
 
@@ -53,6 +57,7 @@ pub use model::{Layout, ModelPlan, TensorSpan};
 pub use plan::{DecodeMode, DecodePlan, EncodePlan};
 pub use seed::Seed;
 pub use sparse::{IndexFormat, LazyResidual, Selection, SparseHeader, SparsePayload, ValueFormat};
+pub use view::{AsPayload, PayloadView};
 pub use wire::{Bucket, CodecId, Header, Payload, PayloadError};
 
 #[cfg(feature = "wgpu")]

@@ -109,6 +109,35 @@ impl Device {
     }
 }
 
+impl Device {
+    /// Writes the sum of several payloads' entries, each weighted and added in order onto zeros. Where this fails, `output`
+    /// is as it was.
+    pub(super) fn scatter_sum(
+        &self,
+        payloads: &[(&[u32], &[f32])],
+        weight: f32,
+        output: &mut [f32],
+    ) -> Result<(), Error> {
+        let (limits, elements) = (self.limits(), output.len() as u64);
+        if elements == 0 {
+            return Ok(());
+        }
+        let entries = payloads.iter().map(|(indices, _)| 4 * indices.len() as u64).max().unwrap_or(0);
+        let mut session = self.session(Sizes([0, 0, 0, 0, 0, 0, 4 * elements, entries, entries]))?;
+        session.run(&scatter(0, None, elements, &limits)?)?;
+        for (indices, values) in payloads {
+            session.write(Role::Indices, 0, bytemuck::cast_slice(indices))?;
+            session.write(Role::Values, 0, bytemuck::cast_slice(values))?;
+            session.run(&scatter(indices.len() as u64, Some(weight), elements, &limits)?)?;
+        }
+        // Read whole before anything is written: a device may fail half way.
+        let mut sums = vec![0.0f32; output.len()];
+        session.read(Role::Output, 0, bytemuck::cast_slice_mut(&mut sums))?;
+        output.copy_from_slice(&sums);
+        Ok(())
+    }
+}
+
 /// The passes that look for an element that is not finite.
 pub(super) fn scan_passes(n: usize, dtype: Dtype, feedback: bool, limits: &Limits) -> Result<Vec<Pass>, Error> {
     // The scan does not depend on the codec.
