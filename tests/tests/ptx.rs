@@ -10,7 +10,7 @@ use gradwire_ptx_machine::{Machine, Space, Violation};
 use gradwire_tests::cases::{self, Case};
 use gradwire_tests::conformance;
 use gradwire_tests::oracle::Kind;
-use gradwire_tests::suite::{self, Depth};
+use gradwire_tests::suite::{self, Depth, Verdict};
 
 fn conforms(major: u32, minor: u32) {
     let machine = Arc::new(Machine::new((major, minor), 0x5eed));
@@ -83,6 +83,29 @@ fn a_changed_constant_changes_bytes() {
         assert!(planted(from, to, case, x).is_some(), "{from} read as {to}, and nothing shows");
     }
     assert_eq!(planted("-766435501", "-766435501", &max, &x), None);
+}
+
+/// What the suite finds of PowerSGD, on a machine that reads its kernels otherwise than they are.
+fn verdicts_of_power_sgd(target: u32, from: &str, to: &str) -> Vec<Verdict> {
+    let machine = Arc::new(Machine::new((target / 10, 0), 1).planting(from, to));
+    let device = Device::from_cuda(Cuda::with_driver(machine, Some(target)).expect("it still loads"));
+    let mut verdicts = suite::run(&device, Depth::Quick, &mut |_| {});
+    let others: Vec<_> = verdicts.iter().filter(|v| v.codec != "PowerSGD").flat_map(|v| &v.failures).collect();
+    assert!(others.is_empty(), "only PowerSGD's kernels divide and subtract in f64: {others:#?}");
+    verdicts.retain(|v| v.codec == "PowerSGD");
+    verdicts
+}
+
+#[test]
+fn a_device_with_wrong_factors_fails_the_suite() {
+    // Columns that are taken off one another, and what they are divided by.
+    let found = verdicts_of_power_sgd(70, "sub.rn.f64", "add.rn.f64");
+    assert_eq!(found.len(), 3, "{found:#?}");
+    for check in ["golden vectors", "factors and output are near the CPU's"] {
+        assert!(found.iter().any(|v| v.check == check && !v.failures.is_empty()), "{check}: {found:#?}");
+    }
+    let as_it_is = verdicts_of_power_sgd(70, "sub.rn.f64", "sub.rn.f64");
+    assert!(as_it_is.iter().all(|v| v.failures.is_empty() && v.compared > 0), "{as_it_is:#?}");
 }
 
 #[test]
