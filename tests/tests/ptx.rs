@@ -9,8 +9,9 @@ use gradwire::backend::cuda::artifacts::ARTIFACTS;
 use gradwire_ptx_machine::{Machine, Space, Violation};
 use gradwire_tests::cases::{self, Case};
 use gradwire_tests::conformance;
+use gradwire_tests::low_rank_checks::{self, SMALL};
 use gradwire_tests::oracle::Kind;
-use gradwire_tests::suite::{self, Depth, Verdict};
+use gradwire_tests::suite::{self, Depth};
 
 fn conforms(major: u32, minor: u32) {
     let machine = Arc::new(Machine::new((major, minor), 0x5eed));
@@ -85,27 +86,23 @@ fn a_changed_constant_changes_bytes() {
     assert_eq!(planted("-766435501", "-766435501", &max, &x), None);
 }
 
-/// What the suite finds of PowerSGD, on a machine that reads its kernels otherwise than they are.
-fn verdicts_of_power_sgd(target: u32, from: &str, to: &str) -> Vec<Verdict> {
-    let machine = Arc::new(Machine::new((target / 10, 0), 1).planting(from, to));
-    let device = Device::from_cuda(Cuda::with_driver(machine, Some(target)).expect("it still loads"));
-    let mut verdicts = suite::run(&device, Depth::Quick, &mut |_| {});
-    let others: Vec<_> = verdicts.iter().filter(|v| v.codec != "PowerSGD").flat_map(|v| &v.failures).collect();
-    assert!(others.is_empty(), "only PowerSGD's kernels divide and subtract in f64: {others:#?}");
-    verdicts.retain(|v| v.codec == "PowerSGD");
-    verdicts
+/// A machine that reads PowerSGD's kernels otherwise than they are: no other kernel computes in f64.
+fn with_wrong_factors(from: &str, to: &str) -> Device {
+    let machine = Arc::new(Machine::new((7, 0), 1).planting(from, to));
+    Device::from_cuda(Cuda::with_driver(machine, Some(70)).expect("it still loads"))
 }
 
 #[test]
 fn a_device_with_wrong_factors_fails_the_suite() {
-    // Columns that are taken off one another, and what they are divided by.
-    let found = verdicts_of_power_sgd(70, "sub.rn.f64", "add.rn.f64");
-    assert_eq!(found.len(), 3, "{found:#?}");
-    for check in ["golden vectors", "factors and output are near the CPU's"] {
-        assert!(found.iter().any(|v| v.check == check && !v.failures.is_empty()), "{check}: {found:#?}");
+    // What columns are multiplied by; what is taken off one another, which the golden vectors' orthogonal columns do not show.
+    for (from, to) in [("mul.rn.f64", "add.rn.f64"), ("sub.rn.f64", "add.rn.f64")] {
+        let near = low_rank_checks::near_the_cpu(&with_wrong_factors(from, to), &SMALL);
+        assert!(near.is_err(), "{from} read as {to}, and nothing shows");
     }
-    let as_it_is = verdicts_of_power_sgd(70, "sub.rn.f64", "sub.rn.f64");
-    assert!(as_it_is.iter().all(|v| v.failures.is_empty() && v.compared > 0), "{as_it_is:#?}");
+    let verdicts = suite::run(&with_wrong_factors("mul.rn.f64", "add.rn.f64"), Depth::Quick, &mut |_| {});
+    let failed: Vec<_> = verdicts.iter().filter(|v| !v.failures.is_empty()).map(|v| (v.codec, v.check)).collect();
+    let expected = [("PowerSGD", "golden vectors"), ("PowerSGD", "factors and output are near the CPU's")];
+    assert_eq!(failed, expected, "and nothing else: {verdicts:#?}");
 }
 
 #[test]
