@@ -6,11 +6,12 @@ use crate::backend::cuda::Cuda;
 #[cfg(feature = "wgpu")]
 use crate::backend::wgpu::Wgpu;
 use crate::codec::Codec;
-use crate::error::Error;
+use crate::error::{Error, expect_residual};
 use crate::gradient::Gradient;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, STATUS_BYTES, body_range, check_input};
 use crate::seed::Seed;
 use crate::session::{Role, Session, Sizes};
+use crate::view::AsPayload;
 use crate::wire::{HEADER_BYTES, Header, Payload};
 
 /// A kind of backend.
@@ -213,12 +214,21 @@ impl Device {
 
     /// Compresses a gradient.
     ///
+    /// ```
+    /// use gradwire::{Codec, Device, Qsgd, Seed, Uniform};
+    /// let codecs: [Box<dyn Codec>; 2] = [Box::new(Qsgd::bits(4)), Box::new(Uniform::bits(8))];
+    /// for codec in &codecs {
+    ///     Device::cpu().encode(&**codec, &[0.5f32; 1000], Seed::new(1))?;
+    /// }
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A setting out of range, more than 2^31 elements, an element that is not finite under `NonFinite::Error`, or a
     /// device that failed.
     pub fn encode<'g>(
         &self,
-        codec: &impl Codec,
+        codec: &(impl Codec + ?Sized),
         gradient: impl Into<Gradient<'g>>,
         seed: Seed,
     ) -> Result<Payload, Error> {
@@ -248,7 +258,7 @@ impl Device {
     /// residual is as it was whenever this fails.
     pub fn encode_with_feedback<'g>(
         &self,
-        codec: &impl Codec,
+        codec: &(impl Codec + ?Sized),
         gradient: impl Into<Gradient<'g>>,
         residual: &mut [f32],
         seed: Seed,
@@ -274,6 +284,73 @@ impl Device {
         Ok(Payload::seal(*plan.header(), bytes))
     }
 
+    /// Compresses as a plan says, into the caller's memory, whose bytes become those of [`Payload::as_bytes`]. On the CPU
+    /// nothing of the payload's size is allocated or copied.
+    ///
+    /// ```
+    /// use gradwire::{Codec, Device, Dtype, Gradient, PayloadView, Qsgd, Seed};
+    /// let (device, gradient) = (Device::cpu(), [0.5f32; 1000]);
+    /// let plan = Qsgd::bits(4).plan(gradient.len(), Dtype::F32)?;
+    /// let mut message = vec![7; 8 + plan.payload_bytes()]; // a header of the caller's own, and the payload behind it
+    /// device.encode_plan_into(&plan, Gradient::from(&gradient), &mut [], Seed::new(1), &mut message[8..])?;
+    /// assert_eq!(PayloadView::from_bytes(&message[8..])?.len(), 1000);
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Device::encode_plan`]; [`Error::Length`] for other than [`EncodePlan::payload_bytes`]. Output and residual are
+    /// as they were whenever this fails.
+    pub fn encode_plan_into(
+        &self,
+        plan: &EncodePlan,
+        gradient: Gradient<'_>,
+        residual: &mut [f32],
+        seed: Seed,
+        output: &mut [u8],
+    ) -> Result<(), Error> {
+        Error::expect_len("output", "bytes", output.len(), plan.payload_bytes() as u64)?;
+        if self.as_cpu().is_none() {
+            // A device may fail while its results are read.
+            output.copy_from_slice(self.encode_plan(plan, gradient, residual, seed)?.as_bytes());
+            return Ok(());
+        }
+        let (head, body) = output.split_at_mut(HEADER_BYTES);
+        self.encode_body(plan, gradient, residual, body, seed)?;
+        head.copy_from_slice(&plan.header().write(body));
+        Ok(())
+    }
+
+    /// Compresses a gradient into a buffer that is kept from step to step: it becomes the bytes of [`Payload::as_bytes`],
+    /// and nothing is allocated on the CPU where it has room for them.
+    ///
+    /// ```
+    /// use gradwire::{Device, Payload, Qsgd, Seed};
+    /// let (device, mut bytes) = (Device::cpu(), Vec::new());
+    /// for step in 0..3 {
+    ///     device.encode_into(&Qsgd::bits(4), &[0.5f32; 1000], Seed::new(1).step(step), &mut bytes)?;
+    ///     assert_eq!(Payload::from_bytes(&bytes)?.len(), 1000);
+    /// }
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Device::encode`]. The buffer is as it was whenever this fails.
+    pub fn encode_into<'g>(
+        &self,
+        codec: &(impl Codec + ?Sized),
+        gradient: impl Into<Gradient<'g>>,
+        seed: Seed,
+        output: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let gradient = gradient.into();
+        let plan = codec.plan(gradient.len(), gradient.dtype())?;
+        let (before, needed) = (output.len(), plan.payload_bytes());
+        output.resize(before.max(needed), 0);
+        let outcome = self.encode_plan_into(&plan, gradient, &mut [], seed, &mut output[..needed]);
+        output.truncate(if outcome.is_ok() { needed } else { before });
+        outcome
+    }
+
     /// Compresses as a plan says, into the body of a payload: scalars and codes, without the header.
     fn encode_body(
         &self,
@@ -284,8 +361,7 @@ impl Device {
         seed: Seed,
     ) -> Result<(), Error> {
         check_input(plan, gradient.dtype(), gradient.len())?;
-        let expected = if plan.feedback() { plan.header().n } else { 0 };
-        Error::expect_len("residual", "elements", residual.len(), expected)?;
+        expect_residual(plan.feedback(), residual.len(), plan.header().n)?;
         let passes = plan.passes(seed, &self.limits())?;
         let (scalars, codes) = body.split_at_mut(plan.header().scalar_bytes() as usize);
         if let Some(cpu) = self.as_cpu() {
@@ -299,7 +375,11 @@ impl Device {
                 workspace: &mut workspace,
                 status: &mut status,
             };
-            passes.iter().for_each(|pass| cpu.encode(pass, &mut buffers));
+            for pass in &passes {
+                // The look for what is not finite comes first. Where it finds something, nothing else is written.
+                refuse_not_finite(buffers.status[0])?;
+                cpu.encode(pass, &mut buffers);
+            }
             return refuse_not_finite(status[0]);
         }
         if passes.is_empty() {
@@ -330,9 +410,10 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Backend`] where the device fails.
-    pub fn decode(&self, payload: &Payload) -> Result<Vec<f32>, Error> {
+    pub fn decode(&self, payload: &(impl AsPayload + ?Sized)) -> Result<Vec<f32>, Error> {
+        let payload = payload.as_payload();
         let mut output = vec![0.0; payload.len()];
-        self.decode_into(payload, &mut output)?;
+        self.decode_into(&payload, &mut output)?;
         Ok(output)
     }
 
@@ -340,16 +421,21 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Length`] for an output of another length than the gradient; [`Error::Backend`] where the device fails.
-    pub fn decode_into(&self, payload: &Payload, output: &mut [f32]) -> Result<(), Error> {
-        self.decode_all(&[payload], DecodeMode::Write, output)
+    pub fn decode_into(&self, payload: &(impl AsPayload + ?Sized), output: &mut [f32]) -> Result<(), Error> {
+        self.decode_all(&[payload.as_payload()], DecodeMode::Write, output)
     }
 
     /// `output += weight * decode(payload)`.
     ///
     /// # Errors
     /// As [`Device::decode_into`].
-    pub fn decode_add(&self, payload: &Payload, weight: f32, output: &mut [f32]) -> Result<(), Error> {
-        self.decode_all(&[payload], DecodeMode::Add(weight), output)
+    pub fn decode_add(
+        &self,
+        payload: &(impl AsPayload + ?Sized),
+        weight: f32,
+        output: &mut [f32],
+    ) -> Result<(), Error> {
+        self.decode_all(&[payload.as_payload()], DecodeMode::Add(weight), output)
     }
 
     /// `output = weight * (decode(payloads[0]) + decode(payloads[1]) + ...)`, in one pass over the payloads.
@@ -370,20 +456,24 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Mixed`] where the payloads are not of one codec, setting and length; as [`Device::decode_into`].
-    pub fn decode_sum(&self, payloads: &[Payload], weight: f32, output: &mut [f32]) -> Result<(), Error> {
-        let payloads: Vec<&Payload> = payloads.iter().collect();
+    pub fn decode_sum(&self, payloads: &[impl AsPayload], weight: f32, output: &mut [f32]) -> Result<(), Error> {
         if payloads.is_empty() {
             output.fill(0.0);
             return Ok(());
         }
-        self.decode_all(&payloads, DecodeMode::Sum(weight), output)
+        self.decode_all(payloads, DecodeMode::Sum(weight), output)
     }
 
-    pub(crate) fn decode_all(&self, payloads: &[&Payload], mode: DecodeMode, output: &mut [f32]) -> Result<(), Error> {
+    pub(crate) fn decode_all(
+        &self,
+        payloads: &[impl AsPayload],
+        mode: DecodeMode,
+        output: &mut [f32],
+    ) -> Result<(), Error> {
         let Some(first) = payloads.first() else { return Ok(()) };
-        let header = *first.header();
+        let header = *first.as_payload().header();
         for (index, payload) in payloads.iter().enumerate() {
-            if let Some(what) = difference(&header, payload.header()) {
+            if let Some(what) = difference(&header, payload.as_payload().header()) {
                 return Err(Error::Mixed { index, what });
             }
         }
@@ -391,7 +481,8 @@ impl Device {
         let plan = DecodePlan::new(header, payloads.len() as u32);
         let passes = plan.passes(mode, &self.limits())?;
         if let Some(cpu) = self.as_cpu() {
-            let bodies: Vec<_> = payloads.iter().map(|p| Body { scalars: p.scalars(), codes: p.codes() }).collect();
+            let views = payloads.iter().map(AsPayload::as_payload);
+            let bodies: Vec<_> = views.map(|p| Body { scalars: p.scalars(), codes: p.codes() }).collect();
             passes.iter().for_each(|pass| cpu.decode(pass, &bodies, output));
             return Ok(());
         }
@@ -399,7 +490,7 @@ impl Device {
             return Ok(());
         }
         let mut session = self.session(Sizes::decode(&plan))?;
-        for (k, payload) in payloads.iter().enumerate() {
+        for (k, payload) in payloads.iter().map(AsPayload::as_payload).enumerate() {
             session.write(Role::Scalars, k as u64 * plan.scalar_stride(), payload.scalars())?;
             session.write(Role::Codes, k as u64 * plan.code_stride(), payload.codes())?;
         }

@@ -32,6 +32,7 @@ use crate::gradient::Dtype;
 use crate::model::ModelPlan;
 use crate::plan::{ALIGNMENT, DecodePlan, EncodePlan, STATUS_BYTES};
 use crate::session::{ROLES, Role};
+use crate::view::{AsPayload, PayloadView};
 use crate::wire::{HEADER_BYTES, Header, Payload};
 
 /// The memory that an encode works on. `B` is how a backend names a piece: `DeviceSlice` or `wgpu::BufferBinding`.
@@ -137,7 +138,7 @@ impl<B: Copy> EncodeBuffers<B> {
             feedback: plan.feedback(),
             codes_offset: h.codes_offset(),
             body_bytes: h.body_bytes(),
-            workspace_bytes: plan.workspace_bytes() as u64,
+            workspace_bytes: plan.workspace_bytes(),
             scratch_at: Some(plan.status_room()),
             statistics: plan.scratch_bytes() > 0,
         })
@@ -151,7 +152,7 @@ impl<B: Copy> EncodeBuffers<B> {
             feedback: plan.feedback(),
             codes_offset: plan.codes_offset(),
             body_bytes: plan.body_bytes(),
-            workspace_bytes: plan.workspace_bytes() as u64,
+            workspace_bytes: plan.workspace_bytes(),
             scratch_at: None,
             statistics: plan.has_statistics(),
         })?;
@@ -167,7 +168,7 @@ impl<B: Copy> EncodeBuffers<B> {
         let mut pieces = vec![gradient, Piece::new("body", self.body, needs.body_bytes, body)];
         if needs.feedback {
             let bytes = 4 * needs.elements;
-            let residual = self.residual.ok_or_else(|| missing("residual", bytes))?;
+            let residual = self.residual.ok_or(Error::NoResidual { expected: bytes, unit: "bytes" })?;
             pieces.push(Piece::new("residual", residual, bytes, [Some((Role::Residual, 0)), None]));
         }
         let needed = needs.workspace_bytes;
@@ -209,15 +210,17 @@ impl<B: Copy> DecodeBuffers<B> {
 }
 
 impl EncodePlan {
-    /// Bytes of the gradient.
+    /// Bytes of memory for the gradient, in whole 4-byte words: two more than its elements take where an odd number of them
+    /// are f16 or bf16. WGPU binds whole words, and reads nothing from the last two bytes; CUDA needs the elements' bytes
+    /// alone.
     pub fn gradient_bytes(&self) -> u64 {
-        self.header().n * self.header().dtype.bytes() as u64
+        (self.header().n * self.header().dtype.bytes() as u64).next_multiple_of(4)
     }
 
     /// Bytes of scratch that an encode in a caller's memory needs: a pure function of the plan. Zero for buckets, unless
     /// the policy is [`NonFinite::Error`](crate::NonFinite::Error).
-    pub fn workspace_bytes(&self) -> usize {
-        self.status_room() as usize + self.scratch_bytes()
+    pub fn workspace_bytes(&self) -> u64 {
+        self.status_room() + self.scratch_bytes() as u64
     }
 
     /// What an encode in a caller's memory found, under the policy [`NonFinite::Error`](crate::NonFinite::Error): from
@@ -275,6 +278,16 @@ impl Payload {
     /// # Errors
     /// [`Error::Length`] for other than [`Header::body_bytes`].
     pub fn write_body(&self, body: &mut [u8]) -> Result<(), Error> {
+        self.view().write_body(body)
+    }
+}
+
+impl PayloadView<'_> {
+    /// Writes the payload's body as it lies in device memory; what is between its parts becomes zero.
+    ///
+    /// # Errors
+    /// [`Error::Length`] for other than [`Header::body_bytes`].
+    pub fn write_body(&self, body: &mut [u8]) -> Result<(), Error> {
         let h = self.header();
         Error::expect_len("body", "bytes", body.len(), h.body_bytes())?;
         body.fill(0);
@@ -296,17 +309,17 @@ impl DecodePlan {
     /// # Errors
     /// [`Error::Other`] for a payload that was made with another codec, setting or length than the plan's;
     /// [`Error::Length`] for other than [`DecodePlan::payloads`] payloads, or bytes.
-    pub fn write_bodies(&self, payloads: &[Payload], bodies: &mut [u8]) -> Result<(), Error> {
+    pub fn write_bodies(&self, payloads: &[impl AsPayload], bodies: &mut [u8]) -> Result<(), Error> {
         Error::expect_len("list", "payloads", payloads.len(), self.payloads().into())?;
         let each = self.header().body_bytes();
         Error::expect_len("bodies", "bytes", bodies.len(), each * u64::from(self.payloads()))?;
         for (index, payload) in payloads.iter().enumerate() {
-            if let Some(what) = crate::device::difference(self.header(), payload.header()) {
+            if let Some(what) = crate::device::difference(self.header(), payload.as_payload().header()) {
                 return Err(Error::Other { index, what });
             }
         }
         // A plan without elements has bodies without bytes.
         let places = bodies.chunks_exact_mut((each as usize).max(1));
-        payloads.iter().zip(places).try_for_each(|(payload, body)| payload.write_body(body))
+        payloads.iter().zip(places).try_for_each(|(payload, body)| payload.as_payload().write_body(body))
     }
 }

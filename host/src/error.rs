@@ -82,8 +82,8 @@ pub enum Error {
     FeedbackDiverges {
         /// The bound on E|C(x) - x|^2 / |x|^2.
         omega: f64,
-        /// What to do instead.
-        remedy: &'static str,
+        /// What to do instead: the settings that are allowed.
+        remedy: String,
     },
     /// A buffer's length does not fit what the plan or the payload says.
     #[error("the {what} holds {found} {unit}, but {expected} are needed; resize it to match")]
@@ -96,6 +96,26 @@ pub enum Error {
         expected: u64,
         /// What is counted.
         unit: &'static str,
+    },
+    /// No residual for a plan that has error feedback.
+    #[error(
+        "the plan has error feedback, and no residual was handed over: give it one of {expected} {unit}, zeros before the \
+         first step, or make the plan without feedback"
+    )]
+    NoResidual {
+        /// What the residual has to hold.
+        expected: u64,
+        /// What is counted.
+        unit: &'static str,
+    },
+    /// A residual for a plan that has no error feedback.
+    #[error(
+        "a residual of {found} elements was handed over, and the plan has no error feedback: make the plan with \
+         with_feedback(), or hand over an empty slice"
+    )]
+    NoFeedback {
+        /// Elements of the residual.
+        found: u64,
     },
     /// The gradient's element type is not the plan's.
     #[error("the plan is for {expected} gradients, and this one is {found}: make a plan with its type")]
@@ -117,8 +137,8 @@ pub enum Error {
     /// An entry of a factor that was handed back is NaN, infinite or too large, under the policy that refuses it.
     #[error(
         "entry {index} of the reduced factor is not finite, or is 2^120 or more, and the policy is NonFinite::Error; the step \
-         waits for another. Hand one over, or give the step up with abandon(), which keeps the gradient in the residual; where \
-         that is what has grown too large, clear_residual() drops it"
+         waits for another (low_rank_step has given it up, and changed nothing). Hand one over, or give the step up with \
+         abandon(), which keeps the gradient in the residual; where that is what has grown too large, clear_residual() drops it"
     )]
     NotFiniteFactor {
         /// The first such entry.
@@ -281,6 +301,16 @@ impl Error {
     /// Checks a buffer's length.
     pub(crate) fn expect_len(what: &'static str, unit: &'static str, found: usize, expected: u64) -> Result<(), Self> {
         if found as u64 == expected { Ok(()) } else { Err(Self::Length { what, found: found as u64, expected, unit }) }
+    }
+}
+
+/// Checks the residual of an encode against the plan's `elements`.
+pub(crate) fn expect_residual(feedback: bool, found: usize, elements: u64) -> Result<(), Error> {
+    match (feedback, found) {
+        (true, 0) if elements > 0 => Err(Error::NoResidual { expected: elements, unit: "elements" }),
+        (true, _) => Error::expect_len("residual", "elements", found, elements),
+        (false, 0) => Ok(()),
+        (false, _) => Err(Error::NoFeedback { found: found as u64 }),
     }
 }
 

@@ -56,6 +56,8 @@ impl Dtype {
 /// use gradwire::{Dtype, Gradient};
 /// let g = Gradient::from(&[1.0f32, -2.0][..]);
 /// assert_eq!((g.len(), g.dtype()), (2, Dtype::F32));
+/// let mut buffer = vec![half::bf16::ONE; 3];
+/// assert_eq!(Gradient::from(&mut buffer).dtype(), Dtype::Bf16);
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Gradient<'a> {
@@ -124,6 +126,22 @@ macro_rules! gradient_from {
         }
         impl<'a, const N: usize> From<&'a [$t; N]> for Gradient<'a> {
             fn from(x: &'a [$t; N]) -> Self {
+                Self::$variant(x)
+            }
+        }
+        // What a training loop holds mutably is often handed over as it is.
+        impl<'a> From<&'a mut [$t]> for Gradient<'a> {
+            fn from(x: &'a mut [$t]) -> Self {
+                Self::$variant(x)
+            }
+        }
+        impl<'a> From<&'a mut Vec<$t>> for Gradient<'a> {
+            fn from(x: &'a mut Vec<$t>) -> Self {
+                Self::$variant(x)
+            }
+        }
+        impl<'a, const N: usize> From<&'a mut [$t; N]> for Gradient<'a> {
+            fn from(x: &'a mut [$t; N]) -> Self {
                 Self::$variant(x)
             }
         }

@@ -37,6 +37,9 @@
 //! gradwire-kernels = { opt-level = 3 }
 //! crc32fast = { opt-level = 3 }
 //! ```
+//!
+//! Lengths of slices on the host, [`EncodePlan::payload_bytes`] among them, are `usize`. Bytes of device memory are `u64`,
+//! and so is what a header says, which may be more than a 32-bit machine can address.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -56,6 +59,7 @@ pub mod plan;
 mod seed;
 pub mod session;
 mod sparse;
+mod view;
 pub mod wire;
 mod words;
 
@@ -72,6 +76,7 @@ pub use model::{Layout, ModelPlan, TensorSpan};
 pub use plan::{DecodeMode, DecodePlan, EncodePlan};
 pub use seed::Seed;
 pub use sparse::{IndexFormat, LazyResidual, Selection, SparseHeader, SparsePayload, ValueFormat};
+pub use view::{AsPayload, PayloadView};
 pub use wire::{Bucket, CodecId, Header, Payload, PayloadError};
 
 #[cfg(feature = "wgpu")]

@@ -4,6 +4,7 @@ use gradwire_kernels::arith::pack;
 use gradwire_kernels::params::WHOLE;
 
 use crate::gradient::Dtype;
+use crate::view::PayloadView;
 
 /// Bytes of a payload's header.
 pub const HEADER_BYTES: usize = 32;
@@ -52,6 +53,14 @@ pub enum PayloadError {
     Version {
         /// The version byte.
         found: u8,
+    },
+    /// A payload of the other kind: sparse where a dense one is read, or the other way round.
+    #[error("it is a {found} payload; {reader} reads it")]
+    Kind {
+        /// Which kind it is, `dense` or `sparse`.
+        found: &'static str,
+        /// What reads that kind.
+        reader: &'static str,
     },
     /// A header field outside of what the format allows.
     #[error("its header field {field} is {found}, and {allowed} is allowed")]
@@ -302,9 +311,8 @@ impl Header {
         let codec = match head[5] {
             1 => CodecId::Qsgd,
             2 => CodecId::Uniform,
-            other => {
-                return field("codec", other.into(), "1 (QSGD) or 2 (uniform); SparsePayload::from_bytes reads 3");
-            }
+            3 => return Err(PayloadError::Kind { found: "sparse", reader: "SparsePayload::from_bytes" }),
+            other => return field("codec", other.into(), "1 (QSGD), 2 (uniform) or 3 (sparse)"),
         };
         let bits = u32::from(head[6]);
         if !codec.packs(bits) {
@@ -363,7 +371,7 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// Checks received bytes and keeps a copy.
+    /// Checks received bytes and keeps a copy. [`PayloadView::from_bytes`] keeps none.
     ///
     /// # Errors
     /// [`PayloadError`] when the bytes are truncated, too long, damaged, of another format or of a version this
@@ -414,14 +422,9 @@ impl Payload {
         self.header.n == 0
     }
 
-    /// The scalars' bytes.
-    pub(crate) fn scalars(&self) -> &[u8] {
-        &self.bytes[HEADER_BYTES..HEADER_BYTES + self.header.scalar_bytes() as usize]
-    }
-
-    /// The codes' bytes.
-    pub(crate) fn codes(&self) -> &[u8] {
-        &self.bytes[HEADER_BYTES + self.header.scalar_bytes() as usize..]
+    /// The payload, borrowed.
+    pub fn view(&self) -> PayloadView<'_> {
+        PayloadView::of_checked(self.header, &self.bytes)
     }
 }
 
@@ -433,7 +436,7 @@ impl std::fmt::Debug for Payload {
 
 impl Header {
     /// Reads the header and checks the whole payload, checksum included.
-    fn check(bytes: &[u8]) -> Result<Self, PayloadError> {
+    pub(crate) fn check(bytes: &[u8]) -> Result<Self, PayloadError> {
         let header = Self::read(bytes)?;
         let (head, body) = bytes.split_at(HEADER_BYTES);
         expect_checksum(head, body).map(|()| header)

@@ -5,13 +5,15 @@ use safetensors::{Dtype, SafeTensors};
 /// Gradients of a small convolutional network on handwritten digits; `benches/data/README.md` says where from.
 pub const DIGITS: &[u8] = include_bytes!("../../benches/data/digits_cnn.safetensors");
 
-/// A named f32 tensor, flat.
+/// A named tensor as f32, flat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
     /// Name in the file.
     pub name: String,
     /// Its dimensions.
     pub shape: Vec<usize>,
+    /// The type of its elements in the file.
+    pub stored: gradwire::Dtype,
     /// Values, row-major.
     pub values: Vec<f32>,
 }
@@ -25,13 +27,17 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Tensor>, String> {
     let mut tensors = Vec::new();
     for (name, view) in file.tensors() {
         let raw = view.data();
-        let values = match view.dtype() {
-            Dtype::F32 => raw.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
-            Dtype::F16 => raw.chunks_exact(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
-            Dtype::BF16 => raw.chunks_exact(2).map(|b| half::bf16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
+        let halves = || raw.chunks_exact(2).map(|b| [b[0], b[1]]);
+        let (stored, values) = match view.dtype() {
+            Dtype::F32 => {
+                let values = raw.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+                (gradwire::Dtype::F32, values)
+            }
+            Dtype::F16 => (gradwire::Dtype::F16, halves().map(|b| half::f16::from_le_bytes(b).to_f32()).collect()),
+            Dtype::BF16 => (gradwire::Dtype::Bf16, halves().map(|b| half::bf16::from_le_bytes(b).to_f32()).collect()),
             other => return Err(format!("tensor {name} is {other:?}; f32, f16 and bf16 can be compressed")),
         };
-        tensors.push(Tensor { name, shape: view.shape().to_vec(), values });
+        tensors.push(Tensor { name, shape: view.shape().to_vec(), stored, values });
     }
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     if tensors.is_empty() {

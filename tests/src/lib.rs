@@ -15,6 +15,7 @@ pub mod hostile;
 pub mod late;
 pub mod launches;
 pub mod low_rank;
+pub mod low_rank_checks;
 #[cfg(feature = "cuda")]
 pub mod low_rank_models;
 #[cfg(feature = "cuda")]

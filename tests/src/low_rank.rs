@@ -1,6 +1,6 @@
 //! Steps of PowerSGD, alone and of several workers, and what they are given: for the tests of every backend.
 
-use gradwire::{Device, LowRankState, Matrix, PowerSgd, Seed};
+use gradwire::{Device, Error, LowRankState, Matrix, PowerSgd, Seed};
 
 use crate::cases::Random;
 use crate::models;
@@ -41,13 +41,21 @@ pub fn state(codec: PowerSgd, n: usize, m: usize) -> LowRankState {
     codec.state(&[Matrix::new(n as u64, m as u64)], Seed::new(7)).expect("valid")
 }
 
+/// The collective of a single worker.
+///
+/// # Errors
+/// None.
+pub fn alone(_: &mut [f32]) -> Result<(), Error> {
+    Ok(())
+}
+
 /// A step of a single worker.
 ///
 /// # Panics
 /// Where the step is refused.
 pub fn step(device: &Device, state: &mut LowRankState, gradient: &[f32]) -> Vec<f32> {
     let mut output = vec![f32::NAN; gradient.len()];
-    device.low_rank_step(state, gradient, &mut output, |_| {}).expect("valid");
+    device.low_rank_step(state, gradient, &mut output, alone).expect("valid");
     output
 }
 
@@ -117,6 +125,30 @@ pub const MODEL: [Matrix; 9] = [
     Matrix::new(16, 2048),
     Matrix::new(2, 2),
 ];
+
+/// Half the distance of binary32 numbers about 1.
+pub const U: f64 = 1.0 / (1u64 << 24) as f64;
+
+/// What a product of two numbers is off by that are each written as the sum of two of 11 bits: each by 2^-22, and by the product of
+/// what is small of both, 2^-22 again.
+pub const SPLIT: f64 = 12.0 * U;
+/// What a tensor core's addition of eight products is off by: its nine numbers are aligned to the largest and cut two bits behind
+/// binary32's last, each by a quarter of 2 U at most, and the sum is cut to binary32. The ISA does not say so: it is the premise.
+pub const ADDED: f64 = 7.0 * U;
+
+/// The tolerance between backends that is documented: how far two of them may be apart in a factor that is sent, or in what
+/// is left of it, as a part of |M|.
+///
+/// Each sums at most 514 terms of an entry one after another in binary32 (the CPU; other backends 42), so it is off by
+/// 514 U |M| |q| for the unit column q, and a factor of r columns by sqrt(r) times that. Columns are off from orthonormal by 16 U at
+/// most, which is less than another 514 U; two backends may be off to two sides.
+///
+/// Tensor cores add 96 times to an entry, eight products at once. Products are off by [`SPLIT`], and an addition by [`ADDED`]: 684 U
+/// in all, which with the columns' 16 is less than the 1028 U of one side.
+#[must_use]
+pub fn apart(rank: u32) -> f64 {
+    4.0 * 514.0 * U * f64::from(rank).sqrt()
+}
 
 /// Compute capabilities, times ten, below and from which on PowerSGD's PTX uses tensor cores above rank 8.
 pub const TARGETS: [u32; 2] = [70, 90];

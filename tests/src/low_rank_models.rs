@@ -12,7 +12,7 @@ use gradwire::{Device, Dtype, Error, Matrix, PowerSgd, Seed};
 use gradwire_ptx_machine::{Launched, Machine};
 
 use crate::cases;
-use crate::low_rank::{LAYERS, WIDTH, resnet50, transformer};
+use crate::low_rank::{LAYERS, WIDTH, alone, resnet50, transformer};
 use crate::predict::{H200, Work};
 
 /// Columns of a factor.
@@ -136,7 +136,7 @@ pub fn launched(tensors: &[Matrix]) -> Result<Vec<Launched>, Error> {
     let mut steps = codec.resident(tensors, Dtype::F32, seed)?;
     let x = cases::normal(steps.elements(), 5);
     // The first step is the CPU's, which an interpreter would take as long for as for the one that is counted.
-    Device::cpu().low_rank_step(&mut host, &x, &mut vec![0.0; x.len()], |_| {})?;
+    Device::cpu().low_rank_step(&mut host, &x, &mut vec![0.0; x.len()], alone)?;
     let (state, residual) = steps.upload(&host)?;
     let mut session = device.session(steps.sizes())?;
     session.write(Role::Input, 0, bytemuck::cast_slice(&x))?;

@@ -8,7 +8,7 @@ use gradwire::{
 use half::{bf16, f16};
 
 use crate::cases;
-use crate::low_rank::bits;
+use crate::low_rank::{alone, bits};
 
 /// A caller's memory on a device: pieces named as `gradwire::embed::LowRankBuffers` has them.
 pub trait Memory {
@@ -298,7 +298,7 @@ pub fn from_one_sided<M: Memory>(device: &Device, memory: impl Fn(&ResidentLowRa
     let (seed, mut output) = (Seed::new(5), vec![0.0; place(7).end]);
     let mut host = one.state(&MODEL, seed).expect("valid");
     let Owned::F32(first) = gradient(Dtype::F32, 0) else { unreachable!("as asked") };
-    device.low_rank_step(&mut host, &first, &mut output, |_| {}).expect("valid");
+    device.low_rank_step(&mut host, &first, &mut output, alone).expect("valid");
     let host = two.restore(&MODEL, &host.to_bytes().expect("between steps")).expect("of the same tensors");
     let mut steps = two.resident(&MODEL, Dtype::F32, seed).expect("valid");
     let before = steps.factor_bytes();

@@ -6,6 +6,8 @@ use gradwire::{BackendKind, Codec, Device};
 
 use crate::cases::{self, Case};
 use crate::conformance::{self, Outcome};
+use crate::low_rank::MODEL;
+use crate::low_rank_checks::{self, SMALL};
 use crate::oracle::Kind;
 use crate::{averages, bounds, models, properties, selections, sparse, vectors};
 
@@ -155,9 +157,11 @@ pub fn watch(device: &Device, depth: Depth, observer: &mut dyn FnMut(Step<'_>)) 
             }
         }
     }
+    progress("NaN and infinity under the policy that refuses them");
     note("QSGD", "NaN and infinity refused, residual kept", conformance::refuses_not_finite(device));
     many_tensors(device, progress, &mut note);
     top_k(device, progress, &mut note);
+    power_sgd(device, depth, progress, &mut note);
     statistics(device, depth, progress, &mut note);
     verdicts
 }
@@ -217,6 +221,7 @@ fn top_k(device: &Device, progress: &mut dyn FnMut(&str), note: &mut dyn FnMut(&
         note("top-k", "entries equal the oracle's; what is lost is bounded", sparse::against_oracle(device, fill, n));
         note("top-k", "error feedback loses nothing", sparse::feedback(device, fill, 10_007));
     }
+    progress("top-k, halves, quantized values and merges");
     note("top-k", "f16 and bf16 keep their bits", sparse::halves(device, 5000));
     note("top-k", "values quantized by QSGD", sparse::quantized(device, 5000));
     for workers in [2, 5, 8] {
@@ -233,6 +238,28 @@ fn top_k(device: &Device, progress: &mut dyn FnMut(&str), note: &mut dyn FnMut(&
         note("top-k", "bytes equal the CPU's, every selection", selections::against_cpu(device, &codec, &label, &odd));
     }
     note("top-k", "bytes equal the CPU's, merges", selections::merges(device, 3001));
+}
+
+fn power_sgd(
+    device: &Device,
+    depth: Depth,
+    progress: &mut dyn FnMut(&str),
+    note: &mut dyn FnMut(&'static str, &'static str, Outcome),
+) {
+    progress("golden vectors, PowerSGD");
+    note("PowerSGD", "golden vectors", low_rank_checks::golden(device));
+    if device.kind() == BackendKind::Cpu {
+        return;
+    }
+    let models: &[(&str, &[gradwire::Matrix])] = match depth {
+        Depth::Quick => &[("a small model", &SMALL)],
+        Depth::Full => &[("a small model", &SMALL), ("a model", &MODEL)],
+    };
+    for (name, model) in models {
+        progress(&format!("PowerSGD, {name}"));
+        note("PowerSGD", "factors and output are near the CPU's", low_rank_checks::near_the_cpu(device, model));
+        note("PowerSGD", "a state on the device has the same bits", low_rank_checks::resident(device, model));
+    }
 }
 
 fn statistics(

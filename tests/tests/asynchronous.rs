@@ -10,6 +10,7 @@ use gradwire::{
     TopK, Uniform,
 };
 use gradwire_tests::cases::AnyCodec;
+use gradwire_tests::low_rank::alone;
 use gradwire_tests::resident::{MODEL, codecs};
 use gradwire_tests::{require, selections};
 use pollster::block_on;
@@ -96,7 +97,7 @@ fn what_is_wrong_is_a_typed_error() {
         encode(&x[1..], &mut []),
         Err(Error::Length { what: "gradient", found: 4999, expected: 5000, .. })
     ));
-    assert!(matches!(encode(&x, &mut [0.0]), Err(Error::Length { what: "residual", found: 1, expected: 0, .. })));
+    assert!(matches!(encode(&x, &mut [0.0]), Err(Error::NoFeedback { found: 1 })));
     let payload = encode(&x, &mut []).expect("the gradient is finite");
     let short = block_on(wgpu.decode_async(&payload, DecodeMode::Write, &mut [0.0; 4]));
     assert!(matches!(short, Err(Error::Length { what: "output", found: 4, expected: 5000, .. })));
@@ -312,7 +313,7 @@ fn steps_of_powersgd_go_on_with_either_and_refuse_what_is_wrong() {
 
     let mut expected = vec![0.0; n];
     let mut theirs = before;
-    device.low_rank_step(&mut theirs, &x, &mut expected, |_| {}).expect("valid");
+    device.low_rank_step(&mut theirs, &x, &mut expected, alone).expect("valid");
     block_on(wgpu.begin_low_rank_async(&mut state, (&x).into(), &mut p)).expect("the device begins");
     let again = block_on(wgpu.begin_low_rank_async(&mut state, (&x).into(), &mut p));
     assert!(matches!(again, Err(Error::Order { asked: "begin_low_rank", .. })), "{again:?}");

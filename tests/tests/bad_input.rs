@@ -1,6 +1,9 @@
 //! Bad input: each a typed error whose text says what was wrong and what is allowed.
 
-use gradwire::{Codec, Device, Dtype, Error, NonFinite, Payload, PayloadError, Qsgd, Seed, Uniform, wire};
+use gradwire::{
+    Codec, Device, Dtype, Error, Gradient, Layout, NonFinite, Payload, PayloadError, Qsgd, Seed, SparsePayload, TopK,
+    Uniform, wire,
+};
 use gradwire_tests::cases::{self, Random};
 
 fn text(error: &Error) -> String {
@@ -61,11 +64,104 @@ fn feedback_over_a_codec_that_diverges_is_refused_with_the_remedy() {
     assert!(plan.omega() > 1.0);
     let error = plan.with_feedback().expect_err("omega is 2.6");
     assert!(matches!(error, Error::FeedbackDiverges { .. }) && text(&error).contains("contractive()"), "{error}");
+    assert!(
+        text(&error).ends_with(", or 5 bits or more with all their levels, or buckets of 128 elements or fewer"),
+        "{error}"
+    );
     assert!(Qsgd::bits(4).contractive().plan(10_000, Dtype::F32).and_then(|p| p.with_feedback()).is_ok());
     assert!(Qsgd::bits(8).plan(10_000, Dtype::F32).and_then(|p| p.with_feedback()).is_ok(), "omega is 0.008");
     let nearest = Uniform::bits(1).nearest().contractive().plan(10_000, Dtype::F32).and_then(|p| p.with_feedback());
     let error = nearest.expect_err("nearest rounding is biased; scaling does not make it a contraction");
     assert!(text(&error).contains("nearest"), "{error}");
+}
+
+#[test]
+fn the_settings_that_a_refusal_of_feedback_names_are_the_nearest_that_are_admitted() {
+    let admitted = |codec: Qsgd, n: usize| codec.plan(n, Dtype::F32).and_then(|p| p.with_feedback()).is_ok();
+    let after =
+        |text: &str, before: &str| -> Option<usize> { text.split_once(before)?.1.split(' ').next()?.parse().ok() };
+    let mut named = [0; 2];
+    for (codec, n) in [2, 3, 4].into_iter().flat_map(|bits| {
+        let sizes = [32, 64, 128, 512, 8192];
+        sizes
+            .into_iter()
+            .flat_map(move |size| [(Qsgd::bits(bits).bucket(size), 10_000), (Qsgd::bits(bits).bucket(size), 40)])
+    }) {
+        let Err(error) = codec.plan(n, Dtype::F32).and_then(|p| p.with_feedback()) else { continue };
+        let (text, header) = (text(&error), *codec.plan(n, Dtype::F32).expect("valid").header());
+        let gradwire::Bucket::Of(size) = header.bucket() else { panic!("a bucket") };
+        if let Some(bits) =
+            after(&text, "omega), or ").map(|bits| bits as u32).filter(|_| text.contains("bits or more"))
+        {
+            assert!(admitted(Qsgd::bits(bits).bucket(size as usize), n), "{text}");
+            assert!(!admitted(Qsgd::bits(bits - 1).bucket(size as usize), n), "{text}");
+            named[0] += 1;
+        }
+        if let Some(bucket) = after(&text, "buckets of ") {
+            assert!(admitted(Qsgd::bits(header.bits()).bucket(bucket), n), "{text}");
+            assert!(!admitted(Qsgd::bits(header.bits()).bucket(2 * bucket), n), "{text}");
+            named[1] += 1;
+        }
+    }
+    assert!(named[0] > 10 && named[1] > 2, "{named:?}");
+}
+
+#[test]
+fn a_plan_with_feedback_says_that_the_residual_is_missing() {
+    let device = Device::cpu();
+    let gradient = cases::normal(1000, 1);
+    let plan = Qsgd::bits(8).plan(1000, Dtype::F32).expect("valid");
+    let with = plan.with_feedback().expect("omega is small");
+    let error = device.encode_plan(&with, (&gradient).into(), &mut [], cases::seed()).expect_err("no residual");
+    assert_eq!(
+        text(&error),
+        "the plan has error feedback, and no residual was handed over: give it one of 1000 elements, zeros before the first \
+         step, or make the plan without feedback"
+    );
+    let error = device.encode_plan(&plan, (&gradient).into(), &mut [0.0; 7], cases::seed()).expect_err("no feedback");
+    assert!(matches!(error, Error::NoFeedback { found: 7 }) && text(&error).contains("with_feedback()"), "{error}");
+    // Nothing to hand over is a residual too, of no elements.
+    let none = Qsgd::bits(8).plan(0, Dtype::F32).and_then(|p| p.with_feedback()).expect("valid");
+    device.encode_plan(&none, Gradient::F32(&[]), &mut [], cases::seed()).expect("a payload of nothing");
+    let layout = Layout::packed([600, 400]).expect("valid");
+    let model = device.model_plan(&Qsgd::bits(8), &layout, Dtype::F32).and_then(|p| p.with_feedback()).expect("valid");
+    let error = device.encode_model(&model, &gradient, &mut [], cases::seed()).expect_err("no residual");
+    assert!(matches!(error, Error::NoResidual { expected: 1000, .. }), "{error:?}");
+}
+
+#[test]
+fn each_kind_of_payload_names_the_reader_of_the_other() {
+    let device = Device::cpu();
+    let dense = valid_payload();
+    let sparse = device.encode_sparse(&TopK::count(3), &cases::normal(100, 1), cases::seed()).expect("valid");
+    let error = Payload::from_bytes(sparse.as_bytes()).expect_err("sparse");
+    assert_eq!(error.to_string(), "it is a sparse payload; SparsePayload::from_bytes reads it");
+    let error = SparsePayload::from_bytes(&dense).expect_err("dense");
+    assert_eq!(error.to_string(), "it is a dense payload; Payload::from_bytes reads it");
+    let mut unknown = dense;
+    unknown[5] = 9;
+    for error in [Payload::from_bytes(&unknown).err(), SparsePayload::from_bytes(&unknown).err()] {
+        let error = error.expect("no codec has this number");
+        assert!(
+            error.to_string().contains("codec is 9, and 1 (QSGD), 2 (uniform) or 3 (sparse) is allowed"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_merge_whose_residual_overflows_is_refused_and_changes_nothing() {
+    let device = Device::cpu();
+    let payload = |g: &[f32; 2]| device.encode_sparse(&TopK::count(2), g, cases::seed()).expect("valid");
+    let (a, b) = (payload(&[3e38, 2.9e38]), payload(&[0.0, 0.0]));
+    let codec = TopK::count(1).non_finite(NonFinite::Error);
+    let mut residual = [0.0, 3e38];
+    let error = device.merge_sparse(&codec, &a, &b, &mut residual, cases::seed()).expect_err("5.9e38 is no f32");
+    assert!(matches!(error, Error::NotFinite { index: 1 }), "{error:?}");
+    assert_eq!(residual, [0.0, 3e38], "the residual is as it was");
+    let mut residual = [1.0, 2.0];
+    device.merge_sparse(&codec, &a, &b, &mut residual, cases::seed()).expect("it fits");
+    assert_eq!(residual, [1.0, 2.9e38]);
 }
 
 #[test]
@@ -180,7 +276,7 @@ fn payloads_of_different_kinds_are_not_summed() {
         let error = device.decode_sum(&[base.clone(), other], 1.0, &mut out).expect_err("another kind");
         assert!(matches!(error, Error::Mixed { index: 1, what: w } if w == what), "{error:?}");
     }
-    device.decode_sum(&[], 1.0, &mut out).expect("a sum of nothing is zeros");
+    device.decode_sum(&[] as &[Payload], 1.0, &mut out).expect("a sum of nothing is zeros");
 }
 
 fn valid_payload() -> Vec<u8> {

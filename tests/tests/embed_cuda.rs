@@ -81,7 +81,7 @@ fn what_a_stream_leaves_is_what_a_cpu_encodes_and_decodes() {
                 gradient: caller.holding(gradient.as_bytes()),
                 residual: Some(caller.holding(bytemuck::cast_slice(&before))),
                 body: caller.room(plan.header().body_bytes()),
-                workspace: Some(caller.room(plan.workspace_bytes() as u64)),
+                workspace: Some(caller.room(plan.workspace_bytes())),
             };
             // SAFETY: the machine's streams run at once, and the memory lives as long as it.
             let encode = || unsafe { caller.cuda.encode_into(&plan, &buffers, cases::seed()) };
@@ -176,7 +176,7 @@ fn what_is_wrong_with_memory_is_said_before_anything_is_queued() {
     let caller = Caller::new();
     let codec = Qsgd::bits(8).whole_tensor().non_finite(NonFinite::Error);
     let plan = codec.plan(1000, Dtype::F32).expect("a valid setting").with_feedback().expect("omega is below 1");
-    let (body, workspace) = (plan.header().body_bytes(), plan.workspace_bytes() as u64);
+    let (body, workspace) = (plan.header().body_bytes(), plan.workspace_bytes());
     let good = EncodeBuffers {
         gradient: caller.room(4000),
         residual: Some(caller.room(4000)),
@@ -195,7 +195,11 @@ fn what_is_wrong_with_memory_is_said_before_anything_is_queued() {
         ("a short workspace", EncodeBuffers { workspace: good.workspace.map(short), ..good }, &["workspace", "bytes"]),
         ("a short body", EncodeBuffers { body: short(good.body), ..good }, &["body"]),
         ("a short residual", EncodeBuffers { residual: Some(short(residual)), ..good }, &["residual"]),
-        ("no residual", EncodeBuffers { residual: None, ..good }, &["residual", "holds 0 bytes", "4000"]),
+        (
+            "no residual",
+            EncodeBuffers { residual: None, ..good },
+            &["feedback", "no residual was handed over", "4000 bytes"],
+        ),
         ("no workspace", EncodeBuffers { workspace: None, ..good }, &["workspace", "holds 0 bytes"]),
         ("a misaligned workspace", EncodeBuffers { workspace: between, ..good }, &["workspace", "multiple of 16"]),
         ("misaligned", EncodeBuffers { body: at(good.body.address() + 2, body), ..good }, &["body", "multiple of 4"]),
@@ -214,7 +218,10 @@ fn what_is_wrong_with_memory_is_said_before_anything_is_queued() {
         let work = || unsafe { caller.cuda.encode_into(&plan, &buffers, Seed::new(1)) };
         let (result, queued) = caller.driver.while_armed(work);
         let error = result.expect_err(what);
-        assert!(matches!(error, Error::Length { .. } | Error::Memory { .. }), "{what}: {error:?}");
+        assert!(
+            matches!(error, Error::Length { .. } | Error::NoResidual { .. } | Error::Memory { .. }),
+            "{what}: {error:?}"
+        );
         assert!(words.iter().all(|word| error.to_string().contains(word)), "{what}: {error}");
         assert!(queued.is_empty(), "{what}");
     }
@@ -253,7 +260,7 @@ fn an_element_that_is_not_finite_is_told_through_the_workspace() {
         gradient: caller.holding(bytemuck::cast_slice(&x)),
         residual: Some(caller.holding(bytemuck::cast_slice(&residual))),
         body: caller.room(plan.header().body_bytes()),
-        workspace: Some(caller.room(plan.workspace_bytes() as u64)),
+        workspace: Some(caller.room(plan.workspace_bytes())),
     };
     // SAFETY: the machine's streams run at once.
     unsafe { caller.cuda.encode_into(&plan, &buffers, Seed::new(1)) }.expect("queued");

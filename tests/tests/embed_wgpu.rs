@@ -4,9 +4,13 @@
 use gradwire::embed::{DecodeBuffers, EncodeBuffers, ScatterBuffers, SelectBuffers};
 use gradwire::plan::Limits;
 use gradwire::wgpu::{self, BufferUsages};
-use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, Error, NonFinite, Qsgd, Seed, TopK, Uniform};
+use gradwire::{
+    Codec, DecodeMode, DecodePlan, Device, Dtype, Error, Layout, Matrix, ModelPlan, NonFinite, PowerSgd, Qsgd, Seed,
+    TopK, Uniform,
+};
 use gradwire_tests::caller::{Caller, EVERY};
 use gradwire_tests::cases::{self, AnyCodec};
+use half::bf16;
 
 /// A buffer that holds bytes from `at` on.
 fn holding(caller: &Caller, bytes: &[u8], at: u64) -> wgpu::Buffer {
@@ -41,7 +45,7 @@ fn recorded_commands_leave_what_a_cpu_encodes_and_decodes() {
         let state = (4 * n as u64).next_multiple_of(256);
         let shared = caller.room(state + h.body_bytes(), EVERY);
         caller.queue.write_buffer(&shared, 0, bytemuck::cast_slice(&before));
-        let workspace = caller.room(plan.workspace_bytes() as u64, EVERY);
+        let workspace = caller.room(plan.workspace_bytes(), EVERY);
         let buffers = EncodeBuffers {
             gradient: gradient.slice(512..),
             residual: Some(shared.slice(..state)),
@@ -66,6 +70,45 @@ fn recorded_commands_leave_what_a_cpu_encodes_and_decodes() {
         let mut sum = x.clone();
         cpu.decode_add(&expected, 0.5, &mut sum).expect("the CPU decodes");
         assert_eq!(words(&caller.read(&output, 0..4 * n as u64)), words(bytemuck::cast_slice(&sum)), "{codec:?}");
+    }
+}
+
+#[test]
+fn a_gradient_of_exactly_the_documented_bytes_is_enough() {
+    let Some(caller) = Caller::open() else { return };
+    let (device, codec) = (Device::cpu(), Qsgd::bits(4).bucket(64));
+    for n in [1usize, 2, 255, 1001] {
+        let (values, seed) = (cases::normal(n, 3), cases::seed());
+        let halves: Vec<bf16> = values.iter().map(|v| bf16::from_f32(*v)).collect();
+        let plan = codec.plan(n, Dtype::Bf16).expect("valid");
+        assert_eq!(plan.gradient_bytes(), (2 * n as u64).next_multiple_of(4));
+        let expected = device.encode(&codec, &halves, seed).expect("the CPU encodes");
+        let usage = EVERY;
+        // Not a byte more than the plan says, in a buffer and in a part of one.
+        let descriptor =
+            wgpu::BufferDescriptor { label: None, size: plan.gradient_bytes(), usage, mapped_at_creation: false };
+        let gradient = caller.device.create_buffer(&descriptor);
+        caller.write(&gradient, bytemuck::cast_slice(&halves));
+        let within = caller.room(plan.gradient_bytes() + 512, EVERY);
+        let mut bytes = vec![0xff; 256];
+        bytes.extend_from_slice(bytemuck::cast_slice(&halves));
+        bytes.resize(256 + plan.gradient_bytes() as usize, 0xff); // a NaN behind the last element
+        caller.write(&within, &bytes);
+        let part = within.slice(256..256 + plan.gradient_bytes());
+        let body = caller.room(plan.header().body_bytes(), EVERY);
+        for gradient in [gradient.slice(..), part] {
+            let buffers = EncodeBuffers { gradient, residual: None, body: body.slice(..), workspace: None };
+            let mut encoder = caller.encoder();
+            caller.gradwire.record_encode(&plan, &mut encoder, &buffers, seed).expect("it is as long as it should be");
+            caller.queue.submit([encoder.finish()]);
+            let found = caller.read(&body, 0..plan.header().body_bytes());
+            assert_eq!(plan.header().seal(&found).expect("of that length"), expected, "{n} elements");
+        }
+        let layout = Layout::packed([n as u64]).expect("valid");
+        let model = ModelPlan::new(&codec, &layout, Dtype::Bf16, &caller.gradwire.limits()).expect("valid");
+        assert_eq!(model.gradient_bytes(), plan.gradient_bytes());
+        let steps = PowerSgd::rank(1).resident(&[Matrix::vector(n as u64)], Dtype::Bf16, seed).expect("valid");
+        assert_eq!(steps.gradient_bytes(), plan.gradient_bytes());
     }
 }
 
@@ -149,7 +192,7 @@ fn what_is_wrong_with_buffers_is_said_before_anything_is_recorded() {
     let Some(caller) = Caller::open() else { return };
     let plan = Qsgd::bits(8).whole_tensor().non_finite(NonFinite::Error).plan(1000, Dtype::F32).expect("valid");
     let plan = plan.with_feedback().expect("omega is below 1");
-    let (body, work) = (plan.header().body_bytes(), plan.workspace_bytes() as u64);
+    let (body, work) = (plan.header().body_bytes(), plan.workspace_bytes());
     let [gradient, residual] = [(); 2].map(|()| caller.room(16_000, EVERY));
     let (bodies, workspace) = (caller.room(body, EVERY), caller.room(work, EVERY));
     let plain = caller.room(4000, BufferUsages::COPY_DST);
@@ -166,7 +209,7 @@ fn what_is_wrong_with_buffers_is_said_before_anything_is_recorded() {
     let cases: [(&str, EncodeBuffers<wgpu::BufferSlice<'_>>, &[&str]); 10] = [
         ("short", EncodeBuffers { gradient: gradient.slice(..3996), ..good }, &["gradient", "3996", "4000"]),
         ("short workspace", EncodeBuffers { workspace: Some(workspace.slice(..work - 4)), ..good }, &["workspace"]),
-        ("no residual", EncodeBuffers { residual: None, ..good }, &["residual", "4000"]),
+        ("no residual", EncodeBuffers { residual: None, ..good }, &["feedback", "no residual", "4000 bytes"]),
         ("no workspace", EncodeBuffers { workspace: None, ..good }, &["workspace"]),
         ("no STORAGE", EncodeBuffers { gradient: plain.slice(..), ..good }, &["gradient", "STORAGE", "COPY_DST"]),
         ("not to be cleared", EncodeBuffers { workspace: Some(unclearable.slice(..)), ..good }, &["COPY_DST"]),
@@ -182,7 +225,10 @@ fn what_is_wrong_with_buffers_is_said_before_anything_is_recorded() {
     for (what, buffers, words) in cases {
         let mut encoder = caller.encoder();
         let error = caller.gradwire.record_encode(&plan, &mut encoder, &buffers, Seed::new(1)).expect_err(what);
-        assert!(matches!(error, Error::Length { .. } | Error::Memory { .. }), "{what}: {error:?}");
+        assert!(
+            matches!(error, Error::Length { .. } | Error::NoResidual { .. } | Error::Memory { .. }),
+            "{what}: {error:?}"
+        );
         assert!(words.iter().all(|word| error.to_string().contains(word)), "{what}: {error}");
     }
     let decode = DecodePlan::new(*plan.header(), 1);

@@ -45,7 +45,7 @@ fn bad_layouts_and_buffers_are_refused() {
     let x = cases::normal(300, 1);
     let encode = |x: &[f32], residual: &mut [f32]| cpu.encode_model(&plan, x, residual, Seed::new(1));
     assert!(matches!(encode(&x[1..], &mut []), Err(Error::Length { what: "gradient", .. })));
-    assert!(matches!(encode(&x, &mut [0.0; 300]), Err(Error::Length { what: "residual", .. })));
+    assert!(matches!(encode(&x, &mut [0.0; 300]), Err(Error::NoFeedback { found: 300 })));
     let halves = vec![half::f16::ONE; 300];
     assert!(matches!(cpu.encode_model(&plan, &halves, &mut [], Seed::new(1)), Err(Error::Dtype { .. })));
     let payloads = encode(&x, &mut []).expect("it encodes");
@@ -189,7 +189,7 @@ mod cuda {
             gradient: room(bytes),
             residual: Some(room(bytes)),
             body: room(plan.body_bytes()),
-            workspace: Some(room(plan.workspace_bytes() as u64)),
+            workspace: Some(room(plan.workspace_bytes())),
         };
         let (table, output) = (room(plan.table_bytes()), room(bytes));
         put(buffers.gradient, bytemuck::cast_slice(&x));

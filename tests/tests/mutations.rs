@@ -77,6 +77,7 @@ fn name(error: &PayloadError) -> &'static str {
         PayloadError::Magic { .. } => "magic",
         PayloadError::Version { .. } => "version",
         PayloadError::Field { field, .. } => field,
+        PayloadError::Kind { .. } => "codec",
         _ => "checksum",
     }
 }

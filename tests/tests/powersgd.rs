@@ -3,7 +3,7 @@
 use gradwire::{BackendKind, Device, Dtype, Gradient, Matrix, PowerSgd, Seed};
 use gradwire_tests::cases;
 use gradwire_tests::hostile::devices;
-use gradwire_tests::low_rank::{MODEL, bits, compress_all, state, step, together, with_values};
+use gradwire_tests::low_rank::{MODEL, alone, bits, compress_all, state, step, together, with_values};
 use gradwire_tests::oracle::powersgd::Dense;
 
 /// Half the distance of binary32 numbers about 1.
@@ -227,7 +227,10 @@ fn model_run(device: &Device, codec: PowerSgd, dtype: Dtype, steps: u64) -> (Vec
             Dtype::Bf16 => Gradient::Bf16(&bf16s),
         };
         let mut output = vec![0.0; elements];
-        let factors = |factor: &mut [f32]| computed.extend(bits(factor));
+        let factors = |factor: &mut [f32]| {
+            computed.extend(bits(factor));
+            Ok::<_, gradwire::Error>(())
+        };
         device.low_rank_step(&mut state, gradient, &mut output, factors).expect("valid");
         computed.extend(bits(&output));
     }
@@ -267,7 +270,7 @@ fn halves_are_widened(device: &Device) {
     let fresh = || PowerSgd::rank(3).state(&tensors, Seed::new(7)).expect("valid");
     let run = |gradient: gradwire::Gradient<'_>| {
         let (mut state, mut output) = (fresh(), vec![0.0; n * m]);
-        device.low_rank_step(&mut state, gradient, &mut output, |_| {}).expect("valid");
+        device.low_rank_step(&mut state, gradient, &mut output, alone).expect("valid");
         output
     };
     let widened: Vec<f32> = f16s.iter().map(|v| v.to_f32()).collect();

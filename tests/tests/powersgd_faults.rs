@@ -2,7 +2,7 @@
 
 use gradwire::{Device, Error, LowRankState, Matrix, NonFinite, Outcome, PowerSgd, Seed};
 use gradwire_tests::cases;
-use gradwire_tests::low_rank::{bits, compress_all, state, step, together, with_values};
+use gradwire_tests::low_rank::{alone, bits, compress_all, state, step, together, with_values};
 use gradwire_tests::oracle::powersgd::Dense;
 
 fn a_dead_direction_is_seeded_again(device: &Device) {
@@ -173,11 +173,21 @@ fn a_factor_that_overflows_is_refused_where_that_is_asked_for(device: &Device) {
     let mut huge = clean.clone();
     huge[..1200].fill(3e38);
     let mut output = vec![0.0; ELEMENTS];
-    // The gradient is finite; what cannot be used is found when it comes back, and again as long as the residual is kept.
+    // The gradient is finite; what cannot be used is found when it comes back. A whole step that is refused changes nothing.
+    let before = state.clone();
+    let error = device.low_rank_step(&mut state, &huge, &mut output, alone).expect_err("too large");
+    assert!(matches!(error, Error::NotFiniteFactor { .. }), "{error:?}");
+    assert!(error.to_string().contains("clear_residual()"), "{error}");
+    assert_eq!(state, before);
+    // A step that is given up call by call keeps the gradient, and is refused as long as the residual is kept.
     for gradient in [&huge, &clean, &clean] {
-        let error = device.low_rank_step(&mut state, gradient, &mut output, |_| {}).expect_err("too large");
+        let mut p = vec![0.0; state.factor_len()];
+        device.begin_low_rank(&mut state, gradient, &mut p).expect("finite");
+        let mut q = vec![0.0; state.factor_len()];
+        let advanced = device.advance_low_rank(&mut state, &p, &mut q);
+        let error = advanced.and_then(|()| device.finish_low_rank(&mut state, &q, &mut output)).expect_err("too large");
         assert!(matches!(error, Error::NotFiniteFactor { .. }), "{error:?}");
-        assert!(error.to_string().contains("clear_residual()"), "{error}");
+        state.abandon();
     }
     state.clear_residual().expect("idle");
     assert!(step(device, &mut state, &clean).iter().all(|v| v.is_finite()));
@@ -193,6 +203,74 @@ fn a_factor_that_overflows_is_refused_where_that_is_asked_for(device: &Device) {
     *q.last_mut().expect("a vector's last element") = f32::MAX;
     device.finish_low_rank(&mut state, &q, &mut output).expect("valid");
     assert_eq!(output.last(), Some(&f32::MAX));
+}
+
+/// What a collective fails with.
+#[derive(Debug)]
+enum Failure {
+    Peer(u32),
+    Gradwire(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Gradwire(error)
+    }
+}
+
+fn a_collective_that_fails_changes_nothing(device: &Device) {
+    for codec in codecs(3).into_iter().chain([PowerSgd::rank(2).one_sided(), PowerSgd::rank(2).without_feedback()]) {
+        let mut state = codec.state(&TENSORS, Seed::new(3)).expect("valid");
+        // A residual, and marks of what was sent and poisoned.
+        step(device, &mut state, &cases::normal(ELEMENTS, 1));
+        let mut spoiled = cases::normal(ELEMENTS, 2);
+        spoiled[77] = f32::NAN;
+        step(device, &mut state, &spoiled);
+        let (before, gradient) = (state.clone(), cases::normal(ELEMENTS, 3));
+        let mut expected = before.clone();
+        let output = step(device, &mut expected, &gradient);
+        for dies_in in 1..=state.rounds() {
+            let mut round = 0;
+            let mut dies = |factor: &mut [f32]| {
+                round += 1;
+                // What a collective that fails half way leaves there.
+                factor.fill(f32::NAN);
+                if round == dies_in { Err(Failure::Peer(round)) } else { Ok(()) }
+            };
+            let mut untouched = vec![7.0; ELEMENTS];
+            let outcome = device.low_rank_step(&mut state, &gradient, &mut untouched, &mut dies);
+            assert!(matches!(outcome, Err(Failure::Peer(r)) if r == dies_in), "{codec:?}: {outcome:?}");
+            assert!(untouched.iter().all(|v| *v == 7.0), "{codec:?}: the output is as it was");
+            assert_eq!(state, before, "{codec:?}, round {dies_in}");
+            round = 0;
+            let mut dies = |_: &mut [f32]| {
+                round += 1;
+                if round == dies_in { Err(Failure::Peer(round)) } else { Ok(()) }
+            };
+            let mut in_place = gradient.clone();
+            let outcome = device.low_rank_step_in_place(&mut state, &mut in_place, &mut dies);
+            assert!(matches!(outcome, Err(Failure::Peer(_))), "{codec:?}: {outcome:?}");
+            assert_eq!((bits(&in_place), &state), (bits(&gradient), &before), "{codec:?}: the gradient is still there");
+        }
+        // The same gradient again is the step that would have been.
+        let mut in_place = gradient.clone();
+        device.low_rank_step_in_place(&mut state, &mut in_place, alone).expect("valid");
+        assert_eq!((bits(&in_place), state), (bits(&output), expected), "{codec:?}");
+        // What this crate refuses comes through the same type.
+        let mut state = before.clone();
+        let outcome =
+            device.low_rank_step(&mut state, &gradient[1..], &mut vec![0.0; ELEMENTS], |_| Err(Failure::Peer(0)));
+        assert!(matches!(outcome, Err(Failure::Gradwire(Error::Length { .. }))), "{codec:?}: {outcome:?}");
+        assert_eq!(state, before);
+    }
+    // A step that is under way stays so.
+    let mut state = codecs(3)[0].state(&TENSORS, Seed::new(3)).expect("valid");
+    let (gradient, mut p) = (cases::normal(ELEMENTS, 3), vec![0.0; state.factor_len()]);
+    device.begin_low_rank(&mut state, &gradient, &mut p).expect("valid");
+    let before = state.clone();
+    let outcome = device.low_rank_step(&mut state, &gradient, &mut vec![0.0; ELEMENTS], alone);
+    assert!(matches!(outcome, Err(Error::Order { .. })), "{outcome:?}");
+    assert_eq!(state, before);
 }
 
 fn a_worker_that_failed_stays_in_step(device: &Device) {
@@ -303,6 +381,7 @@ gradwire_tests::on_every_device!(
     nan_and_infinity_poison_a_matrix_and_pass,
     a_failed_call_leaves_the_state,
     a_factor_that_overflows_is_refused_where_that_is_asked_for,
+    a_collective_that_fails_changes_nothing,
     a_worker_that_failed_stays_in_step,
     what_waits_of_a_tensor_that_is_not_compressed_survives_nan,
     without_feedback_nothing_is_kept,

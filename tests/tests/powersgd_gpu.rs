@@ -1,37 +1,14 @@
 //! PowerSGD on the devices that run passes, beside what holds on every device: the CPU's result within rounding, the same bits in
 //! any order, gradients that are not bound at once, limits that are too small.
 
-use gradwire::{Device, LowRankState, Matrix, PowerSgd, Seed};
+use gradwire::{Device, Matrix, PowerSgd, Seed};
 use gradwire_tests::cases;
-use gradwire_tests::low_rank::{MODEL, bits, step};
+use gradwire_tests::low_rank::{ADDED, MODEL, SPLIT, U, alone, apart, bits, step};
+use gradwire_tests::low_rank_checks::{self, SMALL};
 use gradwire_tests::oracle::powersgd::Dense;
-use gradwire_tests::vectors::powersgd;
-
-/// Half the distance of binary32 numbers about 1.
-const U: f64 = 1.0 / (1u64 << 24) as f64;
-
-/// What a product of two numbers is off by that are each written as the sum of two of 11 bits: each by 2^-22, and by the product of
-/// what is small of both, 2^-22 again.
-const SPLIT: f64 = 12.0 * U;
-/// What a tensor core's addition of eight products is off by: its nine numbers are aligned to the largest and cut two bits behind
-/// binary32's last, each by a quarter of 2 U at most, and the sum is cut to binary32. The ISA does not say so: it is the premise.
-const ADDED: f64 = 7.0 * U;
 
 fn elements(tensors: &[Matrix]) -> usize {
     tensors.iter().map(Matrix::elements).sum::<u64>() as usize
-}
-
-/// The tolerance between backends that is documented: how far two of them may be apart in a factor that is sent, or in what
-/// is left of it, as a part of |M|.
-///
-/// Each sums at most 514 terms of an entry one after another in binary32 (the CPU; other backends 42), so it is off by
-/// 514 U |M| |q| for the unit column q, and a factor of r columns by sqrt(r) times that. Columns are off from orthonormal by 16 U at
-/// most, which is less than another 514 U; two backends may be off to two sides.
-///
-/// Tensor cores add 96 times to an entry, eight products at once. Products are off by [`SPLIT`], and an addition by [`ADDED`]: 684 U
-/// in all, which with the columns' 16 is less than the 1028 U of one side.
-fn apart(rank: u32) -> f64 {
-    4.0 * 514.0 * U * f64::from(rank).sqrt()
 }
 
 /// Above eight columns gradient + residual is formed in a pass of its own: once, from whichever side a step begins, and what is not
@@ -100,77 +77,14 @@ fn short_sums_are_near(device: &Device) {
     }
 }
 
-/// A state that has been through two steps on the CPU.
-fn warm(codec: PowerSgd, tensors: &[Matrix]) -> LowRankState {
-    let mut state = codec.state(tensors, Seed::new(9)).expect("valid");
-    for t in 0..2 {
-        step(&Device::cpu(), &mut state, &cases::normal(elements(tensors), 60 + t));
-    }
-    state
-}
-
 fn norm(x: &[f32]) -> f64 {
     x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Where each matrix's factor begins in what is sent, and its entries.
-fn parts(state: &LowRankState, tensors: &[Matrix], left: bool, rank: u32) -> Vec<(usize, usize)> {
-    let mut at = 0;
-    let mut parts = Vec::new();
-    for (index, tensor) in tensors.iter().enumerate() {
-        if state.is_compressed(index) == Some(true) {
-            let len = (if left { tensor.rows } else { tensor.columns }) as usize * rank as usize;
-            parts.push((at, len));
-            at += len;
-        }
-    }
-    parts
-}
-
 fn the_cpu_is_near(device: &Device) {
-    let cpu = Device::cpu();
-    let n = elements(&MODEL);
-    for (rank, codec) in [(1, PowerSgd::rank(1)), (5, PowerSgd::rank(5).min_compression(1.0)), (12, PowerSgd::rank(12))]
-    {
-        let [mut mine, mut theirs] = [(); 2].map(|()| warm(codec, &MODEL));
-        let fresh = mine.clone();
-        let gradient = cases::normal(n, 70);
-        let before = theirs.residual().expect("idle");
-        let sums: Vec<f32> = gradient.iter().zip(&before).map(|(g, e)| g + e).collect();
-        let compressed: Vec<usize> = (0..MODEL.len()).filter(|t| mine.is_compressed(*t) == Some(true)).collect();
-        let starts: Vec<usize> = (0..MODEL.len()).map(|t| elements(&MODEL[..t])).collect();
-        let magnitude = |t: usize| norm(&sums[starts[t]..][..MODEL[t].elements() as usize]);
-        let compare = |what: &str, left: bool, a: &[f32], b: &[f32]| {
-            for (t, (at, len)) in compressed.iter().zip(parts(&fresh, &MODEL, left, rank)) {
-                let off: Vec<f32> = a[at..at + len].iter().zip(&b[at..at + len]).map(|(a, b)| a - b).collect();
-                let off = norm(&off) / magnitude(*t);
-                assert!(off <= apart(rank), "{what}, rank {rank}, tensor {t} on {device}: {off:e}");
-            }
-        };
-        let [mut p, mut p_cpu] = [(); 2].map(|()| vec![0.0; mine.factor_len()]);
-        device.begin_low_rank(&mut mine, &gradient, &mut p).expect("valid");
-        cpu.begin_low_rank(&mut theirs, &gradient, &mut p_cpu).expect("valid");
-        compare("P", true, &p, &p_cpu);
-        // From here on both take the CPU's factors, so that one comparison does not stand on another.
-        let [mut q, mut q_cpu] = [(); 2].map(|()| vec![0.0; mine.factor_len()]);
-        device.advance_low_rank(&mut mine, &p_cpu, &mut q).expect("valid");
-        cpu.advance_low_rank(&mut theirs, &p_cpu, &mut q_cpu).expect("valid");
-        compare("Q", false, &q, &q_cpu);
-        let [mut out, mut out_cpu] = [(); 2].map(|()| vec![0.0; n]);
-        device.finish_low_rank(&mut mine, &q_cpu, &mut out).expect("valid");
-        cpu.finish_low_rank(&mut theirs, &q_cpu, &mut out_cpu).expect("valid");
-        let (left, left_cpu) = (mine.residual().expect("idle"), theirs.residual().expect("idle"));
-        for (t, start) in starts.iter().enumerate() {
-            let here = *start..start + MODEL[t].elements() as usize;
-            for (a, b) in [(&out, &out_cpu), (&left, &left_cpu)] {
-                let off: Vec<f32> = a[here.clone()].iter().zip(&b[here.clone()]).map(|(a, b)| a - b).collect();
-                assert!(
-                    norm(&off) <= apart(rank) * magnitude(t),
-                    "rank {rank}, tensor {t} on {device}: {:e}",
-                    norm(&off)
-                );
-            }
-        }
+    for model in [&MODEL[..], &SMALL] {
+        let outcome = low_rank_checks::near_the_cpu(device, model);
+        assert!(matches!(outcome, Ok(1..)), "{device}: {outcome:?}");
     }
 }
 
@@ -201,22 +115,22 @@ fn what_was_sent_is_what_is_taken_off(device: &Device) {
     }
 }
 
-/// Where nothing is rounded, the bits are the golden vectors'.
 fn golden_vectors_have_their_bits(device: &Device) {
-    let mut steps = powersgd::committed().expect("read");
-    if device.kind() == gradwire::BackendKind::Wgpu {
-        // A shader sends NaN where others send an infinity: a sum cannot be trusted to have one, and neither can be used.
-        let infinite = |word: &str| matches!(word.split('*').next(), Some("7f800000" | "ff800000"));
-        let all = steps.len();
-        steps.retain(|step| !step.factors.iter().any(|factor| factor.split(' ').any(infinite)));
-        assert!(2 * steps.len() > all, "{} of {all} are left", steps.len());
+    let outcome = low_rank_checks::golden(device);
+    assert!(matches!(outcome, Ok(1..)), "{device}: {outcome:?}");
+}
+
+fn steps_on_the_device_have_the_same_bits(device: &Device) {
+    if device.kind() == gradwire::BackendKind::Cpu {
+        return;
     }
-    let outcome = powersgd::check(device, &steps);
-    assert!(outcome.is_ok(), "{device}: {outcome:?}");
+    let outcome = low_rank_checks::resident(device, &SMALL);
+    assert!(matches!(outcome, Ok(1..)), "{device}: {outcome:?}");
 }
 
 gradwire_tests::on_every_device!(
     golden_vectors_have_their_bits,
+    steps_on_the_device_have_the_same_bits,
     the_cpu_is_near,
     many_columns_are_formed_once,
     short_sums_are_near,
@@ -306,7 +220,7 @@ mod webgpu {
             let before = state.clone();
             let x = cases::normal(elements(&tensors), 3);
             let mut output = vec![0.0; x.len()];
-            let error = device.low_rank_step(&mut state, &x, &mut output, |_| {}).expect_err("too small");
+            let error = device.low_rank_step(&mut state, &x, &mut output, alone).expect_err("too small");
             let Error::Limit { found, needed, .. } = error else { panic!("{error:?}") };
             assert!(found == 1 << 20 && needed > found);
             assert_eq!(state, before);

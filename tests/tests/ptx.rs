@@ -9,6 +9,7 @@ use gradwire::backend::cuda::artifacts::ARTIFACTS;
 use gradwire_ptx_machine::{Machine, Space, Violation};
 use gradwire_tests::cases::{self, Case};
 use gradwire_tests::conformance;
+use gradwire_tests::low_rank_checks::{self, SMALL};
 use gradwire_tests::oracle::Kind;
 use gradwire_tests::suite::{self, Depth};
 
@@ -83,6 +84,25 @@ fn a_changed_constant_changes_bytes() {
         assert!(planted(from, to, case, x).is_some(), "{from} read as {to}, and nothing shows");
     }
     assert_eq!(planted("-766435501", "-766435501", &max, &x), None);
+}
+
+/// A machine that reads PowerSGD's kernels otherwise than they are: no other kernel computes in f64.
+fn with_wrong_factors(from: &str, to: &str) -> Device {
+    let machine = Arc::new(Machine::new((7, 0), 1).planting(from, to));
+    Device::from_cuda(Cuda::with_driver(machine, Some(70)).expect("it still loads"))
+}
+
+#[test]
+fn a_device_with_wrong_factors_fails_the_suite() {
+    // What columns are multiplied by; what is taken off one another, which the golden vectors' orthogonal columns do not show.
+    for (from, to) in [("mul.rn.f64", "add.rn.f64"), ("sub.rn.f64", "add.rn.f64")] {
+        let near = low_rank_checks::near_the_cpu(&with_wrong_factors(from, to), &SMALL);
+        assert!(near.is_err(), "{from} read as {to}, and nothing shows");
+    }
+    let verdicts = suite::run(&with_wrong_factors("mul.rn.f64", "add.rn.f64"), Depth::Quick, &mut |_| {});
+    let failed: Vec<_> = verdicts.iter().filter(|v| !v.failures.is_empty()).map(|v| (v.codec, v.check)).collect();
+    let expected = [("PowerSGD", "golden vectors"), ("PowerSGD", "factors and output are near the CPU's")];
+    assert_eq!(failed, expected, "and nothing else: {verdicts:#?}");
 }
 
 #[test]

@@ -1,7 +1,41 @@
 //! PowerSGD in a caller's memory: on the PTX machine, with a driver that refuses to allocate and to wait, and on wgpu.
 
-use gradwire::Dtype;
+use gradwire::{Dtype, Error, Matrix, PowerSgd, Seed, StateError};
 use gradwire_tests::resident::{against_the_host, codecs, from_one_sided};
+
+#[test]
+fn numbers_that_no_step_leaves_behind_are_not_downloaded() {
+    let (codec, tensors) = (PowerSgd::rank(2), [Matrix::new(16, 8), Matrix::vector(5)]);
+    let steps = codec.resident(&tensors, Dtype::F32, Seed::new(1)).expect("valid");
+    let mut state = steps.image();
+    state.resize(steps.saved_bytes() as usize, 0);
+    let mut residual = vec![0.5f32; steps.elements()];
+    let saved = steps.download(&state, &residual).and_then(|state| state.to_bytes()).expect("finite");
+    codec.restore(&tensors, &saved).expect("what was saved is read");
+    for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        residual[130] = odd;
+        let error = steps.download(&state, &residual).expect_err("not finite");
+        assert!(matches!(error, Error::State(StateError::NotFinite { index: 130 })), "{error:?}");
+    }
+    // Without feedback the residual is not read, whatever it holds.
+    let plain = codec.without_feedback().resident(&tensors, Dtype::F32, Seed::new(1)).expect("valid");
+    let mut image = plain.image();
+    image.resize(plain.saved_bytes() as usize, 0);
+    plain.download(&image, &residual).expect("it counts as zeros");
+    residual[130] = 0.5;
+    // Factors lie behind the 133 elements. Which words they are is the library's to know, so each is tried.
+    let mut refused = Vec::new();
+    for at in (0..state.len()).step_by(4) {
+        let mut state = state.clone();
+        state[at..at + 4].copy_from_slice(&f32::INFINITY.to_le_bytes());
+        match steps.download(&state, &residual) {
+            Err(Error::State(StateError::NotFinite { index })) => refused.push(index),
+            Err(other) => panic!("{other:?}"),
+            Ok(state) => drop(codec.restore(&tensors, &state.to_bytes().expect("idle")).expect("another word")),
+        }
+    }
+    assert_eq!(refused, (133..133 + 2 * (16 + 8)).collect::<Vec<u64>>());
+}
 
 #[cfg(feature = "cuda")]
 mod cuda {

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::test::root;
+use crate::place::root;
 
 /// The compute capability of the stand-in: one that no artifact is built for, so that a lower one is chosen.
 const CAPABILITY: &str = "8.6";

@@ -4,7 +4,7 @@ use std::fs;
 
 use gradwire_tests::hostile::{TARGETS, seeds};
 
-use crate::test::root;
+use crate::place::root;
 
 /// What to fuzz, and for how long.
 #[derive(clap::Args)]

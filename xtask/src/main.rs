@@ -4,6 +4,7 @@ mod bench;
 mod capture;
 mod embed;
 mod fuzz;
+mod place;
 mod ptx;
 mod publish;
 mod report;

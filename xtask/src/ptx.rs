@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use gradwire_kernels::ptx::{ARTIFACTS, HEAD_LINES};
 
-use crate::test::root;
+use crate::place::root;
 
 use build::{Compiler, TARGETS};
 
@@ -56,6 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     println!("building with rustc {} ({})", compiler.release, compiler.commit_hash);
     let mut built = Vec::new();
     for target in TARGETS {
+        println!("building the kernels for sm_{}", target.sm);
         let ptx = compiler.build(target)?;
         check::text(target, &ptx)?;
         println!("sm_{}: {} lines", target.sm, ptx.lines().count());

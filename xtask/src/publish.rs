@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::test::root;
+use crate::place::root;
 
 use rust::Least;
 
@@ -75,7 +75,7 @@ fn features(package: &Published<'_>) -> Result<(), String> {
     for feature in std::iter::once(String::new()).chain(alone) {
         println!("   {} with {}", package.name, if feature.is_empty() { "none" } else { &feature });
         // The profile of everything else, so that what it depends on is there already.
-        let mut clippy = cargo(&["clippy", "--quiet", "--release", "--locked", "--lib", "--no-default-features"]);
+        let mut clippy = cargo(&["clippy", "--release", "--locked", "--lib", "--no-default-features"]);
         clippy.args(["--package", package.name, "--features", &feature, "--", "-D", "warnings"]);
         succeed(&mut clippy, "the lints")?;
     }
@@ -105,7 +105,7 @@ fn deny() -> Result<(), String> {
 /// packages alone, with the least Rust they promise.
 fn package(least: &Least, required: bool) -> Result<(), String> {
     stale::remove(&root().join("target/publish"))?;
-    let mut package = cargo(&["package", "--locked", "--allow-dirty", "--quiet", "--target-dir", "target/publish"]);
+    let mut package = cargo(&["package", "--locked", "--allow-dirty", "--target-dir", "target/publish"]);
     for name in CRATES {
         package.args(["--package", name]);
     }

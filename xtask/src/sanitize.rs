@@ -1,6 +1,6 @@
 //! `cargo xtask sanitize`: the CPU's tests under AddressSanitizer.
 
-use crate::test::root;
+use crate::place::root;
 
 /// The one target that is sanitized; continuous integration runs on it.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -40,6 +40,7 @@ pub(crate) fn run() -> Result<(), String> {
         cargo.env(format!("CARGO_PROFILE_RELEASE_{check}"), "true");
     }
     cargo.env("RUSTFLAGS", "-Zsanitizer=address").current_dir(root());
+    println!("building the CPU's tests with AddressSanitizer in target/sanitize, and running them");
     let status = cargo.status().map_err(|e| format!("cargo could not be started: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("the sanitized tests ended with {status}; the report is above")) }
 }

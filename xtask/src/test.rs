@@ -1,15 +1,11 @@
 //! `cargo xtask test`: everything that must hold before a change lands, and which backends it ran on.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gradwire::{BackendKind, Device};
 use gradwire_tests::require::Required;
 
-/// The repository's root.
-pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
-}
+use crate::place::root;
 
 /// Runs the steps in order, and stops at the first that fails.
 pub(crate) fn run() -> Result<(), String> {

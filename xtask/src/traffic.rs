@@ -2,7 +2,7 @@
 
 use gradwire_tests::{launches, low_rank_models, low_rank_traffic, predict, reads, traffic};
 
-use crate::test::root;
+use crate::place::root;
 
 /// What to do with the table.
 #[derive(clap::Args)]
@@ -14,6 +14,8 @@ pub(crate) struct Args {
 
 /// Counts, and prints the table or writes it.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
+    // Beside the table, which a pipe may take.
+    eprintln!("running every kernel on the PTX machine, and counting: it takes minutes");
     let (kernels, selections, steps) = (traffic::count()?, reads::count()?, low_rank_traffic::count()?);
     let launches = launches::table(&launches::count().map_err(|e| e.to_string())?);
     let models = low_rank_models::table(&low_rank_models::count()?);

@@ -4,7 +4,7 @@ use std::fs;
 
 use gradwire_tests::vectors;
 
-use crate::test::root;
+use crate::place::root;
 
 /// Write the golden vectors, or check them.
 #[derive(clap::Args)]
@@ -16,6 +16,7 @@ pub(crate) struct Args {
 
 /// Writes `tests/vectors`, or compares.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
+    println!("computing the golden vectors");
     for (name, text) in vectors::files() {
         let path = root().join("tests/vectors").join(name);
         if !args.check {

@@ -10,7 +10,7 @@ use std::{fs, net::TcpListener};
 
 use gradwire::{Codec, Device, Dtype, Qsgd, Seed, TopK};
 
-use crate::test::root;
+use crate::place::root;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
@@ -90,12 +90,13 @@ fn build() -> Result<PathBuf, String> {
     let manifest = |path: &Path| vec!["--manifest-path".to_owned(), path.join("Cargo.toml").display().to_string()];
     let (mut cargo, flags) = compiler()?;
     cargo.args(["build", "--release", "--locked", "--package", "gradwire-web", "--target", TARGET]).args(flags);
+    println!("building examples/web for {TARGET} in {}", folder.display());
     succeed(cargo.args(manifest(&example)).arg("--target-dir").arg(&folder), "building the example")?;
 
     let module = folder.join(TARGET).join("release/gradwire_web.wasm");
     let page = folder.join("page");
     let mut bindgen = Command::new(env!("CARGO"));
-    bindgen.args(["run", "--quiet", "--locked", "--package", "gradwire-bindgen"]).args(manifest(&example));
+    bindgen.args(["run", "--locked", "--package", "gradwire-bindgen"]).args(manifest(&example));
     bindgen.arg("--target-dir").arg(&folder).arg("--").arg(&module).arg(&page);
     succeed(&mut bindgen, "making JavaScript of it")?;
 

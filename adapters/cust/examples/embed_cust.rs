@@ -42,7 +42,7 @@ fn single(name: &str, codec: &impl Codec, gradwire: &OnStream<'_>, stream: &Stre
     let mut residual = DeviceBuffer::<f32>::zeroed(N)?;
     let mut sum = DeviceBuffer::<f32>::zeroed(N)?;
     let mut body = DeviceBuffer::<u8>::zeroed(h.body_bytes() as usize)?;
-    let mut workspace = DeviceBuffer::<u8>::zeroed(plan.workspace_bytes().max(1))?;
+    let mut workspace = DeviceBuffer::<u8>::zeroed(plan.workspace_bytes().max(1) as usize)?;
     // SAFETY: the buffers live until the stream was waited for, and nothing else uses them.
     unsafe {
         gradwire.encode(&plan, &on_device, Some(&mut residual), &mut body, Some(&mut workspace), seed)?;
@@ -69,7 +69,7 @@ fn model(name: &str, codec: &impl Codec, gradwire: &OnStream<'_>, stream: &Strea
     let table = DeviceBuffer::from_slice(&plan.table())?;
     let mut mean = DeviceBuffer::<f32>::zeroed(N)?;
     let mut body = DeviceBuffer::<u8>::zeroed(plan.body_bytes() as usize)?;
-    let mut workspace = DeviceBuffer::<u8>::zeroed(plan.workspace_bytes().max(1))?;
+    let mut workspace = DeviceBuffer::<u8>::zeroed(plan.workspace_bytes().max(1) as usize)?;
     // SAFETY: as above.
     unsafe {
         gradwire.encode_model(&plan, &table, &on_device, None, &mut body, Some(&mut workspace), seed)?;

@@ -95,7 +95,7 @@ impl CustomOp1 for Encode {
         }
         let Residual::Cuda(residual) = residual else { return Err(Error::msg("the residual is elsewhere")) };
         let mut body = device.alloc_zeros::<u8>(self.plan.header().body_bytes() as usize)?;
-        let mut workspace = device.alloc_zeros::<u8>(self.plan.workspace_bytes())?;
+        let mut workspace = device.alloc_zeros::<u8>(self.plan.workspace_bytes() as usize)?;
         // Queued on candle's own stream; the kernels are loaded once a context.
         gradwire::backend::cuda::Cuda::on(&device.cuda_stream())
             .and_then(|cuda| {

@@ -29,6 +29,18 @@ pub trait Codec {
     fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error>;
 }
 
+/// The bound on E|C(x) - x|^2 / |x|^2 of a quantizer with so many elements a bucket and so many levels.
+pub(crate) fn omega(codec: CodecId, elements: u64, levels: u32) -> f64 {
+    let (elements, s) = (elements as f64, f64::from(levels));
+    match codec {
+        // Both bounds hold for both norms: each coordinate's variance is at most min(1/4, r) (N/s)^2 with r = |x| s/N.
+        CodecId::Qsgd => (elements / (4.0 * s * s)).min(elements.sqrt() / s),
+        // A coordinate's variance is at most a quarter of ((max - min)/L)^2, and (max - min)^2 <= 2 |x|^2 as the two
+        // are different elements wherever they differ.
+        CodecId::Uniform => elements / (2.0 * s * s),
+    }
+}
+
 /// The settings that both bucketed quantizers have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Bucketed {

@@ -78,7 +78,10 @@ impl Matrix {
 /// let mut state = PowerSgd::rank(1).state(&[Matrix::new(32, 16)], Seed::new(42))?;
 /// let gradient: Vec<f32> = (0..32 * 16).map(|i| (i / 16) as f32 * (i % 16) as f32).collect(); // of rank 1
 /// let mut output = vec![0.0; 32 * 16];
-/// device.low_rank_step(&mut state, &gradient, &mut output, |factor| assert!(factor.len() <= 32))?;
+/// device.low_rank_step(&mut state, &gradient, &mut output, |factor| {
+///     assert!(factor.len() <= 32); // the collective, which may fail
+///     Ok::<_, gradwire::Error>(())
+/// })?;
 /// assert!(gradient.iter().zip(&output).all(|(g, o)| (g - o).abs() < 1e-3));
 /// # Ok::<(), gradwire::Error>(())
 /// ```

@@ -1,6 +1,6 @@
 //! QSGD, as a user sets it up.
 
-use super::{Bucketed, Codec, NonFinite};
+use super::{Bucketed, Codec, NonFinite, omega};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::EncodePlan;
@@ -109,9 +109,7 @@ impl Qsgd {
 impl Codec for Qsgd {
     fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
         let header = self.common.header(n, dtype, self.l2)?;
-        let (elements, s) = (header.bucket.elements(header.n) as f64, f64::from(header.levels));
-        // Both bounds hold for both norms: each coordinate's variance is at most min(1/4, r) (N/s)^2 with r = |x| s/N.
-        let omega = (elements / (4.0 * s * s)).min(elements.sqrt() / s);
+        let omega = omega(header.codec, header.bucket.elements(header.n), header.levels);
         Ok(EncodePlan { header, nearest: false, feedback: false, omega, non_finite: self.common.non_finite })
     }
 }

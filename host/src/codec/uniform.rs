@@ -1,6 +1,6 @@
 //! Stochastic uniform quantization, as a user sets it up.
 
-use super::{Bucketed, Codec, NonFinite};
+use super::{Bucketed, Codec, NonFinite, omega};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::EncodePlan;
@@ -79,10 +79,7 @@ impl Uniform {
 impl Codec for Uniform {
     fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
         let header = self.common.header(n, dtype, false)?;
-        let (elements, levels) = (header.bucket.elements(header.n) as f64, f64::from(header.levels));
-        // A coordinate's variance is at most a quarter of ((max - min)/L)^2, and (max - min)^2 <= 2 |x|^2 as the two
-        // are different elements wherever they differ.
-        let omega = elements / (2.0 * levels * levels);
+        let omega = omega(header.codec, header.bucket.elements(header.n), header.levels);
         Ok(EncodePlan { header, nearest: self.nearest, feedback: false, omega, non_finite: self.common.non_finite })
     }
 }

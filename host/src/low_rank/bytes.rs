@@ -183,18 +183,44 @@ impl LowRankState {
                 let mine = &mut self.factors(side)[part.start(side)..part.start(side) + stride * table.rank];
                 for entry in mine.chunks_exact_mut(stride).flat_map(|column| &mut column[..dimension]) {
                     let (value, index) = next();
-                    if !value.is_finite() {
-                        return Err(StateError::NotFinite { index });
-                    }
-                    if !usable(value) || orthonormal && value.abs() > ORTHONORMAL {
-                        return Err(StateError::TooLarge { index });
-                    }
+                    check_entry(value, orthonormal, index)?;
                     *entry = value;
                 }
             }
         }
         Ok(())
     }
+
+    /// Refuses what [`LowRankState::read_numbers`] refuses, of numbers that came from a device's memory.
+    pub(super) fn check_numbers(&self) -> Result<(), StateError> {
+        let kept = if self.codec.feedback() { &self.sums[..] } else { &[] };
+        if let Some(index) = kept.iter().position(|sum| !sum.is_finite()) {
+            return Err(StateError::NotFinite { index: index as u64 });
+        }
+        let mut index = kept.len() as u64;
+        for (side, factors) in [(Side::Left, &self.left), (Side::Right, &self.right)] {
+            for (place, part) in self.table.compressed() {
+                let orthonormal = self.sent[place] && side != self.last;
+                let columns = factors[part.start(side)..].chunks_exact(part.stride(side)).take(self.table.rank);
+                for value in columns.flat_map(|column| &column[..part.dimension(side)]) {
+                    check_entry(*value, orthonormal, index)?;
+                    index += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an entry of a factor is one that a step ends with.
+fn check_entry(value: f32, orthonormal: bool, index: u64) -> Result<(), StateError> {
+    if !value.is_finite() {
+        return Err(StateError::NotFinite { index });
+    }
+    if !usable(value) || orthonormal && value.abs() > ORTHONORMAL {
+        return Err(StateError::TooLarge { index });
+    }
+    Ok(())
 }
 
 /// Reads the entries of so many tensors, or as many as there are bytes for, each checked against the table's; their flags.

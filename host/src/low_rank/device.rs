@@ -159,29 +159,93 @@ impl Device {
     /// A whole step: [`Device::begin_low_rank`] to [`Device::finish_low_rank`], with `all_reduce_mean` in between; on a single
     /// worker, one that does nothing.
     ///
+    /// The error is the collective's own type, which calls of this crate convert to; [`Error`] will do.
+    ///
+    /// ```
+    /// use gradwire::{Device, Matrix, PowerSgd, Seed};
+    ///
+    /// #[derive(Debug)]
+    /// enum Failure {
+    ///     Peer,
+    ///     Gradwire(gradwire::Error),
+    /// }
+    /// impl From<gradwire::Error> for Failure {
+    ///     fn from(error: gradwire::Error) -> Self {
+    ///         Self::Gradwire(error)
+    ///     }
+    /// }
+    ///
+    /// let device = Device::cpu();
+    /// let mut state = PowerSgd::rank(2).state(&[Matrix::new(64, 32)], Seed::new(1))?;
+    /// let before = state.clone();
+    /// let (gradient, mut output) = ([0.5f32; 64 * 32], [0.0; 64 * 32]);
+    /// let dead = |_: &mut [f32]| Err(Failure::Peer);
+    /// assert!(matches!(device.low_rank_step(&mut state, &gradient, &mut output, dead), Err(Failure::Peer)));
+    /// assert_eq!(state, before); // the same gradient can be handed over again
+    /// device.low_rank_step(&mut state, &gradient, &mut output, |_| Ok::<_, gradwire::Error>(()))?;
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// As those calls. Where a later one fails, the step is given up as by [`LowRankState::abandon`].
-    pub fn low_rank_step<'g>(
+    /// As those calls, and what `all_reduce_mean` gives. The step is then given up, and state and output are as they were to the
+    /// bit: unlike after [`LowRankState::abandon`], the gradient has not joined the residual, and may be handed over again. What
+    /// is kept for that is a copy of the residual, which the calls one by one do not make.
+    pub fn low_rank_step<'g, E: From<Error>>(
         &self,
         state: &mut LowRankState,
         gradient: impl Into<Gradient<'g>>,
         output: &mut [f32],
-        mut all_reduce_mean: impl FnMut(&mut [f32]),
-    ) -> Result<(), Error> {
+        all_reduce_mean: impl FnMut(&mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
         Error::expect_len("output", "elements", output.len(), state.elements() as u64)?;
+        state.attempt(|state| {
+            let factor = self.low_rank_rounds(state, gradient.into(), all_reduce_mean)?;
+            Ok(self.finish_low_rank(state, &factor, output)?)
+        })
+    }
+
+    /// A whole step in place, as [`Device::low_rank_step`]: the buffer that holds the gradient becomes the output.
+    ///
+    /// ```
+    /// use gradwire::{Device, Matrix, PowerSgd, Seed};
+    /// let mut state = PowerSgd::rank(1).state(&[Matrix::new(16, 16)], Seed::new(1))?;
+    /// let mut gradient = [0.5f32; 256];
+    /// Device::cpu().low_rank_step_in_place(&mut state, &mut gradient, |_| Ok::<_, gradwire::Error>(()))?;
+    /// assert!(gradient.iter().all(|v| (v - 0.5).abs() < 1e-5)); // a constant matrix has rank 1
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Device::low_rank_step`]. The buffer then holds the gradient.
+    pub fn low_rank_step_in_place<E: From<Error>>(
+        &self,
+        state: &mut LowRankState,
+        gradient: &mut [f32],
+        all_reduce_mean: impl FnMut(&mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        state.attempt(|state| {
+            let factor = self.low_rank_rounds(state, Gradient::F32(gradient), all_reduce_mean)?;
+            Ok(self.finish_low_rank(state, &factor, gradient)?)
+        })
+    }
+
+    /// A step up to its last call: the last factor, all-reduced.
+    fn low_rank_rounds<E: From<Error>>(
+        &self,
+        state: &mut LowRankState,
+        gradient: Gradient<'_>,
+        mut all_reduce_mean: impl FnMut(&mut [f32]) -> Result<(), E>,
+    ) -> Result<Vec<f32>, E> {
         let mut factor = vec![0.0; state.factor_len()];
         self.begin_low_rank(state, gradient, &mut factor)?;
-        all_reduce_mean(&mut factor);
-        let mut rest = || {
-            for _ in 1..state.rounds() {
-                let mut next = vec![0.0; state.factor_len()];
-                self.advance_low_rank(state, &factor, &mut next)?;
-                all_reduce_mean(&mut next);
-                factor = next;
-            }
-            self.finish_low_rank(state, &factor, output)
-        };
-        rest().inspect_err(|_| state.abandon())
+        all_reduce_mean(&mut factor)?;
+        for _ in 1..state.rounds() {
+            let mut next = vec![0.0; state.factor_len()];
+            self.advance_low_rank(state, &factor, &mut next)?;
+            all_reduce_mean(&mut next)?;
+            factor = next;
+        }
+        Ok(factor)
     }
 }
 

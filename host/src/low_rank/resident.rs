@@ -103,8 +103,13 @@ impl ResidentLowRank {
         self.dtype
     }
 
-    /// Bytes of the gradient.
+    /// Bytes of memory for the gradient, in whole 4-byte words, as [`EncodePlan::gradient_bytes`](crate::EncodePlan::gradient_bytes).
     pub fn gradient_bytes(&self) -> u64 {
+        self.element_bytes().next_multiple_of(4)
+    }
+
+    /// Bytes of the gradient's elements.
+    fn element_bytes(&self) -> u64 {
         self.table.elements as u64 * self.dtype.bytes() as u64
     }
 
@@ -222,7 +227,8 @@ impl ResidentLowRank {
     ///
     /// # Errors
     /// [`Error::Order`] while a step is under way; [`Error::Length`] for other than [`ResidentLowRank::saved_bytes`] and an entry of
-    /// the residual for each element; [`Error::Backend`] where there is no memory for it.
+    /// the residual for each element; [`Error::State`] for a number that no step leaves behind, such as a residual that is not
+    /// finite, which [`PowerSgd::restore`] would refuse too; [`Error::Backend`] where there is no memory for it.
     pub fn download(&self, state: &[u8], residual: &[f32]) -> Result<LowRankState, Error> {
         self.expect_round(0, "download")?;
         Error::expect_len("state", "bytes", state.len(), self.saved_bytes())?;
@@ -250,6 +256,7 @@ impl ResidentLowRank {
                 host.sums[part.first..part.first + part.elements()].fill(0.0);
             }
         }
+        host.check_numbers()?;
         Ok(host)
     }
 
@@ -404,7 +411,7 @@ impl<B: Copy> LowRankBuffers<B> {
             piece("factors", self.factors, steps.factor_bytes(), Role::Values),
         ];
         if steps.round == 0 {
-            let gradient = piece("gradient", self.gradient, steps.gradient_bytes(), Role::Input);
+            let gradient = piece("gradient", self.gradient, steps.element_bytes(), Role::Input);
             pieces.push(Piece { alignment: steps.dtype.bytes() as u64, ..gradient.accessed(Access::Read) });
         }
         if steps.round == steps.rounds() {

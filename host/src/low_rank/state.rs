@@ -256,8 +256,9 @@ impl LowRankState {
     /// let mut stays = PowerSgd::rank(1).state(&[Matrix::new(16, 16)], Seed::new(1))?;
     /// let mut leaves = stays.clone();
     /// let mut output = [0.0; 256];
-    /// device.low_rank_step(&mut stays, &[1.0f32; 256], &mut output, |_| {})?;
-    /// device.low_rank_step(&mut leaves, &(0..256).map(|i| (i % 7) as f32).collect::<Vec<_>>(), &mut output, |_| {})?;
+    /// let alone = |_: &mut [f32]| Ok::<_, gradwire::Error>(());
+    /// device.low_rank_step(&mut stays, &[1.0f32; 256], &mut output, alone)?;
+    /// device.low_rank_step(&mut leaves, &(0..256).map(|i| (i % 7) as f32).collect::<Vec<_>>(), &mut output, alone)?;
     /// let before = [stays.residual()?, leaves.residual()?];
     /// stays.absorb(&leaves)?;
     /// assert!(stays.residual()?.iter().enumerate().all(|(i, e)| *e == before[0][i] + before[1][i]));
@@ -298,6 +299,21 @@ impl LowRankState {
     pub fn abandon(&mut self) {
         self.round = 0;
         self.work.clear();
+    }
+
+    /// Does a whole step, and where that fails leaves the state as it was. A step that was under way before stays so.
+    pub(super) fn attempt<E: From<Error>>(&mut self, step: impl FnOnce(&mut Self) -> Result<(), E>) -> Result<(), E> {
+        self.expect_idle("begin_low_rank")?;
+        let mut sums = Vec::new();
+        let bytes = 4 * self.sums.len() as u64;
+        sums.try_reserve_exact(self.sums.len()).map_err(|_| Error::no_memory("a copy of the residual", bytes))?;
+        sums.extend_from_slice(&self.sums);
+        // All that a step changes before its last call, which changes the rest and cannot fail behind that.
+        let (sent, poisoned) = (self.sent.clone(), self.poisoned.clone());
+        step(self).inspect_err(|_| {
+            self.abandon();
+            (self.sums, self.sent, self.poisoned) = (sums, sent, poisoned);
+        })
     }
 
     pub(crate) fn expect_feedback(&self, found: bool) -> Result<(), Error> {

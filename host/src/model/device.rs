@@ -4,11 +4,12 @@ use super::{Layout, ModelPlan, TensorSpan};
 use crate::backend::cpu::{Cpu, EncodeBuffers};
 use crate::codec::{Codec, NonFinite};
 use crate::device::{Device, refuse_not_finite};
-use crate::error::Error;
+use crate::error::{Error, expect_residual};
 use crate::gradient::{Dtype, Gradient};
 use crate::plan::{DecodeMode, EncodePlan, STATUS_BYTES};
 use crate::seed::Seed;
 use crate::session::{Role, Sizes};
+use crate::view::{AsPayload, PayloadView};
 use crate::wire::Payload;
 
 impl Device {
@@ -16,7 +17,7 @@ impl Device {
     ///
     /// # Errors
     /// As [`ModelPlan::new`].
-    pub fn model_plan(&self, codec: &impl Codec, layout: &Layout, dtype: Dtype) -> Result<ModelPlan, Error> {
+    pub fn model_plan(&self, codec: &(impl Codec + ?Sized), layout: &Layout, dtype: Dtype) -> Result<ModelPlan, Error> {
         ModelPlan::new(codec, layout, dtype, &self.limits())
     }
 
@@ -54,7 +55,7 @@ impl Device {
         }
         let elements = plan.layout().elements();
         Error::expect_len("gradient", "elements", gradient.len(), elements)?;
-        Error::expect_len("residual", "elements", residual.len(), if plan.feedback() { elements } else { 0 })?;
+        expect_residual(plan.feedback(), residual.len(), elements)?;
         if let Some(cpu) = self.as_cpu() {
             return self.encode_each(cpu, plan, gradient, residual, seed);
         }
@@ -63,7 +64,7 @@ impl Device {
         let [scalar_bytes, code_bytes] = plan.part_bytes();
         let (mut scalars, mut codes) = (vec![0; scalar_bytes as usize], vec![0; code_bytes as usize]);
         if !passes.is_empty() {
-            let input = plan.gradient_bytes().next_multiple_of(4);
+            let input = plan.gradient_bytes();
             let table = plan.table_bytes();
             let mut session = self.session(Sizes([
                 input,
@@ -71,7 +72,7 @@ impl Device {
                 scalar_bytes,
                 code_bytes,
                 table,
-                STATUS_BYTES.max(plan.workspace_bytes() as u64),
+                STATUS_BYTES.max(plan.workspace_bytes()),
                 0,
                 0,
                 0,
@@ -147,7 +148,7 @@ impl Device {
         &self,
         plan: &ModelPlan,
         mode: DecodeMode,
-        workers: &[&[Payload]],
+        workers: &[&[impl AsPayload]],
         output: &mut [f32],
     ) -> Result<(), Error> {
         Error::expect_len("output", "elements", output.len(), plan.layout().elements())?;
@@ -165,9 +166,11 @@ impl Device {
         let bytes = output.len() as u64 * 4;
         let mut session = self.session(Sizes([0, 0, scalars, codes, plan.table_bytes(), 0, bytes, 0, 0]))?;
         for (worker, payloads) in workers.iter().enumerate() {
-            let join = |part: fn(&Payload) -> &[u8]| payloads.iter().flat_map(part).copied().collect::<Vec<u8>>();
-            session.write(Role::Scalars, worker as u64 * strides[0], &join(Payload::scalars))?;
-            session.write(Role::Codes, worker as u64 * strides[1], &join(Payload::codes))?;
+            let parts: Vec<PayloadView<'_>> = payloads.iter().map(AsPayload::as_payload).collect();
+            let scalars: Vec<&[u8]> = parts.iter().map(PayloadView::scalars).collect();
+            let codes: Vec<&[u8]> = parts.iter().map(PayloadView::codes).collect();
+            session.write(Role::Scalars, worker as u64 * strides[0], &scalars.concat())?;
+            session.write(Role::Codes, worker as u64 * strides[1], &codes.concat())?;
         }
         session.write(Role::Workspace, 0, &plan.table())?;
         // What lies between tensors comes back as it was.
@@ -181,12 +184,12 @@ impl Device {
         &self,
         plan: &ModelPlan,
         mode: DecodeMode,
-        workers: &[&[Payload]],
+        workers: &[&[impl AsPayload]],
         output: &mut [f32],
     ) -> Result<(), Error> {
         for (index, span) in plan.layout().spans().iter().enumerate() {
             let own = &mut output[span.offset as usize..span.end() as usize];
-            let payloads: Vec<&Payload> = workers.iter().map(|payloads| &payloads[index]).collect();
+            let payloads: Vec<_> = workers.iter().map(|payloads| payloads[index].as_payload()).collect();
             if payloads.is_empty() {
                 if let DecodeMode::Sum(_) = mode {
                     own.fill(0.0);

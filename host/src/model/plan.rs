@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{ALIGNMENT, Bindings, DecodeMode, EncodePlan, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
 use crate::seed::Seed;
+use crate::view::AsPayload;
 use crate::wire::{Bucket, Header, Payload};
 
 /// A launch's buffers begin at multiples of this many elements, which are 256 bytes of the smallest type.
@@ -68,7 +69,7 @@ impl ModelPlan {
     /// # Errors
     /// As [`Codec::plan`]; [`Error::Limit`] where the limits are too small for any part of a tensor, or, where every tensor is
     /// one bucket, for the scalars and the statistics of all of them.
-    pub fn new(codec: &impl Codec, layout: &Layout, dtype: Dtype, limits: &Limits) -> Result<Self, Error> {
+    pub fn new(codec: &(impl Codec + ?Sized), layout: &Layout, dtype: Dtype, limits: &Limits) -> Result<Self, Error> {
         let plan = |elements: u64| codec.plan(elements as usize, dtype);
         let tensors = layout.spans().iter().map(|s| plan(s.elements)).collect::<Result<Vec<_>, _>>()?;
         let is_whole = plan(0)?.header().bucket == Bucket::Whole;
@@ -150,9 +151,9 @@ impl ModelPlan {
         &self.tensors
     }
 
-    /// Bytes of the flat gradient.
+    /// Bytes of memory for the flat gradient, in whole 4-byte words, as [`EncodePlan::gradient_bytes`].
     pub fn gradient_bytes(&self) -> u64 {
-        self.layout.elements() * self.dtype.bytes() as u64
+        (self.layout.elements() * self.dtype.bytes() as u64).next_multiple_of(4)
     }
 
     /// Bytes of all payloads together, headers included.
@@ -166,9 +167,9 @@ impl ModelPlan {
     }
 
     /// Bytes of scratch that an encode in a caller's memory needs.
-    pub fn workspace_bytes(&self) -> usize {
-        let statistics = self.whole.as_ref().map_or(0, |whole| whole.bytes() as usize);
-        if self.is_guarded() { statistics.max(ALIGNMENT as usize) } else { statistics }
+    pub fn workspace_bytes(&self) -> u64 {
+        let statistics = self.whole.as_ref().map_or(0, Whole::bytes);
+        if self.is_guarded() { statistics.max(ALIGNMENT) } else { statistics }
     }
 
     /// The table that kernels find the tensors by, as bytes to copy to the device, once a plan. Encoding and decoding take
@@ -231,10 +232,10 @@ impl ModelPlan {
     ///
     /// # Errors
     /// [`Error::Length`] for more or fewer payloads than tensors; [`Error::Other`] for one that does not fit.
-    pub(super) fn check_payloads(&self, payloads: &[Payload]) -> Result<(), Error> {
+    pub(super) fn check_payloads(&self, payloads: &[impl AsPayload]) -> Result<(), Error> {
         Error::expect_len("list of payloads", "of them", payloads.len(), self.tensors.len() as u64)?;
         for (index, (plan, payload)) in self.tensors.iter().zip(payloads).enumerate() {
-            if let Some(what) = crate::device::difference(plan.header(), payload.header()) {
+            if let Some(what) = crate::device::difference(plan.header(), payload.as_payload().header()) {
                 return Err(Error::Other { index, what });
             }
         }
@@ -246,12 +247,13 @@ impl ModelPlan {
     /// # Errors
     /// [`Error::Length`] for other than [`ModelPlan::body_bytes`], or more or fewer payloads than tensors; [`Error::Other`]
     /// for a payload that was made with another codec, setting or length.
-    pub fn write_body(&self, payloads: &[Payload], body: &mut [u8]) -> Result<(), Error> {
+    pub fn write_body(&self, payloads: &[impl AsPayload], body: &mut [u8]) -> Result<(), Error> {
         Error::expect_len("body", "bytes", body.len(), self.body_bytes())?;
         self.check_payloads(payloads)?;
         body.fill(0);
         let (mut scalars, mut codes) = body.split_at_mut(self.codes_offset() as usize);
         for payload in payloads {
+            let payload = payload.as_payload();
             scalars
                 .split_off_mut(..payload.scalars().len())
                 .into_iter()

@@ -3,7 +3,7 @@
 use gradwire_kernels::params::{EncodeParams, PARTIAL_WORDS, SPAN, encode_flags};
 
 use super::{ALIGNMENT, Bindings, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
-use crate::codec::NonFinite;
+use crate::codec::{NonFinite, omega};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::seed::Seed;
@@ -35,12 +35,28 @@ impl EncodePlan {
         if self.omega < 1.0 || (self.header.scaled && !self.nearest) {
             return Ok(Self { feedback: true, ..self });
         }
+        let or = self.settings_with_feedback().map_or_else(String::new, |settings| format!(", or {settings}"));
         let remedy = if self.nearest {
-            "nearest rounding cannot be scaled into a contraction; use more bits, smaller buckets, or stochastic rounding with contractive()"
+            format!(
+                "nearest rounding cannot be scaled into a contraction; use stochastic rounding with contractive(){or}"
+            )
         } else {
-            "use contractive(), which sends C(x)/(1 + omega), or more bits or smaller buckets"
+            format!("use contractive(), which sends C(x)/(1 + omega){or}")
         };
         Err(Error::FeedbackDiverges { omega: self.omega, remedy })
+    }
+
+    /// The nearest settings for which omega is below 1: the narrowest codes with this bucket, the largest bucket with these levels.
+    fn settings_with_feedback(&self) -> Option<String> {
+        let h = &self.header;
+        let here = h.bucket.elements(h.n);
+        let converges = |elements: u64, levels: u32| omega(h.codec, elements, levels) < 1.0;
+        let bits = (1..=16).find(|bits| h.codec.packs(*bits) && converges(here, h.codec.max_levels(*bits)));
+        let bucket = (5..=13).rev().map(|log2| 1u64 << log2).find(|size| *size < here && converges(*size, h.levels));
+        let bits = bits.map(|bits| format!("{bits} bits or more with all their levels"));
+        let bucket = bucket.map(|bucket| format!("buckets of {bucket} elements or fewer"));
+        let both: Vec<String> = bits.into_iter().chain(bucket).collect();
+        (!both.is_empty()).then(|| both.join(", or "))
     }
 
     /// Whether the residual is fused.

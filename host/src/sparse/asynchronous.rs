@@ -14,7 +14,7 @@ use crate::gradient::{Dtype, Gradient};
 use crate::plan::DecodeMode;
 use crate::seed::Seed;
 use crate::session::Role;
-use crate::wire::Payload;
+use crate::view::PayloadView;
 use crate::words::{from_little_endian, little_endian};
 
 impl Wgpu {
@@ -203,7 +203,7 @@ impl Wgpu {
         if let Some(values) = payload.plain_values() {
             return Ok(values);
         }
-        let inner = Payload::from_bytes(payload.value_part())?;
+        let inner = PayloadView::from_bytes(payload.value_part())?;
         let mut values = vec![0.0; inner.header().n as usize];
         self.decode_async(&inner, DecodeMode::Write, &mut values).await?;
         Ok(values)

@@ -1,6 +1,6 @@
 //! What a device does with sparse payloads.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 
 use gradwire_kernels::arith::float::{accumulate, bf16_to_f32, canonical, f16_to_f32};
 use half::{bf16, f16};
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
 use crate::seed::Seed;
 use crate::sparse::IndexFormat;
-use crate::wire::Payload;
+use crate::view::PayloadView;
 use crate::words::little_endian;
 
 impl Device {
@@ -128,6 +128,69 @@ impl Device {
         self.scatter(payload, Some(weight), output)
     }
 
+    /// `output = weight * decode(payload)`: what [`Device::decode_sparse_sum`] makes of one payload.
+    ///
+    /// # Errors
+    /// As [`Device::decode_sparse_into`].
+    pub fn decode_sparse_weighted_into(
+        &self,
+        payload: &SparsePayload,
+        weight: f32,
+        output: &mut [f32],
+    ) -> Result<(), Error> {
+        self.decode_sparse_sum(&[payload], weight, output)
+    }
+
+    /// `output = weight * (decode(payloads[0]) + decode(payloads[1]) + ...)`.
+    ///
+    /// Each term is weighted, then added in the order of the slice, so that the result is that of
+    /// [`Device::decode_sparse_add`] onto zeros, bit for bit. Without payloads it is zeros.
+    ///
+    /// ```
+    /// use gradwire::{Device, Seed, TopK};
+    /// let device = Device::cpu();
+    /// let worker = |g: &[f32; 4]| device.encode_sparse(&TopK::count(2), g, Seed::new(1));
+    /// let payloads = [worker(&[4.0, 3.0, 0.0, 0.0])?, worker(&[0.0, 3.0, 1.0, 0.0])?];
+    /// let mut mean = [7.0; 4];
+    /// device.decode_sparse_sum(&payloads, 0.5, &mut mean)?;
+    /// assert_eq!(mean, [2.0, 3.0, 0.5, 0.0]);
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Mixed`] where the payloads are of gradients of different lengths; as [`Device::decode_sparse_into`].
+    pub fn decode_sparse_sum(
+        &self,
+        payloads: &[impl Borrow<SparsePayload>],
+        weight: f32,
+        output: &mut [f32],
+    ) -> Result<(), Error> {
+        let payloads: Vec<&SparsePayload> = payloads.iter().map(Borrow::borrow).collect();
+        if let Some(index) = payloads.iter().position(|payload| payload.len() != payloads[0].len()) {
+            return Err(Error::Mixed { index, what: "length" });
+        }
+        let Some(first) = payloads.first() else {
+            output.fill(0.0);
+            return Ok(());
+        };
+        Error::expect_len("output", "elements", output.len(), first.header().n)?;
+        let values = |payload: &&'_ SparsePayload| self.sparse_values(payload);
+        let values = payloads.iter().map(values).collect::<Result<Vec<_>, _>>()?;
+        let entries = payloads.iter().map(|payload| payload.indices()).zip(&values);
+        if self.as_cpu().is_none() {
+            let entries: Vec<_> = entries.map(|(indices, values)| (indices, &values[..])).collect();
+            return self.scatter_sum(&entries, weight, output);
+        }
+        output.fill(0.0);
+        for (indices, values) in entries {
+            for (index, value) in indices.iter().zip(values) {
+                let place = &mut output[*index as usize];
+                *place = accumulate(*place, weight, *value);
+            }
+        }
+        Ok(())
+    }
+
     /// Adds two payloads and selects anew: the step of a gTop-k tree (Shi et al., ICDCS 2019). What the selection drops is
     /// added to `residual`, the merging node's own, so that no part of either gradient is lost but to the rounding of the sums.
     ///
@@ -145,7 +208,8 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Mixed`] where the payloads are of gradients of different lengths; as
-    /// [`Device::encode_sparse_with_feedback`], and then the residual is as it was.
+    /// [`Device::encode_sparse_with_feedback`]. Under `NonFinite::Error` also [`Error::NotFinite`] where the residual plus
+    /// what the selection drops is not finite. The residual is as it was whenever this fails.
     pub fn merge_sparse(
         &self,
         codec: &TopK,
@@ -177,8 +241,15 @@ impl Device {
         for ((at, bits), sent) in chosen.indices.iter().zip(&chosen.bits).zip(self.sparse_values(&payload)?) {
             left[*at as usize] = rest(*bits, sent);
         }
-        for (index, left) in indices.iter().zip(left).filter(|(_, left)| left.to_bits() != 0) {
-            residual[*index as usize] = canonical(residual[*index as usize] + left);
+        let dropped = indices.iter().zip(left).filter(|(_, left)| left.to_bits() != 0);
+        let kept: Vec<(u32, f32)> =
+            dropped.map(|(index, left)| (*index, canonical(residual[*index as usize] + left))).collect();
+        // The sum of two finite numbers may be infinite. All sums are looked at before the first is written.
+        if plan.guarded {
+            refuse(kept.iter().find(|(_, sum)| !sum.is_finite()).map(|(index, _)| (*index).into()))?;
+        }
+        for (index, sum) in kept {
+            residual[index as usize] = sum;
         }
         Ok(payload)
     }
@@ -248,7 +319,7 @@ impl Device {
     fn sparse_values(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
         match payload.plain_values() {
             Some(values) => Ok(values),
-            None => self.decode(&Payload::from_bytes(payload.value_part())?),
+            None => self.decode(&PayloadView::from_bytes(payload.value_part())?),
         }
     }
 

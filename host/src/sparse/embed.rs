@@ -81,7 +81,7 @@ impl<B: Copy> SelectBuffers<B> {
         if needed == 0 {
             return Ok(None);
         }
-        let missing = Error::Length { what: "residual", found: 0, expected: needed, unit: "bytes" };
+        let missing = Error::NoResidual { expected: needed, unit: "bytes" };
         Ok(Some(Piece::new("residual", self.residual.ok_or(missing)?, needed, [Some((Role::Residual, 0)), None])))
     }
 }

@@ -41,17 +41,17 @@ impl IndexFormat {
         best
     }
 
-    /// Bytes of `count` of `n` indices: whole 32-bit words.
+    /// Bytes of `count` of `n` indices: whole 32-bit words. `u64::MAX` where they are more than that.
     #[must_use]
     pub fn bytes(self, n: u64, count: u64) -> u64 {
         match self {
             Self::All => 0,
-            Self::List => 4 * count,
+            Self::List => count.saturating_mul(4),
             Self::EliasFano => {
                 let split = Split::new(n, count);
-                4 * (split.low_words + split.high_bits.div_ceil(32))
+                split.low_words.saturating_add(split.high_bits.div_ceil(32)).saturating_mul(4)
             }
-            Self::Bitmap => 4 * n.div_ceil(32),
+            Self::Bitmap => n.div_ceil(32).saturating_mul(4),
         }
     }
 }
@@ -69,7 +69,9 @@ impl Split {
             return Self { low: 0, low_words: 0, high_bits: 0 };
         }
         let low = (n / count).max(1).ilog2();
-        Self { low, low_words: (count * u64::from(low)).div_ceil(32), high_bits: count + (n.saturating_sub(1) >> low) }
+        // Up to the format's 2^31 elements nothing saturates; beyond, a size that is too large is still too large.
+        let low_words = count.saturating_mul(low.into()).div_ceil(32);
+        Self { low, low_words, high_bits: count.saturating_add(n.saturating_sub(1) >> low) }
     }
 }
 
@@ -241,6 +243,32 @@ mod tests {
         // The entropy of one in a hundred is 8.08 bits an index.
         let bits = IndexFormat::EliasFano.bytes(1 << 20, 10_486) as f64 * 8.0 / 10_486.0;
         assert!(bits < 8.6, "{bits}");
+    }
+
+    #[test]
+    fn sizes_beyond_64_bits_saturate() {
+        let large = [0, 1, 2, 31, 1 << 31, 1 << 62, u64::MAX - 1, u64::MAX];
+        for (n, count) in large.into_iter().flat_map(|n| large.map(|count| (n, count))) {
+            for format in [IndexFormat::All, IndexFormat::List, IndexFormat::EliasFano, IndexFormat::Bitmap] {
+                let bytes = format.bytes(n, count);
+                let exact: u128 = match format {
+                    IndexFormat::All => 0,
+                    IndexFormat::List => 4 * u128::from(count),
+                    IndexFormat::Bitmap => 4 * u128::from(n.div_ceil(32)),
+                    IndexFormat::EliasFano if count == 0 => 0,
+                    IndexFormat::EliasFano => {
+                        let low = (n / count).max(1).ilog2();
+                        let high = u128::from(count) + u128::from(n.saturating_sub(1) >> low);
+                        4 * ((u128::from(count) * u128::from(low)).div_ceil(32) + high.div_ceil(32))
+                    }
+                };
+                // Elias and Fano's two parts saturate each for itself.
+                assert!(u128::from(bytes) == exact || exact >= 1 << 60, "{format:?} {n} {count}: {bytes}, not {exact}");
+                assert!(u128::from(bytes) <= exact, "{format:?} {n} {count}");
+            }
+            let _ = IndexFormat::choose(n, count);
+        }
+        assert_eq!(IndexFormat::List.bytes(u64::MAX, u64::MAX - 1), u64::MAX);
     }
 
     #[test]

@@ -116,6 +116,36 @@ impl Device {
     }
 }
 
+impl Device {
+    /// Writes the sum of several payloads' entries, each weighted and added in order onto zeros. Where this fails, `output`
+    /// is as it was.
+    pub(super) fn scatter_sum(
+        &self,
+        payloads: &[(&[u32], &[f32])],
+        weight: f32,
+        output: &mut [f32],
+    ) -> Result<(), Error> {
+        let (limits, elements) = (self.limits(), output.len() as u64);
+        if elements == 0 {
+            return Ok(());
+        }
+        let entries = payloads.iter().map(|(indices, _)| 4 * indices.len() as u64).max().unwrap_or(0);
+        let mut session = self.session(Sizes([0, 0, 0, 0, 0, 0, 4 * elements, entries, entries]))?;
+        session.run(&scatter(0, None, elements, &limits)?)?;
+        for (indices, values) in payloads {
+            session.write(Role::Indices, 0, bytemuck::cast_slice(indices))?;
+            session.write(Role::Values, 0, bytemuck::cast_slice(values))?;
+            // SAFETY: the indices of a payload rise, and so none is there twice.
+            unsafe { session.run_trusted(&scatter(indices.len() as u64, Some(weight), elements, &limits)?)? };
+        }
+        // Read whole before anything is written: a device may fail half way.
+        let mut sums = vec![0.0f32; output.len()];
+        session.read(Role::Output, 0, bytemuck::cast_slice_mut(&mut sums))?;
+        output.copy_from_slice(&sums);
+        Ok(())
+    }
+}
+
 /// Whether workgroups of these passes wait for one another.
 pub(super) fn waits(passes: &[Pass]) -> bool {
     passes.iter().any(|pass| pass.kernel == Kernel::TopKRest)

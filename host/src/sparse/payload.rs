@@ -4,7 +4,8 @@ use half::{bf16, f16};
 
 use super::index::{self, IndexFormat};
 use crate::gradient::Dtype;
-use crate::wire::{HEADER_BYTES, MAGIC, MAX_ELEMENTS, Payload, PayloadError, VERSION, checksum, expect_checksum};
+use crate::view::PayloadView;
+use crate::wire::{HEADER_BYTES, MAGIC, MAX_ELEMENTS, PayloadError, VERSION, checksum, expect_checksum};
 
 /// The codec byte of sparse payloads.
 pub(crate) const TAG: u8 = 3;
@@ -54,7 +55,7 @@ impl SparseHeader {
     /// Bytes of the values, the second part of the body; `None` where they are a payload, which says so itself.
     pub fn value_bytes(&self) -> Option<u64> {
         match self.values {
-            ValueFormat::Plain(dtype) => Some(self.count * dtype.bytes() as u64),
+            ValueFormat::Plain(dtype) => Some(self.count.saturating_mul(dtype.bytes() as u64)),
             ValueFormat::Payload => None,
         }
     }
@@ -92,8 +93,10 @@ impl SparseHeader {
             return Err(PayloadError::Version { found: head[4] });
         }
         let field = |field, found: u64, allowed| Err(PayloadError::Field { field, found, allowed });
-        if head[5] != TAG {
-            return field("codec", head[5].into(), "3 (sparse); Payload::from_bytes reads 1 and 2");
+        match head[5] {
+            TAG => {}
+            1 | 2 => return Err(PayloadError::Kind { found: "dense", reader: "Payload::from_bytes" }),
+            other => return field("codec", other.into(), "1 (QSGD), 2 (uniform) or 3 (sparse)"),
         }
         let values = match head[6] {
             3 => ValueFormat::Payload,
@@ -238,7 +241,7 @@ fn check(bytes: &[u8]) -> Result<(SparseHeader, Vec<u32>), PayloadError> {
     let (indices, values) = body.split_at(header.index_bytes() as usize);
     // Before the indices, which take memory by the header's counts: here the counts are what the bytes bear out.
     if header.values == ValueFormat::Payload {
-        let inner = Payload::from_bytes(values)?;
+        let inner = PayloadView::from_bytes(values)?;
         if inner.len() as u64 != header.count {
             let allowed = "the number of entries in a payload of values";
             return Err(PayloadError::Field { field: "elements", found: inner.len() as u64, allowed });

@@ -3,7 +3,7 @@
 use gradwire::{Device, Error, LowRankState, Matrix, Outcome, PowerSgd, Seed, StateError};
 
 use crate::cases;
-use crate::low_rank::bits;
+use crate::low_rank::{alone, bits};
 use crate::meter::bounded;
 use crate::oracle::low_rank::{Model, Refusal, Saved};
 use crate::oracle::wire::crc32;
@@ -122,7 +122,10 @@ fn steps(device: &Device, mut state: LowRankState) -> Vec<u32> {
     let mut kept = Vec::new();
     for t in 0..4 {
         let (gradient, mut output) = (cases::normal(n, t), vec![0.0; n]);
-        let hand = |factor: &mut [f32]| computed.extend(bits(factor));
+        let hand = |factor: &mut [f32]| {
+            computed.extend(bits(factor));
+            Ok::<_, gradwire::Error>(())
+        };
         device.low_rank_step(&mut state, &gradient, &mut output, hand).expect("the gradient is finite");
         computed.extend(bits(&output));
         let residual = state.residual().expect("no step is under way");
@@ -157,7 +160,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
                 *first = f32::NAN;
             }
             let mut output = vec![0.0; gradient.len()];
-            device.low_rank_step(&mut state, &gradient, &mut output, |_| {}).expect("the policy is to go on");
+            device.low_rank_step(&mut state, &gradient, &mut output, alone).expect("the policy is to go on");
         }
     }
     seeds

@@ -103,6 +103,7 @@ impl Refusal {
             PayloadError::Magic { .. } => Self::Magic,
             PayloadError::Version { .. } => Self::Version,
             PayloadError::Field { field, .. } => Self::Field(field),
+            PayloadError::Kind { .. } => Self::Field("codec"),
             PayloadError::Checksum { .. } => Self::Checksum,
             other => panic!("docs/wire.md has no such refusal: {other:?}"),
         }

@@ -253,7 +253,11 @@ fn check_one(device: &Device, v: &Vector, label: &str) -> Outcome {
     let n = state.elements();
     let gradient: Vec<f32> = read(&v.gradient, 8, n)?.into_iter().map(f32::from_bits).collect();
     let (mut output, mut factors) = (vec![0.0; n], Vec::new());
-    device.low_rank_step(&mut state, &gradient, &mut output, |factor| factors.push(factor.to_vec())).map_err(fail)?;
+    let hand = |factor: &mut [f32]| {
+        factors.push(factor.to_vec());
+        Ok::<_, gradwire::Error>(())
+    };
+    device.low_rank_step(&mut state, &gradient, &mut output, hand).map_err(fail)?;
     if factors.len() != v.factors.len() {
         return Err(format!("{} factors were handed out, and {} are expected", factors.len(), v.factors.len()));
     }

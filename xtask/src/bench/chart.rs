@@ -43,13 +43,18 @@ pub(crate) fn draw(stem: &Path, report: &Report) -> Result<[PathBuf; 2], String>
 pub(super) fn prepare(stem: &Path) -> Result<[PathBuf; 2], String> {
     register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)
         .map_err(|_| "the chart's font could not be read; check the crate epaint_default_fonts".to_owned())?;
+    Ok(files(stem))
+}
+
+/// The files of a chart.
+pub(super) fn files(stem: &Path) -> [PathBuf; 2] {
     // The extension is appended, since a stem may have a dot of its own.
-    Ok(["svg", "png"].map(|extension| {
+    ["svg", "png"].map(|extension| {
         let mut path = stem.as_os_str().to_owned();
         path.push(".");
         path.push(extension);
         PathBuf::from(path)
-    }))
+    })
 }
 
 /// What to say of a chart that could not be drawn.

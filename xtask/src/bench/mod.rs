@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: what each codec costs in time and accuracy, and saves in bytes, on this machine.
 
 mod chart;
+mod device;
 mod labels;
 mod measure;
 mod peers;
@@ -29,11 +30,12 @@ use self::peers::PeerRow;
 use self::report::Report;
 use self::settings::Chosen;
 use self::source::Source;
+use crate::place;
 
 /// What to measure.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Which backend: cpu, wgpu or cuda. Without it, the best device of this machine.
+    /// Which backend: cpu, wgpu or cuda. Without it, the best device of this machine; of --top-k and --powersgd the CPU.
     #[arg(long, value_parser = crate::verify::parse_kind)]
     device: Option<BackendKind>,
     /// Only this codec.
@@ -45,22 +47,23 @@ pub(crate) struct Args {
     /// A synthetic gradient of this many elements, up to 2^28: 1000000, 2^24 or 16M.
     #[arg(long, value_name = "N")]
     size: Option<String>,
-    /// Type of the gradient that is encoded.
-    #[arg(long, default_value = "f32")]
-    dtype: Type,
-    /// Where the JSON goes [default: target/bench/bench.json].
+    /// Type of the gradient that is encoded [default: that of the file's tensors, where it is one, or f32].
+    #[arg(long)]
+    dtype: Option<Type>,
+    /// Where the JSON goes [default: target/bench/bench.json of the checkout, or bench.json in the current folder].
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Where the chart goes, without .svg and .png [default: target/bench/bench].
+    /// Where the chart goes, without .svg and .png [default: beside the JSON's default, bench].
     #[arg(long, value_name = "STEM")]
     chart: Option<PathBuf>,
     /// Time numpy and torch too, and print ours over theirs.
     #[arg(long)]
     peers: bool,
-    /// Time top-k on the CPU instead, beside the standard library's selection, and numpy's with --peers.
+    /// Time top-k instead: on the CPU beside the standard library's selection, and numpy's with --peers; on another device
+    /// with --device.
     #[arg(long, conflicts_with_all = ["codec", "dtype", "json", "chart", "list"])]
     top_k: bool,
-    /// Time a step of PowerSGD on the CPU instead, beside numpy's and torch's with --peers.
+    /// Time a step of PowerSGD instead: on the CPU, beside numpy's and torch's with --peers; on another device with --device.
     #[arg(long, conflicts_with_all = ["codec", "dtype", "json", "chart", "list", "top_k", "input", "size"])]
     powersgd: bool,
     /// Draw only what is left of a gradient for the bytes sent: PowerSGD of rank 1 to 32 beside top-k and QSGD.
@@ -91,26 +94,34 @@ impl From<Type> for Dtype {
 /// Measures, prints the table, and writes the JSON and the chart.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let start = Instant::now();
-    let (cases, dtype) = (settings::cases(args.codec), args.dtype.into());
+    let (cases, dtype) = (settings::cases(args.codec), args.dtype.map(Dtype::from));
     if args.list {
-        return show::list(&cases, dtype);
+        return show::list(&cases, dtype.unwrap_or(Dtype::F32));
     }
     let size = args.size.as_deref().map(size::parse).transpose()?;
-    if args.peers && (args.codec == Some(Chosen::Uniform) || dtype != Dtype::F32) {
+    if args.peers && (args.codec == Some(Chosen::Uniform) || dtype.is_some_and(|dtype| dtype != Dtype::F32)) {
         return Err("--peers compares QSGD of f32 gradients; leave out --codec uniform and --dtype".to_owned());
     }
-    if args.top_k {
-        let source = args.input.as_deref().map(|path| source::load(Some(path), None, dtype)).transpose()?;
-        return topk::run(source.as_ref(), size, args.peers);
+    if args.peers && place::checkout().is_none() {
+        return Err("--peers runs the scripts in benches/peers; call it in a checkout of the repository".to_owned());
     }
-    if args.powersgd {
-        return powersgd::run(args.peers);
+    if args.top_k || args.powersgd {
+        return instead(args, size);
     }
-    let source = source::load(args.input.as_deref(), size, dtype)?;
-    let json = args.json.clone().unwrap_or_else(|| crate::test::root().join("target/bench/bench.json"));
-    let chart = args.chart.clone().unwrap_or_else(|| crate::test::root().join("target/bench/bench"));
     if args.trade {
-        return trade_alone(&source, args);
+        return trade_alone(args);
+    }
+    let json = args.json.clone().unwrap_or_else(|| place::results().join("bench.json"));
+    let chart = args.chart.clone().unwrap_or_else(|| place::results().join("bench"));
+    // Before the measurements, so that a mistyped path does not cost them.
+    check_writable(&json, &[&chart, &beside(&chart)])?;
+    let source = source::load(args.input.as_deref(), size, dtype)?;
+    let dtype = source.dtype;
+    if args.peers && dtype != Dtype::F32 {
+        return Err(format!(
+            "--peers compares QSGD of f32 gradients, and the source is {}; add --dtype f32",
+            source.label
+        ));
     }
     let device = crate::verify::open(args.device)?;
     let chosen = match args.device {
@@ -119,10 +130,6 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         None => "the best that this machine offers".to_owned(),
     };
     show::device(&device, &chosen);
-    // Before the measurements, so that a mistyped path does not cost them.
-    report::make_folder(&json)?;
-    report::make_folder(&chart)?;
-
     let steps = cases.len() + if args.peers { peers::PEERS.len() } else { 0 };
     let bar = progress(steps)?;
     let (mut stage, elements) = stage(&device, &source, size, &cases)?;
@@ -166,13 +173,46 @@ fn beside(chart: &Path) -> PathBuf {
     PathBuf::from(stem)
 }
 
+/// Top-k or PowerSGD, on the device that was asked for: the CPU has its own loops, and what others are timed beside; the others
+/// run the report's passes.
+fn instead(args: &Args, size: Option<usize>) -> Result<(), String> {
+    let device = crate::verify::open(Some(args.device.unwrap_or(BackendKind::Cpu)))?;
+    let is_cpu = device.kind() == BackendKind::Cpu;
+    if args.peers && !is_cpu {
+        return Err(format!(
+            "--peers times others on the CPU, and --device {} asks for {device}; leave one of them out",
+            device.kind()
+        ));
+    }
+    let source = args.input.as_deref().map(|path| source::load(Some(path), None, Dtype::F32)).transpose()?;
+    match (args.top_k, is_cpu) {
+        (true, true) => topk::run(source.as_ref(), size, args.peers),
+        (true, false) => {
+            device::top_k(&device, source.as_ref(), size.unwrap_or_else(|| measure::default_elements(&device)))
+        }
+        (false, true) => powersgd::run(args.peers),
+        (false, false) => device::power_sgd(&device, &powersgd::CASES),
+    }
+}
+
+/// Fails where results could not be written; says where they go, where that is not where everybody looks.
+fn check_writable(json: &Path, charts: &[&Path]) -> Result<(), String> {
+    place::check_writable(json, "--json")?;
+    for file in charts.iter().flat_map(|stem| chart::files(stem)) {
+        place::check_writable(&file, "--chart")?;
+    }
+    if place::checkout().is_none() {
+        show::outside(json);
+    }
+    Ok(())
+}
+
 /// What is left for the bytes sent, and nothing that takes time: the numbers, a table and the chart.
-fn trade_alone(source: &Source, args: &Args) -> Result<(), String> {
-    let named = |given: &Option<PathBuf>, usual: &str| given.clone().unwrap_or_else(|| crate::test::root().join(usual));
-    let json = named(&args.json, "target/bench/low-rank.json");
-    let chart = named(&args.chart, "target/bench/low-rank");
-    report::make_folder(&json)?;
-    report::make_folder(&chart)?;
+fn trade_alone(args: &Args) -> Result<(), String> {
+    let json = args.json.clone().unwrap_or_else(|| place::results().join("low-rank.json"));
+    let chart = args.chart.clone().unwrap_or_else(|| place::results().join("low-rank"));
+    check_writable(&json, &[&chart])?;
+    let source = &source::load(args.input.as_deref(), None, Dtype::F32)?;
     let rows = trade::measure(source)?;
     if rows.is_empty() {
         return Err(format!(
@@ -242,7 +282,7 @@ fn run_peers(bar: &ProgressBar, json: &Path, elements: usize) -> (Vec<PeerRow>, 
     for peer in peers::PEERS {
         bar.set_message(format!("{}, in Python", peer.0));
         bar.tick();
-        match peers::run(peer, &crate::test::root().join("benches/peers"), &scratch, elements) {
+        match peers::run(peer, &place::root().join("benches/peers"), &scratch, elements) {
             Ok(theirs) => rows.extend(theirs),
             Err(line) => missing.push(line),
         }

@@ -12,7 +12,7 @@ use super::table::significant;
 use super::timing;
 
 /// Rows, columns, rank.
-const CASES: [(u64, u64, u32); 6] =
+pub(super) const CASES: [(u64, u64, u32); 6] =
     [(4096, 4096, 1), (4096, 4096, 4), (4096, 4096, 8), (4096, 4096, 32), (1024, 1024, 4), (11008, 4096, 4)];
 /// Times that each thing is timed; the median is shown.
 const REPEATS: usize = 9;
@@ -109,10 +109,10 @@ fn time(device: &Device, n: u64, m: u64, rank: u32) -> Result<Timed, Error> {
 
 fn time_peer(framework: &str, timed: &[Timed]) -> Result<Vec<PeerRow>, String> {
     let cases: Vec<&str> = timed.iter().map(|t| t.case.as_str()).collect();
-    let json = crate::test::root().join(format!("target/bench/powersgd_{framework}.json"));
+    let json = crate::place::results().join(format!("powersgd_{framework}.json"));
     super::report::make_folder(&json)?;
     let status = std::process::Command::new("python3")
-        .arg(crate::test::root().join("benches/peers/powersgd.py"))
+        .arg(crate::place::root().join("benches/peers/powersgd.py"))
         .args(["--framework", framework, "--cases", &cases.join(","), "--json"])
         .arg(&json)
         .status()

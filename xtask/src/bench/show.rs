@@ -67,6 +67,11 @@ pub(crate) fn results(report: &Report, synthetic: bool, missing: &[String]) {
     }
 }
 
+/// Where results go, of a binary that is called outside of a checkout.
+pub(crate) fn outside(json: &Path) {
+    say!("no checkout of Gradwire is here: results go to {}", json.display());
+}
+
 /// Where the results are.
 pub(crate) fn files(report: &Report, json: &Path, drawn: &[PathBuf]) {
     say!("\nresults  {}", short(json));

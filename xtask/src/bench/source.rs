@@ -19,16 +19,29 @@ pub(crate) struct Source {
     pub(crate) synthetic: bool,
 }
 
-/// The gradient that the arguments ask for.
-pub(crate) fn load(input: Option<&Path>, size: Option<usize>, dtype: Dtype) -> Result<Source, String> {
+/// The gradient that the arguments ask for; without a type, in that of the file's tensors, or f32 where they have several.
+pub(crate) fn load(
+    input: Option<&Path>,
+    size: Option<usize>,
+    dtype: impl Into<Option<Dtype>>,
+) -> Result<Source, String> {
     let (name, tensors) = match (input, size) {
         (Some(path), _) => (path.display().to_string(), read(path)?),
         (None, Some(n)) => {
-            let tensor = Tensor { name: "synthetic".to_owned(), shape: vec![n], values: synthetic(n) };
+            let (name, shape, stored) = ("synthetic".to_owned(), vec![n], Dtype::F32);
+            let tensor = Tensor { name, shape, stored, values: synthetic(n) };
             ("synthetic values with heavy tails (Student's t, 4 degrees of freedom)".to_owned(), vec![tensor])
         }
         (None, None) => ("real gradients, benches/data/digits_cnn.safetensors".to_owned(), data::read(data::DIGITS)?),
     };
+    let mut stored: Vec<Dtype> = Vec::new();
+    for tensor in &tensors {
+        if !stored.contains(&tensor.stored) {
+            stored.push(tensor.stored);
+        }
+    }
+    let own = if let [one] = stored[..] { one } else { Dtype::F32 };
+    let dtype = dtype.into().unwrap_or(own);
     let mut source = Source { label: String::new(), tensors, dtype, synthetic: input.is_none() && size.is_some() };
     for tensor in &mut source.tensors {
         round(&mut tensor.values, dtype);
@@ -45,7 +58,16 @@ pub(crate) fn load(input: Option<&Path>, size: Option<usize>, dtype: Dtype) -> R
     }
     let count = source.tensors.len();
     let tensors = if count == 1 { "1 tensor".to_owned() } else { format!("{count} tensors") };
-    source.label = format!("{name}: {tensors}, {} elements, {}", grouped(source.elements()), dtype.name());
+    let types = match &stored[..] {
+        [one] if *one == dtype => dtype.name().to_owned(),
+        // Values that were made for this run were never anything else.
+        _ if input.is_none() => dtype.name().to_owned(),
+        all => {
+            let names: Vec<&str> = all.iter().map(|stored| stored.name()).collect();
+            format!("{} in the file, encoded as {}", names.join(" and "), dtype.name())
+        }
+    };
+    source.label = format!("{name}: {tensors}, {} elements, {types}", grouped(source.elements()));
     if source.elements() == 0 {
         return Err(format!("{name} holds {tensors} and no element; give --input a file with gradients"));
     }
@@ -193,11 +215,37 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_halves_is_not_reported_as_f32() {
+        let path = std::env::temp_dir().join(format!("gradwire-source-{}.safetensors", std::process::id()));
+        let write = |dtypes: &[(&str, usize)]| {
+            let (mut header, mut at) = (serde_json::Map::new(), 0);
+            for (index, (dtype, size)) in dtypes.iter().enumerate() {
+                let entry = serde_json::json!({ "dtype": dtype, "shape": [4], "data_offsets": [at, at + 4 * size] });
+                header.insert(format!("t{index}"), entry);
+                at += 4 * size;
+            }
+            let header = serde_json::Value::from(header).to_string();
+            let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0x3f; at]].concat();
+            std::fs::write(&path, bytes).unwrap();
+        };
+        write(&[("BF16", 2)]);
+        let own = load(Some(&path), None, None).unwrap();
+        assert_eq!(own.dtype, Dtype::Bf16);
+        assert!(own.label.ends_with("1 tensor, 4 elements, bf16"), "{}", own.label);
+        let wide = load(Some(&path), None, Dtype::F32).unwrap();
+        assert!(wide.dtype == Dtype::F32 && wide.label.ends_with("bf16 in the file, encoded as f32"), "{}", wide.label);
+        write(&[("F16", 2), ("F32", 4)]);
+        let both = load(Some(&path), None, None).unwrap();
+        assert_eq!(both.dtype, Dtype::F32);
+        assert!(both.label.ends_with("f16 and f32 in the file, encoded as f32"), "{}", both.label);
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
     fn files_that_cannot_be_used_are_refused_with_a_reason() {
         let missing = load(Some(Path::new("no/such.safetensors")), None, Dtype::F32).err().unwrap();
         assert!(missing.starts_with("no/such.safetensors could not be read"), "{missing}");
-        let wrong = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-        let wrong = load(Some(&wrong), None, Dtype::F32).err().unwrap();
+        let wrong = load(Some(Path::new("Cargo.toml")), None, Dtype::F32).err().unwrap();
         assert!(wrong.contains("not a safetensors file") && wrong.contains("--input"), "{wrong}");
     }
 }

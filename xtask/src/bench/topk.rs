@@ -106,9 +106,9 @@ fn select_nth(x: &[f32], k: usize) -> Vec<(u32, f32)> {
 
 fn numpy(n: usize, timed: &[Timed]) -> Result<Vec<PeerRow>, String> {
     let counts: Vec<String> = timed.iter().map(|t| t.k.to_string()).collect();
-    let json = crate::test::root().join("target/bench/numpy_topk.json");
+    let json = crate::place::results().join("numpy_topk.json");
     super::report::make_folder(&json)?;
-    let script = crate::test::root().join("benches/peers/numpy_topk.py");
+    let script = crate::place::root().join("benches/peers/numpy_topk.py");
     let status = std::process::Command::new("python3")
         .arg(script)
         .args(["--size", &n.to_string(), "--counts", &counts.join(","), "--json"])

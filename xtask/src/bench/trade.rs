@@ -2,6 +2,7 @@
 
 use gradwire::{Device, Error, IndexFormat, Matrix, PowerSgd, Seed, TopK};
 use gradwire_tests::cases::Case;
+use gradwire_tests::low_rank::alone;
 use gradwire_tests::oracle::Kind;
 use serde::{Deserialize, Serialize};
 
@@ -88,7 +89,7 @@ fn powersgd(values: &[f32], tensors: &[Matrix], rank: u32) -> Result<Option<(u64
     }
     let mut output = vec![0.0; values.len()];
     let mut step =
-        || Device::cpu().low_rank_step(&mut state, values, &mut output, |_| {}).map(|()| Sums::of(values, &output));
+        || Device::cpu().low_rank_step(&mut state, values, &mut output, alone).map(|()| Sums::of(values, &output));
     let first = step()?;
     let last = (1..STEPS).try_fold(first, |_, _| step())?;
     Ok(Some((state.step_bytes() as u64, [first, last])))

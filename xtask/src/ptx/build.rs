@@ -6,7 +6,7 @@ use std::process::Command;
 
 use gradwire_kernels::params::THREADS;
 
-use crate::test::root;
+use crate::place::root;
 
 /// The toolchains to try, and the one compiler that is accepted among them: another one gives other bytes.
 const TOOLCHAINS: [&str; 2] = ["nightly", "nightly-2026-05-20"];

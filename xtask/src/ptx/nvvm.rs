@@ -12,7 +12,7 @@ use gradwire::plan::Kernel;
 
 use super::build::{clean, stdout};
 use super::manifest::entries;
-use crate::test::root;
+use crate::place::root;
 
 /// The nightly that Rust-CUDA's main branch is pinned to. Its `rust-toolchain.toml` says which; another one loads no backend.
 const TOOLCHAIN: &str = "nightly-2026-04-02";

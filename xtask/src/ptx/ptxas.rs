@@ -11,7 +11,7 @@ use gradwire::plan::Kernel;
 use gradwire_kernels::ptx::HEAD_LINES;
 
 use super::build::{TARGETS, Target};
-use crate::test::root;
+use crate::place::root;
 
 /// An assembler.
 struct Ptxas {

@@ -25,9 +25,9 @@ const RANKS: [(u32, &str); 4] = [(1, "rank 1"), (4, "rank 4"), (8, "rank 8"), (3
 /// Where a set's part of a buffer begins.
 pub(crate) type At<'a> = &'a dyn Fn(Role) -> u64;
 /// Writes what passes read besides the gradient, into one set.
-pub(super) type Prepare = Box<dyn Fn(&mut dyn Session, At<'_>) -> Result<(), Error>>;
+pub(crate) type Prepare = Box<dyn Fn(&mut dyn Session, At<'_>) -> Result<(), Error>>;
 /// Compares what a run left in one set with what the CPU makes of the gradient; the text says where they part.
-type Check = Box<dyn Fn(&mut dyn Session, At<'_>, Gradient<'_>) -> Result<(), String>>;
+pub(crate) type Check = Box<dyn Fn(&mut dyn Session, At<'_>, Gradient<'_>) -> Result<(), String>>;
 
 /// One operation to time.
 pub(crate) struct Job {
@@ -66,9 +66,7 @@ pub(crate) fn all(
     }
     // The CPU selects without passes.
     if selects {
-        for (part, name) in PARTS {
-            top_k(part, name, n, dtype, limits, &mut jobs)?;
-        }
+        jobs.extend(selections(n, dtype, limits)?);
         for (rank, name) in RANKS {
             match power_sgd(rank, name, n, dtype, limits, &mut jobs) {
                 Ok(()) => {}
@@ -77,6 +75,18 @@ pub(crate) fn all(
                 Err(error) => return Err(error),
             }
         }
+    }
+    Ok(jobs)
+}
+
+/// Every operation of top-k.
+///
+/// # Errors
+/// As [`all`].
+pub(crate) fn selections(n: usize, dtype: Dtype, limits: &Limits) -> Result<Vec<Job>, Error> {
+    let mut jobs = Vec::new();
+    for (part, name) in PARTS {
+        top_k(part, name, n, dtype, limits, &mut jobs)?;
     }
     Ok(jobs)
 }
@@ -174,7 +184,7 @@ fn power_sgd(rank: u32, name: &str, n: usize, dtype: Dtype, limits: &Limits, job
 /// A step of PowerSGD of a single worker with error feedback, as if the all-reduces took no time; `None` where nothing is compressed.
 /// There is no check of one result: each run is the step after the last one, and the suite that ran before has compared steps with
 /// the CPU's.
-pub(super) fn step(
+pub(crate) fn step(
     rank: u32,
     setting: String,
     tensors: &[Matrix],

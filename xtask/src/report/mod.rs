@@ -3,17 +3,17 @@
 mod bench;
 mod child;
 mod files;
-mod jobs;
+pub(crate) mod jobs;
 mod machine;
 mod markdown;
 mod measure;
 mod models;
 mod part;
 mod peers;
-mod place;
+pub(crate) mod place;
 mod plan;
 mod results;
-mod rotate;
+pub(crate) mod rotate;
 mod run;
 mod sanitizer;
 mod schema;
@@ -89,7 +89,7 @@ fn parse_minutes(text: &str) -> Result<f64, String> {
 /// Reports, or writes the README's table.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     if args.readme {
-        return results::readme(&crate::test::root(), args.check).map(|()| ExitCode::SUCCESS);
+        return results::readme(&crate::place::root(), args.check).map(|()| ExitCode::SUCCESS);
     }
     run::run(args)
 }

@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_readme_has_the_table_of_the_committed_results() {
-        readme(&crate::test::root(), true).unwrap();
+        readme(&crate::place::root(), true).unwrap();
     }
 
     #[test]

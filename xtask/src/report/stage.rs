@@ -3,7 +3,8 @@
 
 use std::io::Write;
 
-use gradwire::Device;
+use gradwire::{BackendKind, Device};
+use gradwire_tests::low_rank_checks::{self, SMALL};
 use gradwire_tests::suite::{self, Depth, Step};
 use gradwire_tests::{cases, conformance, selections, vectors};
 use gradwire_tests::{cases::Case, oracle::Kind};
@@ -206,6 +207,12 @@ fn smoke(device: &Device, observer: &mut dyn FnMut(Step<'_>)) {
             check("top-k", "bytes equal the CPU's", &|| selections::against_cpu(device, &codec, &label, &x));
         }
     }
+    check("PowerSGD", "golden vectors", &|| low_rank_checks::golden(device));
+    // Its sessions have no passes of PowerSGD, and it is what the others are compared with.
+    if device.kind() != BackendKind::Cpu {
+        check("PowerSGD", "factors and output are near the CPU's", &|| low_rank_checks::near_the_cpu(device, &SMALL));
+        check("PowerSGD", "a state on the device has the same bits", &|| low_rank_checks::resident(device, &SMALL));
+    }
 }
 
 #[cfg(test)]
@@ -235,7 +242,7 @@ mod tests {
                 outcomes.push(outcome.clone());
             }
         });
-        assert_eq!(outcomes.len(), 3 + 12 + 1 + 3);
+        assert_eq!(outcomes.len(), 3 + 12 + 1 + 3 + 1);
         assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(1..))), "{outcomes:?}");
     }
 }

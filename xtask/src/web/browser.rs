@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::test::root;
+use crate::place::root;
 
 /// Names that Chromium and its kin go by; the environment variable comes first.
 const VARIABLE: &str = "GRADWIRE_BROWSER";

@@ -371,7 +371,9 @@ mod tests {
         // And it is what a step takes, but for where a cache line begins.
         let mut state = PowerSgd::rank(8).state(&[Matrix::new(200, 70_000)], Seed::new(1)).expect("valid");
         let (gradient, mut output) = (vec![1.0f32; 14_000_000], vec![0.0; 14_000_000]);
-        crate::Device::cpu().low_rank_step(&mut state, &gradient, &mut output, |_| {}).expect("valid");
+        crate::Device::cpu()
+            .low_rank_step(&mut state, &gradient, &mut output, |_| Ok::<_, crate::Error>(()))
+            .expect("valid");
         assert_eq!(state.scratch.0.len(), room(&state.table, Side::Left) + LANES);
         assert!(state.scratch.0.len() < 14_000_000 / 4 + 8 * 70_144);
     }

@@ -11,10 +11,11 @@ use wgpu::BufferUsages;
 
 use super::{Wgpu, failed, preference, timing, unavailable};
 use crate::embed::{DecodeBuffers, EncodeBuffers};
-use crate::error::Error;
+use crate::error::{Error, expect_residual};
 use crate::gradient::Gradient;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, check_input};
 use crate::seed::Seed;
+use crate::view::AsPayload;
 use crate::wire::Payload;
 
 /// The environment variable that chooses an adapter by part of its name.
@@ -96,7 +97,7 @@ impl Wgpu {
         check_input(plan, gradient.dtype(), gradient.len())?;
         let header = *plan.header();
         let expected = if plan.feedback() { header.n } else { 0 };
-        Error::expect_len("residual", "elements", residual.len(), expected)?;
+        expect_residual(plan.feedback(), residual.len(), header.n)?;
         if header.n == 0 {
             return header.seal(&vec![0; header.body_bytes() as usize]);
         }
@@ -105,7 +106,7 @@ impl Wgpu {
                 let from = self.filled(gradient.as_bytes())?;
                 let kept = self.filled(bytemuck::cast_slice(residual))?;
                 let body = self.room(header.body_bytes(), BufferUsages::STORAGE | BufferUsages::COPY_SRC)?;
-                let workspace = self.room(plan.workspace_bytes() as u64, SCRATCH)?;
+                let workspace = self.room(plan.workspace_bytes(), SCRATCH)?;
                 let mut encoder = self.encoder();
                 let buffers = EncodeBuffers {
                     gradient: from.slice(..),
@@ -132,7 +133,13 @@ impl Wgpu {
     ///
     /// # Errors
     /// As [`Device::decode_into`](crate::Device::decode_into). The output is as it was whenever this fails.
-    pub async fn decode_async(&self, payload: &Payload, mode: DecodeMode, output: &mut [f32]) -> Result<(), Error> {
+    pub async fn decode_async(
+        &self,
+        payload: &(impl AsPayload + ?Sized),
+        mode: DecodeMode,
+        output: &mut [f32],
+    ) -> Result<(), Error> {
+        let payload = payload.as_payload();
         let header = *payload.header();
         Error::expect_len("output", "elements", output.len(), header.n)?;
         if header.n == 0 {
