@@ -203,7 +203,7 @@ impl<B: Copy> DecodeBuffers<B> {
 
     fn of(&self, payloads: u32, body_bytes: u64, codes_offset: u64, output_bytes: u64) -> Vec<Piece<B>> {
         let body = [Some((Role::Scalars, 0)), Some((Role::Codes, codes_offset))];
-        let bodies = Piece::new("bodies", self.bodies, u64::from(payloads) * body_bytes, body);
+        let bodies = Piece::new("bodies", self.bodies, u64::from(payloads).saturating_mul(body_bytes), body);
         let output = Piece::new("output", self.output, output_bytes, [Some((Role::Output, 0)), None]);
         vec![bodies.accessed(Access::Read), output]
     }

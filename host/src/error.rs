@@ -238,11 +238,22 @@ pub enum Error {
     },
     /// The workgroups of a selection waited for one another in vain.
     #[error(
-        "the selection's workgroups waited for one another in vain, and nothing was selected: another stream used the \
-         workspace meanwhile, or a pass was left out. Give each stream a workspace of its own, and queue all passes in \
-         order. In a caller's memory the residual now holds gradient + residual"
+        "the selection's workgroups waited for one another in vain, so that its entries are not whole: another stream used \
+         the workspace meanwhile, or a pass was left out. Give each stream a workspace of its own, queue all passes in \
+         order, and restore the residual of this selection, if it is in your memory on the device"
     )]
     Stuck,
+    /// A codec that plans the tensors of one model in different ways.
+    #[error(
+        "the codec plans tensor {index} with another {what} than tensor 0, and the tensors of one model plan share all \
+         settings: make a plan for each setting"
+    )]
+    Uneven {
+        /// Which tensor.
+        index: usize,
+        /// What differs.
+        what: &'static str,
+    },
     /// Memory that was handed over cannot be used as what it was handed over for.
     #[error("the {what} at {address:#x} {problem}")]
     Memory {

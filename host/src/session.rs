@@ -151,7 +151,7 @@ pub trait Session {
     /// Seconds that `repeats` device-to-device copies took, of as many bytes as both buffers hold, and that number.
     ///
     /// # Errors
-    /// As [`Session::run`].
+    /// As [`Session::run`]; [`Error::Memory`] for a copy of a buffer onto itself.
     fn time_copy(&mut self, from: Role, to: Role, repeats: u32) -> Result<(f64, u64), Error>;
 
     /// Whose clock both read.
@@ -167,6 +167,15 @@ pub(crate) fn check_range(role: Role, sizes: &Sizes, offset: u64, bytes: usize) 
         return Ok(());
     }
     Err(Error::Length { what: "session's buffer", found: sizes.of(role), expected: end, unit: "bytes" })
+}
+
+/// Checks that a copy is from one buffer to another.
+pub(crate) fn check_copy(from: Role, to: Role) -> Result<(), Error> {
+    if from != to {
+        return Ok(());
+    }
+    let problem = format!("is {from:?} on both sides of a copy: name two buffers");
+    Err(Error::Memory { what: "session's buffer", address: 0, problem })
 }
 
 /// Refuses passes that take on trust what they find in memory.
@@ -191,7 +200,7 @@ pub(crate) fn check_spans(sizes: &Sizes, passes: &[Pass]) -> Result<(), Error> {
                 return Err(Error::Memory { what: "session's buffer", address: span.offset, problem });
             }
             let expected = span.offset.saturating_add(span.bytes);
-            let found = sizes.of(role).next_multiple_of(4);
+            let found = sizes.of(role).checked_next_multiple_of(4).unwrap_or(u64::MAX);
             if span.bytes > 0 && expected > found {
                 return Err(Error::Length { what: "session's buffer", found, expected, unit: "bytes" });
             }

@@ -227,8 +227,8 @@ pub const SKETCH_STEP: u32 = 32;
 /// Words of a tile's sketch.
 pub const SKETCH_WORDS: u32 = TILE / SKETCH_STEP;
 
-/// How often a workgroup that waits for others of its launch looks whether they are done, before it gives up. A look takes
-/// 0.3 microseconds and more, so that it waits for seconds, where all of a selection takes milliseconds.
+/// How often a workgroup that waits for others of its launch looks whether they are done, before it gives up. A look is a
+/// load from the second level of the cache, so that it waits for a second and more, where all of a selection takes milliseconds.
 pub const PATIENCE: u32 = 1 << 23;
 
 /// Room for candidates is given out in pieces of this many, so that each tile's begin at a sector.

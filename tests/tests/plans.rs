@@ -3,7 +3,7 @@
 use gradwire::backend::cpu::Cpu;
 use gradwire::plan::{Limits, Pass};
 use gradwire::session::{Role, Session, Sizes};
-use gradwire::{Codec, DecodeMode, DecodePlan, Dtype, EncodePlan, Error, Qsgd};
+use gradwire::{BackendKind, Codec, DecodeMode, DecodePlan, Device, Dtype, EncodePlan, Error, Layout, ModelPlan, Qsgd};
 use gradwire_tests::cases::{self, Case};
 use gradwire_tests::oracle::Kind;
 use proptest::prelude::*;
@@ -82,6 +82,69 @@ fn passes_of_a_larger_plan_are_refused_by_a_session() {
     let mut session = Cpu::default().session(Sizes::encode(&small)).expect("memory");
     let error = session.run(&large.passes(cases::seed(), &Limits::NONE).expect("no limits")).expect_err("too small");
     assert!(matches!(error, Error::Length { found: 4000, expected: 8000, .. }), "{error:?}");
+}
+
+#[test]
+fn more_payloads_than_a_sum_takes_are_a_typed_error() {
+    let plan = Qsgd::bits(16).bucket(32).plan(1 << 31, Dtype::F32).expect("valid");
+    for count in [65_537, u32::MAX] {
+        let error =
+            DecodePlan::new(*plan.header(), count).passes(DecodeMode::Sum(1.0), &Limits::NONE).expect_err("too many");
+        assert!(error.to_string().contains("at most 65536"), "{error}");
+    }
+    DecodePlan::new(*plan.header(), 65_536)
+        .passes(DecodeMode::Sum(1.0), &Limits::NONE)
+        .expect("as many as are allowed");
+}
+
+#[test]
+fn tensors_of_different_settings_are_no_model() {
+    /// Wide codes for short tensors, narrow ones for long.
+    struct ByLength(fn(usize) -> EncodePlan);
+    impl Codec for ByLength {
+        fn plan(&self, n: usize, _: Dtype) -> Result<EncodePlan, Error> {
+            Ok((self.0)(n))
+        }
+    }
+    let layout = Layout::from_shapes([&[32][..], &[1 << 20]]).expect("two tensors");
+    let refused: [(&str, ByLength); 4] = [
+        ("code width", ByLength(|n| Qsgd::bits(if n < 100 { 16 } else { 2 }).plan(n, Dtype::F32).expect("valid"))),
+        ("type", ByLength(|n| Qsgd::bits(4).plan(n, if n < 100 { Dtype::F16 } else { Dtype::F32 }).expect("valid"))),
+        (
+            "bucket",
+            ByLength(|n| Qsgd::bits(4).bucket(if n < 100 { 32 } else { 64 }).plan(n, Dtype::F32).expect("valid")),
+        ),
+        (
+            "norm",
+            ByLength(|n| if n < 100 { Qsgd::bits(4).l2() } else { Qsgd::bits(4) }.plan(n, Dtype::F32).expect("valid")),
+        ),
+    ];
+    for (different, codec) in refused {
+        let error = ModelPlan::new(&codec, &layout, Dtype::F32, &Limits::NONE).expect_err("they differ");
+        assert!(matches!(error, Error::Uneven { index: 1, what } if what == different), "{error:?}");
+    }
+    let shorter = ByLength(|n| Qsgd::bits(4).plan(n / 2, Dtype::F32).expect("valid"));
+    let error = ModelPlan::new(&shorter, &layout, Dtype::F32, &Limits::NONE).expect_err("of another length");
+    assert!(matches!(error, Error::Length { found: 16, expected: 32, .. }), "{error:?}");
+}
+
+#[test]
+fn sizes_that_no_memory_has_are_typed_errors() {
+    let devices = [
+        Some(Device::cpu()),
+        #[cfg(feature = "cuda")]
+        gradwire_tests::traffic::machines().next().and_then(|(_, device)| device.ok()),
+        Device::of(BackendKind::Wgpu).ok(),
+    ];
+    for device in devices.into_iter().flatten() {
+        for bytes in [u64::MAX, u64::MAX - 2, u64::MAX - 3] {
+            let opened = device.session(Sizes([bytes, 0, 0, 0, 0, 0, 0, 0, 0]));
+            assert!(matches!(opened.err(), Some(Error::Backend { .. } | Error::Limit { .. })), "{device}, {bytes}");
+        }
+        let mut session = device.session(Sizes([64; 9])).expect("there is room");
+        let onto_itself = session.time_copy(Role::Input, Role::Input, 1);
+        assert!(matches!(onto_itself, Err(Error::Memory { .. })), "{device}: {onto_itself:?}");
+    }
 }
 
 fn any_case() -> impl Strategy<Value = Case> {

@@ -61,7 +61,7 @@ impl Qsgd {
     ///
     /// ```
     /// use gradwire::{Codec, Dtype, Qsgd};
-    /// assert_eq!(Qsgd::levels(5).plan(1, Dtype::F32)?.header().bits, 4);
+    /// assert_eq!(Qsgd::levels(5).plan(1, Dtype::F32)?.header().bits(), 4);
     /// # Ok::<(), gradwire::Error>(())
     /// ```
     pub const fn levels(levels: u32) -> Self {

@@ -6,7 +6,7 @@ use crate::codec::{Codec, NonFinite};
 use crate::device::{Device, refuse_not_finite};
 use crate::error::{Error, expect_residual};
 use crate::gradient::{Dtype, Gradient};
-use crate::plan::{DecodeMode, EncodePlan, STATUS_BYTES};
+use crate::plan::{DecodeMode, EncodePlan, STATUS_BYTES, check_count};
 use crate::seed::Seed;
 use crate::session::{Role, Sizes};
 use crate::view::{AsPayload, PayloadView};
@@ -152,6 +152,7 @@ impl Device {
         output: &mut [f32],
     ) -> Result<(), Error> {
         Error::expect_len("output", "elements", output.len(), plan.layout().elements())?;
+        check_count(workers.len() as u64)?;
         workers.iter().try_for_each(|payloads| plan.check_payloads(payloads))?;
         if self.as_cpu().is_some() || workers.is_empty() {
             return self.decode_each(plan, mode, workers, output);

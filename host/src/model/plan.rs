@@ -62,17 +62,42 @@ pub(super) struct Item {
     pub(super) beta: u32,
 }
 
+/// What two plans differ in beside their lengths, of all that one launch has once for all its tensors.
+fn unlike(a: &EncodePlan, b: &EncodePlan) -> Option<&'static str> {
+    let (x, y) = (a.header(), b.header());
+    let checks = [
+        (x.dtype != y.dtype, "type"),
+        (x.l2 != y.l2, "norm"),
+        (x.scaled != y.scaled, "scale"),
+        (a.nearest != b.nearest, "rounding"),
+        (a.feedback() != b.feedback(), "feedback"),
+        (a.non_finite != b.non_finite, "policy for NaN"),
+    ];
+    let of_payloads = crate::device::difference(x, &Header { n: x.n, ..*y });
+    of_payloads.or_else(|| checks.into_iter().find(|(differs, _)| *differs).map(|(_, what)| what))
+}
+
 impl ModelPlan {
     /// A plan for tensors of one type, on a device of these limits ([`Device::limits`](crate::Device::limits), or
     /// [`Limits::NONE`] for CUDA and the CPU).
     ///
     /// # Errors
-    /// As [`Codec::plan`]; [`Error::Limit`] where the limits are too small for any part of a tensor, or, where every tensor is
+    /// As [`Codec::plan`]; [`Error::Uneven`] for a codec of the caller's that plans tensors with different settings; [`Error::Limit`] where the limits are too small for any part of a tensor, or, where every tensor is
     /// one bucket, for the scalars and the statistics of all of them.
     pub fn new(codec: &(impl Codec + ?Sized), layout: &Layout, dtype: Dtype, limits: &Limits) -> Result<Self, Error> {
         let plan = |elements: u64| codec.plan(elements as usize, dtype);
         let tensors = layout.spans().iter().map(|s| plan(s.elements)).collect::<Result<Vec<_>, _>>()?;
-        let is_whole = plan(0)?.header().bucket == Bucket::Whole;
+        for (index, (span, plan)) in layout.spans().iter().zip(&tensors).enumerate() {
+            Error::expect_len("plan of a tensor", "elements", plan.len(), span.elements)?;
+            if let Some(what) = unlike(&tensors[0], plan) {
+                return Err(Error::Uneven { index, what });
+            }
+        }
+        let bucket = match tensors.first() {
+            Some(first) => first.header().bucket,
+            None => plan(0)?.header().bucket,
+        };
+        let is_whole = bucket == Bucket::Whole;
         let (mut scalar_bytes, mut code_bytes) = (0, 0);
         let mut items = Vec::new();
         for (index, (span, plan)) in layout.spans().iter().zip(&tensors).enumerate() {

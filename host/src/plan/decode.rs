@@ -28,6 +28,18 @@ impl DecodeMode {
     }
 }
 
+/// The most payloads of one sum. It keeps offsets and counts of passes far from where they would wrap.
+pub(crate) const MAX_PAYLOADS: u64 = 1 << 16;
+
+/// Checks how many payloads are to be decoded together.
+pub(crate) fn check_count(payloads: u64) -> Result<(), Error> {
+    if payloads <= MAX_PAYLOADS {
+        return Ok(());
+    }
+    let allowed = "at most 65536; decode the others onto the sum with DecodeMode::Add";
+    Err(Error::Setting { what: "the number of payloads of a sum", got: payloads as f64, allowed })
+}
+
 /// How to decode one payload, or the sum of several of one kind. Made from a payload's header alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DecodePlan {
@@ -74,10 +86,12 @@ impl DecodePlan {
     /// with the same result to the bit.
     ///
     /// # Errors
-    /// [`Error::Limit`] where the limits are too small for any part of the tensor.
+    /// [`Error::Limit`] where the limits are too small for any part of the tensor; [`Error::Setting`] for more than 65,536
+    /// payloads.
     pub fn passes(&self, mode: DecodeMode, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = Vec::new();
         let count = u64::from(self.payloads);
+        check_count(count)?;
         if self.header.n == 0 || count == 0 {
             return Ok(passes);
         }

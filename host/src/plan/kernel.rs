@@ -64,7 +64,7 @@ pub enum Kernel {
     TopKSettle,
     /// What lies between the filter and writing the entries, in one launch: of devices whose [`Limits`](super::Limits) say that blocks
     /// may wait for one another. It counts in the workspace from where the sample's launches left it: alone, over any other words, its blocks
-    /// may wait for ever.
+    /// may wait in vain, and then give up.
     TopKRest,
 }
 

@@ -8,6 +8,7 @@ mod kernel;
 
 use gradwire_kernels::params::{DecodeParams, EncodeParams, LowRankParams, SPAN, ScatterParams, SelectParams};
 
+pub(crate) use self::decode::check_count;
 pub use self::decode::{DecodeMode, DecodePlan};
 pub use self::encode::EncodePlan;
 pub(crate) use self::encode::{body_range, check_input};

@@ -23,7 +23,7 @@ use crate::words::from_little_endian;
 /// // Best the limits of the device that is to run it; these are of any CUDA device.
 /// let selection = TopK::fraction(0.01).selection(1_000_000, Dtype::F32, false, &Limits::NONE)?;
 /// assert_eq!(selection.entries(), 10_000);
-/// // session.write(Role::Input, ...); selection.prepare(&mut session, 0)?; session.run(selection.passes())?;
+/// // session.write(Role::Input, ...); selection.prepare(&mut session, 0)?; unsafe { session.run_trusted(selection.passes()) }?;
 /// # Ok::<(), gradwire::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -218,8 +218,9 @@ impl Selection {
     /// where a pass was left out. It need not be looked at in every step: a selection that is used as documented always ends.
     ///
     /// # Errors
-    /// [`Error::Stuck`]: nothing was selected. Indices and values are as they were; with feedback the residual holds gradient + residual, and
-    /// a residual that [is lazy](Selection::is_lazy) has to be restored with its table. [`Error::Length`] for other than as many bytes.
+    /// [`Error::Stuck`]: of segments that are larger than a tile of 8192 nothing was selected. Indices and values are of no use, and so is
+    /// the residual, which has to be restored, with the table where it [is lazy](Selection::is_lazy). [`Error::Length`] for other than as
+    /// many bytes.
     pub fn check_end(&self, bytes: &[u8]) -> Result<(), Error> {
         let range = self.end_bytes();
         Error::expect_len("end of the selection", "bytes", bytes.len(), range.end - range.start)?;

@@ -10,7 +10,7 @@ use crate::device::BackendKind;
 use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::plan::{Kernel, Params, Pass};
-use crate::session::{ROLES, Role, Session, Sizes, check_range, check_spans};
+use crate::session::{ROLES, Role, Session, Sizes, check_copy, check_range, check_spans};
 
 /// A [`Session`] in this machine's memory.
 pub struct CpuSession {
@@ -28,7 +28,8 @@ impl Cpu {
     pub fn session(&self, sizes: Sizes) -> Result<CpuSession, Error> {
         let mut buffers: [Vec<u32>; ROLES] = Default::default();
         for (buffer, bytes) in buffers.iter_mut().zip(sizes.0) {
-            let words = bytes.div_ceil(4) as usize;
+            // More than this machine can count is more than it has.
+            let words = usize::try_from(bytes.div_ceil(4)).unwrap_or(usize::MAX);
             buffer.try_reserve_exact(words).map_err(|e| Error::Backend {
                 backend: BackendKind::Cpu,
                 reason: format!("{bytes} bytes of memory could not be had ({e}); encode the tensor in parts"),
@@ -71,7 +72,7 @@ impl CpuSession {
                 let bodies = whole_bodies(p, &scalars[scalars_at..], &codes[codes_at..]);
                 self.cpu.decode(pass, &bodies, bytemuck::cast_slice_mut(output));
             }
-            // Refused by `run`.
+            // Refused by `run_trusted`.
             Params::Select(_) | Params::Scatter(_) | Params::LowRank(_) => {}
         }
     }
@@ -136,6 +137,7 @@ impl Session for CpuSession {
     }
 
     fn time_copy(&mut self, from: Role, to: Role, repeats: u32) -> Result<(f64, u64), Error> {
+        check_copy(from, to)?;
         let words = self.buffers[from as usize].len().min(self.buffers[to as usize].len());
         let source = std::mem::take(&mut self.buffers[from as usize]);
         let target = &mut self.buffers[to as usize][..words];

@@ -12,7 +12,7 @@ use crate::embed::{
 use crate::error::Error;
 use crate::low_rank::ResidentLowRank;
 use crate::model::ModelPlan;
-use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Pass};
+use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Pass, check_count};
 use crate::seed::Seed;
 use crate::sparse::Selection;
 
@@ -86,7 +86,7 @@ impl Cuda {
     /// [`Error::Stream`] for a stream of another context.
     ///
     /// # Safety
-    /// As [`Cuda::from_raw`] has it of the stream.
+    /// As [`Cuda::from_raw`] has it of the stream, and of the context: the value that is returned keeps neither.
     pub unsafe fn on_stream(&self, stream: *mut c_void) -> Result<Self, Error> {
         // SAFETY: the caller answers for the stream's life; its context is looked at before anything is queued on it.
         let id = unsafe { StreamId::from_raw(stream) };
@@ -183,6 +183,7 @@ impl Cuda {
         payloads: u32,
         buffers: &DecodeBuffers<DeviceSlice>,
     ) -> Result<(), Error> {
+        check_count(payloads.into())?;
         let passes = plan.decode_passes(mode, payloads, [plan.body_bytes(); 2]);
         // SAFETY: the caller's, word for word.
         unsafe { self.queue_checked(&passes, &buffers.model_pieces(plan, payloads, table)) }
@@ -191,7 +192,8 @@ impl Cuda {
     /// Queues a selection of the largest entries, all of a model's segments in one launch set.
     ///
     /// Once the stream has come that far, `indices` and `values` hold [`Selection::entries`] entries, the same on every
-    /// backend, and [`Selection::seal`] makes a payload of them. With feedback the residual is gradient + residual, and zero
+    /// backend, and [`Selection::seal`] makes a payload of them; [`Selection::check_end`] tells where another stream has disturbed
+    /// them. With feedback the residual is gradient + residual, and zero
     /// where an entry was kept; where the selection [is lazy](Selection::is_lazy) that is so once it is settled.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use super::{Cuda, Shared, failed};
 use crate::device::BackendKind;
 use crate::error::Error;
 use crate::plan::{Kernel, Params, Pass};
-use crate::session::{Clock, ROLES, Role, Session, Sizes, check_range, check_spans};
+use crate::session::{Clock, ROLES, Role, Session, Sizes, check_copy, check_range, check_spans};
 
 /// A [`Session`] on a CUDA device, on the stream of the [`Cuda`] that made it.
 ///
@@ -27,7 +27,9 @@ impl Cuda {
         // Made first, so that dropping it frees what was allocated before a failure.
         let mut session = CudaSession { cuda: self.clone(), sizes, buffers: [DevicePtr::NULL; ROLES] };
         for (role, buffer) in Role::ALL.into_iter().zip(&mut session.buffers) {
-            *buffer = self.shared.driver.alloc(sizes.of(role).next_multiple_of(4)).map_err(failed)?;
+            let bytes = sizes.of(role);
+            let words = bytes.checked_next_multiple_of(4).ok_or(DriverError::TooLarge { bytes }).map_err(failed)?;
+            *buffer = self.shared.driver.alloc(words).map_err(failed)?;
         }
         Ok(session)
     }
@@ -136,10 +138,11 @@ impl Session for CudaSession {
     }
 
     fn time_copy(&mut self, from: Role, to: Role, repeats: u32) -> Result<(f64, u64), Error> {
+        check_copy(from, to)?;
         let bytes = self.sizes.of(from).min(self.sizes.of(to));
         let (from, to) = (self.buffers[from as usize], self.buffers[to as usize]);
         let (driver, stream) = (&self.cuda.shared.driver, self.cuda.stream);
-        // SAFETY: both buffers hold that many bytes, and `elapsed` waits.
+        // SAFETY: both buffers hold that many bytes, they are two, and `elapsed` waits.
         let mut work = || (0..repeats).try_for_each(|_| unsafe { driver.copy_within(to, from, bytes, stream) });
         let seconds = driver.elapsed(stream, &mut work).map_err(failed)?;
         Ok((seconds, bytes))

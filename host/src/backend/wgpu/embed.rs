@@ -10,7 +10,7 @@ use crate::embed::{
 use crate::error::Error;
 use crate::low_rank::ResidentLowRank;
 use crate::model::ModelPlan;
-use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Pass};
+use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Pass, check_count};
 use crate::seed::Seed;
 use crate::sparse::Selection;
 use crate::wire::MAX_ELEMENTS;
@@ -104,6 +104,7 @@ impl Wgpu {
         encoder: &mut wgpu::CommandEncoder,
         buffers: &DecodeBuffers<wgpu::BufferSlice<'_>>,
     ) -> Result<(), Error> {
+        check_count(payloads.into())?;
         let passes = plan.decode_passes(mode, payloads, [plan.body_bytes(); 2]);
         self.limits().check(&passes)?;
         self.record_checked(&passes, encoder, &buffers.model_pieces(plan, payloads, table))

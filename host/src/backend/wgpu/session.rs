@@ -6,7 +6,7 @@ use super::record::{self, Bound, Ready};
 use super::{Shared, Wgpu, failed};
 use crate::error::Error;
 use crate::plan::Pass;
-use crate::session::{Clock, ROLES, Role, Session, Sizes, check_range, check_spans};
+use crate::session::{Clock, ROLES, Role, Session, Sizes, check_copy, check_range, check_spans};
 
 /// Bytes that go to or from the device at a time.
 const STAGING: usize = 64 << 20;
@@ -30,7 +30,8 @@ impl Wgpu {
         let shared = &self.shared;
         let limit = shared.device.limits().max_buffer_size;
         for needed in sizes.0 {
-            if needed.next_multiple_of(4) > limit {
+            // Buffers have whole words.
+            if needed > limit / 4 * 4 {
                 return Err(Error::Limit { limit: "max_buffer_size", found: limit, needed });
             }
         }
@@ -155,6 +156,7 @@ impl Session for WgpuSession {
     }
 
     fn time_copy(&mut self, from: Role, to: Role, repeats: u32) -> Result<(f64, u64), Error> {
+        check_copy(from, to)?;
         let shared = &self.shared;
         let bytes = self.sizes.of(from).min(self.sizes.of(to)) / 4 * 4;
         let (from, to) = (&self.buffers[from as usize], &self.buffers[to as usize]);

@@ -57,7 +57,7 @@ kernel! {
     /// [`topk_filter_again`](super::filter).
     ///
     /// # Shared memory
-    /// As [`topk_filter`](super::filter), and a word.
+    /// As [`topk_filter`](super::filter), and two words.
     ///
     /// # Launch contract
     /// Blocks of 256 threads, any number of them: as many as there are pieces of 64 tiles do all at once where the sample was right.
