@@ -7,7 +7,7 @@ twice, first to 53 bits and then to 24, so each operation is Python's and a roun
 
 Usage: encode_payload.py VECTORS OUT [VECTORS OUT ...]
 
-VECTORS is qsgd.json, uniform.json, topk.json or philox.json. OUT becomes a list of what the page makes of each vector's
+VECTORS is qsgd.json, uniform.json, topk.json or philox.json, or other vectors with such fields. OUT becomes a list of what the page makes of each vector's
 input, as JSON with the vector's own names: payload, residual_after, indices; of philox.json's columns the entry, and then
 of its draws the dither.
 """
@@ -300,7 +300,8 @@ def selected(vector, x, size):
         return largest(x, vector["k"])
     if "part" in keep:
         part = struct.unpack(">d", bytes.fromhex(keep["part"]))[0]
-        exact = part * n
+        # Of a merge, the part is of the gradient's elements, not of the entries.
+        exact = part * vector["n"]
         k = math.floor(exact) if exact - math.floor(exact) <= 2.0**-51 * exact else math.ceil(exact)
         return largest(x, min(k, n))
     if "threshold" in keep:
@@ -345,31 +346,76 @@ def encode_sparse(vector):
         x = [add(g, e) for g, e in zip(x, numbers(before))]
     indices = selected(vector, x, {"f32": 4, "payload": 0}.get(sent_as, 2))
     kept = [x[i] for i in indices]
+    own = [raw[i] for i in indices] if sent_as == dtype and before is None else None
+    values, decoded = sent_values(vector, kept, own)
+    result = {"indices": listed(indices), "payload": sparse_payload(n, dtype, sent_as, indices, values).hex()}
+    if before is not None:
+        after = list(x)
+        for i, value, sent in zip(indices, kept, decoded):
+            after[i] = rest(value, sent)
+        result["residual_after"] = listed(after)
+    return result
+
+
+def sent_values(vector, kept, own=None):
+    """The bytes of values, given as bits of binary32 or as they are, and the bits of what they decode to."""
+    sent_as = vector["values"]
     if sent_as == "payload":
         values, decoded = Codec(vector["quantizer"]).encode(kept, "f32")
     elif sent_as == "f32":
         values, decoded = struct.pack("<%dI" % len(kept), *kept), kept
     else:
-        own = sent_as == dtype and before is None
-        halves = [raw[i] for i in indices] if own else [narrowed(bits, sent_as) for bits in kept]
+        halves = own if own is not None else [narrowed(bits, sent_as) for bits in kept]
         values = struct.pack("<%dH" % len(halves), *halves)
         decoded = [widened(half, sent_as) for half in halves]
     # A NaN is written as the one.
-    decoded = [bits if key(bits) <= INFINITY else NAN for bits in decoded]
+    return values, [bits if key(bits) <= INFINITY else NAN for bits in decoded]
+
+
+def sparse_payload(n, dtype, sent_as, indices, values):
     form, coded = index_part(n, indices)
     head = struct.pack("<4sBBBBQ2xBxI4x", b"GWIR", 1, 3, TAGS[sent_as], form, n, TAGS[dtype], len(indices))
-    result = {"indices": listed(indices), "payload": sealed(head, coded + values).hex()}
-    if before is not None:
-        after = list(x)
-        for i, value, sent in zip(indices, kept, decoded):
-            if value == sent:
-                after[i] = 0
-            elif is_finite(sent):
-                after[i] = to_bits(rounded(from_bits(value) - from_bits(sent)))
-            else:
-                after[i] = value if is_finite(value) else 0
-        result["residual_after"] = listed(after)
-    return result
+    return sealed(head, coded + values)
+
+
+def rest(value, sent):
+    """What feedback leaves of a value of which this was sent."""
+    if value == sent:
+        return 0
+    if is_finite(sent):
+        return to_bits(rounded(from_bits(value) - from_bits(sent)))
+    return value if is_finite(value) else 0
+
+
+def merge(vector):
+    """The merge of two payloads, of each of which there are indices and decoded values."""
+    n, keep = vector["n"], vector.get("keep", {})
+    a, b = ({i: bits for i, bits in zip(*map(numbers, entries))} for entries in vector["merge"])
+    union = sorted({*a, *b})
+    x = [add(a.get(i, 0), b.get(i, 0)) for i in union]
+    if "blocks" in keep:
+        elements, k = keep["blocks"]
+        segments = [(min(elements, n - start), k) for start in range(0, n, elements)]
+    else:
+        segments = keep.get("segments", [])
+    if segments:
+        ends = itertools.accumulate(elements for elements, _ in segments)
+        behind = [0, *(sum(i < end for i in union) for end in ends)]
+        places = of_each(x, [(after - before, k) for before, after, (_, k) in zip(behind, behind[1:], segments)])
+    else:
+        # Nothing is compared: no threshold takes all.
+        places = selected(vector, x, 0)
+    kept = [x[place] for place in places]
+    indices = [union[place] for place in places]
+    values, decoded = sent_values(vector, kept)
+    left = dict(zip(union, x))
+    for i, value, sent in zip(indices, kept, decoded):
+        left[i] = rest(value, sent)
+    after = numbers(vector["residual_before"])
+    for i, bits in left.items():
+        after[i] = add(after[i], bits) if bits else after[i]
+    payload = sparse_payload(n, "f32", vector["values"], indices, values)
+    return {"indices": listed(indices), "payload": payload.hex(), "residual_after": listed(after)}
 
 
 # Vectors
@@ -421,7 +467,8 @@ def encode_file(file):
         of = lambda draw: dither(Seed(draw), draw["element"], draw["bucket"], fraction(draw["levels"]))
         results = [{"entry": "%08x" % entry(column)} for column in file["columns"]]
         return results + [{"dither": "%08x" % of(draw)} for draw in file["draws"]]
-    encode = lambda vector: encode_sparse(vector) if "codec" not in vector else encode_dense(vector)
+    kinds = {"codec": encode_dense, "merge": merge}
+    encode = lambda vector: next((kinds[field] for field in kinds if field in vector), encode_sparse)(vector)
     return [{"name": vector["name"], **encode(vector)} for vector in file["vectors"]]
 
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use gradwire::Device;
+use gradwire::{Device, Dtype, Seed, TopK};
 use gradwire_tests::cases::{self, Case};
 use gradwire_tests::oracle::{self, Kind};
 use gradwire_tests::vectors;
@@ -118,6 +118,15 @@ fn encoded(file: &str) -> Option<(Value, Vec<Value>)> {
     Some((serde_json::from_str(&read(&path)).expect("JSON"), results))
 }
 
+/// What it makes of other vectors.
+fn made(vectors: &[Value]) -> Option<Vec<Value>> {
+    let (file, out) = (scratch("made.json"), scratch("made.out"));
+    std::fs::write(&file, json!({ "vectors": vectors }).to_string()).expect("written");
+    let output = python("encode_payload.py", &[text(&file), text(&out)])?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(serde_json::from_str(&std::fs::read_to_string(&out).expect("read")).expect("a list"))
+}
+
 #[test]
 fn python_encodes_the_golden_vectors() {
     for file in ["qsgd.json", "uniform.json", "topk.json"] {
@@ -180,13 +189,55 @@ fn python_encodes_the_same_bytes() {
             }));
         }
     }
-    let (file, out) = (scratch("gradients.json"), scratch("payloads.json"));
-    std::fs::write(&file, json!({ "vectors": vectors }).to_string()).expect("written");
-    let Some(output) = python("encode_payload.py", &[text(&file), text(&out)]) else { return };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let results: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(&out).expect("read")).expect("a list");
+    let Some(results) = made(&vectors) else { return };
     assert_eq!(results.len(), expected.len());
     for (result, expected) in results.iter().zip(expected) {
         assert!(result["payload"] == expected, "{}: the payload is another one", result["name"]);
+    }
+}
+
+#[test]
+fn python_merges_to_the_same_bytes() {
+    let (device, n) = (Device::cpu(), 200);
+    let words = |words: &mut dyn Iterator<Item = u32>| words.map(|w| format!("{w:08x}")).collect::<Vec<_>>().join(" ");
+    let [x, mut y, before] = [1, 2, 3].map(|seed| cases::normal(n, seed));
+    // What no sum changes, what cancels, and what is not finite.
+    (y[7], y[8], y[9]) = (f32::NAN, f32::INFINITY, -x[9]);
+    let sent = |x: &[f32]| device.encode_sparse(&TopK::count(60), x, Seed::new(1)).expect("valid");
+    let (a, b) = (sent(&x), sent(&y));
+    let settings = [
+        (TopK::count(40), json!({ "k": 40 })),
+        (TopK::count(190), json!({ "k": 190 })),
+        (TopK::above(0.012), json!({ "keep": { "threshold": format!("{:08x}", 0.012f32.to_bits()) } })),
+        (TopK::blocks(30, 7), json!({ "keep": { "blocks": [30, 7] } })),
+        (TopK::blocks(30, 20).values(Dtype::Bf16), json!({ "keep": { "blocks": [30, 20] }, "values": "bf16" })),
+        (TopK::fraction(0.07).values(Dtype::F16), json!({ "keep": { "part": "3fb1eb851eb851ec" }, "values": "f16" })),
+    ];
+    let (mut vectors, mut expected) = (Vec::new(), Vec::new());
+    for (codec, mut vector) in settings {
+        let mut residual = before.clone();
+        let merged = device.merge_sparse(&codec, &a, &b, &mut residual, Seed::new(1)).expect("valid");
+        let bytes: String = merged.as_bytes().iter().map(|b| format!("{b:02x}")).collect();
+        expected.push((bytes, residual));
+        let entries = [&a, &b].map(|payload| {
+            let decoded = device.decode_sparse(payload).expect("valid");
+            let mut values = payload.indices().iter().map(|i| decoded[*i as usize].to_bits());
+            json!([words(&mut payload.indices().iter().copied()), words(&mut values)])
+        });
+        vector["name"] = json!(format!("{codec:?}"));
+        vector["n"] = json!(n);
+        vector["merge"] = json!(entries);
+        vector["residual_before"] = json!(words(&mut before.iter().map(|v| v.to_bits())));
+        if vector["values"].is_null() {
+            vector["values"] = json!("f32");
+        }
+        vectors.push(vector);
+    }
+    let Some(results) = made(&vectors) else { return };
+    assert_eq!(results.len(), expected.len());
+    for (result, (payload, residual)) in results.iter().zip(expected) {
+        assert!(result["payload"] == payload, "{}: the payload is another one", result["name"]);
+        // No four neighbours are equal, so the list is of single words.
+        assert_eq!(result["residual_after"], words(&mut residual.iter().map(|v| v.to_bits())), "{}", result["name"]);
     }
 }
