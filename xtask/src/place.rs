@@ -31,7 +31,8 @@ pub(crate) fn results() -> PathBuf {
 }
 
 fn results_in(checkout: Option<PathBuf>) -> PathBuf {
-    checkout.map_or_else(|| PathBuf::from("."), |root| root.join("target/bench"))
+    let here = || std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
+    checkout.map_or_else(here, |root| root.join("target/bench"))
 }
 
 /// Fails where a file cannot be written, and leaves what is there as it is: asked before what takes long.
@@ -75,7 +76,7 @@ mod tests {
             assert_eq!(checkout_above(&path), Some(folder.join("clone")));
         }
         assert_eq!(checkout_above(&folder), None, "a folder beside it is no part of it");
-        assert_eq!(results_in(None), Path::new("."), "a copied binary writes to where it is called");
+        assert_eq!(results_in(None), std::env::current_dir().unwrap(), "a copied binary writes to where it is called");
         assert_eq!(results_in(Some("/clone".into())), Path::new("/clone/target/bench"));
         // Tests run in their package's folder.
         assert_eq!(root().join("xtask").canonicalize().unwrap(), std::env::current_dir().unwrap());

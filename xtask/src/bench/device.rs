@@ -18,10 +18,16 @@ use crate::report::rotate::repeated;
 /// Time for all timings of a run together.
 const TIME: Duration = Duration::from_secs(60);
 
+/// Rows, columns and rank of the matrices that a device in software gets through.
+const SMALL: [(u64, u64, u32); 3] = [(512, 512, 1), (512, 512, 4), (512, 512, 8)];
+
 /// A job's seconds.
 struct Timed {
     setting: String,
     op: &'static str,
+    /// Bytes of the gradient.
+    gradient: u64,
+    /// Bytes that it cannot do without.
     floor: u64,
     seconds: f64,
 }
@@ -34,24 +40,27 @@ pub(super) fn top_k(device: &Device, source: Option<&Source>, n: usize) -> Resul
     let mut budget = Budget::new(TIME, jobs.len() as u32 + 1);
     let copy = copy_rate(device, n, &mut budget).map_err(|e| too_small(device, &e))?;
     let timed = jobs.iter().map(|job| time(device, &x, job, &mut budget)).collect::<Result<Vec<_>, _>>()?;
-    print(&timed, 4 * n as u64, copy);
+    print(&timed, copy);
     Ok(())
 }
 
 /// Times steps of PowerSGD for matrices of these rows, columns and ranks, and prints.
 pub(super) fn power_sgd(device: &Device, matrices: &[(u64, u64, u32)]) -> Result<(), String> {
     println!("{device}: a step of PowerSGD with error feedback, f32, one worker");
-    let mut budget = Budget::new(TIME, 2 * matrices.len() as u32);
+    let matrices = if device.is_software() { &SMALL } else { matrices };
+    let mut budget = Budget::new(TIME, matrices.len() as u32 + 1);
+    let largest = matrices.iter().map(|(rows, columns, _)| rows * columns).max().unwrap_or(0) as usize;
+    let copy = copy_rate(device, largest, &mut budget).map_err(|e| too_small(device, &e))?;
+    let mut timed = Vec::new();
     for (rows, columns, rank) in matrices {
         let (tensors, setting) = ([Matrix::new(*rows, *columns)], format!("{rows} x {columns}, rank {rank}"));
         let job = jobs::step(*rank, setting.clone(), &tensors, Dtype::F32, &device.limits());
         let Some(job) = job.map_err(|e| too_small(device, &e))? else { continue };
         let x = cases::normal((rows * columns) as usize, 1);
         near_the_cpu(device, &x, *rank, tensors[0]).map_err(|e| format!("{setting}: {e}"))?;
-        let copy = copy_rate(device, x.len(), &mut budget).map_err(|e| too_small(device, &e))?;
-        let timed = time(device, &x, &job, &mut budget)?;
-        print(&[timed], 4 * x.len() as u64, copy);
+        timed.push(time(device, &x, &job, &mut budget)?);
     }
+    print(&timed, copy);
     Ok(())
 }
 
@@ -112,10 +121,11 @@ fn time(device: &Device, x: &[f32], job: &Job, budget: &mut Budget) -> Result<Ti
             .map_err(|why| format!("{} {}, {}: {why}", job.codec, job.setting, job.op))?;
     }
     let seconds = budget.median(|repeats| session.time(&job.passes, repeats)).map_err(said)?;
-    Ok(Timed { setting: job.setting.clone(), op: job.op, floor: job.floor, seconds })
+    let gradient = 4 * x.len() as u64;
+    Ok(Timed { setting: job.setting.clone(), op: job.op, gradient, floor: job.floor, seconds })
 }
 
-fn print(timed: &[Timed], gradient: u64, copy: f64) {
+fn print(timed: &[Timed], copy: f64) {
     println!("{:>24} {:>20} {:>10} {:>14} {:>10}", "", "", "ms", "gradient GB/s", "of a copy");
     for t in timed {
         println!(
@@ -123,7 +133,7 @@ fn print(timed: &[Timed], gradient: u64, copy: f64) {
             t.setting,
             t.op,
             significant(t.seconds * 1e3),
-            significant(1e-9 * gradient as f64 / t.seconds.max(1e-12)),
+            significant(1e-9 * t.gradient as f64 / t.seconds.max(1e-12)),
             100.0 * share(t.floor, t.seconds.max(1e-12), copy)
         );
     }
