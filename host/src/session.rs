@@ -132,7 +132,10 @@ pub trait Session {
 /// Room for so many bytes from a device, which become the caller's once all of them are here.
 #[cfg_attr(
     not(any(feature = "cuda", feature = "wgpu")),
-    allow(dead_code, reason = "the CPU's buffers are in this machine's memory, and reading them cannot fail in the middle")
+    allow(
+        dead_code,
+        reason = "the CPU's buffers are in this machine's memory, and reading them cannot fail in the middle"
+    )
 )]
 pub(crate) fn room_for(bytes: usize) -> Result<Vec<u8>, Error> {
     let mut room = Vec::new();

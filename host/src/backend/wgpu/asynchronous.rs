@@ -36,7 +36,8 @@ impl Wgpu {
     /// # Errors
     /// [`Error::Unavailable`] where there is no adapter, none of that name, or none with the limits that the shaders need.
     pub async fn open_async() -> Result<Self, Error> {
-        let broken = |reason: String| unavailable(format!("looking for adapters failed ({reason}); update the GPU's driver"));
+        let broken =
+            |reason: String| unavailable(format!("looking for adapters failed ({reason}); update the GPU's driver"));
         let looked = Contained(Box::pin(async {
             let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
             instance.enumerate_adapters(wgpu::Backends::PRIMARY).await
@@ -198,11 +199,7 @@ impl Wgpu {
     }
 
     /// As [`Wgpu::checked`], of work that is calls of wgpu's alone: a panic there is an error. A panic of a caller's is not.
-    pub(crate) async fn contained<T>(
-        &self,
-        what: &str,
-        work: impl FnOnce() -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    pub(crate) async fn contained<T>(&self, what: &str, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let shared = &self.shared;
         self.checked(what, || shared.loss.contain(&shared.name, what, work)?).await
     }

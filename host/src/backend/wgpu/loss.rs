@@ -53,7 +53,9 @@ impl Loss {
         catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
             let reason = words(&*panic);
             self.tell(&reason);
-            failed(format!("{what} on {name}: {reason}; the device was lost: open a new one, and repeat the call there"))
+            failed(format!(
+                "{what} on {name}: {reason}; the device was lost: open a new one, and repeat the call there"
+            ))
         })
     }
 }

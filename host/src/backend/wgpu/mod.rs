@@ -217,13 +217,7 @@ impl Shared {
     }
 }
 
-fn scoped<T>(
-    device: &wgpu::Device,
-    loss: &Loss,
-    name: &str,
-    what: &str,
-    work: impl FnOnce() -> T,
-) -> Result<T, Error> {
+fn scoped<T>(device: &wgpu::Device, loss: &Loss, name: &str, what: &str, work: impl FnOnce() -> T) -> Result<T, Error> {
     // Where nobody may wait for a scope's answer, an objection goes to the scopes of `Wgpu::checked`, or of the caller.
     if !WAITS {
         return Ok(work());
