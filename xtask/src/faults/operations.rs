@@ -204,7 +204,7 @@ fn decode_sparse(opened: &Opened, control: &Control, weight: Option<f32>) -> Ans
 }
 
 fn merge_sparse(opened: &Opened, control: &Control) -> Answer {
-    let codec = TopK::count(30).then_uniform(Uniform::bits(4));
+    let codec = TopK::count(30).then_uniform(Uniform::bits(8));
     let of = |salt: u32| Device::cpu().encode_sparse(&codec, &values(N, salt), Seed::new(salt.into()));
     let (a, b) = (ready(of(1))?, ready(of(2))?);
     let before = values(N, 7);
@@ -310,7 +310,7 @@ fn decode_async(opened: &Opened, control: &Control) -> Answer {
 }
 
 fn encode_sparse_async(opened: &Opened, control: &Control) -> Answer {
-    let codec = TopK::count(30).then_uniform(Uniform::bits(4));
+    let codec = TopK::count(30).then_uniform(Uniform::bits(8));
     let before = values(N, 2);
     let mut residual = before.clone();
     let gradient = values(N, 1);
@@ -358,7 +358,7 @@ fn low_rank_finish_async(opened: &Opened, control: &Control) -> Answer {
 fn open(opened: &Opened, _: &Control) -> Answer {
     let before = values(N, 2);
     let mut residual = before.clone();
-    let codec = Uniform::bits(4);
+    let codec = Uniform::bits(8);
     let payload = opened.device.encode_with_feedback(&codec, &values(N, 1), &mut residual, Seed::new(3));
     judge(payload.map(gradwire::Payload::into_bytes), "the residual", &before, &residual)
 }
@@ -368,17 +368,17 @@ pub(super) const ALL: &[Operation] = &[
     of("open", open),
     of("encode", |o, c| encode_by(gradwire::Codec::plan(&Qsgd::bits(4), N, Dtype::F32), o, c, N)),
     of("encode-feedback", |o, c| encode_by(plan(&Qsgd::bits(4).contractive(), N), o, c, N)),
-    of("encode-guarded", |o, c| encode_by(plan(&Uniform::bits(4).non_finite(NonFinite::Error), N), o, c, N)),
-    of("encode-whole", |o, c| encode_by(plan(&Uniform::bits(4).whole_tensor(), N), o, c, N)),
+    of("encode-guarded", |o, c| encode_by(plan(&Uniform::bits(8).non_finite(NonFinite::Error), N), o, c, N)),
+    of("encode-whole", |o, c| encode_by(plan(&Uniform::bits(8).whole_tensor(), N), o, c, N)),
     of("decode", |o, c| decode_by(o, c, DecodeMode::Write, 1)),
     of("decode-add", |o, c| decode_by(o, c, DecodeMode::Add(0.5), 1)),
     of("decode-sum", |o, c| decode_by(o, c, DecodeMode::Sum(0.5), 3)),
-    of("encode-model", |o, c| encode_model(o, c, &Uniform::bits(4).non_finite(NonFinite::Error))),
-    of("encode-model-whole", |o, c| encode_model(o, c, &Uniform::bits(4).whole_tensor())),
+    of("encode-model", |o, c| encode_model(o, c, &Uniform::bits(8).non_finite(NonFinite::Error))),
+    of("encode-model-whole", |o, c| encode_model(o, c, &Uniform::bits(8).whole_tensor())),
     of("decode-model", decode_model),
     of("encode-sparse", encode_sparse_alone),
     of("encode-sparse-feedback", |o, c| encode_sparse(o, c, &TopK::count(50).non_finite(NonFinite::Error), N)),
-    of("encode-sparse-quantized", |o, c| encode_sparse(o, c, &TopK::blocks(256, 8).then_uniform(Uniform::bits(4)), N)),
+    of("encode-sparse-quantized", |o, c| encode_sparse(o, c, &TopK::blocks(256, 8).then_uniform(Uniform::bits(8)), N)),
     of("encode-sparse-lazily", encode_lazily),
     of("settle", settle),
     of("decode-sparse", |o, c| decode_sparse(o, c, None)),
@@ -395,5 +395,5 @@ pub(super) const ALL: &[Operation] = &[
     of_wgpu("low-rank-begin-async", low_rank_begin_async),
     of_wgpu("low-rank-finish-async", low_rank_finish_async),
     // The residual comes back in two parts, and what fails is between them.
-    Operation { last: 24, ..of_wgpu("encode-large", |o, c| encode_by(plan(&Uniform::bits(1), LARGE), o, c, LARGE)) },
+    Operation { last: 24, ..of_wgpu("encode-large", |o, c| encode_by(plan(&Uniform::bits(8), LARGE), o, c, LARGE)) },
 ];

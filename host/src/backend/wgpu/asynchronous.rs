@@ -66,7 +66,8 @@ impl Wgpu {
         };
         let name = adapter.get_info().name;
         let refused = |reason: String| unavailable(format!("{name} refused a device ({reason}); update its driver"));
-        let requested = Contained(Box::pin(adapter.request_device(&descriptor)));
+        // Called within, since it is the call that does the work, and the future only has its outcome.
+        let requested = Contained(Box::pin(async { adapter.request_device(&descriptor).await }));
         let (device, queue) = requested.await.map_err(refused)?.map_err(|e| refused(e.to_string()))?;
         let (queue, loss) = (QuietQueue::new(queue), Loss::default());
         loss.watch(&device);
