@@ -194,7 +194,11 @@ impl Wgpu {
         let shared = &self.shared;
         shared.loss.check(&shared.name)?;
         let (value, objections) = observed(&shared.device, work);
-        told(&format!("{what} on {}", shared.name), objections).await?;
+        if let Err(error) = told(&format!("{what} on {}", shared.name), objections).await {
+            shared.loss.look(&shared.device, &error);
+            shared.loss.check(&shared.name)?;
+            return Err(error);
+        }
         let value = value?;
         shared.loss.check(&shared.name).map(|()| value)
     }

@@ -4,10 +4,13 @@ use std::future::Future;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
-use super::failed;
+use pollster::block_on;
+
+use super::{WAITS, failed};
 use crate::error::Error;
 
 /// Whether a device was lost, and why. A clone is of the same device.
@@ -41,6 +44,40 @@ impl Loss {
         });
         let failed = self.clone();
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| failed.tell(&error.to_string())));
+    }
+
+    /// After an objection, looks whether it is one because the device was lost: of a caller's device nobody tells. On a lost
+    /// device a buffer is made without a word, and cannot be mapped.
+    pub(super) fn look(&self, device: &wgpu::Device, objection: &dyn std::fmt::Display) {
+        use wgpu::ErrorFilter::{Internal, OutOfMemory, Validation};
+        if !WAITS || self.0.get().is_some() {
+            return;
+        }
+        let objects = |work: &mut dyn FnMut()| {
+            let mut scopes = [Validation, OutOfMemory, Internal].map(|filter| device.push_error_scope(filter));
+            let done = catch_unwind(AssertUnwindSafe(work));
+            scopes.reverse();
+            scopes.map(|scope| block_on(scope.pop())).into_iter().flatten().next().is_some() || done.is_err()
+        };
+        let (failed, mut buffer) = (Arc::new(AtomicBool::new(false)), None);
+        let descriptor = wgpu::BufferDescriptor {
+            label: Some("gradwire probe"),
+            size: 16,
+            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        };
+        if objects(&mut || buffer = Some(device.create_buffer(&descriptor))) {
+            // No memory says nothing of the device.
+            return;
+        }
+        let answer = failed.clone();
+        let map = |buffer: &wgpu::Buffer| {
+            let answer = answer.clone();
+            buffer.map_async(wgpu::MapMode::Read, .., move |result| answer.store(result.is_err(), SeqCst));
+        };
+        if objects(&mut || buffer.iter().for_each(map)) || failed.load(SeqCst) {
+            self.tell(&objection.to_string());
+        }
     }
 
     /// Runs calls of wgpu's. A panic of theirs is an error, and the device is given up.

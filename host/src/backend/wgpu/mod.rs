@@ -230,6 +230,8 @@ fn scoped<T>(device: &wgpu::Device, loss: &Loss, name: &str, what: &str, work: i
     scopes.reverse();
     let objections = scopes.map(|scope| block_on(scope.pop()));
     if let Some(error) = objections.into_iter().flatten().next() {
+        loss.look(device, &error);
+        loss.check(name)?;
         return Err(failed(format!("{what} on {name}: {error}")));
     }
     let value = value?;
