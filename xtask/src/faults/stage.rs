@@ -39,6 +39,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Milliseconds since the start at which the fault under way began; zero between faults.
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 
+/// What an operation does without a fault.
+struct Counted {
+    expected: Vec<u8>,
+    calls: u64,
+    /// The calls that can fail, each with how.
+    faults: Vec<(u64, Mode)>,
+}
+
 /// What came of an operation during which a call failed.
 type Caught = std::thread::Result<Answer>;
 
@@ -50,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     std::panic::set_hook(Box::new(|_| {}));
     watch();
     let mut stage = Stage { kind: args.backend, operation, control: &control, opened: None };
-    let (expected, calls, faults) = stage.count()?;
+    let Counted { expected, calls, faults } = stage.count()?;
     println!("calls {calls}");
     for (index, (nth, mode)) in faults.into_iter().enumerate().skip(args.from).step_by(args.every) {
         println!("begin {index} call {nth}, {}", mode.name());
@@ -105,7 +113,7 @@ impl Stage<'_> {
 
     /// What is right, how many calls it takes (those of the operation, and of letting go of the device), and each call once for want
     /// of memory, and once with the device lost where it may tell of that.
-    fn count(&mut self) -> Result<(Vec<u8>, u64, Vec<(u64, Mode)>), String> {
+    fn count(&mut self) -> Result<Counted, String> {
         self.control.set(0, Mode::Memory);
         let mut opened = None;
         let answer = self.run(&mut opened);
@@ -117,7 +125,7 @@ impl Stage<'_> {
             let lost = self.control.may_lose(nth).then_some((nth, Mode::Lost));
             [Some((nth, Mode::Memory)), lost].into_iter().flatten()
         });
-        Ok((expected, calls, faults.collect()))
+        Ok(Counted { expected, calls, faults: faults.collect() })
     }
 
     /// Opens a device, if there is none, and runs the operation there.
