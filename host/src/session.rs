@@ -100,7 +100,8 @@ pub trait Session {
     /// Copies bytes out of a buffer, from `offset` on, after all that was run.
     ///
     /// # Errors
-    /// As [`Session::write`].
+    /// As [`Session::write`]. `out` is as it was whenever this fails, so that a caller's memory may be read into as the last
+    /// step of a call.
     fn read(&mut self, role: Role, offset: u64, out: &mut [u8]) -> Result<(), Error>;
 
     /// Runs passes in order, and waits for them.
@@ -158,6 +159,21 @@ pub trait Session {
     fn clock(&self) -> Clock {
         Clock::Host
     }
+}
+
+/// Room for so many bytes from a device, which become the caller's once all of them are here.
+#[cfg_attr(
+    not(any(feature = "cuda", feature = "wgpu")),
+    allow(
+        dead_code,
+        reason = "the CPU's buffers are in this machine's memory, and reading them cannot fail in the middle"
+    )
+)]
+pub(crate) fn room_for(bytes: usize) -> Result<Vec<u8>, Error> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(bytes).map_err(|_| Error::no_memory("what a device hands back", bytes as u64))?;
+    room.resize(bytes, 0);
+    Ok(room)
 }
 
 /// Checks that `bytes` from `offset` on lie in a buffer.

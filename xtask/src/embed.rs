@@ -47,7 +47,7 @@ pub(crate) fn run() -> Result<(), String> {
 }
 
 /// Builds the stand-in and puts it where a toolkit has its libraries.
-fn stand_in() -> Result<PathBuf, String> {
+pub(crate) fn stand_in() -> Result<PathBuf, String> {
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--release", "--locked", "-p", "gradwire-cuda-stand-in"]).current_dir(root());
     step("the stand-in for libcuda", build)?;
@@ -74,7 +74,7 @@ fn stand_in() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-fn step(what: &str, mut command: Command) -> Result<(), String> {
+pub(crate) fn step(what: &str, mut command: Command) -> Result<(), String> {
     println!("\n--- {what}");
     let status = command.status().map_err(|e| format!("{what}: cargo could not be started: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("{what}: ended with {status}; the reason is above")) }

@@ -3,6 +3,8 @@
 mod bench;
 mod capture;
 mod embed;
+#[cfg(all(feature = "cuda", feature = "wgpu"))]
+mod faults;
 mod fuzz;
 mod place;
 mod ptx;
@@ -53,6 +55,13 @@ enum Command {
     Traffic(traffic::Args),
     /// Run what embeds Gradwire: wgpu, cudarc and cust examples, and the suite through the CUDA driver's interface.
     Embed,
+    /// Make each call of the driver fail in turn, and see that every operation is right or an error that changed nothing.
+    #[cfg(all(feature = "cuda", feature = "wgpu"))]
+    Faults(faults::Args),
+    /// A part of that, in a process of its own.
+    #[cfg(all(feature = "cuda", feature = "wgpu"))]
+    #[command(hide = true)]
+    FaultsStage(faults::stage::Args),
     /// Run the tests that need no GPU under AddressSanitizer.
     Sanitize,
     /// Run the fuzz targets over the wire and the decoders.
@@ -82,6 +91,10 @@ fn main() -> ExitCode {
         #[cfg(feature = "cuda")]
         Command::Traffic(args) => traffic::run(&args),
         Command::Embed => embed::run(),
+        #[cfg(all(feature = "cuda", feature = "wgpu"))]
+        Command::Faults(args) => faults::run(&args),
+        #[cfg(all(feature = "cuda", feature = "wgpu"))]
+        Command::FaultsStage(args) => faults::stage::run(&args),
         Command::Sanitize => sanitize::run(),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Vectors(args) => vectors::run(&args),

@@ -98,7 +98,7 @@ impl Wgpu {
     /// Runs a phase; `odd` is an element that is refused beside those that the device looks at.
     async fn phase(&self, phase: &Phase<'_>, odd: Option<u64>) -> Result<Answers, Error> {
         let (status, copies) = self
-            .checked("a step of PowerSGD", || {
+            .contained("a step of PowerSGD", || {
                 let room = |role: Role| self.room(phase.sizes.of(role), SCRATCH);
                 let buffers = Role::ALL.into_iter().map(room).collect::<Result<Vec<_>, _>>()?;
                 let buffer_of = |role: Role| &buffers[role as usize];

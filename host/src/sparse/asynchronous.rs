@@ -98,7 +98,7 @@ impl Wgpu {
         let values = self.values_of(payload).await?;
         let entries = values.len() as u64;
         let sums = self
-            .checked("scattering", || {
+            .contained("scattering", || {
                 let from = self.filled(&little_endian(payload.indices()))?;
                 let values = self.filled(bytemuck::cast_slice(&values))?;
                 let sums = match weight {
@@ -136,7 +136,7 @@ impl Wgpu {
         }
         let sizes = select.sizes();
         let (count, left, lists) = self
-            .checked("selecting", || {
+            .contained("selecting", || {
                 let from = self.filled(gradient.as_bytes())?;
                 let kept = self.filled(sums.as_deref().map_or(&[], bytemuck::cast_slice))?;
                 let workspace = self.room(sizes.of(Role::Workspace), SCRATCH)?;
@@ -167,7 +167,7 @@ impl Wgpu {
         let count = self.read(count).await?;
         let count = count.first_chunk().map_or(select.entries(), |count| u32::from_le_bytes(*count).into());
         let [indices, values] = self
-            .checked("copying entries", || {
+            .contained("copying entries", || {
                 let mut encoder = self.encoder();
                 let indices = self.copied(&mut encoder, &lists[0], 0, 4 * count)?;
                 let values = self.copied(&mut encoder, &lists[1], 0, 4 * count)?;

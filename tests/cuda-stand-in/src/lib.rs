@@ -6,11 +6,12 @@
 //!
 //! It is for tests. Work is done when a call returns; the device's name says what it is; and no event has a time, so that
 //! nothing measured on it can be taken for a GPU's. `GRADWIRE_STAND_IN` chooses the compute capability, `9.0` where it is
-//! not set. What no test needs is exported, so that programs link, and returns `CUDA_ERROR_NOT_SUPPORTED`.
+//! not set. `gradwire_faults_arm` and its like make a call fail: `cargo xtask faults`. What no test needs is exported, so that programs link, and returns `CUDA_ERROR_NOT_SUPPORTED`.
 
 #![allow(non_snake_case, reason = "the names are those of cuda.h")]
 #![allow(clippy::missing_safety_doc, reason = "every function is as safe as the one of that name in cuda.h")]
 
+mod codes;
 mod device;
 mod memory;
 mod missing;
@@ -24,8 +25,24 @@ macro_rules! driver {
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> i32 {
             let work = || -> Result<(), i32> { $body };
+            if let Some(code) = crate::codes::failure(crate::name!($name), &work) {
+                return code;
+            }
             work().err().unwrap_or(0)
         }
     )*};
 }
 pub(crate) use driver;
+
+/// The name as C has it.
+macro_rules! name {
+    ($name:ident) => {
+        const {
+            match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("an identifier holds no NUL"),
+            }
+        }
+    };
+}
+pub(crate) use name;

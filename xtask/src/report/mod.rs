@@ -1,7 +1,7 @@
 //! `cargo xtask report`: one binary that tells the truth about a GPU, on a machine that has nothing else of ours.
 
 mod bench;
-mod child;
+pub(crate) mod child;
 mod files;
 pub(crate) mod jobs;
 mod machine;

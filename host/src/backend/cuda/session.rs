@@ -7,7 +7,7 @@ use super::{Cuda, Shared, failed};
 use crate::device::BackendKind;
 use crate::error::Error;
 use crate::plan::{Kernel, Params, Pass};
-use crate::session::{Clock, ROLES, Role, Session, Sizes, check_copy, check_range, check_spans};
+use crate::session::{Clock, ROLES, Role, Session, Sizes, check_copy, check_range, check_spans, room_for};
 
 /// A [`Session`] on a CUDA device, on the stream of the [`Cuda`] that made it.
 ///
@@ -116,8 +116,12 @@ impl Session for CudaSession {
     fn read(&mut self, role: Role, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         check_range(role, &self.sizes, offset, out.len())?;
         let from = DevicePtr(self.buffers[role as usize].0 + offset);
+        // A copy that fails may have written some of its bytes: `out` is written once all of them are here.
+        let mut whole = room_for(out.len())?;
         // SAFETY: the range lies in the buffer; the call waits.
-        unsafe { self.cuda.shared.driver.copy_out(out, from, self.cuda.stream) }.map_err(failed)
+        unsafe { self.cuda.shared.driver.copy_out(&mut whole, from, self.cuda.stream) }.map_err(failed)?;
+        out.copy_from_slice(&whole);
+        Ok(())
     }
 
     unsafe fn run_trusted(&mut self, passes: &[Pass]) -> Result<(), Error> {

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use wgpu::BufferUsages;
 
+use super::loss::{Contained, Loss, QuietQueue};
 use super::{Wgpu, failed, preference, timing, unavailable};
 use crate::embed::{DecodeBuffers, EncodeBuffers};
 use crate::error::{Error, expect_residual};
@@ -36,8 +37,13 @@ impl Wgpu {
     /// # Errors
     /// [`Error::Unavailable`] where there is no adapter, none of that name, or none with the limits that the shaders need.
     pub async fn open_async() -> Result<Self, Error> {
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
-        let adapters = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
+        let broken =
+            |reason: String| unavailable(format!("looking for adapters failed ({reason}); update the GPU's driver"));
+        let looked = Contained(Box::pin(async {
+            let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+            instance.enumerate_adapters(wgpu::Backends::PRIMARY).await
+        }));
+        let adapters = looked.await.map_err(broken)?;
         let wanted = std::env::var(ADAPTER_VARIABLE).unwrap_or_default().to_lowercase();
         let found: Vec<String> = adapters.iter().map(|a| a.get_info().name).collect();
         let adapter = adapters
@@ -60,12 +66,14 @@ impl Wgpu {
             ..Default::default()
         };
         let name = adapter.get_info().name;
-        let (device, queue) = adapter
-            .request_device(&descriptor)
-            .await
-            .map_err(|e| unavailable(format!("{name} refused a device ({e}); update its driver")))?;
+        let refused = |reason: String| unavailable(format!("{name} refused a device ({reason}); update its driver"));
+        // Called within, since it is the call that does the work, and the future only has its outcome.
+        let requested = Contained(Box::pin(async { adapter.request_device(&descriptor).await }));
+        let (device, queue) = requested.await.map_err(refused)?.map_err(|e| refused(e.to_string()))?;
+        let (queue, loss) = (QuietQueue::new(queue), Loss::default());
+        loss.watch(&device);
         // What the device objects to is awaited here, where `on` may not wait.
-        let (opened, objections) = observed(&device, || Self::on(&device, &queue));
+        let (opened, objections) = observed(&device, || Self::watched(&device, &queue, loss));
         told(&format!("opening {name}"), objections).await?;
         opened
     }
@@ -102,7 +110,7 @@ impl Wgpu {
             return header.seal(&vec![0; header.body_bytes() as usize]);
         }
         let [status, body, left] = self
-            .checked("encoding", || {
+            .contained("encoding", || {
                 let from = self.filled(gradient.as_bytes())?;
                 let kept = self.filled(bytemuck::cast_slice(residual))?;
                 let body = self.room(header.body_bytes(), BufferUsages::STORAGE | BufferUsages::COPY_SRC)?;
@@ -149,7 +157,7 @@ impl Wgpu {
         let mut body = vec![0; header.body_bytes() as usize];
         payload.write_body(&mut body)?;
         let values = self
-            .checked("decoding", || {
+            .contained("decoding", || {
                 let bodies = self.filled(&body)?;
                 let values = self.filled(bytemuck::cast_slice(output))?;
                 let mut encoder = self.encoder();
@@ -190,9 +198,22 @@ impl Wgpu {
     /// # Errors
     /// What `work` gives; [`Error::Backend`] where the device objects.
     pub async fn checked<T>(&self, what: &str, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        let (value, objections) = observed(&self.shared.device, work);
-        told(&format!("{what} on {}", self.shared.name), objections).await?;
-        value
+        let shared = &self.shared;
+        shared.loss.check(&shared.name)?;
+        let (value, objections) = observed(&shared.device, work);
+        if let Err(error) = told(&format!("{what} on {}", shared.name), objections).await {
+            shared.loss.look(&shared.device, &error);
+            shared.loss.check(&shared.name)?;
+            return Err(error);
+        }
+        let value = value?;
+        shared.loss.check(&shared.name).map(|()| value)
+    }
+
+    /// As [`Wgpu::checked`], of work that is calls of wgpu's alone: a panic there is an error. A panic of a caller's is not.
+    pub(crate) async fn contained<T>(&self, what: &str, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let shared = &self.shared;
+        self.checked(what, || shared.loss.contain(&shared.name, what, work)?).await
     }
 
     /// An encoder of this device's.
@@ -260,20 +281,25 @@ impl Wgpu {
         if bytes == 0 {
             return Ok(Vec::new());
         }
-        let broken = |reason: String| failed(format!("mapping a buffer of {}: {reason}", self.shared.name));
+        let shared = &self.shared;
         let mapped = Mapped::default();
-        let answer = mapped.clone();
-        self.checked("mapping", || {
-            staging.map_async(wgpu::MapMode::Read, .., move |result| answer.say(result));
+        let answer = Promise(mapped.clone());
+        self.contained("mapping", || {
+            staging.map_async(wgpu::MapMode::Read, .., move |result| answer.0.say(result));
             Ok(())
         })
         .await?;
         // A browser runs the callback by itself. Elsewhere someone has to look after the device.
         #[cfg(not(target_arch = "wasm32"))]
-        self.shared.wait()?;
-        mapped.await.map_err(|error| broken(error.to_string()))?;
-        let view = staging.get_mapped_range(..).map_err(|error| broken(error.to_string()))?;
-        Ok(view[..bytes].to_vec())
+        shared.wait()?;
+        if let Err(error) = mapped.await {
+            // A buffer that was made a moment ago, to which nothing was objected, fails to map on a lost device alone.
+            shared.loss.tell(&format!("a buffer could not be mapped: {error}"));
+            shared.loss.check(&shared.name)?;
+        }
+        let copy = || staging.get_mapped_range(..).map(|view| view[..bytes].to_vec());
+        let copied = shared.loss.contain(&shared.name, "mapping", copy)?;
+        copied.map_err(|error| failed(format!("mapping a buffer of {}: {error}", shared.name)))
     }
 }
 
@@ -319,10 +345,20 @@ impl Mapped {
     fn say(&self, answer: Answer) {
         // A thread that panicked while it held the lock left a pair that is still whole.
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0 = Some(answer);
+        // The first answer stands.
+        state.0.get_or_insert(answer);
         if let Some(waker) = state.1.take() {
             waker.wake();
         }
+    }
+}
+
+/// What a mapping will come to. Where wgpu lets go of it without a word, as it does when a device is lost, that is an answer too.
+struct Promise(Mapped);
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        self.0.say(Err(wgpu::BufferAsyncError));
     }
 }
 

@@ -280,7 +280,7 @@ impl Wgpu {
     /// [`Error::Backend`] where the device has no memory left.
     pub fn with_pipeline_cache(&self, cache: &wgpu::PipelineCache) -> Result<Self, Error> {
         let shared = &self.shared;
-        let shared = super::Shared::new(&shared.device, &shared.queue, Some(cache.clone()))?;
+        let shared = super::Shared::new(&shared.device, &shared.queue, shared.loss.clone(), Some(cache.clone()))?;
         Ok(Self { shared: Arc::new(shared), limits: self.limits })
     }
 

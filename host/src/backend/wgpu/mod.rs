@@ -10,6 +10,7 @@
 
 mod asynchronous;
 mod embed;
+mod loss;
 mod pipelines;
 mod record;
 mod session;
@@ -21,6 +22,7 @@ use gradwire_shaders::SHADERS;
 use pollster::block_on;
 
 pub(crate) use self::asynchronous::SCRATCH;
+use self::loss::{Loss, QuietQueue};
 use self::pipelines::Pipelines;
 pub use self::session::WgpuSession;
 use crate::device::BackendKind;
@@ -40,7 +42,8 @@ pub struct Wgpu {
 
 struct Shared {
     device: wgpu::Device,
-    queue: wgpu::Queue,
+    queue: QuietQueue,
+    loss: Loss,
     name: String,
     software: bool,
     pipelines: Pipelines,
@@ -82,6 +85,10 @@ impl Wgpu {
     /// # Errors
     /// [`Error::Unavailable`] where the device's limits are below what a shader needs, with both numbers.
     pub fn on(device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Self, Error> {
+        Self::watched(device, queue, Loss::default())
+    }
+
+    fn watched(device: &wgpu::Device, queue: &wgpu::Queue, loss: Loss) -> Result<Self, Error> {
         let limits = device.limits();
         let needs = |what: &str, found: u32, needed: u32| {
             if found >= needed {
@@ -108,7 +115,7 @@ impl Wgpu {
                 shader.workgroup_bytes,
             )?;
         }
-        let shared = Shared::new(device, queue, None)?;
+        let shared = Shared::new(device, queue, loss, None)?;
         let limits = Limits {
             binding_bytes: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size),
             groups: limits.max_compute_workgroups_per_dimension,
@@ -171,14 +178,20 @@ fn storage_buffer(device: &wgpu::Device, role: Role, bytes: u64) -> wgpu::Buffer
 }
 
 impl Shared {
-    fn new(device: &wgpu::Device, queue: &wgpu::Queue, cache: Option<wgpu::PipelineCache>) -> Result<Self, Error> {
+    fn new(
+        device: &wgpu::Device,
+        queue: &wgpu::Queue,
+        loss: Loss,
+        cache: Option<wgpu::PipelineCache>,
+    ) -> Result<Self, Error> {
         let info = device.adapter_info();
         let name = format!("{} ({}, {:?})", info.name, info.driver_info, info.backend);
         let unused = || Role::ALL.map(|role| storage_buffer(device, role, 16));
         Ok(Self {
-            unused: scoped(device, &name, "creating buffers", unused)?,
+            unused: scoped(device, &loss, &name, "creating buffers", unused)?,
             device: device.clone(),
-            queue: queue.clone(),
+            queue: QuietQueue::new(queue.clone()),
+            loss,
             name,
             software: info.device_type == wgpu::DeviceType::Cpu,
             pipelines: Pipelines::default(),
@@ -188,7 +201,7 @@ impl Shared {
 
     /// Runs `work` so that what the device objects to comes back as an error.
     fn scoped<T>(&self, what: &str, work: impl FnOnce() -> T) -> Result<T, Error> {
-        scoped(&self.device, &self.name, what, work)
+        scoped(&self.device, &self.loss, &self.name, what, work)
     }
 
     /// Waits for all that was submitted.
@@ -196,26 +209,31 @@ impl Shared {
         if !WAITS {
             return Err(failed(no_wait("Wgpu::encode_async and its like, or record into an encoder")));
         }
-        match self.device.poll(wgpu::PollType::wait_indefinitely()) {
-            Ok(_) => Ok(()),
+        let poll = || self.device.poll(wgpu::PollType::wait_indefinitely());
+        match self.loss.contain(&self.name, "waiting", poll)? {
+            Ok(_) => self.loss.check(&self.name),
             Err(error) => Err(failed(format!("waiting for {}: {error}", self.name))),
         }
     }
 }
 
-fn scoped<T>(device: &wgpu::Device, name: &str, what: &str, work: impl FnOnce() -> T) -> Result<T, Error> {
+fn scoped<T>(device: &wgpu::Device, loss: &Loss, name: &str, what: &str, work: impl FnOnce() -> T) -> Result<T, Error> {
     // Where nobody may wait for a scope's answer, an objection goes to the scopes of `Wgpu::checked`, or of the caller.
     if !WAITS {
         return Ok(work());
     }
     use wgpu::ErrorFilter::{Internal, OutOfMemory, Validation};
-    let scopes = [Validation, OutOfMemory, Internal].map(|filter| device.push_error_scope(filter));
-    let value = work();
-    // Scopes are a stack: the last one pushed is popped first.
-    for scope in scopes.into_iter().rev() {
-        if let Some(error) = block_on(scope.pop()) {
-            return Err(failed(format!("{what} on {name}: {error}")));
-        }
+    loss.check(name)?;
+    let mut scopes = [Validation, OutOfMemory, Internal].map(|filter| device.push_error_scope(filter));
+    let value = loss.contain(name, what, work);
+    // Scopes are a stack: the last one pushed is popped first, and all of them before any answer is looked at.
+    scopes.reverse();
+    let objections = scopes.map(|scope| block_on(scope.pop()));
+    if let Some(error) = objections.into_iter().flatten().next() {
+        loss.look(device, &error);
+        loss.check(name)?;
+        return Err(failed(format!("{what} on {name}: {error}")));
     }
-    Ok(value)
+    let value = value?;
+    loss.check(name).map(|()| value)
 }

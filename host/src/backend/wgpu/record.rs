@@ -50,22 +50,22 @@ pub(super) fn pipelines(shared: &Shared, passes: &[Pass]) -> Result<Vec<Option<A
 /// A buffer with the parameters of passes. They are in it from the start, so that whatever is submitted before or after
 /// finds them.
 pub(super) fn parameters(shared: &Shared, passes: &[Pass]) -> Result<wgpu::Buffer, Error> {
-    let buffer = shared.scoped("creating parameters", || {
-        shared.device.create_buffer(&wgpu::BufferDescriptor {
+    shared.scoped("creating parameters", || {
+        let buffer = shared.device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("gradwire parameters"),
             size: PARAMS_STRIDE * passes.len().max(1) as u64,
             usage: wgpu::BufferUsages::UNIFORM,
             mapped_at_creation: true,
-        })
-    })?;
-    let mut view = buffer.get_mapped_range_mut(..).map_err(|e| failed(format!("mapping parameters: {e}")))?;
-    for (index, pass) in passes.iter().enumerate() {
-        let (at, bytes) = (PARAMS_STRIDE as usize * index, pass.params.as_bytes());
-        view.slice(at..at + bytes.len()).copy_from_slice(bytes);
-    }
-    drop(view);
-    buffer.unmap();
-    Ok(buffer)
+        });
+        let mut view = buffer.get_mapped_range_mut(..).map_err(|e| failed(format!("mapping parameters: {e}")))?;
+        for (index, pass) in passes.iter().enumerate() {
+            let (at, bytes) = (PARAMS_STRIDE as usize * index, pass.params.as_bytes());
+            view.slice(at..at + bytes.len()).copy_from_slice(bytes);
+        }
+        drop(view);
+        buffer.unmap();
+        Ok(buffer)
+    })?
 }
 
 /// Binds what passes work on. A validation error is the caller's to catch.

@@ -1,18 +1,23 @@
 //! Buffers on a WGPU device, and passes over them.
 
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use super::record::{self, Bound, Ready};
 use super::{Shared, Wgpu, failed};
 use crate::error::Error;
 use crate::plan::Pass;
-use crate::session::{Clock, ROLES, Role, Session, Sizes, check_copy, check_range, check_spans};
+use crate::session::{Clock, ROLES, Role, Session, Sizes, check_copy, check_range, check_spans, room_for};
 
 /// Bytes that go to or from the device at a time.
 const STAGING: usize = 64 << 20;
 
 /// Passes that are submitted at a time; a queue that is given much more can lose the device to a watchdog.
 const PASSES_PER_SUBMIT: usize = 64;
+
+/// How long a mapping may be on its way to its callback once the device has done the work: another thread that polls may have it
+/// in hand.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// A [`Session`] on a WGPU device.
 pub struct WgpuSession {
@@ -99,16 +104,18 @@ impl Shared {
             });
         })?;
         self.wait()?;
-        match receive.recv() {
+        let broken = |error: String| failed(format!("mapping a buffer of {}: {error}", self.name));
+        match receive.recv_timeout(ANSWER) {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(failed(format!("mapping a buffer of {}: {error}", self.name))),
-            Err(_) => return Err(failed(format!("{} was lost while a buffer was mapped", self.name))),
+            answer => {
+                // A buffer that was made a moment ago, to which nothing was objected, fails to map on a lost device alone.
+                let reason = answer.map_or_else(|e| e.to_string(), |e| format!("{e:?}"));
+                self.loss.tell(&format!("a buffer could not be mapped: {reason}"));
+                return Err(self.loss.check(&self.name).err().unwrap_or_else(|| broken(reason)));
+            }
         }
-        let view = staging
-            .get_mapped_range(..)
-            .map_err(|error| failed(format!("mapping a buffer of {}: {error}", self.name)))?;
-        out.copy_from_slice(&view[..out.len()]);
-        Ok(())
+        let copy = || staging.get_mapped_range(..).map(|view| out.copy_from_slice(&view[..out.len()]));
+        self.loss.contain(&self.name, "mapping", copy)?.map_err(|error| broken(error.to_string()))
     }
 }
 
@@ -120,14 +127,19 @@ impl Session for WgpuSession {
         let (words, rest) = bytes.split_at(bytes.len() / 4 * 4);
         let mut at = offset;
         for part in words.chunks(STAGING) {
-            shared.scoped("writing", || shared.queue.write_buffer(buffer, at, part))?;
+            shared.scoped("writing", || {
+                shared.queue.write_buffer(buffer, at, part);
+                // Submitting now keeps the queue's own staging memory from growing to the tensor's size.
+                shared.queue.submit([]);
+            })?;
             at += part.len() as u64;
-            // Submitting now keeps the queue's own staging memory from growing to the tensor's size.
-            shared.queue.submit([]);
         }
         if !rest.is_empty() {
-            // The device copies whole words; the buffer has room for the last one.
+            // The device copies whole words, and the buffer has room for the last one: its other bytes stay as they are.
             let mut word = [0; 4];
+            if at + (rest.len() as u64) < self.sizes.of(role) {
+                self.read_words(role, at, &mut word)?;
+            }
             word[..rest.len()].copy_from_slice(rest);
             shared.scoped("writing", || shared.queue.write_buffer(buffer, at, &word))?;
         }
@@ -136,11 +148,15 @@ impl Session for WgpuSession {
 
     fn read(&mut self, role: Role, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         check_range(role, &self.sizes, offset, out.len())?;
-        let mut at = offset;
-        for part in out.chunks_mut(STAGING) {
-            self.read_words(role, at, part)?;
-            at += part.len() as u64;
+        if out.len() <= STAGING {
+            return if out.is_empty() { Ok(()) } else { self.read_words(role, offset, out) };
         }
+        // The device may be lost between two parts: `out` is written once all of them are here.
+        let mut whole = room_for(out.len())?;
+        for (part, at) in whole.chunks_mut(STAGING).zip((offset..).step_by(STAGING)) {
+            self.read_words(role, at, part)?;
+        }
+        out.copy_from_slice(&whole);
         Ok(())
     }
 

@@ -22,7 +22,7 @@ impl Shared {
     /// Seconds that the device takes for what `work` submits.
     pub(super) fn timed(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
         // What was queued before, such as parameters, is not part of it.
-        self.queue.submit([]);
+        self.scoped("submitting", || self.queue.submit([]))?;
         self.wait()?;
         if self.has_timestamps() {
             return self.timed_by_device(work);

@@ -1,0 +1,211 @@
+//! `cargo xtask faults`: each call of the driver fails in turn, for every operation.
+//!
+//! CUDA's driver is the stand-in, wgpu's is lavapipe behind a Vulkan layer, and both count and fail calls. What is done must
+//! then be right to the bit, or a typed error that has changed nothing; never a panic, a hang or a wrong answer. Each
+//! operation has a process of its own, which is started anew behind a fault that ends it.
+
+mod control;
+mod operations;
+pub(crate) mod stage;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use gradwire::BackendKind;
+
+use self::operations::{ALL, Operation};
+use crate::embed::{stand_in, step};
+use crate::place::root;
+use crate::report::child::{Heard, listen};
+use crate::verify::parse_kind;
+
+/// The compute capability of the stand-in.
+const CAPABILITY: &str = "8.6";
+/// How long a process may take, which sees to its faults' own time itself.
+const PATIENCE: Duration = Duration::from_secs(3600);
+/// How often a process is started again behind faults that end it.
+const RESTARTS: usize = 20;
+
+/// What is made to fail.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Which backend: cuda or wgpu. Without it, both.
+    #[arg(long, value_parser = parse_kind)]
+    backend: Option<BackendKind>,
+    /// Make every so many-th fault only.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    every: usize,
+    /// Only the operations with this in their name.
+    #[arg(long, default_value = "")]
+    operation: String,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|every| *every > 0).ok_or_else(|| format!("`{text}` is no number from 1 on"))
+}
+
+/// Builds both libraries, and runs every operation under faults.
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    if !cfg!(target_os = "linux") {
+        return Err(
+            "the stand-in for libcuda and the Vulkan layer are shared objects of Linux's; run this there".to_owned()
+        );
+    }
+    let start = Instant::now();
+    let (mut faults, mut wrong) = (0, 0);
+    for kind in [BackendKind::Cuda, BackendKind::Wgpu] {
+        if args.backend.is_some_and(|asked| asked != kind) {
+            continue;
+        }
+        let driver = Driver::of(kind)?;
+        println!("\n{kind}: {}", driver.what);
+        println!("{:26} {:>7} {:>7} {:>7} {:>7} {:>7}", "operation", "calls", "faults", "right", "error", "WRONG");
+        let fitting = ALL.iter().filter(|o| kind == BackendKind::Wgpu || !o.only_wgpu);
+        for operation in fitting.filter(|operation| operation.name.contains(&args.operation)) {
+            let tally = of_operation(&driver, kind, operation, args.every)?;
+            let Tally { calls, right, typed, problems } = &tally;
+            let bad: usize = problems.values().map(Vec::len).sum();
+            println!("{:26} {calls:>7} {:>7} {right:>7} {typed:>7} {bad:>7}", operation.name, right + typed + bad);
+            for (problem, at) in problems {
+                println!("    {}: {problem}", at.join(", "));
+            }
+            faults += right + typed + bad;
+            wrong += bad;
+        }
+    }
+    println!("\n{faults} faults, {wrong} with a wrong outcome, in {:.0} s", start.elapsed().as_secs_f64());
+    match (faults, wrong) {
+        (0, _) => Err(format!("no operation's name has `{}` in it", args.operation)),
+        (_, 0) => Ok(()),
+        _ => Err("an operation neither was right nor failed as it should".to_owned()),
+    }
+}
+
+/// What came of an operation's faults.
+#[derive(Default)]
+struct Tally {
+    calls: u64,
+    right: usize,
+    typed: usize,
+    /// What went wrong, and at which faults.
+    problems: BTreeMap<String, Vec<String>>,
+}
+
+/// Runs an operation's faults, in as many processes as it takes.
+fn of_operation(driver: &Driver, kind: BackendKind, operation: &Operation, every: usize) -> Result<Tally, String> {
+    let (mut tally, mut from) = (Tally::default(), 0);
+    for _ in 0..RESTARTS {
+        let mut command = driver.command()?;
+        command.args(["faults-stage", "--backend", kind.name(), "--operation", operation.name]);
+        command.args(["--from", &from.to_string(), "--every", &every.to_string()]);
+        command.arg("--library").arg(&driver.library);
+        let (mut begun, mut over, mut hung) = (None, false, false);
+        let ended = listen(&mut command, Instant::now() + PATIENCE, |heard| {
+            let Heard::Line(line) = heard else { return };
+            let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+            match word {
+                "calls" => tally.calls = rest.parse().unwrap_or(0),
+                "begin" => {
+                    begun = rest.split_once(' ').and_then(|(i, what)| Some((i.parse::<usize>().ok()?, what.to_owned())))
+                }
+                "done" => {
+                    let (_, outcome) = rest.split_once(' ').unwrap_or_default();
+                    let (verdict, hit) = outcome.split_once('\t').unwrap_or((outcome, ""));
+                    match (verdict, begun.take()) {
+                        ("right", _) => tally.right += 1,
+                        ("typed", _) => tally.typed += 1,
+                        (problem, at) => {
+                            let at = at.map_or_else(String::new, |(_, at)| format!("{at} ({hit})"));
+                            tally.problems.entry(problem.to_owned()).or_default().push(at);
+                        }
+                    }
+                }
+                "hang" => hung = true,
+                "end" => over = true,
+                _ => {}
+            }
+        })?;
+        if over {
+            return Ok(tally);
+        }
+        let Some((index, at)) = begun else {
+            return Err(format!("{}: it ended before its first fault: {}", operation.name, ended.words));
+        };
+        let code = ended.code.map_or_else(|| "a signal".to_owned(), |code| format!("code {code}"));
+        let problem =
+            if hung { "a call did not come back".to_owned() } else { format!("the process ended with {code}") };
+        tally.problems.entry(problem).or_default().push(at);
+        from = index + every;
+    }
+    tally.problems.entry("the rest was left out".to_owned()).or_default().push(format!("from {from} on"));
+    Ok(tally)
+}
+
+/// A driver whose calls can fail.
+struct Driver {
+    what: &'static str,
+    library: PathBuf,
+    environment: Vec<(&'static str, PathBuf)>,
+}
+
+impl Driver {
+    fn of(kind: BackendKind) -> Result<Self, String> {
+        if kind == BackendKind::Cuda {
+            let folder = stand_in()?.join("lib64");
+            let library = folder.join("libcuda.so.1");
+            let environment = vec![("LD_LIBRARY_PATH", folder), ("GRADWIRE_STAND_IN", PathBuf::from(CAPABILITY))];
+            return Ok(Self { what: "the stand-in for libcuda", library, environment });
+        }
+        let (library, folder) = layer()?;
+        let mut environment =
+            vec![("VK_ADD_LAYER_PATH", folder), ("VK_INSTANCE_LAYERS", PathBuf::from("VK_LAYER_GRADWIRE_faults"))];
+        if std::env::var_os("VK_DRIVER_FILES").is_none() {
+            environment.push(("VK_DRIVER_FILES", lavapipe()?));
+        }
+        Ok(Self { what: "a Vulkan driver behind the layer", library, environment })
+    }
+
+    fn command(&self) -> Result<Command, String> {
+        let own = std::env::current_exe().map_err(|e| format!("this program cannot be found: {e}"))?;
+        let mut command = Command::new(own);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        Ok(command)
+    }
+}
+
+/// Builds the layer, and writes its manifest beside it; the library, and the manifest's folder.
+fn layer() -> Result<(PathBuf, PathBuf), String> {
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--release", "--locked", "-p", "gradwire-vulkan-layer"]).current_dir(root());
+    step("the Vulkan layer", build)?;
+    let library = root().join("target/release/libgradwire_vulkan_layer.so");
+    let library = library.canonicalize().map_err(|e| format!("{}: {e}", library.display()))?;
+    let folder = root().join("target/vulkan-layer");
+    let manifest = serde_json::json!({
+        "file_format_version": "1.2.0",
+        "layer": {
+            "name": "VK_LAYER_GRADWIRE_faults",
+            "type": "GLOBAL",
+            "library_path": library,
+            "api_version": "1.3.0",
+            "implementation_version": "1",
+            "description": "Counts calls, and fails one of them",
+        },
+    });
+    let path = folder.join("faults.json");
+    std::fs::create_dir_all(&folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
+    std::fs::write(&path, manifest.to_string()).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+    Ok((library, folder))
+}
+
+/// The manifest of Mesa's driver in software: what fails must not be a GPU that others work on.
+fn lavapipe() -> Result<PathBuf, String> {
+    let folder = Path::new("/usr/share/vulkan/icd.d");
+    let found = std::fs::read_dir(folder).ok().into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_it = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("lvp_icd"));
+    found.into_iter().find(is_it).ok_or_else(|| {
+        format!("no lvp_icd*.json is in {}; install mesa-vulkan-drivers, or set VK_DRIVER_FILES", folder.display())
+    })
+}
