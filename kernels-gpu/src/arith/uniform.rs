@@ -131,7 +131,7 @@ mod tests {
             // Any two finite numbers, and neighbours, since ranges of a few units round worst.
             let low = f32::from_bits(random());
             let high =
-                if turn % 4 == 0 { f32::from_bits(low.to_bits() ^ random() % 64) } else { f32::from_bits(random()) };
+                if turn % 4 == 0 { f32::from_bits(low.to_bits() ^ (random() % 64)) } else { f32::from_bits(random()) };
             if !low.is_finite() || !high.is_finite() {
                 continue;
             }
