@@ -159,7 +159,8 @@ fn one_resident(device: &Device, tensors: &[Matrix], codec: PowerSgd) -> Outcome
     for t in 0..2 {
         let (gradient, mut expected) = (cases::normal(n, 90 + t), vec![0.0f32; n]);
         session.write(Role::Input, 0, bytemuck::cast_slice(&gradient)).map_err(said)?;
-        session.run(&passes).map_err(said)?;
+        // SAFETY: a whole step over the image that begins a state, or over what the step before left of it.
+        unsafe { session.run_trusted(&passes) }.map_err(said)?;
         device.low_rank_step(&mut host, &gradient, &mut expected, alone).map_err(said)?;
         let mut output = vec![0.0f32; n];
         session.read(Role::Output, 0, bytemuck::cast_slice_mut(&mut output)).map_err(said)?;
