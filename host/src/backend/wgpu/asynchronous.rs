@@ -72,6 +72,14 @@ impl Wgpu {
         let (device, queue) = requested.await.map_err(refused)?.map_err(|e| refused(e.to_string()))?;
         let (queue, loss) = (QuietQueue::new(queue), Loss::default());
         loss.watch(&device);
+        // wgpu-hal 30 destroys a semaphore twice, on Vulkan, where the first submission to a queue finds no memory for the second of
+        // two: so that submission is made here, and a queue on which it fails is not let go.
+        let (first, objections) = observed(&device, || loss.contain(&name, "opening", || queue.submit([])));
+        let objected = told(&format!("opening {name}"), objections).await;
+        if let Err(error) = objected.and(first.map(drop)).and_then(|()| loss.check(&name)) {
+            queue.leak();
+            return Err(error);
+        }
         // What the device objects to is awaited here, where `on` may not wait.
         let (opened, objections) = observed(&device, || Self::watched(&device, &queue, loss));
         told(&format!("opening {name}"), objections).await?;

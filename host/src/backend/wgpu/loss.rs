@@ -110,6 +110,11 @@ impl QuietQueue {
     pub(super) fn new(queue: wgpu::Queue) -> Self {
         Self(Some(queue))
     }
+
+    /// Keeps the queue for good, where dropping it is unsound.
+    pub(super) fn leak(mut self) {
+        std::mem::forget(self.0.take());
+    }
 }
 
 impl Deref for QuietQueue {
