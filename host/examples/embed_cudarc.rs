@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // A session keeps the stream that it was opened on, whatever else is dropped.
     let side = context.new_stream()?;
-    let session = Cuda::on(&side)?.session(Sizes::encode(&plan))?;
+    let session = Cuda::on(&side)?.session(plan.sizes())?;
     assert_eq!(Arc::strong_count(&side), 2, "the session holds the other one");
     drop(session);
     assert_eq!(Arc::strong_count(&side), 1);

@@ -8,43 +8,13 @@ use crate::backend::wgpu::Wgpu;
 use crate::codec::Codec;
 use crate::error::{Error, expect_residual};
 use crate::gradient::Gradient;
+use crate::kind::BackendKind;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, STATUS_BYTES, body_range, check_input};
+use crate::plan::{Role, Sizes};
 use crate::seed::Seed;
-use crate::session::{Role, Session, Sizes};
+use crate::session::Session;
 use crate::view::AsPayload;
 use crate::wire::{HEADER_BYTES, Header, Payload};
-
-/// A kind of backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum BackendKind {
-    /// CUDA, through PTX.
-    Cuda,
-    /// Vulkan, Metal or DX12, through WGSL.
-    Wgpu,
-    /// The cores of this machine.
-    Cpu,
-}
-
-impl BackendKind {
-    /// Every kind, in the order in which [`Device::open`] tries them.
-    pub const ALL: [Self; 3] = [Self::Cuda, Self::Wgpu, Self::Cpu];
-
-    /// The name to choose it by: `cuda`, `wgpu` or `cpu`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cuda => "cuda",
-            Self::Wgpu => "wgpu",
-            Self::Cpu => "cpu",
-        }
-    }
-}
-
-impl std::fmt::Display for BackendKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 enum Backend {
     Cpu(Cpu),
@@ -385,7 +355,7 @@ impl Device {
         if passes.is_empty() {
             return Ok(());
         }
-        let mut session = self.session(Sizes::encode(plan))?;
+        let mut session = self.session(plan.sizes())?;
         session.write(Role::Input, 0, gradient.as_bytes())?;
         if plan.feedback() {
             session.write(Role::Residual, 0, bytemuck::cast_slice(residual))?;
@@ -489,7 +459,7 @@ impl Device {
         if passes.is_empty() {
             return Ok(());
         }
-        let mut session = self.session(Sizes::decode(&plan))?;
+        let mut session = self.session(plan.sizes())?;
         for (k, payload) in payloads.iter().map(AsPayload::as_payload).enumerate() {
             session.write(Role::Scalars, k as u64 * plan.scalar_stride(), payload.scalars())?;
             session.write(Role::Codes, k as u64 * plan.code_stride(), payload.codes())?;

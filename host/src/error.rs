@@ -1,6 +1,6 @@
 //! What can go wrong, each with what was asked, what was found and what to do.
 
-use crate::device::BackendKind;
+use crate::kind::BackendKind;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]

@@ -1,82 +1,8 @@
 //! Buffers that stay on a device between passes.
 
 use crate::error::Error;
-use crate::plan::{ALIGNMENT, DecodePlan, EncodePlan, Pass, STATUS_BYTES};
-
-/// How many roles there are.
-pub(crate) const ROLES: usize = 9;
-
-/// A named buffer that passes bind ranges of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// The gradient, in its own type.
-    Input,
-    /// The residual of error feedback, f32.
-    Residual,
-    /// The wire's scalars.
-    Scalars,
-    /// The wire's codes.
-    Codes,
-    /// Scratch between passes.
-    Workspace,
-    /// Two words: what went wrong.
-    Status,
-    /// The decoded values, f32.
-    Output,
-    /// The indices of sparse entries.
-    Indices,
-    /// Their values, f32.
-    Values,
-}
-
-impl Role {
-    /// Every role, in the order in which kernels take their buffers.
-    pub const ALL: [Self; ROLES] = [
-        Self::Input,
-        Self::Residual,
-        Self::Scalars,
-        Self::Codes,
-        Self::Workspace,
-        Self::Status,
-        Self::Output,
-        Self::Indices,
-        Self::Values,
-    ];
-}
-
-/// Bytes of each buffer of a session, in the order of [`Role::ALL`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sizes(pub [u64; ROLES]);
-
-impl Sizes {
-    /// What an encode needs.
-    pub fn encode(plan: &EncodePlan) -> Self {
-        let h = plan.header();
-        let input = (h.n * h.dtype.bytes() as u64).next_multiple_of(4);
-        let residual = if plan.feedback() { h.n * 4 } else { 0 };
-        Self([input, residual, h.scalar_bytes(), h.code_bytes(), plan.scratch_bytes() as u64, STATUS_BYTES, 0, 0, 0])
-    }
-
-    /// What a decode needs.
-    pub fn decode(plan: &DecodePlan) -> Self {
-        let k = u64::from(plan.payloads());
-        Self([0, 0, k * plan.scalar_stride(), k * plan.code_stride(), 0, 0, plan.output_bytes(), 0, 0])
-    }
-
-    /// What both need, buffer by buffer the larger.
-    pub fn max(self, other: Self) -> Self {
-        let mut sizes = self.0;
-        for (mine, theirs) in sizes.iter_mut().zip(other.0) {
-            *mine = (*mine).max(theirs);
-        }
-        Self(sizes)
-    }
-
-    /// Bytes of one buffer.
-    pub fn of(&self, role: Role) -> u64 {
-        self.0[role as usize]
-    }
-}
+use crate::plan::{ALIGNMENT, Pass};
+pub use crate::plan::{Role, Sizes};
 
 /// Whose clock [`Session::time`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

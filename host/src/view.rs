@@ -21,6 +21,13 @@ pub struct PayloadView<'a> {
     bytes: &'a [u8],
 }
 
+impl Payload {
+    /// The payload, borrowed.
+    pub fn view(&self) -> PayloadView<'_> {
+        PayloadView::of_checked(*self.header(), self.as_bytes())
+    }
+}
+
 impl<'a> PayloadView<'a> {
     /// Checks received bytes, as [`Payload::from_bytes`] does, and keeps no copy.
     ///

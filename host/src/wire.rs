@@ -4,7 +4,6 @@ use gradwire_kernels::arith::pack;
 use gradwire_kernels::params::WHOLE;
 
 use crate::gradient::Dtype;
-use crate::view::PayloadView;
 
 /// Bytes of a payload's header.
 pub const HEADER_BYTES: usize = 32;
@@ -371,7 +370,7 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// Checks received bytes and keeps a copy. [`PayloadView::from_bytes`] keeps none.
+    /// Checks received bytes and keeps a copy. [`PayloadView::from_bytes`](crate::PayloadView::from_bytes) keeps none.
     ///
     /// # Errors
     /// [`PayloadError`] when the bytes are truncated, too long, damaged, of another format or of a version this
@@ -420,11 +419,6 @@ impl Payload {
     /// Whether the gradient has no element.
     pub fn is_empty(&self) -> bool {
         self.header.n == 0
-    }
-
-    /// The payload, borrowed.
-    pub fn view(&self) -> PayloadView<'_> {
-        PayloadView::of_checked(self.header, &self.bytes)
     }
 }
 

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 const SMALL: Limits = Limits { binding_bytes: 4 << 19, groups: 1 << 16, ..Limits::NONE };
 
 fn encode(plan: &EncodePlan, x: &[f32], limits: &Limits) -> Vec<Vec<u8>> {
-    let sizes = Sizes::encode(plan);
+    let sizes = plan.sizes();
     let mut session = Cpu::default().session(sizes).expect("memory");
     session.write(Role::Input, 0, bytemuck::cast_slice(x)).expect("fits");
     // SAFETY: all passes of a plan, in order.
@@ -45,7 +45,7 @@ fn small_limits_change_the_passes_and_not_the_bytes() {
         for (payloads, mode) in [(1, DecodeMode::Write), (1, DecodeMode::Add(0.7)), (3, DecodeMode::Sum(0.3))] {
             let decode = DecodePlan::new(*plan.header(), payloads);
             let run = |limits: &Limits| {
-                let sizes = Sizes::decode(&decode);
+                let sizes = decode.sizes();
                 let mut session = Cpu::default().session(sizes).expect("memory");
                 for k in 0..u64::from(payloads) {
                     session.write(Role::Scalars, k * decode.scalar_stride(), &whole[0]).expect("fits");
@@ -79,7 +79,7 @@ fn limits_below_the_smallest_part_are_a_typed_error() {
 fn passes_of_a_larger_plan_are_refused_by_a_session() {
     let (small, large) = (Qsgd::bits(4).plan(1000, Dtype::F32), Qsgd::bits(4).plan(2000, Dtype::F32));
     let (small, large) = (small.expect("valid"), large.expect("valid"));
-    let mut session = Cpu::default().session(Sizes::encode(&small)).expect("memory");
+    let mut session = Cpu::default().session(small.sizes()).expect("memory");
     let error = session.run(&large.passes(cases::seed(), &Limits::NONE).expect("no limits")).expect_err("too small");
     assert!(matches!(error, Error::Length { found: 4000, expected: 8000, .. }), "{error:?}");
 }
@@ -163,10 +163,10 @@ proptest! {
         let plan = case.codec().plan(n, dtype).expect("valid");
         let limits = Limits { binding_bytes: 128 << 20, groups: 65535, ..Limits::NONE };
         let passes = plan.passes(cases::seed(), &limits).expect("default limits");
-        check(&passes, &Sizes::encode(&plan), &limits)?;
+        check(&passes, &plan.sizes(), &limits)?;
         let decode = DecodePlan::new(*plan.header(), 3);
         let passes = decode.passes(DecodeMode::Sum(1.0), &limits).expect("default limits");
-        check(&passes, &Sizes::decode(&decode), &limits)?;
+        check(&passes, &decode.sizes(), &limits)?;
         let covered: u64 = passes.iter().map(|p| p.bindings().output.bytes / 4).sum();
         prop_assert!(covered == n as u64 || covered == 3 * n as u64);
     }

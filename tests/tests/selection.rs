@@ -127,7 +127,7 @@ fn passes_that_trust_memory_are_refused_by_safe_calls() {
         let low_rank = PowerSgd::rank(2).resident(&[Matrix::of(&[64, 64])], Dtype::F32, Seed::new(1)).unwrap();
         let cases: [(&str, Sizes, Vec<Pass>); 4] = [
             ("topk", selection.sizes(), selection.passes().to_vec()),
-            ("qsgd_encode", Sizes::encode(&whole), whole.passes(Seed::new(1), &limits).unwrap()),
+            ("qsgd_encode", whole.sizes(), whole.passes(Seed::new(1), &limits).unwrap()),
             ("powersgd", low_rank.sizes(), low_rank.passes_of_step(&limits).unwrap().concat()),
             ("sparse_scatter", Sizes([1 << 16; 9]), Selection::scatter(9, None, 99, &limits).unwrap()),
         ];
@@ -140,7 +140,7 @@ fn passes_that_trust_memory_are_refused_by_safe_calls() {
         }
         let plan = Qsgd::bits(4).plan(2000, Dtype::F32).unwrap();
         let passes = plan.passes(Seed::new(1), &limits).unwrap();
-        let mut session = device.session(Sizes(Sizes::encode(&plan).0.map(|bytes| 4 * bytes))).unwrap();
+        let mut session = device.session(Sizes(plan.sizes().0.map(|bytes| 4 * bytes))).unwrap();
         let moved: Vec<_> = passes.iter().map(|pass| pass.moved(|_| 1)).collect();
         assert!(matches!(session.run(&moved), Err(Error::Memory { address: 1, .. })), "{device}");
         session.write(Role::Input, 0, &[0; 8000]).unwrap();

@@ -5,6 +5,7 @@ mod check;
 mod manifest;
 mod nvvm;
 mod ptxas;
+mod text;
 
 use std::fs;
 use std::path::PathBuf;

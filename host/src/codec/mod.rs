@@ -7,18 +7,8 @@ pub(crate) mod uniform;
 
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::EncodePlan;
+use crate::plan::{EncodePlan, NonFinite};
 use crate::wire::{Bucket, CodecId, Header, MAX_ELEMENTS};
-
-/// What an encode does with NaN and infinity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum NonFinite {
-    /// A bucket that holds one decodes to NaN, all of it, and keeps its residual. No other bucket is touched.
-    #[default]
-    Propagate,
-    /// The encode fails with [`Error::NotFinite`] and leaves the residual as it was. Costs one more read.
-    Error,
-}
 
 /// A compression codec: validated parameters that make plans.
 pub trait Codec {
@@ -27,18 +17,6 @@ pub trait Codec {
     /// # Errors
     /// The setting that is out of range ([`Error::Bits`], [`Error::Levels`], [`Error::Bucket`]), or [`Error::TooLong`].
     fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error>;
-}
-
-/// The bound on E|C(x) - x|^2 / |x|^2 of a quantizer with so many elements a bucket and so many levels.
-pub(crate) fn omega(codec: CodecId, elements: u64, levels: u32) -> f64 {
-    let (elements, s) = (elements as f64, f64::from(levels));
-    match codec {
-        // Both bounds hold for both norms: each coordinate's variance is at most min(1/4, r) (N/s)^2 with r = |x| s/N.
-        CodecId::Qsgd => (elements / (4.0 * s * s)).min(elements.sqrt() / s),
-        // A coordinate's variance is at most a quarter of ((max - min)/L)^2, and (max - min)^2 <= 2 |x|^2 as the two
-        // are different elements wherever they differ.
-        CodecId::Uniform => elements / (2.0 * s * s),
-    }
 }
 
 /// The settings that both bucketed quantizers have.

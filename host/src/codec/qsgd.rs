@@ -1,9 +1,11 @@
 //! QSGD, as a user sets it up.
 
-use super::{Bucketed, Codec, NonFinite, omega};
+use super::{Bucketed, Codec};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::EncodePlan;
+use crate::plan::NonFinite;
+use crate::plan::omega;
 use crate::wire::CodecId;
 
 /// QSGD: every magnitude, as a fraction of its bucket's norm, rounded stochastically to one of `s` levels.

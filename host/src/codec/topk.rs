@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Codec, NonFinite};
+use super::Codec;
 use crate::codec::qsgd::Qsgd;
 use crate::codec::uniform::Uniform;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::EncodePlan;
+use crate::plan::NonFinite;
 use crate::sparse::{SparseHeader, ValueFormat};
 use crate::wire::MAX_ELEMENTS;
 

@@ -1,9 +1,11 @@
 //! Stochastic uniform quantization, as a user sets it up.
 
-use super::{Bucketed, Codec, NonFinite, omega};
+use super::{Bucketed, Codec};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::EncodePlan;
+use crate::plan::NonFinite;
+use crate::plan::omega;
 use crate::wire::CodecId;
 
 /// Uniform quantization between each bucket's minimum and maximum, rounded stochastically or to nearest.

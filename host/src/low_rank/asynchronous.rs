@@ -6,7 +6,7 @@ use crate::backend::wgpu::{SCRATCH, Wgpu};
 use crate::embed::{Access, Piece};
 use crate::error::Error;
 use crate::gradient::Gradient;
-use crate::session::Role;
+use crate::plan::Role;
 use crate::words::from_little_endian;
 
 impl Wgpu {

@@ -4,12 +4,13 @@ use gradwire_kernels::arith::float::NAN_BITS;
 use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::arith::powersgd::usable;
 
+use super::LowRankState;
 use super::run::refusal;
-use super::{LowRankState, Side};
 use crate::backend::cpu::Matrices;
 use crate::device::Device;
 use crate::error::Error;
 use crate::gradient::Gradient;
+use crate::plan::Side;
 
 impl Device {
     /// Begins a step: adds the gradient to the residual, and writes the first factor, P = (G + E) Q, to be all-reduced.

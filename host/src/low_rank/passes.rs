@@ -8,11 +8,11 @@ use gradwire_kernels::params::{
     LOW_RANK_PLAIN, LOW_RANK_TILE, LOW_RANK_TOGETHER, LowRankParams, THREADS, low_rank_flags, mark, matrix,
 };
 
-use super::{Part, Side, Table};
 use crate::error::Error;
 use crate::gradient::Dtype;
+use crate::plan::Sizes;
 use crate::plan::{ALIGNMENT, Bindings, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
-use crate::session::Sizes;
+use crate::plan::{Part, Side, Table};
 
 /// Elements by which a tile may lie before what it is bound from: as many halves are 256 bytes.
 const UNIT: u64 = 128;

@@ -3,9 +3,10 @@
 use gradwire_kernels::arith::float::{bf16_to_f32, canonical, f16_to_f32};
 use gradwire_kernels::arith::powersgd::kept;
 
-use super::state::Outcome;
-use super::{LowRankState, Part};
+use super::LowRankState;
+use super::outcome::Outcome;
 use crate::gradient::Gradient;
+use crate::plan::Part;
 
 /// Elements that are added together, so that a branch for what is not finite is taken once for all of them.
 const TOGETHER: usize = 64;

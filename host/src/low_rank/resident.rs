@@ -6,17 +6,18 @@ use std::sync::Arc;
 use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::params::{mark, outcome};
 
+use super::outcome::{Fate, Outcome};
 use super::passes::{LowRankPlan, Start};
-use super::state::{Fate, LowRankState, Outcome};
-use super::{Side, Table};
+use super::state::LowRankState;
 use crate::codec::powersgd::{Matrix, PowerSgd, shared};
 use crate::device::refuse_not_finite;
 use crate::embed::{Access, Piece};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{Limits, Pass};
+use crate::plan::{Role, Sizes};
+use crate::plan::{Side, Table};
 use crate::seed::Seed;
-use crate::session::{Role, Sizes};
 use crate::words::{from_little_endian, little_endian};
 
 /// What the host keeps of PowerSGD where gradient, residual and factors lie in device memory that the caller owns: what goes where

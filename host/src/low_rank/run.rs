@@ -6,13 +6,14 @@ use std::ops::Range;
 
 use gradwire_kernels::params::mark;
 
+use super::LowRankState;
 use super::passes::LowRankPlan;
-use super::{LowRankState, Side, Table};
 use crate::device::{Device, refuse_not_finite};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
 use crate::plan::{Limits, Pass, STATUS_BYTES};
-use crate::session::{Role, Sizes};
+use crate::plan::{Role, Sizes};
+use crate::plan::{Side, Table};
 use crate::words::little_endian;
 
 /// A phase, as data.

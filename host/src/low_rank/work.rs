@@ -1,9 +1,6 @@
 //! What belongs to a step under way: its own factors, so that a step that is given up leaves nothing behind.
 
-use gradwire_kernels::arith::powersgd::usable;
-
-use super::state::Outcome;
-use super::{LowRankState, Side};
+use crate::plan::Side;
 
 /// The factors of a step, which become the state's when the step is finished, and what is sent of tensors that are not compressed
 /// in place of what is kept. Empty between steps.
@@ -36,62 +33,5 @@ impl Work {
         left.clear();
         right.clear();
         odd.clear();
-    }
-}
-
-impl LowRankState {
-    /// Fills the step's factors: that of the side it starts from is the last step's, yet to be made orthonormal; that of the other
-    /// is zeros.
-    pub(super) fn start_work(&mut self) {
-        self.work.clear();
-        for (side, kept) in [(Side::Left, &self.left), (Side::Right, &self.right)] {
-            let factors = self.work.factors(side);
-            if side == self.last {
-                factors.extend_from_slice(kept);
-            } else {
-                factors.resize(kept.len(), 0.0);
-            }
-        }
-    }
-
-    /// Takes the factors of a side from what was all-reduced. One with an entry that cannot be used poisons its matrix.
-    pub(super) fn take_reduced(&mut self, side: Side, reduced: &[f32]) {
-        let Self { table, work, poisoned, .. } = self;
-        let mine = table.split_padded(side, work.factors(side));
-        for (((index, part), from), to) in table.compressed().zip(table.split(side, reduced)).zip(mine) {
-            poisoned[index] |= !from.iter().all(|v| usable(*v));
-            if poisoned[index] {
-                continue;
-            }
-            let columns = from.chunks_exact(part.dimension(side)).zip(to.chunks_exact_mut(part.stride(side)));
-            columns.for_each(|(from, to)| to[..from.len()].copy_from_slice(from));
-        }
-    }
-
-    /// Ends the step: its factors become the state's, but those of poisoned matrices, of which nothing was sent.
-    pub(super) fn commit(&mut self) {
-        let feedback = self.codec.feedback();
-        let Self { table, work, poisoned, sent, fates, sums, .. } = self;
-        for (index, part) in table.compressed() {
-            sent[index] = !poisoned[index];
-            fates[index] = fates[index].next(!poisoned[index], feedback);
-            if fates[index].outcome == Some(Outcome::Dropped) {
-                sums[part.first..part.first + part.elements()].fill(0.0);
-            }
-        }
-        if !poisoned.contains(&true) {
-            std::mem::swap(&mut self.left, &mut work.left);
-            std::mem::swap(&mut self.right, &mut work.right);
-        } else {
-            for (side, kept) in [(Side::Left, &mut self.left), (Side::Right, &mut self.right)] {
-                let parts = table.compressed().zip(table.split_padded(side, work.factors(side)));
-                for (((index, _), from), to) in parts.zip(table.split_padded(side, kept)) {
-                    if !poisoned[index] {
-                        to.copy_from_slice(from);
-                    }
-                }
-            }
-        }
-        work.clear();
     }
 }

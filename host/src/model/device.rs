@@ -2,13 +2,14 @@
 
 use super::{Layout, ModelPlan, TensorSpan};
 use crate::backend::cpu::{Cpu, EncodeBuffers};
-use crate::codec::{Codec, NonFinite};
+use crate::codec::Codec;
 use crate::device::{Device, refuse_not_finite};
 use crate::error::{Error, expect_residual};
 use crate::gradient::{Dtype, Gradient};
+use crate::plan::NonFinite;
 use crate::plan::{DecodeMode, EncodePlan, STATUS_BYTES, check_count};
+use crate::plan::{Role, Sizes};
 use crate::seed::Seed;
-use crate::session::{Role, Sizes};
 use crate::view::{AsPayload, PayloadView};
 use crate::wire::Payload;
 

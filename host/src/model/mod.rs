@@ -1,6 +1,7 @@
 //! Many tensors at once: the tensors of a model, in one flat buffer, encoded and decoded by one launch set.
 
 mod device;
+mod item;
 mod plan;
 mod whole;
 

@@ -3,10 +3,12 @@
 use gradwire_kernels::params::{DECODE_SPAN, DecodeParams, EncodeParams, SPAN, decode_flags, item};
 
 use super::Layout;
+use super::item::Item;
 use super::whole::Whole;
-use crate::codec::{Codec, NonFinite};
+use crate::codec::Codec;
 use crate::error::Error;
 use crate::gradient::Dtype;
+use crate::plan::NonFinite;
 use crate::plan::{ALIGNMENT, Bindings, DecodeMode, EncodePlan, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
 use crate::seed::Seed;
 use crate::view::AsPayload;
@@ -48,18 +50,6 @@ struct Launch {
     elements: u64,
     scalars: Span,
     codes: Span,
-}
-
-/// A span of a tensor, by where it lies in the whole buffers.
-#[derive(Clone, Copy)]
-pub(super) struct Item {
-    start: u64,
-    elements: u64,
-    first_unit: u64,
-    pub(super) tensor: u32,
-    pub(super) scalars: Span,
-    codes: Span,
-    pub(super) beta: u32,
 }
 
 /// What two plans differ in beside their lengths, of all that one launch has once for all its tensors.

@@ -2,7 +2,7 @@
 
 use gradwire_kernels::params::{PARTIAL_WORDS, item, whole};
 
-use super::plan::Item;
+use super::item::Item;
 use crate::plan::Span;
 
 /// Words of a folded statistic.

@@ -2,6 +2,7 @@
 
 use gradwire_kernels::params::{DECODE_SPAN, DecodeParams, decode_flags};
 
+use super::role::Sizes;
 use super::{ALIGNMENT, Bindings, Kernel, Limits, Params, Pass, Span};
 use crate::error::Error;
 use crate::wire::{Bucket, Header};
@@ -78,6 +79,14 @@ impl DecodePlan {
     /// Bytes of the output.
     pub fn output_bytes(&self) -> u64 {
         self.header.n * 4
+    }
+
+    /// Bytes of each buffer of a session that the plan's passes run in.
+    pub fn sizes(&self) -> Sizes {
+        let k = u64::from(self.payloads);
+        // More than any memory has is refused where it is asked for.
+        let [scalars, codes] = [self.scalar_stride(), self.code_stride()].map(|stride| k.saturating_mul(stride));
+        Sizes([0, 0, scalars, codes, 0, 0, self.output_bytes(), 0, 0])
     }
 
     /// The passes, in order.

@@ -2,15 +2,28 @@
 
 use gradwire_kernels::params::{EncodeParams, PARTIAL_WORDS, SPAN, encode_flags};
 
+use super::policy::NonFinite;
+use super::role::Sizes;
 use super::{ALIGNMENT, Bindings, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
-use crate::codec::{NonFinite, omega};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::seed::Seed;
-use crate::wire::{Bucket, HEADER_BYTES, Header};
+use crate::wire::{Bucket, CodecId, HEADER_BYTES, Header};
 
 /// The final statistic's room at the front of the workspace.
 const FINAL_BYTES: u64 = ALIGNMENT;
+
+/// The bound on E|C(x) - x|^2 / |x|^2 of a quantizer with so many elements a bucket and so many levels.
+pub(crate) fn omega(codec: CodecId, elements: u64, levels: u32) -> f64 {
+    let (elements, s) = (elements as f64, f64::from(levels));
+    match codec {
+        // Both bounds hold for both norms: each coordinate's variance is at most min(1/4, r) (N/s)^2 with r = |x| s/N.
+        CodecId::Qsgd => (elements / (4.0 * s * s)).min(elements.sqrt() / s),
+        // A coordinate's variance is at most a quarter of ((max - min)/L)^2, and (max - min)^2 <= 2 |x|^2 as the two
+        // are different elements wherever they differ.
+        CodecId::Uniform => elements / (2.0 * s * s),
+    }
+}
 
 /// How to encode a tensor of one length and type with one codec.
 ///
@@ -92,6 +105,14 @@ impl EncodePlan {
     /// Bytes of the payload, header included.
     pub fn payload_bytes(&self) -> usize {
         self.header.payload_bytes() as usize
+    }
+
+    /// Bytes of each buffer of a session that the plan's passes run in.
+    pub fn sizes(&self) -> Sizes {
+        let h = &self.header;
+        let input = (h.n * h.dtype.bytes() as u64).next_multiple_of(4);
+        let residual = if self.feedback { h.n * 4 } else { 0 };
+        Sizes([input, residual, h.scalar_bytes(), h.code_bytes(), self.scratch_bytes() as u64, STATUS_BYTES, 0, 0, 0])
     }
 
     /// Bytes of statistics between passes. Zero unless the tensor is one bucket.

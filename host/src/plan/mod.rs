@@ -5,18 +5,24 @@
 mod decode;
 mod encode;
 mod kernel;
+mod matrices;
+mod policy;
+mod role;
 
 use gradwire_kernels::params::{DecodeParams, EncodeParams, LowRankParams, SPAN, ScatterParams, SelectParams};
 
 pub(crate) use self::decode::check_count;
 pub use self::decode::{DecodeMode, DecodePlan};
 pub use self::encode::EncodePlan;
-pub(crate) use self::encode::{body_range, check_input};
+pub(crate) use self::encode::{body_range, check_input, omega};
 pub use self::kernel::Kernel;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-use crate::device::BackendKind;
+pub(crate) use self::matrices::{Part, Side, Table};
+pub use self::policy::NonFinite;
+pub(crate) use self::role::ROLES;
+pub use self::role::{Role, Sizes};
 use crate::error::Error;
-use crate::session::Role;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use crate::kind::BackendKind;
 
 /// Parts of a tensor start at multiples of this many elements, so that the parts' inputs, codes, scalars and
 /// statistics all start at multiples of 256 bytes, the coarsest alignment that a device asks of a binding.

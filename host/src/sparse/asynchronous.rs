@@ -12,8 +12,8 @@ use crate::embed::{Access, Piece, ScatterBuffers};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
 use crate::plan::DecodeMode;
+use crate::plan::Role;
 use crate::seed::Seed;
-use crate::session::Role;
 use crate::view::PayloadView;
 use crate::words::{from_little_endian, little_endian};
 

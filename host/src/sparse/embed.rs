@@ -3,7 +3,7 @@
 use super::selection::Selection;
 use crate::embed::{Access, Piece};
 use crate::error::Error;
-use crate::session::Role;
+use crate::plan::Role;
 
 /// The memory that a selection works on, and what settles its residual. `B` is how a backend names a piece: `DeviceSlice` or `wgpu::BufferSlice`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,19 +9,9 @@ use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
 use crate::seed::Seed;
 use crate::sparse::device::{everything, is_more_than_all};
-use crate::sparse::select::SelectPlan;
+use crate::sparse::select::{SelectPlan, Sent};
 use crate::sparse::{SparsePayload, ValueFormat};
 use crate::words::little_endian;
-
-/// What was sent of neighbouring elements: those whose key is above this one, and of those that have it the first, up to an
-/// index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sent {
-    pub(crate) start: u64,
-    pub(crate) elements: u64,
-    pub(crate) key: u32,
-    pub(crate) index: u32,
-}
 
 /// A residual of error feedback for [`Device::encode_sparse_lazily`], owned by the caller.
 ///

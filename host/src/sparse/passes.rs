@@ -4,14 +4,16 @@ use gradwire_kernels::params::{ScatterParams, THREADS, scatter_flags};
 
 use super::select::SelectPlan;
 use crate::backend::cpu::Entries;
+use crate::codec::Codec;
 use crate::codec::topk::{Select, SparsePlan};
 use crate::codec::uniform::Uniform;
-use crate::codec::{Codec, NonFinite};
 use crate::device::{Device, refuse_not_finite};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
+use crate::plan::NonFinite;
 use crate::plan::{Bindings, EncodePlan, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
-use crate::session::{Role, Session, Sizes};
+use crate::plan::{Role, Sizes};
+use crate::session::Session;
 use crate::sparse::ValueFormat;
 
 /// Entries of a part of a payload begin at multiples of this many, which are 256 bytes.

@@ -2,11 +2,12 @@
 
 use gradwire_kernels::params::{SelectParams, TILE, segment};
 
-use super::lazy::{LazyResidual, Sent};
+use super::lazy::LazyResidual;
+use super::select::Sent;
 use crate::device::Device;
 use crate::error::Error;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
-use crate::session::{Role, Sizes};
+use crate::plan::{Role, Sizes};
 
 /// Elements that are bound begin at multiples of this many, which are 256 bytes.
 const UNIT: u64 = 64;

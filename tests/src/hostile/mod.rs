@@ -11,7 +11,7 @@ pub mod seeds;
 mod sparse;
 
 use gradwire::backend::cpu::{Cpu, Simd};
-use gradwire::session::{Role, Sizes};
+use gradwire::session::Role;
 use gradwire::{DecodeMode, DecodePlan, Device, Error, Header, Payload, PayloadError};
 
 pub use self::low_rank::low_rank;
@@ -207,7 +207,7 @@ pub fn sums(device: &Device, accepted: &[&Accepted], weight: f32) {
 fn session(device: &Device, payload: &Payload, expected: &[f32]) {
     let plan = DecodePlan::new(*payload.header(), 1);
     let passes = plan.passes(DecodeMode::Write, &device.limits()).expect("the CPU has no limits");
-    let sizes = Sizes::decode(&plan);
+    let sizes = plan.sizes();
     let (scalars, codes) = payload.as_bytes()[32..].split_at(plan.header().scalar_bytes() as usize);
     let mut out = vec![7.0f32; expected.len()];
     // Scalars and codes are padded to 256 bytes each.

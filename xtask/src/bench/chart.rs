@@ -9,7 +9,8 @@ use plotters::style::register_font;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::labels::{Area, Point, place};
-use super::report::{Report, Row, bucket_text};
+use super::report::Report;
+use super::schema::{Row, bucket_text};
 use super::table::ratio;
 
 /// Pixels of the SVG; the PNG has twice as many in each direction, so that it stays sharp when it is scaled.

@@ -9,8 +9,8 @@ use gradwire::{BackendKind, Codec, DecodeMode, DecodePlan, Device, Dtype, Encode
 use gradwire_tests::cases::Case;
 
 use super::quality::{self, Accuracy};
-use super::report::Row;
-use super::settings::{Feedback, describe, family, feedback_plan, label};
+use super::schema::{Feedback, Row};
+use super::settings::{describe, family, feedback_plan, label};
 use super::source::{Source, Typed};
 use super::timing::{Budget, Floor, gbps, median, share};
 
@@ -85,9 +85,9 @@ impl<'d> Stage<'d> {
         let mut sizes = Sizes::default();
         for case in cases {
             let plan = case.codec().plan(n, source.dtype)?;
-            sizes = sizes.max(Sizes::encode(&plan)).max(Sizes::decode(&DecodePlan::new(*plan.header(), 1)));
+            sizes = sizes.max(plan.sizes()).max(DecodePlan::new(*plan.header(), 1).sizes());
             if let Some((plan, _)) = feedback_plan(case, n, source.dtype)? {
-                sizes = sizes.max(Sizes::encode(&plan));
+                sizes = sizes.max(plan.sizes());
             }
         }
         let mut session = device.session(sizes)?;

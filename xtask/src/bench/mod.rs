@@ -8,6 +8,7 @@ mod peers;
 mod powersgd;
 mod quality;
 mod report;
+pub(crate) mod schema;
 pub(crate) mod settings;
 mod show;
 pub(crate) mod size;
@@ -26,8 +27,8 @@ use gradwire_tests::cases::Case;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::measure::{Measured, Stage};
-use self::peers::PeerRow;
 use self::report::Report;
+use self::schema::PeerRow;
 use self::settings::Chosen;
 use self::source::Source;
 use crate::place;

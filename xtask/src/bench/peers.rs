@@ -4,9 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use gradwire_tests::oracle::Kind;
-use serde::{Deserialize, Serialize};
 
-use super::report::Row;
+use super::schema::{PeerRow, Row};
 use super::settings::family;
 use super::table::significant;
 
@@ -16,23 +15,6 @@ pub(crate) const PEERS: [(&str, &str); 2] = [("numpy", "numpy_qsgd.py"), ("torch
 const SETTING: (u32, usize) = (4, 512);
 /// The scripts' exit code where their framework is not installed.
 const NOT_INSTALLED: i32 = 3;
-
-/// A row of a script's report; what it says besides is not needed here.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct PeerRow {
-    pub(crate) peer: String,
-    pub(crate) version: String,
-    pub(crate) op: String,
-    pub(crate) variant: String,
-    pub(crate) threads: u32,
-    pub(crate) bits: Option<u32>,
-    pub(crate) bucket: Option<usize>,
-    pub(crate) elements: usize,
-    pub(crate) gradient_gbps: f64,
-    /// Whether it is the fastest of its operation.
-    pub(crate) best: bool,
-    pub(crate) note: String,
-}
 
 /// Runs a script over `n` elements. The error is a line that says why there are no rows.
 pub(crate) fn run(peer: (&str, &str), scripts: &Path, scratch: &Path, n: usize) -> Result<Vec<PeerRow>, String> {

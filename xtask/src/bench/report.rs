@@ -4,9 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::peers::PeerRow;
-use super::settings::Feedback;
-use super::trade::Traded;
+use super::schema::{PeerRow, Row, Traded};
 
 /// One run of the benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,55 +37,6 @@ pub(crate) struct Report {
     pub(crate) traded: Vec<Traded>,
 }
 
-/// One codec with one setting.
-///
-/// Rates are in 10^9 bytes of the gradient each second. A share is the rate of the bytes that the work cannot do
-/// without, each input read once and each output written once, over the device's copy rate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Row {
-    pub(crate) codec: String,
-    pub(crate) settings: Settings,
-    pub(crate) device: String,
-    pub(crate) elements: usize,
-    pub(crate) encode_gbps: f64,
-    pub(crate) decode_gbps: f64,
-    pub(crate) decode_add_gbps: f64,
-    /// Encoding with error feedback; null where the setting admits none.
-    pub(crate) feedback_gbps: Option<f64>,
-    /// How feedback ran.
-    pub(crate) feedback: Option<Feedback>,
-    pub(crate) encode_share: f64,
-    pub(crate) decode_share: f64,
-    pub(crate) decode_add_share: f64,
-    pub(crate) feedback_share: Option<f64>,
-    /// Bytes of the gradient over bytes of all payloads, headers included.
-    pub(crate) ratio: f64,
-    /// |decoded - gradient| / |gradient|, over all tensors.
-    pub(crate) relative_error: f64,
-    /// Cosine of the angle between the decoded gradient and the gradient.
-    pub(crate) cosine: f64,
-}
-
-/// A codec's parameters.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Settings {
-    pub(crate) bits: u32,
-    pub(crate) levels: u32,
-    /// Elements that share a scale; null is the whole tensor.
-    pub(crate) bucket: Option<usize>,
-    /// What the scale is: `max`, `l2` or `range`.
-    pub(crate) norm: String,
-    /// `stochastic` or `nearest`.
-    pub(crate) rounding: String,
-    /// Type of the gradient.
-    pub(crate) dtype: String,
-}
-
-/// A bucket's size as a table shows it.
-pub(crate) fn bucket_text(bucket: Option<usize>) -> String {
-    bucket.map_or_else(|| "whole".to_owned(), |size| size.to_string())
-}
-
 impl Report {
     /// Writes the JSON file.
     pub(crate) fn write(&self, path: &Path) -> Result<(), String> {
@@ -108,6 +57,7 @@ pub(crate) fn make_folder(file: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::super::schema::{Feedback, Settings};
     use super::*;
 
     /// A row to print, draw and write.

@@ -3,12 +3,11 @@
 use gradwire::{Codec, Dtype, EncodePlan, Error};
 use gradwire_tests::cases::Case;
 use gradwire_tests::oracle::Kind;
-use serde::{Deserialize, Serialize};
 
-use super::report::{Settings, bucket_text};
+use super::schema::{Feedback, Settings, bucket_text};
 
 /// A codec, by the name it is chosen with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Chosen {
     /// Levels of a bucket's norm.
@@ -69,25 +68,6 @@ pub(crate) fn describe(case: &Case, dtype: Dtype) -> Settings {
         norm: norm.to_owned(),
         rounding: rounding.to_owned(),
         dtype: dtype.name().to_owned(),
-    }
-}
-
-/// How error feedback runs with a setting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Feedback {
-    /// With the setting as it is.
-    Plain,
-    /// With the contraction C(x)/(1 + omega), as omega is 1 or more.
-    Contractive,
-}
-
-impl Feedback {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Contractive => "contractive",
-        }
     }
 }
 

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use gradwire::{BackendKind, Codec, Device, Dtype};
 use gradwire_tests::cases::Case;
 
-use super::report::{Report, bucket_text};
+use super::report::Report;
+use super::schema::{Traded, bucket_text};
 use super::settings::{family, feedback_plan};
 use super::size::grouped;
-use super::trade::Traded;
 use super::{peers, table, trade};
 
 /// Prints a line. Where nobody reads on, as after `| head`, the files are still to be written.

@@ -1,7 +1,6 @@
 //! The table that the shell shows: a line a setting, sorted by codec, no wider than 120 columns.
 
-use super::report::{Row, bucket_text};
-use super::settings::Feedback;
+use super::schema::{Feedback, Row, bucket_text};
 
 /// What the table's columns mean.
 pub(crate) const LEGEND: &str = "\

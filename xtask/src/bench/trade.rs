@@ -4,9 +4,9 @@ use gradwire::{Device, Error, IndexFormat, Matrix, PowerSgd, Seed, TopK};
 use gradwire_tests::cases::Case;
 use gradwire_tests::low_rank::alone;
 use gradwire_tests::oracle::Kind;
-use serde::{Deserialize, Serialize};
 
 use super::quality::{self, Sums};
+use super::schema::Traded;
 use super::source::Source;
 use super::table::{error, ratio};
 
@@ -19,26 +19,6 @@ pub(super) const NAMED: [u64; 6] = [1, 2, 4, 8, 16, 32];
 
 /// The series, in the order of their colours.
 pub(super) const SERIES: [&str; 4] = ["PowerSGD, 10th step", "PowerSGD, first step", "top-k", "QSGD max"];
-
-/// A codec with a setting, on the gradient of a step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Traded {
-    /// Which captured gradient.
-    pub(super) gradient: String,
-    /// One of the series: factors from a seeded start, or after steps with the same gradient; entries, of the whole gradient; levels.
-    pub(super) codec: String,
-    /// PowerSGD: the rank. Top-k: entries kept. QSGD: bits.
-    pub(super) setting: u64,
-    /// Bytes that are sent. Of PowerSGD: all factors, and in f32 the tensors that its published rule leaves uncompressed.
-    pub(super) bytes: u64,
-    /// Bytes of the gradient over those.
-    pub(super) ratio: f64,
-    /// The part of the gradient's energy that lies along what was decoded: the cosine of their angle, squared. Where the decoded
-    /// gradient is a projection, that is the energy that it has.
-    pub(super) energy: f64,
-    /// |decoded - gradient| / |gradient|.
-    pub(super) relative_error: f64,
-}
 
 /// Measures all series on each captured step. None where no tensor of the source is a matrix that would be compressed.
 pub(super) fn measure(source: &Source) -> Result<Vec<Traded>, String> {

@@ -9,7 +9,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::chart::{COLORS, Canvas, FONT, GREY, dark, failed, prepare, text};
 use super::labels::{Area, Point, place};
-use super::trade::{NAMED, SERIES, Traded};
+use super::schema::Traded;
+use super::trade::{NAMED, SERIES};
 
 /// Pixels of the SVG for each gradient, and beside them; the PNG has twice as many.
 const PANEL: (u32, u32) = (520, 400);

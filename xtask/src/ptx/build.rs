@@ -211,7 +211,7 @@ fn at_once(target: Target, text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut wanted = None;
     for line in text.lines() {
-        if let Some(name) = super::manifest::entries(line).next() {
+        if let Some(name) = super::text::entries(line).next() {
             let found = AT_ONCE.iter().find(|(kernel, _, from)| *kernel == name && target.sm >= *from);
             wanted = found.map(|(_, blocks, _)| blocks);
         }

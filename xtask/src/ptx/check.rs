@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use gradwire::plan::Kernel;
 
 use super::build::Target;
-use super::manifest::entries;
+use super::text::entries;
 
 /// What no artifact may contain, and why. Each is looked for at the start of a word.
 const FORBIDDEN: [(&str, &str); 8] = [

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::build::{Compiler, Target};
+use super::text::entries;
 
 /// The manifest of some artifacts.
 pub(super) fn write(compiler: &Compiler, built: &[(Target, String)]) -> Result<String, String> {
@@ -33,9 +34,4 @@ pub(super) fn write(compiler: &Compiler, built: &[(Target, String)]) -> Result<S
 /// The PTX ISA that a text is written in.
 pub(super) fn isa(ptx: &str) -> Option<&str> {
     ptx.lines().find_map(|line| line.strip_prefix(".version ")).map(str::trim)
-}
-
-/// The names of a text's entry points, in their order.
-pub(super) fn entries(ptx: &str) -> impl Iterator<Item = &str> {
-    ptx.lines().filter_map(|line| line.strip_prefix(".visible .entry ")?.split('(').next())
 }

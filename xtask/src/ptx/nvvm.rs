@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use gradwire::plan::Kernel;
 
 use super::build::{clean, stdout};
-use super::manifest::entries;
+use super::text::entries;
 use crate::place::root;
 
 /// The nightly that Rust-CUDA's main branch is pinned to. Its `rust-toolchain.toml` says which; another one loads no backend.

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use gradwire::session::{Clock, Role, Session, Sizes};
 use gradwire::{BackendKind, Codec, Device, Dtype, Error, Qsgd, Seed};
 
+use super::event::{Event, emit, open};
 use super::jobs::{self, Job};
 use super::measure::{Slice, sample};
 use super::models;
 use super::place::Place;
 use super::rotate::{Sets, repeated};
 use super::schema::{ClockName, Row};
-use super::stage::{Event, emit, open};
 use crate::bench::source::{Typed, synthetic};
 
 /// How a device is measured.
@@ -206,7 +206,7 @@ fn copy(place: Place, device: &Device, profile: &Profile) -> Result<(), Error> {
 fn launch(device: &Device) -> Result<(), Error> {
     let plan = Qsgd::bits(4).bucket(32).plan(256, Dtype::F32)?;
     let passes = plan.passes(Seed::new(1), &device.limits())?;
-    let mut session = device.session(Sizes::encode(&plan))?;
+    let mut session = device.session(plan.sizes())?;
     session.write(Role::Input, 0, &[1; 1024])?;
     let slice = Slice { time: Duration::from_millis(300), sample: 1e-3 };
     let timing = sample(slice, 1, |repeats| session.time(&passes, repeats))?;

@@ -12,7 +12,8 @@ use gradwire_tests::cases::Case;
 use gradwire_tests::oracle::Kind;
 
 use super::rotate::repeated;
-use crate::bench::settings::{Feedback, feedback_plan};
+use crate::bench::schema::Feedback;
+use crate::bench::settings::feedback_plan;
 
 /// The weight of decode-add: that of one worker of eight.
 const WEIGHT: f32 = 0.125;
@@ -105,7 +106,7 @@ fn read_only(n: usize, dtype: Dtype, limits: &Limits) -> Result<Job, Error> {
         setting: "look for NaN".to_owned(),
         op: "scan",
         floor: bytes(n, dtype),
-        sizes: Sizes::encode(&plan),
+        sizes: plan.sizes(),
         prepare: None,
         before: of(Kernel::Clear),
         passes: of(Kernel::FiniteScan),
@@ -123,16 +124,16 @@ fn quantizer(case: &Case, n: usize, dtype: Dtype, limits: &Limits, jobs: &mut Ve
     let mut push = |op, floor, sizes, before, passes, check| {
         jobs.push(Job { codec, setting: setting.clone(), op, floor, sizes, prepare: None, before, passes, check });
     };
-    push("encode", gradient + body, Sizes::encode(&plan), vec![], encode.clone(), Some(encoded(plan)));
+    push("encode", gradient + body, plan.sizes(), vec![], encode.clone(), Some(encoded(plan)));
     if let Some((fused, form)) = feedback_plan(case, n, dtype)? {
         let op = if form == Feedback::Plain { "encode + feedback" } else { "encode + feedback, contractive" };
         let passes = fused.passes(Seed::new(1), limits)?;
-        push(op, gradient + 2 * wide + body, Sizes::encode(&fused), vec![], passes, None);
+        push(op, gradient + 2 * wide + body, fused.sizes(), vec![], passes, None);
     }
     // Decoding gives f32 from whatever was encoded, so one type stands for all.
     if dtype == Dtype::F32 {
         let decode = DecodePlan::new(*plan.header(), 1);
-        let sizes = Sizes::encode(&plan).max(Sizes::decode(&decode));
+        let sizes = plan.sizes().max(decode.sizes());
         let over = decode.passes(DecodeMode::Write, limits)?;
         push("decode", body + wide, sizes, encode.clone(), over.clone(), Some(decoded(plan)));
         // Decoded once before, so that the sum starts from numbers.

@@ -2,6 +2,7 @@
 
 mod bench;
 pub(crate) mod child;
+mod event;
 mod files;
 pub(crate) mod jobs;
 mod machine;
@@ -18,6 +19,7 @@ mod run;
 mod sanitizer;
 mod schema;
 pub(crate) mod stage;
+mod text;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

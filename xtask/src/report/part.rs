@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use super::child::Ended;
+use super::event::Event;
 use super::place::Place;
 use super::schema::{Outcome, Report, VerifyRow};
-use super::stage::{Event, What};
+use super::stage::What;
 
 /// What a part has said so far.
 pub(super) struct Part {

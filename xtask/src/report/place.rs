@@ -106,7 +106,7 @@ impl fmt::Display for Place {
 /// NVIDIA's driver, asked directly.
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda {
-    use gradwire::backend::cuda::driver::RealDriver;
+    use gradwire::backend::cuda::RealDriver;
     use gradwire::{BackendKind, Error};
 
     /// The device that `Device::of(BackendKind::Cuda)` would open: the first, or the one of `GRADWIRE_CUDA_DEVICE`.

@@ -102,7 +102,7 @@ mod tests {
     fn every_pass_is_moved_to_every_set() {
         let plan = Qsgd::bits(4).bucket(512).plan(100_000, Dtype::F32).unwrap();
         let passes = plan.passes(Seed::new(1), &Limits::NONE).unwrap();
-        let one = gradwire::session::Sizes::encode(&plan);
+        let one = plan.sizes();
         let sets = Sets::new(one, 1, 4, u64::MAX);
         let turn = sets.turn(&passes);
         assert_eq!(turn.len(), 4 * passes.len());
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn the_cpu_refuses_what_was_moved() {
         let plan = Qsgd::bits(4).bucket(512).plan(1000, Dtype::F32).unwrap();
-        let sets = Sets::new(Sizes::encode(&plan), 1, 2, u64::MAX);
+        let sets = Sets::new(plan.sizes(), 1, 2, u64::MAX);
         let device = gradwire::Device::cpu();
         let mut session = device.session(sets.sizes()).unwrap();
         let turn = sets.turn(&plan.passes(Seed::new(1), &Limits::NONE).unwrap());

@@ -12,6 +12,7 @@ use super::place::Place;
 use super::plan::Planned;
 use super::schema::{Answer, Outcome, Report, Row, SCHEMA, StageRow, VerifyRow};
 use super::stage::{How, What};
+use super::text::one_line;
 use super::{Args, machine, markdown, peers, sanitizer};
 use gradwire_kernels::ptx::ARTIFACTS;
 
@@ -287,11 +288,6 @@ impl Run {
         self.report.sanitizer.push(row);
         self.close(name, outcome, start, note).map(drop)
     }
-}
-
-/// A text as part of a line.
-pub(super) fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

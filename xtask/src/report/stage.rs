@@ -1,18 +1,15 @@
 //! One part of a report, in a process of its own: a kernel that hangs or breaks the device's context takes no other part with
 //! it. What it finds goes to standard output as it is found, a line of JSON each, so that a kill loses nothing.
 
-use std::io::Write;
-
 use gradwire::{BackendKind, Device};
 use gradwire_tests::low_rank_checks::{self, SMALL};
 use gradwire_tests::suite::{self, Depth, Step};
 use gradwire_tests::{cases, conformance, selections, vectors};
 use gradwire_tests::{cases::Case, oracle::Kind};
-use serde::{Deserialize, Serialize};
 
 use super::bench;
+use super::event::{Event, emit, open};
 use super::place::Place;
-use super::schema::{ClockName, Row};
 
 /// A part of the report.
 #[derive(clap::Args)]
@@ -64,44 +61,6 @@ impl How {
     }
 }
 
-/// What a part has found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub(crate) enum Event {
-    /// The device is there.
-    Device { name: String, details: Vec<String>, compute_capability: Option<(u32, u32)>, software: bool },
-    /// It is not, or this artifact cannot be loaded.
-    Missing { why: String },
-    /// What is done next.
-    Next { what: String },
-    /// What came of a part of a check of the suite.
-    Verdict { codec: String, check: String, compared: u64, failure: Option<String> },
-    /// Whose clock times are by.
-    Clock { clock: ClockName },
-    /// A copy's rate.
-    Copy { gbps: f64 },
-    /// From one launch to the next.
-    Launch { seconds: f64 },
-    /// A measurement.
-    Row { row: Row },
-    /// What is not measured, and why.
-    Skipped { what: String },
-    /// The timed result was not the CPU's.
-    Wrong { what: String },
-    /// The end, without which a part has died.
-    Done,
-}
-
-/// Sends what was found on its way.
-pub(crate) fn emit(event: &Event) {
-    let line = serde_json::to_string(event).unwrap_or_default();
-    let mut out = std::io::stdout().lock();
-    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
-        // Whoever listened is gone, and nobody else will stop this process.
-        std::process::exit(1);
-    }
-}
-
 /// Does a part.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     match args.what {
@@ -111,17 +70,6 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     }
     emit(&Event::Done);
     Ok(())
-}
-
-/// Opens the device, or says why there is none.
-pub(crate) fn open(place: Place) -> Option<Device> {
-    match place.open() {
-        Ok(device) => Some(device),
-        Err(error) => {
-            emit(&Event::Missing { why: error.to_string() });
-            None
-        }
-    }
 }
 
 fn probe(place: Place) {
@@ -217,6 +165,7 @@ fn smoke(device: &Device, observer: &mut dyn FnMut(Step<'_>)) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::schema::Row;
     use super::*;
 
     #[test]

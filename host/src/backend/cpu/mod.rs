@@ -8,6 +8,7 @@ mod compress;
 mod filter;
 mod gram;
 mod lanes;
+mod orthonormal;
 mod powersgd;
 mod qsgd;
 mod rows;

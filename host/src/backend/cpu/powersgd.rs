@@ -8,9 +8,9 @@ use rayon::prelude::*;
 
 use super::lanes::{LANES, Line};
 use super::slab::{Before, Rows, Slab, tile_width, tiled};
-use super::{Cpu, for_each, gram};
+use super::{Cpu, for_each, orthonormal};
 use crate::gradient::Gradient;
-use crate::low_rank::{Part, Side, Table};
+use crate::plan::{Part, Side, Table};
 
 /// Elements of a slab, about.
 const SLAB: usize = 1 << 19;
@@ -121,12 +121,12 @@ impl Cpu {
         let tasks = table.compressed().map(|(_, part)| part).zip(table.split_padded(side, factors)).enumerate();
         for_each(tasks.collect(), |(place, (part, factor))| {
             let (stride, dimension) = (part.stride(side), part.dimension(side));
-            let independent = gram::orthonormalise(simd, factor, stride, table.rank);
+            let independent = orthonormal::orthonormalise(simd, factor, stride, table.rank);
             let Some(stream) = seeds.map(|seeds| seeds[place]).filter(|_| independent.contains(&false)) else { return };
             for (k, column) in factor.chunks_exact_mut(stride).enumerate().filter(|(k, _)| !independent[*k]) {
                 column[..dimension].iter_mut().zip(0..).for_each(|(entry, i)| *entry = seeded(stream, k as u32, i));
             }
-            gram::orthonormalise(simd, factor, stride, table.rank);
+            orthonormal::orthonormalise(simd, factor, stride, table.rank);
         });
     }
 

@@ -6,11 +6,12 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::{Cpu, EncodeBuffers, whole_bodies};
-use crate::device::BackendKind;
 use crate::error::Error;
 use crate::gradient::Gradient;
+use crate::kind::BackendKind;
 use crate::plan::{Kernel, Params, Pass};
-use crate::session::{ROLES, Role, Session, Sizes, check_copy, check_range, check_spans};
+use crate::plan::{ROLES, Role, Sizes};
+use crate::session::{Session, check_copy, check_range, check_spans};
 
 /// A [`Session`] in this machine's memory.
 pub struct CpuSession {

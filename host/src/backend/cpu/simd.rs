@@ -13,10 +13,10 @@ use super::lanes::{Avx2, Avx512};
 use super::qsgd::Qsgd;
 use super::slab::{self, Slab};
 use super::uniform::Uniform;
-use crate::device::BackendKind;
 use crate::error::Error;
 use crate::gradient::Gradient;
-use crate::low_rank::Part;
+use crate::kind::BackendKind;
+use crate::plan::Part;
 use crate::wire::CodecId;
 
 /// Vector instructions that the kernels are compiled for.

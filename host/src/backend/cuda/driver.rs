@@ -1,6 +1,6 @@
 //! The one narrow seam between the CUDA backend and whatever runs its kernels.
 //!
-//! The backend knows this trait alone. NVIDIA's driver stands behind it as [`RealDriver`]; an interpreter of PTX can
+//! The backend knows this trait alone. NVIDIA's driver stands behind it as [`RealDriver`](super::RealDriver); an interpreter of PTX can
 //! stand behind it as well, which is how the committed artifacts are tested on machines without a GPU.
 //!
 //! Modules and functions are numbers that the driver gives out and looks up again, so a wrong one is an error. Device
@@ -11,7 +11,6 @@ use std::ffi::c_void;
 
 pub use super::artifacts::Header;
 pub use super::error::{DriverError, DriverUnavailable};
-pub use super::real::RealDriver;
 use super::sys::STREAM_LEGACY;
 
 /// What a driver says of its device.
@@ -218,6 +217,7 @@ pub trait Driver: Send + Sync {
 
 #[cfg(test)]
 mod tests {
+    use super::super::RealDriver;
     use super::*;
 
     #[test]

@@ -3,13 +3,13 @@
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::driver::{DevicePtr, MemoryAt, RealDriver, StreamId};
-use super::{Cuda, Shared, failed, unavailable};
-use crate::device::BackendKind;
+use super::driver::{DevicePtr, MemoryAt, StreamId};
+use super::{Cuda, RealDriver, Shared, failed, unavailable};
 use crate::embed::{
     Access, DecodeBuffers, EncodeBuffers, LowRankBuffers, Piece, ScatterBuffers, SelectBuffers, by_role, used,
 };
 use crate::error::Error;
+use crate::kind::BackendKind;
 use crate::low_rank::ResidentLowRank;
 use crate::model::ModelPlan;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Pass, check_count};

@@ -15,11 +15,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use self::artifacts::{ARTIFACTS, Artifact, candidates};
-use self::driver::{Driver, DriverError, FunctionId, ModuleId, RealDriver, StreamId};
+use self::driver::{Driver, DriverError, FunctionId, ModuleId, StreamId};
 pub use self::embed::DeviceSlice;
+pub use self::real::RealDriver;
 pub use self::session::CudaSession;
-use crate::device::BackendKind;
 use crate::error::Error;
+use crate::kind::BackendKind;
 use crate::plan::{Kernel, Limits};
 
 /// The environment variable that chooses a device by its number.

@@ -4,10 +4,11 @@ use gradwire_kernels::params::THREADS;
 
 use super::driver::{DevicePtr, DriverError, KernelArg, StreamId};
 use super::{Cuda, Shared, failed};
-use crate::device::BackendKind;
 use crate::error::Error;
+use crate::kind::BackendKind;
 use crate::plan::{Kernel, Params, Pass};
-use crate::session::{Clock, ROLES, Role, Session, Sizes, check_copy, check_range, check_spans, room_for};
+use crate::plan::{ROLES, Role, Sizes};
+use crate::session::{Clock, Session, check_copy, check_range, check_spans, room_for};
 
 /// A [`Session`] on a CUDA device, on the stream of the [`Cuda`] that made it.
 ///

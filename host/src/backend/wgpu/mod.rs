@@ -25,10 +25,10 @@ pub(crate) use self::asynchronous::SCRATCH;
 use self::loss::{Loss, QuietQueue};
 use self::pipelines::Pipelines;
 pub use self::session::WgpuSession;
-use crate::device::BackendKind;
 use crate::error::Error;
+use crate::kind::BackendKind;
 use crate::plan::Limits;
-use crate::session::{ROLES, Role};
+use crate::plan::{ROLES, Role};
 
 /// A WGPU device and its queue.
 ///

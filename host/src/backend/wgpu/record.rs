@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::pipelines::Pipeline;
 use super::{Shared, failed};
-use crate::device::BackendKind;
 use crate::error::Error;
+use crate::kind::BackendKind;
 use crate::plan::{Kernel, Limits, Pass};
-use crate::session::{ROLES, Role};
+use crate::plan::{ROLES, Role};
 
 /// Distance of one pass's parameters from the next one's: the alignment that every device accepts.
 const PARAMS_STRIDE: u64 = 256;

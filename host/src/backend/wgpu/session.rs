@@ -7,7 +7,8 @@ use super::record::{self, Bound, Ready};
 use super::{Shared, Wgpu, failed};
 use crate::error::Error;
 use crate::plan::Pass;
-use crate::session::{Clock, ROLES, Role, Session, Sizes, check_copy, check_range, check_spans, room_for};
+use crate::plan::{ROLES, Role, Sizes};
+use crate::session::{Clock, Session, check_copy, check_range, check_spans, room_for};
 
 /// Bytes that go to or from the device at a time.
 const STAGING: usize = 64 << 20;

@@ -2,6 +2,7 @@
 
 mod large;
 mod passes;
+mod sent;
 #[cfg(test)]
 mod tests;
 
@@ -12,11 +13,11 @@ use gradwire_kernels::params::{
 use half::{bf16, f16};
 
 use self::large::{Large, SAMPLES};
+pub(crate) use self::sent::Sent;
 use crate::codec::topk::Select;
 use crate::gradient::Dtype;
+use crate::plan::Sizes;
 use crate::plan::{ALIGNMENT, STATUS_BYTES};
-use crate::session::Sizes;
-use crate::sparse::lazy::Sent;
 
 /// Candidates that there is room for at the most, and of those of the first filter: the three arrays are reached by 32-bit
 /// numbers of words.

@@ -5,7 +5,7 @@ use gradwire_kernels::arith::float::{INF_BITS, bf16_to_f32, f16_to_f32};
 use super::super::lanes::{LANES, Lanes};
 use super::{Before, GROUP, MOST, Rows, Slab, TILE, TOGETHER, tile_width, weights};
 use crate::gradient::Gradient;
-use crate::low_rank::Part;
+use crate::plan::Part;
 
 /// A part of a row of the gradient, as f32.
 #[inline(always)]

@@ -13,7 +13,7 @@ pub(super) use self::form::{expand, first_not_finite};
 use self::product::{Lines, dots, down, fold};
 use super::lanes::{LANES, Lanes, Line};
 use crate::gradient::Gradient;
-use crate::low_rank::{Part, Side};
+use crate::plan::{Part, Side};
 
 /// Rows that are worked on together.
 const GROUP: usize = 8;

@@ -23,6 +23,9 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 
+mod pieces;
+
+pub(crate) use self::pieces::{Access, Piece, by_role, used};
 pub use crate::low_rank::LowRankBuffers;
 pub use crate::sparse::{ScatterBuffers, SelectBuffers};
 
@@ -30,8 +33,8 @@ use crate::device::refuse_not_finite;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::model::ModelPlan;
+use crate::plan::Role;
 use crate::plan::{ALIGNMENT, DecodePlan, EncodePlan, STATUS_BYTES};
-use crate::session::{ROLES, Role};
 use crate::view::{AsPayload, PayloadView};
 use crate::wire::{HEADER_BYTES, Header, Payload};
 
@@ -58,56 +61,6 @@ pub struct DecodeBuffers<B> {
     pub bodies: B,
     /// Where the values go, f32. Written; read with [`DecodeMode::Add`](crate::DecodeMode::Add).
     pub output: B,
-}
-
-/// What the passes of a plan do with a piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// No pass writes it.
-    Read,
-    /// Passes write it, and read no more of it than what they write themselves.
-    Write,
-    /// One pass clears or writes it, and another one reads it.
-    Scratch,
-}
-
-/// A piece of a caller's memory, and what a plan asks of it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece<B> {
-    pub(crate) what: &'static str,
-    pub(crate) buffer: B,
-    pub(crate) needed: u64,
-    /// Bytes that its address has to be a multiple of for a kernel to read it.
-    pub(crate) alignment: u64,
-    pub(crate) access: Access,
-    /// The buffers of the plan's passes that lie in it, and where they begin.
-    pub(crate) roles: [Option<(Role, u64)>; 2],
-}
-
-impl<B: Copy> Piece<B> {
-    pub(crate) fn new(what: &'static str, buffer: B, needed: u64, roles: [Option<(Role, u64)>; 2]) -> Self {
-        Self { what, buffer, needed, alignment: 4, access: Access::Write, roles }
-    }
-
-    pub(crate) fn accessed(self, access: Access) -> Self {
-        Self { access, ..self }
-    }
-}
-
-/// The pieces that are used at all: a selection from small blocks has a workspace of no bytes, and any piece will do.
-pub(crate) fn used<B: Copy>(pieces: &[Piece<B>]) -> Vec<Piece<B>> {
-    pieces.iter().copied().filter(|piece| piece.needed > 0).collect()
-}
-
-/// Spreads pieces over the roles that their parts have.
-pub(crate) fn by_role<B, T: Copy>(pieces: &[Piece<B>], none: T, part: impl Fn(&Piece<B>, u64) -> T) -> [T; ROLES] {
-    let mut parts = [none; ROLES];
-    for piece in pieces {
-        for (role, offset) in piece.roles.into_iter().flatten() {
-            parts[role as usize] = part(piece, offset);
-        }
-    }
-    parts
 }
 
 fn missing(what: &'static str, expected: u64) -> Error {
