@@ -13,7 +13,7 @@ pub enum BackendKind {
 }
 
 impl BackendKind {
-    /// Every kind, in the order in which [`Device::open`] tries them.
+    /// Every kind, in the order in which [`Device::open`](crate::Device::open) tries them.
     pub const ALL: [Self; 3] = [Self::Cuda, Self::Wgpu, Self::Cpu];
 
     /// The name to choose it by: `cuda`, `wgpu` or `cpu`.

@@ -52,7 +52,7 @@ pub fn holds(device: &Device, case: &Case, x: &[f32]) -> Outcome {
     uniform(device, case, x).map(|_| x.len() as u64)
 }
 
-/// Ranges of every kind, [`EACH`] elements of each: the ends, and what lies between.
+/// Ranges of every kind, `EACH` elements of each: the ends, and what lies between.
 pub fn ranges(count: usize, seed: u64) -> Vec<f32> {
     let mut random = Random(seed);
     let mut out = Vec::new();

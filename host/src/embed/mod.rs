@@ -25,7 +25,9 @@
 
 mod pieces;
 
-pub(crate) use self::pieces::{Access, Piece, by_role, used};
+pub(crate) use self::pieces::{Access, Piece};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use self::pieces::{by_role, used};
 pub use crate::low_rank::LowRankBuffers;
 pub use crate::sparse::{ScatterBuffers, SelectBuffers};
 

@@ -1,6 +1,6 @@
 //! What became of a tensor in a step.
 
-/// What became of a tensor in a step that was finished: [`LowRankState::outcome`].
+/// What became of a tensor in a step that was finished: [`LowRankState::outcome`](crate::LowRankState::outcome).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The output holds what was sent of it.
