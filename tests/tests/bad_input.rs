@@ -41,6 +41,15 @@ fn widths_out_of_range_say_what_is_allowed() {
 }
 
 #[test]
+fn a_width_that_is_not_packed_holds_no_levels() {
+    for codec in [gradwire::CodecId::Qsgd, gradwire::CodecId::Uniform] {
+        assert_eq!([0, 17, 32, 33, 40, u32::MAX].map(|bits| codec.max_levels(bits)), [0; 6], "{codec:?}");
+    }
+    assert_eq!(gradwire::CodecId::Qsgd.max_levels(16), 32767);
+    assert_eq!(gradwire::CodecId::Uniform.max_levels(8), 255);
+}
+
+#[test]
 fn level_counts_out_of_range_say_what_is_allowed() {
     for levels in [0, 32768, u32::MAX] {
         let error = plan_error(&Qsgd::levels(levels));

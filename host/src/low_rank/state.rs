@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use gradwire_kernels::arith::powersgd::{kept, term};
+use rayon::prelude::*;
 
 use super::outcome::{Fate, Outcome};
 use super::work::Work;
@@ -16,8 +17,9 @@ use crate::seed::Seed;
 /// Made by [`PowerSgd::state`]; each worker keeps one. The residual is kept as M and the factors, and M - L R^T is formed when
 /// the next step reads it anyway: that saves writing it.
 ///
-/// Memory: 4 bytes an element of the gradient; both factors twice; and, for the passes of the CPU, at most a byte more an
-/// element and the right factors once again.
+/// Memory: 4 bytes per element of the gradient; both factors twice; for the passes of the CPU, at most a byte more per element
+/// and the right factors once again; and 4 bytes more per element once [`Device::low_rank_step`](crate::Device::low_rank_step)
+/// was called, which keeps a copy of the residual.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LowRankState {
     pub(crate) codec: PowerSgd,
@@ -44,7 +46,12 @@ pub struct LowRankState {
     pub(crate) round: u32,
     /// Room for the passes, kept because new room costs as much as they do.
     pub(crate) scratch: Scratch,
+    /// Room for the residual as it was before a whole step, kept for the same reason.
+    pub(crate) before: Scratch,
 }
+
+/// Elements that a thread copies at a time.
+const COPIED: usize = 1 << 16;
 
 /// Room that holds nothing from call to call.
 #[derive(Debug, Default)]
@@ -88,6 +95,7 @@ impl LowRankState {
             work: Work::default(),
             round: 0,
             scratch: Scratch::default(),
+            before: Scratch::default(),
             table,
         })
     }
@@ -264,16 +272,24 @@ impl LowRankState {
     /// Does a whole step, and where that fails leaves the state as it was. A step that was under way before stays so.
     pub(super) fn attempt<E: From<Error>>(&mut self, step: impl FnOnce(&mut Self) -> Result<(), E>) -> Result<(), E> {
         self.expect_idle("begin_low_rank")?;
-        let mut sums = Vec::new();
-        let bytes = 4 * self.sums.len() as u64;
-        sums.try_reserve_exact(self.sums.len()).map_err(|_| Error::no_memory("a copy of the residual", bytes))?;
-        sums.extend_from_slice(&self.sums);
+        let mut before = std::mem::take(&mut self.before).0;
+        if before.len() != self.sums.len() {
+            let bytes = 4 * self.sums.len() as u64;
+            before.try_reserve_exact(self.sums.len()).map_err(|_| Error::no_memory("a copy of the residual", bytes))?;
+            before.resize(self.sums.len(), 0.0);
+        }
+        let pieces = before.par_chunks_mut(COPIED).zip(self.sums.par_chunks(COPIED));
+        pieces.for_each(|(to, from)| to.copy_from_slice(from));
         // All that a step changes before its last call, which changes the rest and cannot fail behind that.
         let (sent, poisoned) = (self.sent.clone(), self.poisoned.clone());
-        step(self).inspect_err(|_| {
+        let done = step(self);
+        if done.is_err() {
             self.abandon();
-            (self.sums, self.sent, self.poisoned) = (sums, sent, poisoned);
-        })
+            std::mem::swap(&mut self.sums, &mut before);
+            (self.sent, self.poisoned) = (sent, poisoned);
+        }
+        self.before = Scratch(before);
+        done
     }
 
     pub(crate) fn expect_feedback(&self, found: bool) -> Result<(), Error> {
