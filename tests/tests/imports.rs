@@ -1,0 +1,184 @@
+//! No two files of a crate import each other, however long the way round, but a module and its children.
+//!
+//! A file is known by its module's path. What a module passes on with `pub use` counts as an import of the file that has it,
+//! so that a module which gathers names makes no circle by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+type Module = Vec<String>;
+
+/// The crates that have no circle. `kernels-gpu` has two: its random draws and its quantizers.
+const CRATES: [&str; 3] = ["host/src", "xtask/src", "shaders/src"];
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    for folder in CRATES {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository").join(folder);
+        let mut files = BTreeMap::new();
+        collect(&root, &mut Vec::new(), &mut files);
+        assert!(files.len() > 3 || folder == "shaders/src", "{folder} has {} files", files.len());
+        let circle = circle(&imports(&files));
+        assert!(circle.is_none(), "{folder}: {}", circle.unwrap_or_default());
+    }
+}
+
+#[test]
+fn a_planted_circle_is_found() {
+    let file = |text: &str| text.to_owned();
+    let at = |path: &str| path.split("::").filter(|p| !p.is_empty()).map(str::to_owned).collect::<Module>();
+    let mut files: BTreeMap<Module, String> = [
+        (at(""), file("mod a;\nmod b;\nmod c;\npub use a::A;")),
+        (at("a"), file("mod child;\nuse crate::b::{B, other::{self, C}};\npub use child::D;")),
+        (at("a::child"), file("use super::A; // its parent\nuse crate::c::C;")),
+        (at("b"), file("use crate::c;")),
+        (at("c"), file("fn f() {}")),
+    ]
+    .into();
+    assert_eq!(circle(&imports(&files)), None, "a parent and its child are none");
+    files.insert(at("c"), file("fn f(d: crate::a::D) {}"));
+    assert!(circle(&imports(&files)).is_some(), "by a path, through what a module passes on");
+    files.insert(at("c"), file("pub(crate) use crate::b::B as X;"));
+    assert!(circle(&imports(&files)).is_some(), "by an import");
+}
+
+/// Reads the sources, without comments and tests.
+fn collect(folder: &Path, module: &mut Module, files: &mut BTreeMap<Module, String>) {
+    for entry in std::fs::read_dir(folder).expect("a folder of sources").map(|entry| entry.expect("an entry").path()) {
+        let stem = entry.file_stem().and_then(|s| s.to_str()).expect("a name").to_owned();
+        if entry.is_dir() {
+            module.push(stem);
+            collect(&entry, module, files);
+            module.pop();
+        } else if entry.extension().is_some_and(|e| e == "rs") {
+            let text = std::fs::read_to_string(&entry).expect("a source");
+            let own = if ["mod", "lib", "main"].contains(&stem.as_str()) { None } else { Some(stem) };
+            let code: Vec<&str> = text.lines().map(|l| l.split("//").next().unwrap_or_default()).collect();
+            let code = code.join("\n");
+            let code = code.split("#[cfg(test)]\nmod ").next().unwrap_or_default().to_owned();
+            files.insert(module.iter().cloned().chain(own).collect(), code);
+        }
+    }
+}
+
+/// The paths that a file names: by `use`, each with whether it is passed on, and within its code.
+fn paths(code: &str) -> Vec<(Vec<String>, bool)> {
+    let (mut found, mut rest) = (Vec::new(), String::new());
+    let mut from = 0;
+    for (at, _) in code.match_indices("use ") {
+        let line = code[..at].rfind('\n').map_or(0, |i| i + 1);
+        let before = code[line..at].trim();
+        if at < from || !(before.is_empty() || before == "pub" || (before.starts_with("pub(") && before.ends_with(')')))
+        {
+            continue;
+        }
+        let end = code[at..].find(';').map_or(code.len(), |i| at + i);
+        rest.push_str(&code[from..at]);
+        expand(&mut Vec::new(), &code[at + 4..end], &mut |path| found.push((path, !before.is_empty())));
+        from = end;
+    }
+    rest.push_str(&code[from..]);
+    for start in ["crate::", "super::", "self::"] {
+        for (at, _) in rest.match_indices(start) {
+            let of_word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+            if !rest[..at].ends_with(of_word) {
+                let end = rest[at..].find(|c| !of_word(c)).map_or(rest.len(), |i| at + i);
+                found.push((rest[at..end].split("::").filter(|p| !p.is_empty()).map(str::to_owned).collect(), false));
+            }
+        }
+    }
+    found
+}
+
+/// The paths of a `use` tree.
+fn expand(prefix: &mut Vec<String>, tree: &str, found: &mut impl FnMut(Vec<String>)) {
+    let tree = tree.trim();
+    let Some(open) = tree.find('{') else {
+        let name = tree.split(" as ").next().unwrap_or_default();
+        let parts = name.split("::").map(str::trim).filter(|p| !p.is_empty() && *p != "self" || prefix.is_empty());
+        found(prefix.iter().cloned().chain(parts.map(str::to_owned)).collect());
+        return;
+    };
+    let depth = prefix.len();
+    prefix.extend(tree[..open].split("::").map(str::trim).filter(|p| !p.is_empty()).map(str::to_owned));
+    let (mut level, mut start) = (0, open + 1);
+    for (at, c) in tree.char_indices().skip_while(|(at, _)| *at <= open) {
+        match c {
+            '{' => level += 1,
+            '}' if level > 0 => level -= 1,
+            ',' | '}' if level == 0 => {
+                if !tree[start..at].trim().is_empty() {
+                    expand(prefix, &tree[start..at], found);
+                }
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    prefix.truncate(depth);
+}
+
+/// A path from the crate's root on.
+fn absolute(files: &BTreeMap<Module, String>, module: &Module, path: &[String]) -> Option<Module> {
+    let (first, rest) = path.split_first()?;
+    match first.as_str() {
+        "crate" => Some(rest.to_vec()),
+        "self" => Some([module, rest].concat()),
+        "super" => {
+            let up = path.iter().take_while(|p| *p == "super").count();
+            Some([&module[..module.len().checked_sub(up)?], &path[up..]].concat())
+        }
+        _ => {
+            let child = [&module[..], std::slice::from_ref(first)].concat();
+            files.contains_key(&child).then(|| [module, path].concat())
+        }
+    }
+}
+
+/// What each file imports of the others, but of its parent and its children.
+fn imports(files: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Module>> {
+    let named: BTreeMap<&Module, Vec<(Vec<String>, bool)>> = files.iter().map(|(m, code)| (m, paths(code))).collect();
+    let mut passed_on = BTreeMap::new();
+    for (module, paths) in &named {
+        for path in paths.iter().filter(|(_, passed)| *passed).filter_map(|(path, _)| absolute(files, module, path)) {
+            if let Some(name) = path.last() {
+                passed_on.insert([&module[..], std::slice::from_ref(name)].concat(), path);
+            }
+        }
+    }
+    let home = |mut path: Module| -> Option<Module> {
+        for _ in 0..8 {
+            let known = (0..=path.len()).rev().find(|len| files.contains_key(&path[..*len]))?;
+            match path.get(..known + 1).and_then(|name| passed_on.get(name)) {
+                Some(further) if further[..] != path[..known + 1] => path = further.clone(),
+                _ => return Some(path[..known].to_vec()),
+            }
+        }
+        None
+    };
+    let family = |a: &Module, b: &Module| {
+        a == b || a[..] == b[..b.len().saturating_sub(1)] || b[..] == a[..a.len().saturating_sub(1)]
+    };
+    let of = |(module, paths): (&&Module, &Vec<(Vec<String>, bool)>)| {
+        let homes = paths.iter().filter_map(|(path, _)| absolute(files, module, path)).filter_map(home);
+        ((*module).clone(), homes.filter(|to| !family(module, to)).collect())
+    };
+    named.iter().map(of).collect()
+}
+
+/// A way from a file back to itself.
+fn circle(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Option<String> {
+    // What imports nothing that is left is in no circle.
+    let mut left: BTreeSet<&Module> = imports.keys().collect();
+    while let Some(leaf) = left.iter().copied().find(|m| imports[*m].iter().all(|to| !left.contains(to))) {
+        left.remove(leaf);
+    }
+    let mut at = *left.first()?;
+    let mut way = Vec::new();
+    while !way.contains(&at) {
+        way.push(at);
+        at = imports[at].iter().find(|to| left.contains(to))?;
+    }
+    let names: Vec<String> = way.into_iter().chain([at]).map(|m| m.join("::")).collect();
+    Some(names.join(" -> "))
+}
