@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::arith::philox::Stream;
+use crate::arith::stream::Stream;
 
 /// `bucket_log2` of a tensor that is one bucket: every index shifted by it is 0.
 pub const WHOLE: u32 = 31;

@@ -12,5 +12,6 @@ pub mod philox;
 pub mod powersgd;
 pub mod qsgd;
 pub mod round;
+pub mod stream;
 pub mod topk;
 pub mod uniform;

@@ -3,6 +3,8 @@
 //! A draw is a function of (seed, step, tensor, element index) and of nothing else, so every backend, launch shape
 //! and thread count sees the same draws, and a receiver that knows the seed can replay them.
 
+pub use super::stream::Stream;
+
 /// Rounds that Gradwire's draws use. Seven is the least number of rounds that passes BigCrush (Salmon et al., table 2).
 pub const ROUNDS: usize = 7;
 
@@ -47,17 +49,6 @@ pub fn philox4x32<const R: usize>(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] 
         round += 1;
     }
     [c0 as u32, c1 as u32, c2 as u32, c3 as u32]
-}
-
-/// The part of a draw's address that is the same for a whole launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stream {
-    /// The run's seed.
-    pub key: [u32; 2],
-    /// Which tensor of the model.
-    pub tensor: u32,
-    /// Which step of the training run, low word first.
-    pub step: [u32; 2],
 }
 
 /// The `call`-th block of 128 random bits of a stream.

@@ -1,66 +1,15 @@
 //! What both bucketed quantizers do with a tile, whatever their formula.
 
 use super::codes;
-use super::combine::{self, Partials};
+use super::combine;
 use super::draws::dithers;
+use super::quantizer::Quantizer;
 use super::statistic::Grouping;
 use super::tile::{Buffers, Place, Tile, UNITS, load, of_item};
 use crate::arith::float::canonical;
 use crate::arith::pack::{LANES, SLOTS, UNIT, unit_bytes};
 use crate::device;
 use crate::params::{EncodeParams, PARTIAL_WORDS, WHOLE, encode_flags};
-
-/// A quantizer with scalars a bucket; formulas come from [`crate::arith`].
-pub(super) trait Quantizer {
-    /// What encoding an element of a bucket needs.
-    type Encoder: Copy;
-    /// What decoding an element of a bucket needs.
-    type Decoder: Copy;
-    /// Scalars on the wire, a bucket.
-    const SCALARS: usize;
-    /// Whether what lies behind the last element of a warp must look like that element; else it looks like zero.
-    const PAD_WITH_LAST: bool;
-
-    /// Each lane gets the partial statistic of the bucket that what it owns lies in.
-    ///
-    /// # Safety
-    /// All threads of the block arrive together.
-    unsafe fn statistic(p: &EncodeParams, place: Place, tile: &Tile, grouping: Grouping) -> [u32; 4];
-    /// The statistic of a bucket that is a whole tensor, from its partial ones. Every thread gets it.
-    ///
-    /// # Safety
-    /// All threads of the block arrive together; the partial statistics are there, at least one.
-    unsafe fn fold(p: &EncodeParams, partials: Partials) -> [u32; 2];
-    /// The statistic of a bucket whose only partial statistic this is.
-    fn finish(p: &EncodeParams, partial: [u32; 4]) -> [u32; 2];
-    /// The encoder of a bucket with this statistic.
-    fn encoder(p: &EncodeParams, statistic: [u32; 2]) -> Self::Encoder;
-    /// The encoder that lane `from` has.
-    ///
-    /// # Safety
-    /// As [`device::shuffle`].
-    unsafe fn encoder_of(encoder: &Self::Encoder, from: u32) -> Self::Encoder;
-    /// The same encoder as a constant in part, where the bucket is neither poisoned nor so small or large that it has
-    /// to be lifted: nearly always, and then the compiler leaves out what the constants make idle.
-    fn plain(encoder: &Self::Encoder) -> Option<Self::Encoder>;
-    /// The scalars on the wire, the first [`Quantizer::SCALARS`] of them.
-    fn wire(encoder: &Self::Encoder) -> [f32; 2];
-    /// The code of a value.
-    fn code(p: &EncodeParams, encoder: &Self::Encoder, value: u32, dither: u32) -> u32;
-    /// The decoder of a bucket with these scalars.
-    fn decoder(wire: [f32; 2], levels: u32) -> Self::Decoder;
-    /// The decoder that lane `from` has.
-    ///
-    /// # Safety
-    /// As [`device::shuffle`].
-    unsafe fn decoder_of(decoder: &Self::Decoder, from: u32) -> Self::Decoder;
-    /// The same decoder as a constant in part, as in [`Quantizer::plain`].
-    fn plain_decoder(decoder: &Self::Decoder) -> Option<Self::Decoder>;
-    /// Whether the bucket holds a NaN or an infinity.
-    fn poisoned(decoder: &Self::Decoder) -> bool;
-    /// The value of a code.
-    fn value(decoder: &Self::Decoder, bits: u32, levels: u32, code: u32) -> f32;
-}
 
 /// The body of the encode kernels.
 ///

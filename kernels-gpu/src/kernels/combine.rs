@@ -1,6 +1,6 @@
 //! Folding the partial statistics of a tensor that is one bucket: one block, whatever the tensor's length.
 
-use super::bucketed::Quantizer;
+use super::quantizer::{Partial, Partials, Quantizer};
 use super::statistic::{Statistic, across_warps};
 use super::tile::{Buffers, Place};
 use crate::device;
@@ -11,18 +11,6 @@ const FINAL_WORDS: usize = 64;
 
 /// Partial statistics that a thread has on their way at a time; one after another would wait for memory each time.
 const AHEAD: u32 = 8;
-
-/// A partial statistic, read as one.
-#[derive(Clone, Copy)]
-#[repr(C, align(16))]
-struct Partial([u32; PARTIAL_WORDS as usize]);
-
-/// Partial statistics of one tensor.
-#[derive(Clone, Copy)]
-pub(super) struct Partials {
-    first: *const Partial,
-    count: u32,
-}
 
 /// Folds the partial statistics of the one tensor of a launch, and writes what they come to and the wire's scalars.
 ///

@@ -1,7 +1,7 @@
 //! What both bucketed quantizers do to decode, whatever their formula.
 
-use super::bucketed::Quantizer;
 use super::codes::{self, WORDS};
+use super::quantizer::Quantizer;
 use crate::arith::float::canonical;
 use crate::arith::pack::{LANES, SLOTS, UNIT, unit_bytes};
 use crate::device;

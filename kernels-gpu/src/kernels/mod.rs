@@ -34,6 +34,7 @@ mod decode;
 mod draws;
 mod powersgd;
 mod qsgd;
+mod quantizer;
 mod scan;
 mod segments;
 mod sparse;

@@ -1,8 +1,9 @@
 //! QSGD: see [`crate::arith::qsgd`] for the formula and its source.
 
-use super::bucketed::{self, Quantizer};
-use super::combine::{self, Partials};
+use super::bucketed;
+use super::combine;
 use super::decode;
+use super::quantizer::{Partials, Quantizer};
 use super::statistic::{Grouping, Max, Sum, high, join, low};
 use super::tile::{Buffers, Place, Tile};
 use crate::arith::float::{INF_BITS, MAGNITUDE, NAN_BITS};

@@ -1,8 +1,9 @@
 //! Uniform quantization: see [`crate::arith::uniform`] for the formula and its source.
 
-use super::bucketed::{self, Quantizer};
-use super::combine::{self, Partials};
+use super::bucketed;
+use super::combine;
 use super::decode;
+use super::quantizer::{Partials, Quantizer};
 use super::statistic::{Grouping, Max, Min};
 use super::tile::{Buffers, Place, Tile};
 use crate::arith::float::{from_key, to_key};
