@@ -2,9 +2,8 @@
 //! `cargo xtask embed`. Without one there is nothing to call, and the test says so.
 #![cfg(feature = "cuda")]
 
-use gradwire::backend::cuda::RealDriver;
 use gradwire::backend::cuda::driver::{DevicePtr, Driver, MemoryAt, StreamId};
-use gradwire::backend::cuda::{Cuda, DeviceSlice};
+use gradwire::backend::cuda::{Cuda, DeviceSlice, RealDriver};
 use gradwire::embed::EncodeBuffers;
 use gradwire::{BackendKind, Codec, Device, Dtype, Error, Qsgd, Seed};
 use gradwire_tests::{cases, require};

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use gradwire_kernels::arith::powersgd::MOST_RANK;
 
 use crate::error::Error;
-use crate::plan::NonFinite;
-use crate::plan::{Part, Table};
+use crate::plan::{NonFinite, Part, Table};
 use crate::seed::Seed;
 use crate::wire::MAX_ELEMENTS;
 

@@ -3,9 +3,7 @@
 use super::{Bucketed, Codec};
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::EncodePlan;
-use crate::plan::NonFinite;
-use crate::plan::omega;
+use crate::plan::{EncodePlan, NonFinite, omega};
 use crate::wire::CodecId;
 
 /// QSGD: every magnitude, as a fraction of its bucket's norm, rounded stochastically to one of `s` levels.

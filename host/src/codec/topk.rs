@@ -7,8 +7,7 @@ use crate::codec::qsgd::Qsgd;
 use crate::codec::uniform::Uniform;
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::EncodePlan;
-use crate::plan::NonFinite;
+use crate::plan::{EncodePlan, NonFinite};
 use crate::sparse::{SparseHeader, ValueFormat};
 use crate::wire::MAX_ELEMENTS;
 

@@ -35,8 +35,7 @@ use crate::device::refuse_not_finite;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::model::ModelPlan;
-use crate::plan::Role;
-use crate::plan::{ALIGNMENT, DecodePlan, EncodePlan, STATUS_BYTES};
+use crate::plan::{ALIGNMENT, DecodePlan, EncodePlan, Role, STATUS_BYTES};
 use crate::view::{AsPayload, PayloadView};
 use crate::wire::{HEADER_BYTES, Header, Payload};
 

@@ -10,9 +10,7 @@ use gradwire_kernels::params::{
 
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::Sizes;
-use crate::plan::{ALIGNMENT, Bindings, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
-use crate::plan::{Part, Side, Table};
+use crate::plan::{ALIGNMENT, Bindings, Kernel, Limits, Params, Part, Pass, STATUS_BYTES, Side, Sizes, Span, Table};
 
 /// Elements by which a tile may lie before what it is bound from: as many halves are 256 bytes.
 const UNIT: u64 = 128;

@@ -14,9 +14,7 @@ use crate::device::refuse_not_finite;
 use crate::embed::{Access, Piece};
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::{Limits, Pass};
-use crate::plan::{Role, Sizes};
-use crate::plan::{Side, Table};
+use crate::plan::{Limits, Pass, Role, Side, Sizes, Table};
 use crate::seed::Seed;
 use crate::words::{from_little_endian, little_endian};
 

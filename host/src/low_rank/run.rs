@@ -11,9 +11,7 @@ use super::passes::LowRankPlan;
 use crate::device::{Device, refuse_not_finite};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
-use crate::plan::{Limits, Pass, STATUS_BYTES};
-use crate::plan::{Role, Sizes};
-use crate::plan::{Side, Table};
+use crate::plan::{Limits, Pass, Role, STATUS_BYTES, Side, Sizes, Table};
 use crate::words::little_endian;
 
 /// A phase, as data.

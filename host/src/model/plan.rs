@@ -8,8 +8,9 @@ use super::whole::Whole;
 use crate::codec::Codec;
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::NonFinite;
-use crate::plan::{ALIGNMENT, Bindings, DecodeMode, EncodePlan, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
+use crate::plan::{
+    ALIGNMENT, Bindings, DecodeMode, EncodePlan, Kernel, Limits, NonFinite, Params, Pass, STATUS_BYTES, Span,
+};
 use crate::seed::Seed;
 use crate::view::AsPayload;
 use crate::wire::{Bucket, Header, Payload};

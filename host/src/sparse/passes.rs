@@ -10,9 +10,7 @@ use crate::codec::uniform::Uniform;
 use crate::device::{Device, refuse_not_finite};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
-use crate::plan::NonFinite;
-use crate::plan::{Bindings, EncodePlan, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
-use crate::plan::{Role, Sizes};
+use crate::plan::{Bindings, EncodePlan, Kernel, Limits, NonFinite, Params, Pass, Role, STATUS_BYTES, Sizes, Span};
 use crate::session::Session;
 use crate::sparse::ValueFormat;
 

@@ -6,8 +6,7 @@ use super::lazy::LazyResidual;
 use super::select::Sent;
 use crate::device::Device;
 use crate::error::Error;
-use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
-use crate::plan::{Role, Sizes};
+use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Role, Sizes, Span};
 
 /// Elements that are bound begin at multiples of this many, which are 256 bytes.
 const UNIT: u64 = 64;

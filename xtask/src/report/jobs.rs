@@ -6,8 +6,10 @@
 use gradwire::plan::{Kernel, Limits, Pass};
 use gradwire::session::{Role, Session, Sizes};
 use gradwire::wire::HEADER_BYTES;
-use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, EncodePlan, Error, Gradient, NonFinite, Qsgd, Seed};
-use gradwire::{Matrix, PowerSgd, Selection, TopK};
+use gradwire::{
+    Codec, DecodeMode, DecodePlan, Device, Dtype, EncodePlan, Error, Gradient, Matrix, NonFinite, PowerSgd, Qsgd, Seed,
+    Selection, TopK,
+};
 use gradwire_tests::cases::Case;
 use gradwire_tests::oracle::Kind;
 

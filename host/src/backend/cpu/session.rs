@@ -9,8 +9,7 @@ use super::{Cpu, EncodeBuffers, whole_bodies};
 use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::kind::BackendKind;
-use crate::plan::{Kernel, Params, Pass};
-use crate::plan::{ROLES, Role, Sizes};
+use crate::plan::{Kernel, Params, Pass, ROLES, Role, Sizes};
 use crate::session::{Session, check_copy, check_range, check_spans};
 
 /// A [`Session`] in this machine's memory.

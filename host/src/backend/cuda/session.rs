@@ -6,8 +6,7 @@ use super::driver::{DevicePtr, DriverError, KernelArg, StreamId};
 use super::{Cuda, Shared, failed};
 use crate::error::Error;
 use crate::kind::BackendKind;
-use crate::plan::{Kernel, Params, Pass};
-use crate::plan::{ROLES, Role, Sizes};
+use crate::plan::{Kernel, Params, Pass, ROLES, Role, Sizes};
 use crate::session::{Clock, Session, check_copy, check_range, check_spans, room_for};
 
 /// A [`Session`] on a CUDA device, on the stream of the [`Cuda`] that made it.

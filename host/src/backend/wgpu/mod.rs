@@ -27,8 +27,7 @@ use self::pipelines::Pipelines;
 pub use self::session::WgpuSession;
 use crate::error::Error;
 use crate::kind::BackendKind;
-use crate::plan::Limits;
-use crate::plan::{ROLES, Role};
+use crate::plan::{Limits, ROLES, Role};
 
 /// A WGPU device and its queue.
 ///

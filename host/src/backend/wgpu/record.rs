@@ -6,8 +6,7 @@ use super::pipelines::Pipeline;
 use super::{Shared, failed};
 use crate::error::Error;
 use crate::kind::BackendKind;
-use crate::plan::{Kernel, Limits, Pass};
-use crate::plan::{ROLES, Role};
+use crate::plan::{Kernel, Limits, Pass, ROLES, Role};
 
 /// Distance of one pass's parameters from the next one's: the alignment that every device accepts.
 const PARAMS_STRIDE: u64 = 256;

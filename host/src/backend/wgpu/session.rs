@@ -6,8 +6,7 @@ use std::time::Duration;
 use super::record::{self, Bound, Ready};
 use super::{Shared, Wgpu, failed};
 use crate::error::Error;
-use crate::plan::Pass;
-use crate::plan::{ROLES, Role, Sizes};
+use crate::plan::{Pass, ROLES, Role, Sizes};
 use crate::session::{Clock, Session, check_copy, check_range, check_spans, room_for};
 
 /// Bytes that go to or from the device at a time.

@@ -16,8 +16,7 @@ use self::large::{Large, SAMPLES};
 pub(crate) use self::sent::Sent;
 use crate::codec::topk::Select;
 use crate::gradient::Dtype;
-use crate::plan::Sizes;
-use crate::plan::{ALIGNMENT, STATUS_BYTES};
+use crate::plan::{ALIGNMENT, STATUS_BYTES, Sizes};
 
 /// Candidates that there is room for at the most, and of those of the first filter: the three arrays are reached by 32-bit
 /// numbers of words.
