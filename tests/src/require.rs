@@ -127,6 +127,17 @@ pub fn open(kind: BackendKind) -> Result<Device, Error> {
     opened
 }
 
+/// Every device that a test of all backends runs on: those of this machine, and one PTX machine.
+///
+/// # Panics
+/// As [`open`].
+pub fn devices() -> Vec<Device> {
+    let of_machine = BackendKind::ALL.into_iter().filter_map(|kind| open(kind).ok());
+    #[cfg(feature = "cuda")]
+    let of_machine = of_machine.chain(crate::traffic::machines().next().and_then(|(_, device)| device.ok()));
+    of_machine.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use BackendKind::{Cpu, Cuda, Wgpu};

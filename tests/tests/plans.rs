@@ -3,9 +3,10 @@
 use gradwire::backend::cpu::Cpu;
 use gradwire::plan::{Limits, Pass};
 use gradwire::session::{Role, Session, Sizes};
-use gradwire::{BackendKind, Codec, DecodeMode, DecodePlan, Device, Dtype, EncodePlan, Error, Layout, ModelPlan, Qsgd};
+use gradwire::{Codec, DecodeMode, DecodePlan, Dtype, EncodePlan, Error, Layout, ModelPlan, Qsgd};
 use gradwire_tests::cases::{self, Case};
 use gradwire_tests::oracle::Kind;
+use gradwire_tests::require;
 use proptest::prelude::*;
 
 /// The smallest limits that any part fits: 2^19 elements a pass.
@@ -130,13 +131,7 @@ fn tensors_of_different_settings_are_no_model() {
 
 #[test]
 fn sizes_that_no_memory_has_are_typed_errors() {
-    let devices = [
-        Some(Device::cpu()),
-        #[cfg(feature = "cuda")]
-        gradwire_tests::traffic::machines().next().and_then(|(_, device)| device.ok()),
-        Device::of(BackendKind::Wgpu).ok(),
-    ];
-    for device in devices.into_iter().flatten() {
+    for device in require::devices() {
         for bytes in [u64::MAX, u64::MAX - 2, u64::MAX - 3] {
             let opened = device.session(Sizes([bytes, 0, 0, 0, 0, 0, 0, 0, 0]));
             assert!(matches!(opened.err(), Some(Error::Backend { .. } | Error::Limit { .. })), "{device}, {bytes}");

@@ -6,7 +6,7 @@ use gradwire::session::Clock;
 use gradwire::session::{Role, Session, Sizes};
 use gradwire::{BackendKind, Codec, Device, Dtype, Error, Matrix, PowerSgd, Qsgd, Seed, Selection, TopK};
 use gradwire_tests::cases;
-use gradwire_tests::require::Required;
+use gradwire_tests::require::{self, Required};
 
 const N: usize = 30_001;
 /// Where the second tensor's part of each buffer begins: a multiple of 256 behind the first one's.
@@ -114,13 +114,7 @@ fn what_cannot_be_passes_is_a_typed_error() {
 /// Safe code reaches no kernel that believes what it finds in memory.
 #[test]
 fn passes_that_trust_memory_are_refused_by_safe_calls() {
-    let devices = [
-        Some(Device::cpu()),
-        #[cfg(feature = "cuda")]
-        gradwire_tests::traffic::machines().next().and_then(|(_, device)| device.ok()),
-        Device::of(BackendKind::Wgpu).ok(),
-    ];
-    for device in devices.into_iter().flatten() {
+    for device in require::devices() {
         let limits = device.limits();
         let selection = TopK::count(10).selection(20_000, Dtype::F32, false, &limits).unwrap();
         let whole = Qsgd::bits(4).whole_tensor().plan(20_000, Dtype::F32).unwrap();
@@ -151,12 +145,7 @@ fn passes_that_trust_memory_are_refused_by_safe_calls() {
 #[test]
 fn a_pass_that_was_moved_out_of_its_buffers_is_refused() {
     let selection = TopK::count(10).selection(20_000, Dtype::F32, false, &Limits::NONE).unwrap();
-    let devices = [
-        #[cfg(feature = "cuda")]
-        gradwire_tests::traffic::machines().next().and_then(|(_, device)| device.ok()),
-        Device::of(BackendKind::Wgpu).ok(),
-    ];
-    for device in devices.into_iter().flatten() {
+    for device in require::devices().into_iter().filter(|device| device.kind() != BackendKind::Cpu) {
         let mut session = device.session(selection.sizes()).unwrap();
         for by in [256, 1 << 50, u64::MAX / 256 * 256] {
             let moved: Vec<_> = selection.passes().iter().map(|pass| pass.moved(|_| by)).collect();
