@@ -7,7 +7,6 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaStream};
 use gradwire::backend::cuda::Cuda;
 use gradwire::plan::Limits;
-use gradwire::session::Sizes;
 use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, Layout, Matrix, ModelPlan, PowerSgd, Qsgd, Seed, TopK};
 
 const N: usize = 100_000;

@@ -1,6 +1,9 @@
 //! Every way to select, on a device that runs passes: bytes and residuals are the CPU's, whose own test is an oracle.
 
-use gradwire::{Device, Error, Gradient, LazyResidual, NonFinite, Qsgd, Seed, Segment, TopK, Uniform};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gradwire::session::Role;
+use gradwire::{Codec, Device, Dtype, Error, Gradient, LazyResidual, NonFinite, Qsgd, Seed, Segment, TopK, Uniform};
 use gradwire_kernels::arith::topk::{TOGETHER, sampled};
 use half::{bf16, f16};
 
@@ -91,6 +94,50 @@ pub fn against_cpu(device: &Device, codec: &TopK, label: &str, x: &[f32]) -> Out
         compared += 5;
     }
     Ok(compared)
+}
+
+/// Selections one after another, while a second thread keeps the same GPU busy with encodes on a stream of its own: blocks that wait for
+/// one another must come to an end, and to the CPU's bytes, whatever else is resident.
+pub fn under_load(device: &Device, other: &Device, runs: usize) -> Outcome {
+    let fail = |what: &'static str| move |e: Error| format!("{what}: {e}");
+    let n = 1 << 20;
+    let ties: Vec<f32> = normal(n, 97).iter().map(|v| (4.0 * v).round()).collect();
+    let mut gradients = vec![normal(n, 96), ties];
+    // A sample that misleads: the pass that waits longest has the most to do.
+    gradients.push((0..n).map(|i| if i % 64 < 8 { 1e6 } else { gradients[0][i] }).collect());
+    let codecs = [TopK::fraction(0.01), TopK::fraction(0.1), TopK::segments(&segments(n as u64, 5))];
+    let mut expected = Vec::new();
+    for x in &gradients {
+        for codec in &codecs {
+            let payload = Device::cpu().encode_sparse(codec, x, seed()).map_err(fail("on the CPU"))?;
+            expected.push((x, codec, payload));
+        }
+    }
+    let plan = Qsgd::bits(4).plan(1 << 24, Dtype::F32).map_err(fail("the load"))?;
+    let passes = plan.passes(seed(), &other.limits()).map_err(fail("the load"))?;
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut session = other.session(plan.sizes())?;
+            session.write(Role::Input, 0, &vec![1; 1 << 26])?;
+            while !is_done.load(Ordering::Relaxed) {
+                session.time(&passes, 100)?;
+            }
+            Ok(())
+        });
+        let outcome = (0..runs).try_fold(0, |compared, run| {
+            let (x, codec, expected) = &expected[run % expected.len()];
+            let got = device.encode_sparse(codec, *x, seed()).map_err(fail("under load"))?;
+            differ("payload", &format!("run {run}"), got.as_bytes(), expected.as_bytes())?;
+            Ok(compared + 1)
+        });
+        is_done.store(true, Ordering::Relaxed);
+        match load.join() {
+            Ok(Ok(())) => outcome,
+            Ok(Err(error)) => outcome.and(Err(fail("the load")(error))),
+            Err(_) => Err("the thread that makes the load has panicked".to_owned()),
+        }
+    })
 }
 
 /// What is not finite is refused with the index of the first, and the residual stays; whether or not some of all is kept, and

@@ -2,8 +2,8 @@
 #![cfg(feature = "cuda")]
 
 use gradwire::{BackendKind, Device, Error};
-use gradwire_tests::require;
 use gradwire_tests::suite::{self, Depth};
+use gradwire_tests::{require, selections};
 
 #[test]
 fn conformance_and_properties() {
@@ -18,6 +18,17 @@ fn conformance_and_properties() {
     let verdicts = suite::run(&device, depth, &mut |_| {});
     let failures: Vec<_> = verdicts.iter().flat_map(|v| &v.failures).collect();
     assert!(failures.is_empty(), "{device}: {failures:#?}");
+}
+
+#[test]
+fn selections_end_while_another_stream_is_busy() {
+    let devices = (require::open(BackendKind::Cuda), require::open(BackendKind::Cuda));
+    let (Ok(device), Ok(other)) = devices else {
+        eprintln!("not tested: there is no CUDA device");
+        return;
+    };
+    let outcome = selections::under_load(&device, &other, 1000);
+    assert_eq!(outcome, Ok(1000));
 }
 
 #[test]

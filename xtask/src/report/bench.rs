@@ -179,6 +179,36 @@ fn room<'d>(
     }
 }
 
+/// Runs each operation's passes once, and says before each which kernels it launches, in order: what a profiler that stands
+/// around this process shows are these launches.
+pub(crate) fn once(place: Place, n: usize, codec: &str) -> Result<(), String> {
+    let Some(device) = open(place) else { return Ok(()) };
+    let said = |e: Error| e.to_string();
+    let values = synthetic(n);
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        let mut jobs = jobs::all(n, dtype, &device.limits(), device.kind() != BackendKind::Cpu, &mut Vec::new());
+        let jobs = jobs.as_mut().map_err(|e| e.to_string())?;
+        jobs.retain(|job| job.codec.starts_with(codec));
+        let one = jobs.iter().fold(Sizes::default(), |sizes, job| sizes.max(job.sizes));
+        let sets = Sets::new(one, 1, 1, u64::MAX);
+        let mut session = device.session(sets.sizes()).map_err(said)?;
+        let gradient = Typed::new(&values, dtype);
+        fill(session.as_mut(), &sets, gradient.gradient().as_bytes(), one.of(Role::Residual)).map_err(said)?;
+        for job in jobs {
+            if let Some(prepare) = &job.prepare {
+                prepare(session.as_mut(), &|role| sets.at(0, role)).map_err(said)?;
+            }
+            let passes = sets.turn(&[job.before.clone(), job.passes.clone()].concat());
+            let kernels: Vec<&str> = passes.iter().map(|pass| pass.kernel().name()).collect();
+            let what = format!("{} {} {} {}: {}", job.codec, job.setting, job.op, dtype.name(), kernels.join(" "));
+            emit(&Event::Next { what });
+            // SAFETY: as in `timed`.
+            unsafe { session.run_trusted(&passes) }.map_err(said)?;
+        }
+    }
+    Ok(())
+}
+
 /// The rate of the device's own copy from one buffer to another.
 fn copy(place: Place, device: &Device, profile: &Profile) -> Result<(), Error> {
     let mut sizes = Sizes::default();

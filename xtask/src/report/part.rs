@@ -40,7 +40,7 @@ impl Part {
                     }
                 }
                 What::Probe => device.missing = Some(why),
-                What::Bench => self.problems.push(why),
+                What::Bench | What::Once => self.problems.push(why),
             },
             Event::Next { what } => self.last = what,
             Event::Verdict { codec, check, compared, failure } => {

@@ -179,6 +179,7 @@ impl Run {
             What::Probe => format!("probe {place}"),
             What::Verify => format!("verify {place}"),
             What::Bench => format!("bench {place}"),
+            What::Once => format!("once {place}"),
         };
         if self.time_is_up() {
             return self.close(name, Outcome::OutOfTime, Instant::now(), "not begun: the time was up".to_owned());

@@ -28,6 +28,12 @@ pub(crate) struct Args {
     /// The smallest sizes only.
     #[arg(long)]
     quick: bool,
+    /// Of a single run of each operation: its gradient's elements.
+    #[arg(long, default_value_t = 1 << 24)]
+    elements: usize,
+    /// Of a single run of each operation: only of a codec whose name begins so.
+    #[arg(long, default_value = "")]
+    codec: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -38,6 +44,8 @@ pub(crate) enum What {
     Verify,
     /// Time the kernels.
     Bench,
+    /// Run every operation once, for a profiler.
+    Once,
 }
 
 /// How much of the suite.
@@ -67,6 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         What::Probe => probe(args.place),
         What::Verify => verify(args.place, args.depth),
         What::Bench => bench::run(args.place, args.seconds, args.quick)?,
+        What::Once => bench::once(args.place, args.elements, &args.codec)?,
     }
     emit(&Event::Done);
     Ok(())
@@ -121,6 +130,16 @@ fn verify(place: Place, depth: How) {
             emit(&Event::Verdict { codec, check, compared, failure });
         }
     };
+    if depth != How::Smoke && matches!(place, Place::Cuda(_)) {
+        // Only where blocks are let wait for one another is there anything to get stuck.
+        if device.limits().forward_progress {
+            let check = "selections while another stream is busy";
+            observer(Step::Next(check));
+            let outcome =
+                place.open().map_err(|e| e.to_string()).and_then(|other| selections::under_load(&device, &other, 1000));
+            observer(Step::Outcome { codec: "top-k", check, outcome: &outcome });
+        }
+    }
     match depth {
         How::Smoke => smoke(&device, &mut observer),
         How::Quick => drop(suite::watch(&device, Depth::Quick, &mut observer)),

@@ -1,0 +1,114 @@
+//! An encode and a selection in a CUDA graph: recorded once, replayed, and equal to the CPU's; and what a call costs the host with
+//! and without one: `cargo run --release --features cudarc --example cuda_graph`.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::{CudaContext, CudaGraph, CudaSlice, CudaStream, DevicePtr};
+use gradwire::backend::cuda::{Cuda, DeviceSlice};
+use gradwire::embed::{EncodeBuffers, SelectBuffers};
+use gradwire::{Codec, Device, Dtype, Qsgd, Seed, TopK};
+
+const N: usize = 1 << 22;
+const TIMES: u32 = 1000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let start = Instant::now();
+    let context = CudaContext::new(0)?;
+    let stream = context.new_stream()?;
+    println!("context: {:.1?}", start.elapsed());
+    let start = Instant::now();
+    // Compiles the kernels, which a capture must not: the driver keeps them in its own cache from process to process.
+    let cuda = Cuda::on(&stream)?;
+    println!("{}: kernels loaded in {:.2?}", cuda.name(), start.elapsed());
+    let x: Vec<f32> = (0..N).map(|i| (i as f32 * 0.37).sin() * (i % 997) as f32).collect();
+    let gradient = stream.clone_htod(&x)?;
+
+    let (codec, seed) = (Qsgd::bits(4), Seed::new(42));
+    let plan = codec.plan(N, Dtype::F32)?;
+    let body = stream.alloc_zeros::<u8>(plan.header().body_bytes() as usize)?;
+    let buffers = EncodeBuffers {
+        gradient: whole(&gradient, &stream),
+        residual: None,
+        body: whole(&body, &stream),
+        workspace: None,
+    };
+    // SAFETY: the memory is there until the end, and one stream uses it.
+    let encode = || unsafe { cuda.encode_into(&plan, &buffers, seed) };
+    let (graph, host) = record(&stream, "encode", encode)?;
+    compare(&stream, "encode", &graph, host)?;
+    let payload = plan.header().seal(&stream.clone_dtoh(&body)?)?;
+    assert_eq!(payload, Device::cpu().encode(&codec, &x, seed)?, "the payload is the CPU's");
+
+    let codec = TopK::fraction(0.01);
+    let selection = codec.selection(N, Dtype::F32, false, &cuda.limits())?;
+    let indices = stream.alloc_zeros::<u32>(selection.entries() as usize)?;
+    let values = stream.alloc_zeros::<f32>(selection.entries() as usize)?;
+    let mut table = selection.table();
+    table.resize(selection.workspace_bytes() as usize, 0);
+    let workspace = stream.clone_htod(&table)?;
+    let buffers = SelectBuffers {
+        gradient: whole(&gradient, &stream),
+        residual: None,
+        indices: whole(&indices, &stream),
+        values: whole(&values, &stream),
+        workspace: whole(&workspace, &stream),
+    };
+    // SAFETY: as above; the workspace begins with the table.
+    let select = || unsafe { cuda.select_into(&selection, &buffers) };
+    let (graph, host) = record(&stream, "selection", select)?;
+    compare(&stream, "selection", &graph, host)?;
+    let payload = selection.seal(&stream.clone_dtoh(&indices)?, &stream.clone_dtoh(&values)?)?;
+    let expected = Device::cpu().encode_sparse(&codec, &x, seed)?;
+    assert_eq!(payload.as_bytes(), expected.as_bytes(), "the kept entries are the CPU's");
+    println!("what the graphs left is the CPU's, byte for byte");
+    Ok(())
+}
+
+/// The memory of a slice, for as long as it lives.
+fn whole<T>(slice: &CudaSlice<T>, stream: &CudaStream) -> DeviceSlice {
+    let (address, _) = slice.device_ptr(stream);
+    DeviceSlice::new(address, slice.num_bytes() as u64)
+}
+
+/// Queues some work many times, then records it once. Gives the time for queueing it, a call, and until it was done.
+fn record(
+    stream: &Arc<CudaStream>,
+    what: &str,
+    work: impl Fn() -> Result<(), gradwire::Error>,
+) -> Result<(CudaGraph, [Duration; 2]), Box<dyn Error>> {
+    stream.synchronize()?;
+    let start = Instant::now();
+    for _ in 0..TIMES {
+        work()?;
+    }
+    let queued = start.elapsed() / TIMES;
+    stream.synchronize()?;
+    let done = start.elapsed() / TIMES;
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+    let recorded = work();
+    // A capture has to be ended whatever came of it.
+    let graph = stream.end_capture(CUgraphInstantiate_flags(0))?;
+    recorded?;
+    let graph = graph.ok_or_else(|| format!("nothing of the {what} was recorded"))?;
+    Ok((graph, [queued, done]))
+}
+
+/// Replays the graph, and says what it costs beside queueing the work.
+fn compare(stream: &CudaStream, what: &str, graph: &CudaGraph, queued: [Duration; 2]) -> Result<(), Box<dyn Error>> {
+    stream.synchronize()?;
+    let start = Instant::now();
+    for _ in 0..TIMES {
+        graph.launch()?;
+    }
+    let launched = start.elapsed() / TIMES;
+    stream.synchronize()?;
+    let done = start.elapsed() / TIMES;
+    println!(
+        "{what}: {:.1?} of the host a call and {:.1?} until done; replayed {launched:.1?} and {done:.1?}",
+        queued[0], queued[1]
+    );
+    Ok(())
+}
