@@ -203,13 +203,32 @@ pub mod whole {
 /// Elements of a tile: what one workgroup of the top-k filter reads.
 pub const TILE: u32 = 8192;
 
-/// Tiles that one warp takes, of the kernels that go over what the filter left.
-pub const TILES_PER_WARP: u32 = 8;
+/// Tiles that one warp takes of so many, of the kernels that look through what the filter left: one after another, so the fewer
+/// the sooner they are done, as long as all blocks of a large GPU have some.
+#[inline(always)]
+pub const fn tiles_per_warp(tiles: u32) -> u32 {
+    share(tiles, 2048)
+}
+
+/// Tiles that one warp writes the entries of.
+#[inline(always)]
+pub const fn tiles_to_emit(tiles: u32) -> u32 {
+    share(tiles, 8192)
+}
+
+/// Tiles of one of so many warps: 1, 2, 4 or 8, so that dividing by them is a shift.
+#[inline(always)]
+const fn share(tiles: u32, warps: u32) -> u32 {
+    1 << ((tiles > warps) as u32 + (tiles > 2 * warps) as u32 + (tiles > 4 * warps) as u32)
+}
 
 /// Bins of a histogram of keys,
 pub const HISTOGRAM_BINS: u32 = 2048;
-/// behind which the sums of each 32 of them are.
-pub const HISTOGRAM_WORDS: u32 = HISTOGRAM_BINS + HISTOGRAM_BINS / 32;
+/// behind which the sums of each 32 of them are,
+pub const HISTOGRAM_WORDS: u32 = HISTOGRAM_BINS + HISTOGRAM_BINS / 32 * SUM_WORDS;
+
+/// in a sector each: an H100's L2 cache adds to one cache line no more than one word in two cycles, and all tiles add to the sums.
+pub const SUM_WORDS: u32 = 8;
 
 /// Words that a block of the sample's kernel makes zero.
 pub const ZEROED_WORDS: u32 = 4096;

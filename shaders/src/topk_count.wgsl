@@ -51,7 +51,7 @@ fn count_kept(index: u32, tile: u32, lane: u32) -> vec2<u32> {
 // added to, histograms made zero).
 // Thread mapping: a team of 32 lanes takes each eighth of a segment's tiles in the workgroup.
 // Workgroup memory: 214 words, 856 bytes.
-// Launch contract: a workgroup for each 64 of `tiles` tiles, from first_tile on.
+// Launch contract: a workgroup for each 8 tiles_per_team of `tiles` tiles, from first_tile on.
 // Traffic: the band once; a state and up to 96 words of a histogram for each segment of a workgroup.
 // Determinism: sums of integers.
 // Edge cases: where all candidates are kept nothing is looked through; where no segment is left to the sketch, nothing of it
@@ -63,8 +63,9 @@ fn topk_count(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     if thread < 128u {
         atomicStore(&totals[thread], 0u);
     }
-    let begin = params.first_tile + group.x * 64u;
-    let behind = params.first_tile + min(group.x * 64u + 64u, params.tiles);
+    let each = 8u * tiles_per_team(params.tiles);
+    let begin = params.first_tile + group.x * each;
+    let behind = params.first_tile + min(group.x * each + each, params.tiles);
     var tile = begin;
     while tile < behind {
         narrow_down(tile, thread);
@@ -86,9 +87,8 @@ fn topk_count(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     }
     workgroupBarrier();
     if thread < 128u {
-        let of_launch = group.x * 64u + thread / 2u;
-        if of_launch < params.tiles && !idle {
-            let to = params.counts + 2u * (params.first_tile + of_launch) + (thread & 1u);
+        if begin + thread / 2u < behind && !idle {
+            let to = params.counts + 2u * begin + thread;
             atomicStore(&workspace[to], atomicLoad(&totals[thread]));
         }
     }
@@ -97,11 +97,9 @@ fn topk_count(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
         let upper = thread >= 2u;
         let shift = select(6u, 12u, upper);
         let sums = sums_of(upper, of_sketch) + (thread & 1u);
-        let first = params.first_tile + group.x * 64u;
-        let behind = params.first_tile + min(group.x * 64u + 64u, params.tiles);
         var sum = 0u;
-        for (var tile = first; tile < behind; tile++) {
-            sum += atomicLoad(&totals[2u * (tile - first) + (thread & 1u)]);
+        for (var tile = begin; tile < behind; tile++) {
+            sum += atomicLoad(&totals[2u * (tile - begin) + (thread & 1u)]);
             if tile + 1u == behind || ((tile + 1u) & 63u) == 0u {
                 if sum != 0u {
                     atomicAdd(&workspace[sums + 2u * (tile >> shift)], sum);

@@ -41,9 +41,9 @@ fn leave_without_ties(index: u32, tile: u32, cut: u32, is_lower: bool) {
 // Arguments: SelectParams; input, or residual (FEEDBACK; with SENT, zero is written where an entry is kept); workspace (with
 // LEAVES_SENT, what was sent of each segment is written into the table, two words that are not read here); indices
 // and values (a word for each entry of the whole selection).
-// Thread mapping: a team of 32 lanes takes 8 tiles one after another, a lane neighbouring elements of what is visited.
+// Thread mapping: a team of 32 lanes takes up to 8 tiles one after another, a lane neighbouring elements of what is visited.
 // Workgroup memory: 1152 words, 4608 bytes.
-// Launch contract: a workgroup for each 64 of `tiles` tiles, from first_tile on.
+// Launch contract: a workgroup for each 8 tiles_to_emit of `tiles` tiles, from first_tile on.
 // Traffic: the candidates twice, the second time from cache; 8 bytes an entry; 8 bytes for each
 // of up to 127 tiles, and for as many sums of 64 and of 4096 tiles.
 // Determinism: an entry's place in the output is the number of entries before it.
@@ -51,14 +51,15 @@ fn leave_without_ties(index: u32, tile: u32, cut: u32, is_lower: bool) {
 @compute @workgroup_size(256)
 fn topk_emit(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let lane = thread & 31u;
-    let first_tile = params.first_tile + group.x * 64u;
+    let each_team = tiles_to_emit(params.tiles);
+    let first_tile = params.first_tile + group.x * 8u * each_team;
     let before_group = between(false, table(segment_of(first_tile), FIRST_TILE), first_tile, thread);
-    if thread < 128u && group.x * 64u + thread / 2u < params.tiles {
+    if thread < 16u * each_team && first_tile + thread / 2u < params.first_tile + params.tiles {
         counted[thread] = word(params.counts + 2u * first_tile + thread);
     }
     workgroupBarrier();
-    for (var round = 0u; round < TILES_PER_TEAM; round++) {
-        let of_launch = tile_of(group.x, thread, round);
+    for (var round = 0u; round < each_team; round++) {
+        let of_launch = (group.x * 8u + (thread >> 5u)) * each_team + round;
         let tile = params.first_tile + min(of_launch, params.tiles - 1u);
         let index = segment_of(tile);
         var cut = state(index, CUT);

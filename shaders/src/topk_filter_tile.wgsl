@@ -62,7 +62,7 @@ fn count_band(index: u32, open: vec4<bool>, offset: vec4<u32>, span: u32) {
         if open[slot] {
             let bin = offset[slot] >> shift;
             atomicAdd(&workspace[histogram + bin], 1u);
-            atomicAdd(&workspace[histogram + HISTOGRAM_BINS + bin / 32u], 1u);
+            atomicAdd(&workspace[histogram + HISTOGRAM_BINS + bin / 32u * SUM_WORDS], 1u);
         }
     }
 }

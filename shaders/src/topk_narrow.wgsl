@@ -151,7 +151,7 @@ fn to_bin(histogram: u32, first: u32, shift: u32, base: u32, width: u32, rank: u
     if thread < 64u {
         bins_now[thread] = 0u;
         if thread < groups {
-            bins_now[thread] = word(histogram + HISTOGRAM_BINS + first / 32u + thread);
+            bins_now[thread] = word(histogram + HISTOGRAM_BINS + (first / 32u + thread) * SUM_WORDS);
         }
     }
     if thread == 0u {

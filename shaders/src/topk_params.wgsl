@@ -48,9 +48,10 @@ const TILES_AGAIN: u32 = 8u;
 const SKETCH_WORDS: u32 = 256u;
 // Words that a workgroup of the sample's kernel makes zero.
 const ZEROED_WORDS: u32 = 4096u;
-// Bins of a histogram of keys, and behind them the sums of each 32.
+// Bins of a histogram of keys, and behind them the sums of each 32, this many words apart.
+const SUM_WORDS: u32 = 8u;
 const HISTOGRAM_BINS: u32 = 2048u;
-const HISTOGRAM_WORDS: u32 = 2112u;
+const HISTOGRAM_WORDS: u32 = 2560u;
 // Words of the room: what was given out, and for filtering again; tiles that found none; 1 where a segment is left to the
 // sketch.
 const AGAIN_ROOM: u32 = 1u;

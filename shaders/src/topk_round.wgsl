@@ -3,7 +3,7 @@
 fn count_bin(index: u32, bin: u32) {
     let histogram = params.histograms + index * HISTOGRAM_WORDS;
     atomicAdd(&workspace[histogram + bin], 1u);
-    atomicAdd(&workspace[histogram + HISTOGRAM_BINS + bin / 32u], 1u);
+    atomicAdd(&workspace[histogram + HISTOGRAM_BINS + bin / 32u * SUM_WORDS], 1u);
 }
 
 fn count_sketch(index: u32, tile: u32, lane: u32) {
@@ -44,8 +44,9 @@ fn count_elements(index: u32, tile: u32, lane: u32) {
 
 // The tiles of a workgroup, segment by segment: a team of 32 lanes takes each eighth tile. All invocations arrive together.
 fn count_group(group: u32, thread: u32) {
-    let behind = params.first_tile + min(group * 64u + 64u, params.tiles);
-    var tile = params.first_tile + group * 64u;
+    let each = 8u * tiles_per_team(params.tiles);
+    let behind = params.first_tile + min(group * each + each, params.tiles);
+    var tile = params.first_tile + group * each;
     while tile < behind {
         narrow_down(tile, thread);
         let end = min(workgroupUniformLoad(&end_now), behind);

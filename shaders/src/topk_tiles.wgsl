@@ -1,6 +1,18 @@
-// Over what the filter left: a team of 32 lanes takes 8 tiles, one after another.
+// Over what the filter left: a team of 32 lanes takes up to 8 tiles, one after another.
 
-const TILES_PER_TEAM: u32 = 8u;
+// Tiles of one of so many teams: 1, 2, 4 or 8.
+fn share(tiles: u32, teams: u32) -> u32 {
+    return 1u << (u32(tiles > teams) + u32(tiles > 2u * teams) + u32(tiles > 4u * teams));
+}
+
+// Of so many tiles, those of a team that looks through them, and of one that writes their entries.
+fn tiles_per_team(tiles: u32) -> u32 {
+    return share(tiles, 2048u);
+}
+
+fn tiles_to_emit(tiles: u32) -> u32 {
+    return share(tiles, 8192u);
+}
 
 // What a team goes over: candidates, stored from `first` on in the array that begins at word `array`, or elements that are
 // bound, from `first` on, of which the first has place `place` in its tile.
@@ -28,11 +40,6 @@ fn visited(visit: Visit, at: u32) -> u32 {
         return settled(visit.first + at);
     }
     return word(visit.array + visit.first + at);
-}
-
-// The tile of a round of this team; `here` is whether there is one.
-fn tile_of(group: u32, thread: u32, round: u32) -> u32 {
-    return (group * 8u + (thread >> 5u)) * TILES_PER_TEAM + round;
 }
 
 fn floor_of(index: u32) -> u32 {

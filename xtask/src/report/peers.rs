@@ -9,16 +9,17 @@ use super::machine::find;
 use super::schema::PeerRow;
 
 /// The scripts of `benches/peers` that a report runs, and what they share.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("gpu_common.py", include_str!("../../../benches/peers/gpu_common.py")),
     ("gpu_topk.py", include_str!("../../../benches/peers/gpu_topk.py")),
     ("gpu_quantize.py", include_str!("../../../benches/peers/gpu_quantize.py")),
+    ("gpu_triton.py", include_str!("../../../benches/peers/gpu_triton.py")),
     (OF_MODELS, include_str!("../../../benches/peers/gpu_powersgd.py")),
     ("gpu_cub_topk.py", include_str!("../../../benches/peers/gpu_cub_topk.py")),
     ("gpu_cub_topk.cu", include_str!("../../../benches/peers/gpu_cub_topk.cu")),
 ];
 /// Those that are run, in this order.
-pub(crate) const SCRIPTS: [&str; 4] = ["gpu_topk.py", "gpu_quantize.py", "gpu_cub_topk.py", OF_MODELS];
+pub(crate) const SCRIPTS: [&str; 5] = ["gpu_topk.py", "gpu_triton.py", "gpu_quantize.py", "gpu_cub_topk.py", OF_MODELS];
 /// The one that knows models by the number of their elements.
 pub(crate) const OF_MODELS: &str = "gpu_powersgd.py";
 /// Their exit code where what they need is not installed.

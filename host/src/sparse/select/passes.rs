@@ -1,8 +1,8 @@
 //! The launches of a selection, within a device's limits.
 
 use gradwire_kernels::params::{
-    HISTOGRAM_WORDS, SelectParams, THREADS, TILE, TILES_AGAIN, TILES_PER_WARP, WARP_SEGMENT, ZEROED_WORDS, segment,
-    select_flags, state,
+    HISTOGRAM_WORDS, SelectParams, THREADS, TILE, TILES_AGAIN, WARP_SEGMENT, ZEROED_WORDS, segment, select_flags,
+    state, tiles_per_warp, tiles_to_emit,
 };
 
 use super::large::Large;
@@ -14,8 +14,8 @@ use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 const UNIT: u64 = 128;
 /// Segments in a table that is reached by 32-bit numbers of words.
 const MOST_SEGMENTS: u64 = 1 << 27;
-/// Tiles of a block of the kernels that go over what the filter left.
-const TILES_PER_BLOCK: u32 = THREADS / 32 * TILES_PER_WARP;
+/// Warps of a block.
+const WARPS: u32 = THREADS / 32;
 
 /// Workgroups of the kernel that narrows down in one launch, where more of them than have anything to do when the sample was right
 /// filter again when it was wrong: about two a multiprocessor of a large GPU.
@@ -203,13 +203,16 @@ impl SelectPlan {
         }
         let over = |passes: &mut Vec<Pass>, kernel, base: SelectParams| {
             for chunk in &tiles {
-                let blocks = |tiles: u32| chunk.count.div_ceil(tiles.into());
+                // A gradient has fewer than 2^32 elements.
+                let tiles = chunk.count as u32;
+                let blocks = |each: u32| u64::from(tiles.div_ceil(each));
                 let groups = match kernel {
                     Kernel::TopKFilter => blocks(1),
                     Kernel::TopKFilterAgain => blocks(TILES_AGAIN),
                     // First those that look through what the filter left, and then those that sketch.
-                    Kernel::TopKSketch => blocks(TILES_PER_BLOCK) + blocks(TILES_AGAIN),
-                    _ => blocks(TILES_PER_BLOCK),
+                    Kernel::TopKSketch => blocks(WARPS * tiles_per_warp(tiles)) + blocks(TILES_AGAIN),
+                    Kernel::TopKEmit => blocks(WARPS * tiles_to_emit(tiles)),
+                    _ => blocks(WARPS * tiles_per_warp(tiles)),
                 };
                 passes.push(self.pass(kernel, base, *chunk, groups));
             }
@@ -221,7 +224,7 @@ impl SelectPlan {
             let chunk = tiles[0];
             // As many workgroups as have something to do at once where the sample was right; and some more for where it was wrong.
             let pieces = |tiles: u32| chunk.count.div_ceil(tiles.into());
-            let groups = pieces(TILES_PER_BLOCK).max(pieces(TILES_AGAIN).min(WAITING));
+            let groups = pieces(WARPS * tiles_per_warp(chunk.count as u32)).max(pieces(TILES_AGAIN).min(WAITING));
             states = self.last_states();
             passes.push(self.pass(Kernel::TopKRest, SelectParams { next: states, ..base }, chunk, groups));
         } else if self.is_sought() {

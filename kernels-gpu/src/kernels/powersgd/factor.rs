@@ -10,6 +10,10 @@ use crate::arith::powersgd::{DEPENDENT, ENOUGH, seeded, usable};
 use crate::device::{self, WARP};
 use crate::params::{LowRankParams, THREADS, low_rank_flags, mark, matrix, outcome};
 
+/// Words that a thread has on their way together: one block is alone on its multiprocessor, and hides no other's waiting.
+const AHEAD: usize = 8;
+/// Rows of a thread that are on their way together. Each is summed and solved in the order that it would be alone.
+const ROWS: usize = 4;
 /// Columns whose products with as many others are in registers together.
 const SIDE: usize = 4;
 const PRODUCTS: usize = SIDE * SIDE;
@@ -157,12 +161,35 @@ unsafe fn start(p: &LowRankParams, b: &Buffers, matrix: &Matrix, factor: Factor,
             return;
         }
         let ended = if p.has(low_rank_flags::RIGHT) { p.right + matrix.right } else { p.left + matrix.left };
-        let mut at = device::thread();
-        while at < p.rank * factor.stride {
-            *b.word(factor.start + at) = *b.word(ended + at);
-            at += THREADS;
-        }
+        copy(b.word(ended), b.word(factor.start), p.rank * factor.stride);
         device::barrier();
+    }
+}
+
+/// Copies words, which all threads share out.
+///
+/// # Safety
+/// They are there, and no thread touches what is written before the next barrier.
+#[inline(always)]
+unsafe fn copy(from: *const u32, to: *mut u32, words: u32) {
+    let mut first = device::thread();
+    while first < words {
+        let mut ahead = [0; AHEAD];
+        for k in 0..AHEAD {
+            let at = first + k as u32 * THREADS;
+            if at < words {
+                // SAFETY: the caller's.
+                ahead[k] = unsafe { *from.add(at as usize) };
+            }
+        }
+        for k in 0..AHEAD {
+            let at = first + k as u32 * THREADS;
+            if at < words {
+                // SAFETY: the caller's: the word is this thread's.
+                unsafe { *to.add(at as usize) = ahead[k] };
+            }
+        }
+        first += AHEAD as u32 * THREADS;
     }
 }
 
@@ -203,11 +230,7 @@ unsafe fn commit(p: &LowRankParams, b: &Buffers, matrix: &Matrix, poisoned: bool
         for side in 0..2 {
             let (from, entries) =
                 if side == 0 { (p.left + matrix.left, matrix.rows) } else { (p.right + matrix.right, matrix.columns) };
-            let mut at = device::thread();
-            while at < p.rank * padded(entries) {
-                *b.word(from + at) = *b.word(from + behind + at);
-                at += THREADS;
-            }
+            copy(b.word(from + behind), b.word(from), p.rank * padded(entries));
         }
     }
 }
@@ -224,10 +247,19 @@ unsafe fn take(p: &LowRankParams, b: &Buffers, matrix: &Matrix, factor: Factor) 
         let sent = *b.word(matrix.index * matrix::WORDS + matrix::SENT + right);
         let mark = b.word(p.marks + matrix.index * mark::WORDS + mark::POISONED);
         let mut bad = *mark != 0;
-        let mut at = device::thread();
-        while at < p.rank * factor.entries {
-            bad |= !usable(*b.values.add((sent + at) as usize));
-            at += THREADS;
+        let mut first = device::thread();
+        while first < p.rank * factor.entries {
+            let mut ahead = [0.0; AHEAD];
+            for k in 0..AHEAD {
+                let at = first + k as u32 * THREADS;
+                if at < p.rank * factor.entries {
+                    ahead[k] = *b.values.add((sent + at) as usize);
+                }
+            }
+            for k in 0..AHEAD {
+                bad |= !usable(ahead[k]);
+            }
+            first += AHEAD as u32 * THREADS;
         }
         // Whether any thread has seen one: a word a warp.
         let votes = device::ballot(bad);
@@ -246,11 +278,8 @@ unsafe fn take(p: &LowRankParams, b: &Buffers, matrix: &Matrix, factor: Factor) 
             return true;
         }
         for k in 0..p.rank {
-            let mut i = device::thread();
-            while i < factor.entries {
-                *b.number(factor.at(k, i)) = *b.values.add((sent + k * factor.entries + i) as usize);
-                i += THREADS;
-            }
+            let from = b.values.add((sent + k * factor.entries) as usize);
+            copy(from.cast(), b.word(factor.at(k, 0)), factor.entries);
         }
         device::barrier();
     }
@@ -300,26 +329,23 @@ unsafe fn products(p: &LowRankParams, b: &Buffers, factor: Factor) {
             let mut sums = [0.0f64; PRODUCTS];
             let mut row = thread;
             while row < factor.entries {
-                let (mut a, mut c) = ([0.0f32; SIDE], [0.0f32; SIDE]);
-                for k in 0..SIDE as u32 {
-                    // SAFETY: the columns are there.
-                    unsafe {
-                        if first + k < p.rank {
-                            a[k as usize] = *b.number(factor.at(first + k, row));
-                        }
-                        if second == first {
-                            c[k as usize] = a[k as usize];
-                        } else if second + k < p.rank {
-                            c[k as usize] = *b.number(factor.at(second + k, row));
+                // What is not there is zero, and changes no sum.
+                // SAFETY: the columns are there.
+                let a = unsafe { entries(p, b, factor, row, first) };
+                let mut c = a;
+                if second != first {
+                    // SAFETY: as above.
+                    c = unsafe { entries(p, b, factor, row, second) };
+                }
+                for r in 0..ROWS {
+                    for i in 0..SIDE {
+                        for j in 0..SIDE {
+                            let at = i * SIDE + j;
+                            sums[at] = device::fma_wide(f64::from(a[r][i]), f64::from(c[r][j]), sums[at]);
                         }
                     }
                 }
-                for i in 0..SIDE {
-                    for j in 0..SIDE {
-                        sums[i * SIDE + j] = device::fma_wide(f64::from(a[i]), f64::from(c[j]), sums[i * SIDE + j]);
-                    }
-                }
-                row += THREADS;
+                row += ROWS as u32 * THREADS;
             }
             // SAFETY: all threads are here; a word of the stage is written by one of them, and read behind a barrier.
             unsafe {
@@ -345,6 +371,26 @@ unsafe fn products(p: &LowRankParams, b: &Buffers, factor: Factor) {
         }
         first += SIDE as u32;
     }
+}
+
+/// Entries of four columns from `first` on, of the rows `row`, `row + 256` and so on; zero for those that are not there.
+///
+/// # Safety
+/// The factor is there.
+#[inline(always)]
+unsafe fn entries(p: &LowRankParams, b: &Buffers, factor: Factor, row: u32, first: u32) -> [[f32; SIDE]; ROWS] {
+    let mut values = [[0.0; SIDE]; ROWS];
+    for r in 0..ROWS {
+        let row = row + r as u32 * THREADS;
+        for k in 0..SIDE {
+            let column = first + k as u32;
+            if row < factor.entries && column < p.rank {
+                // SAFETY: the entry is there.
+                values[r][k] = unsafe { *b.number(factor.at(column, row)) };
+            }
+        }
+    }
+    values
 }
 
 /// The sums over the lanes: in lane `i`, and 16 lanes on, that of value `i`.
@@ -426,51 +472,59 @@ unsafe fn solve(p: &LowRankParams, b: &Buffers, factor: Factor) {
     while row < factor.entries {
         let mut first = 0;
         while first < p.rank {
-            // SAFETY: the row is this thread's.
+            // SAFETY: the rows are this thread's.
             unsafe { solve_four(p, b, factor, row, first) };
             first += SIDE as u32;
         }
-        row += THREADS;
+        row += ROWS as u32 * THREADS;
     }
     // SAFETY: the caller brings all threads here.
     unsafe { device::barrier() };
 }
 
-/// A row of four columns: what they have in common with earlier ones is taken off, then with each other.
+/// Rows of four columns: what they have in common with earlier ones is taken off, then with each other.
 ///
 /// # Safety
-/// The row is this thread's, and its earlier columns are done; the triangle is in the stage.
+/// The rows `row`, `row + 256` and so on are this thread's, and their earlier columns are done; the triangle is in the stage.
 #[inline(always)]
 unsafe fn solve_four(p: &LowRankParams, b: &Buffers, factor: Factor, row: u32, first: u32) {
-    let mut sums = [0.0f64; SIDE];
-    for k in 0..SIDE {
-        if first + (k as u32) < p.rank {
-            // SAFETY: the column is there.
-            sums[k] = f64::from(unsafe { *b.number(factor.at(first + k as u32, row)) });
-        }
-    }
+    // SAFETY: the caller's.
+    let mut sums = unsafe { entries(p, b, factor, row, first) }.map(|row| row.map(f64::from));
     let mut before = 0;
+    // Both are multiples of four.
     while before < first {
         // SAFETY: as above; beyond the rank the stage holds products with zeros.
         unsafe {
-            let earlier = f64::from(*b.number(factor.at(before, row)));
-            for k in 0..SIDE {
-                let of = device::stage_load_wide(product_at(first + k as u32, before));
-                sums[k] = device::fma_wide(-of, earlier, sums[k]);
+            let earlier = entries(p, b, factor, row, before);
+            for c in 0..SIDE {
+                for k in 0..SIDE {
+                    let of = device::stage_load_wide(product_at(first + k as u32, before + c as u32));
+                    for r in 0..ROWS {
+                        sums[r][k] = device::fma_wide(-of, f64::from(earlier[r][c]), sums[r][k]);
+                    }
+                }
             }
         }
-        before += 1;
+        before += SIDE as u32;
     }
     for k in 0..SIDE {
         let column = first + k as u32;
         if column < p.rank {
             // SAFETY: as above.
             unsafe {
-                let value = (sums[k] * device::stage_load_wide(product_at(column, column))) as f32;
-                *b.number(factor.at(column, row)) = value;
+                let inverse = device::stage_load_wide(product_at(column, column));
+                let mut values = [0.0; ROWS];
+                for r in 0..ROWS {
+                    values[r] = (sums[r][k] * inverse) as f32;
+                    if row + r as u32 * THREADS < factor.entries {
+                        *b.number(factor.at(column, row + r as u32 * THREADS)) = values[r];
+                    }
+                }
                 for other in k + 1..SIDE {
                     let of = device::stage_load_wide(product_at(first + other as u32, column));
-                    sums[other] = device::fma_wide(-of, f64::from(value), sums[other]);
+                    for r in 0..ROWS {
+                        sums[r][other] = device::fma_wide(-of, f64::from(values[r]), sums[r][other]);
+                    }
                 }
             }
         }

@@ -5,6 +5,9 @@ use crate::arith::float::{NAN_BITS, canonical};
 use crate::device;
 use crate::params::{LOW_RANK_TILE, LowRankParams, THREADS, low_rank_flags, mark, matrix};
 
+/// Shares that a thread has on their way together.
+const AHEAD: usize = 8;
+
 kernel! {
     /// Sums the shares of a factor, and writes it as it is sent.
     ///
@@ -91,11 +94,21 @@ kernel! {
         }
         let from = p.shares + word(index, matrix::SHARES) + k * padded(entries) + entry;
         let mut sum = 0.0f64;
-        let mut tile = 0;
-        while tile < across.div_ceil(LOW_RANK_TILE) {
-            // SAFETY: the share is there.
-            sum += f64::from(unsafe { *b.number(from + tile * p.rank * padded(entries)) });
-            tile += 1;
+        let (tiles, each) = (across.div_ceil(LOW_RANK_TILE), p.rank * padded(entries));
+        let mut first = 0;
+        while first < tiles {
+            // On their way together, and added in their order; what is not there is zero, and changes no sum.
+            let mut ahead = [0.0; AHEAD];
+            for k in 0..AHEAD {
+                if first + (k as u32) < tiles {
+                    // SAFETY: the share is there.
+                    ahead[k] = unsafe { *b.number(from + (first + k as u32) * each) };
+                }
+            }
+            for k in 0..AHEAD {
+                sum += f64::from(ahead[k]);
+            }
+            first += AHEAD as u32;
         }
         // SAFETY: the marks and the entry are there.
         unsafe {

@@ -4,7 +4,7 @@ use super::histogram::{AHEAD, Visit};
 use super::segments::{Segment, each_tile, first_of_warp};
 use super::{Buffers, WARPS, sum, sums};
 use crate::device::{self, WARP};
-use crate::params::{NOWHERE, SKETCH_WORDS, SelectParams, TILES_PER_WARP, room, select_flags};
+use crate::params::{NOWHERE, SKETCH_WORDS, SelectParams, room, select_flags, tiles_per_warp};
 
 kernel! {
     /// Narrows down which key is the last kept one, and counts what is kept of each tile.
@@ -22,13 +22,13 @@ kernel! {
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A warp takes 8 tiles one after another, 32 elements at a time.
+    /// A warp takes up to 8 tiles one after another (`tiles_per_warp`), 32 elements at a time.
     ///
     /// # Shared memory
     /// 33 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, a warp for each 8 of `p.tiles` tiles, from `p.first_tile` on.
+    /// Blocks of 256 threads, a warp for each `tiles_per_warp` of `p.tiles` tiles, from `p.first_tile` on.
     ///
     /// # Traffic
     /// A value an element of the band; with `OF_SKETCH`, the sketch. A table entry, a state and up to 96 words of a
@@ -66,16 +66,17 @@ pub(super) unsafe fn keep_block(p: &SelectParams, b: &Buffers, block: u32) {
     // SAFETY: the caller's.
     unsafe {
         let of_sketch = p.has(select_flags::OF_SKETCH);
-        let segment = Segment::of_block::<true>(p, b, p.first_tile + block * WARPS * TILES_PER_WARP);
-        if first_of_warp(block) >= p.tiles {
+        let each = tiles_per_warp(p.tiles);
+        let segment = Segment::of_block::<true>(p, b, p.first_tile + block * WARPS * each);
+        if first_of_warp(block, each) >= p.tiles {
             return;
         }
-        let segment = segment.of_warp(p, b, p.first_tile + first_of_warp(block));
+        let segment = segment.of_warp(p, b, p.first_tile + first_of_warp(block, each));
         // States are narrowed down in any case.
         let is_idle = of_sketch && *b.word(p.room + room::SKETCHED) == 0;
-        let last = p.first_tile + (first_of_warp(block) + TILES_PER_WARP).min(p.tiles) - 1;
+        let last = p.first_tile + (first_of_warp(block, each) + each).min(p.tiles) - 1;
         let mut summed = 0;
-        each_tile::<true>(p, b, block, segment, |segment, tile, info| {
+        each_tile::<true>(p, b, block, each, segment, |segment, tile, info| {
             if is_idle {
                 return;
             }

@@ -4,7 +4,7 @@ use super::histogram::{AHEAD, Visit};
 use super::segments::{Segment, each_tile, first_of_warp};
 use super::{Buffers, Order, Raw, sums};
 use crate::device::{self, WARP};
-use crate::params::{NOWHERE, SelectParams, dtype, room, segment, select_flags};
+use crate::params::{NOWHERE, SelectParams, dtype, room, segment, select_flags, tiles_to_emit};
 
 kernel! {
     /// Writes the index and the value of every kept entry.
@@ -21,13 +21,13 @@ kernel! {
     /// * `indices`, `values`: a word for each entry of the whole selection. Written.
     ///
     /// # Thread mapping
-    /// A warp takes 8 tiles one after another, 32 elements at a time.
+    /// A warp takes up to 8 tiles one after another (`tiles_to_emit`), 32 elements at a time.
     ///
     /// # Shared memory
     /// None.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, a warp for each 8 of `p.tiles` tiles, from `p.first_tile` on.
+    /// Blocks of 256 threads, a warp for each `tiles_to_emit` of `p.tiles` tiles, from `p.first_tile` on.
     ///
     /// # Traffic
     /// A value and 2 bytes of place for each candidate are read, 8 bytes an entry written. Tiles whose candidates found no
@@ -53,12 +53,13 @@ kernel! {
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
         let lane = device::thread() % WARP;
-        if first_of_warp(device::block()) >= p.tiles {
+        let each = tiles_to_emit(p.tiles);
+        if first_of_warp(device::block(), each) >= p.tiles {
             return;
         }
         // SAFETY: the tiles were counted, by the kernel's contract.
         unsafe {
-            let first = p.first_tile + first_of_warp(device::block());
+            let first = p.first_tile + first_of_warp(device::block(), each);
             // Where blocks waited for one another in vain, states and counts may be anything.
             let is_stuck = *b.word(p.room + room::STUCK) != 0;
             let counts = *b.word(p.counts + (2 * first + lane).min(2 * p.all_tiles - 1));
@@ -66,7 +67,8 @@ kernel! {
                 return;
             }
             let mut before = [0; 2];
-            each_tile::<false>(&p, &b, device::block(), Segment::load(&p, &b, first), |segment, tile, info| {
+            let of_first = Segment::load(&p, &b, first);
+            each_tile::<false>(&p, &b, device::block(), each, of_first, |segment, tile, info| {
                 if tile == segment.first_tile {
                     before = [0; 2];
                 } else if tile == first {

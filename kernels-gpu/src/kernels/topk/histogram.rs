@@ -5,7 +5,7 @@ use super::{Buffers, Raw, WARPS, sum};
 use crate::arith::topk::digit_shift;
 use crate::device::{self, WARP};
 use crate::params::{
-    HISTOGRAM_BINS, HISTOGRAM_WORDS, NOWHERE, SKETCH_WORDS, SelectParams, THREADS, TILES_PER_WARP, source,
+    HISTOGRAM_BINS, HISTOGRAM_WORDS, NOWHERE, SKETCH_WORDS, SUM_WORDS, SelectParams, THREADS, source, tiles_per_warp,
 };
 
 /// Times 32 elements that are read before the first of them is looked at: a tile's candidates are so few that its time is that of
@@ -114,14 +114,14 @@ kernel! {
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A warp takes 8 tiles one after another, 32 elements at a time. Bins are counted in shared memory, if the
+    /// A warp takes up to 8 tiles one after another (`tiles_per_warp`), 32 elements at a time. Bins are counted in shared memory, if the
     /// block's tiles are one segment's, and then added.
     ///
     /// # Shared memory
     /// 33 words, and 2048 of bins.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, a warp for each 8 of `p.tiles` tiles, from `p.first_tile` on.
+    /// Blocks of 256 threads, a warp for each `tiles_per_warp` of `p.tiles` tiles, from `p.first_tile` on.
     ///
     /// # Traffic
     /// A value an element of the band is read; a table entry, a state and up to 96 words of a histogram a block. Two atomic
@@ -156,7 +156,8 @@ kernel! {
 /// All threads of the block arrive together; as the kernel asks. The block has a tile.
 #[inline(always)]
 pub(super) unsafe fn count_block(p: &SelectParams, b: &Buffers, block: u32) {
-    let of_block = WARPS * TILES_PER_WARP;
+    let each = tiles_per_warp(p.tiles);
+    let of_block = WARPS * each;
     let first = block * of_block;
     let last = p.first_tile + (first + of_block).min(p.tiles) - 1;
     // SAFETY: the caller's. The block's first tile, its last one and its segment are the same for all threads.
@@ -173,8 +174,8 @@ pub(super) unsafe fn count_block(p: &SelectParams, b: &Buffers, block: u32) {
             count_tiles(p, b, block, segment, |_, bin, count| device::bin_add(bin, count));
             device::barrier();
             add_bins(b, p.histograms + segment.index * HISTOGRAM_WORDS, bins);
-        } else if first_of_warp(block) < p.tiles {
-            let segment = segment.of_warp(p, b, p.first_tile + first_of_warp(block));
+        } else if first_of_warp(block, each) < p.tiles {
+            let segment = segment.of_warp(p, b, p.first_tile + first_of_warp(block, each));
             count_tiles(p, b, block, segment, |histogram, bin, count| add_directly(b, histogram, bin, count));
         }
     }
@@ -241,7 +242,7 @@ pub(super) unsafe fn add_bins(b: &Buffers, histogram: u32, bins: u32) {
                 device::atomic_add(b.word(histogram + first + lane), count);
             }
             if lane == 0 {
-                device::atomic_add(b.word(histogram + HISTOGRAM_BINS + first / WARP), all);
+                device::atomic_add(b.word(histogram + HISTOGRAM_BINS + first / WARP * SUM_WORDS), all);
             }
         }
         first += THREADS;
@@ -257,7 +258,7 @@ pub(super) unsafe fn add_directly(b: &Buffers, histogram: u32, bin: u32, count: 
     // SAFETY: the caller's.
     unsafe {
         device::atomic_add(b.word(histogram + bin), count);
-        device::atomic_add(b.word(histogram + HISTOGRAM_BINS + bin / WARP), count);
+        device::atomic_add(b.word(histogram + HISTOGRAM_BINS + bin / WARP * SUM_WORDS), count);
     }
 }
 
@@ -269,7 +270,7 @@ pub(super) unsafe fn add_directly(b: &Buffers, histogram: u32, bin: u32, count: 
 unsafe fn count_tiles(p: &SelectParams, b: &Buffers, block: u32, segment: Segment, add: impl Fn(u32, u32, u32)) {
     // SAFETY: the caller's.
     unsafe {
-        each_tile::<true>(p, b, block, segment, |segment, tile, info| {
+        each_tile::<true>(p, b, block, tiles_per_warp(p.tiles), segment, |segment, tile, info| {
             if !is_counted(p, segment) {
                 return;
             }

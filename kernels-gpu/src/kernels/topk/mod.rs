@@ -167,15 +167,20 @@ impl Buffers {
         if !p.has(select_flags::FEEDBACK) {
             return Raw(raw);
         }
+        // SAFETY: the caller's.
+        self.summed(p, sent, at as u32, raw, unsafe { *self.residual.add(at) })
+    }
+
+    /// The sum that is to be, of an element as it is stored and its residual.
+    #[inline(always)]
+    fn summed(&self, p: &SelectParams, sent: Sent, at: u32, raw: u32, mut residual: f32) -> Raw {
         let value = match p.dtype {
             dtype::F32 => f32::from_bits(raw),
             dtype::F16 => device::half_to_f32(raw as u16),
             _ => bf16_to_f32(raw as u16),
         };
-        // SAFETY: the caller's.
-        let mut residual = unsafe { *self.residual.add(at) };
         if p.has(select_flags::LAZY) {
-            residual = sent.taken_off(residual, p.first + at as u32);
+            residual = sent.taken_off(residual, p.first + at);
         }
         Raw(canonical(value + residual).to_bits())
     }

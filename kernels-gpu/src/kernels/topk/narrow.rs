@@ -9,7 +9,7 @@ use super::sample::guessed;
 use super::{Buffers, prefix};
 use crate::arith::topk::{digit_shift, rounds_of};
 use crate::device::{self, WARP};
-use crate::params::{HISTOGRAM_BINS, HISTOGRAM_WORDS, SelectParams, room, segment, source, state};
+use crate::params::{HISTOGRAM_BINS, HISTOGRAM_WORDS, SUM_WORDS, SelectParams, room, segment, source, state};
 
 const _: () = assert!(HISTOGRAM_BINS == device::BINS && HISTOGRAM_BINS / WARP == 2 * WARP);
 
@@ -260,12 +260,12 @@ unsafe fn to_bin(
 ) {
     let lane = device::thread() % WARP;
     let groups = ((span - 1) >> shift) / WARP + 1;
-    let sums = histogram + HISTOGRAM_BINS + first / WARP;
+    let sums = histogram + HISTOGRAM_BINS + first / WARP * SUM_WORDS;
     let wanted = s.of(rank);
     // SAFETY: the caller's: the bins are there, and all lanes are here.
     unsafe {
         // Sums of 32 bins, from the highest on, one or two a lane.
-        let sum = |place: u32| if place < groups { *b.word(sums + (groups - 1 - place)) } else { 0 };
+        let sum = |place: u32| if place < groups { *b.word(sums + (groups - 1 - place) * SUM_WORDS) } else { 0 };
         let counts = [sum(lane), sum(WARP + lane)];
         let mut up_to = [prefix(counts[0]), prefix(counts[1])];
         up_to[1] += device::shuffle(up_to[0], WARP - 1);

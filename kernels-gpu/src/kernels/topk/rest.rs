@@ -16,7 +16,7 @@ use super::histogram::count_block;
 use super::sketch::sketch_block;
 use super::{Buffers, WARPS};
 use crate::device;
-use crate::params::{HISTOGRAM_WORDS, PATIENCE, SelectParams, TILES_AGAIN, TILES_PER_WARP, room, select_flags, state};
+use crate::params::{HISTOGRAM_WORDS, PATIENCE, SelectParams, TILES_AGAIN, room, select_flags, state, tiles_per_warp};
 
 /// Where a block's threads are told which piece is theirs, in shared memory that nothing else uses.
 const PIECE: u32 = device::SHARED_WORDS as u32 - 1;
@@ -53,14 +53,14 @@ kernel! {
     /// pieces.
     ///
     /// # Thread mapping
-    /// A block takes pieces of passes: 64 tiles as [`topk_histogram`](super::histogram) has them, or 8 as
+    /// A block takes pieces of passes: up to 64 tiles as [`topk_histogram`](super::histogram) has them, or 8 as
     /// [`topk_filter_again`](super::filter).
     ///
     /// # Shared memory
     /// As [`topk_filter`](super::filter), and two words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, any number of them: as many as there are pieces of 64 tiles do all at once where the sample was right.
+    /// Blocks of 256 threads, any number of them: as many as there are pieces do all at once where the sample was right.
     /// One launch for all tiles, which are bound at once. The device lets blocks that run go on.
     ///
     /// A block that has looked [`PATIENCE`] times, in vain, whether a pass is done sets the room's word [`room::STUCK`], and
@@ -98,7 +98,7 @@ kernel! {
         };
         let (mut kind, mut counters) = (pass::KEYS, p.room + room::PIECES);
         loop {
-            let of_piece = if kind == pass::SKETCH || kind == pass::AGAIN { TILES_AGAIN } else { WARPS * TILES_PER_WARP };
+            let of_piece = if kind == pass::SKETCH || kind == pass::AGAIN { TILES_AGAIN } else { WARPS * tiles_per_warp(p.tiles) };
             let pieces = p.tiles.div_ceil(of_piece);
             // SAFETY: all threads are here, with one pass; its buffers are there by the kernel's contract, and what it needs
             // of the passes before is done.

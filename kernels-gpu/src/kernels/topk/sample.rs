@@ -1,9 +1,9 @@
 //! The sample: between which two keys the last kept one is likely to lie.
 
-use super::{Buffers, SLOTS, Sent, WARPS, sum};
+use super::{Buffers, Raw, SLOTS, Sent, WARPS, sum};
 use crate::arith::topk::{TOGETHER, sampled};
-use crate::device::{self, WARP};
-use crate::params::{SelectParams, THREADS, ZEROED_WORDS, segment};
+use crate::device::{self, OWN_WORDS, WARP};
+use crate::params::{SelectParams, THREADS, ZEROED_WORDS, dtype, segment, select_flags};
 
 kernel! {
     /// Guesses a segment's floor and sure key by a sample of it, and makes zero what all that follows adds to.
@@ -82,18 +82,19 @@ kernel! {
         let slots_log2 = table(segment::SLOTS_LOG2);
         // SAFETY: as above.
         let sent = unsafe { Sent::load(&p, &b, index) };
-        let mut keys = [0; SLOTS];
+        let mut elements = [NONE; SLOTS];
         for slot in 0..SLOTS {
             if slot < 1 << slots_log2 {
                 let sector = (slot as u32 * THREADS + thread) / TOGETHER;
                 let within = sampled(sector, 5 + slots_log2, end - start, of_segment);
                 let element = ((start + within) / TOGETHER * TOGETHER).max(start) + thread % TOGETHER;
                 if element < end {
-                    // SAFETY: the element is bound.
-                    keys[slot] = p.order().key(unsafe { b.fresh(&p, sent, (element - p.first) as usize) });
+                    elements[slot] = element - p.first;
                 }
             }
         }
+        // SAFETY: those elements are bound.
+        let keys = unsafe { keys_of(&p, &b, sent, &elements) };
         let ranks = [table(segment::RANK_LOW), table(segment::RANK_HIGH)];
         // SAFETY: nothing above depends on anything but the block, so that all threads are here.
         let [low, high] = unsafe { of_rank(&keys, ranks) };
@@ -111,6 +112,55 @@ kernel! {
             }
         }
     }
+}
+
+/// In the place of an element: there is none.
+const NONE: u32 = !0;
+
+/// The keys of elements, counted from the first that is bound; zero where there is none.
+///
+/// # Safety
+/// They are bound.
+#[inline(always)]
+unsafe fn keys_of(p: &SelectParams, b: &Buffers, sent: Sent, elements: &[u32; SLOTS]) -> [u32; SLOTS] {
+    // One block works on a segment's sample, and nothing else hides its waiting: all loads are on their way before the first is
+    // used.
+    let mut raws = [0; SLOTS];
+    if p.dtype == dtype::F32 {
+        for slot in 0..SLOTS {
+            if elements[slot] != NONE {
+                // SAFETY: the caller's.
+                raws[slot] = unsafe { *b.input.cast::<u32>().add(elements[slot] as usize) };
+            }
+        }
+    } else {
+        for slot in 0..SLOTS {
+            if elements[slot] != NONE {
+                // SAFETY: the caller's.
+                raws[slot] = u32::from(unsafe { *b.input.cast::<u16>().add(elements[slot] as usize) });
+            }
+        }
+    }
+    if p.has(select_flags::FEEDBACK) {
+        let mut residuals = [0.0; SLOTS];
+        for slot in 0..SLOTS {
+            if elements[slot] != NONE {
+                // SAFETY: the caller's.
+                residuals[slot] = unsafe { *b.residual.add(elements[slot] as usize) };
+            }
+        }
+        for slot in 0..SLOTS {
+            raws[slot] = b.summed(p, sent, elements[slot], raws[slot], residuals[slot]).0;
+        }
+    }
+    let order = p.order();
+    let mut keys = [0; SLOTS];
+    for slot in 0..SLOTS {
+        if elements[slot] != NONE {
+            keys[slot] = order.key(Raw(raws[slot]));
+        }
+    }
+    keys
 }
 
 /// # Safety
@@ -141,26 +191,30 @@ pub(super) unsafe fn guessed(p: &SelectParams, b: &Buffers, index: u32) -> [u32;
     }
 }
 
-/// The keys of two ranks, counted from 1 for the largest, among those of the block: zero where there are fewer.
+/// Keys from which on as many of the block's keys are as two ranks say, counted from 1 for the largest: zero where there are fewer.
 ///
-/// Bit by bit from the highest on: a bit is set if that leaves enough keys that are no less.
+/// Bit by bit from the highest on: a bit is set if that leaves enough keys that are no less. When exactly enough are left, for
+/// both ranks, lower bits would tell no more about the sample.
 ///
 /// # Safety
 /// All threads of the block arrive together. The first 16 words of shared memory are free.
 #[inline(always)]
 unsafe fn of_rank(keys: &[u32; SLOTS], ranks: [u32; 2]) -> [u32; 2] {
     let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
+    let halves = [0, OWN_WORDS].map(|first| core::array::from_fn(|k| keys[first + k]));
     let mut found = [0; 2];
+    let mut is_exact = ranks.map(|rank| rank == 0);
     let mut row = 0;
     // The compiler knows nothing of the first bit, or it would write the loop out 31 times.
     let mut bit = device::opaque(1 << 30);
     while bit != 0 {
         let trial = [found[0] | bit, found[1] | bit];
-        // Both counts in one word: neither passes 8192.
-        let mut count = 0;
-        for key in keys {
-            count += u32::from(*key >= trial[0]) + (u32::from(*key >= trial[1]) << 16);
-        }
+        // Both counts in one word: neither passes 8192. A trial is not zero, as its bit is set.
+        let [low, high] = trial.map(|trial| {
+            let less = (2 * trial).wrapping_neg();
+            device::carries(device::carries(0, halves[0], less), halves[1], less).count_ones()
+        });
+        let mut count = low | high << 16;
         // SAFETY: the caller brings all threads here. Two rows in turn: a warp that is ahead writes the other one.
         unsafe {
             count = sum(count);
@@ -175,7 +229,13 @@ unsafe fn of_rank(keys: &[u32; SLOTS], ranks: [u32; 2]) -> [u32; 2] {
         }
         for k in 0..2 {
             let at_least = if k == 0 { count & 0xffff } else { count >> 16 };
-            found[k] = if at_least >= ranks[k] { trial[k] } else { found[k] };
+            if at_least >= ranks[k] {
+                found[k] = trial[k];
+                is_exact[k] |= at_least == ranks[k];
+            }
+        }
+        if is_exact[0] && is_exact[1] {
+            break;
         }
         row ^= WARPS;
         bit >>= 1;

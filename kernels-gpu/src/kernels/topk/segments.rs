@@ -2,7 +2,7 @@
 
 use super::{Buffers, Extent, WARPS, narrow};
 use crate::device::{self, WARP};
-use crate::params::{SelectParams, TILE, TILES_PER_WARP, segment, state};
+use crate::params::{SelectParams, TILE, segment, state};
 
 /// Where a block shares a segment: its words of table and state, then its number.
 const INDEX: u32 = WARP;
@@ -176,13 +176,13 @@ pub(super) struct Info {
     pub(super) below: u32,
 }
 
-/// The first of a block's tiles that is this warp's, counted from the launch's first.
+/// The first of a block's tiles that is this warp's, counted from the launch's first, where a warp takes `each` of them.
 #[inline(always)]
-pub(super) fn first_of_warp(block: u32) -> u32 {
-    (block * WARPS + device::thread() / WARP) * TILES_PER_WARP
+pub(super) fn first_of_warp(block: u32, each: u32) -> u32 {
+    (block * WARPS + device::thread() / WARP) * each
 }
 
-/// Calls `work` for the tiles of a block that are this warp's, one after another, from the first one on, whose segment is `segment`. With `NOW`
+/// Calls `work` for the tiles of a block that are this warp's, `each` of them and 8 at most, one after another, from the first one on, whose segment is `segment`. With `NOW`
 /// the segments are narrowed down.
 ///
 /// # Safety
@@ -192,15 +192,16 @@ pub(super) unsafe fn each_tile<const NOW: bool>(
     p: &SelectParams,
     b: &Buffers,
     block: u32,
+    each: u32,
     mut segment: Segment,
     mut work: impl FnMut(&Segment, u32, Info),
 ) {
     let lane = device::thread() % WARP;
-    let first = first_of_warp(block);
+    let first = first_of_warp(block, each);
     if first >= p.tiles {
         return;
     }
-    let count = (p.tiles - first).min(TILES_PER_WARP);
+    let count = (p.tiles - first).min(each);
     // SAFETY: the caller's; 4 words a tile, and no more tiles than there are.
     let words = unsafe {
         let at = lane.min(4 * count - 1);

@@ -5,7 +5,7 @@ use super::segments::Segment;
 use super::{Buffers, Raw, SLOTS, Sent, WARP_TILE, WARPS, load};
 use crate::device::{self, WARP};
 use crate::params::{
-    HISTOGRAM_WORDS, SKETCH_RUN, SKETCH_STEP, SelectParams, TILES_AGAIN, TILES_PER_WARP, select_flags, source,
+    HISTOGRAM_WORDS, SKETCH_RUN, SKETCH_STEP, SelectParams, TILES_AGAIN, select_flags, source, tiles_per_warp,
 };
 
 const _: () = assert!(WARP_TILE == SKETCH_RUN && SLOTS == SKETCH_STEP as usize);
@@ -58,7 +58,7 @@ kernel! {
         values: *mut u32,
     ) {
         let b = Buffers { input, residual, workspace, indices, values };
-        let counting = p.tiles.div_ceil(WARPS * TILES_PER_WARP);
+        let counting = p.tiles.div_ceil(WARPS * tiles_per_warp(p.tiles));
         // SAFETY: the filter ran, by the kernel's contract; all threads are here.
         unsafe {
             if device::block() < counting {
