@@ -5,7 +5,7 @@ use super::{Buffers, Raw, WARPS, sum};
 use crate::arith::topk::digit_shift;
 use crate::device::{self, WARP};
 use crate::params::{
-    HISTOGRAM_BINS, HISTOGRAM_WORDS, NOWHERE, SKETCH_WORDS, SUM_WORDS, SelectParams, THREADS, source, tiles_per_warp,
+    HISTOGRAM_BINS, HISTOGRAM_WORDS, NOWHERE, SKETCH_WORDS, SelectParams, THREADS, source, tiles_per_warp,
 };
 
 /// Times 32 elements that are read before the first of them is looked at: a tile's candidates are so few that its time is that of
@@ -124,8 +124,8 @@ kernel! {
     /// Blocks of 256 threads, a warp for each `tiles_per_warp` of `p.tiles` tiles, from `p.first_tile` on.
     ///
     /// # Traffic
-    /// A value an element of the band is read; a table entry, a state and up to 96 words of a histogram a block. Two atomic
-    /// operations for each bin of the block that is not empty. Uncoalesced: where a block has tiles of several segments, as many
+    /// A value an element of the band is read; a table entry, a state and up to 96 words of a histogram a block. An atomic
+    /// operation for each bin of the block that is not empty. Uncoalesced: where a block has tiles of several segments, as many
     /// for each element of the range, fewer where neighbours have one bin.
     ///
     /// # Determinism
@@ -217,7 +217,7 @@ pub(super) unsafe fn clear_bins(bins: u32) {
     }
 }
 
-/// Adds the block's bins to a histogram, and to its sums.
+/// Adds the block's bins to a histogram.
 ///
 /// # Safety
 /// All threads of the block arrive together, a barrier behind the last count. The histogram is there, and touched by atomic
@@ -233,33 +233,22 @@ pub(super) unsafe fn add_bins(b: &Buffers, histogram: u32, bins: u32) {
             if first + lane < bins {
                 count = device::bin_load(first + lane);
             }
-            if device::ballot(count > 0) == 0 {
-                first += THREADS;
-                continue;
-            }
-            let all = sum(count);
             if count > 0 {
                 device::atomic_add(b.word(histogram + first + lane), count);
-            }
-            if lane == 0 {
-                device::atomic_add(b.word(histogram + HISTOGRAM_BINS + first / WARP * SUM_WORDS), all);
             }
         }
         first += THREADS;
     }
 }
 
-/// Adds to a bin of a histogram, and to its sum, without a block's bins.
+/// Adds to a bin of a histogram, without a block's bins.
 ///
 /// # Safety
 /// The histogram is there, and touched by atomic operations alone.
 #[inline(always)]
 pub(super) unsafe fn add_directly(b: &Buffers, histogram: u32, bin: u32, count: u32) {
     // SAFETY: the caller's.
-    unsafe {
-        device::atomic_add(b.word(histogram + bin), count);
-        device::atomic_add(b.word(histogram + HISTOGRAM_BINS + bin / WARP * SUM_WORDS), count);
-    }
+    unsafe { device::atomic_add(b.word(histogram + bin), count) };
 }
 
 /// Counts the tiles of a block that are this warp's, with `add`, which is given the histogram's first word, a bin and how many more it has.

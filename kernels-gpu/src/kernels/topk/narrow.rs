@@ -2,14 +2,15 @@
 //!
 //! No pass does that alone. Each warp that needs a segment's state works it out from the state before and from what was
 //! counted since, and all come to the same; the one that has the segment's first tile leaves it for the pass after, in other
-//! words than are read. So a round of counting is one launch. What is read for it is 128 bytes of table and state, and of a
-//! histogram the sums of each 32 bins, and 32 bins.
+//! words than are read. So a round of counting is one launch. What is read for it is 128 bytes of table and state, and a
+//! histogram. Sums of its bins would be less to read; but all tiles would have to add to few words, which takes longer.
 
+use super::job::Chunk;
 use super::sample::guessed;
 use super::{Buffers, prefix};
 use crate::arith::topk::{digit_shift, rounds_of};
 use crate::device::{self, WARP};
-use crate::params::{HISTOGRAM_BINS, HISTOGRAM_WORDS, SUM_WORDS, SelectParams, room, segment, source, state};
+use crate::params::{HISTOGRAM_BINS, HISTOGRAM_WORDS, SelectParams, room, segment, source, state};
 
 const _: () = assert!(HISTOGRAM_BINS == device::BINS && HISTOGRAM_BINS / WARP == 2 * WARP);
 
@@ -260,12 +261,24 @@ unsafe fn to_bin(
 ) {
     let lane = device::thread() % WARP;
     let groups = ((span - 1) >> shift) / WARP + 1;
-    let sums = histogram + HISTOGRAM_BINS + first / WARP * SUM_WORDS;
     let wanted = s.of(rank);
     // SAFETY: the caller's: the bins are there, and all lanes are here.
     unsafe {
         // Sums of 32 bins, from the highest on, one or two a lane.
-        let sum = |place: u32| if place < groups { *b.word(sums + (groups - 1 - place) * SUM_WORDS) } else { 0 };
+        let sum = |place: u32| {
+            let mut sum = 0;
+            if place < groups {
+                let bins = b.word(histogram + first + (groups - 1 - place) * WARP).cast::<Chunk>();
+                let mut chunks = [[0; 4]; WARP as usize / 4];
+                for k in 0..WARP as usize / 4 {
+                    chunks[k] = (*bins.add(k)).0;
+                }
+                for k in 0..WARP as usize / 4 {
+                    sum += chunks[k][0] + chunks[k][1] + chunks[k][2] + chunks[k][3];
+                }
+            }
+            sum
+        };
         let counts = [sum(lane), sum(WARP + lane)];
         let mut up_to = [prefix(counts[0]), prefix(counts[1])];
         up_to[1] += device::shuffle(up_to[0], WARP - 1);
