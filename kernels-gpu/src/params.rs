@@ -224,10 +224,10 @@ const fn share(tiles: u32, warps: u32) -> u32 {
 
 /// Bins of a histogram of keys,
 pub const HISTOGRAM_BINS: u32 = 2048;
-/// behind which the sums of each 32 of them are,
+/// behind which the sums of each 32 of them are.
 pub const HISTOGRAM_WORDS: u32 = HISTOGRAM_BINS + HISTOGRAM_BINS / 32 * SUM_WORDS;
 
-/// in a sector each: an H100's L2 cache adds to one cache line no more than one word in two cycles, and all tiles add to the sums.
+/// Words from one sum to the next: a sector, since all tiles add to the sums. Those are WGSL's alone; in PTX the bins are read.
 pub const SUM_WORDS: u32 = 8;
 
 /// Words that a block of the sample's kernel makes zero.

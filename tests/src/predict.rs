@@ -150,7 +150,7 @@ H200), 1.045 instructions of a warp a picosecond on all multiprocessors (132 x 4
 for blocks that wait until all of a pass is done (assumed).
 An operation takes the longer of its bytes and its instructions, and its launches one after another. Instructions are PTX's, of which the
 assembler makes fewer; stores count once an instruction, of which a cache makes fewer; waiting that no other warp covers is not in it.
-`cargo xtask report` measures, and its results replace this.
+[h100.md](h100.md) has what an H100 took beside it, and where the model is wrong.
 
 - bytes, instructions: for an element, of all kernels. Top-k is counted over 2^24 elements (bf16 and feedback over 2^20), PowerSGD over 2048 x 2048.
 - launches: and, behind a plus, how often blocks wait within one until all have done their part.

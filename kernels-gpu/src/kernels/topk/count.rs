@@ -31,7 +31,7 @@ kernel! {
     /// Blocks of 256 threads, a warp for each `tiles_per_warp` of `p.tiles` tiles, from `p.first_tile` on.
     ///
     /// # Traffic
-    /// A value an element of the band; with `OF_SKETCH`, the sketch. A table entry, a state and up to 96 words of a
+    /// A value an element of the band; with `OF_SKETCH`, the sketch. A table entry, a state and up to 2048 words of a
     /// histogram a block; an atomic operation or two a warp, of four lanes.
     ///
     /// # Determinism

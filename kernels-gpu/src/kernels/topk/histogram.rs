@@ -124,7 +124,7 @@ kernel! {
     /// Blocks of 256 threads, a warp for each `tiles_per_warp` of `p.tiles` tiles, from `p.first_tile` on.
     ///
     /// # Traffic
-    /// A value an element of the band is read; a table entry, a state and up to 96 words of a histogram a block. An atomic
+    /// A value an element of the band is read; a table entry, a state and up to 2048 words of a histogram a block. An atomic
     /// operation for each bin of the block that is not empty. Uncoalesced: where a block has tiles of several segments, as many
     /// for each element of the range, fewer where neighbours have one bin.
     ///
