@@ -158,14 +158,15 @@ fn compare(now: &str, then: Option<&str>) {
 }
 
 /// Top-k reads a gradient once and little more; whatever it is, four times at the most, with everything that it reads beside
-/// the gradient.
+/// the gradient. Of the little more, most are bins that every block reads from the L2 cache: that was measured to be faster than
+/// to keep sums of them.
 fn read_once(rows: &[reads::Row]) {
     let promised = |row: &&reads::Row| row.n == reads::SIZES[0] && !row.misled;
     assert_eq!(rows.iter().filter(promised).count(), reads::PROMISED.len() * reads::PARTS.len());
     for row in rows {
         let most = match (promised(&row), row.part) {
-            (true, part) if part <= 0.01 => 1.05,
-            (true, _) => 1.25,
+            (true, part) if part <= 0.01 => 1.2,
+            (true, _) => 1.4,
             (false, _) => 4.0,
         };
         assert!(row.reads() <= most, "{row:?}: {} reads", row.reads());

@@ -202,7 +202,7 @@ const AT_ONCE: [(&str, u32, u32); 7] = [
     ("powersgd_right", 2, 35),
     ("powersgd_left", 2, 80),
     ("qsgd_decode", 5, 80),
-    ("uniform_decode", 5, 80),
+    ("uniform_decode", 5, 90),
     ("topk_filter", 4, 80),
     ("topk_filter_again", 3, 80),
     ("topk_rest", 2, 90),

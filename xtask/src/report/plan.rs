@@ -23,7 +23,7 @@ impl Planned {
             Self::Verify(_, How::Smoke, _) => 5.0,
             Self::Verify(Place::Cpu, ..) => 4.0,
             Self::Verify(_, _, true) => 25.0,
-            Self::Verify(_, _, false) => 10.0,
+            Self::Verify(_, _, false) => 15.0,
             Self::Bench(Place::Cuda(_)) => 80.0,
             Self::Bench(Place::Wgpu) => 20.0,
             Self::Bench(_) => 12.0,

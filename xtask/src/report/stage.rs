@@ -136,7 +136,7 @@ fn verify(place: Place, depth: How) {
             let check = "selections while another stream is busy";
             observer(Step::Next(check));
             let outcome =
-                place.open().map_err(|e| e.to_string()).and_then(|other| selections::under_load(&device, &other, 1000));
+                place.open().map_err(|e| e.to_string()).and_then(|other| selections::under_load(&device, &other, 300));
             observer(Step::Outcome { codec: "top-k", check, outcome: &outcome });
         }
     }

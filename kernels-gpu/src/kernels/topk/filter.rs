@@ -240,7 +240,7 @@ unsafe fn filter<const HALF: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
             }
             if bins == 0 {
                 if only.open != 0 {
-                    add_open(b, histogram, only.open, bin(only.key));
+                    add_open(p, b, histogram, only.open, bin(only.key));
                 }
                 return;
             }
@@ -260,7 +260,7 @@ unsafe fn filter<const HALF: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
                         device::bin_add(bin(seen.key), 1);
                     }
                 } else if seen.open != 0 {
-                    add_open(b, histogram, seen.open, bin(seen.key));
+                    add_open(p, b, histogram, seen.open, bin(seen.key));
                 }
             });
             if bins == 0 {
@@ -268,7 +268,7 @@ unsafe fn filter<const HALF: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
             }
         }
         device::barrier();
-        add_bins(b, histogram, bins);
+        add_bins(p, b, histogram, bins);
     }
 }
 
@@ -311,7 +311,7 @@ impl Seen {
 /// # Safety
 /// All lanes arrive together. The histogram is there, and touched by atomic operations alone.
 #[inline(always)]
-unsafe fn add_open(b: &Buffers, histogram: u32, open: u32, bin: u32) {
+unsafe fn add_open(p: &SelectParams, b: &Buffers, histogram: u32, open: u32, bin: u32) {
     let from_here = open >> (device::thread() % WARP);
     // SAFETY: the caller's.
     unsafe {
@@ -320,7 +320,7 @@ unsafe fn add_open(b: &Buffers, histogram: u32, open: u32, bin: u32) {
         let same = open & device::ballot(is_same);
         let own = if from_here == 1 { same.count_ones() } else { from_here & u32::from(!is_same) };
         if own != 0 {
-            add_directly(b, histogram, bin, own);
+            add_directly(p, b, histogram, bin, own);
         }
     }
 }

@@ -5,7 +5,7 @@ use super::{Buffers, Raw, WARPS, sum};
 use crate::arith::topk::digit_shift;
 use crate::device::{self, WARP};
 use crate::params::{
-    HISTOGRAM_BINS, HISTOGRAM_WORDS, NOWHERE, SKETCH_WORDS, SelectParams, THREADS, source, tiles_per_warp,
+    HISTOGRAM_BINS, HISTOGRAM_WORDS, NOWHERE, SKETCH_WORDS, SUM_WORDS, SelectParams, THREADS, source, tiles_per_warp,
 };
 
 /// Times 32 elements that are read before the first of them is looked at: a tile's candidates are so few that its time is that of
@@ -173,10 +173,10 @@ pub(super) unsafe fn count_block(p: &SelectParams, b: &Buffers, block: u32) {
             device::barrier();
             count_tiles(p, b, block, segment, |_, bin, count| device::bin_add(bin, count));
             device::barrier();
-            add_bins(b, p.histograms + segment.index * HISTOGRAM_WORDS, bins);
+            add_bins(p, b, p.histograms + segment.index * HISTOGRAM_WORDS, bins);
         } else if first_of_warp(block, each) < p.tiles {
             let segment = segment.of_warp(p, b, p.first_tile + first_of_warp(block, each));
-            count_tiles(p, b, block, segment, |histogram, bin, count| add_directly(b, histogram, bin, count));
+            count_tiles(p, b, block, segment, |histogram, bin, count| add_directly(p, b, histogram, bin, count));
         }
     }
 }
@@ -217,13 +217,13 @@ pub(super) unsafe fn clear_bins(bins: u32) {
     }
 }
 
-/// Adds the block's bins to a histogram.
+/// Adds the block's bins to a histogram, and to its sums where they are kept.
 ///
 /// # Safety
 /// All threads of the block arrive together, a barrier behind the last count. The histogram is there, and touched by atomic
 /// operations alone.
 #[inline(always)]
-pub(super) unsafe fn add_bins(b: &Buffers, histogram: u32, bins: u32) {
+pub(super) unsafe fn add_bins(p: &SelectParams, b: &Buffers, histogram: u32, bins: u32) {
     let lane = device::thread() % WARP;
     let mut first = device::thread() / WARP * WARP;
     while first < bins {
@@ -236,19 +236,30 @@ pub(super) unsafe fn add_bins(b: &Buffers, histogram: u32, bins: u32) {
             if count > 0 {
                 device::atomic_add(b.word(histogram + first + lane), count);
             }
+            if p.keeps_sums() {
+                let all = sum(count);
+                if lane == 0 && all > 0 {
+                    device::atomic_add(b.word(histogram + HISTOGRAM_BINS + first / WARP * SUM_WORDS), all);
+                }
+            }
         }
         first += THREADS;
     }
 }
 
-/// Adds to a bin of a histogram, without a block's bins.
+/// Adds to a bin of a histogram, and to its sum where it is kept, without a block's bins.
 ///
 /// # Safety
 /// The histogram is there, and touched by atomic operations alone.
 #[inline(always)]
-pub(super) unsafe fn add_directly(b: &Buffers, histogram: u32, bin: u32, count: u32) {
+pub(super) unsafe fn add_directly(p: &SelectParams, b: &Buffers, histogram: u32, bin: u32, count: u32) {
     // SAFETY: the caller's.
-    unsafe { device::atomic_add(b.word(histogram + bin), count) };
+    unsafe {
+        device::atomic_add(b.word(histogram + bin), count);
+        if p.keeps_sums() {
+            device::atomic_add(b.word(histogram + HISTOGRAM_BINS + bin / WARP * SUM_WORDS), count);
+        }
+    }
 }
 
 /// Counts the tiles of a block that are this warp's, with `add`, which is given the histogram's first word, a bin and how many more it has.

@@ -2,15 +2,15 @@
 //!
 //! No pass does that alone. Each warp that needs a segment's state works it out from the state before and from what was
 //! counted since, and all come to the same; the one that has the segment's first tile leaves it for the pass after, in other
-//! words than are read. So a round of counting is one launch. What is read for it is 128 bytes of table and state, and a
-//! histogram. Sums of its bins would be less to read; but all tiles would have to add to few words, which takes longer.
+//! words than are read. So a round of counting is one launch. What is read for it is 128 bytes of table and state, and of a
+//! histogram all bins, or the sums of each 32 bins where they are kept, and 32 bins.
 
 use super::job::Chunk;
 use super::sample::guessed;
 use super::{Buffers, prefix};
 use crate::arith::topk::{digit_shift, rounds_of};
 use crate::device::{self, WARP};
-use crate::params::{HISTOGRAM_BINS, HISTOGRAM_WORDS, SelectParams, room, segment, source, state};
+use crate::params::{HISTOGRAM_BINS, HISTOGRAM_WORDS, SUM_WORDS, SelectParams, room, segment, source, state};
 
 const _: () = assert!(HISTOGRAM_BINS == device::BINS && HISTOGRAM_BINS / WARP == 2 * WARP);
 
@@ -218,7 +218,7 @@ unsafe fn narrow(p: &SelectParams, b: &Buffers, histogram: u32, table: impl Fn(u
     let shift = digit_shift(span, left);
     if s.of(state::RANK) > 0 {
         // SAFETY: the caller's.
-        unsafe { to_bin(b, histogram, 0, shift, [state::BASE, state::SPAN, state::RANK], span, s) };
+        unsafe { to_bin(p, b, histogram, 0, shift, [state::BASE, state::SPAN, state::RANK], span, s) };
     } else {
         // There is no lower rank: of a key that no entry has there is nothing to count.
         s.set(state::BASE, 0);
@@ -230,7 +230,7 @@ unsafe fn narrow(p: &SelectParams, b: &Buffers, histogram: u32, table: impl Fn(u
         let first = if left == p.rounds { 0 } else { HISTOGRAM_BINS / 2 };
         let words = [state::HIGH_BASE, state::HIGH_SPAN, state::HIGH_RANK];
         // SAFETY: the caller's.
-        unsafe { to_bin(b, histogram, first, digit_shift(high_span, left), words, high_span, s) };
+        unsafe { to_bin(p, b, histogram, first, digit_shift(high_span, left), words, high_span, s) };
     }
     s.set(state::LEFT, left - 1);
     if from == source::SKETCH {
@@ -251,6 +251,7 @@ unsafe fn narrow(p: &SelectParams, b: &Buffers, histogram: u32, table: impl Fn(u
 /// As [`narrow`].
 #[inline(always)]
 unsafe fn to_bin(
+    p: &SelectParams,
     b: &Buffers,
     histogram: u32,
     first: u32,
@@ -267,7 +268,10 @@ unsafe fn to_bin(
         // Sums of 32 bins, from the highest on, one or two a lane.
         let sum = |place: u32| {
             let mut sum = 0;
-            if place < groups {
+            if place < groups && p.keeps_sums() {
+                let sums = histogram + HISTOGRAM_BINS + first / WARP * SUM_WORDS;
+                sum = *b.word(sums + (groups - 1 - place) * SUM_WORDS);
+            } else if place < groups {
                 let bins = b.word(histogram + first + (groups - 1 - place) * WARP).cast::<Chunk>();
                 let mut chunks = [[0; 4]; WARP as usize / 4];
                 for k in 0..WARP as usize / 4 {

@@ -115,7 +115,7 @@ unsafe fn sketch_tiles(p: &SelectParams, b: &Buffers, segment: &Segment, first: 
             of_launch += 1;
         }
         device::barrier();
-        add_bins(b, histogram, bins);
+        add_bins(p, b, histogram, bins);
     }
 }
 
