@@ -42,6 +42,10 @@ pub mod vectors;
 mod pages {
     #[doc = include_str!("../../README.md")]
     struct Repository;
+    #[doc = include_str!("../../docs/embedding.md")]
+    struct Embedding;
+    #[doc = include_str!("../../docs/training.md")]
+    struct Training;
     #[doc = include_str!("../../host/README.md")]
     struct Host;
     #[doc = include_str!("../../kernels-gpu/README.md")]

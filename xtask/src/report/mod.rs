@@ -1,6 +1,7 @@
 //! `cargo xtask report`: one binary that tells the truth about a GPU, on a machine that has nothing else of ours.
 
 mod bench;
+mod chart;
 pub(crate) mod child;
 mod event;
 mod files;
@@ -64,7 +65,7 @@ pub(crate) struct Args {
     /// Run the small suite under compute-sanitizer too: memcheck, racecheck and initcheck. Give it more --minutes.
     #[arg(long)]
     sanitizer: bool,
-    /// In a clone: write the README's table from benches/results, and measure nothing.
+    /// In a clone: write the README's table and chart from benches/results, and measure nothing.
     #[arg(long, conflicts_with_all = ["out", "device", "minutes", "quick", "full", "peers", "no_peers", "sanitizer"])]
     readme: bool,
     /// With --readme: compare instead of writing.

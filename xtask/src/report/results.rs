@@ -1,13 +1,15 @@
-//! The README's table of the GPUs that were measured, made from `benches/results`.
+//! The README's table of the GPUs that were measured and its chart, made from `benches/results`.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::chart::chart;
 use super::markdown::{share, three};
 use super::schema::{DeviceReport, Report, Row};
 
-/// Where the results are, and what is around the table in the README.
+/// Where the results are, where the chart goes, and what is around the table in the README.
 const FOLDER: &str = "benches/results";
+const CHART: &str = "docs/gpu.svg";
 const BEGIN: &str = "<!-- made by `cargo xtask report --readme` from benches/results: begin -->";
 const END: &str = "<!-- made by `cargo xtask report --readme` from benches/results: end -->";
 
@@ -46,17 +48,21 @@ const CLASSES: [Class; 7] = [
 pub(crate) fn readme(root: &Path, check: bool) -> Result<(), String> {
     let path = root.join("README.md");
     let said = |e: std::io::Error| format!("{}: {e}; run this in a clone of the repository", path.display());
+    let reports = read(&root.join(FOLDER))?;
     let before = std::fs::read_to_string(&path).map_err(said)?;
-    let after = placed(&before, &table(&read(&root.join(FOLDER))?))?;
-    if before == after {
-        println!("README.md has the table of {FOLDER}");
+    let after = placed(&before, &table(&reports))?;
+    let drawn = chart(&reports, counts).unwrap_or_default();
+    let is_drawn = std::fs::read_to_string(root.join(CHART)).unwrap_or_default() == drawn;
+    if before == after && is_drawn {
+        println!("README.md has the table of {FOLDER}, and {CHART} its chart");
         return Ok(());
     }
     if check {
-        return Err(format!("README.md's table is not that of {FOLDER}; `cargo xtask report --readme` writes it"));
+        return Err(format!("README.md or {CHART} is not that of {FOLDER}; `cargo xtask report --readme` writes both"));
     }
     std::fs::write(&path, after).map_err(said)?;
-    println!("wrote the table of {FOLDER} into README.md");
+    std::fs::write(root.join(CHART), drawn).map_err(|e| format!("{CHART}: {e}"))?;
+    println!("wrote the table of {FOLDER} into README.md, and its chart into {CHART}");
     Ok(())
 }
 
