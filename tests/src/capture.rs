@@ -87,19 +87,19 @@ impl<D: Driver> Driver for Capture<D> {
     }
 
     unsafe fn free(&self, ptr: DevicePtr) {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller has done with the memory.
         unsafe { self.inner.free(ptr) }
     }
 
     unsafe fn copy_in(&self, dst: DevicePtr, src: &[u8], _stream: StreamId) -> Result<(), DriverError> {
         self.refuse("cuMemcpyHtoDAsync_v2")?;
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller keeps the memory, and the ranges lie in it.
         unsafe { self.inner.copy_in(dst, src, StreamId::OWN) }
     }
 
     unsafe fn copy_out(&self, dst: &mut [u8], src: DevicePtr, _stream: StreamId) -> Result<(), DriverError> {
         self.refuse("cuMemcpyDtoHAsync_v2")?;
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller keeps the memory, and the ranges lie in it.
         unsafe { self.inner.copy_out(dst, src, StreamId::OWN) }
     }
 
@@ -110,7 +110,7 @@ impl<D: Driver> Driver for Capture<D> {
         bytes: u64,
         stream: StreamId,
     ) -> Result<(), DriverError> {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller keeps the memory, and the ranges lie in it.
         unsafe { self.inner.copy_within(dst, src, bytes, self.note(stream)) }
     }
 
@@ -118,7 +118,7 @@ impl<D: Driver> Driver for Capture<D> {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller keeps the memory, and the ranges lie in it.
         unsafe { self.inner.fill_zero(dst, bytes, self.note(stream)) }
     }
 
@@ -130,7 +130,7 @@ impl<D: Driver> Driver for Capture<D> {
         args: &[KernelArg<'_>],
         stream: StreamId,
     ) -> Result<(), DriverError> {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller's arguments are those that the kernel takes, and name memory that is there.
         unsafe { self.inner.launch(function, grid, block, args, self.note(stream)) }
     }
 

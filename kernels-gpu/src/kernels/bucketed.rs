@@ -17,7 +17,7 @@ use crate::params::{EncodeParams, PARTIAL_WORDS, WHOLE, encode_flags};
 /// As the kernels ask.
 #[inline(always)]
 pub(super) unsafe fn encode<Q: Quantizer>(p: EncodeParams, b: Buffers) {
-    // SAFETY: the caller's, word for word.
+    // SAFETY: the caller has launched the kernel as it asks, and a block is a span.
     unsafe { encode_span::<Q>(p, b, Place::here()) }
 }
 
@@ -214,7 +214,7 @@ unsafe fn stats_span<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, 
     };
     if device::thread() == 0 {
         for word in 0..PARTIAL_WORDS as usize {
-            // SAFETY: the caller's, word for word.
+            // SAFETY: the block's partial statistic is there, and this thread's alone.
             unsafe { *to.add(word) = partial[word] };
         }
     }

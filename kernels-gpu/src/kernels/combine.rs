@@ -63,7 +63,7 @@ pub(super) unsafe fn partial_of_item(p: &EncodeParams, b: &Buffers) -> *mut u32 
 #[inline(always)]
 pub(super) unsafe fn statistic_of_item(p: &EncodeParams, b: &Buffers) -> *mut u32 {
     let at = item::HEADER + (p.partials + device::block()) * item::WORDS;
-    // SAFETY: the caller's, word for word; the table says where behind the status it is.
+    // SAFETY: the table has an item for each block, which says where behind the status the statistic is.
     unsafe { b.status.add(*b.workspace.add((at + item::STATISTIC) as usize) as usize) }
 }
 
@@ -100,7 +100,7 @@ pub(super) unsafe fn fold_thread<S: Statistic>(partials: Partials, of: impl Fn([
 /// nothing else uses.
 #[inline(always)]
 pub(super) unsafe fn fold_block<S: Statistic>(place: Place, shared: u32, value: S) -> S {
-    // SAFETY: the caller's, word for word.
+    // SAFETY: the caller brings all threads of the block here, and the words of shared memory are free.
     unsafe { across_warps(place, 3, shared, S::fold_lanes::<1>(place.lane, |_| value)) }
 }
 
@@ -115,11 +115,11 @@ unsafe fn write<Q: Quantizer>(p: &EncodeParams, statistic: [u32; 2], to: *mut u3
         return;
     }
     for (word, value) in statistic.iter().enumerate() {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the statistic's words are there, and this thread's alone.
         unsafe { *to.add(word) = *value };
     }
     for (scalar, value) in wire[..Q::SCALARS].iter().enumerate() {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the bucket's scalars are there, and this thread's alone.
         unsafe { *scalars.add(scalar) = value.to_bits() };
     }
 }

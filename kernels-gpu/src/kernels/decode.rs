@@ -39,7 +39,7 @@ struct Place {
 /// As the kernels ask.
 #[inline(always)]
 pub(super) unsafe fn decode<Q: Quantizer>(p: DecodeParams, b: Buffers) {
-    // SAFETY: the caller's, word for word.
+    // SAFETY: the caller has launched the kernel as it asks, and a block is a span.
     unsafe { decode_span::<Q>(p, b, device::block()) }
 }
 
@@ -127,7 +127,7 @@ unsafe fn ahead<Q: Quantizer>(p: &DecodeParams, b: &Buffers, place: Place, value
         let mut raw = [[0; WORDS]; BATCH as usize];
         for k in 0..BATCH {
             if batch + k < p.payloads {
-                // SAFETY: the caller's, word for word; the payload is there.
+                // SAFETY: the place is one of this launch, and the payload is there.
                 raw[k as usize] = unsafe { load(p, b, place, batch + k) };
             }
         }
@@ -152,7 +152,7 @@ unsafe fn ahead<Q: Quantizer>(p: &DecodeParams, b: &Buffers, place: Place, value
 /// As [`ahead`].
 #[inline(always)]
 unsafe fn one_by_one<Q: Quantizer>(p: &DecodeParams, b: &Buffers, place: Place, values: &mut [f32; SLOTS]) {
-    // SAFETY: the caller's, word for word.
+    // SAFETY: the caller brings all lanes of the warp here, and the first payload is there.
     let mut decoder = unsafe { decoders::<Q>(p, b, place, 0) };
     let mut payload = 0;
     while payload < p.payloads {

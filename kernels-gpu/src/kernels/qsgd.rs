@@ -48,7 +48,7 @@ impl Quantizer for Qsgd {
     #[inline(always)]
     unsafe fn fold(p: &EncodeParams, partials: Partials) -> [u32; 2] {
         let place = Place::here();
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller brings all threads of the block here, and the partials are there.
         let largest = unsafe {
             let of_thread = combine::fold_thread(partials, |[largest, ..]| Max(largest));
             combine::fold_block(place, MAXIMA, of_thread).0
@@ -93,7 +93,7 @@ impl Quantizer for Qsgd {
     #[inline(always)]
     unsafe fn encoder_of(encoder: &Encoder, from: u32) -> Encoder {
         let words = [encoder.lift.to_bits(), encoder.inverse.to_bits(), encoder.keep];
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller brings all lanes of the warp here.
         let [lift, inverse, keep] = words.map(|word| unsafe { device::shuffle(word, from) });
         // The scalar on the wire is the owner's to write.
         Encoder { lift: f32::from_bits(lift), inverse: f32::from_bits(inverse), keep, wire: 0.0 }
@@ -123,7 +123,7 @@ impl Quantizer for Qsgd {
     #[inline(always)]
     unsafe fn decoder_of(d: &Decoder, from: u32) -> Decoder {
         let words = [d.step.to_bits(), d.top.to_bits(), d.lower.to_bits(), d.keep, d.fill];
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller brings all lanes of the warp here.
         let [step, top, lower, keep, fill] = words.map(|word| unsafe { device::shuffle(word, from) });
         let [step, top, lower] = [step, top, lower].map(f32::from_bits);
         Decoder { step, top, lower, keep, fill }

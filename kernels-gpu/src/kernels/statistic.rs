@@ -29,7 +29,7 @@ pub(super) trait Statistic: Copy {
     /// All lanes of the warp arrive together.
     #[inline(always)]
     unsafe fn fold_lanes<const N: usize>(lane: u32, value: impl Fn(usize) -> Self) -> Self {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller brings all lanes of the warp here.
         unsafe { exchange::<Self, N>(lane, value) }
     }
 
@@ -227,7 +227,7 @@ macro_rules! extreme {
 
             #[inline(always)]
             unsafe fn shuffle_xor(self, mask: u32) -> Self {
-                // SAFETY: the caller's, word for word.
+                // SAFETY: the caller brings all lanes of the warp here.
                 Self(unsafe { device::shuffle_xor(self.0, mask) })
             }
 
@@ -245,13 +245,13 @@ macro_rules! extreme {
 
             #[inline(always)]
             unsafe fn put(self, index: u32) {
-                // SAFETY: the caller's, word for word.
+                // SAFETY: the caller names words of shared memory that are this thread's.
                 unsafe { device::shared_store(index, self.0) }
             }
 
             #[inline(always)]
             unsafe fn get(index: u32) -> Self {
-                // SAFETY: the caller's, word for word.
+                // SAFETY: the caller names words of shared memory that were written, a barrier ago.
                 Self(unsafe { device::shared_load(index) })
             }
         }
@@ -288,13 +288,13 @@ impl Statistic for Sum {
 
     #[inline(always)]
     unsafe fn shuffle_xor(self, mask: u32) -> Self {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller brings all lanes of the warp here.
         Self(unsafe { join([low(self.0), high(self.0)].map(|word| device::shuffle_xor(word, mask))) })
     }
 
     #[inline(always)]
     unsafe fn put(self, index: u32) {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller names words of shared memory that are this thread's.
         unsafe {
             device::shared_store(index, low(self.0));
             device::shared_store(index + 1, high(self.0));
@@ -303,7 +303,7 @@ impl Statistic for Sum {
 
     #[inline(always)]
     unsafe fn get(index: u32) -> Self {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller names words of shared memory that were written, a barrier ago.
         Self(unsafe { join([device::shared_load(index), device::shared_load(index + 1)]) })
     }
 }
@@ -338,19 +338,19 @@ impl<A: Statistic, B: Statistic> Statistic for (A, B) {
 
     #[inline(always)]
     unsafe fn shuffle_xor(self, mask: u32) -> Self {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller brings all lanes of the warp here.
         unsafe { (self.0.shuffle_xor(mask), self.1.shuffle_xor(mask)) }
     }
 
     #[inline(always)]
     unsafe fn fold_lanes<const N: usize>(lane: u32, value: impl Fn(usize) -> Self) -> Self {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller brings all lanes of the warp here.
         unsafe { (A::fold_lanes::<N>(lane, |k| value(k).0), B::fold_lanes::<N>(lane, |k| value(k).1)) }
     }
 
     #[inline(always)]
     unsafe fn put(self, index: u32) {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller names words of shared memory that are this thread's.
         unsafe {
             self.0.put(index);
             self.1.put(index + A::WORDS);
@@ -359,7 +359,7 @@ impl<A: Statistic, B: Statistic> Statistic for (A, B) {
 
     #[inline(always)]
     unsafe fn get(index: u32) -> Self {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller names words of shared memory that were written, a barrier ago.
         unsafe { (A::get(index), B::get(index + A::WORDS)) }
     }
 }

@@ -33,7 +33,7 @@ impl Quantizer for Uniform {
 
     #[inline(always)]
     unsafe fn fold(_: &EncodeParams, partials: Partials) -> [u32; 2] {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller brings all threads of the block here, and the partials are there.
         let (low, high) = unsafe {
             let of_thread = combine::fold_thread(partials, |[low, high, ..]| (Min(low), Max(high)));
             combine::fold_block(Place::here(), RANGES, of_thread)
@@ -55,7 +55,7 @@ impl Quantizer for Uniform {
     #[inline(always)]
     unsafe fn encoder_of(encoder: &Encoder, from: u32) -> Encoder {
         let words = [encoder.lift.to_bits(), encoder.low.to_bits(), encoder.inverse.to_bits(), encoder.keep];
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller brings all lanes of the warp here.
         let [lift, low, inverse, keep] = words.map(|word| unsafe { device::shuffle(word, from) });
         let [lift, low, inverse] = [lift, low, inverse].map(f32::from_bits);
         // The scalars on the wire are the owner's to write.
@@ -86,7 +86,7 @@ impl Quantizer for Uniform {
     #[inline(always)]
     unsafe fn decoder_of(d: &Decoder, from: u32) -> Decoder {
         let words = [d.low.to_bits(), d.high.to_bits(), d.step.to_bits(), d.lower.to_bits(), d.keep, d.fill];
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller brings all lanes of the warp here.
         let [low, high, step, lower, keep, fill] = words.map(|word| unsafe { device::shuffle(word, from) });
         let [low, high, step, lower] = [low, high, step, lower].map(f32::from_bits);
         Decoder { low, high, step, lower, keep, fill }

@@ -19,7 +19,7 @@ unsafe fn copy_in(dst: u64, src: *const c_void, bytes: usize) -> Result<(), i32>
     if bytes == 0 {
         return Ok(());
     }
-    // SAFETY: the caller's, word for word; the machine checks the device's range, and copies at once.
+    // SAFETY: the caller's source holds that many bytes; the machine checks the device's range, and copies at once.
     done(unsafe { machine().copy_in(DevicePtr(dst), std::slice::from_raw_parts(src.cast(), bytes), StreamId::OWN) })
 }
 
@@ -33,7 +33,7 @@ unsafe fn copy_out(dst: *mut c_void, src: u64, bytes: usize) -> Result<(), i32> 
     let mut read = vec![0; bytes];
     // SAFETY: the machine checks the device's range, and copies at once.
     done(unsafe { machine().copy_out(&mut read, DevicePtr(src), StreamId::OWN) })?;
-    // SAFETY: the caller's, word for word.
+    // SAFETY: the caller's destination has room for that many bytes.
     unsafe { dst.cast::<u8>().copy_from_nonoverlapping(read.as_ptr(), bytes) };
     Ok(())
 }

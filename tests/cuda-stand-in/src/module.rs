@@ -15,7 +15,7 @@ unsafe fn load(image: *const c_void) -> Result<usize, i32> {
     if image.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: the caller's, word for word.
+    // SAFETY: the caller's image is a text that ends in NUL.
     let text = unsafe { CStr::from_ptr(image.cast()) }.to_str().map_err(|_| INVALID_VALUE)?;
     let module = machine().load_module(text).map_err(|error| code(&error))?;
     Ok(module.0 as usize)

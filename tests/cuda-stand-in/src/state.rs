@@ -103,7 +103,7 @@ pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Result<(), i32> {
     if place.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: the caller's, word for word.
+    // SAFETY: the place is not null, so it is one for a `T`.
     unsafe { place.write(value) };
     Ok(())
 }

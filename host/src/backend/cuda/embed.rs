@@ -126,7 +126,7 @@ impl Cuda {
         seed: Seed,
     ) -> Result<(), Error> {
         let passes = plan.passes(seed, &Limits::NONE)?;
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller keeps the memory until the stream is done, and what is read of it holds values.
         unsafe { self.queue_checked(&passes, &buffers.pieces(plan)?) }
     }
 
@@ -145,7 +145,7 @@ impl Cuda {
     ) -> Result<(), Error> {
         let plan = plan.of_bodies();
         let passes = plan.passes(mode, &Limits::NONE)?;
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller keeps the memory until the stream is done, and what is read of it holds values.
         unsafe { self.queue_checked(&passes, &buffers.pieces(&plan)) }
     }
 
@@ -164,7 +164,7 @@ impl Cuda {
         buffers: &EncodeBuffers<DeviceSlice>,
         seed: Seed,
     ) -> Result<(), Error> {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller keeps the memory until the stream is done, and the table is this plan's.
         unsafe { self.queue_checked(&plan.encode_passes(seed), &buffers.model_pieces(plan, table)?) }
     }
 
@@ -185,7 +185,7 @@ impl Cuda {
     ) -> Result<(), Error> {
         check_count(payloads.into())?;
         let passes = plan.decode_passes(mode, payloads, [plan.body_bytes(); 2]);
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller keeps the memory until the stream is done, and the table is this plan's.
         unsafe { self.queue_checked(&passes, &buffers.model_pieces(plan, payloads, table)) }
     }
 
@@ -203,7 +203,7 @@ impl Cuda {
     /// As [`Cuda::encode_into`]; and the caller guarantees that the workspace begins with [`Selection::table`], or what the calls
     /// before left of it.
     pub unsafe fn select_into(&self, selection: &Selection, buffers: &SelectBuffers<DeviceSlice>) -> Result<(), Error> {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller keeps the memory until the stream is done, and the workspace begins with the selection's table.
         unsafe { self.queue_checked(selection.passes(), &buffers.pieces(selection)?) }
     }
 
@@ -218,7 +218,7 @@ impl Cuda {
     /// # Safety
     /// As [`Cuda::select_into`].
     pub unsafe fn scan_into(&self, selection: &Selection, buffers: &SelectBuffers<DeviceSlice>) -> Result<(), Error> {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller keeps the memory until the stream is done, and the workspace begins with the selection's table.
         unsafe { self.queue_checked(selection.scan_passes(), &buffers.scan_pieces(selection)?) }
     }
 
@@ -236,7 +236,7 @@ impl Cuda {
     /// # Safety
     /// As [`Cuda::select_into`].
     pub unsafe fn settle_into(&self, selection: &Selection, buffers: &SelectBuffers<DeviceSlice>) -> Result<(), Error> {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller keeps the memory until the stream is done, and the workspace begins with the selection's table.
         unsafe { self.queue_checked(selection.settle_passes(), &buffers.settle_pieces(selection)?) }
     }
 
@@ -256,7 +256,7 @@ impl Cuda {
         buffers: &ScatterBuffers<DeviceSlice>,
     ) -> Result<(), Error> {
         let passes = Selection::scatter(entries, weight, elements, &Limits::NONE)?;
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller keeps the memory until the stream is done, and no index is there twice.
         unsafe { self.queue_checked(&passes, &buffers.pieces(entries, elements, weight.is_none())) }
     }
 
@@ -276,7 +276,7 @@ impl Cuda {
         buffers: &LowRankBuffers<DeviceSlice>,
     ) -> Result<(), Error> {
         let passes = steps.begin(&Limits::NONE)?;
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller keeps the memory until the stream is done, and residual, state and factors hold what the calls before left.
         unsafe { self.queue_step(steps, &passes, buffers) }
     }
 
@@ -293,7 +293,7 @@ impl Cuda {
         buffers: &LowRankBuffers<DeviceSlice>,
     ) -> Result<(), Error> {
         let passes = steps.advance(&Limits::NONE)?;
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller keeps the memory until the stream is done, and residual, state and factors hold what the calls before left.
         unsafe { self.queue_step(steps, &passes, buffers) }
     }
 
@@ -310,7 +310,7 @@ impl Cuda {
         buffers: &LowRankBuffers<DeviceSlice>,
     ) -> Result<(), Error> {
         let passes = steps.finish(&Limits::NONE)?;
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller keeps the memory until the stream is done, and residual, state and factors hold what the calls before left.
         unsafe { self.queue_step(steps, &passes, buffers) }
     }
 
@@ -322,7 +322,7 @@ impl Cuda {
         passes: &[Pass],
         buffers: &LowRankBuffers<DeviceSlice>,
     ) -> Result<(), Error> {
-        // SAFETY: the caller's, word for word.
+        // SAFETY: the caller keeps the memory until the stream is done, and residual, state and factors hold what the calls before left.
         unsafe { self.queue_checked(passes, &buffers.pieces(steps)) }?;
         steps.went_on();
         Ok(())

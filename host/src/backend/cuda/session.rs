@@ -63,7 +63,7 @@ impl Shared {
         let at = |role: Role| DevicePtr(buffers[role as usize].0 + pass.bindings.of(role).offset);
         if pass.kernel == Kernel::Clear {
             return [Role::Status, Role::Workspace, Role::Output].into_iter().try_for_each(|role| {
-                // SAFETY: the caller's, word for word.
+                // SAFETY: the caller keeps the session's buffers for as long as the stream works on them.
                 unsafe { self.driver.fill_zero(at(role), pass.bindings.of(role).bytes, stream) }
             });
         }
