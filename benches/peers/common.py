@@ -199,7 +199,7 @@ def check_round_trip(name, bits, x, packed, norms, decoded):
     buckets, bucket = x.shape
     s = levels(bits)
     if tuple(packed.shape) != (buckets, bucket * bits // 8) or packed.itemsize != 1:
-        fail(f"{bits}-bit codes are not packed to {bucket * bits // 8} bytes a bucket")
+        fail(f"{bits}-bit codes are not packed to {bucket * bits // 8} bytes per bucket")
     if float(norms[0]) != 0.0 or float(abs(decoded[0]).max()) != 0.0:
         fail("the all-zero bucket did not come back as zeros")
 

@@ -27,7 +27,7 @@ pub mod encode_flags {
     pub const NEAREST: u32 = 2;
     /// Encode gradient + residual, and leave the new residual.
     pub const FEEDBACK: u32 = 4;
-    /// Draw 32 bits an element; without it, 16.
+    /// Draw 32 bits per element; without it, 16.
     pub const WIDE: u32 = 8;
     /// Do nothing where the status word says that an element was not finite.
     pub const GUARDED: u32 = 16;
@@ -174,7 +174,7 @@ pub mod item {
     pub const CODES: u32 = 5;
     /// Bits of the factor that scales its scalars.
     pub const BETA: u32 = 6;
-    /// Where every tensor is one bucket: where its tensor's statistic is, in words of what begins with the status.
+    /// Where every tensor is one bucket: its tensor's statistic, as a word offset from the start of the status buffer.
     pub const STATISTIC: u32 = 7;
 }
 
@@ -182,11 +182,11 @@ pub mod item {
 /// folds its partial statistics.
 ///
 /// The statistics lie behind the status: from word [`PARTIALS`](whole::PARTIALS) on those of the items, [`PARTIAL_WORDS`]
-/// each, and then two words a tensor.
+/// each, and then two words per tensor.
 pub mod whole {
     /// Words of a tensor.
     pub const WORDS: u32 = 8;
-    /// The first of its partial statistics, in words of what begins with the status.
+    /// The first of its partial statistics, as a word offset from the start of the status buffer.
     pub const FIRST: u32 = 0;
     /// How many there are.
     pub const COUNT: u32 = 1;
@@ -194,7 +194,7 @@ pub mod whole {
     pub const SCALARS: u32 = 2;
     /// Bits of the factor that scales its scalars.
     pub const BETA: u32 = 3;
-    /// Where its statistic goes, in words of what begins with the status.
+    /// Its statistic, as a word offset from the start of the status buffer.
     pub const STATISTIC: u32 = 4;
     /// Words in front of the partial statistics: the status has them.
     pub const PARTIALS: u32 = 64;
@@ -438,10 +438,10 @@ pub struct SelectParams {
     pub room: u32,
     /// Where the sums of tiles' counts are, of the sketch and behind them of what is kept.
     pub sums: u32,
-    /// Where 4 words a tile are: first candidate, candidates, those in the band, elements of the key below; or of tiles
+    /// Where 4 words per tile are: first candidate, candidates, those in the band, elements of the key below; or of tiles
     /// that were filtered again, whether elements of the highest key that the last kept one may be are in.
     pub info: u32,
-    /// Where 2 words a tile are: elements from the cut on, and of the key below it.
+    /// Where 2 words per tile are: elements from the cut on, and of the key below it.
     pub counts: u32,
     /// Where the candidates' values are; and where those of filtering again are to be, the sketch before them.
     pub values: u32,

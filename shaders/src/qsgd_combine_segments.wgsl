@@ -1,6 +1,6 @@
 // What: folds the QSGD statistics of many tensors that are one bucket each, and writes the scalars on the wire.
-// Arguments: EncodeParams; scalars (1 word a tensor), workspace (the table), status (what qsgd_stats_segments left, and behind it
-//   two words a tensor).
+// Arguments: EncodeParams; scalars (1 word per tensor), workspace (the table), status (what qsgd_stats_segments left, and behind it
+//   two words per tensor).
 // Thread mapping: a workgroup takes a tensor of the table; within it as qsgd_combine.
 // Workgroup memory: 7 words, 28 bytes.
 // Launch contract: as many workgroups as tensors from `partials` on, which begin at word `base` of the table.

@@ -18,11 +18,11 @@ struct ScatterParams {
 const FLAG_ACCUMULATE: u32 = 1u;
 
 // What: puts the entries of a sparse payload in their places (`kernels/sparse.rs`).
-// Arguments: ScatterParams; indices and values (a word an entry), output (the elements from `first` on).
+// Arguments: ScatterParams; indices and values (a word per entry), output (the elements from `first` on).
 // Thread mapping: an invocation an entry.
 // Workgroup memory: none.
 // Launch contract: ceil(entries / 256) workgroups; no index twice.
-// Traffic: 8 bytes an entry, and its place in the output.
+// Traffic: 8 bytes per entry, and its place in the output.
 // Determinism: no two entries have one place.
 // Edge cases: entries outside of what is bound are another launch's; a NaN is written as the one NaN.
 @compute @workgroup_size(256)

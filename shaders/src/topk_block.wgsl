@@ -14,7 +14,7 @@ var<workgroup> reached: array<atomic<u32>, 16>;
 // 32 apart.
 // Workgroup memory: 784 words, 3136 bytes.
 // Launch contract: a workgroup for each of `tiles` segments, or blocks, from first_tile on; with WARPS, for each 8.
-// Traffic: input (and residual) once, and what is kept once more, from cache; 8 bytes an entry.
+// Traffic: input (and residual) once, and what is kept once more, from cache; 8 bytes per entry.
 // Determinism: integers only.
 // Edge cases: of a last block that is shorter, at most all is kept.
 @compute @workgroup_size(256)

@@ -8,7 +8,7 @@
 // Workgroup memory: none.
 // Launch contract: a workgroup for each tile from first_tile on, all of whose elements are bound; no two segments share one. With
 // FORGETS, a workgroup for each 256 segments from that number on.
-// Traffic: 4 bytes an element of the segments, and what becomes zero.
+// Traffic: 4 bytes per element of the segments, and what becomes zero.
 // Determinism: integers only.
 // Edge cases: minus zero that was sent becomes zero; all NaN have one key.
 @compute @workgroup_size(256)

@@ -1,6 +1,6 @@
 // What: folds the uniform statistics of many tensors that are one bucket each, and writes the scalars on the wire.
-// Arguments: EncodeParams; scalars (2 words a tensor), workspace (the table), status (what uniform_stats_segments left, and behind it
-//   two words a tensor).
+// Arguments: EncodeParams; scalars (2 words per tensor), workspace (the table), status (what uniform_stats_segments left, and behind it
+//   two words per tensor).
 // Thread mapping: a workgroup takes a tensor of the table; within it as uniform_combine.
 // Workgroup memory: 2 words, 8 bytes.
 // Launch contract: as many workgroups as tensors from `partials` on, which begin at word `base` of the table.

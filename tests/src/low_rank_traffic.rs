@@ -134,7 +134,7 @@ pub fn table(rows: &[Row]) -> String {
 const HEAD: &str = "
 ## PowerSGD: what a step moves
 
-All kernels of the second step of one matrix, in bytes an element, on sm_90. The floor of a step with f32 is 20: gradient, sums
+All kernels of the second step of one matrix, in bytes per element, on sm_90. The floor of a step with f32 is 20: gradient, sums
 read and written, sums read again, output.
 
 - factor: takes what was all-reduced, and makes its columns orthonormal. It stays in the L2 cache, which this does not count.

@@ -163,6 +163,6 @@ assembler makes fewer; stores count once an instruction, of which a cache makes 
 const TAIL: &str = "
 Beside it, from the same 4.3 TB/s: `cub::DeviceTopK` reads a normal gradient of f32 twice at 0.1 % and less and three times at 1 and 10 %, and was
 measured at 92 % of a copy where it reads twice (NVIDIA/cccl #5673): 542 and 814 us for 2^28 elements. `torch.topk` reads five times, after
-8 bytes an element for magnitudes: 1750 us before anything else. torch's PowerSGD hook moves 44 bytes an element and calls a factorisation twice
+8 bytes per element for magnitudes: 1750 us before anything else. torch's PowerSGD hook moves 44 bytes per element and calls a factorisation twice
 a matrix: 2750 us for 2^28 elements, 85 to 118 us a matrix aside.
 ";

@@ -272,10 +272,10 @@ const HEAD: &str = "
 
 All kernels of one selection together, on sm_90.
 
-- read: bytes an element that are loaded, in whole sectors.
+- read: bytes per element that are loaded, in whole sectors.
 - reads: as a multiple of the gradient's bytes, with feedback of the gradient's and the residual's.
-- atomic: bytes an element of the sectors that atomic operations touch. They stay in the L2 cache.
-- written: bytes an element, an instruction's sectors each once; a cache writes neighbours together, which this does not
+- atomic: bytes per element of the sectors that atomic operations touch. They stay in the L2 cache.
+- written: bytes per element, an instruction's sectors each once; a cache writes neighbours together, which this does not
   count. With feedback the residual is in it.
 
 | gradient | type | elements | kept | read | reads | atomic | written |

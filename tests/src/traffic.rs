@@ -207,7 +207,7 @@ impl Row {
         self.counts.iter().map(excess).max().unwrap_or(0) as f64 * SECTOR as f64 / N as f64
     }
 
-    /// Instructions of a thread an element, at one of [`TARGETS`].
+    /// Instructions of a thread per element, at one of [`TARGETS`].
     #[must_use]
     pub fn instructions(&self, target: usize) -> f64 {
         self.counts[target].instructions as f64 * 32.0 / N as f64
@@ -247,8 +247,8 @@ const HEAD: &str = "\
 Counted on the PTX machine (`tests/ptx-machine`) from the committed PTX, over 2^18 normal elements: no GPU was timed.
 `cargo xtask traffic --write` makes this page, and a test fails where a kernel no longer costs what it says.
 
-- floor: bytes an element that the kernel cannot do without, each once.
-- moved: bytes an element in sectors of 32, each instruction's each once. The same at every target.
+- floor: bytes per element that the kernel cannot do without, each once.
+- moved: bytes per element in sectors of 32, each instruction's each once. The same at every target.
 - scattered: the part of what is moved that consecutive, aligned accesses of the same bytes would save.
 - conflicts: passes over shared memory beyond the first, in the whole launch.
 - sm_35 to sm_90: PTX instructions a thread executes for an element. The compiler behind PTX makes fewer of them.

@@ -106,7 +106,7 @@ fn a_threshold_keeps_what_reaches_it_or_all() {
     assert_eq!(above(1.0).indices(), [1, 2, 3, 5]);
     assert_eq!(above(f32::INFINITY).indices(), [3]);
     assert_eq!(above(0.0).indices().len(), 6);
-    // All but one of many: a bit an element and four bytes a value are more than all values.
+    // All but one of many: a bit per element and four bytes a value are more than all values.
     let mut many = vec![1.0f32; 100_000];
     many[7] = 0.1;
     let payload = device.encode_sparse(&TopK::above(0.5), &many, Seed::new(1)).expect("valid");

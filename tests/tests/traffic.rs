@@ -184,7 +184,7 @@ fn near_the_floor(rows: &[Row]) {
     let [main] = main[..] else { panic!("{} rows of the main setting", main.len()) };
     let scalars = 4.0 / 512.0;
     assert!((4.5 + scalars - main.floor).abs() < 1e-12, "{}", main.floor);
-    assert!(main.moved() <= 1.02 * (4.5 + scalars), "{} bytes an element", main.moved());
+    assert!(main.moved() <= 1.02 * (4.5 + scalars), "{} bytes per element", main.moved());
     for row in rows.iter().filter(|r| !r.kernel.ends_with("combine") && r.op != "sum of 8") {
         assert!(
             row.moved() <= 1.06 * row.floor,
@@ -210,7 +210,7 @@ fn explained(rows: &[Row]) {
         });
         assert!(
             documented,
-            "{} ({} {}) moves {} bytes an element for want of coalescing, and its documentation is silent",
+            "{} ({} {}) moves {} bytes per element for want of coalescing, and its documentation is silent",
             row.kernel,
             row.codec,
             row.op,

@@ -14,9 +14,9 @@ const RATE: f64 = 0.004;
 /// How workers tell each other their gradients.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Exchange {
-    /// As they are, 32 bits an element.
+    /// As they are, 32 bits per element.
     Plain,
-    /// QSGD with error feedback, 4 bits an element and a norm for every 128.
+    /// QSGD with error feedback, 4 bits per element and a norm for every 128.
     Compressed,
 }
 

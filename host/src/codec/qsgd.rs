@@ -13,7 +13,7 @@ use crate::wire::CodecId;
 /// low-precision communication", EDBT 2018.
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
-/// * **Size**: `bits` a element in whole units of 256 elements, 4 bytes a bucket, 32 bytes of header.
+/// * **Size**: `bits` bits per element in whole units of 256 elements, 4 bytes per bucket, 32 bytes of header.
 /// * **Unbiased**: E\[decode\] = x, to the resolution of the draws: 2^-17 of a level (2^-24 up to 8 bits, for a whole-tensor bucket),
 ///   and binary32's own rounding.
 /// * **Variance**: E|decode - x|^2 <= omega |x|^2 with omega = min(B/(4 s^2), sqrt(B)/s), B elements a bucket.
@@ -81,7 +81,7 @@ impl Qsgd {
         self
     }
 
-    /// One bucket for the whole tensor. Costs a second read of the gradient, and draws 32 random bits an element.
+    /// One bucket for the whole tensor. Costs a second read of the gradient, and draws 32 random bits per element.
     pub const fn whole_tensor(mut self) -> Self {
         self.common.bucket = None;
         self

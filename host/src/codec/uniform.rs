@@ -11,7 +11,7 @@ use crate::wire::CodecId;
 /// Source: Suresh et al., "Distributed mean estimation with limited communication", ICML 2017, section 2.2.
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
-/// * **Size**: `bits` a element in whole units of 256 elements, 8 bytes a bucket, 32 bytes of header.
+/// * **Size**: `bits` bits per element in whole units of 256 elements, 8 bytes per bucket, 32 bytes of header.
 /// * **Unbiased** with stochastic rounding, to the resolution of the draws: 2^-17 of a level (2^-23 for a whole-tensor bucket) and
 ///   binary32's own rounding.
 /// * **Error**: at most (max - min)/L per element, half of that with nearest rounding, L = 2^bits - 1, and binary32's own
@@ -51,7 +51,7 @@ impl Uniform {
         self
     }
 
-    /// One bucket for the whole tensor. Costs a second read of the gradient, and draws 32 random bits an element.
+    /// One bucket for the whole tensor. Costs a second read of the gradient, and draws 32 random bits per element.
     pub const fn whole_tensor(mut self) -> Self {
         self.common.bucket = None;
         self

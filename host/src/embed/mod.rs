@@ -46,7 +46,7 @@ use crate::wire::{HEADER_BYTES, Header, Payload};
 pub struct EncodeBuffers<B> {
     /// The gradient, [`EncodePlan::gradient_bytes`]; of many tensors the flat one. Read.
     pub gradient: B,
-    /// The residual, 4 bytes an element, where the plan has feedback. Read and written.
+    /// The residual, 4 bytes per element, where the plan has feedback. Read and written.
     pub residual: Option<B>,
     /// Where the payload's body goes, [`Header::body_bytes`], or [`ModelPlan::body_bytes`] of many tensors. Written.
     pub body: B,

@@ -110,7 +110,7 @@ impl Kernel {
         Self::TopKRest,
     ];
 
-    /// The name that the entry point has in every room.
+    /// The entry point's name in PTX and WGSL, by which the CPU backend goes too.
     pub const fn name(self) -> &'static str {
         use CodecId::{Qsgd, Uniform};
         match self {

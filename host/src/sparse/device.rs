@@ -384,7 +384,7 @@ pub(super) fn plain_values(format: ValueFormat, bits: &[u32]) -> Option<Cow<'_, 
     }
 }
 
-/// What is left of a value of which a part was sent. An entry that was sent as it is leaves nothing. Where what was sent is
+/// The residual of one entry after sending `sent`. An entry that was sent as it is leaves nothing. Where what was sent is
 /// not finite, none of a finite value was: it stays, and what is not finite does not come back.
 pub(super) fn rest(bits: u32, sent: f32) -> f32 {
     let value = f32::from_bits(bits);

@@ -10,7 +10,7 @@ use crate::plan::Role;
 pub struct SelectBuffers<B> {
     /// The gradient. Read.
     pub gradient: B,
-    /// The residual, 4 bytes an element, with feedback. Read and written.
+    /// The residual, 4 bytes per element, with feedback. Read and written.
     pub residual: Option<B>,
     /// Where the kept entries' indices go, 4 bytes each, in rising order. Written.
     pub indices: B,

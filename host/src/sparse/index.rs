@@ -12,7 +12,7 @@ pub enum IndexFormat {
     List,
     /// Elias and Fano's code: within half a bit an index of the least there is.
     EliasFano,
-    /// A bit an element.
+    /// A bit per element.
     Bitmap,
 }
 

@@ -77,7 +77,7 @@ impl TopK {
     /// Late are segments that do not lie within 8192 elements, counted from the last multiple of 32 that is not behind their first. Others
     /// have their zeros at once, since the kernel that selects from them has just written there, and so have blocks that all lie so;
     /// [`Selection::is_lazy`] tells whether any segment is late. NaN and infinity are sent, and taken off, as any other entry; under
-    /// [`NonFinite::Error`](crate::NonFinite::Error) the look for them settles the residual first, as it asks about that as it is: four bytes an element
+    /// [`NonFinite::Error`](crate::NonFinite::Error) the look for them settles the residual first, as it asks about that as it is: four bytes per element
     /// more, which is what being late has saved.
     ///
     /// A call that fails has queued nothing, and residual and table are as they were, but where the driver gives up in the middle:

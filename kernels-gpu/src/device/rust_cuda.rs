@@ -104,7 +104,7 @@ pub(crate) unsafe fn shuffle_up(value: u32, by: u32) -> u32 {
     unsafe { shfl_up(ALL, value, by, 0) }
 }
 
-/// A bit a lane: whether `vote` is true there.
+/// A bit per lane: whether `vote` is true there.
 ///
 /// # Safety
 /// All lanes of the warp arrive together.

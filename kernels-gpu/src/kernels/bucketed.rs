@@ -84,7 +84,7 @@ unsafe fn encode_span<Q: Quantizer>(p: EncodeParams, b: Buffers, place: Place) {
 /// The same parameters, without what the compiler has computed from them.
 ///
 /// Keys of rounds, shifts and masks are the same for every unit. Carried from unit to unit they would take half as
-/// many registers as the tile; made anew for each they take an instruction an element, or none where the machine has a
+/// many registers as the tile; made anew for each they take an instruction per element, or none where the machine has a
 /// unit for what is uniform.
 #[inline(always)]
 fn fresh(p: &EncodeParams) -> EncodeParams {

@@ -158,7 +158,7 @@ kernel! {
     /// * `p`: `n`, `dtype` and `flags` are read.
     /// * `input`: `n` elements of type `dtype`, aligned to their size. Read.
     /// * `residual`: with feedback, `n` f32. Read. Else null.
-    /// * `workspace`: four words a block. Written.
+    /// * `workspace`: four words per block. Written.
     /// * `scalars`, `codes`, `status`: not used.
     ///
     /// # Thread mapping
@@ -172,7 +172,7 @@ kernel! {
     /// Blocks of 256 threads, `ceil(n / 8192)` of them, 1 <= n <= 2^31. What is behind the last element is not read.
     ///
     /// # Traffic
-    /// 4 bytes an element (2 for the half types), 4 more with feedback: every element once. 16 bytes a block.
+    /// 4 bytes per element (2 for the half types), 4 more with feedback: every element once. 16 bytes per block.
     ///
     /// # Determinism
     /// Backend to backend: maxima and sums of integers do not depend on order.
@@ -222,7 +222,7 @@ kernel! {
     /// One block of 256 threads, `partials` from 1 to 2^18.
     ///
     /// # Traffic
-    /// 16 bytes a span of 8192 elements: 0.002 bytes an element, twice for an L2 norm. Uncoalesced: where only a part of
+    /// 16 bytes per span of 8192 elements: 0.002 bytes per element, twice for an L2 norm. Uncoalesced: where only a part of
     /// the 16 bytes is used, the rest comes along. Eight loads a thread at a time, which repeat the last statistic where
     /// there are fewer.
     ///
@@ -281,7 +281,7 @@ kernel! {
     /// What is behind the last element is not read.
     ///
     /// # Traffic
-    /// f32: 4 bytes an element in, `bits / 8` out, and the scalars: the least there is. Half types 2 in. With feedback
+    /// f32: 4 bytes per element in, `bits / 8` out, and the scalars: the least there is. Half types 2 in. With feedback
     /// 8 more: the residual in and out. A tensor that is one bucket costs what the statistics kernel reads on top.
     ///
     /// # Determinism
@@ -338,7 +338,7 @@ kernel! {
     /// Blocks of 256 threads, `ceil(n / 2048)` of them, 1 <= n <= 2^31; the first element starts a unit and a bucket.
     ///
     /// # Traffic
-    /// `bits / 8` bytes an element and payload in, and the scalars; 4 out, 4 in with `ACCUMULATE`: the least there is.
+    /// `bits / 8` bytes per element and payload in, and the scalars; 4 out, 4 in with `ACCUMULATE`: the least there is.
     /// Uncoalesced: of several payloads, a warp reads the scalars with one load, and each payload's lie a stride apart, so
     /// that each takes a sector of 32 bytes. The warps after it in the bucket, or in the next, use the same sectors.
     ///

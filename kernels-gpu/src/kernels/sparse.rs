@@ -25,7 +25,7 @@ kernel! {
     /// Blocks of 256 threads, `ceil(p.entries / 256)` of them.
     ///
     /// # Traffic
-    /// 8 bytes an entry. Uncoalesced: a sector of the output an entry, where entries are sparse; twice with `ACCUMULATE`.
+    /// 8 bytes per entry. Uncoalesced: a sector of the output an entry, where entries are sparse; twice with `ACCUMULATE`.
     ///
     /// # Determinism
     /// Backend to backend.

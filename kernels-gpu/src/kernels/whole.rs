@@ -65,7 +65,7 @@ kernel! {
     /// * `p`: `partials` is the first tensor, `base` the word of the table at which tensors begin; `levels`, `fraction` and
     ///   `flags` are read.
     /// * `workspace`: the table, which has the tensors of [`whole`](crate::params::whole) behind its items. Read.
-    /// * `status`: as `qsgd_stats_segments` left it, and two words a tensor behind it. The statistics are read, those words
+    /// * `status`: as `qsgd_stats_segments` left it, and two words per tensor behind it. The statistics are read, those words
     ///   written.
     /// * `scalars`: one f32 a tensor. Written.
     /// * `input`, `residual`, `codes`: not used.
@@ -217,7 +217,7 @@ kernel! {
     /// * `p`: `partials` is the first tensor, `base` the word of the table at which tensors begin; `levels`, `fraction` and
     ///   `flags` are read.
     /// * `workspace`: the table, which has the tensors of [`whole`](crate::params::whole) behind its items. Read.
-    /// * `status`: as `uniform_stats_segments` left it, and two words a tensor behind it. The statistics are read, those words
+    /// * `status`: as `uniform_stats_segments` left it, and two words per tensor behind it. The statistics are read, those words
     ///   written.
     /// * `scalars`: two f32 a tensor. Written.
     /// * `input`, `residual`, `codes`: not used.

@@ -172,9 +172,9 @@ mod tests {
         assert_eq!(traffic(|i| 4 * i as u64, !0, 4), [4, 128, 4], "consecutive words");
         assert_eq!(traffic(|i| 4 * (31 - i) as u64, !0, 4), [4, 128, 4], "and backwards");
         assert_eq!(traffic(|i| 16 + 4 * i as u64, !0, 4), [5, 128, 4], "not aligned");
-        assert_eq!(traffic(|i| 32 * i as u64, !0, 4), [32, 128, 4], "a sector a lane");
+        assert_eq!(traffic(|i| 32 * i as u64, !0, 4), [32, 128, 4], "a sector per lane");
         assert_eq!(traffic(|_| 64, !0, 4), [1, 4, 1], "all the same word");
-        assert_eq!(traffic(|i| 16 * i as u64, !0, 16), [16, 512, 16], "16 bytes a lane");
+        assert_eq!(traffic(|i| 16 * i as u64, !0, 16), [16, 512, 16], "16 bytes per lane");
         assert_eq!(traffic(|i| i as u64, 0xff, 1), [1, 8, 1], "a few bytes");
     }
 
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(count(|_| 12, 4), 0, "one word for all");
         assert_eq!(count(|i| 8 * i, 4), 1, "every other word");
         assert_eq!(count(|i| 128 * i, 4), 31, "one bank");
-        assert_eq!(count(|i| 16 * i, 16), 0, "16 bytes a lane, a quarter at a time");
+        assert_eq!(count(|i| 16 * i, 16), 0, "16 bytes per lane, a quarter at a time");
         assert_eq!(count(|i| i, 1), 0, "four lanes a word");
     }
 }

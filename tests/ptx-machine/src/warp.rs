@@ -38,7 +38,7 @@ pub(crate) struct Warp {
     pub(crate) narrow: Vec<Narrow>,
     pub(crate) wide: Vec<Wide>,
     pub(crate) preds: Vec<u32>,
-    /// The carry flag of `add.cc` and `sub.cc`, a bit a lane.
+    /// The carry flag of `add.cc` and `sub.cc`, a bit per lane.
     pub(crate) carry: u32,
     /// The innermost divergence last.
     pub(crate) stack: Vec<Frame>,
@@ -160,7 +160,7 @@ pub(crate) fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A bit a lane.
+/// A bit per lane.
 #[inline(always)]
 pub(crate) fn bits(mut of: impl FnMut(usize) -> bool) -> u32 {
     let mut mask = 0;

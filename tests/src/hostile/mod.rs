@@ -124,7 +124,7 @@ fn agrees(payload: &Payload, bytes: &[u8]) {
     assert_eq!(header.write(&bytes[32..]), bytes[..32], "the header does not write the bytes it was read from");
     assert_eq!(header.payload_bytes(), bytes.len() as u64);
     assert_eq!((payload.len() as u64, payload.is_empty()), (header.elements(), header.elements() == 0));
-    // One bit an element is the least that a payload spends, so that received bytes bound what decoding them takes.
+    // One bit per element is the least that a payload spends, so that received bytes bound what decoding them takes.
     assert!(header.elements() <= 8 * bytes.len() as u64, "{} elements in {} bytes", header.elements(), bytes.len());
 }
 
@@ -150,7 +150,7 @@ fn add(out: &mut [f32], weight: f32, values: &[f32]) {
 
 /// Decodes an accepted payload in every way there is.
 ///
-/// Memory, on the CPU: 4 bytes an element where the output is the call's to make, and [`OVERHEAD`].
+/// Memory, on the CPU: 4 bytes per element where the output is the call's to make, and [`OVERHEAD`].
 ///
 /// # Panics
 /// As [`wire`].

@@ -96,7 +96,7 @@ pub(crate) fn run(place: Place, seconds: f64, quick: bool) -> Result<(), String>
     let models = models::all(place, device.is_software(), quick);
     let mut left = profile.sizes.len() * 2 + models.len();
     for n in profile.sizes.iter().copied() {
-        // A set has some 20 bytes an element, and this machine holds the gradient several times over.
+        // A set has some 20 bytes per element, and this machine holds the gradient several times over.
         if 24 * n as u64 > profile.memory {
             emit(&Event::Skipped {
                 what: format!("2^{} elements: they are more than is taken of the memory", n.ilog2()),

@@ -85,7 +85,7 @@ impl Large {
         match self.floor {
             // All, or nothing.
             Some(0 | NO_KEY) => [0, 0],
-            // A threshold keeps nobody knows how many.
+            // How many entries a threshold keeps is not known in advance.
             Some(_) => [self.elements / 16 + pieces, 0],
             None => {
                 let first = (self.elements as f64 * expected) as u64;

@@ -30,6 +30,7 @@ const MOST_WORDS: u64 = 1 << 32;
 pub(crate) struct SelectPlan {
     elements: u64,
     dtype: Dtype,
+    /// Segments of more than a tile.
     large: Vec<Large>,
     /// Segments of a tile at most.
     small: Vec<Large>,

@@ -10,7 +10,7 @@ use super::{SelectPlan, in_one};
 use crate::error::Error;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 
-/// Elements by which a tile may lie before what it is bound from: as many halves are 256 bytes.
+/// A binding of the gradient begins at a multiple of this many elements: as many halves are 256 bytes, to which bindings are aligned.
 const UNIT: u64 = 128;
 /// Segments in a table that is reached by 32-bit numbers of words.
 const MOST_SEGMENTS: u64 = 1 << 27;

@@ -114,7 +114,7 @@ pub(super) unsafe fn product(p: &LowRankParams, b: &Buffers, tile: &Tile, form: 
     }
     let (mut index, groups) = (0, order.groups(tile));
     while index < groups {
-        // Those of these groups are of one column for a thread: their rows lie alike.
+        // These groups give a thread the same column, since their rows lie alike.
         let here = order.group(tile, index).column(thread);
         let mut sums = [0.0f32; TOGETHER];
         let behind = device::opaque(index + ALIKE);

@@ -33,7 +33,7 @@ kernel! {
     /// for each 8. `p.first` is a multiple of 32, as the place of a tile's first element is.
     ///
     /// # Traffic
-    /// 4 bytes an element (2 for the half types; with feedback 4 more, and 4 written), 8 an entry.
+    /// 4 bytes per element (2 for the half types; with feedback 4 more, and 4 written), 8 an entry.
     /// Uncoalesced: a segment begins at any element, and its entries at any word; the words of the table are a sector each.
     ///
     /// # Determinism

@@ -30,7 +30,7 @@ kernel! {
     /// Blocks of 256 threads, a warp for each `tiles_to_emit` of `p.tiles` tiles, from `p.first_tile` on.
     ///
     /// # Traffic
-    /// A value and 2 bytes of place for each candidate are read, 8 bytes an entry written. Tiles whose candidates found no
+    /// A value and 2 bytes of place for each candidate are read, 8 bytes per entry written. Tiles whose candidates found no
     /// room, or that have ties to give which are no candidates, are read once more. A warp adds up 8 bytes for each of up to 126
     /// tiles before it, and for as many sums of 64 and of 4096 tiles.
     /// Uncoalesced: a tile's entries begin at any word; with `SENT`, a sector of the residual an entry.

@@ -35,8 +35,8 @@ kernel! {
     /// Blocks of 256 threads, one a tile, `p.tiles` of them, from `p.first_tile` on.
     ///
     /// # Traffic
-    /// 4 bytes an element (2 for the half types; with feedback 4 more, and 4 written). For each candidate a value and 2
-    /// bytes for its place are written, the value once more if it is in the band; a table entry, a state and 16 bytes a tile; an
+    /// 4 bytes per element (2 for the half types; with feedback 4 more, and 4 written). For each candidate a value and 2
+    /// bytes for its place are written, the value once more if it is in the band; a table entry, a state and 16 bytes per tile; an
     /// atomic operation for each bin of the tile that is not empty, or for each of the band where it is few. A warp's
     /// candidates are stored beside each other.
     ///
@@ -278,7 +278,7 @@ struct Seen {
     place: u32,
     raw: Raw,
     key: u32,
-    /// and a bit a lane: whether it is a candidate, and whether it is one of the band.
+    /// and a bit per lane: whether it is a candidate, and whether it is one of the band.
     all: u32,
     open: u32,
 }

@@ -101,7 +101,7 @@ pub(super) unsafe fn keep<const HALF: bool, const AGAIN: bool>(p: &SelectParams,
     found
 }
 
-/// Copies a warp's elements, all of which are there: 16 bytes a lane from `source` on, which is the lane's, to the lane's `at`.
+/// Copies a warp's elements, all of which are there: 16 bytes per lane from `source` on, which is the lane's, to the lane's `at`.
 ///
 /// # Safety
 /// They are bound, and aligned; the words of the tile are this warp's.

@@ -202,7 +202,7 @@ pub(super) unsafe fn each_tile<const NOW: bool>(
         return;
     }
     let count = (p.tiles - first).min(each);
-    // SAFETY: the caller's; 4 words a tile, and no more tiles than there are.
+    // SAFETY: the caller's; 4 words per tile, and no more tiles than there are.
     let words = unsafe {
         let at = lane.min(4 * count - 1);
         *b.word(p.info + 4 * (p.first_tile + first) + at)

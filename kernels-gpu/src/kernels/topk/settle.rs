@@ -31,7 +31,7 @@ kernel! {
     /// 256 segments from that number on.
     ///
     /// # Traffic
-    /// 4 bytes an element of the segments. Uncoalesced: a sector of 32 bytes an element that becomes zero, where those are
+    /// 4 bytes per element of the segments. Uncoalesced: a sector of 32 bytes per element that becomes zero, where those are
     /// sparse; all would be as much again as was read.
     ///
     /// # Determinism

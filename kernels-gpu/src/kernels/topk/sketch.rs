@@ -38,7 +38,7 @@ kernel! {
     /// Blocks of 256 threads, one for each 64 of `p.tiles` tiles, from `p.first_tile` on, and then one for each 8.
     ///
     /// # Traffic
-    /// As [`topk_histogram`](super::histogram). Then a table entry and a state a segment; for the tiles that are sketched, 4 bytes an element (2 for the half types), and an
+    /// As [`topk_histogram`](super::histogram). Then a table entry and a state a segment; for the tiles that are sketched, 4 bytes per element (2 for the half types), and an
     /// eighth of a byte written.
     ///
     /// # Determinism
