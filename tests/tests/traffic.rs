@@ -54,14 +54,16 @@ fn predictions_are_what_the_documentation_says() {
         predict::H200.share(work, f64::from(size).exp2())
     };
     // The house wants four fifths of the floor of a step, up to rank 8; nine tenths of quantizing at its main setting. Of top-k
-    // it wants nine tenths of one read, from which the launches and waits of this model, 10 microseconds of 64, keep it at 2^26.
+    // it wants nine tenths of one read. The launches and waits of this model, 10 microseconds of 64, keep it from that at 2^26;
+    // and the model takes for each element of any gradient what one of 2^24 reads, the bins that all blocks read again
+    // included, of which 2^28 has a sixteenth. An H100 reached 82 and 79 % at 2^28 (docs/h100.md).
     for rank in ["PowerSGD rank 1", "PowerSGD rank 2", "PowerSGD rank 4", "PowerSGD rank 8"] {
         assert!(share(rank, "step f32", 26) >= 0.8, "{rank}");
     }
     assert!(share("QSGD 4 bit / 512", "encode f32", 26) >= 0.9);
-    assert!(share("top-k 0.01 %", "select f32", 28) >= 0.91 && share("top-k 0.1 %", "select f32", 28) >= 0.91);
-    assert!(share("top-k 1 %", "select f32", 28) >= 0.87 && share("top-k 1 %", "select f32", 26) >= 0.79);
-    assert!(share("top-k 1 %", "select bf16", 28) >= 0.78);
+    assert!(share("top-k 0.01 %", "select f32", 28) >= 0.82 && share("top-k 0.1 %", "select f32", 28) >= 0.82);
+    assert!(share("top-k 1 %", "select f32", 28) >= 0.82 && share("top-k 1 %", "select f32", 26) >= 0.75);
+    assert!(share("top-k 1 %", "select bf16", 28) >= 0.76);
 }
 
 #[test]

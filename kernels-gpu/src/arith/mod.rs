@@ -11,6 +11,7 @@ pub mod pack;
 pub mod philox;
 pub mod powersgd;
 pub mod qsgd;
+pub mod quantizer;
 pub mod round;
 pub mod stream;
 pub mod topk;

@@ -2,7 +2,67 @@
 //! section 3.1): each magnitude, as a fraction of its bucket's norm, is rounded stochastically to one of `s` levels.
 
 use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, SIGN, lift};
+use super::quantizer::{Quantizer, Words};
 use super::round::{level, level_of_31_bits};
+use crate::params::EncodeParams;
+
+/// The quantizer.
+#[derive(Clone, Copy, Debug)]
+pub struct Qsgd;
+
+impl Quantizer for Qsgd {
+    type Encoder = Encoder;
+    type Decoder = Decoder;
+    const SCALARS: usize = 1;
+    const PADS_WITH_AN_ELEMENT: bool = false;
+
+    #[inline(always)]
+    fn encoder(p: &EncodeParams, [norm, _]: [u32; 2]) -> Encoder {
+        Encoder::new(f32::from_bits(norm), p.levels, p.fraction, p.beta())
+    }
+
+    #[inline(always)]
+    fn plain(encoder: &Encoder) -> Option<Encoder> {
+        let plain = encoder.keep != 0 && encoder.lift == 1.0;
+        plain.then_some(Encoder { lift: 1.0, keep: !0, ..*encoder })
+    }
+
+    #[inline(always)]
+    fn holds_not_finite(encoder: &Encoder) -> bool {
+        encoder.keep == 0
+    }
+
+    #[inline(always)]
+    fn wire(encoder: &Encoder) -> [f32; 2] {
+        [encoder.wire, 0.0]
+    }
+
+    #[inline(always)]
+    fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
+        encoder.code::<WIDE>(value, dither, p.fraction, p.levels, p.bits)
+    }
+
+    #[inline(always)]
+    fn decoder(wire: [f32; 2], levels: u32) -> Decoder {
+        Decoder::new(wire[0], levels)
+    }
+
+    #[inline(always)]
+    fn plain_decoder(decoder: &Decoder) -> Option<Decoder> {
+        let plain = decoder.keep != 0 && decoder.lower == 1.0;
+        plain.then_some(Decoder { lower: 1.0, keep: !0, fill: 0, ..*decoder })
+    }
+
+    #[inline(always)]
+    fn poisoned(decoder: &Decoder) -> bool {
+        decoder.keep == 0
+    }
+
+    #[inline(always)]
+    fn value(decoder: &Decoder, bits: u32, _levels: u32, code: u32) -> f32 {
+        decoder.value(code, bits)
+    }
+}
 
 /// What encoding an element of a bucket needs.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +111,14 @@ impl Encoder {
     }
 }
 
+impl Words for Encoder {
+    #[inline(always)]
+    fn handed_on(&self, take: impl FnMut(u32) -> u32) -> Self {
+        let [lift, inverse, keep] = [self.lift.to_bits(), self.inverse.to_bits(), self.keep].map(take);
+        Self { lift: f32::from_bits(lift), inverse: f32::from_bits(inverse), keep, wire: 0.0 }
+    }
+}
+
 /// What decoding an element of a bucket needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder {
@@ -87,5 +155,15 @@ impl Decoder {
         let product = self.step * (level as i32 as f32);
         let lifted = if product > self.top { self.top } else { product };
         f32::from_bits(((lifted * self.lower).to_bits() | sign) & self.keep | self.fill)
+    }
+}
+
+impl Words for Decoder {
+    #[inline(always)]
+    fn handed_on(&self, take: impl FnMut(u32) -> u32) -> Self {
+        let words = [self.step.to_bits(), self.top.to_bits(), self.lower.to_bits(), self.keep, self.fill];
+        let [step, top, lower, keep, fill] = words.map(take);
+        let [step, top, lower] = [step, top, lower].map(f32::from_bits);
+        Self { step, top, lower, keep, fill }
     }
 }

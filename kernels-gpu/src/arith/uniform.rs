@@ -2,7 +2,69 @@
 //! estimation with limited communication", ICML 2017, section 2.2, "stochastic k-level quantization").
 
 use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, lift, pow2};
+use super::quantizer::{Quantizer, Words};
 use super::round::level_of_31_bits;
+use crate::params::EncodeParams;
+
+/// The quantizer.
+#[derive(Clone, Copy, Debug)]
+pub struct Uniform;
+
+impl Quantizer for Uniform {
+    type Encoder = Encoder;
+    type Decoder = Decoder;
+    const SCALARS: usize = 2;
+    // A zero could lie outside of the bucket's range.
+    const PADS_WITH_AN_ELEMENT: bool = true;
+
+    #[inline(always)]
+    fn encoder(p: &EncodeParams, statistic: [u32; 2]) -> Encoder {
+        let [low, high] = statistic.map(f32::from_bits);
+        Encoder::new(low, high, p.levels, p.fraction, p.beta())
+    }
+
+    #[inline(always)]
+    fn plain(encoder: &Encoder) -> Option<Encoder> {
+        let plain = encoder.keep != 0 && encoder.lift == 1.0;
+        plain.then_some(Encoder { lift: 1.0, keep: !0, ..*encoder })
+    }
+
+    #[inline(always)]
+    fn holds_not_finite(encoder: &Encoder) -> bool {
+        encoder.keep == 0
+    }
+
+    #[inline(always)]
+    fn wire(encoder: &Encoder) -> [f32; 2] {
+        encoder.wire
+    }
+
+    #[inline(always)]
+    fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
+        encoder.code(value, dither, p.fraction, p.levels)
+    }
+
+    #[inline(always)]
+    fn decoder(wire: [f32; 2], levels: u32) -> Decoder {
+        Decoder::new(wire[0], wire[1], levels)
+    }
+
+    #[inline(always)]
+    fn plain_decoder(decoder: &Decoder) -> Option<Decoder> {
+        let plain = decoder.keep != 0 && decoder.lower == 1.0;
+        plain.then_some(Decoder { lower: 1.0, keep: !0, fill: 0, ..*decoder })
+    }
+
+    #[inline(always)]
+    fn poisoned(decoder: &Decoder) -> bool {
+        decoder.keep == 0
+    }
+
+    #[inline(always)]
+    fn value(decoder: &Decoder, _bits: u32, levels: u32, code: u32) -> f32 {
+        decoder.value(code, levels)
+    }
+}
 
 /// The scale that keeps a range's arithmetic normal and finite, and its inverse, from its larger end's magnitude.
 #[inline(always)]
@@ -75,6 +137,16 @@ impl Encoder {
     }
 }
 
+impl Words for Encoder {
+    #[inline(always)]
+    fn handed_on(&self, take: impl FnMut(u32) -> u32) -> Self {
+        let words = [self.lift.to_bits(), self.low.to_bits(), self.inverse.to_bits(), self.keep];
+        let [lift, low, inverse, keep] = words.map(take);
+        let [lift, low, inverse] = [lift, low, inverse].map(f32::from_bits);
+        Self { lift, low, inverse, keep, wire: [0.0; 2] }
+    }
+}
+
 /// What decoding an element of a bucket needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder {
@@ -111,6 +183,17 @@ impl Decoder {
         let between = self.low + self.step * (code as i32 as f32);
         let lifted = if code >= levels || between > self.high { self.high } else { between };
         f32::from_bits((lifted * self.lower).to_bits() & self.keep | self.fill)
+    }
+}
+
+impl Words for Decoder {
+    #[inline(always)]
+    fn handed_on(&self, take: impl FnMut(u32) -> u32) -> Self {
+        let words =
+            [self.low.to_bits(), self.high.to_bits(), self.step.to_bits(), self.lower.to_bits(), self.keep, self.fill];
+        let [low, high, step, lower, keep, fill] = words.map(take);
+        let [low, high, step, lower] = [low, high, step, lower].map(f32::from_bits);
+        Self { low, high, step, lower, keep, fill }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::codes;
 use super::combine;
 use super::draws::dithers;
-use super::quantizer::Quantizer;
+use super::quantizer::{Measured, of_lane};
 use super::statistic::Grouping;
 use super::tile::{Buffers, Place, Tile, UNITS, load, of_item};
 use crate::arith::float::canonical;
@@ -16,7 +16,7 @@ use crate::params::{EncodeParams, PARTIAL_WORDS, WHOLE, encode_flags};
 /// # Safety
 /// As the kernels ask.
 #[inline(always)]
-pub(super) unsafe fn encode<Q: Quantizer>(p: EncodeParams, b: Buffers) {
+pub(super) unsafe fn encode<Q: Measured>(p: EncodeParams, b: Buffers) {
     // SAFETY: the caller has launched the kernel as it asks, and a block is a span.
     unsafe { encode_span::<Q>(p, b, Place::here()) }
 }
@@ -26,7 +26,7 @@ pub(super) unsafe fn encode<Q: Quantizer>(p: EncodeParams, b: Buffers) {
 /// # Safety
 /// As the kernels ask.
 #[inline(always)]
-pub(super) unsafe fn encode_item<Q: Quantizer>(p: EncodeParams, b: Buffers) {
+pub(super) unsafe fn encode_item<Q: Measured>(p: EncodeParams, b: Buffers) {
     // A bucket is never a whole tensor here, and the compiler knows it by the bucket's size.
     let p = EncodeParams { bucket_log2: p.bucket_log2 & 15, ..p };
     // SAFETY: the kernel's contract covers the table and what its items say.
@@ -41,7 +41,7 @@ pub(super) unsafe fn encode_item<Q: Quantizer>(p: EncodeParams, b: Buffers) {
 /// # Safety
 /// As the kernels ask.
 #[inline(always)]
-pub(super) unsafe fn encode_tensor_item<Q: Quantizer>(p: EncodeParams, b: Buffers) {
+pub(super) unsafe fn encode_tensor_item<Q: Measured>(p: EncodeParams, b: Buffers) {
     let p = EncodeParams { bucket_log2: WHOLE, ..p };
     // SAFETY: the kernel's contract covers the table and what its items say.
     unsafe {
@@ -54,13 +54,14 @@ pub(super) unsafe fn encode_tensor_item<Q: Quantizer>(p: EncodeParams, b: Buffer
 /// # Safety
 /// As the kernels ask.
 #[inline(always)]
-unsafe fn encode_span<Q: Quantizer>(p: EncodeParams, b: Buffers, place: Place) {
+unsafe fn encode_span<Q: Measured>(p: EncodeParams, b: Buffers, place: Place) {
     // SAFETY: a guarded launch has a status.
     if p.has(encode_flags::GUARDED) && unsafe { *b.status } != 0 {
         return;
     }
     // SAFETY: the kernel's contract covers the input and the residual.
-    let tile = unsafe { if Q::PAD_WITH_LAST { load::<true>(&p, &b, place) } else { load::<false>(&p, &b, place) } };
+    let tile =
+        unsafe { if Q::PADS_WITH_AN_ELEMENT { load::<true>(&p, &b, place) } else { load::<false>(&p, &b, place) } };
     let encoder = if p.bucket_log2 == WHOLE {
         // SAFETY: a launch over a part of one bucket has the combine kernel's words in its workspace.
         Q::encoder(&p, unsafe { [*b.workspace, *b.workspace.add(1)] })
@@ -102,7 +103,7 @@ fn fresh(p: &EncodeParams) -> EncodeParams {
 /// # Safety
 /// As the encode kernels ask; all lanes of the warp arrive together.
 #[inline(always)]
-unsafe fn units<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, tile: &Tile, encoder: &Q::Encoder) {
+unsafe fn units<Q: Measured>(p: &EncodeParams, b: &Buffers, place: Place, tile: &Tile, encoder: &Q::Encoder) {
     // `WHOLE` counts as large.
     let small = Grouping::new(p.bucket_log2).is_small();
     let owner = |unit: usize, slot: usize| if small { unit * SLOTS + slot } else { unit } as u32;
@@ -117,16 +118,16 @@ unsafe fn units<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, tile:
         let dithers = dithers(p, place, unit);
         let mut unit_codes = [0; SLOTS];
         // SAFETY: all lanes are here.
-        let of_unit = unsafe { Q::encoder_of(encoder, unit as u32) };
+        let of_unit = unsafe { of_lane(encoder, unit as u32) };
         if let Some(encoder) = Q::plain(&of_unit).filter(|_| !small) {
             for slot in 0..SLOTS {
-                unit_codes[slot] = Q::code(p, &encoder, tile[unit][slot], dithers[slot]);
+                unit_codes[slot] = Q::code::<true>(p, &encoder, tile[unit][slot], dithers[slot]);
             }
         } else {
             for slot in 0..SLOTS {
                 // SAFETY: all lanes are here.
-                let encoder = unsafe { Q::encoder_of(encoder, owner(unit, slot)) };
-                unit_codes[slot] = Q::code(p, &encoder, tile[unit][slot], dithers[slot]);
+                let encoder = unsafe { of_lane(encoder, owner(unit, slot)) };
+                unit_codes[slot] = Q::code::<true>(p, &encoder, tile[unit][slot], dithers[slot]);
             }
         }
         if !full {
@@ -153,7 +154,7 @@ unsafe fn units<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, tile:
                 canonical(f32::from_bits(tile[unit][slot]) - decoded)
             };
             // SAFETY: all lanes are here.
-            let of_unit = unsafe { Q::decoder_of(&decoder, unit as u32) };
+            let of_unit = unsafe { of_lane(&decoder, unit as u32) };
             if let Some(decoder) = Q::plain_decoder(&of_unit).filter(|_| !small && full) {
                 // Without a condition at every slot, the eight go along side by side.
                 for slot in 0..SLOTS {
@@ -164,7 +165,7 @@ unsafe fn units<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, tile:
                 let left = place.left(unit, p.n);
                 for slot in 0..SLOTS {
                     // SAFETY: all lanes are here.
-                    let decoder = unsafe { Q::decoder_of(&decoder, owner(unit, slot)) };
+                    let decoder = unsafe { of_lane(&decoder, owner(unit, slot)) };
                     // A poisoned bucket's residual stays as it was: its step will be skipped.
                     if ((slot * LANES) as i32) < left && !Q::poisoned(&decoder) {
                         // SAFETY: the element is there, and no other lane's.
@@ -181,7 +182,7 @@ unsafe fn units<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, tile:
 /// # Safety
 /// As the kernels ask.
 #[inline(always)]
-pub(super) unsafe fn stats<Q: Quantizer>(p: EncodeParams, b: Buffers) {
+pub(super) unsafe fn stats<Q: Measured>(p: EncodeParams, b: Buffers) {
     // SAFETY: the workspace holds one partial statistic a block.
     unsafe {
         let to = b.workspace.wrapping_add(device::block() as usize * PARTIAL_WORDS as usize);
@@ -194,7 +195,7 @@ pub(super) unsafe fn stats<Q: Quantizer>(p: EncodeParams, b: Buffers) {
 /// # Safety
 /// As the kernels ask.
 #[inline(always)]
-pub(super) unsafe fn stats_item<Q: Quantizer>(p: EncodeParams, b: Buffers) {
+pub(super) unsafe fn stats_item<Q: Measured>(p: EncodeParams, b: Buffers) {
     // SAFETY: the kernel's contract covers the table and what its items say, and the statistics.
     unsafe {
         let to = combine::partial_of_item(&p, &b);
@@ -206,10 +207,10 @@ pub(super) unsafe fn stats_item<Q: Quantizer>(p: EncodeParams, b: Buffers) {
 /// # Safety
 /// As the kernels ask; `to` has room for a partial statistic.
 #[inline(always)]
-unsafe fn stats_span<Q: Quantizer>(p: &EncodeParams, b: &Buffers, place: Place, to: *mut u32) {
+unsafe fn stats_span<Q: Measured>(p: &EncodeParams, b: &Buffers, place: Place, to: *mut u32) {
     // SAFETY: the kernel's contract covers the input and the residual; all threads are here.
     let partial = unsafe {
-        let tile = if Q::PAD_WITH_LAST { load::<true>(p, b, place) } else { load::<false>(p, b, place) };
+        let tile = if Q::PADS_WITH_AN_ELEMENT { load::<true>(p, b, place) } else { load::<false>(p, b, place) };
         Q::statistic(p, place, &tile, Grouping::BLOCK)
     };
     if device::thread() == 0 {

@@ -1,6 +1,6 @@
 //! Folding the partial statistics of a tensor that is one bucket: one block, whatever the tensor's length.
 
-use super::quantizer::{Partial, Partials, Quantizer};
+use super::quantizer::{Measured, Partial, Partials};
 use super::statistic::{Statistic, across_warps};
 use super::tile::{Buffers, Place};
 use crate::device;
@@ -17,7 +17,7 @@ const AHEAD: u32 = 8;
 /// # Safety
 /// As the combine kernels ask.
 #[inline(always)]
-pub(super) unsafe fn combine<Q: Quantizer>(p: &EncodeParams, b: &Buffers) {
+pub(super) unsafe fn combine<Q: Measured>(p: &EncodeParams, b: &Buffers) {
     // SAFETY: the kernel's contract covers the workspace, which is aligned to 16 bytes.
     unsafe {
         let first = b.workspace.add(FINAL_WORDS).cast();
@@ -31,7 +31,7 @@ pub(super) unsafe fn combine<Q: Quantizer>(p: &EncodeParams, b: &Buffers) {
 /// # Safety
 /// As the kernels ask that take many tensors.
 #[inline(always)]
-pub(super) unsafe fn combine_tensor<Q: Quantizer>(p: &EncodeParams, b: &Buffers) {
+pub(super) unsafe fn combine_tensor<Q: Measured>(p: &EncodeParams, b: &Buffers) {
     let at = p.base + (p.partials + device::block()) * whole::WORDS;
     // SAFETY: the kernel's contract has a tensor in the table for each block, and what it says behind the status, whose
     // partial statistics begin at multiples of 16 bytes.
@@ -109,7 +109,7 @@ pub(super) unsafe fn fold_block<S: Statistic>(place: Place, shared: u32, value: 
 /// # Safety
 /// There is room for two words at `to`, and for the codec's scalars at `scalars`.
 #[inline(always)]
-unsafe fn write<Q: Quantizer>(p: &EncodeParams, statistic: [u32; 2], to: *mut u32, scalars: *mut u32) {
+unsafe fn write<Q: Measured>(p: &EncodeParams, statistic: [u32; 2], to: *mut u32, scalars: *mut u32) {
     let wire = Q::wire(&Q::encoder(p, statistic));
     if device::thread() != 0 {
         return;

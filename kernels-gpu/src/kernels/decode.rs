@@ -1,9 +1,10 @@
 //! What both bucketed quantizers do to decode, whatever their formula.
 
 use super::codes::{self, WORDS};
-use super::quantizer::Quantizer;
+use super::quantizer::of_lane;
 use crate::arith::float::canonical;
 use crate::arith::pack::{LANES, SLOTS, UNIT, unit_bytes};
+use crate::arith::quantizer::Quantizer;
 use crate::device;
 use crate::params::{DECODE_SPAN, DecodeParams, SPAN, decode_flags, item};
 
@@ -224,7 +225,7 @@ unsafe fn payload_onto<Q: Quantizer>(
     // `accumulate` without its canonical NaN, which is left for the end: a NaN stays one.
     let onto = |value: f32, term: f32| if weighted { value + term } else { term };
     // SAFETY: all lanes are here, and parameters are the same in each.
-    let of_unit = unsafe { Q::decoder_of(decoder, k * SLOTS as u32) };
+    let of_unit = unsafe { of_lane(decoder, k * SLOTS as u32) };
     let large = p.bucket_log2 >= LARGE;
     if large && p.bits <= 5 {
         // Lane `i` makes what code `i` stands for, and each asks the lane that its code names: a shuffle takes the low
@@ -243,7 +244,7 @@ unsafe fn payload_onto<Q: Quantizer>(
         for slot in 0..SLOTS {
             let row = if large { 0 } else { slot as u32 };
             // SAFETY: as above; a unit of a large bucket has one decoder, the same in all lanes.
-            let decoder = unsafe { Q::decoder_of(decoder, k * SLOTS as u32 + row) };
+            let decoder = unsafe { of_lane(decoder, k * SLOTS as u32 + row) };
             values[slot] = onto(values[slot], term(&decoder, codes[slot]));
         }
     }

@@ -3,28 +3,20 @@
 use super::bucketed;
 use super::combine;
 use super::decode;
-use super::quantizer::{Partials, Quantizer};
+use super::quantizer::{Measured, Partials};
 use super::statistic::{Grouping, Max, Sum, high, join, low};
 use super::tile::{Buffers, Place, Tile};
 use crate::arith::float::{INF_BITS, MAGNITUDE, NAN_BITS};
 use crate::arith::norm;
-use crate::arith::qsgd::{Decoder, Encoder};
-use crate::device;
+use crate::arith::qsgd::Qsgd;
 use crate::params::{DecodeParams, EncodeParams, encode_flags};
-
-pub(super) struct Qsgd;
 
 /// First word of shared memory for the largest magnitudes.
 const MAXIMA: u32 = 0;
 /// First word of shared memory for the sums.
 const SUMS: u32 = 8;
 
-impl Quantizer for Qsgd {
-    type Encoder = Encoder;
-    type Decoder = Decoder;
-    const SCALARS: usize = 1;
-    const PAD_WITH_LAST: bool = false;
-
+impl Measured for Qsgd {
     #[inline(always)]
     unsafe fn statistic(p: &EncodeParams, place: Place, tile: &Tile, grouping: Grouping) -> [u32; 4] {
         // NaN is above infinity, and infinity above every number.
@@ -83,66 +75,6 @@ impl Quantizer for Qsgd {
         let norm = norm::from_sum(join([low, high]), 0, norm::alignment(largest)).to_bits();
         let norm = if largest == 0 { 0 } else { norm };
         [if largest >= INF_BITS { NAN_BITS } else { norm }, 0]
-    }
-
-    #[inline(always)]
-    fn encoder(p: &EncodeParams, [norm, _]: [u32; 2]) -> Encoder {
-        Encoder::new(f32::from_bits(norm), p.levels, p.fraction, p.beta())
-    }
-
-    #[inline(always)]
-    unsafe fn encoder_of(encoder: &Encoder, from: u32) -> Encoder {
-        let words = [encoder.lift.to_bits(), encoder.inverse.to_bits(), encoder.keep];
-        // SAFETY: the caller brings all lanes of the warp here.
-        let [lift, inverse, keep] = words.map(|word| unsafe { device::shuffle(word, from) });
-        // The scalar on the wire is the owner's to write.
-        Encoder { lift: f32::from_bits(lift), inverse: f32::from_bits(inverse), keep, wire: 0.0 }
-    }
-
-    #[inline(always)]
-    fn plain(encoder: &Encoder) -> Option<Encoder> {
-        let plain = encoder.keep != 0 && encoder.lift == 1.0;
-        plain.then_some(Encoder { lift: 1.0, keep: !0, ..*encoder })
-    }
-
-    #[inline(always)]
-    fn wire(encoder: &Encoder) -> [f32; 2] {
-        [encoder.wire, 0.0]
-    }
-
-    #[inline(always)]
-    fn code(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
-        encoder.code::<true>(value, dither, p.fraction, p.levels, p.bits)
-    }
-
-    #[inline(always)]
-    fn decoder(wire: [f32; 2], levels: u32) -> Decoder {
-        Decoder::new(wire[0], levels)
-    }
-
-    #[inline(always)]
-    unsafe fn decoder_of(d: &Decoder, from: u32) -> Decoder {
-        let words = [d.step.to_bits(), d.top.to_bits(), d.lower.to_bits(), d.keep, d.fill];
-        // SAFETY: the caller brings all lanes of the warp here.
-        let [step, top, lower, keep, fill] = words.map(|word| unsafe { device::shuffle(word, from) });
-        let [step, top, lower] = [step, top, lower].map(f32::from_bits);
-        Decoder { step, top, lower, keep, fill }
-    }
-
-    #[inline(always)]
-    fn plain_decoder(decoder: &Decoder) -> Option<Decoder> {
-        let plain = decoder.keep != 0 && decoder.lower == 1.0;
-        plain.then_some(Decoder { lower: 1.0, keep: !0, fill: 0, ..*decoder })
-    }
-
-    #[inline(always)]
-    fn poisoned(decoder: &Decoder) -> bool {
-        decoder.keep == 0
-    }
-
-    #[inline(always)]
-    fn value(decoder: &Decoder, bits: u32, _levels: u32, code: u32) -> f32 {
-        decoder.value(code, bits)
     }
 }
 

@@ -1,9 +1,9 @@
 //! The kernels that take many tensors at once, by a table: one launch for a model instead of one a layer.
 
-use super::qsgd::Qsgd;
 use super::tile::Buffers;
-use super::uniform::Uniform;
 use super::{bucketed, decode};
+use crate::arith::qsgd::Qsgd;
+use crate::arith::uniform::Uniform;
 use crate::params::{DecodeParams, EncodeParams};
 
 kernel! {

@@ -3,26 +3,17 @@
 use super::bucketed;
 use super::combine;
 use super::decode;
-use super::quantizer::{Partials, Quantizer};
+use super::quantizer::{Measured, Partials};
 use super::statistic::{Grouping, Max, Min};
 use super::tile::{Buffers, Place, Tile};
 use crate::arith::float::{from_key, to_key};
-use crate::arith::uniform::{Decoder, Encoder};
-use crate::device;
+use crate::arith::uniform::Uniform;
 use crate::params::{DecodeParams, EncodeParams};
-
-pub(super) struct Uniform;
 
 /// First word of shared memory for the ranges.
 const RANGES: u32 = 0;
 
-impl Quantizer for Uniform {
-    type Encoder = Encoder;
-    type Decoder = Decoder;
-    const SCALARS: usize = 2;
-    // A zero behind the last element could lie outside of the bucket's range.
-    const PAD_WITH_LAST: bool = true;
-
+impl Measured for Uniform {
     #[inline(always)]
     unsafe fn statistic(p: &EncodeParams, place: Place, tile: &Tile, grouping: Grouping) -> [u32; 4] {
         let of = |v, _| (Min(to_key(v)), Max(to_key(v)));
@@ -44,68 +35,6 @@ impl Quantizer for Uniform {
     #[inline(always)]
     fn finish(_: &EncodeParams, [low, high, ..]: [u32; 4]) -> [u32; 2] {
         [from_key(low), from_key(high)]
-    }
-
-    #[inline(always)]
-    fn encoder(p: &EncodeParams, statistic: [u32; 2]) -> Encoder {
-        let [low, high] = statistic.map(f32::from_bits);
-        Encoder::new(low, high, p.levels, p.fraction, p.beta())
-    }
-
-    #[inline(always)]
-    unsafe fn encoder_of(encoder: &Encoder, from: u32) -> Encoder {
-        let words = [encoder.lift.to_bits(), encoder.low.to_bits(), encoder.inverse.to_bits(), encoder.keep];
-        // SAFETY: the caller brings all lanes of the warp here.
-        let [lift, low, inverse, keep] = words.map(|word| unsafe { device::shuffle(word, from) });
-        let [lift, low, inverse] = [lift, low, inverse].map(f32::from_bits);
-        // The scalars on the wire are the owner's to write.
-        Encoder { lift, low, inverse, keep, wire: [0.0; 2] }
-    }
-
-    #[inline(always)]
-    fn plain(encoder: &Encoder) -> Option<Encoder> {
-        let plain = encoder.keep != 0 && encoder.lift == 1.0;
-        plain.then_some(Encoder { lift: 1.0, keep: !0, ..*encoder })
-    }
-
-    #[inline(always)]
-    fn wire(encoder: &Encoder) -> [f32; 2] {
-        encoder.wire
-    }
-
-    #[inline(always)]
-    fn code(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
-        encoder.code(value, dither, p.fraction, p.levels)
-    }
-
-    #[inline(always)]
-    fn decoder(wire: [f32; 2], levels: u32) -> Decoder {
-        Decoder::new(wire[0], wire[1], levels)
-    }
-
-    #[inline(always)]
-    unsafe fn decoder_of(d: &Decoder, from: u32) -> Decoder {
-        let words = [d.low.to_bits(), d.high.to_bits(), d.step.to_bits(), d.lower.to_bits(), d.keep, d.fill];
-        // SAFETY: the caller brings all lanes of the warp here.
-        let [low, high, step, lower, keep, fill] = words.map(|word| unsafe { device::shuffle(word, from) });
-        let [low, high, step, lower] = [low, high, step, lower].map(f32::from_bits);
-        Decoder { low, high, step, lower, keep, fill }
-    }
-
-    #[inline(always)]
-    fn plain_decoder(decoder: &Decoder) -> Option<Decoder> {
-        let plain = decoder.keep != 0 && decoder.lower == 1.0;
-        plain.then_some(Decoder { lower: 1.0, keep: !0, fill: 0, ..*decoder })
-    }
-
-    #[inline(always)]
-    fn poisoned(decoder: &Decoder) -> bool {
-        decoder.keep == 0
-    }
-
-    #[inline(always)]
-    fn value(decoder: &Decoder, _bits: u32, levels: u32, code: u32) -> f32 {
-        decoder.value(code, levels)
     }
 }
 

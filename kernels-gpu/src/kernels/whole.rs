@@ -1,10 +1,10 @@
 //! The kernels that take many tensors at once, each of them one bucket: what `segments` has for smaller buckets, and the
 //! statistics and their folding besides, so that the launches do not depend on the number of tensors.
 
-use super::qsgd::Qsgd;
 use super::tile::Buffers;
-use super::uniform::Uniform;
 use super::{bucketed, combine};
+use crate::arith::qsgd::Qsgd;
+use crate::arith::uniform::Uniform;
 use crate::params::EncodeParams;
 
 kernel! {

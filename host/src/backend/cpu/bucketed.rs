@@ -2,38 +2,20 @@
 
 use gradwire_kernels::arith::float::{INF_BITS, MAGNITUDE, accumulate, canonical};
 use gradwire_kernels::arith::pack::{UNIT, unit_bytes};
+use gradwire_kernels::arith::quantizer::Quantizer;
 use gradwire_kernels::params::{DecodeParams, EncodeParams, WHOLE, decode_flags, encode_flags};
 
 use super::rows::{Unit, borrow, dithers, draw_and_pack, draw_and_pack_wide, pack, stage, unpack};
 use crate::gradient::Gradient;
 
-/// A quantizer with scalars a bucket; formulas come from `gradwire_kernels::arith`.
-pub(super) trait Quantizer {
-    type Encoder: Copy;
-    type Decoder: Copy;
-    /// Scalars on the wire, a bucket.
-    const SCALARS: usize;
-    /// Whether what lies behind the last element must look like the bucket's first; else it looks like zero.
-    const PAD_WITH_FIRST: bool;
-
+/// A quantizer whose buckets a loop can measure.
+pub(super) trait Measured: Quantizer {
     /// The partial statistic of some elements of a whole-tensor bucket.
     fn statistic(p: &EncodeParams, values: &[u32]) -> [u32; 4];
     /// The statistic of a tensor from its partial ones.
     fn combine(p: &EncodeParams, partials: &[u32]) -> [u32; 2];
-    /// The encoder of a bucket with this statistic.
-    fn encoder(p: &EncodeParams, statistic: [u32; 2]) -> Self::Encoder;
     /// The encoder of the bucket that these values are.
     fn measure(p: &EncodeParams, values: &[u32]) -> Self::Encoder;
-    /// The scalars on the wire, the first [`Quantizer::SCALARS`] of them.
-    fn wire(encoder: &Self::Encoder) -> [f32; 2];
-    /// Whether the bucket holds a NaN or an infinity.
-    fn poisoned(encoder: &Self::Encoder) -> bool;
-    /// The code of the value with these bits. Without `WIDE`, codes have at most 8 bits.
-    fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Self::Encoder, value: u32, dither: u32) -> u32;
-    /// The decoder of a bucket with these scalars.
-    fn decoder(wire: [f32; 2], levels: u32) -> Self::Decoder;
-    /// The value of a code.
-    fn value(decoder: &Self::Decoder, bits: u32, levels: u32, code: u32) -> f32;
 }
 
 /// Elements that are staged at a time: one bucket of the largest size.
@@ -51,7 +33,7 @@ pub(super) struct EncodeTask<'a> {
 
 /// Encodes a run of elements that starts on a unit and on a bucket.
 #[inline(always)]
-pub(super) fn encode<Q: Quantizer>(p: &EncodeParams, statistic: [u32; 2], task: EncodeTask<'_>) {
+pub(super) fn encode<Q: Measured>(p: &EncodeParams, statistic: [u32; 2], task: EncodeTask<'_>) {
     let EncodeTask { input, start, len, mut residual, scalars, codes } = task;
     let whole = (p.bucket_log2 == WHOLE).then(|| Q::encoder(p, statistic));
     let bucket = if whole.is_some() { UNIT } else { 1 << p.bucket_log2 };
@@ -67,7 +49,7 @@ pub(super) fn encode<Q: Quantizer>(p: &EncodeParams, statistic: [u32; 2], task: 
             None => {
                 let staged = &mut staged[..elements.next_multiple_of(UNIT)];
                 stage(staged, input, start + at, elements, residual.as_deref());
-                if Q::PAD_WITH_FIRST {
+                if Q::PADS_WITH_AN_ELEMENT {
                     pad_with_first(staged, elements, bucket);
                 }
                 staged
@@ -97,7 +79,7 @@ struct Run<'a> {
 }
 
 #[inline(always)]
-fn encode_run<Q: Quantizer>(p: &EncodeParams, whole: Option<Q::Encoder>, bucket: usize, run: Run<'_>) {
+fn encode_run<Q: Measured>(p: &EncodeParams, whole: Option<Q::Encoder>, bucket: usize, run: Run<'_>) {
     let Run { values, elements, first_unit, mut residual, scalars, codes } = run;
     let (mut dither, mut unit_codes): (Unit, Unit) = ([0; UNIT], [0; UNIT]);
     let mut encoder = whole;
@@ -181,7 +163,7 @@ fn code_all<Q: Quantizer>(p: &EncodeParams, encoder: &Q::Encoder, values: &[u32]
 /// A poisoned bucket's residual stays as it is: its step will be skipped.
 #[inline(always)]
 fn feedback<Q: Quantizer>(p: &EncodeParams, encoder: &Q::Encoder, values: &[u32], codes: &[u32], residual: &mut [f32]) {
-    if Q::poisoned(encoder) {
+    if Q::holds_not_finite(encoder) {
         return;
     }
     let decoder = Q::decoder(Q::wire(encoder), p.levels);
@@ -201,7 +183,7 @@ fn pad_with_first(values: &mut [u32], elements: usize, bucket: usize) {
 
 /// The partial statistic of elements `start..start + len`, at most 8192.
 #[inline(always)]
-pub(super) fn statistic<Q: Quantizer>(
+pub(super) fn statistic<Q: Measured>(
     p: &EncodeParams,
     input: Gradient<'_>,
     start: usize,

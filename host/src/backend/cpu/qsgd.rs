@@ -2,12 +2,11 @@
 
 use gradwire_kernels::arith::float::{INF_BITS, MAGNITUDE, NAN_BITS};
 use gradwire_kernels::arith::norm;
-use gradwire_kernels::arith::qsgd::{Decoder, Encoder};
+use gradwire_kernels::arith::qsgd::{Encoder, Qsgd};
+use gradwire_kernels::arith::quantizer::Quantizer;
 use gradwire_kernels::params::{EncodeParams, PARTIAL_WORDS, encode_flags};
 
-use super::bucketed::Quantizer;
-
-pub(super) struct Qsgd;
+use super::bucketed::Measured;
 
 /// The largest magnitude's bits: NaN is above infinity, infinity above every number.
 #[inline(always)]
@@ -22,12 +21,7 @@ fn sum(values: &[u32], largest: u32) -> u64 {
     values.iter().map(|v| norm::square(norm::aligned(v & MAGNITUDE, alignment))).sum()
 }
 
-impl Quantizer for Qsgd {
-    type Encoder = Encoder;
-    type Decoder = Decoder;
-    const SCALARS: usize = 1;
-    const PAD_WITH_FIRST: bool = false;
-
+impl Measured for Qsgd {
     #[inline(always)]
     fn statistic(p: &EncodeParams, values: &[u32]) -> [u32; 4] {
         let largest = largest(values);
@@ -54,11 +48,6 @@ impl Quantizer for Qsgd {
     }
 
     #[inline(always)]
-    fn encoder(p: &EncodeParams, statistic: [u32; 2]) -> Encoder {
-        Encoder::new(f32::from_bits(statistic[0]), p.levels, p.fraction, p.beta())
-    }
-
-    #[inline(always)]
     fn measure(p: &EncodeParams, values: &[u32]) -> Encoder {
         let [largest, low, high, _] = Self::statistic(p, values);
         let norm = if largest >= INF_BITS {
@@ -69,30 +58,5 @@ impl Quantizer for Qsgd {
             norm::from_sum(u64::from(low) | u64::from(high) << 32, 0, norm::alignment(largest)).to_bits()
         };
         Self::encoder(p, [norm, 0])
-    }
-
-    #[inline(always)]
-    fn wire(encoder: &Encoder) -> [f32; 2] {
-        [encoder.wire, 0.0]
-    }
-
-    #[inline(always)]
-    fn poisoned(encoder: &Encoder) -> bool {
-        encoder.keep == 0
-    }
-
-    #[inline(always)]
-    fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
-        encoder.code::<WIDE>(value, dither, p.fraction, p.levels, p.bits)
-    }
-
-    #[inline(always)]
-    fn decoder(wire: [f32; 2], levels: u32) -> Decoder {
-        Decoder::new(wire[0], levels)
-    }
-
-    #[inline(always)]
-    fn value(decoder: &Decoder, bits: u32, _levels: u32, code: u32) -> f32 {
-        decoder.value(code, bits)
     }
 }

@@ -1,8 +1,10 @@
 //! The same code, compiled once for each vector width, and chosen at run time.
 
+use gradwire_kernels::arith::qsgd::Qsgd;
+use gradwire_kernels::arith::uniform::Uniform;
 use gradwire_kernels::params::{DecodeParams, EncodeParams};
 
-use super::bucketed::{self, Body, EncodeTask, Quantizer};
+use super::bucketed::{self, Body, EncodeTask, Measured};
 #[cfg(target_arch = "x86_64")]
 use super::compress;
 use super::filter::{self, Entries, Filter};
@@ -10,9 +12,7 @@ use super::gram;
 use super::lanes::Array;
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Avx2, Avx512};
-use super::qsgd::Qsgd;
 use super::slab::{self, Slab};
-use super::uniform::Uniform;
 use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::kind::BackendKind;
@@ -94,11 +94,11 @@ macro_rules! dispatch {
                 #[cfg(target_arch = "x86_64")]
                 {
                     #[target_feature(enable = "avx2")]
-                    fn avx2<Q: Quantizer>($($arg: $ty),*) -> $ret {
+                    fn avx2<Q: Measured>($($arg: $ty),*) -> $ret {
                         $body($($arg),*)
                     }
                     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-                    fn avx512<Q: Quantizer>($($arg: $ty),*) -> $ret {
+                    fn avx512<Q: Measured>($($arg: $ty),*) -> $ret {
                         $body($($arg),*)
                     }
                     match (self, codec) {
@@ -113,7 +113,7 @@ macro_rules! dispatch {
                         (Self::Avx512, CodecId::Uniform) => return unsafe { avx512::<Uniform>($($arg),*) },
                     }
                 }
-                fn baseline<Q: Quantizer>($($arg: $ty),*) -> $ret {
+                fn baseline<Q: Measured>($($arg: $ty),*) -> $ret {
                     $body($($arg),*)
                 }
                 match codec {
@@ -231,7 +231,7 @@ impl Simd {
 
 /// The final statistic and the wire's scalars of a tensor that is one bucket. Too little work for vectors.
 pub(super) fn combine(codec: CodecId, p: &EncodeParams, partials: &[u32]) -> ([u32; 2], Vec<f32>) {
-    fn both<Q: Quantizer>(p: &EncodeParams, partials: &[u32]) -> ([u32; 2], Vec<f32>) {
+    fn both<Q: Measured>(p: &EncodeParams, partials: &[u32]) -> ([u32; 2], Vec<f32>) {
         let statistic = Q::combine(p, partials);
         (statistic, Q::wire(&Q::encoder(p, statistic))[..Q::SCALARS].to_vec())
     }
