@@ -78,34 +78,42 @@ def main():
     for n in asked.sizes:
         n = n // (8 * BUCKET) * (8 * BUCKET)
         for dtype in ("f32", "bf16"):
-            xs = [t.gradient(n, dtype) for _ in range(t.sets(n * (4 if dtype == "f32" else 2), n * 14))]
-            for bits in (4, 8):
-                said = dict(
-                    peer="Triton", version=triton.__version__, device=t.device, codec="QSGD", setting=f"{bits} bit / {BUCKET}",
-                    dtype=dtype, elements=n, clock=t.clock,
-                )  # fmt: skip
-                codes = [torch.empty(n // BUCKET, BUCKET * bits // 8, dtype=torch.uint8, device=t.device) for _ in xs]
-                norms = [torch.empty(n // BUCKET, 1, device=t.device) for _ in xs]
-                outs = [torch.zeros(n, device=t.device) for _ in xs]
+            try:
+                measure(t, clock, n, dtype)
+            except torch.OutOfMemoryError as error:
+                note(f"{n} elements of {dtype} do not fit:", " ".join(str(error).split())[:200])
 
-                def encode(i):
-                    encode_kernel[grid(n)](xs[i], codes[i], norms[i], 1, n, TINY, bits, BUCKET)
 
-                def decode(i, add):
-                    decode_kernel[grid(n)](codes[i], norms[i], outs[i], n, add, bits, BUCKET)
+def measure(t, clock, n, dtype):
+    torch = t.torch
+    xs = [t.gradient(n, dtype) for _ in range(t.sets(n * (4 if dtype == "f32" else 2), n * 14))]
+    for bits in (4, 8):
+        said = dict(
+            peer="Triton", version=triton.__version__, device=t.device, codec="QSGD", setting=f"{bits} bit / {BUCKET}",
+            dtype=dtype, elements=n, clock=t.clock,
+        )  # fmt: skip
+        codes = [torch.empty(n // BUCKET, BUCKET * bits // 8, dtype=torch.uint8, device=t.device) for _ in xs]
+        norms = [torch.empty(n // BUCKET, 1, device=t.device) for _ in xs]
+        outs = [torch.zeros(n, device=t.device) for _ in xs]
 
-                for i in range(len(xs)):
-                    encode(i)
-                check(torch, xs[0], codes[0], norms[0], bits)
-                works = [lambda i=i: encode(i) for i in range(len(xs))]
-                row(t.time(works, clock.slice()), op="encode", note="one kernel, tl.rand inside", **said)
-                if dtype == "f32":
-                    works = [lambda i=i: decode(i, False) for i in range(len(xs))]
-                    row(t.time(works, clock.slice()), op="decode", note="one kernel", **said)
-                    works = [lambda i=i: decode(i, True) for i in range(len(xs))]
-                    row(t.time(works, clock.slice()), op="decode-add", note="one kernel", **said)
-                del codes, norms, outs
-            del xs
+        def encode(i):
+            encode_kernel[grid(n)](xs[i], codes[i], norms[i], 1, n, TINY, bits, BUCKET)
+
+        def decode(i, add):
+            decode_kernel[grid(n)](codes[i], norms[i], outs[i], n, add, bits, BUCKET)
+
+        for i in range(len(xs)):
+            encode(i)
+        check(torch, xs[0], codes[0], norms[0], bits)
+        works = [lambda i=i: encode(i) for i in range(len(xs))]
+        row(t.time(works, clock.slice()), op="encode", note="one kernel, tl.rand inside", **said)
+        if dtype == "f32":
+            works = [lambda i=i: decode(i, False) for i in range(len(xs))]
+            row(t.time(works, clock.slice()), op="decode", note="one kernel", **said)
+            works = [lambda i=i: decode(i, True) for i in range(len(xs))]
+            row(t.time(works, clock.slice()), op="decode-add", note="one kernel", **said)
+        del codes, norms, outs
+    del xs
 
 
 if __name__ == "__main__":

@@ -227,7 +227,7 @@ pub const HISTOGRAM_BINS: u32 = 2048;
 /// behind which the sums of each 32 of them are.
 pub const HISTOGRAM_WORDS: u32 = HISTOGRAM_BINS + HISTOGRAM_BINS / 32 * SUM_WORDS;
 
-/// Words from one sum to the next: a sector, since all tiles add to the sums. In PTX they are not kept for a large segment.
+/// Words from one sum to the next: a sector, since all tiles add to the sums. In PTX they are not kept for one large segment alone.
 pub const SUM_WORDS: u32 = 8;
 
 /// Words that a block of the sample's kernel makes zero.

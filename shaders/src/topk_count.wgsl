@@ -51,7 +51,7 @@ fn count_kept(index: u32, tile: u32, lane: u32) -> vec2<u32> {
 // added to, histograms made zero).
 // Thread mapping: a team of 32 lanes takes each eighth of a segment's tiles in the workgroup.
 // Workgroup memory: 214 words, 856 bytes.
-// Launch contract: a workgroup for each 8 tiles_per_team of `tiles` tiles, from first_tile on.
+// Launch contract: a workgroup for each 8 * tiles_per_team(tiles) of `tiles` tiles, from first_tile on.
 // Traffic: the band once; a state and up to 96 words of a histogram for each segment of a workgroup.
 // Determinism: sums of integers.
 // Edge cases: where all candidates are kept nothing is looked through; where no segment is left to the sketch, nothing of it

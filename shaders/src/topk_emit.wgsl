@@ -43,7 +43,7 @@ fn leave_without_ties(index: u32, tile: u32, cut: u32, is_lower: bool) {
 // and values (a word for each entry of the whole selection).
 // Thread mapping: a team of 32 lanes takes up to 8 tiles one after another, a lane neighbouring elements of what is visited.
 // Workgroup memory: 1152 words, 4608 bytes.
-// Launch contract: a workgroup for each 8 tiles_to_emit of `tiles` tiles, from first_tile on.
+// Launch contract: a workgroup for each 8 * tiles_to_emit(tiles) of `tiles` tiles, from first_tile on.
 // Traffic: the candidates twice, the second time from cache; 8 bytes per entry; 8 bytes for each
 // of up to 127 tiles, and for as many sums of 64 and of 4096 tiles.
 // Determinism: an entry's place in the output is the number of entries before it.

@@ -8,7 +8,7 @@
 // zero).
 // Thread mapping: a team of 32 lanes takes each eighth of a segment's tiles in the workgroup.
 // Workgroup memory: 86 words, 344 bytes.
-// Launch contract: a workgroup for each 64 of `tiles` tiles, from first_tile on.
+// Launch contract: a workgroup for each 8 * tiles_per_team(tiles) of `tiles` tiles, from first_tile on.
 // Traffic: the band, or the sketch, once; two atomic operations for each element of the range; a state and up to 96 words of
 // a histogram for each segment of a workgroup.
 // Determinism: sums of integers.

@@ -108,7 +108,7 @@ fn sketch_group(group: u32, thread: u32) {
 // Thread mapping: the first workgroups as topk_histogram; another takes 8 tiles one after another, a team of 32 lanes a run of
 // each.
 // Workgroup memory: 2134 words, 8536 bytes.
-// Launch contract: a workgroup for each 8 tiles_per_team of `tiles` tiles, from first_tile on, and then one for each 8.
+// Launch contract: a workgroup for each 8 * tiles_per_team(tiles) of `tiles` tiles, from first_tile on, and then one for each 8.
 // Traffic: a state for each segment of a workgroup; of tiles that are sketched, input (or residual) once, and a word for each 32
 // elements written.
 // Determinism: yes.

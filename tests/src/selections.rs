@@ -35,7 +35,7 @@ pub fn settings(n: u64) -> Vec<(String, TopK)> {
 }
 
 /// Segments of odd lengths that together are `n` elements: some are empty, some keep nothing, some everything.
-fn segments(n: u64, count: u64) -> Vec<Segment> {
+pub fn segments(n: u64, count: u64) -> Vec<Segment> {
     let mut random = Random(91);
     let mut left = n;
     let mut all = Vec::new();
@@ -102,9 +102,8 @@ pub fn under_load(device: &Device, other: &Device, runs: usize) -> Outcome {
     let fail = |what: &'static str| move |e: Error| format!("{what}: {e}");
     let n = 1 << 20;
     let ties: Vec<f32> = normal(n, 97).iter().map(|v| (4.0 * v).round()).collect();
-    let mut gradients = vec![normal(n, 96), ties];
-    // A sample that misleads: the pass that waits longest has the most to do.
-    gradients.push((0..n).map(|i| if i % 64 < 8 { 1e6 } else { gradients[0][i] }).collect());
+    // The last one misleads its sample: all passes that wait for one another have something to do.
+    let gradients = [normal(n, 96), ties, MISLEADING[0].1(n)];
     let codecs = [TopK::fraction(0.01), TopK::fraction(0.1), TopK::segments(&segments(n as u64, 5))];
     let mut expected = Vec::new();
     for x in &gradients {
@@ -115,16 +114,22 @@ pub fn under_load(device: &Device, other: &Device, runs: usize) -> Outcome {
     }
     let plan = Qsgd::bits(4).plan(1 << 24, Dtype::F32).map_err(fail("the load"))?;
     let passes = plan.passes(seed(), &other.limits()).map_err(fail("the load"))?;
-    let is_done = AtomicBool::new(false);
+    let (is_busy, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let load = scope.spawn(|| {
             let mut session = other.session(plan.sizes())?;
             session.write(Role::Input, 0, &vec![1; 1 << 26])?;
             while !is_done.load(Ordering::Relaxed) {
                 session.time(&passes, 100)?;
+                is_busy.store(true, Ordering::Relaxed);
             }
             Ok(())
         });
+        // Whatever becomes of the selections, the other thread has to end.
+        let _end = AtEnd(&is_done);
+        while !is_busy.load(Ordering::Relaxed) && !load.is_finished() {
+            std::thread::yield_now();
+        }
         let outcome = (0..runs).try_fold(0, |compared, run| {
             let (x, codec, expected) = &expected[run % expected.len()];
             let got = device.encode_sparse(codec, *x, seed()).map_err(fail("under load"))?;
@@ -138,6 +143,15 @@ pub fn under_load(device: &Device, other: &Device, runs: usize) -> Outcome {
             Err(_) => Err("the thread that makes the load has panicked".to_owned()),
         }
     })
+}
+
+/// Sets a flag when it is dropped.
+struct AtEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// What is not finite is refused with the index of the first, and the residual stays; whether or not some of all is kept, and

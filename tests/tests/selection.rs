@@ -5,8 +5,8 @@ use gradwire::plan::{Limits, Pass};
 use gradwire::session::Clock;
 use gradwire::session::{Role, Session, Sizes};
 use gradwire::{BackendKind, Codec, Device, Dtype, Error, Matrix, PowerSgd, Qsgd, Seed, Selection, TopK};
-use gradwire_tests::cases;
 use gradwire_tests::require::{self, Required};
+use gradwire_tests::{cases, selections};
 
 const N: usize = 30_001;
 /// Where the second tensor's part of each buffer begins: a multiple of 256 behind the first one's.
@@ -154,4 +154,11 @@ fn a_pass_that_was_moved_out_of_its_buffers_is_refused() {
             assert!(matches!(refused, Err(Error::Length { .. })), "{device}, by {by}");
         }
     }
+}
+
+/// What a report runs on a GPU: here the CPU stands in, to see that it compares, and that the thread that makes the load ends.
+#[test]
+fn selections_under_load_are_compared() {
+    let cpu = Device::cpu();
+    assert_eq!(selections::under_load(&cpu, &cpu, 9), Ok(9));
 }

@@ -46,8 +46,11 @@ fn sums_of_sums(device: &Device) {
     // Ties in all tiles, some of which are kept.
     let few: Vec<f32> = cases::normal(n, 5).into_iter().map(|v| (v * 4.0).round()).collect();
     let misleading = selections::MISLEADING[0].1(n);
-    for (name, x, part) in [("few values", &few, 0.003), ("the sample is huge", &misleading, 0.001)] {
-        let codec = TopK::fraction(part);
+    // With several segments, one begins and another ends among a warp's tiles.
+    let segments = selections::segments(n as u64, 40);
+    let codecs = [TopK::fraction(0.003), TopK::segments(&segments), TopK::fraction(0.001)];
+    let inputs = [("few values", &few), ("few values, 40 segments", &few), ("the sample is huge", &misleading)];
+    for ((name, x), codec) in inputs.into_iter().zip(codecs) {
         let [here, expected] = [device, &Device::cpu()]
             .map(|device| device.encode_sparse(&codec, Gradient::F32(x), Seed::new(1)).expect("it is selected"));
         assert!(here.as_bytes() == expected.as_bytes(), "{name}: not what the CPU selects");

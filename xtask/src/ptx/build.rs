@@ -198,12 +198,14 @@ fn normalise(target: Target, text: &str) -> String {
 /// Kernels of which so many blocks are to fit a multiprocessor's registers, and the capability of the first target where they
 /// can without spilling: 128 registers a thread for two, 80 for three, 64 for four and 48 for five. Left to itself the assembler takes a few more, and where
 /// fewer blocks are there, too little covers their waiting for memory.
-const AT_ONCE: [(&str, u32, u32); 7] = [
+const AT_ONCE: [(&str, u32, u32); 8] = [
     ("powersgd_right", 2, 35),
     ("powersgd_left", 2, 80),
     ("qsgd_decode", 5, 80),
     ("uniform_decode", 5, 90),
-    ("topk_filter", 4, 80),
+    // Its shared memory lets no more than three fit before sm_90.
+    ("topk_filter", 4, 90),
+    ("topk_filter", 3, 80),
     ("topk_filter_again", 3, 80),
     ("topk_rest", 2, 90),
 ];

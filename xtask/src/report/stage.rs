@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(long)]
     quick: bool,
     /// Of a single run of each operation: its gradient's elements.
-    #[arg(long, default_value_t = 1 << 24)]
+    #[arg(long, default_value_t = 1 << 24, value_parser = parse_elements)]
     elements: usize,
     /// Of a single run of each operation: only of a codec whose name begins so.
     #[arg(long, default_value = "")]
@@ -66,6 +66,13 @@ impl How {
             Self::Quick => "quick",
             Self::Full => "full",
         }
+    }
+}
+
+fn parse_elements(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(elements @ 1..=0x8000_0000) => Ok(elements),
+        _ => Err(format!("elements are a number from 1 to 2^31; got `{text}`")),
     }
 }
 

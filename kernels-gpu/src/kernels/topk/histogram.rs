@@ -125,7 +125,7 @@ kernel! {
     ///
     /// # Traffic
     /// A value an element of the band is read; a table entry, a state and up to 2048 words of a histogram a block. An atomic
-    /// operation for each bin of the block that is not empty. Uncoalesced: where a block has tiles of several segments, as many
+    /// operation for each bin of the block that is not empty, and where sums are kept one for each 32 bins. Uncoalesced: where a block has tiles of several segments, as many
     /// for each element of the range, fewer where neighbours have one bin.
     ///
     /// # Determinism

@@ -110,7 +110,7 @@ impl SelectParams {
         if self.is_half() { NO_HALF_KEY } else { NO_KEY }
     }
 
-    /// Whether the sum of each 32 bins of a histogram is kept beside it. Whoever narrows down then reads 3 KB less; but all tiles add to
+    /// Whether the sum of each 32 bins of a histogram is kept beside it. Whoever narrows down then reads up to 6 KB less; but all tiles add to
     /// the same 64 words, and where there are many tiles that takes longer than reading. Of several segments a block's warps
     /// read a histogram each.
     #[inline(always)]

@@ -10,7 +10,7 @@ kernel! {
     ///
     /// # What
     /// Of 256 times `1 << SLOTS_LOG2` keys, sampled in sectors that are spread evenly over what is bound of the segment,
-    /// the keys of rank `RANK_LOW` and `RANK_HIGH`, counted from the largest. Elements above the former become
+    /// two keys from which on exactly `RANK_LOW` and `RANK_HIGH` of them are, ties aside. Elements above the former become
     /// candidates, those from the latter on are taken for sure. Of several workgroups' answers the lower floor and
     /// the higher sure key count; each is left in words of its own. Whatever they are, the selection is exact: they decide how long it takes.
     ///
@@ -33,7 +33,7 @@ kernel! {
     /// Uncoalesced: a sector for each 8 keys, 8 KiB to 32 KiB a block.
     ///
     /// # Determinism
-    /// Backend to backend: the places are the same, and maxima do not depend on order.
+    /// Run to run. A backend's guesses are its own: where lower bits tell no more about the sample, this one leaves them out.
     ///
     /// # Edge cases
     /// Of a segment whose floor is fixed, or without a sample, the guess is zero; one of which nothing is bound is left alone.

@@ -35,7 +35,7 @@ kernel! {
     /// 33 words, and 2048 of bins.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, one for each 64 of `p.tiles` tiles, from `p.first_tile` on, and then one for each 8.
+    /// Blocks of 256 threads, one for each `8 * tiles_per_warp` of `p.tiles` tiles, from `p.first_tile` on, and then one for each 8.
     ///
     /// # Traffic
     /// As [`topk_histogram`](super::histogram). Then a table entry and a state a segment; for the tiles that are sketched, 4 bytes per element (2 for the half types), and an
