@@ -250,6 +250,7 @@ unsafe fn narrow(p: &SelectParams, b: &Buffers, histogram: u32, table: impl Fn(u
 /// # Safety
 /// As [`narrow`].
 #[inline(always)]
+#[allow(clippy::too_many_arguments, reason = "each is a register of its own, and the function is inlined")]
 unsafe fn to_bin(
     p: &SelectParams,
     b: &Buffers,
