@@ -1,6 +1,8 @@
 //! The format of a payload: write, read, validate. `docs/wire.md` describes it to the bit.
 
 use gradwire_kernels::arith::pack;
+pub use gradwire_kernels::codecs::CodecId;
+use gradwire_kernels::codecs::{SPARSE_TAG, wire_flags};
 use gradwire_kernels::params::WHOLE;
 
 use crate::gradient::Dtype;
@@ -16,8 +18,6 @@ pub const MAX_ELEMENTS: u64 = 1 << 31;
 
 const CHECKSUM_AT: usize = 28;
 const WHOLE_TAG: u8 = 0xff;
-const FLAG_L2: u8 = 1;
-const FLAG_SCALED: u8 = 2;
 
 /// Why bytes are not a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -89,58 +89,6 @@ pub enum PayloadError {
         /// What is wrong with it.
         what: &'static str,
     },
-}
-
-/// Which codec made a payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CodecId {
-    /// QSGD.
-    Qsgd,
-    /// Stochastic uniform quantization.
-    Uniform,
-}
-
-impl CodecId {
-    /// The codec's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Qsgd => "QSGD",
-            Self::Uniform => "uniform",
-        }
-    }
-
-    /// Scalars that each bucket puts on the wire: the norm, or minimum and maximum.
-    pub const fn scalars(self) -> usize {
-        match self {
-            Self::Qsgd => 1,
-            Self::Uniform => 2,
-        }
-    }
-
-    const fn tag(self) -> u8 {
-        match self {
-            Self::Qsgd => 1,
-            Self::Uniform => 2,
-        }
-    }
-
-    /// The most levels that codes of this width hold; none of a width that the codec does not pack.
-    pub const fn max_levels(self, bits: u32) -> u32 {
-        match self {
-            _ if !self.packs(bits) => 0,
-            Self::Qsgd => (1 << (bits - 1)) - 1,
-            Self::Uniform => (1 << bits) - 1,
-        }
-    }
-
-    /// Whether the codec packs codes of this width.
-    pub const fn packs(self, bits: u32) -> bool {
-        match self {
-            Self::Qsgd => (bits >= 2 && bits <= 8) || bits == 16,
-            Self::Uniform => bits >= 1 && bits <= 8,
-        }
-    }
 }
 
 /// How many elements share a scale.
@@ -277,7 +225,7 @@ impl Header {
         out[8..16].copy_from_slice(&self.n.to_le_bytes());
         out[16..18].copy_from_slice(&(self.levels as u16).to_le_bytes());
         out[18] = self.dtype.tag();
-        out[19] = if self.l2 { FLAG_L2 } else { 0 } | if self.scaled { FLAG_SCALED } else { 0 };
+        out[19] = if self.l2 { wire_flags::L2 } else { 0 } | if self.scaled { wire_flags::SCALED } else { 0 };
         let sum = checksum(&out, body);
         out[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
         out
@@ -307,15 +255,16 @@ impl Header {
 
     fn fields(head: &[u8; HEADER_BYTES]) -> Result<Self, PayloadError> {
         let field = |field, found: u64, allowed| Err(PayloadError::Field { field, found, allowed });
-        let codec = match head[5] {
-            1 => CodecId::Qsgd,
-            2 => CodecId::Uniform,
-            3 => return Err(PayloadError::Kind { found: "sparse", reader: "SparsePayload::from_bytes" }),
-            other => return field("codec", other.into(), "1 (QSGD), 2 (uniform) or 3 (sparse)"),
+        let codec = match (head[5], CodecId::of_tag(head[5])) {
+            (SPARSE_TAG, _) => {
+                return Err(PayloadError::Kind { found: "sparse", reader: "SparsePayload::from_bytes" });
+            }
+            (_, Some(codec)) => codec,
+            (other, None) => return field("codec", other.into(), CodecId::TAGS),
         };
         let bits = u32::from(head[6]);
         if !codec.packs(bits) {
-            return field("bits", bits.into(), "2 to 8 or 16 for QSGD, 1 to 8 for uniform");
+            return field("bits", bits.into(), codec.allowed_widths());
         }
         let bucket = match head[7] {
             log2 @ 5..=13 => Bucket::Of(1 << log2),
@@ -333,14 +282,14 @@ impl Header {
         let Some(dtype) = Dtype::from_tag(head[18]) else {
             return field("dtype", head[18].into(), "0 (f32), 1 (f16) or 2 (bf16)");
         };
-        let known = if codec == CodecId::Qsgd { FLAG_L2 | FLAG_SCALED } else { FLAG_SCALED };
+        let known = codec.wire_flags();
         if head[19] & !known != 0 {
             return field("flags", head[19].into(), "bit 0 (L2, QSGD only) and bit 1 (scaled)");
         }
         if let Some(reserved) = head[20..CHECKSUM_AT].iter().find(|b| **b != 0) {
             return field("reserved", u64::from(*reserved), "0");
         }
-        let (l2, scaled) = (head[19] & FLAG_L2 != 0, head[19] & FLAG_SCALED != 0);
+        let (l2, scaled) = (head[19] & wire_flags::L2 != 0, head[19] & wire_flags::SCALED != 0);
         Ok(Self { codec, bits, levels, bucket, l2, scaled, dtype, n })
     }
 }

@@ -1,6 +1,6 @@
 //! Gradwire's kernels: the arithmetic, and the GPU kernels that are built from it.
 //!
-//! On the host this crate is the arithmetic ([`arith`]), the parameters ([`params`]) and the committed PTX ([`ptx`]).
+//! On the host this crate is the arithmetic ([`arith`]), the table of codecs ([`codecs`]), the parameters ([`params`]) and the committed PTX ([`ptx`]).
 //! Compiled for `nvptx64-nvidia-cuda` it is the kernels themselves.
 #![no_std]
 #![cfg_attr(
@@ -21,6 +21,7 @@
 extern crate std;
 
 pub mod arith;
+pub mod codecs;
 pub mod params;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod ptx;

@@ -10,9 +10,6 @@ pub const WHOLE: u32 = 31;
 /// Elements that one workgroup encodes, and that one partial statistic of a whole-tensor bucket covers.
 pub const SPAN: u32 = 8192;
 
-/// Words of one partial statistic.
-pub const PARTIAL_WORDS: u32 = 4;
-
 /// Threads of a workgroup, of every kernel.
 pub const THREADS: u32 = 256;
 
@@ -181,8 +178,8 @@ pub mod item {
 /// Words that follow the items where every tensor is one bucket: a tensor that has elements each, for the kernel that
 /// folds its partial statistics.
 ///
-/// The statistics lie behind the status: from word [`PARTIALS`](whole::PARTIALS) on those of the items, [`PARTIAL_WORDS`]
-/// each, and then two words per tensor.
+/// The statistics lie behind the status: from word [`PARTIALS`](whole::PARTIALS) on those of the items, of as many words
+/// each as the codec's are, and then two words per tensor.
 pub mod whole {
     /// Words of a tensor.
     pub const WORDS: u32 = 8;

@@ -19,7 +19,31 @@ pub trait Codec {
     fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error>;
 }
 
-/// The settings that both bucketed quantizers have.
+/// The setters that every bucketed quantizer has; what the whole tensor costs is its own.
+macro_rules! bucketed_settings {
+    ($whole:literal) => {
+        /// Buckets of this many elements: a power of two from 32 to 8192.
+        pub const fn bucket(mut self, elements: usize) -> Self {
+            self.common.bucket = Some(elements);
+            self
+        }
+
+        #[doc = $whole]
+        pub const fn whole_tensor(mut self) -> Self {
+            self.common.bucket = None;
+            self
+        }
+
+        /// What to do with NaN and infinity.
+        pub const fn non_finite(mut self, policy: NonFinite) -> Self {
+            self.common.non_finite = policy;
+            self
+        }
+    };
+}
+use bucketed_settings;
+
+/// The settings that every bucketed quantizer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Bucketed {
     pub(crate) codec: CodecId,
@@ -48,11 +72,7 @@ impl Bucketed {
     pub(crate) fn header(&self, n: usize, dtype: Dtype, l2: bool) -> Result<Header, Error> {
         let (codec, bits) = (self.codec.name(), self.bits);
         if !self.codec.packs(bits) {
-            let allowed = match self.codec {
-                CodecId::Qsgd => "2 to 8, or 16,",
-                CodecId::Uniform => "1 to 8",
-            };
-            return Err(Error::Bits { codec, allowed, got: bits });
+            return Err(Error::Bits { codec, allowed: self.codec.allowed_widths(), got: bits });
         }
         let max = self.codec.max_levels(bits);
         let levels = self.levels.unwrap_or(max);

@@ -1,6 +1,6 @@
 //! QSGD, as a user sets it up.
 
-use super::{Bucketed, Codec};
+use super::{Bucketed, Codec, bucketed_settings};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite, omega};
@@ -75,17 +75,9 @@ impl Qsgd {
         codec
     }
 
-    /// Buckets of this many elements: a power of two from 32 to 8192.
-    pub const fn bucket(mut self, elements: usize) -> Self {
-        self.common.bucket = Some(elements);
-        self
-    }
-
-    /// One bucket for the whole tensor. Costs a second read of the gradient, and draws 32 random bits per element.
-    pub const fn whole_tensor(mut self) -> Self {
-        self.common.bucket = None;
-        self
-    }
+    bucketed_settings!(
+        "One bucket for the whole tensor. Costs a second read of the gradient, and draws 32 random bits per element."
+    );
 
     /// The bucket's L2 norm as the scale, as in the paper; the default is the largest magnitude, which has less error.
     pub const fn l2(mut self) -> Self {
@@ -96,12 +88,6 @@ impl Qsgd {
     /// The contraction C(x)/(1 + omega): biased, and what error feedback needs where omega is 1 or more.
     pub const fn contractive(mut self) -> Self {
         self.common.scaled = true;
-        self
-    }
-
-    /// What to do with NaN and infinity.
-    pub const fn non_finite(mut self, policy: NonFinite) -> Self {
-        self.common.non_finite = policy;
         self
     }
 }

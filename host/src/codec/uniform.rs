@@ -1,6 +1,6 @@
 //! Stochastic uniform quantization, as a user sets it up.
 
-use super::{Bucketed, Codec};
+use super::{Bucketed, Codec, bucketed_settings};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite, omega};
@@ -45,17 +45,9 @@ impl Uniform {
         Self { common: Bucketed::new(CodecId::Uniform, bits), nearest: false }
     }
 
-    /// Buckets of this many elements: a power of two from 32 to 8192.
-    pub const fn bucket(mut self, elements: usize) -> Self {
-        self.common.bucket = Some(elements);
-        self
-    }
-
-    /// One bucket for the whole tensor. Costs a second read of the gradient, and draws 32 random bits per element.
-    pub const fn whole_tensor(mut self) -> Self {
-        self.common.bucket = None;
-        self
-    }
+    bucketed_settings!(
+        "One bucket for the whole tensor. Costs a second read of the gradient, and draws 32 random bits per element."
+    );
 
     /// Round to nearest, ties up: half the error, and biased.
     pub const fn nearest(mut self) -> Self {
@@ -66,12 +58,6 @@ impl Uniform {
     /// The contraction C(x)/(1 + omega): biased, and what error feedback needs where omega is 1 or more.
     pub const fn contractive(mut self) -> Self {
         self.common.scaled = true;
-        self
-    }
-
-    /// What to do with NaN and infinity.
-    pub const fn non_finite(mut self, policy: NonFinite) -> Self {
-        self.common.non_finite = policy;
         self
     }
 }

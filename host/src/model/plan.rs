@@ -84,9 +84,9 @@ impl ModelPlan {
                 return Err(Error::Uneven { index, what });
             }
         }
-        let bucket = match tensors.first() {
-            Some(first) => first.header().bucket,
-            None => plan(0)?.header().bucket,
+        let Header { codec: id, bucket, .. } = match tensors.first() {
+            Some(first) => *first.header(),
+            None => *plan(0)?.header(),
         };
         let is_whole = bucket == Bucket::Whole;
         let (mut scalar_bytes, mut code_bytes) = (0, 0);
@@ -113,7 +113,7 @@ impl ModelPlan {
         }
         let launches = launches(&items, limits)?;
         let mut table = table(&items, &launches);
-        let whole = is_whole.then(|| Whole::new(&items, &mut table));
+        let whole = is_whole.then(|| Whole::new(id, &items, &mut table));
         if let Some(whole) = &whole {
             let needed = whole.bytes().max(scalar_bytes).max(table.len() as u64 * 4);
             if needed > limits.binding_bytes {

@@ -1,9 +1,10 @@
 //! Tensors that are one bucket each: where their statistics lie, between the kernels that take them, fold them and use them.
 
-use gradwire_kernels::params::{PARTIAL_WORDS, item, whole};
+use gradwire_kernels::params::{item, whole};
 
 use super::item::Item;
 use crate::plan::Span;
+use crate::wire::CodecId;
 
 /// Words of a folded statistic.
 const STATISTIC_WORDS: u32 = 2;
@@ -19,9 +20,10 @@ pub(super) struct Whole {
 impl Whole {
     /// Adds the tensors of these items, which lie one tensor behind the other, to the table, and tells the items where their
     /// tensor's statistic will be.
-    pub(super) fn new(items: &[Item], table: &mut Vec<u32>) -> Self {
+    pub(super) fn new(codec: CodecId, items: &[Item], table: &mut Vec<u32>) -> Self {
+        let partial_words = codec.partial_words();
         let table_word = table.len() as u32;
-        let mut statistic = whole::PARTIALS + items.len() as u32 * PARTIAL_WORDS;
+        let mut statistic = whole::PARTIALS + items.len() as u32 * partial_words;
         let mut first = 0;
         for group in items.chunk_by(|a, b| a.tensor == b.tensor) {
             let count = group.len() as u32;
@@ -29,7 +31,7 @@ impl Whole {
                 table[(item::HEADER + index * item::WORDS + item::STATISTIC) as usize] = statistic;
             }
             let mut entry = [0; whole::WORDS as usize];
-            entry[whole::FIRST as usize] = whole::PARTIALS + first * PARTIAL_WORDS;
+            entry[whole::FIRST as usize] = whole::PARTIALS + first * partial_words;
             entry[whole::COUNT as usize] = count;
             entry[whole::SCALARS as usize] = (group[0].scalars.offset / 4) as u32;
             entry[whole::BETA as usize] = group[0].beta;

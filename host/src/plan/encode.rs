@@ -1,6 +1,7 @@
 //! The plan of an encode.
 
-use gradwire_kernels::params::{EncodeParams, PARTIAL_WORDS, SPAN, encode_flags};
+use gradwire_kernels::codecs::Variance;
+use gradwire_kernels::params::{EncodeParams, SPAN, encode_flags};
 
 use super::policy::NonFinite;
 use super::role::Sizes;
@@ -16,12 +17,8 @@ const FINAL_BYTES: u64 = ALIGNMENT;
 /// The bound on E|C(x) - x|^2 / |x|^2 of a quantizer with so many elements a bucket and so many levels.
 pub(crate) fn omega(codec: CodecId, elements: u64, levels: u32) -> f64 {
     let (elements, s) = (elements as f64, f64::from(levels));
-    match codec {
-        // Both bounds hold for both norms: each coordinate's variance is at most min(1/4, r) (N/s)^2 with r = |x| s/N.
-        CodecId::Qsgd => (elements / (4.0 * s * s)).min(elements.sqrt() / s),
-        // A coordinate's variance is at most a quarter of ((max - min)/L)^2, and (max - min)^2 <= 2 |x|^2 as the two
-        // are different elements wherever they differ.
-        CodecId::Uniform => elements / (2.0 * s * s),
+    match codec.variance() {
+        Variance::Stochastic { linear, root } => (linear * elements / (s * s)).min(root * elements.sqrt() / s),
     }
 }
 
@@ -119,12 +116,17 @@ impl EncodePlan {
     pub(crate) fn scratch_bytes(&self) -> usize {
         match self.header.bucket {
             Bucket::Of(_) => 0,
-            Bucket::Whole => (FINAL_BYTES + self.partials() * u64::from(PARTIAL_WORDS) * 4) as usize,
+            Bucket::Whole => (FINAL_BYTES + self.partials() * self.partial_bytes()) as usize,
         }
     }
 
     fn partials(&self) -> u64 {
         self.header.n.div_ceil(u64::from(SPAN))
+    }
+
+    /// Bytes of a partial statistic.
+    fn partial_bytes(&self) -> u64 {
+        u64::from(self.header.codec.partial_words()) * 4
     }
 
     pub(crate) fn params(&self, seed: Seed) -> EncodeParams {
@@ -230,7 +232,7 @@ impl EncodePlan {
         match kernel {
             Kernel::FiniteScan => b.status = Span { offset: 0, bytes: STATUS_BYTES },
             Kernel::Stats(_) => {
-                let partial = u64::from(PARTIAL_WORDS) * 4;
+                let partial = self.partial_bytes();
                 let first = start / u64::from(SPAN) * partial;
                 let count = len.div_ceil(u64::from(SPAN));
                 b.workspace = Span { offset: FINAL_BYTES + first, bytes: count * partial };

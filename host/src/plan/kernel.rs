@@ -68,67 +68,91 @@ pub enum Kernel {
     TopKRest,
 }
 
+/// Kernels that are shaders too, beside those of each codec.
+const SHARED: [Kernel; 18] = [
+    Kernel::FiniteScan,
+    Kernel::FiniteScanSegments,
+    Kernel::TopKSample,
+    Kernel::TopKFilter,
+    Kernel::TopKSketch,
+    Kernel::TopKFilterAgain,
+    Kernel::TopKHistogram,
+    Kernel::TopKCount,
+    Kernel::TopKEmit,
+    Kernel::TopKBlock,
+    Kernel::Scatter,
+    Kernel::PowerSgdFactor,
+    Kernel::PowerSgdLeft,
+    Kernel::PowerSgdRight,
+    Kernel::PowerSgdGather,
+    Kernel::PowerSgdExpand,
+    Kernel::PowerSgdPlain,
+    Kernel::TopKSettle,
+];
+
+/// Kernels of CUDA alone.
+const OF_CUDA: [Kernel; 1] = [Kernel::TopKRest];
+
+/// Kernels of a bucketed codec.
+const fn of_codec(codec: CodecId) -> [Kernel; 9] {
+    [
+        Kernel::Stats(codec),
+        Kernel::Combine(codec),
+        Kernel::Encode(codec),
+        Kernel::Decode(codec),
+        Kernel::EncodeSegments(codec),
+        Kernel::DecodeSegments(codec),
+        Kernel::StatsSegments(codec),
+        Kernel::CombineSegments(codec),
+        Kernel::EncodeTensors(codec),
+    ]
+}
+
+const COUNT: usize = SHARED.len() + 9 * CodecId::ALL.len() + OF_CUDA.len();
+
+const fn all() -> [Kernel; COUNT] {
+    let mut all = [Kernel::TopKRest; COUNT];
+    let mut at = 0;
+    while at < SHARED.len() {
+        all[at] = SHARED[at];
+        at += 1;
+    }
+    let mut codec = 0;
+    while codec < CodecId::ALL.len() {
+        let kernels = of_codec(CodecId::ALL[codec]);
+        let mut k = 0;
+        while k < kernels.len() {
+            all[at] = kernels[k];
+            at += 1;
+            k += 1;
+        }
+        codec += 1;
+    }
+    let mut k = 0;
+    while k < OF_CUDA.len() {
+        all[at] = OF_CUDA[k];
+        at += 1;
+        k += 1;
+    }
+    all
+}
+
 impl Kernel {
     /// Every kernel that is an entry point of its own: first those that are shaders too, and then those of CUDA alone.
-    pub const ALL: [Self; 37] = [
-        Self::FiniteScan,
-        Self::Stats(CodecId::Qsgd),
-        Self::Combine(CodecId::Qsgd),
-        Self::Encode(CodecId::Qsgd),
-        Self::Decode(CodecId::Qsgd),
-        Self::Stats(CodecId::Uniform),
-        Self::Combine(CodecId::Uniform),
-        Self::Encode(CodecId::Uniform),
-        Self::Decode(CodecId::Uniform),
-        Self::FiniteScanSegments,
-        Self::EncodeSegments(CodecId::Qsgd),
-        Self::DecodeSegments(CodecId::Qsgd),
-        Self::EncodeSegments(CodecId::Uniform),
-        Self::DecodeSegments(CodecId::Uniform),
-        Self::TopKSample,
-        Self::TopKFilter,
-        Self::TopKSketch,
-        Self::TopKFilterAgain,
-        Self::TopKHistogram,
-        Self::TopKCount,
-        Self::TopKEmit,
-        Self::TopKBlock,
-        Self::Scatter,
-        Self::PowerSgdFactor,
-        Self::PowerSgdLeft,
-        Self::PowerSgdRight,
-        Self::PowerSgdGather,
-        Self::PowerSgdExpand,
-        Self::PowerSgdPlain,
-        Self::StatsSegments(CodecId::Qsgd),
-        Self::CombineSegments(CodecId::Qsgd),
-        Self::EncodeTensors(CodecId::Qsgd),
-        Self::StatsSegments(CodecId::Uniform),
-        Self::CombineSegments(CodecId::Uniform),
-        Self::EncodeTensors(CodecId::Uniform),
-        Self::TopKSettle,
-        Self::TopKRest,
-    ];
+    pub const ALL: [Self; COUNT] = all();
 
     /// The entry point's name in PTX and WGSL, by which the CPU backend goes too.
     pub const fn name(self) -> &'static str {
-        use CodecId::{Qsgd, Uniform};
         match self {
             Self::Clear => "clear",
             Self::FiniteScan => "finite_scan",
-            Self::Stats(Qsgd) => "qsgd_stats",
-            Self::Combine(Qsgd) => "qsgd_combine",
-            Self::Encode(Qsgd) => "qsgd_encode",
-            Self::Decode(Qsgd) => "qsgd_decode",
-            Self::Stats(Uniform) => "uniform_stats",
-            Self::Combine(Uniform) => "uniform_combine",
-            Self::Encode(Uniform) => "uniform_encode",
-            Self::Decode(Uniform) => "uniform_decode",
+            Self::Stats(codec) => codec.entries().stats,
+            Self::Combine(codec) => codec.entries().combine,
+            Self::Encode(codec) => codec.entries().encode,
+            Self::Decode(codec) => codec.entries().decode,
             Self::FiniteScanSegments => "finite_scan_segments",
-            Self::EncodeSegments(Qsgd) => "qsgd_encode_segments",
-            Self::DecodeSegments(Qsgd) => "qsgd_decode_segments",
-            Self::EncodeSegments(Uniform) => "uniform_encode_segments",
-            Self::DecodeSegments(Uniform) => "uniform_decode_segments",
+            Self::EncodeSegments(codec) => codec.entries().encode_segments,
+            Self::DecodeSegments(codec) => codec.entries().decode_segments,
             Self::TopKSample => "topk_sample",
             Self::TopKFilter => "topk_filter",
             Self::TopKSketch => "topk_sketch",
@@ -144,12 +168,9 @@ impl Kernel {
             Self::PowerSgdGather => "powersgd_gather",
             Self::PowerSgdExpand => "powersgd_expand",
             Self::PowerSgdPlain => "powersgd_plain",
-            Self::StatsSegments(Qsgd) => "qsgd_stats_segments",
-            Self::CombineSegments(Qsgd) => "qsgd_combine_segments",
-            Self::EncodeTensors(Qsgd) => "qsgd_encode_tensors",
-            Self::StatsSegments(Uniform) => "uniform_stats_segments",
-            Self::CombineSegments(Uniform) => "uniform_combine_segments",
-            Self::EncodeTensors(Uniform) => "uniform_encode_tensors",
+            Self::StatsSegments(codec) => codec.entries().stats_segments,
+            Self::CombineSegments(codec) => codec.entries().combine_segments,
+            Self::EncodeTensors(codec) => codec.entries().encode_tensors,
             Self::TopKSettle => "topk_settle",
             Self::TopKRest => "topk_rest",
         }

@@ -1,14 +1,12 @@
 //! A sparse payload: header, indices, values.
 
+use gradwire_kernels::codecs::SPARSE_TAG;
 use half::{bf16, f16};
 
 use super::index::{self, IndexFormat};
 use crate::gradient::Dtype;
 use crate::view::PayloadView;
-use crate::wire::{HEADER_BYTES, MAGIC, MAX_ELEMENTS, PayloadError, VERSION, checksum, expect_checksum};
-
-/// The codec byte of sparse payloads.
-pub(crate) const TAG: u8 = 3;
+use crate::wire::{CodecId, HEADER_BYTES, MAGIC, MAX_ELEMENTS, PayloadError, VERSION, checksum, expect_checksum};
 
 /// How the values are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,7 +69,7 @@ impl SparseHeader {
     fn write(&self, body: &[u8]) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         out[0..4].copy_from_slice(&MAGIC);
-        out[4..8].copy_from_slice(&[VERSION, TAG, self.values.tag(), self.index_format().tag()]);
+        out[4..8].copy_from_slice(&[VERSION, SPARSE_TAG, self.values.tag(), self.index_format().tag()]);
         out[8..16].copy_from_slice(&self.n.to_le_bytes());
         out[18] = self.dtype.tag();
         out[20..24].copy_from_slice(&(self.count as u32).to_le_bytes());
@@ -94,9 +92,11 @@ impl SparseHeader {
         }
         let field = |field, found: u64, allowed| Err(PayloadError::Field { field, found, allowed });
         match head[5] {
-            TAG => {}
-            1 | 2 => return Err(PayloadError::Kind { found: "dense", reader: "Payload::from_bytes" }),
-            other => return field("codec", other.into(), "1 (QSGD), 2 (uniform) or 3 (sparse)"),
+            SPARSE_TAG => {}
+            tag if CodecId::of_tag(tag).is_some() => {
+                return Err(PayloadError::Kind { found: "dense", reader: "Payload::from_bytes" });
+            }
+            other => return field("codec", other.into(), CodecId::TAGS),
         }
         let values = match head[6] {
             3 => ValueFormat::Payload,

@@ -6,6 +6,7 @@
 //! result on every machine.
 
 pub mod float;
+pub mod fold;
 pub mod norm;
 pub mod pack;
 pub mod philox;

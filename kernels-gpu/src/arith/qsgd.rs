@@ -2,9 +2,11 @@
 //! section 3.1): each magnitude, as a fraction of its bucket's norm, is rounded stochastically to one of `s` levels.
 
 use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, SIGN, lift};
+use super::fold::{Max, Sum, high, join, low};
+use super::norm;
 use super::quantizer::{Quantizer, Words};
 use super::round::{level, level_of_31_bits};
-use crate::params::EncodeParams;
+use crate::params::{EncodeParams, encode_flags};
 
 /// The quantizer.
 #[derive(Clone, Copy, Debug)]
@@ -13,8 +15,76 @@ pub struct Qsgd;
 impl Quantizer for Qsgd {
     type Encoder = Encoder;
     type Decoder = Decoder;
+    // The largest magnitude: NaN is above infinity, and infinity above every number.
+    type First = Max;
+    // With the L2 norm, the sum of squares.
+    type Second = Sum;
+    // Such a sum takes up to 79 bits. Its halves are summed apart, each in 64 bits.
+    type Total = (Sum, Sum);
+    // The bits of the largest magnitude, the sum's low word, its high word, 0.
+    type Partial = [u32; 4];
     const SCALARS: usize = 1;
     const PADS_WITH_AN_ELEMENT: bool = false;
+
+    #[inline(always)]
+    fn first(value: u32) -> Max {
+        Max(value & MAGNITUDE)
+    }
+
+    #[inline(always)]
+    fn looks_again(p: &EncodeParams) -> bool {
+        p.has(encode_flags::L2)
+    }
+
+    #[inline(always)]
+    fn context(Max(largest): Max) -> u32 {
+        norm::alignment(largest)
+    }
+
+    #[inline(always)]
+    fn second(value: u32, alignment: u32) -> Sum {
+        Sum(norm::aligned_square(value & MAGNITUDE, alignment))
+    }
+
+    #[inline(always)]
+    fn partial(Max(largest): Max, Sum(sum): Sum, _elements: u32) -> [u32; 4] {
+        let sum = if largest < INF_BITS { sum } else { 0 };
+        [largest, low(sum), high(sum), 0]
+    }
+
+    #[inline(always)]
+    fn statistic(p: &EncodeParams, [largest, low, high, _]: [u32; 4]) -> [u32; 2] {
+        if !p.has(encode_flags::L2) {
+            return [if largest >= INF_BITS { NAN_BITS } else { largest }, 0];
+        }
+        let norm = norm::from_sum(join([low, high]), 0, norm::alignment(largest)).to_bits();
+        let norm = if largest == 0 { 0 } else { norm };
+        [if largest >= INF_BITS { NAN_BITS } else { norm }, 0]
+    }
+
+    #[inline(always)]
+    fn first_of([largest, ..]: [u32; 4]) -> Max {
+        Max(largest)
+    }
+
+    #[inline(always)]
+    fn second_of([largest, low, high, _]: [u32; 4], alignment: u32) -> (Sum, Sum) {
+        let shifted = join([low, high]) >> (2 * (alignment - norm::alignment(largest)).min(31));
+        (Sum(shifted & 0xffff_ffff), Sum(shifted >> 32))
+    }
+
+    #[inline(always)]
+    fn whole(p: &EncodeParams, Max(largest): Max, (Sum(below), Sum(above)): (Sum, Sum)) -> [u32; 2] {
+        let norm = if largest >= INF_BITS {
+            NAN_BITS
+        } else if largest == 0 || !p.has(encode_flags::L2) {
+            largest
+        } else {
+            let (sum, halvings) = norm::reduce(u128::from(below) + (u128::from(above) << 32));
+            norm::from_sum(sum, halvings, norm::alignment(largest)).to_bits()
+        };
+        [norm, 0]
+    }
 
     #[inline(always)]
     fn encoder(p: &EncodeParams, [norm, _]: [u32; 2]) -> Encoder {

@@ -1,6 +1,9 @@
-//! A bucketed quantizer, whatever runs it: the PTX kernels and the CPU's loops are made for any [`Quantizer`], and add how
-//! they measure a bucket.
+//! A bucketed quantizer, whatever runs it: the PTX kernels and the CPU's loops are made for any [`Quantizer`].
+//!
+//! A bucket is looked at once or twice, and what is seen folds into its *statistic*. Where the bucket is a whole tensor,
+//! each span of 8192 elements leaves a *partial statistic* in memory; those are folded the same way.
 
+use super::fold::Fold;
 use crate::params::EncodeParams;
 
 /// A quantizer with scalars per bucket. Every function is inlined, so that a loop over elements holds nothing but its formula.
@@ -9,10 +12,39 @@ pub trait Quantizer {
     type Encoder: Words;
     /// What decoding an element of a bucket needs.
     type Decoder: Words;
+    /// What a first look at each value of a bucket tells.
+    type First: Fold;
+    /// What a second look tells, which may depend on the first: `()` where there is none.
+    type Second: Fold;
+    /// What a second look at partial statistics tells: wider than [`Quantizer::Second`] where a tensor's sums are.
+    type Total: Fold;
+    /// A partial statistic, as words in memory: 4 or 8 of them.
+    type Partial: Copy + Default + AsRef<[u32]> + AsMut<[u32]>;
+
     /// Scalars on the wire, per bucket: 1 or 2.
     const SCALARS: usize;
     /// Whether what is made up beside a bucket's elements, to fill a register or a vector, must be one of them. Else it is zero.
     const PADS_WITH_AN_ELEMENT: bool;
+
+    /// What the first look sees in the value with these bits.
+    fn first(value: u32) -> Self::First;
+    /// Whether there is a second look.
+    fn looks_again(p: &EncodeParams) -> bool;
+    /// What the second look has to know of the first, in a word.
+    fn context(first: Self::First) -> u32;
+    /// What the second look sees in the value with these bits, of a bucket with this context.
+    fn second(value: u32, context: u32) -> Self::Second;
+    /// The partial statistic of so many elements.
+    fn partial(first: Self::First, second: Self::Second, elements: u32) -> Self::Partial;
+    /// The statistic of a bucket whose only partial statistic this is: two words, in which a NaN or an infinity shows.
+    fn statistic(p: &EncodeParams, partial: Self::Partial) -> [u32; 2];
+
+    /// What the first look sees in a partial statistic.
+    fn first_of(partial: Self::Partial) -> Self::First;
+    /// What the second look sees in a partial statistic of a tensor with this context.
+    fn second_of(partial: Self::Partial, context: u32) -> Self::Total;
+    /// The statistic of a bucket that is a whole tensor.
+    fn whole(p: &EncodeParams, first: Self::First, total: Self::Total) -> [u32; 2];
 
     /// The encoder of a bucket with this statistic.
     fn encoder(p: &EncodeParams, statistic: [u32; 2]) -> Self::Encoder;

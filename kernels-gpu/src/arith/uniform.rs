@@ -1,7 +1,8 @@
 //! Stochastic uniform quantization between a bucket's minimum and maximum (Suresh et al., "Distributed mean
 //! estimation with limited communication", ICML 2017, section 2.2, "stochastic k-level quantization").
 
-use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, lift, pow2};
+use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, from_key, lift, pow2, to_key};
+use super::fold::{Max, Min};
 use super::quantizer::{Quantizer, Words};
 use super::round::level_of_31_bits;
 use crate::params::EncodeParams;
@@ -13,9 +14,56 @@ pub struct Uniform;
 impl Quantizer for Uniform {
     type Encoder = Encoder;
     type Decoder = Decoder;
+    // The extremes, as keys that order as the numbers do. A NaN is above infinity or below minus infinity, by its sign.
+    type First = (Min, Max);
+    type Second = ();
+    type Total = ();
+    // The smallest key, the largest key, 0, 0.
+    type Partial = [u32; 4];
     const SCALARS: usize = 2;
     // A zero could lie outside of the bucket's range.
     const PADS_WITH_AN_ELEMENT: bool = true;
+
+    #[inline(always)]
+    fn first(value: u32) -> (Min, Max) {
+        (Min(to_key(value)), Max(to_key(value)))
+    }
+
+    #[inline(always)]
+    fn looks_again(_: &EncodeParams) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn context(_: (Min, Max)) -> u32 {
+        0
+    }
+
+    #[inline(always)]
+    fn second(_value: u32, _context: u32) {}
+
+    #[inline(always)]
+    fn partial((Min(low), Max(high)): (Min, Max), (): (), _elements: u32) -> [u32; 4] {
+        [low, high, 0, 0]
+    }
+
+    #[inline(always)]
+    fn statistic(_: &EncodeParams, [low, high, ..]: [u32; 4]) -> [u32; 2] {
+        [from_key(low), from_key(high)]
+    }
+
+    #[inline(always)]
+    fn first_of([low, high, ..]: [u32; 4]) -> (Min, Max) {
+        (Min(low), Max(high))
+    }
+
+    #[inline(always)]
+    fn second_of(_: [u32; 4], _context: u32) {}
+
+    #[inline(always)]
+    fn whole(_: &EncodeParams, (Min(low), Max(high)): (Min, Max), (): ()) -> [u32; 2] {
+        [from_key(low), from_key(high)]
+    }
 
     #[inline(always)]
     fn encoder(p: &EncodeParams, statistic: [u32; 2]) -> Encoder {

@@ -1,15 +1,15 @@
-//! What both bucketed quantizers do with a tile, whatever their formula.
+//! What every bucketed quantizer does with a tile, whatever its formula.
 
 use super::codes;
 use super::combine;
 use super::draws::dithers;
-use super::quantizer::{Measured, of_lane};
+use super::quantizer::{Measured, measure, of_lane};
 use super::statistic::Grouping;
 use super::tile::{Buffers, Place, Tile, UNITS, load, of_item};
 use crate::arith::float::canonical;
 use crate::arith::pack::{LANES, SLOTS, UNIT, unit_bytes};
 use crate::device;
-use crate::params::{EncodeParams, PARTIAL_WORDS, WHOLE, encode_flags};
+use crate::params::{EncodeParams, WHOLE, encode_flags};
 
 /// The body of the encode kernels.
 ///
@@ -68,7 +68,7 @@ unsafe fn encode_span<Q: Measured>(p: EncodeParams, b: Buffers, place: Place) {
     } else {
         let grouping = Grouping::new(p.bucket_log2);
         // SAFETY: the bucket is the same for all threads, so all are here.
-        let encoder = Q::encoder(&p, Q::finish(&p, unsafe { Q::statistic(&p, place, &tile, grouping) }));
+        let encoder = Q::encoder(&p, Q::statistic(&p, unsafe { measure::<Q>(&p, place, &tile, grouping) }));
         if let Some(bucket) = grouping.leads(place, p.n) {
             let wire = Q::wire(&encoder);
             for scalar in 0..Q::SCALARS {
@@ -185,7 +185,7 @@ unsafe fn units<Q: Measured>(p: &EncodeParams, b: &Buffers, place: Place, tile: 
 pub(super) unsafe fn stats<Q: Measured>(p: EncodeParams, b: Buffers) {
     // SAFETY: the workspace holds one partial statistic a block.
     unsafe {
-        let to = b.workspace.wrapping_add(device::block() as usize * PARTIAL_WORDS as usize);
+        let to = b.workspace.cast::<Q::Partial>().wrapping_add(device::block() as usize);
         stats_span::<Q>(&p, &b, Place::here(), to);
     }
 }
@@ -198,7 +198,7 @@ pub(super) unsafe fn stats<Q: Measured>(p: EncodeParams, b: Buffers) {
 pub(super) unsafe fn stats_item<Q: Measured>(p: EncodeParams, b: Buffers) {
     // SAFETY: the kernel's contract covers the table and what its items say, and the statistics.
     unsafe {
-        let to = combine::partial_of_item(&p, &b);
+        let to = combine::partial_of_item::<Q>(&p, &b);
         let (p, b) = of_item(&p, &b);
         stats_span::<Q>(&p, &b, Place::in_span(0), to);
     }
@@ -207,17 +207,15 @@ pub(super) unsafe fn stats_item<Q: Measured>(p: EncodeParams, b: Buffers) {
 /// # Safety
 /// As the kernels ask; `to` has room for a partial statistic.
 #[inline(always)]
-unsafe fn stats_span<Q: Measured>(p: &EncodeParams, b: &Buffers, place: Place, to: *mut u32) {
+unsafe fn stats_span<Q: Measured>(p: &EncodeParams, b: &Buffers, place: Place, to: *mut Q::Partial) {
     // SAFETY: the kernel's contract covers the input and the residual; all threads are here.
     let partial = unsafe {
         let tile = if Q::PADS_WITH_AN_ELEMENT { load::<true>(p, b, place) } else { load::<false>(p, b, place) };
-        Q::statistic(p, place, &tile, Grouping::BLOCK)
+        measure::<Q>(p, place, &tile, Grouping::BLOCK)
     };
     if device::thread() == 0 {
-        for word in 0..PARTIAL_WORDS as usize {
-            // SAFETY: the block's partial statistic is there, and this thread's alone.
-            unsafe { *to.add(word) = partial[word] };
-        }
+        // SAFETY: the block's partial statistic is there, and this thread's alone.
+        unsafe { *to = partial };
     }
 }
 

@@ -1,10 +1,22 @@
 //! Folding the partial statistics of a tensor that is one bucket: one block, whatever the tensor's length.
 
-use super::quantizer::{Measured, Partial, Partials};
+use super::quantizer::{FIRST, Measured, second};
 use super::statistic::{Statistic, across_warps};
 use super::tile::{Buffers, Place};
+use crate::arith::fold::Fold;
 use crate::device;
-use crate::params::{EncodeParams, PARTIAL_WORDS, THREADS, item, whole};
+use crate::params::{EncodeParams, THREADS, item, whole};
+
+/// A partial statistic, read as one: 16 bytes by an instruction.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(16))]
+struct Aligned<P>(P);
+
+/// Partial statistics of one tensor.
+struct Partials<P> {
+    first: *const Aligned<P>,
+    count: u32,
+}
 
 /// Words in front of the partial statistics: the final statistic's room.
 const FINAL_WORDS: usize = 64;
@@ -21,7 +33,7 @@ pub(super) unsafe fn combine<Q: Measured>(p: &EncodeParams, b: &Buffers) {
     // SAFETY: the kernel's contract covers the workspace, which is aligned to 16 bytes.
     unsafe {
         let first = b.workspace.add(FINAL_WORDS).cast();
-        let statistic = Q::fold(p, Partials { first, count: p.partials });
+        let statistic = fold::<Q>(p, &Partials { first, count: p.partials });
         write::<Q>(p, statistic, b.workspace, b.scalars);
     }
 }
@@ -39,7 +51,7 @@ pub(super) unsafe fn combine_tensor<Q: Measured>(p: &EncodeParams, b: &Buffers) 
         let word = |index: u32| *b.workspace.add((at + index) as usize);
         let p = EncodeParams { beta: word(whole::BETA), ..*p };
         let first = b.status.add(word(whole::FIRST) as usize).cast();
-        let statistic = Q::fold(&p, Partials { first, count: word(whole::COUNT) });
+        let statistic = fold::<Q>(&p, &Partials { first, count: word(whole::COUNT) });
         let to = b.status.add(word(whole::STATISTIC) as usize);
         write::<Q>(&p, statistic, to, b.scalars.add(word(whole::SCALARS) as usize));
     }
@@ -50,10 +62,10 @@ pub(super) unsafe fn combine_tensor<Q: Measured>(p: &EncodeParams, b: &Buffers) 
 /// # Safety
 /// As the statistics kernels ask that take many tensors: an item for each block.
 #[inline(always)]
-pub(super) unsafe fn partial_of_item(p: &EncodeParams, b: &Buffers) -> *mut u32 {
+pub(super) unsafe fn partial_of_item<Q: Measured>(p: &EncodeParams, b: &Buffers) -> *mut Q::Partial {
     let index = p.partials + device::block();
     // SAFETY: behind the status is room for the partial statistic of every item.
-    unsafe { b.status.add((whole::PARTIALS + index * PARTIAL_WORDS) as usize) }
+    unsafe { b.status.add(whole::PARTIALS as usize).cast::<Q::Partial>().add(index as usize) }
 }
 
 /// Where the statistic is of the tensor that this block's item is a part of.
@@ -67,18 +79,39 @@ pub(super) unsafe fn statistic_of_item(p: &EncodeParams, b: &Buffers) -> *mut u3
     unsafe { b.status.add(*b.workspace.add((at + item::STATISTIC) as usize) as usize) }
 }
 
+/// The statistic of a bucket that is a whole tensor, from its partial ones. Every thread gets it.
+///
+/// # Safety
+/// All threads of the block arrive together; the partial statistics are there, at least one.
+#[inline(always)]
+unsafe fn fold<Q: Measured>(p: &EncodeParams, partials: &Partials<Q::Partial>) -> [u32; 2] {
+    let place = Place::here();
+    // SAFETY: the caller brings all threads of the block here, and the partials are there.
+    let first = unsafe { fold_block(place, FIRST, fold_thread(partials, Q::first_of)) };
+    let mut total = Q::Total::NONE;
+    if Q::looks_again(p) {
+        let context = Q::context(first);
+        // SAFETY: as above; whether there is a second look is the same for all threads.
+        total = unsafe {
+            let of_thread = fold_thread(partials, |partial| Q::second_of(partial, context));
+            fold_block(place, second::<Q>(), of_thread)
+        };
+    }
+    Q::whole(p, first, total)
+}
+
 /// Folds `of` every partial statistic that is this thread's.
 ///
 /// # Safety
 /// They are there, and at least one.
 #[inline(always)]
-pub(super) unsafe fn fold_thread<S: Statistic>(partials: Partials, of: impl Fn([u32; 4]) -> S) -> S {
-    let Partials { first: partials, count } = partials;
+unsafe fn fold_thread<P: Copy + Default, S: Statistic>(partials: &Partials<P>, of: impl Fn(P) -> S) -> S {
+    let Partials { first: partials, count } = *partials;
     let last = count - 1;
     let mut folded = S::NONE;
     let mut first = device::thread();
     while first <= last {
-        let mut ahead = [Partial([0; 4]); AHEAD as usize];
+        let mut ahead = [Aligned(P::default()); AHEAD as usize];
         for k in 0..AHEAD {
             // SAFETY: no index passes the last one's.
             ahead[k as usize] = unsafe { *partials.add((first + k * THREADS).min(last) as usize) };
@@ -99,7 +132,7 @@ pub(super) unsafe fn fold_thread<S: Statistic>(partials: Partials, of: impl Fn([
 /// All threads of the block arrive together. `shared` is the first of 8 statistics' words of shared memory, which
 /// nothing else uses.
 #[inline(always)]
-pub(super) unsafe fn fold_block<S: Statistic>(place: Place, shared: u32, value: S) -> S {
+unsafe fn fold_block<S: Statistic>(place: Place, shared: u32, value: S) -> S {
     // SAFETY: the caller brings all threads of the block here, and the words of shared memory are free.
     unsafe { across_warps(place, 3, shared, S::fold_lanes::<1>(place.lane, |_| value)) }
 }

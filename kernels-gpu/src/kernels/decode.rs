@@ -1,4 +1,4 @@
-//! What both bucketed quantizers do to decode, whatever their formula.
+//! What every bucketed quantizer does to decode, whatever its formula.
 
 use super::codes::{self, WORDS};
 use super::quantizer::of_lane;

@@ -1,4 +1,4 @@
-//! The kernels: one file a codec, and what they share.
+//! The kernels. Those of the bucketed quantizers are made for any formula; `entries` has their contracts.
 //!
 //! Every kernel is launched with blocks of [`THREADS`](crate::params::THREADS) threads, in one dimension, and takes its
 //! params struct by value and then its buffers. A buffer that a launch does not use is null.
@@ -32,14 +32,11 @@ mod codes;
 mod combine;
 mod decode;
 mod draws;
+mod entries;
 mod powersgd;
-mod qsgd;
 mod quantizer;
 mod scan;
-mod segments;
 mod sparse;
 mod statistic;
 mod tile;
 mod topk;
-mod uniform;
-mod whole;

@@ -1,37 +1,46 @@
-//! What a bucketed quantizer brings to the kernels beside its formula: how a block measures a bucket.
+//! What a kernel asks of a bucketed quantizer beside its formula, and how a block measures a bucket.
 
-use super::statistic::Grouping;
+use super::statistic::{Grouping, Statistic};
 use super::tile::{Place, Tile};
+use crate::arith::fold::Fold;
 use crate::arith::quantizer::{Quantizer, Words};
 use crate::device;
-use crate::params::{EncodeParams, PARTIAL_WORDS};
+use crate::params::EncodeParams;
 
-/// A partial statistic, read as one.
-#[derive(Clone, Copy)]
-#[repr(C, align(16))]
-pub(super) struct Partial(pub(super) [u32; PARTIAL_WORDS as usize]);
+/// A quantizer whose statistics the lanes of a warp can hand to one another.
+pub(super) trait Measured: Quantizer<First: Statistic, Second: Statistic, Total: Statistic> {}
 
-/// Partial statistics of one tensor.
-#[derive(Clone, Copy)]
-pub(super) struct Partials {
-    pub(super) first: *const Partial,
-    pub(super) count: u32,
+impl<Q: Quantizer<First: Statistic, Second: Statistic, Total: Statistic>> Measured for Q {}
+
+/// First word of shared memory for what the first look sees: a statistic per warp.
+pub(super) const FIRST: u32 = 0;
+
+/// First word of shared memory for what the second look sees.
+#[inline(always)]
+pub(super) const fn second<Q: Measured>() -> u32 {
+    8 * Q::First::WORDS
 }
 
-/// A quantizer whose buckets a block can measure.
-pub(super) trait Measured: Quantizer {
-    /// Each lane gets the partial statistic of the bucket that what it owns lies in.
-    ///
-    /// # Safety
-    /// All threads of the block arrive together.
-    unsafe fn statistic(p: &EncodeParams, place: Place, tile: &Tile, grouping: Grouping) -> [u32; 4];
-    /// The statistic of a bucket that is a whole tensor, from its partial ones. Every thread gets it.
-    ///
-    /// # Safety
-    /// All threads of the block arrive together; the partial statistics are there, at least one.
-    unsafe fn fold(p: &EncodeParams, partials: Partials) -> [u32; 2];
-    /// The statistic of a bucket whose only partial statistic this is.
-    fn finish(p: &EncodeParams, partial: [u32; 4]) -> [u32; 2];
+/// Each lane gets the partial statistic of the bucket that what it owns lies in.
+///
+/// # Safety
+/// All threads of the block arrive together.
+#[inline(always)]
+pub(super) unsafe fn measure<Q: Measured>(
+    p: &EncodeParams,
+    place: Place,
+    tile: &Tile,
+    grouping: Grouping,
+) -> Q::Partial {
+    // SAFETY: the caller brings all threads here.
+    let first = unsafe { grouping.fold(place, p.n, tile, None, FIRST, |value, _| Q::first(value)) };
+    let mut again = Q::Second::NONE;
+    if Q::looks_again(p) {
+        let context = Some(Q::context(first));
+        // SAFETY: as above; whether there is a second look is the same for all threads.
+        again = unsafe { grouping.fold(place, p.n, tile, context, second::<Q>(), |v, context| Q::second(v, context)) };
+    }
+    Q::partial(first, again, grouping.elements(place, p.n))
 }
 
 /// The encoder or the decoder that lane `from` has.

@@ -1,21 +1,17 @@
-//! Folding the values of a bucket into its statistic: integers, so that the order in which it is done does not matter.
+//! Folding the values of a bucket over the lanes of a warp and the warps of a block.
 
 use super::tile::{Place, Tile, UNITS};
+use crate::arith::fold::{Fold, Max, Min, Sum, high, join, low};
 use crate::arith::pack::SLOTS;
 use crate::device;
 
 /// Rows of a warp.
 const ROWS: usize = UNITS * SLOTS;
 
-/// Something that a bucket's values fold into.
-pub(super) trait Statistic: Copy {
+/// A fold that lanes and warps can hand to one another.
+pub(super) trait Statistic: Fold {
     /// Words that it takes in shared memory.
     const WORDS: u32;
-    /// The statistic of no value.
-    const NONE: Self;
-
-    /// The statistic of two sets of values from each one's. Associative and commutative.
-    fn merge(self, other: Self) -> Self;
 
     /// What lane `lane ^ mask` gives.
     ///
@@ -121,6 +117,14 @@ impl Grouping {
         leads.then_some(first >> self.log2)
     }
 
+    /// Elements of the bucket that what this lane owns lies in.
+    #[inline(always)]
+    pub(super) fn elements(self, place: Place, n: u32) -> u32 {
+        let owned = if self.is_small() { place.lane * 32 } else { place.lane % UNITS as u32 * 256 };
+        let first = (place.first + owned) >> self.log2 << self.log2;
+        n.saturating_sub(first).min(1 << self.log2)
+    }
+
     /// Each lane gets the statistic of the bucket that what it owns lies in.
     ///
     /// `of(value, context)` is one value's statistic, where `context` is the word that the owner of the value's row
@@ -211,19 +215,9 @@ pub(super) unsafe fn across_warps<S: Statistic>(place: Place, steps: u32, shared
 }
 
 macro_rules! extreme {
-    ($(#[$doc:meta])* $name:ident, $none:expr, $merge:path, $fold:path) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy)]
-        pub(super) struct $name(pub(super) u32);
-
+    ($name:ident, $fold:path) => {
         impl Statistic for $name {
             const WORDS: u32 = 1;
-            const NONE: Self = Self($none);
-
-            #[inline(always)]
-            fn merge(self, other: Self) -> Self {
-                Self($merge(self.0, other.0))
-            }
 
             #[inline(always)]
             unsafe fn shuffle_xor(self, mask: u32) -> Self {
@@ -258,33 +252,11 @@ macro_rules! extreme {
     };
 }
 
-extreme!(
-    /// The largest of some integers.
-    Max,
-    0,
-    u32::max,
-    device::fold_max
-);
-extreme!(
-    /// The smallest of some integers.
-    Min,
-    u32::MAX,
-    u32::min,
-    device::fold_min
-);
-
-/// The sum of some integers.
-#[derive(Clone, Copy)]
-pub(super) struct Sum(pub(super) u64);
+extreme!(Max, device::fold_max);
+extreme!(Min, device::fold_min);
 
 impl Statistic for Sum {
     const WORDS: u32 = 2;
-    const NONE: Self = Self(0);
-
-    #[inline(always)]
-    fn merge(self, other: Self) -> Self {
-        Self(self.0 + other.0)
-    }
 
     #[inline(always)]
     unsafe fn shuffle_xor(self, mask: u32) -> Self {
@@ -308,33 +280,22 @@ impl Statistic for Sum {
     }
 }
 
-/// The low word.
-#[inline(always)]
-pub(super) fn low(value: u64) -> u32 {
-    value as u32
-}
-
-/// The high word.
-#[inline(always)]
-pub(super) fn high(value: u64) -> u32 {
-    (value >> 32) as u32
-}
-
-/// The integer of these words, low one first.
-#[inline(always)]
-pub(super) fn join([low, high]: [u32; 2]) -> u64 {
-    u64::from(low) | u64::from(high) << 32
-}
-
-/// Two statistics of the same values.
-impl<A: Statistic, B: Statistic> Statistic for (A, B) {
-    const WORDS: u32 = A::WORDS + B::WORDS;
-    const NONE: Self = (A::NONE, B::NONE);
+impl Statistic for () {
+    const WORDS: u32 = 0;
 
     #[inline(always)]
-    fn merge(self, other: Self) -> Self {
-        (self.0.merge(other.0), self.1.merge(other.1))
-    }
+    unsafe fn shuffle_xor(self, _mask: u32) {}
+
+    #[inline(always)]
+    unsafe fn put(self, _index: u32) {}
+
+    #[inline(always)]
+    unsafe fn get(_index: u32) {}
+}
+
+/// Two folds of the same values.
+impl<A: Statistic, B: Statistic> Statistic for (A, B) {
+    const WORDS: u32 = A::WORDS + B::WORDS;
 
     #[inline(always)]
     unsafe fn shuffle_xor(self, mask: u32) -> Self {

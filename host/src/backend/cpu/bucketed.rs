@@ -1,22 +1,13 @@
-//! What both bucketed quantizers do with a run of elements, whatever their formula.
+//! What every bucketed quantizer does with a run of elements, whatever its formula.
 
 use gradwire_kernels::arith::float::{INF_BITS, MAGNITUDE, accumulate, canonical};
+use gradwire_kernels::arith::fold::Fold;
 use gradwire_kernels::arith::pack::{UNIT, unit_bytes};
 use gradwire_kernels::arith::quantizer::Quantizer;
 use gradwire_kernels::params::{DecodeParams, EncodeParams, WHOLE, decode_flags, encode_flags};
 
 use super::rows::{Unit, borrow, dithers, draw_and_pack, draw_and_pack_wide, pack, stage, unpack};
 use crate::gradient::Gradient;
-
-/// A quantizer whose buckets a loop can measure.
-pub(super) trait Measured: Quantizer {
-    /// The partial statistic of some elements of a whole-tensor bucket.
-    fn statistic(p: &EncodeParams, values: &[u32]) -> [u32; 4];
-    /// The statistic of a tensor from its partial ones.
-    fn combine(p: &EncodeParams, partials: &[u32]) -> [u32; 2];
-    /// The encoder of the bucket that these values are.
-    fn measure(p: &EncodeParams, values: &[u32]) -> Self::Encoder;
-}
 
 /// Elements that are staged at a time: one bucket of the largest size.
 const STAGED: usize = 8192;
@@ -33,7 +24,7 @@ pub(super) struct EncodeTask<'a> {
 
 /// Encodes a run of elements that starts on a unit and on a bucket.
 #[inline(always)]
-pub(super) fn encode<Q: Measured>(p: &EncodeParams, statistic: [u32; 2], task: EncodeTask<'_>) {
+pub(super) fn encode<Q: Quantizer>(p: &EncodeParams, statistic: [u32; 2], task: EncodeTask<'_>) {
     let EncodeTask { input, start, len, mut residual, scalars, codes } = task;
     let whole = (p.bucket_log2 == WHOLE).then(|| Q::encoder(p, statistic));
     let bucket = if whole.is_some() { UNIT } else { 1 << p.bucket_log2 };
@@ -79,7 +70,7 @@ struct Run<'a> {
 }
 
 #[inline(always)]
-fn encode_run<Q: Measured>(p: &EncodeParams, whole: Option<Q::Encoder>, bucket: usize, run: Run<'_>) {
+fn encode_run<Q: Quantizer>(p: &EncodeParams, whole: Option<Q::Encoder>, bucket: usize, run: Run<'_>) {
     let Run { values, elements, first_unit, mut residual, scalars, codes } = run;
     let (mut dither, mut unit_codes): (Unit, Unit) = ([0; UNIT], [0; UNIT]);
     let mut encoder = whole;
@@ -91,7 +82,8 @@ fn encode_run<Q: Measured>(p: &EncodeParams, whole: Option<Q::Encoder>, bucket: 
         let bytes = unit_bytes(p.bits);
         let out = &mut codes[unit * bytes..(unit + 1) * bytes];
         if whole.is_none() && bucket >= UNIT && from.is_multiple_of(bucket) {
-            let measured = Q::measure(p, &values[from..values.len().min(from + bucket)]);
+            let here = from..values.len().min(from + bucket);
+            let measured = measure::<Q>(p, &values[here], (elements - from).min(bucket));
             put_wire::<Q>(&measured, scalars, from / bucket);
             encoder = Some(measured);
         }
@@ -109,7 +101,7 @@ fn encode_run<Q: Measured>(p: &EncodeParams, whole: Option<Q::Encoder>, bucket: 
         if bucket < UNIT {
             for (local, at) in (0..UNIT).step_by(bucket).enumerate() {
                 let here = at..at + bucket;
-                let encoder = Q::measure(p, &unit_values[here.clone()]);
+                let encoder = measure::<Q>(p, &unit_values[here.clone()], valid.saturating_sub(at).min(bucket));
                 if at < valid {
                     put_wire::<Q>(&encoder, scalars, unit * (UNIT / bucket) + local);
                 }
@@ -135,6 +127,43 @@ fn encode_run<Q: Measured>(p: &EncodeParams, whole: Option<Q::Encoder>, bucket: 
         unit_codes[valid..].fill(0);
         pack(p.bits, &unit_codes, out);
     }
+}
+
+/// The partial statistic of these values, of which so many are elements and the others made up.
+#[inline(always)]
+fn partial<Q: Quantizer>(p: &EncodeParams, values: &[u32], elements: usize) -> Q::Partial {
+    let first = values.iter().fold(Q::First::NONE, |first, value| first.merge(Q::first(*value)));
+    let mut second = Q::Second::NONE;
+    if Q::looks_again(p) {
+        let context = Q::context(first);
+        second = values.iter().fold(second, |second, value| second.merge(Q::second(*value, context)));
+    }
+    Q::partial(first, second, elements as u32)
+}
+
+/// The encoder of the bucket that these values are.
+#[inline(always)]
+fn measure<Q: Quantizer>(p: &EncodeParams, values: &[u32], elements: usize) -> Q::Encoder {
+    Q::encoder(p, Q::statistic(p, partial::<Q>(p, values, elements)))
+}
+
+/// The statistic of a tensor that is one bucket, from its partial ones, and its scalars.
+pub(super) fn combine<Q: Quantizer>(p: &EncodeParams, words: &[u32]) -> ([u32; 2], Vec<f32>) {
+    let partials = || {
+        words.chunks_exact(size_of::<Q::Partial>() / 4).map(|words| {
+            let mut partial = Q::Partial::default();
+            partial.as_mut().copy_from_slice(words);
+            partial
+        })
+    };
+    let first = partials().fold(Q::First::NONE, |first, partial| first.merge(Q::first_of(partial)));
+    let mut total = Q::Total::NONE;
+    if Q::looks_again(p) {
+        let context = Q::context(first);
+        total = partials().fold(total, |total, partial| total.merge(Q::second_of(partial, context)));
+    }
+    let statistic = Q::whole(p, first, total);
+    (statistic, Q::wire(&Q::encoder(p, statistic))[..Q::SCALARS].to_vec())
 }
 
 /// Writes a bucket's scalars.
@@ -181,35 +210,44 @@ fn pad_with_first(values: &mut [u32], elements: usize, bucket: usize) {
     }
 }
 
-/// The partial statistic of elements `start..start + len`, at most 8192.
-#[inline(always)]
-pub(super) fn statistic<Q: Measured>(
-    p: &EncodeParams,
-    input: Gradient<'_>,
-    start: usize,
-    len: usize,
-    residual: Option<&[f32]>,
-) -> [u32; 4] {
-    if let (Some(values), None) = (borrow(input, start, len), residual) {
-        return Q::statistic(p, values);
-    }
-    let mut staged = [0; STAGED];
-    let values = &mut staged[..len];
-    stage(values, input, start, len, residual.map(|r| &r[start..start + len]));
-    Q::statistic(p, values)
+/// At most 8192 elements, and the residual of all of the input.
+pub(super) struct Elements<'a> {
+    pub(super) input: Gradient<'a>,
+    pub(super) start: usize,
+    pub(super) len: usize,
+    pub(super) residual: Option<&'a [f32]>,
 }
 
-/// The index, from `start` on, of the first of `len` elements that is not finite.
+impl Elements<'_> {
+    /// Their values, plus residuals.
+    #[inline(always)]
+    fn stage<'b>(&self, staged: &'b mut [u32; STAGED]) -> &'b [u32] {
+        let Self { input, start, len, residual } = *self;
+        let values = &mut staged[..len];
+        stage(values, input, start, len, residual.map(|r| &r[start..start + len]));
+        values
+    }
+}
+
+/// Writes the partial statistic of these elements.
 #[inline(always)]
-pub(super) fn first_not_finite(
-    input: Gradient<'_>,
-    start: usize,
-    len: usize,
-    residual: Option<&[f32]>,
-) -> Option<usize> {
+pub(super) fn statistic<Q: Quantizer>(p: &EncodeParams, elements: Elements<'_>, out: &mut [u32]) {
+    let partial = match borrow(elements.input, elements.start, elements.len) {
+        Some(values) if elements.residual.is_none() => partial::<Q>(p, values, values.len()),
+        _ => {
+            let mut staged = [0; STAGED];
+            let values = elements.stage(&mut staged);
+            partial::<Q>(p, values, values.len())
+        }
+    };
+    out.copy_from_slice(partial.as_ref());
+}
+
+/// Which of these elements is the first that is not finite.
+#[inline(always)]
+pub(super) fn first_not_finite(elements: Elements<'_>) -> Option<usize> {
     let mut staged = [0; STAGED];
-    let values = &mut staged[..len];
-    stage(values, input, start, len, residual.map(|r| &r[start..start + len]));
+    let values = elements.stage(&mut staged);
     let largest = values.iter().fold(0, |largest, v| largest.max(v & MAGNITUDE));
     if largest < INF_BITS { None } else { values.iter().position(|v| v & MAGNITUDE >= INF_BITS) }
 }

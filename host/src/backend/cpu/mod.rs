@@ -10,20 +10,18 @@ mod gram;
 mod lanes;
 mod orthonormal;
 mod powersgd;
-mod qsgd;
 mod rows;
 mod session;
 mod simd;
 mod slab;
 mod topk;
-mod uniform;
 
 use gradwire_kernels::arith::pack::{UNIT, unit_bytes};
-use gradwire_kernels::params::{DecodeParams, EncodeParams, PARTIAL_WORDS, SPAN, WHOLE, encode_flags};
+use gradwire_kernels::params::{DecodeParams, EncodeParams, SPAN, WHOLE, encode_flags};
 use rayon::prelude::*;
 
 pub(crate) use self::bucketed::Body;
-use self::bucketed::EncodeTask;
+use self::bucketed::{Elements, EncodeTask};
 pub(crate) use self::filter::Entries;
 pub(crate) use self::powersgd::Matrices;
 pub use self::session::CpuSession;
@@ -98,7 +96,7 @@ impl Cpu {
             }
             Kernel::Combine(codec) => {
                 let (last, partials) = buffers.workspace.split_at_mut(FINAL_WORDS);
-                let partials = &partials[..p.partials as usize * PARTIAL_WORDS as usize];
+                let partials = &partials[..(p.partials * codec.partial_words()) as usize];
                 let (statistic, wire) = simd::combine(codec, p, partials);
                 last[..2].copy_from_slice(&statistic);
                 for (slot, scalar) in buffers.scalars.chunks_exact_mut(4).zip(wire) {
@@ -164,10 +162,10 @@ impl Cpu {
         partials: &mut [u32],
     ) {
         let (n, span) = (p.n as usize, SPAN as usize);
-        partials.par_chunks_exact_mut(PARTIAL_WORDS as usize).enumerate().for_each(|(index, out)| {
+        partials.par_chunks_exact_mut(codec.partial_words() as usize).enumerate().for_each(|(index, out)| {
             let start = index * span;
             let len = span.min(n - start);
-            out.copy_from_slice(&self.simd.statistic(codec, p, input, start, len, residual));
+            self.simd.statistic(codec, p, Elements { input, start, len, residual }, out);
         });
     }
 
@@ -175,7 +173,7 @@ impl Cpu {
         let (n, span) = (p.n as usize, SPAN as usize);
         let first = (0..n.div_ceil(span)).into_par_iter().find_map_first(|index| {
             let start = index * span;
-            let found = bucketed::first_not_finite(input, start, span.min(n - start), residual)?;
+            let found = bucketed::first_not_finite(Elements { input, start, len: span.min(n - start), residual })?;
             Some(start + found)
         });
         if let Some(index) = first {

@@ -65,7 +65,8 @@ impl CpuSession {
                 let bits = u64::from(p.bits);
                 let first = pass.bindings.output.offset / 4;
                 let codes_at = (pass.bindings.codes.offset - first / 256 * 32 * bits) as usize;
-                let per_bucket = if matches!(pass.kernel, Kernel::Decode(c) if c.scalars() == 2) { 8 } else { 4 };
+                let Kernel::Decode(codec) = pass.kernel else { return };
+                let per_bucket = 4 * codec.scalars() as u64;
                 let scalars_at = (pass.bindings.scalars.offset - (first >> p.bucket_log2) * per_bucket) as usize;
                 let scalars: &[u8] = bytemuck::cast_slice(scalars);
                 let codes: &[u8] = bytemuck::cast_slice(codes);

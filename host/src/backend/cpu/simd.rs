@@ -1,10 +1,10 @@
 //! The same code, compiled once for each vector width, and chosen at run time.
 
-use gradwire_kernels::arith::qsgd::Qsgd;
-use gradwire_kernels::arith::uniform::Uniform;
+use gradwire_kernels::arith::quantizer::Quantizer;
+use gradwire_kernels::codecs::Visitor;
 use gradwire_kernels::params::{DecodeParams, EncodeParams};
 
-use super::bucketed::{self, Body, EncodeTask, Measured};
+use super::bucketed::{self, Body, Elements, EncodeTask};
 #[cfg(target_arch = "x86_64")]
 use super::compress;
 use super::filter::{self, Entries, Filter};
@@ -85,41 +85,44 @@ impl Simd {
     }
 }
 
-/// Makes a method that runs a generic body compiled for the chosen width.
+/// A call with these arguments, of a function that is compiled for each width and each codec.
+struct Call<A>(Simd, A);
+
+/// Makes a method that runs a generic body compiled for the chosen width and the codec.
 macro_rules! dispatch {
-    ($(#[$doc:meta])* $name:ident, $body:path, ($($arg:ident: $ty:ty),*) -> $ret:ty) => {
-        impl Simd {
-            $(#[$doc])*
-            pub(super) fn $name(self, codec: CodecId, $($arg: $ty),*) -> $ret {
+    ($(#[$doc:meta])* $name:ident, $body:path, ($($arg:ident: $ty:ty),*)) => {
+        impl Visitor for Call<($($ty,)*)> {
+            type Output = ();
+
+            #[inline(always)]
+            fn visit<Q: Quantizer>(self) {
+                let Self(simd, ($($arg,)*)) = self;
                 #[cfg(target_arch = "x86_64")]
                 {
                     #[target_feature(enable = "avx2")]
-                    fn avx2<Q: Measured>($($arg: $ty),*) -> $ret {
+                    fn avx2<Q: Quantizer>($($arg: $ty),*) {
                         $body($($arg),*)
                     }
                     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-                    fn avx512<Q: Measured>($($arg: $ty),*) -> $ret {
+                    fn avx512<Q: Quantizer>($($arg: $ty),*) {
                         $body($($arg),*)
                     }
-                    match (self, codec) {
-                        (Self::Baseline, _) => {}
+                    match simd {
+                        Simd::Baseline => {}
                         // SAFETY: a `Simd` other than the baseline comes from `detect` or passed `check`.
-                        (Self::Avx2, CodecId::Qsgd) => return unsafe { avx2::<Qsgd>($($arg),*) },
+                        Simd::Avx2 => return unsafe { avx2::<Q>($($arg),*) },
                         // SAFETY: as above.
-                        (Self::Avx2, CodecId::Uniform) => return unsafe { avx2::<Uniform>($($arg),*) },
-                        // SAFETY: as above.
-                        (Self::Avx512, CodecId::Qsgd) => return unsafe { avx512::<Qsgd>($($arg),*) },
-                        // SAFETY: as above.
-                        (Self::Avx512, CodecId::Uniform) => return unsafe { avx512::<Uniform>($($arg),*) },
+                        Simd::Avx512 => return unsafe { avx512::<Q>($($arg),*) },
                     }
                 }
-                fn baseline<Q: Measured>($($arg: $ty),*) -> $ret {
-                    $body($($arg),*)
-                }
-                match codec {
-                    CodecId::Qsgd => baseline::<Qsgd>($($arg),*),
-                    CodecId::Uniform => baseline::<Uniform>($($arg),*),
-                }
+                $body($($arg),*)
+            }
+        }
+
+        impl Simd {
+            $(#[$doc])*
+            pub(super) fn $name(self, codec: CodecId, $($arg: $ty),*) {
+                codec.visit(Call(self, ($($arg,)*)))
             }
         }
     };
@@ -127,16 +130,15 @@ macro_rules! dispatch {
 
 dispatch!(
     /// Encodes a run of elements.
-    encode, bucketed::encode::<Q>, (p: &EncodeParams, statistic: [u32; 2], task: EncodeTask<'_>) -> ()
+    encode, bucketed::encode::<Q>, (p: &EncodeParams, statistic: [u32; 2], task: EncodeTask<'_>)
 );
 dispatch!(
-    /// The partial statistic of a span.
-    statistic, bucketed::statistic::<Q>,
-    (p: &EncodeParams, input: Gradient<'_>, start: usize, len: usize, residual: Option<&[f32]>) -> [u32; 4]
+    /// Writes the partial statistic of a span.
+    statistic, bucketed::statistic::<Q>, (p: &EncodeParams, elements: Elements<'_>, out: &mut [u32])
 );
 dispatch!(
     /// Decodes a run of elements.
-    decode, bucketed::decode::<Q>, (p: &DecodeParams, bodies: &[Body<'_>], start: usize, output: &mut [f32]) -> ()
+    decode, bucketed::decode::<Q>, (p: &DecodeParams, bodies: &[Body<'_>], start: usize, output: &mut [f32])
 );
 
 /// Makes a method that runs a body over vectors compiled for the chosen width.
@@ -231,12 +233,15 @@ impl Simd {
 
 /// The final statistic and the wire's scalars of a tensor that is one bucket. Too little work for vectors.
 pub(super) fn combine(codec: CodecId, p: &EncodeParams, partials: &[u32]) -> ([u32; 2], Vec<f32>) {
-    fn both<Q: Measured>(p: &EncodeParams, partials: &[u32]) -> ([u32; 2], Vec<f32>) {
-        let statistic = Q::combine(p, partials);
-        (statistic, Q::wire(&Q::encoder(p, statistic))[..Q::SCALARS].to_vec())
+    struct Combine<'a>(&'a EncodeParams, &'a [u32]);
+
+    impl Visitor for Combine<'_> {
+        type Output = ([u32; 2], Vec<f32>);
+
+        fn visit<Q: Quantizer>(self) -> Self::Output {
+            bucketed::combine::<Q>(self.0, self.1)
+        }
     }
-    match codec {
-        CodecId::Qsgd => both::<Qsgd>(p, partials),
-        CodecId::Uniform => both::<Uniform>(p, partials),
-    }
+
+    codec.visit(Combine(p, partials))
 }

@@ -1,0 +1,251 @@
+//! The table of bucketed codecs. Names, tags, entry points, the CPU's dispatch and the lists of tests and tools are made
+//! from it.
+
+use crate::arith;
+use crate::arith::quantizer::Quantizer;
+
+/// The entry points of a codec, by their names in PTX and WGSL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entries {
+    /// Statistics of spans of 8192 elements, for a tensor that is one bucket.
+    pub stats: &'static str,
+    /// Folds the statistics into one, and writes the wire's scalars.
+    pub combine: &'static str,
+    /// Encodes.
+    pub encode: &'static str,
+    /// Decodes.
+    pub decode: &'static str,
+    /// Encodes many tensors of one buffer.
+    pub encode_segments: &'static str,
+    /// Decodes onto many tensors of one buffer.
+    pub decode_segments: &'static str,
+    /// Statistics of spans of many tensors, each of them one bucket.
+    pub stats_segments: &'static str,
+    /// Folds those of each tensor into one, and writes the wire's scalars.
+    pub combine_segments: &'static str,
+    /// Encodes many tensors of one buffer, each of them one bucket.
+    pub encode_tensors: &'static str,
+}
+
+/// Work that is done with the formula of a codec which is known at run time only.
+pub trait Visitor {
+    /// What the work gives.
+    type Output;
+
+    /// Does it.
+    fn visit<Q: Quantizer>(self) -> Self::Output;
+}
+
+/// The tag of a sparse payload.
+pub const SPARSE_TAG: u8 = 3;
+
+/// Flags in a payload's header. A codec that does not have one refuses it.
+pub mod wire_flags {
+    /// The bucket's scale is its L2 norm; without it, its largest magnitude.
+    pub const L2: u8 = 1;
+    /// What is decoded is scaled to a contraction.
+    pub const SCALED: u8 = 2;
+}
+
+/// The bound omega on E|C(x) - x|^2 / |x|^2 of a codec, by the elements B of a bucket and the levels L.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Variance {
+    /// Of stochastic rounding, which is unbiased: min(linear B / L^2, root sqrt(B) / L).
+    Stochastic {
+        /// The factor of the first.
+        linear: f64,
+        /// The factor of the second.
+        root: f64,
+    },
+}
+
+/// Hands the table to a macro.
+macro_rules! table {
+    ($then:ident) => {
+        $then! {
+            /// QSGD: magnitudes as fractions of the bucket's norm, with signs.
+            Qsgd {
+                formula: arith::qsgd::Qsgd,
+                tag: 1,
+                name: "QSGD",
+                // Bits of a code, and the same in words.
+                widths: [2, 3, 4, 5, 6, 7, 8, 16], "2 to 8, or 16,",
+                // Bits of a code that are not its level.
+                sign_bits: 1,
+                flags: wire_flags::L2 | wire_flags::SCALED,
+                // Of both norms: an element's variance is at most min(1/4, r) (N/L)^2, N the norm and r = |x| L/N.
+                variance: Variance::Stochastic { linear: 0.25, root: 1.0 },
+                entries: qsgd_stats, qsgd_combine, qsgd_encode, qsgd_decode, qsgd_encode_segments,
+                    qsgd_decode_segments, qsgd_stats_segments, qsgd_combine_segments, qsgd_encode_tensors,
+            }
+            /// Uniform quantization between the bucket's minimum and maximum.
+            Uniform {
+                formula: arith::uniform::Uniform,
+                tag: 2,
+                name: "uniform",
+                widths: [1, 2, 3, 4, 5, 6, 7, 8], "1 to 8",
+                sign_bits: 0,
+                flags: wire_flags::SCALED,
+                // An element's variance is at most a quarter of ((max - min)/L)^2, and (max - min)^2 <= 2 |x|^2, since the
+                // two are different elements wherever they differ.
+                variance: Variance::Stochastic { linear: 0.5, root: f64::INFINITY },
+                entries: uniform_stats, uniform_combine, uniform_encode, uniform_decode, uniform_encode_segments,
+                    uniform_decode_segments, uniform_stats_segments, uniform_combine_segments, uniform_encode_tensors,
+            }
+        }
+    };
+}
+#[cfg(any(target_arch = "nvptx64", feature = "rust-cuda"))]
+pub(crate) use table;
+
+macro_rules! codecs {
+    ($($(#[$doc:meta])* $codec:ident {
+        formula: $formula:ty,
+        tag: $tag:literal,
+        name: $name:literal,
+        widths: [$($width:literal),+], $widths:literal,
+        sign_bits: $sign:literal,
+        flags: $flags:expr,
+        variance: $variance:expr,
+        entries: $stats:ident, $combine:ident, $encode:ident, $decode:ident, $encode_segments:ident,
+            $decode_segments:ident, $stats_segments:ident, $combine_segments:ident, $encode_tensors:ident,
+    })+) => {
+        /// Which codec made a payload.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum CodecId {
+            $($(#[$doc])* $codec,)+
+        }
+
+        impl CodecId {
+            /// All of them, in the order of their tags.
+            pub const ALL: &'static [Self] = &[$(Self::$codec),+];
+
+            /// The tags on the wire and whose they are, for a message.
+            pub const TAGS: &'static str = concat!($($tag, " (", $name, "), "),+, "or 3 (sparse)");
+
+            /// The codec's name.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$codec => $name,)+
+                }
+            }
+
+            /// The tag on the wire.
+            pub const fn tag(self) -> u8 {
+                match self {
+                    $(Self::$codec => $tag,)+
+                }
+            }
+
+            /// The codec with this tag on the wire.
+            pub const fn of_tag(tag: u8) -> Option<Self> {
+                match tag {
+                    $($tag => Some(Self::$codec),)+
+                    _ => None,
+                }
+            }
+
+            /// The widths of a code in bits that the codec packs, smallest first.
+            pub const fn widths(self) -> &'static [u32] {
+                match self {
+                    $(Self::$codec => &[$($width),+],)+
+                }
+            }
+
+            /// The same for a message.
+            pub const fn allowed_widths(self) -> &'static str {
+                match self {
+                    $(Self::$codec => $widths,)+
+                }
+            }
+
+            /// The flags that a header may have.
+            pub const fn wire_flags(self) -> u8 {
+                match self {
+                    $(Self::$codec => $flags,)+
+                }
+            }
+
+            /// The bound on the codec's variance.
+            pub const fn variance(self) -> Variance {
+                match self {
+                    $(Self::$codec => $variance,)+
+                }
+            }
+
+            /// Bits of a code that are a sign.
+            const fn sign_bits(self) -> u32 {
+                match self {
+                    $(Self::$codec => $sign,)+
+                }
+            }
+
+            /// Scalars that each bucket puts on the wire: the norm, or minimum and maximum.
+            pub const fn scalars(self) -> usize {
+                match self {
+                    $(Self::$codec => <$formula as Quantizer>::SCALARS,)+
+                }
+            }
+
+            /// Words of a partial statistic, of a span of a tensor that is one bucket.
+            pub const fn partial_words(self) -> u32 {
+                let bytes = match self {
+                    $(Self::$codec => size_of::<<$formula as Quantizer>::Partial>(),)+
+                };
+                bytes as u32 / 4
+            }
+
+            /// What the names of its entry points and of its files begin with.
+            pub fn file(self) -> &'static str {
+                self.entries().encode.strip_suffix("_encode").unwrap_or_default()
+            }
+
+            /// The entry points.
+            pub const fn entries(self) -> &'static Entries {
+                match self {
+                    $(Self::$codec => &Entries {
+                        stats: stringify!($stats),
+                        combine: stringify!($combine),
+                        encode: stringify!($encode),
+                        decode: stringify!($decode),
+                        encode_segments: stringify!($encode_segments),
+                        decode_segments: stringify!($decode_segments),
+                        stats_segments: stringify!($stats_segments),
+                        combine_segments: stringify!($combine_segments),
+                        encode_tensors: stringify!($encode_tensors),
+                    },)+
+                }
+            }
+
+            /// Does work with the codec's formula.
+            #[inline(always)]
+            pub fn visit<V: Visitor>(self, visitor: V) -> V::Output {
+                match self {
+                    $(Self::$codec => visitor.visit::<$formula>(),)+
+                }
+            }
+        }
+    };
+}
+table!(codecs);
+
+impl CodecId {
+    /// Whether the codec packs codes of this width.
+    pub const fn packs(self, bits: u32) -> bool {
+        let widths = self.widths();
+        let mut at = 0;
+        while at < widths.len() {
+            if widths[at] == bits {
+                return true;
+            }
+            at += 1;
+        }
+        false
+    }
+
+    /// The most levels that codes of this width hold; none of a width that the codec does not pack.
+    pub const fn max_levels(self, bits: u32) -> u32 {
+        if self.packs(bits) { (1 << (bits - self.sign_bits())) - 1 } else { 0 }
+    }
+}
