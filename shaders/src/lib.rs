@@ -2,8 +2,10 @@
 //!
 //! WGSL fixes neither the rounding of `f32` nor what happens to subnormal numbers, and lets a compiler contract operations
 //! and assume that there are no NaNs. The shaders here have no `f32` at all: numbers are the `u32` of their bits, and
-//! `soft.wgsl` does what IEEE 754 binary32 does in integers. So their bytes are the CPU's on every device. PowerSGD alone has
-//! sums in `f32`, of which no two backends have to have the same bits; `powersgd_params.wgsl` says how it keeps to that.
+//! `common/soft.wgsl` does what IEEE 754 binary32 does in integers. So their bytes are the CPU's on every device. PowerSGD alone has
+//! sums in `f32`, of which no two backends have to have the same bits; `powersgd/params.wgsl` says how it keeps to that.
+//!
+//! A bucketed codec is one file in `codecs/`; the kernels in `bucketed/` are made for each of them from one row in this file.
 //!
 //! Every shader is one module with one entry point. Its parameter struct (of `gradwire-kernels`) is the uniform at `@group(0) @binding(0)`; its buffers follow from binding 1 on.
 
@@ -105,252 +107,203 @@ const DECODE_SEGMENTS: &[Binding] =
 const SCAN_SEGMENTS: &[Binding] =
     &[read(Role::Input), read(Role::Residual), write(Role::Status), read(Role::Workspace)];
 
-/// A module from its files; `soft.wgsl` is in all of them.
+/// A module from its files; `common/soft.wgsl` is in all of them.
 macro_rules! module {
     ($($file:literal),+) => {
-        concat!(include_str!("soft.wgsl"), $("\n", include_str!($file)),+)
+        concat!(include_str!("common/soft.wgsl"), $("\n", include_str!($file)),+)
     };
 }
 
 /// A module of top-k.
 macro_rules! topk {
     ($($file:literal),+) => {
-        module!("topk_params.wgsl", "topk_segments.wgsl", $($file),+)
+        module!("topk/params.wgsl", "topk/segments.wgsl", $($file),+)
     };
+}
+
+/// An entry point of a bucketed codec: its module is the codec's files and those of the kernel, the last of which has `run`.
+macro_rules! stage {
+    ($codec:literal, $name:literal, [$($of_codec:literal),+], [$($file:literal),+], $bindings:expr, $bytes:expr) => {
+        entry(
+            concat!($codec, "_", $name),
+            concat!(
+                module!("bucketed/codec.wgsl", $($of_codec,)+ $($file),+),
+                "\n@compute @workgroup_size(256)\nfn ", $codec, "_", $name,
+                "(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {\n",
+                "    run(group.x, thread);\n}\n"
+            ),
+            $bindings,
+            $bytes,
+        )
+    };
+}
+
+/// An entry point that measures spans which are all one bucket.
+macro_rules! stats {
+    ($codec:literal, $name:literal, $of_codec:tt, [$($file:literal),+], $bindings:expr, $bytes:expr) => {
+        stage!($codec, $name, $of_codec, [
+            "bucketed/encode_params.wgsl",
+            "common/half.wgsl",
+            "bucketed/gradient.wgsl",
+            "bucketed/one_bucket.wgsl",
+            "bucketed/statistic.wgsl",
+            "bucketed/measure.wgsl",
+            "bucketed/leave.wgsl",
+            $($file),+
+        ], $bindings, $bytes)
+    };
+}
+
+/// An entry point that folds partial statistics.
+macro_rules! combine {
+    ($codec:literal, $name:literal, $of_codec:tt, [$($file:literal),+], $bindings:expr, $bytes:expr) => {
+        stage!($codec, $name, $of_codec, [
+            "bucketed/encode_params.wgsl",
+            "bucketed/one_bucket.wgsl",
+            "bucketed/statistic.wgsl",
+            "bucketed/fold.wgsl",
+            $($file),+
+        ], $bindings, $bytes)
+    };
+}
+
+/// An entry point that encodes.
+macro_rules! encode {
+    ($codec:literal, $name:literal, $of_codec:tt, [$($file:literal),+], $bytes:expr) => {
+        stage!($codec, $name, $of_codec, [
+            "bucketed/encode_params.wgsl",
+            "common/half.wgsl",
+            "bucketed/gradient.wgsl",
+            "bucketed/draws.wgsl",
+            "bucketed/statistic.wgsl",
+            "bucketed/measure.wgsl",
+            "bucketed/decoders.wgsl",
+            "bucketed/encode_span.wgsl",
+            $($file),+
+        ], ENCODE, $bytes)
+    };
+}
+
+/// An entry point that decodes.
+macro_rules! decode {
+    ($codec:literal, $name:literal, $of_codec:tt, [$($file:literal),+], $bindings:expr) => {
+        stage!($codec, $name, $of_codec, [
+            "bucketed/decode_params.wgsl",
+            "bucketed/decoders.wgsl",
+            "bucketed/decode_span.wgsl",
+            $($file),+
+        ], $bindings, 1024)
+    };
+}
+
+/// All entry points of a bucketed codec, from its name, how many maxima and sums its statistic has, and its files.
+/// `bucketed/codec.wgsl` says what the files bring.
+macro_rules! bucketed {
+    ($codec:literal, maxima: $maxima:literal, sums: $sums:literal, $of_codec:tt) => {{
+        // Words of one bucket's statistic, with sums of 96 bits.
+        const ONE: u32 = 4 * ($maxima + 3 * $sums);
+        // Encoders, decoders, and statistics of 256 buckets, or in their place 1024 words of codes.
+        const WORDS: u32 = 256 * ($maxima + 2 * $sums);
+        const ENCODER: u32 = 8192 + 4 * if WORDS > 1024 { WORDS } else { 1024 };
+        [
+            stats!($codec, "stats", $of_codec, ["bucketed/whole.wgsl", "bucketed/stats.wgsl"], STATS, ONE),
+            combine!($codec, "combine", $of_codec, ["bucketed/combine.wgsl"], COMBINE, ONE),
+            encode!(
+                $codec,
+                "encode",
+                $of_codec,
+                ["bucketed/whole.wgsl", "bucketed/whole_draws.wgsl", "bucketed/encode.wgsl"],
+                ENCODER
+            ),
+            decode!($codec, "decode", $of_codec, ["bucketed/whole.wgsl", "bucketed/decode.wgsl"], DECODE),
+            stats!(
+                $codec,
+                "stats_segments",
+                $of_codec,
+                ["bucketed/item.wgsl", "bucketed/stats_segments.wgsl"],
+                STATS_SEGMENTS,
+                ONE
+            ),
+            combine!($codec, "combine_segments", $of_codec, ["bucketed/combine_segments.wgsl"], COMBINE_SEGMENTS, ONE),
+            encode!(
+                $codec,
+                "encode_segments",
+                $of_codec,
+                ["bucketed/item.wgsl", "bucketed/item_draws.wgsl", "bucketed/encode_segments.wgsl"],
+                ENCODER
+            ),
+            decode!(
+                $codec,
+                "decode_segments",
+                $of_codec,
+                ["bucketed/item.wgsl", "bucketed/decode_segments.wgsl"],
+                DECODE_SEGMENTS
+            ),
+            encode!(
+                $codec,
+                "encode_tensors",
+                $of_codec,
+                ["bucketed/item.wgsl", "bucketed/item_draws.wgsl", "bucketed/encode_segments.wgsl"],
+                ENCODER
+            ),
+        ]
+    }};
 }
 
 const fn entry(name: &'static str, source: &'static str, bindings: &'static [Binding], workgroup_bytes: u32) -> Shader {
     Shader { name, source, bindings, workgroup_size: 256, workgroup_bytes }
 }
 
-/// Every entry point.
-pub const SHADERS: [Shader; 36] = [
+/// The bucketed codecs, a row each.
+const BUCKETED: [[Shader; 9]; 2] = [
+    bucketed!("qsgd", maxima: 1, sums: 1, ["common/wide.wgsl", "common/norm.wgsl", "codecs/qsgd.wgsl"]),
+    bucketed!("uniform", maxima: 2, sums: 0, ["common/wide.wgsl", "bucketed/maxima_alone.wgsl", "codecs/uniform.wgsl"]),
+];
+
+/// All other entry points.
+const OTHERS: [Shader; 18] = [
     entry(
         "finite_scan",
         module!(
-            "encode_params.wgsl",
-            "encode_whole.wgsl",
-            "bind_scan.wgsl",
-            "half.wgsl",
-            "gradient.wgsl",
-            "scan.wgsl",
-            "finite_scan.wgsl"
+            "bucketed/encode_params.wgsl",
+            "bucketed/whole.wgsl",
+            "common/half.wgsl",
+            "bucketed/gradient.wgsl",
+            "bucketed/scan.wgsl",
+            "bucketed/finite_scan.wgsl"
         ),
         SCAN,
         0,
     ),
     entry(
-        "qsgd_stats",
-        module!(
-            "encode_params.wgsl",
-            "encode_whole.wgsl",
-            "bind_stats.wgsl",
-            "half.wgsl",
-            "gradient.wgsl",
-            "norm.wgsl",
-            "qsgd_statistic.wgsl",
-            "qsgd_stats.wgsl"
-        ),
-        STATS,
-        4096,
-    ),
-    entry(
-        "qsgd_combine",
-        module!(
-            "encode_params.wgsl",
-            "bind_combine.wgsl",
-            "norm.wgsl",
-            "qsgd.wgsl",
-            "qsgd_fold.wgsl",
-            "qsgd_combine.wgsl"
-        ),
-        COMBINE,
-        28,
-    ),
-    entry(
-        "qsgd_encode",
-        module!(
-            "encode_params.wgsl",
-            "encode_whole.wgsl",
-            "bind_encode.wgsl",
-            "half.wgsl",
-            "gradient.wgsl",
-            "draws.wgsl",
-            "norm.wgsl",
-            "qsgd.wgsl",
-            "qsgd_statistic.wgsl",
-            "statistic_whole.wgsl",
-            "qsgd_buckets.wgsl",
-            "encode.wgsl",
-            "qsgd_encode.wgsl"
-        ),
-        ENCODE,
-        12288,
-    ),
-    entry(
-        "qsgd_decode",
-        module!(
-            "decode_params.wgsl",
-            "decode_whole.wgsl",
-            "bind_decode.wgsl",
-            "qsgd.wgsl",
-            "decode.wgsl",
-            "qsgd_decoders.wgsl",
-            "qsgd_decode.wgsl"
-        ),
-        DECODE,
-        1024,
-    ),
-    entry(
-        "uniform_stats",
-        module!(
-            "encode_params.wgsl",
-            "encode_whole.wgsl",
-            "bind_stats.wgsl",
-            "half.wgsl",
-            "gradient.wgsl",
-            "uniform_statistic.wgsl",
-            "uniform_stats.wgsl"
-        ),
-        STATS,
-        2048,
-    ),
-    entry(
-        "uniform_combine",
-        module!("encode_params.wgsl", "bind_combine.wgsl", "uniform.wgsl", "uniform_fold.wgsl", "uniform_combine.wgsl"),
-        COMBINE,
-        8,
-    ),
-    entry(
-        "uniform_encode",
-        module!(
-            "encode_params.wgsl",
-            "encode_whole.wgsl",
-            "bind_encode.wgsl",
-            "half.wgsl",
-            "gradient.wgsl",
-            "draws.wgsl",
-            "uniform.wgsl",
-            "uniform_statistic.wgsl",
-            "statistic_whole.wgsl",
-            "uniform_buckets.wgsl",
-            "encode.wgsl",
-            "uniform_encode.wgsl"
-        ),
-        ENCODE,
-        14336,
-    ),
-    entry(
-        "uniform_decode",
-        module!(
-            "decode_params.wgsl",
-            "decode_whole.wgsl",
-            "bind_decode.wgsl",
-            "uniform.wgsl",
-            "decode.wgsl",
-            "uniform_decoders.wgsl",
-            "uniform_decode.wgsl"
-        ),
-        DECODE,
-        1024,
-    ),
-    entry(
         "finite_scan_segments",
         module!(
-            "encode_params.wgsl",
-            "encode_item.wgsl",
-            "bind_scan_segments.wgsl",
-            "half.wgsl",
-            "gradient.wgsl",
-            "scan.wgsl",
-            "finite_scan_segments.wgsl"
+            "bucketed/encode_params.wgsl",
+            "bucketed/item.wgsl",
+            "common/half.wgsl",
+            "bucketed/gradient.wgsl",
+            "bucketed/scan.wgsl",
+            "bucketed/finite_scan_segments.wgsl"
         ),
         SCAN_SEGMENTS,
         0,
     ),
     entry(
-        "qsgd_encode_segments",
-        module!(
-            "encode_params.wgsl",
-            "encode_item.wgsl",
-            "bind_encode.wgsl",
-            "half.wgsl",
-            "gradient.wgsl",
-            "draws.wgsl",
-            "norm.wgsl",
-            "qsgd.wgsl",
-            "qsgd_statistic.wgsl",
-            "statistic_item.wgsl",
-            "qsgd_buckets.wgsl",
-            "encode.wgsl",
-            "qsgd_encode_segments.wgsl"
-        ),
-        ENCODE,
-        12288,
-    ),
-    entry(
-        "qsgd_decode_segments",
-        module!(
-            "decode_params.wgsl",
-            "decode_item.wgsl",
-            "bind_decode_segments.wgsl",
-            "qsgd.wgsl",
-            "decode.wgsl",
-            "qsgd_decoders.wgsl",
-            "qsgd_decode_segments.wgsl"
-        ),
-        DECODE_SEGMENTS,
-        1024,
-    ),
-    entry(
-        "uniform_encode_segments",
-        module!(
-            "encode_params.wgsl",
-            "encode_item.wgsl",
-            "bind_encode.wgsl",
-            "half.wgsl",
-            "gradient.wgsl",
-            "draws.wgsl",
-            "uniform.wgsl",
-            "uniform_statistic.wgsl",
-            "statistic_item.wgsl",
-            "uniform_buckets.wgsl",
-            "encode.wgsl",
-            "uniform_encode_segments.wgsl"
-        ),
-        ENCODE,
-        14336,
-    ),
-    entry(
-        "uniform_decode_segments",
-        module!(
-            "decode_params.wgsl",
-            "decode_item.wgsl",
-            "bind_decode_segments.wgsl",
-            "uniform.wgsl",
-            "decode.wgsl",
-            "uniform_decoders.wgsl",
-            "uniform_decode_segments.wgsl"
-        ),
-        DECODE_SEGMENTS,
-        1024,
-    ),
-    entry(
         "topk_sample",
-        topk!("topk_atomic_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_sample.wgsl"),
+        topk!("topk/atomic_word.wgsl", "common/half.wgsl", "topk/elements.wgsl", "topk/sample.wgsl"),
         SAMPLE,
         8,
     ),
     entry(
         "topk_filter",
         topk!(
-            "topk_atomic_word.wgsl",
-            "half.wgsl",
-            "topk_elements.wgsl",
-            "topk_masks.wgsl",
-            "topk_before.wgsl",
-            "topk_filter_tile.wgsl",
-            "topk_filter.wgsl"
+            "topk/atomic_word.wgsl",
+            "common/half.wgsl",
+            "topk/elements.wgsl",
+            "topk/masks.wgsl",
+            "topk/before.wgsl",
+            "topk/filter_tile.wgsl",
+            "topk/filter.wgsl"
         ),
         FILTER,
         5148,
@@ -358,13 +311,13 @@ pub const SHADERS: [Shader; 36] = [
     entry(
         "topk_sketch",
         topk!(
-            "topk_atomic_word.wgsl",
-            "half.wgsl",
-            "topk_elements.wgsl",
-            "topk_tiles.wgsl",
-            "topk_narrow.wgsl",
-            "topk_round.wgsl",
-            "topk_sketch.wgsl"
+            "topk/atomic_word.wgsl",
+            "common/half.wgsl",
+            "topk/elements.wgsl",
+            "topk/tiles.wgsl",
+            "topk/narrow.wgsl",
+            "topk/round.wgsl",
+            "topk/sketch.wgsl"
         ),
         SAMPLE,
         8536,
@@ -372,13 +325,13 @@ pub const SHADERS: [Shader; 36] = [
     entry(
         "topk_filter_again",
         topk!(
-            "topk_atomic_word.wgsl",
-            "half.wgsl",
-            "topk_elements.wgsl",
-            "topk_masks.wgsl",
-            "topk_before.wgsl",
-            "topk_filter_tile.wgsl",
-            "topk_filter_again.wgsl"
+            "topk/atomic_word.wgsl",
+            "common/half.wgsl",
+            "topk/elements.wgsl",
+            "topk/masks.wgsl",
+            "topk/before.wgsl",
+            "topk/filter_tile.wgsl",
+            "topk/filter_again.wgsl"
         ),
         FILTER,
         5148,
@@ -386,13 +339,13 @@ pub const SHADERS: [Shader; 36] = [
     entry(
         "topk_histogram",
         topk!(
-            "topk_atomic_word.wgsl",
-            "half.wgsl",
-            "topk_elements.wgsl",
-            "topk_tiles.wgsl",
-            "topk_narrow.wgsl",
-            "topk_round.wgsl",
-            "topk_histogram.wgsl"
+            "topk/atomic_word.wgsl",
+            "common/half.wgsl",
+            "topk/elements.wgsl",
+            "topk/tiles.wgsl",
+            "topk/narrow.wgsl",
+            "topk/round.wgsl",
+            "topk/histogram.wgsl"
         ),
         SAMPLE,
         344,
@@ -400,12 +353,12 @@ pub const SHADERS: [Shader; 36] = [
     entry(
         "topk_count",
         topk!(
-            "topk_atomic_word.wgsl",
-            "half.wgsl",
-            "topk_elements.wgsl",
-            "topk_tiles.wgsl",
-            "topk_narrow.wgsl",
-            "topk_count.wgsl"
+            "topk/atomic_word.wgsl",
+            "common/half.wgsl",
+            "topk/elements.wgsl",
+            "topk/tiles.wgsl",
+            "topk/narrow.wgsl",
+            "topk/count.wgsl"
         ),
         SAMPLE,
         856,
@@ -413,40 +366,40 @@ pub const SHADERS: [Shader; 36] = [
     entry(
         "topk_emit",
         topk!(
-            "topk_word.wgsl",
-            "half.wgsl",
-            "topk_elements.wgsl",
-            "topk_tiles.wgsl",
-            "topk_before.wgsl",
-            "topk_emit.wgsl"
+            "topk/word.wgsl",
+            "common/half.wgsl",
+            "topk/elements.wgsl",
+            "topk/tiles.wgsl",
+            "topk/before.wgsl",
+            "topk/emit.wgsl"
         ),
         EMIT,
         4608,
     ),
     entry(
         "topk_block",
-        topk!("topk_word.wgsl", "half.wgsl", "topk_elements.wgsl", "topk_masks.wgsl", "topk_block.wgsl"),
+        topk!("topk/word.wgsl", "common/half.wgsl", "topk/elements.wgsl", "topk/masks.wgsl", "topk/block.wgsl"),
         BLOCK,
         3136,
     ),
-    entry("sparse_scatter", module!("sparse_scatter.wgsl"), SCATTER, 0),
+    entry("sparse_scatter", module!("topk/scatter.wgsl"), SCATTER, 0),
     entry(
         "powersgd_factor",
-        module!("powersgd_params.wgsl", "powersgd_word.wgsl", "powersgd_wide.wgsl", "powersgd_factor.wgsl"),
+        module!("powersgd/params.wgsl", "powersgd/word.wgsl", "powersgd/wide.wgsl", "powersgd/factor.wgsl"),
         FACTOR,
         13196,
     ),
     entry(
         "powersgd_left",
         module!(
-            "powersgd_params.wgsl",
-            "powersgd_word.wgsl",
-            "bind_powersgd_form.wgsl",
-            "half.wgsl",
-            "powersgd_gradient.wgsl",
-            "powersgd_tile.wgsl",
-            "powersgd_form.wgsl",
-            "powersgd_left.wgsl"
+            "powersgd/params.wgsl",
+            "powersgd/word.wgsl",
+            "powersgd/form_bindings.wgsl",
+            "common/half.wgsl",
+            "powersgd/gradient.wgsl",
+            "powersgd/tile.wgsl",
+            "powersgd/form.wgsl",
+            "powersgd/left.wgsl"
         ),
         FORM,
         16384,
@@ -454,126 +407,48 @@ pub const SHADERS: [Shader; 36] = [
     entry(
         "powersgd_right",
         module!(
-            "powersgd_params.wgsl",
-            "powersgd_word.wgsl",
-            "bind_powersgd_form.wgsl",
-            "half.wgsl",
-            "powersgd_gradient.wgsl",
-            "powersgd_tile.wgsl",
-            "powersgd_form.wgsl",
-            "powersgd_right.wgsl"
+            "powersgd/params.wgsl",
+            "powersgd/word.wgsl",
+            "powersgd/form_bindings.wgsl",
+            "common/half.wgsl",
+            "powersgd/gradient.wgsl",
+            "powersgd/tile.wgsl",
+            "powersgd/form.wgsl",
+            "powersgd/right.wgsl"
         ),
         FORM,
         2052,
     ),
-    entry("powersgd_gather", module!("powersgd_params.wgsl", "powersgd_word.wgsl", "powersgd_gather.wgsl"), GATHER, 0),
+    entry("powersgd_gather", module!("powersgd/params.wgsl", "powersgd/word.wgsl", "powersgd/gather.wgsl"), GATHER, 0),
     entry(
         "powersgd_expand",
-        module!("powersgd_params.wgsl", "powersgd_word.wgsl", "powersgd_tile.wgsl", "powersgd_expand.wgsl"),
+        module!("powersgd/params.wgsl", "powersgd/word.wgsl", "powersgd/tile.wgsl", "powersgd/expand.wgsl"),
         EXPAND,
         1024,
     ),
     entry(
         "powersgd_plain",
-        module!("powersgd_params.wgsl", "half.wgsl", "powersgd_gradient.wgsl", "powersgd_plain.wgsl"),
+        module!("powersgd/params.wgsl", "common/half.wgsl", "powersgd/gradient.wgsl", "powersgd/plain.wgsl"),
         PLAIN,
         0,
     ),
-    entry(
-        "qsgd_stats_segments",
-        module!(
-            "encode_params.wgsl",
-            "encode_item.wgsl",
-            "bind_stats_segments.wgsl",
-            "half.wgsl",
-            "gradient.wgsl",
-            "norm.wgsl",
-            "qsgd_statistic.wgsl",
-            "qsgd_stats_segments.wgsl"
-        ),
-        STATS_SEGMENTS,
-        4096,
-    ),
-    entry(
-        "qsgd_combine_segments",
-        module!(
-            "encode_params.wgsl",
-            "bind_combine_segments.wgsl",
-            "norm.wgsl",
-            "qsgd.wgsl",
-            "qsgd_fold.wgsl",
-            "qsgd_combine_segments.wgsl"
-        ),
-        COMBINE_SEGMENTS,
-        28,
-    ),
-    entry(
-        "qsgd_encode_tensors",
-        module!(
-            "encode_params.wgsl",
-            "encode_item.wgsl",
-            "bind_encode.wgsl",
-            "half.wgsl",
-            "gradient.wgsl",
-            "draws.wgsl",
-            "norm.wgsl",
-            "qsgd.wgsl",
-            "qsgd_statistic.wgsl",
-            "statistic_item.wgsl",
-            "qsgd_buckets.wgsl",
-            "encode.wgsl",
-            "qsgd_encode_tensors.wgsl"
-        ),
-        ENCODE,
-        12288,
-    ),
-    entry(
-        "uniform_stats_segments",
-        module!(
-            "encode_params.wgsl",
-            "encode_item.wgsl",
-            "bind_stats_segments.wgsl",
-            "half.wgsl",
-            "gradient.wgsl",
-            "uniform_statistic.wgsl",
-            "uniform_stats_segments.wgsl"
-        ),
-        STATS_SEGMENTS,
-        2048,
-    ),
-    entry(
-        "uniform_combine_segments",
-        module!(
-            "encode_params.wgsl",
-            "bind_combine_segments.wgsl",
-            "uniform.wgsl",
-            "uniform_fold.wgsl",
-            "uniform_combine_segments.wgsl"
-        ),
-        COMBINE_SEGMENTS,
-        8,
-    ),
-    entry(
-        "uniform_encode_tensors",
-        module!(
-            "encode_params.wgsl",
-            "encode_item.wgsl",
-            "bind_encode.wgsl",
-            "half.wgsl",
-            "gradient.wgsl",
-            "draws.wgsl",
-            "uniform.wgsl",
-            "uniform_statistic.wgsl",
-            "statistic_item.wgsl",
-            "uniform_buckets.wgsl",
-            "encode.wgsl",
-            "uniform_encode_tensors.wgsl"
-        ),
-        ENCODE,
-        14336,
-    ),
-    entry("topk_settle", topk!("topk_word.wgsl", "topk_settle.wgsl"), SETTLE, 0),
+    entry("topk_settle", topk!("topk/word.wgsl", "topk/settle.wgsl"), SETTLE, 0),
 ];
+
+/// Every entry point.
+pub const SHADERS: [Shader; 9 * BUCKETED.len() + OTHERS.len()] = {
+    let mut all = [OTHERS[0]; 9 * BUCKETED.len() + OTHERS.len()];
+    let mut at = 0;
+    while at < all.len() {
+        let other = at.checked_sub(9 * BUCKETED.len());
+        all[at] = match other {
+            Some(other) => OTHERS[other],
+            None => BUCKETED[at / 9][at % 9],
+        };
+        at += 1;
+    }
+    all
+};
 
 /// The shader whose entry point has this name.
 pub fn shader(name: &str) -> Option<&'static Shader> {

@@ -1,6 +1,0 @@
-@group(0) @binding(1) var<storage, read> input: array<u32>;
-@group(0) @binding(2) var<storage, read_write> residual: array<u32>;
-@group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
-@group(0) @binding(4) var<storage, read_write> codes: array<u32>;
-@group(0) @binding(5) var<storage, read> workspace: array<u32>;
-@group(0) @binding(6) var<storage, read> status: array<u32>;

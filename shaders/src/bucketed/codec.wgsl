@@ -1,0 +1,51 @@
+// What a bucketed codec is. The kernels in this folder are all of a codec's kernels; the codec's own file (`codecs/`) brings
+// its formula as constants and pure functions:
+//
+//   SCALARS                      Scalars per bucket on the wire: 1 or 2.
+//   MAXIMA                       Words of a bucket's statistic that are maxima: 1 to 4.
+//   SUMS                         Sums of a bucket's statistic, 64 bits each: 0 to 3.
+//   maxima(value)                A value's words, of which a bucket takes the maxima. A bucket without a value has zeros.
+//   looks_twice()                Whether a bucket's values are looked at again, for sums that need the maxima.
+//   terms(value, largest)        A value's terms, given its bucket's maxima: each below 2^27, since a lane adds up 32.
+//   sums(terms)                  The sums that a lane's added terms stand for.
+//   shifts(largest, own)         By how many bits sums made with the maxima `own` are shifted right to fit the maxima `largest`.
+//   statistic(largest, sums)     What an encoder is made from, in up to 2 words. Sums of a whole tensor have 96 bits.
+//   wire(statistic, beta)        The scalars on the wire; `beta` is the factor that makes the codec a contraction.
+//   encoder(statistic)           What encoding a bucket's values needs, in up to 4 words.
+//   decoder(wire)                What decoding a bucket's codes needs, in up to 4 words.
+//   code(encoders, value, dither)  The codes of four values.
+//   value(decoders, code)        The values of four codes.
+//   poisoned(decoders)           Whether the buckets hold a NaN or an infinity.
+//
+// It asks `bits()`, `levels()`, `fraction()` and `by_l2()` for the parameters. A codec without sums takes `maxima_alone.wgsl`.
+// Values are the bits of binary32. A value that does not exist is never shown to a codec, so there is no padding.
+// No function of a codec touches memory or waits: how a workgroup holds, folds and hands on words is written here, once.
+
+// Up to three sums, lowest word first.
+struct Sums {
+    a: vec3<u32>,
+    b: vec3<u32>,
+    c: vec3<u32>,
+}
+
+// Four buckets' encoders or decoders: `x` has the first words of all four, and so on.
+struct Columns {
+    x: vec4<u32>,
+    y: vec4<u32>,
+    z: vec4<u32>,
+    w: vec4<u32>,
+}
+
+fn columns(a: vec4<u32>, b: vec4<u32>, c: vec4<u32>, d: vec4<u32>) -> Columns {
+    return Columns(
+        vec4<u32>(a.x, b.x, c.x, d.x),
+        vec4<u32>(a.y, b.y, c.y, d.y),
+        vec4<u32>(a.z, b.z, c.z, d.z),
+        vec4<u32>(a.w, b.w, c.w, d.w),
+    );
+}
+
+// The columns of one bucket.
+fn repeated(a: vec4<u32>) -> Columns {
+    return Columns(a.xxxx, a.yyyy, a.zzzz, a.wwww);
+}

@@ -1,0 +1,134 @@
+@group(0) @binding(1) var<storage, read> scalars: array<u32>;
+@group(0) @binding(2) var<storage, read> codes: array<u32>;
+@group(0) @binding(3) var<storage, read_write> output: array<u32>;
+
+const UNIT: u32 = 256u;
+// Elements of a workgroup.
+const DECODE_SPAN: u32 = 2048u;
+const DECODE_SPAN_LOG2: u32 = 11u;
+
+// A span's buckets have up to 64 rows of 32 elements.
+const DECODERS: u32 = 64u;
+
+// Makes the decoder of a bucket from its scalars on the wire.
+fn prepare(bucket: u32, at: u32) {
+    var sent = vec2<u32>(scalars[at], 0u);
+    if SCALARS > 1u {
+        sent.y = scalars[at + 1u];
+    }
+    decoders[bucket] = decoder(sent);
+}
+
+// The codes of the four slots of half `half` of a lane. `unit` is the unit's first word.
+fn unpack(unit: u32, lane: u32, half: u32) -> vec4<u32> {
+    let bits = params.bits;
+    if bits == 16u {
+        let a = codes[unit + half * 64u + lane];
+        let b = codes[unit + half * 64u + 32u + lane];
+        return vec4<u32>(a & 0xffffu, a >> 16u, b & 0xffffu, b >> 16u);
+    }
+    let slots = vec4<u32>(0u, 1u, 2u, 3u);
+    if bits == 8u {
+        return (vec4<u32>(codes[unit + half * 32u + lane]) >> (slots * 8u)) & vec4<u32>(0xffu);
+    }
+    var c = vec4<u32>(0u);
+    if (bits & 4u) != 0u {
+        let w = codes[unit + lane] >> (half * 16u);
+        c = (vec4<u32>(w) >> (slots * 4u)) & vec4<u32>(15u);
+    }
+    if (bits & 2u) != 0u {
+        let w = codes[unit + (bits & 4u) * 8u + (lane >> 1u)] >> ((lane & 1u) * 16u + half * 8u);
+        c = c | (((vec4<u32>(w) >> (slots * 2u)) & vec4<u32>(3u)) << vec4<u32>(bits & 4u));
+    }
+    if (bits & 1u) != 0u {
+        let w = codes[unit + (bits & 6u) * 8u + (lane >> 2u)] >> ((lane & 3u) * 8u + half * 4u);
+        c = c | (((vec4<u32>(w) >> slots) & vec4<u32>(1u)) << vec4<u32>(bits & 6u));
+    }
+    return c;
+}
+
+// Adds the values of four codes to what is there, or puts them in its place.
+fn merge(before: vec4<u32>, v: vec4<u32>) -> vec4<u32> {
+    if !has(FLAG_WEIGHTED) {
+        return v;
+    }
+    // What a product with 1 is, bit for bit: there is one NaN.
+    if params.weight == ONE {
+        return f_add(before, v);
+    }
+    return f_add(before, f_mul(vec4<u32>(params.weight), v));
+}
+
+// What the output holds, or zero.
+fn before(first: u32) -> vec4<u32> {
+    var v = vec4<u32>(0u);
+    if !has(FLAG_ACCUMULATE) {
+        return v;
+    }
+    // An element beyond the last is not read as the last one, which another invocation writes.
+    if first < extent() {
+        v.x = output[first_element() + first];
+    }
+    if first + 32u < extent() {
+        v.y = output[first_element() + first + 32u];
+    }
+    if first + 64u < extent() {
+        v.z = output[first_element() + first + 64u];
+    }
+    if first + 96u < extent() {
+        v.w = output[first_element() + first + 96u];
+    }
+    return v;
+}
+
+fn put(first: u32, v: vec4<u32>) {
+    if first < extent() {
+        output[first_element() + first] = v.x;
+    }
+    if first + 32u < extent() {
+        output[first_element() + first + 32u] = v.y;
+    }
+    if first + 64u < extent() {
+        output[first_element() + first + 64u] = v.z;
+    }
+    if first + 96u < extent() {
+        output[first_element() + first + 96u] = v.w;
+    }
+}
+
+fn decode(group: u32, thread: u32) {
+    let span = group * DECODE_SPAN;
+    let bucket_log2 = min(params.bucket_log2, DECODE_SPAN_LOG2);
+    let shift = bucket_log2 - 5u;
+    let lane = thread & 31u;
+    let row = (thread >> 5u) * 8u;
+    let unit_first = span + (thread >> 5u) * UNIT;
+    let here = unit_first < extent();
+    let first = unit_first + lane;
+    var low = vec4<u32>(0u);
+    var high = vec4<u32>(0u);
+    // Lanes beyond the launch wait at the barriers with the rest.
+    if here {
+        low = before(first);
+        high = before(first + 128u);
+    }
+    for (var payload = 0u; payload < params.payloads; payload++) {
+        // The payload before this one may still be read.
+        workgroupBarrier();
+        let bucket_first = span + (thread << bucket_log2);
+        if thread < (DECODE_SPAN >> bucket_log2) && bucket_first < extent() {
+            let index = bucket_first >> params.bucket_log2;
+            prepare(thread, first_scalar() + payload * params.scalar_stride + index * SCALARS);
+        }
+        workgroupBarrier();
+        if here {
+            let unit = first_code() + payload * params.code_stride + (unit_first / UNIT) * 8u * params.bits;
+            low = merge(low, value(decoders_of(row, shift), unpack(unit, lane, 0u)));
+            high = merge(high, value(decoders_of(row + 4u, shift), unpack(unit, lane, 1u)));
+        }
+    }
+    if here {
+        put(first, low);
+        put(first + 128u, high);
+    }
+}
