@@ -1,13 +1,16 @@
 //! Gradwire's kernels in WGSL, and a table that describes each entry point.
 //!
-//! WGSL fixes neither the rounding of `f32` nor what happens to subnormal numbers, and lets a compiler contract operations
-//! and assume that there are no NaNs. The shaders here have no `f32` at all: numbers are the `u32` of their bits, and
-//! `common/soft.wgsl` does what IEEE 754 binary32 does in integers. So their bytes are the CPU's on every device. PowerSGD alone has
-//! sums in `f32`, of which no two backends have to have the same bits; `powersgd/params.wgsl` says how it keeps to that.
+//! WGSL fixes neither the rounding of `f32` nor what happens to subnormal numbers, and lets a compiler contract
+//! operations and assume that there are no NaNs. The shaders here have no `f32` at all: numbers are the `u32` of their
+//! bits, and `common/soft.wgsl` does what IEEE 754 binary32 does in integers. So their bytes are the CPU's on every
+//! device. PowerSGD alone has sums in `f32`, of which no two backends have to have the same bits;
+//! `powersgd/params.wgsl` says how it keeps to that.
 //!
-//! A bucketed codec is one file in `codecs/`; the kernels in `bucketed/` are made for each of them from one row in this file.
+//! A bucketed codec is one file in `codecs/`; the kernels in `bucketed/` are made for each of them from one row in this
+//! file.
 //!
-//! Every shader is one module with one entry point. Its parameter struct (of `gradwire-kernels`) is the uniform at `@group(0) @binding(0)`; its buffers follow from binding 1 on.
+//! Every shader is one module with one entry point. Its parameter struct (of `gradwire-kernels`) is the uniform at
+//! `@group(0) @binding(0)`; its buffers follow from binding 1 on.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -121,13 +124,14 @@ macro_rules! topk {
     };
 }
 
-/// An entry point of a bucketed codec: its module is the codec's files and those of the kernel, the last of which has `run`.
+/// An entry point of a bucketed codec: its module is the codec's files and those of the kernel, the last of which has
+/// `run`.
 macro_rules! stage {
     ($codec:literal, $name:literal, [$($of_codec:literal),+], [$($file:literal),+], $bindings:expr, $bytes:expr) => {
         entry(
             concat!($codec, "_", $name),
             concat!(
-                module!("bucketed/codec.wgsl", $($of_codec,)+ $($file),+),
+                module!("common/wide.wgsl", "bucketed/codec.wgsl", $($of_codec,)+ $($file),+),
                 "\n@compute @workgroup_size(256)\nfn ", $codec, "_", $name,
                 "(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {\n",
                 "    run(group.x, thread);\n}\n"
@@ -256,8 +260,8 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 
 /// The bucketed codecs, a row each.
 const BUCKETED: [[Shader; 9]; 2] = [
-    bucketed!("qsgd", maxima: 1, sums: 1, ["common/wide.wgsl", "common/norm.wgsl", "codecs/qsgd.wgsl"]),
-    bucketed!("uniform", maxima: 2, sums: 0, ["common/wide.wgsl", "bucketed/maxima_alone.wgsl", "codecs/uniform.wgsl"]),
+    bucketed!("qsgd", maxima: 1, sums: 1, ["common/norm.wgsl", "codecs/qsgd.wgsl"]),
+    bucketed!("uniform", maxima: 2, sums: 0, ["bucketed/maxima_alone.wgsl", "codecs/uniform.wgsl"]),
 ];
 
 /// All other entry points.

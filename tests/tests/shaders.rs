@@ -26,8 +26,8 @@ fn the_table_has_the_kernels_and_nothing_else() {
 }
 
 /// Why `tests/tint` exists: naga, and so every test of the WGPU backend, accepts a barrier that only some invocations
-/// reach. `tests/tint/check.mjs` shows that Tint refuses the same file. Where naga has learnt to, the check with Tint is
-/// a second opinion and no longer the only one, and this test and its file can go.
+/// reach. `tests/tint/check.mjs` shows that Tint refuses the same file. Where naga has learnt to, the check with Tint
+/// is a second opinion and no longer the only one, and this test and its file can go.
 #[test]
 fn naga_accepts_a_barrier_in_non_uniform_flow() {
     let source = include_str!("../tint/planted/nonuniform_barrier.wgsl");
@@ -45,10 +45,11 @@ struct Agreed {
     constants: Vec<(&'static str, u32)>,
 }
 
-/// The fields of a parameter struct in the order of their offsets. Each word holds its own offset, and `Debug` prints both.
+/// The fields of a parameter struct in the order of their offsets. Each word holds its own offset, and `Debug` prints
+/// both.
 ///
-/// WGSL has no arrays of words in a uniform, so they are cut up. A word of `reserved` is `reserved_0`, `reserved_1`, and so on; any other
-/// array is a number of 64 bits, and its words are `name_low` and `name_high`.
+/// WGSL has no arrays of words in a uniform, so they are cut up. A word of `reserved` is `reserved_0`, `reserved_1`,
+/// and so on; any other array is a number of 64 bits, and its words are `name_low` and `name_high`.
 fn fields<T: AnyBitPattern + Debug>() -> Vec<(String, u32)> {
     let words: Vec<u32> = (0..(size_of::<T>() / 4) as u32).collect();
     let printed = format!("{:?}", bytemuck::pod_read_unaligned::<T>(bytemuck::cast_slice(&words)));

@@ -1,25 +1,30 @@
-// What a bucketed codec is. The kernels in this folder are all of a codec's kernels; the codec's own file (`codecs/`) brings
-// its formula as constants and pure functions:
+// What a bucketed codec is. The kernels in this folder are all of a codec's kernels; the codec's own file (`codecs/`)
+// brings its formula as constants and pure functions:
 //
-//   SCALARS                      Scalars per bucket on the wire: 1 or 2.
-//   MAXIMA                       Words of a bucket's statistic that are maxima: 1 to 4.
-//   SUMS                         Sums of a bucket's statistic, 64 bits each: 0 to 3.
-//   maxima(value)                A value's words, of which a bucket takes the maxima. A bucket without a value has zeros.
-//   looks_twice()                Whether a bucket's values are looked at again, for sums that need the maxima.
-//   terms(value, largest)        A value's terms, given its bucket's maxima: each below 2^27, since a lane adds up 32.
-//   sums(terms)                  The sums that a lane's added terms stand for.
-//   shifts(largest, own)         By how many bits sums made with the maxima `own` are shifted right to fit the maxima `largest`.
-//   statistic(largest, sums)     What an encoder is made from, in up to 2 words. Sums of a whole tensor have 96 bits.
-//   wire(statistic, beta)        The scalars on the wire; `beta` is the factor that makes the codec a contraction.
-//   encoder(statistic)           What encoding a bucket's values needs, in up to 4 words.
-//   decoder(wire)                What decoding a bucket's codes needs, in up to 4 words.
+//   SCALARS                        Scalars per bucket on the wire: 1 or 2.
+//   MAXIMA                         Words of a bucket's statistic that are maxima: 1 to 4.
+//   SUMS                           Sums of a bucket's statistic, 64 bits each: 0 to 3.
+//   maxima(value)                  A value's words, of which a bucket takes the maxima; zeros are below every value's.
+//   looks_twice()                  Whether a bucket's values are looked at again, for sums that need the maxima.
+//   terms(value, largest)          A value's terms, given its bucket's maxima: below 2^27, since a lane adds up 32.
+//   sums(terms)                    The sums that a lane's added terms stand for.
+//   shifts(largest, own)           How many bits to the right, 0 to 62, sums made with the maxima `own` are shifted to
+//                                  fit the maxima `largest`.
+//   statistic(largest, sums)       What an encoder is made from, in up to 2 words. A whole tensor's sums have 96 bits.
+//   wire(statistic, beta)          The scalars on the wire; `beta` is the factor that makes the codec a contraction.
+//   encoder(statistic)             What encoding a bucket's values needs, in up to 4 words.
+//   decoder(wire)                  What decoding a bucket's codes needs, in up to 4 words.
 //   code(encoders, value, dither)  The codes of four values.
-//   value(decoders, code)        The values of four codes.
-//   poisoned(decoders)           Whether the buckets hold a NaN or an infinity.
+//   value(decoders, code)          The values of four codes.
+//   poisoned(decoders)             Whether the buckets hold a NaN or an infinity.
 //
-// It asks `bits()`, `levels()`, `fraction()` and `by_l2()` for the parameters. A codec without sums takes `maxima_alone.wgsl`.
-// Values are the bits of binary32. A value that does not exist is never shown to a codec, so there is no padding.
-// No function of a codec touches memory or waits: how a workgroup holds, folds and hands on words is written here, once.
+// A codec asks `bits()`, `levels()`, `fraction()` and `by_l2()` for the parameters. One without sums takes
+// `maxima_alone.wgsl`. Values are the bits of binary32. What is made of a value that does not exist is dropped, so there
+// is no padding. No function of a codec touches memory or waits for other threads: how a workgroup holds, folds and hands
+// on words is written in this folder, once.
+//
+// A workgroup that encodes holds 256 statistics of MAXIMA + 2 * SUMS words: 8 words are the most that 16384 bytes have
+// room for. A partial statistic between launches has PARTIAL_WORDS words, 4 or 8, which the host must know.
 
 // Up to three sums, lowest word first.
 struct Sums {

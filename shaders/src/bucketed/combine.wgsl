@@ -25,8 +25,8 @@ fn send(scalar: u32, value: u32) {
 }
 
 // What: folds the statistics of a tensor that is one bucket, and writes its scalars on the wire.
-// Arguments: EncodeParams; scalars (SCALARS words), workspace (64 words of which the first two become the statistic, then
-//   `partials` of PARTIAL_WORDS).
+// Arguments: EncodeParams; scalars (SCALARS words), workspace (64 words of which the first two become the statistic,
+//   then `partials` of PARTIAL_WORDS).
 // Thread mapping: thread k takes partial statistics k, k + 256, ...; thread 0 makes the statistic.
 // Workgroup memory: one bucket's words: 4 bytes per maximum, 12 bytes per sum.
 // Launch contract: 1 workgroup.

@@ -28,8 +28,8 @@ fn send(scalar: u32, value: u32) {
 }
 
 // What: folds the statistics of many tensors that are one bucket each, and writes their scalars on the wire.
-// Arguments: EncodeParams; scalars (SCALARS words per tensor), workspace (the table), status (what `stats_segments` left, and behind
-//   it two words per tensor, which become the statistics).
+// Arguments: EncodeParams; scalars (SCALARS words per tensor), workspace (the table), status (what `stats_segments`
+//   left, and behind it two words per tensor, which become the statistics).
 // Thread mapping: a workgroup takes a tensor of the table; within it as `combine`.
 // Workgroup memory: as `combine`.
 // Launch contract: as many workgroups as tensors from `partials` on, which begin at word `base` of the table.

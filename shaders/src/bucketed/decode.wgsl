@@ -1,7 +1,7 @@
 // What: decodes one payload, or the sum of several, over or onto the output.
 // Arguments: DecodeParams; scalars (SCALARS words per bucket), codes, output.
-// Thread mapping: a workgroup decodes 8 units, a team of 32 lanes one each; a lane its 8 slots. Thread k makes the decoder of
-//   the span's bucket k.
+// Thread mapping: a workgroup decodes 8 units, a team of 32 lanes one each; a lane its 8 slots. Thread k makes the
+//   decoder of the span's bucket k.
 // Workgroup memory: 64 decoders, 1024 bytes.
 // Launch contract: ceil(n / 2048) workgroups; `codes` holds whole units; payloads lie `scalar_stride` and `code_stride`
 //   words apart; at least one payload.

@@ -34,7 +34,8 @@ fn is_narrow() -> bool {
     return (params.flags & (FLAG_NEAREST | FLAG_WIDE)) == 0u;
 }
 
-// The dithers of four slots of a lane: those of half `half` of its 8. `call` is 32 times the unit's index in the tensor,
+// The dithers of four slots of a lane: those of half `half` of its 8. `call` is 32 times the unit's index in the
+//   tensor,
 // plus the lane; `narrow` is that block, where `is_narrow`.
 fn dithers(call: u32, half: u32, narrow: vec4<u32>) -> vec4<u32> {
     let fraction = params.fraction;

@@ -9,8 +9,8 @@
 const BUCKETS: u32 = 256u;
 const SUM_WORDS: u32 = 2u;
 // When a span is measured, `scratch` is free for another use. What a lane's codes leave for pieces of 2 bits (the low
-// half-word) and of 1 bit (the byte above) is there then, for 32 units: lanes own parts of words, so words are put together
-// when all lanes are done.
+// half-word) and of 1 bit (the byte above) is there then, for 32 units: lanes own parts of words, so words are put
+// together when all lanes are done.
 const SCRATCH: u32 = max(WORDS * BUCKETS, 1024u);
 
 var<workgroup> encoders: array<vec4<u32>, BUCKETS>;
@@ -123,6 +123,11 @@ fn encode_unit(unit: u32, first: u32, lane: u32, shift: u32) {
     }
 }
 
+// What lane `lane` of the span's units left.
+fn small_piece(lane: u32) -> u32 {
+    return atomicLoad(&scratch[lane]);
+}
+
 // Writes the pieces of 2 bits and of 1 bit of the span's units.
 fn put_small_pieces(span: u32, thread: u32) {
     let bits = params.bits;
@@ -134,7 +139,7 @@ fn put_small_pieces(span: u32, thread: u32) {
             let lane = unit * 32u + word * 2u;
             if first < extent() {
                 let at = (first / UNIT) * 8u * bits + (bits & 4u) * 8u + word;
-                codes[first_code() + at] = (atomicLoad(&scratch[lane]) & 0xffffu) | (atomicLoad(&scratch[lane + 1u]) << 16u);
+                codes[first_code() + at] = (small_piece(lane) & 0xffffu) | (small_piece(lane + 1u) << 16u);
             }
         }
     }
@@ -145,8 +150,8 @@ fn put_small_pieces(span: u32, thread: u32) {
         let lane = unit * 32u + word * 4u;
         if first < extent() {
             let at = (first / UNIT) * 8u * bits + (bits & 6u) * 8u + word;
-            let low = ((atomicLoad(&scratch[lane]) >> 16u) & 0xffu) | ((atomicLoad(&scratch[lane + 1u]) >> 8u) & 0xff00u);
-            let high = (atomicLoad(&scratch[lane + 2u]) & 0xff0000u) | ((atomicLoad(&scratch[lane + 3u]) << 8u) & 0xff000000u);
+            let low = ((small_piece(lane) >> 16u) & 0xffu) | ((small_piece(lane + 1u) >> 8u) & 0xff00u);
+            let high = (small_piece(lane + 2u) & 0xff0000u) | ((small_piece(lane + 3u) << 8u) & 0xff000000u);
             codes[first_code() + at] = low | high;
         }
     }

@@ -2,7 +2,8 @@
 @group(0) @binding(2) var<storage, read> residual: array<u32>;
 @group(0) @binding(3) var<storage, read_write> status: array<atomic<u32>>;
 
-// What: leaves in the status word where the first element is that is not finite: the complement of its index, 0 if none is.
+// What: leaves in the status word where the first element is that is not finite: the complement of its index, 0 if none
+//   is.
 // Arguments: EncodeParams; input, residual (FEEDBACK), status (the first word).
 // Thread mapping: a team of 32 lanes takes 1024 elements, a lane 32 of them.
 // Workgroup memory: none.

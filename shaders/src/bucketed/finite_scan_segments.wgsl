@@ -7,7 +7,8 @@
 // Arguments: EncodeParams; input, residual (FEEDBACK), status (the first word), workspace (the table).
 // Thread mapping: a workgroup takes an item; within it as finite_scan.
 // Workgroup memory: none.
-// Launch contract: as many workgroups as items from `partials` on; the status was zeroed before the model's first launch.
+// Launch contract: as many workgroups as items from `partials` on; the status was zeroed before the model's first
+//   launch.
 // Traffic: input (and residual) once, 32 bytes of the table an item.
 // Determinism: a maximum of integers does not depend on its order.
 // Edge cases: as finite_scan; what lies between tensors is not looked at.

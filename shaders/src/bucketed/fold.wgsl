@@ -1,5 +1,5 @@
-// Folds the partial statistics of a tensor that is one bucket. The kernel brings `partials`, `partial_word`, `factor`, `keep` and
-// `send`: where they are, and where what they come to goes.
+// Folds the partial statistics of a tensor that is one bucket. The kernel brings `partials`, `partial_word`, `factor`,
+// `keep` and `send`: where they are, and where what they come to goes.
 
 fn partial_maxima(index: u32) -> vec4<u32> {
     var words = vec4<u32>(0u);

@@ -1,8 +1,8 @@
 // Elements of a gradient, plus the residual's, as bits of binary32.
 //
 // A workgroup has 8 teams of 32 lanes; a team takes 4 units of 256 elements one after another, and a lane takes the 8
-// elements of a unit that are 32 apart: neighbours in a team read neighbours, and what a lane encodes it also packs. Four
-// of the 8 elements are taken at a time: they are the components of a vector, and 4 rows of the span.
+// elements of a unit that are 32 apart: neighbours in a team read neighbours, and what a lane encodes it also packs.
+// Four of the 8 elements are taken at a time: they are the components of a vector, and 4 rows of the span.
 
 const TEAM_ELEMENTS: u32 = 1024u;
 const UNIT: u32 = 256u;

@@ -1,4 +1,5 @@
-// What a workgroup of a launch over many tensors works on: an item of the table says it. `gradwire_kernels::params::item`
+// What a workgroup of a launch over many tensors works on: an item of the table says it.
+//   `gradwire_kernels::params::item`
 // has the words.
 
 var<private> at: u32;

@@ -8,9 +8,9 @@ fn terms_where(here: bool, v: u32, largest: vec4<u32>) -> vec4<u32> {
     return select(vec4<u32>(0u), terms(v, largest), here);
 }
 
-// Leaves the statistics of the span's buckets, of 2^shift rows of 32 elements, in workgroup memory. A lane takes 32 rows, and
-// folds what it has of a bucket as soon as it has the bucket's last row: of four rows the second one may be a last one
-// where a bucket has at most two rows, and the first and the third where it has one.
+// Leaves the statistics of the span's buckets, of 2^shift rows of 32 elements, in workgroup memory. A lane takes 32
+// rows, and folds what it has of a bucket as soon as it has the bucket's last row: of four rows the second one may be a
+// last one where a bucket has at most two rows, and the first and the third where it has one.
 fn measure(span: u32, thread: u32, shift: u32) {
     clear(thread);
     workgroupBarrier();

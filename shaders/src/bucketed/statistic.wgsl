@@ -43,8 +43,8 @@ fn maxima_of(bucket: u32) -> vec4<u32> {
     return words;
 }
 
-// Adds to a word, and gives the carry. Each addition carries or not by what it found, so that all carries together are right
-// whatever the order.
+// Adds to a word, and gives the carry. Each addition carries or not by what it found, so that all carries together are
+// right whatever the order.
 fn add_word(at: u32, amount: u32) -> u32 {
     let before = atomicAdd(&scratch[at], amount);
     return select(0u, 1u, before + amount < before);

@@ -8,8 +8,8 @@ fn put_partial(at: u32, word: u32) {
 }
 
 // What: the statistics of many tensors that lie in one buffer and are one bucket each, item by item.
-// Arguments: EncodeParams; input, residual (FEEDBACK), workspace (the table), status (64 words, then PARTIAL_WORDS an item, as
-//   `stats` leaves them: `gradwire_kernels::params::whole` has the places).
+// Arguments: EncodeParams; input, residual (FEEDBACK), workspace (the table), status (64 words, then PARTIAL_WORDS an
+//   item, as `stats` leaves them: `gradwire_kernels::params::whole` has the places).
 // Thread mapping: a workgroup takes an item of the table; within it as `stats`.
 // Workgroup memory: as `stats`.
 // Launch contract: as many workgroups as items from `partials` on.

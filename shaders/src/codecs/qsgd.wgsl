@@ -1,7 +1,8 @@
 // QSGD: `kernels-gpu/src/arith/qsgd.rs`. `bucketed/codec.wgsl` says what each function is for.
-// The statistic is the largest magnitude and, with L2, the sum of the squares of magnitudes aligned to it; then it is the norm.
-// Edge cases: a bucket with a NaN or an infinity has norm NaN. Codes above the top level decode to the norm. A norm on the wire
-//   that is negative, infinite or NaN decodes to NaN.
+// The statistic is the largest magnitude and, with L2, the sum of the squares of magnitudes aligned to it; then it is
+// the norm.
+// Edge cases: a bucket with a NaN or an infinity has norm NaN. Codes above the top level decode to the norm. A norm on
+//   the wire that is negative, infinite or NaN decodes to NaN.
 
 const SCALARS: u32 = 1u;
 const MAXIMA: u32 = 1u;

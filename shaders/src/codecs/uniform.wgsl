@@ -1,8 +1,9 @@
 // The uniform quantizer: `kernels-gpu/src/arith/uniform.rs`. `bucketed/codec.wgsl` says what each function is for.
-// The statistic is the extremes; while it is folded, as keys that order as the numbers do, the least one's complemented.
-// Edge cases: NaN has a key beyond infinity's, on the side of its sign, so a bucket with one has an extreme that is not finite,
-//   and then both scalars are NaN. Codes at or above the top level decode to the maximum. Extremes on the wire that are not
-//   finite, or out of order, decode to NaN.
+// The statistic is the extremes; while it is folded, as keys that order as the numbers do, the least one's
+// complemented.
+// Edge cases: NaN has a key beyond infinity's, on the side of its sign, so a bucket with one has an extreme that is not
+//   finite, and then both scalars are NaN. Codes at or above the top level decode to the maximum. Extremes on the wire
+//   that are not finite, or out of order, decode to NaN.
 
 const SCALARS: u32 = 2u;
 const MAXIMA: u32 = 2u;
@@ -42,7 +43,8 @@ fn range_lift(ends: vec2<u32>) -> vec2<u32> {
     return select(vec2<u32>(ONE, ONE), vec2<u32>(UP, LOWER), largest < TINY);
 }
 
-// Lift; lifted minimum; fixed-point levels per unit of lifted distance from it; all ones, or zero for a poisoned bucket.
+// Lift; lifted minimum; fixed-point levels per unit of lifted distance from it; all ones, or zero for a poisoned
+// bucket.
 fn encoder(ends: vec2<u32>) -> vec4<u32> {
     if not_finite(ends) {
         return vec4<u32>(ONE, 0u, 0u, 0u);
@@ -62,7 +64,8 @@ fn encoder(ends: vec2<u32>) -> vec4<u32> {
     return vec4<u32>(up, lifted.x, inverse, 0xffffffffu);
 }
 
-// Lifted minimum; lifted maximum; the lifted distance of two levels; what undoes the lift, or zero for a poisoned bucket.
+// Lifted minimum; lifted maximum; the lifted distance of two levels; what undoes the lift, or zero for a poisoned
+// bucket.
 fn decoder(ends: vec2<u32>) -> vec4<u32> {
     if not_finite(ends) || f_greater(ends.xxxx, ends.yyyy).x {
         return vec4<u32>(0u);

@@ -32,8 +32,8 @@ fn isqrt(value: vec2<u32>) -> u32 {
     return root;
 }
 
-// The norm from the sum of aligned squares, in 96 bits: sqrt(sum) units of the alignment's binade, at most the largest finite
-// number. While the sum takes more than 62 bits, it is a quarter of it and a doubling.
+// The norm from the sum of aligned squares, in 96 bits: sqrt(sum) units of the alignment's binade, at most the largest
+// finite number. While the sum takes more than 62 bits, it is a quarter of it and a doubling.
 fn norm_from_sum(sum: vec3<u32>, to: u32) -> u32 {
     var words = sum;
     var halvings = 0u;
