@@ -65,6 +65,7 @@ pub mod wire;
 mod words;
 
 pub use codec::Codec;
+pub use codec::onebit::OneBit;
 pub use codec::powersgd::{Matrix, PowerSgd};
 pub use codec::qsgd::Qsgd;
 pub use codec::topk::{Segment, TopK};

@@ -57,6 +57,8 @@ pub enum Variance {
         /// The factor of the second.
         root: f64,
     },
+    /// Of a contraction without a random draw, whose error is this part of |x|^2 at most: 1 - 1/B.
+    Contraction,
 }
 
 /// Hands the table to a macro.
@@ -91,6 +93,19 @@ macro_rules! table {
                 variance: Variance::Stochastic { linear: 0.5, root: f64::INFINITY },
                 entries: uniform_stats, uniform_combine, uniform_encode, uniform_decode, uniform_encode_segments,
                     uniform_decode_segments, uniform_stats_segments, uniform_combine_segments, uniform_encode_tensors,
+            }
+            /// 1-bit SGD: the means of a bucket's elements on each side of zero.
+            OneBit {
+                formula: arith::onebit::OneBit,
+                tag: 4,
+                name: "1-bit SGD",
+                widths: [1], "1",
+                sign_bits: 0,
+                flags: 0,
+                // The squares lose n m^2 on each side, n elements with mean m, which is at least 1/B of all squares.
+                variance: Variance::Contraction,
+                entries: onebit_stats, onebit_combine, onebit_encode, onebit_decode, onebit_encode_segments,
+                    onebit_decode_segments, onebit_stats_segments, onebit_combine_segments, onebit_encode_tensors,
             }
         }
     };

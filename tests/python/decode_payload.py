@@ -168,6 +168,21 @@ def uniform_bucket(scalars, levels):
     return decode
 
 
+def onebit_bucket(scalars):
+    """Returns the function from a code to the bits of its value, for one bucket."""
+    below, above = from_bits(scalars[0]), from_bits(scalars[1])
+    if below is None or above is None or below[0] > above[0]:
+        return lambda code: NAN_BITS
+    return lambda code: scalars[code & 1]
+
+
+def bucket_decoder(codec, scalars, levels, bits):
+    """The same, of the codec with this tag."""
+    if codec == 1:
+        return qsgd_bucket(scalars, levels, bits)
+    return uniform_bucket(scalars, levels) if codec == 2 else onebit_bucket(scalars)
+
+
 def piece_widths(bits):
     return [width for width in (16, 8, 4, 2, 1) if bits & width]
 
@@ -204,9 +219,13 @@ def decode_file(stream):
     codec, bits, log_bucket, n, levels, kind, flags, reserved, checksum = struct.unpack(
         "<BBBQHBBQI", header[5:]
     )
-    check(codec in (1, 2), "the codec is unknown")
+    check(codec in (1, 2, 4), "the codec is unknown")
     qsgd = codec == 1
-    if qsgd:
+    if codec == 4:
+        check(bits == 1, "the bits of a code are out of range")
+        check(flags & 2 == 0, "the flag of a contraction is set for 1-bit SGD")
+        most_levels = 1
+    elif qsgd:
         check(2 <= bits <= 8 or bits == 16, "the bits of a code are out of range")
         most_levels = 2 ** (bits - 1) - 1
     else:
@@ -217,7 +236,7 @@ def decode_file(stream):
     check(1 <= levels <= most_levels, "the levels are out of range")
     check(kind in (0, 1, 2), "the type of the gradient is unknown")
     check(flags & ~3 == 0, "an unknown flag is set")
-    check(qsgd or not flags & 1, "the flag of the L2 norm is set for the uniform codec")
+    check(qsgd or not flags & 1, "the flag of the L2 norm is set for another codec than QSGD")
     check(reserved == 0, "the reserved bytes are not zero")
 
     bucket = max(n, 1) if log_bucket == 255 else 2**log_bucket
@@ -244,7 +263,7 @@ def decode_file(stream):
             if element // bucket != current:
                 current = element // bucket
                 own = scalars[current * per_bucket : (current + 1) * per_bucket]
-                decode = qsgd_bucket(own, levels, bits) if qsgd else uniform_bucket(own, levels)
+                decode = bucket_decoder(codec, own, levels, bits)
                 cache = {}
             code = codes[element % UNIT]
             if code not in cache:

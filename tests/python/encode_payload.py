@@ -7,7 +7,7 @@ twice, first to 53 bits and then to 24, so each operation is Python's and a roun
 
 Usage: encode_payload.py VECTORS OUT [VECTORS OUT ...]
 
-VECTORS is qsgd.json, uniform.json, topk.json or philox.json, or other vectors with such fields. OUT becomes a list of what the page makes of each vector's
+VECTORS is qsgd.json, uniform.json, onebit.json, topk.json or philox.json, or other vectors with such fields. OUT becomes a list of what the page makes of each vector's
 input, as JSON with the vector's own names: payload, residual_after, indices; of philox.json's columns the entry, and then
 of its draws the dither.
 """
@@ -20,7 +20,7 @@ import sys
 import zlib
 from fractions import Fraction
 
-from decode_payload import piece_widths, qsgd_bucket, uniform_bucket
+from decode_payload import bucket_decoder, piece_widths
 
 NAN = 0x7FC00000
 INFINITY = 0x7F800000
@@ -148,7 +148,8 @@ class Codec:
     """A setting, as the fields of a vector have it."""
 
     def __init__(self, fields):
-        self.qsgd = fields["codec"] == "qsgd"
+        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4}[fields["codec"]]
+        self.qsgd = self.codec == 1
         self.bits = fields["bits"]
         self.levels = fields["levels"]
         self.bucket = fields["bucket"]
@@ -181,6 +182,8 @@ class Codec:
         """Scalars, as bits, and codes."""
         if not all(map(is_finite, x)):
             return [NAN] * (1 if self.qsgd else 2), [0] * len(x)
+        if self.codec == 4:
+            return self.encode_onebit(x)
         return self.encode_qsgd(x, first, beta) if self.qsgd else self.encode_uniform(x, first, beta)
 
     def encode_qsgd(self, x, first, beta):
@@ -211,6 +214,11 @@ class Codec:
             codes.append(self.level(rounded(above * inverse), first + i))
         return [to_bits(rounded(low * beta)), to_bits(rounded(high * beta))], codes
 
+    def encode_onebit(self, x):
+        codes = [int(from_bits(bits) >= 0) for bits in x]
+        below, above = (mean(x, [code == side for code in codes]) for side in (0, 1))
+        return [to_bits(-below if below else 0.0), to_bits(above)], codes
+
     def encode(self, x, dtype):
         """The payload of a gradient, given as bits of binary32, and the bits of what it decodes to."""
         n = len(x)
@@ -221,13 +229,26 @@ class Codec:
             own, mine = self.encode_bucket(x[first : first + size], first, beta)
             scalars += own
             codes += mine
-            decode = qsgd_bucket(own, self.levels, self.bits) if self.qsgd else uniform_bucket(own, self.levels)
+            decode = bucket_decoder(self.codec, own, self.levels, self.bits)
             values += [decode(code) for code in mine]
         body = struct.pack("<%dI" % len(scalars), *scalars) + packed(codes, self.bits)
         log_bucket = 255 if self.bucket is None else self.bucket.bit_length() - 1
         flags = int(self.l2) | int(self.contractive) << 1
-        head = struct.pack("<4sBBBBQ", b"GWIR", 1, 1 if self.qsgd else 2, self.bits, log_bucket, n)
+        head = struct.pack("<4sBBBBQ", b"GWIR", 1, self.codec, self.bits, log_bucket, n)
         return sealed(head + struct.pack("<HBB8x", self.levels, TAGS[dtype], flags), body), values
+
+
+def mean(x, taken):
+    """The mean magnitude of the elements of x that are taken."""
+    spans = []
+    for first in range(0, len(x), 8192):
+        both = zip(x[first : first + 8192], taken[first : first + 8192])
+        magnitudes = [bits & MAGNITUDE for bits, mine in both if mine]
+        exponent = max([bits >> 23 for bits in magnitudes] + [1])
+        spans.append((exponent, sum(int(from_bits(bits) * 2.0 ** (158 - exponent)) for bits in magnitudes)))
+    top = max([exponent for exponent, _ in spans])
+    total = sum(part >> (top - exponent) for exponent, part in spans)
+    return rounded(rounded(float(total // max(sum(taken), 1))) * 2.0 ** (top - 158))
 
 
 def sealed(head, body):

@@ -1,6 +1,6 @@
 //! Inputs and settings, each with its reason.
 
-use gradwire::{Codec, Error, Qsgd, Seed, Uniform};
+use gradwire::{Codec, CodecId, Error, OneBit, Qsgd, Seed, Uniform};
 
 use crate::oracle::{Kind, Setting};
 
@@ -24,13 +24,15 @@ pub const LENGTHS: [(usize, &str); 16] = [
     (65537, "a CPU task and one"),
 ];
 
-/// Either codec.
+/// Any bucketed codec.
 #[derive(Clone, Copy, Debug)]
 pub enum AnyCodec {
     /// QSGD.
     Qsgd(Qsgd),
     /// Uniform.
     Uniform(Uniform),
+    /// 1-bit SGD.
+    OneBit(OneBit),
 }
 
 impl Codec for AnyCodec {
@@ -38,6 +40,32 @@ impl Codec for AnyCodec {
         match self {
             Self::Qsgd(c) => c.plan(n, dtype),
             Self::Uniform(c) => c.plan(n, dtype),
+            Self::OneBit(c) => c.plan(n, dtype),
+        }
+    }
+}
+
+impl Kind {
+    /// Every formula, beside its codec's others.
+    pub const ALL: [Self; 5] = [Self::QsgdMax, Self::QsgdL2, Self::Uniform, Self::UniformNearest, Self::OneBit];
+
+    /// The codec that it is of.
+    pub fn codec(self) -> CodecId {
+        match self {
+            Self::QsgdMax | Self::QsgdL2 => CodecId::Qsgd,
+            Self::Uniform | Self::UniformNearest => CodecId::Uniform,
+            Self::OneBit => CodecId::OneBit,
+        }
+    }
+
+    /// The codec, and the variant of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::QsgdMax => "QSGD max",
+            Self::QsgdL2 => "QSGD L2",
+            Self::Uniform => "uniform",
+            Self::UniformNearest => "uniform nearest",
+            Self::OneBit => "1-bit SGD",
         }
     }
 }
@@ -60,10 +88,7 @@ pub struct Case {
 impl Case {
     /// All levels of a width.
     pub fn new(kind: Kind, bits: u32, bucket: Option<usize>) -> Self {
-        let levels = match kind {
-            Kind::QsgdMax | Kind::QsgdL2 => (1 << (bits - 1)) - 1,
-            Kind::Uniform | Kind::UniformNearest => (1 << bits) - 1,
-        };
+        let levels = kind.codec().max_levels(bits);
         Self { kind, bits, levels, bucket, contractive: false }
     }
 
@@ -83,6 +108,10 @@ impl Case {
                 let c = if self.kind == Kind::UniformNearest { c.nearest() } else { c };
                 AnyCodec::Uniform(if self.contractive { c.contractive() } else { c })
             }
+            Kind::OneBit => {
+                let c = OneBit::new().without_feedback();
+                AnyCodec::OneBit(if let Some(b) = self.bucket { c.bucket(b) } else { c.whole_tensor() })
+            }
         }
     }
 
@@ -93,7 +122,13 @@ impl Case {
         match self.kind {
             Kind::QsgdMax | Kind::QsgdL2 => (b / (4.0 * s * s)).min(b.sqrt() / s),
             Kind::Uniform | Kind::UniformNearest => b / (2.0 * s * s),
+            Kind::OneBit => 1.0 - 1.0 / b,
         }
+    }
+
+    /// How much of a gradient the contraction takes off its square at least, in expectation: what feedback's lemma asks for.
+    pub fn delta(&self, n: usize) -> f64 {
+        if self.kind == Kind::OneBit { 1.0 - self.omega(n) } else { 1.0 / (1.0 + self.omega(n)) }
     }
 
     /// The oracle's setting for a tensor of `n`.
@@ -116,6 +151,7 @@ impl Case {
             Kind::QsgdL2 => ("qsgd", Some("l2"), None),
             Kind::Uniform => ("uniform", None, Some("stochastic")),
             Kind::UniformNearest => ("uniform", None, Some("nearest")),
+            Kind::OneBit => ("onebit", None, None),
         }
     }
 
@@ -126,6 +162,7 @@ impl Case {
             ("qsgd", Some("l2"), None) => Ok(Kind::QsgdL2),
             ("uniform", None, Some("stochastic")) => Ok(Kind::Uniform),
             ("uniform", None, Some("nearest")) => Ok(Kind::UniformNearest),
+            ("onebit", None, None) => Ok(Kind::OneBit),
             other => Err(format!("codec, norm and rounding {other:?} are no setting")),
         }
     }
@@ -133,12 +170,7 @@ impl Case {
     /// The setting in a few words.
     pub fn label(&self) -> String {
         let bucket = self.bucket.map_or("whole".to_owned(), |b| b.to_string());
-        let kind = match self.kind {
-            Kind::QsgdMax => "QSGD max",
-            Kind::QsgdL2 => "QSGD L2",
-            Kind::Uniform => "uniform",
-            Kind::UniformNearest => "uniform nearest",
-        };
+        let kind = self.kind.name();
         let scaled = if self.contractive { ", contractive" } else { "" };
         format!("{kind} {} bit, {} levels, bucket {bucket}{scaled}", self.bits, self.levels)
     }
@@ -164,6 +196,9 @@ pub fn settings() -> Vec<Case> {
     for kind in [Kind::QsgdMax, Kind::QsgdL2, Kind::Uniform, Kind::UniformNearest] {
         cases.push(Case::new(kind, 4, None));
         cases.push(Case::new(kind, 7, None));
+    }
+    for bucket in (5..=13).map(|log2| Some(1 << log2)).chain([None]) {
+        cases.push(Case::new(Kind::OneBit, 1, bucket));
     }
     // The presets of Grubic et al. that the loops above leave out.
     cases.push(Case::new(Kind::QsgdMax, 2, Some(128)));

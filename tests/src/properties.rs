@@ -50,7 +50,7 @@ pub(crate) fn positions(case: &Case, x: &[f32]) -> Vec<(f64, f64)> {
             let (scale, base) = match case.kind {
                 Kind::QsgdMax => (largest, None),
                 Kind::QsgdL2 => (wide.iter().map(|v| v * v).sum::<f64>().sqrt(), None),
-                Kind::Uniform | Kind::UniformNearest => (high - low, Some(low)),
+                Kind::Uniform | Kind::UniformNearest | Kind::OneBit => (high - low, Some(low)),
             };
             let step = scale / f64::from(case.levels);
             wide.into_iter().map(move |v| (step, base.map_or(v.abs(), |low| v - low) / step)).collect::<Vec<_>>()
@@ -220,7 +220,7 @@ pub fn feedback(device: &Device, case: &Case, x: &[f32], steps: u64) -> Outcome 
     let label = case.label();
     let (mut residual, mut sent, mut given, mut rounding) =
         (vec![0.0f32; x.len()], vec![0.0f64; x.len()], vec![0.0f64; x.len()], vec![0.0f64; x.len()]);
-    let delta = 1.0 / (1.0 + case.omega(x.len()));
+    let delta = case.delta(x.len());
     let bound = 4.0 * (1.0 - delta) / (delta * delta) * square(x);
     let mut energy = 0.0;
     for step in 0..steps {
@@ -263,12 +263,36 @@ pub fn feedback(device: &Device, case: &Case, x: &[f32], steps: u64) -> Outcome 
     Ok(steps)
 }
 
+/// 1-bit SGD: what decoding does not give back adds up to zero on each side of zero, to the rounding of means, elements and
+/// sums; and its square is at most 1 - 1/B of the bucket's.
+pub fn two_means(device: &Device, case: &Case, x: &[f32]) -> Outcome {
+    let decoded = decode_with(device, case, x, 12)?;
+    let size = case.bucket.unwrap_or(x.len());
+    for (bucket, (x, d)) in x.chunks(size).zip(decoded.chunks(size)).enumerate() {
+        let both = || x.iter().zip(d).map(|(v, d)| (f64::from(*v), f64::from(*d)));
+        for below in [true, false] {
+            let side = || both().filter(|(v, _)| (*v < 0.0) == below);
+            let left: f64 = side().map(|(v, d)| v - d).sum();
+            let largest = side().fold(0.0f64, |m, (v, _)| m.max(v.abs()));
+            let each = largest * 2f64.powi(-30) + side().fold(0.0f64, |m, (_, d)| m.max(d.abs())) * 2f64.powi(-24);
+            if left.abs() > side().count() as f64 * each {
+                return Err(format!("{}: bucket {bucket} keeps {left:e} of one side", case.label()));
+            }
+        }
+        let [lost, all] = [both().map(|(v, d)| (v - d) * (v - d)).sum(), both().map(|(v, _)| v * v).sum::<f64>()];
+        if lost > (1.0 - 1.0 / x.len() as f64) * all * (1.0 + 2f64.powi(-20)) {
+            return Err(format!("{}: bucket {bucket} loses {lost:e} of {all:e}", case.label()));
+        }
+    }
+    Ok(decoded.len() as u64)
+}
+
 /// P8: the payload is within one percent of n bits/8 plus the scalars, from 2^16 elements on.
 pub fn size(device: &Device, case: &Case) -> Outcome {
     let mut compared = 0;
     for n in [1usize << 16, (1 << 16) + 1, 100_003] {
         let payload = device.encode(&case.codec(), &vec![1.0f32; n], cases::seed()).map_err(failed(&case.label()))?;
-        let per_bucket = if matches!(case.kind, Kind::Uniform | Kind::UniformNearest) { 8.0 } else { 4.0 };
+        let per_bucket = (4 * case.kind.codec().scalars()) as f64;
         let buckets = n.div_ceil(case.bucket.unwrap_or(n)) as f64;
         let theory = n as f64 * f64::from(case.bits) / 8.0 + per_bucket * buckets;
         let got = payload.as_bytes().len() as f64;

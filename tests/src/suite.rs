@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use gradwire::{BackendKind, Codec, Device};
+use gradwire::{BackendKind, Codec, CodecId, Device};
 
 use crate::cases::{self, Case};
 use crate::conformance::{self, Outcome};
@@ -52,10 +52,7 @@ impl Depth {
 }
 
 fn codec_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::QsgdMax | Kind::QsgdL2 => "QSGD",
-        Kind::Uniform | Kind::UniformNearest => "uniform",
-    }
+    kind.codec().name()
 }
 
 fn stochastic() -> Vec<Case> {
@@ -115,9 +112,9 @@ pub fn watch(device: &Device, depth: Depth, observer: &mut dyn FnMut(Step<'_>)) 
             Err(failure) => verdicts[index].failures.push(failure),
         }
     };
-    for (codec, file) in [("QSGD", "qsgd"), ("uniform", "uniform")] {
-        progress(&format!("golden vectors, {codec}"));
-        note(codec, "golden vectors of format version 1", vectors::check(device, file));
+    for codec in CodecId::ALL {
+        progress(&format!("golden vectors, {}", codec.name()));
+        note(codec.name(), "golden vectors of format version 1", vectors::check(device, codec.file()));
     }
     let settings = cases::settings();
     let real = crate::data::digits();
@@ -301,9 +298,15 @@ fn statistics(
         let outcome = bounds::holds(device, &Case::new(kind, bits, Some(32)), &ranges);
         note("uniform", "error of an element within the bound, binary32's rounding included", outcome);
     }
+    for bucket in [Some(64), Some(8192), None] {
+        let case = Case::new(Kind::OneBit, 1, bucket);
+        note("1-bit SGD", "residuals add up to zero on each side", properties::two_means(device, &case, &x));
+        note("1-bit SGD", "scalars do not depend on order", properties::permutation(device, &case, &x));
+        note("1-bit SGD", "payload within 1 % of theory", properties::size(device, &case));
+    }
     let nearest = Case::new(Kind::UniformNearest, 5, Some(512));
     note("uniform", "error of an element at most a level", properties::bounded(device, &nearest, &x));
-    for case in stochastic().into_iter().chain([nearest]) {
+    for case in stochastic().into_iter().chain([nearest, Case::new(Kind::OneBit, 1, Some(64))]) {
         progress(&format!("error feedback, {}", case.label()));
         let contractive = case.kind != Kind::UniformNearest && case.omega(x.len()) >= 1.0;
         let case = Case { contractive, ..case };

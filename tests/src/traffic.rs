@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use gradwire::backend::cuda::Cuda;
-use gradwire::{Device, Error, Gradient, NonFinite, Payload, Qsgd, Uniform};
+use gradwire::{Device, Error, Gradient, NonFinite, OneBit, Payload, Qsgd, Uniform};
 use gradwire_ptx_machine::{Counts, Machine, SECTOR};
 use half::bf16;
 
@@ -63,6 +63,8 @@ struct Job {
 fn jobs() -> Vec<Job> {
     let q = |label, codec, bits, bucket, op| Job { op, codec: AnyCodec::Qsgd(codec), label, bits, bucket };
     let u = |label, codec, bits, bucket, op| Job { op, codec: AnyCodec::Uniform(codec), label, bits, bucket };
+    let one = |label, codec, bucket, op| Job { op, codec: AnyCodec::OneBit(codec), label, bits: 1, bucket };
+    let bit = OneBit::new().without_feedback();
     use Op::{Decode, DecodeAdd, DecodeSum, EncodeBf16, EncodeF32, EncodeFeedback};
     let four = Qsgd::bits(4).bucket(512);
     let coarse = four.contractive();
@@ -95,6 +97,12 @@ fn jobs() -> Vec<Job> {
         u("uniform 4 bit / 512", Uniform::bits(4).bucket(512), 4, Some(512), Decode),
         u("uniform 4 bit / 512", Uniform::bits(4).bucket(512), 4, Some(512), DecodeAdd),
         u("uniform 4 bit / 512", Uniform::bits(4).bucket(512), 4, Some(512), DecodeSum),
+        one("1-bit SGD / 64", bit, Some(64), EncodeF32),
+        one("1-bit SGD / 512", bit.bucket(512), Some(512), EncodeF32),
+        one("1-bit SGD / 512", bit.bucket(512), Some(512), EncodeFeedback),
+        one("1-bit SGD / whole", bit.whole_tensor(), None, EncodeF32),
+        one("1-bit SGD / 64", bit, Some(64), Decode),
+        one("1-bit SGD / 512", bit.bucket(512), Some(512), DecodeSum),
     ]
 }
 
@@ -102,7 +110,7 @@ impl Job {
     /// Bytes an element that the kernel cannot do without, each read or written once.
     fn floor(&self, kernel: &str) -> f64 {
         let codes = f64::from(self.bits) / 8.0;
-        let scalars_each = if matches!(self.codec, AnyCodec::Uniform(_)) { 8.0 } else { 4.0 };
+        let scalars_each = if matches!(self.codec, AnyCodec::Qsgd(_)) { 4.0 } else { 8.0 };
         let scalars = scalars_each / self.bucket.map_or(N as f64, f64::from);
         let gradient = match self.op {
             Op::EncodeBf16 => 2.0,

@@ -152,9 +152,10 @@ fn a_tensor_that_the_pool_decodes_is_metered_on_its_threads() {
     // More than a task of 65536 elements, so that several threads decode. The pool keeps a queue of jobs, in blocks
     // that a first use allocates; the room for it does not grow with the payload.
     const POOL: u64 = 64 << 10;
-    for codec in [1, 2] {
+    for (codec, bits) in [(1, 3), (2, 3), (4, 1)] {
         let n = 1_000_000;
-        let fields = Fields { codec, bits: 3, bucket: 9, n, levels: 3, dtype: 0, flags: 0 };
+        let levels = if bits == 1 { 1 } else { 3 };
+        let fields = Fields { codec, bits, bucket: 9, n, levels, dtype: 0, flags: 0 };
         let mut bytes = fields.write().to_vec();
         let mut random = Random(7);
         bytes.resize_with(fields.length() as usize, || random.bits() as u8);

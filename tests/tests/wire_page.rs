@@ -45,6 +45,7 @@ fn kinds() -> Vec<Case> {
     kinds.push(Case::new(Kind::QsgdL2, 4, Some(512)));
     kinds.push(Case::new(Kind::QsgdL2, 4, None));
     kinds.push(Case::new(Kind::UniformNearest, 5, None));
+    kinds.extend([Some(64), None].map(|bucket| Case::new(Kind::OneBit, 1, bucket)));
     kinds.push(Case { contractive: true, ..Case::new(Kind::QsgdMax, 2, Some(128)) });
     kinds.push(Case { contractive: true, ..Case::new(Kind::Uniform, 2, Some(128)) });
     kinds
@@ -89,7 +90,7 @@ fn python_refuses_a_damaged_payload() {
 
 #[test]
 fn python_decodes_the_golden_vectors() {
-    let vectors = ["qsgd", "uniform"].map(|codec| vectors::committed(codec).expect("read")).concat();
+    let vectors = vectors::BUCKETED.map(|(codec, _)| vectors::committed(codec).expect("read")).concat();
     let mut files = Vec::new();
     for (i, vector) in vectors.iter().enumerate() {
         let (sent, out) = (scratch(&format!("golden_{i}.bin")), scratch(&format!("golden_{i}.out")));
@@ -129,7 +130,7 @@ fn made(vectors: &[Value]) -> Option<Vec<Value>> {
 
 #[test]
 fn python_encodes_the_golden_vectors() {
-    for file in ["qsgd.json", "uniform.json", "topk.json"] {
+    for file in ["qsgd.json", "uniform.json", "onebit.json", "topk.json"] {
         let Some((committed, results)) = encoded(file) else { return };
         let vectors = committed["vectors"].as_array().expect("vectors");
         assert_eq!(vectors.len(), results.len(), "{file}");

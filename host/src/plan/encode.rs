@@ -18,6 +18,7 @@ const FINAL_BYTES: u64 = ALIGNMENT;
 pub(crate) fn omega(codec: CodecId, elements: u64, levels: u32) -> f64 {
     let (elements, s) = (elements as f64, f64::from(levels));
     match codec.variance() {
+        Variance::Contraction => 1.0 - 1.0 / elements.max(1.0),
         Variance::Stochastic { linear, root } => (linear * elements / (s * s)).min(root * elements.sqrt() / s),
     }
 }

@@ -8,6 +8,7 @@
 pub mod float;
 pub mod fold;
 pub mod norm;
+pub mod onebit;
 pub mod pack;
 pub mod philox;
 pub mod powersgd;

@@ -51,6 +51,15 @@ impl Aligner {
     }
 }
 
+/// As [`aligned`] in units of 2^-8 of its own, so that all 32 bits are used.
+#[inline(always)]
+pub fn aligned_finely(magnitude_bits: u32, alignment: u32) -> u32 {
+    let exponent = magnitude_bits >> 23;
+    let implied = if exponent == 0 { 0 } else { 1 << 23 };
+    let mantissa = magnitude_bits & 0x007f_ffff | implied;
+    (mantissa << 8).checked_shr(alignment.wrapping_sub(exponent.max(1))).unwrap_or(0)
+}
+
 /// The square of [`aligned`], in the instructions that the machine does fastest.
 ///
 /// Where the alignment is that of a NaN or an infinity the square means nothing.

@@ -47,15 +47,14 @@ impl Choices<'_> {
 /// A payload of the codec with this tag.
 pub fn payload(codec: u8, bytes: &[u8]) -> Forged {
     let mut choices = Choices(bytes);
-    let widths: &[u8] = if codec == 1 { &[2, 3, 4, 5, 6, 7, 8, 16] } else { &[1, 2, 3, 4, 5, 6, 7, 8] };
-    let mut fields = Fields {
-        codec,
-        bits: choices.one_of(widths),
+    let mut fields = Fields { codec, bits: 0, bucket: 0, n: 0, levels: 0, dtype: 0, flags: 0 };
+    let flags: Vec<u8> = (0..4).filter(|flags| flags & !fields.all_flags() == 0).collect();
+    fields = Fields {
+        bits: choices.one_of(fields.widths()),
         bucket: choices.one_of(&[5, 6, 7, 8, 9, 10, 11, 12, 13, 255]),
-        n: 0,
-        levels: 0,
         dtype: choices.one_of(&[0, 1, 2]),
-        flags: choices.one_of(if codec == 1 { &[0, 1, 2, 3] } else { &[0, 2] }),
+        flags: choices.one_of(&flags),
+        ..fields
     };
     fields.n = match choices.byte() {
         RAW.. => choices.word(),

@@ -28,10 +28,11 @@ pub const PER_PAYLOAD: u64 = 64;
 pub type Target = fn(&[Device], &[u8]) -> Result<(), Error>;
 
 /// The fuzz targets, each with its body.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 6] = [
     ("wire", |devices, bytes| Ok(wire(devices, bytes)?)),
     ("decode_qsgd", |devices, bytes| Ok(decode(devices, 1, bytes)?)),
     ("decode_uniform", |devices, bytes| Ok(decode(devices, 2, bytes)?)),
+    ("decode_onebit", |devices, bytes| Ok(decode(devices, 4, bytes)?)),
     ("sparse", |devices, bytes| Ok(sparse(devices, bytes)?)),
     ("low_rank", low_rank),
 ];
@@ -58,7 +59,7 @@ pub fn wire(devices: &[Device], bytes: &[u8]) -> Result<(), PayloadError> {
     Ok(())
 }
 
-/// The targets `decode_qsgd` (codec 1) and `decode_uniform` (codec 2): bytes choose a header's fields and a body.
+/// The targets `decode_qsgd` (codec 1), `decode_uniform` (codec 2) and `decode_onebit` (codec 4): bytes choose a header's fields and a body.
 ///
 /// # Errors
 /// Why the payload was refused.

@@ -45,12 +45,29 @@ impl Fields {
         (1u32.checked_shl(magnitude.into()).unwrap_or(0).wrapping_sub(1)).min(u16::MAX.into()) as u16
     }
 
+    /// The widths of a code that the page allows this codec.
+    pub fn widths(&self) -> &'static [u8] {
+        match self.codec {
+            1 => &[2, 3, 4, 5, 6, 7, 8, 16],
+            4 => &[1],
+            _ => &[1, 2, 3, 4, 5, 6, 7, 8],
+        }
+    }
+
+    /// The flags that it allows this codec.
+    pub fn all_flags(&self) -> u8 {
+        match self.codec {
+            1 => 3,
+            4 => 0,
+            _ => 2,
+        }
+    }
+
     /// The first field that the page does not allow.
     fn refused(&self) -> Option<&'static str> {
-        let widths: &[u8] = if self.codec == 1 { &[2, 3, 4, 5, 6, 7, 8, 16] } else { &[1, 2, 3, 4, 5, 6, 7, 8] };
-        let flags = if self.codec == 1 { 3 } else { 2 };
+        let (widths, flags) = (self.widths(), self.all_flags());
         let checks = [
-            (matches!(self.codec, 1 | 2), "codec"),
+            (matches!(self.codec, 1 | 2 | 4), "codec"),
             (widths.contains(&self.bits), "bits"),
             (matches!(self.bucket, 5..=13 | 255), "bucket"),
             (self.n <= 1 << 31, "elements"),
@@ -176,10 +193,10 @@ pub fn decode(bytes: &[u8]) -> Vec<f32> {
     let element = |e: usize| {
         let bucket = if fields.bucket == 255 { 0 } else { e >> fields.bucket };
         let code = code(codes, fields.bits.into(), e);
-        if fields.codec == 1 {
-            qsgd(scalar(bucket), levels, code, fields.bits)
-        } else {
-            uniform(scalar(2 * bucket), scalar(2 * bucket + 1), levels, code)
+        match fields.codec {
+            1 => qsgd(scalar(bucket), levels, code, fields.bits),
+            4 => one_bit(scalar(2 * bucket), scalar(2 * bucket + 1), code),
+            _ => uniform(scalar(2 * bucket), scalar(2 * bucket + 1), levels, code),
         }
     };
     (0..fields.n as usize).map(element).collect()
@@ -212,6 +229,14 @@ fn qsgd(norm: f32, levels: f32, code: u32, bits: u8) -> f32 {
     let v = top / levels * level as f32;
     let value = if v > top { top } else { v } / up;
     if sign == 1 { -value } else { value }
+}
+
+/// Section "Decoding 1-bit SGD".
+fn one_bit(below: f32, above: f32, code: u32) -> f32 {
+    if !below.is_finite() || !above.is_finite() || below > above {
+        return f32::from_bits(0x7fc0_0000);
+    }
+    if code == 0 { below } else { above }
 }
 
 /// Section "Decoding uniform".

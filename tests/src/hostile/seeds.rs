@@ -11,6 +11,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "wire" => payloads(),
         "decode_qsgd" => choices(8, &[0, 1, 2, 3]),
         "decode_uniform" => choices(8, &[0, 1]),
+        "decode_onebit" => choices(1, &[0]),
         "sparse" => super::sparse::seeds(),
         "low_rank" => super::low_rank::seeds(),
         _ => Vec::new(),

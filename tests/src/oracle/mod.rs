@@ -1,4 +1,4 @@
-//! A second implementation of both codecs, slow and simple, that shares no code with the product.
+//! A second implementation of the codecs, slow and simple, that shares no code with the product.
 //!
 //! Written from `docs/wire.md` and the papers; what it and the product agree on is unlikely to be an accident.
 
@@ -20,6 +20,8 @@ pub enum Kind {
     Uniform,
     /// Uniform, to nearest.
     UniformNearest,
+    /// 1-bit SGD.
+    OneBit,
 }
 
 /// A setting of the oracle.
@@ -197,7 +199,7 @@ pub fn encode(s: &Setting, x: &[f32]) -> Encoded {
                     codes.push(level(v.abs() * lift * inverse, i) | sign);
                 }
             }
-            Kind::Uniform | Kind::UniformNearest if poisoned => {
+            Kind::Uniform | Kind::UniformNearest | Kind::OneBit if poisoned => {
                 scalars.extend([f32::NAN; 2]);
                 codes.extend(bucket.iter().map(|_| 0));
             }
@@ -214,9 +216,29 @@ pub fn encode(s: &Setting, x: &[f32]) -> Encoded {
                     codes.push(level((v * lift - low * lift) * inverse, i));
                 }
             }
+            Kind::OneBit => {
+                let [below, above] = [true, false].map(|side| mean(bucket, |v| (**v < 0.0) == side));
+                scalars.extend([0.0 - below, above]);
+                codes.extend(bucket.iter().map(|v| u32::from(*v >= 0.0)));
+            }
         }
     }
     Encoded { scalars, codes }
+}
+
+/// The mean magnitude of some values of a bucket: each cut to a multiple of 2^-31 of the largest one's binade, in blocks of
+/// 8192 first by their own largest; the mean is cut to such a multiple too, and rounded once.
+fn mean(bucket: &[f32], of: impl Fn(&&f32) -> bool) -> f32 {
+    let exponent = |v: f32| (v.to_bits() >> 23).max(1);
+    let largest = |block: &[f32]| exponent(block.iter().filter(&of).map(|v| v.abs()).fold(0.0, f32::max));
+    let (top, mut sum, mut count) = (largest(bucket), 0u128, 0);
+    for block in bucket.chunks(8192) {
+        let unit = 2f64.powi(largest(block) as i32 - 158);
+        let own: u128 = block.iter().filter(&of).map(|v| (f64::from(v.abs()) / unit) as u128).sum();
+        sum += own >> (top - largest(block)).min(127);
+        count += block.iter().filter(&of).count() as u128;
+    }
+    (f64::from((sum / count.max(1)) as u32 as f32) * 2f64.powi(top as i32 - 158)) as f32
 }
 
 /// Minimum and maximum, with -0 below +0.
@@ -262,6 +284,7 @@ fn value(s: &Setting, e: &Encoded, bucket: usize, code: u32) -> f32 {
             // Not `min`, which may give either zero of +0 and -0, and gives another one from compiler to compiler.
             (if code == s.levels || value > top { top } else { value }) / lift
         }
+        Kind::OneBit => e.scalars[2 * bucket + code as usize],
     }
 }
 

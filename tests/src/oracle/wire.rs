@@ -40,6 +40,7 @@ pub fn payload(s: &Setting, of: Type, contractive: bool, e: &Encoded) -> Vec<u8>
         Kind::QsgdMax => (1, 0),
         Kind::QsgdL2 => (1, 1),
         Kind::Uniform | Kind::UniformNearest => (2, 0),
+        Kind::OneBit => (4, 0),
     };
     let bucket = match s.bucket {
         None => 255,

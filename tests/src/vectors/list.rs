@@ -194,6 +194,35 @@ pub(super) fn uniform() -> Vec<Spec> {
     specs
 }
 
+/// The vectors of 1-bit SGD.
+pub(super) fn onebit() -> Vec<Spec> {
+    let case = |bucket| Case::new(Kind::OneBit, 1, bucket);
+    let mut specs = Vec::new();
+    for bucket in (5..=13).map(|log2| 1 << log2) {
+        specs.push(Spec::new(format!("buckets of {bucket}, one element"), case(Some(bucket)), bell(1, 30)));
+    }
+    for (index, n) in [0, 1, 31, 33, 257, 513].into_iter().enumerate() {
+        let bucket = Some(32 << (2 * index).min(8));
+        specs.push(Spec::new(format!("n = {n}, {}", bucket_name(bucket)), case(bucket), bell(n, 31)));
+        specs.push(Spec::new(format!("n = {n}, whole tensor"), case(None), bell(n, 32)));
+    }
+    for (name, fill) in FILLS {
+        specs.push(Spec::new(name, case(Some(32)), fill(36)).add(0.5, start(36)));
+        specs.push(Spec::new(format!("{name}, whole tensor"), case(None), fill(36)));
+    }
+    let far_smaller = (0..8200).map(|i| if i < 8192 { -(2f32.powi(-20)) } else { -1.0 }).collect();
+    specs.push(Spec::new("a whole tensor of two spans, the first far smaller", case(None), far_smaller));
+    feedback(&mut specs, "buckets of 32", case(Some(32)));
+    feedback(&mut specs, "whole tensor", case(None));
+    let x = bell(70, 62);
+    let bf16s = Input::Bf16(x.iter().map(|v| bf16::from_f32(*v)).collect());
+    let spec = Spec::new("bf16 with feedback", case(Some(64)), Vec::new()).feedback(bell(70, 63));
+    specs.push(Spec { input: bf16s, ..spec });
+    let f16s = Input::F16(x.iter().map(|v| f16::from_f32(*v)).collect());
+    specs.push(Spec { input: f16s, ..Spec::new("f16", case(Some(64)), Vec::new()) });
+    specs
+}
+
 fn bucket_name(bucket: Option<usize>) -> String {
     bucket.map_or("whole tensor".to_owned(), |b| format!("buckets of {b}"))
 }

@@ -37,6 +37,7 @@ pub fn files() -> Vec<(&'static str, String)> {
     vec![
         ("qsgd.json", text(&file(list::qsgd()))),
         ("uniform.json", text(&file(list::uniform()))),
+        ("onebit.json", text(&file(list::onebit()))),
         ("philox.json", text(&philox())),
         ("topk.json", text(&super::topk::file())),
         ("powersgd.json", text(&super::powersgd::file())),

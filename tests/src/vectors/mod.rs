@@ -20,6 +20,10 @@ use self::words::number;
 pub const QSGD: &str = include_str!("../../vectors/qsgd.json");
 /// The committed vectors of the uniform codec.
 pub const UNIFORM: &str = include_str!("../../vectors/uniform.json");
+/// The committed vectors of 1-bit SGD.
+pub const ONEBIT: &str = include_str!("../../vectors/onebit.json");
+/// The bucketed codecs, by the names of their files, with their vectors.
+pub const BUCKETED: [(&str, &str); 3] = [("qsgd", QSGD), ("uniform", UNIFORM), ("onebit", ONEBIT)];
 /// The committed vectors of the draws.
 pub const PHILOX: &str = include_str!("../../vectors/philox.json");
 
@@ -39,7 +43,7 @@ pub struct File {
 pub struct Vector {
     /// What it is there for; no two vectors of a file share one.
     pub name: String,
-    /// `qsgd` or `uniform`.
+    /// `qsgd`, `uniform` or `onebit`.
     pub codec: String,
     /// Bits of a code.
     pub bits: u32,
@@ -134,12 +138,9 @@ pub struct Add {
 /// # Errors
 /// A text that says where a file is not as it should be.
 pub fn committed(codec: &str) -> Result<Vec<Vector>, String> {
-    let text = match codec {
-        "qsgd" => QSGD,
-        "uniform" => UNIFORM,
-        other => {
-            return Err(format!("golden vectors of `{other}` were asked for; there are those of qsgd and uniform"));
-        }
+    let Some((_, text)) = BUCKETED.iter().find(|(name, _)| *name == codec) else {
+        let there = BUCKETED.map(|(name, _)| name).join(", ");
+        return Err(format!("golden vectors of `{codec}` were asked for; there are those of {there}"));
     };
     let file: File = serde_json::from_str(text)
         .map_err(|e| format!("tests/vectors/{codec}.json: {e}; `cargo xtask vectors` writes it anew"))?;

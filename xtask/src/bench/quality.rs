@@ -137,7 +137,7 @@ fn spread(kind: Kind, x: &[f32]) -> f64 {
     match kind {
         Kind::QsgdMax => values().fold(0.0, |m, v| m.max(v.abs())),
         Kind::QsgdL2 => values().map(|v| v * v).sum::<f64>().sqrt(),
-        Kind::Uniform | Kind::UniformNearest => {
+        Kind::Uniform | Kind::UniformNearest | Kind::OneBit => {
             values().fold(f64::NEG_INFINITY, f64::max) - values().fold(f64::INFINITY, f64::min)
         }
     }

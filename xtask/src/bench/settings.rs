@@ -14,11 +14,13 @@ pub(crate) enum Chosen {
     Qsgd,
     /// Levels between a bucket's minimum and maximum.
     Uniform,
+    /// One bit, and a mean on each side of zero.
+    OneBit,
 }
 
 /// Every setting, sorted by codec; of one codec where one is chosen.
 pub(crate) fn cases(chosen: Option<Chosen>) -> Vec<Case> {
-    use Kind::{QsgdL2, QsgdMax, Uniform, UniformNearest};
+    use Kind::{OneBit, QsgdL2, QsgdMax, Uniform, UniformNearest};
     let mut cases = vec![Case::new(QsgdMax, 2, Some(128))];
     cases.extend((3..=8).map(|bits| Case::new(QsgdMax, bits, Some(512))));
     cases.push(Case::new(QsgdMax, 16, Some(8192)));
@@ -27,6 +29,7 @@ pub(crate) fn cases(chosen: Option<Chosen>) -> Vec<Case> {
     cases.extend([4, 8].map(|bits| Case::new(QsgdL2, bits, Some(512))));
     cases.extend([1, 2, 3, 4, 6, 8].map(|bits| Case::new(Uniform, bits, Some(512))));
     cases.extend([4, 8].map(|bits| Case::new(UniformNearest, bits, Some(512))));
+    cases.extend([Some(64), Some(512)].map(|bucket| Case::new(OneBit, 1, bucket)));
     cases.retain(|case| chosen.is_none_or(|c| c == codec(case.kind)));
     cases
 }
@@ -35,17 +38,13 @@ fn codec(kind: Kind) -> Chosen {
     match kind {
         Kind::QsgdMax | Kind::QsgdL2 => Chosen::Qsgd,
         Kind::Uniform | Kind::UniformNearest => Chosen::Uniform,
+        Kind::OneBit => Chosen::OneBit,
     }
 }
 
 /// The name of a codec and the variant of it that a series of the chart holds.
 pub(crate) fn family(kind: Kind) -> &'static str {
-    match kind {
-        Kind::QsgdMax => "QSGD max",
-        Kind::QsgdL2 => "QSGD L2",
-        Kind::Uniform => "uniform",
-        Kind::UniformNearest => "uniform nearest",
-    }
+    kind.name()
 }
 
 /// A setting in a few words.
@@ -60,6 +59,7 @@ pub(crate) fn describe(case: &Case, dtype: Dtype) -> Settings {
         Kind::QsgdL2 => ("l2", "stochastic"),
         Kind::Uniform => ("range", "stochastic"),
         Kind::UniformNearest => ("range", "nearest"),
+        Kind::OneBit => ("means", "none"),
     };
     Settings {
         bits: case.bits,
@@ -87,13 +87,13 @@ mod tests {
     #[test]
     fn every_setting_is_valid_and_stands_beside_its_family() {
         let all = cases(None);
-        assert_eq!(all.len(), 20);
+        assert_eq!(all.len(), 22);
         for case in &all {
             assert!(case.codec().plan(1000, Dtype::F32).is_ok(), "{}", label(case));
         }
         let mut families: Vec<_> = all.iter().map(|c| family(c.kind)).collect();
         families.dedup();
-        assert_eq!(families, ["QSGD max", "QSGD L2", "uniform", "uniform nearest"]);
+        assert_eq!(families, Kind::ALL.map(Kind::name));
         assert_eq!(cases(Some(Chosen::Uniform)).len(), 8);
     }
 

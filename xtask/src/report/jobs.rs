@@ -64,7 +64,9 @@ pub(crate) fn all(
     left_out: &mut Vec<String>,
 ) -> Result<Vec<Job>, Error> {
     let mut jobs = vec![read_only(n, dtype, limits)?];
-    for (kind, bits) in [(Kind::QsgdMax, 4), (Kind::QsgdMax, 8), (Kind::Uniform, 4), (Kind::Uniform, 8)] {
+    for (kind, bits) in
+        [(Kind::QsgdMax, 4), (Kind::QsgdMax, 8), (Kind::Uniform, 4), (Kind::Uniform, 8), (Kind::OneBit, 1)]
+    {
         quantizer(&Case::new(kind, bits, Some(512)), n, dtype, limits, &mut jobs)?;
     }
     // The CPU selects without passes.
@@ -117,7 +119,7 @@ fn read_only(n: usize, dtype: Dtype, limits: &Limits) -> Result<Job, Error> {
 }
 
 fn quantizer(case: &Case, n: usize, dtype: Dtype, limits: &Limits, jobs: &mut Vec<Job>) -> Result<(), Error> {
-    let codec = if case.kind == Kind::Uniform { "uniform" } else { "QSGD" };
+    let codec = case.kind.codec().name();
     let setting = format!("{} bit / 512", case.bits);
     let plan = case.codec().plan(n, dtype)?;
     let encode = plan.passes(Seed::new(1), limits)?;
