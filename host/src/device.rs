@@ -7,6 +7,7 @@ use crate::backend::cuda::Cuda;
 use crate::backend::wgpu::Wgpu;
 use crate::codec::Codec;
 use crate::error::{Error, expect_residual};
+use crate::family::CodecFamily;
 use crate::gradient::Gradient;
 use crate::kind::BackendKind;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Role, STATUS_BYTES, Sizes, body_range, check_input};
@@ -165,6 +166,28 @@ impl Device {
             #[cfg(feature = "cuda")]
             Backend::Cuda(cuda) => cuda.limits(),
         }
+    }
+
+    /// Compiles the kernels that calls of these codecs may need, so that no later call waits for that: on CUDA, see
+    /// [`Cuda::warm_up`](crate::backend::cuda::Cuda::warm_up). The CPU's are compiled already, and on WGPU the first call of each
+    /// kernel makes its pipeline; there this does nothing.
+    ///
+    /// ```
+    /// use gradwire::{CodecFamily, CodecId, Device};
+    /// let device = Device::open()?;
+    /// device.warm_up(&[CodecId::Qsgd.into(), CodecFamily::TopK])?;
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] or [`Error::Backend`] where a driver does not compile them.
+    pub fn warm_up(&self, codecs: &[CodecFamily]) -> Result<(), Error> {
+        #[cfg(feature = "cuda")]
+        if let Backend::Cuda(cuda) = &self.backend {
+            return cuda.warm_up(codecs);
+        }
+        let _ = codecs;
+        Ok(())
     }
 
     /// Buffers on this device.

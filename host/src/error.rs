@@ -272,6 +272,15 @@ pub enum Error {
         /// What is wrong with it, and what to do.
         problem: String,
     },
+    /// Kernels that have yet to be compiled, while the stream is being captured.
+    #[error(
+        "the kernels of {family} have yet to be compiled, and the stream is being captured into a CUDA graph, which a driver does \
+         not allow meanwhile; nothing was queued, and the capture goes on. Call Cuda::warm_up or Cuda::warm_up_passes before the capture begins"
+    )]
+    Capturing {
+        /// The family of kernels.
+        family: &'static str,
+    },
     /// A backend cannot be had on this machine.
     #[error("{backend} is not available: {reason}")]
     Unavailable {

@@ -52,6 +52,7 @@ mod device;
 )]
 pub mod embed;
 mod error;
+mod family;
 mod gradient;
 mod kind;
 mod low_rank;
@@ -72,6 +73,7 @@ pub use codec::topk::{Segment, TopK};
 pub use codec::uniform::Uniform;
 pub use device::Device;
 pub use error::Error;
+pub use family::CodecFamily;
 pub use gradient::{Dtype, Element, Gradient};
 pub use kind::BackendKind;
 pub use low_rank::{LowRankState, Outcome, ResidentLowRank, StateError};

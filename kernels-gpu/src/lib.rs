@@ -1,7 +1,7 @@
 //! Gradwire's kernels: the arithmetic, and the GPU kernels that are built from it.
 //!
-//! On the host this crate is the arithmetic ([`arith`]), the table of codecs ([`codecs`]), the parameters ([`params`]) and the committed PTX ([`ptx`]).
-//! Compiled for `nvptx64-nvidia-cuda` it is the kernels themselves.
+//! On the host this crate is the arithmetic ([`arith`]), the table of codecs ([`codecs`]) and the parameters ([`params`]).
+//! Compiled for `nvptx64-nvidia-cuda` it is the kernels themselves; the crate `gradwire-ptx` has the PTX that they give.
 #![no_std]
 #![cfg_attr(
     all(target_arch = "nvptx64", not(feature = "rust-cuda")),
@@ -23,8 +23,6 @@ extern crate std;
 pub mod arith;
 pub mod codecs;
 pub mod params;
-#[cfg(not(target_arch = "nvptx64"))]
-pub mod ptx;
 
 #[cfg(any(target_arch = "nvptx64", feature = "rust-cuda"))]
 mod device;

@@ -73,6 +73,10 @@ impl<D: Driver> Driver for Capture<D> {
         self.inner.load_module(ptx)
     }
 
+    fn is_capturing(&self, _stream: StreamId) -> Result<bool, DriverError> {
+        Ok(self.armed.load(Ordering::SeqCst))
+    }
+
     fn unload_module(&self, module: ModuleId) {
         self.inner.unload_module(module);
     }

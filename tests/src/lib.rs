@@ -14,6 +14,8 @@ pub mod data;
 pub mod hostile;
 pub mod late;
 pub mod launches;
+#[cfg(feature = "cuda")]
+pub mod loads;
 pub mod low_rank;
 pub mod low_rank_checks;
 #[cfg(feature = "cuda")]
@@ -50,6 +52,8 @@ mod pages {
     struct Host;
     #[doc = include_str!("../../kernels-gpu/README.md")]
     struct Kernels;
+    #[doc = include_str!("../../ptx/README.md")]
+    struct Ptx;
     #[doc = include_str!("../../shaders/README.md")]
     struct Shaders;
 }

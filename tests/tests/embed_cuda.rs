@@ -8,8 +8,8 @@ use gradwire::backend::cuda::{Cuda, DeviceSlice};
 use gradwire::embed::{DecodeBuffers, EncodeBuffers, ScatterBuffers, SelectBuffers};
 use gradwire::plan::Limits;
 use gradwire::{
-    Codec, DecodeMode, DecodePlan, Device, Dtype, Error, Gradient, NonFinite, Qsgd, Seed, Segment, Selection,
-    SparsePayload, TopK, Uniform,
+    Codec, CodecFamily, DecodeMode, DecodePlan, Device, Dtype, Error, Gradient, NonFinite, Qsgd, Seed, Segment,
+    Selection, SparsePayload, TopK, Uniform,
 };
 use gradwire_ptx_machine::Machine;
 use gradwire_tests::capture::{Capture, ELSEWHERE, HOST, STREAM};
@@ -26,6 +26,7 @@ impl Caller {
     fn new() -> Self {
         let driver = Arc::new(Capture::new(Machine::new((7, 0), 7)));
         let cuda = Cuda::with_driver(driver.clone(), None).expect("the machine takes the artifact");
+        cuda.warm_up(&CodecFamily::ALL).expect("the machine takes them all");
         Self { driver, cuda }
     }
 
@@ -157,7 +158,9 @@ fn work_goes_to_the_stream_that_was_named_and_modules_are_loaded_once() {
         result.expect("it encodes");
         assert_eq!(queued, [stream]);
     }
-    assert_eq!(caller.driver.modules(), 1);
+    let loaded: Vec<_> = caller.cuda.loaded().into_iter().map(|family| family.name).collect();
+    assert_eq!(loaded, ["common", "qsgd", "uniform", "sparse", "topk", "powersgd"]);
+    assert_eq!(caller.driver.modules(), loaded.len() as u64, "each once");
     // SAFETY: as above.
     let error = unsafe { caller.cuda.on_stream(0xbad0 as *mut _) }.expect_err("a stream of another context");
     assert!(matches!(error, Error::Stream { address: 0xbad0, .. }), "{error:?}");

@@ -23,7 +23,7 @@ mod cuda {
     use gradwire::backend::cuda::driver::{DevicePtr, Driver, StreamId};
     use gradwire::backend::cuda::{Cuda, DeviceSlice};
     use gradwire::embed::SelectBuffers;
-    use gradwire::{Error, Selection};
+    use gradwire::{CodecFamily, Error, Selection};
     use gradwire_ptx_machine::Machine;
     use gradwire_tests::capture::Capture;
     use gradwire_tests::late::{Call, Memory, Name, sizes};
@@ -39,11 +39,14 @@ mod cuda {
     fn machine(capability: (u32, u32)) -> (Arc<Capture<Machine>>, Cuda) {
         let driver = Arc::new(Capture::new(Machine::new(capability, 13)));
         let cuda = Cuda::with_driver(driver.clone(), None).expect("the machine takes the artifact");
+        cuda.warm_up(&[CodecFamily::TopK]).expect("the machine takes it");
         (driver, cuda)
     }
 
     impl OnMachine {
         fn new(driver: &Arc<Capture<Machine>>, cuda: &Cuda, selection: &Selection) -> Self {
+            // Some are planned by other limits than the device's.
+            cuda.warm_up_passes(selection.passes()).expect("the machine takes them");
             // Memory that nothing has written, and no byte more than is asked for.
             let room = |bytes: u64| DeviceSlice::new(driver.alloc(bytes.max(1)).expect("there is memory").0, bytes);
             Self { driver: driver.clone(), cuda: cuda.clone(), pieces: sizes(selection).map(room) }

@@ -106,7 +106,7 @@ mod cuda {
     use gradwire::backend::cuda::driver::{DevicePtr, Driver, StreamId};
     use gradwire::backend::cuda::{Cuda, DeviceSlice};
     use gradwire::embed::{DecodeBuffers, EncodeBuffers};
-    use gradwire::{DecodeMode, NonFinite};
+    use gradwire::{CodecFamily, DecodeMode, NonFinite};
     use gradwire_ptx_machine::Machine;
     use gradwire_tests::capture::Capture;
 
@@ -168,6 +168,7 @@ mod cuda {
     fn in_a_graph(codec: &impl gradwire::Codec, launches: usize, which: &str) {
         let driver = Arc::new(Capture::new(Machine::new((8, 0), 3)));
         let cuda = Cuda::with_driver(driver.clone(), None).expect("an artifact that fits");
+        cuda.warm_up(&CodecFamily::ALL).expect("the machine takes them all");
         let room = |bytes: u64| DeviceSlice::new(driver.alloc(bytes).expect("there is memory").0, bytes);
         // SAFETY: the machine checks ranges itself, and copies at once.
         let put = |to: DeviceSlice, bytes: &[u8]| unsafe {

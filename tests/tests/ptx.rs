@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gradwire::Device;
 use gradwire::backend::cuda::Cuda;
-use gradwire::backend::cuda::artifacts::ARTIFACTS;
+use gradwire::backend::cuda::artifacts::{FAMILIES, TARGETS};
 use gradwire_ptx_machine::{Machine, Space, Violation};
 use gradwire_tests::cases::{self, Case};
 use gradwire_tests::conformance;
@@ -32,14 +32,17 @@ fn sm_35() {
 /// The targets between have the instructions of sm_35, which run in whole above: here they are chosen, loaded and run once.
 #[test]
 fn sm_60_and_sm_70_are_sm_35_with_another_head() {
-    let [lowest, between @ .., _, _] = &ARTIFACTS;
-    assert_eq!(between.each_ref().map(|a| a.target), [60, 70]);
+    let [_, between @ .., _, _] = TARGETS;
+    assert_eq!(between, [60, 70]);
+    for family in &FAMILIES {
+        let [lowest, between @ .., _, _] = &family.artifacts;
+        assert!(between.iter().all(|artifact| artifact.instructions() == lowest.instructions()), "{}", family.name);
+    }
     let case = Case::new(Kind::QsgdL2, 4, Some(512));
-    for artifact in between {
-        assert_eq!(artifact.instructions(), lowest.instructions());
-        let machine = Arc::new(Machine::new((artifact.target / 10, 0), 0x5eed));
+    for target in between {
+        let machine = Arc::new(Machine::new((target / 10, 0), 0x5eed));
         let cuda = Cuda::with_driver(machine.clone(), None).expect("an artifact that fits");
-        assert_eq!(cuda.target(), artifact.target);
+        assert_eq!(cuda.target(), target);
         let device = Device::from_cuda(cuda);
         conformance::against_cpu(&device, &case, &cases::normal(9000, 3), "normal").expect("the CPU's bytes");
         assert_eq!(machine.take_faults(), []);
@@ -59,8 +62,10 @@ fn sm_90() {
 /// What is wrong with the bytes of a machine that reads a kernel's text otherwise than it is.
 fn planted(from: &str, to: &str, case: &Case, x: &[f32]) -> Option<String> {
     let machine = Arc::new(Machine::new((7, 0), 1).planting(from, to));
-    let device = Device::from_cuda(Cuda::with_driver(machine, Some(70)).expect("it still loads"));
-    conformance::against_cpu(&device, case, x, "planted").err()
+    let device = Device::from_cuda(Cuda::with_driver(machine.clone(), Some(70)).expect("it still loads"));
+    let found = conformance::against_cpu(&device, case, x, "planted").err();
+    assert!(machine.is_planted(), "`{from}` is in no kernel that ran");
+    found
 }
 
 #[test]

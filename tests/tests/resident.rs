@@ -61,6 +61,7 @@ mod cuda {
     fn machine(capability: (u32, u32)) -> (Arc<Capture<Machine>>, Cuda) {
         let driver = Arc::new(Capture::new(Machine::new(capability, 11)));
         let cuda = Cuda::with_driver(driver.clone(), None).expect("the machine takes the artifact");
+        cuda.warm_up(&[gradwire::CodecFamily::PowerSgd]).expect("the machine takes it");
         (driver, cuda)
     }
 

@@ -5,12 +5,13 @@ mod check;
 mod manifest;
 mod nvvm;
 mod ptxas;
+mod split;
 mod text;
 
 use std::fs;
 use std::path::PathBuf;
 
-use gradwire_kernels::ptx::{ARTIFACTS, HEAD_LINES};
+use gradwire_ptx::{FAMILIES, HEAD_LINES};
 
 use crate::place::root;
 
@@ -45,7 +46,7 @@ pub(crate) fn pinned_cargo() -> Result<std::process::Command, String> {
 
 /// Where the committed artifacts lie.
 fn artifacts() -> PathBuf {
-    root().join("kernels-gpu/ptx")
+    root().join("ptx")
 }
 
 /// Builds the artifacts, or checks them.
@@ -61,24 +62,38 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         let ptx = compiler.build(target)?;
         check::text(target, &ptx)?;
         println!("sm_{}: {} lines", target.sm, ptx.lines().count());
-        built.push((target, ptx));
+        built.push((target, split::families(&ptx)?));
     }
     let mut files: Vec<(String, String)> = Vec::new();
-    for (target, ptx) in &built {
-        // A target whose instructions an earlier one has needs no text of its own.
-        if !files.iter().any(|(_, text)| instructions(text) == instructions(ptx)) {
-            files.push((target.file(), ptx.clone()));
+    for (index, family) in FAMILIES.iter().enumerate() {
+        let first = files.len();
+        for (target, texts) in &built {
+            let (_, ptx) = &texts[index];
+            // A target whose instructions an earlier one has needs no text of its own.
+            if !files[first..].iter().any(|(_, text)| instructions(text) == instructions(ptx)) {
+                files.push((format!("{}/{}", family.name, target.file()), ptx.clone()));
+            }
         }
     }
     files.push(("manifest.json".to_owned(), manifest::write(&compiler, &built)?));
+    let stale = stale(&files)?;
     if !args.check {
         for (name, text) in &files {
             let path = artifacts().join(name);
-            fs::write(&path, text).map_err(|e| format!("{} could not be written: {e}", path.display()))?;
+            let folder = path.parent().unwrap_or(&path);
+            fs::create_dir_all(folder)
+                .and_then(|()| fs::write(&path, text))
+                .map_err(|e| format!("{} could not be written: {e}", path.display()))?;
+        }
+        for path in stale {
+            fs::remove_file(&path).map_err(|e| format!("{} could not be removed: {e}", path.display()))?;
         }
         let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
-        println!("written: {}; kernels-gpu/src/ptx.rs says which targets share a text", names.join(", "));
+        println!("written: {}; ptx/src/lib.rs says which targets share a text", names.join(", "));
         return Ok(());
+    }
+    if let Some(path) = stale.first() {
+        return Err(format!("{} is no longer built; run `cargo xtask ptx` and commit the result", path.display()));
     }
     for (name, text) in &files {
         let path = artifacts().join(name);
@@ -87,14 +102,34 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     }
     // What a program holds is composed from the files; ptxas gets the same text from a folder of its own.
     let folder = root().join("target/ptx/artifacts");
-    fs::create_dir_all(&folder).map_err(|e| format!("{} could not be made: {e}", folder.display()))?;
-    for ((target, ptx), artifact) in built.iter().zip(&ARTIFACTS) {
-        check::same(&target.file(), &[artifact.head, artifact.instructions()].concat(), ptx)?;
-        let path = folder.join(target.file());
-        fs::write(&path, ptx).map_err(|e| format!("{} could not be written: {e}", path.display()))?;
+    for (index, family) in FAMILIES.iter().enumerate() {
+        let folder = folder.join(family.name);
+        fs::create_dir_all(&folder).map_err(|e| format!("{} could not be made: {e}", folder.display()))?;
+        for ((target, texts), artifact) in built.iter().zip(&family.artifacts) {
+            let (_, ptx) = &texts[index];
+            let name = format!("{}/{}", family.name, target.file());
+            check::same(&name, &[artifact.head, artifact.instructions()].concat(), ptx)?;
+            let path = folder.join(target.file());
+            fs::write(&path, ptx).map_err(|e| format!("{} could not be written: {e}", path.display()))?;
+        }
     }
     println!("the committed artifacts are what this compiler makes of these sources");
     ptxas::assemble(&folder)
+}
+
+/// Texts that lie among the artifacts, and are none of these files.
+fn stale(files: &[(String, String)]) -> Result<Vec<PathBuf>, String> {
+    let wanted: Vec<PathBuf> = files.iter().map(|(name, _)| artifacts().join(name)).collect();
+    let read = |folder: PathBuf| -> Result<Vec<PathBuf>, String> {
+        let failed = |e: std::io::Error| format!("{} could not be read: {e}", folder.display());
+        fs::read_dir(&folder).map_err(failed)?.map(|entry| entry.map(|e| e.path()).map_err(failed)).collect()
+    };
+    let mut stale = Vec::new();
+    for folder in read(artifacts())?.into_iter().filter(|path| path.is_dir()) {
+        let texts = read(folder)?.into_iter().filter(|path| path.extension().is_some_and(|e| e == "ptx"));
+        stale.extend(texts.filter(|path| !wanted.contains(path)));
+    }
+    Ok(stale)
 }
 
 /// A text without the lines that say what it is for.

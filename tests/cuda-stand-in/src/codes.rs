@@ -26,7 +26,7 @@ pub(crate) fn failure(name: &'static CStr, work: &dyn Fn() -> Result<(), i32>) -
 
 fn codes(name: &str) -> Codes {
     // What does not reach the device does not find it lost.
-    let on_the_host = ["cuInit", "cuDriver", "cuDevice", "cuCtxPush", "cuCtxPop", "cuCtxSet", "cuCtxGet"];
+    let on_the_host = ["cuInit", "cuDriver", "cuDevice", "cuCtxPush", "cuCtxPop", "cuCtxSet", "cuCtxGet", "cuThread"];
     let lost = if on_the_host.iter().any(|start| name.starts_with(start)) { 0 } else { LAUNCH_FAILED };
     let memory = match name {
         "cuInit" | "cuDeviceGetCount" | "cuDriverGetVersion" | "cuDeviceGetAttribute" => UNKNOWN,

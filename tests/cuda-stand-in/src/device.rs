@@ -176,6 +176,11 @@ driver! {
         // SAFETY: as `cuda.h` has it.
         unsafe { put(status, 0) }
     }
+    /// No thread's mode makes a difference where nothing is captured.
+    fn cuThreadExchangeStreamCaptureMode(mode: *mut c_uint) {
+        // SAFETY: as `cuda.h` has it.
+        unsafe { put(mode, 0) }
+    }
     /// A number.
     fn cuEventCreate(event: *mut usize, _flags: c_uint) {
         current()?;

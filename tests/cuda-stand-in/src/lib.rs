@@ -13,6 +13,7 @@
 
 mod codes;
 mod device;
+mod link;
 mod memory;
 mod missing;
 mod module;

@@ -41,10 +41,6 @@ missing! {
     cuGraphNodeGetType
     cuImportExternalMemory
     cuLaunchHostFunc
-    cuLinkAddData_v2
-    cuLinkComplete
-    cuLinkCreate_v2
-    cuLinkDestroy
     cuMemAdvise
     cuMemAllocHost_v2
     cuMemAllocManaged

@@ -35,6 +35,8 @@ pub(crate) struct Handles {
     last: usize,
     /// Streams, each with its context.
     pub(crate) streams: HashMap<usize, usize>,
+    /// Linkers, each with the PTX that it was given.
+    pub(crate) linkers: HashMap<usize, Vec<u8>>,
     /// Functions, each with its module.
     pub(crate) functions: HashMap<usize, u64>,
 }

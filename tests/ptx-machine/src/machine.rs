@@ -40,6 +40,8 @@ struct State {
     launched: Vec<Launched>,
     spare: Vec<Block>,
     faults: Vec<Fault>,
+    /// Whether a module had what was to be replaced.
+    planted: bool,
 }
 
 /// A device that interprets PTX: a [`Driver`] for `Cuda::with_driver`.
@@ -112,11 +114,16 @@ impl Machine {
         Self { rehearsing: true, ..self }
     }
 
-    /// The same machine, which reads `to` wherever a module says `from`: plants a fault, to see that a test finds it. A
-    /// module without `from` is refused.
+    /// The same machine, which reads `to` wherever a module says `from`: plants a fault, to see that a test finds it.
+    /// [`Machine::is_planted`] tells whether any module said so.
     #[must_use]
     pub fn planting(self, from: &str, to: &str) -> Self {
         Self { planted: Some((from.to_owned(), to.to_owned())), ..self }
+    }
+
+    /// Whether a module that was loaded had what [`Machine::planting`] replaces.
+    pub fn is_planted(&self) -> bool {
+        self.state().planted
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -146,9 +153,11 @@ impl Machine {
     fn load(&self, ptx: &str) -> Result<Vec<Kernel>, Rejected> {
         let first = |why: String| Rejected { line: 1, why };
         let changed = match &self.planted {
-            None => None,
-            Some((from, to)) if ptx.contains(from) => Some(ptx.replace(from, to)),
-            Some((from, _)) => return Err(first(format!("`{from}` was to be replaced, and is not there"))),
+            Some((from, to)) if ptx.contains(from) => {
+                self.state().planted = true;
+                Some(ptx.replace(from, to))
+            }
+            _ => None,
         };
         let module = parse::module(changed.as_deref().unwrap_or(ptx))?;
         let (major, minor) = self.info.compute_capability;
@@ -162,6 +171,9 @@ impl Machine {
         module.kernels.into_iter().map(Kernel::new).collect()
     }
 }
+
+/// What a compiled module of the machine's begins with.
+const IMAGE: &[u8] = b"compiled for the PTX machine\n";
 
 /// An error of the machine's own, as the driver's errors are given.
 fn error(call: &'static str, name: &str, message: String) -> DriverError {
@@ -273,6 +285,19 @@ impl Driver for Machine {
         let number = state.number();
         state.modules.insert(number, kernels);
         Ok(ModuleId(number))
+    }
+
+    /// The text itself, behind a line of the machine's own: there is nothing to compile.
+    fn compile(&self, ptx: &str) -> Result<Vec<u8>, DriverError> {
+        let module = self.load_module(ptx)?;
+        self.unload_module(module);
+        Ok([IMAGE, ptx.as_bytes()].concat())
+    }
+
+    unsafe fn load_image(&self, image: &[u8]) -> Result<ModuleId, DriverError> {
+        let text = image.strip_prefix(IMAGE).and_then(|text| std::str::from_utf8(text).ok());
+        let refused = || DriverError::Image { code: 200, name: "INVALID_IMAGE".to_owned(), bytes: image.len() as u64 };
+        self.load_module(text.ok_or_else(refused)?).map_err(|_| refused())
     }
 
     fn unload_module(&self, module: ModuleId) {

@@ -92,7 +92,7 @@ pub(super) fn same(name: &str, committed: &str, built: &str) -> Result<(), Strin
     let number = pairs.take_while(|(a, b)| a == b).count();
     let line = |text: &str| text.lines().nth(number).unwrap_or("(nothing)").to_owned();
     Err(format!(
-        "kernels-gpu/ptx/{name} is not what the sources give; run `cargo xtask ptx` and commit the result. First at line \
+        "ptx/{name} is not what the sources give; run `cargo xtask ptx` and commit the result. First at line \
          {}:\n  committed: {}\n  built:     {}",
         number + 1,
         line(committed),

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gradwire::plan::Kernel;
-use gradwire_kernels::ptx::HEAD_LINES;
+use gradwire_ptx::{FAMILIES, HEAD_LINES, family_of};
 
 use super::build::{TARGETS, Target};
 use crate::place::root;
@@ -21,8 +21,9 @@ struct Ptxas {
     knows: BTreeSet<u32>,
 }
 
-/// One artifact, assembled for one capability by one assembler.
+/// One artifact of one family, assembled for one capability by one assembler.
 struct Job<'a> {
+    family: &'static str,
     target: u32,
     sm: u32,
     by: &'a Ptxas,
@@ -33,7 +34,10 @@ struct Job<'a> {
 /// prints the registers of each kernel, and what was not checked.
 pub(super) fn assemble(artifacts: &Path) -> Result<(), String> {
     let all = find();
-    let jobs = jobs(&all, &instructions(artifacts)?);
+    let mut jobs = Vec::new();
+    for family in &FAMILIES {
+        jobs.extend(of_family(family.name, &all, &instructions(&artifacts.join(family.name))?));
+    }
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some((index, job)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, jobs.get(i)?)))
@@ -47,22 +51,27 @@ pub(super) fn assemble(artifacts: &Path) -> Result<(), String> {
     let mut done = done.into_inner().unwrap_or_else(|e| e.into_inner());
     done.sort_by_key(|(index, _)| *index);
 
-    let mut failures = Vec::new();
+    let (mut failures, mut family) = (Vec::new(), "");
     if !jobs.is_empty() {
-        println!("registers of each kernel:\n{:9} {:7} {:9} {}", "artifact", "for", "ptxas", columns());
+        println!("registers of each kernel:");
     }
     for (index, result) in done {
         let job = &jobs[index];
+        if family != job.family {
+            family = job.family;
+            println!("{family}:\n{:9} {:7} {:9} {}", "artifact", "for", "ptxas", columns(family));
+        }
         match result {
             Ok(row) => println!("sm_{:<6} sm_{:<4} {:9} {row}", job.target, job.sm, job.by.release),
             Err(why) => {
-                failures.push(format!("sm_{}.ptx for sm_{} with {}: {why}", job.target, job.sm, job.by.path.display()))
+                let by = job.by.path.display();
+                failures.push(format!("{family}/sm_{}.ptx for sm_{} with {by}: {why}", job.target, job.sm));
             }
         }
     }
     for target in TARGETS {
         if !jobs.iter().any(|job| job.sm == target.sm && job.target == target.sm) {
-            println!("sm_{}.ptx was not assembled for sm_{}: no ptxas that knows it was found", target.sm, target.sm);
+            println!("nothing was assembled for sm_{}: no ptxas that knows it was found", target.sm);
         }
     }
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
@@ -80,7 +89,7 @@ fn instructions(artifacts: &Path) -> Result<Vec<String>, String> {
 
 /// What is assembled by what, for what: see [`assemble`]. Targets that share their instructions give an assembler the same
 /// work, so that of these one is enough.
-fn jobs<'a>(all: &'a [Ptxas], instructions: &[String]) -> Vec<Job<'a>> {
+fn of_family<'a>(family: &'static str, all: &'a [Ptxas], instructions: &[String]) -> Vec<Job<'a>> {
     let mut jobs = Vec::new();
     for by in all {
         for &sm in &by.knows {
@@ -88,7 +97,7 @@ fn jobs<'a>(all: &'a [Ptxas], instructions: &[String]) -> Vec<Job<'a>> {
             let mut seen: Vec<&String> = Vec::new();
             for (target, text) in TARGETS.iter().zip(instructions).rev().filter(|(t, _)| t.sm <= sm) {
                 if seen.is_empty() || (newest == Some(&by.release) && !seen.contains(&text)) {
-                    jobs.push(Job { target: target.sm, sm, by });
+                    jobs.push(Job { family, target: target.sm, sm, by });
                 }
                 seen.push(text);
             }
@@ -102,9 +111,14 @@ fn version(release: &str) -> Vec<u32> {
     release.split('.').filter_map(|part| part.parse().ok()).collect()
 }
 
-/// The kernels' names, as the table's columns.
-fn columns() -> String {
-    Kernel::ALL.map(|kernel| format!("{:>16}", kernel.name())).concat()
+/// The names of a family's kernels.
+fn kernels(family: &str) -> impl Iterator<Item = &'static str> {
+    Kernel::ALL.into_iter().map(Kernel::name).filter(move |name| family_of(name).is_some_and(|f| f.name == family))
+}
+
+/// The names of a family's kernels, as the table's columns.
+fn columns(family: &str) -> String {
+    kernels(family).map(|kernel| format!("{kernel:>24}")).collect()
 }
 
 /// Every assembler that is found, one a release.
@@ -164,7 +178,7 @@ fn run(job: &Job<'_>, artifacts: &Path, index: usize) -> Result<String, String> 
     let output = Command::new(&job.by.path)
         .arg("-v")
         .arg(format!("-arch=sm_{}", job.sm))
-        .arg(artifacts.join(format!("sm_{}.ptx", job.target)))
+        .arg(artifacts.join(format!("{}/sm_{}.ptx", job.family, job.target)))
         .arg("-o")
         .arg(&out)
         .output()
@@ -174,11 +188,11 @@ fn run(job: &Job<'_>, artifacts: &Path, index: usize) -> Result<String, String> 
     if !output.status.success() {
         return Err(text);
     }
-    row(&text)
+    row(job.family, &text)
 }
 
 /// Reads the registers of each kernel from what `ptxas -v` says, and fails on local memory.
-fn row(text: &str) -> Result<String, String> {
+fn row(family: &str, text: &str) -> Result<String, String> {
     let (mut name, mut registers) = ("", Vec::new());
     for line in text.lines() {
         if let Some(rest) = line.split("Compiling entry function '").nth(1) {
@@ -190,8 +204,8 @@ fn row(text: &str) -> Result<String, String> {
             registers.push((name, rest.split(' ').next().unwrap_or("?")));
         }
     }
-    let of = |kernel: Kernel| registers.iter().find(|(name, _)| *name == kernel.name()).map(|(_, count)| *count);
-    let columns: Option<Vec<_>> = Kernel::ALL.into_iter().map(|kernel| Some(format!("{:>16}", of(kernel)?))).collect();
+    let of = |kernel: &str| registers.iter().find(|(name, _)| *name == kernel).map(|(_, count)| *count);
+    let columns: Option<Vec<_>> = kernels(family).map(|kernel| Some(format!("{:>24}", of(kernel)?))).collect();
     columns.map(|c| c.concat()).ok_or_else(|| format!("its report lacks a kernel:\n{text}"))
 }
 
@@ -200,11 +214,9 @@ mod tests {
     use super::*;
 
     fn report(frame: &str) -> String {
-        Kernel::ALL
-            .iter()
+        kernels("topk")
             .enumerate()
-            .map(|(i, kernel)| {
-                let name = kernel.name();
+            .map(|(i, name)| {
                 format!(
                     "ptxas info    : Compiling entry function '{name}' for 'sm_70'\n\
                      ptxas info    : Function properties for {name}\n    {frame}\n\
@@ -219,7 +231,7 @@ mod tests {
     fn plan(all: &[Ptxas]) -> Vec<(&str, u32, Vec<u32>)> {
         let texts = ["old", "old", "old", "newer", "newest"].map(str::to_owned);
         let mut plan: Vec<(&str, u32, Vec<u32>)> = Vec::new();
-        for job in jobs(all, &texts) {
+        for job in of_family("topk", all, &texts) {
             match plan.iter_mut().find(|(release, sm, _)| (*release, *sm) == (&job.by.release, job.sm)) {
                 Some((_, _, targets)) => targets.push(job.target),
                 None => plan.push((&job.by.release, job.sm, vec![job.target])),
@@ -249,11 +261,11 @@ mod tests {
 
     #[test]
     fn registers_are_read_from_the_report() {
-        let row =
-            row(&report("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads")).expect("no local memory");
+        let row = row("topk", &report("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"))
+            .expect("no local memory");
         assert_eq!(
             row.split_whitespace().collect::<Vec<_>>(),
-            (30..30 + Kernel::ALL.len()).map(|r| r.to_string()).collect::<Vec<_>>()
+            (30..30 + kernels("topk").count()).map(|r| r.to_string()).collect::<Vec<_>>()
         );
     }
 
@@ -264,8 +276,8 @@ mod tests {
             "0 bytes stack frame, 4 bytes spill stores, 0 bytes spill loads",
             "0 bytes stack frame, 0 bytes spill stores, 16 bytes spill loads",
         ] {
-            assert!(row(&report(frame)).unwrap_err().contains("finite_scan"), "{frame}");
+            assert!(row("topk", &report(frame)).unwrap_err().contains("topk_sample"), "{frame}");
         }
-        assert!(row("").is_err());
+        assert!(row("topk", "").is_err());
     }
 }

@@ -4,21 +4,28 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use gradwire_ptx::FAMILIES;
+
 use super::{Published, cargo_says};
 
 /// Files that every package has, beside its sources.
 const EVERYWHERE: [&str; 4] = ["Cargo.toml", "README.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
-/// Folders whose every file is needed: sources, the shaders among them, and the committed PTX.
-const FOLDERS: [&str; 2] = ["src", "ptx"];
+/// The folder whose every file is needed: sources, the shaders among them.
+const SOURCES: &str = "src";
 
 /// Checks that nothing is left out, and that nothing is in that does not belong there.
 pub(super) fn check(package: &Published<'_>) -> Result<(), String> {
     let list = cargo_says(&["package", "--list", "--allow-dirty", "--locked", "--package", package.name])?;
     let packaged: BTreeSet<String> = list.lines().map(|line| line.replace('\\', "/")).collect();
     let mut needed: BTreeSet<String> = EVERYWHERE.map(str::to_owned).into();
-    for folder in FOLDERS {
-        collect(&package.folder, &package.folder.join(folder), &mut needed)?;
+    collect(&package.folder, &package.folder.join(SOURCES), &mut needed)?;
+    // The committed PTX, of which each family has a folder.
+    if package.folder.join("manifest.json").is_file() {
+        needed.insert("manifest.json".to_owned());
+        for family in FAMILIES {
+            collect(&package.folder, &package.folder.join(family.name), &mut needed)?;
+        }
     }
     if let Some(missing) = needed.difference(&packaged).next() {
         return Err(format!(

@@ -1,6 +1,6 @@
 //! What is still to run, and how much of the time each part is worth.
 
-use gradwire_kernels::ptx::ARTIFACTS;
+use gradwire_ptx::TARGETS;
 
 use super::place::Place;
 use super::stage::How;
@@ -41,7 +41,7 @@ impl Planned {
             _ => How::Quick,
         };
         let most = capability.map_or(0, |(major, minor)| 10 * major + minor);
-        let mut targets: Vec<u32> = ARTIFACTS.iter().map(|artifact| artifact.target).collect();
+        let mut targets = TARGETS.to_vec();
         targets.retain(|target| *target <= most);
         targets.sort_unstable_by(|a, b| b.cmp(a));
         let mut places = targets.iter().map(|target| place.with_target(*target));

@@ -14,7 +14,7 @@ use super::schema::{Answer, Outcome, Report, Row, SCHEMA, StageRow, VerifyRow};
 use super::stage::{How, What};
 use super::text::one_line;
 use super::{Args, machine, markdown, peers, sanitizer};
-use gradwire_kernels::ptx::ARTIFACTS;
+use gradwire_ptx::FAMILIES;
 
 /// For a driver that has to start.
 const PROBE: Duration = Duration::from_secs(60);
@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
 /// CRC-32 of the PTX that this binary carries.
 fn fingerprint() -> String {
     let mut crc = crc32fast::Hasher::new();
-    for artifact in &ARTIFACTS {
+    for artifact in FAMILIES.iter().flat_map(|family| &family.artifacts) {
         crc.update(artifact.head.as_bytes());
         crc.update(artifact.instructions().as_bytes());
     }

@@ -1,14 +1,14 @@
 //! Choosing among the PTX artifacts, and reading what a PTX text says of itself. Pure: no driver is asked.
 
-pub use gradwire_kernels::ptx::{ARTIFACTS, Artifact};
+pub use gradwire_ptx::{Artifact, FAMILIES, Family, TARGETS, family_of};
 
-/// The PTX of a target, as a driver takes it.
+/// The PTX of a family for a target, as a driver takes it.
 #[must_use]
 pub fn text(artifact: &Artifact) -> String {
     [artifact.head, artifact.instructions()].concat()
 }
 
-/// The artifacts that a device of compute capability `cc` can run, in the order in which to try them.
+/// Those artifacts of a family that a device of compute capability `cc` can run, in the order in which to try them.
 ///
 /// PTX runs on its target and on everything newer, and a newer target has more instructions to use, so the highest
 /// comes first. The lower ones follow because a driver may refuse a text that the device could run: a higher target

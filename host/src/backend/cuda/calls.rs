@@ -5,9 +5,9 @@ use std::ptr;
 
 use super::artifacts::Header;
 use super::driver::{DeviceInfo, DevicePtr, Driver, FunctionId, KernelArg, MemoryAt, ModuleId, StreamId};
-use super::error::{DriverError, NOT_FOUND, OUT_OF_MEMORY, is_refusal};
+use super::error::{CAPTURE_IMPLICIT, DriverError, NOT_FOUND, OUT_OF_MEMORY, is_refusal};
 use super::real::{Function, RealDriver};
-use super::sys::{self, CUcontext, CUevent, CUfunction, CUmodule, CUresult, CUstream};
+use super::sys::{self, CUcontext, CUevent, CUfunction, CUlinkState, CUmodule, CUresult, CUstream};
 
 /// The bytes for each of the compiler's two logs.
 const LOG_BYTES: usize = 16 * 1024;
@@ -19,13 +19,11 @@ impl Driver for RealDriver {
 
     fn load_module(&self, ptx: &str) -> Result<ModuleId, DriverError> {
         let image = terminated("the PTX text", ptx)?;
-        let (mut errors, mut remarks) = (vec![0u8; LOG_BYTES], vec![0u8; LOG_BYTES]);
-        let mut options = [sys::JIT_ERROR_LOG, sys::JIT_ERROR_LOG_SIZE, sys::JIT_INFO_LOG, sys::JIT_INFO_LOG_SIZE];
-        // A size is passed in the place of a pointer, and the driver writes over it how much of the log it used.
-        let size = ptr::without_provenance_mut::<c_void>(LOG_BYTES);
-        let mut values = [errors.as_mut_ptr().cast::<c_void>(), size, remarks.as_mut_ptr().cast::<c_void>(), size];
+        let mut logs = Logs::new();
+        let (mut options, mut values) = logs.options();
 
         let _current = self.enter()?;
+        let _mode = RelaxedCapture::enter(self);
         let mut module = CUmodule::NULL;
         // SAFETY: the image ends in NUL; there are as many values as options, and four; each log has the size that is
         // declared for it, and outlives the call.
@@ -38,21 +36,69 @@ impl Driver for RealDriver {
                 values.as_mut_ptr(),
             )
         };
+        self.compiled("cuModuleLoadDataEx", result, ptx, &logs)?;
+        Ok(self.keep(module))
+    }
+
+    fn compile(&self, ptx: &str) -> Result<Vec<u8>, DriverError> {
+        let (Some(create), Some(add), Some(complete), Some(destroy)) =
+            (self.api.link_create, self.api.link_add_data, self.api.link_complete, self.api.link_destroy)
+        else {
+            return Err(DriverError::Unsupported { what: "compiling to bytes" });
+        };
+        let text = terminated("the PTX text", ptx)?;
+        let mut logs = Logs::new();
+        let (mut options, mut values) = logs.options();
+
+        let _current = self.enter()?;
+        let _mode = RelaxedCapture::enter(self);
+        let mut state = CUlinkState::NULL;
+        // SAFETY: there are as many values as options, and four; each log has the size that is declared for it, and outlives
+        // the linker, which is destroyed below.
+        let created =
+            unsafe { create(options.len() as c_uint, options.as_mut_ptr(), values.as_mut_ptr(), &raw mut state) };
+        self.check("cuLinkCreate_v2", created)?;
+        let linker = Linker { destroy, state };
+        let bytes = text.as_bytes_with_nul();
+        // SAFETY: the linker is alive; the text has that many bytes, ends in NUL and is only read; there are no options.
+        let added = unsafe {
+            add(
+                linker.state,
+                sys::JIT_INPUT_PTX,
+                bytes.as_ptr().cast_mut().cast(),
+                bytes.len(),
+                c"gradwire.ptx".as_ptr(),
+                0,
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        };
+        self.compiled("cuLinkAddData_v2", added, ptx, &logs)?;
+        let (mut image, mut size) = (ptr::null_mut(), 0);
+        // SAFETY: the linker is alive, and both are places for what it gives.
+        let completed = unsafe { complete(linker.state, &raw mut image, &raw mut size) };
+        self.compiled("cuLinkComplete", completed, ptx, &logs)?;
+        if image.is_null() || size == 0 {
+            return Err(DriverError::Unsupported { what: "compiling to bytes" });
+        }
+        // SAFETY: the linker gave out that many bytes, which are its own until it is destroyed, after the copy.
+        Ok(unsafe { std::slice::from_raw_parts(image.cast::<u8>(), size) }.to_vec())
+    }
+
+    unsafe fn load_image(&self, image: &[u8]) -> Result<ModuleId, DriverError> {
+        let _current = self.enter()?;
+        let _mode = RelaxedCapture::enter(self);
+        let mut module = CUmodule::NULL;
+        // SAFETY: the caller answers for the bytes, which are a whole module; there are no options.
+        let result = unsafe {
+            (self.api.module_load_data_ex)(&raw mut module, image.as_ptr().cast(), 0, ptr::null_mut(), ptr::null_mut())
+        };
         if is_refusal(result.0) {
-            return Err(DriverError::Jit {
-                code: result.0,
-                name: self.api.describe(result).0,
-                log: [text(&errors), text(&remarks)].join("\n").trim().to_owned(),
-                header: Header::parse(ptx),
-                driver_version: self.info.driver_version,
-                compute_capability: self.info.compute_capability,
-            });
+            let name = self.api.describe(result).0;
+            return Err(DriverError::Image { code: result.0, name, bytes: image.len() as u64 });
         }
         self.check("cuModuleLoadDataEx", result)?;
-        let mut loaded = self.loaded_mut();
-        let number = loaded.number();
-        loaded.modules.insert(number, module);
-        Ok(ModuleId(number))
+        Ok(self.keep(module))
     }
 
     fn unload_module(&self, module: ModuleId) {
@@ -278,6 +324,22 @@ impl Driver for RealDriver {
         Ok(context == self.context())
     }
 
+    fn is_capturing(&self, stream: StreamId) -> Result<bool, DriverError> {
+        // A driver without the call knows no captures.
+        let Some(ask) = self.api.stream_is_capturing else { return Ok(false) };
+        let _current = self.enter()?;
+        let mut status = sys::CAPTURE_NONE;
+        // SAFETY: the stream is alive: the driver's own, or vouched for where its identifier was made; `status` is a place for
+        // the answer.
+        let result = unsafe { ask(self.stream(stream), &raw mut status) };
+        // The legacy default stream waits for others of the context, one of which is being captured.
+        if result.0 == CAPTURE_IMPLICIT {
+            return Ok(true);
+        }
+        self.check("cuStreamIsCapturing", result)?;
+        Ok(status != sys::CAPTURE_NONE)
+    }
+
     fn synchronize(&self, stream: StreamId) -> Result<(), DriverError> {
         let _current = self.enter()?;
         // SAFETY: the stream is alive: the driver's own, or vouched for where its identifier was made.
@@ -299,6 +361,93 @@ impl Driver for RealDriver {
         let result = unsafe { (self.api.event_elapsed_time)(&raw mut milliseconds, start.raw, stop.raw) };
         self.check("cuEventElapsedTime", result)?;
         Ok(f64::from(milliseconds) / 1e3)
+    }
+}
+
+impl RealDriver {
+    /// The error of a result that compiling gave.
+    fn compiled(&self, call: &'static str, result: CUresult, ptx: &str, logs: &Logs) -> Result<(), DriverError> {
+        if is_refusal(result.0) {
+            return Err(DriverError::Jit {
+                code: result.0,
+                name: self.api.describe(result).0,
+                log: [text(&logs.errors), text(&logs.remarks)].join("\n").trim().to_owned(),
+                header: Header::parse(ptx),
+                driver_version: self.info.driver_version,
+                compute_capability: self.info.compute_capability,
+            });
+        }
+        self.check(call, result)
+    }
+
+    /// Keeps a module that was loaded.
+    fn keep(&self, module: CUmodule) -> ModuleId {
+        let mut loaded = self.loaded_mut();
+        let number = loaded.number();
+        loaded.modules.insert(number, module);
+        ModuleId(number)
+    }
+}
+
+/// Room for the compiler's two logs.
+struct Logs {
+    errors: Vec<u8>,
+    remarks: Vec<u8>,
+}
+
+impl Logs {
+    fn new() -> Logs {
+        Logs { errors: vec![0; LOG_BYTES], remarks: vec![0; LOG_BYTES] }
+    }
+
+    /// The options that name the logs, and their values. A size is passed in the place of a pointer, and the driver writes over
+    /// it how much of the log it used.
+    fn options(&mut self) -> ([c_uint; 4], [*mut c_void; 4]) {
+        let size = ptr::without_provenance_mut::<c_void>(LOG_BYTES);
+        (
+            [sys::JIT_ERROR_LOG, sys::JIT_ERROR_LOG_SIZE, sys::JIT_INFO_LOG, sys::JIT_INFO_LOG_SIZE],
+            [self.errors.as_mut_ptr().cast(), size, self.remarks.as_mut_ptr().cast(), size],
+        )
+    }
+}
+
+/// A linker, destroyed when dropped, on whichever way out.
+struct Linker {
+    destroy: unsafe extern "system" fn(CUlinkState) -> CUresult,
+    state: CUlinkState,
+}
+
+impl Drop for Linker {
+    fn drop(&mut self) {
+        // SAFETY: the linker was made for this value and is destroyed once, here, with its context current.
+        unsafe { (self.destroy)(self.state) };
+    }
+}
+
+/// Lets the thread load modules while streams are captured, until it is dropped.
+///
+/// Loading is among the calls that end other streams' captures: those of all threads in the mode "global", and the thread's own
+/// in the mode "thread local". A thread in the mode "relaxed" ends none.
+struct RelaxedCapture {
+    exchange: Option<unsafe extern "system" fn(*mut c_uint) -> CUresult>,
+    before: c_uint,
+}
+
+impl RelaxedCapture {
+    fn enter(driver: &RealDriver) -> RelaxedCapture {
+        let mut before = sys::CAPTURE_MODE_RELAXED;
+        // SAFETY: `before` holds a mode, and is a place for the one before.
+        let exchanged = driver.api.exchange_capture_mode.filter(|f| unsafe { f(&raw mut before) } == CUresult::SUCCESS);
+        RelaxedCapture { exchange: exchanged, before }
+    }
+}
+
+impl Drop for RelaxedCapture {
+    fn drop(&mut self) {
+        if let Some(exchange) = self.exchange {
+            // SAFETY: `before` holds the mode that the thread had, and is a place for the one that it has.
+            unsafe { exchange(&raw mut self.before) };
+        }
     }
 }
 

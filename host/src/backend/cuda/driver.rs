@@ -114,6 +114,34 @@ pub trait Driver: Send + Sync {
     /// [`DriverError::Jit`] where the driver refuses the text, in which case a lower target may fare better.
     fn load_module(&self, ptx: &str) -> Result<ModuleId, DriverError>;
 
+    /// Compiles a PTX text for the device, and returns the module's bytes for [`load_image`](Driver::load_image), in this
+    /// process or in a later one.
+    ///
+    /// # Errors
+    ///
+    /// [`DriverError::Jit`] where the driver refuses the text; [`DriverError::Unsupported`] where it cannot hand out what it
+    /// compiles.
+    fn compile(&self, ptx: &str) -> Result<Vec<u8>, DriverError> {
+        let _ = ptx;
+        Err(DriverError::Unsupported { what: "compiling to bytes" })
+    }
+
+    /// Loads a module that [`compile`](Driver::compile) made.
+    ///
+    /// # Errors
+    ///
+    /// [`DriverError::Image`] where the driver refuses the bytes, as those of another device or driver;
+    /// [`DriverError::Unsupported`] where it loads nothing but PTX.
+    ///
+    /// # Safety
+    ///
+    /// The caller guarantees that the bytes are what [`compile`](Driver::compile) of some driver returned, unchanged: a driver
+    /// trusts the lengths and offsets in a module.
+    unsafe fn load_image(&self, image: &[u8]) -> Result<ModuleId, DriverError> {
+        let _ = image;
+        Err(DriverError::Unsupported { what: "loading compiled bytes" })
+    }
+
     /// Unloads a module after waiting for all work of the context; its functions are gone with it. Does nothing for a
     /// module that is not loaded.
     fn unload_module(&self, module: ModuleId);
@@ -203,6 +231,13 @@ pub trait Driver: Send + Sync {
 
     /// Whether the stream belongs to this driver's context. Queues nothing and waits for nothing.
     fn is_own_stream(&self, stream: StreamId) -> Result<bool, DriverError>;
+
+    /// Whether work that is queued on the stream is recorded into a CUDA graph at the moment. Queues nothing and waits for
+    /// nothing.
+    fn is_capturing(&self, stream: StreamId) -> Result<bool, DriverError> {
+        let _ = stream;
+        Ok(false)
+    }
 
     /// Waits until the work queued on the stream so far is done.
     fn synchronize(&self, stream: StreamId) -> Result<(), DriverError>;

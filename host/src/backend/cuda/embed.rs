@@ -46,11 +46,11 @@ static LOADED: Mutex<Vec<(usize, Weak<Shared>)>> = Mutex::new(Vec::new());
 impl Cuda {
     /// Works in a caller's context, on a caller's stream.
     ///
-    /// The kernels are compiled by the driver once a context: another call for it, with whatever stream, finds them for as
-    /// long as any [`Cuda`] of the context is alive. Keep one. Nothing of the caller's is retained or destroyed.
+    /// The driver compiles a codec's kernels once per context: another [`Cuda`] of it, with whatever stream, finds them for as
+    /// long as any is alive. Keep one. Nothing of the caller's is retained or destroyed.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no driver, the context is null, or none of the committed PTX can be loaded;
+    /// [`Error::Unavailable`] where there is no driver, the context is null, or no target's PTX can be loaded;
     /// [`Error::Stream`] for a stream of another context.
     ///
     /// # Safety
@@ -106,13 +106,18 @@ impl Cuda {
     /// Queues an encode on the stream, in the caller's memory: no device memory is allocated, nothing is waited for, and
     /// a capture of the stream into a CUDA graph records it.
     ///
+    /// The first call of a codec has its kernels compiled, which takes a second or more; [`Cuda::warm_up`] does it beforehand,
+    /// and a capture asks for that.
+    ///
     /// Determinism, formats and edge cases are those of [`Device::encode`](crate::Device::encode): once the stream has
     /// come that far, the body holds the same bytes. Under [`NonFinite::Error`](crate::NonFinite::Error) the verdict is
     /// in the workspace: [`EncodePlan::check_workspace`]. A graph repeats the seed that it was captured with.
     ///
     /// # Errors
     /// Before anything is queued: [`Error::Length`] for memory that is too short or left out, [`Error::Memory`] for
-    /// memory that is not the device's, is misaligned, or overlaps other memory of the call. Else [`Error::Backend`].
+    /// memory that is not the device's, is misaligned, or overlaps other memory of the call; [`Error::Capturing`] where
+    /// kernels have yet to be compiled and the stream is being captured; [`Error::Unavailable`] where the driver refuses
+    /// them. Else [`Error::Backend`].
     ///
     /// # Safety
     /// - The caller guarantees that the memory stays allocated until the stream has done the work, that no work on another
@@ -338,6 +343,7 @@ impl Cuda {
         let pieces = &used(pieces);
         pieces.iter().try_for_each(|piece| self.check(piece))?;
         check_overlaps(pieces)?;
+        self.warm_up_passes(passes)?;
         let buffers = by_role(pieces, DevicePtr::NULL, |piece, offset| DevicePtr(piece.buffer.address + offset));
         // SAFETY: every piece is as long as the plan asks, aligned and the device's; the caller answers for the rest.
         let mut queue = |pass| unsafe { self.shared.queue(pass, &buffers, self.stream) };

@@ -95,6 +95,25 @@ pub enum DriverError {
         /// The device's compute capability.
         compute_capability: (u32, u32),
     },
+    /// The driver would not load a compiled module.
+    #[error(
+        "the driver refused a compiled module of {bytes} bytes with {name} ({code}): it was compiled for another device, or it is \
+         damaged; compile it anew"
+    )]
+    Image {
+        /// The `CUresult` of the load.
+        code: i32,
+        /// The driver's name of the code.
+        name: String,
+        /// The module's bytes.
+        bytes: u64,
+    },
+    /// A call that this driver does not have.
+    #[error("this driver does not support {what}: update the driver, or go without a cache of compiled kernels")]
+    Unsupported {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// A module has no kernel of that name.
     #[error(
         "the PTX module has no kernel named `{name}`: the artifact and this crate are of different versions, rebuild \
@@ -128,6 +147,8 @@ pub(super) const OUT_OF_MEMORY: i32 = 2;
 pub(super) const NO_DEVICE: i32 = 100;
 /// `CUDA_ERROR_NOT_FOUND`.
 pub(super) const NOT_FOUND: i32 = 500;
+/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`.
+pub(super) const CAPTURE_IMPLICIT: i32 = 906;
 
 const INVALID_IMAGE: i32 = 200;
 const NO_BINARY_FOR_GPU: i32 = 209;
@@ -171,7 +192,10 @@ fn remedy(code: i32) -> &'static str {
         802 => ". On a machine with NVSwitch, see whether the fabric manager runs",
         803 => ". The driver's library and its kernel module are of different versions: reboot after an update",
         804 => ". The forward-compatibility package does not serve this device: update the driver itself",
-        900..=908 => ". The stream is being captured into a graph, and this call is not allowed meanwhile",
+        900..=908 => {
+            ". A stream is being captured into a graph, and this call is not allowed meanwhile; what compiles kernels is \
+             Cuda::warm_up, before the capture"
+        }
         999 => ". See the system log, and whether `nvidia-smi` works",
         _ => "",
     }

@@ -1,34 +1,38 @@
 //! The CUDA backend: runs passes as PTX kernels through the driver library, which is opened at run time.
 
 pub mod artifacts;
+mod cache;
 mod calls;
 #[cfg(feature = "cudarc")]
 mod cudarc;
 pub mod driver;
 mod embed;
 mod error;
+mod modules;
 mod real;
 mod session;
 mod sys;
 
-use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use self::artifacts::{ARTIFACTS, Artifact, candidates};
-use self::driver::{Driver, DriverError, FunctionId, ModuleId, StreamId};
+use self::driver::{Driver, DriverError, StreamId};
 pub use self::embed::DeviceSlice;
+pub use self::modules::{Cached, LoadedFamily};
+use self::modules::{Modules, kernels_of};
 pub use self::real::RealDriver;
 pub use self::session::CudaSession;
 use crate::error::Error;
+use crate::family::CodecFamily;
 use crate::kind::BackendKind;
-use crate::plan::{Kernel, Limits};
+use crate::plan::{Limits, Pass};
 
 /// The environment variable that chooses a device by its number.
 const DEVICE_VARIABLE: &str = "GRADWIRE_CUDA_DEVICE";
 
-/// A CUDA device with the kernels loaded.
+/// A CUDA device. The driver compiles a codec's kernels when the first call needs them, or beforehand: [`Cuda::warm_up`].
 ///
-/// A clone shares them. All work goes to one stream: the device's own, or the caller's ([`Cuda::from_raw`]).
+/// A clone shares what is compiled. All work goes to one stream: the device's own, or the caller's ([`Cuda::from_raw`]).
 #[derive(Clone)]
 pub struct Cuda {
     shared: Arc<Shared>,
@@ -40,9 +44,7 @@ pub struct Cuda {
 
 struct Shared {
     driver: Arc<dyn Driver>,
-    module: ModuleId,
-    target: u32,
-    functions: HashMap<Kernel, FunctionId>,
+    modules: Modules,
     name: String,
 }
 
@@ -50,12 +52,6 @@ impl Shared {
     fn limits(&self) -> Limits {
         let forward_progress = self.driver.info().compute_capability >= (7, 0);
         Limits { forward_progress, ..Limits::NONE }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.driver.unload_module(self.module);
     }
 }
 
@@ -71,7 +67,7 @@ impl Cuda {
     /// Opens the first CUDA device, or the one whose number is in the environment variable `GRADWIRE_CUDA_DEVICE`.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no driver, no device, or none of the committed PTX can be loaded; the text
+    /// [`Error::Unavailable`] where there is no driver, no device, or no target's PTX can be loaded; the text
     /// has what was tried, the driver's log and both versions.
     pub fn open() -> Result<Self, Error> {
         let ordinal = match std::env::var(DEVICE_VARIABLE) {
@@ -86,31 +82,15 @@ impl Cuda {
         Self::with_driver(Arc::new(driver), None)
     }
 
-    /// A device behind any driver: the real one, or one that interprets PTX. `target` asks for one artifact (70 for
+    /// A device behind any driver: the real one, or one that interprets PTX. `target` asks for one target (70 for
     /// sm_70); without it the highest that the device can run is taken, and lower ones where the driver refuses it.
     ///
     /// # Errors
     /// As [`Cuda::open`].
     pub fn with_driver(driver: Arc<dyn Driver>, target: Option<u32>) -> Result<Self, Error> {
-        let info = driver.info().clone();
-        let fitting = candidates(&ARTIFACTS, info.compute_capability);
-        let mut refused = Vec::new();
-        for artifact in fitting.into_iter().filter(|a| target.is_none_or(|t| t == a.target)) {
-            match Self::load(&driver, artifact) {
-                Ok((module, functions)) => {
-                    let name = format!("{} (sm_{} PTX)", info.name, artifact.target);
-                    let shared = Shared { driver, module, target: artifact.target, functions, name };
-                    return Ok(Self::new(Arc::new(shared), StreamId::OWN));
-                }
-                Err(error) => refused.push(format!("sm_{}: {error}", artifact.target)),
-            }
-        }
-        let (major, minor) = info.compute_capability;
-        let tried = if refused.is_empty() { "none fits it".to_owned() } else { refused.join("; ") };
-        Err(unavailable(format!(
-            "{} has compute capability {major}.{minor}, and of the PTX for sm_35, sm_60, sm_70, sm_80 and sm_90, {tried}",
-            info.name
-        )))
+        let modules = Modules::open(driver.clone(), target)?;
+        let name = format!("{} (sm_{} PTX)", driver.info().name, modules.target());
+        Ok(Self::new(Arc::new(Shared { driver, modules, name }), StreamId::OWN))
     }
 
     fn new(shared: Arc<Shared>, stream: StreamId) -> Self {
@@ -122,32 +102,80 @@ impl Cuda {
         }
     }
 
-    fn load(
-        driver: &Arc<dyn Driver>,
-        artifact: &Artifact,
-    ) -> Result<(ModuleId, HashMap<Kernel, FunctionId>), DriverError> {
-        let module = driver.load_module(&artifacts::text(artifact))?;
-        let mut functions = HashMap::new();
-        for kernel in Kernel::ALL {
-            match driver.function(module, kernel.name()) {
-                Ok(function) => functions.insert(kernel, function),
-                Err(error) => {
-                    driver.unload_module(module);
-                    return Err(error);
-                }
-            };
-        }
-        Ok((module, functions))
+    /// Compiles the kernels that calls of these codecs may need on this device, so that no later call has to. What is
+    /// compiled already is left alone.
+    ///
+    /// A capture into a CUDA graph needs it: while a stream is captured, a driver refuses to load kernels. A selection of top-k
+    /// that was planned by other limits than [`Cuda::limits`] may need kernels that this leaves out;
+    /// [`Cuda::warm_up_passes`] compiles those.
+    ///
+    /// ```no_run
+    /// use gradwire::backend::cuda::Cuda;
+    /// use gradwire::{CodecFamily, CodecId};
+    /// let cuda = Cuda::open()?;
+    /// cuda.warm_up(&[CodecId::Qsgd.into(), CodecFamily::TopK])?;
+    /// for family in cuda.loaded() {
+    ///     println!("{}: {:.2} s", family.name, family.seconds);
+    /// }
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Capturing`] where something has to be compiled and the stream is being captured; [`Error::Unavailable`] where the
+    /// driver refuses a codec's PTX for every target; [`Error::Backend`] where it fails otherwise, as for want of memory. What
+    /// was compiled before the error stays, and the next call tries again.
+    pub fn warm_up(&self, codecs: &[CodecFamily]) -> Result<(), Error> {
+        let limits = self.limits();
+        let kernels = codecs.iter().flat_map(|codec| kernels_of(*codec, &limits));
+        self.shared.modules.ready(kernels, self.stream)
     }
 
-    /// The device, and which PTX was loaded.
+    /// Compiles the kernels that these passes need: [`Cuda::warm_up`] for a plan, whatever limits it was made by.
+    ///
+    /// # Errors
+    /// As [`Cuda::warm_up`].
+    pub fn warm_up_passes(&self, passes: &[Pass]) -> Result<(), Error> {
+        self.shared.modules.ready(passes.iter().map(|pass| pass.kernel), self.stream)
+    }
+
+    /// Keeps compiled kernels in a folder, where later processes find them; for everything that is compiled from now on, by this
+    /// value, its clones, and every other [`Cuda`] of the context. `None` ends it. The folder is made when the first file is
+    /// written.
+    ///
+    /// A file is used only for the same PTX, version of this crate, compute capability and CUDA release of the driver, and only
+    /// where its checksums are right; else the kernels are compiled anew, and the file is written over. Nothing is ever
+    /// deleted. A folder that cannot be read or written fails no call: [`Cuda::loaded`] tells.
+    ///
+    /// **Use a folder that only people you trust can write to.** The files are programs for the device, and the driver
+    /// trusts what they say of themselves; the checksums are against damage, not against forgery.
+    ///
+    /// ```no_run
+    /// use gradwire::CodecId;
+    /// use gradwire::backend::cuda::Cuda;
+    /// let cuda = Cuda::open()?;
+    /// cuda.cache_in(Some("/var/cache/my-trainer".into()));
+    /// cuda.warm_up(&[CodecId::Qsgd.into()])?; // compiles in the first process, and reads in the next ones
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub fn cache_in(&self, folder: Option<PathBuf>) {
+        self.shared.modules.cache_in(folder);
+    }
+
+    /// The families of kernels that are loaded, each with its target, the seconds that it took and what the cache had to do
+    /// with it. Opening a device loads the smallest one, by which it finds the target that the driver takes.
+    pub fn loaded(&self) -> Vec<LoadedFamily> {
+        self.shared.modules.told()
+    }
+
+    /// The device, and the target of the PTX that it is given.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// Compute capability, times ten, that the loaded PTX was compiled for.
+    /// Compute capability, times ten, that the PTX was compiled for. Where the driver refuses a family for this target,
+    /// [`Cuda::loaded`] tells which lower one it was given.
     pub fn target(&self) -> u32 {
-        self.shared.target
+        self.shared.modules.target()
     }
 
     /// What bounds a single pass: nothing but the parameters' own range. From compute capability 7.0 on workgroups may wait for one
@@ -159,6 +187,6 @@ impl Cuda {
 
 impl std::fmt::Debug for Cuda {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cuda").field("name", &self.shared.name).field("target", &self.shared.target).finish()
+        f.debug_struct("Cuda").field("name", &self.shared.name).field("target", &self.target()).finish()
     }
 }

@@ -48,7 +48,7 @@ impl Drop for CudaSession {
 }
 
 impl Shared {
-    /// Queues a pass over buffers that begin at these addresses.
+    /// Queues a pass over buffers that begin at these addresses. Its kernel is loaded: [`Modules::ready`](super::modules::Modules::ready).
     ///
     /// # Safety
     /// - The caller guarantees that what the pass binds of each buffer is allocated from its address on, aligned for its
@@ -67,7 +67,7 @@ impl Shared {
                 unsafe { self.driver.fill_zero(at(role), pass.bindings.of(role).bytes, stream) }
             });
         }
-        let Some(function) = self.functions.get(&pass.kernel) else {
+        let Some(function) = self.modules.function(pass.kernel) else {
             return Err(DriverError::MissingFunction { name: pass.kernel.name().to_owned() });
         };
         let roles: &[Role] = match pass.params {
@@ -90,7 +90,7 @@ impl Shared {
         args.extend(roles.iter().map(|role| KernelArg::Pointer(pointer(*role))));
         // SAFETY: the arguments are those that the kernel declares, in order; the caller answers for the buffers. The
         // module is unloaded with `self`, and the driver waits for the context's work before that.
-        unsafe { self.driver.launch(*function, pass.groups, THREADS, &args, stream) }
+        unsafe { self.driver.launch(function, pass.groups, THREADS, &args, stream) }
     }
 }
 
@@ -128,6 +128,7 @@ impl Session for CudaSession {
         let Cuda { shared, stream, .. } = &self.cuda;
         shared.limits().check_kernels(passes, BackendKind::Cuda)?;
         check_spans(&self.sizes, passes)?;
+        self.cuda.warm_up_passes(passes)?;
         // SAFETY: the spans were just checked; the caller answers for what the passes take on trust.
         unsafe { self.launch_all(passes) }.and_then(|()| shared.driver.synchronize(*stream)).map_err(failed)
     }
@@ -136,6 +137,7 @@ impl Session for CudaSession {
         let Cuda { shared, stream, .. } = &self.cuda;
         shared.limits().check_kernels(passes, BackendKind::Cuda)?;
         check_spans(&self.sizes, passes)?;
+        self.cuda.warm_up_passes(passes)?;
         // SAFETY: as in `run_trusted`, each time they run.
         let mut work = || (0..repeats).try_for_each(|_| unsafe { self.launch_all(passes) });
         shared.driver.elapsed(*stream, &mut work).map_err(failed)

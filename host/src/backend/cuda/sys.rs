@@ -55,6 +55,8 @@ handles! {
     CUstream;
     /// An event.
     CUevent;
+    /// A linker at work.
+    CUlinkState;
 }
 
 /// `CU_STREAM_NON_BLOCKING`: the stream does not wait for the legacy default stream, nor that stream for it.
@@ -92,9 +94,20 @@ pub(super) const JIT_ERROR_LOG: c_uint = 5;
 /// `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
 pub(super) const JIT_ERROR_LOG_SIZE: c_uint = 6;
 
-/// Declares the table and the code that fills it. A second name after `or` is an older symbol of the same signature.
+/// `CU_JIT_INPUT_PTX`.
+pub(super) const JIT_INPUT_PTX: c_uint = 1;
+/// `CU_STREAM_CAPTURE_STATUS_NONE`.
+pub(super) const CAPTURE_NONE: c_uint = 0;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+pub(super) const CAPTURE_MODE_RELAXED: c_uint = 2;
+
+/// Declares the table and the code that fills it. A second name after `or` is an older symbol of the same signature. What
+/// stands under `[optional]` may be missing from a driver.
 macro_rules! api {
-    ($($field:ident: $symbol:literal $(or $older:literal)* = fn($($arg:ty),*);)*) => {
+    (
+        $($field:ident: $symbol:literal $(or $older:literal)* = fn($($arg:ty),*);)*
+        [optional] $($late:ident: $late_symbol:literal = fn($($late_arg:ty),*);)*
+    ) => {
         /// The driver's functions, by pointer.
         ///
         /// The pointers stay valid until the process ends, because [`Api::load`] never closes the library they came
@@ -103,6 +116,8 @@ macro_rules! api {
         pub(super) struct Api {
             $(#[doc = concat!("`", $symbol, "`.")]
             pub(super) $field: unsafe extern "system" fn($($arg),*) -> CUresult,)*
+            $(#[doc = concat!("`", $late_symbol, "`, where the driver has it.")]
+            pub(super) $late: Option<unsafe extern "system" fn($($late_arg),*) -> CUresult>,)*
         }
 
         impl Api {
@@ -117,6 +132,12 @@ macro_rules! api {
                         type Function = unsafe extern "system" fn($($arg),*) -> CUresult;
                         // SAFETY: the signature above is the one in `cuda.h`, and the caller answers for the library.
                         unsafe { symbol::<Function>(library, &[$symbol $(, $older)*]) }.ok_or($symbol)?
+                    },
+                )* $(
+                    $late: {
+                        type Function = unsafe extern "system" fn($($late_arg),*) -> CUresult;
+                        // SAFETY: as above.
+                        unsafe { symbol::<Function>(library, &[$late_symbol]) }
                     },
                 )*})
             }
@@ -164,6 +185,16 @@ api! {
     launch_kernel: "cuLaunchKernel" = fn(
         CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void
     );
+
+    [optional]
+    link_create: "cuLinkCreate_v2" = fn(c_uint, *mut c_uint, *mut *mut c_void, *mut CUlinkState);
+    link_add_data: "cuLinkAddData_v2" = fn(
+        CUlinkState, c_uint, *mut c_void, usize, *const c_char, c_uint, *mut c_uint, *mut *mut c_void
+    );
+    link_complete: "cuLinkComplete" = fn(CUlinkState, *mut *mut c_void, *mut usize);
+    link_destroy: "cuLinkDestroy" = fn(CUlinkState);
+    stream_is_capturing: "cuStreamIsCapturing" = fn(CUstream, *mut c_uint);
+    exchange_capture_mode: "cuThreadExchangeStreamCaptureMode" = fn(*mut c_uint);
 }
 
 /// The names the driver goes by. The versioned one comes first: it belongs to the driver, while an unversioned
