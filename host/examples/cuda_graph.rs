@@ -9,7 +9,7 @@ use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, CudaGraph, CudaSlice, CudaStream, DevicePtr};
 use gradwire::backend::cuda::{Cuda, DeviceSlice};
 use gradwire::embed::{EncodeBuffers, SelectBuffers};
-use gradwire::{Codec, Device, Dtype, Qsgd, Seed, TopK};
+use gradwire::{Codec, CodecFamily, CodecId, Device, Dtype, Qsgd, Seed, TopK};
 
 const N: usize = 1 << 22;
 /// Fewer launches than the driver lets queue up, so that the host waits for nothing.
@@ -21,9 +21,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stream = context.new_stream()?;
     println!("context: {:.1?}", start.elapsed());
     let start = Instant::now();
-    // Compiles the kernels, which a capture must not: the driver keeps them in its own cache from process to process.
+    // Compiles the kernels, which a capture must not. A folder named by `cuda.cache_in` would keep them for the next process.
     let cuda = Cuda::on(&stream)?;
+    cuda.warm_up(&[CodecId::Qsgd.into(), CodecFamily::TopK])?;
     println!("{}: kernels loaded in {:.2?}", cuda.name(), start.elapsed());
+    for family in cuda.loaded() {
+        println!("  {}: {:.2} s", family.name, family.seconds);
+    }
     let x: Vec<f32> = (0..N).map(|i| (i as f32 * 0.37).sin() * (i % 997) as f32).collect();
     let gradient = stream.clone_htod(&x)?;
 

@@ -190,6 +190,15 @@ impl Device {
         Ok(())
     }
 
+    /// The families of kernels that are loaded on CUDA, each with the seconds that it took; none on another backend.
+    #[cfg(feature = "cuda")]
+    pub fn loaded(&self) -> Vec<crate::backend::cuda::LoadedFamily> {
+        match &self.backend {
+            Backend::Cuda(cuda) => cuda.loaded(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Buffers on this device.
     ///
     /// # Errors

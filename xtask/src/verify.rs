@@ -96,6 +96,10 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     });
     bar.finish_and_clear();
     live.end(&mut stdout);
+    #[cfg(feature = "cuda")]
+    for family in device.loaded() {
+        println!("first call of the kernels of {} (sm_{} PTX): {:.2} s", family.name, family.target, family.seconds);
+    }
     let mut failed = 0;
     println!("\nby codec and check:");
     for v in &verdicts {

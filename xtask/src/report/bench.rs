@@ -11,6 +11,8 @@ use super::measure::{Slice, sample};
 use super::models;
 use super::place::Place;
 use super::rotate::{Sets, repeated};
+#[cfg(feature = "cuda")]
+use super::schema::FamilyRow;
 use super::schema::{ClockName, Row};
 use crate::bench::source::{Typed, synthetic};
 
@@ -81,9 +83,24 @@ fn memory(place: Place) -> u64 {
     4 << 30
 }
 
+/// Has the kernels compiled, one family of codecs after another, and tells what each took: on CUDA.
+fn warm_up(place: Place, device: &Device) -> Result<(), Error> {
+    #[cfg(feature = "cuda")]
+    if matches!(place, Place::Cuda(_)) {
+        device.warm_up(&gradwire::CodecFamily::ALL)?;
+        for family in device.loaded() {
+            let row = FamilyRow { family: family.name.to_owned(), target: family.target, seconds: family.seconds };
+            emit(&Event::Family { row });
+        }
+    }
+    let _ = (place, device);
+    Ok(())
+}
+
 /// Measures everything that the seconds allow.
 pub(crate) fn run(place: Place, seconds: f64, quick: bool) -> Result<(), String> {
     let Some(device) = open(place) else { return Ok(()) };
+    warm_up(place, &device).map_err(|e| e.to_string())?;
     let deadline = Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e6));
     let profile = profile(place, &device, quick);
     let said = |e: Error| e.to_string();

@@ -6,7 +6,7 @@ use gradwire::Device;
 use serde::{Deserialize, Serialize};
 
 use super::place::Place;
-use super::schema::{ClockName, Row};
+use super::schema::{ClockName, FamilyRow, Row};
 
 /// What a part has found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,6 +22,8 @@ pub(crate) enum Event {
     Verdict { codec: String, check: String, compared: u64, failure: Option<String> },
     /// Whose clock times are by.
     Clock { clock: ClockName },
+    /// What loading a family of kernels took.
+    Family { row: FamilyRow },
     /// A copy's rate.
     Copy { gbps: f64 },
     /// From one launch to the next.

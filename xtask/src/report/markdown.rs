@@ -142,6 +142,15 @@ fn speed(report: &Report, text: &mut String) {
             *text += "The copies differ by more than a fifth: something else was running, and these rates compare with \
                       nothing.\n";
         }
+        if !device.families.is_empty() {
+            let each: Vec<String> =
+                device.families.iter().map(|f| format!("{} (sm_{}) {}", f.family, f.target, time(f.seconds))).collect();
+            let _ = writeln!(
+                text,
+                "First call by family of kernels, which the driver compiles or finds in its own cache: {}.",
+                each.join(", ")
+            );
+        }
         if let Some(seconds) = device.launch_seconds {
             let _ = writeln!(
                 text,
@@ -340,6 +349,7 @@ mod tests {
             "| cuda | sm_35 | quick | 1 | 0 | 1234 | 10 | not loaded |",
             "- cuda, sm_35: could not be loaded: too old",
             "2^26 elements:",
+            "finds in its own cache: qsgd (sm_90) ",
             "| QSGD | 4 bit / 512 | encode | f32 | 33.3 µs = | 32.0 µs to 35.0 µs | 2250 | 75 % | 1 |",
             "| QSGD 4 bit / 512, encode | 2^26 | f32 | 33.3 µs | somebody 1.2 | 100 µs | 3.00 | cuda events |  |",
             "| memcheck | clean |",

@@ -49,6 +49,7 @@ impl Part {
                 row.note(codec, check, compared, failure);
             }
             Event::Clock { clock } => device.clock = Some(clock),
+            Event::Family { row } => device.families.push(row),
             Event::Copy { gbps } => {
                 device.copies.push(gbps);
                 device.share();

@@ -79,11 +79,24 @@ pub(crate) struct DeviceReport {
     pub(crate) verify: Vec<VerifyRow>,
     /// Bytes read plus written each second by the device's own copy, in 10^9, each time it was measured in the run.
     pub(crate) copies: Vec<f64>,
+    /// What the first call of each family of kernels waits for, where the driver has to compile it.
+    #[serde(default)]
+    pub(crate) families: Vec<FamilyRow>,
     /// Seconds from one launch of a kernel that does next to nothing to the next: no time below is shorter.
     pub(crate) launch_seconds: Option<f64>,
     pub(crate) rows: Vec<Row>,
     /// What was not measured, and why.
     pub(crate) skipped: Vec<String>,
+}
+
+/// A family of kernels that a driver compiled.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FamilyRow {
+    pub(crate) family: String,
+    /// The target of its PTX.
+    pub(crate) target: u32,
+    /// By the host's clock. The driver's own cache may have had it.
+    pub(crate) seconds: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -356,6 +369,7 @@ pub(crate) mod tests {
             clock: Some(ClockName::Device),
             verify: vec![verify.clone(), VerifyRow { target: Some(35), refused: Some("too old".to_owned()), ..verify }],
             copies: vec![2900.0, 3000.0, 3100.0],
+            families: vec![FamilyRow { family: "qsgd".to_owned(), target: 90, seconds: 1.25 }],
             launch_seconds: Some(2.5e-6),
             rows: vec![
                 row("QSGD", "encode", 1 << 24),
