@@ -19,9 +19,9 @@
 //   poisoned(decoders)             Whether the buckets hold a NaN or an infinity.
 //
 // A codec asks `bits()`, `levels()`, `fraction()` and `by_l2()` for the parameters. One without sums takes
-// `maxima_alone.wgsl`. Values are the bits of binary32. What is made of a value that does not exist is dropped, so there
-// is no padding. No function of a codec touches memory or waits for other threads: how a workgroup holds, folds and hands
-// on words is written in this folder, once.
+// `maxima_alone.wgsl`. Values are the bits of binary32. What is made of a value that does not exist is dropped, so
+// there is no padding. No function of a codec touches memory or waits for other threads: how a workgroup holds, folds
+// and hands on words is written in this folder, once.
 //
 // A workgroup that encodes holds 256 statistics of MAXIMA + 2 * SUMS words: 8 words are the most that 16384 bytes have
 // room for. A partial statistic between launches has PARTIAL_WORDS words, 4 or 8, which the host must know.
