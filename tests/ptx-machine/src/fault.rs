@@ -12,6 +12,13 @@ pub struct Rejected {
     pub why: String,
 }
 
+impl Rejected {
+    /// The same of a text that as many lines precede.
+    pub(crate) fn behind(self, lines: u32) -> Self {
+        Self { line: self.line + lines, ..self }
+    }
+}
+
 /// An address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Space {

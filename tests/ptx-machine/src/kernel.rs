@@ -7,14 +7,28 @@ use crate::operand::{Base, Class, Operand};
 use crate::parse::{Body, Statement};
 use crate::warp::{LANES, Warp};
 
-/// An instruction.
+/// An instruction. What only a fault or a count tells of it is elsewhere, so that few bytes are read to execute one.
 pub(crate) struct Instruction {
+    /// The predicate that it is executed under, if any.
+    pub(crate) guard: Option<Guard>,
+    /// Where lanes that a branch here parts meet again.
+    pub(crate) join: u32,
+    pub(crate) action: Action,
+}
+
+/// A predicate that some lanes are let through by.
+#[derive(Clone, Copy)]
+pub(crate) struct Guard {
+    pub(crate) register: u32,
+    /// All bits where lanes without it are let through.
+    pub(crate) flip: u32,
+}
+
+/// Where an instruction stands.
+pub(crate) struct Source {
+    /// From 1, of the kernel's own text.
     pub(crate) line: u32,
     pub(crate) text: String,
-    pub(crate) guard: Option<(usize, bool)>,
-    pub(crate) action: Action,
-    /// Where lanes that a branch here parts meet again.
-    pub(crate) join: usize,
 }
 
 /// A kernel.
@@ -29,6 +43,8 @@ pub(crate) struct Kernel {
     /// Registers that a selection may pass on before anything has written to them, by the numbers of [`uses`].
     pub(crate) undefined: Vec<usize>,
     pub(crate) code: Vec<Instruction>,
+    /// Where each of them stands.
+    pub(crate) sources: Vec<Source>,
     /// Whether any of them may order two blocks.
     pub(crate) fences: bool,
 }
@@ -68,14 +84,17 @@ impl Kernel {
             undefined.push(register);
         }
         let joins = flow::joins(&successors);
-        let code = body.statements.into_iter().zip(actions).zip(joins).map(|((statement, action), join)| {
+        let (mut code, mut sources) = (Vec::with_capacity(end), Vec::with_capacity(end));
+        for ((statement, action), join) in body.statements.into_iter().zip(actions).zip(joins) {
             let Statement { line, text, guard, .. } = statement;
-            Instruction { line, text, guard, action, join }
-        });
-        let code: Vec<Instruction> = code.collect();
-        let fences = code.iter().any(|i| matches!(i.action, Action::Fence { of_blocks: true }));
+            let guard = guard
+                .map(|(register, negated)| Guard { register: register as u32, flip: if negated { !0 } else { 0 } });
+            code.push(Instruction { guard, join: join as u32, action });
+            sources.push(Source { line, text });
+        }
+        let fences = code.iter().any(|i: &Instruction| matches!(i.action, Action::Fence { of_blocks: true }));
         let Body { name, params, shared_bytes, local_bytes, registers, .. } = body;
-        Ok(Self { name, params, shared_bytes, local_bytes, registers, undefined, code, fences })
+        Ok(Self { name, params, shared_bytes, local_bytes, registers, undefined, code, sources, fences })
     }
 }
 

@@ -26,6 +26,7 @@ mod kernel;
 mod lower;
 mod machine;
 mod memory;
+mod module;
 mod operand;
 mod parse;
 mod run;

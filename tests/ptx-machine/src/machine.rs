@@ -10,9 +10,8 @@ use gradwire::backend::cuda::driver::{
 
 use crate::count::Counts;
 use crate::fault::{Fault, Rejected};
-use crate::kernel::Kernel;
 use crate::memory::{Global, Words};
-use crate::parse;
+use crate::module::{Module, Placed};
 use crate::run::{Block, Launch, Random};
 
 /// A launch that has come to its end.
@@ -30,7 +29,7 @@ pub struct Launched {
 
 #[derive(Default)]
 struct State {
-    modules: HashMap<u64, Vec<Kernel>>,
+    modules: HashMap<u64, Vec<Placed>>,
     /// The module and the kernel's index in it.
     functions: HashMap<u64, (u64, usize)>,
     global: Global,
@@ -135,7 +134,7 @@ impl Machine {
     pub fn parameters(&self, function: FunctionId) -> Option<Vec<u32>> {
         let state = self.state();
         let (module, index) = state.functions.get(&function.0)?;
-        Some(state.modules.get(module)?.get(*index)?.params.clone())
+        Some(state.modules.get(module)?.get(*index)?.kernel.params.clone())
     }
 
     /// The launches since the last call, in their order, of a machine that is [`counting`](Machine::counting); of another,
@@ -150,7 +149,7 @@ impl Machine {
     }
 
     /// Parses and checks a module.
-    fn load(&self, ptx: &str) -> Result<Vec<Kernel>, Rejected> {
+    fn load(&self, ptx: &str) -> Result<Vec<Placed>, Rejected> {
         let first = |why: String| Rejected { line: 1, why };
         let changed = match &self.planted {
             Some((from, to)) if ptx.contains(from) => {
@@ -159,7 +158,7 @@ impl Machine {
             }
             _ => None,
         };
-        let module = parse::module(changed.as_deref().unwrap_or(ptx))?;
+        let module = Module::parse(changed.as_deref().unwrap_or(ptx))?;
         let (major, minor) = self.info.compute_capability;
         if module.target > major * 10 + minor {
             return Err(first(format!("the target is sm_{}, and this machine is {major}.{minor}", module.target)));
@@ -168,7 +167,7 @@ impl Machine {
             let (major, minor) = module.version;
             return Err(first(format!("PTX ISA {major}.{minor} is newer than this machine, which knows up to 9.0")));
         }
-        module.kernels.into_iter().map(Kernel::new).collect()
+        module.kernels()
     }
 }
 
@@ -214,7 +213,9 @@ impl State {
     ) -> Result<(), DriverError> {
         let known = self.functions.get(&function.0);
         let kernel = known.and_then(|(module, index)| self.modules.get(module)?.get(*index));
-        let Some(kernel) = kernel else { return Err(DriverError::NotLoaded { what: "function", id: function.0 }) };
+        let Some(Placed { kernel, lines_before }) = kernel else {
+            return Err(DriverError::NotLoaded { what: "function", id: function.0 });
+        };
         if grid == 0 {
             return Ok(());
         }
@@ -237,6 +238,7 @@ impl State {
         self.launches += 1;
         let launch = Launch {
             kernel,
+            lines_before: *lines_before,
             grid,
             threads,
             params: &params,
@@ -311,7 +313,7 @@ impl Driver for Machine {
         let Some(kernels) = state.modules.get(&module.0) else {
             return Err(DriverError::NotLoaded { what: "module", id: module.0 });
         };
-        let Some(index) = kernels.iter().position(|k| k.name == name) else {
+        let Some(index) = kernels.iter().position(|k| k.kernel.name == name) else {
             return Err(DriverError::MissingFunction { name: name.to_owned() });
         };
         let number = state.number();

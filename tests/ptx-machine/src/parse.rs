@@ -6,14 +6,6 @@ use crate::fault::{Rejected, Space};
 use crate::operand::{Names, Operand};
 use crate::text::{Piece, list, split};
 
-/// A module's text, taken apart.
-#[derive(Debug)]
-pub(crate) struct Module {
-    pub(crate) version: (u32, u32),
-    pub(crate) target: u32,
-    pub(crate) kernels: Vec<Body>,
-}
-
 /// A kernel's text, taken apart.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
@@ -43,33 +35,33 @@ pub(crate) struct Statement {
     pub(crate) target: Option<String>,
 }
 
+/// What is known of a module, as far as its text was read.
 #[derive(Default)]
-struct Parser {
-    version: Option<(u32, u32)>,
-    target: Option<u32>,
-    kernels: Vec<Body>,
+pub(crate) struct Parser {
+    pub(crate) version: Option<(u32, u32)>,
+    pub(crate) target: Option<u32>,
+    pub(crate) kernels: Vec<Body>,
     /// Module-scope shared variables, by name, and their declarations.
-    shared: Vec<(String, String)>,
+    pub(crate) shared: Vec<(String, String)>,
     open: Option<(Body, Names)>,
     depth: u32,
 }
 
-pub(crate) fn module(text: &str) -> Result<Module, Rejected> {
-    let mut parser = Parser::default();
-    let pieces = split(text).map_err(|(line, why)| Rejected { line, why })?;
-    for (line, piece) in pieces {
-        parser.piece(line, piece).map_err(|why| Rejected { line, why })?;
-    }
-    let at_end = |why: &str| Rejected { line: text.lines().count() as u32, why: why.to_owned() };
-    if parser.open.is_some() {
-        return Err(at_end("the last body is not closed"));
-    }
-    let version = parser.version.ok_or_else(|| at_end("there is no `.version`"))?;
-    let target = parser.target.ok_or_else(|| at_end("there is no `.target`"))?;
-    Ok(Module { version, target, kernels: parser.kernels })
-}
-
 impl Parser {
+    /// Reads on in a module's text. What is read must end outside of any kernel.
+    pub(crate) fn read(&mut self, text: &str) -> Result<(), Rejected> {
+        let pieces = split(text).map_err(|(line, why)| Rejected { line, why })?;
+        for (line, piece) in pieces {
+            self.piece(line, piece).map_err(|why| Rejected { line, why })?;
+        }
+        match self.open {
+            None => Ok(()),
+            Some(_) => {
+                Err(Rejected { line: text.lines().count() as u32, why: "the last body is not closed".to_owned() })
+            }
+        }
+    }
+
     fn piece(&mut self, line: u32, piece: Piece) -> Result<(), String> {
         if self.open.is_some() && self.depth == 0 && piece != Piece::Open {
             return Err("a kernel without a body".to_owned());

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use crate::count::{Counts, Site, Traffic};
 use crate::fault::{Fault, Space, Violation};
-use crate::kernel::{Instruction, Kernel};
+use crate::kernel::{Guard, Kernel, Source};
 use crate::lower::Action;
 use crate::memory::{BlockOrder, Buffer, Global, Words};
 use crate::warp::{Frame, LANES, Place, Warp, lanes};
@@ -65,6 +65,8 @@ pub(crate) struct Block {
 /// A launch.
 pub(crate) struct Launch<'a> {
     pub(crate) kernel: &'a Kernel,
+    /// Lines of the module before the kernel's own.
+    pub(crate) lines_before: u32,
     pub(crate) grid: u32,
     pub(crate) threads: u32,
     pub(crate) params: &'a [Vec<u8>],
@@ -108,9 +110,14 @@ impl Launch<'_> {
                 self.spare.push(resident.swap_remove(drawn));
             }
         }
-        let executed = self.kernel.code.iter().zip(&self.sites).filter(|(_, traffic)| traffic.requests > 0);
+        let executed = self.kernel.sources.iter().zip(&self.sites).filter(|(_, traffic)| traffic.requests > 0);
         self.counts.waited = self.waited.len() as u64;
-        self.counts.sites = executed.map(|(i, t)| Site { line: i.line, text: i.text.clone(), traffic: *t }).collect();
+        let site = |(source, t): (&Source, &Traffic)| Site {
+            line: self.lines_before + source.line,
+            text: source.text.clone(),
+            traffic: *t,
+        };
+        self.counts.sites = executed.map(site).collect();
         Ok(self.counts)
     }
 
@@ -178,7 +185,7 @@ impl Launch<'_> {
                 _ => return Ok(false),
             };
             let violation = Violation::SplitBarrier { other: of.place.first, what };
-            return Err(self.fault(&self.kernel.code[at], waits, 0, violation));
+            return Err(self.fault(at, waits, 0, violation));
         }
         block.warps.iter_mut().for_each(|(_, status)| *status = Status::Ready);
         block.epoch += 1;
@@ -187,11 +194,13 @@ impl Launch<'_> {
         Ok(false)
     }
 
-    fn fault(&self, at: &Instruction, warp: &Warp, lane: usize, what: Violation) -> Fault {
+    #[cold]
+    fn fault(&self, at: usize, warp: &Warp, lane: usize, what: Violation) -> Fault {
+        let Source { line, text } = &self.kernel.sources[at];
         Fault {
             kernel: self.kernel.name.clone(),
-            line: at.line,
-            text: at.text.clone(),
+            line: self.lines_before + line,
+            text: text.clone(),
             block: warp.place.block,
             thread: warp.place.first + lane as u32,
             what,
@@ -221,8 +230,7 @@ impl Launch<'_> {
             let instruction = &kernel.code[pc];
             let mask = match instruction.guard {
                 None => all,
-                Some((pred, false)) => all & warp.preds[pred],
-                Some((pred, true)) => all & !warp.preds[pred],
+                Some(Guard { register, flip }) => all & (warp.preds[register as usize] ^ flip),
             };
             let go_to = |warp: &mut Warp, pc: usize| {
                 if let Some(top) = warp.stack.last_mut() {
@@ -231,7 +239,7 @@ impl Launch<'_> {
             };
             if warp.executed > ENDLESS {
                 let what = Violation::Endless { executed: warp.executed };
-                return Err(self.fault(instruction, warp, 0, what));
+                return Err(self.fault(pc, warp, 0, what));
             }
             if mask == 0 {
                 go_to(warp, pc + 1);
@@ -243,14 +251,13 @@ impl Launch<'_> {
                     go_to(warp, pc + 1);
                 }
                 Action::Exchange(exchange) => {
-                    exchange(warp, mask)
-                        .map_err(|what| self.fault(instruction, warp, mask.trailing_zeros() as usize, what))?;
+                    exchange(warp, mask).map_err(|what| self.fault(pc, warp, mask.trailing_zeros() as usize, what))?;
                     go_to(warp, pc + 1);
                 }
                 Action::Memory(access) => {
                     let memory = access::Memory { shared, locals, epoch: *epoch, order };
                     self.access(pc, access, warp, mask, memory)
-                        .map_err(|(lane, what)| self.fault(instruction, warp, lane, what))?;
+                        .map_err(|(lane, what)| self.fault(pc, warp, lane, what))?;
                     go_to(warp, pc + 1);
                     // Most often it waits for a word: what it waits for should come before it asks again.
                     if access.waits() {
@@ -260,14 +267,12 @@ impl Launch<'_> {
                 Action::Branch { target, .. } if mask == all => go_to(warp, *target),
                 Action::Branch { uniform: true, .. } => {
                     let what = Violation::DivergentBranch { taking: mask, of: all };
-                    return Err(self.fault(instruction, warp, mask.trailing_zeros() as usize, what));
+                    return Err(self.fault(pc, warp, mask.trailing_zeros() as usize, what));
                 }
                 Action::Branch { target, .. } => {
-                    go_to(warp, instruction.join);
-                    let mut sides = [
-                        Frame { pc: *target, mask, join: instruction.join },
-                        Frame { pc: pc + 1, mask: all & !mask, join: instruction.join },
-                    ];
+                    let join = instruction.join as usize;
+                    go_to(warp, join);
+                    let mut sides = [Frame { pc: *target, mask, join }, Frame { pc: pc + 1, mask: all & !mask, join }];
                     if self.random.bits() & 1 == 1 {
                         sides.reverse();
                     }
@@ -276,7 +281,7 @@ impl Launch<'_> {
                 Action::Barrier(number) => {
                     if mask != warp.started {
                         let what = Violation::DivergentBarrier { arrived: mask, started: warp.started };
-                        return Err(self.fault(instruction, warp, mask.trailing_zeros() as usize, what));
+                        return Err(self.fault(pc, warp, mask.trailing_zeros() as usize, what));
                     }
                     go_to(warp, pc + 1);
                     return Ok(Status::Waiting(*number, pc));
@@ -284,7 +289,7 @@ impl Launch<'_> {
                 Action::WarpBarrier => {
                     if mask != warp.started {
                         let what = Violation::DivergentExchange { members: !0, active: mask };
-                        return Err(self.fault(instruction, warp, mask.trailing_zeros() as usize, what));
+                        return Err(self.fault(pc, warp, mask.trailing_zeros() as usize, what));
                     }
                     warp.phase += 1;
                     go_to(warp, pc + 1);

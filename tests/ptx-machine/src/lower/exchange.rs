@@ -72,6 +72,9 @@ pub(super) fn folded(name: &str, of: Option<Type>) -> Result<fn(u32, u32) -> u32
 }
 
 fn present(w: &Warp, members: Source, active: u32) -> Result<(), Violation> {
+    if matches!(members, Source::Constant(members) if members == active) {
+        return Ok(());
+    }
     let members: Narrow = w.get(members);
     match lanes(active).find(|lane| members[*lane] != active) {
         None => Ok(()),
@@ -95,19 +98,40 @@ fn shuffle(mode: &str, d: &Operand, [a, b, c, members]: [&Operand; 4]) -> Result
         _ => return Err(format!("a shuffle `{mode}` is not known")),
     };
     let index = mode == "idx";
+    // The lane that a lane takes from, and whether the one that it asked for is in range.
+    let source_of = move |lane: usize, b: u32, c: u32| {
+        let (clamp, segment) = (c & 31, c >> 8 & 31);
+        let number = lane as u32;
+        let (least, most) = (number & segment, number & segment | clamp & !segment);
+        let b = if index { b & 31 & !segment } else { b & 31 };
+        let (source, valid) = from(number, b, least, most);
+        (if valid { source } else { number }, valid)
+    };
+    // Most often it is known before the kernel runs, and all lanes are there.
+    let table = match (b, c) {
+        (Source::Constant(b), Source::Constant(c)) => {
+            Some(std::array::from_fn::<_, LANES, _>(|lane| source_of(lane, b, c)))
+        }
+        _ => None,
+    };
+    let table = table.map(|table| (table.map(|(source, _)| source as u8 % 32), crate::warp::bits(|l| table[l].1)));
     Ok(Box::new(move |w, mask| {
         present(w, members, mask)?;
+        if let (Some((sources, in_range)), u32::MAX) = (&table, mask) {
+            let a = w.get(a);
+            w.set(d, std::array::from_fn(|lane| a[sources[lane] as usize]), mask);
+            if let Some(valid) = valid {
+                w.set_pred(valid, *in_range, mask);
+            }
+            return Ok(());
+        }
         let (a, b, c) = (w.get(a), w.get(b), w.get(c));
         let mut taken = [0; LANES];
         let mut in_range = 0;
         for lane in lanes(mask) {
-            let (clamp, segment) = (c[lane] & 31, c[lane] >> 8 & 31);
             let number = lane as u32;
-            let (least, most) = (number & segment, number & segment | clamp & !segment);
-            let b = if index { b[lane] & 31 & !segment } else { b[lane] & 31 };
-            let (source, valid) = from(number, b, least, most);
+            let (source, valid) = source_of(lane, b[lane], c[lane]);
             in_range |= u32::from(valid) << lane;
-            let source = if valid { source } else { number };
             if mask >> source & 1 == 0 {
                 return Err(Violation::AbsentLane { lane: number, from: source });
             }

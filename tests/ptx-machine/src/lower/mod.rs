@@ -26,7 +26,7 @@ pub(crate) type Exchange = Box<dyn Fn(&mut Warp, u32) -> Result<(), Violation> +
 pub(crate) enum Action {
     Compute(Compute),
     Exchange(Exchange),
-    Memory(Access),
+    Memory(Box<Access>),
     /// To the statement of that index; `uniform` where all lanes that are there must take it or none.
     Branch {
         target: usize,
@@ -113,7 +113,9 @@ pub(crate) fn lower(statement: &Statement, labels: &dyn Fn(&str) -> Option<usize
         ["membar", "gl" | "sys"] | ["fence", "acq_rel" | "sc", "gpu" | "sys"] => {
             return Ok(Action::Fence { of_blocks: true });
         }
-        ["ld" | "st" | "atom" | "red", ..] => return memory::lower(&name, operands).map(Action::Memory),
+        ["ld" | "st" | "atom" | "red", ..] => {
+            return memory::lower(&name, operands).map(|access| Action::Memory(Box::new(access)));
+        }
         ["shfl" | "vote" | "redux" | "activemask", ..] => {
             return exchange::lower(&name, operands).map(Action::Exchange);
         }

@@ -1,8 +1,10 @@
 //! The device's memory: allocations far apart, so that no overrun of one reaches another.
 
 use super::buffer::Buffer;
+use super::shadow::Page;
 use super::window;
 use crate::fault::{Space, Violation};
+use crate::warp::{LANES, lanes};
 
 /// Address bits within an allocation.
 const BITS: u32 = 34;
@@ -11,11 +13,13 @@ const BITS: u32 = 34;
 #[derive(Debug)]
 pub(crate) struct Global {
     buffers: Vec<Option<Buffer>>,
+    /// Pages of the shadows of what was freed.
+    pages: Vec<Page>,
 }
 
 impl Default for Global {
     fn default() -> Self {
-        Self { buffers: vec![None] }
+        Self { buffers: vec![None], pages: Vec::new() }
     }
 }
 
@@ -26,14 +30,25 @@ impl Global {
         if bytes > 1 << (BITS - 1) || base >= window::SHARED {
             return None;
         }
-        self.buffers.push(Some(Buffer::new(Space::Global, base, bytes as usize)));
+        self.buffers.push(Some(Buffer::with_pages(base, bytes as usize, &mut self.pages)));
         Some(base)
     }
 
     /// Whether it was allocated.
     pub(crate) fn free(&mut self, address: u64) -> bool {
         let whole = address.is_multiple_of(1 << BITS);
-        self.buffers.get_mut((address >> BITS) as usize).is_some_and(|b| whole && b.take().is_some())
+        let buffer = self.buffers.get_mut((address >> BITS) as usize).filter(|_| whole).and_then(Option::take);
+        let Some(buffer) = buffer else { return false };
+        self.pages.extend(buffer.into_pages());
+        true
+    }
+
+    /// The allocation that the accesses of all lanes of the mask begin in, if it is one.
+    #[inline]
+    pub(crate) fn of_lanes(&mut self, addresses: &[u64; LANES], mask: u32) -> Option<&mut Buffer> {
+        let number = addresses[mask.trailing_zeros() as usize % LANES] >> BITS;
+        let apart = lanes(mask).any(|lane| addresses[lane] >> BITS != number);
+        if apart { None } else { self.buffers.get_mut(usize::try_from(number).ok()?)?.as_mut() }
     }
 
     /// The allocation that an access lies in or begins in.

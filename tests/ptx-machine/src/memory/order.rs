@@ -105,11 +105,14 @@ impl Words {
 
     /// A thread writes. An atomic operation leaves in the word what those before it tell; any other write ends it.
     pub(crate) fn write(&mut self, block: &Block, thread: u16, address: u64, strong: bool, atomic: bool) {
-        if !atomic {
+        if !atomic && !self.0.is_empty() {
             self.0.remove(&address);
         }
+        if !(strong || atomic) {
+            return;
+        }
         let fenced = block.threads.get(&thread).map(|of| &of.fenced).filter(|fenced| !fenced.is_empty());
-        if let (true, Some(fenced)) = (strong || atomic, fenced) {
+        if let Some(fenced) = fenced {
             join(self.0.entry(address).or_default(), fenced);
         }
     }

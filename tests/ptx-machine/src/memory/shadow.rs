@@ -125,7 +125,7 @@ impl Several {
     }
 }
 
-/// What is remembered of one byte, or of an aligned word that was only touched whole.
+/// What is remembered of one byte, or of an aligned power of two of bytes that was only touched whole.
 #[derive(Clone, Debug, Default)]
 struct Cell {
     /// The last plain write.
@@ -184,28 +184,39 @@ impl Cell {
 }
 
 /// Bytes whose cells are kept together.
-const PAGE: usize = 1024;
-
-/// The cells of a page: one for as many bytes as the narrowest access has had, from a word to a byte.
+pub(super) const PAGE: usize = 1024;
+/// The cells of a page: one for as many bytes as the narrowest access so far has had.
 #[derive(Clone, Debug)]
-struct Page {
+pub(super) struct Page {
+    /// At least as many as there are; those behind are of an earlier use of the page.
     cells: Vec<Cell>,
-    /// Bytes of a cell.
-    each: usize,
+    /// The base-2 logarithm of the bytes of a cell.
+    each_log2: u32,
 }
 
 impl Page {
-    fn new() -> Self {
-        Self { cells: vec![Cell::default(); PAGE / 4], each: 4 }
+    /// A page whose cells have that many bytes. A page of another buffer's can be made one, since what it holds is of earlier
+    /// launches, of which none races with a later one.
+    fn new(spare: Option<Self>, each_log2: u32) -> Self {
+        let mut cells = spare.map_or_else(Vec::new, |page| page.cells);
+        if cells.len() < PAGE >> each_log2 {
+            cells.resize_with(PAGE >> each_log2, Cell::default);
+        }
+        Self { cells, each_log2 }
     }
 
-    fn cells(&mut self, at: usize, bytes: usize) -> &mut [Cell] {
-        if bytes < self.each {
-            let times = self.each / bytes;
-            self.cells = self.cells.iter().flat_map(|cell| std::iter::repeat_n(cell.clone(), times)).collect();
-            self.each = bytes;
+    #[cold]
+    fn split(&mut self, each_log2: u32) {
+        let (count, times) = (PAGE >> self.each_log2, 1 << (self.each_log2 - each_log2));
+        if self.cells.len() < count * times {
+            self.cells.resize_with(count * times, Cell::default);
         }
-        &mut self.cells[at / self.each..(at + bytes) / self.each]
+        // From the last to the first, so that none is overwritten before it is copied.
+        for index in (0..count).rev() {
+            let cell = std::mem::take(&mut self.cells[index]);
+            self.cells[index * times..][..times].fill(cell);
+        }
+        self.each_log2 = each_log2;
     }
 }
 
@@ -213,19 +224,56 @@ impl Page {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shadow {
     pages: Vec<Option<Page>>,
+    /// Pages of buffers that were freed, to be used before new ones are made: to make one takes longer than to fill it.
+    spare: Vec<Page>,
 }
 
 impl Shadow {
+    /// One that uses these pages first. They must be of the same machine, so that no launch of theirs comes again.
+    pub(super) fn with_spare(spare: Vec<Page>) -> Self {
+        Self { pages: Vec::new(), spare }
+    }
+
+    /// All its pages, for another buffer of the same machine.
+    pub(super) fn into_pages(self) -> impl Iterator<Item = Page> {
+        self.pages.into_iter().flatten().chain(self.spare)
+    }
+
     /// Notes an access of `bytes` (a power of two, at most 16) at `at`, a multiple of it; the other party of a race, if
     /// there is one.
+    #[inline]
     pub(crate) fn note(&mut self, at: usize, bytes: usize, now: &Who, known: Known<'_>, writes: bool) -> Option<Party> {
-        let (page, within) = (at / PAGE, at % PAGE);
-        if page >= self.pages.len() {
-            self.pages.resize(page + 1, None);
+        let (number, within) = (at / PAGE, at % PAGE);
+        let bytes_log2 = bytes.trailing_zeros();
+        let page = match self.pages.get_mut(number) {
+            Some(Some(page)) => page,
+            _ => Self::page(&mut self.pages, &mut self.spare, number, bytes_log2),
+        };
+        if bytes_log2 < page.each_log2 {
+            page.split(bytes_log2);
         }
-        let page = self.pages[page].get_or_insert_with(Page::new);
-        let cells = page.cells(within, bytes).iter_mut();
-        cells.filter_map(|cell| if writes { cell.write(now, known) } else { cell.read(now, known) }).next()
+        let first = within >> page.each_log2;
+        let cells = &mut page.cells[first..first + (bytes >> page.each_log2)];
+        for cell in cells {
+            let other = if writes { cell.write(now, known) } else { cell.read(now, known) };
+            if other.is_some() {
+                return other;
+            }
+        }
+        None
+    }
+
+    #[cold]
+    fn page<'a>(
+        pages: &'a mut Vec<Option<Page>>,
+        spare: &mut Vec<Page>,
+        number: usize,
+        each_log2: u32,
+    ) -> &'a mut Page {
+        if number >= pages.len() {
+            pages.resize_with(number + 1, || None);
+        }
+        pages[number].get_or_insert_with(|| Page::new(spare.pop(), each_log2))
     }
 }
 

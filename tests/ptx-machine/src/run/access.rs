@@ -95,7 +95,7 @@ impl Launch<'_> {
         let (Target::Load(parts), bytes) = (&access.target, access.bytes()) else { return Ok(()) };
         let (space, address) = (Space::Param, access.offset as u64);
         let lane = mask.trailing_zeros() as usize;
-        if !address.is_multiple_of(bytes.into()) {
+        if address & u64::from(bytes - 1) != 0 {
             return Err((lane, Violation::Misaligned { space, address, bytes }));
         }
         let end = address.checked_add(bytes.into()).filter(|end| *end <= param.len() as u64);
@@ -103,9 +103,14 @@ impl Launch<'_> {
             let found = format!("the parameter has {}", param.len());
             return Err((lane, Violation::OutOfBounds { space, address, bytes, found }));
         };
-        let of = &param[address as usize..end as usize];
-        for lane in lanes(mask) {
-            load(access, parts, of, warp, lane);
+        // The same for all lanes.
+        for (into, from) in parts.iter().zip(param[address as usize..end as usize].chunks_exact(access.part as usize)) {
+            let value = value_in(access, from);
+            match *into {
+                Into::Narrow(register) => warp.set(register, [value as u32; LANES], mask),
+                Into::Wide(register) => warp.set_wide(register, [value; LANES], mask),
+                Into::Nothing => {}
+            }
         }
         Ok(())
     }
@@ -132,11 +137,43 @@ impl Launch<'_> {
             block: warp.place.block,
             epoch: memory.epoch,
             phase: warp.phase,
-            line: self.kernel.code[pc].line,
+            line: self.lines_before + self.kernel.sources[pc].line,
             thread: 0,
             atomic,
         };
         let (races, fences) = (self.races, self.kernel.fences);
+        if !matches!(access.target, Target::Atomic { .. }) {
+            let buffer = match space {
+                Space::Global => self.global.of_lanes(at, mask),
+                Space::Shared => Some(&mut *memory.shared),
+                _ => None,
+            };
+            // Where an access of a lane is wrong, the lanes go one by one below, which finds the first and what is wrong.
+            let checked =
+                buffer.and_then(|b| b.check_lanes(at, mask, bytes, reads, writes).map(|offsets| (b, offsets)));
+            if let Some((buffer, offsets)) = checked {
+                if races {
+                    let known = if fences { memory.order.known() } else { Known::NOTHING };
+                    buffer.note_lanes(&offsets, mask, bytes, writes, warp.place.first, (now, known))?;
+                }
+                match &access.target {
+                    Target::Load(parts) => load_lanes(access, parts, buffer.all(), &offsets, warp, mask),
+                    Target::Store(parts) => store_lanes(access, parts, buffer.all_mut(), &offsets, warp, mask),
+                    Target::Atomic { .. } => {}
+                }
+                if races && fences && matches!(space, Space::Global) && (writes || access.waits()) {
+                    for lane in lanes(mask) {
+                        let thread = (warp.place.first + lane as u32) as u16;
+                        if writes {
+                            self.words.write(memory.order, thread, at[lane], atomic, reads);
+                        } else {
+                            self.words.read(memory.order, thread, at[lane], atomic);
+                        }
+                    }
+                }
+                return Ok(());
+            }
+        }
         // Atomics of one instruction happen in no order that a kernel may count on.
         let first = if matches!(access.target, Target::Atomic { .. }) { self.random.below(LANES) as u32 } else { 0 };
         for lane in lanes(mask.rotate_right(first)).map(|lane| (lane + first as usize) % LANES) {
@@ -213,19 +250,85 @@ fn window_of(address: u64) -> (Space, u64) {
     (Space::Global, 0)
 }
 
-#[inline(always)]
-fn load(access: &Access, parts: &[Into], bytes: &[u8], warp: &mut Warp, lane: usize) {
-    let part = access.part as usize;
-    for (into, from) in parts.iter().zip(bytes.chunks_exact(part)) {
-        let mut word = [0; 8];
-        word[..part].copy_from_slice(from);
-        let mut value = u64::from_le_bytes(word);
-        if access.signed && part < 8 {
-            let unused = 64 - 8 * part as u32;
-            value = (((value << unused) as i64) >> unused) as u64;
+/// Loads each lane's parts, each part of all lanes at a time.
+#[inline]
+fn load_lanes(access: &Access, parts: &[Into], data: &[u8], offsets: &[usize; LANES], warp: &mut Warp, mask: u32) {
+    for (index, into) in parts.iter().enumerate() {
+        let within = index * access.part as usize;
+        match (access.part, access.signed) {
+            (4, _) => load_part(*into, offsets, warp, mask, |at| word::<4>(data, at + within)),
+            (8, _) => load_part(*into, offsets, warp, mask, |at| word::<8>(data, at + within)),
+            (2, false) => load_part(*into, offsets, warp, mask, |at| word::<2>(data, at + within)),
+            (2, true) => load_part(*into, offsets, warp, mask, |at| word::<2>(data, at + within) as i16 as u64),
+            (_, false) => load_part(*into, offsets, warp, mask, |at| word::<1>(data, at + within)),
+            (_, true) => load_part(*into, offsets, warp, mask, |at| word::<1>(data, at + within) as i8 as u64),
         }
-        put(*into, value, warp, lane);
     }
+}
+
+#[inline(always)]
+fn load_part(into: Into, offsets: &[usize; LANES], warp: &mut Warp, mask: u32, of: impl Fn(usize) -> u64) {
+    match into {
+        Into::Narrow(register) => {
+            let to = &mut warp.narrow[register];
+            lanes(mask).for_each(|lane| to[lane] = of(offsets[lane]) as u32);
+        }
+        Into::Wide(register) => {
+            let to = &mut warp.wide[register];
+            lanes(mask).for_each(|lane| to[lane] = of(offsets[lane]));
+        }
+        Into::Nothing => {}
+    }
+}
+
+#[inline(always)]
+fn word<const BYTES: usize>(data: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word[..BYTES].copy_from_slice(&data[at..at + BYTES]);
+    u64::from_le_bytes(word)
+}
+
+/// Stores each lane's parts, each part of all lanes at a time. Accesses are aligned: those of two lanes are the same bytes or none.
+#[inline]
+fn store_lanes(access: &Access, parts: &[From], data: &mut [u8], offsets: &[usize; LANES], warp: &Warp, mask: u32) {
+    for (index, from) in parts.iter().enumerate() {
+        let part = access.part as usize;
+        let at = |lane: usize| offsets[lane] + index * part;
+        match from {
+            From::Narrow(source) => {
+                let values = warp.get(*source);
+                match part {
+                    4 => lanes(mask).for_each(|l| data[at(l)..at(l) + 4].copy_from_slice(&values[l].to_le_bytes())),
+                    2 => {
+                        lanes(mask).for_each(|l| data[at(l)..at(l) + 2].copy_from_slice(&values[l].to_le_bytes()[..2]))
+                    }
+                    _ => lanes(mask).for_each(|l| data[at(l)] = values[l] as u8),
+                }
+            }
+            From::Wide(source) => {
+                let values = warp.get_wide(*source);
+                lanes(mask).for_each(|l| data[at(l)..at(l) + 8].copy_from_slice(&values[l].to_le_bytes()));
+            }
+        }
+    }
+}
+
+fn load(access: &Access, parts: &[Into], bytes: &[u8], warp: &mut Warp, lane: usize) {
+    for (into, from) in parts.iter().zip(bytes.chunks_exact(access.part as usize)) {
+        put(*into, value_in(access, from), warp, lane);
+    }
+}
+
+/// The value of a part.
+fn value_in(access: &Access, bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    let value = u64::from_le_bytes(word);
+    if access.signed && bytes.len() < 8 {
+        let unused = 64 - 8 * bytes.len() as u32;
+        return (((value << unused) as i64) >> unused) as u64;
+    }
+    value
 }
 
 #[inline(always)]
