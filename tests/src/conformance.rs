@@ -49,20 +49,21 @@ pub fn against_oracle(device: &Device, case: &Case, x: &[f32], what: &str) -> Ou
 
 /// Encode of every type, with and without feedback, decode, decode-add and sum: the device's bytes are the CPU's.
 pub fn against_cpu(device: &Device, case: &Case, x: &[f32], what: &str) -> Outcome {
+    (0..3).try_fold(0, |compared, dtype| Ok(compared + against_cpu_in(device, case, x, what, dtype)?))
+}
+
+/// The same of one type: f32, f16 and bf16 are 0, 1 and 2.
+pub fn against_cpu_in(device: &Device, case: &Case, x: &[f32], what: &str, dtype: usize) -> Outcome {
     let cpu = Device::cpu();
-    let label = format!("{}, {what}, n = {}", case.label(), x.len());
     let f16s: Vec<f16> = x.iter().map(|v| f16::from_f32(*v)).collect();
     let bf16s: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
-    let mut compared = 0;
-    for gradient in [Gradient::F32(x), Gradient::F16(&f16s), Gradient::Bf16(&bf16s)] {
-        let label = format!("{label}, {}", gradient.dtype().name());
-        let expected = cpu.encode(&case.codec(), gradient, cases::seed()).map_err(failed(&label))?;
-        let got = device.encode(&case.codec(), gradient, cases::seed()).map_err(failed(&label))?;
-        differ("payload", &label, got.as_bytes(), expected.as_bytes())?;
-        compared += decode_all(device, &cpu, &expected, &label)? + 1;
-        compared += feedback(device, &cpu, &case.codec(), gradient, &label)?;
-    }
-    Ok(compared)
+    let gradient = [Gradient::F32(x), Gradient::F16(&f16s), Gradient::Bf16(&bf16s)][dtype];
+    let label = format!("{}, {what}, n = {}, {}", case.label(), x.len(), gradient.dtype().name());
+    let expected = cpu.encode(&case.codec(), gradient, cases::seed()).map_err(failed(&label))?;
+    let got = device.encode(&case.codec(), gradient, cases::seed()).map_err(failed(&label))?;
+    differ("payload", &label, got.as_bytes(), expected.as_bytes())?;
+    let compared = decode_all(device, &cpu, &expected, &label)? + 1;
+    Ok(compared + feedback(device, &cpu, &case.codec(), gradient, &label)?)
 }
 
 /// One way to decode onto an output.
@@ -142,6 +143,30 @@ pub fn edges(device: &Device, case: &Case) -> Outcome {
     let mut compared = 0;
     for (name, fill) in FILLS {
         compared += against_cpu(device, case, &fill(1500), name)?;
+    }
+    Ok(compared)
+}
+
+/// Three of the edge cases for the setting of that number, each in another type: sixteen settings that follow one another meet all of
+/// them in every type.
+pub fn edges_in_turn(device: &Device, case: &Case, number: usize) -> Outcome {
+    let mut compared = 0;
+    for dtype in 0..3 {
+        let (name, fill) = FILLS[(number + 5 * dtype) % FILLS.len()];
+        compared += against_cpu_in(device, case, &fill(1500), name, dtype)?;
+    }
+    Ok(compared)
+}
+
+/// A setting at every so many-th boundary length, in one type each, which takes turns with the setting's number. What is near the end
+/// of a CPU's task is more than a device's block, as shorter lengths are, so few settings have it.
+pub fn lengths_in_turn(device: &Device, case: &Case, number: usize, every: usize) -> Outcome {
+    let mut compared = 0;
+    for (at, (n, reason)) in LENGTHS.into_iter().enumerate() {
+        let is_long = n > 10_000;
+        if (at + number).is_multiple_of(every) && (!is_long || number.is_multiple_of(5)) {
+            compared += against_cpu_in(device, case, &cases::normal(n, 8), reason, (at + number / every) % 3)?;
+        }
     }
     Ok(compared)
 }

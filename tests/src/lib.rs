@@ -11,6 +11,7 @@ pub mod capture;
 pub mod cases;
 pub mod conformance;
 pub mod data;
+mod depth;
 pub mod hostile;
 pub mod late;
 pub mod launches;
@@ -38,6 +39,14 @@ pub mod suite;
 #[cfg(feature = "cuda")]
 pub mod traffic;
 pub mod vectors;
+
+pub use depth::Depth;
+
+/// Whether a device is the interpreter of PTX, which takes a thousand times as long as what it stands for.
+#[must_use]
+pub fn is_ptx_machine(device: &gradwire::Device) -> bool {
+    device.name().contains("PTX machine")
+}
 
 /// The pages that crates.io and the repository show: their examples are compiled, and run where they are whole programs.
 #[cfg(doctest)]

@@ -78,9 +78,14 @@ fn bits(x: &[f32]) -> Vec<u32> {
 
 /// Every count of every input of a length: the entries are the oracle's, their bits the gradient's.
 pub fn against_oracle(device: &Device, fill: Fill, n: usize) -> Outcome {
+    counts_against_oracle(device, fill, n, &counts(n))
+}
+
+/// The same of some counts.
+pub fn counts_against_oracle(device: &Device, fill: Fill, n: usize, counts: &[usize]) -> Outcome {
     let x = (fill.1)(n);
     let mut compared = 0;
-    for k in counts(n) {
+    for &k in counts {
         let label = format!("top-{k} of {n}, {}", fill.0);
         let expected = largest(&x, k);
         let payload = device.encode_sparse(&TopK::count(k as u64), &x, seed()).map_err(failed(&label))?;

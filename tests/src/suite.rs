@@ -24,32 +24,7 @@ pub struct Verdict {
     pub failures: Vec<String>,
 }
 
-/// How much to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Depth {
-    /// Every check; tensors above 2^25 elements and long statistics too.
-    Full,
-    /// Every check, without the largest tensors, and on a part of the real gradients.
-    Quick,
-}
-
-impl Depth {
-    /// The environment variable of [`Depth::from_environment`].
-    pub const VARIABLE: &'static str = "GRADWIRE_DEPTH";
-
-    /// What the environment variable says, `full` or `quick`; full where it is not set.
-    ///
-    /// # Errors
-    /// A message, for any other value.
-    pub fn from_environment() -> Result<Self, String> {
-        match std::env::var_os(Self::VARIABLE) {
-            None => Ok(Self::Full),
-            Some(depth) if depth == "full" => Ok(Self::Full),
-            Some(depth) if depth == "quick" => Ok(Self::Quick),
-            Some(other) => Err(format!("{} is {other:?}; it can be full or quick", Self::VARIABLE)),
-        }
-    }
-}
+pub use crate::depth::Depth;
 
 fn codec_name(kind: Kind) -> &'static str {
     kind.codec().name()
@@ -86,9 +61,27 @@ pub enum Step<'a> {
     },
 }
 
-/// Runs the suite; `progress` hears of each check before it runs.
+/// The environment variable that names the one codec of which [`run`] makes checks: one of [`CODECS`].
+pub const CODEC: &str = "GRADWIRE_CODEC";
+
+/// The codecs by the names that [`CODEC`] takes, and as verdicts have them.
+pub const CODECS: [(&str, &str); 4] =
+    [("qsgd", "QSGD"), ("uniform", "uniform"), ("topk", "top-k"), ("powersgd", "PowerSGD")];
+
+/// The codec that the environment asks for; none for all of them.
+fn only_codec() -> Option<&'static str> {
+    let asked = std::env::var(CODEC).ok()?;
+    let found = CODECS.into_iter().find(|(name, _)| *name == asked);
+    let (_, codec) = found.unwrap_or_else(|| panic!("{CODEC} is `{asked}`; it can be qsgd, uniform, topk or powersgd"));
+    Some(codec)
+}
+
+/// Runs the suite for a test; `progress` hears of each check before it runs. Where [`CODEC`] names a codec, no other's checks are run.
+///
+/// # Panics
+/// Where it names none.
 pub fn run(device: &Device, depth: Depth, progress: &mut dyn FnMut(&str)) -> Vec<Verdict> {
-    watch(device, depth, &mut |step| {
+    checks(device, depth, only_codec(), &mut |step| {
         if let Step::Next(what) = step {
             progress(what);
         }
@@ -97,6 +90,16 @@ pub fn run(device: &Device, depth: Depth, progress: &mut dyn FnMut(&str)) -> Vec
 
 /// Runs the suite; `observer` hears of everything as it comes, for whoever may be stopped before the end.
 pub fn watch(device: &Device, depth: Depth, observer: &mut dyn FnMut(Step<'_>)) -> Vec<Verdict> {
+    checks(device, depth, None, observer)
+}
+
+fn checks(
+    device: &Device,
+    depth: Depth,
+    only: Option<&'static str>,
+    observer: &mut dyn FnMut(Step<'_>),
+) -> Vec<Verdict> {
+    let wanted = |codec: &str| only.is_none_or(|only| only == codec);
     let mut verdicts: Vec<Verdict> = Vec::new();
     // Two closures speak to one observer, never at once.
     let observer = RefCell::new(observer);
@@ -112,55 +115,92 @@ pub fn watch(device: &Device, depth: Depth, observer: &mut dyn FnMut(Step<'_>)) 
             Err(failure) => verdicts[index].failures.push(failure),
         }
     };
-    for codec in CodecId::ALL {
+    for codec in CodecId::ALL.iter().filter(|codec| wanted(codec.name())) {
         progress(&format!("golden vectors, {}", codec.name()));
         note(codec.name(), "golden vectors of format version 1", vectors::check(device, codec.file()));
     }
-    let settings = cases::settings();
+    // What the CPU does is held against the oracle in whole, but in an inner loop. Another device's bytes are held against the CPU's, and
+    // a sweep of it is of use where kernels tell inputs apart: by the shape of a bucket, by the formula, by type and feedback.
+    let whole = is_whole(device, depth);
     let real = crate::data::digits();
-    for case in &settings {
+    let part = &real[..real.len().min(100_000)];
+    let settings = cases::settings();
+    for (index, case) in settings.iter().enumerate().filter(|(_, case)| wanted(codec_name(case.kind))) {
+        // Five shares no factor with the number of kinds that the settings go through.
+        if depth == Depth::Quick && !whole && !index.is_multiple_of(5) {
+            continue;
+        }
         progress(&case.label());
         let codec = codec_name(case.kind);
-        for (name, fill) in cases::FILLS {
-            let x = fill(1500);
-            note(codec, "bytes equal the oracle's, edge cases", conformance::against_oracle(device, case, &x, name));
+        let (edges, reals) = ("bytes equal the oracle's, edge cases", "bytes equal the oracle's, real gradients");
+        if whole {
+            for (name, fill) in cases::FILLS {
+                note(codec, edges, conformance::against_oracle(device, case, &fill(1500), name));
+            }
+            note(codec, reals, conformance::against_oracle(device, case, part, "real"));
+        } else {
+            let (name, fill) = cases::FILLS[(index + 5) % cases::FILLS.len()];
+            note(codec, edges, conformance::against_oracle(device, case, &fill(1500), name));
+            note(codec, reals, conformance::against_oracle(device, case, &part[..2000.min(part.len())], "real"));
         }
-        let part = &real[..real.len().min(100_000)];
-        note(
-            codec,
-            "bytes equal the oracle's, real gradients",
-            conformance::against_oracle(device, case, part, "real"),
-        );
         if device.kind() == BackendKind::Cpu {
             continue;
         }
-        note(codec, "bytes equal the CPU's, edge cases", conformance::edges(device, case));
-        let real = if depth == Depth::Full { &real } else { part };
-        note(codec, "bytes equal the CPU's, real gradients", conformance::against_cpu(device, case, real, "real"));
+        let (edges, reals) = ("bytes equal the CPU's, edge cases", "bytes equal the CPU's, real gradients");
+        if whole {
+            note(codec, edges, conformance::edges(device, case));
+            let real = if depth == Depth::Full { &real } else { part };
+            note(codec, reals, conformance::against_cpu(device, case, real, "real"));
+        } else {
+            note(codec, edges, conformance::edges_in_turn(device, case, index));
+            // More than a block of the kernels, and a tail.
+            let some = &part[..20_011.min(part.len())];
+            note(codec, reals, conformance::against_cpu_in(device, case, some, "real", index % 3));
+        }
     }
     if device.kind() != BackendKind::Cpu {
-        for case in boundary_settings() {
+        let boundaries = boundary_settings().into_iter().enumerate();
+        for (index, case) in boundaries.filter(|(_, case)| wanted(codec_name(case.kind))) {
             progress(&format!("lengths, {}", case.label()));
-            note(codec_name(case.kind), "bytes equal the CPU's, boundary lengths", conformance::lengths(device, &case));
+            let outcome = match depth {
+                _ if whole => conformance::lengths(device, &case),
+                Depth::Quick => conformance::lengths_in_turn(device, &case, index, 4),
+                _ => conformance::lengths_in_turn(device, &case, index, 1),
+            };
+            note(codec_name(case.kind), "bytes equal the CPU's, boundary lengths", outcome);
         }
         if depth == Depth::Full {
             for case in [
                 Case::new(Kind::QsgdMax, 4, Some(512)),
                 Case::new(Kind::Uniform, 8, Some(8192)),
                 Case::new(Kind::QsgdL2, 2, None),
-            ] {
+            ]
+            .into_iter()
+            .filter(|case| wanted(codec_name(case.kind)))
+            {
                 progress(&format!("above 2^25 elements, {}", case.label()));
                 note(codec_name(case.kind), "bytes equal the CPU's, above 2^25 elements", large(device, &case));
             }
         }
     }
-    progress("NaN and infinity under the policy that refuses them");
-    note("QSGD", "NaN and infinity refused, residual kept", conformance::refuses_not_finite(device));
-    many_tensors(device, progress, &mut note);
-    top_k(device, progress, &mut note);
-    power_sgd(device, depth, progress, &mut note);
-    statistics(device, depth, progress, &mut note);
+    if wanted("QSGD") {
+        progress("NaN and infinity under the policy that refuses them");
+        note("QSGD", "NaN and infinity refused, residual kept", conformance::refuses_not_finite(device));
+    }
+    many_tensors(device, &wanted, progress, &mut note);
+    if wanted("top-k") {
+        top_k(device, whole, progress, &mut note);
+    }
+    if wanted("PowerSGD") {
+        power_sgd(device, depth, progress, &mut note);
+    }
+    statistics(device, depth, &wanted, progress, &mut note);
     verdicts
+}
+
+/// Whether a device's sweeps are run whole.
+fn is_whole(device: &Device, depth: Depth) -> bool {
+    depth.sweeps() || (device.kind() == BackendKind::Cpu && depth == Depth::Default)
 }
 
 /// One setting for each shape that a kernel distinguishes.
@@ -195,28 +235,47 @@ fn large(device: &Device, case: &Case) -> Outcome {
 
 fn many_tensors(
     device: &Device,
+    wanted: &dyn Fn(&str) -> bool,
     progress: &mut dyn FnMut(&str),
     note: &mut dyn FnMut(&'static str, &'static str, Outcome),
 ) {
     let layout = models::awkward();
-    for case in models::settings() {
+    for case in models::settings().into_iter().filter(|case| wanted(codec_name(case.kind))) {
         progress(&format!("many tensors, {}", case.label()));
         let outcome = models::against_cpu(device, &case, &layout);
         note(codec_name(case.kind), "many tensors at once are what each is alone", outcome);
     }
-    note("QSGD", "many tensors: NaN and infinity refused, residuals kept", models::refuses_not_finite(device));
+    if wanted("QSGD") {
+        note("QSGD", "many tensors: NaN and infinity refused, residuals kept", models::refuses_not_finite(device));
+    }
 }
 
-fn top_k(device: &Device, progress: &mut dyn FnMut(&str), note: &mut dyn FnMut(&'static str, &'static str, Outcome)) {
+fn top_k(
+    device: &Device,
+    whole: bool,
+    progress: &mut dyn FnMut(&str),
+    note: &mut dyn FnMut(&'static str, &'static str, Outcome),
+) {
     progress("top-k");
     let golden = vectors::topk::committed().and_then(|v| vectors::topk::check(device, &v));
     note("top-k", "golden vectors of format version 1", golden);
     // As many runs for the CPU, as many tiles for the others.
     let n = if device.kind() == BackendKind::Cpu { 70_001 } else { 20_011 };
-    for fill in sparse::FILLS.into_iter().chain(selections::MISLEADING) {
+    for (index, fill) in sparse::FILLS.into_iter().chain(selections::MISLEADING).enumerate() {
         progress(&format!("top-k, {}", fill.0));
-        note("top-k", "entries equal the oracle's; what is lost is bounded", sparse::against_oracle(device, fill, n));
-        note("top-k", "error feedback loses nothing", sparse::feedback(device, fill, 10_007));
+        // A third of the counts with each input, in turn: kernels tell counts and inputs apart, and not each of the one with each of
+        // the other.
+        let counts: Vec<usize> = sparse::counts(n)
+            .into_iter()
+            .enumerate()
+            .filter(|(at, _)| whole || (at + index) % 3 == 0)
+            .map(|c| c.1)
+            .collect();
+        let outcome = sparse::counts_against_oracle(device, fill, n, &counts);
+        note("top-k", "entries equal the oracle's; what is lost is bounded", outcome);
+        if whole || index % 3 == 0 {
+            note("top-k", "error feedback loses nothing", sparse::feedback(device, fill, 10_007));
+        }
     }
     progress("top-k, halves, quantized values and merges");
     note("top-k", "f16 and bf16 keep their bits", sparse::halves(device, 5000));
@@ -230,9 +289,14 @@ fn top_k(device: &Device, progress: &mut dyn FnMut(&str), note: &mut dyn FnMut(&
     }
     let odd =
         sparse::FILLS.into_iter().find(|(name, _)| *name == "some NaN").map_or_else(Vec::new, |(_, fill)| fill(n));
-    for (label, codec) in selections::settings(n as u64) {
+    for (index, (label, codec)) in selections::settings(n as u64).into_iter().enumerate() {
         progress(&format!("top-k, {label}"));
-        note("top-k", "bytes equal the CPU's, every selection", selections::against_cpu(device, &codec, &label, &odd));
+        let outcome = if whole {
+            selections::against_cpu(device, &codec, &label, &odd)
+        } else {
+            selections::against_cpu_in(device, &codec, &label, &odd, index % 3)
+        };
+        note("top-k", "bytes equal the CPU's, every selection", outcome);
     }
     note("top-k", "bytes equal the CPU's, merges", selections::merges(device, 3001));
 }
@@ -249,7 +313,7 @@ fn power_sgd(
         return;
     }
     let models: &[(&str, &[gradwire::Matrix])] = match depth {
-        Depth::Quick => &[("a small model", &SMALL)],
+        Depth::Quick | Depth::Default | Depth::Sweeps => &[("a small model", &SMALL)],
         Depth::Full => &[("a small model", &SMALL), ("a model", &MODEL)],
     };
     for (name, model) in models {
@@ -262,16 +326,27 @@ fn power_sgd(
 fn statistics(
     device: &Device,
     depth: Depth,
+    wanted: &dyn Fn(&str) -> bool,
     progress: &mut dyn FnMut(&str),
     note: &mut dyn FnMut(&'static str, &'static str, Outcome),
 ) {
     let runs = match (depth, device.kind()) {
         (Depth::Full, _) => 1000,
-        (Depth::Quick, BackendKind::Cpu) => 400,
-        (Depth::Quick, _) => 100,
+        (_, BackendKind::Cpu) => 400,
+        (_, _) => 100,
     };
+    // What holds of the CPU's bytes holds of a device's that are equal to them. Where that was compared in part only, one setting of
+    // each formula is left here.
+    let whole = is_whole(device, depth);
+    let formulas = [
+        Case::new(Kind::QsgdMax, 4, Some(512)),
+        Case::new(Kind::QsgdL2, 4, Some(512)),
+        Case::new(Kind::Uniform, 4, Some(512)),
+    ];
+    let mut cases = if whole { stochastic() } else { formulas.to_vec() };
+    cases.retain(|case| wanted(codec_name(case.kind)));
     let x = cases::normal(4096 + 77, 31);
-    for case in stochastic() {
+    for case in cases.iter().copied() {
         progress(&format!("unbiasedness and variance, {}", case.label()));
         let codec = codec_name(case.kind);
         note(codec, "unbiased, with the variance of the theorem", properties::unbiased(device, &case, &x, runs));
@@ -284,29 +359,38 @@ fn statistics(
             note(codec, "support at most s (s + sqrt n)", properties::sparsity(device, &case, &x, 50));
         }
     }
-    for case in [Case::new(Kind::QsgdMax, 4, Some(512)), Case::new(Kind::Uniform, 4, None)] {
+    let two = [Case::new(Kind::QsgdMax, 4, Some(512)), Case::new(Kind::Uniform, 4, None)];
+    for case in two.into_iter().filter(|case| wanted(codec_name(case.kind))) {
         let outcome = averages::independent(device, &case, &x, 64, |rank| cases::seed().worker(rank));
         note(codec_name(case.kind), "rounding errors of workers average out", outcome);
     }
-    // The smallest payloads there are, where the header weighs most.
-    for bucket in [None, Some(8192)] {
-        let outcome = properties::size(device, &Case::new(Kind::Uniform, 1, bucket));
-        note("uniform", "payload within 1 % of theory", outcome);
-    }
-    let ranges = bounds::ranges(400, 73);
-    for (kind, bits) in [(Kind::Uniform, 1), (Kind::UniformNearest, 5), (Kind::Uniform, 8), (Kind::UniformNearest, 8)] {
-        let outcome = bounds::holds(device, &Case::new(kind, bits, Some(32)), &ranges);
-        note("uniform", "error of an element within the bound, binary32's rounding included", outcome);
-    }
-    for bucket in [Some(64), Some(8192), None] {
-        let case = Case::new(Kind::OneBit, 1, bucket);
-        note("1-bit SGD", "residuals add up to zero on each side", properties::two_means(device, &case, &x));
-        note("1-bit SGD", "scalars do not depend on order", properties::permutation(device, &case, &x));
-        note("1-bit SGD", "payload within 1 % of theory", properties::size(device, &case));
-    }
     let nearest = Case::new(Kind::UniformNearest, 5, Some(512));
-    note("uniform", "error of an element at most a level", properties::bounded(device, &nearest, &x));
-    for case in stochastic().into_iter().chain([nearest, Case::new(Kind::OneBit, 1, Some(64))]) {
+    if wanted("uniform") {
+        // The smallest payloads there are, where the header weighs most.
+        for bucket in [None, Some(8192)] {
+            let outcome = properties::size(device, &Case::new(Kind::Uniform, 1, bucket));
+            note("uniform", "payload within 1 % of theory", outcome);
+        }
+        let ranges = bounds::ranges(400, 73);
+        for (kind, bits) in
+            [(Kind::Uniform, 1), (Kind::UniformNearest, 5), (Kind::Uniform, 8), (Kind::UniformNearest, 8)]
+        {
+            let outcome = bounds::holds(device, &Case::new(kind, bits, Some(32)), &ranges);
+            note("uniform", "error of an element within the bound, binary32's rounding included", outcome);
+        }
+        note("uniform", "error of an element at most a level", properties::bounded(device, &nearest, &x));
+    }
+    let one_bit = Case::new(Kind::OneBit, 1, Some(64));
+    if wanted(codec_name(Kind::OneBit)) {
+        for bucket in [Some(64), Some(8192), None] {
+            let case = Case { bucket, ..one_bit };
+            note("1-bit SGD", "residuals add up to zero on each side", properties::two_means(device, &case, &x));
+            note("1-bit SGD", "scalars do not depend on order", properties::permutation(device, &case, &x));
+            note("1-bit SGD", "payload within 1 % of theory", properties::size(device, &case));
+        }
+    }
+    let others = [nearest, one_bit].into_iter().filter(|case| wanted(codec_name(case.kind)));
+    for case in cases.into_iter().chain(others) {
         progress(&format!("error feedback, {}", case.label()));
         let contractive = case.kind != Kind::UniformNearest && case.omega(x.len()) >= 1.0;
         let case = Case { contractive, ..case };

@@ -9,7 +9,7 @@ fn check(simd: Simd) {
         eprintln!("{}: this machine does not have it", simd.name());
         return;
     };
-    let verdicts = suite::run(&Device::from_cpu(cpu), Depth::Quick, &mut |_| {});
+    let verdicts = suite::run(&Device::from_cpu(cpu), Depth::of_tests().min(Depth::Sweeps), &mut |_| {});
     let failures: Vec<_> = verdicts.iter().flat_map(|v| &v.failures).collect();
     assert!(failures.is_empty(), "{}: {failures:#?}", simd.name());
     assert!(verdicts.iter().all(|v| v.compared > 0), "a check compared nothing: {verdicts:#?}");

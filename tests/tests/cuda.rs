@@ -14,7 +14,7 @@ fn conformance_and_properties() {
             return;
         }
     };
-    let depth = Depth::from_environment().unwrap_or_else(|message| panic!("{message}"));
+    let depth = Depth::of_tests();
     let verdicts = suite::run(&device, depth, &mut |_| {});
     let failures: Vec<_> = verdicts.iter().flat_map(|v| &v.failures).collect();
     assert!(failures.is_empty(), "{device}: {failures:#?}");

@@ -5,6 +5,7 @@ use gradwire_tests::cases;
 use gradwire_tests::hostile::devices;
 use gradwire_tests::low_rank::{MODEL, alone, bits, compress_all, state, step, together, with_values};
 use gradwire_tests::oracle::powersgd::Dense;
+use gradwire_tests::{Depth, is_ptx_machine};
 
 /// Half the distance of binary32 numbers about 1.
 const U: f64 = 1.0 / (1u64 << 24) as f64;
@@ -62,9 +63,13 @@ fn hard(n: usize, m: usize) -> Vec<(&'static str, Vec<f32>)> {
 }
 
 fn factors_are_orthonormal_or_zero_and_nothing_grows(device: &Device) {
-    for (n, m) in SHAPES.into_iter().filter(|(_, m)| *m > 1) {
-        for r in [1, 2, 4, 7, 12, 32].into_iter().filter(|r| *r <= n.min(m)) {
-            for (name, x) in hard(n, m) {
+    // Which input it is, kernels tell by columns that come to zero alone. So a device that runs passes has a third of the inputs in
+    // each shape, in turn with the rank, but in a whole sweep.
+    let whole = device.kind() == BackendKind::Cpu || Depth::of_tests().sweeps();
+    for (shape, (n, m)) in SHAPES.into_iter().filter(|(_, m)| *m > 1).enumerate() {
+        for (rank, r) in [1, 2, 4, 7, 12, 32].into_iter().enumerate().filter(|(_, r)| *r <= n.min(m)) {
+            let inputs = hard(n, m).into_iter().enumerate();
+            for (_, (name, x)) in inputs.filter(|(input, _)| whole || (input + shape + rank) % 3 == 0) {
                 let mut state = state(compress_all(r as u32).without_feedback(), n, m);
                 for round in 0..3 {
                     let output = step(device, &mut state, &x);
@@ -132,7 +137,9 @@ fn energy_never_falls_and_reaches_the_best(device: &Device) {
             let mut state = state(if one_sided { codec.one_sided() } else { codec }, n, m);
             let mut last = 0.0;
             let slack = rounding(n, m, r) * dense.norm().powi(2);
-            for step_of in 0..60 {
+            // The gap closes by (0.8^2)^2 a step, or half as fast: 60 steps leave 0.8^120 of it, and 36 leave 0.8^72.
+            let steps = if is_ptx_machine(device) && !Depth::of_tests().sweeps() { 36 } else { 60 };
+            for step_of in 0..steps {
                 let output = Dense::of(n, m, &step(device, &mut state, &x));
                 // |P^T M|^2 = |M^|^2, since P is orthonormal.
                 let energy = output.norm().powi(2);
@@ -140,8 +147,7 @@ fn energy_never_falls_and_reaches_the_best(device: &Device) {
                 assert!(energy <= best + slack, "{n} x {m}, rank {r}: {energy} of {best}");
                 last = energy;
             }
-            // The gap closes by (0.8^2)^2 a step, or half as fast: 60 steps leave 0.8^120 of it.
-            assert!(last >= best - slack - 0.8f64.powi(100) * best, "{n} x {m}, rank {r}: {last} of {best}");
+            assert!(last >= best - slack - 0.8f64.powi(steps * 5 / 3) * best, "{n} x {m}, rank {r}: {last} of {best}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use gradwire::{Device, LazyResidual, Seed, Segment, TopK};
 use gradwire_tests::cases::{self, Fill};
-use gradwire_tests::{selections, sparse};
+use gradwire_tests::{Depth, selections, sparse};
 
 /// Lengths around a tile, and of several tiles.
 const LENGTHS: [usize; 3] = [1, 8193, 70_001];
@@ -29,10 +29,15 @@ fn settings(n: usize) -> Vec<TopK> {
 }
 
 /// Two steps of each setting; how often something was pending.
-fn settles(device: &Device, (name, fill): Fill, lengths: &[usize]) -> usize {
+fn settles(device: &Device, fill: Fill, lengths: &[usize]) -> usize {
+    settles_in(device, fill, lengths, |_| true)
+}
+
+/// The same of the settings of some numbers.
+fn settles_in(device: &Device, (name, fill): Fill, lengths: &[usize], chosen: impl Fn(usize) -> bool) -> usize {
     let mut pending = 0;
     for &n in lengths {
-        for codec in settings(n) {
+        for (_, codec) in settings(n).into_iter().enumerate().filter(|(number, _)| chosen(*number)) {
             let mut residual = LazyResidual::from(fill(n));
             for step in 0..2u64 {
                 let x = if step == 0 { fill(n) } else { cases::normal(n, 5) };
@@ -53,12 +58,16 @@ fn settles(device: &Device, (name, fill): Fill, lengths: &[usize]) -> usize {
     pending
 }
 
+/// All distributions: in every setting, or in two of them in turn.
 fn all(device: &Device) {
-    let pending: usize =
-        sparse::FILLS.into_iter().chain(selections::MISLEADING).map(|fill| settles(device, fill, &[20_011])).sum();
+    let whole = Depth::of_tests().sweeps() || device.kind() == gradwire::BackendKind::Cpu;
+    let fills = sparse::FILLS.into_iter().chain(selections::MISLEADING).enumerate();
+    let pending: usize = fills
+        .map(|(index, fill)| settles_in(device, fill, &[20_011], |number| whole || (number + index) % 2 == 0))
+        .sum();
     let pending = pending + settles(device, sparse::FILLS[0], &LENGTHS);
     // On the CPU nothing is ever late.
-    assert_eq!(pending > 100, device.kind() != gradwire::BackendKind::Cpu, "{device}: {pending}");
+    assert_eq!(pending > 50, device.kind() != gradwire::BackendKind::Cpu, "{device}: {pending}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use gradwire::{BackendKind, Device, Dtype, Error, Gradient, Seed, TopK};
 use gradwire_tests::cases;
-use gradwire_tests::{require, selections, sparse};
+use gradwire_tests::{Depth, require, selections, sparse};
 
 /// Lengths around a tile, around the eight tiles of a warp and the sixty-four of a block.
 const LENGTHS: [usize; 9] = [0, 1, 31, 8191, 8192, 8193, 65_537, 524_288, 524_321];
@@ -14,34 +14,50 @@ fn all(outcomes: impl IntoIterator<Item = Result<u64, String>>) {
 }
 
 fn lengths(device: &Device) {
-    for n in LENGTHS {
+    for (at, n) in LENGTHS.into_iter().enumerate() {
         // Normal, all equal, and some NaN.
-        for fill in [sparse::FILLS[0], sparse::FILLS[7], sparse::FILLS[14]] {
-            all([sparse::against_oracle(device, fill, n), sparse::feedback(device, fill, n)]);
+        for (index, fill) in [sparse::FILLS[0], sparse::FILLS[7], sparse::FILLS[14]].into_iter().enumerate() {
+            if Depth::of_tests().sweeps() || n < 10_000 {
+                all([sparse::against_oracle(device, fill, n), sparse::feedback(device, fill, n)]);
+            } else if at % 3 == index {
+                // Of a length that takes long, one input, and the counts whose passes differ.
+                all([sparse::counts_against_oracle(device, fill, n, &[n / 1000, n / 10, n - 1])]);
+            }
         }
     }
 }
 
-/// Every input that misleads the sample, in every setting whose passes differ.
-fn misled(device: &Device) {
-    for (name, fill) in selections::MISLEADING {
+/// Every input that misleads the sample, in every setting whose passes differ. But for whole sweeps, each input has two of six parts
+/// in one type each; the number of a device says which, and three devices have all parts.
+fn misled(device: &Device, number: usize) {
+    let parts = [0.001, 0.01, 0.1, 0.3, 0.5, 0.99];
+    for (index, (name, fill)) in selections::MISLEADING.into_iter().enumerate() {
         let x = fill(70_001);
-        for part in [0.001, 0.01, 0.1, 0.3, 0.5, 0.99] {
-            let label = format!("{name}, {part}");
-            all([selections::against_cpu(device, &TopK::fraction(part), &label, &x)]);
+        for (at, part) in parts.into_iter().enumerate() {
+            let (label, codec) = (format!("{name}, {part}"), TopK::fraction(part));
+            if Depth::of_tests().sweeps() {
+                all([selections::against_cpu(device, &codec, &label, &x)]);
+            } else if (at + index + number).is_multiple_of(3) {
+                all([selections::against_cpu_in(device, &codec, &label, &x, (at / 3 + index / 3 + number) % 3)]);
+            }
         }
     }
     let lens = [30_011, 8193, 1, 20_000, 9999];
     let x = selections::misleading_in(cases::normal(lens.iter().sum(), 3), &lens, |v| 1e6 * (v.abs() + 1.0));
     for part in [100, 3] {
         let segments = lens.map(|len| gradwire::Segment { elements: len as u64, k: (len / part) as u64 });
-        all([selections::against_cpu(device, &TopK::segments(&segments), "misleading segments", &x)]);
+        let (label, codec) = ("misleading segments", TopK::segments(&segments));
+        if Depth::of_tests().sweeps() {
+            all([selections::against_cpu(device, &codec, label, &x)]);
+        } else {
+            all([selections::against_cpu_in(device, &codec, label, &x, number % 3)]);
+        }
     }
 }
 
 /// More than 64 times 64 tiles, so that what is before a tile is added up in all three steps: entries and ties of a right
 /// sample, and of the sketch.
-fn sums_of_sums(device: &Device) {
+fn sums_of_sums(device: &Device, inputs: std::ops::Range<usize>) {
     let n = (1 << 25) + (3 << 19) + 5;
     // Ties in all tiles, some of which are kept.
     let few: Vec<f32> = cases::normal(n, 5).into_iter().map(|v| (v * 4.0).round()).collect();
@@ -49,8 +65,8 @@ fn sums_of_sums(device: &Device) {
     // With several segments, one begins and another ends among a warp's tiles.
     let segments = selections::segments(n as u64, 40);
     let codecs = [TopK::fraction(0.003), TopK::segments(&segments), TopK::fraction(0.001)];
-    let inputs = [("few values", &few), ("few values, 40 segments", &few), ("the sample is huge", &misleading)];
-    for ((name, x), codec) in inputs.into_iter().zip(codecs) {
+    let all = [("few values", &few), ("few values, 40 segments", &few), ("the sample is huge", &misleading)];
+    for ((name, x), codec) in all.into_iter().zip(codecs).skip(inputs.start).take(inputs.len()) {
         let [here, expected] = [device, &Device::cpu()]
             .map(|device| device.encode_sparse(&codec, Gradient::F32(x), Seed::new(1)).expect("it is selected"));
         assert!(here.as_bytes() == expected.as_bytes(), "{name}: not what the CPU selects");
@@ -222,10 +238,16 @@ mod ptx {
 
     #[test]
     fn a_residual_is_taken_off_late() {
-        for compute in [(6, 0), (7, 0), (9, 0)] {
+        for (number, compute) in [(6, 0), (7, 0), (9, 0)].into_iter().enumerate() {
             let machine = Arc::new(Machine::new(compute, 3));
             let device = Device::from_cuda(Cuda::with_driver(machine, None).expect("an artifact that fits"));
-            all([0, 1, 1000, 50_001].map(|n| selections::lazily(&device, n)));
+            if Depth::of_tests().sweeps() {
+                all([0, 1, 1000, 50_001].map(|n| selections::lazily(&device, n)));
+            } else {
+                // The settings that take long are shared out.
+                all([0, 1, 1000].map(|n| selections::lazily(&device, n)));
+                all([selections::lazily_in_turn(&device, 50_001, number, 3)]);
+            }
         }
     }
 
@@ -233,16 +255,21 @@ mod ptx {
     #[test]
     fn misleading_gradients_in_any_order() {
         // With a launch for each pass, and with one for most.
-        for (compute, seed) in [((6, 0), 1), ((7, 0), 1), ((9, 0), 2)] {
+        for (number, (compute, seed)) in [((6, 0), 1), ((7, 0), 1), ((9, 0), 2)].into_iter().enumerate() {
             let machine = Arc::new(Machine::new(compute, seed));
-            misled(&Device::from_cuda(Cuda::with_driver(machine, None).expect("an artifact that fits")));
+            misled(&Device::from_cuda(Cuda::with_driver(machine, None).expect("an artifact that fits")), number);
         }
     }
 
+    /// Races are looked for where there are as many steps and fewer tiles. The first input has no path of its own beside the second,
+    /// but that its tiles are all of one segment.
     #[test]
     fn tiles_are_many() {
-        let machine = Arc::new(Machine::new((9, 0), 3));
-        sums_of_sums(&Device::from_cuda(Cuda::with_driver(machine, None).expect("an artifact that fits")));
+        let whole = Depth::of_tests().sweeps();
+        let machine = Machine::new((9, 0), 3);
+        let machine = Arc::new(if whole { machine } else { machine.trusting() });
+        let device = Device::from_cuda(Cuda::with_driver(machine, None).expect("an artifact that fits"));
+        sums_of_sums(&device, if whole { 0..3 } else { 1..3 });
     }
 
     #[test]
@@ -284,7 +311,7 @@ mod webgpu {
     #[test]
     fn tiles_are_many() {
         if let Some(device) = limited(u64::MAX, u32::MAX) {
-            sums_of_sums(&device);
+            sums_of_sums(&device, 0..3);
         }
     }
 
@@ -298,7 +325,7 @@ mod webgpu {
     #[test]
     fn misleading_gradients() {
         if let Some(device) = limited(u64::MAX, u32::MAX) {
-            misled(&device);
+            misled(&device, 0);
         }
     }
 

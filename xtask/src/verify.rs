@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let bar = ProgressBar::new_spinner()
         .with_style(ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}").map_err(|e| e.to_string())?);
     let start = Instant::now();
-    let depth = if args.quick { Depth::Quick } else { Depth::Full };
+    let depth = if args.quick { Depth::Sweeps } else { Depth::Full };
     let mut live = Live::default();
     let mut stdout = std::io::stdout();
     let verdicts = suite::watch(&device, depth, &mut |step| {

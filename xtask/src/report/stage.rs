@@ -149,7 +149,7 @@ fn verify(place: Place, depth: How) {
     }
     match depth {
         How::Smoke => smoke(&device, &mut observer),
-        How::Quick => drop(suite::watch(&device, Depth::Quick, &mut observer)),
+        How::Quick => drop(suite::watch(&device, Depth::Sweeps, &mut observer)),
         How::Full => drop(suite::watch(&device, Depth::Full, &mut observer)),
     }
 }
