@@ -43,7 +43,7 @@ enum Command {
     #[command(hide = true)]
     ReportStage(report::stage::Args),
     /// Format, lint, test and document; the last lines say which backends ran.
-    Test,
+    Test(test::Args),
     /// Build the PTX from the Rust kernels, or check that the committed PTX is what they give.
     Ptx(ptx::Args),
     /// Check that the crates can be published: metadata, contents, licences, each feature alone, the least Rust.
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
             Err(message) => Err(message),
         },
         Command::ReportStage(args) => report::stage::run(&args),
-        Command::Test => test::run(),
+        Command::Test(args) => test::run(&args),
         Command::Ptx(args) => ptx::run(&args),
         Command::Publish(args) => publish::run(&args),
         Command::Shaders(args) => shaders::run(&args),

@@ -4,13 +4,62 @@ use std::process::Command;
 
 use gradwire::{BackendKind, Device};
 use gradwire_tests::require::Required;
+use gradwire_tests::{Depth, suite};
 
 use crate::place::root;
+use crate::verify::parse_kind;
+
+/// Formatting, lints, all tests and documentation; or, for the inner loop, the tests of one codec or one backend alone.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How much of every sweep: quick, default or full. Without it, what GRADWIRE_DEPTH says, or default.
+    #[arg(long, value_parser = depth)]
+    depth: Option<&'static str>,
+    /// Only the tests of this codec: qsgd, uniform, topk or powersgd. Nothing is formatted, linted or documented.
+    #[arg(long, value_parser = codec)]
+    codec: Option<&'static Codec>,
+    /// Only the tests of this backend: cpu, cuda (with the interpreter of PTX) or wgpu. Nothing is formatted, linted or documented.
+    #[arg(long, value_parser = parse_kind)]
+    backend: Option<BackendKind>,
+}
+
+/// Where a codec is tested.
+#[derive(Debug)]
+struct Codec {
+    name: &'static str,
+    /// The test programs that are of it alone.
+    own: &'static [&'static str],
+}
+
+/// Every codec. Quantizers are tested by the suite, whose checks name their codec, and have no program of their own.
+const CODECS: [Codec; 4] = [
+    Codec { name: "qsgd", own: &[] },
+    Codec { name: "uniform", own: &[] },
+    Codec { name: "topk", own: &["topk", "topk_gpu", "settle", "selection", "late"] },
+    Codec { name: "powersgd", own: &["powersgd", "powersgd_gpu", "powersgd_state", "powersgd_faults", "resident"] },
+];
+
+fn depth(name: &str) -> Result<&'static str, String> {
+    Depth::parse(name)?;
+    let known = Depth::NAMES.into_iter().find(|(known, _)| *known == name);
+    known.map(|(name, _)| name).ok_or_else(|| format!("`{name}` is no depth"))
+}
+
+fn codec(name: &str) -> Result<&'static Codec, String> {
+    let names = || CODECS.each_ref().map(|codec| codec.name).join(", ");
+    CODECS.iter().find(|codec| codec.name == name).ok_or_else(|| format!("`{name}` is none of {}", names()))
+}
 
 /// Runs the steps in order, and stops at the first that fails.
-pub(crate) fn run() -> Result<(), String> {
+pub(crate) fn run(args: &Args) -> Result<(), String> {
     // Read before anything is built, so that a slip of the pen is not found at the end.
     let required = Required::from_environment().map_err(|unmet| unmet.to_string())?;
+    if args.depth.is_none() {
+        Depth::from_environment()?;
+    }
+    if args.codec.is_some() || args.backend.is_some() {
+        return some(args);
+    }
     // The tests share the profile of this binary, so that nothing is built twice.
     let steps: [(&str, &[&str]); 4] = [
         ("formatting", &["fmt", "--all", "--check"]),
@@ -18,19 +67,74 @@ pub(crate) fn run() -> Result<(), String> {
         ("unit, property, conformance and documentation tests", &["test", "--release", "--workspace", "--locked"]),
         ("documentation", &["doc", "--release", "--workspace", "--no-deps", "--locked"]),
     ];
-    for (name, args) in steps {
-        println!("== {name}: cargo {}", args.join(" "));
-        let status = Command::new(env!("CARGO"))
-            .args(args)
-            .current_dir(root())
-            .env("RUSTDOCFLAGS", "-D warnings")
-            .status()
-            .map_err(|e| format!("cargo could not be started: {e}"))?;
-        if !status.success() {
-            return Err(format!("{name} failed ({status}); the output above says where"));
-        }
+    for (name, words) in steps {
+        step(name, words, args)?;
     }
     backends(&required)
+}
+
+fn step(name: &str, words: &[&str], args: &Args) -> Result<(), String> {
+    println!("== {name}: cargo {}", words.join(" "));
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(words).current_dir(root()).env("RUSTDOCFLAGS", "-D warnings");
+    if let Some(depth) = args.depth {
+        cargo.env(Depth::VARIABLE, depth);
+    }
+    if let Some(codec) = args.codec {
+        cargo.env(suite::CODEC, codec.name);
+    }
+    let status = cargo.status().map_err(|e| format!("cargo could not be started: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{name} failed ({status}); the output above says where")) }
+}
+
+/// The tests of one codec, one backend, or one codec on one backend.
+fn some(args: &Args) -> Result<(), String> {
+    let mut done = 0;
+    for run in runs(args.codec, args.backend) {
+        let mut words = vec!["test", "--release", "--locked", "-p", "gradwire-tests"];
+        words.extend(run.programs.iter().flat_map(|program| ["--test", program]));
+        if !run.words.is_empty() {
+            words.push("--");
+            words.extend(run.words);
+        }
+        step(run.what, &words, args)?;
+        done += 1;
+    }
+    println!(
+        "{done} runs passed; `cargo xtask test` without --codec and --backend runs what must hold before a change lands"
+    );
+    Ok(())
+}
+
+/// Programs, and which of their tests.
+struct Run {
+    what: &'static str,
+    programs: Vec<&'static str>,
+    words: &'static [&'static str],
+}
+
+/// What is run for a codec, a backend, or both.
+fn runs(codec: Option<&Codec>, backend: Option<BackendKind>) -> Vec<Run> {
+    let suites: &[&str] = match backend {
+        Some(BackendKind::Cpu) => &["cpu"],
+        Some(BackendKind::Cuda) => &["ptx", "cuda"],
+        Some(BackendKind::Wgpu) => &["wgpu"],
+        _ => &["cpu", "ptx", "cuda", "wgpu"],
+    };
+    let mut runs = vec![Run { what: "the suite", programs: suites.to_vec(), words: &[] }];
+    // What the name of a test of the backend has in it, where a program has tests of several.
+    let words: &[&str] = match backend {
+        Some(BackendKind::Cpu) => &["cpu", "--skip", "ptx", "--skip", "gpu"],
+        Some(BackendKind::Cuda) => &["ptx", "cuda"],
+        Some(BackendKind::Wgpu) => &["gpu", "--skip", "ptx"],
+        _ => &[],
+    };
+    let asked = CODECS.iter().filter(|of| codec.is_none_or(|asked| asked.name == of.name));
+    let own: Vec<&str> = asked.flat_map(|codec| codec.own).copied().collect();
+    if !own.is_empty() {
+        runs.push(Run { what: "the codec's own tests", programs: own, words });
+    }
+    runs
 }
 
 /// Says which backends the tests ran on and how many are missing, and fails where `GRADWIRE_REQUIRE` asks for one that
