@@ -159,12 +159,11 @@ fn bits(x: &[f32]) -> Vec<u32> {
 const SEGMENTS: usize = 20;
 
 /// Counts every gradient: promised ones at every part, all others at one in a hundred; and what misleads the sample in
-/// every setting that has reads of its own. Unless it is `whole`, the most elements are those of the normal gradient and of one that
-/// misleads the sample: what the others cost is also counted with fewer.
+/// every setting that has reads of its own.
 ///
 /// # Errors
 /// A kernel's fault, or a difference from what the CPU selects, in words.
-pub fn count(whole: bool) -> Result<Vec<Row>, String> {
+pub fn count() -> Result<Vec<Row>, String> {
     let machine = Arc::new(Machine::new((9, 0), 1).counting().trusting());
     let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None).map_err(|e| e.to_string())?);
     let mut rows = Vec::new();
@@ -172,8 +171,7 @@ pub fn count(whole: bool) -> Result<Vec<Row>, String> {
         rows.push(Row { part, ..run(&device, &machine, name, x, kind, &TopK::fraction(part))? });
         Ok::<(), String>(())
     };
-    let large = if whole { &PROMISED[..] } else { &PROMISED[..1] };
-    for (name, fill) in sparse::FILLS.into_iter().filter(|(name, _)| large.contains(name)) {
+    for (name, fill) in sparse::FILLS.into_iter().filter(|(name, _)| PROMISED.contains(name)) {
         let x = fill(SIZES[0]);
         for part in PARTS {
             add(name, &x, Kind::F32, part)?;
@@ -192,13 +190,13 @@ pub fn count(whole: bool) -> Result<Vec<Row>, String> {
             }
         }
     }
-    for row in misled(&device, &machine, if whole { &[0, 1, 7] } else { &[7] })? {
+    for row in misled(&device, &machine)? {
         rows.push(Row { misled: true, ..row });
     }
     Ok(rows)
 }
 
-fn misled(device: &Device, machine: &Machine, large: &[usize]) -> Result<Vec<Row>, String> {
+fn misled(device: &Device, machine: &Machine) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     let mut add = |name, x: &[f32], kind, codec: &TopK| {
         rows.push(run(device, machine, name, x, kind, codec)?);
@@ -241,8 +239,8 @@ fn misled(device: &Device, machine: &Machine, large: &[usize]) -> Result<Vec<Row
     let (_, fill) = selections::MISLEADING[0];
     let guarded = TopK::fraction(0.1).non_finite(NonFinite::Error);
     add("the sample is huge, NaN is refused", &fill(SIZES[1]), Kind::F32, &guarded)?;
-    for index in large {
-        let (name, fill) = selections::MISLEADING[*index];
+    for index in [0, 1, 7] {
+        let (name, fill) = selections::MISLEADING[index];
         add(name, &fill(SIZES[0]), Kind::F32, &TopK::fraction(0.01))?;
     }
     Ok(rows)

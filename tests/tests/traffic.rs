@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use gradwire::plan::Limits;
 use gradwire::{CodecId, Dtype, Matrix, PowerSgd, Seed};
 use gradwire_tests::traffic::{self, Row};
-use gradwire_tests::{Depth, launches, low_rank, low_rank_models, low_rank_traffic, predict, reads, selections};
+use gradwire_tests::{launches, low_rank, low_rank_models, low_rank_traffic, predict, reads, selections};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -20,17 +20,7 @@ fn read(path: &str) -> String {
 #[test]
 fn kernels_cost_what_the_documentation_says() {
     let (rows, selections) = (kernels(), selections());
-    let now = traffic::table(rows) + &reads::table(selections);
-    let page = read(traffic::PAGE);
-    let then = page.split(LAUNCHES).next();
-    if whole() {
-        compare(&now, then);
-    } else {
-        // What was not counted is not compared.
-        let then = then.unwrap_or_default();
-        let counted: Vec<&str> = then.lines().filter(|old| now.lines().any(|line| line == *old)).collect();
-        compare(&now, Some(&counted.join("\n")));
-    }
+    compare(&(traffic::table(rows) + &reads::table(selections)), read(traffic::PAGE).split(LAUNCHES).next());
     near_the_floor(rows);
     explained(rows);
     read_once(selections);
@@ -42,14 +32,9 @@ fn kernels() -> &'static [Row] {
     ROWS.get_or_init(|| traffic::count().expect("no fault"))
 }
 
-/// Whether everything is counted, or of selections a part.
-fn whole() -> bool {
-    Depth::of_tests().sweeps()
-}
-
 fn selections() -> &'static [reads::Row] {
     static ROWS: OnceLock<Vec<reads::Row>> = OnceLock::new();
-    ROWS.get_or_init(|| reads::count(whole()).expect("no fault"))
+    ROWS.get_or_init(|| reads::count().expect("no fault"))
 }
 
 fn steps() -> &'static [low_rank_traffic::Row] {
@@ -179,8 +164,7 @@ fn compare(now: &str, then: Option<&str>) {
 /// to keep sums of them.
 fn read_once(rows: &[reads::Row]) {
     let promised = |row: &&reads::Row| row.n == reads::SIZES[0] && !row.misled;
-    let inputs = if whole() { reads::PROMISED.len() } else { 1 };
-    assert_eq!(rows.iter().filter(promised).count(), inputs * reads::PARTS.len());
+    assert_eq!(rows.iter().filter(promised).count(), reads::PROMISED.len() * reads::PARTS.len());
     for row in rows {
         let most = match (promised(&row), row.part) {
             (true, part) if part <= 0.01 => 1.2,
