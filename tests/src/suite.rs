@@ -61,18 +61,21 @@ pub enum Step<'a> {
     },
 }
 
-/// The environment variable that names the one codec of which [`run`] makes checks: one of [`CODECS`].
+/// The environment variable that names the one codec of which [`run`] makes checks: one of [`codecs`].
 pub const CODEC: &str = "GRADWIRE_CODEC";
 
 /// The codecs by the names that [`CODEC`] takes, and as verdicts have them.
-pub const CODECS: [(&str, &str); 4] =
-    [("qsgd", "QSGD"), ("uniform", "uniform"), ("topk", "top-k"), ("powersgd", "PowerSGD")];
+pub fn codecs() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let bucketed = CodecId::ALL.iter().map(|codec| (codec.file(), codec.name()));
+    bucketed.chain([("topk", "top-k"), ("powersgd", "PowerSGD")])
+}
 
 /// The codec that the environment asks for; none for all of them.
 fn only_codec() -> Option<&'static str> {
     let asked = std::env::var(CODEC).ok()?;
-    let found = CODECS.into_iter().find(|(name, _)| *name == asked);
-    let (_, codec) = found.unwrap_or_else(|| panic!("{CODEC} is `{asked}`; it can be qsgd, uniform, topk or powersgd"));
+    let names = || codecs().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
+    let found = codecs().find(|(name, _)| *name == asked);
+    let (_, codec) = found.unwrap_or_else(|| panic!("{CODEC} is `{asked}`; it can be {}", names()));
     Some(codec)
 }
 

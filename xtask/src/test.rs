@@ -15,7 +15,7 @@ pub(crate) struct Args {
     /// How much of every sweep: quick, default or full. Without it, what GRADWIRE_DEPTH says, or default.
     #[arg(long, value_parser = depth)]
     depth: Option<&'static str>,
-    /// Only the tests of this codec: qsgd, uniform, topk or powersgd. Nothing is formatted, linted or documented.
+    /// Only the tests of this codec: qsgd, uniform, onebit, topk or powersgd. Nothing is formatted, linted or documented.
     #[arg(long, value_parser = codec)]
     codec: Option<&'static Codec>,
     /// Only the tests of this backend: cpu, cuda (with the interpreter of PTX) or wgpu. Nothing is formatted, linted or documented.
@@ -32,9 +32,10 @@ struct Codec {
 }
 
 /// Every codec. Quantizers are tested by the suite, whose checks name their codec, and have no program of their own.
-const CODECS: [Codec; 4] = [
+const CODECS: [Codec; 5] = [
     Codec { name: "qsgd", own: &[] },
     Codec { name: "uniform", own: &[] },
+    Codec { name: "onebit", own: &[] },
     Codec { name: "topk", own: &["topk", "topk_gpu", "settle", "selection", "late"] },
     Codec { name: "powersgd", own: &["powersgd", "powersgd_gpu", "powersgd_state", "powersgd_faults", "resident"] },
 ];

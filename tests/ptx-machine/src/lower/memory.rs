@@ -129,7 +129,7 @@ pub(super) fn lower(name: &[&str], o: &[Operand]) -> Result<Access, String> {
         }
         ("st", [], [address, value]) => (
             address,
-            Target::Store(vector(value, parts as usize)?.into_iter().map(|v| from(v, part)).collect::<Result<_, _>>()?),
+            Target::Store(vector(value, parts as usize)?.into_iter().map(|v| stored(v, part)).collect::<Result<_, _>>()?),
         ),
         ("atom", [op], [old, address, operands @ ..]) => (address, atomic(into(old)?, op, of, operands)?),
         ("red", [op], [address, operands @ ..]) => (address, atomic(Into::Nothing, op, of, operands)?),
@@ -161,6 +161,14 @@ fn into(operand: &Operand) -> Result<Into, String> {
         Operand::Sink => Ok(Into::Nothing),
         _ => Err("a register is wanted here".to_owned()),
     }
+}
+
+/// What a store takes: a register wider than the type gives its low bytes, as the ISA has it.
+fn stored(operand: &Operand, part: u32) -> Result<From, String> {
+    if matches!(operand, Operand::Register(Class::Wide, _)) {
+        return operand.wide_source().map(From::Wide);
+    }
+    from(operand, part)
 }
 
 fn from(operand: &Operand, part: u32) -> Result<From, String> {

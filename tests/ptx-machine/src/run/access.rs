@@ -307,7 +307,7 @@ fn store_lanes(access: &Access, parts: &[From], data: &mut [u8], offsets: &[usiz
             }
             From::Wide(source) => {
                 let values = warp.get_wide(*source);
-                lanes(mask).for_each(|l| data[at(l)..at(l) + 8].copy_from_slice(&values[l].to_le_bytes()));
+                lanes(mask).for_each(|l| data[at(l)..at(l) + part].copy_from_slice(&values[l].to_le_bytes()[..part]));
             }
         }
     }

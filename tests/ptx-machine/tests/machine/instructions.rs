@@ -387,3 +387,8 @@ fn a_product_of_matrices() {
         }
     }
 }
+
+#[test]
+fn a_store_takes_the_low_bytes_of_a_wider_register() {
+    check(&[("st.global.b32 [%rd2], %rd5;\nld.global.u32 %r9, [%rd2];", &[0x1_2345_6789], 0x2345_6789)]);
+}
