@@ -155,6 +155,7 @@ macro_rules! entries {
             /// # Traffic
             /// f32: 4 bytes per element in, `bits / 8` out, and the scalars: the least there is. Half types 2 in. With feedback
             /// 8 more: the residual in and out. A tensor that is one bucket costs what the statistics kernel reads on top.
+            /// Uncoalesced: of two scalars per bucket each is a store of its own, so that small buckets write a sector twice.
             ///
             /// # Determinism
             /// Backend to backend: a draw depends on seed, step, tensor and element, a statistic on no order, and

@@ -129,7 +129,9 @@ pub(super) fn lower(name: &[&str], o: &[Operand]) -> Result<Access, String> {
         }
         ("st", [], [address, value]) => (
             address,
-            Target::Store(vector(value, parts as usize)?.into_iter().map(|v| stored(v, part)).collect::<Result<_, _>>()?),
+            Target::Store(
+                vector(value, parts as usize)?.into_iter().map(|v| stored(v, part)).collect::<Result<_, _>>()?,
+            ),
         ),
         ("atom", [op], [old, address, operands @ ..]) => (address, atomic(into(old)?, op, of, operands)?),
         ("red", [op], [address, operands @ ..]) => (address, atomic(Into::Nothing, op, of, operands)?),
