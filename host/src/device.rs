@@ -180,7 +180,8 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unavailable`] or [`Error::Backend`] where a driver does not compile them.
+    /// [`Error::Unavailable`] or [`Error::Backend`] where a driver does not compile them; [`Error::Capturing`] where one is missing
+    /// and the device's stream is being captured into a graph.
     pub fn warm_up(&self, codecs: &[CodecFamily]) -> Result<(), Error> {
         #[cfg(feature = "cuda")]
         if let Backend::Cuda(cuda) = &self.backend {

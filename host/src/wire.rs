@@ -284,7 +284,7 @@ impl Header {
         };
         let known = codec.wire_flags();
         if head[19] & !known != 0 {
-            return field("flags", head[19].into(), "bit 0 (L2, QSGD only) and bit 1 (scaled)");
+            return field("flags", head[19].into(), "bit 0 (L2, QSGD only) and bit 1 (scaled, not 1-bit SGD)");
         }
         if let Some(reserved) = head[20..CHECKSUM_AT].iter().find(|b| **b != 0) {
             return field("reserved", u64::from(*reserved), "0");

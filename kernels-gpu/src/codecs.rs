@@ -182,7 +182,7 @@ macro_rules! codecs {
                 }
             }
 
-            /// The bound on the codec's variance.
+            /// The bound on the codec's squared error.
             pub const fn variance(self) -> Variance {
                 match self {
                     $(Self::$codec => $variance,)+
@@ -196,7 +196,7 @@ macro_rules! codecs {
                 }
             }
 
-            /// Scalars that each bucket puts on the wire: the norm, or minimum and maximum.
+            /// Scalars that each bucket puts on the wire: the norm, minimum and maximum, or two means.
             pub const fn scalars(self) -> usize {
                 match self {
                     $(Self::$codec => <$formula as Quantizer>::SCALARS,)+

@@ -47,6 +47,22 @@ pub fn against_oracle(device: &Device, case: &Case, x: &[f32], what: &str) -> Ou
     Ok(1)
 }
 
+/// A bucket with a NaN keeps its residual, to the bit, and the others do not.
+pub fn keeps_residual(device: &Device, case: &Case) -> Outcome {
+    let (n, label) = (5000, case.label());
+    let (mut x, before) = (cases::normal(n, 15), cases::normal(n, 16));
+    x[5] = f32::NAN;
+    let mut residual = before.clone();
+    device.encode_with_feedback(&case.codec(), &x, &mut residual, cases::seed()).map_err(failed(&label))?;
+    let end = case.bucket.map_or(n, |bucket| bucket.min(n));
+    let bytes = bytemuck::cast_slice::<f32, u8>;
+    differ("residual of the bucket with a NaN", &label, bytes(&residual[..end]), bytes(&before[..end]))?;
+    match (end..n).find(|at| residual[*at] == before[*at]) {
+        Some(at) => Err(format!("{label}: element {at} keeps its residual, and its bucket has no NaN")),
+        None => Ok(1),
+    }
+}
+
 /// Encode of every type, with and without feedback, decode, decode-add and sum: the device's bytes are the CPU's.
 pub fn against_cpu(device: &Device, case: &Case, x: &[f32], what: &str) -> Outcome {
     (0..3).try_fold(0, |compared, dtype| Ok(compared + against_cpu_in(device, case, x, what, dtype)?))

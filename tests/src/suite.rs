@@ -186,6 +186,13 @@ fn checks(
             }
         }
     }
+    for kind in Kind::ALL.into_iter().filter(|kind| wanted(codec_name(*kind))) {
+        let bits = kind.codec().widths().iter().copied().filter(|bits| *bits <= 8).max().unwrap_or(1);
+        for bucket in [Some(64), Some(256), Some(2048), None] {
+            let outcome = conformance::keeps_residual(device, &Case::new(kind, bits, bucket));
+            note(codec_name(kind), "a bucket with a NaN keeps its residual", outcome);
+        }
+    }
     if wanted("QSGD") {
         progress("NaN and infinity under the policy that refuses them");
         note("QSGD", "NaN and infinity refused, residual kept", conformance::refuses_not_finite(device));

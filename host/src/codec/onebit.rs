@@ -16,12 +16,13 @@ use crate::wire::CodecId;
 /// * **Size**: 1 bit per element in whole units of 256 elements, 8 bytes per bucket, 32 bytes of header.
 /// * **Biased**, so plans have error feedback, and [`crate::Device::encode_with_feedback`] keeps the residual;
 ///   [`OneBit::without_feedback`] is for those who measure.
-/// * **Error**: |x - decode|^2 <= (1 - 1/B) |x|^2, B elements per bucket, and no two other values per bucket have less. What
-///   decoding does not give back adds up to zero on each side of zero, but for rounding.
+/// * **Error**: |x - decode|^2 <= (1 - 1/B) |x|^2, B elements per bucket, but for the rounding of the means; no other two values
+///   for the two sides have less. What decoding does not give back adds up to zero on each side of zero, to 2^-30 of the side's
+///   largest magnitude per element and binary32's own rounding.
 /// * **Seeds**: no random draw, so any seed gives the same payload.
 /// * **Determinism**: backend to backend.
 /// * **Edge cases**: zeros of either sign are on the upper side; a bucket of two values, one below zero, decodes exactly; a side
-///   without elements has a mean of 0. NaN and infinity: [`NonFinite`].
+///   without elements has a mean of 0, and so may one whose mean is below the smallest subnormal number. NaN and infinity: [`NonFinite`].
 ///
 /// ```
 /// use gradwire::{Device, OneBit, Seed};

@@ -1,8 +1,8 @@
 //! 1-bit quantization with two means (Seide et al., "1-bit stochastic gradient descent and its application to data-parallel
 //! distributed training of speech DNNs", Interspeech 2014, section 3; by buckets as Grubic et al., EDBT 2018).
 //!
-//! An element is sent as its side of zero, and decodes to the mean of its bucket's elements on that side. No two other values
-//! have less squared error, and what decoding does not give back adds up to zero on each side.
+//! An element is sent as its side of zero, and decodes to the mean of its bucket's elements on that side. No other two
+//! values for the two sides have less squared error, and what decoding does not give back adds up to zero on each side.
 //!
 //! The means do not depend on the order in which elements are added: magnitudes of a side are aligned to its largest as
 //! integers of 32 bits, which loses less than 2^-31 of the largest per element, and so does cutting their mean to an integer.
@@ -78,7 +78,7 @@ impl Quantizer for OneBit {
 
     #[inline(always)]
     fn second_of([top, bottom, a, b, c, d, above, below]: [u32; 8], context: u32) -> ((Sum, Sum), Sum) {
-        // An alignment is at most 256, so no sum is shifted by more bits than a shift may have, once it is cut off.
+        // A sum of a span has 45 bits, so that a shift by 63 leaves nothing, as one by more would.
         let down = |sum: u64, to: u32, largest: u32| Sum(sum >> to.wrapping_sub(alignment(largest)).min(63));
         let sums = (down(join([a, b]), context & 0xffff, top), down(join([c, d]), context >> 16, bottom));
         (sums, Sum(join([above, below])))
@@ -136,7 +136,7 @@ impl Quantizer for OneBit {
 
     #[inline(always)]
     fn plain_decoder(decoder: &Decoder) -> Option<Decoder> {
-        Some(*decoder)
+        (!Self::poisoned(decoder)).then_some(*decoder)
     }
 
     #[inline(always)]

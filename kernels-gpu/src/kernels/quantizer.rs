@@ -18,6 +18,10 @@ pub(super) const FIRST: u32 = 0;
 /// First word of shared memory for what the second look sees.
 #[inline(always)]
 pub(super) const fn second<Q: Measured>() -> u32 {
+    const {
+        let more = if Q::Second::WORDS > Q::Total::WORDS { Q::Second::WORDS } else { Q::Total::WORDS };
+        assert!(8 * (Q::First::WORDS + more) <= device::SHARED_WORDS as u32, "a statistic per warp does not fit");
+    }
     8 * Q::First::WORDS
 }
 

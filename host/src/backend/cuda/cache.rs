@@ -8,6 +8,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::driver::DeviceInfo;
 
@@ -54,10 +55,12 @@ impl Entry {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let said = |what: &str, e: std::io::Error| format!("{} could not be {what}: {e}", self.path.display());
         fs::create_dir_all(folder).map_err(|e| format!("the folder {} could not be made: {e}", folder.display()))?;
-        // A name that no other thread or process writes to.
+        // A name that no other thread or process writes to: machines and containers that share the folder may share numbers of
+        // processes, so the time is in it too, and a file that is there already is not opened.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let part = self.path.with_extension(format!("{}-{number}.part", std::process::id()));
-        let written = fs::File::create(&part).and_then(|mut file| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let part = self.path.with_extension(format!("{}-{number}-{now:x}.part", std::process::id()));
+        let written = fs::File::create_new(&part).and_then(|mut file| {
             file.write_all(self.head.as_bytes())?;
             file.write_all(format!("module {}\n", digest(image)).as_bytes())?;
             file.write_all(image)

@@ -201,7 +201,20 @@ impl Modules {
         family: &Family,
         artifact: &Artifact,
     ) -> Result<(ModuleId, HashMap<Kernel, FunctionId>, Cached), DriverError> {
-        let (module, cached) = self.compiled(family, artifact)?;
+        let (module, cached) = self.compiled(family, artifact, true)?;
+        match self.functions(place, module) {
+            Ok(functions) => Ok((module, functions, cached)),
+            // A stored module may be of something else, whatever its checks say: it is compiled and stored anew.
+            Err(DriverError::MissingFunction { .. }) if cached == Cached::Hit => {
+                let (module, cached) = self.compiled(family, artifact, false)?;
+                Ok((module, self.functions(place, module)?, cached))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The functions of a family's kernels. The module is unloaded where it lacks one.
+    fn functions(&self, place: usize, module: ModuleId) -> Result<HashMap<Kernel, FunctionId>, DriverError> {
         let mut functions = HashMap::new();
         for kernel in self.places.iter().filter(|(_, of)| **of == place).map(|(kernel, _)| *kernel) {
             match self.driver.function(module, kernel.name()) {
@@ -212,16 +225,16 @@ impl Modules {
                 }
             };
         }
-        Ok((module, functions, cached))
+        Ok(functions)
     }
 
-    /// Loads one text of a family: from the cache, or by having it compiled.
-    fn compiled(&self, family: &Family, artifact: &Artifact) -> Result<(ModuleId, Cached), DriverError> {
+    /// Loads one text of a family: from the cache, where what is `stored` may be taken, or by having it compiled.
+    fn compiled(&self, family: &Family, artifact: &Artifact, stored: bool) -> Result<(ModuleId, Cached), DriverError> {
         let ptx = text(artifact);
         let folder = held(&self.cache).clone();
         let Some(folder) = folder else { return Ok((self.driver.load_module(&ptx)?, Cached::Off)) };
         let entry = cache::Entry::new(&folder, family.name, artifact.target, &ptx, self.driver.info());
-        if let Some(image) = entry.read() {
+        if let Some(image) = entry.read().filter(|_| stored) {
             // SAFETY: the file says that a driver compiled this text to these bytes, and its checks hold; whoever named the
             // folder answers for who writes there.
             match unsafe { self.driver.load_image(&image) } {
