@@ -65,7 +65,7 @@ fn a_rehearsal_on_the_ptx_machine_verifies_and_times_and_says_what_it_is() {
     let rows = device["rows"].as_array().unwrap();
     assert_eq!(
         rows.len(),
-        26 + 15 + 2 * 3 + 1,
+        30 + 17 + 2 * 3 + 1,
         "every operation on f32 and bf16, three ranks of PowerSGD, and a whole model"
     );
     for row in rows {
