@@ -18,7 +18,7 @@ pub struct Max(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Min(pub u32);
 
-/// The sum of some integers. Whoever adds them up answers for its fitting 64 bits.
+/// The sum of some integers, modulo 2^64. Sums of a bucket fit; words that no kernel wrote may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum(pub u64);
 
@@ -45,7 +45,7 @@ impl Fold for Sum {
 
     #[inline(always)]
     fn merge(self, other: Self) -> Self {
-        Self(self.0 + other.0)
+        Self(self.0.wrapping_add(other.0))
     }
 }
 
