@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, CudaGraph, CudaSlice, CudaStream, DevicePtr};
 use gradwire::backend::cuda::{Cuda, DeviceSlice};
-use gradwire::embed::{EncodeBuffers, SelectBuffers};
+use gradwire::embed::{Encode, EncodeBuffers, Select, SelectBuffers};
 use gradwire::{Codec, CodecFamily, CodecId, Device, Dtype, Qsgd, Seed, TopK};
 
 const N: usize = 1 << 22;
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         workspace: None,
     };
     // SAFETY: the memory is there until the end, and one stream uses it.
-    let encode = || unsafe { cuda.encode_into(&plan, &buffers, seed) };
+    let encode = || unsafe { cuda.queue(Encode { plan: &plan, seed }, buffers) };
     let (graph, host) = record(&stream, "encode", encode)?;
     compare(&stream, "encode", &graph, host)?;
     let payload = plan.header().seal(&stream.clone_dtoh(&body)?)?;
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         workspace: whole(&workspace, &stream),
     };
     // SAFETY: as above; the workspace begins with the table.
-    let select = || unsafe { cuda.select_into(&selection, &buffers) };
+    let select = || unsafe { cuda.queue(Select(&selection), buffers) };
     let (graph, host) = record(&stream, "selection", select)?;
     compare(&stream, "selection", &graph, host)?;
     let payload = selection.seal(&stream.clone_dtoh(&indices)?, &stream.clone_dtoh(&values)?)?;

@@ -4,8 +4,12 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaStream};
-use gradwire::backend::cuda::Cuda;
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
+use gradwire::backend::cuda::{Cuda, View};
+use gradwire::embed::{
+    AdvanceLowRank, BeginLowRank, Decode, DecodeBuffers, DecodeModel, Encode, EncodeBuffers, EncodeModel,
+    FinishLowRank, LowRankBuffers, Scatter, ScatterBuffers, Select, SelectBuffers, Settle, SettleBuffers, WithTable,
+};
 use gradwire::plan::Limits;
 use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, Layout, Matrix, ModelPlan, PowerSgd, Qsgd, Seed, TopK};
 
@@ -27,15 +31,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut residual = stream.alloc_zeros::<f32>(N)?;
     let mut sum = stream.alloc_zeros::<f32>(N)?;
     let mut body = stream.alloc_zeros::<u8>(header.body_bytes() as usize)?;
-    cuda.encode_views(
-        &plan,
-        &gradient.as_view(),
-        Some(&mut residual.as_view_mut()),
-        &mut body.as_view_mut(),
-        None,
-        seed,
-    )?;
-    cuda.decode_views(&DecodePlan::new(header, 1), DecodeMode::Add(0.5), &body.as_view(), &mut sum.as_view_mut())?;
+    let buffers = EncodeBuffers {
+        gradient: View::read(&gradient),
+        residual: Some(View::write(&mut residual)),
+        body: View::write(&mut body),
+        workspace: None,
+    };
+    cuda.queue_views(Encode { plan: &plan, seed }, buffers)?;
+    let (decode, mode) = (DecodePlan::new(header, 1), DecodeMode::Add(0.5));
+    let to = DecodeBuffers { bodies: View::read(&body), output: View::write(&mut sum) };
+    cuda.queue_views(Decode { plan: &decode, mode }, to)?;
+
+    // What cannot be is said before anything is queued: a piece that is written and lent to be read, floats of another type.
+    let to = |body| DecodeBuffers { bodies: View::read(&gradient), output: body };
+    let error =
+        cuda.queue_views(Decode { plan: &decode, mode }, to(View::read(&residual))).expect_err("lent to be read");
+    assert!(matches!(error, gradwire::Error::Memory { what: "output", .. }), "{error}");
+    let error = cuda.queue_views(Decode { plan: &decode, mode }, to(View::read(&body))).expect_err("bytes");
+    assert!(matches!(error, gradwire::Error::Dtype { expected: "f32", found: "u8" }), "{error}");
 
     let payload = header.seal(&stream.clone_dtoh(&body)?)?;
     let mut expected_residual = vec![0.0; N];
@@ -58,13 +71,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut body = stream.alloc_zeros::<u8>(plan.body_bytes() as usize)?;
     // SAFETY: the table is this plan's.
     unsafe {
-        let (table, x, body) = (table.as_view(), gradient.as_view(), &mut body.as_view_mut());
-        cuda.encode_model_views(&plan, &table, &x, None, body, None, seed)?;
+        let (gradient, body) = (View::read(&gradient), View::write(&mut body));
+        let buffers = EncodeBuffers { gradient, residual: None, body, workspace: None };
+        let table = View::read(&table);
+        cuda.queue_views_trusted(EncodeModel { plan: &plan, seed }, WithTable { table, buffers })?;
     }
     // SAFETY: as above.
     unsafe {
-        let (table, body, sum) = (table.as_view(), body.as_view(), &mut sum.as_view_mut());
-        cuda.decode_model_views(&plan, &table, DecodeMode::Write, 1, &body, sum)?;
+        let buffers = DecodeBuffers { bodies: View::read(&body), output: View::write(&mut sum) };
+        let (table, mode) = (View::read(&table), DecodeMode::Write);
+        cuda.queue_views_trusted(DecodeModel { plan: &plan, mode, payloads: 1 }, WithTable { table, buffers })?;
     }
     let payloads = plan.seal(&stream.clone_dtoh(&body)?)?;
     assert_eq!(payloads, Device::cpu().encode_model(&plan, &x, &mut [], seed)?, "every payload is the CPU's");
@@ -87,9 +103,17 @@ fn top_k(cuda: &Cuda, stream: &Arc<CudaStream>, x: &[f32]) -> Result<(), Box<dyn
     let mut workspace = stream.clone_htod(&table)?;
     // SAFETY: the workspace begins with the table; the indices are those that the selection leaves.
     unsafe {
-        let (x, workspace) = (gradient.as_view(), &mut workspace.as_view_mut());
-        cuda.select_views(&selection, &x, None, &mut indices.as_view_mut(), &mut values.as_view_mut(), workspace)?;
-        cuda.scatter_views(None, &indices.as_view(), &values.as_view(), &mut output.as_view_mut())?;
+        let buffers = SelectBuffers {
+            gradient: View::read(&gradient),
+            residual: None,
+            indices: View::write(&mut indices),
+            values: View::write(&mut values),
+            workspace: View::write(&mut workspace),
+        };
+        cuda.queue_views_trusted(Select(&selection), buffers)?;
+        let decode = Scatter { entries: selection.entries(), elements: N as u64, weight: None };
+        let (indices, values, output) = (View::read(&indices), View::read(&values), View::write(&mut output));
+        cuda.queue_views_trusted(decode, ScatterBuffers { indices, values, output })?;
     }
     let payload = selection.seal(&stream.clone_dtoh(&indices)?, &stream.clone_dtoh(&values)?)?;
     let expected = Device::cpu().encode_sparse(&codec, x, Seed::new(42))?;
@@ -113,15 +137,20 @@ fn late(cuda: &Cuda, stream: &Arc<CudaStream>, x: &[f32]) -> Result<(), Box<dyn 
     let mut workspace = stream.clone_htod(&table)?;
     let mut theirs = vec![0.0f32; N];
     for step in 0..3 {
-        let (on_device, rest, workspace) =
-            (gradient.as_view(), &mut residual.as_view_mut(), &mut workspace.as_view_mut());
-        let (indices, values) = (&mut indices.as_view_mut(), &mut values.as_view_mut());
+        let buffers = SelectBuffers {
+            gradient: View::read(&gradient),
+            residual: Some(View::write(&mut residual)),
+            indices: View::write(&mut indices),
+            values: View::write(&mut values),
+            workspace: View::write(&mut workspace),
+        };
         // SAFETY: the workspace begins with the table, and is kept from step to step, as the residual is.
-        unsafe { cuda.select_views(&selection, &on_device, Some(rest), indices, values, workspace)? };
+        unsafe { cuda.queue_views_trusted(Select(&selection), buffers)? };
         Device::cpu().encode_sparse_with_feedback(&codec, x, &mut theirs, Seed::new(42).step(step))?;
     }
+    let buffers = SettleBuffers { residual: View::write(&mut residual), workspace: View::write(&mut workspace) };
     // SAFETY: as above.
-    unsafe { cuda.settle_views(&selection, &mut residual.as_view_mut(), &mut workspace.as_view_mut())? };
+    unsafe { cuda.queue_views_trusted(Settle(&selection), buffers)? };
     assert_eq!(stream.clone_dtoh(&residual)?, theirs, "what is left is what the CPU leaves");
     println!("three steps of a late residual, settled");
     Ok(())
@@ -138,20 +167,31 @@ fn power_sgd(cuda: &Cuda, stream: &Arc<CudaStream>) -> Result<(), Box<dyn Error>
     let mut residual = stream.alloc_zeros::<f32>(N)?;
     let mut factors = stream.alloc_zeros::<f32>(steps.factor_bytes() as usize / 4)?;
     let mut output = stream.alloc_zeros::<f32>(N)?;
-    {
-        let (rest, state) = (&mut residual.as_view_mut(), &mut state.as_view_mut());
-        let (factors, output) = (&mut factors.as_view_mut(), &mut output.as_view_mut());
-        // SAFETY: the residual is zeros, and the state begins with the image. With several workers, `factors` is all-reduced
-        // between the calls.
-        unsafe {
-            cuda.begin_low_rank_views(&mut steps, &gradient.as_view(), rest, state, factors)?;
-            cuda.advance_low_rank_views(&mut steps, rest, state, factors)?;
-            cuda.finish_low_rank_views(&mut steps, rest, state, factors, output)?;
-        }
+    // SAFETY: the residual is zeros, and the state begins with the image.
+    unsafe {
+        let gradient = Some(View::read(&gradient));
+        let kept = lent(&mut residual, &mut state, &mut factors);
+        cuda.queue_views_trusted(BeginLowRank(&mut steps), LowRankBuffers { gradient, ..kept })?;
+        // With several workers, `factors` is all-reduced here, and again below.
+        let kept = lent(&mut residual, &mut state, &mut factors);
+        cuda.queue_views_trusted(AdvanceLowRank(&mut steps), kept)?;
+        let output = Some(View::write(&mut output));
+        let kept = lent(&mut residual, &mut state, &mut factors);
+        cuda.queue_views_trusted(FinishLowRank(&mut steps), LowRankBuffers { output, ..kept })?;
     }
     let largest = x[N - 1];
     let close = |(x, y): (&f32, &f32)| (x - y).abs() < 1e-5 * largest;
     assert!(x.iter().zip(&stream.clone_dtoh(&output)?).all(close), "a matrix of rank 1 is its own approximation");
     println!("{rows} x {columns} in {} bytes", 4 * (rows as usize + columns));
     Ok(())
+}
+
+/// What every call of a step uses.
+fn lent<'v>(
+    residual: &'v mut CudaSlice<f32>,
+    state: &'v mut CudaSlice<u8>,
+    factors: &'v mut CudaSlice<f32>,
+) -> LowRankBuffers<View<'v>> {
+    let (residual, state, factors) = (View::write(residual), View::write(state), View::write(factors));
+    LowRankBuffers { gradient: None, residual, state, factors, output: None }
 }

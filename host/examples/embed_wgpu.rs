@@ -4,7 +4,7 @@
 use std::error::Error;
 
 use gradwire::backend::wgpu::Wgpu;
-use gradwire::embed::{DecodeBuffers, EncodeBuffers};
+use gradwire::embed::{Decode, DecodeBuffers, Encode, EncodeBuffers};
 use gradwire::wgpu::{self, BufferUsages};
 use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, Qsgd, Seed};
 use pollster::block_on;
@@ -47,9 +47,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seed = Seed::new(42).step(1);
     let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
     let buffers = EncodeBuffers { gradient: gradient.slice(..), residual: None, body: body.slice(..), workspace: None };
-    gradwire.record_encode(&plan, &mut encoder, &buffers, seed)?;
+    gradwire.record(Encode { plan: &plan, seed }, &mut encoder, buffers)?;
     let to = DecodeBuffers { bodies: body.slice(..), output: sum.slice(..) };
-    gradwire.record_decode(&DecodePlan::new(header, 1), DecodeMode::Add(0.5), &mut encoder, &to)?;
+    gradwire.record(Decode { plan: &DecodePlan::new(header, 1), mode: DecodeMode::Add(0.5) }, &mut encoder, to)?;
     encoder.copy_buffer_to_buffer(&body, 0, &staging, 0, header.body_bytes());
     queue.submit([encoder.finish()]);
 

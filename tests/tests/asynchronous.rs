@@ -2,12 +2,12 @@
 //! it is `cargo xtask web` that runs it.
 #![cfg(feature = "wgpu")]
 
-use gradwire::backend::wgpu::Wgpu;
-use gradwire::embed::EncodeBuffers;
+use gradwire::backend::wgpu::{HostSlice, Wgpu};
+use gradwire::embed::{Encode, EncodeBuffers, EncodeModel, Select, SelectBuffers, WithTable};
 use gradwire::wgpu;
 use gradwire::{
-    BackendKind, Codec, DecodeMode, Device, Dtype, Error, Gradient, LowRankState, NonFinite, PowerSgd, Qsgd, Seed,
-    TopK, Uniform,
+    BackendKind, Codec, DecodeMode, Device, Dtype, Error, Gradient, Layout, LowRankState, ModelPlan, NonFinite, PowerSgd,
+    Qsgd, Seed, TopK, Uniform,
 };
 use gradwire_tests::cases::AnyCodec;
 use gradwire_tests::low_rank::alone;
@@ -169,6 +169,69 @@ fn what_is_wrong_with_a_selection_is_a_typed_error() {
     assert!(matches!(select(&two_bits, &x, Some(&mut residual)), Err(Error::FeedbackDiverges { .. })));
 }
 
+/// Any work runs on the host's memory: a selection with a residual, whose workspace is handed over as its table alone, and a model.
+#[test]
+fn work_on_the_hosts_memory_leaves_what_the_cpu_does() {
+    let Some(wgpu) = open() else { return };
+    let (cpu, n, codec) = (Device::cpu(), 20_011, TopK::fraction(0.02));
+    let x = gradient(n);
+    let selection = codec.selection(n, Dtype::F32, true, &wgpu.limits()).expect("the settings are sound");
+    let (mut ours, mut theirs) = (vec![0.25f32; n], vec![0.25f32; n]);
+    let expected = cpu.encode_sparse_with_feedback(&codec, &x, &mut theirs, Seed::new(1)).expect("the CPU selects");
+    let entries = selection.entries() as usize;
+    let (mut indices, mut values) = (vec![0u32; entries], vec![0.0f32; entries]);
+    let table = selection.table();
+    let buffers = SelectBuffers {
+        gradient: Gradient::F32(&x).into(),
+        residual: Some(HostSlice::from(&mut ours[..])),
+        indices: HostSlice::Out(bytemuck::cast_slice_mut(&mut indices)),
+        values: HostSlice::Out(bytemuck::cast_slice_mut(&mut values)),
+        workspace: HostSlice::In(&table),
+    };
+    block_on(wgpu.run_async(Select(&selection), buffers)).expect("the device selects");
+    assert_eq!(selection.seal(&indices, &values).expect("entries that rise"), expected);
+    assert_eq!(bits(&ours), bits(&theirs));
+
+    let layout = Layout::packed([12_000, 8_011]).expect("valid");
+    let plan = ModelPlan::new(&Qsgd::bits(4), &layout, Dtype::F32, &wgpu.limits()).expect("valid");
+    let (mut body, table) = (vec![0; plan.body_bytes() as usize], plan.table());
+    let buffers = EncodeBuffers {
+        gradient: Gradient::F32(&x).into(),
+        residual: None,
+        body: HostSlice::Out(&mut body),
+        workspace: None,
+    };
+    let buffers = WithTable { table: HostSlice::In(&table), buffers };
+    block_on(wgpu.run_async(EncodeModel { plan: &plan, seed: Seed::new(1) }, buffers)).expect("the device encodes");
+    let expected = cpu.encode_model(&plan, &x, &mut [], Seed::new(1)).expect("the CPU encodes");
+    assert_eq!(plan.seal(&body).expect("of that length"), expected);
+}
+
+#[test]
+fn host_memory_that_does_not_fit_the_work_is_a_typed_error() {
+    let Some(wgpu) = open() else { return };
+    let x = gradient(1000);
+    let plan = Qsgd::bits(8).plan(1000, Dtype::F32).expect("the settings are sound");
+    let bytes = plan.header().body_bytes() as usize;
+    let encode = |gradient: HostSlice<'_>, body: HostSlice<'_>| {
+        let buffers = EncodeBuffers { gradient, residual: None, body, workspace: None };
+        block_on(wgpu.run_async(Encode { plan: &plan, seed: Seed::new(1) }, buffers))
+    };
+    let whole = || HostSlice::from(Gradient::F32(&x));
+    let mut body = vec![7; bytes + 1];
+    encode(whole(), HostSlice::Out(&mut body[..bytes])).expect("it fits");
+    body.fill(7);
+    let short = encode(HostSlice::from(Gradient::F32(&x[1..])), HostSlice::Out(&mut body[..bytes]));
+    assert!(matches!(short, Err(Error::Length { what: "gradient", found: 3996, expected: 4000, .. })), "{short:?}");
+    for wrong in [bytes - 1, bytes + 1] {
+        let error = encode(whole(), HostSlice::Out(&mut body[..wrong]));
+        assert!(matches!(error, Err(Error::Length { what: "body", found, .. }) if found == wrong as u64), "{error:?}");
+    }
+    let error = encode(whole(), HostSlice::In(&body));
+    assert!(matches!(error, Err(Error::Memory { what: "body", .. })), "{error:?}");
+    assert!(body.iter().all(|byte| *byte == 7), "nothing was written");
+}
+
 /// A device says of some things what it objects to only after the call that did them. Nothing goes by it: not what is
 /// larger than a buffer may be, not what another device's buffers are mixed with, and not a device that was lost.
 #[test]
@@ -206,7 +269,7 @@ fn what_the_device_objects_to_is_a_typed_error() {
             let mut encoder = device.create_command_encoder(&Default::default());
             let (gradient, body) = (gradient.slice(..), body.slice(..));
             let buffers = EncodeBuffers { gradient, residual: None, body, workspace: None };
-            wgpu.record_encode(&plan, &mut encoder, &buffers, Seed::new(1))
+            wgpu.record(Encode { plan: &plan, seed: Seed::new(1) }, &mut encoder, buffers)
         }))
     };
     record(&room(&device)).expect("all of it is this device's");

@@ -4,7 +4,7 @@
 
 use gradwire::backend::cuda::driver::{DevicePtr, Driver, MemoryAt, StreamId};
 use gradwire::backend::cuda::{Cuda, DeviceSlice, RealDriver};
-use gradwire::embed::EncodeBuffers;
+use gradwire::embed::{Encode, EncodeBuffers};
 use gradwire::{BackendKind, Codec, Device, Dtype, Error, Qsgd, Seed};
 use gradwire_tests::{cases, require};
 
@@ -82,8 +82,8 @@ fn a_context_of_the_callers_is_worked_in_and_host_memory_is_refused() {
         driver.fill_zero(device(body), body_bytes, StreamId::OWN).expect("it fits");
         driver.synchronize(StreamId::OWN).expect("done");
         let buffers = EncodeBuffers { gradient, residual: None, body, workspace: None };
-        cuda.encode_into(&plan, &buffers, Seed::new(1)).expect("queued");
-        let error = cuda.encode_into(&plan, &EncodeBuffers { gradient: host, ..buffers }, Seed::new(1));
+        cuda.queue(Encode { plan: &plan, seed: Seed::new(1) }, buffers).expect("queued");
+        let error = cuda.queue(Encode { plan: &plan, seed: Seed::new(1) }, EncodeBuffers { gradient: host, ..buffers });
         assert!(matches!(error, Err(Error::Memory { what: "gradient", .. })), "{error:?}");
         driver.synchronize(StreamId::from_raw(std::ptr::null_mut())).expect("done");
         driver.copy_out(&mut bytes, device(body), StreamId::OWN).expect("it fits");

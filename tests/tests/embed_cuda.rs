@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gradwire::backend::cuda::artifacts::FAMILIES;
 use gradwire::backend::cuda::driver::{DevicePtr, Driver, StreamId};
 use gradwire::backend::cuda::{Cuda, DeviceSlice};
-use gradwire::embed::{DecodeBuffers, EncodeBuffers, ScatterBuffers, SelectBuffers};
+use gradwire::embed::{Decode, DecodeBuffers, Encode, EncodeBuffers, Scatter, ScatterBuffers, Select, SelectBuffers};
 use gradwire::plan::Limits;
 use gradwire::{
     Codec, CodecFamily, DecodeMode, DecodePlan, Device, Dtype, Error, Gradient, NonFinite, Qsgd, Seed, Segment,
@@ -86,7 +86,7 @@ fn what_a_stream_leaves_is_what_a_cpu_encodes_and_decodes() {
                 workspace: Some(caller.room(plan.workspace_bytes())),
             };
             // SAFETY: the machine's streams run at once, and the memory lives as long as it.
-            let encode = || unsafe { caller.cuda.encode_into(&plan, &buffers, cases::seed()) };
+            let encode = || unsafe { caller.cuda.queue(Encode { plan: &plan, seed: cases::seed() }, buffers) };
             let (result, queued) = caller.driver.while_armed(encode);
             result.expect("a capture allows all of it");
             assert!(!queued.is_empty());
@@ -123,7 +123,7 @@ fn what_a_stream_leaves_is_what_a_cpu_encodes_and_decodes() {
                 {
                     let decode = DecodePlan::new(h, payloads);
                     // SAFETY: as above.
-                    let work = || unsafe { caller.cuda.decode_into(&decode, mode, &buffers) };
+                    let work = || unsafe { caller.cuda.queue(Decode { plan: &decode, mode }, buffers) };
                     caller.driver.while_armed(work).0.expect("a capture allows all of it");
                     match mode {
                         DecodeMode::Sum(w) => cpu.decode_sum(&all, w, &mut sum),
@@ -154,7 +154,7 @@ fn work_goes_to_the_stream_that_was_named_and_modules_are_loaded_once() {
     };
     for (cuda, stream) in [(&caller.cuda, 0), (&other, STREAM)] {
         // SAFETY: the machine's streams run at once.
-        let work = || unsafe { cuda.encode_into(&plan, &buffers, Seed::new(1)) };
+        let work = || unsafe { cuda.queue(Encode { plan: &plan, seed: Seed::new(1) }, buffers) };
         let (result, queued) = caller.driver.while_armed(work);
         result.expect("it encodes");
         assert_eq!(queued, [stream]);
@@ -221,7 +221,7 @@ fn what_is_wrong_with_memory_is_said_before_anything_is_queued() {
     ];
     for (what, buffers, words) in cases {
         // SAFETY: nothing is queued.
-        let work = || unsafe { caller.cuda.encode_into(&plan, &buffers, Seed::new(1)) };
+        let work = || unsafe { caller.cuda.queue(Encode { plan: &plan, seed: Seed::new(1) }, buffers) };
         let (result, queued) = caller.driver.while_armed(work);
         let error = result.expect_err(what);
         assert!(
@@ -269,7 +269,7 @@ fn an_element_that_is_not_finite_is_told_through_the_workspace() {
         workspace: Some(caller.room(plan.workspace_bytes())),
     };
     // SAFETY: the machine's streams run at once.
-    unsafe { caller.cuda.encode_into(&plan, &buffers, Seed::new(1)) }.expect("queued");
+    unsafe { caller.cuda.queue(Encode { plan: &plan, seed: Seed::new(1) }, buffers) }.expect("queued");
     let error = plan.check_workspace(&caller.read(buffers.workspace.expect("given"), 4)).expect_err("it is infinite");
     assert!(matches!(error, Error::NotFinite { index: 777 }), "{error:?}");
     let left = caller.read(buffers.residual.expect("given"), 4000);
@@ -278,12 +278,12 @@ fn an_element_that_is_not_finite_is_told_through_the_workspace() {
 }
 
 /// What a selection that is queued as into a capture leaves of the gradient in a caller's memory.
-fn selected(caller: &Caller, selection: &Selection, buffers: &SelectBuffers<DeviceSlice>) -> SparsePayload {
+fn selected(caller: &Caller, selection: &Selection, buffers: SelectBuffers<DeviceSlice>) -> SparsePayload {
     let workspace = DevicePtr(buffers.workspace.address());
     // SAFETY: the machine checks ranges itself, and copies at once.
     unsafe { caller.driver.copy_in(workspace, &selection.table(), StreamId::OWN) }.expect("it fits");
     // SAFETY: the machine's streams run at once, and the memory lives as long as it.
-    let select = || unsafe { caller.cuda.select_into(selection, buffers) };
+    let select = || unsafe { caller.cuda.queue(Select(selection), buffers) };
     caller.driver.while_armed(select).0.expect("a capture allows all of it");
     let bytes = 4 * selection.entries();
     let indices: Vec<u32> = f32s(&caller.read(buffers.indices, bytes));
@@ -318,7 +318,7 @@ fn entries_selected_on_a_stream_are_those_of_a_cpu() {
                 values: caller.room(4 * entries),
                 workspace: caller.room(selection.workspace_bytes()),
             };
-            let payload = selected(&caller, &selection, &buffers);
+            let payload = selected(&caller, &selection, buffers);
             assert_eq!(payload.as_bytes(), expected.as_bytes(), "{codec:?}, {}", gradient.dtype().name());
             if let Some(left) = buffers.residual {
                 assert_eq!(f32s(&caller.read(left, 4 * n as u64)), f32s(bytemuck::cast_slice(&residual)), "{codec:?}");
@@ -328,7 +328,7 @@ fn entries_selected_on_a_stream_are_those_of_a_cpu() {
             let mut sum = before.clone();
             for weight in [Some(0.5), None] {
                 // SAFETY: as above.
-                let work = || unsafe { caller.cuda.scatter_into(entries, n as u64, weight, &to) };
+                let work = || unsafe { caller.cuda.queue(Scatter { entries, elements: n as u64, weight }, to) };
                 caller.driver.while_armed(work).0.expect("a capture allows all of it");
                 match weight {
                     Some(weight) => cpu.decode_sparse_add(&expected, weight, &mut sum),
@@ -369,7 +369,7 @@ fn entries_of_a_gradient_that_begins_anywhere_are_those_of_a_cpu() {
                     values: caller.room(4 * entries),
                     workspace: caller.room(selection.workspace_bytes()),
                 };
-                let payload = selected(&caller, &selection, &buffers);
+                let payload = selected(&caller, &selection, buffers);
                 let label = format!("{codec:?}, {}, {before} elements in front", gradient.dtype().name());
                 assert_eq!(payload.as_bytes(), expected.as_bytes(), "{label}");
             }

@@ -1,7 +1,7 @@
 //! Encoding and decoding recorded into a caller's encoder, on whatever adapter this machine has.
 #![cfg(feature = "wgpu")]
 
-use gradwire::embed::{DecodeBuffers, EncodeBuffers, ScatterBuffers, SelectBuffers};
+use gradwire::embed::{Decode, DecodeBuffers, Encode, EncodeBuffers, Scatter, ScatterBuffers, Select, SelectBuffers};
 use gradwire::plan::Limits;
 use gradwire::wgpu::{self, BufferUsages};
 use gradwire::{
@@ -55,10 +55,13 @@ fn recorded_commands_leave_what_a_cpu_encodes_and_decodes() {
         let output = holding(&caller, bytemuck::cast_slice(&x), 0);
         // Decoded by the same commands, from where it was encoded: nothing is submitted in between.
         let mut encoder = caller.encoder();
-        caller.gradwire.record_encode(&plan, &mut encoder, &buffers, cases::seed()).expect("it records");
+        caller.gradwire.record(Encode { plan: &plan, seed: cases::seed() }, &mut encoder, buffers).expect("it records");
         let decode = DecodePlan::new(h, 1);
         let to = DecodeBuffers { bodies: shared.slice(state..), output: output.slice(..) };
-        caller.gradwire.record_decode(&decode, DecodeMode::Add(0.5), &mut encoder, &to).expect("it records");
+        caller
+            .gradwire
+            .record(Decode { plan: &decode, mode: DecodeMode::Add(0.5) }, &mut encoder, to)
+            .expect("it records");
         caller.queue.submit([encoder.finish()]);
 
         if plan.is_guarded() {
@@ -99,7 +102,10 @@ fn a_gradient_of_exactly_the_documented_bytes_is_enough() {
         for gradient in [gradient.slice(..), part] {
             let buffers = EncodeBuffers { gradient, residual: None, body: body.slice(..), workspace: None };
             let mut encoder = caller.encoder();
-            caller.gradwire.record_encode(&plan, &mut encoder, &buffers, seed).expect("it is as long as it should be");
+            caller
+                .gradwire
+                .record(Encode { plan: &plan, seed }, &mut encoder, buffers)
+                .expect("it is as long as it should be");
             caller.queue.submit([encoder.finish()]);
             let found = caller.read(&body, 0..plan.header().body_bytes());
             assert_eq!(plan.header().seal(&found).expect("of that length"), expected, "{n} elements");
@@ -126,7 +132,7 @@ fn a_tensor_beyond_the_limits_takes_several_dispatches() {
     let body = caller.room(h.body_bytes(), EVERY);
     let buffers = EncodeBuffers { gradient: gradient.slice(..), residual: None, body: body.slice(..), workspace: None };
     let mut encoder = caller.encoder();
-    small.record_encode(&plan, &mut encoder, &buffers, Seed::new(1)).expect("it records");
+    small.record(Encode { plan: &plan, seed: Seed::new(1) }, &mut encoder, buffers).expect("it records");
     caller.queue.submit([encoder.finish()]);
     assert_eq!(h.seal(&caller.read(&body, 0..h.body_bytes())).expect("of that length"), all[1]);
 
@@ -137,7 +143,7 @@ fn a_tensor_beyond_the_limits_takes_several_dispatches() {
     let output = caller.room(4 * n as u64, EVERY);
     let to = DecodeBuffers { bodies: bodies.slice(..), output: output.slice(..) };
     let mut encoder = caller.encoder();
-    small.record_decode(&decode, DecodeMode::Sum(0.5), &mut encoder, &to).expect("it records");
+    small.record(Decode { plan: &decode, mode: DecodeMode::Sum(0.5) }, &mut encoder, to).expect("it records");
     caller.queue.submit([encoder.finish()]);
     let mut sum = vec![0.0; n];
     cpu.decode_sum(&all, 0.5, &mut sum).expect("the CPU decodes");
@@ -145,7 +151,8 @@ fn a_tensor_beyond_the_limits_takes_several_dispatches() {
 
     let none = caller.gradwire.clone().with_limits(Limits { binding_bytes: 1 << 16, groups: 65535, ..Limits::NONE });
     let mut encoder = caller.encoder();
-    let error = none.record_encode(&plan, &mut encoder, &buffers, Seed::new(1)).expect_err("no part fits");
+    let error =
+        none.record(Encode { plan: &plan, seed: Seed::new(1) }, &mut encoder, buffers).expect_err("no part fits");
     assert!(matches!(error, Error::Limit { .. }), "{error:?}");
 }
 
@@ -172,8 +179,11 @@ fn entries_selected_by_recorded_commands_are_those_of_a_cpu() {
     };
     let to = ScatterBuffers { indices: indices.slice(..), values: values.slice(..), output: output.slice(..) };
     let mut encoder = caller.encoder();
-    caller.gradwire.record_select(&selection, &mut encoder, &buffers).expect("it records");
-    caller.gradwire.record_scatter(selection.entries(), n as u64, None, &mut encoder, &to).expect("it records");
+    caller.gradwire.record(Select(&selection), &mut encoder, buffers).expect("it records");
+    caller
+        .gradwire
+        .record(Scatter { entries: selection.entries(), elements: n as u64, weight: None }, &mut encoder, to)
+        .expect("it records");
     caller.queue.submit([encoder.finish()]);
     let found: Vec<f32> = bytemuck::pod_collect_to_vec(&caller.read(&values, 0..bytes));
     let payload = selection.seal(&words(&caller.read(&indices, 0..bytes)), &found).expect("entries that rise");
@@ -183,7 +193,7 @@ fn entries_selected_by_recorded_commands_are_those_of_a_cpu() {
     assert_eq!(words(&caller.read(&output, 0..4 * n as u64)), words(bytemuck::cast_slice(&decoded)));
     let mut encoder = caller.encoder();
     let short = SelectBuffers { values: values.slice(..bytes - 4), ..buffers };
-    let error = caller.gradwire.record_select(&selection, &mut encoder, &short).expect_err("short");
+    let error = caller.gradwire.record(Select(&selection), &mut encoder, short).expect_err("short");
     assert!(matches!(error, Error::Length { what: "list of values", .. }), "{error:?}");
 }
 
@@ -204,7 +214,7 @@ fn what_is_wrong_with_buffers_is_said_before_anything_is_recorded() {
         workspace: Some(workspace.slice(..)),
     };
     let mut encoder = caller.encoder();
-    caller.gradwire.record_encode(&plan, &mut encoder, &good, Seed::new(1)).expect("all is well");
+    caller.gradwire.record(Encode { plan: &plan, seed: Seed::new(1) }, &mut encoder, good).expect("all is well");
     let large = caller.room(2 * body + 4096, EVERY);
     let cases: [(&str, EncodeBuffers<wgpu::BufferSlice<'_>>, &[&str]); 10] = [
         ("short", EncodeBuffers { gradient: gradient.slice(..3996), ..good }, &["gradient", "3996", "4000"]),
@@ -224,7 +234,8 @@ fn what_is_wrong_with_buffers_is_said_before_anything_is_recorded() {
     ];
     for (what, buffers, words) in cases {
         let mut encoder = caller.encoder();
-        let error = caller.gradwire.record_encode(&plan, &mut encoder, &buffers, Seed::new(1)).expect_err(what);
+        let error =
+            caller.gradwire.record(Encode { plan: &plan, seed: Seed::new(1) }, &mut encoder, buffers).expect_err(what);
         assert!(
             matches!(error, Error::Length { .. } | Error::NoResidual { .. } | Error::Memory { .. }),
             "{what}: {error:?}"
@@ -234,7 +245,10 @@ fn what_is_wrong_with_buffers_is_said_before_anything_is_recorded() {
     let decode = DecodePlan::new(*plan.header(), 1);
     let to = DecodeBuffers { bodies: large.slice(..body), output: large.slice(body.next_multiple_of(256)..) };
     let mut encoder = caller.encoder();
-    let error = caller.gradwire.record_decode(&decode, DecodeMode::Write, &mut encoder, &to).expect_err("shared");
+    let error = caller
+        .gradwire
+        .record(Decode { plan: &decode, mode: DecodeMode::Write }, &mut encoder, to)
+        .expect_err("shared");
     assert!(matches!(error, Error::Memory { what: "output", .. }), "{error:?}");
 }
 

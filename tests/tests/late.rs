@@ -22,7 +22,7 @@ mod cuda {
 
     use gradwire::backend::cuda::driver::{DevicePtr, Driver, StreamId};
     use gradwire::backend::cuda::{Cuda, DeviceSlice};
-    use gradwire::embed::SelectBuffers;
+    use gradwire::embed::{Scan, ScanBuffers, Select, SelectBuffers, Settle, SettleBuffers};
     use gradwire::{CodecFamily, Error, Selection};
     use gradwire_ptx_machine::Machine;
     use gradwire_tests::capture::Capture;
@@ -75,20 +75,21 @@ mod cuda {
 
         fn call(&mut self, call: Call, selection: &Selection) -> Result<(), Error> {
             let (cuda, good) = (&self.cuda, self.buffers());
-            let none = DeviceSlice::new(0, 0);
             let short = DeviceSlice::new(good.values.address(), good.values.bytes().saturating_sub(4));
             // SAFETY: the machine's streams run at once, and the memory lives as long as it.
             let work = || unsafe {
                 match call {
-                    Call::Select => cuda.select_into(selection, &good),
-                    Call::SelectRefused => cuda.select_into(selection, &SelectBuffers { values: short, ..good }),
-                    Call::Scan => cuda.scan_into(selection, &SelectBuffers { indices: none, values: none, ..good }),
-                    // Of the workspace the table is enough, and of the others none is looked at.
+                    Call::Select => cuda.queue(Select(selection), good),
+                    Call::SelectRefused => cuda.queue(Select(selection), SelectBuffers { values: short, ..good }),
+                    Call::Scan => {
+                        let SelectBuffers { gradient, residual, workspace, .. } = good;
+                        cuda.queue(Scan(selection), ScanBuffers { gradient, residual, workspace })
+                    }
+                    // Of the workspace the table is enough.
                     Call::Settle => {
                         let table = DeviceSlice::new(good.workspace.address(), selection.table_bytes());
-                        let (residual, workspace) = (good.residual, table);
-                        let used = SelectBuffers { gradient: none, residual, indices: none, values: none, workspace };
-                        cuda.settle_into(selection, &used)
+                        let residual = good.residual.expect("given");
+                        cuda.queue(Settle(selection), SettleBuffers { residual, workspace: table })
                     }
                 }
             };
@@ -179,7 +180,7 @@ mod cuda {
 mod on_wgpu {
     use std::ops::Range;
 
-    use gradwire::embed::SelectBuffers;
+    use gradwire::embed::{Scan, ScanBuffers, Select, SelectBuffers, Settle, SettleBuffers};
     use gradwire::wgpu;
     use gradwire::{Error, Selection};
     use gradwire_tests::caller::{Caller, EVERY};
@@ -213,14 +214,20 @@ mod on_wgpu {
             let good = SelectBuffers { gradient, residual: Some(residual), indices, values, workspace };
             let mut encoder = self.caller.encoder();
             match call {
-                Call::Select => self.caller.gradwire.record_select(selection, &mut encoder, &good),
+                Call::Select => self.caller.gradwire.record(Select(selection), &mut encoder, good),
                 Call::SelectRefused => {
                     let values = &self.buffers[Name::Values as usize];
                     let values = values.slice(..values.size() - 4);
-                    self.caller.gradwire.record_select(selection, &mut encoder, &SelectBuffers { values, ..good })
+                    self.caller.gradwire.record(Select(selection), &mut encoder, SelectBuffers { values, ..good })
                 }
-                Call::Scan => self.caller.gradwire.record_scan(selection, &mut encoder, &good),
-                Call::Settle => self.caller.gradwire.record_settle(selection, &mut encoder, &good),
+                Call::Scan => {
+                    let buffers = ScanBuffers { gradient, residual: Some(residual), workspace };
+                    self.caller.gradwire.record(Scan(selection), &mut encoder, buffers)
+                }
+                Call::Settle => {
+                    let buffers = SettleBuffers { residual, workspace };
+                    self.caller.gradwire.record(Settle(selection), &mut encoder, buffers)
+                }
             }?;
             self.caller.queue.submit([encoder.finish()]);
             Ok(())

@@ -105,7 +105,7 @@ mod cuda {
 
     use gradwire::backend::cuda::driver::{DevicePtr, Driver, StreamId};
     use gradwire::backend::cuda::{Cuda, DeviceSlice};
-    use gradwire::embed::{DecodeBuffers, EncodeBuffers};
+    use gradwire::embed::{DecodeBuffers, DecodeModel, EncodeBuffers, EncodeModel, WithTable};
     use gradwire::{CodecFamily, DecodeMode, NonFinite};
     use gradwire_ptx_machine::Machine;
     use gradwire_tests::capture::Capture;
@@ -203,9 +203,12 @@ mod cuda {
             put(table, &step.to_le_bytes());
             // SAFETY: the machine's streams run at once, and the memory lives as long as it.
             let work = || unsafe {
-                cuda.encode_model_into(&plan, table, &buffers, seed)?;
+                cuda.queue(EncodeModel { plan: &plan, seed }, WithTable { table, buffers })?;
                 let to = DecodeBuffers { bodies: buffers.body, output };
-                cuda.decode_model_into(&plan, table, DecodeMode::Write, 1, &to)
+                cuda.queue(
+                    DecodeModel { plan: &plan, mode: DecodeMode::Write, payloads: 1 },
+                    WithTable { table, buffers: to },
+                )
             };
             let (result, queued) = driver.while_armed(work);
             result.expect("a capture allows all of it");
@@ -233,7 +236,8 @@ mod cuda {
         // SAFETY: nothing is queued.
         let error = unsafe {
             let short = DeviceSlice::new(table.address(), table.bytes() - 1);
-            cuda.encode_model_into(&plan, short, &buffers, seed).expect_err("one byte short")
+            cuda.queue(EncodeModel { plan: &plan, seed }, WithTable { table: short, buffers })
+                .expect_err("one byte short")
         };
         assert!(matches!(error, Error::Length { what: "table", .. }), "{error:?}");
         let workspace = buffers.workspace.expect("given");
@@ -244,7 +248,8 @@ mod cuda {
             // SAFETY: nothing is queued.
             let error = unsafe {
                 let buffers = EncodeBuffers { workspace: Some(bad), ..buffers };
-                cuda.encode_model_into(&plan, table, &buffers, seed).expect_err("it is short, or misaligned")
+                cuda.queue(EncodeModel { plan: &plan, seed }, WithTable { table, buffers })
+                    .expect_err("it is short, or misaligned")
             };
             let (length, memory) =
                 (matches!(error, Error::Length { what: "workspace", .. }), matches!(error, Error::Memory { .. }));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier};
 
 use gradwire::backend::cuda::driver::{Driver, DriverError};
 use gradwire::backend::cuda::{Cached, Cuda, DeviceSlice};
-use gradwire::embed::EncodeBuffers;
+use gradwire::embed::{Encode, EncodeBuffers};
 use gradwire::{
     Codec, CodecFamily, CodecId, Device, Dtype, Error, NonFinite, OneBit, Qsgd, Seed, Segment, TopK, Uniform,
 };
@@ -208,7 +208,7 @@ fn a_capture_is_not_disturbed_by_what_is_yet_to_be_compiled() {
     let body = room(plan.header().body_bytes());
     let buffers = EncodeBuffers { gradient, residual: None, body, workspace: None };
     // SAFETY: the machine's streams run at once.
-    let encode = || unsafe { cuda.encode_into(&plan, &buffers, Seed::new(1)) };
+    let encode = || unsafe { cuda.queue(Encode { plan: &plan, seed: Seed::new(1) }, buffers) };
     let loaded = driver.modules();
     for work in [&encode as &dyn Fn() -> Result<(), Error>, &|| cuda.warm_up(&[CodecId::Qsgd.into()])] {
         let (result, queued) = driver.while_armed(work);

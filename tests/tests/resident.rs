@@ -44,7 +44,7 @@ mod cuda {
 
     use gradwire::backend::cuda::driver::{DevicePtr, Driver, StreamId};
     use gradwire::backend::cuda::{Cuda, DeviceSlice};
-    use gradwire::embed::LowRankBuffers;
+    use gradwire::embed::{AdvanceLowRank, BeginLowRank, FinishLowRank, LowRankBuffers};
     use gradwire::{Device, Error, Matrix, PowerSgd, ResidentLowRank, Seed};
     use gradwire_ptx_machine::Machine;
     use gradwire_tests::capture::Capture;
@@ -70,11 +70,11 @@ mod cuda {
             // Memory that nothing has written, and no byte more than is asked for.
             let room = |bytes: u64| DeviceSlice::new(driver.alloc(bytes).expect("there is memory").0, bytes);
             let buffers = LowRankBuffers {
-                gradient: room(steps.gradient_bytes()),
+                gradient: Some(room(steps.gradient_bytes())),
                 residual: room(steps.residual_bytes()),
                 state: room(steps.state_bytes()),
                 factors: room(steps.factor_bytes()),
-                output: room(steps.output_bytes()),
+                output: Some(room(steps.output_bytes())),
             };
             Self { driver: driver.clone(), cuda: cuda.clone(), buffers }
         }
@@ -82,11 +82,11 @@ mod cuda {
         fn piece(&self, piece: Name) -> DeviceSlice {
             let b = &self.buffers;
             match piece {
-                Name::Gradient => b.gradient,
+                Name::Gradient => b.gradient.expect("given"),
                 Name::Residual => b.residual,
                 Name::State => b.state,
                 Name::Factors => b.factors,
-                Name::Output => b.output,
+                Name::Output => b.output.expect("given"),
             }
         }
     }
@@ -107,15 +107,18 @@ mod cuda {
         }
 
         fn call(&mut self, call: Call, steps: &mut ResidentLowRank) -> Result<(), Error> {
-            let (cuda, buffers) = (&self.cuda, &self.buffers);
+            let (cuda, buffers) = (&self.cuda, self.buffers);
+            // Each call has what it uses.
+            let LowRankBuffers { gradient, output, .. } = buffers;
+            let buffers = LowRankBuffers { gradient: None, output: None, ..buffers };
             // SAFETY: the machine's streams run at once, and the memory lives as long as it.
             let work = || unsafe {
                 match call {
-                    Call::Begin => cuda.begin_low_rank_into(steps, buffers),
+                    Call::Begin => cuda.queue(BeginLowRank(steps), LowRankBuffers { gradient, ..buffers }),
                     // What is queued is done; a step that has not begun is one that is given up.
                     Call::BeginUnsubmitted => Ok(()),
-                    Call::Advance => cuda.advance_low_rank_into(steps, buffers),
-                    Call::Finish => cuda.finish_low_rank_into(steps, buffers),
+                    Call::Advance => cuda.queue(AdvanceLowRank(steps), buffers),
+                    Call::Finish => cuda.queue(FinishLowRank(steps), LowRankBuffers { output, ..buffers }),
                 }
             };
             self.driver.while_armed(work).0
@@ -144,22 +147,24 @@ mod cuda {
         let mut steps = PowerSgd::rank(2).resident(&tensors, Dtype::F32, Seed::new(1)).expect("valid");
         let memory = OnMachine::new(&driver, &cuda, &steps);
         let good = memory.buffers;
+        let gradient = good.gradient.expect("given");
         let short = |slice: DeviceSlice| DeviceSlice::new(slice.address(), slice.bytes() - 1);
         let aside = |slice: DeviceSlice, by| DeviceSlice::new(slice.address() + by, slice.bytes());
         let bad = [
-            LowRankBuffers { gradient: short(good.gradient), ..good },
+            LowRankBuffers { gradient: Some(short(gradient)), ..good },
             LowRankBuffers { residual: short(good.residual), ..good },
             LowRankBuffers { state: short(good.state), ..good },
             LowRankBuffers { factors: short(good.factors), ..good },
-            LowRankBuffers { gradient: aside(good.gradient, 2), ..good },
+            LowRankBuffers { gradient: Some(aside(gradient, 2)), ..good },
             LowRankBuffers { state: aside(good.state, 4), ..good },
             LowRankBuffers { factors: good.state, ..good },
-            LowRankBuffers { residual: good.gradient, ..good },
+            LowRankBuffers { residual: gradient, ..good },
+            LowRankBuffers { gradient: None, ..good },
             LowRankBuffers { state: DeviceSlice::new(0, good.state.bytes()), ..good },
         ];
         for buffers in bad {
             // SAFETY: all of it is refused.
-            let work = || unsafe { cuda.begin_low_rank_into(&mut steps, &buffers) };
+            let work = || unsafe { cuda.queue(BeginLowRank(&mut steps), buffers) };
             let (result, queued) = driver.while_armed(work);
             let error = result.expect_err("bad memory");
             assert!(matches!(error, Error::Length { .. } | Error::Memory { .. }), "{error:?}");
@@ -173,7 +178,7 @@ mod cuda {
 mod on_wgpu {
     use std::ops::Range;
 
-    use gradwire::embed::LowRankBuffers;
+    use gradwire::embed::{AdvanceLowRank, BeginLowRank, FinishLowRank, LowRankBuffers};
     use gradwire::wgpu;
     use gradwire::{Device, Error, ResidentLowRank};
     use gradwire_tests::caller::{Caller, EVERY};
@@ -211,14 +216,20 @@ mod on_wgpu {
 
         fn call(&mut self, call: Call, steps: &mut ResidentLowRank) -> Result<(), Error> {
             let [gradient, residual, state, factors, output] = self.buffers.each_ref().map(|buffer| buffer.slice(..));
-            let buffers = LowRankBuffers { gradient, residual, state, factors, output };
+            let buffers = LowRankBuffers { gradient: None, residual, state, factors, output: None };
             let mut encoder = self.caller.encoder();
             match call {
-                Call::Begin | Call::BeginUnsubmitted => {
-                    self.caller.gradwire.record_begin_low_rank(steps, &mut encoder, &buffers)
-                }
-                Call::Advance => self.caller.gradwire.record_advance_low_rank(steps, &mut encoder, &buffers),
-                Call::Finish => self.caller.gradwire.record_finish_low_rank(steps, &mut encoder, &buffers),
+                Call::Begin | Call::BeginUnsubmitted => self.caller.gradwire.record(
+                    BeginLowRank(steps),
+                    &mut encoder,
+                    LowRankBuffers { gradient: Some(gradient), ..buffers },
+                ),
+                Call::Advance => self.caller.gradwire.record(AdvanceLowRank(steps), &mut encoder, buffers),
+                Call::Finish => self.caller.gradwire.record(
+                    FinishLowRank(steps),
+                    &mut encoder,
+                    LowRankBuffers { output: Some(output), ..buffers },
+                ),
             }?;
             if call != Call::BeginUnsubmitted {
                 self.caller.queue.submit([encoder.finish()]);

@@ -6,12 +6,16 @@ use std::error::Error;
 use cust::context::Context;
 use cust::memory::DeviceBuffer;
 use cust::stream::{Stream, StreamFlags};
+use gradwire::embed::{
+    AdvanceLowRank, BeginLowRank, Decode, DecodeBuffers, DecodeModel, Encode, EncodeBuffers, EncodeModel,
+    FinishLowRank, LowRankBuffers, Scatter, ScatterBuffers, Select, SelectBuffers, Settle, SettleBuffers, WithTable,
+};
 use gradwire::plan::Limits;
 use gradwire::{
     Codec, DecodeMode, DecodePlan, Device, Dtype, Layout, Matrix, ModelPlan, NonFinite, PowerSgd, Qsgd, Seed, TopK,
     Uniform,
 };
-use gradwire_cust::OnStream;
+use gradwire_cust::{OnStream, piece};
 
 const N: usize = 100_000;
 
@@ -39,14 +43,21 @@ fn single(name: &str, codec: &impl Codec, gradwire: &OnStream<'_>, stream: &Stre
     let plan = codec.plan(N, Dtype::F32)?.with_feedback()?;
     let h = *plan.header();
     let on_device = DeviceBuffer::from_slice(&x)?;
-    let mut residual = DeviceBuffer::<f32>::zeroed(N)?;
-    let mut sum = DeviceBuffer::<f32>::zeroed(N)?;
-    let mut body = DeviceBuffer::<u8>::zeroed(h.body_bytes() as usize)?;
-    let mut workspace = DeviceBuffer::<u8>::zeroed(plan.workspace_bytes().max(1) as usize)?;
+    let residual = DeviceBuffer::<f32>::zeroed(N)?;
+    let sum = DeviceBuffer::<f32>::zeroed(N)?;
+    let body = DeviceBuffer::<u8>::zeroed(h.body_bytes() as usize)?;
+    let workspace = DeviceBuffer::<u8>::zeroed(plan.workspace_bytes().max(1) as usize)?;
     // SAFETY: the buffers live until the stream was waited for, and nothing else uses them.
     unsafe {
-        gradwire.encode(&plan, &on_device, Some(&mut residual), &mut body, Some(&mut workspace), seed)?;
-        gradwire.decode(&DecodePlan::new(h, 1), DecodeMode::Add(0.5), &body, &mut sum)?;
+        let buffers = EncodeBuffers {
+            gradient: piece(&on_device),
+            residual: Some(piece(&residual)),
+            body: piece(&body),
+            workspace: Some(piece(&workspace)),
+        };
+        gradwire.queue(Encode { plan: &plan, seed }, buffers)?;
+        let (decode, to) = (DecodePlan::new(h, 1), DecodeBuffers { bodies: piece(&body), output: piece(&sum) });
+        gradwire.queue(Decode { plan: &decode, mode: DecodeMode::Add(0.5) }, to)?;
     }
     stream.synchronize()?;
 
@@ -67,13 +78,18 @@ fn model(name: &str, codec: &impl Codec, gradwire: &OnStream<'_>, stream: &Strea
     let plan = ModelPlan::new(codec, &layout, Dtype::F32, &Limits::NONE)?;
     let on_device = DeviceBuffer::from_slice(&x)?;
     let table = DeviceBuffer::from_slice(&plan.table())?;
-    let mut mean = DeviceBuffer::<f32>::zeroed(N)?;
-    let mut body = DeviceBuffer::<u8>::zeroed(plan.body_bytes() as usize)?;
-    let mut workspace = DeviceBuffer::<u8>::zeroed(plan.workspace_bytes().max(1) as usize)?;
+    let mean = DeviceBuffer::<f32>::zeroed(N)?;
+    let body = DeviceBuffer::<u8>::zeroed(plan.body_bytes() as usize)?;
+    let workspace = DeviceBuffer::<u8>::zeroed(plan.workspace_bytes().max(1) as usize)?;
     // SAFETY: as above.
     unsafe {
-        gradwire.encode_model(&plan, &table, &on_device, None, &mut body, Some(&mut workspace), seed)?;
-        gradwire.decode_model(&plan, &table, DecodeMode::Write, 1, &body, &mut mean)?;
+        let (table, body) = (piece(&table), piece(&body));
+        let workspace = Some(piece(&workspace));
+        let buffers = EncodeBuffers { gradient: piece(&on_device), residual: None, body, workspace };
+        gradwire.queue(EncodeModel { plan: &plan, seed }, WithTable { table, buffers })?;
+        let buffers = DecodeBuffers { bodies: body, output: piece(&mean) };
+        gradwire
+            .queue(DecodeModel { plan: &plan, mode: DecodeMode::Write, payloads: 1 }, WithTable { table, buffers })?;
     }
     stream.synchronize()?;
 
@@ -93,19 +109,23 @@ fn sparse(name: &str, codec: &TopK, gradwire: &OnStream<'_>, stream: &Stream) ->
     let selection = codec.lazy_selection(N, Dtype::F32, &gradwire.limits())?;
     let entries = selection.entries() as usize;
     let on_device = DeviceBuffer::from_slice(&x)?;
-    let mut residual = DeviceBuffer::<f32>::zeroed(N)?;
-    let mut indices = DeviceBuffer::<u32>::zeroed(entries)?;
-    let mut values = DeviceBuffer::<f32>::zeroed(entries)?;
-    let mut output = DeviceBuffer::<f32>::zeroed(N)?;
+    let residual = DeviceBuffer::<f32>::zeroed(N)?;
+    let indices = DeviceBuffer::<u32>::zeroed(entries)?;
+    let values = DeviceBuffer::<f32>::zeroed(entries)?;
+    let output = DeviceBuffer::<f32>::zeroed(N)?;
     // The workspace begins with the table of segments, copied there once.
     let mut bytes = selection.table();
     bytes.resize(selection.workspace_bytes() as usize, 0);
-    let mut workspace = DeviceBuffer::from_slice(&bytes)?;
+    let workspace = DeviceBuffer::from_slice(&bytes)?;
     // SAFETY: as above; the indices are those that the selection leaves.
     unsafe {
-        gradwire.select(&selection, &on_device, Some(&mut residual), &mut indices, &mut values, &mut workspace)?;
-        gradwire.scatter(None, &indices, &values, &mut output)?;
-        gradwire.settle(&selection, &mut residual, &mut workspace)?;
+        let (residual, workspace) = (piece(&residual), piece(&workspace));
+        let (gradient, indices, values) = (piece(&on_device), piece(&indices), piece(&values));
+        let buffers = SelectBuffers { gradient, residual: Some(residual), indices, values, workspace };
+        gradwire.queue(Select(&selection), buffers)?;
+        let decode = Scatter { entries: selection.entries(), elements: N as u64, weight: None };
+        gradwire.queue(decode, ScatterBuffers { indices, values, output: piece(&output) })?;
+        gradwire.queue(Settle(&selection), SettleBuffers { residual, workspace })?;
     }
     stream.synchronize()?;
 
@@ -127,17 +147,20 @@ fn low_rank(name: &str, codec: &PowerSgd, gradwire: &OnStream<'_>, stream: &Stre
     let entry = |i: u64, j: u64| (i as f32 * 0.1).sin() * j as f32 + (j as f32 * 0.2).cos();
     let x: Vec<f32> = (0..N as u64).map(|at| entry(at / columns, at % columns)).collect();
     let on_device = DeviceBuffer::from_slice(&x)?;
-    let mut residual = DeviceBuffer::<f32>::zeroed(N)?;
-    let mut factors = DeviceBuffer::<f32>::zeroed(steps.factor_bytes() as usize / 4)?;
-    let mut output = DeviceBuffer::<f32>::zeroed(N)?;
+    let residual = DeviceBuffer::<f32>::zeroed(N)?;
+    let factors = DeviceBuffer::<f32>::zeroed(steps.factor_bytes() as usize / 4)?;
+    let output = DeviceBuffer::<f32>::zeroed(N)?;
     let mut bytes = steps.image();
     bytes.resize(steps.state_bytes() as usize, 0);
-    let mut state = DeviceBuffer::from_slice(&bytes)?;
+    let state = DeviceBuffer::from_slice(&bytes)?;
     // SAFETY: as above; the state begins with the image. Between the calls, `factors` would be all-reduced where it is.
     unsafe {
-        gradwire.begin_low_rank(&mut steps, &on_device, &mut residual, &mut state, &mut factors)?;
-        gradwire.advance_low_rank(&mut steps, &mut residual, &mut state, &mut factors)?;
-        gradwire.finish_low_rank(&mut steps, &mut residual, &mut state, &mut factors, &mut output)?;
+        let (residual, state, factors) = (piece(&residual), piece(&state), piece(&factors));
+        let buffers = LowRankBuffers { gradient: None, residual, state, factors, output: None };
+        let gradient = Some(piece(&on_device));
+        gradwire.queue(BeginLowRank(&mut steps), LowRankBuffers { gradient, ..buffers })?;
+        gradwire.queue(AdvanceLowRank(&mut steps), buffers)?;
+        gradwire.queue(FinishLowRank(&mut steps), LowRankBuffers { output: Some(piece(&output)), ..buffers })?;
     }
     stream.synchronize()?;
 

@@ -85,6 +85,8 @@ impl CustomOp1 for Encode {
         layout: &Layout,
     ) -> Result<(candle_core::CudaStorage, Shape)> {
         use candle_core::backend::BackendStorage as _;
+        use gradwire::backend::cuda::View;
+        use gradwire::embed::EncodeBuffers;
         let (start, end) = self.range(layout)?;
         let device = storage.device();
         let gradient = storage.as_cuda_slice::<f32>()?.slice(start..end);
@@ -99,15 +101,13 @@ impl CustomOp1 for Encode {
         // Queued on candle's own stream; the kernels are loaded once a context.
         gradwire::backend::cuda::Cuda::on(&device.cuda_stream())
             .and_then(|cuda| {
-                let (mut residual, mut workspace) = (residual.as_view_mut(), workspace.as_view_mut());
-                cuda.encode_views(
-                    &self.plan,
-                    &gradient,
-                    Some(&mut residual),
-                    &mut body.as_view_mut(),
-                    Some(&mut workspace),
-                    *seed,
-                )
+                let buffers = EncodeBuffers {
+                    gradient: View::read(&gradient),
+                    residual: Some(View::write(residual)),
+                    body: View::write(&mut body),
+                    workspace: Some(View::write(&mut workspace)),
+                };
+                cuda.queue_views(gradwire::embed::Encode { plan: &self.plan, seed: *seed }, buffers)
             })
             .map_err(Error::wrap)?;
         Ok((candle_core::CudaStorage::wrap_cuda_slice(body, device.clone()), self.body_shape()))
@@ -167,12 +167,17 @@ impl CustomOp1 for DecodeMean {
         layout: &Layout,
     ) -> Result<(candle_core::CudaStorage, Shape)> {
         use candle_core::backend::BackendStorage as _;
+        use gradwire::backend::cuda::View;
+        use gradwire::embed::DecodeBuffers;
         let (start, end) = self.range(layout)?;
         let device = storage.device();
         let bodies = storage.as_cuda_slice::<u8>()?.slice(start..end);
         let mut mean = device.alloc_zeros::<f32>(self.plan.header().elements() as usize)?;
         gradwire::backend::cuda::Cuda::on(&device.cuda_stream())
-            .and_then(|cuda| cuda.decode_views(&self.plan, self.mode(), &bodies, &mut mean.as_view_mut()))
+            .and_then(|cuda| {
+                let buffers = DecodeBuffers { bodies: View::read(&bodies), output: View::write(&mut mean) };
+                cuda.queue_views(gradwire::embed::Decode { plan: &self.plan, mode: self.mode() }, buffers)
+            })
             .map_err(Error::wrap)?;
         Ok((candle_core::CudaStorage::wrap_cuda_slice(mean, device.clone()), self.output_shape()))
     }

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use gradwire::backend::wgpu::Wgpu;
-use gradwire::embed::EncodeBuffers;
+use gradwire::embed::{Encode, EncodeBuffers};
 use gradwire::wgpu::{self, BufferUsages};
 use gradwire::{Codec, Dtype, Error, Qsgd, Seed, TopK};
 use wasm_bindgen::prelude::*;
@@ -39,7 +39,7 @@ pub async fn provoked(gpu: &Wgpu, gradient: &[f32]) -> Result<String, JsError> {
                 let mut encoder = device.create_command_encoder(&Default::default());
                 let (gradient, body) = (from.slice(..), body.slice(..));
                 let buffers = EncodeBuffers { gradient, residual: None, body, workspace: None };
-                small.record_encode(&plan, &mut encoder, &buffers, Seed::new(1))
+                small.record(Encode { plan: &plan, seed: Seed::new(1) }, &mut encoder, buffers)
             })
             .await;
         match (recorded, fits) {

@@ -1,8 +1,8 @@
 //! Encoding and decoding in device memory that a caller owns: which pieces of memory a plan works on, how large each
 //! has to be, and how a payload's body lies in one.
 //!
-//! Everything here is pure. [`crate::backend::cuda`] queues the work on a caller's stream, [`crate::backend::wgpu`]
-//! records it into a caller's encoder.
+//! [`Work`] is what is queued: a value that knows its passes and what they ask of each piece of memory. One verb per surface takes
+//! any of it. Everything here is pure.
 //!
 //! # A body in device memory
 //!
@@ -24,144 +24,23 @@
 //! ```
 
 mod pieces;
+mod work;
 
-pub(crate) use self::pieces::{Access, Piece};
+pub use self::pieces::{Access, Piece};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use self::pieces::{by_role, used};
-pub use crate::low_rank::LowRankBuffers;
-pub use crate::sparse::{ScatterBuffers, SelectBuffers};
+pub use self::work::{
+    Checked, Decode, DecodeBuffers, DecodeModel, Encode, EncodeBuffers, EncodeModel, WithTable, Work,
+};
+pub(crate) use self::work::{present, residual, sealed};
+pub use crate::low_rank::{AdvanceLowRank, BeginLowRank, FinishLowRank, LowRankBuffers};
+pub use crate::sparse::{Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers, Settle, SettleBuffers};
 
 use crate::device::refuse_not_finite;
 use crate::error::Error;
-use crate::gradient::Dtype;
-use crate::model::ModelPlan;
-use crate::plan::{ALIGNMENT, DecodePlan, EncodePlan, Role, STATUS_BYTES};
+use crate::plan::{ALIGNMENT, DecodePlan, EncodePlan, STATUS_BYTES};
 use crate::view::{AsPayload, PayloadView};
 use crate::wire::{HEADER_BYTES, Header, Payload};
-
-/// The memory that an encode works on. `B` is how a backend names a piece: `DeviceSlice` or `wgpu::BufferBinding`.
-///
-/// Pieces that are written must not overlap any other one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EncodeBuffers<B> {
-    /// The gradient, [`EncodePlan::gradient_bytes`]; of many tensors the flat one. Read.
-    pub gradient: B,
-    /// The residual, 4 bytes per element, where the plan has feedback. Read and written.
-    pub residual: Option<B>,
-    /// Where the payload's body goes, [`Header::body_bytes`], or [`ModelPlan::body_bytes`] of many tensors. Written.
-    pub body: B,
-    /// Scratch of [`EncodePlan::workspace_bytes`] or [`ModelPlan::workspace_bytes`], where that is not zero. It may hold
-    /// anything, and begins at a multiple of 4 bytes, or of 16 where buckets are whole tensors.
-    pub workspace: Option<B>,
-}
-
-/// The memory that a decode works on. `B` is as in [`EncodeBuffers`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DecodeBuffers<B> {
-    /// Bodies, one behind the other, [`Header::body_bytes`] each. Read.
-    pub bodies: B,
-    /// Where the values go, f32. Written; read with [`DecodeMode::Add`](crate::DecodeMode::Add).
-    pub output: B,
-}
-
-fn missing(what: &'static str, expected: u64) -> Error {
-    Error::Length { what, found: 0, expected, unit: "bytes" }
-}
-
-/// What an encode needs of each piece, and where roles begin in it.
-struct Needs {
-    dtype: Dtype,
-    elements: u64,
-    feedback: bool,
-    codes_offset: u64,
-    body_bytes: u64,
-    workspace_bytes: u64,
-    /// Where the passes' workspace begins in the caller's, if there is one beside a table.
-    scratch_at: Option<u64>,
-    /// Whether statistics of whole tensors lie there.
-    statistics: bool,
-}
-
-impl<B: Copy> EncodeBuffers<B> {
-    /// The pieces of an encode of one tensor.
-    pub(crate) fn pieces(&self, plan: &EncodePlan) -> Result<Vec<Piece<B>>, Error> {
-        let h = plan.header();
-        self.of(&Needs {
-            dtype: h.dtype,
-            elements: h.n,
-            feedback: plan.feedback(),
-            codes_offset: h.codes_offset(),
-            body_bytes: h.body_bytes(),
-            workspace_bytes: plan.workspace_bytes(),
-            scratch_at: Some(plan.status_room()),
-            statistics: plan.scratch_bytes() > 0,
-        })
-    }
-
-    /// The pieces of an encode of many tensors.
-    pub(crate) fn model_pieces(&self, plan: &ModelPlan, table: B) -> Result<Vec<Piece<B>>, Error> {
-        let mut pieces = self.of(&Needs {
-            dtype: plan.dtype(),
-            elements: plan.layout().elements(),
-            feedback: plan.feedback(),
-            codes_offset: plan.codes_offset(),
-            body_bytes: plan.body_bytes(),
-            workspace_bytes: plan.workspace_bytes(),
-            scratch_at: None,
-            statistics: plan.has_statistics(),
-        })?;
-        pieces.push(table_piece(plan, table));
-        Ok(pieces)
-    }
-
-    fn of(&self, needs: &Needs) -> Result<Vec<Piece<B>>, Error> {
-        let size = needs.dtype.bytes() as u64;
-        let gradient = Piece::new("gradient", self.gradient, needs.elements * size, [Some((Role::Input, 0)), None]);
-        let gradient = Piece { alignment: size, ..gradient.accessed(Access::Read) };
-        let body = [Some((Role::Scalars, 0)), Some((Role::Codes, needs.codes_offset))];
-        let mut pieces = vec![gradient, Piece::new("body", self.body, needs.body_bytes, body)];
-        if needs.feedback {
-            let bytes = 4 * needs.elements;
-            let residual = self.residual.ok_or(Error::NoResidual { expected: bytes, unit: "bytes" })?;
-            pieces.push(Piece::new("residual", residual, bytes, [Some((Role::Residual, 0)), None]));
-        }
-        let needed = needs.workspace_bytes;
-        if needed > 0 {
-            let workspace = self.workspace.ok_or_else(|| missing("workspace", needed))?;
-            let roles = [Some((Role::Status, 0)), needs.scratch_at.map(|at| (Role::Workspace, at))];
-            let workspace = Piece::new("workspace", workspace, needed, roles).accessed(Access::Scratch);
-            // Partial statistics are read sixteen bytes at a time, all else word by word.
-            pieces.push(Piece { alignment: if needs.statistics { 16 } else { 4 }, ..workspace });
-        }
-        Ok(pieces)
-    }
-}
-
-fn table_piece<B: Copy>(plan: &ModelPlan, table: B) -> Piece<B> {
-    Piece::new("table", table, plan.table_bytes(), [Some((Role::Workspace, 0)), None]).accessed(Access::Read)
-}
-
-impl<B: Copy> DecodeBuffers<B> {
-    /// The pieces of a decode of one tensor.
-    pub(crate) fn pieces(&self, plan: &DecodePlan) -> Vec<Piece<B>> {
-        let h = plan.header();
-        self.of(plan.payloads(), h.body_bytes(), h.codes_offset(), plan.output_bytes())
-    }
-
-    /// The pieces of a decode of many tensors.
-    pub(crate) fn model_pieces(&self, plan: &ModelPlan, payloads: u32, table: B) -> Vec<Piece<B>> {
-        let mut pieces = self.of(payloads, plan.body_bytes(), plan.codes_offset(), 4 * plan.layout().elements());
-        pieces.push(table_piece(plan, table));
-        pieces
-    }
-
-    fn of(&self, payloads: u32, body_bytes: u64, codes_offset: u64, output_bytes: u64) -> Vec<Piece<B>> {
-        let body = [Some((Role::Scalars, 0)), Some((Role::Codes, codes_offset))];
-        let bodies = Piece::new("bodies", self.bodies, u64::from(payloads).saturating_mul(body_bytes), body);
-        let output = Piece::new("output", self.output, output_bytes, [Some((Role::Output, 0)), None]);
-        vec![bodies.accessed(Access::Read), output]
-    }
-}
 
 impl EncodePlan {
     /// Bytes of memory for the gradient, in whole 4-byte words: two more than its elements take where an odd number of them

@@ -1,10 +1,11 @@
 //! Pieces of a caller's memory, and what a plan asks of each.
 
+use crate::gradient::Dtype;
 use crate::plan::{ROLES, Role};
 
 /// What the passes of a plan do with a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub enum Access {
     /// No pass writes it.
     Read,
     /// Passes write it, and read no more of it than what they write themselves.
@@ -15,24 +16,50 @@ pub(crate) enum Access {
 
 /// A piece of a caller's memory, and what a plan asks of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece<B> {
-    pub(crate) what: &'static str,
-    pub(crate) buffer: B,
-    pub(crate) needed: u64,
-    /// Bytes that its address has to be a multiple of for a kernel to read it.
-    pub(crate) alignment: u64,
-    pub(crate) access: Access,
+#[non_exhaustive]
+pub struct Piece<B> {
+    /// Its name, as errors have it.
+    pub what: &'static str,
+    /// How a backend names it.
+    pub buffer: B,
+    /// Bytes of it that are used; zero where it is not looked at.
+    pub needed: u64,
+    /// Bytes that its address has to be a multiple of on CUDA.
+    pub alignment: u64,
+    /// What is done with it.
+    pub access: Access,
+    /// The type of its elements, where it holds floats.
+    pub dtype: Option<Dtype>,
     /// The buffers of the plan's passes that lie in it, and where they begin.
     pub(crate) roles: [Option<(Role, u64)>; 2],
 }
 
-impl<B: Copy> Piece<B> {
+impl<B> Piece<B> {
     pub(crate) fn new(what: &'static str, buffer: B, needed: u64, roles: [Option<(Role, u64)>; 2]) -> Self {
-        Self { what, buffer, needed, alignment: 4, access: Access::Write, roles }
+        Self { what, buffer, needed, alignment: 4, access: Access::Write, dtype: None, roles }
+    }
+
+    /// A piece of floats.
+    pub(crate) fn floats(what: &'static str, buffer: B, count: u64, role: Role) -> Self {
+        Self { dtype: Some(Dtype::F32), ..Self::new(what, buffer, 4 * count, [Some((role, 0)), None]) }
+    }
+
+    /// A gradient, which is read.
+    pub(crate) fn gradient(buffer: B, elements: u64, dtype: Dtype) -> Self {
+        let size = dtype.bytes() as u64;
+        let piece = Self::new("gradient", buffer, elements * size, [Some((Role::Input, 0)), None]);
+        Self { alignment: size, dtype: Some(dtype), ..piece.accessed(Access::Read) }
     }
 
     pub(crate) fn accessed(self, access: Access) -> Self {
         Self { access, ..self }
+    }
+
+    /// The same piece, under another name of a backend's.
+    #[cfg(any(feature = "cudarc", feature = "wgpu"))]
+    pub(crate) fn map<C>(self, name: impl FnOnce(B) -> C) -> Piece<C> {
+        let Self { what, buffer, needed, alignment, access, dtype, roles } = self;
+        Piece { what, buffer: name(buffer), needed, alignment, access, dtype, roles }
     }
 }
 

@@ -5,13 +5,10 @@ mod asynchronous;
 mod bytes;
 mod commit;
 mod device;
+mod embed;
 mod outcome;
 mod passes;
 mod plain;
-#[cfg_attr(
-    not(any(feature = "cuda", feature = "wgpu")),
-    allow(dead_code, reason = "it is the GPU backends that take pieces")
-)]
 mod resident;
 mod run;
 mod start;
@@ -19,7 +16,8 @@ mod state;
 mod state_error;
 mod work;
 
+pub use self::embed::{AdvanceLowRank, BeginLowRank, FinishLowRank, LowRankBuffers};
 pub use self::outcome::Outcome;
-pub use self::resident::{LowRankBuffers, ResidentLowRank};
+pub use self::resident::ResidentLowRank;
 pub use self::state::LowRankState;
 pub use self::state_error::StateError;

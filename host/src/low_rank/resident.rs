@@ -11,20 +11,19 @@ use super::passes::{LowRankPlan, Start};
 use super::state::LowRankState;
 use crate::codec::powersgd::{Matrix, PowerSgd, shared};
 use crate::device::refuse_not_finite;
-use crate::embed::{Access, Piece};
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::{Limits, Pass, Role, Side, Sizes, Table};
+use crate::plan::{Limits, Pass, Side, Sizes, Table};
 use crate::seed::Seed;
 use crate::words::{from_little_endian, little_endian};
 
 /// What the host keeps of PowerSGD where gradient, residual and factors lie in device memory that the caller owns: what goes where
 /// there, and which call is next.
 ///
-/// Made by [`PowerSgd::resident`]; each worker keeps one. Its steps are those of [`crate::Device::begin_low_rank`], with
-/// `Cuda::begin_low_rank_into`, `Cuda::advance_low_rank_into` and `Cuda::finish_low_rank_into`, or `Wgpu::record_begin_low_rank`,
-/// `Wgpu::record_advance_low_rank` and `Wgpu::record_finish_low_rank`: nothing of a tensor's size is copied, allocated or waited
-/// for, and the factors are all-reduced in place, where they are.
+/// Made by [`PowerSgd::resident`]; each worker keeps one. Its steps are those of [`crate::Device::begin_low_rank`]:
+/// [`BeginLowRank`](crate::embed::BeginLowRank), [`AdvanceLowRank`](crate::embed::AdvanceLowRank) and
+/// [`FinishLowRank`](crate::embed::FinishLowRank) are queued one after another. Nothing of a tensor's size is copied, allocated or
+/// waited for, and the factors are all-reduced in place, where they are.
 ///
 /// The same backend gives the same bits as with a [`LowRankState`] (whose steps count where there is no tensor at all, too), which [`ResidentLowRank::download`] makes of the memory, for a
 /// checkpoint or where the number of workers changes, and [`ResidentLowRank::upload`] puts into it.
@@ -58,25 +57,6 @@ pub struct ResidentLowRank {
     round: u32,
 }
 
-/// The memory that a step of PowerSGD works on. `B` is how a backend names a piece: `DeviceSlice` or `wgpu::BufferSlice`. Each call
-/// uses those that it names, and they must not overlap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LowRankBuffers<B> {
-    /// The gradients of all tensors, [`ResidentLowRank::gradient_bytes`]. Read by the step's first call.
-    pub gradient: B,
-    /// The residual, [`ResidentLowRank::residual_bytes`], zeros before the first step. Read and written by every call.
-    pub residual: B,
-    /// Factors and all else that is kept, [`ResidentLowRank::state_bytes`] from a multiple of 256 bytes on: before the first step it
-    /// begins with [`ResidentLowRank::image`]. Read and written by every call.
-    pub state: B,
-    /// What goes over the network, [`ResidentLowRank::factor_bytes`]: each call but the last leaves there, from the start on,
-    /// [`ResidentLowRank::factor_len`] entries, as that was before it; the next one takes their mean from the same place.
-    pub factors: B,
-    /// What all workers together send, [`ResidentLowRank::output_bytes`]. Written by the step's last call; it may be the memory
-    /// that held a gradient of f32.
-    pub output: B,
-}
-
 impl PowerSgd {
     /// Steps for gradients of these tensors in device memory, one after another in one buffer. Every worker starts from the same
     /// seed; the seed's step is where the state's steps begin.
@@ -104,12 +84,7 @@ impl ResidentLowRank {
 
     /// Bytes of memory for the gradient, in whole 4-byte words, as [`EncodePlan::gradient_bytes`](crate::EncodePlan::gradient_bytes).
     pub fn gradient_bytes(&self) -> u64 {
-        self.element_bytes().next_multiple_of(4)
-    }
-
-    /// Bytes of the gradient's elements.
-    fn element_bytes(&self) -> u64 {
-        self.table.elements as u64 * self.dtype.bytes() as u64
+        (self.table.elements as u64 * self.dtype.bytes() as u64).next_multiple_of(4)
     }
 
     /// Bytes of the residual: 4 an element.
@@ -365,6 +340,11 @@ impl ResidentLowRank {
         Ok(calls)
     }
 
+    /// Whether the next call is a step's first one, and whether it is its last one.
+    pub(crate) fn is_at(&self) -> (bool, bool) {
+        (self.round == 0, self.round == self.rounds())
+    }
+
     pub(crate) fn begin(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
         self.expect_round(0, "begin_low_rank")?;
         let (seed, [low, high]) = (self.seed, self.seed.step_words());
@@ -395,27 +375,5 @@ impl ResidentLowRank {
         } else {
             (self.last, self.round) = (self.side(self.round), 0);
         }
-    }
-}
-
-impl<B: Copy> LowRankBuffers<B> {
-    /// The pieces of a call.
-    pub(crate) fn pieces(&self, steps: &ResidentLowRank) -> Vec<Piece<B>> {
-        let piece = |what, buffer, needed, role| Piece::new(what, buffer, needed, [Some((role, 0)), None]);
-        let roles = [Some((Role::Workspace, 0)), Some((Role::Status, steps.status_bytes().start))];
-        let state = Piece::new("state", self.state, steps.state_bytes(), roles).accessed(Access::Scratch);
-        let mut pieces = vec![
-            piece("residual", self.residual, steps.residual_bytes(), Role::Residual),
-            Piece { alignment: 256, ..state },
-            piece("factors", self.factors, steps.factor_bytes(), Role::Values),
-        ];
-        if steps.round == 0 {
-            let gradient = piece("gradient", self.gradient, steps.element_bytes(), Role::Input);
-            pieces.push(Piece { alignment: steps.dtype.bytes() as u64, ..gradient.accessed(Access::Read) });
-        }
-        if steps.round == steps.rounds() {
-            pieces.push(piece("output", self.output, steps.output_bytes(), Role::Output));
-        }
-        pieces
     }
 }

@@ -6,9 +6,9 @@ use super::device::{everything, is_more_than_all, own_halves, plain_values, refu
 use super::payload::{SparsePayload, ValueFormat};
 use super::select::SelectPlan;
 use crate::backend::cpu::{Cpu, Entries};
-use crate::backend::wgpu::{SCRATCH, Wgpu};
+use crate::backend::wgpu::{HostSlice, SCRATCH, Wgpu};
 use crate::codec::topk::{Select, SparsePlan, TopK};
-use crate::embed::{Access, Piece, ScatterBuffers};
+use crate::embed::{Access, Piece, Scatter, ScatterBuffers};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
 use crate::plan::{DecodeMode, Role};
@@ -96,26 +96,14 @@ impl Wgpu {
         }
         let values = self.values_of(payload).await?;
         let entries = values.len() as u64;
-        let sums = self
-            .contained("scattering", || {
-                let from = self.filled(&little_endian(payload.indices()))?;
-                let values = self.filled(bytemuck::cast_slice(&values))?;
-                let sums = match weight {
-                    Some(_) => self.filled(bytemuck::cast_slice(output))?,
-                    None => self.room(4 * elements, SCRATCH)?,
-                };
-                let mut encoder = self.encoder();
-                let buffers =
-                    ScatterBuffers { indices: from.slice(..), values: values.slice(..), output: sums.slice(..) };
-                self.record_scatter(entries, elements, weight, &mut encoder, &buffers)?;
-                let sums = self.copied(&mut encoder, &sums, 0, 4 * elements)?;
-                self.submit(encoder);
-                Ok(sums)
-            })
-            .await?;
-        let sums = self.read(sums).await?;
-        bytemuck::cast_slice_mut(output).copy_from_slice(&sums);
-        Ok(())
+        let indices = little_endian(payload.indices());
+        let output = bytemuck::cast_slice_mut(output);
+        let buffers = ScatterBuffers {
+            indices: HostSlice::In(&indices),
+            values: Gradient::F32(&values).into(),
+            output: if weight.is_some() { HostSlice::InOut(output) } else { HostSlice::Out(output) },
+        };
+        self.run_async(Scatter { entries, elements, weight }, buffers).await
     }
 
     /// The entries that are kept; with `sums`, which hold the residual, they are gradient + residual afterwards.

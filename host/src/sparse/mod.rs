@@ -3,10 +3,6 @@
 #[cfg(feature = "wgpu")]
 mod asynchronous;
 mod device;
-#[cfg_attr(
-    not(any(feature = "cuda", feature = "wgpu")),
-    allow(dead_code, reason = "it is the GPU backends that take pieces")
-)]
 mod embed;
 mod index;
 mod lazy;
@@ -16,7 +12,7 @@ mod select;
 mod selection;
 mod settle;
 
-pub use embed::{ScatterBuffers, SelectBuffers};
+pub use embed::{Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers, Settle, SettleBuffers};
 pub use index::IndexFormat;
 pub use lazy::LazyResidual;
 pub use payload::{SparseHeader, SparsePayload, ValueFormat};

@@ -55,7 +55,7 @@ impl TopK {
     ///
     /// A threshold is not offered, since how many entries it keeps is known on the device alone; nor are values that are not sent as
     /// they are. Under [`NonFinite::Error`](crate::NonFinite::Error) the look for what is not finite is a call of its own, before the one that selects:
-    /// `Cuda::scan_into` or `Wgpu::record_scan`, and [`Selection::check`]; a session has no such call, and selects whatever it finds. A session on
+    /// [`Scan`](crate::embed::Scan), and [`Selection::check`]; a session has no such call, and selects whatever it finds. A session on
     /// the CPU refuses these passes.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl TopK {
     /// next one finds them: no host is asked, so that a CUDA graph may record it and repeat it. So the workspace's first
     /// [`Selection::table_bytes`] are part of the state: they hold [`Selection::table`] before the first step, are kept from step to step,
     /// and are no other selection's. Before a checkpoint, before anything else than the next selection reads or writes the
-    /// residual, and before another selection takes it over, `Cuda::settle_into` or `Wgpu::record_settle` takes off what is late.
+    /// residual, and before another selection takes it over, [`Settle`](crate::embed::Settle) takes off what is late.
     ///
     /// Late are segments that do not lie within 8192 elements, counted from the last multiple of 32 that is not behind their first. Others
     /// have their zeros at once, since the kernel that selects from them has just written there, and so have blocks that all lie so;
@@ -191,7 +191,7 @@ impl Selection {
         self.status_at..self.status_at + bytes
     }
 
-    /// What `Cuda::scan_into` or `Wgpu::record_scan` found, under [`NonFinite::Error`](crate::NonFinite::Error): from
+    /// What a [`Scan`](crate::embed::Scan) found, under [`NonFinite::Error`](crate::NonFinite::Error): from
     /// [`Selection::status_bytes`] of the workspace, copied to the host before anything is selected. Under the other policy there is nothing
     /// to look at.
     ///
@@ -227,10 +227,6 @@ impl Selection {
         refuse_stuck(from_little_endian(bytes).first().copied().unwrap_or(0))
     }
 
-    #[cfg_attr(
-        not(any(feature = "cuda", feature = "wgpu")),
-        allow(dead_code, reason = "it is in a caller's memory on a GPU that they are a call of their own")
-    )]
     pub(crate) fn scan_passes(&self) -> &[Pass] {
         &self.scan
     }

@@ -1,38 +1,121 @@
 //! The types of cudarc, which candle, burn and others hold their memory in.
 
+use std::fmt;
 use std::sync::Arc;
 
-use ::cudarc::driver::{CudaStream, CudaView, CudaViewMut, DevicePtr as _, DevicePtrMut as _, DeviceSlice as _};
+use ::cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr as _, DevicePtrMut as _, SyncOnDrop};
+use half::{bf16, f16};
 
 use super::{Cuda, DeviceSlice};
-use crate::embed::{DecodeBuffers, EncodeBuffers, LowRankBuffers, ScatterBuffers, SelectBuffers};
+use crate::embed::{Access, Checked, Piece, Work};
 use crate::error::Error;
-use crate::gradient::{Dtype, Element};
-use crate::low_rank::ResidentLowRank;
-use crate::model::ModelPlan;
-use crate::plan::{DecodeMode, DecodePlan, EncodePlan};
-use crate::seed::Seed;
-use crate::sparse::Selection;
+use crate::gradient::Dtype;
+use crate::plan::Limits;
+
+/// A slice or a view of cudarc's, lent to work for a call of [`Cuda::queue_views`].
+///
+/// Elements are u8, u32, f32, f16 or bf16. Where the work has floats, they are of the type that it asks for.
+pub enum View<'v> {
+    /// Lent to be read.
+    Read(&'v dyn Lend),
+    /// Lent to be read and written.
+    Write(&'v mut dyn LendMut),
+}
+
+impl<'v> View<'v> {
+    /// Lends a `CudaSlice`, `CudaView` or `CudaViewMut` to be read.
+    pub fn read(slice: &'v impl Lend) -> Self {
+        Self::Read(slice)
+    }
+
+    /// Lends a `CudaSlice` or `CudaViewMut` to be read and written.
+    pub fn write(slice: &'v mut impl LendMut) -> Self {
+        Self::Write(slice)
+    }
+
+    fn ty(&self) -> Type {
+        match self {
+            Self::Read(slice) => slice.ty(),
+            Self::Write(slice) => slice.ty(),
+        }
+    }
+}
+
+impl fmt::Debug for View<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if matches!(self, Self::Read(_)) { "Read" } else { "Write" };
+        f.debug_tuple(name).field(&self.ty().name).finish()
+    }
+}
+
+/// A type of elements that memory can be lent of: any bytes are one.
+#[derive(Clone, Copy)]
+pub struct Type {
+    name: &'static str,
+    dtype: Option<Dtype>,
+}
+
+/// What can be lent to be read. It is implemented here alone.
+pub trait Lend: sealed::Sealed {
+    #[doc(hidden)]
+    fn ty(&self) -> Type;
+    #[doc(hidden)]
+    fn lend<'a>(&'a self, stream: &'a CudaStream) -> (DeviceSlice, SyncOnDrop<'a>);
+}
+
+/// What can be lent to be written. It is implemented here alone.
+pub trait LendMut: Lend {
+    #[doc(hidden)]
+    fn lend_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (DeviceSlice, SyncOnDrop<'a>);
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! lend {
+    ($($element:ty, $name:literal, $dtype:expr;)*) => { $(
+        lend!(@read $element, $name, $dtype, CudaSlice<$element>, CudaView<'_, $element>, CudaViewMut<'_, $element>);
+        lend!(@write $element, CudaSlice<$element>, CudaViewMut<'_, $element>);
+    )* };
+    (@read $element:ty, $name:literal, $dtype:expr, $($slice:ty),*) => { $(
+        impl sealed::Sealed for $slice {}
+
+        impl Lend for $slice {
+            fn ty(&self) -> Type {
+                Type { name: $name, dtype: $dtype }
+            }
+
+            fn lend<'a>(&'a self, stream: &'a CudaStream) -> (DeviceSlice, SyncOnDrop<'a>) {
+                let bytes = (self.len() * size_of::<$element>()) as u64;
+                let (address, guard) = self.device_ptr(stream);
+                (DeviceSlice::new(address, bytes), guard)
+            }
+        }
+    )* };
+    (@write $element:ty, $($slice:ty),*) => { $(
+        impl LendMut for $slice {
+            fn lend_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (DeviceSlice, SyncOnDrop<'a>) {
+                let bytes = (self.len() * size_of::<$element>()) as u64;
+                let (address, guard) = self.device_ptr_mut(stream);
+                (DeviceSlice::new(address, bytes), guard)
+            }
+        }
+    )* };
+}
+
+lend! {
+    u8, "u8", None;
+    u32, "u32", None;
+    f32, "f32", Some(Dtype::F32);
+    f16, "f16", Some(Dtype::F16);
+    bf16, "bf16", Some(Dtype::Bf16);
+}
 
 impl Cuda {
     /// Works on a stream of cudarc's, in its context.
     ///
     /// The kernels are compiled once a context: a second call finds them while the first one's [`Cuda`] lives.
-    ///
-    /// ```no_run
-    /// # fn run() -> Result<(), Box<dyn std::error::Error>> {
-    /// use cudarc::driver::CudaContext;
-    /// use gradwire::backend::cuda::Cuda;
-    /// use gradwire::{Codec, Dtype, Qsgd, Seed};
-    /// let stream = CudaContext::new(0)?.new_stream()?;
-    /// let gradient = stream.clone_htod(&vec![0.5f32; 1 << 20])?;
-    /// let plan = Qsgd::bits(4).plan(1 << 20, Dtype::F32)?;
-    /// let mut body = stream.alloc_zeros::<u8>(plan.header().body_bytes() as usize)?;
-    /// let cuda = Cuda::on(&stream)?;
-    /// cuda.encode_views(&plan, &gradient.as_view(), None, &mut body.as_view_mut(), None, Seed::new(42).step(1))?;
-    /// let payload = plan.header().seal(&stream.clone_dtoh(&body)?)?;
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Errors
     /// As [`Cuda::from_raw`].
@@ -44,333 +127,81 @@ impl Cuda {
         Ok(Self { keep: Some(stream.clone()), ..cuda })
     }
 
-    /// Queues an encode: [`Cuda::encode_into`] for slices of cudarc's. `slice.as_view()` makes a view of a whole slice.
+    /// Queues work on slices of cudarc's: [`Cuda::queue`] for an encode or a decode, which trust nothing that they find in memory.
+    ///
+    /// ```no_run
+    /// # fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// use cudarc::driver::CudaContext;
+    /// use gradwire::backend::cuda::{Cuda, View};
+    /// use gradwire::embed::{Encode, EncodeBuffers};
+    /// use gradwire::{Codec, Dtype, Qsgd, Seed};
+    /// let stream = CudaContext::new(0)?.new_stream()?;
+    /// let gradient = stream.clone_htod(&vec![0.5f32; 1 << 20])?;
+    /// let plan = Qsgd::bits(4).plan(1 << 20, Dtype::F32)?;
+    /// let mut body = stream.alloc_zeros::<u8>(plan.header().body_bytes() as usize)?;
+    /// let cuda = Cuda::on(&stream)?;
+    /// let (gradient, to) = (View::read(&gradient), View::write(&mut body));
+    /// let buffers = EncodeBuffers { gradient, residual: None, body: to, workspace: None };
+    /// cuda.queue_views(Encode { plan: &plan, seed: Seed::new(42).step(1) }, buffers)?;
+    /// let payload = plan.header().seal(&stream.clone_dtoh(&body)?)?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// As [`Cuda::encode_into`], and [`Error::Dtype`] where the gradient is not of the plan's type.
-    pub fn encode_views<T: Element>(
-        &self,
-        plan: &EncodePlan,
-        gradient: &CudaView<'_, T>,
-        residual: Option<&mut CudaViewMut<'_, f32>>,
-        body: &mut CudaViewMut<'_, u8>,
-        workspace: Option<&mut CudaViewMut<'_, u8>>,
-        seed: Seed,
-    ) -> Result<(), Error> {
-        expect_type::<T>(plan.header().dtype)?;
-        let stream = self.cudarc_stream()?;
-        with_buffers(stream, gradient, residual, body, workspace, |buffers| {
-            // SAFETY: cudarc's slices are memory that holds values; cudarc orders work on other streams, and frees memory,
-            // behind what was queued here.
-            unsafe { self.encode_into(plan, buffers, seed) }
-        })
+    /// As [`Cuda::queue`]; [`Error::Dtype`] for floats of another type than the work's; [`Error::Memory`] for what is written and was
+    /// lent to be read; [`Error::Stream`] where this value was not made by [`Cuda::on`].
+    pub fn queue_views<W: Checked>(&self, work: W, buffers: W::Buffers<View<'_>>) -> Result<(), Error> {
+        // SAFETY: the work trusts nothing that it finds.
+        unsafe { self.queue_views_trusted(work, buffers) }
     }
 
-    /// Queues a decode: [`Cuda::decode_into`] for slices of cudarc's.
+    /// Queues any work on slices of cudarc's: [`Cuda::queue_views`] for what trusts what it finds in memory.
     ///
     /// # Errors
-    /// As [`Cuda::decode_into`].
-    pub fn decode_views(
-        &self,
-        plan: &DecodePlan,
-        mode: DecodeMode,
-        bodies: &CudaView<'_, u8>,
-        output: &mut CudaViewMut<'_, f32>,
-    ) -> Result<(), Error> {
-        let stream = self.cudarc_stream()?;
-        let (bodies, _read) = slice(bodies, stream);
-        let (output, _written) = slice_mut(output, stream);
-        // SAFETY: as in `encode_views`.
-        unsafe { self.decode_into(plan, mode, &DecodeBuffers { bodies, output }) }
-    }
-
-    /// Queues an encode of many tensors: [`Cuda::encode_model_into`] for slices of cudarc's.
-    ///
-    /// A table that is not this plan's makes the kernels read and write elsewhere, so its length is checked and its bytes
-    /// are the caller's to get right: [`ModelPlan::table`], copied to the device.
-    ///
-    /// # Errors
-    /// As [`Cuda::encode_views`].
+    /// As [`Cuda::queue_views`].
     ///
     /// # Safety
-    /// The caller guarantees that `table` holds this plan's table, but for its first eight bytes.
-    #[allow(clippy::too_many_arguments, reason = "each is a buffer of its own, as in `encode_views`")]
-    pub unsafe fn encode_model_views<T: Element>(
-        &self,
-        plan: &ModelPlan,
-        table: &CudaView<'_, u8>,
-        gradient: &CudaView<'_, T>,
-        residual: Option<&mut CudaViewMut<'_, f32>>,
-        body: &mut CudaViewMut<'_, u8>,
-        workspace: Option<&mut CudaViewMut<'_, u8>>,
-        seed: Seed,
-    ) -> Result<(), Error> {
-        expect_type::<T>(plan.dtype())?;
-        let stream = self.cudarc_stream()?;
-        let (table, _table) = slice(table, stream);
-        with_buffers(stream, gradient, residual, body, workspace, |buffers| {
-            // SAFETY: as in `encode_views`; the caller answers for the table.
-            unsafe { self.encode_model_into(plan, table, buffers, seed) }
-        })
-    }
-
-    /// Queues a decode of many tensors: [`Cuda::decode_model_into`] for slices of cudarc's.
-    ///
-    /// # Errors
-    /// As [`Cuda::decode_into`].
-    ///
-    /// # Safety
-    /// As [`Cuda::encode_model_views`].
-    pub unsafe fn decode_model_views(
-        &self,
-        plan: &ModelPlan,
-        table: &CudaView<'_, u8>,
-        mode: DecodeMode,
-        payloads: u32,
-        bodies: &CudaView<'_, u8>,
-        output: &mut CudaViewMut<'_, f32>,
-    ) -> Result<(), Error> {
-        let stream = self.cudarc_stream()?;
-        let (table, _table) = slice(table, stream);
-        let (bodies, _read) = slice(bodies, stream);
-        let (output, _written) = slice_mut(output, stream);
-        // SAFETY: as above.
-        unsafe { self.decode_model_into(plan, table, mode, payloads, &DecodeBuffers { bodies, output }) }
-    }
-
-    /// Queues a selection: [`Cuda::select_into`] for slices of cudarc's.
-    ///
-    /// # Errors
-    /// As [`Cuda::encode_views`].
-    ///
-    /// # Safety
-    /// The caller guarantees that the workspace begins with [`Selection::table`], or what the calls before left of it.
-    pub unsafe fn select_views<T: Element>(
-        &self,
-        selection: &Selection,
-        gradient: &CudaView<'_, T>,
-        residual: Option<&mut CudaViewMut<'_, f32>>,
-        indices: &mut CudaViewMut<'_, u32>,
-        values: &mut CudaViewMut<'_, f32>,
-        workspace: &mut CudaViewMut<'_, u8>,
-    ) -> Result<(), Error> {
-        expect_type::<T>(selection.dtype())?;
-        let stream = self.cudarc_stream()?;
-        let (gradient, _read) = slice(gradient, stream);
-        let residual = residual.map(|residual| slice_mut(residual, stream));
-        let (indices, _indices) = slice_mut(indices, stream);
-        let (values, _values) = slice_mut(values, stream);
-        let (workspace, _workspace) = slice_mut(workspace, stream);
-        let residual = residual.as_ref().map(|(slice, _)| *slice);
-        // SAFETY: as in `encode_views`; the caller answers for the table.
-        unsafe { self.select_into(selection, &SelectBuffers { gradient, residual, indices, values, workspace }) }
-    }
-
-    /// Queues the look for what is not finite: [`Cuda::scan_into`] for slices of cudarc's.
-    ///
-    /// # Errors
-    /// As [`Cuda::scan_into`], and [`Error::Dtype`] where the gradient is not of the selection's type.
-    ///
-    /// # Safety
-    /// As [`Cuda::select_views`].
-    pub unsafe fn scan_views<T: Element>(
-        &self,
-        selection: &Selection,
-        gradient: &CudaView<'_, T>,
-        residual: Option<&mut CudaViewMut<'_, f32>>,
-        workspace: &mut CudaViewMut<'_, u8>,
-    ) -> Result<(), Error> {
-        expect_type::<T>(selection.dtype())?;
-        let stream = self.cudarc_stream()?;
-        let (gradient, _read) = slice(gradient, stream);
-        let residual = residual.map(|residual| slice_mut(residual, stream));
-        let (workspace, _workspace) = slice_mut(workspace, stream);
-        let residual = residual.as_ref().map(|(slice, _)| *slice);
-        let none = DeviceSlice::new(0, 0);
-        let buffers = SelectBuffers { gradient, residual, indices: none, values: none, workspace };
-        // SAFETY: as in `encode_views`; the caller answers for the table.
-        unsafe { self.scan_into(selection, &buffers) }
-    }
-
-    /// Queues what takes off a residual what is late: [`Cuda::settle_into`] for slices of cudarc's.
-    ///
-    /// # Errors
-    /// As [`Cuda::settle_into`].
-    ///
-    /// # Safety
-    /// As [`Cuda::select_views`].
-    pub unsafe fn settle_views(
-        &self,
-        selection: &Selection,
-        residual: &mut CudaViewMut<'_, f32>,
-        workspace: &mut CudaViewMut<'_, u8>,
-    ) -> Result<(), Error> {
-        let stream = self.cudarc_stream()?;
-        let (residual, _residual) = slice_mut(residual, stream);
-        let (workspace, _workspace) = slice_mut(workspace, stream);
-        let none = DeviceSlice::new(0, 0);
-        let residual = Some(residual);
-        let buffers = SelectBuffers { gradient: none, residual, indices: none, values: none, workspace };
-        // SAFETY: as in `encode_views`; the caller answers for the table.
-        unsafe { self.settle_into(selection, &buffers) }
-    }
-
-    /// Queues a decode of kept entries: [`Cuda::scatter_into`] for slices of cudarc's, of all that `indices` holds onto all of
-    /// `output`.
-    ///
-    /// # Errors
-    /// As [`Cuda::scatter_into`].
-    ///
-    /// # Safety
-    /// The caller guarantees that no index is there twice.
-    pub unsafe fn scatter_views(
-        &self,
-        weight: Option<f32>,
-        indices: &CudaView<'_, u32>,
-        values: &CudaView<'_, f32>,
-        output: &mut CudaViewMut<'_, f32>,
-    ) -> Result<(), Error> {
-        let (entries, elements) = (indices.len() as u64, output.len() as u64);
-        let stream = self.cudarc_stream()?;
-        let (indices, _indices) = slice(indices, stream);
-        let (values, _values) = slice(values, stream);
-        let (output, _written) = slice_mut(output, stream);
-        // SAFETY: as in `encode_views`; the caller answers for the indices.
-        unsafe { self.scatter_into(entries, elements, weight, &ScatterBuffers { indices, values, output }) }
-    }
-
-    /// Queues the beginning of a step of PowerSGD: [`Cuda::begin_low_rank_into`] for slices of cudarc's.
-    ///
-    /// # Errors
-    /// As [`Cuda::begin_low_rank_into`], and [`Error::Dtype`] where the gradient is not of the steps' type.
-    ///
-    /// # Safety
-    /// The caller guarantees that residual and state hold what the calls before left there, or what [`Cuda::begin_low_rank_into`]
-    /// asks for before the first one.
-    pub unsafe fn begin_low_rank_views<T: Element>(
-        &self,
-        steps: &mut ResidentLowRank,
-        gradient: &CudaView<'_, T>,
-        residual: &mut CudaViewMut<'_, f32>,
-        state: &mut CudaViewMut<'_, u8>,
-        factors: &mut CudaViewMut<'_, f32>,
-    ) -> Result<(), Error> {
-        expect_type::<T>(steps.dtype())?;
-        let stream = self.cudarc_stream()?;
-        let (gradient, _read) = slice(gradient, stream);
-        with_state(stream, residual, state, factors, |kept| {
-            // SAFETY: as in `encode_views`; the caller answers for what the state holds.
-            unsafe { self.begin_low_rank_into(steps, &LowRankBuffers { gradient, ..kept }) }
-        })
-    }
-
-    /// Queues what is between two all-reduces: [`Cuda::advance_low_rank_into`] for slices of cudarc's.
-    ///
-    /// # Errors
-    /// As [`Cuda::advance_low_rank_into`].
-    ///
-    /// # Safety
-    /// As [`Cuda::begin_low_rank_views`].
-    pub unsafe fn advance_low_rank_views(
-        &self,
-        steps: &mut ResidentLowRank,
-        residual: &mut CudaViewMut<'_, f32>,
-        state: &mut CudaViewMut<'_, u8>,
-        factors: &mut CudaViewMut<'_, f32>,
-    ) -> Result<(), Error> {
-        with_state(self.cudarc_stream()?, residual, state, factors, |kept| {
-            // SAFETY: as above.
-            unsafe { self.advance_low_rank_into(steps, &kept) }
-        })
-    }
-
-    /// Queues the end of a step: [`Cuda::finish_low_rank_into`] for slices of cudarc's.
-    ///
-    /// # Errors
-    /// As [`Cuda::finish_low_rank_into`].
-    ///
-    /// # Safety
-    /// As [`Cuda::begin_low_rank_views`].
-    pub unsafe fn finish_low_rank_views(
-        &self,
-        steps: &mut ResidentLowRank,
-        residual: &mut CudaViewMut<'_, f32>,
-        state: &mut CudaViewMut<'_, u8>,
-        factors: &mut CudaViewMut<'_, f32>,
-        output: &mut CudaViewMut<'_, f32>,
-    ) -> Result<(), Error> {
-        let stream = self.cudarc_stream()?;
-        let (output, _written) = slice_mut(output, stream);
-        with_state(stream, residual, state, factors, |kept| {
-            // SAFETY: as above.
-            unsafe { self.finish_low_rank_into(steps, &LowRankBuffers { output, ..kept }) }
-        })
-    }
-
-    fn cudarc_stream(&self) -> Result<&CudaStream, Error> {
-        self.keep.as_deref().ok_or_else(|| Error::Stream {
+    /// The caller guarantees that the memory holds what the fields of the work's buffers say, such as a table.
+    pub unsafe fn queue_views_trusted<W: Work>(&self, work: W, buffers: W::Buffers<View<'_>>) -> Result<(), Error> {
+        let stream = self.keep.as_deref().ok_or_else(|| Error::Stream {
             address: self.stream.to_u64(),
-            problem: "is not one of cudarc's: open it with Cuda::on, or use encode_into and decode_into".to_owned(),
-        })
+            problem: "is not one of cudarc's: open it with Cuda::on, or use Cuda::queue".to_owned(),
+        })?;
+        let passes = work.passes(&Limits::NONE)?;
+        let pieces = work.pieces(buffers)?;
+        pieces.iter().try_for_each(|piece| expect_lent(piece, stream))?;
+        // The guards make cudarc's other streams wait for what is queued while they are held.
+        let mut guards = Vec::with_capacity(pieces.len());
+        let mut lend = |view| {
+            let (slice, guard) = match view {
+                View::Read(slice) => slice.lend(stream),
+                View::Write(slice) => slice.lend_mut(stream),
+            };
+            guards.push(guard);
+            slice
+        };
+        let pieces: Vec<_> = pieces.into_iter().map(|piece| piece.map(&mut lend)).collect();
+        // SAFETY: cudarc's slices are memory that holds values; cudarc orders work on other streams, and frees memory, behind
+        // what was queued here. The caller answers for what else it holds.
+        unsafe { self.queue_pieces(&passes, &pieces) }?;
+        drop(passes);
+        work.queued();
+        Ok(())
     }
 }
 
-/// Hands over the buffers of an encode while cudarc's guards are held: they make its other streams wait for what is queued
-/// meanwhile.
-fn with_buffers<T>(
-    stream: &CudaStream,
-    gradient: &CudaView<'_, T>,
-    residual: Option<&mut CudaViewMut<'_, f32>>,
-    body: &mut CudaViewMut<'_, u8>,
-    workspace: Option<&mut CudaViewMut<'_, u8>>,
-    queue: impl FnOnce(&EncodeBuffers<DeviceSlice>) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let (gradient, _read) = slice(gradient, stream);
-    let (body, _written) = slice_mut(body, stream);
-    let residual = residual.map(|r| slice_mut(r, stream));
-    let workspace = workspace.map(|w| slice_mut(w, stream));
-    let buffers = EncodeBuffers {
-        gradient,
-        residual: residual.as_ref().map(|(slice, _)| *slice),
-        body,
-        workspace: workspace.as_ref().map(|(slice, _)| *slice),
-    };
-    queue(&buffers)
-}
-
-/// Hands over what all calls of a step use, as [`with_buffers`] does it: the gradient and the output are none.
-fn with_state(
-    stream: &CudaStream,
-    residual: &mut CudaViewMut<'_, f32>,
-    state: &mut CudaViewMut<'_, u8>,
-    factors: &mut CudaViewMut<'_, f32>,
-    queue: impl FnOnce(LowRankBuffers<DeviceSlice>) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let (residual, _residual) = slice_mut(residual, stream);
-    let (state, _state) = slice_mut(state, stream);
-    let (factors, _factors) = slice_mut(factors, stream);
-    let none = DeviceSlice::new(0, 0);
-    queue(LowRankBuffers { gradient: none, residual, state, factors, output: none })
-}
-
-fn expect_type<T: Element>(expected: Dtype) -> Result<(), Error> {
-    if T::DTYPE == expected {
-        return Ok(());
+/// Checks that a piece was lent for what is done with it.
+fn expect_lent(piece: &Piece<View<'_>>, stream: &CudaStream) -> Result<(), Error> {
+    let (found, expected) = (piece.buffer.ty(), piece.dtype);
+    if let Some(expected) = expected.filter(|_| expected != found.dtype) {
+        return Err(Error::Dtype { expected: expected.name(), found: found.name });
     }
-    Err(Error::Dtype { expected: expected.name(), found: T::DTYPE.name() })
-}
-
-fn slice<'v, T>(view: &'v CudaView<'v, T>, stream: &'v CudaStream) -> (DeviceSlice, ::cudarc::driver::SyncOnDrop<'v>) {
-    let bytes = view.num_bytes() as u64;
-    let (address, guard) = view.device_ptr(stream);
-    (DeviceSlice::new(address, bytes), guard)
-}
-
-fn slice_mut<'v, T>(
-    view: &'v mut CudaViewMut<'_, T>,
-    stream: &'v CudaStream,
-) -> (DeviceSlice, ::cudarc::driver::SyncOnDrop<'v>) {
-    let bytes = view.num_bytes() as u64;
-    let (address, guard) = view.device_ptr_mut(stream);
-    (DeviceSlice::new(address, bytes), guard)
+    match piece.buffer {
+        View::Read(slice) if piece.access != Access::Read => {
+            let address = slice.lend(stream).0.address();
+            let problem = "is written, and was lent to be read: lend it by View::write".to_owned();
+            Err(Error::Memory { what: piece.what, address, problem })
+        }
+        _ => Ok(()),
+    }
 }

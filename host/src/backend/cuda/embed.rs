@@ -5,16 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::driver::{DevicePtr, MemoryAt, StreamId};
 use super::{Cuda, RealDriver, Shared, failed, unavailable};
-use crate::embed::{
-    Access, DecodeBuffers, EncodeBuffers, LowRankBuffers, Piece, ScatterBuffers, SelectBuffers, by_role, used,
-};
+use crate::embed::{Access, Piece, Work, by_role, used};
 use crate::error::Error;
 use crate::kind::BackendKind;
-use crate::low_rank::ResidentLowRank;
-use crate::model::ModelPlan;
-use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Pass, check_count};
-use crate::seed::Seed;
-use crate::sparse::Selection;
+use crate::plan::{Limits, Pass};
 
 /// A piece of device memory that a caller owns: an address and a length. Naming one touches nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,239 +97,51 @@ impl Cuda {
         Ok(Self::new(self.shared.clone(), id))
     }
 
-    /// Queues an encode on the stream, in the caller's memory: no device memory is allocated, nothing is waited for, and
-    /// a capture of the stream into a CUDA graph records it.
+    /// Queues work on the stream, in the caller's memory: no device memory is allocated, nothing is waited for, and a capture of the
+    /// stream into a CUDA graph records it.
     ///
-    /// The first call of a codec has its kernels compiled, which takes a second or more; [`Cuda::warm_up`] does it beforehand,
-    /// and a capture asks for that.
+    /// The first call of a codec has its kernels compiled, which takes a second or more; [`Cuda::warm_up`] does it beforehand, and a
+    /// capture asks for that.
     ///
-    /// Determinism, formats and edge cases are those of [`Device::encode`](crate::Device::encode): once the stream has
-    /// come that far, the body holds the same bytes. Under [`NonFinite::Error`](crate::NonFinite::Error) the verdict is
-    /// in the workspace: [`EncodePlan::check_workspace`]. A graph repeats the seed that it was captured with.
-    ///
-    /// # Errors
-    /// Before anything is queued: [`Error::Length`] for memory that is too short or left out, [`Error::Memory`] for
-    /// memory that is not the device's, is misaligned, or overlaps other memory of the call; [`Error::Capturing`] where
-    /// kernels have yet to be compiled and the stream is being captured; [`Error::Unavailable`] where the driver refuses
-    /// them. Else [`Error::Backend`].
-    ///
-    /// # Safety
-    /// - The caller guarantees that the memory stays allocated until the stream has done the work, that no work on another
-    ///   stream uses it meanwhile, and that the gradient and the residual hold values.
-    /// - The caller guarantees that a graph that recorded the work is not launched after the last [`Cuda`] of the context
-    ///   was dropped.
-    pub unsafe fn encode_into(
-        &self,
-        plan: &EncodePlan,
-        buffers: &EncodeBuffers<DeviceSlice>,
-        seed: Seed,
-    ) -> Result<(), Error> {
-        let passes = plan.passes(seed, &Limits::NONE)?;
-        // SAFETY: the caller keeps the memory until the stream is done, and what is read of it holds values.
-        unsafe { self.queue_checked(&passes, &buffers.pieces(plan)?) }
-    }
-
-    /// Queues a decode of one body, or of the sum of several, over or onto an output in the caller's memory.
+    /// ```no_run
+    /// # fn run(context: *mut std::ffi::c_void, stream: *mut std::ffi::c_void, x: u64, body: u64) -> Result<(), gradwire::Error> {
+    /// use gradwire::backend::cuda::{Cuda, DeviceSlice};
+    /// use gradwire::embed::{Encode, EncodeBuffers};
+    /// use gradwire::{Codec, Dtype, Qsgd, Seed};
+    /// let plan = Qsgd::bits(4).plan(1 << 20, Dtype::F32)?;
+    /// // SAFETY: both are the program's, and live.
+    /// let cuda = unsafe { Cuda::from_raw(context, stream) }?;
+    /// let gradient = DeviceSlice::new(x, plan.gradient_bytes());
+    /// let body = DeviceSlice::new(body, plan.header().body_bytes());
+    /// let buffers = EncodeBuffers { gradient, residual: None, body, workspace: None };
+    /// // SAFETY: the memory holds a gradient, and is not freed before the stream was waited for.
+    /// unsafe { cuda.queue(Encode { plan: &plan, seed: Seed::new(42).step(1) }, buffers) }?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// As [`Cuda::encode_into`].
+    /// Before anything is queued: [`Error::Length`] for memory that is too short or left out, [`Error::Memory`] for memory that is not
+    /// the device's, is misaligned, or overlaps other memory of the call; [`Error::Capturing`] where kernels have yet to be compiled
+    /// and the stream is being captured; [`Error::Unavailable`] where the driver refuses them, or where work was planned by the limits
+    /// of a device that promises more; those of the work. Else [`Error::Backend`].
     ///
     /// # Safety
-    /// As [`Cuda::encode_into`]: the bodies hold bytes, any bytes; with [`DecodeMode::Add`] the output holds values.
-    pub unsafe fn decode_into(
-        &self,
-        plan: &DecodePlan,
-        mode: DecodeMode,
-        buffers: &DecodeBuffers<DeviceSlice>,
-    ) -> Result<(), Error> {
-        let plan = plan.of_bodies();
-        let passes = plan.passes(mode, &Limits::NONE)?;
-        // SAFETY: the caller keeps the memory until the stream is done, and what is read of it holds values.
-        unsafe { self.queue_checked(&passes, &buffers.pieces(&plan)) }
-    }
-
-    /// Queues an encode of many tensors: [`Cuda::encode_into`] for a [`ModelPlan`], in one launch set. `table` holds
-    /// [`ModelPlan::table`].
-    ///
-    /// # Errors
-    /// As [`Cuda::encode_into`].
-    ///
-    /// # Safety
-    /// As [`Cuda::encode_into`]; and the caller guarantees that the table is this plan's, but for its first eight bytes.
-    pub unsafe fn encode_model_into(
-        &self,
-        plan: &ModelPlan,
-        table: DeviceSlice,
-        buffers: &EncodeBuffers<DeviceSlice>,
-        seed: Seed,
-    ) -> Result<(), Error> {
-        // SAFETY: the caller keeps the memory until the stream is done, and the table is this plan's.
-        unsafe { self.queue_checked(&plan.encode_passes(seed), &buffers.model_pieces(plan, table)?) }
-    }
-
-    /// Queues a decode of many tensors' bodies, `payloads` of them one behind the other.
-    ///
-    /// # Errors
-    /// As [`Cuda::encode_into`].
-    ///
-    /// # Safety
-    /// As [`Cuda::decode_into`] and [`Cuda::encode_model_into`].
-    pub unsafe fn decode_model_into(
-        &self,
-        plan: &ModelPlan,
-        table: DeviceSlice,
-        mode: DecodeMode,
-        payloads: u32,
-        buffers: &DecodeBuffers<DeviceSlice>,
-    ) -> Result<(), Error> {
-        check_count(payloads.into())?;
-        let passes = plan.decode_passes(mode, payloads, [plan.body_bytes(); 2]);
-        // SAFETY: the caller keeps the memory until the stream is done, and the table is this plan's.
-        unsafe { self.queue_checked(&passes, &buffers.model_pieces(plan, payloads, table)) }
-    }
-
-    /// Queues a selection of the largest entries, all of a model's segments in one launch set.
-    ///
-    /// Once the stream has come that far, `indices` and `values` hold [`Selection::entries`] entries, the same on every
-    /// backend, and [`Selection::seal`] makes a payload of them; [`Selection::check_end`] tells where another stream has disturbed
-    /// them. With feedback the residual is gradient + residual, and zero
-    /// where an entry was kept; where the selection [is lazy](Selection::is_lazy) that is so once it is settled.
-    ///
-    /// # Errors
-    /// As [`Cuda::encode_into`]; [`Error::Unavailable`] where the selection was planned by the limits of a device that promises more.
-    ///
-    /// # Safety
-    /// As [`Cuda::encode_into`]; and the caller guarantees that the workspace begins with [`Selection::table`], or what the calls
-    /// before left of it.
-    pub unsafe fn select_into(&self, selection: &Selection, buffers: &SelectBuffers<DeviceSlice>) -> Result<(), Error> {
-        // SAFETY: the caller keeps the memory until the stream is done, and the workspace begins with the selection's table.
-        unsafe { self.queue_checked(selection.passes(), &buffers.pieces(selection)?) }
-    }
-
-    /// Queues the look for what is not finite in gradient + residual, where the codec refuses it
-    /// ([`NonFinite::Error`](crate::NonFinite::Error)): nothing under the other policy. Of `buffers`, gradient, residual and workspace are used. Once
-    /// [`Selection::status_bytes`] of the workspace are copied to the host, [`Selection::check`] tells whether to go on with
-    /// [`Cuda::select_into`], which looks for nothing. A residual that is late is settled first.
-    ///
-    /// # Errors
-    /// As [`Cuda::encode_into`].
-    ///
-    /// # Safety
-    /// As [`Cuda::select_into`].
-    pub unsafe fn scan_into(&self, selection: &Selection, buffers: &SelectBuffers<DeviceSlice>) -> Result<(), Error> {
-        // SAFETY: the caller keeps the memory until the stream is done, and the workspace begins with the selection's table.
-        unsafe { self.queue_checked(selection.scan_passes(), &buffers.scan_pieces(selection)?) }
-    }
-
-    /// Queues what takes off the residual of a [`TopK::lazy_selection`](crate::TopK::lazy_selection) what was sent and is still in it: for a
-    /// checkpoint, or before anything but the next selection reads or writes it. Of `buffers`, the residual and the first
-    /// [`Selection::table_bytes`] of the workspace are used. The next selection goes on from there. Nothing is queued where nothing
-    /// is ever late.
-    ///
-    /// It is one read of the segments that may be late, and a sector for each entry that becomes zero:
-    /// [`Device::settle`](crate::Device::settle) where the state is in the caller's memory.
-    ///
-    /// # Errors
-    /// As [`Cuda::encode_into`].
-    ///
-    /// # Safety
-    /// As [`Cuda::select_into`].
-    pub unsafe fn settle_into(&self, selection: &Selection, buffers: &SelectBuffers<DeviceSlice>) -> Result<(), Error> {
-        // SAFETY: the caller keeps the memory until the stream is done, and the workspace begins with the selection's table.
-        unsafe { self.queue_checked(selection.settle_passes(), &buffers.settle_pieces(selection)?) }
-    }
-
-    /// Queues a decode of kept entries onto a gradient of `elements`: over zeros, or with a weight onto what is there.
-    ///
-    /// # Errors
-    /// As [`Cuda::encode_into`].
-    ///
-    /// # Safety
-    /// As [`Cuda::decode_into`]; and the caller guarantees that no index is there twice. One that is beyond the elements is
-    /// not looked at.
-    pub unsafe fn scatter_into(
-        &self,
-        entries: u64,
-        elements: u64,
-        weight: Option<f32>,
-        buffers: &ScatterBuffers<DeviceSlice>,
-    ) -> Result<(), Error> {
-        let passes = Selection::scatter(entries, weight, elements, &Limits::NONE)?;
-        // SAFETY: the caller keeps the memory until the stream is done, and no index is there twice.
-        unsafe { self.queue_checked(&passes, &buffers.pieces(entries, elements, weight.is_none())) }
-    }
-
-    /// Queues the beginning of a step of PowerSGD, in the caller's memory: [`Device::begin_low_rank`](crate::Device::begin_low_rank)
-    /// where nothing leaves the device. Once the stream has come that far, `factors` holds the first factor, to be all-reduced there.
-    ///
-    /// # Errors
-    /// [`Error::Order`] where another call is due; else as [`Cuda::encode_into`]. The step has then not begun; but after
-    /// [`Error::Backend`], which may come when a part is queued, a state has to be uploaded anew.
-    ///
-    /// # Safety
-    /// As [`Cuda::encode_into`]; and the caller guarantees that residual and state hold what the calls before left there, or before
-    /// the first one [`ResidentLowRank::image`] and zeros, or what [`ResidentLowRank::upload`] gave.
-    pub unsafe fn begin_low_rank_into(
-        &self,
-        steps: &mut ResidentLowRank,
-        buffers: &LowRankBuffers<DeviceSlice>,
-    ) -> Result<(), Error> {
-        let passes = steps.begin(&Limits::NONE)?;
-        // SAFETY: the caller keeps the memory until the stream is done, and residual, state and factors hold what the calls before left.
-        unsafe { self.queue_step(steps, &passes, buffers) }
-    }
-
-    /// Queues what is between two all-reduces: the factor in `factors` is taken, and the next one is left there.
-    ///
-    /// # Errors
-    /// As [`Cuda::begin_low_rank_into`], and the step is where it was.
-    ///
-    /// # Safety
-    /// As [`Cuda::begin_low_rank_into`]; and the caller guarantees that `factors` holds values.
-    pub unsafe fn advance_low_rank_into(
-        &self,
-        steps: &mut ResidentLowRank,
-        buffers: &LowRankBuffers<DeviceSlice>,
-    ) -> Result<(), Error> {
-        let passes = steps.advance(&Limits::NONE)?;
-        // SAFETY: the caller keeps the memory until the stream is done, and residual, state and factors hold what the calls before left.
-        unsafe { self.queue_step(steps, &passes, buffers) }
-    }
-
-    /// Queues the end of a step: the last factor in `factors` is taken, and `output` becomes what all workers together send.
-    ///
-    /// # Errors
-    /// As [`Cuda::advance_low_rank_into`].
-    ///
-    /// # Safety
-    /// As [`Cuda::advance_low_rank_into`].
-    pub unsafe fn finish_low_rank_into(
-        &self,
-        steps: &mut ResidentLowRank,
-        buffers: &LowRankBuffers<DeviceSlice>,
-    ) -> Result<(), Error> {
-        let passes = steps.finish(&Limits::NONE)?;
-        // SAFETY: the caller keeps the memory until the stream is done, and residual, state and factors hold what the calls before left.
-        unsafe { self.queue_step(steps, &passes, buffers) }
-    }
-
-    /// # Safety
-    /// As [`Cuda::advance_low_rank_into`].
-    unsafe fn queue_step(
-        &self,
-        steps: &mut ResidentLowRank,
-        passes: &[Pass],
-        buffers: &LowRankBuffers<DeviceSlice>,
-    ) -> Result<(), Error> {
-        // SAFETY: the caller keeps the memory until the stream is done, and residual, state and factors hold what the calls before left.
-        unsafe { self.queue_checked(passes, &buffers.pieces(steps)) }?;
-        steps.went_on();
+    /// - The caller guarantees that the memory stays allocated until the stream has done the work, and that no work on another stream
+    ///   uses it meanwhile.
+    /// - The caller guarantees that the memory holds what the fields of the work's buffers say.
+    /// - The caller guarantees that a graph that recorded the work is not launched after the last [`Cuda`] of the context was dropped.
+    pub unsafe fn queue<W: Work>(&self, work: W, buffers: W::Buffers<DeviceSlice>) -> Result<(), Error> {
+        let passes = work.passes(&Limits::NONE)?;
+        // SAFETY: the caller answers for the memory.
+        unsafe { self.queue_pieces(&passes, &work.pieces(buffers)?) }?;
+        drop(passes);
+        work.queued();
         Ok(())
     }
 
     /// # Safety
-    /// As [`Cuda::encode_into`].
-    unsafe fn queue_checked(&self, passes: &[Pass], pieces: &[Piece<DeviceSlice>]) -> Result<(), Error> {
+    /// As [`Cuda::queue`].
+    pub(super) unsafe fn queue_pieces(&self, passes: &[Pass], pieces: &[Piece<DeviceSlice>]) -> Result<(), Error> {
         if passes.is_empty() {
             return Ok(());
         }
@@ -345,7 +151,7 @@ impl Cuda {
         check_overlaps(pieces)?;
         self.warm_up_passes(passes)?;
         let buffers = by_role(pieces, DevicePtr::NULL, |piece, offset| DevicePtr(piece.buffer.address + offset));
-        // SAFETY: every piece is as long as the plan asks, aligned and the device's; the caller answers for the rest.
+        // SAFETY: every piece is as long as the work asks, aligned and the device's; the caller answers for the rest.
         let mut queue = |pass| unsafe { self.shared.queue(pass, &buffers, self.stream) };
         passes.iter().try_for_each(&mut queue).map_err(failed)
     }

@@ -16,6 +16,8 @@ mod sys;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+#[cfg(feature = "cudarc")]
+pub use self::cudarc::{Lend, LendMut, View};
 use self::driver::{Driver, DriverError, StreamId};
 pub use self::embed::DeviceSlice;
 pub use self::modules::{Cached, LoadedFamily};

@@ -11,7 +11,7 @@ use wgpu::BufferUsages;
 
 use super::loss::{Contained, Loss, QuietQueue};
 use super::{Wgpu, failed, preference, timing, unavailable};
-use crate::embed::{DecodeBuffers, EncodeBuffers};
+use crate::embed::{Access, Decode, DecodeBuffers, Encode, EncodeBuffers, Piece, Work};
 use crate::error::{Error, expect_residual};
 use crate::gradient::Gradient;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, check_input};
@@ -30,6 +30,48 @@ const NO_ADAPTER: &str = if cfg!(target_arch = "wasm32") {
     "no Vulkan, Metal or DX12 adapter was found; install the GPU's driver, or on Debian and Ubuntu mesa-vulkan-drivers for \
      one in software"
 };
+
+/// Memory of the host's that stands for a piece of the device's in [`Wgpu::run_async`]. Of a piece that is scratch, as a workspace,
+/// it may be less than is needed: its beginning, as many bytes as are handed over.
+#[derive(Debug)]
+pub enum HostSlice<'h> {
+    /// What the work reads.
+    In(&'h [u8]),
+    /// What it reads and writes.
+    InOut(&'h mut [u8]),
+    /// What it writes, whatever was there.
+    Out(&'h mut [u8]),
+}
+
+impl<'h> HostSlice<'h> {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::In(bytes) => bytes.len() as u64,
+            Self::InOut(bytes) | Self::Out(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// What comes back.
+    fn wanted(self) -> Option<&'h mut [u8]> {
+        match self {
+            Self::In(_) => None,
+            Self::InOut(bytes) | Self::Out(bytes) => Some(bytes),
+        }
+    }
+}
+
+impl<'h> From<Gradient<'h>> for HostSlice<'h> {
+    fn from(gradient: Gradient<'h>) -> Self {
+        Self::In(gradient.as_bytes())
+    }
+}
+
+impl<'h> From<&'h mut [f32]> for HostSlice<'h> {
+    /// What is read and written.
+    fn from(values: &'h mut [f32]) -> Self {
+        Self::InOut(bytemuck::cast_slice_mut(values))
+    }
+}
 
 impl Wgpu {
     /// As [`Wgpu::open`], without a wait: in a browser this is the way, and its adapter is the one there is.
@@ -112,37 +154,21 @@ impl Wgpu {
     ) -> Result<Payload, Error> {
         check_input(plan, gradient.dtype(), gradient.len())?;
         let header = *plan.header();
-        let expected = if plan.feedback() { header.n } else { 0 };
         expect_residual(plan.feedback(), residual.len(), header.n)?;
         if header.n == 0 {
             return header.seal(&vec![0; header.body_bytes() as usize]);
         }
-        let [status, body, left] = self
-            .contained("encoding", || {
-                let from = self.filled(gradient.as_bytes())?;
-                let kept = self.filled(bytemuck::cast_slice(residual))?;
-                let body = self.room(header.body_bytes(), BufferUsages::STORAGE | BufferUsages::COPY_SRC)?;
-                let workspace = self.room(plan.workspace_bytes(), SCRATCH)?;
-                let mut encoder = self.encoder();
-                let buffers = EncodeBuffers {
-                    gradient: from.slice(..),
-                    residual: Some(kept.slice(..)),
-                    body: body.slice(..),
-                    workspace: Some(workspace.slice(..)),
-                };
-                self.record_encode(plan, &mut encoder, &buffers, seed)?;
-                let status = self.copied(&mut encoder, &workspace, 0, if plan.is_guarded() { 4 } else { 0 })?;
-                let body = self.copied(&mut encoder, &body, 0, header.body_bytes())?;
-                let left = self.copied(&mut encoder, &kept, 0, 4 * expected)?;
-                self.submit(encoder);
-                Ok([status, body, left])
-            })
-            .await?;
-        plan.check_workspace(&self.read(status).await?)?;
-        let payload = header.seal(&self.read(body).await?)?;
-        let left = self.read(left).await?;
-        bytemuck::cast_slice_mut(residual).copy_from_slice(&left);
-        Ok(payload)
+        let mut status = [0; 4];
+        let mut body = vec![0; header.body_bytes() as usize];
+        let buffers = EncodeBuffers {
+            gradient: HostSlice::from(gradient),
+            residual: Some(HostSlice::from(residual)),
+            body: HostSlice::Out(&mut body),
+            workspace: Some(HostSlice::Out(if plan.is_guarded() { &mut status } else { &mut [] })),
+        };
+        self.run_async(Encode { plan, seed }, buffers).await?;
+        plan.check_workspace(&status)?;
+        header.seal(&body)
     }
 
     /// Decodes a payload over or onto `output`, without a wait in a browser, as [`Wgpu::encode_async`].
@@ -164,30 +190,107 @@ impl Wgpu {
         let plan = DecodePlan::new(header, 1);
         let mut body = vec![0; header.body_bytes() as usize];
         payload.write_body(&mut body)?;
-        let values = self
-            .contained("decoding", || {
-                let bodies = self.filled(&body)?;
-                let values = self.filled(bytemuck::cast_slice(output))?;
-                let mut encoder = self.encoder();
-                let buffers = DecodeBuffers { bodies: bodies.slice(..), output: values.slice(..) };
-                self.record_decode(&plan, mode, &mut encoder, &buffers)?;
-                let values = self.copied(&mut encoder, &values, 0, 4 * header.n)?;
-                self.submit(encoder);
-                Ok(values)
-            })
-            .await?;
-        let values = self.read(values).await?;
-        bytemuck::cast_slice_mut(output).copy_from_slice(&values);
+        let buffers = DecodeBuffers { bodies: HostSlice::In(&body), output: HostSlice::from(output) };
+        self.run_async(Decode { plan: &plan, mode }, buffers).await
+    }
+
+    /// Runs work on memory of the host's, without a wait in a browser: the pieces go to the device, the work is done, and what it has
+    /// written comes back.
+    ///
+    /// ```no_run
+    /// # async fn run(gradient: &[f32]) -> Result<(), gradwire::Error> {
+    /// use gradwire::backend::wgpu::{HostSlice, Wgpu};
+    /// use gradwire::embed::{Select, SelectBuffers};
+    /// use gradwire::{Dtype, Gradient, TopK};
+    /// let gradwire = Wgpu::open_async().await?;
+    /// let selection = TopK::count(100).selection(gradient.len(), Dtype::F32, false, &gradwire.limits())?;
+    /// let (mut indices, mut values) = ([0u8; 400], [0u8; 400]);
+    /// let buffers = SelectBuffers {
+    ///     gradient: Gradient::F32(gradient).into(),
+    ///     residual: None,
+    ///     indices: HostSlice::Out(&mut indices),
+    ///     values: HostSlice::Out(&mut values),
+    ///     workspace: HostSlice::In(&selection.table()),
+    /// };
+    /// gradwire.run_async(Select(&selection), buffers).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the work; [`Error::Length`] for a slice that is too short, [`Error::Memory`] for a written piece that was handed over to
+    /// read; [`Error::Backend`]. The host's memory is as it was whenever this fails, and where the future is dropped.
+    pub async fn run_async<W: Work>(&self, work: W, buffers: W::Buffers<HostSlice<'_>>) -> Result<(), Error> {
+        let copies = self.contained("working", || self.submitted(&work, buffers)).await?;
+        let mut answers = Vec::with_capacity(copies.len());
+        for (to, copied) in copies {
+            answers.push((to, self.read(copied).await?));
+        }
+        for (to, bytes) in answers {
+            to.copy_from_slice(&bytes);
+        }
+        work.queued();
         Ok(())
     }
 
+    /// Submits work with the copies of what it writes.
+    fn submitted<'h, W: Work>(
+        &self,
+        work: &W,
+        buffers: W::Buffers<HostSlice<'h>>,
+    ) -> Result<Vec<(&'h mut [u8], Copied)>, Error> {
+        let passes = work.passes(&self.limits())?;
+        let pieces: Vec<_> = work.pieces(buffers)?.into_iter().filter(|piece| piece.needed > 0).collect();
+        let rooms = pieces.iter().map(|piece| self.uploaded(piece)).collect::<Result<Vec<_>, _>>()?;
+        let mut encoder = self.encoder();
+        let mut slices = Vec::with_capacity(pieces.len());
+        let mut wanted = Vec::with_capacity(pieces.len());
+        for (piece, room) in pieces.into_iter().zip(&rooms) {
+            slices.push(piece.map(|host| {
+                wanted.extend(host.wanted().map(|to| (to, room)));
+                room.slice(..)
+            }));
+        }
+        self.record_checked(&passes, &mut encoder, &slices)?;
+        let copy = |(to, room): (&'h mut [u8], &wgpu::Buffer)| {
+            let copied = self.copied(&mut encoder, room, 0, to.len() as u64)?;
+            Ok((to, copied))
+        };
+        let copies = wanted.into_iter().map(copy).collect::<Result<_, Error>>()?;
+        self.submit(encoder);
+        Ok(copies)
+    }
+
+    /// A buffer for a piece, with what the host hands over.
+    fn uploaded(&self, piece: &Piece<HostSlice<'_>>) -> Result<wgpu::Buffer, Error> {
+        let (what, found, expected) = (piece.what, piece.buffer.bytes(), piece.needed);
+        // Of scratch, what is handed over is the beginning.
+        if found < expected && piece.access != Access::Scratch {
+            return Err(Error::Length { what, found, expected, unit: "bytes" });
+        }
+        if found > expected && !matches!(piece.buffer, HostSlice::In(_)) {
+            return Err(Error::Length { what, found, expected, unit: "bytes" });
+        }
+        if let (Access::Write, HostSlice::In(bytes)) = (piece.access, &piece.buffer) {
+            let problem =
+                "is written, and was handed over to be read: use HostSlice::InOut or HostSlice::Out".to_owned();
+            return Err(Error::Memory { what, address: bytes.as_ptr() as u64, problem });
+        }
+        let room = self.room(expected, SCRATCH)?;
+        match &piece.buffer {
+            HostSlice::In(bytes) => self.put(&room, &bytes[..found.min(expected) as usize]),
+            HostSlice::InOut(bytes) => self.put(&room, bytes),
+            HostSlice::Out(_) => {}
+        }
+        Ok(room)
+    }
+
     /// Runs `work`, which waits for nothing, so that what the device objects to comes back as an error: around
-    /// [`Wgpu::record_encode`] and its like in a browser, where they cannot tell. `what` says in the error what was done.
+    /// [`Wgpu::record`] in a browser, where it cannot tell. `what` says in the error what was done.
     ///
     /// ```no_run
     /// # async fn run(device: wgpu::Device, queue: wgpu::Queue, gradient: wgpu::Buffer, body: wgpu::Buffer) -> Result<(), gradwire::Error> {
     /// use gradwire::backend::wgpu::Wgpu;
-    /// use gradwire::embed::EncodeBuffers;
+    /// use gradwire::embed::{Encode, EncodeBuffers};
     /// use gradwire::{Codec, Dtype, Qsgd, Seed, wgpu};
     /// let gradwire = Wgpu::on(&device, &queue)?;
     /// let plan = Qsgd::bits(4).plan(1 << 20, Dtype::F32)?;
@@ -195,7 +298,7 @@ impl Wgpu {
     /// gradwire
     ///     .checked("recording an encode", || {
     ///         let mut encoder = device.create_command_encoder(&Default::default());
-    ///         gradwire.record_encode(&plan, &mut encoder, &buffers, Seed::new(42))?;
+    ///         gradwire.record(Encode { plan: &plan, seed: Seed::new(42) }, &mut encoder, buffers)?;
     ///         queue.submit([encoder.finish()]);
     ///         Ok(())
     ///     })

@@ -4,40 +4,29 @@ use std::sync::Arc;
 
 use super::Wgpu;
 use super::record::{Bound, bind, parameters, pipelines, record};
-use crate::embed::{
-    Access, DecodeBuffers, EncodeBuffers, LowRankBuffers, Piece, ScatterBuffers, SelectBuffers, by_role, used,
-};
+use crate::embed::{Access, Piece, Work, by_role, used};
 use crate::error::Error;
-use crate::low_rank::ResidentLowRank;
-use crate::model::ModelPlan;
-use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Pass, check_count};
-use crate::seed::Seed;
-use crate::sparse::Selection;
+use crate::plan::Pass;
 use crate::wire::MAX_ELEMENTS;
 
 impl Wgpu {
-    /// Records an encode into the caller's encoder, in the caller's buffers. Nothing is submitted, and no feature or limit
-    /// is asked for that the device does not have; a tensor that is larger than a binding or a dispatch may be takes
-    /// several dispatches.
+    /// Records work into the caller's encoder, in the caller's buffers. Nothing is submitted, and no feature or limit is asked for
+    /// that the device does not have; a tensor that is larger than a binding or a dispatch may be takes several dispatches.
     ///
-    /// Determinism, formats and edge cases are those of [`Device::encode`](crate::Device::encode): once the commands have
-    /// run, the body holds the same bytes. Under [`NonFinite::Error`](crate::NonFinite::Error) the verdict is in the
-    /// workspace: [`EncodePlan::check_workspace`].
-    ///
-    /// Every buffer needs the usage `STORAGE`, and the workspace `COPY_DST` as well. Slices begin at multiples of the
-    /// device's `min_storage_buffer_offset_alignment`, which is at most 256. The gradient and the workspace share a buffer
-    /// with no other piece, because a dispatch reads them while it writes others.
+    /// Every buffer needs the usage `STORAGE`, and what is scratch (a workspace, a state, an output over zeros) `COPY_DST` as well.
+    /// Slices begin at multiples of the device's `min_storage_buffer_offset_alignment`, which is at most 256. What is read alone and
+    /// what is scratch share a buffer with no other piece, because a dispatch reads them while it writes others.
     ///
     /// ```no_run
     /// # fn run(device: wgpu::Device, queue: wgpu::Queue, gradient: wgpu::Buffer, body: wgpu::Buffer) -> Result<(), gradwire::Error> {
     /// use gradwire::backend::wgpu::Wgpu;
-    /// use gradwire::embed::EncodeBuffers;
+    /// use gradwire::embed::{Encode, EncodeBuffers};
     /// use gradwire::{Codec, Dtype, Qsgd, Seed, wgpu};
     /// let gradwire = Wgpu::on(&device, &queue)?;
     /// let plan = Qsgd::bits(4).plan(1 << 20, Dtype::F32)?;
     /// let mut encoder = device.create_command_encoder(&Default::default());
     /// let buffers = EncodeBuffers { gradient: gradient.slice(..), residual: None, body: body.slice(..), workspace: None };
-    /// gradwire.record_encode(&plan, &mut encoder, &buffers, Seed::new(42).step(1))?;
+    /// gradwire.record(Encode { plan: &plan, seed: Seed::new(42).step(1) }, &mut encoder, buffers)?;
     /// queue.submit([encoder.finish()]);
     /// # Ok(()) }
     /// ```
@@ -45,184 +34,18 @@ impl Wgpu {
     /// # Errors
     /// Before anything is recorded: [`Error::Length`] for a slice that is too short or left out, [`Error::Memory`] for one
     /// without the usage, misaligned, or in a buffer that it cannot share; [`Error::Limit`] where a limit is too small for
-    /// any part of the tensor. [`Error::Backend`] for what the device refuses.
-    pub fn record_encode(
+    /// any part of the work, or where it was planned for a device of larger limits; those of the work. [`Error::Backend`] for what the
+    /// device refuses.
+    pub fn record<W: Work>(
         &self,
-        plan: &EncodePlan,
+        work: W,
         encoder: &mut wgpu::CommandEncoder,
-        buffers: &EncodeBuffers<wgpu::BufferSlice<'_>>,
-        seed: Seed,
+        buffers: W::Buffers<wgpu::BufferSlice<'_>>,
     ) -> Result<(), Error> {
-        let passes = plan.passes(seed, &self.limits())?;
-        self.record_checked(&passes, encoder, &buffers.pieces(plan)?)
-    }
-
-    /// Records a decode of one body, or of the sum of several, over or onto an output in the caller's buffers.
-    ///
-    /// # Errors
-    /// As [`Wgpu::record_encode`].
-    pub fn record_decode(
-        &self,
-        plan: &DecodePlan,
-        mode: DecodeMode,
-        encoder: &mut wgpu::CommandEncoder,
-        buffers: &DecodeBuffers<wgpu::BufferSlice<'_>>,
-    ) -> Result<(), Error> {
-        let plan = plan.of_bodies();
-        let passes = plan.passes(mode, &self.limits())?;
-        self.record_checked(&passes, encoder, &buffers.pieces(&plan))
-    }
-
-    /// Records an encode of many tensors: [`Wgpu::record_encode`] for a [`ModelPlan`], in one launch set. `table` holds
-    /// [`ModelPlan::table`], and shares a buffer with no other piece.
-    ///
-    /// # Errors
-    /// As [`Wgpu::record_encode`], and [`Error::Limit`] for a plan that was made for a device of larger limits.
-    pub fn record_encode_model(
-        &self,
-        plan: &ModelPlan,
-        table: wgpu::BufferSlice<'_>,
-        encoder: &mut wgpu::CommandEncoder,
-        buffers: &EncodeBuffers<wgpu::BufferSlice<'_>>,
-        seed: Seed,
-    ) -> Result<(), Error> {
-        let passes = plan.encode_passes(seed);
-        self.limits().check(&passes)?;
-        self.record_checked(&passes, encoder, &buffers.model_pieces(plan, table)?)
-    }
-
-    /// Records a decode of many tensors' bodies, `payloads` of them one behind the other.
-    ///
-    /// # Errors
-    /// As [`Wgpu::record_encode_model`].
-    pub fn record_decode_model(
-        &self,
-        plan: &ModelPlan,
-        table: wgpu::BufferSlice<'_>,
-        mode: DecodeMode,
-        payloads: u32,
-        encoder: &mut wgpu::CommandEncoder,
-        buffers: &DecodeBuffers<wgpu::BufferSlice<'_>>,
-    ) -> Result<(), Error> {
-        check_count(payloads.into())?;
-        let passes = plan.decode_passes(mode, payloads, [plan.body_bytes(); 2]);
-        self.limits().check(&passes)?;
-        self.record_checked(&passes, encoder, &buffers.model_pieces(plan, payloads, table))
-    }
-
-    /// Records a selection of the largest entries: `Cuda::select_into` for wgpu. The selection is made with
-    /// [`Wgpu::limits`], and every piece has a buffer of its own.
-    ///
-    /// # Errors
-    /// As [`Wgpu::record_encode_model`].
-    pub fn record_select(
-        &self,
-        selection: &Selection,
-        encoder: &mut wgpu::CommandEncoder,
-        buffers: &SelectBuffers<wgpu::BufferSlice<'_>>,
-    ) -> Result<(), Error> {
-        self.limits().check(selection.passes())?;
-        self.record_checked(selection.passes(), encoder, &buffers.pieces(selection)?)
-    }
-
-    /// Records the look for what is not finite in gradient + residual, where the codec refuses it: `Cuda::scan_into` for wgpu.
-    ///
-    /// # Errors
-    /// As [`Wgpu::record_encode_model`].
-    pub fn record_scan(
-        &self,
-        selection: &Selection,
-        encoder: &mut wgpu::CommandEncoder,
-        buffers: &SelectBuffers<wgpu::BufferSlice<'_>>,
-    ) -> Result<(), Error> {
-        self.limits().check(selection.scan_passes())?;
-        self.record_checked(selection.scan_passes(), encoder, &buffers.scan_pieces(selection)?)
-    }
-
-    /// Records what takes off the residual of a [`TopK::lazy_selection`](crate::TopK::lazy_selection) what was sent and is still in it:
-    /// `Cuda::settle_into` for wgpu. Of `buffers`, the residual and the first [`Selection::table_bytes`] of the workspace are used.
-    ///
-    /// # Errors
-    /// As [`Wgpu::record_encode_model`].
-    pub fn record_settle(
-        &self,
-        selection: &Selection,
-        encoder: &mut wgpu::CommandEncoder,
-        buffers: &SelectBuffers<wgpu::BufferSlice<'_>>,
-    ) -> Result<(), Error> {
-        self.limits().check(selection.settle_passes())?;
-        self.record_checked(selection.settle_passes(), encoder, &buffers.settle_pieces(selection)?)
-    }
-
-    /// Records a decode of kept entries onto a gradient of `elements`: over zeros, for which the output needs `COPY_DST`,
-    /// or with a weight onto what is there.
-    ///
-    /// # Errors
-    /// As [`Wgpu::record_encode`].
-    pub fn record_scatter(
-        &self,
-        entries: u64,
-        elements: u64,
-        weight: Option<f32>,
-        encoder: &mut wgpu::CommandEncoder,
-        buffers: &ScatterBuffers<wgpu::BufferSlice<'_>>,
-    ) -> Result<(), Error> {
-        let passes = Selection::scatter(entries, weight, elements, &self.limits())?;
-        self.record_checked(&passes, encoder, &buffers.pieces(entries, elements, weight.is_none()))
-    }
-
-    /// Records the beginning of a step of PowerSGD: `Cuda::begin_low_rank_into` for wgpu. Every piece has a buffer of its own, and
-    /// the state's needs the usage `COPY_DST` as well.
-    ///
-    /// # Errors
-    /// [`Error::Order`] where another call is due; else as [`Wgpu::record_encode`], and the step has then not begun.
-    pub fn record_begin_low_rank(
-        &self,
-        steps: &mut ResidentLowRank,
-        encoder: &mut wgpu::CommandEncoder,
-        buffers: &LowRankBuffers<wgpu::BufferSlice<'_>>,
-    ) -> Result<(), Error> {
-        let passes = steps.begin(&self.limits())?;
-        self.record_step(steps, &passes, encoder, buffers)
-    }
-
-    /// Records what is between two all-reduces: the factor in `factors` is taken, and the next one is left there.
-    ///
-    /// # Errors
-    /// As [`Wgpu::record_begin_low_rank`], and the step is where it was.
-    pub fn record_advance_low_rank(
-        &self,
-        steps: &mut ResidentLowRank,
-        encoder: &mut wgpu::CommandEncoder,
-        buffers: &LowRankBuffers<wgpu::BufferSlice<'_>>,
-    ) -> Result<(), Error> {
-        let passes = steps.advance(&self.limits())?;
-        self.record_step(steps, &passes, encoder, buffers)
-    }
-
-    /// Records the end of a step: the last factor in `factors` is taken, and `output` becomes what all workers together send.
-    ///
-    /// # Errors
-    /// As [`Wgpu::record_advance_low_rank`].
-    pub fn record_finish_low_rank(
-        &self,
-        steps: &mut ResidentLowRank,
-        encoder: &mut wgpu::CommandEncoder,
-        buffers: &LowRankBuffers<wgpu::BufferSlice<'_>>,
-    ) -> Result<(), Error> {
-        let passes = steps.finish(&self.limits())?;
-        self.record_step(steps, &passes, encoder, buffers)
-    }
-
-    fn record_step(
-        &self,
-        steps: &mut ResidentLowRank,
-        passes: &[Pass],
-        encoder: &mut wgpu::CommandEncoder,
-        buffers: &LowRankBuffers<wgpu::BufferSlice<'_>>,
-    ) -> Result<(), Error> {
-        self.record_checked(passes, encoder, &buffers.pieces(steps))?;
-        steps.went_on();
+        let passes = work.passes(&self.limits())?;
+        self.record_checked(&passes, encoder, &work.pieces(buffers)?)?;
+        drop(passes);
+        work.queued();
         Ok(())
     }
 

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use gradwire_shaders::SHADERS;
 use pollster::block_on;
 
+pub use self::asynchronous::HostSlice;
 pub(crate) use self::asynchronous::SCRATCH;
 use self::loss::{Loss, QuietQueue};
 use self::pipelines::Pipelines;
