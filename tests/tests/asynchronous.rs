@@ -6,8 +6,8 @@ use gradwire::backend::wgpu::{HostSlice, Wgpu};
 use gradwire::embed::{Encode, EncodeBuffers, EncodeModel, Select, SelectBuffers, WithTable};
 use gradwire::wgpu;
 use gradwire::{
-    BackendKind, Codec, DecodeMode, Device, Dtype, Error, Gradient, Layout, LowRankState, ModelPlan, NonFinite, PowerSgd,
-    Qsgd, Seed, TopK, Uniform,
+    BackendKind, Codec, DecodeMode, Device, Dtype, Error, Gradient, Layout, LowRankState, ModelPlan, NonFinite,
+    PowerSgd, Qsgd, Seed, TopK, Uniform,
 };
 use gradwire_tests::cases::AnyCodec;
 use gradwire_tests::low_rank::alone;
