@@ -1,20 +1,22 @@
 //! Open, probe, and the one place that chooses a backend.
 
-use crate::backend::cpu::{Body, Cpu, EncodeBuffers};
+use crate::backend::cpu::Cpu;
 #[cfg(feature = "cuda")]
 use crate::backend::cuda::Cuda;
 #[cfg(feature = "wgpu")]
 use crate::backend::wgpu::Wgpu;
 use crate::codec::Codec;
+use crate::dense;
+use crate::engine::Engine;
 use crate::error::{Error, expect_residual};
 use crate::family::CodecFamily;
 use crate::gradient::Gradient;
 use crate::kind::BackendKind;
-use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Role, STATUS_BYTES, Sizes, body_range, check_input};
+use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Sizes, check_input};
 use crate::seed::Seed;
 use crate::session::Session;
-use crate::view::AsPayload;
-use crate::wire::{HEADER_BYTES, Header, Payload};
+use crate::view::{AsPayload, PayloadView};
+use crate::wire::{HEADER_BYTES, Payload};
 
 enum Backend {
     Cpu(Cpu),
@@ -138,11 +140,14 @@ impl Device {
         &self.passed_over
     }
 
-    pub(crate) fn as_cpu(&self) -> Option<&Cpu> {
+    /// What does the work: here a backend is chosen, and nowhere else.
+    pub(crate) fn engine(&self) -> &dyn Engine {
         match &self.backend {
-            Backend::Cpu(cpu) => Some(cpu),
-            #[cfg(any(feature = "wgpu", feature = "cuda"))]
-            _ => None,
+            Backend::Cpu(cpu) => cpu,
+            #[cfg(feature = "wgpu")]
+            Backend::Wgpu(wgpu) => wgpu,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda,
         }
     }
 
@@ -281,9 +286,8 @@ impl Device {
         residual: &mut [f32],
         seed: Seed,
     ) -> Result<Payload, Error> {
-        let mut bytes = vec![0; plan.payload_bytes()];
-        self.encode_body(plan, gradient, residual, &mut bytes[body_range(plan)], seed)?;
-        Ok(Payload::seal(*plan.header(), bytes))
+        expect_inputs(plan, gradient, residual)?;
+        dense::encode(self.engine(), plan, gradient, residual, seed)
     }
 
     /// Compresses as a plan says, into the caller's memory, whose bytes become those of [`Payload::as_bytes`]. On the CPU
@@ -311,13 +315,14 @@ impl Device {
         output: &mut [u8],
     ) -> Result<(), Error> {
         Error::expect_len("output", "bytes", output.len(), plan.payload_bytes() as u64)?;
-        if self.as_cpu().is_none() {
-            // A device may fail while its results are read.
-            output.copy_from_slice(self.encode_plan(plan, gradient, residual, seed)?.as_bytes());
+        expect_inputs(plan, gradient, residual)?;
+        let engine = self.engine();
+        if !engine.in_place() {
+            output.copy_from_slice(dense::encode(engine, plan, gradient, residual, seed)?.as_bytes());
             return Ok(());
         }
         let (head, body) = output.split_at_mut(HEADER_BYTES);
-        self.encode_body(plan, gradient, residual, body, seed)?;
+        engine.encode(plan, gradient, residual, body, seed)?;
         head.copy_from_slice(&plan.header().write(body));
         Ok(())
     }
@@ -351,61 +356,6 @@ impl Device {
         let outcome = self.encode_plan_into(&plan, gradient, &mut [], seed, &mut output[..needed]);
         output.truncate(if outcome.is_ok() { needed } else { before });
         outcome
-    }
-
-    /// Compresses as a plan says, into the body of a payload: scalars and codes, without the header.
-    fn encode_body(
-        &self,
-        plan: &EncodePlan,
-        gradient: Gradient<'_>,
-        residual: &mut [f32],
-        body: &mut [u8],
-        seed: Seed,
-    ) -> Result<(), Error> {
-        check_input(plan, gradient.dtype(), gradient.len())?;
-        expect_residual(plan.feedback(), residual.len(), plan.header().n)?;
-        let passes = plan.passes(seed, &self.limits())?;
-        let (scalars, codes) = body.split_at_mut(plan.header().scalar_bytes() as usize);
-        if let Some(cpu) = self.as_cpu() {
-            let mut workspace = vec![0; plan.scratch_bytes().div_ceil(4)];
-            let mut status = [0; STATUS_BYTES as usize / 4];
-            let mut buffers = EncodeBuffers {
-                input: gradient,
-                residual,
-                scalars,
-                codes,
-                workspace: &mut workspace,
-                status: &mut status,
-            };
-            for pass in &passes {
-                // The look for what is not finite comes first. Where it finds something, nothing else is written.
-                refuse_not_finite(buffers.status[0])?;
-                cpu.encode(pass, &mut buffers);
-            }
-            return refuse_not_finite(status[0]);
-        }
-        if passes.is_empty() {
-            return Ok(());
-        }
-        let mut session = self.session(plan.sizes())?;
-        session.write(Role::Input, 0, gradient.as_bytes())?;
-        if plan.feedback() {
-            session.write(Role::Residual, 0, bytemuck::cast_slice(residual))?;
-        }
-        // SAFETY: all passes of the plan, in order, in a session of their own.
-        unsafe { session.run_trusted(&passes)? };
-        // Only a guarded plan clears the status and writes it; else it holds whatever the device's memory held.
-        if plan.is_guarded() {
-            let mut status = [0u32; 2];
-            session.read(Role::Status, 0, bytemuck::cast_slice_mut(&mut status))?;
-            refuse_not_finite(status[0])?;
-        }
-        session.read(Role::Scalars, 0, scalars)?;
-        session.read(Role::Codes, 0, codes)?;
-        if plan.feedback() {
-            session.read(Role::Residual, 0, bytemuck::cast_slice_mut(residual))?;
-        }
-        Ok(())
     }
 
     /// The gradient that a payload holds, as f32.
@@ -463,45 +413,27 @@ impl Device {
             output.fill(0.0);
             return Ok(());
         }
-        self.decode_all(payloads, DecodeMode::Sum(weight), output)
+        let payloads: Vec<_> = payloads.iter().map(AsPayload::as_payload).collect();
+        self.decode_all(&payloads, DecodeMode::Sum(weight), output)
     }
 
-    pub(crate) fn decode_all(
-        &self,
-        payloads: &[impl AsPayload],
-        mode: DecodeMode,
-        output: &mut [f32],
-    ) -> Result<(), Error> {
+    fn decode_all(&self, payloads: &[PayloadView<'_>], mode: DecodeMode, output: &mut [f32]) -> Result<(), Error> {
         let Some(first) = payloads.first() else { return Ok(()) };
-        let header = *first.as_payload().header();
+        let header = *first.header();
         for (index, payload) in payloads.iter().enumerate() {
-            if let Some(what) = difference(&header, payload.as_payload().header()) {
+            if let Some(what) = header.difference(payload.header()) {
                 return Err(Error::Mixed { index, what });
             }
         }
         Error::expect_len("output", "elements", output.len(), header.n)?;
-        let plan = DecodePlan::new(header, payloads.len() as u32);
-        let passes = plan.passes(mode, &self.limits())?;
-        if let Some(cpu) = self.as_cpu() {
-            let views = payloads.iter().map(AsPayload::as_payload);
-            let bodies: Vec<_> = views.map(|p| Body { scalars: p.scalars(), codes: p.codes() }).collect();
-            passes.iter().for_each(|pass| cpu.decode(pass, &bodies, output));
-            return Ok(());
-        }
-        if passes.is_empty() {
-            return Ok(());
-        }
-        let mut session = self.session(plan.sizes())?;
-        for (k, payload) in payloads.iter().map(AsPayload::as_payload).enumerate() {
-            session.write(Role::Scalars, k as u64 * plan.scalar_stride(), payload.scalars())?;
-            session.write(Role::Codes, k as u64 * plan.code_stride(), payload.codes())?;
-        }
-        if let DecodeMode::Add(_) = mode {
-            session.write(Role::Output, 0, bytemuck::cast_slice(output))?;
-        }
-        session.run(&passes)?;
-        session.read(Role::Output, 0, bytemuck::cast_slice_mut(output))
+        self.engine().decode(&DecodePlan::new(header, payloads.len() as u32), mode, payloads, output)
     }
+}
+
+/// Checks a gradient and a residual against a plan.
+fn expect_inputs(plan: &EncodePlan, gradient: Gradient<'_>, residual: &[f32]) -> Result<(), Error> {
+    check_input(plan, gradient.dtype(), gradient.len())?;
+    expect_residual(plan.feedback(), residual.len(), plan.header().n)
 }
 
 impl std::fmt::Display for Device {
@@ -514,24 +446,6 @@ impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Device").field("kind", &self.kind()).field("name", &self.name).finish()
     }
-}
-
-/// The error that a status word stands for.
-pub(crate) fn refuse_not_finite(status: u32) -> Result<(), Error> {
-    if status == 0 { Ok(()) } else { Err(Error::NotFinite { index: u64::from(!status) }) }
-}
-
-/// What keeps two payloads from being summed in one pass. Neither the norm's kind nor the gradient's type does:
-/// decoding does not look at them.
-pub(crate) fn difference(a: &Header, b: &Header) -> Option<&'static str> {
-    let checks = [
-        (a.n != b.n, "length"),
-        (a.codec != b.codec, "codec"),
-        (a.bits != b.bits, "code width"),
-        (a.levels != b.levels, "level count"),
-        (a.bucket != b.bucket, "bucket"),
-    ];
-    checks.into_iter().find(|(differs, _)| *differs).map(|(_, what)| what)
 }
 
 const _: () = assert!(HEADER_BYTES.is_multiple_of(4), "scalars behind the header stay aligned");

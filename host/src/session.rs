@@ -1,7 +1,7 @@
 //! Buffers that stay on a device between passes.
 
 use crate::error::Error;
-use crate::plan::{ALIGNMENT, Pass};
+use crate::plan::{ALIGNMENT, Limits, Pass};
 pub use crate::plan::{Role, Sizes};
 
 /// Whose clock [`Session::time`] reads.
@@ -85,6 +85,15 @@ pub trait Session {
     fn clock(&self) -> Clock {
         Clock::Host
     }
+}
+
+/// A backend with memory of its own, which runs passes over the buffers of a session.
+pub(crate) trait Sessions {
+    /// What bounds a single pass.
+    fn limits(&self) -> Limits;
+
+    /// Buffers of these sizes.
+    fn session(&self, sizes: Sizes) -> Result<Box<dyn Session + '_>, Error>;
 }
 
 /// Room for so many bytes from a device, which become the caller's once all of them are here.

@@ -151,6 +151,19 @@ pub struct Header {
 }
 
 impl Header {
+    /// What keeps two payloads from being summed in one pass. Neither the norm's kind nor the gradient's type does: decoding does
+    /// not look at them.
+    pub(crate) fn difference(&self, other: &Self) -> Option<&'static str> {
+        let checks = [
+            (self.n != other.n, "length"),
+            (self.codec != other.codec, "codec"),
+            (self.bits != other.bits, "code width"),
+            (self.levels != other.levels, "level count"),
+            (self.bucket != other.bucket, "bucket"),
+        ];
+        checks.into_iter().find(|(differs, _)| *differs).map(|(_, what)| what)
+    }
+
     /// Which codec made the payload.
     pub fn codec(&self) -> CodecId {
         self.codec

@@ -36,9 +36,8 @@ pub(crate) use self::work::{present, residual, sealed};
 pub use crate::low_rank::{AdvanceLowRank, BeginLowRank, FinishLowRank, LowRankBuffers};
 pub use crate::sparse::{Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers, Settle, SettleBuffers};
 
-use crate::device::refuse_not_finite;
 use crate::error::Error;
-use crate::plan::{ALIGNMENT, DecodePlan, EncodePlan, STATUS_BYTES};
+use crate::plan::{ALIGNMENT, DecodePlan, EncodePlan, STATUS_BYTES, refuse_not_finite};
 use crate::view::{AsPayload, PayloadView};
 use crate::wire::{HEADER_BYTES, Header, Payload};
 
@@ -147,7 +146,7 @@ impl DecodePlan {
         let each = self.header().body_bytes();
         Error::expect_len("bodies", "bytes", bodies.len(), each * u64::from(self.payloads()))?;
         for (index, payload) in payloads.iter().enumerate() {
-            if let Some(what) = crate::device::difference(self.header(), payload.as_payload().header()) {
+            if let Some(what) = self.header().difference(payload.as_payload().header()) {
                 return Err(Error::Other { index, what });
             }
         }

@@ -1,11 +1,9 @@
 //! The steps of low-rank compression on a device.
 
-use gradwire_kernels::arith::float::NAN_BITS;
 use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::arith::powersgd::usable;
 
 use super::LowRankState;
-use super::run::refusal;
 use crate::backend::cpu::Matrices;
 use crate::device::Device;
 use crate::error::Error;
@@ -61,37 +59,9 @@ impl Device {
     ) -> Result<(), Error> {
         let gradient = gradient.into();
         state.expect_begin(gradient, factor)?;
-        let (table, known) = (state.table.clone(), state.last);
-        if let Some(cpu) = self.as_cpu().filter(|_| state.codec.is_guarded())
-            && let Some(index) = cpu.low_rank_not_finite(&state.matrices(), gradient)
-        {
-            return Err(Error::NotFinite { index });
-        }
-        // The step has factors of its own until it is finished.
-        state.start_work();
-        let mut input = std::mem::take(state.work.factors(known));
-        let (sent, plain) = factor.split_at_mut(table.factor_len(known.other()));
-        if let Some(cpu) = self.as_cpu() {
-            cpu.orthonormalise(&table, known, &mut input, Some(&state.streams()));
-            let mut scratch = std::mem::take(&mut state.scratch);
-            cpu.begin_low_rank(&mut state.matrices(), gradient, &input, known, sent, &mut scratch.0);
-            state.scratch = scratch;
-        } else {
-            let odd = state.refused_plain(gradient);
-            let outcome = match state.begin_phase(gradient, known, &input, &self.limits()) {
-                Ok(Some(phase)) => self.run_phase(&phase, odd),
-                Ok(None) => refusal(None, odd).map(|()| Vec::new()),
-                Err(error) => Err(error),
-            };
-            match outcome {
-                Ok(answers) => state.end_begin(&answers, &mut input, sent),
-                Err(error) => {
-                    state.work.clear();
-                    return Err(error);
-                }
-            }
-        }
-        *state.work.factors(known) = input;
+        let known = state.last;
+        let (sent, plain) = factor.split_at_mut(state.table.factor_len(known.other()));
+        self.engine().begin(state, known, gradient, sent)?;
         state.began(gradient, plain);
         Ok(())
     }
@@ -105,25 +75,8 @@ impl Device {
     /// it was whenever this fails.
     pub fn advance_low_rank(&self, state: &mut LowRankState, reduced: &[f32], factor: &mut [f32]) -> Result<(), Error> {
         let known = state.expect_advance(reduced, factor)?;
-        let table = state.table.clone();
-        let (sent, plain) = factor.split_at_mut(table.factor_len(known.other()));
-        if let Some(cpu) = self.as_cpu() {
-            state.take_reduced(known, reduced);
-            let mut input = std::mem::take(state.work.factors(known));
-            cpu.orthonormalise(&table, known, &mut input, None);
-            let mut scratch = std::mem::take(&mut state.scratch);
-            cpu.multiply_low_rank(&table, &state.sums, &input, known, sent, &mut scratch.0);
-            state.scratch = scratch;
-            *state.work.factors(known) = input;
-            for ((index, _), mine) in table.compressed().zip(table.split_mut(known.other(), sent)) {
-                if state.poisoned[index] {
-                    mine.fill(f32::from_bits(NAN_BITS));
-                }
-            }
-        } else if let Some(phase) = state.advance_phase(reduced, known, &self.limits())? {
-            let answers = self.run_phase(&phase, None)?;
-            state.end_advance(&answers, known, sent);
-        }
+        let (sent, plain) = factor.split_at_mut(state.table.factor_len(known.other()));
+        self.engine().advance(state, known, reduced, sent)?;
         state.advanced(plain);
         Ok(())
     }
@@ -145,14 +98,7 @@ impl Device {
     /// state is as it was whenever this fails.
     pub fn finish_low_rank(&self, state: &mut LowRankState, reduced: &[f32], output: &mut [f32]) -> Result<(), Error> {
         let side = state.expect_finish(reduced, output)?;
-        let table = state.table.clone();
-        if let Some(cpu) = self.as_cpu() {
-            state.take_reduced(side, reduced);
-            cpu.expand_low_rank(&table, &state.work.left, &state.work.right, &state.poisoned, output);
-        } else if let Some(phase) = state.finish_phase(reduced, side, &self.limits())? {
-            let answers = self.run_phase(&phase, None)?;
-            state.end_finish(&answers, side, output);
-        }
+        self.engine().finish(state, side, reduced, output)?;
         state.finished(side, reduced, output);
         Ok(())
     }
@@ -303,7 +249,7 @@ impl LowRankState {
     }
 
     /// What a backend needs to form gradient + residual.
-    fn matrices(&mut self) -> Matrices<'_> {
+    pub(super) fn matrices(&mut self) -> Matrices<'_> {
         Matrices {
             table: &self.table,
             sums: &mut self.sums,
@@ -315,7 +261,7 @@ impl LowRankState {
     }
 
     /// Where each matrix's seeded columns come from in this step.
-    fn streams(&self) -> Vec<Stream> {
+    pub(super) fn streams(&self) -> Vec<Stream> {
         let first = self.stream();
         let stream = |(index, _)| Stream { tensor: first.tensor.wrapping_add(index as u32), ..first };
         self.table.compressed().map(stream).collect()

@@ -6,6 +6,7 @@ mod bytes;
 mod commit;
 mod device;
 mod embed;
+mod engine;
 mod outcome;
 mod passes;
 mod plain;
@@ -17,6 +18,7 @@ mod state_error;
 mod work;
 
 pub use self::embed::{AdvanceLowRank, BeginLowRank, FinishLowRank, LowRankBuffers};
+pub(crate) use self::engine::LowRank;
 pub use self::outcome::Outcome;
 pub use self::resident::ResidentLowRank;
 pub use self::state::LowRankState;

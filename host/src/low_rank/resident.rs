@@ -10,10 +10,9 @@ use super::outcome::{Fate, Outcome};
 use super::passes::{LowRankPlan, Start};
 use super::state::LowRankState;
 use crate::codec::powersgd::{Matrix, PowerSgd, shared};
-use crate::device::refuse_not_finite;
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::{Limits, Pass, Side, Sizes, Table};
+use crate::plan::{Limits, Pass, Side, Sizes, Table, refuse_not_finite};
 use crate::seed::Seed;
 use crate::words::{from_little_endian, little_endian};
 

@@ -8,10 +8,10 @@ use gradwire_kernels::params::mark;
 
 use super::LowRankState;
 use super::passes::LowRankPlan;
-use crate::device::{Device, refuse_not_finite};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
-use crate::plan::{Limits, Pass, Role, STATUS_BYTES, Side, Sizes, Table};
+use crate::plan::{Limits, Pass, Role, STATUS_BYTES, Side, Sizes, Table, refuse_not_finite};
+use crate::session::Sessions;
 use crate::words::little_endian;
 
 /// A phase, as data.
@@ -29,26 +29,24 @@ pub(super) struct Phase<'a> {
 /// What was read, in the order of [`Phase::reads`].
 pub(super) type Answers = Vec<Vec<u32>>;
 
-impl Device {
-    /// Runs a phase; `odd` is an element that is refused beside those that the device looks at.
-    pub(super) fn run_phase(&self, phase: &Phase<'_>, odd: Option<u64>) -> Result<Answers, Error> {
-        let mut session = self.session(phase.sizes)?;
-        phase.writes.iter().try_for_each(|(role, at, bytes)| session.write(*role, *at, bytes))?;
-        if !phase.scan.is_empty() {
-            // SAFETY: a phase brings all that its passes read, table and factors, in a session of their own.
-            unsafe { session.run_trusted(&phase.scan)? };
-            let mut status = [0u32; STATUS_BYTES as usize / 4];
-            session.read(Role::Status, 0, bytemuck::cast_slice_mut(&mut status))?;
-            refusal(Some(status[0]), odd)?;
-        }
-        // SAFETY: as above; the look before them changes nothing but the status.
-        unsafe { session.run_trusted(&phase.passes)? };
-        let read = |(role, at, count): &(Role, u64, usize)| {
-            let mut words = vec![0; *count];
-            session.read(*role, *at, bytemuck::cast_slice_mut(&mut words)).map(|()| words)
-        };
-        phase.reads.iter().map(read).collect()
+/// Runs a phase; `odd` is an element that is refused beside those that the device looks at.
+pub(super) fn run_phase(on: &impl Sessions, phase: &Phase<'_>, odd: Option<u64>) -> Result<Answers, Error> {
+    let mut session = on.session(phase.sizes)?;
+    phase.writes.iter().try_for_each(|(role, at, bytes)| session.write(*role, *at, bytes))?;
+    if !phase.scan.is_empty() {
+        // SAFETY: a phase brings all that its passes read, table and factors, in a session of their own.
+        unsafe { session.run_trusted(&phase.scan)? };
+        let mut status = [0u32; STATUS_BYTES as usize / 4];
+        session.read(Role::Status, 0, bytemuck::cast_slice_mut(&mut status))?;
+        refusal(Some(status[0]), odd)?;
     }
+    // SAFETY: as above; the look before them changes nothing but the status.
+    unsafe { session.run_trusted(&phase.passes)? };
+    let read = |(role, at, count): &(Role, u64, usize)| {
+        let mut words = vec![0; *count];
+        session.read(*role, *at, bytemuck::cast_slice_mut(&mut words)).map(|()| words)
+    };
+    phase.reads.iter().map(read).collect()
 }
 
 /// The verdict, of what a device found and of an element beside it: the first of both.

@@ -1,10 +1,12 @@
 //! Many tensors at once: the tensors of a model, in one flat buffer, encoded and decoded by one launch set.
 
 mod device;
+mod engine;
 mod item;
 mod plan;
 mod whole;
 
+pub(crate) use self::engine::Models;
 pub use self::plan::ModelPlan;
 use crate::error::Error;
 use crate::wire::MAX_ELEMENTS;

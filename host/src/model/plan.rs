@@ -64,7 +64,7 @@ fn unlike(a: &EncodePlan, b: &EncodePlan) -> Option<&'static str> {
         (a.feedback() != b.feedback(), "feedback"),
         (a.non_finite != b.non_finite, "policy for NaN"),
     ];
-    let of_payloads = crate::device::difference(x, &Header { n: x.n, ..*y });
+    let of_payloads = x.difference(&Header { n: x.n, ..*y });
     of_payloads.or_else(|| checks.into_iter().find(|(differs, _)| *differs).map(|(_, what)| what))
 }
 
@@ -251,7 +251,7 @@ impl ModelPlan {
     pub(super) fn check_payloads(&self, payloads: &[impl AsPayload]) -> Result<(), Error> {
         Error::expect_len("list of payloads", "of them", payloads.len(), self.tensors.len() as u64)?;
         for (index, (plan, payload)) in self.tensors.iter().zip(payloads).enumerate() {
-            if let Some(what) = crate::device::difference(plan.header(), payload.as_payload().header()) {
+            if let Some(what) = plan.header().difference(payload.as_payload().header()) {
                 return Err(Error::Other { index, what });
             }
         }

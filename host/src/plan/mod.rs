@@ -18,6 +18,7 @@ pub(crate) use self::encode::{body_range, check_input, omega};
 pub use self::kernel::Kernel;
 pub(crate) use self::matrices::{Part, Side, Table};
 pub use self::policy::NonFinite;
+pub(crate) use self::policy::refuse_not_finite;
 pub(crate) use self::role::ROLES;
 pub use self::role::{Role, Sizes};
 use crate::error::Error;

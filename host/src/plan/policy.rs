@@ -1,5 +1,7 @@
 //! What an encode does with what is not finite.
 
+use crate::error::Error;
+
 /// What an encode does with NaN and infinity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NonFinite {
@@ -8,4 +10,9 @@ pub enum NonFinite {
     Propagate,
     /// The encode fails with [`Error::NotFinite`](crate::Error::NotFinite) and leaves the residual as it was. Costs one more read.
     Error,
+}
+
+/// The error that a status word stands for.
+pub(crate) fn refuse_not_finite(status: u32) -> Result<(), Error> {
+    if status == 0 { Ok(()) } else { Err(Error::NotFinite { index: u64::from(!status) }) }
 }

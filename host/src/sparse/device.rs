@@ -2,11 +2,14 @@
 
 use std::borrow::{Borrow, Cow};
 
-use gradwire_kernels::arith::float::{accumulate, bf16_to_f32, canonical, f16_to_f32};
+use gradwire_kernels::arith::float::{bf16_to_f32, canonical, f16_to_f32};
+use gradwire_kernels::arith::topk::key;
 use half::{bf16, f16};
 
+use super::lazy::LazyResidual;
 use super::payload::{SparsePayload, ValueFormat};
-use crate::backend::cpu::{Cpu, Entries};
+use super::select::{SelectPlan, Sent};
+use crate::backend::cpu::Entries;
 use crate::codec::topk::{Select, SparsePlan, TopK};
 use crate::device::Device;
 use crate::error::Error;
@@ -61,7 +64,7 @@ impl Device {
         Error::expect_len("residual", "elements", residual.len(), plan.n)?;
         // Whether the quantizer takes that many, before anything is read.
         plan.quantizer(plan.most() as usize, true)?;
-        if self.as_cpu().is_some() {
+        if self.engine().in_place() {
             // Nothing fails there once the residual changes.
             return self.encode_onto(&plan, gradient, residual, seed);
         }
@@ -177,18 +180,8 @@ impl Device {
         let values = |payload: &&'_ SparsePayload| self.sparse_values(payload);
         let values = payloads.iter().map(values).collect::<Result<Vec<_>, _>>()?;
         let entries = payloads.iter().map(|payload| payload.indices()).zip(&values);
-        if self.as_cpu().is_none() {
-            let entries: Vec<_> = entries.map(|(indices, values)| (indices, &values[..])).collect();
-            return self.scatter_sum(&entries, weight, output);
-        }
-        output.fill(0.0);
-        for (indices, values) in entries {
-            for (index, value) in indices.iter().zip(values) {
-                let place = &mut output[*index as usize];
-                *place = accumulate(*place, weight, *value);
-            }
-        }
-        Ok(())
+        let entries: Vec<_> = entries.map(|(indices, values)| (indices, &values[..])).collect();
+        self.engine().scatter_sum(&entries, weight, output)
     }
 
     /// Adds two payloads and selects anew: the step of a gTop-k tree (Shi et al., ICDCS 2019). What the selection drops is
@@ -230,10 +223,7 @@ impl Device {
         }
         plan.quantizer(indices.len().min(plan.most() as usize), true)?;
         let of_union = plan.of_union(&indices);
-        let chosen = match self.as_cpu() {
-            Some(cpu) => cpu.select(Gradient::F32(&sums), None, &of_union.select),
-            None => self.select(&of_union, Gradient::F32(&sums), None)?,
-        };
+        let chosen = self.engine().select(&of_union, Gradient::F32(&sums), None)?;
         let kept = chosen.indices.iter().map(|at| indices[*at as usize]).collect::<Vec<u32>>();
         let values = self.write_values(&plan, &chosen.bits, true, seed)?;
         let payload = SparsePayload::seal(plan.header(kept.len()), kept, &values);
@@ -283,15 +273,7 @@ impl Device {
         gradient: Gradient<'_>,
         mut sums: Option<&mut [f32]>,
     ) -> Result<Entries, Error> {
-        let entries = match self.as_cpu() {
-            Some(cpu) => {
-                if plan.guarded {
-                    refuse(Cpu::first_not_finite(gradient, sums.as_deref()))?;
-                }
-                cpu.select(gradient, sums.as_deref_mut(), &plan.select)
-            }
-            None => self.select(plan, gradient, sums.as_deref_mut())?,
-        };
+        let entries = self.engine().select(plan, gradient, sums.as_deref_mut())?;
         if is_more_than_all(plan, &entries) {
             return Ok(everything(sums.map_or(gradient, |sums| Gradient::F32(sums))));
         }
@@ -326,17 +308,87 @@ impl Device {
     /// Over zeros, or weighted onto what `output` holds.
     fn scatter(&self, payload: &SparsePayload, weight: Option<f32>, output: &mut [f32]) -> Result<(), Error> {
         let values = self.sparse_values(payload)?;
-        if self.as_cpu().is_none() {
-            return self.scatter_passes(payload.indices(), &values, weight, output);
+        self.engine().scatter(payload.indices(), &values, weight, output)
+    }
+
+    /// As [`Device::encode_sparse_with_feedback`], of a residual from which what was sent is taken off as late as can be: the
+    /// same payloads, and the same residual.
+    ///
+    /// It is late on a GPU where values are sent as they are ([`TopK`] as it comes), of everything but blocks of up to 8192
+    /// elements, whose kernel has them at hand. Rounded and quantized values leave something behind that is not zero, and the CPU
+    /// goes over the entries anyway: there the residual is up to date at once. Codec and device may change from step to step; where
+    /// the segments change, what is pending is taken off first.
+    ///
+    /// # Errors
+    /// As [`Device::encode_sparse_with_feedback`], and then the residual is as it was.
+    pub fn encode_sparse_lazily<'g>(
+        &self,
+        codec: &TopK,
+        gradient: impl Into<Gradient<'g>>,
+        residual: &mut LazyResidual,
+        seed: Seed,
+    ) -> Result<SparsePayload, Error> {
+        let gradient = gradient.into();
+        let plan = codec.plan(gradient.len(), gradient.dtype(), true)?;
+        Error::expect_len("residual", "elements", residual.len(), plan.n)?;
+        let late = self.engine().late().filter(|_| plan.values == ValueFormat::Plain(Dtype::F32));
+        let Some(late) = late else {
+            return self.encode_sparse_with_feedback(codec, gradient, residual.materialize(), seed);
+        };
+        let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), true, true);
+        let parts = select.parts();
+        // A pass that looks for what is not finite before the filter takes the residual as it stands.
+        let looks_first = plan.guarded && !plan.select.keeps_some_of_all();
+        let pending = if looks_first { None } else { residual.pending_of(&parts) };
+        let select = select.lazily(&pending.unwrap_or_else(|| {
+            residual.materialize();
+            vec![None; parts.len()]
+        }));
+        let mut sums = residual.sums().to_vec();
+        let entries = match late.select_by(&select, &plan, gradient, Some(&mut sums)) {
+            // Which element is the first has to be told of the residual as it is.
+            Err(Error::NotFinite { .. }) if residual.is_pending() => {
+                return self.encode_sparse_with_feedback(codec, gradient, residual.materialize(), seed);
+            }
+            outcome => outcome?,
+        };
+        let all = is_more_than_all(&plan, &entries);
+        let chosen = if all { everything(Gradient::F32(&sums)) } else { entries };
+        let sent = if all { Vec::new() } else { sent_of(&chosen, &parts) };
+        if all {
+            sums.fill(0.0);
         }
-        if weight.is_none() {
-            output.fill(0.0);
+        let values = little_endian(&chosen.bits);
+        let payload = SparsePayload::seal(plan.header(chosen.bits.len()), chosen.indices, &values);
+        *residual = LazyResidual::with_pending(sums, sent);
+        Ok(payload)
+    }
+
+    /// Takes off what was sent, as [`LazyResidual::materialize`] does, on this device: one read of the segments of which
+    /// something is pending. Nothing happens where nothing is.
+    ///
+    /// The host's own pass is at its best where the residual is in the host's memory anyway; this one spares a device that
+    /// shares it, and a host whose cores have other work.
+    ///
+    /// ```
+    /// use gradwire::{Device, LazyResidual, Seed, TopK};
+    /// let device = Device::open()?;
+    /// let mut residual = LazyResidual::zeros(4);
+    /// device.encode_sparse_lazily(&TopK::count(1), &[4.0f32, 3.0, 0.0, -1.0], &mut residual, Seed::new(1))?;
+    /// device.settle(&mut residual)?;
+    /// assert!(!residual.is_pending());
+    /// assert_eq!(residual.into_values(), [0.0, 3.0, 0.0, -1.0]);
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Limit`] where the limits are too small for a tile or for the table of segments; [`Error::Backend`] where the
+    /// device fails. The residual is as it was whenever this fails.
+    pub fn settle(&self, residual: &mut LazyResidual) -> Result<(), Error> {
+        if !residual.is_pending() {
+            return Ok(());
         }
-        for (index, value) in payload.indices().iter().zip(values) {
-            let place = &mut output[*index as usize];
-            *place = weight.map_or_else(|| canonical(value), |weight| accumulate(*place, weight, value));
-        }
-        Ok(())
+        self.engine().settle(residual)
     }
 }
 
@@ -345,6 +397,21 @@ pub(super) fn is_more_than_all(plan: &SparsePlan, entries: &Entries) -> bool {
     let (Select::Above(_), Some(each)) = (&plan.select, plan.header(0).value_size()) else { return false };
     let count = entries.bits.len() as u64;
     IndexFormat::choose(plan.n, count).bytes(plan.n, count) + each * count > each * plan.n
+}
+
+/// What entries, all that were sent, say of each of some parts.
+fn sent_of(entries: &Entries, parts: &[(u64, u64)]) -> Vec<Sent> {
+    let of_part = |&(start, elements): &(u64, u64)| {
+        let at = |element: u64| entries.indices.partition_point(|i| u64::from(*i) < element);
+        let range = at(start)..at(start + elements);
+        let keys = entries.bits[range.clone()].iter().map(|bits| key(*bits)).zip(&entries.indices[range]);
+        // Of the lowest key the last one: ties were kept from the first on.
+        let last = keys.min_by(|(a, i), (b, j)| a.cmp(b).then(j.cmp(i)));
+        last.map(|(key, index)| Sent { start, elements, key, index: *index })
+    };
+    let mut sent: Vec<Sent> = parts.iter().filter_map(of_part).collect();
+    sent.sort_unstable_by_key(|sent| sent.start);
+    sent
 }
 
 /// Every entry.

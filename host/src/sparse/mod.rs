@@ -4,6 +4,7 @@
 mod asynchronous;
 mod device;
 mod embed;
+mod engine;
 mod index;
 mod lazy;
 mod passes;
@@ -13,6 +14,7 @@ mod selection;
 mod settle;
 
 pub use embed::{Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers, Settle, SettleBuffers};
+pub(crate) use engine::Sparse;
 pub use index::IndexFormat;
 pub use lazy::LazyResidual;
 pub use payload::{SparseHeader, SparsePayload, ValueFormat};

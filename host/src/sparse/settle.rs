@@ -1,61 +1,19 @@
-//! Taking off a lazy residual what was sent of it, on the device.
+//! The passes that take off a lazy residual what was sent of it. Pure.
 
 use gradwire_kernels::params::{SelectParams, TILE, segment};
 
-use super::lazy::LazyResidual;
 use super::select::Sent;
-use crate::device::Device;
 use crate::error::Error;
-use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Role, Sizes, Span};
+use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 
 /// Elements that are bound begin at multiples of this many, which are 256 bytes.
 const UNIT: u64 = 64;
-
-impl Device {
-    /// Takes off what was sent, as [`LazyResidual::materialize`] does, on this device: one read of the segments of which
-    /// something is pending. Nothing happens where nothing is.
-    ///
-    /// The host's own pass is at its best where the residual is in the host's memory anyway; this one spares a device that
-    /// shares it, and a host whose cores have other work.
-    ///
-    /// ```
-    /// use gradwire::{Device, LazyResidual, Seed, TopK};
-    /// let device = Device::open()?;
-    /// let mut residual = LazyResidual::zeros(4);
-    /// device.encode_sparse_lazily(&TopK::count(1), &[4.0f32, 3.0, 0.0, -1.0], &mut residual, Seed::new(1))?;
-    /// device.settle(&mut residual)?;
-    /// assert!(!residual.is_pending());
-    /// assert_eq!(residual.into_values(), [0.0, 3.0, 0.0, -1.0]);
-    /// # Ok::<(), gradwire::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Limit`] where the limits are too small for a tile or for the table of segments; [`Error::Backend`] where the
-    /// device fails. The residual is as it was whenever this fails.
-    pub fn settle(&self, residual: &mut LazyResidual) -> Result<(), Error> {
-        if self.as_cpu().is_some() || !residual.is_pending() {
-            residual.materialize();
-            return Ok(());
-        }
-        let (table, passes) = settle(residual.pending(), &self.limits())?;
-        let (bytes, words) = (4 * residual.len() as u64, 4 * table.len() as u64);
-        let mut session = self.session(Sizes([0, bytes, 0, 0, words, 0, 0, 0, 0]))?;
-        session.write(Role::Residual, 0, bytemuck::cast_slice(residual.sums()))?;
-        session.write(Role::Workspace, 0, &crate::words::little_endian(&table))?;
-        // SAFETY: all passes, in a session of their own whose workspace is their table.
-        unsafe { session.run_trusted(&passes)? };
-        let mut settled = vec![0.0f32; residual.len()];
-        session.read(Role::Residual, 0, bytemuck::cast_slice_mut(&mut settled))?;
-        *residual = LazyResidual::from(settled);
-        Ok(())
-    }
-}
 
 /// The table of segments, of which something was sent, and the passes that take it off.
 ///
 /// # Errors
 /// [`Error::Limit`] where the limits are too small for a tile or for the table.
-fn settle(sent: &[Sent], limits: &Limits) -> Result<(Vec<u32>, Vec<Pass>), Error> {
+pub(super) fn settle(sent: &[Sent], limits: &Limits) -> Result<(Vec<u32>, Vec<Pass>), Error> {
     let mut table = Vec::with_capacity(sent.len() * segment::WORDS as usize);
     // Elements of each tile, in the order in which the table's segments have them.
     let mut tiles: Vec<(u64, u64)> = Vec::new();

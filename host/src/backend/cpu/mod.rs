@@ -80,7 +80,7 @@ impl Cpu {
     }
 
     /// Runs one pass of an encode.
-    pub(crate) fn encode(&self, pass: &Pass, buffers: &mut EncodeBuffers<'_>) {
+    pub(crate) fn run_encode(&self, pass: &Pass, buffers: &mut EncodeBuffers<'_>) {
         let Params::Encode(p) = &pass.params else { return };
         let b = &pass.bindings;
         let n = p.n as usize;
@@ -183,7 +183,7 @@ impl Cpu {
     }
 
     /// Runs one pass of a decode. Each body is a whole payload's; the pass says which part of it is decoded.
-    pub(crate) fn decode(&self, pass: &Pass, bodies: &[Body<'_>], output: &mut [f32]) {
+    pub(crate) fn run_decode(&self, pass: &Pass, bodies: &[Body<'_>], output: &mut [f32]) {
         let (Params::Decode(p), Kernel::Decode(codec)) = (&pass.params, pass.kernel) else { return };
         let first = (pass.bindings.output.offset / 4) as usize;
         let output = &mut output[first..first + p.n as usize];

@@ -58,7 +58,7 @@ impl CpuSession {
                     workspace,
                     status,
                 };
-                self.cpu.encode(pass, &mut buffers);
+                self.cpu.run_encode(pass, &mut buffers);
             }
             Params::Decode(p) => {
                 // A pass over part of a tensor names its codes by offset; this backend counts from the payload's start.
@@ -71,7 +71,7 @@ impl CpuSession {
                 let scalars: &[u8] = bytemuck::cast_slice(scalars);
                 let codes: &[u8] = bytemuck::cast_slice(codes);
                 let bodies = whole_bodies(p, &scalars[scalars_at..], &codes[codes_at..]);
-                self.cpu.decode(pass, &bodies, bytemuck::cast_slice_mut(output));
+                self.cpu.run_decode(pass, &bodies, bytemuck::cast_slice_mut(output));
             }
             // Refused by `run_trusted`.
             Params::Select(_) | Params::Scatter(_) | Params::LowRank(_) => {}

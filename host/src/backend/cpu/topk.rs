@@ -37,7 +37,7 @@ struct Cut {
 
 impl Cpu {
     /// The entries that are kept. With a residual, it holds the sum of gradient and residual afterwards.
-    pub(crate) fn select(&self, input: Gradient<'_>, mut residual: Option<&mut [f32]>, select: &Select) -> Entries {
+    pub(crate) fn largest_of(&self, input: Gradient<'_>, mut residual: Option<&mut [f32]>, select: &Select) -> Entries {
         let n = input.len();
         match *select {
             Select::Largest(k) if 0 < k && k < n as u64 => {
@@ -62,7 +62,7 @@ impl Cpu {
                     start = end;
                 }
                 let of_part = |(start, input, residual, k)| {
-                    let mut entries = self.select(input, residual, &Select::Largest(k));
+                    let mut entries = self.largest_of(input, residual, &Select::Largest(k));
                     entries.indices.iter_mut().for_each(|i| *i += start as u32);
                     entries
                 };

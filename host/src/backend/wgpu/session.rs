@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::record::{self, Bound, Ready};
 use super::{Shared, Wgpu, failed};
 use crate::error::Error;
-use crate::plan::{Pass, ROLES, Role, Sizes};
-use crate::session::{Clock, Session, check_copy, check_range, check_spans, room_for};
+use crate::plan::{Limits, Pass, ROLES, Role, Sizes};
+use crate::session::{Clock, Session, Sessions, check_copy, check_range, check_spans, room_for};
 
 /// Bytes that go to or from the device at a time.
 const STAGING: usize = 64 << 20;
@@ -24,6 +24,16 @@ pub struct WgpuSession {
     shared: Arc<Shared>,
     sizes: Sizes,
     buffers: [wgpu::Buffer; ROLES],
+}
+
+impl Sessions for Wgpu {
+    fn limits(&self) -> Limits {
+        Wgpu::limits(self)
+    }
+
+    fn session(&self, sizes: Sizes) -> Result<Box<dyn Session + '_>, Error> {
+        Ok(Box::new(Wgpu::session(self, sizes)?))
+    }
 }
 
 impl Wgpu {

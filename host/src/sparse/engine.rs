@@ -1,0 +1,209 @@
+//! What a backend does with entries of a gradient.
+
+use gradwire_kernels::arith::float::{accumulate, canonical};
+
+use super::lazy::LazyResidual;
+use super::passes::{refuse_stuck, scan_passes, scatter, waits};
+use super::payload::ValueFormat;
+use super::select::SelectPlan;
+use super::settle::settle;
+use crate::backend::cpu::{Cpu, Entries};
+use crate::codec::topk::{Select, SparsePlan};
+use crate::error::Error;
+use crate::gradient::{Dtype, Gradient};
+use crate::plan::{Role, STATUS_BYTES, Sizes, refuse_not_finite};
+use crate::session::{Session, Sessions};
+
+/// What a backend does with a gradient of which a few entries are kept.
+pub(crate) trait Sparse {
+    /// The entries that are kept. With a residual, `sums` holds it before and gradient + residual afterwards; but zero may stand where
+    /// an entry is kept that is sent as it is. Where this fails, `sums` may hold anything on a backend that works in place.
+    fn select(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<&mut [f32]>) -> Result<Entries, Error>;
+
+    /// Selections from a residual that is late, where that saves anything.
+    fn late(&self) -> Option<&dyn Late>;
+
+    /// Takes off a residual what is late.
+    fn settle(&self, residual: &mut LazyResidual) -> Result<(), Error>;
+
+    /// Writes entries over zeros, or adds them weighted to what `output` holds.
+    fn scatter(&self, indices: &[u32], values: &[f32], weight: Option<f32>, output: &mut [f32]) -> Result<(), Error>;
+
+    /// Writes the sum of several payloads' entries, each weighted and added in order onto zeros. Where this fails, `output`
+    /// is as it was.
+    fn scatter_sum(&self, payloads: &[(&[u32], &[f32])], weight: f32, output: &mut [f32]) -> Result<(), Error>;
+}
+
+/// Selections by a plan that says what is taken off the residual, and when.
+pub(crate) trait Late {
+    /// As [`Sparse::select`].
+    fn select_by(
+        &self,
+        select: &SelectPlan,
+        plan: &SparsePlan,
+        gradient: Gradient<'_>,
+        sums: Option<&mut [f32]>,
+    ) -> Result<Entries, Error>;
+}
+
+impl Sparse for Cpu {
+    fn select(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<&mut [f32]>) -> Result<Entries, Error> {
+        if plan.guarded
+            && let Some(index) = Self::first_not_finite(gradient, sums.as_deref())
+        {
+            return Err(Error::NotFinite { index });
+        }
+        Ok(self.largest_of(gradient, sums, &plan.select))
+    }
+
+    /// The entries are gone over anyway.
+    fn late(&self) -> Option<&dyn Late> {
+        None
+    }
+
+    fn settle(&self, residual: &mut LazyResidual) -> Result<(), Error> {
+        residual.materialize();
+        Ok(())
+    }
+
+    fn scatter(&self, indices: &[u32], values: &[f32], weight: Option<f32>, output: &mut [f32]) -> Result<(), Error> {
+        if weight.is_none() {
+            output.fill(0.0);
+        }
+        for (index, value) in indices.iter().zip(values) {
+            let place = &mut output[*index as usize];
+            *place = weight.map_or_else(|| canonical(*value), |weight| accumulate(*place, weight, *value));
+        }
+        Ok(())
+    }
+
+    fn scatter_sum(&self, payloads: &[(&[u32], &[f32])], weight: f32, output: &mut [f32]) -> Result<(), Error> {
+        output.fill(0.0);
+        payloads.iter().try_for_each(|(indices, values)| self.scatter(indices, values, Some(weight), output))
+    }
+}
+
+impl<T: Sessions> Sparse for T {
+    fn select(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<&mut [f32]>) -> Result<Entries, Error> {
+        // Where a threshold keeps so much that all is sent, the sums are needed as they are.
+        let exact = plan.values == ValueFormat::Plain(Dtype::F32) && !matches!(plan.select, Select::Above(_));
+        let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), sums.is_some(), exact);
+        self.select_by(&select, plan, gradient, sums)
+    }
+
+    fn late(&self) -> Option<&dyn Late> {
+        Some(self)
+    }
+
+    fn settle(&self, residual: &mut LazyResidual) -> Result<(), Error> {
+        let (table, passes) = settle(residual.pending(), &self.limits())?;
+        let (bytes, words) = (4 * residual.len() as u64, 4 * table.len() as u64);
+        let mut session = self.session(Sizes([0, bytes, 0, 0, words, 0, 0, 0, 0]))?;
+        session.write(Role::Residual, 0, bytemuck::cast_slice(residual.sums()))?;
+        session.write(Role::Workspace, 0, &crate::words::little_endian(&table))?;
+        // SAFETY: all passes, in a session of their own whose workspace is their table.
+        unsafe { session.run_trusted(&passes)? };
+        let mut settled = vec![0.0f32; residual.len()];
+        session.read(Role::Residual, 0, bytemuck::cast_slice_mut(&mut settled))?;
+        *residual = LazyResidual::from(settled);
+        Ok(())
+    }
+
+    fn scatter(&self, indices: &[u32], values: &[f32], weight: Option<f32>, output: &mut [f32]) -> Result<(), Error> {
+        let passes = scatter(indices.len() as u64, weight, output.len() as u64, &self.limits())?;
+        if passes.is_empty() {
+            return Ok(());
+        }
+        let [entries, elements] = [indices.len(), output.len()].map(|len| 4 * len as u64);
+        let mut session = self.session(Sizes([0, 0, 0, 0, 0, 0, elements, entries, entries]))?;
+        session.write(Role::Indices, 0, bytemuck::cast_slice(indices))?;
+        session.write(Role::Values, 0, bytemuck::cast_slice(values))?;
+        if weight.is_some() {
+            session.write(Role::Output, 0, bytemuck::cast_slice(output))?;
+        }
+        // SAFETY: the indices of a payload, or of a merge, rise, and so none is there twice.
+        unsafe { session.run_trusted(&passes)? };
+        session.read(Role::Output, 0, bytemuck::cast_slice_mut(output))
+    }
+
+    fn scatter_sum(&self, payloads: &[(&[u32], &[f32])], weight: f32, output: &mut [f32]) -> Result<(), Error> {
+        let (limits, elements) = (self.limits(), output.len() as u64);
+        if elements == 0 {
+            return Ok(());
+        }
+        let entries = payloads.iter().map(|(indices, _)| 4 * indices.len() as u64).max().unwrap_or(0);
+        let mut session = self.session(Sizes([0, 0, 0, 0, 0, 0, 4 * elements, entries, entries]))?;
+        session.run(&scatter(0, None, elements, &limits)?)?;
+        for (indices, values) in payloads {
+            session.write(Role::Indices, 0, bytemuck::cast_slice(indices))?;
+            session.write(Role::Values, 0, bytemuck::cast_slice(values))?;
+            // SAFETY: the indices of a payload rise, and so none is there twice.
+            unsafe { session.run_trusted(&scatter(indices.len() as u64, Some(weight), elements, &limits)?)? };
+        }
+        // Read whole before anything is written: a device may fail half way.
+        let mut sums = vec![0.0f32; output.len()];
+        session.read(Role::Output, 0, bytemuck::cast_slice_mut(&mut sums))?;
+        output.copy_from_slice(&sums);
+        Ok(())
+    }
+}
+
+impl<T: Sessions> Late for T {
+    fn select_by(
+        &self,
+        select: &SelectPlan,
+        plan: &SparsePlan,
+        gradient: Gradient<'_>,
+        sums: Option<&mut [f32]>,
+    ) -> Result<Entries, Error> {
+        let limits = self.limits();
+        let (n, dtype) = (gradient.len(), gradient.dtype());
+        let scan = if plan.guarded { scan_passes(n, dtype, sums.is_some(), &limits)? } else { Vec::new() };
+        let passes = select.passes(&limits)?;
+        if passes.is_empty() && scan.is_empty() {
+            return Ok(Entries::default());
+        }
+        let mut session = self.session(select.sizes())?;
+        session.write(Role::Input, 0, gradient.as_bytes())?;
+        if let Some(sums) = &sums {
+            session.write(Role::Residual, 0, bytemuck::cast_slice(sums))?;
+        }
+        let first_not_finite = |session: &mut dyn Session| {
+            session.run(&scan)?;
+            let mut status = [0u32; STATUS_BYTES as usize / 4];
+            session.read(Role::Status, 0, bytemuck::cast_slice_mut(&mut status))?;
+            refuse_not_finite(status[0])
+        };
+        // What is not finite is largest. Where some of everything is kept, it is enough to look for it among what is, and the
+        // gradient is read once more only to tell where it is first.
+        let among_kept = plan.select.keeps_some_of_all();
+        if plan.guarded && !among_kept {
+            first_not_finite(&mut *session)?;
+        }
+        session.write(Role::Workspace, 0, &crate::words::little_endian(select.table()))?;
+        // SAFETY: all passes of the plan, in order, in a session of their own whose workspace begins with its table.
+        unsafe { session.run_trusted(&passes)? };
+        if waits(&passes) {
+            let mut stuck = [0u32];
+            session.read(Role::Workspace, select.stuck_at(), bytemuck::cast_slice_mut(&mut stuck))?;
+            refuse_stuck(stuck[0])?;
+        }
+        let mut count = [select.entries() as u32];
+        if let Select::Above(_) = plan.select {
+            session.read(Role::Workspace, select.total_at(), bytemuck::cast_slice_mut(&mut count))?;
+        }
+        let [mut indices, mut bits] = [(); 2].map(|()| vec![0u32; count[0] as usize]);
+        session.read(Role::Indices, 0, bytemuck::cast_slice_mut(&mut indices))?;
+        session.read(Role::Values, 0, bytemuck::cast_slice_mut(&mut bits))?;
+        if plan.guarded && among_kept && bits.iter().any(|b| !f32::from_bits(*b).is_finite()) {
+            if let Some(sums) = &sums {
+                session.write(Role::Residual, 0, bytemuck::cast_slice(sums))?;
+            }
+            first_not_finite(&mut *session)?;
+        }
+        if let Some(sums) = sums {
+            session.read(Role::Residual, 0, bytemuck::cast_slice_mut(sums))?;
+        }
+        Ok(Entries { indices, bits })
+    }
+}
