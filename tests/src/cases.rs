@@ -1,8 +1,10 @@
 //! Inputs and settings, each with its reason.
 
-use gradwire::{Codec, CodecId, Error, OneBit, Qsgd, Seed, Uniform};
+use gradwire::Seed;
 
-use crate::oracle::{Kind, Setting};
+use crate::formula::CODECS;
+pub use crate::formula::{AnyCodec, Kind};
+use crate::oracle::Setting;
 
 /// Lengths around every boundary of the format.
 pub const LENGTHS: [(usize, &str); 16] = [
@@ -23,52 +25,6 @@ pub const LENGTHS: [(usize, &str); 16] = [
     (65535, "a CPU task less one"),
     (65537, "a CPU task and one"),
 ];
-
-/// Any bucketed codec.
-#[derive(Clone, Copy, Debug)]
-pub enum AnyCodec {
-    /// QSGD.
-    Qsgd(Qsgd),
-    /// Uniform.
-    Uniform(Uniform),
-    /// 1-bit SGD.
-    OneBit(OneBit),
-}
-
-impl Codec for AnyCodec {
-    fn plan(&self, n: usize, dtype: gradwire::Dtype) -> Result<gradwire::EncodePlan, Error> {
-        match self {
-            Self::Qsgd(c) => c.plan(n, dtype),
-            Self::Uniform(c) => c.plan(n, dtype),
-            Self::OneBit(c) => c.plan(n, dtype),
-        }
-    }
-}
-
-impl Kind {
-    /// Every formula, beside its codec's others.
-    pub const ALL: [Self; 5] = [Self::QsgdMax, Self::QsgdL2, Self::Uniform, Self::UniformNearest, Self::OneBit];
-
-    /// The codec that it is of.
-    pub fn codec(self) -> CodecId {
-        match self {
-            Self::QsgdMax | Self::QsgdL2 => CodecId::Qsgd,
-            Self::Uniform | Self::UniformNearest => CodecId::Uniform,
-            Self::OneBit => CodecId::OneBit,
-        }
-    }
-
-    /// The codec, and the variant of it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::QsgdMax => "QSGD max",
-            Self::QsgdL2 => "QSGD L2",
-            Self::Uniform => "uniform",
-            Self::UniformNearest => "uniform nearest",
-            Self::OneBit => "1-bit SGD",
-        }
-    }
-}
 
 /// A setting, as the product and as the oracle take it.
 #[derive(Clone, Copy, Debug)]
@@ -94,41 +50,18 @@ impl Case {
 
     /// The product's codec.
     pub fn codec(&self) -> AnyCodec {
-        match self.kind {
-            Kind::QsgdMax | Kind::QsgdL2 => {
-                let full = (1 << (self.bits - 1)) - 1;
-                let c = if self.levels == full { Qsgd::bits(self.bits) } else { Qsgd::levels(self.levels) };
-                let c = if let Some(b) = self.bucket { c.bucket(b) } else { c.whole_tensor() };
-                let c = if self.kind == Kind::QsgdL2 { c.l2() } else { c };
-                AnyCodec::Qsgd(if self.contractive { c.contractive() } else { c })
-            }
-            Kind::Uniform | Kind::UniformNearest => {
-                let c = Uniform::bits(self.bits);
-                let c = if let Some(b) = self.bucket { c.bucket(b) } else { c.whole_tensor() };
-                let c = if self.kind == Kind::UniformNearest { c.nearest() } else { c };
-                AnyCodec::Uniform(if self.contractive { c.contractive() } else { c })
-            }
-            Kind::OneBit => {
-                let c = OneBit::new().without_feedback();
-                AnyCodec::OneBit(if let Some(b) = self.bucket { c.bucket(b) } else { c.whole_tensor() })
-            }
-        }
+        self.kind.formula().product(self)
     }
 
     /// The bound on the variance factor, from the formulas of the codecs' documentation.
     pub fn omega(&self, n: usize) -> f64 {
         let b = self.bucket.unwrap_or(n).min(n) as f64;
-        let s = f64::from(self.levels);
-        match self.kind {
-            Kind::QsgdMax | Kind::QsgdL2 => (b / (4.0 * s * s)).min(b.sqrt() / s),
-            Kind::Uniform | Kind::UniformNearest => b / (2.0 * s * s),
-            Kind::OneBit => 1.0 - 1.0 / b,
-        }
+        self.kind.formula().omega(b, self.levels.into())
     }
 
     /// How much of a gradient the contraction takes off its square at least, in expectation: what feedback's lemma asks for.
     pub fn delta(&self, n: usize) -> f64 {
-        if self.kind == Kind::OneBit { 1.0 - self.omega(n) } else { 1.0 / (1.0 + self.omega(n)) }
+        self.kind.formula().delta(self.omega(n))
     }
 
     /// The oracle's setting for a tensor of `n`.
@@ -146,25 +79,15 @@ impl Case {
 
     /// Codec, norm and rounding, as the golden vectors have them.
     pub fn words(&self) -> (&'static str, Option<&'static str>, Option<&'static str>) {
-        match self.kind {
-            Kind::QsgdMax => ("qsgd", Some("max"), None),
-            Kind::QsgdL2 => ("qsgd", Some("l2"), None),
-            Kind::Uniform => ("uniform", None, Some("stochastic")),
-            Kind::UniformNearest => ("uniform", None, Some("nearest")),
-            Kind::OneBit => ("onebit", None, None),
-        }
+        let [norm, rounding] = self.kind.formula().words();
+        (self.kind.codec().file(), norm, rounding)
     }
 
     /// The formula that these words name.
     pub(crate) fn kind_of(codec: &str, norm: Option<&str>, rounding: Option<&str>) -> Result<Kind, String> {
-        match (codec, norm, rounding) {
-            ("qsgd", Some("max"), None) => Ok(Kind::QsgdMax),
-            ("qsgd", Some("l2"), None) => Ok(Kind::QsgdL2),
-            ("uniform", None, Some("stochastic")) => Ok(Kind::Uniform),
-            ("uniform", None, Some("nearest")) => Ok(Kind::UniformNearest),
-            ("onebit", None, None) => Ok(Kind::OneBit),
-            other => Err(format!("codec, norm and rounding {other:?} are no setting")),
-        }
+        let named = |kind: &&Kind| kind.codec().file() == codec && kind.formula().words() == [norm, rounding];
+        let kind = Kind::ALL.iter().find(named).copied();
+        kind.ok_or_else(|| format!("codec, norm and rounding {:?} are no setting", (codec, norm, rounding)))
     }
 
     /// The setting in a few words.
@@ -176,44 +99,9 @@ impl Case {
     }
 }
 
-/// Every code width with the default bucket, every bucket with one width, presets, odd level counts, contractions.
+/// Of every codec: every code width with the default bucket, every bucket with one width, presets, odd level counts, contractions.
 pub fn settings() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for bits in [2, 3, 4, 5, 6, 7, 8, 16] {
-        cases.push(Case::new(Kind::QsgdMax, bits, Some(512)));
-        cases.push(Case::new(Kind::QsgdL2, bits, Some(512)));
-    }
-    for bits in 1..=8 {
-        cases.push(Case::new(Kind::Uniform, bits, Some(512)));
-        cases.push(Case::new(Kind::UniformNearest, bits, Some(512)));
-    }
-    for log2 in 5..=13 {
-        let bucket = Some(1 << log2);
-        for kind in [Kind::QsgdMax, Kind::QsgdL2, Kind::Uniform] {
-            cases.push(Case::new(kind, 4, bucket));
-        }
-    }
-    for kind in [Kind::QsgdMax, Kind::QsgdL2, Kind::Uniform, Kind::UniformNearest] {
-        cases.push(Case::new(kind, 4, None));
-        cases.push(Case::new(kind, 7, None));
-    }
-    for bucket in (5..=13).map(|log2| Some(1 << log2)).chain([None]) {
-        cases.push(Case::new(Kind::OneBit, 1, bucket));
-    }
-    // The presets of Grubic et al. that the loops above leave out.
-    cases.push(Case::new(Kind::QsgdMax, 2, Some(128)));
-    cases.push(Case::new(Kind::QsgdMax, 16, Some(8192)));
-    cases.push(Case::new(Kind::QsgdL2, 16, None));
-    // Level counts that do not fill their width.
-    for levels in [2, 5, 100, 1000] {
-        let bits = [2, 3, 4, 5, 6, 7, 8, 16].into_iter().find(|b| (1 << (b - 1)) > levels).unwrap_or(16);
-        cases.push(Case { levels, ..Case::new(Kind::QsgdMax, bits, Some(64)) });
-    }
-    for kind in [Kind::QsgdMax, Kind::QsgdL2, Kind::Uniform] {
-        cases.push(Case { contractive: true, ..Case::new(kind, 3, Some(256)) });
-        cases.push(Case { contractive: true, ..Case::new(kind, 3, None) });
-    }
-    cases
+    CODECS.iter().flat_map(|tests| (tests.settings)()).collect()
 }
 
 /// A seed that uses every word of the address.

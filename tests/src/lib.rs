@@ -12,6 +12,7 @@ pub mod cases;
 pub mod conformance;
 pub mod data;
 mod depth;
+pub mod formula;
 pub mod hostile;
 pub mod late;
 pub mod launches;

@@ -8,7 +8,6 @@ use gradwire::{Device, Error, Seed};
 
 use crate::cases::{self, Case};
 use crate::conformance::Outcome;
-use crate::oracle::Kind;
 
 /// The probability that one statistical check fails although the implementation is right.
 pub const FALSE_ALARM: f64 = 1e-9;
@@ -28,7 +27,7 @@ fn failed(what: &str) -> impl Fn(Error) -> String + '_ {
     move |e| format!("{what}: {e}")
 }
 
-fn decode_with(device: &Device, case: &Case, x: &[f32], run: u64) -> Result<Vec<f32>, String> {
+pub(crate) fn decode_with(device: &Device, case: &Case, x: &[f32], run: u64) -> Result<Vec<f32>, String> {
     let label = case.label();
     let payload = device.encode(&case.codec(), x, Seed::new(run).tensor(3)).map_err(failed(&label))?;
     device.decode(&payload).map_err(failed(&label))
@@ -44,14 +43,7 @@ pub(crate) fn positions(case: &Case, x: &[f32]) -> Vec<(f64, f64)> {
     x.chunks(size)
         .flat_map(|bucket| {
             let wide: Vec<f64> = bucket.iter().map(|v| f64::from(*v)).collect();
-            let largest = wide.iter().fold(0.0f64, |m, v| m.max(v.abs()));
-            let low = wide.iter().copied().fold(f64::INFINITY, f64::min);
-            let high = wide.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let (scale, base) = match case.kind {
-                Kind::QsgdMax => (largest, None),
-                Kind::QsgdL2 => (wide.iter().map(|v| v * v).sum::<f64>().sqrt(), None),
-                Kind::Uniform | Kind::UniformNearest | Kind::OneBit => (high - low, Some(low)),
-            };
+            let (scale, base) = case.kind.formula().span(&wide);
             let step = scale / f64::from(case.levels);
             wide.into_iter().map(move |v| (step, base.map_or(v.abs(), |low| v - low) / step)).collect::<Vec<_>>()
         })
@@ -144,7 +136,7 @@ pub fn sparsity(device: &Device, case: &Case, x: &[f32], runs: u64) -> Outcome {
 /// P6: no element moves by more than a level (half a level to nearest), and signs are kept.
 pub fn bounded(device: &Device, case: &Case, x: &[f32]) -> Outcome {
     let decoded = decode_with(device, case, x, 11)?;
-    let levels = if case.kind == Kind::UniformNearest { 0.5 } else { 1.0 };
+    let levels = if case.kind.formula().is_nearest() { 0.5 } else { 1.0 };
     for (i, ((d, v), (step, place))) in decoded.iter().zip(x).zip(positions(case, x)).enumerate() {
         let moved = (f64::from(*d) - f64::from(*v)).abs();
         // Decoding rounds to f32, so a value with a large offset keeps that value's own last place.
@@ -152,7 +144,7 @@ pub fn bounded(device: &Device, case: &Case, x: &[f32]) -> Outcome {
         if moved > step * (levels + DRAW_BIAS + place * ROUNDING) + last_place {
             return Err(format!("{}: element {i} moved from {v:e} to {d:e}, and a level is {step:e}", case.label()));
         }
-        if matches!(case.kind, Kind::QsgdMax | Kind::QsgdL2) && d.is_sign_negative() != v.is_sign_negative() {
+        if case.kind.formula().page().sign_bits > 0 && d.is_sign_negative() != v.is_sign_negative() {
             return Err(format!("{}: element {i} changed sign: {v:e} to {d:e}", case.label()));
         }
     }
@@ -174,7 +166,8 @@ pub fn exact_on_levels(device: &Device, case: &Case) -> Outcome {
             } else {
                 level
             };
-            let sign = if case.kind == Kind::QsgdMax && random.bits() & 1 == 1 { -1 } else { 1 };
+            let signed = case.kind.formula().page().sign_bits > 0;
+            let sign = if signed && random.bits() & 1 == 1 { -1 } else { 1 };
             (sign * level) as f32 * 0.125
         })
         .collect();
@@ -261,30 +254,6 @@ pub fn feedback(device: &Device, case: &Case, x: &[f32], steps: u64) -> Outcome 
         ));
     }
     Ok(steps)
-}
-
-/// 1-bit SGD: what decoding does not give back adds up to zero on each side of zero, to the rounding of means, elements and
-/// sums; and its square is at most 1 - 1/B of the bucket's.
-pub fn two_means(device: &Device, case: &Case, x: &[f32]) -> Outcome {
-    let decoded = decode_with(device, case, x, 12)?;
-    let size = case.bucket.unwrap_or(x.len());
-    for (bucket, (x, d)) in x.chunks(size).zip(decoded.chunks(size)).enumerate() {
-        let both = || x.iter().zip(d).map(|(v, d)| (f64::from(*v), f64::from(*d)));
-        for below in [true, false] {
-            let side = || both().filter(|(v, _)| (*v < 0.0) == below);
-            let left: f64 = side().map(|(v, d)| v - d).sum();
-            let largest = side().fold(0.0f64, |m, (v, _)| m.max(v.abs()));
-            let each = largest * 2f64.powi(-30) + side().fold(0.0f64, |m, (_, d)| m.max(d.abs())) * 2f64.powi(-24);
-            if left.abs() > side().count() as f64 * each {
-                return Err(format!("{}: bucket {bucket} keeps {left:e} of one side", case.label()));
-            }
-        }
-        let [lost, all] = [both().map(|(v, d)| (v - d) * (v - d)).sum(), both().map(|(v, _)| v * v).sum::<f64>()];
-        if lost > (1.0 - 1.0 / x.len() as f64) * all * (1.0 + 2f64.powi(-20)) {
-            return Err(format!("{}: bucket {bucket} loses {lost:e} of {all:e}", case.label()));
-        }
-    }
-    Ok(decoded.len() as u64)
 }
 
 /// P8: the payload is within one percent of n bits/8 plus the scalars, from 2^16 elements on.

@@ -6,10 +6,10 @@ use gradwire::{BackendKind, Codec, CodecId, Device};
 
 use crate::cases::{self, Case};
 use crate::conformance::{self, Outcome};
+use crate::formula::{CODECS, Kind};
 use crate::low_rank::MODEL;
 use crate::low_rank_checks::{self, SMALL};
-use crate::oracle::Kind;
-use crate::{averages, bounds, models, properties, selections, sparse, vectors};
+use crate::{averages, models, properties, selections, sparse, vectors};
 
 /// What one check of one codec came to.
 #[derive(Clone, Debug)]
@@ -28,21 +28,6 @@ pub use crate::depth::Depth;
 
 fn codec_name(kind: Kind) -> &'static str {
     kind.codec().name()
-}
-
-fn stochastic() -> Vec<Case> {
-    [
-        Case::new(Kind::QsgdMax, 2, Some(128)),
-        Case::new(Kind::QsgdMax, 4, Some(512)),
-        Case::new(Kind::QsgdL2, 4, Some(512)),
-        Case::new(Kind::QsgdL2, 8, Some(256)),
-        Case::new(Kind::QsgdMax, 16, Some(1024)),
-        Case::new(Kind::QsgdL2, 3, None),
-        Case::new(Kind::Uniform, 1, Some(64)),
-        Case::new(Kind::Uniform, 4, Some(512)),
-        Case::new(Kind::Uniform, 8, None),
-    ]
-    .to_vec()
 }
 
 /// What an observer of the suite hears.
@@ -193,10 +178,6 @@ fn checks(
             note(codec_name(kind), "a bucket with a NaN keeps its residual", outcome);
         }
     }
-    if wanted("QSGD") {
-        progress("NaN and infinity under the policy that refuses them");
-        note("QSGD", "NaN and infinity refused, residual kept", conformance::refuses_not_finite(device));
-    }
     many_tensors(device, &wanted, progress, &mut note);
     if wanted("top-k") {
         top_k(device, whole, progress, &mut note);
@@ -254,9 +235,6 @@ fn many_tensors(
         progress(&format!("many tensors, {}", case.label()));
         let outcome = models::against_cpu(device, &case, &layout);
         note(codec_name(case.kind), "many tensors at once are what each is alone", outcome);
-    }
-    if wanted("QSGD") {
-        note("QSGD", "many tensors: NaN and infinity refused, residuals kept", models::refuses_not_finite(device));
     }
 }
 
@@ -348,13 +326,9 @@ fn statistics(
     // What holds of the CPU's bytes holds of a device's that are equal to them. Where that was compared in part only, one setting of
     // each formula is left here.
     let whole = is_whole(device, depth);
-    let formulas = [
-        Case::new(Kind::QsgdMax, 4, Some(512)),
-        Case::new(Kind::QsgdL2, 4, Some(512)),
-        Case::new(Kind::Uniform, 4, Some(512)),
-    ];
-    let mut cases = if whole { stochastic() } else { formulas.to_vec() };
-    cases.retain(|case| wanted(codec_name(case.kind)));
+    let codecs = || CODECS.iter().filter(|tests| wanted(tests.codec.name()));
+    let mut cases: Vec<Case> = codecs().flat_map(|tests| tests.stochastic).copied().collect();
+    cases.retain(|case| whole || case.bucket == Some(512));
     let x = cases::normal(4096 + 77, 31);
     for case in cases.iter().copied() {
         progress(&format!("unbiasedness and variance, {}", case.label()));
@@ -363,46 +337,26 @@ fn statistics(
         note(codec, "error of an element at most a level", properties::bounded(device, &case, &x));
         note(codec, "scalars do not depend on order", properties::permutation(device, &case, &x));
         note(codec, "payload within 1 % of theory", properties::size(device, &case));
+        // With the L2 norm, a bucket of levels is not on levels, but few of its elements are kept.
         if case.kind != Kind::QsgdL2 {
             note(codec, "values on levels are exact", properties::exact_on_levels(device, &case));
         } else {
             note(codec, "support at most s (s + sqrt n)", properties::sparsity(device, &case, &x, 50));
         }
     }
-    let two = [Case::new(Kind::QsgdMax, 4, Some(512)), Case::new(Kind::Uniform, 4, None)];
-    for case in two.into_iter().filter(|case| wanted(codec_name(case.kind))) {
-        let outcome = averages::independent(device, &case, &x, 64, |rank| cases::seed().worker(rank));
+    for case in codecs().filter_map(|tests| tests.stochastic.get(1)) {
+        let outcome = averages::independent(device, case, &x, 64, |rank| cases::seed().worker(rank));
         note(codec_name(case.kind), "rounding errors of workers average out", outcome);
     }
-    let nearest = Case::new(Kind::UniformNearest, 5, Some(512));
-    if wanted("uniform") {
-        // The smallest payloads there are, where the header weighs most.
-        for bucket in [None, Some(8192)] {
-            let outcome = properties::size(device, &Case::new(Kind::Uniform, 1, bucket));
-            note("uniform", "payload within 1 % of theory", outcome);
-        }
-        let ranges = bounds::ranges(400, 73);
-        for (kind, bits) in
-            [(Kind::Uniform, 1), (Kind::UniformNearest, 5), (Kind::Uniform, 8), (Kind::UniformNearest, 8)]
-        {
-            let outcome = bounds::holds(device, &Case::new(kind, bits, Some(32)), &ranges);
-            note("uniform", "error of an element within the bound, binary32's rounding included", outcome);
-        }
-        note("uniform", "error of an element at most a level", properties::bounded(device, &nearest, &x));
+    for tests in codecs() {
+        let codec = tests.codec.name();
+        progress(&format!("theorems of its own, {codec}"));
+        (tests.theorems)(device, &x, &mut |check, outcome| note(codec, check, outcome));
     }
-    let one_bit = Case::new(Kind::OneBit, 1, Some(64));
-    if wanted(codec_name(Kind::OneBit)) {
-        for bucket in [Some(64), Some(8192), None] {
-            let case = Case { bucket, ..one_bit };
-            note("1-bit SGD", "residuals add up to zero on each side", properties::two_means(device, &case, &x));
-            note("1-bit SGD", "scalars do not depend on order", properties::permutation(device, &case, &x));
-            note("1-bit SGD", "payload within 1 % of theory", properties::size(device, &case));
-        }
-    }
-    let others = [nearest, one_bit].into_iter().filter(|case| wanted(codec_name(case.kind)));
+    let others = codecs().flat_map(|tests| tests.feedback).copied();
     for case in cases.into_iter().chain(others) {
         progress(&format!("error feedback, {}", case.label()));
-        let contractive = case.kind != Kind::UniformNearest && case.omega(x.len()) >= 1.0;
+        let contractive = !case.kind.formula().is_nearest() && case.omega(x.len()) >= 1.0;
         let case = Case { contractive, ..case };
         if case.codec().plan(x.len(), gradwire::Dtype::F32).and_then(|p| p.with_feedback()).is_err() {
             continue;

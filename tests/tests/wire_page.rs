@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use gradwire::{Device, Dtype, Seed, TopK};
+use gradwire::{CodecId, Device, Dtype, Seed, TopK};
 use gradwire_tests::cases::{self, Case};
 use gradwire_tests::oracle::{self, Kind};
 use gradwire_tests::vectors;
@@ -33,27 +33,9 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("the target folder's name is UTF-8")
 }
 
-/// Every width, norm and rounding, and every bucket that a formula tells apart.
-fn kinds() -> Vec<Case> {
-    let mut kinds = Vec::new();
-    for bits in [2, 3, 4, 5, 6, 7, 8, 16] {
-        kinds.push(Case::new(Kind::QsgdMax, bits, Some(256)));
-    }
-    for bits in [1, 3, 8] {
-        kinds.push(Case::new(Kind::Uniform, bits, Some(32)));
-    }
-    kinds.push(Case::new(Kind::QsgdL2, 4, Some(512)));
-    kinds.push(Case::new(Kind::QsgdL2, 4, None));
-    kinds.push(Case::new(Kind::UniformNearest, 5, None));
-    kinds.extend([Some(64), None].map(|bucket| Case::new(Kind::OneBit, 1, bucket)));
-    kinds.push(Case { contractive: true, ..Case::new(Kind::QsgdMax, 2, Some(128)) });
-    kinds.push(Case { contractive: true, ..Case::new(Kind::Uniform, 2, Some(128)) });
-    kinds
-}
-
 #[test]
 fn python_decodes_the_same_bits() {
-    let kinds = kinds();
+    let kinds = cases::settings();
     let mut inputs: Vec<(usize, &str, Vec<f32>)> = Vec::new();
     for (name, fill) in cases::FILLS {
         inputs.push((700, name, fill(700)));
@@ -90,7 +72,8 @@ fn python_refuses_a_damaged_payload() {
 
 #[test]
 fn python_decodes_the_golden_vectors() {
-    let vectors = vectors::BUCKETED.map(|(codec, _)| vectors::committed(codec).expect("read")).concat();
+    let vectors =
+        CodecId::ALL.iter().map(|codec| vectors::committed(codec.file()).expect("read")).collect::<Vec<_>>().concat();
     let mut files = Vec::new();
     for (i, vector) in vectors.iter().enumerate() {
         let (sent, out) = (scratch(&format!("golden_{i}.bin")), scratch(&format!("golden_{i}.out")));
@@ -170,7 +153,7 @@ fn python_draws_the_golden_draws_and_columns() {
 #[test]
 fn python_encodes_the_same_bytes() {
     // The page's least F is ahead of 16-bit codes where the oracle has not got it.
-    let kinds = kinds().into_iter().filter(|case| oracle::fraction(case.levels) >= 17);
+    let kinds = cases::settings().into_iter().filter(|case| oracle::fraction(case.levels) >= 17);
     let (mut vectors, mut expected) = (Vec::new(), Vec::new());
     for case in kinds {
         for (name, fill) in cases::FILLS {

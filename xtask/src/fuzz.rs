@@ -9,7 +9,7 @@ use crate::place::root;
 /// What to fuzz, and for how long.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The targets: wire, decode_qsgd, decode_uniform, sparse, low_rank. Without any, all of them, one after another.
+    /// The targets: wire, decode, sparse, low_rank. Without any, all of them, one after another.
     targets: Vec<String>,
     /// Seconds of each target.
     #[arg(long, default_value_t = 30)]

@@ -15,30 +15,33 @@ pub(crate) struct Args {
     /// How much of every sweep: quick, default or full. Without it, what GRADWIRE_DEPTH says, or default.
     #[arg(long, value_parser = depth)]
     depth: Option<&'static str>,
-    /// Only the tests of this codec: qsgd, uniform, onebit, topk or powersgd. Nothing is formatted, linted or documented.
+    /// Only the tests of this codec, such as qsgd, topk or powersgd. Nothing is formatted, linted or documented.
     #[arg(long, value_parser = codec)]
-    codec: Option<&'static Codec>,
+    codec: Option<Codec>,
     /// Only the tests of this backend: cpu, cuda (with the interpreter of PTX) or wgpu. Nothing is formatted, linted or documented.
     #[arg(long, value_parser = parse_kind)]
     backend: Option<BackendKind>,
 }
 
-/// Where a codec is tested.
-#[derive(Debug)]
+/// A codec, and where it is tested.
+#[derive(Clone, Copy, Debug)]
 struct Codec {
     name: &'static str,
-    /// The test programs that are of it alone.
+    /// The test programs that are of it alone. Quantizers are tested by the suite, whose checks name their codec, and have none.
     own: &'static [&'static str],
 }
 
-/// Every codec. Quantizers are tested by the suite, whose checks name their codec, and have no program of their own.
-const CODECS: [Codec; 5] = [
-    Codec { name: "qsgd", own: &[] },
-    Codec { name: "uniform", own: &[] },
-    Codec { name: "onebit", own: &[] },
-    Codec { name: "topk", own: &["topk", "topk_gpu", "settle", "selection", "late"] },
-    Codec { name: "powersgd", own: &["powersgd", "powersgd_gpu", "powersgd_state", "powersgd_faults", "resident"] },
-];
+/// Every codec of the suite.
+fn codecs() -> impl Iterator<Item = Codec> {
+    suite::codecs().map(|(name, _)| {
+        let own: &[&str] = match name {
+            "topk" => &["topk", "topk_gpu", "settle", "selection", "late"],
+            "powersgd" => &["powersgd", "powersgd_gpu", "powersgd_state", "powersgd_faults", "resident"],
+            _ => &[],
+        };
+        Codec { name, own }
+    })
+}
 
 fn depth(name: &str) -> Result<&'static str, String> {
     Depth::parse(name)?;
@@ -46,9 +49,9 @@ fn depth(name: &str) -> Result<&'static str, String> {
     known.map(|(name, _)| name).ok_or_else(|| format!("`{name}` is no depth"))
 }
 
-fn codec(name: &str) -> Result<&'static Codec, String> {
-    let names = || CODECS.each_ref().map(|codec| codec.name).join(", ");
-    CODECS.iter().find(|codec| codec.name == name).ok_or_else(|| format!("`{name}` is none of {}", names()))
+fn codec(name: &str) -> Result<Codec, String> {
+    let names = || codecs().map(|codec| codec.name).collect::<Vec<_>>().join(", ");
+    codecs().find(|codec| codec.name == name).ok_or_else(|| format!("`{name}` is none of {}", names()))
 }
 
 /// Runs the steps in order, and stops at the first that fails.
@@ -115,7 +118,7 @@ struct Run {
 }
 
 /// What is run for a codec, a backend, or both.
-fn runs(codec: Option<&Codec>, backend: Option<BackendKind>) -> Vec<Run> {
+fn runs(codec: Option<Codec>, backend: Option<BackendKind>) -> Vec<Run> {
     let suites: &[&str] = match backend {
         Some(BackendKind::Cpu) => &["cpu"],
         Some(BackendKind::Cuda) => &["ptx", "cuda"],
@@ -130,7 +133,7 @@ fn runs(codec: Option<&Codec>, backend: Option<BackendKind>) -> Vec<Run> {
         Some(BackendKind::Wgpu) => &["gpu", "--skip", "ptx"],
         _ => &[],
     };
-    let asked = CODECS.iter().filter(|of| codec.is_none_or(|asked| asked.name == of.name));
+    let asked = codecs().filter(|of| codec.is_none_or(|asked| asked.name == of.name));
     let own: Vec<&str> = asked.flat_map(|codec| codec.own).copied().collect();
     if !own.is_empty() {
         runs.push(Run { what: "the codec's own tests", programs: own, words });

@@ -18,14 +18,14 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     println!("computing the golden vectors");
     for (name, text) in vectors::files() {
-        let path = root().join("tests/vectors").join(name);
+        let path = root().join("tests/vectors").join(&name);
         if !args.check {
             fs::write(&path, &text).map_err(|e| format!("{} could not be written: {e}", path.display()))?;
             println!("{name}: {} bytes", text.len());
             continue;
         }
         let committed = fs::read_to_string(&path).map_err(|e| format!("{} could not be read: {e}", path.display()))?;
-        vectors::same(name, &committed, &text)?;
+        vectors::same(&name, &committed, &text)?;
         println!("{name}: as the oracle computes it");
     }
     Ok(())

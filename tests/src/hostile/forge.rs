@@ -1,9 +1,10 @@
-//! Payloads forged from a fuzzer's bytes: the first bytes choose the header's fields, the rest is the body.
+//! Payloads forged from a fuzzer's bytes: the first bytes choose the codec and the header's fields, the rest is the body.
 //!
 //! Most choices are taken from what the format allows, so that most payloads are decoded; the highest values of a
 //! choosing byte take the field as it comes, so that every refusal is found as well.
 
 use super::reader::{self, Fields};
+use crate::formula::CODECS;
 
 /// Choosing bytes from here on take a field's value from the bytes that follow.
 pub const RAW: u8 = 0xf0;
@@ -44,9 +45,11 @@ impl Choices<'_> {
     }
 }
 
-/// A payload of the codec with this tag.
-pub fn payload(codec: u8, bytes: &[u8]) -> Forged {
+/// A payload. The first byte chooses the codec.
+pub fn payload(bytes: &[u8]) -> Forged {
     let mut choices = Choices(bytes);
+    let tags: Vec<u8> = CODECS.iter().map(|tests| tests.page.tag).collect();
+    let codec = tags[usize::from(choices.byte()) % tags.len()];
     let mut fields = Fields { codec, bits: 0, bucket: 0, n: 0, levels: 0, dtype: 0, flags: 0 };
     let flags: Vec<u8> = (0..4).filter(|flags| flags & !fields.all_flags() == 0).collect();
     fields = Fields {

@@ -2,6 +2,8 @@
 
 use gradwire::PayloadError;
 
+use crate::formula::{CODECS, Page};
+
 /// The fields of a header, as they stand there; nothing is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields {
@@ -39,35 +41,33 @@ impl Fields {
         head
     }
 
+    /// What the page says of the codec; none of a tag that it does not have.
+    fn page(&self) -> Option<&'static Page> {
+        CODECS.iter().map(|tests| tests.page).find(|page| page.tag == self.codec)
+    }
+
     /// The most levels of the width.
     pub fn most_levels(&self) -> u16 {
-        let magnitude = if self.codec == 1 { self.bits.saturating_sub(1) } else { self.bits };
+        let sign = self.page().map_or(0, |page| page.sign_bits);
+        let magnitude = self.bits.saturating_sub(sign);
         (1u32.checked_shl(magnitude.into()).unwrap_or(0).wrapping_sub(1)).min(u16::MAX.into()) as u16
     }
 
     /// The widths of a code that the page allows this codec.
     pub fn widths(&self) -> &'static [u8] {
-        match self.codec {
-            1 => &[2, 3, 4, 5, 6, 7, 8, 16],
-            4 => &[1],
-            _ => &[1, 2, 3, 4, 5, 6, 7, 8],
-        }
+        self.page().map_or(&[], |page| page.widths)
     }
 
     /// The flags that it allows this codec.
     pub fn all_flags(&self) -> u8 {
-        match self.codec {
-            1 => 3,
-            4 => 0,
-            _ => 2,
-        }
+        self.page().map_or(0, |page| page.flags)
     }
 
     /// The first field that the page does not allow.
     fn refused(&self) -> Option<&'static str> {
         let (widths, flags) = (self.widths(), self.all_flags());
         let checks = [
-            (matches!(self.codec, 1 | 2 | 4), "codec"),
+            (self.page().is_some(), "codec"),
             (widths.contains(&self.bits), "bits"),
             (matches!(self.bucket, 5..=13 | 255), "bucket"),
             (self.n <= 1 << 31, "elements"),
@@ -82,7 +82,7 @@ impl Fields {
         let n = u128::from(self.n);
         // The power is cut to what shifts, since lengths are asked for of headers that are refused, too.
         let buckets = if self.bucket == 255 { n.min(1) } else { n.div_ceil(1 << (self.bucket % 64)) };
-        4 * buckets * u128::from(self.codec.min(2))
+        4 * buckets * self.page().map_or(0, |page| page.scalars as u128)
     }
 
     /// Bytes of a payload with these fields.
@@ -185,19 +185,13 @@ pub fn decode(bytes: &[u8]) -> Vec<f32> {
     let Some(head) = bytes.first_chunk::<32>() else { return Vec::new() };
     let fields = Fields::of(head);
     let (scalars, codes) = bytes[32..].split_at(fields.scalar_bytes() as usize);
-    let scalar = |at: usize| {
-        let b = &scalars[4 * at..];
-        f32::from_le_bytes([b[0], b[1], b[2], b[3]])
-    };
+    let Some(page) = fields.page() else { return Vec::new() };
+    let scalars: Vec<f32> = scalars.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
     let levels = f32::from(fields.levels);
     let element = |e: usize| {
         let bucket = if fields.bucket == 255 { 0 } else { e >> fields.bucket };
         let code = code(codes, fields.bits.into(), e);
-        match fields.codec {
-            1 => qsgd(scalar(bucket), levels, code, fields.bits),
-            4 => one_bit(scalar(2 * bucket), scalar(2 * bucket + 1), code),
-            _ => uniform(scalar(2 * bucket), scalar(2 * bucket + 1), levels, code),
-        }
+        (page.decode)(&scalars[page.scalars * bucket..][..page.scalars], levels, code, fields.bits)
     };
     (0..fields.n as usize).map(element).collect()
 }
@@ -216,42 +210,4 @@ fn code(codes: &[u8], bits: usize, element: usize) -> u32 {
         piece_at += 32 * width;
     }
     code
-}
-
-/// Section "Decoding QSGD".
-fn qsgd(norm: f32, levels: f32, code: u32, bits: u8) -> f32 {
-    if norm.is_sign_negative() || !norm.is_finite() {
-        return f32::from_bits(0x7fc0_0000);
-    }
-    let up = if norm < 2f32.powi(-60) { 2f32.powi(64) } else { 1.0 };
-    let top = norm * up;
-    let (sign, level) = (code >> (bits - 1), code & ((1 << (bits - 1)) - 1));
-    let v = top / levels * level as f32;
-    let value = if v > top { top } else { v } / up;
-    if sign == 1 { -value } else { value }
-}
-
-/// Section "Decoding 1-bit SGD".
-fn one_bit(below: f32, above: f32, code: u32) -> f32 {
-    if !below.is_finite() || !above.is_finite() || below > above {
-        return f32::from_bits(0x7fc0_0000);
-    }
-    if code == 0 { below } else { above }
-}
-
-/// Section "Decoding uniform".
-fn uniform(low: f32, high: f32, levels: f32, code: u32) -> f32 {
-    if !low.is_finite() || !high.is_finite() || low > high {
-        return f32::from_bits(0x7fc0_0000);
-    }
-    let most = low.abs().max(high.abs());
-    let up = match most {
-        m if m >= 2f32.powi(126) => 0.5,
-        m if m < 2f32.powi(-60) => 2f32.powi(64),
-        _ => 1.0,
-    };
-    let (a, b) = (low * up, high * up);
-    let step = (b - a) / levels;
-    let v = a + step * code as f32;
-    (if code as f32 >= levels || v > b { b } else { v }) / up
 }

@@ -4,14 +4,13 @@ use gradwire::Device;
 
 use super::forge;
 use crate::cases::{self, Random};
+use crate::formula::CODECS;
 
 /// The seeds of a target of [`super::TARGETS`]; none for another name.
 pub fn of(target: &str) -> Vec<Vec<u8>> {
     match target {
         "wire" => payloads(),
-        "decode_qsgd" => choices(8, &[0, 1, 2, 3]),
-        "decode_uniform" => choices(8, &[0, 1]),
-        "decode_onebit" => choices(1, &[0]),
+        "decode" => choices(),
         "sparse" => super::sparse::seeds(),
         "low_rank" => super::low_rank::seeds(),
         _ => Vec::new(),
@@ -34,18 +33,21 @@ fn payloads() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Choosing bytes for every width and flag, in buckets of every size, each also with one field taken as it comes.
-fn choices(widths: u8, flags: &[u8]) -> Vec<Vec<u8>> {
+/// Choosing bytes for every codec, width and flag, in buckets of every size, each also with one field taken as it comes.
+fn choices() -> Vec<Vec<u8>> {
     let mut random = Random(5);
     let mut seeds = Vec::new();
-    for width in 0..widths {
-        for flag in flags {
-            let mut seed = vec![width, seeds.len() as u8 % 10, width % 3, *flag, width % 3, 200, 0, 0, 0, 0];
-            seed.extend((0..64).map(|_| random.bits() as u8));
-            // A byte of the header's choices from RAW on: its field is whatever follows.
-            let mut raw = seed.clone();
-            raw[seeds.len() / 2 % 10] = forge::RAW;
-            seeds.extend([seed, raw]);
+    for (codec, tests) in CODECS.iter().enumerate() {
+        for width in 0..tests.page.widths.len() as u8 {
+            for flag in 0..1u8 << tests.page.flags.count_ones() {
+                let bucket = seeds.len() as u8 % 10;
+                let mut seed = vec![codec as u8, width, bucket, width % 3, flag, width % 3, 200, 0, 0, 0, 0];
+                seed.extend((0..64).map(|_| random.bits() as u8));
+                // A byte of the header's choices from RAW on: its field is whatever follows.
+                let mut raw = seed.clone();
+                raw[1 + seeds.len() / 2 % 10] = forge::RAW;
+                seeds.extend([seed, raw]);
+            }
         }
     }
     seeds

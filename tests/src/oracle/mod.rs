@@ -9,20 +9,7 @@ pub mod wire;
 
 use half::{bf16, f16};
 
-/// What is encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// QSGD with the largest magnitude as its norm.
-    QsgdMax,
-    /// QSGD with the L2 norm.
-    QsgdL2,
-    /// Uniform with stochastic rounding.
-    Uniform,
-    /// Uniform, to nearest.
-    UniformNearest,
-    /// 1-bit SGD.
-    OneBit,
-}
+pub use crate::formula::Kind;
 
 /// A setting of the oracle.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +100,7 @@ pub fn draw(s: &Setting, index: usize) -> Draw {
 
 /// The dither of an element, as a fraction of a level in units of 2^-fraction.
 pub fn dither(s: &Setting, index: usize, fraction: u32) -> u64 {
-    if s.kind == Kind::UniformNearest {
+    if s.kind.formula().is_nearest() {
         return 1 << (fraction - 1);
     }
     let d = draw(s, index).d;
@@ -128,7 +115,8 @@ pub fn fraction(levels: u32) -> u32 {
     (31 - (32 - levels.leading_zeros())).max(17)
 }
 
-fn scale_of(largest: f32, wide: bool) -> f32 {
+/// The power of two by which a bucket is moved away from what binary32 cannot hold.
+pub(crate) fn scale_of(largest: f32, wide: bool) -> f32 {
     if largest < 2f32.powi(-60) {
         2f32.powi(64)
     } else if wide && largest >= 2f32.powi(126) {
@@ -136,31 +124,6 @@ fn scale_of(largest: f32, wide: bool) -> f32 {
     } else {
         1.0
     }
-}
-
-/// Square root of the exact sum of squares, each magnitude cut to a multiple of the largest one's last place;
-/// `blocks` of 8192 are cut to their own largest and their sums aligned, as the format says for whole tensors.
-fn l2(x: &[f32]) -> f32 {
-    let exponent = |v: f32| (v.abs().to_bits() >> 23).max(1);
-    let top = x.iter().map(|v| v.abs()).fold(0.0, f32::max);
-    if top == 0.0 {
-        return 0.0;
-    }
-    let mut total = 0u128;
-    for block in x.chunks(8192) {
-        let largest = block.iter().map(|v| v.abs()).fold(0.0, f32::max);
-        let unit = 2f64.powi(exponent(largest) as i32 - 150);
-        let sum: u128 = block.iter().map(|v| (f64::from(v.abs()) / unit).floor() as u128).map(|m| m * m).sum();
-        total += sum >> (2 * (exponent(top) - exponent(largest))).min(127);
-    }
-    let mut halvings = 0;
-    while total >= 1 << 62 {
-        total /= 4;
-        halvings += 1;
-    }
-    let root = f64::from(total.isqrt() as u32 as f32);
-    let norm = root * 2f64.powi(exponent(top) as i32 - 150 + halvings);
-    norm.min(f64::from(f32::MAX)) as f32
 }
 
 /// Scalars of each bucket and the code of each element.
@@ -173,119 +136,41 @@ pub struct Encoded {
 
 /// Encodes.
 pub fn encode(s: &Setting, x: &[f32]) -> Encoded {
-    let fraction = fraction(s.levels);
-    let full = (u64::from(s.levels) << fraction) as f32;
-    let (mut scalars, mut codes) = (Vec::new(), Vec::new());
+    let formula = s.kind.formula();
+    let mut encoded = Encoded { scalars: Vec::new(), codes: Vec::new() };
     let size = s.bucket.unwrap_or(x.len().max(1));
     for (b, bucket) in x.chunks(size).enumerate() {
-        let poisoned = bucket.iter().any(|v| !v.is_finite());
-        let level = |scaled: f32, index: usize| {
-            let fixed = (scaled as u64).min(u64::from(s.levels) << fraction);
-            ((fixed + dither(s, b * size + index, fraction)) >> fraction) as u32
-        };
-        match s.kind {
-            Kind::QsgdMax | Kind::QsgdL2 if poisoned => {
-                scalars.push(f32::NAN);
-                codes.extend(bucket.iter().map(|_| 0));
-            }
-            Kind::QsgdMax | Kind::QsgdL2 => {
-                let largest = bucket.iter().map(|v| v.abs()).fold(0.0, f32::max);
-                let norm = if s.kind == Kind::QsgdL2 { l2(bucket) } else { largest };
-                let lift = scale_of(norm, false);
-                let inverse = if norm > 0.0 { full / (norm * lift) } else { 0.0 };
-                scalars.push(norm * s.beta);
-                for (i, v) in bucket.iter().enumerate() {
-                    let sign = if v.is_sign_negative() { 1 << (s.bits - 1) } else { 0 };
-                    codes.push(level(v.abs() * lift * inverse, i) | sign);
-                }
-            }
-            Kind::Uniform | Kind::UniformNearest | Kind::OneBit if poisoned => {
-                scalars.extend([f32::NAN; 2]);
-                codes.extend(bucket.iter().map(|_| 0));
-            }
-            Kind::Uniform | Kind::UniformNearest => {
-                let (low, high) = extremes(bucket);
-                let lift = scale_of(low.abs().max(high.abs()), true);
-                let range = high * lift - low * lift;
-                let mut inverse = if range > 0.0 { full / range } else { 0.0 };
-                if range > 0.0 && range * inverse < full {
-                    inverse = inverse.next_up();
-                }
-                scalars.extend([low * s.beta, high * s.beta]);
-                for (i, v) in bucket.iter().enumerate() {
-                    codes.push(level((v * lift - low * lift) * inverse, i));
-                }
-            }
-            Kind::OneBit => {
-                let [below, above] = [true, false].map(|side| mean(bucket, |v| (**v < 0.0) == side));
-                scalars.extend([0.0 - below, above]);
-                codes.extend(bucket.iter().map(|v| u32::from(*v >= 0.0)));
-            }
+        if bucket.iter().all(|v| v.is_finite()) {
+            formula.encode(s, bucket, b * size, &mut encoded);
+        } else {
+            encoded.scalars.extend(vec![f32::NAN; formula.scalars()]);
+            encoded.codes.extend(bucket.iter().map(|_| 0));
         }
     }
-    Encoded { scalars, codes }
+    encoded
 }
 
-/// The mean magnitude of some values of a bucket: each cut to a multiple of 2^-31 of the largest one's binade, in blocks of
-/// 8192 first by their own largest; the mean is cut to such a multiple too, and rounded once.
-fn mean(bucket: &[f32], of: impl Fn(&&f32) -> bool) -> f32 {
-    let exponent = |v: f32| (v.to_bits() >> 23).max(1);
-    let largest = |block: &[f32]| exponent(block.iter().filter(&of).map(|v| v.abs()).fold(0.0, f32::max));
-    let (top, mut sum, mut count) = (largest(bucket), 0u128, 0);
-    for block in bucket.chunks(8192) {
-        let unit = 2f64.powi(largest(block) as i32 - 158);
-        let own: u128 = block.iter().filter(&of).map(|v| (f64::from(v.abs()) / unit) as u128).sum();
-        sum += own >> (top - largest(block)).min(127);
-        count += block.iter().filter(&of).count() as u128;
-    }
-    (f64::from((sum / count.max(1)) as u32 as f32) * 2f64.powi(top as i32 - 158)) as f32
+/// A value that was scaled to fixed point, rounded to a level by the draw of the element `index`.
+pub(crate) fn level(s: &Setting, scaled: f32, index: usize) -> u32 {
+    let fraction = fraction(s.levels);
+    let fixed = (scaled as u64).min(u64::from(s.levels) << fraction);
+    ((fixed + dither(s, index, fraction)) >> fraction) as u32
 }
 
-/// Minimum and maximum, with -0 below +0.
-fn extremes(x: &[f32]) -> (f32, f32) {
-    let (mut low, mut high) = (x[0], x[0]);
-    for v in x {
-        if v.total_cmp(&low).is_lt() {
-            low = *v;
-        }
-        if v.total_cmp(&high).is_gt() {
-            high = *v;
-        }
-    }
-    (low, high)
+/// All levels in fixed point.
+pub(crate) fn full(s: &Setting) -> f32 {
+    (u64::from(s.levels) << fraction(s.levels)) as f32
 }
 
 /// Decodes.
 pub fn decode(s: &Setting, e: &Encoded) -> Vec<f32> {
-    let size = s.bucket.unwrap_or(e.codes.len().max(1));
-    e.codes.chunks(size).enumerate().flat_map(|(b, codes)| codes.iter().map(move |c| value(s, e, b, *c))).collect()
-}
-
-fn value(s: &Setting, e: &Encoded, bucket: usize, code: u32) -> f32 {
-    match s.kind {
-        Kind::QsgdMax | Kind::QsgdL2 => {
-            let norm = e.scalars[bucket];
-            if norm.is_nan() {
-                return norm;
-            }
-            let lift = scale_of(norm, false);
-            let level = code % (1 << (s.bits - 1));
-            let magnitude = ((norm * lift / s.levels as f32) * level as f32).min(norm * lift) / lift;
-            if code >> (s.bits - 1) == 1 { -magnitude } else { magnitude }
-        }
-        Kind::Uniform | Kind::UniformNearest => {
-            let (low, high) = (e.scalars[2 * bucket], e.scalars[2 * bucket + 1]);
-            if low.is_nan() {
-                return low;
-            }
-            let lift = scale_of(low.abs().max(high.abs()), true);
-            let step = (high * lift - low * lift) / s.levels as f32;
-            let (value, top) = (low * lift + step * code as f32, high * lift);
-            // Not `min`, which may give either zero of +0 and -0, and gives another one from compiler to compiler.
-            (if code == s.levels || value > top { top } else { value }) / lift
-        }
-        Kind::OneBit => e.scalars[2 * bucket + code as usize],
-    }
+    let formula = s.kind.formula();
+    let (size, each) = (s.bucket.unwrap_or(e.codes.len().max(1)), formula.scalars());
+    let value = |(b, codes): (usize, &[u32])| {
+        let scalars = &e.scalars[each * b..][..each];
+        codes.iter().map(|code| formula.value(s, scalars, *code)).collect::<Vec<f32>>()
+    };
+    e.codes.chunks(size).enumerate().flat_map(value).collect()
 }
 
 /// The codes as the wire packs them.

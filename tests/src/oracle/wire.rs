@@ -1,6 +1,6 @@
 //! The oracle's payloads, feedback and decode-add: written from `docs/wire.md`, sharing no code with the product.
 
-use super::{Encoded, Kind, Setting, decode, encode, pack};
+use super::{Encoded, Setting, decode, encode, pack};
 
 /// The type of a gradient, as the header tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,18 +36,13 @@ pub fn crc32(bytes: impl IntoIterator<Item = u8>) -> u32 {
 
 /// The whole payload: header, scalars, codes.
 pub fn payload(s: &Setting, of: Type, contractive: bool, e: &Encoded) -> Vec<u8> {
-    let (codec, l2) = match s.kind {
-        Kind::QsgdMax => (1, 0),
-        Kind::QsgdL2 => (1, 1),
-        Kind::Uniform | Kind::UniformNearest => (2, 0),
-        Kind::OneBit => (4, 0),
-    };
+    let formula = s.kind.formula();
     let bucket = match s.bucket {
         None => 255,
         Some(size) => (5..=13u8).find(|log2| size == 1 << log2).expect("a bucket is 2^5 to 2^13 elements"),
     };
     let mut out = b"GWIR".to_vec();
-    out.extend([1, codec, s.bits as u8, bucket]);
+    out.extend([1, formula.page().tag, s.bits as u8, bucket]);
     out.extend((e.codes.len() as u64).to_le_bytes());
     out.extend((s.levels as u16).to_le_bytes());
     let of = match of {
@@ -55,7 +50,7 @@ pub fn payload(s: &Setting, of: Type, contractive: bool, e: &Encoded) -> Vec<u8>
         Type::F16 => 1,
         Type::Bf16 => 2,
     };
-    out.extend([of, l2 | u8::from(contractive) << 1]);
+    out.extend([of, formula.flag() | u8::from(contractive) << 1]);
     out.extend([0; 8]);
     let mut body = Vec::new();
     for scalar in &e.scalars {

@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
-use super::list::{self, Input, Spec};
+use super::spec::{Input, Spec};
 use super::words::write;
 use super::{Add, File, SeedWords, Vector};
 use crate::cases::SEED;
+use crate::formula::{CODECS, Tests};
 use crate::oracle::wire::{self, Type, bits};
 use crate::oracle::{self, Kind, Setting};
 
@@ -33,15 +34,13 @@ const PHILOX: &[&str] = &[
 ];
 
 /// The files by their names, with their text.
-pub fn files() -> Vec<(&'static str, String)> {
-    vec![
-        ("qsgd.json", text(&file(list::qsgd()))),
-        ("uniform.json", text(&file(list::uniform()))),
-        ("onebit.json", text(&file(list::onebit()))),
-        ("philox.json", text(&philox())),
-        ("topk.json", text(&super::topk::file())),
-        ("powersgd.json", text(&super::powersgd::file())),
-    ]
+pub fn files() -> Vec<(String, String)> {
+    let of_codec = |tests: &&Tests| (format!("{}.json", tests.codec.file()), text(&file((tests.vectors)())));
+    let mut files: Vec<(String, String)> = CODECS.iter().map(of_codec).collect();
+    files.push(("philox.json".to_owned(), text(&philox())));
+    files.push(("topk.json".to_owned(), text(&super::topk::file())));
+    files.push(("powersgd.json".to_owned(), text(&super::powersgd::file())));
+    files
 }
 
 fn text(file: &impl Serialize) -> String {

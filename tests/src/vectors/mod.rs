@@ -3,9 +3,9 @@
 //! The oracle computes them (`make.rs`), so that neither the product nor a change to it has a say in what they are.
 
 mod check;
-mod list;
 mod make;
 pub mod powersgd;
+pub(crate) mod spec;
 pub mod topk;
 mod topk_list;
 mod words;
@@ -14,16 +14,10 @@ use serde::{Deserialize, Serialize};
 
 pub use self::check::{check, check_all};
 pub use self::make::files;
+pub(crate) use self::spec::Spec;
 use self::words::number;
+use crate::formula::CODECS;
 
-/// The committed vectors of QSGD.
-pub const QSGD: &str = include_str!("../../vectors/qsgd.json");
-/// The committed vectors of the uniform codec.
-pub const UNIFORM: &str = include_str!("../../vectors/uniform.json");
-/// The committed vectors of 1-bit SGD.
-pub const ONEBIT: &str = include_str!("../../vectors/onebit.json");
-/// The bucketed codecs, by the names of their files, with their vectors.
-pub const BUCKETED: [(&str, &str); 3] = [("qsgd", QSGD), ("uniform", UNIFORM), ("onebit", ONEBIT)];
 /// The committed vectors of the draws.
 pub const PHILOX: &str = include_str!("../../vectors/philox.json");
 
@@ -43,7 +37,7 @@ pub struct File {
 pub struct Vector {
     /// What it is there for; no two vectors of a file share one.
     pub name: String,
-    /// `qsgd`, `uniform` or `onebit`.
+    /// The codec's name, as its file has it.
     pub codec: String,
     /// Bits of a code.
     pub bits: u32,
@@ -138,11 +132,11 @@ pub struct Add {
 /// # Errors
 /// A text that says where a file is not as it should be.
 pub fn committed(codec: &str) -> Result<Vec<Vector>, String> {
-    let Some((_, text)) = BUCKETED.iter().find(|(name, _)| *name == codec) else {
-        let there = BUCKETED.map(|(name, _)| name).join(", ");
+    let Some(tests) = CODECS.iter().find(|tests| tests.codec.file() == codec) else {
+        let there = CODECS.iter().map(|tests| tests.codec.file()).collect::<Vec<_>>().join(", ");
         return Err(format!("golden vectors of `{codec}` were asked for; there are those of {there}"));
     };
-    let file: File = serde_json::from_str(text)
+    let file: File = serde_json::from_str(tests.committed)
         .map_err(|e| format!("tests/vectors/{codec}.json: {e}; `cargo xtask vectors` writes it anew"))?;
     Ok(file.vectors)
 }

@@ -302,7 +302,7 @@ fn check_one(device: &Device, v: &Vector, label: &str) -> Outcome {
         Some(quantizer) => match quantizer.case()?.codec() {
             AnyCodec::Qsgd(inner) => codec.then_qsgd(inner),
             AnyCodec::Uniform(inner) => codec.then_uniform(inner),
-            AnyCodec::OneBit(_) => return Err("1-bit SGD does not quantize kept values".to_owned()),
+            other => return Err(format!("{other:?} does not quantize kept values")),
         },
     };
     let seed = v.quantizer.as_ref().map_or_else(|| Ok(Seed::new(0)), |quantizer| quantizer.seed.seed())?;

@@ -1,4 +1,4 @@
-//! QSGD payloads forged from the bytes, with the right checksum. The body, and what it checks: `tests/src/hostile`.
+//! Payloads of any codec forged from the bytes, with the right checksum. The body, and what it checks: `tests/src/hostile`.
 
 #![no_main]
 
@@ -15,5 +15,5 @@ static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(hostile::devices);
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     // A refusal is as good an answer as a decoded gradient; what is wrong panics.
-    let _ = hostile::decode(&DEVICES, 1, bytes);
+    let _ = hostile::decode(&DEVICES, bytes);
 });
