@@ -169,8 +169,7 @@ impl SelectPlan {
         let sketch = if self.is_sought() { tiles * u64::from(SKETCH_WORDS) } else { 0 };
         let again = capacity[1].min(most - capacity_first).max(sketch).next_multiple_of(64);
         if again < capacity[1] {
-            // Tiles that find no room are read from the gradient, all their elements as candidates. So all tiles have
-            // to have such candidates.
+            // Tiles that find no room are read as they are, so every element of every tile has to be a candidate.
             for words in self.table.chunks_exact_mut(segment::WORDS as usize) {
                 words[segment::SKETCH_LOW as usize] = 0;
                 words[segment::SKETCH_HIGH as usize] = 0;
