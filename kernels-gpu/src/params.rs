@@ -1,4 +1,4 @@
-//! One struct a kernel family: the PTX parameter, the WGSL uniform and the CPU's argument are the same bytes.
+//! One struct per kernel family: the PTX parameter, the WGSL uniform and the CPU's argument are the same bytes.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -54,7 +54,7 @@ pub mod dtype {
 pub struct EncodeParams {
     /// Elements of this launch.
     pub n: u32,
-    /// Index, in the tensor, of the launch's first unit of 256 elements.
+    /// Index, in its tensor, of the launch's first unit of 256 elements.
     pub first_unit: u32,
     /// Base-2 logarithm of the bucket, or [`WHOLE`].
     pub bucket_log2: u32,
@@ -76,10 +76,11 @@ pub struct EncodeParams {
     pub tensor: u32,
     /// Which step, low word first.
     pub step: [u32; 2],
-    /// Partial statistics that the combine kernel folds; of a segments kernel, the first item of the launch.
+    /// Combine kernel of one tensor: how many partial statistics it folds. Combine kernel of many tensors: the first
+    /// tensor of the launch. Segments kernels: the first item of the launch.
     pub partials: u32,
-    /// Of a segments kernel, the element of the flat buffer that the launch's buffers begin at; of one that folds partial
-    /// statistics, the word of the table at which its tensors begin, the first of which `partials` names.
+    /// Segments kernels: the element of the flat buffer at which the launch's buffers begin. Combine kernel of many
+    /// tensors: the word of the table at which its tensors begin.
     pub base: u32,
 }
 
@@ -125,7 +126,7 @@ pub struct DecodeParams {
     pub scalar_stride: u32,
     /// Words from one payload's codes to the next one's.
     pub code_stride: u32,
-    /// Of a segments kernel, the first item of the launch.
+    /// Segments kernels: the first item of the launch.
     pub first_item: u32,
     /// Zero.
     pub reserved: [u32; 2],
@@ -145,230 +146,241 @@ impl DecodeParams {
     }
 }
 
-/// Words of the table that the segments kernels take: 64 words in front, then an item a span.
+/// Words of the table that the segments kernels take: 64 words in front, then an item per span.
 ///
-/// A segments kernel encodes or decodes many tensors at once. They lie in one flat buffer; each is cut into spans of
-/// [`SPAN`] elements, counted from its own first element, and an item says where a span is and where what becomes of it
-/// goes. Positions count from where the launch's buffers begin.
+/// A segments kernel encodes or decodes many tensors at once. They lie in one flat buffer. Each is cut into spans of
+/// [`SPAN`] elements, counted from its own first element. An item says where its span is, and where the span's scalars
+/// and codes go. Positions count from where the launch's buffers begin.
 pub mod item {
-    /// Low word of what is added to the step of the parameters; the high word follows.
+    /// Low word of the number that is added to [`EncodeParams::step`](super::EncodeParams::step); the high word
+    /// follows.
     pub const STEP: u32 = 0;
     /// Words in front of the items.
     pub const HEADER: u32 = 64;
     /// Words of an item.
     pub const WORDS: u32 = 8;
-    /// First element.
+    /// First element of the span.
     pub const START: u32 = 0;
-    /// Elements, 1 to [`SPAN`](super::SPAN).
+    /// Elements of the span, 1 to [`SPAN`](super::SPAN).
     pub const ELEMENTS: u32 = 1;
-    /// Index, in its tensor, of its first unit of 256 elements.
+    /// Index, in its tensor, of the span's first unit of 256 elements.
     pub const FIRST_UNIT: u32 = 2;
-    /// What is added to the tensor of the parameters.
+    /// Number that is added to [`EncodeParams::tensor`](super::EncodeParams::tensor).
     pub const TENSOR: u32 = 3;
-    /// First word of its scalars.
+    /// First word of the span's scalars.
     pub const SCALARS: u32 = 4;
-    /// First word of its codes.
+    /// First word of the span's codes.
     pub const CODES: u32 = 5;
-    /// Bits of the factor that scales its scalars.
+    /// Bits of the factor that scales the span's scalars.
     pub const BETA: u32 = 6;
-    /// Where every tensor is one bucket: its tensor's statistic, as a word offset from the start of the status buffer.
+    /// Where every tensor is one bucket: the statistic of the span's tensor, as a word offset from the start of the
+    /// status buffer.
     pub const STATISTIC: u32 = 7;
 }
 
-/// Words that follow the items where every tensor is one bucket: a tensor that has elements each, for the kernel that
-/// folds its partial statistics.
+/// Words per tensor that follow the items where every tensor is one bucket, for the kernel that folds partial
+/// statistics. Tensors without elements have none.
 ///
-/// The statistics lie behind the status: from word [`PARTIALS`](whole::PARTIALS) on those of the items, of as many words
-/// each as the codec's are, and then two words per tensor.
+/// Statistics lie in the status buffer, from word [`PARTIALS`](whole::PARTIALS) on: first one per item, of as many
+/// words as the codec's statistic has, then two words per tensor.
 pub mod whole {
     /// Words of a tensor.
     pub const WORDS: u32 = 8;
-    /// The first of its partial statistics, as a word offset from the start of the status buffer.
+    /// The tensor's first partial statistic, as a word offset from the start of the status buffer.
     pub const FIRST: u32 = 0;
-    /// How many there are.
+    /// How many partial statistics the tensor has.
     pub const COUNT: u32 = 1;
-    /// First word of its scalars.
+    /// First word of the tensor's scalars.
     pub const SCALARS: u32 = 2;
-    /// Bits of the factor that scales its scalars.
+    /// Bits of the factor that scales the tensor's scalars.
     pub const BETA: u32 = 3;
-    /// Its statistic, as a word offset from the start of the status buffer.
+    /// The tensor's statistic, as a word offset from the start of the status buffer.
     pub const STATISTIC: u32 = 4;
-    /// Words in front of the partial statistics: the status has them.
+    /// Words of the status buffer in front of the partial statistics: they hold the status.
     pub const PARTIALS: u32 = 64;
 }
 
 /// Elements of a tile: what one workgroup of the top-k filter reads.
 pub const TILE: u32 = 8192;
 
-/// Tiles that one warp takes of so many, of the kernels that look through what the filter left: one after another, so the fewer
-/// the sooner they are done, as long as all blocks of a large GPU have some.
+/// Tiles that one warp looks through, of `tiles` in all, after the filter. It takes them one after another, so fewer
+/// tiles per warp are done sooner, as long as all blocks of a large GPU have some.
 #[inline(always)]
 pub const fn tiles_per_warp(tiles: u32) -> u32 {
     share(tiles, 2048)
 }
 
-/// Tiles that one warp writes the entries of.
+/// Tiles whose entries one warp writes, of `tiles` in all.
 #[inline(always)]
 pub const fn tiles_to_emit(tiles: u32) -> u32 {
     share(tiles, 8192)
 }
 
-/// Tiles of one of so many warps: 1, 2, 4 or 8, so that dividing by them is a shift.
+/// Tiles per warp, where `warps` share `tiles`: 1, 2, 4 or 8, so that a division by it is a shift.
 #[inline(always)]
 const fn share(tiles: u32, warps: u32) -> u32 {
     1 << ((tiles > warps) as u32 + (tiles > 2 * warps) as u32 + (tiles > 4 * warps) as u32)
 }
 
-/// Bins of a histogram of keys,
+/// Bins of a histogram of keys.
 pub const HISTOGRAM_BINS: u32 = 2048;
-/// behind which the sums of each 32 of them are.
+/// Words of a histogram of keys: its bins, then the sum of each 32 bins.
 pub const HISTOGRAM_WORDS: u32 = HISTOGRAM_BINS + HISTOGRAM_BINS / 32 * SUM_WORDS;
 
-/// Words from one sum to the next: a sector, since all tiles add to the sums. In PTX they are not kept for one large segment alone.
+/// Words from one sum of 32 bins to the next: a sector of memory each, since all tiles add to the sums. PTX keeps no
+/// sums for a selection of a single large segment.
 pub const SUM_WORDS: u32 = 8;
 
-/// Words that a block of the sample's kernel makes zero.
+/// Words that one block of the sample kernel clears.
 pub const ZEROED_WORDS: u32 = 4096;
 
-/// Tiles whose counts are summed up together, and such sums again (logarithm).
+/// Base-2 logarithm of the tiles whose counts make one sum, and of the sums that make one upper sum.
 pub const SUMMED_LOG2: u32 = 6;
 
-/// Tiles that one workgroup filters again; the first time it is one.
+/// Tiles that one workgroup of the second filter takes; the first filter takes one.
 pub const TILES_AGAIN: u32 = 8;
 
-/// Elements of a run of the sketch, a warp's of a tile,
+/// Elements of a run of the sketch: one warp's part of a tile.
 pub const SKETCH_RUN: u32 = 1024;
-/// of whose keys, in falling order, each 32nd is in the sketch.
+/// Of a run's keys in falling order, every so many-th is in the sketch.
 pub const SKETCH_STEP: u32 = 32;
 /// Words of a tile's sketch.
 pub const SKETCH_WORDS: u32 = TILE / SKETCH_STEP;
 
-/// How often a workgroup that waits for others of its launch looks whether they are done, before it gives up. A look is a
-/// load from the second level of the cache, so that it waits for a second and more, where all of a selection takes milliseconds.
+/// How often a workgroup that waits for others of its launch looks whether they are done, before it gives up.
+///
+/// A look is a load from the L2 cache, so all of them take a second or more. A selection takes milliseconds.
 pub const PATIENCE: u32 = 1 << 23;
 
-/// Room for candidates is given out in pieces of this many, so that each tile's begin at a sector.
+/// Room for candidates is given out in multiples of this, so that each tile's candidates begin at a sector of memory.
 pub const PIECE: u32 = 16;
 
-/// In place of where a tile's candidates are: they found no room, and are looked for in the gradient.
+/// Stands for a tile's first candidate where its candidates found no room, and are looked for in the gradient.
 pub const NOWHERE: u32 = u32::MAX;
 
 /// `flags` of [`SelectParams`].
 pub mod select_flags {
     /// Select of gradient + residual, and leave the sum in the residual.
     pub const FEEDBACK: u32 = 1;
-    /// Leave zero in the residual where an entry is kept: it is sent as it is (the emit and block kernels).
+    /// Leave zero in the residual where an entry is kept, since entries are sent exactly (the emit and block kernels).
     pub const SENT: u32 = 2;
     /// Segments are 1024 elements at most, and a warp takes one (the block kernel).
     pub const WARPS: u32 = 4;
-    /// The residual still holds what was sent last: of each segment, what `SENT_KEY` and `SENT_INDEX` say.
+    /// The residual still holds the entries that were sent last: those that each segment's `SENT_KEY` and `SENT_INDEX`
+    /// name.
     pub const LAZY: u32 = 8;
-    /// What is counted of each tile is its sketch (the count kernel).
+    /// Count entries of each tile's sketch, not its candidates (the count kernel).
     pub const OF_SKETCH: u32 = 16;
-    /// Leave in `SENT_KEY` and `SENT_INDEX` of each segment what is kept of it, for the next selection, which is `LAZY` (the emit
-    /// kernel).
+    /// Leave each segment's kept entries in its `SENT_KEY` and `SENT_INDEX`, for the next selection, which is `LAZY`
+    /// (the emit kernel).
     pub const LEAVES_SENT: u32 = 32;
-    /// Instead of taking off what was sent, leave in the table that nothing was (the settle kernel).
+    /// Zero no entry; mark in the table that none is left to be zeroed (the settle kernel).
     pub const FORGETS: u32 = 64;
 }
 
 /// Elements of a segment that one warp selects from.
 pub const WARP_SEGMENT: u32 = 1024;
 
-/// Words of a segment in the table that the host writes. Where what was sent stays on the device, the emit kernel writes
-/// the two that say so.
+/// Words of a segment in the table that the host writes.
+///
+/// With [`LEAVES_SENT`](select_flags::LEAVES_SENT), the emit kernel writes `SENT_KEY` and `SENT_INDEX`.
 pub mod segment {
     /// Words of a segment.
     pub const WORDS: u32 = 16;
-    /// Its first element.
+    /// The segment's first element.
     pub const START: u32 = 0;
-    /// Its elements.
+    /// The segment's number of elements.
     pub const ELEMENTS: u32 = 1;
-    /// How many are kept.
+    /// How many of the segment's elements are kept.
     pub const KEEP: u32 = 2;
-    /// Its first tile.
+    /// The segment's first tile.
     pub const FIRST_TILE: u32 = 3;
-    /// Where its entries begin in the output.
+    /// Where the segment's entries begin in the output.
     pub const OUTPUT: u32 = 4;
     /// 1 where every key from `FLOOR` on is kept, and none is looked for.
     pub const FIXED: u32 = 5;
-    /// See `FIXED`.
+    /// With `FIXED`, the lowest key that is kept.
     pub const FLOOR: u32 = 6;
     /// 1 where no sample is taken, and the sketch is made at once.
     pub const UNSAMPLED: u32 = 7;
     /// Base-2 logarithm of the keys that a thread samples.
     pub const SLOTS_LOG2: u32 = 8;
-    /// Rank in a workgroup's sample of the key from which on elements are candidates; 0: all are.
+    /// Rank, in a workgroup's sample, of the key above which elements are candidates. 0: all elements are.
     pub const RANK_LOW: u32 = 9;
-    /// Rank of the key from which on elements are in, most likely; 0: none is.
+    /// Rank, in a workgroup's sample, of the key from which on elements are most likely kept. 0: no element is.
     pub const RANK_HIGH: u32 = 10;
-    /// Rank in the sketch of the key from which on elements are candidates, with certainty enough of them; 0: all are.
+    /// Rank, in the sketch, of the key from which on there are certainly enough candidates. 0: all elements are
+    /// candidates.
     pub const SKETCH_LOW: u32 = 11;
-    /// Rank in the sketch of the key from which on elements are in, with certainty; 0: none is.
+    /// Rank, in the sketch, of the key from which on elements are certainly kept. 0: no element is.
     pub const SKETCH_HIGH: u32 = 12;
-    /// With `LAZY`: elements of the residual above this key are zero,
+    /// With `LAZY`: elements of the residual with a larger key count as zero.
     pub const SENT_KEY: u32 = 13;
-    /// and those that have it, up to this one.
+    /// With `LAZY`: elements of the residual whose key is `SENT_KEY` count as zero up to this index.
     pub const SENT_INDEX: u32 = 14;
 }
 
-/// Words of a segment's state. It is zero at the start, and the filter adds to the second half. From the sketch on, each pass that needs a state works it out from the one before and from
-/// what was counted since, and leaves it where the next one will look.
+/// Words of a segment's state: what is known of its last kept key.
+///
+/// It is zero at the start, and the filter adds to its counts. From the sketch on, each pass that needs a state works
+/// it out from the state before and from what was counted since, and leaves it for the next pass.
 pub mod state {
     /// Words of a state.
     pub const WORDS: u32 = 16;
     /// Complement of the key from which on elements are candidates.
     pub const FLOOR: u32 = 0;
-    /// The key from which on elements are sure to be in, if the sample was right.
+    /// The sure key: elements from it on are kept, if the sample was right.
     pub const SURE: u32 = 1;
-    /// 1 where the segment is to be filtered again, by what the sketch says.
+    /// 1 where the segment is to be filtered again, between keys that the sketch gave; 2 once it was.
     pub const AGAIN: u32 = 2;
     /// Where the last kept key is looked for: one of `source`.
     pub const SOURCE: u32 = 3;
-    /// The lowest key that it may be.
+    /// The lowest key that the last kept one may be.
     pub const BASE: u32 = 4;
-    /// How many keys it may be.
+    /// How many keys, from `BASE` on, the last kept one may be.
     pub const SPAN: u32 = 5;
-    /// Which one of the elements with such keys it is, counted from the largest.
+    /// Rank of the last kept element among the elements whose keys are in that range, counted from the largest.
     pub const RANK: u32 = 6;
-    /// How many rounds of counting are left until it is known.
+    /// How many rounds of counting are left until the last kept key is known.
     pub const LEFT: u32 = 7;
-    /// Sure elements.
+    /// How many elements have the sure key or a larger one.
     pub const COUNT_SURE: u32 = 8;
-    /// Candidates that are not sure: the band.
+    /// How many candidates are below the sure key: the band.
     pub const COUNT_BAND: u32 = 9;
-    /// Elements whose key is the one below the candidates'.
+    /// How many elements have the key just below the lowest candidate's.
     pub const COUNT_BELOW: u32 = 10;
-    /// Of the sketch's higher rank: the lowest key that it may be,
+    /// The lowest key that the sketch's entry of the higher rank may have.
     pub const HIGH_BASE: u32 = 11;
-    /// When it is known, the key from which on elements are kept,
+    /// Once the last kept key is known: every element with this key or a larger one is kept.
     pub const CUT: u32 = 12;
-    /// and how many of the key below, the first ones. Before, for a segment that is filtered again: how many entries of the
-    /// sketch that have the lowest key of the candidates are within the lower rank.
+    /// Once the last kept key is known: how many elements with the key just below `CUT` are kept, the first ones.
+    ///
+    /// Before, for a segment that is filtered again: how many of the sketch's entries with the lowest candidate's key
+    /// are within the lower rank.
     pub const TIES: u32 = 13;
-    /// how many keys it may be,
+    /// How many keys, from `HIGH_BASE` on, the sketch's entry of the higher rank may have.
     pub const HIGH_SPAN: u32 = 14;
-    /// and which one of the entries with such keys it is.
+    /// The higher rank, among the sketch's entries whose keys are in that range.
     pub const HIGH_RANK: u32 = 15;
 }
 
-/// Words of the room, which count.
+/// Words that all segments of a selection share: room that was given out, and how far the passes are.
 pub mod room {
-    /// How many there are.
+    /// How many words there are.
     pub const WORDS: u32 = 64;
-    /// Room for candidates that was given out, of the first filter;
+    /// How much room for candidates the first filter has given out.
     pub const FIRST: u32 = 0;
-    /// and of filtering again.
+    /// How much room for candidates the second filter has given out.
     pub const AGAIN: u32 = 1;
-    /// Tiles that found none.
+    /// How many tiles found no room for their candidates.
     pub const NONE_LEFT: u32 = 2;
     /// 1 where a segment is left to the sketch.
     pub const SKETCHED: u32 = 3;
-    /// 1 where workgroups that hand over within a launch waited for one another in vain.
+    /// 1 where workgroups of the rest kernel waited for one another in vain.
     pub const STUCK: u32 = 4;
-    /// Of each round, 1 where a segment's keys are to be counted in the next one. Of a kernel that hands over within a launch.
+    /// One word per round, for the rest kernel: 1 where a segment's keys are to be counted in the next round.
     pub const GOES_ON: u32 = 8;
-    /// Of each of its passes, two words: pieces that were taken, and pieces that are done.
+    /// Two words per pass of the rest kernel: pieces that were taken, and pieces that are done.
     pub const PIECES: u32 = 16;
 }
 
@@ -380,15 +392,15 @@ pub mod source {
     pub const BAND: u32 = 1;
     /// Among all candidates: more were sure than are kept.
     pub const CANDIDATES: u32 = 2;
-    /// In the sketch, for the time being: candidates were too few, or too many to be stored.
+    /// In the sketch, until the segment is filtered again: candidates were too few, or too many to be stored.
     pub const SKETCH: u32 = 3;
 }
 
 /// Argument of the top-k kernels.
 ///
-/// The workspace is, from its first word on: the table of segments; the sample's guesses; the words of the [`room`]; the
-/// segments' states, three times; sums of tiles' counts; the segments' histograms, three times; and then what `info` to `band`
-/// point at, in words.
+/// The workspace is, from its first word on: the table of segments; the sample's guesses; the words of the [`room`];
+/// the segments' states, three times; sums of tiles' counts; the segments' histograms, three times; and then the arrays
+/// that `info` to `band` point at. Every place in it is a number of words.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct SelectParams {
@@ -396,13 +408,13 @@ pub struct SelectParams {
     pub elements: u32,
     /// Index of the first element that this launch's input and residual hold.
     pub first: u32,
-    /// Elements that they hold.
+    /// Elements that this launch's input and residual hold.
     pub bound: u32,
-    /// The first tile of the launch, segment of the sample kernel, or block of the block kernel.
+    /// The first tile of the launch. Sample kernel: the first segment. Block kernel: the first segment or block.
     pub first_tile: u32,
-    /// Tiles, segments or blocks of the launch.
+    /// Tiles of the launch. Sample kernel: its segments. Block kernel: its segments or blocks.
     pub tiles: u32,
-    /// Segments in the table; 0 in the block kernel where there is none.
+    /// Segments in the table. Block kernel: 0 where there is no table.
     pub segments: u32,
     /// [`select_flags`].
     pub flags: u32,
@@ -412,43 +424,48 @@ pub struct SelectParams {
     pub samples_log2: u32,
     /// How often the last kept key was narrowed down before this pass, which does it once more.
     pub round: u32,
-    /// How often it will be, at the most, until it is known; and as often again in what was filtered again.
+    /// How often the last kept key is narrowed down at most until it is known, and as often again after a second
+    /// filter.
     pub rounds: u32,
     /// Where the segments' states are.
     pub states: u32,
-    /// Where this pass leaves them, narrowed down. Of the sample: how many words are made zero, from the room on.
+    /// Where this pass leaves the segments' states, narrowed down. Sample kernel: how many words, from the room on, all
+    /// launches together clear.
     pub next: u32,
-    /// Where the histograms are that were counted before this pass. Of the sample: how many times 4096 words other launches make
-    /// zero before.
+    /// Where the histograms are that were counted before this pass. Sample kernel: how many blocks of earlier launches
+    /// clear 4096 words each.
     pub counted: u32,
-    /// Where those are that it adds to;
+    /// Where the histograms are that this pass adds to.
     pub histograms: u32,
-    /// and those that it makes zero for the pass behind the next one, where that will need them.
+    /// Where the histograms are that this pass clears for the pass after the next, if that will count.
     pub zeroed: u32,
-    /// Candidates that there is room for,
+    /// Room for candidates of the first filter, in elements.
     pub capacity: u32,
-    /// and behind it, for those of filtering again.
+    /// Room for candidates of the second filter, in elements, behind that of the first.
     pub capacity_again: u32,
     /// Tiles of all segments.
     pub all_tiles: u32,
     /// Where the words of the [`room`](mod@room) are.
     pub room: u32,
-    /// Where the sums of tiles' counts are, of the sketch and behind them of what is kept.
+    /// Where the sums of tiles' counts are: those of the sketch, and behind them those of kept elements.
     pub sums: u32,
-    /// Where 4 words per tile are: first candidate, candidates, those in the band, elements of the key below; or of tiles
-    /// that were filtered again, whether elements of the highest key that the last kept one may be are in.
+    /// Where 4 words per tile are: the first candidate, the number of candidates, how many of them are in the band, and
+    /// how many elements have the key just below. For a tile that was filtered again, the last word says whether
+    /// elements of the highest key that the last kept one may be are kept.
     pub info: u32,
-    /// Where 2 words per tile are: elements from the cut on, and of the key below it.
+    /// Where 2 words per tile are: how many elements have the cut's key or a larger one, and how many the key just
+    /// below.
     pub counts: u32,
-    /// Where the candidates' values are; and where those of filtering again are to be, the sketch before them.
+    /// Where the candidates' values are, the second filter's behind the first's. Until then the sketch is in their
+    /// place.
     pub values: u32,
-    /// Where their places in the tile are.
+    /// Where the candidates' places in their tiles are.
     pub places: u32,
-    /// Where the values of those in the band are.
+    /// Where the values of the candidates in the band are.
     pub band: u32,
-    /// Elements of a block, where the block kernel has no table.
+    /// Block kernel without a table: elements of a block.
     pub block: u32,
-    /// How many of each are kept.
+    /// Block kernel without a table: how many elements of each block are kept.
     pub keep: u32,
 }
 
@@ -459,13 +476,13 @@ impl SelectParams {
         self.flags & flag != 0
     }
 
-    /// Where the sample's guesses are of a segment: complements of floors and sure keys, in turn.
+    /// Where a segment's guesses of the sample are: the complement of a floor and a sure key, per workgroup.
     #[inline(always)]
     pub fn guesses(&self, segment: u32) -> u32 {
         self.room - ((self.segments - segment) << (self.samples_log2 + 1))
     }
 
-    /// Where the sums are of what is counted of 64 tiles, 2 words each, or with `upper` of 64 times 64.
+    /// Where the sums of the counts of 64 tiles are, 2 words each; with `upper`, those of 64 times 64 tiles.
     #[inline(always)]
     pub fn sums(&self, upper: bool, of_sketch: bool) -> u32 {
         let begin = if of_sketch { self.sums } else { self.sums + sum_words(self.all_tiles) };
@@ -479,7 +496,7 @@ impl SelectParams {
     }
 }
 
-/// Words of the sums of so many tiles' counts.
+/// Words of the sums of the counts of `tiles`.
 #[inline(always)]
 pub const fn sum_words(tiles: u32) -> u32 {
     2 * (tiles.div_ceil(1 << SUMMED_LOG2) + tiles.div_ceil(1 << (2 * SUMMED_LOG2)))
@@ -499,7 +516,7 @@ pub struct ScatterParams {
     pub entries: u32,
     /// Index of the first element that this launch's output holds.
     pub first: u32,
-    /// Elements that it holds.
+    /// Elements that this launch's output holds.
     pub bound: u32,
     /// [`scatter_flags`].
     pub flags: u32,
@@ -518,7 +535,7 @@ pub const LOW_RANK_TOGETHER: u32 = 8;
 /// Words of a tile in the list that the host writes: its matrix, its first row, its first column, zero.
 pub const LOW_RANK_TILE_WORDS: u32 = 4;
 
-/// Entries from which on, and after which, a factor's columns begin: each is padded with zeros to a multiple of this.
+/// A factor's columns are padded with zeros to a multiple of this many entries.
 pub const LOW_RANK_PAD: u32 = 16;
 
 /// `flags` of [`LowRankParams`].
@@ -527,99 +544,103 @@ pub mod low_rank_flags {
     pub const RIGHT: u32 = 1;
     /// There is a residual.
     pub const FEEDBACK: u32 = 2;
-    /// Form gradient + residual, and leave it in the residual; without it, that was done before.
+    /// Form gradient + residual, and leave the sum in the residual; without it, an earlier pass did.
     pub const FORM: u32 = 4;
-    /// Multiply.
+    /// Multiply gradient + residual by the factor.
     pub const PRODUCT: u32 = 8;
-    /// Tell in the status where gradient + residual is first not finite, and leave nothing else.
+    /// Leave in the status where gradient + residual is first not finite, and change nothing else.
     pub const SCAN: u32 = 16;
     /// Take the factors from what was all-reduced.
     pub const TAKE: u32 = 32;
     /// Make the factors' columns orthonormal.
     pub const ORTHONORMAL: u32 = 64;
-    /// Columns that depend on those before them are seeded, and made orthonormal again.
+    /// Draw columns that depend on earlier ones from the seed, and make the columns orthonormal again.
     pub const SEED: u32 = 128;
-    /// A step begins whose state is on the device: its factors are those that the last one ended with, no matrix is poisoned,
-    /// and the count of steps is the workspace's.
+    /// Begin a step whose state is on the device: it starts from the last step's factors, no matrix is poisoned, and
+    /// the workspace holds the count of steps.
     pub const START: u32 = 256;
-    /// Where the state is on the device: what was formed is gradient + residual, nothing of which was sent yet.
+    /// Where the state is on the device: mark that gradient + residual was formed, and nothing of it was sent yet.
     pub const FORMED: u32 = 512;
-    /// A step ends whose state is on the device: its factors become those that it ended with, and the marks say what became of
-    /// each tensor. Of a tensor that is not compressed, its means are taken.
+    /// End a step whose state is on the device: the step's factors become the state's, and the marks say what became of
+    /// each tensor. The means of tensors that are not compressed become the output.
     pub const COMMIT: u32 = 1024;
-    /// Tensors that are not compressed are written as they are sent.
+    /// Write tensors that are not compressed to where they are sent from.
     pub const SEND: u32 = 2048;
-    /// Nothing is formed where the status tells of an element that is not finite.
+    /// Form nothing where the status names an element that is not finite.
     pub const GUARDED: u32 = 4096;
 }
 
-/// Elements of a tensor that is not compressed which one workgroup takes.
+/// Elements that one workgroup takes of a tensor that is not compressed.
 pub const LOW_RANK_PLAIN: u32 = 2048;
 
 /// Words of a matrix in the table that the host writes.
 pub mod matrix {
     /// Words of a matrix.
     pub const WORDS: u32 = 16;
-    /// Its first element.
+    /// The matrix's first element.
     pub const FIRST: u32 = 0;
-    /// Its rows.
+    /// The matrix's rows.
     pub const ROWS: u32 = 1;
-    /// Its columns.
+    /// The matrix's columns.
     pub const COLUMNS: u32 = 2;
-    /// Where its left factor begins among all left factors, column by column and padded; the right one's is the next word.
+    /// Where the matrix's left factor begins among all left factors, column by column and padded. The next word is the
+    /// same for its right factor.
     pub const PADDED: u32 = 3;
-    /// Where its left factor begins among all as they are sent; the right one's is the next word.
+    /// Where the matrix's left factor begins among all left factors as they are sent. The next word is the same for its
+    /// right factor.
     pub const SENT: u32 = 5;
-    /// Where its tiles' shares of the left factor begin, each as the padded factor; of the right factor in the next word.
+    /// Where the tiles' shares of the matrix's left factor begin, each padded as the factor is. The next word is the
+    /// same for its right factor.
     pub const SHARES: u32 = 7;
-    /// The first workgroup that sums shares of the left factor; of the right factor in the next word.
+    /// The first workgroup that sums shares of the matrix's left factor. The next word is the same for its right
+    /// factor.
     pub const FIRST_GROUP: u32 = 9;
-    /// Its place among all tensors, by which its seeded columns are drawn.
+    /// The matrix's place among all tensors, by which its seeded columns are drawn.
     pub const TENSOR: u32 = 11;
 }
 
-/// Words of what is known of a matrix between passes.
+/// Words that passes leave for one another about a matrix or tensor: its marks.
 pub mod mark {
     /// Words of a matrix.
     pub const WORDS: u32 = 4;
-    /// 1 where the last step sent L R^T of it, which is yet to be taken off the residual; [`DROPPED`] where the residual counts
-    /// as zero.
+    /// 1 where the last step sent L R^T of the matrix, which is yet to be taken off the residual; [`DROPPED`] where the
+    /// residual counts as zero.
     pub const SENT: u32 = 0;
     /// Not 0 where a factor of the step under way could not be used.
     pub const POISONED: u32 = 1;
-    /// Where the state is on the device: for how many steps more a tensor drops what it would keep, up to [`WARY`],
+    /// Where the state is on the device: for how many steps more a poisoned tensor's residual is dropped, up to
+    /// [`WARY`].
     pub const WARY_FOR: u32 = 2;
-    /// and what became of it: 0 before the first step, then one of `outcome`.
+    /// Where the state is on the device: what became of the tensor. 0 before the first step, then one of `outcome`.
     pub const OUTCOME: u32 = 3;
-    /// In `SENT`: nothing was sent of it, and nothing is kept.
+    /// Value of `SENT`: nothing was sent of the matrix, and its residual counts as zero.
     pub const DROPPED: u32 = 2;
-    /// Steps that follow one that was poisoned.
+    /// `WARY_FOR` after a step in which the tensor was poisoned.
     pub const WARY: u32 = 2;
 }
 
 /// What became of a tensor in a step.
 pub mod outcome {
-    /// It was sent.
+    /// The tensor was sent.
     pub const SENT: u32 = 1;
-    /// It was poisoned, and its residual keeps the finite part of the gradient.
+    /// The tensor was poisoned, and its residual keeps the finite part of the gradient.
     pub const KEPT: u32 = 2;
-    /// It was poisoned, and nothing is kept.
+    /// The tensor was poisoned, and its residual is dropped.
     pub const DROPPED: u32 = 3;
 }
 
 /// Argument of the PowerSGD kernels.
 ///
-/// The workspace is the table, and behind it what the fields point at, in words. Factors are `f32`, column by column, each
-/// column padded with zeros.
+/// The workspace is the table, and behind it the arrays that the fields point at. Every place in it is a number of
+/// words. Factors are `f32`, column by column, each column padded with zeros.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct LowRankParams {
     /// Index of the first element that this launch's input, residual and output hold.
     pub first: u32,
-    /// Elements that they hold.
+    /// Elements that this launch's input, residual and output hold.
     pub bound: u32,
-    /// The first tile of the launch; of the kernel that sums shares, its first workgroup; of that which takes factors, its
-    /// first matrix.
+    /// The first tile of the launch. Gather kernel: its first workgroup. Factor kernel: its first matrix.
     pub first_tile: u32,
     /// Matrices in the table.
     pub matrices: u32,
@@ -633,11 +654,11 @@ pub struct LowRankParams {
     pub tiles: u32,
     /// Where the marks are.
     pub marks: u32,
-    /// Where the left factors are of which L R^T is taken off the residual, or written;
+    /// Where the left factors L are, of which L R^T is taken off the residual, or written.
     pub left: u32,
-    /// and the right ones.
+    /// Where the right factors R are, of which L R^T is taken off the residual, or written.
     pub right: u32,
-    /// Where the factors are that are multiplied by, or worked on.
+    /// Where the factors are by which gradient + residual is multiplied. Factor kernel: those that it works on.
     pub factor: u32,
     /// Where the tiles' shares of the product are.
     pub shares: u32,
@@ -645,13 +666,13 @@ pub struct LowRankParams {
     pub key: [u32; 2],
     /// Which step, low word first.
     pub step: [u32; 2],
-    /// The first tensor.
+    /// The tensor number of the seed, to which a matrix's place among all tensors is added.
     pub tensor: u32,
-    /// Where, with the state on the device, the two words are that count its steps.
+    /// Where the state is on the device: where the two words are that count its steps.
     pub steps: u32,
-    /// Where the tensors that are not compressed wait to be sent,
+    /// Where the tensors that are not compressed wait to be sent.
     pub plain: u32,
-    /// and where they lie among what is sent.
+    /// Where the tensors that are not compressed begin among the values that are sent.
     pub plain_sent: u32,
     /// Zero.
     pub reserved: [u32; 3],

@@ -18,11 +18,11 @@ use crate::codec::topk::Select;
 use crate::gradient::Dtype;
 use crate::plan::{ALIGNMENT, STATUS_BYTES, Sizes};
 
-/// Candidates that there is room for at the most, and of those of the first filter: the three arrays are reached by 32-bit
-/// numbers of words.
+/// The most room for candidates of both filters: 32-bit word offsets reach three arrays of this length.
 const MOST_CANDIDATES: u64 = 1 << 30;
+/// The most room for candidates of the first filter.
 const MOST_FIRST: u64 = 1 << 29;
-/// Words of a workspace that are reached by 32-bit numbers of them.
+/// The most words of a workspace: 32-bit word offsets reach them.
 const MOST_WORDS: u64 = 1 << 32;
 
 /// How a device selects from a gradient of one length and type.
@@ -30,22 +30,25 @@ const MOST_WORDS: u64 = 1 << 32;
 pub(crate) struct SelectPlan {
     elements: u64,
     dtype: Dtype,
-    /// Segments of more than a tile.
+    /// Segments of more than one tile, and the one segment of a threshold.
     large: Vec<Large>,
-    /// Segments of a tile at most.
+    /// Segments that lie within a tile, which a workgroup selects from in registers.
     small: Vec<Large>,
-    /// Segments that a warp takes.
+    /// Segments that a warp selects from in registers.
     tiny: Vec<Large>,
-    /// Blocks of a tile at most: their elements, and how many of each are kept.
+    /// Blocks that lie within a tile: elements of a block, and how many of them are kept.
     blocks: Option<(u64, u64)>,
+    /// How many entries are kept at most.
     entries: u64,
+    /// Parameters that all passes share.
     base: SelectParams,
+    /// The words with which the workspace begins: the large, small and tiny segments, in this order.
     table: Vec<u32>,
     workspace_words: u64,
 }
 
 impl SelectPlan {
-    /// `sent`: an entry that is kept is sent as it is, and its residual becomes zero.
+    /// `sent`: kept entries are sent exactly, so their residual becomes zero.
     pub(crate) fn new(select: &Select, elements: u64, dtype: Dtype, feedback: bool, sent: bool) -> Self {
         let mut parts = Vec::new();
         let mut blocks = None;
@@ -64,7 +67,7 @@ impl SelectPlan {
                     start += s.elements;
                 }
             }
-            // All of every block is all.
+            // Blocks that are kept whole are the whole gradient.
             Select::Blocks { elements: block, k } if k >= block => part(0, elements, elements, None),
             Select::Blocks { elements: block, k } => {
                 if in_one(*block, TILE) {
@@ -120,7 +123,7 @@ impl SelectPlan {
         let longest = self.large.iter().map(|l| l.elements).max().unwrap_or(0);
         let samples = SAMPLES.into_iter().find(|s| longest >= s.1).unwrap_or(SAMPLES[5]);
         let feedback = self.base.flags & select_flags::FEEDBACK != 0;
-        // Halves have 15 bits to tell, and a round tells 11.
+        // A half's key has 15 bits, and a round tells 11.
         let rounds = if self.dtype == Dtype::F32 || feedback { 3 } else { 2 };
         let (mut tiles, mut capacity) = (0u64, [0u64; 2]);
         for l in self.large.iter().chain(&self.small).chain(&self.tiny) {
@@ -159,14 +162,14 @@ impl SelectPlan {
         let info = histograms + 3 * large * u64::from(HISTOGRAM_WORDS);
         let counts = info + 4 * tiles;
         let values = aligned(counts + 2 * tiles);
-        // What is left of the words that 32 bits reach, for three arrays of candidates.
+        // The words behind `values` that 32-bit offsets reach, shared by three arrays of candidates.
         let most = MOST_CANDIDATES.min((MOST_WORDS - values) / 3 / 64 * 64);
         let capacity_first = capacity[0].min(MOST_FIRST).min(most / 128 * 64).next_multiple_of(64);
-        // The sketch is there first.
+        // The sketch lies there until the second filter needs the room.
         let sketch = if self.is_sought() { tiles * u64::from(SKETCH_WORDS) } else { 0 };
         let again = capacity[1].min(most - capacity_first).max(sketch).next_multiple_of(64);
         if again < capacity[1] {
-            // Tiles that find no room are read as they are, so that all have to have the same candidates.
+            // Tiles that find no room are read as they are, so every element of every tile has to be a candidate.
             for words in self.table.chunks_exact_mut(segment::WORDS as usize) {
                 words[segment::SKETCH_LOW as usize] = 0;
                 words[segment::SKETCH_HIGH as usize] = 0;
@@ -202,13 +205,14 @@ impl SelectPlan {
         self.large.iter().any(|l| l.floor.is_none())
     }
 
-    /// Where each segment of the table begins, and its elements.
+    /// Of each segment of the table, the first element and the number of elements.
     pub(crate) fn parts(&self) -> Vec<(u64, u64)> {
         self.large.iter().chain(&self.small).chain(&self.tiny).map(|l| (l.start, l.elements)).collect()
     }
 
-    /// The same, of a residual from which what was sent is taken off when it is next read: `pending` of each part. Blocks
-    /// without a table have their zeros at once.
+    /// This plan for a residual that still holds the entries of the last selection: `pending` names them for each of
+    /// [`parts`](Self::parts). They count as zero when the residual is read. Its own entries stay in the residual
+    /// likewise, but those of blocks without a table become zero at once.
     pub(crate) fn lazily(mut self, pending: &[Option<Sent>]) -> Self {
         if self.blocks.is_none() {
             self.base.flags &= !select_flags::SENT;
@@ -224,8 +228,9 @@ impl SelectPlan {
         self
     }
 
-    /// The same, where what was sent of each segment stays in the table, on the device: the selection leaves it there, and takes off
-    /// what it finds there. Segments of a tile and less, and blocks, have their zeros at once.
+    /// This plan for a residual that still holds the entries of the last selection, which the table on the device
+    /// names. A selection reads those names, and leaves its own there. Entries of segments and blocks that lie within a
+    /// tile become zero at once.
     pub(crate) fn late(mut self) -> Self {
         if self.is_late_at_all() {
             self.base.flags |= select_flags::LAZY | select_flags::LEAVES_SENT;
@@ -237,28 +242,28 @@ impl SelectPlan {
         self
     }
 
-    /// Whether there are segments of which something may be late.
+    /// Whether there are segments whose sent entries may still be in the residual.
     pub(crate) fn is_late_at_all(&self) -> bool {
         !self.large.is_empty()
     }
 
-    /// What the workspace begins with: little-endian words.
+    /// The words with which the workspace begins; little-endian in memory.
     pub(crate) fn table(&self) -> &[u32] {
         &self.table
     }
 
-    /// The most entries that are kept; but for a threshold, just as many are.
+    /// The number of entries that are kept; with a threshold, the most that may be.
     pub(crate) fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// Where, in bytes of the workspace, the word is that says how many are above the threshold.
+    /// The byte of the workspace at which a word says how many elements reach the threshold.
     pub(crate) fn total_at(&self) -> u64 {
-        // All of them are sure, of the one segment that there is.
+        // All of them are sure, and there is one segment.
         4 * u64::from(self.states(1) + state::COUNT_SURE)
     }
 
-    /// Where, in bytes of the workspace, the word is that is not zero where workgroups waited for one another in vain.
+    /// The byte of the workspace at which a word is not zero if workgroups waited for one another in vain.
     pub(crate) fn stuck_at(&self) -> u64 {
         4 * u64::from(self.base.room + room::STUCK)
     }
@@ -272,13 +277,13 @@ impl SelectPlan {
     }
 }
 
-/// Whether blocks of a gradient lie in pieces of `most` elements that begin at multiples of 32.
+/// Whether every block of a gradient lies within `most` elements that begin at a multiple of 32.
 fn in_one(block: u64, most: u32) -> bool {
     let most = u64::from(most);
     block <= most && (block.is_multiple_of(32) || block + 31 <= most)
 }
 
-/// The lowest key of the elements whose magnitude is at least a threshold, in the order in which the kernels compare.
+/// The lowest key of elements whose magnitude is at least a threshold: a half's key for halves, else that of an f32.
 fn threshold_key(threshold: f32, dtype: Dtype, feedback: bool) -> u32 {
     // Minus zero is no less than zero.
     let threshold = threshold.abs();

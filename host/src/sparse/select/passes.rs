@@ -10,23 +10,30 @@ use super::{SelectPlan, in_one};
 use crate::error::Error;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 
-/// A binding of the gradient begins at a multiple of this many elements: as many halves are 256 bytes, to which bindings are aligned.
+/// A binding of the gradient begins at a multiple of this many elements: as many halves are 256 bytes, to which
+/// bindings are aligned.
 const UNIT: u64 = 128;
-/// Segments in a table that is reached by 32-bit numbers of words.
+/// The most segments of a table: 32-bit word offsets reach them.
 const MOST_SEGMENTS: u64 = 1 << 27;
 /// Warps of a block.
 const WARPS: u32 = THREADS / 32;
 
-/// Workgroups of the kernel that narrows down in one launch, where more of them than have anything to do when the sample was right
-/// filter again when it was wrong: about two a multiprocessor of a large GPU.
+/// The most workgroups that the rest kernel gets for the second filter alone: about two per multiprocessor of a large
+/// GPU.
+///
+/// If the sample was right, some of them have nothing to do.
 const WAITING: u64 = 264;
 
-/// Consecutive tiles, segments or blocks of one launch, and what is bound of the gradient.
+/// Consecutive tiles, segments or blocks of one launch, and the elements of the gradient that it binds.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
+    /// The first tile, segment or block.
     first: u64,
+    /// How many tiles, segments or blocks there are.
     count: u64,
+    /// The first element that they hold.
     start: u64,
+    /// The first element behind those that they hold.
     end: u64,
 }
 
@@ -76,8 +83,8 @@ impl SelectPlan {
         Ok(passes)
     }
 
-    /// The passes that take off the residual what a selection made [`late`](Self::late) left in it, and leave in the table that nothing
-    /// is to be taken off any more. None where nothing is late.
+    /// The passes that zero the sent entries that a [`late`](Self::late) selection left in the residual, and mark in
+    /// the table that there are none any more. No passes where no entry can be late.
     ///
     /// # Errors
     /// [`Error::Limit`] where the limits are too small for a tile or for the table.
@@ -119,7 +126,7 @@ impl SelectPlan {
         Tiles { large: &self.large, firsts: firsts.collect() }
     }
 
-    /// Passes over segments, or blocks, that a workgroup takes whole, or each of its warps one.
+    /// Passes of the block kernel: a workgroup takes a segment or block, or with `by_warps` each of its warps does.
     #[allow(clippy::too_many_arguments, reason = "they are one loop's, taken out because it stands twice")]
     fn block_passes(
         &self,
@@ -132,7 +139,7 @@ impl SelectPlan {
         limits: &Limits,
     ) {
         let (per_group, flag) = if by_warps { (8, select_flags::WARPS) } else { (1, 0) };
-        // Zeros go where the sums have just been written.
+        // The kernel has just written the sums of these segments, so it writes the zeros too, and nothing is late.
         let is_late = base.flags & select_flags::LEAVES_SENT != 0;
         let late = if is_late { select_flags::LAZY | select_flags::LEAVES_SENT } else { 0 };
         let base = SelectParams { flags: base.flags & !late | flag, ..base };
@@ -142,24 +149,24 @@ impl SelectPlan {
         }
     }
 
-    /// Where the states are that are left after so many rounds of narrowing down: each is worked out from the one before, so
-    /// that there are two in turn. The filter's, before any, are the second.
+    /// Where the segments' states are after `round` rounds of narrowing down. Each is worked out from the one before,
+    /// so two take turns. The second is the one that the filter adds to.
     pub(super) fn states(&self, round: u32) -> u32 {
         self.base.states + round % 2 * self.large.len() as u32 * state::WORDS
     }
 
-    /// Where those are that the kernel leaves which narrows down in one launch.
+    /// Where the rest kernel, which narrows down in one launch, leaves the segments' states.
     fn last_states(&self) -> u32 {
         self.base.states + 2 * self.large.len() as u32 * state::WORDS
     }
 
-    /// Where the histograms are that are counted after so many rounds. There are three in turn: one is read, one added to, and
-    /// one made zero.
+    /// Where the histograms are that are counted after `round` rounds. Three take turns: one is read, one added to, and
+    /// one cleared.
     fn histograms(&self, round: u32) -> u32 {
         self.base.histograms + round % 3 * self.large.len() as u32 * HISTOGRAM_WORDS
     }
 
-    /// What a pass has that narrows down, as the one of this round.
+    /// The parameters of a pass that narrows down, in this round.
     fn narrowing(&self, base: SelectParams, round: u32) -> SelectParams {
         SelectParams {
             round,
@@ -174,14 +181,14 @@ impl SelectPlan {
 
     fn large_passes(&self, limits: &Limits, passes: &mut Vec<Pass>) {
         let base = SelectParams { segments: self.large.len() as u32, ..self.base };
-        // All but the third of the histograms is made zero: that, by the pass before the first that counts there.
+        // All but the third histogram is cleared. The third is cleared by the pass before the first that counts there.
         let zeroed = self.histograms(2) - base.room;
         let first = SelectParams { states: self.states(1), next: zeroed, ..base };
         let all = self.tiles();
         let (firsts, tiles) = (&all.firsts, all.chunks(limits));
         let (mut next, zeroed) = (0, zeroed.div_ceil(ZEROED_WORDS));
         let mut sample = |part: Chunk, samples: u64| {
-            // What makes words zero goes with it, as long as there are workgroups for it.
+            // Workgroups that clear words go into the same launch, as far as its limit allows.
             let zeroing = (u64::from(limits.groups).saturating_sub(samples) as u32).min(zeroed - next);
             let base = SelectParams { counted: next, ..first };
             passes.push(self.pass(Kernel::TopKSample, base, part, samples + u64::from(zeroing)));
@@ -209,7 +216,7 @@ impl SelectPlan {
                 let groups = match kernel {
                     Kernel::TopKFilter => blocks(1),
                     Kernel::TopKFilterAgain => blocks(TILES_AGAIN),
-                    // First those that look through what the filter left, and then those that sketch.
+                    // First the workgroups that count the band's keys, and then those that sketch.
                     Kernel::TopKSketch => blocks(WARPS * tiles_per_warp(tiles)) + blocks(TILES_AGAIN),
                     Kernel::TopKEmit => blocks(WARPS * tiles_to_emit(tiles)),
                     _ => blocks(WARPS * tiles_per_warp(tiles)),
@@ -222,13 +229,14 @@ impl SelectPlan {
         let in_one = limits.forward_progress && self.is_sought() && tiles.len() == 1;
         if in_one {
             let chunk = tiles[0];
-            // As many workgroups as have something to do at once where the sample was right; and some more for where it was wrong.
+            // As many workgroups as have something to do at once if the sample was right, and some more for a wrong
+            // one.
             let pieces = |tiles: u32| chunk.count.div_ceil(tiles.into());
             let groups = pieces(WARPS * tiles_per_warp(chunk.count as u32)).max(pieces(TILES_AGAIN).min(WAITING));
             states = self.last_states();
             passes.push(self.pass(Kernel::TopKRest, SelectParams { next: states, ..base }, chunk, groups));
         } else if self.is_sought() {
-            // In the same rounds either the band is narrowed down, or the sketch, where the sample was wrong.
+            // The same rounds narrow down the band, or the sketch if the sample was wrong.
             let rounds = base.rounds;
             over(passes, Kernel::TopKSketch, self.narrowing(base, 0));
             for round in 1..rounds {
@@ -236,7 +244,7 @@ impl SelectPlan {
             }
             let flags = base.flags | select_flags::OF_SKETCH;
             over(passes, Kernel::TopKCount, SelectParams { flags, ..self.narrowing(base, rounds) });
-            // The filter counts the band, so that the first round has its histogram.
+            // The second filter counts the band, so the next round has its histogram.
             let (states, histograms) = (self.states(rounds), self.histograms(rounds + 1));
             over(passes, Kernel::TopKFilterAgain, SelectParams { states, histograms, ..base });
             for round in rounds + 1..2 * rounds {
@@ -248,7 +256,7 @@ impl SelectPlan {
             over(passes, Kernel::TopKCount, self.narrowing(base, last));
             states = self.states(last);
         }
-        // Where what was sent stays in the table, no zero is written.
+        // Where the table names the sent entries, no zero is written.
         let late = if base.flags & select_flags::LEAVES_SENT != 0 { select_flags::SENT } else { 0 };
         let base = SelectParams { flags: base.flags & !late, ..base };
         over(passes, Kernel::TopKEmit, SelectParams { states, ..base });
@@ -289,12 +297,12 @@ impl SelectPlan {
 /// The tiles of segments, one after another.
 struct Tiles<'a> {
     large: &'a [Large],
-    /// The first of each.
+    /// The first tile of each segment.
     firsts: Vec<u64>,
 }
 
 impl Tiles<'_> {
-    /// The elements of one.
+    /// The first element of a tile, and the first behind it.
     fn range(&self, tile: u64) -> (u64, u64) {
         let index = self.firsts.partition_point(|first| *first <= tile) - 1;
         let l = &self.large[index];
@@ -308,13 +316,13 @@ impl Tiles<'_> {
     }
 }
 
-/// Runs of at most `most`, of `count`: where each begins, and how long it is.
+/// Cuts `count` into runs of at most `most`: where each begins, and how long it is.
 fn runs(count: u64, most: u64) -> impl Iterator<Item = (u64, u64)> {
     (0..count).step_by(most as usize).map(move |first| (first, most.min(count - first)))
 }
 
-/// Runs of ranges of elements, each run within the limits where a workgroup takes `per_group` of them. The ranges rise, and
-/// none is more than a tile.
+/// Cuts `count` ranges of elements into launches within the limits, where a workgroup takes `per_group` ranges. The
+/// ranges rise, and each lies within a tile.
 fn chunks(count: u64, range: impl Fn(u64) -> (u64, u64), limits: &Limits, per_group: u64) -> Vec<Chunk> {
     let most = limits.binding_bytes / 4;
     let mut chunks = Vec::new();

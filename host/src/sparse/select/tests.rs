@@ -1,4 +1,4 @@
-//! What a plan lays out, and how it is cut into launches.
+//! The workspace that a plan lays out, and the launches that it is cut into.
 
 use super::*;
 use crate::plan::{Kernel, Limits, Params};

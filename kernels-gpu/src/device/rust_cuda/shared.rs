@@ -49,7 +49,7 @@ pub(crate) unsafe fn shared_load(index: u32) -> u32 {
 #[inline(always)]
 pub(crate) unsafe fn shared_store_four<const INDEX: u32>(of: [u32; 4]) {
     for (word, value) in (INDEX..).zip(of) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the contract of `shared_store` for all four words.
         unsafe { shared_store(word, value) }
     }
 }
@@ -60,7 +60,7 @@ pub(crate) unsafe fn shared_store_four<const INDEX: u32>(of: [u32; 4]) {
 /// As [`shared_load`], for all four.
 #[inline(always)]
 pub(crate) unsafe fn shared_load_four<const INDEX: u32>() -> [u32; 4] {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps the contract of `shared_load` for all four words.
     [0, 1, 2, 3].map(|word| unsafe { shared_load(INDEX + word) })
 }
 
@@ -71,7 +71,7 @@ pub(crate) unsafe fn shared_load_four<const INDEX: u32>() -> [u32; 4] {
 #[inline(always)]
 pub(crate) unsafe fn shared_store_pair<const FIRST: u32>(index: u32, of: [u32; 2]) {
     for (word, value) in (FIRST + 2 * index..).zip(of) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the contract of `shared_store` for both words.
         unsafe { shared_store(word, value) }
     }
 }
@@ -82,7 +82,7 @@ pub(crate) unsafe fn shared_store_pair<const FIRST: u32>(index: u32, of: [u32; 2
 /// As [`shared_load`], for both.
 #[inline(always)]
 pub(crate) unsafe fn shared_load_pair<const FIRST: u32>(index: u32) -> [u32; 2] {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps the contract of `shared_load` for both words.
     [0, 1].map(|word| unsafe { shared_load(FIRST + 2 * index + word) })
 }
 
@@ -93,7 +93,7 @@ pub(crate) unsafe fn shared_load_pair<const FIRST: u32>(index: u32) -> [u32; 2] 
 #[inline(always)]
 pub(crate) unsafe fn shared_store_row<const FIRST: u32>(index: u32, of: [u32; 4]) {
     for (word, value) in (FIRST + 4 * index..).zip(of) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the contract of `shared_store` for all four words.
         unsafe { shared_store(word, value) }
     }
 }
@@ -104,7 +104,7 @@ pub(crate) unsafe fn shared_store_row<const FIRST: u32>(index: u32, of: [u32; 4]
 /// As [`shared_load`], for all four.
 #[inline(always)]
 pub(crate) unsafe fn shared_load_row<const FIRST: u32>(index: u32) -> [u32; 4] {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps the contract of `shared_load` for all four words.
     [0, 1, 2, 3].map(|word| unsafe { shared_load(FIRST + 4 * index + word) })
 }
 

@@ -74,7 +74,7 @@ pub(crate) unsafe fn tile_store_halves(at: u32, rows: [u32; 8]) {
 /// They are in the tile, `at` is a multiple of 16, and no thread writes them between the same two barriers.
 #[inline(always)]
 pub(crate) unsafe fn tile_load_own(at: u32) -> [u32; OWN_WORDS] {
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures that the words are in the tile, and that no thread writes them meanwhile.
     core::array::from_fn(|word| unsafe { tile_load_word(at + 4 * word as u32) })
 }
 

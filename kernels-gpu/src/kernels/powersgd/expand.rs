@@ -116,7 +116,7 @@ fn value(poisoned: bool, sum: f32) -> f32 {
 unsafe fn many(p: &LowRankParams, b: &Buffers, tile: &Tile) {
     let matrix = tile.matrix;
     let here = tile.column + device::thread();
-    // SAFETY: the caller's.
+    // SAFETY: the caller's tile is there, and with it its matrix's marks.
     let poisoned = unsafe { matrix.mark(p, b, mark::POISONED) != 0 };
     let mut right = [NO_RIGHT; MOST];
     if here < matrix.columns {

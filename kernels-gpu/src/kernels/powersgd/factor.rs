@@ -1,8 +1,9 @@
 //! Orthonormal columns, by the Cholesky factorisation of their products in binary64.
 //!
-//! Source: Fukaya, Kannan, Nakatsukasa, Yamamoto and Yanagisawa, "Shifted Cholesky QR for computing the QR factorization of
-//! ill-conditioned matrices", SIAM J. Sci. Comput. 42 (2020). As `backend/cpu/gram.rs`, but a column is worked out from those
-//! before it as they were rounded, which no register has to hold; another sweep repairs what that costs.
+//! Source: Fukaya, Kannan, Nakatsukasa, Yamamoto and Yanagisawa, "Shifted Cholesky QR for computing the QR
+//! factorization of ill-conditioned matrices", SIAM J. Sci. Comput. 42 (2020). As `backend/cpu/orthonormal.rs`, but a
+//! column is worked out from those before it as they were rounded, which no register has to hold; another sweep repairs
+//! what that costs.
 
 use super::{Buffers, Matrix, padded};
 use crate::arith::philox::Stream;
@@ -10,7 +11,8 @@ use crate::arith::powersgd::{DEPENDENT, ENOUGH, seeded, usable};
 use crate::device::{self, WARP};
 use crate::params::{LowRankParams, THREADS, low_rank_flags, mark, matrix, outcome};
 
-/// Words that a thread has on their way together: one block is alone on its multiprocessor, and hides no other's waiting.
+/// Words that a thread has on their way together: one block is alone on its multiprocessor, and hides no other's
+/// waiting.
 const AHEAD: usize = 8;
 /// Rows of a thread that are on their way together. Each is summed and solved in the order that it would be alone.
 const ROWS: usize = 4;
@@ -25,21 +27,22 @@ const PARTS: u32 = GRAM + 2 * MOST * MOST;
 const SQUARES: u32 = PARTS + 2 * PRODUCTS as u32 * WARPS;
 /// Warps of a block.
 const WARPS: u32 = THREADS / WARP;
-/// Sweeps at most. The first leaves columns that are orthonormal to 2^-24 over the least sine, which is 2^-22 or more; a
-/// second one squares what is left, and the last finds nothing to do but in the worst of cases.
+/// Sweeps at most. The first leaves columns that are orthonormal to 2^-24 over the least sine, which is 2^-22 or more;
+/// a second one squares what is left, and the last finds nothing to do but in the worst of cases.
 const SWEEPS: u32 = 4;
 
 kernel! {
     /// Takes factors that were all-reduced, and makes their columns orthonormal.
     ///
     /// # What
-    /// With `TAKE`, copies the matrix's factor from `values` into its padded place, unless an entry cannot be used: then the
-    /// matrix is marked. With `ORTHONORMAL`, makes its columns orthonormal; a column that depends on those before it becomes
-    /// zeros. With `SEED`, such columns are drawn anew and that is done again.
+    /// With `TAKE`, copies the matrix's factor from `values` into its padded place, unless an entry cannot be used:
+    /// then the matrix is marked. With `ORTHONORMAL`, makes its columns orthonormal; a column that depends on those
+    /// before it becomes zeros. With `SEED`, such columns are drawn anew and that is done again.
     ///
-    /// Where the state is on the device: with `START`, first copies the factor that the last step ended with, and takes poison off
-    /// the tensor; with `COMMIT`, last makes both factors those that the step ended with, unless the matrix is poisoned, and marks
-    /// what became of the tensor. The tensors behind the matrices are those that are not compressed, and have no more than that.
+    /// Where the state is on the device: with `START`, first copies the factor that the last step ended with, and takes
+    /// poison off the tensor; with `COMMIT`, last makes both factors those that the step ended with, unless the matrix
+    /// is poisoned, and marks what became of the tensor. The tensors behind the matrices are those that are not
+    /// compressed, and have no more than that.
     ///
     /// # Arguments
     /// * `p`; `workspace`: table, marks and the factors that `p.factor` tells.
@@ -47,14 +50,15 @@ kernel! {
     /// * `input`, `residual`, `status`, `output`: not used.
     ///
     /// # Thread mapping
-    /// A block a matrix. Products: a warp every eighth row of 32; the triangle: a lane a row; its inverse: a thread a row of
-    /// the factor.
+    /// A block a matrix. Products: a warp every eighth row of 32; the triangle: a lane a row; its inverse: a thread a
+    /// row of the factor.
     ///
     /// # Shared memory
     /// 9 KiB of the stage, and two words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, one for each matrix from `p.first_tile` on; with `START` and `COMMIT`, one for each tensor.
+    /// Blocks of 256 threads, one for each matrix from `p.first_tile` on; with `START` and `COMMIT`, one for each
+    /// tensor.
     ///
     /// # Traffic
     /// The factor r/4 + 1 times a sweep, from the L2 cache after the first; most often there are two sweeps. Coalesced.
@@ -77,8 +81,8 @@ kernel! {
         values: *mut f32,
     ) {
         let b = Buffers { input, residual, workspace, status, output, values };
-        // SAFETY: the matrix is in the table, by the launch contract; all that is branched on around a barrier is the same in
-        // all threads.
+        // SAFETY: the matrix is in the table, by the launch contract; all that is branched on around a barrier is the
+        // same in all threads.
         unsafe {
             let matrix = Matrix::load(&b, p.first_tile + device::block());
             let is_plain = matrix.index >= p.matrices;
@@ -151,7 +155,7 @@ impl Factor {
 /// All threads arrive together, and nothing else touches the tensor's factor and marks.
 #[inline(always)]
 unsafe fn start(p: &LowRankParams, b: &Buffers, matrix: &Matrix, factor: Factor, is_plain: bool) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller brings all threads here, and nothing else touches the tensor's factor and marks.
     unsafe {
         if device::thread() == 0 {
             let marks = p.marks + matrix.index * mark::WORDS;
@@ -178,7 +182,7 @@ unsafe fn copy(from: *const u32, to: *mut u32, words: u32) {
         for k in 0..AHEAD {
             let at = first + k as u32 * THREADS;
             if at < words {
-                // SAFETY: the caller's.
+                // SAFETY: the caller ensures that the words are there.
                 ahead[k] = unsafe { *from.add(at as usize) };
             }
         }
@@ -196,10 +200,11 @@ unsafe fn copy(from: *const u32, to: *mut u32, words: u32) {
 /// Ends a step of a state that is on the device.
 ///
 /// # Safety
-/// As [`start`], of both factors, after a barrier behind what was written of them; `poisoned` is the same in all threads.
+/// As [`start`], of both factors, after a barrier behind what was written of them; `poisoned` is the same in all
+/// threads.
 #[inline(always)]
 unsafe fn commit(p: &LowRankParams, b: &Buffers, matrix: &Matrix, poisoned: bool, is_plain: bool) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller brings all threads here, and nothing else touches the tensor's factors and marks.
     unsafe {
         if device::thread() == 0 {
             let marks = p.marks + matrix.index * mark::WORDS;
@@ -295,7 +300,7 @@ unsafe fn orthonormalise(p: &LowRankParams, b: &Buffers, factor: Factor) -> u32 
     let mut dependent = 0;
     let mut sweep = 0;
     while sweep < SWEEPS {
-        // SAFETY: the caller's.
+        // SAFETY: the caller brings all threads here, a barrier after the factor was written.
         let least = unsafe {
             products(p, b, factor);
             let (zero, least) = triangle(p);
@@ -373,7 +378,8 @@ unsafe fn products(p: &LowRankParams, b: &Buffers, factor: Factor) {
     }
 }
 
-/// Entries of four columns from `first` on, of the rows `row`, `row + 256` and so on; zero for those that are not there.
+/// Entries of four columns from `first` on, of the rows `row`, `row + 256` and so on; zero for those that are not
+/// there.
 ///
 /// # Safety
 /// The factor is there.
@@ -400,7 +406,7 @@ unsafe fn entries(p: &LowRankParams, b: &Buffers, factor: Factor, row: u32, firs
 #[inline(always)]
 unsafe fn over_lanes(mut values: [f64; PRODUCTS]) -> f64 {
     let lane = device::thread() % WARP;
-    // SAFETY: the caller's.
+    // SAFETY: the caller brings all lanes here.
     let across = |value: f64, mask: u32| unsafe {
         let bits = value.to_bits();
         let [low, high] = [bits as u32, (bits >> 32) as u32].map(|word| u64::from(device::shuffle_xor(word, mask)));
@@ -417,8 +423,9 @@ unsafe fn over_lanes(mut values: [f64; PRODUCTS]) -> f64 {
     values[0] + across(values[0], 16)
 }
 
-/// Makes of the products the triangle L with L L^T = the products, with the inverse of its diagonal in place of it; zero there
-/// for a column that depends on those before it. A bit for each such, and the least squared sine of one that does not.
+/// Makes of the products the triangle L with L L^T = the products, with the inverse of its diagonal in place of it;
+/// zero there for a column that depends on those before it. A bit for each such, and the least squared sine of one that
+/// does not.
 ///
 /// # Safety
 /// As [`orthonormalise`]; the products are in the stage.
@@ -485,10 +492,11 @@ unsafe fn solve(p: &LowRankParams, b: &Buffers, factor: Factor) {
 /// Rows of four columns: what they have in common with earlier ones is taken off, then with each other.
 ///
 /// # Safety
-/// The rows `row`, `row + 256` and so on are this thread's, and their earlier columns are done; the triangle is in the stage.
+/// The rows `row`, `row + 256` and so on are this thread's, and their earlier columns are done; the triangle is in the
+/// stage.
 #[inline(always)]
 unsafe fn solve_four(p: &LowRankParams, b: &Buffers, factor: Factor, row: u32, first: u32) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures that the rows are this thread's, and that the factor has these columns.
     let mut sums = unsafe { entries(p, b, factor, row, first) }.map(|row| row.map(f64::from));
     let mut before = 0;
     // Both are multiples of four.

@@ -180,7 +180,7 @@ unsafe fn write(p: &LowRankParams, b: &Buffers, tile: &Tile, order: Order, colum
     if row >= tile.rows() {
         return;
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures that the share is there, and that nothing writes to the bins.
     unsafe {
         let shares = *b.word(tile.matrix.index * matrix::WORDS + matrix::SHARES);
         let at = p.shares + shares + ((tile.column >> WIDTH_LOG2) * p.rank + column) * stride + tile.row + row;
@@ -207,7 +207,7 @@ unsafe fn over_lanes(mut values: [f32; TOGETHER * ROWS]) -> [f32; 2] {
         let upper = lane & mask != 0;
         for i in 0..half {
             let (keep, give) = if upper { (values[i + half], values[i]) } else { (values[i], values[i + half]) };
-            // SAFETY: the caller's.
+            // SAFETY: the caller brings all lanes here.
             let other = unsafe { f32::from_bits(device::shuffle_xor(give.to_bits(), mask)) };
             values[i] = keep + other;
         }

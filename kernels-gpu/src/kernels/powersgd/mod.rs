@@ -54,7 +54,7 @@ impl Buffers {
     /// It is there.
     #[inline(always)]
     unsafe fn word(&self, at: u32) -> *mut u32 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures that the word is there.
         unsafe { self.workspace.add(at as usize) }
     }
 
@@ -64,7 +64,7 @@ impl Buffers {
     /// It is there.
     #[inline(always)]
     unsafe fn number(&self, at: u32) -> *mut f32 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures that the word is there.
         unsafe { self.word(at).cast() }
     }
 }
@@ -86,7 +86,7 @@ impl Matrix {
     /// The table has a matrix of this index.
     #[inline(always)]
     unsafe fn load(b: &Buffers, index: u32) -> Self {
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures that the table has this matrix.
         let word = |at: u32| unsafe { *b.word(index * matrix::WORDS + at) };
         Self {
             index,
@@ -114,7 +114,7 @@ impl Matrix {
     /// The marks are there.
     #[inline(always)]
     unsafe fn mark(&self, p: &LowRankParams, b: &Buffers, which: u32) -> u32 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures that the marks are there.
         unsafe { *b.word(p.marks + self.index * mark::WORDS + which) }
     }
 }
@@ -141,7 +141,7 @@ impl Tile {
     #[inline(always)]
     unsafe fn here(p: &LowRankParams, b: &Buffers) -> Self {
         let at = p.tiles + (p.first_tile + device::block()) * LOW_RANK_TILE_WORDS;
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures that table and list are there, and that the list has a tile for each block.
         unsafe {
             let matrix = Matrix::load(b, *b.word(at));
             let (row, column) = (*b.word(at + 1), *b.word(at + 2));
@@ -180,7 +180,7 @@ struct Form {
 /// With `GUARDED`, the status is there, and this launch does not write it.
 #[inline(always)]
 unsafe fn refused(p: &LowRankParams, b: &Buffers) -> bool {
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures that with `GUARDED` the status is there, and not written meanwhile.
     p.has(low_rank_flags::GUARDED) && unsafe { *b.status } != 0
 }
 
@@ -192,10 +192,10 @@ impl Form {
         let form = p.has(low_rank_flags::FORM);
         let mut sent = mark::DROPPED;
         if form && p.has(low_rank_flags::FEEDBACK) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller ensures that the marks are there.
             sent = unsafe { matrix.mark(p, b, mark::SENT) };
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures that with `GUARDED` the status is there.
         let write = form && !p.has(low_rank_flags::SCAN) && !unsafe { refused(p, b) };
         Self { form, feedback: sent != mark::DROPPED, rest: sent == 1, write }
     }
@@ -260,7 +260,7 @@ unsafe fn elements<const FULL: bool, const N: usize>(
             }
         }
         if form.rest {
-            // SAFETY: the caller's.
+            // SAFETY: the caller ensures that the factors' entries behind `less` are in the stage.
             let less = unsafe { less.of() };
             for j in 0..N {
                 old[j] = kept(old[j] - less[j], 0.0);
@@ -311,7 +311,7 @@ unsafe fn stage(
         let k = column + (word >> width_log2);
         let mut entry = pad;
         if k < p.rank && first + i < stride {
-            // SAFETY: the caller's.
+            // SAFETY: the caller ensures that the factor has this column, and the column this entry.
             entry = unsafe { *b.number(factor + k * stride + first + i) };
         }
         // SAFETY: the word is this thread's.
@@ -334,7 +334,7 @@ unsafe fn terms<const N: usize>(
     rights: [f32; FOUR],
 ) -> [f32; N] {
     for k in 0..FOUR {
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures that the entries are in the stage.
         let left: [f32; N] = unsafe { loaded(lefts + k as u32 * from) };
         for j in 0..N {
             sums[j] = if first && k == 0 { left[j] * rights[k] } else { term(sums[j], left[j], rights[k]) };
@@ -351,7 +351,7 @@ unsafe fn terms<const N: usize>(
 unsafe fn loaded<const N: usize>(at: u32) -> [f32; N] {
     let mut words = [0.0; N];
     for four in 0..N / FOUR {
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the contract of `stage_load_four` for all `N` words.
         let some = unsafe { device::stage_load_four(at + (four * FOUR) as u32) };
         for i in 0..FOUR {
             words[four * FOUR + i] = some[i];

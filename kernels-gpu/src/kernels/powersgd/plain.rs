@@ -80,7 +80,7 @@ unsafe fn send(p: &LowRankParams, b: &Buffers, (first, count, place): (u32, u32,
     let (waits, to) = (p.plain + place, p.plain_sent + place);
     let mut totals = [0.0; EACH];
     if p.has(low_rank_flags::FORM) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures that the elements are bound, and no other block's.
         unsafe { totals = form(p, b, first, count, !refused(p, b)) };
         for j in 0..EACH {
             if own(j) < count {
@@ -110,12 +110,12 @@ unsafe fn send(p: &LowRankParams, b: &Buffers, (first, count, place): (u32, u32,
 /// As [`send`]; only atomic operations touch the status.
 #[inline(always)]
 unsafe fn scan(p: &LowRankParams, b: &Buffers, (first, count): (u32, u32)) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures that the elements are bound, and no other block's.
     let totals = unsafe { form(p, b, first, count, false) };
     for j in 0..EACH {
         let own = j as u32 * THREADS + device::thread();
         if own < count && !totals[j].is_finite() {
-            // SAFETY: the caller's.
+            // SAFETY: only atomics touch the status, as the caller ensures.
             unsafe { device::atomic_max(b.status, !(p.first + first + own)) };
         }
     }
@@ -132,14 +132,14 @@ unsafe fn form(p: &LowRankParams, b: &Buffers, first: u32, count: u32, write: bo
     if p.dtype == dtype::F32 {
         for j in 0..EACH {
             if own(j) < count {
-                // SAFETY: the caller's.
+                // SAFETY: the caller ensures that the element is bound, and no other block's.
                 raw[j] = unsafe { *b.input.cast::<u32>().add((first + own(j)) as usize) };
             }
         }
     } else {
         for j in 0..EACH {
             if own(j) < count {
-                // SAFETY: the caller's.
+                // SAFETY: the caller ensures that the element is bound, and no other block's.
                 raw[j] = u32::from(unsafe { *b.input.cast::<u16>().add((first + own(j)) as usize) });
             }
         }
@@ -154,12 +154,12 @@ unsafe fn form(p: &LowRankParams, b: &Buffers, first: u32, count: u32, write: bo
         if own(j) < count {
             let mut old = 0.0;
             if p.has(low_rank_flags::FEEDBACK) {
-                // SAFETY: the caller's.
+                // SAFETY: the caller ensures that the element is bound, and no other block's.
                 old = unsafe { *b.residual.add((first + own(j)) as usize) };
             }
             let total = f32::from_bits(raw[j]) + old;
             if write && p.has(low_rank_flags::FEEDBACK) {
-                // SAFETY: the caller's.
+                // SAFETY: the caller ensures that the element is bound, and no other block's.
                 unsafe { *b.residual.add((first + own(j)) as usize) = kept(total, old) };
             }
             totals[j] = canonical(total);
@@ -173,7 +173,7 @@ unsafe fn form(p: &LowRankParams, b: &Buffers, first: u32, count: u32, write: bo
 #[inline(always)]
 unsafe fn take(p: &LowRankParams, b: &Buffers, matrix: &Matrix, (first, count, place): (u32, u32, u32)) {
     let own = |j: usize| j as u32 * THREADS + device::thread();
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures that the marks are there, and that this launch does not write this one.
     let keeps = p.has(low_rank_flags::FEEDBACK) && unsafe { matrix.mark(p, b, mark::WARY_FOR) } == 0;
     let mut means = [0.0f32; EACH];
     for j in 0..EACH {

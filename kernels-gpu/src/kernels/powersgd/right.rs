@@ -6,10 +6,10 @@ use crate::arith::float::{INF_BITS, MAGNITUDE};
 use crate::device;
 use crate::params::{LOW_RANK_TILE, LOW_RANK_TOGETHER, LowRankParams, low_rank_flags, mark, matrix};
 
-/// Rows whose entries of L are in the stage together, where more than eight of its columns are (logarithm).
+/// Base-2 logarithm of the rows whose entries of L are in the stage together, above rank 8.
 const BAND_LOG2: u32 = 5;
 const BAND: u32 = 1 << BAND_LOG2;
-/// Columns of a factor whose sums are in registers together.
+/// Columns of the factor that a thread sums in registers together.
 const TOGETHER: usize = LOW_RANK_TOGETHER as usize;
 /// The largest rank.
 const MOST: usize = crate::arith::powersgd::MOST_RANK as usize;
@@ -18,20 +18,21 @@ kernel! {
     /// Forms gradient + residual of a tile, and multiplies its transpose by the left factor.
     ///
     /// # What
-    /// A tile's share of M^T P: for each of its columns and each column of P the sum over its rows. With `FORM`, M is formed
-    /// first, from gradient, residual and L R^T, and left in `residual`. Without `PRODUCT` that is all. With `SCAN` nothing is
-    /// left but, in the status, where M is first not finite. Above rank 8 all columns are multiplied together on tensor cores
-    /// (`tensor.rs`), or eight at a time where there are none (`eight.rs`).
+    /// A tile's share of M^T P: for each of its columns and each column of P, the sum over its rows. With `FORM`, M is
+    /// formed first, from gradient, residual and L R^T, and left in `residual`. Without `PRODUCT` that is all. With
+    /// `SCAN` nothing but the status is written: where M is first not finite. Above rank 8 all columns are multiplied
+    /// together on tensor cores (`tensor.rs`), or eight at a time where there are none (`eight.rs`).
     ///
     /// # Arguments
     /// * `p`; `input`, with `FORM`; `residual`: `p.bound` elements.
-    /// * `workspace`: table, tiles, marks and factors are read, shares are written. With `FORM` and no product, a matrix with an
-    ///   element that is not finite is marked as poisoned.
+    /// * `workspace`: table, tiles, marks and factors are read, shares are written. With `FORM` and no product, a
+    ///   matrix with an element that is not finite is marked as poisoned.
     /// * `status`: with `SCAN`, raised to the complement of an element's index; with `GUARDED`, read.
     /// * `output`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A block a tile, a thread a column of a group of rows, in the order of `order.rs`. On tensor cores a warp 32 columns.
+    /// A block a tile, a thread a column of a group of rows, in the order of `order.rs`. On tensor cores a warp 32
+    /// columns.
     ///
     /// # Shared memory
     /// 32 KiB: 256 entries of 8 columns of P, L, R and the share; on tensor cores 64 of 32 columns of P.
@@ -40,13 +41,13 @@ kernel! {
     /// Blocks of 256 threads, one for each tile from `p.first_tile` on.
     ///
     /// # Traffic
-    /// An element once in each buffer, and r/64 words of P, L, R and the share for it. Coalesced; where rows begin
-    /// at no sector, a row of a tile is in one sector more than it must be, and one in four more above rank 8. Without tensor
-    /// cores an element is read for each eight columns then.
+    /// Each element once in each buffer, and r/64 words of P, L, R and the share per element. Coalesced. Where rows
+    /// begin at no sector, a row of a tile is in one sector more than it must be; above rank 8, in one more for each
+    /// four. Without tensor cores, above rank 8, each element is read once for each eight columns.
     ///
     /// # Determinism
-    /// Run to run on one device: every sum is in one order. That of eight products on a tensor core is the device's, so above rank 8
-    /// targets from sm_80 on, and GPUs of another architecture, have other bits.
+    /// Run to run on one device: every sum is in one order. A tensor core adds eight products in an order of its own,
+    /// so above rank 8 targets from sm_80 on, and GPUs of another architecture, have other bits.
     ///
     /// # Edge cases
     /// Rows and columns that are not there are zero. Where an element is not finite, so is its column's share.
@@ -71,8 +72,8 @@ kernel! {
                 product(&p, &b, &tile, form, 0);
                 return;
             }
-            // More columns than that are formed in a launch of their own: what is not finite poisons its matrix there, and is not
-            // in the residual any more that is multiplied.
+            // Above rank 8, M is formed in a launch of its own. An element that is not finite poisons its matrix there,
+            // since the residual, which is multiplied later, does not hold it.
             if form.form {
                 formed(&p, &b, &tile, form);
             } else if p.has(low_rank_flags::PRODUCT) {
@@ -89,10 +90,11 @@ kernel! {
 #[inline(always)]
 pub(super) unsafe fn product(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form, first: u32) {
     let (product, scan) = (p.has(low_rank_flags::PRODUCT), p.has(low_rank_flags::SCAN));
-    // What is multiplied later is the residual, which has no element that is not finite.
+    // A later pass multiplies the residual, which has no element that is not finite: so the matrix is poisoned here.
     let formed_alone = form.write && !product;
     let (matrix, order, thread) = (tile.matrix, Order::new(tile), device::thread());
-    // SAFETY: all threads are here; between the barriers the stage and the bins are only written, and each word by one thread.
+    // SAFETY: all threads are here; between the barriers the stage and the bins are only written, and each word by one
+    // thread.
     unsafe {
         device::barrier();
         let (tall, wide) = ((tile.row, WIDTH_LOG2), (tile.column, WIDTH_LOG2));
@@ -158,7 +160,8 @@ pub(super) unsafe fn product(p: &LowRankParams, b: &Buffers, tile: &Tile, form: 
             index += 1;
         }
         if product {
-            // SAFETY: all threads are here. Between two barriers a column is one thread's: all are of one turn.
+            // SAFETY: all threads are here. Between two barriers each thread has a column of its own, since the columns
+            // are turned alike.
             unsafe {
                 device::barrier();
                 for k in 0..TOGETHER {
@@ -195,13 +198,13 @@ unsafe fn poison(p: &LowRankParams, b: &Buffers, tile: &Tile, m: &[f32; ROWS]) {
     for j in 0..ROWS {
         if m[j].to_bits() & MAGNITUDE >= INF_BITS {
             let mark = p.marks + tile.matrix.index * mark::WORDS + mark::POISONED;
-            // SAFETY: the caller's.
+            // SAFETY: the caller ensures that the mark is there, and that only atomics touch it.
             unsafe { device::atomic_max(b.word(mark), 1) };
         }
     }
 }
 
-/// Tells in the status which elements of a column are not finite.
+/// Leaves in the status where a column is first not finite.
 ///
 /// # Safety
 /// The status is there, and only atomics touch it.
@@ -210,16 +213,18 @@ unsafe fn tell(b: &Buffers, tile: &Tile, group: &Group, here: u32, m: &[f32; ROW
     let first = tile.matrix.first + (tile.row + group.row) * tile.matrix.columns + tile.column + here;
     for j in 0..ROWS {
         if m[j].to_bits() & MAGNITUDE >= INF_BITS {
-            // SAFETY: the caller's.
+            // SAFETY: the caller ensures that the status is there, and that only atomics touch it.
             unsafe { device::atomic_max(b.status, !(first + j as u32 * group.stride)) };
         }
     }
 }
 
-/// A column's entries of R, and where in the stage those of L are of eight rows.
+/// Eight rows of one column of L R^T, where R's entries are in registers.
 struct InRegisters<'a> {
     rank: u32,
+    /// R's entries of the column.
     right: &'a [f32; MOST],
+    /// Where the stage has L's entries of the rows.
     in_stage: u32,
 }
 
@@ -239,7 +244,7 @@ impl Less<ROWS> for InRegisters<'_> {
     }
 }
 
-/// Forms this thread's column, of factors of more than eight columns.
+/// Forms this thread's column of the tile, above rank 8.
 ///
 /// # Safety
 /// All threads of the block arrive together. The tile is there.

@@ -59,7 +59,7 @@ unsafe fn stage(p: &LowRankParams, b: &Buffers, (factor, stride): (u32, u32), fi
         let (k, i) = (word / BAND, word % BAND);
         let mut entry = 0.0;
         if k < p.rank && first + i < stride {
-            // SAFETY: the caller's.
+            // SAFETY: the caller ensures that the factor has this column, and the column this entry.
             entry = unsafe { *b.number(factor + k * stride + first + i) };
         }
         let parts = Parts::of([entry]);
@@ -87,7 +87,7 @@ fn place(eight: u32, half: u32) -> u32 {
 #[inline(always)]
 unsafe fn fragment(eight: u32, half: u32) -> Parts<4> {
     let at = place(eight, half) + device::thread() % WARP * 4;
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures that the fragment is in the stage.
     unsafe {
         Parts {
             big: device::stage_load_four(at).map(f32::to_bits),
@@ -102,7 +102,7 @@ unsafe fn fragment(eight: u32, half: u32) -> Parts<4> {
 /// All lanes arrive together.
 #[inline(always)]
 unsafe fn add(c: [f32; 4], a: &Parts<4>, b: &Parts<2>) -> [f32; 4] {
-    // SAFETY: the caller's.
+    // SAFETY: the caller brings all lanes here.
     unsafe {
         let c = device::mma(a.small, b.big, c);
         let c = device::mma(a.big, b.small, c);
@@ -126,7 +126,7 @@ unsafe fn turn<const BITS: usize>(mut values: [f32; ROWS], first: u32) -> [f32; 
                 continue;
             }
             let give = if upper { values[low] } else { values[high] };
-            // SAFETY: the caller's.
+            // SAFETY: the caller brings all lanes here.
             let other = unsafe { f32::from_bits(device::shuffle_xor(give.to_bits(), mask)) };
             if upper {
                 values[low] = other;
@@ -147,7 +147,7 @@ unsafe fn eight<const FULL: bool>(b: &Buffers, at: u32, stride: u32, rows: u32) 
     let mut values = [0.0; ROWS];
     for j in 0..ROWS {
         if FULL || (j as u32) < rows {
-            // SAFETY: the caller's.
+            // SAFETY: the caller ensures that the first `rows` elements are bound.
             values[j] = unsafe { *b.residual.add((at + j as u32 * stride) as usize) };
         }
     }

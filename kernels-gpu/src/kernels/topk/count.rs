@@ -63,7 +63,7 @@ kernel! {
 #[inline(always)]
 pub(super) unsafe fn keep_block(p: &SelectParams, b: &Buffers, block: u32) {
     let lane = device::thread() % WARP;
-    // SAFETY: the caller's.
+    // SAFETY: the caller brings all threads of the block here, and the kernel's contract covers the buffers.
     unsafe {
         let of_sketch = p.has(select_flags::OF_SKETCH);
         let each = tiles_per_warp(p.tiles);

@@ -144,7 +144,7 @@ unsafe fn leave_without_ties(p: &SelectParams, b: &Buffers, segment: &Segment, t
 #[inline(always)]
 unsafe fn leave(b: &Buffers, segment: &Segment, key: u32, index: u32) {
     let table = segment.index * segment::WORDS;
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures that the segment is in the table, and that no other lane writes these words.
     unsafe {
         *b.word(table + segment::SENT_KEY) = key;
         *b.word(table + segment::SENT_INDEX) = index;

@@ -172,7 +172,7 @@ pub(super) unsafe fn again_block(p: &SelectParams, b: &Buffers, block: u32) {
 /// All threads of the block arrive together, behind the barrier behind [`Job::find`]; as the kernel asks.
 #[inline(always)]
 unsafe fn run<const AGAIN: bool>(p: &SelectParams, b: &Buffers, tile: u32, job: &Job) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller brings all threads of the block here, and the kernel's contract covers the buffers.
     unsafe {
         if job.is_half() {
             filter::<true, AGAIN>(p, b, tile, job);
@@ -295,7 +295,7 @@ impl Seen {
             return;
         }
         let at = at + (self.all & (bit - 1)).count_ones();
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures that the room is there, and this warp's.
         unsafe {
             store::<HALF>(b, p.values, at, self.raw);
             *b.word(p.places).cast::<u16>().add(at as usize) = self.place as u16;
@@ -313,7 +313,7 @@ impl Seen {
 #[inline(always)]
 unsafe fn add_open(p: &SelectParams, b: &Buffers, histogram: u32, open: u32, bin: u32) {
     let from_here = open >> (device::thread() % WARP);
-    // SAFETY: the caller's.
+    // SAFETY: the caller brings all lanes here, and only atomics touch the histogram.
     unsafe {
         // Ties would be 32 operations on one word: those of the last lane's bin are one.
         let is_same = bin == device::shuffle(bin, !open.leading_zeros());
@@ -331,7 +331,7 @@ unsafe fn add_open(p: &SelectParams, b: &Buffers, histogram: u32, open: u32, bin
 /// There is room, and it is this lane's.
 #[inline(always)]
 unsafe fn store<const HALF: bool>(b: &Buffers, array: u32, at: u32, raw: Raw) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures that the room is there, and this lane's.
     unsafe {
         let array = b.word(array);
         if HALF {

@@ -51,7 +51,7 @@ const _: () = {
 /// The tile was copied there.
 #[inline(always)]
 pub(super) unsafe fn at_place<const HALF: bool>(place: u32) -> Raw {
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures that the tile was copied there.
     Raw(unsafe {
         let at = device::tile_address(padded(place << size_log2(HALF)));
         if HALF { device::tile_load_half(at) } else { device::tile_load_word(at) }
@@ -113,7 +113,7 @@ unsafe fn copy<const HALF: bool>(source: *const Chunk, at: u32) {
     // All loads stand before the first store, so that they are in flight together.
     for row in 0..2 * ROWS {
         if row < rows {
-            // SAFETY: the caller's.
+            // SAFETY: the caller ensures that the chunks are bound and aligned.
             chunks[row] = unsafe { (*source.add(row * WARP as usize)).0 };
         }
     }
@@ -221,7 +221,7 @@ impl Left {
             let by = self.found.leading_zeros() + 1;
             self.found = device::shift_out(self.found, by);
             self.place += by;
-            // SAFETY: the caller's.
+            // SAFETY: the caller ensures that the entry is this lane's.
             unsafe { device::list_store(self.at, self.place - 1) };
             self.at += 2;
         }
@@ -236,7 +236,7 @@ impl Listed {
     /// All lanes arrive together.
     #[inline(always)]
     pub(super) unsafe fn new(found: u32) -> Self {
-        // SAFETY: the caller's.
+        // SAFETY: the caller brings all lanes here.
         unsafe {
             let up_to = prefix(found.count_ones());
             Self { found, up_to, count: device::shuffle(up_to, WARP - 1) }
@@ -278,7 +278,7 @@ impl Listed {
     #[inline(always)]
     pub(super) unsafe fn only(&self) -> u32 {
         let (list, mut left) = self.begin();
-        // SAFETY: the caller's.
+        // SAFETY: the caller brings all lanes here, and the list is this warp's.
         unsafe {
             left.list::<false>(list);
             Self::end(list, self.count);

@@ -54,7 +54,7 @@ impl Visit {
         if self.in_gradient {
             for k in 0..AHEAD {
                 if there(k) {
-                    // SAFETY: the caller's.
+                    // SAFETY: the caller ensures that the element is there.
                     raws[k] = unsafe { self.raw(p, b, at + k as u32 * WARP) };
                 }
             }
@@ -87,7 +87,7 @@ impl Visit {
     /// `at` is below the count, and what is visited is there.
     #[inline(always)]
     pub(super) unsafe fn raw(&self, p: &SelectParams, b: &Buffers, at: u32) -> Raw {
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures that the element is there.
         unsafe {
             if self.in_gradient {
                 b.settled(p, (self.first + at) as usize)
@@ -253,7 +253,7 @@ pub(super) unsafe fn add_bins(p: &SelectParams, b: &Buffers, histogram: u32, bin
 /// The histogram is there, and touched by atomic operations alone.
 #[inline(always)]
 pub(super) unsafe fn add_directly(p: &SelectParams, b: &Buffers, histogram: u32, bin: u32, count: u32) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures that the histogram is there, and that only atomics touch it.
     unsafe {
         device::atomic_add(b.word(histogram + bin), count);
         if p.keeps_sums() {
@@ -268,7 +268,7 @@ pub(super) unsafe fn add_directly(p: &SelectParams, b: &Buffers, histogram: u32,
 /// All lanes arrive together; as the kernel asks.
 #[inline(always)]
 unsafe fn count_tiles(p: &SelectParams, b: &Buffers, block: u32, segment: Segment, add: impl Fn(u32, u32, u32)) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller brings all lanes here, and the kernel's contract covers the buffers.
     unsafe {
         each_tile::<true>(p, b, block, tiles_per_warp(p.tiles), segment, |segment, tile, info| {
             if !is_counted(p, segment) {

@@ -171,7 +171,7 @@ impl Job {
     /// As [`Job::known`].
     #[inline(always)]
     pub(super) unsafe fn top(&self) -> u32 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures that the job was found a barrier ago.
         let [.., top] = unsafe { device::shared_load_four::<REST>() };
         top
     }
@@ -182,7 +182,7 @@ impl Job {
     /// As [`Job::known`].
     #[inline(always)]
     pub(super) unsafe fn extent(&self) -> Extent {
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures that the job was found a barrier ago.
         let [start, end, ..] = unsafe { device::shared_load_four::<REST>() };
         Extent { base: self.first, start, end }
     }
@@ -193,7 +193,7 @@ impl Job {
     /// As [`Job::known`].
     #[inline(always)]
     pub(super) unsafe fn done(&self) -> u32 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures that the job was found a barrier ago.
         let [_, _, left, _] = unsafe { device::shared_load_four::<REST>() };
         if self.is_wanted() { 1 } else { left.min(TILES_AGAIN) }
     }

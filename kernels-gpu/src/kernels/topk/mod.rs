@@ -141,7 +141,7 @@ impl Sent {
         let mut sent = Self::NOTHING;
         if p.has(select_flags::LAZY) {
             let table = index * segment::WORDS;
-            // SAFETY: the caller's.
+            // SAFETY: the caller ensures that the segment is in the table.
             unsafe {
                 sent.key = *b.word(table + segment::SENT_KEY);
                 sent.index = *b.word(table + segment::SENT_INDEX);
@@ -166,16 +166,16 @@ impl Buffers {
     #[inline(always)]
     unsafe fn fresh(&self, p: &SelectParams, sent: Sent, at: usize) -> Raw {
         let raw = if p.dtype == dtype::F32 {
-            // SAFETY: the caller's.
+            // SAFETY: the caller ensures that `at` is below `p.bound`.
             unsafe { *self.input.cast::<u32>().add(at) }
         } else {
-            // SAFETY: the caller's.
+            // SAFETY: the caller ensures that `at` is below `p.bound`.
             u32::from(unsafe { *self.input.cast::<u16>().add(at) })
         };
         if !p.has(select_flags::FEEDBACK) {
             return Raw(raw);
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures that `at` is below `p.bound`.
         self.summed(p, sent, at as u32, raw, unsafe { *self.residual.add(at) })
     }
 
@@ -206,7 +206,7 @@ impl Buffers {
     #[inline(always)]
     unsafe fn settled(&self, p: &SelectParams, at: usize) -> Raw {
         if p.has(select_flags::FEEDBACK) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller ensures that `at` is below `p.bound`.
             return Raw(unsafe { *self.residual.add(at) }.to_bits());
         }
         // SAFETY: the caller's; without feedback there is no other element.
@@ -219,7 +219,7 @@ impl Buffers {
     /// It is there.
     #[inline(always)]
     unsafe fn word(&self, at: u32) -> *mut u32 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures that the word is there.
         unsafe { self.workspace.add(at as usize) }
     }
 
@@ -374,7 +374,7 @@ unsafe fn load<const FULL: bool>(p: &SelectParams, b: &Buffers, sent: Sent, slot
 /// All lanes arrive together.
 #[inline(always)]
 unsafe fn sum(value: u32) -> u32 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller brings all lanes here.
     unsafe { device::fold_sum(value) }
 }
 
@@ -388,7 +388,7 @@ unsafe fn prefix(mut value: u32) -> u32 {
     let lane = device::opaque(device::thread() % WARP);
     for step in 0..5 {
         let by = 1 << step;
-        // SAFETY: the caller's.
+        // SAFETY: the caller brings all lanes here.
         let other = unsafe { device::shuffle_up(value, by) };
         value += if lane >= by { other } else { 0 };
     }

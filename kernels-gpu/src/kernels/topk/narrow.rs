@@ -61,7 +61,7 @@ pub(super) unsafe fn now<const NARROWS: bool>(
     let begins_again = p.round > p.rounds && s.of(state::AGAIN) == 1;
     let mut narrows = s.of(state::SOURCE) != source::DONE;
     if p.round == 0 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller brings all lanes here, and the segment is in the table.
         let [low, high] = unsafe { guessed(p, b, index) };
         s.set(state::FLOOR, low);
         s.set(state::SURE, high);
@@ -73,14 +73,14 @@ pub(super) unsafe fn now<const NARROWS: bool>(
         if begins_again {
             begin_again(table(segment::KEEP), &mut s);
         } else {
-            // SAFETY: the caller's.
+            // SAFETY: the caller brings all lanes here, and the segment is in the table.
             unsafe { begin(p, b, table, &mut s) };
         }
         // Where another range is looked through, what was counted is of no use.
         narrows = s.of(state::SOURCE) == source::BAND && s.of(state::BASE) == floor && s.of(state::SPAN) == band;
     }
     if NARROWS && narrows {
-        // SAFETY: the caller's.
+        // SAFETY: the caller brings all lanes here, and the segment is in the table.
         unsafe { narrow(p, b, p.counted + index * HISTOGRAM_WORDS, table, &mut s) };
     }
     let mut own = word;
@@ -137,7 +137,7 @@ unsafe fn begin(p: &SelectParams, b: &Buffers, table: impl Fn(u32) -> u32, s: &m
     let (sure, band, below) = (s.of(state::COUNT_SURE), s.of(state::COUNT_BAND), s.of(state::COUNT_BELOW));
     // Tiles that found no room are read wherever candidates are looked through, up to four times. Few of them cost less
     // than the two reads of a sketch and of filtering again.
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures that the room is there, and that nothing writes this word.
     let is_stored = unsafe { *b.word(p.room + room::NONE_LEFT) } <= p.all_tiles / 8;
     let mut from = source::DONE;
     if unsampled != 0 {
@@ -217,7 +217,7 @@ unsafe fn narrow(p: &SelectParams, b: &Buffers, histogram: u32, table: impl Fn(u
     let (span, left) = (s.of(state::SPAN), s.of(state::LEFT));
     let shift = digit_shift(span, left);
     if s.of(state::RANK) > 0 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller brings all lanes here, and the histogram counts at least each rank.
         unsafe { to_bin(p, b, histogram, 0, shift, [state::BASE, state::SPAN, state::RANK], span, s) };
     } else {
         // There is no lower rank: of a key that no entry has there is nothing to count.
@@ -229,7 +229,7 @@ unsafe fn narrow(p: &SelectParams, b: &Buffers, histogram: u32, table: impl Fn(u
         // In its first round the sketch has one range for both ranks.
         let first = if left == p.rounds { 0 } else { HISTOGRAM_BINS / 2 };
         let words = [state::HIGH_BASE, state::HIGH_SPAN, state::HIGH_RANK];
-        // SAFETY: the caller's.
+        // SAFETY: the caller brings all lanes here, and the histogram counts at least each rank.
         unsafe { to_bin(p, b, histogram, first, digit_shift(high_span, left), words, high_span, s) };
     }
     s.set(state::LEFT, left - 1);

@@ -169,7 +169,7 @@ kernel! {
 /// All threads of the block arrive together; the word is there, and touched by atomic operations alone.
 #[inline(always)]
 unsafe fn take(b: &Buffers, word: u32) -> u32 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller brings all threads here, and only atomics touch the word.
     unsafe {
         if device::thread() == 0 {
             device::shared_store(PIECE, device::atomic_add(b.word(word), 1));

@@ -30,7 +30,7 @@ kernel! {
     /// Blocks of 256 threads, `p.tiles << p.samples_log2` of them, the segments from `p.first_tile` on; and any number more.
     ///
     /// # Traffic
-    /// Uncoalesced: a sector for each 8 keys, 8 KiB to 32 KiB a block.
+    /// Uncoalesced: a sector for each 8 keys, 1 KiB to 32 KiB per block.
     ///
     /// # Determinism
     /// Run to run. A backend's guesses are its own: where lower bits tell no more about the sample, this one leaves them out.
@@ -129,14 +129,14 @@ unsafe fn keys_of(p: &SelectParams, b: &Buffers, sent: Sent, elements: &[u32; SL
     if p.dtype == dtype::F32 {
         for slot in 0..SLOTS {
             if elements[slot] != NONE {
-                // SAFETY: the caller's.
+                // SAFETY: the caller ensures that the element is bound.
                 raws[slot] = unsafe { *b.input.cast::<u32>().add(elements[slot] as usize) };
             }
         }
     } else {
         for slot in 0..SLOTS {
             if elements[slot] != NONE {
-                // SAFETY: the caller's.
+                // SAFETY: the caller ensures that the element is bound.
                 raws[slot] = u32::from(unsafe { *b.input.cast::<u16>().add(elements[slot] as usize) });
             }
         }
@@ -145,7 +145,7 @@ unsafe fn keys_of(p: &SelectParams, b: &Buffers, sent: Sent, elements: &[u32; SL
         let mut residuals = [0.0; SLOTS];
         for slot in 0..SLOTS {
             if elements[slot] != NONE {
-                // SAFETY: the caller's.
+                // SAFETY: the caller ensures that the element is bound.
                 residuals[slot] = unsafe { *b.residual.add(elements[slot] as usize) };
             }
         }
@@ -167,7 +167,7 @@ unsafe fn keys_of(p: &SelectParams, b: &Buffers, sent: Sent, elements: &[u32; SL
 /// Two words are there, and no other thread's.
 #[inline(always)]
 unsafe fn leave(guess: *mut u32, [low, high]: [u32; 2]) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures that both words are there, and no other thread's.
     unsafe {
         *guess = low;
         *guess.add(1) = high;

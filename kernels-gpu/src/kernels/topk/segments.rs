@@ -38,7 +38,7 @@ impl Segment {
     #[inline(always)]
     pub(super) unsafe fn load(p: &SelectParams, b: &Buffers, tile: u32) -> Self {
         let lane = device::thread() % WARP;
-        // SAFETY: the caller's.
+        // SAFETY: the caller brings all lanes here, and table and states are there.
         unsafe {
             let index = b.segment_of(p, tile);
             let mut own = 0;
@@ -55,7 +55,7 @@ impl Segment {
     /// As [`Segment::load`]; no other warp takes the tile.
     #[inline(always)]
     pub(super) unsafe fn now(p: &SelectParams, b: &Buffers, tile: u32) -> Self {
-        // SAFETY: the caller's.
+        // SAFETY: the caller brings all lanes here, table and states are there, and no other warp takes the tile.
         unsafe {
             let index = b.segment_of(p, tile);
             let before = word(p, b, index);
@@ -100,7 +100,7 @@ impl Segment {
         if self.has(tile) {
             return self;
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the contract of `now`.
         unsafe { Self::now(p, b, tile) }
     }
 
@@ -110,7 +110,7 @@ impl Segment {
     /// All lanes arrive together, with one segment.
     #[inline(always)]
     unsafe fn of_word(index: u32, word: u32) -> Self {
-        // SAFETY: the caller's.
+        // SAFETY: the caller brings all lanes here.
         let [table, state] =
             [0, segment::WORDS].map(|first| move |at: u32| unsafe { device::shuffle(word, first + at) });
         let floor = !state(state::FLOOR);
@@ -160,7 +160,7 @@ impl Segment {
 unsafe fn word(p: &SelectParams, b: &Buffers, index: u32) -> u32 {
     let lane = device::thread() % WARP;
     let from = if lane < segment::WORDS { 0 } else { p.states - segment::WORDS };
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures that the segment is in the table.
     unsafe { *b.word(from + index * segment::WORDS + lane) }
 }
 

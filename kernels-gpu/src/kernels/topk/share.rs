@@ -87,7 +87,7 @@ unsafe fn reserve<const AGAIN: bool>(p: &SelectParams, b: &Buffers, floor: u32, 
     }
     let (word, begin, capacity) =
         if AGAIN { (room::AGAIN, p.capacity, p.capacity_again) } else { (room::FIRST, 0, p.capacity) };
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures that the words are there, and that only atomics touch them.
     unsafe {
         // Where all elements are candidates, storing them saves nothing, and takes the room of others.
         if !AGAIN && floor == 0 {

@@ -25,7 +25,7 @@ pub(super) unsafe fn add(p: &SelectParams, b: &Buffers, tile: u32, count: u32) {
         let upper = lane >= 2;
         let at = p.sums(upper, p.has(select_flags::OF_SKETCH))
             + 2 * (tile >> if upper { 2 * SUMMED_LOG2 } else { SUMMED_LOG2 });
-        // SAFETY: the caller's.
+        // SAFETY: the caller ensures that the sums are there, and that only atomics touch them.
         unsafe { device::atomic_add(b.word(at + (lane & 1)), count) };
     }
 }
