@@ -7,11 +7,10 @@ use std::sync::{Arc, Barrier};
 use gradwire::backend::cuda::driver::{Driver, DriverError};
 use gradwire::backend::cuda::{Cached, Cuda, DeviceSlice};
 use gradwire::embed::{Encode, EncodeBuffers};
-use gradwire::{
-    Codec, CodecFamily, CodecId, Device, Dtype, Error, NonFinite, OneBit, Qsgd, Seed, Segment, TopK, Uniform,
-};
+use gradwire::{Codec, CodecFamily, CodecId, Device, Dtype, Error, NonFinite, Qsgd, Seed, Segment, TopK, Uniform};
 use gradwire_ptx_machine::Machine;
 use gradwire_tests::capture::Capture;
+use gradwire_tests::formula::CODECS;
 use gradwire_tests::loads::{Load, Loads};
 
 type Notes = Arc<Loads<Machine>>;
@@ -79,18 +78,16 @@ fn nothing_is_loaded_after_a_warm_up() {
         let device = Device::from_cuda(cuda.clone());
         let x: Vec<f32> = (0..10_000).map(|i| (i as f32).sin()).collect();
         match codec {
-            CodecFamily::Bucketed(CodecId::Qsgd) => {
-                let checked = Qsgd::bits(4).whole_tensor().non_finite(NonFinite::Error);
-                let payload = device.encode(&checked, &x, Seed::new(1)).expect("it encodes");
-                device.decode(&payload).expect("it decodes");
-            }
-            CodecFamily::Bucketed(CodecId::Uniform) => {
-                let payload = device.encode(&Uniform::bits(4), &x, Seed::new(1)).expect("it encodes");
-                device.decode(&payload).expect("it decodes");
-            }
-            CodecFamily::Bucketed(CodecId::OneBit) => {
-                let payload = device.encode_with_feedback(&OneBit::new(), &x, &mut vec![0.0; x.len()], Seed::new(1));
-                device.decode(&payload.expect("it encodes")).expect("it decodes");
+            CodecFamily::Bucketed(id) => {
+                if id == CodecId::Qsgd {
+                    let checked = Qsgd::bits(4).whole_tensor().non_finite(NonFinite::Error);
+                    device.encode(&checked, &x, Seed::new(1)).expect("it encodes");
+                }
+                let tests = CODECS.iter().find(|tests| tests.codec == id).expect("every codec is in the list");
+                for case in (tests.settings)().into_iter().filter(|case| case.bucket.is_none() || case.bits < 3) {
+                    let payload = device.encode(&case.codec(), &x, Seed::new(1)).expect("it encodes");
+                    device.decode(&payload).expect("it decodes");
+                }
             }
             CodecFamily::TopK => {
                 let layers = [Segment { elements: 9000, k: 100 }, Segment { elements: 1000, k: 1 }];
