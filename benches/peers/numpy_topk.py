@@ -1,10 +1,11 @@
-"""Times numpy's selections of the largest magnitudes: what `cargo xtask bench --top-k` places beside its own.
+"""Times numpy's selections of the largest magnitudes: what `cargo xtask bench --codec topk --peers` places beside its own.
 
-    python3 numpy_topk.py --size 16777216 --counts 1677,16777 --json out.json
+    python3 numpy_topk.py --size 16777216 --parts 0.001,0.01 --json out.json
 """
 
 import argparse
 import json
+import math
 import statistics
 import time
 
@@ -24,7 +25,7 @@ def median_seconds(work, repeats):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=1 << 24)
-    parser.add_argument("--counts", required=True, help="how many to keep, with commas between")
+    parser.add_argument("--parts", default="0.001,0.01,0.1", help="the parts to keep, with commas between")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", required=True)
     options = parser.parse_args()
@@ -32,7 +33,8 @@ def main():
     x = numpy.random.default_rng(1).standard_normal(options.size, dtype=numpy.float32)
 
     rows = []
-    for k in [int(k) for k in options.counts.split(",")]:
+    for part in [float(part) for part in options.parts.split(",")]:
+        k = math.ceil(part * options.size)
 
         def argpartition():
             # The indices in order and the values, which is what a payload holds.
@@ -44,7 +46,10 @@ def main():
         least = numpy.abs(values).min()
         if len(indices) != k or (numpy.abs(x) > least).sum() >= k:
             raise SystemExit(f"argpartition did not find the {k} largest")
-        rows.append({"peer": f"numpy {numpy.__version__}", "op": "argpartition", "k": k, "seconds": median_seconds(argpartition, options.repeats)})
+        seconds = median_seconds(argpartition, options.repeats)
+        row = {"peer": "numpy", "version": numpy.__version__, "op": "topk_encode", "variant": "argpartition", "threads": 1}
+        row |= {"setting": f"{100 * part:g} %", "elements": options.size, "seconds_median": seconds, "best": True}
+        rows.append(row | {"gradient_gbps": 4e-9 * options.size / seconds})
     with open(options.json, "w", encoding="utf-8") as file:
         json.dump(rows, file)
 

@@ -1,11 +1,12 @@
-"""Times PowerSGD's mathematics in numpy or in torch on the CPU: what `cargo xtask bench --powersgd` places beside its own.
+"""Times PowerSGD's mathematics in numpy or in torch on the CPU: what `cargo xtask bench --codec powersgd --peers` places
+beside its own.
 
-    python3 powersgd.py --framework torch --cases 4096x4096x4,1024x1024x4 --json out.json
+    python3 powersgd.py --framework torch --size 16777216 --ranks 1,4 --json out.json
 
 A step is: residual += gradient; P = M Q; P made orthonormal; Q = M^T P; output = P Q^T; residual = M - output; Q made
 orthonormal for the next step. All large buffers are allocated beforehand. Variants differ in how M^T P is asked for, since
 libraries are fast at one of them and slow at another, and in whether blocks of rows go through several operations while they
-are in a cache. The fastest counts; `plain_seconds` is the first variant, which is how a hook is usually written.
+are in a cache. The fastest is the best; `plain` is the first, which is how a hook is usually written.
 """
 
 import argparse
@@ -32,7 +33,7 @@ class Numpy:
 
     def __init__(self, n, m, r):
         numpy = self.numpy = require("numpy")
-        self.name = f"numpy {numpy.__version__}"
+        self.version = numpy.__version__
         draw = numpy.random.default_rng(1)
         self.gradient = draw.standard_normal((n, m), dtype=numpy.float32)
         self.residual = numpy.zeros((n, m), dtype=numpy.float32)
@@ -69,7 +70,7 @@ class Torch:
 
     def __init__(self, n, m, r):
         torch = self.torch = require("torch")
-        self.name = f"torch {torch.__version__}"
+        self.version = torch.__version__
         torch.manual_seed(1)
         torch.set_grad_enabled(False)
         self.gradient = torch.randn(n, m)
@@ -105,28 +106,31 @@ class Torch:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--framework", choices=("numpy", "torch"), required=True)
-    parser.add_argument("--cases", required=True, help="rows x columns x rank, with commas between")
+    parser.add_argument("--size", type=int, default=1 << 24)
+    parser.add_argument("--ranks", default="1,4,8,32", help="with commas between")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--json", required=True)
     options = parser.parse_args()
 
+    # As square as it can be with a power of two as its rows, as ours.
+    n = 1 << ((options.size.bit_length() - 1) // 2)
+    m = options.size // n
+    make = Numpy if options.framework == "numpy" else Torch
     rows = []
-    for case in options.cases.split(","):
-        n, m, r = (int(number) for number in case.split("x"))
-        best, plain = None, None
-        make = Numpy if options.framework == "numpy" else Torch
+    for rank in [int(rank) for rank in options.ranks.split(",")]:
+        timed = []
         for variant, label in enumerate(make.variants):
-            peer = make(n, m, r)
+            peer = make(n, m, rank)
             peer.step(variant)
             # What was sent and what was not are the gradient: the residual was zero.
             if float(abs(peer.output + peer.residual - peer.gradient).max()) > 1e-4:
                 raise SystemExit(f"{label} loses a part of the gradient")
             seconds = median_seconds(lambda: peer.step(variant), options.repeats)
-            plain = plain or seconds
-            if best is None or seconds < best["seconds"]:
-                best = {"peer": peer.name, "variant": label, "case": case, "seconds": seconds}
-        best["plain_seconds"] = plain
-        rows.append(best)
+            row = {"peer": options.framework, "version": peer.version, "op": "powersgd_step", "setting": f"rank {rank}"}
+            row |= {"variant": label if variant else "plain", "elements": n * m, "seconds_median": seconds, "best": False}
+            timed.append(row | {"gradient_gbps": 4e-9 * n * m / seconds})
+        min(timed, key=lambda row: row["seconds_median"])["best"] = True
+        rows.extend(timed)
     with open(options.json, "w", encoding="utf-8") as file:
         json.dump(rows, file)
 

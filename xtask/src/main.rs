@@ -6,6 +6,7 @@ mod embed;
 #[cfg(all(feature = "cuda", feature = "wgpu"))]
 mod faults;
 mod fuzz;
+mod jobs;
 mod place;
 mod ptx;
 mod publish;

@@ -10,8 +10,9 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::labels::{Area, Point, place};
 use super::report::Report;
-use super::schema::{Row, bucket_text};
+use super::schema::{Parameters, Row};
 use super::table::ratio;
+use crate::jobs::list::bucket_text;
 
 /// Pixels of the SVG; the PNG has twice as many in each direction, so that it stays sharp when it is scaled.
 const SIZE: (u32, u32) = (1200, 800);
@@ -20,8 +21,15 @@ pub(super) const FONT: &str = "sans-serif";
 /// Errors below this are drawn at it: the axis is logarithmic, and an exact result has no place there.
 const LEAST_ERROR: f64 = 1e-8;
 /// Colours that stay apart for readers with any colour vision (Okabe and Ito 2008), in the order of the series.
-pub(super) const COLORS: [RGBColor; 5] =
-    [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167), BLACK];
+pub(super) const COLORS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    BLACK,
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+];
 
 pub(super) const GREY: RGBColor = RGBColor(80, 80, 80);
 
@@ -89,7 +97,7 @@ fn paint<DB: DrawingBackend>(root: DrawingArea<DB, Shift>, report: &Report, scal
         .map_err(text)?;
     chart
         .configure_mesh()
-        .x_desc("encode rate, GB/s of gradient")
+        .x_desc("encode rate, GB/s of gradient; of PowerSGD: a step with feedback, decoded")
         .y_desc("relative error |decoded - gradient| / |gradient|")
         .label_style((FONT, 16 * scale))
         .axis_desc_style((FONT, 18 * scale))
@@ -100,7 +108,7 @@ fn paint<DB: DrawingBackend>(root: DrawingArea<DB, Shift>, report: &Report, scal
         .draw()
         .map_err(text)?;
     let at: Vec<(i32, i32)> =
-        report.rows.iter().map(|r| chart.backend_coord(&(r.encode_gbps, r.relative_error.max(LEAST_ERROR)))).collect();
+        report.rows.iter().map(|r| chart.backend_coord(&(r.rate(), r.relative_error.max(LEAST_ERROR)))).collect();
     let (x, y) = chart.plotting_area().get_pixel_range();
     canvas.lines(&report.rows, &at)?;
     canvas.points(&report.rows, &at, Area([x.start, y.start, x.end, y.end]))?;
@@ -114,7 +122,7 @@ fn plain(value: f64) -> String {
 
 /// The axes: rates from zero with room for the last label, errors with room above and below.
 fn ranges(rows: &[Row]) -> (Range<f64>, Range<f64>) {
-    let fastest = rows.iter().map(|r| r.encode_gbps).fold(0.0, f64::max);
+    let fastest = rows.iter().map(Row::rate).fold(0.0, f64::max);
     let errors = || rows.iter().map(|r| r.relative_error.max(LEAST_ERROR));
     let (least, most) = (errors().fold(1.0, f64::min), errors().fold(LEAST_ERROR, f64::max));
     (0.0..fastest.max(1e-9) * 1.15, least / 2.0..most * 2.0)
@@ -161,7 +169,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
             self.write(name, (x + 18 * self.scale, y), 18, dark(index))?;
             x += self.width(name, 18)? + 46 * self.scale;
         }
-        self.write("labels: bits / bucket, ratio; larger marks compress more", (x, y), 16, GREY)
+        self.write("labels: setting, ratio; larger marks compress more", (x, y), 16, GREY)
     }
 
     /// A circle, a square, a triangle or a diamond, so that series differ without colours too.
@@ -176,10 +184,10 @@ impl<DB: DrawingBackend> Canvas<DB> {
         self.root.draw(&Polygon::new(corners, style)).map_err(text)
     }
 
-    /// Joins the settings of a series that have buckets, from few bits to many.
+    /// Joins the settings of a series, from few bits to many, but for a bucket that is the whole tensor.
     fn lines(&self, rows: &[Row], at: &[(i32, i32)]) -> Result<(), String> {
         for (index, name) in families(rows).into_iter().enumerate() {
-            let joined = rows.iter().zip(at).filter(|(r, _)| r.codec == name && r.settings.bucket.is_some());
+            let joined = rows.iter().zip(at).filter(|(r, _)| r.codec == name && !r.is_whole());
             let style = COLORS[index % COLORS.len()].mix(0.35).stroke_width(self.scale as u32);
             let path: Vec<(i32, i32)> = joined.map(|(_, at)| *at).collect();
             self.root.draw(&PathElement::new(path, style)).map_err(text)?;
@@ -192,8 +200,11 @@ impl<DB: DrawingBackend> Canvas<DB> {
         let mut points = Vec::new();
         let mut labels = Vec::new();
         for (row, at) in rows.iter().zip(at) {
-            let s = &row.settings;
-            let label = format!("{}/{}, {}×", s.bits, bucket_text(s.bucket), ratio(row.ratio));
+            let setting = match &row.settings.of {
+                Parameters::Buckets { bits, bucket, .. } => format!("{bits}/{}", bucket_text(*bucket)),
+                _ => row.settings.label.clone(),
+            };
+            let label = format!("{setting}, {}×", ratio(row.ratio));
             let label_size = (self.width(&label, 15)? + 2 * self.scale, 14 * self.scale);
             points.push(Point { at: *at, radius: radius(row.ratio) * self.scale, label: label_size });
             labels.push(label);

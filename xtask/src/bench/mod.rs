@@ -1,21 +1,18 @@
 //! `cargo xtask bench`: what each codec costs in time and accuracy, and saves in bytes, on this machine.
 
+mod calls;
 mod chart;
-mod device;
 mod labels;
 mod measure;
 mod peers;
-mod powersgd;
 mod quality;
 mod report;
-pub(crate) mod schema;
-pub(crate) mod settings;
+mod schema;
+mod settings;
 mod show;
 pub(crate) mod size;
 pub(crate) mod source;
 pub(crate) mod table;
-pub(crate) mod timing;
-mod topk;
 mod trade;
 mod trade_chart;
 
@@ -23,25 +20,24 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use gradwire::{BackendKind, Device, Dtype};
-use gradwire_tests::cases::Case;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use self::measure::{Measured, Stage};
+use self::measure::{Measured, Planned, Stage};
 use self::report::Report;
 use self::schema::PeerRow;
-use self::settings::Chosen;
 use self::source::Source;
+use crate::jobs::list::{self, Entry};
 use crate::place;
 
 /// What to measure.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Which backend: cpu, wgpu or cuda. Without it, the best device of this machine; of --top-k and --powersgd the CPU.
+    /// Which backend: cpu, wgpu or cuda. Without it, the best device of this machine.
     #[arg(long, value_parser = crate::verify::parse_kind)]
     device: Option<BackendKind>,
-    /// Only this codec.
-    #[arg(long)]
-    codec: Option<Chosen>,
+    /// Only this codec: qsgd, uniform, onebit, topk or powersgd.
+    #[arg(long, value_parser = list::codec)]
+    codec: Option<&'static str>,
     /// Gradients in a safetensors file. Without it, the real ones in benches/data.
     #[arg(long, value_name = "FILE", conflicts_with = "size")]
     input: Option<PathBuf>,
@@ -57,18 +53,11 @@ pub(crate) struct Args {
     /// Where the chart goes, without .svg and .png [default: beside the JSON's default, bench].
     #[arg(long, value_name = "STEM")]
     chart: Option<PathBuf>,
-    /// Time numpy and torch too, and print ours over theirs.
+    /// Time numpy, torch and the standard library on the CPU too, and print ours over theirs.
     #[arg(long)]
     peers: bool,
-    /// Time top-k instead: on the CPU beside the standard library's selection, and numpy's with --peers; on another device
-    /// with --device.
-    #[arg(long, conflicts_with_all = ["codec", "dtype", "json", "chart", "list"])]
-    top_k: bool,
-    /// Time a step of PowerSGD instead: on the CPU, beside numpy's and torch's with --peers; on another device with --device.
-    #[arg(long, conflicts_with_all = ["codec", "dtype", "json", "chart", "list", "top_k", "input", "size"])]
-    powersgd: bool,
     /// Draw only what is left of a gradient for the bytes sent: PowerSGD of rank 1 to 32 beside top-k and QSGD.
-    #[arg(long, conflicts_with_all = ["codec", "dtype", "list", "top_k", "powersgd", "size", "peers", "device"])]
+    #[arg(long, conflicts_with_all = ["codec", "dtype", "list", "size", "peers", "device"])]
     trade: bool,
     /// Print the settings and the devices, and measure nothing.
     #[arg(long)]
@@ -95,19 +84,22 @@ impl From<Type> for Dtype {
 /// Measures, prints the table, and writes the JSON and the chart.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let start = Instant::now();
-    let (cases, dtype) = (settings::cases(args.codec), args.dtype.map(Dtype::from));
+    let mut entries = list::all();
+    entries.retain(|entry| args.codec.is_none_or(|codec| codec == entry.codec()));
+    let dtype = args.dtype.map(Dtype::from);
     if args.list {
-        return show::list(&cases, dtype.unwrap_or(Dtype::F32));
+        return show::list(&entries, dtype.unwrap_or(Dtype::F32), args.device);
     }
     let size = args.size.as_deref().map(size::parse).transpose()?;
-    if args.peers && (args.codec == Some(Chosen::Uniform) || dtype.is_some_and(|dtype| dtype != Dtype::F32)) {
-        return Err("--peers compares QSGD of f32 gradients; leave out --codec uniform and --dtype".to_owned());
+    let peers = if args.peers { peers::of(args.codec) } else { Vec::new() };
+    if let Some(codec) = args.codec.filter(|_| args.peers && peers.is_empty()) {
+        return Err(format!("--peers compares QSGD, top-k and PowerSGD, and --codec asks for {codec}; leave one out"));
+    }
+    if let Some(dtype) = dtype.filter(|dtype| args.peers && *dtype != Dtype::F32) {
+        return Err(format!("--peers compares f32 gradients, and --dtype asks for {}; leave one out", dtype.name()));
     }
     if args.peers && place::checkout().is_none() {
         return Err("--peers runs the scripts in benches/peers; call it in a checkout of the repository".to_owned());
-    }
-    if args.top_k || args.powersgd {
-        return instead(args, size);
     }
     if args.trade {
         return trade_alone(args);
@@ -119,10 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let source = source::load(args.input.as_deref(), size, dtype)?;
     let dtype = source.dtype;
     if args.peers && dtype != Dtype::F32 {
-        return Err(format!(
-            "--peers compares QSGD of f32 gradients, and the source is {}; add --dtype f32",
-            source.label
-        ));
+        return Err(format!("--peers compares f32 gradients, and the source is {}; add --dtype f32", source.label));
     }
     let device = crate::verify::open(args.device)?;
     let chosen = match args.device {
@@ -131,15 +120,18 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         None => "the best that this machine offers".to_owned(),
     };
     show::device(&device, &chosen);
-    let steps = cases.len() + if args.peers { peers::PEERS.len() } else { 0 };
-    let bar = progress(steps)?;
-    let (mut stage, elements) = stage(&device, &source, size, &cases)?;
-    let timed = measure_all(&device, &source, &cases, &mut stage, &bar)?;
+    let Staged { mut stage, elements, planned, left_out: mut missing } = stage(&device, &source, size, &entries)?;
+    let bar = progress(planned.len() + peers.len())?;
+    let timed = measure_all(&device, &source, &planned, &mut stage, &bar)?;
     let (copy, range) = stage.copy_rate();
     // The peers need the memory and the caches.
     drop(stage);
-    let rows = timed.iter().zip(&cases).map(|(m, case)| m.row(case, &device, dtype, copy)).collect();
-    let (peers, missing) = if args.peers { run_peers(&bar, &json, elements) } else { Default::default() };
+    let rows = timed.iter().zip(&planned).map(|(m, planned)| m.row(&planned.entry, &device, dtype, copy)).collect();
+    let mut theirs = Vec::new();
+    if args.peers {
+        theirs = peers::standard_library(&source.repeated(elements), &entries)?;
+        theirs.extend(run_peers(&peers, &bar, &json, elements, &entries, &mut missing));
+    }
     bar.finish_and_clear();
     let traded = if args.codec.is_none() && !source.synthetic { trade::measure(&source)? } else { Vec::new() };
 
@@ -154,7 +146,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         elements_timed: elements,
         seconds: start.elapsed().as_secs_f64(),
         rows,
-        peers,
+        peers: theirs,
         traded,
     };
     show::results(&report, source.synthetic, &missing);
@@ -172,28 +164,6 @@ fn beside(chart: &Path) -> PathBuf {
     let mut stem = chart.as_os_str().to_owned();
     stem.push("-low-rank");
     PathBuf::from(stem)
-}
-
-/// Top-k or PowerSGD, on the device that was asked for: the CPU has its own loops, and what others are timed beside; the others
-/// run the report's passes.
-fn instead(args: &Args, size: Option<usize>) -> Result<(), String> {
-    let device = crate::verify::open(Some(args.device.unwrap_or(BackendKind::Cpu)))?;
-    let is_cpu = device.kind() == BackendKind::Cpu;
-    if args.peers && !is_cpu {
-        return Err(format!(
-            "--peers times others on the CPU, and --device {} asks for {device}; leave one of them out",
-            device.kind()
-        ));
-    }
-    let source = args.input.as_deref().map(|path| source::load(Some(path), None, Dtype::F32)).transpose()?;
-    match (args.top_k, is_cpu) {
-        (true, true) => topk::run(source.as_ref(), size, args.peers),
-        (true, false) => {
-            device::top_k(&device, source.as_ref(), size.unwrap_or_else(|| measure::default_elements(&device)))
-        }
-        (false, true) => powersgd::run(args.peers),
-        (false, false) => device::power_sgd(&device, &powersgd::CASES),
-    }
 }
 
 /// Fails where results could not be written; says where they go, where that is not where everybody looks.
@@ -235,18 +205,30 @@ fn progress(steps: usize) -> Result<ProgressBar, String> {
     Ok(ProgressBar::new(steps as u64).with_style(style))
 }
 
-/// The tensor to time on the device. Where no size was asked for and the device cannot hold the usual one, half of it
-/// will do, and half of that.
+/// The tensor to time on a device, and what is timed.
+struct Staged<'d> {
+    stage: Stage<'d>,
+    elements: usize,
+    planned: Vec<Planned>,
+    /// Why entries are not timed.
+    left_out: Vec<String>,
+}
+
+/// Where no size was asked for and the device cannot hold the usual one, half of it will do, and half of that.
 fn stage<'d>(
     device: &'d Device,
     source: &Source,
     size: Option<usize>,
-    cases: &[Case],
-) -> Result<(Stage<'d>, usize), String> {
+    entries: &[Entry],
+) -> Result<Staged<'d>, String> {
     let mut elements = size.unwrap_or_else(|| measure::default_elements(device));
     loop {
-        match Stage::new(device, source, elements, cases) {
-            Ok(stage) => return Ok((stage, elements)),
+        let staged = measure::plan(device, source, elements, entries).and_then(|(planned, left_out)| {
+            Ok(Staged { stage: Stage::new(device, source, elements, &planned)?, elements, planned, left_out })
+        });
+        match staged {
+            Ok(staged) if staged.planned.is_empty() => return Err(staged.left_out.join("\n")),
+            Ok(staged) => return Ok(staged),
             Err(_) if size.is_none() && elements > 1 << 20 => elements /= 2,
             Err(e) => {
                 return Err(format!("{} elements on {device}: {e}; try a smaller --size", size::grouped(elements)));
@@ -258,18 +240,19 @@ fn stage<'d>(
 fn measure_all(
     device: &Device,
     source: &Source,
-    cases: &[Case],
+    planned: &[Planned],
     stage: &mut Stage<'_>,
     bar: &ProgressBar,
 ) -> Result<Vec<Measured>, String> {
-    let mut all = Vec::with_capacity(cases.len());
-    for case in cases {
-        bar.set_message(settings::label(case));
+    let mut all = Vec::with_capacity(planned.len());
+    for planned in planned {
+        let entry = &planned.entry;
+        bar.set_message(format!("{} {}", entry.series(), entry.label()));
         bar.tick();
-        let mut measured = stage.measure(case)?;
-        // A synthetic tensor is what was timed; a file's tensors are compressed one by one.
-        if !source.synthetic {
-            measured.accuracy = quality::of_tensors(device, case, source)?;
+        let mut measured = stage.measure(planned)?;
+        // A quantizer's synthetic tensor is what was timed; a file's tensors are compressed one by one.
+        if !source.synthetic || measured.accuracy.is_none() {
+            measured.accuracy = Some(quality::of_tensors(device, entry, source)?);
         }
         all.push(measured);
         bar.inc(1);
@@ -277,17 +260,25 @@ fn measure_all(
     Ok(all)
 }
 
-fn run_peers(bar: &ProgressBar, json: &Path, elements: usize) -> (Vec<PeerRow>, Vec<String>) {
-    let (mut rows, mut missing) = (Vec::new(), Vec::new());
-    let scratch = json.parent().unwrap_or(Path::new(".")).join("peers");
-    for peer in peers::PEERS {
-        bar.set_message(format!("{}, in Python", peer.0));
+fn run_peers(
+    peers: &[&peers::Peer],
+    bar: &ProgressBar,
+    json: &Path,
+    elements: usize,
+    entries: &[Entry],
+    missing: &mut Vec<String>,
+) -> Vec<PeerRow> {
+    let mut rows = Vec::new();
+    let (scripts, scratch) =
+        (place::root().join("benches/peers"), json.parent().unwrap_or(Path::new(".")).join("peers"));
+    for peer in peers {
+        bar.set_message(format!("{}, in Python", peer.name));
         bar.tick();
-        match peers::run(peer, &place::root().join("benches/peers"), &scratch, elements) {
+        match peer.run(&scripts, &scratch, elements, entries) {
             Ok(theirs) => rows.extend(theirs),
             Err(line) => missing.push(line),
         }
         bar.inc(1);
     }
-    (rows, missing)
+    rows
 }

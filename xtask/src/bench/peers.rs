@@ -1,83 +1,164 @@
-//! The same operation in numpy and torch, timed by their scripts in `benches/peers` on the same machine.
+//! The same operations in numpy, torch and the standard library on the same machine: the scripts in `benches/peers`, and a sort.
 
+use std::hint::black_box;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use gradwire_tests::oracle::Kind;
-
-use super::schema::{PeerRow, Row};
-use super::settings::family;
+use super::calls::seconds;
+use super::schema::{Parameters, PeerRow, Row};
 use super::table::significant;
+use crate::jobs::list::{Entry, Setting, bucket_text};
+use crate::jobs::timing::Budget;
 
-/// The scripts, by what they time.
-pub(crate) const PEERS: [(&str, &str); 2] = [("numpy", "numpy_qsgd.py"), ("torch", "torch_qsgd.py")];
-/// The setting that is compared: 4 bits, buckets of 512.
-const SETTING: (u32, usize) = (4, 512);
-/// The scripts' exit code where their framework is not installed.
-const NOT_INSTALLED: i32 = 3;
-
-/// Runs a script over `n` elements. The error is a line that says why there are no rows.
-pub(crate) fn run(peer: (&str, &str), scripts: &Path, scratch: &Path, n: usize) -> Result<Vec<PeerRow>, String> {
-    let (name, file) = peer;
-    let script = scripts.join(file);
-    if !script.is_file() {
-        return Err(format!("{name}: there is no {}; run from a clone of the repository", script.display()));
-    }
-    let json = scratch.join(format!("{name}.json"));
-    super::report::make_folder(&json)?;
-    let output = Command::new("python3")
-        .arg(&script)
-        .args(["--size", &n.to_string(), "--json"])
-        .arg(&json)
-        .output()
-        .map_err(|e| format!("{name}: python3 could not be started: {e}; install Python 3"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.trim_end().lines().next_back().unwrap_or("it said nothing").to_owned();
-    match output.status.code() {
-        Some(0) => {}
-        Some(NOT_INSTALLED) => return Err(format!("{name}: not compared: {last}")),
-        _ => return Err(format!("{name}: {} ended with {}: {last}", script.display(), output.status)),
-    }
-    let text = std::fs::read_to_string(&json).map_err(|e| format!("{name}: {} is not there: {e}", json.display()))?;
-    serde_json::from_str(&text).map_err(|e| format!("{name}: {} is not what was expected: {e}", json.display()))
+/// Somebody else's implementation of a codec.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    codec: &'static str,
+    pub(crate) name: &'static str,
+    script: &'static str,
+    /// Options beside those that every script takes.
+    options: &'static [&'static str],
 }
 
-/// Ours and theirs, the best variant of each operation, and ours over theirs.
+/// The scripts, by what they time.
+const PEERS: [Peer; 5] = [
+    Peer { codec: "QSGD", name: "numpy", script: "numpy_qsgd.py", options: &[] },
+    Peer { codec: "QSGD", name: "torch", script: "torch_qsgd.py", options: &[] },
+    Peer { codec: "top-k", name: "numpy", script: "numpy_topk.py", options: &[] },
+    Peer { codec: "PowerSGD", name: "numpy", script: "powersgd.py", options: &["--framework", "numpy"] },
+    Peer { codec: "PowerSGD", name: "torch", script: "powersgd.py", options: &["--framework", "torch"] },
+];
+/// The scripts' exit code where their framework is not installed.
+const NOT_INSTALLED: i32 = 3;
+/// Time for a selection by the standard library.
+const TIME: Duration = Duration::from_secs(2);
+
+/// The scripts for a codec, or for all.
+pub(crate) fn of(codec: Option<&str>) -> Vec<&'static Peer> {
+    PEERS.iter().filter(|peer| codec.is_none_or(|codec| codec == peer.codec)).collect()
+}
+
+impl Peer {
+    /// Runs the script over `n` elements. The error is a line that says why there are no rows.
+    pub(crate) fn run(
+        &self,
+        scripts: &Path,
+        scratch: &Path,
+        n: usize,
+        entries: &[Entry],
+    ) -> Result<Vec<PeerRow>, String> {
+        let Self { codec, name, .. } = self;
+        let script = scripts.join(self.script);
+        if !script.is_file() {
+            return Err(format!("{name}: there is no {}; run from a clone of the repository", script.display()));
+        }
+        let json = scratch.join(format!("{name}-{codec}.json"));
+        super::report::make_folder(&json)?;
+        let output = Command::new("python3")
+            .arg(&script)
+            .args(self.options)
+            .args(settings(entries.iter().filter(|entry| entry.codec() == *codec)))
+            .args(["--size", &n.to_string(), "--json"])
+            .arg(&json)
+            .output()
+            .map_err(|e| format!("{name}: python3 could not be started: {e}; install Python 3"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.trim_end().lines().next_back().unwrap_or("it said nothing").to_owned();
+        match output.status.code() {
+            Some(0) => {}
+            Some(NOT_INSTALLED) => return Err(format!("{name}, {codec}: not compared: {last}")),
+            _ => return Err(format!("{name}: {} ended with {}: {last}", script.display(), output.status)),
+        }
+        let text =
+            std::fs::read_to_string(&json).map_err(|e| format!("{name}: {} is not there: {e}", json.display()))?;
+        serde_json::from_str(&text).map_err(|e| format!("{name}: {} is not what was expected: {e}", json.display()))
+    }
+}
+
+/// The settings that a script times, where it does not have its own.
+fn settings<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<String> {
+    let (mut option, mut values) = ("", Vec::new());
+    for entry in entries {
+        match entry.setting {
+            Setting::Buckets(_) => {}
+            Setting::TopK(part) => (option, _) = ("--parts", values.push(part.to_string())),
+            Setting::PowerSgd(rank) => (option, _) = ("--ranks", values.push(rank.to_string())),
+        }
+    }
+    if values.is_empty() { Vec::new() } else { vec![option.to_owned(), values.join(",")] }
+}
+
+/// What the standard library offers for top-k.
+pub(crate) fn standard_library(x: &[f32], entries: &[Entry]) -> Result<Vec<PeerRow>, String> {
+    let mut rows = Vec::new();
+    for entry in entries {
+        let Setting::TopK(part) = entry.setting else { continue };
+        let k = (part * x.len() as f64).ceil() as usize;
+        let seconds = seconds(&mut Budget::new(TIME, 1), || {
+            black_box(select_nth(x, k));
+            Ok(())
+        })?;
+        rows.push(PeerRow {
+            peer: "Rust".to_owned(),
+            op: "topk_encode".to_owned(),
+            variant: "select_nth_unstable".to_owned(),
+            threads: 1,
+            setting: entry.label(),
+            elements: x.len(),
+            gradient_gbps: 4e-9 * x.len() as f64 / seconds,
+            best: true,
+            ..PeerRow::default()
+        });
+    }
+    Ok(rows)
+}
+
+/// The k first of (key, index), then in order of the index, with the values.
+fn select_nth(x: &[f32], k: usize) -> Vec<(u32, f32)> {
+    let falling = |v: &f32| u64::from(!(v.to_bits() & 0x7fff_ffff)) << 32;
+    let mut keys: Vec<u64> = x.iter().zip(0u64..).map(|(v, i)| falling(v) | i).collect();
+    if k < keys.len() {
+        keys.select_nth_unstable(k);
+    }
+    let mut indices: Vec<u32> = keys[..k].iter().map(|key| *key as u32).collect();
+    indices.sort_unstable();
+    indices.into_iter().map(|i| (i, x[i as usize])).collect()
+}
+
+/// Their fastest variant of each operation, and the plain one where it is another, each beside our row of the same setting.
 pub(crate) fn table(ours: &[Row], theirs: &[PeerRow]) -> String {
-    let compared = |r: &&Row| {
-        r.codec == family(Kind::QsgdMax) && (r.settings.bits, r.settings.bucket) == (SETTING.0, Some(SETTING.1))
+    let line = |[setting, op, own, other, over, who]: [&str; 6]| {
+        format!("{setting:23} {op:10} {own:>9} {other:>12} {over:>14}  {who}").trim_end().to_owned() + "\n"
     };
-    let Some(ours) = ours.iter().find(compared) else { return String::new() };
-    let line = |who: &str, rates: [String; 4]| {
-        let [encode, over, decode_add, over_too] = rates;
-        format!("{who:46}{encode:>12}{over:>16}{decode_add:>17}{over_too:>16}").trim_end().to_owned() + "\n"
-    };
-    let title = format!("QSGD, {} bit, bucket {}", SETTING.0, SETTING.1);
-    let mut out = line(&title, ["encode GB/s", "ours / theirs", "decode-add GB/s", "ours / theirs"].map(str::to_owned));
-    let none = String::new;
-    out += &line(
-        &format!("gradwire on {}", ours.device),
-        [significant(ours.encode_gbps), none(), significant(ours.decode_add_gbps), none()],
-    );
-    let mut names: Vec<&str> = theirs.iter().map(|r| r.peer.as_str()).collect();
-    names.dedup();
-    for name in names {
-        let best = |op: &str| {
-            theirs.iter().find(|r| {
-                r.peer == name && r.op == op && r.best && r.bits == Some(SETTING.0) && r.bucket == Some(SETTING.1)
-            })
-        };
-        let (encode, decode_add) = (best("qsgd_encode"), best("qsgd_decode_add"));
-        let rate = |row: Option<&PeerRow>, ours: f64| match row {
-            Some(row) => [significant(row.gradient_gbps), format!("{:.1}", ours / row.gradient_gbps)],
-            None => ["-".to_owned(), "-".to_owned()],
-        };
-        let [encode_rate, over] = rate(encode, ours.encode_gbps);
-        let [decode_rate, over_too] = rate(decode_add, ours.decode_add_gbps);
-        // The variants that were the fastest are in the JSON; they may differ from operation to operation.
-        let version = encode.or(decode_add).map_or("", |r| &r.version);
-        let who = format!("{name} {version} on the CPU, its fastest variant");
-        out += &line(&who, [encode_rate, over, decode_rate, over_too]);
+    let mut out = line(["", "", "ours GB/s", "theirs GB/s", "ours / theirs", "theirs, on the CPU"]);
+    for row in ours {
+        let (codec, label) = (row.codec.trim_end_matches(" max"), &row.settings.label);
+        for peer in theirs.iter().filter(|peer| peer.best || peer.variant == "plain") {
+            let setting = match (&row.settings.of, peer.bits) {
+                (Parameters::Buckets { .. }, Some(bits)) => format!("{bits} bit / {}", bucket_text(peer.bucket)),
+                _ => peer.setting.clone(),
+            };
+            let (of, op) = peer.op.split_once('_').unwrap_or_default();
+            let (rate, op) = match op {
+                "encode" => (row.encode_gbps, "encode"),
+                "decode_add" => (row.decode_add_gbps, "decode-add"),
+                "step" => (row.feedback_gbps, "step"),
+                _ => continue,
+            };
+            let Some(rate) = rate.filter(|_| codec.replace('-', "").to_lowercase() == of && setting == *label) else {
+                continue;
+            };
+            let who = [&peer.peer, &peer.version, &peer.variant].map(String::as_str);
+            out += &line([
+                &format!("{codec} {label}"),
+                op,
+                &significant(rate),
+                &significant(peer.gradient_gbps),
+                &format!("{:.1}", rate / peer.gradient_gbps),
+                &who.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" "),
+            ]);
+        }
     }
     out
 }
@@ -85,7 +166,9 @@ pub(crate) fn table(ours: &[Row], theirs: &[PeerRow]) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::report::tests::row;
+    use super::super::schema::Settings;
     use super::*;
+    use crate::jobs::list;
 
     fn theirs(op: &str, gradient_gbps: f64, best: bool) -> PeerRow {
         PeerRow {
@@ -93,33 +176,54 @@ mod tests {
             version: "2.3".to_owned(),
             op: op.to_owned(),
             variant: "blocks".to_owned(),
-            threads: 2,
             bits: Some(4),
             bucket: Some(512),
-            elements: 1 << 20,
             gradient_gbps,
             best,
-            note: String::new(),
+            ..PeerRow::default()
         }
     }
 
     #[test]
     fn the_fastest_of_each_operation_stands_beside_ours() {
-        let ours = Row { encode_gbps: 10.0, decode_add_gbps: 12.0, ..row("QSGD max", 4, Some(512)) };
-        let rows =
-            [theirs("qsgd_encode", 0.2, false), theirs("qsgd_encode", 0.5, true), theirs("qsgd_decode_add", 2.0, true)];
-        let text = table(&[row("QSGD max", 8, Some(512)), ours], &rows);
+        let ours = Row { encode_gbps: Some(10.0), decode_add_gbps: Some(12.0), ..row("QSGD max", 4, Some(512)) };
+        let settings = Settings { label: "1 %".to_owned(), of: Parameters::TopK { part: 0.01 }, ..Settings::default() };
+        let top_k = Row { settings, encode_gbps: Some(6.0), ..row("top-k", 0, None) };
+        let of =
+            |setting: &str| PeerRow { setting: setting.to_owned(), bits: None, ..theirs("topk_encode", 1.5, true) };
+        let rows = [
+            theirs("qsgd_encode", 0.2, false),
+            theirs("qsgd_encode", 0.5, true),
+            theirs("qsgd_decode_add", 2.0, true),
+            of("1 %"),
+            of("10 %"),
+        ];
+        let text = table(&[row("QSGD max", 8, Some(512)), ours, row("uniform", 4, Some(512)), top_k], &rows);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 3);
+        assert_eq!(lines.len(), 4, "{text}");
         assert!(lines.iter().all(|line| line.len() <= 120));
-        let words: Vec<&str> = lines[2].split_whitespace().rev().take(4).collect();
-        assert_eq!(words, ["6.0", "2.00", "20.0", "0.500"]);
+        let words = |line: usize| lines[line].split_whitespace().rev().skip(3).take(3).collect::<Vec<_>>();
+        assert_eq!([1, 2, 3].map(words), [["20.0", "0.500", "10.0"], ["6.0", "2.00", "12.0"], ["4.0", "1.50", "6.00"]]);
+    }
+
+    #[test]
+    fn scripts_are_given_the_settings_of_the_list() {
+        let of = |codec| settings(list::all().iter().filter(|entry| entry.codec() == codec));
+        assert_eq!(of("top-k"), ["--parts", "0.0001,0.001,0.01,0.1"]);
+        assert_eq!(of("PowerSGD"), ["--ranks", "1,4,8,32"]);
+        assert!(of("QSGD").is_empty());
+        assert_eq!([Some("QSGD"), Some("uniform"), None].map(|codec| super::of(codec).len()), [2, 0, 5]);
+    }
+
+    #[test]
+    fn the_standard_library_selects_the_largest() {
+        assert_eq!(select_nth(&[1.0, -3.0, 2.0, 0.5], 2), [(1, -3.0), (2, 2.0)]);
     }
 
     #[test]
     fn a_script_that_is_not_there_is_a_line() {
         let nowhere = Path::new("no/such/folder");
-        let error = run(("numpy", "numpy_qsgd.py"), nowhere, nowhere, 10).unwrap_err();
+        let error = PEERS[0].run(nowhere, nowhere, 10, &[]).unwrap_err();
         assert!(error.contains("numpy_qsgd.py") && error.contains("clone"), "{error}");
     }
 }

@@ -1,11 +1,12 @@
 //! What compression costs in accuracy and saves in bytes, and whether what was decoded can be what was encoded.
 
-use gradwire::{Device, Seed};
+use gradwire::{Device, Error, PowerSgd, Seed, TopK};
 use gradwire_tests::cases::Case;
+use gradwire_tests::low_rank::alone;
 use gradwire_tests::oracle::Kind;
 
-use super::settings::label;
 use super::source::{Source, Typed};
+use crate::jobs::list::{Entry, Setting};
 
 /// Sums over the elements of the gradient x and of what was decoded, y.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -33,6 +34,11 @@ impl Sums {
         sums
     }
 
+    /// |y - x|, as a part of the norm of another slice.
+    pub(crate) fn apart(&self, of: &[f32]) -> f64 {
+        (self.ee / Self::of(of, of).xx).sqrt()
+    }
+
     /// |y - x| / |x|; 0 where both are zero.
     pub(crate) fn relative_error(&self) -> f64 {
         if self.ee == 0.0 { 0.0 } else { (self.ee / self.xx).sqrt() }
@@ -49,7 +55,7 @@ impl Sums {
 }
 
 /// What was lost and what was saved.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Accuracy {
     pub(crate) sums: Sums,
     /// Bytes of the gradient.
@@ -65,28 +71,76 @@ impl Accuracy {
     }
 }
 
-/// Accuracy over a whole gradient, each tensor compressed by itself as a training step does it.
-pub(crate) fn of_tensors(device: &Device, case: &Case, source: &Source) -> Result<Accuracy, String> {
-    let mut total = Accuracy { sums: Sums::default(), gradient: 0, payload: 0 };
-    for (index, tensor) in source.tensors.iter().enumerate() {
-        let failed = |e: gradwire::Error| format!("{}, tensor {}: {e}", label(case), tensor.name);
-        let seed = Seed::new(1).tensor(index as u32);
-        let typed = Typed::new(&tensor.values, source.dtype);
-        let payload = device.encode(&case.codec(), typed.gradient(), seed).map_err(failed)?;
-        let decoded = device.decode(&payload).map_err(failed)?;
-        let checked = compare(case, &tensor.values, &decoded);
-        total.sums.add(checked.map_err(|e| format!("{}, tensor {}: {e}", label(case), tensor.name))?);
+/// What a gradient was decoded to, and the bytes between.
+type Compressed = Result<(Vec<f32>, usize), Error>;
+
+/// Accuracy over a whole gradient, as a training step compresses it: each tensor by itself, or by PowerSGD all that a step has, of
+/// which this is the first.
+pub(crate) fn of_tensors(device: &Device, entry: &Entry, source: &Source) -> Result<Accuracy, String> {
+    let mut total = Accuracy::default();
+    let mut add = |values: &[f32], name: &str, compress: &dyn Fn(&Typed<'_>) -> Compressed| {
+        let failed = |e: String| format!("{} {}, {name}: {e}", entry.series(), entry.label());
+        let typed = Typed::new(values, source.dtype);
+        let (decoded, payload) = compress(&typed).map_err(|e| failed(e.to_string()))?;
+        total.sums.add(compare(entry, values, &decoded).map_err(failed)?);
         total.gradient += typed.gradient().as_bytes().len() as u64;
-        total.payload += payload.as_bytes().len() as u64;
+        total.payload += payload as u64;
+        Ok::<_, String>(())
+    };
+    let tensors = || {
+        let of = |(index, tensor)| (Seed::new(1).tensor(index as u32), tensor);
+        source
+            .tensors
+            .iter()
+            .enumerate()
+            .map(of)
+            .map(|(seed, tensor)| (seed, format!("tensor {}", tensor.name), &tensor.values))
+    };
+    match entry.setting {
+        Setting::Buckets(case) => tensors().try_for_each(|(seed, name, values)| {
+            add(values, &name, &|typed| {
+                let payload = device.encode(&case.codec(), typed.gradient(), seed)?;
+                Ok((device.decode(&payload)?, payload.as_bytes().len()))
+            })
+        })?,
+        Setting::TopK(part) => tensors().try_for_each(|(seed, name, values)| {
+            add(values, &name, &|typed| {
+                let payload = device.encode_sparse(&TopK::fraction(part), typed.gradient(), seed)?;
+                Ok((device.decode_sparse(&payload)?, payload.as_bytes().len()))
+            })
+        })?,
+        Setting::PowerSgd(rank) => source.steps().iter().try_for_each(|step| {
+            let matrices = step.matrices();
+            let values = step.repeated(matrices.iter().map(|matrix| matrix.elements() as usize).sum());
+            add(&values, &step.label, &|typed| {
+                let mut state = PowerSgd::rank(rank).without_feedback().state(&matrices, Seed::new(1))?;
+                let mut output = vec![0.0; values.len()];
+                device.low_rank_step(&mut state, typed.gradient(), &mut output, alone)?;
+                Ok((output, state.step_bytes()))
+            })
+        })?,
     }
     Ok(total)
+}
+
+/// Sums over two slices, after a check that no element is further from its original than the codec may move it.
+pub(crate) fn compare(entry: &Entry, x: &[f32], y: &[f32]) -> Result<Sums, String> {
+    match entry.setting {
+        Setting::Buckets(case) => levels(&case, x, y),
+        Setting::TopK(_) => match x.iter().zip(y).position(|(x, y)| *y != 0.0 && y.to_bits() != x.to_bits()) {
+            None => Ok(Sums::of(x, y)),
+            Some(at) => Err(format!("element {at} is {}, and {} was kept: do not use this build", x[at], y[at])),
+        },
+        // What is lost of an element depends on all of its matrix.
+        Setting::PowerSgd(_) => Ok(Sums::of(x, y)),
+    }
 }
 
 /// Elements that a thread compares at a time: every bucket divides it.
 const SPAN: usize = 8192;
 
-/// Sums over two slices, after a check that no element is further from its original than the codec may move it.
-pub(crate) fn compare(case: &Case, x: &[f32], y: &[f32]) -> Result<Sums, String> {
+/// As [`compare`], of a quantizer.
+fn levels(case: &Case, x: &[f32], y: &[f32]) -> Result<Sums, String> {
     let whole = if case.bucket.is_none() { spread(case.kind, x) } else { 0.0 };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = x.len().div_ceil(threads).next_multiple_of(SPAN);
@@ -162,9 +216,9 @@ mod tests {
     #[test]
     fn sums_give_error_and_cosine() {
         let case = Case::new(Kind::QsgdMax, 2, Some(128));
-        let sums = compare(&case, &[3.0, 4.0], &[3.0, 0.0]).unwrap();
+        let sums = levels(&case, &[3.0, 4.0], &[3.0, 0.0]).unwrap();
         assert_eq!((sums.relative_error(), sums.cosine()), (0.8, 0.6));
-        let zeros = compare(&case, &[0.0; 40], &[0.0; 40]).unwrap();
+        let zeros = levels(&case, &[0.0; 40], &[0.0; 40]).unwrap();
         assert_eq!((zeros.relative_error(), zeros.cosine()), (0.0, 1.0));
     }
 
@@ -174,11 +228,11 @@ mod tests {
             for bucket in [Some(32), None] {
                 let x: Vec<f32> = (0..40_000).map(|i| (i % 32) as f32).collect();
                 let case = Case::new(kind, 8, bucket);
-                assert!(compare(&case, &x, &x).is_ok());
+                assert!(levels(&case, &x, &x).is_ok());
                 for (at, value) in [(0, 99_999.0), (17_000, f32::NAN), (20_000, f32::INFINITY), (39_999, -1e9)] {
                     let mut y = x.clone();
                     y[at] = value;
-                    let error = compare(&case, &x, &y).unwrap_err();
+                    let error = levels(&case, &x, &y).unwrap_err();
                     assert!(error.starts_with(&format!("element {at} ")), "{error}");
                 }
             }
@@ -188,9 +242,18 @@ mod tests {
     #[test]
     fn real_gradients_pass_through_every_setting() {
         let source = super::super::source::load(None, None, gradwire::Dtype::F32).unwrap();
-        for case in super::super::settings::cases(None) {
-            let accuracy = of_tensors(&Device::cpu(), &case, &source).unwrap();
-            assert!(accuracy.sums.cosine() > 0.0 && accuracy.ratio() > 1.5, "{}: {accuracy:?}", label(&case));
+        for entry in crate::jobs::list::all() {
+            let accuracy = of_tensors(&Device::cpu(), &entry, &source).unwrap();
+            assert!(accuracy.sums.cosine() > 0.0 && accuracy.ratio() > 1.5, "{}: {accuracy:?}", entry.label());
+        }
+    }
+
+    #[test]
+    fn an_entry_that_was_changed_is_found() {
+        let entry = Entry { setting: Setting::TopK(0.5), reported: false };
+        assert_eq!(compare(&entry, &[1.0, 2.0], &[0.0, 2.0]).unwrap().relative_error(), 0.2f64.sqrt());
+        for wrong in [2.5, f32::NAN, f32::INFINITY] {
+            assert!(compare(&entry, &[1.0, 2.0], &[0.0, wrong]).unwrap_err().starts_with("element 1 "));
         }
     }
 

@@ -57,31 +57,36 @@ pub(crate) fn make_folder(file: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::schema::{Feedback, Settings};
+    use super::super::schema::{Parameters, Settings};
     use super::*;
+    use crate::jobs::Feedback;
+    use crate::jobs::list::bucket_text;
 
     /// A row to print, draw and write.
     pub(crate) fn row(codec: &str, bits: u32, bucket: Option<usize>) -> Row {
         Row {
             codec: codec.to_owned(),
             settings: Settings {
-                bits,
-                levels: 7,
-                bucket,
-                norm: "max".to_owned(),
-                rounding: "stochastic".to_owned(),
+                label: format!("{bits} bit / {}", bucket_text(bucket)),
                 dtype: "f32".to_owned(),
+                of: Parameters::Buckets {
+                    bits,
+                    levels: 7,
+                    bucket,
+                    norm: "max".to_owned(),
+                    rounding: "stochastic".to_owned(),
+                },
             },
             device: "cpu".to_owned(),
             elements: 1 << 24,
-            encode_gbps: 3100.25,
-            decode_gbps: 7.5,
-            decode_add_gbps: 0.0625,
+            encode_gbps: Some(3100.25),
+            decode_gbps: Some(7.5),
+            decode_add_gbps: Some(0.0625),
             feedback_gbps: None,
             feedback: None,
-            encode_share: 0.613,
-            decode_share: 1.02,
-            decode_add_share: 0.0042,
+            encode_share: Some(0.613),
+            decode_share: Some(1.02),
+            decode_add_share: Some(0.0042),
             feedback_share: None,
             ratio: 31.9876,
             relative_error: 3.2e-5,
@@ -115,7 +120,10 @@ pub(crate) mod tests {
             feedback_share: Some(0.1),
             ..row("QSGD max", 4, None)
         };
-        let report = report(vec![row("uniform", 8, Some(512)), with_feedback]);
+        let of = |label: &str, of| Settings { label: label.to_owned(), dtype: "f16".to_owned(), of };
+        let top_k = Row { settings: of("1 %", Parameters::TopK { part: 0.01 }), ..row("top-k", 0, None) };
+        let step = Row { settings: of("rank 4", Parameters::PowerSgd { rank: 4 }), ..row("PowerSGD", 0, None) };
+        let report = report(vec![row("uniform", 8, Some(512)), with_feedback, top_k, step]);
         let file = std::env::temp_dir().join(format!("gradwire-bench-{}/deep/report.json", std::process::id()));
         make_folder(&file).unwrap();
         report.write(&file).unwrap();

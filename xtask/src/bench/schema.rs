@@ -2,82 +2,113 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::jobs::Feedback;
+use crate::jobs::list::bucket_text;
+
 /// One codec with one setting.
 ///
 /// Rates are in 10^9 bytes of the gradient each second. A share is the rate of the bytes that the work cannot do
 /// without, each input read once and each output written once, over the device's copy rate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) codec: String,
     pub(crate) settings: Settings,
     pub(crate) device: String,
     pub(crate) elements: usize,
-    pub(crate) encode_gbps: f64,
-    pub(crate) decode_gbps: f64,
-    pub(crate) decode_add_gbps: f64,
-    /// Encoding with error feedback; null where the setting admits none.
+    /// Null of PowerSGD, whose work is a step, as are the next two.
+    pub(crate) encode_gbps: Option<f64>,
+    pub(crate) decode_gbps: Option<f64>,
+    pub(crate) decode_add_gbps: Option<f64>,
+    /// Encoding with error feedback; null where the setting admits none. Of PowerSGD: a whole step of one worker, decoded.
     pub(crate) feedback_gbps: Option<f64>,
     /// How feedback ran.
     pub(crate) feedback: Option<Feedback>,
-    pub(crate) encode_share: f64,
-    pub(crate) decode_share: f64,
-    pub(crate) decode_add_share: f64,
+    pub(crate) encode_share: Option<f64>,
+    pub(crate) decode_share: Option<f64>,
+    pub(crate) decode_add_share: Option<f64>,
     pub(crate) feedback_share: Option<f64>,
-    /// Bytes of the gradient over bytes of all payloads, headers included.
+    /// Bytes of the gradient over bytes of all payloads, headers included. Of PowerSGD: over bytes of the factors of a step.
     pub(crate) ratio: f64,
-    /// |decoded - gradient| / |gradient|, over all tensors.
+    /// |decoded - gradient| / |gradient|, over all tensors. Of PowerSGD: after the first step.
     pub(crate) relative_error: f64,
     /// Cosine of the angle between the decoded gradient and the gradient.
     pub(crate) cosine: f64,
 }
 
-/// A codec's parameters.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+impl Row {
+    /// The rate that stands for the codec: of encoding, or of PowerSGD's step.
+    pub(crate) fn rate(&self) -> f64 {
+        self.encode_gbps.or(self.feedback_gbps).unwrap_or_default()
+    }
+
+    /// Whether the whole tensor shares a scale.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self.settings.of, Parameters::Buckets { bucket: None, .. })
+    }
+}
+
+/// A codec's parameters, and the type of the gradient.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Settings {
-    pub(crate) bits: u32,
-    pub(crate) levels: u32,
-    /// Elements that share a scale; null is the whole tensor.
-    pub(crate) bucket: Option<usize>,
-    /// What the scale is: `max`, `l2` or `range`.
-    pub(crate) norm: String,
-    /// `stochastic` or `nearest`.
-    pub(crate) rounding: String,
+    /// In a few words, as a table of several codecs has it.
+    pub(crate) label: String,
     /// Type of the gradient.
     pub(crate) dtype: String,
+    #[serde(flatten)]
+    pub(crate) of: Parameters,
 }
 
-/// A bucket's size as a table shows it.
-pub(crate) fn bucket_text(bucket: Option<usize>) -> String {
-    bucket.map_or_else(|| "whole".to_owned(), |size| size.to_string())
+/// The parameters of each sort of codec.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Parameters {
+    Buckets {
+        bits: u32,
+        levels: u32,
+        /// Elements that share a scale; null is the whole tensor.
+        bucket: Option<usize>,
+        /// What the scale is: `max`, `l2`, `range` or `means`.
+        norm: String,
+        /// `stochastic`, `nearest` or `none`.
+        rounding: String,
+    },
+    TopK {
+        /// The part of the entries that is kept.
+        part: f64,
+    },
+    PowerSgd {
+        rank: u32,
+    },
 }
 
-/// How error feedback runs with a setting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Feedback {
-    /// With the setting as it is.
-    Plain,
-    /// With the contraction C(x)/(1 + omega), as omega is 1 or more.
-    Contractive,
+impl Default for Parameters {
+    fn default() -> Self {
+        Self::PowerSgd { rank: 1 }
+    }
 }
 
-impl Feedback {
-    pub(crate) fn name(self) -> &'static str {
+impl Parameters {
+    /// Bits and bucket, or what other codecs have in their place, in 11 columns.
+    pub(crate) fn columns(&self, label: &str) -> String {
         match self {
-            Self::Plain => "plain",
-            Self::Contractive => "contractive",
+            Self::Buckets { bits, bucket, .. } => format!("{bits:>4} {:>6}", bucket_text(*bucket)),
+            _ => format!("{label:>11}"),
         }
     }
 }
 
 /// A row of a script's report; what it says besides is not needed here.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct PeerRow {
     pub(crate) peer: String,
     pub(crate) version: String,
+    /// What was done: `encode`, `decode_add` or `step`, after the codec's name.
     pub(crate) op: String,
     pub(crate) variant: String,
     pub(crate) threads: u32,
+    /// The setting in the words of ours; of scripts that tell it by bits and bucket, empty.
+    pub(crate) setting: String,
     pub(crate) bits: Option<u32>,
     pub(crate) bucket: Option<usize>,
     pub(crate) elements: usize,

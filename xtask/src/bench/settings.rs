@@ -1,109 +1,63 @@
-//! What is measured: the published settings of each codec, and the widths between them.
+//! An entry of the list as the results say it.
 
-use gradwire::{Codec, Dtype, EncodePlan, Error};
-use gradwire_tests::cases::Case;
+use gradwire::wire::HEADER_BYTES;
+use gradwire::{Codec, Dtype, Error, IndexFormat, PowerSgd, Seed};
 use gradwire_tests::oracle::Kind;
 
-use super::schema::{Feedback, Settings, bucket_text};
-
-/// A codec, by the name it is chosen with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Chosen {
-    /// Levels of a bucket's norm.
-    Qsgd,
-    /// Levels between a bucket's minimum and maximum.
-    Uniform,
-    /// One bit, and a mean on each side of zero.
-    OneBit,
-}
-
-/// Every setting, sorted by codec; of one codec where one is chosen.
-pub(crate) fn cases(chosen: Option<Chosen>) -> Vec<Case> {
-    use Kind::{OneBit, QsgdL2, QsgdMax, Uniform, UniformNearest};
-    let mut cases = vec![Case::new(QsgdMax, 2, Some(128))];
-    cases.extend((3..=8).map(|bits| Case::new(QsgdMax, bits, Some(512))));
-    cases.push(Case::new(QsgdMax, 16, Some(8192)));
-    cases.push(Case::new(QsgdMax, 4, None));
-    cases.push(Case::new(QsgdL2, 2, Some(128)));
-    cases.extend([4, 8].map(|bits| Case::new(QsgdL2, bits, Some(512))));
-    cases.extend([1, 2, 3, 4, 6, 8].map(|bits| Case::new(Uniform, bits, Some(512))));
-    cases.extend([4, 8].map(|bits| Case::new(UniformNearest, bits, Some(512))));
-    cases.extend([Some(64), Some(512)].map(|bucket| Case::new(OneBit, 1, bucket)));
-    cases.retain(|case| chosen.is_none_or(|c| c == codec(case.kind)));
-    cases
-}
-
-fn codec(kind: Kind) -> Chosen {
-    match kind {
-        Kind::QsgdMax | Kind::QsgdL2 => Chosen::Qsgd,
-        Kind::Uniform | Kind::UniformNearest => Chosen::Uniform,
-        Kind::OneBit => Chosen::OneBit,
-    }
-}
-
-/// The name of a codec and the variant of it that a series of the chart holds.
-pub(crate) fn family(kind: Kind) -> &'static str {
-    kind.name()
-}
-
-/// A setting in a few words.
-pub(crate) fn label(case: &Case) -> String {
-    format!("{} {} bit, bucket {}", family(case.kind), case.bits, bucket_text(case.bucket))
-}
+use super::schema::{Parameters, Settings};
+use crate::jobs::list::{Entry, Setting, matrix};
+use crate::jobs::{Feedback, feedback_plan};
 
 /// A setting, as the report says it.
-pub(crate) fn describe(case: &Case, dtype: Dtype) -> Settings {
-    let (norm, rounding) = match case.kind {
-        Kind::QsgdMax => ("max", "stochastic"),
-        Kind::QsgdL2 => ("l2", "stochastic"),
-        Kind::Uniform => ("range", "stochastic"),
-        Kind::UniformNearest => ("range", "nearest"),
-        Kind::OneBit => ("means", "none"),
-    };
-    Settings {
-        bits: case.bits,
-        levels: case.levels,
-        bucket: case.bucket,
-        norm: norm.to_owned(),
-        rounding: rounding.to_owned(),
-        dtype: dtype.name().to_owned(),
-    }
-}
-
-/// The plan with error feedback, in the form that the library admits; `None` where it admits neither.
-pub(crate) fn feedback_plan(case: &Case, n: usize, dtype: Dtype) -> Result<Option<(EncodePlan, Feedback)>, Error> {
-    if let Ok(plan) = case.codec().plan(n, dtype)?.with_feedback() {
-        return Ok(Some((plan, Feedback::Plain)));
-    }
-    let contraction = Case { contractive: true, ..*case };
-    Ok(contraction.codec().plan(n, dtype)?.with_feedback().ok().map(|plan| (plan, Feedback::Contractive)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_setting_is_valid_and_stands_beside_its_family() {
-        let all = cases(None);
-        assert_eq!(all.len(), 22);
-        for case in &all {
-            assert!(case.codec().plan(1000, Dtype::F32).is_ok(), "{}", label(case));
+pub(crate) fn describe(entry: &Entry, dtype: Dtype) -> Settings {
+    let of = match entry.setting {
+        Setting::Buckets(case) => {
+            let (norm, rounding) = match case.kind {
+                Kind::QsgdMax => ("max", "stochastic"),
+                Kind::QsgdL2 => ("l2", "stochastic"),
+                Kind::Uniform => ("range", "stochastic"),
+                Kind::UniformNearest => ("range", "nearest"),
+                Kind::OneBit => ("means", "none"),
+            };
+            let (norm, rounding) = (norm.to_owned(), rounding.to_owned());
+            Parameters::Buckets { bits: case.bits, levels: case.levels, bucket: case.bucket, norm, rounding }
         }
-        let mut families: Vec<_> = all.iter().map(|c| family(c.kind)).collect();
-        families.dedup();
-        assert_eq!(families, Kind::ALL.map(Kind::name));
-        assert_eq!(cases(Some(Chosen::Uniform)).len(), 8);
-    }
+        Setting::TopK(part) => Parameters::TopK { part },
+        Setting::PowerSgd(rank) => Parameters::PowerSgd { rank },
+    };
+    Settings { label: entry.label(), dtype: dtype.name().to_owned(), of }
+}
 
-    #[test]
-    fn feedback_takes_the_form_that_the_library_admits() {
-        let form = |kind, bits| {
-            feedback_plan(&Case::new(kind, bits, Some(512)), 5000, Dtype::F32).unwrap().map(|(_, form)| form)
-        };
-        assert_eq!(form(Kind::QsgdMax, 8), Some(Feedback::Plain));
-        assert_eq!(form(Kind::QsgdMax, 4), Some(Feedback::Contractive));
-        assert_eq!(form(Kind::UniformNearest, 4), None);
-    }
+/// What the arithmetic of a codec promises of `n` elements.
+pub(crate) struct Promise {
+    /// Bytes of the gradient over bytes sent.
+    pub(crate) ratio: f64,
+    /// The bound on |decoded - gradient|^2 / |gradient|^2 in the mean, where there is one.
+    pub(crate) omega: Option<f64>,
+    pub(crate) feedback: Option<Feedback>,
+}
+
+/// What an entry promises.
+///
+/// # Errors
+/// Where the library refuses the setting.
+pub(crate) fn promise(entry: &Entry, n: usize, dtype: Dtype) -> Result<Promise, Error> {
+    let (bytes, plain) = ((n * dtype.bytes()) as f64, Some(Feedback::Plain));
+    Ok(match entry.setting {
+        Setting::Buckets(case) => {
+            let plan = case.codec().plan(n, dtype)?;
+            let feedback = feedback_plan(&case, n, dtype)?.map(|(_, form)| form);
+            Promise { ratio: bytes / plan.payload_bytes() as f64, omega: Some(plan.omega()), feedback }
+        }
+        Setting::TopK(part) => {
+            let k = (part * n as f64).ceil() as u64;
+            let sent =
+                HEADER_BYTES as u64 + IndexFormat::choose(n as u64, k).bytes(n as u64, k) + dtype.bytes() as u64 * k;
+            Promise { ratio: bytes / sent as f64, omega: Some(1.0 - k as f64 / n as f64), feedback: plain }
+        }
+        Setting::PowerSgd(rank) => {
+            let state = PowerSgd::rank(rank).state(&[matrix(n)], Seed::new(1))?;
+            Promise { ratio: bytes / state.step_bytes() as f64, omega: None, feedback: plain }
+        }
+    })
 }

@@ -3,14 +3,16 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use gradwire::{BackendKind, Codec, Device, Dtype};
-use gradwire_tests::cases::Case;
+use gradwire::{BackendKind, Device, Dtype};
 
 use super::report::Report;
-use super::schema::{Traded, bucket_text};
-use super::settings::{family, feedback_plan};
+use super::schema::Traded;
+use super::settings::{describe, promise};
 use super::size::grouped;
 use super::{peers, table, trade};
+use crate::jobs::Feedback;
+use crate::jobs::list::Entry;
+use crate::verify;
 
 /// Prints a line. Where nobody reads on, as after `| head`, the files are still to be written.
 macro_rules! say {
@@ -29,7 +31,7 @@ pub(crate) fn device(device: &Device, chosen: &str) {
     }
 }
 
-/// The copy rate, what was compressed, the table, and the peers.
+/// The copy rate, what was compressed, the table, and the peers; `missing` says why rows are not there.
 pub(crate) fn results(report: &Report, synthetic: bool, missing: &[String]) {
     let [least, most] = report.copy_gbps_range;
     say!(
@@ -98,29 +100,29 @@ fn short(path: &Path) -> String {
     below.unwrap_or_else(|| path.to_path_buf()).display().to_string()
 }
 
-/// The settings that would be measured, and the devices of this machine.
-pub(crate) fn list(cases: &[Case], dtype: Dtype) -> Result<(), String> {
+/// What would be measured, and the devices of this machine; `chosen` or the first that opens would run.
+pub(crate) fn list(entries: &[Entry], dtype: Dtype, chosen: Option<BackendKind>) -> Result<(), String> {
     // Large enough that headers and last units do not show in the ratio.
     let n = 1 << 24;
     say!("{:15} {:>4} {:>6} {:>8} {:>10}  feedback", "codec", "bits", "bucket", "ratio", "omega");
-    for case in cases {
-        let plan = case.codec().plan(n, dtype).map_err(|e| e.to_string())?;
-        let ratio = (n * dtype.bytes()) as f64 / plan.payload_bytes() as f64;
-        let feedback = match feedback_plan(case, n, dtype).map_err(|e| e.to_string())? {
-            Some((_, form)) => form.name(),
+    for entry in entries {
+        let promise = promise(entry, n, dtype).map_err(|e| e.to_string())?;
+        let feedback = match promise.feedback {
+            Some(Feedback::Plain) => "plain",
+            Some(Feedback::Contractive) => "contractive",
             None => "none: diverges",
         };
         say!(
-            "{:15} {:>4} {:>6} {:>8} {:>10}  {feedback}",
-            family(case.kind),
-            case.bits,
-            bucket_text(case.bucket),
-            table::ratio(ratio),
-            table::error(plan.omega())
+            "{:15} {} {:>8} {:>10}  {feedback}",
+            entry.series(),
+            describe(entry, dtype).of.columns(&entry.label()),
+            table::ratio(promise.ratio),
+            promise.omega.map_or_else(|| "-".to_owned(), table::error)
         );
     }
     say!(
-        "\nratio and omega, the bound on |decoded - gradient|^2 / |gradient|^2 in the mean, are for {} elements\n",
+        "\nratio and omega, the bound on |decoded - gradient|^2 / |gradient|^2 in the mean, are for {} elements; -: \
+         depends on the gradient\n",
         grouped(n)
     );
     for kind in BackendKind::ALL {
@@ -128,6 +130,10 @@ pub(crate) fn list(cases: &[Case], dtype: Dtype) -> Result<(), String> {
             Ok(device) => say!("--device {:5} {}", kind.name(), device.name()),
             Err(error) => say!("--device {:5} {error}", kind.name()),
         }
+    }
+    match verify::open(chosen) {
+        Ok(device) => say!("\nthese would run on {device}"),
+        Err(error) => say!("\nthese could not run: {error}"),
     }
     Ok(())
 }

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use gradwire::{Dtype, Gradient};
+use gradwire::{Dtype, Gradient, Matrix};
 use gradwire_tests::cases::Random;
 use gradwire_tests::data::{self, Tensor};
 use half::{bf16, f16};
 
 use super::size::grouped;
+use crate::jobs::list::matrix;
 
 /// A gradient, tensor by tensor, with every value one that its type holds.
 pub(crate) struct Source {
@@ -105,6 +106,17 @@ impl Source {
         // Those that ship, in the order of training; others stay in the order of their names.
         steps.sort_by_key(|step| ["early", "middle", "late"].iter().position(|name| *name == step.label));
         steps
+    }
+
+    /// The tensors as PowerSGD takes them, each a matrix by its shape.
+    pub(crate) fn shapes(&self) -> Vec<Matrix> {
+        let shape = |t: &Tensor| Matrix::of(&t.shape.iter().map(|d| *d as u64).collect::<Vec<_>>());
+        self.tensors.iter().map(shape).collect()
+    }
+
+    /// As [`Self::shapes`]; of a tensor that was made for this run, the matrix that is timed.
+    pub(crate) fn matrices(&self) -> Vec<Matrix> {
+        if self.synthetic { vec![matrix(self.elements())] } else { self.shapes() }
     }
 
     /// The values of all tensors, one after another, repeated until there are `n`.

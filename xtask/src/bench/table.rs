@@ -1,12 +1,14 @@
 //! The table that the shell shows: a line a setting, sorted by codec, no wider than 120 columns.
 
-use super::schema::{Feedback, Row, bucket_text};
+use super::schema::Row;
+use crate::jobs::Feedback;
 
 /// What the table's columns mean.
 pub(crate) const LEGEND: &str = "\
 GB/s: bytes of the gradient. copy: share of the device's copy rate, counting each input read once and each output
 written once; it can pass 100% where a copy also has to fetch what it overwrites, as on a CPU. Error and cosine: decoded
-against original. c: feedback through the contraction C(x)/(1 + omega), as plain feedback would diverge; -: neither.";
+against original. c: feedback through the contraction C(x)/(1 + omega), as plain feedback would diverge; -: neither.
+PowerSGD: with feedback, a whole step of one worker, decoded; error and cosine after the first step from a seeded start.";
 
 /// The table, with an empty line before each codec.
 pub(crate) fn table(rows: &[Row]) -> String {
@@ -30,18 +32,14 @@ pub(crate) fn table(rows: &[Row]) -> String {
 }
 
 fn format_row(row: &Row) -> String {
-    let feedback = match row.feedback_gbps.zip(row.feedback_share) {
-        Some((rate, share)) => operation(rate, share),
-        None => format!("{:>8} {:>5}", "-", "-"),
-    };
     format!(
-        "{:15} {:>4} {:>6}{}{}{}{feedback}{:1}{:>8} {:>9} {:>10.7}",
+        "{:15} {}{}{}{}{}{:1}{:>8} {:>9} {:>10.7}",
         row.codec,
-        row.settings.bits,
-        bucket_text(row.settings.bucket),
+        row.settings.of.columns(&row.settings.label),
         operation(row.encode_gbps, row.encode_share),
         operation(row.decode_gbps, row.decode_share),
         operation(row.decode_add_gbps, row.decode_add_share),
+        operation(row.feedback_gbps, row.feedback_share),
         if row.feedback == Some(Feedback::Contractive) { "c" } else { "" },
         ratio(row.ratio),
         error(row.relative_error),
@@ -50,7 +48,8 @@ fn format_row(row: &Row) -> String {
 }
 
 /// A rate and its share of the copy rate, in 14 columns.
-fn operation(rate: f64, share: f64) -> String {
+fn operation(rate: Option<f64>, share: Option<f64>) -> String {
+    let Some((rate, share)) = rate.zip(share) else { return format!("{:>8} {:>5}", "-", "-") };
     let percent = 100.0 * share;
     let decimals = if percent < 9.95 { 1 } else { 0 };
     format!("{:>8} {percent:>4.decimals$}%", significant(rate))
@@ -76,6 +75,7 @@ pub(crate) fn error(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::report::tests::row;
+    use super::super::schema::Settings;
     use super::*;
 
     #[test]
@@ -87,9 +87,11 @@ mod tests {
             relative_error: 3.25,
             ..row("uniform nearest", 16, None)
         };
-        let text = table(&[row("QSGD max", 2, Some(128)), row("QSGD L2", 16, Some(8192)), contractive]);
+        let settings = Settings { label: "rank 32".to_owned(), ..Settings::default() };
+        let step = Row { settings, encode_gbps: None, ..row("PowerSGD", 1, None) };
+        let text = table(&[row("QSGD max", 2, Some(128)), row("QSGD L2", 16, Some(8192)), contractive, step]);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 2 + 2 + 2 + 1);
+        assert_eq!(lines.len(), 2 + 2 + 2 + 1 + 2);
         assert!(lines.iter().all(|line| line.len() <= 120), "{text}");
         let filled: Vec<_> = lines[1..].iter().filter(|l| !l.is_empty()).collect();
         assert!(filled.iter().all(|line| line.len() == filled[0].len()), "{text}");
@@ -98,6 +100,7 @@ mod tests {
             "QSGD max           2    128    3100   61%    7.50  102%  0.0625  0.4%       -     -    31.99   3.20e-5  0.9876543"
         );
         assert!(lines[6].contains("11.1   50%c"), "{text}");
+        assert!(lines[8].starts_with("PowerSGD            rank 32       -     -    7.50"), "{text}");
         assert!(LEGEND.lines().all(|line| line.len() <= 120));
     }
 

@@ -9,6 +9,7 @@ use super::quality::{self, Sums};
 use super::schema::Traded;
 use super::source::Source;
 use super::table::{error, ratio};
+use crate::jobs::list::{Entry, Setting};
 
 /// The largest rank.
 const RANKS: u32 = 32;
@@ -25,7 +26,7 @@ pub(super) fn measure(source: &Source) -> Result<Vec<Traded>, String> {
     let mut rows = Vec::new();
     for step in source.steps() {
         let values = step.repeated(step.elements());
-        let tensors: Vec<Matrix> = step.tensors.iter().map(|t| shape(&t.shape)).collect();
+        let tensors = step.shapes();
         let row = |series: usize, setting, bytes: u64, sums: Sums| Traded {
             gradient: step.label.clone(),
             codec: SERIES[series].to_owned(),
@@ -46,7 +47,8 @@ pub(super) fn measure(source: &Source) -> Result<Vec<Traded>, String> {
         }
         for bits in 2..=8 {
             let case = Case::new(Kind::QsgdMax, bits, Some(if bits == 2 { 128 } else { 512 }));
-            let of = quality::of_tensors(&Device::cpu(), &case, &step)?;
+            let entry = Entry { setting: Setting::Buckets(case), reported: false };
+            let of = quality::of_tensors(&Device::cpu(), &entry, &step)?;
             rows.push(row(3, bits.into(), of.payload, of.sums));
         }
     }
@@ -55,10 +57,6 @@ pub(super) fn measure(source: &Source) -> Result<Vec<Traded>, String> {
         rows.clear();
     }
     Ok(rows)
-}
-
-fn shape(dimensions: &[usize]) -> Matrix {
-    Matrix::of(&dimensions.iter().map(|d| *d as u64).collect::<Vec<_>>())
 }
 
 /// Bytes sent, and what the first and the last step give. None where nothing is compressed.

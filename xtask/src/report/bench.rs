@@ -5,16 +5,17 @@ use std::time::{Duration, Instant};
 use gradwire::session::{Clock, Role, Session, Sizes};
 use gradwire::{BackendKind, Codec, Device, Dtype, Error, Qsgd, Seed};
 
+use super::chosen::chosen;
 use super::event::{Event, emit, open};
-use super::jobs::{self, Job};
-use super::measure::{Slice, sample};
 use super::models;
 use super::place::Place;
-use super::rotate::{Sets, repeated};
 #[cfg(feature = "cuda")]
 use super::schema::FamilyRow;
 use super::schema::{ClockName, Row};
 use crate::bench::source::{Typed, synthetic};
+use crate::jobs::Job;
+use crate::jobs::rotate::{Sets, repeated};
+use crate::jobs::timing::{SAMPLE, Slice, sample};
 
 /// How a device is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,7 +40,7 @@ fn profile(place: Place, device: &Device, quick: bool) -> Profile {
         rotate: 1 << 30,
         copy: 1 << 30,
         memory: memory(place),
-        sample: 2e-3,
+        sample: SAMPLE,
         slice: Duration::from_millis(600),
     };
     let full = match place {
@@ -107,7 +108,7 @@ pub(crate) fn run(place: Place, seconds: f64, quick: bool) -> Result<(), String>
     copy(place, &device, &profile).map_err(said)?;
     launch(&device).map_err(said)?;
     if place == Place::Cpu {
-        let what = "top-k, which the CPU selects without passes; `cargo xtask bench --top-k` times it";
+        let what = "top-k, which the CPU selects without passes; `cargo xtask bench --codec topk` times it";
         emit(&Event::Skipped { what: what.to_owned() });
     }
     let models = models::all(place, device.is_software(), quick);
@@ -203,7 +204,7 @@ pub(crate) fn once(place: Place, n: usize, codec: &str) -> Result<(), String> {
     let said = |e: Error| e.to_string();
     let values = synthetic(n);
     for dtype in [Dtype::F32, Dtype::Bf16] {
-        let mut jobs = jobs::all(n, dtype, &device.limits(), device.kind() != BackendKind::Cpu, &mut Vec::new());
+        let mut jobs = chosen(n, dtype, &device.limits(), device.kind() != BackendKind::Cpu, &mut Vec::new());
         let jobs = jobs.as_mut().map_err(|e| e.to_string())?;
         jobs.retain(|job| job.codec.starts_with(codec));
         let one = jobs.iter().fold(Sizes::default(), |sizes, job| sizes.max(job.sizes));
@@ -275,7 +276,7 @@ fn group(
     let skip = |why: &dyn std::fmt::Display| emit(&Event::Skipped { what: format!("{label}: {why}") });
     let mut left_out = Vec::new();
     let selects = device.kind() != BackendKind::Cpu;
-    let jobs = match jobs::all(n, dtype, &device.limits(), selects, &mut left_out) {
+    let jobs = match chosen(n, dtype, &device.limits(), selects, &mut left_out) {
         Ok(jobs) => jobs,
         // A binding or a launch that is too small for the tensor is the device's, and no fault.
         Err(error) => {
@@ -336,7 +337,7 @@ fn timed(job: &Job, session: &mut dyn Session, sets: &Sets, slice: Slice) -> Res
     Ok(Row {
         codec: job.codec.to_owned(),
         setting: job.setting.clone(),
-        op: job.op.to_owned(),
+        op: job.op.to_string(),
         seconds: timing.median,
         seconds_p25: timing.p25,
         seconds_p75: timing.p75,

@@ -5,10 +5,10 @@ use gradwire::session::Role;
 use gradwire::{Dtype, Error, Matrix};
 use gradwire_tests::low_rank::{LAYERS, WIDTH, resnet50, transformer};
 
-use super::jobs::{self, Job};
 use super::place::Place;
-use super::rotate::repeated;
 use crate::bench::source::synthetic;
+use crate::jobs::rotate::repeated;
+use crate::jobs::{self, Job};
 
 /// Columns of a factor, and how a table says so.
 const RANK: (u32, &str) = (4, "rank 4");

@@ -302,7 +302,7 @@ impl DeviceReport {
     /// The copy rate of the run, in 10^9 bytes each second: the median.
     pub(crate) fn copy_gbps(&self) -> Option<f64> {
         let mut copies = self.copies.clone();
-        (!copies.is_empty()).then(|| crate::bench::timing::median(&mut copies))
+        (!copies.is_empty()).then(|| crate::jobs::timing::quartiles(&mut copies)[1])
     }
 
     /// Sets every row's share anew, as the median of the copies changes with each.

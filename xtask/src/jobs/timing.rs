@@ -8,10 +8,15 @@ use gradwire::Error;
 const SAMPLES: usize = 40;
 /// Fewer than this are no median.
 const LEAST_SAMPLES: usize = 3;
-/// Runs before anything counts.
+/// Runs before anything counts, where a quarter of the time allows.
 const WARM_UP: u32 = 20;
 /// The most runs of a sample: a queue that is given much more can lose the device to a watchdog.
 const MOST_RUNS: u32 = 4096;
+
+/// The most time of a measurement within a budget: longer makes a median no better.
+const MOST_TIME: Duration = Duration::from_millis(400);
+/// Seconds of a sample, where nothing speaks against it.
+pub(crate) const SAMPLE: f64 = 2e-3;
 
 /// Seconds of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,6 +37,31 @@ pub(crate) struct Slice {
     pub(crate) sample: f64,
 }
 
+/// Time that is shared evenly between the measurements that are left.
+pub(crate) struct Budget {
+    end: Instant,
+    left: u32,
+}
+
+impl Budget {
+    /// Time for this many measurements.
+    pub(crate) fn new(time: Duration, measurements: u32) -> Self {
+        Self { end: Instant::now() + time, left: measurements.max(1) }
+    }
+
+    /// For the next measurement.
+    pub(crate) fn next(&mut self) -> Slice {
+        let time = (self.end.saturating_duration_since(Instant::now()) / self.left).min(MOST_TIME);
+        self.skip(1);
+        Slice { time, sample: SAMPLE }
+    }
+
+    /// Measurements that do not take place leave their time to the others.
+    pub(crate) fn skip(&mut self, measurements: u32) {
+        self.left = self.left.saturating_sub(measurements).max(1);
+    }
+}
+
 /// Times a turn of `sets` runs, which `turns` does as often as it is told, and gives the seconds of all of them together.
 pub(crate) fn sample(
     slice: Slice,
@@ -42,7 +72,7 @@ pub(crate) fn sample(
     let over = || start.elapsed() >= slice.time;
     let mut warm = 0;
     let mut seconds = 0.0;
-    while warm < WARM_UP && !(warm > 0 && over()) {
+    while warm < WARM_UP && !(warm > 0 && start.elapsed() >= slice.time / 4) {
         seconds = turns(1)?;
         warm += sets;
     }
@@ -103,6 +133,30 @@ mod tests {
         assert_eq!(timing.samples, SAMPLES);
         assert!(f64::from(timing.runs) * 1e-5 >= 2e-3 && timing.runs.is_multiple_of(8), "{timing:?}");
         assert_eq!(asked[..3], [1, 1, 1], "24 runs are a warm-up of at least 20");
+    }
+
+    #[test]
+    fn a_budget_is_shared_and_what_is_skipped_leaves_its_time() {
+        let mut budget = Budget::new(Duration::from_secs(1), 10);
+        let near = |slice: Slice, seconds: f64| (slice.time.as_secs_f64() - seconds).abs() < 0.02;
+        assert!(near(budget.next(), 0.1));
+        budget.skip(4);
+        assert!(near(budget.next(), 0.2));
+        budget.skip(9);
+        assert!(near(budget.next(), 0.4), "no more than is of use");
+        assert_eq!(Budget::new(Duration::ZERO, 1).next().time, Duration::ZERO);
+    }
+
+    #[test]
+    fn warming_up_takes_a_quarter_of_the_time() {
+        let (mut turns, slice) = (0, Slice { time: Duration::from_millis(80), sample: 0.0 });
+        let timing = sample(slice, 1, |repeats| {
+            turns += repeats;
+            std::thread::sleep(Duration::from_millis(10));
+            Ok(0.01)
+        });
+        let samples = timing.unwrap().samples;
+        assert!(samples >= LEAST_SAMPLES && turns as usize - samples <= 2, "{turns} turns, {samples} samples");
     }
 
     #[test]

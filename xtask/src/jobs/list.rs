@@ -1,0 +1,140 @@
+//! The list of what can be timed: every codec with its settings. `bench` shows all of them, and `report` those that are marked.
+
+use gradwire::Matrix;
+use gradwire_tests::cases::Case;
+use gradwire_tests::oracle::Kind;
+use gradwire_tests::suite::codecs;
+
+/// A codec's parameters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Setting {
+    /// A quantizer of buckets.
+    Buckets(Case),
+    /// Top-k, by the part of the entries that it keeps.
+    TopK(f64),
+    /// PowerSGD, by its rank.
+    PowerSgd(u32),
+}
+
+/// A codec with a setting.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) setting: Setting,
+    /// Whether the report times it too.
+    pub(crate) reported: bool,
+}
+
+/// Every entry, those of a codec together.
+pub(crate) fn all() -> Vec<Entry> {
+    use Kind::{OneBit, QsgdL2, QsgdMax, Uniform, UniformNearest};
+    let mut all = Vec::new();
+    let mut add = |setting, reported| all.push(Entry { setting, reported });
+    let buckets = |kind, bits, bucket| Setting::Buckets(Case::new(kind, bits, bucket));
+    // The published settings of each quantizer, and the widths between them.
+    add(buckets(QsgdMax, 2, Some(128)), false);
+    (3..=8).for_each(|bits| add(buckets(QsgdMax, bits, Some(512)), [4, 8].contains(&bits)));
+    add(buckets(QsgdMax, 16, Some(8192)), false);
+    add(buckets(QsgdMax, 4, None), false);
+    add(buckets(QsgdL2, 2, Some(128)), false);
+    [4, 8].into_iter().for_each(|bits| add(buckets(QsgdL2, bits, Some(512)), false));
+    [1, 2, 3, 4, 6, 8].into_iter().for_each(|bits| add(buckets(Uniform, bits, Some(512)), [4, 8].contains(&bits)));
+    [4, 8].into_iter().for_each(|bits| add(buckets(UniformNearest, bits, Some(512)), false));
+    [64, 512].into_iter().for_each(|bucket| add(buckets(OneBit, 1, Some(bucket)), bucket == 512));
+    [0.0001, 0.001, 0.01, 0.1].into_iter().for_each(|part| add(Setting::TopK(part), part > 0.0001));
+    [1, 4, 8, 32].into_iter().for_each(|rank| add(Setting::PowerSgd(rank), true));
+    all
+}
+
+/// The codec that `--codec` names, by the name that tables have.
+pub(crate) fn codec(name: &str) -> Result<&'static str, String> {
+    let names = || codecs().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
+    let found = codecs().find(|(known, _)| *known == name);
+    found.map(|(_, codec)| codec).ok_or_else(|| format!("`{name}` is none of {}", names()))
+}
+
+impl Entry {
+    /// The codec's name.
+    pub(crate) fn codec(&self) -> &'static str {
+        match self.setting {
+            Setting::Buckets(case) => case.kind.codec().name(),
+            Setting::TopK(_) => "top-k",
+            Setting::PowerSgd(_) => "PowerSGD",
+        }
+    }
+
+    /// The name of the codec's variant: of QSGD with its norm, of uniform with its rounding.
+    pub(crate) fn series(&self) -> &'static str {
+        match self.setting {
+            Setting::Buckets(case) => case.kind.name(),
+            _ => self.codec(),
+        }
+    }
+
+    /// The setting in a few words.
+    pub(crate) fn label(&self) -> String {
+        match self.setting {
+            Setting::Buckets(case) => format!("{} bit / {}", case.bits, bucket_text(case.bucket)),
+            Setting::TopK(part) => format!("{} %", 100.0 * part),
+            Setting::PowerSgd(rank) => format!("rank {rank}"),
+        }
+    }
+}
+
+/// A bucket's size as a table shows it.
+pub(crate) fn bucket_text(bucket: Option<usize>) -> String {
+    bucket.map_or_else(|| "whole".to_owned(), |size| size.to_string())
+}
+
+/// Rows and columns of the matrix that PowerSGD makes of so many elements: as square as it can be with a power of two as its rows.
+pub(crate) fn sides(n: usize) -> (u64, u64) {
+    let rows = 1 << (n.max(1).ilog2() / 2);
+    (rows, n as u64 / rows)
+}
+
+/// That matrix.
+pub(crate) fn matrix(n: usize) -> Matrix {
+    let (rows, columns) = sides(n);
+    Matrix::new(rows, columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use gradwire::{Codec, Dtype};
+
+    use super::*;
+
+    #[test]
+    fn every_codec_is_there_by_its_name_and_no_setting_twice() {
+        let all = all();
+        assert_eq!((all.len(), all.iter().filter(|entry| entry.reported).count()), (22 + 4 + 4, 5 + 3 + 4));
+        let mut names: Vec<_> = all.iter().map(Entry::codec).collect();
+        names.dedup();
+        assert_eq!(names, codecs().map(|(_, codec)| codec).collect::<Vec<_>>());
+        let labels: BTreeSet<_> = all.iter().map(|entry| (entry.series(), entry.label())).collect();
+        assert_eq!(labels.len(), all.len());
+        for label in ["4 bit / 512", "4 bit / whole", "0.01 %", "0.1 %", "1 %", "10 %", "rank 32"] {
+            assert!(all.iter().any(|entry| entry.label() == label), "{label}");
+        }
+        for entry in &all {
+            if let Setting::Buckets(case) = entry.setting {
+                assert!(case.codec().plan(1000, Dtype::F32).is_ok(), "{}", entry.label());
+            }
+        }
+    }
+
+    #[test]
+    fn a_codec_is_chosen_by_its_name() {
+        assert_eq!(["qsgd", "onebit", "topk"].map(codec), ["QSGD", "1-bit SGD", "top-k"].map(Ok));
+        assert_eq!(codec("foo"), Err("`foo` is none of qsgd, uniform, onebit, topk, powersgd".to_owned()));
+    }
+
+    #[test]
+    fn a_matrix_is_nearly_square() {
+        assert_eq!(
+            [1 << 24, 1 << 21, 11008 * 4096, 1000, 1].map(sides),
+            [(4096, 4096), (1024, 2048), (4096, 11008), (16, 62), (1, 1)]
+        );
+    }
+}
