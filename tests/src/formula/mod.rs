@@ -16,6 +16,9 @@ pub trait Formula: Sync {
     /// Norm and rounding, as the golden vectors name them.
     fn words(&self) -> [Option<&'static str>; 2];
 
+    /// What bounds a bucket's levels, and how values are rounded, as results of measurements have them.
+    fn terms(&self) -> [&'static str; 2];
+
     /// The product's codec for a setting.
     fn product(&self, case: &Case) -> AnyCodec;
 
@@ -86,6 +89,8 @@ pub struct Tests {
     pub settings: fn() -> Vec<Case>,
     /// Of which settings unbiasedness and variance are tested: none of a codec that is biased.
     pub stochastic: &'static [Case],
+    /// Settings that are timed, the published ones and the widths between them; and whether a report on a device times each too.
+    pub timed: fn() -> Vec<(Case, bool)>,
     /// Which golden vectors there are.
     pub(crate) vectors: fn() -> Vec<Spec>,
     /// The committed ones.

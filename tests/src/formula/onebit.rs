@@ -15,6 +15,7 @@ pub(super) const TESTS: Tests = Tests {
     page: &PAGE,
     settings,
     stochastic: &[],
+    timed,
     vectors,
     committed: include_str!("../../vectors/onebit.json"),
     theorems,
@@ -34,6 +35,10 @@ impl Formula for Means {
 
     fn words(&self) -> [Option<&'static str>; 2] {
         [None; 2]
+    }
+
+    fn terms(&self) -> [&'static str; 2] {
+        ["means", "none"]
     }
 
     fn product(&self, case: &Case) -> AnyCodec {
@@ -101,6 +106,10 @@ const fn case(bucket: Option<usize>) -> Case {
 
 fn settings() -> Vec<Case> {
     (5..=13).map(|log2| Some(1 << log2)).chain([None]).map(case).collect()
+}
+
+fn timed() -> Vec<(Case, bool)> {
+    [64, 512].map(|bucket| (case(Some(bucket)), bucket == 512)).to_vec()
 }
 
 fn theorems(device: &Device, x: &[f32], note: &mut Note<'_>) {

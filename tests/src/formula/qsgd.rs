@@ -23,6 +23,7 @@ pub(super) const TESTS: Tests = Tests {
         case(Kind::QsgdMax, 16, Some(1024)),
         case(Kind::QsgdL2, 3, None),
     ],
+    timed,
     vectors,
     committed: include_str!("../../vectors/qsgd.json"),
     theorems,
@@ -47,6 +48,10 @@ impl Formula for Norm {
 
     fn words(&self) -> [Option<&'static str>; 2] {
         [Some(if self.l2 { "l2" } else { "max" }), None]
+    }
+
+    fn terms(&self) -> [&'static str; 2] {
+        [if self.l2 { "l2" } else { "max" }, "stochastic"]
     }
 
     fn product(&self, case: &Case) -> AnyCodec {
@@ -163,6 +168,16 @@ fn settings() -> Vec<Case> {
         cases.push(Case { levels, ..Case::new(Kind::QsgdMax, bits, Some(64)) });
     }
     cases
+}
+
+fn timed() -> Vec<(Case, bool)> {
+    let mut timed = vec![(case(Kind::QsgdMax, 2, Some(128)), false)];
+    timed.extend((3..=8).map(|bits| (case(Kind::QsgdMax, bits, Some(512)), [4, 8].contains(&bits))));
+    timed.push((case(Kind::QsgdMax, 16, Some(8192)), false));
+    timed.push((case(Kind::QsgdMax, 4, None), false));
+    timed.push((case(Kind::QsgdL2, 2, Some(128)), false));
+    timed.extend([4, 8].map(|bits| (case(Kind::QsgdL2, bits, Some(512)), false)));
+    timed
 }
 
 fn theorems(device: &Device, _: &[f32], note: &mut Note<'_>) {

@@ -19,6 +19,7 @@ pub(super) const TESTS: Tests = Tests {
         case(Kind::Uniform, 4, Some(512)),
         case(Kind::Uniform, 8, None),
     ],
+    timed,
     vectors,
     committed: include_str!("../../vectors/uniform.json"),
     theorems,
@@ -44,6 +45,10 @@ impl Formula for Rounding {
 
     fn words(&self) -> [Option<&'static str>; 2] {
         [None, Some(if self.nearest { "nearest" } else { "stochastic" })]
+    }
+
+    fn terms(&self) -> [&'static str; 2] {
+        ["range", if self.nearest { "nearest" } else { "stochastic" }]
     }
 
     fn product(&self, case: &Case) -> AnyCodec {
@@ -146,6 +151,12 @@ fn settings() -> Vec<Case> {
     }
     cases.extend([Some(256), None].map(|b| Case { contractive: true, ..case(Kind::Uniform, 3, b) }));
     cases
+}
+
+fn timed() -> Vec<(Case, bool)> {
+    let stochastic = [1, 2, 3, 4, 6, 8].map(|bits| (case(Kind::Uniform, bits, Some(512)), [4, 8].contains(&bits)));
+    let nearest = [4, 8].map(|bits| (case(Kind::UniformNearest, bits, Some(512)), false));
+    stochastic.into_iter().chain(nearest).collect()
 }
 
 fn theorems(device: &Device, x: &[f32], note: &mut Note<'_>) {

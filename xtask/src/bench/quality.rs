@@ -168,7 +168,7 @@ fn compare_part(case: &Case, whole: f64, x: &[f32], y: &[f32]) -> Result<Sums, (
     let size = case.bucket.unwrap_or(SPAN);
     for (bucket, (x, y)) in x.chunks(size).zip(y.chunks(size)).enumerate() {
         let spread = if case.bucket.is_none() { whole } else { spread(case.kind, x) };
-        let level = spread / f64::from(case.levels) * if case.kind == Kind::UniformNearest { 0.5 } else { 1.0 };
+        let level = spread / f64::from(case.levels) * if case.kind.formula().is_nearest() { 0.5 } else { 1.0 };
         for (i, (&found, (x, y))) in
             y.iter().zip(x.iter().zip(y).map(|(x, y)| (f64::from(*x), f64::from(*y)))).enumerate()
         {
@@ -187,14 +187,8 @@ fn compare_part(case: &Case, whole: f64, x: &[f32], y: &[f32]) -> Result<Sums, (
 
 /// What a bucket's levels divide.
 fn spread(kind: Kind, x: &[f32]) -> f64 {
-    let values = || x.iter().map(|v| f64::from(*v));
-    match kind {
-        Kind::QsgdMax => values().fold(0.0, |m, v| m.max(v.abs())),
-        Kind::QsgdL2 => values().map(|v| v * v).sum::<f64>().sqrt(),
-        Kind::Uniform | Kind::UniformNearest | Kind::OneBit => {
-            values().fold(f64::NEG_INFINITY, f64::max) - values().fold(f64::INFINITY, f64::min)
-        }
-    }
+    let wide: Vec<f64> = x.iter().map(|v| f64::from(*v)).collect();
+    kind.formula().span(&wide).0
 }
 
 /// Checks that what was decoded and the residual together are the gradient: error feedback loses nothing.

@@ -2,7 +2,6 @@
 
 use gradwire::wire::HEADER_BYTES;
 use gradwire::{Codec, Dtype, Error, IndexFormat, PowerSgd, Seed};
-use gradwire_tests::oracle::Kind;
 
 use super::schema::{Parameters, Settings};
 use crate::jobs::list::{Entry, Setting, matrix};
@@ -12,14 +11,7 @@ use crate::jobs::{Feedback, feedback_plan};
 pub(crate) fn describe(entry: &Entry, dtype: Dtype) -> Settings {
     let of = match entry.setting {
         Setting::Buckets(case) => {
-            let (norm, rounding) = match case.kind {
-                Kind::QsgdMax => ("max", "stochastic"),
-                Kind::QsgdL2 => ("l2", "stochastic"),
-                Kind::Uniform => ("range", "stochastic"),
-                Kind::UniformNearest => ("range", "nearest"),
-                Kind::OneBit => ("means", "none"),
-            };
-            let (norm, rounding) = (norm.to_owned(), rounding.to_owned());
+            let [norm, rounding] = case.kind.formula().terms().map(str::to_owned);
             Parameters::Buckets { bits: case.bits, levels: case.levels, bucket: case.bucket, norm, rounding }
         }
         Setting::TopK(part) => Parameters::TopK { part },

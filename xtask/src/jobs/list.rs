@@ -2,7 +2,7 @@
 
 use gradwire::Matrix;
 use gradwire_tests::cases::Case;
-use gradwire_tests::oracle::Kind;
+use gradwire_tests::formula::CODECS;
 use gradwire_tests::suite::codecs;
 
 /// A codec's parameters.
@@ -26,20 +26,11 @@ pub(crate) struct Entry {
 
 /// Every entry, those of a codec together.
 pub(crate) fn all() -> Vec<Entry> {
-    use Kind::{OneBit, QsgdL2, QsgdMax, Uniform, UniformNearest};
     let mut all = Vec::new();
     let mut add = |setting, reported| all.push(Entry { setting, reported });
-    let buckets = |kind, bits, bucket| Setting::Buckets(Case::new(kind, bits, bucket));
-    // The published settings of each quantizer, and the widths between them.
-    add(buckets(QsgdMax, 2, Some(128)), false);
-    (3..=8).for_each(|bits| add(buckets(QsgdMax, bits, Some(512)), [4, 8].contains(&bits)));
-    add(buckets(QsgdMax, 16, Some(8192)), false);
-    add(buckets(QsgdMax, 4, None), false);
-    add(buckets(QsgdL2, 2, Some(128)), false);
-    [4, 8].into_iter().for_each(|bits| add(buckets(QsgdL2, bits, Some(512)), false));
-    [1, 2, 3, 4, 6, 8].into_iter().for_each(|bits| add(buckets(Uniform, bits, Some(512)), [4, 8].contains(&bits)));
-    [4, 8].into_iter().for_each(|bits| add(buckets(UniformNearest, bits, Some(512)), false));
-    [64, 512].into_iter().for_each(|bucket| add(buckets(OneBit, 1, Some(bucket)), bucket == 512));
+    for (case, reported) in CODECS.iter().flat_map(|tests| (tests.timed)()) {
+        add(Setting::Buckets(case), reported);
+    }
     [0.0001, 0.001, 0.01, 0.1].into_iter().for_each(|part| add(Setting::TopK(part), part > 0.0001));
     [1, 4, 8, 32].into_iter().for_each(|rank| add(Setting::PowerSgd(rank), true));
     all
