@@ -25,7 +25,7 @@ pub(super) fn seconds(budget: &mut Budget, mut call: impl FnMut() -> Result<(), 
         (0..repeats).try_for_each(|_| call())?;
         Ok(start.elapsed().as_secs_f64())
     });
-    timing.map(|timing| timing.median).map_err(|e| e.to_string())
+    timing.map(|timing| timing.median).map_err(text)
 }
 
 /// Times and checks every operation of an entry; of a quantizer there is none, as it has passes.
@@ -37,7 +37,7 @@ pub(super) fn measure(entry: &Entry, x: &[f32], dtype: Dtype, budget: &mut Budge
     }
 }
 
-fn text(error: Error) -> String {
+pub(super) fn text(error: Error) -> String {
     error.to_string()
 }
 
@@ -79,5 +79,5 @@ fn power_sgd(rank: u32, x: &[f32], dtype: Dtype, budget: &mut Budget) -> Result<
     step(&mut state, &mut output).map_err(text)?;
     check_feedback(x, &output, &state.residual().map_err(text)?)?;
     let seconds = seconds(budget, || step(&mut state, &mut output))?;
-    Ok(vec![Timed { op: Op::Step, floor: Floor::power_sgd(x.len(), dtype).of(Op::Step), seconds }])
+    Ok(vec![Timed { op: Op::Step, floor: Floor::new(x.len(), dtype).of(Op::Step), seconds }])
 }

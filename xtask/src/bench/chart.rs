@@ -234,7 +234,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::{report, row};
+    use super::super::report::tests::{report, row, step, top_k};
     use super::*;
 
     #[test]
@@ -242,11 +242,13 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("gradwire-chart-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let exact = Row { relative_error: 0.0, ..row("uniform", 8, None) };
-        for (name, rows) in [("none", vec![]), ("v1.0", vec![row("QSGD max", 2, Some(128)), exact])] {
+        for (name, rows) in [("none", vec![]), ("v1.0", vec![row("QSGD max", 2, Some(128)), exact, top_k(), step()])] {
             let [svg, png] = draw(&folder.join(name), &report(rows)).unwrap();
             assert!(svg.ends_with(format!("{name}.svg")) && png.ends_with(format!("{name}.png")));
             let drawn = std::fs::read_to_string(svg).unwrap();
-            assert_eq!(drawn.contains("2/128, 31.99×"), name == "v1.0");
+            for label in ["2/128, 31.99×", "1 %, 31.99×", "rank 32, 31.99×"] {
+                assert_eq!(drawn.contains(label), name == "v1.0", "{label}");
+            }
             assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG"));
         }
         std::fs::remove_dir_all(folder).unwrap();

@@ -7,7 +7,7 @@ use gradwire::session::{Role, Session, Sizes};
 use gradwire::{BackendKind, Codec, Device, Dtype, Error, PowerSgd, Seed};
 use gradwire_tests::low_rank::{alone, apart};
 
-use super::calls::{self, Timed};
+use super::calls::{self, Timed, text};
 use super::quality::{self, Accuracy, Sums};
 use super::schema::Row;
 use super::settings::describe;
@@ -95,16 +95,16 @@ pub(crate) fn plan(
     for entry in entries {
         let mut skip =
             |why: &dyn std::fmt::Display| left_out.push(format!("{} {}: {why}", entry.codec(), entry.label()));
+        let mut compresses = true;
         if let Setting::PowerSgd(rank) = entry.setting {
             let state = PowerSgd::rank(rank).state(&source.matrices(), Seed::new(1))?;
-            if !(0..source.tensors.len()).any(|tensor| state.is_compressed(tensor) == Some(true)) {
-                skip(&"no tensor of the source is a matrix that it would make smaller");
-                continue;
-            }
+            compresses = (0..source.tensors.len()).any(|tensor| state.is_compressed(tensor) == Some(true));
         }
         let is_quantizer = matches!(entry.setting, Setting::Buckets(_));
         match jobs::of(entry, n, source.dtype, &device.limits()) {
-            Ok(jobs) if jobs.is_empty() => skip(&"it would not make so few elements smaller; try a larger --size"),
+            Ok(jobs) if jobs.is_empty() || !compresses => {
+                skip(&"it would make no tensor smaller; try a larger --size, or an --input with matrices");
+            }
             Ok(_) if device.kind() == BackendKind::Cpu && !is_quantizer => {
                 planned.push(Planned { entry: *entry, jobs: Vec::new() });
             }
@@ -150,7 +150,7 @@ impl<'d> Stage<'d> {
     pub(crate) fn measure(&mut self, planned: &Planned) -> Result<Measured, String> {
         let entry = &planned.entry;
         let failed = |e: String| format!("{} {}: {e}", entry.series(), entry.label());
-        self.copy().map_err(|e| failed(e.to_string()))?;
+        self.copy().map_err(text).map_err(failed)?;
         // Of what has no passes on this device.
         let mut timed = Vec::new();
         if planned.jobs.is_empty() {
@@ -167,7 +167,7 @@ impl<'d> Stage<'d> {
         let n = self.values.len();
         let accuracy = match entry.setting {
             Setting::Buckets(case) => {
-                let plan = case.codec().plan(n, self.dtype).map_err(|e| failed(e.to_string()))?;
+                let plan = case.codec().plan(n, self.dtype).map_err(text).map_err(failed)?;
                 let (gradient, payload) = ((n * self.dtype.bytes()) as u64, plan.payload_bytes() as u64);
                 Some(Accuracy { sums, gradient, payload })
             }
@@ -276,10 +276,6 @@ impl<'d> Stage<'d> {
         let [_, middle, _] = quartiles(&mut self.copies);
         (middle, [self.copies.first().copied().unwrap_or(middle), self.copies.last().copied().unwrap_or(middle)])
     }
-}
-
-fn text(error: Error) -> String {
-    error.to_string()
 }
 
 #[cfg(test)]

@@ -165,8 +165,7 @@ pub(crate) fn table(ours: &[Row], theirs: &[PeerRow]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::row;
-    use super::super::schema::Settings;
+    use super::super::report::tests::{row, top_k};
     use super::*;
     use crate::jobs::list;
 
@@ -187,8 +186,7 @@ mod tests {
     #[test]
     fn the_fastest_of_each_operation_stands_beside_ours() {
         let ours = Row { encode_gbps: Some(10.0), decode_add_gbps: Some(12.0), ..row("QSGD max", 4, Some(512)) };
-        let settings = Settings { label: "1 %".to_owned(), of: Parameters::TopK { part: 0.01 }, ..Settings::default() };
-        let top_k = Row { settings, encode_gbps: Some(6.0), ..row("top-k", 0, None) };
+        let top_k = Row { encode_gbps: Some(6.0), ..top_k() };
         let of =
             |setting: &str| PeerRow { setting: setting.to_owned(), bits: None, ..theirs("topk_encode", 1.5, true) };
         let rows = [

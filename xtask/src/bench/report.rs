@@ -94,6 +94,25 @@ pub(crate) mod tests {
         }
     }
 
+    fn of(codec: &str, label: &str, of: Parameters) -> Row {
+        let settings = Settings { label: label.to_owned(), dtype: "f16".to_owned(), of };
+        Row { settings, ..row(codec, 0, None) }
+    }
+
+    /// A row of top-k.
+    pub(crate) fn top_k() -> Row {
+        of("top-k", "1 %", Parameters::TopK { part: 0.01 })
+    }
+
+    /// A row of PowerSGD.
+    pub(crate) fn step() -> Row {
+        Row {
+            encode_gbps: None,
+            feedback_gbps: Some(8.5),
+            ..of("PowerSGD", "rank 32", Parameters::PowerSgd { rank: 32 })
+        }
+    }
+
     /// A report around rows.
     pub(crate) fn report(rows: Vec<Row>) -> Report {
         Report {
@@ -120,10 +139,7 @@ pub(crate) mod tests {
             feedback_share: Some(0.1),
             ..row("QSGD max", 4, None)
         };
-        let of = |label: &str, of| Settings { label: label.to_owned(), dtype: "f16".to_owned(), of };
-        let top_k = Row { settings: of("1 %", Parameters::TopK { part: 0.01 }), ..row("top-k", 0, None) };
-        let step = Row { settings: of("rank 4", Parameters::PowerSgd { rank: 4 }), ..row("PowerSGD", 0, None) };
-        let report = report(vec![row("uniform", 8, Some(512)), with_feedback, top_k, step]);
+        let report = report(vec![row("uniform", 8, Some(512)), with_feedback, top_k(), step()]);
         let file = std::env::temp_dir().join(format!("gradwire-bench-{}/deep/report.json", std::process::id()));
         make_folder(&file).unwrap();
         report.write(&file).unwrap();

@@ -9,7 +9,7 @@ use crate::jobs::list::bucket_text;
 ///
 /// Rates are in 10^9 bytes of the gradient each second. A share is the rate of the bytes that the work cannot do
 /// without, each input read once and each output written once, over the device's copy rate.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) codec: String,
     pub(crate) settings: Settings,
@@ -48,7 +48,7 @@ impl Row {
 }
 
 /// A codec's parameters, and the type of the gradient.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Settings {
     /// In a few words, as a table of several codecs has it.
     pub(crate) label: String,
@@ -79,12 +79,6 @@ pub(crate) enum Parameters {
     PowerSgd {
         rank: u32,
     },
-}
-
-impl Default for Parameters {
-    fn default() -> Self {
-        Self::PowerSgd { rank: 1 }
-    }
 }
 
 impl Parameters {

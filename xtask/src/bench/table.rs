@@ -74,8 +74,7 @@ pub(crate) fn error(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::row;
-    use super::super::schema::Settings;
+    use super::super::report::tests::{row, step};
     use super::*;
 
     #[test]
@@ -87,9 +86,7 @@ mod tests {
             relative_error: 3.25,
             ..row("uniform nearest", 16, None)
         };
-        let settings = Settings { label: "rank 32".to_owned(), ..Settings::default() };
-        let step = Row { settings, encode_gbps: None, ..row("PowerSGD", 1, None) };
-        let text = table(&[row("QSGD max", 2, Some(128)), row("QSGD L2", 16, Some(8192)), contractive, step]);
+        let text = table(&[row("QSGD max", 2, Some(128)), row("QSGD L2", 16, Some(8192)), contractive, step()]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2 + 2 + 2 + 1 + 2);
         assert!(lines.iter().all(|line| line.len() <= 120), "{text}");

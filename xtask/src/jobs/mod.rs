@@ -90,20 +90,15 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
-    /// Of a quantizer whose scalars and codes are so many bytes.
-    fn quantizer(n: usize, dtype: Dtype, encoded: u64) -> Self {
+    /// Of a codec that encodes in next to nothing.
+    pub(crate) fn new(n: usize, dtype: Dtype) -> Self {
         let wide = 4 * n as u64;
-        Self { gradient: bytes(n, dtype), wide, encoded, added: wide }
+        Self { gradient: (n * dtype.bytes()) as u64, wide, encoded: 0, added: wide }
     }
 
     /// Of a selection of so many entries: indices and values.
     pub(crate) fn top_k(n: usize, dtype: Dtype, entries: u64) -> Self {
-        Self { encoded: 8 * entries, added: 4 * entries, ..Self::quantizer(n, dtype, 0) }
-    }
-
-    /// Of PowerSGD: beside the gradient, what is sent is next to nothing.
-    pub(crate) fn power_sgd(n: usize, dtype: Dtype) -> Self {
-        Self::quantizer(n, dtype, 0)
+        Self { encoded: 8 * entries, added: 4 * entries, ..Self::new(n, dtype) }
     }
 
     pub(crate) fn of(&self, op: Op) -> u64 {
@@ -165,10 +160,6 @@ pub(crate) fn of(entry: &Entry, n: usize, dtype: Dtype, limits: &Limits) -> Resu
     }
 }
 
-fn bytes(n: usize, dtype: Dtype) -> u64 {
-    (n * dtype.bytes()) as u64
-}
-
 /// The look for a NaN: it reads the gradient and writes next to nothing, which shows what reading alone can reach.
 ///
 /// # Errors
@@ -178,7 +169,7 @@ pub(crate) fn read_only(n: usize, dtype: Dtype, limits: &Limits) -> Result<Job, 
     let passes = plan.passes(Seed::new(1), limits)?;
     let of = |kernel| passes.iter().filter(|pass| pass.kernel() == kernel).copied().collect();
     let before = of(Kernel::Clear);
-    let floor = Floor::quantizer(n, dtype, 0).of(Op::Scan);
+    let floor = Floor::new(n, dtype).of(Op::Scan);
     Ok(Job {
         floor,
         sizes: plan.sizes(),
@@ -205,7 +196,8 @@ pub(crate) fn feedback_plan(case: &Case, n: usize, dtype: Dtype) -> Result<Optio
 fn quantizer(entry: &Entry, case: &Case, n: usize, dtype: Dtype, limits: &Limits) -> Result<Vec<Job>, Error> {
     let plan = case.codec().plan(n, dtype)?;
     let encode = plan.passes(Seed::new(1), limits)?;
-    let floor = Floor::quantizer(n, dtype, plan.header().scalar_bytes() + plan.header().code_bytes());
+    let encoded_bytes = plan.header().scalar_bytes() + plan.header().code_bytes();
+    let floor = Floor { encoded: encoded_bytes, ..Floor::new(n, dtype) };
     let job = |op, passes| Job { floor: floor.of(op), ..job(entry.codec(), entry.label(), op, passes) };
     let check = Some(encoded(plan));
     let mut jobs = vec![Job { sizes: plan.sizes(), check, ..job(Op::Encode, encode.clone()) }];
@@ -273,7 +265,7 @@ pub(crate) fn step(
     }
     let (image, passes, residual) = (steps.image(), steps.passes_of_step(limits)?.concat(), steps.residual_bytes());
     Ok(Some(Job {
-        floor: Floor::power_sgd(elements, dtype).of(Op::Step),
+        floor: Floor::new(elements, dtype).of(Op::Step),
         sizes: steps.sizes(),
         prepare: Some(Box::new(move |session, at| {
             let from = at(Role::Residual);
@@ -363,7 +355,7 @@ mod tests {
         assert_eq!(floor("top-k", "1 %", "decode"), Some(4.0 + 8.0 * kept));
         assert_eq!(floor("top-k", "1 %", "decode-add"), Some(16.0 * kept));
         assert_eq!(floor("PowerSGD", "rank 4, 1024 x 1024", "step with feedback"), Some(20.0));
-        assert_eq!(Floor::quantizer(1000, Dtype::F16, 600).of(Op::DecodeAdd), 8600);
+        assert_eq!(Floor { encoded: 600, ..Floor::new(1000, Dtype::F16) }.of(Op::DecodeAdd), 8600);
     }
 
     #[test]
