@@ -1,6 +1,6 @@
 //! A tensor in the host's memory, encoded and decoded by a quantizer.
 
-use crate::backend::cpu::{Body, Cpu, EncodeBuffers};
+use crate::backend::cpu::{Body, Cpu, EncodeMemory};
 use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Role, STATUS_BYTES, body_range, refuse_not_finite};
@@ -66,7 +66,7 @@ impl Dense for Cpu {
         let mut workspace = vec![0; plan.scratch_bytes().div_ceil(4)];
         let mut status = [0; STATUS_BYTES as usize / 4];
         let (workspace, status) = (&mut workspace[..], &mut status[..]);
-        let mut buffers = EncodeBuffers { input: gradient, residual, scalars, codes, workspace, status };
+        let mut buffers = EncodeMemory { input: gradient, residual, scalars, codes, workspace, status };
         for pass in &plan.passes(seed, &Limits::NONE)? {
             // The look for what is not finite comes first. Where it finds something, nothing else is written.
             refuse_not_finite(buffers.status[0])?;

@@ -7,6 +7,7 @@ mod commit;
 mod device;
 mod embed;
 mod engine;
+mod factors;
 mod outcome;
 mod passes;
 mod plain;
@@ -15,7 +16,6 @@ mod run;
 mod start;
 mod state;
 mod state_error;
-mod work;
 
 pub use self::embed::{AdvanceLowRank, BeginLowRank, FinishLowRank, LowRankBuffers};
 pub(crate) use self::engine::LowRank;

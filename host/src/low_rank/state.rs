@@ -5,8 +5,8 @@ use std::sync::Arc;
 use gradwire_kernels::arith::powersgd::{kept, term};
 use rayon::prelude::*;
 
+use super::factors::StepFactors;
 use super::outcome::{Fate, Outcome};
-use super::work::Work;
 use crate::codec::powersgd::PowerSgd;
 use crate::error::Error;
 use crate::plan::{Part, Side, Table};
@@ -41,7 +41,7 @@ pub struct LowRankState {
     /// Of each tensor, whether a factor of the step under way could not be used.
     pub(crate) poisoned: Vec<bool>,
     /// What belongs to the step under way; empty between steps.
-    pub(crate) work: Work,
+    pub(crate) work: StepFactors,
     /// Factors that the step under way has given out; 0 between steps.
     pub(crate) round: u32,
     /// Room for the passes, kept because new room costs as much as they do.
@@ -92,7 +92,7 @@ impl LowRankState {
             sent: vec![false; tensors],
             fates: vec![Fate::default(); tensors],
             poisoned: vec![false; tensors],
-            work: Work::default(),
+            work: StepFactors::default(),
             round: 0,
             scratch: Scratch::default(),
             before: Scratch::default(),

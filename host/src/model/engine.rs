@@ -1,7 +1,7 @@
 //! What a backend does with many tensors.
 
 use super::{ModelPlan, TensorSpan};
-use crate::backend::cpu::{Cpu, EncodeBuffers};
+use crate::backend::cpu::{Cpu, EncodeMemory};
 use crate::dense::{self, Dense};
 use crate::error::Error;
 use crate::gradient::Gradient;
@@ -51,7 +51,7 @@ impl Models for Cpu {
             for (span, tensor) in spans.iter().zip(plan.tensors()) {
                 let own = if plan.feedback() { &mut residual[range(span)] } else { &mut [] };
                 let mut status = [0; STATUS_BYTES as usize / 4];
-                let mut buffers = EncodeBuffers {
+                let mut buffers = EncodeMemory {
                     input: part(span),
                     residual: own,
                     scalars: &mut [],

@@ -54,7 +54,7 @@ impl Default for Cpu {
 }
 
 /// What an encode pass works on.
-pub(crate) struct EncodeBuffers<'a> {
+pub(crate) struct EncodeMemory<'a> {
     pub(crate) input: Gradient<'a>,
     /// Empty without feedback.
     pub(crate) residual: &'a mut [f32],
@@ -80,7 +80,7 @@ impl Cpu {
     }
 
     /// Runs one pass of an encode.
-    pub(crate) fn run_encode(&self, pass: &Pass, buffers: &mut EncodeBuffers<'_>) {
+    pub(crate) fn run_encode(&self, pass: &Pass, buffers: &mut EncodeMemory<'_>) {
         let Params::Encode(p) = &pass.params else { return };
         let b = &pass.bindings;
         let n = p.n as usize;

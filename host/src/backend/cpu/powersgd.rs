@@ -144,7 +144,7 @@ impl Cpu {
         let table = matrices.table;
         let (inputs, rights) = (prepared(table, known, input), prepared(table, Side::Right, matrices.right));
         let mut places = 0..;
-        let mut work = Work::new(table, known, scratch);
+        let mut work = Slabs::new(table, known, scratch);
         let mut sums = &mut *matrices.sums;
         for (index, part) in table.parts.iter().enumerate() {
             let (mut mine, others) = std::mem::take(&mut sums).split_at_mut(part.elements());
@@ -178,7 +178,7 @@ impl Cpu {
         scratch: &mut Vec<f32>,
     ) {
         let inputs = prepared(table, known, input);
-        let mut work = Work::new(table, known, scratch);
+        let mut work = Slabs::new(table, known, scratch);
         for ((_, part), input) in table.compressed().zip(&inputs) {
             let cut = Cut::of(table, part, known);
             for (first, rows) in cut.slabs() {
@@ -262,12 +262,12 @@ fn line_start(of: &[f32]) -> usize {
 }
 
 /// Slabs to be multiplied, each with its own part of the scratch to write to.
-struct Work<'a> {
+struct Slabs<'a> {
     slabs: Vec<Slab<'a>>,
     room: &'a mut [f32],
 }
 
-impl<'a> Work<'a> {
+impl<'a> Slabs<'a> {
     fn new(table: &Table, known: Side, scratch: &'a mut Vec<f32>) -> Self {
         let needed = room(table, known);
         if scratch.len() < needed + LANES {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::{Cpu, EncodeBuffers, whole_bodies};
+use super::{Cpu, EncodeMemory, whole_bodies};
 use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::kind::BackendKind;
@@ -50,7 +50,7 @@ impl CpuSession {
                     1 => Gradient::F16(bytemuck::cast_slice::<u32, f16>(input)),
                     _ => Gradient::Bf16(bytemuck::cast_slice::<u32, bf16>(input)),
                 };
-                let mut buffers = EncodeBuffers {
+                let mut buffers = EncodeMemory {
                     input,
                     residual: bytemuck::cast_slice_mut(residual),
                     scalars: bytemuck::cast_slice_mut(scalars),

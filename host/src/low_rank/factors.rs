@@ -5,7 +5,7 @@ use crate::plan::Side;
 /// The factors of a step, which become the state's when the step is finished, and what is sent of tensors that are not compressed
 /// in place of what is kept. Empty between steps.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Work {
+pub(crate) struct StepFactors {
     pub(crate) left: Vec<f32>,
     pub(crate) right: Vec<f32>,
     /// Elements of tensors that are not compressed which are sent as something other than finite: `sums` has what stays behind.
@@ -13,7 +13,7 @@ pub(crate) struct Work {
     pub(crate) odd: Vec<(u32, f32)>,
 }
 
-impl Work {
+impl StepFactors {
     pub(crate) fn factors(&mut self, side: Side) -> &mut Vec<f32> {
         match side {
             Side::Left => &mut self.left,
