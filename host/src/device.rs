@@ -140,7 +140,7 @@ impl Device {
         &self.passed_over
     }
 
-    /// What does the work: here a backend is chosen, and nowhere else.
+    /// What works on memory of the host's: here a backend is chosen for it.
     pub(crate) fn engine(&self) -> &dyn Engine {
         match &self.backend {
             Backend::Cpu(cpu) => cpu,

@@ -3,10 +3,13 @@
 #![cfg(feature = "wgpu")]
 
 use gradwire::backend::wgpu::{HostSlice, Wgpu};
-use gradwire::embed::{Encode, EncodeBuffers, EncodeModel, Select, SelectBuffers, WithTable};
+use gradwire::embed::{
+    AdvanceLowRank, BeginLowRank, Encode, EncodeBuffers, EncodeModel, FinishLowRank, LowRankBuffers, Scatter,
+    ScatterBuffers, Select, SelectBuffers, Settle, SettleBuffers, WithTable,
+};
 use gradwire::wgpu;
 use gradwire::{
-    BackendKind, Codec, DecodeMode, Device, Dtype, Error, Gradient, Layout, LowRankState, ModelPlan, NonFinite,
+    BackendKind, Codec, DecodeMode, Device, Dtype, Error, Gradient, Layout, LowRankState, Matrix, ModelPlan, NonFinite,
     PowerSgd, Qsgd, Seed, TopK, Uniform,
 };
 use gradwire_tests::cases::AnyCodec;
@@ -230,6 +233,116 @@ fn host_memory_that_does_not_fit_the_work_is_a_typed_error() {
     let error = encode(whole(), HostSlice::In(&body));
     assert!(matches!(error, Err(Error::Memory { what: "body", .. })), "{error:?}");
     assert!(body.iter().all(|byte| *byte == 7), "nothing was written");
+}
+
+/// What a piece holds beforehand and what is left in it are told apart, so that no result is lost and nothing is read that was not
+/// handed over.
+#[test]
+fn host_memory_is_handed_over_as_the_work_uses_it() {
+    let Some(wgpu) = open() else { return };
+    let mut x = gradient(1000);
+    let plan = Qsgd::bits(8).plan(1000, Dtype::F32).expect("the settings are sound");
+    let mut body = vec![0; plan.header().body_bytes() as usize];
+    let refused = |what: &str, outcome: Result<(), Error>| {
+        let is_refused = match &outcome {
+            Err(Error::Memory { what: found, .. } | Error::Length { what: found, .. }) => *found == what,
+            _ => false,
+        };
+        assert!(is_refused, "{what}: {outcome:?}");
+    };
+    let (gradient, body) = (HostSlice::Out(bytemuck::cast_slice_mut(&mut x)), HostSlice::Out(&mut body));
+    let buffers = EncodeBuffers { gradient, residual: None, body, workspace: None };
+    refused("gradient", block_on(wgpu.run_async(Encode { plan: &plan, seed: Seed::new(1) }, buffers)));
+    assert_eq!(x, self::gradient(1000), "it is as it was");
+
+    // Decoded over zeros, the output is scratch to the passes, and a result.
+    let (indices, values) = ([0u8; 8], [0u8; 8]);
+    let decode = Scatter { entries: 2, elements: 1000, weight: None };
+    let mut output = vec![0u8; 4000];
+    for wrong in [HostSlice::In(&[0; 4000]), HostSlice::Out(&mut output[..3996])] {
+        let buffers =
+            ScatterBuffers { indices: HostSlice::In(&indices), values: HostSlice::In(&values), output: wrong };
+        refused("output", block_on(wgpu.run_async(decode, buffers)));
+    }
+    // A lazy selection keeps in its table what was sent.
+    let selection = TopK::count(5).lazy_selection(20_000, Dtype::F32, &wgpu.limits()).expect("valid");
+    assert!(selection.is_lazy());
+    let (mut residual, table) = (vec![0.0f32; 20_000], selection.table());
+    let mut kept = table.clone();
+    for wrong in [HostSlice::In(&table), HostSlice::InOut(&mut kept[4..])] {
+        let buffers = SettleBuffers { residual: HostSlice::from(&mut residual[..]), workspace: wrong };
+        refused("workspace", block_on(wgpu.run_async(Settle(&selection), buffers)));
+    }
+}
+
+/// Steps of PowerSGD whose memory is the host's: the bits of a state on this device, and a step that is not queued has not begun.
+#[test]
+fn steps_of_power_sgd_on_the_hosts_memory() {
+    let Some(wgpu) = open() else { return };
+    let tensors = [Matrix::new(40, 60), Matrix::vector(9)];
+    let (codec, seed) = (PowerSgd::rank(2), Seed::new(3));
+    let mut steps = codec.resident(&tensors, Dtype::F32, seed).expect("valid");
+    let mut host = codec.state(&tensors, seed).expect("valid");
+    let device = Device::from_wgpu(wgpu.clone());
+    let x = gradient(steps.elements());
+    let mut memory = steps.image();
+    memory.resize(steps.state_bytes() as usize, 0);
+    let (mut residual, mut factors) = (vec![0.0f32; x.len()], vec![0u8; steps.factor_bytes() as usize]);
+    let image = memory.clone();
+    let buffers = LowRankBuffers {
+        gradient: Some(Gradient::F32(&x).into()),
+        residual: HostSlice::from(&mut residual[..]),
+        state: HostSlice::In(&image),
+        factors: HostSlice::Out(&mut factors),
+        output: None,
+    };
+    let lost = block_on(wgpu.run_async(BeginLowRank(&mut steps), buffers));
+    assert!(matches!(lost, Err(Error::Memory { what: "state", .. })), "{lost:?}");
+    for _ in 0..2 {
+        let (mut output, mut expected) = (vec![0.0f32; x.len()], vec![0.0f32; x.len()]);
+        let buffers = LowRankBuffers {
+            gradient: Some(Gradient::F32(&x).into()),
+            residual: HostSlice::from(&mut residual[..]),
+            state: HostSlice::InOut(&mut memory),
+            factors: HostSlice::Out(&mut factors),
+            output: None,
+        };
+        block_on(wgpu.run_async(BeginLowRank(&mut steps), buffers)).expect("it begins");
+        let buffers = LowRankBuffers {
+            gradient: None,
+            residual: HostSlice::from(&mut residual[..]),
+            state: HostSlice::InOut(&mut memory),
+            factors: HostSlice::InOut(&mut factors),
+            output: None,
+        };
+        block_on(wgpu.run_async(AdvanceLowRank(&mut steps), buffers)).expect("it goes on");
+        let buffers = LowRankBuffers {
+            gradient: None,
+            residual: HostSlice::from(&mut residual[..]),
+            state: HostSlice::InOut(&mut memory),
+            factors: HostSlice::InOut(&mut factors),
+            output: Some(HostSlice::Out(bytemuck::cast_slice_mut(&mut output))),
+        };
+        block_on(wgpu.run_async(FinishLowRank(&mut steps), buffers)).expect("it ends");
+        device.low_rank_step(&mut host, &x, &mut expected, |_| Ok::<_, Error>(())).expect("a step of one worker");
+        assert_eq!(bits(&output), bits(&expected));
+    }
+    // A future that is dropped before it was polled has done nothing.
+    let before = memory.clone();
+    drop(wgpu.run_async(
+        BeginLowRank(&mut steps),
+        LowRankBuffers {
+            gradient: Some(Gradient::F32(&x).into()),
+            residual: HostSlice::from(&mut residual[..]),
+            state: HostSlice::InOut(&mut memory),
+            factors: HostSlice::Out(&mut factors),
+            output: None,
+        },
+    ));
+    assert!(memory == before, "the state was written");
+    let saved = steps.download(&memory[..steps.saved_bytes() as usize], &residual).expect("between two steps");
+    let [found, expected] = [&saved, &host].map(|state| bits(&state.residual().expect("idle")));
+    assert!(found == expected, "the residuals differ");
 }
 
 /// A device says of some things what it objects to only after the call that did them. Nothing goes by it: not what is

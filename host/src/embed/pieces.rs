@@ -28,6 +28,10 @@ pub struct Piece<B> {
     pub alignment: u64,
     /// What is done with it.
     pub access: Access,
+    /// Bytes from its start on that hold, beforehand, what the work reads.
+    pub before: u64,
+    /// Bytes from its start on that the work leaves for its caller.
+    pub after: u64,
     /// The type of its elements, where it holds floats.
     pub dtype: Option<Dtype>,
     /// The buffers of the plan's passes that lie in it, and where they begin.
@@ -36,7 +40,22 @@ pub struct Piece<B> {
 
 impl<B> Piece<B> {
     pub(crate) fn new(what: &'static str, buffer: B, needed: u64, roles: [Option<(Role, u64)>; 2]) -> Self {
-        Self { what, buffer, needed, alignment: 4, access: Access::Write, dtype: None, roles }
+        Self { what, buffer, needed, alignment: 4, access: Access::Write, before: 0, after: needed, dtype: None, roles }
+    }
+
+    /// A piece that is read alone.
+    pub(crate) fn read(self) -> Self {
+        Self { access: Access::Read, before: self.needed, after: 0, ..self }
+    }
+
+    /// A piece that is written, and read before.
+    pub(crate) fn updated(self) -> Self {
+        Self { before: self.needed, ..self }
+    }
+
+    /// A piece that is scratch, but for so many bytes that are kept from one call to the next.
+    pub(crate) fn scratch(self, before: u64, after: u64) -> Self {
+        Self { access: Access::Scratch, before, after, ..self }
     }
 
     /// A piece of floats.
@@ -48,9 +67,10 @@ impl<B> Piece<B> {
     pub(crate) fn gradient(buffer: B, elements: u64, dtype: Dtype) -> Self {
         let size = dtype.bytes() as u64;
         let piece = Self::new("gradient", buffer, elements * size, [Some((Role::Input, 0)), None]);
-        Self { alignment: size, dtype: Some(dtype), ..piece.accessed(Access::Read) }
+        Self { alignment: size, dtype: Some(dtype), ..piece.read() }
     }
 
+    #[cfg(feature = "wgpu")]
     pub(crate) fn accessed(self, access: Access) -> Self {
         Self { access, ..self }
     }
@@ -58,8 +78,8 @@ impl<B> Piece<B> {
     /// The same piece, under another name of a backend's.
     #[cfg(any(feature = "cudarc", feature = "wgpu"))]
     pub(crate) fn map<C>(self, name: impl FnOnce(B) -> C) -> Piece<C> {
-        let Self { what, buffer, needed, alignment, access, dtype, roles } = self;
-        Piece { what, buffer: name(buffer), needed, alignment, access, dtype, roles }
+        let Self { what, buffer, needed, alignment, access, before, after, dtype, roles } = self;
+        Piece { what, buffer: name(buffer), needed, alignment, access, before, after, dtype, roles }
     }
 }
 

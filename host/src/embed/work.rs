@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Access, Piece};
+use super::Piece;
 use crate::error::Error;
 use crate::model::ModelPlan;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Pass, Role, check_count};
@@ -41,13 +41,6 @@ pub trait Work: sealed::Sealed {
     /// # Errors
     /// [`Error::Length`] or [`Error::NoResidual`] for a piece that is needed and left out.
     fn pieces<B>(&self, buffers: Self::Buffers<B>) -> Result<Vec<Piece<B>>, Error>;
-
-    /// What follows once it is queued.
-    fn queued(self)
-    where
-        Self: Sized,
-    {
-    }
 }
 
 /// Work that takes on trust nothing that it finds in memory: whatever the bytes are, it stays within its pieces.
@@ -55,7 +48,22 @@ pub trait Checked: Work {}
 
 pub(crate) mod sealed {
     /// Keeps [`Work`](super::Work) to this crate: a surface believes the sizes that work asks for.
-    pub trait Sealed {}
+    pub trait Sealed {
+        /// What follows once it is queued, which a surface alone can say.
+        fn queued(self, _: Surface)
+        where
+            Self: Sized,
+        {
+        }
+    }
+
+    /// What only this crate makes.
+    #[derive(Debug)]
+    #[cfg_attr(
+        not(any(feature = "cuda", feature = "wgpu")),
+        allow(dead_code, reason = "it is the GPU backends that are surfaces")
+    )]
+    pub struct Surface(pub(crate) ());
 }
 
 /// The memory that an encode works on.
@@ -171,8 +179,8 @@ impl Work for Decode<'_> {
     }
 
     fn pieces<B>(&self, buffers: DecodeBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
-        let bodies = body("bodies", buffers.bodies, self.plan.header(), self.plan.payloads()).accessed(Access::Read);
-        Ok(vec![bodies, Piece::floats("output", buffers.output, self.plan.header().n, Role::Output)])
+        let bodies = body("bodies", buffers.bodies, self.plan.header(), self.plan.payloads()).read();
+        Ok(vec![bodies, output(buffers.output, self.plan.header().n, self.mode)])
     }
 }
 
@@ -208,15 +216,16 @@ impl Work for DecodeModel<'_> {
 
     fn pieces<B>(&self, WithTable { table, buffers }: Self::Buffers<B>) -> Result<Vec<Piece<B>>, Error> {
         let bytes = u64::from(self.payloads).saturating_mul(self.plan.body_bytes());
-        let bodies = bodies("bodies", buffers.bodies, self.plan.codes_offset(), bytes).accessed(Access::Read);
-        let output = Piece::floats("output", buffers.output, self.plan.layout().elements(), Role::Output);
+        let bodies = bodies("bodies", buffers.bodies, self.plan.codes_offset(), bytes).read();
+        // What lies between tensors is left as it was.
+        let output = output(buffers.output, self.plan.layout().elements(), self.mode).updated();
         Ok(vec![bodies, output, self.plan.table_piece(table)])
     }
 }
 
 impl ModelPlan {
     fn table_piece<B>(&self, table: B) -> Piece<B> {
-        Piece::new("table", table, self.table_bytes(), [Some((Role::Workspace, 0)), None]).accessed(Access::Read)
+        Piece::new("table", table, self.table_bytes(), [Some((Role::Workspace, 0)), None]).read()
     }
 }
 
@@ -229,13 +238,19 @@ fn bodies<B>(what: &'static str, buffer: B, codes_offset: u64, bytes: u64) -> Pi
     Piece::new(what, buffer, bytes, [Some((Role::Scalars, 0)), Some((Role::Codes, codes_offset))])
 }
 
+/// The output of a decode.
+fn output<B>(buffer: B, elements: u64, mode: DecodeMode) -> Piece<B> {
+    let output = Piece::floats("output", buffer, elements, Role::Output);
+    if matches!(mode, DecodeMode::Add(_)) { output.updated() } else { output }
+}
+
 /// The residual of a plan with feedback.
 pub(crate) fn residual<B>(feedback: bool, buffer: Option<B>, elements: u64) -> Result<Option<Piece<B>>, Error> {
     if !feedback {
         return Ok(None);
     }
     let buffer = buffer.ok_or(Error::NoResidual { expected: 4 * elements, unit: "bytes" })?;
-    Ok(Some(Piece::floats("residual", buffer, elements, Role::Residual)))
+    Ok(Some(Piece::floats("residual", buffer, elements, Role::Residual).updated()))
 }
 
 /// A piece that is needed here and may be left out elsewhere.
@@ -253,7 +268,7 @@ fn scratch<B>(
     if needed == 0 {
         return Ok(None);
     }
-    let piece = Piece::new("workspace", present("workspace", buffer, needed)?, needed, roles).accessed(Access::Scratch);
+    let piece = Piece::new("workspace", present("workspace", buffer, needed)?, needed, roles).scratch(0, 0);
     // Partial statistics are read sixteen bytes at a time, all else word by word.
     Ok(Some(Piece { alignment: if statistics { 16 } else { 4 }, ..piece }))
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::resident::ResidentLowRank;
-use crate::embed::{Access, Piece, Work, present, sealed};
+use crate::embed::{Piece, Work, present, sealed};
 use crate::error::Error;
 use crate::plan::{Limits, Pass, Role};
 
@@ -52,7 +52,11 @@ pub struct FinishLowRank<'s>(pub &'s mut ResidentLowRank);
 /// One call of a step.
 macro_rules! call {
     ($call:ident, $passes:ident) => {
-        impl sealed::Sealed for $call<'_> {}
+        impl sealed::Sealed for $call<'_> {
+            fn queued(self, _: sealed::Surface) {
+                self.0.went_on();
+            }
+        }
 
         impl Work for $call<'_> {
             type Buffers<B> = LowRankBuffers<B>;
@@ -63,10 +67,6 @@ macro_rules! call {
 
             fn pieces<B>(&self, buffers: LowRankBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
                 pieces(self.0, buffers)
-            }
-
-            fn queued(self) {
-                self.0.went_on();
             }
         }
     };
@@ -80,13 +80,15 @@ call!(FinishLowRank, finish);
 fn pieces<B>(steps: &ResidentLowRank, buffers: LowRankBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
     let elements = steps.elements() as u64;
     let roles = [Some((Role::Workspace, 0)), Some((Role::Status, steps.status_bytes().start))];
-    let state = Piece::new("state", buffers.state, steps.state_bytes(), roles).accessed(Access::Scratch);
-    let mut pieces = vec![
-        Piece::floats("residual", buffers.residual, elements, Role::Residual),
-        Piece { alignment: 256, ..state },
-        Piece::floats("factors", buffers.factors, steps.factor_bytes() / 4, Role::Values),
-    ];
+    let state = Piece::new("state", buffers.state, steps.state_bytes(), roles);
+    let state = state.scratch(steps.state_bytes(), steps.state_bytes());
     let (is_first, is_last) = steps.is_at();
+    let factors = Piece::floats("factors", buffers.factors, steps.factor_bytes() / 4, Role::Values);
+    let mut pieces = vec![
+        Piece::floats("residual", buffers.residual, elements, Role::Residual).updated(),
+        Piece { alignment: 256, ..state },
+        if is_first { factors } else { factors.updated() },
+    ];
     if is_first {
         let gradient = present("gradient", buffers.gradient, steps.gradient_bytes())?;
         pieces.push(Piece::gradient(gradient, elements, steps.dtype()));

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::selection::Selection;
-use crate::embed::{Access, Piece, Work, residual, sealed};
+use crate::embed::{Piece, Work, residual, sealed};
 use crate::error::Error;
 use crate::plan::{Limits, Pass, Role};
 
@@ -105,7 +105,7 @@ impl Work for Select<'_> {
     fn pieces<B>(&self, buffers: SelectBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
         let (selection, sizes) = (self.0, self.0.sizes());
         let indices = sizes.of(Role::Indices);
-        let workspace = workspace(buffers.workspace, sizes.of(Role::Workspace));
+        let workspace = workspace(selection, buffers.workspace, sizes.of(Role::Workspace));
         let mut pieces = vec![
             Piece::gradient(buffers.gradient, selection.elements(), selection.dtype()),
             Piece::new("list of indices", buffers.indices, indices, [Some((Role::Indices, 0)), None]),
@@ -126,7 +126,7 @@ impl Work for Scan<'_> {
 
     fn pieces<B>(&self, buffers: ScanBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
         let selection = self.0;
-        let mut workspace = workspace(buffers.workspace, selection.workspace_bytes());
+        let mut workspace = workspace(selection, buffers.workspace, selection.workspace_bytes());
         workspace.roles[1] = Some((Role::Status, selection.status_bytes().start));
         let gradient = Piece::gradient(buffers.gradient, selection.elements(), selection.dtype());
         let mut pieces = vec![gradient, workspace];
@@ -143,7 +143,7 @@ impl Work for Settle<'_> {
     }
 
     fn pieces<B>(&self, buffers: SettleBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
-        let mut pieces = vec![workspace(buffers.workspace, self.0.table_bytes())];
+        let mut pieces = vec![workspace(self.0, buffers.workspace, self.0.table_bytes())];
         pieces.extend(residual_of(self.0, Some(buffers.residual))?);
         Ok(pieces)
     }
@@ -158,13 +158,14 @@ impl Work for Scatter {
 
     fn pieces<B>(&self, buffers: ScatterBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
         // Over zeros it is filled with them first.
-        let access = if self.weight.is_none() { Access::Scratch } else { Access::Write };
+        let output = Piece::floats("output", buffers.output, self.elements, Role::Output);
+        let output = if self.weight.is_none() { output.scratch(0, 4 * self.elements) } else { output.updated() };
         let indices =
             Piece::new("list of indices", buffers.indices, 4 * self.entries, [Some((Role::Indices, 0)), None]);
         Ok(vec![
-            indices.accessed(Access::Read),
-            Piece::floats("list of values", buffers.values, self.entries, Role::Values).accessed(Access::Read),
-            Piece::floats("output", buffers.output, self.elements, Role::Output).accessed(access),
+            indices.read(),
+            Piece::floats("list of values", buffers.values, self.entries, Role::Values).read(),
+            output,
         ])
     }
 }
@@ -179,7 +180,9 @@ fn residual_of<B>(selection: &Selection, buffer: Option<B>) -> Result<Option<Pie
     residual(bytes > 0, buffer, bytes / 4)
 }
 
-fn workspace<B>(buffer: B, needed: u64) -> Piece<B> {
+/// The workspace, whose table is read; where the selection is lazy, what was sent is kept in the table.
+fn workspace<B>(selection: &Selection, buffer: B, needed: u64) -> Piece<B> {
+    let table = selection.table_bytes();
     let piece = Piece::new("workspace", buffer, needed, [Some((Role::Workspace, 0)), None]);
-    Piece { alignment: 256, ..piece.accessed(Access::Scratch) }
+    Piece { alignment: 256, ..piece.scratch(table, if selection.is_lazy() { table } else { 0 }) }
 }

@@ -97,6 +97,8 @@ pub struct Tests {
     pub committed: &'static str,
     /// Theorems that are this codec's own: on a device, of a gradient, with who hears of each.
     pub theorems: fn(&Device, &[f32], &mut Note<'_>),
+    /// Settings of which is tested that the errors of workers are independent.
+    pub independent: &'static [Case],
     /// Settings whose error feedback is tested beside the stochastic ones.
     pub feedback: &'static [Case],
 }

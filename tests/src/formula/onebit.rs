@@ -19,6 +19,7 @@ pub(super) const TESTS: Tests = Tests {
     vectors,
     committed: include_str!("../../vectors/onebit.json"),
     theorems,
+    independent: &[],
     feedback: &[case(Some(64))],
 };
 

@@ -33,21 +33,23 @@ fn payloads() -> Vec<Vec<u8>> {
     seeds
 }
 
+/// Choices of each codec: as many of one as of the other, and enough for the one with the most widths and flags.
+const EACH: usize = 32;
+
 /// Choosing bytes for every codec, width and flag, in buckets of every size, each also with one field taken as it comes.
 fn choices() -> Vec<Vec<u8>> {
     let mut random = Random(5);
     let mut seeds = Vec::new();
     for (codec, tests) in CODECS.iter().enumerate() {
-        for width in 0..tests.page.widths.len() as u8 {
-            for flag in 0..1u8 << tests.page.flags.count_ones() {
-                let bucket = seeds.len() as u8 % 10;
-                let mut seed = vec![codec as u8, width, bucket, width % 3, flag, width % 3, 200, 0, 0, 0, 0];
-                seed.extend((0..64).map(|_| random.bits() as u8));
-                // A byte of the header's choices from RAW on: its field is whatever follows.
-                let mut raw = seed.clone();
-                raw[1 + seeds.len() / 2 % 10] = forge::RAW;
-                seeds.extend([seed, raw]);
-            }
+        let (widths, flags) = (tests.page.widths.len(), 1 << tests.page.flags.count_ones());
+        for index in 0..EACH {
+            let (width, flag) = ((index % widths) as u8, (index / widths % flags) as u8);
+            let mut seed = vec![codec as u8, width, index as u8 % 10, width % 3, flag, width % 3, 200, 0, 0, 0, 0];
+            seed.extend((0..64).map(|_| random.bits() as u8));
+            // A byte of the header's choices from RAW on: its field is whatever follows.
+            let mut raw = seed.clone();
+            raw[1 + index % 10] = forge::RAW;
+            seeds.extend([seed, raw]);
         }
     }
     seeds

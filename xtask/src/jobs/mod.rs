@@ -1,8 +1,8 @@
 //! What is timed, for `bench` and for `report`: the list of codecs and settings, and of each the passes of every operation, the
 //! bytes that it cannot do without, and how its result is checked.
 //!
-//! A codec is added by its lines in [`list::all`] and an arm in [`of`]: passes over the buffers of a session are all that is
-//! needed, whatever kernels they are of.
+//! A quantizer is added by its settings in `tests/src/formula`, and another codec by its lines in [`list::all`] and an arm in [`of`]:
+//! passes over the buffers of a session are all that is needed, whatever kernels they are of.
 
 pub(crate) mod list;
 pub(crate) mod rotate;

@@ -14,6 +14,7 @@ use super::lanes::Array;
 use super::lanes::{Avx2, Avx512};
 use super::slab::{self, Slab};
 use crate::error::Error;
+#[cfg(target_arch = "x86_64")]
 use crate::gradient::Gradient;
 use crate::kind::BackendKind;
 use crate::plan::Part;
@@ -96,7 +97,7 @@ macro_rules! dispatch {
 
             #[inline(always)]
             fn visit<Q: Quantizer>(self) {
-                let Self(simd, ($($arg,)*)) = self;
+                let Self(_simd, ($($arg,)*)) = self;
                 #[cfg(target_arch = "x86_64")]
                 {
                     #[target_feature(enable = "avx2")]
@@ -107,7 +108,7 @@ macro_rules! dispatch {
                     fn avx512<Q: Quantizer>($($arg: $ty),*) {
                         $body($($arg),*)
                     }
-                    match simd {
+                    match _simd {
                         Simd::Baseline => {}
                         // SAFETY: a `Simd` other than the baseline comes from `detect` or passed `check`.
                         Simd::Avx2 => return unsafe { avx2::<Q>($($arg),*) },

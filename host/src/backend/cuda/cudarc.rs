@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ::cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr as _, DevicePtrMut as _, SyncOnDrop};
 use half::{bf16, f16};
 
-use super::{Cuda, DeviceSlice};
-use crate::embed::{Access, Checked, Piece, Work};
+use super::{Cuda, DeviceSlice, failed};
+use crate::embed::{Access, Checked, Piece, Work, sealed};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::Limits;
@@ -56,7 +56,7 @@ pub struct Type {
 }
 
 /// What can be lent to be read. It is implemented here alone.
-pub trait Lend: sealed::Sealed {
+pub trait Lend: lent::Sealed {
     #[doc(hidden)]
     fn ty(&self) -> Type;
     #[doc(hidden)]
@@ -69,7 +69,7 @@ pub trait LendMut: Lend {
     fn lend_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (DeviceSlice, SyncOnDrop<'a>);
 }
 
-mod sealed {
+mod lent {
     pub trait Sealed {}
 }
 
@@ -79,7 +79,7 @@ macro_rules! lend {
         lend!(@write $element, CudaSlice<$element>, CudaViewMut<'_, $element>);
     )* };
     (@read $element:ty, $name:literal, $dtype:expr, $($slice:ty),*) => { $(
-        impl sealed::Sealed for $slice {}
+        impl lent::Sealed for $slice {}
 
         impl Lend for $slice {
             fn ty(&self) -> Type {
@@ -149,9 +149,18 @@ impl Cuda {
     ///
     /// # Errors
     /// As [`Cuda::queue`]; [`Error::Dtype`] for floats of another type than the work's; [`Error::Memory`] for what is written and was
-    /// lent to be read; [`Error::Stream`] where this value was not made by [`Cuda::on`].
+    /// lent to be read; [`Error::Stream`] where this value was not made by [`Cuda::on`], or while the stream is being captured.
     pub fn queue_views<W: Checked>(&self, work: W, buffers: W::Buffers<View<'_>>) -> Result<(), Error> {
-        // SAFETY: the work trusts nothing that it finds.
+        if self.shared.driver.is_capturing(self.stream).map_err(failed)? {
+            return Err(Error::Stream {
+                address: self.stream.to_u64(),
+                problem:
+                    "is being captured into a CUDA graph, which may be launched when slices and kernels are gone: \
+                          Cuda::queue_views_trusted records it, on a contract"
+                        .to_owned(),
+            });
+        }
+        // SAFETY: the work trusts nothing that it finds, and no graph records it.
         unsafe { self.queue_views_trusted(work, buffers) }
     }
 
@@ -161,7 +170,9 @@ impl Cuda {
     /// As [`Cuda::queue_views`].
     ///
     /// # Safety
-    /// The caller guarantees that the memory holds what the fields of the work's buffers say, such as a table.
+    /// - The caller guarantees that the memory holds what the fields of the work's buffers say, such as a table.
+    /// - The caller guarantees that a graph that recorded the work is not launched after a slice or the last [`Cuda`] of the context
+    ///   was dropped.
     pub unsafe fn queue_views_trusted<W: Work>(&self, work: W, buffers: W::Buffers<View<'_>>) -> Result<(), Error> {
         let stream = self.keep.as_deref().ok_or_else(|| Error::Stream {
             address: self.stream.to_u64(),
@@ -185,7 +196,7 @@ impl Cuda {
         // what was queued here. The caller answers for what else it holds.
         unsafe { self.queue_pieces(&passes, &pieces) }?;
         drop(passes);
-        work.queued();
+        work.queued(sealed::Surface(()));
         Ok(())
     }
 }

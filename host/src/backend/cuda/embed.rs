@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::driver::{DevicePtr, MemoryAt, StreamId};
 use super::{Cuda, RealDriver, Shared, failed, unavailable};
-use crate::embed::{Access, Piece, Work, by_role, used};
+use crate::embed::{Access, Piece, Work, by_role, sealed, used};
 use crate::error::Error;
 use crate::kind::BackendKind;
 use crate::plan::{Limits, Pass};
@@ -135,7 +135,7 @@ impl Cuda {
         // SAFETY: the caller answers for the memory.
         unsafe { self.queue_pieces(&passes, &work.pieces(buffers)?) }?;
         drop(passes);
-        work.queued();
+        work.queued(sealed::Surface(()));
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use wgpu::BufferUsages;
 
 use super::loss::{Contained, Loss, QuietQueue};
 use super::{Wgpu, failed, preference, timing, unavailable};
-use crate::embed::{Access, Decode, DecodeBuffers, Encode, EncodeBuffers, Piece, Work};
+use crate::embed::{Access, Decode, DecodeBuffers, Encode, EncodeBuffers, Piece, Work, sealed};
 use crate::error::{Error, expect_residual};
 use crate::gradient::Gradient;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, check_input};
@@ -32,7 +32,7 @@ const NO_ADAPTER: &str = if cfg!(target_arch = "wasm32") {
 };
 
 /// Memory of the host's that stands for a piece of the device's in [`Wgpu::run_async`]. Of a piece that is scratch, as a workspace,
-/// it may be less than is needed: its beginning, as many bytes as are handed over.
+/// its beginning is enough: what the work reads of it and what it leaves there ([`Piece::before`], [`Piece::after`]).
 #[derive(Debug)]
 pub enum HostSlice<'h> {
     /// What the work reads.
@@ -217,8 +217,8 @@ impl Wgpu {
     /// ```
     ///
     /// # Errors
-    /// Those of the work; [`Error::Length`] for a slice that is too short, [`Error::Memory`] for a written piece that was handed over to
-    /// read; [`Error::Backend`]. The host's memory is as it was whenever this fails, and where the future is dropped.
+    /// Those of the work; [`Error::Length`] for a slice that is too short or too long; [`Error::Memory`] for a piece that is written
+    /// and was handed over to be read, or the other way round; [`Error::Backend`]. The host's memory is as it was whenever this fails, and where the future is dropped.
     pub async fn run_async<W: Work>(&self, work: W, buffers: W::Buffers<HostSlice<'_>>) -> Result<(), Error> {
         let copies = self.contained("working", || self.submitted(&work, buffers)).await?;
         let mut answers = Vec::with_capacity(copies.len());
@@ -228,7 +228,7 @@ impl Wgpu {
         for (to, bytes) in answers {
             to.copy_from_slice(&bytes);
         }
-        work.queued();
+        work.queued(sealed::Surface(()));
         Ok(())
     }
 
@@ -262,22 +262,29 @@ impl Wgpu {
 
     /// A buffer for a piece, with what the host hands over.
     fn uploaded(&self, piece: &Piece<HostSlice<'_>>) -> Result<wgpu::Buffer, Error> {
-        let (what, found, expected) = (piece.what, piece.buffer.bytes(), piece.needed);
-        // Of scratch, what is handed over is the beginning.
-        if found < expected && piece.access != Access::Scratch {
-            return Err(Error::Length { what, found, expected, unit: "bytes" });
-        }
-        if found > expected && !matches!(piece.buffer, HostSlice::In(_)) {
-            return Err(Error::Length { what, found, expected, unit: "bytes" });
-        }
-        if let (Access::Write, HostSlice::In(bytes)) = (piece.access, &piece.buffer) {
-            let problem =
-                "is written, and was handed over to be read: use HostSlice::InOut or HostSlice::Out".to_owned();
-            return Err(Error::Memory { what, address: bytes.as_ptr() as u64, problem });
-        }
-        let room = self.room(expected, SCRATCH)?;
+        let (what, found, needed) = (piece.what, piece.buffer.bytes(), piece.needed);
+        let refuse = |bytes: &[u8], problem: &str| {
+            Err(Error::Memory { what, address: bytes.as_ptr() as u64, problem: problem.to_owned() })
+        };
         match &piece.buffer {
-            HostSlice::In(bytes) => self.put(&room, &bytes[..found.min(expected) as usize]),
+            HostSlice::In(bytes) if piece.after > 0 => {
+                return refuse(bytes, "is written, and would be lost: use HostSlice::InOut or HostSlice::Out");
+            }
+            HostSlice::Out(bytes) if piece.before > 0 => {
+                return refuse(bytes, "is read, and holds nothing: use HostSlice::In or HostSlice::InOut");
+            }
+            _ => {}
+        }
+        // Of scratch, the beginning is enough: what is read of it, and what is kept.
+        let least = if piece.access == Access::Scratch { piece.before.max(piece.after) } else { needed };
+        let most = if matches!(piece.buffer, HostSlice::In(_)) { u64::MAX } else { needed };
+        if !(least..=most).contains(&found) {
+            let expected = if found < least { least } else { most };
+            return Err(Error::Length { what, found, expected, unit: "bytes" });
+        }
+        let room = self.room(needed, SCRATCH)?;
+        match &piece.buffer {
+            HostSlice::In(bytes) => self.put(&room, &bytes[..found.min(needed) as usize]),
             HostSlice::InOut(bytes) => self.put(&room, bytes),
             HostSlice::Out(_) => {}
         }

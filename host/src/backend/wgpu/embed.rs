@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Wgpu;
 use super::record::{Bound, bind, parameters, pipelines, record};
-use crate::embed::{Access, Piece, Work, by_role, used};
+use crate::embed::{Access, Piece, Work, by_role, sealed, used};
 use crate::error::Error;
 use crate::plan::Pass;
 use crate::wire::MAX_ELEMENTS;
@@ -45,7 +45,7 @@ impl Wgpu {
         let passes = work.passes(&self.limits())?;
         self.record_checked(&passes, encoder, &work.pieces(buffers)?)?;
         drop(passes);
-        work.queued();
+        work.queued(sealed::Surface(()));
         Ok(())
     }
 
