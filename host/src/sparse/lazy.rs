@@ -4,13 +4,13 @@ use gradwire_kernels::arith::topk::key;
 
 use crate::sparse::select::Sent;
 
-/// A residual of error feedback for [`Device::encode_sparse_lazily`], owned by the caller.
+/// A residual of error feedback for [`Device::encode_sparse_lazily`](crate::Device::encode_sparse_lazily), owned by the caller.
 ///
 /// An entry that is sent as it is leaves zero in the residual. A GPU would have to write each of those zeros for itself, a
 /// sector of memory for each; here they are left out, and the residual keeps gradient + residual as the filter leaves it, with two
 /// words for each segment that say what was sent. The next encode takes it off as it reads. What the residual is, is not
 /// changed by when it is taken off: payloads and [`LazyResidual::materialize`] are bit for bit what
-/// [`Device::encode_sparse_with_feedback`] gives.
+/// [`Device::encode_sparse_with_feedback`](crate::Device::encode_sparse_with_feedback) gives.
 ///
 /// ```
 /// use gradwire::{Device, LazyResidual, Seed, TopK};
