@@ -47,10 +47,6 @@ pub mod backend;
 mod codec;
 mod dense;
 mod device;
-#[cfg_attr(
-    not(feature = "cuda"),
-    allow(dead_code, reason = "a backend that is left out leaves unread what only it asks for")
-)]
 pub mod embed;
 mod engine;
 mod error;

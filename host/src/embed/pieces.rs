@@ -1,7 +1,9 @@
 //! Pieces of a caller's memory, and what a plan asks of each.
 
 use crate::gradient::Dtype;
-use crate::plan::{ROLES, Role};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use crate::plan::ROLES;
+use crate::plan::Role;
 
 /// What the passes of a plan do with a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,11 +86,13 @@ impl<B> Piece<B> {
 }
 
 /// The pieces that are used at all: a selection from small blocks has a workspace of no bytes, and any piece will do.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) fn used<B: Copy>(pieces: &[Piece<B>]) -> Vec<Piece<B>> {
     pieces.iter().copied().filter(|piece| piece.needed > 0).collect()
 }
 
 /// Spreads pieces over the roles that their parts have.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) fn by_role<B, T: Copy>(pieces: &[Piece<B>], none: T, part: impl Fn(&Piece<B>, u64) -> T) -> [T; ROLES] {
     let mut parts = [none; ROLES];
     for piece in pieces {
