@@ -206,6 +206,9 @@ pub enum Error {
     /// Bytes that are not a payload this version reads.
     #[error("not a readable payload: {0}")]
     Payload(#[from] crate::wire::PayloadError),
+    /// Ranks that could not work together.
+    #[error("not exchanged: {0}")]
+    Collective(#[from] crate::collective::CollectiveError),
     /// Payloads that cannot be summed in one pass.
     #[error(
         "payload {index} has a different {what} than payload 0; a sum needs payloads of one codec, one setting and one length"

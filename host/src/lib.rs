@@ -45,6 +45,7 @@
 
 pub mod backend;
 mod codec;
+mod collective;
 mod dense;
 mod device;
 pub mod embed;
@@ -69,6 +70,7 @@ pub use codec::powersgd::{Matrix, PowerSgd};
 pub use codec::qsgd::Qsgd;
 pub use codec::topk::{Segment, TopK};
 pub use codec::uniform::Uniform;
+pub use collective::{Collective, CollectiveError};
 pub use device::Device;
 pub use error::Error;
 pub use family::CodecFamily;

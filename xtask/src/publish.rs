@@ -24,7 +24,7 @@ pub(crate) struct Args {
 }
 
 /// The crates that are published, each after those it needs.
-const CRATES: [&str; 4] = ["gradwire-kernels", "gradwire-ptx", "gradwire-shaders", "gradwire"];
+const CRATES: [&str; 5] = ["gradwire-kernels", "gradwire-ptx", "gradwire-shaders", "gradwire", "gradwire-collectives"];
 
 /// Runs the steps in order, and says how long each took.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
