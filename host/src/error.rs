@@ -203,6 +203,15 @@ pub enum Error {
     /// Bytes that are not a state this version reads.
     #[error("not a readable state: {0}")]
     State(#[from] crate::low_rank::StateError),
+    /// What another rank sent does not fit.
+    #[error(transparent)]
+    Exchange(#[from] crate::compressor::ExchangeError),
+    /// Bytes that are not a state of this compressor.
+    #[error("not a readable state: {0}")]
+    Saved(#[from] crate::compressor::SavedError),
+    /// A recipe that cannot be made, or cannot be used.
+    #[error(transparent)]
+    Recipe(#[from] crate::recipe::RecipeError),
     /// Bytes that are not a payload this version reads.
     #[error("not a readable payload: {0}")]
     Payload(#[from] crate::wire::PayloadError),
@@ -312,6 +321,13 @@ pub enum Error {
         /// What is needed.
         needed: u64,
     },
+}
+
+/// A conversion that cannot fail, where one that can is allowed as well.
+impl From<std::convert::Infallible> for Error {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
 }
 
 impl Error {

@@ -35,7 +35,7 @@ use crate::wire::CodecId;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OneBit {
-    common: Bucketed,
+    pub(crate) common: Bucketed,
     feedback: bool,
 }
 
@@ -52,6 +52,17 @@ impl OneBit {
     pub const fn without_feedback(mut self) -> Self {
         self.feedback = false;
         self
+    }
+}
+
+impl OneBit {
+    /// The settings as they stand in a recipe's text.
+    pub(crate) fn words(&self) -> Vec<String> {
+        self.common.words(None, Some(64))
+    }
+
+    pub(crate) fn has_feedback(&self) -> bool {
+        self.feedback
     }
 }
 

@@ -144,6 +144,20 @@ impl PowerSgd {
         self
     }
 
+    /// Without memory and policy, as a stage of a recipe.
+    pub(crate) fn plain(self) -> Self {
+        Self { feedback: false, non_finite: NonFinite::Propagate, ..self }
+    }
+
+    /// The settings as they stand in a recipe's text.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let mut words = vec![format!("rank={}", self.rank)];
+        words.extend((self.iterations != 1).then(|| format!("iterations={}", self.iterations)));
+        words.extend(self.one_sided.then(|| "onesided".into()));
+        words.extend((self.min_compression != 2.0).then(|| format!("mincompression={}", self.min_compression)));
+        words
+    }
+
     /// Factors that one step sends one after another.
     pub(crate) fn rounds(&self) -> u32 {
         if self.one_sided { 1 } else { 2 * self.iterations }

@@ -92,6 +92,15 @@ impl Qsgd {
     }
 }
 
+impl Qsgd {
+    /// The settings as they stand in a recipe's text.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let mut words = self.common.words(Some(4), Some(512));
+        words.extend(self.l2.then(|| "l2".into()));
+        words
+    }
+}
+
 impl Codec for Qsgd {
     fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
         let header = self.common.header(n, dtype, self.l2)?;

@@ -143,6 +143,49 @@ impl TopK {
         self
     }
 
+    /// As a stage of its own, without the quantizer and the policy for NaN.
+    pub(crate) fn keeping(keep: Keep, clamped: bool) -> Self {
+        Self { clamped, ..Self::new(keep) }
+    }
+
+    /// The selection alone, how its values are sent, and the policy for NaN.
+    pub(crate) fn into_stages(self) -> (Self, Values, NonFinite) {
+        let (values, policy) = (self.values, self.non_finite);
+        (Self::keeping(self.keep, self.clamped), values, policy)
+    }
+
+    /// The same, with a number for each segment in the place of what it keeps.
+    pub(crate) fn keep_of_each(&self, segments: &[Segment]) -> Self {
+        Self { keep: Keep::Segments(segments.into()), ..self.clone() }
+    }
+
+    pub(crate) fn keep(&self) -> &Keep {
+        &self.keep
+    }
+
+    pub(crate) fn is_clamped(&self) -> bool {
+        self.clamped
+    }
+
+    /// Whether no gradient has an entry that is kept.
+    pub(crate) fn keeps_nothing(&self) -> bool {
+        match &self.keep {
+            Keep::Count(k) | Keep::Blocks { k, .. } => *k == 0,
+            Keep::Fraction(part) => *part == 0.0,
+            Keep::Segments(segments) => segments.iter().all(|s| s.k == 0),
+            Keep::Above(_) => false,
+        }
+    }
+
+    /// Checks what does not depend on a gradient's length.
+    pub(crate) fn check_settings(self) -> Result<(), Error> {
+        let n = match &self.keep {
+            Keep::Segments(segments) => segments.iter().fold(0u64, |sum, s| sum.saturating_add(s.elements)),
+            _ => 0,
+        };
+        self.plan(usize::try_from(n).unwrap_or(usize::MAX), Dtype::F32, false).map(drop)
+    }
+
     /// Checks the setting for a gradient of `n` elements.
     pub(crate) fn plan(&self, n: usize, dtype: Dtype, feedback: bool) -> Result<SparsePlan, Error> {
         let n = n as u64;

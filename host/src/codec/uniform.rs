@@ -62,6 +62,15 @@ impl Uniform {
     }
 }
 
+impl Uniform {
+    /// The settings as they stand in a recipe's text.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let mut words = self.common.words(Some(8), Some(512));
+        words.extend(self.nearest.then(|| "nearest".into()));
+        words
+    }
+}
+
 impl Codec for Uniform {
     fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
         let header = self.common.header(n, dtype, false)?;

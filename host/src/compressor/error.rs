@@ -1,0 +1,133 @@
+//! What goes wrong between ranks, and with saved states.
+
+/// Why a step between ranks failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExchangeError {
+    /// Bytes that are no message of a step.
+    #[error(
+        "the message of rank {rank} {what}; let every rank run the same release, and call exchange and nothing else"
+    )]
+    Message {
+        /// Who sent it.
+        rank: u32,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A rank that is at another step.
+    #[error(
+        "rank {rank} is at step {found}, and this rank is at step {expected}; restore all ranks from states of one step"
+    )]
+    Step {
+        /// Who sent it.
+        rank: u32,
+        /// Its step.
+        found: u64,
+        /// This rank's step.
+        expected: u64,
+    },
+    /// A rank that could not encode its gradient.
+    #[error(
+        "rank {rank} could not encode its gradient, and its own error says why; on every rank the step was not made, and the group can \
+         be used again"
+    )]
+    Refused {
+        /// Which rank.
+        rank: u32,
+    },
+    /// Another number of payloads than this model has.
+    #[error("rank {rank} sent {found} payloads, and {expected} are needed; give every rank the same model and policy")]
+    Payloads {
+        /// Who sent them.
+        rank: u32,
+        /// How many.
+        found: u64,
+        /// How many there should be.
+        expected: u64,
+    },
+    /// A payload that does not fit this model's recipe.
+    #[error(
+        "the payload of rank {rank} for tensor {tensor} has another {what}; give every rank the same model and policy"
+    )]
+    Payload {
+        /// Who sent it.
+        rank: u32,
+        /// Which tensor it is for, or the first of those that it is for.
+        tensor: u64,
+        /// What differs.
+        what: &'static str,
+    },
+}
+
+/// Why bytes are not the state of a compressor, or not of this one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SavedError {
+    /// Another number of bytes than there should be.
+    #[error("it has {found} bytes, and {expected} are needed; read the file again, whole")]
+    Size {
+        /// Bytes there are.
+        found: u64,
+        /// Bytes there should be.
+        expected: u64,
+    },
+    /// Other bytes where the magic should be.
+    #[error("it starts with {found:02x?}, and the state of a compressor starts with {MAGIC:02x?}")]
+    Magic {
+        /// The first four bytes.
+        found: [u8; 4],
+    },
+    /// A version of the format that this crate does not read.
+    #[error(
+        "it has format version {found}, and this build reads version {VERSION}; use the release that wrote it, or a newer one"
+    )]
+    Version {
+        /// The version.
+        found: u32,
+    },
+    /// The checksum does not match: the bytes were damaged.
+    #[error("its checksum is {found:#010x}, and its bytes give {computed:#010x}: it was damaged; take another copy")]
+    Checksum {
+        /// What the bytes end with.
+        found: u32,
+        /// What they give.
+        computed: u32,
+    },
+    /// A field that does not fit the bytes around it.
+    #[error("its field {field} is {found}, which no writer writes")]
+    Field {
+        /// Which field.
+        field: &'static str,
+        /// What it holds.
+        found: u64,
+    },
+    /// A state of another model or policy.
+    #[error(
+        "it is of a compressor with {what} {found}, and this one has {expected}; make the compressor that the state was saved from"
+    )]
+    Other {
+        /// What differs.
+        what: &'static str,
+        /// In the state.
+        found: String,
+        /// In this compressor.
+        expected: String,
+    },
+    /// No state at all, or a rank that is not in the group.
+    #[error(
+        "rank {rank} of {ranks} was asked for, from {states} states; hand over the states of all ranks that were saved, and a rank below the number of ranks"
+    )]
+    Ranks {
+        /// The rank.
+        rank: u32,
+        /// Of how many.
+        ranks: u32,
+        /// States that were handed over.
+        states: usize,
+    },
+}
+
+/// First bytes of every saved state of a compressor.
+pub(super) const MAGIC: [u8; 4] = *b"GWCO";
+/// Version of the format.
+pub(super) const VERSION: u32 = 1;

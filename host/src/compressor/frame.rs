@@ -1,0 +1,86 @@
+//! What a rank sends in a step: the step, then its payloads, each behind its length.
+
+use super::error::ExchangeError;
+use crate::error::Error;
+
+/// Bytes in front of the first payload: magic, version, whether the rank refused its gradient, two zeros, step.
+const HEAD: usize = 16;
+const MAGIC: [u8; 4] = *b"GWST";
+const VERSION: u8 = 1;
+/// Bytes of a payload's length.
+const LENGTH: usize = 8;
+
+/// A message that is being written, in memory that is kept from step to step.
+#[derive(Debug)]
+pub(super) struct Writer<'m> {
+    message: &'m mut Vec<u8>,
+    at: usize,
+}
+
+impl<'m> Writer<'m> {
+    pub(super) fn new(message: &'m mut Vec<u8>, step: u64) -> Self {
+        let mut writer = Self { message, at: 0 };
+        let head = writer.room(HEAD);
+        head[..4].copy_from_slice(&MAGIC);
+        head[4..8].copy_from_slice(&[VERSION, 0, 0, 0]);
+        head[8..].copy_from_slice(&step.to_le_bytes());
+        writer
+    }
+
+    /// Room for a payload of this length, to be filled by the caller.
+    pub(super) fn payload(&mut self, bytes: usize) -> &mut [u8] {
+        self.room(LENGTH).copy_from_slice(&(bytes as u64).to_le_bytes());
+        self.room(bytes)
+    }
+
+    /// The next bytes. They hold what an earlier step wrote, if it wrote as far: zeroing what is overwritten anyway would cost.
+    fn room(&mut self, bytes: usize) -> &mut [u8] {
+        let from = self.at;
+        self.at += bytes;
+        if self.message.len() < self.at {
+            self.message.resize(self.at, 0);
+        }
+        &mut self.message[from..self.at]
+    }
+
+    /// Writes in its place that this rank could not encode its gradient, so that the others need not wait for it.
+    pub(super) fn refuse(mut self) {
+        self.at = HEAD;
+        self.message[5] = 1;
+        self.finish();
+    }
+
+    /// Ends the message.
+    pub(super) fn finish(self) {
+        self.message.truncate(self.at);
+    }
+}
+
+/// The payloads of a message that rank `rank` sent.
+pub(super) fn read(message: &[u8], rank: u32, step: u64) -> Result<Vec<&[u8]>, Error> {
+    let foreign = |what| Error::from(ExchangeError::Message { rank, what });
+    let Some((head, mut rest)) = message.split_first_chunk::<HEAD>() else {
+        return Err(foreign("is shorter than its head"));
+    };
+    if head[..4] != MAGIC || head[4] != VERSION || head[6..8] != [0, 0] || head[5] > 1 {
+        return Err(foreign("does not begin as one of this version does"));
+    }
+    let found = u64::from_le_bytes([head[8], head[9], head[10], head[11], head[12], head[13], head[14], head[15]]);
+    if found != step {
+        return Err(ExchangeError::Step { rank, found, expected: step }.into());
+    }
+    if head[5] == 1 {
+        return Err(ExchangeError::Refused { rank }.into());
+    }
+    let mut payloads = Vec::new();
+    while let Some((length, behind)) = rest.split_first_chunk::<LENGTH>() {
+        let length = u64::from_le_bytes(*length);
+        let Some((payload, behind)) = usize::try_from(length).ok().and_then(|bytes| behind.split_at_checked(bytes))
+        else {
+            return Err(foreign("ends within a payload"));
+        };
+        payloads.push(payload);
+        rest = behind;
+    }
+    if rest.is_empty() { Ok(payloads) } else { Err(foreign("ends within a length")) }
+}

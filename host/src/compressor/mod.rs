@@ -1,0 +1,169 @@
+//! What a training step needs for all tensors of a model: recipes, state, and the exchange between ranks.
+
+mod error;
+mod frame;
+mod part;
+mod planes;
+mod policy;
+mod saved;
+mod step;
+
+pub use self::error::{ExchangeError, SavedError};
+use self::part::{Method, Part};
+use self::planes::Planes;
+pub use self::policy::{Policy, Tensor};
+use crate::error::Error;
+use crate::model::{Layout, TensorSpan};
+use crate::recipe::Recipe;
+
+/// Compresses the gradients of a model's tensors, exchanges them between ranks, and keeps what a step leaves for the next one.
+///
+/// A gradient holds all tensors one behind the other, in f32. Every rank makes its compressor of the same tensors, the same
+/// policy and the same run. Draws are the rank's own, and a step of their own each time, without a seed to keep.
+///
+/// ```
+/// use gradwire::{Collective, Compressor, Device, Error};
+///
+/// fn train(group: &mut impl Collective) -> Result<(), Error> {
+///     let shapes = [vec![128, 64], vec![128], vec![10, 128]];
+///     let device = Device::cpu();
+///     let mut compressor = Compressor::new("qsgd:bits=4,bucket=64+ef", &shapes, 42)?;
+///     let mut gradient = vec![0.5; compressor.elements()];
+///     for _ in 0..10 {
+///         // ... the gradient of this rank's samples ...
+///         compressor.exchange(&device, group, &mut gradient)?; // it is now the mean over all ranks
+///     }
+///     Ok(())
+/// }
+/// ```
+///
+/// * **What goes how**: payloads of quantizers and of selections by an all-gather, factors and what goes uncompressed by an all-reduce.
+/// * **Same bits**: after [`Compressor::exchange`] the gradient has the same bits on every rank.
+/// * **Failure**: where an exchange fails, gradient, residual and all state are as they were before it, on this rank.
+/// * **Memory**: error feedback and momentum take 8 bytes per element each, so that a step can be undone.
+/// * **Selections** are made of each tensor, with the part or number of entries that the recipe says; `above`, `block` and `segments` look at
+///   all tensors of the recipe as one. Small tensors go uncompressed ([`Policy`]).
+#[derive(Debug)]
+pub struct Compressor {
+    tensors: Vec<Tensor>,
+    recipes: Vec<Recipe>,
+    layout: Layout,
+    parts: Vec<Part>,
+    /// What goes uncompressed, and no part takes along.
+    whole: Vec<TensorSpan>,
+    planes: Planes,
+    run: u64,
+    steps: u64,
+    work: step::Workspace,
+}
+
+impl Compressor {
+    /// For tensors of these shapes, all of them under the default [`Policy`] of this recipe: a [`Recipe`], a codec, or a text.
+    ///
+    /// # Errors
+    /// As [`Compressor::with_policy`].
+    pub fn new<R: TryInto<Recipe>>(
+        recipe: R,
+        shapes: impl IntoIterator<Item = impl AsRef<[u64]>>,
+        run: u64,
+    ) -> Result<Self, Error>
+    where
+        Error: From<R::Error>,
+    {
+        let tensors: Vec<Tensor> = shapes.into_iter().map(|shape| Tensor::new("", shape.as_ref())).collect();
+        Self::with_policy(&Policy::new(recipe)?, &tensors, run)
+    }
+
+    /// For these tensors under a policy. `run` is the number of the training run, as of [`crate::Seed::new`].
+    ///
+    /// # Errors
+    /// [`Error::Recipe`] where stages do not go together or the policy does not admit them; what a codec refuses for the length of a tensor:
+    /// [`Error::FeedbackDiverges`], [`Error::TooFew`], [`Error::Rank`]; [`Error::TooLong`] for more than 2^31 elements together;
+    /// [`Error::Backend`] where there is no memory for the state.
+    pub fn with_policy(policy: &Policy, tensors: &[Tensor], run: u64) -> Result<Self, Error> {
+        let layout = Layout::packed(tensors.iter().map(Tensor::elements))?;
+        let recipes: Vec<Recipe> = tensors.iter().map(|tensor| policy.recipe(tensor)).collect();
+        let mut distinct: Vec<(&Recipe, Vec<usize>)> = Vec::new();
+        for (index, recipe) in recipes.iter().enumerate().filter(|(_, recipe)| !recipe.is_none()) {
+            match distinct.iter_mut().find(|(other, _)| *other == recipe) {
+                Some((_, members)) => members.push(index),
+                None => {
+                    policy.expect_exchange(recipe)?;
+                    distinct.push((recipe, vec![index]));
+                }
+            }
+        }
+        let alone = distinct.len() == 1;
+        let mut parts = Vec::with_capacity(distinct.len());
+        let mut first = 0u32;
+        for (recipe, members) in distinct {
+            let count = members.len() as u32;
+            parts.push(Part::new(recipe.clone(), members, tensors, &layout, alone, first, run)?);
+            first = first.wrapping_add(count);
+        }
+        let takes_all = alone && matches!(parts[0].method, Method::LowRank { .. });
+        let is_whole = |(index, _): &(usize, &TensorSpan)| !takes_all && recipes[*index].is_none();
+        let whole = layout.spans().iter().enumerate().filter(is_whole).map(|(_, span)| *span).collect();
+        let elements = layout.elements() as usize;
+        let of_planes = |part: &&Part| !matches!(part.method, Method::LowRank { .. });
+        let feedback = parts.iter().filter(of_planes).any(|part| part.recipe.memory().feedback);
+        let momentum = parts.iter().any(|part| part.recipe.memory().momentum.is_some());
+        Ok(Self {
+            tensors: tensors.to_vec(),
+            recipes,
+            planes: Planes::new(elements, feedback, momentum)?,
+            layout,
+            parts,
+            whole,
+            run,
+            steps: 0,
+            work: step::Workspace::default(),
+        })
+    }
+
+    /// Elements of the gradient: those of all tensors.
+    pub fn elements(&self) -> usize {
+        self.layout.elements() as usize
+    }
+
+    /// Where each tensor lies in the gradient.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The recipe of each tensor.
+    pub fn recipes(&self) -> &[Recipe] {
+        &self.recipes
+    }
+
+    /// Steps that were exchanged.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Bytes that this rank handed over to the group in the last step: its payloads, and 4 bytes per element or entry for what was
+    /// summed on the way.
+    pub fn last_bytes(&self) -> u64 {
+        self.work.bytes
+    }
+
+    /// What has not been sent so far, an entry per element of the gradient.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where there is no memory for it.
+    pub fn residual(&self) -> Result<Vec<f32>, Error> {
+        let mut residual = planes::zeros(self.elements())?;
+        let [kept, _] = self.planes.kept();
+        if !kept.is_empty() {
+            residual.copy_from_slice(kept);
+        }
+        for part in &self.parts {
+            match &part.method {
+                Method::LowRank { state, packed: false } => residual.copy_from_slice(&state.residual()?),
+                Method::LowRank { state, packed: true } => part.unpack(&state.residual()?, &mut residual),
+                _ => {}
+            }
+        }
+        Ok(residual)
+    }
+}

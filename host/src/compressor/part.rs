@@ -1,0 +1,356 @@
+//! The tensors of a model that share a recipe.
+
+use std::ops::Range;
+
+use super::error::ExchangeError;
+use super::frame::Writer;
+use super::policy::Tensor;
+use crate::codec::powersgd::Matrix;
+use crate::codec::topk::{Keep, Segment, TopK};
+use crate::device::Device;
+use crate::error::Error;
+use crate::gradient::{Dtype, Gradient};
+use crate::low_rank::LowRankState;
+use crate::model::{Layout, ModelPlan, TensorSpan};
+use crate::plan::{DecodeMode, Limits, NonFinite};
+use crate::recipe::{Recipe, RecipeError};
+use crate::seed::Seed;
+use crate::sparse::SparsePayload;
+use crate::view::PayloadView;
+
+/// Tensors that share a recipe, which is not none.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) recipe: Recipe,
+    /// Their numbers in the model, rising.
+    pub(super) tensors: Vec<usize>,
+    /// Where they lie in the gradient.
+    pub(super) spans: Vec<TensorSpan>,
+    /// The number of its first tensor where random draws are concerned.
+    first: u32,
+    pub(super) method: Method,
+}
+
+#[derive(Debug)]
+pub(super) enum Method {
+    /// Every element is quantized.
+    Dense { plan: ModelPlan, limits: Limits },
+    /// Entries are selected, from all tensors at once.
+    Sparse { codec: TopK, packed: bool },
+    /// Factors.
+    LowRank { state: LowRankState, packed: bool },
+}
+
+impl Part {
+    /// `alone` where the model's other tensors all go uncompressed. `first` is the number of its first tensor in the draws.
+    pub(super) fn new(
+        recipe: Recipe,
+        tensors: Vec<usize>,
+        model: &[Tensor],
+        layout: &Layout,
+        alone: bool,
+        first: u32,
+        run: u64,
+    ) -> Result<Self, Error> {
+        let spans: Vec<TensorSpan> = tensors.iter().map(|index| layout.spans()[*index]).collect();
+        let method = if let Some(codec) = recipe.low_rank() {
+            let matrices = matrices(model, &tensors, alone);
+            Method::LowRank { state: codec.state(&matrices, Seed::new(run).tensor(first))?, packed: !alone }
+        } else if let Some(codec) = recipe.sparse() {
+            let covered = spans.iter().map(|span| span.elements).sum::<u64>() == layout.elements();
+            let packed = !alone || !covered && segments(&codec, &spans, layout.elements(), true).is_none();
+            let elements = if packed { spans.iter().map(|span| span.elements).sum() } else { layout.elements() };
+            let single = spans.len() == 1 && (covered || packed);
+            let of_all = if single { None } else { segments(&codec, &spans, elements, !packed) };
+            let codec = of_all.map_or(codec.clone(), |segments| codec.keep_of_each(&segments));
+            let plan = codec.plan(elements as usize, Dtype::F32, recipe.memory().feedback)?;
+            plan.quantizer(plan.most() as usize, recipe.memory().feedback)?;
+            Method::Sparse { codec, packed }
+        } else {
+            let limits = Limits::NONE;
+            Method::Dense { plan: dense(&recipe, &spans, &limits)?, limits }
+        };
+        Ok(Self { recipe, tensors, spans, first, method })
+    }
+
+    /// Makes the plans anew where they were made for another device's limits.
+    pub(super) fn fit(&mut self, device: &Device) -> Result<(), Error> {
+        if let Method::Dense { plan, limits } = &mut self.method
+            && *limits != device.limits()
+        {
+            *plan = dense(&self.recipe, &self.spans, &device.limits())?;
+            *limits = device.limits();
+        }
+        Ok(())
+    }
+
+    /// Where its tensors lie.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        self.spans.iter().map(|span| span.offset as usize..span.end() as usize)
+    }
+
+    /// Writes the payloads of this rank, and leaves in the residual what they do not hold.
+    pub(super) fn encode(
+        &self,
+        device: &Device,
+        input: &[f32],
+        residual: &mut [f32],
+        seed: Seed,
+        message: &mut Writer<'_>,
+    ) -> Result<(), Error> {
+        let seed = seed.tensor(self.first);
+        let feedback = self.recipe.memory().feedback;
+        match &self.method {
+            Method::Dense { plan, .. } if device.engine().in_place() => {
+                for ((range, plan), index) in self.ranges().zip(plan.tensors()).zip(0..) {
+                    let own = if feedback { &mut residual[range.clone()] } else { &mut [] };
+                    let seed = seed.tensor(self.first.wrapping_add(index));
+                    let (gradient, start) = (Gradient::F32(&input[range.clone()]), range.start as u64);
+                    let room = message.payload(plan.payload_bytes());
+                    device.encode_plan_into(plan, gradient, own, seed, room).map_err(|error| from(start, error))?;
+                }
+            }
+            Method::Dense { plan, .. } => {
+                let elements = plan.layout().elements() as usize;
+                let own = if feedback { &mut residual[..elements] } else { &mut [] };
+                for payload in device.encode_model(plan, &input[..elements], own, seed)? {
+                    message.payload(payload.as_bytes().len()).copy_from_slice(payload.as_bytes());
+                }
+            }
+            Method::Sparse { codec, packed } => {
+                let payload = if *packed {
+                    let input = self.pack(input);
+                    let mut own = if feedback { self.pack(residual) } else { Vec::new() };
+                    let payload = self.select(device, codec, &input, &mut own, seed)?;
+                    if feedback {
+                        self.unpack(&own, residual);
+                    }
+                    payload
+                } else {
+                    let payload = self.select(device, codec, input, residual, seed)?;
+                    // What lies between the tensors goes whole, by another way.
+                    if feedback {
+                        gaps(self.ranges(), input.len()).for_each(|gap| residual[gap].fill(0.0));
+                    }
+                    payload
+                };
+                message.payload(payload.as_bytes().len()).copy_from_slice(payload.as_bytes());
+            }
+            Method::LowRank { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn select(
+        &self,
+        device: &Device,
+        codec: &TopK,
+        input: &[f32],
+        residual: &mut [f32],
+        seed: Seed,
+    ) -> Result<SparsePayload, Error> {
+        if self.recipe.memory().feedback {
+            device.encode_sparse_with_feedback(codec, input, residual, seed)
+        } else {
+            device.encode_sparse(codec, input, seed)
+        }
+    }
+
+    /// Refuses what is not finite of a gradient that goes as factors, before the first of them is summed: the other ranks would wait.
+    pub(super) fn refuse_of_factors(&self, input: &[f32]) -> Result<(), Error> {
+        match self.method {
+            _ if self.recipe.non_finite != NonFinite::Error => Ok(()),
+            Method::LowRank { packed: true, .. } => self.ranges().try_for_each(|range| refuse(input, range)),
+            Method::LowRank { packed: false, .. } => refuse(input, 0..input.len()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Payloads of a rank.
+    pub(super) fn payloads(&self) -> usize {
+        match &self.method {
+            Method::Dense { plan, .. } => plan.tensors().len(),
+            Method::Sparse { .. } => 1,
+            Method::LowRank { .. } => 0,
+        }
+    }
+
+    /// Checks the payloads of all ranks.
+    pub(super) fn receive<'m>(&self, ranks: &[&[&'m [u8]]]) -> Result<Received<'m>, Error> {
+        let differs = |rank: usize, tensor: usize, what| {
+            let (rank, tensor) = (rank as u32, self.tensors.get(tensor).copied().unwrap_or(0) as u64);
+            Error::from(ExchangeError::Payload { rank, tensor, what })
+        };
+        match &self.method {
+            Method::Dense { plan, .. } => {
+                let mut all = Vec::with_capacity(ranks.len());
+                for (rank, payloads) in ranks.iter().enumerate() {
+                    let mut views = Vec::with_capacity(payloads.len());
+                    for (index, (plan, bytes)) in plan.tensors().iter().zip(*payloads).enumerate() {
+                        let view = PayloadView::from_bytes(bytes)?;
+                        if let Some(what) = plan.header().difference(view.header()) {
+                            return Err(differs(rank, index, what));
+                        }
+                        views.push(view);
+                    }
+                    all.push(views);
+                }
+                Ok(Received::Dense(all))
+            }
+            Method::Sparse { packed, .. } => {
+                let mut all = Vec::with_capacity(ranks.len());
+                for (rank, payloads) in ranks.iter().enumerate() {
+                    for bytes in *payloads {
+                        let payload = SparsePayload::from_bytes(bytes)?;
+                        if *packed && payload.len() != self.elements() {
+                            return Err(differs(rank, 0, "length"));
+                        }
+                        all.push(payload);
+                    }
+                }
+                Ok(Received::Sparse(all))
+            }
+            Method::LowRank { .. } => Ok(Received::Nothing),
+        }
+    }
+
+    /// Writes the mean over the ranks into the gradient.
+    pub(super) fn decode(
+        &self,
+        device: &Device,
+        received: &Received<'_>,
+        weight: f32,
+        gradient: &mut [f32],
+    ) -> Result<(), Error> {
+        match (&self.method, received) {
+            (Method::Dense { plan, .. }, Received::Dense(ranks)) => {
+                let ranks: Vec<&[PayloadView<'_>]> = ranks.iter().map(Vec::as_slice).collect();
+                let output = &mut gradient[..plan.layout().elements() as usize];
+                device.decode_model(plan, DecodeMode::Sum(weight), &ranks, output)
+            }
+            (Method::Sparse { packed: false, .. }, Received::Sparse(payloads)) => {
+                device.decode_sparse_sum(payloads, weight, gradient)
+            }
+            (Method::Sparse { packed: true, .. }, Received::Sparse(payloads)) => {
+                let mut output = vec![0.0; self.elements()];
+                device.decode_sparse_sum(payloads, weight, &mut output)?;
+                self.unpack(&output, gradient);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The elements whose momentum becomes zero, since this rank has sent them.
+    pub(super) fn mask(&self, received: &Received<'_>, rank: usize, momentum: &mut [f32]) {
+        let (Method::Sparse { packed, .. }, Received::Sparse(payloads)) = (&self.method, received) else { return };
+        let Some(mine) = payloads.get(rank) else { return };
+        if !packed {
+            mine.indices().iter().for_each(|index| momentum[*index as usize] = 0.0);
+            return;
+        }
+        let mut indices = mine.indices().iter().map(|index| *index as usize).peekable();
+        let mut before = 0;
+        for range in self.ranges() {
+            while let Some(index) = indices.next_if(|index| *index < before + range.len()) {
+                momentum[range.start + index - before] = 0.0;
+            }
+            before += range.len();
+        }
+    }
+
+    pub(super) fn elements(&self) -> usize {
+        self.spans.iter().map(|span| span.elements as usize).sum()
+    }
+
+    /// Its tensors one behind the other.
+    pub(super) fn pack(&self, gradient: &[f32]) -> Vec<f32> {
+        let mut packed = Vec::with_capacity(self.elements());
+        self.ranges().for_each(|range| packed.extend_from_slice(&gradient[range]));
+        packed
+    }
+
+    /// [`Part::pack`], backwards.
+    pub(super) fn unpack(&self, mut packed: &[f32], gradient: &mut [f32]) {
+        for range in self.ranges() {
+            let (mine, rest) = packed.split_at(range.len());
+            gradient[range].copy_from_slice(mine);
+            packed = rest;
+        }
+    }
+}
+
+/// The tensors of a part that goes as factors. Alone, it takes the model's others along as vectors, which it sends as they are.
+pub(super) fn matrices(model: &[Tensor], tensors: &[usize], alone: bool) -> Vec<Matrix> {
+    let matrix = |(index, tensor): (usize, &Tensor)| match tensors.binary_search(&index) {
+        Ok(_) => Some(Matrix::of(&tensor.shape)),
+        Err(_) => alone.then(|| Matrix::vector(tensor.elements())),
+    };
+    model.iter().enumerate().filter_map(matrix).collect()
+}
+
+/// What all ranks have sent for a part, checked.
+#[derive(Debug)]
+pub(super) enum Received<'m> {
+    Dense(Vec<Vec<PayloadView<'m>>>),
+    Sparse(Vec<SparsePayload>),
+    Nothing,
+}
+
+fn dense(recipe: &Recipe, spans: &[TensorSpan], limits: &Limits) -> Result<ModelPlan, Error> {
+    let layout = Layout::new(spans.to_vec())?;
+    let stages = RecipeError::Stages { what: "no stages", remedy: "name a codec" };
+    ModelPlan::new(&recipe.dense().ok_or(stages)?, &layout, Dtype::F32, limits)
+}
+
+/// What is kept of each tensor, where that is a number for each: with `gaps` also nothing of what lies between them, up to
+/// `elements`. `None` for a selection that looks at all tensors together.
+fn segments(codec: &TopK, spans: &[TensorSpan], elements: u64, gaps: bool) -> Option<Vec<Segment>> {
+    let kept = |elements: u64| match codec.keep() {
+        Keep::Count(k) => Some((*k).min(elements)),
+        Keep::Fraction(_) => {
+            let plan = codec.plan(elements as usize, Dtype::F32, false).ok()?;
+            Some(plan.most())
+        }
+        _ => None,
+    };
+    let mut all = Vec::new();
+    let mut end = 0;
+    for span in spans {
+        if gaps && span.offset > end {
+            all.push(Segment { elements: span.offset - end, k: 0 });
+        }
+        all.push(Segment { elements: span.elements, k: kept(span.elements)? });
+        end = span.end();
+    }
+    if gaps && elements > end {
+        all.push(Segment { elements: elements - end, k: 0 });
+    }
+    Some(all)
+}
+
+/// What lies between ranges that rise, up to `end`.
+fn gaps(ranges: impl Iterator<Item = Range<usize>>, end: usize) -> impl Iterator<Item = Range<usize>> {
+    let mut before = 0;
+    ranges.chain(std::iter::once(end..end)).map(move |range| {
+        let gap = before..range.start;
+        before = range.end;
+        gap
+    })
+}
+
+/// Refuses elements of a range that are not finite.
+pub(super) fn refuse(gradient: &[f32], range: Range<usize>) -> Result<(), Error> {
+    match gradient[range.clone()].iter().position(|value| !value.is_finite()) {
+        Some(at) => Err(Error::NotFinite { index: (range.start + at) as u64 }),
+        None => Ok(()),
+    }
+}
+
+/// An element's number in the gradient, where an error has its number in a tensor.
+fn from(start: u64, error: Error) -> Error {
+    match error {
+        Error::NotFinite { index } => Error::NotFinite { index: start + index },
+        other => other,
+    }
+}

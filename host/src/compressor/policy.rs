@@ -1,0 +1,154 @@
+//! Which tensor of a model has which recipe.
+
+use crate::error::Error;
+use crate::recipe::{Recipe, RecipeError};
+
+/// A tensor of a model, as a policy sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// Its name, as in `encoder.0.weight`. Empty where it has none.
+    pub name: String,
+    /// Its sides. The gradient holds its elements in row-major order.
+    pub shape: Vec<u64>,
+}
+
+impl Tensor {
+    /// A tensor with a name.
+    pub fn new(name: impl Into<String>, shape: impl Into<Vec<u64>>) -> Self {
+        Self { name: name.into(), shape: shape.into() }
+    }
+
+    /// Its elements.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().fold(1, |product: u64, side| product.saturating_mul(*side))
+    }
+}
+
+/// Which recipe each tensor of a model has.
+///
+/// Tensors of fewer than 1024 elements, and vectors of fewer than 65536, go uncompressed: biases and the scales of norms are a small
+/// part of the traffic, and their errors cost more than they save. All others have the policy's recipe, unless a rule says otherwise.
+/// Of several rules that fit a tensor, the first counts; a rule counts for small tensors too.
+///
+/// ```
+/// use gradwire::{Policy, Recipe, Tensor};
+/// let policy = Policy::new("qsgd:bits=4+ef")?.named("*embedding*", "topk:0.001+ef")?.at_least(1 << 20, "powersgd:rank=4")?;
+/// let recipe = |name, shape: [u64; 2]| policy.recipe(&Tensor::new(name, shape)).to_string();
+/// assert_eq!(recipe("token_embedding.weight", [50_000, 768]), "topk:0.001+ef");
+/// assert_eq!(recipe("block.0.weight", [768, 3072]), "powersgd:rank=4");
+/// assert_eq!(recipe("block.0.key", [64, 64]), "qsgd:bits=4+ef");
+/// assert_eq!(recipe("block.0.mask", [8, 8]), "none");
+/// # Ok::<(), gradwire::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    recipe: Recipe,
+    small: u64,
+    small_vectors: u64,
+    rules: Vec<(Rule, Recipe)>,
+    all_reduce_only: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Rule {
+    Named(String),
+    AtLeast(u64),
+}
+
+impl Policy {
+    /// This recipe for all tensors that are not small.
+    ///
+    /// # Errors
+    /// What a text or the recipe's stages are refused for: [`Error::Recipe`].
+    pub fn new<R: TryInto<Recipe>>(recipe: R) -> Result<Self, Error>
+    where
+        Error: From<R::Error>,
+    {
+        let recipe = checked(recipe)?;
+        Ok(Self { recipe, small: 1024, small_vectors: 65536, rules: Vec::new(), all_reduce_only: false })
+    }
+
+    /// Tensors of fewer elements go uncompressed. The default is 1024; 0 compresses all, vectors as well.
+    pub fn small(mut self, elements: u64) -> Self {
+        (self.small, self.small_vectors) = (elements, elements);
+        self
+    }
+
+    /// Tensors with fewer than two sides of 2 or more, and with fewer elements, go uncompressed. The default is 65536.
+    pub fn small_vectors(mut self, elements: u64) -> Self {
+        self.small_vectors = elements;
+        self
+    }
+
+    /// Another recipe for tensors of this name, where `*` stands for any letters.
+    ///
+    /// # Errors
+    /// As [`Policy::new`].
+    pub fn named<R: TryInto<Recipe>>(mut self, pattern: &str, recipe: R) -> Result<Self, Error>
+    where
+        Error: From<R::Error>,
+    {
+        self.rules.push((Rule::Named(pattern.into()), checked(recipe)?));
+        Ok(self)
+    }
+
+    /// Another recipe for tensors of this many elements or more.
+    ///
+    /// # Errors
+    /// As [`Policy::new`].
+    pub fn at_least<R: TryInto<Recipe>>(mut self, elements: u64, recipe: R) -> Result<Self, Error>
+    where
+        Error: From<R::Error>,
+    {
+        self.rules.push((Rule::AtLeast(elements), checked(recipe)?));
+        Ok(self)
+    }
+
+    /// For a network that sums on the way and gathers nothing: a recipe whose payloads cannot be summed is refused when the compressor
+    /// is made.
+    pub fn all_reduce_only(mut self) -> Self {
+        self.all_reduce_only = true;
+        self
+    }
+
+    /// The recipe of a tensor.
+    pub fn recipe(&self, tensor: &Tensor) -> Recipe {
+        let elements = tensor.elements();
+        let fits = |rule: &Rule| match rule {
+            Rule::Named(pattern) => matches(pattern, &tensor.name),
+            Rule::AtLeast(least) => elements >= *least,
+        };
+        if let Some((_, recipe)) = self.rules.iter().find(|(rule, _)| fits(rule)) {
+            return recipe.clone();
+        }
+        let is_vector = tensor.shape.iter().filter(|side| **side > 1).count() < 2;
+        if elements < self.small || is_vector && elements < self.small_vectors {
+            return Recipe::none().non_finite(self.recipe.non_finite);
+        }
+        self.recipe.clone()
+    }
+
+    /// Refuses a recipe that the network cannot carry.
+    pub(super) fn expect_exchange(&self, recipe: &Recipe) -> Result<(), Error> {
+        if self.all_reduce_only && !recipe.is_linear() {
+            return Err(RecipeError::NotLinear { recipe: recipe.to_string() }.into());
+        }
+        Ok(())
+    }
+}
+
+fn checked<R: TryInto<Recipe>>(recipe: R) -> Result<Recipe, Error>
+where
+    Error: From<R::Error>,
+{
+    let recipe = recipe.try_into()?;
+    recipe.check()?;
+    Ok(recipe)
+}
+
+/// Whether a name is one that the pattern stands for.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((front, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(name) = name.strip_prefix(front) else { return false };
+    (0..=name.len()).filter(|at| name.is_char_boundary(*at)).any(|at| matches(rest, &name[at..]))
+}

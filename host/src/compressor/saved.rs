@@ -1,0 +1,229 @@
+//! The state of a compressor as bytes, for this number of workers or another.
+
+use super::error::{MAGIC, SavedError, VERSION};
+use super::part::Method;
+use super::{Compressor, planes};
+use crate::codec::powersgd::Matrix;
+use crate::error::Error;
+use crate::low_rank::LowRankState;
+use crate::recipe::Recipe;
+
+/// Bytes in front of the description: magic, version, size, run, steps.
+const HEAD: usize = 32;
+/// Bytes behind the numbers.
+const CHECKSUM: usize = 4;
+
+/// A saved state, checked against a compressor.
+struct Saved<'b> {
+    steps: u64,
+    /// Residual and momentum, as little-endian f32; empty where the compressor has none.
+    planes: [&'b [u8]; 2],
+    states: Vec<LowRankState>,
+}
+
+impl Compressor {
+    /// The state of this rank as bytes, with a version and a checksum: steps, residuals, momentum, factors. A checkpoint holds those of
+    /// all ranks.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where there is no memory for them.
+    pub fn state(&self) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        bytes.extend(MAGIC);
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend([0; 8]);
+        bytes.extend(self.run.to_le_bytes());
+        bytes.extend(self.steps.to_le_bytes());
+        put(&mut bytes, self.description().as_bytes());
+        for plane in self.planes.kept() {
+            let size = 4 * plane.len();
+            bytes.try_reserve(size).map_err(|_| Error::no_memory("the bytes of a state", size as u64))?;
+            bytes.extend((size as u64).to_le_bytes());
+            bytes.extend(plane.iter().flat_map(|value| value.to_le_bytes()));
+        }
+        for part in &self.parts {
+            if let Method::LowRank { state, .. } = &part.method {
+                put(&mut bytes, &state.to_bytes()?);
+            }
+        }
+        let size = (bytes.len() + CHECKSUM) as u64;
+        bytes[8..16].copy_from_slice(&size.to_le_bytes());
+        let sum = crc32fast::hash(&bytes);
+        bytes.extend(sum.to_le_bytes());
+        Ok(bytes)
+    }
+
+    /// Takes up saved states: those of all ranks that there were, in the order of the ranks, for rank `rank` of `ranks` that there are now.
+    ///
+    /// Where there are as many ranks as before, each goes on with the bits of an uninterrupted run. Where there are fewer, rank r takes
+    /// up the states r, r + ranks, r + 2 ranks and so on, and residuals and momenta are added; where there are more, the new ranks begin
+    /// with none. So the sum of the residuals over the ranks stays what it was, but for the rounding of the additions.
+    ///
+    /// ```
+    /// use gradwire::{Compressor, Recipe};
+    /// let new = || Compressor::new("topk:0.01+ef", [[1000, 100]], 7);
+    /// let saved = [new()?.state()?, new()?.state()?]; // of two ranks
+    /// let mut third = new()?;
+    /// third.restore(&saved, 2, 3)?; // as the last of three
+    /// assert_eq!(third.steps(), 0);
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Saved`] for bytes that are no state, or that of another model, policy, run or step than the others; [`Error::State`] for factors that
+    /// are none; [`Error::Overflow`] where a sum is too large for f32. The compressor is then as it was.
+    pub fn restore(&mut self, states: &[impl AsRef<[u8]>], rank: u32, ranks: u32) -> Result<(), Error> {
+        if states.is_empty() || rank >= ranks {
+            return Err(SavedError::Ranks { rank, ranks, states: states.len() }.into());
+        }
+        let all = states.iter().map(|bytes| self.read(bytes.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        let steps = all[0].steps;
+        if let Some(other) = all.iter().find(|saved| saved.steps != steps) {
+            return Err(other_than("step", other.steps, steps));
+        }
+        let mine = || all.iter().skip(rank as usize).step_by(ranks as usize);
+        let kept = self.planes.kept().map(<[f32]>::len);
+        let mut sums = [planes::zeros(kept[0])?, planes::zeros(kept[1])?];
+        for (nth, saved) in mine().enumerate() {
+            for ((sums, plane), what) in
+                sums.iter_mut().zip(saved.planes).zip(["sum of the residuals", "sum of the momenta"])
+            {
+                let values = plane.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+                for (index, (sum, value)) in (0..).zip(sums.iter_mut().zip(values)) {
+                    // The first is taken as it is, a zero's sign included.
+                    let total = if nth == 0 { value } else { *sum + value };
+                    if !total.is_finite() && nth > 0 {
+                        return Err(Error::Overflow { what, index });
+                    }
+                    *sum = total;
+                }
+            }
+        }
+        let mut restored = Vec::new();
+        for index in 0..all[0].states.len() {
+            let mut of_ranks = mine().map(|saved| &saved.states[index]);
+            let mut state = match of_ranks.next() {
+                Some(first) => first.clone(),
+                None => all[0].states[index].joining()?,
+            };
+            of_ranks.try_for_each(|leaving| state.absorb(leaving))?;
+            restored.push(state);
+        }
+        for (plane, sums) in self.planes.kept_mut().into_iter().zip(sums) {
+            *plane = sums;
+        }
+        self.put_back(restored);
+        self.steps = steps;
+        Ok(())
+    }
+
+    /// What two compressors must agree in: the tensors and their recipes.
+    fn description(&self) -> String {
+        let tensor = |(tensor, recipe): (&super::Tensor, &Recipe)| format!("{:?} {recipe}\n", tensor.shape);
+        self.tensors.iter().zip(&self.recipes).map(tensor).collect()
+    }
+
+    /// Checks a state, and finds its parts.
+    fn read<'b>(&self, bytes: &'b [u8]) -> Result<Saved<'b>, Error> {
+        let found = bytes.len() as u64;
+        let Some((head, _)) = bytes.split_first_chunk::<HEAD>().filter(|_| bytes.len() >= HEAD + CHECKSUM) else {
+            return Err(SavedError::Size { found, expected: (HEAD + CHECKSUM) as u64 }.into());
+        };
+        let magic = [head[0], head[1], head[2], head[3]];
+        if magic != MAGIC {
+            return Err(SavedError::Magic { found: magic }.into());
+        }
+        let mut reader = Reader(&head[4..]);
+        let version = reader.take::<4>().map(u32::from_le_bytes);
+        if let Some(found) = version.filter(|version| *version != VERSION) {
+            return Err(SavedError::Version { found }.into());
+        }
+        let expected = reader.word()?;
+        if found != expected {
+            return Err(SavedError::Size { found, expected }.into());
+        }
+        let (run, steps) = (reader.word()?, reader.word()?);
+        let (body, checksum) = bytes.split_at(bytes.len() - CHECKSUM);
+        let (written, computed) = (Reader(checksum).take().map(u32::from_le_bytes), crc32fast::hash(body));
+        if let Some(found) = written.filter(|written| *written != computed) {
+            return Err(SavedError::Checksum { found, computed }.into());
+        }
+        if run != self.run {
+            return Err(other_than("run", run, self.run));
+        }
+        let mut reader = Reader(&body[HEAD..]);
+        let (theirs, ours) = (String::from_utf8_lossy(reader.part("description")?), self.description());
+        if theirs != ours {
+            let lines = theirs.lines().map(Some).chain(std::iter::repeat(None));
+            let ours = ours.lines().map(Some).chain(std::iter::repeat(None));
+            let differs = lines.zip(ours).zip(0..).find(|((theirs, ours), _)| theirs != ours);
+            let ((theirs, ours), index) = differs.unwrap_or(((None, None), 0));
+            let text = |line: Option<&str>| line.map_or("none".into(), |line| format!("{index} as {line}"));
+            return Err(other_than("tensor", text(theirs), text(ours)));
+        }
+        let mut planes = [&[][..]; 2];
+        for ((plane, kept), field) in
+            planes.iter_mut().zip(self.planes.kept()).zip(["residual bytes", "momentum bytes"])
+        {
+            *plane = reader.part(field)?;
+            if plane.len() != 4 * kept.len() {
+                return Err(SavedError::Field { field, found: plane.len() as u64 }.into());
+            }
+        }
+        let mut states = Vec::new();
+        for part in &self.parts {
+            let (Method::LowRank { packed, .. }, Some(codec)) = (&part.method, part.recipe.low_rank()) else {
+                continue;
+            };
+            let state = codec.restore(&self.matrices(part, !packed), reader.part("factor bytes")?)?;
+            // Its own step count and seed have to be those of all.
+            if state.steps() != steps {
+                return Err(other_than("step of the factors", state.steps(), steps));
+            }
+            states.push(state);
+        }
+        if !reader.0.is_empty() {
+            return Err(SavedError::Field { field: "bytes behind the last part", found: reader.0.len() as u64 }.into());
+        }
+        Ok(Saved { steps, planes, states })
+    }
+
+    fn matrices(&self, part: &super::Part, alone: bool) -> Vec<Matrix> {
+        super::part::matrices(&self.tensors, &part.tensors, alone)
+    }
+}
+
+fn other_than(what: &'static str, found: impl ToString, expected: impl ToString) -> Error {
+    SavedError::Other { what, found: found.to_string(), expected: expected.to_string() }.into()
+}
+
+/// Writes bytes behind their number.
+fn put(bytes: &mut Vec<u8>, part: &[u8]) {
+    bytes.extend((part.len() as u64).to_le_bytes());
+    bytes.extend(part);
+}
+
+/// Takes bytes off the front.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn word(&mut self) -> Result<u64, SavedError> {
+        let found = self.0.len() as u64;
+        self.take().map(u64::from_le_bytes).ok_or(SavedError::Field { field: "bytes where a number should be", found })
+    }
+
+    /// Bytes behind their number.
+    fn part(&mut self, field: &'static str) -> Result<&'a [u8], SavedError> {
+        let found = self.word()?;
+        let taken = usize::try_from(found).ok().and_then(|bytes| self.0.split_at_checked(bytes));
+        let (taken, rest) = taken.ok_or(SavedError::Field { field, found })?;
+        self.0 = rest;
+        Ok(taken)
+    }
+}

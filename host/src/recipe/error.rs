@@ -1,0 +1,57 @@
+//! What is wrong with a recipe.
+
+/// Why a recipe cannot be made, or cannot be used for a model.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecipeError {
+    /// A text that is not a recipe.
+    #[error("at byte {at} of {text:?}: {found}; {allowed} could stand there")]
+    Text {
+        /// The whole text.
+        text: String,
+        /// The byte where what is wrong begins.
+        at: usize,
+        /// What stands there, and what is wrong with it.
+        found: String,
+        /// What could stand there.
+        allowed: String,
+    },
+    /// A stage with a setting that its codec refuses.
+    #[error("at byte {at} of {text:?}: {source}")]
+    Setting {
+        /// The whole text.
+        text: String,
+        /// The byte where the stage begins.
+        at: usize,
+        /// What the codec says.
+        source: Box<crate::Error>,
+    },
+    /// Stages that do not go together.
+    #[error("{what} do not go together in a recipe: {remedy}")]
+    Stages {
+        /// Which.
+        what: &'static str,
+        /// Why, and what to do.
+        remedy: &'static str,
+    },
+    /// A momentum that never decays.
+    #[error("momentum must be 0 or more and less than 1; got {got}")]
+    Momentum {
+        /// What was asked for.
+        got: f32,
+    },
+    /// A selection that sends nothing.
+    #[error("{what} keeps no entry, so that nothing would ever be sent; keep a part above 0, or 1 entry or more")]
+    Nothing {
+        /// The selection.
+        what: String,
+    },
+    /// An all-reduce of payloads that cannot be summed.
+    #[error(
+        "the payloads of {recipe:?} cannot be summed on the way; exchange them by Exchange::AllGather, or use none or powersgd"
+    )]
+    NotLinear {
+        /// The recipe.
+        recipe: String,
+    },
+}

@@ -1,0 +1,347 @@
+//! Recipes: what becomes of a gradient, stage by stage.
+
+mod error;
+mod promise;
+mod text;
+
+pub use self::error::RecipeError;
+pub use self::promise::Promise;
+use crate::codec::onebit::OneBit;
+use crate::codec::powersgd::PowerSgd;
+use crate::codec::qsgd::Qsgd;
+use crate::codec::topk::{TopK, Values};
+use crate::codec::uniform::Uniform;
+use crate::error::Error;
+use crate::gradient::Dtype;
+use crate::plan::{EncodePlan, NonFinite};
+
+/// How the values that are sent are written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Quantize {
+    /// As they are.
+    Exact,
+    /// Rounded to this type. Values of a selection alone.
+    Round(Dtype),
+    /// By QSGD.
+    Qsgd(Qsgd),
+    /// Uniformly, between minimum and maximum.
+    Uniform(Uniform),
+    /// By 1-bit SGD. Not of a selection.
+    OneBit(OneBit),
+}
+
+impl From<Qsgd> for Quantize {
+    fn from(codec: Qsgd) -> Self {
+        Self::Qsgd(codec)
+    }
+}
+
+impl From<Uniform> for Quantize {
+    fn from(codec: Uniform) -> Self {
+        Self::Uniform(codec)
+    }
+}
+
+impl From<OneBit> for Quantize {
+    fn from(codec: OneBit) -> Self {
+        Self::OneBit(codec)
+    }
+}
+
+impl From<Dtype> for Quantize {
+    fn from(dtype: Dtype) -> Self {
+        Self::Round(dtype)
+    }
+}
+
+/// What is kept from step to step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Memory {
+    /// Error feedback: what was not sent is added to the next gradient.
+    pub feedback: bool,
+    /// Momentum of this factor, 0 to less than 1, gathered before anything is dropped.
+    pub momentum: Option<f32>,
+}
+
+/// What becomes of a gradient: memory, then selection or factors, then quantization, each with its settings.
+///
+/// A recipe is made of typed settings, or of a text that names its stages with `+` between them. The order of the stages in the
+/// text does not matter; each has its place.
+///
+/// | stage | text | what it does |
+/// |---|---|---|
+/// | none | `none` | sends f32, summed by an all-reduce |
+/// | selection | `topk:0.01`, `topk:k=100`, `topk:k=4,block=64`, `topk:above=0.001` | [`TopK`] |
+/// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `onebit`, and behind a selection `f16`, `bf16` | [`Qsgd`], [`Uniform`], [`OneBit`] |
+/// | factors | `powersgd:rank=4` | [`PowerSgd`] |
+/// | memory | `ef` | error feedback. `onebit` and `powersgd` have it unless `noef` is there |
+/// | memory | `momentum=0.9` | momentum correction, with error feedback |
+/// | policy | `finite` | NaN and infinity are refused: [`NonFinite::Error`] |
+///
+/// **Momentum correction** (Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, equation 4 and section 3.2): with
+/// gradient g, momentum u and residual v, u = m u + g, then v = v + u is encoded, and v keeps what was not sent. Where entries
+/// are selected, u becomes zero at those that were sent. The optimizer behind it then has no momentum of its own.
+///
+/// ```
+/// use gradwire::{Qsgd, Recipe, TopK};
+/// let recipe: Recipe = "topk:0.01+qsgd:bits=4,bucket=32+ef".parse()?;
+/// assert_eq!(recipe, Recipe::from(TopK::fraction(0.01)).quantize(Qsgd::bits(4).bucket(32)).feedback());
+/// assert_eq!(recipe.to_string().parse::<Recipe>()?, recipe);
+/// let promise = recipe.promise(10_000)?;
+/// assert!(!promise.unbiased && promise.delta > Some(0.008)); // 0.01 kept, and 1 - 32/(4 * 49) of that
+///
+/// let error = "topk:0.01+qsgd:bit=4".parse::<Recipe>().unwrap_err();
+/// assert_eq!(error.to_string(), "at byte 15 of \"topk:0.01+qsgd:bit=4\": \"bit\" is no setting of qsgd; bits, levels, bucket, l2 or contractive could stand there");
+/// # Ok::<(), gradwire::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recipe {
+    pub(crate) select: Option<TopK>,
+    pub(crate) quantize: Quantize,
+    pub(crate) factors: Option<PowerSgd>,
+    pub(crate) memory: Memory,
+    pub(crate) non_finite: NonFinite,
+}
+
+impl Recipe {
+    /// Sends f32.
+    pub fn none() -> Self {
+        Self {
+            select: None,
+            quantize: Quantize::Exact,
+            factors: None,
+            memory: Memory::default(),
+            non_finite: NonFinite::Propagate,
+        }
+    }
+
+    /// The same with this quantization of what is sent, in the place of the one it has.
+    pub fn quantize(mut self, quantize: impl Into<Quantize>) -> Self {
+        self.set_quantize(quantize.into());
+        self
+    }
+
+    /// The same with error feedback.
+    pub fn feedback(mut self) -> Self {
+        self.memory.feedback = true;
+        self
+    }
+
+    /// The same without any memory: what is not sent is lost.
+    pub fn without_feedback(mut self) -> Self {
+        self.memory = Memory::default();
+        self
+    }
+
+    /// The same with momentum correction of this factor, and with error feedback.
+    pub fn momentum(mut self, factor: f32) -> Self {
+        self.memory = Memory { feedback: true, momentum: Some(factor) };
+        self
+    }
+
+    /// The same with this policy for NaN and infinity.
+    pub fn non_finite(mut self, policy: NonFinite) -> Self {
+        self.non_finite = policy;
+        self
+    }
+
+    /// What is kept from step to step.
+    pub fn memory(&self) -> Memory {
+        self.memory
+    }
+
+    /// Whether gradients go as they are, in f32.
+    pub fn is_none(&self) -> bool {
+        self.select.is_none() && self.factors.is_none() && self.quantize == Quantize::Exact
+    }
+
+    /// Whether what is sent can be summed on the way, by an all-reduce.
+    pub fn is_linear(&self) -> bool {
+        self.is_none() || self.factors.is_some()
+    }
+
+    /// Takes over a quantizer; its policy for NaN becomes the recipe's.
+    fn set_quantize(&mut self, quantize: Quantize) {
+        let (plain, policy) = match quantize {
+            Quantize::Exact | Quantize::Round(_) => (quantize, NonFinite::Propagate),
+            Quantize::Qsgd(codec) => (codec.non_finite(NonFinite::Propagate).into(), codec.common.non_finite),
+            Quantize::Uniform(codec) => (codec.non_finite(NonFinite::Propagate).into(), codec.common.non_finite),
+            Quantize::OneBit(codec) => {
+                let plain = codec.non_finite(NonFinite::Propagate).without_feedback();
+                (plain.into(), codec.common.non_finite)
+            }
+        };
+        self.quantize = plain;
+        if policy == NonFinite::Error {
+            self.non_finite = policy;
+        }
+    }
+
+    /// Refuses stages that do not go together, and settings that no tensor admits.
+    ///
+    /// # Errors
+    /// [`RecipeError::Stages`], [`RecipeError::Momentum`], [`RecipeError::Nothing`]; what the codec of a stage refuses.
+    pub fn check(&self) -> Result<(), Error> {
+        let stages = |what, remedy| Err(RecipeError::Stages { what, remedy }.into());
+        match (&self.select, self.quantize, &self.factors) {
+            (Some(_), _, Some(_)) => {
+                return stages("top-k and PowerSGD", "each chooses what is sent: leave out one");
+            }
+            (_, quantize, Some(_)) if quantize != Quantize::Exact => {
+                return stages("PowerSGD and a quantizer", "factors are summed on the way, in f32: leave out one");
+            }
+            (Some(_), Quantize::OneBit(_), _) => {
+                return stages(
+                    "top-k and 1-bit SGD",
+                    "values of top-k go exact, as f16, as bf16, by QSGD or uniformly",
+                );
+            }
+            (None, Quantize::Round(_), _) => {
+                return stages(
+                    "f16 or bf16 alone",
+                    "they round the values of top-k: put topk before them, or use qsgd",
+                );
+            }
+            _ => {}
+        }
+        if let Some(factor) = self.memory.momentum.filter(|m| !(0.0..1.0).contains(m)) {
+            return Err(RecipeError::Momentum { got: factor }.into());
+        }
+        if self.is_none() && (self.memory.feedback || self.memory.momentum.is_some()) {
+            return stages(
+                "memory and none",
+                "what is sent whole leaves nothing to remember: leave out ef and momentum",
+            );
+        }
+        if let Some(select) = self.select.as_ref().filter(|select| select.keeps_nothing()) {
+            return Err(RecipeError::Nothing { what: text::words_of(select) }.into());
+        }
+        match (&self.factors, self.dense(), self.sparse()) {
+            (Some(codec), ..) => codec.table(&[]).map(drop),
+            (_, Some(dense), _) => dense.plan(0).map(drop),
+            (.., Some(sparse)) => sparse.clamped().check_settings(),
+            _ => Ok(()),
+        }
+    }
+
+    /// The quantizer of whole tensors, if the recipe has no selection and no factors.
+    pub(crate) fn dense(&self) -> Option<Dense<'_>> {
+        let whole = self.select.is_none() && self.factors.is_none() && !self.is_none();
+        whole.then_some(Dense(self))
+    }
+
+    /// The selection with its quantizer and the policy for NaN.
+    pub(crate) fn sparse(&self) -> Option<TopK> {
+        let select = self.select.clone()?.non_finite(self.non_finite);
+        Some(match self.quantize {
+            Quantize::Exact | Quantize::OneBit(_) => select,
+            Quantize::Round(dtype) => select.values(dtype),
+            Quantize::Qsgd(codec) => select.then_qsgd(codec),
+            Quantize::Uniform(codec) => select.then_uniform(codec),
+        })
+    }
+
+    /// PowerSGD with the recipe's memory and policy.
+    pub(crate) fn low_rank(&self) -> Option<PowerSgd> {
+        let codec = self.factors?.non_finite(self.non_finite);
+        Some(if self.memory.feedback { codec } else { codec.without_feedback() })
+    }
+}
+
+/// A recipe that quantizes every element of a tensor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dense<'r>(&'r Recipe);
+
+impl Dense<'_> {
+    /// How a tensor of `n` elements is encoded, memory included.
+    pub(crate) fn plan(self, n: usize) -> Result<EncodePlan, Error> {
+        use crate::codec::Codec;
+        let policy = self.0.non_finite;
+        let plan = match self.0.quantize {
+            Quantize::Qsgd(codec) => codec.non_finite(policy).plan(n, Dtype::F32),
+            Quantize::Uniform(codec) => codec.non_finite(policy).plan(n, Dtype::F32),
+            Quantize::OneBit(codec) => codec.non_finite(policy).plan(n, Dtype::F32),
+            Quantize::Exact | Quantize::Round(_) => {
+                let (what, remedy) = ("no quantizer", "name one");
+                return Err(RecipeError::Stages { what, remedy }.into());
+            }
+        }?;
+        if self.0.memory.feedback { plan.with_feedback() } else { Ok(plan) }
+    }
+}
+
+impl crate::codec::Codec for Dense<'_> {
+    fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
+        let plan = (*self).plan(n)?;
+        let header = crate::wire::Header { dtype, ..*plan.header() };
+        Ok(EncodePlan { header, ..plan })
+    }
+}
+
+impl From<Qsgd> for Recipe {
+    fn from(codec: Qsgd) -> Self {
+        Self::none().quantize(codec)
+    }
+}
+
+impl From<Uniform> for Recipe {
+    fn from(codec: Uniform) -> Self {
+        Self::none().quantize(codec)
+    }
+}
+
+impl From<OneBit> for Recipe {
+    /// With error feedback, unless the codec says without.
+    fn from(codec: OneBit) -> Self {
+        let recipe = Self::none().quantize(codec);
+        if codec.has_feedback() { recipe.feedback() } else { recipe }
+    }
+}
+
+impl From<TopK> for Recipe {
+    /// A quantizer of the values becomes a stage of its own. Without error feedback.
+    fn from(codec: TopK) -> Self {
+        let (select, values, policy) = codec.into_stages();
+        let quantize = match values {
+            Values::Exact => Quantize::Exact,
+            Values::As(dtype) => Quantize::Round(dtype),
+            Values::Qsgd(codec) => Quantize::Qsgd(codec),
+            Values::Uniform(codec) => Quantize::Uniform(codec),
+        };
+        let recipe = Self { select: Some(select), ..Self::none() }.quantize(quantize);
+        if policy == NonFinite::Error { recipe.non_finite(policy) } else { recipe }
+    }
+}
+
+impl From<PowerSgd> for Recipe {
+    /// With error feedback, unless the codec says without.
+    fn from(codec: PowerSgd) -> Self {
+        let non_finite = if codec.is_guarded() { NonFinite::Error } else { NonFinite::Propagate };
+        let recipe = Self { factors: Some(codec.plain()), non_finite, ..Self::none() };
+        if codec.feedback() { recipe.feedback() } else { recipe }
+    }
+}
+
+impl TryFrom<&str> for Recipe {
+    type Error = Error;
+
+    fn try_from(text: &str) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Recipe {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Recipe {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <String as serde::Deserialize>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,115 @@
+//! What a recipe promises, from what its stages promise.
+
+use super::{Quantize, Recipe};
+use crate::codec::topk::Select;
+use crate::error::Error;
+use crate::gradient::Dtype;
+use crate::plan::EncodePlan;
+
+/// What holds of C(x), the gradient that is decoded, for every gradient x of a length, but for the rounding of binary32 and the
+/// resolution of the draws. Of one step: memory is left out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Promise {
+    /// E C(x) = x.
+    pub unbiased: bool,
+    /// E|C(x) - x|^2 <= omega |x|^2, where a bound is known.
+    pub omega: Option<f64>,
+    /// E|C(x) - x|^2 <= (1 - delta) |x|^2, with delta above 0: what error feedback needs to converge (Karimireddy, Rebjock, Stich and
+    /// Jaggi, "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019, assumption A).
+    pub delta: Option<f64>,
+    /// What is sent by several workers can be summed on the way.
+    pub linear: bool,
+    /// No random draw: every seed gives the same payload.
+    pub deterministic: bool,
+}
+
+impl Promise {
+    /// Sent as it is.
+    const WHOLE: Self = Self { unbiased: true, omega: Some(0.0), delta: Some(1.0), linear: true, deterministic: true };
+
+    /// Of a quantizer.
+    fn of(plan: &EncodePlan) -> Self {
+        let (omega, scaled) = (plan.omega(), plan.header().is_scaled());
+        let deterministic = plan.nearest;
+        let omega = match (scaled, deterministic) {
+            (false, _) => omega,
+            (true, false) => omega / (1.0 + omega),
+            // The error is a part of C(x) - x and a part of x, which may point the same way.
+            (true, true) => ((omega.sqrt() + omega) / (1.0 + omega)).powi(2),
+        };
+        let (unbiased, delta) = (!scaled && !deterministic, above_0(1.0 - omega));
+        Self { unbiased, omega: Some(omega), delta, linear: false, deterministic }
+    }
+
+    /// Of a quantizer behind a selection that keeps the part delta of |x|^2 at least.
+    ///
+    /// What the selection drops and what the quantizer takes from the rest have no element in common. So with K the part kept,
+    /// |C(x) - x|^2 = |x|^2 - |K|^2 + |Q(K) - K|^2 <= |x|^2 - delta_Q |K|^2 <= (1 - delta_Q delta) |x|^2 where the
+    /// quantizer has a delta_Q, and |x|^2 - |K|^2 + omega |K|^2 <= max(1, omega) |x|^2 in any case. This is lemma 1 of Basu, Data,
+    /// Karakus and Diggavi, "Qsparse-local-SGD", NeurIPS 2019, for any contraction in the place of their quantizer.
+    fn behind(self, delta: Option<f64>, keeps_all: bool) -> Self {
+        if keeps_all {
+            return Self { linear: false, ..self };
+        }
+        Self {
+            unbiased: false,
+            omega: self.omega.map(|omega| match (delta, self.delta) {
+                (Some(kept), Some(of_quantizer)) => 1.0 - kept * of_quantizer,
+                _ => omega.max(1.0),
+            }),
+            delta: delta.zip(self.delta).map(|(kept, of_quantizer)| kept * of_quantizer),
+            linear: false,
+            deterministic: self.deterministic,
+        }
+    }
+}
+
+fn above_0(delta: f64) -> Option<f64> {
+    (delta > 0.0).then_some(delta)
+}
+
+impl Recipe {
+    /// What the recipe promises of a tensor of `n` elements.
+    ///
+    /// ```
+    /// use gradwire::{OneBit, Recipe};
+    /// let one_bit = Recipe::from(OneBit::new()).promise(1000)?;
+    /// assert!(one_bit.deterministic && one_bit.delta == Some(1.0 / 64.0));
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Recipe::check`]; what a stage's codec refuses at this length.
+    pub fn promise(&self, n: usize) -> Result<Promise, Error> {
+        self.check()?;
+        let alone = Self { memory: super::Memory::default(), ..self.clone() };
+        if let Some(dense) = alone.dense() {
+            return Ok(Promise::of(&dense.plan(n)?));
+        }
+        if self.factors.is_some() {
+            // The projection onto r directions never enlarges. Which directions they are depends on the steps before.
+            return Ok(Promise { unbiased: false, omega: Some(1.0), delta: None, linear: true, deterministic: true });
+        }
+        let Some(select) = self.sparse() else { return Ok(Promise::WHOLE) };
+        let plan = select.plan(n, Dtype::F32, false)?;
+        let part = |k: u64, elements: u64| if elements == 0 { 1.0 } else { k.min(elements) as f64 / elements as f64 };
+        let delta = match &plan.select {
+            Select::Largest(k) => Some(part(*k, plan.n)),
+            // A last block that is shorter keeps as many of fewer.
+            Select::Blocks { elements, k } => Some(part(*k, (*elements).min(plan.n))),
+            Select::Segments(segments) => segments.iter().map(|s| part(s.k, s.elements)).reduce(f64::min),
+            // All may lie below the threshold.
+            Select::Above(threshold) => (*threshold == 0.0).then_some(1.0),
+        };
+        let delta = delta.and_then(above_0);
+        let values = match (self.quantize, plan.quantizer(plan.most() as usize, false)?) {
+            (_, Some(quantizer)) => Promise::of(&quantizer),
+            // A value too small or too large for the type is rounded by as much as itself.
+            (Quantize::Round(dtype), None) if dtype != Dtype::F32 => {
+                Promise { unbiased: false, omega: Some(1.0), delta: None, ..Promise::WHOLE }
+            }
+            _ => Promise::WHOLE,
+        };
+        Ok(values.behind(delta, delta == Some(1.0)))
+    }
+}

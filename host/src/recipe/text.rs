@@ -1,0 +1,449 @@
+//! Recipes as texts.
+
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
+
+use super::{Memory, Quantize, Recipe, RecipeError};
+use crate::codec::Bucketed;
+use crate::codec::onebit::OneBit;
+use crate::codec::powersgd::PowerSgd;
+use crate::codec::qsgd::Qsgd;
+use crate::codec::topk::{Keep, Segment, TopK};
+use crate::codec::uniform::Uniform;
+use crate::error::Error;
+use crate::gradient::Dtype;
+use crate::plan::NonFinite;
+
+/// What may stand where a stage does.
+const STAGES: &str = "none, qsgd, uniform, onebit, topk, powersgd, f16, bf16, ef, noef, momentum=<factor> or finite";
+const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
+
+impl FromStr for Recipe {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut builder = Builder { recipe: Self::none(), seen: Vec::new() };
+        let mut at = 0;
+        for part in text.split('+') {
+            let name = part.split([':', '=']).next().unwrap_or(part);
+            let word = Word { text, at, name, settings: &part[name.len()..] };
+            at += part.len() + 1;
+            builder.add(&word)?;
+            if builder.recipe.memory.momentum.is_some() && (word.name == "noef" || builder.said("noef", text)) {
+                return Err(word.wrong(
+                    0,
+                    "momentum keeps what was not sent, and noef drops it".into(),
+                    "neither, or one of the two",
+                ));
+            }
+        }
+        let whole = |source: Error| match source {
+            said @ Error::Recipe(_) => said,
+            source => RecipeError::Setting { text: text.into(), at: builder.place(), source: source.into() }.into(),
+        };
+        builder.recipe.check().map_err(whole)?;
+        Ok(builder.recipe)
+    }
+}
+
+/// What a stage is for. A recipe has one of a kind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slot {
+    What,
+    Select,
+    Quantize,
+    Feedback,
+    Momentum,
+    Policy,
+}
+
+struct Builder {
+    recipe: Recipe,
+    seen: Vec<(Slot, usize)>,
+}
+
+impl Builder {
+    fn add(&mut self, word: &Word<'_>) -> Result<(), Error> {
+        let slot = match word.name {
+            "none" | "powersgd" => Slot::What,
+            "topk" => Slot::Select,
+            "qsgd" | "uniform" | "onebit" | "f16" | "bf16" => Slot::Quantize,
+            "ef" | "noef" => Slot::Feedback,
+            "momentum" => Slot::Momentum,
+            "finite" => Slot::Policy,
+            other => return Err(word.wrong(0, format!("{other:?} is no stage"), STAGES)),
+        };
+        let taken = |(other, _): &(Slot, usize)| {
+            *other == slot || (*other == Slot::What || slot == Slot::What) && is_codec(*other) && is_codec(slot)
+        };
+        if let Some((_, first)) = self.seen.iter().find(|seen| taken(seen)) {
+            let found = format!("{:?} does not go with the stage at byte {first}", word.name);
+            return Err(word.wrong(0, found, "the end of the text, or a stage of another kind"));
+        }
+        self.seen.push((slot, word.at));
+        let recipe = &mut self.recipe;
+        match word.name {
+            "qsgd" => recipe.set_quantize(word.qsgd()?.into()),
+            "uniform" => recipe.set_quantize(word.uniform()?.into()),
+            "onebit" => {
+                recipe.set_quantize(word.onebit()?.into());
+                self.default_feedback();
+            }
+            "topk" => recipe.select = Some(word.topk()?),
+            "powersgd" => {
+                recipe.factors = Some(word.powersgd()?);
+                self.default_feedback();
+            }
+            "momentum" => {
+                let setting = word.only("momentum=<factor>, from 0 to less than 1,")?;
+                recipe.memory =
+                    Memory { feedback: true, momentum: Some(setting.number("a factor from 0 to less than 1")?) };
+            }
+            name => {
+                word.bare()?;
+                match name {
+                    "f16" => recipe.set_quantize(Dtype::F16.into()),
+                    "bf16" => recipe.set_quantize(Dtype::Bf16.into()),
+                    "ef" => recipe.memory.feedback = true,
+                    "noef" => recipe.memory.feedback = false,
+                    "finite" => recipe.non_finite = NonFinite::Error,
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a memory stage of this name stands in the text so far.
+    fn said(&self, name: &str, text: &str) -> bool {
+        self.seen.iter().any(|(slot, at)| *slot == Slot::Feedback && text[*at..].starts_with(name))
+    }
+
+    /// 1-bit SGD and PowerSGD have error feedback, unless the text has said otherwise already.
+    fn default_feedback(&mut self) {
+        if !self.seen.iter().any(|(slot, _)| *slot == Slot::Feedback) {
+            self.recipe.memory.feedback = true;
+        }
+    }
+
+    /// Where the stage is that a codec complains of: the last one that has a codec.
+    fn place(&self) -> usize {
+        self.seen.iter().rev().find(|(slot, _)| is_codec(*slot)).map_or(0, |(_, at)| *at)
+    }
+}
+
+fn is_codec(slot: Slot) -> bool {
+    matches!(slot, Slot::What | Slot::Select | Slot::Quantize)
+}
+
+/// A stage as it stands in the text.
+struct Word<'t> {
+    text: &'t str,
+    /// Where it begins.
+    at: usize,
+    name: &'t str,
+    /// What stands behind the name.
+    settings: &'t str,
+}
+
+/// A setting of a stage: `key=value`, or a key alone.
+struct Setting<'w, 't> {
+    word: &'w Word<'t>,
+    /// Where it begins in the stage.
+    at: usize,
+    key: &'t str,
+    value: Option<&'t str>,
+}
+
+impl<'t> Word<'t> {
+    fn wrong(&self, at: usize, found: String, allowed: impl Into<String>) -> Error {
+        let allowed = allowed.into();
+        RecipeError::Text { text: self.text.into(), at: self.at + at, found, allowed }.into()
+    }
+
+    /// The settings behind the colon, none of them twice.
+    fn list(&self, allowed: &'static str) -> Result<Vec<Setting<'_, 't>>, Error> {
+        let Some(list) = self.settings.strip_prefix(':') else {
+            return match self.settings {
+                "" => Ok(Vec::new()),
+                _ => Err(self.wrong(
+                    self.name.len(),
+                    format!("{} is followed by \"=\"", self.name),
+                    format!("\":\" and {allowed}"),
+                )),
+            };
+        };
+        let mut all: Vec<Setting<'_, 't>> = Vec::new();
+        let mut at = self.name.len() + 1;
+        for part in list.split(',') {
+            let (key, value) = part.split_once('=').map_or((part, None), |(key, value)| (key, Some(value)));
+            if all.iter().any(|other| other.key == key) {
+                return Err(self.wrong(
+                    at,
+                    format!("{key:?} stands there a second time"),
+                    format!("another of {allowed}"),
+                ));
+            }
+            all.push(Setting { word: self, at, key, value });
+            at += part.len() + 1;
+        }
+        Ok(all)
+    }
+
+    /// No settings.
+    fn bare(&self) -> Result<(), Error> {
+        if self.settings.is_empty() {
+            return Ok(());
+        }
+        let found = format!("{} takes no settings, and {:?} stands there", self.name, self.settings);
+        Err(self.wrong(self.name.len(), found, "\"+\" or the end of the text"))
+    }
+
+    /// The value of a stage that is a single setting.
+    fn only(&self, allowed: &'static str) -> Result<Setting<'_, 't>, Error> {
+        match self.settings.strip_prefix('=') {
+            Some(value) => Ok(Setting { word: self, at: 0, key: self.name, value: Some(value) }),
+            None => Err(self.wrong(0, format!("{} has no value", self.name), allowed)),
+        }
+    }
+
+    fn qsgd(&self) -> Result<Qsgd, Error> {
+        let allowed = "bits, levels, bucket, l2 or contractive";
+        let list = self.list(allowed)?;
+        let mut codec = Qsgd::bits(4);
+        for s in list.iter().filter(|s| s.key == "bits" || s.key == "levels") {
+            codec = match s.key {
+                "bits" if list.iter().any(|other| other.key == "levels") => {
+                    return Err(self.wrong(s.at, "both bits and levels are set".into(), "one of the two"));
+                }
+                "bits" => Qsgd::bits(s.number("2 to 8, or 16,")?),
+                _ => Qsgd::levels(s.number("1 to 32767")?),
+            };
+        }
+        for s in &list {
+            codec = match s.key {
+                "bits" | "levels" => codec,
+                "bucket" => s.bucket()?.map_or(codec.whole_tensor(), |elements| codec.bucket(elements)),
+                "l2" => s.flag(codec.l2())?,
+                "contractive" => s.flag(codec.contractive())?,
+                _ => return Err(s.unknown(allowed)),
+            };
+        }
+        Ok(codec)
+    }
+
+    fn uniform(&self) -> Result<Uniform, Error> {
+        let allowed = "bits, bucket, nearest or contractive";
+        let list = self.list(allowed)?;
+        let bits = list.iter().find(|s| s.key == "bits").map_or(Ok(8), |s| s.number("1 to 8"))?;
+        let mut codec = Uniform::bits(bits);
+        for s in &list {
+            codec = match s.key {
+                "bits" => codec,
+                "bucket" => s.bucket()?.map_or(codec.whole_tensor(), |elements| codec.bucket(elements)),
+                "nearest" => s.flag(codec.nearest())?,
+                "contractive" => s.flag(codec.contractive())?,
+                _ => return Err(s.unknown(allowed)),
+            };
+        }
+        Ok(codec)
+    }
+
+    fn onebit(&self) -> Result<OneBit, Error> {
+        let mut codec = OneBit::new();
+        for s in &self.list("bucket")? {
+            codec = match s.key {
+                "bucket" => s.bucket()?.map_or(codec.whole_tensor(), |elements| codec.bucket(elements)),
+                _ => return Err(s.unknown("bucket")),
+            };
+        }
+        Ok(codec)
+    }
+
+    fn powersgd(&self) -> Result<PowerSgd, Error> {
+        let allowed = "rank, iterations, onesided or mincompression";
+        let list = self.list(allowed)?;
+        let rank = list.iter().find(|s| s.key == "rank").map_or(Ok(4), |s| s.number("1 to 32"))?;
+        let mut codec = PowerSgd::rank(rank).without_feedback();
+        for s in &list {
+            codec = match s.key {
+                "rank" => codec,
+                "iterations" => codec.iterations(s.number("1 to 16")?),
+                "onesided" => s.flag(codec.one_sided())?,
+                "mincompression" => codec.min_compression(s.number("a number of 0 or more")?),
+                _ => return Err(s.unknown(allowed)),
+            };
+        }
+        Ok(codec)
+    }
+
+    fn topk(&self) -> Result<TopK, Error> {
+        let allowed = "a part of all such as 0.01, k, block, above, segments or clamped";
+        let list = self.list(allowed)?;
+        let (mut keep, mut block, mut clamped) = (None, None, false);
+        for s in &list {
+            let kept = match s.key {
+                "k" => Keep::Count(s.number("a number of entries")?),
+                "above" => Keep::Above(s.number("a threshold of 0 or more")?),
+                "segments" => Keep::Segments(s.segments()?.into()),
+                "block" => {
+                    block = Some((s, s.number("a number of elements")?));
+                    continue;
+                }
+                "clamped" => {
+                    clamped = s.flag(true)?;
+                    continue;
+                }
+                part => match (part.parse(), s.value) {
+                    (Ok(part), None) if 0.0 < part && part <= 1.0 => Keep::Fraction(part),
+                    (Ok::<f64, _>(_), None) => {
+                        let found = format!("{part} is no part of the entries");
+                        return Err(self.wrong(s.at, found, "a number above 0 and up to 1, or k=<entries>,"));
+                    }
+                    _ => return Err(s.unknown(allowed)),
+                },
+            };
+            if keep.replace(kept).is_some() {
+                return Err(self.wrong(
+                    s.at,
+                    format!("{:?} says a second time how many are kept", s.key),
+                    "block or clamped",
+                ));
+            }
+        }
+        let keep = match (keep, block) {
+            (Some(Keep::Count(k)), Some((_, elements))) => Keep::Blocks { elements, k },
+            (_, Some((s, _))) => {
+                return Err(self.wrong(s.at, "block is set without k".into(), "k=<entries>,block=<elements>"));
+            }
+            (Some(keep), None) => keep,
+            (None, None) => {
+                return Err(self.wrong(
+                    self.name.len(),
+                    "nothing says how many are kept".into(),
+                    format!("\":\" and {allowed}"),
+                ));
+            }
+        };
+        Ok(TopK::keeping(keep, clamped))
+    }
+}
+
+impl Setting<'_, '_> {
+    fn unknown(&self, allowed: &str) -> Error {
+        self.word.wrong(self.at, format!("{:?} is no setting of {}", self.key, self.word.name), allowed)
+    }
+
+    fn number<N: FromStr>(&self, allowed: &str) -> Result<N, Error> {
+        let Some(value) = self.value else {
+            return Err(self.word.wrong(
+                self.at,
+                format!("{} has no value", self.key),
+                format!("{}={allowed}", self.key),
+            ));
+        };
+        value
+            .parse()
+            .map_err(|_| self.word.wrong(self.at + self.key.len() + 1, format!("{value:?} is no such number"), allowed))
+    }
+
+    fn flag<T>(&self, with: T) -> Result<T, Error> {
+        match self.value {
+            None => Ok(with),
+            Some(_) => Err(self.word.wrong(
+                self.at + self.key.len(),
+                format!("{} takes no value", self.key),
+                "\",\", \"+\" or the end of the text",
+            )),
+        }
+    }
+
+    /// The elements, or none for the whole tensor.
+    fn bucket(&self) -> Result<Option<usize>, Error> {
+        if self.value == Some("whole") { Ok(None) } else { self.number(BUCKETS).map(Some) }
+    }
+
+    /// `3of100/1of50`: entries that are kept, of the elements of each segment.
+    fn segments(&self) -> Result<Vec<Segment>, Error> {
+        let wrong = || {
+            self.word.wrong(
+                self.at + self.key.len() + 1,
+                "this is no list of segments".into(),
+                "<entries>of<elements>/...",
+            )
+        };
+        let one = |text: &str| {
+            let (k, elements) = text.split_once("of")?;
+            Some(Segment { elements: elements.parse().ok()?, k: k.parse().ok()? })
+        };
+        self.value.unwrap_or_default().split('/').map(one).collect::<Option<_>>().ok_or_else(wrong)
+    }
+}
+
+impl Display for Recipe {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut words = Vec::new();
+        if self.is_none() {
+            words.push("none".into());
+        }
+        words.extend(self.select.as_ref().map(words_of));
+        words.extend(match &self.quantize {
+            Quantize::Exact => None,
+            Quantize::Round(dtype) => Some(dtype.name().into()),
+            Quantize::Qsgd(codec) => Some(word("qsgd", codec.words())),
+            Quantize::Uniform(codec) => Some(word("uniform", codec.words())),
+            Quantize::OneBit(codec) => Some(word("onebit", codec.words())),
+        });
+        words.extend(self.factors.map(|codec| word("powersgd", codec.words())));
+        let default = matches!(self.quantize, Quantize::OneBit(_)) || self.factors.is_some();
+        match (self.memory.momentum, self.memory.feedback) {
+            (Some(factor), _) => words.push(format!("momentum={factor}")),
+            (None, true) if !default => words.push("ef".into()),
+            (None, false) if default => words.push("noef".into()),
+            _ => {}
+        }
+        if self.non_finite == NonFinite::Error {
+            words.push("finite".into());
+        }
+        f.write_str(&words.join("+"))
+    }
+}
+
+fn word(name: &str, settings: Vec<String>) -> String {
+    if settings.is_empty() { name.into() } else { format!("{name}:{}", settings.join(",")) }
+}
+
+/// A selection as it stands in a text.
+pub(super) fn words_of(select: &TopK) -> String {
+    let mut settings = vec![match select.keep() {
+        Keep::Count(k) => format!("k={k}"),
+        Keep::Fraction(part) => part.to_string(),
+        Keep::Blocks { elements, k } => format!("k={k},block={elements}"),
+        Keep::Above(threshold) => format!("above={threshold}"),
+        Keep::Segments(segments) => {
+            let all: Vec<_> = segments.iter().map(|s| format!("{}of{}", s.k, s.elements)).collect();
+            format!("segments={}", all.join("/"))
+        }
+    }];
+    settings.extend(select.is_clamped().then(|| "clamped".into()));
+    word("topk", settings)
+}
+
+impl Bucketed {
+    /// The settings as they stand in a text: each that differs from what the codec has without it.
+    pub(crate) fn words(&self, bits: Option<u32>, bucket: Option<usize>) -> Vec<String> {
+        let mut words = Vec::new();
+        match (self.levels, bits) {
+            (Some(levels), _) => words.push(format!("levels={levels}")),
+            (None, Some(_)) => words.push(format!("bits={}", self.bits)),
+            (None, None) => {}
+        }
+        if self.bucket != bucket {
+            words.push(self.bucket.map_or("bucket=whole".into(), |elements| format!("bucket={elements}")));
+        }
+        if self.scaled {
+            words.push("contractive".into());
+        }
+        words
+    }
+}
