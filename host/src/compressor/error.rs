@@ -14,6 +14,14 @@ pub enum ExchangeError {
         /// What is wrong.
         what: &'static str,
     },
+    /// Another number of messages than there are ranks.
+    #[error("{found} messages were gathered from {expected} ranks; the engine of the group is at fault")]
+    Gathered {
+        /// How many.
+        found: usize,
+        /// The ranks.
+        expected: u32,
+    },
     /// A rank that is at another step.
     #[error(
         "rank {rank} is at step {found}, and this rank is at step {expected}; restore all ranks from states of one step"

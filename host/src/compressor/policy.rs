@@ -32,11 +32,11 @@ impl Tensor {
 ///
 /// ```
 /// use gradwire::{Policy, Recipe, Tensor};
-/// let policy = Policy::new("qsgd:bits=4+ef")?.named("*embedding*", "topk:0.001+ef")?.at_least(1 << 20, "powersgd:rank=4")?;
+/// let policy = Policy::new("qsgd:bits=4,bucket=64+ef")?.named("*embedding*", "topk:0.001+ef")?.at_least(1 << 20, "powersgd:rank=4")?;
 /// let recipe = |name, shape: [u64; 2]| policy.recipe(&Tensor::new(name, shape)).to_string();
 /// assert_eq!(recipe("token_embedding.weight", [50_000, 768]), "topk:0.001+ef");
 /// assert_eq!(recipe("block.0.weight", [768, 3072]), "powersgd:rank=4");
-/// assert_eq!(recipe("block.0.key", [64, 64]), "qsgd:bits=4+ef");
+/// assert_eq!(recipe("block.0.key", [64, 64]), "qsgd:bits=4,bucket=64+ef");
 /// assert_eq!(recipe("block.0.mask", [8, 8]), "none");
 /// # Ok::<(), gradwire::Error>(())
 /// ```

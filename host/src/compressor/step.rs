@@ -105,6 +105,9 @@ impl Compressor {
             // This rank's own error says more than what follows from it.
             encoded?;
             gathered?;
+            if work.gathered.len() != ranks as usize {
+                return Err(ExchangeError::Gathered { found: work.gathered.len(), expected: ranks }.into());
+            }
             received = receive(parts, &work.gathered, self.steps)?;
         }
         work.whole.clear();

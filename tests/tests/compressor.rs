@@ -1,0 +1,626 @@
+//! A model's gradients between ranks: the same bits on every rank, those of the stages one after another, and state that is kept,
+//! undone and restored.
+
+use std::thread;
+
+use gradwire::{
+    Collective, CollectiveError, Compressor, Device, Error, ExchangeError, Matrix, Policy, PowerSgd, Qsgd, Recipe,
+    SavedError, Seed, SparsePayload, Tensor, TopK,
+};
+use gradwire_collectives::Threads;
+use gradwire_tests::cases;
+
+const RUN: u64 = 11;
+
+/// The tensors of a small model: matrices, and vectors that the default policy leaves alone.
+fn tensors() -> Vec<Tensor> {
+    let shapes: [(&str, &[u64]); 6] = [
+        ("a.weight", &[64, 48]),
+        ("a.bias", &[64]),
+        ("b.weight", &[48, 40]),
+        ("b.bias", &[48]),
+        ("c", &[1, 5000]),
+        ("d", &[35, 41]),
+    ];
+    shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
+}
+
+const TEXTS: [&str; 13] = [
+    "none",
+    "qsgd:bits=4,bucket=64+ef",
+    "qsgd:bits=8,bucket=whole",
+    "uniform:bits=4,bucket=32+momentum=0.9",
+    "onebit",
+    "topk:0.01+ef",
+    "topk:k=5",
+    "topk:k=2,block=64+ef",
+    "topk:above=0.02+ef",
+    "topk:0.05+qsgd:bits=4,bucket=32+ef",
+    "topk:0.02+momentum=0.9",
+    "powersgd:rank=2",
+    "powersgd:rank=1+momentum=0.5",
+];
+
+fn of(text: &str) -> Compressor {
+    Compressor::with_policy(&Policy::new(text).expect(text), &tensors(), RUN).expect(text)
+}
+
+/// Two recipes at once, so that parts are packed.
+fn mixed() -> Compressor {
+    let policy = Policy::new("qsgd:bits=4,bucket=64+ef").and_then(|p| p.named("b.*", "topk:0.1+momentum=0.5"));
+    let policy = policy.and_then(|p| p.named("d", "powersgd:rank=2")).expect("valid");
+    Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
+}
+
+fn all() -> Vec<Compressor> {
+    TEXTS.iter().map(|text| of(text)).chain([mixed()]).collect()
+}
+
+fn gradient(n: usize, rank: u32, step: u64) -> Vec<f32> {
+    cases::normal(n, 1000 * u64::from(rank) + step + 1)
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Runs one thread per rank; what each gives.
+fn together<T: Send>(groups: Vec<Threads>, work: impl Fn(u32, Threads) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = groups.into_iter().map(|group| scope.spawn(|| work(group.rank(), group))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()
+    })
+}
+
+/// Steps of a rank, and the means that it saw.
+fn steps(
+    compressor: &mut Compressor,
+    group: &mut Threads,
+    device: &Device,
+    which: std::ops::Range<u64>,
+) -> Result<Vec<Vec<u32>>, Error> {
+    let step = |step| {
+        let mut gradient = gradient(compressor.elements(), group.rank(), step);
+        compressor.exchange(device, group, &mut gradient)?;
+        Ok(bits(&gradient))
+    };
+    which.map(step).collect()
+}
+
+#[test]
+fn four_ranks_see_the_same_bits_whoever_is_late() {
+    for index in 0..all().len() {
+        let run = |seed| {
+            let groups = Threads::with_delays(4, seed).expect("four ranks");
+            together(groups, |_, mut group| {
+                let mut compressor = all().swap_remove(index);
+                let means = steps(&mut compressor, &mut group, &Device::cpu(), 0..3).expect("it runs");
+                (means, compressor.state().expect("between steps"))
+            })
+        };
+        let first = run(1);
+        for (means, _) in &first {
+            assert!(means == &first[0].0, "{:?}: ranks differ", all()[index].recipes());
+        }
+        for seed in 2..6 {
+            assert!(run(seed) == first, "{:?}: delays {seed}", all()[index].recipes());
+        }
+    }
+}
+
+/// What a quantizer's recipe gives, from the calls of its stages one after another, on every rank.
+#[test]
+fn an_exchange_is_its_stages_one_after_another() {
+    let device = Device::cpu();
+    for device in devices(device) {
+        quantizer_by_hand(&device);
+        selection_by_hand(&device);
+    }
+}
+
+fn quantizer_by_hand(device: &Device) {
+    let (n, ranks) = (3000, 3u32);
+    let codec = Qsgd::bits(4).bucket(64);
+    let groups = Threads::group(ranks).expect("three ranks");
+    let seen = together(groups, |_, mut group| {
+        let policy = Policy::new("qsgd:bits=4,bucket=64+momentum=0.75").expect("valid");
+        let mut compressor = Compressor::with_policy(&policy, &[Tensor::new("", [60, 50])], RUN).expect("valid");
+        let means = steps(&mut compressor, &mut group, &Device::cpu(), 0..3).expect("it runs");
+        (means, bits(&compressor.residual().expect("there is memory")))
+    });
+    let mut residuals = vec![vec![0.0f32; n]; 3];
+    let mut momenta = vec![vec![0.0f32; n]; 3];
+    for step in 0..3 {
+        let mut payloads = Vec::new();
+        for rank in 0..ranks {
+            let (residual, momentum) = (&mut residuals[rank as usize], &mut momenta[rank as usize]);
+            for (u, g) in momentum.iter_mut().zip(gradient(n, rank, step)) {
+                *u = 0.75 * *u + g;
+            }
+            let seed = Seed::new(RUN).step(step).worker(rank);
+            payloads.push(device.encode_with_feedback(&codec, &momentum[..], residual, seed).expect("it encodes"));
+        }
+        let mut mean = vec![0.0; n];
+        device.decode_sum(&payloads, 1.0 / 3.0, &mut mean).expect("it decodes");
+        for (means, _) in &seen {
+            assert_eq!(means[step as usize], bits(&mean), "step {step}");
+        }
+    }
+    for (rank, (_, residual)) in seen.iter().enumerate() {
+        assert_eq!(*residual, bits(&residuals[rank]));
+    }
+}
+
+/// Top-k with quantized values is the selection, then the quantizer on what it kept; the residual is what neither sent.
+fn selection_by_hand(device: &Device) {
+    let (n, x) = (3000, gradient(3000, 0, 0));
+    let before = cases::normal(n, 77);
+    let sums: Vec<f32> = x.iter().zip(&before).map(|(x, e)| x + e).collect();
+    let quantizer = Qsgd::bits(4).bucket(32);
+    let (select, seed) = (TopK::fraction(0.02), Seed::new(RUN).step(4).worker(2));
+    let mut residual = before.clone();
+    let codec = select.clone().then_qsgd(quantizer);
+    let whole = device.encode_sparse_with_feedback(&codec, &x, &mut residual, seed).expect("it encodes");
+
+    let kept = device.encode_sparse(&select, &sums, seed).expect("it encodes");
+    let values: Vec<f32> = kept.indices().iter().map(|index| sums[*index as usize]).collect();
+    let inner = device.encode(&quantizer, &values, seed).expect("it encodes");
+    assert_eq!(whole.indices(), kept.indices());
+    assert!(whole.as_bytes().ends_with(inner.as_bytes()), "the payload of the values is the quantizer's");
+    let decoded = device.decode(&inner).expect("it decodes");
+    let mut expected = sums;
+    for (index, value) in kept.indices().iter().zip(decoded) {
+        expected[*index as usize] -= value;
+    }
+    assert_eq!(bits(&residual), bits(&expected));
+}
+
+fn devices(cpu: Device) -> Vec<Device> {
+    #[allow(unused_mut, reason = "without features there is one")]
+    let mut devices = vec![cpu];
+    #[cfg(feature = "wgpu")]
+    if let Ok(wgpu) = Device::of(gradwire::BackendKind::Wgpu) {
+        devices.push(wgpu);
+    }
+    #[cfg(feature = "cuda")]
+    {
+        use gradwire::backend::cuda::Cuda;
+        let machine = std::sync::Arc::new(gradwire_ptx_machine::Machine::new((8, 0), 1));
+        devices.push(Device::from_cuda(Cuda::with_driver(machine, None).expect("an artifact that fits")));
+    }
+    devices
+}
+
+/// But for factors, whose bits are a backend's own.
+#[test]
+fn every_device_gives_the_bits_of_the_cpu() {
+    let run = |text: &str, device: &Device| {
+        let mut group = Threads::group(1).expect("one rank").remove(0);
+        let mut compressor = of(text);
+        let means = steps(&mut compressor, &mut group, device, 0..3).expect(text);
+        (means, compressor.state().expect("between steps"))
+    };
+    for text in TEXTS.iter().filter(|text| !text.contains("powersgd")) {
+        let cpu = run(text, &Device::cpu());
+        for device in devices(Device::cpu()) {
+            assert!(run(text, &device) == cpu, "{text} on {device}");
+        }
+    }
+}
+
+/// Momentum correction zeroes the momentum of what was sent. With a selection that sends all, momentum has no effect.
+#[test]
+fn what_was_sent_has_no_momentum() {
+    let mut group = Threads::group(1).expect("one rank").remove(0);
+    let mut compressor = of("topk:1+momentum=0.9");
+    for step in 0..3 {
+        let expected = gradient(compressor.elements(), 0, step);
+        let mut gradient = expected.clone();
+        compressor.exchange(&Device::cpu(), &mut group, &mut gradient).expect("it runs");
+        assert_eq!(gradient, expected);
+    }
+    // By hand, with one entry of four kept: u = m u + g, v = v + u, and both are zero where the entry went.
+    let policy = Policy::new("topk:k=1+momentum=0.5").expect("valid").small(0);
+    let mut compressor = Compressor::with_policy(&policy, &[Tensor::new("", [4])], RUN).expect("valid");
+    let mut step = |g: [f32; 4]| {
+        let mut gradient = g;
+        compressor.exchange(&Device::cpu(), &mut group, &mut gradient).map(|()| (gradient, compressor.residual()))
+    };
+    let (sent, residual) = step([8.0, 4.0, 2.0, 0.0]).expect("it runs");
+    assert_eq!((sent, residual.ok()), ([8.0, 0.0, 0.0, 0.0], Some(vec![0.0, 4.0, 2.0, 0.0])));
+    // u = (0, 2, 1, 0) + g, v = (0, 4, 2, 0) + u.
+    let (sent, residual) = step([1.0, 0.0, 0.0, 0.0]).expect("it runs");
+    assert_eq!((sent, residual.ok()), ([0.0, 6.0, 0.0, 0.0], Some(vec![1.0, 0.0, 3.0, 0.0])));
+    // u = (0.5, 0, 0.5, 0), v = (1.5, 0, 3.5, 0): the momentum of the second entry is gone.
+    let (sent, residual) = step([0.0; 4]).expect("it runs");
+    assert_eq!((sent, residual.ok()), ([0.0, 0.0, 3.5, 0.0], Some(vec![1.5, 0.0, 0.0, 0.0])));
+}
+
+/// Factors are linear: ranks that all-reduce them get what one rank gets of the mean, within the rounding that docs/powersgd.md states.
+#[test]
+fn factors_of_ranks_are_those_of_their_mean() {
+    let (rows, columns) = (64u64, 48u64);
+    let n = (rows * columns) as usize;
+    let gradients: Vec<Vec<f32>> = (0..4).map(|rank| gradient(n, rank, 0)).collect();
+    let mean: Vec<f32> = (0..n).map(|i| gradients.iter().map(|g| g[i]).sum::<f32>() / 4.0).collect();
+    let mut state = PowerSgd::rank(2).state(&[Matrix::new(rows, columns)], Seed::new(RUN)).expect("valid");
+    let mut expected = vec![0.0; n];
+    let alone = |_: &mut [f32]| Ok::<_, Error>(());
+    Device::cpu().low_rank_step(&mut state, &mean, &mut expected, alone).expect("it runs");
+    let outputs = together(Threads::group(4).expect("four"), |rank, mut group| {
+        let mut compressor = Compressor::new("powersgd:rank=2", [[rows, columns]], RUN).expect("valid");
+        let mut gradient = gradients[rank as usize].clone();
+        compressor.exchange(&Device::cpu(), &mut group, &mut gradient).map(|()| gradient).expect("it runs")
+    });
+    let norm =
+        gradients.iter().map(|g| g.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()).fold(0.0, f64::max);
+    let bound = 4.0 * 514.0 * 2f64.powi(-24) * 2f64.sqrt() * norm;
+    let apart = outputs[0].iter().zip(&expected).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt();
+    assert!(apart <= bound, "{apart} is above {bound}");
+}
+
+#[test]
+fn a_restored_state_goes_on_with_the_bits_of_an_uninterrupted_run() {
+    for index in 0..all().len() {
+        let through = together(Threads::group(3).expect("three"), |_, mut group| {
+            let mut compressor = all().swap_remove(index);
+            steps(&mut compressor, &mut group, &Device::cpu(), 0..5).expect("it runs");
+            compressor.state().expect("between steps")
+        });
+        let saved = together(Threads::group(3).expect("three"), |_, mut group| {
+            let mut compressor = all().swap_remove(index);
+            steps(&mut compressor, &mut group, &Device::cpu(), 0..2).expect("it runs");
+            compressor.state().expect("between steps")
+        });
+        let resumed = together(Threads::group(3).expect("three"), |rank, mut group| {
+            let mut compressor = all().swap_remove(index);
+            compressor.restore(&saved, rank, 3).expect("its own");
+            assert_eq!(compressor.steps(), 2);
+            steps(&mut compressor, &mut group, &Device::cpu(), 2..5).expect("it runs");
+            compressor.state().expect("between steps")
+        });
+        assert!(resumed == through, "{:?}", all()[index].recipes());
+    }
+}
+
+/// On dyadic values, whose sums are exact, to the bit.
+#[test]
+fn another_number_of_workers_keeps_the_sum_of_residuals() {
+    for text in ["topk:0.01+ef", "topk:0.02+momentum=0.5", "onebit"] {
+        let saved = together(Threads::group(4).expect("four"), |rank, mut group| {
+            let mut compressor = of(text);
+            let mut gradient: Vec<f32> =
+                gradient(compressor.elements(), rank, 0).iter().map(|v| (v * 4096.0).round() / 4096.0).collect();
+            compressor.exchange(&Device::cpu(), &mut group, &mut gradient).expect("it runs");
+            (compressor.state().expect("between steps"), compressor.residual().expect("there is memory"))
+        });
+        let (states, residuals): (Vec<_>, Vec<_>) = saved.into_iter().unzip();
+        let total = |residuals: &[Vec<f32>]| -> Vec<f64> {
+            (0..residuals[0].len()).map(|i| residuals.iter().map(|r| f64::from(r[i])).sum()).collect()
+        };
+        // The means of 1-bit SGD are not dyadic; there the sums agree to binary32's rounding of two additions.
+        let exact = !text.contains("onebit");
+        for ranks in [1, 3, 4, 8] {
+            let now: Vec<Vec<f32>> = (0..ranks)
+                .map(|rank| {
+                    let mut compressor = of(text);
+                    compressor.restore(&states, rank, ranks).expect("they fit");
+                    compressor.residual().expect("there is memory")
+                })
+                .collect();
+            for (a, b) in total(&now).into_iter().zip(total(&residuals)) {
+                assert!(a == b || !exact && (a - b).abs() <= 3.0 * 2f64.powi(-24), "{text}, {ranks}: {a} and {b}");
+            }
+        }
+    }
+    // Factors: the residual of the worker that leaves is taken over.
+    let mut compressor = of("powersgd:rank=2");
+    let states: Vec<_> = (0..4).map(|_| of("powersgd:rank=2").state().expect("new")).collect();
+    compressor.restore(&states, 2, 3).expect("they fit");
+    compressor.restore(&states, 7, 8).expect("they fit");
+}
+
+/// A group whose nth call fails.
+struct Failing {
+    group: Threads,
+    calls: u32,
+    fails: u32,
+}
+
+impl Failing {
+    fn count(&mut self) -> Result<(), CollectiveError> {
+        self.calls += 1;
+        match self.calls == self.fails {
+            true => Err(CollectiveError::Left { rank: 9, asked: "a test".into() }),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Collective for Failing {
+    fn rank(&self) -> u32 {
+        self.group.rank()
+    }
+
+    fn ranks(&self) -> u32 {
+        self.group.ranks()
+    }
+
+    fn all_gather(&mut self, mine: &[u8], all: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
+        self.count()?;
+        self.group.all_gather(mine, all)
+    }
+
+    fn all_to_all(&mut self, to: &[&[u8]], from: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
+        self.count()?;
+        self.group.all_to_all(to, from)
+    }
+
+    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
+        self.group.all_reduce_sum(values)?;
+        self.count()
+    }
+
+    fn exchange(&mut self, peer: u32, mine: &[u8], theirs: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        self.group.exchange(peer, mine, theirs)
+    }
+
+    fn broadcast(&mut self, root: u32, bytes: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        self.group.broadcast(root, bytes)
+    }
+}
+
+#[test]
+fn a_group_that_fails_anywhere_leaves_gradient_and_state_as_they_were() {
+    for index in 0..all().len() {
+        let mut failed = 0;
+        for fails in 1..12 {
+            let group = Threads::group(1).expect("one rank").remove(0);
+            // Three calls at most are made by the first step.
+            let mut group = Failing { group, calls: 0, fails: u32::MAX };
+            let mut compressor = all().swap_remove(index);
+            let mut warm = gradient(compressor.elements(), 0, 0);
+            compressor.exchange(&Device::cpu(), &mut group, &mut warm).expect("nothing fails yet");
+            (group.calls, group.fails) = (0, fails);
+            let (before, x) = (compressor.state().expect("idle"), gradient(compressor.elements(), 0, 1));
+            let mut changed = x.clone();
+            match compressor.exchange(&Device::cpu(), &mut group, &mut changed) {
+                Ok(()) => break,
+                Err(error) => {
+                    assert!(matches!(error, Error::Collective(_)), "{error:?}");
+                    assert!(compressor.state().expect("idle") == before, "{:?}, call {fails}", compressor.recipes());
+                    assert_eq!(bits(&changed), bits(&x));
+                    failed += 1;
+                }
+            }
+        }
+        assert!((1..11).contains(&failed), "{failed} calls");
+    }
+}
+
+#[test]
+fn a_nan_on_one_rank_fails_the_step_on_all_and_the_group_goes_on() {
+    for text in [
+        "none+finite",
+        "qsgd:bits=4,bucket=64+ef+finite",
+        "topk:0.01+ef+finite",
+        "powersgd:rank=2+finite",
+        "onebit+finite",
+    ] {
+        // In a matrix, and in a bias that goes uncompressed.
+        for at in [5, 64 * 48 + 3] {
+            let done = together(Threads::group(3).expect("three"), |rank, mut group| {
+                let policy = Policy::new(text).expect(text);
+                let mut compressor = Compressor::with_policy(&policy, &tensors(), RUN).expect(text);
+                let before = compressor.state().expect("idle");
+                let mut x = gradient(compressor.elements(), rank, 0);
+                if rank == 1 {
+                    x[at] = f32::NAN;
+                }
+                let given = x.clone();
+                let error = compressor.exchange(&Device::cpu(), &mut group, &mut x).expect_err(text);
+                match rank {
+                    1 => {
+                        assert!(matches!(error, Error::NotFinite { index } if index == at as u64), "{text}: {error:?}")
+                    }
+                    _ => assert!(
+                        matches!(error, Error::Exchange(ExchangeError::Refused { rank: 1 })),
+                        "{text}: {error:?}"
+                    ),
+                }
+                assert!(compressor.state().expect("idle") == before && bits(&x) == bits(&given), "{text}");
+                steps(&mut compressor, &mut group, &Device::cpu(), 1..3).expect("the group can be used again")
+            });
+            assert!(done.iter().all(|means| means == &done[0]), "{text}");
+        }
+    }
+}
+
+#[test]
+fn ranks_that_differ_are_told_so() {
+    let outcome = |make: fn(u32) -> Compressor| {
+        together(Threads::group(2).expect("two"), |rank, mut group| {
+            let mut compressor = make(rank);
+            let mut x = gradient(compressor.elements(), rank, 0);
+            compressor.exchange(&Device::cpu(), &mut group, &mut x).map(drop)
+        })
+    };
+    let other_codec = |rank| of(["qsgd:bits=4", "qsgd:bits=8"][rank as usize]);
+    for error in outcome(other_codec) {
+        let error = error.expect_err("other widths");
+        assert!(matches!(error, Error::Exchange(ExchangeError::Payload { what: "code width", .. })), "{error:?}");
+    }
+    let other_kind = |rank| of(["qsgd:bits=4", "topk:0.1"][rank as usize]);
+    for error in outcome(other_kind) {
+        assert!(matches!(error, Err(Error::Exchange(ExchangeError::Payloads { .. }))), "{error:?}");
+    }
+    let other_step = |rank| {
+        let mut compressor = of("qsgd:bits=4");
+        if rank == 1 {
+            let mut alone = Threads::group(1).expect("one").remove(0);
+            steps(&mut compressor, &mut alone, &Device::cpu(), 0..1).expect("it runs");
+        }
+        compressor
+    };
+    for error in outcome(other_step) {
+        assert!(matches!(error, Err(Error::Exchange(ExchangeError::Step { .. }))), "{error:?}");
+    }
+    let mut alone = Threads::group(1).expect("one").remove(0);
+    let error = of("qsgd").exchange(&Device::cpu(), &mut alone, &mut [0.0; 7]).expect_err("too short");
+    assert!(matches!(error, Error::Length { what: "gradient", found: 7, .. }), "{error:?}");
+}
+
+/// A group of two whose other rank sends these bytes.
+struct Hostile(Vec<u8>);
+
+impl Collective for Hostile {
+    fn rank(&self) -> u32 {
+        0
+    }
+
+    fn ranks(&self) -> u32 {
+        2
+    }
+
+    fn all_gather(&mut self, mine: &[u8], all: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
+        *all = vec![mine.to_vec(), self.0.clone()];
+        Ok(())
+    }
+
+    fn all_to_all(&mut self, _: &[&[u8]], _: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+
+    fn all_reduce_sum(&mut self, _: &mut [f32]) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+
+    fn exchange(&mut self, _: u32, _: &[u8], _: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+
+    fn broadcast(&mut self, _: u32, _: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+}
+
+/// Keeps what is sent.
+struct Listening(Vec<u8>);
+
+impl Collective for Listening {
+    fn rank(&self) -> u32 {
+        0
+    }
+
+    fn ranks(&self) -> u32 {
+        1
+    }
+
+    fn all_gather(&mut self, mine: &[u8], all: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
+        self.0 = mine.to_vec();
+        *all = vec![mine.to_vec()];
+        Ok(())
+    }
+
+    fn all_to_all(&mut self, _: &[&[u8]], _: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+
+    fn all_reduce_sum(&mut self, _: &mut [f32]) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+
+    fn exchange(&mut self, _: u32, _: &[u8], _: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+
+    fn broadcast(&mut self, _: u32, _: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+}
+
+/// Every byte of a message changed, and every length cut: refused, or (a bit of the rank's own step aside) decoded without a panic.
+#[test]
+fn hostile_messages_end_in_a_typed_error_and_change_nothing() {
+    for text in ["qsgd:bits=4,bucket=64+ef", "topk:k=5+ef"] {
+        let tensors = [Tensor::new("", [40, 30]), Tensor::new("", [50, 30])];
+        let make = || Compressor::with_policy(&Policy::new(text).expect(text), &tensors, RUN).expect(text);
+        let mut listening = Listening(Vec::new());
+        let x = gradient(2700, 0, 0);
+        make().exchange(&Device::cpu(), &mut listening, &mut x.clone()).expect("it runs");
+        let message = listening.0;
+        let mut compressor = make();
+        let before = compressor.state().expect("idle");
+        let mut refused = |bytes: Vec<u8>, what: &str| {
+            let mut given = x.clone();
+            let error = compressor.exchange(&Device::cpu(), &mut Hostile(bytes), &mut given).expect_err(what);
+            assert!(matches!(error, Error::Exchange(_) | Error::Payload(_)), "{what}: {error:?}");
+            assert!(compressor.state().expect("idle") == before && bits(&given) == bits(&x), "{what}");
+        };
+        for at in 0..message.len() {
+            let mut bytes = message.clone();
+            bytes[at] ^= 0x55;
+            refused(bytes, &format!("{text}, byte {at}"));
+            refused(message[..at].to_vec(), &format!("{text}, {at} bytes"));
+        }
+        refused([&message[..], &[0]].concat(), "one more");
+        refused([&message[..], &[0; 8]].concat(), "an empty payload more");
+    }
+}
+
+#[test]
+fn a_state_that_is_damaged_or_another_s_is_refused_and_changes_nothing() {
+    let mut compressor = mixed();
+    let mut group = Threads::group(1).expect("one").remove(0);
+    steps(&mut compressor, &mut group, &Device::cpu(), 0..2).expect("it runs");
+    let (state, other) = (compressor.state().expect("idle"), mixed().state().expect("new"));
+    let mut refuse = |states: &[Vec<u8>], rank, ranks, what: &str| {
+        let error = compressor.restore(states, rank, ranks).expect_err(what);
+        assert!(compressor.state().expect("idle") == state, "{what}");
+        error
+    };
+    for at in (0..state.len()).step_by(97).chain(0..200) {
+        let mut bytes = state.clone();
+        bytes[at] ^= 1;
+        let error = refuse(&[bytes], 0, 1, "a bit");
+        assert!(matches!(error, Error::Saved(_)), "{error:?}");
+        let error = refuse(&[state[..at].to_vec()], 0, 1, "cut");
+        assert!(matches!(error, Error::Saved(SavedError::Size { .. })), "{error:?}");
+    }
+    let saved = |error: Error| match error {
+        Error::Saved(error) => error,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(saved(refuse(&[], 0, 1, "none")), SavedError::Ranks { states: 0, .. }));
+    assert!(matches!(saved(refuse(&[state.clone()], 3, 3, "rank 3 of 3")), SavedError::Ranks { rank: 3, .. }));
+    let steps_differ = saved(refuse(&[state.clone(), other], 0, 1, "other steps"));
+    assert!(matches!(steps_differ, SavedError::Other { what: "step", .. }), "{steps_differ}");
+    let of_recipe = of("qsgd:bits=4,bucket=64+ef").state().expect("new");
+    let error = saved(refuse(&[of_recipe], 0, 1, "another policy")).to_string();
+    assert!(error.contains("topk:0.1+momentum=0.5") && error.contains("[48, 40]"), "{error}");
+    let policy = Policy::new("qsgd:bits=4,bucket=64+ef").expect("valid");
+    let run = Compressor::with_policy(&policy, &tensors(), RUN + 1).expect("valid").state().expect("new");
+    assert!(matches!(saved(refuse(&[run], 0, 1, "another run")), SavedError::Other { what: "run", .. }));
+}
+
+/// The bytes that a step says it sent are those that a plain count gives.
+#[test]
+fn bytes_are_counted() {
+    let mut group = Threads::group(1).expect("one").remove(0);
+    let mut bytes = |text: &str, shapes: &[[u64; 2]]| {
+        let mut compressor = Compressor::new(text, shapes, RUN).expect(text);
+        let mut x = gradient(compressor.elements(), 0, 0);
+        compressor.exchange(&Device::cpu(), &mut group, &mut x).expect(text);
+        compressor.last_bytes()
+    };
+    assert_eq!(bytes("none", &[[100, 100]]), 40_000);
+    let payload = Device::cpu().encode(&Qsgd::bits(4), &[0.0f32; 10_000], Seed::new(1)).expect("it encodes");
+    // A head of 16 bytes, and 8 in front of the payload; the small tensor goes as it is.
+    assert_eq!(bytes("qsgd:bits=4", &[[100, 100], [3, 3]]), 16 + 8 + payload.as_bytes().len() as u64 + 36);
+    assert_eq!(bytes("powersgd:rank=2", &[[100, 100], [3, 3]]), 4 * 2 * 200 + 36);
+    let of_k: fn(&SparsePayload) -> usize = |payload| payload.as_bytes().len();
+    let sent =
+        Device::cpu().encode_sparse(&TopK::count(100), &gradient(10_000, 0, 0), Seed::new(1)).expect("it encodes");
+    assert_eq!(bytes("topk:0.01", &[[100, 100]]), 24 + of_k(&sent) as u64);
+    assert_eq!(Recipe::none().to_string(), "none");
+}

@@ -1,0 +1,282 @@
+//! Recipes: their texts, what is refused, and what they promise.
+
+use gradwire::{
+    Dtype, Error, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantize, Recipe, RecipeError, Segment, Tensor, TopK,
+    Uniform,
+};
+use gradwire_tests::cases::{self, Random};
+
+/// A recipe for each stage and setting, and some of two.
+fn recipes() -> Vec<Recipe> {
+    let qsgd = [
+        Qsgd::bits(4),
+        Qsgd::bits(2).bucket(64),
+        Qsgd::levels(5).l2().bucket(8192),
+        Qsgd::bits(16).whole_tensor(),
+        Qsgd::bits(3).contractive(),
+    ];
+    let uniform =
+        [Uniform::bits(8), Uniform::bits(1).bucket(32), Uniform::bits(4).nearest(), Uniform::bits(2).contractive()];
+    let select = [
+        TopK::fraction(0.01),
+        TopK::fraction(1.0 / 3.0),
+        TopK::count(7).clamped(),
+        TopK::blocks(64, 4).clamped(),
+        TopK::above(1.5e-7),
+        TopK::segments(&[Segment { elements: 300, k: 3 }, Segment { elements: 700, k: 0 }]),
+    ];
+    let factors = [
+        PowerSgd::rank(4),
+        PowerSgd::rank(1).iterations(3).min_compression(0.0),
+        PowerSgd::rank(2).one_sided().without_feedback(),
+    ];
+    let mut all = vec![Recipe::none(), Recipe::none().non_finite(NonFinite::Error)];
+    all.extend(qsgd.map(Recipe::from));
+    all.extend(uniform.map(Recipe::from));
+    all.extend(
+        [OneBit::new(), OneBit::new().bucket(512), OneBit::new().whole_tensor().without_feedback()].map(Recipe::from),
+    );
+    all.extend(factors.map(Recipe::from));
+    for select in select {
+        all.push(select.clone().into());
+        all.push(Recipe::from(select.clone()).feedback());
+        all.push(Recipe::from(select.clone()).momentum(0.9));
+        all.push(Recipe::from(select.clone().values(Dtype::Bf16)).feedback());
+        all.push(Recipe::from(select.clone()).quantize(Dtype::F16));
+        all.push(
+            Recipe::from(select.clone().then_qsgd(Qsgd::bits(4).bucket(32))).feedback().non_finite(NonFinite::Error),
+        );
+        all.push(Recipe::from(select.then_uniform(Uniform::bits(8).bucket(64))).momentum(0.0));
+    }
+    all.push(Recipe::from(Qsgd::bits(8).non_finite(NonFinite::Error)).momentum(0.3));
+    all
+}
+
+#[test]
+fn a_text_gives_back_its_recipe() {
+    for recipe in recipes() {
+        recipe.check().unwrap_or_else(|error| panic!("{recipe}: {error}"));
+        let text = recipe.to_string();
+        assert_eq!(text.parse::<Recipe>().unwrap_or_else(|error| panic!("{error}")), recipe, "{text}");
+        // In any order of the stages.
+        let turned: Vec<&str> = text.split('+').rev().collect();
+        assert_eq!(turned.join("+").parse::<Recipe>().ok().as_ref(), Some(&recipe), "{text}");
+    }
+}
+
+#[test]
+fn texts_as_they_are_typed() {
+    let cases = [
+        ("none", Recipe::none()),
+        ("qsgd", Recipe::from(Qsgd::bits(4))),
+        ("qsgd:bits=4,bucket=64+ef", Recipe::from(Qsgd::bits(4).bucket(64)).feedback()),
+        ("topk:0.01+momentum=0.9", Recipe::from(TopK::fraction(0.01)).momentum(0.9)),
+        ("topk:k=100+ef", Recipe::from(TopK::count(100)).feedback()),
+        ("powersgd:rank=4", Recipe::from(PowerSgd::rank(4))),
+        ("noef+powersgd:rank=4", Recipe::from(PowerSgd::rank(4).without_feedback())),
+        ("onebit", Recipe::from(OneBit::new())),
+        ("onebit+finite", Recipe::from(OneBit::new().non_finite(NonFinite::Error))),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(text.parse::<Recipe>().unwrap_or_else(|error| panic!("{error}")), expected, "{text}");
+    }
+}
+
+/// Where each text goes wrong, and something that the message has to say.
+#[test]
+fn a_bad_text_is_told_where_and_what_could_stand_there() {
+    let cases = [
+        ("", 0, "topk"),
+        ("sgd", 0, "qsgd"),
+        ("qsgd:", 5, "bits, levels, bucket"),
+        ("qsgd:bits", 5, "bits=2 to 8"),
+        ("qsgd:bits=four", 10, "2 to 8, or 16"),
+        ("qsgd:bits=4,bits=5", 12, "second time"),
+        ("qsgd:bits=4,levels=3", 5, "one of the two"),
+        ("qsgd:bits=4,bucket=", 19, "a power of two"),
+        ("qsgd:l2=1", 7, "takes no value"),
+        ("qsgd=4", 4, "\":\""),
+        ("topk", 4, "a part of all such as 0.01"),
+        ("topk:0", 5, "above 0"),
+        ("topk:2", 5, "k=<entries>"),
+        ("topk:-0.5", 5, "above 0"),
+        ("topk:nan", 5, "above 0"),
+        ("topk:0.1,k=4", 9, "second time"),
+        ("topk:0.1,block=4", 9, "k=<entries>"),
+        ("topk:segments=1of2/x", 14, "of<elements>"),
+        ("topk:0.1+topk:0.2", 9, "another kind"),
+        ("qsgd+uniform", 5, "another kind"),
+        ("none+ef+qsgd", 8, "another kind"),
+        ("topk:0.1+powersgd", 9, "another kind"),
+        ("ef:1+qsgd", 2, "takes no settings"),
+        ("topk:0.1+momentum", 9, "momentum=<factor>"),
+        ("topk:0.1+momentum=much", 18, "a factor"),
+        ("topk:0.1+noef+momentum=0.5", 14, "neither"),
+        ("topk:0.1+momentum=0.5+noef", 22, "neither"),
+        ("onebit:bits=1", 7, "bucket"),
+        ("qsgd++ef", 5, "topk"),
+    ];
+    for (text, place, says) in cases {
+        let error = text.parse::<Recipe>().expect_err(text);
+        let Error::Recipe(RecipeError::Text { at, .. }) = &error else { panic!("{text:?}: {error:?}") };
+        assert_eq!(*at, place, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+#[test]
+fn what_a_codec_refuses_is_told_with_its_place() {
+    let cases = [
+        ("ef+qsgd:bits=9", 3, "2 to 8, or 16,"),
+        ("qsgd:bucket=33", 0, "a power of two"),
+        ("qsgd:levels=0", 0, "1 to"),
+        ("uniform:bits=16", 0, "1 to 8"),
+        ("finite+powersgd:rank=33", 7, "1 to 32"),
+        ("powersgd:iterations=0", 0, "1 to 16"),
+        ("topk:above=-1", 0, "0 or more"),
+        ("topk:0.1+qsgd:bits=9", 9, "2 to 8"),
+    ];
+    for (text, place, says) in cases {
+        let error = text.parse::<Recipe>().expect_err(text);
+        let Error::Recipe(RecipeError::Setting { at, .. }) = &error else { panic!("{text:?}: {error:?}") };
+        assert_eq!(*at, place, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+#[test]
+fn stages_that_do_not_go_together_are_refused() {
+    let stages = [
+        Recipe::from(TopK::fraction(0.1)).quantize(OneBit::new()),
+        Recipe::none().quantize(Dtype::F16),
+        Recipe::from(PowerSgd::rank(2)).quantize(Qsgd::bits(4)),
+        Recipe::none().feedback(),
+        Recipe::none().momentum(0.5),
+    ];
+    for recipe in stages {
+        let error = recipe.check().expect_err("it makes no sense");
+        assert!(matches!(error, Error::Recipe(RecipeError::Stages { .. })), "{error:?}");
+    }
+    for factor in [-0.1, 1.0, f32::NAN, f32::INFINITY] {
+        let error = Recipe::from(Qsgd::bits(4)).momentum(factor).check().expect_err("it grows for ever");
+        assert!(matches!(error, Error::Recipe(RecipeError::Momentum { .. })), "{error:?}");
+    }
+    for nothing in
+        [TopK::count(0), TopK::fraction(0.0), TopK::blocks(4, 0), TopK::segments(&[Segment { elements: 9, k: 0 }])]
+    {
+        let error = Recipe::from(nothing).check().expect_err("it sends nothing");
+        assert!(matches!(error, Error::Recipe(RecipeError::Nothing { .. })), "{error:?}");
+    }
+    let error = Policy::new("qsgd+ef")
+        .map(Policy::all_reduce_only)
+        .and_then(|policy| gradwire::Compressor::with_policy(&policy, &[Tensor::new("", [100, 100])], 1).map(drop));
+    let error = error.expect_err("codes cannot be summed").to_string();
+    assert!(error.contains("none or powersgd"), "{error}");
+    let diverges = gradwire::Compressor::new("qsgd:bits=2,bucket=8192+ef", [[100, 100]], 1).map(drop);
+    let error = diverges.expect_err("omega is above 1").to_string();
+    assert!(error.contains("contractive()"), "{error}");
+}
+
+/// Normal, of heavy tails, one large element, all equal, and one bucket's half at the midpoints of levels.
+fn gradients(n: usize) -> Vec<Vec<f32>> {
+    let mut random = Random(5);
+    let heavy = (0..n).map(|_| (random.normal() / random.normal().abs().max(1e-3)) as f32).collect();
+    let one = (0..n).map(|i| if i == n / 2 { 1.0 } else { 1e-3 }).collect();
+    let halves = (0..n).map(|i| if i % 32 == 0 { 1.0 } else { 0.5 / 7.0 }).collect();
+    vec![cases::normal(n, 3), heavy, one, vec![-0.25; n], halves]
+}
+
+/// Bounds, for every recipe that quantizes or selects, on five gradients of two lengths.
+///
+/// A recipe without random draws must keep its bound each time. For others the mean over R runs is compared. One run's error is at most
+/// M |x|^2, M = 4 omega of the quantizer (each element errs by less than a level, the bound on the variance takes a quarter of it squared), so that
+/// by Hoeffding's inequality the mean passes the bound by M sqrt(ln(1e12) / (2 R)) with probability 1e-12 at most. Binary32's own
+/// rounding is below 1e-5 of the bound.
+#[test]
+fn bounds_hold_as_they_are_computed_from_the_stages() {
+    const RUNS: u64 = 256;
+    let device = gradwire::Device::cpu();
+    let mut checked = 0;
+    for n in [1000, 3001] {
+        for recipe in recipes().iter().filter(|recipe| !recipe.to_string().contains("powersgd")) {
+            let Ok(promise) = recipe.promise(n) else {
+                assert!(recipe.to_string().contains("segments") && n != 1000, "{recipe} is refused at {n}");
+                continue;
+            };
+            for x in gradients(n) {
+                let runs = if promise.deterministic { 1 } else { RUNS };
+                let energy: f64 = x.iter().map(|v| f64::from(*v).powi(2)).sum();
+                let (mut error, mut sum) = (0.0, vec![0.0f64; n]);
+                for run in 0..runs {
+                    let decoded = decoded(&device, recipe, &x, run);
+                    error += x.iter().zip(&decoded).map(|(x, y)| (f64::from(*x) - f64::from(*y)).powi(2)).sum::<f64>();
+                    sum.iter_mut().zip(&decoded).for_each(|(sum, y)| *sum += f64::from(*y));
+                }
+                let mean = error / runs as f64 / energy;
+                let most = if promise.deterministic { 0.0 } else { 4.0 * promise.omega.unwrap_or(1.0).max(0.25) };
+                let slack = most * (1e12f64.ln() / (2.0 * runs as f64)).sqrt();
+                for bound in [promise.omega, promise.delta.map(|delta| 1.0 - delta)].into_iter().flatten() {
+                    assert!(mean <= bound * (1.0 + 1e-5) + slack + 1e-9, "{recipe}, {n}: {mean} is above {bound}");
+                    checked += 1;
+                }
+                if promise.unbiased {
+                    // Hoeffding's for each element: one run errs by the whole range of values at most.
+                    let range = f64::from(x.iter().fold(0.0f32, |most, v| most.max(v.abs()))) * 2.0;
+                    let norm = energy.sqrt().max(range);
+                    let slack = norm * ((2.0 * n as f64 * 1e12).ln() / (2.0 * runs as f64)).sqrt();
+                    let worst = x.iter().zip(&sum).map(|(x, sum)| (sum / runs as f64 - f64::from(*x)).abs());
+                    assert!(worst.fold(0.0, f64::max) <= slack, "{recipe} is biased");
+                }
+            }
+        }
+    }
+    assert!(checked > 300, "{checked} bounds");
+}
+
+/// The gradient that is decoded, without memory.
+fn decoded(device: &gradwire::Device, recipe: &Recipe, x: &[f32], run: u64) -> Vec<f32> {
+    let mut compressor = compressor(recipe, x.len(), run);
+    let mut gradient = x.to_vec();
+    let mut alone = gradwire_collectives::Threads::group(1).expect("one rank").remove(0);
+    compressor.exchange(device, &mut alone, &mut gradient).unwrap_or_else(|error| panic!("{recipe}: {error}"));
+    gradient
+}
+
+fn compressor(recipe: &Recipe, n: usize, run: u64) -> gradwire::Compressor {
+    let alone = recipe.clone().without_feedback();
+    let policy = Policy::new(alone).expect("checked").small(0);
+    gradwire::Compressor::with_policy(&policy, &[Tensor::new("", [n as u64])], run).expect("checked")
+}
+
+/// A quantizer's promise is that of the tests' own table; a selection's and a composition's follow from it.
+#[test]
+fn bounds_of_compositions() {
+    let promise = |text: &str, n| text.parse::<Recipe>().expect(text).promise(n).expect(text);
+    let close = |a: Option<f64>, b: f64| a.is_some_and(|a| (a - b).abs() < 1e-12);
+    // sqrt(32)/7 is above 32/(4 * 49).
+    assert!(close(promise("qsgd:bits=4,bucket=32", 1000).omega, 32.0 / 196.0));
+    assert!(promise("qsgd:bits=4,bucket=32", 1000).unbiased);
+    assert!(close(promise("topk:0.1", 1000).delta, 0.1));
+    assert!(close(promise("topk:0.1+qsgd:bits=4,bucket=32", 1000).delta, 0.1 * (1.0 - 32.0 / 196.0)));
+    assert!(close(promise("topk:0.1+qsgd:bits=2,bucket=32,contractive", 1000).delta, 0.1 / (1.0 + 32f64.sqrt())));
+    assert!(promise("topk:0.1+qsgd:bits=2,bucket=32", 1000).delta.is_none(), "omega is above 1");
+    assert!(close(promise("topk:k=4,block=64", 1000).delta, 4.0 / 64.0));
+    assert!(promise("topk:above=0.5", 1000).delta.is_none());
+    assert!(close(promise("onebit", 1000).delta, 1.0 / 64.0));
+    assert!(!promise("topk:0.5+f16", 1000).unbiased);
+    let whole = promise("topk:1", 10);
+    assert!(whole.unbiased && whole.delta == Some(1.0) && !whole.linear);
+    for (text, linear) in [("none", true), ("powersgd", true), ("qsgd", false), ("topk:0.1", false), ("onebit", false)]
+    {
+        assert_eq!(promise(text, 100).linear, linear, "{text}");
+        assert_eq!(text.parse::<Recipe>().expect(text).is_linear(), linear, "{text}");
+    }
+}
+
+#[test]
+fn a_codec_in_a_recipe_keeps_its_settings_and_hands_over_its_policy() {
+    let recipe = Recipe::from(TopK::count(5).then_qsgd(Qsgd::bits(8).non_finite(NonFinite::Error)));
+    assert_eq!(recipe.to_string(), "topk:k=5+qsgd:bits=8+finite");
+    assert_eq!(Recipe::from(TopK::count(5)).quantize(Quantize::Exact).to_string(), "topk:k=5");
+    assert_eq!(recipe.memory(), gradwire::Memory::default());
+}
