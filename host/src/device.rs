@@ -314,15 +314,31 @@ impl Device {
         seed: Seed,
         output: &mut [u8],
     ) -> Result<(), Error> {
+        self.encode_plan_keeping(plan, gradient, residual, &mut [], seed, output)
+    }
+
+    /// As [`Device::encode_plan_into`]. Where it is not empty, `kept` takes a copy of the residual before it changes.
+    pub(crate) fn encode_plan_keeping(
+        &self,
+        plan: &EncodePlan,
+        gradient: Gradient<'_>,
+        residual: &mut [f32],
+        kept: &mut [f32],
+        seed: Seed,
+        output: &mut [u8],
+    ) -> Result<(), Error> {
         Error::expect_len("output", "bytes", output.len(), plan.payload_bytes() as u64)?;
         expect_inputs(plan, gradient, residual)?;
         let engine = self.engine();
         if !engine.in_place() {
+            if !kept.is_empty() {
+                kept.copy_from_slice(residual);
+            }
             output.copy_from_slice(dense::encode(engine, plan, gradient, residual, seed)?.as_bytes());
             return Ok(());
         }
         let (head, body) = output.split_at_mut(HEADER_BYTES);
-        engine.encode(plan, gradient, residual, body, seed)?;
+        engine.encode_keeping(plan, gradient, residual, kept, body, seed)?;
         head.copy_from_slice(&plan.header().write(body));
         Ok(())
     }

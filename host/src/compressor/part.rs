@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::error::ExchangeError;
 use super::frame::Writer;
+use super::planes::Residual;
 use super::policy::Tensor;
 use crate::codec::powersgd::Matrix;
 use crate::codec::topk::{Keep, Segment, TopK};
@@ -94,7 +95,7 @@ impl Part {
         &self,
         device: &Device,
         input: &[f32],
-        residual: &mut [f32],
+        residual: &mut Residual<'_>,
         seed: Seed,
         message: &mut Writer<'_>,
     ) -> Result<(), Error> {
@@ -103,34 +104,44 @@ impl Part {
         match &self.method {
             Method::Dense { plan, .. } if device.engine().in_place() => {
                 for ((range, plan), index) in self.ranges().zip(plan.tensors()).zip(0..) {
-                    let own = if feedback { &mut residual[range.clone()] } else { &mut [] };
                     let seed = seed.tensor(self.first.wrapping_add(index));
                     let (gradient, start) = (Gradient::F32(&input[range.clone()]), range.start as u64);
                     let room = message.payload(plan.payload_bytes());
-                    device.encode_plan_into(plan, gradient, own, seed, room).map_err(|error| from(start, error))?;
+                    let mut encode = |own: &mut [f32], kept: &mut [f32]| {
+                        device.encode_plan_keeping(plan, gradient, own, kept, seed, room)
+                    };
+                    let done = if feedback { residual.change_by(range, encode) } else { encode(&mut [], &mut []) };
+                    done.map_err(|error| from(start, error))?;
                 }
             }
             Method::Dense { plan, .. } => {
                 let elements = plan.layout().elements() as usize;
-                let own = if feedback { &mut residual[..elements] } else { &mut [] };
+                let own = if feedback { &mut residual.change(self.ranges())[..elements] } else { &mut [] };
                 for payload in device.encode_model(plan, &input[..elements], own, seed)? {
                     message.payload(payload.as_bytes().len()).copy_from_slice(payload.as_bytes());
                 }
             }
             Method::Sparse { codec, packed } => {
+                let all = 0..input.len();
+                let own = match (feedback, *packed) {
+                    (false, _) => &mut [],
+                    (true, true) => residual.change(self.ranges()),
+                    // Its sums are formed of what lies between the tensors, too.
+                    (true, false) => residual.change(std::iter::once(all)),
+                };
                 let payload = if *packed {
                     let input = self.pack(input);
-                    let mut own = if feedback { self.pack(residual) } else { Vec::new() };
-                    let payload = self.select(device, codec, &input, &mut own, seed)?;
+                    let mut packed = if feedback { self.pack(own) } else { Vec::new() };
+                    let payload = self.select(device, codec, &input, &mut packed, seed)?;
                     if feedback {
-                        self.unpack(&own, residual);
+                        self.unpack(&packed, own);
                     }
                     payload
                 } else {
-                    let payload = self.select(device, codec, input, residual, seed)?;
+                    let payload = self.select(device, codec, input, own, seed)?;
                     // What lies between the tensors goes whole, by another way.
                     if feedback {
-                        gaps(self.ranges(), input.len()).for_each(|gap| residual[gap].fill(0.0));
+                        gaps(self.ranges(), input.len()).for_each(|gap| own[gap].fill(0.0));
                     }
                     payload
                 };

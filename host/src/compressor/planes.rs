@@ -1,5 +1,7 @@
 //! What a compressor keeps of every element from step to step.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use crate::error::Error;
@@ -18,10 +20,6 @@ impl Plane {
     fn zeros(elements: usize) -> Result<Self, Error> {
         Ok(Self { now: zeros(elements)?, other: zeros(elements)? })
     }
-
-    fn swap(&mut self) {
-        std::mem::swap(&mut self.now, &mut self.other);
-    }
 }
 
 /// The planes: residual and momentum, each empty where no recipe needs it. A step is made on the planes and then kept or undone.
@@ -29,23 +27,49 @@ impl Plane {
 pub(super) struct Planes {
     residual: Plane,
     momentum: Plane,
+    /// Where the step under way has changed the residual.
+    changed: Vec<Range<usize>>,
+}
+
+/// The residual in a step, with a copy of what the step changes.
+#[derive(Debug)]
+pub(super) struct Residual<'p> {
+    now: &'p mut [f32],
+    before: &'p mut [f32],
+    changed: &'p mut Vec<Range<usize>>,
+}
+
+impl Residual<'_> {
+    /// All of it, after copies were made of the ranges that are about to change. No range may be named twice in a step.
+    pub(super) fn change(&mut self, ranges: impl Iterator<Item = Range<usize>>) -> &mut [f32] {
+        for range in ranges {
+            let now = self.now[range.clone()].par_chunks(TAKEN);
+            self.before[range.clone()].par_chunks_mut(TAKEN).zip(now).for_each(|(to, from)| to.copy_from_slice(from));
+            self.changed.push(range);
+        }
+        self.now
+    }
+
+    /// A range that is changed by work which makes the copy itself, unless it fails and changes nothing.
+    pub(super) fn change_by<E>(
+        &mut self,
+        range: Range<usize>,
+        work: impl FnOnce(&mut [f32], &mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        work(&mut self.now[range.clone()], &mut self.before[range.clone()])?;
+        self.changed.push(range);
+        Ok(())
+    }
 }
 
 impl Planes {
     pub(super) fn new(elements: usize, feedback: bool, momentum: bool) -> Result<Self, Error> {
         let plane = |needed| if needed { Plane::zeros(elements) } else { Ok(Plane::default()) };
-        Ok(Self { residual: plane(feedback)?, momentum: plane(momentum)? })
-    }
-
-    /// Keeps a copy of the residual, which the step changes.
-    pub(super) fn begin(&mut self) {
-        let Plane { now, other } = &mut self.residual;
-        let pieces = other.par_chunks_mut(TAKEN).zip(now.par_chunks(TAKEN));
-        pieces.for_each(|(to, from)| to.copy_from_slice(from));
+        Ok(Self { residual: plane(feedback)?, momentum: plane(momentum)?, changed: Vec::new() })
     }
 
     /// The momentum behind this step, of the elements in `range`: factor * momentum + gradient, each rounded to f32.
-    pub(super) fn gather(&mut self, range: std::ops::Range<usize>, factor: f32, gradient: &[f32]) {
+    pub(super) fn gather(&mut self, range: Range<usize>, factor: f32, gradient: &[f32]) {
         let Plane { now, other } = &mut self.momentum;
         let gradient = gradient[range.clone()].par_chunks(TAKEN);
         let pieces = other[range.clone()].par_chunks_mut(TAKEN).zip(now[range].par_chunks(TAKEN)).zip(gradient);
@@ -57,18 +81,22 @@ impl Planes {
     }
 
     /// The residual, and the momentum that [`Planes::gather`] left.
-    pub(super) fn parts(&mut self) -> (&mut [f32], &mut [f32]) {
-        (&mut self.residual.now, &mut self.momentum.other)
+    pub(super) fn parts(&mut self) -> (Residual<'_>, &mut [f32]) {
+        let Plane { now, other } = &mut self.residual;
+        self.changed.clear();
+        (Residual { now, before: other, changed: &mut self.changed }, &mut self.momentum.other)
     }
 
     /// Keeps the step.
     pub(super) fn commit(&mut self) {
-        self.momentum.swap();
+        std::mem::swap(&mut self.momentum.now, &mut self.momentum.other);
     }
 
-    /// Undoes the step: the residual is the copy.
+    /// Undoes the step.
     pub(super) fn undo(&mut self) {
-        self.residual.swap();
+        for range in self.changed.drain(..) {
+            self.residual.now[range.clone()].copy_from_slice(&self.residual.other[range]);
+        }
     }
 
     /// Residual and momentum, between steps.

@@ -43,7 +43,6 @@ impl Compressor {
             part.fit(device)?;
         }
         let mut work = std::mem::take(&mut self.work);
-        self.planes.begin();
         // With one part nothing is written before the last call that can fail.
         let states = if self.parts.len() > 1 { self.states() } else { Vec::new() };
         let before = if self.parts.len() > 1 { gradient.to_vec() } else { Vec::new() };
@@ -80,7 +79,7 @@ impl Compressor {
                 part.ranges().for_each(|range| planes.gather(range, factor, gradient));
             }
         }
-        let (residual, momentum) = planes.parts();
+        let (mut residual, momentum) = planes.parts();
         let guarded = recipes.iter().any(|recipe| recipe.non_finite == NonFinite::Error);
         work.bytes = 0;
         let mut received: Vec<Received<'_>> = Vec::new();
@@ -90,7 +89,7 @@ impl Compressor {
             let encode = |part: &Part| {
                 let input = if part.recipe.memory().momentum.is_some() { &*momentum } else { &*gradient };
                 part.refuse_of_factors(input)?;
-                part.encode(device, input, residual, seed, &mut message)
+                part.encode(device, input, &mut residual, seed, &mut message)
             };
             let mut encoded = parts.iter().try_for_each(encode);
             if guarded && encoded.is_ok() {

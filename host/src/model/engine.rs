@@ -54,6 +54,7 @@ impl Models for Cpu {
                 let mut buffers = EncodeMemory {
                     input: part(span),
                     residual: own,
+                    kept: &mut [],
                     scalars: &mut [],
                     codes: &mut [],
                     workspace: &mut [],

@@ -58,6 +58,8 @@ pub(crate) struct EncodeMemory<'a> {
     pub(crate) input: Gradient<'a>,
     /// Empty without feedback.
     pub(crate) residual: &'a mut [f32],
+    /// Takes a copy of the residual before an encode changes it; empty where none is wanted.
+    pub(crate) kept: &'a mut [f32],
     pub(crate) scalars: &'a mut [u8],
     pub(crate) codes: &'a mut [u8],
     pub(crate) workspace: &'a mut [u32],
@@ -87,6 +89,7 @@ impl Cpu {
         let first = p.first_unit as usize * UNIT;
         let input = buffers.input.part(first, n);
         let residual = if p.has(encode_flags::FEEDBACK) { Some(&mut buffers.residual[first..first + n]) } else { None };
+        let kept = if buffers.kept.is_empty() { None } else { Some(&mut buffers.kept[first..first + n]) };
         match pass.kernel {
             Kernel::Clear => buffers.status.fill(0),
             Kernel::FiniteScan => Self::finite_scan(p, input, residual.as_deref(), &mut buffers.status[0]),
@@ -115,7 +118,7 @@ impl Cpu {
                     codec,
                     p,
                     statistic,
-                    EncodeTask { input, start: 0, len: n, residual, scalars, codes },
+                    EncodeTask { input, start: 0, len: n, residual, kept, scalars, codes },
                 );
             }
             // Their parameters are not an encode's.
@@ -127,7 +130,7 @@ impl Cpu {
     fn encode_parts(&self, codec: CodecId, p: &EncodeParams, statistic: [u32; 2], all: EncodeTask<'_>) {
         let scalars_per_task = if p.bucket_log2 == WHOLE { 0 } else { (TASK >> p.bucket_log2) * codec.scalars() * 4 };
         let mut tasks = Vec::with_capacity(all.len.div_ceil(TASK));
-        let EncodeTask { input, start: _, len, mut residual, mut scalars, mut codes } = all;
+        let EncodeTask { input, start: _, len, mut residual, mut kept, mut scalars, mut codes } = all;
         let mut start = 0;
         while start < len {
             let here = TASK.min(len - start);
@@ -136,15 +139,14 @@ impl Cpu {
             let cut = scalars_per_task.min(scalars.len());
             let (task_scalars, rest) = scalars.split_at_mut(cut);
             scalars = rest;
-            let task_residual = residual.take().map(|r| r.split_at_mut(here)).map(|(now, rest)| {
-                residual = Some(rest);
-                now
-            });
+            let task_residual = cut_off(&mut residual, here);
+            let task_kept = cut_off(&mut kept, here);
             tasks.push(EncodeTask {
                 input,
                 start,
                 len: here,
                 residual: task_residual,
+                kept: task_kept,
                 scalars: task_scalars,
                 codes: task_codes,
             });
@@ -194,6 +196,13 @@ impl Cpu {
             output.par_chunks_mut(TASK).enumerate().for_each(task);
         }
     }
+}
+
+/// Takes so many elements off the front.
+fn cut_off<'a>(all: &mut Option<&'a mut [f32]>, elements: usize) -> Option<&'a mut [f32]> {
+    let (front, rest) = all.take()?.split_at_mut(elements);
+    *all = Some(rest);
+    Some(front)
 }
 
 /// Runs tasks on the pool; a single one where it is, since waking a thread costs more than a small tensor does.
