@@ -42,8 +42,8 @@ pub(crate) struct Args {
     /// Where the chart goes: an SVG, or a PNG if its name ends so.
     #[arg(long, default_value = "target/train.svg")]
     pub(crate) plot: PathBuf,
-    /// The gzipped csv of digits.
-    #[arg(long, default_value = DIGITS)]
+    /// The gzipped csv of digits; without it, that of the repository.
+    #[arg(long, default_value = DIGITS, hide_default_value = true)]
     pub(crate) digits: PathBuf,
 }
 

@@ -95,8 +95,9 @@ impl Across {
         }
     }
 
-    fn range(self, histories: &[History]) -> Range<f64> {
-        let places = histories.iter().flat_map(|history| &history.points).filter_map(|point| self.of(point));
+    /// From the first to the last of what is drawn.
+    fn range(self, histories: &[History], floor: f64) -> Range<f64> {
+        let places = histories.iter().flat_map(|history| line(history, self, floor)).map(|(x, _)| x);
         let (least, most) = places.fold((f64::MAX, f64::MIN), |(least, most), at| (least.min(at), most.max(at)));
         match self {
             _ if least > most => 0.0..1.0,
@@ -159,6 +160,21 @@ fn line(history: &History, across: Across, floor: f64) -> Vec<(f64, f64)> {
     drawn
 }
 
+/// Where a line has marks: at its end, and elsewhere so far apart that it stays a line.
+fn marks(path: &[(i32, i32)], series: usize, apart: i32) -> Vec<(i32, i32)> {
+    let Some(end) = path.last() else { return Vec::new() };
+    let mut marks = vec![*end];
+    // Lines that run together have their marks at different places.
+    let mut last = end.0 + (series % 4) as i32 * apart / 4;
+    for at in path.iter().rev() {
+        if last - at.0 >= apart {
+            marks.push(*at);
+            last = at.0;
+        }
+    }
+    marks
+}
+
 /// What is drawn on, and how many pixels one of the SVG's is on it.
 struct Canvas<DB: DrawingBackend> {
     root: DrawingArea<DB, Shift>,
@@ -219,7 +235,8 @@ impl<DB: DrawingBackend> Canvas<DB> {
         let (width, height) = self.root.dim_in_pixel();
         let [left, top, right, bottom] =
             [76 * scale, 14 * scale, width as i32 - 24 * scale, height as i32 - 64 * scale];
-        let (range, floor) = (across.range(histories), floor(histories));
+        let floor = floor(histories);
+        let range = across.range(histories, floor);
         let place_x = |x: f64| left + ((x - range.start) / (range.end - range.start) * f64::from(right - left)) as i32;
         let place_y = |y: f64| bottom - ((y - floor) / (1.0 - floor) * f64::from(bottom - top)) as i32;
         let faint = BLACK.mix(0.12).stroke_width(scale as u32);
@@ -243,7 +260,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
         for (series, history) in histories.iter().enumerate() {
             let path: Vec<(i32, i32)> =
                 line(history, across, floor).into_iter().map(|(x, y)| (place_x(x), place_y(y))).collect();
-            let marked: Vec<(i32, i32)> = path.iter().skip(series).step_by(8).chain(path.last()).copied().collect();
+            let marked = marks(&path, series, 56 * scale);
             self.stroke(series, path)?;
             marked.into_iter().try_for_each(|at| self.marker(series, at))?;
         }
@@ -275,6 +292,14 @@ mod tests {
         assert_eq!(line(&history, Across::Steps, 0.5), [(15.0, 0.5), (20.0, 0.7), (30.0, 0.5)]);
         assert_eq!(line(&history, Across::Bytes, 0.0), [(3.0, 0.3), (4.0, 0.7), (5.0, 0.4)]);
         assert!(line(&history, Across::Steps, 0.8).is_empty());
+    }
+
+    #[test]
+    fn marks_keep_apart() {
+        let path: Vec<(i32, i32)> = (0..=20).map(|x| (x * 5, 0)).collect();
+        assert_eq!(marks(&path, 0, 40), [(100, 0), (60, 0), (20, 0)]);
+        assert_eq!(marks(&path, 1, 40), [(100, 0), (70, 0), (30, 0)]);
+        assert!(marks(&[], 1, 40).is_empty());
     }
 
     #[test]
