@@ -1,0 +1,154 @@
+//! What the example is asked for.
+
+use std::path::PathBuf;
+
+use gradwire::BackendKind;
+
+use super::error::TrainError;
+
+/// Where the digits are in the repository.
+pub(crate) const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/data/digits.csv.gz");
+/// Codecs of a run that names none.
+const CODECS: &str = "none,qsgd:bits=4";
+
+/// Trains a small network on images of digits, on ranks that exchange compressed gradients.
+#[derive(Debug, clap::Parser)]
+pub(crate) struct Args {
+    /// Ranks that share each batch; each is a thread.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) ranks: u32,
+    /// A codec, or several with commas between them; may be given more than once. A part like bucket=512 after a comma
+    /// belongs to the codec before it.
+    #[arg(long, default_value = CODECS)]
+    codec: Vec<String>,
+    /// Steps of each training; goes before --epochs.
+    #[arg(long)]
+    steps: Option<usize>,
+    /// How often each image is learned from.
+    #[arg(long, default_value_t = 30)]
+    epochs: usize,
+    /// Images of a step, over all ranks.
+    #[arg(long, default_value_t = 64)]
+    pub(crate) batch: usize,
+    /// The learning rate.
+    #[arg(long, default_value_t = 0.1)]
+    pub(crate) rate: f32,
+    /// For the split of the images, the first parameters, the order of the images and the draws of codecs.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// What compresses.
+    #[arg(long, value_enum, default_value_t = On::Cpu)]
+    pub(crate) device: On,
+    /// Where the chart goes: an SVG, or a PNG if its name ends so.
+    #[arg(long, default_value = "target/train.svg")]
+    pub(crate) plot: PathBuf,
+    /// The gzipped csv of digits; without it, that of the repository.
+    #[arg(long, default_value = DIGITS, hide_default_value = true)]
+    pub(crate) digits: PathBuf,
+}
+
+/// A kind of backend, by its name.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum On {
+    Cpu,
+    Wgpu,
+    Cuda,
+}
+
+impl On {
+    pub(crate) fn kind(self) -> BackendKind {
+        match self {
+            Self::Cpu => BackendKind::Cpu,
+            Self::Wgpu => BackendKind::Wgpu,
+            Self::Cuda => BackendKind::Cuda,
+        }
+    }
+}
+
+impl Args {
+    /// The codecs, each once, in the order in which they were named.
+    pub(crate) fn codecs(&self) -> Result<Vec<String>, TrainError> {
+        let mut codecs: Vec<String> = Vec::new();
+        for list in &self.codec {
+            let mut named: Vec<String> = Vec::new();
+            for part in list.split(',').map(str::trim) {
+                match named.last_mut() {
+                    // What has a value and no codec's name before it is a setting of the last codec.
+                    Some(last) if part.contains('=') && !part.contains(':') => *last = format!("{last},{part}"),
+                    _ => named.push(part.to_owned()),
+                }
+            }
+            codecs.extend(named);
+        }
+        let mut seen = Vec::new();
+        for codec in codecs {
+            if codec.is_empty() {
+                let allowed = "each codec needs a name: write --codec none,topk:0.01+ef".to_owned();
+                return Err(TrainError::Argument { what: "--codec", got: format!("{:?}", self.codec), allowed });
+            }
+            if !seen.contains(&codec) {
+                seen.push(codec);
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Steps of a training on so many images.
+    pub(crate) fn steps(&self, images: usize) -> Result<usize, TrainError> {
+        let refuse = |what, got: String, allowed: String| Err(TrainError::Argument { what, got, allowed });
+        if !(self.rate.is_finite() && self.rate > 0.0) {
+            return refuse("--rate", self.rate.to_string(), "a learning rate is above 0 and finite".to_owned());
+        }
+        if self.batch < self.ranks as usize || self.batch > images {
+            let allowed =
+                format!("a batch has {} images, one per rank, to {images}, which is all there are", self.ranks);
+            return refuse("--batch", self.batch.to_string(), allowed);
+        }
+        let steps = self.steps.unwrap_or_else(|| self.epochs.saturating_mul(images / self.batch));
+        if steps == 0 || steps > 1_000_000 {
+            let what = if self.steps.is_some() { "--steps" } else { "--epochs" };
+            return refuse(what, steps.to_string() + " steps", "a training has 1 to 1000000 steps".to_owned());
+        }
+        Ok(steps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn args(given: &[&str]) -> Args {
+        Args::try_parse_from([&["train"], given].concat()).unwrap()
+    }
+
+    #[test]
+    fn codecs_are_told_from_their_settings() {
+        let given =
+            args(&["--codec", "qsgd:bits=4,bucket=512+ef, topk:0.01+ef,none", "--codec", "none,uniform:bits=2"]);
+        let codecs = given.codecs().unwrap();
+        assert_eq!(codecs, ["qsgd:bits=4,bucket=512+ef", "topk:0.01+ef", "none", "uniform:bits=2"]);
+        assert!(args(&[]).codecs().unwrap().contains(&"none".to_owned()));
+        assert!(args(&["--codec", "none,,topk:1"]).codecs().unwrap_err().to_string().contains("--codec"));
+    }
+
+    #[test]
+    fn arguments_that_make_no_sense_give_a_sentence() {
+        for (given, found) in [
+            (["--rate", "0"], "--rate is 0"),
+            (["--rate", "inf"], "--rate is inf"),
+            (["--batch", "3"], "4 images, one per rank"),
+            (["--batch", "101"], "to 100"),
+            (["--epochs", "0"], "--epochs is 0 steps"),
+            (["--steps", "0"], "--steps is 0 steps"),
+            (["--steps", "1000001"], "1 to 1000000 steps"),
+        ] {
+            let error = args(&given).steps(100).unwrap_err().to_string();
+            assert!(error.contains(found), "{error}");
+        }
+        assert_eq!(args(&["--epochs", "3", "--batch", "40"]).steps(100).unwrap(), 6);
+        assert_eq!(args(&["--epochs", "3", "--steps", "7"]).steps(100).unwrap(), 7);
+        assert!(Args::try_parse_from(["train", "--ranks", "0"]).is_err());
+    }
+}

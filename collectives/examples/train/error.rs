@@ -1,0 +1,41 @@
+//! What can go wrong with a training.
+
+use std::path::PathBuf;
+
+/// An error of the example.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TrainError {
+    /// Arguments that do not fit each other or the data.
+    #[error("{what} is {got}, and {allowed}")]
+    Argument { what: &'static str, got: String, allowed: String },
+    /// A file that could not be read.
+    #[error("{} could not be read: {source}; name the gzipped csv of digits with --digits", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    /// A line of the digits that is not one image.
+    #[error("line {line} of the digits is not 64 pixels of 0 to 16 and a label of 0 to 9: {found}")]
+    Csv { line: usize, found: String },
+    /// A chart that could not be drawn.
+    #[error("{} could not be drawn: {reason}; name another file with --plot", path.display())]
+    Plot { path: PathBuf, reason: String },
+    /// The compression, a device or the group failed.
+    #[error("{0}")]
+    Gradwire(#[from] gradwire::Error),
+    /// Ranks whose parameters should be the same, and are not.
+    #[error("ranks 0 and {rank} ended with different parameters, first at number {at}: the exchange is at fault")]
+    Apart { rank: usize, at: usize },
+    /// A parameter that is no number any longer.
+    #[error(
+        "after step {step} the loss is not finite: the learning rate is too large for {codec}; give a smaller one with --rate"
+    )]
+    Diverged { step: usize, codec: String },
+    /// A thread that ended by a panic.
+    #[error("the thread of rank {rank} panicked; its message stands above")]
+    Panicked { rank: usize },
+}
+
+impl TrainError {
+    /// Whether this tells only that another rank had an error.
+    pub(crate) fn is_of_another_rank(&self) -> bool {
+        matches!(self, Self::Gradwire(gradwire::Error::Collective(gradwire::CollectiveError::Left { .. })))
+    }
+}

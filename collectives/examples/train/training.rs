@@ -1,0 +1,260 @@
+//! One training: ranks as threads, each with its own parameters, its own part of every batch and its own compressor.
+
+use gradwire::Device;
+use gradwire_collectives::{Collective, Threads};
+
+use super::compressor::Compressor;
+use super::digits::{CLASSES, Images, PIXELS};
+use super::error::TrainError;
+use super::network::Network;
+use super::random::Random;
+
+/// Values of each layer.
+const WIDTHS: [usize; 4] = [PIXELS, 128, 64, CLASSES];
+/// The network is tested about so often.
+const TESTS: usize = 60;
+
+/// What all trainings share.
+pub(crate) struct Setup {
+    pub(crate) ranks: u32,
+    pub(crate) steps: usize,
+    /// Images of a step, over all ranks.
+    pub(crate) batch: usize,
+    pub(crate) rate: f32,
+    pub(crate) seed: u64,
+    pub(crate) learn: Images,
+    pub(crate) test: Images,
+}
+
+/// How good the network is after some steps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point {
+    pub(crate) step: usize,
+    /// Bytes that a rank has sent until then: the mean over all ranks.
+    pub(crate) bytes: f64,
+    /// Of the images for testing.
+    pub(crate) accuracy: f64,
+    pub(crate) loss: f64,
+}
+
+/// What came of one training.
+#[derive(Clone, Debug)]
+pub(crate) struct History {
+    pub(crate) codec: String,
+    /// In the order of steps; the first is before the first step.
+    pub(crate) points: Vec<Point>,
+    /// Bytes of one gradient in f32.
+    pub(crate) whole: f64,
+}
+
+/// What one rank ends with.
+struct Ended {
+    parameters: Vec<f32>,
+    /// Bytes that this rank had sent after each step.
+    sent: Vec<u64>,
+    /// Of rank 0: step, accuracy, loss.
+    tests: Vec<(usize, f64, f64)>,
+}
+
+/// Whether a codec is one, asked before anything is trained.
+pub(crate) fn check(codec: &str, setup: &Setup) -> Result<(), TrainError> {
+    Compressor::new(codec, &Network::new(&WIDTHS, setup.seed).shapes(), setup.seed)?;
+    Ok(())
+}
+
+/// Trains a network with one codec. `progress` hears of the steps of rank 0.
+pub(crate) fn train(
+    setup: &Setup,
+    codec: &str,
+    device: &Device,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<History, TrainError> {
+    let group = Threads::group(setup.ranks).map_err(gradwire::Error::from)?;
+    let ended: Vec<Result<Ended, TrainError>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = group
+            .into_iter()
+            .map(|group| scope.spawn(move || Rank { setup, codec, device, progress }.run(group)))
+            .collect();
+        let ended = threads.into_iter().enumerate();
+        ended.map(|(rank, thread)| thread.join().unwrap_or(Err(TrainError::Panicked { rank }))).collect()
+    });
+    let ranks = first_cause(ended)?;
+    same_parameters(&ranks)?;
+    let mean = |step: usize| match step {
+        0 => 0.0,
+        _ => ranks.iter().map(|rank| rank.sent[step - 1] as f64).sum::<f64>() / ranks.len() as f64,
+    };
+    let tests = ranks.iter().flat_map(|rank| &rank.tests);
+    let points = tests.map(|&(step, accuracy, loss)| Point { step, bytes: mean(step), accuracy, loss }).collect();
+    let whole = ranks.first().map_or(0, |rank| size_of_val(&*rank.parameters)) as f64;
+    Ok(History { codec: codec.to_owned(), points, whole })
+}
+
+/// The results of all ranks, or the error that made the others fail.
+fn first_cause(ended: Vec<Result<Ended, TrainError>>) -> Result<Vec<Ended>, TrainError> {
+    let (mut ranks, mut errors) = (Vec::new(), Vec::new());
+    for end in ended {
+        match end {
+            Ok(rank) => ranks.push(rank),
+            Err(error) => errors.push(error),
+        }
+    }
+    errors.sort_by_key(TrainError::is_of_another_rank);
+    errors.into_iter().next().map_or(Ok(ranks), Err)
+}
+
+/// Data-parallel training is right where every rank ends with the same bits.
+fn same_parameters(ranks: &[Ended]) -> Result<(), TrainError> {
+    for (rank, other) in ranks.iter().enumerate().skip(1) {
+        let mut pairs = ranks[0].parameters.iter().zip(&other.parameters);
+        if let Some(at) = pairs.position(|(a, b)| a.to_bits() != b.to_bits()) {
+            return Err(TrainError::Apart { rank, at });
+        }
+    }
+    Ok(())
+}
+
+struct Rank<'s> {
+    setup: &'s Setup,
+    codec: &'s str,
+    device: &'s Device,
+    progress: &'s (dyn Fn(usize) + Sync),
+}
+
+impl Rank<'_> {
+    fn run(&self, mut group: Threads) -> Result<Ended, TrainError> {
+        let Setup { steps, batch, rate, seed, .. } = *self.setup;
+        // The same seed, so the same parameters, on every rank.
+        let mut network = Network::new(&WIDTHS, seed);
+        let mut compressor = Compressor::new(self.codec, &network.shapes(), seed)?;
+        let mut gradient = vec![0.0; network.parameters().len()];
+        let mut ended = Ended { parameters: Vec::new(), sent: Vec::with_capacity(steps), tests: Vec::new() };
+        let mut order = Order::new(seed, self.setup.learn.len(), batch);
+        let every = steps.div_ceil(TESTS).max(1);
+        let mut sent = 0;
+        self.test(&group, 0, &network, &mut ended)?;
+        for step in 1..=steps {
+            let images = self.setup.learn.select(part(order.next_batch(), group.rank(), group.ranks()));
+            // The mean over ranks of these is the mean over the batch, even where parts differ by an image.
+            let scale = group.ranks() as f32 / batch as f32;
+            network.gradient(&images.pixels, &images.labels, scale, &mut gradient);
+            compressor.exchange(self.device, &mut group, &mut gradient)?;
+            network.step(&gradient, rate);
+            sent += compressor.last_bytes();
+            ended.sent.push(sent);
+            // The first steps tell the most, and a logarithmic axis shows them.
+            if step % every == 0 || step == steps || (step < every && step.is_power_of_two()) {
+                self.test(&group, step, &network, &mut ended)?;
+            }
+            if group.rank() == 0 {
+                (self.progress)(step);
+            }
+        }
+        ended.parameters = network.parameters().to_vec();
+        Ok(ended)
+    }
+
+    /// Rank 0 tests, as all ranks have the same parameters.
+    fn test(&self, group: &Threads, step: usize, network: &Network, ended: &mut Ended) -> Result<(), TrainError> {
+        if group.rank() == 0 {
+            let (accuracy, loss) = network.evaluate(&self.setup.test.pixels, &self.setup.test.labels);
+            if !loss.is_finite() {
+                return Err(TrainError::Diverged { step, codec: self.codec.to_owned() });
+            }
+            ended.tests.push((step, accuracy, loss));
+        }
+        Ok(())
+    }
+}
+
+/// The images of each step: all of them in a random order, then all in another one.
+struct Order {
+    random: Random,
+    order: Vec<usize>,
+    at: usize,
+    batch: usize,
+}
+
+impl Order {
+    fn new(seed: u64, images: usize, batch: usize) -> Self {
+        let mut random = Random::new(!seed);
+        Self { order: random.order(images), random, at: 0, batch }
+    }
+
+    /// A batch that would be cut short at the end of an order begins the next one.
+    fn next_batch(&mut self) -> &[usize] {
+        if self.at + self.batch > self.order.len() {
+            (self.order, self.at) = (self.random.order(self.order.len()), 0);
+        }
+        self.at += self.batch;
+        &self.order[self.at - self.batch..self.at]
+    }
+}
+
+/// A rank's part of a batch: parts differ by an image at most.
+fn part(batch: &[usize], rank: u32, ranks: u32) -> &[usize] {
+    let bound = |rank: u32| batch.len() * rank as usize / ranks as usize;
+    &batch[bound(rank)..bound(rank + 1)]
+}
+
+#[cfg(test)]
+mod tests {
+    use gradwire::CollectiveError;
+
+    use super::*;
+
+    fn setup(ranks: u32, steps: usize) -> Setup {
+        let images = Images::load(std::path::Path::new(crate::DIGITS)).unwrap();
+        let (learn, test) = images.split(1);
+        Setup { ranks, steps, batch: 50, rate: 0.2, seed: 1, learn, test }
+    }
+
+    #[test]
+    fn a_few_steps_learn_most_digits_on_any_count_of_ranks() {
+        for ranks in [1, 2, 3] {
+            let history = train(&setup(ranks, 100), "none", &Device::cpu(), &|_| ()).unwrap();
+            let (first, last) = (history.points[0], history.points[history.points.len() - 1]);
+            assert_eq!((first.step, first.bytes, last.step), (0, 0.0, 100));
+            assert!(first.accuracy < 0.4 && last.accuracy > 0.85 && last.loss < first.loss, "{last:?}");
+            assert_eq!(history.whole, 4.0 * 17226.0);
+        }
+    }
+
+    #[test]
+    fn parts_make_up_the_batch() {
+        let batch: Vec<usize> = (100..117).collect();
+        for ranks in [1, 2, 4, 17, 20] {
+            let parts: Vec<usize> = (0..ranks).flat_map(|rank| part(&batch, rank, ranks)).copied().collect();
+            assert_eq!(parts, batch);
+        }
+    }
+
+    #[test]
+    fn an_order_has_each_image_once() {
+        let mut order = Order::new(1, 10, 5);
+        let mut seen: Vec<usize> = (0..2).flat_map(|_| order.next_batch().to_vec()).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_rate_that_is_too_large_is_told_of() {
+        let setup = Setup { rate: 1e30, ..setup(2, 20) };
+        assert!(matches!(train(&setup, "none", &Device::cpu(), &|_| ()), Err(TrainError::Diverged { .. })));
+    }
+
+    #[test]
+    fn ranks_that_differ_are_told_of() {
+        let rank = |value| Ended { parameters: vec![1.0, value], sent: Vec::new(), tests: Vec::new() };
+        assert!(same_parameters(&[rank(2.0), rank(2.0)]).is_ok());
+        let apart = same_parameters(&[rank(0.0), rank(0.0), rank(-0.0)]);
+        assert!(matches!(apart, Err(TrainError::Apart { rank: 2, at: 1 })));
+    }
+
+    #[test]
+    fn the_error_of_a_rank_goes_before_what_the_others_say() {
+        let left = CollectiveError::Left { rank: 1, asked: String::new() };
+        let ended = vec![Err(gradwire::Error::from(left).into()), Err(TrainError::Panicked { rank: 1 })];
+        assert!(matches!(first_cause(ended), Err(TrainError::Panicked { rank: 1 })));
+    }
+}
