@@ -9,7 +9,15 @@ use super::error::TrainError;
 /// Where the digits are in the repository.
 pub(crate) const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/data/digits.csv.gz");
 /// Codecs of a run that names none.
-const CODECS: &str = "none,qsgd:bits=4";
+const CODECS: [&str; 7] = [
+    "none",
+    "qsgd:bits=4,bucket=64+ef",
+    "uniform:bits=2,bucket=32,contractive+ef",
+    "onebit",
+    "topk:0.01+ef",
+    "topk:0.01+momentum=0.5",
+    "powersgd:rank=2",
+];
 
 /// Trains a small network on images of digits, on ranks that exchange compressed gradients.
 #[derive(Debug, clap::Parser)]
@@ -17,9 +25,8 @@ pub(crate) struct Args {
     /// Ranks that share each batch; each is a thread.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) ranks: u32,
-    /// A codec, or several with commas between them; may be given more than once. A part like bucket=512 after a comma
-    /// belongs to the codec before it.
-    #[arg(long, default_value = CODECS)]
+    /// A recipe such as topk:0.01+ef, or several with spaces between them; may be given more than once.
+    #[arg(long, num_args = 1.., default_values = CODECS)]
     codec: Vec<String>,
     /// Steps of each training; goes before --epochs.
     #[arg(long)]
@@ -67,30 +74,14 @@ impl On {
 
 impl Args {
     /// The codecs, each once, in the order in which they were named.
-    pub(crate) fn codecs(&self) -> Result<Vec<String>, TrainError> {
+    pub(crate) fn codecs(&self) -> Vec<String> {
         let mut codecs: Vec<String> = Vec::new();
-        for list in &self.codec {
-            let mut named: Vec<String> = Vec::new();
-            for part in list.split(',').map(str::trim) {
-                match named.last_mut() {
-                    // What has a value and no codec's name before it is a setting of the last codec.
-                    Some(last) if part.contains('=') && !part.contains(':') => *last = format!("{last},{part}"),
-                    _ => named.push(part.to_owned()),
-                }
-            }
-            codecs.extend(named);
-        }
-        let mut seen = Vec::new();
-        for codec in codecs {
-            if codec.is_empty() {
-                let allowed = "each codec needs a name: write --codec none,topk:0.01+ef".to_owned();
-                return Err(TrainError::Argument { what: "--codec", got: format!("{:?}", self.codec), allowed });
-            }
-            if !seen.contains(&codec) {
-                seen.push(codec);
+        for codec in &self.codec {
+            if !codecs.contains(codec) {
+                codecs.push(codec.clone());
             }
         }
-        Ok(seen)
+        codecs
     }
 
     /// Steps of a training on so many images.
@@ -124,13 +115,10 @@ mod tests {
     }
 
     #[test]
-    fn codecs_are_told_from_their_settings() {
-        let given =
-            args(&["--codec", "qsgd:bits=4,bucket=512+ef, topk:0.01+ef,none", "--codec", "none,uniform:bits=2"]);
-        let codecs = given.codecs().unwrap();
-        assert_eq!(codecs, ["qsgd:bits=4,bucket=512+ef", "topk:0.01+ef", "none", "uniform:bits=2"]);
-        assert!(args(&[]).codecs().unwrap().contains(&"none".to_owned()));
-        assert!(args(&["--codec", "none,,topk:1"]).codecs().unwrap_err().to_string().contains("--codec"));
+    fn a_codec_is_named_once() {
+        let given = args(&["--codec", "qsgd:bits=4,bucket=64+ef", "none", "--codec", "none", "uniform:bits=2,l2"]);
+        assert_eq!(given.codecs(), ["qsgd:bits=4,bucket=64+ef", "none", "uniform:bits=2,l2"]);
+        assert!(args(&[]).codecs().contains(&"none".to_owned()));
     }
 
     #[test]

@@ -7,7 +7,6 @@
 //! The line that matters is in `training.rs`: `compressor.exchange(device, &mut group, &mut gradient)`.
 
 mod args;
-mod compressor;
 mod digits;
 mod error;
 mod network;
@@ -41,7 +40,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), TrainError> {
-    let codecs = args.codecs()?;
+    let codecs = args.codecs();
     let (learn, test) = Images::load(&args.digits)?.split(args.seed);
     let steps = args.steps(learn.len())?;
     let Args { ranks, batch, rate, seed, .. } = *args;

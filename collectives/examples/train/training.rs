@@ -1,9 +1,8 @@
 //! One training: ranks as threads, each with its own parameters, its own part of every batch and its own compressor.
 
-use gradwire::Device;
+use gradwire::{Compressor, Device};
 use gradwire_collectives::{Collective, Threads};
 
-use super::compressor::Compressor;
 use super::digits::{CLASSES, Images, PIXELS};
 use super::error::TrainError;
 use super::network::Network;
