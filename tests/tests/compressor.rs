@@ -624,3 +624,58 @@ fn bytes_are_counted() {
     assert_eq!(bytes("topk:0.01", &[[100, 100]]), 24 + of_k(&sent) as u64);
     assert_eq!(Recipe::none().to_string(), "none");
 }
+
+/// An exchange launches what the codec's own calls launch, and nothing else.
+#[cfg(feature = "cuda")]
+#[test]
+fn on_a_gpu_an_exchange_launches_what_the_codec_does() {
+    use std::sync::Arc;
+
+    use gradwire::backend::cuda::Cuda;
+    use gradwire::{DecodeMode, Dtype};
+    use gradwire_ptx_machine::Machine;
+
+    let machine = Arc::new(Machine::new((8, 0), 1).counting());
+    let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None).expect("an artifact that fits"));
+    let launched = || machine.take_launched().into_iter().map(|launch| launch.kernel.to_string()).collect::<Vec<_>>();
+    let tensors = [Tensor::new("", [80, 100]), Tensor::new("", [40, 50])];
+    let x = gradient(10_000, 0, 0);
+    let exchange = |text: &str| {
+        let mut compressor = Compressor::with_policy(&Policy::new(text).expect(text), &tensors, RUN).expect(text);
+        let mut group = Threads::group(1).expect("one").remove(0);
+        launched();
+        compressor.exchange(&device, &mut group, &mut x.clone()).expect(text);
+        launched()
+    };
+    let codec = Qsgd::bits(4).bucket(64);
+    let by_hand = |feedback: bool| {
+        let layout = gradwire::Layout::packed([8000, 2000]).expect("small");
+        let plan = device.model_plan(&codec, &layout, Dtype::F32).expect("valid");
+        let plan = if feedback { plan.with_feedback().expect("omega is below 1") } else { plan };
+        let mut residual = vec![0.0; if feedback { 10_000 } else { 0 }];
+        launched();
+        let payloads = device.encode_model(&plan, &x, &mut residual, Seed::new(RUN)).expect("it encodes");
+        let mut mean = vec![0.0; 10_000];
+        device.decode_model(&plan, DecodeMode::Sum(1.0), &[&payloads], &mut mean).expect("it decodes");
+        launched()
+    };
+    for (text, feedback) in [("qsgd:bits=4,bucket=64", false), ("qsgd:bits=4,bucket=64+ef", true)] {
+        let kernels = exchange(text);
+        assert_eq!(kernels, by_hand(feedback), "{text}");
+        assert_eq!(kernels.len(), 2, "an encode and a decode of both tensors: {kernels:?}");
+    }
+    let segments = [gradwire::Segment { elements: 8000, k: 80 }, gradwire::Segment { elements: 2000, k: 20 }];
+    let select = TopK::segments(&segments);
+    launched();
+    let mut residual = vec![0.0; 10_000];
+    let sent = device.encode_sparse_with_feedback(&select, &x, &mut residual, Seed::new(RUN)).expect("it encodes");
+    device.decode_sparse_sum(&[sent], 1.0, &mut vec![0.0; 10_000]).expect("it decodes");
+    let expected = launched();
+    assert_eq!(exchange("topk:0.01+ef"), expected);
+    let matrices = [Matrix::new(80, 100), Matrix::new(40, 50)];
+    let mut state = PowerSgd::rank(2).state(&matrices, Seed::new(RUN)).expect("valid");
+    launched();
+    device.low_rank_step(&mut state, &x, &mut vec![0.0; 10_000], |_| Ok::<_, Error>(())).expect("it runs");
+    let expected = launched();
+    assert_eq!(exchange("powersgd:rank=2"), expected);
+}
