@@ -280,3 +280,14 @@ fn a_codec_in_a_recipe_keeps_its_settings_and_hands_over_its_policy() {
     assert_eq!(Recipe::from(TopK::count(5)).quantize(Quantize::Exact).to_string(), "topk:k=5");
     assert_eq!(recipe.memory(), gradwire::Memory::default());
 }
+
+#[test]
+fn serde_writes_a_recipe_as_its_text() {
+    for recipe in recipes() {
+        let json = serde_json::to_string(&recipe).expect("a text");
+        assert_eq!(json, format!("\"{recipe}\""));
+        assert_eq!(serde_json::from_str::<Recipe>(&json).expect("its own"), recipe);
+    }
+    let error = serde_json::from_str::<Recipe>("\"qsgd:bit=4\"").expect_err("no such setting").to_string();
+    assert!(error.contains("at byte 5"), "{error}");
+}
