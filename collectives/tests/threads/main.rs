@@ -1,4 +1,5 @@
-//! Ranks that are threads: each operation against a plain computation. `failures` has what happens where ranks do not agree.
+//! Ranks that are threads: each operation against a plain computation. `failures` has what happens where ranks do not
+//! agree.
 
 mod failures;
 mod run;
