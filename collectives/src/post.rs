@@ -139,7 +139,8 @@ impl Post {
         self.wake.iter().for_each(Condvar::notify_one);
     }
 
-    /// The operation in which rank `from` waits, where it waits for rank `to` in the end, so that neither would ever wake.
+    /// The operation in which rank `from` waits, where it waits for rank `to` in the end, so that neither would ever
+    /// wake.
     ///
     /// Ranks that follow the contract never wait in a circle: each has sent all that the one furthest behind waits for.
     /// A rank waits for one other, so that the circle is found by following them, by the rank that closes it.

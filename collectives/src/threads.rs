@@ -10,20 +10,20 @@ use crate::post::{Op, Post};
 
 /// A rank of a group whose ranks are threads of one process.
 ///
-/// [`Threads::group`] makes one handle per rank; move each into a thread of its own. Bytes go through memory, and are copied
-/// once by the rank that gives them and once by each rank that receives them.
+/// [`Threads::group`] makes one handle per rank; move each into a thread of its own. Bytes go through memory, and are
+/// copied once by the rank that gives them and once by each rank that receives them.
 ///
-/// - A sum is added in the order of ranks, ((rank 0 + rank 1) + rank 2) and so on, each sum rounded to f32. So it has the
-///   same bits on every rank, in every run, whichever thread is fast.
-/// - An operation of the whole group ends on no rank before every rank has begun it. So ranks that ask for different things
-///   are told in that very call.
-/// - Dropping a handle, be it by a panic, makes the calls that need this rank fail with [`CollectiveError::Left`]. What the
-///   rank had given before still arrives.
-/// - The first failure of any rank is what every later call on every rank gives again. Slower ranks that still wait in an
-///   earlier operation may get it there.
+/// - A sum is added in the order of ranks, ((rank 0 + rank 1) + rank 2) and so on, each sum rounded to f32. So it has
+///   the same bits on every rank, in every run, whichever thread is fast.
+/// - An operation of the whole group ends on no rank before every rank has begun it. So ranks that ask for different
+///   things are told in that very call.
+/// - Dropping a handle, be it by a panic, makes the calls that need this rank fail with [`CollectiveError::Left`]. What
+///   the rank had given before still arrives.
+/// - The first failure of any rank is what every later call on every rank gives again. Slower ranks that still wait in
+///   an earlier operation may get it there.
 ///
 /// Sources: the operations are those of the MPI standard, version 4.1, chapter 6; the sum is a reduce-scatter and an
-/// all-gather, as in Rabenseifner, "Optimization of collective reduction operations", 2004, section 4.
+/// all-gather, as in Rabenseifner, "Optimization of collective reduction operations", 2004.
 ///
 /// # Example
 ///
@@ -71,8 +71,8 @@ impl Threads {
         Ok((0..ranks).map(|rank| Self { rank, post: Arc::clone(&post), delays: None }).collect())
     }
 
-    /// A group for tests: a rank sleeps before each delivery, for up to 200 microseconds, by pseudo-random numbers of `seed`
-    /// and the rank.
+    /// A group for tests: a rank sleeps before each delivery, for up to 200 microseconds, by pseudo-random numbers of
+    /// `seed` and the rank.
     ///
     /// So messages arrive in other orders for other seeds, and results have to be the same bits nevertheless.
     ///

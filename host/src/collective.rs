@@ -10,8 +10,8 @@
 ///   that take part in it.
 /// - An operation may wait for other ranks. It ends when what it needs has arrived.
 /// - Bytes arrive as they were given. Their meaning is the caller's.
-/// - Where a call fails, its outputs hold anything, and the group cannot be used any further. Every later call fails with
-///   an error, on every rank, and no call waits for ever. Make a new group.
+/// - Where a call fails, its outputs hold anything, and the group cannot be used any further. Every later call fails
+///   with an error, on every rank, and no call waits for ever. Make a new group.
 /// - A wrong argument counts as a failure of the group as well, since the other ranks wait for this one.
 ///
 /// # Engines
@@ -83,20 +83,22 @@ pub trait Collective {
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Parts`] where `to` has another count of parts than there are ranks; else as the trait's contract says.
+    /// [`CollectiveError::Parts`] where `to` has another count of parts than there are ranks; else as the trait's
+    /// contract says.
     fn all_to_all(&mut self, to: &[&[u8]], from: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError>;
 
     /// `values` become their sum over all ranks, the same bits on every rank.
     ///
-    /// Every rank gives the same number of values. The order of the additions is the engine's own; each sum is rounded to
-    /// f32. `Threads` of `gradwire-collectives` adds in the order of ranks: ((rank 0 + rank 1) + rank 2) and so on.
+    /// Every rank gives the same number of values. The order of the additions is the engine's own; each sum is rounded
+    /// to f32. `Threads` of `gradwire-collectives` adds in the order of ranks: ((rank 0 + rank 1) + rank 2) and so on.
     ///
     /// # Errors
     ///
     /// [`CollectiveError::Mismatch`] where ranks give different numbers of values; else as the trait's contract says.
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError>;
 
-    /// Gives `mine` to one other rank, and receives in `theirs` what that one gave. Both call this, with each other's rank.
+    /// Gives `mine` to one other rank, and receives in `theirs` what that one gave. Both call this, with each other's
+    /// rank.
     ///
     /// Lengths may differ, and may be 0. Ranks that take no part call nothing.
     ///
@@ -158,9 +160,11 @@ pass_on!(&mut C, Box<C>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CollectiveError {
-    /// A rank left the group while another one needed it: its handle was dropped, its thread panicked, or its process ended.
+    /// A rank left the group while another one needed it: its handle was dropped, its thread panicked, or its process
+    /// ended.
     #[error(
-        "rank {rank} has left the group, and {asked} needed it; find out why it ended, and make a new group with all ranks"
+        "rank {rank} has left the group, and {asked} needed it; find out why it ended, and make a new group with all \
+         ranks"
     )]
     Left {
         /// The rank that left.
@@ -170,8 +174,8 @@ pub enum CollectiveError {
     },
     /// Ranks that asked for different things.
     #[error(
-        "{asked} met {found} of rank {rank}; every rank has to call the same operations in the same order, with lengths and \
-         ranks that agree. Make a new group"
+        "{asked} met {found} of rank {rank}; every rank has to call the same operations in the same order, with \
+         lengths and ranks that agree. Make a new group"
     )]
     Mismatch {
         /// The rank that asked for something else than the rank that noticed.
@@ -183,8 +187,8 @@ pub enum CollectiveError {
     },
     /// A rank that is not in the group, or that cannot take this part in it.
     #[error(
-        "rank {got} cannot be asked in this group of {ranks}: name one below {ranks}, and for an exchange not this rank \
-         itself. Make a new group"
+        "rank {got} cannot be asked in this group of {ranks}: name one below {ranks}, and for an exchange not this \
+         rank itself. Make a new group"
     )]
     Rank {
         /// The rank that was named.

@@ -25,7 +25,8 @@ pub(crate) enum TrainError {
     Apart { rank: usize, at: usize },
     /// A parameter that is no number any longer.
     #[error(
-        "after step {step} the loss is not finite: the learning rate is too large for {codec}; give a smaller one with --rate"
+        "after step {step} the loss is not finite: the learning rate is too large for {codec}; give a smaller one with \
+         --rate"
     )]
     Diverged { step: usize, codec: String },
     /// A thread that ended by a panic.

@@ -27,7 +27,8 @@ impl Layer {
 }
 
 impl Network {
-    /// Values of each layer, the input and the output among them; weights of mean 0 and variance 2 / inputs, and no bias.
+    /// Values of each layer, the input and the output among them; weights of mean 0 and variance 2 / inputs, and no
+    /// bias.
     ///
     /// He, Zhang, Ren and Sun, "Delving deep into rectifiers", 2015, equation 10.
     pub(crate) fn new(widths: &[usize], seed: u64) -> Self {
@@ -198,8 +199,8 @@ mod tests {
         sum
     }
 
-    /// Central differences of f64 are exact to 1e-9 here, so that the error is that of the gradient in f32: it adds up to 128
-    /// products in each of three layers forward and back, and each may lose 2^-24 of the largest.
+    /// Central differences of f64 are exact to 1e-9 here, so that the error is that of the gradient in f32: it adds up
+    /// to 128 products in each of three layers forward and back, and each may lose 2^-24 of the largest.
     fn check(widths: &[usize], stride: usize) {
         let mut network = Network::new(widths, 3);
         // No bias is 0, so that each is tested.

@@ -1,170 +1,10 @@
-//! Ranks that are threads: each operation against a plain computation, and what happens where ranks do not agree.
+//! Ranks that do not agree, and ranks that leave: an error on every rank, and no call that hangs.
 
-use std::sync::mpsc;
 use std::time::Duration;
 
 use gradwire_collectives::{Collective, CollectiveError, Threads};
 
-const SIZES: [u32; 5] = [1, 2, 3, 4, 8];
-/// No group that works takes nearly as long. A test that meets it has found a call that hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Runs `work` on every rank of a group, and gives what each rank gives.
-fn on(group: Vec<Threads>, work: impl Fn(Threads) -> Outcome + Clone + Send + 'static) -> Vec<Outcome> {
-    let (sender, receiver) = mpsc::channel();
-    let ranks = group.len();
-    for handle in group {
-        let (sender, work, rank) = (sender.clone(), work.clone(), handle.rank() as usize);
-        std::thread::spawn(move || sender.send((rank, work(handle))));
-    }
-    drop(sender);
-    let mut outcomes: Vec<Option<Outcome>> = vec![None; ranks];
-    while let Some(place) = outcomes.iter().position(Option::is_none) {
-        match receiver.recv_timeout(PATIENCE) {
-            Ok((rank, outcome)) => outcomes[rank] = Some(outcome),
-            // A thread that panicked sends nothing.
-            Err(mpsc::RecvTimeoutError::Disconnected) => outcomes[place] = Some(Ok(vec![b"panicked".to_vec()])),
-            Err(mpsc::RecvTimeoutError::Timeout) => panic!("rank {place} of {ranks} hangs"),
-        }
-    }
-    outcomes.into_iter().flatten().collect()
-}
-
-type Outcome = Result<Vec<Vec<u8>>, CollectiveError>;
-
-fn group(ranks: u32) -> Vec<Threads> {
-    Threads::group(ranks).expect("a group")
-}
-
-/// What rank `from` has for rank `to`: lengths differ, and some are 0.
-fn part(from: u32, to: u32) -> Vec<u8> {
-    let len = [0, 5, 1, 300, 17][((3 * from + to) % 5) as usize];
-    (0..len).map(|at: u32| (from * 31 + to * 7 + at) as u8).collect()
-}
-
-/// Values whose sum depends on the order of the additions.
-fn values(rank: u32, len: usize) -> Vec<f32> {
-    let value = |at: usize| ((at * 37 + rank as usize * 101) % 1009) as f32 - 504.3;
-    (0..len).map(|at| value(at) * 10f32.powi(((at + rank as usize) % 9) as i32 - 4)).collect()
-}
-
-fn bits(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_bits().to_le_bytes()).collect()
-}
-
-/// The sum in the order of ranks.
-fn sum(ranks: u32, len: usize) -> Vec<u8> {
-    let mut sum = values(0, len);
-    for rank in 1..ranks {
-        sum.iter_mut().zip(values(rank, len)).for_each(|(sum, value)| *sum += value);
-    }
-    bits(&sum)
-}
-
-/// Every operation, twice with the same buffers, and all that came of it.
-fn everything(mut group: Threads) -> Outcome {
-    let (rank, ranks) = (group.rank(), group.ranks());
-    let (mut all, mut from, mut theirs) = (vec![b"old".to_vec(); 11], Vec::new(), b"old".to_vec());
-    let mut seen = Vec::new();
-    for _ in 0..2 {
-        group.all_gather(&part(rank, 0), &mut all)?;
-        seen.extend(all.clone());
-        let to: Vec<Vec<u8>> = (0..ranks).map(|to| part(rank, to)).collect();
-        let to: Vec<&[u8]> = to.iter().map(Vec::as_slice).collect();
-        group.all_to_all(&to, &mut from)?;
-        seen.extend(from.clone());
-        for len in [0, 1, 2, 1000] {
-            let mut sums = values(rank, len);
-            group.all_reduce_sum(&mut sums)?;
-            seen.push(bits(&sums));
-        }
-        // Neighbours in pairs; the last one of an odd number stays out.
-        let peer = rank ^ 1;
-        if peer < ranks {
-            group.exchange(peer, &part(rank, peer), &mut theirs)?;
-            seen.push(theirs.clone());
-        }
-        for root in 0..ranks {
-            let mut bytes = if rank == root { part(root, 9) } else { b"old".to_vec() };
-            group.broadcast(root, &mut bytes)?;
-            seen.push(bytes);
-        }
-    }
-    Ok(seen)
-}
-
-/// What [`everything`] has to give.
-fn plain(rank: u32, ranks: u32) -> Vec<Vec<u8>> {
-    let mut seen: Vec<Vec<u8>> = (0..ranks).map(|from| part(from, 0)).collect();
-    seen.extend((0..ranks).map(|from| part(from, rank)));
-    seen.extend([0, 1, 2, 1000].map(|len| sum(ranks, len)));
-    if rank ^ 1 < ranks {
-        seen.push(part(rank ^ 1, rank));
-    }
-    seen.extend((0..ranks).map(|root| part(root, 9)));
-    [seen.clone(), seen].concat()
-}
-
-#[test]
-fn every_operation_gives_what_a_plain_computation_gives() {
-    for ranks in SIZES {
-        for (rank, seen) in (0..).zip(on(group(ranks), everything)) {
-            assert_eq!(seen, Ok(plain(rank, ranks)), "rank {rank} of {ranks}");
-        }
-    }
-}
-
-#[test]
-fn orders_of_arrival_change_no_bit() {
-    for seed in 0..50 {
-        for ranks in [3, 4] {
-            let group = Threads::with_delays(ranks, seed).expect("a group");
-            for (rank, seen) in (0..).zip(on(group, everything)) {
-                assert_eq!(seen, Ok(plain(rank, ranks)), "rank {rank} of {ranks}, seed {seed}");
-            }
-        }
-    }
-}
-
-#[test]
-fn the_sum_of_one_test_does_depend_on_the_order() {
-    let mut sum_back = values(3, 1000);
-    for rank in (0..3).rev() {
-        sum_back.iter_mut().zip(values(rank, 1000)).for_each(|(sum, value)| *sum += value);
-    }
-    assert_ne!(bits(&sum_back), sum(4, 1000));
-}
-
-#[test]
-fn buffers_are_used_again() {
-    let mut handle = group(1).remove(0);
-    let mut all = vec![Vec::with_capacity(100)];
-    let place = all[0].as_ptr();
-    handle.all_gather(&[1; 100], &mut all).expect("a group of one");
-    assert_eq!((all[0].as_ptr(), all), (place, vec![vec![1; 100]]));
-}
-
-#[test]
-fn a_pointer_to_a_group_is_a_group() {
-    fn ranks(group: impl Collective) -> u32 {
-        group.ranks()
-    }
-    let mut handles = group(2);
-    let group: &mut dyn Collective = &mut handles[0];
-    assert_eq!(ranks(group), 2);
-    let group: Box<dyn Collective> = Box::new(handles.remove(1));
-    assert_eq!((group.rank(), ranks(group)), (1, 2));
-}
-
-#[test]
-fn a_group_has_one_rank_at_least_and_not_too_many() {
-    for got in [0, Threads::MOST + 1, u32::MAX] {
-        let error = Threads::group(got).expect_err("no such group");
-        assert_eq!(error, CollectiveError::Size { engine: "Threads", got, most: Threads::MOST });
-        assert!(Threads::with_delays(got, 1).is_err());
-    }
-    assert_eq!(group(Threads::MOST).len(), 1024);
-}
+use super::run::{group, on};
 
 /// Every rank runs `work`, which is not to succeed; then every operation gives the same error again, at once.
 fn all_fail(ranks: u32, work: impl Fn(&mut Threads) -> Result<(), CollectiveError> + Clone + Send + 'static) {
@@ -363,4 +203,68 @@ fn a_group_with_delays_fails_as_quickly() {
     all_fail(4, |group| {
         group.exchange(group.rank() ^ 2, &[], &mut Vec::new()).and(group.broadcast(7, &mut Vec::new()))
     });
+}
+
+/// Numbers that look random: a linear congruential generator, of which the upper half is used.
+fn draw(state: &mut u64, below: u32) -> u32 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    ((*state >> 33) % u64::from(below)) as u32
+}
+
+/// One of the operations, with arguments that may be wrong.
+fn any(group: &mut Threads, (kind, number): (u32, u32)) -> Result<(), CollectiveError> {
+    let (mut many, mut one) = (Vec::new(), vec![number as u8]);
+    match kind {
+        0 => group.all_gather(&[1; 3][..(number % 4) as usize], &mut many),
+        1 => group.all_to_all(&vec![&[1u8][..]; group.ranks() as usize], &mut many),
+        2 => group.all_reduce_sum(&mut [1.0; 4][..(number % 5) as usize]),
+        3 => match group.rank() ^ 1 {
+            peer if peer < group.ranks() => group.exchange(peer, &[1], &mut one),
+            _ => Ok(()),
+        },
+        4 => group.broadcast(number % group.ranks(), &mut one),
+        // What no program should do.
+        5 => group.exchange(number % (group.ranks() + 1), &[2], &mut one),
+        6 => group.broadcast(number, &mut one),
+        _ => group.all_to_all(&vec![&[1u8][..]; number as usize], &mut many),
+    }
+}
+
+#[test]
+fn programs_that_differ_in_any_way_end_on_every_rank() {
+    let (mut failed, seeds) = (0, 600);
+    for seed in 0..seeds {
+        let mut state = seed;
+        let ranks = 2 + draw(&mut state, 4);
+        let program: Vec<(u32, u32)> = (0..6).map(|_| (draw(&mut state, 5), draw(&mut state, 7))).collect();
+        let mut programs = vec![program; ranks as usize];
+        // None to three operations are other ones, are left out, or come twice.
+        for _ in 0..draw(&mut state, 4) {
+            let (rank, at) = (draw(&mut state, ranks) as usize, draw(&mut state, 4) as usize);
+            match draw(&mut state, 3) {
+                0 => programs[rank][at] = (draw(&mut state, 8), draw(&mut state, 7)),
+                1 => drop(programs[rank].remove(at)),
+                _ => {
+                    let twice = programs[rank][at];
+                    programs[rank].insert(at, twice);
+                }
+            }
+        }
+        let same = programs.iter().all(|program| *program == programs[0]);
+        let group = if seed % 2 == 0 { group(ranks) } else { Threads::with_delays(ranks, seed).expect("a group") };
+        let outcomes = on(group, move |mut group: Threads| {
+            let program = &programs[group.rank() as usize];
+            program.iter().try_for_each(|operation| any(&mut group, *operation)).map(|()| vec![b"done".to_vec()])
+        });
+        for outcome in &outcomes {
+            match outcome {
+                Ok(done) => assert_eq!(*done, [b"done"], "seed {seed}"),
+                Err(error) => {
+                    assert!(!same && !matches!(error, CollectiveError::Engine { .. }), "seed {seed}: {error}")
+                }
+            }
+        }
+        failed += u32::from(outcomes.iter().any(Result::is_err));
+    }
+    assert!(failed > 200 && u64::from(failed) < seeds, "{failed} of {seeds} programs failed");
 }
