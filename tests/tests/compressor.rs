@@ -592,7 +592,10 @@ fn a_state_that_is_damaged_or_another_s_is_refused_and_changes_nothing() {
         other => panic!("{other:?}"),
     };
     assert!(matches!(saved(refuse(&[], 0, 1, "none")), SavedError::Ranks { states: 0, .. }));
-    assert!(matches!(saved(refuse(&[state.clone()], 3, 3, "rank 3 of 3")), SavedError::Ranks { rank: 3, .. }));
+    assert!(matches!(
+        saved(refuse(std::slice::from_ref(&state), 3, 3, "rank 3 of 3")),
+        SavedError::Ranks { rank: 3, .. }
+    ));
     let steps_differ = saved(refuse(&[state.clone(), other], 0, 1, "other steps"));
     assert!(matches!(steps_differ, SavedError::Other { what: "step", .. }), "{steps_differ}");
     let of_recipe = of("qsgd:bits=4,bucket=64+ef").state().expect("new");

@@ -24,7 +24,7 @@ pub enum RecipeError {
         /// The byte where the stage begins.
         at: usize,
         /// What the codec says.
-        source: Box<crate::Error>,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Stages that do not go together.
     #[error("{what} do not go together in a recipe: {remedy}")]
