@@ -36,8 +36,8 @@ pub(super) struct Part {
 pub(super) enum Method {
     /// Every element is quantized.
     Dense { plan: ModelPlan, limits: Limits },
-    /// Entries are selected, from all tensors at once.
-    Sparse { codec: TopK, packed: bool },
+    /// Entries are selected, from all tensors at once: from the whole gradient, or from these tensors packed one behind the other.
+    Sparse { codec: TopK, packed: bool, elements: usize },
     /// Factors.
     LowRank { state: LowRankState, packed: bool },
 }
@@ -66,7 +66,7 @@ impl Part {
             let codec = of_all.map_or(codec.clone(), |segments| codec.keep_of_each(&segments));
             let plan = codec.plan(elements as usize, Dtype::F32, recipe.memory().feedback)?;
             plan.quantizer(plan.most() as usize, recipe.memory().feedback)?;
-            Method::Sparse { codec, packed }
+            Method::Sparse { codec, packed, elements: elements as usize }
         } else {
             let limits = Limits::NONE;
             Method::Dense { plan: dense(&recipe, &spans, &limits)?, limits }
@@ -121,7 +121,7 @@ impl Part {
                     message.payload(payload.as_bytes().len()).copy_from_slice(payload.as_bytes());
                 }
             }
-            Method::Sparse { codec, packed } => {
+            Method::Sparse { codec, packed, .. } => {
                 let all = 0..input.len();
                 let own = match (feedback, *packed) {
                     (false, _) => &mut [],
@@ -208,12 +208,12 @@ impl Part {
                 }
                 Ok(Received::Dense(all))
             }
-            Method::Sparse { packed, .. } => {
+            Method::Sparse { elements, .. } => {
                 let mut all = Vec::with_capacity(ranks.len());
                 for (rank, payloads) in ranks.iter().enumerate() {
                     for bytes in *payloads {
                         let payload = SparsePayload::from_bytes(bytes)?;
-                        if *packed && payload.len() != self.elements() {
+                        if payload.len() != *elements {
                             return Err(differs(rank, 0, "length"));
                         }
                         all.push(payload);
