@@ -8,6 +8,7 @@ use crate::backend::wgpu::Wgpu;
 use crate::codec::Codec;
 use crate::dense;
 use crate::engine::Engine;
+use crate::entropy;
 use crate::error::{Error, expect_residual};
 use crate::family::CodecFamily;
 use crate::gradient::Gradient;
@@ -287,7 +288,16 @@ impl Device {
         seed: Seed,
     ) -> Result<Payload, Error> {
         expect_inputs(plan, gradient, residual)?;
-        dense::encode(self.engine(), plan, gradient, residual, seed)
+        let engine = self.engine();
+        if !plan.is_packed() {
+            return dense::encode(engine, plan, gradient, residual, seed);
+        }
+        // The caller's residual changes once nothing can fail any more.
+        let mut left = residual.to_vec();
+        let fixed = dense::encode(engine, &plan.fixed(), gradient, &mut left, seed)?;
+        let packed = entropy::pack(engine, &fixed.view())?;
+        residual.copy_from_slice(&left);
+        Ok(packed)
     }
 
     /// Compresses as a plan says, into the caller's memory, whose bytes become those of [`Payload::as_bytes`]. On the CPU
@@ -304,7 +314,8 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// As [`Device::encode_plan`]; [`Error::Length`] for other than [`EncodePlan::payload_bytes`]. Output and residual are
+    /// As [`Device::encode_plan`]; [`Error::Length`] for other than [`EncodePlan::payload_bytes`]; [`Error::Packed`] for a plan whose
+    /// payload is packed, since its length is known only once it is made. Output and residual are
     /// as they were whenever this fails.
     pub fn encode_plan_into(
         &self,
@@ -327,6 +338,7 @@ impl Device {
         seed: Seed,
         output: &mut [u8],
     ) -> Result<(), Error> {
+        plan.refuse_packed("a payload in memory of its length")?;
         Error::expect_len("output", "bytes", output.len(), plan.payload_bytes() as u64)?;
         expect_inputs(plan, gradient, residual)?;
         let engine = self.engine();
@@ -367,6 +379,12 @@ impl Device {
     ) -> Result<(), Error> {
         let gradient = gradient.into();
         let plan = codec.plan(gradient.len(), gradient.dtype())?;
+        if plan.is_packed() {
+            let payload = self.encode_plan(&plan, gradient, &mut [], seed)?;
+            output.clear();
+            output.extend_from_slice(payload.as_bytes());
+            return Ok(());
+        }
         let (before, needed) = (output.len(), plan.payload_bytes());
         output.resize(before.max(needed), 0);
         let outcome = self.encode_plan_into(&plan, gradient, &mut [], seed, &mut output[..needed]);
@@ -442,7 +460,18 @@ impl Device {
             }
         }
         Error::expect_len("output", "elements", output.len(), header.n)?;
+        let unpacked = self.unpack_all(payloads)?;
+        let payloads = &unpacked.iter().zip(payloads).map(|(own, p)| own.as_ref().map_or(*p, Payload::view)).collect::<Vec<_>>();
         self.engine().decode(&DecodePlan::new(header, payloads.len() as u32), mode, payloads, output)
+    }
+
+    /// Of each payload that is packed, one that is not.
+    pub(crate) fn unpack_all(&self, payloads: &[PayloadView<'_>]) -> Result<Vec<Option<Payload>>, Error> {
+        let unpack = |p: &PayloadView<'_>| {
+            let packed = p.header().elias_words().is_some();
+            packed.then(|| entropy::unpack(self.engine(), p)).transpose()
+        };
+        payloads.iter().map(unpack).collect()
     }
 }
 

@@ -5,11 +5,12 @@
 //! given, and asks an engine.
 
 use crate::dense::Dense;
+use crate::entropy::Entropy;
 use crate::low_rank::LowRank;
 use crate::model::Models;
 use crate::sparse::Sparse;
 
 /// What every backend does.
-pub(crate) trait Engine: Dense + Models + Sparse + LowRank {}
+pub(crate) trait Engine: Dense + Entropy + Models + Sparse + LowRank {}
 
-impl<T: Dense + Models + Sparse + LowRank> Engine for T {}
+impl<T: Dense + Entropy + Models + Sparse + LowRank> Engine for T {}

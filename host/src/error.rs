@@ -64,6 +64,21 @@ pub enum Error {
          leave out values(..) and then_..(..), or use Device::encode_sparse"
     )]
     NotExact,
+    /// Packed codes, where their length has to be known before they are made, or codes of fixed width are read.
+    #[error(
+        "{asked} is of codes of fixed width, and here they are to be packed as Elias codes, or are: leave out elias() and pack the payload \
+         by Device::pack, or use Device::encode; what is packed, Device::unpack makes one of fixed width"
+    )]
+    Packed {
+        /// What was asked for.
+        asked: &'static str,
+    },
+    /// A payload whose codes are not packed as Elias codes.
+    #[error("Elias codes are of QSGD's levels, the small ones of which are frequent, and this payload is {codec}: send it as it is")]
+    NotPacked {
+        /// The payload's codec.
+        codec: &'static str,
+    },
     /// A selection that keeps nothing that makes sense.
     #[error("{what} must be {allowed}; got {got}")]
     Keep {

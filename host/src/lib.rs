@@ -51,6 +51,7 @@ mod dense;
 mod device;
 pub mod embed;
 mod engine;
+mod entropy;
 mod error;
 mod family;
 mod gradient;

@@ -5,6 +5,7 @@ pub use gradwire_kernels::codecs::CodecId;
 use gradwire_kernels::codecs::{SPARSE_TAG, wire_flags};
 use gradwire_kernels::params::WHOLE;
 
+use crate::entropy::table::{ELIAS_TAG, least_words, most_words, table_bytes, words_of};
 use crate::gradient::Dtype;
 
 /// Bytes of a payload's header.
@@ -16,6 +17,8 @@ pub const VERSION: u8 = 1;
 /// The most elements of a tensor.
 pub const MAX_ELEMENTS: u64 = 1 << 31;
 
+const ENTROPY_AT: usize = 20;
+const WORDS_AT: usize = 24;
 const CHECKSUM_AT: usize = 28;
 const WHOLE_TAG: u8 = 0xff;
 
@@ -80,6 +83,14 @@ pub enum PayloadError {
         found: u32,
         /// What the bytes give.
         computed: u32,
+    },
+    /// The table of packed codes does not name the words that there are.
+    #[error("its table names {found} words of packed codes, and its header {expected}: no writer wrote it; have it sent again")]
+    Table {
+        /// Words that the table names.
+        found: u64,
+        /// Words that the header names.
+        expected: u64,
     },
     /// Indices of a sparse payload that no writer writes.
     #[error("its index {at} {what}: indices rise, without repetition, and are below the number of elements")]
@@ -148,9 +159,21 @@ pub struct Header {
     pub(crate) scaled: bool,
     pub(crate) dtype: Dtype,
     pub(crate) n: u64,
+    /// Words of packed codes; none where codes have a fixed width.
+    pub(crate) elias: Option<u32>,
 }
 
 impl Header {
+    /// The header of the same payload with codes of fixed width.
+    pub(crate) fn fixed(&self) -> Self {
+        Self { elias: None, ..*self }
+    }
+
+    /// The most bytes of the payload with its codes packed.
+    pub(crate) fn packed_bytes(&self) -> u64 {
+        HEADER_BYTES as u64 + self.scalar_bytes() + table_bytes(self.n) + 4 * most_words(self.n, self.bits)
+    }
+
     /// What keeps two payloads from being summed in one pass. Neither the norm's kind nor the gradient's type does: decoding does
     /// not look at them.
     pub(crate) fn difference(&self, other: &Self) -> Option<&'static str> {
@@ -199,6 +222,12 @@ impl Header {
         self.dtype
     }
 
+    /// 32-bit words of the Elias gamma codes, where the codes are packed ([`Device::pack`](crate::Device::pack)). None where they have
+    /// a fixed width.
+    pub fn elias_words(&self) -> Option<u32> {
+        self.elias
+    }
+
     /// Elements of the gradient.
     pub fn elements(&self) -> u64 {
         self.n
@@ -217,8 +246,11 @@ impl Header {
         4 * self.buckets() * self.codec.scalars() as u64
     }
 
-    /// Bytes of the codes, the second part of the body: whole units of 256 elements.
+    /// Bytes of the codes, the second part of the body: whole units of 256 elements, or the packed codes with their table.
     pub fn code_bytes(&self) -> u64 {
+        if let Some(words) = self.elias {
+            return table_bytes(self.n) + 4 * u64::from(words);
+        }
         self.n.div_ceil(pack::UNIT as u64) * pack::unit_bytes(self.bits) as u64
     }
 
@@ -239,6 +271,10 @@ impl Header {
         out[16..18].copy_from_slice(&(self.levels as u16).to_le_bytes());
         out[18] = self.dtype.tag();
         out[19] = if self.l2 { wire_flags::L2 } else { 0 } | if self.scaled { wire_flags::SCALED } else { 0 };
+        if let Some(words) = self.elias {
+            out[ENTROPY_AT] = ELIAS_TAG;
+            out[WORDS_AT..CHECKSUM_AT].copy_from_slice(&words.to_le_bytes());
+        }
         let sum = checksum(&out, body);
         out[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
         out
@@ -299,11 +335,22 @@ impl Header {
         if head[19] & !known != 0 {
             return field("flags", head[19].into(), "bit 0 (L2, QSGD only) and bit 1 (scaled, not 1-bit SGD)");
         }
-        if let Some(reserved) = head[20..CHECKSUM_AT].iter().find(|b| **b != 0) {
+        let entropy = head[ENTROPY_AT];
+        let words = u32::from_le_bytes([head[24], head[25], head[26], head[27]]);
+        let reserved = if entropy == 0 { &head[ENTROPY_AT + 1..CHECKSUM_AT] } else { &head[ENTROPY_AT + 1..WORDS_AT] };
+        if let Some(reserved) = reserved.iter().find(|b| **b != 0) {
             return field("reserved", u64::from(*reserved), "0");
         }
+        let elias = match (entropy, codec) {
+            (0, _) => None,
+            (ELIAS_TAG, CodecId::Qsgd) => Some(words),
+            (other, _) => return field("entropy", other.into(), "0 (none), or 1 (Elias gamma, QSGD only),"),
+        };
+        if elias.is_some_and(|words| !(least_words(n)..=most_words(n, bits)).contains(&words.into())) {
+            return field("words", words.into(), "8 per unit of 256 elements to what its longest codes take");
+        }
         let (l2, scaled) = (head[19] & wire_flags::L2 != 0, head[19] & wire_flags::SCALED != 0);
-        Ok(Self { codec, bits, levels, bucket, l2, scaled, dtype, n })
+        Ok(Self { codec, bits, levels, bucket, l2, scaled, dtype, n, elias })
     }
 }
 
@@ -395,7 +442,14 @@ impl Header {
     pub(crate) fn check(bytes: &[u8]) -> Result<Self, PayloadError> {
         let header = Self::read(bytes)?;
         let (head, body) = bytes.split_at(HEADER_BYTES);
-        expect_checksum(head, body).map(|()| header)
+        expect_checksum(head, body)?;
+        if let Some(words) = header.elias {
+            let (found, expected) = (words_of(&body[header.scalar_bytes() as usize..], header.n), u64::from(words));
+            if found != expected {
+                return Err(PayloadError::Table { found, expected });
+            }
+        }
+        Ok(header)
     }
 }
 

@@ -685,3 +685,19 @@ impl LowRankParams {
         self.flags & flag != 0
     }
 }
+
+/// Argument of the kernels of Elias codes.
+///
+/// The packed codes are a byte per unit of 256 codes, the table, in whole words; then the words of the units, one after another.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct EliasParams {
+    /// Units of 256 codes.
+    pub units: u32,
+    /// Bits of a code of fixed width.
+    pub bits: u32,
+    /// Words of the table.
+    pub table: u32,
+    /// Sums of words, one for each 256 units: what the kernel of the offsets takes.
+    pub sums: u32,
+}

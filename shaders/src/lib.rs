@@ -110,6 +110,12 @@ const DECODE_SEGMENTS: &[Binding] =
 const SCAN_SEGMENTS: &[Binding] =
     &[read(Role::Input), read(Role::Residual), write(Role::Status), read(Role::Workspace)];
 
+const ELIAS_MEASURE: &[Binding] = &[read(Role::Codes), write(Role::Values), write(Role::Workspace)];
+const ELIAS_SUMS: &[Binding] = &[read(Role::Values), write(Role::Workspace)];
+const ELIAS_OFFSETS: &[Binding] = &[write(Role::Workspace), write(Role::Status)];
+const ELIAS_WRITE: &[Binding] = &[read(Role::Codes), write(Role::Values), read(Role::Workspace)];
+const ELIAS_READ: &[Binding] = &[write(Role::Codes), read(Role::Values), read(Role::Workspace)];
+
 /// A module from its files; `common/soft.wgsl` is in all of them.
 macro_rules! module {
     ($($file:literal),+) => {
@@ -266,7 +272,7 @@ const BUCKETED: [[Shader; 9]; 3] = [
 ];
 
 /// All other entry points.
-const OTHERS: [Shader; 18] = [
+const OTHERS: [Shader; 23] = [
     entry(
         "finite_scan",
         module!(
@@ -438,6 +444,26 @@ const OTHERS: [Shader; 18] = [
         0,
     ),
     entry("topk_settle", topk!("topk/word.wgsl", "topk/settle.wgsl"), SETTLE, 0),
+    entry(
+        "elias_measure",
+        module!("entropy/params.wgsl", "entropy/codes.wgsl", "entropy/measure.wgsl"),
+        ELIAS_MEASURE,
+        2048,
+    ),
+    entry("elias_sums", module!("entropy/params.wgsl", "entropy/table.wgsl", "entropy/sums.wgsl"), ELIAS_SUMS, 1024),
+    entry("elias_offsets", module!("entropy/params.wgsl", "entropy/offsets.wgsl"), ELIAS_OFFSETS, 1024),
+    entry(
+        "elias_write",
+        module!("entropy/params.wgsl", "entropy/codes.wgsl", "entropy/table.wgsl", "entropy/write.wgsl"),
+        ELIAS_WRITE,
+        10240,
+    ),
+    entry(
+        "elias_read",
+        module!("entropy/params.wgsl", "entropy/table.wgsl", "entropy/read.wgsl"),
+        ELIAS_READ,
+        11264,
+    ),
 ];
 
 /// Every entry point.
@@ -504,6 +530,7 @@ mod tests {
                         assert_eq!((b.group, b.binding), (0, 0), "{}", shader.name);
                         let expected = match shader.name {
                             "sparse_scatter" => 32,
+                            name if name.starts_with("elias") => 16,
                             name if name.starts_with("topk") => 112,
                             name if name.starts_with("powersgd") => 96,
                             name if name.contains("_decode") => 48,

@@ -84,6 +84,6 @@ impl Bucketed {
         if n as u64 > MAX_ELEMENTS {
             return Err(Error::TooLong { got: n as u64 });
         }
-        Ok(Header { codec: self.codec, bits, levels, bucket, l2, scaled: self.scaled, dtype, n: n as u64 })
+        Ok(Header { codec: self.codec, bits, levels, bucket, l2, scaled: self.scaled, dtype, n: n as u64, elias: None })
     }
 }

@@ -72,6 +72,6 @@ impl Codec for OneBit {
         let omega = omega(header.codec, header.bucket.elements(header.n), header.levels);
         // To nearest, since nothing is drawn.
         let non_finite = self.common.non_finite;
-        Ok(EncodePlan { header, nearest: true, feedback: self.feedback, omega, non_finite })
+        Ok(EncodePlan { header, elias: false, nearest: true, feedback: self.feedback, omega, non_finite })
     }
 }

@@ -39,6 +39,7 @@ use crate::wire::CodecId;
 pub struct Qsgd {
     pub(crate) common: Bucketed,
     l2: bool,
+    elias: bool,
 }
 
 impl Qsgd {
@@ -54,7 +55,7 @@ impl Qsgd {
     /// Codes of this width, 2 to 8 or 16 bits, with all the levels they hold (2^(bits-1) - 1), buckets of 512, and
     /// the largest magnitude as the norm.
     pub const fn bits(bits: u32) -> Self {
-        Self { common: Bucketed::new(CodecId::Qsgd, bits), l2: false }
+        Self { common: Bucketed::new(CodecId::Qsgd, bits), l2: false, elias: false }
     }
 
     /// This many levels, 1 to 32767, in the narrowest codes that hold them.
@@ -85,6 +86,26 @@ impl Qsgd {
         self
     }
 
+    /// The payload with its codes packed, as Elias gamma codes of level + 1: [`Device::pack`](crate::Device::pack) says more.
+    ///
+    /// The length is known only once the codes are made. So what needs it before refuses such a codec:
+    /// [`Device::encode_plan_into`](crate::Device::encode_plan_into), plans of many tensors, and work in a caller's memory.
+    ///
+    /// ```
+    /// use gradwire::{Device, Qsgd, Seed};
+    /// let (device, codec) = (Device::cpu(), Qsgd::bits(8).whole_tensor().l2());
+    /// let gradient: Vec<f32> = (0..10_000).map(|i| (i as f32).sin()).collect();
+    /// let fixed = device.encode(&codec, &gradient, Seed::new(1))?;
+    /// let packed = device.encode(&codec.elias(), &gradient, Seed::new(1))?;
+    /// assert!(2 * packed.as_bytes().len() < fixed.as_bytes().len());
+    /// assert_eq!(device.decode(&packed)?, device.decode(&fixed)?);
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub const fn elias(mut self) -> Self {
+        self.elias = true;
+        self
+    }
+
     /// The contraction C(x)/(1 + omega): biased, and what error feedback needs where omega is 1 or more.
     pub const fn contractive(mut self) -> Self {
         self.common.scaled = true;
@@ -105,6 +126,7 @@ impl Codec for Qsgd {
     fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
         let header = self.common.header(n, dtype, self.l2)?;
         let omega = omega(header.codec, header.bucket.elements(header.n), header.levels);
-        Ok(EncodePlan { header, nearest: false, feedback: false, omega, non_finite: self.common.non_finite })
+        let (elias, non_finite) = (self.elias, self.common.non_finite);
+        Ok(EncodePlan { header, elias, nearest: false, feedback: false, omega, non_finite })
     }
 }

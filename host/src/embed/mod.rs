@@ -92,8 +92,9 @@ impl Header {
     /// The payload of a body that was copied from device memory.
     ///
     /// # Errors
-    /// [`Error::Length`] for other than [`Header::body_bytes`].
+    /// [`Error::Length`] for other than [`Header::body_bytes`]; [`Error::Packed`] for the header of a packed payload.
     pub fn seal(&self, body: &[u8]) -> Result<Payload, Error> {
+        self.refuse_packed()?;
         Error::expect_len("body", "bytes", body.len(), self.body_bytes())?;
         let part = |from: u64, bytes: u64| &body[from as usize..(from + bytes) as usize];
         let mut bytes = Vec::with_capacity(self.payload_bytes() as usize);
@@ -104,11 +105,18 @@ impl Header {
     }
 }
 
+impl Header {
+    /// Refuses a packed payload's header: bodies in device memory have codes of fixed width.
+    pub(crate) fn refuse_packed(&self) -> Result<(), Error> {
+        if self.elias.is_some() { Err(Error::Packed { asked: "a body in device memory" }) } else { Ok(()) }
+    }
+}
+
 impl Payload {
     /// Writes the payload's body as it lies in device memory; what is between its parts becomes zero.
     ///
     /// # Errors
-    /// [`Error::Length`] for other than [`Header::body_bytes`].
+    /// [`Error::Length`] for other than [`Header::body_bytes`]; [`Error::Packed`] for a packed payload.
     pub fn write_body(&self, body: &mut [u8]) -> Result<(), Error> {
         self.view().write_body(body)
     }
@@ -118,9 +126,11 @@ impl PayloadView<'_> {
     /// Writes the payload's body as it lies in device memory; what is between its parts becomes zero.
     ///
     /// # Errors
-    /// [`Error::Length`] for other than [`Header::body_bytes`].
+    /// [`Error::Length`] for other than [`Header::body_bytes`]; [`Error::Packed`] for a packed payload, which
+    /// [`Device::unpack`](crate::Device::unpack) makes one of codes of fixed width.
     pub fn write_body(&self, body: &mut [u8]) -> Result<(), Error> {
         let h = self.header();
+        h.refuse_packed()?;
         Error::expect_len("body", "bytes", body.len(), h.body_bytes())?;
         body.fill(0);
         body[..self.scalars().len()].copy_from_slice(self.scalars());
@@ -140,7 +150,7 @@ impl DecodePlan {
     ///
     /// # Errors
     /// [`Error::Other`] for a payload that was made with another codec, setting or length than the plan's;
-    /// [`Error::Length`] for other than [`DecodePlan::payloads`] payloads, or bytes.
+    /// [`Error::Packed`] for a packed payload; [`Error::Length`] for other than [`DecodePlan::payloads`] payloads, or bytes.
     pub fn write_bodies(&self, payloads: &[impl AsPayload], bodies: &mut [u8]) -> Result<(), Error> {
         Error::expect_len("list", "payloads", payloads.len(), self.payloads().into())?;
         let each = self.header().body_bytes();
@@ -149,6 +159,7 @@ impl DecodePlan {
             if let Some(what) = self.header().difference(payload.as_payload().header()) {
                 return Err(Error::Other { index, what });
             }
+            payload.as_payload().header().refuse_packed()?;
         }
         // A plan without elements has bodies without bytes.
         let places = bodies.chunks_exact_mut((each as usize).max(1));

@@ -87,6 +87,12 @@ impl Device {
         for payloads in workers {
             views.push(payloads.iter().map(AsPayload::as_payload).collect());
         }
+        let unpacked = views.iter().map(|payloads| self.unpack_all(payloads)).collect::<Result<Vec<_>, _>>()?;
+        for (view, own) in views.iter_mut().flatten().zip(unpacked.iter().flatten()) {
+            if let Some(own) = own {
+                *view = own.view();
+            }
+        }
         self.engine().decode_model(plan, mode, &views, output)
     }
 }

@@ -73,13 +73,14 @@ impl ModelPlan {
     /// [`Limits::NONE`] for CUDA and the CPU).
     ///
     /// # Errors
-    /// As [`Codec::plan`]; [`Error::Uneven`] for a codec of the caller's that plans tensors with different settings; [`Error::Limit`] where the limits are too small for any part of a tensor, or, where every tensor is
+    /// As [`Codec::plan`]; [`Error::Packed`] for a codec whose payloads are packed; [`Error::Uneven`] for a codec of the caller's that plans tensors with different settings; [`Error::Limit`] where the limits are too small for any part of a tensor, or, where every tensor is
     /// one bucket, for the scalars and the statistics of all of them.
     pub fn new(codec: &(impl Codec + ?Sized), layout: &Layout, dtype: Dtype, limits: &Limits) -> Result<Self, Error> {
         let plan = |elements: u64| codec.plan(elements as usize, dtype);
         let tensors = layout.spans().iter().map(|s| plan(s.elements)).collect::<Result<Vec<_>, _>>()?;
         for (index, (span, plan)) in layout.spans().iter().zip(&tensors).enumerate() {
             Error::expect_len("plan of a tensor", "elements", plan.len(), span.elements)?;
+            plan.refuse_packed("a plan of many tensors")?;
             if let Some(what) = unlike(&tensors[0], plan) {
                 return Err(Error::Uneven { index, what });
             }
@@ -262,10 +263,11 @@ impl ModelPlan {
     ///
     /// # Errors
     /// [`Error::Length`] for other than [`ModelPlan::body_bytes`], or more or fewer payloads than tensors; [`Error::Other`]
-    /// for a payload that was made with another codec, setting or length.
+    /// for a payload that was made with another codec, setting or length; [`Error::Packed`] for a packed one.
     pub fn write_body(&self, payloads: &[impl AsPayload], body: &mut [u8]) -> Result<(), Error> {
         Error::expect_len("body", "bytes", body.len(), self.body_bytes())?;
         self.check_payloads(payloads)?;
+        payloads.iter().try_for_each(|payload| payload.as_payload().header().refuse_packed())?;
         body.fill(0);
         let (mut scalars, mut codes) = body.split_at_mut(self.codes_offset() as usize);
         for payload in payloads {

@@ -51,9 +51,10 @@ pub struct DecodePlan {
 }
 
 impl DecodePlan {
-    /// A plan for `payloads` payloads that have this header.
+    /// A plan for `payloads` payloads that have this header. Of packed ones ([`Device::pack`](crate::Device::pack)) it is the plan for
+    /// what [`Device::unpack`](crate::Device::unpack) makes of them.
     pub fn new(header: Header, payloads: u32) -> Self {
-        Self { header, payloads, bodies: false }
+        Self { header: header.fixed(), payloads, bodies: false }
     }
 
     /// What the payloads say of themselves.

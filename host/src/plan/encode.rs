@@ -29,6 +29,8 @@ pub(crate) fn omega(codec: CodecId, elements: u64, levels: u32) -> f64 {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EncodePlan {
     pub(crate) header: Header,
+    /// Whether the payload is packed once it is made.
+    pub(crate) elias: bool,
     pub(crate) nearest: bool,
     pub(crate) feedback: bool,
     pub(crate) omega: f64,
@@ -85,7 +87,22 @@ impl EncodePlan {
         self.omega
     }
 
-    /// What the payload will say of itself.
+    /// The same plan without the packing of the payload.
+    pub(crate) fn fixed(&self) -> Self {
+        Self { elias: false, ..*self }
+    }
+
+    /// Refuses a plan whose payload's length is not known before it is made.
+    pub(crate) fn refuse_packed(&self, asked: &'static str) -> Result<(), Error> {
+        if self.elias { Err(Error::Packed { asked }) } else { Ok(()) }
+    }
+
+    /// Whether the payload's codes are packed ([`Qsgd::elias`](crate::Qsgd::elias)).
+    pub fn is_packed(&self) -> bool {
+        self.elias
+    }
+
+    /// What the payload will say of itself, if it is not packed: the words of packed codes are known only once they are made.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -100,8 +117,11 @@ impl EncodePlan {
         self.header.n == 0
     }
 
-    /// Bytes of the payload, header included.
+    /// Bytes of the payload, header included. Of one that is packed, the most that it may have.
     pub fn payload_bytes(&self) -> usize {
+        if self.elias {
+            return self.header.packed_bytes() as usize;
+        }
         self.header.payload_bytes() as usize
     }
 
@@ -163,8 +183,10 @@ impl EncodePlan {
     /// The passes, in order.
     ///
     /// # Errors
-    /// [`Error::Limit`] where the limits are too small for any part of the tensor.
+    /// [`Error::Limit`] where the limits are too small for any part of the tensor; [`Error::Packed`] for a plan whose payload is
+    /// packed.
     pub fn passes(&self, seed: Seed, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        self.refuse_packed("a list of passes")?;
         let mut passes = Vec::new();
         if self.header.n == 0 {
             return Ok(passes);

@@ -62,6 +62,16 @@ pub enum Kernel {
     EncodeTensors(CodecId),
     /// Takes off a residual what was sent of it last.
     TopKSettle,
+    /// Measures the Elias codes of each unit of 256 codes.
+    EliasMeasure,
+    /// Sums up the words that a table of Elias codes names.
+    EliasSums,
+    /// Turns sums of words into where they begin.
+    EliasOffsets,
+    /// Writes the Elias codes of measured codes.
+    EliasWrite,
+    /// Reads Elias codes.
+    EliasRead,
     /// What lies between the filter and writing the entries, in one launch: of devices whose [`Limits`](super::Limits) say that blocks
     /// may wait for one another. It counts in the workspace from where the sample's launches left it: alone, over any other words, its blocks
     /// may wait in vain, and then give up.
@@ -69,7 +79,7 @@ pub enum Kernel {
 }
 
 /// Kernels that are shaders too, beside those of each codec.
-const SHARED: [Kernel; 18] = [
+const SHARED: [Kernel; 23] = [
     Kernel::FiniteScan,
     Kernel::FiniteScanSegments,
     Kernel::TopKSample,
@@ -88,6 +98,11 @@ const SHARED: [Kernel; 18] = [
     Kernel::PowerSgdExpand,
     Kernel::PowerSgdPlain,
     Kernel::TopKSettle,
+    Kernel::EliasMeasure,
+    Kernel::EliasSums,
+    Kernel::EliasOffsets,
+    Kernel::EliasWrite,
+    Kernel::EliasRead,
 ];
 
 /// Kernels of CUDA alone.
@@ -172,6 +187,11 @@ impl Kernel {
             Self::CombineSegments(codec) => codec.entries().combine_segments,
             Self::EncodeTensors(codec) => codec.entries().encode_tensors,
             Self::TopKSettle => "topk_settle",
+            Self::EliasMeasure => "elias_measure",
+            Self::EliasSums => "elias_sums",
+            Self::EliasOffsets => "elias_offsets",
+            Self::EliasWrite => "elias_write",
+            Self::EliasRead => "elias_read",
             Self::TopKRest => "topk_rest",
         }
     }

@@ -9,7 +9,7 @@ mod matrices;
 mod policy;
 mod role;
 
-use gradwire_kernels::params::{DecodeParams, EncodeParams, LowRankParams, SPAN, ScatterParams, SelectParams};
+use gradwire_kernels::params::{DecodeParams, EliasParams, EncodeParams, LowRankParams, SPAN, ScatterParams, SelectParams};
 
 pub(crate) use self::decode::check_count;
 pub use self::decode::{DecodeMode, DecodePlan};
@@ -48,6 +48,8 @@ pub enum Params {
     Scatter(ScatterParams),
     /// Of the PowerSGD kernels.
     LowRank(LowRankParams),
+    /// Of the kernels of Elias codes.
+    Elias(EliasParams),
 }
 
 impl Params {
@@ -59,6 +61,7 @@ impl Params {
             Self::Select(p) => bytemuck::bytes_of(p),
             Self::Scatter(p) => bytemuck::bytes_of(p),
             Self::LowRank(p) => bytemuck::bytes_of(p),
+            Self::Elias(p) => bytemuck::bytes_of(p),
         }
     }
 }
@@ -91,7 +94,7 @@ pub struct Bindings {
     pub output: Span,
     /// The indices of sparse entries.
     pub indices: Span,
-    /// Their values, f32.
+    /// Their values, f32; or packed codes with their table.
     pub values: Span,
     /// Whether the pass was moved to another tensor's place.
     pub(crate) moved: bool,

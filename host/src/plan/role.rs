@@ -22,7 +22,7 @@ pub enum Role {
     Output,
     /// The indices of sparse entries.
     Indices,
-    /// Their values, f32.
+    /// Their values, f32; or packed codes with their table.
     Values,
 }
 

@@ -33,6 +33,7 @@ mod combine;
 mod decode;
 mod draws;
 mod entries;
+mod entropy;
 mod powersgd;
 mod quantizer;
 mod scan;

@@ -2,6 +2,7 @@
 //!
 //! Written from `docs/wire.md` and the papers; what it and the product agree on is unlikely to be an accident.
 
+pub mod elias;
 pub mod low_rank;
 pub mod powersgd;
 pub mod sparse;

@@ -5,6 +5,7 @@
 
 mod bucketed;
 mod compress;
+mod elias;
 mod filter;
 mod gram;
 mod lanes;

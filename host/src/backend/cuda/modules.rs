@@ -12,6 +12,7 @@ use super::{failed, unavailable};
 use crate::error::Error;
 use crate::family::CodecFamily;
 use crate::plan::{Kernel, Limits};
+use crate::wire::CodecId;
 
 /// The family by which opening a device finds out which target its driver takes: the smallest, so that it takes milliseconds.
 const PROBE: &str = "sparse";
@@ -283,7 +284,12 @@ enum Problem {
 pub(super) fn kernels_of(codec: CodecFamily, limits: &Limits) -> Vec<Kernel> {
     let mut kernels = vec![Kernel::FiniteScan];
     match codec {
-        CodecFamily::Bucketed(id) => kernels.push(Kernel::Encode(id)),
+        CodecFamily::Bucketed(id) => {
+            kernels.push(Kernel::Encode(id));
+            if id == CodecId::Qsgd {
+                kernels.push(Kernel::EliasMeasure);
+            }
+        }
         CodecFamily::TopK => {
             kernels.extend([Kernel::TopKSample, Kernel::Scatter]);
             if !limits.forward_progress {

@@ -144,7 +144,8 @@ impl Wgpu {
     /// ```
     ///
     /// # Errors
-    /// As [`Device::encode_plan`](crate::Device::encode_plan). The residual is as it was whenever this fails.
+    /// As [`Device::encode_plan`](crate::Device::encode_plan); [`Error::Packed`] for a plan whose payload is packed. The residual is
+    /// as it was whenever this fails.
     pub async fn encode_async(
         &self,
         plan: &EncodePlan,
@@ -153,6 +154,7 @@ impl Wgpu {
         seed: Seed,
     ) -> Result<Payload, Error> {
         check_input(plan, gradient.dtype(), gradient.len())?;
+        plan.refuse_packed("an encode without a wait")?;
         let header = *plan.header();
         expect_residual(plan.feedback(), residual.len(), header.n)?;
         if header.n == 0 {
@@ -174,7 +176,8 @@ impl Wgpu {
     /// Decodes a payload over or onto `output`, without a wait in a browser, as [`Wgpu::encode_async`].
     ///
     /// # Errors
-    /// As [`Device::decode_into`](crate::Device::decode_into). The output is as it was whenever this fails.
+    /// As [`Device::decode_into`](crate::Device::decode_into); [`Error::Packed`] for a packed payload. The output is as it was
+    /// whenever this fails.
     pub async fn decode_async(
         &self,
         payload: &(impl AsPayload + ?Sized),

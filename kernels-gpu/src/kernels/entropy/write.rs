@@ -1,0 +1,113 @@
+//! Writing Elias codes.
+
+use super::{Buffers, Place, before_in_warp, lengths, load, own_extent};
+use crate::arith::elias::{rest_bits, tail_of, unary_bits};
+use crate::arith::pack::SLOTS;
+use crate::device::{self, WARP};
+use crate::params::EliasParams;
+
+kernel! {
+    /// Writes the Elias codes of units that were measured.
+    ///
+    /// # What
+    /// The words of each unit, where those of the units before it end: the unary parts of its codes, lane after lane, and behind them
+    /// their rests and signs.
+    ///
+    /// # Arguments
+    /// * `p`; `codes`: `p.units` units of codes of `p.bits` bits. Read.
+    /// * `values`: the table, `p.table` words, read; and behind it the words that it names, written.
+    /// * `workspace`: where the words of each 256 units begin. Read.
+    /// * `status`: not used.
+    ///
+    /// # Thread mapping
+    /// A block takes 256 units, a warp 32 of them in turn, a lane 8 codes of each.
+    ///
+    /// # Shared memory
+    /// The bins, 256 words for each warp, and 8 words.
+    ///
+    /// # Launch contract
+    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `elias_measure` of the same codes and `elias_offsets`.
+    ///
+    /// # Traffic
+    /// The codes and a byte per unit read, the words written.
+    ///
+    /// # Determinism
+    /// Backend to backend: no two codes share a bit, so that their sum in a word does not depend on order.
+    ///
+    /// # Edge cases
+    /// None.
+    ///
+    /// # Safety
+    /// The buffers are as above and stay so until the kernel is done, the launch is as above.
+    fn elias_write(p: EliasParams, codes: *mut u8, values: *mut u32, workspace: *mut u32, status: *mut u32) {
+        let b = Buffers { codes, values, workspace, status };
+        let place = Place::here();
+        // SAFETY: all threads are here.
+        let (own_words, own_begin) = unsafe { own_extent(&p, &b, place) };
+        for k in 0..place.count(&p) {
+            // SAFETY: the number of units is the warp's, so all of its lanes are here; the unit is there, and was measured.
+            unsafe {
+                let (words, begin) = (device::shuffle(own_words, k), device::shuffle(own_begin, k));
+                let mut at = place.lane;
+                while at < words {
+                    device::bin_store(place.bin() + at, 0);
+                    at += WARP;
+                }
+                device::warp_barrier();
+                put_unit(&p, &b, place, place.unit() + k);
+                device::warp_barrier();
+                let mut at = place.lane;
+                while at < words {
+                    *b.values.add((begin + at) as usize) = device::bin_load(place.bin() + at);
+                    at += WARP;
+                }
+                device::warp_barrier();
+            }
+        }
+    }
+}
+
+/// Puts a unit's codes together in the warp's bins, which are zero.
+///
+/// # Safety
+/// All lanes of the warp arrive together; the unit is there.
+#[inline(always)]
+unsafe fn put_unit(p: &EliasParams, b: &Buffers, place: Place, unit: u32) {
+    // SAFETY: the caller's.
+    let (codes, exponents) = unsafe { load(p, b, unit, place.lane) };
+    let (unary, rests) = lengths(&exponents);
+    // Both sums in one: each is below 2^16.
+    // SAFETY: the caller brings all lanes here.
+    let (before, total) = unsafe { before_in_warp(unary | rests << 16, place.lane) };
+    let (mut at, mut rest_at) = (before & 0xffff, (total & 0xffff) + (before >> 16));
+    for slot in 0..SLOTS {
+        let q = exponents[slot];
+        // SAFETY: the code lies in the unit's words, which are the warp's bins.
+        unsafe {
+            put(place.bin(), at + q, 1);
+            put(place.bin(), rest_at, tail_of(codes[slot], p.bits, q));
+        }
+        at += unary_bits(q);
+        rest_at += rest_bits(q);
+    }
+}
+
+/// Adds bits to bins that are zero there.
+///
+/// # Safety
+/// Bits that are not zero lie in the warp's bins, and no other lane has them.
+#[inline(always)]
+unsafe fn put(bin: u32, at: u32, value: u32) {
+    let (index, shift) = (bin + at / 32, at % 32);
+    let low = value << shift;
+    let high = if shift == 0 { 0 } else { value >> (32 - shift) };
+    // SAFETY: the caller's.
+    unsafe {
+        if low != 0 {
+            device::bin_add(index, low);
+        }
+        if high != 0 {
+            device::bin_add(index + 1, high);
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Elias codes: of every level, packed and unpacked as a bit by bit oracle does it, short enough, and safe from hostile bytes.
+
+use gradwire::plan::Limits;
+use gradwire::{
+    BackendKind, Codec, DecodeMode, Device, Dtype, Error, Gradient, Layout, ModelPlan, OneBit, Payload, PayloadError, PayloadView,
+    Qsgd, Seed, TopK, Uniform,
+};
+use gradwire_kernels::arith::elias::{exponent, level, rest};
+use gradwire_tests::cases::{Random, normal};
+use gradwire_tests::oracle::elias::{self as oracle, Shape};
+use gradwire_tests::{Depth, data, is_ptx_machine, require};
+
+const WIDTHS: [u32; 8] = [2, 3, 4, 5, 6, 7, 8, 16];
+
+/// A payload of these bytes behind the scalars, or with a changed header.
+fn forged(payload: &Payload, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = payload.as_bytes().to_vec();
+    change(&mut bytes);
+    oracle::seal(&mut bytes);
+    bytes
+}
+
+/// A payload whose codes are random bytes.
+fn random_codes(bits: u32, n: usize, seed: u64) -> Payload {
+    let blank = Device::cpu().encode(&Qsgd::bits(bits), &vec![0.0f32; n], Seed::new(1)).expect("encodes");
+    let from = Shape::of(blank.as_bytes()).codes_at;
+    let mut random = Random(seed);
+    let bytes = forged(&blank, |bytes| bytes[from..].iter_mut().for_each(|byte| *byte = random.bits() as u8));
+    Payload::from_vec(bytes).expect("a payload")
+}
+
+/// Payloads of every width, of levels of every kind.
+fn payloads(lengths: &[usize], real: usize) -> Vec<(String, Payload)> {
+    let device = Device::cpu();
+    let digits = data::digits();
+    let mut all = Vec::new();
+    for bits in WIDTHS {
+        let codec = Qsgd::bits(bits);
+        let mut note = |what: &str, n: usize, payload: Payload| all.push((format!("{bits} bits, {what}, {n}"), payload));
+        for &n in lengths {
+            let encode = |codec: &Qsgd, x: &[f32]| device.encode(codec, x, Seed::new(3)).expect("encodes");
+            note("normal", n, encode(&codec, &normal(n, 5)));
+            note("normal by L2", n, encode(&codec.l2(), &normal(n, 6)));
+            note("zeros", n, encode(&codec, &vec![0.0; n]));
+            note("minus zeros", n, encode(&codec, &vec![-0.0; n]));
+            note("largest", n, encode(&codec, &vec![-1.0; n]));
+            note("random codes", n, random_codes(bits, n, 7 + n as u64));
+        }
+        let few = &digits[..real.min(digits.len())];
+        note("a network's", few.len(), device.encode(&codec.l2().whole_tensor(), few, Seed::new(4)).expect("encodes"));
+    }
+    all
+}
+
+fn check(device: &Device, label: &str, fixed: &Payload) {
+    let packed = device.pack(fixed).unwrap_or_else(|e| panic!("{device}, {label}: {e}"));
+    assert!(packed.as_bytes() == oracle::pack(fixed.as_bytes()), "{device}, {label}: packed otherwise than by the page");
+    Payload::from_bytes(packed.as_bytes()).unwrap_or_else(|e| panic!("{device}, {label}: {e}"));
+    let back = device.unpack(&packed).unwrap_or_else(|e| panic!("{device}, {label}: {e}"));
+    assert!(back.as_bytes() == oracle::unpack(packed.as_bytes()), "{device}, {label}: unpacked otherwise than by the page");
+    // Nothing but signs of zeros was lost.
+    assert!(device.pack(&back).expect("packs") == packed, "{device}, {label}: what came back packs otherwise");
+    let (a, b) = (device.decode(fixed).expect("decodes"), device.decode(&packed).expect("decodes"));
+    let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || (*a == 0.0 && b.to_bits() == 0) || (a.is_nan() && b.is_nan());
+    assert!(a.iter().zip(&b).all(same), "{device}, {label}: other values");
+}
+
+#[test]
+fn every_level_comes_back() {
+    // 251 is a prime, so that the sweep meets every residue of the powers of two.
+    let step = if Depth::of_tests().sweeps() { 1 } else { 251 };
+    let sweep = |first: u64| {
+        for l in (first..1 << 32).step_by(2 * step) {
+            let (l, q) = (l as u32, exponent(l as u32));
+            assert!(q <= 32 && u64::from(rest(l, q)) < 1 << q, "{l}");
+            assert_eq!(level(q, rest(l, q)), l);
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| sweep(0));
+        sweep(step as u64);
+    });
+    assert_eq!(level(32, 0), u32::MAX);
+}
+
+#[test]
+fn the_cpu_packs_and_unpacks_as_the_page_says() {
+    let lengths = [0, 1, 255, 256, 257, 1025, 10_000, 70_001];
+    for (label, payload) in payloads(&lengths, 1 << 17) {
+        check(&Device::cpu(), &label, &payload);
+    }
+}
+
+#[test]
+fn every_device_packs_and_unpacks_as_the_page_says() {
+    for device in require::devices().iter().filter(|device| device.kind() != BackendKind::Cpu) {
+        // A block takes 65,536 codes, and the PTX machine a thousand times as long as what it stands for.
+        let (lengths, real): (&[usize], _) =
+            if is_ptx_machine(device) { (&[0, 1, 257, 2000], 3000) } else { (&[0, 1, 255, 256, 257, 10_000, 70_001], 1 << 17) };
+        for (label, payload) in payloads(lengths, real) {
+            check(device, &label, &payload);
+        }
+    }
+}
+
+#[test]
+fn encoding_with_elias_is_encoding_and_packing() {
+    let device = Device::cpu();
+    for codec in [Qsgd::bits(4), Qsgd::levels(5).l2().bucket(128), Qsgd::bits(8).whole_tensor(), Qsgd::bits(16)] {
+        let (x, seed) = (normal(5000, 9), Seed::new(2));
+        let fixed = device.encode(&codec, &x, seed).expect("encodes");
+        let packed = device.encode(&codec.elias(), &x, seed).expect("encodes");
+        assert_eq!(packed, device.pack(&fixed).expect("packs"));
+        let plan = codec.elias().plan(x.len(), Dtype::F32).expect("a plan");
+        assert!(packed.as_bytes().len() <= plan.payload_bytes());
+        let mut bytes = vec![1, 2, 3];
+        device.encode_into(&codec.elias(), &x, seed, &mut bytes).expect("encodes");
+        assert_eq!(bytes, packed.as_bytes());
+        // Sums take packed payloads and others together.
+        let (mut a, mut b) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+        device.decode_sum(&[&fixed, &packed], 0.5, &mut a).expect("decodes");
+        device.decode_sum(&[&fixed, &fixed], 0.5, &mut b).expect("decodes");
+        assert_eq!(a, b);
+        // With feedback, a payload and a residual as without packing.
+        let codec = codec.contractive();
+        let (mut r, mut s) = (normal(x.len(), 10), normal(x.len(), 10));
+        let packed = device.encode_with_feedback(&codec.elias(), &x, &mut r, seed).expect("encodes");
+        let fixed = device.encode_with_feedback(&codec, &x, &mut s, seed).expect("encodes");
+        assert_eq!((device.pack(&fixed).expect("packs"), r), (packed, s));
+    }
+}
+
+#[test]
+fn a_model_and_entries_decode_packed_payloads() {
+    let device = Device::cpu();
+    let layout = Layout::from_shapes([&[300][..], &[20, 30]]).expect("a layout");
+    let codec = Qsgd::bits(4);
+    let plan = device.model_plan(&codec, &layout, Dtype::F32).expect("a plan");
+    let x = normal(900, 3);
+    let fixed = device.encode_model(&plan, &x, &mut [], Seed::new(1)).expect("encodes");
+    let packed: Vec<Payload> = fixed.iter().map(|p| device.pack(p).expect("packs")).collect();
+    let (mut a, mut b) = (vec![0.0; 900], vec![0.0; 900]);
+    device.decode_model(&plan, DecodeMode::Write, &[&fixed], &mut a).expect("decodes");
+    device.decode_model(&plan, DecodeMode::Write, &[&packed], &mut b).expect("decodes");
+    assert_eq!(a, b);
+    let sparse = |codec: Qsgd| {
+        let payload = device.encode_sparse(&TopK::count(400).then_qsgd(codec), &x, Seed::new(1)).expect("encodes");
+        device.decode_sparse(&payload).expect("decodes")
+    };
+    assert_eq!(sparse(codec), sparse(codec.elias()));
+}
+
+#[test]
+fn what_needs_the_length_before_refuses_and_says_what_to_do() {
+    let device = Device::cpu();
+    let codec = Qsgd::bits(4).elias();
+    let plan = codec.plan(1000, Dtype::F32).expect("a plan");
+    let x = normal(1000, 1);
+    let mut out = vec![7; plan.payload_bytes()];
+    let into = device.encode_plan_into(&plan, Gradient::from(&x), &mut [], Seed::new(1), &mut out);
+    assert!(out.iter().all(|byte| *byte == 7));
+    let layout = Layout::from_shapes([&[1000][..]]).expect("a layout");
+    let model = ModelPlan::new(&codec, &layout, Dtype::F32, &Limits::NONE).map(|_| ());
+    let passes = plan.passes(Seed::new(1), &Limits::NONE).map(|_| ());
+    let packed = device.encode(&codec, &x, Seed::new(1)).expect("encodes");
+    let body = packed.write_body(&mut vec![0; packed.header().body_bytes() as usize]);
+    let sealed = packed.header().seal(&vec![0; packed.header().body_bytes() as usize]).map(|_| ());
+    for refused in [into, model, passes, body, sealed] {
+        let error = refused.expect_err("codes of a length that is not known");
+        assert!(matches!(error, Error::Packed { .. }) && error.to_string().contains("Device::pack"), "{error}");
+    }
+    for payload in [
+        device.encode(&Uniform::bits(4), &x, Seed::new(1)).expect("encodes"),
+        device.encode(&OneBit::new().without_feedback(), &x, Seed::new(1)).expect("encodes"),
+    ] {
+        assert!(matches!(device.pack(&payload), Err(Error::NotPacked { .. })));
+        assert_eq!(device.unpack(&payload).expect("as it is"), payload);
+    }
+    assert_eq!(device.pack(&packed).expect("as it is"), packed);
+}
+
+/// Bits of all codes, the sum of all levels, and how many levels are not zero.
+fn counts(fixed: &Payload) -> (f64, f64, f64) {
+    let shape = Shape::of(fixed.as_bytes());
+    let units = fixed.as_bytes()[shape.codes_at..].chunks_exact(32 * shape.bits as usize);
+    units.fold((0.0, 0.0, 0.0), |(bits, sum, set), unit| {
+        let levels = oracle::levels(unit, shape.bits);
+        (
+            bits + oracle::stream(&levels).len() as f64,
+            sum + levels.iter().map(|(level, _)| *level as f64).sum::<f64>(),
+            set + levels.iter().filter(|(level, _)| *level > 0).count() as f64,
+        )
+    })
+}
+
+/// What the codes may take: a bit each, a sign for each level that is not zero, and twice floor(log2(l + 1)), whose mean is at
+/// most the logarithm of the mean of l + 1, since the logarithm is concave.
+fn most_bits(n: f64, sum: f64, set: f64) -> f64 {
+    n + set + 2.0 * n * (1.0 + sum / n).log2()
+}
+
+#[test]
+fn codes_are_as_short_as_the_concavity_of_the_logarithm_says() {
+    for (label, fixed) in payloads(&[1, 257, 10_000], 1 << 16) {
+        let n = 256.0 * Shape::of(fixed.as_bytes()).units() as f64;
+        let (bits, sum, set) = counts(&fixed);
+        // The sums are exact in binary64; the logarithm is off by far less than 2^-40.
+        assert!(bits <= most_bits(n, sum, set) + n * 1e-9, "{label}: {bits} bits, and {sum} levels");
+        let words = f64::from(Device::cpu().pack(&fixed).expect("packs").header().elias_words().expect("packed"));
+        assert!(32.0 * words < bits + 32.0 * n / 256.0, "{label}: a unit's last word alone is padded");
+    }
+}
+
+#[test]
+fn the_mean_length_is_what_the_l2_norm_promises() {
+    // QSGD's theorem 3.2: E|l_i| = L |x_i| / ||x||, so that a bucket's levels sum to L ||x||_1 / ||x||_2 in the mean, at most
+    // L sqrt(bucket).
+    const SEEDS: u64 = 200;
+    for (bits, bucket) in [(2, 512), (4, 128), (4, 512), (8, 8192)] {
+        let levels = f64::from((1u32 << (bits - 1)) - 1);
+        let n = 8192;
+        let x = normal(n, 40 + u64::from(bits));
+        let codec = Qsgd::bits(bits).bucket(bucket).l2();
+        let [mut all_bits, mut all_sums, mut all_set] = [0.0; 3];
+        for seed in 0..SEEDS {
+            let (found, sum, set) = counts(&Device::cpu().encode(&codec, &x, Seed::new(seed)).expect("encodes"));
+            (all_bits, all_sums, all_set) = (all_bits + found, all_sums + sum, all_set + set);
+        }
+        let runs = SEEDS as f64;
+        let expected: f64 = x
+            .chunks(bucket)
+            .map(|x| {
+                let one: f64 = x.iter().map(|v| f64::from(v.abs())).sum();
+                let two: f64 = x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+                assert!(one / two <= (bucket as f64).sqrt());
+                levels * one / two
+            })
+            .sum();
+        // Hoeffding: a sum of `runs * n` independent roundings, each within 1, is off by `t` with a probability of at most
+        // 2 exp(-2 t^2 / (runs n)); at this `t` 2 exp(-50), below 10^-21. Draws of 16 bits and binary32 are off by 2^-15 of a level.
+        let t = 5.0 * (runs * n as f64).sqrt() + runs * n as f64 / 32768.0;
+        assert!((all_sums - runs * expected).abs() <= t, "{bits} bits, {bucket}: {all_sums}, and {expected} a run");
+        // A level that is not zero is at least 1, so there are at most as many as their sum.
+        let (n, mean) = (n as f64, expected + t / runs);
+        let most = most_bits(n, mean, mean.min(n));
+        assert!(all_bits / runs <= most && all_set <= all_sums, "{bits} bits, {bucket}: {} and {most}", all_bits / runs);
+        println!("{bits} bits, {bucket}: {:.3} bits per element, at most {:.3}", all_bits / runs / n, most / n);
+    }
+}
+
+#[test]
+fn hostile_headers_and_tables_are_refused() {
+    let device = Device::cpu();
+    let codec = Qsgd::bits(4);
+    let packed = device.encode(&codec.elias(), &normal(1000, 2), Seed::new(1)).expect("encodes");
+    let words = packed.header().elias_words().expect("packed");
+    let codes_at = Shape::of(packed.as_bytes()).codes_at;
+    let refused = |change: &dyn Fn(&mut Vec<u8>)| {
+        let bytes = forged(&packed, |bytes| change(bytes));
+        let view = PayloadView::from_bytes(&bytes).expect_err("hostile");
+        assert_eq!(Payload::from_vec(bytes), Err(view));
+        view
+    };
+    let set_words = |bytes: &mut Vec<u8>, words: u32| bytes[24..28].copy_from_slice(&words.to_le_bytes());
+    for tag in [2, 255] {
+        assert!(matches!(refused(&|b| b[20] = tag), PayloadError::Field { field: "entropy", .. }));
+    }
+    for at in 21..24 {
+        assert!(matches!(refused(&|b| b[at] = 1), PayloadError::Field { field: "reserved", .. }));
+    }
+    assert!(matches!(refused(&|b| b[20] = 0), PayloadError::Field { field: "reserved", .. }));
+    // 4 units take 32 words at least, and 4 times 64 at most.
+    for few in [0, 31, 257, u32::MAX] {
+        assert!(matches!(refused(&|b| set_words(b, few)), PayloadError::Field { field: "words", .. }), "{few}");
+    }
+    assert!(matches!(refused(&|b| set_words(b, words + 1)), PayloadError::Truncated { .. }));
+    assert!(matches!(refused(&|b| set_words(b, words - 1)), PayloadError::Trailing { .. }));
+    assert!(matches!(refused(&|b| b.truncate(b.len() - 1)), PayloadError::Truncated { .. }));
+    let expected = u64::from(words);
+    for (change, found) in [(1u8, expected + 1), (255, expected - 1)] {
+        let error = refused(&|b| b[codes_at] = b[codes_at].wrapping_add(change));
+        assert_eq!(error, PayloadError::Table { found, expected });
+    }
+    // Sums that agree, and units that share their words otherwise, decode to something.
+    let moved = forged(&packed, |b| {
+        b[codes_at] -= 1;
+        b[codes_at + 1] += 1;
+    });
+    assert!(Payload::from_vec(moved).is_ok());
+    let uniform = device.encode(&Uniform::bits(4), &[1.0f32; 9], Seed::new(1)).expect("encodes");
+    let error = Payload::from_vec(forged(&uniform, |b| b[20] = 1)).expect_err("uniform has none");
+    assert!(matches!(error, PayloadError::Field { field: "entropy", .. }));
+}
+
+#[test]
+fn hostile_codes_decode_alike_everywhere() {
+    let devices = require::devices();
+    let mut random = Random(8);
+    for bits in WIDTHS {
+        let n = 1300;
+        let packed = Device::cpu().pack(&random_codes(bits, n, 1)).expect("packs");
+        let shape = Shape::of(packed.as_bytes());
+        let words_at = shape.codes_at + shape.units().next_multiple_of(4);
+        let mut change = |kind: usize, bytes: &mut [u8]| {
+            let (table, words) = bytes[shape.codes_at..].split_at_mut(words_at - shape.codes_at);
+            match kind {
+                0 => words.fill(0),
+                1 => words.fill(255),
+                2 => words.iter_mut().for_each(|byte| *byte = random.bits() as u8),
+                3 => words.iter_mut().for_each(|byte| *byte = if random.bits() % 29 == 0 { 1 << (random.bits() % 8) } else { 0 }),
+                _ => {}
+            }
+            if kind > 2 {
+                // A unit of a word, and one with as many more.
+                let spare = table[0].min(255 - table[1]);
+                table[0] -= spare;
+                table[1] += spare;
+            }
+        };
+        for kind in 0..5 {
+            let hostile = Payload::from_vec(forged(&packed, |bytes| change(kind, bytes))).expect("a table that agrees");
+            let expected = oracle::unpack(hostile.as_bytes());
+            for device in &devices {
+                let found = device.unpack(&hostile).expect("decodes");
+                assert!(found.as_bytes() == expected, "{device}: {bits} bits, kind {kind}");
+            }
+        }
+    }
+}
