@@ -25,10 +25,11 @@ fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-const TEXTS: [&str; 13] = [
+const TEXTS: [&str; 14] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
+    "qsgd:bits=4,bucket=64,l2,contractive+elias+ef",
     "uniform:bits=4,bucket=32+momentum=0.9",
     "onebit",
     "topk:0.01+ef",
@@ -286,7 +287,7 @@ fn a_restored_state_goes_on_with_the_bits_of_an_uninterrupted_run() {
 /// On dyadic values, whose sums are exact, to the bit.
 #[test]
 fn another_number_of_workers_keeps_the_sum_of_residuals() {
-    for text in ["topk:0.01+ef", "topk:0.02+momentum=0.5", "onebit"] {
+    for text in ["topk:0.01+ef", "topk:0.02+momentum=0.5", "onebit", "powersgd:rank=2"] {
         let saved = together(Threads::group(4).expect("four"), |rank, mut group| {
             let mut compressor = of(text);
             let mut gradient: Vec<f32> =
@@ -298,8 +299,10 @@ fn another_number_of_workers_keeps_the_sum_of_residuals() {
         let total = |residuals: &[Vec<f32>]| -> Vec<f64> {
             (0..residuals[0].len()).map(|i| residuals.iter().map(|r| f64::from(r[i])).sum()).collect()
         };
-        // The means of 1-bit SGD are not dyadic; there the sums agree to binary32's rounding of two additions.
-        let exact = !text.contains("onebit");
+        assert!(residuals.iter().all(|residual| residual.iter().any(|e| *e != 0.0)), "{text} leaves something");
+        // The means of 1-bit SGD and the products of factors are not dyadic; there the sums agree to binary32's rounding of three
+        // additions of numbers below 1.
+        let exact = text.contains("topk");
         for ranks in [1, 3, 4, 8] {
             let now: Vec<Vec<f32>> = (0..ranks)
                 .map(|rank| {
@@ -313,11 +316,6 @@ fn another_number_of_workers_keeps_the_sum_of_residuals() {
             }
         }
     }
-    // Factors: the residual of the worker that leaves is taken over.
-    let mut compressor = of("powersgd:rank=2");
-    let states: Vec<_> = (0..4).map(|_| of("powersgd:rank=2").state().expect("new")).collect();
-    compressor.restore(&states, 2, 3).expect("they fit");
-    compressor.restore(&states, 7, 8).expect("they fit");
 }
 
 /// A group whose nth call fails.
@@ -446,13 +444,15 @@ fn ranks_that_differ_are_told_so() {
         })
     };
     let other_codec = |rank| of(["qsgd:bits=4", "qsgd:bits=8"][rank as usize]);
-    for error in outcome(other_codec) {
-        let error = error.expect_err("other widths");
-        assert!(matches!(error, Error::Exchange(ExchangeError::Payload { what: "code width", .. })), "{error:?}");
-    }
-    let other_kind = |rank| of(["qsgd:bits=4", "topk:0.1"][rank as usize]);
-    for error in outcome(other_kind) {
-        assert!(matches!(error, Err(Error::Exchange(ExchangeError::Payloads { .. }))), "{error:?}");
+    let other_run = |rank: u32| Compressor::new("powersgd:rank=2", [[64, 48]], rank.into()).expect("valid");
+    for make in [other_codec, other_run] {
+        for (rank, error) in (0..).zip(outcome(make)) {
+            let error = error.expect_err("they differ");
+            assert!(
+                matches!(error, Error::Exchange(ExchangeError::Model { rank: other }) if other != rank),
+                "{error:?}"
+            );
+        }
     }
     let other_step = |rank| {
         let mut compressor = of("qsgd:bits=4");
@@ -563,6 +563,17 @@ fn hostile_messages_end_in_a_typed_error_and_change_nothing() {
             refused(bytes, &format!("{text}, byte {at}"));
             refused(message[..at].to_vec(), &format!("{text}, {at} bytes"));
         }
+        // A readable payload of another codec, and of another length.
+        let head = &message[..24];
+        for payload in [
+            Device::cpu().encode(&Qsgd::bits(8), &x[..1200], Seed::new(1)).expect("it encodes").into_bytes(),
+            Device::cpu().encode(&Qsgd::bits(4).bucket(64), &x[..100], Seed::new(1)).expect("it encodes").into_bytes(),
+            Device::cpu().encode_sparse(&TopK::count(5), &x[..100], Seed::new(1)).expect("it encodes").into_bytes(),
+        ] {
+            let one = [&(payload.len() as u64).to_le_bytes()[..], &payload].concat();
+            refused([head, &one, &one].concat(), "two others");
+            refused([head, &one].concat(), "another");
+        }
         refused([&message[..], &[0]].concat(), "one more");
         refused([&message[..], &[0; 8]].concat(), "an empty payload more");
     }
@@ -616,15 +627,15 @@ fn bytes_are_counted() {
         compressor.exchange(&Device::cpu(), &mut group, &mut x).expect(text);
         compressor.last_bytes()
     };
-    assert_eq!(bytes("none", &[[100, 100]]), 40_000);
+    assert_eq!(bytes("none", &[[100, 100]]), 24 + 40_000);
     let payload = Device::cpu().encode(&Qsgd::bits(4), &[0.0f32; 10_000], Seed::new(1)).expect("it encodes");
-    // A head of 16 bytes, and 8 in front of the payload; the small tensor goes as it is.
-    assert_eq!(bytes("qsgd:bits=4", &[[100, 100], [3, 3]]), 16 + 8 + payload.as_bytes().len() as u64 + 36);
-    assert_eq!(bytes("powersgd:rank=2", &[[100, 100], [3, 3]]), 4 * 2 * 200 + 36);
+    // A head of 24 bytes, and 8 in front of the payload; the small tensor goes as it is.
+    assert_eq!(bytes("qsgd:bits=4", &[[100, 100], [3, 3]]), 24 + 8 + payload.as_bytes().len() as u64 + 36);
+    assert_eq!(bytes("powersgd:rank=2", &[[100, 100], [3, 3]]), 24 + 4 * 2 * 200 + 36);
     let of_k: fn(&SparsePayload) -> usize = |payload| payload.as_bytes().len();
     let sent =
         Device::cpu().encode_sparse(&TopK::count(100), &gradient(10_000, 0, 0), Seed::new(1)).expect("it encodes");
-    assert_eq!(bytes("topk:0.01", &[[100, 100]]), 24 + of_k(&sent) as u64);
+    assert_eq!(bytes("topk:0.01", &[[100, 100]]), 32 + of_k(&sent) as u64);
     assert_eq!(Recipe::none().to_string(), "none");
 }
 
@@ -681,4 +692,241 @@ fn on_a_gpu_an_exchange_launches_what_the_codec_does() {
     device.low_rank_step(&mut state, &x, &mut vec![0.0; 10_000], |_| Ok::<_, Error>(())).expect("it runs");
     let expected = launched();
     assert_eq!(exchange("powersgd:rank=2"), expected);
+}
+
+/// Factors with feedback are those of the codec's own step: outputs and residuals, to the bit.
+#[test]
+fn factors_by_hand() {
+    let (rows, columns) = (64u64, 48u64);
+    let n = (rows * columns) as usize;
+    let mut state = PowerSgd::rank(2).state(&[Matrix::new(rows, columns)], Seed::new(RUN)).expect("valid");
+    let mut compressor = Compressor::new("powersgd:rank=2", [[rows, columns]], RUN).expect("valid");
+    let mut group = Threads::group(1).expect("one").remove(0);
+    for step in 0..3 {
+        let mut mean = gradient(n, 0, step);
+        let mut expected = vec![0.0; n];
+        let alone = |_: &mut [f32]| Ok::<_, Error>(());
+        Device::cpu().low_rank_step(&mut state, &mean[..], &mut expected, alone).expect("it runs");
+        compressor.exchange(&Device::cpu(), &mut group, &mut mean).expect("it runs");
+        assert_eq!(bits(&mean), bits(&expected), "step {step}");
+        let residual = compressor.residual().expect("there is memory");
+        assert_eq!(bits(&residual), bits(&state.residual().expect("idle")), "step {step}");
+        assert!(residual.iter().any(|e| *e != 0.0));
+    }
+}
+
+/// Whatever the recipe, a tensor that goes uncompressed comes back as the mean. Two ranks have the same gradient, whose mean is itself.
+#[test]
+fn what_goes_uncompressed_is_exact() {
+    for index in 0..all().len() {
+        let spans = all()[index].layout().spans().to_vec();
+        let seen = together(Threads::group(2).expect("two"), |_, mut group| {
+            let mut compressor = all().swap_remove(index);
+            let mut seen = Vec::new();
+            for step in 0..3 {
+                let mut x = gradient(compressor.elements(), 0, step);
+                compressor.exchange(&Device::cpu(), &mut group, &mut x).expect("it runs");
+                seen.push(x);
+            }
+            seen
+        });
+        let compressor = &all()[index];
+        let mut exact = 0;
+        for (step, mean) in (0..).zip(&seen[0]) {
+            let x = gradient(compressor.elements(), 0, step);
+            for (span, _) in spans.iter().zip(compressor.recipes()).filter(|(_, recipe)| recipe.is_none()) {
+                let range = span.offset as usize..span.end() as usize;
+                assert_eq!(bits(&mean[range.clone()]), bits(&x[range]), "{:?}", compressor.recipes());
+                exact += 1;
+            }
+        }
+        assert!(exact >= 6, "two biases in each of three steps");
+    }
+}
+
+/// As feedback alone does.
+#[test]
+fn one_nan_does_not_stay_in_the_momentum() {
+    for text in ["qsgd:bits=8,bucket=64+momentum=0.5", "topk:0.1+momentum=0.5", "powersgd:rank=1+momentum=0.5"] {
+        let mut compressor = of(text);
+        let mut group = Threads::group(1).expect("one").remove(0);
+        let mut finite = Vec::new();
+        for step in 0..6 {
+            let mut x = gradient(compressor.elements(), 0, step);
+            if step == 1 {
+                x[7] = f32::NAN;
+            }
+            compressor.exchange(&Device::cpu(), &mut group, &mut x).expect("it propagates");
+            finite.push(x.iter().all(|v| v.is_finite()));
+        }
+        assert_eq!(finite, [true, false, true, true, true, true], "{text}");
+    }
+}
+
+/// Damages what one rank receives.
+struct Damaging(Threads);
+
+impl Collective for Damaging {
+    fn rank(&self) -> u32 {
+        self.0.rank()
+    }
+
+    fn ranks(&self) -> u32 {
+        self.0.ranks()
+    }
+
+    fn all_gather(&mut self, mine: &[u8], all: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
+        self.0.all_gather(mine, all)?;
+        if self.0.rank() == 0 && all[1].len() > 100 {
+            all[1][90] ^= 1;
+        }
+        Ok(())
+    }
+
+    fn all_to_all(&mut self, to: &[&[u8]], from: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
+        self.0.all_to_all(to, from)
+    }
+
+    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
+        self.0.all_reduce_sum(values)
+    }
+
+    fn exchange(&mut self, peer: u32, mine: &[u8], theirs: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        self.0.exchange(peer, mine, theirs)
+    }
+
+    fn broadcast(&mut self, root: u32, bytes: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        self.0.broadcast(root, bytes)
+    }
+}
+
+#[test]
+fn damage_on_the_way_to_one_rank_leaves_no_other_waiting() {
+    for text in ["qsgd:bits=4,bucket=64+ef", "topk:0.1+ef"] {
+        let done = together(Threads::group(2).expect("two"), |rank, group| {
+            let mut compressor = of(text);
+            let mut x = gradient(compressor.elements(), rank, 0);
+            let done = compressor.exchange(&Device::cpu(), &mut Damaging(group), &mut x);
+            (done, compressor.steps())
+        });
+        let (first, steps) = &done[0];
+        assert!(matches!(first, Err(Error::Exchange(ExchangeError::Damaged { rank: 1, .. }))), "{text}: {first:?}");
+        assert_eq!(*steps, 0);
+        assert!(done[1].0.is_ok() && done[1].1 == 1, "{text}");
+    }
+}
+
+#[test]
+fn a_gradient_of_another_length_fails_the_step_on_all_and_the_group_goes_on() {
+    let done = together(Threads::group(2).expect("two"), |rank, mut group| {
+        let mut compressor = of("qsgd:bits=8+ef");
+        let mut x = gradient(compressor.elements() - rank as usize, rank, 0);
+        let error = compressor.exchange(&Device::cpu(), &mut group, &mut x).expect_err("one is short");
+        match rank {
+            1 => assert!(matches!(error, Error::Length { what: "gradient", .. }), "{error:?}"),
+            _ => assert!(matches!(error, Error::Exchange(ExchangeError::Refused { rank: 1 })), "{error:?}"),
+        }
+        steps(&mut compressor, &mut group, &Device::cpu(), 0..2).expect("the group can be used again")
+    });
+    assert_eq!(done[0], done[1]);
+}
+
+/// Under `finite`, a sum of gradient and residual that is too large for f32 is refused before the first factor is summed.
+#[test]
+fn a_residual_that_overflows_is_told_to_all_and_can_be_dropped() {
+    let done = together(Threads::group(2).expect("two"), |rank, mut group| {
+        let mut compressor = Compressor::new("powersgd:rank=1+finite", [[64, 48]], RUN).expect("valid");
+        let huge = |step| -> Vec<f32> {
+            let x = gradient(64 * 48, rank, step);
+            x.iter().map(|v| if rank == 1 { v.signum() * 1e35 } else { *v }).collect()
+        };
+        let mut refused = 0;
+        for step in 0..40 {
+            let mut x = if rank == 1 && step < 20 { vec![3e38; 64 * 48] } else { huge(step) };
+            if rank == 1 && step % 2 == 0 {
+                x.iter_mut().step_by(3).for_each(|v| *v = -*v);
+            }
+            match compressor.exchange(&Device::cpu(), &mut group, &mut x) {
+                Ok(()) => {}
+                Err(Error::NotFinite { .. }) if rank == 1 => refused += 1,
+                Err(Error::Exchange(ExchangeError::Refused { rank: 1 })) if rank == 0 => refused += 1,
+                // All ranks see the same sum of factors.
+                Err(Error::NotFiniteFactor { .. }) => refused += 1,
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        compressor.clear_residual().expect("idle");
+        let mut x = gradient(64 * 48, rank, 99);
+        compressor.exchange(&Device::cpu(), &mut group, &mut x).expect("it goes on");
+        refused
+    });
+    assert!(done[0] > 0 && done[0] == done[1], "{done:?}");
+}
+
+#[test]
+fn what_is_not_finite_is_refused_by_each_tensor_s_own_policy() {
+    let at = |text: &str, name: &str, other: &str, index: usize| {
+        let policy = Policy::new(text).and_then(|p| p.named(name, other)).expect("valid");
+        let mut compressor = Compressor::with_policy(&policy, &tensors(), RUN).expect("valid");
+        let mut x = gradient(compressor.elements(), 0, 0);
+        x[index] = f32::NAN;
+        compressor.exchange(&Device::cpu(), &mut Threads::group(1).expect("one").remove(0), &mut x)
+    };
+    let bias = 64 * 48 + 3;
+    // The bias propagates, whatever another tensor refuses.
+    at("qsgd:bits=8", "b.weight", "topk:0.1+finite", bias).expect("the default propagates");
+    let error = at("powersgd:rank=1", "a.bias", "none+finite", bias).expect_err("the bias refuses");
+    assert!(matches!(error, Error::NotFinite { index } if index == bias as u64), "{error:?}");
+    // Of tensors that are packed, the number is that in the gradient.
+    let in_b = 64 * 48 + 64 + 7;
+    let error = at("qsgd:bits=8", "b.weight", "topk:0.1+finite", in_b).expect_err("it refuses");
+    assert!(matches!(error, Error::NotFinite { index } if index == in_b as u64), "{error:?}");
+    let error = at("qsgd:bits=8", "b.weight", "powersgd:rank=1+finite", in_b).expect_err("it refuses");
+    assert!(matches!(error, Error::NotFinite { index } if index == in_b as u64), "{error:?}");
+}
+
+/// Descriptions that differ in what ends their lines alone. A checksum keeps nobody from writing them.
+#[test]
+fn a_state_whose_description_ends_otherwise_is_refused() {
+    let mut compressor = of("qsgd:bits=8+ef");
+    let state = compressor.state().expect("idle");
+    let length = u64::from_le_bytes(state[32..40].try_into().expect("8 bytes")) as usize;
+    let description = &state[40..40 + length];
+    let again = |text: &[u8]| {
+        let mut bytes =
+            [&state[..32], &(text.len() as u64).to_le_bytes(), text, &state[40 + length..state.len() - 4]].concat();
+        let size = (bytes.len() + 4) as u64;
+        bytes[8..16].copy_from_slice(&size.to_le_bytes());
+        let sum = gradwire_tests::oracle::wire::crc32(bytes.iter().copied());
+        [&bytes[..], &sum.to_le_bytes()].concat()
+    };
+    compressor.restore(&[again(description)], 0, 1).expect("its own");
+    let without = &description[..length - 1];
+    let returns = String::from_utf8_lossy(description).replace('\n', "\r\n");
+    for text in [without, returns.as_bytes(), b"", b"\n\n\n\n\n\n\n\n", &[0xff; 40]] {
+        let error = compressor.restore(&[again(text)], 0, 1).expect_err("another description");
+        assert!(matches!(error, Error::Saved(SavedError::Other { what: "tensor", .. })), "{error:?}");
+    }
+}
+
+#[test]
+fn names_are_matched_by_stars() {
+    let policy = |pattern: &str| Policy::new("onebit").and_then(|p| p.named(pattern, "qsgd:bits=8")).expect("valid");
+    let fits =
+        |pattern: &str, name: &str| policy(pattern).recipe(&Tensor::new(name, [100, 100])).to_string() == "qsgd:bits=8";
+    for (pattern, name, expected) in [
+        ("a.b", "a.b", true),
+        ("a.b", "a.bc", false),
+        ("*", "", true),
+        ("*.weight", "x.weight", true),
+        ("*.weight", "x.weights", false),
+        ("a*b*c", "a__b__b_c", true),
+        ("a*b*c", "a__c__b", false),
+        ("a*a", "a", false),
+        ("*\u{e9}*", "caf\u{e9}s", true),
+        ("", "x", false),
+    ] {
+        assert_eq!(fits(pattern, name), expected, "{pattern} {name}");
+    }
+    assert!(!fits(&"*a".repeat(40), &"a".repeat(39)), "and in no time");
 }

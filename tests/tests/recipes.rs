@@ -1,8 +1,8 @@
 //! Recipes: their texts, what is refused, and what they promise.
 
 use gradwire::{
-    Dtype, Error, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantize, Recipe, RecipeError, Segment, Tensor, TopK,
-    Uniform,
+    Dtype, Entropy, Error, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantize, Recipe, RecipeError, Segment, Tensor,
+    TopK, Uniform,
 };
 use gradwire_tests::cases::{self, Random};
 
@@ -49,6 +49,7 @@ fn recipes() -> Vec<Recipe> {
         all.push(Recipe::from(select.then_uniform(Uniform::bits(8).bucket(64))).momentum(0.0));
     }
     all.push(Recipe::from(Qsgd::bits(8).non_finite(NonFinite::Error)).momentum(0.3));
+    all.push(Recipe::from(Qsgd::bits(4).l2().bucket(32).elias()).feedback());
     all
 }
 
@@ -135,6 +136,15 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("powersgd:iterations=0", 0, "1 to 16"),
         ("topk:above=-1", 0, "0 or more"),
         ("topk:0.1+qsgd:bits=9", 9, "2 to 8"),
+        ("topk:above=-1+qsgd:bits=4", 0, "0 or more"),
+        ("topk:above=inf+ef", 0, "keeps no entry"),
+        ("topk:k=0+ef", 0, "keeps no entry"),
+        ("topk:segments=5of3", 0, "5 entries"),
+        ("qsgd+momentum=1", 5, "less than 1"),
+        ("topk:0.1+onebit", 9, "do not go together"),
+        ("f16", 0, "add topk"),
+        ("none+ef", 5, "leave out ef"),
+        ("uniform+elias", 8, "leave out elias"),
     ];
     for (text, place, says) in cases {
         let error = text.parse::<Recipe>().expect_err(text);
@@ -152,6 +162,9 @@ fn stages_that_do_not_go_together_are_refused() {
         Recipe::from(PowerSgd::rank(2)).quantize(Qsgd::bits(4)),
         Recipe::none().feedback(),
         Recipe::none().momentum(0.5),
+        Recipe::from(Uniform::bits(4)).entropy(Entropy::Elias),
+        Recipe::none().entropy(Entropy::Elias),
+        Recipe::from(TopK::fraction(0.1).then_qsgd(Qsgd::bits(4))).entropy(Entropy::Elias),
     ];
     for recipe in stages {
         let error = recipe.check().expect_err("it makes no sense");
@@ -172,6 +185,9 @@ fn stages_that_do_not_go_together_are_refused() {
         .and_then(|policy| gradwire::Compressor::with_policy(&policy, &[Tensor::new("", [100, 100])], 1).map(drop));
     let error = error.expect_err("codes cannot be summed").to_string();
     assert!(error.contains("none or powersgd"), "{error}");
+    let finite = Policy::new("none+finite").expect("valid").all_reduce_only();
+    let refused = gradwire::Compressor::with_policy(&finite, &[Tensor::new("", [9])], 1).map(drop);
+    assert!(refused.expect_err("it needs a gather").to_string().contains("leave out finite"));
     let diverges = gradwire::Compressor::new("qsgd:bits=2,bucket=8192+ef", [[100, 100]], 1).map(drop);
     let error = diverges.expect_err("omega is above 1").to_string();
     assert!(error.contains("contractive()"), "{error}");
@@ -279,6 +295,9 @@ fn a_codec_in_a_recipe_keeps_its_settings_and_hands_over_its_policy() {
     assert_eq!(recipe.to_string(), "topk:k=5+qsgd:bits=8+finite");
     assert_eq!(Recipe::from(TopK::count(5)).quantize(Quantize::Exact).to_string(), "topk:k=5");
     assert_eq!(recipe.memory(), gradwire::Memory::default());
+    let plain = Recipe::from(TopK::fraction(0.1).values(Dtype::F32));
+    assert_eq!(plain, Recipe::from(TopK::fraction(0.1)), "f32 is what values are");
+    assert_eq!(Recipe::try_from(String::from("onebit")).expect("a text"), Recipe::from(OneBit::new()));
 }
 
 #[test]

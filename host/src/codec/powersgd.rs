@@ -149,6 +149,11 @@ impl PowerSgd {
         Self { feedback: false, non_finite: NonFinite::Propagate, ..self }
     }
 
+    /// With error feedback or without.
+    pub(crate) fn with_feedback(self, feedback: bool) -> Self {
+        Self { feedback, ..self }
+    }
+
     /// The settings as they stand in a recipe's text.
     pub(crate) fn words(&self) -> Vec<String> {
         let mut words = vec![format!("rank={}", self.rank)];

@@ -114,6 +114,17 @@ impl Qsgd {
 }
 
 impl Qsgd {
+    /// Whether codes are packed as Elias codes.
+    pub(crate) const fn is_elias(&self) -> bool {
+        self.elias
+    }
+
+    /// With codes of one width.
+    pub(crate) const fn without_elias(mut self) -> Self {
+        self.elias = false;
+        self
+    }
+
     /// The settings as they stand in a recipe's text.
     pub(crate) fn words(&self) -> Vec<String> {
         let mut words = self.common.words(Some(4), Some(512));

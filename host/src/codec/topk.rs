@@ -173,7 +173,7 @@ impl TopK {
             Keep::Count(k) | Keep::Blocks { k, .. } => *k == 0,
             Keep::Fraction(part) => *part == 0.0,
             Keep::Segments(segments) => segments.iter().all(|s| s.k == 0),
-            Keep::Above(_) => false,
+            Keep::Above(threshold) => *threshold == f32::INFINITY,
         }
     }
 
@@ -181,7 +181,7 @@ impl TopK {
     pub(crate) fn check_settings(self) -> Result<(), Error> {
         let n = match &self.keep {
             Keep::Segments(segments) => segments.iter().fold(0u64, |sum, s| sum.saturating_add(s.elements)),
-            _ => 0,
+            _ => return self.clamped().plan(0, Dtype::F32, false).map(drop),
         };
         self.plan(usize::try_from(n).unwrap_or(usize::MAX), Dtype::F32, false).map(drop)
     }

@@ -1,5 +1,7 @@
 //! What goes wrong between ranks, and with saved states.
 
+use crate::wire::PayloadError;
+
 /// Why a step between ranks failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -21,6 +23,22 @@ pub enum ExchangeError {
         found: usize,
         /// The ranks.
         expected: u32,
+    },
+    /// A rank with another model, policy or run.
+    #[error("rank {rank} has another run, other tensors or other recipes; give every rank the same")]
+    Model {
+        /// Which rank.
+        rank: u32,
+    },
+    /// A payload that was damaged on the way, or that no release wrote.
+    #[error("the payload of rank {rank} for tensor {tensor} is not readable: {source}")]
+    Damaged {
+        /// Who sent it.
+        rank: u32,
+        /// Which tensor it is for, or the first of those that it is for.
+        tensor: u64,
+        /// What is wrong with it.
+        source: PayloadError,
     },
     /// A rank that is at another step.
     #[error(
@@ -102,7 +120,7 @@ pub enum SavedError {
         computed: u32,
     },
     /// A field that does not fit the bytes around it.
-    #[error("its field {field} is {found}, which no writer writes")]
+    #[error("its field {field} is {found}, which no writer writes; take another copy")]
     Field {
         /// Which field.
         field: &'static str,

@@ -3,8 +3,9 @@
 use super::error::ExchangeError;
 use crate::error::Error;
 
-/// Bytes in front of the first payload: magic, version, whether the rank refused its gradient, two zeros, step.
-const HEAD: usize = 16;
+/// Bytes in front of the first payload: magic, version, whether the rank refused its gradient, two zeros, step, the model's
+/// checksum, four zeros.
+const HEAD: usize = 24;
 const MAGIC: [u8; 4] = *b"GWST";
 const VERSION: u8 = 1;
 /// Bytes of a payload's length.
@@ -18,12 +19,14 @@ pub(super) struct Writer<'m> {
 }
 
 impl<'m> Writer<'m> {
-    pub(super) fn new(message: &'m mut Vec<u8>, step: u64) -> Self {
+    pub(super) fn new(message: &'m mut Vec<u8>, step: u64, model: u32) -> Self {
         let mut writer = Self { message, at: 0 };
         let head = writer.room(HEAD);
         head[..4].copy_from_slice(&MAGIC);
         head[4..8].copy_from_slice(&[VERSION, 0, 0, 0]);
-        head[8..].copy_from_slice(&step.to_le_bytes());
+        head[8..16].copy_from_slice(&step.to_le_bytes());
+        head[16..20].copy_from_slice(&model.to_le_bytes());
+        head[20..].fill(0);
         writer
     }
 
@@ -57,13 +60,16 @@ impl<'m> Writer<'m> {
 }
 
 /// The payloads of a message that rank `rank` sent.
-pub(super) fn read(message: &[u8], rank: u32, step: u64) -> Result<Vec<&[u8]>, Error> {
+pub(super) fn read(message: &[u8], rank: u32, step: u64, model: u32) -> Result<Vec<&[u8]>, Error> {
     let foreign = |what| Error::from(ExchangeError::Message { rank, what });
     let Some((head, mut rest)) = message.split_first_chunk::<HEAD>() else {
         return Err(foreign("is shorter than its head"));
     };
-    if head[..4] != MAGIC || head[4] != VERSION || head[6..8] != [0, 0] || head[5] > 1 {
+    if head[..4] != MAGIC || head[4] != VERSION || head[6..8] != [0; 2] || head[20..] != [0; 4] || head[5] > 1 {
         return Err(foreign("does not begin as one of this version does"));
+    }
+    if head[16..20] != model.to_le_bytes() {
+        return Err(ExchangeError::Model { rank }.into());
     }
     let found = u64::from_le_bytes([head[8], head[9], head[10], head[11], head[12], head[13], head[14], head[15]]);
     if found != step {

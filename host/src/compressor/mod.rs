@@ -14,6 +14,7 @@ use self::planes::Planes;
 pub use self::policy::{Policy, Tensor};
 use crate::error::Error;
 use crate::model::{Layout, TensorSpan};
+use crate::plan::NonFinite;
 use crate::recipe::Recipe;
 
 /// Compresses the gradients of a model's tensors, exchanges them between ranks, and keeps what a step leaves for the next one.
@@ -38,23 +39,36 @@ use crate::recipe::Recipe;
 /// ```
 ///
 /// * **What goes how**: payloads of quantizers and of selections by an all-gather, factors and what goes uncompressed by an all-reduce.
-/// * **Same bits**: after [`Compressor::exchange`] the gradient has the same bits on every rank.
+/// * **Same bits**: after [`Compressor::exchange`] the gradient has the same bits on every rank. With factors, that needs the same
+///   backend on every rank.
 /// * **Failure**: where an exchange fails, gradient, residual and all state are as they were before it, on this rank.
 /// * **Memory**: error feedback and momentum take 8 bytes per element each, so that a step can be undone.
-/// * **Selections** are made of each tensor, with the part or number of entries that the recipe says; `above`, `block` and `segments` look at
-///   all tensors of the recipe as one. Small tensors go uncompressed ([`Policy`]).
-#[derive(Debug)]
+/// * **Selections** are made of each tensor, with the part or number of entries that the recipe says, of one that has fewer with all
+///   of them; `above`, `block` and `segments` look at all tensors of the recipe as one. Small tensors go uncompressed ([`Policy`]).
 pub struct Compressor {
     tensors: Vec<Tensor>,
     recipes: Vec<Recipe>,
     layout: Layout,
     parts: Vec<Part>,
-    /// What goes uncompressed, and no part takes along.
-    whole: Vec<TensorSpan>,
+    /// What goes uncompressed, and no part takes along; and whether what is not finite is refused there.
+    whole: Vec<(TensorSpan, bool)>,
     planes: Planes,
     run: u64,
     steps: u64,
+    /// A checksum of run, tensors and recipes, which all ranks have alike.
+    model: u32,
+    /// Whether a step was made since the state was new or restored, and so the ranks agree.
+    agreed: bool,
+    all_reduce_only: bool,
     work: step::Workspace,
+}
+
+impl std::fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { recipes, run, steps, .. } = self;
+        let mut all = f.debug_struct("Compressor");
+        all.field("recipes", recipes).field("run", run).field("steps", steps).finish_non_exhaustive()
+    }
 }
 
 impl Compressor {
@@ -78,39 +92,49 @@ impl Compressor {
     ///
     /// # Errors
     /// [`Error::Recipe`] where stages do not go together or the policy does not admit them; what a codec refuses for the length of a tensor:
-    /// [`Error::FeedbackDiverges`], [`Error::TooFew`], [`Error::Rank`]; [`Error::TooLong`] for more than 2^31 elements together;
+    /// [`Error::FeedbackDiverges`], [`Error::TooFew`], [`Error::Length`], [`Error::Keep`], [`Error::Rank`]; [`Error::TooLong`] for more than 2^31 elements together;
     /// [`Error::Backend`] where there is no memory for the state.
     pub fn with_policy(policy: &Policy, tensors: &[Tensor], run: u64) -> Result<Self, Error> {
         let layout = Layout::packed(tensors.iter().map(Tensor::elements))?;
         let recipes: Vec<Recipe> = tensors.iter().map(|tensor| policy.recipe(tensor)).collect();
+        recipes.iter().try_for_each(|recipe| policy.expect_exchange(recipe))?;
         let mut distinct: Vec<(&Recipe, Vec<usize>)> = Vec::new();
         for (index, recipe) in recipes.iter().enumerate().filter(|(_, recipe)| !recipe.is_none()) {
             match distinct.iter_mut().find(|(other, _)| *other == recipe) {
                 Some((_, members)) => members.push(index),
-                None => {
-                    policy.expect_exchange(recipe)?;
-                    distinct.push((recipe, vec![index]));
-                }
+                None => distinct.push((recipe, vec![index])),
             }
         }
+        let mut policies = recipes.iter().map(|recipe| recipe.non_finite);
+        let first_policy = policies.next();
+        let one_policy = policies.all(|policy| Some(policy) == first_policy);
         let alone = distinct.len() == 1;
         let mut parts = Vec::with_capacity(distinct.len());
         let mut first = 0u32;
         for (recipe, members) in distinct {
             let count = members.len() as u32;
+            // Factors take other tensors along, under their own policy and without momentum.
+            let takes = one_policy && recipe.memory().momentum.is_none();
+            let alone = alone && (takes || recipe.low_rank().is_none());
             parts.push(Part::new(recipe.clone(), members, tensors, &layout, alone, first, run)?);
             first = first.wrapping_add(count);
         }
-        let takes_all = alone && matches!(parts[0].method, Method::LowRank { .. });
-        let is_whole = |(index, _): &(usize, &TensorSpan)| !takes_all && recipes[*index].is_none();
-        let whole = layout.spans().iter().enumerate().filter(is_whole).map(|(_, span)| *span).collect();
+        let takes_all = alone && matches!(parts[0].method, Method::LowRank { packed: false, .. });
+        let spans = layout.spans().iter().zip(&recipes).filter(|(_, recipe)| !takes_all && recipe.is_none());
+        let whole = spans.map(|(span, recipe)| (*span, recipe.non_finite == NonFinite::Error)).collect();
         let elements = layout.elements() as usize;
         let of_planes = |part: &&Part| !matches!(part.method, Method::LowRank { .. });
         let feedback = parts.iter().filter(of_planes).any(|part| part.recipe.memory().feedback);
         let momentum = parts.iter().any(|part| part.recipe.memory().momentum.is_some());
+        let mut model = crc32fast::Hasher::new();
+        model.update(&run.to_le_bytes());
+        model.update(saved::description(tensors, &recipes).as_bytes());
         Ok(Self {
             tensors: tensors.to_vec(),
             recipes,
+            model: model.finalize(),
+            agreed: false,
+            all_reduce_only: policy.is_all_reduce_only(),
             planes: Planes::new(elements, feedback, momentum)?,
             layout,
             parts,
@@ -145,6 +169,21 @@ impl Compressor {
     /// summed on the way.
     pub fn last_bytes(&self) -> u64 {
         self.work.bytes
+    }
+
+    /// Forgets what has not been sent, as where it has grown too large for f32. Factors and momentum stay.
+    ///
+    /// # Errors
+    /// None as of now: no step is under way between calls.
+    pub fn clear_residual(&mut self) -> Result<(), Error> {
+        let [residual, _] = self.planes.kept_mut();
+        residual.fill(0.0);
+        for part in &mut self.parts {
+            if let Method::LowRank { state, .. } = &mut part.method {
+                state.clear_residual()?;
+            }
+        }
+        Ok(())
     }
 
     /// What has not been sent so far, an entry per element of the gradient.

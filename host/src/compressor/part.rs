@@ -14,7 +14,7 @@ use crate::gradient::{Dtype, Gradient};
 use crate::low_rank::LowRankState;
 use crate::model::{Layout, ModelPlan, TensorSpan};
 use crate::plan::{DecodeMode, Limits, NonFinite};
-use crate::recipe::{Recipe, RecipeError};
+use crate::recipe::{Entropy, Recipe, RecipeError};
 use crate::seed::Seed;
 use crate::sparse::SparsePayload;
 use crate::view::PayloadView;
@@ -102,6 +102,14 @@ impl Part {
         let seed = seed.tensor(self.first);
         let feedback = self.recipe.memory().feedback;
         match &self.method {
+            Method::Dense { plan, .. } if self.recipe.entropy == Entropy::Elias => {
+                let elements = plan.layout().elements() as usize;
+                let own = if feedback { &mut residual.change(self.ranges())[..elements] } else { &mut [] };
+                for payload in device.encode_model(plan, &input[..elements], own, seed)? {
+                    let packed = device.pack(&payload)?;
+                    message.payload(packed.as_bytes().len()).copy_from_slice(packed.as_bytes());
+                }
+            }
             Method::Dense { plan, .. } if device.engine().in_place() => {
                 for ((range, plan), index) in self.ranges().zip(plan.tensors()).zip(0..) {
                     let seed = seed.tensor(self.first.wrapping_add(index));
@@ -132,7 +140,8 @@ impl Part {
                 let payload = if *packed {
                     let input = self.pack(input);
                     let mut packed = if feedback { self.pack(own) } else { Vec::new() };
-                    let payload = self.select(device, codec, &input, &mut packed, seed)?;
+                    let done = self.select(device, codec, &input, &mut packed, seed);
+                    let payload = done.map_err(|error| self.unpacked(error))?;
                     if feedback {
                         self.unpack(&packed, own);
                     }
@@ -167,14 +176,41 @@ impl Part {
         }
     }
 
-    /// Refuses what is not finite of a gradient that goes as factors, before the first of them is summed: the other ranks would wait.
-    pub(super) fn refuse_of_factors(&self, input: &[f32]) -> Result<(), Error> {
-        match self.method {
-            _ if self.recipe.non_finite != NonFinite::Error => Ok(()),
-            Method::LowRank { packed: true, .. } => self.ranges().try_for_each(|range| refuse(input, range)),
-            Method::LowRank { packed: false, .. } => refuse(input, 0..input.len()),
-            _ => Ok(()),
+    /// Refuses what is not finite of a gradient that goes as factors, with the residual, before the first of them is summed: the other
+    /// ranks would wait.
+    pub(super) fn refuse_of_factors(&mut self, input: &[f32]) -> Result<(), Error> {
+        if self.recipe.non_finite != NonFinite::Error {
+            return Ok(());
         }
+        let packed = match &self.method {
+            Method::LowRank { packed, .. } => packed.then(|| self.pack(input)),
+            _ => return Ok(()),
+        };
+        let Method::LowRank { state, .. } = &mut self.method else { return Ok(()) };
+        let found = state.not_finite(packed.as_deref().unwrap_or(input));
+        let whole = packed.is_none();
+        match found.map(|index| Error::NotFinite { index }) {
+            Some(error) => Err(if whole { error } else { self.unpacked(error) }),
+            None => Ok(()),
+        }
+    }
+
+    /// An element's number in the gradient, where an error has its number among the tensors one behind the other.
+    fn unpacked(&self, error: Error) -> Error {
+        let Error::NotFinite { index } = error else { return error };
+        let mut before = 0;
+        for span in &self.spans {
+            if index < before + span.elements {
+                return Error::NotFinite { index: span.offset + index - before };
+            }
+            before += span.elements;
+        }
+        error
+    }
+
+    /// The seed of its factors.
+    pub(super) fn seed(&self, run: u64) -> Seed {
+        Seed::new(run).tensor(self.first)
     }
 
     /// Payloads of a rank.
@@ -188,9 +224,14 @@ impl Part {
 
     /// Checks the payloads of all ranks.
     pub(super) fn receive<'m>(&self, ranks: &[&[&'m [u8]]]) -> Result<Received<'m>, Error> {
-        let differs = |rank: usize, tensor: usize, what| {
-            let (rank, tensor) = (rank as u32, self.tensors.get(tensor).copied().unwrap_or(0) as u64);
+        let place = |rank: usize, tensor: usize| (rank as u32, self.tensors.get(tensor).copied().unwrap_or(0) as u64);
+        let differs = |rank, tensor, what| {
+            let (rank, tensor) = place(rank, tensor);
             Error::from(ExchangeError::Payload { rank, tensor, what })
+        };
+        let damaged = |rank, tensor, source| {
+            let (rank, tensor) = place(rank, tensor);
+            Error::from(ExchangeError::Damaged { rank, tensor, source })
         };
         match &self.method {
             Method::Dense { plan, .. } => {
@@ -198,7 +239,7 @@ impl Part {
                 for (rank, payloads) in ranks.iter().enumerate() {
                     let mut views = Vec::with_capacity(payloads.len());
                     for (index, (plan, bytes)) in plan.tensors().iter().zip(*payloads).enumerate() {
-                        let view = PayloadView::from_bytes(bytes)?;
+                        let view = PayloadView::from_bytes(bytes).map_err(|source| damaged(rank, index, source))?;
                         if let Some(what) = plan.header().difference(view.header()) {
                             return Err(differs(rank, index, what));
                         }
@@ -212,7 +253,7 @@ impl Part {
                 let mut all = Vec::with_capacity(ranks.len());
                 for (rank, payloads) in ranks.iter().enumerate() {
                     for bytes in *payloads {
-                        let payload = SparsePayload::from_bytes(bytes)?;
+                        let payload = SparsePayload::from_bytes(bytes).map_err(|source| damaged(rank, 0, source))?;
                         if payload.len() != *elements {
                             return Err(differs(rank, 0, "length"));
                         }

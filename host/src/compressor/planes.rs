@@ -68,14 +68,15 @@ impl Planes {
         Ok(Self { residual: plane(feedback)?, momentum: plane(momentum)?, changed: Vec::new() })
     }
 
-    /// The momentum behind this step, of the elements in `range`: factor * momentum + gradient, each rounded to f32.
+    /// The momentum behind this step, of the elements in `range`: factor * momentum + gradient, each rounded to f32. A momentum that is
+    /// not finite counts as 0, or it would stay so for ever.
     pub(super) fn gather(&mut self, range: Range<usize>, factor: f32, gradient: &[f32]) {
         let Plane { now, other } = &mut self.momentum;
         let gradient = gradient[range.clone()].par_chunks(TAKEN);
         let pieces = other[range.clone()].par_chunks_mut(TAKEN).zip(now[range].par_chunks(TAKEN)).zip(gradient);
         pieces.for_each(|((next, before), gradient)| {
             for ((next, before), gradient) in next.iter_mut().zip(before).zip(gradient) {
-                *next = factor * before + gradient;
+                *next = if before.is_finite() { factor * before + gradient } else { *gradient };
             }
         });
     }

@@ -1,10 +1,12 @@
 //! Which tensor of a model has which recipe.
 
 use crate::error::Error;
+use crate::plan::NonFinite;
 use crate::recipe::{Recipe, RecipeError};
 
 /// A tensor of a model, as a policy sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Tensor {
     /// Its name, as in `encoder.0.weight`. Empty where it has none.
     pub name: String,
@@ -80,7 +82,7 @@ impl Policy {
         self
     }
 
-    /// Another recipe for tensors of this name, where `*` stands for any letters.
+    /// Another recipe for tensors of this name, where `*` stands for any characters, or none.
     ///
     /// # Errors
     /// As [`Policy::new`].
@@ -128,12 +130,21 @@ impl Policy {
         self.recipe.clone()
     }
 
+    pub(super) fn is_all_reduce_only(&self) -> bool {
+        self.all_reduce_only
+    }
+
     /// Refuses a recipe that the network cannot carry.
     pub(super) fn expect_exchange(&self, recipe: &Recipe) -> Result<(), Error> {
-        if self.all_reduce_only && !recipe.is_linear() {
-            return Err(RecipeError::NotLinear { recipe: recipe.to_string() }.into());
+        match self.all_reduce_only {
+            true if !recipe.is_linear() => Err(RecipeError::NotLinear { recipe: recipe.to_string() }.into()),
+            // A rank that refuses its gradient tells the others in a gather.
+            true if recipe.non_finite == NonFinite::Error => {
+                let remedy = "leave out finite, or Policy::all_reduce_only";
+                Err(RecipeError::Stages { what: "finite needs a gather of what ranks refuse", remedy }.into())
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -148,7 +159,14 @@ where
 
 /// Whether a name is one that the pattern stands for.
 fn matches(pattern: &str, name: &str) -> bool {
-    let Some((front, rest)) = pattern.split_once('*') else { return pattern == name };
-    let Some(name) = name.strip_prefix(front) else { return false };
-    (0..=name.len()).filter(|at| name.is_char_boundary(*at)).any(|at| matches(rest, &name[at..]))
+    let mut parts = pattern.split('*');
+    let front = parts.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(front) else { return false };
+    let Some(end) = parts.next_back() else { return rest.is_empty() };
+    // Each part at its first place leaves the most for the others.
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(end)
 }

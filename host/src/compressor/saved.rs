@@ -76,7 +76,12 @@ impl Compressor {
         if states.is_empty() || rank >= ranks {
             return Err(SavedError::Ranks { rank, ranks, states: states.len() }.into());
         }
-        let all = states.iter().map(|bytes| self.read(bytes.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        // Factors take memory: those of the first, for ranks that are new, and those that this rank takes up.
+        let needed = |index: usize| index == 0 || index % ranks as usize == rank as usize;
+        let mut all = Vec::with_capacity(states.len());
+        for (index, bytes) in states.iter().enumerate() {
+            all.push(self.read(bytes.as_ref(), needed(index))?);
+        }
         let steps = all[0].steps;
         if let Some(other) = all.iter().find(|saved| saved.steps != steps) {
             return Err(other_than("step", other.steps, steps));
@@ -90,9 +95,13 @@ impl Compressor {
             {
                 let values = plane.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
                 for (index, (sum, value)) in (0..).zip(sums.iter_mut().zip(values)) {
-                    // The first is taken as it is, a zero's sign included.
-                    let total = if nth == 0 { value } else { *sum + value };
-                    if !total.is_finite() && nth > 0 {
+                    // The first is taken as it is, a zero's sign included. What is not finite counts for nothing beside others.
+                    let total = match (nth, value.is_finite(), sum.is_finite()) {
+                        (0, ..) | (_, true, false) => value,
+                        (_, false, _) => *sum,
+                        (_, true, true) => *sum + value,
+                    };
+                    if !total.is_finite() && value.is_finite() {
                         return Err(Error::Overflow { what, index });
                     }
                     *sum = total;
@@ -101,7 +110,7 @@ impl Compressor {
         }
         let mut restored = Vec::new();
         for index in 0..all[0].states.len() {
-            let mut of_ranks = mine().map(|saved| &saved.states[index]);
+            let mut of_ranks = mine().filter_map(|saved| saved.states.get(index));
             let mut state = match of_ranks.next() {
                 Some(first) => first.clone(),
                 None => all[0].states[index].joining()?,
@@ -113,18 +122,17 @@ impl Compressor {
             *plane = sums;
         }
         self.put_back(restored);
-        self.steps = steps;
+        (self.steps, self.agreed) = (steps, false);
         Ok(())
     }
 
     /// What two compressors must agree in: the tensors and their recipes.
     fn description(&self) -> String {
-        let tensor = |(tensor, recipe): (&super::Tensor, &Recipe)| format!("{:?} {recipe}\n", tensor.shape);
-        self.tensors.iter().zip(&self.recipes).map(tensor).collect()
+        description(&self.tensors, &self.recipes)
     }
 
-    /// Checks a state, and finds its parts.
-    fn read<'b>(&self, bytes: &'b [u8]) -> Result<Saved<'b>, Error> {
+    /// Checks a state, and finds its parts; those of factors where they are asked for.
+    fn read<'b>(&self, bytes: &'b [u8], factors: bool) -> Result<Saved<'b>, Error> {
         let found = bytes.len() as u64;
         let Some((head, _)) = bytes.split_first_chunk::<HEAD>().filter(|_| bytes.len() >= HEAD + CHECKSUM) else {
             return Err(SavedError::Size { found, expected: (HEAD + CHECKSUM) as u64 }.into());
@@ -154,9 +162,10 @@ impl Compressor {
         let mut reader = Reader(&body[HEAD..]);
         let (theirs, ours) = (String::from_utf8_lossy(reader.part("description")?), self.description());
         if theirs != ours {
-            let lines = theirs.lines().map(Some).chain(std::iter::repeat(None));
-            let ours = ours.lines().map(Some).chain(std::iter::repeat(None));
-            let differs = lines.zip(ours).zip(0..).find(|((theirs, ours), _)| theirs != ours);
+            let most = theirs.split('\n').count().max(ours.split('\n').count());
+            let lines = theirs.split('\n').map(Some).chain(std::iter::repeat(None));
+            let ours = ours.split('\n').map(Some).chain(std::iter::repeat(None));
+            let differs = lines.zip(ours).zip(0..most).find(|((theirs, ours), _)| theirs != ours);
             let ((theirs, ours), index) = differs.unwrap_or(((None, None), 0));
             let text = |line: Option<&str>| line.map_or("none".into(), |line| format!("{index} as {line}"));
             return Err(other_than("tensor", text(theirs), text(ours)));
@@ -175,10 +184,16 @@ impl Compressor {
             let (Method::LowRank { packed, .. }, Some(codec)) = (&part.method, part.recipe.low_rank()) else {
                 continue;
             };
-            let state = codec.restore(&self.matrices(part, !packed), reader.part("factor bytes")?)?;
-            // Its own step count and seed have to be those of all.
+            let bytes = reader.part("factor bytes")?;
+            if !factors {
+                continue;
+            }
+            let state = codec.restore(&self.matrices(part, !packed), bytes)?;
             if state.steps() != steps {
                 return Err(other_than("step of the factors", state.steps(), steps));
+            }
+            if state.seed != part.seed(run) {
+                return Err(SavedError::Field { field: "seed of the factors", found: part.tensors.len() as u64 }.into());
             }
             states.push(state);
         }
@@ -191,6 +206,12 @@ impl Compressor {
     fn matrices(&self, part: &super::Part, alone: bool) -> Vec<Matrix> {
         super::part::matrices(&self.tensors, &part.tensors, alone)
     }
+}
+
+/// What two compressors must agree in: the tensors and their recipes.
+pub(super) fn description(tensors: &[super::Tensor], recipes: &[Recipe]) -> String {
+    let line = |(tensor, recipe): (&super::Tensor, &Recipe)| format!("{:?} {recipe}\n", tensor.shape);
+    tensors.iter().zip(recipes).map(line).collect()
 }
 
 fn other_than(what: &'static str, found: impl ToString, expected: impl ToString) -> Error {

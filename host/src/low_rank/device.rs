@@ -4,7 +4,7 @@ use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::arith::powersgd::usable;
 
 use super::LowRankState;
-use crate::backend::cpu::Matrices;
+use crate::backend::cpu::{Cpu, Matrices};
 use crate::device::Device;
 use crate::error::Error;
 use crate::gradient::Gradient;
@@ -207,6 +207,14 @@ impl LowRankState {
     /// The element that is refused of tensors that are not compressed.
     pub(super) fn refused_plain(&self, gradient: Gradient<'_>) -> Option<u64> {
         if self.codec.is_guarded() { self.plain_not_finite(gradient) } else { None }
+    }
+
+    /// The first element of gradient + residual that the step would refuse, were its policy to.
+    pub(crate) fn not_finite(&mut self, gradient: &[f32]) -> Option<u64> {
+        let gradient = Gradient::F32(gradient);
+        let of_matrices = Cpu::default().low_rank_not_finite(&self.matrices(), gradient);
+        let plain = self.plain_not_finite(gradient);
+        [of_matrices, plain].into_iter().flatten().min()
     }
 
     pub(super) fn began(&mut self, gradient: Gradient<'_>, plain: &mut [f32]) {

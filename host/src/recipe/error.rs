@@ -27,11 +27,11 @@ pub enum RecipeError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Stages that do not go together.
-    #[error("{what} do not go together in a recipe: {remedy}")]
+    #[error("{what}: {remedy}")]
     Stages {
-        /// Which.
+        /// Which, and what is wrong with them.
         what: &'static str,
-        /// Why, and what to do.
+        /// What to do.
         remedy: &'static str,
     },
     /// A momentum that never decays.
@@ -48,7 +48,7 @@ pub enum RecipeError {
     },
     /// An all-reduce of payloads that cannot be summed.
     #[error(
-        "the payloads of {recipe:?} cannot be summed on the way; exchange them by Exchange::AllGather, or use none or powersgd"
+        "the payloads of {recipe:?} cannot be summed on the way; leave out Policy::all_reduce_only, or use none or powersgd"
     )]
     NotLinear {
         /// The recipe.

@@ -55,8 +55,20 @@ impl From<Dtype> for Quantize {
     }
 }
 
+/// How the codes of a quantizer are packed behind it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Entropy {
+    /// As codes of one width.
+    #[default]
+    None,
+    /// As Elias gamma codes of QSGD's levels: [`Device::pack`](crate::Device::pack).
+    Elias,
+}
+
 /// What is kept from step to step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Memory {
     /// Error feedback: what was not sent is added to the next gradient.
     pub feedback: bool,
@@ -74,6 +86,7 @@ pub struct Memory {
 /// | none | `none` | sends f32, summed by an all-reduce |
 /// | selection | `topk:0.01`, `topk:k=100`, `topk:k=4,block=64`, `topk:above=0.001` | [`TopK`] |
 /// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `onebit`, and behind a selection `f16`, `bf16` | [`Qsgd`], [`Uniform`], [`OneBit`] |
+/// | entropy coding | `elias`, behind `qsgd` | [`Qsgd::elias`]: codes of as many bits as a level needs |
 /// | factors | `powersgd:rank=4` | [`PowerSgd`] |
 /// | memory | `ef` | error feedback. `onebit` and `powersgd` have it unless `noef` is there |
 /// | memory | `momentum=0.9` | momentum correction, with error feedback |
@@ -81,7 +94,7 @@ pub struct Memory {
 ///
 /// **Momentum correction** (Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, equation 4 and section 3.2): with
 /// gradient g, momentum u and residual v, u = m u + g, then v = v + u is encoded, and v keeps what was not sent. Where entries
-/// are selected, u becomes zero at those that were sent. The optimizer behind it then has no momentum of its own.
+/// are selected, u becomes zero at those that were sent. A momentum that is not finite counts as zero in the next step. The optimizer behind it then has no momentum of its own.
 ///
 /// ```
 /// use gradwire::{Qsgd, Recipe, TopK};
@@ -99,6 +112,7 @@ pub struct Memory {
 pub struct Recipe {
     pub(crate) select: Option<TopK>,
     pub(crate) quantize: Quantize,
+    pub(crate) entropy: Entropy,
     pub(crate) factors: Option<PowerSgd>,
     pub(crate) memory: Memory,
     pub(crate) non_finite: NonFinite,
@@ -110,6 +124,7 @@ impl Recipe {
         Self {
             select: None,
             quantize: Quantize::Exact,
+            entropy: Entropy::None,
             factors: None,
             memory: Memory::default(),
             non_finite: NonFinite::Propagate,
@@ -119,6 +134,12 @@ impl Recipe {
     /// The same with this quantization of what is sent, in the place of the one it has.
     pub fn quantize(mut self, quantize: impl Into<Quantize>) -> Self {
         self.set_quantize(quantize.into());
+        self
+    }
+
+    /// The same with this packing of the codes.
+    pub fn entropy(mut self, entropy: Entropy) -> Self {
+        self.entropy = entropy;
         self
     }
 
@@ -164,8 +185,14 @@ impl Recipe {
     /// Takes over a quantizer; its policy for NaN becomes the recipe's.
     fn set_quantize(&mut self, quantize: Quantize) {
         let (plain, policy) = match quantize {
-            Quantize::Exact | Quantize::Round(_) => (quantize, NonFinite::Propagate),
-            Quantize::Qsgd(codec) => (codec.non_finite(NonFinite::Propagate).into(), codec.common.non_finite),
+            Quantize::Exact | Quantize::Round(Dtype::F32) => (Quantize::Exact, NonFinite::Propagate),
+            Quantize::Round(_) => (quantize, NonFinite::Propagate),
+            Quantize::Qsgd(codec) => {
+                if codec.is_elias() {
+                    self.entropy = Entropy::Elias;
+                }
+                (codec.without_elias().non_finite(NonFinite::Propagate).into(), codec.common.non_finite)
+            }
             Quantize::Uniform(codec) => (codec.non_finite(NonFinite::Propagate).into(), codec.common.non_finite),
             Quantize::OneBit(codec) => {
                 let plain = codec.non_finite(NonFinite::Propagate).without_feedback();
@@ -186,33 +213,30 @@ impl Recipe {
         let stages = |what, remedy| Err(RecipeError::Stages { what, remedy }.into());
         match (&self.select, self.quantize, &self.factors) {
             (Some(_), _, Some(_)) => {
-                return stages("top-k and PowerSGD", "each chooses what is sent: leave out one");
+                return stages("top-k and PowerSGD do not go together", "each chooses what is sent: leave out one");
             }
             (_, quantize, Some(_)) if quantize != Quantize::Exact => {
-                return stages("PowerSGD and a quantizer", "factors are summed on the way, in f32: leave out one");
+                let what = "PowerSGD and a quantizer do not go together";
+                return stages(what, "factors are summed on the way, in f32: leave out one");
             }
             (Some(_), Quantize::OneBit(_), _) => {
-                return stages(
-                    "top-k and 1-bit SGD",
-                    "values of top-k go exact, as f16, as bf16, by QSGD or uniformly",
-                );
+                let what = "top-k and 1-bit SGD do not go together";
+                return stages(what, "send the values exact, as f16, as bf16, by QSGD or uniformly");
             }
             (None, Quantize::Round(_), _) => {
-                return stages(
-                    "f16 or bf16 alone",
-                    "they round the values of top-k: put topk before them, or use qsgd",
-                );
+                return stages("f16 and bf16 round the values of top-k, and there is none", "add topk, or use qsgd");
             }
             _ => {}
+        }
+        if self.entropy == Entropy::Elias && (self.select.is_some() || !matches!(self.quantize, Quantize::Qsgd(_))) {
+            let what = "Elias codes are of QSGD's levels, of whole tensors";
+            return stages(what, "use qsgd without topk, or leave out elias");
         }
         if let Some(factor) = self.memory.momentum.filter(|m| !(0.0..1.0).contains(m)) {
             return Err(RecipeError::Momentum { got: factor }.into());
         }
         if self.is_none() && (self.memory.feedback || self.memory.momentum.is_some()) {
-            return stages(
-                "memory and none",
-                "what is sent whole leaves nothing to remember: leave out ef and momentum",
-            );
+            return stages("what is sent whole leaves nothing to remember", "leave out ef and momentum");
         }
         if let Some(select) = self.select.as_ref().filter(|select| select.keeps_nothing()) {
             return Err(RecipeError::Nothing { what: text::words_of(select) }.into());
@@ -220,7 +244,7 @@ impl Recipe {
         match (&self.factors, self.dense(), self.sparse()) {
             (Some(codec), ..) => codec.table(&[]).map(drop),
             (_, Some(dense), _) => dense.plan(0).map(drop),
-            (.., Some(sparse)) => sparse.clamped().check_settings(),
+            (.., Some(sparse)) => sparse.check_settings(),
             _ => Ok(()),
         }
     }
@@ -245,7 +269,7 @@ impl Recipe {
     /// PowerSGD with the recipe's memory and policy.
     pub(crate) fn low_rank(&self) -> Option<PowerSgd> {
         let codec = self.factors?.non_finite(self.non_finite);
-        Some(if self.memory.feedback { codec } else { codec.without_feedback() })
+        Some(codec.with_feedback(self.memory.feedback))
     }
 }
 
@@ -263,7 +287,7 @@ impl Dense<'_> {
             Quantize::Uniform(codec) => codec.non_finite(policy).plan(n, Dtype::F32),
             Quantize::OneBit(codec) => codec.non_finite(policy).plan(n, Dtype::F32),
             Quantize::Exact | Quantize::Round(_) => {
-                let (what, remedy) = ("no quantizer", "name one");
+                let (what, remedy) = ("there is no quantizer", "name one");
                 return Err(RecipeError::Stages { what, remedy }.into());
             }
         }?;
@@ -320,6 +344,22 @@ impl From<PowerSgd> for Recipe {
         let non_finite = if codec.is_guarded() { NonFinite::Error } else { NonFinite::Propagate };
         let recipe = Self { factors: Some(codec.plain()), non_finite, ..Self::none() };
         if codec.feedback() { recipe.feedback() } else { recipe }
+    }
+}
+
+impl TryFrom<String> for Recipe {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl TryFrom<&String> for Recipe {
+    type Error = Error;
+
+    fn try_from(text: &String) -> Result<Self, Error> {
+        text.parse()
     }
 }
 

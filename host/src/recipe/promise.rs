@@ -9,6 +9,7 @@ use crate::plan::EncodePlan;
 /// What holds of C(x), the gradient that is decoded, for every gradient x of a length, but for the rounding of binary32 and the
 /// resolution of the draws. Of one step: memory is left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Promise {
     /// E C(x) = x.
     pub unbiased: bool,
@@ -87,8 +88,9 @@ impl Recipe {
             return Ok(Promise::of(&dense.plan(n)?));
         }
         if self.factors.is_some() {
-            // The projection onto r directions never enlarges. Which directions they are depends on the steps before.
-            return Ok(Promise { unbiased: false, omega: Some(1.0), delta: None, linear: true, deterministic: true });
+            // The projection onto r directions never enlarges. Which directions they are depends on the steps before, and in
+            // the first on the seed.
+            return Ok(Promise { unbiased: false, omega: Some(1.0), delta: None, linear: true, deterministic: false });
         }
         let Some(select) = self.sparse() else { return Ok(Promise::WHOLE) };
         let plan = select.plan(n, Dtype::F32, false)?;

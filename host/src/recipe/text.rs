@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
-use super::{Memory, Quantize, Recipe, RecipeError};
+use super::{Entropy, Memory, Quantize, Recipe, RecipeError};
 use crate::codec::Bucketed;
 use crate::codec::onebit::OneBit;
 use crate::codec::powersgd::PowerSgd;
@@ -15,7 +15,8 @@ use crate::gradient::Dtype;
 use crate::plan::NonFinite;
 
 /// What may stand where a stage does.
-const STAGES: &str = "none, qsgd, uniform, onebit, topk, powersgd, f16, bf16, ef, noef, momentum=<factor> or finite";
+const STAGES: &str =
+    "none, qsgd, uniform, onebit, topk, powersgd, f16, bf16, elias, ef, noef, momentum=<factor> or finite";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
 impl FromStr for Recipe {
@@ -30,20 +31,25 @@ impl FromStr for Recipe {
             at += part.len() + 1;
             builder.add(&word)?;
             if builder.recipe.memory.momentum.is_some() && (word.name == "noef" || builder.said("noef", text)) {
-                return Err(word.wrong(
-                    0,
-                    "momentum keeps what was not sent, and noef drops it".into(),
-                    "neither, or one of the two",
-                ));
+                let found = "momentum keeps what was not sent, and noef drops it".into();
+                return Err(word.wrong(0, found, "neither, or one of the two"));
+            }
+            // What a codec says of its own settings belongs to its place.
+            if is_codec(builder.last()) && !matches!(word.name, "f16" | "bf16") {
+                let mut alone = Builder { recipe: Self::none(), seen: Vec::new() };
+                alone.add(&word)?;
+                let recipe = Self { memory: Memory::default(), ..alone.recipe };
+                recipe.check().map_err(|source| placed(text, word.at, source))?;
             }
         }
-        let whole = |source: Error| match source {
-            said @ Error::Recipe(_) => said,
-            source => RecipeError::Setting { text: text.into(), at: builder.place(), source: source.into() }.into(),
-        };
-        builder.recipe.check().map_err(whole)?;
+        let last = builder.seen.last().map_or(0, |(_, at)| *at);
+        builder.recipe.check().map_err(|source| placed(text, last, source))?;
         Ok(builder.recipe)
     }
+}
+
+fn placed(text: &str, at: usize, source: Error) -> Error {
+    RecipeError::Setting { text: text.into(), at, source: source.into() }.into()
 }
 
 /// What a stage is for. A recipe has one of a kind.
@@ -52,6 +58,7 @@ enum Slot {
     What,
     Select,
     Quantize,
+    Entropy,
     Feedback,
     Momentum,
     Policy,
@@ -68,6 +75,7 @@ impl Builder {
             "none" | "powersgd" => Slot::What,
             "topk" => Slot::Select,
             "qsgd" | "uniform" | "onebit" | "f16" | "bf16" => Slot::Quantize,
+            "elias" => Slot::Entropy,
             "ef" | "noef" => Slot::Feedback,
             "momentum" => Slot::Momentum,
             "finite" => Slot::Policy,
@@ -104,6 +112,7 @@ impl Builder {
                 match name {
                     "f16" => recipe.set_quantize(Dtype::F16.into()),
                     "bf16" => recipe.set_quantize(Dtype::Bf16.into()),
+                    "elias" => recipe.entropy = Entropy::Elias,
                     "ef" => recipe.memory.feedback = true,
                     "noef" => recipe.memory.feedback = false,
                     "finite" => recipe.non_finite = NonFinite::Error,
@@ -126,9 +135,9 @@ impl Builder {
         }
     }
 
-    /// Where the stage is that a codec complains of: the last one that has a codec.
-    fn place(&self) -> usize {
-        self.seen.iter().rev().find(|(slot, _)| is_codec(*slot)).map_or(0, |(_, at)| *at)
+    /// What the last stage is for.
+    fn last(&self) -> Slot {
+        self.seen.last().map_or(Slot::What, |(slot, _)| *slot)
     }
 }
 
@@ -394,6 +403,7 @@ impl Display for Recipe {
             Quantize::Uniform(codec) => Some(word("uniform", codec.words())),
             Quantize::OneBit(codec) => Some(word("onebit", codec.words())),
         });
+        words.extend((self.entropy == Entropy::Elias).then(|| "elias".into()));
         words.extend(self.factors.map(|codec| word("powersgd", codec.words())));
         let default = matches!(self.quantize, Quantize::OneBit(_)) || self.factors.is_some();
         match (self.memory.momentum, self.memory.feedback) {
