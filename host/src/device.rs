@@ -461,7 +461,8 @@ impl Device {
         }
         Error::expect_len("output", "elements", output.len(), header.n)?;
         let unpacked = self.unpack_all(payloads)?;
-        let payloads = &unpacked.iter().zip(payloads).map(|(own, p)| own.as_ref().map_or(*p, Payload::view)).collect::<Vec<_>>();
+        let payloads =
+            &unpacked.iter().zip(payloads).map(|(own, p)| own.as_ref().map_or(*p, Payload::view)).collect::<Vec<_>>();
         self.engine().decode(&DecodePlan::new(header, payloads.len() as u32), mode, payloads, output)
     }
 

@@ -74,7 +74,9 @@ pub enum Error {
         asked: &'static str,
     },
     /// A payload whose codes are not packed as Elias codes.
-    #[error("Elias codes are of QSGD's levels, the small ones of which are frequent, and this payload is {codec}: send it as it is")]
+    #[error(
+        "Elias codes are of QSGD's levels, the small ones of which are frequent, and this payload is {codec}: send it as it is"
+    )]
     NotPacked {
         /// The payload's codec.
         codec: &'static str,

@@ -85,7 +85,9 @@ pub enum PayloadError {
         computed: u32,
     },
     /// The table of packed codes does not name the words that there are.
-    #[error("its table names {found} words of packed codes, and its header {expected}: no writer wrote it; have it sent again")]
+    #[error(
+        "its table names {found} words of packed codes, and its header {expected}: no writer wrote it; have it sent again"
+    )]
     Table {
         /// Words that the table names.
         found: u64,

@@ -458,12 +458,7 @@ const OTHERS: [Shader; 23] = [
         ELIAS_WRITE,
         10240,
     ),
-    entry(
-        "elias_read",
-        module!("entropy/params.wgsl", "entropy/table.wgsl", "entropy/read.wgsl"),
-        ELIAS_READ,
-        11264,
-    ),
+    entry("elias_read", module!("entropy/params.wgsl", "entropy/table.wgsl", "entropy/read.wgsl"), ELIAS_READ, 11264),
 ];
 
 /// Every entry point.

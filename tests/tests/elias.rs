@@ -2,8 +2,8 @@
 
 use gradwire::plan::Limits;
 use gradwire::{
-    BackendKind, Codec, DecodeMode, Device, Dtype, Error, Gradient, Layout, ModelPlan, OneBit, Payload, PayloadError, PayloadView,
-    Qsgd, Seed, TopK, Uniform,
+    BackendKind, Codec, DecodeMode, Device, Dtype, Error, Gradient, Layout, ModelPlan, OneBit, Payload, PayloadError,
+    PayloadView, Qsgd, Seed, TopK, Uniform,
 };
 use gradwire_kernels::arith::elias::{exponent, level, rest};
 use gradwire_tests::cases::{Random, normal};
@@ -36,7 +36,8 @@ fn payloads(lengths: &[usize], real: usize) -> Vec<(String, Payload)> {
     let mut all = Vec::new();
     for bits in WIDTHS {
         let codec = Qsgd::bits(bits);
-        let mut note = |what: &str, n: usize, payload: Payload| all.push((format!("{bits} bits, {what}, {n}"), payload));
+        let mut note =
+            |what: &str, n: usize, payload: Payload| all.push((format!("{bits} bits, {what}, {n}"), payload));
         for &n in lengths {
             let encode = |codec: &Qsgd, x: &[f32]| device.encode(codec, x, Seed::new(3)).expect("encodes");
             note("normal", n, encode(&codec, &normal(n, 5)));
@@ -54,14 +55,22 @@ fn payloads(lengths: &[usize], real: usize) -> Vec<(String, Payload)> {
 
 fn check(device: &Device, label: &str, fixed: &Payload) {
     let packed = device.pack(fixed).unwrap_or_else(|e| panic!("{device}, {label}: {e}"));
-    assert!(packed.as_bytes() == oracle::pack(fixed.as_bytes()), "{device}, {label}: packed otherwise than by the page");
+    assert!(
+        packed.as_bytes() == oracle::pack(fixed.as_bytes()),
+        "{device}, {label}: packed otherwise than by the page"
+    );
     Payload::from_bytes(packed.as_bytes()).unwrap_or_else(|e| panic!("{device}, {label}: {e}"));
     let back = device.unpack(&packed).unwrap_or_else(|e| panic!("{device}, {label}: {e}"));
-    assert!(back.as_bytes() == oracle::unpack(packed.as_bytes()), "{device}, {label}: unpacked otherwise than by the page");
+    assert!(
+        back.as_bytes() == oracle::unpack(packed.as_bytes()),
+        "{device}, {label}: unpacked otherwise than by the page"
+    );
     // Nothing but signs of zeros was lost.
     assert!(device.pack(&back).expect("packs") == packed, "{device}, {label}: what came back packs otherwise");
     let (a, b) = (device.decode(fixed).expect("decodes"), device.decode(&packed).expect("decodes"));
-    let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || (*a == 0.0 && b.to_bits() == 0) || (a.is_nan() && b.is_nan());
+    let same = |(a, b): (&f32, &f32)| {
+        a.to_bits() == b.to_bits() || (*a == 0.0 && b.to_bits() == 0) || (a.is_nan() && b.is_nan())
+    };
     assert!(a.iter().zip(&b).all(same), "{device}, {label}: other values");
 }
 
@@ -95,8 +104,11 @@ fn the_cpu_packs_and_unpacks_as_the_page_says() {
 fn every_device_packs_and_unpacks_as_the_page_says() {
     for device in require::devices().iter().filter(|device| device.kind() != BackendKind::Cpu) {
         // A block takes 65,536 codes, and the PTX machine a thousand times as long as what it stands for.
-        let (lengths, real): (&[usize], _) =
-            if is_ptx_machine(device) { (&[0, 1, 257, 2000], 3000) } else { (&[0, 1, 255, 256, 257, 10_000, 70_001], 1 << 17) };
+        let (lengths, real): (&[usize], _) = if is_ptx_machine(device) {
+            (&[0, 1, 257, 2000], 3000)
+        } else {
+            (&[0, 1, 255, 256, 257, 10_000, 70_001], 1 << 17)
+        };
         for (label, payload) in payloads(lengths, real) {
             check(device, &label, &payload);
         }
@@ -243,7 +255,11 @@ fn the_mean_length_is_what_the_l2_norm_promises() {
         // A level that is not zero is at least 1, so there are at most as many as their sum.
         let (n, mean) = (n as f64, expected + t / runs);
         let most = most_bits(n, mean, mean.min(n));
-        assert!(all_bits / runs <= most && all_set <= all_sums, "{bits} bits, {bucket}: {} and {most}", all_bits / runs);
+        assert!(
+            all_bits / runs <= most && all_set <= all_sums,
+            "{bits} bits, {bucket}: {} and {most}",
+            all_bits / runs
+        );
         println!("{bits} bits, {bucket}: {:.3} bits per element, at most {:.3}", all_bits / runs / n, most / n);
     }
 }
@@ -307,7 +323,9 @@ fn hostile_codes_decode_alike_everywhere() {
                 0 => words.fill(0),
                 1 => words.fill(255),
                 2 => words.iter_mut().for_each(|byte| *byte = random.bits() as u8),
-                3 => words.iter_mut().for_each(|byte| *byte = if random.bits() % 29 == 0 { 1 << (random.bits() % 8) } else { 0 }),
+                3 => words
+                    .iter_mut()
+                    .for_each(|byte| *byte = if random.bits() % 29 == 0 { 1 << (random.bits() % 8) } else { 0 }),
                 _ => {}
             }
             if kind > 2 {

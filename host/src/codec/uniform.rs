@@ -75,6 +75,13 @@ impl Codec for Uniform {
     fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
         let header = self.common.header(n, dtype, false)?;
         let omega = omega(header.codec, header.bucket.elements(header.n), header.levels);
-        Ok(EncodePlan { header, elias: false, nearest: self.nearest, feedback: false, omega, non_finite: self.common.non_finite })
+        Ok(EncodePlan {
+            header,
+            elias: false,
+            nearest: self.nearest,
+            feedback: false,
+            omega,
+            non_finite: self.common.non_finite,
+        })
     }
 }

@@ -6,7 +6,7 @@ use super::table::{table_bytes, units};
 use crate::backend::cpu::Cpu;
 use crate::error::Error;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-use crate::plan::{Role, STATUS_BYTES};
+use crate::plan::Role;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::session::Sessions;
 use crate::view::PayloadView;
@@ -90,9 +90,10 @@ impl<T: Sessions> Entropy for T {
         session.write(Role::Codes, 0, codes)?;
         // SAFETY: all passes of the layout, in order, in a session of their own.
         unsafe { session.run_trusted(&passes)? };
-        let mut status = [0u32; STATUS_BYTES as usize / 4];
-        session.read(Role::Status, 0, bytemuck::cast_slice_mut(&mut status))?;
-        let words = status[0];
+        // The status's second word is nobody's here, and was not written.
+        let mut total = [0; 4];
+        session.read(Role::Status, 0, &mut total)?;
+        let words = u32::from_le_bytes(total);
         let needed = table_bytes(header.elements()) + 4 * u64::from(words);
         let mut bytes = vec![0; needed.min(layout.sizes().of(Role::Values)) as usize];
         session.read(Role::Values, 0, &mut bytes)?;

@@ -21,8 +21,7 @@ impl Layout {
         let (n, bits) = (header.elements(), header.bits());
         // 2^23 units at most.
         let groups = units(n).div_ceil(BLOCK_UNITS.into()) as u32;
-        let params =
-            EliasParams { units: units(n) as u32, bits, table: (table_bytes(n) / 4) as u32, sums: groups };
+        let params = EliasParams { units: units(n) as u32, bits, table: (table_bytes(n) / 4) as u32, sums: groups };
         let packed = match header.elias_words() {
             Some(_) => header.code_bytes(),
             None => table_bytes(n) + 4 * most_words(n, bits),

@@ -9,7 +9,9 @@ mod matrices;
 mod policy;
 mod role;
 
-use gradwire_kernels::params::{DecodeParams, EliasParams, EncodeParams, LowRankParams, SPAN, ScatterParams, SelectParams};
+use gradwire_kernels::params::{
+    DecodeParams, EliasParams, EncodeParams, LowRankParams, SPAN, ScatterParams, SelectParams,
+};
 
 pub(crate) use self::decode::check_count;
 pub use self::decode::{DecodeMode, DecodePlan};

@@ -88,9 +88,9 @@ fn elias_read(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
         let unit = first + own;
         let here = unit < params.units;
         let words = words_of(unit);
-        let from = params.table + workspace[group.x] + begins[own];
+        let begin = params.table + workspace[group.x] + begins[own];
         for (var w = lane; w < words; w += 32u) {
-            unit_words[team * 256u + w] = values[from + w];
+            unit_words[team * 256u + w] = values[begin + w];
         }
         workgroupBarrier();
         // Words of a lane, 1 to 8.

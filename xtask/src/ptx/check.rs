@@ -67,6 +67,7 @@ fn parameters(file: &str, ptx: &str) -> Result<(), String> {
         let mut found = list.split(',').map(str::trim);
         let (bytes, pointers) = match name {
             "sparse_scatter" => (32, 3),
+            _ if name.starts_with("elias_") => (16, 4),
             _ if name.starts_with("topk_") => (112, 5),
             _ if name.starts_with("powersgd_") => (96, 6),
             _ if name.ends_with("_decode") => (48, 3),
