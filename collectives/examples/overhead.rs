@@ -1,7 +1,7 @@
 //! What an exchange of a compressor costs beside the codec's own calls: `cargo run --release --example overhead`.
 //!
-//! One rank, a gradient of 2^22 elements, the CPU. Each pair is timed one after the other, 41 times, and the median of the ratios
-//! is shown with its quartiles. Both sides encode, hand the bytes to the group, check them and decode.
+//! One rank, a gradient of 2^22 elements, the CPU. Each pair is timed one after the other, 41 times, and the median of
+//! the ratios is shown with its quartiles. Both sides encode, hand the bytes to the group, check them and decode.
 
 use std::time::Instant;
 

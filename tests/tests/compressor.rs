@@ -1,5 +1,5 @@
-//! A model's gradients between ranks: the same bits on every rank, those of the stages one after another, and state that is kept,
-//! undone and restored.
+//! A model's gradients between ranks: the same bits on every rank, those of the stages one after another, and state
+//! that is kept, undone and restored.
 
 use std::thread;
 
@@ -237,7 +237,8 @@ fn what_was_sent_has_no_momentum() {
     assert_eq!((sent, residual.ok()), ([0.0, 0.0, 3.5, 0.0], Some(vec![1.5, 0.0, 0.0, 0.0])));
 }
 
-/// Factors are linear: ranks that all-reduce them get what one rank gets of the mean, within the rounding that docs/powersgd.md states.
+/// Factors are linear: ranks that all-reduce them get what one rank gets of the mean, within the rounding that
+/// docs/powersgd.md states.
 #[test]
 fn factors_of_ranks_are_those_of_their_mean() {
     let (rows, columns) = (64u64, 48u64);
@@ -300,8 +301,8 @@ fn another_number_of_workers_keeps_the_sum_of_residuals() {
             (0..residuals[0].len()).map(|i| residuals.iter().map(|r| f64::from(r[i])).sum()).collect()
         };
         assert!(residuals.iter().all(|residual| residual.iter().any(|e| *e != 0.0)), "{text} leaves something");
-        // The means of 1-bit SGD and the products of factors are not dyadic; there the sums agree to binary32's rounding of three
-        // additions of numbers below 1.
+        // The means of 1-bit SGD and the products of factors are not dyadic; there the sums agree to binary32's
+        // rounding of three additions of numbers below 1.
         let exact = text.contains("topk");
         for ranks in [1, 3, 4, 8] {
             let now: Vec<Vec<f32>> = (0..ranks)
@@ -539,7 +540,8 @@ impl Collective for Listening {
     }
 }
 
-/// Every byte of a message changed, and every length cut: refused, or (a bit of the rank's own step aside) decoded without a panic.
+/// Every byte of a message changed, and every length cut: refused, or (a bit of the rank's own step aside) decoded
+/// without a panic.
 #[test]
 fn hostile_messages_end_in_a_typed_error_and_change_nothing() {
     for text in ["qsgd:bits=4,bucket=64+ef", "topk:k=5+ef"] {
@@ -715,7 +717,8 @@ fn factors_by_hand() {
     }
 }
 
-/// Whatever the recipe, a tensor that goes uncompressed comes back as the mean. Two ranks have the same gradient, whose mean is itself.
+/// Whatever the recipe, a tensor that goes uncompressed comes back as the mean. Two ranks have the same gradient, whose
+/// mean is itself.
 #[test]
 fn what_goes_uncompressed_is_exact() {
     for index in 0..all().len() {
@@ -831,7 +834,8 @@ fn a_gradient_of_another_length_fails_the_step_on_all_and_the_group_goes_on() {
     assert_eq!(done[0], done[1]);
 }
 
-/// Under `finite`, a sum of gradient and residual that is too large for f32 is refused before the first factor is summed.
+/// Under `finite`, a sum of gradient and residual that is too large for f32 is refused before the first factor is
+/// summed.
 #[test]
 fn a_residual_that_overflows_is_told_to_all_and_can_be_dropped() {
     let done = together(Threads::group(2).expect("two"), |rank, mut group| {

@@ -204,10 +204,10 @@ fn gradients(n: usize) -> Vec<Vec<f32>> {
 
 /// Bounds, for every recipe that quantizes or selects, on five gradients of two lengths.
 ///
-/// A recipe without random draws must keep its bound each time. For others the mean over R runs is compared. One run's error is at most
-/// M |x|^2, M = 4 omega of the quantizer (each element errs by less than a level, the bound on the variance takes a quarter of it squared), so that
-/// by Hoeffding's inequality the mean passes the bound by M sqrt(ln(1e12) / (2 R)) with probability 1e-12 at most. Binary32's own
-/// rounding is below 1e-5 of the bound.
+/// A recipe without random draws must keep its bound each time. For others the mean over R runs is compared. One run's
+/// error is at most M |x|^2, M = 4 omega of the quantizer (each element errs by less than a level, the bound on the
+/// variance takes a quarter of it squared), so that by Hoeffding's inequality the mean passes the bound by M
+/// sqrt(ln(1e12) / (2 R)) with probability 1e-12 at most. Binary32's own rounding is below 1e-5 of the bound.
 #[test]
 fn bounds_hold_as_they_are_computed_from_the_stages() {
     const RUNS: u64 = 256;

@@ -3,8 +3,8 @@
 use super::error::ExchangeError;
 use crate::error::Error;
 
-/// Bytes in front of the first payload: magic, version, whether the rank refused its gradient, two zeros, step, the model's
-/// checksum, four zeros.
+/// Bytes in front of the first payload: magic, version, whether the rank refused its gradient, two zeros, step, the
+/// model's checksum, four zeros.
 const HEAD: usize = 24;
 const MAGIC: [u8; 4] = *b"GWST";
 const VERSION: u8 = 1;
@@ -36,7 +36,8 @@ impl<'m> Writer<'m> {
         self.room(bytes)
     }
 
-    /// The next bytes. They hold what an earlier step wrote, if it wrote as far: zeroing what is overwritten anyway would cost.
+    /// The next bytes. They hold what an earlier step wrote, if it wrote as far: zeroing what is overwritten anyway
+    /// would cost.
     fn room(&mut self, bytes: usize) -> &mut [u8] {
         let from = self.at;
         self.at += bytes;

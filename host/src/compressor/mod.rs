@@ -17,10 +17,11 @@ use crate::model::{Layout, TensorSpan};
 use crate::plan::NonFinite;
 use crate::recipe::Recipe;
 
-/// Compresses the gradients of a model's tensors, exchanges them between ranks, and keeps what a step leaves for the next one.
+/// Compresses the gradients of a model's tensors, exchanges them between ranks, and keeps what a step leaves for the
+/// next one.
 ///
-/// A gradient holds all tensors one behind the other, in f32. Every rank makes its compressor of the same tensors, the same
-/// policy and the same run. Draws are the rank's own, and a step of their own each time, without a seed to keep.
+/// A gradient holds all tensors one behind the other, in f32. Every rank makes its compressor of the same tensors, the
+/// same policy and the same run. Draws are the rank's own, and a step of their own each time, without a seed to keep.
 ///
 /// ```
 /// use gradwire::{Collective, Compressor, Device, Error};
@@ -38,13 +39,15 @@ use crate::recipe::Recipe;
 /// }
 /// ```
 ///
-/// * **What goes how**: payloads of quantizers and of selections by an all-gather, factors and what goes uncompressed by an all-reduce.
-/// * **Same bits**: after [`Compressor::exchange`] the gradient has the same bits on every rank. With factors, that needs the same
-///   backend on every rank.
+/// * **What goes how**: payloads of quantizers and of selections by an all-gather, factors and what goes uncompressed
+///   by an all-reduce.
+/// * **Same bits**: after [`Compressor::exchange`] the gradient has the same bits on every rank. With factors, that
+///   needs the same backend on every rank.
 /// * **Failure**: where an exchange fails, gradient, residual and all state are as they were before it, on this rank.
 /// * **Memory**: error feedback and momentum take 8 bytes per element each, so that a step can be undone.
-/// * **Selections** are made of each tensor, with the part or number of entries that the recipe says, of one that has fewer with all
-///   of them; `above`, `block` and `segments` look at all tensors of the recipe as one. Small tensors go uncompressed ([`Policy`]).
+/// * **Selections** are made of each tensor, with the part or number of entries that the recipe says, of one that has
+///   fewer with all of them; `above`, `block` and `segments` look at all tensors of the recipe as one. Small tensors go
+///   uncompressed ([`Policy`]).
 pub struct Compressor {
     tensors: Vec<Tensor>,
     recipes: Vec<Recipe>,
@@ -72,7 +75,8 @@ impl std::fmt::Debug for Compressor {
 }
 
 impl Compressor {
-    /// For tensors of these shapes, all of them under the default [`Policy`] of this recipe: a [`Recipe`], a codec, or a text.
+    /// For tensors of these shapes, all of them under the default [`Policy`] of this recipe: a [`Recipe`], a codec, or
+    /// a text.
     ///
     /// # Errors
     /// As [`Compressor::with_policy`].
@@ -91,8 +95,10 @@ impl Compressor {
     /// For these tensors under a policy. `run` is the number of the training run, as of [`crate::Seed::new`].
     ///
     /// # Errors
-    /// [`Error::Recipe`] where stages do not go together or the policy does not admit them; what a codec refuses for the length of a tensor:
-    /// [`Error::FeedbackDiverges`], [`Error::TooFew`], [`Error::Length`], [`Error::Keep`], [`Error::Rank`]; [`Error::TooLong`] for more than 2^31 elements together;
+    /// [`Error::Recipe`] where stages do not go together or the policy does not admit them; what a codec refuses for
+    /// the length of a tensor:
+    /// [`Error::FeedbackDiverges`], [`Error::TooFew`], [`Error::Length`], [`Error::Keep`], [`Error::Rank`];
+    /// [`Error::TooLong`] for more than 2^31 elements together;
     /// [`Error::Backend`] where there is no memory for the state.
     pub fn with_policy(policy: &Policy, tensors: &[Tensor], run: u64) -> Result<Self, Error> {
         let layout = Layout::packed(tensors.iter().map(Tensor::elements))?;
@@ -165,8 +171,8 @@ impl Compressor {
         self.steps
     }
 
-    /// Bytes that this rank handed over to the group in the last step: its payloads, and 4 bytes per element or entry for what was
-    /// summed on the way.
+    /// Bytes that this rank handed over to the group in the last step: its payloads, and 4 bytes per element or entry
+    /// for what was summed on the way.
     pub fn last_bytes(&self) -> u64 {
         self.work.bytes
     }

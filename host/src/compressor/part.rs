@@ -36,14 +36,16 @@ pub(super) struct Part {
 pub(super) enum Method {
     /// Every element is quantized.
     Dense { plan: ModelPlan, limits: Limits },
-    /// Entries are selected, from all tensors at once: from the whole gradient, or from these tensors packed one behind the other.
+    /// Entries are selected, from all tensors at once: from the whole gradient, or from these tensors packed one behind
+    /// the other.
     Sparse { codec: TopK, packed: bool, elements: usize },
     /// Factors.
     LowRank { state: LowRankState, packed: bool },
 }
 
 impl Part {
-    /// `alone` where the model's other tensors all go uncompressed. `first` is the number of its first tensor in the draws.
+    /// `alone` where the model's other tensors all go uncompressed. `first` is the number of its first tensor in the
+    /// draws.
     pub(super) fn new(
         recipe: Recipe,
         tensors: Vec<usize>,
@@ -176,8 +178,8 @@ impl Part {
         }
     }
 
-    /// Refuses what is not finite of a gradient that goes as factors, with the residual, before the first of them is summed: the other
-    /// ranks would wait.
+    /// Refuses what is not finite of a gradient that goes as factors, with the residual, before the first of them is
+    /// summed: the other ranks would wait.
     pub(super) fn refuse_of_factors(&mut self, input: &[f32]) -> Result<(), Error> {
         if self.recipe.non_finite != NonFinite::Error {
             return Ok(());
@@ -332,7 +334,8 @@ impl Part {
     }
 }
 
-/// The tensors of a part that goes as factors. Alone, it takes the model's others along as vectors, which it sends as they are.
+/// The tensors of a part that goes as factors. Alone, it takes the model's others along as vectors, which it sends as
+/// they are.
 pub(super) fn matrices(model: &[Tensor], tensors: &[usize], alone: bool) -> Vec<Matrix> {
     let matrix = |(index, tensor): (usize, &Tensor)| match tensors.binary_search(&index) {
         Ok(_) => Some(Matrix::of(&tensor.shape)),
@@ -355,8 +358,8 @@ fn dense(recipe: &Recipe, spans: &[TensorSpan], limits: &Limits) -> Result<Model
     ModelPlan::new(&recipe.dense().ok_or(stages)?, &layout, Dtype::F32, limits)
 }
 
-/// What is kept of each tensor, where that is a number for each: with `gaps` also nothing of what lies between them, up to
-/// `elements`. `None` for a selection that looks at all tensors together.
+/// What is kept of each tensor, where that is a number for each: with `gaps` also nothing of what lies between them, up
+/// to `elements`. `None` for a selection that looks at all tensors together.
 fn segments(codec: &TopK, spans: &[TensorSpan], elements: u64, gaps: bool) -> Option<Vec<Segment>> {
     let kept = |elements: u64| match codec.keep() {
         Keep::Count(k) => Some((*k).min(elements)),

@@ -22,7 +22,8 @@ impl Plane {
     }
 }
 
-/// The planes: residual and momentum, each empty where no recipe needs it. A step is made on the planes and then kept or undone.
+/// The planes: residual and momentum, each empty where no recipe needs it. A step is made on the planes and then kept
+/// or undone.
 #[derive(Debug, Default)]
 pub(super) struct Planes {
     residual: Plane,
@@ -68,8 +69,8 @@ impl Planes {
         Ok(Self { residual: plane(feedback)?, momentum: plane(momentum)?, changed: Vec::new() })
     }
 
-    /// The momentum behind this step, of the elements in `range`: factor * momentum + gradient, each rounded to f32. A momentum that is
-    /// not finite counts as 0, or it would stay so for ever.
+    /// The momentum behind this step, of the elements in `range`: factor * momentum + gradient, each rounded to f32. A
+    /// momentum that is not finite counts as 0, or it would stay so for ever.
     pub(super) fn gather(&mut self, range: Range<usize>, factor: f32, gradient: &[f32]) {
         let Plane { now, other } = &mut self.momentum;
         let gradient = gradient[range.clone()].par_chunks(TAKEN);

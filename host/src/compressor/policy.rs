@@ -28,9 +28,10 @@ impl Tensor {
 
 /// Which recipe each tensor of a model has.
 ///
-/// Tensors of fewer than 1024 elements, and vectors of fewer than 65536, go uncompressed: biases and the scales of norms are a small
-/// part of the traffic, and their errors cost more than they save. All others have the policy's recipe, unless a rule says otherwise.
-/// Of several rules that fit a tensor, the first counts; a rule counts for small tensors too.
+/// Tensors of fewer than 1024 elements, and vectors of fewer than 65536, go uncompressed: biases and the scales of
+/// norms are a small part of the traffic, and their errors cost more than they save. All others have the policy's
+/// recipe, unless a rule says otherwise. Of several rules that fit a tensor, the first counts; a rule counts for small
+/// tensors too.
 ///
 /// ```
 /// use gradwire::{Policy, Recipe, Tensor};
@@ -106,8 +107,8 @@ impl Policy {
         Ok(self)
     }
 
-    /// For a network that sums on the way and gathers nothing: a recipe whose payloads cannot be summed is refused when the compressor
-    /// is made.
+    /// For a network that sums on the way and gathers nothing: a recipe whose payloads cannot be summed is refused when
+    /// the compressor is made.
     pub fn all_reduce_only(mut self) -> Self {
         self.all_reduce_only = true;
         self

@@ -22,8 +22,8 @@ struct Saved<'b> {
 }
 
 impl Compressor {
-    /// The state of this rank as bytes, with a version and a checksum: steps, residuals, momentum, factors. A checkpoint holds those of
-    /// all ranks.
+    /// The state of this rank as bytes, with a version and a checksum: steps, residuals, momentum, factors. A
+    /// checkpoint holds those of all ranks.
     ///
     /// # Errors
     /// [`Error::Backend`] where there is no memory for them.
@@ -53,11 +53,13 @@ impl Compressor {
         Ok(bytes)
     }
 
-    /// Takes up saved states: those of all ranks that there were, in the order of the ranks, for rank `rank` of `ranks` that there are now.
+    /// Takes up saved states: those of all ranks that there were, in the order of the ranks, for rank `rank` of `ranks`
+    /// that there are now.
     ///
-    /// Where there are as many ranks as before, each goes on with the bits of an uninterrupted run. Where there are fewer, rank r takes
-    /// up the states r, r + ranks, r + 2 ranks and so on, and residuals and momenta are added; where there are more, the new ranks begin
-    /// with none. So the sum of the residuals over the ranks stays what it was, but for the rounding of the additions.
+    /// Where there are as many ranks as before, each goes on with the bits of an uninterrupted run. Where there are
+    /// fewer, rank r takes up the states r, r + ranks, r + 2 ranks and so on, and residuals and momenta are added;
+    /// where there are more, the new ranks begin with none. So the sum of the residuals over the ranks stays what it
+    /// was, but for the rounding of the additions.
     ///
     /// ```
     /// use gradwire::{Compressor, Recipe};
@@ -70,8 +72,9 @@ impl Compressor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Saved`] for bytes that are no state, or that of another model, policy, run or step than the others; [`Error::State`] for factors that
-    /// are none; [`Error::Overflow`] where a sum is too large for f32. The compressor is then as it was.
+    /// [`Error::Saved`] for bytes that are no state, or that of another model, policy, run or step than the others;
+    /// [`Error::State`] for factors that are none; [`Error::Overflow`] where a sum is too large for f32. The compressor
+    /// is then as it was.
     pub fn restore(&mut self, states: &[impl AsRef<[u8]>], rank: u32, ranks: u32) -> Result<(), Error> {
         if states.is_empty() || rank >= ranks {
             return Err(SavedError::Ranks { rank, ranks, states: states.len() }.into());
@@ -95,7 +98,8 @@ impl Compressor {
             {
                 let values = plane.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
                 for (index, (sum, value)) in (0..).zip(sums.iter_mut().zip(values)) {
-                    // The first is taken as it is, a zero's sign included. What is not finite counts for nothing beside others.
+                    // The first is taken as it is, a zero's sign included. What is not finite counts for nothing beside
+                    // others.
                     let total = match (nth, value.is_finite(), sum.is_finite()) {
                         (0, ..) | (_, true, false) => value,
                         (_, false, _) => *sum,

@@ -26,15 +26,18 @@ pub(super) struct Workspace {
 impl Compressor {
     /// A step: the gradient of this rank becomes the mean over all ranks, each sent compressed.
     ///
-    /// Every rank calls this once per step. A rank that cannot encode its gradient, as for a NaN under [`NonFinite::Error`], says so
-    /// to the others: the step then fails on every rank, and the group can be used again. It cannot where nothing is gathered: with
-    /// factors or without compression, from the second step on, unless a recipe has `finite`. There, and behind any
-    /// other failure, other ranks may wait for this one: drop the group, which ends their calls.
+    /// Every rank calls this once per step. A rank that cannot encode its gradient, as for a NaN under
+    /// [`NonFinite::Error`], says so to the others: the step then fails on every rank, and the group can be used again.
+    /// It cannot where nothing is gathered: with factors or without compression, from the second step on, unless a
+    /// recipe has `finite`. There, and behind any other failure, other ranks may wait for this one: drop the group,
+    /// which ends their calls.
     ///
     /// # Errors
-    /// [`Error::Length`] for a gradient of another length; [`Error::NotFinite`]; [`Error::NotFiniteFactor`] where a sum of factors is not
-    /// finite ([`Compressor::clear_residual`] drops what has grown too large); [`Error::Limit`] for a device whose limits are too small;
-    /// [`Error::Exchange`] where what another rank sent does not fit or is damaged; [`Error::Collective`] where the group fails;
+    /// [`Error::Length`] for a gradient of another length; [`Error::NotFinite`]; [`Error::NotFiniteFactor`] where a sum
+    /// of factors is not finite ([`Compressor::clear_residual`] drops what has grown too large); [`Error::Limit`] for a
+    /// device whose limits are too small;
+    /// [`Error::Exchange`] where what another rank sent does not fit or is damaged; [`Error::Collective`] where the
+    /// group fails;
     /// [`Error::Backend`] where the device does. Gradient, residual and state are then as they were.
     pub fn exchange(
         &mut self,
@@ -126,8 +129,8 @@ impl Compressor {
             true => receive(parts, &work.gathered, self.steps, self.model),
             false => Ok(Vec::new()),
         };
-        // A rank that refused is known to all, and none goes on. What is damaged may have come to this rank alone: the others go on
-        // to the sum.
+        // A rank that refused is known to all, and none goes on. What is damaged may have come to this rank alone: the
+        // others go on to the sum.
         if let Err(error @ Error::Exchange(ExchangeError::Refused { .. })) = received {
             return Err(error);
         }

@@ -78,8 +78,8 @@ pub struct Memory {
 
 /// What becomes of a gradient: memory, then selection or factors, then quantization, each with its settings.
 ///
-/// A recipe is made of typed settings, or of a text that names its stages with `+` between them. The order of the stages in the
-/// text does not matter; each has its place.
+/// A recipe is made of typed settings, or of a text that names its stages with `+` between them. The order of the
+/// stages in the text does not matter; each has its place.
 ///
 /// | stage | text | what it does |
 /// |---|---|---|
@@ -92,9 +92,10 @@ pub struct Memory {
 /// | memory | `momentum=0.9` | momentum correction, with error feedback |
 /// | policy | `finite` | NaN and infinity are refused: [`NonFinite::Error`] |
 ///
-/// **Momentum correction** (Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, equation 4 and section 3.2): with
-/// gradient g, momentum u and residual v, u = m u + g, then v = v + u is encoded, and v keeps what was not sent. Where entries
-/// are selected, u becomes zero at those that were sent. A momentum that is not finite counts as zero in the next step. The optimizer behind it then has no momentum of its own.
+/// **Momentum correction** (Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, equation 4 and
+/// section 3.2): with gradient g, momentum u and residual v, u = m u + g, then v = v + u is encoded, and v keeps what
+/// was not sent. Where entries are selected, u becomes zero at those that were sent. A momentum that is not finite
+/// counts as zero in the next step. The optimizer behind it then has no momentum of its own.
 ///
 /// ```
 /// use gradwire::{Qsgd, Recipe, TopK};

@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::EncodePlan;
 
-/// What holds of C(x), the gradient that is decoded, for every gradient x of a length, but for the rounding of binary32 and the
-/// resolution of the draws. Of one step: memory is left out.
+/// What holds of C(x), the gradient that is decoded, for every gradient x of a length, but for the rounding of binary32
+/// and the resolution of the draws. Of one step: memory is left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Promise {
@@ -15,8 +15,9 @@ pub struct Promise {
     pub unbiased: bool,
     /// E|C(x) - x|^2 <= omega |x|^2, where a bound is known.
     pub omega: Option<f64>,
-    /// E|C(x) - x|^2 <= (1 - delta) |x|^2, with delta above 0: what error feedback needs to converge (Karimireddy, Rebjock, Stich and
-    /// Jaggi, "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019, assumption A).
+    /// E|C(x) - x|^2 <= (1 - delta) |x|^2, with delta above 0: what error feedback needs to converge (Karimireddy,
+    /// Rebjock, Stich and Jaggi, "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019,
+    /// assumption A).
     pub delta: Option<f64>,
     /// What is sent by several workers can be summed on the way.
     pub linear: bool,
@@ -44,10 +45,12 @@ impl Promise {
 
     /// Of a quantizer behind a selection that keeps the part delta of |x|^2 at least.
     ///
-    /// What the selection drops and what the quantizer takes from the rest have no element in common. So with K the part kept,
+    /// What the selection drops and what the quantizer takes from the rest have no element in common. So with K the
+    /// part kept,
     /// |C(x) - x|^2 = |x|^2 - |K|^2 + |Q(K) - K|^2 <= |x|^2 - delta_Q |K|^2 <= (1 - delta_Q delta) |x|^2 where the
-    /// quantizer has a delta_Q, and |x|^2 - |K|^2 + omega |K|^2 <= max(1, omega) |x|^2 in any case. This is lemma 1 of Basu, Data,
-    /// Karakus and Diggavi, "Qsparse-local-SGD", NeurIPS 2019, for any contraction in the place of their quantizer.
+    /// quantizer has a delta_Q, and |x|^2 - |K|^2 + omega |K|^2 <= max(1, omega) |x|^2 in any case. This is lemma 1 of
+    /// Basu, Data, Karakus and Diggavi, "Qsparse-local-SGD", NeurIPS 2019, for any contraction in the place of their
+    /// quantizer.
     fn behind(self, delta: Option<f64>, keeps_all: bool) -> Self {
         if keeps_all {
             return Self { linear: false, ..self };
@@ -88,8 +91,8 @@ impl Recipe {
             return Ok(Promise::of(&dense.plan(n)?));
         }
         if self.factors.is_some() {
-            // The projection onto r directions never enlarges. Which directions they are depends on the steps before, and in
-            // the first on the seed.
+            // The projection onto r directions never enlarges. Which directions they are depends on the steps before,
+            // and in the first on the seed.
             return Ok(Promise { unbiased: false, omega: Some(1.0), delta: None, linear: true, deterministic: false });
         }
         let Some(select) = self.sparse() else { return Ok(Promise::WHOLE) };
