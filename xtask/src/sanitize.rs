@@ -6,7 +6,7 @@ use crate::place::root;
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// What touches bytes of others, and every unit test. Neither GPU backend: their drivers are not ours to sanitize.
-const TESTS: [&str; 21] = [
+const TESTS: [&str; 25] = [
     "-p",
     "gradwire",
     "-p",
@@ -29,6 +29,10 @@ const TESTS: [&str; 21] = [
     "hostile",
     "--test",
     "topk",
+    "--test",
+    "compressor",
+    "--test",
+    "elias",
 ];
 
 /// Builds and runs the tests with the pinned nightly, since a sanitizer is an unstable flag.
