@@ -221,6 +221,18 @@ fn what_needs_the_length_before_refuses_and_says_what_to_do() {
     assert_eq!(device.pack(&packed).expect("as it is"), packed);
 }
 
+/// The example of the page, made by hand.
+#[test]
+fn the_example_of_the_page_is_what_is_sent() {
+    let sent =
+        Device::cpu().encode(&Qsgd::bits(2).bucket(32).elias(), &[1.0f32, 0.0, -1.0], Seed::new(1)).expect("encodes");
+    let mut expected = vec![8u8, 0, 0, 0];
+    let words = [0xfffd_fffe, !0, !0, !0, !0, !0, !0, !0, 0x0000_0023u32];
+    expected.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    assert_eq!((&sent.as_bytes()[20..28], &sent.as_bytes()[36..]), (&[1, 0, 0, 0, 9, 0, 0, 0][..], &expected[..]));
+    assert_eq!(Device::cpu().decode(&sent).expect("decodes"), [1.0, 0.0, -1.0]);
+}
+
 /// Bits of all codes, the sum of all levels, and how many levels are not zero.
 fn counts(fixed: &Payload) -> (f64, f64, f64) {
     let shape = Shape::of(fixed.as_bytes());
@@ -353,9 +365,9 @@ fn hostile_codes_decode_alike_everywhere() {
                 0 => words.fill(0),
                 1 => words.fill(255),
                 2 => words.iter_mut().for_each(|byte| *byte = random.bits() as u8),
-                3 => words
-                    .iter_mut()
-                    .for_each(|byte| *byte = if random.bits() % 29 == 0 { 1 << (random.bits() % 8) } else { 0 }),
+                3 => words.iter_mut().for_each(|byte| {
+                    *byte = if random.bits().is_multiple_of(29) { 1 << (random.bits() % 8) } else { 0 }
+                }),
                 _ => {}
             }
             if kind > 2 {
