@@ -460,10 +460,13 @@ impl Device {
             }
         }
         Error::expect_len("output", "elements", output.len(), header.n)?;
+        let plan = DecodePlan::new(header, payloads.len() as u32);
+        if payloads.iter().all(|p| p.header().elias_words().is_none()) {
+            return self.engine().decode(&plan, mode, payloads, output);
+        }
         let unpacked = self.unpack_all(payloads)?;
-        let payloads =
-            &unpacked.iter().zip(payloads).map(|(own, p)| own.as_ref().map_or(*p, Payload::view)).collect::<Vec<_>>();
-        self.engine().decode(&DecodePlan::new(header, payloads.len() as u32), mode, payloads, output)
+        let fixed = unpacked.iter().zip(payloads).map(|(own, p)| own.as_ref().map_or(*p, Payload::view));
+        self.engine().decode(&plan, mode, &fixed.collect::<Vec<_>>(), output)
     }
 
     /// Of each payload that is packed, one that is not.

@@ -209,6 +209,34 @@ def unit_codes(data, bits):
     return codes
 
 
+def packed_codes(words, bits):
+    """Returns the codes of a unit whose Elias codes are in these bytes."""
+    stream = int.from_bytes(words, "little")
+    # Bits behind the words read as ones. No code of a unit is read beyond twice as many, and 1024.
+    size = 2 * 8 * len(words) + 1024
+    stream |= (1 << size) - (1 << 8 * len(words))
+    at = 0
+    exponents = []
+    for _ in range(UNIT):
+        start = at
+        while not stream >> at & 1:
+            at += 1
+        exponents.append(at - start)
+        at += 1
+    largest = 2 ** (bits - 1) - 1
+    codes = [0] * UNIT
+    for place, exponent in enumerate(exponents):
+        if exponent == 0:
+            continue
+        rest = stream >> at & ((1 << exponent) - 1)
+        sign = stream >> (at + exponent) & 1
+        at += exponent + 1
+        level = min((1 << exponent) + rest - 1, largest)
+        # Lane after lane, and in a lane slot after slot.
+        codes[place % 8 * 32 + place // 8] = level | sign << (bits - 1)
+    return codes
+
+
 def decode_file(stream):
     """Reads a payload from a binary stream and returns the bits of its values."""
     length = os.fstat(stream.fileno()).st_size
@@ -216,8 +244,8 @@ def decode_file(stream):
     check(header[:4] == b"GWIR", "the magic is wrong")
     check(header[4:5] == b"\x01", "the version is not 1")
     check(len(header) == HEADER, "the header is cut short")
-    codec, bits, log_bucket, n, levels, kind, flags, reserved, checksum = struct.unpack(
-        "<BBBQHBBQI", header[5:]
+    codec, bits, log_bucket, n, levels, kind, flags, entropy, reserved, words, checksum = struct.unpack(
+        "<BBBQHBBB3sII", header[5:]
     )
     check(codec in (1, 2, 4), "the codec is unknown")
     qsgd = codec == 1
@@ -237,7 +265,8 @@ def decode_file(stream):
     check(kind in (0, 1, 2), "the type of the gradient is unknown")
     check(flags & ~3 == 0, "an unknown flag is set")
     check(qsgd or not flags & 1, "the flag of the L2 norm is set for another codec than QSGD")
-    check(reserved == 0, "the reserved bytes are not zero")
+    check(entropy == 0 or entropy == 1 and qsgd, "the entropy stage is unknown")
+    check(not any(reserved), "the reserved bytes are not zero")
 
     bucket = max(n, 1) if log_bucket == 255 else 2**log_bucket
     buckets = -(-n // bucket)
@@ -245,19 +274,32 @@ def decode_file(stream):
     per_bucket = 1 if qsgd else 2
     scalar_bytes = 4 * per_bucket * buckets
     unit_bytes = 32 * bits
-    check(length == HEADER + scalar_bytes + unit_bytes * units, "the length is wrong")
+    code_bytes = unit_bytes * units
+    table_bytes = -(-units // 4) * 4
+    if entropy:
+        check(8 * units <= words <= 16 * bits * units, "the words of packed codes are out of range")
+        code_bytes = table_bytes + 4 * words
+    else:
+        check(words == 0, "there are words of packed codes, and no packed codes")
+    check(length == HEADER + scalar_bytes + code_bytes, "the length is wrong")
 
     body = stream.read()
     check(zlib.crc32(body, zlib.crc32(header[:28])) == checksum, "the checksum is wrong")
+
+    table = body[scalar_bytes : scalar_bytes + units] if entropy else b""
+    check(not entropy or sum(table) + units == words, "the table names other words than there are")
 
     scalars = struct.unpack("<%dI" % (per_bucket * buckets), body[:scalar_bytes])
     values = []
     current = -1
     decode = None
     cache = {}
+    start = scalar_bytes + (table_bytes if entropy else 0)
     for unit in range(units):
-        start = scalar_bytes + unit * unit_bytes
-        codes = unit_codes(body[start : start + unit_bytes], bits)
+        size = 4 * (table[unit] + 1) if entropy else unit_bytes
+        data = body[start : start + size]
+        start += size
+        codes = packed_codes(data, bits) if entropy else unit_codes(data, bits)
         for element in range(unit * UNIT, min((unit + 1) * UNIT, n)):
             # Elements come in order, so that one cache serves the bucket at hand.
             if element // bucket != current:

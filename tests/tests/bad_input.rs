@@ -344,7 +344,9 @@ fn foreign_and_future_payloads_are_named_as_such() {
         (17, 255, "levels"),
         (18, 3, "dtype"),
         (19, 4, "flags"),
-        (20, 1, "reserved"),
+        (20, 1, "words"),
+        (20, 2, "entropy"),
+        (23, 1, "reserved"),
         (27, 1, "reserved"),
     ] {
         let error = with(at, value);

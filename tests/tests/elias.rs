@@ -103,7 +103,7 @@ fn the_cpu_packs_and_unpacks_as_the_page_says() {
 #[test]
 fn every_device_packs_and_unpacks_as_the_page_says() {
     for device in require::devices().iter().filter(|device| device.kind() != BackendKind::Cpu) {
-        // A block takes 65,536 codes, and the PTX machine a thousand times as long as what it stands for.
+        // The PTX machine takes a thousand times as long as what it stands for.
         let (lengths, real): (&[usize], _) = if is_ptx_machine(device) {
             (&[0, 1, 257, 2000], 3000)
         } else {
@@ -112,6 +112,36 @@ fn every_device_packs_and_unpacks_as_the_page_says() {
         for (label, payload) in payloads(lengths, real) {
             check(device, &label, &payload);
         }
+    }
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn every_text_of_the_kernels_packs_and_unpacks_more_than_a_block() {
+    for (target, device) in gradwire_tests::traffic::machines() {
+        let device = device.unwrap_or_else(|e| panic!("{target}: {e}"));
+        // A block takes 65,536 codes.
+        let x = normal(65_536 + 1234, 5);
+        for bits in [4, 7] {
+            let fixed = Device::cpu().encode(&Qsgd::bits(bits).l2(), &x, Seed::new(1)).expect("encodes");
+            check(&device, &format!("{target}, {bits} bits"), &fixed);
+        }
+    }
+}
+
+#[test]
+fn a_large_tensor_s_words_begin_where_they_should() {
+    if !Depth::of_tests().sweeps() {
+        return;
+    }
+    // More than 256 sums of 65,536 codes each, so that a GPU's one block of offsets takes more than a round.
+    let cpu = Device::cpu();
+    let fixed = cpu.encode(&Qsgd::bits(2).l2(), &normal((1 << 24) + 200_000, 5), Seed::new(1)).expect("encodes");
+    let packed = cpu.pack(&fixed).expect("packs");
+    let back = cpu.unpack(&packed).expect("unpacks");
+    for device in require::devices().iter().filter(|d| d.kind() != BackendKind::Cpu && !is_ptx_machine(d)) {
+        assert!(device.pack(&fixed).expect("packs") == packed, "{device}");
+        assert!(device.unpack(&packed).expect("unpacks") == back, "{device}");
     }
 }
 
@@ -189,6 +219,18 @@ fn what_needs_the_length_before_refuses_and_says_what_to_do() {
         assert_eq!(device.unpack(&payload).expect("as it is"), payload);
     }
     assert_eq!(device.pack(&packed).expect("as it is"), packed);
+}
+
+/// The example of the page, made by hand.
+#[test]
+fn the_example_of_the_page_is_what_is_sent() {
+    let sent =
+        Device::cpu().encode(&Qsgd::bits(2).bucket(32).elias(), &[1.0f32, 0.0, -1.0], Seed::new(1)).expect("encodes");
+    let mut expected = vec![8u8, 0, 0, 0];
+    let words = [0xfffd_fffe, !0, !0, !0, !0, !0, !0, !0, 0x0000_0023u32];
+    expected.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    assert_eq!((&sent.as_bytes()[20..28], &sent.as_bytes()[36..]), (&[1, 0, 0, 0, 9, 0, 0, 0][..], &expected[..]));
+    assert_eq!(Device::cpu().decode(&sent).expect("decodes"), [1.0, 0.0, -1.0]);
 }
 
 /// Bits of all codes, the sum of all levels, and how many levels are not zero.
@@ -323,9 +365,9 @@ fn hostile_codes_decode_alike_everywhere() {
                 0 => words.fill(0),
                 1 => words.fill(255),
                 2 => words.iter_mut().for_each(|byte| *byte = random.bits() as u8),
-                3 => words
-                    .iter_mut()
-                    .for_each(|byte| *byte = if random.bits() % 29 == 0 { 1 << (random.bits() % 8) } else { 0 }),
+                3 => words.iter_mut().for_each(|byte| {
+                    *byte = if random.bits().is_multiple_of(29) { 1 << (random.bits() % 8) } else { 0 }
+                }),
                 _ => {}
             }
             if kind > 2 {

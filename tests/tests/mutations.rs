@@ -141,6 +141,8 @@ fn report(tally: &Tally) {
         "dtype",
         "flags",
         "reserved",
+        "entropy",
+        "words",
     ] {
         assert!(tally.refused.contains_key(refusal), "no payload was refused for its {refusal}");
     }

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use bytemuck::AnyBitPattern;
 use gradwire::CodecId;
 use gradwire::plan::Kernel;
+use gradwire_kernels::arith::elias::BLOCK_UNITS;
 use gradwire_kernels::params::*;
 use gradwire_shaders::{SHADERS, Shader};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
@@ -144,12 +145,15 @@ fn agreed() -> BTreeMap<&'static str, Agreed> {
     words.extend(constants!("", matrix: FIRST, ROWS, COLUMNS, PADDED, SENT, SHARES, FIRST_GROUP, TENSOR));
     words.extend(constants!("MARK_", mark: WORDS, SENT, POISONED, WARY_FOR, OUTCOME));
     let low_rank = Agreed { fields: fields::<LowRankParams>(), flags, constants: words };
+    let elias =
+        Agreed { fields: fields::<EliasParams>(), flags: Vec::new(), constants: vec![("BLOCK_UNITS", BLOCK_UNITS)] };
     BTreeMap::from([
         ("EncodeParams", encode),
         ("DecodeParams", decode),
         ("SelectParams", select),
         ("ScatterParams", scatter),
         ("LowRankParams", low_rank),
+        ("EliasParams", elias),
     ])
 }
 

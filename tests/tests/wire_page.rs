@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use gradwire::{CodecId, Device, Dtype, Seed, TopK};
+use gradwire::{CodecId, Device, Dtype, Payload, Seed, TopK};
 use gradwire_tests::cases::{self, Case};
 use gradwire_tests::oracle::{self, Kind};
 use gradwire_tests::vectors;
@@ -55,6 +55,30 @@ fn python_decodes_the_same_bits() {
                 std::fs::read(&out).expect("written") == bytemuck::cast_slice::<f32, u8>(&decoded),
                 "{label}: decoded"
             );
+        }
+    }
+}
+
+#[test]
+fn python_decodes_packed_codes_to_the_same_bits() {
+    for bits in [2, 3, 4, 5, 6, 7, 8, 16] {
+        let codec = gradwire::Qsgd::bits(bits).bucket(64).elias();
+        let mut payload =
+            Device::cpu().encode(&codec, &cases::normal(700, bits.into()), cases::seed()).expect("valid").into_bytes();
+        // As an encoder writes them, and then words that none writes.
+        for spoil in [None, Some(0u8), Some(0x11), Some(0xff)] {
+            if let Some(byte) = spoil {
+                let words_at = 32 + 4 * 700usize.div_ceil(64) + 4;
+                payload[words_at..].fill(byte);
+                oracle::elias::seal(&mut payload);
+            }
+            let (sent, out) = (scratch(&format!("packed_{bits}.bin")), scratch(&format!("packed_{bits}.out")));
+            std::fs::write(&sent, &payload).expect("written");
+            let Some(output) = script(&[text(&sent), text(&out)]) else { return };
+            assert!(output.status.success(), "{bits} bits: {}", String::from_utf8_lossy(&output.stderr));
+            let decoded = Device::cpu().decode(&Payload::from_bytes(&payload).expect("valid")).expect("decodes");
+            let expected = bytemuck::cast_slice::<f32, u8>(&decoded);
+            assert!(std::fs::read(&out).expect("written") == expected, "{bits} bits, {spoil:x?}: decoded");
         }
     }
 }

@@ -8,6 +8,8 @@ use crate::formula::CODECS;
 
 /// Choosing bytes from here on take a field's value from the bytes that follow.
 pub const RAW: u8 = 0xf0;
+/// The choosing byte of the reserved bytes, from here up to [`RAW`]: QSGD's codes are packed.
+const PACKED: u8 = 0xc0;
 /// The most elements that a forged payload has a body for. More are decoded on a pool of threads, whose own memory is
 /// not what a payload costs; `tests/mutations.rs` measures that.
 const MOST: u64 = 1 << 16;
@@ -21,6 +23,22 @@ pub struct Forged {
     pub other: Vec<u8>,
     /// A weight, any bits.
     pub weight: f32,
+}
+
+/// The same bytes as packed codes: a table within what the width allows, and any words.
+fn packed(fields: &Fields, bytes: &[u8]) -> Vec<u8> {
+    let units = fields.n.div_ceil(256) as usize;
+    let (front, codes) = bytes.split_at(bytes.len() - units * 32 * usize::from(fields.bits));
+    let most = 16 * u32::from(fields.bits);
+    let table: Vec<u8> = codes.iter().take(units).map(|byte| (7 + u32::from(*byte) % (most - 7)) as u8).collect();
+    let words: u32 = table.iter().map(|byte| u32::from(*byte) + 1).sum();
+    let mut out = front.to_vec();
+    out[20] = 1;
+    out[24..28].copy_from_slice(&words.to_le_bytes());
+    out.extend(&table);
+    out.resize(front.len() + units.next_multiple_of(4), 0);
+    out.extend(codes.iter().cycle().take(4 * words as usize));
+    out
 }
 
 struct Choices<'a>(&'a [u8]);
@@ -94,6 +112,9 @@ pub fn payload(bytes: &[u8]) -> Forged {
         let pattern = if turned.is_empty() { vec![0] } else { turned };
         bytes.extend(pattern.iter().cycle().take(length.saturating_sub(32)));
         bytes.truncate(length);
+        if (PACKED..RAW).contains(&reserved) && fields.codec == 1 && bytes.len() as u128 == fields.length() {
+            bytes = packed(&fields, &bytes);
+        }
         reader::seal(&mut bytes);
         bytes
     };

@@ -3,6 +3,7 @@
 use gradwire::PayloadError;
 
 use crate::formula::{CODECS, Page};
+use crate::oracle::elias;
 
 /// The fields of a header, as they stand there; nothing is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +107,8 @@ pub enum Refusal {
     Field(&'static str),
     /// Bytes 28 to 31.
     Checksum,
+    /// The table of packed codes.
+    Table,
 }
 
 impl Refusal {
@@ -122,6 +125,7 @@ impl Refusal {
             PayloadError::Field { field, .. } => Self::Field(field),
             PayloadError::Kind { .. } => Self::Field("codec"),
             PayloadError::Checksum { .. } => Self::Checksum,
+            PayloadError::Table { .. } => Self::Table,
             other => panic!("docs/wire.md has no such refusal: {other:?}"),
         }
     }
@@ -140,14 +144,31 @@ pub fn refusal(bytes: &[u8]) -> Option<Refusal> {
     if let Some(field) = fields.refused() {
         return Some(Refusal::Field(field));
     }
-    if head[20..28] != [0; 8] {
+    let (entropy, words) = (head[20], u32::from_le_bytes([head[24], head[25], head[26], head[27]]));
+    if head[21..24] != [0; 3] || (entropy == 0 && words != 0) {
         return Some(Refusal::Field("reserved"));
     }
-    let (found, length) = (bytes.len() as u64, fields.length() as u64);
+    if entropy > u8::from(fields.codec == 1) {
+        return Some(Refusal::Field("entropy"));
+    }
+    let units = fields.n.div_ceil(256);
+    let mut length = fields.length() as u64;
+    if entropy == 1 {
+        if u64::from(words) < 8 * units || u64::from(words) > 16 * u64::from(fields.bits) * units {
+            return Some(Refusal::Field("words"));
+        }
+        length = 32 + fields.scalar_bytes() as u64 + units.next_multiple_of(4) + 4 * u64::from(words);
+    }
+    let found = bytes.len() as u64;
     if found != length {
         return Some(if found < length { Refusal::Truncated(length) } else { Refusal::Trailing(length) });
     }
-    (checksum(bytes).to_le_bytes() != head[28..]).then_some(Refusal::Checksum)
+    if checksum(bytes).to_le_bytes() != head[28..] {
+        return Some(Refusal::Checksum);
+    }
+    let table = bytes[32 + fields.scalar_bytes() as usize..].iter().take(units as usize);
+    let named: u64 = table.map(|byte| u64::from(*byte) + 1).sum();
+    (entropy == 1 && named != u64::from(words)).then_some(Refusal::Table)
 }
 
 /// The CRC-32 table of the reflected polynomial 0xEDB88320.
@@ -184,6 +205,9 @@ pub fn seal(bytes: &mut [u8]) {
 pub fn decode(bytes: &[u8]) -> Vec<f32> {
     let Some(head) = bytes.first_chunk::<32>() else { return Vec::new() };
     let fields = Fields::of(head);
+    if head[20] == 1 {
+        return decode(&elias::unpack(bytes));
+    }
     let (scalars, codes) = bytes[32..].split_at(fields.scalar_bytes() as usize);
     let Some(page) = fields.page() else { return Vec::new() };
     let scalars: Vec<f32> = scalars.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();

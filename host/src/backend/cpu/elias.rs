@@ -67,12 +67,14 @@ fn read_unit(bits: u32, words: &[u32], codes: &mut Unit) {
 }
 
 /// Where each unit's words begin, and behind the last one where they end.
-fn offsets(words_of: impl Iterator<Item = usize>) -> Vec<usize> {
-    let mut offsets = vec![0];
-    offsets.extend(words_of.scan(0, |sum, words| {
-        *sum += words;
-        Some(*sum)
-    }));
+fn offsets(table: &[u8]) -> Vec<usize> {
+    let mut offsets = Vec::with_capacity(table.len() + 1);
+    let mut sum = 0;
+    offsets.push(sum);
+    for byte in table {
+        sum += usize::from(*byte) + 1;
+        offsets.push(sum);
+    }
     offsets
 }
 
@@ -89,7 +91,7 @@ impl Cpu {
                 (measure(bits, &codes) - 1) as u8
             })
             .collect();
-        let offsets = offsets(table.iter().map(|byte| usize::from(*byte) + 1));
+        let offsets = offsets(&table);
         let mut words = vec![0; offsets[table.len()]];
         let mut tasks = Vec::with_capacity(table.len().div_ceil(TASK_UNITS));
         let mut rest = &mut words[..];
@@ -111,8 +113,8 @@ impl Cpu {
 
     /// The codes of fixed width of packed ones. The table was checked to name exactly the words there are.
     pub(crate) fn elias_unpack(bits: u32, table: &[u8], packed: &[u8], codes: &mut [u8]) {
-        let offsets = offsets(table.iter().map(|byte| usize::from(*byte) + 1));
-        codes.par_chunks_exact_mut(unit_bytes(bits)).enumerate().for_each(|(unit, out)| {
+        let offsets = offsets(table);
+        let one = |(unit, out): (usize, &mut [u8])| {
             let bytes = &packed[4 * offsets[unit]..4 * offsets[unit + 1]];
             let mut words = [0; UNIT];
             let words = &mut words[..bytes.len() / 4];
@@ -122,6 +124,12 @@ impl Cpu {
             let mut values = [0; UNIT];
             read_unit(bits, words, &mut values);
             pack(bits, &values, out);
-        });
+        };
+        // Waking a thread costs more than a small tensor does.
+        if table.len() <= TASK_UNITS {
+            codes.chunks_exact_mut(unit_bytes(bits)).enumerate().for_each(one);
+        } else {
+            codes.par_chunks_exact_mut(unit_bytes(bits)).enumerate().for_each(one);
+        }
     }
 }
