@@ -18,6 +18,15 @@ fn codecs(c: &mut Criterion) {
             b.iter(|| device.decode_add(&payload, 0.5, &mut sum));
         });
     }
+    // Elias codes pay behind the L2 norm, where most levels are small.
+    for bits in [2, 4, 8] {
+        let Ok(payload) = device.encode(&Qsgd::bits(bits).l2(), &gradient, seed) else { continue };
+        group.bench_function(format!("QSGD {bits} bit, 512, L2, pack as Elias codes"), |b| {
+            b.iter(|| device.pack(&payload))
+        });
+        let Ok(packed) = device.pack(&payload) else { continue };
+        group.bench_function(format!("QSGD {bits} bit, 512, L2, unpack"), |b| b.iter(|| device.unpack(&packed)));
+    }
     let codec = Uniform::bits(4);
     group.bench_function("uniform 4 bit, 512, encode", |b| b.iter(|| device.encode(&codec, &gradient, seed)));
     group.finish();
