@@ -149,7 +149,7 @@ fn add(out: &mut [f32], weight: f32, values: &[f32]) {
 
 /// Decodes an accepted payload in every way there is.
 ///
-/// Memory, on the CPU: 4 bytes per element where the output is the call's to make, what [`unpacking`] takes, and [`OVERHEAD`].
+/// Memory, on the CPU: 4 bytes per element where the output is the call's to make, what `unpacking` takes, and [`OVERHEAD`].
 ///
 /// # Panics
 /// As [`wire`].
@@ -178,7 +178,7 @@ pub fn decodes(device: &Device, accepted: &Accepted, weight: f32) {
 
 /// The sum of payloads of one kind, which need not have one body.
 ///
-/// Memory, on the CPU: [`OVERHEAD`], and [`PER_PAYLOAD`] and what [`unpacking`] takes for each.
+/// Memory, on the CPU: [`OVERHEAD`], and [`PER_PAYLOAD`] and what `unpacking` takes for each.
 ///
 /// # Panics
 /// As [`wire`].
