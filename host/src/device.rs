@@ -52,6 +52,20 @@ pub struct Device {
     passed_over: Vec<Error>,
 }
 
+#[cfg(feature = "wgpu")]
+impl From<Wgpu> for Device {
+    fn from(wgpu: Wgpu) -> Self {
+        Self::from_wgpu(wgpu)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl From<Cuda> for Device {
+    fn from(cuda: Cuda) -> Self {
+        Self::from_cuda(cuda)
+    }
+}
+
 impl Device {
     /// The best device of this machine: CUDA, else a GPU through WGPU, else the CPU.
     ///

@@ -74,6 +74,8 @@ pub use codec::qsgd::Qsgd;
 pub use codec::topk::{Segment, TopK};
 pub use codec::uniform::Uniform;
 pub use collective::{Collective, CollectiveError};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub use compressor::ResidentCompressor;
 pub use compressor::{Compressor, ExchangeError, Policy, SavedError, Tensor};
 pub use device::Device;
 pub use error::Error;

@@ -526,6 +526,20 @@ pub struct ScatterParams {
     pub reserved: [u32; 3],
 }
 
+/// Argument of the kernel that adds a gradient to a momentum.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct MomentumParams {
+    /// The first element that is changed, of those that are bound.
+    pub first: u32,
+    /// The end of those that are changed.
+    pub end: u32,
+    /// Bits of the factor of the momentum.
+    pub factor: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
 /// Rows, and columns, of a tile of a matrix: what one workgroup of PowerSGD multiplies.
 pub const LOW_RANK_TILE: u32 = 256;
 

@@ -91,8 +91,8 @@ macro_rules! family {
 /// sm_80 has `redux.sync`, and tensor cores for PowerSGD above rank 8; the PTX ISA of sm_90 writes half of a pair shorter. A family
 /// that uses none of it has no text of its own for that target.
 pub static FAMILIES: [Family; 9] = [
-    // The search for elements that are not finite, which every codec may ask for.
-    family!("common", ["finite_"], 80, 80),
+    // The search for elements that are not finite, which every codec may ask for, and momentum.
+    family!("common", ["finite_", "memory_"], 80, 80),
     family!("qsgd", ["qsgd_"], 80, 90),
     family!("uniform", ["uniform_"], 80, 90),
     family!("onebit", ["onebit_"], 80, 90),

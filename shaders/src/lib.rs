@@ -92,6 +92,7 @@ const EMIT: &[Binding] =
 const BLOCK: &[Binding] =
     &[read(Role::Input), write(Role::Residual), read(Role::Workspace), write(Role::Indices), write(Role::Values)];
 const SCATTER: &[Binding] = &[read(Role::Indices), read(Role::Values), write(Role::Output)];
+const MOMENTUM: &[Binding] = &[read(Role::Input), write(Role::Residual)];
 const FACTOR: &[Binding] = &[write(Role::Workspace), read(Role::Values)];
 const FORM: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Workspace), write(Role::Status)];
 const GATHER: &[Binding] = &[write(Role::Workspace), write(Role::Status), write(Role::Values)];
@@ -272,7 +273,7 @@ const BUCKETED: [[Shader; 9]; 3] = [
 ];
 
 /// All other entry points.
-const OTHERS: [Shader; 23] = [
+const OTHERS: [Shader; 24] = [
     entry(
         "finite_scan",
         module!(
@@ -394,6 +395,7 @@ const OTHERS: [Shader; 23] = [
         3136,
     ),
     entry("sparse_scatter", module!("topk/scatter.wgsl"), SCATTER, 0),
+    entry("memory_momentum", module!("memory/momentum.wgsl"), MOMENTUM, 0),
     entry(
         "powersgd_factor",
         module!("powersgd/params.wgsl", "powersgd/word.wgsl", "powersgd/wide.wgsl", "powersgd/factor.wgsl"),
@@ -525,6 +527,7 @@ mod tests {
                         assert_eq!((b.group, b.binding), (0, 0), "{}", shader.name);
                         let expected = match shader.name {
                             "sparse_scatter" => 32,
+                            "memory_momentum" => 16,
                             name if name.starts_with("elias") => 16,
                             name if name.starts_with("topk") => 112,
                             name if name.starts_with("powersgd") => 96,

@@ -1,7 +1,7 @@
 //! A model's gradients between ranks: the same bits on every rank, those of the stages one after another, and state
 //! that is kept, undone and restored.
 
-use std::thread;
+mod training;
 
 use gradwire::{
     Collective, CollectiveError, Compressor, Device, Error, ExchangeError, Matrix, Policy, PowerSgd, Qsgd, Recipe,
@@ -9,69 +9,7 @@ use gradwire::{
 };
 use gradwire_collectives::Threads;
 use gradwire_tests::cases;
-
-const RUN: u64 = 11;
-
-/// The tensors of a small model: matrices, and vectors that the default policy leaves alone.
-fn tensors() -> Vec<Tensor> {
-    let shapes: [(&str, &[u64]); 6] = [
-        ("a.weight", &[64, 48]),
-        ("a.bias", &[64]),
-        ("b.weight", &[48, 40]),
-        ("b.bias", &[48]),
-        ("c", &[1, 5000]),
-        ("d", &[35, 41]),
-    ];
-    shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
-}
-
-const TEXTS: [&str; 14] = [
-    "none",
-    "qsgd:bits=4,bucket=64+ef",
-    "qsgd:bits=8,bucket=whole",
-    "qsgd:bits=4,bucket=64,l2,contractive+elias+ef",
-    "uniform:bits=4,bucket=32+momentum=0.9",
-    "onebit",
-    "topk:0.01+ef",
-    "topk:k=5",
-    "topk:k=2,block=64+ef",
-    "topk:above=0.02+ef",
-    "topk:0.05+qsgd:bits=4,bucket=32+ef",
-    "topk:0.02+momentum=0.9",
-    "powersgd:rank=2",
-    "powersgd:rank=1+momentum=0.5",
-];
-
-fn of(text: &str) -> Compressor {
-    Compressor::with_policy(&Policy::new(text).expect(text), &tensors(), RUN).expect(text)
-}
-
-/// Two recipes at once, so that parts are packed.
-fn mixed() -> Compressor {
-    let policy = Policy::new("qsgd:bits=4,bucket=64+ef").and_then(|p| p.named("b.*", "topk:0.1+momentum=0.5"));
-    let policy = policy.and_then(|p| p.named("d", "powersgd:rank=2")).expect("valid");
-    Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
-}
-
-fn all() -> Vec<Compressor> {
-    TEXTS.iter().map(|text| of(text)).chain([mixed()]).collect()
-}
-
-fn gradient(n: usize, rank: u32, step: u64) -> Vec<f32> {
-    cases::normal(n, 1000 * u64::from(rank) + step + 1)
-}
-
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|value| value.to_bits()).collect()
-}
-
-/// Runs one thread per rank; what each gives.
-fn together<T: Send>(groups: Vec<Threads>, work: impl Fn(u32, Threads) -> T + Sync) -> Vec<T> {
-    thread::scope(|scope| {
-        let threads: Vec<_> = groups.into_iter().map(|group| scope.spawn(|| work(group.rank(), group))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()
-    })
-}
+use training::{Failing, RUN, TEXTS, all, bits, gradient, mixed, of, tensors, together};
 
 /// Steps of a rank, and the means that it saw.
 fn steps(
@@ -316,56 +254,6 @@ fn another_number_of_workers_keeps_the_sum_of_residuals() {
                 assert!(a == b || !exact && (a - b).abs() <= 3.0 * 2f64.powi(-24), "{text}, {ranks}: {a} and {b}");
             }
         }
-    }
-}
-
-/// A group whose nth call fails.
-struct Failing {
-    group: Threads,
-    calls: u32,
-    fails: u32,
-}
-
-impl Failing {
-    fn count(&mut self) -> Result<(), CollectiveError> {
-        self.calls += 1;
-        match self.calls == self.fails {
-            true => Err(CollectiveError::Left { rank: 9, asked: "a test".into() }),
-            false => Ok(()),
-        }
-    }
-}
-
-impl Collective for Failing {
-    fn rank(&self) -> u32 {
-        self.group.rank()
-    }
-
-    fn ranks(&self) -> u32 {
-        self.group.ranks()
-    }
-
-    fn all_gather(&mut self, mine: &[u8], all: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
-        self.count()?;
-        self.group.all_gather(mine, all)
-    }
-
-    fn all_to_all(&mut self, to: &[&[u8]], from: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
-        self.count()?;
-        self.group.all_to_all(to, from)
-    }
-
-    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
-        self.group.all_reduce_sum(values)?;
-        self.count()
-    }
-
-    fn exchange(&mut self, peer: u32, mine: &[u8], theirs: &mut Vec<u8>) -> Result<(), CollectiveError> {
-        self.group.exchange(peer, mine, theirs)
-    }
-
-    fn broadcast(&mut self, root: u32, bytes: &mut Vec<u8>) -> Result<(), CollectiveError> {
-        self.group.broadcast(root, bytes)
     }
 }
 

@@ -279,6 +279,11 @@ pub(crate) struct SparsePlan {
 }
 
 impl SparsePlan {
+    /// Whether values are sent as they are.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.values == ValueFormat::Plain(Dtype::F32)
+    }
+
     /// The plan that quantizes `count` values, where values are quantized.
     pub(crate) fn quantizer(&self, count: usize, feedback: bool) -> Result<Option<EncodePlan>, Error> {
         let plan = match self.inner {

@@ -2,9 +2,12 @@
 
 mod error;
 mod frame;
+mod ground;
 mod part;
 mod planes;
 mod policy;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod resident;
 mod saved;
 mod step;
 
@@ -12,6 +15,8 @@ pub use self::error::{ExchangeError, SavedError};
 use self::part::{Method, Part};
 use self::planes::Planes;
 pub use self::policy::{Policy, Tensor};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub use self::resident::ResidentCompressor;
 use crate::error::Error;
 use crate::model::{Layout, TensorSpan};
 use crate::plan::NonFinite;
@@ -48,6 +53,7 @@ use crate::recipe::Recipe;
 /// * **Selections** are made of each tensor, with the part or number of entries that the recipe says, of one that has
 ///   fewer with all of them; `above`, `block` and `segments` look at all tensors of the recipe as one. Small tensors go
 ///   uncompressed ([`Policy`]).
+#[derive(Clone)]
 pub struct Compressor {
     tensors: Vec<Tensor>,
     recipes: Vec<Recipe>,

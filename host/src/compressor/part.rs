@@ -20,7 +20,7 @@ use crate::sparse::SparsePayload;
 use crate::view::PayloadView;
 
 /// Tensors that share a recipe, which is not none.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) recipe: Recipe,
     /// Their numbers in the model, rising.
@@ -32,7 +32,7 @@ pub(super) struct Part {
     pub(super) method: Method,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Method {
     /// Every element is quantized.
     Dense { plan: ModelPlan, limits: Limits },
@@ -77,12 +77,12 @@ impl Part {
     }
 
     /// Makes the plans anew where they were made for another device's limits.
-    pub(super) fn fit(&mut self, device: &Device) -> Result<(), Error> {
+    pub(super) fn fit(&mut self, to: &Limits) -> Result<(), Error> {
         if let Method::Dense { plan, limits } = &mut self.method
-            && *limits != device.limits()
+            && limits != to
         {
-            *plan = dense(&self.recipe, &self.spans, &device.limits())?;
-            *limits = device.limits();
+            *plan = dense(&self.recipe, &self.spans, to)?;
+            *limits = *to;
         }
         Ok(())
     }
@@ -101,7 +101,7 @@ impl Part {
         seed: Seed,
         message: &mut Writer<'_>,
     ) -> Result<(), Error> {
-        let seed = seed.tensor(self.first);
+        let seed = self.seed_of(seed);
         let feedback = self.recipe.memory().feedback;
         match &self.method {
             Method::Dense { plan, .. } if self.recipe.entropy == Entropy::Elias => {
@@ -198,7 +198,7 @@ impl Part {
     }
 
     /// An element's number in the gradient, where an error has its number among the tensors one behind the other.
-    fn unpacked(&self, error: Error) -> Error {
+    pub(super) fn unpacked(&self, error: Error) -> Error {
         let Error::NotFinite { index } = error else { return error };
         let mut before = 0;
         for span in &self.spans {
@@ -208,6 +208,11 @@ impl Part {
             before += span.elements;
         }
         error
+    }
+
+    /// The seed of its draws, of that of a step.
+    pub(super) fn seed_of(&self, step: Seed) -> Seed {
+        step.tensor(self.first)
     }
 
     /// The seed of its factors.
@@ -295,22 +300,25 @@ impl Part {
         }
     }
 
-    /// The elements whose momentum becomes zero, since this rank has sent them.
-    pub(super) fn mask(&self, received: &Received<'_>, rank: usize, momentum: &mut [f32]) {
-        let (Method::Sparse { packed, .. }, Received::Sparse(payloads)) = (&self.method, received) else { return };
-        let Some(mine) = payloads.get(rank) else { return };
+    /// The numbers in the gradient of the elements that a rank has sent of a selection.
+    pub(super) fn sent(&self, received: &Received<'_>, rank: usize) -> Vec<u32> {
+        let (Method::Sparse { packed, .. }, Received::Sparse(payloads)) = (&self.method, received) else {
+            return Vec::new();
+        };
+        let mine = payloads.get(rank).map_or(&[][..], SparsePayload::indices);
         if !packed {
-            mine.indices().iter().for_each(|index| momentum[*index as usize] = 0.0);
-            return;
+            return mine.to_vec();
         }
-        let mut indices = mine.indices().iter().map(|index| *index as usize).peekable();
+        let mut sent = Vec::with_capacity(mine.len());
+        let mut indices = mine.iter().map(|index| *index as usize).peekable();
         let mut before = 0;
         for range in self.ranges() {
             while let Some(index) = indices.next_if(|index| *index < before + range.len()) {
-                momentum[range.start + index - before] = 0.0;
+                sent.push((range.start + index - before) as u32);
             }
             before += range.len();
         }
+        sent
     }
 
     pub(super) fn elements(&self) -> usize {
@@ -385,21 +393,13 @@ fn segments(codec: &TopK, spans: &[TensorSpan], elements: u64, gaps: bool) -> Op
 }
 
 /// What lies between ranges that rise, up to `end`.
-fn gaps(ranges: impl Iterator<Item = Range<usize>>, end: usize) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn gaps(ranges: impl Iterator<Item = Range<usize>>, end: usize) -> impl Iterator<Item = Range<usize>> {
     let mut before = 0;
     ranges.chain(std::iter::once(end..end)).map(move |range| {
         let gap = before..range.start;
         before = range.end;
         gap
     })
-}
-
-/// Refuses elements of a range that are not finite.
-pub(super) fn refuse(gradient: &[f32], range: Range<usize>) -> Result<(), Error> {
-    match gradient[range.clone()].iter().position(|value| !value.is_finite()) {
-        Some(at) => Err(Error::NotFinite { index: (range.start + at) as u64 }),
-        None => Ok(()),
-    }
 }
 
 /// An element's number in the gradient, where an error has its number in a tensor.

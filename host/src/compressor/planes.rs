@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use gradwire_kernels::arith::memory::momentum;
 use rayon::prelude::*;
 
 use crate::error::Error;
@@ -10,7 +11,7 @@ use crate::error::Error;
 const TAKEN: usize = 1 << 16;
 
 /// A number for each element of the gradient, and room for it before the step or behind it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Plane {
     now: Vec<f32>,
     other: Vec<f32>,
@@ -24,12 +25,19 @@ impl Plane {
 
 /// The planes: residual and momentum, each empty where no recipe needs it. A step is made on the planes and then kept
 /// or undone.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Planes {
     residual: Plane,
     momentum: Plane,
     /// Where the step under way has changed the residual.
     changed: Vec<Range<usize>>,
+}
+
+/// The planes in a step.
+#[derive(Debug)]
+pub(super) struct InStep<'p> {
+    pub(super) residual: Residual<'p>,
+    pub(super) momentum: Momentum<'p>,
 }
 
 /// The residual in a step, with a copy of what the step changes.
@@ -38,6 +46,27 @@ pub(super) struct Residual<'p> {
     now: &'p mut [f32],
     before: &'p mut [f32],
     changed: &'p mut Vec<Range<usize>>,
+}
+
+/// The momentum before a step, and behind it.
+#[derive(Debug)]
+pub(super) struct Momentum<'p> {
+    before: &'p [f32],
+    pub(super) now: &'p mut [f32],
+}
+
+impl Momentum<'_> {
+    /// The momentum behind this step, of the elements in `range`.
+    pub(super) fn gather(&mut self, range: Range<usize>, factor: f32, gradient: &[f32]) {
+        let gradient = gradient[range.clone()].par_chunks(TAKEN);
+        let before = self.before[range.clone()].par_chunks(TAKEN);
+        let pieces = self.now[range].par_chunks_mut(TAKEN).zip(before).zip(gradient);
+        pieces.for_each(|((next, before), gradient)| {
+            for ((next, before), gradient) in next.iter_mut().zip(before).zip(gradient) {
+                *next = momentum(*before, factor, *gradient);
+            }
+        });
+    }
 }
 
 impl Residual<'_> {
@@ -69,24 +98,12 @@ impl Planes {
         Ok(Self { residual: plane(feedback)?, momentum: plane(momentum)?, changed: Vec::new() })
     }
 
-    /// The momentum behind this step, of the elements in `range`: factor * momentum + gradient, each rounded to f32. A
-    /// momentum that is not finite counts as 0, or it would stay so for ever.
-    pub(super) fn gather(&mut self, range: Range<usize>, factor: f32, gradient: &[f32]) {
-        let Plane { now, other } = &mut self.momentum;
-        let gradient = gradient[range.clone()].par_chunks(TAKEN);
-        let pieces = other[range.clone()].par_chunks_mut(TAKEN).zip(now[range].par_chunks(TAKEN)).zip(gradient);
-        pieces.for_each(|((next, before), gradient)| {
-            for ((next, before), gradient) in next.iter_mut().zip(before).zip(gradient) {
-                *next = if before.is_finite() { factor * before + gradient } else { *gradient };
-            }
-        });
-    }
-
-    /// The residual, and the momentum that [`Planes::gather`] left.
-    pub(super) fn parts(&mut self) -> (Residual<'_>, &mut [f32]) {
-        let Plane { now, other } = &mut self.residual;
+    /// A step begins.
+    pub(super) fn begin(&mut self) -> InStep<'_> {
         self.changed.clear();
-        (Residual { now, before: other, changed: &mut self.changed }, &mut self.momentum.other)
+        let Plane { now, other } = &mut self.residual;
+        let residual = Residual { now, before: other, changed: &mut self.changed };
+        InStep { residual, momentum: Momentum { before: &self.momentum.now, now: &mut self.momentum.other } }
     }
 
     /// Keeps the step.

@@ -207,7 +207,7 @@ impl Compressor {
         Ok(Saved { steps, planes, states })
     }
 
-    fn matrices(&self, part: &super::Part, alone: bool) -> Vec<Matrix> {
+    pub(super) fn matrices(&self, part: &super::Part, alone: bool) -> Vec<Matrix> {
         super::part::matrices(&self.tensors, &part.tensors, alone)
     }
 }

@@ -1,9 +1,12 @@
 //! A step between ranks.
 
+use std::ops::Range;
+
 use super::Compressor;
 use super::error::ExchangeError;
 use super::frame;
-use super::part::{Method, Part, Received, refuse};
+use super::ground::{Ground, Host};
+use super::part::{Method, Part, Received};
 use crate::collective::Collective;
 use crate::device::Device;
 use crate::error::Error;
@@ -13,7 +16,7 @@ use crate::plan::NonFinite;
 use crate::seed::Seed;
 
 /// Memory that is kept from step to step.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Workspace {
     message: Vec<u8>,
     gathered: Vec<Vec<u8>>,
@@ -50,48 +53,37 @@ impl Compressor {
         let careful = self.parts.len() > 1;
         let states = if careful { self.states() } else { Vec::new() };
         let before = if careful { gradient.to_vec() } else { Vec::new() };
-        let done = self.attempt(device, group, gradient, &mut work);
+        let mut planes = std::mem::take(&mut self.planes);
+        let elements = self.layout.elements();
+        let mut ground = Host { device, gradient, elements, planes: planes.begin() };
+        let done = self.attempt(&mut ground, group, &mut work);
         self.work = work;
-        match done {
-            Ok(bytes) => {
-                self.planes.commit();
-                self.steps = self.steps.wrapping_add(1);
-                (self.work.bytes, self.agreed) = (bytes, true);
-                Ok(())
-            }
-            Err(error) => {
-                self.planes.undo();
+        match &done {
+            Ok(()) => planes.commit(),
+            Err(_) => {
+                planes.undo();
                 if careful {
                     gradient.copy_from_slice(&before);
                     self.put_back(states);
                 }
-                Err(error)
             }
         }
+        self.planes = planes;
+        done
     }
 
-    /// Bytes that were handed over.
-    fn attempt(
+    /// A step between ranks, wherever gradient and state lie. Where this fails, steps and workspace are as they were,
+    /// and the ground has to be put in order.
+    pub(super) fn attempt(
         &mut self,
-        device: &Device,
+        ground: &mut impl Ground,
         group: &mut (impl Collective + ?Sized),
-        gradient: &mut [f32],
         work: &mut Workspace,
-    ) -> Result<u64, Error> {
-        let expected = self.layout.elements();
-        let Self { parts, planes, whole, recipes, .. } = self;
+    ) -> Result<(), Error> {
+        let Self { parts, whole, recipes, .. } = self;
         let (rank, ranks) = (group.rank(), group.ranks());
         let weight = 1.0 / ranks as f32;
-        let fits = Error::expect_len("gradient", "elements", gradient.len(), expected);
-        let ready = fits.and_then(|()| parts.iter_mut().try_for_each(|part| part.fit(device)));
-        if ready.is_ok() {
-            for part in parts.iter() {
-                if let Some(factor) = part.recipe.memory().momentum {
-                    part.ranges().for_each(|range| planes.gather(range, factor, gradient));
-                }
-            }
-        }
-        let (mut residual, momentum) = planes.parts();
+        let ready = ground.begin(parts);
         let guarded = recipes.iter().any(|recipe| recipe.non_finite == NonFinite::Error);
         let agrees = self.agreed || self.all_reduce_only;
         let gathers = guarded || !agrees || parts.iter().any(|part| part.payloads() > 0);
@@ -99,17 +91,17 @@ impl Compressor {
         if gathers {
             let seed = Seed::new(self.run).step(self.steps).worker(rank);
             let mut message = frame::Writer::new(&mut work.message, self.steps, self.model);
-            let encode = |part: &mut Part| {
-                let input = if part.recipe.memory().momentum.is_some() { &*momentum } else { &*gradient };
-                part.refuse_of_factors(input)?;
-                part.encode(device, input, &mut residual, seed, &mut message)
+            let encode = |(index, part): (usize, &mut Part)| {
+                ground.refuse_of_factors(index, part)?;
+                ground.encode(index, part, seed, &mut message)
             };
-            let refuse_whole = |(span, guarded): &(TensorSpan, bool)| match guarded {
-                true => refuse(gradient, span.offset as usize..span.end() as usize),
-                false => Ok(()),
+            let encoded = ready.and_then(|()| parts.iter_mut().enumerate().try_for_each(encode));
+            let refuse = |(span, _): &(TensorSpan, bool)| {
+                work.whole.clear();
+                ground.read(range(span), &mut work.whole)?;
+                refuse(&work.whole, span.offset)
             };
-            let encoded = ready.and_then(|()| parts.iter_mut().try_for_each(encode));
-            let encoded = encoded.and_then(|()| whole.iter().try_for_each(refuse_whole));
+            let encoded = encoded.and_then(|()| whole.iter().filter(|(_, guarded)| *guarded).try_for_each(refuse));
             match &encoded {
                 Ok(()) => message.finish(),
                 Err(_) => message.refuse(),
@@ -135,31 +127,33 @@ impl Compressor {
             return Err(error);
         }
         work.whole.clear();
-        for (span, _) in whole.iter() {
-            work.whole.extend_from_slice(&gradient[span.offset as usize..span.end() as usize]);
-        }
+        whole.iter().try_for_each(|(span, _)| ground.read(range(span), &mut work.whole))?;
         if !work.whole.is_empty() {
             bytes += 4 * work.whole.len() as u64;
             group.all_reduce_sum(&mut work.whole)?;
         }
         let received = received?;
-        for part in parts.iter_mut() {
-            let input = part.recipe.memory().momentum.map(|_| &*momentum);
-            bytes += low_rank(part, device, group, input, gradient, weight)?;
+        for (index, part) in parts.iter_mut().enumerate() {
+            bytes += ground.low_rank(index, part, group, weight)?;
         }
-        for (part, received) in parts.iter().zip(&received) {
-            part.decode(device, received, weight, gradient)?;
+        for (index, (part, received)) in parts.iter().zip(&received).enumerate() {
+            ground.decode(index, part, received, weight)?;
         }
-        let mut sums = work.whole.iter();
+        work.whole.iter_mut().for_each(|sum| *sum *= weight);
+        let mut means = &work.whole[..];
         for (span, _) in whole.iter() {
-            let mine = &mut gradient[span.offset as usize..span.end() as usize];
-            mine.iter_mut().zip(&mut sums).for_each(|(mean, sum)| *mean = weight * sum);
+            let (mine, rest) = means.split_at(span.elements as usize);
+            ground.write(span.offset as usize, mine)?;
+            means = rest;
         }
-        for (part, received) in parts.iter().zip(&received).filter(|(part, _)| part.recipe.memory().momentum.is_some())
-        {
-            part.mask(received, rank as usize, momentum);
+        for (index, (part, received)) in parts.iter().zip(&received).enumerate() {
+            if part.recipe.memory().momentum.is_some() {
+                ground.mask(index, &part.sent(received, rank as usize))?;
+            }
         }
-        Ok(bytes)
+        self.steps = self.steps.wrapping_add(1);
+        (work.bytes, self.agreed) = (bytes, true);
+        Ok(())
     }
 
     /// Copies of the states of factors, in the order of the parts.
@@ -183,6 +177,18 @@ impl Compressor {
     }
 }
 
+fn range(span: &TensorSpan) -> Range<usize> {
+    span.offset as usize..span.end() as usize
+}
+
+/// Refuses elements that are not finite, of a tensor that begins at `first`.
+fn refuse(tensor: &[f32], first: u64) -> Result<(), Error> {
+    match (first..).zip(tensor).find(|(_, value)| !value.is_finite()) {
+        Some((index, _)) => Err(Error::NotFinite { index }),
+        None => Ok(()),
+    }
+}
+
 /// What all ranks have sent, checked, by parts.
 fn receive<'m>(parts: &[Part], gathered: &'m [Vec<u8>], step: u64, model: u32) -> Result<Vec<Received<'m>>, Error> {
     let expected = parts.iter().map(Part::payloads).sum::<usize>() as u64;
@@ -203,36 +209,4 @@ fn receive<'m>(parts: &[Part], gathered: &'m [Vec<u8>], step: u64, model: u32) -
         part.receive(&ranks)
     };
     parts.iter().map(of_part).collect()
-}
-
-/// A step of factors, with its all-reduces; bytes that were handed over.
-fn low_rank(
-    part: &mut Part,
-    device: &Device,
-    group: &mut (impl Collective + ?Sized),
-    input: Option<&[f32]>,
-    gradient: &mut [f32],
-    weight: f32,
-) -> Result<u64, Error> {
-    let packed = match &part.method {
-        Method::LowRank { packed: true, .. } => Some(part.pack(input.unwrap_or(gradient))),
-        Method::LowRank { .. } => None,
-        _ => return Ok(0),
-    };
-    let Method::LowRank { state, .. } = &mut part.method else { return Ok(0) };
-    let bytes = state.step_bytes() as u64;
-    let mean = |factor: &mut [f32]| -> Result<(), Error> {
-        group.all_reduce_sum(factor)?;
-        factor.iter_mut().for_each(|entry| *entry *= weight);
-        Ok(())
-    };
-    match (packed, input) {
-        (Some(mut packed), _) => {
-            device.low_rank_step_in_place(state, &mut packed, mean)?;
-            part.unpack(&packed, gradient);
-        }
-        (None, Some(input)) => device.low_rank_step(state, input, gradient, mean)?,
-        (None, None) => device.low_rank_step_in_place(state, gradient, mean)?,
-    }
-    Ok(bytes)
 }

@@ -23,9 +23,15 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod memory;
 mod pieces;
 mod work;
 
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub use self::memory::DeviceMemory;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use self::memory::{ops, queue};
 pub use self::pieces::{Access, Piece};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use self::pieces::{by_role, used};

@@ -289,11 +289,15 @@ impl LowRankState {
         if !self.codec.is_guarded() {
             return Ok(());
         }
-        let factors = self.table.factor_len(side);
-        let refused = |(i, v): &(usize, &f32)| if *i < factors { !usable(**v) } else { !v.is_finite() };
-        match reduced.iter().enumerate().find(refused) {
-            Some((index, _)) => Err(Error::NotFiniteFactor { index: index as u64 }),
-            None => Ok(()),
-        }
+        refuse_unusable(reduced, self.table.factor_len(side))
+    }
+}
+
+/// Refuses a mean that cannot be used: its first entries are of factors.
+pub(super) fn refuse_unusable(reduced: &[f32], factors: usize) -> Result<(), Error> {
+    let refused = |(i, v): &(usize, &f32)| if *i < factors { !usable(**v) } else { !v.is_finite() };
+    match reduced.iter().enumerate().find(refused) {
+        Some((index, _)) => Err(Error::NotFiniteFactor { index: index as u64 }),
+        None => Ok(()),
     }
 }

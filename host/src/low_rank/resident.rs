@@ -6,6 +6,8 @@ use std::sync::Arc;
 use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::params::{mark, outcome};
 
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use super::device::refuse_unusable;
 use super::outcome::{Fate, Outcome};
 use super::passes::{LowRankPlan, Start};
 use super::state::LowRankState;
@@ -138,6 +140,21 @@ impl ResidentLowRank {
             return 0;
         }
         self.sent_len(self.side(self.round + 1), self.round + 1)
+    }
+
+    /// Entries of the factor that the last call handed out, of the step under way.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    pub(crate) fn given_len(&self) -> usize {
+        if self.round == 0 { 0 } else { self.sent_len(self.side(self.round), self.round) }
+    }
+
+    /// Under [`NonFinite::Error`](crate::NonFinite::Error), refuses a mean that cannot be used, as a step in the host's memory does.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    pub(crate) fn check_reduced(&self, reduced: &[f32]) -> Result<(), Error> {
+        if !self.codec.is_guarded() {
+            return Ok(());
+        }
+        refuse_unusable(reduced, self.table.factor_len(self.side(self.round)))
     }
 
     /// What the state has to begin with before the first step. It goes on with anything.

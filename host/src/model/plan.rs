@@ -215,7 +215,7 @@ impl ModelPlan {
     }
 
     /// Bytes of the scalars of all tensors, and of their codes.
-    pub(super) fn part_bytes(&self) -> [u64; 2] {
+    pub(crate) fn part_bytes(&self) -> [u64; 2] {
         [self.scalar_bytes, self.code_bytes]
     }
 
@@ -230,7 +230,7 @@ impl ModelPlan {
     }
 
     /// The payloads of all scalars and all codes.
-    pub(super) fn seal_parts(&self, mut scalars: &[u8], mut codes: &[u8]) -> Vec<Payload> {
+    pub(crate) fn seal_parts(&self, mut scalars: &[u8], mut codes: &[u8]) -> Vec<Payload> {
         let seal = |plan: &EncodePlan| {
             let h = plan.header();
             let (mine, rest) = scalars.split_at(h.scalar_bytes() as usize);

@@ -42,6 +42,8 @@ pub enum Kernel {
     TopKBlock,
     /// Puts the entries of a sparse payload in their places.
     Scatter,
+    /// Adds a gradient to a momentum.
+    Momentum,
     /// Takes factors that were all-reduced, and makes their columns orthonormal.
     PowerSgdFactor,
     /// Forms gradient + residual, and multiplies it by right factors.
@@ -79,7 +81,7 @@ pub enum Kernel {
 }
 
 /// Kernels that are shaders too, beside those of each codec.
-const SHARED: [Kernel; 23] = [
+const SHARED: [Kernel; 24] = [
     Kernel::FiniteScan,
     Kernel::FiniteScanSegments,
     Kernel::TopKSample,
@@ -91,6 +93,7 @@ const SHARED: [Kernel; 23] = [
     Kernel::TopKEmit,
     Kernel::TopKBlock,
     Kernel::Scatter,
+    Kernel::Momentum,
     Kernel::PowerSgdFactor,
     Kernel::PowerSgdLeft,
     Kernel::PowerSgdRight,
@@ -177,6 +180,7 @@ impl Kernel {
             Self::TopKEmit => "topk_emit",
             Self::TopKBlock => "topk_block",
             Self::Scatter => "sparse_scatter",
+            Self::Momentum => "memory_momentum",
             Self::PowerSgdFactor => "powersgd_factor",
             Self::PowerSgdLeft => "powersgd_left",
             Self::PowerSgdRight => "powersgd_right",

@@ -10,7 +10,7 @@ mod policy;
 mod role;
 
 use gradwire_kernels::params::{
-    DecodeParams, EliasParams, EncodeParams, LowRankParams, SPAN, ScatterParams, SelectParams,
+    DecodeParams, EliasParams, EncodeParams, LowRankParams, MomentumParams, SPAN, ScatterParams, SelectParams,
 };
 
 pub(crate) use self::decode::check_count;
@@ -48,6 +48,8 @@ pub enum Params {
     Select(SelectParams),
     /// Of the kernel that decodes sparse payloads.
     Scatter(ScatterParams),
+    /// Of the kernel that adds a gradient to a momentum.
+    Momentum(MomentumParams),
     /// Of the PowerSGD kernels.
     LowRank(LowRankParams),
     /// Of the kernels of Elias codes.
@@ -62,6 +64,7 @@ impl Params {
             Self::Decode(p) => bytemuck::bytes_of(p),
             Self::Select(p) => bytemuck::bytes_of(p),
             Self::Scatter(p) => bytemuck::bytes_of(p),
+            Self::Momentum(p) => bytemuck::bytes_of(p),
             Self::LowRank(p) => bytemuck::bytes_of(p),
             Self::Elias(p) => bytemuck::bytes_of(p),
         }
@@ -189,7 +192,12 @@ impl Pass {
     /// [`Session::run_trusted`](crate::session::Session::run_trusted) runs it.
     pub fn is_trusting(&self) -> bool {
         match self.kernel {
-            Kernel::Clear | Kernel::FiniteScan | Kernel::Stats(_) | Kernel::Combine(_) | Kernel::Decode(_) => false,
+            Kernel::Clear
+            | Kernel::FiniteScan
+            | Kernel::Momentum
+            | Kernel::Stats(_)
+            | Kernel::Combine(_)
+            | Kernel::Decode(_) => false,
             // Of a tensor that is one bucket, the statistic of all elements; else each bucket's is worked out here.
             Kernel::Encode(_) => self.bindings.workspace.bytes > 0,
             _ => true,

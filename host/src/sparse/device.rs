@@ -280,7 +280,7 @@ impl Device {
         Ok(entries)
     }
 
-    fn write_values<'b>(
+    pub(super) fn write_values<'b>(
         &self,
         plan: &SparsePlan,
         bits: &'b [u32],
@@ -298,7 +298,7 @@ impl Device {
     }
 
     /// The values of a payload's entries, as f32.
-    fn sparse_values(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
+    pub(super) fn sparse_values(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
         match payload.plain_values() {
             Some(values) => Ok(values),
             None => self.decode(&PayloadView::from_bytes(payload.value_part())?),

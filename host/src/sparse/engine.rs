@@ -4,13 +4,12 @@ use gradwire_kernels::arith::float::{accumulate, canonical};
 
 use super::lazy::LazyResidual;
 use super::passes::{refuse_stuck, scan_passes, scatter, waits};
-use super::payload::ValueFormat;
 use super::select::SelectPlan;
 use super::settle::settle;
 use crate::backend::cpu::{Cpu, Entries};
 use crate::codec::topk::{Select, SparsePlan};
 use crate::error::Error;
-use crate::gradient::{Dtype, Gradient};
+use crate::gradient::Gradient;
 use crate::plan::{Role, STATUS_BYTES, Sizes, refuse_not_finite};
 use crate::session::{Session, Sessions};
 
@@ -86,7 +85,7 @@ impl Sparse for Cpu {
 impl<T: Sessions> Sparse for T {
     fn select(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<&mut [f32]>) -> Result<Entries, Error> {
         // Where a threshold keeps so much that all is sent, the sums are needed as they are.
-        let exact = plan.values == ValueFormat::Plain(Dtype::F32) && !matches!(plan.select, Select::Above(_));
+        let exact = plan.is_exact() && !matches!(plan.select, Select::Above(_));
         let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), sums.is_some(), exact);
         self.select_by(&select, plan, gradient, sums)
     }

@@ -12,6 +12,8 @@ mod payload;
 mod select;
 mod selection;
 mod settle;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod steps;
 
 pub use embed::{Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers, Settle, SettleBuffers};
 pub(crate) use engine::Sparse;
@@ -19,3 +21,5 @@ pub use index::IndexFormat;
 pub use lazy::LazyResidual;
 pub use payload::{SparseHeader, SparsePayload, ValueFormat};
 pub use selection::Selection;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use steps::{Put, Selected, SparseSteps, sparse_values};

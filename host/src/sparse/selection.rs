@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::passes::{refuse_stuck, scan_passes, scatter, waits};
 use super::select::SelectPlan;
-use crate::codec::topk::{Select, TopK};
+use crate::codec::topk::{Select, SparsePlan, TopK};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{ALIGNMENT, Limits, Pass, Role, STATUS_BYTES, Sizes, refuse_not_finite};
@@ -112,7 +112,22 @@ impl TopK {
             let (what, allowed) = ("a threshold as passes", "a count, a part, blocks or segments");
             return Err(Error::Keep { what, got: threshold.into(), allowed });
         }
-        let select = SelectPlan::new(&plan.select, plan.n, dtype, feedback, true);
+        Ok(Selection::of_plan(&plan, feedback, true, late, limits)?.0)
+    }
+}
+
+impl Selection {
+    /// The passes of a plan, and where in the workspace they count the entries. `exact` where they leave zeros in the
+    /// residual.
+    pub(super) fn of_plan(
+        plan: &SparsePlan,
+        feedback: bool,
+        exact: bool,
+        late: bool,
+        limits: &Limits,
+    ) -> Result<(Self, u64), Error> {
+        let dtype = plan.dtype;
+        let select = SelectPlan::new(&plan.select, plan.n, dtype, feedback, exact);
         let select = if late { select.late() } else { select };
         let exact = plan.values == ValueFormat::Plain(if feedback { Dtype::F32 } else { dtype })
             || plan.values == ValueFormat::Plain(Dtype::F32);
@@ -122,10 +137,10 @@ impl TopK {
         if plan.guarded {
             *workspace = status_at + STATUS_BYTES;
             scan.clone_from(&settle);
-            scan.extend(scan_passes(n, dtype, feedback, limits)?);
+            scan.extend(scan_passes(plan.n as usize, dtype, feedback, limits)?);
         }
         let passes = select.passes(limits)?;
-        Ok(Selection {
+        let selection = Self {
             exact,
             header: plan.header(select.entries() as usize),
             sizes,
@@ -136,11 +151,10 @@ impl TopK {
             status_at,
             entries: select.entries(),
             table: select.table().to_vec(),
-        })
+        };
+        Ok((selection, select.total_at()))
     }
-}
 
-impl Selection {
     /// Bytes of each buffer.
     pub fn sizes(&self) -> Sizes {
         self.sizes

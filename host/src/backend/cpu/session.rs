@@ -75,7 +75,7 @@ impl CpuSession {
                 self.cpu.run_decode(pass, &bodies, bytemuck::cast_slice_mut(output));
             }
             // Refused by `run_trusted`.
-            Params::Select(_) | Params::Scatter(_) | Params::LowRank(_) | Params::Elias(_) => {}
+            Params::Select(_) | Params::Scatter(_) | Params::Momentum(_) | Params::LowRank(_) | Params::Elias(_) => {}
         }
     }
 }
@@ -98,16 +98,18 @@ impl Session for CpuSession {
     unsafe fn run_trusted(&mut self, passes: &[Pass]) -> Result<(), Error> {
         check_spans(&self.sizes, passes)?;
         let foreign = |p: &&Pass| {
-            matches!(p.params, Params::Select(_) | Params::Scatter(_) | Params::LowRank(_) | Params::Elias(_))
-                || matches!(
-                    p.kernel,
-                    Kernel::FiniteScanSegments
-                        | Kernel::EncodeSegments(_)
-                        | Kernel::DecodeSegments(_)
-                        | Kernel::StatsSegments(_)
-                        | Kernel::CombineSegments(_)
-                        | Kernel::EncodeTensors(_)
-                )
+            matches!(
+                p.params,
+                Params::Select(_) | Params::Scatter(_) | Params::Momentum(_) | Params::LowRank(_) | Params::Elias(_)
+            ) || matches!(
+                p.kernel,
+                Kernel::FiniteScanSegments
+                    | Kernel::EncodeSegments(_)
+                    | Kernel::DecodeSegments(_)
+                    | Kernel::StatsSegments(_)
+                    | Kernel::CombineSegments(_)
+                    | Kernel::EncodeTensors(_)
+            )
         };
         if let Some(pass) = passes.iter().find(foreign) {
             return Err(Error::Unavailable {

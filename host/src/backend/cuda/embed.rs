@@ -147,7 +147,7 @@ impl Cuda {
         }
         self.limits().check_kernels(passes, BackendKind::Cuda)?;
         let pieces = &used(pieces);
-        pieces.iter().try_for_each(|piece| self.check(piece))?;
+        pieces.iter().try_for_each(|piece| self.check_piece(piece))?;
         check_overlaps(pieces)?;
         self.warm_up_passes(passes)?;
         let buffers = by_role(pieces, DevicePtr::NULL, |piece, offset| DevicePtr(piece.buffer.address + offset));
@@ -157,7 +157,7 @@ impl Cuda {
     }
 
     /// Checks a piece of memory without touching it.
-    fn check(&self, piece: &Piece<DeviceSlice>) -> Result<(), Error> {
+    pub(super) fn check_piece(&self, piece: &Piece<DeviceSlice>) -> Result<(), Error> {
         let DeviceSlice { address, bytes } = piece.buffer;
         let refuse = |problem: String| Err(Error::Memory { what: piece.what, address, problem });
         if bytes < piece.needed {

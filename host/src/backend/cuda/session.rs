@@ -90,6 +90,7 @@ impl Shared {
             Params::Decode(_) => &[Role::Scalars, Role::Codes, Role::Output],
             Params::Select(_) => &[Role::Input, Role::Residual, Role::Workspace, Role::Indices, Role::Values],
             Params::Scatter(_) => &[Role::Indices, Role::Values, Role::Output],
+            Params::Momentum(_) => &[Role::Input, Role::Residual],
             Params::Elias(_) => &[Role::Codes, Role::Values, Role::Workspace, Role::Status],
             Params::LowRank(_) => {
                 &[Role::Input, Role::Residual, Role::Workspace, Role::Status, Role::Output, Role::Values]

@@ -11,6 +11,7 @@
 mod asynchronous;
 mod embed;
 mod loss;
+mod memory;
 mod pipelines;
 mod record;
 mod session;
@@ -24,6 +25,7 @@ use pollster::block_on;
 pub use self::asynchronous::HostSlice;
 pub(crate) use self::asynchronous::SCRATCH;
 use self::loss::{Loss, QuietQueue};
+pub use self::memory::WgpuSlice;
 use self::pipelines::Pipelines;
 pub use self::session::WgpuSession;
 use crate::error::Error;
@@ -133,6 +135,16 @@ impl Wgpu {
             ..Limits::NONE
         };
         Self { limits, ..self }
+    }
+
+    /// The device, to create buffers that work is done in.
+    pub fn device(&self) -> &wgpu::Device {
+        &self.shared.device
+    }
+
+    /// Its queue.
+    pub fn queue(&self) -> &wgpu::Queue {
+        &self.shared.queue
     }
 
     /// The adapter, its driver and the API.

@@ -82,28 +82,27 @@ impl WgpuSession {
             }
         })
     }
+}
 
+impl Shared {
     /// Reads whole words into `out`.
-    fn read_words(&self, role: Role, offset: u64, out: &mut [u8]) -> Result<(), Error> {
-        let shared = &self.shared;
+    pub(super) fn read_words(&self, buffer: &wgpu::Buffer, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let bytes = out.len().next_multiple_of(4) as u64;
-        let staging = shared.scoped("reading back", || {
-            let staging = shared.device.create_buffer(&wgpu::BufferDescriptor {
+        let staging = self.scoped("reading back", || {
+            let staging = self.device.create_buffer(&wgpu::BufferDescriptor {
                 label: Some("gradwire staging"),
                 size: bytes,
                 usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
                 mapped_at_creation: false,
             });
-            let mut encoder = shared.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-            encoder.copy_buffer_to_buffer(&self.buffers[role as usize], offset, &staging, 0, bytes);
-            shared.queue.submit([encoder.finish()]);
+            let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            encoder.copy_buffer_to_buffer(buffer, offset, &staging, 0, bytes);
+            self.queue.submit([encoder.finish()]);
             staging
         })?;
-        shared.fetch(&staging, out)
+        self.fetch(&staging, out)
     }
-}
 
-impl Shared {
     /// The first bytes of a buffer that can be mapped.
     pub(super) fn fetch(&self, staging: &wgpu::Buffer, out: &mut [u8]) -> Result<(), Error> {
         let (send, receive) = mpsc::channel();
@@ -148,7 +147,7 @@ impl Session for WgpuSession {
             // The device copies whole words, and the buffer has room for the last one: its other bytes stay as they are.
             let mut word = [0; 4];
             if at + (rest.len() as u64) < self.sizes.of(role) {
-                self.read_words(role, at, &mut word)?;
+                shared.read_words(buffer, at, &mut word)?;
             }
             word[..rest.len()].copy_from_slice(rest);
             shared.scoped("writing", || shared.queue.write_buffer(buffer, at, &word))?;
@@ -159,12 +158,16 @@ impl Session for WgpuSession {
     fn read(&mut self, role: Role, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         check_range(role, &self.sizes, offset, out.len())?;
         if out.len() <= STAGING {
-            return if out.is_empty() { Ok(()) } else { self.read_words(role, offset, out) };
+            return if out.is_empty() {
+                Ok(())
+            } else {
+                self.shared.read_words(&self.buffers[role as usize], offset, out)
+            };
         }
         // The device may be lost between two parts: `out` is written once all of them are here.
         let mut whole = room_for(out.len())?;
         for (part, at) in whole.chunks_mut(STAGING).zip((offset..).step_by(STAGING)) {
-            self.read_words(role, at, part)?;
+            self.shared.read_words(&self.buffers[role as usize], at, part)?;
         }
         out.copy_from_slice(&whole);
         Ok(())

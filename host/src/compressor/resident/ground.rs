@@ -1,0 +1,147 @@
+//! A step in a device's memory.
+
+use std::ops::Range;
+
+use super::State;
+use super::kept::{Kept, Place};
+use super::memory::{AddMomentum, MomentumBuffers, Queue};
+use crate::collective::Collective;
+use crate::compressor::frame::Writer;
+use crate::compressor::ground::Ground;
+use crate::compressor::part::{Part, Received};
+use crate::device::Device;
+use crate::embed::DeviceMemory;
+use crate::error::Error;
+use crate::plan::NonFinite;
+use crate::seed::Seed;
+
+/// Gradient and state in a device's memory.
+pub(super) struct Resident<'s, D: DeviceMemory> {
+    pub(super) queue: Queue<'s, D>,
+    pub(super) device: &'s Device,
+    pub(super) elements: u64,
+    pub(super) gradient: D::Slice,
+    pub(super) state: &'s mut State<D>,
+    /// Whether there are copies of what was before the step.
+    pub(super) begun: bool,
+}
+
+impl<D: DeviceMemory> Resident<'_, D> {
+    /// Makes state and gradient what they were before the step. A device that fails now has failed before: there is
+    /// nothing to say that the step's own error does not.
+    pub(super) fn undo(&mut self) {
+        let Self { queue, state, .. } = self;
+        if !self.begun {
+            return;
+        }
+        let bytes = 4 * self.elements;
+        for plane in [&state.residual, &state.momentum].into_iter().flatten() {
+            let _ = queue.restore(plane, bytes);
+        }
+        for kept in &mut state.parts {
+            let _ = kept.undo(queue);
+        }
+        if let Some(before) = &state.gradient {
+            let _ = queue.copy((&queue.all(before), 0), (&self.gradient, 0), bytes);
+        }
+    }
+
+    /// What a part works on.
+    fn place(&mut self, index: usize, part: &Part) -> (&Queue<'_, D>, Place<'_, D>, &mut Kept<D>) {
+        let Self { queue, device, gradient, state, .. } = self;
+        let momentum = part.recipe.memory().momentum.and(state.momentum.as_ref());
+        let input = momentum.map_or_else(|| gradient.clone(), |plane| queue.all(&plane.now));
+        let feedback = part.recipe.memory().feedback;
+        let residual = state.residual.as_ref().filter(|_| feedback).map(|plane| queue.all(&plane.now));
+        let place = Place { device, input, residual, gradient: gradient.clone() };
+        (queue, place, &mut state.parts[index])
+    }
+}
+
+impl<D: DeviceMemory> Ground for Resident<'_, D> {
+    fn begin(&mut self, parts: &mut [Part]) -> Result<(), Error> {
+        let Self { queue, state, gradient, elements, .. } = self;
+        let (elements, bytes) = (*elements, 4 * *elements);
+        queue.memory().check("gradient", gradient, bytes)?;
+        for plane in [&state.residual, &state.momentum].into_iter().flatten() {
+            queue.keep(plane, bytes)?;
+        }
+        for kept in &mut state.parts {
+            kept.keep(queue)?;
+        }
+        if let Some(before) = &state.gradient {
+            queue.copy((gradient, 0), (&queue.all(before), 0), bytes)?;
+        }
+        self.begun = true;
+        let Some(momentum) = &state.momentum else { return Ok(()) };
+        for (part, factor) in parts.iter().filter_map(|part| Some((part, part.recipe.memory().momentum?))) {
+            for range in part.ranges().filter(|range| !range.is_empty()) {
+                let work = AddMomentum { range: range.start as u64..range.end as u64, elements, factor };
+                let buffers = MomentumBuffers { gradient: gradient.clone(), momentum: queue.all(&momentum.now) };
+                queue.run(work, buffers)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_of_factors(&mut self, index: usize, part: &mut Part) -> Result<(), Error> {
+        if part.recipe.non_finite != NonFinite::Error {
+            return Ok(());
+        }
+        // Beginning the step looks for them.
+        match self.place(index, part) {
+            (queue, place, Kept::LowRank(kept)) => kept.begin(queue, &place, part),
+            _ => Ok(()),
+        }
+    }
+
+    fn encode(&mut self, index: usize, part: &Part, seed: Seed, message: &mut Writer<'_>) -> Result<(), Error> {
+        let (queue, place, kept) = self.place(index, part);
+        match kept {
+            Kept::Dense(kept) => kept.encode(queue, &place, part, seed, message),
+            Kept::Sparse(kept) => kept.encode(queue, &place, part, seed, message),
+            Kept::LowRank(_) => Ok(()),
+        }
+    }
+
+    fn read(&mut self, range: Range<usize>, to: &mut Vec<f32>) -> Result<(), Error> {
+        let from = to.len();
+        to.resize(from + range.len(), 0.0);
+        self.queue.read(&self.gradient, 4 * range.start as u64, &mut to[from..])
+    }
+
+    fn low_rank(
+        &mut self,
+        index: usize,
+        part: &mut Part,
+        group: &mut (impl Collective + ?Sized),
+        weight: f32,
+    ) -> Result<u64, Error> {
+        match self.place(index, part) {
+            (queue, place, Kept::LowRank(kept)) => kept.step(queue, &place, part, group, weight),
+            _ => Ok(0),
+        }
+    }
+
+    fn decode(&mut self, index: usize, part: &Part, received: &Received<'_>, weight: f32) -> Result<(), Error> {
+        let (queue, place, kept) = self.place(index, part);
+        match (kept, received) {
+            (Kept::Dense(kept), Received::Dense(ranks)) => kept.decode(queue, &place, part, ranks, weight),
+            (Kept::Sparse(kept), Received::Sparse(payloads)) => kept.decode(queue, &place, part, payloads, weight),
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&mut self, at: usize, values: &[f32]) -> Result<(), Error> {
+        self.queue.write(&self.gradient, 4 * at as u64, bytemuck::cast_slice(values))
+    }
+
+    fn mask(&mut self, index: usize, sent: &[u32]) -> Result<(), Error> {
+        let Self { queue, state, elements, .. } = self;
+        let State { parts, momentum: Some(momentum), .. } = &mut **state else { return Ok(()) };
+        match &mut parts[index] {
+            Kept::Sparse(kept) => kept.put(queue, sent, None, &queue.all(&momentum.now), *elements),
+            _ => Ok(()),
+        }
+    }
+}

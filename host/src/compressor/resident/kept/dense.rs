@@ -1,0 +1,94 @@
+//! Tensors of which every element is quantized.
+
+use super::Place;
+use crate::compressor::frame::Writer;
+use crate::compressor::part::{Method, Part};
+use crate::compressor::resident::memory::Queue;
+use crate::embed::{DecodeBuffers, DecodeModel, DeviceMemory, EncodeBuffers, EncodeModel, WithTable};
+use crate::error::Error;
+use crate::model::ModelPlan;
+use crate::plan::{DecodeMode, refuse_not_finite};
+use crate::recipe::Entropy;
+use crate::seed::Seed;
+use crate::view::PayloadView;
+
+pub(in crate::compressor::resident) struct Dense<D: DeviceMemory> {
+    table: D::Room,
+    body: D::Room,
+    workspace: Option<D::Room>,
+    /// Bodies of so many ranks.
+    bodies: Option<(u32, D::Room)>,
+}
+
+impl<D: DeviceMemory> Dense<D> {
+    pub(super) fn new(queue: &Queue<'_, D>, plan: &ModelPlan) -> Result<Self, Error> {
+        let workspace = plan.workspace_bytes();
+        Ok(Self {
+            table: queue.holding(&plan.table())?,
+            body: queue.room(plan.body_bytes())?,
+            workspace: if workspace > 0 { Some(queue.room(workspace)?) } else { None },
+            bodies: None,
+        })
+    }
+
+    pub(in crate::compressor::resident) fn encode(
+        &self,
+        queue: &Queue<'_, D>,
+        place: &Place<'_, D>,
+        part: &Part,
+        seed: Seed,
+        message: &mut Writer<'_>,
+    ) -> Result<(), Error> {
+        let Method::Dense { plan, .. } = &part.method else { return Ok(()) };
+        let buffers = EncodeBuffers {
+            gradient: place.input.clone(),
+            residual: place.residual.clone(),
+            body: queue.all(&self.body),
+            workspace: self.workspace.as_ref().map(|room| queue.all(room)),
+        };
+        let work = EncodeModel { plan, seed: part.seed_of(seed) };
+        queue.run(work, WithTable { table: queue.all(&self.table), buffers })?;
+        if let Some(workspace) = self.workspace.as_ref().filter(|_| plan.is_guarded() && plan.launches() > 0) {
+            let mut status = [0u32];
+            queue.read(&queue.all(workspace), 0, &mut status)?;
+            refuse_not_finite(status[0])?;
+        }
+        let ([scalars, codes], from, body) = (plan.part_bytes(), plan.codes_offset(), queue.all(&self.body));
+        let (scalars, codes) = (queue.bytes(&body, 0..scalars)?, queue.bytes(&body, from..from + codes)?);
+        for payload in plan.seal_parts(&scalars, &codes) {
+            let packed = if part.recipe.entropy == Entropy::Elias { place.device.pack(&payload)? } else { payload };
+            message.payload(packed.as_bytes().len()).copy_from_slice(packed.as_bytes());
+        }
+        Ok(())
+    }
+
+    pub(in crate::compressor::resident) fn decode(
+        &mut self,
+        queue: &Queue<'_, D>,
+        place: &Place<'_, D>,
+        part: &Part,
+        ranks: &[Vec<PayloadView<'_>>],
+        weight: f32,
+    ) -> Result<(), Error> {
+        let Method::Dense { plan, .. } = &part.method else { return Ok(()) };
+        let (count, each) = (ranks.len() as u32, plan.body_bytes());
+        let bodies = match &self.bodies {
+            Some((room_for, bodies)) if *room_for >= count => bodies,
+            _ => &self.bodies.insert((count, queue.room(u64::from(count).saturating_mul(each))?)).1,
+        };
+        let bodies = queue.all(bodies);
+        let mut body = vec![0; each as usize];
+        for (rank, payloads) in (0u64..).zip(ranks) {
+            if part.recipe.entropy == Entropy::Elias {
+                let unpacked = payloads.iter().map(|payload| place.device.unpack(payload));
+                plan.write_body(&unpacked.collect::<Result<Vec<_>, _>>()?, &mut body)?;
+            } else {
+                plan.write_body(payloads, &mut body)?;
+            }
+            queue.write(&bodies, rank * each, &body)?;
+        }
+        let work = DecodeModel { plan, mode: DecodeMode::Sum(weight), payloads: count };
+        let buffers = DecodeBuffers { bodies, output: place.gradient.clone() };
+        queue.run(work, WithTable { table: queue.all(&self.table), buffers })
+    }
+}

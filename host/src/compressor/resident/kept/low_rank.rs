@@ -1,0 +1,138 @@
+//! Tensors that go as factors.
+
+use super::{Place, pack, unpack};
+use crate::collective::Collective;
+use crate::compressor::Compressor;
+use crate::compressor::part::Part;
+use crate::compressor::resident::memory::{Plane, Queue};
+use crate::embed::{AdvanceLowRank, BeginLowRank, DeviceMemory, FinishLowRank, LowRankBuffers};
+use crate::error::Error;
+use crate::gradient::Dtype;
+use crate::low_rank::{LowRankState, ResidentLowRank};
+use crate::plan::NonFinite;
+
+pub(in crate::compressor::resident) struct LowRank<D: DeviceMemory> {
+    steps: ResidentLowRank,
+    before: ResidentLowRank,
+    state: Plane<D::Room>,
+    residual: Plane<D::Room>,
+    factors: D::Room,
+    /// Where tensors are packed one behind the other.
+    packed: Option<D::Room>,
+    /// Whether the step under way has begun.
+    begun: bool,
+}
+
+impl<D: DeviceMemory> LowRank<D> {
+    pub(super) fn new(
+        queue: &Queue<'_, D>,
+        of: &Compressor,
+        part: &Part,
+        host: &LowRankState,
+        packed: bool,
+    ) -> Result<Self, Error> {
+        let mut steps = host.codec.resident(&of.matrices(part, !packed), Dtype::F32, part.seed(of.run))?;
+        let (image, sums) = steps.upload(host)?;
+        let room = |bytes| queue.room(bytes);
+        let state = Plane { now: room(steps.state_bytes())?, before: room(steps.saved_bytes())? };
+        queue.write(&queue.all(&state.now), 0, &image)?;
+        let residual = Plane { now: room(steps.residual_bytes())?, before: room(steps.residual_bytes())? };
+        queue.write(&queue.all(&residual.now), 0, bytemuck::cast_slice(&sums))?;
+        let packed = if packed { Some(room(steps.gradient_bytes())?) } else { None };
+        let factors = room(steps.factor_bytes())?;
+        Ok(Self { before: steps.clone(), steps, state, residual, factors, packed, begun: false })
+    }
+
+    pub(super) fn keep(&mut self, queue: &Queue<'_, D>) -> Result<(), Error> {
+        (self.before, self.begun) = (self.steps.clone(), false);
+        queue.keep(&self.state, self.steps.saved_bytes())?;
+        queue.keep(&self.residual, self.steps.residual_bytes())
+    }
+
+    pub(super) fn undo(&mut self, queue: &Queue<'_, D>) -> Result<(), Error> {
+        self.steps = self.before.clone();
+        queue.restore(&self.state, self.steps.saved_bytes())?;
+        queue.restore(&self.residual, self.steps.residual_bytes())
+    }
+
+    /// The state in the host's memory.
+    pub(in crate::compressor::resident) fn download(&self, queue: &Queue<'_, D>) -> Result<LowRankState, Error> {
+        let state = queue.bytes(&queue.all(&self.state.now), 0..self.steps.saved_bytes())?;
+        let mut residual = vec![0.0f32; self.steps.elements()];
+        queue.read(&queue.all(&self.residual.now), 0, &mut residual)?;
+        self.steps.download(&state, &residual)
+    }
+
+    fn buffers(
+        &self,
+        queue: &Queue<'_, D>,
+        gradient: Option<D::Slice>,
+        output: Option<D::Slice>,
+    ) -> LowRankBuffers<D::Slice> {
+        let [residual, state, factors] =
+            [&self.residual.now, &self.state.now, &self.factors].map(|room| queue.all(room));
+        LowRankBuffers { gradient, residual, state, factors, output }
+    }
+
+    /// The first call of a step, where it has not been made.
+    pub(in crate::compressor::resident) fn begin(
+        &mut self,
+        queue: &Queue<'_, D>,
+        place: &Place<'_, D>,
+        part: &Part,
+    ) -> Result<(), Error> {
+        if self.begun {
+            return Ok(());
+        }
+        let gradient = match &self.packed {
+            Some(packed) => {
+                pack(queue, part, &place.input, &queue.all(packed))?;
+                queue.all(packed)
+            }
+            None => place.input.clone(),
+        };
+        let buffers = self.buffers(queue, Some(gradient), None);
+        queue.run(BeginLowRank(&mut self.steps), buffers)?;
+        self.begun = true;
+        if part.recipe.non_finite != NonFinite::Error {
+            return Ok(());
+        }
+        let status = queue.bytes(&queue.all(&self.state.now), self.steps.status_bytes())?;
+        let checked = self.steps.check(&status);
+        checked.map_err(|error| if self.packed.is_some() { part.unpacked(error) } else { error })
+    }
+
+    /// A step, with its all-reduces; bytes that were handed over.
+    pub(in crate::compressor::resident) fn step(
+        &mut self,
+        queue: &Queue<'_, D>,
+        place: &Place<'_, D>,
+        part: &Part,
+        group: &mut (impl Collective + ?Sized),
+        weight: f32,
+    ) -> Result<u64, Error> {
+        self.begin(queue, place, part)?;
+        let (factors, mut bytes) = (queue.all(&self.factors), 0);
+        for round in 1..=self.steps.rounds() {
+            let mut factor = vec![0.0f32; self.steps.given_len()];
+            queue.read(&factors, 0, &mut factor)?;
+            group.all_reduce_sum(&mut factor)?;
+            bytes += 4 * factor.len() as u64;
+            factor.iter_mut().for_each(|entry| *entry *= weight);
+            self.steps.check_reduced(&factor)?;
+            queue.write(&factors, 0, bytemuck::cast_slice(&factor))?;
+            if round < self.steps.rounds() {
+                let buffers = self.buffers(queue, None, None);
+                queue.run(AdvanceLowRank(&mut self.steps), buffers)?;
+            }
+        }
+        let packed = self.packed.as_ref().map(|room| queue.all(room));
+        let output = packed.clone().unwrap_or_else(|| place.gradient.clone());
+        let buffers = self.buffers(queue, None, Some(output));
+        queue.run(FinishLowRank(&mut self.steps), buffers)?;
+        if let Some(packed) = packed {
+            unpack(queue, part, &packed, &place.gradient)?;
+        }
+        Ok(bytes)
+    }
+}

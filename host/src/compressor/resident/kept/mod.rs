@@ -1,0 +1,78 @@
+//! What a part keeps in a device's memory.
+
+mod dense;
+mod low_rank;
+mod sparse;
+
+use self::dense::Dense;
+use self::low_rank::LowRank;
+use self::sparse::Sparse;
+use super::memory::Queue;
+use crate::compressor::Compressor;
+use crate::compressor::part::{Method, Part};
+use crate::device::Device;
+use crate::embed::DeviceMemory;
+use crate::error::Error;
+
+/// What a part works on in a step.
+pub(super) struct Place<'p, D: DeviceMemory> {
+    pub(super) device: &'p Device,
+    /// What is sent: the gradient, or the momentum.
+    pub(super) input: D::Slice,
+    pub(super) residual: Option<D::Slice>,
+    pub(super) gradient: D::Slice,
+}
+
+/// Memory of a part, by what becomes of its tensors.
+pub(super) enum Kept<D: DeviceMemory> {
+    Dense(Dense<D>),
+    Sparse(Box<Sparse<D>>),
+    LowRank(Box<LowRank<D>>),
+}
+
+impl<D: DeviceMemory> Kept<D> {
+    pub(super) fn new(queue: &Queue<'_, D>, of: &Compressor, part: &Part) -> Result<Self, Error> {
+        Ok(match &part.method {
+            Method::Dense { plan, .. } => Self::Dense(Dense::new(queue, plan)?),
+            Method::Sparse { codec, packed, elements } => {
+                let feedback = part.recipe.memory().feedback;
+                Self::Sparse(Box::new(Sparse::new(queue, codec, *packed, *elements, feedback)?))
+            }
+            Method::LowRank { state, packed } => {
+                Self::LowRank(Box::new(LowRank::new(queue, of, part, state, *packed)?))
+            }
+        })
+    }
+
+    /// Keeps what a step changes, beside the planes.
+    pub(super) fn keep(&mut self, queue: &Queue<'_, D>) -> Result<(), Error> {
+        if let Self::LowRank(kept) = self { kept.keep(queue) } else { Ok(()) }
+    }
+
+    /// Puts back what [`Kept::keep`] kept.
+    pub(super) fn undo(&mut self, queue: &Queue<'_, D>) -> Result<(), Error> {
+        if let Self::LowRank(kept) = self { kept.undo(queue) } else { Ok(()) }
+    }
+}
+
+/// Copies a part's tensors, 4 bytes per element, out of a flat buffer one behind the other.
+fn pack<D: DeviceMemory>(queue: &Queue<'_, D>, part: &Part, from: &D::Slice, to: &D::Slice) -> Result<(), Error> {
+    let mut at = 0;
+    for range in part.ranges() {
+        let bytes = 4 * range.len() as u64;
+        queue.copy((from, 4 * range.start as u64), (to, at), bytes)?;
+        at += bytes;
+    }
+    Ok(())
+}
+
+/// [`pack`], backwards.
+fn unpack<D: DeviceMemory>(queue: &Queue<'_, D>, part: &Part, from: &D::Slice, to: &D::Slice) -> Result<(), Error> {
+    let mut at = 0;
+    for range in part.ranges() {
+        let bytes = 4 * range.len() as u64;
+        queue.copy((from, at), (to, 4 * range.start as u64), bytes)?;
+        at += bytes;
+    }
+    Ok(())
+}

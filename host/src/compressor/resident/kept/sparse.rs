@@ -1,0 +1,176 @@
+//! Tensors of which entries are selected.
+
+use super::{Place, pack, unpack};
+use crate::codec::topk::TopK;
+use crate::compressor::frame::Writer;
+use crate::compressor::part::{Part, gaps};
+use crate::compressor::resident::memory::Queue;
+use crate::embed::{DeviceMemory, Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers};
+use crate::error::Error;
+use crate::plan::Role;
+use crate::seed::Seed;
+use crate::sparse::{Put, Selected, SparsePayload, SparseSteps, sparse_values};
+
+pub(in crate::compressor::resident) struct Sparse<D: DeviceMemory> {
+    steps: SparseSteps,
+    /// Elements that are selected from.
+    elements: u64,
+    workspace: D::Room,
+    entries: Entries<D>,
+    /// Where tensors are packed one behind the other: gradient and residual.
+    packed: Option<(D::Room, Option<D::Room>)>,
+}
+
+/// Room for indices and values.
+struct Entries<D: DeviceMemory> {
+    count: u64,
+    indices: D::Room,
+    values: D::Room,
+}
+
+impl<D: DeviceMemory> Entries<D> {
+    fn new(queue: &Queue<'_, D>, count: u64) -> Result<Self, Error> {
+        Ok(Self { count, indices: queue.room(4 * count)?, values: queue.room(4 * count)? })
+    }
+
+    /// Takes up entries; zeros where there are no values.
+    fn fill(&mut self, queue: &Queue<'_, D>, indices: &[u32], values: Option<&[f32]>) -> Result<(), Error> {
+        let count = indices.len() as u64;
+        if count > self.count {
+            *self = Self::new(queue, count)?;
+        }
+        queue.write(&queue.all(&self.indices), 0, bytemuck::cast_slice(indices))?;
+        match values {
+            Some(values) => queue.write(&queue.all(&self.values), 0, bytemuck::cast_slice(values)),
+            None => queue.clear(&queue.all(&self.values), 0, 4 * count),
+        }
+    }
+
+    fn onto(&self, queue: &Queue<'_, D>, output: &D::Slice) -> ScatterBuffers<D::Slice> {
+        let [indices, values] = [&self.indices, &self.values].map(|room| queue.all(room));
+        ScatterBuffers { indices, values, output: output.clone() }
+    }
+}
+
+impl<D: DeviceMemory> Sparse<D> {
+    pub(super) fn new(
+        queue: &Queue<'_, D>,
+        codec: &TopK,
+        packed: bool,
+        elements: usize,
+        feedback: bool,
+    ) -> Result<Self, Error> {
+        let steps = SparseSteps::new(codec, elements, feedback, &queue.memory().limits())?;
+        let (selection, bytes) = (steps.selection(), 4 * elements as u64);
+        let workspace = queue.room(selection.workspace_bytes())?;
+        queue.write(&queue.all(&workspace), 0, &selection.table())?;
+        let entries = Entries::new(queue, selection.sizes().of(Role::Indices) / 4)?;
+        let packed = match packed {
+            true => Some((queue.room(bytes)?, if feedback { Some(queue.room(bytes)?) } else { None })),
+            false => None,
+        };
+        Ok(Self { steps, elements: elements as u64, workspace, entries, packed })
+    }
+
+    pub(in crate::compressor::resident) fn encode(
+        &mut self,
+        queue: &Queue<'_, D>,
+        place: &Place<'_, D>,
+        part: &Part,
+        seed: Seed,
+        message: &mut Writer<'_>,
+    ) -> Result<(), Error> {
+        let (mut gradient, mut residual) = (place.input.clone(), place.residual.clone());
+        if let Some((input, own)) = &self.packed {
+            pack(queue, part, &place.input, &queue.all(input))?;
+            gradient = queue.all(input);
+            if let (Some(plane), Some(own)) = (&place.residual, own) {
+                pack(queue, part, plane, &queue.all(own))?;
+                residual = Some(queue.all(own));
+            }
+        }
+        let selected = self.select(queue, place, gradient, residual.clone(), part.seed_of(seed));
+        let selected = selected.map_err(|error| if self.packed.is_some() { part.unpacked(error) } else { error })?;
+        let payload = selected.payload;
+        if let Some(residual) = &residual {
+            if let Some(rests) = &selected.rests {
+                self.put(queue, payload.indices(), Some(rests), residual, self.elements)?;
+            }
+            match &place.residual {
+                Some(plane) if self.packed.is_some() => unpack(queue, part, residual, plane)?,
+                // What lies between the tensors goes whole, by another way.
+                _ => gaps(part.ranges(), self.elements as usize)
+                    .try_for_each(|gap| queue.clear(residual, 4 * gap.start as u64, 4 * gap.len() as u64))?,
+            }
+        }
+        message.payload(payload.as_bytes().len()).copy_from_slice(payload.as_bytes());
+        Ok(())
+    }
+
+    fn select(
+        &self,
+        queue: &Queue<'_, D>,
+        place: &Place<'_, D>,
+        gradient: D::Slice,
+        residual: Option<D::Slice>,
+        seed: Seed,
+    ) -> Result<Selected, Error> {
+        let (steps, workspace) = (&self.steps, queue.all(&self.workspace));
+        let selection = steps.selection();
+        let scan = ScanBuffers { gradient: gradient.clone(), residual: residual.clone(), workspace: workspace.clone() };
+        queue.run(Scan(selection), scan)?;
+        selection.check(&queue.bytes(&workspace, selection.status_bytes())?)?;
+        let [indices, values] = [&self.entries.indices, &self.entries.values].map(|room| queue.all(room));
+        let buffers = SelectBuffers {
+            gradient: gradient.clone(),
+            residual: residual.clone(),
+            indices: indices.clone(),
+            values: values.clone(),
+            workspace: workspace.clone(),
+        };
+        queue.run(Select(selection), buffers)?;
+        selection.check_end(&queue.bytes(&workspace, selection.end_bytes())?)?;
+        let count = steps.count(&queue.bytes(&workspace, steps.count_bytes())?) as usize;
+        let (mut kept, mut bits) = (vec![0u32; count], vec![0u32; count]);
+        queue.read(&indices, 0, &mut kept)?;
+        queue.read(&values, 0, &mut bits)?;
+        let all = || {
+            let mut all = vec![0.0f32; self.elements as usize];
+            queue.read(residual.as_ref().unwrap_or(&gradient), 0, &mut all).map(|()| all)
+        };
+        steps.seal(place.device, kept, bits, seed, all)
+    }
+
+    /// Writes values over elements, zeros where there are none.
+    pub(in crate::compressor::resident) fn put(
+        &mut self,
+        queue: &Queue<'_, D>,
+        indices: &[u32],
+        values: Option<&[f32]>,
+        output: &D::Slice,
+        elements: u64,
+    ) -> Result<(), Error> {
+        self.entries.fill(queue, indices, values)?;
+        queue.run(Put { entries: indices.len() as u64, elements }, self.entries.onto(queue, output))
+    }
+
+    pub(in crate::compressor::resident) fn decode(
+        &mut self,
+        queue: &Queue<'_, D>,
+        place: &Place<'_, D>,
+        part: &Part,
+        payloads: &[SparsePayload],
+        weight: f32,
+    ) -> Result<(), Error> {
+        let output = self.packed.as_ref().map_or_else(|| place.gradient.clone(), |(room, _)| queue.all(room));
+        queue.clear(&output, 0, 4 * self.elements)?;
+        for payload in payloads {
+            let values = sparse_values(place.device, payload)?;
+            self.entries.fill(queue, payload.indices(), Some(&values))?;
+            let (entries, elements) = (values.len() as u64, self.elements);
+            let work = Scatter { entries, elements, weight: Some(weight) };
+            queue.run(work, self.entries.onto(queue, &output))?;
+        }
+        if self.packed.is_some() { unpack(queue, part, &output, &place.gradient) } else { Ok(()) }
+    }
+}

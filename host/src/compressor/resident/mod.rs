@@ -1,0 +1,211 @@
+//! A compressor whose state lies in a device's memory.
+
+mod ground;
+mod kept;
+mod memory;
+
+use self::ground::Resident;
+use self::kept::Kept;
+use self::memory::{Plane, Queue};
+use super::Compressor;
+use super::part::Method;
+use super::planes::Planes;
+use super::step::Workspace;
+#[cfg(feature = "cuda")]
+use crate::backend::cuda::{Cuda, DeviceSlice};
+#[cfg(feature = "wgpu")]
+use crate::backend::wgpu::Wgpu;
+use crate::collective::Collective;
+use crate::device::Device;
+use crate::embed::DeviceMemory;
+use crate::error::Error;
+
+/// A [`Compressor`] for gradients that lie in a device's memory, where its residual, momentum and factors stay too.
+///
+/// Made by [`Compressor::resident`]. An exchange leaves what [`Compressor::exchange`] on that device leaves, bit for
+/// bit; what crosses the bus are payloads, factors, and tensors that go uncompressed.
+///
+/// ```no_run
+/// # #[cfg(feature = "wgpu")]
+/// # fn run(gpu: gradwire::wgpu::Device, queue: gradwire::wgpu::Queue, group: &mut impl gradwire::Collective)
+/// # -> Result<(), gradwire::Error> {
+/// use gradwire::backend::wgpu::Wgpu;
+/// use gradwire::{Compressor, wgpu::BufferUsages};
+///
+/// let compressor = Compressor::new("topk:0.01+ef", [[1024, 1024]], 42)?;
+/// let gradient = gpu.create_buffer(&gradwire::wgpu::BufferDescriptor {
+///     label: None,
+///     size: 4 * compressor.elements() as u64,
+///     usage: BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST,
+///     mapped_at_creation: false,
+/// });
+/// let mut compressor = compressor.resident(&Wgpu::on(&gpu, &queue)?)?;
+/// for _ in 0..10 {
+///     // ... shaders leave the gradient of this rank's samples in the buffer ...
+///     compressor.exchange(group, gradient.slice(..))?; // it is now the mean over all ranks
+/// }
+/// let saved = compressor.download()?.state()?;
+/// # Ok(()) }
+/// ```
+///
+/// * **Failure**: as a compressor's, by copies on the device. Where the device itself fails
+///   ([`Error::Backend`]), what its memory holds is not known: go on from a saved state.
+/// * **Memory**: 8 bytes per element for error feedback, 8 for momentum, 4 for the gradient's copy where recipes
+///   differ between tensors, and the payloads.
+/// * **Order**: everything goes to the device's stream or queue. The call waits for payloads and factors, which it
+///   hands to the group; the last decode may still run when it returns, and is before what is queued there later.
+pub struct ResidentCompressor<D: DeviceMemory> {
+    /// Without its planes.
+    inner: Compressor,
+    memory: D,
+    device: Device,
+    state: State<D>,
+}
+
+/// What stays in the device's memory.
+struct State<D: DeviceMemory> {
+    residual: Option<Plane<D::Room>>,
+    momentum: Option<Plane<D::Room>>,
+    parts: Vec<Kept<D>>,
+    /// Room for the gradient before a step, where a step writes it more than once.
+    gradient: Option<D::Room>,
+}
+
+impl<D: DeviceMemory> std::fmt::Debug for ResidentCompressor<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ResidentCompressor").field("device", &self.device.name()).field("of", &self.inner).finish()
+    }
+}
+
+impl Compressor {
+    /// The same compressor, its state copied into the memory of a device: a `Cuda` or a `Wgpu`, on whose stream or
+    /// queue it works.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] for a device whose limits are too small; [`Error::Backend`] where it has no memory left, or
+    /// fails.
+    pub fn resident<D>(&self, memory: &D) -> Result<ResidentCompressor<D>, Error>
+    where
+        D: DeviceMemory + Clone,
+        Device: From<D>,
+    {
+        let mut inner = self.clone();
+        let planes = std::mem::take(&mut inner.planes);
+        inner.parts.iter_mut().try_for_each(|part| part.fit(&memory.limits()))?;
+        // SAFETY: all memory is made here.
+        let queue = unsafe { Queue::new(memory) };
+        let [residual, momentum] = planes.kept();
+        let state = State {
+            residual: queue.plane(residual)?,
+            momentum: queue.plane(momentum)?,
+            parts: inner.parts.iter().map(|part| Kept::new(&queue, &inner, part)).collect::<Result<_, _>>()?,
+            gradient: match inner.parts.len() {
+                0 | 1 => None,
+                _ => Some(memory.room(4 * inner.layout.elements())?),
+            },
+        };
+        Ok(ResidentCompressor { inner, device: Device::from(memory.clone()), memory: memory.clone(), state })
+    }
+}
+
+impl<D: DeviceMemory> ResidentCompressor<D> {
+    /// As [`Compressor::elements`].
+    pub fn elements(&self) -> usize {
+        self.inner.elements()
+    }
+
+    /// As [`Compressor::steps`].
+    pub fn steps(&self) -> u64 {
+        self.inner.steps()
+    }
+
+    /// As [`Compressor::last_bytes`].
+    pub fn last_bytes(&self) -> u64 {
+        self.inner.last_bytes()
+    }
+
+    /// The compressor with its state in the host's memory: to save it ([`Compressor::state`]), to look at the residual,
+    /// or to go on there.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where the device fails, or the host has no memory for it; [`Error::State`] for factors or
+    /// their residual that are not finite.
+    pub fn download(&self) -> Result<Compressor, Error> {
+        let mut host = self.inner.clone();
+        // SAFETY: all memory is the compressor's own.
+        let queue = unsafe { Queue::new(&self.memory) };
+        let State { residual, momentum, parts, .. } = &self.state;
+        let elements = self.elements();
+        host.planes = Planes::new(elements, residual.is_some(), momentum.is_some())?;
+        for (plane, to) in [residual, momentum].into_iter().zip(host.planes.kept_mut()) {
+            if let Some(plane) = plane {
+                queue.read(&queue.all(&plane.now), 0, to)?;
+            }
+        }
+        for (kept, part) in parts.iter().zip(&mut host.parts) {
+            if let (Kept::LowRank(kept), Method::LowRank { state, .. }) = (kept, &mut part.method) {
+                *state = kept.download(&queue)?;
+            }
+        }
+        Ok(host)
+    }
+
+    /// A step, on memory that the caller answers for.
+    ///
+    /// # Safety
+    /// The caller guarantees that the gradient stays allocated until the device has done the work, and that nothing
+    /// that is not queued there uses it meanwhile.
+    unsafe fn step(&mut self, group: &mut (impl Collective + ?Sized), gradient: D::Slice) -> Result<(), Error> {
+        let Self { inner, memory, device, state } = self;
+        // SAFETY: the gradient is the caller's, and all else the compressor's own.
+        let queue = unsafe { Queue::new(&*memory) };
+        let elements = inner.layout.elements();
+        let mut work: Workspace = std::mem::take(&mut inner.work);
+        let mut ground = Resident { queue, device, elements, gradient, state, begun: false };
+        let done = inner.attempt(&mut ground, group, &mut work);
+        if done.is_err() {
+            ground.undo();
+        }
+        inner.work = work;
+        done
+    }
+}
+
+#[cfg(feature = "wgpu")]
+impl ResidentCompressor<Wgpu> {
+    /// A step: the gradient of this rank, f32 in a buffer of the device, becomes the mean over all ranks. Its buffer
+    /// has the usages `STORAGE`, `COPY_SRC` and `COPY_DST`.
+    ///
+    /// # Errors
+    /// As [`Compressor::exchange`]; [`Error::Memory`] for a buffer without the usages, or a slice that is not aligned.
+    pub fn exchange(
+        &mut self,
+        group: &mut (impl Collective + ?Sized),
+        gradient: wgpu::BufferSlice<'_>,
+    ) -> Result<(), Error> {
+        // SAFETY: wgpu keeps buffers for as long as the queue works on them, and orders what uses them.
+        unsafe { self.step(group, gradient.into()) }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl ResidentCompressor<Cuda> {
+    /// A step: the gradient of this rank, f32 in the device's memory, becomes the mean over all ranks. Everything is
+    /// queued on the stream of the [`Cuda`].
+    ///
+    /// # Errors
+    /// As [`Compressor::exchange`]; [`Error::Memory`] for memory that is not the device's, or is not aligned.
+    ///
+    /// # Safety
+    /// - The caller guarantees that the memory stays allocated until the stream has done the work, and that no work on
+    ///   another stream uses it meanwhile.
+    /// - The caller guarantees that the stream is not being captured.
+    pub unsafe fn exchange(
+        &mut self,
+        group: &mut (impl Collective + ?Sized),
+        gradient: DeviceSlice,
+    ) -> Result<(), Error> {
+        // SAFETY: the caller answers for the memory.
+        unsafe { self.step(group, gradient) }
+    }
+}

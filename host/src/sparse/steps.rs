@@ -1,0 +1,115 @@
+//! Selections, one a step, of a gradient and a residual that stay on a device.
+
+use std::ops::Range;
+
+use super::device::{everything, is_more_than_all, rest};
+use super::passes::scatter;
+use super::selection::Selection;
+use super::{ScatterBuffers, SparsePayload};
+use crate::backend::cpu::Entries;
+use crate::codec::topk::{Select, SparsePlan, TopK};
+use crate::device::Device;
+use crate::embed::{Piece, Work, sealed};
+use crate::error::Error;
+use crate::gradient::{Dtype, Gradient};
+use crate::plan::{Kernel, Limits, Pass, Role};
+use crate::seed::Seed;
+
+/// A selection of any kind, and the payload of what it leaves.
+#[derive(Debug)]
+pub(crate) struct SparseSteps {
+    plan: SparsePlan,
+    selection: Selection,
+    feedback: bool,
+    /// Where the number of entries is, of a threshold.
+    count_at: Option<u64>,
+    /// Whether the passes leave zeros in the residual where an entry is kept.
+    zeroes: bool,
+}
+
+/// What was selected in a step.
+pub(crate) struct Selected {
+    pub(crate) payload: SparsePayload,
+    /// What is left of each entry, where the passes leave that to the host.
+    pub(crate) rests: Option<Vec<f32>>,
+}
+
+impl SparseSteps {
+    pub(crate) fn new(codec: &TopK, n: usize, feedback: bool, limits: &Limits) -> Result<Self, Error> {
+        let plan = codec.plan(n, Dtype::F32, feedback)?;
+        let zeroes = plan.is_exact() && !matches!(plan.select, Select::Above(_));
+        let (selection, total) = Selection::of_plan(&plan, feedback, zeroes, false, limits)?;
+        let count_at = matches!(plan.select, Select::Above(_)).then_some(total);
+        Ok(Self { plan, selection, feedback, count_at, zeroes })
+    }
+
+    pub(crate) fn selection(&self) -> &Selection {
+        &self.selection
+    }
+
+    /// Bytes of the workspace that hold the number of entries; none where it is known beforehand.
+    pub(crate) fn count_bytes(&self) -> Range<u64> {
+        self.count_at.map_or(0..0, |at| at..at + 4)
+    }
+
+    /// Entries that were kept, by those bytes: no more than there is room for.
+    pub(crate) fn count(&self, bytes: &[u8]) -> u64 {
+        match bytes.first_chunk() {
+            Some(count) => u64::from(u32::from_le_bytes(*count)).min(self.selection.sizes().of(Role::Indices) / 4),
+            None => self.selection.entries(),
+        }
+    }
+
+    /// Makes the payload of entries. `all` reads what was selected from, whole: of a threshold that keeps so much that
+    /// all of it is sent.
+    pub(crate) fn seal(
+        &self,
+        device: &Device,
+        indices: Vec<u32>,
+        bits: Vec<u32>,
+        seed: Seed,
+        all: impl FnOnce() -> Result<Vec<f32>, Error>,
+    ) -> Result<Selected, Error> {
+        let mut entries = Entries { indices, bits };
+        if is_more_than_all(&self.plan, &entries) {
+            entries = everything(Gradient::F32(&all()?));
+        }
+        let values = device.write_values(&self.plan, &entries.bits, self.feedback, seed)?;
+        let payload = SparsePayload::seal(self.plan.header(entries.indices.len()), entries.indices, &values);
+        let left = |(bits, sent): (&u32, f32)| rest(*bits, sent);
+        let rests = match self.feedback && !self.zeroes {
+            true => Some(entries.bits.iter().zip(device.sparse_values(&payload)?).map(left).collect()),
+            false => None,
+        };
+        Ok(Selected { payload, rests })
+    }
+}
+
+/// The values of a payload's entries, as f32.
+pub(crate) fn sparse_values(device: &Device, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
+    device.sparse_values(payload)
+}
+
+/// Entries that are written over what is there, and leave all else as it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Put {
+    pub(crate) entries: u64,
+    pub(crate) elements: u64,
+}
+
+impl sealed::Sealed for Put {}
+
+impl Work for Put {
+    type Buffers<B> = ScatterBuffers<B>;
+
+    fn passes(&self, limits: &Limits) -> Result<std::borrow::Cow<'_, [Pass]>, Error> {
+        let mut passes = scatter(self.entries, None, self.elements, limits)?;
+        passes.retain(|pass| pass.kernel != Kernel::Clear);
+        Ok(passes.into())
+    }
+
+    fn pieces<B>(&self, buffers: ScatterBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
+        // Added to what is there, they would be read and written alike.
+        super::Scatter { entries: self.entries, elements: self.elements, weight: Some(1.0) }.pieces(buffers)
+    }
+}

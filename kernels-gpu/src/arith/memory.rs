@@ -1,0 +1,11 @@
+//! What is kept of an element from step to step.
+
+use super::float::{INF_BITS, MAGNITUDE, accumulate, canonical};
+
+/// The momentum behind a step: gradient + factor * momentum, each operation rounded. A momentum that is not finite
+/// counts as 0, or it would stay so for ever.
+#[inline(always)]
+pub fn momentum(before: f32, factor: f32, gradient: f32) -> f32 {
+    let next = accumulate(gradient, factor, before);
+    if before.to_bits() & MAGNITUDE < INF_BITS { next } else { canonical(gradient) }
+}

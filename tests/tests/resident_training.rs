@@ -1,0 +1,356 @@
+//! Gradients that stay in a device's memory: the bits of an exchange of the host's memory on the same device, and a
+//! failure that changes nothing. On whatever adapter this machine has, and on the PTX machine.
+#![cfg(any(feature = "cuda", feature = "wgpu"))]
+
+mod training;
+
+use gradwire::embed::DeviceMemory;
+use gradwire::{Collective, Compressor, Device, Error, ExchangeError, Policy, ResidentCompressor};
+use gradwire_collectives::Threads;
+use training::{Failing, RUN, all, bits, gradient, tensors, together};
+
+/// A device, and memory of a caller's on it that holds a gradient.
+trait Surface: DeviceMemory + Clone + Sync + Sized
+where
+    Device: From<Self>,
+{
+    type Memory;
+
+    fn holding(&self, gradient: &[f32]) -> Self::Memory;
+    fn values(&self, memory: &Self::Memory, elements: usize) -> Vec<f32>;
+    fn exchange(
+        compressor: &mut ResidentCompressor<Self>,
+        group: &mut impl Collective,
+        gradient: &Self::Memory,
+    ) -> Result<(), Error>;
+}
+
+#[cfg(feature = "wgpu")]
+mod on_wgpu {
+    use gradwire::backend::wgpu::Wgpu;
+    use gradwire::wgpu::{self, BufferUsages};
+
+    use super::*;
+
+    /// The handles of the device, and Gradwire on it.
+    pub(crate) fn open() -> Option<Wgpu> {
+        gradwire_tests::require::open(gradwire::BackendKind::Wgpu).ok()?;
+        Wgpu::open().ok()
+    }
+
+    pub(crate) fn buffer(on: &Wgpu, bytes: &[u8], usage: BufferUsages) -> wgpu::Buffer {
+        let descriptor =
+            wgpu::BufferDescriptor { label: None, size: bytes.len() as u64, usage, mapped_at_creation: true };
+        let buffer = on.device().create_buffer(&descriptor);
+        buffer.get_mapped_range_mut(..).expect("it is mapped").copy_from_slice(bytes);
+        buffer.unmap();
+        buffer
+    }
+
+    impl Surface for Wgpu {
+        type Memory = wgpu::Buffer;
+
+        fn holding(&self, gradient: &[f32]) -> wgpu::Buffer {
+            let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
+            buffer(self, bytemuck::cast_slice(gradient), usage)
+        }
+
+        fn values(&self, memory: &wgpu::Buffer, elements: usize) -> Vec<f32> {
+            let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
+            let bytes = 4 * elements as u64;
+            let to = self.device().create_buffer(&wgpu::BufferDescriptor {
+                label: None,
+                size: bytes,
+                usage,
+                mapped_at_creation: false,
+            });
+            let mut encoder = self.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            encoder.copy_buffer_to_buffer(memory, 0, &to, 0, bytes);
+            self.queue().submit([encoder.finish()]);
+            to.map_async(wgpu::MapMode::Read, .., |result| result.expect("it maps"));
+            self.device().poll(wgpu::PollType::wait_indefinitely()).expect("the device is there");
+            bytemuck::pod_collect_to_vec(&to.get_mapped_range(..).expect("it is mapped"))
+        }
+
+        fn exchange(
+            compressor: &mut ResidentCompressor<Self>,
+            group: &mut impl Collective,
+            gradient: &wgpu::Buffer,
+        ) -> Result<(), Error> {
+            compressor.exchange(group, gradient.slice(..))
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+mod on_cuda {
+    use std::sync::{Arc, OnceLock};
+
+    use gradwire::backend::cuda::driver::{DevicePtr, Driver, StreamId};
+    use gradwire::backend::cuda::{Cuda, DeviceSlice};
+    use gradwire_ptx_machine::Machine;
+
+    use super::*;
+
+    static MACHINE: OnceLock<Arc<Machine>> = OnceLock::new();
+
+    pub(crate) fn machine() -> &'static Arc<Machine> {
+        MACHINE.get_or_init(|| Arc::new(Machine::new((8, 0), 1)))
+    }
+
+    pub(crate) fn open() -> Cuda {
+        Cuda::with_driver(machine().clone(), None).expect("an artifact that fits")
+    }
+
+    impl Surface for Cuda {
+        type Memory = DeviceSlice;
+
+        fn holding(&self, gradient: &[f32]) -> DeviceSlice {
+            let bytes = 4 * gradient.len() as u64;
+            let at = machine().alloc(bytes).expect("there is memory");
+            // SAFETY: the machine checks ranges itself, and copies at once.
+            unsafe { machine().copy_in(at, bytemuck::cast_slice(gradient), StreamId::OWN) }.expect("it fits");
+            DeviceSlice::new(at.0, bytes)
+        }
+
+        fn values(&self, memory: &DeviceSlice, elements: usize) -> Vec<f32> {
+            let mut out = vec![0.0f32; elements];
+            let bytes = bytemuck::cast_slice_mut(&mut out);
+            // SAFETY: as above.
+            unsafe { machine().copy_out(bytes, DevicePtr(memory.address()), StreamId::OWN) }.expect("it was written");
+            out
+        }
+
+        fn exchange(
+            compressor: &mut ResidentCompressor<Self>,
+            group: &mut impl Collective,
+            gradient: &DeviceSlice,
+        ) -> Result<(), Error> {
+            // SAFETY: the machine checks ranges itself, and has done the work when a call returns.
+            unsafe { compressor.exchange(group, *gradient) }
+        }
+    }
+}
+
+/// Runs a test on every surface that this machine has.
+macro_rules! on_each {
+    ($test:ident) => {
+        #[cfg(feature = "wgpu")]
+        if let Some(wgpu) = on_wgpu::open() {
+            $test(&wgpu);
+        }
+        #[cfg(feature = "cuda")]
+        $test(&on_cuda::open());
+    };
+}
+
+/// Steps with values that are not finite among them, for the policy that lets them pass.
+fn odd(n: usize, rank: u32, step: u64) -> Vec<f32> {
+    let mut gradient = gradient(n, rank, step);
+    let values =
+        [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::from_bits(1), -0.0, f32::from_bits(0xffc1_2345)];
+    for (index, value) in values.into_iter().enumerate() {
+        gradient[3 + 731 * index + step as usize] = value;
+    }
+    gradient
+}
+
+fn same_as_on_the_host<S: Surface>(surface: &S)
+where
+    Device: From<S>,
+{
+    let device = Device::from(surface.clone());
+    for index in 0..all().len() {
+        let name = format!("{:?}", all()[index].recipes());
+        // Factors of what is not finite are NaN, whose bits are a device's own.
+        let factors = name.contains("factors: Some");
+        let of: fn(usize, u32, u64) -> Vec<f32> = if factors { gradient } else { odd };
+        // What a state of factors holds of tensors that were sent whole is of no use, and a device forgets it.
+        let kept = |of: &Compressor| match factors {
+            true => bytemuck::cast_slice(&of.residual().expect("there is memory")).to_vec(),
+            false => of.state().expect("idle"),
+        };
+        let expected = together(Threads::group(2).expect("two"), |rank, mut group| {
+            let mut compressor = all().swap_remove(index);
+            let step = |step| {
+                let mut gradient = of(compressor.elements(), rank, step);
+                compressor.exchange(&device, &mut group, &mut gradient).expect(&name);
+                (bits(&gradient), kept(&compressor), compressor.last_bytes())
+            };
+            (0..4).map(step).collect::<Vec<_>>()
+        });
+        let found = together(Threads::group(2).expect("two"), |rank, mut group| {
+            let mut compressor = all().swap_remove(index).resident(surface).expect(&name);
+            let step = |step| {
+                if step == 2 {
+                    // By way of the host.
+                    compressor = compressor.download().and_then(|host| host.resident(surface)).expect(&name);
+                }
+                let n = compressor.elements();
+                let memory = surface.holding(&of(n, rank, step));
+                S::exchange(&mut compressor, &mut group, &memory).expect(&name);
+                let state = kept(&compressor.download().expect("idle"));
+                (bits(&surface.values(&memory, n)), state, compressor.last_bytes())
+            };
+            (0..4).map(step).collect::<Vec<_>>()
+        });
+        for (rank, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            for (step, (found, expected)) in found.iter().zip(expected).enumerate() {
+                let differs = found.0.iter().zip(&expected.0).position(|(a, b)| a != b);
+                assert_eq!(differs, None, "{name}: rank {rank}, step {step}");
+                assert!(found.1 == expected.1, "{name}: state of rank {rank}, step {step}");
+                assert_eq!(found.2, expected.2, "{name}: bytes of rank {rank}, step {step}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_exchange_in_device_memory_leaves_the_bits_of_one_in_the_host_s() {
+    on_each!(same_as_on_the_host);
+}
+
+fn failing<S: Surface>(surface: &S)
+where
+    Device: From<S>,
+{
+    for host in all() {
+        let name = format!("{:?}", host.recipes());
+        let mut failed = 0;
+        for fails in 1..12 {
+            let group = Threads::group(1).expect("one").remove(0);
+            let mut group = Failing { group, calls: 0, fails: u32::MAX };
+            let mut compressor = host.resident(surface).expect(&name);
+            let n = compressor.elements();
+            S::exchange(&mut compressor, &mut group, &surface.holding(&gradient(n, 0, 0))).expect("nothing fails yet");
+            (group.calls, group.fails) = (0, fails);
+            let before = compressor.download().and_then(|host| host.state()).expect("idle");
+            let given = gradient(n, 0, 1);
+            let memory = surface.holding(&given);
+            match S::exchange(&mut compressor, &mut group, &memory) {
+                Ok(()) => break,
+                Err(error) => {
+                    assert!(matches!(error, Error::Collective(_)), "{name}: {error:?}");
+                    let after = compressor.download().and_then(|host| host.state()).expect("idle");
+                    assert!(after == before, "{name}: state after call {fails}");
+                    assert_eq!(bits(&surface.values(&memory, n)), bits(&given), "{name}: gradient after call {fails}");
+                    failed += 1;
+                }
+            }
+        }
+        assert!((1..11).contains(&failed), "{name}: {failed} calls");
+    }
+}
+
+#[test]
+fn a_group_that_fails_anywhere_leaves_device_memory_as_it_was() {
+    on_each!(failing);
+}
+
+fn refusing<S: Surface>(surface: &S)
+where
+    Device: From<S>,
+{
+    let texts = [
+        "none+finite",
+        "qsgd:bits=4,bucket=64+ef+finite",
+        "uniform:bits=4,bucket=64+momentum=0.5+finite",
+        "topk:0.01+ef+finite",
+        "topk:0.01+finite",
+        "powersgd:rank=2+finite",
+    ];
+    for text in texts {
+        // In a matrix, and in a bias that goes uncompressed.
+        for at in [5, 64 * 48 + 3] {
+            together(Threads::group(2).expect("two"), |rank, mut group| {
+                let policy = Policy::new(text).expect(text);
+                let host = Compressor::with_policy(&policy, &tensors(), RUN).expect(text);
+                let mut compressor = host.resident(surface).expect(text);
+                let n = compressor.elements();
+                let mut x = gradient(n, rank, 0);
+                if rank == 1 {
+                    x[at] = f32::NAN;
+                }
+                let memory = surface.holding(&x);
+                let error = S::exchange(&mut compressor, &mut group, &memory).expect_err(text);
+                if rank == 1 {
+                    assert!(matches!(error, Error::NotFinite { index } if index == at as u64), "{text}: {error:?}");
+                } else {
+                    assert!(matches!(error, Error::Exchange(ExchangeError::Refused { rank: 1 })), "{text}: {error:?}");
+                }
+                let state = compressor.download().and_then(|host| host.state()).expect("idle");
+                assert!(state == host.state().expect("idle"), "{text}");
+                assert_eq!(bits(&surface.values(&memory, n)), bits(&x), "{text}");
+                let memory = surface.holding(&gradient(n, rank, 1));
+                S::exchange(&mut compressor, &mut group, &memory).expect("the group can be used again");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_nan_in_device_memory_fails_the_step_on_all_and_the_group_goes_on() {
+    on_each!(refusing);
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_buffer_that_does_not_fit_is_refused() {
+    use gradwire::wgpu::BufferUsages;
+
+    let Some(wgpu) = on_wgpu::open() else { return };
+    let mut group = Threads::group(1).expect("one").remove(0);
+    let mut compressor = Compressor::new("qsgd", [[64, 64]], RUN).and_then(|c| c.resident(&wgpu)).expect("valid");
+    let short = wgpu.holding(&[0.5; 4000]);
+    let error = compressor.exchange(&mut group, short.slice(..)).expect_err("it is short");
+    assert!(matches!(error, Error::Length { what: "gradient", found: 16_000, expected: 16_384, .. }), "{error:?}");
+    let unreadable = on_wgpu::buffer(&wgpu, &[0; 16_384], BufferUsages::STORAGE);
+    let error = compressor.exchange(&mut group, unreadable.slice(..)).expect_err("it cannot be copied");
+    assert!(matches!(error, Error::Memory { what: "gradient", .. }), "{error:?}");
+    let long = wgpu.holding(&[0.5; 5000]);
+    let error = compressor.exchange(&mut group, long.slice(4..16_388)).expect_err("it is not aligned");
+    assert!(matches!(error, Error::Memory { what: "gradient", .. }), "{error:?}");
+    compressor.exchange(&mut group, long.slice(256..16_640)).expect("a part of a buffer will do");
+}
+
+/// Momentum in passes of a few elements each, over tensors that begin anywhere.
+#[cfg(feature = "wgpu")]
+#[test]
+fn momentum_in_many_passes_is_that_of_one() {
+    use gradwire::plan::Limits;
+
+    let Some(wgpu) = on_wgpu::open() else { return };
+    let shapes = [[70_000u64, 1], [3, 1], [501, 33]];
+    let policy = || Policy::new("uniform:bits=8,bucket=32+momentum=0.75").map(|p| p.small(0));
+    let new = || Compressor::with_policy(&policy()?, &shapes.map(|shape| gradwire::Tensor::new("", shape)), RUN);
+    let run = |surface: &gradwire::backend::wgpu::Wgpu| {
+        let mut compressor = new().and_then(|host| host.resident(surface)).expect("valid");
+        let mut group = Threads::group(1).expect("one").remove(0);
+        for step in 0..3 {
+            let memory = surface.holding(&odd(compressor.elements(), 0, step));
+            compressor.exchange(&mut group, memory.slice(..)).expect("it runs");
+        }
+        compressor.download().and_then(|host| host.state()).expect("idle")
+    };
+    let small = wgpu.clone().with_limits(Limits { binding_bytes: 48 << 10, ..Limits::NONE });
+    assert!(run(&small) == run(&wgpu));
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn memory_that_is_not_the_device_s_is_refused() {
+    use gradwire::backend::cuda::DeviceSlice;
+
+    let cuda = on_cuda::open();
+    let mut group = Threads::group(1).expect("one").remove(0);
+    let mut compressor = Compressor::new("qsgd", [[64, 64]], RUN).and_then(|c| c.resident(&cuda)).expect("valid");
+    let memory = cuda.holding(&[0.5; 4096]);
+    for slice in [DeviceSlice::new(memory.address() + 2, 16_384), DeviceSlice::new(12, 16_384)] {
+        // SAFETY: it is refused before anything is queued.
+        let error = unsafe { compressor.exchange(&mut group, slice) }.expect_err("it is no gradient");
+        assert!(matches!(error, Error::Memory { what: "gradient", .. }), "{error:?}");
+    }
+    // SAFETY: as above.
+    let error = unsafe { compressor.exchange(&mut group, DeviceSlice::new(memory.address(), 16_380)) };
+    assert!(matches!(error, Err(Error::Length { what: "gradient", found: 16_380, .. })), "{error:?}");
+}
