@@ -1,10 +1,14 @@
 //! QSGD (Alistarh et al., "QSGD: Communication-efficient SGD via gradient quantization and encoding", NIPS 2017,
 //! section 3.1): each magnitude, as a fraction of its bucket's norm, is rounded stochastically to one of `s` levels.
 
+#[cfg(not(target_arch = "nvptx64"))]
+use super::float::pow2;
 use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, SIGN, lift};
 use super::fold::{Max, Sum, high, join, low};
 use super::norm;
 use super::quantizer::{Quantizer, Words};
+#[cfg(not(target_arch = "nvptx64"))]
+use super::round::level_by_draw;
 use super::round::{level, level_of_31_bits};
 use crate::params::{EncodeParams, encode_flags};
 
@@ -110,6 +114,21 @@ impl Quantizer for Qsgd {
     #[inline(always)]
     fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
         encoder.code::<WIDE>(value, dither, p.fraction, p.levels, p.bits)
+    }
+
+    #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
+    fn code_by_draw<const BITS: u32>(p: &EncodeParams, encoder: &Encoder, value: u32, draw: u32) -> u32 {
+        let scaled = f32::from_bits(value & MAGNITUDE) * (encoder.inverse * pow2(16 - p.fraction as i32));
+        // SAFETY: as in `Encoder::code`; a power of two changes no bit but where the product is far below 1.
+        let level = unsafe {
+            if BITS < 7 {
+                level_by_draw::<false>(scaled, draw, p.levels)
+            } else {
+                level_by_draw::<true>(scaled, draw, p.levels)
+            }
+        };
+        level | value >> (32 - BITS) & (1 << (BITS - 1))
     }
 
     #[inline(always)]

@@ -57,6 +57,18 @@ pub trait Quantizer {
     fn wire(encoder: &Self::Encoder) -> [f32; 2];
     /// The code of the value with these bits. Without `WIDE`, codes have at most 8 bits.
     fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Self::Encoder, value: u32, dither: u32) -> u32;
+    /// The code of the value with these bits, with the dither of a 16-bit draw: what [`Quantizer::code`] gives, in whatever takes a
+    /// CPU the fewest instructions. The encoder is a plain one; bits above the draw's own are not looked at.
+    #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
+    fn code_by_draw<const BITS: u32>(p: &EncodeParams, encoder: &Self::Encoder, value: u32, draw: u32) -> u32 {
+        let dither = super::round::dither16(draw, p.fraction);
+        if BITS == 16 {
+            Self::code::<true>(p, encoder, value, dither)
+        } else {
+            Self::code::<false>(p, encoder, value, dither)
+        }
+    }
     /// The decoder of a bucket with these scalars.
     fn decoder(wire: [f32; 2], levels: u32) -> Self::Decoder;
     /// The same decoder as a constant in part, as in [`Quantizer::plain`].

@@ -4,6 +4,8 @@
 use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, from_key, lift, pow2, to_key};
 use super::fold::{Max, Min};
 use super::quantizer::{Quantizer, Words};
+#[cfg(not(target_arch = "nvptx64"))]
+use super::round::level_by_draw;
 use super::round::level_of_31_bits;
 use crate::params::EncodeParams;
 
@@ -90,6 +92,21 @@ impl Quantizer for Uniform {
     #[inline(always)]
     fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
         encoder.code(value, dither, p.fraction, p.levels)
+    }
+
+    #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
+    fn code_by_draw<const BITS: u32>(p: &EncodeParams, encoder: &Encoder, value: u32, draw: u32) -> u32 {
+        let above = f32::from_bits(value) - encoder.low;
+        let scaled = above * (encoder.inverse * pow2(16 - p.fraction as i32));
+        // SAFETY: as in `Encoder::code`; a power of two changes no bit but where the product is far below 1.
+        unsafe {
+            if BITS < 6 {
+                level_by_draw::<false>(scaled, draw, p.levels)
+            } else {
+                level_by_draw::<true>(scaled, draw, p.levels)
+            }
+        }
     }
 
     #[inline(always)]

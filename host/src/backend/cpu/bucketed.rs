@@ -6,7 +6,7 @@ use gradwire_kernels::arith::pack::{UNIT, unit_bytes};
 use gradwire_kernels::arith::quantizer::Quantizer;
 use gradwire_kernels::params::{DecodeParams, EncodeParams, WHOLE, decode_flags, encode_flags};
 
-use super::rows::{Unit, borrow, dithers, draw_and_pack, draw_and_pack_wide, pack, stage, unpack};
+use super::rows::{Unit, borrow, dithers, draw_and_pack, pack, stage, unpack};
 use crate::gradient::Gradient;
 
 /// Elements that are staged at a time: one bucket of the largest size.
@@ -92,14 +92,9 @@ fn encode_run<Q: Quantizer>(p: &EncodeParams, whole: Option<Q::Encoder>, bucket:
             put_wire::<Q>(&measured, scalars, from / bucket);
             encoder = Some(measured);
         }
-        if let (true, Some(encoder), Ok(values)) = (fused && valid == UNIT, &encoder, unit_values.try_into()) {
-            let unit = first_unit + unit as u32;
-            // Each a loop of its own, since only one width needs the wide conversion.
-            if p.bits == 16 {
-                draw_and_pack_wide(p, unit, values, out, |v, d| Q::code::<true>(p, encoder, v, d));
-            } else {
-                draw_and_pack(p, unit, values, out, |v, d| Q::code::<false>(p, encoder, v, d));
-            }
+        let plain = if fused && valid == UNIT { encoder.as_ref().and_then(Q::plain) } else { None };
+        if let (Some(encoder), Ok(values)) = (&plain, unit_values.try_into()) {
+            draw_and_pack::<Q>(p, encoder, first_unit + unit as u32, values, out);
             continue;
         }
         dithers(p, first_unit + unit as u32, &mut dither);

@@ -3,6 +3,7 @@
 use gradwire_kernels::arith::float::{bf16_to_f32, f16_to_f32};
 use gradwire_kernels::arith::pack::{LANES, SLOTS, UNIT, cut};
 use gradwire_kernels::arith::philox::block;
+use gradwire_kernels::arith::quantizer::Quantizer;
 use gradwire_kernels::arith::round::{dither_nearest, dither16, dither32};
 use gradwire_kernels::params::{EncodeParams, encode_flags};
 
@@ -78,15 +79,15 @@ pub(super) fn dithers(p: &EncodeParams, unit: u32, out: &mut Unit) {
 #[inline(always)]
 pub(super) fn pack(bits: u32, codes: &Unit, out: &mut [u8]) {
     match bits {
-        1 => pack_bits::<1>(codes, out),
-        2 => pack_bits::<2>(codes, out),
-        3 => pack_bits::<3>(codes, out),
-        4 => pack_bits::<4>(codes, out),
-        5 => pack_bits::<5>(codes, out),
-        6 => pack_bits::<6>(codes, out),
-        7 => pack_bits::<7>(codes, out),
-        8 => pack_bits::<8>(codes, out),
-        _ => pack_bits::<16>(codes, out),
+        1 => pack_bits::<1, 0>(codes, out),
+        2 => pack_bits::<2, 0>(codes, out),
+        3 => pack_bits::<3, 0>(codes, out),
+        4 => pack_bits::<4, 1>(codes, out),
+        5 => pack_bits::<5, 1>(codes, out),
+        6 => pack_bits::<6, 1>(codes, out),
+        7 => pack_bits::<7, 1>(codes, out),
+        8 => pack_bits::<8, 2>(codes, out),
+        _ => pack_bits::<16, 4>(codes, out),
     }
 }
 
@@ -94,71 +95,68 @@ pub(super) fn pack(bits: u32, codes: &Unit, out: &mut [u8]) {
 #[inline(always)]
 pub(super) fn unpack(bits: u32, bytes: &[u8], codes: &mut Unit) {
     match bits {
-        1 => unpack_bits::<1>(bytes, codes),
-        2 => unpack_bits::<2>(bytes, codes),
-        3 => unpack_bits::<3>(bytes, codes),
-        4 => unpack_bits::<4>(bytes, codes),
-        5 => unpack_bits::<5>(bytes, codes),
-        6 => unpack_bits::<6>(bytes, codes),
-        7 => unpack_bits::<7>(bytes, codes),
-        8 => unpack_bits::<8>(bytes, codes),
-        _ => unpack_bits::<16>(bytes, codes),
+        1 => unpack_bits::<1, 0>(bytes, codes),
+        2 => unpack_bits::<2, 0>(bytes, codes),
+        3 => unpack_bits::<3, 0>(bytes, codes),
+        4 => unpack_bits::<4, 1>(bytes, codes),
+        5 => unpack_bits::<5, 1>(bytes, codes),
+        6 => unpack_bits::<6, 1>(bytes, codes),
+        7 => unpack_bits::<7, 1>(bytes, codes),
+        8 => unpack_bits::<8, 2>(bytes, codes),
+        _ => unpack_bits::<16, 4>(bytes, codes),
     }
 }
 
-/// The packed pieces of a unit, each as the integers that a lane owns: four rows of words for pieces of 16 bits, two
-/// for 8, one for 4; no code has two of those.
+/// The packed pieces of a unit, each as the integers that a lane owns: `ROWS` is four rows of words for pieces of 16 bits, two
+/// for 8, one for 4; no code has two of those. Rows that a width has no use for would be cleared by a call.
 ///
 /// One loop over lanes fills all of them: its body is long enough that compilers turn it into vectors over lanes, and
 /// do not unroll it first and then look for vectors across slots, which would gather and scatter.
-struct Packed {
-    words: [[u32; LANES]; 4],
+struct Packed<const ROWS: usize> {
+    words: [[u32; LANES]; ROWS],
     halves: [u16; LANES],
     bytes: [u8; LANES],
 }
 
-impl Packed {
-    const EMPTY: Self = Self { words: [[0; LANES]; 4], halves: [0; LANES], bytes: [0; LANES] };
+impl<const ROWS: usize> Packed<ROWS> {
+    const EMPTY: Self = Self { words: [[0; LANES]; ROWS], halves: [0; LANES], bytes: [0; LANES] };
 }
 
-/// Rows of whole words: pieces of 16, 8 and 4 bits.
-const fn word_rows(bits: u32) -> usize {
-    (bits / 4) as usize
-}
-
-/// `COUNT` slots of a lane, from `first` on: the piece of each, low bits first.
+/// `COUNT` slots of a lane, from `first` on: the piece of each of `bits`, low bits first.
 #[inline(always)]
-fn join<const COUNT: usize>(codes: &[u32; SLOTS], first: usize, done: u32, piece: u32) -> u32 {
+fn join<const COUNT: usize>(codes: &[u32; SLOTS], first: usize, bits: u32, done: u32, piece: u32) -> u32 {
     let (mut word, mut k) = (0, 0);
     while k < COUNT {
-        word |= cut(codes[first + k], done, piece) << (k as u32 * piece);
+        // A code that is one piece has no bits beside it.
+        let part = if bits == piece { codes[first + k] } else { cut(codes[first + k], done, piece) };
+        word |= part << (k as u32 * piece);
         k += 1;
     }
     word
 }
 
-impl Packed {
+impl<const ROWS: usize> Packed<ROWS> {
     /// Takes the eight codes of a lane.
     #[inline(always)]
     fn set<const BITS: u32>(&mut self, lane: usize, codes: &[u32; SLOTS]) {
         if BITS & 16 != 0 {
-            self.words[0][lane] = join::<2>(codes, 0, 0, 16).to_le();
-            self.words[1][lane] = join::<2>(codes, 2, 0, 16).to_le();
-            self.words[2][lane] = join::<2>(codes, 4, 0, 16).to_le();
-            self.words[3][lane] = join::<2>(codes, 6, 0, 16).to_le();
+            self.words[0][lane] = join::<2>(codes, 0, BITS, 0, 16).to_le();
+            self.words[1][lane] = join::<2>(codes, 2, BITS, 0, 16).to_le();
+            self.words[2][lane] = join::<2>(codes, 4, BITS, 0, 16).to_le();
+            self.words[3][lane] = join::<2>(codes, 6, BITS, 0, 16).to_le();
         }
         if BITS & 8 != 0 {
-            self.words[0][lane] = join::<4>(codes, 0, 0, 8).to_le();
-            self.words[1][lane] = join::<4>(codes, 4, 0, 8).to_le();
+            self.words[0][lane] = join::<4>(codes, 0, BITS, 0, 8).to_le();
+            self.words[1][lane] = join::<4>(codes, 4, BITS, 0, 8).to_le();
         }
         if BITS & 4 != 0 {
-            self.words[0][lane] = join::<8>(codes, 0, 0, 4).to_le();
+            self.words[0][lane] = join::<8>(codes, 0, BITS, 0, 4).to_le();
         }
         if BITS & 2 != 0 {
-            self.halves[lane] = (join::<8>(codes, 0, BITS & 4, 2) as u16).to_le();
+            self.halves[lane] = (join::<8>(codes, 0, BITS, BITS & 4, 2) as u16).to_le();
         }
         if BITS & 1 != 0 {
-            self.bytes[lane] = join::<8>(codes, 0, BITS & 6, 1) as u8;
+            self.bytes[lane] = join::<8>(codes, 0, BITS, BITS & 6, 1) as u8;
         }
     }
 
@@ -166,8 +164,8 @@ impl Packed {
     #[inline(always)]
     fn store<const BITS: u32>(&self, out: &mut [u8]) {
         // Lengths that are known when compiled, so that a copy is a few stores and not a call.
-        let (words, rest) = out.split_at_mut(word_rows(BITS) * LANES * 4);
-        words.copy_from_slice(bytemuck::cast_slice(&self.words[..word_rows(BITS)]));
+        let (words, rest) = out.split_at_mut(ROWS * LANES * 4);
+        words.copy_from_slice(bytemuck::cast_slice(&self.words));
         let rest = if BITS & 2 == 0 {
             rest
         } else {
@@ -197,73 +195,91 @@ fn slots(unit: &Unit, lane: usize) -> [u32; SLOTS] {
 }
 
 #[inline(always)]
-fn pack_bits<const BITS: u32>(codes: &Unit, out: &mut [u8]) {
-    let mut packed = Packed::EMPTY;
+fn pack_bits<const BITS: u32, const ROWS: usize>(codes: &Unit, out: &mut [u8]) {
+    let mut packed = Packed::<ROWS>::EMPTY;
     for lane in 0..LANES {
         packed.set::<BITS>(lane, &slots(codes, lane));
     }
     packed.store::<BITS>(out);
 }
 
-/// Draws, encodes and packs a whole unit of one bucket with 16-bit draws, all in registers: what most units are. Codes have
-/// at most 8 bits.
+/// Draws, encodes and packs a whole unit of one bucket with 16-bit draws and a plain encoder: what most units are.
 #[inline(always)]
-pub(super) fn draw_and_pack(
+pub(super) fn draw_and_pack<Q: Quantizer>(
     p: &EncodeParams,
+    encoder: &Q::Encoder,
     unit: u32,
     values: &Unit,
     out: &mut [u8],
-    code: impl Fn(u32, u32) -> u32,
 ) {
     match p.bits {
-        1 => fused::<1>(p, unit, values, out, code),
-        2 => fused::<2>(p, unit, values, out, code),
-        3 => fused::<3>(p, unit, values, out, code),
-        4 => fused::<4>(p, unit, values, out, code),
-        5 => fused::<5>(p, unit, values, out, code),
-        6 => fused::<6>(p, unit, values, out, code),
-        7 => fused::<7>(p, unit, values, out, code),
-        _ => fused::<8>(p, unit, values, out, code),
+        1 => fused::<Q, 1, 0>(p, encoder, unit, values, out),
+        2 => fused::<Q, 2, 0>(p, encoder, unit, values, out),
+        3 => fused::<Q, 3, 0>(p, encoder, unit, values, out),
+        4 => fused::<Q, 4, 1>(p, encoder, unit, values, out),
+        5 => fused::<Q, 5, 1>(p, encoder, unit, values, out),
+        6 => fused::<Q, 6, 1>(p, encoder, unit, values, out),
+        7 => fused::<Q, 7, 1>(p, encoder, unit, values, out),
+        8 => fused::<Q, 8, 2>(p, encoder, unit, values, out),
+        _ => fused::<Q, 16, 4>(p, encoder, unit, values, out),
     }
 }
 
-/// As [`draw_and_pack`], for codes of 16 bits.
 #[inline(always)]
-pub(super) fn draw_and_pack_wide(
+fn fused<Q: Quantizer, const BITS: u32, const ROWS: usize>(
     p: &EncodeParams,
+    encoder: &Q::Encoder,
     unit: u32,
     values: &Unit,
     out: &mut [u8],
-    code: impl Fn(u32, u32) -> u32,
 ) {
-    fused::<16>(p, unit, values, out, code);
-}
-
-#[inline(always)]
-fn fused<const BITS: u32>(p: &EncodeParams, unit: u32, values: &Unit, out: &mut [u8], code: impl Fn(u32, u32) -> u32) {
-    let (stream, fraction, first) = (p.stream(), p.fraction, unit * LANES as u32);
-    let mut packed = Packed::EMPTY;
+    prefetch(values);
+    let (stream, first) = (p.stream(), unit * LANES as u32);
+    // A loop for the draws and one for the codes: together they need more registers than AVX2 has.
+    let mut draws = [[0; LANES]; 4];
     for lane in 0..LANES {
         let [a, b, c, d] = block(stream, first + lane as u32);
+        draws[0][lane] = a;
+        draws[1][lane] = b;
+        draws[2][lane] = c;
+        draws[3][lane] = d;
+    }
+    let mut packed = Packed::<ROWS>::EMPTY;
+    for lane in 0..LANES {
+        let [a, b, c, d] = [draws[0][lane], draws[1][lane], draws[2][lane], draws[3][lane]];
         let v = slots(values, lane);
         let codes = [
-            code(v[0], dither16(a, fraction)),
-            code(v[1], dither16(a >> 16, fraction)),
-            code(v[2], dither16(b, fraction)),
-            code(v[3], dither16(b >> 16, fraction)),
-            code(v[4], dither16(c, fraction)),
-            code(v[5], dither16(c >> 16, fraction)),
-            code(v[6], dither16(d, fraction)),
-            code(v[7], dither16(d >> 16, fraction)),
+            Q::code_by_draw::<BITS>(p, encoder, v[0], a),
+            Q::code_by_draw::<BITS>(p, encoder, v[1], a >> 16),
+            Q::code_by_draw::<BITS>(p, encoder, v[2], b),
+            Q::code_by_draw::<BITS>(p, encoder, v[3], b >> 16),
+            Q::code_by_draw::<BITS>(p, encoder, v[4], c),
+            Q::code_by_draw::<BITS>(p, encoder, v[5], c >> 16),
+            Q::code_by_draw::<BITS>(p, encoder, v[6], d),
+            Q::code_by_draw::<BITS>(p, encoder, v[7], d >> 16),
         ];
         packed.set::<BITS>(lane, &codes);
     }
     packed.store::<BITS>(out);
 }
 
+/// Elements ahead of which memory is fetched: a bucket is measured as soon as the one before it is encoded, and would wait.
+const AHEAD: usize = 2048;
+
+/// Has the memory behind a unit's values fetched. Only speed depends on it.
+#[inline(always)]
+fn prefetch(_values: &Unit) {
+    #[cfg(target_arch = "x86_64")]
+    for line in _values.chunks_exact(16) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch is no access, whatever is there.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD).cast()) }
+    }
+}
+
 /// The code of one slot of a lane.
 #[inline(always)]
-fn part<const BITS: u32>(packed: &Packed, lane: usize, slot: usize) -> u32 {
+fn part<const BITS: u32, const ROWS: usize>(packed: &Packed<ROWS>, lane: usize, slot: usize) -> u32 {
     let k = slot as u32;
     let mut code = 0;
     if BITS & 16 != 0 {
@@ -285,10 +301,10 @@ fn part<const BITS: u32>(packed: &Packed, lane: usize, slot: usize) -> u32 {
 }
 
 #[inline(always)]
-fn unpack_bits<const BITS: u32>(from: &[u8], codes: &mut Unit) {
-    let mut packed = Packed::EMPTY;
-    let (words, rest) = from.split_at(word_rows(BITS) * LANES * 4);
-    bytemuck::cast_slice_mut(&mut packed.words[..word_rows(BITS)]).copy_from_slice(words);
+fn unpack_bits<const BITS: u32, const ROWS: usize>(from: &[u8], codes: &mut Unit) {
+    let mut packed = Packed::<ROWS>::EMPTY;
+    let (words, rest) = from.split_at(ROWS * LANES * 4);
+    bytemuck::cast_slice_mut(&mut packed.words).copy_from_slice(words);
     let rest = if BITS & 2 == 0 {
         rest
     } else {
@@ -300,13 +316,13 @@ fn unpack_bits<const BITS: u32>(from: &[u8], codes: &mut Unit) {
         packed.bytes.copy_from_slice(&rest[..LANES]);
     }
     for lane in 0..LANES {
-        codes[lane] = part::<BITS>(&packed, lane, 0);
-        codes[LANES + lane] = part::<BITS>(&packed, lane, 1);
-        codes[2 * LANES + lane] = part::<BITS>(&packed, lane, 2);
-        codes[3 * LANES + lane] = part::<BITS>(&packed, lane, 3);
-        codes[4 * LANES + lane] = part::<BITS>(&packed, lane, 4);
-        codes[5 * LANES + lane] = part::<BITS>(&packed, lane, 5);
-        codes[6 * LANES + lane] = part::<BITS>(&packed, lane, 6);
-        codes[7 * LANES + lane] = part::<BITS>(&packed, lane, 7);
+        codes[lane] = part::<BITS, ROWS>(&packed, lane, 0);
+        codes[LANES + lane] = part::<BITS, ROWS>(&packed, lane, 1);
+        codes[2 * LANES + lane] = part::<BITS, ROWS>(&packed, lane, 2);
+        codes[3 * LANES + lane] = part::<BITS, ROWS>(&packed, lane, 3);
+        codes[4 * LANES + lane] = part::<BITS, ROWS>(&packed, lane, 4);
+        codes[5 * LANES + lane] = part::<BITS, ROWS>(&packed, lane, 5);
+        codes[6 * LANES + lane] = part::<BITS, ROWS>(&packed, lane, 6);
+        codes[7 * LANES + lane] = part::<BITS, ROWS>(&packed, lane, 7);
     }
 }
