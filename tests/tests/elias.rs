@@ -1,5 +1,6 @@
 //! Elias codes: of every level, packed and unpacked as a bit by bit oracle does it, short enough, and safe from hostile bytes.
 
+use gradwire::backend::cpu::{Cpu, Simd};
 use gradwire::plan::Limits;
 use gradwire::{
     BackendKind, Codec, DecodeMode, Device, Dtype, Error, Gradient, Layout, ModelPlan, OneBit, Payload, PayloadError,
@@ -53,6 +54,11 @@ fn payloads(lengths: &[usize], real: usize) -> Vec<(String, Payload)> {
     all
 }
 
+/// The CPU with each vector width that it has.
+fn cpus() -> impl Iterator<Item = Device> {
+    Simd::ALL.into_iter().filter_map(|simd| Cpu::with_simd(simd).ok()).map(Device::from_cpu)
+}
+
 fn check(device: &Device, label: &str, fixed: &Payload) {
     let packed = device.pack(fixed).unwrap_or_else(|e| panic!("{device}, {label}: {e}"));
     assert!(
@@ -95,7 +101,7 @@ fn every_level_comes_back() {
 fn the_cpu_packs_and_unpacks_as_the_page_says() {
     let lengths = [0, 1, 255, 256, 257, 1025, 10_000, 70_001];
     for (label, payload) in payloads(&lengths, 1 << 17) {
-        check(&Device::cpu(), &label, &payload);
+        cpus().for_each(|cpu| check(&cpu, &label, &payload));
     }
 }
 
@@ -351,7 +357,7 @@ fn hostile_headers_and_tables_are_refused() {
 
 #[test]
 fn hostile_codes_decode_alike_everywhere() {
-    let devices = require::devices();
+    let devices: Vec<Device> = cpus().chain(require::devices()).collect();
     let mut random = Random(8);
     for bits in WIDTHS {
         let n = 1300;

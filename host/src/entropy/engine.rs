@@ -62,16 +62,19 @@ pub(crate) fn unpack(engine: &(impl Entropy + ?Sized), payload: &PayloadView<'_>
 
 impl Entropy for Cpu {
     fn pack_codes(&self, header: &Header, codes: &[u8]) -> Result<Packed, Error> {
-        let (mut bytes, words) = Self::elias_pack(header.bits(), codes);
+        let (mut bytes, runs) = self.elias_pack(header.bits(), codes);
         bytes.resize(table_bytes(header.elements()) as usize, 0);
-        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        let table = bytes.len();
+        bytes.reserve(runs.iter().map(Vec::len).sum());
+        runs.iter().for_each(|run| bytes.extend_from_slice(run));
         // At most 2^31: 256 words for each of 2^23 units.
-        Ok(Packed { bytes, words: words.len() as u32 })
+        let words = ((bytes.len() - table) / 4) as u32;
+        Ok(Packed { bytes, words })
     }
 
     fn unpack_codes(&self, header: &Header, packed: &[u8], codes: &mut [u8]) -> Result<(), Error> {
         let (table, words) = packed.split_at(table_bytes(header.elements()) as usize);
-        Self::elias_unpack(header.bits(), &table[..units(header.elements()) as usize], words, codes);
+        self.elias_unpack(header.bits(), &table[..units(header.elements()) as usize], words, codes);
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
-//! Elias codes on the CPU: a unit after the other, bit after bit.
+//! Elias codes on the CPU: a unit after the other. Neighbouring codes of a lane are joined in vectors, thirty-two lanes at a
+//! time, so that bits are put and taken up to 32 at once.
 
-use gradwire_kernels::arith::elias::{exponent, level_of, read, rest_bits, tail_of, unary_bits, zeros};
+use gradwire_kernels::arith::elias::{largest, read, rest_bits, unary_bits, zeros};
 use gradwire_kernels::arith::pack::{LANES, SLOTS, UNIT, unit_bytes};
 use rayon::prelude::*;
 
@@ -9,51 +10,124 @@ use super::rows::{Unit, pack, unpack};
 
 /// Units that a thread takes at a time.
 const TASK_UNITS: usize = 256;
+/// The longest unit: 256 codes of 32 bits.
+const MOST_BYTES: usize = 1024;
+/// Bytes that are stored or loaded together, and may lie behind a unit's last one.
+const TOGETHER: usize = 8;
+
+/// Codes of a width that are joined, which take at most 32 bits in either part.
+const fn joined(bits: u32) -> usize {
+    match bits {
+        0..=4 => 8,
+        5..=8 => 4,
+        _ => 2,
+    }
+}
 
 /// The place in a unit of each code, in the order in which they are sent: lane after lane.
 fn order() -> impl Iterator<Item = usize> {
     (0..LANES).flat_map(|lane| (0..SLOTS).map(move |slot| slot * LANES + lane))
 }
 
-/// Words of a unit's Elias codes.
-fn measure(bits: u32, codes: &Unit) -> u32 {
-    let of_code = |code: &u32| {
-        let q = exponent(level_of(*code, bits));
-        unary_bits(q) + rest_bits(q)
+/// Joined bits, and how many: those of group `g` of lane `i` are at `32 g + i`.
+struct Joined {
+    bits: [u32; UNIT / 2],
+    lengths: [u32; UNIT / 2],
+}
+
+impl Joined {
+    const EMPTY: Self = Self { bits: [0; UNIT / 2], lengths: [0; UNIT / 2] };
+}
+
+/// The exponent of a level, from that of a float: levels have at most 15 bits. Vectors count no zeros before AVX-512.
+#[inline(always)]
+fn exponent(level: u32) -> u32 {
+    (((level + 1) as i32 as f32).to_bits() >> 23) - 127
+}
+
+/// Joins the parts of a unit's codes.
+#[inline(always)]
+fn join<const BITS: u32>(codes: &Unit, unary: &mut Joined, rest: &mut Joined) {
+    let each = const { joined(BITS) };
+    for group in 0..SLOTS / each {
+        for lane in 0..LANES {
+            let (mut ones, mut ones_length, mut tails, mut tails_length) = (0, 0, 0, 0);
+            for slot in 0..each {
+                let code = codes[(group * each + slot) * LANES + lane];
+                let level = code & largest(BITS);
+                let q = exponent(level);
+                ones |= 1 << (ones_length + q);
+                ones_length += unary_bits(q);
+                let sign = (code >> (BITS - 1) & 1) << q;
+                let tail = if q == 0 { 0 } else { (level + 1 - (1 << q)) | sign };
+                tails |= tail << tails_length;
+                tails_length += rest_bits(q);
+            }
+            let at = group * LANES + lane;
+            (unary.bits[at], unary.lengths[at]) = (ones, ones_length);
+            (rest.bits[at], rest.lengths[at]) = (tails, tails_length);
+        }
+    }
+}
+
+/// Writes a unit's Elias codes, and says how many words they are.
+#[inline(always)]
+fn write<const BITS: u32>(codes: &Unit, out: &mut [u8; MOST_BYTES + TOGETHER]) -> usize {
+    let (mut unary, mut rest) = (Joined::EMPTY, Joined::EMPTY);
+    join::<BITS>(codes, &mut unary, &mut rest);
+    let (mut pending, mut count, mut at) = (0u64, 0, 0);
+    for part in [&unary, &rest] {
+        for lane in 0..LANES {
+            for group in 0..SLOTS / const { joined(BITS) } {
+                let place = group * LANES + lane;
+                // Fewer than 8 bits are pending, and at most 32 come.
+                pending |= u64::from(part.bits[place]) << count;
+                out[at..at + TOGETHER].copy_from_slice(&pending.to_le_bytes());
+                count += part.lengths[place];
+                at += (count / 8) as usize;
+                pending >>= count / 8 * 8;
+                count %= 8;
+            }
+        }
+    }
+    out[at..at + TOGETHER].copy_from_slice(&pending.to_le_bytes());
+    (8 * at + count as usize).div_ceil(32)
+}
+
+/// Packs units, and adds their words to `out`: a byte per unit says how many there are.
+#[inline(always)]
+pub(super) fn pack_units(bits: u32, codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) {
+    match bits {
+        2 => pack_units_of::<2>(codes, table, out),
+        3 => pack_units_of::<3>(codes, table, out),
+        4 => pack_units_of::<4>(codes, table, out),
+        5 => pack_units_of::<5>(codes, table, out),
+        6 => pack_units_of::<6>(codes, table, out),
+        7 => pack_units_of::<7>(codes, table, out),
+        8 => pack_units_of::<8>(codes, table, out),
+        _ => pack_units_of::<16>(codes, table, out),
+    }
+}
+
+#[inline(always)]
+fn pack_units_of<const BITS: u32>(codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) {
+    let mut written = [0; MOST_BYTES + TOGETHER];
+    for (unit, entry) in codes.chunks_exact(unit_bytes(BITS)).zip(table) {
+        let mut codes = [0; UNIT];
+        unpack(BITS, unit, &mut codes);
+        let words = write::<BITS>(&codes, &mut written);
+        // 8 words at least, since a code takes a bit, and 256 at most, since the longest takes 32.
+        *entry = (words - 1) as u8;
+        out.extend_from_slice(&written[..4 * words]);
+    }
+}
+
+/// Reads a unit's Elias codes bit by bit, whatever the words hold.
+fn read_any(bits: u32, bytes: &[u8], codes: &mut Unit) {
+    let word = |index: u32| {
+        let bytes = bytes.get(4 * index as usize..4 * index as usize + 4).and_then(|bytes| bytes.first_chunk());
+        bytes.map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes))
     };
-    codes.iter().map(of_code).sum::<u32>().div_ceil(32)
-}
-
-/// Adds bits to words that were zero from there on.
-fn put(words: &mut [u32], at: &mut u32, value: u32, bits: u32) {
-    // The last code's rest may be none, and the words be full.
-    if bits == 0 {
-        return;
-    }
-    let (index, shift) = ((*at / 32) as usize, *at % 32);
-    *at += bits;
-    words[index] |= value << shift;
-    if shift + bits > 32 {
-        words[index + 1] |= value >> (32 - shift);
-    }
-}
-
-/// Writes a unit's Elias codes over zeros.
-fn write(bits: u32, codes: &Unit, words: &mut [u32]) {
-    let mut at = 0;
-    for place in order() {
-        let q = exponent(level_of(codes[place], bits));
-        put(words, &mut at, 1 << q, unary_bits(q));
-    }
-    for place in order() {
-        let q = exponent(level_of(codes[place], bits));
-        put(words, &mut at, tail_of(codes[place], bits, q), rest_bits(q));
-    }
-}
-
-/// Reads a unit's Elias codes, whatever the words hold.
-fn read_unit(bits: u32, words: &[u32], codes: &mut Unit) {
-    let word = |index: u32| words.get(index as usize).copied().unwrap_or(u32::MAX);
     let mut exponents = [0; UNIT];
     let mut at = 0;
     for place in order() {
@@ -66,70 +140,155 @@ fn read_unit(bits: u32, words: &[u32], codes: &mut Unit) {
     }
 }
 
-/// Where each unit's words begin, and behind the last one where they end.
-fn offsets(table: &[u8]) -> Vec<usize> {
-    let mut offsets = Vec::with_capacity(table.len() + 1);
-    let mut sum = 0;
-    offsets.push(sum);
-    for byte in table {
-        sum += usize::from(*byte) + 1;
-        offsets.push(sum);
+/// Where the ones of a unit's unary parts are: behind the first entry, which is one before the first bit.
+type Ends = [u16; 1 + UNIT + 64];
+
+#[inline(always)]
+fn load(bytes: &[u8], bit: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(bit / 8..)?.first_chunk()?))
+}
+
+/// Finds the ones; `None` where there are too few.
+#[inline(always)]
+fn ends(bytes: &[u8], length: usize, ends: &mut Ends) -> Option<()> {
+    ends[0] = u16::MAX;
+    let (mut found, mut base) = (0, 0);
+    while found < UNIT {
+        let mut ones = load(bytes, base)?;
+        if base + 64 > length {
+            ones &= u64::MAX >> (base + 64 - length).min(63);
+        }
+        let count = ones.count_ones() as usize;
+        // Eight at a time, and those that are too many are overwritten: how many there are is as good as random.
+        for places in ends[1 + found..1 + found + 64].as_chunks_mut::<8>().0.iter_mut().take(count.div_ceil(8)) {
+            for place in places {
+                *place = (base as u32 + ones.trailing_zeros()) as u16;
+                ones &= ones.wrapping_sub(1);
+            }
+        }
+        found += count;
+        base += 64;
+        if base >= length && found < UNIT {
+            return None;
+        }
     }
-    offsets
+    Some(())
+}
+
+/// Reads a unit's Elias codes of `length` bits, where there are [`TOGETHER`] bytes behind them; `None` where they are none that an
+/// encoder writes.
+#[inline(always)]
+fn read_whole<const BITS: u32>(bytes: &[u8], length: usize, codes: &mut Unit) -> Option<()> {
+    let each = const { joined(BITS) };
+    let mut places: Ends = [0; 1 + UNIT + 64];
+    ends(bytes, length, &mut places)?;
+    let mut found = [0u16; UNIT];
+    for i in 0..UNIT {
+        found[i] = places[i + 1].wrapping_sub(places[i]).wrapping_sub(1);
+    }
+    if found.iter().fold(0, |most, q| most.max(*q)) >= BITS as u16 {
+        return None;
+    }
+    let mut exponents: Unit = [0; UNIT];
+    for (i, place) in order().enumerate() {
+        exponents[place] = u32::from(found[i]);
+    }
+    let mut rest = Joined::EMPTY;
+    for group in 0..SLOTS / each {
+        for lane in 0..LANES {
+            let mut length = 0;
+            for slot in 0..each {
+                length += rest_bits(exponents[(group * each + slot) * LANES + lane]);
+            }
+            rest.lengths[group * LANES + lane] = length;
+        }
+    }
+    let mut at = usize::from(places[UNIT]) + 1;
+    for lane in 0..LANES {
+        for group in 0..SLOTS / each {
+            let place = group * LANES + lane;
+            rest.bits[place] = (load(bytes, at)? >> (at % 8)) as u32;
+            at += rest.lengths[place] as usize;
+        }
+    }
+    if at > length {
+        return None;
+    }
+    for group in 0..SLOTS / each {
+        for lane in 0..LANES {
+            let mut bits = rest.bits[group * LANES + lane];
+            for slot in 0..each {
+                let place = (group * each + slot) * LANES + lane;
+                let q = exponents[place];
+                let one = 1 << q;
+                let level = (one + (bits & (one - 1)) - 1).min(largest(BITS));
+                codes[place] = if q == 0 { 0 } else { level | (bits >> q & 1) << (BITS - 1) };
+                // One bit more than the exponent, and a level has at most 15.
+                bits = if q == 0 { bits } else { bits >> 1 >> q };
+            }
+        }
+    }
+    Some(())
+}
+
+/// Unpacks the units of a table; the first one's words are at the start of `packed`, and there may be others behind.
+#[inline(always)]
+pub(super) fn unpack_units(bits: u32, table: &[u8], packed: &[u8], codes: &mut [u8]) {
+    match bits {
+        2 => unpack_units_of::<2>(table, packed, codes),
+        3 => unpack_units_of::<3>(table, packed, codes),
+        4 => unpack_units_of::<4>(table, packed, codes),
+        5 => unpack_units_of::<5>(table, packed, codes),
+        6 => unpack_units_of::<6>(table, packed, codes),
+        7 => unpack_units_of::<7>(table, packed, codes),
+        8 => unpack_units_of::<8>(table, packed, codes),
+        _ => unpack_units_of::<16>(table, packed, codes),
+    }
+}
+
+#[inline(always)]
+fn unpack_units_of<const BITS: u32>(table: &[u8], packed: &[u8], codes: &mut [u8]) {
+    let mut from = 0;
+    let mut copy = [0; MOST_BYTES + TOGETHER];
+    for (entry, out) in table.iter().zip(codes.chunks_exact_mut(unit_bytes(BITS))) {
+        let length = 4 * (usize::from(*entry) + 1);
+        let bytes = &packed[from..from + length];
+        from += length;
+        let roomy = packed.get(from - length..from + TOGETHER).unwrap_or_else(|| {
+            copy[..length].copy_from_slice(bytes);
+            &copy[..length + TOGETHER]
+        });
+        let mut values = [0; UNIT];
+        if read_whole::<BITS>(roomy, 8 * length, &mut values).is_none() {
+            read_any(BITS, bytes, &mut values);
+        }
+        pack(BITS, &values, out);
+    }
 }
 
 impl Cpu {
-    /// Packs codes of fixed width: the table of a byte per unit, and the words of the units.
-    pub(crate) fn elias_pack(bits: u32, codes: &[u8]) -> (Vec<u8>, Vec<u32>) {
-        let units = codes.par_chunks_exact(unit_bytes(bits));
-        let table: Vec<u8> = units
-            .clone()
-            .map(|unit| {
-                let mut codes = [0; UNIT];
-                unpack(bits, unit, &mut codes);
-                // 8 words at least, since a code takes a bit, and 256 at most, since the longest takes 32.
-                (measure(bits, &codes) - 1) as u8
-            })
-            .collect();
-        let offsets = offsets(&table);
-        let mut words = vec![0; offsets[table.len()]];
-        let mut tasks = Vec::with_capacity(table.len().div_ceil(TASK_UNITS));
-        let mut rest = &mut words[..];
-        for first in (0..table.len()).step_by(TASK_UNITS) {
-            let end = table.len().min(first + TASK_UNITS);
-            let (own, others) = rest.split_at_mut(offsets[end] - offsets[first]);
-            rest = others;
-            tasks.push((first, end, own));
-        }
-        tasks.into_par_iter().for_each(|(first, end, own)| {
-            for unit in first..end {
-                let mut values = [0; UNIT];
-                unpack(bits, &codes[unit * unit_bytes(bits)..][..unit_bytes(bits)], &mut values);
-                write(bits, &values, &mut own[offsets[unit] - offsets[first]..offsets[unit + 1] - offsets[first]]);
-            }
-        });
+    /// Packs codes of fixed width: the table of a byte per unit, and the words of the units, from runs of them.
+    pub(crate) fn elias_pack(&self, bits: u32, codes: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
+        let mut table = vec![0; codes.len() / unit_bytes(bits)];
+        let runs = codes.par_chunks(TASK_UNITS * unit_bytes(bits)).zip(table.par_chunks_mut(TASK_UNITS));
+        let of_run = |(codes, table): (&[u8], &mut [u8])| {
+            let mut words = Vec::with_capacity(codes.len());
+            self.simd().elias_pack(bits, codes, table, &mut words);
+            words
+        };
+        let words = runs.map(of_run).collect();
         (table, words)
     }
 
     /// The codes of fixed width of packed ones. The table was checked to name exactly the words there are.
-    pub(crate) fn elias_unpack(bits: u32, table: &[u8], packed: &[u8], codes: &mut [u8]) {
-        let offsets = offsets(table);
-        let one = |(unit, out): (usize, &mut [u8])| {
-            let bytes = &packed[4 * offsets[unit]..4 * offsets[unit + 1]];
-            let mut words = [0; UNIT];
-            let words = &mut words[..bytes.len() / 4];
-            for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
-                *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            }
-            let mut values = [0; UNIT];
-            read_unit(bits, words, &mut values);
-            pack(bits, &values, out);
-        };
-        // Waking a thread costs more than a small tensor does.
-        if table.len() <= TASK_UNITS {
-            codes.chunks_exact_mut(unit_bytes(bits)).enumerate().for_each(one);
-        } else {
-            codes.par_chunks_exact_mut(unit_bytes(bits)).enumerate().for_each(one);
-        }
+    pub(crate) fn elias_unpack(&self, bits: u32, table: &[u8], packed: &[u8], codes: &mut [u8]) {
+        let mut from = 0;
+        let runs = table.chunks(TASK_UNITS).map(|entries| {
+            let run = (entries, &packed[from..]);
+            from += entries.iter().map(|entry| 4 * (usize::from(*entry) + 1)).sum::<usize>();
+            run
+        });
+        let tasks = runs.zip(codes.chunks_mut(TASK_UNITS * unit_bytes(bits))).collect();
+        super::for_each(tasks, |((table, packed), codes)| self.simd().elias_unpack(bits, table, packed, codes));
     }
 }

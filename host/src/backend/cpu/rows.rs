@@ -225,6 +225,7 @@ pub(super) fn draw_and_pack<Q: Quantizer>(
     }
 }
 
+#[expect(clippy::needless_range_loop, reason = "vectors are found in loops over lanes")]
 #[inline(always)]
 fn fused<Q: Quantizer, const BITS: u32, const ROWS: usize>(
     p: &EncodeParams,

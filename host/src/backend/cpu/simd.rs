@@ -7,6 +7,7 @@ use gradwire_kernels::params::{DecodeParams, EncodeParams};
 use super::bucketed::{self, Body, Elements, EncodeTask};
 #[cfg(target_arch = "x86_64")]
 use super::compress;
+use super::elias;
 use super::filter::{self, Entries, Filter};
 use super::gram;
 use super::lanes::Array;
@@ -193,6 +194,16 @@ over_lanes!(
 over_lanes!(
     /// Applies the inverse of a triangle to the rows of a block of a factor.
     solve, (columns: &mut [&mut [f32]], triangle: &[f64]) -> (), gram::solve, gram::solve, gram::solve
+);
+over_lanes!(
+    /// Packs units of codes as Elias codes.
+    elias_pack, (bits: u32, codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) -> (),
+    elias::pack_units, elias::pack_units, elias::pack_units
+);
+over_lanes!(
+    /// Unpacks units of Elias codes.
+    elias_unpack, (bits: u32, table: &[u8], packed: &[u8], codes: &mut [u8]) -> (),
+    elias::unpack_units, elias::unpack_units, elias::unpack_units
 );
 
 impl Simd {
