@@ -1,13 +1,17 @@
-//! The filter of top-k where a processor compresses a vector: no branch on what is kept.
+//! The filter of top-k where a processor compresses a vector, or permutes one by a table: no branch on what is kept.
 
 #![cfg(target_arch = "x86_64")]
 
 use std::arch::x86_64::{
-    __m512i, _mm512_add_epi32, _mm512_and_si512, _mm512_cmpge_epu32_mask, _mm512_loadu_si512,
-    _mm512_mask_compressstoreu_epi32, _mm512_min_epu32, _mm512_set1_epi32, _mm512_setr_epi32,
+    __m256i, __m512i, _CMP_UNORD_Q, _mm256_add_epi32, _mm256_add_ps, _mm256_and_si256, _mm256_blendv_ps,
+    _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_cmpeq_epi32, _mm256_loadu_ps, _mm256_loadu_si256,
+    _mm256_max_epu32, _mm256_min_epu32, _mm256_movemask_ps, _mm256_permutevar8x32_epi32, _mm256_set1_epi32,
+    _mm256_setr_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm512_add_epi32, _mm512_and_si512,
+    _mm512_cmpge_epu32_mask, _mm512_loadu_si512, _mm512_mask_compressstoreu_epi32, _mm512_min_epu32, _mm512_set1_epi32,
+    _mm512_setr_epi32,
 };
 
-use gradwire_kernels::arith::float::{MAGNITUDE, canonical};
+use gradwire_kernels::arith::float::{MAGNITUDE, NAN_BITS, canonical};
 use gradwire_kernels::arith::topk::{NAN_KEY, key};
 
 use super::filter::Entries;
@@ -52,7 +56,12 @@ pub(super) fn filter(values: &[f32], sums: &mut [f32], start: usize, floor: u32,
         indices.set_len(count);
         bits.set_len(count);
     }
-    let first = values.len() - rest.len();
+    filter_rest(rest, sums, start, values.len() - rest.len(), floor, scratch);
+    scratch.clone()
+}
+
+/// Filters what is left behind whole vectors, from element `first` of the run on.
+fn filter_rest(rest: &[f32], sums: &mut [f32], start: usize, first: usize, floor: u32, to: &mut Entries) {
     for (i, value) in rest.iter().enumerate() {
         let mut value = *value;
         if let Some(sum) = sums.get_mut(first + i) {
@@ -60,11 +69,96 @@ pub(super) fn filter(values: &[f32], sums: &mut [f32], start: usize, floor: u32,
             value = *sum;
         }
         if key(value.to_bits()) >= floor {
-            indices.push((start + first + i) as u32);
-            bits.push(value.to_bits());
+            to.indices.push((start + first + i) as u32);
+            to.bits.push(value.to_bits());
         }
     }
+}
+
+/// Values of a vector of AVX2.
+const HALF: usize = 8;
+
+/// For each mask of eight lanes, those lanes, lowest first.
+static LANES_OF: [[u32; HALF]; 256] = {
+    let mut table = [[0; HALF]; 256];
+    let mut mask = 0;
+    while mask < 256 {
+        let (mut lane, mut count) = (0, 0);
+        while lane < HALF {
+            if mask >> lane & 1 == 1 {
+                table[mask][count] = lane as u32;
+                count += 1;
+            }
+            lane += 1;
+        }
+        mask += 1;
+    }
+    table
+};
+
+/// As [`filter`], with AVX2.
+#[target_feature(enable = "avx2,popcnt")]
+pub(super) fn filter_by_table(
+    values: &[f32],
+    sums: &mut [f32],
+    start: usize,
+    floor: u32,
+    scratch: &mut Entries,
+) -> Entries {
+    let (groups, rest) = values.as_chunks::<HALF>();
+    let Entries { indices, bits } = scratch;
+    indices.clear();
+    bits.clear();
+    indices.reserve(values.len() + HALF);
+    bits.reserve(values.len() + HALF);
+    let mut count = 0;
+    let (magnitude, top) = (_mm256_set1_epi32(MAGNITUDE as i32), _mm256_set1_epi32(NAN_KEY as i32));
+    let floors = _mm256_set1_epi32(floor as i32);
+    let mut at = _mm256_add_epi32(_mm256_set1_epi32(start as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    for (group, values) in groups.iter().enumerate() {
+        let vector = if sums.is_empty() { load_half(values) } else { add_half(values, &mut sums[group * HALF..]) };
+        let keys = _mm256_min_epu32(_mm256_and_si256(vector, magnitude), top);
+        let wanted = _mm256_cmpeq_epi32(_mm256_max_epu32(keys, floors), keys);
+        let wanted = _mm256_movemask_ps(_mm256_castsi256_ps(wanted)) as usize & 0xff;
+        // SAFETY: the table has 32 bytes for each mask. `count` entries were written, at most as many as values went by, and
+        // there is room for all values and a vector more.
+        unsafe {
+            let lanes = _mm256_loadu_si256(LANES_OF[wanted].as_ptr().cast());
+            let place = _mm256_permutevar8x32_epi32(at, lanes);
+            _mm256_storeu_si256(indices.as_mut_ptr().add(count).cast(), place);
+            _mm256_storeu_si256(bits.as_mut_ptr().add(count).cast(), _mm256_permutevar8x32_epi32(vector, lanes));
+        }
+        count += wanted.count_ones() as usize;
+        at = _mm256_add_epi32(at, _mm256_set1_epi32(HALF as i32));
+    }
+    // SAFETY: as many were written to each.
+    unsafe {
+        indices.set_len(count);
+        bits.set_len(count);
+    }
+    filter_rest(rest, sums, start, values.len() - rest.len(), floor, scratch);
     scratch.clone()
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn load_half(values: &[f32; HALF]) -> __m256i {
+    // SAFETY: there are 32 bytes to read.
+    unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn add_half(values: &[f32; HALF], sums: &mut [f32]) -> __m256i {
+    let Some(sums) = sums.first_chunk_mut::<HALF>() else { return load_half(values) };
+    // SAFETY: there are 32 bytes to read of each, and to write.
+    unsafe {
+        let sum = _mm256_add_ps(_mm256_loadu_ps(sums.as_ptr()), _mm256_loadu_ps(values.as_ptr()));
+        let nan = _mm256_castsi256_ps(_mm256_set1_epi32(NAN_BITS as i32));
+        let sum = _mm256_blendv_ps(sum, nan, _mm256_cmp_ps::<_CMP_UNORD_Q>(sum, sum));
+        _mm256_storeu_ps(sums.as_mut_ptr(), sum);
+        _mm256_castps_si256(sum)
+    }
 }
 
 #[target_feature(enable = "avx512f")]

@@ -52,7 +52,8 @@ impl Simd {
         match self {
             Self::Baseline => true,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => is_x86_feature_detected!("avx2"),
+            // Every processor that has AVX2 counts ones, and an emulator may be told otherwise.
+            Self::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt"),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => {
                 is_x86_feature_detected!("avx512f")
@@ -210,7 +211,7 @@ impl Simd {
     /// Filters a run of elements for top-k; `scratch` is room to work in.
     #[cfg_attr(
         not(target_arch = "x86_64"),
-        allow(unused_mut, unused_variables, reason = "only AVX-512 has a way of its own")
+        allow(unused_mut, unused_variables, reason = "only AVX2 and AVX-512 have ways of their own")
     )]
     pub(super) fn filter(self, mut task: Filter<'_>, scratch: &mut Entries) -> Entries {
         #[cfg(target_arch = "x86_64")]
@@ -223,20 +224,22 @@ impl Simd {
             fn avx512(task: Filter<'_>) -> Entries {
                 filter::filter(task)
             }
+            if let (Gradient::F32(x), false) = (task.input, self == Self::Baseline) {
+                let Filter { start, len, ref mut residual, floor, .. } = task;
+                let (values, sums) = (&x[start..start + len], residual.as_deref_mut().unwrap_or_default());
+                if self == Self::Avx512 {
+                    // SAFETY: a `Simd` other than the baseline comes from `detect` or passed `check`.
+                    return unsafe { compress::filter(values, sums, start, floor, scratch) };
+                }
+                // SAFETY: as above.
+                return unsafe { compress::filter_by_table(values, sums, start, floor, scratch) };
+            }
             match self {
                 Self::Baseline => {}
-                // SAFETY: a `Simd` other than the baseline comes from `detect` or passed `check`.
+                // SAFETY: as above.
                 Self::Avx2 => return unsafe { avx2(task) },
-                Self::Avx512 => {
-                    let Filter { input, start, len, ref mut residual, floor } = task;
-                    if let Gradient::F32(x) = input {
-                        let sums = residual.as_deref_mut().unwrap_or_default();
-                        // SAFETY: as above.
-                        return unsafe { compress::filter(&x[start..start + len], sums, start, floor, scratch) };
-                    }
-                    // SAFETY: as above.
-                    return unsafe { avx512(task) };
-                }
+                // SAFETY: as above.
+                Self::Avx512 => return unsafe { avx512(task) },
             }
         }
         filter::filter(task)
