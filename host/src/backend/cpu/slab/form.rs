@@ -45,40 +45,73 @@ pub(super) fn add<V: Lanes>(
     group: usize,
     term: &Term<'_>,
 ) {
+    let spread = term.before == Before::Rest && term.rank >= SPREAD;
     if term.before == Before::Rest {
         let mut i = 0;
         while i < group {
+            let ahead = if spread {
+                ahead_of(gradient, from + i * columns, &sums[i * columns..], columns, width)
+            } else {
+                Ahead::NOTHING
+            };
             if i + TOGETHER <= group {
-                expand_rows::<V, TOGETHER>(term, i, &mut tile[i * TILE..], TILE, width);
+                expand_rows::<V, TOGETHER>(term, i, &mut tile[i * TILE..], TILE, width, ahead);
                 i += TOGETHER;
             } else {
-                expand_rows::<V, 1>(term, i, &mut tile[i * TILE..], TILE, width);
+                expand_rows::<V, 1>(term, i, &mut tile[i * TILE..], TILE, width, ahead);
                 i += 1;
             }
         }
     }
     let mut wide = [0.0; TILE];
     for (i, row) in tile.chunks_exact_mut(TILE).take(group).enumerate() {
-        let next = match gradient {
-            Gradient::F32(x) => x.get(from + i * columns + width..).unwrap_or_default(),
-            Gradient::F16(_) | Gradient::Bf16(_) => &[],
-        };
+        // Few terms take no longer than the fetching.
+        let ahead = if spread { Ahead::NOTHING } else { ahead_of(gradient, from + i * columns, &[], columns, width) };
         let gradient = widen(gradient, from + i * columns, &mut wide[..width]);
-        let (old, next_sums) = sums[i * columns..].split_at_mut(width);
-        add_row::<V>(&mut row[..width], gradient, old, term.before, [next, next_sums]);
+        let (old, next) = sums[i * columns..].split_at_mut(width);
+        add_row::<V>(
+            &mut row[..width],
+            gradient,
+            old,
+            term.before,
+            Ahead { sums: if spread { &[] } else { next }, ..ahead },
+        );
     }
 }
 
+/// Terms from which on the next tile is fetched between them.
+const SPREAD: usize = 8;
+
+/// What the next tile needs is fetched while this one is worked on, a few lines at a time: more than a core has requests for would
+/// wait for one another. The hardware's own prefetching does not follow rows that it sees in pieces.
+#[derive(Clone, Copy)]
+struct Ahead<'a> {
+    gradient: &'a [f32],
+    sums: &'a [f32],
+    columns: usize,
+}
+
+impl Ahead<'_> {
+    const NOTHING: Self = Self { gradient: &[], sums: &[], columns: 0 };
+}
+
 #[inline(always)]
-fn add_row<V: Lanes>(row: &mut [f32], gradient: &[f32], old: &mut [f32], before: Before, next: [&[f32]; 2]) {
+fn ahead_of<'a>(gradient: &Gradient<'a>, from: usize, sums: &'a [f32], columns: usize, width: usize) -> Ahead<'a> {
+    let gradient = match gradient {
+        Gradient::F32(x) => x.get(from + width..).unwrap_or_default(),
+        Gradient::F16(_) | Gradient::Bf16(_) => &[],
+    };
+    Ahead { gradient, sums: sums.get(width..).unwrap_or_default(), columns }
+}
+
+#[inline(always)]
+fn add_row<V: Lanes>(row: &mut [f32], gradient: &[f32], old: &mut [f32], before: Before, ahead: Ahead<'_>) {
     let (rows, row) = row.as_chunks_mut::<LANES>();
     let (olds, old) = old.as_chunks_mut::<LANES>();
     let (gradients, gradient) = gradient.as_chunks::<LANES>();
     for (j, ((row, gradient), old)) in rows.iter_mut().zip(gradients).zip(olds).enumerate() {
-        // What the next tile needs is fetched while this one is worked on; the hardware's own prefetching does not follow rows
-        // that it sees in pieces.
-        V::prefetch(next[0], j * LANES);
-        V::prefetch(next[1], j * LANES);
+        V::prefetch(ahead.gradient, j * LANES);
+        V::prefetch(ahead.sums, j * LANES);
         let (sum, left) = sum_of::<V>(V::load(gradient), V::load(old), V::load(row), before);
         sum.store(row);
         left.store(old);
@@ -104,7 +137,14 @@ fn sum_of<V: Lanes>(gradient: V, old: V, less: V, before: Before) -> (V, V) {
 
 /// Writes a part of some rows of L R^T, from row `i` of the group on; `stride` apart.
 #[inline(always)]
-fn expand_rows<V: Lanes, const R: usize>(term: &Term<'_>, i: usize, out: &mut [f32], stride: usize, width: usize) {
+fn expand_rows<V: Lanes, const R: usize>(
+    term: &Term<'_>,
+    i: usize,
+    out: &mut [f32],
+    stride: usize,
+    width: usize,
+    ahead: Ahead<'_>,
+) {
     let whole = width / LANES;
     let mut rows: [&mut [[f32; LANES]]; R] = [(); R].map(|()| Default::default());
     let mut rests: [&mut [f32]; R] = [(); R].map(|()| Default::default());
@@ -112,6 +152,12 @@ fn expand_rows<V: Lanes, const R: usize>(term: &Term<'_>, i: usize, out: &mut [f
         (*row, *rest) = line[..width].as_chunks_mut();
     }
     for j in 0..whole {
+        if term.rank >= SPREAD {
+            for r in 0..R {
+                V::prefetch(ahead.gradient, r * ahead.columns + j * LANES);
+                V::prefetch(ahead.sums, r * ahead.columns + j * LANES);
+            }
+        }
         let sums = entries::<V, R>(term, i, j);
         for (sum, row) in sums.into_iter().zip(&mut rows) {
             sum.store(&mut row[j]);
@@ -161,11 +207,11 @@ pub(in super::super) fn expand<V: Lanes>(
             let width = step.min(columns - at);
             let term = Term { before: Before::Rest, scale: &scale, right, stride: step, rank };
             if group == TOGETHER {
-                expand_rows::<V, TOGETHER>(&term, 0, &mut rows[at..], columns, width);
+                expand_rows::<V, TOGETHER>(&term, 0, &mut rows[at..], columns, width, Ahead::NOTHING);
                 continue;
             }
             for i in 0..group {
-                expand_rows::<V, 1>(&term, i, &mut rows[i * columns + at..], columns, width);
+                expand_rows::<V, 1>(&term, i, &mut rows[i * columns + at..], columns, width, Ahead::NOTHING);
             }
         }
     }
