@@ -23,6 +23,7 @@ extern crate std;
 pub mod arith;
 pub mod codecs;
 pub mod params;
+pub mod presets;
 
 #[cfg(any(target_arch = "nvptx64", feature = "rust-cuda"))]
 mod device;

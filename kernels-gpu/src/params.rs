@@ -2,6 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use crate::arith::philox::{ROUNDS, round_keys};
 use crate::arith::stream::Stream;
 
 /// `bucket_log2` of a tensor that is one bucket: every index shifted by it is 0.
@@ -101,6 +102,23 @@ impl EncodeParams {
     #[inline(always)]
     pub fn beta(&self) -> f32 {
         f32::from_bits(self.beta)
+    }
+}
+
+/// Argument of the encode kernels whose setting is fixed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct FixedParams {
+    /// What the kernel for every setting would take.
+    pub encode: EncodeParams,
+    /// The key of each round of a draw: from here an instruction reads one without taking a register.
+    pub keys: [[u32; 2]; ROUNDS],
+}
+
+impl FixedParams {
+    /// The same parameters, with the keys worked out.
+    pub fn new(encode: EncodeParams) -> Self {
+        Self { encode, keys: round_keys(encode.key) }
     }
 }
 

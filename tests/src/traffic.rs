@@ -119,7 +119,9 @@ impl Job {
             _ => 4.0,
         };
         let partial = 16.0 / 8192.0;
-        match kernel.rsplit('_').next() {
+        // Kernels of a setting alone are named by that.
+        let does = if kernel.contains("_fixed_") { Some("encode") } else { kernel.rsplit('_').next() };
+        match does {
             Some("scan") => gradient,
             Some("stats") => gradient + partial,
             Some("combine") => partial + (8.0 + scalars_each) / N as f64,

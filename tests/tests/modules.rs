@@ -31,8 +31,9 @@ fn text(kernel: &str) -> Load {
 
 fn encodes(cuda: &Cuda) -> Result<(), Error> {
     let x = [0.25f32; 100];
-    let payload = Device::from_cuda(cuda.clone()).encode(&Qsgd::bits(4), &x, Seed::new(1))?;
-    assert_eq!(payload, Device::cpu().encode(&Qsgd::bits(4), &x, Seed::new(1)).expect("the CPU encodes"));
+    // A setting that has no kernel of its own.
+    let payload = Device::from_cuda(cuda.clone()).encode(&Qsgd::bits(3), &x, Seed::new(1))?;
+    assert_eq!(payload, Device::cpu().encode(&Qsgd::bits(3), &x, Seed::new(1)).expect("the CPU encodes"));
     Ok(())
 }
 
@@ -52,13 +53,15 @@ fn a_call_loads_its_own_family_and_no_other() {
     let checked = Qsgd::bits(4).non_finite(NonFinite::Error);
     device.encode(&checked, &[0.25f32; 100], Seed::new(1)).expect("it encodes");
     assert_eq!(notes.take(), [text("finite_scan")]);
-    device.encode(&Uniform::bits(4), &[0.25f32; 100], Seed::new(1)).expect("it encodes");
+    device.encode(&Uniform::bits(3), &[0.25f32; 100], Seed::new(1)).expect("it encodes");
     assert_eq!(notes.take(), [text("uniform_combine")]);
+    device.encode(&Uniform::bits(4), &[0.25f32; 100], Seed::new(1)).expect("it encodes");
+    assert_eq!(notes.take(), [text("uniform_fixed_bf16_4")], "a setting that has a kernel of its own");
     device.encode_sparse(&TopK::count(10), &[0.25f32; 10_000], Seed::new(1)).expect("it selects");
     assert_eq!(notes.take(), [text("topk_block")], "blocks may wait for one another here");
-    assert_eq!(names(&cuda), ["common", "qsgd", "uniform", "sparse", "topk"]);
+    assert_eq!(names(&cuda), ["common", "qsgd", "uniform", "uniform_fixed", "sparse", "topk"]);
     drop((device, cuda));
-    assert_eq!(notes.unloads(), 5);
+    assert_eq!(notes.unloads(), 6);
 }
 
 #[test]
@@ -84,7 +87,7 @@ fn nothing_is_loaded_after_a_warm_up() {
                     device.encode(&checked, &x, Seed::new(1)).expect("it encodes");
                 }
                 let tests = CODECS.iter().find(|tests| tests.codec == id).expect("every codec is in the list");
-                for case in (tests.settings)().into_iter().filter(|case| case.bucket.is_none() || case.bits < 3) {
+                for case in (tests.settings)().into_iter().filter(|case| case.bucket.is_none() || case.bits < 5) {
                     let payload = device.encode(&case.codec(), &x, Seed::new(1)).expect("it encodes");
                     device.decode(&payload).expect("it decodes");
                 }
@@ -174,7 +177,10 @@ fn a_driver_that_refuses_a_target_is_given_a_lower_one_family_by_family() {
     cuda.warm_up(&[CodecId::Uniform.into()]).expect("it takes it");
     assert_eq!(cuda.target(), 80);
     let targets: Vec<_> = cuda.loaded().iter().map(|f| (f.name, f.target, f.refused.len())).collect();
-    assert_eq!(targets, [("common", 80, 0), ("qsgd", 70, 1), ("uniform", 80, 0), ("sparse", 80, 0)]);
+    assert_eq!(
+        targets,
+        [("common", 80, 0), ("qsgd", 70, 1), ("uniform", 80, 0), ("uniform_fixed", 80, 0), ("sparse", 80, 0)]
+    );
 
     let only = Cuda::with_driver(notes.clone(), Some(80)).expect("the smallest is not refused");
     let error = encodes(&only).expect_err("no other target was asked for");

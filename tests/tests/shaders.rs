@@ -8,6 +8,7 @@ use gradwire::CodecId;
 use gradwire::plan::Kernel;
 use gradwire_kernels::arith::elias::BLOCK_UNITS;
 use gradwire_kernels::params::*;
+use gradwire_kernels::presets::Preset;
 use gradwire_shaders::{SHADERS, Shader};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
@@ -18,13 +19,14 @@ fn the_table_has_the_kernels_and_nothing_else() {
         names.sort_unstable();
         names
     };
-    // Behind them is what WebGPU does not promise to bring to an end.
+    // Behind them is what WebGPU does not promise to bring to an end, and settings that have kernels of their own.
     let (shared, of_cuda) = Kernel::ALL.split_at(SHADERS.len());
     assert_eq!(
         sorted(SHADERS.iter().map(|shader| shader.name).collect()),
         sorted(shared.iter().map(|kernel| kernel.name()).collect())
     );
-    assert_eq!(of_cuda, [Kernel::TopKRest]);
+    let fixed = Preset::ALL.map(Kernel::Fixed);
+    assert_eq!(of_cuda, [&[Kernel::TopKRest][..], &fixed].concat());
 }
 
 /// Why `tests/tint` exists: naga, and so every test of the WGPU backend, accepts a barrier that only some invocations
@@ -147,6 +149,7 @@ fn agreed() -> BTreeMap<&'static str, Agreed> {
     let low_rank = Agreed { fields: fields::<LowRankParams>(), flags, constants: words };
     let elias =
         Agreed { fields: fields::<EliasParams>(), flags: Vec::new(), constants: vec![("BLOCK_UNITS", BLOCK_UNITS)] };
+    let momentum = Agreed { fields: fields::<MomentumParams>(), flags: Vec::new(), constants: Vec::new() };
     BTreeMap::from([
         ("EncodeParams", encode),
         ("DecodeParams", decode),
@@ -154,6 +157,7 @@ fn agreed() -> BTreeMap<&'static str, Agreed> {
         ("ScatterParams", scatter),
         ("LowRankParams", low_rank),
         ("EliasParams", elias),
+        ("MomentumParams", momentum),
     ])
 }
 

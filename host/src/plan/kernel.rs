@@ -1,5 +1,7 @@
 //! The kernels, by what they do.
 
+use gradwire_kernels::presets::Preset;
+
 use crate::wire::CodecId;
 
 /// A kernel, by what it does. Backends map it to a PTX entry point, a WGSL entry point or a CPU function.
@@ -78,6 +80,9 @@ pub enum Kernel {
     /// may wait for one another. It counts in the workspace from where the sample's launches left it: alone, over any other words, its blocks
     /// may wait in vain, and then give up.
     TopKRest,
+    /// Encodes, for a setting that the compiler knows: what CUDA launches in the place of [`Kernel::Encode`] and
+    /// [`Kernel::EncodeSegments`]. No plan names it.
+    Fixed(Preset),
 }
 
 /// Kernels that are shaders too, beside those of each codec.
@@ -126,7 +131,7 @@ const fn of_codec(codec: CodecId) -> [Kernel; 9] {
     ]
 }
 
-const COUNT: usize = SHARED.len() + 9 * CodecId::ALL.len() + OF_CUDA.len();
+const COUNT: usize = SHARED.len() + 9 * CodecId::ALL.len() + OF_CUDA.len() + Preset::ALL.len();
 
 const fn all() -> [Kernel; COUNT] {
     let mut all = [Kernel::TopKRest; COUNT];
@@ -149,6 +154,12 @@ const fn all() -> [Kernel; COUNT] {
     let mut k = 0;
     while k < OF_CUDA.len() {
         all[at] = OF_CUDA[k];
+        at += 1;
+        k += 1;
+    }
+    let mut k = 0;
+    while k < Preset::ALL.len() {
+        all[at] = Kernel::Fixed(Preset::ALL[k]);
         at += 1;
         k += 1;
     }
@@ -197,6 +208,7 @@ impl Kernel {
             Self::EliasWrite => "elias_write",
             Self::EliasRead => "elias_read",
             Self::TopKRest => "topk_rest",
+            Self::Fixed(preset) => preset.name(),
         }
     }
 }

@@ -34,18 +34,33 @@ use crate::device::product;
 /// One Philox4x32 block: 128 random bits for a 128-bit counter under a 64-bit key.
 #[inline(always)]
 pub fn philox4x32<const R: usize>(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
+    rounds(counter, &round_keys::<R>(key))
+}
+
+/// The keys of the rounds, of which a block's first is its own.
+#[inline(always)]
+pub fn round_keys<const R: usize>(key: [u32; 2]) -> [[u32; 2]; R] {
+    let mut keys = [key; R];
+    let mut round = 1;
+    while round < R {
+        keys[round] = [keys[round - 1][0].wrapping_add(W0), keys[round - 1][1].wrapping_add(W1)];
+        round += 1;
+    }
+    keys
+}
+
+/// The rounds of a block.
+#[inline(always)]
+fn rounds<const R: usize>(counter: [u32; 4], keys: &[[u32; 2]; R]) -> [u32; 4] {
     let [mut c0, mut c1, mut c2, mut c3] = counter.map(|word| word as Word);
-    let [mut k0, mut k1] = key;
     let mut round = 0;
     while round < R {
         let [high0, low0] = product(M0, c0);
         let [high1, low1] = product(M1, c2);
-        c0 = high1 ^ c1 ^ k0 as Word;
+        c0 = high1 ^ c1 ^ keys[round][0] as Word;
         c1 = low1;
-        c2 = high0 ^ c3 ^ k1 as Word;
+        c2 = high0 ^ c3 ^ keys[round][1] as Word;
         c3 = low0;
-        k0 = k0.wrapping_add(W0);
-        k1 = k1.wrapping_add(W1);
         round += 1;
     }
     [c0 as u32, c1 as u32, c2 as u32, c3 as u32]
@@ -55,6 +70,12 @@ pub fn philox4x32<const R: usize>(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] 
 #[inline(always)]
 pub fn block(stream: Stream, call: u32) -> [u32; 4] {
     philox4x32::<ROUNDS>([call, stream.tensor, stream.step[0], stream.step[1]], stream.key)
+}
+
+/// [`block`], with the keys of its rounds worked out.
+#[inline(always)]
+pub fn block_of(stream: Stream, keys: &[[u32; 2]; ROUNDS], call: u32) -> [u32; 4] {
+    rounds([call, stream.tensor, stream.step[0], stream.step[1]], keys)
 }
 
 #[cfg(test)]

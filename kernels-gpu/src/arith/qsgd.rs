@@ -9,7 +9,7 @@ use super::norm;
 use super::quantizer::{Quantizer, Words};
 #[cfg(not(target_arch = "nvptx64"))]
 use super::round::level_by_draw;
-use super::round::{level, level_of_31_bits};
+use super::round::{level, level_of_31_bits, unshifted};
 use crate::params::{EncodeParams, encode_flags};
 
 /// The quantizer.
@@ -129,6 +129,14 @@ impl Quantizer for Qsgd {
             }
         };
         level | value >> (32 - BITS) & (1 << (BITS - 1))
+    }
+
+    #[inline(always)]
+    fn high(p: &EncodeParams, encoder: &Encoder, value: u32, draw: u32) -> u32 {
+        let scaled = f32::from_bits(value & (encoder.keep & MAGNITUDE)) * encoder.lift * encoder.inverse;
+        // SAFETY: as in `Encoder::code`. The level's fraction takes what is left of 31 bits, so it ends below the highest.
+        let sum = unsafe { unshifted(scaled, draw, p.fraction, p.levels) };
+        sum | value & (encoder.keep & SIGN)
     }
 
     #[inline(always)]

@@ -57,6 +57,12 @@ pub trait Quantizer {
     fn wire(encoder: &Self::Encoder) -> [f32; 2];
     /// The code of the value with these bits. Without `WIDE`, codes have at most 8 bits.
     fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Self::Encoder, value: u32, dither: u32) -> u32;
+    /// The same code in the highest bits of a word, above others of no meaning, with the dither of a 16-bit draw: for every
+    /// level that a width of at most 8 bits has. Bits above the draw's own are not looked at.
+    #[inline(always)]
+    fn high(p: &EncodeParams, encoder: &Self::Encoder, value: u32, draw: u32) -> u32 {
+        Self::code::<false>(p, encoder, value, super::round::dither16(draw, p.fraction)) << (32 - p.bits)
+    }
     /// The code of the value with these bits, with the dither of a 16-bit draw: what [`Quantizer::code`] gives, in whatever takes a
     /// CPU the fewest instructions. The encoder is a plain one; bits above the draw's own are not looked at.
     #[cfg(not(target_arch = "nvptx64"))]

@@ -60,6 +60,20 @@ pub unsafe fn level_of_31_bits(scaled: f32, dither: u32, fraction: u32, levels: 
     rounded(fixed, dither, fraction, levels)
 }
 
+/// A level of a scaled magnitude `a * 2^fraction` and a 16-bit draw, with `fraction` bits below it that are left over.
+///
+/// Below 32 levels, what rounding adds to the top level is less than half a step of the draw.
+///
+/// # Safety
+/// `scaled` is at least 0 and at most `levels * 2^fraction * (1 + 2^-22)`, and `(levels + 1) << fraction` at most 2^32.
+#[inline(always)]
+pub unsafe fn unshifted(scaled: f32, draw: u32, fraction: u32, levels: u32) -> u32 {
+    // SAFETY: the caller keeps `scaled` in the range of u32.
+    let fixed = unsafe { scaled.to_int_unchecked::<u32>() };
+    let fixed = if levels < 32 { fixed } else { fixed.min(levels << fraction) };
+    fixed.wrapping_add(dither16(draw, fraction))
+}
+
 /// As [`level`] with the dither of a 16-bit draw, in fewer instructions: half a step of the draw is added to the float, so
 /// that only the draw itself is left to be added. `scaled` is the scaled magnitude `a * 2^16`, whatever the fraction.
 ///

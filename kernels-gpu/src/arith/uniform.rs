@@ -6,7 +6,7 @@ use super::fold::{Max, Min};
 use super::quantizer::{Quantizer, Words};
 #[cfg(not(target_arch = "nvptx64"))]
 use super::round::level_by_draw;
-use super::round::level_of_31_bits;
+use super::round::{level_of_31_bits, unshifted};
 use crate::params::EncodeParams;
 
 /// The quantizer.
@@ -107,6 +107,14 @@ impl Quantizer for Uniform {
                 level_by_draw::<true>(scaled, draw, p.levels)
             }
         }
+    }
+
+    #[inline(always)]
+    fn high(p: &EncodeParams, encoder: &Encoder, value: u32, draw: u32) -> u32 {
+        let above = f32::from_bits(value & encoder.keep) * encoder.lift - encoder.low;
+        // A bit more of fraction, so that the level ends with the highest bit, changes no level.
+        // SAFETY: as in `Encoder::code`, and twice that.
+        unsafe { unshifted(above * (encoder.inverse * 2.0), draw, p.fraction + 1, p.levels) }
     }
 
     #[inline(always)]

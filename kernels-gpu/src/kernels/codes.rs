@@ -81,6 +81,25 @@ pub(super) unsafe fn store(unit: *mut u8, lane: u32, bits: u32, codes: &[u32; SL
     }
 }
 
+/// Writes this lane's codes of a unit, each in the highest bits of a word above others of no meaning.
+///
+/// # Safety
+/// As [`store`], and `BITS` is 4 or 8.
+#[inline(always)]
+pub(super) unsafe fn store_high<const BITS: u32>(unit: *mut u8, lane: u32, high: &[u32; SLOTS]) {
+    const { assert!(BITS == 4 || BITS == 8) };
+    let each = 32 / BITS as usize;
+    for r in 0..SLOTS / each {
+        let mut word = 0;
+        // Each step shifts a code in from the right of what is there: an instruction that shifts two words as one.
+        for k in 0..each {
+            word = word << BITS | high[r * each + each - 1 - k] >> (32 - BITS);
+        }
+        // SAFETY: the piece lies in the unit's bytes, and a lane is below 32.
+        unsafe { *unit.cast::<u32>().add(r * LANES + lane as usize) = word };
+    }
+}
+
 /// Reads this lane's words of a unit, as [`unpack`] takes them.
 ///
 /// # Safety

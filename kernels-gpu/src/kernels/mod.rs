@@ -34,6 +34,7 @@ mod decode;
 mod draws;
 mod entries;
 mod entropy;
+mod fixed;
 mod memory;
 mod powersgd;
 mod quantizer;

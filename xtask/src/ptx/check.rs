@@ -68,6 +68,7 @@ fn parameters(file: &str, ptx: &str) -> Result<(), String> {
         let (bytes, pointers) = match name {
             "sparse_scatter" => (32, 3),
             "memory_momentum" => (16, 2),
+            _ if name.contains("_fixed_") => (120, 6),
             _ if name.starts_with("elias_") => (16, 4),
             _ if name.starts_with("topk_") => (112, 5),
             _ if name.starts_with("powersgd_") => (96, 6),

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use gradwire_kernels::presets::Preset;
+
 use super::artifacts::{Artifact, FAMILIES, Family, candidates, family_of, text};
 use super::cache;
 use super::driver::{Driver, DriverError, FunctionId, ModuleId, StreamId};
@@ -286,6 +288,7 @@ pub(super) fn kernels_of(codec: CodecFamily, limits: &Limits) -> Vec<Kernel> {
     match codec {
         CodecFamily::Bucketed(id) => {
             kernels.push(Kernel::Encode(id));
+            kernels.extend(Preset::ALL.iter().find(|preset| preset.codec == id).map(|preset| Kernel::Fixed(*preset)));
             if id == CodecId::Qsgd {
                 kernels.push(Kernel::EliasMeasure);
             }

@@ -3,6 +3,7 @@
 use gradwire_kernels::params::THREADS;
 
 use super::driver::{DevicePtr, DriverError, KernelArg, StreamId};
+use super::preset::launched;
 use super::{Cuda, Shared, failed};
 use crate::error::Error;
 use crate::kind::BackendKind;
@@ -77,8 +78,9 @@ impl Shared {
                 unsafe { self.driver.fill_zero(at(role), pass.bindings.of(role).bytes, stream) }
             });
         }
-        let Some(function) = self.modules.function(pass.kernel) else {
-            return Err(DriverError::MissingFunction { name: pass.kernel.name().to_owned() });
+        let (kernel, fixed) = launched(pass);
+        let Some(function) = self.modules.function(kernel) else {
+            return Err(DriverError::MissingFunction { name: kernel.name().to_owned() });
         };
         let roles: &[Role] = match pass.params {
             Params::Encode(_) => {
@@ -96,7 +98,8 @@ impl Shared {
                 &[Role::Input, Role::Residual, Role::Workspace, Role::Status, Role::Output, Role::Values]
             }
         };
-        let mut args = vec![KernelArg::Bytes(pass.params.as_bytes())];
+        let params = fixed.as_ref().map_or_else(|| pass.params.as_bytes(), bytemuck::bytes_of);
+        let mut args = vec![KernelArg::Bytes(params)];
         // A null pointer tells a kernel's reader, and a sanitizer, that the launch does not use the buffer.
         let pointer = |role: Role| if pass.bindings.of(role).bytes == 0 { DevicePtr::NULL } else { at(role) };
         args.extend(roles.iter().map(|role| KernelArg::Pointer(pointer(*role))));
