@@ -1,0 +1,94 @@
+//! `cargo xtask sass`: the machine code of the kernels, without a GPU.
+
+mod chip;
+mod cubin;
+mod inst;
+mod resources;
+mod tools;
+
+use std::path::{Path, PathBuf};
+
+use self::tools::Tools;
+
+/// Read the machine code.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only kernels whose names have this in them.
+    #[arg(long)]
+    kernel: Option<String>,
+}
+
+/// Why the machine code could not be read or run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SassError {
+    /// A tool is not there.
+    #[error("{tool} was not found under target/ptxas; `.ci/run` says how the wheels are unpacked there (or name it in \
+             GRADWIRE_PTXAS, GRADWIRE_NVDISASM)")]
+    Missing {
+        /// Its name.
+        tool: &'static str,
+    },
+    /// No assembler knows the capability.
+    #[error("no ptxas that was found assembles for sm_{sm}; CUDA 12.9's knows sm_50 to sm_120, 13.5's sm_75 and later")]
+    NoAssembler {
+        /// The capability, times ten.
+        sm: u32,
+    },
+    /// A capability that the page does not speak of.
+    #[error("nothing is known of sm_{sm}; take 60, 70, 80, 90 or 120")]
+    UnknownTarget {
+        /// The capability, times ten.
+        sm: u32,
+    },
+    /// The assembler refused a text.
+    #[error("ptxas refused a text for sm_{sm}: {why}")]
+    Refused {
+        /// The capability, times ten.
+        sm: u32,
+        /// Its words.
+        why: String,
+    },
+    /// The disassembler refused a cubin.
+    #[error("nvdisasm refused {path}: {why}")]
+    NotDisassembled {
+        /// The cubin.
+        path: PathBuf,
+        /// Its words.
+        why: String,
+    },
+    /// A file failed.
+    #[error("{path}: {why}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        why: String,
+    },
+    /// What the assembler wrote is no cubin.
+    #[error("a file of {bytes} bytes is no cubin that is understood")]
+    NoCubin {
+        /// Its size.
+        bytes: usize,
+    },
+    /// A text of the disassembler's that is written otherwise than what is known.
+    #[error("the disassembler's text is not understood: {text}")]
+    NotRead {
+        /// The text.
+        text: String,
+    },
+}
+
+impl SassError {
+    fn file(path: &Path, error: &std::io::Error) -> Self {
+        Self::File { path: path.to_owned(), why: error.to_string() }
+    }
+}
+
+/// Reads the machine code, and prints what it is asked for.
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    let tools = Tools::find().map_err(|e| e.to_string())?;
+    let filter = args.kernel.as_deref().unwrap_or("");
+    let rows = resources::all(&tools, filter).map_err(|e| e.to_string())?;
+    print!("{}", resources::table(&rows));
+    Ok(())
+}
