@@ -1,12 +1,20 @@
 //! `cargo xtask sass`: the machine code of the kernels, without a GPU.
 
+mod alu;
 mod chip;
 mod cubin;
 mod inst;
+mod jobs;
+mod kernel;
+mod machine;
+mod memory;
 mod resources;
+mod run;
 mod tools;
+mod warp;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use self::tools::Tools;
 
@@ -16,6 +24,9 @@ pub(crate) struct Args {
     /// Only kernels whose names have this in them.
     #[arg(long)]
     kernel: Option<String>,
+    /// Run the code for this target, and compare with the CPU.
+    #[arg(long, default_value_t = 90)]
+    target: u32,
 }
 
 /// Why the machine code could not be read or run.
@@ -76,6 +87,46 @@ pub(crate) enum SassError {
         /// The text.
         text: String,
     },
+    /// An instruction that the machine does not know.
+    #[error("an instruction that this machine does not know")]
+    Unknown,
+    /// An access outside of memory, or one that is not aligned.
+    #[error("{bytes} bytes at {address:#x} of {} memory are outside of it, or not aligned",
+            if *shared { "shared" } else { "global" })]
+    OutOfBounds {
+        /// Where.
+        address: u64,
+        /// Bytes of a lane.
+        bytes: u32,
+        /// Whether it is the block's memory.
+        shared: bool,
+    },
+    /// What failed at an instruction.
+    #[error("{kernel} at {at:#06x}, {text}: {why}")]
+    At {
+        /// The kernel.
+        kernel: String,
+        /// The instruction's offset in bytes.
+        at: u32,
+        /// The instruction.
+        text: String,
+        /// What failed.
+        why: Box<SassError>,
+    },
+    /// Lanes that wait for lanes that never come.
+    #[error("{kernel} waits for what does not come, or runs for ever")]
+    Stuck {
+        /// The kernel.
+        kernel: String,
+    },
+    /// An operation that failed.
+    #[error("{job}: {why}")]
+    Job {
+        /// The operation.
+        job: String,
+        /// What failed.
+        why: String,
+    },
 }
 
 impl SassError {
@@ -86,8 +137,9 @@ impl SassError {
 
 /// Reads the machine code, and prints what it is asked for.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
-    let tools = Tools::find().map_err(|e| e.to_string())?;
+    let tools = Arc::new(Tools::find().map_err(|e| e.to_string())?);
     let filter = args.kernel.as_deref().unwrap_or("");
+    let ran = jobs::all(&tools, args.target, filter).map_err(|e| e.to_string())?;
     let rows = resources::all(&tools, filter).map_err(|e| e.to_string())?;
     print!("{}", resources::table(&rows));
     Ok(())
