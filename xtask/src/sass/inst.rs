@@ -31,7 +31,7 @@ pub(super) enum Arg {
     /// A constant: the bank, the register that is added, the offset.
     Constant { bank: u32, register: Option<(u8, bool)>, offset: i32, negative: bool, absolute: bool },
     /// An address: register, uniform register, offset.
-    Address { register: Option<u8>, uniform: Option<u8>, offset: i32 },
+    Address { register: Option<u8>, scale: u8, uniform: Option<u8>, offset: i32 },
     /// A convergence barrier.
     Barrier(u8),
     /// A special register, a function or whatever else is a name.
@@ -225,7 +225,7 @@ fn arg(operand: &str, immediate: u32) -> Option<Arg> {
     if let Some(rest) = unbarred.strip_prefix("c[") {
         let (bank, rest) = rest.split_once("][")?;
         return match address(rest.strip_suffix(']')?)? {
-            Arg::Address { register, uniform, offset } => Some(Arg::Constant {
+            Arg::Address { register, scale: 1, uniform, offset } => Some(Arg::Constant {
                 bank: integer(bank)? as u32,
                 register: register.map(|r| (r, false)).or(uniform.map(|r| (r, true))),
                 offset,
@@ -261,9 +261,13 @@ fn arg(operand: &str, immediate: u32) -> Option<Arg> {
 
 /// `R2.64+UR4+-0x18`.
 fn address(inside: &str) -> Option<Arg> {
-    let (mut of_lane, mut of_warp, mut offset) = (None, None, 0);
+    let (mut of_lane, mut of_warp, mut offset, mut scale) = (None, None, 0, 1);
     for term in inside.split('+') {
-        let term = term.split('.').next().unwrap_or(term);
+        let (term, suffix) = term.split_once('.').unwrap_or((term, ""));
+        scale = match suffix {
+            "" | "64" | "U32" => scale,
+            _ => suffix.strip_prefix('X')?.parse().ok()?,
+        };
         match (integer(term), register(term)) {
             (Some(value), _) => offset = i32::try_from(value).ok()?,
             (None, Some((number, true))) => of_warp = Some(number),
@@ -271,7 +275,7 @@ fn address(inside: &str) -> Option<Arg> {
             _ => return None,
         }
     }
-    Some(Arg::Address { register: of_lane, uniform: of_warp, offset })
+    Some(Arg::Address { register: of_lane, scale, uniform: of_warp, offset })
 }
 
 #[cfg(test)]
@@ -289,7 +293,7 @@ mod tests {
         assert_eq!(read("R3,RZ,0x5,R18.reuse"), [reg(3), reg(RZ), Arg::Number(5), reg(18)]);
         let pred = |number, uniform, inverted| Arg::Pred { number, uniform, inverted };
         assert_eq!(read("P1,PT,UP0,!PT"), [pred(1, false, false), pred(7, false, false), pred(0, true, false), pred(7, false, true)]);
-        let address = Arg::Address { register: Some(8), uniform: None, offset: -0x18 };
+        let address = Arg::Address { register: Some(8), scale: 1, uniform: None, offset: -0x18 };
         assert_eq!(read("desc[UR6][R8.64+-0x18]"), [address]);
         let constant = Arg::Constant { bank: 2, register: Some((26, false)), offset: 12, negative: false, absolute: false };
         assert_eq!(read("c[0x2][R26+0xc]"), [constant]);

@@ -11,7 +11,7 @@ use super::SassError;
 use super::inst;
 use super::kernel::Kernel;
 use super::memory::Global;
-use super::run::{Block, Trace};
+use super::run::{Block, Context, Site, Trace};
 use super::tools::Tools;
 
 /// Blocks that run at once, so that those that wait for others are not alone.
@@ -25,6 +25,8 @@ pub(super) struct Launched {
     pub(super) threads: u32,
     /// What the first blocks executed.
     pub(super) traces: Vec<Trace>,
+    /// What each instruction cost, of all blocks.
+    pub(super) sites: Vec<Site>,
 }
 
 #[derive(Default)]
@@ -94,6 +96,7 @@ impl State {
         self.global.launch += 1;
         let banks = kernel.banks(parameters);
         let (mut next, mut running, mut traces) = (0, Vec::new(), Vec::new());
+        let mut sites = vec![Site::default(); kernel.does.len()];
         while next < grid || !running.is_empty() {
             while running.len() < TOGETHER && next < grid {
                 running.push(Block::new(kernel, &banks, next, threads));
@@ -102,7 +105,8 @@ impl State {
             let mut left = Vec::with_capacity(running.len());
             for mut block in running {
                 let tracing = (block.number as usize) < kept;
-                if !block.turn(kernel, &mut self.global, tracing)? {
+                let mut context = Context { kernel, global: &mut self.global, sites: &mut sites, tracing };
+                if !block.turn(&mut context)? {
                     left.push(block);
                 } else if tracing {
                     traces.push((block.number, block.trace()));
@@ -112,7 +116,7 @@ impl State {
         }
         traces.sort_by_key(|(number, _)| *number);
         let traces = traces.into_iter().map(|(_, trace)| trace).collect();
-        self.launched.push(Launched { kernel: kernel.clone(), grid, threads, traces });
+        self.launched.push(Launched { kernel: kernel.clone(), grid, threads, traces, sites });
         Ok(())
     }
 }

@@ -13,14 +13,15 @@ pub(super) const SECTOR: u64 = 32;
 #[derive(Default)]
 pub(super) struct Global {
     buffers: Vec<Option<Buffer>>,
-    /// The launch that runs, by which a sector that was touched in it is known.
+    /// The launch that runs, and the block's number and one, by which a sector that was touched is known.
     pub(super) launch: u32,
+    pub(super) block: u32,
 }
 
 struct Buffer {
     bytes: Vec<u8>,
-    /// The last launch in which each sector was touched.
-    touched: Vec<u32>,
+    /// The last launch and block that touched each sector.
+    touched: Vec<(u32, u32)>,
 }
 
 impl Global {
@@ -29,7 +30,7 @@ impl Global {
             // Address zero is no memory.
             self.buffers.push(None);
         }
-        let touched = vec![0; bytes.div_ceil(SECTOR as usize)];
+        let touched = vec![(0, 0); bytes.div_ceil(SECTOR as usize)];
         self.buffers.push(Some(Buffer { bytes: vec![0; bytes], touched }));
         (self.buffers.len() as u64 - 1) << BITS
     }
@@ -58,12 +59,12 @@ impl Global {
         buffer.bytes.len().checked_sub(offset)
     }
 
-    /// Whether this launch touches a sector for the first time.
-    fn is_first(&mut self, sector: u64) -> bool {
-        let launch = self.launch;
-        let Some((buffer, offset)) = self.at(sector * SECTOR) else { return false };
-        let Some(touched) = buffer.touched.get_mut(offset / SECTOR as usize) else { return false };
-        std::mem::replace(touched, launch) != launch
+    /// Marks a sector as touched, and tells which launch and block touched it before.
+    fn touch(&mut self, sector: u64) -> (u32, u32) {
+        let now = (self.launch, self.block);
+        let Some((buffer, offset)) = self.at(sector * SECTOR) else { return now };
+        let Some(touched) = buffer.touched.get_mut(offset / SECTOR as usize) else { return now };
+        std::mem::replace(touched, now)
     }
 }
 
@@ -76,6 +77,8 @@ pub(super) struct Access {
     bytes: u8,
     signed: bool,
     address: (Option<u8>, Option<u8>, i32),
+    /// What the lane's register is multiplied by.
+    scale: u8,
     /// What is loaded into, or the value from before.
     target: u8,
     /// What is stored.
@@ -96,6 +99,8 @@ enum Kind {
 pub(super) struct Touched {
     /// Sectors of global memory that this launch touched for the first time.
     pub(super) first: u8,
+    /// Sectors that another block of the launch touched last.
+    pub(super) others: u8,
     /// All sectors of global memory.
     pub(super) sectors: u8,
     /// Passes over shared memory: one, and one for each further word of a bank.
@@ -124,7 +129,7 @@ impl Access {
         let bytes = inst.modifiers.iter().find_map(|m| sized(m)).unwrap_or(4);
         let signed = inst.has("S8") || inst.has("S16");
         let address = inst.args.iter().position(|arg| matches!(arg, Arg::Address { .. }))?;
-        let Arg::Address { register, uniform, offset } = inst.args[address] else { return None };
+        let Arg::Address { register, scale, uniform, offset } = inst.args[address] else { return None };
         let number = |arg: &Arg| match arg {
             Arg::Reg { number, uniform: false, .. } => Some(*number),
             _ => None,
@@ -143,7 +148,7 @@ impl Access {
             _ => return None,
         };
         let target = before.first().copied().unwrap_or(RZ);
-        Some(Self { shared, kind, bytes, signed, address: (register, uniform, offset), target, value, other })
+        Some(Self { shared, kind, bytes, signed, address: (register, uniform, offset), scale, target, value, other })
     }
 
     pub(super) fn is_load(&self) -> bool {
@@ -168,7 +173,8 @@ impl Access {
     fn address(&self, w: &Warp, lane: usize) -> u64 {
         let (register, uniform, offset) = self.address;
         if self.shared {
-            let base = register.map_or(0, |r| w.reg(r, lane)).wrapping_add(uniform.map_or(0, |r| w.ureg(r)));
+            let of_lane = register.map_or(0, |r| w.reg(r, lane)).wrapping_mul(self.scale.into());
+            let base = of_lane.wrapping_add(uniform.map_or(0, |r| w.ureg(r)));
             return u64::from(base.wrapping_add_signed(offset));
         }
         let of_warp = |r: u8| u64::from(w.ureg(r)) | if r == RZ { 0 } else { u64::from(w.ureg(r + 1)) << 32 };
@@ -263,8 +269,13 @@ fn sectors(mask: u32, addresses: &[u64; LANES], bytes: u8, global: &mut Global) 
         .collect();
     all.sort_unstable();
     all.dedup();
-    let first = all.iter().filter(|sector| global.is_first(**sector)).count();
-    Touched { first: first as u8, sectors: all.len() as u8, passes: 0 }
+    let now = (global.launch, global.block);
+    let mut touched = Touched { sectors: all.len().min(255) as u8, ..Touched::default() };
+    for before in all.into_iter().map(|sector| global.touch(sector)) {
+        touched.first += u8::from(before.0 != now.0);
+        touched.others += u8::from(before.0 == now.0 && before.1 != now.1);
+    }
+    touched
 }
 
 /// How often shared memory has to be passed over: 32 banks of four bytes, a word of each at a time. Wide accesses are of half or a

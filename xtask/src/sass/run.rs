@@ -17,6 +17,25 @@ pub(super) struct Step {
     pub(super) lanes: u8,
 }
 
+/// What one instruction cost in a launch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Site {
+    /// Warps that executed it, and lanes.
+    pub(super) warps: u64,
+    pub(super) lanes: u64,
+    /// Sectors of global memory: touched for the first time, and all.
+    pub(super) first: u64,
+    pub(super) sectors: u64,
+}
+
+/// What a turn works on beside the block.
+pub(super) struct Context<'a> {
+    pub(super) kernel: &'a Kernel,
+    pub(super) global: &'a mut Global,
+    pub(super) sites: &'a mut [Site],
+    pub(super) tracing: bool,
+}
+
 /// What each warp of a block executed.
 pub(super) type Trace = Vec<Vec<Step>>;
 
@@ -69,9 +88,10 @@ impl Block {
     }
 
     /// Runs each warp for its turn; true when all have come to their end.
-    pub(super) fn turn(&mut self, kernel: &Kernel, global: &mut Global, tracing: bool) -> Result<bool, SassError> {
+    pub(super) fn turn(&mut self, context: &mut Context<'_>) -> Result<bool, SassError> {
+        context.global.block = self.number + 1;
         for runner in &mut self.runners {
-            runner.run(kernel, &mut self.shared, global, tracing)?;
+            runner.run(&mut self.shared, context)?;
         }
         if self.runners.iter().all(|r| r.live == r.at_block) {
             self.runners.iter_mut().for_each(|r| r.at_block = 0);
@@ -79,7 +99,7 @@ impl Block {
         Ok(self.runners.iter().all(|r| r.live == 0))
     }
 
-    /// Whether some warp is at a place from which it can go on.
+    /// What it executed.
     pub(super) fn trace(self) -> Trace {
         self.runners.into_iter().map(|r| r.steps).collect()
     }
@@ -91,27 +111,34 @@ impl Runner {
         self.live & !self.at_block & !self.at_together & !at_barriers
     }
 
-    fn run(&mut self, kernel: &Kernel, shared: &mut [u8], global: &mut Global, tracing: bool) -> Result<(), SassError> {
+    fn run(&mut self, shared: &mut [u8], context: &mut Context<'_>) -> Result<(), SassError> {
         for _ in 0..TURN {
             let running = self.running();
             if running == 0 {
                 if self.live & !self.at_block != 0 {
-                    return Err(SassError::Stuck { kernel: kernel.code.name.clone() });
+                    return Err(SassError::Stuck { kernel: context.kernel.code.name.clone() });
                 }
                 return Ok(());
             }
             // The lanes that are least far go first, so that the others meet them.
             let at = lanes(running).map(|lane| self.pcs[lane]).min().unwrap_or(0);
             let group = lanes(running).filter(|lane| self.pcs[*lane] == at).fold(0, |all, lane| all | 1 << lane);
-            self.step(kernel, at, group, group == running, shared, global, tracing)?;
+            self.step(at, group, group == running, shared, context)?;
         }
         Ok(())
     }
 
     /// Runs one group of lanes from an instruction on: that one, and where no other lanes run, all up to the next that is about
     /// the flow.
-    #[expect(clippy::too_many_arguments, reason = "the state of a launch is in as many places")]
-    fn step(&mut self, kernel: &Kernel, mut at: u32, group: u32, alone: bool, shared: &mut [u8], global: &mut Global, tracing: bool) -> Result<(), SassError> {
+    fn step(
+        &mut self,
+        mut at: u32,
+        group: u32,
+        alone: bool,
+        shared: &mut [u8],
+        context: &mut Context<'_>,
+    ) -> Result<(), SassError> {
+        let kernel = context.kernel;
         loop {
             let index = at as usize;
             let (Some(inst), Some(does)) = (kernel.code.insts.get(index), kernel.does.get(index)) else {
@@ -124,14 +151,19 @@ impl Runner {
                 Does::Nothing => {}
                 Does::Alu(action) if mask != 0 => action(&mut self.warp, mask),
                 Does::Memory(access) if mask != 0 => {
-                    touched = access.run(&mut self.warp, mask, shared, global).map_err(fault)?;
+                    touched = access.run(&mut self.warp, mask, shared, context.global).map_err(fault)?;
                 }
                 Does::Alu(_) | Does::Memory(_) => {}
                 Does::Unknown => return Err(fault(SassError::Unknown)),
                 Does::Flow(_) => {}
             }
             self.executed += 1;
-            if tracing {
+            let site = &mut context.sites[index];
+            site.warps += 1;
+            site.lanes += u64::from(mask.count_ones());
+            site.first += u64::from(touched.first);
+            site.sectors += u64::from(touched.sectors);
+            if context.tracing {
                 self.steps.push(Step { inst: at, touched, lanes: mask.count_ones() as u8 });
             }
             if self.executed > MOST {
