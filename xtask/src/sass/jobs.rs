@@ -23,7 +23,7 @@ pub(super) struct Ran {
 
 /// Runs every operation that launches a kernel whose name has `filter` in it.
 pub(super) fn all(tools: &Arc<Tools>, sm: u32, filter: &str) -> Result<Vec<Ran>, SassError> {
-    let machine = Arc::new(Machine::new(tools.clone(), sm, 4));
+    let machine = Arc::new(Machine::new(tools.clone(), sm, 16));
     let fail = |job: &str, why: String| SassError::Job { job: job.to_owned(), why };
     let device = Cuda::with_driver(machine.clone(), None).map_err(|e| fail("opening the device", e.to_string()))?;
     let device = Device::from_cuda(device);

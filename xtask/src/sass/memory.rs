@@ -22,6 +22,8 @@ struct Buffer {
     bytes: Vec<u8>,
     /// The last launch and block that touched each sector.
     touched: Vec<(u32, u32)>,
+    /// The last launch that wrote each sector.
+    written: Vec<u32>,
 }
 
 impl Global {
@@ -30,8 +32,9 @@ impl Global {
             // Address zero is no memory.
             self.buffers.push(None);
         }
-        let touched = vec![(0, 0); bytes.div_ceil(SECTOR as usize)];
-        self.buffers.push(Some(Buffer { bytes: vec![0; bytes], touched }));
+        let sectors = bytes.div_ceil(SECTOR as usize);
+        let (touched, written) = (vec![(0, 0); sectors], vec![0; sectors]);
+        self.buffers.push(Some(Buffer { bytes: vec![0; bytes], touched, written }));
         (self.buffers.len() as u64 - 1) << BITS
     }
 
@@ -59,12 +62,14 @@ impl Global {
         buffer.bytes.len().checked_sub(offset)
     }
 
-    /// Marks a sector as touched, and tells which launch and block touched it before.
-    fn touch(&mut self, sector: u64) -> (u32, u32) {
+    /// Marks a sector as touched, and tells which launch and block touched it before; of one that is written, which launch wrote it.
+    fn touch(&mut self, sector: u64, writes: bool) -> (u32, u32) {
         let now = (self.launch, self.block);
         let Some((buffer, offset)) = self.at(sector * SECTOR) else { return now };
-        let Some(touched) = buffer.touched.get_mut(offset / SECTOR as usize) else { return now };
-        std::mem::replace(touched, now)
+        let at = offset / SECTOR as usize;
+        let (Some(touched), Some(written)) = (buffer.touched.get_mut(at), buffer.written.get_mut(at)) else { return now };
+        let before = std::mem::replace(touched, now);
+        if writes { (std::mem::replace(written, now.0), before.1) } else { before }
     }
 }
 
@@ -97,7 +102,7 @@ enum Kind {
 /// What an access touched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Touched {
-    /// Sectors of global memory that this launch touched for the first time.
+    /// Sectors of global memory that this launch touched for the first time; of a store, that it wrote for the first time.
     pub(super) first: u8,
     /// Sectors that another block of the launch touched last.
     pub(super) others: u8,
@@ -198,7 +203,7 @@ impl Access {
             let place = place.filter(|_| address.is_multiple_of(count as u64)).ok_or(outside)?;
             self.run_lane(w, lane, place);
         }
-        Ok(if self.shared { passes(mask, &addresses, self.bytes) } else { sectors(mask, &addresses, self.bytes, global) })
+        Ok(if self.shared { passes(mask, &addresses, self.bytes) } else { sectors(mask, &addresses, self, global) })
     }
 
     fn run_lane(&self, w: &mut Warp, lane: usize, place: &mut [u8]) {
@@ -260,18 +265,18 @@ fn operation(inst: &Inst) -> Option<fn(u64, u64, u64) -> u64> {
 }
 
 /// The sectors that the lanes of an access touch.
-fn sectors(mask: u32, addresses: &[u64; LANES], bytes: u8, global: &mut Global) -> Touched {
+fn sectors(mask: u32, addresses: &[u64; LANES], access: &Access, global: &mut Global) -> Touched {
     let mut all: Vec<u64> = lanes(mask)
         .flat_map(|lane| {
             let first = addresses[lane] / SECTOR;
-            first..=(addresses[lane] + u64::from(bytes) - 1) / SECTOR
+            first..=(addresses[lane] + u64::from(access.bytes) - 1) / SECTOR
         })
         .collect();
     all.sort_unstable();
     all.dedup();
     let now = (global.launch, global.block);
     let mut touched = Touched { sectors: all.len().min(255) as u8, ..Touched::default() };
-    for before in all.into_iter().map(|sector| global.touch(sector)) {
+    for before in all.into_iter().map(|sector| global.touch(sector, access.kind != Kind::Load)) {
         touched.first += u8::from(before.0 != now.0);
         touched.others += u8::from(before.0 == now.0 && before.1 != now.1);
     }

@@ -2,12 +2,15 @@
 
 mod alu;
 mod chip;
+mod count;
 mod cubin;
 mod inst;
 mod jobs;
 mod kernel;
 mod machine;
 mod memory;
+mod pipe;
+mod replay;
 mod resources;
 mod run;
 mod tools;
@@ -50,6 +53,12 @@ pub(crate) enum SassError {
     UnknownTarget {
         /// The capability, times ten.
         sm: u32,
+    },
+    /// A kernel that no family has.
+    #[error("no kernel is named {kernel}")]
+    UnknownKernel {
+        /// The name.
+        kernel: String,
     },
     /// The assembler refused a text.
     #[error("ptxas refused a text for sm_{sm}: {why}")]
@@ -140,7 +149,21 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let tools = Arc::new(Tools::find().map_err(|e| e.to_string())?);
     let filter = args.kernel.as_deref().unwrap_or("");
     let ran = jobs::all(&tools, args.target, filter).map_err(|e| e.to_string())?;
-    let rows = resources::all(&tools, filter).map_err(|e| e.to_string())?;
-    print!("{}", resources::table(&rows));
+    for job in &ran {
+        let mut us = [0.0; 2];
+        for l in &job.launched {
+            let c = count::Cost::of(l, job.n);
+            let (blocks, _) = resources::of_kernel(&tools, &l.kernel.code.name, args.target).map_err(|e| e.to_string())?;
+            let grid = if l.grid == 1 { 1 } else { l.grid * ((1 << 26) / job.n) as u32 };
+            println!("{} {} {}: grid {} blocks {blocks} ipe {:.1} {:?} bytes {:.2} loads {:.1} inflight {:.0} B/thr {:.1} KB/SM bar {:.1} inner {} br {}", job.codec, job.op, l.kernel.code.name, l.grid, c.instructions(), c.by_pipe.map(|v| (v*10.0).round()/10.0), c.bytes, c.loads, c.in_flight, c.in_flight * f64::from(blocks) * 256.0 / 1024.0, c.barriers, c.inner, c.branches);
+            for (k, gpu) in [replay::H100, replay::H200].into_iter().enumerate() {
+                let r = replay::replay(l, gpu, blocks, grid.div_ceil(132));
+                us[k] += 1e6 * (r.cycles / gpu.clock + gpu.launch);
+                println!("    {} {:.1} us issued {:.2}", gpu.name, 1e6 * (r.cycles / gpu.clock + gpu.launch), r.issued);
+            }
+        }
+        let n = (1u64 << 26) as f64;
+        println!("  {} {}: H100 {:.1} us {:.0} %  H200 {:.1} us {:.0} %", job.codec, job.op, us[0], job.floor * n / 3.0e12 * 1e8 / us[0], us[1], job.floor * n / 4.3e12 * 1e8 / us[1]);
+    }
     Ok(())
 }

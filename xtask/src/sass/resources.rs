@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use gradwire_ptx::{FAMILIES, Family};
+use gradwire_ptx::{FAMILIES, Family, family_of};
 
 use super::SassError;
 use super::chip::{TARGETS, limits};
@@ -82,6 +82,13 @@ fn of_family(tools: &Tools, family: &Family, sm: u32, filter: &str) -> Result<Ve
     let mut rows: Vec<_> = assembled.resources.iter().filter(|(kernel, _)| kernel.contains(filter)).map(row).collect();
     rows.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(rows)
+}
+
+/// Blocks of one kernel on a multiprocessor of a target, and what it uses.
+pub(super) fn of_kernel(tools: &Tools, kernel: &str, sm: u32) -> Result<(u32, Resources), SassError> {
+    let family = family_of(kernel).ok_or_else(|| SassError::UnknownKernel { kernel: kernel.to_owned() })?;
+    let of = of_family(tools, family, sm, kernel)?.into_iter().find(|(name, _)| name == kernel);
+    of.map(|(_, of)| (of.blocks, of.used)).ok_or_else(|| SassError::UnknownKernel { kernel: kernel.to_owned() })
 }
 
 /// The table as Markdown.
