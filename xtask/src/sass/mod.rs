@@ -10,6 +10,7 @@ mod kernel;
 mod machine;
 mod memory;
 mod pipe;
+mod predict;
 mod replay;
 mod resources;
 mod run;
@@ -128,6 +129,12 @@ pub(crate) enum SassError {
         /// The kernel.
         kernel: String,
     },
+    /// An operation that gave something else than the CPU.
+    #[error("{job}: the machine code does not give what the CPU gives")]
+    Differs {
+        /// The operation.
+        job: String,
+    },
     /// An operation that failed.
     #[error("{job}: {why}")]
     Job {
@@ -149,21 +156,17 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let tools = Arc::new(Tools::find().map_err(|e| e.to_string())?);
     let filter = args.kernel.as_deref().unwrap_or("");
     let ran = jobs::all(&tools, args.target, filter).map_err(|e| e.to_string())?;
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read("benches/results/h100.json").unwrap()).unwrap();
+    let mut errors = Vec::new();
     for job in &ran {
-        let mut us = [0.0; 2];
-        for l in &job.launched {
-            let c = count::Cost::of(l, job.n);
-            let (blocks, _) = resources::of_kernel(&tools, &l.kernel.code.name, args.target).map_err(|e| e.to_string())?;
-            let grid = if l.grid == 1 { 1 } else { l.grid * ((1 << 26) / job.n) as u32 };
-            println!("{} {} {}: grid {} blocks {blocks} ipe {:.1} {:?} bytes {:.2} loads {:.1} inflight {:.0} B/thr {:.1} KB/SM bar {:.1} inner {} br {}", job.codec, job.op, l.kernel.code.name, l.grid, c.instructions(), c.by_pipe.map(|v| (v*10.0).round()/10.0), c.bytes, c.loads, c.in_flight, c.in_flight * f64::from(blocks) * 256.0 / 1024.0, c.barriers, c.inner, c.branches);
-            for (k, gpu) in [replay::H100, replay::H200].into_iter().enumerate() {
-                let r = replay::replay(l, gpu, blocks, grid.div_ceil(132));
-                us[k] += 1e6 * (r.cycles / gpu.clock + gpu.launch);
-                println!("    {} {:.1} us issued {:.2}", gpu.name, 1e6 * (r.cycles / gpu.clock + gpu.launch), r.issued);
-            }
-        }
-        let n = (1u64 << 26) as f64;
-        println!("  {} {}: H100 {:.1} us {:.0} %  H200 {:.1} us {:.0} %", job.codec, job.op, us[0], job.floor * n / 3.0e12 * 1e8 / us[0], us[1], job.floor * n / 4.3e12 * 1e8 / us[1]);
+        let p = predict::predict(&tools, args.target, job, &[replay::H100, replay::H200]).map_err(|e| e.to_string())?;
+        let measured = p.reported.as_ref().and_then(|[c, s, o, d]| {
+            report["devices"][0]["rows"].as_array()?.iter().find(|r| r["codec"] == **c && r["setting"] == **s && r["op"] == **o && r["dtype"] == **d && r["elements"] == p.of)?["seconds"].as_f64()
+        });
+        println!("{} {}: H100 {:.1} us {:.0} %, measured {:.1} ({:+.1} %); H200 {:.1} us {:.0} %", p.codec, p.op, 1e6 * p.seconds(0), 100.0 * p.share(0, &replay::H100), 1e6 * measured.unwrap_or(0.0), 100.0 * (p.seconds(0) / measured.unwrap_or(f64::NAN) - 1.0), 1e6 * p.seconds(1), 100.0 * p.share(1, &replay::H200));
+        if let Some(m) = measured { errors.push((p.seconds(0) / m).ln().abs()) }
+        if p.parts.len() > 1 { for q in &p.parts { println!("      {} {:.1} us, issue {:.2}", q.kernel, q.seconds[0] * 1e6, q.issued[0]); } }
     }
+    println!("mean error {:.1} %", 100.0 * errors.iter().sum::<f64>() / errors.len() as f64);
     Ok(())
 }

@@ -128,14 +128,15 @@ struct Sm<'a> {
     issued: u64,
 }
 
-/// Replays `blocks` blocks, of which `resident` are there together, each of which executes what one of the traces says.
-pub(super) fn replay(launched: &Launched, gpu: Gpu, resident: u32, blocks: u32) -> Replayed {
+/// Replays `blocks` blocks, of which `resident` are there together. Each executes what one of the traces says, from the trace
+/// `first` on.
+pub(super) fn replay(launched: &Launched, gpu: Gpu, resident: u32, first: usize, blocks: u32) -> Replayed {
     let kernel = &launched.kernel;
     let needs = kernel.code.insts.iter().zip(&kernel.does).map(|(inst, does)| Need::of(inst, does)).collect();
     if launched.traces.is_empty() {
         return Replayed::default();
     }
-    let traces: Vec<&Trace> = launched.traces.iter().collect();
+    let traces: Vec<&Trace> = launched.traces.iter().cycle().skip(first).take(launched.traces.len()).collect();
     let mut sm = Sm {
         needs,
         gpu,
