@@ -68,7 +68,9 @@ mod tests {
     #[test]
     fn blocks_follow_from_registers_and_shared_memory() {
         let hopper = limits(90).unwrap();
-        for (registers, blocks) in [(32, 8), (40, 6), (48, 5), (56, 4), (63, 4), (64, 4), (65, 3), (80, 3), (81, 2), (128, 2), (129, 1)] {
+        for (registers, blocks) in
+            [(32, 8), (40, 6), (48, 5), (56, 4), (63, 4), (64, 4), (65, 3), (80, 3), (81, 2), (128, 2), (129, 1)]
+        {
             assert_eq!(hopper.resident(registers, 256, 256), blocks, "{registers} registers");
         }
         assert_eq!(hopper.resident(32, 48896, 256), 4, "shared memory limits it");

@@ -19,9 +19,9 @@ pub(super) struct Cost {
     pub(super) in_flight: f64,
     /// Barriers that a block comes to.
     pub(super) barriers: f64,
-    /// Branches and convergence barriers in the loop that is executed most, and its instructions.
-    pub(super) branches: usize,
-    pub(super) inner: usize,
+    /// The instructions of the loop that is executed most, and those among them that are about the flow of control. None where
+    /// nothing loops.
+    pub(super) inner: Option<(usize, usize)>,
 }
 
 impl Cost {
@@ -38,19 +38,27 @@ impl Cost {
         }
         let (loads, in_flight) = in_flight(launched);
         let is_barrier = |does: &Does| matches!(does, Does::Flow(Flow::Block));
-        let barriers: u64 =
-            launched.kernel.does.iter().zip(&launched.sites).filter(|(does, _)| is_barrier(does)).map(|(_, s)| s.warps).sum();
+        let barriers: u64 = launched
+            .kernel
+            .does
+            .iter()
+            .zip(&launched.sites)
+            .filter(|(does, _)| is_barrier(does))
+            .map(|(_, s)| s.warps)
+            .sum();
         let warps = u64::from(launched.threads.div_ceil(32)) * u64::from(launched.grid);
         let inner = inner_loop(launched);
-        let branches = inner.clone().filter(|at| matches!(launched.kernel.does.get(*at), Some(Does::Flow(_)))).count();
+        let inner = inner.map(|inner| {
+            let flow = inner.clone().filter(|at| matches!(launched.kernel.does.get(*at), Some(Does::Flow(_))));
+            (inner.len(), flow.count())
+        });
         Self {
             by_pipe,
             bytes: bytes as f64 / n as f64,
             loads,
             in_flight,
             barriers: barriers as f64 / warps as f64,
-            branches,
-            inner: inner.len(),
+            inner,
         }
     }
 
@@ -105,8 +113,8 @@ fn batches(insts: &[Inst], does: &[Does], steps: &[Step]) -> Vec<(u32, f64)> {
 }
 
 /// The instructions from the target of a branch back to the branch, of the backward branch that is taken most; of two, the
-/// shorter. Where nothing loops, the kernel.
-pub(super) fn inner_loop(launched: &Launched) -> std::ops::Range<usize> {
+/// shorter. None where nothing loops.
+pub(super) fn inner_loop(launched: &Launched) -> Option<std::ops::Range<usize>> {
     let mut best: Option<(u64, usize, usize)> = None;
     for (at, (does, site)) in launched.kernel.does.iter().zip(&launched.sites).enumerate() {
         if let Does::Flow(Flow::Branch { to, .. }) = does
@@ -114,10 +122,12 @@ pub(super) fn inner_loop(launched: &Launched) -> std::ops::Range<usize> {
         {
             let (from, length) = (*to as usize, at - *to as usize);
             let taken = site.warps * length as u64;
-            if site.warps > 0 && best.is_none_or(|(most, _, _)| taken > most) {
+            // A loop that most warps leave at once, as one that waits, is none.
+            let start = launched.sites.get(from).map_or(0, |s| s.warps);
+            if site.warps > 0 && site.warps * 2 > start && best.is_none_or(|(most, _, _)| taken > most) {
                 best = Some((taken, from, at));
             }
         }
     }
-    best.map_or(0..launched.kernel.does.len(), |(_, from, at)| from..at + 1)
+    best.map(|(_, from, at)| from..at + 1)
 }

@@ -205,7 +205,8 @@ fn integer(text: &str) -> Option<i64> {
 /// An operand; `immediate` is where an instruction has a number, which is printed in decimals for floats.
 fn arg(operand: &str, immediate: u32) -> Option<Arg> {
     let operand = operand.replace(".reuse", "");
-    let operand = operand.strip_prefix("desc").map_or(operand.as_str(), |rest| rest.split_once(']').map_or("", |r| r.1));
+    let operand =
+        operand.strip_prefix("desc").map_or(operand.as_str(), |rest| rest.split_once(']').map_or("", |r| r.1));
     if let Some(value) = integer(operand) {
         return Some(Arg::Number(value as u32));
     }
@@ -292,10 +293,14 @@ mod tests {
         let read = |text: &str| split(text).into_iter().map(|part| arg(part, 0x1234).unwrap()).collect::<Vec<_>>();
         assert_eq!(read("R3,RZ,0x5,R18.reuse"), [reg(3), reg(RZ), Arg::Number(5), reg(18)]);
         let pred = |number, uniform, inverted| Arg::Pred { number, uniform, inverted };
-        assert_eq!(read("P1,PT,UP0,!PT"), [pred(1, false, false), pred(7, false, false), pred(0, true, false), pred(7, false, true)]);
+        assert_eq!(
+            read("P1,PT,UP0,!PT"),
+            [pred(1, false, false), pred(7, false, false), pred(0, true, false), pred(7, false, true)]
+        );
         let address = Arg::Address { register: Some(8), scale: 1, uniform: None, offset: -0x18 };
         assert_eq!(read("desc[UR6][R8.64+-0x18]"), [address]);
-        let constant = Arg::Constant { bank: 2, register: Some((26, false)), offset: 12, negative: false, absolute: false };
+        let constant =
+            Arg::Constant { bank: 2, register: Some((26, false)), offset: 12, negative: false, absolute: false };
         assert_eq!(read("c[0x2][R26+0xc]"), [constant]);
         let half = |number| match reg(number) {
             Arg::Reg { number, uniform, negative, absolute, inverted, .. } => {
@@ -303,7 +308,10 @@ mod tests {
             }
             other => other,
         };
-        assert_eq!(read("R4.H1_H1,+INF ,0.5,B3,SR_TID.X"), [half(4), Arg::Number(0x1234), Arg::Number(0x1234), Arg::Barrier(3), Arg::Name("SR_TID.X".to_owned())]);
+        assert_eq!(
+            read("R4.H1_H1,+INF ,0.5,B3,SR_TID.X"),
+            [half(4), Arg::Number(0x1234), Arg::Number(0x1234), Arg::Barrier(3), Arg::Name("SR_TID.X".to_owned())]
+        );
         let Arg::Reg { negative, absolute, .. } = &read("-|R5|")[0] else { panic!("it is a register") };
         assert!(*negative && *absolute);
         assert_eq!(arg("?!", 0), None);

@@ -40,9 +40,16 @@ pub(super) struct Ran {
 enum What {
     Bucketed(traffic::Job),
     /// The part that is kept, of which type, and whether with feedback.
-    TopK { part: f64, half: bool, feedback: bool },
+    TopK {
+        part: f64,
+        half: bool,
+        feedback: bool,
+    },
     /// The rank, and the side of the matrix of which the page speaks.
-    PowerSgd { rank: u32, side: u64 },
+    PowerSgd {
+        rank: u32,
+        side: u64,
+    },
 }
 
 /// All operations of the page.
@@ -95,7 +102,8 @@ impl What {
     /// By which a report has it: codec, setting, operation, type.
     fn reported(self) -> Option<[String; 4]> {
         let (name, op) = self.name();
-        let of = |codec: &str, setting: &str, op: &str, dtype: &str| Some([codec, setting, op, dtype].map(str::to_owned));
+        let of =
+            |codec: &str, setting: &str, op: &str, dtype: &str| Some([codec, setting, op, dtype].map(str::to_owned));
         match self {
             Self::Bucketed(job) => {
                 let (codec, setting) = name.split_once(' ')?;
@@ -171,7 +179,8 @@ impl What {
                 // Between backends a step differs by 4 * 514 * 2^-24 sqrt(r) |M| at most: docs/powersgd.md.
                 let norm = x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt() * 2.0;
                 let most = 4.0 * 514.0 / f64::from(1 << 24) * f64::from(rank).sqrt() * norm;
-                let apart = results[0].iter().zip(&results[1]).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt();
+                let apart =
+                    results[0].iter().zip(&results[1]).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt();
                 if apart.is_nan() || apart > most {
                     return Err(differs());
                 }
@@ -193,16 +202,20 @@ impl What {
 /// # Errors
 /// [`SassError::Job`] where one fails, [`SassError::Differs`] where it does not give what the CPU gives.
 pub(super) fn all(tools: &Arc<Tools>, sm: u32, filter: &str) -> Result<Vec<Ran>, SassError> {
-    let jobs: Vec<What> = jobs().into_iter().filter(|job| job.kernels().iter().any(|name| name.contains(filter))).collect();
+    let jobs: Vec<What> =
+        jobs().into_iter().filter(|job| job.kernels().iter().any(|name| name.contains(filter))).collect();
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let open = || {
         let machine = Arc::new(Machine::new(tools.clone(), sm, KEPT));
         let device = Cuda::with_driver(machine.clone(), None).map(Device::from_cuda);
-        device.map(|device| (machine, device)).map_err(|e| SassError::Job { job: "opening".to_owned(), why: e.to_string() })
+        device
+            .map(|device| (machine, device))
+            .map_err(|e| SassError::Job { job: "opening".to_owned(), why: e.to_string() })
     };
     let work = || {
         let opened = open();
-        while let Some((index, job)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, jobs.get(i)?))) {
+        while let Some((index, job)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, jobs.get(i)?)))
+        {
             let result = match &opened {
                 Ok((machine, device)) => job.run(machine, device),
                 Err(e) => Err(SassError::Job { job: "opening the device".to_owned(), why: e.to_string() }),

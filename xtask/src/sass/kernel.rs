@@ -12,11 +12,20 @@ use super::warp::{Banks, Source};
 /// What an instruction does to the flow of control.
 pub(super) enum Flow {
     /// To an instruction, for lanes whose predicate holds.
-    Branch { when: Option<(u8, bool, bool)>, to: u32 },
+    Branch {
+        when: Option<(u8, bool, bool)>,
+        to: u32,
+    },
     /// The same, where not all lanes of a mask are there.
-    BranchDivided { lanes: Source, to: u32 },
+    BranchDivided {
+        lanes: Source,
+        to: u32,
+    },
     /// To an address from a register, in bytes.
-    Indirect { from: Source, offset: i64 },
+    Indirect {
+        from: Source,
+        offset: i64,
+    },
     Exit,
     /// Names the lanes that wait for one another at a barrier.
     Gather(u8),
@@ -78,7 +87,21 @@ fn lower(inst: &Inst, at: u32) -> Does {
         return Does::Flow(flow);
     }
     // What orders memory or tells a cache orders nothing here: every access is done when it is made.
-    let nothing = ["NOP", "MEMBAR", "ERRBAR", "CGAERRBAR", "CCTL", "YIELD", "ENDCOLLECTIVE", "DEPBAR", "FENCE", "NANOSLEEP", "PREEXIT", "ACQBULK", "BPT"];
+    let nothing = [
+        "NOP",
+        "MEMBAR",
+        "ERRBAR",
+        "CGAERRBAR",
+        "CCTL",
+        "YIELD",
+        "ENDCOLLECTIVE",
+        "DEPBAR",
+        "FENCE",
+        "NANOSLEEP",
+        "PREEXIT",
+        "ACQBULK",
+        "BPT",
+    ];
     if nothing.contains(&inst.name.as_str()) {
         return Does::Nothing;
     }

@@ -92,7 +92,14 @@ impl State {
         self.global.bytes(at.0, count).ok_or_else(outside)
     }
 
-    fn launch(&mut self, kernel: &Arc<Kernel>, grid: u32, threads: u32, parameters: &[u8], kept: usize) -> Result<(), SassError> {
+    fn launch(
+        &mut self,
+        kernel: &Arc<Kernel>,
+        grid: u32,
+        threads: u32,
+        parameters: &[u8],
+        kept: usize,
+    ) -> Result<(), SassError> {
         self.global.launch += 1;
         let banks = kernel.banks(parameters);
         let (mut next, mut running, mut traces) = (0, Vec::new(), Vec::new());
@@ -178,7 +185,13 @@ impl Driver for Machine {
         Ok(())
     }
 
-    unsafe fn copy_within(&self, dst: DevicePtr, src: DevicePtr, bytes: u64, _stream: StreamId) -> Result<(), DriverError> {
+    unsafe fn copy_within(
+        &self,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: u64,
+        _stream: StreamId,
+    ) -> Result<(), DriverError> {
         let size = usize::try_from(bytes).map_err(|_| DriverError::TooLarge { bytes })?;
         if size > 0 {
             let mut state = self.state();
@@ -241,7 +254,11 @@ impl Driver for Machine {
         Ok(())
     }
 
-    fn elapsed(&self, _stream: StreamId, _work: &mut dyn FnMut() -> Result<(), DriverError>) -> Result<f64, DriverError> {
+    fn elapsed(
+        &self,
+        _stream: StreamId,
+        _work: &mut dyn FnMut() -> Result<(), DriverError>,
+    ) -> Result<f64, DriverError> {
         Err(error("elapsed", "the SASS machine counts, and does not time".to_owned()))
     }
 }

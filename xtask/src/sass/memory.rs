@@ -67,7 +67,9 @@ impl Global {
         let now = (self.launch, self.block);
         let Some((buffer, offset)) = self.at(sector * SECTOR) else { return now };
         let at = offset / SECTOR as usize;
-        let (Some(touched), Some(written)) = (buffer.touched.get_mut(at), buffer.written.get_mut(at)) else { return now };
+        let (Some(touched), Some(written)) = (buffer.touched.get_mut(at), buffer.written.get_mut(at)) else {
+            return now;
+        };
         let before = std::mem::replace(touched, now);
         if writes { (std::mem::replace(written, now.0), before.1) } else { before }
     }
@@ -92,7 +94,7 @@ pub(super) struct Access {
     other: Option<u8>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 enum Kind {
     Load,
     Store,
@@ -149,7 +151,7 @@ impl Access {
         let (value, other) = match (inst.has("CAS"), behind.as_slice()) {
             (true, [expected, value]) => (Some(*value), Some(*expected)),
             (false, [value]) => (Some(*value), None),
-            (false, []) if kind == Kind::Load || inst.has("POPC") => (None, None),
+            (false, []) if matches!(kind, Kind::Load) || inst.has("POPC") => (None, None),
             _ => return None,
         };
         let target = before.first().copied().unwrap_or(RZ);
@@ -157,7 +159,7 @@ impl Access {
     }
 
     pub(super) fn is_load(&self) -> bool {
-        self.kind == Kind::Load
+        matches!(self.kind, Kind::Load)
     }
 
     pub(super) fn is_shared(&self) -> bool {
@@ -167,12 +169,6 @@ impl Access {
     /// Bytes of a lane.
     pub(super) fn bytes(&self) -> u32 {
         u32::from(self.bytes)
-    }
-
-    /// The registers that a load writes.
-    pub(super) fn targets(&self) -> std::ops::Range<u16> {
-        let first = u16::from(self.target);
-        if self.kind == Kind::Store || self.target == RZ { first..first } else { first..first + u16::from(self.bytes.div_ceil(4)) }
     }
 
     fn address(&self, w: &Warp, lane: usize) -> u64 {
@@ -188,7 +184,13 @@ impl Access {
     }
 
     /// Does it for the lanes of a mask.
-    pub(super) fn run(&self, w: &mut Warp, mask: u32, shared: &mut [u8], global: &mut Global) -> Result<Touched, SassError> {
+    pub(super) fn run(
+        &self,
+        w: &mut Warp,
+        mask: u32,
+        shared: &mut [u8],
+        global: &mut Global,
+    ) -> Result<Touched, SassError> {
         let mut addresses = [0u64; LANES];
         for lane in lanes(mask) {
             addresses[lane] = self.address(w, lane);
@@ -248,20 +250,27 @@ impl Access {
 /// What an atomic operation makes of what is there, of a value, and of what is compared with.
 fn operation(inst: &Inst) -> Option<fn(u64, u64, u64) -> u64> {
     let signed = inst.has("S32");
-    Some(match inst.modifiers.iter().find(|m| ["ADD", "MAX", "MIN", "OR", "AND", "XOR", "EXCH", "CAS", "POPC"].contains(&m.as_str()))?.as_str() {
-        "ADD" if inst.has("F32") || inst.has("F16x2") => return None,
-        "ADD" => |old, value, _| old.wrapping_add(value),
-        "MAX" if !signed => |old, value, _| old.max(value),
-        "MIN" if !signed => |old, value, _| old.min(value),
-        "OR" => |old, value, _| old | value,
-        "AND" => |old, value, _| old & value,
-        "XOR" => |old, value, _| old ^ value,
-        "EXCH" => |_, value, _| value,
-        "CAS" => |old, value, expected| if old == expected { value } else { old },
-        // Each lane adds one to its address.
-        "POPC" => |old, _, _| old.wrapping_add(1),
-        _ => return None,
-    })
+    Some(
+        match inst
+            .modifiers
+            .iter()
+            .find(|m| ["ADD", "MAX", "MIN", "OR", "AND", "XOR", "EXCH", "CAS", "POPC"].contains(&m.as_str()))?
+            .as_str()
+        {
+            "ADD" if inst.has("F32") || inst.has("F16x2") => return None,
+            "ADD" => |old, value, _| old.wrapping_add(value),
+            "MAX" if !signed => |old, value, _| old.max(value),
+            "MIN" if !signed => |old, value, _| old.min(value),
+            "OR" => |old, value, _| old | value,
+            "AND" => |old, value, _| old & value,
+            "XOR" => |old, value, _| old ^ value,
+            "EXCH" => |_, value, _| value,
+            "CAS" => |old, value, expected| if old == expected { value } else { old },
+            // Each lane adds one to its address.
+            "POPC" => |old, _, _| old.wrapping_add(1),
+            _ => return None,
+        },
+    )
 }
 
 /// The sectors that the lanes of an access touch.
@@ -276,7 +285,7 @@ fn sectors(mask: u32, addresses: &[u64; LANES], access: &Access, global: &mut Gl
     all.dedup();
     let now = (global.launch, global.block);
     let mut touched = Touched { sectors: all.len().min(255) as u8, ..Touched::default() };
-    for before in all.into_iter().map(|sector| global.touch(sector, access.kind != Kind::Load)) {
+    for before in all.into_iter().map(|sector| global.touch(sector, !access.is_load())) {
         touched.first += u8::from(before.0 != now.0);
         touched.others += u8::from(before.0 == now.0 && before.1 != now.1);
     }

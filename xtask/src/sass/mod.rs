@@ -7,8 +7,10 @@ mod cubin;
 mod inst;
 mod jobs;
 mod kernel;
+mod listing;
 mod machine;
 mod memory;
+mod page;
 mod pipe;
 mod predict;
 mod replay;
@@ -20,25 +22,45 @@ mod warp;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use self::predict::Predicted;
+use self::replay::Gpu;
 use self::tools::Tools;
+use crate::place::root;
 
-/// Read the machine code.
+/// Read the machine code, run it beside the CPU, and replay it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only kernels whose names have this in them.
     #[arg(long)]
     kernel: Option<String>,
-    /// Run the code for this target, and compare with the CPU.
-    #[arg(long, default_value_t = 90)]
+    /// The target that is run: 90, or 80, of which there is no replay.
+    #[arg(long, default_value_t = REPLAYED)]
     target: u32,
+    /// With the instructions that are executed most.
+    #[arg(long, requires = "kernel")]
+    listing: bool,
+    /// Only registers, shared memory and blocks, on all targets: runs nothing.
+    #[arg(long)]
+    registers: bool,
+    /// Write docs/sass.md.
+    #[arg(long, conflicts_with_all = ["kernel", "target", "listing", "registers", "check"])]
+    write: bool,
+    /// Fail where docs/sass.md is not what the code comes to.
+    #[arg(long, conflicts_with_all = ["kernel", "target", "listing", "registers"])]
+    check: bool,
 }
+
+/// The target whose replay is calibrated.
+const REPLAYED: u32 = 90;
 
 /// Why the machine code could not be read or run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SassError {
     /// A tool is not there.
-    #[error("{tool} was not found under target/ptxas; `.ci/run` says how the wheels are unpacked there (or name it in \
-             GRADWIRE_PTXAS, GRADWIRE_NVDISASM)")]
+    #[error(
+        "{tool} was not found under target/ptxas; `.ci/run` says how the wheels are unpacked there (or name it in \
+             GRADWIRE_PTXAS, GRADWIRE_NVDISASM)"
+    )]
     Missing {
         /// Its name.
         tool: &'static str,
@@ -129,6 +151,23 @@ pub(crate) enum SassError {
         /// The kernel.
         kernel: String,
     },
+    /// The tools are of other releases than the page's.
+    #[error(
+        "the page is made with ptxas and nvdisasm 13.5 and ptxas 12.9, and {found} were found; `.ci/run` has the wheels"
+    )]
+    OtherTools {
+        /// The releases that were found.
+        found: String,
+    },
+    /// The page says something else.
+    #[error(
+        "the machine code is no longer what docs/sass.md says. Where registers, blocks, loads in flight or integer \
+             instructions got worse, find out why; else `cargo xtask sass --write`:\n{lines}"
+    )]
+    Changed {
+        /// The lines that differ.
+        lines: String,
+    },
     /// An operation that gave something else than the CPU.
     #[error("{job}: the machine code does not give what the CPU gives")]
     Differs {
@@ -151,22 +190,61 @@ impl SassError {
     }
 }
 
-/// Reads the machine code, and prints what it is asked for.
+/// Reads the machine code, and prints, writes or checks what it is asked for.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
-    let tools = Arc::new(Tools::find().map_err(|e| e.to_string())?);
+    read(args).map_err(|e| e.to_string())
+}
+
+fn read(args: &Args) -> Result<(), SassError> {
+    let tools = Arc::new(Tools::find()?);
     let filter = args.kernel.as_deref().unwrap_or("");
-    let ran = jobs::all(&tools, args.target, filter).map_err(|e| e.to_string())?;
-    let report: serde_json::Value = serde_json::from_slice(&std::fs::read("benches/results/h100.json").unwrap()).unwrap();
-    let mut errors = Vec::new();
-    for job in &ran {
-        let p = predict::predict(&tools, args.target, job, &[replay::H100, replay::H200]).map_err(|e| e.to_string())?;
-        let measured = p.reported.as_ref().and_then(|[c, s, o, d]| {
-            report["devices"][0]["rows"].as_array()?.iter().find(|r| r["codec"] == **c && r["setting"] == **s && r["op"] == **o && r["dtype"] == **d && r["elements"] == p.of)?["seconds"].as_f64()
-        });
-        println!("{} {}: H100 {:.1} us {:.0} %, measured {:.1} ({:+.1} %); H200 {:.1} us {:.0} %", p.codec, p.op, 1e6 * p.seconds(0), 100.0 * p.share(0, &replay::H100), 1e6 * measured.unwrap_or(0.0), 100.0 * (p.seconds(0) / measured.unwrap_or(f64::NAN) - 1.0), 1e6 * p.seconds(1), 100.0 * p.share(1, &replay::H200));
-        if let Some(m) = measured { errors.push((p.seconds(0) / m).ln().abs()) }
-        if p.parts.len() > 1 { for q in &p.parts { println!("      {} {:.1} us, issue {:.2}", q.kernel, q.seconds[0] * 1e6, q.issued[0]); } }
+    if args.registers {
+        print!("{}", resources::table(&resources::all(&tools, filter)?));
+        return Ok(());
     }
-    println!("mean error {:.1} %", 100.0 * errors.iter().sum::<f64>() / errors.len() as f64);
+    let gpus: &[Gpu] = if args.target == REPLAYED { &[replay::H100, replay::H200] } else { &[] };
+    let ran = jobs::all(&tools, args.target, filter)?;
+    let predicted: Vec<Predicted> =
+        ran.iter().map(|ran| predict::predict(&tools, args.target, ran, gpus)).collect::<Result<_, _>>()?;
+    let report = page::report()?;
+    if args.write || args.check {
+        tools.require_the_pages()?;
+        let now = page::page(&predicted, &resources::all(&tools, "")?, &report);
+        return if args.write { write(&now) } else { check(&now) };
+    }
+    println!("every operation gives what the CPU gives; sm_{}, ptxas {}", args.target, tools.release(args.target)?);
+    for (ran, predicted) in ran.iter().zip(&predicted) {
+        if !gpus.is_empty() {
+            println!("{}", page::line(predicted, &report));
+        }
+        if args.listing {
+            let matching = ran.launched.iter().filter(|l| l.kernel.code.name.contains(filter));
+            matching.for_each(|launched| print!("{}", listing::listing(launched, ran.n)));
+        }
+    }
+    print!("{}", page::kernels(&predicted));
     Ok(())
+}
+
+/// Writes the page.
+fn write(now: &str) -> Result<(), SassError> {
+    let path = root().join(page::PAGE);
+    std::fs::write(&path, now).map_err(|e| SassError::file(&path, &e))?;
+    println!("wrote {}", page::PAGE);
+    Ok(())
+}
+
+/// Compares with the page that is committed.
+fn check(now: &str) -> Result<(), SassError> {
+    let path = root().join(page::PAGE);
+    let then = std::fs::read_to_string(&path).map_err(|e| SassError::file(&path, &e))?;
+    let missing = |from: &str, to: &str, name: &str| -> Vec<String> {
+        from.lines().filter(|line| !to.lines().any(|l| l == *line)).map(|line| format!("{name} {line}")).collect()
+    };
+    let changed = [missing(&then, now, "before"), missing(now, &then, "now   ")].concat();
+    if changed.is_empty() {
+        println!("{} is what the code comes to", page::PAGE);
+        return Ok(());
+    }
+    Err(SassError::Changed { lines: changed.join("\n") })
 }

@@ -51,10 +51,10 @@ impl Pipe {
             "DADD" | "DMUL" | "DFMA" | "DSETP" => Self::Double,
             "HMMA" => Self::Matrix,
             "SHFL" => Self::Shuffle,
-            "LDG" | "STG" | "LDS" | "STS" | "LD" | "ST" | "LDC" | "S2R" | "S2UR" | "ATOMG" | "ATOMS" | "REDG" | "RED"
-            | "ATOM" | "MEMBAR" | "CCTL" | "ERRBAR" | "CGAERRBAR" | "LDL" | "STL" => Self::Memory,
-            "BRA" | "BRX" | "BRXU" | "CALL" | "RET" | "EXIT" | "BSSY" | "BSYNC" | "BREAK" | "WARPSYNC" | "BAR" | "NOP"
-            | "YIELD" | "ENDCOLLECTIVE" => Self::Control,
+            "LDG" | "STG" | "LDS" | "STS" | "LD" | "ST" | "LDC" | "S2R" | "S2UR" | "ATOMG" | "ATOMS" | "REDG"
+            | "RED" | "ATOM" | "MEMBAR" | "CCTL" | "ERRBAR" | "CGAERRBAR" | "LDL" | "STL" => Self::Memory,
+            "BRA" | "BRX" | "BRXU" | "CALL" | "RET" | "EXIT" | "BSSY" | "BSYNC" | "BREAK" | "WARPSYNC" | "BAR"
+            | "NOP" | "YIELD" | "ENDCOLLECTIVE" => Self::Control,
             "R2UR" | "REDUX" | "VOTEU" => Self::Uniform,
             name if name.starts_with('U') => Self::Uniform,
             _ => Self::Integer,

@@ -4,7 +4,7 @@ use super::SassError;
 use super::count::Cost;
 use super::jobs::Ran;
 use super::machine::Launched;
-use super::replay::{Gpu, Replayed, replay};
+use super::replay::{Gpu, LAUNCH, Replayed, replay};
 use super::resources::of_kernel;
 use super::tools::{Resources, Tools};
 
@@ -50,10 +50,11 @@ pub(super) fn predict(tools: &Tools, sm: u32, ran: &Ran, gpus: &[Gpu]) -> Result
         let kernel = launched.kernel.code.name.clone();
         let (blocks, used) = of_kernel(tools, &kernel, sm)?;
         let (grid, longer) = scaled(launched, ran.of as f64 / ran.n as f64);
-        let mut part = Part { kernel, used, blocks, cost: Cost::of(launched, ran.n), seconds: Vec::new(), issued: Vec::new() };
+        let mut part =
+            Part { kernel, used, blocks, cost: Cost::of(launched, ran.n), seconds: Vec::new(), issued: Vec::new() };
         for gpu in gpus {
             let replayed = on(launched, *gpu, blocks, grid);
-            part.seconds.push(replayed.cycles * longer / gpu.clock + gpu.launch);
+            part.seconds.push(replayed.cycles * longer / gpu.clock + LAUNCH);
             part.issued.push(replayed.issued);
         }
         parts.push(part);

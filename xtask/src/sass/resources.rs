@@ -39,7 +39,9 @@ pub(super) fn text(family: &Family, sm: u32) -> Result<String, SassError> {
 /// Assembles every family for every target, and keeps the kernels whose names have `filter` in them.
 pub(super) fn all(tools: &Tools, filter: &str) -> Result<Vec<Row>, SassError> {
     let matching = |family: &&Family| {
-        let names = |f: &Family| f.artifacts[0].instructions().lines().any(|line| entry(line).is_some_and(|n| n.contains(filter)));
+        let names = |f: &Family| {
+            f.artifacts[0].instructions().lines().any(|line| entry(line).is_some_and(|n| n.contains(filter)))
+        };
         names(family)
     };
     let families: Vec<&Family> = FAMILIES.iter().filter(matching).collect();

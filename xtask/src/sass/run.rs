@@ -144,7 +144,12 @@ impl Runner {
             let (Some(inst), Some(does)) = (kernel.code.insts.get(index), kernel.does.get(index)) else {
                 return Err(SassError::Stuck { kernel: kernel.code.name.clone() });
             };
-            let fault = |e: SassError| SassError::At { kernel: kernel.code.name.clone(), at: at * 16, text: inst.text.clone(), why: Box::new(e) };
+            let fault = |e: SassError| SassError::At {
+                kernel: kernel.code.name.clone(),
+                at: at * 16,
+                text: inst.text.clone(),
+                why: Box::new(e),
+            };
             let mask = inst.guard.map_or(group, |guard| self.warp.pred(guard) & group);
             let mut touched = Touched::default();
             match does {

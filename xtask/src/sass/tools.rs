@@ -9,8 +9,8 @@ use super::cubin::Cubin;
 use crate::place::root;
 use crate::ptx::{Assembler, assemblers, search};
 
-/// The release of the disassembler that the pages are made with.
-const RELEASE: &str = "13.5";
+/// The releases of the assembler that the page is made with.
+const RELEASES: [&str; 2] = ["12.9", "13.5"];
 
 /// The newest assembler of each capability, and the disassembler.
 pub(super) struct Tools {
@@ -60,9 +60,12 @@ impl Tools {
         Ok(Self { assemblers, disassembler })
     }
 
-    /// Whether these are the releases that the committed page was made with.
-    pub(super) fn are_the_pages(&self) -> bool {
-        self.assemblers.iter().any(|a| a.release == RELEASE)
+    /// Fails where these are not the releases that the page is made with: another assembler gives other code.
+    pub(super) fn require_the_pages(&self) -> Result<(), SassError> {
+        let found: Vec<&str> = self.assemblers.iter().map(|a| a.release.as_str()).collect();
+        let newest = found.last() == RELEASES.last();
+        let all = RELEASES.iter().all(|release| found.contains(release));
+        if newest && all { Ok(()) } else { Err(SassError::OtherTools { found: found.join(", ") }) }
     }
 
     /// The newest assembler that knows a capability.

@@ -136,10 +136,6 @@ impl Source {
         self.negative
     }
 
-    pub(super) fn is_inverted(&self) -> bool {
-        self.inverted
-    }
-
     /// The bits, without the signs that are asked for.
     fn bits(&self, w: &Warp, lane: usize) -> u32 {
         let whole = match self.place {

@@ -219,9 +219,16 @@ fn from_integer(inst: &Inst, mut a: Args<'_>) -> Option<Action> {
     }
     let double = inst.has("F64");
     if inst.has("U64") || inst.has("S64") || double {
-        let (long, signed) = (inst.has("U64") || inst.has("S64"), inst.has("S64") || !inst.has("U64") && !inst.has("U32"));
+        let (long, signed) =
+            (inst.has("U64") || inst.has("S64"), inst.has("S64") || !inst.has("U64") && !inst.has("U32"));
         let value = move |w: &Warp, l: usize| {
-            if long { x.long(w, l) } else if signed { i64::from(x.int(w, l) as i32) as u64 } else { u64::from(x.int(w, l)) }
+            if long {
+                x.long(w, l)
+            } else if signed {
+                i64::from(x.int(w, l) as i32) as u64
+            } else {
+                u64::from(x.int(w, l))
+            }
         };
         return Some(Box::new(move |w, mask| {
             if double {

@@ -65,9 +65,11 @@ pub(super) fn lower(name: &str, inst: &Inst, mut a: Args<'_>) -> Option<Action> 
         "CS2R" => {
             let (d, _) = (a.target()?, a.name().filter(|name| *name == "SRZ")?);
             let narrow = inst.has("32");
-            Some(Box::new(move |w, mask| {
-                if narrow { write(w, d, mask, |_, _| 0) } else { write_pair(w, d, mask, |_, _| 0) }
-            }))
+            Some(Box::new(
+                move |w, mask| {
+                    if narrow { write(w, d, mask, |_, _| 0) } else { write_pair(w, d, mask, |_, _| 0) }
+                },
+            ))
         }
         "LDC" | "ULDC" | "LDCU" => constant(inst, a),
         "S2R" | "S2UR" => special(a),
@@ -108,7 +110,8 @@ fn add3(inst: &Inst, mut a: Args<'_>) -> Option<Action> {
             let carried: u64 = ins.iter().map(|p| u64::from(w.pred(*p) >> l & 1)).sum();
             x.addend(w, l) + y.addend(w, l) + z.addend(w, l) + carried
         };
-        let carries: Vec<u32> = (1..=outs.len() as u64).map(|least| which(mask, |l| sum(w, l) >> 32 >= least)).collect();
+        let carries: Vec<u32> =
+            (1..=outs.len() as u64).map(|least| which(mask, |l| sum(w, l) >> 32 >= least)).collect();
         write(w, d, mask, |w, l| sum(w, l) as u32);
         for (out, carry) in outs.iter().zip(carries) {
             w.set_pred((out.0, out.1), carry, mask);
@@ -131,11 +134,8 @@ fn multiply(inst: &Inst, mut a: Args<'_>) -> Option<Action> {
     if wide || inst.has("HI") {
         let product = move |w: &Warp, l: usize| {
             let (x, y) = (x.int(w, l), y.int(w, l));
-            let product = if signed {
-                (i64::from(x as i32) * i64::from(y as i32)) as u64
-            } else {
-                u64::from(x) * u64::from(y)
-            };
+            let product =
+                if signed { (i64::from(x as i32) * i64::from(y as i32)) as u64 } else { u64::from(x) * u64::from(y) };
             product.wrapping_add(z.long(w, l))
         };
         return Some(Box::new(move |w, mask| {
