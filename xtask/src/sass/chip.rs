@@ -56,7 +56,7 @@ impl Limits {
         // A warp's registers lie in one part.
         let by_registers = REGISTERS / self.parts / of_warp * self.parts / warps;
         let of_block = (shared + self.reserved).next_multiple_of(self.shared_unit);
-        let by_shared = if of_block == 0 { u32::MAX } else { self.shared / of_block };
+        let by_shared = self.shared.checked_div(of_block).unwrap_or(u32::MAX);
         self.blocks.min(self.warps / warps).min(by_registers).min(by_shared)
     }
 }

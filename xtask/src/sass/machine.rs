@@ -224,11 +224,11 @@ impl Driver for Machine {
         if grid == 0 {
             return Ok(());
         }
-        // Each parameter is aligned as its size allows, up to eight bytes: they are structs of words, and addresses.
+        // Structs of words, and addresses, each aligned as its parts are.
         let mut parameters = Vec::new();
         for arg in args {
             let (bytes, unit) = match arg {
-                KernelArg::Bytes(bytes) => (bytes.to_vec(), if bytes.len() % 8 == 0 { 4 } else { 4 }),
+                KernelArg::Bytes(bytes) => (bytes.to_vec(), 4),
                 KernelArg::Pointer(DevicePtr(address)) => (address.to_le_bytes().to_vec(), 8),
             };
             parameters.resize(parameters.len().next_multiple_of(unit), 0);

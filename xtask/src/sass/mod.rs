@@ -78,7 +78,7 @@ pub(crate) enum SassError {
         sm: u32,
     },
     /// A kernel that no family has.
-    #[error("no kernel is named {kernel}")]
+    #[error("no kernel has {kernel} in its name")]
     UnknownKernel {
         /// The name.
         kernel: String,
@@ -211,6 +211,15 @@ fn read(args: &Args) -> Result<(), SassError> {
         tools.require_the_pages()?;
         let now = page::page(&predicted, &resources::all(&tools, "")?, &report);
         return if args.write { write(&now) } else { check(&now) };
+    }
+    if ran.is_empty() {
+        // It is launched by no operation of the page's.
+        let rows = resources::all(&tools, filter)?;
+        if rows.is_empty() {
+            return Err(SassError::UnknownKernel { kernel: filter.to_owned() });
+        }
+        println!("no operation of the page launches it:\n{}", resources::table(&rows));
+        return Ok(());
     }
     println!("every operation gives what the CPU gives; sm_{}, ptxas {}", args.target, tools.release(args.target)?);
     for (ran, predicted) in ran.iter().zip(&predicted) {

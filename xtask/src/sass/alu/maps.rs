@@ -47,7 +47,8 @@ mod tests {
         assert_eq!(funnel(0, 0x8000_0000, 31, false, true, true), u32::MAX);
         assert_eq!(funnel(0, 5, 32, false, true, false), 0);
         assert_eq!(funnel(7, 5, 32, false, false, false), 5);
-        assert_eq!(bytes(0x3322_1180, 0x7766_5544, 0x9910), 0x1111_1180 & 0xffff | 0);
+        assert_eq!(bytes(0x3322_1180, 0x7766_5544, 0x9910), 0x1180);
+        assert_eq!(bytes(0x3322_1180, 0, 0x8810), 0xffff_1180);
         assert_eq!(bytes(0x3322_1180, 0x7766_5544, 0x7640), 0x7766_4480);
     }
 }

@@ -23,19 +23,16 @@ pub(super) fn lower(name: &str, inst: &Inst, a: Args<'_>) -> Option<Action> {
             let register = if base == super::super::inst::RZ { base } else { base + i };
             f64::from(f32::from_bits(w.reg(register, lane)))
         };
-        let mut sums = [[0f32; LANES]; 4];
-        for lane in 0..LANES {
-            for i in 0..4u8 {
-                let (row, column) = (lane / 4 + usize::from(i / 2) * 8, lane % 4 * 2 + usize::from(i % 2));
-                let mut sum = at(c, i, lane);
-                for k in 0..8usize {
-                    let of_a = (row % 8 * 4 + k % 4, (row / 8 + k / 4 * 2) as u8);
-                    let of_b = (column * 4 + k % 4, (k / 4) as u8);
-                    sum += at(a, of_a.1, of_a.0) * at(b, of_b.1, of_b.0);
-                }
-                sums[usize::from(i)][lane] = cut(sum);
-            }
-        }
+        let sum = |i: u8, lane: usize| {
+            let (row, column) = (lane / 4 + usize::from(i / 2) * 8, lane % 4 * 2 + usize::from(i % 2));
+            let products = (0..8usize).map(|k| {
+                let of_a = (row % 8 * 4 + k % 4, (row / 8 + k / 4 * 2) as u8);
+                let of_b = (column * 4 + k % 4, (k / 4) as u8);
+                at(a, of_a.1, of_a.0) * at(b, of_b.1, of_b.0)
+            });
+            cut(products.fold(at(c, i, lane), |sum, product| sum + product))
+        };
+        let sums: [[f32; LANES]; 4] = std::array::from_fn(|i| std::array::from_fn(|lane| sum(i as u8, lane)));
         for (i, sums) in (0u8..).zip(sums) {
             for (lane, sum) in sums.into_iter().enumerate() {
                 w.set_reg(d + i, lane, sum.to_bits());
