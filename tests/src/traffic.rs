@@ -12,9 +12,9 @@ use half::bf16;
 use crate::cases::{self, AnyCodec};
 
 /// Elements of each launch: 32 blocks.
-const N: usize = 1 << 18;
+pub const N: usize = 1 << 18;
 /// Payloads of a sum.
-const SUMMED: usize = 8;
+pub const SUMMED: usize = 8;
 /// The targets of the committed artifacts.
 pub const TARGETS: [(u32, u32); 5] = [(3, 5), (6, 0), (7, 0), (8, 0), (9, 0)];
 
@@ -28,17 +28,25 @@ pub fn machines() -> impl Iterator<Item = (String, Result<Device, Error>)> {
 
 /// What a device is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Op {
+pub enum Op {
+    /// Encodes f32.
     EncodeF32,
+    /// Encodes bf16.
     EncodeBf16,
+    /// Encodes f32 and keeps a residual.
     EncodeFeedback,
+    /// Decodes.
     Decode,
+    /// Adds what it decodes.
     DecodeAdd,
+    /// Decodes [`SUMMED`] payloads, and adds them.
     DecodeSum,
 }
 
 impl Op {
-    fn name(self) -> &'static str {
+    /// Its name in the table.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::EncodeF32 => "encode f32",
             Self::EncodeBf16 => "encode bf16",
@@ -52,16 +60,21 @@ impl Op {
 
 /// An operation with a codec.
 #[derive(Clone, Copy, Debug)]
-struct Job {
-    op: Op,
-    codec: AnyCodec,
-    label: &'static str,
+pub struct Job {
+    /// What is asked.
+    pub op: Op,
+    /// Of which codec.
+    pub codec: AnyCodec,
+    /// The codec and its setting.
+    pub label: &'static str,
     bits: u32,
     /// `None` for the whole tensor.
     bucket: Option<u32>,
 }
 
-fn jobs() -> Vec<Job> {
+/// The operations of the table.
+#[must_use]
+pub fn jobs() -> Vec<Job> {
     let q = |label, codec, bits, bucket, op| Job { op, codec: AnyCodec::Qsgd(codec), label, bits, bucket };
     let u = |label, codec, bits, bucket, op| Job { op, codec: AnyCodec::Uniform(codec), label, bits, bucket };
     let one = |label, codec, bucket, op| Job { op, codec: AnyCodec::OneBit(codec), label, bits: 1, bucket };
@@ -109,7 +122,8 @@ fn jobs() -> Vec<Job> {
 
 impl Job {
     /// Bytes an element that the kernel cannot do without, each read or written once.
-    fn floor(&self, kernel: &str) -> f64 {
+    #[must_use]
+    pub fn floor(&self, kernel: &str) -> f64 {
         let codes = f64::from(self.bits) / 8.0;
         let scalars_each = if matches!(self.codec, AnyCodec::Qsgd(_)) { 4.0 } else { 8.0 };
         let scalars = scalars_each / self.bucket.map_or(N as f64, f64::from);
@@ -137,19 +151,31 @@ impl Job {
         }
     }
 
-    fn run(&self, device: &Device, x: &[f32], payloads: &[Payload]) -> Result<(), Error> {
-        let mut out = vec![0.0; N];
+    /// Does it over a gradient of [`N`] elements and [`SUMMED`] payloads, and gives what came out: the payload's bytes, and the
+    /// residual's or the values'.
+    ///
+    /// # Errors
+    /// As the device's.
+    pub fn run(&self, device: &Device, x: &[f32], payloads: &[Payload]) -> Result<Vec<u8>, Error> {
+        let mut out = vec![0.0f32; x.len()];
+        let mut bytes = Vec::new();
         match self.op {
-            Op::EncodeF32 => device.encode(&self.codec, x, cases::seed()).map(drop),
+            Op::EncodeF32 => bytes.extend_from_slice(device.encode(&self.codec, x, cases::seed())?.as_bytes()),
             Op::EncodeBf16 => {
                 let halves: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
-                device.encode(&self.codec, Gradient::Bf16(&halves), cases::seed()).map(drop)
+                let payload = device.encode(&self.codec, Gradient::Bf16(&halves), cases::seed())?;
+                bytes.extend_from_slice(payload.as_bytes());
             }
-            Op::EncodeFeedback => device.encode_with_feedback(&self.codec, x, &mut out, cases::seed()).map(drop),
-            Op::Decode => device.decode_into(&payloads[0], &mut out),
-            Op::DecodeAdd => device.decode_add(&payloads[0], 0.5, &mut out),
-            Op::DecodeSum => device.decode_sum(payloads, 0.125, &mut out),
+            Op::EncodeFeedback => {
+                let payload = device.encode_with_feedback(&self.codec, x, &mut out, cases::seed())?;
+                bytes.extend_from_slice(payload.as_bytes());
+            }
+            Op::Decode => device.decode_into(&payloads[0], &mut out)?,
+            Op::DecodeAdd => device.decode_add(&payloads[0], 0.5, &mut out)?,
+            Op::DecodeSum => device.decode_sum(payloads, 0.125, &mut out)?,
         }
+        bytes.extend(out.iter().flat_map(|value| value.to_le_bytes()));
+        Ok(bytes)
     }
 }
 

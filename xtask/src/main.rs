@@ -12,6 +12,8 @@ mod ptx;
 mod publish;
 mod report;
 mod sanitize;
+#[cfg(feature = "cuda")]
+mod sass;
 mod shaders;
 mod test;
 #[cfg(feature = "cuda")]
@@ -54,6 +56,9 @@ enum Command {
     /// Count what each kernel moves and executes for an element, on the PTX machine.
     #[cfg(feature = "cuda")]
     Traffic(traffic::Args),
+    /// Read and run the machine code that NVIDIA's assembler makes of the PTX, and replay it on one multiprocessor.
+    #[cfg(feature = "cuda")]
+    Sass(sass::Args),
     /// Run what embeds Gradwire: wgpu, cudarc and cust examples, and the suite through the CUDA driver's interface.
     Embed,
     /// Make each call of the driver fail in turn, and see that every operation is right or an error that changed nothing.
@@ -91,6 +96,8 @@ fn main() -> ExitCode {
         Command::Shaders(args) => shaders::run(&args),
         #[cfg(feature = "cuda")]
         Command::Traffic(args) => traffic::run(&args),
+        #[cfg(feature = "cuda")]
+        Command::Sass(args) => sass::run(&args),
         Command::Embed => embed::run(),
         #[cfg(all(feature = "cuda", feature = "wgpu"))]
         Command::Faults(args) => faults::run(&args),

@@ -16,6 +16,7 @@ use gradwire_ptx::{FAMILIES, HEAD_LINES};
 use crate::place::root;
 
 use build::{Compiler, TARGETS};
+pub(crate) use ptxas::{Ptxas as Assembler, find as assemblers, search};
 
 /// Build the PTX, or check it.
 #[derive(clap::Args)]

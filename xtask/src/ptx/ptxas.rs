@@ -14,11 +14,19 @@ use super::build::{TARGETS, Target};
 use crate::place::root;
 
 /// An assembler.
-struct Ptxas {
-    path: PathBuf,
-    release: String,
+pub(crate) struct Ptxas {
+    pub(crate) path: PathBuf,
+    /// Its release, `12.9`.
+    pub(crate) release: String,
     /// The capabilities that it assembles for.
-    knows: BTreeSet<u32>,
+    pub(crate) knows: BTreeSet<u32>,
+}
+
+impl Ptxas {
+    /// The release as numbers, by which it is older or newer than another.
+    pub(crate) fn version(&self) -> Vec<u32> {
+        version(&self.release)
+    }
 }
 
 /// One artifact of one family, assembled for one capability by one assembler.
@@ -122,14 +130,14 @@ fn columns(family: &str) -> String {
 }
 
 /// Every assembler that is found, one a release.
-fn find() -> Vec<Ptxas> {
+pub(crate) fn find() -> Vec<Ptxas> {
     let mut paths: Vec<PathBuf> = Vec::new();
     match std::env::var_os("GRADWIRE_PTXAS") {
         Some(list) => paths.extend(std::env::split_paths(&list)),
         None => {
             let path = std::env::var_os("PATH").unwrap_or_default();
             paths.extend(std::env::split_paths(&path).map(|folder| folder.join("ptxas")).filter(|p| p.is_file()));
-            search(&root().join("target/ptxas"), 8, &mut paths);
+            search(&root().join("target/ptxas"), "bin/ptxas", 8, &mut paths);
         }
     }
     let mut found: Vec<Ptxas> = Vec::new();
@@ -143,15 +151,15 @@ fn find() -> Vec<Ptxas> {
     found
 }
 
-/// The files named `bin/ptxas` under a folder.
-fn search(folder: &Path, depth: u32, paths: &mut Vec<PathBuf>) {
+/// The files under a folder whose paths end so.
+pub(crate) fn search(folder: &Path, end: &str, depth: u32, paths: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let mut entries: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     entries.sort();
     for path in entries {
         if path.is_dir() && depth > 0 {
-            search(&path, depth - 1, paths);
-        } else if path.ends_with("bin/ptxas") {
+            search(&path, end, depth - 1, paths);
+        } else if path.ends_with(end) {
             paths.push(path);
         }
     }

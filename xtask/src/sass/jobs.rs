@@ -1,0 +1,232 @@
+//! The operations that are run, and whether the machine code gives what the CPU gives.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gradwire::backend::cuda::Cuda;
+use gradwire::{Device, Gradient, Matrix, PowerSgd, Seed, TopK};
+use gradwire_tests::traffic::{self, Op};
+use gradwire_tests::{cases, low_rank};
+use half::bf16;
+
+use super::SassError;
+use super::machine::{Launched, Machine};
+use super::tools::Tools;
+
+/// Blocks of each launch of which is kept what they executed.
+const KEPT: usize = 16;
+/// Elements of a selection.
+const SELECTED: usize = 1 << 22;
+/// Rows and columns of a matrix.
+const SIDE: u64 = 1024;
+
+/// An operation that was run.
+pub(super) struct Ran {
+    pub(super) codec: String,
+    pub(super) op: &'static str,
+    /// Elements.
+    pub(super) n: usize,
+    /// Elements of which the page speaks.
+    pub(super) of: u64,
+    /// Bytes per element that it cannot do without.
+    pub(super) floor: f64,
+    pub(super) launched: Vec<Launched>,
+    /// Codec, setting, operation and type by which a report of a GPU has it.
+    pub(super) reported: Option<[String; 4]>,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+enum What {
+    Bucketed(traffic::Job),
+    /// The part that is kept, of which type, and whether with feedback.
+    TopK {
+        part: f64,
+        half: bool,
+        feedback: bool,
+    },
+    /// The rank, and the side of the matrix of which the page speaks.
+    PowerSgd {
+        rank: u32,
+        side: u64,
+    },
+}
+
+/// All operations of the page.
+fn jobs() -> Vec<What> {
+    let mut all: Vec<What> = traffic::jobs().into_iter().map(What::Bucketed).collect();
+    all.extend([0.001, 0.01, 0.1].map(|part| What::TopK { part, half: false, feedback: false }));
+    all.push(What::TopK { part: 0.01, half: true, feedback: false });
+    all.push(What::TopK { part: 0.01, half: false, feedback: true });
+    all.extend([1, 4, 8, 32].map(|rank| What::PowerSgd { rank, side: 8192 }));
+    all.push(What::PowerSgd { rank: 4, side: 2048 });
+    all
+}
+
+impl What {
+    /// The kernels that it may launch.
+    fn kernels(self) -> Vec<String> {
+        let named = |prefix: &str, names: &[&str]| names.iter().map(|name| format!("{prefix}_{name}")).collect();
+        match self {
+            Self::TopK { .. } => named("topk", &["sample", "filter", "rest", "emit", "settle", "count"]),
+            Self::PowerSgd { .. } => named("powersgd", &["factor", "left", "right", "gather", "expand"]),
+            Self::Bucketed(job) => {
+                let prefix = job.label.split(' ').next().unwrap_or("").to_lowercase().replace("1-bit", "onebit");
+                match job.op {
+                    Op::Decode | Op::DecodeAdd | Op::DecodeSum => named(&prefix, &["decode"]),
+                    _ => {
+                        let mut all: Vec<String> = named(&prefix, &["encode", "stats", "combine"]);
+                        all.push("finite_scan".to_owned());
+                        all
+                    }
+                }
+            }
+        }
+    }
+
+    fn name(self) -> (String, &'static str) {
+        match self {
+            Self::Bucketed(job) => (job.label.to_owned(), job.op.name()),
+            Self::TopK { part, half, feedback } => {
+                let op = match (half, feedback) {
+                    (true, _) => "select bf16",
+                    (_, true) => "select f32 + feedback",
+                    _ => "select f32",
+                };
+                (format!("top-k {} %", (part * 1e4).round() / 1e2), op)
+            }
+            Self::PowerSgd { rank, side } => (format!("PowerSGD rank {rank}, {side} x {side}"), "step f32"),
+        }
+    }
+
+    /// By which a report has it: codec, setting, operation, type.
+    fn reported(self) -> Option<[String; 4]> {
+        let (name, op) = self.name();
+        let of =
+            |codec: &str, setting: &str, op: &str, dtype: &str| Some([codec, setting, op, dtype].map(str::to_owned));
+        match self {
+            Self::Bucketed(job) => {
+                let (codec, setting) = name.split_once(' ')?;
+                match job.op {
+                    Op::EncodeF32 => of(codec, setting, "encode", "f32"),
+                    Op::EncodeBf16 => of(codec, setting, "encode", "bf16"),
+                    Op::EncodeFeedback => of(codec, setting, "encode + feedback, contractive", "f32"),
+                    Op::Decode | Op::DecodeAdd => of(codec, setting, op, "f32"),
+                    Op::DecodeSum => None,
+                }
+            }
+            Self::TopK { half, feedback, .. } => {
+                let setting = name.strip_prefix("top-k ")?;
+                let op = if feedback { "encode + feedback" } else { "encode" };
+                of("top-k", setting, op, if half { "bf16" } else { "f32" })
+            }
+            Self::PowerSgd { .. } => of("PowerSGD", name.strip_prefix("PowerSGD ")?, "step with feedback", "f32"),
+        }
+    }
+
+    /// Runs it on the machine and on the CPU.
+    fn run(self, machine: &Machine, device: &Device) -> Result<Ran, SassError> {
+        let (codec, op) = self.name();
+        let job = || format!("{codec}, {op}");
+        let failed = |e: gradwire::Error| SassError::Job { job: job(), why: e.to_string() };
+        let differs = || SassError::Differs { job: job() };
+        machine.take_launched();
+        let (n, of, floor) = match self {
+            Self::Bucketed(what) => {
+                let x = cases::normal(traffic::N, 5);
+                let payload = Device::cpu().encode(&what.codec, &x, cases::seed()).map_err(failed)?;
+                let payloads = vec![payload; traffic::SUMMED];
+                let found = what.run(device, &x, &payloads).map_err(failed)?;
+                if found != what.run(&Device::cpu(), &x, &payloads).map_err(failed)? {
+                    return Err(differs());
+                }
+                (traffic::N, 1 << 26, None)
+            }
+            Self::TopK { part, half, feedback } => {
+                let x = cases::normal(SELECTED, 5);
+                let halves: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
+                let gradient: Gradient<'_> = if half { (&halves).into() } else { (&x).into() };
+                let codec = TopK::fraction(part);
+                let mut results = Vec::new();
+                for on in [device, &Device::cpu()] {
+                    let mut residual = vec![0.0f32; if feedback { SELECTED } else { 0 }];
+                    let payload = match feedback {
+                        true => on.encode_sparse_with_feedback(&codec, gradient, &mut residual, cases::seed()),
+                        false => on.encode_sparse(&codec, gradient, cases::seed()),
+                    };
+                    let bits: Vec<u32> = residual.iter().map(|v| v.to_bits()).collect();
+                    results.push((payload.map_err(failed)?.as_bytes().to_vec(), bits));
+                }
+                if results[0] != results[1] {
+                    return Err(differs());
+                }
+                let gradient = if half { 2.0 } else { 4.0 };
+                (SELECTED, 1 << 26, Some(gradient + if feedback { 8.0 } else { 0.0 } + 8.0 * part))
+            }
+            Self::PowerSgd { rank, side } => {
+                let (n, matrix) = ((SIDE * SIDE) as usize, Matrix::new(SIDE, SIDE));
+                let x = cases::normal(n, 5);
+                let mut results = Vec::new();
+                // The second step, which has a residual to take something off.
+                for on in [&Device::cpu(), device] {
+                    let mut state = PowerSgd::rank(rank).state(&[matrix], Seed::new(3)).map_err(failed)?;
+                    let mut output = vec![0.0f32; n];
+                    for on in [&Device::cpu(), on] {
+                        on.low_rank_step(&mut state, &x, &mut output, low_rank::alone).map_err(failed)?;
+                    }
+                    results.push(output);
+                }
+                // Between backends a step differs by 4 * 514 * 2^-24 sqrt(r) |M| at most: docs/powersgd.md.
+                let norm = x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt() * 2.0;
+                let most = 4.0 * 514.0 / f64::from(1 << 24) * f64::from(rank).sqrt() * norm;
+                let apart =
+                    results[0].iter().zip(&results[1]).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt();
+                if apart.is_nan() || apart > most {
+                    return Err(differs());
+                }
+                (n, side * side, Some(20.0))
+            }
+        };
+        let launched = machine.take_launched();
+        let floor = match self {
+            // A kernel's floor is beside those of the others; an operation's is that of its last one, which reads the gradient.
+            Self::Bucketed(job) => launched.iter().map(|l| job.floor(&l.kernel.code.name)).fold(0.0, f64::max),
+            _ => floor.unwrap_or(0.0),
+        };
+        Ok(Ran { codec, op, n, of, floor, launched, reported: self.reported() })
+    }
+}
+
+/// Runs every operation that may launch a kernel whose name has `filter` in it, and keeps those that do.
+///
+/// # Errors
+/// [`SassError::Job`] where one fails, [`SassError::Differs`] where it does not give what the CPU gives.
+pub(super) fn all(tools: &Arc<Tools>, sm: u32, filter: &str) -> Result<Vec<Ran>, SassError> {
+    let jobs: Vec<What> =
+        jobs().into_iter().filter(|job| job.kernels().iter().any(|name| name.contains(filter))).collect();
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let open = || {
+        let machine = Arc::new(Machine::new(tools.clone(), sm, KEPT));
+        let device = Cuda::with_driver(machine.clone(), None).map(Device::from_cuda);
+        device
+            .map(|device| (machine, device))
+            .map_err(|e| SassError::Job { job: "opening".to_owned(), why: e.to_string() })
+    };
+    let work = || {
+        let opened = open();
+        while let Some((index, job)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, jobs.get(i)?)))
+        {
+            let result = match &opened {
+                Ok((machine, device)) => job.run(machine, device),
+                Err(e) => Err(SassError::Job { job: "opening the device".to_owned(), why: e.to_string() }),
+            };
+            done.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(index, _)| *index);
+    let all: Vec<Ran> = done.into_iter().map(|(_, result)| result).collect::<Result<_, _>>()?;
+    Ok(all.into_iter().filter(|ran| ran.launched.iter().any(|l| l.kernel.code.name.contains(filter))).collect())
+}

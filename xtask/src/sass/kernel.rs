@@ -1,0 +1,153 @@
+//! A kernel that is ready to run: each instruction as what it does.
+
+use std::sync::Arc;
+
+use super::SassError;
+use super::alu::{self, Action};
+use super::cubin::Cubin;
+use super::inst::{Arg, BYTES, Code, Inst};
+use super::memory::Access;
+use super::warp::{Banks, Source};
+
+/// What an instruction does to the flow of control.
+pub(super) enum Flow {
+    /// To an instruction, for lanes whose predicate holds.
+    Branch {
+        when: Option<(u8, bool, bool)>,
+        to: u32,
+    },
+    /// The same, where not all lanes of a mask are there.
+    BranchDivided {
+        lanes: Source,
+        to: u32,
+    },
+    /// To an address from a register, in bytes.
+    Indirect {
+        from: Source,
+        offset: i64,
+    },
+    Exit,
+    /// Names the lanes that wait for one another at a barrier.
+    Gather(u8),
+    /// Waits for them.
+    Meet(u8),
+    /// Takes lanes out of them.
+    Leave(u8),
+    /// Waits for lanes of a mask; `None` for all.
+    Together(Option<Source>),
+    /// Waits for the block.
+    Block,
+}
+
+/// What an instruction does.
+pub(super) enum Does {
+    Nothing,
+    Alu(Action),
+    Memory(Access),
+    Flow(Flow),
+    /// It is not known.
+    Unknown,
+}
+
+/// A kernel of a device.
+pub(super) struct Kernel {
+    pub(super) code: Code,
+    pub(super) does: Vec<Does>,
+    /// Where parameters begin in constant bank 0, and their bytes.
+    pub(super) parameters: (usize, usize),
+    /// Bytes of shared memory of a block.
+    pub(super) shared: usize,
+    /// Constant banks without parameters.
+    banks: Banks,
+}
+
+impl Kernel {
+    pub(super) fn new(code: Code, cubin: &Cubin) -> Result<Self, SassError> {
+        let name = &code.name;
+        let unread = || SassError::NotRead { text: format!("{name} has no parameters that are described") };
+        let parameters = cubin.parameters(name).ok_or_else(unread)?;
+        let banks = (0..6).map(|bank| cubin.constants(bank, name).to_vec()).collect();
+        let does = code.insts.iter().enumerate().map(|(at, inst)| lower(inst, at as u32)).collect();
+        Ok(Self { does, parameters, shared: cubin.shared(name), banks, code })
+    }
+
+    /// The constant banks of a launch.
+    pub(super) fn banks(&self, parameters: &[u8]) -> Arc<Banks> {
+        let mut banks = self.banks.clone();
+        let (start, size) = self.parameters;
+        let first = &mut banks[0];
+        first.resize(first.len().max(start + size), 0);
+        first[start..start + size].copy_from_slice(&parameters[..size]);
+        Arc::new(banks)
+    }
+}
+
+fn lower(inst: &Inst, at: u32) -> Does {
+    if let Some(flow) = flow(inst, at) {
+        return Does::Flow(flow);
+    }
+    // What orders memory or tells a cache orders nothing here: every access is done when it is made.
+    let nothing = [
+        "NOP",
+        "MEMBAR",
+        "ERRBAR",
+        "CGAERRBAR",
+        "CCTL",
+        "YIELD",
+        "ENDCOLLECTIVE",
+        "DEPBAR",
+        "FENCE",
+        "NANOSLEEP",
+        "PREEXIT",
+        "ACQBULK",
+        "BPT",
+    ];
+    if nothing.contains(&inst.name.as_str()) {
+        return Does::Nothing;
+    }
+    if let Some(access) = Access::of(inst) {
+        return Does::Memory(access);
+    }
+    alu::lower(inst).map_or(Does::Unknown, Does::Alu)
+}
+
+fn flow(inst: &Inst, at: u32) -> Option<Flow> {
+    let barrier = || match inst.args.first() {
+        Some(Arg::Barrier(number)) => Some(*number),
+        _ => None,
+    };
+    let to = || match inst.args.last() {
+        Some(Arg::Number(bytes)) => Some(bytes / BYTES),
+        _ => None,
+    };
+    let source = || inst.args.first().and_then(Source::of);
+    Some(match inst.name.as_str() {
+        "BRA" if inst.has("DIV") => Flow::BranchDivided { lanes: source()?, to: to()? },
+        "BRA" | "CALL" => {
+            let when = match inst.args.first()? {
+                Arg::Pred { number, uniform, inverted } => Some((*number, *uniform, *inverted)),
+                _ => None,
+            };
+            Flow::Branch { when, to: to()? }
+        }
+        "RET" => Flow::Indirect { from: source()?, offset: 0 },
+        "BRX" | "BRXU" => {
+            let offset = match inst.args.get(1)? {
+                Arg::Number(offset) => i64::from(*offset as i32),
+                _ => return None,
+            };
+            Flow::Indirect { from: source()?, offset: offset + i64::from((at + 1) * BYTES) }
+        }
+        "EXIT" => Flow::Exit,
+        "BSSY" => Flow::Gather(barrier()?),
+        "BSYNC" => Flow::Meet(barrier()?),
+        "BREAK" => Flow::Leave(barrier()?),
+        "WARPSYNC" if inst.has("ALL") => Flow::Together(None),
+        "WARPSYNC" => Flow::Together(Some(source()?)),
+        "BAR" if inst.has("SYNC") => match inst.args.as_slice() {
+            [Arg::Number(0)] => Flow::Block,
+            _ => return None,
+        },
+        _ => return None,
+    })
+}

@@ -1,0 +1,90 @@
+//! What the replay of its launches says of an operation.
+
+use super::SassError;
+use super::count::Cost;
+use super::jobs::Ran;
+use super::machine::Launched;
+use super::replay::{Gpu, LAUNCH, Replayed, replay};
+use super::resources::of_kernel;
+use super::tools::{Resources, Tools};
+
+/// One launch of an operation.
+pub(super) struct Part {
+    pub(super) kernel: String,
+    pub(super) used: Resources,
+    /// Blocks of a multiprocessor.
+    pub(super) blocks: u32,
+    pub(super) cost: Cost,
+    /// Seconds on each GPU, with what launching adds.
+    pub(super) seconds: Vec<f64>,
+    /// The part of the cycles in which a scheduler issues, on each GPU.
+    pub(super) issued: Vec<f64>,
+}
+
+/// An operation.
+pub(super) struct Predicted {
+    pub(super) codec: String,
+    pub(super) op: &'static str,
+    pub(super) of: u64,
+    pub(super) floor: f64,
+    pub(super) parts: Vec<Part>,
+    pub(super) reported: Option<[String; 4]>,
+}
+
+impl Predicted {
+    /// Seconds on a GPU, of all launches.
+    pub(super) fn seconds(&self, gpu: usize) -> f64 {
+        self.parts.iter().map(|part| part.seconds[gpu]).sum()
+    }
+
+    /// The part of that which the floor's bytes would take at the copy rate.
+    pub(super) fn share(&self, gpu: usize, of: &Gpu) -> f64 {
+        self.floor * self.of as f64 / of.copy / self.seconds(gpu)
+    }
+}
+
+/// Replays an operation on each GPU, at the size of which the page speaks.
+pub(super) fn predict(tools: &Tools, sm: u32, ran: &Ran, gpus: &[Gpu]) -> Result<Predicted, SassError> {
+    let mut parts = Vec::new();
+    for launched in &ran.launched {
+        let kernel = launched.kernel.code.name.clone();
+        let (blocks, used) = of_kernel(tools, &kernel, sm)?;
+        let (grid, longer) = scaled(launched, ran.of as f64 / ran.n as f64);
+        let mut part =
+            Part { kernel, used, blocks, cost: Cost::of(launched, ran.n), seconds: Vec::new(), issued: Vec::new() };
+        for gpu in gpus {
+            let replayed = on(launched, *gpu, blocks, grid);
+            part.seconds.push(replayed.cycles * longer / gpu.clock + LAUNCH);
+            part.issued.push(replayed.issued);
+        }
+        parts.push(part);
+    }
+    let (codec, reported) = (ran.codec.clone(), ran.reported.clone());
+    Ok(Predicted { codec, op: ran.op, of: ran.of, floor: ran.floor, parts, reported })
+}
+
+/// One launch on one GPU: the multiprocessor with the most blocks.
+fn on(launched: &Launched, gpu: Gpu, resident: u32, grid: u32) -> Replayed {
+    let blocks = grid.div_ceil(gpu.multiprocessors);
+    if blocks > 1 {
+        return replay(launched, gpu, resident, 0, blocks);
+    }
+    // Each is alone, and the slowest decides.
+    let each = (0..launched.traces.len()).map(|first| replay(launched, gpu, resident, first, 1));
+    each.max_by(|a, b| a.cycles.total_cmp(&b.cycles)).unwrap_or_default()
+}
+
+/// Blocks of a launch over so many times the elements, and how much longer each takes.
+fn scaled(launched: &Launched, times: f64) -> (u32, f64) {
+    let grid = f64::from(launched.grid);
+    match launched.kernel.code.name.as_str() {
+        // One block has the factor of a matrix, whose rows are as many as its columns.
+        "powersgd_factor" => (launched.grid, times.sqrt()),
+        // It has a block for some entries of a factor.
+        "powersgd_gather" => ((grid * times.sqrt()) as u32, 1.0),
+        // One block takes the sample, others clear what the next launches count in.
+        "topk_sample" => (launched.grid, 1.0),
+        _ if launched.grid == 1 => (1, 1.0),
+        _ => ((grid * times) as u32, 1.0),
+    }
+}
