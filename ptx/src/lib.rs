@@ -97,7 +97,7 @@ pub static FAMILIES: [Family; 11] = [
     family!("uniform", ["uniform_"], 80, 90),
     // Encoding by the settings that are used most.
     family!("qsgd_fixed", ["qsgd_fixed_"], 80, 80),
-    family!("uniform_fixed", ["uniform_fixed_"], 80, 80),
+    family!("uniform_fixed", ["uniform_fixed_"], 80, 90),
     family!("onebit", ["onebit_"], 80, 90),
     // Packing the codes of QSGD, and unpacking them.
     family!("elias", ["elias_"], 80, 80),

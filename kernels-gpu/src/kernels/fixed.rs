@@ -17,7 +17,7 @@ use crate::presets::presets;
 #[inline(always)]
 fn fixed<const DTYPE: u32, const BITS: u32, const SMALL: bool>(p: EncodeParams, levels: u32) -> EncodeParams {
     // 32 to 128 elements, or 256 to 1024.
-    let bucket_log2 = if SMALL { p.bucket_log2 & 7 } else { 8 | p.bucket_log2 & 3 };
+    let bucket_log2 = if SMALL { p.bucket_log2 & 7 } else { (8 | p.bucket_log2 & 3).min(10) };
     EncodeParams { dtype: DTYPE, bits: BITS, levels, fraction: fraction_bits(levels), flags: 0, bucket_log2, ..p }
 }
 

@@ -199,10 +199,11 @@ fn normalise(target: Target, text: &str) -> String {
 /// does so without a spill, whichever of its GPUs and assemblers it meets: 128 registers per thread for two blocks, 80 for
 /// three, 64 for four and 48 for five. Left to itself the assembler takes a few more. Fewer blocks then cover too little of
 /// the waiting for memory.
-///
-/// A name that ends in `*` stands for all that begin as it does.
-const AT_ONCE: [(&str, u32, u32); 8] = [
-    ("qsgd_fixed_*", 4, 80),
+const AT_ONCE: [(&str, u32, u32); 11] = [
+    ("uniform_fixed_f32_4_segments", 3, 90),
+    ("uniform_fixed_f32_8_segments", 3, 90),
+    ("uniform_fixed_bf16_4_segments", 3, 90),
+    ("uniform_fixed_bf16_8_segments", 3, 90),
     ("powersgd_right", 2, 35),
     ("powersgd_left", 2, 80),
     // ptxas 11.8 spills for sm_80 and sm_86. Of `uniform_decode`, which wants five as well, every ptxas spills for sm_120.
@@ -220,8 +221,7 @@ fn at_once(target: Target, text: &str) -> String {
     let mut wanted = None;
     for line in text.lines() {
         if let Some(name) = super::text::entries(line).next() {
-            let is = |kernel: &str| kernel.strip_suffix('*').map_or(kernel == name, |start| name.starts_with(start));
-            let found = AT_ONCE.iter().find(|(kernel, _, from)| is(kernel) && target.sm >= *from);
+            let found = AT_ONCE.iter().find(|(kernel, _, from)| *kernel == name && target.sm >= *from);
             wanted = found.map(|(_, blocks, _)| blocks);
         }
         if line == "{"
