@@ -280,8 +280,22 @@ fn address(inside: &str) -> Option<Arg> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// An instruction as it is printed, with scheduling bits.
+    pub(in super::super) fn written(text: &str, control: Control) -> Inst {
+        let (opcode, operands) = text.split_once(' ').unwrap_or((text, ""));
+        let mut words = opcode.split('.').map(str::to_owned);
+        Inst {
+            name: words.next().unwrap(),
+            modifiers: words.collect(),
+            guard: None,
+            args: split(operands).into_iter().map(|operand| arg(operand, 0).unwrap()).collect(),
+            control,
+            text: text.to_owned(),
+        }
+    }
 
     fn reg(number: u8) -> Arg {
         let part = Part::Whole;
