@@ -90,7 +90,7 @@ pub(super) struct Code {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Part2 {
+enum Printout {
     Functions(Vec<Function>),
     Head(serde::de::IgnoredAny),
 }
@@ -117,10 +117,10 @@ struct Printed {
 /// # Errors
 /// [`SassError::NotRead`] for a text or an operand that is written otherwise.
 pub(super) fn read(json: &[u8], cubin: &Cubin) -> Result<Vec<Code>, SassError> {
-    let parts: Vec<Part2> = serde_json::from_slice(json).map_err(|e| SassError::NotRead { text: e.to_string() })?;
+    let parts: Vec<Printout> = serde_json::from_slice(json).map_err(|e| SassError::NotRead { text: e.to_string() })?;
     let functions = parts.into_iter().filter_map(|part| match part {
-        Part2::Functions(functions) => Some(functions),
-        Part2::Head(_) => None,
+        Printout::Functions(functions) => Some(functions),
+        Printout::Head(_) => None,
     });
     functions.flatten().map(|function| code(function, cubin)).collect()
 }
@@ -280,8 +280,22 @@ fn address(inside: &str) -> Option<Arg> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// An instruction as it is printed, with scheduling bits.
+    pub(in super::super) fn written(text: &str, control: Control) -> Inst {
+        let (opcode, operands) = text.split_once(' ').unwrap_or((text, ""));
+        let mut words = opcode.split('.').map(str::to_owned);
+        Inst {
+            name: words.next().unwrap(),
+            modifiers: words.collect(),
+            guard: None,
+            args: split(operands).into_iter().map(|operand| arg(operand, 0).unwrap()).collect(),
+            control,
+            text: text.to_owned(),
+        }
+    }
 
     fn reg(number: u8) -> Arg {
         let part = Part::Whole;

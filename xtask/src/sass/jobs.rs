@@ -19,6 +19,8 @@ const KEPT: usize = 16;
 const SELECTED: usize = 1 << 22;
 /// Rows and columns of a matrix.
 const SIDE: u64 = 1024;
+/// The shorter side of a matrix that is run for the longer one.
+const THIN: u64 = 64;
 
 /// An operation that was run.
 pub(super) struct Ran {
@@ -31,6 +33,9 @@ pub(super) struct Ran {
     /// Bytes per element that it cannot do without.
     pub(super) floor: f64,
     pub(super) launched: Vec<Launched>,
+    /// The same launches over matrices with as many rows, or as many columns, as that of which the page speaks, and few of the other;
+    /// of PowerSGD alone.
+    pub(super) thin: Vec<Vec<Launched>>,
     /// Codec, setting, operation and type by which a report of a GPU has it.
     pub(super) reported: Option<[String; 4]>,
 }
@@ -131,6 +136,7 @@ impl What {
         let failed = |e: gradwire::Error| SassError::Job { job: job(), why: e.to_string() };
         let differs = || SassError::Differs { job: job() };
         machine.take_launched();
+        let mut thin = Vec::new();
         let (n, of, floor) = match self {
             Self::Bucketed(what) => {
                 let x = cases::normal(traffic::N, 5);
@@ -164,19 +170,26 @@ impl What {
                 (SELECTED, 1 << 26, Some(gradient + if feedback { 8.0 } else { 0.0 } + 8.0 * part))
             }
             Self::PowerSgd { rank, side } => {
-                let (n, matrix) = ((SIDE * SIDE) as usize, Matrix::new(SIDE, SIDE));
+                let n = (SIDE * SIDE) as usize;
                 let x = cases::normal(n, 5);
-                let mut results = Vec::new();
                 // The second step, which has a residual to take something off.
-                for on in [&Device::cpu(), device] {
-                    let mut state = PowerSgd::rank(rank).state(&[matrix], Seed::new(3)).map_err(failed)?;
-                    let mut output = vec![0.0f32; n];
+                let step = |on: &Device, rows: u64, columns: u64| -> Result<Vec<f32>, gradwire::Error> {
+                    let mut state = PowerSgd::rank(rank).state(&[Matrix::new(rows, columns)], Seed::new(3))?;
+                    let x = &x[..(rows * columns) as usize];
+                    let mut output = vec![0.0f32; x.len()];
                     for on in [&Device::cpu(), on] {
-                        on.low_rank_step(&mut state, &x, &mut output, low_rank::alone).map_err(failed)?;
+                        on.low_rank_step(&mut state, x, &mut output, low_rank::alone)?;
                     }
-                    results.push(output);
+                    Ok(output)
+                };
+                for (rows, columns) in [(side, THIN), (THIN, side)] {
+                    step(device, rows, columns).map_err(failed)?;
+                    thin.push(machine.take_launched());
                 }
-                // Between backends a step differs by 4 * 514 * 2^-24 sqrt(r) |M| at most: docs/powersgd.md.
+                let results =
+                    [step(&Device::cpu(), SIDE, SIDE).map_err(failed)?, step(device, SIDE, SIDE).map_err(failed)?];
+                // Between backends a step differs by 4 * 514 * 2^-24 sqrt(r) |M| at most (docs/powersgd.md), where M is the
+                // gradient and what the first step left of it.
                 let norm = x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt() * 2.0;
                 let most = 4.0 * 514.0 / f64::from(1 << 24) * f64::from(rank).sqrt() * norm;
                 let apart =
@@ -193,7 +206,7 @@ impl What {
             Self::Bucketed(job) => launched.iter().map(|l| job.floor(&l.kernel.code.name)).fold(0.0, f64::max),
             _ => floor.unwrap_or(0.0),
         };
-        Ok(Ran { codec, op, n, of, floor, launched, reported: self.reported() })
+        Ok(Ran { codec, op, n, of, floor, launched, thin, reported: self.reported() })
     }
 }
 

@@ -151,3 +151,35 @@ fn flow(inst: &Inst, at: u32) -> Option<Flow> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::inst::Control;
+    use super::super::inst::tests::written;
+    use super::*;
+
+    /// A kernel of these instructions, without parameters.
+    pub(in super::super) fn kernel(insts: &[(&str, Control)]) -> Kernel {
+        let insts: Vec<Inst> = insts.iter().map(|(text, control)| written(text, *control)).collect();
+        let does = insts.iter().enumerate().map(|(at, inst)| lower(inst, at as u32)).collect();
+        let code = Code { name: "planted".to_owned(), insts };
+        Kernel { code, does, parameters: (0, 0), shared: 0, banks: vec![Vec::new()] }
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_guessed() {
+        let control = Control::default();
+        let known = kernel(&[("IADD3 R1,R2,R3,RZ", control), ("BAR.SYNC 0x0", control), ("LDS R1,[R2]", control)]);
+        assert!(known.does.iter().all(|does| !matches!(does, Does::Unknown)));
+        let unknown = [
+            "IADD4 R1,R2,R3,RZ",
+            "BAR.ARV 0x0,0x20",
+            "IADD3.X R1,R2,R3,RZ",
+            "SHF.L.U32 R1,R2",
+            "ATOMG.E.FADD R1,[R2],R3",
+        ];
+        for text in unknown {
+            assert!(matches!(kernel(&[(text, control)]).does[..], [Does::Unknown]), "{text}");
+        }
+    }
+}

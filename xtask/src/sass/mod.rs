@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Only kernels whose names have this in them.
     #[arg(long)]
     kernel: Option<String>,
-    /// The target that is run: 90, or 80, of which there is no replay.
+    /// The target that is run: 90, or 80 and 120, of which there is no replay.
     #[arg(long, default_value_t = REPLAYED)]
     target: u32,
     /// With the instructions that are executed most.

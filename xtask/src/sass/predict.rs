@@ -46,15 +46,24 @@ impl Predicted {
 /// Replays an operation on each GPU, at the size of which the page speaks.
 pub(super) fn predict(tools: &Tools, sm: u32, ran: &Ran, gpus: &[Gpu]) -> Result<Predicted, SassError> {
     let mut parts = Vec::new();
-    for launched in &ran.launched {
+    let times = ran.of as f64 / ran.n as f64;
+    for (index, launched) in ran.launched.iter().enumerate() {
         let kernel = launched.kernel.code.name.clone();
         let (blocks, used) = of_kernel(tools, &kernel, sm)?;
-        let (grid, longer) = scaled(launched, ran.of as f64 / ran.n as f64);
+        let grid = scaled(launched, times);
+        // One block has the whole of a factor, of the rows or of the columns.
+        let is_factor = kernel == "powersgd_factor";
+        let of_factor: Vec<&Launched> =
+            ran.thin.iter().filter_map(|thin| thin.get(index)).filter(|_| is_factor).collect();
         let mut part =
             Part { kernel, used, blocks, cost: Cost::of(launched, ran.n), seconds: Vec::new(), issued: Vec::new() };
         for gpu in gpus {
-            let replayed = on(launched, *gpu, blocks, grid);
-            part.seconds.push(replayed.cycles * longer / gpu.clock + LAUNCH);
+            let replayed = of_factor
+                .iter()
+                .map(|thin| on(thin, *gpu, blocks, grid))
+                .max_by(|a, b| a.cycles.total_cmp(&b.cycles))
+                .unwrap_or_else(|| on(launched, *gpu, blocks, grid));
+            part.seconds.push(replayed.cycles / gpu.clock + LAUNCH);
             part.issued.push(replayed.issued);
         }
         parts.push(part);
@@ -74,17 +83,16 @@ fn on(launched: &Launched, gpu: Gpu, resident: u32, grid: u32) -> Replayed {
     each.max_by(|a, b| a.cycles.total_cmp(&b.cycles)).unwrap_or_default()
 }
 
-/// Blocks of a launch over so many times the elements, and how much longer each takes.
-fn scaled(launched: &Launched, times: f64) -> (u32, f64) {
+/// Blocks of a launch over so many times the elements.
+fn scaled(launched: &Launched, times: f64) -> u32 {
     let grid = f64::from(launched.grid);
     match launched.kernel.code.name.as_str() {
-        // One block has the factor of a matrix, whose rows are as many as its columns.
-        "powersgd_factor" => (launched.grid, times.sqrt()),
-        // It has a block for some entries of a factor.
-        "powersgd_gather" => ((grid * times.sqrt()) as u32, 1.0),
+        "powersgd_factor" => launched.grid,
+        // It has a block for some entries of a factor, whose rows are as many as its columns.
+        "powersgd_gather" => (grid * times.sqrt()) as u32,
         // One block takes the sample, others clear what the next launches count in.
-        "topk_sample" => (launched.grid, 1.0),
-        _ if launched.grid == 1 => (1, 1.0),
-        _ => ((grid * times) as u32, 1.0),
+        "topk_sample" => launched.grid,
+        _ if launched.grid == 1 => 1,
+        _ => (grid * times) as u32,
     }
 }

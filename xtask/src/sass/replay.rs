@@ -390,3 +390,64 @@ impl<'a> Sm<'a> {
         ((IDLE + (BUSY - IDLE) * used.powi(3)) * self.gpu.clock) as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::inst::Control;
+    use super::super::kernel::tests::kernel;
+    use super::super::memory::Touched;
+    use super::*;
+
+    const NONE: Control = Control { stall: 1, on_write: 7, on_read: 7, wait: 0 };
+
+    /// A launch whose warps each load `batches` times `loads` rows of 128 bytes, and wait for each batch.
+    fn loading(loads: u32, batches: u32) -> Launched {
+        let kernel = kernel(&[
+            ("LDG.E R0,[R2.64]", Control { on_write: 0, ..NONE }),
+            ("IADD3 R0,R0,R0,RZ", Control { wait: 1, ..NONE }),
+        ]);
+        let cold = Touched { first: 4, sectors: 4, ..Touched::default() };
+        let load = Step { inst: 0, touched: cold, lanes: 32 };
+        let wait = Step { inst: 1, touched: Touched::default(), lanes: 32 };
+        let batch = std::iter::repeat_n(load, loads as usize).chain([wait]);
+        let steps: Vec<Step> = std::iter::repeat_n(batch, batches as usize).flatten().collect();
+        let (traces, sites) = (vec![vec![steps; 8]], Vec::new());
+        Launched { kernel: Arc::new(kernel), grid: 1, threads: 256, traces, sites }
+    }
+
+    /// Bytes a second of all multiprocessors, as a part of the copy rate.
+    fn share(loads: u32, resident: u32) -> f64 {
+        let batches = 256 / loads;
+        let cycles = replay(&loading(loads, batches), H200, resident, 0, 16).cycles;
+        let bytes = f64::from(16 * 8 * loads * batches * 128 * H200.multiprocessors);
+        bytes / (cycles / H200.clock) / H200.copy
+    }
+
+    #[test]
+    fn bytes_in_flight_decide_how_much_memory_gives() {
+        assert!(share(16, 4) > 0.95, "64 KB are enough: {}", share(16, 4));
+        assert!(share(1, 1) < 0.1, "1 KB is not: {}", share(1, 1));
+        let shares = [1, 2, 4, 8].map(|loads| share(loads, 2));
+        assert!(shares.is_sorted() && shares[0] < 0.5 * shares[2], "{shares:?}");
+        assert!(share(4, 1) < share(4, 2) && share(4, 2) < share(4, 4), "more blocks, more bytes");
+    }
+
+    #[test]
+    fn the_integer_pipe_takes_an_instruction_every_other_cycle() {
+        let issue = |text: &str| {
+            let kernel = Arc::new(kernel(&[(text, NONE); 4000]));
+            let steps: Vec<Step> =
+                (0..4000).map(|inst| Step { inst, touched: Touched::default(), lanes: 32 }).collect();
+            let (traces, sites) = (vec![vec![steps; 8]], Vec::new());
+            let launched = Launched { kernel, grid: 1, threads: 256, traces, sites };
+            replay(&launched, H100, 1, 0, 1).issued
+        };
+        let near = |a: f64, b: f64| (a - b).abs() < 0.02;
+        assert!(near(issue("IADD3 R0,R0,R0,RZ"), 0.5), "{}", issue("IADD3 R0,R0,R0,RZ"));
+        assert!(near(issue("MUFU.RCP R0,R0"), 0.125));
+        let floats = issue("FADD R0,R0,R0");
+        assert!(near(floats, 1.0 / (1.0 + LOST)), "{floats}");
+    }
+}

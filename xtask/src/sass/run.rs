@@ -242,3 +242,87 @@ impl Runner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::inst::Control;
+    use super::super::kernel::tests::kernel;
+    use super::*;
+
+    fn run(insts: &[&str], threads: u32) -> Result<(Vec<u8>, Vec<Site>), SassError> {
+        let insts: Vec<(&str, Control)> = insts.iter().map(|text| (*text, Control::default())).collect();
+        let (kernel, mut global) = (kernel(&insts), Global::default());
+        let address = global.allocate(1024);
+        global.launch = 1;
+        let mut sites = vec![Site::default(); kernel.does.len()];
+        let mut banks = vec![0; 0x220];
+        banks[0x210..0x218].copy_from_slice(&address.to_le_bytes());
+        let mut block = Block::new(&kernel, &Arc::new(vec![banks]), 0, threads);
+        let mut context = Context { kernel: &kernel, global: &mut global, sites: &mut sites, tracing: true };
+        for _ in 0..8 {
+            if block.turn(&mut context)? {
+                return Ok((global.bytes(address, 1024).unwrap().to_vec(), sites));
+            }
+        }
+        Err(SassError::Stuck { kernel: "planted".to_owned() })
+    }
+
+    fn words(bytes: &[u8]) -> Vec<u32> {
+        bytes.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn divided_lanes_meet_again() {
+        // Lane i stores i where i is odd and 100 where it is even, and then all store what a vote says at their meeting.
+        let code = [
+            "S2R R0,SR_LANEID",
+            "LDC.64 R2,c[0x0][0x210]",
+            "IMAD.WIDE.U32 R2,R0,0x4,R2",
+            "LOP3.LUT P0,RZ,R0,0x1,RZ,0xc0,!PT",
+            "BSSY B0,0x90",
+            "BRA P0,0x80",
+            "IMAD.MOV.U32 R0,RZ,RZ,0x64",
+            "BRA 0x80",
+            "BSYNC B0",
+            "VOTE.ANY R4,PT,PT",
+            "STG.E [R2.64],R0",
+            "STG.E [R2.64+0x80],R4",
+            "EXIT",
+        ];
+        let (bytes, sites) = run(&code, 32).unwrap();
+        let words = words(&bytes);
+        let expected: Vec<u32> = (0..32).map(|i| if i % 2 == 1 { i } else { 100 }).collect();
+        assert_eq!(words[..32], expected);
+        assert_eq!(words[32..64], [u32::MAX; 32], "they met");
+        assert_eq!((sites[6].warps, sites[6].lanes, sites[9].warps), (1, 16, 1));
+        assert_eq!((sites[10].first, sites[10].sectors), (4, 4), "128 bytes in four sectors");
+    }
+
+    #[test]
+    fn warps_wait_for_the_block() {
+        let code = [
+            "S2R R0,SR_TID.X",
+            "IMAD.SHL.U32 R1,R0,0x4,RZ",
+            "STS [R1],R0",
+            "BAR.SYNC 0x0",
+            // The other warp's word.
+            "LOP3.LUT R1,R1,0x80,RZ,0x3c,!PT",
+            "LDS R2,[R1]",
+            "LDC.64 R4,c[0x0][0x210]",
+            "IMAD.WIDE.U32 R4,R0,0x4,R4",
+            "STG.E [R4.64],R2",
+            "EXIT",
+        ];
+        let (bytes, _) = run(&code, 64).unwrap();
+        assert_eq!(words(&bytes)[..64], (0..64).map(|i| i ^ 32).collect::<Vec<u32>>());
+    }
+
+    #[test]
+    fn a_fault_names_the_instruction() {
+        let error = run(&["LDG.E R0,[RZ.64+0x4]", "EXIT"], 32).unwrap_err().to_string();
+        assert!(error.contains("planted at 0x0000, LDG.E R0") && error.contains("outside"), "{error}");
+        let error = run(&["FROB R0,R1"], 32).unwrap_err().to_string();
+        assert!(error.contains("FROB R0,R1") && error.contains("does not know"), "{error}");
+        assert!(run(&["BRA 0x0"], 32).is_err(), "it runs for ever");
+    }
+}

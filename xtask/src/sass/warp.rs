@@ -13,7 +13,7 @@ pub(super) type Banks = Vec<Vec<u8>>;
 /// What a warp has.
 pub(super) struct Warp {
     regs: Vec<[u32; LANES]>,
-    uniform: [u32; 64],
+    uniform: [u32; 256],
     /// A bit a lane; number 7 is true.
     pub(super) preds: [u32; 8],
     pub(super) uniform_preds: [bool; 8],
@@ -32,7 +32,7 @@ impl Warp {
     pub(super) fn new(banks: Arc<Banks>, block: u32, number: u32) -> Self {
         let mut warp = Self {
             regs: vec![[0; LANES]; 256],
-            uniform: [0; 64],
+            uniform: [0; 256],
             preds: [0; 8],
             uniform_preds: [false; 8],
             banks,
@@ -55,7 +55,7 @@ impl Warp {
 
     /// A register of the warp.
     pub(super) fn ureg(&self, number: u8) -> u32 {
-        if number == RZ { 0 } else { self.uniform[usize::from(number) % 64] }
+        if number == RZ { 0 } else { self.uniform[usize::from(number)] }
     }
 
     pub(super) fn set_reg(&mut self, number: u8, lane: usize, value: u32) {
@@ -66,7 +66,7 @@ impl Warp {
 
     pub(super) fn set_ureg(&mut self, number: u8, value: u32) {
         if number != RZ {
-            self.uniform[usize::from(number) % 64] = value;
+            self.uniform[usize::from(number)] = value;
         }
     }
 
@@ -178,6 +178,27 @@ impl Source {
             }
         };
         if self.negative { bits.wrapping_neg() } else { bits }
+    }
+
+    /// As 64 bits that are added: a negative number as its complement and one.
+    pub(super) fn wide_addend(&self, w: &Warp, lane: usize) -> u128 {
+        let bits = match self.place {
+            // A number of the instruction's has 32 bits and a sign.
+            Place::Value(value) => i64::from(value as i32) as u64,
+            _ => Self { negative: false, ..self.clone() }.long(w, lane),
+        };
+        let bits = if self.inverted { !bits } else { bits };
+        if self.negative { u128::from(!bits) + 1 } else { u128::from(bits) }
+    }
+
+    /// The constant so many bytes further on; none for what is no constant.
+    pub(super) fn further(&self, bytes: i32) -> Option<Self> {
+        match self.place {
+            Place::Constant(bank, register, offset) => {
+                Some(Self { place: Place::Constant(bank, register, offset + bytes), ..self.clone() })
+            }
+            _ => None,
+        }
     }
 
     /// The bits of a binary32 with its sign.

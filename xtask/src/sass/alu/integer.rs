@@ -7,9 +7,14 @@ use super::{Action, Args, map, which, write, write_pair};
 
 pub(super) fn lower(name: &str, inst: &Inst, mut a: Args<'_>) -> Option<Action> {
     match name {
-        "MOV" | "UMOV" => one(a, |x| x),
+        "MOV" if inst.modifiers == ["64"] => {
+            let (d, x) = (a.target()?, a.source()?);
+            Some(Box::new(move |w, mask| write_pair(w, d, mask, |w, l| x.long(w, l))))
+        }
+        "MOV" if inst.modifiers.is_empty() => one(a, |x| x),
         "IADD3" => add3(inst, a),
-        "VIADD" | "IADD" | "UVIADD" => {
+        "IADD" => add2(inst, a),
+        "VIADD" if inst.modifiers.is_empty() => {
             let (d, x, y) = (a.target()?, a.source()?, a.source()?);
             map(d, move |w, l| x.int(w, l).wrapping_add(y.int(w, l)))
         }
@@ -33,7 +38,13 @@ pub(super) fn lower(name: &str, inst: &Inst, mut a: Args<'_>) -> Option<Action> 
                 choose(w.pred(least) >> l & 1 == 1, signed, sum, z.int(w, l))
             })
         }
-        "SEL" => {
+        "SEL" if inst.modifiers == ["64"] => {
+            let (d, x, y, p) = (a.target()?, a.source()?, a.source()?, a.pred()?);
+            Some(Box::new(move |w, mask| {
+                write_pair(w, d, mask, |w, l| if w.pred(p) >> l & 1 == 1 { x.long(w, l) } else { y.long(w, l) });
+            }))
+        }
+        "SEL" if inst.modifiers.is_empty() => {
             let (d, x, y, p) = (a.target()?, a.source()?, a.source()?, a.pred()?);
             map(d, move |w, l| if w.pred(p) >> l & 1 == 1 { x.int(w, l) } else { y.int(w, l) })
         }
@@ -97,22 +108,58 @@ fn extreme(d: (u8, bool), inst: &Inst, mut a: Args<'_>, of: Vec<Source>) -> Opti
     })
 }
 
+/// A sum of two, of 32 or 64 bits, with a carry out and one in.
+fn add2(inst: &Inst, mut a: Args<'_>) -> Option<Action> {
+    let (d, outs) = (a.target()?, a.preds());
+    let (x, y, ins) = (a.source()?, a.source()?, a.preds());
+    let known = inst.modifiers.iter().all(|m| ["64", "X"].contains(&m.as_str()));
+    if !known || outs.len() > 1 || ins.is_empty() == inst.has("X") {
+        return None;
+    }
+    let wide = inst.has("64");
+    let width = if wide { 64 } else { 32 };
+    Some(Box::new(move |w, mask| {
+        let sum = |w: &Warp, l: usize| {
+            let carried: u128 = ins.iter().map(|p| u128::from(w.pred(*p) >> l & 1)).sum();
+            let value = |s: &Source| if wide { s.wide_addend(w, l) } else { u128::from(s.addend(w, l)) };
+            value(&x) + value(&y) + carried
+        };
+        let carry = which(mask, |l| sum(w, l) >> width != 0);
+        if wide {
+            write_pair(w, d, mask, |w, l| sum(w, l) as u64);
+        } else {
+            write(w, d, mask, |w, l| sum(w, l) as u32);
+        }
+        if let Some(out) = outs.first() {
+            w.set_pred((out.0, out.1), carry, mask);
+        }
+    }))
+}
+
 /// A sum of three, with two carries out, of which the second is set where the sum has two, and with carries in.
 fn add3(inst: &Inst, mut a: Args<'_>) -> Option<Action> {
     let (d, outs) = (a.target()?, a.preds());
     let (x, y, z) = (a.source()?, a.source()?, a.source()?);
     let ins = a.preds();
-    if ins.is_empty() == inst.has("X") {
+    let known = inst.modifiers.iter().all(|m| ["64", "X"].contains(&m.as_str()));
+    if !known || ins.is_empty() == inst.has("X") {
         return None;
     }
+    let wide = inst.has("64");
+    let width = if wide { 64 } else { 32 };
     Some(Box::new(move |w, mask| {
         let sum = |w: &Warp, l: usize| {
-            let carried: u64 = ins.iter().map(|p| u64::from(w.pred(*p) >> l & 1)).sum();
-            x.addend(w, l) + y.addend(w, l) + z.addend(w, l) + carried
+            let carried: u128 = ins.iter().map(|p| u128::from(w.pred(*p) >> l & 1)).sum();
+            let value = |s: &Source| if wide { s.wide_addend(w, l) } else { u128::from(s.addend(w, l)) };
+            value(&x) + value(&y) + value(&z) + carried
         };
-        let carries: Vec<u32> =
-            (1..=outs.len() as u64).map(|least| which(mask, |l| sum(w, l) >> 32 >= least)).collect();
-        write(w, d, mask, |w, l| sum(w, l) as u32);
+        let carry = |least: u128| which(mask, |l| sum(w, l) >> width >= least);
+        let carries: Vec<u32> = (1..=outs.len() as u128).map(carry).collect();
+        if wide {
+            write_pair(w, d, mask, |w, l| sum(w, l) as u64);
+        } else {
+            write(w, d, mask, |w, l| sum(w, l) as u32);
+        }
         for (out, carry) in outs.iter().zip(carries) {
             w.set_pred((out.0, out.1), carry, mask);
         }
@@ -206,6 +253,13 @@ fn constant(inst: &Inst, mut a: Args<'_>) -> Option<Action> {
     match inst.modifiers.first().map(String::as_str) {
         None => map(d, move |w, l| x.int(w, l)),
         Some("64") => Some(Box::new(move |w, mask| write_pair(w, d, mask, |w, l| x.long(w, l)))),
+        Some("128") => {
+            let (next, high) = (x.further(8)?, (d.0.checked_add(2)?, d.1));
+            Some(Box::new(move |w, mask| {
+                write_pair(w, d, mask, |w, l| x.long(w, l));
+                write_pair(w, high, mask, |w, l| next.long(w, l));
+            }))
+        }
         Some("U8") => map(d, move |w, l| x.int(w, l) & 0xff),
         Some("U16") => map(d, move |w, l| x.int(w, l) & 0xffff),
         Some(_) => None,

@@ -18,7 +18,8 @@ pub(super) fn lower(inst: &Inst) -> Option<Action> {
     // The uniform datapath has the same instructions under names that begin with U.
     let name = match inst.name.as_str() {
         "UPRMT" | "UMOV" | "ULEA" | "USEL" | "UIADD3" | "UIMAD" | "USHF" | "ULOP3" | "UPOPC" | "UFLO" | "UISETP"
-        | "UPLOP3" | "USGXT" | "UIMNMX" | "UVIMNMX" | "UVIADD" | "UBREV" | "USETP" => &inst.name[1..],
+        | "UPLOP3" | "USGXT" | "UIMNMX" | "UVIMNMX" | "UVIADD" | "UBREV" | "USETP" | "UFFMA" | "UFMUL" | "UFADD"
+        | "UFSEL" | "UFSETP" | "UI2FP" | "UF2I" | "UIADD" => &inst.name[1..],
         name => name,
     };
     let args = || Args { rest: &inst.args };

@@ -1,7 +1,7 @@
 //! Comparisons, and predicates made of predicates.
 
 use super::super::inst::{Arg, Inst};
-use super::super::warp::{Warp, lanes};
+use super::super::warp::{Source, Warp, lanes};
 use super::maps::lut;
 use super::{Action, Args, map, which};
 
@@ -29,9 +29,10 @@ fn compare(inst: &Inst, mut a: Args<'_>) -> Option<Action> {
     let (x, y, input) = (a.source()?, a.source()?, a.pred()?);
     // What the lower words compared to decides where the upper ones are equal.
     let lower = if inst.has("EX") { Some(a.pred()?) } else { None };
-    let (signed, with) = (!inst.has("U32"), combine(inst));
+    let wide = inst.has("U64") || inst.has("S64");
+    let (signed, with) = (!inst.has("U32") && !inst.has("U64"), combine(inst));
     let kind = inst.modifiers.first()?.clone();
-    let holds: fn(i64, i64) -> bool = match kind.as_str() {
+    let holds: fn(i128, i128) -> bool = match kind.as_str() {
         "LT" => |x, y| x < y,
         "LE" => |x, y| x <= y,
         "GT" => |x, y| x > y,
@@ -41,9 +42,14 @@ fn compare(inst: &Inst, mut a: Args<'_>) -> Option<Action> {
         _ => return None,
     };
     Some(Box::new(move |w, mask| {
-        let widen = |word: u32| if signed { i64::from(word as i32) } else { i64::from(word) };
+        let value = |s: &Source, l: usize| match (wide, signed) {
+            (true, true) => i128::from(s.long(w, l) as i64),
+            (true, false) => i128::from(s.long(w, l)),
+            (false, true) => i128::from(s.int(w, l) as i32),
+            (false, false) => i128::from(s.int(w, l)),
+        };
         let result = which(mask, |l| {
-            let (x, y) = (widen(x.int(w, l)), widen(y.int(w, l)));
+            let (x, y) = (value(&x, l), value(&y, l));
             match lower {
                 Some(lower) if x == y => w.pred(lower) >> l & 1 == 1,
                 _ => holds(x, y),
