@@ -103,7 +103,8 @@ fn beside(all: &[Predicted], report: &Value) -> (String, f64, f64) {
     let mut errors: Vec<f64> = Vec::new();
     for p in all {
         // Kernels of a setting alone are newer than what was measured.
-        let Some(took) = measured(report, p).filter(|_| !p.parts.iter().any(|part| part.kernel.contains("_fixed_"))) else {
+        let Some(took) = measured(report, p).filter(|_| !p.parts.iter().any(|part| part.kernel.contains("_fixed_")))
+        else {
             continue;
         };
         let error = 100.0 * (p.seconds(0) / took - 1.0);

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::SassError;
 use super::cubin::Cubin;
@@ -84,12 +85,13 @@ impl Tools {
         let folder = root().join("target/sass");
         fs::create_dir_all(&folder).map_err(|e| SassError::file(&folder, &e))?;
         let stem = format!("{:08x}-{}-sm_{sm}-{}", crc32fast::hash(ptx.as_bytes()), ptx.len(), by.release);
-        let [source, path, report] = ["ptx", "cubin", "txt"].map(|end| folder.join(format!("{stem}.{end}")));
+        let [path, report] = ["cubin", "txt"].map(|end| folder.join(format!("{stem}.{end}")));
         let read = |path: &Path| fs::read(path).map_err(|e| SassError::file(path, &e));
         if !path.exists() || !report.exists() {
+            // Another thread or process may do the same: each writes files of its own, and renaming one is one step.
+            let [source, part, told] =
+                ["ptx", "part", "told"].map(|end| folder.join(format!("{stem}.{}.{end}", own())));
             fs::write(&source, ptx).map_err(|e| SassError::file(&source, &e))?;
-            // Another process may do the same: each writes a file of its own, and renaming it is one step.
-            let part = folder.join(format!("{stem}.{}.part", std::process::id()));
             let mut command = Command::new(&by.path);
             command.arg("-v").arg(format!("-arch=sm_{sm}")).arg(&source).arg("-o").arg(&part);
             let output = command.output().map_err(|e| SassError::file(&by.path, &e))?;
@@ -97,7 +99,8 @@ impl Tools {
             if !output.status.success() {
                 return Err(SassError::Refused { sm, why: String::from_utf8_lossy(&text).into_owned() });
             }
-            fs::write(&report, text).map_err(|e| SassError::file(&report, &e))?;
+            fs::write(&told, text).map_err(|e| SassError::file(&told, &e))?;
+            fs::rename(&told, &report).map_err(|e| SassError::file(&report, &e))?;
             fs::rename(&part, &path).map_err(|e| SassError::file(&path, &e))?;
             let _ = fs::remove_file(&source);
         }
@@ -117,7 +120,7 @@ impl Tools {
             let why = String::from_utf8_lossy(&output.stderr).into_owned();
             return Err(SassError::NotDisassembled { path: cubin.to_owned(), why });
         }
-        let part = cubin.with_extension(format!("{}.part", std::process::id()));
+        let part = cubin.with_extension(format!("{}.part", own()));
         let stored = fs::write(&part, &output.stdout).and_then(|()| fs::rename(&part, &kept));
         stored.map_err(|e| SassError::file(&kept, &e))?;
         Ok(output.stdout)
@@ -150,6 +153,12 @@ fn resources(report: &str) -> Vec<(String, Resources)> {
         }
     }
     all
+}
+
+/// What no other call's files have in their names.
+fn own() -> String {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    format!("{}-{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed))
 }
 
 #[cfg(test)]
