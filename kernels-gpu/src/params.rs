@@ -2,8 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::arith::philox::{ROUNDS, round_keys};
-use crate::arith::stream::Stream;
+use crate::arith::stream::{ROUNDS, Stream, round_keys};
 
 /// `bucket_log2` of a tensor that is one bucket: every index shifted by it is 0.
 pub const WHOLE: u32 = 31;

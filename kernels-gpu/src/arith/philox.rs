@@ -3,15 +3,10 @@
 //! A draw is a function of (seed, step, tensor, element index) and of nothing else, so every backend, launch shape
 //! and thread count sees the same draws, and a receiver that knows the seed can replay them.
 
-pub use super::stream::Stream;
-
-/// Rounds that Gradwire's draws use. Seven is the least number of rounds that passes BigCrush (Salmon et al., table 2).
-pub const ROUNDS: usize = 7;
+pub use super::stream::{ROUNDS, Stream, round_keys};
 
 const M0: u32 = 0xD251_1F53;
 const M1: u32 = 0xCD9E_8D57;
-const W0: u32 = 0x9E37_79B9;
-const W1: u32 = 0xBB67_AE85;
 
 /// What a word is carried in: 64 bits whose upper half is left as it falls, because every product reads the lower half
 /// only. A vector unit that multiplies 32 by 32 to 64 bits then needs no shuffle between rounds.
@@ -35,18 +30,6 @@ use crate::device::product;
 #[inline(always)]
 pub fn philox4x32<const R: usize>(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     rounds(counter, &round_keys::<R>(key))
-}
-
-/// The keys of the rounds, of which a block's first is its own.
-#[inline(always)]
-pub fn round_keys<const R: usize>(key: [u32; 2]) -> [[u32; 2]; R] {
-    let mut keys = [key; R];
-    let mut round = 1;
-    while round < R {
-        keys[round] = [keys[round - 1][0].wrapping_add(W0), keys[round - 1][1].wrapping_add(W1)];
-        round += 1;
-    }
-    keys
 }
 
 /// The rounds of a block.
