@@ -21,6 +21,15 @@ pub(crate) struct Args {
     /// Only the tests of this backend: cpu, cuda (with the interpreter of PTX) or wgpu. Nothing is formatted, linted or documented.
     #[arg(long, value_parser = parse_kind)]
     backend: Option<BackendKind>,
+    /// Only the tests of the CPU backend, built for another processor and run under qemu-user.
+    #[arg(long, value_enum, conflicts_with_all = ["codec", "backend"])]
+    emulate: Option<Processor>,
+}
+
+/// A processor that is emulated.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Processor {
+    Aarch64,
 }
 
 /// A codec, and where it is tested.
@@ -61,6 +70,9 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     if args.depth.is_none() {
         Depth::from_environment()?;
     }
+    if let Some(Processor::Aarch64) = args.emulate {
+        return emulated(args);
+    }
     if args.codec.is_some() || args.backend.is_some() {
         return some(args);
     }
@@ -77,10 +89,24 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     backends(&required)
 }
 
+/// The CPU's arithmetic and loops on AArch64, so that NEON gives the bytes that SSE2 and AVX do. How fast it is does not show.
+fn emulated(args: &Args) -> Result<(), String> {
+    let target = ["test", "--release", "--locked", "--target", "aarch64-unknown-linux-gnu"];
+    let arithmetic = [&target[..], &["-p", "gradwire-kernels", "--lib"]].concat();
+    let backend = [&target[..], &["-p", "gradwire-tests", "--test", "cpu", "--test", "vectors"]].concat();
+    step("arithmetic on AArch64", &arithmetic, args)?;
+    step("the CPU backend on AArch64", &backend, args)
+}
+
 fn step(name: &str, words: &[&str], args: &Args) -> Result<(), String> {
     println!("== {name}: cargo {}", words.join(" "));
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(words).current_dir(root()).env("RUSTDOCFLAGS", "-D warnings");
+    if let Some(Processor::Aarch64) = args.emulate {
+        // As Debian's gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user name them.
+        let names = [("LINKER", "aarch64-linux-gnu-gcc"), ("RUNNER", "qemu-aarch64 -L /usr/aarch64-linux-gnu")];
+        cargo.envs(names.map(|(name, value)| (format!("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_{name}"), value)));
+    }
     if let Some(depth) = args.depth {
         cargo.env(Depth::VARIABLE, depth);
     }

@@ -264,15 +264,14 @@ fn fused<Q: Quantizer, const BITS: u32, const ROWS: usize>(
     packed.store::<BITS>(out);
 }
 
-/// Elements ahead of which memory is fetched: a bucket is measured as soon as the one before it is encoded, and would wait.
-const AHEAD: usize = 2048;
-
-/// Has the memory behind a unit's values fetched. Only speed depends on it.
+/// Has memory behind a unit's values fetched: a bucket is measured as soon as the one before it is encoded, and would wait. Only speed
+/// depends on it.
 #[inline(always)]
 fn prefetch(_values: &Unit) {
     #[cfg(target_arch = "x86_64")]
     for line in _values.chunks_exact(16) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        const AHEAD: usize = 2048;
         // SAFETY: a prefetch is no access, whatever is there.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD).cast()) }
     }
