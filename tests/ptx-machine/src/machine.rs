@@ -62,7 +62,7 @@ struct State {
 /// assert_eq!(payload, Device::cpu().encode(&Qsgd::bits(4), &gradient, Seed::new(7))?);
 ///
 /// let launched = machine.take_launched();
-/// assert_eq!(launched.last().map(|l| l.kernel.as_str()), Some("qsgd_encode"));
+/// assert_eq!(launched.last().map(|l| l.kernel.as_str()), Some("qsgd_fixed_f32_4"));
 /// # Ok::<(), gradwire::Error>(())
 /// ```
 pub struct Machine {
