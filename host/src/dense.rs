@@ -26,18 +26,22 @@ pub(crate) trait Dense {
         seed: Seed,
     ) -> Result<(), Error>;
 
-    /// As [`Dense::encode`]; `kept`, of the residual's length, holds the residual as it was.
-    fn encode_keeping(
+    /// As [`Dense::encode`], but the residual stays as it is, and `next`, of its length, becomes the new one; unless that
+    /// is empty.
+    fn encode_apart(
         &self,
         plan: &EncodePlan,
         gradient: Gradient<'_>,
         residual: &mut [f32],
-        kept: &mut [f32],
+        next: &mut [f32],
         body: &mut [u8],
         seed: Seed,
     ) -> Result<(), Error> {
-        kept.copy_from_slice(residual);
-        self.encode(plan, gradient, residual, body, seed)
+        if next.is_empty() {
+            return self.encode(plan, gradient, residual, body, seed);
+        }
+        next.copy_from_slice(residual);
+        self.encode(plan, gradient, next, body, seed)
     }
 
     /// Decodes payloads of one kind, as many as the plan has, over or onto an output of the plan's length.
@@ -76,16 +80,16 @@ impl Dense for Cpu {
         body: &mut [u8],
         seed: Seed,
     ) -> Result<(), Error> {
-        self.encode_keeping(plan, gradient, residual, &mut [], body, seed)
+        self.encode_apart(plan, gradient, residual, &mut [], body, seed)
     }
 
-    /// The copy is made while the residual is at hand.
-    fn encode_keeping(
+    /// The residual is read once.
+    fn encode_apart(
         &self,
         plan: &EncodePlan,
         gradient: Gradient<'_>,
         residual: &mut [f32],
-        kept: &mut [f32],
+        next: &mut [f32],
         body: &mut [u8],
         seed: Seed,
     ) -> Result<(), Error> {
@@ -93,7 +97,7 @@ impl Dense for Cpu {
         let mut workspace = vec![0; plan.scratch_bytes().div_ceil(4)];
         let mut status = [0; STATUS_BYTES as usize / 4];
         let (workspace, status) = (&mut workspace[..], &mut status[..]);
-        let mut buffers = EncodeMemory { input: gradient, residual, kept, scalars, codes, workspace, status };
+        let mut buffers = EncodeMemory { input: gradient, residual, next, scalars, codes, workspace, status };
         for pass in &plan.passes(seed, &Limits::NONE)? {
             // The look for what is not finite comes first. Where it finds something, nothing else is written.
             refuse_not_finite(buffers.status[0])?;

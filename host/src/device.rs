@@ -339,16 +339,16 @@ impl Device {
         seed: Seed,
         output: &mut [u8],
     ) -> Result<(), Error> {
-        self.encode_plan_keeping(plan, gradient, residual, &mut [], seed, output)
+        self.encode_plan_apart(plan, gradient, residual, &mut [], seed, output)
     }
 
-    /// As [`Device::encode_plan_into`]. Where it is not empty, `kept` takes a copy of the residual before it changes.
-    pub(crate) fn encode_plan_keeping(
+    /// As [`Device::encode_plan_into`]. Where it is not empty, `next` takes the new residual, and the old one stays.
+    pub(crate) fn encode_plan_apart(
         &self,
         plan: &EncodePlan,
         gradient: Gradient<'_>,
         residual: &mut [f32],
-        kept: &mut [f32],
+        next: &mut [f32],
         seed: Seed,
         output: &mut [u8],
     ) -> Result<(), Error> {
@@ -357,14 +357,12 @@ impl Device {
         expect_inputs(plan, gradient, residual)?;
         let engine = self.engine();
         if !engine.in_place() {
-            if !kept.is_empty() {
-                kept.copy_from_slice(residual);
-            }
-            output.copy_from_slice(dense::encode(engine, plan, gradient, residual, seed)?.as_bytes());
+            let own = if next.is_empty() { residual } else { next };
+            output.copy_from_slice(dense::encode(engine, plan, gradient, own, seed)?.as_bytes());
             return Ok(());
         }
         let (head, body) = output.split_at_mut(HEADER_BYTES);
-        engine.encode_keeping(plan, gradient, residual, kept, body, seed)?;
+        engine.encode_apart(plan, gradient, residual, next, body, seed)?;
         head.copy_from_slice(&plan.header().write(body));
         Ok(())
     }

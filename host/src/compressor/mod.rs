@@ -138,6 +138,7 @@ impl Compressor {
         let of_planes = |part: &&Part| !matches!(part.method, Method::LowRank { .. });
         let feedback = parts.iter().filter(of_planes).any(|part| part.recipe.memory().feedback);
         let momentum = parts.iter().any(|part| part.recipe.memory().momentum.is_some());
+        let apart = part::all_write_apart(&parts);
         let mut model = crc32fast::Hasher::new();
         model.update(&run.to_le_bytes());
         model.update(saved::description(tensors, &recipes).as_bytes());
@@ -147,7 +148,7 @@ impl Compressor {
             model: model.finalize(),
             agreed: false,
             all_reduce_only: policy.is_all_reduce_only(),
-            planes: Planes::new(elements, feedback, momentum)?,
+            planes: Planes::new(elements, feedback, momentum, apart)?,
             layout,
             parts,
             whole,

@@ -117,8 +117,8 @@ impl Part {
                     let seed = seed.tensor(self.first.wrapping_add(index));
                     let (gradient, start) = (Gradient::F32(&input[range.clone()]), range.start as u64);
                     let room = message.payload(plan.payload_bytes());
-                    let mut encode = |own: &mut [f32], kept: &mut [f32]| {
-                        device.encode_plan_keeping(plan, gradient, own, kept, seed, room)
+                    let mut encode = |own: &mut [f32], next: &mut [f32]| {
+                        device.encode_plan_apart(plan, gradient, own, next, seed, room)
                     };
                     let done = if feedback { residual.change_by(range, encode) } else { encode(&mut [], &mut []) };
                     done.map_err(|error| from(start, error))?;
@@ -350,6 +350,12 @@ pub(super) fn matrices(model: &[Tensor], tensors: &[usize], alone: bool) -> Vec<
         Err(_) => alone.then(|| Matrix::vector(tensor.elements())),
     };
     model.iter().enumerate().filter_map(matrix).collect()
+}
+
+/// Whether every part with feedback writes all of its residual in each step, beside the old one.
+pub(super) fn all_write_apart(parts: &[Part]) -> bool {
+    let apart = |part: &Part| matches!(part.method, Method::Dense { .. }) && part.recipe.entropy != Entropy::Elias;
+    parts.iter().filter(|part| part.recipe.memory().feedback).all(apart)
 }
 
 /// What all ranks have sent for a part, checked.

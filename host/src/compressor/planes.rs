@@ -31,6 +31,10 @@ pub(super) struct Planes {
     momentum: Plane,
     /// Where the step under way has changed the residual.
     changed: Vec<Range<usize>>,
+    /// Whether each step writes all of the residual anew, so that both may change places.
+    apart: bool,
+    /// Whether the step under way has done so.
+    moved: bool,
 }
 
 /// The planes in a step.
@@ -46,6 +50,8 @@ pub(super) struct Residual<'p> {
     now: &'p mut [f32],
     before: &'p mut [f32],
     changed: &'p mut Vec<Range<usize>>,
+    apart: bool,
+    moved: &'p mut bool,
 }
 
 /// The momentum before a step, and behind it.
@@ -80,38 +86,49 @@ impl Residual<'_> {
         self.now
     }
 
-    /// A range that is changed by work which makes the copy itself, unless it fails and changes nothing.
+    /// A range that is changed by work, which leaves the residual in the first memory as it is where it is given a
+    /// second one, and writes the new one there.
     pub(super) fn change_by<E>(
         &mut self,
         range: Range<usize>,
         work: impl FnOnce(&mut [f32], &mut [f32]) -> Result<(), E>,
     ) -> Result<(), E> {
-        work(&mut self.now[range.clone()], &mut self.before[range.clone()])?;
-        self.changed.push(range);
-        Ok(())
+        if self.apart {
+            *self.moved = true;
+            return work(&mut self.now[range.clone()], &mut self.before[range]);
+        }
+        let now = self.change(std::iter::once(range.clone()));
+        work(&mut now[range], &mut [])
     }
 }
 
 impl Planes {
-    pub(super) fn new(elements: usize, feedback: bool, momentum: bool) -> Result<Self, Error> {
+    /// Planes of so many elements. `apart` where every part writes all of its residual in each step, beside the old one.
+    pub(super) fn new(elements: usize, feedback: bool, momentum: bool, apart: bool) -> Result<Self, Error> {
         let plane = |needed| if needed { Plane::zeros(elements) } else { Ok(Plane::default()) };
-        Ok(Self { residual: plane(feedback)?, momentum: plane(momentum)?, changed: Vec::new() })
+        let (residual, momentum) = (plane(feedback)?, plane(momentum)?);
+        Ok(Self { residual, momentum, changed: Vec::new(), apart, moved: false })
     }
 
     /// A step begins.
     pub(super) fn begin(&mut self) -> InStep<'_> {
         self.changed.clear();
+        self.moved = false;
         let Plane { now, other } = &mut self.residual;
-        let residual = Residual { now, before: other, changed: &mut self.changed };
+        let (apart, moved) = (self.apart, &mut self.moved);
+        let residual = Residual { now, before: other, changed: &mut self.changed, apart, moved };
         InStep { residual, momentum: Momentum { before: &self.momentum.now, now: &mut self.momentum.other } }
     }
 
     /// Keeps the step.
     pub(super) fn commit(&mut self) {
+        if self.moved {
+            std::mem::swap(&mut self.residual.now, &mut self.residual.other);
+        }
         std::mem::swap(&mut self.momentum.now, &mut self.momentum.other);
     }
 
-    /// Undoes the step.
+    /// Undoes the step. What was written beside the residual needs nothing.
     pub(super) fn undo(&mut self) {
         for range in self.changed.drain(..) {
             self.residual.now[range.clone()].copy_from_slice(&self.residual.other[range]);

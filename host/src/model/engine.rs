@@ -54,7 +54,7 @@ impl Models for Cpu {
                 let mut buffers = EncodeMemory {
                     input: part(span),
                     residual: own,
-                    kept: &mut [],
+                    next: &mut [],
                     scalars: &mut [],
                     codes: &mut [],
                     workspace: &mut [],

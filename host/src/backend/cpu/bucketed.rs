@@ -18,8 +18,8 @@ pub(super) struct EncodeTask<'a> {
     pub(super) start: usize,
     pub(super) len: usize,
     pub(super) residual: Option<&'a mut [f32]>,
-    /// Where a copy of the residual goes before it changes.
-    pub(super) kept: Option<&'a mut [f32]>,
+    /// Where the new residual goes, if not over the old one.
+    pub(super) next: Option<&'a mut [f32]>,
     pub(super) scalars: &'a mut [u8],
     pub(super) codes: &'a mut [u8],
 }
@@ -27,7 +27,7 @@ pub(super) struct EncodeTask<'a> {
 /// Encodes a run of elements that starts on a unit and on a bucket.
 #[inline(always)]
 pub(super) fn encode<Q: Quantizer>(p: &EncodeParams, statistic: [u32; 2], task: EncodeTask<'_>) {
-    let EncodeTask { input, start, len, mut residual, mut kept, scalars, codes } = task;
+    let EncodeTask { input, start, len, mut residual, mut next, scalars, codes } = task;
     let whole = (p.bucket_log2 == WHOLE).then(|| Q::encoder(p, statistic));
     let bucket = if whole.is_some() { UNIT } else { 1 << p.bucket_log2 };
     let span = bucket.max(4 * UNIT);
@@ -36,9 +36,14 @@ pub(super) fn encode<Q: Quantizer>(p: &EncodeParams, statistic: [u32; 2], task: 
     while at < len {
         let elements = span.min(len - at);
         let residual = residual.as_deref_mut().map(|r| &mut r[at..at + elements]);
-        if let (Some(kept), Some(residual)) = (kept.as_deref_mut(), residual.as_deref()) {
-            kept[at..at + elements].copy_from_slice(residual);
-        }
+        let residual = match (next.as_deref_mut(), residual) {
+            (Some(next), Some(residual)) => {
+                let next = &mut next[at..at + elements];
+                next.copy_from_slice(residual);
+                Some(next)
+            }
+            (_, residual) => residual,
+        };
         let borrowed = if residual.is_none() { borrow(input, start + at, elements) } else { None };
         let values = match borrowed {
             Some(values) => values,

@@ -59,8 +59,8 @@ pub(crate) struct EncodeMemory<'a> {
     pub(crate) input: Gradient<'a>,
     /// Empty without feedback.
     pub(crate) residual: &'a mut [f32],
-    /// Takes a copy of the residual before an encode changes it; empty where none is wanted.
-    pub(crate) kept: &'a mut [f32],
+    /// Takes the new residual, and the old one stays as it is; empty where the new one goes over it.
+    pub(crate) next: &'a mut [f32],
     pub(crate) scalars: &'a mut [u8],
     pub(crate) codes: &'a mut [u8],
     pub(crate) workspace: &'a mut [u32],
@@ -90,7 +90,7 @@ impl Cpu {
         let first = p.first_unit as usize * UNIT;
         let input = buffers.input.part(first, n);
         let residual = if p.has(encode_flags::FEEDBACK) { Some(&mut buffers.residual[first..first + n]) } else { None };
-        let kept = if buffers.kept.is_empty() { None } else { Some(&mut buffers.kept[first..first + n]) };
+        let next = if buffers.next.is_empty() { None } else { Some(&mut buffers.next[first..first + n]) };
         match pass.kernel {
             Kernel::Clear => buffers.status.fill(0),
             Kernel::FiniteScan => Self::finite_scan(p, input, residual.as_deref(), &mut buffers.status[0]),
@@ -119,7 +119,7 @@ impl Cpu {
                     codec,
                     p,
                     statistic,
-                    EncodeTask { input, start: 0, len: n, residual, kept, scalars, codes },
+                    EncodeTask { input, start: 0, len: n, residual, next, scalars, codes },
                 );
             }
             // Their parameters are not an encode's.
@@ -131,7 +131,7 @@ impl Cpu {
     fn encode_parts(&self, codec: CodecId, p: &EncodeParams, statistic: [u32; 2], all: EncodeTask<'_>) {
         let scalars_per_task = if p.bucket_log2 == WHOLE { 0 } else { (TASK >> p.bucket_log2) * codec.scalars() * 4 };
         let mut tasks = Vec::with_capacity(all.len.div_ceil(TASK));
-        let EncodeTask { input, start: _, len, mut residual, mut kept, mut scalars, mut codes } = all;
+        let EncodeTask { input, start: _, len, mut residual, mut next, mut scalars, mut codes } = all;
         let mut start = 0;
         while start < len {
             let here = TASK.min(len - start);
@@ -141,13 +141,13 @@ impl Cpu {
             let (task_scalars, rest) = scalars.split_at_mut(cut);
             scalars = rest;
             let task_residual = cut_off(&mut residual, here);
-            let task_kept = cut_off(&mut kept, here);
+            let task_next = cut_off(&mut next, here);
             tasks.push(EncodeTask {
                 input,
                 start,
                 len: here,
                 residual: task_residual,
-                kept: task_kept,
+                next: task_next,
                 scalars: task_scalars,
                 codes: task_codes,
             });

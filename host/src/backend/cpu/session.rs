@@ -53,7 +53,7 @@ impl CpuSession {
                 let mut buffers = EncodeMemory {
                     input,
                     residual: bytemuck::cast_slice_mut(residual),
-                    kept: &mut [],
+                    next: &mut [],
                     scalars: bytemuck::cast_slice_mut(scalars),
                     codes: bytemuck::cast_slice_mut(codes),
                     workspace,

@@ -8,7 +8,7 @@ use self::ground::Resident;
 use self::kept::Kept;
 use self::memory::{Plane, Queue};
 use super::Compressor;
-use super::part::Method;
+use super::part::{self, Method};
 use super::planes::Planes;
 use super::step::Workspace;
 #[cfg(feature = "cuda")]
@@ -136,7 +136,8 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
         let queue = unsafe { Queue::new(&self.memory) };
         let State { residual, momentum, parts, .. } = &self.state;
         let elements = self.elements();
-        host.planes = Planes::new(elements, residual.is_some(), momentum.is_some())?;
+        let apart = part::all_write_apart(&host.parts);
+        host.planes = Planes::new(elements, residual.is_some(), momentum.is_some(), apart)?;
         for (plane, to) in [residual, momentum].into_iter().zip(host.planes.kept_mut()) {
             if let Some(plane) = plane {
                 queue.read(&queue.all(&plane.now), 0, to)?;
