@@ -126,3 +126,101 @@ macro_rules! names {
     };
 }
 presets!(names);
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::arith::quantizer::Quantizer;
+    use crate::arith::round::dither16;
+    use crate::arith::{qsgd, uniform};
+
+    /// Values of a bucket with these extremes: both ends, what is beside them, zeros, and anything between.
+    fn values(low: f32, high: f32, random: &mut impl FnMut() -> u32) -> Vec<f32> {
+        let mut all = vec![low, high];
+        for end in [low, high] {
+            all.extend([1, 2, 3].map(|by: u32| f32::from_bits(end.to_bits().saturating_sub(by))));
+        }
+        all.extend((0..400).map(|_| low + (high - low) * (random() as f32 / u32::MAX as f32)));
+        all.retain(|value| (low..=high).contains(value));
+        if low <= 0.0 && high >= 0.0 {
+            all.extend([0.0, -0.0, f32::from_bits(1)].into_iter().filter(|value| *value <= high));
+        }
+        all
+    }
+
+    fn high_is_code<Q: Quantizer>(codec: CodecId, bits: u32, statistic: [u32; 2], values: &[f32], draws: &[u32]) {
+        let levels = codec.max_levels(bits);
+        let fraction = fraction_bits(levels);
+        let p = EncodeParams { bits, levels, fraction, beta: 1f32.to_bits(), ..EncodeParams::default() };
+        assert!(Preset::of(codec, &EncodeParams { bucket_log2: 9, ..p }, false).is_some(), "it is a preset");
+        let encoder = Q::encoder(&p, statistic);
+        for value in values.iter().map(|value| value.to_bits()) {
+            for draw in draws {
+                let expected = Q::code::<false>(&p, &encoder, value, dither16(*draw & 0xffff, fraction));
+                let found = Q::high(&p, &encoder, value, *draw) >> (32 - bits);
+                assert_eq!(found, expected, "{codec:?}, {bits} bits, {statistic:x?}, {value:x}, draw {draw:x}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_code_in_the_highest_bits_is_the_code() {
+        let mut state = 0x9e37_79b9u32;
+        let mut random = || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            state
+        };
+        let mut draws = vec![0, 0xffff, 0x7fff, 0x8000, 0xabcd_0000, 0xabcd_ffff];
+        draws.extend((0..10).map(|_| random()));
+        for bits in [4, 8] {
+            // Usual norms, a lifted one, subnormal ones, the largest.
+            for norm in [1.0, 0.737, 3e-30, f32::from_bits(1), f32::from_bits(77), f32::MAX, 0.0] {
+                let mut values = values(0.0, norm, &mut random);
+                values.extend(values.clone().iter().map(|value| -value));
+                high_is_code::<qsgd::Qsgd>(CodecId::Qsgd, bits, [norm.to_bits(), 0], &values, &draws);
+            }
+            for (low, high) in [
+                (-1.0, 1.0),
+                (-0.3, 0.737),
+                (1.0, 1.0 + f32::EPSILON),
+                (-3e-30, 1e-31),
+                (0.0, f32::from_bits(1)),
+                (f32::MIN, f32::MAX),
+                (2.5, 2.5),
+            ] {
+                let values = values(low, high, &mut random);
+                high_is_code::<uniform::Uniform>(
+                    CodecId::Uniform,
+                    bits,
+                    [low, high].map(f32::to_bits),
+                    &values,
+                    &draws,
+                );
+            }
+            // A poisoned bucket has codes of zero, whatever its values are.
+            let values = [f32::NAN, f32::INFINITY, -1.0, 1.0, f32::MAX];
+            let nan = f32::NAN.to_bits();
+            high_is_code::<qsgd::Qsgd>(CodecId::Qsgd, bits, [nan, 0], &values, &draws);
+            high_is_code::<uniform::Uniform>(CodecId::Uniform, bits, [nan, nan], &values, &draws);
+        }
+    }
+
+    #[test]
+    fn names_and_places_agree() {
+        for (place, preset) in Preset::ALL.into_iter().enumerate() {
+            assert_eq!(preset.index(), place);
+            let has = |word: &str| preset.name().contains(word);
+            assert!(has(if preset.codec == CodecId::Qsgd { "qsgd_" } else { "uniform_" }), "{}", preset.name());
+            assert!(has(if preset.dtype == dtype::F32 { "_f32_" } else { "_bf16_" }), "{}", preset.name());
+            assert!(has(if preset.bits == 4 { "_4" } else { "_8" }), "{}", preset.name());
+            assert_eq!((has("_small"), has("_segments")), (preset.small, preset.segments), "{}", preset.name());
+        }
+    }
+}

@@ -163,10 +163,16 @@ impl<D: DeviceMemory> Sparse<D> {
         weight: f32,
     ) -> Result<(), Error> {
         let output = self.packed.as_ref().map_or_else(|| place.gradient.clone(), |(room, _)| queue.all(room));
+        // What may be refused comes before the first write.
+        let values = payloads.iter().map(|payload| sparse_values(place.device, payload));
+        let values = values.collect::<Result<Vec<_>, _>>()?;
+        let most = values.iter().map(Vec::len).max().unwrap_or(0) as u64;
+        if most > self.entries.count {
+            self.entries = Entries::new(queue, most)?;
+        }
         queue.clear(&output, 0, 4 * self.elements)?;
-        for payload in payloads {
-            let values = sparse_values(place.device, payload)?;
-            self.entries.fill(queue, payload.indices(), Some(&values))?;
+        for (payload, values) in payloads.iter().zip(&values) {
+            self.entries.fill(queue, payload.indices(), Some(values))?;
             let (entries, elements) = (values.len() as u64, self.elements);
             let work = Scatter { entries, elements, weight: Some(weight) };
             queue.run(work, self.entries.onto(queue, &output))?;
