@@ -24,7 +24,9 @@ pub(crate) trait Dense {
         residual: &mut [f32],
         body: &mut [u8],
         seed: Seed,
-    ) -> Result<(), Error>;
+    ) -> Result<(), Error> {
+        self.encode_apart(plan, gradient, residual, &mut [], body, seed)
+    }
 
     /// As [`Dense::encode`], but the residual stays as it is, and `next`, of its length, becomes the new one; unless that
     /// is empty.
@@ -36,13 +38,7 @@ pub(crate) trait Dense {
         next: &mut [f32],
         body: &mut [u8],
         seed: Seed,
-    ) -> Result<(), Error> {
-        if next.is_empty() {
-            return self.encode(plan, gradient, residual, body, seed);
-        }
-        next.copy_from_slice(residual);
-        self.encode(plan, gradient, next, body, seed)
-    }
+    ) -> Result<(), Error>;
 
     /// Decodes payloads of one kind, as many as the plan has, over or onto an output of the plan's length.
     fn decode(
@@ -70,17 +66,6 @@ pub(crate) fn encode(
 impl Dense for Cpu {
     fn in_place(&self) -> bool {
         true
-    }
-
-    fn encode(
-        &self,
-        plan: &EncodePlan,
-        gradient: Gradient<'_>,
-        residual: &mut [f32],
-        body: &mut [u8],
-        seed: Seed,
-    ) -> Result<(), Error> {
-        self.encode_apart(plan, gradient, residual, &mut [], body, seed)
     }
 
     /// The residual is read once.
@@ -124,11 +109,12 @@ impl<T: Sessions> Dense for T {
         false
     }
 
-    fn encode(
+    fn encode_apart(
         &self,
         plan: &EncodePlan,
         gradient: Gradient<'_>,
         residual: &mut [f32],
+        next: &mut [f32],
         body: &mut [u8],
         seed: Seed,
     ) -> Result<(), Error> {
@@ -153,7 +139,8 @@ impl<T: Sessions> Dense for T {
         session.read(Role::Scalars, 0, scalars)?;
         session.read(Role::Codes, 0, codes)?;
         if plan.feedback() {
-            session.read(Role::Residual, 0, bytemuck::cast_slice_mut(residual))?;
+            let to = if next.is_empty() { residual } else { next };
+            session.read(Role::Residual, 0, bytemuck::cast_slice_mut(to))?;
         }
         Ok(())
     }

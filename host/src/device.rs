@@ -356,14 +356,15 @@ impl Device {
         Error::expect_len("output", "bytes", output.len(), plan.payload_bytes() as u64)?;
         expect_inputs(plan, gradient, residual)?;
         let engine = self.engine();
-        if !engine.in_place() {
-            let own = if next.is_empty() { residual } else { next };
-            output.copy_from_slice(dense::encode(engine, plan, gradient, own, seed)?.as_bytes());
-            return Ok(());
-        }
-        let (head, body) = output.split_at_mut(HEADER_BYTES);
+        // Elsewhere the device may fail half way.
+        let mut apart = if engine.in_place() { Vec::new() } else { vec![0; output.len()] };
+        let bytes = if apart.is_empty() { &mut *output } else { &mut apart };
+        let (head, body) = bytes.split_at_mut(HEADER_BYTES);
         engine.encode_apart(plan, gradient, residual, next, body, seed)?;
         head.copy_from_slice(&plan.header().write(body));
+        if !apart.is_empty() {
+            output.copy_from_slice(&apart);
+        }
         Ok(())
     }
 

@@ -285,6 +285,67 @@ fn a_group_that_fails_anywhere_leaves_gradient_and_state_as_they_were() {
     }
 }
 
+/// A group whose own code panics in its all-reduce.
+struct Panicking(Threads);
+
+impl Collective for Panicking {
+    fn rank(&self) -> u32 {
+        self.0.rank()
+    }
+
+    fn ranks(&self) -> u32 {
+        self.0.ranks()
+    }
+
+    fn all_gather(&mut self, mine: &[u8], all: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
+        self.0.all_gather(mine, all)
+    }
+
+    fn all_to_all(&mut self, to: &[&[u8]], from: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
+        self.0.all_to_all(to, from)
+    }
+
+    fn all_reduce_sum(&mut self, _: &mut [f32]) -> Result<(), CollectiveError> {
+        panic!("a defect of the group")
+    }
+
+    fn exchange(&mut self, peer: u32, mine: &[u8], theirs: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        self.0.exchange(peer, mine, theirs)
+    }
+
+    fn broadcast(&mut self, root: u32, bytes: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        self.0.broadcast(root, bytes)
+    }
+}
+
+#[test]
+fn behind_a_panic_of_the_group_nothing_goes_on_until_a_state_is_restored() {
+    let device = Device::cpu();
+    for text in ["powersgd:rank=2", "qsgd:bits=4,bucket=64+ef"] {
+        let mut group = Threads::group(1).expect("one rank").remove(0);
+        let (mut compressor, mut expected) = (of(text), of(text));
+        let n = compressor.elements();
+        for compressor in [&mut compressor, &mut expected] {
+            compressor.exchange(&device, &mut group, &mut gradient(n, 0, 0)).expect("nothing fails yet");
+        }
+        let saved = compressor.state().expect("idle");
+        let mut panicking = Panicking(Threads::group(1).expect("one rank").remove(0));
+        let step = || compressor.exchange(&device, &mut panicking, &mut gradient(n, 0, 1));
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(step)).expect_err("the group's own panic");
+        let broken = |error: Error| assert!(matches!(error, Error::Exchange(ExchangeError::BrokenOff)), "{error:?}");
+        broken(compressor.exchange(&device, &mut group, &mut gradient(n, 0, 1)).expect_err("broken off"));
+        broken(compressor.state().expect_err("broken off"));
+        broken(compressor.residual().expect_err("broken off"));
+        broken(compressor.clear_residual().expect_err("broken off"));
+        compressor.restore(&[saved], 0, 1).expect("its own state");
+        let [mut found, mut right] = [gradient(n, 0, 1), gradient(n, 0, 1)];
+        compressor.exchange(&device, &mut group, &mut found).expect("restored");
+        expected.exchange(&device, &mut group, &mut right).expect("never broken off");
+        assert_eq!(bits(&found), bits(&right), "{text}");
+        assert!(compressor.state().expect("idle") == expected.state().expect("idle"), "{text}");
+    }
+}
+
 #[test]
 fn a_nan_on_one_rank_fails_the_step_on_all_and_the_group_goes_on() {
     for text in [

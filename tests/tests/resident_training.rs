@@ -7,7 +7,9 @@ mod training;
 use gradwire::embed::DeviceMemory;
 use gradwire::{Collective, Compressor, Device, Error, ExchangeError, Policy, ResidentCompressor};
 use gradwire_collectives::Threads;
-use training::{Failing, RUN, all, bits, gradient, tensors, together};
+#[cfg(feature = "cuda")]
+use training::faulty::Faulty;
+use training::{Failing, RUN, all, bits, gradient, mixed, of, tensors, together};
 
 /// A device, and memory of a caller's on it that holds a gradient.
 trait Surface: DeviceMemory + Clone + Sync + Sized
@@ -245,6 +247,61 @@ where
 #[test]
 fn a_group_that_fails_anywhere_leaves_device_memory_as_it_was() {
     on_each!(failing);
+}
+
+/// One call of the driver fails, whichever it is. Either all is as it was before the step, or nothing goes on until a
+/// saved state is restored.
+#[cfg(feature = "cuda")]
+#[test]
+fn a_device_that_fails_anywhere_leaves_all_as_it_was_or_says_that_it_does_not() {
+    use std::sync::Arc;
+
+    use gradwire::backend::cuda::Cuda;
+
+    let mut outcomes = [0, 0];
+    for host in [of("qsgd:bits=4,bucket=64+ef"), of("topk:0.02+ef+momentum=0.9"), of("powersgd:rank=1"), mixed()] {
+        let name = format!("{:?}", host.recipes());
+        let driver = Arc::new(Faulty::new(on_cuda::machine().clone()));
+        let surface = Cuda::with_driver(driver.clone(), None).expect("an artifact that fits");
+        let n = host.elements();
+        let mut group = Threads::group(1).expect("one").remove(0);
+        let mut calls = 0;
+        loop {
+            let mut compressor = host.resident(&surface).expect(&name);
+            let exchange = |compressor: &mut _, group: &mut _, memory: &_| Cuda::exchange(compressor, group, memory);
+            exchange(&mut compressor, &mut group, &surface.holding(&gradient(n, 0, 0))).expect("nothing fails yet");
+            let before = compressor.download().and_then(|host| host.state()).expect("idle");
+            let (given, again) = (gradient(n, 0, 1), gradient(n, 0, 2));
+            let memory = surface.holding(&given);
+            driver.fail_behind(calls);
+            let done = exchange(&mut compressor, &mut group, &memory);
+            if !driver.has_failed() {
+                driver.fail_behind(u32::MAX);
+                done.expect("no call was left to fail");
+                break;
+            }
+            let error = done.expect_err("a failed call is not passed over");
+            assert!(matches!(error, Error::Backend { .. }), "{name}: {error:?} behind {calls} calls");
+            match compressor.download() {
+                Ok(host) => {
+                    assert!(host.state().expect("idle") == before, "{name}: state behind {calls} calls");
+                    let found = bits(&surface.values(&memory, n));
+                    assert_eq!(found, bits(&given), "{name}: gradient behind {calls} calls");
+                    outcomes[0] += 1;
+                }
+                Err(error) => {
+                    let broken = |error| matches!(error, Error::Exchange(ExchangeError::BrokenOff));
+                    assert!(broken(error), "{name}: behind {calls} calls");
+                    let next = exchange(&mut compressor, &mut group, &surface.holding(&again));
+                    assert!(broken(next.expect_err("refused")), "{name}: behind {calls} calls");
+                    outcomes[1] += 1;
+                }
+            }
+            calls += 1;
+        }
+        assert!(calls > 10, "{name}: {calls} calls");
+    }
+    assert!(outcomes.iter().all(|count| *count > 0), "undone and broken off: {outcomes:?}");
 }
 
 fn refusing<S: Surface>(surface: &S)

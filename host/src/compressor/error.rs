@@ -61,6 +61,11 @@ pub enum ExchangeError {
         /// Which rank.
         rank: u32,
     },
+    /// A step that was broken off, by a panic in the group or by a device that failed while the step was undone.
+    #[error(
+        "an earlier step was broken off, and gradient and state may be half changed; restore a saved state on every rank"
+    )]
+    BrokenOff,
     /// Another number of payloads than this model has.
     #[error("rank {rank} sent {found} payloads, and {expected} are needed; give every rank the same model and policy")]
     Payloads {

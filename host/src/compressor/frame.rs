@@ -30,6 +30,11 @@ impl<'m> Writer<'m> {
         writer
     }
 
+    /// A payload.
+    pub(super) fn append(&mut self, payload: &[u8]) {
+        self.payload(payload.len()).copy_from_slice(payload);
+    }
+
     /// Room for a payload of this length, to be filled by the caller.
     pub(super) fn payload(&mut self, bytes: usize) -> &mut [u8] {
         self.room(LENGTH).copy_from_slice(&(bytes as u64).to_le_bytes());

@@ -73,11 +73,11 @@ impl Ground for Host<'_> {
     }
 
     fn refuse_of_factors(&mut self, _: usize, part: &mut Part) -> Result<(), Error> {
-        part.refuse_of_factors(Self::input(part, self.gradient, self.planes.momentum.now))
+        part.refuse_of_factors(Self::input(part, self.gradient, self.planes.momentum.behind))
     }
 
     fn encode(&mut self, _: usize, part: &Part, seed: Seed, message: &mut Writer<'_>) -> Result<(), Error> {
-        let input = Self::input(part, self.gradient, self.planes.momentum.now);
+        let input = Self::input(part, self.gradient, self.planes.momentum.behind);
         part.encode(self.device, input, &mut self.planes.residual, seed, message)
     }
 
@@ -93,7 +93,7 @@ impl Ground for Host<'_> {
         group: &mut (impl Collective + ?Sized),
         weight: f32,
     ) -> Result<u64, Error> {
-        let momentum = part.recipe.memory().momentum.map(|_| &*self.planes.momentum.now);
+        let momentum = part.recipe.memory().momentum.map(|_| &*self.planes.momentum.behind);
         let packed = match &part.method {
             Method::LowRank { packed: true, .. } => Some(part.pack(momentum.unwrap_or(self.gradient))),
             Method::LowRank { .. } => None,
@@ -127,7 +127,7 @@ impl Ground for Host<'_> {
     }
 
     fn mask(&mut self, _: usize, sent: &[u32]) -> Result<(), Error> {
-        sent.iter().for_each(|index| self.planes.momentum.now[*index as usize] = 0.0);
+        sent.iter().for_each(|index| self.planes.momentum.behind[*index as usize] = 0.0);
         Ok(())
     }
 }

@@ -49,6 +49,8 @@ use crate::recipe::Recipe;
 /// * **Same bits**: after [`Compressor::exchange`] the gradient has the same bits on every rank. With factors, that
 ///   needs the same backend on every rank.
 /// * **Failure**: where an exchange fails, gradient, residual and all state are as they were before it, on this rank.
+///   A panic in the group's own code may leave gradient and factors half changed: every later call is then refused with
+///   [`ExchangeError::BrokenOff`], until a saved state is restored.
 /// * **Memory**: error feedback and momentum take 8 bytes per element each, so that a step can be undone.
 /// * **Selections** are made of each tensor, with the part or number of entries that the recipe says, of one that has
 ///   fewer with all of them; `above`, `block` and `segments` look at all tensors of the recipe as one. Small tensors go
@@ -69,6 +71,8 @@ pub struct Compressor {
     /// Whether a step was made since the state was new or restored, and so the ranks agree.
     agreed: bool,
     all_reduce_only: bool,
+    /// Whether a step was begun and neither kept nor undone.
+    broken_off: bool,
     work: step::Workspace,
 }
 
@@ -138,7 +142,6 @@ impl Compressor {
         let of_planes = |part: &&Part| !matches!(part.method, Method::LowRank { .. });
         let feedback = parts.iter().filter(of_planes).any(|part| part.recipe.memory().feedback);
         let momentum = parts.iter().any(|part| part.recipe.memory().momentum.is_some());
-        let apart = part::all_write_apart(&parts);
         let mut model = crc32fast::Hasher::new();
         model.update(&run.to_le_bytes());
         model.update(saved::description(tensors, &recipes).as_bytes());
@@ -148,12 +151,13 @@ impl Compressor {
             model: model.finalize(),
             agreed: false,
             all_reduce_only: policy.is_all_reduce_only(),
-            planes: Planes::new(elements, feedback, momentum, apart)?,
+            planes: Planes::new(elements, feedback, momentum)?,
             layout,
             parts,
             whole,
             run,
             steps: 0,
+            broken_off: false,
             work: step::Workspace::default(),
         })
     }
@@ -187,10 +191,10 @@ impl Compressor {
     /// Forgets what has not been sent, as where it has grown too large for f32. Factors and momentum stay.
     ///
     /// # Errors
-    /// None as of now: no step is under way between calls.
+    /// [`ExchangeError::BrokenOff`].
     pub fn clear_residual(&mut self) -> Result<(), Error> {
-        let [residual, _] = self.planes.kept_mut();
-        residual.fill(0.0);
+        self.expect_whole()?;
+        self.planes.clear_residual();
         for part in &mut self.parts {
             if let Method::LowRank { state, .. } = &mut part.method {
                 state.clear_residual()?;
@@ -199,11 +203,17 @@ impl Compressor {
         Ok(())
     }
 
+    /// Refuses to go on behind a step that was broken off.
+    fn expect_whole(&self) -> Result<(), Error> {
+        if self.broken_off { Err(ExchangeError::BrokenOff.into()) } else { Ok(()) }
+    }
+
     /// What has not been sent so far, an entry per element of the gradient.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory for it.
+    /// [`Error::Backend`] where there is no memory for it; [`ExchangeError::BrokenOff`].
     pub fn residual(&self) -> Result<Vec<f32>, Error> {
+        self.expect_whole()?;
         let mut residual = planes::zeros(self.elements())?;
         let [kept, _] = self.planes.kept();
         if !kept.is_empty() {

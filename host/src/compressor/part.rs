@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use super::error::ExchangeError;
 use super::frame::Writer;
-use super::planes::Residual;
+use super::planes::Sides;
 use super::policy::Tensor;
+use crate::backend::cpu::Sums;
 use crate::codec::powersgd::Matrix;
 use crate::codec::topk::{Keep, Segment, TopK};
 use crate::device::Device;
@@ -18,6 +19,7 @@ use crate::recipe::{Entropy, Recipe, RecipeError};
 use crate::seed::Seed;
 use crate::sparse::SparsePayload;
 use crate::view::PayloadView;
+use crate::wire::Payload;
 
 /// Tensors that share a recipe, which is not none.
 #[derive(Clone, Debug)]
@@ -92,90 +94,73 @@ impl Part {
         self.spans.iter().map(|span| span.offset as usize..span.end() as usize)
     }
 
-    /// Writes the payloads of this rank, and leaves in the residual what they do not hold.
+    /// Writes the payloads of this rank, and the residual behind them: what they do not hold.
     pub(super) fn encode(
         &self,
         device: &Device,
         input: &[f32],
-        residual: &mut Residual<'_>,
+        residual: &mut Sides<'_>,
         seed: Seed,
         message: &mut Writer<'_>,
     ) -> Result<(), Error> {
         let seed = self.seed_of(seed);
         let feedback = self.recipe.memory().feedback;
         match &self.method {
-            Method::Dense { plan, .. } if self.recipe.entropy == Entropy::Elias => {
-                let elements = plan.layout().elements() as usize;
-                let own = if feedback { &mut residual.change(self.ranges())[..elements] } else { &mut [] };
-                for payload in device.encode_model(plan, &input[..elements], own, seed)? {
-                    let packed = device.pack(&payload)?;
-                    message.payload(packed.as_bytes().len()).copy_from_slice(packed.as_bytes());
-                }
-            }
             Method::Dense { plan, .. } if device.engine().in_place() => {
                 for ((range, plan), index) in self.ranges().zip(plan.tensors()).zip(0..) {
                     let seed = seed.tensor(self.first.wrapping_add(index));
                     let (gradient, start) = (Gradient::F32(&input[range.clone()]), range.start as u64);
-                    let room = message.payload(plan.payload_bytes());
-                    let mut encode = |own: &mut [f32], next: &mut [f32]| {
-                        device.encode_plan_apart(plan, gradient, own, next, seed, room)
+                    let own = if feedback { residual.part(range) } else { residual.part(0..0) };
+                    let Sides { before, behind } = own;
+                    let mut encode = |room: &mut [u8]| {
+                        let done = device.encode_plan_apart(plan, gradient, before, behind, seed, room);
+                        done.map_err(|error| from(start, error))
                     };
-                    let done = if feedback { residual.change_by(range, encode) } else { encode(&mut [], &mut []) };
-                    done.map_err(|error| from(start, error))?;
+                    if self.recipe.entropy == Entropy::Elias {
+                        let mut bytes = vec![0; plan.payload_bytes()];
+                        encode(&mut bytes)?;
+                        message.append(device.pack(&Payload::seal(*plan.header(), bytes))?.as_bytes());
+                    } else {
+                        encode(message.payload(plan.payload_bytes()))?;
+                    }
                 }
             }
             Method::Dense { plan, .. } => {
                 let elements = plan.layout().elements() as usize;
-                let own = if feedback { &mut residual.change(self.ranges())[..elements] } else { &mut [] };
-                for payload in device.encode_model(plan, &input[..elements], own, seed)? {
-                    message.payload(payload.as_bytes().len()).copy_from_slice(payload.as_bytes());
+                let own = residual.part(if feedback { 0..elements } else { 0..0 });
+                own.behind.copy_from_slice(own.before);
+                for payload in device.encode_model(plan, &input[..elements], own.behind, seed)? {
+                    match self.recipe.entropy {
+                        Entropy::Elias => message.append(device.pack(&payload)?.as_bytes()),
+                        Entropy::None => message.append(payload.as_bytes()),
+                    }
                 }
             }
             Method::Sparse { codec, packed, .. } => {
-                let all = 0..input.len();
-                let own = match (feedback, *packed) {
-                    (false, _) => &mut [],
-                    (true, true) => residual.change(self.ranges()),
-                    // Its sums are formed of what lies between the tensors, too.
-                    (true, false) => residual.change(std::iter::once(all)),
-                };
-                let payload = if *packed {
-                    let input = self.pack(input);
-                    let mut packed = if feedback { self.pack(own) } else { Vec::new() };
-                    let done = self.select(device, codec, &input, &mut packed, seed);
-                    let payload = done.map_err(|error| self.unpacked(error))?;
-                    if feedback {
-                        self.unpack(&packed, own);
+                let packed_input = if *packed { self.pack(input) } else { Vec::new() };
+                let input = if *packed { &packed_input } else { input };
+                let payload = match (feedback, *packed) {
+                    (false, _) => device.encode_sparse(codec, input, seed),
+                    (true, false) => {
+                        let sums = Sums::beside(residual.before, residual.behind);
+                        let payload = device.encode_sums(codec, Gradient::F32(input), sums, seed);
+                        // What lies between the tensors goes whole, by another way.
+                        gaps(self.ranges(), input.len()).for_each(|gap| residual.behind[gap].fill(0.0));
+                        payload
                     }
-                    payload
-                } else {
-                    let payload = self.select(device, codec, input, own, seed)?;
-                    // What lies between the tensors goes whole, by another way.
-                    if feedback {
-                        gaps(self.ranges(), input.len()).for_each(|gap| own[gap].fill(0.0));
+                    (true, true) => {
+                        let mut own = self.pack(residual.before);
+                        let payload = device.encode_sums(codec, Gradient::F32(input), Sums::over(&mut own), seed);
+                        self.unpack(&own, residual.behind);
+                        payload
                     }
-                    payload
                 };
-                message.payload(payload.as_bytes().len()).copy_from_slice(payload.as_bytes());
+                let payload = payload.map_err(|error| if *packed { self.unpacked(error) } else { error })?;
+                message.append(payload.as_bytes());
             }
             Method::LowRank { .. } => {}
         }
         Ok(())
-    }
-
-    fn select(
-        &self,
-        device: &Device,
-        codec: &TopK,
-        input: &[f32],
-        residual: &mut [f32],
-        seed: Seed,
-    ) -> Result<SparsePayload, Error> {
-        if self.recipe.memory().feedback {
-            device.encode_sparse_with_feedback(codec, input, residual, seed)
-        } else {
-            device.encode_sparse(codec, input, seed)
-        }
     }
 
     /// Refuses what is not finite of a gradient that goes as factors, with the residual, before the first of them is
@@ -350,12 +335,6 @@ pub(super) fn matrices(model: &[Tensor], tensors: &[usize], alone: bool) -> Vec<
         Err(_) => alone.then(|| Matrix::vector(tensor.elements())),
     };
     model.iter().enumerate().filter_map(matrix).collect()
-}
-
-/// Whether every part with feedback writes all of its residual in each step, beside the old one.
-pub(super) fn all_write_apart(parts: &[Part]) -> bool {
-    let apart = |part: &Part| matches!(part.method, Method::Dense { .. }) && part.recipe.entropy != Entropy::Elias;
-    parts.iter().filter(|part| part.recipe.memory().feedback).all(apart)
 }
 
 /// What all ranks have sent for a part, checked.

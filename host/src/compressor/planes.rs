@@ -10,7 +10,7 @@ use crate::error::Error;
 /// Elements that a thread takes at a time.
 const TAKEN: usize = 1 << 16;
 
-/// A number for each element of the gradient, and room for it before the step or behind it.
+/// A number for each element of the gradient, and room for what it is behind the next step.
 #[derive(Clone, Debug, Default)]
 struct Plane {
     now: Vec<f32>,
@@ -21,118 +21,73 @@ impl Plane {
     fn zeros(elements: usize) -> Result<Self, Error> {
         Ok(Self { now: zeros(elements)?, other: zeros(elements)? })
     }
+
+    fn step(&mut self) -> Sides<'_> {
+        Sides { before: &mut self.now, behind: &mut self.other }
+    }
+
+    fn commit(&mut self) {
+        std::mem::swap(&mut self.now, &mut self.other);
+    }
 }
 
-/// The planes: residual and momentum, each empty where no recipe needs it. A step is made on the planes and then kept
-/// or undone.
+/// The planes: residual and momentum, each empty where no recipe needs it. A step writes each anew beside what it was,
+/// where any recipe has it, and is then kept or forgotten. Elements of other recipes are zero on both sides.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Planes {
     residual: Plane,
     momentum: Plane,
-    /// Where the step under way has changed the residual.
-    changed: Vec<Range<usize>>,
-    /// Whether each step writes all of the residual anew, so that both may change places.
-    apart: bool,
-    /// Whether the step under way has done so.
-    moved: bool,
 }
 
 /// The planes in a step.
 #[derive(Debug)]
 pub(super) struct InStep<'p> {
-    pub(super) residual: Residual<'p>,
-    pub(super) momentum: Momentum<'p>,
+    pub(super) residual: Sides<'p>,
+    pub(super) momentum: Sides<'p>,
 }
 
-/// The residual in a step, with a copy of what the step changes.
+/// A plane before a step, and behind it.
 #[derive(Debug)]
-pub(super) struct Residual<'p> {
-    now: &'p mut [f32],
-    before: &'p mut [f32],
-    changed: &'p mut Vec<Range<usize>>,
-    apart: bool,
-    moved: &'p mut bool,
+pub(super) struct Sides<'p> {
+    pub(super) before: &'p mut [f32],
+    pub(super) behind: &'p mut [f32],
 }
 
-/// The momentum before a step, and behind it.
-#[derive(Debug)]
-pub(super) struct Momentum<'p> {
-    before: &'p [f32],
-    pub(super) now: &'p mut [f32],
-}
-
-impl Momentum<'_> {
-    /// The momentum behind this step, of the elements in `range`.
+impl Sides<'_> {
+    /// Writes the momentum behind this step, of the elements in `range`.
     pub(super) fn gather(&mut self, range: Range<usize>, factor: f32, gradient: &[f32]) {
         let gradient = gradient[range.clone()].par_chunks(TAKEN);
         let before = self.before[range.clone()].par_chunks(TAKEN);
-        let pieces = self.now[range].par_chunks_mut(TAKEN).zip(before).zip(gradient);
+        let pieces = self.behind[range].par_chunks_mut(TAKEN).zip(before).zip(gradient);
         pieces.for_each(|((next, before), gradient)| {
             for ((next, before), gradient) in next.iter_mut().zip(before).zip(gradient) {
                 *next = momentum(*before, factor, *gradient);
             }
         });
     }
-}
 
-impl Residual<'_> {
-    /// All of it, after copies were made of the ranges that are about to change. No range may be named twice in a step.
-    pub(super) fn change(&mut self, ranges: impl Iterator<Item = Range<usize>>) -> &mut [f32] {
-        for range in ranges {
-            let now = self.now[range.clone()].par_chunks(TAKEN);
-            self.before[range.clone()].par_chunks_mut(TAKEN).zip(now).for_each(|(to, from)| to.copy_from_slice(from));
-            self.changed.push(range);
-        }
-        self.now
-    }
-
-    /// A range that is changed by work, which leaves the residual in the first memory as it is where it is given a
-    /// second one, and writes the new one there.
-    pub(super) fn change_by<E>(
-        &mut self,
-        range: Range<usize>,
-        work: impl FnOnce(&mut [f32], &mut [f32]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        if self.apart {
-            *self.moved = true;
-            return work(&mut self.now[range.clone()], &mut self.before[range]);
-        }
-        let now = self.change(std::iter::once(range.clone()));
-        work(&mut now[range], &mut [])
+    /// A range of both.
+    pub(super) fn part(&mut self, range: Range<usize>) -> Sides<'_> {
+        Sides { before: &mut self.before[range.clone()], behind: &mut self.behind[range] }
     }
 }
 
 impl Planes {
-    /// Planes of so many elements. `apart` where every part writes all of its residual in each step, beside the old one.
-    pub(super) fn new(elements: usize, feedback: bool, momentum: bool, apart: bool) -> Result<Self, Error> {
+    /// Planes of so many elements.
+    pub(super) fn new(elements: usize, feedback: bool, momentum: bool) -> Result<Self, Error> {
         let plane = |needed| if needed { Plane::zeros(elements) } else { Ok(Plane::default()) };
-        let (residual, momentum) = (plane(feedback)?, plane(momentum)?);
-        Ok(Self { residual, momentum, changed: Vec::new(), apart, moved: false })
+        Ok(Self { residual: plane(feedback)?, momentum: plane(momentum)? })
     }
 
     /// A step begins.
     pub(super) fn begin(&mut self) -> InStep<'_> {
-        self.changed.clear();
-        self.moved = false;
-        let Plane { now, other } = &mut self.residual;
-        let (apart, moved) = (self.apart, &mut self.moved);
-        let residual = Residual { now, before: other, changed: &mut self.changed, apart, moved };
-        InStep { residual, momentum: Momentum { before: &self.momentum.now, now: &mut self.momentum.other } }
+        InStep { residual: self.residual.step(), momentum: self.momentum.step() }
     }
 
     /// Keeps the step.
     pub(super) fn commit(&mut self) {
-        if self.moved {
-            std::mem::swap(&mut self.residual.now, &mut self.residual.other);
-        }
-        std::mem::swap(&mut self.momentum.now, &mut self.momentum.other);
-    }
-
-    /// Undoes the step. What was written beside the residual needs nothing.
-    pub(super) fn undo(&mut self) {
-        for range in self.changed.drain(..) {
-            self.residual.now[range.clone()].copy_from_slice(&self.residual.other[range]);
-        }
+        self.residual.commit();
+        self.momentum.commit();
     }
 
     /// Residual and momentum, between steps.
@@ -140,8 +95,18 @@ impl Planes {
         [&self.residual.now, &self.momentum.now]
     }
 
-    pub(super) fn kept_mut(&mut self) -> [&mut Vec<f32>; 2] {
-        [&mut self.residual.now, &mut self.momentum.now]
+    /// Both anew, of the same lengths.
+    pub(super) fn set(&mut self, [residual, momentum]: [Vec<f32>; 2]) {
+        for (plane, now) in [(&mut self.residual, residual), (&mut self.momentum, momentum)] {
+            plane.other.copy_from_slice(&now);
+            plane.now = now;
+        }
+    }
+
+    /// Makes the residual zero.
+    pub(super) fn clear_residual(&mut self) {
+        let Plane { now, other } = &mut self.residual;
+        [now, other].into_iter().for_each(|side| side.fill(0.0));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::error::{MAGIC, SavedError, VERSION};
 use super::part::Method;
+use super::step::put_back;
 use super::{Compressor, planes};
 use crate::codec::powersgd::Matrix;
 use crate::error::Error;
@@ -26,8 +27,9 @@ impl Compressor {
     /// checkpoint holds those of all ranks.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory for them.
+    /// [`Error::Backend`] where there is no memory for them; [`ExchangeError::BrokenOff`](super::ExchangeError).
     pub fn state(&self) -> Result<Vec<u8>, Error> {
+        self.expect_whole()?;
         let mut bytes = Vec::new();
         bytes.extend(MAGIC);
         bytes.extend(VERSION.to_le_bytes());
@@ -122,11 +124,9 @@ impl Compressor {
             of_ranks.try_for_each(|leaving| state.absorb(leaving))?;
             restored.push(state);
         }
-        for (plane, sums) in self.planes.kept_mut().into_iter().zip(sums) {
-            *plane = sums;
-        }
-        self.put_back(restored);
-        (self.steps, self.agreed) = (steps, false);
+        self.planes.set(sums);
+        put_back(&mut self.parts, restored);
+        (self.steps, self.agreed, self.broken_off) = (steps, false, false);
         Ok(())
     }
 

@@ -7,12 +7,14 @@ use super::error::ExchangeError;
 use super::frame;
 use super::ground::{Ground, Host};
 use super::part::{Method, Part, Received};
+use super::planes::Planes;
 use crate::collective::Collective;
 use crate::device::Device;
 use crate::error::Error;
 use crate::low_rank::LowRankState;
 use crate::model::TensorSpan;
 use crate::plan::NonFinite;
+use crate::recipe::Recipe;
 use crate::seed::Seed;
 
 /// Memory that is kept from step to step.
@@ -42,55 +44,71 @@ impl Compressor {
     /// [`Error::Exchange`] where what another rank sent does not fit or is damaged; [`Error::Collective`] where the
     /// group fails;
     /// [`Error::Backend`] where the device does. Gradient, residual and state are then as they were.
+    /// [`ExchangeError::BrokenOff`] behind a step that was broken off.
     pub fn exchange(
         &mut self,
         device: &Device,
         group: &mut (impl Collective + ?Sized),
         gradient: &mut [f32],
     ) -> Result<(), Error> {
-        let mut work = std::mem::take(&mut self.work);
+        self.expect_whole()?;
         // With one part nothing is written before the last call that can fail.
         let careful = self.parts.len() > 1;
-        let states = if careful { self.states() } else { Vec::new() };
+        let states = if careful { states(&self.parts) } else { Vec::new() };
         let before = if careful { gradient.to_vec() } else { Vec::new() };
-        let mut planes = std::mem::take(&mut self.planes);
         let elements = self.layout.elements();
+        self.broken_off = true;
+        let (shared, planes) = self.split();
         let mut ground = Host { device, gradient, elements, planes: planes.begin() };
-        let done = self.attempt(&mut ground, group, &mut work);
-        self.work = work;
+        let done = shared.attempt(&mut ground, group);
         match &done {
             Ok(()) => planes.commit(),
-            Err(_) => {
-                planes.undo();
-                if careful {
-                    gradient.copy_from_slice(&before);
-                    self.put_back(states);
-                }
+            Err(_) if careful => {
+                gradient.copy_from_slice(&before);
+                put_back(&mut self.parts, states);
             }
+            Err(_) => {}
         }
-        self.planes = planes;
+        self.broken_off = false;
         done
     }
 
+    /// What a step needs wherever gradient and state lie, and the state in the host's memory.
+    pub(super) fn split(&mut self) -> (Shared<'_>, &mut Planes) {
+        let Self { recipes, parts, whole, planes, run, steps, model, agreed, all_reduce_only, work, .. } = self;
+        let (run, model, all_reduce_only) = (*run, *model, *all_reduce_only);
+        (Shared { recipes, parts, whole, run, steps, model, agreed, all_reduce_only, work }, planes)
+    }
+}
+
+/// A compressor without its state.
+pub(super) struct Shared<'c> {
+    recipes: &'c [Recipe],
+    parts: &'c mut [Part],
+    whole: &'c [(TensorSpan, bool)],
+    run: u64,
+    steps: &'c mut u64,
+    model: u32,
+    agreed: &'c mut bool,
+    all_reduce_only: bool,
+    work: &'c mut Workspace,
+}
+
+impl Shared<'_> {
     /// A step between ranks, wherever gradient and state lie. Where this fails, steps and workspace are as they were,
     /// and the ground has to be put in order.
-    pub(super) fn attempt(
-        &mut self,
-        ground: &mut impl Ground,
-        group: &mut (impl Collective + ?Sized),
-        work: &mut Workspace,
-    ) -> Result<(), Error> {
-        let Self { parts, whole, recipes, .. } = self;
-        let (rank, ranks) = (group.rank(), group.ranks());
+    pub(super) fn attempt(self, ground: &mut impl Ground, group: &mut (impl Collective + ?Sized)) -> Result<(), Error> {
+        let Self { recipes, parts, whole, run, steps, model, agreed, all_reduce_only, work } = self;
+        let (rank, ranks, step) = (group.rank(), group.ranks(), *steps);
         let weight = 1.0 / ranks as f32;
         let ready = ground.begin(parts);
         let guarded = recipes.iter().any(|recipe| recipe.non_finite == NonFinite::Error);
-        let agrees = self.agreed || self.all_reduce_only;
+        let agrees = *agreed || all_reduce_only;
         let gathers = guarded || !agrees || parts.iter().any(|part| part.payloads() > 0);
         let mut bytes = 0;
         if gathers {
-            let seed = Seed::new(self.run).step(self.steps).worker(rank);
-            let mut message = frame::Writer::new(&mut work.message, self.steps, self.model);
+            let seed = Seed::new(run).step(step).worker(rank);
+            let mut message = frame::Writer::new(&mut work.message, step, model);
             let encode = |(index, part): (usize, &mut Part)| {
                 ground.refuse_of_factors(index, part)?;
                 ground.encode(index, part, seed, &mut message)
@@ -118,7 +136,7 @@ impl Compressor {
             true if work.gathered.len() != ranks as usize => {
                 Err(ExchangeError::Gathered { found: work.gathered.len(), expected: ranks }.into())
             }
-            true => receive(parts, &work.gathered, self.steps, self.model),
+            true => receive(parts, &work.gathered, step, model),
             false => Ok(Vec::new()),
         };
         // A rank that refused is known to all, and none goes on. What is damaged may have come to this rank alone: the
@@ -136,43 +154,45 @@ impl Compressor {
         for (index, part) in parts.iter_mut().enumerate() {
             bytes += ground.low_rank(index, part, group, weight)?;
         }
-        for (index, (part, received)) in parts.iter().zip(&received).enumerate() {
-            ground.decode(index, part, received, weight)?;
-        }
-        work.whole.iter_mut().for_each(|sum| *sum *= weight);
-        let mut means = &work.whole[..];
-        for (span, _) in whole.iter() {
-            let (mine, rest) = means.split_at(span.elements as usize);
-            ground.write(span.offset as usize, mine)?;
-            means = rest;
-        }
+        // What can be undone comes first.
         for (index, (part, received)) in parts.iter().zip(&received).enumerate() {
             if part.recipe.memory().momentum.is_some() {
                 ground.mask(index, &part.sent(received, rank as usize))?;
             }
         }
-        self.steps = self.steps.wrapping_add(1);
-        (work.bytes, self.agreed) = (bytes, true);
+        for (index, (part, received)) in parts.iter().zip(&received).enumerate() {
+            ground.decode(index, part, received, weight)?;
+        }
+        work.whole.iter_mut().for_each(|sum| *sum *= weight);
+        let mut means = &work.whole[..];
+        for (span, _) in whole {
+            let (mine, rest) = means.split_at(span.elements as usize);
+            ground.write(span.offset as usize, mine)?;
+            means = rest;
+        }
+        *steps = steps.wrapping_add(1);
+        (work.bytes, *agreed) = (bytes, true);
         Ok(())
     }
+}
 
-    /// Copies of the states of factors, in the order of the parts.
-    fn states(&self) -> Vec<LowRankState> {
-        let state = |part: &Part| match &part.method {
-            Method::LowRank { state, .. } => Some(state.clone()),
-            _ => None,
-        };
-        self.parts.iter().filter_map(state).collect()
-    }
+/// Copies of the states of factors, in the order of the parts.
+fn states(parts: &[Part]) -> Vec<LowRankState> {
+    let state = |part: &Part| match &part.method {
+        Method::LowRank { state, .. } => Some(state.clone()),
+        _ => None,
+    };
+    parts.iter().filter_map(state).collect()
+}
 
-    pub(super) fn put_back(&mut self, states: Vec<LowRankState>) {
-        let mut states = states.into_iter();
-        for part in &mut self.parts {
-            if let Method::LowRank { state, .. } = &mut part.method
-                && let Some(before) = states.next()
-            {
-                *state = before;
-            }
+/// Puts states of factors back, in the order of the parts.
+pub(super) fn put_back(parts: &mut [Part], states: Vec<LowRankState>) {
+    let mut states = states.into_iter();
+    for part in parts {
+        if let Method::LowRank { state, .. } = &mut part.method
+            && let Some(before) = states.next()
+        {
+            *state = before;
         }
     }
 }

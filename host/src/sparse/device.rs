@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use super::lazy::LazyResidual;
 use super::payload::{SparsePayload, ValueFormat};
 use super::select::{SelectPlan, Sent};
-use crate::backend::cpu::Entries;
+use crate::backend::cpu::{Entries, Sums};
 use crate::codec::topk::{Select, SparsePlan, TopK};
 use crate::device::Device;
 use crate::error::Error;
@@ -34,7 +34,7 @@ impl Device {
     ) -> Result<SparsePayload, Error> {
         let gradient = gradient.into();
         let plan = codec.plan(gradient.len(), gradient.dtype(), false)?;
-        let chosen = self.choose(&plan, gradient, None)?;
+        let (chosen, _) = self.choose(&plan, gradient, None)?;
         let values = match own_halves(&plan, gradient, &chosen.indices) {
             Some(values) => values,
             None => self.write_values(&plan, &chosen.bits, false, seed)?,
@@ -60,30 +60,31 @@ impl Device {
         seed: Seed,
     ) -> Result<SparsePayload, Error> {
         let gradient = gradient.into();
-        let plan = codec.plan(gradient.len(), gradient.dtype(), true)?;
-        Error::expect_len("residual", "elements", residual.len(), plan.n)?;
-        // Whether the quantizer takes that many, before anything is read.
-        plan.quantizer(plan.most() as usize, true)?;
         if self.engine().in_place() {
             // Nothing fails there once the residual changes.
-            return self.encode_onto(&plan, gradient, residual, seed);
+            return self.encode_sums(codec, gradient, Sums::over(residual), seed);
         }
-        let mut sums = residual.to_vec();
-        let payload = self.encode_onto(&plan, gradient, &mut sums, seed)?;
-        residual.copy_from_slice(&sums);
+        let mut next = vec![0.0; residual.len()];
+        let payload = self.encode_sums(codec, gradient, Sums::beside(residual, &mut next), seed)?;
+        residual.copy_from_slice(&next);
         Ok(payload)
     }
 
-    /// `sums` holds the residual before, and the new one afterwards; where this fails, anything.
-    fn encode_onto(
+    /// As [`Device::encode_sparse_with_feedback`], with the new residual where the sums go. Where this fails, that
+    /// memory may hold anything.
+    pub(crate) fn encode_sums(
         &self,
-        plan: &SparsePlan,
+        codec: &TopK,
         gradient: Gradient<'_>,
-        sums: &mut [f32],
+        sums: Sums<'_>,
         seed: Seed,
     ) -> Result<SparsePayload, Error> {
-        let chosen = self.choose(plan, gradient, Some(sums))?;
-        let values = self.write_values(plan, &chosen.bits, true, seed)?;
+        let plan = codec.plan(gradient.len(), gradient.dtype(), true)?;
+        Error::expect_len("residual", "elements", sums.residual().len(), plan.n)?;
+        // Whether the quantizer takes that many, before anything is read.
+        plan.quantizer(plan.most() as usize, true)?;
+        let (chosen, sums) = self.choose(&plan, gradient, Some(sums))?;
+        let values = self.write_values(&plan, &chosen.bits, true, seed)?;
         let payload = SparsePayload::seal(plan.header(chosen.indices.len()), chosen.indices, &values);
         for ((index, bits), sent) in payload.indices().iter().zip(&chosen.bits).zip(self.sparse_values(&payload)?) {
             sums[*index as usize] = rest(*bits, sent);
@@ -265,19 +266,20 @@ impl Device {
         }
     }
 
-    /// With `sums`, which hold the residual, they are gradient + residual afterwards; but zero may stand where an entry is
-    /// kept that is sent as it is.
-    fn choose(
+    /// The entries, and gradient + residual, empty without one; but zero may stand there where an entry is kept that is
+    /// sent as it is.
+    fn choose<'s>(
         &self,
         plan: &SparsePlan,
         gradient: Gradient<'_>,
-        mut sums: Option<&mut [f32]>,
-    ) -> Result<Entries, Error> {
-        let entries = self.engine().select(plan, gradient, sums.as_deref_mut())?;
+        mut sums: Option<Sums<'s>>,
+    ) -> Result<(Entries, &'s mut [f32]), Error> {
+        let mut entries = self.engine().select(plan, gradient, sums.as_mut().map(Sums::reborrow))?;
+        let sums = sums.map(Sums::into_sums);
         if is_more_than_all(plan, &entries) {
-            return Ok(everything(sums.map_or(gradient, |sums| Gradient::F32(sums))));
+            entries = everything(sums.as_deref().map_or(gradient, Gradient::F32));
         }
-        Ok(entries)
+        Ok((entries, sums.unwrap_or_default()))
     }
 
     pub(super) fn write_values<'b>(
@@ -345,7 +347,7 @@ impl Device {
             vec![None; parts.len()]
         }));
         let mut sums = residual.sums().to_vec();
-        let entries = match late.select_by(&select, &plan, gradient, Some(&mut sums)) {
+        let entries = match late.select_by(&select, &plan, gradient, Some(Sums::over(&mut sums))) {
             // Which element is the first has to be told of the residual as it is.
             Err(Error::NotFinite { .. }) if residual.is_pending() => {
                 return self.encode_sparse_with_feedback(codec, gradient, residual.materialize(), seed);

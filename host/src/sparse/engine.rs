@@ -6,7 +6,7 @@ use super::lazy::LazyResidual;
 use super::passes::{refuse_stuck, scan_passes, scatter, waits};
 use super::select::SelectPlan;
 use super::settle::settle;
-use crate::backend::cpu::{Cpu, Entries};
+use crate::backend::cpu::{Cpu, Entries, Sums};
 use crate::codec::topk::{Select, SparsePlan};
 use crate::error::Error;
 use crate::gradient::Gradient;
@@ -15,9 +15,9 @@ use crate::session::{Session, Sessions};
 
 /// What a backend does with a gradient of which a few entries are kept.
 pub(crate) trait Sparse {
-    /// The entries that are kept. With a residual, `sums` holds it before and gradient + residual afterwards; but zero may stand where
-    /// an entry is kept that is sent as it is. Where this fails, `sums` may hold anything on a backend that works in place.
-    fn select(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<&mut [f32]>) -> Result<Entries, Error>;
+    /// The entries that are kept. With a residual, gradient + residual is written; but zero may stand where an entry is
+    /// kept that is sent as it is. Where this fails, the memory of the sums may hold anything.
+    fn select(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<Sums<'_>>) -> Result<Entries, Error>;
 
     /// Selections from a residual that is late, where that saves anything.
     fn late(&self) -> Option<&dyn Late>;
@@ -41,14 +41,14 @@ pub(crate) trait Late {
         select: &SelectPlan,
         plan: &SparsePlan,
         gradient: Gradient<'_>,
-        sums: Option<&mut [f32]>,
+        sums: Option<Sums<'_>>,
     ) -> Result<Entries, Error>;
 }
 
 impl Sparse for Cpu {
-    fn select(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<&mut [f32]>) -> Result<Entries, Error> {
+    fn select(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<Sums<'_>>) -> Result<Entries, Error> {
         if plan.guarded
-            && let Some(index) = Self::first_not_finite(gradient, sums.as_deref())
+            && let Some(index) = Self::first_not_finite(gradient, sums.as_ref().map(Sums::residual))
         {
             return Err(Error::NotFinite { index });
         }
@@ -83,7 +83,7 @@ impl Sparse for Cpu {
 }
 
 impl<T: Sessions> Sparse for T {
-    fn select(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<&mut [f32]>) -> Result<Entries, Error> {
+    fn select(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<Sums<'_>>) -> Result<Entries, Error> {
         // Where a threshold keeps so much that all is sent, the sums are needed as they are.
         let exact = plan.is_exact() && !matches!(plan.select, Select::Above(_));
         let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), sums.is_some(), exact);
@@ -153,7 +153,7 @@ impl<T: Sessions> Late for T {
         select: &SelectPlan,
         plan: &SparsePlan,
         gradient: Gradient<'_>,
-        sums: Option<&mut [f32]>,
+        sums: Option<Sums<'_>>,
     ) -> Result<Entries, Error> {
         let limits = self.limits();
         let (n, dtype) = (gradient.len(), gradient.dtype());
@@ -165,7 +165,7 @@ impl<T: Sessions> Late for T {
         let mut session = self.session(select.sizes())?;
         session.write(Role::Input, 0, gradient.as_bytes())?;
         if let Some(sums) = &sums {
-            session.write(Role::Residual, 0, bytemuck::cast_slice(sums))?;
+            session.write(Role::Residual, 0, bytemuck::cast_slice(sums.residual()))?;
         }
         let first_not_finite = |session: &mut dyn Session| {
             session.run(&scan)?;
@@ -196,12 +196,12 @@ impl<T: Sessions> Late for T {
         session.read(Role::Values, 0, bytemuck::cast_slice_mut(&mut bits))?;
         if plan.guarded && among_kept && bits.iter().any(|b| !f32::from_bits(*b).is_finite()) {
             if let Some(sums) = &sums {
-                session.write(Role::Residual, 0, bytemuck::cast_slice(sums))?;
+                session.write(Role::Residual, 0, bytemuck::cast_slice(sums.residual()))?;
             }
             first_not_finite(&mut *session)?;
         }
         if let Some(sums) = sums {
-            session.read(Role::Residual, 0, bytemuck::cast_slice_mut(sums))?;
+            session.read(Role::Residual, 0, bytemuck::cast_slice_mut(sums.into_sums()))?;
         }
         Ok(Entries { indices, bits })
     }

@@ -1,6 +1,9 @@
 //! A model, recipes for it, and ranks that run them.
 #![allow(dead_code, reason = "each test takes of it what it needs")]
 
+#[cfg(feature = "cuda")]
+pub(crate) mod faulty;
+
 use std::thread;
 
 use gradwire::{Collective, CollectiveError, Compressor, Policy, Tensor};

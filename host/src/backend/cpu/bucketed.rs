@@ -6,6 +6,7 @@ use gradwire_kernels::arith::pack::{UNIT, unit_bytes};
 use gradwire_kernels::arith::quantizer::Quantizer;
 use gradwire_kernels::params::{DecodeParams, EncodeParams, WHOLE, decode_flags, encode_flags};
 
+use super::filter::Sums;
 use super::rows::{Unit, borrow, dithers, draw_and_pack, pack, stage, unpack};
 use crate::gradient::Gradient;
 
@@ -17,9 +18,8 @@ pub(super) struct EncodeTask<'a> {
     pub(super) input: Gradient<'a>,
     pub(super) start: usize,
     pub(super) len: usize,
-    pub(super) residual: Option<&'a mut [f32]>,
-    /// Where the new residual goes, if not over the old one.
-    pub(super) next: Option<&'a mut [f32]>,
+    /// The residual, and the place of the new one.
+    pub(super) residual: Option<Sums<'a>>,
     pub(super) scalars: &'a mut [u8],
     pub(super) codes: &'a mut [u8],
 }
@@ -27,7 +27,7 @@ pub(super) struct EncodeTask<'a> {
 /// Encodes a run of elements that starts on a unit and on a bucket.
 #[inline(always)]
 pub(super) fn encode<Q: Quantizer>(p: &EncodeParams, statistic: [u32; 2], task: EncodeTask<'_>) {
-    let EncodeTask { input, start, len, mut residual, mut next, scalars, codes } = task;
+    let EncodeTask { input, start, len, mut residual, scalars, codes } = task;
     let whole = (p.bucket_log2 == WHOLE).then(|| Q::encoder(p, statistic));
     let bucket = if whole.is_some() { UNIT } else { 1 << p.bucket_log2 };
     let span = bucket.max(4 * UNIT);
@@ -35,21 +35,13 @@ pub(super) fn encode<Q: Quantizer>(p: &EncodeParams, statistic: [u32; 2], task: 
     let mut at = 0;
     while at < len {
         let elements = span.min(len - at);
-        let residual = residual.as_deref_mut().map(|r| &mut r[at..at + elements]);
-        let residual = match (next.as_deref_mut(), residual) {
-            (Some(next), Some(residual)) => {
-                let next = &mut next[at..at + elements];
-                next.copy_from_slice(residual);
-                Some(next)
-            }
-            (_, residual) => residual,
-        };
+        let residual = residual.as_mut().map(|r| r.part(at..at + elements));
         let borrowed = if residual.is_none() { borrow(input, start + at, elements) } else { None };
         let values = match borrowed {
             Some(values) => values,
             None => {
                 let staged = &mut staged[..elements.next_multiple_of(UNIT)];
-                stage(staged, input, start + at, elements, residual.as_deref());
+                stage(staged, input, start + at, elements, residual.as_ref().map(Sums::residual));
                 if Q::PADS_WITH_AN_ELEMENT {
                     pad_with_first(staged, elements, bucket);
                 }
@@ -74,7 +66,7 @@ struct Run<'a> {
     values: &'a [u32],
     elements: usize,
     first_unit: u32,
-    residual: Option<&'a mut [f32]>,
+    residual: Option<Sums<'a>>,
     scalars: &'a mut [u8],
     codes: &'a mut [u8],
 }
@@ -117,16 +109,16 @@ fn encode_run<Q: Quantizer>(p: &EncodeParams, whole: Option<Q::Encoder>, bucket:
                     &dither[here.clone()],
                     &mut unit_codes[here.clone()],
                 );
-                if let Some(residual) = residual.as_deref_mut() {
-                    let residual = &mut residual[from + at.min(valid)..from + here.end.min(valid)];
+                if let Some(residual) = &mut residual {
+                    let residual = residual.part(from + at.min(valid)..from + here.end.min(valid));
                     feedback::<Q>(p, &encoder, &unit_values[here.clone()], &unit_codes[here], residual);
                 }
             }
         } else {
             let Some(encoder) = &encoder else { return };
             code_all::<Q>(p, encoder, unit_values, &dither, &mut unit_codes);
-            if let Some(residual) = residual.as_deref_mut() {
-                feedback::<Q>(p, encoder, unit_values, &unit_codes, &mut residual[from..from + valid]);
+            if let Some(residual) = &mut residual {
+                feedback::<Q>(p, encoder, unit_values, &unit_codes, residual.part(from..from + valid));
             }
         }
         unit_codes[valid..].fill(0);
@@ -196,12 +188,16 @@ fn code_all<Q: Quantizer>(p: &EncodeParams, encoder: &Q::Encoder, values: &[u32]
 ///
 /// A poisoned bucket's residual stays as it is: its step will be skipped.
 #[inline(always)]
-fn feedback<Q: Quantizer>(p: &EncodeParams, encoder: &Q::Encoder, values: &[u32], codes: &[u32], residual: &mut [f32]) {
+fn feedback<Q: Quantizer>(p: &EncodeParams, encoder: &Q::Encoder, values: &[u32], codes: &[u32], residual: Sums<'_>) {
+    let Sums { residual: before, sums: next } = residual;
     if Q::holds_not_finite(encoder) {
+        if let Some(before) = before {
+            next.copy_from_slice(before);
+        }
         return;
     }
     let decoder = Q::decoder(Q::wire(encoder), p.levels);
-    for ((r, value), code) in residual.iter_mut().zip(values).zip(codes) {
+    for ((r, value), code) in next.iter_mut().zip(values).zip(codes) {
         *r = canonical(f32::from_bits(*value) - Q::value(&decoder, p.bits, p.levels, *code));
     }
 }

@@ -14,24 +14,22 @@ use std::arch::x86_64::{
 use gradwire_kernels::arith::float::{MAGNITUDE, NAN_BITS, canonical};
 use gradwire_kernels::arith::topk::{NAN_KEY, key};
 
-use super::filter::Entries;
+use super::filter::{Entries, Sums};
 
 /// Values of a vector.
 const WIDTH: usize = 16;
 
 /// The entries of `values` whose keys are at or above `floor`; the first of them is element `start` of the gradient.
 ///
-/// `sums`, if it is not empty, is added to the values, and overwritten by the sums. `scratch` is room that the next run
-/// uses again: new room for each would cost more than the filter.
+/// The residual, if there is one, is added to the values, and the sums are written. The entries are appended to `to`.
 #[target_feature(enable = "avx512f")]
-pub(super) fn filter(values: &[f32], sums: &mut [f32], start: usize, floor: u32, scratch: &mut Entries) -> Entries {
+pub(super) fn filter(values: &[f32], sums: Option<Sums<'_>>, start: usize, floor: u32, to: &mut Entries) {
+    let (residual, sums) = apart(sums);
     let (groups, rest) = values.as_chunks::<WIDTH>();
-    let Entries { indices, bits } = scratch;
-    indices.clear();
-    bits.clear();
+    let Entries { indices, bits } = to;
     indices.reserve(values.len() + WIDTH);
     bits.reserve(values.len() + WIDTH);
-    let mut count = 0;
+    let mut count = indices.len();
     let (magnitude, top) = (_mm512_set1_epi32(MAGNITUDE as i32), _mm512_set1_epi32(NAN_KEY as i32));
     let floors = _mm512_set1_epi32(floor as i32);
     let mut at = _mm512_add_epi32(
@@ -39,11 +37,15 @@ pub(super) fn filter(values: &[f32], sums: &mut [f32], start: usize, floor: u32,
         _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
     );
     for (group, values) in groups.iter().enumerate() {
-        let vector = if sums.is_empty() { load(values) } else { add(values, &mut sums[group * WIDTH..]) };
+        let vector = if sums.is_empty() {
+            load(values)
+        } else {
+            add(values, &residual[residual.len().min(group * WIDTH)..], &mut sums[group * WIDTH..])
+        };
         let keys = _mm512_min_epu32(_mm512_and_si512(vector, magnitude), top);
         let wanted = _mm512_cmpge_epu32_mask(keys, floors);
-        // SAFETY: `count` entries were written, at most as many as values went by, and there is room for all values and
-        // a vector more.
+        // SAFETY: of `count` entries no more are new than values went by, and there is room for all values and a vector
+        // more.
         unsafe {
             _mm512_mask_compressstoreu_epi32(indices.as_mut_ptr().add(count).cast(), wanted, at);
             _mm512_mask_compressstoreu_epi32(bits.as_mut_ptr().add(count).cast(), wanted, vector);
@@ -56,16 +58,28 @@ pub(super) fn filter(values: &[f32], sums: &mut [f32], start: usize, floor: u32,
         indices.set_len(count);
         bits.set_len(count);
     }
-    filter_rest(rest, sums, start, values.len() - rest.len(), floor, scratch);
-    scratch.clone()
+    filter_rest(rest, residual, sums, start, values.len() - rest.len(), floor, to);
+}
+
+/// The residual, empty where the sums go over it, and the sums, empty without feedback.
+fn apart(sums: Option<Sums<'_>>) -> (&[f32], &mut [f32]) {
+    sums.map_or((&[], &mut []), |Sums { residual, sums }| (residual.unwrap_or_default(), sums))
 }
 
 /// Filters what is left behind whole vectors, from element `first` of the run on.
-fn filter_rest(rest: &[f32], sums: &mut [f32], start: usize, first: usize, floor: u32, to: &mut Entries) {
+fn filter_rest(
+    rest: &[f32],
+    residual: &[f32],
+    sums: &mut [f32],
+    start: usize,
+    first: usize,
+    floor: u32,
+    to: &mut Entries,
+) {
     for (i, value) in rest.iter().enumerate() {
         let mut value = *value;
         if let Some(sum) = sums.get_mut(first + i) {
-            *sum = canonical(*sum + value);
+            *sum = canonical(residual.get(first + i).unwrap_or(sum) + value);
             value = *sum;
         }
         if key(value.to_bits()) >= floor {
@@ -98,30 +112,27 @@ static LANES_OF: [[u32; HALF]; 256] = {
 
 /// As [`filter`], with AVX2.
 #[target_feature(enable = "avx2,popcnt")]
-pub(super) fn filter_by_table(
-    values: &[f32],
-    sums: &mut [f32],
-    start: usize,
-    floor: u32,
-    scratch: &mut Entries,
-) -> Entries {
+pub(super) fn filter_by_table(values: &[f32], sums: Option<Sums<'_>>, start: usize, floor: u32, to: &mut Entries) {
+    let (residual, sums) = apart(sums);
     let (groups, rest) = values.as_chunks::<HALF>();
-    let Entries { indices, bits } = scratch;
-    indices.clear();
-    bits.clear();
+    let Entries { indices, bits } = to;
     indices.reserve(values.len() + HALF);
     bits.reserve(values.len() + HALF);
-    let mut count = 0;
+    let mut count = indices.len();
     let (magnitude, top) = (_mm256_set1_epi32(MAGNITUDE as i32), _mm256_set1_epi32(NAN_KEY as i32));
     let floors = _mm256_set1_epi32(floor as i32);
     let mut at = _mm256_add_epi32(_mm256_set1_epi32(start as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     for (group, values) in groups.iter().enumerate() {
-        let vector = if sums.is_empty() { load_half(values) } else { add_half(values, &mut sums[group * HALF..]) };
+        let vector = if sums.is_empty() {
+            load_half(values)
+        } else {
+            add_half(values, &residual[residual.len().min(group * HALF)..], &mut sums[group * HALF..])
+        };
         let keys = _mm256_min_epu32(_mm256_and_si256(vector, magnitude), top);
         let wanted = _mm256_cmpeq_epi32(_mm256_max_epu32(keys, floors), keys);
         let wanted = _mm256_movemask_ps(_mm256_castsi256_ps(wanted)) as usize & 0xff;
-        // SAFETY: the table has 32 bytes for each mask. `count` entries were written, at most as many as values went by, and
-        // there is room for all values and a vector more.
+        // SAFETY: the table has 32 bytes for each mask. Of `count` entries no more are new than values went by, and there
+        // is room for all values and a vector more.
         unsafe {
             let lanes = _mm256_loadu_si256(LANES_OF[wanted].as_ptr().cast());
             let place = _mm256_permutevar8x32_epi32(at, lanes);
@@ -136,8 +147,7 @@ pub(super) fn filter_by_table(
         indices.set_len(count);
         bits.set_len(count);
     }
-    filter_rest(rest, sums, start, values.len() - rest.len(), floor, scratch);
-    scratch.clone()
+    filter_rest(rest, residual, sums, start, values.len() - rest.len(), floor, to);
 }
 
 #[target_feature(enable = "avx2")]
@@ -147,13 +157,15 @@ fn load_half(values: &[f32; HALF]) -> __m256i {
     unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
 }
 
+/// Adds the residual, or what `sums` holds where there is none, and writes the sums.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn add_half(values: &[f32; HALF], sums: &mut [f32]) -> __m256i {
+fn add_half(values: &[f32; HALF], residual: &[f32], sums: &mut [f32]) -> __m256i {
     let Some(sums) = sums.first_chunk_mut::<HALF>() else { return load_half(values) };
+    let before = residual.first_chunk::<HALF>().unwrap_or(sums);
     // SAFETY: there are 32 bytes to read of each, and to write.
     unsafe {
-        let sum = _mm256_add_ps(_mm256_loadu_ps(sums.as_ptr()), _mm256_loadu_ps(values.as_ptr()));
+        let sum = _mm256_add_ps(_mm256_loadu_ps(before.as_ptr()), _mm256_loadu_ps(values.as_ptr()));
         let nan = _mm256_castsi256_ps(_mm256_set1_epi32(NAN_BITS as i32));
         let sum = _mm256_blendv_ps(sum, nan, _mm256_cmp_ps::<_CMP_UNORD_Q>(sum, sum));
         _mm256_storeu_ps(sums.as_mut_ptr(), sum);
@@ -168,13 +180,13 @@ fn load(values: &[f32; WIDTH]) -> __m512i {
     unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
 }
 
+/// As [`add_half`].
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn add(values: &[f32; WIDTH], sums: &mut [f32]) -> __m512i {
-    let mut vector = [0f32; WIDTH];
-    for ((sum, value), out) in sums.iter_mut().zip(values).zip(&mut vector) {
-        *sum = canonical(*sum + value);
-        *out = *sum;
-    }
+fn add(values: &[f32; WIDTH], residual: &[f32], sums: &mut [f32]) -> __m512i {
+    let Some(sums) = sums.first_chunk_mut::<WIDTH>() else { return load(values) };
+    let before = residual.first_chunk::<WIDTH>().unwrap_or(sums);
+    let vector: [f32; WIDTH] = std::array::from_fn(|i| canonical(before[i] + values[i]));
+    *sums = vector;
     load(&vector)
 }

@@ -1,5 +1,7 @@
 //! The one read of top-k: entries at or above a key, in order, with the sum of gradient and residual left behind.
 
+use std::ops::Range;
+
 use gradwire_kernels::arith::float::{MAGNITUDE, bf16_to_f32, canonical, f16_to_f32};
 use gradwire_kernels::arith::topk::key;
 
@@ -12,6 +14,53 @@ pub(crate) struct Entries {
     pub(crate) bits: Vec<u32>,
 }
 
+/// A residual, and the place of its sums with the gradient.
+#[derive(Debug)]
+pub(crate) struct Sums<'a> {
+    /// The residual where the sums go beside it, and are not written yet; else they go over it.
+    pub(super) residual: Option<&'a [f32]>,
+    pub(super) sums: &'a mut [f32],
+}
+
+impl<'a> Sums<'a> {
+    /// The sums go over the residual.
+    pub(crate) fn over(residual: &'a mut [f32]) -> Self {
+        Self { residual: None, sums: residual }
+    }
+
+    /// The sums go into memory of the same length, and the residual stays as it is.
+    pub(crate) fn beside(residual: &'a [f32], sums: &'a mut [f32]) -> Self {
+        Self { residual: Some(residual), sums }
+    }
+
+    /// The residual, before the sums are written.
+    pub(crate) fn residual(&self) -> &[f32] {
+        self.residual.unwrap_or(self.sums)
+    }
+
+    /// The same, for one call.
+    pub(crate) fn reborrow(&mut self) -> Sums<'_> {
+        Sums { residual: self.residual, sums: self.sums }
+    }
+
+    /// A range of both, for one call.
+    pub(super) fn part(&mut self, range: Range<usize>) -> Sums<'_> {
+        Sums { residual: self.residual.map(|all| &all[range.clone()]), sums: &mut self.sums[range] }
+    }
+
+    /// The first `elements`, and the others.
+    pub(super) fn split_at(self, elements: usize) -> (Self, Self) {
+        let (residual, other_residual) = self.residual.map(|r| r.split_at(elements)).unzip();
+        let (sums, other_sums) = self.sums.split_at_mut(elements);
+        (Self { residual, sums }, Self { residual: other_residual, sums: other_sums })
+    }
+
+    /// The sums, once they are written.
+    pub(crate) fn into_sums(self) -> &'a mut [f32] {
+        self.sums
+    }
+}
+
 /// What of a run of elements is wanted.
 pub(super) struct Filter<'a> {
     /// The whole gradient.
@@ -20,8 +69,8 @@ pub(super) struct Filter<'a> {
     pub(super) start: usize,
     /// Its elements.
     pub(super) len: usize,
-    /// With feedback, the run's residual: added, and overwritten by the sum.
-    pub(super) residual: Option<&'a mut [f32]>,
+    /// With feedback, the run's residual, and the place of its sums.
+    pub(super) sums: Option<Sums<'a>>,
     /// The lowest key that is wanted.
     pub(super) floor: u32,
 }
@@ -29,17 +78,14 @@ pub(super) struct Filter<'a> {
 /// Elements that are looked at together: most such groups have no entry, and cost a maximum.
 const GROUP: usize = 16;
 
-/// Filters a run.
+/// Filters a run, and appends what is wanted.
 #[inline(always)]
-pub(super) fn filter(f: Filter<'_>) -> Entries {
+pub(super) fn filter(f: Filter<'_>, to: &mut Entries) {
+    let here = f.start..f.start + f.len;
     match f.input {
-        Gradient::F32(x) => run(&x[f.start..f.start + f.len], |v| *v, f.residual, f.start, f.floor),
-        Gradient::F16(x) => {
-            run(&x[f.start..f.start + f.len], |v| f16_to_f32(v.to_bits()), f.residual, f.start, f.floor)
-        }
-        Gradient::Bf16(x) => {
-            run(&x[f.start..f.start + f.len], |v| bf16_to_f32(v.to_bits()), f.residual, f.start, f.floor)
-        }
+        Gradient::F32(x) => run(&x[here], |v| *v, f.sums, f.start, f.floor, to),
+        Gradient::F16(x) => run(&x[here], |v| f16_to_f32(v.to_bits()), f.sums, f.start, f.floor, to),
+        Gradient::Bf16(x) => run(&x[here], |v| bf16_to_f32(v.to_bits()), f.sums, f.start, f.floor, to),
     }
 }
 
@@ -47,29 +93,31 @@ pub(super) fn filter(f: Filter<'_>) -> Entries {
 fn run<T>(
     input: &[T],
     widen: impl Fn(&T) -> f32 + Copy,
-    residual: Option<&mut [f32]>,
+    sums: Option<Sums<'_>>,
     start: usize,
     floor: u32,
-) -> Entries {
-    let mut entries = Entries::default();
-    let Some(residual) = residual else {
+    to: &mut Entries,
+) {
+    let Some(Sums { residual, sums }) = sums else {
         for (group, values) in input.chunks(GROUP).enumerate() {
             // A NaN's magnitude is at or above its key, so no entry is passed over.
             if largest(values, |v| widen(v).to_bits()) >= floor {
-                collect(values, |v| widen(v).to_bits(), start + group * GROUP, floor, &mut entries);
+                collect(values, |v| widen(v).to_bits(), start + group * GROUP, floor, to);
             }
         }
-        return entries;
+        return;
     };
-    for (group, (values, sums)) in input.chunks(GROUP).zip(residual.chunks_mut(GROUP)).enumerate() {
+    for (group, (values, sums)) in input.chunks(GROUP).zip(sums.chunks_mut(GROUP)).enumerate() {
+        if let Some(residual) = residual {
+            sums.copy_from_slice(&residual[group * GROUP..][..sums.len()]);
+        }
         for (sum, v) in sums.iter_mut().zip(values) {
             *sum = canonical(*sum + widen(v));
         }
         if largest(sums, |v| v.to_bits()) >= floor {
-            collect(sums, |v| v.to_bits(), start + group * GROUP, floor, &mut entries);
+            collect(sums, |v| v.to_bits(), start + group * GROUP, floor, to);
         }
     }
-    entries
 }
 
 /// The largest magnitude of a group, as bits.

@@ -23,7 +23,7 @@ use rayon::prelude::*;
 
 pub(crate) use self::bucketed::Body;
 use self::bucketed::{Elements, EncodeTask};
-pub(crate) use self::filter::Entries;
+pub(crate) use self::filter::{Entries, Sums};
 pub(crate) use self::powersgd::Matrices;
 pub use self::session::CpuSession;
 pub use self::simd::Simd;
@@ -89,8 +89,8 @@ impl Cpu {
         let n = p.n as usize;
         let first = p.first_unit as usize * UNIT;
         let input = buffers.input.part(first, n);
-        let residual = if p.has(encode_flags::FEEDBACK) { Some(&mut buffers.residual[first..first + n]) } else { None };
-        let next = if buffers.next.is_empty() { None } else { Some(&mut buffers.next[first..first + n]) };
+        let (here, feedback) = (first..first + n, p.has(encode_flags::FEEDBACK));
+        let residual = feedback.then(|| &mut buffers.residual[here.clone()]);
         match pass.kernel {
             Kernel::Clear => buffers.status.fill(0),
             Kernel::FiniteScan => Self::finite_scan(p, input, residual.as_deref(), &mut buffers.status[0]),
@@ -115,12 +115,12 @@ impl Cpu {
                     if p.bucket_log2 == WHOLE { [buffers.workspace[0], buffers.workspace[1]] } else { [0; 2] };
                 let scalars = bytes(buffers.scalars, b.scalars);
                 let codes = bytes(buffers.codes, b.codes);
-                self.encode_parts(
-                    codec,
-                    p,
-                    statistic,
-                    EncodeTask { input, start: 0, len: n, residual, next, scalars, codes },
-                );
+                let residual = residual.map(|residual| match buffers.next.is_empty() {
+                    true => Sums::over(residual),
+                    false => Sums::beside(residual, &mut buffers.next[here]),
+                });
+                let all = EncodeTask { input, start: 0, len: n, residual, scalars, codes };
+                self.encode_parts(codec, p, statistic, all);
             }
             // Their parameters are not an encode's.
             _ => {}
@@ -131,7 +131,7 @@ impl Cpu {
     fn encode_parts(&self, codec: CodecId, p: &EncodeParams, statistic: [u32; 2], all: EncodeTask<'_>) {
         let scalars_per_task = if p.bucket_log2 == WHOLE { 0 } else { (TASK >> p.bucket_log2) * codec.scalars() * 4 };
         let mut tasks = Vec::with_capacity(all.len.div_ceil(TASK));
-        let EncodeTask { input, start: _, len, mut residual, mut next, mut scalars, mut codes } = all;
+        let EncodeTask { input, start: _, len, mut residual, mut scalars, mut codes } = all;
         let mut start = 0;
         while start < len {
             let here = TASK.min(len - start);
@@ -140,14 +140,13 @@ impl Cpu {
             let cut = scalars_per_task.min(scalars.len());
             let (task_scalars, rest) = scalars.split_at_mut(cut);
             scalars = rest;
-            let task_residual = cut_off(&mut residual, here);
-            let task_next = cut_off(&mut next, here);
+            let (task_residual, rest) = residual.map(|all| all.split_at(here)).unzip();
+            residual = rest;
             tasks.push(EncodeTask {
                 input,
                 start,
                 len: here,
                 residual: task_residual,
-                next: task_next,
                 scalars: task_scalars,
                 codes: task_codes,
             });
@@ -197,13 +196,6 @@ impl Cpu {
             output.par_chunks_mut(TASK).enumerate().for_each(task);
         }
     }
-}
-
-/// Takes so many elements off the front.
-fn cut_off<'a>(all: &mut Option<&'a mut [f32]>, elements: usize) -> Option<&'a mut [f32]> {
-    let (front, rest) = all.take()?.split_at_mut(elements);
-    *all = Some(rest);
-    Some(front)
 }
 
 /// Runs tasks on the pool; a single one where it is, since waking a thread costs more than a small tensor does.

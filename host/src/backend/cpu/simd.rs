@@ -208,41 +208,36 @@ over_lanes!(
 );
 
 impl Simd {
-    /// Filters a run of elements for top-k; `scratch` is room to work in.
-    #[cfg_attr(
-        not(target_arch = "x86_64"),
-        allow(unused_mut, unused_variables, reason = "only AVX2 and AVX-512 have ways of their own")
-    )]
-    pub(super) fn filter(self, mut task: Filter<'_>, scratch: &mut Entries) -> Entries {
+    /// Filters a run of elements for top-k, and appends what is wanted.
+    pub(super) fn filter(self, task: Filter<'_>, to: &mut Entries) {
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "avx2")]
-            fn avx2(task: Filter<'_>) -> Entries {
-                filter::filter(task)
+            fn avx2(task: Filter<'_>, to: &mut Entries) {
+                filter::filter(task, to);
             }
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-            fn avx512(task: Filter<'_>) -> Entries {
-                filter::filter(task)
+            fn avx512(task: Filter<'_>, to: &mut Entries) {
+                filter::filter(task, to);
             }
-            if let (Gradient::F32(x), false) = (task.input, self == Self::Baseline) {
-                let Filter { start, len, ref mut residual, floor, .. } = task;
-                let (values, sums) = (&x[start..start + len], residual.as_deref_mut().unwrap_or_default());
-                if self == Self::Avx512 {
-                    // SAFETY: a `Simd` other than the baseline comes from `detect` or passed `check`.
-                    return unsafe { compress::filter(values, sums, start, floor, scratch) };
+            // SAFETY: a `Simd` other than the baseline comes from `detect` or passed `check`.
+            unsafe {
+                match (self, task.input) {
+                    (Self::Baseline, _) => {}
+                    (_, Gradient::F32(x)) => {
+                        let Filter { start, len, sums, floor, .. } = task;
+                        let values = &x[start..start + len];
+                        return match self {
+                            Self::Avx512 => compress::filter(values, sums, start, floor, to),
+                            _ => compress::filter_by_table(values, sums, start, floor, to),
+                        };
+                    }
+                    (Self::Avx2, _) => return avx2(task, to),
+                    (Self::Avx512, _) => return avx512(task, to),
                 }
-                // SAFETY: as above.
-                return unsafe { compress::filter_by_table(values, sums, start, floor, scratch) };
-            }
-            match self {
-                Self::Baseline => {}
-                // SAFETY: as above.
-                Self::Avx2 => return unsafe { avx2(task) },
-                // SAFETY: as above.
-                Self::Avx512 => return unsafe { avx512(task) },
             }
         }
-        filter::filter(task)
+        filter::filter(task, to);
     }
 }
 

@@ -10,7 +10,7 @@ use gradwire_kernels::arith::topk::key;
 use rayon::prelude::*;
 
 use super::Cpu;
-use super::filter::{Entries, Filter};
+use super::filter::{Entries, Filter, Sums};
 use crate::codec::topk::Select;
 use crate::gradient::Gradient;
 
@@ -36,33 +36,33 @@ struct Cut {
 }
 
 impl Cpu {
-    /// The entries that are kept. With a residual, it holds the sum of gradient and residual afterwards.
-    pub(crate) fn largest_of(&self, input: Gradient<'_>, mut residual: Option<&mut [f32]>, select: &Select) -> Entries {
+    /// The entries that are kept. With a residual, its sums with the gradient are written.
+    pub(crate) fn largest_of(&self, input: Gradient<'_>, mut sums: Option<Sums<'_>>, select: &Select) -> Entries {
         let n = input.len();
         match *select {
             Select::Largest(k) if 0 < k && k < n as u64 => {
-                let keys = sample(input, residual.as_deref(), k as usize);
-                self.largest(input, residual, k as usize, keys)
+                let keys = sample(input, sums.as_ref().map(Sums::residual), k as usize);
+                self.largest(input, sums, k as usize, keys)
             }
-            Select::Largest(0) => self.above(input, residual, u32::MAX),
-            Select::Largest(_) => self.above(input, residual, 0),
-            Select::Above(threshold) => self.above(input, residual, key(threshold.to_bits())),
+            Select::Largest(0) => self.above(input, sums, u32::MAX),
+            Select::Largest(_) => self.above(input, sums, 0),
+            Select::Above(threshold) => self.above(input, sums, key(threshold.to_bits())),
             Select::Segments(ref segments) => {
                 // Cut up first, and then shared out: a large segment is shared out again.
                 let mut parts = Vec::with_capacity(segments.len());
                 let mut start = 0;
                 for segment in segments.iter() {
                     let end = start + segment.elements as usize;
-                    let mine = residual.take().map(|left| {
-                        let (mine, others) = left.split_at_mut(end - start);
-                        residual = Some(others);
+                    let mine = sums.take().map(|left| {
+                        let (mine, others) = left.split_at(end - start);
+                        sums = Some(others);
                         mine
                     });
                     parts.push((start, part(input, start, end), mine, segment.k));
                     start = end;
                 }
-                let of_part = |(start, input, residual, k)| {
-                    let mut entries = self.largest_of(input, residual, &Select::Largest(k));
+                let of_part = |(start, input, sums, k)| {
+                    let mut entries = self.largest_of(input, sums, &Select::Largest(k));
                     entries.indices.iter_mut().for_each(|i| *i += start as u32);
                     entries
                 };
@@ -70,10 +70,10 @@ impl Cpu {
             }
             Select::Blocks { elements, k } => {
                 // With feedback the sums are made first: blocks may be larger than a thread's run.
-                if residual.is_some() {
-                    self.filter(input, residual.as_deref_mut(), u32::MAX);
+                if sums.is_some() {
+                    self.filter(input, sums.as_mut().map(Sums::reborrow), u32::MAX);
                 }
-                let source = residual.map_or(input, |sums| Gradient::F32(sums));
+                let source = sums.map_or(input, |sums| Gradient::F32(sums.into_sums()));
                 let elements = elements.min(n as u64).max(1) as usize;
                 let k = k.min(n as u64) as usize;
                 // Whole blocks, about a run of them together: a block may be a single element.
@@ -100,27 +100,27 @@ impl Cpu {
         first.map(|i| i as u64)
     }
 
-    fn above(&self, input: Gradient<'_>, residual: Option<&mut [f32]>, floor: u32) -> Entries {
-        join(self.filter(input, residual, floor))
+    fn above(&self, input: Gradient<'_>, sums: Option<Sums<'_>>, floor: u32) -> Entries {
+        join(self.filter(input, sums, floor))
     }
 
     /// The `k` largest, 0 < k < n, with a guess between which two keys the last of them lies.
     pub(crate) fn largest(
         &self,
         input: Gradient<'_>,
-        mut residual: Option<&mut [f32]>,
+        mut sums: Option<Sums<'_>>,
         k: usize,
         [lower, higher]: [u32; 2],
     ) -> Entries {
         // What is above the lower key. Of entries that have that very key there may be any number, most of all in a gradient of
         // zeros; as many as are still wanted are looked for afterwards.
-        let runs = self.filter(input, residual.as_deref_mut(), lower.saturating_add(1));
+        let runs = self.filter(input, sums.as_mut().map(Sums::reborrow), lower.saturating_add(1));
         let found: usize = runs.iter().map(|run| run.bits.len()).sum();
         if found >= k {
             let cut = cut(&runs, k, higher);
             return keep(runs, &cut);
         }
-        let source = residual.map_or(input, |sums| Gradient::F32(sums));
+        let source = sums.map_or(input, |sums| Gradient::F32(sums.into_sums()));
         if let Some(ties) = first_of_key(source, lower, k - found) {
             return with_ties(join(runs), ties);
         }
@@ -131,22 +131,28 @@ impl Cpu {
         with_ties(above, first_of_key(source, cut.key, cut.ties).unwrap_or_default())
     }
 
-    fn filter(&self, input: Gradient<'_>, residual: Option<&mut [f32]>, floor: u32) -> Vec<Entries> {
-        let simd = self.simd;
-        let run = |scratch: &mut Entries, run: usize, residual| {
+    fn filter(&self, input: Gradient<'_>, sums: Option<Sums<'_>>, floor: u32) -> Vec<Entries> {
+        // Room that the next run uses again: new room for each would cost more than the filter.
+        let run = |scratch: &mut Entries, run: usize, sums: Option<Sums<'_>>| {
             let start = run * RUN;
-            let len = RUN.min(input.len() - start);
-            simd.filter(Filter { input, start, len, residual, floor }, scratch)
+            scratch.indices.clear();
+            scratch.bits.clear();
+            self.simd.filter(Filter { input, start, len: RUN.min(input.len() - start), sums, floor }, scratch);
+            scratch.clone()
         };
         let scratch = Entries::default;
-        match residual {
+        match sums {
             None => {
                 let runs = (0..input.len().div_ceil(RUN)).into_par_iter();
                 runs.map_init(scratch, |scratch, r| run(scratch, r, None)).collect()
             }
-            Some(residual) => {
-                let runs = residual.par_chunks_mut(RUN).enumerate();
-                runs.map_init(scratch, |scratch, (r, e)| run(scratch, r, Some(e))).collect()
+            Some(Sums { residual, sums }) => {
+                let of_run = |(r, sums): (usize, _)| {
+                    let residual = residual.map(|all| &all[r * RUN..all.len().min((r + 1) * RUN)]);
+                    (r, Sums { residual, sums })
+                };
+                let runs = sums.par_chunks_mut(RUN).enumerate().map(of_run);
+                runs.map_init(scratch, |scratch, (r, sums)| run(scratch, r, Some(sums))).collect()
             }
         }
     }
@@ -364,6 +370,7 @@ fn block_largest(
 
 #[cfg(test)]
 mod tests {
+    use super::super::Simd;
     use super::*;
 
     fn sorted(x: &[f32], k: usize) -> Vec<u32> {
@@ -376,7 +383,7 @@ mod tests {
 
     #[test]
     fn a_wrong_guess_changes_nothing() {
-        let cpu = Cpu::default();
+        let cpus: Vec<Cpu> = Simd::ALL.into_iter().filter_map(|simd| Cpu::with_simd(simd).ok()).collect();
         let normal: Vec<f32> = (0..200_000u32).map(|i| f32::from_bits(i.wrapping_mul(2_654_435_761) >> 3)).collect();
         let ties: Vec<f32> = (0..200_000).map(|i| (i % 7) as f32).collect();
         for x in [&normal, &ties] {
@@ -392,12 +399,17 @@ mod tests {
                     [0, 1],                       // the sure ones are more than wanted
                     [right.saturating_sub(9), 2], // upside down
                 ] {
-                    let mut residual = vec![0.0; x.len()];
-                    for feedback in [None, Some(&mut residual[..])] {
-                        let got = cpu.largest(Gradient::F32(x), feedback, k, guess);
-                        assert_eq!(got.indices, expected, "{guess:x?}, k = {k}");
+                    for cpu in &cpus {
+                        let mut residual = vec![0.0; x.len()];
+                        let (zeros, mut beside) = (residual.clone(), vec![f32::NAN; x.len()]);
+                        let feedback = [None, Some(Sums::over(&mut residual)), Some(Sums::beside(&zeros, &mut beside))];
+                        for sums in feedback {
+                            let got = cpu.largest(Gradient::F32(x), sums, k, guess);
+                            assert_eq!(got.indices, expected, "{guess:x?}, k = {k}, {cpu:?}");
+                        }
+                        assert_eq!(&residual, x, "the sum is left behind once");
+                        assert_eq!(&beside, x, "and beside the residual");
                     }
-                    assert_eq!(&residual, x, "the sum is left behind once");
                 }
             }
         }

@@ -24,26 +24,29 @@ pub(super) struct Resident<'s, D: DeviceMemory> {
     pub(super) state: &'s mut State<D>,
     /// Whether there are copies of what was before the step.
     pub(super) begun: bool,
+    /// Whether the gradient may have been written.
+    pub(super) written: bool,
 }
 
 impl<D: DeviceMemory> Resident<'_, D> {
-    /// Makes state and gradient what they were before the step. A device that fails now has failed before: there is
-    /// nothing to say that the step's own error does not.
-    pub(super) fn undo(&mut self) {
-        let Self { queue, state, .. } = self;
+    /// Makes state and gradient what they were before the step, and says whether they are: where the device fails
+    /// again, or has failed while it wrote a gradient of which there is no copy, they are not.
+    pub(super) fn undo(&mut self) -> Result<bool, Error> {
+        let Self { queue, state, gradient, .. } = self;
         if !self.begun {
-            return;
+            return Ok(true);
         }
         let bytes = 4 * self.elements;
         for plane in [&state.residual, &state.momentum].into_iter().flatten() {
-            let _ = queue.restore(plane, bytes);
+            queue.restore(plane, bytes)?;
         }
         for kept in &mut state.parts {
-            let _ = kept.undo(queue);
+            kept.undo(queue)?;
         }
         if let Some(before) = &state.gradient {
-            let _ = queue.copy((&queue.all(before), 0), (&self.gradient, 0), bytes);
+            queue.copy((&queue.all(before), 0), (gradient, 0), bytes)?;
         }
+        Ok(state.gradient.is_some() || !self.written)
     }
 
     /// What a part works on.
@@ -117,13 +120,16 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         group: &mut (impl Collective + ?Sized),
         weight: f32,
     ) -> Result<u64, Error> {
-        match self.place(index, part) {
+        let done = match self.place(index, part) {
             (queue, place, Kept::LowRank(kept)) => kept.step(queue, &place, part, group, weight),
-            _ => Ok(0),
-        }
+            _ => return Ok(0),
+        };
+        self.written |= matches!(done, Ok(_) | Err(Error::Backend { .. }));
+        done
     }
 
     fn decode(&mut self, index: usize, part: &Part, received: &Received<'_>, weight: f32) -> Result<(), Error> {
+        self.written |= part.payloads() > 0;
         let (queue, place, kept) = self.place(index, part);
         match (kept, received) {
             (Kept::Dense(kept), Received::Dense(ranks)) => kept.decode(queue, &place, part, ranks, weight),
@@ -133,6 +139,7 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
     }
 
     fn write(&mut self, at: usize, values: &[f32]) -> Result<(), Error> {
+        self.written = true;
         self.queue.write(&self.gradient, 4 * at as u64, bytemuck::cast_slice(values))
     }
 

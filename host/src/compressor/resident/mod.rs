@@ -8,9 +8,8 @@ use self::ground::Resident;
 use self::kept::Kept;
 use self::memory::{Plane, Queue};
 use super::Compressor;
-use super::part::{self, Method};
-use super::planes::Planes;
-use super::step::Workspace;
+use super::part::Method;
+use super::planes::{Planes, zeros};
 #[cfg(feature = "cuda")]
 use crate::backend::cuda::{Cuda, DeviceSlice};
 #[cfg(feature = "wgpu")]
@@ -48,8 +47,9 @@ use crate::error::Error;
 /// # Ok(()) }
 /// ```
 ///
-/// * **Failure**: as a compressor's, by copies on the device. Where the device itself fails
-///   ([`Error::Backend`]), what its memory holds is not known: go on from a saved state.
+/// * **Failure**: as a compressor's, by copies on the device. Where the device itself fails ([`Error::Backend`]), what
+///   its memory holds may not be known: where the step cannot be undone, later calls are refused with
+///   [`ExchangeError::BrokenOff`](crate::ExchangeError::BrokenOff), and a saved state is the way on.
 /// * **Memory**: 8 bytes per element for error feedback, 8 for momentum, 4 for the gradient's copy where recipes
 ///   differ between tensors, and the payloads.
 /// * **Order**: everything goes to the device's stream or queue. The call waits for payloads and factors, which it
@@ -89,6 +89,7 @@ impl Compressor {
         D: DeviceMemory + Clone,
         Device: From<D>,
     {
+        self.expect_whole()?;
         let mut inner = self.clone();
         let planes = std::mem::take(&mut inner.planes);
         inner.parts.iter_mut().try_for_each(|part| part.fit(&memory.limits()))?;
@@ -129,20 +130,24 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
     ///
     /// # Errors
     /// [`Error::Backend`] where the device fails, or the host has no memory for it; [`Error::State`] for factors or
-    /// their residual that are not finite.
+    /// their residual that are not finite; [`ExchangeError::BrokenOff`](crate::ExchangeError::BrokenOff).
     pub fn download(&self) -> Result<Compressor, Error> {
+        self.inner.expect_whole()?;
         let mut host = self.inner.clone();
         // SAFETY: all memory is the compressor's own.
         let queue = unsafe { Queue::new(&self.memory) };
         let State { residual, momentum, parts, .. } = &self.state;
         let elements = self.elements();
-        let apart = part::all_write_apart(&host.parts);
-        host.planes = Planes::new(elements, residual.is_some(), momentum.is_some(), apart)?;
-        for (plane, to) in [residual, momentum].into_iter().zip(host.planes.kept_mut()) {
-            if let Some(plane) = plane {
-                queue.read(&queue.all(&plane.now), 0, to)?;
+        host.planes = Planes::new(elements, residual.is_some(), momentum.is_some())?;
+        let read = |plane: &Option<Plane<D::Room>>| match plane {
+            None => Ok(Vec::new()),
+            Some(plane) => {
+                let mut numbers = zeros(elements)?;
+                queue.read(&queue.all(&plane.now), 0, &mut numbers)?;
+                Ok::<_, Error>(numbers)
             }
-        }
+        };
+        host.planes.set([read(residual)?, read(momentum)?]);
         for (kept, part) in parts.iter().zip(&mut host.parts) {
             if let (Kept::LowRank(kept), Method::LowRank { state, .. }) = (kept, &mut part.method) {
                 *state = kept.download(&queue)?;
@@ -158,16 +163,16 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
     /// that is not queued there uses it meanwhile.
     unsafe fn step(&mut self, group: &mut (impl Collective + ?Sized), gradient: D::Slice) -> Result<(), Error> {
         let Self { inner, memory, device, state } = self;
+        inner.expect_whole()?;
         // SAFETY: the gradient is the caller's, and all else the compressor's own.
         let queue = unsafe { Queue::new(&*memory) };
         let elements = inner.layout.elements();
-        let mut work: Workspace = std::mem::take(&mut inner.work);
-        let mut ground = Resident { queue, device, elements, gradient, state, begun: false };
-        let done = inner.attempt(&mut ground, group, &mut work);
-        if done.is_err() {
-            ground.undo();
-        }
-        inner.work = work;
+        inner.broken_off = true;
+        let (shared, _) = inner.split();
+        let mut ground = Resident { queue, device, elements, gradient, state, begun: false, written: false };
+        let done = shared.attempt(&mut ground, group);
+        let whole = done.is_ok() || ground.undo().is_ok_and(|undone| undone);
+        inner.broken_off = !whole;
         done
     }
 }

@@ -57,7 +57,7 @@ impl<D: DeviceMemory> Dense<D> {
         let (scalars, codes) = (queue.bytes(&body, 0..scalars)?, queue.bytes(&body, from..from + codes)?);
         for payload in plan.seal_parts(&scalars, &codes) {
             let packed = if part.recipe.entropy == Entropy::Elias { place.device.pack(&payload)? } else { payload };
-            message.payload(packed.as_bytes().len()).copy_from_slice(packed.as_bytes());
+            message.append(packed.as_bytes());
         }
         Ok(())
     }

@@ -103,7 +103,7 @@ impl<D: DeviceMemory> Sparse<D> {
                     .try_for_each(|gap| queue.clear(residual, 4 * gap.start as u64, 4 * gap.len() as u64))?,
             }
         }
-        message.payload(payload.as_bytes().len()).copy_from_slice(payload.as_bytes());
+        message.append(payload.as_bytes());
         Ok(())
     }
 
