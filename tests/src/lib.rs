@@ -28,7 +28,6 @@ pub mod meter;
 pub mod models;
 pub mod oracle;
 #[cfg(feature = "cuda")]
-pub mod predict;
 pub mod properties;
 #[cfg(feature = "cuda")]
 pub mod reads;
@@ -38,6 +37,7 @@ pub mod selections;
 pub mod sparse;
 pub mod suite;
 #[cfg(feature = "cuda")]
+pub mod totals;
 pub mod traffic;
 pub mod vectors;
 

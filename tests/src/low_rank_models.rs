@@ -1,5 +1,4 @@
-//! What a step of PowerSGD costs for whole models, counted on the PTX machine, and what that comes to beside torch's hook on a
-//! GPU that was not there.
+//! What a step of PowerSGD costs for whole models, counted on the PTX machine.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -13,7 +12,6 @@ use gradwire_ptx_machine::{Launched, Machine};
 
 use crate::cases;
 use crate::low_rank::{LAYERS, WIDTH, alone, resnet50, transformer};
-use crate::predict::{H200, Work};
 
 /// Columns of a factor.
 pub const RANK: u32 = 4;
@@ -25,14 +23,6 @@ const WGPU: [Limits; 2] = [
     Limits { binding_bytes: (1 << 31) - 256, groups: 65535, ..Limits::NONE },
     Limits { binding_bytes: 1 << 27, groups: 65535, ..Limits::NONE },
 ];
-
-/// What torch's hook moves for an element: it adds, copies, multiplies twice, writes the output, and subtracts it.
-const HOOK: f64 = 44.0;
-/// What it moves besides where matrices of one shape are put together for one call: there, and back.
-const BATCHING: f64 = 16.0;
-/// Seconds of a factorisation, the least that was measured for any shape and rank (pytorch/pytorch #76673). The hook makes two for
-/// each matrix in a step.
-const FACTORISATION: f64 = 85e-6;
 
 /// What a step of a model costs.
 #[derive(Clone, Debug)]
@@ -55,20 +45,6 @@ pub struct Row {
     pub launches: usize,
     /// Launches through wgpu on Vulkan, and within what every WebGPU has; `None` where that is not enough.
     pub launches_wgpu: [Option<usize>; WGPU.len()],
-    /// Instructions of a warp that workgroups of the largest matrix execute alone on their multiprocessors: those of a matrix's
-    /// factorisations.
-    pub alone: u64,
-}
-
-/// Three ways to see torch's hook: its seconds for the same, by the same copy rate, or how often ours go into them.
-#[derive(Clone, Copy, Debug)]
-pub struct Hook {
-    /// Its bytes alone, as if factorisations and launches took no time.
-    pub bytes: f64,
-    /// Where it puts matrices of one shape together, and a factorisation of all of them takes no longer than one matrix's.
-    pub batched: f64,
-    /// As it comes: a call for each matrix.
-    pub each: f64,
 }
 
 impl Row {
@@ -76,51 +52,6 @@ impl Row {
     #[must_use]
     pub fn multiple(&self) -> f64 {
         self.bytes / FLOOR
-    }
-
-    /// Seconds by the page's model.
-    #[must_use]
-    pub fn seconds(&self) -> f64 {
-        let work = Work {
-            floor: FLOOR,
-            bytes: self.bytes,
-            instructions: self.instructions,
-            launches: self.launches,
-            hand_overs: 0,
-        };
-        H200.seconds(work, self.elements as f64)
-    }
-
-    /// Seconds that factorising the largest matrix takes beyond that, if its workgroup executes an instruction a cycle.
-    #[must_use]
-    pub fn alone_seconds(&self) -> f64 {
-        // The chip's rate is that of 132 multiprocessors with four schedulers each.
-        self.alone as f64 / (H200.issue / (132.0 * 4.0))
-    }
-
-    /// The hook's.
-    #[must_use]
-    pub fn hook(&self) -> Hook {
-        let moved = |bytes: f64| bytes * self.elements as f64 / H200.copy;
-        let factorisations = |calls: usize| 2.0 * calls as f64 * FACTORISATION;
-        Hook {
-            bytes: moved(HOOK),
-            batched: moved(HOOK + BATCHING) + factorisations(self.shapes),
-            each: moved(HOOK) + factorisations(self.matrices),
-        }
-    }
-
-    /// The hook's over ours, with the factorisation that the model leaves out.
-    #[must_use]
-    pub fn times(&self) -> Hook {
-        let (ours, hook) = (self.seconds() + self.alone_seconds(), self.hook());
-        Hook { bytes: hook.bytes / ours, batched: hook.batched / ours, each: hook.each / ours }
-    }
-
-    /// The transformer, had it another width and the same costs an element; with it grow the sides that are factorised.
-    fn with_width(&self, width: u64) -> Self {
-        let elements = transformer(self.layers, width).iter().map(Matrix::elements).sum();
-        Self { elements, alone: self.alone * width / WIDTH, ..self.clone() }
     }
 }
 
@@ -176,9 +107,6 @@ fn row(name: &'static str, part: &[Matrix], parts: usize) -> Result<Row, Error> 
     let matrices: Vec<Matrix> = model.iter().filter(|tensor| tensor.columns > 1).copied().collect();
     let (bytes, instructions) = sum(&launched(part)?);
     let counted = part.iter().map(Matrix::elements).sum::<u64>() as f64;
-    let longest = matrices.iter().max_by_key(|m| (m.rows + m.columns, m.elements())).copied().into_iter();
-    let alone = launched(&longest.collect::<Vec<_>>())?;
-    let factors = alone.iter().filter(|launched| launched.kernel == "powersgd_factor");
     Ok(Row {
         name,
         layers: parts,
@@ -189,7 +117,6 @@ fn row(name: &'static str, part: &[Matrix], parts: usize) -> Result<Row, Error> 
         instructions: instructions as f64 * 32.0 / counted,
         launches: launches(&model, &Limits::NONE)?.unwrap_or(usize::MAX),
         launches_wgpu: [launches(&model, &WGPU[0])?, launches(&model, &WGPU[1])?],
-        alone: factors.map(|launched| launched.counts.instructions).sum(),
     })
 }
 
@@ -226,27 +153,12 @@ pub fn table(rows: &[Row]) -> String {
             on_wgpu[1],
         );
     }
-    text += BESIDE;
-    for row in rows {
-        let (hook, times) = (row.hook(), row.times());
-        let _ = write!(text, "| {} | {:.0} | {:.0} |", row.name, row.seconds() * 1e6, row.alone_seconds() * 1e6);
-        for (theirs, times) in [(hook.bytes, times.bytes), (hook.batched, times.batched), (hook.each, times.each)] {
-            let _ = write!(text, " {:.0} | {times:.1} |", theirs * 1e6);
-        }
-        text.push('\n');
-    }
-    text += TAIL;
-    for row in rows.iter().filter(|row| row.layers > 1) {
-        let at = |width: u64| format!("{:.1} at width {width}", row.with_width(width).times().each);
-        let _ = writeln!(text, "times would be {} and {}.", at(2 * WIDTH), at(4 * WIDTH));
-    }
-    text
+    text + TAIL
 }
 
 const HEAD: &str = "
 
-**Nothing of this was measured.** The second step at rank 4 of f32 gradients, with the state on the device: counted as above, for sm_90, and
-below it what that comes to in the model of an H200 that the next part has.
+The second step at rank 4 of f32 gradients, with the state on the device: counted as above, for sm_90.
 
 - ResNet-50: its 161 tensors, each as a matrix of its first dimension by the others, counted whole. The 54 that are no vectors are compressed;
   vectors are sent as they are.
@@ -260,21 +172,8 @@ below it what that comes to in the model of an H200 that the next part has.
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 ";
 
-const BESIDE: &str = "
-Beside torch's hook, in us; *times* is the hook's time over Gradwire's with *factor*.
-
-- Gradwire: by the model, the longer of bytes and instructions, and launches.
-- factor: what the model leaves out of that. One workgroup makes the columns of a matrix orthonormal, alone on its multiprocessor: its instructions
-  in a step, of the largest matrix, at one a cycle.
-- bytes alone: 44 an element, as if the hook's launches and factorisations took no time.
-- a factorisation a shape: twice in a step 85 us for all matrices of one shape, and 16 bytes more to put them together and back. That is the most that
-  `batch_tensors_with_same_shape`, which is off by default, could save: the QR behind it takes batches of more than 256 rows matrix by matrix.
-- a factorisation a matrix: the hook as it comes. 85 us is the least that was measured for any shape (pytorch/pytorch #76673; 110 to 117 at rank 4).
-
-| model | Gradwire | factor | bytes alone | times | a factorisation a shape | times | a factorisation a matrix | times |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- |
-";
-
 const TAIL: &str = "
-Four times the hook is the doing of its factorisations, and the wider the layers, the less they weigh. By the same counts an element, the last
+torch's hook moves 44 bytes per element for it, and makes two factorisations of each matrix in a step: 108 calls for ResNet-50, 800
+for the layers. The shortest call that was measured took 85 us (pytorch/pytorch #76673; 110 to 117 at rank 4). `cargo xtask
+report` times both sides on a GPU.
 ";

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use gradwire::plan::Limits;
 use gradwire::{CodecId, Dtype, Matrix, PowerSgd, Seed};
 use gradwire_tests::traffic::{self, Row};
-use gradwire_tests::{launches, low_rank, low_rank_models, low_rank_traffic, predict, reads, selections};
+use gradwire_tests::{launches, low_rank, low_rank_models, low_rank_traffic, reads, selections, totals};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -42,28 +42,26 @@ fn steps() -> &'static [low_rank_traffic::Row] {
     ROWS.get_or_init(|| low_rank_traffic::count().expect("no fault"))
 }
 
-/// What the counts come to in the model of an H200: its promises, none of which was measured.
+/// Whole operations beside their floors.
 #[test]
-fn predictions_are_what_the_documentation_says() {
-    let all = predict::all(kernels(), selections(), steps());
+fn operations_cost_what_the_documentation_says() {
+    let all = totals::all(kernels(), selections(), steps());
     let page = read(traffic::PAGE);
-    compare(predict::table(&all).trim_start_matches(predict::HEADING), page.split(predict::HEADING).nth(1));
-    let share = |codec: &str, op: &str, size: u32| {
+    compare(totals::table(&all).trim_start_matches(totals::HEADING), page.split(totals::HEADING).nth(1));
+    let most = |codec: &str, op: &str, most: f64| {
         let found = all.iter().find(|p| p.codec == codec && p.op == op);
-        let work = found.unwrap_or_else(|| panic!("{codec}, {op} is counted")).work;
-        predict::H200.share(work, f64::from(size).exp2())
+        let times = found.unwrap_or_else(|| panic!("{codec}, {op} is counted")).work.multiple();
+        assert!((1.0..=most).contains(&times), "{codec}, {op}: {times} of its floor");
     };
-    // The house wants four fifths of the floor of a step, up to rank 8; nine tenths of quantizing at its main setting. Of top-k
-    // it wants nine tenths of one read. The launches and waits of this model, 10 microseconds of 64, keep it from that at 2^26;
-    // and the model takes for each element of any gradient what one of 2^24 reads, the bins that all blocks read again
-    // included, of which 2^28 has a sixteenth. An H100 reached 82 and 79 % at 2^28 (docs/h100.md).
     for rank in ["PowerSGD rank 1", "PowerSGD rank 2", "PowerSGD rank 4", "PowerSGD rank 8"] {
-        assert!(share(rank, "step f32", 26) >= 0.8, "{rank}");
+        most(rank, "step f32", 1.1);
     }
-    assert!(share("QSGD 4 bit / 512", "encode f32", 26) >= 0.9);
-    assert!(share("top-k 0.01 %", "select f32", 28) >= 0.82 && share("top-k 0.1 %", "select f32", 28) >= 0.82);
-    assert!(share("top-k 1 %", "select f32", 28) >= 0.82 && share("top-k 1 %", "select f32", 26) >= 0.75);
-    assert!(share("top-k 1 %", "select bf16", 28) >= 0.76);
+    most("QSGD 4 bit / 512", "encode f32", 1.01);
+    // Of top-k, bins that all blocks read again are a good part at 2^24; of 2^28 elements they are a sixteenth of that.
+    for part in ["0.01", "0.1", "1"] {
+        most(&format!("top-k {part} %"), "select f32", 1.2);
+    }
+    most("top-k 1 %", "select bf16", 1.25);
 }
 
 #[test]
@@ -71,7 +69,7 @@ fn powersgd_costs_what_the_documentation_says() {
     let steps = steps();
     let now = low_rank_traffic::table(steps);
     let page = read(traffic::PAGE);
-    let part = page.split(predict::HEADING).next().and_then(|page| page.split(POWERSGD).nth(1));
+    let part = page.split(totals::HEADING).next().and_then(|page| page.split(POWERSGD).nth(1));
     compare(now.trim_start_matches(POWERSGD), part);
     let promised = [low_rank_traffic::SHAPE, low_rank_traffic::ODD];
     for row in steps.iter().filter(|row| promised.contains(&row.shape) && row.rank <= 8) {
@@ -80,16 +78,14 @@ fn powersgd_costs_what_the_documentation_says() {
     assert!(steps.iter().all(|row| row.multiple() >= 1.0), "nothing is below its floor");
 }
 
-/// Whole models beside torch's hook: what was counted, what it comes to, and why one layer may stand for a hundred.
+/// Whole models, and why one layer may stand for a hundred.
 #[test]
 fn models_cost_what_the_documentation_says() {
     let rows = low_rank_models::count().expect("no fault");
     let page = read(traffic::PAGE);
-    let part = page.split(predict::HEADING).next().and_then(|page| page.split(low_rank_models::HEADING).nth(1));
+    let part = page.split(totals::HEADING).next().and_then(|page| page.split(low_rank_models::HEADING).nth(1));
     compare(low_rank_models::table(&rows).trim_start_matches(low_rank_models::HEADING), part);
     for row in &rows {
-        // The house wants four times the hook as it comes; bytes alone give half of that, which the page says.
-        assert!(row.times().each >= 4.0 && row.times().bytes >= 1.3, "{row:?}");
         assert!((1.0..1.1).contains(&row.multiple()) && row.launches == 11, "{row:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask traffic`: what each kernel moves and executes for an element, counted on the PTX machine.
 
-use gradwire_tests::{launches, low_rank_models, low_rank_traffic, predict, reads, traffic};
+use gradwire_tests::{launches, low_rank_models, low_rank_traffic, reads, totals, traffic};
 
 use crate::place::root;
 
@@ -19,9 +19,9 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let (kernels, selections, steps) = (traffic::count()?, reads::count()?, low_rank_traffic::count()?);
     let launches = launches::table(&launches::count().map_err(|e| e.to_string())?);
     let models = low_rank_models::table(&low_rank_models::count()?);
-    let predictions = predict::table(&predict::all(&kernels, &selections, &steps));
+    let totals = totals::table(&totals::all(&kernels, &selections, &steps));
     let (kernels, selections) = (traffic::table(&kernels), reads::table(&selections));
-    let table = [kernels, selections, launches, low_rank_traffic::table(&steps), models, predictions].concat();
+    let table = [kernels, selections, launches, low_rank_traffic::table(&steps), models, totals].concat();
     if !args.write {
         print!("{table}");
         return Ok(());

@@ -1,4 +1,4 @@
-//! Whole models, of which a step of PowerSGD is timed: those of which docs/traffic.md predicts what they take.
+//! Whole models, of which a step of PowerSGD is timed: those whose traffic docs/traffic.md has.
 
 use gradwire::plan::Limits;
 use gradwire::session::Role;
