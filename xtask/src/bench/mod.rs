@@ -19,6 +19,7 @@ mod trade_chart;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use gradwire::backend::cpu::{Cpu, Simd};
 use gradwire::{BackendKind, Device, Dtype};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -35,6 +36,9 @@ pub(crate) struct Args {
     /// Which backend: cpu, wgpu or cuda. Without it, the best device of this machine.
     #[arg(long, value_parser = crate::verify::parse_kind)]
     device: Option<BackendKind>,
+    /// On the CPU, with these vector instructions instead of the widest that it has: what other machines get.
+    #[arg(long, conflicts_with = "trade")]
+    simd: Option<Width>,
     /// Only this codec: qsgd, uniform, onebit, topk or powersgd.
     #[arg(long, value_parser = list::codec)]
     codec: Option<&'static str>,
@@ -65,6 +69,23 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Width {
+    Baseline,
+    Avx2,
+    Avx512,
+}
+
+impl From<Width> for Simd {
+    fn from(of: Width) -> Self {
+        match of {
+            Width::Baseline => Self::Baseline,
+            Width::Avx2 => Self::Avx2,
+            Width::Avx512 => Self::Avx512,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Type {
     F32,
     F16,
@@ -84,6 +105,9 @@ impl From<Type> for Dtype {
 /// Measures, prints the table, and writes the JSON and the chart.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let start = Instant::now();
+    if let Some(kind) = args.device.filter(|kind| args.simd.is_some() && *kind != BackendKind::Cpu) {
+        return Err(format!("--simd is of the CPU, and --device asks for {kind}; leave one out"));
+    }
     let mut entries = list::all();
     entries.retain(|entry| args.codec.is_none_or(|codec| codec == entry.codec()));
     let dtype = args.dtype.map(Dtype::from);
@@ -113,8 +137,12 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     if args.peers && dtype != Dtype::F32 {
         return Err(format!("--peers compares f32 gradients, and the source is {}; add --dtype f32", source.label));
     }
-    let device = crate::verify::open(args.device)?;
+    let device = match args.simd {
+        Some(width) => Device::from_cpu(Cpu::with_simd(width.into()).map_err(|e| e.to_string())?),
+        None => crate::verify::open(args.device)?,
+    };
     let chosen = match args.device {
+        _ if args.simd.is_some() => "asked for with --simd".to_owned(),
         Some(kind) => format!("asked for with --device {kind}"),
         None if device.why().is_empty() => "the first choice".to_owned(),
         None => "the best that this machine offers".to_owned(),
