@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Role, STATUS_BYTES, body_range, refuse_not_finite};
 use crate::seed::Seed;
-use crate::session::Sessions;
+use crate::session::{Sessions, room_of};
 use crate::view::PayloadView;
 use crate::wire::Payload;
 
@@ -62,7 +62,7 @@ pub(crate) fn encode(
     residual: &mut [f32],
     seed: Seed,
 ) -> Result<Payload, Error> {
-    let mut bytes = vec![0; plan.payload_bytes()];
+    let mut bytes = room_of("a payload", plan.header().payload_bytes())?;
     engine.encode(plan, gradient, residual, &mut bytes[body_range(plan)], seed)?;
     Ok(Payload::seal(*plan.header(), bytes))
 }
