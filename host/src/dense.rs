@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Role, STATUS_BYTES, body_range, refuse_not_finite};
 use crate::seed::Seed;
-use crate::session::{Sessions, room_of};
+use crate::session::Sessions;
 use crate::view::PayloadView;
 use crate::wire::Payload;
 
@@ -62,7 +62,10 @@ pub(crate) fn encode(
     residual: &mut [f32],
     seed: Seed,
 ) -> Result<Payload, Error> {
-    let mut bytes = room_of("a payload", plan.header().payload_bytes())?;
+    let needed = plan.header().payload_bytes();
+    // No allocation is larger. Below that, memory that the system hands out as zeros is not written before the encode writes it.
+    let length = isize::try_from(needed).map_err(|_| Error::no_memory("a payload", needed))?;
+    let mut bytes = vec![0; length.unsigned_abs()];
     engine.encode(plan, gradient, residual, &mut bytes[body_range(plan)], seed)?;
     Ok(Payload::seal(*plan.header(), bytes))
 }
