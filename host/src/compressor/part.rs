@@ -429,7 +429,7 @@ mod tests {
     #[test]
     fn codes_that_fit_no_binding_are_refused_before_anything_is_sent() {
         let n = 1 << 20;
-        let (model, layout) = ([Tensor::new("a", &[n])], Layout::packed([n as u64]).expect("valid"));
+        let (model, layout) = ([Tensor::new("a", [n])], Layout::packed([n]).expect("valid"));
         let limits = Limits { binding_bytes: 2 << 20, ..Limits::NONE };
         let fit = |text: &str, limits: &Limits| {
             let recipe: Recipe = text.parse().expect("a recipe");
