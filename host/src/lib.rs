@@ -78,6 +78,7 @@ pub use collective::{Collective, CollectiveError};
 pub use compressor::ResidentCompressor;
 pub use compressor::{Compressor, ExchangeError, Policy, SavedError, Tensor};
 pub use device::Device;
+pub use entropy::Packing;
 pub use error::Error;
 pub use family::CodecFamily;
 pub use gradient::{Dtype, Element, Gradient};

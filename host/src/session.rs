@@ -1,6 +1,7 @@
 //! Buffers that stay on a device between passes.
 
 use crate::error::Error;
+use crate::kind::BackendKind;
 use crate::plan::{ALIGNMENT, Limits, Pass};
 pub use crate::plan::{Role, Sizes};
 
@@ -92,22 +93,29 @@ pub(crate) trait Sessions {
     /// What bounds a single pass.
     fn limits(&self) -> Limits;
 
+    /// Which backend it is.
+    fn kind(&self) -> BackendKind;
+
     /// Buffers of these sizes.
     fn session(&self, sizes: Sizes) -> Result<Box<dyn Session + '_>, Error>;
 }
 
 /// Room for so many bytes from a device, which become the caller's once all of them are here.
-#[cfg_attr(
-    not(any(feature = "cuda", feature = "wgpu")),
-    allow(
-        dead_code,
-        reason = "the CPU's buffers are in this machine's memory, and reading them cannot fail in the middle"
-    )
-)]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) fn room_for(bytes: usize) -> Result<Vec<u8>, Error> {
+    room_of("what a device hands back", bytes as u64)
+}
+
+/// Room for so many bytes of something, all of them zero.
+///
+/// # Errors
+/// [`Error::Backend`] where this machine has no memory for them, or addresses fewer: a browser's addresses have 32 bits.
+pub(crate) fn room_of(what: &str, bytes: u64) -> Result<Vec<u8>, Error> {
+    let none = || Error::no_memory(what, bytes);
+    let length = usize::try_from(bytes).map_err(|_| none())?;
     let mut room = Vec::new();
-    room.try_reserve_exact(bytes).map_err(|_| Error::no_memory("what a device hands back", bytes as u64))?;
-    room.resize(bytes, 0);
+    room.try_reserve_exact(length).map_err(|_| none())?;
+    room.resize(length, 0);
     Ok(room)
 }
 

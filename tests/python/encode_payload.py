@@ -7,9 +7,9 @@ twice, first to 53 bits and then to 24, so each operation is Python's and a roun
 
 Usage: encode_payload.py VECTORS OUT [VECTORS OUT ...]
 
-VECTORS is qsgd.json, uniform.json, onebit.json, topk.json or philox.json, or other vectors with such fields. OUT becomes a list of what the page makes of each vector's
-input, as JSON with the vector's own names: payload, residual_after, indices; of philox.json's columns the entry, and then
-of its draws the dither.
+VECTORS is qsgd.json, uniform.json, onebit.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
+becomes a list of what the page makes of each vector's input, as JSON with the vector's own names: payload, residual_after,
+indices; of elias.json packed; of philox.json's columns the entry, and then of its draws the dither.
 """
 
 import itertools
@@ -20,7 +20,7 @@ import sys
 import zlib
 from fractions import Fraction
 
-from decode_payload import bucket_decoder, piece_widths
+from decode_payload import bucket_decoder, piece_widths, unit_codes
 
 NAN = 0x7FC00000
 INFINITY = 0x7F800000
@@ -293,6 +293,34 @@ def packed(codes, bits):
     return bytes(out)
 
 
+def elias_words(codes, bits):
+    """A unit's codes, as words of Elias gamma codes."""
+    unary, rests = [], []
+    # Lane after lane, and in a lane slot after slot.
+    for code in (codes[slot * 32 + lane] for lane in range(32) for slot in range(8)):
+        level, sign = code & 2 ** (bits - 1) - 1, code >> bits - 1
+        digits = [level + 1 >> i & 1 for i in range((level + 1).bit_length() - 1)]
+        unary += [0] * len(digits) + [1]
+        rests += digits + [sign] if level else []
+    stream = unary + rests
+    return words((sum(bit << at for at, bit in enumerate(stream)), len(stream)))
+
+
+def encode_packed(vector):
+    """The payload with its codes packed, of one with codes of fixed width."""
+    payload = bytes.fromhex(vector["fixed"])
+    bits, log_bucket, n = struct.unpack("<BBQ", payload[6:16])
+    buckets = min(n, 1) if log_bucket == 255 else -(-n // 2**log_bucket)
+    codes_at = 32 + 4 * buckets
+    units = [payload[at : at + 32 * bits] for at in range(codes_at, len(payload), 32 * bits)]
+    parts = [elias_words(unit_codes(unit, bits), bits) for unit in units]
+    table = bytes(len(part) // 4 - 1 for part in parts)
+    table += bytes(-len(table) % 4)
+    body = b"".join([payload[32:codes_at], table, *parts])
+    head = payload[:20] + struct.pack("<B3xI", 1, sum(map(len, parts)) // 4)
+    return {"packed": sealed(head, body).hex()}
+
+
 # Sparse payloads
 
 
@@ -488,7 +516,7 @@ def encode_file(file):
         of = lambda draw: dither(Seed(draw), draw["element"], draw["bucket"], fraction(draw["levels"]))
         results = [{"entry": "%08x" % entry(column)} for column in file["columns"]]
         return results + [{"dither": "%08x" % of(draw)} for draw in file["draws"]]
-    kinds = {"codec": encode_dense, "merge": merge}
+    kinds = {"codec": encode_dense, "fixed": encode_packed, "merge": merge}
     encode = lambda vector: next((kinds[field] for field in kinds if field in vector), encode_sparse)(vector)
     return [{"name": vector["name"], **encode(vector)} for vector in file["vectors"]]
 

@@ -48,8 +48,10 @@ fn gradient(n: usize) -> Vec<f32> {
 fn bytes_residuals_and_values_are_the_cpus() {
     let Some(wgpu) = open() else { return };
     let (cpu, seed) = (Device::cpu(), Seed::new(3).step(9).tensor(1));
-    let codecs: [AnyCodec; 4] = [
+    let codecs: [AnyCodec; 6] = [
         AnyCodec::Qsgd(Qsgd::bits(4).bucket(512)),
+        AnyCodec::Qsgd(Qsgd::bits(4).bucket(512).elias()),
+        AnyCodec::Qsgd(Qsgd::bits(16).whole_tensor().elias()),
         AnyCodec::Qsgd(Qsgd::bits(8).non_finite(NonFinite::Error)),
         AnyCodec::Uniform(Uniform::bits(1).bucket(64)),
         AnyCodec::Uniform(Uniform::bits(8).whole_tensor()),
@@ -79,15 +81,34 @@ fn bytes_residuals_and_values_are_the_cpus() {
 fn feedback_leaves_the_cpus_residual() {
     let Some(wgpu) = open() else { return };
     let (cpu, x) = (Device::cpu(), gradient(5000));
-    let plan = Qsgd::bits(8).plan(x.len(), Dtype::F32).and_then(|plan| plan.with_feedback()).expect("8 bits contract");
-    let (mut expected, mut residual) = (vec![0.0; 5000], vec![0.0; 5000]);
-    for step in 0..3 {
-        let seed = Seed::new(4).step(step);
-        let theirs = cpu.encode_plan(&plan, (&x).into(), &mut expected, seed).expect("the CPU encodes");
-        let ours = block_on(wgpu.encode_async(&plan, (&x).into(), &mut residual, seed)).expect("the device encodes");
-        assert!(ours == theirs && residual == expected, "step {step}");
+    for codec in [Qsgd::bits(8), Qsgd::bits(8).elias()] {
+        let plan = codec.plan(x.len(), Dtype::F32).and_then(|plan| plan.with_feedback()).expect("8 bits contract");
+        let (mut expected, mut residual) = (vec![0.0; 5000], vec![0.0; 5000]);
+        for step in 0..3 {
+            let seed = Seed::new(4).step(step);
+            let theirs = cpu.encode_plan(&plan, (&x).into(), &mut expected, seed).expect("the CPU encodes");
+            let ours = block_on(wgpu.encode_async(&plan, (&x).into(), &mut residual, seed));
+            assert!(ours.expect("the device encodes") == theirs && residual == expected, "step {step}");
+        }
+        assert!(residual.iter().any(|&r| r != 0.0), "nothing was left, so nothing was tested");
     }
-    assert!(residual.iter().any(|&r| r != 0.0), "nothing was left, so nothing was tested");
+}
+
+#[test]
+fn values_of_entries_are_packed_and_unpacked_as_the_cpu_does() {
+    let Some(wgpu) = open() else { return };
+    let (cpu, x, seed) = (Device::cpu(), gradient(20_011), Seed::new(6));
+    let codec = TopK::count(1500).then_qsgd(Qsgd::bits(4).bucket(32).l2().elias());
+    let (mut ours, mut theirs) = (x.clone(), x.clone());
+    let expected = cpu.encode_sparse_with_feedback(&codec, &x, &mut theirs, seed).expect("the CPU encodes");
+    let sent = block_on(wgpu.encode_sparse_async(&codec, (&x).into(), Some(&mut ours), seed));
+    assert!(sent.expect("the device encodes") == expected && bits(&ours) == bits(&theirs));
+    cpu.decode_sparse_add(&expected, 0.5, &mut theirs).expect("the CPU decodes");
+    block_on(wgpu.decode_sparse_async(&expected, Some(0.5), &mut ours)).expect("the device decodes");
+    assert_eq!(bits(&ours), bits(&theirs));
+    let fixed = cpu.encode(&Uniform::bits(4), &x, seed).expect("the CPU encodes");
+    assert!(matches!(block_on(wgpu.pack_async(&fixed)), Err(Error::NotPacked { .. })));
+    assert!(block_on(wgpu.unpack_async(&fixed)).expect("as it is") == fixed);
 }
 
 #[test]

@@ -92,10 +92,15 @@ fn quantizer_by_hand(device: &Device) {
 
 /// Top-k with quantized values is the selection, then the quantizer on what it kept; the residual is what neither sent.
 fn selection_by_hand(device: &Device) {
+    for quantizer in [Qsgd::bits(4).bucket(32), Qsgd::bits(4).bucket(32).elias()] {
+        values_by_hand(device, quantizer);
+    }
+}
+
+fn values_by_hand(device: &Device, quantizer: Qsgd) {
     let (n, x) = (3000, gradient(3000, 0, 0));
     let before = cases::normal(n, 77);
     let sums: Vec<f32> = x.iter().zip(&before).map(|(x, e)| x + e).collect();
-    let quantizer = Qsgd::bits(4).bucket(32);
     let (select, seed) = (TopK::fraction(0.02), Seed::new(RUN).step(4).worker(2));
     let mut residual = before.clone();
     let codec = select.clone().then_qsgd(quantizer);

@@ -150,6 +150,28 @@ fn a_large_tensor_s_words_begin_where_they_should() {
     }
 }
 
+/// Zeros, where an encoder wrote them; and whatever else is there.
+#[test]
+fn codes_beyond_the_last_element_are_carried() {
+    let fixed = Device::cpu().encode(&Qsgd::bits(4), &[0.5f32, -0.5, 0.25], Seed::new(1)).expect("encodes");
+    let codes_at = Shape::of(fixed.as_bytes()).codes_at;
+    // Slots 1 to 7 of the lanes of the three elements, and lanes that have none: 3 is a level, and 11 the same one below zero.
+    let other = forged(&fixed, |bytes| {
+        bytes[codes_at + 1] = 0x3b;
+        bytes[codes_at + 127] = 0xb3;
+    });
+    let other = Payload::from_vec(other).expect("a payload");
+    let decoded = Device::cpu().decode(&fixed).expect("decodes");
+    for device in require::devices() {
+        for payload in [&fixed, &other] {
+            let packed = device.pack(payload).expect("packs");
+            assert!(device.unpack(&packed).expect("unpacks") == *payload, "{device}");
+            assert_eq!(device.decode(&packed).expect("decodes"), decoded, "{device}");
+        }
+        assert!(device.pack(&fixed).expect("packs") != device.pack(&other).expect("packs"), "{device}");
+    }
+}
+
 #[test]
 fn encoding_with_elias_is_encoding_and_packing() {
     let device = Device::cpu();

@@ -46,6 +46,7 @@ fn recipes() -> Vec<Recipe> {
         all.push(
             Recipe::from(select.clone().then_qsgd(Qsgd::bits(4).bucket(32))).feedback().non_finite(NonFinite::Error),
         );
+        all.push(Recipe::from(select.clone().then_qsgd(Qsgd::bits(4).bucket(32).elias())).feedback());
         all.push(Recipe::from(select.then_uniform(Uniform::bits(8).bucket(64))).momentum(0.0));
     }
     all.push(Recipe::from(Qsgd::bits(8).non_finite(NonFinite::Error)).momentum(0.3));
@@ -154,6 +155,24 @@ fn what_a_codec_refuses_is_told_with_its_place() {
     }
 }
 
+/// What encodes the values of a selection packs them too: the recipe says no other thing than the codec.
+#[test]
+fn a_packed_quantizer_of_values_is_the_stages_of_a_text() {
+    let codec = TopK::fraction(0.1).then_qsgd(Qsgd::bits(4).bucket(32).l2().elias());
+    let recipe: Recipe = "elias+topk:0.1+qsgd:bits=4,bucket=32,l2".parse().expect("stages in any order");
+    assert_eq!(recipe, Recipe::from(codec));
+    assert_eq!(recipe.to_string(), "topk:0.1+qsgd:bits=4,bucket=32,l2+elias");
+}
+
+#[test]
+fn a_quantizer_brings_its_own_packing() {
+    let packed = Recipe::from(Qsgd::bits(4).elias());
+    assert_eq!(packed.clone().quantize(Qsgd::bits(4)), Recipe::from(Qsgd::bits(4)));
+    assert_eq!(packed.clone().quantize(Uniform::bits(4)), Recipe::from(Uniform::bits(4)));
+    assert_eq!(packed.clone().quantize(Qsgd::bits(8).elias()), Recipe::from(Qsgd::bits(8).elias()));
+    assert_eq!(packed.quantize(Qsgd::bits(8)).entropy(Entropy::Elias), Recipe::from(Qsgd::bits(8).elias()));
+}
+
 #[test]
 fn stages_that_do_not_go_together_are_refused() {
     let stages = [
@@ -164,7 +183,8 @@ fn stages_that_do_not_go_together_are_refused() {
         Recipe::none().momentum(0.5),
         Recipe::from(Uniform::bits(4)).entropy(Entropy::Elias),
         Recipe::none().entropy(Entropy::Elias),
-        Recipe::from(TopK::fraction(0.1).then_qsgd(Qsgd::bits(4))).entropy(Entropy::Elias),
+        Recipe::from(TopK::fraction(0.1).then_uniform(Uniform::bits(4))).entropy(Entropy::Elias),
+        Recipe::from(TopK::fraction(0.1)).entropy(Entropy::Elias),
     ];
     for recipe in stages {
         let error = recipe.check().expect_err("it makes no sense");

@@ -8,6 +8,7 @@ use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::arith::powersgd::seeded;
 use gradwire_tests::formula::{CODECS, Tests};
 use gradwire_tests::oracle::{philox, wire};
+use gradwire_tests::vectors::elias::{self, ELIAS};
 use gradwire_tests::vectors::powersgd::{self, POWERSGD};
 use gradwire_tests::vectors::topk::{self, TOPK};
 use gradwire_tests::vectors::{self, PHILOX};
@@ -16,7 +17,7 @@ use gradwire_tests::vectors::{self, PHILOX};
 fn the_committed_files_are_what_the_oracle_computes() {
     let of_codec = |tests: &&Tests| (format!("{}.json", tests.codec.file()), tests.committed);
     let mut committed: Vec<(String, &str)> = CODECS.iter().map(of_codec).collect();
-    let others = [("philox.json", PHILOX), ("topk.json", TOPK), ("powersgd.json", POWERSGD)];
+    let others = [("philox.json", PHILOX), ("elias.json", ELIAS), ("topk.json", TOPK), ("powersgd.json", POWERSGD)];
     committed.extend(others.map(|(name, text)| (name.to_owned(), text)));
     let computed = vectors::files();
     assert_eq!(computed.len(), committed.len());
@@ -99,6 +100,26 @@ fn one_flipped_bit_of_a_sparse_vector_is_noticed() {
             let error = topk::check(&device, &[changed]).expect_err("a bit of a residual is wrong");
             assert!(error.contains("residual differs"), "{error}");
         }
+    }
+}
+
+#[test]
+fn one_flipped_bit_of_a_packed_vector_is_noticed() {
+    let device = Device::cpu();
+    let vectors = elias::committed().expect("read");
+    assert_eq!(elias::check(&device, &vectors), Ok(3 * vectors.len() as u64));
+    for vector in vectors.into_iter().filter(|vector| vector.n > 0) {
+        let wrong = |change: &dyn Fn(&mut elias::Vector)| {
+            let mut changed = vector.clone();
+            change(&mut changed);
+            let error = elias::check(&device, &[changed]).expect_err("a bit is wrong");
+            assert!(error.contains(&vector.name), "{error}");
+            error
+        };
+        let [packed, fixed] = [&vector.packed, &vector.fixed].map(|text| text.len() - 1);
+        assert!(wrong(&|v| flip(&mut v.packed, packed, 0)).contains("checksum"));
+        assert!(wrong(&|v| flip(&mut v.fixed, fixed, 0)).contains("checksum"));
+        assert!(wrong(&|v| flip(&mut v.decoded, 7, 0)).contains("decoded differs"));
     }
 }
 

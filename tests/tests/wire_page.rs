@@ -84,6 +84,31 @@ fn python_decodes_packed_codes_to_the_same_bits() {
 }
 
 #[test]
+fn python_packs_and_reads_the_golden_packed_payloads() {
+    let Some((committed, results)) = encoded("elias.json") else { return };
+    let vectors = committed["vectors"].as_array().expect("vectors");
+    assert!(vectors.len() > 24 && vectors.len() == results.len());
+    for (vector, result) in vectors.iter().zip(&results) {
+        assert_eq!(result["packed"], vector["packed"], "{}", vector["name"]);
+    }
+    let mut files = Vec::new();
+    let vectors = vectors::elias::committed().expect("read");
+    for (i, vector) in vectors.iter().enumerate() {
+        let (sent, out) = (scratch(&format!("elias_{i}.bin")), scratch(&format!("elias_{i}.out")));
+        std::fs::write(&sent, vector.packed_bytes().expect("hexadecimal")).expect("written");
+        files.extend([sent, out]);
+    }
+    let args: Vec<&str> = files.iter().map(|path| text(path)).collect();
+    let Some(output) = script(&args) else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for (vector, files) in vectors.iter().zip(files.chunks(2)) {
+        let expected: Vec<u8> =
+            vector.decoded_words().expect("hexadecimal").iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert!(std::fs::read(&files[1]).expect("written") == expected, "{}: decoded", vector.name);
+    }
+}
+
+#[test]
 fn python_refuses_a_damaged_payload() {
     let payload = Device::cpu().encode(&Case::new(Kind::QsgdMax, 4, Some(64)).codec(), &[1.0f32; 300], cases::seed());
     let mut bytes = payload.expect("valid").into_bytes();

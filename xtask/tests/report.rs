@@ -65,9 +65,13 @@ fn a_rehearsal_on_the_ptx_machine_verifies_and_times_and_says_what_it_is() {
     let rows = device["rows"].as_array().unwrap();
     assert_eq!(
         rows.len(),
-        30 + 17 + 2 * 3 + 1,
+        34 + 19 + 2 * 3 + 1,
         "every operation on f32 and bf16, three ranks of PowerSGD, and a whole model"
     );
+    for op in ["encode", "encode + feedback, contractive", "decode", "decode-add"] {
+        let of = |row: &&Value| row["setting"] == "4 bit / 512, L2, Elias" && row["op"] == op && row["dtype"] == "f32";
+        assert_eq!(rows.iter().filter(of).count(), 1, "{op} of packed codes");
+    }
     for row in rows {
         assert!(row["seconds"].as_f64() > Some(0.0) && row["copy_share"].as_f64() > Some(0.0), "{row}");
         assert!(row["sets"].as_u64() >= Some(2), "sets take turns: {row}");

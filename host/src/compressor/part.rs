@@ -10,6 +10,7 @@ use crate::backend::cpu::Sums;
 use crate::codec::powersgd::Matrix;
 use crate::codec::topk::{Keep, Segment, TopK};
 use crate::device::Device;
+use crate::entropy::Packing;
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
 use crate::low_rank::LowRankState;
@@ -348,7 +349,12 @@ pub(super) enum Received<'m> {
 fn dense(recipe: &Recipe, spans: &[TensorSpan], limits: &Limits) -> Result<ModelPlan, Error> {
     let layout = Layout::new(spans.to_vec())?;
     let stages = RecipeError::Stages { what: "no stages", remedy: "name a codec" };
-    ModelPlan::new(&recipe.dense().ok_or(stages)?, &layout, Dtype::F32, limits)
+    let plan = ModelPlan::new(&recipe.dense().ok_or(stages)?, &layout, Dtype::F32, limits)?;
+    if recipe.entropy == Entropy::Elias {
+        // Before the others wait for this rank's payloads: codes are packed in one binding each.
+        plan.tensors().iter().try_for_each(|tensor| Packing::new(tensor.header(), limits).map(drop))?;
+    }
+    Ok(plan)
 }
 
 /// What is kept of each tensor, where that is a number for each: with `gaps` also nothing of what lies between them, up
@@ -392,5 +398,27 @@ fn from(start: u64, error: Error) -> Error {
     match error {
         Error::NotFinite { index } => Error::NotFinite { index: start + index },
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_that_fit_no_binding_are_refused_before_anything_is_sent() {
+        let n = 1 << 20;
+        let (model, layout) = ([Tensor::new("a", [n])], Layout::packed([n]).expect("valid"));
+        let limits = Limits { binding_bytes: 2 << 20, ..Limits::NONE };
+        let fit = |text: &str, limits: &Limits| {
+            let recipe: Recipe = text.parse().expect("a recipe");
+            Part::new(recipe, vec![0], &model, &layout, true, 0, 1).expect("valid").fit(limits)
+        };
+        // A code of 16 bits is packed in 32 at most.
+        assert!(matches!(fit("qsgd:bits=16+elias", &limits), Err(Error::Limit { needed, .. }) if needed > 4 << 20));
+        fit("qsgd:bits=16", &limits).expect("parts of it fit");
+        fit("qsgd:bits=8+elias", &limits).expect_err("16 bits at most, and a table");
+        fit("qsgd:bits=4+elias", &limits).expect("8 bits at most");
+        fit("qsgd:bits=16+elias", &Limits::NONE).expect("there is no limit");
     }
 }

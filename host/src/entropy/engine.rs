@@ -1,16 +1,17 @@
 //! What a backend does with the codes of a payload.
 
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 use super::passes::Layout;
-use super::table::{table_bytes, units};
+use super::table::{least_words, most_words, table_bytes, units, words_of};
 use crate::backend::cpu::Cpu;
 use crate::error::Error;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use crate::kind::BackendKind;
 use crate::plan::Role;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-use crate::session::Sessions;
+use crate::session::{Sessions, room_of};
 use crate::view::PayloadView;
 use crate::wire::{CodecId, HEADER_BYTES, Header, Payload};
+
+/// What room is asked for.
+const PAYLOAD: &str = "a payload";
 
 /// Packed codes: the table, in whole words, and the words of the units.
 pub(crate) struct Packed {
@@ -36,40 +37,94 @@ pub(crate) fn pack(engine: &(impl Entropy + ?Sized), payload: &PayloadView<'_>) 
         return Err(Error::NotPacked { codec: header.codec().name() });
     }
     if header.elias.is_some() {
-        return Ok(Payload::seal(*header, payload.as_bytes().to_vec()));
+        return as_it_is(payload);
     }
-    let packed = engine.pack_codes(header, payload.codes())?;
-    let scalars = payload.scalars();
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + scalars.len() + packed.bytes.len());
-    bytes.resize(HEADER_BYTES, 0);
-    bytes.extend_from_slice(scalars);
-    bytes.extend_from_slice(&packed.bytes);
-    Ok(Payload::seal(Header { elias: Some(packed.words), ..*header }, bytes))
+    packed_payload(payload, &engine.pack_codes(header, payload.codes())?)
+}
+
+/// A copy of a payload.
+pub(super) fn as_it_is(payload: &PayloadView<'_>) -> Result<Payload, Error> {
+    let mut bytes = room_of(PAYLOAD, payload.as_bytes().len() as u64)?;
+    bytes.copy_from_slice(payload.as_bytes());
+    Ok(Payload::seal(*payload.header(), bytes))
+}
+
+/// The payload with these codes in the place of its own.
+pub(super) fn packed_payload(payload: &PayloadView<'_>, packed: &Packed) -> Result<Payload, Error> {
+    let header = Header { elias: Some(packed.words), ..*payload.header() };
+    let (mut bytes, codes_at) = front(&header, payload)?;
+    bytes[codes_at..].copy_from_slice(&packed.bytes);
+    Ok(Payload::seal(header, bytes))
+}
+
+/// Bytes of a payload of this header with the scalars of another, zeros in the place of the codes, and where those begin.
+pub(super) fn front(header: &Header, payload: &PayloadView<'_>) -> Result<(Vec<u8>, usize), Error> {
+    let mut bytes = room_of(PAYLOAD, header.payload_bytes())?;
+    let codes_at = HEADER_BYTES + payload.scalars().len();
+    bytes[HEADER_BYTES..codes_at].copy_from_slice(payload.scalars());
+    Ok((bytes, codes_at))
 }
 
 /// The payload with codes of fixed width.
 pub(crate) fn unpack(engine: &(impl Entropy + ?Sized), payload: &PayloadView<'_>) -> Result<Payload, Error> {
     let header = payload.header().fixed();
     if header == *payload.header() {
-        return Ok(Payload::seal(header, payload.as_bytes().to_vec()));
+        return as_it_is(payload);
     }
-    let front = HEADER_BYTES + payload.scalars().len();
-    let mut bytes = vec![0; header.payload_bytes() as usize];
-    bytes[HEADER_BYTES..front].copy_from_slice(payload.scalars());
-    engine.unpack_codes(payload.header(), payload.codes(), &mut bytes[front..])?;
+    let (mut bytes, codes_at) = front(&header, payload)?;
+    engine.unpack_codes(payload.header(), payload.codes(), &mut bytes[codes_at..])?;
     Ok(Payload::seal(header, bytes))
+}
+
+/// Bytes of the packed codes that a device says it has made as so many words, behind their table: checked before anything of that
+/// size is read.
+///
+/// # Errors
+/// [`Error::Backend`] where no codes are packed in so many words: the device's memory or its arithmetic is at fault.
+pub(super) fn bytes_of_total(kind: BackendKind, header: &Header, words: u32) -> Result<u64, Error> {
+    let (n, total) = (header.elements(), u64::from(words));
+    if (least_words(n)..=most_words(n, header.bits())).contains(&total) {
+        return Ok(table_bytes(n) + 4 * total);
+    }
+    let found = format!("and {n} codes of {} bits never take as many or as few", header.bits());
+    Err(faulty(kind, total, &found))
+}
+
+/// Packed codes as a device hands them back, once their table names as many words as the device has said.
+///
+/// # Errors
+/// As [`bytes_of_total`].
+pub(super) fn agreed(kind: BackendKind, header: &Header, words: u32, bytes: Vec<u8>) -> Result<Packed, Error> {
+    let named = words_of(&bytes, header.elements());
+    if named == u64::from(words) {
+        return Ok(Packed { bytes, words });
+    }
+    Err(faulty(kind, words.into(), &format!("and its table names {named}")))
+}
+
+fn faulty(backend: BackendKind, words: u64, found: &str) -> Error {
+    let reason = format!(
+        "the device says that it packed codes in {words} words, {found}; its memory is at fault, or its driver: run `cargo xtask \
+         verify` on it, and pack on the CPU meanwhile"
+    );
+    Error::Backend { backend, reason }
 }
 
 impl Entropy for Cpu {
     fn pack_codes(&self, header: &Header, codes: &[u8]) -> Result<Packed, Error> {
-        let (mut bytes, runs) = self.elias_pack(header.bits(), codes);
-        bytes.resize(table_bytes(header.elements()) as usize, 0);
-        let table = bytes.len();
-        bytes.reserve(runs.iter().map(Vec::len).sum());
-        runs.iter().for_each(|run| bytes.extend_from_slice(run));
+        let (table, runs) = self.elias_pack(header.bits(), codes);
+        let words_at = table_bytes(header.elements());
+        let all = runs.iter().map(|run| run.len() as u64).sum::<u64>();
+        let mut bytes = room_of(PAYLOAD, words_at + all)?;
+        bytes[..table.len()].copy_from_slice(&table);
+        let mut rest = &mut bytes[words_at as usize..];
+        for run in &runs {
+            let (own, behind) = rest.split_at_mut(run.len());
+            own.copy_from_slice(run);
+            rest = behind;
+        }
         // At most 2^31: 256 words for each of 2^23 units.
-        let words = ((bytes.len() - table) / 4) as u32;
-        Ok(Packed { bytes, words })
+        Ok(Packed { bytes, words: (all / 4) as u32 })
     }
 
     fn unpack_codes(&self, header: &Header, packed: &[u8], codes: &mut [u8]) -> Result<(), Error> {
@@ -80,7 +135,6 @@ impl Entropy for Cpu {
 }
 
 /// The kernels take the table on trust; a payload's was checked when it was read.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 impl<T: Sessions> Entropy for T {
     fn pack_codes(&self, header: &Header, codes: &[u8]) -> Result<Packed, Error> {
         if codes.is_empty() {
@@ -97,10 +151,9 @@ impl<T: Sessions> Entropy for T {
         let mut total = [0; 4];
         session.read(Role::Status, 0, &mut total)?;
         let words = u32::from_le_bytes(total);
-        let needed = table_bytes(header.elements()) + 4 * u64::from(words);
-        let mut bytes = vec![0; needed.min(layout.sizes().of(Role::Values)) as usize];
+        let mut bytes = room_of(PAYLOAD, bytes_of_total(self.kind(), header, words)?)?;
         session.read(Role::Values, 0, &mut bytes)?;
-        Ok(Packed { bytes, words })
+        agreed(self.kind(), header, words, bytes)
     }
 
     fn unpack_codes(&self, header: &Header, packed: &[u8], codes: &mut [u8]) -> Result<(), Error> {
@@ -115,5 +168,77 @@ impl<T: Sessions> Entropy for T {
         // SAFETY: all passes of the layout, in order, in a session of their own; the table names as many words as there are.
         unsafe { session.run_trusted(&passes)? };
         session.read(Role::Codes, 0, codes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Limits, Pass, Sizes};
+    use crate::session::Session;
+    use crate::{Device, Qsgd, Seed};
+
+    /// A device that has packed codes before any pass: what it says of their words, and their bytes.
+    struct Told(u32, Vec<u8>);
+
+    struct ToldSession<'t>(&'t Told);
+
+    impl Sessions for Told {
+        fn limits(&self) -> Limits {
+            Limits::NONE
+        }
+
+        fn kind(&self) -> BackendKind {
+            BackendKind::Cuda
+        }
+
+        fn session(&self, _: Sizes) -> Result<Box<dyn Session + '_>, Error> {
+            Ok(Box::new(ToldSession(self)))
+        }
+    }
+
+    impl Session for ToldSession<'_> {
+        fn write(&mut self, _: Role, _: u64, _: &[u8]) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn read(&mut self, role: Role, _: u64, out: &mut [u8]) -> Result<(), Error> {
+            let total = self.0.0.to_le_bytes();
+            let from = if role == Role::Status { &total[..] } else { &self.0.1 };
+            out.iter_mut().zip(from).for_each(|(to, byte)| *to = *byte);
+            Ok(())
+        }
+
+        // SAFETY: it runs nothing.
+        unsafe fn run_trusted(&mut self, _: &[Pass]) -> Result<(), Error> {
+            Ok(())
+        }
+
+        // SAFETY: as above.
+        unsafe fn time_trusted(&mut self, _: &[Pass], _: u32) -> Result<f64, Error> {
+            Ok(0.0)
+        }
+
+        fn time_copy(&mut self, _: Role, _: Role, _: u32) -> Result<(f64, u64), Error> {
+            Ok((0.0, 0))
+        }
+    }
+
+    #[test]
+    fn a_device_whose_total_is_not_that_of_its_table_is_found() {
+        let fixed = Device::cpu().encode(&Qsgd::bits(4), &[0.25f32; 1000], Seed::new(1)).expect("encodes");
+        let packed = Device::cpu().pack(&fixed).expect("packs");
+        let (words, bytes) = (packed.header().elias_words().expect("packed"), packed.view().codes().to_vec());
+        let of = |words, bytes: &[u8]| pack(&Told(words, bytes.to_vec()), &fixed.view());
+        assert_eq!(of(words, &bytes).expect("they agree"), packed);
+        let mut table = bytes.clone();
+        table[0] -= 1;
+        for (words, bytes) in
+            [(words - 1, &bytes), (words + 1, &bytes), (0, &bytes), (u32::MAX, &bytes), (words, &table)]
+        {
+            let error = of(words, bytes).expect_err("they do not");
+            assert!(matches!(error, Error::Backend { backend: BackendKind::Cuda, .. }), "{error}");
+            assert!(error.to_string().contains(&format!("in {words} words")), "{error}");
+        }
     }
 }

@@ -117,12 +117,11 @@ impl EncodePlan {
         self.header.n == 0
     }
 
-    /// Bytes of the payload, header included. Of one that is packed, the most that it may have.
+    /// Bytes of the payload, header included. Of one that is packed, the most that it may have. `usize::MAX` where that is more than
+    /// this machine addresses: there is no room for such a payload, and an encode says so.
     pub fn payload_bytes(&self) -> usize {
-        if self.elias {
-            return self.header.packed_bytes() as usize;
-        }
-        self.header.payload_bytes() as usize
+        let bytes = if self.elias { self.header.packed_bytes() } else { self.header.payload_bytes() };
+        usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
     /// Bytes of each buffer of a session that the plan's passes run in.

@@ -86,7 +86,7 @@ pub struct Memory {
 /// | none | `none` | sends f32, summed by an all-reduce |
 /// | selection | `topk:0.01`, `topk:k=100`, `topk:k=4,block=64`, `topk:above=0.001` | [`TopK`] |
 /// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `onebit`, and behind a selection `f16`, `bf16` | [`Qsgd`], [`Uniform`], [`OneBit`] |
-/// | entropy coding | `elias`, behind `qsgd` | [`Qsgd::elias`]: codes of as many bits as a level needs |
+/// | entropy coding | `elias`, behind `qsgd`, behind a selection too | [`Qsgd::elias`]: codes of as many bits as a level needs |
 /// | factors | `powersgd:rank=4` | [`PowerSgd`] |
 /// | memory | `ef` | error feedback. `onebit` and `powersgd` have it unless `noef` is there |
 /// | memory | `momentum=0.9` | momentum correction, with error feedback |
@@ -132,13 +132,20 @@ impl Recipe {
         }
     }
 
-    /// The same with this quantization of what is sent, in the place of the one it has.
+    /// The same with this quantization of what is sent, in the place of the one it has, and with this one's packing of codes.
+    ///
+    /// ```
+    /// use gradwire::{Qsgd, Recipe};
+    /// let packed = Recipe::from(Qsgd::bits(4).elias());
+    /// assert_eq!(packed.to_string(), "qsgd:bits=4+elias");
+    /// assert_eq!(packed.quantize(Qsgd::bits(8)).to_string(), "qsgd:bits=8");
+    /// ```
     pub fn quantize(mut self, quantize: impl Into<Quantize>) -> Self {
         self.set_quantize(quantize.into());
         self
     }
 
-    /// The same with this packing of the codes.
+    /// The same with this packing of the codes, of a quantizer that is set before: [`Recipe::quantize`] takes that of the new one.
     pub fn entropy(mut self, entropy: Entropy) -> Self {
         self.entropy = entropy;
         self
@@ -183,8 +190,10 @@ impl Recipe {
         self.is_none() || self.factors.is_some()
     }
 
-    /// Takes over a quantizer; its policy for NaN becomes the recipe's.
+    /// Takes over a quantizer; its policy for NaN becomes the recipe's, and so does its packing, which is none where it says nothing
+    /// of it: that of the quantizer before is of other codes.
     fn set_quantize(&mut self, quantize: Quantize) {
+        self.entropy = Entropy::None;
         let (plain, policy) = match quantize {
             Quantize::Exact | Quantize::Round(Dtype::F32) => (Quantize::Exact, NonFinite::Propagate),
             Quantize::Round(_) => (quantize, NonFinite::Propagate),
@@ -229,9 +238,8 @@ impl Recipe {
             }
             _ => {}
         }
-        if self.entropy == Entropy::Elias && (self.select.is_some() || !matches!(self.quantize, Quantize::Qsgd(_))) {
-            let what = "Elias codes are of QSGD's levels, of whole tensors";
-            return stages(what, "use qsgd without topk, or leave out elias");
+        if self.entropy == Entropy::Elias && !matches!(self.quantize, Quantize::Qsgd(_)) {
+            return stages("Elias codes are of QSGD's levels", "add qsgd, or leave out elias");
         }
         if let Some(factor) = self.memory.momentum.filter(|m| !(0.0..1.0).contains(m)) {
             return Err(RecipeError::Momentum { got: factor }.into());
@@ -262,6 +270,7 @@ impl Recipe {
         Some(match self.quantize {
             Quantize::Exact | Quantize::OneBit(_) => select,
             Quantize::Round(dtype) => select.values(dtype),
+            Quantize::Qsgd(codec) if self.entropy == Entropy::Elias => select.then_qsgd(codec.elias()),
             Quantize::Qsgd(codec) => select.then_qsgd(codec),
             Quantize::Uniform(codec) => select.then_uniform(codec),
         })

@@ -90,6 +90,8 @@ impl Builder {
         }
         self.seen.push((slot, word.at));
         let recipe = &mut self.recipe;
+        // Stages come in any order, and a codec's word says nothing of the packing.
+        let entropy = recipe.entropy;
         match word.name {
             "qsgd" => recipe.set_quantize(word.qsgd()?.into()),
             "uniform" => recipe.set_quantize(word.uniform()?.into()),
@@ -112,7 +114,7 @@ impl Builder {
                 match name {
                     "f16" => recipe.set_quantize(Dtype::F16.into()),
                     "bf16" => recipe.set_quantize(Dtype::Bf16.into()),
-                    "elias" => recipe.entropy = Entropy::Elias,
+                    "elias" => {}
                     "ef" => recipe.memory.feedback = true,
                     "noef" => recipe.memory.feedback = false,
                     "finite" => recipe.non_finite = NonFinite::Error,
@@ -120,6 +122,7 @@ impl Builder {
                 }
             }
         }
+        self.recipe.entropy = if slot == Slot::Entropy { Entropy::Elias } else { entropy };
         Ok(())
     }
 

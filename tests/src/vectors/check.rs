@@ -1,16 +1,18 @@
 //! Does a device give the committed bytes?
 
-use gradwire::{Device, Gradient, Payload};
+use gradwire::{CodecId, Device, Gradient, Payload};
 use half::{bf16, f16};
 
 use super::words::{bytes, number, read};
-use super::{Vector, committed};
+use super::{Vector, committed, elias};
 use crate::cases::Case;
 use crate::conformance::{Outcome, differ};
 
-/// Encode, feedback, decode and decode-add of a codec give the committed bytes.
+/// Encode, feedback, decode and decode-add of a codec give the committed bytes; of QSGD packing, unpacking and decoding of packed
+/// codes too.
 pub fn check(device: &Device, codec: &str) -> Outcome {
-    check_all(device, &committed(codec)?)
+    let packed = if codec == CodecId::Qsgd.file() { elias::check(device, &elias::committed()?)? } else { 0 };
+    Ok(check_all(device, &committed(codec)?)? + packed)
 }
 
 /// Encode, feedback, decode and decode-add give these vectors' bytes.

@@ -38,6 +38,7 @@ pub fn files() -> Vec<(String, String)> {
     let of_codec = |tests: &&Tests| (format!("{}.json", tests.codec.file()), text(&file((tests.vectors)())));
     let mut files: Vec<(String, String)> = CODECS.iter().map(of_codec).collect();
     files.push(("philox.json".to_owned(), text(&philox())));
+    files.push(("elias.json".to_owned(), text(&super::elias::file())));
     files.push(("topk.json".to_owned(), text(&super::topk::file())));
     files.push(("powersgd.json".to_owned(), text(&super::powersgd::file())));
     files

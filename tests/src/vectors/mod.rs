@@ -3,6 +3,7 @@
 //! The oracle computes them (`make.rs`), so that neither the product nor a change to it has a say in what they are.
 
 mod check;
+pub mod elias;
 mod make;
 pub mod powersgd;
 pub(crate) mod spec;

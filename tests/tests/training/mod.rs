@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 14] = [
+pub(crate) const TEXTS: [&str; 15] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -37,6 +37,7 @@ pub(crate) const TEXTS: [&str; 14] = [
     "topk:k=2,block=64+ef",
     "topk:above=0.02+ef",
     "topk:0.05+qsgd:bits=4,bucket=32+ef",
+    "topk:0.05+qsgd:bits=4,bucket=32,l2,contractive+elias+ef",
     "topk:0.02+momentum=0.9",
     "powersgd:rank=2",
     "powersgd:rank=1+momentum=0.5",

@@ -1,15 +1,16 @@
-//! What the CPU does without passes, top-k and PowerSGD: the calls of a user, timed.
+//! What the CPU does without passes, packing, top-k and PowerSGD: the calls of a user, timed.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use gradwire::{Device, Dtype, Error, LowRankState, PowerSgd, Seed, TopK};
+use gradwire::{Codec, Device, Dtype, EncodePlan, Error, LowRankState, PowerSgd, Seed, TopK};
+use gradwire_tests::cases::Case;
 
 use super::quality::{check_feedback, compare};
 use super::source::Typed;
 use crate::jobs::list::{Entry, Setting, matrix, sides};
 use crate::jobs::timing::{Budget, sample};
-use crate::jobs::{Feedback, Floor, Op, WEIGHT};
+use crate::jobs::{self, Feedback, Floor, Op, WEIGHT};
 
 /// Seconds of an operation, and the bytes that it cannot do without.
 pub(crate) struct Timed {
@@ -32,6 +33,7 @@ pub(super) fn seconds(budget: &mut Budget, mut call: impl FnMut() -> Result<(), 
 pub(super) fn measure(entry: &Entry, x: &[f32], dtype: Dtype, budget: &mut Budget) -> Result<Vec<Timed>, String> {
     match entry.setting {
         Setting::Buckets(_) => Ok(Vec::new()),
+        Setting::Packed(case) => packed(entry, &case, x, dtype, budget),
         Setting::TopK(part) => top_k(entry, part, x, dtype, budget),
         Setting::PowerSgd(rank) => power_sgd(rank, x, dtype, budget),
     }
@@ -61,6 +63,32 @@ fn top_k(entry: &Entry, part: f64, x: &[f32], dtype: Dtype, budget: &mut Budget)
     })?;
     let plain = Op::Feedback(Feedback::Plain);
     Ok(vec![timed(Op::Encode, encode), timed(Op::Decode, decode), timed(Op::DecodeAdd, add), timed(plain, feedback)])
+}
+
+/// The payload of a quantizer is packed by another call than its plan's, so that both are one operation here.
+fn packed(entry: &Entry, case: &Case, x: &[f32], dtype: Dtype, budget: &mut Budget) -> Result<Vec<Timed>, String> {
+    let (cpu, seed, typed) = (Device::cpu(), Seed::new(1), Typed::new(x, dtype));
+    let gradient = typed.gradient();
+    let plan = jobs::packed::codec(case, false).plan(x.len(), dtype).map_err(text)?;
+    let floor = jobs::packed::floor(plan.header(), dtype);
+    let payload = cpu.encode_plan(&plan, gradient, &mut [], seed).map_err(text)?;
+    let encode = seconds(budget, || cpu.encode_plan(&plan, gradient, &mut [], seed).map(|p| drop(black_box(p))))?;
+    let [mut out, mut residual] = [(); 2].map(|()| vec![0.0; x.len()]);
+    let decode = seconds(budget, || cpu.decode_into(&payload, &mut out))?;
+    compare(entry, x, &out)?;
+    let add = seconds(budget, || cpu.decode_add(&payload, WEIGHT, &mut out))?;
+    let timed = |op, seconds| Timed { op, floor: floor.of(op), seconds };
+    let mut all = vec![timed(Op::Encode, encode), timed(Op::Decode, decode), timed(Op::DecodeAdd, add)];
+    let Some((_, form)) = jobs::feedback_plan(case, x.len(), dtype).map_err(text)? else { return Ok(all) };
+    let codec = jobs::packed::codec(case, form == Feedback::Contractive);
+    let plan = codec.plan(x.len(), dtype).and_then(EncodePlan::with_feedback).map_err(text)?;
+    let sent = cpu.encode_plan(&plan, gradient, &mut residual, seed).map_err(text)?;
+    cpu.decode_into(&sent, &mut out).map_err(text)?;
+    check_feedback(x, &out, &residual)?;
+    let feedback =
+        seconds(budget, || cpu.encode_plan(&plan, gradient, &mut residual, seed).map(|p| drop(black_box(p))))?;
+    all.push(timed(Op::Feedback(form), feedback));
+    Ok(all)
 }
 
 fn power_sgd(rank: u32, x: &[f32], dtype: Dtype, budget: &mut Budget) -> Result<Vec<Timed>, String> {

@@ -21,7 +21,7 @@ pub(super) const FONT: &str = "sans-serif";
 /// Errors below this are drawn at it: the axis is logarithmic, and an exact result has no place there.
 const LEAST_ERROR: f64 = 1e-8;
 /// Colours that stay apart for readers with any colour vision (Okabe and Ito 2008), in the order of the series.
-pub(super) const COLORS: [RGBColor; 7] = [
+pub(super) const COLORS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -29,6 +29,8 @@ pub(super) const COLORS: [RGBColor; 7] = [
     BLACK,
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
+    // Not theirs, which is a yellow that white swallows.
+    RGBColor(150, 150, 150),
 ];
 
 pub(super) const GREY: RGBColor = RGBColor(80, 80, 80);
@@ -160,16 +162,25 @@ impl<DB: DrawingBackend> Canvas<DB> {
     /// Title, what was measured, and the legend.
     fn heading(&self, report: &Report) -> Result<(), String> {
         let scaled = |x, y| (x * self.scale, y * self.scale);
-        self.write("Gradient compression: encode rate against error", scaled(24, 26), 26, BLACK)?;
+        let title = "Gradient compression: encode rate against error";
+        self.write(title, scaled(24, 26), 26, BLACK)?;
+        let beside = (24 * self.scale + self.width(title, 26)? + 46 * self.scale, 28 * self.scale);
+        self.write("labels: setting, ratio; larger marks compress more", beside, 16, GREY)?;
         let device = format!("{}; its copy rate: {:.1} GB/s read plus written", report.device, report.copy_gbps);
         self.write(&device, scaled(24, 54), 16, GREY)?;
-        let (mut x, y) = scaled(24, 82);
-        for (index, name) in families(&report.rows).into_iter().enumerate() {
+        self.legend(&families(&report.rows), scaled(24, 82)).map(drop)
+    }
+
+    /// The series' marks and names from a pixel on, and the pixel where the last one ends.
+    fn legend(&self, names: &[&str], (mut x, y): (i32, i32)) -> Result<i32, String> {
+        let mut end = x;
+        for (index, name) in names.iter().enumerate() {
             self.marker(index, (x + 6 * self.scale, y), 6 * self.scale)?;
             self.write(name, (x + 18 * self.scale, y), 18, dark(index))?;
-            x += self.width(name, 18)? + 46 * self.scale;
+            end = x + 18 * self.scale + self.width(name, 18)?;
+            x = end + 28 * self.scale;
         }
-        self.write("labels: setting, ratio; larger marks compress more", (x, y), 16, GREY)
+        Ok(end)
     }
 
     /// A circle, a square, a triangle or a diamond, so that series differ without colours too.
@@ -236,6 +247,18 @@ impl<DB: DrawingBackend> Canvas<DB> {
 mod tests {
     use super::super::report::tests::{report, row, step, top_k};
     use super::*;
+    use crate::jobs::list::{self, Entry};
+
+    #[test]
+    fn every_series_has_its_colour_and_its_place_in_the_legend() {
+        let mut names: Vec<&str> = list::all().iter().map(Entry::series).collect();
+        names.dedup();
+        assert!(names.len() <= COLORS.len(), "{names:?}");
+        prepare(Path::new("none")).unwrap();
+        let mut drawn = String::new();
+        let canvas = Canvas { root: SVGBackend::with_string(&mut drawn, SIZE).into_drawing_area(), scale: 1 };
+        assert!(canvas.legend(&names, (24, 82)).unwrap() <= SIZE.0 as i32);
+    }
 
     #[test]
     fn a_chart_is_drawn_for_any_rows() {

@@ -100,7 +100,7 @@ pub(crate) fn plan(
             let state = PowerSgd::rank(rank).state(&source.matrices(), Seed::new(1))?;
             compresses = (0..source.tensors.len()).any(|tensor| state.is_compressed(tensor) == Some(true));
         }
-        let is_quantizer = matches!(entry.setting, Setting::Buckets(_));
+        let is_quantizer = entry.setting.is_passes_everywhere();
         match jobs::of(entry, n, source.dtype, &device.limits()) {
             Ok(jobs) if jobs.is_empty() || !compresses => {
                 skip(&"it would make no tensor smaller; try a larger --size, or an --input with matrices");
@@ -328,13 +328,13 @@ mod tests {
             assert_eq!(measured.timed.len(), planned.jobs.len());
         }
         // The entries of another part, which were the last in the buffers, are not taken.
-        let own = std::mem::take(&mut planned[1].jobs[0].passes);
-        let error = stage.measure(&planned[1]).err().unwrap();
+        let own = std::mem::take(&mut planned[2].jobs[0].passes);
+        let error = stage.measure(&planned[2]).err().unwrap();
         assert!(error.starts_with("top-k 0.1 %: encode, in the tensor that is timed: "), "{error}");
-        planned[1].jobs[0].passes = own;
+        planned[2].jobs[0].passes = own;
         // Nor is a residual that is not what was left.
-        planned[1].jobs[1].passes.clear();
-        let error = stage.measure(&planned[1]).err().unwrap();
+        planned[2].jobs[1].passes.clear();
+        let error = stage.measure(&planned[2]).err().unwrap();
         assert!(error.contains("encode + feedback") && error.contains("feedback keeps"), "{error}");
         // Nor is a step that was cut short.
         let step = planned.last_mut().unwrap();
@@ -348,7 +348,7 @@ mod tests {
         let device = Device::cpu();
         let source = super::super::source::load(None, Some(100), Dtype::F32).unwrap();
         let (planned, left_out) = plan(&device, &source, 100, &list::all()).unwrap();
-        assert_eq!((planned.len() + left_out.len(), left_out.len()), (30, 3), "{left_out:?}");
+        assert_eq!((planned.len() + left_out.len(), left_out.len()), (31, 3), "{left_out:?}");
         assert!(left_out[0].starts_with("PowerSGD rank 4: "), "{left_out:?}");
     }
 }

@@ -7,6 +7,7 @@ use gradwire_tests::oracle::Kind;
 
 use super::source::{Source, Typed};
 use crate::jobs::list::{Entry, Setting};
+use crate::jobs::packed;
 
 /// Sums over the elements of the gradient x and of what was decoded, y.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -103,6 +104,12 @@ pub(crate) fn of_tensors(device: &Device, entry: &Entry, source: &Source) -> Res
                 Ok((device.decode(&payload)?, payload.as_bytes().len()))
             })
         })?,
+        Setting::Packed(case) => tensors().try_for_each(|(seed, name, values)| {
+            add(values, &name, &|typed| {
+                let payload = device.encode(&packed::codec(&case, false), typed.gradient(), seed)?;
+                Ok((device.decode(&payload)?, payload.as_bytes().len()))
+            })
+        })?,
         Setting::TopK(part) => tensors().try_for_each(|(seed, name, values)| {
             add(values, &name, &|typed| {
                 let payload = device.encode_sparse(&TopK::fraction(part), typed.gradient(), seed)?;
@@ -126,7 +133,7 @@ pub(crate) fn of_tensors(device: &Device, entry: &Entry, source: &Source) -> Res
 /// Sums over two slices, after a check that no element is further from its original than the codec may move it.
 pub(crate) fn compare(entry: &Entry, x: &[f32], y: &[f32]) -> Result<Sums, String> {
     match entry.setting {
-        Setting::Buckets(case) => levels(&case, x, y),
+        Setting::Buckets(case) | Setting::Packed(case) => levels(&case, x, y),
         Setting::TopK(_) => match x.iter().zip(y).position(|(x, y)| *y != 0.0 && y.to_bits() != x.to_bits()) {
             None => Ok(Sums::of(x, y)),
             Some(at) => Err(format!("element {at} is {}, and {} was kept: do not use this build", x[at], y[at])),

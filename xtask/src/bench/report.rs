@@ -75,6 +75,7 @@ pub(crate) mod tests {
                     bucket,
                     norm: "max".to_owned(),
                     rounding: "stochastic".to_owned(),
+                    elias: false,
                 },
             },
             device: "cpu".to_owned(),

@@ -71,6 +71,9 @@ pub(crate) enum Parameters {
         norm: String,
         /// `stochastic`, `nearest` or `none`.
         rounding: String,
+        /// Whether the codes are packed as Elias codes.
+        #[serde(default)]
+        elias: bool,
     },
     TopK {
         /// The part of the entries that is kept.

@@ -5,14 +5,15 @@ use gradwire::{Codec, Dtype, Error, IndexFormat, PowerSgd, Seed};
 
 use super::schema::{Parameters, Settings};
 use crate::jobs::list::{Entry, Setting, matrix};
-use crate::jobs::{Feedback, feedback_plan};
+use crate::jobs::{Feedback, feedback_plan, packed};
 
 /// A setting, as the report says it.
 pub(crate) fn describe(entry: &Entry, dtype: Dtype) -> Settings {
     let of = match entry.setting {
-        Setting::Buckets(case) => {
+        Setting::Buckets(case) | Setting::Packed(case) => {
             let [norm, rounding] = case.kind.formula().terms().map(str::to_owned);
-            Parameters::Buckets { bits: case.bits, levels: case.levels, bucket: case.bucket, norm, rounding }
+            let elias = matches!(entry.setting, Setting::Packed(_));
+            Parameters::Buckets { bits: case.bits, levels: case.levels, bucket: case.bucket, norm, rounding, elias }
         }
         Setting::TopK(part) => Parameters::TopK { part },
         Setting::PowerSgd(rank) => Parameters::PowerSgd { rank },
@@ -39,6 +40,12 @@ pub(crate) fn promise(entry: &Entry, n: usize, dtype: Dtype) -> Result<Promise, 
         Setting::Buckets(case) => {
             let plan = case.codec().plan(n, dtype)?;
             let feedback = feedback_plan(&case, n, dtype)?.map(|(_, form)| form);
+            Promise { ratio: bytes / plan.payload_bytes() as f64, omega: Some(plan.omega()), feedback }
+        }
+        Setting::Packed(case) => {
+            let plan = packed::codec(&case, false).plan(n, dtype)?;
+            let feedback = feedback_plan(&case, n, dtype)?.map(|(_, form)| form);
+            // The most bytes that there may be: how many there are depends on the gradient.
             Promise { ratio: bytes / plan.payload_bytes() as f64, omega: Some(plan.omega()), feedback }
         }
         Setting::TopK(part) => {

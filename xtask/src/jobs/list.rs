@@ -1,8 +1,9 @@
 //! The list of what can be timed: every codec with its settings. `bench` shows all of them, and `report` those that are marked.
 
-use gradwire::Matrix;
+use gradwire::{CodecId, Matrix};
 use gradwire_tests::cases::Case;
 use gradwire_tests::formula::CODECS;
+use gradwire_tests::oracle::Kind;
 use gradwire_tests::suite::codecs;
 
 /// A codec's parameters.
@@ -10,6 +11,8 @@ use gradwire_tests::suite::codecs;
 pub(crate) enum Setting {
     /// A quantizer of buckets.
     Buckets(Case),
+    /// QSGD with its codes packed as Elias codes.
+    Packed(Case),
     /// Top-k, by the part of the entries that it keeps.
     TopK(f64),
     /// PowerSGD, by its rank.
@@ -28,8 +31,12 @@ pub(crate) struct Entry {
 pub(crate) fn all() -> Vec<Entry> {
     let mut all = Vec::new();
     let mut add = |setting, reported| all.push(Entry { setting, reported });
-    for (case, reported) in CODECS.iter().flat_map(|tests| (tests.timed)()) {
-        add(Setting::Buckets(case), reported);
+    for tests in CODECS {
+        (tests.timed)().into_iter().for_each(|(case, reported)| add(Setting::Buckets(case), reported));
+        if tests.codec == CodecId::Qsgd {
+            // Behind the L2 norm, where most levels are small and packing pays.
+            add(Setting::Packed(Case::new(Kind::QsgdL2, 4, Some(512))), true);
+        }
     }
     [0.0001, 0.001, 0.01, 0.1].into_iter().for_each(|part| add(Setting::TopK(part), part > 0.0001));
     [1, 4, 8, 32].into_iter().for_each(|rank| add(Setting::PowerSgd(rank), true));
@@ -43,20 +50,28 @@ pub(crate) fn codec(name: &str) -> Result<&'static str, String> {
     found.map(|(_, codec)| codec).ok_or_else(|| format!("`{name}` is none of {}", names()))
 }
 
+impl Setting {
+    /// Whether it runs as passes on every device. The CPU packs, selects and does PowerSGD without.
+    pub(crate) fn is_passes_everywhere(&self) -> bool {
+        matches!(self, Self::Buckets(_))
+    }
+}
+
 impl Entry {
     /// The codec's name.
     pub(crate) fn codec(&self) -> &'static str {
         match self.setting {
-            Setting::Buckets(case) => case.kind.codec().name(),
+            Setting::Buckets(case) | Setting::Packed(case) => case.kind.codec().name(),
             Setting::TopK(_) => "top-k",
             Setting::PowerSgd(_) => "PowerSGD",
         }
     }
 
-    /// The name of the codec's variant: of QSGD with its norm, of uniform with its rounding.
+    /// The name of the codec's variant: of QSGD with its norm and its packing, of uniform with its rounding.
     pub(crate) fn series(&self) -> &'static str {
         match self.setting {
             Setting::Buckets(case) => case.kind.name(),
+            Setting::Packed(_) => "QSGD L2, Elias",
             _ => self.codec(),
         }
     }
@@ -65,6 +80,7 @@ impl Entry {
     pub(crate) fn label(&self) -> String {
         match self.setting {
             Setting::Buckets(case) => format!("{} bit / {}", case.bits, bucket_text(case.bucket)),
+            Setting::Packed(case) => format!("{} bit / {}, L2, Elias", case.bits, bucket_text(case.bucket)),
             Setting::TopK(part) => format!("{} %", 100.0 * part),
             Setting::PowerSgd(rank) => format!("rank {rank}"),
         }
@@ -99,7 +115,7 @@ mod tests {
     #[test]
     fn every_codec_is_there_by_its_name_and_no_setting_twice() {
         let all = all();
-        assert_eq!((all.len(), all.iter().filter(|entry| entry.reported).count()), (22 + 4 + 4, 5 + 3 + 4));
+        assert_eq!((all.len(), all.iter().filter(|entry| entry.reported).count()), (22 + 1 + 4 + 4, 5 + 1 + 3 + 4));
         let mut names: Vec<_> = all.iter().map(Entry::codec).collect();
         names.dedup();
         assert_eq!(names, codecs().map(|(_, codec)| codec).collect::<Vec<_>>());

@@ -5,6 +5,7 @@
 //! passes over the buffers of a session are all that is needed, whatever kernels they are of.
 
 pub(crate) mod list;
+pub(crate) mod packed;
 pub(crate) mod rotate;
 pub(crate) mod timing;
 
@@ -151,6 +152,7 @@ pub(crate) struct Job {
 pub(crate) fn of(entry: &Entry, n: usize, dtype: Dtype, limits: &Limits) -> Result<Vec<Job>, Error> {
     match entry.setting {
         Setting::Buckets(case) => quantizer(entry, &case, n, dtype, limits),
+        Setting::Packed(case) => packed::jobs(entry, &case, n, dtype, limits),
         Setting::TopK(part) => top_k(entry, part, n, dtype, limits),
         Setting::PowerSgd(rank) => {
             let (rows, columns) = sides(n);

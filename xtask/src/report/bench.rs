@@ -108,7 +108,7 @@ pub(crate) fn run(place: Place, seconds: f64, quick: bool) -> Result<(), String>
     copy(place, &device, &profile).map_err(said)?;
     launch(&device).map_err(said)?;
     if place == Place::Cpu {
-        let what = "top-k, which the CPU selects without passes; `cargo xtask bench --codec topk` times it";
+        let what = "top-k and packed codes, which the CPU makes without passes; `cargo xtask bench` times them";
         emit(&Event::Skipped { what: what.to_owned() });
     }
     let models = models::all(place, device.is_software(), quick);

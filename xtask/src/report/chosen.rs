@@ -21,21 +21,21 @@ pub(super) fn chosen(
 ) -> Result<Vec<Job>, Error> {
     let mut jobs = vec![read_only(n, dtype, limits)?];
     for entry in list::all().iter().filter(|entry| entry.reported) {
-        let is_quantizer = matches!(entry.setting, Setting::Buckets(_));
-        // The CPU selects without passes.
+        let is_quantizer = entry.setting.is_passes_everywhere();
+        // The CPU packs and selects without passes.
         if !is_quantizer && !selects {
             continue;
         }
         let times = |op| match op {
             // Decoding gives f32 from whatever was encoded, so one type stands for all.
-            Op::Decode => dtype == Dtype::F32 && is_quantizer,
+            Op::Decode => dtype == Dtype::F32 && !matches!(entry.setting, Setting::TopK(_)),
             Op::DecodeAdd => dtype == Dtype::F32,
             _ => true,
         };
         match of(entry, n, dtype, limits) {
             Ok(all) => jobs.extend(all.into_iter().filter(|job| times(job.op))),
-            // Its factors are in one binding, which may be too small for them and not for the others' parts.
-            Err(error @ Error::Limit { .. }) if matches!(entry.setting, Setting::PowerSgd(_)) => {
+            // Factors are in one binding, and packed codes, which may be too small for them and not for the others' parts.
+            Err(error @ Error::Limit { .. }) if matches!(entry.setting, Setting::PowerSgd(_) | Setting::Packed(_)) => {
                 left_out.push(format!("{}, {}: {error}", entry.codec(), entry.label()));
             }
             Err(error) => return Err(error),
@@ -51,8 +51,8 @@ mod tests {
     #[test]
     fn halves_are_encoded_and_not_decoded_again() {
         let of = |dtype, selects| chosen(100_000, dtype, &Limits::NONE, selects, &mut vec![]).unwrap().len();
-        assert_eq!(of(Dtype::F32, true), 1 + 5 * 4 + 3 * 3 + 4);
-        assert_eq!(of(Dtype::Bf16, true), 1 + 5 * 2 + 3 * 2 + 4);
+        assert_eq!(of(Dtype::F32, true), 1 + 5 * 4 + 4 + 3 * 3 + 4);
+        assert_eq!(of(Dtype::Bf16, true), 1 + 5 * 2 + 2 + 3 * 2 + 4);
         assert_eq!(of(Dtype::F32, false), 1 + 5 * 4);
     }
 }

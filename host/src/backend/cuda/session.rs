@@ -24,6 +24,10 @@ impl Sessions for Cuda {
         Cuda::limits(self)
     }
 
+    fn kind(&self) -> BackendKind {
+        BackendKind::Cuda
+    }
+
     fn session(&self, sizes: Sizes) -> Result<Box<dyn Session + '_>, Error> {
         Ok(Box::new(Cuda::session(self, sizes)?))
     }

@@ -144,8 +144,7 @@ impl Wgpu {
     /// ```
     ///
     /// # Errors
-    /// As [`Device::encode_plan`](crate::Device::encode_plan); [`Error::Packed`] for a plan whose payload is packed. The residual is
-    /// as it was whenever this fails.
+    /// As [`Device::encode_plan`](crate::Device::encode_plan). The residual is as it was whenever this fails.
     pub async fn encode_async(
         &self,
         plan: &EncodePlan,
@@ -153,8 +152,25 @@ impl Wgpu {
         residual: &mut [f32],
         seed: Seed,
     ) -> Result<Payload, Error> {
+        if !plan.is_packed() {
+            return self.encode_fixed(plan, gradient, residual, seed).await;
+        }
+        // The caller's residual changes once nothing can fail any more.
+        let mut left = residual.to_vec();
+        let fixed = self.encode_fixed(&plan.fixed(), gradient, &mut left, seed).await?;
+        let packed = self.pack_async(&fixed).await?;
+        residual.copy_from_slice(&left);
+        Ok(packed)
+    }
+
+    async fn encode_fixed(
+        &self,
+        plan: &EncodePlan,
+        gradient: Gradient<'_>,
+        residual: &mut [f32],
+        seed: Seed,
+    ) -> Result<Payload, Error> {
         check_input(plan, gradient.dtype(), gradient.len())?;
-        plan.refuse_packed("an encode without a wait")?;
         let header = *plan.header();
         expect_residual(plan.feedback(), residual.len(), header.n)?;
         if header.n == 0 {
@@ -176,8 +192,7 @@ impl Wgpu {
     /// Decodes a payload over or onto `output`, without a wait in a browser, as [`Wgpu::encode_async`].
     ///
     /// # Errors
-    /// As [`Device::decode_into`](crate::Device::decode_into); [`Error::Packed`] for a packed payload. The output is as it was
-    /// whenever this fails.
+    /// As [`Device::decode_into`](crate::Device::decode_into). The output is as it was whenever this fails.
     pub async fn decode_async(
         &self,
         payload: &(impl AsPayload + ?Sized),
@@ -185,11 +200,16 @@ impl Wgpu {
         output: &mut [f32],
     ) -> Result<(), Error> {
         let payload = payload.as_payload();
-        let header = *payload.header();
-        Error::expect_len("output", "elements", output.len(), header.n)?;
-        if header.n == 0 {
+        Error::expect_len("output", "elements", output.len(), payload.header().n)?;
+        if payload.header().n == 0 {
             return Ok(());
         }
+        let unpacked = match payload.header().elias_words() {
+            Some(_) => Some(self.unpack_async(&payload).await?),
+            None => None,
+        };
+        let payload = unpacked.as_ref().map_or(payload, Payload::view);
+        let header = *payload.header();
         let plan = DecodePlan::new(header, 1);
         let mut body = vec![0; header.body_bytes() as usize];
         payload.write_body(&mut body)?;

@@ -23,7 +23,7 @@ use gradwire_shaders::SHADERS;
 use pollster::block_on;
 
 pub use self::asynchronous::HostSlice;
-pub(crate) use self::asynchronous::SCRATCH;
+pub(crate) use self::asynchronous::{Copied, SCRATCH};
 use self::loss::{Loss, QuietQueue};
 pub use self::memory::WgpuSlice;
 use self::pipelines::Pipelines;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::record::{self, Bound, Ready};
 use super::{Shared, Wgpu, failed};
 use crate::error::Error;
+use crate::kind::BackendKind;
 use crate::plan::{Limits, Pass, ROLES, Role, Sizes};
 use crate::session::{Clock, Session, Sessions, check_copy, check_range, check_spans, room_for};
 
@@ -29,6 +30,10 @@ pub struct WgpuSession {
 impl Sessions for Wgpu {
     fn limits(&self) -> Limits {
         Wgpu::limits(self)
+    }
+
+    fn kind(&self) -> BackendKind {
+        BackendKind::Wgpu
     }
 
     fn session(&self, sizes: Sizes) -> Result<Box<dyn Session + '_>, Error> {
