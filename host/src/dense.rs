@@ -59,7 +59,8 @@ pub(crate) fn encode(
     seed: Seed,
 ) -> Result<Payload, Error> {
     let needed = plan.header().payload_bytes();
-    // No allocation is larger. Below that, memory that the system hands out as zeros is not written before the encode writes it.
+    // No allocation is larger. Below that, memory that the system hands out as zeros is not written before the encode
+    // writes it.
     let length = isize::try_from(needed).map_err(|_| Error::no_memory("a payload", needed))?;
     let mut bytes = vec![0; length.unsigned_abs()];
     engine.encode(plan, gradient, residual, &mut bytes[body_range(plan)], seed)?;

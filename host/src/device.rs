@@ -408,9 +408,9 @@ impl Device {
     /// The gradient that a payload holds, as f32.
     ///
     /// # Errors
-    /// [`Error::Limit`] where the device's limits are too small for any part of it, or for the codes of a packed payload, which are
-    /// unpacked in one binding: [`Device::unpack`] on the CPU makes of it one that is decoded in parts. [`Error::Backend`] where
-    /// the device fails.
+    /// [`Error::Limit`] where the device's limits are too small for any part of it, or for the codes of a packed
+    /// payload, which are unpacked in one binding: [`Device::unpack`] on the CPU makes of it one that is decoded in
+    /// parts. [`Error::Backend`] where the device fails.
     pub fn decode(&self, payload: &(impl AsPayload + ?Sized)) -> Result<Vec<f32>, Error> {
         let payload = payload.as_payload();
         let mut output = vec![0.0; payload.len()];
@@ -421,8 +421,8 @@ impl Device {
     /// `output = decode(payload)`.
     ///
     /// # Errors
-    /// [`Error::Length`] for an output of another length than the gradient; as [`Device::decode`]. The output is as it was
-    /// whenever this fails.
+    /// [`Error::Length`] for an output of another length than the gradient; as [`Device::decode`]. The output is as it
+    /// was whenever this fails.
     pub fn decode_into(&self, payload: &(impl AsPayload + ?Sized), output: &mut [f32]) -> Result<(), Error> {
         self.decode_all(&[payload.as_payload()], DecodeMode::Write, output)
     }

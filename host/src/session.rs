@@ -109,7 +109,8 @@ pub(crate) fn room_for(bytes: usize) -> Result<Vec<u8>, Error> {
 /// Room for so many bytes of something, all of them zero.
 ///
 /// # Errors
-/// [`Error::Backend`] where this machine has no memory for them, or addresses fewer: a browser's addresses have 32 bits.
+/// [`Error::Backend`] where this machine has no memory for them, or addresses fewer: a browser's addresses have 32
+/// bits.
 pub(crate) fn room_of(what: &str, bytes: u64) -> Result<Vec<u8>, Error> {
     let none = || Error::no_memory(what, bytes);
     let length = usize::try_from(bytes).map_err(|_| none())?;

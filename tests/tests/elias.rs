@@ -155,7 +155,8 @@ fn a_large_tensor_s_words_begin_where_they_should() {
 fn codes_beyond_the_last_element_are_carried() {
     let fixed = Device::cpu().encode(&Qsgd::bits(4), &[0.5f32, -0.5, 0.25], Seed::new(1)).expect("encodes");
     let codes_at = Shape::of(fixed.as_bytes()).codes_at;
-    // Slots 1 to 7 of the lanes of the three elements, and lanes that have none: 3 is a level, and 11 the same one below zero.
+    // Slots 1 to 7 of the lanes of the three elements, and lanes that have none: 3 is a level, and 11 the same one
+    // below zero.
     let other = forged(&fixed, |bytes| {
         bytes[codes_at + 1] = 0x3b;
         bytes[codes_at + 127] = 0xb3;

@@ -24,8 +24,8 @@ const PACKED: usize = 1;
 const COUNT: usize = 3;
 
 impl Wgpu {
-    /// As [`Device::pack`](crate::Device::pack), bit for bit, without a wait in a browser. Elsewhere the returned future
-    /// waits for the device when it is polled.
+    /// As [`Device::pack`](crate::Device::pack), bit for bit, without a wait in a browser. Elsewhere the returned
+    /// future waits for the device when it is polled.
     ///
     /// ```no_run
     /// # async fn run(gradient: &[f32]) -> Result<(), gradwire::Error> {
@@ -91,8 +91,8 @@ impl Wgpu {
         Ok(Payload::seal(header, bytes))
     }
 
-    /// Runs passes of a layout over what is written into one buffer of [`BUFFERS`], and copies the first bytes of another; with all
-    /// of them.
+    /// Runs passes of a layout over what is written into one buffer of [`BUFFERS`], and copies the first bytes of
+    /// another; with all of them.
     async fn coded(
         &self,
         layout: &Layout,

@@ -57,7 +57,8 @@ pub(super) fn packed_payload(payload: &PayloadView<'_>, packed: &Packed) -> Resu
     Ok(Payload::seal(header, bytes))
 }
 
-/// Bytes of a payload of this header with the scalars of another, zeros in the place of the codes, and where those begin.
+/// Bytes of a payload of this header with the scalars of another, zeros in the place of the codes, and where those
+/// begin.
 pub(super) fn front(header: &Header, payload: &PayloadView<'_>) -> Result<(Vec<u8>, usize), Error> {
     let mut bytes = room_of(PAYLOAD, header.payload_bytes())?;
     let codes_at = HEADER_BYTES + payload.scalars().len();
@@ -76,8 +77,8 @@ pub(crate) fn unpack(engine: &(impl Entropy + ?Sized), payload: &PayloadView<'_>
     Ok(Payload::seal(header, bytes))
 }
 
-/// Bytes of the packed codes that a device says it has made as so many words, behind their table: checked before anything of that
-/// size is read.
+/// Bytes of the packed codes that a device says it has made as so many words, behind their table: checked before
+/// anything of that size is read.
 ///
 /// # Errors
 /// [`Error::Backend`] where no codes are packed in so many words: the device's memory or its arithmetic is at fault.
@@ -104,8 +105,8 @@ pub(super) fn agreed(kind: BackendKind, header: &Header, words: u32, bytes: Vec<
 
 fn faulty(backend: BackendKind, words: u64, found: &str) -> Error {
     let reason = format!(
-        "the device says that it packed codes in {words} words, {found}; its memory is at fault, or its driver: run `cargo xtask \
-         verify` on it, and pack on the CPU meanwhile"
+        "the device says that it packed codes in {words} words, {found}; its memory is at fault, or its driver: run \
+         `cargo xtask verify` on it, and pack on the CPU meanwhile"
     );
     Error::Backend { backend, reason }
 }

@@ -10,8 +10,8 @@ use crate::wire::{CodecId, Header};
 ///
 /// The codes of fixed width lie in the buffer [`Role::Codes`](crate::session::Role::Codes), where the passes of an
 /// [`EncodePlan`](crate::EncodePlan) leave them and those of a [`DecodePlan`](crate::DecodePlan) for one payload read
-/// them. The packed ones, with their table, lie in [`Role::Values`](crate::session::Role::Values). The CPU packs without
-/// passes, and refuses these.
+/// them. The packed ones, with their table, lie in [`Role::Values`](crate::session::Role::Values). The CPU packs
+/// without passes, and refuses these.
 ///
 /// Source: Elias, "Universal codeword sets and representations of the integers", 1975, gamma codes.
 ///
@@ -36,8 +36,8 @@ impl Packing {
     /// For codes of payloads with this header, packed or not.
     ///
     /// # Errors
-    /// [`Error::NotPacked`] for another codec than QSGD; [`Error::Limit`] where the codes, which are one binding, may not
-    /// fit one of a device with these limits.
+    /// [`Error::NotPacked`] for another codec than QSGD; [`Error::Limit`] where the codes, which are one binding, may
+    /// not fit one of a device with these limits.
     pub fn new(header: &Header, limits: &Limits) -> Result<Self, Error> {
         if header.codec() != CodecId::Qsgd {
             return Err(Error::NotPacked { codec: header.codec().name() });
@@ -59,8 +59,8 @@ impl Packing {
         &self.pack
     }
 
-    /// Packed codes to codes, in order. Their table is taken on trust: a session's is what [`Packing::pack`] left there,
-    /// or that of a payload that was read, and so checked.
+    /// Packed codes to codes, in order. Their table is taken on trust: a session's is what [`Packing::pack`] left
+    /// there, or that of a payload that was read, and so checked.
     pub fn unpack(&self) -> &[Pass] {
         &self.unpack
     }

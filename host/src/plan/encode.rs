@@ -117,8 +117,8 @@ impl EncodePlan {
         self.header.n == 0
     }
 
-    /// Bytes of the payload, header included. Of one that is packed, the most that it may have. `usize::MAX` where that is more than
-    /// this machine addresses: there is no room for such a payload, and an encode says so.
+    /// Bytes of the payload, header included. Of one that is packed, the most that it may have. `usize::MAX` where that
+    /// is more than this machine addresses, and so more than any buffer has.
     pub fn payload_bytes(&self) -> usize {
         let bytes = if self.elias { self.header.packed_bytes() } else { self.header.payload_bytes() };
         usize::try_from(bytes).unwrap_or(usize::MAX)

@@ -132,7 +132,8 @@ impl Recipe {
         }
     }
 
-    /// The same with this quantization of what is sent, in the place of the one it has, and with this one's packing of codes.
+    /// The same with this quantization of what is sent, in the place of the one it has, and with this one's packing of
+    /// codes.
     ///
     /// ```
     /// use gradwire::{Qsgd, Recipe};
@@ -145,7 +146,8 @@ impl Recipe {
         self
     }
 
-    /// The same with this packing of the codes, of a quantizer that is set before: [`Recipe::quantize`] takes that of the new one.
+    /// The same with this packing of the codes, of a quantizer that is set before: [`Recipe::quantize`] takes that of
+    /// the new one.
     pub fn entropy(mut self, entropy: Entropy) -> Self {
         self.entropy = entropy;
         self
@@ -190,8 +192,8 @@ impl Recipe {
         self.is_none() || self.factors.is_some()
     }
 
-    /// Takes over a quantizer; its policy for NaN becomes the recipe's, and so does its packing, which is none where it says nothing
-    /// of it: that of the quantizer before is of other codes.
+    /// Takes over a quantizer; its policy for NaN becomes the recipe's, and so does its packing, which is none where it
+    /// says nothing of it: that of the quantizer before is of other codes.
     fn set_quantize(&mut self, quantize: Quantize) {
         self.entropy = Entropy::None;
         let (plain, policy) = match quantize {

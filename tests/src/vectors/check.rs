@@ -8,8 +8,8 @@ use super::{Vector, committed, elias};
 use crate::cases::Case;
 use crate::conformance::{Outcome, differ};
 
-/// Encode, feedback, decode and decode-add of a codec give the committed bytes; of QSGD packing, unpacking and decoding of packed
-/// codes too.
+/// Encode, feedback, decode and decode-add of a codec give the committed bytes; of QSGD packing, unpacking and decoding
+/// of packed codes too.
 pub fn check(device: &Device, codec: &str) -> Outcome {
     let packed = if codec == CodecId::Qsgd.file() { elias::check(device, &elias::committed()?)? } else { 0 };
     Ok(check_all(device, &committed(codec)?)? + packed)
