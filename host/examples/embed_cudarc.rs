@@ -11,7 +11,10 @@ use gradwire::embed::{
     FinishLowRank, LowRankBuffers, Scatter, ScatterBuffers, Select, SelectBuffers, Settle, SettleBuffers, WithTable,
 };
 use gradwire::plan::Limits;
-use gradwire::{Codec, DecodeMode, DecodePlan, Device, Dtype, Layout, Matrix, ModelPlan, PowerSgd, Qsgd, Seed, TopK};
+use gradwire::{
+    Codec, Collective, CollectiveError, Compressor, DecodeMode, DecodePlan, Device, Dtype, Layout, Matrix, ModelPlan,
+    PowerSgd, Qsgd, Seed, TopK,
+};
 
 const N: usize = 100_000;
 
@@ -87,7 +90,61 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{} tensors in {} launch", payloads.len(), plan.launches());
     top_k(&cuda, &stream, &x)?;
     late(&cuda, &stream, &x)?;
+    training(&cuda, &stream, &x)?;
     power_sgd(&cuda, &stream)
+}
+
+/// A group of one rank.
+struct Alone;
+
+impl Collective for Alone {
+    fn rank(&self) -> u32 {
+        0
+    }
+
+    fn ranks(&self) -> u32 {
+        1
+    }
+
+    fn all_gather(&mut self, mine: &[u8], all: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
+        *all = vec![mine.to_vec()];
+        Ok(())
+    }
+
+    fn all_to_all(&mut self, to: &[&[u8]], from: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
+        *from = to.iter().map(|bytes| bytes.to_vec()).collect();
+        Ok(())
+    }
+
+    fn all_reduce_sum(&mut self, _: &mut [f32]) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+
+    fn exchange(&mut self, _: u32, mine: &[u8], theirs: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        *theirs = mine.to_vec();
+        Ok(())
+    }
+
+    fn broadcast(&mut self, _: u32, _: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+}
+
+/// A step of training, whose gradient, residual and momentum stay in cudarc's memory.
+fn training(cuda: &Cuda, stream: &Arc<CudaStream>, x: &[f32]) -> Result<(), Box<dyn Error>> {
+    let mut host = Compressor::new("topk:0.01+ef", [[N as u64 / 100, 100]], 42)?;
+    let mut resident = host.resident(cuda)?;
+    let mut gradient = stream.clone_htod(x)?;
+    let mut expected = x.to_vec();
+    resident.exchange_view(&mut Alone, &mut gradient)?;
+    host.exchange(&Device::cpu(), &mut Alone, &mut expected)?;
+    assert_eq!(stream.clone_dtoh(&gradient)?, expected, "the mean is the host's");
+    assert_eq!(resident.download()?.state()?, host.state()?, "so is the state");
+    let mut bytes = stream.alloc_zeros::<u8>(4 * N)?;
+    let error = resident.exchange_view(&mut Alone, &mut bytes).expect_err("bytes");
+    assert!(matches!(error, gradwire::Error::Dtype { expected: "f32", found: "u8" }), "{error}");
+    println!("a step of training: {} bytes of {}", resident.last_bytes(), 4 * N);
+    Ok(())
 }
 
 /// The largest entries, and the gradient that they are alone.

@@ -7,6 +7,8 @@ use ::cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr a
 use half::{bf16, f16};
 
 use super::{Cuda, DeviceSlice, failed};
+use crate::collective::Collective;
+use crate::compressor::ResidentCompressor;
 use crate::embed::{Access, Checked, Piece, Work, sealed};
 use crate::error::Error;
 use crate::gradient::Dtype;
@@ -151,15 +153,7 @@ impl Cuda {
     /// As [`Cuda::queue`]; [`Error::Dtype`] for floats of another type than the work's; [`Error::Memory`] for what is written and was
     /// lent to be read; [`Error::Stream`] where this value was not made by [`Cuda::on`], or while the stream is being captured.
     pub fn queue_views<W: Checked>(&self, work: W, buffers: W::Buffers<View<'_>>) -> Result<(), Error> {
-        if self.shared.driver.is_capturing(self.stream).map_err(failed)? {
-            return Err(Error::Stream {
-                address: self.stream.to_u64(),
-                problem:
-                    "is being captured into a CUDA graph, which may be launched when slices and kernels are gone: \
-                          Cuda::queue_views_trusted records it, on a contract"
-                        .to_owned(),
-            });
-        }
+        self.refuse_capture("Cuda::queue_views_trusted records it, on a contract")?;
         // SAFETY: the work trusts nothing that it finds, and no graph records it.
         unsafe { self.queue_views_trusted(work, buffers) }
     }
@@ -174,10 +168,7 @@ impl Cuda {
     /// - The caller guarantees that a graph that recorded the work is not launched after a slice or the last [`Cuda`] of the context
     ///   was dropped.
     pub unsafe fn queue_views_trusted<W: Work>(&self, work: W, buffers: W::Buffers<View<'_>>) -> Result<(), Error> {
-        let stream = self.keep.as_deref().ok_or_else(|| Error::Stream {
-            address: self.stream.to_u64(),
-            problem: "is not one of cudarc's: open it with Cuda::on, or use Cuda::queue".to_owned(),
-        })?;
+        let stream = self.of_cudarc("use Cuda::queue")?;
         let passes = work.passes(&Limits::NONE)?;
         let pieces = work.pieces(buffers)?;
         pieces.iter().try_for_each(|piece| expect_lent(piece, stream))?;
@@ -198,6 +189,62 @@ impl Cuda {
         drop(passes);
         work.queued(sealed::Surface(()));
         Ok(())
+    }
+
+    fn refuse_capture(&self, remedy: &str) -> Result<(), Error> {
+        if !self.shared.driver.is_capturing(self.stream).map_err(failed)? {
+            return Ok(());
+        }
+        let problem = format!(
+            "is being captured into a CUDA graph, which may be launched when slices and kernels are gone: {remedy}"
+        );
+        Err(Error::Stream { address: self.stream.to_u64(), problem })
+    }
+
+    /// The stream of cudarc's that this value was made of.
+    fn of_cudarc(&self, otherwise: &str) -> Result<&CudaStream, Error> {
+        self.keep.as_deref().ok_or_else(|| Error::Stream {
+            address: self.stream.to_u64(),
+            problem: format!("is not one of cudarc's: open it with Cuda::on, or {otherwise}"),
+        })
+    }
+}
+
+impl ResidentCompressor<Cuda> {
+    /// A step, as [`ResidentCompressor::exchange`], of a slice or a view of f32 of cudarc's. It is on the stream that
+    /// the [`Cuda`] was made of; cudarc orders the work of its other streams.
+    ///
+    /// ```no_run
+    /// # fn run(group: &mut impl gradwire::Collective) -> Result<(), Box<dyn std::error::Error>> {
+    /// use cudarc::driver::CudaContext;
+    /// use gradwire::Compressor;
+    /// use gradwire::backend::cuda::Cuda;
+    /// let stream = CudaContext::new(0)?.new_stream()?;
+    /// let mut compressor = Compressor::new("qsgd:bits=4+ef", [[1024, 1024]], 42)?.resident(&Cuda::on(&stream)?)?;
+    /// let mut gradient = stream.alloc_zeros::<f32>(compressor.elements())?;
+    /// compressor.exchange_view(group, &mut gradient)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ResidentCompressor::exchange`]; [`Error::Dtype`] for elements of another type; [`Error::Stream`] where the
+    /// [`Cuda`] was not made by [`Cuda::on`], or while the stream is being captured.
+    pub fn exchange_view(
+        &mut self,
+        group: &mut (impl Collective + ?Sized),
+        gradient: &mut impl LendMut,
+    ) -> Result<(), Error> {
+        let cuda = self.memory().clone();
+        cuda.refuse_capture("an exchange waits for other ranks, which no graph can")?;
+        let stream = cuda.of_cudarc("hand over a DeviceSlice")?;
+        let ty = gradient.ty();
+        if ty.dtype != Some(Dtype::F32) {
+            return Err(Error::Dtype { expected: Dtype::F32.name(), found: ty.name });
+        }
+        let (slice, _guard) = gradient.lend_mut(stream);
+        // SAFETY: cudarc frees memory, and orders other streams, behind what was queued while the guard is held; no
+        // graph records it.
+        unsafe { self.exchange(group, slice) }
     }
 }
 

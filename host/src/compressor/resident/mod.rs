@@ -110,6 +110,11 @@ impl Compressor {
 }
 
 impl<D: DeviceMemory> ResidentCompressor<D> {
+    #[cfg(feature = "cudarc")]
+    pub(crate) fn memory(&self) -> &D {
+        &self.memory
+    }
+
     /// As [`Compressor::elements`].
     pub fn elements(&self) -> usize {
         self.inner.elements()
