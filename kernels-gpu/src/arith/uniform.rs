@@ -129,6 +129,13 @@ impl Quantizer for Uniform {
     }
 
     #[inline(always)]
+    fn plain_handed_on(decoder: &Decoder, take: impl FnMut(u32) -> u32) -> Decoder {
+        let words = [decoder.low.to_bits(), decoder.high.to_bits(), decoder.step.to_bits()];
+        let [low, high, step] = words.map(take).map(f32::from_bits);
+        Decoder { low, high, step, lower: 1.0, keep: !0, fill: 0 }
+    }
+
+    #[inline(always)]
     fn poisoned(decoder: &Decoder) -> bool {
         decoder.keep == 0
     }
