@@ -8,9 +8,9 @@ use super::decode::Buffers;
 use super::quantizer::of_lane;
 use super::tile::{UNITS, WARP_SPAN};
 use crate::arith;
-use crate::arith::float::canonical;
+use crate::arith::float::NAN_BITS;
 use crate::arith::pack::{LANES, SLOTS, UNIT, unit_bytes};
-use crate::arith::quantizer::Quantizer;
+use crate::arith::quantizer::{Quantizer, Words};
 use crate::device;
 use crate::params::{DecodeParams, SPAN, item};
 use crate::presets::decode::{BITS, decode_presets};
@@ -48,6 +48,12 @@ fn behind(unit: usize, slot: usize) -> usize {
 fn fixed<const SMALL: bool>(p: DecodeParams, levels: u32) -> DecodeParams {
     let bucket_log2 = if SMALL { 6 | p.bucket_log2 & 1 } else { p.bucket_log2.max(UNIT.ilog2()) };
     DecodeParams { bits: BITS, levels, bucket_log2, ..p }
+}
+
+/// `arith::float::canonical` of what a sum gave: a device makes no signalling NaN, so that a comparison of numbers is enough.
+#[inline(always)]
+fn canonical(sum: f32) -> f32 {
+    if sum.is_nan() { f32::from_bits(NAN_BITS) } else { sum }
 }
 
 /// What a block works on: its span of one tensor, or its item of many.
@@ -95,16 +101,22 @@ unsafe fn wire<Q: Quantizer>(p: &DecodeParams, b: &Buffers, element: u32, payloa
     wire
 }
 
-/// This lane's codes of a unit of the warp, of a payload. Behind the last unit, that one's stand in.
+/// Where this lane's codes of a unit of the launch are, of a payload.
+#[inline(always)]
+fn unit_codes(p: &DecodeParams, b: &Buffers, place: Place, unit: u32, payload: u32) -> *const u32 {
+    let start = b.codes.cast::<u32>().wrapping_add(payload as usize * p.code_stride as usize);
+    start.wrapping_add(unit as usize * (unit_bytes(BITS) / 4) + place.lane as usize)
+}
+
+/// This lane's codes of a unit of the warp. Behind the last unit, that one's stand in.
 ///
 /// # Safety
 /// As [`wire`].
 #[inline(always)]
-unsafe fn codes(p: &DecodeParams, b: &Buffers, place: Place, unit: u32, payload: u32) -> u32 {
-    let unit = (place.first / UNIT as u32 + unit).min((p.n - 1) / UNIT as u32) as usize;
-    let start = payload as usize * p.code_stride as usize * 4 + unit * unit_bytes(BITS);
-    // SAFETY: the unit has an element, so its codes are in every payload.
-    unsafe { *b.codes.add(start).cast::<u32>().add(place.lane as usize) }
+unsafe fn codes(p: &DecodeParams, b: &Buffers, place: Place, unit: u32) -> u32 {
+    let unit = (place.first / UNIT as u32 + unit).min((p.n - 1) / UNIT as u32);
+    // SAFETY: the unit has an element, so its codes are in the payload.
+    unsafe { *unit_codes(p, b, place, unit, 0) }
 }
 
 /// The decoders that the lanes of a warp have.
@@ -126,22 +138,22 @@ impl<Q: Quantizer> Decoders<Q> {
         Self { own, plain }
     }
 
-    /// The bits of what this lane's code stands for, by the decoder that lane `from` has, times the weight if there is one.
+    /// What this lane's code stands for by the decoder that lane `from` has, times the weight if there is one. `PLAIN` says that all
+    /// decoders are.
     ///
     /// # Safety
     /// All lanes of the warp arrive together, with the same `from`.
     #[inline(always)]
-    unsafe fn table<const WEIGHTED: bool>(&self, p: &DecodeParams, lane: u32, from: u32) -> u32 {
-        let code = lane & ((1 << BITS) - 1);
-        let value = if self.plain {
-            // SAFETY: the caller brings all lanes here, and whether decoders are plain is the same in each.
-            let decoder = Q::plain_handed_on(&self.own, |word| unsafe { device::shuffle(word, from) });
-            Q::value(&decoder, BITS, p.levels, code)
+    unsafe fn table<const WEIGHTED: bool, const PLAIN: bool>(&self, p: &DecodeParams, lane: u32, from: u32) -> f32 {
+        let decoder = if PLAIN {
+            // SAFETY: the caller brings all lanes here.
+            Q::plain_handed_on(&self.own, |word| unsafe { device::shuffle(word, from) })
         } else {
             // SAFETY: as above.
-            Q::value(&unsafe { of_lane(&self.own, from) }, BITS, p.levels, code)
+            unsafe { of_lane(&self.own, from) }
         };
-        (if WEIGHTED { p.weight() * value } else { value }).to_bits()
+        let value = Q::value(&decoder, BITS, p.levels, lane & ((1 << BITS) - 1));
+        if WEIGHTED { p.weight() * value } else { value }
     }
 
     /// What this lane's codes of a unit stand for.
@@ -149,7 +161,7 @@ impl<Q: Quantizer> Decoders<Q> {
     /// # Safety
     /// As [`Decoders::table`], with the same `unit` in all lanes.
     #[inline(always)]
-    unsafe fn unit<const WEIGHTED: bool, const SMALL: bool>(
+    unsafe fn unit<const WEIGHTED: bool, const SMALL: bool, const PLAIN: bool>(
         &self,
         p: &DecodeParams,
         lane: u32,
@@ -157,17 +169,39 @@ impl<Q: Quantizer> Decoders<Q> {
         raw: u32,
     ) -> [f32; SLOTS] {
         let parts = if SMALL { PARTS } else { 1 };
-        let (mut table, mut values) = (0, [0.0; SLOTS]);
+        let (mut table, mut values) = (0.0, [0.0; SLOTS]);
         for slot in 0..SLOTS {
             if slot % (SLOTS / parts) == 0 {
                 let from = unit * parts as u32 + (slot / (SLOTS / parts)) as u32;
                 // SAFETY: the caller brings all lanes here.
-                table = unsafe { self.table::<WEIGHTED>(p, lane, from) };
+                table = unsafe { self.table::<WEIGHTED, PLAIN>(p, lane, from) };
             }
             // SAFETY: as above.
-            values[slot] = f32::from_bits(unsafe { device::shuffle(table, raw >> (slot as u32 * BITS)) });
+            values[slot] = f32::from_bits(unsafe { device::shuffle(table.to_bits(), raw >> (slot as u32 * BITS)) });
         }
         values
+    }
+
+    /// The same of one payload, whatever the decoders are.
+    ///
+    /// # Safety
+    /// As [`Decoders::unit`].
+    #[inline(always)]
+    unsafe fn decode<const WEIGHTED: bool, const SMALL: bool>(
+        &self,
+        p: &DecodeParams,
+        lane: u32,
+        unit: u32,
+        raw: u32,
+    ) -> [f32; SLOTS] {
+        // SAFETY: the caller brings all lanes here, and whether decoders are plain is the same in each.
+        unsafe {
+            if self.plain {
+                self.unit::<WEIGHTED, SMALL, true>(p, lane, unit, raw)
+            } else {
+                self.unit::<WEIGHTED, SMALL, false>(p, lane, unit, raw)
+            }
+        }
     }
 }
 
@@ -190,7 +224,7 @@ unsafe fn one<Q: Quantizer, const ADD: bool, const SMALL: bool>(p: &DecodeParams
         let mut raw = [0; UNITS];
         for unit in 0..UNITS {
             // SAFETY: the kernel's contract covers the codes.
-            raw[unit] = unsafe { codes(p, b, place, unit as u32, 0) };
+            raw[unit] = unsafe { codes(p, b, place, unit as u32) };
         }
         let wire = wire();
         let mut values = [[0.0; SLOTS]; UNITS];
@@ -206,7 +240,7 @@ unsafe fn one<Q: Quantizer, const ADD: bool, const SMALL: bool>(p: &DecodeParams
         let decoders = unsafe { Decoders::<Q>::new(p, wire) };
         for unit in 0..UNITS {
             // SAFETY: as above.
-            let decoded = unsafe { decoders.unit::<ADD, SMALL>(p, place.lane, unit as u32, raw[unit]) };
+            let decoded = unsafe { decoders.decode::<ADD, SMALL>(p, place.lane, unit as u32, raw[unit]) };
             for slot in 0..SLOTS {
                 let value = if ADD { canonical(values[unit][slot] + decoded[slot]) } else { decoded[slot] };
                 // SAFETY: the element is there, and no other lane's.
@@ -223,7 +257,7 @@ unsafe fn one<Q: Quantizer, const ADD: bool, const SMALL: bool>(p: &DecodeParams
     while unit < units {
         // SAFETY: all lanes are here; the element is there, and no other lane's.
         unsafe {
-            let decoded = decoders.unit::<ADD, SMALL>(p, place.lane, unit, codes(p, b, place, unit, 0));
+            let decoded = decoders.decode::<ADD, SMALL>(p, place.lane, unit, codes(p, b, place, unit));
             for slot in 0..SLOTS {
                 if place.element(unit as usize, slot) < p.n {
                     let at = output.wrapping_add(behind(unit as usize, slot));
@@ -236,63 +270,158 @@ unsafe fn one<Q: Quantizer, const ADD: bool, const SMALL: bool>(p: &DecodeParams
     }
 }
 
-/// Decodes the sum of several payloads: a unit after the other, with what the next batch needs on its way meanwhile.
+/// What a warp that sums works on at a time: a unit, of the payloads from `batch` on.
+#[derive(Clone, Copy)]
+struct Turn {
+    unit: u32,
+    batch: u32,
+}
+
+impl Turn {
+    /// Payloads from here on: those of the turn, or more.
+    #[inline(always)]
+    fn left(self, p: &DecodeParams) -> u32 {
+        p.payloads - self.batch
+    }
+
+    /// The scalars of this lane: lane `4 k + j` has those of the `k`-th payload, in unit `j` or part `j` of the unit.
+    ///
+    /// # Safety
+    /// As the kernels ask.
+    #[inline(always)]
+    unsafe fn wire<Q: Quantizer, const SMALL: bool>(self, p: &DecodeParams, b: &Buffers, place: Place) -> [f32; 2] {
+        let part = place.lane % 4;
+        let element = if SMALL { self.unit * UNIT as u32 + part * (UNIT / PARTS) as u32 } else { part * UNIT as u32 };
+        // A batch may be short: its last payload stands in.
+        let payload = (self.batch + place.lane / 4).min(p.payloads - 1);
+        // SAFETY: the kernel's contract covers the scalars.
+        unsafe { wire::<Q>(p, b, place.first + element, payload) }
+    }
+
+    /// The decoders of the turn, if `fresh` are its lanes' scalars.
+    ///
+    /// # Safety
+    /// All lanes of the warp arrive together.
+    #[inline(always)]
+    unsafe fn decoders<Q: Quantizer>(self, p: &DecodeParams, place: Place, fresh: [f32; 2]) -> Decoders<Q> {
+        // SAFETY: the caller brings all lanes here.
+        let Decoders { own, plain } = unsafe { Decoders::<Q>::new(p, fresh) };
+        // Payloads that stand in are worth nothing: a finite weight times zero, which changes no sum that began with +0.
+        let there = place.lane / 4 < self.left(p);
+        let own = own.handed_on(|word| if there { word } else { 0 });
+        Decoders { own, plain: plain && p.weight().is_finite() }
+    }
+
+    /// Loads this lane's codes of four payloads. Behind the last, that one's stand in.
+    ///
+    /// # Safety
+    /// As the kernels ask; there is such a turn.
+    #[inline(always)]
+    unsafe fn load<const FIRST: u32>(self, p: &DecodeParams, b: &Buffers, place: Place, raw: &mut [u32; 8]) {
+        let at = unit_codes(p, b, place, place.first / UNIT as u32 + self.unit, self.batch);
+        for k in FIRST..FIRST + BATCH / 2 {
+            let payload = u64::from(k.min(self.left(p) - 1)) * u64::from(p.code_stride);
+            // SAFETY: the unit has an element, so its codes are in every payload.
+            raw[k as usize] = unsafe { *at.wrapping_add(payload as usize) };
+        }
+    }
+
+    /// Adds half of the turn's payloads to `values`.
+    ///
+    /// # Safety
+    /// All lanes of the warp arrive together; the decoders are plain.
+    #[inline(always)]
+    unsafe fn add<Q: Quantizer, const SMALL: bool, const FIRST: u32>(
+        self,
+        p: &DecodeParams,
+        lane: u32,
+        decoders: &Decoders<Q>,
+        raw: &[u32; BATCH as usize],
+        values: &mut [f32; SLOTS],
+    ) {
+        for k in FIRST..FIRST + BATCH / 2 {
+            let from = if SMALL { k } else { k * UNITS as u32 + self.unit };
+            // SAFETY: the caller brings all lanes here.
+            let terms = unsafe { decoders.unit::<true, SMALL, true>(p, lane, from, raw[k as usize]) };
+            for slot in 0..SLOTS {
+                values[slot] += terms[slot];
+            }
+        }
+    }
+}
+
+/// Decodes the sum of several payloads: a unit after the other, with the next one's codes on their way meanwhile.
 ///
 /// # Safety
 /// As [`one`].
 #[inline(always)]
 unsafe fn sum<Q: Quantizer, const SMALL: bool>(p: &DecodeParams, b: &Buffers, place: Place) {
+    const HALF: u32 = BATCH / 2;
     let units = ((p.n - 1 - place.first) / UNIT as u32 + 1).min(UNITS as u32);
     // With one batch, the lanes have the decoders of all four units.
     let anew = SMALL || p.payloads > BATCH;
-    // SAFETY: the kernel's contract covers scalars and codes.
-    let fetch = |unit: u32, batch: u32, scalars: bool| unsafe {
-        let mut raw = [0; BATCH as usize];
-        for k in 0..BATCH {
-            if batch + k < p.payloads {
-                raw[k as usize] = codes(p, b, place, unit, batch + k);
-            }
+    let mut turn = Turn { unit: 0, batch: 0 };
+    let mut raw = [0; BATCH as usize];
+    // SAFETY: the kernel's contract covers the codes.
+    unsafe {
+        turn.load::<0>(p, b, place, &mut raw);
+        if HALF < turn.left(p) {
+            turn.load::<HALF>(p, b, place, &mut raw);
         }
-        let mut own = [0.0; 2];
-        if scalars {
-            let (payload, part) = ((batch + place.lane / 4).min(p.payloads - 1), place.lane % 4);
-            let element = if SMALL {
-                unit * UNIT as u32 + part * (UNIT / PARTS) as u32
-            } else {
-                part * UNIT as u32
-            };
-            own = wire::<Q>(p, b, place.first + element, payload);
-        }
-        (raw, own)
-    };
-    let (mut unit, mut batch) = (0, 0);
-    let (mut raw, own) = fetch(unit, batch, true);
-    // SAFETY: all lanes are here.
-    let mut decoders = unsafe { Decoders::<Q>::new(p, own) };
+    }
+    // SAFETY: as above, of the scalars; all lanes are here.
+    let mut decoders: Decoders<Q> = unsafe { turn.decoders(p, place, turn.wire::<Q, SMALL>(p, b, place)) };
     let mut values = [0.0; SLOTS];
     // What decides where the loop goes is the same in all lanes.
-    while unit < units {
-        let last = batch + BATCH >= p.payloads;
-        let (next, next_batch) = if last { (unit + 1, 0) } else { (unit, batch + BATCH) };
-        let mut ahead = ([0; BATCH as usize], [0.0; 2]);
-        if next < units {
-            ahead = fetch(next, next_batch, anew);
-        }
-        for k in 0..BATCH {
-            if batch + k < p.payloads {
-                let from = if SMALL { k } else { k * UNITS as u32 + unit };
-                // SAFETY: all lanes are here.
-                let terms = unsafe { decoders.unit::<true, SMALL>(p, place.lane, from, raw[k as usize]) };
-                for slot in 0..SLOTS {
-                    values[slot] += terms[slot];
+    loop {
+        let last = turn.left(p) <= BATCH;
+        let next = if last {
+            Turn { unit: turn.unit + 1, batch: 0 }
+        } else {
+            Turn { unit: turn.unit, batch: turn.batch + BATCH }
+        };
+        let more = next.unit < units;
+        let mut fresh = [0.0; 2];
+        // SAFETY: the kernel's contract covers scalars and codes; all lanes are here.
+        unsafe {
+            if anew && more {
+                fresh = next.wire::<Q, SMALL>(p, b, place);
+            }
+            if decoders.plain {
+                turn.add::<Q, SMALL, 0>(p, place.lane, &decoders, &raw, &mut values);
+                if more {
+                    next.load::<0>(p, b, place, &mut raw);
+                }
+                if HALF < turn.left(p) {
+                    turn.add::<Q, SMALL, HALF>(p, place.lane, &decoders, &raw, &mut values);
+                }
+                if more && HALF < next.left(p) {
+                    next.load::<HALF>(p, b, place, &mut raw);
+                }
+            } else {
+                // Read once more, because all that it takes would wait in registers.
+                let decoders = Decoders::<Q> { own: Q::decoder(turn.wire::<Q, SMALL>(p, b, place), p.levels), plain: false };
+                for k in 0..BATCH {
+                    if k < turn.left(p) {
+                        let from = if SMALL { k } else { k * UNITS as u32 + turn.unit };
+                        let terms = decoders.unit::<true, SMALL, false>(p, place.lane, from, raw[k as usize]);
+                        for slot in 0..SLOTS {
+                            values[slot] += terms[slot];
+                        }
+                    }
+                }
+                if more {
+                    next.load::<0>(p, b, place, &mut raw);
+                    if HALF < next.left(p) {
+                        next.load::<HALF>(p, b, place, &mut raw);
+                    }
                 }
             }
         }
         if last {
-            let element = place.element(unit as usize, 0);
-            let output = b.output.wrapping_add(element as usize);
+            let output = b.output.wrapping_add(place.element(turn.unit as usize, 0) as usize);
             for slot in 0..SLOTS {
-                if place.element(unit as usize, slot) < p.n {
+                if place.element(turn.unit as usize, slot) < p.n {
                     // A NaN stays one through a sum, so that one look at the end is enough.
                     // SAFETY: the element is there, and no other lane's.
                     unsafe { *output.wrapping_add(behind(0, slot)) = canonical(values[slot]) };
@@ -300,10 +429,13 @@ unsafe fn sum<Q: Quantizer, const SMALL: bool>(p: &DecodeParams, b: &Buffers, pl
                 values[slot] = 0.0;
             }
         }
-        (unit, batch, raw) = (next, next_batch, ahead.0);
-        if anew && unit < units {
+        if !more {
+            return;
+        }
+        turn = next;
+        if anew {
             // SAFETY: all lanes are here.
-            decoders = unsafe { Decoders::<Q>::new(p, ahead.1) };
+            decoders = unsafe { turn.decoders(p, place, fresh) };
         }
     }
 }
