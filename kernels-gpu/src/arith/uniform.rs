@@ -261,7 +261,8 @@ impl Decoder {
     #[inline(always)]
     pub fn value(&self, code: u32, levels: u32) -> f32 {
         let between = self.low + self.step * (code as i32 as f32);
-        let lifted = if code >= levels || between > self.high { self.high } else { between };
+        // Without a branch: a device has the code in a lane of its own.
+        let lifted = if (code >= levels) | (between > self.high) { self.high } else { between };
         f32::from_bits((lifted * self.lower).to_bits() & self.keep | self.fill)
     }
 }

@@ -101,7 +101,7 @@ unsafe fn wire<Q: Quantizer>(p: &DecodeParams, b: &Buffers, element: u32, payloa
     wire
 }
 
-/// Where this lane's codes of a unit of the launch are, of a payload.
+/// Where this lane's codes are: of a unit of the launch, of a payload.
 #[inline(always)]
 fn unit_codes(p: &DecodeParams, b: &Buffers, place: Place, unit: u32, payload: u32) -> *const u32 {
     let start = b.codes.cast::<u32>().wrapping_add(payload as usize * p.code_stride as usize);
@@ -142,7 +142,7 @@ impl<Q: Quantizer> Decoders<Q> {
     /// decoders are.
     ///
     /// # Safety
-    /// All lanes of the warp arrive together, with the same `from`.
+    /// All lanes of the warp arrive together.
     #[inline(always)]
     unsafe fn table<const WEIGHTED: bool, const PLAIN: bool>(&self, p: &DecodeParams, lane: u32, from: u32) -> f32 {
         let decoder = if PLAIN {
@@ -320,9 +320,10 @@ impl Turn {
     unsafe fn load<const FIRST: u32>(self, p: &DecodeParams, b: &Buffers, place: Place, raw: &mut [u32; 8]) {
         let at = unit_codes(p, b, place, place.first / UNIT as u32 + self.unit, self.batch);
         for k in FIRST..FIRST + BATCH / 2 {
-            let payload = u64::from(k.min(self.left(p) - 1)) * u64::from(p.code_stride);
+            // In bytes, so that an instruction makes the address.
+            let payload = u64::from((4 * k).min(4 * (self.left(p) - 1))) * u64::from(p.code_stride);
             // SAFETY: the unit has an element, so its codes are in every payload.
-            raw[k as usize] = unsafe { *at.wrapping_add(payload as usize) };
+            raw[k as usize] = unsafe { *at.wrapping_byte_add(payload as usize) };
         }
     }
 
@@ -339,14 +340,43 @@ impl Turn {
         raw: &[u32; BATCH as usize],
         values: &mut [f32; SLOTS],
     ) {
-        for k in FIRST..FIRST + BATCH / 2 {
-            let from = if SMALL { k } else { k * UNITS as u32 + self.unit };
-            // SAFETY: the caller brings all lanes here.
-            let terms = unsafe { decoders.unit::<true, SMALL, true>(p, lane, from, raw[k as usize]) };
-            for slot in 0..SLOTS {
-                values[slot] += terms[slot];
+        // A table has the values of two decoders, one above the other: of two payloads, or of two parts.
+        let high = lane / (1 << BITS);
+        for pair in FIRST / 2..FIRST / 2 + BATCH / 4 {
+            if !SMALL {
+                // SAFETY: the caller brings all lanes here.
+                let table = unsafe { decoders.table::<true, true>(p, lane, self.unit + 8 * pair + 4 * high) };
+                // SAFETY: as above.
+                unsafe {
+                    look_up([table; 2], raw[2 * pair as usize], 0, values);
+                    look_up([table; 2], raw[2 * pair as usize + 1], 0x1010_1010, values);
+                }
+                continue;
+            }
+            for k in 2 * pair..2 * pair + 2 {
+                // SAFETY: as above.
+                unsafe {
+                    let tables = [0, 2].map(|part| decoders.table::<true, true>(p, lane, 4 * k + part + high));
+                    look_up(tables, raw[k as usize], 0x1000_1000, values);
+                }
             }
         }
+    }
+}
+
+/// Adds what this lane's codes stand for: those of the first four slots in the first table, of the others in the second. `above` has,
+/// in the bit above each code, which half of the table it is.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+unsafe fn look_up(tables: [f32; 2], raw: u32, above: u32, values: &mut [f32; SLOTS]) {
+    const CODES: u32 = 0x0f0f_0f0f;
+    let words = [raw & CODES | above, raw >> BITS & CODES | above];
+    for slot in 0..SLOTS {
+        // SAFETY: the caller brings all lanes here.
+        let term = unsafe { device::shuffle(tables[slot / 4].to_bits(), words[slot % 2] >> (slot / 2 * 8)) };
+        values[slot] += f32::from_bits(term);
     }
 }
 
@@ -419,9 +449,10 @@ unsafe fn sum<Q: Quantizer, const SMALL: bool>(p: &DecodeParams, b: &Buffers, pl
             }
         }
         if last {
-            let output = b.output.wrapping_add(place.element(turn.unit as usize, 0) as usize);
+            let element = place.element(turn.unit as usize, 0);
+            let (output, left) = (b.output.wrapping_add(element as usize), p.n.saturating_sub(element));
             for slot in 0..SLOTS {
-                if place.element(turn.unit as usize, slot) < p.n {
+                if left > behind(0, slot) as u32 {
                     // A NaN stays one through a sum, so that one look at the end is enough.
                     // SAFETY: the element is there, and no other lane's.
                     unsafe { *output.wrapping_add(behind(0, slot)) = canonical(values[slot]) };
