@@ -135,7 +135,8 @@ const fn of_codec(codec: CodecId) -> [Kernel; 9] {
     ]
 }
 
-const COUNT: usize = SHARED.len() + 9 * CodecId::ALL.len() + OF_CUDA.len() + Preset::ALL.len() + DecodePreset::ALL.len();
+const COUNT: usize =
+    SHARED.len() + 9 * CodecId::ALL.len() + OF_CUDA.len() + Preset::ALL.len() + DecodePreset::ALL.len();
 
 const fn all() -> [Kernel; COUNT] {
     let mut all = [Kernel::TopKRest; COUNT];

@@ -430,7 +430,8 @@ unsafe fn sum<Q: Quantizer, const SMALL: bool>(p: &DecodeParams, b: &Buffers, pl
                 }
             } else {
                 // Read once more, because all that it takes would wait in registers.
-                let decoders = Decoders::<Q> { own: Q::decoder(turn.wire::<Q, SMALL>(p, b, place), p.levels), plain: false };
+                let decoders =
+                    Decoders::<Q> { own: Q::decoder(turn.wire::<Q, SMALL>(p, b, place), p.levels), plain: false };
                 for k in 0..BATCH {
                     if k < turn.left(p) {
                         let from = if SMALL { k } else { k * UNITS as u32 + turn.unit };
