@@ -310,7 +310,7 @@ macro_rules! entries {
             /// As there, but `ceil(n / 8192)` blocks; buckets of the preset's sizes.
             ///
             /// # Traffic
-            /// As there.
+            /// As there. Uncoalesced: scalars that a warp reads with one load, of two in a bucket or of several payloads, as there.
             ///
             /// # Determinism
             /// Backend to backend, as there.
@@ -356,7 +356,7 @@ macro_rules! entries {
             /// As there, but a block for each item; buckets of the preset's sizes.
             ///
             /// # Traffic
-            /// As there.
+            /// As there. Uncoalesced: scalars that a warp reads with one load, of two in a bucket or of several payloads, as there.
             ///
             /// # Determinism
             /// Backend to backend, as there.
