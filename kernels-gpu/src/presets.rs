@@ -4,6 +4,8 @@ use crate::arith::round::fraction_bits;
 use crate::codecs::CodecId;
 use crate::params::{EncodeParams, dtype};
 
+pub mod decode;
+
 /// A setting whose encode has kernels of its own: every level of a width of 4 or 8 bits, f32 or bf16, draws of 16 bits, the largest
 /// magnitude as QSGD's norm, no feedback, and buckets of 32 to 1024 elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -95,8 +95,8 @@ pub static FAMILIES: [Family; 11] = [
     family!("common", ["finite_", "memory_"], 80, 80),
     family!("qsgd", ["qsgd_"], 80, 90),
     family!("uniform", ["uniform_"], 80, 90),
-    // Encoding by the settings that are used most.
-    family!("qsgd_fixed", ["qsgd_fixed_"], 80, 80),
+    // Encoding and decoding by the settings that are used most.
+    family!("qsgd_fixed", ["qsgd_fixed_"], 80, 90),
     family!("uniform_fixed", ["uniform_fixed_"], 80, 90),
     family!("onebit", ["onebit_"], 80, 90),
     // Packing the codes of QSGD, and unpacking them.

@@ -99,6 +99,8 @@ pub fn jobs() -> Vec<Job> {
         q("QSGD 4 bit / 512", four, 4, Some(512), Decode),
         q("QSGD 4 bit / 512", four, 4, Some(512), DecodeAdd),
         q("QSGD 4 bit / 512", four, 4, Some(512), DecodeSum),
+        q("QSGD 4 bit / 64", Qsgd::bits(4).bucket(64), 4, Some(64), DecodeAdd),
+        q("QSGD 4 bit / 64", Qsgd::bits(4).bucket(64), 4, Some(64), DecodeSum),
         q("QSGD 8 bit / 512", Qsgd::bits(8).bucket(512), 8, Some(512), DecodeAdd),
         q("QSGD 3 bit / 32", Qsgd::bits(3).bucket(32), 3, Some(32), DecodeAdd),
         q("QSGD 4 bit / whole", Qsgd::bits(4).whole_tensor(), 4, None, DecodeAdd),
@@ -111,6 +113,8 @@ pub fn jobs() -> Vec<Job> {
         u("uniform 4 bit / 512", Uniform::bits(4).bucket(512), 4, Some(512), Decode),
         u("uniform 4 bit / 512", Uniform::bits(4).bucket(512), 4, Some(512), DecodeAdd),
         u("uniform 4 bit / 512", Uniform::bits(4).bucket(512), 4, Some(512), DecodeSum),
+        u("uniform 4 bit / 64", Uniform::bits(4).bucket(64), 4, Some(64), DecodeAdd),
+        u("uniform 4 bit / 64", Uniform::bits(4).bucket(64), 4, Some(64), DecodeSum),
         one("1-bit SGD / 64", bit, Some(64), EncodeF32),
         one("1-bit SGD / 512", bit.bucket(512), Some(512), EncodeF32),
         one("1-bit SGD / 512", bit.bucket(512), Some(512), EncodeFeedback),
@@ -134,7 +138,8 @@ impl Job {
         };
         let partial = 16.0 / 8192.0;
         // Kernels of a setting alone are named by that.
-        let does = if kernel.contains("_fixed_") { Some("encode") } else { kernel.rsplit('_').next() };
+        let decodes = matches!(self.op, Op::Decode | Op::DecodeAdd | Op::DecodeSum);
+        let does = if kernel.contains("_fixed_") && !decodes { Some("encode") } else { kernel.rsplit('_').next() };
         match does {
             Some("scan") => gradient,
             Some("stats") => gradient + partial,

@@ -56,7 +56,7 @@ fn a_call_loads_its_own_family_and_no_other() {
     device.encode(&Uniform::bits(3), &[0.25f32; 100], Seed::new(1)).expect("it encodes");
     assert_eq!(notes.take(), [text("uniform_combine")]);
     device.encode(&Uniform::bits(4), &[0.25f32; 100], Seed::new(1)).expect("it encodes");
-    assert_eq!(notes.take(), [text("uniform_fixed_bf16_4")], "a setting that has a kernel of its own");
+    assert_eq!(notes.take(), [text("uniform_fixed_add_4")], "a setting that has a kernel of its own");
     device.encode_sparse(&TopK::count(10), &[0.25f32; 10_000], Seed::new(1)).expect("it selects");
     assert_eq!(notes.take(), [text("topk_block")], "blocks may wait for one another here");
     assert_eq!(names(&cuda), ["common", "qsgd", "uniform", "uniform_fixed", "sparse", "topk"]);

@@ -9,6 +9,7 @@ use gradwire::plan::Kernel;
 use gradwire_kernels::arith::elias::BLOCK_UNITS;
 use gradwire_kernels::params::*;
 use gradwire_kernels::presets::Preset;
+use gradwire_kernels::presets::decode::DecodePreset;
 use gradwire_shaders::{SHADERS, Shader};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
@@ -26,7 +27,8 @@ fn the_table_has_the_kernels_and_nothing_else() {
         sorted(shared.iter().map(|kernel| kernel.name()).collect())
     );
     let fixed = Preset::ALL.map(Kernel::Fixed);
-    assert_eq!(of_cuda, [&[Kernel::TopKRest][..], &fixed].concat());
+    let fixed_decode = DecodePreset::ALL.map(Kernel::FixedDecode);
+    assert_eq!(of_cuda, [&[Kernel::TopKRest][..], &fixed, &fixed_decode].concat());
 }
 
 /// Why `tests/tint` exists: naga, and so every test of the WGPU backend, accepts a barrier that only some invocations

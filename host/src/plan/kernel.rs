@@ -1,6 +1,7 @@
 //! The kernels, by what they do.
 
 use gradwire_kernels::presets::Preset;
+use gradwire_kernels::presets::decode::DecodePreset;
 
 use crate::wire::CodecId;
 
@@ -83,6 +84,9 @@ pub enum Kernel {
     /// Encodes, for a setting that the compiler knows: what CUDA launches in the place of [`Kernel::Encode`] and
     /// [`Kernel::EncodeSegments`]. No plan names it.
     Fixed(Preset),
+    /// Decodes, for a setting that the compiler knows: what CUDA launches in the place of [`Kernel::Decode`] and
+    /// [`Kernel::DecodeSegments`]. No plan names it.
+    FixedDecode(DecodePreset),
 }
 
 /// Kernels that are shaders too, beside those of each codec.
@@ -131,7 +135,8 @@ const fn of_codec(codec: CodecId) -> [Kernel; 9] {
     ]
 }
 
-const COUNT: usize = SHARED.len() + 9 * CodecId::ALL.len() + OF_CUDA.len() + Preset::ALL.len();
+const COUNT: usize =
+    SHARED.len() + 9 * CodecId::ALL.len() + OF_CUDA.len() + Preset::ALL.len() + DecodePreset::ALL.len();
 
 const fn all() -> [Kernel; COUNT] {
     let mut all = [Kernel::TopKRest; COUNT];
@@ -160,6 +165,12 @@ const fn all() -> [Kernel; COUNT] {
     let mut k = 0;
     while k < Preset::ALL.len() {
         all[at] = Kernel::Fixed(Preset::ALL[k]);
+        at += 1;
+        k += 1;
+    }
+    let mut k = 0;
+    while k < DecodePreset::ALL.len() {
+        all[at] = Kernel::FixedDecode(DecodePreset::ALL[k]);
         at += 1;
         k += 1;
     }
@@ -209,6 +220,7 @@ impl Kernel {
             Self::EliasRead => "elias_read",
             Self::TopKRest => "topk_rest",
             Self::Fixed(preset) => preset.name(),
+            Self::FixedDecode(preset) => preset.name(),
         }
     }
 }

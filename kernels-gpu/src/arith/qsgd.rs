@@ -151,6 +151,12 @@ impl Quantizer for Qsgd {
     }
 
     #[inline(always)]
+    fn plain_handed_on(decoder: &Decoder, take: impl FnMut(u32) -> u32) -> Decoder {
+        let [step, top] = [decoder.step.to_bits(), decoder.top.to_bits()].map(take).map(f32::from_bits);
+        Decoder { step, top, lower: 1.0, keep: !0, fill: 0 }
+    }
+
+    #[inline(always)]
     fn poisoned(decoder: &Decoder) -> bool {
         decoder.keep == 0
     }

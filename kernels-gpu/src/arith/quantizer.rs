@@ -79,6 +79,11 @@ pub trait Quantizer {
     fn decoder(wire: [f32; 2], levels: u32) -> Self::Decoder;
     /// The same decoder as a constant in part, as in [`Quantizer::plain`].
     fn plain_decoder(decoder: &Self::Decoder) -> Option<Self::Decoder>;
+    /// A decoder that [`Quantizer::plain_decoder`] knows as plain, as a lane hands it on: without the words that are constants then.
+    #[inline(always)]
+    fn plain_handed_on(decoder: &Self::Decoder, take: impl FnMut(u32) -> u32) -> Self::Decoder {
+        decoder.handed_on(take)
+    }
     /// Whether the scalars say that the bucket holds a NaN or an infinity.
     fn poisoned(decoder: &Self::Decoder) -> bool;
     /// The value of a code.

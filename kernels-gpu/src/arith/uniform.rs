@@ -129,6 +129,13 @@ impl Quantizer for Uniform {
     }
 
     #[inline(always)]
+    fn plain_handed_on(decoder: &Decoder, take: impl FnMut(u32) -> u32) -> Decoder {
+        let words = [decoder.low.to_bits(), decoder.high.to_bits(), decoder.step.to_bits()];
+        let [low, high, step] = words.map(take).map(f32::from_bits);
+        Decoder { low, high, step, lower: 1.0, keep: !0, fill: 0 }
+    }
+
+    #[inline(always)]
     fn poisoned(decoder: &Decoder) -> bool {
         decoder.keep == 0
     }
@@ -254,7 +261,8 @@ impl Decoder {
     #[inline(always)]
     pub fn value(&self, code: u32, levels: u32) -> f32 {
         let between = self.low + self.step * (code as i32 as f32);
-        let lifted = if code >= levels || between > self.high { self.high } else { between };
+        // Without a branch: a device has the code in a lane of its own.
+        let lifted = if (code >= levels) | (between > self.high) { self.high } else { between };
         f32::from_bits((lifted * self.lower).to_bits() & self.keep | self.fill)
     }
 }

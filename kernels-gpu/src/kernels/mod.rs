@@ -35,6 +35,7 @@ mod draws;
 mod entries;
 mod entropy;
 mod fixed;
+mod fixed_decode;
 mod memory;
 mod powersgd;
 mod quantizer;

@@ -199,7 +199,15 @@ fn normalise(target: Target, text: &str) -> String {
 /// does so without a spill, whichever of its GPUs and assemblers it meets: 128 registers per thread for two blocks, 80 for
 /// three, 64 for four and 48 for five. Left to itself the assembler takes a few more. Fewer blocks then cover too little of
 /// the waiting for memory.
-const AT_ONCE: [(&str, u32, u32); 11] = [
+const AT_ONCE: [(&str, u32, u32); 19] = [
+    ("qsgd_fixed_sum_4", 5, 90),
+    ("qsgd_fixed_sum_4_segments", 5, 90),
+    ("qsgd_fixed_sum_4_small", 5, 90),
+    ("qsgd_fixed_sum_4_small_segments", 5, 90),
+    ("uniform_fixed_sum_4", 5, 90),
+    ("uniform_fixed_sum_4_segments", 5, 90),
+    ("uniform_fixed_sum_4_small", 5, 90),
+    ("uniform_fixed_sum_4_small_segments", 5, 90),
     ("uniform_fixed_f32_4_segments", 3, 90),
     ("uniform_fixed_f32_8_segments", 3, 90),
     ("uniform_fixed_bf16_4_segments", 3, 90),

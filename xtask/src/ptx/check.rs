@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use gradwire::plan::Kernel;
+use gradwire_kernels::presets::decode::DecodePreset;
 
 use super::build::Target;
 use super::text::entries;
@@ -68,6 +69,9 @@ fn parameters(file: &str, ptx: &str) -> Result<(), String> {
         let (bytes, pointers) = match name {
             "sparse_scatter" => (32, 3),
             "memory_momentum" => (16, 2),
+            _ if DecodePreset::ALL.iter().any(|preset| preset.name() == name) => {
+                (48, if name.ends_with("_segments") { 4 } else { 3 })
+            }
             _ if name.contains("_fixed_") => (120, 6),
             _ if name.starts_with("elias_") => (16, 4),
             _ if name.starts_with("topk_") => (112, 5),

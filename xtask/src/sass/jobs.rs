@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gradwire::backend::cuda::Cuda;
 use gradwire::{Device, Gradient, Matrix, PowerSgd, Seed, TopK};
+use gradwire_kernels::presets::Preset;
+use gradwire_kernels::presets::decode::DecodePreset;
 use gradwire_tests::traffic::{self, Op};
 use gradwire_tests::{cases, low_rank};
 use half::bf16;
@@ -68,6 +70,11 @@ fn jobs() -> Vec<What> {
     all
 }
 
+/// The kernels of settings alone that a codec has.
+fn of_setting(prefix: &str, names: impl Iterator<Item = &'static str>) -> Vec<String> {
+    names.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect()
+}
+
 impl What {
     /// The kernels that it may launch.
     fn kernels(self) -> Vec<String> {
@@ -78,9 +85,14 @@ impl What {
             Self::Bucketed(job) => {
                 let prefix = job.label.split(' ').next().unwrap_or("").to_lowercase().replace("1-bit", "onebit");
                 match job.op {
-                    Op::Decode | Op::DecodeAdd | Op::DecodeSum => named(&prefix, &["decode"]),
+                    Op::Decode | Op::DecodeAdd | Op::DecodeSum => {
+                        let mut all: Vec<String> = named(&prefix, &["decode"]);
+                        all.extend(of_setting(&prefix, DecodePreset::ALL.iter().map(|preset| preset.name())));
+                        all
+                    }
                     _ => {
                         let mut all: Vec<String> = named(&prefix, &["encode", "stats", "combine"]);
+                        all.extend(of_setting(&prefix, Preset::ALL.iter().map(|preset| preset.name())));
                         all.push("finite_scan".to_owned());
                         all
                     }

@@ -140,7 +140,7 @@ impl Cuda {
     /// # Errors
     /// As [`Cuda::warm_up`].
     pub fn warm_up_passes(&self, passes: &[Pass]) -> Result<(), Error> {
-        self.shared.modules.ready(passes.iter().map(|pass| preset::launched(pass).0), self.stream)
+        self.shared.modules.ready(passes.iter().map(|pass| preset::Launch::of(pass).kernel), self.stream)
     }
 
     /// Keeps compiled kernels in a folder, where later processes find them; for everything that is compiled from now on, by this

@@ -3,7 +3,7 @@
 use gradwire_kernels::params::THREADS;
 
 use super::driver::{DevicePtr, DriverError, KernelArg, StreamId};
-use super::preset::launched;
+use super::preset::Launch;
 use super::{Cuda, Shared, failed};
 use crate::error::Error;
 use crate::kind::BackendKind;
@@ -82,9 +82,9 @@ impl Shared {
                 unsafe { self.driver.fill_zero(at(role), pass.bindings.of(role).bytes, stream) }
             });
         }
-        let (kernel, fixed) = launched(pass);
-        let Some(function) = self.modules.function(kernel) else {
-            return Err(DriverError::MissingFunction { name: kernel.name().to_owned() });
+        let launch = Launch::of(pass);
+        let Some(function) = self.modules.function(launch.kernel) else {
+            return Err(DriverError::MissingFunction { name: launch.kernel.name().to_owned() });
         };
         let roles: &[Role] = match pass.params {
             Params::Encode(_) => {
@@ -102,14 +102,13 @@ impl Shared {
                 &[Role::Input, Role::Residual, Role::Workspace, Role::Status, Role::Output, Role::Values]
             }
         };
-        let params = fixed.as_ref().map_or_else(|| pass.params.as_bytes(), bytemuck::bytes_of);
-        let mut args = vec![KernelArg::Bytes(params)];
+        let mut args = vec![KernelArg::Bytes(launch.params(pass))];
         // A null pointer tells a kernel's reader, and a sanitizer, that the launch does not use the buffer.
         let pointer = |role: Role| if pass.bindings.of(role).bytes == 0 { DevicePtr::NULL } else { at(role) };
         args.extend(roles.iter().map(|role| KernelArg::Pointer(pointer(*role))));
         // SAFETY: the arguments are those that the kernel declares, in order; the caller answers for the buffers. The
         // module is unloaded with `self`, and the driver waits for the context's work before that.
-        unsafe { self.driver.launch(function, pass.groups, THREADS, &args, stream) }
+        unsafe { self.driver.launch(function, launch.groups, THREADS, &args, stream) }
     }
 }
 
