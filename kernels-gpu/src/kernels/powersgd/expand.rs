@@ -1,8 +1,7 @@
 //! L R^T: what was sent.
 
 use super::order::{InStage, LEFT, Order, RIGHT, WIDTH_LOG2};
-use super::{Buffers, FOUR, Less, NO_RIGHT, ROWS, Tile, stage, terms};
-use crate::arith::float::NAN_BITS;
+use super::{Buffers, FOUR, Less, NO_RIGHT, ROWS, Tile, quads, stage, terms, value};
 use crate::device;
 use crate::params::{LOW_RANK_TOGETHER, LowRankParams, mark};
 
@@ -83,6 +82,11 @@ unsafe fn few(p: &LowRankParams, b: &Buffers, tile: &Tile) {
         device::barrier();
         matrix.mark(p, b, mark::POISONED) != 0
     };
+    if quads::fit(b, tile) {
+        // SAFETY: the tile fits, and the stage holds L and R.
+        unsafe { quads::expand(p, b, tile, poisoned) };
+        return;
+    }
     let (mut index, groups) = (0, order.groups(tile));
     while index < groups {
         let group = order.group(tile, index);
@@ -100,12 +104,6 @@ unsafe fn few(p: &LowRankParams, b: &Buffers, tile: &Tile) {
         }
         index += 1;
     }
-}
-
-/// What is written of an entry.
-#[inline(always)]
-fn value(poisoned: bool, sum: f32) -> f32 {
-    if poisoned { f32::from_bits(NAN_BITS) } else { sum }
 }
 
 /// This thread's column, of factors of more columns.

@@ -1,7 +1,7 @@
 //! M^T P: the right factors.
 
 use super::order::{self, ALIKE, Group, InStage, Order, WIDTH_LOG2};
-use super::{Buffers, FOUR, Form, Less, NO_RIGHT, ROWS, Tile, elements, loaded, many, stage, terms};
+use super::{Buffers, FOUR, Form, Less, NO_RIGHT, ROWS, Tile, elements, loaded, many, quads, stage, terms};
 use crate::arith::float::{INF_BITS, MAGNITUDE};
 use crate::device;
 use crate::params::{LOW_RANK_TILE, LOW_RANK_TOGETHER, LowRankParams, low_rank_flags, mark, matrix};
@@ -113,6 +113,11 @@ pub(super) unsafe fn product(p: &LowRankParams, b: &Buffers, tile: &Tile, form: 
             stage(p, b, right, (0, LOW_RANK_TOGETHER), wide, (order::RIGHT, NO_RIGHT), |i| i);
         }
         device::barrier();
+    }
+    if product && !form.form && quads::fit(b, tile) {
+        // SAFETY: all threads are here; the stage holds P, and nothing else is in it.
+        unsafe { quads::right(p, b, tile, first) };
+        return;
     }
     let (mut index, groups) = (0, order.groups(tile));
     while index < groups {
