@@ -28,7 +28,8 @@ kernel! {
     /// * `output`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A block a tile; a warp eight of its rows at a time, a lane one of 32 neighbouring columns, in the order of `order.rs`.
+    /// A block a tile; a warp four of its rows at a time, a lane four neighbouring columns of them, where rows begin at sectors
+    /// (`quads.rs`), else one of 32 neighbouring columns, in the order of `order.rs`.
     /// On tensor cores a warp 32 rows, as they are.
     ///
     /// # Shared memory
