@@ -4,6 +4,7 @@
 //! from memory before the first is used. What has to be decided is decided once for sixteen elements, or without a branch.
 //! Other tiles are taken in the order of `order.rs`.
 
+use super::many::AHEAD;
 use super::order::{FACTOR, LEFT, RIGHT, WIDTH, WIDTH_LOG2};
 use super::{Buffers, FOUR, Form, Tile, value};
 use crate::arith::float::bf16_to_f32;
@@ -247,10 +248,14 @@ pub(super) unsafe fn right(p: &LowRankParams, b: &Buffers, tile: &Tile, first: u
             let rows = tile.rows() - row;
             // SAFETY: rows below `rows` are bound; P is in the stage.
             unsafe {
-                if rows >= EIGHT as u32 {
-                    eight::<true>(p, b, (at, matrix.columns, rows), row, first, &mut sums);
-                } else {
-                    eight::<false>(p, b, (at, matrix.columns, rows), row, first, &mut sums);
+                for part in 0..EIGHT / AHEAD {
+                    let before = (part * AHEAD) as u32;
+                    let from = (at + before * matrix.columns, matrix.columns, rows.saturating_sub(before));
+                    if rows >= EIGHT as u32 {
+                        ahead::<true>(p, b, from, row + before, first, &mut sums);
+                    } else {
+                        ahead::<false>(p, b, from, row + before, first, &mut sums);
+                    }
                 }
             }
             row += DOWN * EIGHT as u32;
@@ -285,17 +290,17 @@ pub(super) unsafe fn right(p: &LowRankParams, b: &Buffers, tile: &Tile, first: u
     }
 }
 
-/// Rows whose loads are in flight together where nothing is formed.
+/// Rows that a thread takes one after another where nothing is formed.
 const EIGHT: usize = 2 * FOUR;
 /// Words of the sums of a part of the rows.
 const PARTS: u32 = SUMS as u32 * ACROSS;
 
-/// Adds eight rows of four columns, times P.
+/// Adds [`AHEAD`] rows of four columns, times P.
 ///
 /// # Safety
 /// The rows below `rows` are bound, all of them with `FULL`. P is in the stage.
 #[inline(always)]
-unsafe fn eight<const FULL: bool>(
+unsafe fn ahead<const FULL: bool>(
     p: &LowRankParams,
     b: &Buffers,
     (at, stride, rows): (u32, u32, u32),
@@ -303,8 +308,8 @@ unsafe fn eight<const FULL: bool>(
     first: u32,
     sums: &mut [f32; SUMS],
 ) {
-    let mut m = [[0.0; FOUR]; EIGHT];
-    for j in 0..EIGHT {
+    let mut m = [[0.0; FOUR]; AHEAD];
+    for j in 0..AHEAD {
         if FULL || (j as u32) < rows {
             // SAFETY: the caller's.
             m[j] = unsafe { residual(b, at + j as u32 * stride) };
@@ -315,7 +320,7 @@ unsafe fn eight<const FULL: bool>(
             continue;
         }
         for k in four * FOUR..(four + 1) * FOUR {
-            for half in 0..EIGHT / FOUR {
+            for half in 0..AHEAD / FOUR {
                 let from = FACTOR + k as u32 * WIDTH + row + (half * FOUR) as u32;
                 // SAFETY: P is in the stage.
                 let left = unsafe { device::stage_load_four(from) };
