@@ -139,7 +139,7 @@ pub const ADDED: f64 = 7.0 * U;
 /// The tolerance between backends that is documented: how far two of them may be apart in a factor that is sent, or in what
 /// is left of it, as a part of |M|.
 ///
-/// Each sums at most 514 terms of an entry one after another in binary32 (the CPU; other backends 42), so it is off by
+/// Each sums at most 514 terms of an entry one after another in binary32 (the CPU; other backends 68), so it is off by
 /// 514 U |M| |q| for the unit column q, and a factor of r columns by sqrt(r) times that. Columns are off from orthonormal by 16 U at
 /// most, which is less than another 514 U; two backends may be off to two sides.
 ///

@@ -99,8 +99,8 @@ fn the_cpu_is_near(device: &Device) {
 
 /// What is sent is taken off: the next step's M, less its gradient, is what the residual was said to be.
 fn what_was_sent_is_what_is_taken_off(device: &Device) {
-    for rank in [1, 4, 9, 17] {
-        let (n, m) = (300, 290);
+    // Rows that begin at sectors, and rows that do not.
+    for (rank, n, m) in [(1, 300, 290), (4, 300, 290), (9, 300, 290), (17, 300, 290), (3, 301, 304), (8, 45, 272)] {
         let codec = PowerSgd::rank(rank).min_compression(0.0);
         let mut state = codec.state(&[Matrix::new(n as u64, m as u64)], Seed::new(4)).expect("valid");
         let x = cases::normal(n * m, 8);
@@ -167,6 +167,7 @@ mod ptx {
     #[test]
     fn the_same_bits_in_any_order_and_for_every_target() {
         let tensors = [
+            Matrix::new(45, 272),
             Matrix::new(65, 47),
             Matrix::vector(13),
             Matrix::new(9, 2500),

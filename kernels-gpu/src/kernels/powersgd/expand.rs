@@ -1,8 +1,7 @@
 //! L R^T: what was sent.
 
 use super::order::{InStage, LEFT, Order, RIGHT, WIDTH_LOG2};
-use super::{Buffers, FOUR, Less, NO_RIGHT, ROWS, Tile, stage, terms};
-use crate::arith::float::NAN_BITS;
+use super::{Buffers, FOUR, Less, NO_RIGHT, ROWS, Tile, quads, stage, terms, value};
 use crate::device;
 use crate::params::{LOW_RANK_TOGETHER, LowRankParams, mark};
 
@@ -24,7 +23,8 @@ kernel! {
     /// * `input`, `residual`, `status`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A block a tile, a thread a column of a group of rows, in the order of `order.rs`.
+    /// A block a tile, a thread four columns of a quarter of the rows, where rows begin at sectors (`quads.rs`), else a column
+    /// of a group of rows, in the order of `order.rs`.
     ///
     /// # Shared memory
     /// 16 KiB: 256 entries of 8 columns of L and R.
@@ -83,6 +83,11 @@ unsafe fn few(p: &LowRankParams, b: &Buffers, tile: &Tile) {
         device::barrier();
         matrix.mark(p, b, mark::POISONED) != 0
     };
+    if quads::fit(b, tile) {
+        // SAFETY: the tile fits, and the stage holds L and R.
+        unsafe { quads::expand(p, b, tile, poisoned) };
+        return;
+    }
     let (mut index, groups) = (0, order.groups(tile));
     while index < groups {
         let group = order.group(tile, index);
@@ -100,12 +105,6 @@ unsafe fn few(p: &LowRankParams, b: &Buffers, tile: &Tile) {
         }
         index += 1;
     }
-}
-
-/// What is written of an entry.
-#[inline(always)]
-fn value(poisoned: bool, sum: f32) -> f32 {
-    if poisoned { f32::from_bits(NAN_BITS) } else { sum }
 }
 
 /// This thread's column, of factors of more columns.

@@ -1,14 +1,14 @@
 //! M Q: the left factors.
 
 use super::order::{FACTOR, InStage, LEFT, Order, RIGHT, WIDTH, WIDTH_LOG2};
-use super::{Buffers, FOUR, Form, NO_RIGHT, ROWS, Tile, elements, many, stage};
+use super::{Buffers, FOUR, Form, NO_RIGHT, ROWS, Tile, elements, many, quads, stage};
 use crate::device::{self, WARP};
-use crate::params::{LOW_RANK_TILE, LOW_RANK_TOGETHER, LowRankParams, matrix};
+use crate::params::{LOW_RANK_TILE, LOW_RANK_TOGETHER, LowRankParams, dtype, matrix};
 
 /// Columns of a factor whose sums are in registers together.
 const TOGETHER: usize = LOW_RANK_TOGETHER as usize;
-/// Rows of the eight that are formed together: with all of them a block takes more than half of the registers of a
-/// multiprocessor, and no other one is there to wait for memory meanwhile.
+/// Rows that are formed together: with all eight of a group a block takes more than half of the registers of a multiprocessor, and no
+/// other one is there to wait for memory meanwhile.
 const TOGETHER_ROWS: usize = 4;
 /// Warps of a block.
 const WARPS: u32 = 8;
@@ -28,7 +28,8 @@ kernel! {
     /// * `output`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A block a tile; a warp eight of its rows at a time, a lane one of 32 neighbouring columns, in the order of `order.rs`.
+    /// A block a tile; a warp four of its rows at a time, a lane four neighbouring columns of them, where rows begin at sectors
+    /// (`quads.rs`), else one of 32 neighbouring columns, in the order of `order.rs`.
     /// On tensor cores a warp 32 rows, as they are.
     ///
     /// # Shared memory
@@ -61,17 +62,14 @@ kernel! {
         values: *mut f32,
     ) {
         let b = Buffers { input, residual, workspace, status, output, values };
-        // SAFETY: the tile is in the list, by the launch contract.
-        let (tile, form) = unsafe {
-            let tile = Tile::here(&p, &b);
-            (tile, Form::new(&p, &b, &tile.matrix))
-        };
-        // SAFETY: all threads of the block take the same branch.
+        // Each branch makes its own of the tile: what both used would take registers from the tensor cores' sums.
+        // SAFETY: the tile is in the list, by the launch contract; all threads of the block take the same branch.
         unsafe {
             if p.rank <= LOW_RANK_TOGETHER {
-                columns(&p, &b, &tile, form, 0);
+                let tile = Tile::here(&p, &b);
+                columns(&p, &b, &tile, Form::new(&p, &b, &tile.matrix), 0);
             } else {
-                many::left(&p, &b, &tile);
+                many::left(&p, &b, &Tile::here(&p, &b));
             }
         }
     }
@@ -97,7 +95,25 @@ pub(super) unsafe fn columns(p: &LowRankParams, b: &Buffers, tile: &Tile, form: 
         }
         device::barrier();
     }
+    let in_squares = form.form && quads::fit(b, tile);
+    if in_squares {
+        // SAFETY: the rows are this warp's; the stage holds what it should.
+        unsafe {
+            if p.dtype == dtype::F32 {
+                squares::<quads::Single>(p, b, tile, form);
+            } else {
+                squares::<quads::Halves>(p, b, tile, form);
+            }
+        }
+    }
+    // Read again, here and below, so that it takes no registers meanwhile.
+    // SAFETY: as before.
+    let tile = unsafe { &Tile::here(p, b) };
+    let order = Order::new(tile);
     let (mut group, groups) = (device::thread() / WARP, order.groups(tile));
+    if in_squares {
+        group += tile.rows() / ROWS as u32;
+    }
     while group < groups {
         // SAFETY: the group is the warp's; the stage holds what it should.
         unsafe { rows(p, b, tile, form, (order, group), column) };
@@ -106,7 +122,24 @@ pub(super) unsafe fn columns(p: &LowRankParams, b: &Buffers, tile: &Tile, form: 
     // SAFETY: all threads are here; what the bins hold was written before the barrier, and the share is there.
     unsafe {
         device::barrier();
-        write(p, b, tile, order, column);
+        let tile = Tile::here(p, b);
+        write(p, b, &tile, Order::new(&tile), column);
+    }
+}
+
+/// The share of the groups of which all eight rows are there, four rows at a time, which goes into the bins.
+///
+/// # Safety
+/// All lanes arrive together. The stage is filled, the tile fits.
+#[inline(always)]
+unsafe fn squares<R: quads::Read>(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form) {
+    let mut row = device::thread() / WARP * FOUR as u32;
+    while row < tile.rows() / ROWS as u32 * ROWS as u32 {
+        // SAFETY: all lanes are here; the rows and their bins are this warp's.
+        unsafe {
+            store(row, over_lanes(quads::left::<R>(p, b, tile, form, row)));
+        }
+        row += WARPS * FOUR as u32;
     }
 }
 
@@ -121,12 +154,12 @@ unsafe fn rows(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form, (order, 
     if group.rows == 0 {
         return;
     }
-    let mut sums = [0.0f32; TOGETHER * ROWS];
-    let (mut strip, behind) = (0, group.columns(tile));
-    while strip < behind {
-        let here = group.column(strip + lane);
-        for half in 0..ROWS / TOGETHER_ROWS {
-            let before = (half * TOGETHER_ROWS) as u32;
+    let (mut before, all) = (0, device::opaque(ROWS as u32));
+    while before < all {
+        let mut sums = [0.0f32; TOGETHER * TOGETHER_ROWS];
+        let (mut strip, behind) = (0, group.columns(tile));
+        while strip < behind {
+            let here = group.column(strip + lane);
             let less = InStage { rank: p.rank, place: index * ROWS as u32 + before, column: here };
             let mut m = [0.0; TOGETHER_ROWS];
             let at = group.at(tile, here) + before * group.stride;
@@ -147,21 +180,28 @@ unsafe fn rows(p: &LowRankParams, b: &Buffers, tile: &Tile, form: Form, (order, 
                     // SAFETY: the stage holds eight columns of Q.
                     let q = unsafe { device::stage_load(FACTOR + k as u32 * WIDTH + here) };
                     for j in 0..TOGETHER_ROWS {
-                        let sum = k * ROWS + half * TOGETHER_ROWS + j;
+                        let sum = k * TOGETHER_ROWS + j;
                         sums[sum] = device::fma(m[j], q, sums[sum]);
                     }
                 }
             }
+            strip += WARP;
         }
-        strip += WARP;
+        // SAFETY: all lanes are here; the bins are the group's.
+        unsafe { store(index * ROWS as u32 + before, over_lanes(sums)) };
+        before += TOGETHER_ROWS as u32;
     }
-    // SAFETY: all lanes are here; the bins are the group's.
-    unsafe {
-        let [low, high] = over_lanes(sums);
-        let (k, place) = (lane / 4, index * ROWS as u32 + lane % 4 * 2);
-        device::bin_store(bin(k, place), low.to_bits());
-        device::bin_store(bin(k, place + 1), high.to_bits());
-    }
+}
+
+/// Puts the sums of four rows, at a place, into their bins: what lane `i` has is of row `i % 4` and column `i / 4`.
+///
+/// # Safety
+/// The bins are this warp's.
+#[inline(always)]
+unsafe fn store(place: u32, sum: f32) {
+    let lane = device::thread() % WARP;
+    // SAFETY: the caller's.
+    unsafe { device::bin_store(bin(lane / FOUR as u32, place + lane % FOUR as u32), sum.to_bits()) };
 }
 
 /// The bin of the row at a place, of a column of the share: columns begin at other banks.
@@ -193,17 +233,17 @@ unsafe fn write(p: &LowRankParams, b: &Buffers, tile: &Tile, order: Order, colum
     }
 }
 
-/// The sums over the lanes: in lane `i`, those of the values `2 i` and `2 i + 1`.
+/// The sums over the lanes: in lane `i`, that of the value `i`.
 ///
-/// In each step a lane keeps half of its values and gives the other half away, so that 62 exchanges do for 64 values.
+/// In each step a lane keeps half of its values and gives the other half away, so that 31 exchanges do for 32 values.
 ///
 /// # Safety
 /// All lanes arrive together.
 #[inline(always)]
-unsafe fn over_lanes(mut values: [f32; TOGETHER * ROWS]) -> [f32; 2] {
+unsafe fn over_lanes(mut values: [f32; TOGETHER * TOGETHER_ROWS]) -> f32 {
     let lane = device::thread() % WARP;
     for step in 0..5 {
-        let (mask, half) = (16u32 >> step, 32usize >> step);
+        let (mask, half) = (16u32 >> step, 16usize >> step);
         let upper = lane & mask != 0;
         for i in 0..half {
             let (keep, give) = if upper { (values[i + half], values[i]) } else { (values[i], values[i + half]) };
@@ -212,7 +252,7 @@ unsafe fn over_lanes(mut values: [f32; TOGETHER * ROWS]) -> [f32; 2] {
             values[i] = keep + other;
         }
     }
-    [values[0], values[1]]
+    values[0]
 }
 
-const _: () = assert!(TOGETHER as u32 * LOW_RANK_TILE == device::BINS);
+const _: () = assert!((TOGETHER * TOGETHER_ROWS) as u32 == WARP && TOGETHER as u32 * LOW_RANK_TILE == device::BINS);

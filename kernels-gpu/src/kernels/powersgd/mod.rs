@@ -14,9 +14,10 @@ mod left;
 mod many;
 mod order;
 mod plain;
+mod quads;
 mod right;
 
-use crate::arith::float::bf16_to_f32;
+use crate::arith::float::{NAN_BITS, bf16_to_f32};
 use crate::arith::powersgd::{kept, term};
 use crate::device;
 use crate::params::{
@@ -140,7 +141,8 @@ impl Tile {
     /// The list of tiles and the table are there, and the launch has no more blocks than tiles.
     #[inline(always)]
     unsafe fn here(p: &LowRankParams, b: &Buffers) -> Self {
-        let at = p.tiles + (p.first_tile + device::block()) * LOW_RANK_TILE_WORDS;
+        // Read again later, nothing of it is to wait in a register meanwhile.
+        let at = p.tiles + device::opaque(p.first_tile + device::block()) * LOW_RANK_TILE_WORDS;
         // SAFETY: the caller ensures that table and list are there, and that the list has a tile for each block.
         unsafe {
             let matrix = Matrix::load(b, *b.word(at));
@@ -341,6 +343,12 @@ unsafe fn terms<const N: usize>(
         }
     }
     sums
+}
+
+/// What is written of an entry of L R^T.
+#[inline(always)]
+fn value(poisoned: bool, sum: f32) -> f32 {
+    if poisoned { f32::from_bits(NAN_BITS) } else { sum }
 }
 
 /// `N` words of the stage, a multiple of four.

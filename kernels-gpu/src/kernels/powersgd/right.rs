@@ -1,7 +1,7 @@
 //! M^T P: the right factors.
 
 use super::order::{self, ALIKE, Group, InStage, Order, WIDTH_LOG2};
-use super::{Buffers, FOUR, Form, Less, NO_RIGHT, ROWS, Tile, elements, loaded, many, stage, terms};
+use super::{Buffers, FOUR, Form, Less, NO_RIGHT, ROWS, Tile, elements, loaded, many, quads, stage, terms};
 use crate::arith::float::{INF_BITS, MAGNITUDE};
 use crate::device;
 use crate::params::{LOW_RANK_TILE, LOW_RANK_TOGETHER, LowRankParams, low_rank_flags, mark, matrix};
@@ -31,7 +31,8 @@ kernel! {
     /// * `output`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A block a tile, a thread a column of a group of rows, in the order of `order.rs`. On tensor cores a warp 32
+    /// A block a tile, a thread four columns of a quarter of the rows, where rows begin at sectors and nothing is formed
+    /// (`quads.rs`), else a column of a group of rows, in the order of `order.rs`. On tensor cores a warp 32
     /// columns.
     ///
     /// # Shared memory
@@ -113,6 +114,11 @@ pub(super) unsafe fn product(p: &LowRankParams, b: &Buffers, tile: &Tile, form: 
             stage(p, b, right, (0, LOW_RANK_TOGETHER), wide, (order::RIGHT, NO_RIGHT), |i| i);
         }
         device::barrier();
+    }
+    if product && !form.form && quads::fit(b, tile) {
+        // SAFETY: all threads are here; the stage holds P, and nothing else is in it.
+        unsafe { quads::right(p, b, tile, first) };
+        return;
     }
     let (mut index, groups) = (0, order.groups(tile));
     while index < groups {

@@ -23,6 +23,8 @@ const BAND: u32 = 64;
 const FRAGMENT: u32 = 4 * WARP;
 /// Groups of eight rows of a warp, in the left product; groups of eight columns, in the right one.
 const GROUPS: usize = 4;
+/// Rows of four columns whose loads are in flight together, up to rank 8.
+pub(super) const AHEAD: usize = 8;
 /// Warps of a block.
 const WARPS: u32 = THREADS / WARP;
 
