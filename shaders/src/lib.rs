@@ -203,7 +203,7 @@ macro_rules! decode {
             "bucketed/decoders.wgsl",
             "bucketed/decode_span.wgsl",
             $($file),+
-        ], $bindings, 1024)
+        ], $bindings, 5120)
     };
 }
 

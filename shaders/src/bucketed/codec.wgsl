@@ -54,3 +54,11 @@ fn columns(a: vec4<u32>, b: vec4<u32>, c: vec4<u32>, d: vec4<u32>) -> Columns {
 fn repeated(a: vec4<u32>) -> Columns {
     return Columns(a.xxxx, a.yyyy, a.zzzz, a.wwww);
 }
+
+// step * k, as `scale_by_integer`, for a code k.
+fn scale_by_code(step: vec4<u32>, k: vec4<u32>) -> vec4<u32> {
+    if bits() <= 8u {
+        return scale_by_byte(step, k);
+    }
+    return scale_by_integer(step, k);
+}

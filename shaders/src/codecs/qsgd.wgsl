@@ -87,7 +87,7 @@ fn code(e: Columns, v: vec4<u32>, dither: vec4<u32>) -> vec4<u32> {
 fn value(d: Columns, c: vec4<u32>) -> vec4<u32> {
     let sign = (c << vec4<u32>(32u - bits())) & vec4<u32>(SIGN);
     let level = c & vec4<u32>((1u << (bits() - 1u)) - 1u);
-    var magnitude = min(scale_by_integer(d.x, level), d.y);
+    var magnitude = min(scale_by_code(d.x, level), d.y);
     let low = d.z == vec4<u32>(1u);
     if any(low) {
         magnitude = select(magnitude, f_mul(magnitude, vec4<u32>(LOWER)), low);

@@ -88,7 +88,7 @@ fn code(e: Columns, v: vec4<u32>, dither: vec4<u32>) -> vec4<u32> {
 }
 
 fn value(d: Columns, c: vec4<u32>) -> vec4<u32> {
-    let between = f_add(d.x, scale_by_integer(d.z, c));
+    let between = f_add(d.x, scale_by_code(d.z, c));
     var v = select(between, d.y, (c >= vec4<u32>(levels())) | f_greater(between, d.y));
     if any(d.w != vec4<u32>(ONE)) {
         v = f_mul(v, d.w);
