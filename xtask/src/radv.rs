@@ -25,10 +25,13 @@ pub(crate) struct Args {
     /// Entry points whose names have this in them.
     #[arg(long, default_value = "")]
     kernel: String,
-    /// TEXT=TEXT: writes the second where the shader has the first as whole words, so that what a setting never runs is
+    /// TEXT=WORD: writes the second where the shader has the first as whole words, so that what a setting never runs is
     /// left out. `params.bits=4u` fixes a parameter; `any(rare)=false` leaves out a branch.
     #[arg(long)]
     set: Vec<String>,
+    /// Read the modules from this folder, where an entry point's file is ENTRY.wgsl, as `cargo xtask shaders` leaves them.
+    #[arg(long)]
+    from: Option<PathBuf>,
     /// Print the machine code too.
     #[arg(long)]
     listing: bool,
@@ -49,9 +52,16 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     println!("| entry point | instructions | of vectors | their cycles | of those in each loop | vector registers |");
     println!("|---|---|---|---|---|---|");
     for shader in SHADERS.iter().filter(|shader| shader.name.contains(&args.kernel)) {
-        let mut source = shader.source.to_owned();
+        let mut source = match &args.from {
+            None => shader.source.to_owned(),
+            Some(folder) => {
+                let path = folder.join(shader.name).with_extension("wgsl");
+                std::fs::read_to_string(&path).map_err(|e| format!("{} could not be read: {e}", path.display()))?
+            }
+        };
         for rule in &args.set {
-            let (from, to) = rule.split_once('=').ok_or_else(|| format!("--set {rule} has no `=`; write TEXT=TEXT"))?;
+            let (from, to) =
+                rule.rsplit_once('=').ok_or_else(|| format!("--set {rule} has no `=`; write TEXT=WORD"))?;
             source = with(&source, from, to);
         }
         let made = compiler.compile(shader, &source)?;
@@ -144,8 +154,8 @@ impl Compiler {
         };
         let queues = [vk::DeviceQueueCreateInfo::default().queue_priorities(&[1.0])];
         let names = [ash::khr::pipeline_executable_properties::NAME.as_ptr()];
-        let mut wanted = vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default()
-            .pipeline_executable_info(true);
+        let mut wanted =
+            vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default().pipeline_executable_info(true);
         // wgpu asks for these too, and has the driver clear workgroup memory and bound storage buffers.
         let mut model = vk::PhysicalDeviceVulkanMemoryModelFeatures::default().vulkan_memory_model(true);
         let core = vk::PhysicalDeviceFeatures::default().robust_buffer_access(true);

@@ -1,8 +1,9 @@
 // IEEE 754 binary32 in integers.
 //
 // WGSL fixes neither how f32 operations round nor what they do with subnormal numbers, may contract them, and lets a
-// compiler assume that no NaN or infinity occurs. So no shader has a value of type f32: a number is the u32 of its
-// bits, four at a time, and every operation is here, rounded to nearest, ties to even, with subnormal numbers kept.
+// compiler assume that no NaN or infinity occurs. So a number is the u32 of its bits, four at a time, and every operation
+// is here, rounded to nearest, ties to even, with subnormal numbers kept. A value of type f32 is a guess, which integers
+// check (`bucketed/codec.wgsl`).
 // A result that is not a number is NAN. The twin is what a CPU does for `+`, `*` and `/` in `kernels-gpu/src/arith`.
 
 const NAN: u32 = 0x7fc00000u;
