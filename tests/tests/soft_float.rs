@@ -53,7 +53,11 @@ fn hard() -> Vec<u32> {
     while !all.len().is_multiple_of(4) || all.len() < 2048 {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         // Exponents close to each other, so that sums and differences have places in common.
-        all.push(if all.len() % 2 == 0 { state } else { (state & 0x807f_ffff) | (120 + (state >> 8) % 16) << 23 });
+        all.push(if all.len().is_multiple_of(2) {
+            state
+        } else {
+            (state & 0x807f_ffff) | (120 + (state >> 8) % 16) << 23
+        });
     }
     all
 }
