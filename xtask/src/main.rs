@@ -10,6 +10,8 @@ mod jobs;
 mod place;
 mod ptx;
 mod publish;
+#[cfg(feature = "wgpu")]
+mod radv;
 mod report;
 mod sanitize;
 #[cfg(feature = "cuda")]
@@ -53,6 +55,9 @@ enum Command {
     Publish(publish::Args),
     /// Write every WGSL module that the WGPU backend can create into a folder.
     Shaders(shaders::Args),
+    /// Compile the shaders for an AMD GPU that need not be there, and count their instructions, cycles and registers.
+    #[cfg(feature = "wgpu")]
+    Radv(radv::Args),
     /// Count what each kernel moves and executes for an element, on the PTX machine.
     #[cfg(feature = "cuda")]
     Traffic(traffic::Args),
@@ -94,6 +99,8 @@ fn main() -> ExitCode {
         Command::Ptx(args) => ptx::run(&args),
         Command::Publish(args) => publish::run(&args),
         Command::Shaders(args) => shaders::run(&args),
+        #[cfg(feature = "wgpu")]
+        Command::Radv(args) => radv::run(&args),
         #[cfg(feature = "cuda")]
         Command::Traffic(args) => traffic::run(&args),
         #[cfg(feature = "cuda")]

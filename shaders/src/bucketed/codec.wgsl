@@ -54,3 +54,27 @@ fn columns(a: vec4<u32>, b: vec4<u32>, c: vec4<u32>, d: vec4<u32>) -> Columns {
 fn repeated(a: vec4<u32>) -> Columns {
     return Columns(a.xxxx, a.yyyy, a.zzzz, a.wwww);
 }
+
+// step * k, as `scale_by_integer`, for a code k.
+fn scale_by_code(step: vec4<u32>, k: vec4<u32>) -> vec4<u32> {
+    if bits() <= 8u {
+        return scale_by_byte(step, k);
+    }
+    return scale_by_integer(step, k);
+}
+
+// About the integer part of magnitude * inverse, where that is below 2^31, from the product that f32 gives. WGSL lets it
+// be either neighbour of the exact one in f32, and lets a subnormal number count as zero. So this differs from
+// `scale_to_fixed` by less than 2^9, and by less than 2^10 where the magnitude is such a difference of two numbers; what
+// a subnormal magnitude comes to is below 1, but in a bucket that QSGD lifts. It is never a level without `unsure`, which
+// is of integers.
+fn guess(magnitude: vec4<u32>, inverse: vec4<u32>) -> vec4<u32> {
+    return vec4<u32>(bitcast<vec4<f32>>(magnitude) * bitcast<vec4<f32>>(inverse));
+}
+
+// Whether a guess plus its dither might be on another side of a level than the exact sum: the level is less than 2^10 away.
+// With few bits of fraction that is so for many elements, and then this says so of all.
+fn unsure(sum: vec4<u32>) -> vec4<bool> {
+    let near = (sum + vec4<u32>(1024u)) & vec4<u32>((1u << fraction()) - 1u);
+    return near < vec4<u32>(select(2048u, 0xffffffffu, fraction() < 20u));
+}

@@ -3,7 +3,7 @@
 // What: decodes payloads of many tensors that lie in one buffer, each as `decode` does alone.
 // Arguments: DecodeParams; scalars (SCALARS words per bucket), codes, output, workspace (the table).
 // Thread mapping: four workgroups take an item of the table; within it as `decode`.
-// Workgroup memory: 64 decoders, 1024 bytes.
+// Workgroup memory: 64 decoders, 1024 bytes; for codes of up to 4 bits, the values of the buckets' codes, up to 4096 bytes.
 // Launch contract: four workgroups an item from `first_item` on; no two items share an element.
 // Traffic: as `decode`, and 16 bytes of the table a workgroup.
 // Determinism: as `decode`.

@@ -1,16 +1,23 @@
 // Philox4x32 with 7 rounds, and the dither that rounding adds: `kernels-gpu/src/arith/{philox,round}.rs`.
 
-// The upper halves of 64-bit products.
-fn multiply_high(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+// Products of 64 bits: the upper halves, and the lower ones.
+struct Products {
+    high: vec2<u32>,
+    low: vec2<u32>,
+}
+
+// From products of 16 bits, which are fast where those of 32 bits are not.
+fn multiply(a: vec2<u32>, b: vec2<u32>) -> Products {
     let mask = vec2<u32>(0xffffu);
     let half = vec2<u32>(16u);
     let al = a & mask;
     let ah = a >> half;
     let bl = b & mask;
     let bh = b >> half;
-    let t = ah * bl + ((al * bl) >> half);
+    let lowest = al * bl;
+    let t = ah * bl + (lowest >> half);
     let u = al * bh + (t & mask);
-    return ah * bh + (t >> half) + (u >> half);
+    return Products(ah * bh + (t >> half) + (u >> half), (u << half) | (lowest & mask));
 }
 
 // The `call`-th block of 128 random bits.
@@ -20,10 +27,9 @@ fn draw(call: u32) -> vec4<u32> {
     var odd = vec2<u32>(tensor(), step().y);
     var key = vec2<u32>(params.key_low, params.key_high);
     for (var round = 0u; round < 7u; round++) {
-        let high = multiply_high(even, factors);
-        let low = even * factors;
-        even = high.yx ^ odd ^ key;
-        odd = low.yx;
+        let product = multiply(even, factors);
+        even = product.high.yx ^ odd ^ key;
+        odd = product.low.yx;
         key = key + vec2<u32>(0x9e3779b9u, 0xbb67ae85u);
     }
     return vec4<u32>(even.x, odd.x, even.y, odd.y);

@@ -79,15 +79,21 @@ fn decoder(scalars: vec2<u32>) -> vec4<u32> {
 // The level, and the sign in the top bit.
 fn code(e: Columns, v: vec4<u32>, dither: vec4<u32>) -> vec4<u32> {
     let kept = v & e.z;
-    let fixed = scale_to_fixed(kept & vec4<u32>(MAGNITUDE), vec4<i32>(e.y), e.x);
-    let level = (min(fixed, vec4<u32>(levels() << fraction())) + dither) >> vec4<u32>(fraction());
+    let magnitude = kept & vec4<u32>(MAGNITUDE);
+    let top = vec4<u32>(levels() << fraction());
+    var sum = min(guess(magnitude, e.x), top) + dither;
+    let rare = unsure(sum) | (e.y != vec4<u32>(0u));
+    if any(rare) {
+        sum = min(scale_to_fixed(magnitude, vec4<i32>(e.y), e.x), top) + dither;
+    }
+    let level = sum >> vec4<u32>(fraction());
     return level | ((kept >> vec4<u32>(31u)) << vec4<u32>(bits() - 1u));
 }
 
 fn value(d: Columns, c: vec4<u32>) -> vec4<u32> {
     let sign = (c << vec4<u32>(32u - bits())) & vec4<u32>(SIGN);
     let level = c & vec4<u32>((1u << (bits() - 1u)) - 1u);
-    var magnitude = min(scale_by_integer(d.x, level), d.y);
+    var magnitude = min(scale_by_code(d.x, level), d.y);
     let low = d.z == vec4<u32>(1u);
     if any(low) {
         magnitude = select(magnitude, f_mul(magnitude, vec4<u32>(LOWER)), low);

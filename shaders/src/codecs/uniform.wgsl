@@ -81,14 +81,22 @@ fn code(e: Columns, v: vec4<u32>, dither: vec4<u32>) -> vec4<u32> {
     if any(e.x != vec4<u32>(ONE)) {
         kept = f_mul(kept, e.x);
     }
-    // Not negative; and where it is subnormal the product is below 1.
-    let above = f_sub(kept, e.y) & vec4<u32>(MAGNITUDE);
-    let fixed = scale_to_fixed(above, vec4<i32>(0), e.z);
-    return (min(fixed, vec4<u32>(levels() << fraction())) + dither) >> vec4<u32>(fraction());
+    let magnitude = vec4<u32>(MAGNITUDE);
+    // Both operations of f32 stand alone: what is between them is of integers, so that no compiler makes one of them.
+    let about = bitcast<vec4<u32>>(bitcast<vec4<f32>>(kept) - bitcast<vec4<f32>>(e.y)) & magnitude;
+    let top = vec4<u32>(levels() << fraction());
+    var sum = min(guess(about, e.z), top) + dither;
+    let rare = unsure(sum);
+    if any(rare) {
+        // Not negative; and where it is subnormal the product is below 1.
+        let above = f_sub(kept, e.y) & magnitude;
+        sum = min(scale_to_fixed(above, vec4<i32>(0), e.z), top) + dither;
+    }
+    return sum >> vec4<u32>(fraction());
 }
 
 fn value(d: Columns, c: vec4<u32>) -> vec4<u32> {
-    let between = f_add(d.x, scale_by_integer(d.z, c));
+    let between = f_add(d.x, scale_by_code(d.z, c));
     var v = select(between, d.y, (c >= vec4<u32>(levels())) | f_greater(between, d.y));
     if any(d.w != vec4<u32>(ONE)) {
         v = f_mul(v, d.w);

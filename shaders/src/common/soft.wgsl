@@ -1,8 +1,9 @@
 // IEEE 754 binary32 in integers.
 //
 // WGSL fixes neither how f32 operations round nor what they do with subnormal numbers, may contract them, and lets a
-// compiler assume that no NaN or infinity occurs. So no shader has a value of type f32: a number is the u32 of its
-// bits, four at a time, and every operation is here, rounded to nearest, ties to even, with subnormal numbers kept.
+// compiler assume that no NaN or infinity occurs. So a number is the u32 of its bits, four at a time, and every operation
+// is here, rounded to nearest, ties to even, with subnormal numbers kept. A value of type f32 is a guess, which integers
+// check (`bucketed/codec.wgsl`).
 // A result that is not a number is NAN. The twin is what a CPU does for `+`, `*` and `/` in `kernels-gpu/src/arith`.
 
 const NAN: u32 = 0x7fc00000u;
@@ -100,31 +101,44 @@ fn f_mul(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
 
 // a + b
 fn f_add(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
-    let swap = (b & vec4<u32>(MAGNITUDE)) > (a & vec4<u32>(MAGNITUDE));
-    let x = select(a, b, swap);
-    let y = select(b, a, swap);
-    let mx = x & vec4<u32>(MAGNITUDE);
-    let my = y & vec4<u32>(MAGNITUDE);
+    // Without their signs, numbers order as these words do.
+    let wa = a << vec4<u32>(1u);
+    let wb = b << vec4<u32>(1u);
+    let high = max(wa, wb);
+    let low = min(wa, wb);
     let one = vec4<u32>(1u);
-    let inf = vec4<u32>(INF);
-    let implied = vec4<u32>(IMPLIED);
-    let places = vec4<u32>(23u);
-    let ex = max(mx >> places, one);
-    let ey = max(my >> places, one);
-    let fx = ((mx & vec4<u32>(FRACTION)) | (implied & (vec4<u32>(0u) - ones(mx >= implied)))) << vec4<u32>(3u);
-    let fy = ((my & vec4<u32>(FRACTION)) | (implied & (vec4<u32>(0u) - ones(my >= implied)))) << vec4<u32>(3u);
-    let shifted = shift_sticky(fy, min(ex - ey, vec4<u32>(31u)));
-    let apart = ((x ^ y) & vec4<u32>(SIGN)) != vec4<u32>(0u);
-    let total = select(fx + shifted, fx - shifted, apart);
-    // A carry is one place too far left; a difference may be many too far right, but not below exponent 1.
-    let carry = total >> vec4<u32>(27u);
-    let settled = (total >> carry) | (total & carry);
-    let up = min(max(countLeadingZeros(settled), vec4<u32>(5u)) - 5u, ex - 1u);
-    let nothing = total == vec4<u32>(0u);
-    let magnitude = select(round_pack(settled << up, ex + carry - up), vec4<u32>(0u), nothing);
-    let sign = select(x & vec4<u32>(SIGN), vec4<u32>(0u), apart & nothing);
-    let none = (mx > inf) | ((my == inf) & apart);
-    return select(select(magnitude | sign, x, mx == inf), vec4<u32>(NAN), none);
+    let places = vec4<u32>(24u);
+    let eh = max(high >> places, one);
+    let el = max(low >> places, one);
+    // The significands: the implied bit, where there is one, is bit 29; six bits are below the last place.
+    let five = vec4<u32>(5u);
+    let fh = (high + ((one - eh) << places)) << five;
+    let fl = (low + ((one - el) << places)) << five;
+    let apart = min(eh - el, vec4<u32>(31u));
+    let cut = fl >> apart;
+    // The lowest bit stands for all that were shifted out. No sum but one that is exact has fewer than five bits below it.
+    let shifted = cut | min(fl - (cut << apart), one);
+    // All ones where the signs differ.
+    let minus = vec4<u32>(0u) - ((a ^ b) >> vec4<u32>(31u));
+    let total = fh + (shifted ^ minus) - minus;
+    // The leading bit becomes bit 30, of exponent eh + 1, but no exponent is below 1.
+    let up = min(countLeadingZeros(total) - one, eh);
+    let settled = total << up;
+    let seven = vec4<u32>(7u);
+    let rounded = (settled + vec4<u32>(63u) + ((settled >> seven) & one)) >> seven;
+    // The implied bit adds the exponent's last unit; so does a carry out of the rounding.
+    let magnitude = min(((eh - up) << vec4<u32>(23u)) + rounded, vec4<u32>(INF));
+    let sign = vec4<u32>(SIGN);
+    let larger = select(a, b, wb > wa);
+    // Nothing is left of x - x, which is +0, and of -0 + -0, which is -0.
+    var sum = select(magnitude | (larger & sign), a & b & sign, total == vec4<u32>(0u));
+    let inf = vec4<u32>(2u * INF);
+    let rare = high >= inf;
+    if any(rare) {
+        let none = (high > inf) | ((low == inf) & (minus != vec4<u32>(0u)));
+        sum = select(sum, select(larger, vec4<u32>(NAN), none), rare);
+    }
+    return sum;
 }
 
 fn f_sub(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
@@ -223,6 +237,22 @@ fn scale_by_integer(step: vec4<u32>, k: vec4<u32>) -> vec4<u32> {
     let up = ones(half + (cut & vec4<u32>(1u)) > vec4<u32>(4u));
     let value = ((exponent - 1u) << vec4<u32>(23u)) + cut + up;
     return select(value, vec4<u32>(0u), (k == vec4<u32>(0u)) | (step == vec4<u32>(0u)));
+}
+
+// As `scale_by_integer`, for k below 2^8: the product of the mantissa takes 32 bits.
+fn scale_by_byte(step: vec4<u32>, k: vec4<u32>) -> vec4<u32> {
+    let eight = vec4<u32>(8u);
+    let one = vec4<u32>(1u);
+    let exact = ((step & vec4<u32>(FRACTION)) | vec4<u32>(IMPLIED)) * (k & vec4<u32>(0xffu));
+    let zeros = countLeadingZeros(exact);
+    let product = exact << (zeros & vec4<u32>(31u));
+    let cut = product >> eight;
+    // Up above the half, and at the half if that makes it even.
+    let up = ((product & vec4<u32>(0xffu)) + vec4<u32>(127u) + (cut & one)) >> eight;
+    // The implied bit adds the exponent's last unit.
+    let exponent = (step >> vec4<u32>(23u)) + vec4<u32>(7u) - zeros;
+    let value = (exponent << vec4<u32>(23u)) + cut + up;
+    return select(value, vec4<u32>(0u), (exact == vec4<u32>(0u)) | (step == vec4<u32>(0u)));
 }
 
 // Whether a > b, for numbers that are not NaN.
