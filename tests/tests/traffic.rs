@@ -199,14 +199,19 @@ fn near_the_floor(rows: &[Row]) {
 
 /// A kernel that scatters its accesses says so where it is documented.
 fn explained(rows: &[Row]) {
-    let sources = ["entries", "scan"].map(|name| read(&format!("kernels-gpu/src/kernels/{name}.rs")));
+    let sources = ["entries", "scan", "fixed_decode"].map(|name| read(&format!("kernels-gpu/src/kernels/{name}.rs")));
     for row in rows.iter().filter(|row| row.scattered() > 0.0) {
         // What each codec has an entry point of is documented once: `fn $encode(` is `qsgd_encode`.
         let of_codec = |codec: &CodecId| {
             let prefix = codec.entries().encode.strip_suffix("encode")?;
             Some(format!("${}", row.kernel.strip_prefix(prefix)?))
         };
-        let name = CodecId::ALL.iter().find_map(of_codec).unwrap_or_else(|| row.kernel.to_string());
+        let name = if row.kernel.contains("_fixed_") {
+            // Those that decode by a preset are documented once for all of them.
+            "$one".to_owned()
+        } else {
+            CodecId::ALL.iter().find_map(of_codec).unwrap_or_else(|| row.kernel.to_string())
+        };
         let declared = format!("    fn {name}(");
         let documented = sources.iter().any(|source| {
             let kernels: Vec<&str> = source.split("kernel! {").collect();

@@ -212,7 +212,7 @@ const AT_ONCE: [(&str, u32, u32); 19] = [
     ("uniform_fixed_f32_8_segments", 3, 90),
     ("uniform_fixed_bf16_4_segments", 3, 90),
     ("uniform_fixed_bf16_8_segments", 3, 90),
-    ("powersgd_right", 2, 35),
+    ("powersgd_right", 2, 80),
     ("powersgd_left", 2, 80),
     // ptxas 11.8 spills for sm_80 and sm_86. Of `uniform_decode`, which wants five as well, every ptxas spills for sm_120.
     ("qsgd_decode", 5, 90),
