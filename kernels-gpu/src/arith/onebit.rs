@@ -54,11 +54,10 @@ impl Quantizer for OneBit {
 
     #[inline(always)]
     fn second(value: u32, context: u32) -> (Sum, Sum) {
-        let below = below_mask(value);
-        let to = (context >> 16) & below | (context & 0xffff) & !below;
-        let aligned = aligned_finely(value & MAGNITUDE, to);
-        let count = u64::from(below & 1) << COUNT;
-        (Sum(u64::from(aligned & !below)), Sum(u64::from(aligned & below) | count))
+        let below = is_below(value);
+        let to = if below { context >> 16 } else { context & 0xffff };
+        let aligned = u64::from(aligned_finely(value & MAGNITUDE, to));
+        if below { (Sum(0), Sum(aligned | 1 << COUNT)) } else { (Sum(aligned), Sum(0)) }
     }
 
     #[inline(always)]
@@ -159,12 +158,6 @@ impl Quantizer for OneBit {
 #[inline(always)]
 fn is_below(value: u32) -> bool {
     value > SIGN
-}
-
-/// All bits of a value that is less than zero, none of another.
-#[inline(always)]
-fn below_mask(value: u32) -> u32 {
-    u32::from(is_below(value)).wrapping_neg()
 }
 
 /// The mean of so many magnitudes that were aligned and added up, cut to an integer and then rounded; 0 of none.
