@@ -27,7 +27,6 @@ pub mod low_rank_traffic;
 pub mod meter;
 pub mod models;
 pub mod oracle;
-#[cfg(feature = "cuda")]
 pub mod properties;
 #[cfg(feature = "cuda")]
 pub mod reads;
@@ -38,6 +37,7 @@ pub mod sparse;
 pub mod suite;
 #[cfg(feature = "cuda")]
 pub mod totals;
+#[cfg(feature = "cuda")]
 pub mod traffic;
 pub mod vectors;
 
