@@ -9,7 +9,7 @@ use gradwire::{
 };
 use gradwire_collectives::Threads;
 use gradwire_tests::cases;
-use training::{Failing, RUN, TEXTS, all, bits, gradient, mixed, of, tensors, together};
+use training::{Failing, RUN, TEXTS, all, bits, gradient, mixed, of, tensors, together, with_residuals};
 
 /// Steps of a rank, and the means that it saw.
 fn steps(
@@ -138,16 +138,16 @@ fn devices(cpu: Device) -> Vec<Device> {
 /// But for factors, whose bits are a backend's own.
 #[test]
 fn every_device_gives_the_bits_of_the_cpu() {
-    let run = |text: &str, device: &Device| {
+    let run = |mut compressor: Compressor, device: &Device| {
         let mut group = Threads::group(1).expect("one rank").remove(0);
-        let mut compressor = of(text);
-        let means = steps(&mut compressor, &mut group, device, 0..3).expect(text);
+        let means = steps(&mut compressor, &mut group, device, 0..3).expect("valid");
         (means, compressor.state().expect("between steps"))
     };
-    for text in TEXTS.iter().filter(|text| !text.contains("powersgd")) {
-        let cpu = run(text, &Device::cpu());
+    let texts = TEXTS.iter().filter(|text| !text.contains("powersgd"));
+    for compressor in texts.map(|text| of(text)).chain([with_residuals()]) {
+        let cpu = run(compressor.clone(), &Device::cpu());
         for device in devices(Device::cpu()) {
-            assert!(run(text, &device) == cpu, "{text} on {device}");
+            assert!(run(compressor.clone(), &device) == cpu, "{:?} on {device}", compressor.recipes());
         }
     }
 }

@@ -129,7 +129,10 @@ impl Part {
             Method::Dense { plan, .. } => {
                 let elements = plan.layout().elements() as usize;
                 let own = residual.part(if feedback { 0..elements } else { 0..0 });
-                own.behind.copy_from_slice(own.before);
+                // What lies between these tensors is other parts', which may have written theirs.
+                for range in self.ranges().filter(|_| feedback) {
+                    own.behind[range.clone()].copy_from_slice(&own.before[range]);
+                }
                 for payload in device.encode_model(plan, &input[..elements], own.behind, seed)? {
                     match self.recipe.entropy {
                         Entropy::Elias => message.append(device.pack(&payload)?.as_bytes()),

@@ -160,6 +160,9 @@ impl<T: Sessions> Late for T {
         let scan = if plan.guarded { scan_passes(n, dtype, sums.is_some(), &limits)? } else { Vec::new() };
         let passes = select.passes(&limits)?;
         if passes.is_empty() && scan.is_empty() {
+            if let Some(Sums { residual: Some(residual), sums }) = sums {
+                sums.copy_from_slice(residual);
+            }
             return Ok(Entries::default());
         }
         let mut session = self.session(select.sizes())?;

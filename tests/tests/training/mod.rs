@@ -54,8 +54,15 @@ pub(crate) fn mixed() -> Compressor {
     Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
 }
 
+/// Three parts with residuals, quantizers behind a selection and behind each other: what one writes the next must leave.
+pub(crate) fn with_residuals() -> Compressor {
+    let policy = Policy::new("qsgd:bits=8,bucket=64+ef").and_then(|p| p.named("a.weight", "topk:0.1+ef"));
+    let policy = policy.and_then(|p| p.named("b.weight", "qsgd:bits=4,bucket=32,contractive+ef")).expect("valid");
+    Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
+}
+
 pub(crate) fn all() -> Vec<Compressor> {
-    TEXTS.iter().map(|text| of(text)).chain([mixed()]).collect()
+    TEXTS.iter().map(|text| of(text)).chain([mixed(), with_residuals()]).collect()
 }
 
 pub(crate) fn gradient(n: usize, rank: u32, step: u64) -> Vec<f32> {

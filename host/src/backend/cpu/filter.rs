@@ -18,8 +18,8 @@ pub(crate) struct Entries {
 #[derive(Debug)]
 pub(crate) struct Sums<'a> {
     /// The residual where the sums go beside it, and are not written yet; else they go over it.
-    pub(super) residual: Option<&'a [f32]>,
-    pub(super) sums: &'a mut [f32],
+    pub(crate) residual: Option<&'a [f32]>,
+    pub(crate) sums: &'a mut [f32],
 }
 
 impl<'a> Sums<'a> {

@@ -49,7 +49,8 @@ use crate::error::Error;
 ///
 /// * **Failure**: as a compressor's, by copies on the device. Where the device itself fails ([`Error::Backend`]), what
 ///   its memory holds may not be known: where the step cannot be undone, later calls are refused with
-///   [`ExchangeError::BrokenOff`](crate::ExchangeError::BrokenOff), and a saved state is the way on.
+///   [`ExchangeError::BrokenOff`](crate::ExchangeError::BrokenOff). The way on is a new [`Compressor`], restored from a
+///   saved state and made resident.
 /// * **Memory**: 8 bytes per element for error feedback, 8 for momentum, 4 for the gradient's copy where recipes
 ///   differ between tensors, and the payloads.
 /// * **Order**: everything goes to the device's stream or queue. The call waits for payloads and factors, which it
