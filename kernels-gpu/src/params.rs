@@ -553,8 +553,8 @@ pub struct MomentumParams {
     pub end: u32,
     /// Bits of the factor of the momentum.
     pub factor: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Bits of the factor of the gradient.
+    pub gain: u32,
 }
 
 /// Rows, and columns, of a tile of a matrix: what one workgroup of PowerSGD multiplies.

@@ -9,7 +9,7 @@ use gradwire::{
 };
 use gradwire_collectives::Threads;
 use gradwire_tests::cases;
-use training::{Failing, RUN, TEXTS, all, bits, gradient, mixed, of, tensors, together, with_residuals};
+use training::{Failing, RUN, TEXTS, all, bits, gradient, mixed, of, tensors, together, with_estimates, with_residuals};
 
 /// Steps of a rank, and the means that it saw.
 fn steps(
@@ -144,7 +144,7 @@ fn every_device_gives_the_bits_of_the_cpu() {
         (means, compressor.state().expect("between steps"))
     };
     let texts = TEXTS.iter().filter(|text| !text.contains("powersgd"));
-    for compressor in texts.map(|text| of(text)).chain([with_residuals()]) {
+    for compressor in texts.map(|text| of(text)).chain([with_residuals(), with_estimates()]) {
         let cpu = run(compressor.clone(), &Device::cpu());
         for device in devices(Device::cpu()) {
             assert!(run(compressor.clone(), &device) == cpu, "{:?} on {device}", compressor.recipes());

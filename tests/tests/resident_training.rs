@@ -166,7 +166,11 @@ where
         let name = format!("{:?}", all()[index].recipes());
         // Factors of what is not finite are NaN, whose bits are a device's own.
         let factors = name.contains("factors: Some");
-        let of: fn(usize, u32, u64) -> Vec<f32> = if factors { gradient } else { odd };
+        let refuses = all()[index].recipes().iter().any(|recipe| {
+            let memory = recipe.memory();
+            memory.shift.is_some() || [memory.beta, memory.gamma] != [1.0; 2]
+        });
+        let of: fn(usize, u32, u64) -> Vec<f32> = if factors || refuses { gradient } else { odd };
         // What a state of factors holds of tensors that were sent whole is of no use, and a device forgets it.
         let kept = |of: &Compressor| match factors {
             true => bytemuck::cast_slice(&of.residual().expect("there is memory")).to_vec(),

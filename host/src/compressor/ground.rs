@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::frame::Writer;
 use super::part::{Method, Part, Received};
-use super::planes::InStep;
+use super::planes::{Held, InStep, Sides};
 use crate::collective::Collective;
 use crate::device::Device;
 use crate::error::Error;
@@ -34,14 +34,22 @@ pub(super) trait Ground {
         weight: f32,
     ) -> Result<u64, Error>;
 
-    /// Writes the mean over the ranks into the gradient.
-    fn decode(&mut self, index: usize, part: &Part, received: &Received<'_>, weight: f32) -> Result<(), Error>;
+    /// Writes the mean over the ranks into the gradient. Where what was sent had been formed, this rank's plane takes up
+    /// what the rank has sent.
+    fn decode(&mut self, index: usize, part: &Part, received: &Received<'_>, own: Own) -> Result<(), Error>;
 
     /// Writes a range of the gradient.
     fn write(&mut self, at: usize, values: &[f32]) -> Result<(), Error>;
 
     /// Makes the momentum of elements zero, by their numbers in the gradient: this rank has sent it.
     fn mask(&mut self, index: usize, sent: &[u32]) -> Result<(), Error>;
+}
+
+/// This rank's place among the ranks, and what the payload of each counts.
+#[derive(Clone, Copy)]
+pub(super) struct Own {
+    pub(super) rank: usize,
+    pub(super) weight: f32,
 }
 
 /// Gradient and state in the host's memory.
@@ -54,9 +62,9 @@ pub(super) struct Host<'s> {
 }
 
 impl Host<'_> {
-    /// What a part takes its payloads or factors of.
-    fn input<'i>(part: &Part, gradient: &'i [f32], momentum: &'i [f32]) -> &'i [f32] {
-        if part.recipe.memory().momentum.is_some() { momentum } else { gradient }
+    /// What a part takes its payloads or factors of, before anything is formed of it.
+    fn input(&self, part: &Part) -> &[f32] {
+        if part.recipe.memory().momentum.is_some() { self.planes.behind(Held::Momentum) } else { self.gradient }
     }
 }
 
@@ -66,19 +74,34 @@ impl Ground for Host<'_> {
         parts.iter_mut().try_for_each(|part| part.fit(&self.device.limits()))?;
         for part in parts.iter() {
             if let Some(factor) = part.recipe.memory().momentum {
-                part.ranges().for_each(|range| self.planes.momentum.gather(range, factor, self.gradient));
+                let momentum = self.planes.of(Held::Momentum);
+                part.ranges().for_each(|range| momentum.gather(range, [factor, 1.0], self.gradient));
+            }
+            if let (Some(formed), Some(held)) = (part.formed, part.forms()) {
+                let mut plane = std::mem::replace(self.planes.of(held), Sides::none());
+                let input = self.input(part);
+                part.ranges().for_each(|range| plane.gather(range, [formed.factor, formed.gain], input));
+                *self.planes.of(held) = plane;
             }
         }
         Ok(())
     }
 
     fn refuse_of_factors(&mut self, _: usize, part: &mut Part) -> Result<(), Error> {
-        part.refuse_of_factors(Self::input(part, self.gradient, self.planes.momentum.behind))
+        part.refuse_of_factors(self.input(part))
     }
 
     fn encode(&mut self, _: usize, part: &Part, seed: Seed, message: &mut Writer<'_>) -> Result<(), Error> {
-        let input = Self::input(part, self.gradient, self.planes.momentum.behind);
-        part.encode(self.device, input, &mut self.planes.residual, seed, message)
+        let mut residual = std::mem::replace(self.planes.of(Held::Residual), Sides::none());
+        let mut none = Sides::none();
+        let (input, residual_of_codec) = match part.forms() {
+            Some(Held::Residual) => (&*residual.behind, &mut none),
+            Some(held) => (self.planes.behind(held), &mut none),
+            None => (self.input(part), &mut residual),
+        };
+        let done = part.encode(self.device, input, residual_of_codec, seed, message);
+        *self.planes.of(Held::Residual) = residual;
+        done
     }
 
     fn read(&mut self, range: Range<usize>, to: &mut Vec<f32>) -> Result<(), Error> {
@@ -93,7 +116,7 @@ impl Ground for Host<'_> {
         group: &mut (impl Collective + ?Sized),
         weight: f32,
     ) -> Result<u64, Error> {
-        let momentum = part.recipe.memory().momentum.map(|_| &*self.planes.momentum.behind);
+        let momentum = part.recipe.memory().momentum.map(|_| self.planes.behind(Held::Momentum));
         let packed = match &part.method {
             Method::LowRank { packed: true, .. } => Some(part.pack(momentum.unwrap_or(self.gradient))),
             Method::LowRank { .. } => None,
@@ -117,8 +140,30 @@ impl Ground for Host<'_> {
         Ok(bytes)
     }
 
-    fn decode(&mut self, _: usize, part: &Part, received: &Received<'_>, weight: f32) -> Result<(), Error> {
-        part.decode(self.device, received, weight, self.gradient)
+    fn decode(&mut self, _: usize, part: &Part, received: &Received<'_>, own: Own) -> Result<(), Error> {
+        let Own { rank, weight } = own;
+        let (Some(formed), Some(held)) = (part.formed, part.forms()) else {
+            return part.decode(self.device, received, weight, self.gradient);
+        };
+        let plane = self.planes.of(held);
+        if !formed.starts_over {
+            part.add(self.device, received, rank..rank + 1, formed.weight, plane.behind)?;
+            return part.decode(self.device, received, weight, self.gradient);
+        }
+        part.ranges().for_each(|range| plane.start_over(range));
+        part.add(self.device, received, rank..rank + 1, formed.weight, plane.behind)?;
+        let mean = self.planes.of(Held::Mean);
+        let all = 0..received.ranks();
+        for range in part.ranges() {
+            mean.start_over(range.clone());
+            self.gradient[range.clone()].copy_from_slice(&mean.before[range]);
+        }
+        part.add(self.device, received, all.clone(), weight, self.gradient)?;
+        if formed.weight == 1.0 {
+            part.ranges().for_each(|range| mean.behind[range.clone()].copy_from_slice(&self.gradient[range]));
+            return Ok(());
+        }
+        part.add(self.device, received, all, weight * formed.weight, mean.behind)
     }
 
     fn write(&mut self, at: usize, values: &[f32]) -> Result<(), Error> {
@@ -127,7 +172,8 @@ impl Ground for Host<'_> {
     }
 
     fn mask(&mut self, _: usize, sent: &[u32]) -> Result<(), Error> {
-        sent.iter().for_each(|index| self.planes.momentum.behind[*index as usize] = 0.0);
+        let momentum = self.planes.of(Held::Momentum);
+        sent.iter().for_each(|index| momentum.behind[*index as usize] = 0.0);
         Ok(())
     }
 }

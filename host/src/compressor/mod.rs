@@ -51,7 +51,8 @@ use crate::recipe::Recipe;
 /// * **Failure**: where an exchange fails, gradient, residual and all state are as they were before it, on this rank.
 ///   A panic in the group's own code may leave gradient and factors half changed: every later call is then refused with
 ///   [`ExchangeError::BrokenOff`], until a saved state is restored.
-/// * **Memory**: error feedback and momentum take 8 bytes per element each, so that a step can be undone.
+/// * **Memory**: error feedback and momentum take 8 bytes per element each, so that a step can be undone; estimates
+///   ([`crate::Shift`]) take 16.
 /// * **Selections** are made of each tensor, with the part or number of entries that the recipe says, of one that has
 ///   fewer with all of them; `above`, `block` and `segments` look at all tensors of the recipe as one. Small tensors go
 ///   uncompressed ([`Policy`]).
@@ -142,6 +143,7 @@ impl Compressor {
         let of_planes = |part: &&Part| !matches!(part.method, Method::LowRank { .. });
         let feedback = parts.iter().filter(of_planes).any(|part| part.recipe.memory().feedback);
         let momentum = parts.iter().any(|part| part.recipe.memory().momentum.is_some());
+        let shift = parts.iter().any(|part| part.recipe.memory().shift.is_some());
         let mut model = crc32fast::Hasher::new();
         model.update(&run.to_le_bytes());
         model.update(saved::description(tensors, &recipes).as_bytes());
@@ -151,7 +153,7 @@ impl Compressor {
             model: model.finalize(),
             agreed: false,
             all_reduce_only: policy.is_all_reduce_only(),
-            planes: Planes::new(elements, feedback, momentum)?,
+            planes: Planes::new(elements, [feedback, momentum, shift, shift])?,
             layout,
             parts,
             whole,
@@ -188,7 +190,7 @@ impl Compressor {
         self.work.bytes
     }
 
-    /// Forgets what has not been sent, as where it has grown too large for f32. Factors and momentum stay.
+    /// Forgets what has not been sent, as where it has grown too large for f32. Factors, momentum and estimates stay.
     ///
     /// # Errors
     /// [`ExchangeError::BrokenOff`].
@@ -215,7 +217,7 @@ impl Compressor {
     pub fn residual(&self) -> Result<Vec<f32>, Error> {
         self.expect_whole()?;
         let mut residual = planes::zeros(self.elements())?;
-        let [kept, _] = self.planes.kept();
+        let [kept, ..] = self.planes.kept();
         if !kept.is_empty() {
             residual.copy_from_slice(kept);
         }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::error::ExchangeError;
 use super::frame::Writer;
-use super::planes::Sides;
+use super::planes::{Held, Sides};
 use super::policy::Tensor;
 use crate::backend::cpu::Sums;
 use crate::codec::powersgd::Matrix;
@@ -16,7 +16,7 @@ use crate::gradient::{Dtype, Gradient};
 use crate::low_rank::LowRankState;
 use crate::model::{Layout, ModelPlan, TensorSpan};
 use crate::plan::{DecodeMode, Limits, NonFinite};
-use crate::recipe::{Entropy, Recipe, RecipeError};
+use crate::recipe::{Entropy, Formed, Recipe, RecipeError};
 use crate::seed::Seed;
 use crate::sparse::SparsePayload;
 use crate::view::PayloadView;
@@ -32,6 +32,8 @@ pub(super) struct Part {
     pub(super) spans: Vec<TensorSpan>,
     /// The number of its first tensor where random draws are concerned.
     first: u32,
+    /// How what is encoded is formed, where it is not the gradient or the momentum.
+    pub(super) formed: Option<Formed>,
     pub(super) method: Method,
 }
 
@@ -59,6 +61,12 @@ impl Part {
         run: u64,
     ) -> Result<Self, Error> {
         let spans: Vec<TensorSpan> = tensors.iter().map(|index| layout.spans()[*index]).collect();
+        let longest = spans.iter().map(|span| span.elements).max().unwrap_or(0);
+        let formed = match recipe.memory().is_formed() {
+            true => recipe.memory().formed(&recipe.promise(longest as usize)?)?,
+            false => None,
+        };
+        let residual = recipe.memory().adds_residual();
         let method = if let Some(codec) = recipe.low_rank() {
             let matrices = matrices(model, &tensors, alone);
             Method::LowRank { state: codec.state(&matrices, Seed::new(run).tensor(first))?, packed: !alone }
@@ -69,14 +77,14 @@ impl Part {
             let single = spans.len() == 1 && (covered || packed);
             let of_all = if single { None } else { segments(&codec, &spans, elements, !packed) };
             let codec = of_all.map_or(codec.clone(), |segments| codec.keep_of_each(&segments));
-            let plan = codec.plan(elements as usize, Dtype::F32, recipe.memory().feedback)?;
+            let plan = codec.plan(elements as usize, Dtype::F32, residual)?;
             plan.quantizer(plan.most() as usize, recipe.memory().feedback)?;
             Method::Sparse { codec, packed, elements: elements as usize }
         } else {
             let limits = Limits::NONE;
             Method::Dense { plan: dense(&recipe, &spans, &limits)?, limits }
         };
-        Ok(Self { recipe, tensors, spans, first, method })
+        Ok(Self { recipe, tensors, spans, first, formed, method })
     }
 
     /// Makes the plans anew where they were made for another device's limits.
@@ -88,6 +96,11 @@ impl Part {
             *limits = *to;
         }
         Ok(())
+    }
+
+    /// The plane in which what is encoded is formed, where it is.
+    pub(super) fn forms(&self) -> Option<Held> {
+        self.formed.map(|formed| if formed.starts_over { Held::Shift } else { Held::Residual })
     }
 
     /// Where its tensors lie.
@@ -105,7 +118,7 @@ impl Part {
         message: &mut Writer<'_>,
     ) -> Result<(), Error> {
         let seed = self.seed_of(seed);
-        let feedback = self.recipe.memory().feedback;
+        let feedback = self.recipe.memory().adds_residual();
         match &self.method {
             Method::Dense { plan, .. } if device.engine().in_place() => {
                 for ((range, plan), index) in self.ranges().zip(plan.tensors()).zip(0..) {
@@ -289,6 +302,34 @@ impl Part {
         }
     }
 
+    /// Adds what some ranks have sent, times the weight, to numbers for the elements of the gradient.
+    pub(super) fn add(
+        &self,
+        device: &Device,
+        received: &Received<'_>,
+        ranks: Range<usize>,
+        weight: f32,
+        output: &mut [f32],
+    ) -> Result<(), Error> {
+        match (&self.method, received) {
+            (Method::Dense { plan, .. }, Received::Dense(all)) => {
+                let ranks: Vec<&[PayloadView<'_>]> = all[ranks].iter().map(Vec::as_slice).collect();
+                let output = &mut output[..plan.layout().elements() as usize];
+                device.decode_model(plan, DecodeMode::Add(weight), &ranks, output)
+            }
+            (Method::Sparse { packed, .. }, Received::Sparse(all)) => {
+                let mut own = if *packed { self.pack(output) } else { Vec::new() };
+                let to = if *packed { &mut own } else { &mut *output };
+                all[ranks].iter().try_for_each(|payload| device.decode_sparse_add(payload, weight, to))?;
+                if *packed {
+                    self.unpack(&own, output);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The numbers in the gradient of the elements that a rank has sent of a selection.
     pub(super) fn sent(&self, received: &Received<'_>, rank: usize) -> Vec<u32> {
         let (Method::Sparse { packed, .. }, Received::Sparse(payloads)) = (&self.method, received) else {
@@ -347,6 +388,17 @@ pub(super) enum Received<'m> {
     Dense(Vec<Vec<PayloadView<'m>>>),
     Sparse(Vec<SparsePayload>),
     Nothing,
+}
+
+impl Received<'_> {
+    /// Ranks that have sent something.
+    pub(super) fn ranks(&self) -> usize {
+        match self {
+            Self::Dense(all) => all.len(),
+            Self::Sparse(all) => all.len(),
+            Self::Nothing => 0,
+        }
+    }
 }
 
 fn dense(recipe: &Recipe, spans: &[TensorSpan], limits: &Limits) -> Result<ModelPlan, Error> {

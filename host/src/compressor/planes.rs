@@ -31,19 +31,35 @@ impl Plane {
     }
 }
 
-/// The planes: residual and momentum, each empty where no recipe needs it. A step writes each anew beside what it was,
+/// What the planes hold, in their order.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Held {
+    Residual,
+    Momentum,
+    /// The estimate of this rank's gradient.
+    Shift,
+    /// The mean of all ranks' estimates.
+    Mean,
+}
+
+/// The planes, each empty where no recipe needs it. A step writes each anew beside what it was,
 /// where any recipe has it, and is then kept or forgotten. Elements of other recipes are zero on both sides.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Planes {
-    residual: Plane,
-    momentum: Plane,
-}
+pub(super) struct Planes([Plane; 4]);
 
 /// The planes in a step.
 #[derive(Debug)]
-pub(super) struct InStep<'p> {
-    pub(super) residual: Sides<'p>,
-    pub(super) momentum: Sides<'p>,
+pub(super) struct InStep<'p>([Sides<'p>; 4]);
+
+impl<'p> InStep<'p> {
+    pub(super) fn of(&mut self, held: Held) -> &mut Sides<'p> {
+        &mut self.0[held as usize]
+    }
+
+    /// The same for reading.
+    pub(super) fn behind(&self, held: Held) -> &[f32] {
+        self.0[held as usize].behind
+    }
 }
 
 /// A plane before a step, and behind it.
@@ -54,16 +70,27 @@ pub(super) struct Sides<'p> {
 }
 
 impl Sides<'_> {
-    /// Writes the momentum behind this step, of the elements in `range`.
-    pub(super) fn gather(&mut self, range: Range<usize>, factor: f32, gradient: &[f32]) {
+    /// Writes what is behind this step, of the elements in `range`: `factor` times what was before, plus `gain` times the
+    /// gradient.
+    pub(super) fn gather(&mut self, range: Range<usize>, [factor, gain]: [f32; 2], gradient: &[f32]) {
         let gradient = gradient[range.clone()].par_chunks(TAKEN);
         let before = self.before[range.clone()].par_chunks(TAKEN);
         let pieces = self.behind[range].par_chunks_mut(TAKEN).zip(before).zip(gradient);
         pieces.for_each(|((next, before), gradient)| {
             for ((next, before), gradient) in next.iter_mut().zip(before).zip(gradient) {
-                *next = momentum(*before, factor, *gradient);
+                *next = momentum(*before, factor, *gradient, gain);
             }
         });
+    }
+
+    /// Makes what is behind what was before, of the elements in `range`.
+    pub(super) fn start_over(&mut self, range: Range<usize>) {
+        self.behind[range.clone()].copy_from_slice(&self.before[range]);
+    }
+
+    /// None of both.
+    pub(super) fn none() -> Sides<'static> {
+        Sides { before: &mut [], behind: &mut [] }
     }
 
     /// A range of both.
@@ -73,31 +100,33 @@ impl Sides<'_> {
 }
 
 impl Planes {
-    /// Planes of so many elements.
-    pub(super) fn new(elements: usize, feedback: bool, momentum: bool) -> Result<Self, Error> {
-        let plane = |needed| if needed { Plane::zeros(elements) } else { Ok(Plane::default()) };
-        Ok(Self { residual: plane(feedback)?, momentum: plane(momentum)? })
+    /// Planes of so many elements, of those that there are.
+    pub(super) fn new(elements: usize, needed: [bool; 4]) -> Result<Self, Error> {
+        let mut planes = Self::default();
+        for (plane, _) in planes.0.iter_mut().zip(needed).filter(|(_, needed)| *needed) {
+            *plane = Plane::zeros(elements)?;
+        }
+        Ok(planes)
     }
 
     /// A step begins.
     pub(super) fn begin(&mut self) -> InStep<'_> {
-        InStep { residual: self.residual.step(), momentum: self.momentum.step() }
+        InStep(self.0.each_mut().map(Plane::step))
     }
 
     /// Keeps the step.
     pub(super) fn commit(&mut self) {
-        self.residual.commit();
-        self.momentum.commit();
+        self.0.iter_mut().for_each(Plane::commit);
     }
 
-    /// Residual and momentum, between steps.
-    pub(super) fn kept(&self) -> [&[f32]; 2] {
-        [&self.residual.now, &self.momentum.now]
+    /// The planes between steps.
+    pub(super) fn kept(&self) -> [&[f32]; 4] {
+        self.0.each_ref().map(|plane| plane.now.as_slice())
     }
 
-    /// Both anew, of the same lengths.
-    pub(super) fn set(&mut self, [residual, momentum]: [Vec<f32>; 2]) {
-        for (plane, now) in [(&mut self.residual, residual), (&mut self.momentum, momentum)] {
+    /// All anew, of the same lengths.
+    pub(super) fn set(&mut self, all: [Vec<f32>; 4]) {
+        for (plane, now) in self.0.iter_mut().zip(all) {
             plane.other.copy_from_slice(&now);
             plane.now = now;
         }
@@ -105,7 +134,7 @@ impl Planes {
 
     /// Makes the residual zero.
     pub(super) fn clear_residual(&mut self) {
-        let Plane { now, other } = &mut self.residual;
+        let Plane { now, other } = &mut self.0[Held::Residual as usize];
         [now, other].into_iter().for_each(|side| side.fill(0.0));
     }
 }

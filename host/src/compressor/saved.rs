@@ -17,8 +17,8 @@ const CHECKSUM: usize = 4;
 /// A saved state, checked against a compressor.
 struct Saved<'b> {
     steps: u64,
-    /// Residual and momentum, as little-endian f32; empty where the compressor has none.
-    planes: [&'b [u8]; 2],
+    /// The planes, as little-endian f32; each empty where the compressor has none.
+    planes: [&'b [u8]; 4],
     states: Vec<LowRankState>,
 }
 
@@ -37,7 +37,8 @@ impl Compressor {
         bytes.extend(self.run.to_le_bytes());
         bytes.extend(self.steps.to_le_bytes());
         put(&mut bytes, self.description().as_bytes());
-        for plane in self.planes.kept() {
+        let [_, _, shift, _] = self.planes.kept();
+        for plane in &self.planes.kept()[..planes_of(shift)] {
             let size = 4 * plane.len();
             bytes.try_reserve(size).map_err(|_| Error::no_memory("the bytes of a state", size as u64))?;
             bytes.extend((size as u64).to_le_bytes());
@@ -61,7 +62,8 @@ impl Compressor {
     /// Where there are as many ranks as before, each goes on with the bits of an uninterrupted run. Where there are
     /// fewer, rank r takes up the states r, r + ranks, r + 2 ranks and so on, and residuals and momenta are added;
     /// where there are more, the new ranks begin with none. So the sum of the residuals over the ranks stays what it
-    /// was, but for the rounding of the additions.
+    /// was, but for the rounding of the additions. Where the number of ranks changes, the estimate of each rank begins at
+    /// the mean of all.
     ///
     /// ```
     /// use gradwire::{Compressor, Recipe};
@@ -92,13 +94,13 @@ impl Compressor {
             return Err(other_than("step", other.steps, steps));
         }
         let mine = || all.iter().skip(rank as usize).step_by(ranks as usize);
-        let kept = self.planes.kept().map(<[f32]>::len);
-        let mut sums = [planes::zeros(kept[0])?, planes::zeros(kept[1])?];
+        let [residual, momentum, shift, _] = self.planes.kept().map(<[f32]>::len);
+        let mut sums = [planes::zeros(residual)?, planes::zeros(momentum)?];
         for (nth, saved) in mine().enumerate() {
             for ((sums, plane), what) in
                 sums.iter_mut().zip(saved.planes).zip(["sum of the residuals", "sum of the momenta"])
             {
-                let values = plane.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+                let values = numbers(plane);
                 for (index, (sum, value)) in (0..).zip(sums.iter_mut().zip(values)) {
                     // The first is taken as it is, a zero's sign included. What is not finite counts for nothing beside
                     // others.
@@ -124,7 +126,14 @@ impl Compressor {
             of_ranks.try_for_each(|leaving| state.absorb(leaving))?;
             restored.push(state);
         }
-        self.planes.set(sums);
+        // The mean of all ranks' estimates is what each rank has as such, whatever their number.
+        let own = if states.len() == ranks as usize { (rank as usize, 2) } else { (0, 3) };
+        let mut estimates = [planes::zeros(shift)?, planes::zeros(shift)?];
+        for (estimate, (from, plane)) in estimates.iter_mut().zip([own, (0, 3)]) {
+            estimate.iter_mut().zip(numbers(all[from].planes[plane])).for_each(|(to, value)| *to = value);
+        }
+        let ([residual, momentum], [shift, mean]) = (sums, estimates);
+        self.planes.set([residual, momentum, shift, mean]);
         put_back(&mut self.parts, restored);
         (self.steps, self.agreed, self.broken_off) = (steps, false, false);
         Ok(())
@@ -174,10 +183,10 @@ impl Compressor {
             let text = |line: Option<&str>| line.map_or("none".into(), |line| format!("{index} as {line}"));
             return Err(other_than("tensor", text(theirs), text(ours)));
         }
-        let mut planes = [&[][..]; 2];
-        for ((plane, kept), field) in
-            planes.iter_mut().zip(self.planes.kept()).zip(["residual bytes", "momentum bytes"])
-        {
+        let kept = self.planes.kept();
+        let fields = ["residual bytes", "momentum bytes", "estimate bytes", "mean estimate bytes"];
+        let mut planes = [&[][..]; 4];
+        for ((plane, kept), field) in planes.iter_mut().zip(kept).zip(fields).take(planes_of(kept[2])) {
             *plane = reader.part(field)?;
             if plane.len() != 4 * kept.len() {
                 return Err(SavedError::Field { field, found: plane.len() as u64 }.into());
@@ -220,6 +229,16 @@ pub(super) fn description(tensors: &[super::Tensor], recipes: &[Recipe]) -> Stri
 
 fn other_than(what: &'static str, found: impl ToString, expected: impl ToString) -> Error {
     SavedError::Other { what, found: found.to_string(), expected: expected.to_string() }.into()
+}
+
+/// Planes that are written: those of estimates only where there are any.
+fn planes_of(shift: &[f32]) -> usize {
+    if shift.is_empty() { 2 } else { 4 }
+}
+
+/// Numbers of their bytes.
+fn numbers(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes))
 }
 
 /// Writes bytes behind their number.

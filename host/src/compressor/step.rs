@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::Compressor;
 use super::error::ExchangeError;
 use super::frame;
-use super::ground::{Ground, Host};
+use super::ground::{Ground, Host, Own};
 use super::part::{Method, Part, Received};
 use super::planes::Planes;
 use crate::collective::Collective;
@@ -52,8 +52,8 @@ impl Compressor {
         gradient: &mut [f32],
     ) -> Result<(), Error> {
         self.expect_whole()?;
-        // With one part nothing is written before the last call that can fail.
-        let careful = self.parts.len() > 1;
+        // With one part nothing is written before the last call that can fail, but the mean of estimates.
+        let careful = self.writes_twice();
         let states = if careful { states(&self.parts) } else { Vec::new() };
         let before = if careful { gradient.to_vec() } else { Vec::new() };
         let elements = self.layout.elements();
@@ -71,6 +71,11 @@ impl Compressor {
         }
         self.broken_off = false;
         done
+    }
+
+    /// Whether a step writes the gradient more than once.
+    pub(super) fn writes_twice(&self) -> bool {
+        self.parts.len() > 1 || self.parts.iter().any(|part| part.recipe.memory().shift.is_some())
     }
 
     /// What a step needs wherever gradient and state lie, and the state in the host's memory.
@@ -161,7 +166,7 @@ impl Shared<'_> {
             }
         }
         for (index, (part, received)) in parts.iter().zip(&received).enumerate() {
-            ground.decode(index, part, received, weight)?;
+            ground.decode(index, part, received, Own { rank: rank as usize, weight })?;
         }
         work.whole.iter_mut().for_each(|sum| *sum *= weight);
         let mut means = &work.whole[..];

@@ -40,6 +40,24 @@ pub enum RecipeError {
         /// What was asked for.
         got: f32,
     },
+    /// A factor of a memory out of its range.
+    #[error("{what} must be {allowed}; got {got}")]
+    Factor {
+        /// Which factor.
+        what: &'static str,
+        /// What was asked for.
+        got: f32,
+        /// What it may be.
+        allowed: &'static str,
+    },
+    /// An estimate that takes up more of what was sent than its codec's error allows.
+    #[error("alpha must be at most 1/(1 + omega), which is {most} here; got {got}: leave it out, or set a smaller one")]
+    Alpha {
+        /// What was asked for.
+        got: f32,
+        /// What it may be.
+        most: f32,
+    },
     /// A selection that sends nothing.
     #[error("{what} keeps no entry, so that nothing would ever be sent; keep a part above 0, or 1 entry or more")]
     Nothing {

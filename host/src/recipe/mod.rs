@@ -1,10 +1,13 @@
 //! Recipes: what becomes of a gradient, stage by stage.
 
 mod error;
+mod memory;
 mod promise;
 mod text;
 
 pub use self::error::RecipeError;
+pub(crate) use self::memory::Formed;
+pub use self::memory::{Memory, Shift};
 pub use self::promise::Promise;
 use crate::codec::onebit::OneBit;
 use crate::codec::powersgd::PowerSgd;
@@ -66,16 +69,6 @@ pub enum Entropy {
     Elias,
 }
 
-/// What is kept from step to step.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct Memory {
-    /// Error feedback: what was not sent is added to the next gradient.
-    pub feedback: bool,
-    /// Momentum of this factor, 0 to less than 1, gathered before anything is dropped.
-    pub momentum: Option<f32>,
-}
-
 /// What becomes of a gradient: memory, then selection or factors, then quantization, each with its settings.
 ///
 /// A recipe is made of typed settings, or of a text that names its stages with `+` between them. The order of the
@@ -89,7 +82,10 @@ pub struct Memory {
 /// | entropy coding | `elias`, behind `qsgd`, behind a selection too | [`Qsgd::elias`]: codes of as many bits as a level needs |
 /// | factors | `powersgd:rank=4` | [`PowerSgd`] |
 /// | memory | `ef` | error feedback. `onebit` and `powersgd` have it unless `noef` is there |
+/// | memory | `ef:beta=0.9,gamma=1` | error feedback of beta times the residual and gamma times the gradient |
 /// | memory | `momentum=0.9` | momentum correction, with error feedback |
+/// | memory | `ef21` | differences to an estimate, of a contraction: [`Shift::Ef21`] |
+/// | memory | `diana`, `diana:alpha=0.1` | differences to an estimate, of an unbiased codec: [`Shift::Diana`] |
 /// | policy | `finite` | NaN and infinity are refused: [`NonFinite::Error`] |
 ///
 /// **Momentum correction** (Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, equation 4 and
@@ -154,8 +150,32 @@ impl Recipe {
     }
 
     /// The same with error feedback.
-    pub fn feedback(mut self) -> Self {
-        self.memory.feedback = true;
+    pub fn feedback(self) -> Self {
+        self.feedback_weights(1.0, 1.0)
+    }
+
+    /// The same with error feedback of beta times the residual and gamma times the gradient: [`Memory::beta`].
+    ///
+    /// ```
+    /// use gradwire::{Recipe, TopK};
+    /// let fading = Recipe::from(TopK::fraction(0.01)).feedback_weights(0.9, 1.0);
+    /// assert_eq!(fading.to_string(), "topk:0.01+ef:beta=0.9");
+    /// ```
+    pub fn feedback_weights(mut self, beta: f32, gamma: f32) -> Self {
+        self.memory = Memory { feedback: true, beta, gamma, shift: None, ..self.memory };
+        self
+    }
+
+    /// The same with differences to an estimate sent, in the place of gradients, and without any other memory.
+    ///
+    /// ```
+    /// use gradwire::{Qsgd, Recipe, Shift, TopK};
+    /// assert_eq!(Recipe::from(TopK::fraction(0.01)).shift(Shift::Ef21).to_string(), "topk:0.01+ef21");
+    /// let diana = Recipe::from(Qsgd::bits(4).bucket(64)).shift(Shift::Diana { alpha: Some(0.5) });
+    /// assert_eq!(diana.to_string(), "qsgd:bits=4,bucket=64+diana:alpha=0.5");
+    /// ```
+    pub fn shift(mut self, shift: Shift) -> Self {
+        self.memory = Memory { shift: Some(shift), ..Memory::default() };
         self
     }
 
@@ -167,7 +187,7 @@ impl Recipe {
 
     /// The same with momentum correction of this factor, and with error feedback.
     pub fn momentum(mut self, factor: f32) -> Self {
-        self.memory = Memory { feedback: true, momentum: Some(factor) };
+        self.memory = Memory { feedback: true, momentum: Some(factor), shift: None, ..self.memory };
         self
     }
 
@@ -220,7 +240,8 @@ impl Recipe {
     /// Refuses stages that do not go together, and settings that no tensor admits.
     ///
     /// # Errors
-    /// [`RecipeError::Stages`], [`RecipeError::Momentum`], [`RecipeError::Nothing`]; what the codec of a stage refuses.
+    /// [`RecipeError::Stages`], [`RecipeError::Momentum`], [`RecipeError::Factor`], [`RecipeError::Nothing`]; what the
+    /// codec of a stage refuses.
     pub fn check(&self) -> Result<(), Error> {
         let stages = |what, remedy| Err(RecipeError::Stages { what, remedy }.into());
         match (&self.select, self.quantize, &self.factors) {
@@ -243,12 +264,10 @@ impl Recipe {
         if self.entropy == Entropy::Elias && !matches!(self.quantize, Quantize::Qsgd(_)) {
             return stages("Elias codes are of QSGD's levels", "add qsgd, or leave out elias");
         }
-        if let Some(factor) = self.memory.momentum.filter(|m| !(0.0..1.0).contains(m)) {
-            return Err(RecipeError::Momentum { got: factor }.into());
+        if self.is_none() && self.memory != Memory::default() {
+            return stages("what is sent whole leaves nothing to remember", "leave out ef, momentum, ef21 and diana");
         }
-        if self.is_none() && (self.memory.feedback || self.memory.momentum.is_some()) {
-            return stages("what is sent whole leaves nothing to remember", "leave out ef and momentum");
-        }
+        self.memory.check(self.factors.is_some())?;
         if let Some(select) = self.select.as_ref().filter(|select| select.keeps_nothing()) {
             return Err(RecipeError::Nothing { what: text::words_of(select) }.into());
         }
@@ -260,6 +279,11 @@ impl Recipe {
         }
     }
 
+    /// The policy for NaN and infinity. What a plane is formed of must be finite, or it would be lost for ever.
+    pub(crate) fn policy(&self) -> NonFinite {
+        if self.memory.is_formed() { NonFinite::Error } else { self.non_finite }
+    }
+
     /// The quantizer of whole tensors, if the recipe has no selection and no factors.
     pub(crate) fn dense(&self) -> Option<Dense<'_>> {
         let whole = self.select.is_none() && self.factors.is_none() && !self.is_none();
@@ -268,7 +292,7 @@ impl Recipe {
 
     /// The selection with its quantizer and the policy for NaN.
     pub(crate) fn sparse(&self) -> Option<TopK> {
-        let select = self.select.clone()?.non_finite(self.non_finite);
+        let select = self.select.clone()?.non_finite(self.policy());
         Some(match self.quantize {
             Quantize::Exact | Quantize::OneBit(_) => select,
             Quantize::Round(dtype) => select.values(dtype),
@@ -280,7 +304,7 @@ impl Recipe {
 
     /// PowerSGD with the recipe's memory and policy.
     pub(crate) fn low_rank(&self) -> Option<PowerSgd> {
-        let codec = self.factors?.non_finite(self.non_finite);
+        let codec = self.factors?.non_finite(self.policy());
         Some(codec.with_feedback(self.memory.feedback))
     }
 }
@@ -293,7 +317,7 @@ impl Dense<'_> {
     /// How a tensor of `n` elements is encoded, memory included.
     pub(crate) fn plan(self, n: usize) -> Result<EncodePlan, Error> {
         use crate::codec::Codec;
-        let policy = self.0.non_finite;
+        let policy = self.0.policy();
         let plan = match self.0.quantize {
             Quantize::Qsgd(codec) => codec.non_finite(policy).plan(n, Dtype::F32),
             Quantize::Uniform(codec) => codec.non_finite(policy).plan(n, Dtype::F32),
@@ -303,7 +327,12 @@ impl Dense<'_> {
                 return Err(RecipeError::Stages { what, remedy }.into());
             }
         }?;
-        if self.0.memory.feedback { plan.with_feedback() } else { Ok(plan) }
+        match (self.0.memory.feedback, self.0.memory.is_formed()) {
+            (true, false) => plan.with_feedback(),
+            // The codec reads what was formed, and no residual. What feedback refuses is refused all the same.
+            (true, true) => plan.with_feedback().map(|_| plan),
+            (false, _) => Ok(plan),
+        }
     }
 }
 

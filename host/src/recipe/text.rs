@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
-use super::{Entropy, Memory, Quantize, Recipe, RecipeError};
+use super::{Entropy, Memory, Quantize, Recipe, RecipeError, Shift};
 use crate::codec::Bucketed;
 use crate::codec::onebit::OneBit;
 use crate::codec::powersgd::PowerSgd;
@@ -16,7 +16,7 @@ use crate::plan::NonFinite;
 
 /// What may stand where a stage does.
 const STAGES: &str =
-    "none, qsgd, uniform, onebit, topk, powersgd, f16, bf16, elias, ef, noef, momentum=<factor> or finite";
+    "none, qsgd, uniform, onebit, topk, powersgd, f16, bf16, elias, ef, noef, ef21, diana, momentum=<factor> or finite";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
 impl FromStr for Recipe {
@@ -76,7 +76,7 @@ impl Builder {
             "topk" => Slot::Select,
             "qsgd" | "uniform" | "onebit" | "f16" | "bf16" => Slot::Quantize,
             "elias" => Slot::Entropy,
-            "ef" | "noef" => Slot::Feedback,
+            "ef" | "noef" | "ef21" | "diana" => Slot::Feedback,
             "momentum" => Slot::Momentum,
             "finite" => Slot::Policy,
             other => return Err(word.wrong(0, format!("{other:?} is no stage"), STAGES)),
@@ -106,8 +106,20 @@ impl Builder {
             }
             "momentum" => {
                 let setting = word.only("momentum=<factor>, from 0 to less than 1,")?;
-                recipe.memory =
-                    Memory { feedback: true, momentum: Some(setting.number("a factor from 0 to less than 1")?) };
+                recipe.memory.momentum = Some(setting.number("a factor from 0 to less than 1")?);
+                recipe.memory.feedback |= recipe.memory.shift.is_none();
+            }
+            "ef" => {
+                let (beta, gamma) = word.feedback()?;
+                recipe.memory = Memory { feedback: true, beta, gamma, ..recipe.memory };
+            }
+            "ef21" => {
+                word.bare()?;
+                recipe.memory = Memory { feedback: false, shift: Some(Shift::Ef21), ..recipe.memory };
+            }
+            "diana" => {
+                let alpha = word.diana()?;
+                recipe.memory = Memory { feedback: false, shift: Some(Shift::Diana { alpha }), ..recipe.memory };
             }
             name => {
                 word.bare()?;
@@ -115,7 +127,6 @@ impl Builder {
                     "f16" => recipe.set_quantize(Dtype::F16.into()),
                     "bf16" => recipe.set_quantize(Dtype::Bf16.into()),
                     "elias" => {}
-                    "ef" => recipe.memory.feedback = true,
                     "noef" => recipe.memory.feedback = false,
                     "finite" => recipe.non_finite = NonFinite::Error,
                     _ => {}
@@ -272,6 +283,30 @@ impl<'t> Word<'t> {
         Ok(codec)
     }
 
+    /// Beta and gamma.
+    fn feedback(&self) -> Result<(f32, f32), Error> {
+        let (mut beta, mut gamma) = (1.0, 1.0);
+        for s in &self.list("beta or gamma")? {
+            match s.key {
+                "beta" => beta = s.number("a factor from 0 to 1")?,
+                "gamma" => gamma = s.number("a factor above 0")?,
+                _ => return Err(s.unknown("beta or gamma")),
+            }
+        }
+        Ok((beta, gamma))
+    }
+
+    fn diana(&self) -> Result<Option<f32>, Error> {
+        let mut alpha = None;
+        for s in &self.list("alpha")? {
+            match s.key {
+                "alpha" => alpha = Some(s.number("a factor above 0 and at most 1")?),
+                _ => return Err(s.unknown("alpha")),
+            }
+        }
+        Ok(alpha)
+    }
+
     fn powersgd(&self) -> Result<PowerSgd, Error> {
         let allowed = "rank, iterations, onesided or mincompression";
         let list = self.list(allowed)?;
@@ -409,12 +444,21 @@ impl Display for Recipe {
         words.extend((self.entropy == Entropy::Elias).then(|| "elias".into()));
         words.extend(self.factors.map(|codec| word("powersgd", codec.words())));
         let default = matches!(self.quantize, Quantize::OneBit(_)) || self.factors.is_some();
-        match (self.memory.momentum, self.memory.feedback) {
-            (Some(factor), _) => words.push(format!("momentum={factor}")),
-            (None, true) if !default => words.push("ef".into()),
-            (None, false) if default => words.push("noef".into()),
-            _ => {}
+        let Memory { feedback, beta, gamma, momentum, shift } = self.memory;
+        let weights = [("beta", beta), ("gamma", gamma)].into_iter().filter(|(_, factor)| *factor != 1.0);
+        let weights: Vec<_> = weights.map(|(name, factor)| format!("{name}={factor}")).collect();
+        match shift {
+            Some(Shift::Ef21) => words.push("ef21".into()),
+            Some(Shift::Diana { alpha }) => {
+                words.push(word("diana", alpha.map(|alpha| format!("alpha={alpha}")).into_iter().collect()));
+            }
+            None if feedback && (!weights.is_empty() || momentum.is_none() && !default) => {
+                words.push(word("ef", weights));
+            }
+            None if !feedback && default => words.push("noef".into()),
+            None => {}
         }
+        words.extend(momentum.map(|factor| format!("momentum={factor}")));
         if self.non_finite == NonFinite::Error {
             words.push("finite".into());
         }

@@ -2,10 +2,11 @@
 
 use super::float::{INF_BITS, MAGNITUDE, accumulate, canonical};
 
-/// The momentum behind a step: gradient + factor * momentum, each operation rounded. A momentum that is not finite
-/// counts as 0, or it would stay so for ever.
+/// The momentum behind a step: gain * gradient + factor * momentum, each operation rounded. A momentum that is not
+/// finite counts as 0, or it would stay so for ever.
 #[inline(always)]
-pub fn momentum(before: f32, factor: f32, gradient: f32) -> f32 {
+pub fn momentum(before: f32, factor: f32, gradient: f32, gain: f32) -> f32 {
+    let gradient = gain * gradient;
     let next = accumulate(gradient, factor, before);
     if before.to_bits() & MAGNITUDE < INF_BITS { next } else { canonical(gradient) }
 }

@@ -11,7 +11,7 @@ kernel! {
     /// Adds a gradient to a momentum.
     ///
     /// # What
-    /// `momentum[i] = input[i] + factor * momentum[i]`, each operation rounded, for `p.first <= i < p.end`. A momentum
+    /// `momentum[i] = gain * input[i] + factor * momentum[i]`, each operation rounded, for `p.first <= i < p.end`. A momentum
     /// that is not finite counts as 0, and a NaN becomes the one NaN.
     ///
     /// # Arguments
@@ -36,7 +36,7 @@ kernel! {
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.
     fn memory_momentum(p: MomentumParams, input: *const f32, residual: *mut f32) {
         let base = device::block() * DECODE_SPAN + device::thread();
-        let factor = f32::from_bits(p.factor);
+        let (factor, gain) = (f32::from_bits(p.factor), f32::from_bits(p.gain));
         // All loads come before the first use of one.
         let (mut gradients, mut before) = ([0.0; SLOTS], [0.0; SLOTS]);
         for slot in 0..SLOTS {
@@ -53,7 +53,7 @@ kernel! {
             let at = base + THREADS * slot as u32;
             if at >= p.first && at < p.end {
                 // SAFETY: the element is there, and no other thread's.
-                unsafe { *residual.add(at as usize) = momentum(before[slot], factor, gradients[slot]) };
+                unsafe { *residual.add(at as usize) = momentum(before[slot], factor, gradients[slot], gain) };
             }
         }
     }

@@ -3,7 +3,7 @@ struct MomentumParams {
     first: u32,
     end: u32,
     factor: u32,
-    reserved: u32,
+    gain: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: MomentumParams;
@@ -17,7 +17,7 @@ struct MomentumParams {
 // Launch contract: ceil(end / 2048) workgroups.
 // Traffic: 12 bytes per element.
 // Determinism: an element is one invocation's.
-// Edge cases: a momentum that is not finite counts as 0; a NaN is written as the one NaN.
+// Edge cases: a factor of 1 of the gradient leaves its bits. A momentum that is not finite counts as 0; a NaN is written as the one NaN.
 @compute @workgroup_size(256)
 fn memory_momentum(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -33,6 +33,9 @@ fn memory_momentum(
                 gradient[i] = input[own[i]];
                 before[i] = residual[own[i]];
             }
+        }
+        if params.gain != 0x3f800000u {
+            gradient = f_mul(vec4<u32>(params.gain), gradient);
         }
         let lost = (before & vec4<u32>(MAGNITUDE)) >= vec4<u32>(INF);
         let sum = f_add(gradient, f_mul(vec4<u32>(params.factor), select(before, vec4<u32>(), lost)));

@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 15] = [
+pub(crate) const TEXTS: [&str; 19] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -41,6 +41,10 @@ pub(crate) const TEXTS: [&str; 15] = [
     "topk:0.02+momentum=0.9",
     "powersgd:rank=2",
     "powersgd:rank=1+momentum=0.5",
+    "topk:0.05+ef21",
+    "qsgd:bits=4,bucket=64+elias+diana",
+    "onebit+ef:beta=0.5,gamma=2",
+    "topk:0.02+ef:beta=0.75+momentum=0.5",
 ];
 
 pub(crate) fn of(text: &str) -> Compressor {
@@ -61,8 +65,15 @@ pub(crate) fn with_residuals() -> Compressor {
     Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
 }
 
+/// Three parts whose payloads are of what was formed before.
+pub(crate) fn with_estimates() -> Compressor {
+    let policy = Policy::new("qsgd:bits=8,bucket=64+diana:alpha=0.5").and_then(|p| p.named("b.weight", "topk:0.1+ef21"));
+    let policy = policy.and_then(|p| p.named("d", "onebit+ef:beta=0.5")).expect("valid");
+    Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
+}
+
 pub(crate) fn all() -> Vec<Compressor> {
-    TEXTS.iter().map(|text| of(text)).chain([mixed(), with_residuals()]).collect()
+    TEXTS.iter().map(|text| of(text)).chain([mixed(), with_residuals(), with_estimates()]).collect()
 }
 
 pub(crate) fn gradient(n: usize, rank: u32, step: u64) -> Vec<f32> {

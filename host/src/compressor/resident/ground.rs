@@ -3,16 +3,17 @@
 use std::ops::Range;
 
 use super::State;
-use super::kept::{Kept, Place};
+use super::kept::{Kept, Onto, Place};
 use super::memory::{AddMomentum, MomentumBuffers, Queue};
 use crate::collective::Collective;
 use crate::compressor::frame::Writer;
-use crate::compressor::ground::Ground;
+use crate::compressor::ground::{Ground, Own};
 use crate::compressor::part::{Part, Received};
+use crate::compressor::planes::Held;
 use crate::device::Device;
 use crate::embed::DeviceMemory;
 use crate::error::Error;
-use crate::plan::NonFinite;
+use crate::plan::{DecodeMode, NonFinite};
 use crate::seed::Seed;
 
 /// Gradient and state in a device's memory.
@@ -37,7 +38,7 @@ impl<D: DeviceMemory> Resident<'_, D> {
             return Ok(true);
         }
         let bytes = 4 * self.elements;
-        for plane in [&state.residual, &state.momentum].into_iter().flatten() {
+        for plane in state.planes.iter().flatten() {
             queue.restore(plane, bytes)?;
         }
         for kept in &mut state.parts {
@@ -52,10 +53,11 @@ impl<D: DeviceMemory> Resident<'_, D> {
     /// What a part works on.
     fn place(&mut self, index: usize, part: &Part) -> (&Queue<'_, D>, Place<'_, D>, &mut Kept<D>) {
         let Self { queue, device, gradient, state, .. } = self;
-        let momentum = part.recipe.memory().momentum.and(state.momentum.as_ref());
-        let input = momentum.map_or_else(|| gradient.clone(), |plane| queue.all(&plane.now));
-        let feedback = part.recipe.memory().feedback;
-        let residual = state.residual.as_ref().filter(|_| feedback).map(|plane| queue.all(&plane.now));
+        let momentum = part.recipe.memory().momentum.map(|_| Held::Momentum);
+        let input = part.forms().or(momentum).and_then(|held| state.plane(held));
+        let input = input.map_or_else(|| gradient.clone(), |plane| queue.all(&plane.now));
+        let feedback = part.recipe.memory().adds_residual();
+        let residual = state.plane(Held::Residual).filter(|_| feedback).map(|plane| queue.all(&plane.now));
         let place = Place { device, input, residual, gradient: gradient.clone() };
         (queue, place, &mut state.parts[index])
     }
@@ -66,7 +68,7 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         let Self { queue, state, gradient, elements, .. } = self;
         let (elements, bytes) = (*elements, 4 * *elements);
         queue.memory().check("gradient", gradient, bytes)?;
-        for plane in [&state.residual, &state.momentum].into_iter().flatten() {
+        for plane in state.planes.iter().flatten() {
             queue.keep(plane, bytes)?;
         }
         for kept in &mut state.parts {
@@ -76,12 +78,18 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
             queue.copy((gradient, 0), (&queue.all(before), 0), bytes)?;
         }
         self.begun = true;
-        let Some(momentum) = &state.momentum else { return Ok(()) };
-        for (part, factor) in parts.iter().filter_map(|part| Some((part, part.recipe.memory().momentum?))) {
-            for range in part.ranges().filter(|range| !range.is_empty()) {
-                let work = AddMomentum { range: range.start as u64..range.end as u64, elements, factor };
-                let buffers = MomentumBuffers { gradient: gradient.clone(), momentum: queue.all(&momentum.now) };
-                queue.run(work, buffers)?;
+        for part in parts.iter() {
+            let mut input = gradient.clone();
+            let momentum = part.recipe.memory().momentum.map(|factor| (Held::Momentum, [factor, 1.0]));
+            let formed = part.forms().zip(part.formed).map(|(held, by)| (held, [by.factor, by.gain]));
+            for (held, [factor, gain]) in momentum.into_iter().chain(formed) {
+                let Some(plane) = state.plane(held) else { continue };
+                for range in part.ranges().filter(|range| !range.is_empty()) {
+                    let work = AddMomentum { range: range.start as u64..range.end as u64, elements, factor, gain };
+                    let buffers = MomentumBuffers { gradient: input.clone(), momentum: queue.all(&plane.now) };
+                    queue.run(work, buffers)?;
+                }
+                input = queue.all(&plane.now);
             }
         }
         Ok(())
@@ -128,14 +136,41 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         done
     }
 
-    fn decode(&mut self, index: usize, part: &Part, received: &Received<'_>, weight: f32) -> Result<(), Error> {
+    fn decode(&mut self, index: usize, part: &Part, received: &Received<'_>, own: Own) -> Result<(), Error> {
+        let Own { rank, weight } = own;
         self.written |= part.payloads() > 0;
-        let (queue, place, kept) = self.place(index, part);
-        match (kept, received) {
-            (Kept::Dense(kept), Received::Dense(ranks)) => kept.decode(queue, &place, part, ranks, weight),
-            (Kept::Sparse(kept), Received::Sparse(payloads)) => kept.decode(queue, &place, part, payloads, weight),
-            _ => Ok(()),
+        let Self { queue, device, gradient, state, .. } = self;
+        let State { planes, parts, .. } = &mut **state;
+        let kept = &mut parts[index];
+        let (all, mine) = (0..received.ranks(), rank..rank + 1);
+        let mut add = |output: &D::Slice, ranks: Range<usize>, mode: DecodeMode| {
+            kept.decode(queue, device, part, received, Onto { output, ranks, mode })
+        };
+        let (Some(formed), Some(held)) = (part.formed, part.forms()) else {
+            return add(gradient, all, DecodeMode::Sum(weight));
+        };
+        let Some(plane) = &planes[held as usize] else { return Ok(()) };
+        let now = queue.all(&plane.now);
+        if !formed.starts_over {
+            add(&now, mine, DecodeMode::Add(formed.weight))?;
+            return add(gradient, all, DecodeMode::Sum(weight));
         }
+        let Some(mean) = &planes[Held::Mean as usize] else { return Ok(()) };
+        let (before, mean) = (queue.all(&plane.before), queue.all(&mean.now));
+        let copy = |from: &D::Slice, to: &D::Slice| {
+            part.ranges().try_for_each(|range| {
+                let at = 4 * range.start as u64;
+                queue.copy((from, at), (to, at), 4 * range.len() as u64)
+            })
+        };
+        copy(&before, &now)?;
+        add(&now, mine, DecodeMode::Add(formed.weight))?;
+        copy(&mean, gradient)?;
+        add(gradient, all.clone(), DecodeMode::Add(weight))?;
+        if formed.weight == 1.0 {
+            return copy(gradient, &mean);
+        }
+        add(&mean, all, DecodeMode::Add(weight * formed.weight))
     }
 
     fn write(&mut self, at: usize, values: &[f32]) -> Result<(), Error> {
@@ -145,7 +180,7 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
 
     fn mask(&mut self, index: usize, sent: &[u32]) -> Result<(), Error> {
         let Self { queue, state, elements, .. } = self;
-        let State { parts, momentum: Some(momentum), .. } = &mut **state else { return Ok(()) };
+        let State { parts, planes: [_, Some(momentum), ..], .. } = &mut **state else { return Ok(()) };
         match &mut parts[index] {
             Kept::Sparse(kept) => kept.put(queue, sent, None, &queue.all(&momentum.now), *elements),
             _ => Ok(()),

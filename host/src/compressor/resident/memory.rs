@@ -124,6 +124,8 @@ pub(super) struct AddMomentum {
     /// Elements that both have.
     pub(super) elements: u64,
     pub(super) factor: f32,
+    /// The gradient's factor.
+    pub(super) gain: f32,
 }
 
 /// The memory of [`AddMomentum`].
@@ -153,7 +155,12 @@ impl Work for AddMomentum {
             let end = self.range.end.min(base.saturating_add(most));
             let bound = Span { offset: 4 * base, bytes: 4 * (end - base) };
             let first = self.range.start.saturating_sub(base) as u32;
-            let params = MomentumParams { first, end: (end - base) as u32, factor: self.factor.to_bits(), reserved: 0 };
+            let params = MomentumParams {
+                first,
+                end: (end - base) as u32,
+                factor: self.factor.to_bits(),
+                gain: self.gain.to_bits(),
+            };
             passes.push(Pass {
                 kernel: Kernel::Momentum,
                 params: Params::Momentum(params),

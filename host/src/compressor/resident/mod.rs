@@ -9,7 +9,7 @@ use self::kept::Kept;
 use self::memory::{Plane, Queue};
 use super::Compressor;
 use super::part::Method;
-use super::planes::{Planes, zeros};
+use super::planes::{Held, Planes, zeros};
 #[cfg(feature = "cuda")]
 use crate::backend::cuda::{Cuda, DeviceSlice};
 #[cfg(feature = "wgpu")]
@@ -51,8 +51,8 @@ use crate::error::Error;
 ///   its memory holds may not be known: where the step cannot be undone, later calls are refused with
 ///   [`ExchangeError::BrokenOff`](crate::ExchangeError::BrokenOff). The way on is a new [`Compressor`], restored from a
 ///   saved state and made resident.
-/// * **Memory**: 8 bytes per element for error feedback, 8 for momentum, 4 for the gradient's copy where recipes
-///   differ between tensors, and the payloads.
+/// * **Memory**: 8 bytes per element for error feedback, 8 for momentum, 16 for estimates, 4 for the gradient's copy
+///   where recipes differ between tensors or keep estimates, and the payloads.
 /// * **Order**: everything goes to the device's stream or queue. The call waits for payloads and factors, which it
 ///   hands to the group; the last decode may still run when it returns, and is before what is queued there later.
 pub struct ResidentCompressor<D: DeviceMemory> {
@@ -65,11 +65,23 @@ pub struct ResidentCompressor<D: DeviceMemory> {
 
 /// What stays in the device's memory.
 struct State<D: DeviceMemory> {
-    residual: Option<Plane<D::Room>>,
-    momentum: Option<Plane<D::Room>>,
+    /// The planes, in the order of [`Held`].
+    planes: [Option<Plane<D::Room>>; 4],
     parts: Vec<Kept<D>>,
     /// Room for the gradient before a step, where a step writes it more than once.
     gradient: Option<D::Room>,
+}
+
+impl<D: DeviceMemory> State<D> {
+    fn plane(&self, held: Held) -> Option<&Plane<D::Room>> {
+        self.planes[held as usize].as_ref()
+    }
+}
+
+/// All of them, or the first error.
+fn all_of<T>(all: [Result<T, Error>; 4]) -> Result<[T; 4], Error> {
+    let [a, b, c, d] = all;
+    Ok([a?, b?, c?, d?])
 }
 
 impl<D: DeviceMemory> std::fmt::Debug for ResidentCompressor<D> {
@@ -96,14 +108,12 @@ impl Compressor {
         inner.parts.iter_mut().try_for_each(|part| part.fit(&memory.limits()))?;
         // SAFETY: all memory is made here.
         let queue = unsafe { Queue::new(memory) };
-        let [residual, momentum] = planes.kept();
         let state = State {
-            residual: queue.plane(residual)?,
-            momentum: queue.plane(momentum)?,
+            planes: all_of(planes.kept().map(|plane| queue.plane(plane)))?,
             parts: inner.parts.iter().map(|part| Kept::new(&queue, &inner, part)).collect::<Result<_, _>>()?,
-            gradient: match inner.parts.len() {
-                0 | 1 => None,
-                _ => Some(memory.room(4 * inner.layout.elements())?),
+            gradient: match inner.writes_twice() {
+                true => Some(memory.room(4 * inner.layout.elements())?),
+                false => None,
             },
         };
         Ok(ResidentCompressor { inner, device: Device::from(memory.clone()), memory: memory.clone(), state })
@@ -142,9 +152,9 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
         let mut host = self.inner.clone();
         // SAFETY: all memory is the compressor's own.
         let queue = unsafe { Queue::new(&self.memory) };
-        let State { residual, momentum, parts, .. } = &self.state;
+        let State { planes, parts, .. } = &self.state;
         let elements = self.elements();
-        host.planes = Planes::new(elements, residual.is_some(), momentum.is_some())?;
+        host.planes = Planes::new(elements, planes.each_ref().map(Option::is_some))?;
         let read = |plane: &Option<Plane<D::Room>>| match plane {
             None => Ok(Vec::new()),
             Some(plane) => {
@@ -153,7 +163,7 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
                 Ok::<_, Error>(numbers)
             }
         };
-        host.planes.set([read(residual)?, read(momentum)?]);
+        host.planes.set(all_of(planes.each_ref().map(read))?);
         for (kept, part) in parts.iter().zip(&mut host.parts) {
             if let (Kept::LowRank(kept), Method::LowRank { state, .. }) = (kept, &mut part.method) {
                 *state = kept.download(&queue)?;

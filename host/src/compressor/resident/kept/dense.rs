@@ -1,13 +1,14 @@
 //! Tensors of which every element is quantized.
 
-use super::Place;
+use super::{Onto, Place};
 use crate::compressor::frame::Writer;
 use crate::compressor::part::{Method, Part};
 use crate::compressor::resident::memory::Queue;
+use crate::device::Device;
 use crate::embed::{DecodeBuffers, DecodeModel, DeviceMemory, EncodeBuffers, EncodeModel, WithTable};
 use crate::error::Error;
 use crate::model::ModelPlan;
-use crate::plan::{DecodeMode, refuse_not_finite};
+use crate::plan::refuse_not_finite;
 use crate::recipe::Entropy;
 use crate::seed::Seed;
 use crate::view::PayloadView;
@@ -65,12 +66,13 @@ impl<D: DeviceMemory> Dense<D> {
     pub(in crate::compressor::resident) fn decode(
         &mut self,
         queue: &Queue<'_, D>,
-        place: &Place<'_, D>,
+        device: &Device,
         part: &Part,
         ranks: &[Vec<PayloadView<'_>>],
-        weight: f32,
+        onto: Onto<'_, D>,
     ) -> Result<(), Error> {
         let Method::Dense { plan, .. } = &part.method else { return Ok(()) };
+        let ranks = &ranks[onto.ranks];
         let (count, each) = (ranks.len() as u32, plan.body_bytes());
         let bodies = match &self.bodies {
             Some((room_for, bodies)) if *room_for >= count => bodies,
@@ -80,15 +82,15 @@ impl<D: DeviceMemory> Dense<D> {
         let mut body = vec![0; each as usize];
         for (rank, payloads) in (0u64..).zip(ranks) {
             if part.recipe.entropy == Entropy::Elias {
-                let unpacked = payloads.iter().map(|payload| place.device.unpack(payload));
+                let unpacked = payloads.iter().map(|payload| device.unpack(payload));
                 plan.write_body(&unpacked.collect::<Result<Vec<_>, _>>()?, &mut body)?;
             } else {
                 plan.write_body(payloads, &mut body)?;
             }
             queue.write(&bodies, rank * each, &body)?;
         }
-        let work = DecodeModel { plan, mode: DecodeMode::Sum(weight), payloads: count };
-        let buffers = DecodeBuffers { bodies, output: place.gradient.clone() };
+        let work = DecodeModel { plan, mode: onto.mode, payloads: count };
+        let buffers = DecodeBuffers { bodies, output: onto.output.clone() };
         queue.run(work, WithTable { table: queue.all(&self.table), buffers })
     }
 }

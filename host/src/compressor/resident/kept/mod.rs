@@ -4,15 +4,18 @@ mod dense;
 mod low_rank;
 mod sparse;
 
+use std::ops::Range;
+
 use self::dense::Dense;
 use self::low_rank::LowRank;
 use self::sparse::Sparse;
 use super::memory::Queue;
 use crate::compressor::Compressor;
-use crate::compressor::part::{Method, Part};
+use crate::compressor::part::{Method, Part, Received};
 use crate::device::Device;
 use crate::embed::DeviceMemory;
 use crate::error::Error;
+use crate::plan::DecodeMode;
 
 /// What a part works on in a step.
 pub(super) struct Place<'p, D: DeviceMemory> {
@@ -21,6 +24,14 @@ pub(super) struct Place<'p, D: DeviceMemory> {
     pub(super) input: D::Slice,
     pub(super) residual: Option<D::Slice>,
     pub(super) gradient: D::Slice,
+}
+
+/// Where payloads are decoded, of which ranks, and how.
+pub(super) struct Onto<'o, D: DeviceMemory> {
+    pub(super) output: &'o D::Slice,
+    pub(super) ranks: Range<usize>,
+    /// Not [`DecodeMode::Write`].
+    pub(super) mode: DecodeMode,
 }
 
 /// Memory of a part, by what becomes of its tensors.
@@ -35,13 +46,29 @@ impl<D: DeviceMemory> Kept<D> {
         Ok(match &part.method {
             Method::Dense { plan, .. } => Self::Dense(Dense::new(queue, plan)?),
             Method::Sparse { codec, packed, elements } => {
-                let feedback = part.recipe.memory().feedback;
+                let feedback = part.recipe.memory().adds_residual();
                 Self::Sparse(Box::new(Sparse::new(queue, codec, *packed, *elements, feedback)?))
             }
             Method::LowRank { state, packed } => {
                 Self::LowRank(Box::new(LowRank::new(queue, of, part, state, *packed)?))
             }
         })
+    }
+
+    /// Decodes payloads of ranks over or onto numbers for the elements of the gradient.
+    pub(super) fn decode(
+        &mut self,
+        queue: &Queue<'_, D>,
+        device: &Device,
+        part: &Part,
+        received: &Received<'_>,
+        onto: Onto<'_, D>,
+    ) -> Result<(), Error> {
+        match (self, received) {
+            (Self::Dense(kept), Received::Dense(ranks)) => kept.decode(queue, device, part, ranks, onto),
+            (Self::Sparse(kept), Received::Sparse(payloads)) => kept.decode(queue, device, part, payloads, onto),
+            _ => Ok(()),
+        }
     }
 
     /// Keeps what a step changes, beside the planes.

@@ -1,13 +1,14 @@
 //! Tensors of which entries are selected.
 
-use super::{Place, pack, unpack};
+use super::{Onto, Place, pack, unpack};
 use crate::codec::topk::TopK;
 use crate::compressor::frame::Writer;
 use crate::compressor::part::{Part, gaps};
 use crate::compressor::resident::memory::Queue;
+use crate::device::Device;
 use crate::embed::{DeviceMemory, Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers};
 use crate::error::Error;
-use crate::plan::Role;
+use crate::plan::{DecodeMode, Role};
 use crate::seed::Seed;
 use crate::sparse::{Put, Selected, SparsePayload, SparseSteps, sparse_values};
 
@@ -154,29 +155,35 @@ impl<D: DeviceMemory> Sparse<D> {
         queue.run(Put { entries: indices.len() as u64, elements }, self.entries.onto(queue, output))
     }
 
-    pub(in crate::compressor::resident) fn decode(
+    pub(super) fn decode(
         &mut self,
         queue: &Queue<'_, D>,
-        place: &Place<'_, D>,
+        device: &Device,
         part: &Part,
         payloads: &[SparsePayload],
-        weight: f32,
+        onto: Onto<'_, D>,
     ) -> Result<(), Error> {
-        let output = self.packed.as_ref().map_or_else(|| place.gradient.clone(), |(room, _)| queue.all(room));
+        let (payloads, sum) = (&payloads[onto.ranks], matches!(onto.mode, DecodeMode::Sum(_)));
+        let (DecodeMode::Add(weight) | DecodeMode::Sum(weight)) = onto.mode else { return Ok(()) };
+        let output = self.packed.as_ref().map_or_else(|| onto.output.clone(), |(room, _)| queue.all(room));
         // What may be refused comes before the first write.
-        let values = payloads.iter().map(|payload| sparse_values(place.device, payload));
+        let values = payloads.iter().map(|payload| sparse_values(device, payload));
         let values = values.collect::<Result<Vec<_>, _>>()?;
         let most = values.iter().map(Vec::len).max().unwrap_or(0) as u64;
         if most > self.entries.count {
             self.entries = Entries::new(queue, most)?;
         }
-        queue.clear(&output, 0, 4 * self.elements)?;
+        match &self.packed {
+            _ if sum => queue.clear(&output, 0, 4 * self.elements)?,
+            Some(_) => pack(queue, part, onto.output, &output)?,
+            None => {}
+        }
         for (payload, values) in payloads.iter().zip(&values) {
             self.entries.fill(queue, payload.indices(), Some(values))?;
             let (entries, elements) = (values.len() as u64, self.elements);
             let work = Scatter { entries, elements, weight: Some(weight) };
             queue.run(work, self.entries.onto(queue, &output))?;
         }
-        if self.packed.is_some() { unpack(queue, part, &output, &place.gradient) } else { Ok(()) }
+        if self.packed.is_some() { unpack(queue, part, &output, onto.output) } else { Ok(()) }
     }
 }
