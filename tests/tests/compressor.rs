@@ -9,7 +9,9 @@ use gradwire::{
 };
 use gradwire_collectives::Threads;
 use gradwire_tests::cases;
-use training::{Failing, RUN, TEXTS, all, bits, gradient, mixed, of, tensors, together, with_estimates, with_residuals};
+use training::{
+    Failing, RUN, TEXTS, all, bits, gradient, mixed, of, tensors, together, with_estimates, with_residuals,
+};
 
 /// Steps of a rank, and the means that it saw.
 fn steps(

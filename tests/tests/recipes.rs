@@ -1,8 +1,8 @@
 //! Recipes: their texts, what is refused, and what they promise.
 
 use gradwire::{
-    Dtype, Entropy, Error, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantize, Recipe, RecipeError, Segment, Tensor,
-    TopK, Uniform,
+    Dtype, Entropy, Error, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantize, Recipe, RecipeError, Segment, Shift,
+    Tensor, TopK, Uniform,
 };
 use gradwire_tests::cases::{self, Random};
 
@@ -51,6 +51,12 @@ fn recipes() -> Vec<Recipe> {
     }
     all.push(Recipe::from(Qsgd::bits(8).non_finite(NonFinite::Error)).momentum(0.3));
     all.push(Recipe::from(Qsgd::bits(4).l2().bucket(32).elias()).feedback());
+    all.push(Recipe::from(TopK::fraction(0.01)).shift(Shift::Ef21));
+    all.push(Recipe::from(OneBit::new()).shift(Shift::Ef21));
+    all.push(Recipe::from(Qsgd::bits(4).bucket(64)).shift(Shift::Diana { alpha: None }));
+    all.push(Recipe::from(Uniform::bits(8)).shift(Shift::Diana { alpha: Some(0.1) }));
+    all.push(Recipe::from(OneBit::new()).feedback_weights(0.5, 1.0));
+    all.push(Recipe::from(TopK::fraction(0.01)).momentum(0.9).feedback_weights(0.75, 2.0));
     all
 }
 
@@ -110,7 +116,12 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
         ("qsgd+uniform", 5, "another kind"),
         ("none+ef+qsgd", 8, "another kind"),
         ("topk:0.1+powersgd", 9, "another kind"),
-        ("ef:1+qsgd", 2, "takes no settings"),
+        ("ef:1+qsgd", 3, "beta or gamma"),
+        ("qsgd+ef:beta=half", 13, "from 0 to 1"),
+        ("qsgd+ef+ef21", 8, "another kind"),
+        ("qsgd+ef21:1", 9, "takes no settings"),
+        ("qsgd+diana=0.1", 10, "\":\""),
+        ("qsgd+diana:beta=1", 11, "alpha"),
         ("topk:0.1+momentum", 9, "momentum=<factor>"),
         ("topk:0.1+momentum=much", 18, "a factor"),
         ("topk:0.1+noef+momentum=0.5", 14, "neither"),

@@ -67,7 +67,8 @@ pub(crate) fn with_residuals() -> Compressor {
 
 /// Three parts whose payloads are of what was formed before.
 pub(crate) fn with_estimates() -> Compressor {
-    let policy = Policy::new("qsgd:bits=8,bucket=64+diana:alpha=0.5").and_then(|p| p.named("b.weight", "topk:0.1+ef21"));
+    let policy =
+        Policy::new("qsgd:bits=8,bucket=64+diana:alpha=0.5").and_then(|p| p.named("b.weight", "topk:0.1+ef21"));
     let policy = policy.and_then(|p| p.named("d", "onebit+ef:beta=0.5")).expect("valid");
     Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
 }
