@@ -184,6 +184,37 @@ fn what_was_sent_has_no_momentum() {
 
 /// Factors are linear: ranks that all-reduce them get what one rank gets of the mean, within the rounding that
 /// docs/powersgd.md states.
+/// What is kept falls from a quarter to the part that was set, is chosen by the number of the step, and so goes on behind
+/// a restored state. Without momentum it is top-k with feedback.
+#[test]
+fn a_warm_up_keeps_less_step_by_step() {
+    let device = Device::cpu();
+    let mut groups = Threads::group(1).expect("one rank");
+    let group = &mut groups[0];
+    let shapes = [[100, 100]];
+    let mut warm = Compressor::new("dgc:ratio=0.01,momentum=0,warmup=8", shapes, RUN).expect("valid");
+    let mut state = warm.state().expect("idle");
+    for (step, part) in (0..).zip([0.25, 0.25, 0.0625, 0.0625, 0.015625, 0.015625, 0.01, 0.01, 0.01]) {
+        let mut plain = Compressor::new(Recipe::from(TopK::fraction(part)).momentum(0.0), shapes, RUN).expect("valid");
+        let (mut a, mut b) = (gradient(10_000, 0, step), gradient(10_000, 0, step));
+        // One of each step's own part, from the same state but for the recipe's name in it.
+        let residual = warm.residual().expect("there is memory");
+        warm.exchange(&device, group, &mut a).expect("it runs");
+        let kept = a.iter().filter(|v| **v != 0.0).count();
+        assert_eq!(kept, (10_000.0 * part).ceil() as usize, "step {step}");
+        b.iter_mut().zip(&residual).for_each(|(b, e)| *b += e);
+        plain.exchange(&device, group, &mut b).expect("it runs");
+        assert_eq!(bits(&a), bits(&b), "step {step}");
+        let mut resumed = Compressor::new("dgc:ratio=0.01,momentum=0,warmup=8", shapes, RUN).expect("valid");
+        resumed.restore(&[&state], 0, 1).expect("its own");
+        let mut c = gradient(10_000, 0, step);
+        resumed.exchange(&device, group, &mut c).expect("it runs");
+        assert_eq!(bits(&a), bits(&c), "step {step}");
+        state = warm.state().expect("idle");
+        assert!(state == resumed.state().expect("idle"), "step {step}");
+    }
+}
+
 #[test]
 fn factors_of_ranks_are_those_of_their_mean() {
     let (rows, columns) = (64u64, 48u64);

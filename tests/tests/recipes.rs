@@ -56,6 +56,8 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Qsgd::bits(4).bucket(64)).shift(Shift::Diana { alpha: None }));
     all.push(Recipe::from(Uniform::bits(8)).shift(Shift::Diana { alpha: Some(0.1) }));
     all.push(Recipe::from(OneBit::new()).feedback_weights(0.5, 1.0));
+    all.push(Recipe::from(TopK::fraction(0.001)).momentum(0.9).warm_up(4000));
+    all.push(Recipe::from(TopK::fraction(0.5).clamped()).warm_up(1));
     all.push(Recipe::from(TopK::fraction(0.01)).momentum(0.9).feedback_weights(0.75, 2.0));
     all
 }
@@ -83,6 +85,8 @@ fn texts_as_they_are_typed() {
         ("powersgd:rank=4", Recipe::from(PowerSgd::rank(4))),
         ("noef+powersgd:rank=4", Recipe::from(PowerSgd::rank(4).without_feedback())),
         ("onebit", Recipe::from(OneBit::new())),
+        ("dgc:ratio=0.001,warmup=40", Recipe::from(TopK::fraction(0.001)).momentum(0.9).warm_up(40)),
+        ("dgc:momentum=0.5", Recipe::from(TopK::fraction(0.01)).momentum(0.5)),
         ("onebit+finite", Recipe::from(OneBit::new().non_finite(NonFinite::Error))),
     ];
     for (text, expected) in cases {
@@ -128,6 +132,12 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
         ("topk:0.1+momentum=0.5+noef", 22, "neither"),
         ("onebit:bits=1", 7, "bucket"),
         ("qsgd++ef", 5, "topk"),
+        ("dgc:ratio=2", 4, "above 0"),
+        ("dgc:k=5", 4, "ratio, momentum"),
+        ("topk:0.1,warmup", 9, "a number of steps"),
+        ("dgc+momentum=0.5", 4, "another kind"),
+        ("momentum=0.5+dgc", 13, "dgc alone"),
+        ("dgc+noef", 4, "neither"),
     ];
     for (text, place, says) in cases {
         let error = text.parse::<Recipe>().expect_err(text);
@@ -156,6 +166,8 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("topk:0.1+onebit", 9, "do not go together"),
         ("f16", 0, "add topk"),
         ("none+ef", 5, "leave out ef"),
+        ("topk:k=4,warmup=9", 0, "a part of the entries"),
+        ("dgc:momentum=1", 0, "less than 1"),
         ("uniform+elias", 8, "leave out elias"),
     ];
     for (text, place, says) in cases {

@@ -34,6 +34,8 @@ pub(super) struct Part {
     first: u32,
     /// How what is encoded is formed, where it is not the gradient or the momentum.
     pub(super) formed: Option<Formed>,
+    /// The part of the entries that the selection keeps now, where it keeps a part.
+    pub(super) part: Option<f64>,
     pub(super) method: Method,
 }
 
@@ -66,25 +68,26 @@ impl Part {
             true => recipe.memory().formed(&recipe.promise(longest as usize)?)?,
             false => None,
         };
-        let residual = recipe.memory().adds_residual();
+        let part = recipe.part_at(0);
         let method = if let Some(codec) = recipe.low_rank() {
             let matrices = matrices(model, &tensors, alone);
             Method::LowRank { state: codec.state(&matrices, Seed::new(run).tensor(first))?, packed: !alone }
-        } else if let Some(codec) = recipe.sparse() {
+        } else if let Some(codec) = recipe.sparse_at(0) {
             let covered = spans.iter().map(|span| span.elements).sum::<u64>() == layout.elements();
             let packed = !alone || !covered && segments(&codec, &spans, layout.elements(), true).is_none();
             let elements = if packed { spans.iter().map(|span| span.elements).sum() } else { layout.elements() };
-            let single = spans.len() == 1 && (covered || packed);
-            let of_all = if single { None } else { segments(&codec, &spans, elements, !packed) };
-            let codec = of_all.map_or(codec.clone(), |segments| codec.keep_of_each(&segments));
-            let plan = codec.plan(elements as usize, Dtype::F32, residual)?;
-            plan.quantizer(plan.most() as usize, recipe.memory().feedback)?;
+            let codec = of_spans(&codec, &spans, packed, elements);
+            check(&codec, elements, &recipe)?;
+            let quarters = (1..=4).map(|quarter| (u128::from(recipe.warm_up) * quarter).div_ceil(4) as u64);
+            for later in quarters.filter_map(|step| recipe.sparse_at(step)) {
+                check(&of_spans(&later, &spans, packed, elements), elements, &recipe)?;
+            }
             Method::Sparse { codec, packed, elements: elements as usize }
         } else {
             let limits = Limits::NONE;
             Method::Dense { plan: dense(&recipe, &spans, &limits)?, limits }
         };
-        Ok(Self { recipe, tensors, spans, first, formed, method })
+        Ok(Self { recipe, tensors, spans, first, formed, part, method })
     }
 
     /// Makes the plans anew where they were made for another device's limits.
@@ -96,6 +99,23 @@ impl Part {
             *limits = *to;
         }
         Ok(())
+    }
+
+    /// Makes the selection that of a step of the warm-up, and says whether it is another one.
+    pub(super) fn warm_up(&mut self, step: u64) -> Result<bool, Error> {
+        let now = self.recipe.part_at(step);
+        if now == self.part {
+            return Ok(false);
+        }
+        if let (Method::Sparse { codec, packed, elements }, Some(next)) =
+            (&mut self.method, self.recipe.sparse_at(step))
+        {
+            let next = of_spans(&next, &self.spans, *packed, *elements as u64);
+            check(&next, *elements as u64, &self.recipe)?;
+            *codec = next;
+        }
+        self.part = now;
+        Ok(true)
     }
 
     /// The plane in which what is encoded is formed, where it is.
@@ -410,6 +430,20 @@ fn dense(recipe: &Recipe, spans: &[TensorSpan], limits: &Limits) -> Result<Model
         plan.tensors().iter().try_for_each(|tensor| Packing::new(tensor.header(), limits).map(drop))?;
     }
     Ok(plan)
+}
+
+/// A selection of each tensor, where it says a number for each; else the same, of all tensors together.
+fn of_spans(codec: &TopK, spans: &[TensorSpan], packed: bool, elements: u64) -> TopK {
+    let covered = spans.iter().map(|span| span.elements).sum::<u64>() == elements;
+    let single = spans.len() == 1 && (covered || packed);
+    let of_all = if single { None } else { segments(codec, spans, elements, !packed) };
+    of_all.map_or(codec.clone(), |segments| codec.keep_of_each(&segments))
+}
+
+/// Refuses a selection or quantizer that so many elements do not admit.
+fn check(codec: &TopK, elements: u64, recipe: &Recipe) -> Result<(), Error> {
+    let plan = codec.plan(elements as usize, Dtype::F32, recipe.memory().adds_residual())?;
+    plan.quantizer(plan.most() as usize, recipe.memory().feedback).map(drop)
 }
 
 /// What is kept of each tensor, where that is a number for each: with `gaps` also nothing of what lies between them, up

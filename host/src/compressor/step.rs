@@ -52,6 +52,8 @@ impl Compressor {
         gradient: &mut [f32],
     ) -> Result<(), Error> {
         self.expect_whole()?;
+        let step = self.steps;
+        self.parts.iter_mut().try_for_each(|part| part.warm_up(step).map(drop))?;
         // With one part nothing is written before the last call that can fail, but the mean of estimates.
         let careful = self.writes_twice();
         let states = if careful { states(&self.parts) } else { Vec::new() };

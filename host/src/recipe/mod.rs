@@ -12,7 +12,7 @@ pub use self::promise::Promise;
 use crate::codec::onebit::OneBit;
 use crate::codec::powersgd::PowerSgd;
 use crate::codec::qsgd::Qsgd;
-use crate::codec::topk::{TopK, Values};
+use crate::codec::topk::{Keep, TopK, Values};
 use crate::codec::uniform::Uniform;
 use crate::error::Error;
 use crate::gradient::Dtype;
@@ -78,6 +78,7 @@ pub enum Entropy {
 /// |---|---|---|
 /// | none | `none` | sends f32, summed by an all-reduce |
 /// | selection | `topk:0.01`, `topk:k=100`, `topk:k=4,block=64`, `topk:above=0.001` | [`TopK`] |
+/// | selection | `topk:0.001,warmup=4000`, `dgc:ratio=0.001` | [`Recipe::warm_up`], with `dgc` also `momentum=0.9` |
 /// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `onebit`, and behind a selection `f16`, `bf16` | [`Qsgd`], [`Uniform`], [`OneBit`] |
 /// | entropy coding | `elias`, behind `qsgd`, behind a selection too | [`Qsgd::elias`]: codes of as many bits as a level needs |
 /// | factors | `powersgd:rank=4` | [`PowerSgd`] |
@@ -108,6 +109,8 @@ pub enum Entropy {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
     pub(crate) select: Option<TopK>,
+    /// Steps over which the part that is kept falls to the one that was set.
+    pub(crate) warm_up: u64,
     pub(crate) quantize: Quantize,
     pub(crate) entropy: Entropy,
     pub(crate) factors: Option<PowerSgd>,
@@ -120,6 +123,7 @@ impl Recipe {
     pub fn none() -> Self {
         Self {
             select: None,
+            warm_up: 0,
             quantize: Quantize::Exact,
             entropy: Entropy::None,
             factors: None,
@@ -189,6 +193,38 @@ impl Recipe {
     pub fn momentum(mut self, factor: f32) -> Self {
         self.memory = Memory { feedback: true, momentum: Some(factor), shift: None, ..self.memory };
         self
+    }
+
+    /// The same with a selection that keeps more in the first steps: 1/4, 1/16, 1/64 and 1/256 of the entries, each for a
+    /// quarter of so many steps, and never less than the part that was set. Early gradients change fast, and what waits
+    /// in the residual is soon out of date.
+    ///
+    /// Source: Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, section 3.3. Their codec is
+    /// `dgc:ratio=0.001,momentum=0.9,warmup=<steps>`, which is `topk:0.001,warmup=<steps>+momentum=0.9`. It clips the
+    /// gradient too, which is left to the caller: to the norm c / sqrt(ranks), before the exchange.
+    ///
+    /// ```
+    /// use gradwire::{Recipe, TopK};
+    /// let recipe = Recipe::from(TopK::fraction(0.001)).momentum(0.9).warm_up(4000);
+    /// assert_eq!(recipe, "dgc:ratio=0.001,warmup=4000".parse()?);
+    /// let parts = [0, 999, 1000, 3000, 4000].map(|step| recipe.part_at(step));
+    /// assert_eq!(parts, [0.25, 0.25, 0.0625, 0.00390625, 0.001].map(Some));
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub fn warm_up(mut self, steps: u64) -> Self {
+        self.warm_up = steps;
+        self
+    }
+
+    /// The part of the entries that is kept in a step, counted from 0; none where nothing is selected, or not by a part.
+    pub fn part_at(&self, step: u64) -> Option<f64> {
+        let part = match self.select.as_ref()?.keep() {
+            Keep::Fraction(part) => *part,
+            _ => return None,
+        };
+        // Quarters of the warm-up that have gone by, in 128 bits for any number of steps.
+        let gone = (u128::from(step) * 4).checked_div(u128::from(self.warm_up)).unwrap_or(4);
+        Some(if gone < 4 { part.max(0.25f64.powi(gone as i32 + 1)) } else { part })
     }
 
     /// The same with this policy for NaN and infinity.
@@ -268,6 +304,9 @@ impl Recipe {
             return stages("what is sent whole leaves nothing to remember", "leave out ef, momentum, ef21 and diana");
         }
         self.memory.check(self.factors.is_some())?;
+        if self.warm_up > 0 && self.part_at(0).is_none() {
+            return stages("a warm-up is of a part of the entries", "keep a part, as topk:0.001, or leave out warmup");
+        }
         if let Some(select) = self.select.as_ref().filter(|select| select.keeps_nothing()) {
             return Err(RecipeError::Nothing { what: text::words_of(select) }.into());
         }
@@ -300,6 +339,13 @@ impl Recipe {
             Quantize::Qsgd(codec) => select.then_qsgd(codec),
             Quantize::Uniform(codec) => select.then_uniform(codec),
         })
+    }
+
+    /// The same in a step of a warm-up.
+    pub(crate) fn sparse_at(&self, step: u64) -> Option<TopK> {
+        let select = self.select.as_ref()?;
+        let now = self.part_at(step).map(|part| TopK::keeping(Keep::Fraction(part), select.is_clamped()));
+        Self { select: Some(now.unwrap_or_else(|| select.clone())), ..self.clone() }.sparse()
     }
 
     /// PowerSGD with the recipe's memory and policy.

@@ -15,8 +15,7 @@ use crate::gradient::Dtype;
 use crate::plan::NonFinite;
 
 /// What may stand where a stage does.
-const STAGES: &str =
-    "none, qsgd, uniform, onebit, topk, powersgd, f16, bf16, elias, ef, noef, ef21, diana, momentum=<factor> or finite";
+const STAGES: &str = "none, qsgd, uniform, onebit, topk, dgc, powersgd, f16, bf16, elias, ef, noef, ef21, diana, momentum=<factor> or finite";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
 impl FromStr for Recipe {
@@ -73,7 +72,7 @@ impl Builder {
     fn add(&mut self, word: &Word<'_>) -> Result<(), Error> {
         let slot = match word.name {
             "none" | "powersgd" => Slot::What,
-            "topk" => Slot::Select,
+            "topk" | "dgc" => Slot::Select,
             "qsgd" | "uniform" | "onebit" | "f16" | "bf16" => Slot::Quantize,
             "elias" => Slot::Entropy,
             "ef" | "noef" | "ef21" | "diana" => Slot::Feedback,
@@ -89,6 +88,13 @@ impl Builder {
             return Err(word.wrong(0, found, "the end of the text, or a stage of another kind"));
         }
         self.seen.push((slot, word.at));
+        if word.name == "dgc" {
+            if let Some((_, first)) = self.seen.iter().find(|(other, _)| *other == Slot::Momentum) {
+                let found = format!("dgc has a momentum, and another is at byte {first}");
+                return Err(word.wrong(0, found, "topk, or dgc alone"));
+            }
+            self.seen.push((Slot::Momentum, word.at));
+        }
         let recipe = &mut self.recipe;
         // Stages come in any order, and a codec's word says nothing of the packing.
         let entropy = recipe.entropy;
@@ -99,7 +105,15 @@ impl Builder {
                 recipe.set_quantize(word.onebit()?.into());
                 self.default_feedback();
             }
-            "topk" => recipe.select = Some(word.topk()?),
+            "topk" => {
+                let (select, warm_up) = word.topk()?;
+                (recipe.select, recipe.warm_up) = (Some(select), warm_up);
+            }
+            "dgc" => {
+                let (part, factor, warm_up) = word.dgc()?;
+                (recipe.select, recipe.warm_up) = (Some(TopK::fraction(part)), warm_up);
+                recipe.memory = Memory { feedback: true, momentum: Some(factor), ..recipe.memory };
+            }
             "powersgd" => {
                 recipe.factors = Some(word.powersgd()?);
                 self.default_feedback();
@@ -149,9 +163,13 @@ impl Builder {
         }
     }
 
-    /// What the last stage is for.
+    /// What the last stage is for. The momentum of dgc stands behind its selection.
     fn last(&self) -> Slot {
-        self.seen.last().map_or(Slot::What, |(slot, _)| *slot)
+        match self.seen[..] {
+            [.., (Slot::Select, at), (Slot::Momentum, same)] if at == same => Slot::Select,
+            [.., (slot, _)] => slot,
+            [] => Slot::What,
+        }
     }
 }
 
@@ -324,10 +342,32 @@ impl<'t> Word<'t> {
         Ok(codec)
     }
 
-    fn topk(&self) -> Result<TopK, Error> {
-        let allowed = "a part of all such as 0.01, k, block, above, segments or clamped";
+    /// The part that is kept, momentum, and the steps of the warm-up.
+    fn dgc(&self) -> Result<(f64, f32, u64), Error> {
+        let allowed = "ratio, momentum or warmup";
+        let (mut part, mut factor, mut warm_up) = (0.01, 0.9, 0);
+        for s in &self.list(allowed)? {
+            match s.key {
+                "ratio" => {
+                    let allowed = "a number above 0 and up to 1";
+                    part = s.number(allowed)?;
+                    if !(0.0 < part && part <= 1.0) {
+                        return Err(self.wrong(s.at, format!("{part} is no part of the entries"), allowed));
+                    }
+                }
+                "momentum" => factor = s.number("a factor from 0 to less than 1")?,
+                "warmup" => warm_up = s.number("a number of steps")?,
+                _ => return Err(s.unknown(allowed)),
+            }
+        }
+        Ok((part, factor, warm_up))
+    }
+
+    /// The selection, and the steps of its warm-up.
+    fn topk(&self) -> Result<(TopK, u64), Error> {
+        let allowed = "a part of all such as 0.01, k, block, above, segments, warmup or clamped";
         let list = self.list(allowed)?;
-        let (mut keep, mut block, mut clamped) = (None, None, false);
+        let (mut keep, mut block, mut clamped, mut warm_up) = (None, None, false, 0);
         for s in &list {
             let kept = match s.key {
                 "k" => Keep::Count(s.number("a number of entries")?),
@@ -335,6 +375,10 @@ impl<'t> Word<'t> {
                 "segments" => Keep::Segments(s.segments()?.into()),
                 "block" => {
                     block = Some((s, s.number("a number of elements")?));
+                    continue;
+                }
+                "warmup" => {
+                    warm_up = s.number("a number of steps")?;
                     continue;
                 }
                 "clamped" => {
@@ -372,7 +416,7 @@ impl<'t> Word<'t> {
                 ));
             }
         };
-        Ok(TopK::keeping(keep, clamped))
+        Ok((TopK::keeping(keep, clamped), warm_up))
     }
 }
 
@@ -433,7 +477,10 @@ impl Display for Recipe {
         if self.is_none() {
             words.push("none".into());
         }
-        words.extend(self.select.as_ref().map(words_of));
+        words.extend(self.select.as_ref().map(|select| match self.warm_up {
+            0 => words_of(select),
+            steps => format!("{},warmup={steps}", words_of(select)),
+        }));
         words.extend(match &self.quantize {
             Quantize::Exact => None,
             Quantize::Round(dtype) => Some(dtype.name().into()),

@@ -182,6 +182,14 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
         inner.expect_whole()?;
         // SAFETY: the gradient is the caller's, and all else the compressor's own.
         let queue = unsafe { Queue::new(&*memory) };
+        for (index, kept) in state.parts.iter_mut().enumerate() {
+            if inner.parts[index].warm_up(inner.steps)? {
+                // Until there is memory for it, the part is none.
+                let part = inner.parts[index].part.take();
+                *kept = Kept::new(&queue, inner, &inner.parts[index])?;
+                inner.parts[index].part = part;
+            }
+        }
         let elements = inner.layout.elements();
         inner.broken_off = true;
         let (shared, _) = inner.split();
