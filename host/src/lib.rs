@@ -68,6 +68,7 @@ pub mod wire;
 mod words;
 
 pub use codec::Codec;
+pub use codec::natural::Natural;
 pub use codec::onebit::OneBit;
 pub use codec::powersgd::{Matrix, PowerSgd};
 pub use codec::qsgd::Qsgd;

@@ -57,6 +57,8 @@ pub enum Variance {
         /// The factor of the second.
         root: f64,
     },
+    /// Of powers of two: 1/8, and for what is below the lowest level min(B 4^(1 - L), sqrt(B) 2^(2 - L)).
+    Powers,
     /// Of a contraction without a random draw, whose error is this part of |x|^2 at most: 1 - 1/B.
     Contraction,
 }
@@ -106,6 +108,20 @@ macro_rules! table {
                 variance: Variance::Contraction,
                 entries: onebit_stats, onebit_combine, onebit_encode, onebit_decode, onebit_encode_segments,
                     onebit_decode_segments, onebit_stats_segments, onebit_combine_segments, onebit_encode_tensors,
+            }
+            /// Natural compression and dithering: powers of two below the bucket's largest magnitude, with signs.
+            Natural {
+                formula: arith::natural::Natural,
+                tag: 12,
+                name: "natural",
+                widths: [2, 3, 4, 5, 6, 7, 8], "2 to 8",
+                sign_bits: 1,
+                flags: wire_flags::SCALED,
+                // Between powers of two a and 2a, (x - a)(2a - x) is at most x^2/8. Below the lowest level v it is at most
+                // v^2/4 and |x| v, and v is at most 2^(2 - L) of the largest magnitude.
+                variance: Variance::Powers,
+                entries: natural_stats, natural_combine, natural_encode, natural_decode, natural_encode_segments,
+                    natural_decode_segments, natural_stats_segments, natural_combine_segments, natural_encode_tensors,
             }
         }
     };

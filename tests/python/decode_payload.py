@@ -176,10 +176,27 @@ def onebit_bucket(scalars):
     return lambda code: scalars[code & 1]
 
 
+def natural_bucket(scalars, levels, bits):
+    """Returns the function from a code to the bits of its value, for one bucket."""
+    scale = from_bits(scalars[0])
+    if scale is None or scale[1]:
+        return lambda code: NAN_BITS
+
+    def decode(code):
+        sign = code >> (bits - 1) == 1
+        level = min(code & ((1 << (bits - 1)) - 1), levels)
+        v = multiply(scale, whole(power_of_two(level - levels) if level else 0))
+        return to_bits((-v[0] if sign else v[0], sign))
+
+    return decode
+
+
 def bucket_decoder(codec, scalars, levels, bits):
     """The same, of the codec with this tag."""
     if codec == 1:
         return qsgd_bucket(scalars, levels, bits)
+    if codec == 12:
+        return natural_bucket(scalars, levels, bits)
     return uniform_bucket(scalars, levels) if codec == 2 else onebit_bucket(scalars)
 
 

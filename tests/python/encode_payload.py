@@ -7,7 +7,7 @@ twice, first to 53 bits and then to 24, so each operation is Python's and a roun
 
 Usage: encode_payload.py VECTORS OUT [VECTORS OUT ...]
 
-VECTORS is qsgd.json, uniform.json, onebit.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
+VECTORS is qsgd.json, uniform.json, onebit.json, natural.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
 becomes a list of what the page makes of each vector's input, as JSON with the vector's own names: payload, residual_after,
 indices; of elias.json packed; of philox.json's columns the entry, and then of its draws the dither.
 """
@@ -148,7 +148,7 @@ class Codec:
     """A setting, as the fields of a vector have it."""
 
     def __init__(self, fields):
-        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4}[fields["codec"]]
+        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4, "natural": 12}[fields["codec"]]
         self.qsgd = self.codec == 1
         self.bits = fields["bits"]
         self.levels = fields["levels"]
@@ -167,6 +167,8 @@ class Codec:
         levels = float(self.levels)
         if self.qsgd:
             omega = min(size / (4.0 * levels * levels), math.sqrt(size) / levels)
+        elif self.codec == 12:
+            omega = 0.125 + min(size * 4.0 ** (1 - self.levels), math.sqrt(size) * 2.0 ** (2 - self.levels))
         else:
             omega = size / (2.0 * levels * levels)
         return rounded(1.0 / (1.0 + omega))
@@ -181,9 +183,11 @@ class Codec:
     def encode_bucket(self, x, first, beta):
         """Scalars, as bits, and codes."""
         if not all(map(is_finite, x)):
-            return [NAN] * (1 if self.qsgd else 2), [0] * len(x)
+            return [NAN] * (1 if self.codec in (1, 12) else 2), [0] * len(x)
         if self.codec == 4:
             return self.encode_onebit(x)
+        if self.codec == 12:
+            return self.encode_natural(x, first, beta)
         return self.encode_qsgd(x, first, beta) if self.qsgd else self.encode_uniform(x, first, beta)
 
     def encode_qsgd(self, x, first, beta):
@@ -218,6 +222,25 @@ class Codec:
         codes = [int(from_bits(bits) >= 0) for bits in x]
         below, above = (mean(x, [code == side for code in codes]) for side in (0, 1))
         return [to_bits(-below if below else 0.0), to_bits(above)], codes
+
+    def encode_natural(self, x, first, beta):
+        largest = max(bits & MAGNITUDE for bits in x)
+        top = min((largest + 2**23 - 1) >> 23, 254)
+        lowest = top - self.levels + 1
+        base = max(lowest, 1)
+        codes = []
+        for i, bits in enumerate(x):
+            magnitude = bits & MAGNITUDE
+            exponent = max(magnitude >> 23, 1)
+            mantissa = magnitude if magnitude < 2**23 else magnitude % 2**23 + 2**23
+            if exponent < base:
+                place = mantissa >> (base - exponent)
+            else:
+                place = mantissa + (exponent - base) * 2**23
+            used = (place + (self.dither(first + i) >> (self.fraction - 23))) >> 23
+            level = min(used + base - lowest, self.levels) if used else 0
+            codes.append(level | bits >> 31 << (self.bits - 1))
+        return [to_bits(rounded(from_bits(top << 23) * beta))], codes
 
     def encode(self, x, dtype):
         """The payload of a gradient, given as bits of binary32, and the bits of what it decodes to."""

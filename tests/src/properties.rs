@@ -43,9 +43,7 @@ pub(crate) fn positions(case: &Case, x: &[f32]) -> Vec<(f64, f64)> {
     x.chunks(size)
         .flat_map(|bucket| {
             let wide: Vec<f64> = bucket.iter().map(|v| f64::from(*v)).collect();
-            let (scale, base) = case.kind.formula().span(&wide);
-            let step = scale / f64::from(case.levels);
-            wide.into_iter().map(move |v| (step, base.map_or(v.abs(), |low| v - low) / step)).collect::<Vec<_>>()
+            case.kind.formula().positions(case.levels, &wide)
         })
         .collect()
 }
@@ -168,7 +166,7 @@ pub fn exact_on_levels(device: &Device, case: &Case) -> Outcome {
             };
             let signed = case.kind.formula().page().sign_bits > 0;
             let sign = if signed && random.bits() & 1 == 1 { -1 } else { 1 };
-            (sign * level) as f32 * 0.125
+            sign as f32 * case.kind.formula().level(level as u32, case.levels)
         })
         .collect();
     if case.bucket.is_none() {

@@ -104,7 +104,7 @@ fn estimates_of_ef21_reach_a_gradient_that_stays() {
             let state = compressor.state().expect("idle");
             let estimate = estimate_of(&state);
             let off: Vec<f32> = g.iter().zip(&estimate).map(|(g, h)| g - h).collect();
-            assert!(energy(&off) <= (1.0 - delta as f64).powi(step) * energy(g) * (1.0 + 1e-12), "step {step}");
+            assert!(energy(&off) <= (1.0 - delta).powi(step) * energy(g) * (1.0 + 1e-12), "step {step}");
         }
         assert_eq!(bits(&estimate_of(&compressor.state().expect("idle"))), bits(g));
     });

@@ -1,8 +1,8 @@
 //! Recipes: their texts, what is refused, and what they promise.
 
 use gradwire::{
-    Dtype, Entropy, Error, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantize, Recipe, RecipeError, Segment, Shift,
-    Tensor, TopK, Uniform,
+    Dtype, Entropy, Error, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantize, Recipe, RecipeError, Segment,
+    Shift, Tensor, TopK, Uniform,
 };
 use gradwire_tests::cases::{self, Random};
 
@@ -56,6 +56,10 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Qsgd::bits(4).bucket(64)).shift(Shift::Diana { alpha: None }));
     all.push(Recipe::from(Uniform::bits(8)).shift(Shift::Diana { alpha: Some(0.1) }));
     all.push(Recipe::from(OneBit::new()).feedback_weights(0.5, 1.0));
+    all.push(Recipe::from(Natural::compression()).feedback());
+    all.push(Recipe::from(Natural::bits(3).bucket(64).contractive()).shift(Shift::Ef21));
+    all.push(Recipe::from(Natural::bits(2).bucket(64)));
+    all.push(Recipe::from(Natural::bits(4).whole_tensor()));
     all.push(Recipe::from(TopK::fraction(0.001)).momentum(0.9).warm_up(4000));
     all.push(Recipe::from(TopK::fraction(0.5).clamped()).warm_up(1));
     all.push(Recipe::from(TopK::fraction(0.01)).momentum(0.9).feedback_weights(0.75, 2.0));
@@ -86,6 +90,8 @@ fn texts_as_they_are_typed() {
         ("noef+powersgd:rank=4", Recipe::from(PowerSgd::rank(4).without_feedback())),
         ("onebit", Recipe::from(OneBit::new())),
         ("dgc:ratio=0.001,warmup=40", Recipe::from(TopK::fraction(0.001)).momentum(0.9).warm_up(40)),
+        ("natural", Recipe::from(Natural::compression())),
+        ("natural:bits=4,bucket=64+ef", Recipe::from(Natural::bits(4).bucket(64)).feedback()),
         ("dgc:momentum=0.5", Recipe::from(TopK::fraction(0.01)).momentum(0.5)),
         ("onebit+finite", Recipe::from(OneBit::new().non_finite(NonFinite::Error))),
     ];
@@ -131,6 +137,7 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
         ("topk:0.1+noef+momentum=0.5", 14, "neither"),
         ("topk:0.1+momentum=0.5+noef", 22, "neither"),
         ("onebit:bits=1", 7, "bucket"),
+        ("natural:levels=3", 8, "bits, bucket"),
         ("qsgd++ef", 5, "topk"),
         ("dgc:ratio=2", 4, "above 0"),
         ("dgc:k=5", 4, "ratio, momentum"),
@@ -164,6 +171,8 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("topk:segments=5of3", 0, "5 entries"),
         ("qsgd+momentum=1", 5, "less than 1"),
         ("topk:0.1+onebit", 9, "do not go together"),
+        ("topk:0.1+natural", 9, "do not go together"),
+        ("natural:bits=9", 0, "2 to 8"),
         ("f16", 0, "add topk"),
         ("none+ef", 5, "leave out ef"),
         ("topk:k=4,warmup=9", 0, "a part of the entries"),

@@ -1,5 +1,6 @@
 //! One file a codec: validated parameters, and the plan of its passes.
 
+pub(crate) mod natural;
 pub(crate) mod onebit;
 pub(crate) mod powersgd;
 pub(crate) mod qsgd;

@@ -9,6 +9,7 @@ pub use self::error::RecipeError;
 pub(crate) use self::memory::Formed;
 pub use self::memory::{Memory, Shift};
 pub use self::promise::Promise;
+use crate::codec::natural::Natural;
 use crate::codec::onebit::OneBit;
 use crate::codec::powersgd::PowerSgd;
 use crate::codec::qsgd::Qsgd;
@@ -32,6 +33,8 @@ pub enum Quantize {
     Uniform(Uniform),
     /// By 1-bit SGD. Not of a selection.
     OneBit(OneBit),
+    /// To powers of two. Not of a selection.
+    Natural(Natural),
 }
 
 impl From<Qsgd> for Quantize {
@@ -49,6 +52,12 @@ impl From<Uniform> for Quantize {
 impl From<OneBit> for Quantize {
     fn from(codec: OneBit) -> Self {
         Self::OneBit(codec)
+    }
+}
+
+impl From<Natural> for Quantize {
+    fn from(codec: Natural) -> Self {
+        Self::Natural(codec)
     }
 }
 
@@ -79,7 +88,7 @@ pub enum Entropy {
 /// | none | `none` | sends f32, summed by an all-reduce |
 /// | selection | `topk:0.01`, `topk:k=100`, `topk:k=4,block=64`, `topk:above=0.001` | [`TopK`] |
 /// | selection | `topk:0.001,warmup=4000`, `dgc:ratio=0.001` | [`Recipe::warm_up`], with `dgc` also `momentum=0.9` |
-/// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `onebit`, and behind a selection `f16`, `bf16` | [`Qsgd`], [`Uniform`], [`OneBit`] |
+/// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `onebit`, `natural:bits=8`, and behind a selection `f16`, `bf16` | [`Qsgd`], [`Uniform`], [`OneBit`], [`Natural`] |
 /// | entropy coding | `elias`, behind `qsgd`, behind a selection too | [`Qsgd::elias`]: codes of as many bits as a level needs |
 /// | factors | `powersgd:rank=4` | [`PowerSgd`] |
 /// | memory | `ef` | error feedback. `onebit` and `powersgd` have it unless `noef` is there |
@@ -262,6 +271,7 @@ impl Recipe {
                 (codec.without_elias().non_finite(NonFinite::Propagate).into(), codec.common.non_finite)
             }
             Quantize::Uniform(codec) => (codec.non_finite(NonFinite::Propagate).into(), codec.common.non_finite),
+            Quantize::Natural(codec) => (codec.non_finite(NonFinite::Propagate).into(), codec.common.non_finite),
             Quantize::OneBit(codec) => {
                 let plain = codec.non_finite(NonFinite::Propagate).without_feedback();
                 (plain.into(), codec.common.non_finite)
@@ -290,6 +300,10 @@ impl Recipe {
             }
             (Some(_), Quantize::OneBit(_), _) => {
                 let what = "top-k and 1-bit SGD do not go together";
+                return stages(what, "send the values exact, as f16, as bf16, by QSGD or uniformly");
+            }
+            (Some(_), Quantize::Natural(_), _) => {
+                let what = "top-k and natural compression do not go together";
                 return stages(what, "send the values exact, as f16, as bf16, by QSGD or uniformly");
             }
             (None, Quantize::Round(_), _) => {
@@ -333,7 +347,7 @@ impl Recipe {
     pub(crate) fn sparse(&self) -> Option<TopK> {
         let select = self.select.clone()?.non_finite(self.policy());
         Some(match self.quantize {
-            Quantize::Exact | Quantize::OneBit(_) => select,
+            Quantize::Exact | Quantize::OneBit(_) | Quantize::Natural(_) => select,
             Quantize::Round(dtype) => select.values(dtype),
             Quantize::Qsgd(codec) if self.entropy == Entropy::Elias => select.then_qsgd(codec.elias()),
             Quantize::Qsgd(codec) => select.then_qsgd(codec),
@@ -368,6 +382,7 @@ impl Dense<'_> {
             Quantize::Qsgd(codec) => codec.non_finite(policy).plan(n, Dtype::F32),
             Quantize::Uniform(codec) => codec.non_finite(policy).plan(n, Dtype::F32),
             Quantize::OneBit(codec) => codec.non_finite(policy).plan(n, Dtype::F32),
+            Quantize::Natural(codec) => codec.non_finite(policy).plan(n, Dtype::F32),
             Quantize::Exact | Quantize::Round(_) => {
                 let (what, remedy) = ("there is no quantizer", "name one");
                 return Err(RecipeError::Stages { what, remedy }.into());
@@ -398,6 +413,12 @@ impl From<Qsgd> for Recipe {
 
 impl From<Uniform> for Recipe {
     fn from(codec: Uniform) -> Self {
+        Self::none().quantize(codec)
+    }
+}
+
+impl From<Natural> for Recipe {
+    fn from(codec: Natural) -> Self {
         Self::none().quantize(codec)
     }
 }

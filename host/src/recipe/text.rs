@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use super::{Entropy, Memory, Quantize, Recipe, RecipeError, Shift};
 use crate::codec::Bucketed;
+use crate::codec::natural::Natural;
 use crate::codec::onebit::OneBit;
 use crate::codec::powersgd::PowerSgd;
 use crate::codec::qsgd::Qsgd;
@@ -15,7 +16,7 @@ use crate::gradient::Dtype;
 use crate::plan::NonFinite;
 
 /// What may stand where a stage does.
-const STAGES: &str = "none, qsgd, uniform, onebit, topk, dgc, powersgd, f16, bf16, elias, ef, noef, ef21, diana, momentum=<factor> or finite";
+const STAGES: &str = "none, qsgd, uniform, onebit, natural, topk, dgc, powersgd, f16, bf16, elias, ef, noef, ef21, diana, momentum=<factor> or finite";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
 impl FromStr for Recipe {
@@ -73,7 +74,7 @@ impl Builder {
         let slot = match word.name {
             "none" | "powersgd" => Slot::What,
             "topk" | "dgc" => Slot::Select,
-            "qsgd" | "uniform" | "onebit" | "f16" | "bf16" => Slot::Quantize,
+            "qsgd" | "uniform" | "onebit" | "natural" | "f16" | "bf16" => Slot::Quantize,
             "elias" => Slot::Entropy,
             "ef" | "noef" | "ef21" | "diana" => Slot::Feedback,
             "momentum" => Slot::Momentum,
@@ -101,6 +102,7 @@ impl Builder {
         match word.name {
             "qsgd" => recipe.set_quantize(word.qsgd()?.into()),
             "uniform" => recipe.set_quantize(word.uniform()?.into()),
+            "natural" => recipe.set_quantize(word.natural()?.into()),
             "onebit" => {
                 recipe.set_quantize(word.onebit()?.into());
                 self.default_feedback();
@@ -283,6 +285,22 @@ impl<'t> Word<'t> {
                 "bits" => codec,
                 "bucket" => s.bucket()?.map_or(codec.whole_tensor(), |elements| codec.bucket(elements)),
                 "nearest" => s.flag(codec.nearest())?,
+                "contractive" => s.flag(codec.contractive())?,
+                _ => return Err(s.unknown(allowed)),
+            };
+        }
+        Ok(codec)
+    }
+
+    fn natural(&self) -> Result<Natural, Error> {
+        let allowed = "bits, bucket or contractive";
+        let list = self.list(allowed)?;
+        let bits = list.iter().find(|s| s.key == "bits").map_or(Ok(8), |s| s.number("2 to 8"))?;
+        let mut codec = Natural::bits(bits);
+        for s in &list {
+            codec = match s.key {
+                "bits" => codec,
+                "bucket" => s.bucket()?.map_or(codec.whole_tensor(), |elements| codec.bucket(elements)),
                 "contractive" => s.flag(codec.contractive())?,
                 _ => return Err(s.unknown(allowed)),
             };
@@ -487,6 +505,7 @@ impl Display for Recipe {
             Quantize::Qsgd(codec) => Some(word("qsgd", codec.words())),
             Quantize::Uniform(codec) => Some(word("uniform", codec.words())),
             Quantize::OneBit(codec) => Some(word("onebit", codec.words())),
+            Quantize::Natural(codec) => Some(word("natural", codec.words())),
         });
         words.extend((self.entropy == Entropy::Elias).then(|| "elias".into()));
         words.extend(self.factors.map(|codec| word("powersgd", codec.words())));

@@ -51,6 +51,24 @@ pub trait Formula: Sync {
     /// What the levels of a bucket span, and where they begin; `None` where magnitudes are quantized, with a sign.
     fn span(&self, bucket: &[f64]) -> (f64, Option<f64>);
 
+    /// A level's value in a bucket that has the highest and zero among its values.
+    fn level(&self, level: u32, _levels: u32) -> f32 {
+        level as f32 * 0.125
+    }
+
+    /// The largest distance of two levels in a bucket of this span.
+    fn widest(&self, span: f64, levels: u32) -> f64 {
+        span / f64::from(levels)
+    }
+
+    /// The distance of the two levels around each element of a bucket, and the element's place in such distances, whose
+    /// fraction is the part of the way from the lower level to the upper.
+    fn positions(&self, levels: u32, bucket: &[f64]) -> Vec<(f64, f64)> {
+        let (scale, base) = self.span(bucket);
+        let step = scale / f64::from(levels);
+        bucket.iter().map(|v| (step, base.map_or(v.abs(), |low| v - low) / step)).collect()
+    }
+
     /// Encodes a bucket of finite values, the first of which is element `first` of the tensor.
     fn encode(&self, s: &Setting, bucket: &[f32], first: usize, out: &mut Encoded);
 
@@ -158,6 +176,7 @@ codecs! {
     qsgd: Qsgd [QsgdMax = MAX, QsgdL2 = L2],
     uniform: Uniform [Uniform = STOCHASTIC, UniformNearest = NEAREST],
     onebit: OneBit [OneBit = MEANS],
+    natural: Natural [Natural = POWERS],
 }
 
 impl Kind {

@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 20] = [
+pub(crate) const TEXTS: [&str; 21] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -46,6 +46,7 @@ pub(crate) const TEXTS: [&str; 20] = [
     "onebit+ef:beta=0.5,gamma=2",
     "topk:0.02+ef:beta=0.75+momentum=0.5",
     "dgc:ratio=0.01,warmup=3",
+    "natural:bits=8+ef",
 ];
 
 pub(crate) fn of(text: &str) -> Compressor {
@@ -54,8 +55,7 @@ pub(crate) fn of(text: &str) -> Compressor {
 
 /// Two recipes at once, so that parts are packed.
 pub(crate) fn mixed() -> Compressor {
-    let policy =
-        Policy::new("qsgd:bits=4,bucket=64+ef").and_then(|p| p.named("b.*", "topk:0.1+momentum=0.5"));
+    let policy = Policy::new("qsgd:bits=4,bucket=64+ef").and_then(|p| p.named("b.*", "topk:0.1+momentum=0.5"));
     let policy = policy.and_then(|p| p.named("d", "powersgd:rank=2")).expect("valid");
     Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
 }

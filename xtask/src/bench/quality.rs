@@ -175,7 +175,8 @@ fn compare_part(case: &Case, whole: f64, x: &[f32], y: &[f32]) -> Result<Sums, (
     let size = case.bucket.unwrap_or(SPAN);
     for (bucket, (x, y)) in x.chunks(size).zip(y.chunks(size)).enumerate() {
         let spread = if case.bucket.is_none() { whole } else { spread(case.kind, x) };
-        let level = spread / f64::from(case.levels) * if case.kind.formula().is_nearest() { 0.5 } else { 1.0 };
+        let level =
+            case.kind.formula().widest(spread, case.levels) * if case.kind.formula().is_nearest() { 0.5 } else { 1.0 };
         for (i, (&found, (x, y))) in
             y.iter().zip(x.iter().zip(y).map(|(x, y)| (f64::from(*x), f64::from(*y)))).enumerate()
         {

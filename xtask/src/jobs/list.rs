@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_codec_is_chosen_by_its_name() {
         assert_eq!(["qsgd", "onebit", "topk"].map(codec), ["QSGD", "1-bit SGD", "top-k"].map(Ok));
-        assert_eq!(codec("foo"), Err("`foo` is none of qsgd, uniform, onebit, topk, powersgd".to_owned()));
+        assert_eq!(codec("foo"), Err("`foo` is none of qsgd, uniform, onebit, natural, topk, powersgd".to_owned()));
     }
 
     #[test]
