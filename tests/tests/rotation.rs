@@ -1,7 +1,7 @@
 //! Rotations: the same bits on every backend, and what the transform promises, against a second implementation.
 
 use gradwire::backend::cpu::{Cpu, Simd};
-use gradwire::{Device, Error, Rotation, Seed};
+use gradwire::{Device, Error, Qsgd, Rotation, Seed};
 use gradwire_tests::cases::{Random, normal};
 use gradwire_tests::require;
 
@@ -43,6 +43,12 @@ fn blocks(n: usize, block: usize) -> Vec<(usize, usize)> {
         at += size;
     }
     out
+}
+
+/// Normal values of deviation 1.
+fn unit(n: usize, seed: u64) -> Vec<f32> {
+    let mut random = Random(seed);
+    (0..n).map(|_| random.normal() as f32).collect()
 }
 
 /// The transform, by the recursion of the Hadamard matrix: the halves first.
@@ -223,4 +229,66 @@ fn what_is_wrong_is_said() {
         assert!(device.rotate(Rotation::default(), &[], seed()).expect("nothing").is_empty(), "{device}");
         assert!(device.unrotate(Rotation::default(), &[], 0, seed()).expect("nothing").is_empty(), "{device}");
     }
+}
+
+/// A quantizer that is unbiased stays so behind a rotation.
+///
+/// Given the signs, an element of what comes back is off by a sum of 1024 independent errors of mean zero, each in a range of N / L,
+/// over sqrt(1024). By Hoeffding, the mean over T rotations is off by more than t with a probability of
+/// 2 exp(-2 T^2 t^2 / sum((N / L)^2)) at most; over 1024 elements together a false alarm has a probability below 1e-9.
+#[test]
+fn qsgd_stays_unbiased_behind_it() {
+    let (device, n, turns, codec) = (Device::cpu(), 1024, 400, Qsgd::bits(4).bucket(1024));
+    let x = unit(n, 3);
+    let norm = x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+    let (mut mean, mut ranges, mut slack) = (vec![0.0f64; n], 0.0, 0.0f64);
+    for step in 0..turns {
+        let seed = seed().step(step);
+        let rotated = device.rotate(Rotation::default(), &x, seed).expect("valid");
+        let range = f64::from(rotated.iter().fold(0.0f32, |m, v| m.max(v.abs()))) / 7.0;
+        ranges += range * range;
+        // A draw of 16 bits moves an element's mean by less than 2^-16 of a range, and an element that comes back by sqrt(1024) of
+        // that at most. The rotations add their stated bound, and twice that for an error that is as large as the gradient.
+        slack = slack.max(range * 32.0 * 2f64.powi(-16) + 3.0 * 24.0 * 2f64.powi(-24) * norm);
+        let sent = device.encode(&codec, &rotated, seed.worker(1)).expect("valid");
+        let decoded = device.decode(&sent).expect("its own");
+        let back = device.unrotate(Rotation::default(), &decoded, n, seed).expect("valid");
+        mean.iter_mut().zip(back).for_each(|(m, v)| *m += f64::from(v) / turns as f64);
+    }
+    let most = (ranges * (2.0 * n as f64 * 1e9).ln() / 2.0).sqrt() / turns as f64 + slack;
+    for (i, (mean, x)) in mean.iter().zip(&x).enumerate() {
+        assert!((mean - f64::from(*x)).abs() <= most, "element {i}: {mean} for {x}, {most} allowed");
+    }
+    assert!(most < 0.25, "elements have a deviation of 1, and the bound is {most}");
+}
+
+/// Beside one large element, QSGD loses the others; behind a rotation it does not. The seeds are fixed, so nothing is left to chance.
+#[test]
+fn a_large_element_costs_less_behind_it() {
+    let (device, n, codec) = (Device::cpu(), 1024, Qsgd::bits(4).bucket(1024));
+    let mut x = unit(n, 5);
+    x[77] = 100.0;
+    let error = |found: &[f32]| x.iter().zip(found).map(|(x, y)| f64::from(x - y).powi(2)).sum::<f64>();
+    let send = |x: &[f32]| device.decode(&device.encode(&codec, x, seed()).expect("valid")).expect("its own");
+    let rotated = device.rotate(Rotation::default(), &x, seed()).expect("valid");
+    let back = device.unrotate(Rotation::default(), &send(&rotated), n, seed()).expect("valid");
+    let (alone, behind) = (error(&send(&x)), error(&back));
+    assert!(behind * 20.0 < alone, "{behind} behind a rotation, {alone} without");
+}
+
+/// A device whose bindings are small takes a tensor in several passes, of which each draws the signs of its own rows.
+#[cfg(feature = "wgpu")]
+#[test]
+fn passes_of_small_limits_give_the_same_bits() {
+    let Ok(wgpu) = gradwire::backend::wgpu::Wgpu::open() else {
+        eprintln!("not tested: there is no adapter");
+        return;
+    };
+    let limits = gradwire::plan::Limits { binding_bytes: 4 << 19, groups: 65_535, ..gradwire::plan::Limits::NONE };
+    let device = Device::from(wgpu.with_limits(limits));
+    let (rotation, x) = (Rotation::block(256), normal((1 << 19) + 1025, 11));
+    let y = device.rotate(rotation, &x, seed()).expect("two passes");
+    same("small limits", &y, &Device::cpu().rotate(rotation, &x, seed()).expect("valid"));
+    let back = device.unrotate(rotation, &y, x.len(), seed()).expect("two passes");
+    same("small limits, back", &back, &Device::cpu().unrotate(rotation, &y, x.len(), seed()).expect("valid"));
 }

@@ -1,6 +1,6 @@
 //! Rotations: a block is one thread's, and stays in its first-level cache.
 
-use gradwire_kernels::arith::rotation::{ROW_LOG2, block_log2, flip, scale, scaled, signs};
+use gradwire_kernels::arith::rotation::{MOST_LOG2, ROW_LOG2, block_log2, flip, scale, scaled, signs};
 use gradwire_kernels::params::RotateParams;
 
 use super::{Cpu, TASK, for_each};
@@ -19,6 +19,8 @@ impl Cpu {
 /// Rotates the blocks from row `first` on.
 #[inline(always)]
 pub(super) fn rotate(p: &RotateParams, first: usize, input: &[f32], output: &mut [f32]) {
+    // What an inverse works in, since its output may end within a block.
+    let mut room = [0.0; 1 << MOST_LOG2];
     let mut at = 0;
     while at < input.len().max(output.len()) {
         let row = (first + at / ROW) as u32;
@@ -28,8 +30,7 @@ pub(super) fn rotate(p: &RotateParams, first: usize, input: &[f32], output: &mut
         let call = p.first_call + row / 4;
         if p.is_inverse() {
             let to = end.min(output.len());
-            let mut block = [0.0; 8192];
-            let block = &mut block[..from.len()];
+            let block = &mut room[..from.len()];
             block.copy_from_slice(from);
             butterflies(block, log2);
             let block = &mut block[..to - at];
