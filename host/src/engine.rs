@@ -8,9 +8,10 @@ use crate::dense::Dense;
 use crate::entropy::Entropy;
 use crate::low_rank::LowRank;
 use crate::model::Models;
+use crate::rotation::Rotate;
 use crate::sparse::Sparse;
 
 /// What every backend does.
-pub(crate) trait Engine: Dense + Entropy + Models + Sparse + LowRank {}
+pub(crate) trait Engine: Dense + Entropy + Models + Sparse + LowRank + Rotate {}
 
-impl<T: Dense + Entropy + Models + Sparse + LowRank> Engine for T {}
+impl<T: Dense + Entropy + Models + Sparse + LowRank + Rotate> Engine for T {}

@@ -12,18 +12,21 @@ pub enum CodecFamily {
     TopK,
     /// PowerSGD.
     PowerSgd,
+    /// Rotations: [`Device::rotate`](crate::Device::rotate).
+    Rotation,
 }
 
 impl CodecFamily {
     /// Every family.
-    pub const ALL: [Self; CodecId::ALL.len() + 2] = {
-        let mut all = [Self::TopK; CodecId::ALL.len() + 2];
+    pub const ALL: [Self; CodecId::ALL.len() + 3] = {
+        let mut all = [Self::TopK; CodecId::ALL.len() + 3];
         let mut at = 0;
         while at < CodecId::ALL.len() {
             all[at] = Self::Bucketed(CodecId::ALL[at]);
             at += 1;
         }
         all[at + 1] = Self::PowerSgd;
+        all[at + 2] = Self::Rotation;
         all
     };
 }

@@ -557,6 +557,50 @@ pub struct MomentumParams {
     pub gain: u32,
 }
 
+/// `flags` of [`RotateParams`].
+pub mod rotate_flags {
+    /// Transform back: the signs come last, and what was padded is not written.
+    pub const INVERSE: u32 = 1;
+}
+
+/// Argument of the kernel that rotates blocks.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct RotateParams {
+    /// Elements of this launch as the tensor has them.
+    pub n: u32,
+    /// Rows of 32 elements of this launch: as many as hold them.
+    pub rows: u32,
+    /// Base-2 logarithm of the block, 5 to 13.
+    pub block_log2: u32,
+    /// [`rotate_flags`].
+    pub flags: u32,
+    /// Key of the signs.
+    pub key: [u32; 2],
+    /// Which tensor.
+    pub tensor: u32,
+    /// Which step, low word first.
+    pub step: [u32; 2],
+    /// The draw of the launch's first four rows.
+    pub first_call: u32,
+    /// Zero.
+    pub reserved: [u32; 2],
+}
+
+impl RotateParams {
+    /// Where the signs come from.
+    #[inline(always)]
+    pub fn stream(&self) -> Stream {
+        Stream { key: self.key, tensor: self.tensor, step: self.step }
+    }
+
+    /// Whether the launch transforms back.
+    #[inline(always)]
+    pub fn is_inverse(&self) -> bool {
+        self.flags & rotate_flags::INVERSE != 0
+    }
+}
+
 /// Rows, and columns, of a tile of a matrix: what one workgroup of PowerSGD multiplies.
 pub const LOW_RANK_TILE: u32 = 256;
 

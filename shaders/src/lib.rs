@@ -94,6 +94,7 @@ const BLOCK: &[Binding] =
     &[read(Role::Input), write(Role::Residual), read(Role::Workspace), write(Role::Indices), write(Role::Values)];
 const SCATTER: &[Binding] = &[read(Role::Indices), read(Role::Values), write(Role::Output)];
 const MOMENTUM: &[Binding] = &[read(Role::Input), write(Role::Residual)];
+const ROTATE: &[Binding] = &[read(Role::Input), write(Role::Output)];
 const FACTOR: &[Binding] = &[write(Role::Workspace), read(Role::Values)];
 const FORM: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Workspace), write(Role::Status)];
 const GATHER: &[Binding] = &[write(Role::Workspace), write(Role::Status), write(Role::Values)];
@@ -275,7 +276,7 @@ const BUCKETED: [[Shader; 9]; 4] = [
 ];
 
 /// All other entry points.
-const OTHERS: [Shader; 24] = [
+const OTHERS: [Shader; 25] = [
     entry(
         "finite_scan",
         module!(
@@ -398,6 +399,7 @@ const OTHERS: [Shader; 24] = [
     ),
     entry("sparse_scatter", module!("topk/scatter.wgsl"), SCATTER, 0),
     entry("memory_momentum", module!("memory/momentum.wgsl"), MOMENTUM, 0),
+    entry("rotate_blocks", module!("rotation/rotate.wgsl"), ROTATE, 16384),
     entry(
         "powersgd_factor",
         module!("powersgd/params.wgsl", "powersgd/word.wgsl", "powersgd/wide.wgsl", "powersgd/factor.wgsl"),
@@ -530,6 +532,7 @@ mod tests {
                         let expected = match shader.name {
                             "sparse_scatter" => 32,
                             "memory_momentum" => 16,
+                            "rotate_blocks" => 48,
                             name if name.starts_with("elias") => 16,
                             name if name.starts_with("topk") => 112,
                             name if name.starts_with("powersgd") => 96,

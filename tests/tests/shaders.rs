@@ -151,6 +151,11 @@ fn agreed() -> BTreeMap<&'static str, Agreed> {
     let low_rank = Agreed { fields: fields::<LowRankParams>(), flags, constants: words };
     let elias =
         Agreed { fields: fields::<EliasParams>(), flags: Vec::new(), constants: vec![("BLOCK_UNITS", BLOCK_UNITS)] };
+    let rotate = Agreed {
+        fields: fields::<RotateParams>(),
+        flags: constants!("FLAG_", rotate_flags: INVERSE).into(),
+        constants: Vec::new(),
+    };
     let momentum = Agreed { fields: fields::<MomentumParams>(), flags: Vec::new(), constants: Vec::new() };
     BTreeMap::from([
         ("EncodeParams", encode),
@@ -160,6 +165,7 @@ fn agreed() -> BTreeMap<&'static str, Agreed> {
         ("LowRankParams", low_rank),
         ("EliasParams", elias),
         ("MomentumParams", momentum),
+        ("RotateParams", rotate),
     ])
 }
 

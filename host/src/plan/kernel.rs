@@ -47,6 +47,8 @@ pub enum Kernel {
     Scatter,
     /// Adds a gradient to a momentum.
     Momentum,
+    /// Rotates blocks, or rotates them back.
+    Rotate,
     /// Takes factors that were all-reduced, and makes their columns orthonormal.
     PowerSgdFactor,
     /// Forms gradient + residual, and multiplies it by right factors.
@@ -90,7 +92,7 @@ pub enum Kernel {
 }
 
 /// Kernels that are shaders too, beside those of each codec.
-const SHARED: [Kernel; 24] = [
+const SHARED: [Kernel; 25] = [
     Kernel::FiniteScan,
     Kernel::FiniteScanSegments,
     Kernel::TopKSample,
@@ -103,6 +105,7 @@ const SHARED: [Kernel; 24] = [
     Kernel::TopKBlock,
     Kernel::Scatter,
     Kernel::Momentum,
+    Kernel::Rotate,
     Kernel::PowerSgdFactor,
     Kernel::PowerSgdLeft,
     Kernel::PowerSgdRight,
@@ -203,6 +206,7 @@ impl Kernel {
             Self::TopKBlock => "topk_block",
             Self::Scatter => "sparse_scatter",
             Self::Momentum => "memory_momentum",
+            Self::Rotate => "rotate_blocks",
             Self::PowerSgdFactor => "powersgd_factor",
             Self::PowerSgdLeft => "powersgd_left",
             Self::PowerSgdRight => "powersgd_right",

@@ -10,7 +10,8 @@ mod policy;
 mod role;
 
 use gradwire_kernels::params::{
-    DecodeParams, EliasParams, EncodeParams, LowRankParams, MomentumParams, SPAN, ScatterParams, SelectParams,
+    DecodeParams, EliasParams, EncodeParams, LowRankParams, MomentumParams, RotateParams, SPAN, ScatterParams,
+    SelectParams,
 };
 
 pub(crate) use self::decode::check_count;
@@ -50,6 +51,8 @@ pub enum Params {
     Scatter(ScatterParams),
     /// Of the kernel that adds a gradient to a momentum.
     Momentum(MomentumParams),
+    /// Of the kernel that rotates blocks.
+    Rotate(RotateParams),
     /// Of the PowerSGD kernels.
     LowRank(LowRankParams),
     /// Of the kernels of Elias codes.
@@ -65,6 +68,7 @@ impl Params {
             Self::Select(p) => bytemuck::bytes_of(p),
             Self::Scatter(p) => bytemuck::bytes_of(p),
             Self::Momentum(p) => bytemuck::bytes_of(p),
+            Self::Rotate(p) => bytemuck::bytes_of(p),
             Self::LowRank(p) => bytemuck::bytes_of(p),
             Self::Elias(p) => bytemuck::bytes_of(p),
         }
@@ -195,6 +199,7 @@ impl Pass {
             Kernel::Clear
             | Kernel::FiniteScan
             | Kernel::Momentum
+            | Kernel::Rotate
             | Kernel::Stats(_)
             | Kernel::Combine(_)
             | Kernel::Decode(_) => false,
@@ -251,7 +256,7 @@ impl Limits {
     }
 
     /// Elements of one pass, so that `bytes_per_element` and `per_group` stay within the limits.
-    fn chunk(&self, bytes_per_element: u64, per_group: u32) -> Result<u64, Error> {
+    pub(crate) fn chunk(&self, bytes_per_element: u64, per_group: u32) -> Result<u64, Error> {
         let by_bytes = self.binding_bytes / bytes_per_element;
         let by_groups = u64::from(self.groups) * u64::from(per_group);
         let chunk = by_bytes.min(by_groups) / CHUNK_UNIT * CHUNK_UNIT;

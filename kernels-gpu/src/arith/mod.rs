@@ -17,6 +17,7 @@ pub mod philox;
 pub mod powersgd;
 pub mod qsgd;
 pub mod quantizer;
+pub mod rotation;
 pub mod round;
 pub mod stream;
 pub mod topk;

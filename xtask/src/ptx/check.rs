@@ -69,6 +69,7 @@ fn parameters(file: &str, ptx: &str) -> Result<(), String> {
         let (bytes, pointers) = match name {
             "sparse_scatter" => (32, 3),
             "memory_momentum" => (16, 2),
+            "rotate_blocks" => (48, 2),
             _ if DecodePreset::ALL.iter().any(|preset| preset.name() == name) => {
                 (48, if name.ends_with("_segments") { 4 } else { 3 })
             }

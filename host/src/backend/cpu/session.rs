@@ -75,7 +75,12 @@ impl CpuSession {
                 self.cpu.run_decode(pass, &bodies, bytemuck::cast_slice_mut(output));
             }
             // Refused by `run_trusted`.
-            Params::Select(_) | Params::Scatter(_) | Params::Momentum(_) | Params::LowRank(_) | Params::Elias(_) => {}
+            Params::Select(_)
+            | Params::Scatter(_)
+            | Params::Momentum(_)
+            | Params::Rotate(_)
+            | Params::LowRank(_)
+            | Params::Elias(_) => {}
         }
     }
 }
@@ -100,7 +105,12 @@ impl Session for CpuSession {
         let foreign = |p: &&Pass| {
             matches!(
                 p.params,
-                Params::Select(_) | Params::Scatter(_) | Params::Momentum(_) | Params::LowRank(_) | Params::Elias(_)
+                Params::Select(_)
+                    | Params::Scatter(_)
+                    | Params::Momentum(_)
+                    | Params::Rotate(_)
+                    | Params::LowRank(_)
+                    | Params::Elias(_)
             ) || matches!(
                 p.kernel,
                 Kernel::FiniteScanSegments
@@ -115,8 +125,8 @@ impl Session for CpuSession {
             return Err(Error::Unavailable {
                 backend: BackendKind::Cpu,
                 reason: format!(
-                    "it selects, does PowerSGD and takes many tensors without passes, and has no {}; Device::encode_sparse, \
-                     Device::low_rank_step and Device::encode_model have it",
+                    "it selects, rotates, does PowerSGD and takes many tensors without passes, and has no {}; \
+                     Device::encode_sparse, Device::rotate, Device::low_rank_step and Device::encode_model have it",
                     pass.kernel.name()
                 ),
             });

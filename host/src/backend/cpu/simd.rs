@@ -2,7 +2,7 @@
 
 use gradwire_kernels::arith::quantizer::Quantizer;
 use gradwire_kernels::codecs::Visitor;
-use gradwire_kernels::params::{DecodeParams, EncodeParams};
+use gradwire_kernels::params::{DecodeParams, EncodeParams, RotateParams};
 
 use super::bucketed::{self, Body, Elements, EncodeTask};
 #[cfg(target_arch = "x86_64")]
@@ -13,6 +13,7 @@ use super::gram;
 use super::lanes::Array;
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Avx2, Avx512};
+use super::rotate;
 use super::slab::{self, Slab};
 use crate::error::Error;
 #[cfg(target_arch = "x86_64")]
@@ -195,6 +196,11 @@ over_lanes!(
 over_lanes!(
     /// Applies the inverse of a triangle to the rows of a block of a factor.
     solve, (columns: &mut [&mut [f32]], triangle: &[f64]) -> (), gram::solve, gram::solve, gram::solve
+);
+over_lanes!(
+    /// Rotates blocks.
+    rotate, (p: &RotateParams, first: usize, input: &[f32], output: &mut [f32]) -> (),
+    rotate::rotate, rotate::rotate, rotate::rotate
 );
 over_lanes!(
     /// Packs units of codes as Elias codes.

@@ -284,6 +284,9 @@ enum Problem {
 
 /// One kernel of each module that a family of codecs may need on a device of these limits.
 pub(super) fn kernels_of(codec: CodecFamily, limits: &Limits) -> Vec<Kernel> {
+    if codec == CodecFamily::Rotation {
+        return vec![Kernel::Rotate];
+    }
     let mut kernels = vec![Kernel::FiniteScan];
     match codec {
         CodecFamily::Bucketed(id) => {
@@ -300,6 +303,7 @@ pub(super) fn kernels_of(codec: CodecFamily, limits: &Limits) -> Vec<Kernel> {
             }
         }
         CodecFamily::PowerSgd => kernels.push(Kernel::PowerSgdLeft),
+        CodecFamily::Rotation => {}
     }
     kernels
 }

@@ -1,0 +1,39 @@
+//! A rotation on each backend.
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use gradwire_kernels::params::RotateParams;
+
+use super::passes;
+use crate::backend::cpu::Cpu;
+use crate::error::Error;
+use crate::plan::{Role, Sizes};
+use crate::session::Sessions;
+
+/// What a backend does with a tensor that is rotated.
+pub(crate) trait Rotate {
+    /// Rotates the input into the output, both of the lengths that the parameters say.
+    fn rotate(&self, params: &RotateParams, input: &[f32], output: &mut [f32]) -> Result<(), Error>;
+}
+
+impl Rotate for Cpu {
+    fn rotate(&self, params: &RotateParams, input: &[f32], output: &mut [f32]) -> Result<(), Error> {
+        self.rotate_rows(params, input, output);
+        Ok(())
+    }
+}
+
+impl<T: Sessions> Rotate for T {
+    fn rotate(&self, params: &RotateParams, input: &[f32], output: &mut [f32]) -> Result<(), Error> {
+        let passes = passes(params, &self.limits())?;
+        if passes.is_empty() {
+            return Ok(());
+        }
+        let mut sizes = Sizes::default();
+        sizes.0[Role::Input as usize] = size_of_val(input) as u64;
+        sizes.0[Role::Output as usize] = size_of_val(output) as u64;
+        let mut session = self.session(sizes)?;
+        session.write(Role::Input, 0, cast_slice(input))?;
+        session.run(&passes)?;
+        session.read(Role::Output, 0, cast_slice_mut(output))
+    }
+}

@@ -1,0 +1,294 @@
+//! Rotations: the same bits on every backend, and what the transform promises, against a second implementation.
+
+use gradwire::backend::cpu::{Cpu, Simd};
+use gradwire::{Device, Error, Qsgd, Rotation, Seed};
+use gradwire_tests::cases::{Random, normal};
+use gradwire_tests::require;
+
+const BLOCKS: [usize; 9] = [32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
+
+/// Lengths around a row, a warp's part, the largest block and several of them, and tails of many blocks.
+const LENGTHS: [usize; 10] = [1, 31, 32, 33, 1000, 1025, 8191, 8192, 20_000, 65_999];
+
+fn seed() -> Seed {
+    Seed::new(0x0123_4567_89ab_cdef).step(0x1_0000_0005).tensor(9)
+}
+
+/// Philox4x32 with 7 rounds, written from the paper.
+fn philox(mut c: [u32; 4], mut k: [u32; 2]) -> [u32; 4] {
+    for _ in 0..7 {
+        let (a, b) = (u64::from(c[0]) * 0xD251_1F53, u64::from(c[2]) * 0xCD9E_8D57);
+        c = [(b >> 32) as u32 ^ c[1] ^ k[0], b as u32, (a >> 32) as u32 ^ c[3] ^ k[1], a as u32];
+        k = [k[0].wrapping_add(0x9E37_79B9), k[1].wrapping_add(0xBB67_AE85)];
+    }
+    c
+}
+
+/// Whether an element changes its sign, by the seed of this test.
+fn is_flipped(at: usize) -> bool {
+    let key = [0x89ab_cdef, 0x0123_4567 ^ 0x243f_6a88];
+    let words = philox([(at / 128) as u32, 9, 5, 1], key);
+    words[at / 32 % 4] >> (at % 32) & 1 == 1
+}
+
+/// The blocks of a tensor: each one's first element and its length.
+fn blocks(n: usize, block: usize) -> Vec<(usize, usize)> {
+    let (mut at, end, mut out) = (0, n.div_ceil(32) * 32, Vec::new());
+    let mut size = block;
+    while at < end {
+        while end - at < size {
+            size /= 2;
+        }
+        out.push((at, size));
+        at += size;
+    }
+    out
+}
+
+/// Normal values of deviation 1.
+fn unit(n: usize, seed: u64) -> Vec<f32> {
+    let mut random = Random(seed);
+    (0..n).map(|_| random.normal() as f32).collect()
+}
+
+/// The transform, by the recursion of the Hadamard matrix: the halves first.
+fn hadamard(x: &mut [f32]) {
+    if x.len() == 1 {
+        return;
+    }
+    let (low, high) = x.split_at_mut(x.len() / 2);
+    hadamard(low);
+    hadamard(high);
+    for (a, b) in low.iter_mut().zip(high) {
+        (*a, *b) = (*a + *b, *a - *b);
+    }
+}
+
+fn transform(x: &[f32], n: usize, block: usize, inverse: bool) -> Vec<f32> {
+    let mut y = x.to_vec();
+    y.resize(n.div_ceil(32) * 32, 0.0);
+    let flip = |y: &mut [f32]| y.iter_mut().enumerate().filter(|(i, _)| is_flipped(*i)).for_each(|(_, v)| *v = -*v);
+    if !inverse {
+        flip(&mut y);
+    }
+    for (at, size) in blocks(n, block) {
+        let part = &mut y[at..at + size];
+        hadamard(part);
+        let scale = (1.0 / (size as f64).sqrt()) as f32;
+        part.iter_mut().for_each(|v| *v *= scale);
+    }
+    if inverse {
+        flip(&mut y);
+        y.truncate(n);
+    }
+    y.iter_mut().filter(|v| v.is_nan()).for_each(|v| *v = f32::from_bits(0x7fc0_0000));
+    y
+}
+
+/// Values of every kind, some of them special.
+fn inputs(n: usize) -> Vec<(&'static str, Vec<f32>)> {
+    let mut random = Random(n as u64);
+    let bits: Vec<f32> = (0..n).map(|_| f32::from_bits((random.bits() >> 32) as u32)).collect();
+    let moderate = normal(n, 7);
+    let mut poisoned = moderate.clone();
+    (poisoned[n / 2], poisoned[n / 3]) = (f32::NAN, f32::NEG_INFINITY);
+    let mut hot = vec![0.0; n];
+    hot[n - 1] = -3.0;
+    vec![
+        ("normal", moderate.clone()),
+        ("bits", bits),
+        ("poisoned", poisoned),
+        ("one-hot", hot),
+        ("constant", vec![0.1; n]),
+        ("-0", vec![-0.0; n]),
+        ("subnormal", moderate.iter().map(|v| v * 1e-40).collect()),
+        ("max", vec![f32::MAX; n]),
+    ]
+}
+
+fn same(label: &str, found: &[f32], expected: &[f32]) {
+    assert_eq!(found.len(), expected.len(), "{label}");
+    if let Some(at) = (0..found.len()).find(|i| found[*i].to_bits() != expected[*i].to_bits()) {
+        panic!("{label}: element {at} is {:e}, not {:e}", found[at], expected[at]);
+    }
+}
+
+fn check(device: &Device, blocks: &[usize], lengths: &[usize]) {
+    for &block in blocks {
+        for &n in lengths {
+            for (name, x) in inputs(n) {
+                let label = format!("{device}: {name}, n = {n}, block {block}");
+                let y = device.rotate(Rotation::block(block), &x, seed()).unwrap_or_else(|e| panic!("{label}: {e}"));
+                same(&label, &y, &transform(&x, n, block, false));
+                let back = device.unrotate(Rotation::block(block), &y, n, seed()).unwrap_or_else(|e| panic!("{e}"));
+                same(&label, &back, &transform(&y, n, block, true));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_vector_width_gives_the_bits_of_the_formula() {
+    for cpu in Simd::ALL.into_iter().filter_map(|simd| Cpu::with_simd(simd).ok()) {
+        check(&Device::from_cpu(cpu), &BLOCKS, &LENGTHS);
+    }
+}
+
+#[test]
+fn every_backend_gives_the_bits_of_the_formula() {
+    for device in require::devices() {
+        if gradwire_tests::is_ptx_machine(&device) {
+            check(&device, &BLOCKS, &[1, 1025]);
+            check(&device, &[1024, 8192], &[20_000]);
+        } else {
+            check(&device, &BLOCKS, &LENGTHS);
+        }
+    }
+}
+
+#[test]
+fn it_is_orthogonal_to_the_stated_bound() {
+    let device = Device::cpu();
+    for block in BLOCKS {
+        let (n, rotation) = (20_000, Rotation::block(block));
+        let x = normal(n, block as u64);
+        let y = device.rotate(rotation, &x, seed()).expect("valid");
+        let back = device.unrotate(rotation, &y, n, seed()).expect("valid");
+        for (at, size) in blocks(n, block) {
+            let part = at..(at + size).min(n);
+            let square = |v: &[f32]| v.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>();
+            let (before, after) = (square(&x[part.clone()]).sqrt(), square(&y[at..at + size]).sqrt());
+            // Each way: a rounding of 2^-24 a level, of the multiplication, and of the factor.
+            let each = f64::from(size.ilog2() + 2) * 2f64.powi(-24) * 1.001;
+            assert!((after - before).abs() <= each * before, "block {block}: {before} became {after}");
+            for i in part {
+                let off = (f64::from(x[i]) - f64::from(back[i])).abs();
+                assert!(off <= 2.0 * each * before + 2f64.powi(-140), "block {block}, element {i}: off by {off:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn by_hand() {
+    let device = Device::cpu();
+    for block in BLOCKS {
+        let rotation = Rotation::block(block);
+        // A power of four has an exact scale, and one-hot vectors have no sum that is rounded.
+        for hot in [0, 5, block - 1] {
+            let mut x = vec![0.0f32; block];
+            x[hot] = 3.0;
+            let y = device.rotate(rotation, &x, seed()).expect("valid");
+            let scale = (1.0 / (block as f64).sqrt()) as f32;
+            for (i, v) in y.iter().enumerate() {
+                let is_negative = ((i & hot).count_ones() % 2 == 1) != is_flipped(hot);
+                assert_eq!(*v, if is_negative { -3.0 * scale } else { 3.0 * scale }, "block {block}, {hot}, {i}");
+            }
+        }
+        // Signs of the seed's own are a column of H times them: all of the norm is in one coordinate.
+        let x: Vec<f32> = (0..block).map(|i| if is_flipped(i) { -1.0 } else { 1.0 }).collect();
+        let y = device.rotate(rotation, &x, seed()).expect("valid");
+        assert_eq!(y[0], block as f32 * (1.0 / (block as f64).sqrt()) as f32);
+        assert!(y[1..].iter().all(|v| *v == 0.0));
+    }
+}
+
+/// A coordinate is a sum of the block's elements, each over sqrt(B) and with a sign of its own. By Hoeffding it is beyond
+/// t |x| / sqrt(B) with a probability of 2 exp(-t^2 / 2) at most.
+#[test]
+fn a_constant_has_no_large_coordinate() {
+    let (n, block) = (1 << 20, 1024);
+    let y = Device::cpu().rotate(Rotation::block(block), &vec![1.0; n], seed()).expect("valid");
+    // |x| / sqrt(B) is 1. Over all 2^20 coordinates a false alarm has a probability below 2^21 exp(-8.5^2 / 2) < 1e-9.
+    let largest = y.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+    assert!(largest <= 8.5, "{largest}");
+    assert!(largest > 3.0, "signs that differ give more than a few: {largest}");
+}
+
+/// Sums of what workers rotate are rotated sums: workers of a step have the same signs, other steps and tensors have others.
+#[test]
+fn workers_share_signs_and_steps_do_not() {
+    let device = Device::cpu();
+    let rotate = |seed| device.rotate(Rotation::default(), &[1.0; 1024], seed).expect("valid");
+    assert_eq!(rotate(seed()), rotate(seed().worker(3)));
+    for other in [seed().step(1), seed().tensor(10), Seed::new(1)] {
+        assert_ne!(rotate(seed()), rotate(other));
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let device = Device::cpu();
+    for block in [0, 1, 16, 33, 16_384, usize::MAX] {
+        let error = device.rotate(Rotation::block(block), &[1.0], seed()).expect_err("no such block");
+        assert!(matches!(error, Error::Setting { .. }) && error.to_string().contains("32 to 8192"), "{error}");
+    }
+    let error = device.unrotate(Rotation::default(), &[0.0; 31], 31, seed()).expect_err("32 are needed");
+    assert!(matches!(error, Error::Length { found: 31, expected: 32, .. }), "{error:?}");
+    for device in require::devices() {
+        assert!(device.rotate(Rotation::default(), &[], seed()).expect("nothing").is_empty(), "{device}");
+        assert!(device.unrotate(Rotation::default(), &[], 0, seed()).expect("nothing").is_empty(), "{device}");
+    }
+}
+
+/// A quantizer that is unbiased stays so behind a rotation.
+///
+/// Given the signs, an element of what comes back is off by a sum of 1024 independent errors of mean zero, each in a range of N / L,
+/// over sqrt(1024). By Hoeffding, the mean over T rotations is off by more than t with a probability of
+/// 2 exp(-2 T^2 t^2 / sum((N / L)^2)) at most; over 1024 elements together a false alarm has a probability below 1e-9.
+#[test]
+fn qsgd_stays_unbiased_behind_it() {
+    let (device, n, turns, codec) = (Device::cpu(), 1024, 400, Qsgd::bits(4).bucket(1024));
+    let x = unit(n, 3);
+    let norm = x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+    let (mut mean, mut ranges, mut slack) = (vec![0.0f64; n], 0.0, 0.0f64);
+    for step in 0..turns {
+        let seed = seed().step(step);
+        let rotated = device.rotate(Rotation::default(), &x, seed).expect("valid");
+        let range = f64::from(rotated.iter().fold(0.0f32, |m, v| m.max(v.abs()))) / 7.0;
+        ranges += range * range;
+        // A draw of 16 bits moves an element's mean by less than 2^-16 of a range, and an element that comes back by sqrt(1024) of
+        // that at most. The rotations add their stated bound, and twice that for an error that is as large as the gradient.
+        slack = slack.max(range * 32.0 * 2f64.powi(-16) + 3.0 * 24.0 * 2f64.powi(-24) * norm);
+        let sent = device.encode(&codec, &rotated, seed.worker(1)).expect("valid");
+        let decoded = device.decode(&sent).expect("its own");
+        let back = device.unrotate(Rotation::default(), &decoded, n, seed).expect("valid");
+        mean.iter_mut().zip(back).for_each(|(m, v)| *m += f64::from(v) / turns as f64);
+    }
+    let most = (ranges * (2.0 * n as f64 * 1e9).ln() / 2.0).sqrt() / turns as f64 + slack;
+    for (i, (mean, x)) in mean.iter().zip(&x).enumerate() {
+        assert!((mean - f64::from(*x)).abs() <= most, "element {i}: {mean} for {x}, {most} allowed");
+    }
+    assert!(most < 0.25, "elements have a deviation of 1, and the bound is {most}");
+}
+
+/// Beside one large element, QSGD loses the others; behind a rotation it does not. The seeds are fixed, so nothing is left to chance.
+#[test]
+fn a_large_element_costs_less_behind_it() {
+    let (device, n, codec) = (Device::cpu(), 1024, Qsgd::bits(4).bucket(1024));
+    let mut x = unit(n, 5);
+    x[77] = 100.0;
+    let error = |found: &[f32]| x.iter().zip(found).map(|(x, y)| f64::from(x - y).powi(2)).sum::<f64>();
+    let send = |x: &[f32]| device.decode(&device.encode(&codec, x, seed()).expect("valid")).expect("its own");
+    let rotated = device.rotate(Rotation::default(), &x, seed()).expect("valid");
+    let back = device.unrotate(Rotation::default(), &send(&rotated), n, seed()).expect("valid");
+    let (alone, behind) = (error(&send(&x)), error(&back));
+    assert!(behind * 20.0 < alone, "{behind} behind a rotation, {alone} without");
+}
+
+/// A device whose bindings are small takes a tensor in several passes, of which each draws the signs of its own rows.
+#[cfg(feature = "wgpu")]
+#[test]
+fn passes_of_small_limits_give_the_same_bits() {
+    let Ok(wgpu) = gradwire::backend::wgpu::Wgpu::open() else {
+        eprintln!("not tested: there is no adapter");
+        return;
+    };
+    let limits = gradwire::plan::Limits { binding_bytes: 4 << 19, groups: 65_535, ..gradwire::plan::Limits::NONE };
+    let device = Device::from(wgpu.with_limits(limits));
+    let (rotation, x) = (Rotation::block(256), normal((1 << 19) + 1025, 11));
+    let y = device.rotate(rotation, &x, seed()).expect("two passes");
+    same("small limits", &y, &Device::cpu().rotate(rotation, &x, seed()).expect("valid"));
+    let back = device.unrotate(rotation, &y, x.len(), seed()).expect("two passes");
+    same("small limits, back", &back, &Device::cpu().unrotate(rotation, &y, x.len(), seed()).expect("valid"));
+}
