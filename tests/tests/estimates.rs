@@ -94,7 +94,7 @@ fn a_step_is_the_published_algorithm_by_the_codec_s_own_calls() {
 fn estimates_of_ef21_reach_a_gradient_that_stays() {
     let gradients: Vec<Vec<f32>> = (0..RANKS).map(|rank| cases::normal(N, u64::from(rank))).collect();
     let energy = |x: &[f32]| -> f64 { x.iter().map(|v| f64::from(*v).powi(2)).sum() };
-    let (delta, device) = (0.125, Device::cpu());
+    let (delta, device) = (0.125f64, Device::cpu());
     let groups = Threads::group(RANKS).expect("three ranks");
     together(groups, |rank, mut group| {
         let g = &gradients[rank as usize];
