@@ -86,7 +86,7 @@ impl Recipe {
     /// As [`Recipe::check`]; what a stage's codec refuses at this length.
     pub fn promise(&self, n: usize) -> Result<Promise, Error> {
         self.check()?;
-        let alone = Self { memory: super::Memory::default(), ..self.clone() };
+        let alone = self.clone().without_feedback();
         if let Some(dense) = alone.dense() {
             return Ok(Promise::of(&dense.plan(n)?));
         }
