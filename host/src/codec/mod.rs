@@ -1,4 +1,4 @@
-//! One file a codec: validated parameters, and the plan of its passes.
+//! One file per codec: validated parameters, and the plan of its passes.
 
 pub(crate) mod natural;
 pub(crate) mod onebit;
@@ -9,7 +9,7 @@ pub(crate) mod uniform;
 
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::{EncodePlan, NonFinite};
+use crate::plan::{EncodePlan, NonFinite, omega};
 use crate::wire::{Bucket, CodecId, Header, MAX_ELEMENTS};
 
 /// A compression codec: validated parameters that make plans.
@@ -62,6 +62,17 @@ impl Bucketed {
         Self { codec, bits, levels: None, bucket: Some(512), scaled: false, non_finite: NonFinite::Propagate }
     }
 
+    /// So many levels on each side of zero, in the narrowest codes that hold them and their sign.
+    pub(crate) const fn of_levels(mut self, levels: u32) -> Self {
+        self.bits = match 33 - levels.leading_zeros() {
+            0..=2 => 2,
+            width @ 3..=8 => width,
+            _ => 16,
+        };
+        self.levels = Some(levels);
+        self
+    }
+
     pub(crate) fn bucket(&self) -> Result<Bucket, Error> {
         match self.bucket {
             None => Ok(Bucket::Whole),
@@ -70,8 +81,15 @@ impl Bucketed {
         }
     }
 
+    /// The plan of `n` elements, all settings checked: of random draws, without feedback.
+    pub(crate) fn plan(&self, n: usize, dtype: Dtype, l2: bool) -> Result<EncodePlan, Error> {
+        let header = self.header(n, dtype, l2)?;
+        let omega = omega(header.codec, header.bucket.elements(header.n), header.levels);
+        Ok(EncodePlan { header, elias: false, nearest: false, feedback: false, omega, non_finite: self.non_finite })
+    }
+
     /// The header of a payload of `n` elements, all settings checked.
-    pub(crate) fn header(&self, n: usize, dtype: Dtype, l2: bool) -> Result<Header, Error> {
+    fn header(&self, n: usize, dtype: Dtype, l2: bool) -> Result<Header, Error> {
         let (codec, bits) = (self.codec.name(), self.bits);
         if !self.codec.packs(bits) {
             return Err(Error::Bits { codec, allowed: self.codec.allowed_widths(), got: bits });
@@ -86,5 +104,56 @@ impl Bucketed {
             return Err(Error::TooLong { got: n as u64 });
         }
         Ok(Header { codec: self.codec, bits, levels, bucket, l2, scaled: self.scaled, dtype, n: n as u64, elias: None })
+    }
+}
+
+/// A bucketed quantizer as a stage of a recipe.
+pub(crate) trait Stage: Codec + Copy {
+    /// What it is where its word stands alone.
+    const PLAIN: Self;
+    /// What may be set in a text: bits, levels, bucket, contractive, and flags of its own.
+    const SETTINGS: &'static [&'static str];
+    /// Whether error feedback belongs to it.
+    const FEEDBACK: bool = false;
+
+    /// The settings that it shares with others.
+    fn common(&mut self) -> &mut Bucketed;
+
+    /// Its own flags, by their names in a text.
+    fn flags(&mut self) -> Vec<(&'static str, &mut bool)> {
+        Vec::new()
+    }
+
+    /// Whether error feedback is on.
+    fn has_feedback(&self) -> bool {
+        Self::FEEDBACK
+    }
+
+    /// Whether codes are packed as Elias codes.
+    fn is_elias(&self) -> bool {
+        false
+    }
+
+    /// Without feedback and packing, which are stages of their own.
+    fn alone(self) -> Self {
+        self
+    }
+
+    /// The settings as they stand in a text: each that differs from what the codec has without it, and the width.
+    fn words(mut self) -> Vec<String> {
+        let bucket = { Self::PLAIN }.common().bucket;
+        let common = *self.common();
+        let mut words = Vec::new();
+        match common.levels {
+            Some(levels) => words.push(format!("levels={levels}")),
+            None if Self::SETTINGS.contains(&"bits") => words.push(format!("bits={}", common.bits)),
+            None => {}
+        }
+        if common.bucket != bucket {
+            words.push(common.bucket.map_or("bucket=whole".into(), |elements| format!("bucket={elements}")));
+        }
+        words.extend(common.scaled.then(|| "contractive".into()));
+        words.extend(self.flags().into_iter().filter(|(_, set)| **set).map(|(name, _)| name.into()));
+        words
     }
 }

@@ -1,9 +1,9 @@
 //! Natural compression and natural dithering, as a user sets them up.
 
-use super::{Bucketed, Codec, bucketed_settings};
+use super::{Bucketed, Codec, Stage, bucketed_settings};
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::{EncodePlan, NonFinite, omega};
+use crate::plan::{EncodePlan, NonFinite};
 use crate::wire::CodecId;
 
 /// Natural compression, and natural dithering: each magnitude is rounded stochastically to one of the two powers of two
@@ -59,18 +59,19 @@ impl Natural {
         self.common.scaled = true;
         self
     }
-
-    /// The settings as they stand in a recipe's text.
-    pub(crate) fn words(&self) -> Vec<String> {
-        self.common.words(Some(8), Some(512))
-    }
 }
 
 impl Codec for Natural {
     fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
-        let header = self.common.header(n, dtype, false)?;
-        let omega = omega(header.codec, header.bucket.elements(header.n), header.levels);
-        let non_finite = self.common.non_finite;
-        Ok(EncodePlan { header, elias: false, nearest: false, feedback: false, omega, non_finite })
+        self.common.plan(n, dtype, false)
+    }
+}
+
+impl Stage for Natural {
+    const PLAIN: Self = Self::compression();
+    const SETTINGS: &'static [&'static str] = &["bits", "bucket", "contractive"];
+
+    fn common(&mut self) -> &mut Bucketed {
+        &mut self.common
     }
 }

@@ -1,9 +1,9 @@
 //! 1-bit SGD, as a user sets it up.
 
-use super::{Bucketed, Codec, bucketed_settings};
+use super::{Bucketed, Codec, Stage, bucketed_settings};
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::{EncodePlan, NonFinite, omega};
+use crate::plan::{EncodePlan, NonFinite};
 use crate::wire::CodecId;
 
 /// 1-bit SGD: an element is sent as its side of zero, and decodes to the mean of its bucket's elements on that side.
@@ -55,23 +55,27 @@ impl OneBit {
     }
 }
 
-impl OneBit {
-    /// The settings as they stand in a recipe's text.
-    pub(crate) fn words(&self) -> Vec<String> {
-        self.common.words(None, Some(64))
-    }
-
-    pub(crate) fn has_feedback(&self) -> bool {
-        self.feedback
+impl Codec for OneBit {
+    fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
+        // To nearest, since nothing is drawn.
+        Ok(EncodePlan { nearest: true, feedback: self.feedback, ..self.common.plan(n, dtype, false)? })
     }
 }
 
-impl Codec for OneBit {
-    fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
-        let header = self.common.header(n, dtype, false)?;
-        let omega = omega(header.codec, header.bucket.elements(header.n), header.levels);
-        // To nearest, since nothing is drawn.
-        let non_finite = self.common.non_finite;
-        Ok(EncodePlan { header, elias: false, nearest: true, feedback: self.feedback, omega, non_finite })
+impl Stage for OneBit {
+    const PLAIN: Self = Self::new();
+    const SETTINGS: &'static [&'static str] = &["bucket"];
+    const FEEDBACK: bool = true;
+
+    fn common(&mut self) -> &mut Bucketed {
+        &mut self.common
+    }
+
+    fn has_feedback(&self) -> bool {
+        self.feedback
+    }
+
+    fn alone(self) -> Self {
+        self.without_feedback()
     }
 }

@@ -1,9 +1,9 @@
 //! QSGD, as a user sets it up.
 
-use super::{Bucketed, Codec, bucketed_settings};
+use super::{Bucketed, Codec, Stage, bucketed_settings};
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::{EncodePlan, NonFinite, omega};
+use crate::plan::{EncodePlan, NonFinite};
 use crate::wire::CodecId;
 
 /// QSGD: every magnitude, as a fraction of its bucket's norm, rounded stochastically to one of `s` levels.
@@ -66,14 +66,7 @@ impl Qsgd {
     /// # Ok::<(), gradwire::Error>(())
     /// ```
     pub const fn levels(levels: u32) -> Self {
-        let width = match 33 - levels.leading_zeros() {
-            0..=2 => 2,
-            width @ 3..=8 => width,
-            _ => 16,
-        };
-        let mut codec = Self::bits(width);
-        codec.common.levels = Some(levels);
-        codec
+        Self { common: Bucketed::new(CodecId::Qsgd, 0).of_levels(levels), l2: false, elias: false }
     }
 
     bucketed_settings!(
@@ -117,31 +110,30 @@ impl Qsgd {
     }
 }
 
-impl Qsgd {
-    /// Whether codes are packed as Elias codes.
-    pub(crate) const fn is_elias(&self) -> bool {
-        self.elias
-    }
-
-    /// With codes of one width.
-    pub(crate) const fn without_elias(mut self) -> Self {
-        self.elias = false;
-        self
-    }
-
-    /// The settings as they stand in a recipe's text.
-    pub(crate) fn words(&self) -> Vec<String> {
-        let mut words = self.common.words(Some(4), Some(512));
-        words.extend(self.l2.then(|| "l2".into()));
-        words
+impl Codec for Qsgd {
+    fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
+        Ok(EncodePlan { elias: self.elias, ..self.common.plan(n, dtype, self.l2)? })
     }
 }
 
-impl Codec for Qsgd {
-    fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
-        let header = self.common.header(n, dtype, self.l2)?;
-        let omega = omega(header.codec, header.bucket.elements(header.n), header.levels);
-        let (elias, non_finite) = (self.elias, self.common.non_finite);
-        Ok(EncodePlan { header, elias, nearest: false, feedback: false, omega, non_finite })
+impl Stage for Qsgd {
+    const PLAIN: Self = Self::bits(4);
+    const SETTINGS: &'static [&'static str] = &["bits", "levels", "bucket", "l2", "contractive"];
+
+    fn common(&mut self) -> &mut Bucketed {
+        &mut self.common
+    }
+
+    fn flags(&mut self) -> Vec<(&'static str, &mut bool)> {
+        vec![("l2", &mut self.l2)]
+    }
+
+    fn is_elias(&self) -> bool {
+        self.elias
+    }
+
+    fn alone(mut self) -> Self {
+        self.elias = false;
+        self
     }
 }

@@ -1,9 +1,9 @@
 //! Stochastic uniform quantization, as a user sets it up.
 
-use super::{Bucketed, Codec, bucketed_settings};
+use super::{Bucketed, Codec, Stage, bucketed_settings};
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::{EncodePlan, NonFinite, omega};
+use crate::plan::{EncodePlan, NonFinite};
 use crate::wire::CodecId;
 
 /// Uniform quantization between each bucket's minimum and maximum, rounded stochastically or to nearest.
@@ -62,26 +62,21 @@ impl Uniform {
     }
 }
 
-impl Uniform {
-    /// The settings as they stand in a recipe's text.
-    pub(crate) fn words(&self) -> Vec<String> {
-        let mut words = self.common.words(Some(8), Some(512));
-        words.extend(self.nearest.then(|| "nearest".into()));
-        words
+impl Codec for Uniform {
+    fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
+        Ok(EncodePlan { nearest: self.nearest, ..self.common.plan(n, dtype, false)? })
     }
 }
 
-impl Codec for Uniform {
-    fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
-        let header = self.common.header(n, dtype, false)?;
-        let omega = omega(header.codec, header.bucket.elements(header.n), header.levels);
-        Ok(EncodePlan {
-            header,
-            elias: false,
-            nearest: self.nearest,
-            feedback: false,
-            omega,
-            non_finite: self.common.non_finite,
-        })
+impl Stage for Uniform {
+    const PLAIN: Self = Self::bits(8);
+    const SETTINGS: &'static [&'static str] = &["bits", "bucket", "nearest", "contractive"];
+
+    fn common(&mut self) -> &mut Bucketed {
+        &mut self.common
+    }
+
+    fn flags(&mut self) -> Vec<(&'static str, &mut bool)> {
+        vec![("nearest", &mut self.nearest)]
     }
 }

@@ -3,69 +3,19 @@
 mod error;
 mod memory;
 mod promise;
+mod quantize;
 mod text;
 
 pub use self::error::RecipeError;
 pub(crate) use self::memory::Formed;
 pub use self::memory::{Memory, Shift};
 pub use self::promise::Promise;
-use crate::codec::natural::Natural;
-use crate::codec::onebit::OneBit;
+pub use self::quantize::Quantize;
 use crate::codec::powersgd::PowerSgd;
-use crate::codec::qsgd::Qsgd;
 use crate::codec::topk::{Keep, TopK, Values};
-use crate::codec::uniform::Uniform;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
-
-/// How the values that are sent are written.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Quantize {
-    /// As they are.
-    Exact,
-    /// Rounded to this type. Values of a selection alone.
-    Round(Dtype),
-    /// By QSGD.
-    Qsgd(Qsgd),
-    /// Uniformly, between minimum and maximum.
-    Uniform(Uniform),
-    /// By 1-bit SGD. Not of a selection.
-    OneBit(OneBit),
-    /// To powers of two. Not of a selection.
-    Natural(Natural),
-}
-
-impl From<Qsgd> for Quantize {
-    fn from(codec: Qsgd) -> Self {
-        Self::Qsgd(codec)
-    }
-}
-
-impl From<Uniform> for Quantize {
-    fn from(codec: Uniform) -> Self {
-        Self::Uniform(codec)
-    }
-}
-
-impl From<OneBit> for Quantize {
-    fn from(codec: OneBit) -> Self {
-        Self::OneBit(codec)
-    }
-}
-
-impl From<Natural> for Quantize {
-    fn from(codec: Natural) -> Self {
-        Self::Natural(codec)
-    }
-}
-
-impl From<Dtype> for Quantize {
-    fn from(dtype: Dtype) -> Self {
-        Self::Round(dtype)
-    }
-}
 
 /// How the codes of a quantizer are packed behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -88,8 +38,8 @@ pub enum Entropy {
 /// | none | `none` | sends f32, summed by an all-reduce |
 /// | selection | `topk:0.01`, `topk:k=100`, `topk:k=4,block=64`, `topk:above=0.001` | [`TopK`] |
 /// | selection | `topk:0.001,warmup=4000`, `dgc:ratio=0.001` | [`Recipe::warm_up`], with `dgc` also `momentum=0.9` |
-/// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `onebit`, `natural:bits=8`, and behind a selection `f16`, `bf16` | [`Qsgd`], [`Uniform`], [`OneBit`], [`Natural`] |
-/// | entropy coding | `elias`, behind `qsgd`, behind a selection too | [`Qsgd::elias`]: codes of as many bits as a level needs |
+/// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `onebit`, `natural:bits=8`, and behind a selection `f16`, `bf16` | [`Qsgd`](crate::Qsgd), [`Uniform`](crate::Uniform), [`OneBit`](crate::OneBit), [`Natural`](crate::Natural) |
+/// | entropy coding | `elias`, behind `qsgd`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
 /// | factors | `powersgd:rank=4` | [`PowerSgd`] |
 /// | memory | `ef` | error feedback. `onebit` and `powersgd` have it unless `noef` is there |
 /// | memory | `ef:beta=0.9,gamma=1` | error feedback of beta times the residual and gamma times the gradient |
@@ -260,24 +210,9 @@ impl Recipe {
     /// Takes over a quantizer; its policy for NaN becomes the recipe's, and so does its packing, which is none where it
     /// says nothing of it: that of the quantizer before is of other codes.
     fn set_quantize(&mut self, quantize: Quantize) {
-        self.entropy = Entropy::None;
-        let (plain, policy) = match quantize {
-            Quantize::Exact | Quantize::Round(Dtype::F32) => (Quantize::Exact, NonFinite::Propagate),
-            Quantize::Round(_) => (quantize, NonFinite::Propagate),
-            Quantize::Qsgd(codec) => {
-                if codec.is_elias() {
-                    self.entropy = Entropy::Elias;
-                }
-                (codec.without_elias().non_finite(NonFinite::Propagate).into(), codec.common.non_finite)
-            }
-            Quantize::Uniform(codec) => (codec.non_finite(NonFinite::Propagate).into(), codec.common.non_finite),
-            Quantize::Natural(codec) => (codec.non_finite(NonFinite::Propagate).into(), codec.common.non_finite),
-            Quantize::OneBit(codec) => {
-                let plain = codec.non_finite(NonFinite::Propagate).without_feedback();
-                (plain.into(), codec.common.non_finite)
-            }
-        };
-        self.quantize = plain;
+        let (alone, policy, elias) = quantize.alone();
+        self.quantize = alone;
+        self.entropy = if elias { Entropy::Elias } else { Entropy::None };
         if policy == NonFinite::Error {
             self.non_finite = policy;
         }
@@ -298,13 +233,10 @@ impl Recipe {
                 let what = "PowerSGD and a quantizer do not go together";
                 return stages(what, "factors are summed on the way, in f32: leave out one");
             }
-            (Some(_), Quantize::OneBit(_), _) => {
-                let what = "top-k and 1-bit SGD do not go together";
-                return stages(what, "send the values exact, as f16, as bf16, by QSGD or uniformly");
-            }
-            (Some(_), Quantize::Natural(_), _) => {
-                let what = "top-k and natural compression do not go together";
-                return stages(what, "send the values exact, as f16, as bf16, by QSGD or uniformly");
+            (Some(_), quantize, _) => {
+                if let Some(what) = quantize.wrong_behind_a_selection() {
+                    return stages(what, "send the values exact, as f16, as bf16, by QSGD or uniformly");
+                }
             }
             (None, Quantize::Round(_), _) => {
                 return stages("f16 and bf16 round the values of top-k, and there is none", "add topk, or use qsgd");
@@ -347,11 +279,8 @@ impl Recipe {
     pub(crate) fn sparse(&self) -> Option<TopK> {
         let select = self.select.clone()?.non_finite(self.policy());
         Some(match self.quantize {
-            Quantize::Exact | Quantize::OneBit(_) | Quantize::Natural(_) => select,
-            Quantize::Round(dtype) => select.values(dtype),
             Quantize::Qsgd(codec) if self.entropy == Entropy::Elias => select.then_qsgd(codec.elias()),
-            Quantize::Qsgd(codec) => select.then_qsgd(codec),
-            Quantize::Uniform(codec) => select.then_uniform(codec),
+            other => other.behind(select),
         })
     }
 
@@ -376,18 +305,11 @@ pub(crate) struct Dense<'r>(&'r Recipe);
 impl Dense<'_> {
     /// How a tensor of `n` elements is encoded, memory included.
     pub(crate) fn plan(self, n: usize) -> Result<EncodePlan, Error> {
-        use crate::codec::Codec;
-        let policy = self.0.policy();
-        let plan = match self.0.quantize {
-            Quantize::Qsgd(codec) => codec.non_finite(policy).plan(n, Dtype::F32),
-            Quantize::Uniform(codec) => codec.non_finite(policy).plan(n, Dtype::F32),
-            Quantize::OneBit(codec) => codec.non_finite(policy).plan(n, Dtype::F32),
-            Quantize::Natural(codec) => codec.non_finite(policy).plan(n, Dtype::F32),
-            Quantize::Exact | Quantize::Round(_) => {
-                let (what, remedy) = ("there is no quantizer", "name one");
-                return Err(RecipeError::Stages { what, remedy }.into());
-            }
-        }?;
+        let Some(plan) = self.0.quantize.plan(n, self.0.policy()) else {
+            let (what, remedy) = ("there is no quantizer", "name one");
+            return Err(RecipeError::Stages { what, remedy }.into());
+        };
+        let plan = plan?;
         match (self.0.memory.feedback, self.0.memory.is_formed()) {
             (true, false) => plan.with_feedback(),
             // The codec reads what was formed, and no residual. What feedback refuses is refused all the same.
@@ -402,32 +324,6 @@ impl crate::codec::Codec for Dense<'_> {
         let plan = (*self).plan(n)?;
         let header = crate::wire::Header { dtype, ..*plan.header() };
         Ok(EncodePlan { header, ..plan })
-    }
-}
-
-impl From<Qsgd> for Recipe {
-    fn from(codec: Qsgd) -> Self {
-        Self::none().quantize(codec)
-    }
-}
-
-impl From<Uniform> for Recipe {
-    fn from(codec: Uniform) -> Self {
-        Self::none().quantize(codec)
-    }
-}
-
-impl From<Natural> for Recipe {
-    fn from(codec: Natural) -> Self {
-        Self::none().quantize(codec)
-    }
-}
-
-impl From<OneBit> for Recipe {
-    /// With error feedback, unless the codec says without.
-    fn from(codec: OneBit) -> Self {
-        let recipe = Self::none().quantize(codec);
-        if codec.has_feedback() { recipe.feedback() } else { recipe }
     }
 }
 

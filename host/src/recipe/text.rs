@@ -3,8 +3,9 @@
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
+use super::quantize::quantizers;
 use super::{Entropy, Memory, Quantize, Recipe, RecipeError, Shift};
-use crate::codec::Bucketed;
+use crate::codec::Stage;
 use crate::codec::natural::Natural;
 use crate::codec::onebit::OneBit;
 use crate::codec::powersgd::PowerSgd;
@@ -15,8 +16,8 @@ use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::NonFinite;
 
-/// What may stand where a stage does.
-const STAGES: &str = "none, qsgd, uniform, onebit, natural, topk, dgc, powersgd, f16, bf16, elias, ef, noef, ef21, diana, momentum=<factor> or finite";
+/// What may stand where a stage does, behind none and the quantizers.
+const STAGES: &str = "topk, dgc, powersgd, f16, bf16, elias, ef, noef, ef21, diana, momentum=<factor> or finite";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
 impl FromStr for Recipe {
@@ -74,12 +75,16 @@ impl Builder {
         let slot = match word.name {
             "none" | "powersgd" => Slot::What,
             "topk" | "dgc" => Slot::Select,
-            "qsgd" | "uniform" | "onebit" | "natural" | "f16" | "bf16" => Slot::Quantize,
+            "f16" | "bf16" => Slot::Quantize,
+            name if Quantize::is_word(name) => Slot::Quantize,
             "elias" => Slot::Entropy,
             "ef" | "noef" | "ef21" | "diana" => Slot::Feedback,
             "momentum" => Slot::Momentum,
             "finite" => Slot::Policy,
-            other => return Err(word.wrong(0, format!("{other:?} is no stage"), STAGES)),
+            other => {
+                let allowed = format!("none, {}{STAGES}", Quantize::WORDS);
+                return Err(word.wrong(0, format!("{other:?} is no stage"), allowed));
+            }
         };
         let taken = |(other, _): &(Slot, usize)| {
             *other == slot || (*other == Slot::What || slot == Slot::What) && is_codec(*other) && is_codec(slot)
@@ -100,13 +105,6 @@ impl Builder {
         // Stages come in any order, and a codec's word says nothing of the packing.
         let entropy = recipe.entropy;
         match word.name {
-            "qsgd" => recipe.set_quantize(word.qsgd()?.into()),
-            "uniform" => recipe.set_quantize(word.uniform()?.into()),
-            "natural" => recipe.set_quantize(word.natural()?.into()),
-            "onebit" => {
-                recipe.set_quantize(word.onebit()?.into());
-                self.default_feedback();
-            }
             "topk" => {
                 let (select, warm_up) = word.topk()?;
                 (recipe.select, recipe.warm_up) = (Some(select), warm_up);
@@ -136,6 +134,12 @@ impl Builder {
             "diana" => {
                 let alpha = word.diana()?;
                 recipe.memory = Memory { feedback: false, shift: Some(Shift::Diana { alpha }), ..recipe.memory };
+            }
+            name if Quantize::is_word(name) => {
+                recipe.set_quantize(word.quantizer()?);
+                if recipe.quantize.has_feedback() {
+                    self.default_feedback();
+                }
             }
             name => {
                 word.bare()?;
@@ -205,7 +209,7 @@ impl<'t> Word<'t> {
     }
 
     /// The settings behind the colon, none of them twice.
-    fn list(&self, allowed: &'static str) -> Result<Vec<Setting<'_, 't>>, Error> {
+    fn list(&self, allowed: &str) -> Result<Vec<Setting<'_, 't>>, Error> {
         let Some(list) = self.settings.strip_prefix(':') else {
             return match self.settings {
                 "" => Ok(Vec::new()),
@@ -250,71 +254,29 @@ impl<'t> Word<'t> {
         }
     }
 
-    fn qsgd(&self) -> Result<Qsgd, Error> {
-        let allowed = "bits, levels, bucket, l2 or contractive";
-        let list = self.list(allowed)?;
-        let mut codec = Qsgd::bits(4);
-        for s in list.iter().filter(|s| s.key == "bits" || s.key == "levels") {
-            codec = match s.key {
+    /// A quantizer with its settings, of those in the table.
+    fn settings<S: Stage>(&self) -> Result<S, Error> {
+        let allowed = listed(S::SETTINGS);
+        let list = self.list(&allowed)?;
+        let mut codec = S::PLAIN;
+        for s in &list {
+            if !S::SETTINGS.contains(&s.key) {
+                return Err(s.unknown(&allowed));
+            }
+            let common = codec.common();
+            match s.key {
                 "bits" if list.iter().any(|other| other.key == "levels") => {
                     return Err(self.wrong(s.at, "both bits and levels are set".into(), "one of the two"));
                 }
-                "bits" => Qsgd::bits(s.number("2 to 8, or 16,")?),
-                _ => Qsgd::levels(s.number("1 to 32767")?),
-            };
-        }
-        for s in &list {
-            codec = match s.key {
-                "bits" | "levels" => codec,
-                "bucket" => s.bucket()?.map_or(codec.whole_tensor(), |elements| codec.bucket(elements)),
-                "l2" => s.flag(codec.l2())?,
-                "contractive" => s.flag(codec.contractive())?,
-                _ => return Err(s.unknown(allowed)),
-            };
-        }
-        Ok(codec)
-    }
-
-    fn uniform(&self) -> Result<Uniform, Error> {
-        let allowed = "bits, bucket, nearest or contractive";
-        let list = self.list(allowed)?;
-        let bits = list.iter().find(|s| s.key == "bits").map_or(Ok(8), |s| s.number("1 to 8"))?;
-        let mut codec = Uniform::bits(bits);
-        for s in &list {
-            codec = match s.key {
-                "bits" => codec,
-                "bucket" => s.bucket()?.map_or(codec.whole_tensor(), |elements| codec.bucket(elements)),
-                "nearest" => s.flag(codec.nearest())?,
-                "contractive" => s.flag(codec.contractive())?,
-                _ => return Err(s.unknown(allowed)),
-            };
-        }
-        Ok(codec)
-    }
-
-    fn natural(&self) -> Result<Natural, Error> {
-        let allowed = "bits, bucket or contractive";
-        let list = self.list(allowed)?;
-        let bits = list.iter().find(|s| s.key == "bits").map_or(Ok(8), |s| s.number("2 to 8"))?;
-        let mut codec = Natural::bits(bits);
-        for s in &list {
-            codec = match s.key {
-                "bits" => codec,
-                "bucket" => s.bucket()?.map_or(codec.whole_tensor(), |elements| codec.bucket(elements)),
-                "contractive" => s.flag(codec.contractive())?,
-                _ => return Err(s.unknown(allowed)),
-            };
-        }
-        Ok(codec)
-    }
-
-    fn onebit(&self) -> Result<OneBit, Error> {
-        let mut codec = OneBit::new();
-        for s in &self.list("bucket")? {
-            codec = match s.key {
-                "bucket" => s.bucket()?.map_or(codec.whole_tensor(), |elements| codec.bucket(elements)),
-                _ => return Err(s.unknown("bucket")),
-            };
+                "bits" => common.bits = s.number(common.codec.allowed_widths())?,
+                "levels" => *common = common.of_levels(s.number("1 to 32767")?),
+                "bucket" => common.bucket = s.bucket()?,
+                "contractive" => common.scaled = s.flag(true)?,
+                key => {
+                    let set = s.flag(true)?;
+                    codec.flags().into_iter().filter(|(name, _)| *name == key).for_each(|(_, flag)| *flag = set);
+                }
+            }
         }
         Ok(codec)
     }
@@ -499,17 +461,10 @@ impl Display for Recipe {
             0 => words_of(select),
             steps => format!("{},warmup={steps}", words_of(select)),
         }));
-        words.extend(match &self.quantize {
-            Quantize::Exact => None,
-            Quantize::Round(dtype) => Some(dtype.name().into()),
-            Quantize::Qsgd(codec) => Some(word("qsgd", codec.words())),
-            Quantize::Uniform(codec) => Some(word("uniform", codec.words())),
-            Quantize::OneBit(codec) => Some(word("onebit", codec.words())),
-            Quantize::Natural(codec) => Some(word("natural", codec.words())),
-        });
+        words.extend(self.quantize.words().map(|(name, settings)| word(name, settings)));
         words.extend((self.entropy == Entropy::Elias).then(|| "elias".into()));
         words.extend(self.factors.map(|codec| word("powersgd", codec.words())));
-        let default = matches!(self.quantize, Quantize::OneBit(_)) || self.factors.is_some();
+        let default = self.quantize.has_feedback() || self.factors.is_some();
         let Memory { feedback, beta, gamma, momentum, shift } = self.memory;
         let weights = [("beta", beta), ("gamma", gamma)].into_iter().filter(|(_, factor)| *factor != 1.0);
         let weights: Vec<_> = weights.map(|(name, factor)| format!("{name}={factor}")).collect();
@@ -552,21 +507,25 @@ pub(super) fn words_of(select: &TopK) -> String {
     word("topk", settings)
 }
 
-impl Bucketed {
-    /// The settings as they stand in a text: each that differs from what the codec has without it.
-    pub(crate) fn words(&self, bits: Option<u32>, bucket: Option<usize>) -> Vec<String> {
-        let mut words = Vec::new();
-        match (self.levels, bits) {
-            (Some(levels), _) => words.push(format!("levels={levels}")),
-            (None, Some(_)) => words.push(format!("bits={}", self.bits)),
-            (None, None) => {}
+macro_rules! parsed {
+    ($($(#[$doc:meta])* $codec:ident, $word:literal, $name:literal $(, $then:ident)?;)+) => {
+        impl Word<'_> {
+            /// The quantizer that stands here.
+            fn quantizer(&self) -> Result<Quantize, Error> {
+                Ok(match self.name {
+                    $($word => self.settings::<$codec>()?.into(),)+
+                    _ => Quantize::Exact,
+                })
+            }
         }
-        if self.bucket != bucket {
-            words.push(self.bucket.map_or("bucket=whole".into(), |elements| format!("bucket={elements}")));
-        }
-        if self.scaled {
-            words.push("contractive".into());
-        }
-        words
+    };
+}
+quantizers!(parsed);
+
+/// `a, b or c`.
+fn listed(words: &[&str]) -> String {
+    match words {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => words.concat(),
     }
 }
