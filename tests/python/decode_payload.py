@@ -191,13 +191,14 @@ def natural_bucket(scalars, levels, bits):
     return decode
 
 
-def bucket_decoder(codec, scalars, levels, bits):
-    """The same, of the codec with this tag."""
-    if codec == 1:
-        return qsgd_bucket(scalars, levels, bits)
-    if codec == 12:
-        return natural_bucket(scalars, levels, bits)
-    return uniform_bucket(scalars, levels) if codec == 2 else onebit_bucket(scalars)
+# Of each codec by its tag: widths of a code, bits of it that are a sign, scalars of a bucket, flags of the header, and what
+# makes the decoder of a bucket from its scalars, the levels and the bits of a code.
+CODECS = {
+    1: ((2, 3, 4, 5, 6, 7, 8, 16), 1, 1, 3, qsgd_bucket),
+    2: (range(1, 9), 0, 2, 2, lambda scalars, levels, bits: uniform_bucket(scalars, levels)),
+    4: ((1,), 0, 2, 0, lambda scalars, levels, bits: onebit_bucket(scalars)),
+    12: (range(2, 9), 1, 1, 2, natural_bucket),
+}
 
 
 def piece_widths(bits):
@@ -264,31 +265,21 @@ def decode_file(stream):
     codec, bits, log_bucket, n, levels, kind, flags, entropy, reserved, words, checksum = struct.unpack(
         "<BBBQHBBB3sII", header[5:]
     )
-    check(codec in (1, 2, 4), "the codec is unknown")
-    qsgd = codec == 1
-    if codec == 4:
-        check(bits == 1, "the bits of a code are out of range")
-        check(flags & 2 == 0, "the flag of a contraction is set for 1-bit SGD")
-        most_levels = 1
-    elif qsgd:
-        check(2 <= bits <= 8 or bits == 16, "the bits of a code are out of range")
-        most_levels = 2 ** (bits - 1) - 1
-    else:
-        check(1 <= bits <= 8, "the bits of a code are out of range")
-        most_levels = 2**bits - 1
+    check(codec in CODECS, "the codec is unknown")
+    widths, sign_bits, per_bucket, allowed_flags = CODECS[codec][:4]
+    check(bits in widths, "the bits of a code are out of range")
+    most_levels = 2 ** (bits - sign_bits) - 1
     check(5 <= log_bucket <= 13 or log_bucket == 255, "the bucket is out of range")
     check(n <= 2**31, "there are too many elements")
     check(1 <= levels <= most_levels, "the levels are out of range")
     check(kind in (0, 1, 2), "the type of the gradient is unknown")
-    check(flags & ~3 == 0, "an unknown flag is set")
-    check(qsgd or not flags & 1, "the flag of the L2 norm is set for another codec than QSGD")
-    check(entropy == 0 or entropy == 1 and qsgd, "the entropy stage is unknown")
+    check(flags & ~allowed_flags == 0, "a flag is set that the codec does not have")
+    check(entropy == 0 or entropy == 1 and codec == 1, "the entropy stage is unknown")
     check(not any(reserved), "the reserved bytes are not zero")
 
     bucket = max(n, 1) if log_bucket == 255 else 2**log_bucket
     buckets = -(-n // bucket)
     units = -(-n // UNIT)
-    per_bucket = 1 if qsgd else 2
     scalar_bytes = 4 * per_bucket * buckets
     unit_bytes = 32 * bits
     code_bytes = unit_bytes * units
@@ -322,7 +313,7 @@ def decode_file(stream):
             if element // bucket != current:
                 current = element // bucket
                 own = scalars[current * per_bucket : (current + 1) * per_bucket]
-                decode = bucket_decoder(codec, own, levels, bits)
+                decode = CODECS[codec][4](own, levels, bits)
                 cache = {}
             code = codes[element % UNIT]
             if code not in cache:

@@ -20,7 +20,7 @@ import sys
 import zlib
 from fractions import Fraction
 
-from decode_payload import bucket_decoder, piece_widths, unit_codes
+from decode_payload import CODECS, piece_widths, unit_codes
 
 NAN = 0x7FC00000
 INFINITY = 0x7F800000
@@ -252,7 +252,7 @@ class Codec:
             own, mine = self.encode_bucket(x[first : first + size], first, beta)
             scalars += own
             codes += mine
-            decode = bucket_decoder(self.codec, own, self.levels, self.bits)
+            decode = CODECS[self.codec][4](own, self.levels, self.bits)
             values += [decode(code) for code in mine]
         body = struct.pack("<%dI" % len(scalars), *scalars) + packed(codes, self.bits)
         log_bucket = 255 if self.bucket is None else self.bucket.bit_length() - 1
