@@ -68,13 +68,9 @@ mod view;
 pub mod wire;
 mod words;
 
-pub use codec::Codec;
-pub use codec::natural::Natural;
-pub use codec::onebit::OneBit;
 pub use codec::powersgd::{Matrix, PowerSgd};
-pub use codec::qsgd::Qsgd;
 pub use codec::topk::{Segment, TopK};
-pub use codec::uniform::Uniform;
+pub use codec::{Codec, Natural, OneBit, Qsgd, Tree, Uniform};
 pub use collective::{Collective, CollectiveError};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use compressor::ResidentCompressor;

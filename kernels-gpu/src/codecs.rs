@@ -59,6 +59,9 @@ pub enum Variance {
     },
     /// Of powers of two: 1/8, and for what is below the lowest level min(B 4^(1 - L), sqrt(B) 2^(2 - L)).
     Powers,
+    /// Of decades in equal parts. Between levels a and b, (x - a)(b - x) is at most (b - a)^2/(4ab) x^2, which is 0.9205 in the
+    /// lowest decade; below that, where b is 10^-6 of the largest magnitude and a is zero, b^2/4 and b |x|.
+    Decades,
     /// Of a contraction without a random draw, whose error is this part of |x|^2 at most: 1 - 1/B.
     Contraction,
 }
@@ -108,6 +111,18 @@ macro_rules! table {
                 variance: Variance::Contraction,
                 entries: onebit_stats, onebit_combine, onebit_encode, onebit_decode, onebit_encode_segments,
                     onebit_decode_segments, onebit_stats_segments, onebit_combine_segments, onebit_encode_tensors,
+            }
+            /// Dynamic trees: decades below the bucket's largest magnitude in equal parts, with signs.
+            Tree {
+                formula: arith::tree::Tree,
+                tag: 10,
+                name: "dynamic tree",
+                widths: [8], "8",
+                sign_bits: 1,
+                flags: wire_flags::SCALED,
+                variance: Variance::Decades,
+                entries: tree_stats, tree_combine, tree_encode, tree_decode, tree_encode_segments,
+                    tree_decode_segments, tree_stats_segments, tree_combine_segments, tree_encode_tensors,
             }
             /// Natural compression and dithering: powers of two below the bucket's largest magnitude, with signs.
             Natural {
@@ -273,6 +288,11 @@ impl CodecId {
             at += 1;
         }
         false
+    }
+
+    /// The fewest levels that codes of this width have: all of them where levels lie in decades.
+    pub const fn min_levels(self, bits: u32) -> u32 {
+        if matches!(self.variance(), Variance::Decades) { self.max_levels(bits) } else { 1 }
     }
 
     /// The most levels that codes of this width hold; none of a width that the codec does not pack.

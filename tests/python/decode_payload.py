@@ -191,12 +191,36 @@ def natural_bucket(scalars, levels, bits):
     return decode
 
 
+def tree_bucket(scalars, levels, bits):
+    """Returns the function from a code to the bits of its value, for one bucket."""
+    scale = from_bits(scalars[0])
+    if scale is None or scale[1]:
+        return lambda code: NAN_BITS
+    up = whole(power_of_two(64) if scale[0] < power_of_two(-60) else 1)
+    top = multiply(scale, up)
+
+    def decode(code):
+        level = code & 127
+        if level < 2:
+            m = 2 * level
+        else:
+            e = level.bit_length() - 1
+            m = 2 * 10 ** (e - 1) * (2**e + 9 * (level + 1 - 2**e)) // 2**e
+        v = top if level == 127 else multiply(divide(top, whole(2000000)), whole(m))
+        v = divide(v, up)
+        sign = code >> 7 == 1
+        return to_bits((-v[0] if sign else v[0], sign))
+
+    return decode
+
+
 # Of each codec by its tag: widths of a code, bits of it that are a sign, scalars of a bucket, flags of the header, and what
 # makes the decoder of a bucket from its scalars, the levels and the bits of a code.
 CODECS = {
     1: ((2, 3, 4, 5, 6, 7, 8, 16), 1, 1, 3, qsgd_bucket),
     2: (range(1, 9), 0, 2, 2, lambda scalars, levels, bits: uniform_bucket(scalars, levels)),
     4: ((1,), 0, 2, 0, lambda scalars, levels, bits: onebit_bucket(scalars)),
+    10: ((8,), 1, 1, 2, tree_bucket),
     12: (range(2, 9), 1, 1, 2, natural_bucket),
 }
 
@@ -269,9 +293,10 @@ def decode_file(stream):
     widths, sign_bits, per_bucket, allowed_flags = CODECS[codec][:4]
     check(bits in widths, "the bits of a code are out of range")
     most_levels = 2 ** (bits - sign_bits) - 1
+    least_levels = most_levels if codec == 10 else 1
     check(5 <= log_bucket <= 13 or log_bucket == 255, "the bucket is out of range")
     check(n <= 2**31, "there are too many elements")
-    check(1 <= levels <= most_levels, "the levels are out of range")
+    check(least_levels <= levels <= most_levels, "the levels are out of range")
     check(kind in (0, 1, 2), "the type of the gradient is unknown")
     check(flags & ~allowed_flags == 0, "a flag is set that the codec does not have")
     check(entropy == 0 or entropy == 1 and codec == 1, "the entropy stage is unknown")

@@ -7,7 +7,7 @@ twice, first to 53 bits and then to 24, so each operation is Python's and a roun
 
 Usage: encode_payload.py VECTORS OUT [VECTORS OUT ...]
 
-VECTORS is qsgd.json, uniform.json, onebit.json, natural.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
+VECTORS is qsgd.json, uniform.json, onebit.json, tree.json, natural.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
 becomes a list of what the page makes of each vector's input, as JSON with the vector's own names: payload, residual_after,
 indices; of elias.json packed; of philox.json's columns the entry, and then of its draws the dither.
 """
@@ -148,7 +148,7 @@ class Codec:
     """A setting, as the fields of a vector have it."""
 
     def __init__(self, fields):
-        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4, "natural": 12}[fields["codec"]]
+        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4, "tree": 10, "natural": 12}[fields["codec"]]
         self.qsgd = self.codec == 1
         self.bits = fields["bits"]
         self.levels = fields["levels"]
@@ -167,6 +167,8 @@ class Codec:
         levels = float(self.levels)
         if self.qsgd:
             omega = min(size / (4.0 * levels * levels), math.sqrt(size) / levels)
+        elif self.codec == 10:
+            omega = 0.9205 + min(size / 4.0 * 1e-12, math.sqrt(size) * 1e-6)
         elif self.codec == 12:
             omega = 0.125 + min(size * 4.0 ** (1 - self.levels), math.sqrt(size) * 2.0 ** (2 - self.levels))
         else:
@@ -183,9 +185,11 @@ class Codec:
     def encode_bucket(self, x, first, beta):
         """Scalars, as bits, and codes."""
         if not all(map(is_finite, x)):
-            return [NAN] * (1 if self.codec in (1, 12) else 2), [0] * len(x)
+            return [NAN] * CODECS[self.codec][2], [0] * len(x)
         if self.codec == 4:
             return self.encode_onebit(x)
+        if self.codec == 10:
+            return self.encode_tree(x, first, beta)
         if self.codec == 12:
             return self.encode_natural(x, first, beta)
         return self.encode_qsgd(x, first, beta) if self.qsgd else self.encode_uniform(x, first, beta)
@@ -222,6 +226,20 @@ class Codec:
         codes = [int(from_bits(bits) >= 0) for bits in x]
         below, above = (mean(x, [code == side for code in codes]) for side in (0, 1))
         return [to_bits(-below if below else 0.0), to_bits(above)], codes
+
+    def encode_tree(self, x, first, beta):
+        scale = max(from_bits(bits & MAGNITUDE) for bits in x)
+        up = 2.0**64 if scale < 2.0**-60 else 1.0
+        inverse = rounded(2e6 / rounded(scale * up)) if scale else 0.0
+        codes = []
+        for i, bits in enumerate(x):
+            m = rounded(rounded(from_bits(bits & MAGNITUDE) * up) * inverse)
+            e = sum(m >= 2 * 10**i for i in range(6))
+            step = 9 * 10 ** (e - 1) * 2 // 2**e if e else 2
+            offset = rounded(((2**e - 1) * step - 2 * 10 ** (e - 1)) / step) if e else 0.0
+            place = rounded(rounded(m * rounded(1 / step)) + offset)
+            codes.append(self.level(place * 2**self.fraction, first + i) | bits >> 31 << 7)
+        return [to_bits(rounded(scale * beta))], codes
 
     def encode_natural(self, x, first, beta):
         largest = max(bits & MAGNITUDE for bits in x)

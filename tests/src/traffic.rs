@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gradwire::backend::cuda::Cuda;
 use gradwire::backend::cuda::artifacts::FAMILIES;
-use gradwire::{Device, Error, Gradient, Natural, NonFinite, OneBit, Payload, Qsgd, Uniform};
+use gradwire::{Device, Error, Gradient, Natural, NonFinite, OneBit, Payload, Qsgd, Tree, Uniform};
 use gradwire_ptx_machine::{Counts, Machine, SECTOR};
 use half::bf16;
 
@@ -79,6 +79,10 @@ pub fn jobs() -> Vec<Job> {
     let u = |label, codec, bits, bucket, op| Job { op, codec: AnyCodec::Uniform(codec), label, bits, bucket };
     let one = |label, codec, bucket, op| Job { op, codec: AnyCodec::OneBit(codec), label, bits: 1, bucket };
     let bit = OneBit::new().without_feedback();
+    let tree = |op| {
+        let codec = AnyCodec::Tree(Tree::new());
+        Job { op, codec, label: "dynamic tree / 512", bits: 8, bucket: Some(512) }
+    };
     let power = |label, codec, bits, op| Job { op, codec: AnyCodec::Natural(codec), label, bits, bucket: Some(512) };
     use Op::{Decode, DecodeAdd, DecodeSum, EncodeBf16, EncodeF32, EncodeFeedback};
     let four = Qsgd::bits(4).bucket(512);
@@ -122,6 +126,10 @@ pub fn jobs() -> Vec<Job> {
         one("1-bit SGD / whole", bit.whole_tensor(), None, EncodeF32),
         one("1-bit SGD / 64", bit, Some(64), Decode),
         one("1-bit SGD / 512", bit.bucket(512), Some(512), DecodeSum),
+        tree(EncodeF32),
+        tree(EncodeFeedback),
+        tree(Decode),
+        tree(DecodeSum),
         power("natural 8 bit / 512", Natural::compression(), 8, EncodeF32),
         power("natural 8 bit / 512", Natural::compression(), 8, EncodeFeedback),
         power("natural 4 bit / 512", Natural::bits(4), 4, EncodeF32),

@@ -2,7 +2,7 @@
 
 use gradwire::{
     Dtype, Entropy, Error, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantize, Recipe, RecipeError, Segment,
-    Shift, Tensor, TopK, Uniform,
+    Shift, Tensor, TopK, Tree, Uniform,
 };
 use gradwire_tests::cases::{self, Random};
 
@@ -60,6 +60,7 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Natural::bits(3).bucket(64).contractive()).shift(Shift::Ef21));
     all.push(Recipe::from(Natural::bits(2).bucket(64)));
     all.push(Recipe::from(Natural::bits(4).whole_tensor()));
+    all.push(Recipe::from(Tree::new().contractive()));
     all.push(Recipe::from(TopK::fraction(0.001)).momentum(0.9).warm_up(4000));
     all.push(Recipe::from(TopK::fraction(0.5).clamped()).warm_up(1));
     all.push(Recipe::from(TopK::fraction(0.01)).momentum(0.9).feedback_weights(0.75, 2.0));
@@ -91,6 +92,7 @@ fn texts_as_they_are_typed() {
         ("onebit", Recipe::from(OneBit::new())),
         ("dgc:ratio=0.001,warmup=40", Recipe::from(TopK::fraction(0.001)).momentum(0.9).warm_up(40)),
         ("natural", Recipe::from(Natural::compression())),
+        ("tree:bucket=64,stochastic+ef", Recipe::from(Tree::new().bucket(64).stochastic()).feedback()),
         ("natural:bits=4,bucket=64+ef", Recipe::from(Natural::bits(4).bucket(64)).feedback()),
         ("dgc:momentum=0.5", Recipe::from(TopK::fraction(0.01)).momentum(0.5)),
         ("onebit+finite", Recipe::from(OneBit::new().non_finite(NonFinite::Error))),
@@ -138,6 +140,7 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
         ("topk:0.1+momentum=0.5+noef", 22, "neither"),
         ("onebit:bits=1", 7, "bucket"),
         ("natural:levels=3", 8, "bits, bucket"),
+        ("tree:bits=8", 5, "bucket, stochastic or contractive"),
         ("qsgd++ef", 5, "topk"),
         ("dgc:ratio=2", 4, "above 0"),
         ("dgc:k=5", 4, "ratio, momentum"),

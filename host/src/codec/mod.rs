@@ -5,8 +5,14 @@ pub(crate) mod onebit;
 pub(crate) mod powersgd;
 pub(crate) mod qsgd;
 pub(crate) mod topk;
+pub(crate) mod tree;
 pub(crate) mod uniform;
 
+pub use self::natural::Natural;
+pub use self::onebit::OneBit;
+pub use self::qsgd::Qsgd;
+pub use self::tree::Tree;
+pub use self::uniform::Uniform;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite, omega};

@@ -19,6 +19,7 @@ pub(crate) fn omega(codec: CodecId, elements: u64, levels: u32) -> f64 {
     let (elements, s) = (elements as f64, f64::from(levels));
     match codec.variance() {
         Variance::Contraction => 1.0 - 1.0 / elements.max(1.0),
+        Variance::Decades => 0.9205 + (elements * 0.25e-12).min(elements.sqrt() * 1e-6),
         Variance::Powers => {
             0.125 + (elements * 4f64.powi(1 - levels as i32)).min(elements.sqrt() * 2f64.powi(2 - levels as i32))
         }

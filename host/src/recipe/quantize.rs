@@ -1,11 +1,7 @@
 //! The table of quantizers, and how the values of a recipe are written.
 
 use super::Recipe;
-use crate::codec::natural::Natural;
-use crate::codec::onebit::OneBit;
-use crate::codec::qsgd::Qsgd;
 use crate::codec::topk::TopK;
-use crate::codec::uniform::Uniform;
 use crate::codec::{Codec, Stage};
 use crate::error::Error;
 use crate::gradient::Dtype;
@@ -22,6 +18,8 @@ macro_rules! quantizers {
             Uniform, "uniform", "uniform", then_uniform;
             /// By 1-bit SGD. Not of a selection.
             OneBit, "onebit", "1-bit SGD";
+            /// By a dynamic tree. Not of a selection.
+            Tree, "tree", "dynamic trees";
             /// To powers of two. Not of a selection.
             Natural, "natural", "natural compression";
         }
@@ -57,19 +55,19 @@ macro_rules! of_table {
             Exact,
             /// Rounded to this type. Values of a selection alone.
             Round(Dtype),
-            $($(#[$doc])* $codec($codec),)+
+            $($(#[$doc])* $codec(crate::codec::$codec),)+
         }
 
         $(
-            impl From<$codec> for Quantize {
-                fn from(codec: $codec) -> Self {
+            impl From<crate::codec::$codec> for Quantize {
+                fn from(codec: crate::codec::$codec) -> Self {
                     Self::$codec(codec)
                 }
             }
 
-            impl From<$codec> for Recipe {
+            impl From<crate::codec::$codec> for Recipe {
                 /// With error feedback where the codec has it.
-                fn from(codec: $codec) -> Self {
+                fn from(codec: crate::codec::$codec) -> Self {
                     let recipe = Self::none().quantize(codec);
                     if codec.has_feedback() { recipe.feedback() } else { recipe }
                 }
@@ -127,7 +125,7 @@ macro_rules! of_table {
             /// Whether error feedback belongs to it.
             pub(super) fn has_feedback(self) -> bool {
                 match self {
-                    $(Self::$codec(_) => <$codec as Stage>::FEEDBACK,)+
+                    $(Self::$codec(_) => <crate::codec::$codec as Stage>::FEEDBACK,)+
                     _ => false,
                 }
             }

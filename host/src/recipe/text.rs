@@ -6,12 +6,8 @@ use std::str::FromStr;
 use super::quantize::quantizers;
 use super::{Entropy, Memory, Quantize, Recipe, RecipeError, Shift};
 use crate::codec::Stage;
-use crate::codec::natural::Natural;
-use crate::codec::onebit::OneBit;
 use crate::codec::powersgd::PowerSgd;
-use crate::codec::qsgd::Qsgd;
 use crate::codec::topk::{Keep, Segment, TopK};
-use crate::codec::uniform::Uniform;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::NonFinite;
@@ -513,7 +509,7 @@ macro_rules! parsed {
             /// The quantizer that stands here.
             fn quantizer(&self) -> Result<Quantize, Error> {
                 Ok(match self.name {
-                    $($word => self.settings::<$codec>()?.into(),)+
+                    $($word => self.settings::<crate::codec::$codec>()?.into(),)+
                     _ => Quantize::Exact,
                 })
             }

@@ -21,4 +21,5 @@ pub mod rotation;
 pub mod round;
 pub mod stream;
 pub mod topk;
+pub mod tree;
 pub mod uniform;

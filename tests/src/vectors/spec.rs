@@ -98,23 +98,25 @@ pub(crate) fn bucket_name(bucket: Option<usize>) -> String {
     bucket.map_or("whole tensor".to_owned(), |b| format!("buckets of {b}"))
 }
 
+/// A setting of this width, or of the widest that the codec packs.
+fn near(kind: Kind, bits: u32, bucket: Option<usize>) -> Case {
+    let widths = kind.codec().widths();
+    Case::new(kind, if widths.contains(&bits) { bits } else { widths[widths.len() - 1] }, bucket)
+}
+
 /// Every bucket, and lengths around rows, units and buckets.
 pub(crate) fn shapes(specs: &mut Vec<Spec>, one: Kind, other: Kind) {
     for bucket in (5..=13).map(|log2| 1 << log2) {
-        specs.push(Spec::new(
-            format!("buckets of {bucket}, one element"),
-            Case::new(other, 3, Some(bucket)),
-            bell(1, 30),
-        ));
+        specs.push(Spec::new(format!("buckets of {bucket}, one element"), near(other, 3, Some(bucket)), bell(1, 30)));
     }
     for n in [0, 1, 31, 33, 257, 513] {
         let name = format!("n = {n}, buckets of 512");
-        specs.push(Spec::new(name, Case::new(one, 4, Some(512)), bell(n, 31)));
+        specs.push(Spec::new(name, near(one, 4, Some(512)), bell(n, 31)));
     }
     for n in [0, 1, 31, 257] {
-        specs.push(Spec::new(format!("n = {n}, whole tensor"), Case::new(other, 7, None), bell(n, 32)));
+        specs.push(Spec::new(format!("n = {n}, whole tensor"), near(other, 7, None), bell(n, 32)));
     }
-    specs.push(Spec::new("n = 257, buckets of 128, 3 bits", Case::new(one, 3, Some(128)), bell(257, 33)));
+    specs.push(Spec::new("n = 257, buckets of 128, 3 bits", near(one, 3, Some(128)), bell(257, 33)));
 }
 
 /// Gradients of the half types; their subnormal and special values.
@@ -122,14 +124,14 @@ pub(crate) fn halves(specs: &mut Vec<Spec>, one: Kind, other: Kind) {
     let special = |x: Vec<f32>| with(with(x, 0, f32::INFINITY), 34, 3e-7);
     for (name, x) in [("bell", bell(40, 40)), ("an infinity and a subnormal", special(bell(40, 41)))] {
         let f16s = x.iter().map(|v| f16::from_f32(*v)).collect();
-        let case = Case::new(one, 4, Some(32));
+        let case = near(one, 4, Some(32));
         specs.push(Spec { input: Input::F16(f16s), ..Spec::new(format!("f16, {name}"), case, Vec::new()) });
         let bf16s = x.iter().map(|v| bf16::from_f32(*v)).collect();
-        let case = Case::new(other, 6, Some(32));
+        let case = near(other, 6, Some(32));
         specs.push(Spec { input: Input::Bf16(bf16s), ..Spec::new(format!("bf16, {name}"), case, Vec::new()) });
     }
     let f16s: Vec<f16> = bell(33, 42).iter().map(|v| f16::from_f32(*v)).collect();
-    let case = Case { contractive: one != Kind::UniformNearest, ..Case::new(one, 4, Some(32)) };
+    let case = Case { contractive: one != Kind::UniformNearest, ..near(one, 4, Some(32)) };
     let spec = Spec::new("f16 with feedback", case, Vec::new()).feedback(bell(33, 43));
     specs.push(Spec { input: Input::F16(f16s), ..spec });
 }
@@ -145,23 +147,23 @@ pub(crate) fn feedback(specs: &mut Vec<Spec>, name: &str, case: Case) {
 /// Seeds of workers: the key is the run's and a multiple of the worker's number, where the upper word carries and where it wraps.
 pub(crate) fn workers(specs: &mut Vec<Spec>, one: Kind, other: Kind) {
     for worker in [1, 63, u32::MAX] {
-        specs.push(Spec::new(format!("worker {worker}"), Case::new(one, 4, Some(32)), bell(40, 60)).worker(worker));
+        specs.push(Spec::new(format!("worker {worker}"), near(one, 4, Some(32)), bell(40, 60)).worker(worker));
     }
-    specs.push(Spec::new("worker 7, whole tensor", Case::new(other, 6, None), bell(40, 61)).worker(7));
+    specs.push(Spec::new("worker 7, whole tensor", near(other, 6, None), bell(40, 61)).worker(7));
 }
 
 /// Feedback of halves: the sum is of binary32, and a NaN's bits are of no consequence.
 pub(crate) fn halves_with_feedback(specs: &mut Vec<Spec>, one: Kind, other: Kind) {
     let scaled = |kind| kind != Kind::UniformNearest;
     let narrow = |x: Vec<f32>| x.iter().map(|v| bf16::from_f32(*v)).collect::<Vec<_>>();
-    let case = Case { contractive: scaled(one), ..Case::new(one, 5, Some(32)) };
+    let case = Case { contractive: scaled(one), ..near(one, 5, Some(32)) };
     let spec = Spec::new("bf16 with feedback", case, Vec::new()).feedback(bell(70, 63));
     specs.push(Spec { input: Input::Bf16(narrow(bell(70, 62))), ..spec });
     let mut f16s: Vec<f16> = bell(70, 64).iter().map(|v| f16::from_f32(*v)).collect();
     // Half and residual so far apart that the sum is rounded; a NaN with a payload, without the quiet bit.
     (f16s[1], f16s[2]) = (f16::MAX, f16::from_bits(1));
     f16s[40] = f16::from_bits(0xfd55);
-    let case = Case { contractive: scaled(other), ..Case::new(other, 5, Some(32)) };
+    let case = Case { contractive: scaled(other), ..near(other, 5, Some(32)) };
     let spec = Spec::new("f16 with feedback, the sum is rounded, NaN in one bucket", case, Vec::new());
     specs.push(Spec { input: Input::F16(f16s), ..spec.feedback(bell(70, 65)) });
 }

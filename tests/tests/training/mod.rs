@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 21] = [
+pub(crate) const TEXTS: [&str; 22] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -47,6 +47,7 @@ pub(crate) const TEXTS: [&str; 21] = [
     "topk:0.02+ef:beta=0.75+momentum=0.5",
     "dgc:ratio=0.01,warmup=3",
     "natural:bits=8+ef",
+    "tree+ef",
 ];
 
 pub(crate) fn of(text: &str) -> Compressor {

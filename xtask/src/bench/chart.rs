@@ -16,6 +16,8 @@ use crate::jobs::list::bucket_text;
 
 /// Pixels of the SVG; the PNG has twice as many in each direction, so that it stays sharp when it is scaled.
 const SIZE: (u32, u32) = (1200, 800);
+/// Pixels between two lines of the legend.
+const LINE: i32 = 22;
 /// The name under which the font is registered. A viewer of the SVG uses its own font of this name.
 pub(super) const FONT: &str = "sans-serif";
 /// Errors below this are drawn at it: the axis is logarithmic, and an exact result has no place there.
@@ -35,9 +37,14 @@ pub(super) const COLORS: [RGBColor; 8] = [
 
 pub(super) const GREY: RGBColor = RGBColor(80, 80, 80);
 
+/// A series' colour, and which of four shapes its marks have: no two series of 32 have both in common.
+pub(super) fn look(series: usize) -> (RGBColor, usize) {
+    (COLORS[series % COLORS.len()], (series + series / COLORS.len()) % 4)
+}
+
 /// A series' colour, dark enough for thin letters.
 pub(super) fn dark(series: usize) -> RGBColor {
-    let RGBColor(r, g, b) = COLORS[series % COLORS.len()];
+    let (RGBColor(r, g, b), _) = look(series);
     RGBColor(r / 5 * 3, g / 5 * 3, b / 5 * 3)
 }
 
@@ -86,8 +93,7 @@ pub(super) fn text<E: std::error::Error>(error: E) -> String {
 fn paint<DB: DrawingBackend>(root: DrawingArea<DB, Shift>, report: &Report, scale: i32) -> Result<(), String> {
     let canvas = Canvas { root, scale };
     canvas.root.fill(&WHITE).map_err(text)?;
-    canvas.heading(report)?;
-    let (_, body) = canvas.root.split_vertically(104 * scale);
+    let (_, body) = canvas.root.split_vertically(canvas.heading(report)?);
     let (across, up) = ranges(&report.rows);
     let mut chart = ChartBuilder::on(&body)
         .margin_left(16 * scale)
@@ -159,8 +165,8 @@ impl<DB: DrawingBackend> Canvas<DB> {
         Ok(width as i32)
     }
 
-    /// Title, what was measured, and the legend.
-    fn heading(&self, report: &Report) -> Result<(), String> {
+    /// Title, what was measured, and the legend; and where it all ends.
+    fn heading(&self, report: &Report) -> Result<i32, String> {
         let scaled = |x, y| (x * self.scale, y * self.scale);
         let title = "Gradient compression: encode rate against error";
         self.write(title, scaled(24, 26), 26, BLACK)?;
@@ -168,25 +174,29 @@ impl<DB: DrawingBackend> Canvas<DB> {
         self.write("labels: setting, ratio; larger marks compress more", beside, 16, GREY)?;
         let device = format!("{}; its copy rate: {:.1} GB/s read plus written", report.device, report.copy_gbps);
         self.write(&device, scaled(24, 54), 16, GREY)?;
-        self.legend(&families(&report.rows), scaled(24, 82)).map(drop)
+        Ok(self.legend(&families(&report.rows), scaled(24, 82))? + LINE * self.scale)
     }
 
-    /// The series' marks and names from a pixel on, and the pixel where the last one ends.
-    fn legend(&self, names: &[&str], (mut x, y): (i32, i32)) -> Result<i32, String> {
-        let mut end = x;
+    /// The series' marks and names in lines from a pixel on, and where the last line is.
+    fn legend(&self, names: &[&str], (left, mut y): (i32, i32)) -> Result<i32, String> {
+        let mut x = left;
         for (index, name) in names.iter().enumerate() {
+            let wide = 18 * self.scale + self.width(name, 18)?;
+            if x > left && x + wide > (SIZE.0 as i32 - 24) * self.scale {
+                (x, y) = (left, y + LINE * self.scale);
+            }
             self.marker(index, (x + 6 * self.scale, y), 6 * self.scale)?;
             self.write(name, (x + 18 * self.scale, y), 18, dark(index))?;
-            end = x + 18 * self.scale + self.width(name, 18)?;
-            x = end + 28 * self.scale;
+            x += wide + 28 * self.scale;
         }
-        Ok(end)
+        Ok(y)
     }
 
     /// A circle, a square, a triangle or a diamond, so that series differ without colours too.
     pub(super) fn marker(&self, series: usize, (x, y): (i32, i32), r: i32) -> Result<(), String> {
-        let style = COLORS[series % COLORS.len()].filled();
-        let corners = match series % 4 {
+        let (color, shape) = look(series);
+        let style = color.filled();
+        let corners = match shape {
             0 => return self.root.draw(&Circle::new((x, y), r, style)).map_err(text),
             1 => vec![(x - r, y - r), (x + r, y - r), (x + r, y + r), (x - r, y + r)],
             2 => vec![(x, y - r), (x + r, y + r), (x - r, y + r)],
@@ -199,7 +209,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
     fn lines(&self, rows: &[Row], at: &[(i32, i32)]) -> Result<(), String> {
         for (index, name) in families(rows).into_iter().enumerate() {
             let joined = rows.iter().zip(at).filter(|(r, _)| r.codec == name && !r.is_whole());
-            let style = COLORS[index % COLORS.len()].mix(0.35).stroke_width(self.scale as u32);
+            let style = look(index).0.mix(0.35).stroke_width(self.scale as u32);
             let path: Vec<(i32, i32)> = joined.map(|(_, at)| *at).collect();
             self.root.draw(&PathElement::new(path, style)).map_err(text)?;
         }
@@ -222,7 +232,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
         }
         for ((row, point), (label, area)) in rows.iter().zip(&points).zip(labels.iter().zip(place(&points, frame))) {
             let series = names.iter().position(|name| *name == row.codec).unwrap_or(0);
-            let color = COLORS[series % COLORS.len()];
+            let (color, _) = look(series);
             let Area([left, top, right, bottom]) = area;
             let (x, y) = point.at;
             let nearest = (x.clamp(left, right), y.clamp(top, bottom));
@@ -245,6 +255,8 @@ impl<DB: DrawingBackend> Canvas<DB> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::super::report::tests::{report, row, step, top_k};
     use super::*;
     use crate::jobs::list::{self, Entry};
@@ -253,11 +265,13 @@ mod tests {
     fn every_series_has_its_colour_and_its_place_in_the_legend() {
         let mut names: Vec<&str> = list::all().iter().map(Entry::series).collect();
         names.dedup();
-        assert!(names.len() <= COLORS.len(), "{names:?}");
+        let looks: BTreeSet<_> = (0..names.len()).map(|series| (series % COLORS.len(), look(series).1)).collect();
+        assert_eq!(looks.len(), names.len(), "{names:?}");
         prepare(Path::new("none")).unwrap();
         let mut drawn = String::new();
         let canvas = Canvas { root: SVGBackend::with_string(&mut drawn, SIZE).into_drawing_area(), scale: 1 };
-        assert!(canvas.legend(&names, (24, 82)).unwrap() <= SIZE.0 as i32);
+        // The chart below keeps the most of the height.
+        assert!(canvas.legend(&names, (24, 82)).unwrap() <= SIZE.1 as i32 / 4);
     }
 
     #[test]
