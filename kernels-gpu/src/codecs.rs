@@ -112,6 +112,19 @@ macro_rules! table {
                 entries: onebit_stats, onebit_combine, onebit_encode, onebit_decode, onebit_encode_segments,
                     onebit_decode_segments, onebit_stats_segments, onebit_combine_segments, onebit_encode_tensors,
             }
+            /// Signs with a scale: the mean of the bucket's magnitudes, or 1.
+            Sign {
+                formula: arith::sign::Sign,
+                tag: 6,
+                name: "sign",
+                widths: [1], "1",
+                sign_bits: 0,
+                flags: 0,
+                // Of the mean m of n magnitudes, the squares lose n m^2, which is at least 1/B of all squares.
+                variance: Variance::Contraction,
+                entries: sign_stats, sign_combine, sign_encode, sign_decode, sign_encode_segments,
+                    sign_decode_segments, sign_stats_segments, sign_combine_segments, sign_encode_tensors,
+            }
             /// Dynamic trees: decades below the bucket's largest magnitude in equal parts, with signs.
             Tree {
                 formula: arith::tree::Tree,

@@ -28,6 +28,8 @@ pub mod encode_flags {
     pub const WIDE: u32 = 8;
     /// Do nothing where the status word says that an element was not finite.
     pub const GUARDED: u32 = 16;
+    /// The bucket's scale is 1; without it, the mean of its magnitudes (signs).
+    pub const UNIT: u32 = 32;
 }
 
 /// `flags` of [`DecodeParams`].

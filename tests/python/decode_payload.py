@@ -191,6 +191,14 @@ def natural_bucket(scalars, levels, bits):
     return decode
 
 
+def sign_bucket(scalars):
+    """Returns the function from a code to the bits of its value, for one bucket."""
+    scale = from_bits(scalars[0])
+    if scale is None or scale[1]:
+        return lambda code: NAN_BITS
+    return lambda code: scalars[0] | (code & 1 ^ 1) << 31
+
+
 def tree_bucket(scalars, levels, bits):
     """Returns the function from a code to the bits of its value, for one bucket."""
     scale = from_bits(scalars[0])
@@ -220,6 +228,7 @@ CODECS = {
     1: ((2, 3, 4, 5, 6, 7, 8, 16), 1, 1, 3, qsgd_bucket),
     2: (range(1, 9), 0, 2, 2, lambda scalars, levels, bits: uniform_bucket(scalars, levels)),
     4: ((1,), 0, 2, 0, lambda scalars, levels, bits: onebit_bucket(scalars)),
+    6: ((1,), 0, 1, 0, lambda scalars, levels, bits: sign_bucket(scalars)),
     10: ((8,), 1, 1, 2, tree_bucket),
     12: (range(2, 9), 1, 1, 2, natural_bucket),
 }

@@ -7,7 +7,7 @@ twice, first to 53 bits and then to 24, so each operation is Python's and a roun
 
 Usage: encode_payload.py VECTORS OUT [VECTORS OUT ...]
 
-VECTORS is qsgd.json, uniform.json, onebit.json, tree.json, natural.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
+VECTORS is qsgd.json, uniform.json, onebit.json, sign.json, tree.json, natural.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
 becomes a list of what the page makes of each vector's input, as JSON with the vector's own names: payload, residual_after,
 indices; of elias.json packed; of philox.json's columns the entry, and then of its draws the dither.
 """
@@ -148,12 +148,13 @@ class Codec:
     """A setting, as the fields of a vector have it."""
 
     def __init__(self, fields):
-        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4, "tree": 10, "natural": 12}[fields["codec"]]
+        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4, "sign": 6, "tree": 10, "natural": 12}[fields["codec"]]
         self.qsgd = self.codec == 1
         self.bits = fields["bits"]
         self.levels = fields["levels"]
         self.bucket = fields["bucket"]
         self.l2 = fields.get("norm") == "l2"
+        self.unit = fields.get("norm") == "unit"
         self.nearest = fields.get("rounding") == "nearest"
         self.contractive = fields["contractive"]
         self.seed = Seed(fields["seed"])
@@ -188,6 +189,9 @@ class Codec:
             return [NAN] * CODECS[self.codec][2], [0] * len(x)
         if self.codec == 4:
             return self.encode_onebit(x)
+        if self.codec == 6:
+            scale = 1.0 if self.unit else mean(x, [True] * len(x))
+            return [to_bits(scale)], [int(from_bits(bits) >= 0) for bits in x]
         if self.codec == 10:
             return self.encode_tree(x, first, beta)
         if self.codec == 12:

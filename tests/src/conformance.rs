@@ -53,7 +53,11 @@ pub fn keeps_residual(device: &Device, case: &Case) -> Outcome {
     let (mut x, before) = (cases::normal(n, 15), cases::normal(n, 16));
     x[5] = f32::NAN;
     let mut residual = before.clone();
-    device.encode_with_feedback(&case.codec(), &x, &mut residual, cases::seed()).map_err(failed(&label))?;
+    match device.encode_with_feedback(&case.codec(), &x, &mut residual, cases::seed()) {
+        // Refused before a device is asked.
+        Err(Error::FeedbackDiverges { .. }) if case.omega(n).is_infinite() => return Ok(0),
+        outcome => outcome.map_err(failed(&label))?,
+    };
     let end = case.bucket.map_or(n, |bucket| bucket.min(n));
     let bytes = bytemuck::cast_slice::<f32, u8>;
     differ("residual of the bucket with a NaN", &label, bytes(&residual[..end]), bytes(&before[..end]))?;

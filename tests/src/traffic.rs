@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gradwire::backend::cuda::Cuda;
 use gradwire::backend::cuda::artifacts::FAMILIES;
-use gradwire::{Device, Error, Gradient, Natural, NonFinite, OneBit, Payload, Qsgd, Tree, Uniform};
+use gradwire::{Device, Error, Gradient, Natural, NonFinite, OneBit, Payload, Qsgd, Sign, Tree, Uniform};
 use gradwire_ptx_machine::{Counts, Machine, SECTOR};
 use half::bf16;
 
@@ -79,6 +79,10 @@ pub fn jobs() -> Vec<Job> {
     let u = |label, codec, bits, bucket, op| Job { op, codec: AnyCodec::Uniform(codec), label, bits, bucket };
     let one = |label, codec, bucket, op| Job { op, codec: AnyCodec::OneBit(codec), label, bits: 1, bucket };
     let bit = OneBit::new().without_feedback();
+    let sign = |op| {
+        let codec = AnyCodec::Sign(Sign::new().without_feedback());
+        Job { op, codec, label: "EF-SignSGD / 8192", bits: 1, bucket: Some(8192) }
+    };
     let tree = |op| {
         let codec = AnyCodec::Tree(Tree::new());
         Job { op, codec, label: "dynamic tree / 512", bits: 8, bucket: Some(512) }
@@ -126,6 +130,10 @@ pub fn jobs() -> Vec<Job> {
         one("1-bit SGD / whole", bit.whole_tensor(), None, EncodeF32),
         one("1-bit SGD / 64", bit, Some(64), Decode),
         one("1-bit SGD / 512", bit.bucket(512), Some(512), DecodeSum),
+        sign(EncodeF32),
+        sign(EncodeFeedback),
+        sign(Decode),
+        sign(DecodeSum),
         tree(EncodeF32),
         tree(EncodeFeedback),
         tree(Decode),

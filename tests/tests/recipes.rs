@@ -2,7 +2,7 @@
 
 use gradwire::{
     Dtype, Entropy, Error, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantize, Recipe, RecipeError, Segment,
-    Shift, Tensor, TopK, Tree, Uniform,
+    Shift, Sign, Tensor, TopK, Tree, Uniform,
 };
 use gradwire_tests::cases::{self, Random};
 
@@ -61,6 +61,8 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Natural::bits(2).bucket(64)));
     all.push(Recipe::from(Natural::bits(4).whole_tensor()));
     all.push(Recipe::from(Tree::new().contractive()));
+    all.push(Recipe::from(Sign::new()));
+    all.push(Recipe::from(Sign::unit().bucket(64)));
     all.push(Recipe::from(TopK::fraction(0.001)).momentum(0.9).warm_up(4000));
     all.push(Recipe::from(TopK::fraction(0.5).clamped()).warm_up(1));
     all.push(Recipe::from(TopK::fraction(0.01)).momentum(0.9).feedback_weights(0.75, 2.0));
@@ -92,6 +94,9 @@ fn texts_as_they_are_typed() {
         ("onebit", Recipe::from(OneBit::new())),
         ("dgc:ratio=0.001,warmup=40", Recipe::from(TopK::fraction(0.001)).momentum(0.9).warm_up(40)),
         ("natural", Recipe::from(Natural::compression())),
+        ("sign:bucket=whole", Sign::new().whole_tensor().into()),
+        ("sign+noef", Sign::new().without_feedback().into()),
+        ("sign:unit", Sign::unit().into()),
         ("tree:bucket=64,stochastic+ef", Recipe::from(Tree::new().bucket(64).stochastic()).feedback()),
         ("natural:bits=4,bucket=64+ef", Recipe::from(Natural::bits(4).bucket(64)).feedback()),
         ("dgc:momentum=0.5", Recipe::from(TopK::fraction(0.01)).momentum(0.5)),
@@ -175,6 +180,7 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("qsgd+momentum=1", 5, "less than 1"),
         ("topk:0.1+onebit", 9, "do not go together"),
         ("topk:0.1+natural", 9, "do not go together"),
+        ("sign:unit+ef", 10, "Sign::new(), whose scale is their mean"),
         ("natural:bits=9", 0, "2 to 8"),
         ("f16", 0, "add topk"),
         ("none+ef", 5, "leave out ef"),

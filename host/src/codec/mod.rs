@@ -4,6 +4,7 @@ pub(crate) mod natural;
 pub(crate) mod onebit;
 pub(crate) mod powersgd;
 pub(crate) mod qsgd;
+pub(crate) mod sign;
 pub(crate) mod topk;
 pub(crate) mod tree;
 pub(crate) mod uniform;
@@ -11,6 +12,7 @@ pub(crate) mod uniform;
 pub use self::natural::Natural;
 pub use self::onebit::OneBit;
 pub use self::qsgd::Qsgd;
+pub use self::sign::Sign;
 pub use self::tree::Tree;
 pub use self::uniform::Uniform;
 use crate::error::Error;
@@ -91,7 +93,8 @@ impl Bucketed {
     pub(crate) fn plan(&self, n: usize, dtype: Dtype, l2: bool) -> Result<EncodePlan, Error> {
         let header = self.header(n, dtype, l2)?;
         let omega = omega(header.codec, header.bucket.elements(header.n), header.levels);
-        Ok(EncodePlan { header, elias: false, nearest: false, feedback: false, omega, non_finite: self.non_finite })
+        let non_finite = self.non_finite;
+        Ok(EncodePlan { header, elias: false, nearest: false, unit: false, feedback: false, omega, non_finite })
     }
 
     /// The header of a payload of `n` elements, all settings checked.
@@ -119,20 +122,23 @@ pub(crate) trait Stage: Codec + Copy {
     const PLAIN: Self;
     /// What may be set in a text: bits, levels, bucket, contractive, and flags of its own.
     const SETTINGS: &'static [&'static str];
-    /// Whether error feedback belongs to it.
-    const FEEDBACK: bool = false;
 
     /// The settings that it shares with others.
     fn common(&mut self) -> &mut Bucketed;
 
-    /// Its own flags, by their names in a text.
+    /// Its own flags, by their names in a text, and whether they are set.
     fn flags(&mut self) -> Vec<(&'static str, &mut bool)> {
         Vec::new()
     }
 
+    /// Whether error feedback belongs to it, unless it is told otherwise.
+    fn brings_feedback(&self) -> bool {
+        false
+    }
+
     /// Whether error feedback is on.
     fn has_feedback(&self) -> bool {
-        Self::FEEDBACK
+        false
     }
 
     /// Whether codes are packed as Elias codes.

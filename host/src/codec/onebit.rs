@@ -65,10 +65,13 @@ impl Codec for OneBit {
 impl Stage for OneBit {
     const PLAIN: Self = Self::new();
     const SETTINGS: &'static [&'static str] = &["bucket"];
-    const FEEDBACK: bool = true;
 
     fn common(&mut self) -> &mut Bucketed {
         &mut self.common
+    }
+
+    fn brings_feedback(&self) -> bool {
+        true
     }
 
     fn has_feedback(&self) -> bool {

@@ -36,6 +36,8 @@ pub struct EncodePlan {
     /// Whether the payload is packed once it is made.
     pub(crate) elias: bool,
     pub(crate) nearest: bool,
+    /// Whether buckets have the scale 1.
+    pub(crate) unit: bool,
     pub(crate) feedback: bool,
     pub(crate) omega: f64,
     pub(crate) non_finite: NonFinite,
@@ -51,6 +53,11 @@ impl EncodePlan {
     pub fn with_feedback(self) -> Result<Self, Error> {
         if self.omega < 1.0 || (self.header.scaled && !self.nearest) {
             return Ok(Self { feedback: true, ..self });
+        }
+        if self.unit {
+            let remedy =
+                "signs alone say nothing of how large the elements are; use Sign::new(), whose scale is their mean";
+            return Err(Error::FeedbackDiverges { omega: self.omega, remedy: remedy.into() });
         }
         let or = self.settings_with_feedback().map_or_else(String::new, |settings| format!(", or {settings}"));
         let remedy = if self.nearest {
@@ -86,7 +93,7 @@ impl EncodePlan {
         self.non_finite == NonFinite::Error
     }
 
-    /// The bound on E|C(x) - x|^2 / |x|^2 of the unscaled codec at this length.
+    /// The bound on E|C(x) - x|^2 / |x|^2 of the unscaled codec at this length. Infinite where there is none.
     pub fn omega(&self) -> f64 {
         self.omega
     }
@@ -161,6 +168,7 @@ impl EncodePlan {
         set(h.l2, encode_flags::L2);
         set(self.nearest, encode_flags::NEAREST);
         set(self.feedback, encode_flags::FEEDBACK);
+        set(self.unit, encode_flags::UNIT);
         // A whole tensor's elements are tiny beside its norm; 16 bits would round most of them away.
         set(whole, encode_flags::WIDE);
         set(self.is_guarded(), encode_flags::GUARDED);

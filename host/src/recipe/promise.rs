@@ -40,7 +40,7 @@ impl Promise {
             (true, true) => ((omega.sqrt() + omega) / (1.0 + omega)).powi(2),
         };
         let (unbiased, delta) = (!scaled && !deterministic, above_0(1.0 - omega));
-        Self { unbiased, omega: Some(omega), delta, linear: false, deterministic }
+        Self { unbiased, omega: Some(omega).filter(|omega| omega.is_finite()), delta, linear: false, deterministic }
     }
 
     /// Of a quantizer behind a selection that keeps the part delta of |x|^2 at least.

@@ -18,6 +18,8 @@ macro_rules! quantizers {
             Uniform, "uniform", "uniform", then_uniform;
             /// By 1-bit SGD. Not of a selection.
             OneBit, "onebit", "1-bit SGD";
+            /// By signs with a scale. Not of a selection.
+            Sign, "sign", "signs";
             /// By a dynamic tree. Not of a selection.
             Tree, "tree", "dynamic trees";
             /// To powers of two. Not of a selection.
@@ -123,9 +125,9 @@ macro_rules! of_table {
             }
 
             /// Whether error feedback belongs to it.
-            pub(super) fn has_feedback(self) -> bool {
+            pub(super) fn brings_feedback(self) -> bool {
                 match self {
-                    $(Self::$codec(_) => <crate::codec::$codec as Stage>::FEEDBACK,)+
+                    $(Self::$codec(codec) => codec.brings_feedback(),)+
                     _ => false,
                 }
             }

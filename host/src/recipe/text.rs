@@ -133,7 +133,7 @@ impl Builder {
             }
             name if Quantize::is_word(name) => {
                 recipe.set_quantize(word.quantizer()?);
-                if recipe.quantize.has_feedback() {
+                if recipe.quantize.brings_feedback() {
                     self.default_feedback();
                 }
             }
@@ -158,7 +158,7 @@ impl Builder {
         self.seen.iter().any(|(slot, at)| *slot == Slot::Feedback && text[*at..].starts_with(name))
     }
 
-    /// 1-bit SGD and PowerSGD have error feedback, unless the text has said otherwise already.
+    /// 1-bit SGD, signs and PowerSGD have error feedback, unless the text has said otherwise already.
     fn default_feedback(&mut self) {
         if !self.seen.iter().any(|(slot, _)| *slot == Slot::Feedback) {
             self.recipe.memory.feedback = true;
@@ -460,7 +460,7 @@ impl Display for Recipe {
         words.extend(self.quantize.words().map(|(name, settings)| word(name, settings)));
         words.extend((self.entropy == Entropy::Elias).then(|| "elias".into()));
         words.extend(self.factors.map(|codec| word("powersgd", codec.words())));
-        let default = self.quantize.has_feedback() || self.factors.is_some();
+        let default = self.quantize.brings_feedback() || self.factors.is_some();
         let Memory { feedback, beta, gamma, momentum, shift } = self.memory;
         let weights = [("beta", beta), ("gamma", gamma)].into_iter().filter(|(_, factor)| *factor != 1.0);
         let weights: Vec<_> = weights.map(|(name, factor)| format!("{name}={factor}")).collect();

@@ -19,6 +19,7 @@ pub mod qsgd;
 pub mod quantizer;
 pub mod rotation;
 pub mod round;
+pub mod sign;
 pub mod stream;
 pub mod topk;
 pub mod tree;

@@ -156,13 +156,13 @@ impl Quantizer for OneBit {
 
 /// Whether the value with these bits is less than zero. -0.0 is not; a NaN may be on either side.
 #[inline(always)]
-fn is_below(value: u32) -> bool {
+pub(super) fn is_below(value: u32) -> bool {
     value > SIGN
 }
 
 /// The mean of so many magnitudes that were aligned and added up, cut to an integer and then rounded; 0 of none.
 #[inline(always)]
-fn mean(sum: u64, count: u32, alignment: u32) -> f32 {
+pub(super) fn mean(sum: u64, count: u32, alignment: u32) -> f32 {
     if count == 0 {
         return 0.0;
     }

@@ -57,16 +57,25 @@ fn place(magnitude: f32) -> f32 {
     magnitude * at[0] + at[1]
 }
 
+/// The place of the highest bit of an integer below 2^24, 0 for none.
+#[inline(always)]
+fn exponent(code: u32) -> u32 {
+    if cfg!(target_arch = "nvptx64") {
+        31 - (code | 1).leading_zeros()
+    } else {
+        // As the exponent of a float: most CPUs have no vector instruction that counts zeros.
+        ((code | 1) as i32 as f32).to_bits() / (1 << 23) - 127
+    }
+}
+
 /// The level of a code below 2^7.
 #[inline(always)]
 fn level(code: u32) -> u32 {
-    // The lines from code to level steepen, so that the largest counts.
-    let on = |decade: usize| {
-        let (end, at) = (ENDS[decade - 1] as i32, CODES[decade - 1] as i32);
-        code as i32 * STEPS[decade] as i32 + (end - at * STEPS[decade] as i32)
-    };
-    let lowest = code as i32 * STEPS[0] as i32;
-    lowest.max(on(1)).max(on(2)).max(on(3)).max(on(4)).max(on(5)).max(on(6)) as u32
+    // With 2^e the code's highest bit, the decade ends in 2 10^(e-1) below, and has steps of 9 5^(e-1) above.
+    let e = exponent(code);
+    let five = |bit: u32, power: u32| if e.wrapping_sub(1) & bit == 0 { 1 } else { power };
+    let above = five(1, 5) * five(2, 25) * five(4, 625) * (9 * code + 9 - (8 << e));
+    if code < 2 { 2 * code } else { above }
 }
 
 impl Quantizer for Tree {

@@ -28,7 +28,7 @@ fn first_item() -> u32 {
     return params.first_item;
 }
 
-// What a codec asks; of the last two only what encodes makes use.
+// What a codec asks; of the last three only what encodes makes use.
 fn bits() -> u32 {
     return params.bits;
 }
@@ -42,5 +42,9 @@ fn fraction() -> u32 {
 }
 
 fn by_l2() -> bool {
+    return false;
+}
+
+fn of_unit() -> bool {
     return false;
 }

@@ -25,6 +25,7 @@ const FLAG_NEAREST: u32 = 2u;
 const FLAG_FEEDBACK: u32 = 4u;
 const FLAG_WIDE: u32 = 8u;
 const FLAG_GUARDED: u32 = 16u;
+const FLAG_UNIT: u32 = 32u;
 
 // `bucket_log2` of a tensor that is one bucket.
 const WHOLE: u32 = 31u;
@@ -57,4 +58,8 @@ fn fraction() -> u32 {
 
 fn by_l2() -> bool {
     return has(FLAG_L2);
+}
+
+fn of_unit() -> bool {
+    return has(FLAG_UNIT);
 }

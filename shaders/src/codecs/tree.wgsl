@@ -100,16 +100,14 @@ fn code(e: Columns, v: vec4<u32>, dither: vec4<u32>) -> vec4<u32> {
 
 fn value(d: Columns, c: vec4<u32>) -> vec4<u32> {
     let sign = (c << vec4<u32>(24u)) & vec4<u32>(SIGN);
-    let k = vec4<i32>(c & vec4<u32>(0x7fu));
-    // The lines from code to level steepen, so that the largest counts.
-    var level = 2 * k;
-    level = max(level, 9 * k - 7);
-    level = max(level, 45 * k - 115);
-    level = max(level, 225 * k - 1375);
-    level = max(level, 1125 * k - 14875);
-    level = max(level, 5625 * k - 154375);
-    level = max(level, 28125 * k - 1571875);
-    var magnitude = select(scale_by_integer(d.x, vec4<u32>(level)), d.y, k == vec4<i32>(127));
+    let k = c & vec4<u32>(0x7fu);
+    // With 2^e the code's highest bit, the decade ends in 2 10^(e-1) below, and has steps of 9 5^(e-1) above.
+    let e = firstLeadingBit(k | vec4<u32>(1u));
+    var five = select(vec4<u32>(5u), vec4<u32>(1u), ((e - 1u) & vec4<u32>(1u)) == vec4<u32>(0u));
+    five *= select(vec4<u32>(25u), vec4<u32>(1u), ((e - 1u) & vec4<u32>(2u)) == vec4<u32>(0u));
+    five *= select(vec4<u32>(625u), vec4<u32>(1u), ((e - 1u) & vec4<u32>(4u)) == vec4<u32>(0u));
+    let level = select(five * (9u * k + 9u - (vec4<u32>(8u) << e)), 2u * k, k < vec4<u32>(2u));
+    var magnitude = select(scale_by_integer(d.x, level), d.y, k == vec4<u32>(127u));
     let low = d.z == vec4<u32>(1u);
     if any(low) {
         magnitude = select(magnitude, f_mul(magnitude, vec4<u32>(LOWER)), low);

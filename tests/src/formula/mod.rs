@@ -176,6 +176,7 @@ codecs! {
     qsgd: Qsgd [QsgdMax = MAX, QsgdL2 = L2],
     uniform: Uniform [Uniform = STOCHASTIC, UniformNearest = NEAREST],
     onebit: OneBit [OneBit = MEANS],
+    sign: Sign [Sign = SCALED, SignUnit = UNIT],
     tree: Tree [Tree = NEAREST, TreeStochastic = STOCHASTIC],
     natural: Natural [Natural = POWERS],
 }

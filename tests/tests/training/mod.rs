@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 22] = [
+pub(crate) const TEXTS: [&str; 24] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -48,6 +48,8 @@ pub(crate) const TEXTS: [&str; 22] = [
     "dgc:ratio=0.01,warmup=3",
     "natural:bits=8+ef",
     "tree+ef",
+    "sign",
+    "sign:unit",
 ];
 
 pub(crate) fn of(text: &str) -> Compressor {
