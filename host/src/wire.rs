@@ -327,8 +327,8 @@ impl Header {
             return field("elements", n, "at most 2^31");
         }
         let levels = u32::from(u16::from_le_bytes([head[16], head[17]]));
-        if !(codec.min_levels(bits)..=codec.max_levels(bits)).contains(&levels) {
-            return field("levels", levels.into(), "1 to what the code width holds, and for a dynamic tree 127");
+        if !codec.has_levels(bits, levels) {
+            return field("levels", levels.into(), "what docs/wire.md says of the codec and the code width");
         }
         let Some(dtype) = Dtype::from_tag(head[18]) else {
             return field("dtype", head[18].into(), "0 (f32), 1 (f16) or 2 (bf16)");

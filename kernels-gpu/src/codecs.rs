@@ -62,6 +62,9 @@ pub enum Variance {
     /// Of decades in equal parts. Between levels a and b, (x - a)(b - x) is at most (b - a)^2/(4ab) x^2, which is 0.9205 in the
     /// lowest decade; below that, where b is 10^-6 of the largest magnitude and a is zero, b^2/4 and b |x|.
     Decades,
+    /// Of floating-point formats with a scale. Between numbers a and b above the lowest normal one, b = a (1 + u) at most with u
+    /// a mantissa's last place, (x - a)(b - x) is at most u^2/(4 + 4u) x^2; below, where numbers are s apart, s^2/4 and s |x|.
+    Formats,
     /// Of a contraction without a random draw, whose error is this part of |x|^2 at most: 1 - 1/B.
     Contraction,
 }
@@ -124,6 +127,18 @@ macro_rules! table {
                 variance: Variance::Contraction,
                 entries: sign_stats, sign_combine, sign_encode, sign_decode, sign_encode_segments,
                     sign_decode_segments, sign_stats_segments, sign_combine_segments, sign_encode_tensors,
+            }
+            /// Casts to small floating-point formats, with a scale of the bucket or without.
+            Float {
+                formula: arith::minifloat::Minifloat,
+                tag: 8,
+                name: "float",
+                widths: [4, 8, 16], "4, 8 or 16",
+                sign_bits: 1,
+                flags: 0,
+                variance: Variance::Formats,
+                entries: float_stats, float_combine, float_encode, float_decode, float_encode_segments,
+                    float_decode_segments, float_stats_segments, float_combine_segments, float_encode_tensors,
             }
             /// Dynamic trees: decades below the bucket's largest magnitude in equal parts, with signs.
             Tree {
@@ -303,13 +318,27 @@ impl CodecId {
         false
     }
 
-    /// The fewest levels that codes of this width have: all of them where levels lie in decades.
-    pub const fn min_levels(self, bits: u32) -> u32 {
-        if matches!(self.variance(), Variance::Decades) { self.max_levels(bits) } else { 1 }
+    /// Whether codes of this width may have so many levels: all of them where levels lie in decades, a format's own.
+    pub const fn has_levels(self, bits: u32, levels: u32) -> bool {
+        match self.variance() {
+            Variance::Decades => levels == self.max_levels(bits),
+            Variance::Formats => {
+                let format = arith::minifloat::Format::of(levels);
+                format.bits == bits && format.levels == levels
+            }
+            _ => 1 <= levels && levels <= self.max_levels(bits),
+        }
     }
 
     /// The most levels that codes of this width hold; none of a width that the codec does not pack.
     pub const fn max_levels(self, bits: u32) -> u32 {
+        if let (Variance::Formats, true) = (self.variance(), self.packs(bits)) {
+            return match bits {
+                4 => 7,
+                8 => 126,
+                _ => 32_639,
+            };
+        }
         if self.packs(bits) { (1 << (bits - self.sign_bits())) - 1 } else { 0 }
     }
 }

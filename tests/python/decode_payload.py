@@ -199,6 +199,28 @@ def sign_bucket(scalars):
     return lambda code: scalars[0] | (code & 1 ^ 1) << 31
 
 
+# Of each format of floats by its levels: bits of the mantissa, and the exponent of the lowest normal number.
+FORMATS = {7: (1, 0), 123: (2, -14), 126: (3, -6), 31743: (10, -14), 32639: (7, -126)}
+
+
+def float_bucket(scalars, levels, bits):
+    """Returns the function from a code to the bits of its value, for one bucket."""
+    scale = from_bits(scalars[0])
+    if scale is None or scale[1]:
+        return lambda code: NAN_BITS
+    mantissa, lowest = FORMATS[levels]
+
+    def decode(code):
+        sign = code >> (bits - 1) == 1
+        c = min(code & ((1 << (bits - 1)) - 1), levels)
+        e, f = c >> mantissa, c % 2**mantissa
+        number = f if e == 0 else (2**mantissa + f) * power_of_two(e - 1)
+        v = multiply(whole(number * power_of_two(lowest - mantissa)), scale)
+        return to_bits((-v[0] if sign else v[0], sign))
+
+    return decode
+
+
 def tree_bucket(scalars, levels, bits):
     """Returns the function from a code to the bits of its value, for one bucket."""
     scale = from_bits(scalars[0])
@@ -229,6 +251,7 @@ CODECS = {
     2: (range(1, 9), 0, 2, 2, lambda scalars, levels, bits: uniform_bucket(scalars, levels)),
     4: ((1,), 0, 2, 0, lambda scalars, levels, bits: onebit_bucket(scalars)),
     6: ((1,), 0, 1, 0, lambda scalars, levels, bits: sign_bucket(scalars)),
+    8: ((4, 8, 16), 1, 1, 0, float_bucket),
     10: ((8,), 1, 1, 2, tree_bucket),
     12: (range(2, 9), 1, 1, 2, natural_bucket),
 }
@@ -303,6 +326,8 @@ def decode_file(stream):
     check(bits in widths, "the bits of a code are out of range")
     most_levels = 2 ** (bits - sign_bits) - 1
     least_levels = most_levels if codec == 10 else 1
+    if codec == 8:
+        check(levels in {4: (7,), 8: (123, 126), 16: (31743, 32639)}[bits], "the levels are those of no format")
     check(5 <= log_bucket <= 13 or log_bucket == 255, "the bucket is out of range")
     check(n <= 2**31, "there are too many elements")
     check(least_levels <= levels <= most_levels, "the levels are out of range")

@@ -7,7 +7,7 @@ twice, first to 53 bits and then to 24, so each operation is Python's and a roun
 
 Usage: encode_payload.py VECTORS OUT [VECTORS OUT ...]
 
-VECTORS is qsgd.json, uniform.json, onebit.json, sign.json, tree.json, natural.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
+VECTORS is qsgd.json, uniform.json, onebit.json, sign.json, float.json, tree.json, natural.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
 becomes a list of what the page makes of each vector's input, as JSON with the vector's own names: payload, residual_after,
 indices; of elias.json packed; of philox.json's columns the entry, and then of its draws the dither.
 """
@@ -20,7 +20,7 @@ import sys
 import zlib
 from fractions import Fraction
 
-from decode_payload import CODECS, piece_widths, unit_codes
+from decode_payload import CODECS, FORMATS, piece_widths, unit_codes
 
 NAN = 0x7FC00000
 INFINITY = 0x7F800000
@@ -148,7 +148,7 @@ class Codec:
     """A setting, as the fields of a vector have it."""
 
     def __init__(self, fields):
-        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4, "sign": 6, "tree": 10, "natural": 12}[fields["codec"]]
+        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4, "sign": 6, "float": 8, "tree": 10, "natural": 12}[fields["codec"]]
         self.qsgd = self.codec == 1
         self.bits = fields["bits"]
         self.levels = fields["levels"]
@@ -192,6 +192,8 @@ class Codec:
         if self.codec == 6:
             scale = 1.0 if self.unit else mean(x, [True] * len(x))
             return [to_bits(scale)], [int(from_bits(bits) >= 0) for bits in x]
+        if self.codec == 8:
+            return self.encode_float(x, first)
         if self.codec == 10:
             return self.encode_tree(x, first, beta)
         if self.codec == 12:
@@ -230,6 +232,32 @@ class Codec:
         codes = [int(from_bits(bits) >= 0) for bits in x]
         below, above = (mean(x, [code == side for code in codes]) for side in (0, 1))
         return [to_bits(-below if below else 0.0), to_bits(above)], codes
+
+    def encode_float(self, x, first):
+        mantissa, lowest = FORMATS[self.levels]
+        dropped = 23 - mantissa
+        base = lowest + 127
+        if not self.unit:
+            largest = max(bits & MAGNITUDE for bits in x)
+            top = min((largest + 2**23 - 1 - (self.levels << dropped) % 2**23) >> 23, 254)
+            base = max(top - (self.levels >> mantissa) + 1, 1)
+        codes = []
+        for i, bits in enumerate(x):
+            magnitude = bits & MAGNITUDE
+            exponent = max(magnitude >> 23, 1)
+            m = magnitude if magnitude < 2**23 else magnitude % 2**23 + 2**23
+            if exponent < base:
+                place = m >> (base - exponent)
+                if m % 2 ** (base - exponent):
+                    place |= 1
+            else:
+                place = m + (exponent - base) * 2**23
+            if self.nearest:
+                up = 2 ** (dropped - 1) - 1 + (place >> dropped & 1)
+            else:
+                up = self.dither(first + i) >> (self.fraction - dropped)
+            codes.append(min((place + up) >> dropped, self.levels) | bits >> 31 << (self.bits - 1))
+        return [to_bits(2.0 ** (base - 127 - lowest))], codes
 
     def encode_tree(self, x, first, beta):
         scale = max(from_bits(bits & MAGNITUDE) for bits in x)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gradwire::backend::cuda::Cuda;
 use gradwire::backend::cuda::artifacts::FAMILIES;
-use gradwire::{Device, Error, Gradient, Natural, NonFinite, OneBit, Payload, Qsgd, Sign, Tree, Uniform};
+use gradwire::{Device, Error, Float, Gradient, Natural, NonFinite, OneBit, Payload, Qsgd, Sign, Tree, Uniform};
 use gradwire_ptx_machine::{Counts, Machine, SECTOR};
 use half::bf16;
 
@@ -83,6 +83,10 @@ pub fn jobs() -> Vec<Job> {
         let codec = AnyCodec::Sign(Sign::new().without_feedback());
         Job { op, codec, label: "EF-SignSGD / 8192", bits: 1, bucket: Some(8192) }
     };
+    let float = |op| {
+        let codec = AnyCodec::Float(Float::e4m3().scaled());
+        Job { op, codec, label: "E4M3 scaled / 32", bits: 8, bucket: Some(32) }
+    };
     let tree = |op| {
         let codec = AnyCodec::Tree(Tree::new());
         Job { op, codec, label: "dynamic tree / 512", bits: 8, bucket: Some(512) }
@@ -134,6 +138,10 @@ pub fn jobs() -> Vec<Job> {
         sign(EncodeFeedback),
         sign(Decode),
         sign(DecodeSum),
+        float(EncodeF32),
+        float(EncodeFeedback),
+        float(Decode),
+        float(DecodeSum),
         tree(EncodeF32),
         tree(EncodeFeedback),
         tree(Decode),

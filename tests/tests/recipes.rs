@@ -1,8 +1,8 @@
 //! Recipes: their texts, what is refused, and what they promise.
 
 use gradwire::{
-    Dtype, Entropy, Error, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantize, Recipe, RecipeError, Segment,
-    Shift, Sign, Tensor, TopK, Tree, Uniform,
+    Dtype, Entropy, Error, Float, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantize, Recipe, RecipeError,
+    Segment, Shift, Sign, Tensor, TopK, Tree, Uniform,
 };
 use gradwire_tests::cases::{self, Random};
 
@@ -62,6 +62,9 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Natural::bits(4).whole_tensor()));
     all.push(Recipe::from(Tree::new().contractive()));
     all.push(Recipe::from(Sign::new()));
+    all.push(Recipe::from(Float::f16()));
+    all.push(Recipe::from(Float::e5m2().scaled()));
+    all.push(Recipe::from(Float::e2m1().scaled().nearest()).feedback());
     all.push(Recipe::from(Sign::unit().bucket(64)));
     all.push(Recipe::from(TopK::fraction(0.001)).momentum(0.9).warm_up(4000));
     all.push(Recipe::from(TopK::fraction(0.5).clamped()).warm_up(1));
@@ -97,6 +100,13 @@ fn texts_as_they_are_typed() {
         ("sign:bucket=whole", Sign::new().whole_tensor().into()),
         ("sign+noef", Sign::new().without_feedback().into()),
         ("sign:unit", Sign::unit().into()),
+        ("float:e4m3", Float::e4m3().into()),
+        ("float", Float::e4m3().into()),
+        ("float:bf16,nearest+ef", Recipe::from(Float::bf16().nearest()).feedback()),
+        ("float:bucket=64,e2m1,scaled", Float::e2m1().scaled().bucket(64).into()),
+        ("float:scaled,e5m2", Float::e5m2().scaled().into()),
+        ("float:scaled,bucket=8192", Float::e4m3().scaled().bucket(8192).into()),
+        ("float:e2m1,scaled,bucket=64", Float::e2m1().scaled().bucket(64).into()),
         ("tree:bucket=64,stochastic+ef", Recipe::from(Tree::new().bucket(64).stochastic()).feedback()),
         ("natural:bits=4,bucket=64+ef", Recipe::from(Natural::bits(4).bucket(64)).feedback()),
         ("dgc:momentum=0.5", Recipe::from(TopK::fraction(0.01)).momentum(0.5)),
@@ -180,6 +190,8 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("qsgd+momentum=1", 5, "less than 1"),
         ("topk:0.1+onebit", 9, "do not go together"),
         ("topk:0.1+natural", 9, "do not go together"),
+        ("float:f16+ef", 10, "use scaled()"),
+        ("topk:0.1+float", 9, "do not go together"),
         ("sign:unit+ef", 10, "Sign::new(), whose scale is their mean"),
         ("natural:bits=9", 0, "2 to 8"),
         ("f16", 0, "add topk"),

@@ -162,7 +162,16 @@ fn made(vectors: &[Value]) -> Option<Vec<Value>> {
 
 #[test]
 fn python_encodes_the_golden_vectors() {
-    for file in ["qsgd.json", "uniform.json", "onebit.json", "sign.json", "tree.json", "natural.json", "topk.json"] {
+    for file in [
+        "qsgd.json",
+        "uniform.json",
+        "onebit.json",
+        "sign.json",
+        "float.json",
+        "tree.json",
+        "natural.json",
+        "topk.json",
+    ] {
         let Some((committed, results)) = encoded(file) else { return };
         let vectors = committed["vectors"].as_array().expect("vectors");
         assert_eq!(vectors.len(), results.len(), "{file}");

@@ -1,5 +1,6 @@
 //! One file per codec: validated parameters, and the plan of its passes.
 
+pub(crate) mod float;
 pub(crate) mod natural;
 pub(crate) mod onebit;
 pub(crate) mod powersgd;
@@ -9,6 +10,7 @@ pub(crate) mod topk;
 pub(crate) mod tree;
 pub(crate) mod uniform;
 
+pub use self::float::Float;
 pub use self::natural::Natural;
 pub use self::onebit::OneBit;
 pub use self::qsgd::Qsgd;
@@ -105,7 +107,7 @@ impl Bucketed {
         }
         let max = self.codec.max_levels(bits);
         let levels = self.levels.unwrap_or(max);
-        if levels == 0 || levels > max {
+        if !self.codec.has_levels(bits, levels) {
             return Err(Error::Levels { codec, bits, max, got: levels });
         }
         let bucket = self.bucket()?;
@@ -125,6 +127,21 @@ pub(crate) trait Stage: Codec + Copy {
 
     /// The settings that it shares with others.
     fn common(&mut self) -> &mut Bucketed;
+
+    /// The name of its format, where it has one of several.
+    fn format(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Takes a word that sets more than a flag, and says whether it is one.
+    fn take(&mut self, _word: &str) -> bool {
+        false
+    }
+
+    /// The bucket that it has where none is set.
+    fn usual_bucket(&self) -> Option<usize> {
+        { Self::PLAIN }.common().bucket
+    }
 
     /// Its own flags, by their names in a text, and whether they are set.
     fn flags(&mut self) -> Vec<(&'static str, &mut bool)> {
@@ -153,13 +170,13 @@ pub(crate) trait Stage: Codec + Copy {
 
     /// The settings as they stand in a text: each that differs from what the codec has without it, and the width.
     fn words(mut self) -> Vec<String> {
-        let bucket = { Self::PLAIN }.common().bucket;
+        let bucket = self.usual_bucket();
         let common = *self.common();
         let mut words = Vec::new();
         match common.levels {
-            Some(levels) => words.push(format!("levels={levels}")),
-            None if Self::SETTINGS.contains(&"bits") => words.push(format!("bits={}", common.bits)),
-            None => {}
+            Some(levels) if Self::SETTINGS.contains(&"levels") => words.push(format!("levels={levels}")),
+            _ if Self::SETTINGS.contains(&"bits") => words.push(format!("bits={}", common.bits)),
+            _ => words.extend(self.format().map(Into::into)),
         }
         if common.bucket != bucket {
             words.push(common.bucket.map_or("bucket=whole".into(), |elements| format!("bucket={elements}")));

@@ -1,5 +1,6 @@
 //! The plan of an encode.
 
+use gradwire_kernels::arith::minifloat::Format;
 use gradwire_kernels::codecs::Variance;
 use gradwire_kernels::params::{EncodeParams, SPAN, encode_flags};
 
@@ -20,6 +21,13 @@ pub(crate) fn omega(codec: CodecId, elements: u64, levels: u32) -> f64 {
     match codec.variance() {
         Variance::Contraction => 1.0 - 1.0 / elements.max(1.0),
         Variance::Decades => 0.9205 + (elements * 0.25e-12).min(elements.sqrt() * 1e-6),
+        Variance::Formats => {
+            let format = Format::of(levels);
+            let place = 2f64.powi(-(format.mantissa as i32));
+            // The largest magnitude is above half of the largest number, and numbers are so far apart below the lowest.
+            let apart = 2f64.powi(format.lowest - format.mantissa as i32 - format.highest() + 1);
+            place * place / (4.0 * (1.0 + place)) + (elements * apart * apart / 4.0).min(elements.sqrt() * apart)
+        }
         Variance::Powers => {
             0.125 + (elements * 4f64.powi(1 - levels as i32)).min(elements.sqrt() * 2f64.powi(2 - levels as i32))
         }
@@ -55,8 +63,14 @@ impl EncodePlan {
             return Ok(Self { feedback: true, ..self });
         }
         if self.unit {
-            let remedy =
-                "signs alone say nothing of how large the elements are; use Sign::new(), whose scale is their mean";
+            let remedy = match self.header.codec {
+                CodecId::Float => {
+                    "elements may lie outside of the format's range; use scaled(), whose range follows the bucket"
+                }
+                _ => {
+                    "signs alone say nothing of how large the elements are; use Sign::new(), whose scale is their mean"
+                }
+            };
             return Err(Error::FeedbackDiverges { omega: self.omega, remedy: remedy.into() });
         }
         let or = self.settings_with_feedback().map_or_else(String::new, |settings| format!(", or {settings}"));

@@ -18,6 +18,8 @@ macro_rules! quantizers {
             Uniform, "uniform", "uniform", then_uniform;
             /// By 1-bit SGD. Not of a selection.
             OneBit, "onebit", "1-bit SGD";
+            /// By a cast to a small floating-point format. Not of a selection.
+            Float, "float", "casts of whole gradients";
             /// By signs with a scale. Not of a selection.
             Sign, "sign", "signs";
             /// By a dynamic tree. Not of a selection.

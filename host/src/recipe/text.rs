@@ -255,7 +255,9 @@ impl<'t> Word<'t> {
         let allowed = listed(S::SETTINGS);
         let list = self.list(&allowed)?;
         let mut codec = S::PLAIN;
-        for s in &list {
+        // What a word sets beside itself, a setting with a value sets otherwise, wherever it stands.
+        let (words, values): (Vec<_>, Vec<_>) = list.iter().partition(|s| s.value.is_none());
+        for s in words.into_iter().chain(values) {
             if !S::SETTINGS.contains(&s.key) {
                 return Err(s.unknown(&allowed));
             }
@@ -270,6 +272,9 @@ impl<'t> Word<'t> {
                 "contractive" => common.scaled = s.flag(true)?,
                 key => {
                     let set = s.flag(true)?;
+                    if codec.take(key) {
+                        continue;
+                    }
                     codec.flags().into_iter().filter(|(name, _)| *name == key).for_each(|(_, flag)| *flag = set);
                 }
             }

@@ -9,6 +9,7 @@ pub mod elias;
 pub mod float;
 pub mod fold;
 pub mod memory;
+pub mod minifloat;
 pub mod natural;
 pub mod norm;
 pub mod onebit;

@@ -63,3 +63,7 @@ fn by_l2() -> bool {
 fn of_unit() -> bool {
     return has(FLAG_UNIT);
 }
+
+fn to_nearest() -> bool {
+    return has(FLAG_NEAREST);
+}

@@ -83,6 +83,8 @@ pub struct Page {
     pub tag: u8,
     /// Widths of a code.
     pub widths: &'static [u8],
+    /// The widths with the levels of each, where not all are allowed that a width holds.
+    pub levels: &'static [(u8, u16)],
     /// Bits of a code that are not its level.
     pub sign_bits: u8,
     /// Flags that may be set.
@@ -177,6 +179,12 @@ codecs! {
     uniform: Uniform [Uniform = STOCHASTIC, UniformNearest = NEAREST],
     onebit: OneBit [OneBit = MEANS],
     sign: Sign [Sign = SCALED, SignUnit = UNIT],
+    float: Float [
+        Float = PLAIN,
+        FloatNearest = NEAREST,
+        FloatScaled = SCALED,
+        FloatScaledNearest = SCALED_NEAREST
+    ],
     tree: Tree [Tree = NEAREST, TreeStochastic = STOCHASTIC],
     natural: Natural [Natural = POWERS],
 }

@@ -23,7 +23,7 @@ pub(super) const TESTS: Tests = Tests {
     feedback: &[case(Some(64))],
 };
 
-const PAGE: Page = Page { tag: 4, widths: &[1], sign_bits: 0, flags: 0, scalars: 2, decode: page };
+const PAGE: Page = Page { tag: 4, widths: &[1], levels: &[], sign_bits: 0, flags: 0, scalars: 2, decode: page };
 
 pub(super) const MEANS: Means = Means;
 

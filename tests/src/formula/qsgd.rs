@@ -31,7 +31,7 @@ pub(super) const TESTS: Tests = Tests {
     feedback: &[],
 };
 
-const PAGE: Page = Page { tag: 1, widths: &[2, 3, 4, 5, 6, 7, 8, 16], sign_bits: 1, flags: 3, scalars: 1, decode: page };
+const PAGE: Page = Page { tag: 1, widths: &[2, 3, 4, 5, 6, 7, 8, 16], levels: &[], sign_bits: 1, flags: 3, scalars: 1, decode: page };
 
 /// With the largest magnitude as its norm.
 pub(super) const MAX: Norm = Norm { l2: false };

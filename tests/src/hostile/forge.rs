@@ -82,9 +82,10 @@ pub fn payload(bytes: &[u8]) -> Forged {
         // Now and then past the largest bucket and a unit, else around the small ones: short ones run fast.
         high => u64::from(choices.byte()) * if high < 0xe0 { 1 + u64::from(high % 4) } else { 34 },
     };
-    let most = fields.most_levels();
+    let (most, named) = (fields.most_levels(), fields.named_levels());
     fields.levels = match choices.byte() {
         RAW.. => choices.word() as u16,
+        choice if !named.is_empty() => named[usize::from(choice) % named.len()],
         0..0x80 => most,
         _ => 1 + choices.word() as u16 % most.max(1),
     };

@@ -54,6 +54,18 @@ impl Fields {
         (1u32.checked_shl(magnitude.into()).unwrap_or(0).wrapping_sub(1)).min(u16::MAX.into()) as u16
     }
 
+    /// The levels that the page names for this width, where it names some.
+    pub fn named_levels(&self) -> Vec<u16> {
+        let all = self.page().map_or(&[][..], |page| page.levels);
+        all.iter().filter(|(bits, _)| *bits == self.bits).map(|(_, levels)| *levels).collect()
+    }
+
+    fn has_levels(&self) -> bool {
+        let named = self.named_levels();
+        let any = self.levels >= 1 && self.levels <= self.most_levels();
+        if self.page().is_some_and(|page| !page.levels.is_empty()) { named.contains(&self.levels) } else { any }
+    }
+
     /// The widths of a code that the page allows this codec.
     pub fn widths(&self) -> &'static [u8] {
         self.page().map_or(&[], |page| page.widths)
@@ -72,7 +84,7 @@ impl Fields {
             (widths.contains(&self.bits), "bits"),
             (matches!(self.bucket, 5..=13 | 255), "bucket"),
             (self.n <= 1 << 31, "elements"),
-            (self.levels >= 1 && self.levels <= self.most_levels(), "levels"),
+            (self.has_levels(), "levels"),
             (self.dtype <= 2, "dtype"),
             (self.flags & !flags == 0, "flags"),
         ];

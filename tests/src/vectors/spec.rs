@@ -131,7 +131,7 @@ pub(crate) fn halves(specs: &mut Vec<Spec>, one: Kind, other: Kind) {
         specs.push(Spec { input: Input::Bf16(bf16s), ..Spec::new(format!("bf16, {name}"), case, Vec::new()) });
     }
     let f16s: Vec<f16> = bell(33, 42).iter().map(|v| f16::from_f32(*v)).collect();
-    let case = Case { contractive: one != Kind::UniformNearest, ..near(one, 4, Some(32)) };
+    let case = Case { contractive: contracts(one), ..near(one, 4, Some(32)) };
     let spec = Spec::new("f16 with feedback", case, Vec::new()).feedback(bell(33, 43));
     specs.push(Spec { input: Input::F16(f16s), ..spec });
 }
@@ -154,16 +154,20 @@ pub(crate) fn workers(specs: &mut Vec<Spec>, one: Kind, other: Kind) {
 
 /// Feedback of halves: the sum is of binary32, and a NaN's bits are of no consequence.
 pub(crate) fn halves_with_feedback(specs: &mut Vec<Spec>, one: Kind, other: Kind) {
-    let scaled = |kind| kind != Kind::UniformNearest;
     let narrow = |x: Vec<f32>| x.iter().map(|v| bf16::from_f32(*v)).collect::<Vec<_>>();
-    let case = Case { contractive: scaled(one), ..near(one, 5, Some(32)) };
+    let case = Case { contractive: contracts(one), ..near(one, 5, Some(32)) };
     let spec = Spec::new("bf16 with feedback", case, Vec::new()).feedback(bell(70, 63));
     specs.push(Spec { input: Input::Bf16(narrow(bell(70, 62))), ..spec });
     let mut f16s: Vec<f16> = bell(70, 64).iter().map(|v| f16::from_f32(*v)).collect();
     // Half and residual so far apart that the sum is rounded; a NaN with a payload, without the quiet bit.
     (f16s[1], f16s[2]) = (f16::MAX, f16::from_bits(1));
     f16s[40] = f16::from_bits(0xfd55);
-    let case = Case { contractive: scaled(other), ..near(other, 5, Some(32)) };
+    let case = Case { contractive: contracts(other), ..near(other, 5, Some(32)) };
     let spec = Spec::new("f16 with feedback, the sum is rounded, NaN in one bucket", case, Vec::new());
     specs.push(Spec { input: Input::F16(f16s), ..spec.feedback(bell(70, 65)) });
+}
+
+/// Whether a formula's codec has a contraction, which rounding to nearest has no use for.
+fn contracts(kind: Kind) -> bool {
+    kind.formula().page().flags & 2 != 0 && !kind.formula().is_nearest()
 }

@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 24] = [
+pub(crate) const TEXTS: [&str; 26] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -48,6 +48,8 @@ pub(crate) const TEXTS: [&str; 24] = [
     "dgc:ratio=0.01,warmup=3",
     "natural:bits=8+ef",
     "tree+ef",
+    "float:bf16",
+    "float:e2m1,scaled,nearest+ef",
     "sign",
     "sign:unit",
 ];
