@@ -265,3 +265,27 @@ fn a_gradient_that_is_not_finite_is_refused() {
         compressor.exchange(&Device::cpu(), &mut group, &mut cases::normal(N, 3)).expect("the group goes on");
     }
 }
+
+/// Algorithm 2 of Bernstein et al. 2018 with the mean of signs in the place of their vote: m = 0.9 m + 0.1 g, then its signs.
+#[test]
+fn signum_sends_the_signs_of_its_momentum() {
+    let gradient = |rank: u32, step: u64| cases::normal(N, 10 * step + u64::from(rank));
+    let steps = exchanged("signum", 4, gradient);
+    let mut momenta = vec![vec![0.0f64; N]; RANKS as usize];
+    for (step, got) in steps.iter().enumerate() {
+        let mut votes = vec![0.0; N];
+        for (rank, m) in momenta.iter_mut().enumerate() {
+            for ((m, g), vote) in m.iter_mut().zip(gradient(rank as u32, step as u64)).zip(&mut votes) {
+                *m = 0.9 * *m + 0.1 * f64::from(g);
+                *vote += m.signum();
+            }
+        }
+        let weight = f64::from(1.0 / RANKS as f32);
+        // The sum of three thirds is exact but for its rounding.
+        let off = got.iter().zip(&votes).filter(|(got, vote)| (f64::from(**got) - *vote * weight).abs() > 1e-6);
+        assert_eq!(off.count(), 0, "step {step}");
+    }
+    // At first it is SignSGD; later it is not.
+    let plain = exchanged("sign:unit", 4, gradient);
+    assert_eq!((bits(&steps[0]) == bits(&plain[0]), bits(&steps[3]) == bits(&plain[3])), (true, false));
+}

@@ -100,6 +100,8 @@ fn texts_as_they_are_typed() {
         ("sign:bucket=whole", Sign::new().whole_tensor().into()),
         ("sign+noef", Sign::new().without_feedback().into()),
         ("sign:unit", Sign::unit().into()),
+        ("signum:momentum=0.5,bucket=64", Recipe::from(Sign::unit().bucket(64)).momentum_alone(0.5)),
+        ("momentum=0.5+onebit+noef", Recipe::from(OneBit::new()).momentum_alone(0.5)),
         ("float:e4m3", Float::e4m3().into()),
         ("float", Float::e4m3().into()),
         ("float:bf16,nearest+ef", Recipe::from(Float::bf16().nearest()).feedback()),
@@ -163,6 +165,10 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
         ("dgc+momentum=0.5", 4, "another kind"),
         ("momentum=0.5+dgc", 13, "dgc alone"),
         ("dgc+noef", 4, "neither"),
+        ("noef+momentum=0.5+powersgd", 18, "neither"),
+        ("signum+momentum=0.5", 7, "another kind"),
+        ("momentum=0.5+signum", 13, "sign:unit, or signum alone"),
+        ("signum:unit", 7, "momentum or bucket"),
     ];
     for (text, place, says) in cases {
         let error = text.parse::<Recipe>().expect_err(text);

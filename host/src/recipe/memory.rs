@@ -16,7 +16,8 @@ pub struct Memory {
     pub beta: f32,
     /// The gradient's factor beside [`Memory::beta`], above 0.
     pub gamma: f32,
-    /// Momentum of this factor, 0 to less than 1, gathered before anything is dropped.
+    /// Momentum of this factor, 0 to less than 1, gathered before anything is dropped. Without error feedback it goes with a
+    /// quantizer alone.
     pub momentum: Option<f32>,
     /// Differences to an estimate are sent, not gradients.
     pub shift: Option<Shift>,

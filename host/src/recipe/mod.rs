@@ -43,7 +43,8 @@ pub enum Entropy {
 /// | factors | `powersgd:rank=4` | [`PowerSgd`] |
 /// | memory | `ef` | error feedback. `onebit`, `sign` and `powersgd` have it unless `noef` is there |
 /// | memory | `ef:beta=0.9,gamma=1` | error feedback of beta times the residual and gamma times the gradient |
-/// | memory | `momentum=0.9` | momentum correction, with error feedback |
+/// | memory | `momentum=0.9` | momentum correction, with error feedback unless `noef` is there |
+/// | memory | `signum`, `signum:momentum=0.9` | [`Recipe::momentum_alone`], of signs |
 /// | memory | `ef21` | differences to an estimate, of a contraction: [`Shift::Ef21`] |
 /// | memory | `diana`, `diana:alpha=0.1` | differences to an estimate, of an unbiased codec: [`Shift::Diana`] |
 /// | policy | `finite` | NaN and infinity are refused: [`NonFinite::Error`] |
@@ -154,6 +155,23 @@ impl Recipe {
         self
     }
 
+    /// The same with momentum of this factor, and without error feedback: what is encoded is u = m u + g.
+    ///
+    /// Source: Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD: Compressed optimisation for non-convex problems", ICML
+    /// 2018, algorithm 2, Signum: the sign of a momentum. Its (1 - m) g in the place of g changes no sign.
+    ///
+    /// ```
+    /// use gradwire::{Recipe, Sign};
+    /// let signum = Recipe::from(Sign::unit()).momentum_alone(0.9);
+    /// assert_eq!(signum, "signum".parse()?);
+    /// assert_eq!(signum.to_string(), "sign:unit+noef+momentum=0.9");
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub fn momentum_alone(mut self, factor: f32) -> Self {
+        self.memory = Memory { momentum: Some(factor), ..Memory::default() };
+        self
+    }
+
     /// The same with a selection that keeps more in the first steps: 1/4, 1/16, 1/64 and 1/256 of the entries, each for a
     /// quarter of so many steps, and never less than the part that was set. Early gradients change fast, and what waits
     /// in the residual is soon out of date.
@@ -250,6 +268,10 @@ impl Recipe {
             return stages("what is sent whole leaves nothing to remember", "leave out ef, momentum, ef21 and diana");
         }
         self.memory.check(self.factors.is_some())?;
+        if self.memory.momentum.is_some() && !self.memory.feedback && (self.select.is_some() || self.factors.is_some())
+        {
+            return stages("momentum keeps what a selection or factors do not send", "leave out noef, or the momentum");
+        }
         if self.warm_up > 0 && self.part_at(0).is_none() {
             return stages("a warm-up is of a part of the entries", "keep a part, as topk:0.001, or leave out warmup");
         }

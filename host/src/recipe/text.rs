@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use super::quantize::quantizers;
 use super::{Entropy, Memory, Quantize, Recipe, RecipeError, Shift};
-use crate::codec::Stage;
 use crate::codec::powersgd::PowerSgd;
 use crate::codec::topk::{Keep, Segment, TopK};
+use crate::codec::{Sign, Stage};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::NonFinite;
@@ -27,8 +27,9 @@ impl FromStr for Recipe {
             let word = Word { text, at, name, settings: &part[name.len()..] };
             at += part.len() + 1;
             builder.add(&word)?;
-            if builder.recipe.memory.momentum.is_some() && (word.name == "noef" || builder.said("noef", text)) {
-                let found = "momentum keeps what was not sent, and noef drops it".into();
+            let whole = builder.recipe.select.is_none() && builder.recipe.factors.is_none();
+            if !whole && builder.recipe.memory.momentum.is_some() && builder.said("noef", text) {
+                let found = "momentum keeps what was not selected, and noef drops it".into();
                 return Err(word.wrong(0, found, "neither, or one of the two"));
             }
             // What a codec says of its own settings belongs to its place.
@@ -72,13 +73,13 @@ impl Builder {
             "none" | "powersgd" => Slot::What,
             "topk" | "dgc" => Slot::Select,
             "f16" | "bf16" => Slot::Quantize,
-            name if Quantize::is_word(name) => Slot::Quantize,
+            name if name == "signum" || Quantize::is_word(name) => Slot::Quantize,
             "elias" => Slot::Entropy,
             "ef" | "noef" | "ef21" | "diana" => Slot::Feedback,
             "momentum" => Slot::Momentum,
             "finite" => Slot::Policy,
             other => {
-                let allowed = format!("none, {}{STAGES}", Quantize::WORDS);
+                let allowed = format!("none, {}signum, {STAGES}", Quantize::WORDS);
                 return Err(word.wrong(0, format!("{other:?} is no stage"), allowed));
             }
         };
@@ -90,13 +91,15 @@ impl Builder {
             return Err(word.wrong(0, found, "the end of the text, or a stage of another kind"));
         }
         self.seen.push((slot, word.at));
-        if word.name == "dgc" {
+        if let Some((_, plain)) = [("dgc", "topk"), ("signum", "sign:unit")].iter().find(|(name, _)| *name == word.name)
+        {
             if let Some((_, first)) = self.seen.iter().find(|(other, _)| *other == Slot::Momentum) {
-                let found = format!("dgc has a momentum, and another is at byte {first}");
-                return Err(word.wrong(0, found, "topk, or dgc alone"));
+                let found = format!("{} has a momentum, and another is at byte {first}", word.name);
+                return Err(word.wrong(0, found, format!("{plain}, or {} alone", word.name)));
             }
             self.seen.push((Slot::Momentum, word.at));
         }
+        let feedback = !self.said("noef", word.text);
         let recipe = &mut self.recipe;
         // Stages come in any order, and a codec's word says nothing of the packing.
         let entropy = recipe.entropy;
@@ -110,6 +113,11 @@ impl Builder {
                 (recipe.select, recipe.warm_up) = (Some(TopK::fraction(part)), warm_up);
                 recipe.memory = Memory { feedback: true, momentum: Some(factor), ..recipe.memory };
             }
+            "signum" => {
+                let (codec, factor) = word.signum()?;
+                recipe.set_quantize(codec.into());
+                recipe.memory = Memory { momentum: Some(factor), ..recipe.memory };
+            }
             "powersgd" => {
                 recipe.factors = Some(word.powersgd()?);
                 self.default_feedback();
@@ -117,7 +125,7 @@ impl Builder {
             "momentum" => {
                 let setting = word.only("momentum=<factor>, from 0 to less than 1,")?;
                 recipe.memory.momentum = Some(setting.number("a factor from 0 to less than 1")?);
-                recipe.memory.feedback |= recipe.memory.shift.is_none();
+                recipe.memory.feedback |= recipe.memory.shift.is_none() && feedback;
             }
             "ef" => {
                 let (beta, gamma) = word.feedback()?;
@@ -165,10 +173,10 @@ impl Builder {
         }
     }
 
-    /// What the last stage is for. The momentum of dgc stands behind its selection.
+    /// What the last stage is for. The momentum of dgc stands behind its selection, and that of signum behind its signs.
     fn last(&self) -> Slot {
         match self.seen[..] {
-            [.., (Slot::Select, at), (Slot::Momentum, same)] if at == same => Slot::Select,
+            [.., (codec, at), (Slot::Momentum, same)] if at == same => codec,
             [.., (slot, _)] => slot,
             [] => Slot::What,
         }
@@ -344,6 +352,19 @@ impl<'t> Word<'t> {
         Ok((part, factor, warm_up))
     }
 
+    /// Signs alone, and the momentum.
+    fn signum(&self) -> Result<(Sign, f32), Error> {
+        let (mut codec, mut factor) = (Sign::unit(), 0.9);
+        for s in &self.list("momentum or bucket")? {
+            match s.key {
+                "momentum" => factor = s.number("a factor from 0 to less than 1")?,
+                "bucket" => codec.common().bucket = s.bucket()?,
+                _ => return Err(s.unknown("momentum or bucket")),
+            }
+        }
+        Ok((codec, factor))
+    }
+
     /// The selection, and the steps of its warm-up.
     fn topk(&self) -> Result<(TopK, u64), Error> {
         let allowed = "a part of all such as 0.01, k, block, above, segments, warmup or clamped";
@@ -477,7 +498,7 @@ impl Display for Recipe {
             None if feedback && (!weights.is_empty() || momentum.is_none() && !default) => {
                 words.push(word("ef", weights));
             }
-            None if !feedback && default => words.push("noef".into()),
+            None if !feedback && (default || momentum.is_some()) => words.push("noef".into()),
             None => {}
         }
         words.extend(momentum.map(|factor| format!("momentum={factor}")));

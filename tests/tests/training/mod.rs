@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 26] = [
+pub(crate) const TEXTS: [&str; 28] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -52,6 +52,8 @@ pub(crate) const TEXTS: [&str; 26] = [
     "float:e2m1,scaled,nearest+ef",
     "sign",
     "sign:unit",
+    "signum",
+    "qsgd:bits=4,bucket=64+noef+momentum=0.5",
 ];
 
 pub(crate) fn of(text: &str) -> Compressor {
