@@ -10,8 +10,9 @@ use crate::low_rank::LowRank;
 use crate::model::Models;
 use crate::rotation::Rotate;
 use crate::sparse::Sparse;
+use crate::vote::Vote;
 
 /// What every backend does.
-pub(crate) trait Engine: Dense + Entropy + Models + Sparse + LowRank + Rotate {}
+pub(crate) trait Engine: Dense + Entropy + Models + Sparse + LowRank + Rotate + Vote {}
 
-impl<T: Dense + Entropy + Models + Sparse + LowRank + Rotate> Engine for T {}
+impl<T: Dense + Entropy + Models + Sparse + LowRank + Rotate + Vote> Engine for T {}

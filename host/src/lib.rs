@@ -65,6 +65,7 @@ mod seed;
 pub mod session;
 mod sparse;
 mod view;
+mod vote;
 pub mod wire;
 mod words;
 

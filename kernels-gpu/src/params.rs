@@ -603,6 +603,20 @@ impl RotateParams {
     }
 }
 
+/// Argument of the kernel that counts votes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct VoteParams {
+    /// Elements of this launch.
+    pub n: u32,
+    /// Payloads that vote, up to 65535.
+    pub payloads: u32,
+    /// Words of codes of each: whole units of 256 elements.
+    pub words: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
 /// Rows, and columns, of a tile of a matrix: what one workgroup of PowerSGD multiplies.
 pub const LOW_RANK_TILE: u32 = 256;
 

@@ -95,6 +95,7 @@ const BLOCK: &[Binding] =
 const SCATTER: &[Binding] = &[read(Role::Indices), read(Role::Values), write(Role::Output)];
 const MOMENTUM: &[Binding] = &[read(Role::Input), write(Role::Residual)];
 const ROTATE: &[Binding] = &[read(Role::Input), write(Role::Output)];
+const VOTE: &[Binding] = &[read(Role::Input), write(Role::Output)];
 const FACTOR: &[Binding] = &[write(Role::Workspace), read(Role::Values)];
 const FORM: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Workspace), write(Role::Status)];
 const GATHER: &[Binding] = &[write(Role::Workspace), write(Role::Status), write(Role::Values)];
@@ -279,7 +280,7 @@ const BUCKETED: [[Shader; 9]; 7] = [
 ];
 
 /// All other entry points.
-const OTHERS: [Shader; 25] = [
+const OTHERS: [Shader; 26] = [
     entry(
         "finite_scan",
         module!(
@@ -403,6 +404,7 @@ const OTHERS: [Shader; 25] = [
     entry("sparse_scatter", module!("topk/scatter.wgsl"), SCATTER, 0),
     entry("memory_momentum", module!("memory/momentum.wgsl"), MOMENTUM, 0),
     entry("rotate_blocks", module!("rotation/rotate.wgsl"), ROTATE, 16384),
+    entry("sign_vote", module!("vote/vote.wgsl"), VOTE, 2048),
     entry(
         "powersgd_factor",
         module!("powersgd/params.wgsl", "powersgd/word.wgsl", "powersgd/wide.wgsl", "powersgd/factor.wgsl"),
@@ -534,7 +536,7 @@ mod tests {
                         assert_eq!((b.group, b.binding), (0, 0), "{}", shader.name);
                         let expected = match shader.name {
                             "sparse_scatter" => 32,
-                            "memory_momentum" => 16,
+                            "memory_momentum" | "sign_vote" => 16,
                             "rotate_blocks" => 48,
                             name if name.starts_with("elias") => 16,
                             name if name.starts_with("topk") => 112,
@@ -582,7 +584,8 @@ mod tests {
                 let is_float = |e: &Expression| matches!(e, Expression::As { kind: ScalarKind::Float, .. });
                 if function.expressions.iter().any(|(_, expression)| is_float(expression)) {
                     let name = function.name.as_deref();
-                    let allowed = name == Some("guess") || name == Some("code") && shader.name.starts_with("uniform");
+                    let guesses_here = name.is_some_and(|name| name.starts_with("guess"));
+                    let allowed = guesses_here || name == Some("code") && shader.name.starts_with("uniform");
                     assert!(allowed, "{}: {name:?}", shader.name);
                     guesses += 1;
                 }

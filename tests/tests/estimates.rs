@@ -266,6 +266,18 @@ fn a_gradient_that_is_not_finite_is_refused() {
     }
 }
 
+/// Algorithm 3 of Bernstein et al. 2018: the majority of the ranks, and 0 where they tie.
+#[test]
+fn a_recipe_with_a_vote_gives_the_majority() {
+    let gradient = |rank: u32, step: u64| cases::normal(N, 10 * step + u64::from(rank));
+    for (step, got) in exchanged("sign:unit+vote", 2, gradient).into_iter().enumerate() {
+        let all: Vec<Vec<f32>> = (0..RANKS).map(|rank| gradient(rank, step as u64)).collect();
+        let majority = |i: usize| all.iter().map(|x| if x[i] >= 0.0 { 1.0 } else { -1.0 }).sum::<f32>().signum();
+        let expected: Vec<f32> = (0..N).map(majority).collect();
+        assert_eq!(bits(&got), bits(&expected), "step {step}");
+    }
+}
+
 /// Algorithm 2 of Bernstein et al. 2018 with the mean of signs in the place of their vote: m = 0.9 m + 0.1 g, then its signs.
 #[test]
 fn signum_sends_the_signs_of_its_momentum() {

@@ -7,6 +7,7 @@ use bytemuck::AnyBitPattern;
 use gradwire::CodecId;
 use gradwire::plan::Kernel;
 use gradwire_kernels::arith::elias::BLOCK_UNITS;
+use gradwire_kernels::arith::vote::PLANES;
 use gradwire_kernels::params::*;
 use gradwire_kernels::presets::Preset;
 use gradwire_kernels::presets::decode::DecodePreset;
@@ -156,6 +157,7 @@ fn agreed() -> BTreeMap<&'static str, Agreed> {
         flags: constants!("FLAG_", rotate_flags: INVERSE).into(),
         constants: Vec::new(),
     };
+    let vote = Agreed { fields: fields::<VoteParams>(), flags: Vec::new(), constants: vec![("PLANES", PLANES as u32)] };
     let momentum = Agreed { fields: fields::<MomentumParams>(), flags: Vec::new(), constants: Vec::new() };
     BTreeMap::from([
         ("EncodeParams", encode),
@@ -166,6 +168,7 @@ fn agreed() -> BTreeMap<&'static str, Agreed> {
         ("EliasParams", elias),
         ("MomentumParams", momentum),
         ("RotateParams", rotate),
+        ("VoteParams", vote),
     ])
 }
 

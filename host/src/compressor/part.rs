@@ -304,6 +304,13 @@ impl Part {
         gradient: &mut [f32],
     ) -> Result<(), Error> {
         match (&self.method, received) {
+            (Method::Dense { .. }, Received::Dense(ranks)) if self.recipe.vote => {
+                for (index, range) in self.ranges().enumerate() {
+                    let votes: Vec<_> = ranks.iter().map(|payloads| payloads[index]).collect();
+                    device.vote(&votes, &mut gradient[range])?;
+                }
+                Ok(())
+            }
             (Method::Dense { plan, .. }, Received::Dense(ranks)) => {
                 let ranks: Vec<&[PayloadView<'_>]> = ranks.iter().map(Vec::as_slice).collect();
                 let output = &mut gradient[..plan.layout().elements() as usize];

@@ -49,6 +49,8 @@ pub enum Kernel {
     Momentum,
     /// Rotates blocks, or rotates them back.
     Rotate,
+    /// Counts the signs of payloads.
+    Vote,
     /// Takes factors that were all-reduced, and makes their columns orthonormal.
     PowerSgdFactor,
     /// Forms gradient + residual, and multiplies it by right factors.
@@ -92,7 +94,7 @@ pub enum Kernel {
 }
 
 /// Kernels that are shaders too, beside those of each codec.
-const SHARED: [Kernel; 25] = [
+const SHARED: [Kernel; 26] = [
     Kernel::FiniteScan,
     Kernel::FiniteScanSegments,
     Kernel::TopKSample,
@@ -106,6 +108,7 @@ const SHARED: [Kernel; 25] = [
     Kernel::Scatter,
     Kernel::Momentum,
     Kernel::Rotate,
+    Kernel::Vote,
     Kernel::PowerSgdFactor,
     Kernel::PowerSgdLeft,
     Kernel::PowerSgdRight,
@@ -207,6 +210,7 @@ impl Kernel {
             Self::Scatter => "sparse_scatter",
             Self::Momentum => "memory_momentum",
             Self::Rotate => "rotate_blocks",
+            Self::Vote => "sign_vote",
             Self::PowerSgdFactor => "powersgd_factor",
             Self::PowerSgdLeft => "powersgd_left",
             Self::PowerSgdRight => "powersgd_right",

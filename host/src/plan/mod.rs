@@ -11,7 +11,7 @@ mod role;
 
 use gradwire_kernels::params::{
     DecodeParams, EliasParams, EncodeParams, LowRankParams, MomentumParams, RotateParams, SPAN, ScatterParams,
-    SelectParams,
+    SelectParams, VoteParams,
 };
 
 pub(crate) use self::decode::check_count;
@@ -53,6 +53,8 @@ pub enum Params {
     Momentum(MomentumParams),
     /// Of the kernel that rotates blocks.
     Rotate(RotateParams),
+    /// Of the kernel that counts votes.
+    Vote(VoteParams),
     /// Of the PowerSGD kernels.
     LowRank(LowRankParams),
     /// Of the kernels of Elias codes.
@@ -69,6 +71,7 @@ impl Params {
             Self::Scatter(p) => bytemuck::bytes_of(p),
             Self::Momentum(p) => bytemuck::bytes_of(p),
             Self::Rotate(p) => bytemuck::bytes_of(p),
+            Self::Vote(p) => bytemuck::bytes_of(p),
             Self::LowRank(p) => bytemuck::bytes_of(p),
             Self::Elias(p) => bytemuck::bytes_of(p),
         }
@@ -200,6 +203,7 @@ impl Pass {
             | Kernel::FiniteScan
             | Kernel::Momentum
             | Kernel::Rotate
+            | Kernel::Vote
             | Kernel::Stats(_)
             | Kernel::Combine(_)
             | Kernel::Decode(_) => false,

@@ -40,6 +40,7 @@ pub enum Entropy {
 /// | selection | `topk:0.001,warmup=4000`, `dgc:ratio=0.001` | [`Recipe::warm_up`], with `dgc` also `momentum=0.9` |
 /// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `float:e4m3,scaled`, `onebit`, `sign`, `natural:bits=8`, `tree`, and behind a selection `f16`, `bf16` | [`Qsgd`](crate::Qsgd), [`Uniform`](crate::Uniform), [`Float`](crate::Float), [`OneBit`](crate::OneBit), [`Sign`](crate::Sign), [`Natural`](crate::Natural), [`Tree`](crate::Tree) |
 /// | entropy coding | `elias`, behind `qsgd`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
+/// | vote | `vote`, behind `sign:unit` and `signum` | [`Recipe::vote`]: the majority of the ranks, not their mean |
 /// | factors | `powersgd:rank=4` | [`PowerSgd`] |
 /// | memory | `ef` | error feedback. `onebit`, `sign` and `powersgd` have it unless `noef` is there |
 /// | memory | `ef:beta=0.9,gamma=1` | error feedback of beta times the residual and gamma times the gradient |
@@ -73,6 +74,8 @@ pub struct Recipe {
     pub(crate) warm_up: u64,
     pub(crate) quantize: Quantize,
     pub(crate) entropy: Entropy,
+    /// Whether ranks vote, and no mean is taken.
+    pub(crate) vote: bool,
     pub(crate) factors: Option<PowerSgd>,
     pub(crate) memory: Memory,
     pub(crate) non_finite: NonFinite,
@@ -86,6 +89,7 @@ impl Recipe {
             warm_up: 0,
             quantize: Quantize::Exact,
             entropy: Entropy::None,
+            vote: false,
             factors: None,
             memory: Memory::default(),
             non_finite: NonFinite::Propagate,
@@ -169,6 +173,18 @@ impl Recipe {
     /// ```
     pub fn momentum_alone(mut self, factor: f32) -> Self {
         self.memory = Memory { momentum: Some(factor), ..Memory::default() };
+        self
+    }
+
+    /// The same with the majority of the ranks' signs in the place of their mean: [`Device::vote`](crate::Device::vote), of
+    /// [`Sign::unit`](crate::Sign::unit) and Signum. Gradients lie in the host's memory.
+    ///
+    /// ```
+    /// use gradwire::{Recipe, Sign};
+    /// assert_eq!(Recipe::from(Sign::unit()).vote().to_string(), "sign:unit+vote");
+    /// ```
+    pub fn vote(mut self) -> Self {
+        self.vote = true;
         self
     }
 
@@ -263,6 +279,9 @@ impl Recipe {
         }
         if self.entropy == Entropy::Elias && !matches!(self.quantize, Quantize::Qsgd(_)) {
             return stages("Elias codes are of QSGD's levels", "add qsgd, or leave out elias");
+        }
+        if self.vote && !self.quantize.is_sign_alone() {
+            return stages("a vote is of signs that all count the same", "use sign:unit or signum, or leave out vote");
         }
         if self.is_none() && self.memory != Memory::default() {
             return stages("what is sent whole leaves nothing to remember", "leave out ef, momentum, ef21 and diana");

@@ -134,6 +134,11 @@ macro_rules! of_table {
                 }
             }
 
+            /// Whether it is of signs without a scale of the bucket.
+            pub(super) fn is_sign_alone(self) -> bool {
+                matches!(self, Self::Sign(codec) if !codec.brings_feedback())
+            }
+
             /// The word and the settings as they stand in a text.
             pub(super) fn words(self) -> Option<(&'static str, Vec<String>)> {
                 match self {

@@ -13,7 +13,7 @@ use crate::gradient::Dtype;
 use crate::plan::NonFinite;
 
 /// What may stand where a stage does, behind none and the quantizers.
-const STAGES: &str = "topk, dgc, powersgd, f16, bf16, elias, ef, noef, ef21, diana, momentum=<factor> or finite";
+const STAGES: &str = "topk, dgc, powersgd, f16, bf16, elias, vote, ef, noef, ef21, diana, momentum=<factor> or finite";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
 impl FromStr for Recipe {
@@ -57,6 +57,7 @@ enum Slot {
     Select,
     Quantize,
     Entropy,
+    Vote,
     Feedback,
     Momentum,
     Policy,
@@ -75,6 +76,7 @@ impl Builder {
             "f16" | "bf16" => Slot::Quantize,
             name if name == "signum" || Quantize::is_word(name) => Slot::Quantize,
             "elias" => Slot::Entropy,
+            "vote" => Slot::Vote,
             "ef" | "noef" | "ef21" | "diana" => Slot::Feedback,
             "momentum" => Slot::Momentum,
             "finite" => Slot::Policy,
@@ -151,6 +153,7 @@ impl Builder {
                     "f16" => recipe.set_quantize(Dtype::F16.into()),
                     "bf16" => recipe.set_quantize(Dtype::Bf16.into()),
                     "elias" => {}
+                    "vote" => recipe.vote = true,
                     "noef" => recipe.memory.feedback = false,
                     "finite" => recipe.non_finite = NonFinite::Error,
                     _ => {}
@@ -485,6 +488,7 @@ impl Display for Recipe {
         }));
         words.extend(self.quantize.words().map(|(name, settings)| word(name, settings)));
         words.extend((self.entropy == Entropy::Elias).then(|| "elias".into()));
+        words.extend(self.vote.then(|| "vote".into()));
         words.extend(self.factors.map(|codec| word("powersgd", codec.words())));
         let default = self.quantize.brings_feedback() || self.factors.is_some();
         let Memory { feedback, beta, gamma, momentum, shift } = self.memory;

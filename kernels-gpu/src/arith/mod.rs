@@ -25,3 +25,4 @@ pub mod stream;
 pub mod topk;
 pub mod tree;
 pub mod uniform;
+pub mod vote;

@@ -45,3 +45,4 @@ mod sparse;
 mod statistic;
 mod tile;
 mod topk;
+mod vote;

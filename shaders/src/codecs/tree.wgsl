@@ -78,8 +78,9 @@ fn place(magnitude: vec4<u32>) -> vec4<u32> {
 }
 
 // The same by the GPU's own arithmetic, which need not round as binary32 says: beside it by less than 2^10.
-fn guessed_place(magnitude: vec4<u32>) -> vec4<u32> {
-    let sum = bitcast<vec4<f32>>(magnitude) * bitcast<vec4<f32>>(slope(magnitude)) + bitcast<vec4<f32>>(offset(magnitude));
+fn guessed_place(magnitude: vec4<u32>, inverse: vec4<u32>) -> vec4<u32> {
+    let near = bitcast<vec4<u32>>(bitcast<vec4<f32>>(magnitude) * bitcast<vec4<f32>>(inverse));
+    let sum = bitcast<vec4<f32>>(near) * bitcast<vec4<f32>>(slope(near)) + bitcast<vec4<f32>>(offset(near));
     return vec4<u32>(sum * 16777216.0);
 }
 
@@ -88,8 +89,7 @@ fn code(e: Columns, v: vec4<u32>, dither: vec4<u32>) -> vec4<u32> {
     let kept = v & e.z;
     let magnitude = kept & vec4<u32>(MAGNITUDE);
     let top = vec4<u32>(127u << 24u);
-    let near = bitcast<vec4<u32>>(bitcast<vec4<f32>>(magnitude) * bitcast<vec4<f32>>(e.x));
-    var sum = min(guessed_place(near), top) + dither;
+    var sum = min(guessed_place(magnitude, e.x), top) + dither;
     let rare = unsure(sum) | (e.y != vec4<u32>(0u));
     if any(rare) {
         let up = select(vec4<u32>(0x3f800000u), vec4<u32>(UP), e.y != vec4<u32>(0u));

@@ -68,7 +68,7 @@ fn parameters(file: &str, ptx: &str) -> Result<(), String> {
         let mut found = list.split(',').map(str::trim);
         let (bytes, pointers) = match name {
             "sparse_scatter" => (32, 3),
-            "memory_momentum" => (16, 2),
+            "memory_momentum" | "sign_vote" => (16, 2),
             "rotate_blocks" => (48, 2),
             _ if DecodePreset::ALL.iter().any(|preset| preset.name() == name) => {
                 (48, if name.ends_with("_segments") { 4 } else { 3 })

@@ -17,6 +17,7 @@ mod session;
 mod simd;
 mod slab;
 mod topk;
+mod vote;
 
 use gradwire_kernels::arith::pack::{UNIT, unit_bytes};
 use gradwire_kernels::params::{DecodeParams, EncodeParams, SPAN, WHOLE, encode_flags};

@@ -79,6 +79,7 @@ impl CpuSession {
             | Params::Scatter(_)
             | Params::Momentum(_)
             | Params::Rotate(_)
+            | Params::Vote(_)
             | Params::LowRank(_)
             | Params::Elias(_) => {}
         }
@@ -109,6 +110,7 @@ impl Session for CpuSession {
                     | Params::Scatter(_)
                     | Params::Momentum(_)
                     | Params::Rotate(_)
+                    | Params::Vote(_)
                     | Params::LowRank(_)
                     | Params::Elias(_)
             ) || matches!(
@@ -125,8 +127,8 @@ impl Session for CpuSession {
             return Err(Error::Unavailable {
                 backend: BackendKind::Cpu,
                 reason: format!(
-                    "it selects, rotates, does PowerSGD and takes many tensors without passes, and has no {}; \
-                     Device::encode_sparse, Device::rotate, Device::low_rank_step and Device::encode_model have it",
+                    "it selects, rotates, votes, does PowerSGD and takes many tensors without passes, and has no {}; \
+                     Device::encode_sparse, Device::rotate, Device::vote, Device::low_rank_step and Device::encode_model have it",
                     pass.kernel.name()
                 ),
             });

@@ -15,6 +15,7 @@ use super::lanes::Array;
 use super::lanes::{Avx2, Avx512};
 use super::rotate;
 use super::slab::{self, Slab};
+use super::vote;
 use crate::error::Error;
 #[cfg(target_arch = "x86_64")]
 use crate::gradient::Gradient;
@@ -201,6 +202,10 @@ over_lanes!(
     /// Rotates blocks.
     rotate, (p: &RotateParams, first: usize, input: &[f32], output: &mut [f32]) -> (),
     rotate::rotate, rotate::rotate, rotate::rotate
+);
+over_lanes!(
+    /// Votes on units of signs.
+    vote, (first: usize, codes: &[&[u8]], output: &mut [f32]) -> (), vote::vote, vote::vote, vote::vote
 );
 over_lanes!(
     /// Packs units of codes as Elias codes.

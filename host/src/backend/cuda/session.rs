@@ -97,7 +97,7 @@ impl Shared {
             Params::Select(_) => &[Role::Input, Role::Residual, Role::Workspace, Role::Indices, Role::Values],
             Params::Scatter(_) => &[Role::Indices, Role::Values, Role::Output],
             Params::Momentum(_) => &[Role::Input, Role::Residual],
-            Params::Rotate(_) => &[Role::Input, Role::Output],
+            Params::Rotate(_) | Params::Vote(_) => &[Role::Input, Role::Output],
             Params::Elias(_) => &[Role::Codes, Role::Values, Role::Workspace, Role::Status],
             Params::LowRank(_) => {
                 &[Role::Input, Role::Residual, Role::Workspace, Role::Status, Role::Output, Role::Values]

@@ -10,7 +10,6 @@ use self::memory::{Plane, Queue};
 use super::Compressor;
 use super::part::Method;
 use super::planes::{Held, Planes, zeros};
-#[cfg(feature = "cuda")]
 use crate::backend::cuda::{Cuda, DeviceSlice};
 #[cfg(feature = "wgpu")]
 use crate::backend::wgpu::Wgpu;
@@ -18,6 +17,8 @@ use crate::collective::Collective;
 use crate::device::Device;
 use crate::embed::DeviceMemory;
 use crate::error::Error;
+#[cfg(feature = "cuda")]
+use crate::recipe::RecipeError;
 
 /// A [`Compressor`] for gradients that lie in a device's memory, where its residual, momentum and factors stay too.
 ///
@@ -95,7 +96,8 @@ impl Compressor {
     /// queue it works.
     ///
     /// # Errors
-    /// [`Error::Limit`] for a device whose limits are too small; [`Error::Backend`] where it has no memory left, or
+    /// [`RecipeError::Stages`] for a recipe with a vote; [`Error::Limit`] for a device whose limits are too small;
+    /// [`Error::Backend`] where it has no memory left, or
     /// fails.
     pub fn resident<D>(&self, memory: &D) -> Result<ResidentCompressor<D>, Error>
     where
@@ -103,6 +105,10 @@ impl Compressor {
         Device: From<D>,
     {
         self.expect_whole()?;
+        if self.parts.iter().any(|part| part.recipe.vote) {
+            let what = "a vote is counted in the host's memory, and the gradient is to stay in the device's";
+            return Err(RecipeError::Stages { what, remedy: "use Compressor::exchange, or leave out vote" }.into());
+        }
         let mut inner = self.clone();
         let planes = std::mem::take(&mut inner.planes);
         inner.parts.iter_mut().try_for_each(|part| part.fit(&memory.limits()))?;
