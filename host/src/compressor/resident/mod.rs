@@ -10,6 +10,7 @@ use self::memory::{Plane, Queue};
 use super::Compressor;
 use super::part::Method;
 use super::planes::{Held, Planes, zeros};
+#[cfg(feature = "cuda")]
 use crate::backend::cuda::{Cuda, DeviceSlice};
 #[cfg(feature = "wgpu")]
 use crate::backend::wgpu::Wgpu;
@@ -17,7 +18,6 @@ use crate::collective::Collective;
 use crate::device::Device;
 use crate::embed::DeviceMemory;
 use crate::error::Error;
-#[cfg(feature = "cuda")]
 use crate::recipe::RecipeError;
 
 /// A [`Compressor`] for gradients that lie in a device's memory, where its residual, momentum and factors stay too.
