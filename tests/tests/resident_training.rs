@@ -372,6 +372,9 @@ fn a_buffer_that_does_not_fit_is_refused() {
     let error = compressor.exchange(&mut group, long.slice(4..16_388)).expect_err("it is not aligned");
     assert!(matches!(error, Error::Memory { what: "gradient", .. }), "{error:?}");
     compressor.exchange(&mut group, long.slice(256..16_640)).expect("a part of a buffer will do");
+    let voting = Compressor::new("signum+vote", [[64, 64]], RUN).expect("valid");
+    let error = voting.resident(&wgpu).expect_err("votes are counted in the host's memory");
+    assert!(error.to_string().ends_with("use Compressor::exchange, or leave out vote"), "{error}");
 }
 
 /// Momentum in passes of a few elements each, over tensors that begin anywhere.
