@@ -78,7 +78,7 @@ impl Float {
         Self::format(3)
     }
 
-    /// Four bits: two of exponent, one of mantissa. Small beside its range is any gradient but a scaled one.
+    /// Four bits: two of exponent and one of mantissa. Its numbers are zero and 0.5 to 6, so it is of use with [`Float::scaled`].
     pub const fn e2m1() -> Self {
         Self::format(4)
     }

@@ -97,8 +97,7 @@ impl Compressor {
     ///
     /// # Errors
     /// [`RecipeError::Stages`] for a recipe with a vote; [`Error::Limit`] for a device whose limits are too small;
-    /// [`Error::Backend`] where it has no memory left, or
-    /// fails.
+    /// [`Error::Backend`] where it has no memory left, or fails.
     pub fn resident<D>(&self, memory: &D) -> Result<ResidentCompressor<D>, Error>
     where
         D: DeviceMemory + Clone,
