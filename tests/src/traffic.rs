@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use gradwire::backend::cuda::Cuda;
 use gradwire::backend::cuda::artifacts::FAMILIES;
-use gradwire::{Device, Error, Float, Gradient, Natural, NonFinite, OneBit, Payload, Qsgd, Sign, Tree, Uniform};
+use gradwire::{
+    Codec, Device, Dtype, Error, Float, Gradient, Natural, NonFinite, OneBit, Payload, Qsgd, Sign, Tree, Uniform,
+};
 use gradwire_ptx_machine::{Counts, Machine, SECTOR};
 use half::bf16;
 
@@ -159,7 +161,8 @@ impl Job {
     #[must_use]
     pub fn floor(&self, kernel: &str) -> f64 {
         let codes = f64::from(self.bits) / 8.0;
-        let scalars_each = if matches!(self.codec, AnyCodec::Qsgd(_)) { 4.0 } else { 8.0 };
+        let plan = self.codec.plan(N, Dtype::F32).expect("a job's settings are valid");
+        let scalars_each = 4.0 * plan.header().codec().scalars() as f64;
         let scalars = scalars_each / self.bucket.map_or(N as f64, f64::from);
         let gradient = match self.op {
             Op::EncodeBf16 => 2.0,
