@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+#[cfg(feature = "cuda")]
+use gradwire_tests::formula::CODECS;
 use serde_json::Value;
 
 /// A folder of this test's own, removed at its end.
@@ -63,11 +65,12 @@ fn a_rehearsal_on_the_ptx_machine_verifies_and_times_and_says_what_it_is() {
         assert!(suite["complete"] == true && checks.len() >= 7 && checks.iter().all(|c| c["failed"] == 0), "{suite}");
     }
     let rows = device["rows"].as_array().unwrap();
-    assert_eq!(
-        rows.len(),
-        34 + 19 + 2 * 3 + 1,
-        "every operation on f32 and bf16, three ranks of PowerSGD, and a whole model"
-    );
+    // Settings of buckets, and one with its codes packed; beside them three of top-k, three ranks of PowerSGD, and a scan.
+    let buckets = 1 + CODECS.iter().flat_map(|tests| (tests.timed)()).filter(|(_, reported)| *reported).count();
+    let of_dtype = |dtype: &str| rows.iter().filter(|row| row["dtype"] == dtype).count();
+    assert_eq!(of_dtype("f32"), 4 * buckets + 3 * 3 + 3 + 1 + 1, "every operation, and a whole model");
+    assert_eq!(of_dtype("bf16"), 2 * buckets + 2 * 3 + 3 + 1, "what reads gradients");
+    assert_eq!(of_dtype("f32") + of_dtype("bf16"), rows.len());
     for op in ["encode", "encode + feedback, contractive", "decode", "decode-add"] {
         let of = |row: &&Value| row["setting"] == "4 bit / 512, L2, Elias" && row["op"] == op && row["dtype"] == "f32";
         assert_eq!(rows.iter().filter(of).count(), 1, "{op} of packed codes");
