@@ -128,6 +128,20 @@ macro_rules! table {
                 entries: sign_stats, sign_combine, sign_encode, sign_decode, sign_encode_segments,
                     sign_decode_segments, sign_stats_segments, sign_combine_segments, sign_encode_tensors,
             }
+            /// Ternary codes: a bucket's scale, zero, or minus the scale.
+            Ternary {
+                formula: arith::ternary::Ternary,
+                tag: 7,
+                name: "ternary",
+                widths: [2], "2",
+                sign_bits: 1,
+                flags: wire_flags::SCALED,
+                // An element's variance is at most min(S/4, |x|) S, S the scale. The whole is S |x|_1 - |x|^2, which is largest
+                // where all elements but one are (sqrt(B) - 1)/(B - 1) of that one.
+                variance: Variance::Stochastic { linear: 0.25, root: 0.5 },
+                entries: ternary_stats, ternary_combine, ternary_encode, ternary_decode, ternary_encode_segments,
+                    ternary_decode_segments, ternary_stats_segments, ternary_combine_segments, ternary_encode_tensors,
+            }
             /// Casts to small floating-point formats, with a scale of the bucket or without.
             Float {
                 formula: arith::minifloat::Minifloat,

@@ -30,6 +30,9 @@ pub mod encode_flags {
     pub const GUARDED: u32 = 16;
     /// The bucket's scale is 1; without it, the mean of its magnitudes (signs).
     pub const UNIT: u32 = 32;
+    /// The bucket's scale is at most `beta` standard deviations; without it, at most the largest magnitude, which rounding to
+    /// nearest multiplies by `beta` (ternary).
+    pub const CLIPPED: u32 = 64;
 }
 
 /// `flags` of [`DecodeParams`].
@@ -70,7 +73,8 @@ pub struct EncodeParams {
     pub flags: u32,
     /// [`dtype`].
     pub dtype: u32,
-    /// Bits of the factor that scales the wire's scalars: 1, or 1/(1 + omega).
+    /// Bits of the factor that scales the wire's scalars: 1, or 1/(1 + omega). Of ternary codes that are clipped or rounded to
+    /// nearest, of the factor of the scale.
     pub beta: u32,
     /// Seed of the run.
     pub key: [u32; 2],

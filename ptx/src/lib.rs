@@ -90,7 +90,7 @@ macro_rules! family {
 ///
 /// sm_80 has `redux.sync`, and tensor cores for PowerSGD above rank 8; the PTX ISA of sm_90 writes half of a pair shorter. A family
 /// that uses none of it has no text of its own for that target.
-pub static FAMILIES: [Family; 16] = [
+pub static FAMILIES: [Family; 17] = [
     // The search for elements that are not finite, which every codec may ask for, and momentum.
     family!("common", ["finite_", "memory_"], 80, 80),
     family!("qsgd", ["qsgd_"], 80, 90),
@@ -102,6 +102,7 @@ pub static FAMILIES: [Family; 16] = [
     family!("natural", ["natural_"], 80, 80),
     family!("float", ["float_"], 80, 80),
     family!("sign", ["sign_"], 80, 90),
+    family!("ternary", ["ternary_"], 80, 90),
     family!("tree", ["tree_"], 80, 90),
     // Packing the codes of QSGD, and unpacking them.
     family!("elias", ["elias_"], 80, 80),

@@ -199,6 +199,14 @@ def sign_bucket(scalars):
     return lambda code: scalars[0] | (code & 1 ^ 1) << 31
 
 
+def ternary_bucket(scalars):
+    """Returns the function from a code to the bits of its value, for one bucket."""
+    scale = from_bits(scalars[0])
+    if scale is None or scale[1]:
+        return lambda code: NAN_BITS
+    return lambda code: scalars[0] * (code & 1) | code >> 1 << 31
+
+
 # Of each format of floats by its levels: bits of the mantissa, and the exponent of the lowest normal number.
 FORMATS = {7: (1, 0), 123: (2, -14), 126: (3, -6), 31743: (10, -14), 32639: (7, -126)}
 
@@ -251,6 +259,7 @@ CODECS = {
     2: (range(1, 9), 0, 2, 2, lambda scalars, levels, bits: uniform_bucket(scalars, levels)),
     4: ((1,), 0, 2, 0, lambda scalars, levels, bits: onebit_bucket(scalars)),
     6: ((1,), 0, 1, 0, lambda scalars, levels, bits: sign_bucket(scalars)),
+    7: ((2,), 1, 1, 2, lambda scalars, levels, bits: ternary_bucket(scalars)),
     8: ((4, 8, 16), 1, 1, 0, float_bucket),
     10: ((8,), 1, 1, 2, tree_bucket),
     12: (range(2, 9), 1, 1, 2, natural_bucket),

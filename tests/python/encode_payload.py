@@ -7,7 +7,7 @@ twice, first to 53 bits and then to 24, so each operation is Python's and a roun
 
 Usage: encode_payload.py VECTORS OUT [VECTORS OUT ...]
 
-VECTORS is qsgd.json, uniform.json, onebit.json, sign.json, float.json, tree.json, natural.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
+VECTORS is qsgd.json, uniform.json, onebit.json, sign.json, ternary.json, float.json, tree.json, natural.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
 becomes a list of what the page makes of each vector's input, as JSON with the vector's own names: payload, residual_after,
 indices; of elias.json packed; of philox.json's columns the entry, and then of its draws the dither.
 """
@@ -25,6 +25,8 @@ from decode_payload import CODECS, FORMATS, piece_widths, unit_codes
 NAN = 0x7FC00000
 INFINITY = 0x7F800000
 MAGNITUDE = 0x7FFFFFFF
+# The largest finite number.
+LARGEST = float(2**128 - 2**104)
 UNIT = 256
 SPAN = 8192
 TAGS = {"f32": 0, "f16": 1, "bf16": 2, "payload": 3}
@@ -148,13 +150,14 @@ class Codec:
     """A setting, as the fields of a vector have it."""
 
     def __init__(self, fields):
-        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4, "sign": 6, "float": 8, "tree": 10, "natural": 12}[fields["codec"]]
+        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4, "sign": 6, "ternary": 7, "float": 8, "tree": 10, "natural": 12}[fields["codec"]]
         self.qsgd = self.codec == 1
         self.bits = fields["bits"]
         self.levels = fields["levels"]
         self.bucket = fields["bucket"]
         self.l2 = fields.get("norm") == "l2"
         self.unit = fields.get("norm") == "unit"
+        self.factor = float(fields["norm"].split("=")[1]) if "=" in (fields.get("norm") or "") else None
         self.nearest = fields.get("rounding") == "nearest"
         self.contractive = fields["contractive"]
         self.seed = Seed(fields["seed"])
@@ -168,6 +171,8 @@ class Codec:
         levels = float(self.levels)
         if self.qsgd:
             omega = min(size / (4.0 * levels * levels), math.sqrt(size) / levels)
+        elif self.codec == 7:
+            omega = min(size / 4.0, math.sqrt(size) / 2.0)
         elif self.codec == 10:
             omega = 0.9205 + min(size / 4.0 * 1e-12, math.sqrt(size) * 1e-6)
         elif self.codec == 12:
@@ -192,6 +197,8 @@ class Codec:
         if self.codec == 6:
             scale = 1.0 if self.unit else mean(x, [True] * len(x))
             return [to_bits(scale)], [int(from_bits(bits) >= 0) for bits in x]
+        if self.codec == 7:
+            return self.encode_ternary(x, first, beta)
         if self.codec == 8:
             return self.encode_float(x, first)
         if self.codec == 10:
@@ -210,6 +217,21 @@ class Codec:
             scaled = rounded(rounded(magnitude * up) * inverse)
             codes.append(self.level(scaled, first + i) | bits >> 31 << (self.bits - 1))
         return [to_bits(rounded(norm * beta))], codes
+
+    def encode_ternary(self, x, first, beta):
+        scale = max(from_bits(bits & MAGNITUDE) for bits in x)
+        if self.factor and self.nearest:
+            scale = min(rounded(scale * self.factor), LARGEST)
+        elif self.factor:
+            scale = min(scale, deviations(x, self.factor))
+        up = 2.0**64 if scale < 2.0**-60 else 1.0
+        inverse = rounded(self.full / rounded(scale * up)) if scale else 0.0
+        codes = []
+        for i, bits in enumerate(x):
+            magnitude = min(from_bits(bits & MAGNITUDE), scale)
+            scaled = rounded(rounded(magnitude * up) * inverse)
+            codes.append(self.level(scaled, first + i) | bits >> 31 << 1)
+        return [to_bits(rounded(scale * beta))], codes
 
     def encode_uniform(self, x, first, beta):
         # -0 is below +0.
@@ -328,8 +350,8 @@ def sealed(head, body):
     return head + struct.pack("<I", zlib.crc32(body, zlib.crc32(head))) + body
 
 
-def l2_norm(x):
-    """The L2 norm of finite numbers: a bucket of at most 8192 is one span."""
+def root_of_squares(x):
+    """The root of the sum of squares of finite numbers, and the exponent of its unit: a bucket of at most 8192 is one span."""
     spans = []
     for first in range(0, len(x), SPAN):
         magnitudes = [bits & MAGNITUDE for bits in x[first : first + SPAN]]
@@ -342,8 +364,19 @@ def l2_norm(x):
     while total >= 2**62:
         total //= 4
         doublings += 1
-    norm = rounded(rounded(math.isqrt(total)) * 2.0 ** (top - 150 + doublings))
-    return min(norm, from_bits(0x7F7FFFFF))
+    return rounded(math.isqrt(total)), top - 150 + doublings
+
+
+def l2_norm(x):
+    root, exponent = root_of_squares(x)
+    return min(rounded(root * 2.0**exponent), LARGEST)
+
+
+def deviations(x, factor):
+    """So many standard deviations about zero."""
+    root, exponent = root_of_squares(x)
+    ratio = rounded(rounded(root / rounded(math.isqrt(len(x) << 30))) * factor)
+    return min(rounded(ratio * 2.0 ** (exponent + 15)), LARGEST)
 
 
 def packed(codes, bits):

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use gradwire::backend::cuda::Cuda;
 use gradwire::backend::cuda::artifacts::FAMILIES;
 use gradwire::{
-    Codec, Device, Dtype, Error, Float, Gradient, Natural, NonFinite, OneBit, Payload, Qsgd, Sign, Tree, Uniform,
+    Codec, Device, Dtype, Error, Float, Gradient, Natural, NonFinite, OneBit, Payload, Qsgd, Sign, Ternary, Tree,
+    Uniform,
 };
 use gradwire_ptx_machine::{Counts, Machine, SECTOR};
 use half::bf16;
@@ -85,6 +86,9 @@ pub fn jobs() -> Vec<Job> {
         let codec = AnyCodec::Sign(Sign::new().without_feedback());
         Job { op, codec, label: "EF-SignSGD / 8192", bits: 1, bucket: Some(8192) }
     };
+    let ternary =
+        |label, codec: Ternary, bucket, op| Job { op, codec: AnyCodec::Ternary(codec), label, bits: 2, bucket };
+    let trits = Ternary::new();
     let float = |op| {
         let codec = AnyCodec::Float(Float::e4m3().scaled());
         Job { op, codec, label: "E4M3 scaled / 32", bits: 8, bucket: Some(32) }
@@ -140,6 +144,12 @@ pub fn jobs() -> Vec<Job> {
         sign(EncodeFeedback),
         sign(Decode),
         sign(DecodeSum),
+        ternary("ternary / 512", trits, Some(512), EncodeF32),
+        ternary("ternary / 512", trits.contractive(), Some(512), EncodeFeedback),
+        ternary("ternary / 8192, clipped", trits.bucket(8192).clipped(2.5), Some(8192), EncodeF32),
+        ternary("ternary / whole, clipped", trits.whole_tensor().clipped(2.5), None, EncodeF32),
+        ternary("ternary / 512", trits, Some(512), Decode),
+        ternary("ternary / 512", trits, Some(512), DecodeSum),
         float(EncodeF32),
         float(EncodeFeedback),
         float(Decode),

@@ -2,7 +2,7 @@
 
 use gradwire::{
     Dtype, Entropy, Error, Float, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantize, Recipe, RecipeError,
-    Segment, Shift, Sign, Tensor, TopK, Tree, Uniform,
+    Segment, Shift, Sign, Tensor, Ternary, TopK, Tree, Uniform,
 };
 use gradwire_tests::cases::{self, Random};
 
@@ -62,6 +62,9 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Natural::bits(4).whole_tensor()));
     all.push(Recipe::from(Tree::new().contractive()));
     all.push(Recipe::from(Sign::new()));
+    all.push(Recipe::from(Ternary::new().clipped(2.5).whole_tensor()));
+    all.push(Recipe::from(Ternary::nearest(1.75).bucket(64)));
+    all.push(Recipe::from(Ternary::new().contractive()).feedback());
     all.push(Recipe::from(Float::f16()));
     all.push(Recipe::from(Float::e5m2().scaled()));
     all.push(Recipe::from(Float::e2m1().scaled().nearest()).feedback());
@@ -104,6 +107,10 @@ fn texts_as_they_are_typed() {
         ("vote+sign:unit", Recipe::from(Sign::unit()).vote()),
         ("signum:momentum=0.5,bucket=64", Recipe::from(Sign::unit().bucket(64)).momentum_alone(0.5)),
         ("momentum=0.5+onebit+noef", Recipe::from(OneBit::new()).momentum_alone(0.5)),
+        ("ternary", Ternary::new().into()),
+        ("ternary:bucket=whole,clip=3", Ternary::new().whole_tensor().clipped(3.0).into()),
+        ("ternary:stretch=1", Ternary::nearest(1.0).into()),
+        ("ternary:stretch=1+noef", Ternary::nearest(1.0).without_feedback().into()),
         ("float:e4m3", Float::e4m3().into()),
         ("float", Float::e4m3().into()),
         ("float:bf16,nearest+ef", Recipe::from(Float::bf16().nearest()).feedback()),
@@ -170,6 +177,8 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
         ("noef+momentum=0.5+powersgd", 18, "neither"),
         ("signum+momentum=0.5", 7, "another kind"),
         ("momentum=0.5+signum", 13, "sign:unit, or signum alone"),
+        ("ternary:clip", 8, "clip=a number above 0"),
+        ("ternary:bits=2", 8, "clip, stretch, bucket"),
         ("signum:unit", 7, "momentum or bucket"),
     ];
     for (text, place, says) in cases {
@@ -203,6 +212,10 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("float:f16+ef", 10, "use scaled()"),
         ("topk:0.1+float", 9, "do not go together"),
         ("sign:unit+ef", 10, "Sign::new(), whose scale is their mean"),
+        ("ternary:clip=2.5+ef", 17, "leave out the clip"),
+        ("ternary:clip=0", 0, "above 0 and up to 1000"),
+        ("ternary:stretch=2", 0, "1 to less than 2"),
+        ("ternary:clip=1,stretch=1", 0, "left out"),
         ("natural:bits=9", 0, "2 to 8"),
         ("f16", 0, "add topk"),
         ("none+ef", 5, "leave out ef"),

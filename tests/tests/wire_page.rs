@@ -168,6 +168,7 @@ fn python_encodes_the_golden_vectors() {
         "onebit.json",
         "sign.json",
         "float.json",
+        "ternary.json",
         "tree.json",
         "natural.json",
         "topk.json",

@@ -3,7 +3,7 @@
 use super::{Bucketed, Codec, Stage, bucketed_settings};
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::{EncodePlan, NonFinite};
+use crate::plan::{EncodePlan, NonFinite, Scale};
 use crate::wire::CodecId;
 
 /// Casts to a small floating-point format: f16, bf16, E4M3, E5M2 or E2M1, with stochastic rounding or to nearest even.
@@ -112,7 +112,12 @@ impl Codec for Float {
             (false, Some(32_639)) => place * place / (4.0 * (1.0 + place)),
             (false, _) => f64::INFINITY,
         };
-        Ok(EncodePlan { nearest: self.nearest, unit: !self.scaled, omega, ..plan })
+        Ok(EncodePlan {
+            nearest: self.nearest,
+            scale: if self.scaled { Scale::Own } else { Scale::One },
+            omega,
+            ..plan
+        })
     }
 }
 

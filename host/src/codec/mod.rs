@@ -6,6 +6,7 @@ pub(crate) mod onebit;
 pub(crate) mod powersgd;
 pub(crate) mod qsgd;
 pub(crate) mod sign;
+pub(crate) mod ternary;
 pub(crate) mod topk;
 pub(crate) mod tree;
 pub(crate) mod uniform;
@@ -15,11 +16,12 @@ pub use self::natural::Natural;
 pub use self::onebit::OneBit;
 pub use self::qsgd::Qsgd;
 pub use self::sign::Sign;
+pub use self::ternary::Ternary;
 pub use self::tree::Tree;
 pub use self::uniform::Uniform;
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::{EncodePlan, NonFinite, omega};
+use crate::plan::{EncodePlan, NonFinite, Scale, omega};
 use crate::wire::{Bucket, CodecId, Header, MAX_ELEMENTS};
 
 /// A compression codec: validated parameters that make plans.
@@ -96,7 +98,7 @@ impl Bucketed {
         let header = self.header(n, dtype, l2)?;
         let omega = omega(header.codec, header.bucket.elements(header.n), header.levels);
         let non_finite = self.non_finite;
-        Ok(EncodePlan { header, elias: false, nearest: false, unit: false, feedback: false, omega, non_finite })
+        Ok(EncodePlan { header, elias: false, nearest: false, scale: Scale::Own, feedback: false, omega, non_finite })
     }
 
     /// The header of a payload of `n` elements, all settings checked.
@@ -117,6 +119,9 @@ impl Bucketed {
         Ok(Header { codec: self.codec, bits, levels, bucket, l2, scaled: self.scaled, dtype, n: n as u64, elias: None })
     }
 }
+
+/// A setting that is a number: its name in a text, what it may be, and where it is.
+pub(crate) type Number<'s> = (&'static str, &'static str, &'s mut Option<f64>);
 
 /// A bucketed quantizer as a stage of a recipe.
 pub(crate) trait Stage: Codec + Copy {
@@ -145,6 +150,11 @@ pub(crate) trait Stage: Codec + Copy {
 
     /// Its own flags, by their names in a text, and whether they are set.
     fn flags(&mut self) -> Vec<(&'static str, &mut bool)> {
+        Vec::new()
+    }
+
+    /// Its own numbers.
+    fn numbers(&mut self) -> Vec<Number<'_>> {
         Vec::new()
     }
 
@@ -182,6 +192,8 @@ pub(crate) trait Stage: Codec + Copy {
             words.push(common.bucket.map_or("bucket=whole".into(), |elements| format!("bucket={elements}")));
         }
         words.extend(common.scaled.then(|| "contractive".into()));
+        let numbers = self.numbers();
+        words.extend(numbers.into_iter().filter_map(|(name, _, set)| set.map(|number| format!("{name}={number}"))));
         words.extend(self.flags().into_iter().filter(|(_, set)| **set).map(|(name, _)| name.into()));
         words
     }

@@ -3,7 +3,7 @@
 use super::{Bucketed, Codec, Stage, bucketed_settings};
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::{EncodePlan, NonFinite};
+use crate::plan::{EncodePlan, NonFinite, Scale};
 use crate::wire::CodecId;
 
 /// Signs with a scale: EF-SignSGD with the mean of a bucket's magnitudes, SignSGD with 1.
@@ -70,7 +70,8 @@ impl Codec for Sign {
         // No bound of the error where the scale knows nothing of the bucket.
         let omega = if self.unit { f64::INFINITY } else { plan.omega };
         // To nearest, since nothing is drawn.
-        Ok(EncodePlan { nearest: true, unit: self.unit, feedback: self.feedback, omega, ..plan })
+        let scale = if self.unit { Scale::One } else { Scale::Own };
+        Ok(EncodePlan { nearest: true, scale, feedback: self.feedback, omega, ..plan })
     }
 }
 

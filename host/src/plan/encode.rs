@@ -35,6 +35,19 @@ pub(crate) fn omega(codec: CodecId, elements: u64, levels: u32) -> f64 {
     }
 }
 
+/// What makes the scale of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Scale {
+    /// Its elements, as the codec has it.
+    Own,
+    /// Nothing: it is 1.
+    One,
+    /// As its own, and at most so many standard deviations.
+    Clipped(f32),
+    /// So many times its own.
+    Stretched(f32),
+}
+
 /// How to encode a tensor of one length and type with one codec.
 ///
 /// Made by [`crate::Codec::plan`]. Sizes are pure functions of the plan.
@@ -44,8 +57,7 @@ pub struct EncodePlan {
     /// Whether the payload is packed once it is made.
     pub(crate) elias: bool,
     pub(crate) nearest: bool,
-    /// Whether buckets have the scale 1.
-    pub(crate) unit: bool,
+    pub(crate) scale: Scale,
     pub(crate) feedback: bool,
     pub(crate) omega: f64,
     pub(crate) non_finite: NonFinite,
@@ -62,15 +74,19 @@ impl EncodePlan {
         if self.omega < 1.0 || (self.header.scaled && !self.nearest) {
             return Ok(Self { feedback: true, ..self });
         }
-        if self.unit {
-            let remedy = match self.header.codec {
-                CodecId::Float => {
-                    "elements may lie outside of the format's range; use scaled(), whose range follows the bucket"
-                }
-                _ => {
-                    "signs alone say nothing of how large the elements are; use Sign::new(), whose scale is their mean"
-                }
-            };
+        let remedy = match (self.scale, self.header.codec) {
+            (Scale::One, CodecId::Float) => {
+                Some("elements may lie outside of the format's range; use scaled(), whose range follows the bucket")
+            }
+            (Scale::One, _) => Some(
+                "signs alone say nothing of how large the elements are; use Sign::new(), whose scale is their mean",
+            ),
+            (Scale::Clipped(_), _) => {
+                Some("what is clipped has no bound; leave out the clip and use contractive(), or Ternary::nearest()")
+            }
+            _ => None,
+        };
+        if let Some(remedy) = remedy {
             return Err(Error::FeedbackDiverges { omega: self.omega, remedy: remedy.into() });
         }
         let or = self.settings_with_feedback().map_or_else(String::new, |settings| format!(", or {settings}"));
@@ -182,11 +198,16 @@ impl EncodePlan {
         set(h.l2, encode_flags::L2);
         set(self.nearest, encode_flags::NEAREST);
         set(self.feedback, encode_flags::FEEDBACK);
-        set(self.unit, encode_flags::UNIT);
+        set(self.scale == Scale::One, encode_flags::UNIT);
+        set(matches!(self.scale, Scale::Clipped(_)), encode_flags::CLIPPED);
         // A whole tensor's elements are tiny beside its norm; 16 bits would round most of them away.
         set(whole, encode_flags::WIDE);
         set(self.is_guarded(), encode_flags::GUARDED);
-        let beta = if h.scaled { (1.0 / (1.0 + self.omega)) as f32 } else { 1.0 };
+        let beta = match self.scale {
+            Scale::Clipped(factor) | Scale::Stretched(factor) => factor,
+            _ if h.scaled => (1.0 / (1.0 + self.omega)) as f32,
+            _ => 1.0,
+        };
         EncodeParams {
             n: 0,
             first_unit: 0,

@@ -17,7 +17,7 @@ use gradwire_kernels::params::{
 pub(crate) use self::decode::check_count;
 pub use self::decode::{DecodeMode, DecodePlan};
 pub use self::encode::EncodePlan;
-pub(crate) use self::encode::{body_range, check_input, omega};
+pub(crate) use self::encode::{Scale, body_range, check_input, omega};
 pub use self::kernel::Kernel;
 pub(crate) use self::matrices::{Part, Side, Table};
 pub use self::policy::NonFinite;

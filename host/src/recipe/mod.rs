@@ -38,11 +38,11 @@ pub enum Entropy {
 /// | none | `none` | sends f32, summed by an all-reduce |
 /// | selection | `topk:0.01`, `topk:k=100`, `topk:k=4,block=64`, `topk:above=0.001` | [`TopK`] |
 /// | selection | `topk:0.001,warmup=4000`, `dgc:ratio=0.001` | [`Recipe::warm_up`], with `dgc` also `momentum=0.9` |
-/// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `float:e4m3,scaled`, `onebit`, `sign`, `natural:bits=8`, `tree`, and behind a selection `f16`, `bf16` | [`Qsgd`](crate::Qsgd), [`Uniform`](crate::Uniform), [`Float`](crate::Float), [`OneBit`](crate::OneBit), [`Sign`](crate::Sign), [`Natural`](crate::Natural), [`Tree`](crate::Tree) |
+/// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `float:e4m3,scaled`, `onebit`, `sign`, `natural:bits=8`, `ternary:clip=2.5`, `tree`, and behind a selection `f16`, `bf16` | [`Qsgd`](crate::Qsgd), [`Uniform`](crate::Uniform), [`Float`](crate::Float), [`OneBit`](crate::OneBit), [`Sign`](crate::Sign), [`Natural`](crate::Natural), [`Ternary`](crate::Ternary), [`Tree`](crate::Tree) |
 /// | entropy coding | `elias`, behind `qsgd`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
 /// | vote | `vote`, behind `sign:unit` and `signum` | [`Recipe::vote`]: the majority of the ranks, not their mean |
 /// | factors | `powersgd:rank=4` | [`PowerSgd`] |
-/// | memory | `ef` | error feedback. `onebit`, `sign` and `powersgd` have it unless `noef` is there |
+/// | memory | `ef` | error feedback. `onebit`, `sign`, `ternary:stretch=1` and `powersgd` have it unless `noef` is there |
 /// | memory | `ef:beta=0.9,gamma=1` | error feedback of beta times the residual and gamma times the gradient |
 /// | memory | `momentum=0.9` | momentum correction, with error feedback unless `noef` is there |
 /// | memory | `signum`, `signum:momentum=0.9` | [`Recipe::momentum_alone`], of signs |

@@ -39,7 +39,8 @@ impl Promise {
             // The error is a part of C(x) - x and a part of x, which may point the same way.
             (true, true) => ((omega.sqrt() + omega) / (1.0 + omega)).powi(2),
         };
-        let (unbiased, delta) = (!scaled && !deterministic, above_0(1.0 - omega));
+        // Without a bound, what is large is cut off.
+        let (unbiased, delta) = (!scaled && !deterministic && omega.is_finite(), above_0(1.0 - omega));
         Self { unbiased, omega: Some(omega).filter(|omega| omega.is_finite()), delta, linear: false, deterministic }
     }
 

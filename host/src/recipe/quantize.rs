@@ -22,6 +22,8 @@ macro_rules! quantizers {
             Float, "float", "casts of whole gradients";
             /// By signs with a scale. Not of a selection.
             Sign, "sign", "signs";
+            /// By ternary codes. Not of a selection.
+            Ternary, "ternary", "ternary codes";
             /// By a dynamic tree. Not of a selection.
             Tree, "tree", "dynamic trees";
             /// To powers of two. Not of a selection.

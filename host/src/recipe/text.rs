@@ -282,6 +282,10 @@ impl<'t> Word<'t> {
                 "bucket" => common.bucket = s.bucket()?,
                 "contractive" => common.scaled = s.flag(true)?,
                 key => {
+                    if let Some((_, allowed, number)) = codec.numbers().into_iter().find(|(name, ..)| *name == key) {
+                        *number = Some(s.number(allowed)?);
+                        continue;
+                    }
                     let set = s.flag(true)?;
                     if codec.take(key) {
                         continue;

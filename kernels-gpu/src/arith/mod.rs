@@ -22,6 +22,7 @@ pub mod rotation;
 pub mod round;
 pub mod sign;
 pub mod stream;
+pub mod ternary;
 pub mod topk;
 pub mod tree;
 pub mod uniform;

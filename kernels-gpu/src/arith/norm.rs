@@ -102,6 +102,18 @@ pub fn from_sum(sum: u64, halvings: u32, alignment: u32) -> f32 {
     (root * pow2(half) * pow2(exponent - half)).min(f32::MAX)
 }
 
+/// So many standard deviations about zero, from the sum of aligned squares of so many elements.
+///
+/// The sum's root is divided by that of the elements, which is held in steps of 2^-15, before anything is scaled: so
+/// nothing passes the range of binary32 that the result does not pass.
+#[inline(always)]
+pub fn deviations(sum: u64, halvings: u32, alignment: u32, elements: u64, factor: f32) -> f32 {
+    let root = isqrt(sum) as f32 / isqrt(elements.max(1) << 30) as f32 * factor;
+    let exponent = alignment as i32 - 135 + halvings as i32;
+    let half = exponent / 2;
+    (root * pow2(half) * pow2(exponent - half)).min(f32::MAX)
+}
+
 /// A sum of any size as one below 2^62 and the number of times its root was halved.
 #[inline(always)]
 pub fn reduce(sum: u128) -> (u64, u32) {

@@ -10,15 +10,15 @@
 //   sums(terms)                    The sums that a lane's added terms stand for.
 //   shifts(largest, own)           How many bits to the right, 0 to 62, sums made with the maxima `own` are shifted to
 //                                  fit the maxima `largest`.
-//   statistic(largest, sums)       What an encoder is made from, in up to 2 words. A whole tensor's sums have 96 bits.
-//   wire(statistic, beta)          The scalars on the wire; `beta` is the factor that makes the codec a contraction.
+//   statistic(largest, sums, factor)  What an encoder is made from, in up to 2 words. A whole tensor's sums have 96 bits.
+//   wire(statistic, factor)        The scalars on the wire; the factor makes the codec a contraction, or is the scale's own.
 //   encoder(statistic)             What encoding a bucket's values needs, in up to 4 words.
 //   decoder(wire)                  What decoding a bucket's codes needs, in up to 4 words.
 //   code(encoders, value, dither)  The codes of four values.
 //   value(decoders, code)          The values of four codes.
 //   poisoned(decoders)             Whether the buckets hold a NaN or an infinity.
 //
-// A codec asks `bits()`, `levels()`, `fraction()`, `by_l2()`, `of_unit()` and `to_nearest()` for the parameters. One without sums takes
+// A codec asks `bits()`, `levels()`, `fraction()`, `by_l2()`, `of_unit()`, `clipped()` and `to_nearest()` for the parameters. One without sums takes
 // `maxima_alone.wgsl`. Values are the bits of binary32. What is made of a value that does not exist is dropped, so
 // there is no padding. No function of a codec touches memory or waits for other threads: how a workgroup holds, folds
 // and hands on words is written in this folder, once.

@@ -28,7 +28,7 @@ fn first_item() -> u32 {
     return params.first_item;
 }
 
-// What a codec asks; of the last four only what encodes makes use.
+// What a codec asks; of the last five only what encodes makes use.
 fn bits() -> u32 {
     return params.bits;
 }
@@ -46,6 +46,10 @@ fn by_l2() -> bool {
 }
 
 fn of_unit() -> bool {
+    return false;
+}
+
+fn clipped() -> bool {
     return false;
 }
 

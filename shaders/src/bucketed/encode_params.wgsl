@@ -26,6 +26,7 @@ const FLAG_FEEDBACK: u32 = 4u;
 const FLAG_WIDE: u32 = 8u;
 const FLAG_GUARDED: u32 = 16u;
 const FLAG_UNIT: u32 = 32u;
+const FLAG_CLIPPED: u32 = 64u;
 
 // `bucket_log2` of a tensor that is one bucket.
 const WHOLE: u32 = 31u;
@@ -62,6 +63,10 @@ fn by_l2() -> bool {
 
 fn of_unit() -> bool {
     return has(FLAG_UNIT);
+}
+
+fn clipped() -> bool {
+    return has(FLAG_CLIPPED);
 }
 
 fn to_nearest() -> bool {

@@ -29,7 +29,7 @@ fn make(bucket: u32, found: vec2<u32>) -> vec2<u32> {
 
 // Makes a bucket that was measured, and writes its scalars where `exists`.
 fn settle(bucket: u32, index: u32, exists: bool) {
-    let sent = make(bucket, statistic_of(bucket));
+    let sent = make(bucket, statistic_of(bucket, factor()));
     if exists {
         let to = first_scalar() + index * SCALARS;
         scalars[to] = sent.x;

@@ -40,7 +40,7 @@ fn fold(thread: u32) {
     }
     workgroupBarrier();
     if thread == 0u {
-        let found = statistic_of(0u);
+        let found = statistic_of(0u, factor());
         keep(0u, found.x);
         keep(1u, found.y);
         let sent = wire(found, factor());

@@ -86,7 +86,7 @@ fn sum_of(which: u32, bucket: u32) -> vec3<u32> {
     return sum;
 }
 
-// What the folded words of a bucket come to.
-fn statistic_of(bucket: u32) -> vec2<u32> {
-    return statistic(maxima_of(bucket), Sums(sum_of(0u, bucket), sum_of(1u, bucket), sum_of(2u, bucket)));
+// What the folded words of a bucket come to, with this factor of the tensor.
+fn statistic_of(bucket: u32, factor: u32) -> vec2<u32> {
+    return statistic(maxima_of(bucket), Sums(sum_of(0u, bucket), sum_of(1u, bucket), sum_of(2u, bucket)), factor);
 }

@@ -40,7 +40,7 @@ fn shifts(largest: vec4<u32>, own: vec4<u32>) -> vec3<u32> {
 }
 
 // The norm.
-fn statistic(largest: vec4<u32>, total: Sums) -> vec2<u32> {
+fn statistic(largest: vec4<u32>, total: Sums, factor: u32) -> vec2<u32> {
     if largest.x >= INF {
         return vec2<u32>(NAN, 0u);
     }

@@ -34,7 +34,7 @@ fn shifts(largest: vec4<u32>, own: vec4<u32>) -> vec3<u32> {
     return vec3<u32>(min(alignment(largest.x) - alignment(own.x), 62u), 0u, 0u);
 }
 
-fn statistic(largest: vec4<u32>, total: Sums) -> vec2<u32> {
+fn statistic(largest: vec4<u32>, total: Sums, factor: u32) -> vec2<u32> {
     if largest.x >= INF {
         return vec2<u32>(NAN, 0u);
     }

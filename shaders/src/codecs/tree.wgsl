@@ -18,7 +18,7 @@ fn maxima(value: u32) -> vec4<u32> {
     return vec4<u32>(value & MAGNITUDE, 0u, 0u, 0u);
 }
 
-fn statistic(largest: vec4<u32>, none: Sums) -> vec2<u32> {
+fn statistic(largest: vec4<u32>, none: Sums, factor: u32) -> vec2<u32> {
     return vec2<u32>(select(largest.x, NAN, largest.x >= INF), 0u);
 }
 

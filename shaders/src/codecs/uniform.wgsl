@@ -22,7 +22,7 @@ fn maxima(value: u32) -> vec4<u32> {
 }
 
 // Minimum and maximum.
-fn statistic(largest: vec4<u32>, none: Sums) -> vec2<u32> {
+fn statistic(largest: vec4<u32>, none: Sums, factor: u32) -> vec2<u32> {
     return vec2<u32>(from_key(~largest.x), from_key(largest.y));
 }
 

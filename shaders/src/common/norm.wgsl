@@ -32,20 +32,37 @@ fn isqrt(value: vec2<u32>) -> u32 {
     return root;
 }
 
-// The norm from the sum of aligned squares, in 96 bits: sqrt(sum) units of the alignment's binade, at most the largest
-// finite number. While the sum takes more than 62 bits, it is a quarter of it and a doubling.
-fn norm_from_sum(sum: vec3<u32>, to: u32) -> u32 {
+// A sum of 96 bits as one below 2^62, and how many times its root was halved: a quarter of it is a halving.
+fn reduced(sum: vec3<u32>) -> vec3<u32> {
     var words = sum;
     var halvings = 0u;
-    // At most 17 turns: 96 bits.
+    // At most 17 turns.
     while words.z != 0u || (words.y >> 30u) != 0u {
         words.x = (words.x >> 2u) | (words.y << 30u);
         words.y = (words.y >> 2u) | (words.z << 30u);
         words.z = words.z >> 2u;
         halvings = halvings + 1u;
     }
-    let exponent = i32(to) - 150 + i32(halvings);
+    return vec3<u32>(words.xy, halvings);
+}
+
+// A number times 2^exponent, at most the largest finite number.
+fn scaled(number: u32, exponent: i32) -> u32 {
     let half = exponent / 2;
-    let root = f_from_u32(isqrt(words.xy));
-    return min(f_mul1(f_mul1(root, pow2(half)), pow2(exponent - half)), FINITE);
+    return min(f_mul1(f_mul1(number, pow2(half)), pow2(exponent - half)), FINITE);
+}
+
+// The norm from the sum of aligned squares: sqrt(sum) units of the alignment's binade.
+fn norm_from_sum(sum: vec3<u32>, to: u32) -> u32 {
+    let words = reduced(sum);
+    return scaled(f_from_u32(isqrt(words.xy)), i32(to) - 150 + i32(words.z));
+}
+
+// `factor` standard deviations about zero, from the sum of aligned squares of so many elements.
+fn deviations(sum: vec3<u32>, elements: u32, to: u32, factor: u32) -> u32 {
+    let words = reduced(sum);
+    let count = max(elements, 1u);
+    let root = isqrt(vec2<u32>(count << 30u, count >> 2u));
+    let ratio = f_div1(f_from_u32(isqrt(words.xy)), f_from_u32(root));
+    return scaled(f_mul1(ratio, factor), i32(to) - 135 + i32(words.z));
 }

@@ -179,6 +179,7 @@ codecs! {
     uniform: Uniform [Uniform = STOCHASTIC, UniformNearest = NEAREST],
     onebit: OneBit [OneBit = MEANS],
     sign: Sign [Sign = SCALED, SignUnit = UNIT],
+    ternary: Ternary [Ternary = STOCHASTIC, TernaryClipped = CLIPPED, TernaryNearest = NEAREST],
     float: Float [
         Float = PLAIN,
         FloatNearest = NEAREST,

@@ -104,13 +104,19 @@ impl Formula for Norm {
     }
 }
 
-/// Square root of the exact sum of squares, each magnitude cut to a multiple of the largest one's last place;
-/// `blocks` of 8192 are cut to their own largest and their sums aligned, as the format says for whole tensors.
+/// The L2 norm.
 fn l2(x: &[f32]) -> f32 {
+    let (root, exponent) = root(x);
+    (f64::from(root) * 2f64.powi(exponent)).min(f64::from(f32::MAX)) as f32
+}
+
+/// Square root of the exact sum of squares, as an integer and the exponent of its unit; each magnitude is cut to a multiple of the largest one's last place;
+/// `blocks` of 8192 are cut to their own largest and their sums aligned, as the format says for whole tensors.
+pub(super) fn root(x: &[f32]) -> (f32, i32) {
     let exponent = |v: f32| (v.abs().to_bits() >> 23).max(1);
     let top = x.iter().map(|v| v.abs()).fold(0.0, f32::max);
     if top == 0.0 {
-        return 0.0;
+        return (0.0, 0);
     }
     let mut total = 0u128;
     for block in x.chunks(8192) {
@@ -124,9 +130,7 @@ fn l2(x: &[f32]) -> f32 {
         total /= 4;
         halvings += 1;
     }
-    let root = f64::from(total.isqrt() as u32 as f32);
-    let norm = root * 2f64.powi(exponent(top) as i32 - 150 + halvings);
-    norm.min(f64::from(f32::MAX)) as f32
+    (total.isqrt() as u32 as f32, exponent(top) as i32 - 150 + halvings)
 }
 
 /// Section "Decoding QSGD" of the page.

@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 28] = [
+pub(crate) const TEXTS: [&str; 30] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -53,6 +53,8 @@ pub(crate) const TEXTS: [&str; 28] = [
     "sign",
     "sign:unit",
     "signum",
+    "ternary:clip=2.5",
+    "ternary:stretch=1.5,bucket=64",
     "qsgd:bits=4,bucket=64+noef+momentum=0.5",
 ];
 
