@@ -75,7 +75,7 @@ pub enum Error {
     },
     /// A payload whose codes are not packed as Elias codes.
     #[error(
-        "Elias codes are of QSGD's levels, the small ones of which are frequent, and this payload is {codec}: send it as it is"
+        "Elias codes are of the levels of QSGD and of ternary codes, the small ones of which are frequent, and this payload is {codec}: send it as it is"
     )]
     NotPacked {
         /// The payload's codec.

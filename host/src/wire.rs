@@ -345,8 +345,10 @@ impl Header {
         }
         let elias = match (entropy, codec) {
             (0, _) => None,
-            (ELIAS_TAG, CodecId::Qsgd) => Some(words),
-            (other, _) => return field("entropy", other.into(), "0 (none), or 1 (Elias gamma, QSGD only),"),
+            (ELIAS_TAG, codec) if codec.has_elias() => Some(words),
+            (other, _) => {
+                return field("entropy", other.into(), "0 (none), or 1 (Elias gamma, QSGD and ternary only),");
+            }
         };
         if elias.is_some_and(|words| !(least_words(n)..=most_words(n, bits)).contains(&words.into())) {
             return field("words", words.into(), "8 per unit of 256 elements to what its longest codes take");

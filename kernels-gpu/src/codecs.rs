@@ -332,6 +332,11 @@ impl CodecId {
         false
     }
 
+    /// Whether its codes can be packed as Elias codes: a level, small ones being frequent, below a sign.
+    pub const fn has_elias(self) -> bool {
+        matches!(self, Self::Qsgd | Self::Ternary)
+    }
+
     /// Whether codes of this width may have so many levels: all of them where levels lie in decades, a format's own.
     pub const fn has_levels(self, bits: u32, levels: u32) -> bool {
         match self.variance() {

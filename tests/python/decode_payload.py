@@ -342,7 +342,7 @@ def decode_file(stream):
     check(least_levels <= levels <= most_levels, "the levels are out of range")
     check(kind in (0, 1, 2), "the type of the gradient is unknown")
     check(flags & ~allowed_flags == 0, "a flag is set that the codec does not have")
-    check(entropy == 0 or entropy == 1 and codec == 1, "the entropy stage is unknown")
+    check(entropy == 0 or entropy == 1 and codec in (1, 7), "the entropy stage is unknown")
     check(not any(reserved), "the reserved bytes are not zero")
 
     bucket = max(n, 1) if log_bucket == 255 else 2**log_bucket

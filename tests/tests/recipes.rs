@@ -65,6 +65,7 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Ternary::new().clipped(2.5).whole_tensor()));
     all.push(Recipe::from(Ternary::nearest(1.75).bucket(64)));
     all.push(Recipe::from(Ternary::new().contractive()).feedback());
+    all.push(Recipe::from(Ternary::nearest(1.5).elias()));
     all.push(Recipe::from(Float::f16()));
     all.push(Recipe::from(Float::e5m2().scaled()));
     all.push(Recipe::from(Float::e2m1().scaled().nearest()).feedback());

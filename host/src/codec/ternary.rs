@@ -39,6 +39,7 @@ pub struct Ternary {
     clip: Option<f64>,
     stretch: Option<f64>,
     feedback: bool,
+    elias: bool,
 }
 
 /// What a clip may be.
@@ -50,7 +51,7 @@ impl Ternary {
     /// TernGrad without clipping: stochastic and unbiased, in buckets of 512.
     #[expect(clippy::new_without_default, reason = "a codec is chosen, not defaulted to")]
     pub const fn new() -> Self {
-        Self { common: Bucketed::new(CodecId::Ternary, 2), clip: None, stretch: None, feedback: false }
+        Self { common: Bucketed::new(CodecId::Ternary, 2), clip: None, stretch: None, feedback: false, elias: false }
     }
 
     /// 3LC: to nearest, with a scale of `stretch` times the largest magnitude, 1 to less than 2, in buckets of 512, and with error
@@ -89,6 +90,22 @@ impl Ternary {
         self
     }
 
+    /// The payload with its codes packed as Elias gamma codes, as [`Qsgd::elias`](crate::Qsgd::elias): a zero takes 1 bit, and others
+    /// take 4. It pays where more than two thirds are zero, as with a scale of the whole tensor.
+    ///
+    /// ```
+    /// use gradwire::{Device, Seed, Ternary};
+    /// let gradient: Vec<f32> = (0..10_000).map(|i| (i as f32).sin().powi(9)).collect();
+    /// let (device, codec) = (Device::cpu(), Ternary::nearest(1.5).whole_tensor().without_feedback());
+    /// let [fixed, packed] = [codec, codec.elias()].map(|codec| device.encode(&codec, &gradient, Seed::new(1)));
+    /// assert!(packed?.as_bytes().len() * 10 < fixed?.as_bytes().len() * 8);
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub const fn elias(mut self) -> Self {
+        self.elias = true;
+        self
+    }
+
     /// What a bucket's scale is made of, all settings checked.
     fn scale(&self) -> Result<Scale, Error> {
         let wrong = |what, got, allowed| Err(Error::Setting { what, got, allowed });
@@ -120,7 +137,8 @@ impl Codec for Ternary {
             }
             _ => plan.omega,
         };
-        Ok(EncodePlan { nearest: self.stretch.is_some(), scale, feedback: self.feedback, omega, ..plan })
+        let nearest = self.stretch.is_some();
+        Ok(EncodePlan { elias: self.elias, nearest, scale, feedback: self.feedback, omega, ..plan })
     }
 }
 
@@ -144,7 +162,12 @@ impl Stage for Ternary {
         self.feedback
     }
 
-    fn alone(self) -> Self {
-        self.without_feedback()
+    fn is_elias(&self) -> bool {
+        self.elias
+    }
+
+    fn alone(mut self) -> Self {
+        (self.feedback, self.elias) = (false, false);
+        self
     }
 }

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::kind::BackendKind;
 use crate::plan::{Pass, Role};
 use crate::view::AsPayload;
-use crate::wire::{CodecId, Payload};
+use crate::wire::Payload;
 
 /// The buffers of packing, as a caller would name them.
 const BUFFERS: [(&str, Role); 4] = [
@@ -44,7 +44,7 @@ impl Wgpu {
     pub async fn pack_async(&self, payload: &(impl AsPayload + ?Sized)) -> Result<Payload, Error> {
         let payload = payload.as_payload();
         let header = payload.header();
-        if header.codec() != CodecId::Qsgd {
+        if !header.codec().has_elias() {
             return Err(Error::NotPacked { codec: header.codec().name() });
         }
         if header.elias_words().is_some() {

@@ -29,7 +29,7 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotPacked`] for a payload of another codec than QSGD; [`Error::Limit`] where the codes do not fit one binding of the
+    /// [`Error::NotPacked`] for a payload of another codec than QSGD and ternary codes; [`Error::Limit`] where the codes do not fit one binding of the
     /// device; [`Error::Backend`] where it fails.
     pub fn pack(&self, payload: &(impl AsPayload + ?Sized)) -> Result<Payload, Error> {
         pack(self.engine(), &payload.as_payload())

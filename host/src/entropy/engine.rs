@@ -8,7 +8,7 @@ use crate::kind::BackendKind;
 use crate::plan::Role;
 use crate::session::{Sessions, room_of};
 use crate::view::PayloadView;
-use crate::wire::{CodecId, HEADER_BYTES, Header, Payload};
+use crate::wire::{HEADER_BYTES, Header, Payload};
 
 /// What room is asked for.
 const PAYLOAD: &str = "a payload";
@@ -33,7 +33,7 @@ pub(crate) trait Entropy {
 /// The payload with its codes packed.
 pub(crate) fn pack(engine: &(impl Entropy + ?Sized), payload: &PayloadView<'_>) -> Result<Payload, Error> {
     let header = payload.header();
-    if header.codec() != CodecId::Qsgd {
+    if !header.codec().has_elias() {
         return Err(Error::NotPacked { codec: header.codec().name() });
     }
     if header.elias.is_some() {

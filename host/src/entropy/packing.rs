@@ -3,7 +3,7 @@
 use super::passes::Layout;
 use crate::error::Error;
 use crate::plan::{Limits, Pass, Sizes};
-use crate::wire::{CodecId, Header};
+use crate::wire::Header;
 
 /// How the codes of payloads with one header are packed in a session, and unpacked: what
 /// [`Device::pack`](crate::Device::pack) and [`Device::unpack`](crate::Device::unpack) run on a GPU.
@@ -36,10 +36,10 @@ impl Packing {
     /// For codes of payloads with this header, packed or not.
     ///
     /// # Errors
-    /// [`Error::NotPacked`] for another codec than QSGD; [`Error::Limit`] where the codes, which are one binding, may
+    /// [`Error::NotPacked`] for another codec than QSGD and ternary codes; [`Error::Limit`] where the codes, which are one binding, may
     /// not fit one of a device with these limits.
     pub fn new(header: &Header, limits: &Limits) -> Result<Self, Error> {
-        if header.codec() != CodecId::Qsgd {
+        if !header.codec().has_elias() {
             return Err(Error::NotPacked { codec: header.codec().name() });
         }
         if header.elements() == 0 {

@@ -24,7 +24,7 @@ pub enum Entropy {
     /// As codes of one width.
     #[default]
     None,
-    /// As Elias gamma codes of QSGD's levels: [`Device::pack`](crate::Device::pack).
+    /// As Elias gamma codes of the levels of QSGD and of ternary codes: [`Device::pack`](crate::Device::pack).
     Elias,
 }
 
@@ -39,7 +39,7 @@ pub enum Entropy {
 /// | selection | `topk:0.01`, `topk:k=100`, `topk:k=4,block=64`, `topk:above=0.001` | [`TopK`] |
 /// | selection | `topk:0.001,warmup=4000`, `dgc:ratio=0.001` | [`Recipe::warm_up`], with `dgc` also `momentum=0.9` |
 /// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `float:e4m3,scaled`, `onebit`, `sign`, `natural:bits=8`, `ternary:clip=2.5`, `tree`, and behind a selection `f16`, `bf16` | [`Qsgd`](crate::Qsgd), [`Uniform`](crate::Uniform), [`Float`](crate::Float), [`OneBit`](crate::OneBit), [`Sign`](crate::Sign), [`Natural`](crate::Natural), [`Ternary`](crate::Ternary), [`Tree`](crate::Tree) |
-/// | entropy coding | `elias`, behind `qsgd`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
+/// | entropy coding | `elias`, behind `ternary` and `qsgd`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
 /// | vote | `vote`, behind `sign:unit` and `signum` | [`Recipe::vote`]: the majority of the ranks, not their mean |
 /// | factors | `powersgd:rank=4` | [`PowerSgd`] |
 /// | memory | `ef` | error feedback. `onebit`, `sign`, `ternary:stretch=1` and `powersgd` have it unless `noef` is there |
@@ -277,8 +277,11 @@ impl Recipe {
             }
             _ => {}
         }
-        if self.entropy == Entropy::Elias && !matches!(self.quantize, Quantize::Qsgd(_)) {
-            return stages("Elias codes are of QSGD's levels", "add qsgd, or leave out elias");
+        if self.entropy == Entropy::Elias && !self.quantize.has_elias() {
+            return stages(
+                "Elias codes are of the levels of QSGD and ternary codes",
+                "add qsgd or ternary, or leave out elias",
+            );
         }
         if self.vote && !self.quantize.is_sign_alone() {
             return stages("a vote is of signs that all count the same", "use sign:unit or signum, or leave out vote");

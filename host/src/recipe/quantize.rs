@@ -128,6 +128,14 @@ macro_rules! of_table {
                 }
             }
 
+            /// Whether its codes can be packed as Elias codes.
+            pub(super) fn has_elias(self) -> bool {
+                match self {
+                    $(Self::$codec(mut codec) => codec.common().codec.has_elias(),)+
+                    _ => false,
+                }
+            }
+
             /// Whether error feedback belongs to it.
             pub(super) fn brings_feedback(self) -> bool {
                 match self {

@@ -16,7 +16,7 @@ pub const ELIAS: &str = include_str!("../../vectors/elias.json");
 
 const COMMENT: &[&str] = &[
     "Golden vectors of Gradwire's packed payloads, wire format version 1: docs/wire.md, under Packed codes, is the page that they belong to. They never change; new ones may be added.",
-    "name: what the vector is there for. n: elements. fixed: a payload of QSGD with codes of fixed width. packed: the same payload with its codes packed. Both are the exact bytes in the order in which they are sent, two digits per byte, header and checksum included.",
+    "name: what the vector is there for. n: elements. fixed: a payload of QSGD or of ternary codes with codes of fixed width. packed: the same payload with its codes packed. Both are the exact bytes in the order in which they are sent, two digits per byte, header and checksum included.",
     "unpacked: what becomes of packed with codes of fixed width, where that is not fixed: a level of zero loses its sign.",
     "decoded: what packed decodes to, as words with a space between. A word is the bits of one binary32 number as 8 hexadecimal digits, most significant digit first: 1.0 is 3f800000. `word*count` is that word count times.",
     "A vector is passed if packing fixed gives packed, unpacking packed gives unpacked, and decoding packed gives decoded, all of them bit for bit.",
@@ -148,6 +148,8 @@ fn vectors() -> Vec<Vector> {
             encoded.codes.iter_mut().for_each(|code| *code = random.bits() as u32 & ((1 << bits) - 1));
         });
     }
+    let ternary = Case::new(Kind::Ternary, 2, None);
+    add("ternary codes, a unit and a part of one".into(), ternary, &bell(300, 24), keep);
     let five = Case { levels: 5, ..Case::new(Kind::QsgdMax, 4, Some(64)) };
     add("no elements".into(), five, &[], keep);
     add("one element".into(), five, &[-0.25], keep);

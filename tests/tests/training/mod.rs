@@ -53,7 +53,7 @@ pub(crate) const TEXTS: [&str; 30] = [
     "sign",
     "sign:unit",
     "signum",
-    "ternary:clip=2.5",
+    "ternary:clip=2.5+elias",
     "ternary:stretch=1.5,bucket=64",
     "qsgd:bits=4,bucket=64+noef+momentum=0.5",
 ];
