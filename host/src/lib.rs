@@ -85,7 +85,7 @@ pub use kind::BackendKind;
 pub use low_rank::{LowRankState, Outcome, ResidentLowRank, StateError};
 pub use model::{Layout, ModelPlan, TensorSpan};
 pub use plan::{DecodeMode, DecodePlan, EncodePlan, NonFinite};
-pub use recipe::{Entropy, Memory, Promise, Quantize, Recipe, RecipeError, Shift};
+pub use recipe::{Entropy, Memory, Method, Promise, Quantize, Recipe, RecipeError, Shift};
 pub use rotation::Rotation;
 pub use seed::Seed;
 pub use sparse::{IndexFormat, LazyResidual, Selection, SparseHeader, SparsePayload, ValueFormat};

@@ -2,6 +2,7 @@
 
 mod error;
 mod memory;
+mod methods;
 mod promise;
 mod quantize;
 mod text;
@@ -9,6 +10,7 @@ mod text;
 pub use self::error::RecipeError;
 pub(crate) use self::memory::Formed;
 pub use self::memory::{Memory, Shift};
+pub use self::methods::Method;
 pub use self::promise::Promise;
 pub use self::quantize::Quantize;
 use crate::codec::powersgd::PowerSgd;
@@ -48,6 +50,7 @@ pub enum Entropy {
 /// | memory | `signum`, `signum:momentum=0.9` | [`Recipe::momentum_alone`], of signs |
 /// | memory | `ef21` | differences to an estimate, of a contraction: [`Shift::Ef21`] |
 /// | memory | `diana`, `diana:alpha=0.1` | differences to an estimate, of an unbiased codec: [`Shift::Diana`] |
+/// | all of it | `grace:terngrad` | a published method with the defaults of GRACE: [`Recipe::methods`] |
 /// | policy | `finite` | NaN and infinity are refused: [`NonFinite::Error`] |
 ///
 /// **Momentum correction** (Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, equation 4 and
@@ -82,6 +85,22 @@ pub struct Recipe {
 }
 
 impl Recipe {
+    /// The published methods with the defaults of GRACE (Xu et al., ICDCS 2021), which a text names as `grace:terngrad`. More stages
+    /// may stand behind it.
+    ///
+    /// ```
+    /// use gradwire::Recipe;
+    /// for method in Recipe::methods() {
+    ///     let named: Recipe = format!("grace:{}", method.name).parse()?;
+    ///     assert_eq!(named, method.recipe.parse()?);
+    /// }
+    /// assert_eq!("grace:powersgd+noef".parse::<Recipe>()?.to_string(), "powersgd:rank=1+noef");
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub fn methods() -> &'static [Method] {
+        methods::METHODS
+    }
+
     /// Sends f32.
     pub fn none() -> Self {
         Self {

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
+use super::methods::{PREFIX, expanded};
 use super::quantize::quantizers;
 use super::{Entropy, Memory, Quantize, Recipe, RecipeError, Shift};
 use crate::codec::powersgd::PowerSgd;
@@ -20,6 +21,9 @@ impl FromStr for Recipe {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
+        if let Some(expanded) = expanded(text) {
+            return expanded.map_err(|names| unknown_method(text, names))?.parse();
+        }
         let mut builder = Builder { recipe: Self::none(), seen: Vec::new() };
         let mut at = 0;
         for part in text.split('+') {
@@ -44,6 +48,11 @@ impl FromStr for Recipe {
         builder.recipe.check().map_err(|source| placed(text, last, source))?;
         Ok(builder.recipe)
     }
+}
+
+fn unknown_method(text: &str, names: String) -> Error {
+    let found = "this is no method's name".into();
+    RecipeError::Text { text: text.into(), at: PREFIX.len(), found, allowed: names }.into()
 }
 
 fn placed(text: &str, at: usize, source: Error) -> Error {

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use gradwire::{BackendKind, Device, Dtype};
+use gradwire::{BackendKind, Device, Dtype, Recipe};
 
 use super::report::Report;
 use super::schema::Traded;
@@ -125,6 +125,11 @@ pub(crate) fn list(entries: &[Entry], dtype: Dtype, chosen: Option<BackendKind>)
          depends on the gradient\nthe ratio of Elias codes depends on it too, and is the least that there can be\n",
         grouped(n)
     );
+    say!("{:15} {:30}  source", "method", "recipe, by GRACE's defaults");
+    for method in Recipe::methods() {
+        say!("{:15} {:30}  {}", format!("grace:{}", method.name), method.recipe, method.source);
+    }
+    say!("");
     for kind in BackendKind::ALL {
         match Device::of(kind) {
             Ok(device) => say!("--device {:5} {}", kind.name(), device.name()),

@@ -191,6 +191,10 @@ pub(crate) fn feedback_plan(case: &Case, n: usize, dtype: Dtype) -> Result<Optio
     if let Ok(plan) = case.codec().plan(n, dtype)?.with_feedback() {
         return Ok(Some((plan, Feedback::Plain)));
     }
+    // Without a bound there is no contraction either.
+    if case.codec().plan(n, dtype)?.omega().is_infinite() {
+        return Ok(None);
+    }
     let contraction = Case { contractive: true, ..*case };
     Ok(contraction.codec().plan(n, dtype)?.with_feedback().ok().map(|plan| (plan, Feedback::Contractive)))
 }
