@@ -8,11 +8,12 @@ use crate::dense::Dense;
 use crate::entropy::Entropy;
 use crate::low_rank::LowRank;
 use crate::model::Models;
+use crate::random::Random;
 use crate::rotation::Rotate;
 use crate::sparse::Sparse;
 use crate::vote::Vote;
 
 /// What every backend does.
-pub(crate) trait Engine: Dense + Entropy + Models + Sparse + LowRank + Rotate + Vote {}
+pub(crate) trait Engine: Dense + Entropy + Models + Sparse + LowRank + Random + Rotate + Vote {}
 
-impl<T: Dense + Entropy + Models + Sparse + LowRank + Rotate + Vote> Engine for T {}
+impl<T: Dense + Entropy + Models + Sparse + LowRank + Random + Rotate + Vote> Engine for T {}

@@ -14,12 +14,14 @@ pub enum CodecFamily {
     PowerSgd,
     /// Rotations: [`Device::rotate`](crate::Device::rotate).
     Rotation,
+    /// Random-k: [`Device::encode_random`](crate::Device::encode_random).
+    RandomK,
 }
 
 impl CodecFamily {
     /// Every family.
-    pub const ALL: [Self; CodecId::ALL.len() + 3] = {
-        let mut all = [Self::TopK; CodecId::ALL.len() + 3];
+    pub const ALL: [Self; CodecId::ALL.len() + 4] = {
+        let mut all = [Self::TopK; CodecId::ALL.len() + 4];
         let mut at = 0;
         while at < CodecId::ALL.len() {
             all[at] = Self::Bucketed(CodecId::ALL[at]);
@@ -27,6 +29,7 @@ impl CodecFamily {
         }
         all[at + 1] = Self::PowerSgd;
         all[at + 2] = Self::Rotation;
+        all[at + 3] = Self::RandomK;
         all
     };
 }

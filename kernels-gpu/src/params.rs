@@ -796,3 +796,35 @@ pub struct EliasParams {
     /// Sums of words, one for each 256 units: what the kernel of the offsets takes.
     pub sums: u32,
 }
+
+/// `flags` of [`RandomParams`].
+pub mod random_flags {
+    /// Take from the residual, and leave zeros there; without it, take from the input.
+    pub const TAKE: u32 = 1;
+    /// Add to what the output holds; without it, overwrite.
+    pub const ACCUMULATE: u32 = 2;
+}
+
+/// Argument of the kernels of entries that a seed draws.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct RandomParams {
+    /// Elements of the tensor, 1 to 2^31.
+    pub n: u32,
+    /// Entries of this launch.
+    pub entries: u32,
+    /// The number of the launch's first entry.
+    pub first: u32,
+    /// Bits of the lower half of a number below `n`.
+    pub low_bits: u32,
+    /// Bits of the upper half.
+    pub high_bits: u32,
+    /// [`random_flags`].
+    pub flags: u32,
+    /// Bits of the factor, by which values are multiplied.
+    pub factor: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Keys of the rounds of the permutation.
+    pub keys: [u32; 8],
+}

@@ -90,7 +90,7 @@ macro_rules! family {
 ///
 /// sm_80 has `redux.sync`, and tensor cores for PowerSGD above rank 8; the PTX ISA of sm_90 writes half of a pair shorter. A family
 /// that uses none of it has no text of its own for that target.
-pub static FAMILIES: [Family; 17] = [
+pub static FAMILIES: [Family; 18] = [
     // The search for elements that are not finite, which every codec may ask for, and momentum.
     family!("common", ["finite_", "memory_"], 80, 80),
     family!("qsgd", ["qsgd_"], 80, 90),
@@ -108,6 +108,8 @@ pub static FAMILIES: [Family; 17] = [
     family!("elias", ["elias_"], 80, 80),
     // Rotating blocks before a quantizer, and back.
     family!("rotation", ["rotate_"], 35, 35),
+    // Taking entries that a seed draws, and putting them back.
+    family!("random", ["random_"], 35, 35),
     // Decoding entries, whichever codec selected them.
     family!("sparse", ["sparse_"], 35, 35),
     family!("topk", ["topk_"], 80, 90),

@@ -96,6 +96,8 @@ const SCATTER: &[Binding] = &[read(Role::Indices), read(Role::Values), write(Rol
 const MOMENTUM: &[Binding] = &[read(Role::Input), write(Role::Residual)];
 const ROTATE: &[Binding] = &[read(Role::Input), write(Role::Output)];
 const VOTE: &[Binding] = &[read(Role::Input), write(Role::Output)];
+const RANDOM_GATHER: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Output)];
+const RANDOM_SCATTER: &[Binding] = &[read(Role::Values), write(Role::Output)];
 const FACTOR: &[Binding] = &[write(Role::Workspace), read(Role::Values)];
 const FORM: &[Binding] = &[read(Role::Input), write(Role::Residual), write(Role::Workspace), write(Role::Status)];
 const GATHER: &[Binding] = &[write(Role::Workspace), write(Role::Status), write(Role::Values)];
@@ -281,7 +283,7 @@ const BUCKETED: [[Shader; 9]; 8] = [
 ];
 
 /// All other entry points.
-const OTHERS: [Shader; 26] = [
+const OTHERS: [Shader; 28] = [
     entry(
         "finite_scan",
         module!(
@@ -406,6 +408,8 @@ const OTHERS: [Shader; 26] = [
     entry("memory_momentum", module!("memory/momentum.wgsl"), MOMENTUM, 0),
     entry("rotate_blocks", module!("rotation/rotate.wgsl"), ROTATE, 16384),
     entry("sign_vote", module!("vote/vote.wgsl"), VOTE, 2048),
+    entry("random_gather", module!("random/params.wgsl", "random/gather.wgsl"), RANDOM_GATHER, 0),
+    entry("random_scatter", module!("random/params.wgsl", "random/scatter.wgsl"), RANDOM_SCATTER, 0),
     entry(
         "powersgd_factor",
         module!("powersgd/params.wgsl", "powersgd/word.wgsl", "powersgd/wide.wgsl", "powersgd/factor.wgsl"),

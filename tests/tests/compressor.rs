@@ -10,7 +10,8 @@ use gradwire::{
 use gradwire_collectives::Threads;
 use gradwire_tests::cases;
 use training::{
-    Failing, RUN, TEXTS, all, bits, gradient, mixed, of, tensors, together, with_estimates, with_residuals,
+    Failing, RUN, SUMMED, TEXTS, bits, gradient, host as all, mixed, of, tensors, together, with_estimates,
+    with_residuals,
 };
 
 /// Steps of a rank, and the means that it saw.
@@ -145,7 +146,7 @@ fn every_device_gives_the_bits_of_the_cpu() {
         let means = steps(&mut compressor, &mut group, device, 0..3).expect("valid");
         (means, compressor.state().expect("between steps"))
     };
-    let texts = TEXTS.iter().filter(|text| !text.contains("powersgd"));
+    let texts = TEXTS.iter().chain(&SUMMED).filter(|text| !text.contains("powersgd"));
     for compressor in texts.map(|text| of(text)).chain([with_residuals(), with_estimates()]) {
         let cpu = run(compressor.clone(), &Device::cpu());
         for device in devices(Device::cpu()) {
@@ -261,10 +262,52 @@ fn a_restored_state_goes_on_with_the_bits_of_an_uninterrupted_run() {
     }
 }
 
+/// Random-k is linear: four ranks get the bits of one rank with the mean, where sums are exact. What is sent and what is left add
+/// up to what came in.
+#[test]
+fn entries_of_ranks_are_those_of_their_mean() {
+    let n = 3000;
+    let dyadic =
+        |rank, step| -> Vec<f32> { gradient(n, rank, step).iter().map(|v| (v * 4096.0).round() / 4096.0).collect() };
+    for text in ["randomk:0.1", "randomk:k=300+noef", "randomk:0.25,unbiased", "randomk:1"] {
+        let run = |ranks: u32, of: &(dyn Fn(u32, u64) -> Vec<f32> + Sync)| {
+            together(Threads::group(ranks).expect("a group"), |rank, mut group| {
+                let mut compressor = Compressor::new(text, [[30, 100]], RUN).expect(text);
+                let means: Vec<Vec<f32>> = (0..5)
+                    .map(|step| {
+                        let mut x = of(rank, step);
+                        compressor.exchange(&Device::cpu(), &mut group, &mut x).map(|()| x).expect("it runs")
+                    })
+                    .collect();
+                (means, compressor.residual().expect("there is memory"), compressor.last_bytes())
+            })
+        };
+        let four = run(4, &dyadic);
+        let mean = |step: u64| -> Vec<f32> {
+            (0..n).map(|i| (0..4).map(|rank| dyadic(rank, step)[i]).sum::<f32>() / 4.0).collect()
+        };
+        let means: Vec<Vec<f32>> = (0..5).map(mean).collect();
+        let one = run(1, &|_, step| means[step as usize].clone());
+        assert!(four.iter().all(|(outputs, ..)| outputs == &four[0].0), "{text}: ranks differ");
+        assert!(four[0].0 == one[0].0, "{text}: one rank with the mean has other bits");
+        let sent = four[0].0.iter().flatten().filter(|v| **v != 0.0).count();
+        assert!(sent > 0 && (text == "randomk:1" || sent < 5 * n / 3), "{text}: {sent} entries are sent");
+        if text == "randomk:0.1" {
+            assert_eq!(four[0].2, 4 * 300, "{text}: 4 bytes per entry");
+            for i in 0..n {
+                let given: f32 = means.iter().map(|mean| mean[i]).sum();
+                let decoded: f32 = four[0].0.iter().map(|output| output[i]).sum();
+                let left: f32 = four.iter().map(|(_, residual, _)| residual[i]).sum::<f32>() / 4.0;
+                assert_eq!(decoded + left, given, "element {i}");
+            }
+        }
+    }
+}
+
 /// On dyadic values, whose sums are exact, to the bit.
 #[test]
 fn another_number_of_workers_keeps_the_sum_of_residuals() {
-    for text in ["topk:0.01+ef", "topk:0.02+momentum=0.5", "onebit", "powersgd:rank=2"] {
+    for text in ["topk:0.01+ef", "topk:0.02+momentum=0.5", "onebit", "powersgd:rank=2", "randomk:0.1"] {
         let saved = together(Threads::group(4).expect("four"), |rank, mut group| {
             let mut compressor = of(text);
             let mut gradient: Vec<f32> =
@@ -279,7 +322,7 @@ fn another_number_of_workers_keeps_the_sum_of_residuals() {
         assert!(residuals.iter().all(|residual| residual.iter().any(|e| *e != 0.0)), "{text} leaves something");
         // The means of 1-bit SGD and the products of factors are not dyadic; there the sums agree to binary32's
         // rounding of three additions of numbers below 1.
-        let exact = text.contains("topk");
+        let exact = text.contains("topk") || text.contains("randomk");
         for ranks in [1, 3, 4, 8] {
             let now: Vec<Vec<f32>> = (0..ranks)
                 .map(|rank| {

@@ -1,8 +1,8 @@
 //! Recipes: their texts, what is refused, and what they promise.
 
 use gradwire::{
-    Dtype, Entropy, Error, Float, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantize, Recipe, RecipeError,
-    Segment, Shift, Sign, Tensor, Ternary, TopK, Tree, Uniform,
+    Dtype, Entropy, Error, Float, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantize, RandomK, Recipe,
+    RecipeError, Segment, Shift, Sign, Tensor, Ternary, TopK, Tree, Uniform,
 };
 use gradwire_tests::cases::{self, Random};
 
@@ -66,6 +66,9 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Ternary::nearest(1.75).bucket(64)));
     all.push(Recipe::from(Ternary::new().contractive()).feedback());
     all.push(Recipe::from(Ternary::nearest(1.5).elias()));
+    all.push(Recipe::from(RandomK::fraction(0.05)));
+    all.push(Recipe::from(RandomK::count(30)).without_feedback());
+    all.push(Recipe::from(RandomK::fraction(0.1).unbiased()));
     all.push(Recipe::from(Float::f16()));
     all.push(Recipe::from(Float::e5m2().scaled()));
     all.push(Recipe::from(Float::e2m1().scaled().nearest()).feedback());
@@ -110,6 +113,9 @@ fn texts_as_they_are_typed() {
         ("momentum=0.5+onebit+noef", Recipe::from(OneBit::new()).momentum_alone(0.5)),
         ("grace:terngrad", Ternary::new().whole_tensor().clipped(2.5).into()),
         ("grace:onebit+noef", OneBit::new().whole_tensor().without_feedback().into()),
+        ("randomk:0.01", RandomK::fraction(0.01).into()),
+        ("randomk:k=5+noef", Recipe::from(RandomK::count(5)).without_feedback()),
+        ("randomk:unbiased,0.5", RandomK::fraction(0.5).unbiased().into()),
         ("ternary", Ternary::new().into()),
         ("ternary:bucket=whole,clip=3", Ternary::new().whole_tensor().clipped(3.0).into()),
         ("ternary:stretch=1", Ternary::nearest(1.0).into()),
@@ -181,6 +187,9 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
         ("signum+momentum=0.5", 7, "another kind"),
         ("momentum=0.5+signum", 13, "sign:unit, or signum alone"),
         ("grace:terngard+ef", 6, "terngrad, efsignsgd"),
+        ("randomk", 7, "a part of all"),
+        ("randomk:0.1,k=5", 12, "unbiased"),
+        ("randomk:0.1+topk:0.1", 12, "another kind"),
         ("ternary:clip", 8, "clip=a number above 0"),
         ("ternary:bits=2", 8, "clip, stretch, bucket"),
         ("signum:unit", 7, "momentum or bucket"),
@@ -216,6 +225,10 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("float:f16+ef", 10, "use scaled()"),
         ("topk:0.1+float", 9, "do not go together"),
         ("sign:unit+ef", 10, "Sign::new(), whose scale is their mean"),
+        ("randomk:1.5", 0, "above 0 and up to 1"),
+        ("randomk:k=0", 0, "1 or more"),
+        ("randomk:0.1+momentum=0.9", 12, "leave out momentum"),
+        ("randomk:0.1,unbiased+ef", 21, "say noef"),
         ("ternary:clip=2.5+ef", 17, "leave out the clip"),
         ("ternary:clip=0", 0, "above 0 and up to 1000"),
         ("ternary:stretch=2", 0, "1 to less than 2"),

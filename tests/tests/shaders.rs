@@ -74,7 +74,7 @@ fn fields<T: AnyBitPattern + Debug>() -> Vec<(String, u32)> {
                 fields.extend(words.iter().enumerate().map(|(i, &word)| (format!("reserved_{i}"), word)));
             }
             (_, &[low, high]) => fields.extend([(format!("{name}_low"), low), (format!("{name}_high"), high)]),
-            (_, words) => panic!("no rule for {name}, of {} words", words.len()),
+            (_, words) => fields.extend(words.iter().enumerate().map(|(i, &word)| (format!("{name}_{i}"), word))),
         }
         rest = after.trim_start_matches([',', ' ']);
     }
@@ -158,6 +158,11 @@ fn agreed() -> BTreeMap<&'static str, Agreed> {
         constants: Vec::new(),
     };
     let vote = Agreed { fields: fields::<VoteParams>(), flags: Vec::new(), constants: vec![("PLANES", PLANES as u32)] };
+    let random = Agreed {
+        fields: fields::<RandomParams>(),
+        flags: constants!("FLAG_", random_flags: TAKE, ACCUMULATE).into(),
+        constants: Vec::new(),
+    };
     let momentum = Agreed { fields: fields::<MomentumParams>(), flags: Vec::new(), constants: Vec::new() };
     BTreeMap::from([
         ("EncodeParams", encode),
@@ -169,6 +174,7 @@ fn agreed() -> BTreeMap<&'static str, Agreed> {
         ("MomentumParams", momentum),
         ("RotateParams", rotate),
         ("VoteParams", vote),
+        ("RandomParams", random),
     ])
 }
 

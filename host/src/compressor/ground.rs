@@ -8,6 +8,7 @@ use super::planes::{Held, InStep, Sides};
 use crate::collective::Collective;
 use crate::device::Device;
 use crate::error::Error;
+use crate::random::RandomK;
 use crate::seed::Seed;
 
 /// The memory in which a step is made: the host's, or a device's. A part goes by its number among the parts.
@@ -25,11 +26,13 @@ pub(super) trait Ground {
     /// Appends a range of the gradient.
     fn read(&mut self, range: Range<usize>, to: &mut Vec<f32>) -> Result<(), Error>;
 
-    /// A step of factors, with its all-reduces; bytes that were handed over. The gradient becomes the mean.
-    fn low_rank(
+    /// A step of factors, or of entries that the seed draws, with its all-reduces; bytes that were handed over. The gradient
+    /// becomes the mean.
+    fn summed(
         &mut self,
         index: usize,
         part: &mut Part,
+        seed: Seed,
         group: &mut (impl Collective + ?Sized),
         weight: f32,
     ) -> Result<u64, Error>;
@@ -62,6 +65,32 @@ pub(super) struct Host<'s> {
 }
 
 impl Host<'_> {
+    /// A step of entries that the seed draws, with its all-reduce.
+    fn random(
+        &mut self,
+        codec: &RandomK,
+        part: &Part,
+        seed: Seed,
+        group: &mut (impl Collective + ?Sized),
+        weight: f32,
+    ) -> Result<u64, Error> {
+        let (device, seed, mut packed) = (self.device, part.seed_of(seed), part.pack(self.gradient));
+        let mut values = if part.recipe.memory().feedback {
+            let residual = self.planes.of(Held::Residual);
+            let mut left = part.pack(residual.before);
+            let values = device.encode_random_with_feedback(codec, &packed, &mut left, seed)?;
+            part.unpack(&left, residual.behind);
+            values
+        } else {
+            device.encode_random(codec, &packed, seed)?
+        };
+        group.all_reduce_sum(&mut values)?;
+        packed.fill(0.0);
+        device.decode_random_add(codec, &values, weight, &mut packed, seed)?;
+        part.unpack(&packed, self.gradient);
+        Ok(4 * values.len() as u64)
+    }
+
     /// What a part takes its payloads or factors of, before anything is formed of it.
     fn input(&self, part: &Part) -> &[f32] {
         if part.recipe.memory().momentum.is_some() { self.planes.behind(Held::Momentum) } else { self.gradient }
@@ -109,13 +138,17 @@ impl Ground for Host<'_> {
         Ok(())
     }
 
-    fn low_rank(
+    fn summed(
         &mut self,
         _: usize,
         part: &mut Part,
+        seed: Seed,
         group: &mut (impl Collective + ?Sized),
         weight: f32,
     ) -> Result<u64, Error> {
+        if let Method::Random { codec } = part.method {
+            return self.random(&codec, part, seed, group, weight);
+        }
         let momentum = part.recipe.memory().momentum.map(|_| self.planes.behind(Held::Momentum));
         let packed = match &part.method {
             Method::LowRank { packed: true, .. } => Some(part.pack(momentum.unwrap_or(self.gradient))),

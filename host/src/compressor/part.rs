@@ -16,6 +16,7 @@ use crate::gradient::{Dtype, Gradient};
 use crate::low_rank::LowRankState;
 use crate::model::{Layout, ModelPlan, TensorSpan};
 use crate::plan::{DecodeMode, Limits, NonFinite};
+use crate::random::RandomK;
 use crate::recipe::{Entropy, Formed, Recipe, RecipeError};
 use crate::seed::Seed;
 use crate::sparse::SparsePayload;
@@ -48,6 +49,8 @@ pub(super) enum Method {
     Sparse { codec: TopK, packed: bool, elements: usize },
     /// Factors.
     LowRank { state: LowRankState, packed: bool },
+    /// Entries that the seed draws, of these tensors one behind the other.
+    Random { codec: RandomK },
 }
 
 impl Part {
@@ -72,6 +75,9 @@ impl Part {
         let method = if let Some(codec) = recipe.low_rank() {
             let matrices = matrices(model, &tensors, alone);
             Method::LowRank { state: codec.state(&matrices, Seed::new(run).tensor(first))?, packed: !alone }
+        } else if let Some(codec) = recipe.random {
+            codec.entries(spans.iter().map(|span| span.elements).sum())?;
+            Method::Random { codec }
         } else if let Some(codec) = recipe.sparse_at(0) {
             let covered = spans.iter().map(|span| span.elements).sum::<u64>() == layout.elements();
             let packed = !alone || !covered && segments(&codec, &spans, layout.elements(), true).is_none();
@@ -195,7 +201,7 @@ impl Part {
                 let payload = payload.map_err(|error| if *packed { self.unpacked(error) } else { error })?;
                 message.append(payload.as_bytes());
             }
-            Method::LowRank { .. } => {}
+            Method::LowRank { .. } | Method::Random { .. } => {}
         }
         Ok(())
     }
@@ -207,6 +213,10 @@ impl Part {
             return Ok(());
         }
         let packed = match &self.method {
+            Method::Random { .. } => {
+                let wrong = self.ranges().flatten().find(|index| !input[*index].is_finite());
+                return wrong.map_or(Ok(()), |index| Err(Error::NotFinite { index: index as u64 }));
+            }
             Method::LowRank { packed, .. } => packed.then(|| self.pack(input)),
             _ => return Ok(()),
         };
@@ -247,7 +257,7 @@ impl Part {
         match &self.method {
             Method::Dense { plan, .. } => plan.tensors().len(),
             Method::Sparse { .. } => 1,
-            Method::LowRank { .. } => 0,
+            Method::LowRank { .. } | Method::Random { .. } => 0,
         }
     }
 
@@ -291,7 +301,7 @@ impl Part {
                 }
                 Ok(Received::Sparse(all))
             }
-            Method::LowRank { .. } => Ok(Received::Nothing),
+            Method::LowRank { .. } | Method::Random { .. } => Ok(Received::Nothing),
         }
     }
 

@@ -159,7 +159,7 @@ impl Shared<'_> {
         }
         let received = received?;
         for (index, part) in parts.iter_mut().enumerate() {
-            bytes += ground.low_rank(index, part, group, weight)?;
+            bytes += ground.summed(index, part, Seed::new(run).step(step), group, weight)?;
         }
         // What can be undone comes first.
         for (index, (part, received)) in parts.iter().zip(&received).enumerate() {

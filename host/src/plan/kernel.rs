@@ -51,6 +51,10 @@ pub enum Kernel {
     Rotate,
     /// Counts the signs of payloads.
     Vote,
+    /// Takes the entries that a seed draws.
+    RandomGather,
+    /// Puts entries in the places that a seed draws.
+    RandomScatter,
     /// Takes factors that were all-reduced, and makes their columns orthonormal.
     PowerSgdFactor,
     /// Forms gradient + residual, and multiplies it by right factors.
@@ -94,7 +98,7 @@ pub enum Kernel {
 }
 
 /// Kernels that are shaders too, beside those of each codec.
-const SHARED: [Kernel; 26] = [
+const SHARED: [Kernel; 28] = [
     Kernel::FiniteScan,
     Kernel::FiniteScanSegments,
     Kernel::TopKSample,
@@ -109,6 +113,8 @@ const SHARED: [Kernel; 26] = [
     Kernel::Momentum,
     Kernel::Rotate,
     Kernel::Vote,
+    Kernel::RandomGather,
+    Kernel::RandomScatter,
     Kernel::PowerSgdFactor,
     Kernel::PowerSgdLeft,
     Kernel::PowerSgdRight,
@@ -211,6 +217,8 @@ impl Kernel {
             Self::Momentum => "memory_momentum",
             Self::Rotate => "rotate_blocks",
             Self::Vote => "sign_vote",
+            Self::RandomGather => "random_gather",
+            Self::RandomScatter => "random_scatter",
             Self::PowerSgdFactor => "powersgd_factor",
             Self::PowerSgdLeft => "powersgd_left",
             Self::PowerSgdRight => "powersgd_right",

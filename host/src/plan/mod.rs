@@ -10,8 +10,8 @@ mod policy;
 mod role;
 
 use gradwire_kernels::params::{
-    DecodeParams, EliasParams, EncodeParams, LowRankParams, MomentumParams, RotateParams, SPAN, ScatterParams,
-    SelectParams, VoteParams,
+    DecodeParams, EliasParams, EncodeParams, LowRankParams, MomentumParams, RandomParams, RotateParams, SPAN,
+    ScatterParams, SelectParams, VoteParams,
 };
 
 pub(crate) use self::decode::check_count;
@@ -55,6 +55,10 @@ pub enum Params {
     Rotate(RotateParams),
     /// Of the kernel that counts votes.
     Vote(VoteParams),
+    /// Of the kernel that takes the entries that a seed draws.
+    Gather(RandomParams),
+    /// Of the kernel that puts entries in the places that a seed draws.
+    Spread(RandomParams),
     /// Of the PowerSGD kernels.
     LowRank(LowRankParams),
     /// Of the kernels of Elias codes.
@@ -72,6 +76,7 @@ impl Params {
             Self::Momentum(p) => bytemuck::bytes_of(p),
             Self::Rotate(p) => bytemuck::bytes_of(p),
             Self::Vote(p) => bytemuck::bytes_of(p),
+            Self::Gather(p) | Self::Spread(p) => bytemuck::bytes_of(p),
             Self::LowRank(p) => bytemuck::bytes_of(p),
             Self::Elias(p) => bytemuck::bytes_of(p),
         }
@@ -204,6 +209,8 @@ impl Pass {
             | Kernel::Momentum
             | Kernel::Rotate
             | Kernel::Vote
+            | Kernel::RandomGather
+            | Kernel::RandomScatter
             | Kernel::Stats(_)
             | Kernel::Combine(_)
             | Kernel::Decode(_) => false,

@@ -26,6 +26,7 @@ pub(super) const METHODS: &[Method] = &[
     of("natural", "natural:bits=8+ef", "Horváth et al. 2019"),
     of("terngrad", "ternary:bucket=whole,clip=2.5", "Wen et al. 2017"),
     of("efsignsgd", "sign:bucket=whole", "Karimireddy et al. 2019"),
+    of("randomk", "randomk:0.3", "Stich et al. 2018"),
     of("topk", "topk:0.3+ef", "Aji and Heafield 2017"),
     of("threshold", "topk:above=0.01+ef", "GRACE's threshold-v"),
     of("dgc", "dgc:ratio=0.3", "Lin et al. 2018"),

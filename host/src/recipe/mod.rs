@@ -18,6 +18,7 @@ use crate::codec::topk::{Keep, TopK, Values};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
+use crate::random::RandomK;
 
 /// How the codes of a quantizer are packed behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -44,7 +45,8 @@ pub enum Entropy {
 /// | entropy coding | `elias`, behind `ternary` and `qsgd`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
 /// | vote | `vote`, behind `sign:unit` and `signum` | [`Recipe::vote`]: the majority of the ranks, not their mean |
 /// | factors | `powersgd:rank=4` | [`PowerSgd`] |
-/// | memory | `ef` | error feedback. `onebit`, `sign`, `ternary:stretch=1` and `powersgd` have it unless `noef` is there |
+/// | entries that the seed draws | `randomk:0.01`, `randomk:k=100`, `randomk:0.01,unbiased` | [`RandomK`] |
+/// | memory | `ef` | error feedback. `onebit`, `sign`, `ternary:stretch=1`, `randomk` and `powersgd` have it unless `noef` is there |
 /// | memory | `ef:beta=0.9,gamma=1` | error feedback of beta times the residual and gamma times the gradient |
 /// | memory | `momentum=0.9` | momentum correction, with error feedback unless `noef` is there |
 /// | memory | `signum`, `signum:momentum=0.9` | [`Recipe::momentum_alone`], of signs |
@@ -80,6 +82,8 @@ pub struct Recipe {
     /// Whether ranks vote, and no mean is taken.
     pub(crate) vote: bool,
     pub(crate) factors: Option<PowerSgd>,
+    /// Entries that the seed draws.
+    pub(crate) random: Option<RandomK>,
     pub(crate) memory: Memory,
     pub(crate) non_finite: NonFinite,
 }
@@ -110,6 +114,7 @@ impl Recipe {
             entropy: Entropy::None,
             vote: false,
             factors: None,
+            random: None,
             memory: Memory::default(),
             non_finite: NonFinite::Propagate,
         }
@@ -252,12 +257,17 @@ impl Recipe {
 
     /// Whether gradients go as they are, in f32.
     pub fn is_none(&self) -> bool {
-        self.select.is_none() && self.factors.is_none() && self.quantize == Quantize::Exact
+        self.select.is_none() && self.is_quantized() && self.quantize == Quantize::Exact
+    }
+
+    /// Whether it sends neither factors nor entries that the seed draws.
+    fn is_quantized(&self) -> bool {
+        self.factors.is_none() && self.random.is_none()
     }
 
     /// Whether what is sent can be summed on the way, by an all-reduce.
     pub fn is_linear(&self) -> bool {
-        self.is_none() || self.factors.is_some()
+        self.is_none() || self.factors.is_some() || self.random.is_some()
     }
 
     /// Takes over a quantizer; its policy for NaN becomes the recipe's, and so does its packing, which is none where it
@@ -281,6 +291,12 @@ impl Recipe {
         match (&self.select, self.quantize, &self.factors) {
             (Some(_), _, Some(_)) => {
                 return stages("top-k and PowerSGD do not go together", "each chooses what is sent: leave out one");
+            }
+            (select, quantize, factors)
+                if self.random.is_some() && (select.is_some() || quantize != Quantize::Exact || factors.is_some()) =>
+            {
+                let what = "random-k goes with no other selection, quantizer or factors";
+                return stages(what, "its values are summed on the way, in f32: leave out the others");
             }
             (_, quantize, Some(_)) if quantize != Quantize::Exact => {
                 let what = "PowerSGD and a quantizer do not go together";
@@ -308,6 +324,18 @@ impl Recipe {
         if self.is_none() && self.memory != Memory::default() {
             return stages("what is sent whole leaves nothing to remember", "leave out ef, momentum, ef21 and diana");
         }
+        if let Some(codec) = self.random {
+            codec.check()?;
+            let Memory { feedback, momentum, shift, .. } = self.memory;
+            if momentum.is_some() || shift.is_some() || self.memory.is_formed() {
+                let what = "random-k has error feedback as it is, or no memory";
+                return stages(what, "leave out momentum, ef21, diana, beta and gamma");
+            }
+            if feedback && codec.is_unbiased() {
+                let what = "unbiased random-k multiplies its error by n/k";
+                return stages(what, "leave out unbiased, or say noef");
+            }
+        }
         self.memory.check(self.factors.is_some())?;
         if self.memory.momentum.is_some() && !self.memory.feedback && (self.select.is_some() || self.factors.is_some())
         {
@@ -334,7 +362,7 @@ impl Recipe {
 
     /// The quantizer of whole tensors, if the recipe has no selection and no factors.
     pub(crate) fn dense(&self) -> Option<Dense<'_>> {
-        let whole = self.select.is_none() && self.factors.is_none() && !self.is_none();
+        let whole = self.select.is_none() && self.is_quantized() && !self.is_none();
         whole.then_some(Dense(self))
     }
 
@@ -402,6 +430,14 @@ impl From<TopK> for Recipe {
         };
         let recipe = Self { select: Some(select), ..Self::none() }.quantize(quantize);
         if policy == NonFinite::Error { recipe.non_finite(policy) } else { recipe }
+    }
+}
+
+impl From<RandomK> for Recipe {
+    /// With error feedback, unless it is unbiased.
+    fn from(codec: RandomK) -> Self {
+        let recipe = Self { random: Some(codec), ..Self::none() };
+        if codec.is_unbiased() { recipe } else { recipe.feedback() }
     }
 }
 

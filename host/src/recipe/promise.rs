@@ -91,6 +91,13 @@ impl Recipe {
         if let Some(dense) = alone.dense() {
             return Ok(Promise::of(&dense.plan(n)?));
         }
+        if let Some(codec) = self.random {
+            let (n, k) = (n as f64, codec.entries(n as u64)? as f64);
+            let left = if n == 0.0 { 0.0 } else { 1.0 - k / n };
+            let omega = if codec.is_unbiased() && k > 0.0 { n / k - 1.0 } else { left };
+            let (unbiased, delta) = (codec.is_unbiased(), above_0(1.0 - omega));
+            return Ok(Promise { unbiased, omega: Some(omega), delta, linear: true, deterministic: false });
+        }
         if self.factors.is_some() {
             // The projection onto r directions never enlarges. Which directions they are depends on the steps before,
             // and in the first on the seed.

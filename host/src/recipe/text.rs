@@ -12,9 +12,11 @@ use crate::codec::{Sign, Stage};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::NonFinite;
+use crate::random::RandomK;
 
 /// What may stand where a stage does, behind none and the quantizers.
-const STAGES: &str = "topk, dgc, powersgd, f16, bf16, elias, vote, ef, noef, ef21, diana, momentum=<factor> or finite";
+const STAGES: &str =
+    "topk, dgc, randomk, powersgd, f16, bf16, elias, vote, ef, noef, ef21, diana, momentum=<factor> or finite";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
 impl FromStr for Recipe {
@@ -80,7 +82,7 @@ struct Builder {
 impl Builder {
     fn add(&mut self, word: &Word<'_>) -> Result<(), Error> {
         let slot = match word.name {
-            "none" | "powersgd" => Slot::What,
+            "none" | "powersgd" | "randomk" => Slot::What,
             "topk" | "dgc" => Slot::Select,
             "f16" | "bf16" => Slot::Quantize,
             name if name == "signum" || Quantize::is_word(name) => Slot::Quantize,
@@ -128,6 +130,13 @@ impl Builder {
                 let (codec, factor) = word.signum()?;
                 recipe.set_quantize(codec.into());
                 recipe.memory = Memory { momentum: Some(factor), ..recipe.memory };
+            }
+            "randomk" => {
+                let codec = word.random()?;
+                recipe.random = Some(codec);
+                if !codec.is_unbiased() {
+                    self.default_feedback();
+                }
             }
             "powersgd" => {
                 recipe.factors = Some(word.powersgd()?);
@@ -178,7 +187,7 @@ impl Builder {
         self.seen.iter().any(|(slot, at)| *slot == Slot::Feedback && text[*at..].starts_with(name))
     }
 
-    /// 1-bit SGD, signs and PowerSGD have error feedback, unless the text has said otherwise already.
+    /// 1-bit SGD, signs, random-k and PowerSGD have error feedback, unless the text has said otherwise already.
     fn default_feedback(&mut self) {
         if !self.seen.iter().any(|(slot, _)| *slot == Slot::Feedback) {
             self.recipe.memory.feedback = true;
@@ -328,6 +337,36 @@ impl<'t> Word<'t> {
             }
         }
         Ok(alpha)
+    }
+
+    fn random(&self) -> Result<RandomK, Error> {
+        let allowed = "a part of all such as 0.01, k or unbiased";
+        let (mut codec, mut unbiased) = (None, false);
+        for s in &self.list(allowed)? {
+            let found = match s.key {
+                "k" => RandomK::count(s.number("a number of entries")?),
+                "unbiased" => {
+                    unbiased = s.flag(true)?;
+                    continue;
+                }
+                part => match (part.parse(), s.value) {
+                    (Ok(part), None) => RandomK::fraction(part),
+                    _ => return Err(s.unknown(allowed)),
+                },
+            };
+            if codec.replace(found).is_some() {
+                let found = format!("{:?} says a second time how many are sent", s.key);
+                return Err(self.wrong(s.at, found, "unbiased"));
+            }
+        }
+        match codec {
+            Some(codec) if unbiased => Ok(codec.unbiased()),
+            Some(codec) => Ok(codec),
+            None => {
+                let found = "nothing says how many are sent".into();
+                Err(self.wrong(self.name.len(), found, format!("\":\" and {allowed}")))
+            }
+        }
     }
 
     fn powersgd(&self) -> Result<PowerSgd, Error> {
@@ -503,7 +542,9 @@ impl Display for Recipe {
         words.extend((self.entropy == Entropy::Elias).then(|| "elias".into()));
         words.extend(self.vote.then(|| "vote".into()));
         words.extend(self.factors.map(|codec| word("powersgd", codec.words())));
-        let default = self.quantize.brings_feedback() || self.factors.is_some();
+        words.extend(self.random.map(|codec| word("randomk", codec.words())));
+        let of_random = self.random.is_some_and(|codec| !codec.is_unbiased());
+        let default = self.quantize.brings_feedback() || self.factors.is_some() || of_random;
         let Memory { feedback, beta, gamma, momentum, shift } = self.memory;
         let weights = [("beta", beta), ("gamma", gamma)].into_iter().filter(|(_, factor)| *factor != 1.0);
         let weights: Vec<_> = weights.map(|(name, factor)| format!("{name}={factor}")).collect();

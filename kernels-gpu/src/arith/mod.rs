@@ -14,6 +14,7 @@ pub mod natural;
 pub mod norm;
 pub mod onebit;
 pub mod pack;
+pub mod permutation;
 pub mod philox;
 pub mod powersgd;
 pub mod qsgd;

@@ -39,6 +39,7 @@ mod fixed_decode;
 mod memory;
 mod powersgd;
 mod quantizer;
+mod random;
 mod rotate;
 mod scan;
 mod sparse;

@@ -58,6 +58,14 @@ pub(crate) const TEXTS: [&str; 30] = [
     "qsgd:bits=4,bucket=64+noef+momentum=0.5",
 ];
 
+/// Recipes whose values are summed on the way, of gradients in the host's memory.
+pub(crate) const SUMMED: [&str; 3] = ["randomk:0.05", "randomk:k=40+noef", "randomk:0.6,unbiased"];
+
+/// Compressors of gradients in the host's memory.
+pub(crate) fn host() -> Vec<Compressor> {
+    all().into_iter().chain(SUMMED.map(of)).collect()
+}
+
 pub(crate) fn of(text: &str) -> Compressor {
     Compressor::with_policy(&Policy::new(text).expect(text), &tensors(), RUN).expect(text)
 }

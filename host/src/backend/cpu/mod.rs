@@ -11,6 +11,7 @@ mod gram;
 mod lanes;
 mod orthonormal;
 mod powersgd;
+mod random;
 mod rotate;
 mod rows;
 mod session;

@@ -80,6 +80,8 @@ impl CpuSession {
             | Params::Momentum(_)
             | Params::Rotate(_)
             | Params::Vote(_)
+            | Params::Gather(_)
+            | Params::Spread(_)
             | Params::LowRank(_)
             | Params::Elias(_) => {}
         }
@@ -111,6 +113,8 @@ impl Session for CpuSession {
                     | Params::Momentum(_)
                     | Params::Rotate(_)
                     | Params::Vote(_)
+                    | Params::Gather(_)
+                    | Params::Spread(_)
                     | Params::LowRank(_)
                     | Params::Elias(_)
             ) || matches!(
@@ -127,8 +131,8 @@ impl Session for CpuSession {
             return Err(Error::Unavailable {
                 backend: BackendKind::Cpu,
                 reason: format!(
-                    "it selects, rotates, votes, does PowerSGD and takes many tensors without passes, and has no {}; \
-                     Device::encode_sparse, Device::rotate, Device::vote, Device::low_rank_step and Device::encode_model have it",
+                    "it selects, draws entries, rotates, votes, does PowerSGD and takes many tensors without passes, and has no {}; \
+                     Device::encode_sparse, Device::encode_random, Device::rotate, Device::vote, Device::low_rank_step and Device::encode_model have it",
                     pass.kernel.name()
                 ),
             });

@@ -14,7 +14,6 @@ use super::{failed, unavailable};
 use crate::error::Error;
 use crate::family::CodecFamily;
 use crate::plan::{Kernel, Limits};
-use crate::wire::CodecId;
 
 /// The family by which opening a device finds out which target its driver takes: the smallest, so that it takes milliseconds.
 const PROBE: &str = "sparse";
@@ -287,12 +286,15 @@ pub(super) fn kernels_of(codec: CodecFamily, limits: &Limits) -> Vec<Kernel> {
     if codec == CodecFamily::Rotation {
         return vec![Kernel::Rotate];
     }
+    if codec == CodecFamily::RandomK {
+        return vec![Kernel::RandomGather];
+    }
     let mut kernels = vec![Kernel::FiniteScan];
     match codec {
         CodecFamily::Bucketed(id) => {
             kernels.push(Kernel::Encode(id));
             kernels.extend(Preset::ALL.iter().find(|preset| preset.codec == id).map(|preset| Kernel::Fixed(*preset)));
-            if id == CodecId::Qsgd {
+            if id.has_elias() {
                 kernels.push(Kernel::EliasMeasure);
             }
         }
@@ -303,7 +305,7 @@ pub(super) fn kernels_of(codec: CodecFamily, limits: &Limits) -> Vec<Kernel> {
             }
         }
         CodecFamily::PowerSgd => kernels.push(Kernel::PowerSgdLeft),
-        CodecFamily::Rotation => {}
+        CodecFamily::Rotation | CodecFamily::RandomK => {}
     }
     kernels
 }

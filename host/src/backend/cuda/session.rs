@@ -98,6 +98,8 @@ impl Shared {
             Params::Scatter(_) => &[Role::Indices, Role::Values, Role::Output],
             Params::Momentum(_) => &[Role::Input, Role::Residual],
             Params::Rotate(_) | Params::Vote(_) => &[Role::Input, Role::Output],
+            Params::Gather(_) => &[Role::Input, Role::Residual, Role::Output],
+            Params::Spread(_) => &[Role::Values, Role::Output],
             Params::Elias(_) => &[Role::Codes, Role::Values, Role::Workspace, Role::Status],
             Params::LowRank(_) => {
                 &[Role::Input, Role::Residual, Role::Workspace, Role::Status, Role::Output, Role::Values]

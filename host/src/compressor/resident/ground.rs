@@ -121,10 +121,11 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         self.queue.read(&self.gradient, 4 * range.start as u64, &mut to[from..])
     }
 
-    fn low_rank(
+    fn summed(
         &mut self,
         index: usize,
         part: &mut Part,
+        _: Seed,
         group: &mut (impl Collective + ?Sized),
         weight: f32,
     ) -> Result<u64, Error> {

@@ -96,7 +96,7 @@ impl Compressor {
     /// queue it works.
     ///
     /// # Errors
-    /// [`RecipeError::Stages`] for a recipe with a vote; [`Error::Limit`] for a device whose limits are too small;
+    /// [`RecipeError::Stages`] for a recipe with a vote or random-k; [`Error::Limit`] for a device whose limits are too small;
     /// [`Error::Backend`] where it has no memory left, or fails.
     pub fn resident<D>(&self, memory: &D) -> Result<ResidentCompressor<D>, Error>
     where

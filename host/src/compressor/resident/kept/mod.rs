@@ -16,6 +16,7 @@ use crate::device::Device;
 use crate::embed::DeviceMemory;
 use crate::error::Error;
 use crate::plan::DecodeMode;
+use crate::recipe::RecipeError;
 
 /// What a part works on in a step.
 pub(super) struct Place<'p, D: DeviceMemory> {
@@ -51,6 +52,11 @@ impl<D: DeviceMemory> Kept<D> {
             }
             Method::LowRank { state, packed } => {
                 Self::LowRank(Box::new(LowRank::new(queue, of, part, state, *packed)?))
+            }
+            Method::Random { .. } => {
+                let what =
+                    "random-k takes its entries from the host's memory, and the gradient is to stay in the device's";
+                return Err(RecipeError::Stages { what, remedy: "use Compressor::exchange, or topk" }.into());
             }
         })
     }

@@ -1,0 +1,94 @@
+//! Random-k on any device.
+
+use gradwire_kernels::params::{RandomParams, random_flags};
+
+use super::RandomK;
+use crate::device::Device;
+use crate::error::Error;
+use crate::seed::Seed;
+
+impl Device {
+    /// The values of the entries that the seed draws, in the order of the draw: [`RandomK::entries`] of them. See [`RandomK`] for
+    /// what they are.
+    ///
+    /// # Errors
+    /// As [`RandomK::entries`]; [`Error::Limit`] where the gradient does not fit one binding of the device; [`Error::Backend`] where
+    /// it fails, or the memory cannot be had.
+    pub fn encode_random(&self, codec: &RandomK, gradient: &[f32], seed: Seed) -> Result<Vec<f32>, Error> {
+        let params = codec.params(gradient.len() as u64, seed)?;
+        let factor = codec.factor(params.n.into(), params.entries.into());
+        let mut values = zeros(params.entries as usize)?;
+        self.engine().gather(&RandomParams { factor: factor.to_bits(), ..params }, gradient, &mut values)?;
+        Ok(values)
+    }
+
+    /// The same of gradient + residual, which becomes what is not sent.
+    ///
+    /// # Errors
+    /// As [`Device::encode_random`]; [`Error::Length`] for a residual of another length; [`Error::FeedbackDiverges`] for
+    /// [`RandomK::unbiased`] with k up to n/2. The residual is then as it was.
+    pub fn encode_random_with_feedback(
+        &self,
+        codec: &RandomK,
+        gradient: &[f32],
+        residual: &mut [f32],
+        seed: Seed,
+    ) -> Result<Vec<f32>, Error> {
+        let params = codec.params(gradient.len() as u64, seed)?;
+        Error::expect_len("residual", "elements", residual.len(), params.n.into())?;
+        codec.check_feedback(params.n.into(), params.entries.into())?;
+        let mut values = zeros(params.entries as usize)?;
+        let mut sums = zeros(gradient.len())?;
+        let pairs = gradient.iter().zip(&*residual);
+        sums.iter_mut().zip(pairs).for_each(|(sum, (gradient, residual))| *sum = gradient + residual);
+        self.engine().take(&params, &mut sums, &mut values)?;
+        let factor = codec.factor(params.n.into(), params.entries.into());
+        if factor != 1.0 {
+            // What is sent is factor times the sum, and (1 - factor) times the sum is left.
+            let left: Vec<f32> = values.iter().map(|value| value - value * factor).collect();
+            self.engine().spread(&params, &left, &mut sums)?;
+            values.iter_mut().for_each(|value| *value *= factor);
+        }
+        residual.copy_from_slice(&sums);
+        Ok(values)
+    }
+
+    /// The gradient of `n` elements that the values of [`Device::encode_random`], or sums of them, stand for: zeros where nothing was
+    /// sent.
+    ///
+    /// # Errors
+    /// As [`RandomK::entries`]; [`Error::Length`] for other than as many values; as [`Device::encode_random`] for the device.
+    pub fn decode_random(&self, codec: &RandomK, values: &[f32], n: usize, seed: Seed) -> Result<Vec<f32>, Error> {
+        let params = codec.params(n as u64, seed)?;
+        Error::expect_len("values of random-k", "entries", values.len(), params.entries.into())?;
+        let mut output = zeros(n)?;
+        self.engine().spread(&params, values, &mut output)?;
+        Ok(output)
+    }
+
+    /// Adds `weight` times the same to the output.
+    ///
+    /// # Errors
+    /// As [`Device::decode_random`]. The output is then as it was, or not to be used where a device failed.
+    pub fn decode_random_add(
+        &self,
+        codec: &RandomK,
+        values: &[f32],
+        weight: f32,
+        output: &mut [f32],
+        seed: Seed,
+    ) -> Result<(), Error> {
+        let params = codec.params(output.len() as u64, seed)?;
+        Error::expect_len("values of random-k", "entries", values.len(), params.entries.into())?;
+        let params = RandomParams { flags: random_flags::ACCUMULATE, factor: weight.to_bits(), ..params };
+        self.engine().spread(&params, values, output)
+    }
+}
+
+/// So many zeros.
+fn zeros(n: usize) -> Result<Vec<f32>, Error> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(n).map_err(|_| Error::no_memory("values of random-k", 4 * n as u64))?;
+    room.resize(n, 0.0);
+    Ok(room)
+}
