@@ -3,13 +3,17 @@
 mod algorithm;
 mod codec;
 mod error;
+mod graph;
 mod line;
 mod network;
 mod profile;
+mod ssgd;
 
 pub use algorithm::{Algorithm, MAX_RANKS};
 pub use codec::{CodecCost, Curve};
 pub use error::{Place, PlanError};
+pub use graph::{Graph, Kind, Resource, Schedule, Task};
 pub use line::{Fit, Line};
 pub use network::{Network, PRESETS, Preset};
 pub use profile::{Layer, Profile};
+pub use ssgd::{Iteration, Overlap, most_speed_up};
