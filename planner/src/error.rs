@@ -86,6 +86,19 @@ pub enum PlanError {
     /// A profile has no layer.
     #[error("field `layers` is empty: a profile has at least one layer")]
     NoLayers,
+    /// The layers have more elements than a `u64` counts.
+    #[error("the layers have more than 2^64 - 1 elements together")]
+    TooManyElements,
+    /// Groups that are empty, or that do not cover the layers.
+    #[error(
+        "groups of {found:?} layers are no partition of {layers} layers: none may be empty, and the sum must agree"
+    )]
+    Groups {
+        /// The lengths given.
+        found: Vec<usize>,
+        /// The layers that there are.
+        layers: usize,
+    },
     /// A list has another length than the one that it belongs to.
     #[error("{what} has {found} entries, and {wanted} are wanted")]
     Length {

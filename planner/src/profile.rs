@@ -72,7 +72,8 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// A time that is negative, NaN or infinite; no layer; a layer without elements. Each names its layer and field.
+    /// A time that is negative, NaN or infinite; no layer; a layer without elements; more elements than a `u64` counts.
+    /// Each names its layer and field where it has one.
     pub fn new(forward: f64, layers: Vec<Layer>) -> Result<Self, PlanError> {
         checked(|| Place::whole("forward"), forward)?;
         if layers.is_empty() {
@@ -85,6 +86,8 @@ impl Profile {
                 return Err(PlanError::Zero { place, reason: "a tensor without elements has no gradient to send" });
             }
         }
+        let sum = layers.iter().try_fold(0u64, |sum, layer| sum.checked_add(layer.elements));
+        sum.ok_or(PlanError::TooManyElements)?;
         Ok(Self { forward, layers })
     }
 
@@ -126,9 +129,9 @@ impl Profile {
         self.layers.iter().map(|layer| layer.backward).sum()
     }
 
-    /// Elements of all layers. It ends at the largest `u64`.
+    /// Elements of all layers.
     pub fn elements(&self) -> u64 {
-        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.elements))
+        self.layers.iter().map(|layer| layer.elements).sum()
     }
 
     /// When each gradient is ready, in seconds from the beginning of the forward pass, where nothing else is computed.

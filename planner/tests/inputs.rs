@@ -37,6 +37,8 @@ fn a_bad_profile_is_refused_at_its_place() {
         assert!(error.contains(wanted), "{from} -> {to}: {error}");
     }
     assert_eq!(Profile::from_json(r#"{"forward": 1, "layers": []}"#), Err(PlanError::NoLayers));
+    let huge = vec![Layer::new("c", u64::MAX, 0.0), Layer::new("d", 1, 0.0)];
+    assert_eq!(Profile::new(1.0, huge), Err(PlanError::TooManyElements));
     for time in [f64::NAN, f64::INFINITY] {
         let error = Profile::new(1.0, vec![Layer::new("c", 1, time)]).expect_err("no time");
         assert!(matches!(error, PlanError::NotFinite { ref place, .. } if place.field == "backward"), "{error}");

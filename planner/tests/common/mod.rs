@@ -1,6 +1,6 @@
 //! Random inputs whose sums are exact: whole numbers of a unit that is a power of two.
 
-use gradwire_planner::{Layer, Profile};
+use gradwire_planner::{Groups, Layer, Profile};
 
 /// A small generator (splitmix64), so that every run has the same cases.
 pub(crate) struct Random(pub(crate) u64);
@@ -28,4 +28,19 @@ impl Random {
         let layers = (0..count).map(layer).collect();
         Profile::new(self.time(1024), layers).expect("valid")
     }
+}
+
+/// Every partition of this many layers into groups of neighbours.
+#[allow(dead_code, reason = "not every file of tests asks for it")]
+pub(crate) fn partitions(layers: usize) -> impl Iterator<Item = Groups> {
+    (0..1u32 << (layers - 1)).map(move |cuts| {
+        let mut lengths = vec![1];
+        for layer in 1..layers {
+            match lengths.last_mut() {
+                Some(length) if cuts >> (layer - 1) & 1 == 0 => *length += 1,
+                _ => lengths.push(1),
+            }
+        }
+        Groups::new(lengths, layers).expect("a partition")
+    })
 }
