@@ -99,6 +99,14 @@ pub enum PlanError {
         /// The layers that there are.
         layers: usize,
     },
+    /// A group takes a route that is not there.
+    #[error("route number {found}: there are {routes}")]
+    Route {
+        /// The number asked for, from 0.
+        found: usize,
+        /// How many routes there are.
+        routes: usize,
+    },
     /// A list has another length than the one that it belongs to.
     #[error("{what} has {found} entries, and {wanted} are wanted")]
     Length {

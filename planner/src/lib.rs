@@ -8,7 +8,9 @@ mod groups;
 mod line;
 mod merge;
 mod network;
+mod pipeline;
 mod profile;
+mod sparse;
 mod ssgd;
 
 pub use algorithm::{Algorithm, MAX_RANKS};
@@ -19,5 +21,7 @@ pub use groups::Groups;
 pub use line::{Fit, Line};
 pub use merge::Merging;
 pub use network::{Network, PRESETS, Preset};
+pub use pipeline::{Pipeline, Route, Routed};
 pub use profile::{Layer, Profile};
+pub use sparse::{Rule, Sparse};
 pub use ssgd::{Iteration, Overlap, most_speed_up};
