@@ -32,7 +32,8 @@ impl Curve {
         }
     }
 
-    fn check(&self, of: &str) -> Result<(), PlanError> {
+    /// Refuses NaN, infinite and negative numbers, as fields of `of`.
+    pub(crate) fn check(&self, of: &str) -> Result<(), PlanError> {
         match self {
             Self::Line(line) => line.check(of),
             Self::Sort { scale } => checked(|| Place::whole(&format!("{of}.scale")), *scale).map(drop),

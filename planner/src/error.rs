@@ -107,6 +107,12 @@ pub enum PlanError {
         /// How many routes there are.
         routes: usize,
     },
+    /// A ratio of compression that would make gradients larger.
+    #[error("a compression ratio of {found}: it is at least 1, which sends everything")]
+    Ratio {
+        /// The ratio given.
+        found: f64,
+    },
     /// A list has another length than the one that it belongs to.
     #[error("{what} has {found} entries, and {wanted} are wanted")]
     Length {

@@ -1,10 +1,12 @@
 #![doc = include_str!("../README.md")]
 
+mod adaptive;
 mod algorithm;
 mod codec;
 mod error;
 mod graph;
 mod groups;
+mod hybrid;
 mod line;
 mod merge;
 mod network;
@@ -13,11 +15,13 @@ mod profile;
 mod sparse;
 mod ssgd;
 
+pub use adaptive::{Adaptive, Share, delta};
 pub use algorithm::{Algorithm, MAX_RANKS};
 pub use codec::{CodecCost, Curve};
 pub use error::{Place, PlanError};
 pub use graph::{Graph, Kind, Resource, Schedule, Task};
 pub use groups::Groups;
+pub use hybrid::{Hybrid, Scaling, Split, hybrid};
 pub use line::{Fit, Line};
 pub use merge::Merging;
 pub use network::{Network, PRESETS, Preset};

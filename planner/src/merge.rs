@@ -119,7 +119,7 @@ impl<'p> Merging<'p> {
         let mut begins = vec![0];
         let mut free: f64 = 0.0;
         let mut elements = layers[0].elements;
-        for next in 1..layers.len() {
+        for (next, layer) in layers.iter().enumerate().skip(1) {
             let begin = free.max(self.ready[next - 1]);
             let through = begin + self.exchange(elements);
             let ready = self.ready[next];
@@ -129,7 +129,7 @@ impl<'p> Merging<'p> {
                 free = through;
                 elements = 0;
             }
-            elements += layers[next].elements;
+            elements += layer.elements;
         }
         begins.reverse();
         Groups::from_begins(begins, layers.len())

@@ -120,7 +120,7 @@ impl Iteration<'_> {
 
 /// The most that overlapping communication with the backward pass gains over doing one after the other:
 /// `1 + 1 / (forward / min(backward, communication) + max(r, 1 / r))` with `r = communication / backward`
-/// (Shi et al. 2019, LAGS, equation 19). It is computed as the equal ratio of the sum of the three times to
+/// (Shi et al. 2019, LAGS). It is computed as the equal ratio of the sum of the three times to
 /// `forward + max(backward, communication)`.
 ///
 /// It is 1 where everything takes no time.
