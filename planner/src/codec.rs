@@ -48,19 +48,22 @@ pub struct CodecCost {
     pub name: String,
     /// Seconds to encode, over elements.
     pub encode: Curve,
-    /// Seconds to decode what arrives, over elements. For a gather, payloads of all ranks together.
+    /// Seconds to decode one payload, or to add it to what is there, over its elements.
     pub decode: Curve,
     /// Bytes of a payload of any size, such as its header.
     pub header: f64,
     /// Bytes per element beyond that, such as 0.5 for codes of 4 bits.
     pub bytes_per_element: f64,
+    /// Whether an all-reduce may sum payloads, so that one is decoded: gradients themselves, and PowerSGD's factors.
+    /// Others are gathered, and each rank's is decoded.
+    pub sums: bool,
 }
 
 impl CodecCost {
     /// No codec: 4 bytes per element, and no time.
     pub fn dense() -> Self {
         let name = "dense".to_owned();
-        Self { name, encode: Curve::NONE, decode: Curve::NONE, header: 0.0, bytes_per_element: 4.0 }
+        Self { name, encode: Curve::NONE, decode: Curve::NONE, header: 0.0, bytes_per_element: 4.0, sums: true }
     }
 
     /// Bytes of the payload of this many elements.

@@ -14,7 +14,7 @@ use crate::profile::Profile;
 /// ```
 /// use gradwire_planner::{Algorithm, Layer, Merging, Network, Profile};
 ///
-/// let layers = vec![Layer::new("head", 1000, 0.010), Layer::new("body", 50, 0.001), Layer::new("stem", 50, 0.001)];
+/// let layers = vec![Layer::new("head", 1_000_000, 0.010), Layer::new("body", 50, 0.005), Layer::new("stem", 50, 0.005)];
 /// let profile = Profile::new(0.0, layers)?;
 /// let collective = Algorithm::Ring.cost(&Network::preset("1GbE")?, 8)?;
 /// let merging = Merging::new(&profile, collective, 4.0)?;

@@ -16,13 +16,15 @@ pub struct Route {
     pub codec: CodecCost,
     /// The collective, in seconds over the bytes of one rank's payload.
     pub exchange: Line,
+    /// How many payloads each rank decodes: all ranks' for a gather, 1 for a sum.
+    pub payloads: u32,
 }
 
 impl Route {
-    /// Seconds to encode, to exchange and to decode this many elements.
+    /// Seconds to encode, to exchange and to decode this many elements of each rank.
     pub fn seconds(&self, elements: u64) -> [f64; 3] {
         let exchange = self.exchange.at(self.codec.bytes(elements));
-        [self.codec.encode.at(elements), exchange, self.codec.decode.at(elements)]
+        [self.codec.encode.at(elements), exchange, f64::from(self.payloads) * self.codec.decode.at(elements)]
     }
 }
 

@@ -22,9 +22,10 @@ fn route(random: &mut Random) -> Route {
         decode: curve(random),
         header: random.below(8) as f64,
         bytes_per_element: random.below(16) as f64 / 4.0,
+        sums: false,
     };
     let most = [2, 64, 1024][random.below(3) as usize];
-    Route { codec, exchange: Line::new(random.time(most), random.time(16)) }
+    Route { codec, exchange: Line::new(random.time(most), random.time(16)), payloads: 1 + random.below(3) as u32 }
 }
 
 fn brute(pipeline: &Pipeline<'_>) -> f64 {
@@ -95,7 +96,7 @@ fn without_encode_it_is_merging() {
     for _ in 0..500 {
         let profile = random.profile(40);
         let exchange = Line::new(random.time(512), random.time(16));
-        let dense = Sparse::new(&profile, Route { codec: CodecCost::dense(), exchange }).expect("valid");
+        let dense = Sparse::new(&profile, Route { codec: CodecCost::dense(), exchange, payloads: 1 }).expect("valid");
         let merging = gradwire_planner::Merging::new(&profile, exchange, 4.0).expect("valid");
         assert_eq!(dense.finish(&dense.exact()), merging.finish(&merging.exact()));
     }
@@ -108,12 +109,12 @@ fn the_program_begins_a_layer_late() {
     let profile = Profile::new(0.0, vec![layer("a"), layer("b"), layer("c")]).expect("valid");
     let codec = CodecCost { bytes_per_element: 1.0, encode: Curve::Line(Line::new(1.0, 0.0)), ..CodecCost::dense() };
     // To wait costs 8 - 1 s, and a start-up that is saved 1 s: nothing is merged.
-    let sparse = Sparse::new(&profile, Route { codec, exchange: Line::new(1.0, 1.0) }).expect("valid");
+    let sparse = Sparse::new(&profile, Route { codec, exchange: Line::new(1.0, 1.0), payloads: 1 }).expect("valid");
     assert_eq!(Vec::from(sparse.rule(Rule::Paper)), [1, 1, 1]);
     assert_eq!(Vec::from(sparse.rule(Rule::Program)), [2, 1]);
     let codec = CodecCost { bytes_per_element: 1.0, encode: Curve::Line(Line::new(1.0, 0.0)), ..CodecCost::dense() };
     // A start-up of 8 s is more than the wait: all are merged.
-    let sparse = Sparse::new(&profile, Route { codec, exchange: Line::new(8.0, 1.0) }).expect("valid");
+    let sparse = Sparse::new(&profile, Route { codec, exchange: Line::new(8.0, 1.0), payloads: 1 }).expect("valid");
     assert_eq!(Vec::from(sparse.rule(Rule::Paper)), [3]);
     assert_eq!(Vec::from(sparse.rule(Rule::Program)), [3]);
 }
@@ -133,8 +134,8 @@ fn hundreds_of_layers_are_searched() {
         bytes_per_element: 0.008,
         ..CodecCost::dense()
     };
-    let route = Route { codec, exchange: Line::new(1.1e-3, 4.0e-9) };
-    let dense = Route { codec: CodecCost::dense(), exchange: Line::new(3.0e-4, 1.5e-9) };
+    let route = Route { codec, exchange: Line::new(1.1e-3, 4.0e-9), payloads: 1 };
+    let dense = Route { codec: CodecCost::dense(), exchange: Line::new(3.0e-4, 1.5e-9), payloads: 1 };
     let pipeline = Pipeline::new(&profile, vec![dense, route]).expect("valid");
     let seconds = |most| {
         let start = std::time::Instant::now();
@@ -156,7 +157,7 @@ fn hundreds_of_layers_are_searched() {
 fn bad_plans_are_refused() {
     let profile = Profile::new(0.0, vec![Layer::new("a", 1, 8.0)]).expect("valid");
     assert!(matches!(Pipeline::new(&profile, vec![]), Err(PlanError::Length { what: "routes", .. })));
-    let route = Route { codec: CodecCost::dense(), exchange: Line::new(1.0, 0.0) };
+    let route = Route { codec: CodecCost::dense(), exchange: Line::new(1.0, 0.0), payloads: 1 };
     let negative = Route { exchange: Line::new(-1.0, 0.0), ..route.clone() };
     assert!(matches!(Pipeline::new(&profile, vec![negative]), Err(PlanError::Negative { .. })));
     let pipeline = Pipeline::new(&profile, vec![route]).expect("valid");
