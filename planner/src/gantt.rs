@@ -14,7 +14,7 @@ const TOP: f64 = 30.0;
 
 /// The schedule of a graph as an SVG: a row per resource that has tasks, a bar per task that takes time.
 ///
-/// Each bar has its task's name and times as a tooltip. The text is a whole document; the same graph gives the same one.
+/// Each bar has its task's name and times as a tooltip. The text is a whole document, the same for the same graph.
 ///
 /// # Errors
 ///

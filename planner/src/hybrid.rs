@@ -46,9 +46,9 @@ impl Split {
 /// parallelization strategies for deep learning training".
 ///
 /// `N` workers of `M` devices each converge `SU(M) * SE(N) * N * E(1) / E(N)` times as fast as one device, with the
-/// speed-up `SU(M)` of a worker by model parallelism, the efficiency `SE(N)` and the epochs `E(N)`. `scaling` has `SE` and
-/// `E` for the numbers of workers that are looked at, 1 among them; `model_parallel` has pairs of `M` and `SU(M)`. One
-/// device per worker, with a speed-up of 1, is always looked at. A worker's batch is the same whatever its devices.
+/// speed-up `SU(M)` of a worker by model parallelism, the efficiency `SE(N)` and the epochs `E(N)`. `scaling` has `SE`
+/// and `E` for the numbers of workers that are looked at, 1 among them. `model_parallel` has pairs of `M` and `SU(M)`.
+/// One device per worker, with a speed-up of 1, is always looked at. A worker's batch is the same whatever its devices.
 ///
 /// Of equal ways, that with fewer devices per worker and then fewer workers is taken.
 ///

@@ -14,7 +14,8 @@ use crate::profile::Profile;
 /// ```
 /// use gradwire_planner::{Algorithm, Layer, Merging, Network, Profile};
 ///
-/// let layers = vec![Layer::new("head", 1_000_000, 0.010), Layer::new("body", 50, 0.005), Layer::new("stem", 50, 0.005)];
+/// let layers = [("head", 1_000_000, 0.010), ("body", 50, 0.005), ("stem", 50, 0.005)];
+/// let layers = layers.map(|(name, elements, backward)| Layer::new(name, elements, backward)).to_vec();
 /// let profile = Profile::new(0.0, layers)?;
 /// let collective = Algorithm::Ring.cost(&Network::preset("1GbE")?, 8)?;
 /// let merging = Merging::new(&profile, collective, 4.0)?;
@@ -107,8 +108,8 @@ impl<'p> Merging<'p> {
     ///
     /// The authors' programs depart from it:
     ///
-    /// - In MG-WFBP, where collectives were timed, the merged group's time is looked up by the layer's number in a table
-    ///   that is keyed by sizes (`size_commtime_dict[l-1]`).
+    /// - In MG-WFBP, where collectives were timed, the merged group's time is looked up by the layer's number in a
+    ///   table that is keyed by sizes (`size_commtime_dict[l-1]`).
     /// - In the copy within OMGS, the start of an exchange is the larger of `tc[l+1] + tc[l+1]`, twice the exchange
     ///   before it, and readiness. The first addend should be its start.
     /// - In that copy, the loop begins at the second layer, so that the first is merged with it whatever the costs, and

@@ -7,8 +7,8 @@ use crate::line::{Fit, Line};
 
 /// A link between two ranks: a message of `n` bytes takes `alpha + beta * n` seconds.
 ///
-/// Neither number is zero: with a start-up time of zero it never pays to merge messages, and no link has one. A fit that
-/// gives zero or less lacks measurements of small messages.
+/// Neither number is zero: with a start-up time of zero it never pays to merge messages, and no link has one. A fit
+/// that gives zero or less lacks measurements of small messages.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Raw")]
 pub struct Network {
@@ -57,8 +57,8 @@ pub const PRESETS: [Preset; 4] = [
     Preset {
         name: "10GbE",
         network: Network { alpha: 3.03e-5, beta: 8.0e-10 },
-        source: "alpha: Shi et al. 2019 (MG-WFBP), all-reduce of 16 ranks, 0.908 ms in 30 messages; beta: the line rate, \
-                 since their 0.74 ns per byte for 16 ranks is below what a ring can reach over 10 Gb/s",
+        source: "alpha: Shi et al. 2019 (MG-WFBP), all-reduce of 16 ranks, 0.908 ms in 30 messages; beta: the line \
+                 rate, since their 0.74 ns per byte for 16 ranks is below what a ring can reach over 10 Gb/s",
     },
     Preset {
         name: "25GbE",

@@ -155,8 +155,8 @@ impl<'p> Pipeline<'p> {
     /// states per layer.
     ///
     /// The optimum is exact up to the rounding of sums of times, whose order differs from that of
-    /// [`finish`](Self::finish). How many states there are depends on the costs; see [`exact_within`](Self::exact_within)
-    /// where that may be too many.
+    /// [`finish`](Self::finish). How many states there are depends on the costs: hundreds of layers with costs that
+    /// are no lines can have more than fit into memory. [`exact_within`](Self::exact_within) has a limit.
     pub fn exact(&self) -> Routed {
         self.exact_within(usize::MAX).0
     }
@@ -274,8 +274,8 @@ struct Bounds {
     backward: Vec<f64>,
     /// The most seconds of compute, encodes among them.
     most: Vec<f64>,
-    /// Seconds from the end of the group before until the next group can be encoded, exchanged and decoded: the least of
-    /// any route for the next layer by itself.
+    /// Seconds from the end of the group before until the next group is encoded, and of its exchange and decode: the
+    /// least of any route for the next layer by itself.
     next: Vec<[f64; 3]>,
     /// Seconds of the exchanges, and then of the last layer's decode.
     exchange: Vec<f64>,
@@ -346,8 +346,8 @@ fn undominated(states: Vec<State>, bounds: &Bounds, end: usize) -> Vec<State> {
     // A stable sort: larger last groups were found later.
     keyed.reverse();
     keyed.sort_by(|(a, _), (b, _)| a[0].total_cmp(&b[0]).then(a[1].total_cmp(&b[1])).then(a[2].total_cmp(&b[2])));
-    // Of what is kept, which is computed no later than what comes: pairs of the other two times of which none is as late
-    // as another, by rising exchange and falling decode.
+    // Of what is kept, which is computed no later than what comes: pairs of the other two times of which none is as
+    // late as another, by rising exchange and falling decode.
     let mut stairs: Vec<(f64, f64)> = Vec::new();
     let mut kept = Vec::new();
     for ([_, exchanged, decoded], state) in keyed {

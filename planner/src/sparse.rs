@@ -62,8 +62,8 @@ impl<'p> Sparse<'p> {
     ///
     /// It is no optimum, and unlike the rule of MG-WFBP it is no bound either: it may end later than a group per layer
     /// or than one group, since `t_w` is not how much later the merged exchange begins. That is
-    /// `backward(n) + S(p + n) - S(p)` less the same wait: `S(n)` is counted as saved, though it delays no exchange that
-    /// has begun.
+    /// `backward(n) + S(p + n) - S(p)` less the same wait: `S(n)` is counted as saved, though it delays no exchange
+    /// that has begun.
     ///
     /// The authors' program departs from the paper further: adaptive merging and ratios are switched off by constants
     /// (`ADAPTIVE_MERGE`, `ADAPTIVE_SPARSE`), the density that it would adapt is the constant 0.001, the model of the

@@ -33,8 +33,8 @@ fn shares_are_the_most_that_hides() {
     assert!(seen.iter().all(|&count| count > 500), "{seen:?}: all three cases must come up");
 }
 
-/// What the ratios are for: where every layer but the last hides, the exchange ends with the last layer's own, as a graph
-/// of tasks says.
+/// What the ratios are for: where every layer but the last hides, the exchange ends with the last layer's own, as a
+/// graph of tasks says.
 #[test]
 fn hidden_layers_leave_the_last_exchange_alone() {
     let layers = vec![Layer::new("a", 64, 1.0), Layer::new("b", 64, 5.0), Layer::new("c", 64, 3.0)];
@@ -76,8 +76,8 @@ fn delta_is_monitored() {
     assert!(matches!(delta(&[3.0], &[3.0], 2), Err(PlanError::Length { .. })));
 }
 
-/// The paper's inequality: doubling the workers' devices beats doubling the workers where the speed-up exceeds twice the
-/// ratio of efficiencies times that of epochs.
+/// The paper's inequality: doubling the workers' devices beats doubling the workers where the speed-up exceeds twice
+/// the ratio of efficiencies times that of epochs.
 #[test]
 fn devices_go_where_the_inequality_says() {
     let mut random = Random(10);
