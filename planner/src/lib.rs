@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod algorithm;
+mod bench;
 mod codec;
 mod error;
 mod gantt;

@@ -217,14 +217,15 @@ impl fmt::Display for Plan {
         let (ms, dense, compute) = (self.seconds * 1e3, self.dense * 1e3, self.compute * 1e3);
         match self.verdict {
             Verdict::Compress { margin } => {
-                writeln!(f, "compress: {ms:.3} ms in {} groups, {:.1} % less than", self.groups.len(), margin * 100.0)?;
-                writeln!(f, "{dense:.3} ms without; compute alone takes {compute:.3} ms")?;
+                writeln!(f, "compress: {ms:.3} ms in {} groups", self.groups.len())?;
+                writeln!(f, "that saves {:.1} % of {dense:.3} ms without codecs", margin * 100.0)?;
             }
             Verdict::DoNotCompress { margin } => {
-                writeln!(f, "do not compress: {ms:.3} ms in {} groups without, of which", self.groups.len())?;
-                writeln!(f, "codecs would save {:.1} %; compute alone takes {compute:.3} ms", margin * 100.0)?;
+                writeln!(f, "do not compress: {ms:.3} ms in {} groups", self.groups.len())?;
+                writeln!(f, "codecs would save {:.1} % of it", margin * 100.0)?;
             }
         }
+        writeln!(f, "compute alone takes {compute:.3} ms")?;
         self.rests_on.iter().try_for_each(|what| writeln!(f, "rests on: {what}"))
     }
 }

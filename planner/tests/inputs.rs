@@ -130,3 +130,26 @@ fn costs_of_codecs() {
     let endless = CodecCost { header: f64::INFINITY, ..CodecCost::dense() };
     assert!(matches!(endless.check(), Err(PlanError::NotFinite { place, .. }) if place.field == "header"));
 }
+
+#[test]
+fn costs_are_read_from_a_bench() {
+    let row = |codec: &str, encode: &str, add: &str, dtype: &str| {
+        format!(
+            r#"{{"codec": "{codec}", "settings": {{"label": "4 bit / 64", "dtype": "{dtype}", "bits": 4}}, "elements": 9,
+                "encode_gbps": {encode}, "decode_gbps": 16, "decode_add_gbps": {add}, "ratio": 8, "cosine": 1}}"#
+        )
+    };
+    let file = |rows: &[String]| format!(r#"{{"device": "any", "rows": [{}]}}"#, rows.join(","));
+    let rows = [row("qsgd", "2", "4", "f32"), row("powersgd", "null", "null", "f32"), row("topk", "8", "null", "f16")];
+    let costs = CodecCost::from_bench(&file(&rows)).expect("as written");
+    let of = |cost: &CodecCost| (cost.name.clone(), cost.encode, cost.decode, cost.bytes_per_element);
+    let line = |seconds| Curve::Line(Line::new(0.0, seconds));
+    let wanted = [
+        ("qsgd 4 bit / 64".to_owned(), line(2.0e-9), line(1.0e-9), 0.5),
+        ("topk 4 bit / 64".to_owned(), line(0.25e-9), line(0.125e-9), 0.25),
+    ];
+    assert_eq!(costs.iter().map(of).collect::<Vec<_>>(), wanted);
+    let error = CodecCost::from_bench(&file(&[row("qsgd", "0", "1", "f32")])).expect_err("never ends").to_string();
+    assert!(error.starts_with(r#"layer 0 ("qsgd 4 bit / 64"), field `encode_gbps` is zero"#), "{error}");
+    assert!(matches!(CodecCost::from_bench("{}"), Err(PlanError::Json { .. })));
+}
