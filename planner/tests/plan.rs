@@ -121,3 +121,19 @@ fn charts_show_every_task_that_takes_time() {
     graph.add("stuck", Kind::Update, Resource::Compute, 1.0, &[3]);
     assert!(matches!(gantt(&graph), Err(PlanError::Cycle(_))));
 }
+
+/// Who gathers decodes every rank's payload, by hand: one layer of 64 elements, 4 ranks.
+#[test]
+fn gathered_payloads_are_decoded_one_by_one() {
+    let profile = Profile::new(4.0, vec![Layer::new("only", 64, 8.0)]).expect("valid");
+    let codecs = [codec("a", 0.5, 0.125), CodecCost { sums: true, ..codec("b", 0.5, 0.125) }];
+    let plan = question(&profile, &codecs).plan().expect("valid");
+    let of = |name: &str, algorithm| {
+        let row = plan.rows.iter().find(|row| row.codec == name && row.algorithm == algorithm).expect("a row");
+        [row.wait_free, row.single, row.merged]
+    };
+    // Computed 12 s, encoded 32 s; 3 messages of 8 bytes, 2 s and a start each; decoded 4 times 32 s.
+    assert_eq!(of("a", Algorithm::AllGather), [12.0 + 32.0 + 3.0 * 2.0078125 + 128.0; 3]);
+    // Summed in 6 messages of 2 bytes; decoded once.
+    assert_eq!(of("b", Algorithm::Ring), [12.0 + 32.0 + 6.0 * 0.5078125 + 32.0; 3]);
+}
