@@ -8,6 +8,7 @@ mod faults;
 mod fuzz;
 mod jobs;
 mod place;
+mod plan;
 mod ptx;
 mod publish;
 #[cfg(feature = "wgpu")]
@@ -49,6 +50,8 @@ enum Command {
     ReportStage(report::stage::Args),
     /// Format, lint, test and document; the last lines say which backends ran.
     Test(test::Args),
+    /// Say which layers of a profile to merge and compress on a network, or that it does not pay.
+    Plan(plan::Args),
     /// Build the PTX from the Rust kernels, or check that the committed PTX is what they give.
     Ptx(ptx::Args),
     /// Check that the crates can be published: metadata, contents, licences, each feature alone, the least Rust.
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         },
         Command::ReportStage(args) => report::stage::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Ptx(args) => ptx::run(&args),
         Command::Publish(args) => publish::run(&args),
         Command::Shaders(args) => shaders::run(&args),

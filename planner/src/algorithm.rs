@@ -1,0 +1,82 @@
+//! What collectives cost on a network.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::PlanError;
+use crate::line::Line;
+use crate::network::Network;
+
+/// How ranks exchange bytes. Costs are those of Thakur, Rabenseifner and Gropp (2005), without the time to add, which a
+/// measured [`Network`] or the codec's cost has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Algorithm {
+    /// All-reduce in a ring: a reduce-scatter and an all-gather of `n - 1` messages each, of a part in `n`.
+    Ring,
+    /// All-reduce by exchange of everything with a rank at distance 1, 2, 4, ...
+    RecursiveDoubling,
+    /// All-reduce by a reduction to one rank and a broadcast, both along a binary tree.
+    Tree,
+    /// All-gather in a ring: `n - 1` messages, each with the bytes of one rank.
+    AllGather,
+}
+
+/// The most ranks that the costs are computed for. Above, links that are all alike are no model of any machine.
+pub const MAX_RANKS: u32 = 65_536;
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Ring, Self::RecursiveDoubling, Self::Tree, Self::AllGather];
+
+    /// Seconds over the bytes that each rank has: of the sum for an all-reduce, of its own payload for the all-gather.
+    ///
+    /// With one rank nothing is sent, and everything takes no time.
+    ///
+    /// | | start | per byte |
+    /// |---|---|---|
+    /// | ring | `2 (n - 1) alpha` | `2 (n - 1) / n beta` |
+    /// | recursive doubling | `s alpha` | `s beta` |
+    /// | tree | `2 ceil(log2 n) alpha` | `2 ceil(log2 n) beta` |
+    /// | all-gather | `(n - 1) alpha` | `(n - 1) beta` |
+    ///
+    /// Recursive doubling has `s = log2 n` steps for a power of two. For others it has `floor(log2 n) + 2`, since the
+    /// ranks above the power send to one below it first and get the sum in the end.
+    ///
+    /// ```
+    /// use gradwire_planner::{Algorithm, Line, Network};
+    ///
+    /// let network = Network::new(1.0, 0.25)?;
+    /// assert_eq!(Algorithm::Ring.cost(&network, 4)?, Line::new(6.0, 0.375));
+    /// assert_eq!(Algorithm::AllGather.cost(&network, 4)?, Line::new(3.0, 0.75));
+    /// # Ok::<(), gradwire_planner::PlanError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// No rank, or more than [`MAX_RANKS`].
+    pub fn cost(self, network: &Network, ranks: u32) -> Result<Line, PlanError> {
+        if ranks == 0 || ranks > MAX_RANKS {
+            return Err(PlanError::Ranks { found: ranks, most: MAX_RANKS, model: "a collective over links all alike" });
+        }
+        let (alpha, beta, others) = (network.alpha(), network.beta(), f64::from(ranks - 1));
+        let (messages, bytes) = match self {
+            Self::Ring => (2.0 * others, 2.0 * others / f64::from(ranks)),
+            Self::RecursiveDoubling => {
+                let extra = if ranks.is_power_of_two() { 0 } else { 2 };
+                let steps = f64::from(ranks.ilog2() + extra);
+                (steps, steps)
+            }
+            Self::Tree => {
+                let depth = f64::from(ranks.next_power_of_two().ilog2());
+                (2.0 * depth, 2.0 * depth)
+            }
+            Self::AllGather => (others, others),
+        };
+        Ok(Line::new(messages * alpha, bytes * beta))
+    }
+
+    /// Whether it sums in the network, which payloads of most codecs do not allow.
+    pub fn sums(self) -> bool {
+        self != Self::AllGather
+    }
+}

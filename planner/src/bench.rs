@@ -1,0 +1,65 @@
+//! Codecs' costs from what `cargo xtask bench` measured.
+
+use serde::Deserialize;
+
+use crate::codec::{CodecCost, Curve};
+use crate::error::{Place, PlanError, positive};
+use crate::line::Line;
+
+/// What is read of the file. It holds more.
+#[derive(Deserialize)]
+struct Report {
+    rows: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    codec: String,
+    settings: Settings,
+    encode_gbps: Option<f64>,
+    decode_gbps: Option<f64>,
+    decode_add_gbps: Option<f64>,
+    ratio: f64,
+}
+
+#[derive(Deserialize)]
+struct Settings {
+    label: String,
+    dtype: String,
+}
+
+impl CodecCost {
+    /// The codecs of the JSON that `cargo xtask bench` writes, each called by its codec and setting.
+    ///
+    /// Rates are of one large size, so that costs have no start-up time. What arrives is added where that was measured,
+    /// and decoded otherwise. Rows without a rate for encode and one for decode, such as PowerSGD's, are left out.
+    ///
+    /// # Errors
+    ///
+    /// No such JSON; a rate or ratio that is zero, negative or no number. A row has its index in the place of a layer's.
+    pub fn from_bench(text: &str) -> Result<Vec<Self>, PlanError> {
+        let report: Report = serde_json::from_str(text).map_err(|error| PlanError::Json {
+            line: error.line(),
+            column: error.column(),
+            message: error.to_string(),
+        })?;
+        let cost = |(index, row): (usize, Row)| {
+            let (Some(encode), Some(decode)) = (row.encode_gbps, row.decode_add_gbps.or(row.decode_gbps)) else {
+                return Ok(None);
+            };
+            let name = format!("{} {}", row.codec, row.settings.label);
+            let place = |field: &'static str| {
+                let name = name.clone();
+                move || Place::layer(index, &name, field)
+            };
+            positive(place("encode_gbps"), encode, "it would never end")?;
+            positive(place("decode_gbps"), decode, "it would never end")?;
+            positive(place("ratio"), row.ratio, "its payload would be endless")?;
+            let bytes = if row.settings.dtype == "f32" { 4.0 } else { 2.0 };
+            let curve = |rate: f64| Curve::Line(Line::new(0.0, bytes / (rate * 1.0e9)));
+            let (encode, decode, bytes_per_element) = (curve(encode), curve(decode), bytes / row.ratio);
+            Ok(Some(Self { name, encode, decode, header: 0.0, bytes_per_element, sums: false }))
+        };
+        report.rows.into_iter().enumerate().filter_map(|row| cost(row).transpose()).collect()
+    }
+}

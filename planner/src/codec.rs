@@ -1,0 +1,85 @@
+//! What it costs to encode and to decode, and what comes out.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Place, PlanError, checked};
+use crate::line::Line;
+
+/// Seconds over elements.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Curve {
+    /// `start + per_unit * elements`: every kernel of this library.
+    Line(Line),
+    /// `scale * x * log2(x)` for `x` elements: a top-k by sorting, as Shi et al. 2020 (OMGS) model it.
+    Sort {
+        /// Seconds per element and bit.
+        scale: f64,
+    },
+}
+
+impl Curve {
+    /// Work that takes no time.
+    pub const NONE: Self = Self::Line(Line::new(0.0, 0.0));
+
+    /// Seconds for this many elements.
+    pub fn at(&self, elements: u64) -> f64 {
+        let x = elements as f64;
+        match self {
+            Self::Line(line) => line.at(x),
+            Self::Sort { .. } if elements <= 1 => 0.0,
+            Self::Sort { scale } => scale * x * x.log2(),
+        }
+    }
+
+    /// Refuses NaN, infinite and negative numbers, as fields of `of`.
+    pub(crate) fn check(&self, of: &str) -> Result<(), PlanError> {
+        match self {
+            Self::Line(line) => line.check(of),
+            Self::Sort { scale } => checked(|| Place::whole(&format!("{of}.scale")), *scale).map(drop),
+        }
+    }
+}
+
+/// What a codec costs on one rank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CodecCost {
+    /// What tables call it, such as the text of a recipe.
+    pub name: String,
+    /// Seconds to encode, over elements.
+    pub encode: Curve,
+    /// Seconds to decode one payload, or to add it to what is there, over its elements.
+    pub decode: Curve,
+    /// Bytes of a payload of any size, such as its header.
+    pub header: f64,
+    /// Bytes per element beyond that, such as 0.5 for codes of 4 bits.
+    pub bytes_per_element: f64,
+    /// Whether an all-reduce may sum payloads, so that one is decoded: gradients themselves, and PowerSGD's factors.
+    /// Others are gathered, and each rank's is decoded.
+    pub sums: bool,
+}
+
+impl CodecCost {
+    /// No codec: 4 bytes per element, and no time.
+    pub fn dense() -> Self {
+        let name = "dense".to_owned();
+        Self { name, encode: Curve::NONE, decode: Curve::NONE, header: 0.0, bytes_per_element: 4.0, sums: true }
+    }
+
+    /// Bytes of the payload of this many elements.
+    pub fn bytes(&self, elements: u64) -> f64 {
+        self.header + self.bytes_per_element * elements as f64
+    }
+
+    /// Refuses costs that are negative, NaN or infinite.
+    ///
+    /// # Errors
+    ///
+    /// Names the field.
+    pub fn check(&self) -> Result<(), PlanError> {
+        self.encode.check("encode")?;
+        self.decode.check("decode")?;
+        checked(|| Place::whole("header"), self.header)?;
+        checked(|| Place::whole("bytes_per_element"), self.bytes_per_element).map(drop)
+    }
+}

@@ -1,0 +1,139 @@
+//! Whole plans, and their charts.
+
+mod common;
+
+use common::Random;
+use gradwire_planner::{
+    Algorithm, CodecCost, Curve, Graph, Kind, Layer, Line, Network, Plan, PlanError, Profile, Question, Resource,
+    Verdict, gantt,
+};
+
+/// What times are multiples of.
+const UNIT: f64 = 1.0 / 1_048_576.0;
+
+fn codec(name: &str, seconds: f64, bytes_per_element: f64) -> CodecCost {
+    let curve = Curve::Line(Line::new(0.0, seconds));
+    let name = name.to_owned();
+    CodecCost { name, encode: curve, decode: curve, header: 0.0, bytes_per_element, sums: false }
+}
+
+fn question<'q>(profile: &'q Profile, codecs: &'q [CodecCost]) -> Question<'q> {
+    let network = Network::new(0.0078125, 0.25).expect("a link");
+    let algorithms = &[Algorithm::Ring, Algorithm::Tree];
+    Question { profile, network, ranks: 4, codecs, algorithms, least_margin: 0.125, states: usize::MAX }
+}
+
+fn profile() -> Profile {
+    let layers = vec![Layer::new("head", 64, 8.0), Layer::new("body", 16, 16.0), Layer::new("stem", 4, 4.0)];
+    Profile::new(4.0, layers).expect("valid")
+}
+
+#[test]
+fn a_cheap_codec_is_taken_and_a_dear_one_is_not() {
+    let profile = profile();
+    let cheap = [codec("cheap", 0.0, 0.125)];
+    let plan = question(&profile, &cheap).plan().expect("valid");
+    let Verdict::Compress { margin } = plan.verdict else { panic!("{plan}") };
+    assert!(plan.complete && plan.seconds >= plan.compute && plan.seconds < plan.dense);
+    assert_eq!(margin, (plan.dense - plan.seconds) / plan.dense);
+    assert!(plan.groups.iter().any(|group| group.codec == "cheap" && group.algorithm == Algorithm::AllGather));
+
+    let dear = [codec("dear", 8.0, 0.125)];
+    let plan = question(&profile, &dear).plan().expect("valid");
+    assert_eq!((plan.verdict, plan.seconds), (Verdict::DoNotCompress { margin: 0.0 }, plan.dense));
+    assert!(plan.groups.iter().all(|group| group.codec == "dense"));
+    assert!(plan.to_string().contains("do not compress"), "{plan}");
+
+    let none = question(&profile, &[]).plan().expect("valid");
+    assert_eq!((none.verdict, none.groups), (Verdict::DoNotCompress { margin: 0.0 }, plan.groups));
+}
+
+/// A saving below the margin is no reason, and the plan is the one without.
+#[test]
+fn the_margin_decides() {
+    let profile = profile();
+    let cheap = [codec("cheap", 0.0, 0.125)];
+    let question = question(&profile, &cheap);
+    let Verdict::Compress { margin } = question.plan().expect("valid").verdict else { panic!("it saves") };
+    let with = |least_margin| Question { least_margin, ..question.clone() }.plan();
+    assert!(matches!(with(margin).expect("valid").verdict, Verdict::Compress { .. }));
+    let more = with(margin + f64::EPSILON).expect("valid");
+    assert_eq!((more.verdict, more.seconds), (Verdict::DoNotCompress { margin }, more.dense));
+    assert!(more.groups.iter().all(|group| group.codec == "dense"));
+    assert!(matches!(with(f64::NAN), Err(PlanError::NotFinite { .. })));
+}
+
+/// A plan's time is that of its chart's tasks, no row beats it, and its groups cover the layers in order.
+#[test]
+fn plans_are_what_they_say() {
+    let mut random = Random(11);
+    let mut compressed = 0;
+    for _ in 0..300 {
+        let profile = random.profile(12);
+        let codecs = [codec("a", random.time(16), 0.5), codec("b", random.time(64), 0.03125)];
+        let network = Network::new(random.time(64) + UNIT, random.time(4) + UNIT).expect("a link");
+        let question = Question { network, least_margin: 0.0, ..question(&profile, &codecs) };
+        let plan: Plan = question.plan().expect("valid");
+        let rows = plan.rows.iter().map(|row| row.merged).fold(f64::INFINITY, f64::min);
+        assert_eq!(plan.graph.schedule().expect("acyclic").makespan(), plan.seconds);
+        assert!(plan.complete && plan.seconds <= rows && plan.seconds <= plan.dense);
+        let mut next = 0;
+        for group in &plan.groups {
+            let layers = &profile.layers()[next..next + group.layers];
+            assert_eq!((group.first, group.elements), (next, layers.iter().map(|l| l.elements).sum()));
+            next += group.layers;
+        }
+        assert_eq!(next, profile.layers().len());
+        compressed += u32::from(matches!(plan.verdict, Verdict::Compress { .. }));
+    }
+    assert!((30..270).contains(&compressed), "{compressed}: both verdicts must come up");
+}
+
+#[test]
+fn one_rank_sends_nothing() {
+    let (profile, codecs) = (profile(), [codec("cheap", 0.0, 0.125)]);
+    let alone = Question { ranks: 1, ..question(&profile, &codecs) }.plan().expect("valid");
+    assert_eq!((alone.seconds, alone.verdict), (32.0, Verdict::DoNotCompress { margin: 0.0 }));
+}
+
+#[test]
+fn bad_questions_are_refused() {
+    let (profile, codecs) = (profile(), [codec("negative", -1.0, 0.125)]);
+    assert!(matches!(question(&profile, &codecs).plan(), Err(PlanError::Negative { .. })));
+    let none = Question { ranks: 0, ..question(&profile, &[]) };
+    assert!(matches!(none.plan(), Err(PlanError::Ranks { found: 0, .. })));
+    let gather = Question { algorithms: &[Algorithm::AllGather], ..question(&profile, &[]) };
+    assert!(matches!(gather.plan(), Err(PlanError::Missing(_))));
+}
+
+#[test]
+fn charts_show_every_task_that_takes_time() {
+    let mut graph = Graph::default();
+    let first = graph.add("<a & b>\u{1}", Kind::Backward, Resource::Compute, 1.0, &[]);
+    graph.add("nothing", Kind::Encode, Resource::Compute, 0.0, &[]);
+    graph.add("exchange", Kind::Communicate, Resource::Network, 3.0, &[first]);
+    let svg = gantt(&graph).expect("acyclic");
+    assert_eq!(svg.matches("<title>").count(), 2);
+    assert!(svg.contains("&lt;a &amp; b&gt; : 0.000 us to 1.000 s") && !svg.contains("nothing"), "{svg}");
+    // The exchange takes three quarters of the 1000 units, behind the first.
+    assert!(svg.contains(r#"<rect x="340.000" y="70" width="750.000""#), "{svg}");
+    assert!(gantt(&Graph::default()).expect("empty").ends_with("</svg>\n"));
+    graph.add("stuck", Kind::Update, Resource::Compute, 1.0, &[3]);
+    assert!(matches!(gantt(&graph), Err(PlanError::Cycle(_))));
+}
+
+/// Who gathers decodes every rank's payload, by hand: one layer of 64 elements, 4 ranks.
+#[test]
+fn gathered_payloads_are_decoded_one_by_one() {
+    let profile = Profile::new(4.0, vec![Layer::new("only", 64, 8.0)]).expect("valid");
+    let codecs = [codec("a", 0.5, 0.125), CodecCost { sums: true, ..codec("b", 0.5, 0.125) }];
+    let plan = question(&profile, &codecs).plan().expect("valid");
+    let of = |name: &str, algorithm| {
+        let row = plan.rows.iter().find(|row| row.codec == name && row.algorithm == algorithm).expect("a row");
+        [row.wait_free, row.single, row.merged]
+    };
+    // Computed 12 s, encoded 32 s; 3 messages of 8 bytes, 2 s and a start each; decoded 4 times 32 s.
+    assert_eq!(of("a", Algorithm::AllGather), [12.0 + 32.0 + 3.0 * 2.0078125 + 128.0; 3]);
+    // Summed in 6 messages of 2 bytes; decoded once.
+    assert_eq!(of("b", Algorithm::Ring), [12.0 + 32.0 + 6.0 * 0.5078125 + 32.0; 3]);
+}

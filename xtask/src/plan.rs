@@ -1,0 +1,102 @@
+//! `cargo xtask plan`: what to merge and compress, from a profile, a network and what a bench measured.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use gradwire_planner::{Algorithm, CodecCost, Network, PlanError, Profile, Question, gantt};
+
+use crate::place;
+
+/// What to plan for.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The profile of an iteration: JSON with `forward` and, in order of readiness, `layers` of `name`, `elements` and
+    /// `backward`. Times are in seconds.
+    #[arg(long)]
+    profile: PathBuf,
+    /// 1GbE, 10GbE, 25GbE or InfiniBand, or a link's seconds per message and per byte: `3e-5,8e-10`.
+    #[arg(long)]
+    network: String,
+    /// How many ranks train.
+    #[arg(long)]
+    ranks: u32,
+    /// What `cargo xtask bench` measured: its codecs are tried. Without it, only merging is planned.
+    #[arg(long)]
+    bench: Option<PathBuf>,
+    /// The share of an iteration that compression must save.
+    #[arg(long, default_value_t = 0.05)]
+    margin: f64,
+    /// States per layer that the search keeps at most. The table says where more might find a faster plan.
+    #[arg(long, default_value_t = 256)]
+    states: usize,
+    /// Where a chart of the planned iteration goes, as SVG.
+    #[arg(long)]
+    chart: Option<PathBuf>,
+    /// Where the plan goes, as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// Plans, prints the table of choices and the verdict, and writes what was asked for.
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    for (file, option) in [(&args.chart, "--chart"), (&args.json, "--json")] {
+        file.as_ref().map_or(Ok(()), |file| place::check_writable(file, option))?;
+    }
+    let profile = read(&args.profile, Profile::from_json)?;
+    let codecs = args.bench.as_ref().map_or(Ok(Vec::new()), |file| read(file, CodecCost::from_bench))?;
+    let plan = Question {
+        profile: &profile,
+        network: network(&args.network)?,
+        ranks: args.ranks,
+        codecs: &codecs,
+        algorithms: &Algorithm::ALL,
+        least_margin: args.margin,
+        states: args.states,
+    }
+    .plan()
+    .map_err(|error| error.to_string())?;
+    print!("{plan}");
+    if let Some(file) = &args.chart {
+        write(file, &gantt(&plan.graph).map_err(|error| error.to_string())?)?;
+    }
+    if let Some(file) = &args.json {
+        write(file, &serde_json::to_string_pretty(&plan).map_err(|e| format!("the plan does not fit JSON: {e}"))?)?;
+    }
+    Ok(())
+}
+
+fn read<T>(file: &Path, parse: impl Fn(&str) -> Result<T, PlanError>) -> Result<T, String> {
+    let text = fs::read_to_string(file).map_err(|e| format!("{} cannot be read: {e}", file.display()))?;
+    parse(&text).map_err(|e| format!("{}: {e}", file.display()))
+}
+
+fn write(file: &Path, text: &str) -> Result<(), String> {
+    fs::write(file, text).map_err(|e| format!("{} cannot be written: {e}", file.display()))?;
+    println!("wrote {}", file.display());
+    Ok(())
+}
+
+/// A preset by its name, or a link by its two numbers.
+fn network(text: &str) -> Result<Network, String> {
+    let numbers = text.split_once(',').and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)));
+    let found = match numbers {
+        Some((alpha, beta)) => Network::new(alpha, beta),
+        None => Network::preset(text),
+    };
+    found.map_err(|error| format!("--network {text}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_named_or_numbers() {
+        assert_eq!(network("10gbe"), Network::preset("10GbE").map_err(|e| e.to_string()));
+        assert_eq!(network("3e-5, 8e-10"), Network::new(3e-5, 8e-10).map_err(|e| e.to_string()));
+        for (bad, wanted) in [("0,1", "alpha"), ("token ring", "1GbE, 10GbE"), ("1,x", "no network is called")] {
+            let error = network(bad).expect_err(bad);
+            assert!(error.starts_with(&format!("--network {bad}")) && error.contains(wanted), "{error}");
+        }
+    }
+}
