@@ -134,8 +134,8 @@ fn limit(freedom: usize) -> f64 {
 fn elements_and_pairs_are_drawn_equally_often() {
     let runs = 60_000u64;
     for n in [3, 7, 11, 16, 37] {
-        let seeds: [(&str, fn(u64) -> Seed); 3] = [
-            ("run", |i| Seed::new(i)),
+        let seeds = [
+            ("run", Seed::new as fn(u64) -> Seed),
             ("step", |i| Seed::new(5).step(i)),
             ("tensor", |i| Seed::new(5).tensor(i as u32)),
         ];

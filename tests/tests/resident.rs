@@ -1,6 +1,7 @@
 //! PowerSGD in a caller's memory: on the PTX machine, with a driver that refuses to allocate and to wait, and on wgpu.
 
 use gradwire::{Dtype, Error, Matrix, PowerSgd, Seed, StateError};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 use gradwire_tests::resident::{against_the_host, codecs, from_one_sided};
 
 #[test]

@@ -192,7 +192,7 @@ fn contracts(device: &Device, case: &Case, x: &[f32]) -> Outcome {
         let pairs = || x.iter().zip(d).map(|(v, d)| (f64::from(*v), f64::from(*d)));
         let [lost, all] = [pairs().map(|(v, d)| (v - d).powi(2)).sum(), pairs().map(|(v, _)| v * v).sum::<f64>()];
         // The scale is rounded once, to binary32.
-        if lost > case.omega(x.len()) * all + f64::from(case.kind.formula().span(&[1.0]).0).powi(2) * all * 2f64.powi(-22) {
+        if lost > case.omega(x.len()) * all + 2.0 * all * 2f64.powi(-22) {
             return Err(format!("{}: bucket {bucket} loses {lost:e} of {all:e}", case.label()));
         }
     }
