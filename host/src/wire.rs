@@ -335,7 +335,11 @@ impl Header {
         };
         let known = codec.wire_flags();
         if head[19] & !known != 0 {
-            return field("flags", head[19].into(), "bit 0 (L2, QSGD only) and bit 1 (scaled, not 1-bit SGD)");
+            return field(
+                "flags",
+                head[19].into(),
+                "bit 0 (L2, QSGD only) and bit 1 (scaled, not 1-bit SGD, signs or floats)",
+            );
         }
         let entropy = head[ENTROPY_AT];
         let words = u32::from_le_bytes([head[24], head[25], head[26], head[27]]);

@@ -5,12 +5,12 @@ mod training;
 
 use gradwire::{
     Collective, CollectiveError, Compressor, Device, Error, ExchangeError, Matrix, Policy, PowerSgd, Qsgd, Recipe,
-    SavedError, Seed, SparsePayload, Tensor, TopK,
+    Rotation, SavedError, Seed, SparsePayload, Tensor, TopK,
 };
 use gradwire_collectives::Threads;
 use gradwire_tests::cases;
 use training::{
-    Failing, RUN, SUMMED, TEXTS, bits, gradient, host as all, mixed, of, tensors, together, with_estimates,
+    Failing, HOST_ALONE, RUN, TEXTS, bits, gradient, host as all, mixed, of, tensors, together, with_estimates,
     with_residuals,
 };
 
@@ -146,7 +146,7 @@ fn every_device_gives_the_bits_of_the_cpu() {
         let means = steps(&mut compressor, &mut group, device, 0..3).expect("valid");
         (means, compressor.state().expect("between steps"))
     };
-    let texts = TEXTS.iter().chain(&SUMMED).filter(|text| !text.contains("powersgd"));
+    let texts = TEXTS.iter().chain(&HOST_ALONE).filter(|text| !text.contains("powersgd"));
     for compressor in texts.map(|text| of(text)).chain([with_residuals(), with_estimates()]) {
         let cpu = run(compressor.clone(), &Device::cpu());
         for device in devices(Device::cpu()) {
@@ -259,6 +259,89 @@ fn a_restored_state_goes_on_with_the_bits_of_an_uninterrupted_run() {
             compressor.state().expect("between steps")
         });
         assert!(resumed == through, "{:?}", all()[index].recipes());
+    }
+}
+
+/// A rotated exchange is the rotation, the codec, the mean and the rotation back, to the bit; behind it, one large element does no
+/// harm to its bucket, and the mean over steps is the gradient's.
+#[test]
+fn a_rotated_exchange_is_its_stages_one_after_another() {
+    let (device, n, steps) = (Device::cpu(), 2048, 64u64);
+    let mut x = gradient(n, 0, 0);
+    x[700] = 1000.0;
+    let run = |text: &str| {
+        let mut group = Threads::group(1).expect("one").remove(0);
+        let mut compressor = Compressor::new(text, [[32, 64]], RUN).expect(text);
+        let outputs: Vec<Vec<f32>> = (0..steps)
+            .map(|_| {
+                let mut own = x.clone();
+                compressor.exchange(&device, &mut group, &mut own).map(|()| own).expect("it runs")
+            })
+            .collect();
+        outputs
+    };
+    let outputs = run("rotate+qsgd:bits=4,bucket=1024");
+    for (step, output) in (0..).zip(&outputs) {
+        let seed = Seed::new(RUN).step(step);
+        let rotated = device.rotate(Rotation::default(), &x, seed).expect("valid");
+        let sent = device.encode(&Qsgd::bits(4).bucket(1024), &rotated, seed.worker(0)).expect("valid");
+        let decoded = device.decode(&sent).expect("its own");
+        let back = device.unrotate(Rotation::default(), &decoded, n, seed).expect("valid");
+        assert!(output == &back, "step {step}");
+    }
+    let off = |outputs: &[Vec<f32>]| -> f64 {
+        let one = |output: &Vec<f32>| x.iter().zip(output).map(|(x, y)| f64::from(x - y).powi(2)).sum::<f64>();
+        outputs.iter().map(one).sum::<f64>() / steps as f64
+    };
+    let plain = run("qsgd:bits=4,bucket=1024");
+    // The large element makes the levels of its bucket 143 apart, and those of its rotated block some 5.
+    assert!(off(&outputs) < off(&plain), "{} and {}", off(&outputs), off(&plain));
+}
+
+/// Each call of a device fails in turn: gradient and state are then as they were, also where a step writes tensor by tensor.
+#[cfg(feature = "cuda")]
+#[test]
+fn a_device_that_fails_anywhere_leaves_gradient_and_state_as_they_were() {
+    use std::sync::Arc;
+
+    use gradwire::backend::cuda::Cuda;
+    use gradwire_ptx_machine::Machine;
+    use training::faulty::Faulty;
+
+    let machine = Arc::new(Machine::new((8, 0), 1));
+    for text in ["sign:unit+vote", "rotate:block=32+qsgd:bits=4", "randomk:0.2", "ternary:clip=2.5"] {
+        let driver = Arc::new(Faulty::new(machine.clone()));
+        let device = Device::from(Cuda::with_driver(driver.clone(), None).expect("an artifact that fits"));
+        let mut group = Threads::group(1).expect("one").remove(0);
+        let policy = Policy::new(text).expect(text).small(0);
+        let tensors = [Tensor::new("a", [300]), Tensor::new("b", [40, 10]), Tensor::new("c", [7])];
+        let mut failures = 0;
+        for calls in 0.. {
+            let mut compressor = Compressor::with_policy(&policy, &tensors, RUN).expect(text);
+            let mut first = gradient(compressor.elements(), 0, 0);
+            compressor.exchange(&device, &mut group, &mut first).expect("nothing fails yet");
+            let (before, given) = (compressor.state().expect("idle"), gradient(compressor.elements(), 0, 1));
+            let mut expected = given.clone();
+            compressor.clone().exchange(&Device::cpu(), &mut group, &mut expected).expect("the CPU does not fail");
+            let mut x = given.clone();
+            driver.fail_behind(calls);
+            let done = compressor.exchange(&device, &mut group, &mut x);
+            if !driver.has_failed() {
+                driver.fail_behind(u32::MAX);
+                done.expect("no call was left to fail");
+                break;
+            }
+            failures += 1;
+            let Err(error) = done else {
+                // What only makes a step faster may fail.
+                assert_eq!(bits(&x), bits(&expected), "{text}: what is said to be done behind {calls} calls");
+                continue;
+            };
+            assert!(matches!(error, Error::Backend { .. }), "{text}: {error:?}");
+            assert_eq!(bits(&x), bits(&given), "{text}: the gradient behind {calls} calls");
+            assert!(compressor.state().expect("idle") == before, "{text}: the state behind {calls} calls");
+        }
+        assert!(failures > 8, "{text}: {failures} calls");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use gradwire::{
     Dtype, Entropy, Error, Float, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantize, RandomK, Recipe,
-    RecipeError, Segment, Shift, Sign, Tensor, Ternary, TopK, Tree, Uniform,
+    RecipeError, Rotation, Segment, Shift, Sign, Tensor, Ternary, TopK, Tree, Uniform,
 };
 use gradwire_tests::cases::{self, Random};
 
@@ -67,6 +67,9 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Ternary::new().contractive()).feedback());
     all.push(Recipe::from(Ternary::nearest(1.5).elias()));
     all.push(Recipe::from(RandomK::fraction(0.05)));
+    all.push(Recipe::from(Qsgd::bits(4)).rotate(Rotation::default()));
+    all.push(Recipe::from(Uniform::bits(4)).rotate(Rotation::block(64)).non_finite(NonFinite::Error));
+    all.push(Recipe::from(Sign::new()).without_feedback().rotate(Rotation::block(8192)));
     all.push(Recipe::from(RandomK::count(30)).without_feedback());
     all.push(Recipe::from(RandomK::fraction(0.1).unbiased()));
     all.push(Recipe::from(Float::f16()));
@@ -187,6 +190,11 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
         ("signum+momentum=0.5", 7, "another kind"),
         ("momentum=0.5+signum", 13, "sign:unit, or signum alone"),
         ("grace:terngard+ef", 6, "terngrad, efsignsgd"),
+        ("float:e4m3,e5m2", 11, "a second format"),
+        ("float:e2m1,bucket=64,e2m1", 21, "a second time"),
+        ("rotate:block", 7, "a power of two"),
+        ("rotate:512+qsgd", 7, "block"),
+        ("rotate+qsgd+rotate", 12, "another kind"),
         ("randomk", 7, "a part of all"),
         ("randomk:0.1,k=5", 12, "unbiased"),
         ("randomk:0.1+topk:0.1", 12, "another kind"),
@@ -225,11 +233,19 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("float:f16+ef", 10, "use scaled()"),
         ("topk:0.1+float", 9, "do not go together"),
         ("sign:unit+ef", 10, "Sign::new(), whose scale is their mean"),
+        ("rotate", 0, "add qsgd"),
+        ("rotate+topk:0.1", 7, "add qsgd"),
+        ("rotate+sign", 7, "say noef"),
+        ("rotate+qsgd+ef21", 12, "say noef"),
+        ("rotate+sign:unit+vote", 17, "leave out rotate"),
+        ("rotate:block=33+qsgd", 16, "32 to 8192"),
         ("randomk:1.5", 0, "above 0 and up to 1"),
         ("randomk:k=0", 0, "1 or more"),
         ("randomk:0.1+momentum=0.9", 12, "leave out momentum"),
         ("randomk:0.1,unbiased+ef", 21, "say noef"),
         ("ternary:clip=2.5+ef", 17, "leave out the clip"),
+        ("ternary:clip=1e-50", 0, "above 0 and up to 1000"),
+        ("ternary:stretch=1.9999999999", 0, "1 to less than 2"),
         ("ternary:clip=0", 0, "above 0 and up to 1000"),
         ("ternary:stretch=2", 0, "1 to less than 2"),
         ("ternary:clip=1,stretch=1", 0, "left out"),

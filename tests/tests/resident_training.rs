@@ -378,6 +378,9 @@ fn a_buffer_that_does_not_fit_is_refused() {
     let random = Compressor::new("randomk:0.1", [[64, 64]], RUN).expect("valid");
     let error = random.resident(&wgpu).expect_err("entries are taken from the host's memory");
     assert!(error.to_string().ends_with("use Compressor::exchange, or topk"), "{error}");
+    let rotated = Compressor::new("rotate+qsgd", [[64, 64]], RUN).expect("valid");
+    let error = rotated.resident(&wgpu).expect_err("rotated in the host's memory");
+    assert!(error.to_string().ends_with("use Compressor::exchange, or leave out rotate"), "{error}");
 }
 
 /// Momentum in passes of a few elements each, over tensors that begin anywhere.

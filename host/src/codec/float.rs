@@ -22,7 +22,7 @@ use crate::wire::CodecId;
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
 /// * **Size**: 4, 8 or 16 bits per element in whole units of 256 elements, 4 bytes per bucket, 32 bytes of header.
 /// * **Unbiased**, for magnitudes up to the largest number, to the resolution of the draws: 2^-17 of the distance of two numbers,
-///   and exactly for f16 and bf16. Greater magnitudes become the largest number. [`Float::nearest`] is biased.
+///   exactly for bf16, and for f16 from 2^-14 on; below, 2^-13 of that distance. Greater magnitudes become the largest number. [`Float::nearest`] is biased.
 /// * **Error**: above the lowest normal number at most u |x|, and u/2 |x| to nearest, with u = 2^-mantissa; below, the smallest
 ///   number, and half of it. With a scale or as bf16, the variance factor is omega = u^2/(4 + 4u) + min(B s^2/4, sqrt(B) s), B
 ///   elements per bucket and s = 2^(1 + lowest - mantissa - highest), the exponents of the lowest normal and the largest number;
@@ -87,7 +87,8 @@ impl Float {
         "One bucket for the whole tensor. Costs a second read of the gradient, and draws 32 random bits per element."
     );
 
-    /// A power of two per bucket, the smallest with which no magnitude lies above the largest number. In buckets of 32, until
+    /// A power of two per bucket, the smallest with which no magnitude lies above the largest number, and 2^127 at most
+    /// times that number: what passes it becomes it. In buckets of 32, until
     /// [`Float::bucket`] says otherwise, these are MXFP8 and MXFP4, with 32 bits for the scale where that specification
     /// has 8; its own rule for the scale may cut off magnitudes.
     pub const fn scaled(mut self) -> Self {
@@ -124,6 +125,8 @@ impl Codec for Float {
 impl Stage for Float {
     const PLAIN: Self = Self::e4m3();
     const SETTINGS: &'static [&'static str] = &["f16", "bf16", "e4m3", "e5m2", "e2m1", "scaled", "bucket", "nearest"];
+
+    const FORMATS: &'static [&'static str] = &["f16", "bf16", "e4m3", "e5m2", "e2m1"];
 
     fn common(&mut self) -> &mut Bucketed {
         &mut self.common

@@ -129,6 +129,8 @@ pub(crate) trait Stage: Codec + Copy {
     const PLAIN: Self;
     /// What may be set in a text: bits, levels, bucket, contractive, and flags of its own.
     const SETTINGS: &'static [&'static str];
+    /// Those of them that name a format, of which one may stand.
+    const FORMATS: &'static [&'static str] = &[];
 
     /// The settings that it shares with others.
     fn common(&mut self) -> &mut Bucketed;

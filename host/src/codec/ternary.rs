@@ -111,8 +111,8 @@ impl Ternary {
         let wrong = |what, got, allowed| Err(Error::Setting { what, got, allowed });
         match (self.clip, self.stretch) {
             (Some(got), Some(_)) => wrong("the clip of codes to nearest", got, "left out"),
-            (Some(got), None) if !(got > 0.0 && got <= 1000.0) => wrong("the clip", got, CLIP),
-            (None, Some(got)) if !(1.0..2.0).contains(&got) => wrong("the stretch", got, STRETCH),
+            (Some(got), None) if !(got as f32 > 0.0 && got <= 1000.0) => wrong("the clip", got, CLIP),
+            (None, Some(got)) if !(got >= 1.0 && (got as f32) < 2.0) => wrong("the stretch", got, STRETCH),
             (Some(got), _) if self.common.scaled => wrong("the clip of a contraction", got, "left out: it is biased"),
             (_, Some(got)) if self.common.scaled => {
                 wrong("the stretch of a contraction", got, "without contractive(): it is one already")

@@ -18,7 +18,7 @@ use crate::wire::CodecId;
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
 /// * **Size**: 8 bits per element in whole units of 256 elements, 4 bytes per bucket, 32 bytes of header.
 /// * **Biased**: each magnitude becomes the nearest level, ties the upper one. With [`Tree::stochastic`] it becomes the level
-///   below or above, unbiased to the resolution of the draws: 2^-17 of the distance of two levels, and 2^-17 for the arithmetic.
+///   below or above, unbiased to the resolution of the draws: 2^-15 of the distance of two levels, arithmetic and all.
 /// * **Error**: to nearest, at most 7 % of a magnitude in the highest decade, and 13, 22, 36, 53 and 70 % in those below; below
 ///   10^-6 of the largest, 0.5 10^-6 of that. The largest magnitude of a bucket and zeros are exact, but for the contraction.
 ///   Variance factor of both roundings: omega = 0.9205 + min(B 10^-12 / 4, sqrt(B) 10^-6), B elements per bucket.

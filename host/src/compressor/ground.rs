@@ -53,6 +53,8 @@ pub(super) trait Ground {
 pub(super) struct Own {
     pub(super) rank: usize,
     pub(super) weight: f32,
+    /// The seed of the step.
+    pub(super) step: Seed,
 }
 
 /// Gradient and state in the host's memory.
@@ -174,14 +176,14 @@ impl Ground for Host<'_> {
     }
 
     fn decode(&mut self, _: usize, part: &Part, received: &Received<'_>, own: Own) -> Result<(), Error> {
-        let Own { rank, weight } = own;
+        let Own { rank, weight, step } = own;
         let (Some(formed), Some(held)) = (part.formed, part.forms()) else {
-            return part.decode(self.device, received, weight, self.gradient);
+            return part.decode(self.device, received, weight, step, self.gradient);
         };
         let plane = self.planes.of(held);
         if !formed.starts_over {
             part.add(self.device, received, rank..rank + 1, formed.weight, plane.behind)?;
-            return part.decode(self.device, received, weight, self.gradient);
+            return part.decode(self.device, received, weight, step, self.gradient);
         }
         part.ranges().for_each(|range| plane.start_over(range));
         part.add(self.device, received, rank..rank + 1, formed.weight, plane.behind)?;

@@ -15,9 +15,10 @@ use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
 use crate::low_rank::LowRankState;
 use crate::model::{Layout, ModelPlan, TensorSpan};
-use crate::plan::{DecodeMode, Limits, NonFinite};
+use crate::plan::{DecodeMode, EncodePlan, Limits, NonFinite};
 use crate::random::RandomK;
 use crate::recipe::{Entropy, Formed, Recipe, RecipeError};
+use crate::rotation::Rotation;
 use crate::seed::Seed;
 use crate::sparse::SparsePayload;
 use crate::view::PayloadView;
@@ -47,6 +48,8 @@ pub(super) enum Method {
     /// Entries are selected, from all tensors at once: from the whole gradient, or from these tensors packed one behind
     /// the other.
     Sparse { codec: TopK, packed: bool, elements: usize },
+    /// These tensors one behind the other are rotated, and then quantized.
+    Rotated { rotation: Rotation, plan: EncodePlan },
     /// Factors.
     LowRank { state: LowRankState, packed: bool },
     /// Entries that the seed draws, of these tensors one behind the other.
@@ -75,6 +78,11 @@ impl Part {
         let method = if let Some(codec) = recipe.low_rank() {
             let matrices = matrices(model, &tensors, alone);
             Method::LowRank { state: codec.state(&matrices, Seed::new(run).tensor(first))?, packed: !alone }
+        } else if let (Some(rotation), Some(dense)) = (recipe.rotation, recipe.dense()) {
+            let elements = rotation.rotated_len(spans.iter().map(|span| span.elements).sum());
+            // What is not finite is looked for before it is rotated.
+            let plan = EncodePlan { non_finite: NonFinite::Propagate, ..dense.plan(elements as usize)? };
+            Method::Rotated { rotation, plan }
         } else if let Some(codec) = recipe.random {
             codec.entries(spans.iter().map(|span| span.elements).sum())?;
             Method::Random { codec }
@@ -179,6 +187,17 @@ impl Part {
                     }
                 }
             }
+            Method::Rotated { rotation, plan } => {
+                if self.recipe.non_finite == NonFinite::Error {
+                    self.refuse_not_finite(input)?;
+                }
+                let rotated = device.rotate(*rotation, &self.pack(input), seed)?;
+                let payload = device.encode_plan(plan, Gradient::F32(&rotated), &mut [], seed)?;
+                match self.recipe.entropy {
+                    Entropy::Elias => message.append(device.pack(&payload)?.as_bytes()),
+                    Entropy::None => message.append(payload.as_bytes()),
+                }
+            }
             Method::Sparse { codec, packed, .. } => {
                 let packed_input = if *packed { self.pack(input) } else { Vec::new() };
                 let input = if *packed { &packed_input } else { input };
@@ -206,6 +225,12 @@ impl Part {
         Ok(())
     }
 
+    /// Refuses what is not finite of its tensors.
+    fn refuse_not_finite(&self, input: &[f32]) -> Result<(), Error> {
+        let wrong = self.ranges().flatten().find(|index| !input[*index].is_finite());
+        wrong.map_or(Ok(()), |index| Err(Error::NotFinite { index: index as u64 }))
+    }
+
     /// Refuses what is not finite of a gradient that goes as factors, with the residual, before the first of them is
     /// summed: the other ranks would wait.
     pub(super) fn refuse_of_factors(&mut self, input: &[f32]) -> Result<(), Error> {
@@ -213,10 +238,7 @@ impl Part {
             return Ok(());
         }
         let packed = match &self.method {
-            Method::Random { .. } => {
-                let wrong = self.ranges().flatten().find(|index| !input[*index].is_finite());
-                return wrong.map_or(Ok(()), |index| Err(Error::NotFinite { index: index as u64 }));
-            }
+            Method::Random { .. } => return self.refuse_not_finite(input),
             Method::LowRank { packed, .. } => packed.then(|| self.pack(input)),
             _ => return Ok(()),
         };
@@ -256,7 +278,7 @@ impl Part {
     pub(super) fn payloads(&self) -> usize {
         match &self.method {
             Method::Dense { plan, .. } => plan.tensors().len(),
-            Method::Sparse { .. } => 1,
+            Method::Sparse { .. } | Method::Rotated { .. } => 1,
             Method::LowRank { .. } | Method::Random { .. } => 0,
         }
     }
@@ -288,6 +310,19 @@ impl Part {
                 }
                 Ok(Received::Dense(all))
             }
+            Method::Rotated { plan, .. } => {
+                let mut all = Vec::with_capacity(ranks.len());
+                for (rank, payloads) in ranks.iter().enumerate() {
+                    for bytes in *payloads {
+                        let view = PayloadView::from_bytes(bytes).map_err(|source| damaged(rank, 0, source))?;
+                        if let Some(what) = plan.header().difference(view.header()) {
+                            return Err(differs(rank, 0, what));
+                        }
+                        all.push(view);
+                    }
+                }
+                Ok(Received::Rotated(all))
+            }
             Method::Sparse { elements, .. } => {
                 let mut all = Vec::with_capacity(ranks.len());
                 for (rank, payloads) in ranks.iter().enumerate() {
@@ -311,9 +346,17 @@ impl Part {
         device: &Device,
         received: &Received<'_>,
         weight: f32,
+        step: Seed,
         gradient: &mut [f32],
     ) -> Result<(), Error> {
         match (&self.method, received) {
+            (Method::Rotated { rotation, plan }, Received::Rotated(payloads)) => {
+                let mut sum = vec![0.0; plan.len()];
+                device.decode_sum(payloads, weight, &mut sum)?;
+                let mean = device.unrotate(*rotation, &sum, self.elements(), self.seed_of(step))?;
+                self.unpack(&mean, gradient);
+                Ok(())
+            }
             (Method::Dense { .. }, Received::Dense(ranks)) if self.recipe.vote => {
                 for (index, range) in self.ranges().enumerate() {
                     let votes: Vec<_> = ranks.iter().map(|payloads| payloads[index]).collect();
@@ -423,6 +466,7 @@ pub(super) fn matrices(model: &[Tensor], tensors: &[usize], alone: bool) -> Vec<
 #[derive(Debug)]
 pub(super) enum Received<'m> {
     Dense(Vec<Vec<PayloadView<'m>>>),
+    Rotated(Vec<PayloadView<'m>>),
     Sparse(Vec<SparsePayload>),
     Nothing,
 }
@@ -432,6 +476,7 @@ impl Received<'_> {
     pub(super) fn ranks(&self) -> usize {
         match self {
             Self::Dense(all) => all.len(),
+            Self::Rotated(all) => all.len(),
             Self::Sparse(all) => all.len(),
             Self::Nothing => 0,
         }

@@ -54,7 +54,7 @@ impl Compressor {
         self.expect_whole()?;
         let step = self.steps;
         self.parts.iter_mut().try_for_each(|part| part.warm_up(step).map(drop))?;
-        // With one part nothing is written before the last call that can fail, but the mean of estimates.
+        // With one part nothing is written before the last call that can fail, but the mean of estimates and votes.
         let careful = self.writes_twice();
         let states = if careful { states(&self.parts) } else { Vec::new() };
         let before = if careful { gradient.to_vec() } else { Vec::new() };
@@ -77,7 +77,9 @@ impl Compressor {
 
     /// Whether a step writes the gradient more than once.
     pub(super) fn writes_twice(&self) -> bool {
-        self.parts.len() > 1 || self.parts.iter().any(|part| part.recipe.memory().shift.is_some())
+        // A vote is taken tensor by tensor.
+        let twice = |part: &Part| part.recipe.memory().shift.is_some() || part.recipe.vote;
+        self.parts.len() > 1 || self.parts.iter().any(twice)
     }
 
     /// What a step needs wherever gradient and state lie, and the state in the host's memory.
@@ -158,8 +160,9 @@ impl Shared<'_> {
             group.all_reduce_sum(&mut work.whole)?;
         }
         let received = received?;
+        let seed = Seed::new(run).step(step);
         for (index, part) in parts.iter_mut().enumerate() {
-            bytes += ground.summed(index, part, Seed::new(run).step(step), group, weight)?;
+            bytes += ground.summed(index, part, seed, group, weight)?;
         }
         // What can be undone comes first.
         for (index, (part, received)) in parts.iter().zip(&received).enumerate() {
@@ -168,7 +171,7 @@ impl Shared<'_> {
             }
         }
         for (index, (part, received)) in parts.iter().zip(&received).enumerate() {
-            ground.decode(index, part, received, Own { rank: rank as usize, weight })?;
+            ground.decode(index, part, received, Own { rank: rank as usize, weight, step: seed })?;
         }
         work.whole.iter_mut().for_each(|sum| *sum *= weight);
         let mut means = &work.whole[..];

@@ -1,7 +1,7 @@
 //! The plan of an encode.
 
 use gradwire_kernels::arith::minifloat::Format;
-use gradwire_kernels::codecs::Variance;
+use gradwire_kernels::codecs::{Variance, wire_flags};
 use gradwire_kernels::params::{EncodeParams, SPAN, encode_flags};
 
 use super::policy::NonFinite;
@@ -89,8 +89,12 @@ impl EncodePlan {
         if let Some(remedy) = remedy {
             return Err(Error::FeedbackDiverges { omega: self.omega, remedy: remedy.into() });
         }
-        let or = self.settings_with_feedback().map_or_else(String::new, |settings| format!(", or {settings}"));
-        let remedy = if self.nearest {
+        let settings = self.settings_with_feedback();
+        let contracts = self.header.codec.wire_flags() & wire_flags::SCALED != 0;
+        let or = settings.as_ref().map_or_else(String::new, |settings| format!(", or {settings}"));
+        let remedy = if let (false, Some(settings)) = (contracts, settings) {
+            format!("use {settings}")
+        } else if self.nearest {
             format!(
                 "nearest rounding cannot be scaled into a contraction; use stochastic rounding with contractive(){or}"
             )

@@ -91,7 +91,10 @@ impl Memory {
             Some(Shift::Diana { alpha }) => {
                 let Some(omega) = promise.omega.filter(|_| promise.unbiased) else {
                     let what = "diana goes with an unbiased codec, which this one is not";
-                    return stages(what, "use qsgd or uniform without contractive, or ef21");
+                    return stages(
+                        what,
+                        "use qsgd, uniform or another quantizer of bounded variance without contractive",
+                    );
                 };
                 let most = (1.0 / (1.0 + omega)) as f32;
                 match alpha {

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
 use crate::random::RandomK;
+use crate::rotation::Rotation;
 
 /// How the codes of a quantizer are packed behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -42,6 +43,7 @@ pub enum Entropy {
 /// | selection | `topk:0.01`, `topk:k=100`, `topk:k=4,block=64`, `topk:above=0.001` | [`TopK`] |
 /// | selection | `topk:0.001,warmup=4000`, `dgc:ratio=0.001` | [`Recipe::warm_up`], with `dgc` also `momentum=0.9` |
 /// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `float:e4m3,scaled`, `onebit`, `sign`, `natural:bits=8`, `ternary:clip=2.5`, `tree`, and behind a selection `f16`, `bf16` | [`Qsgd`](crate::Qsgd), [`Uniform`](crate::Uniform), [`Float`](crate::Float), [`OneBit`](crate::OneBit), [`Sign`](crate::Sign), [`Natural`](crate::Natural), [`Ternary`](crate::Ternary), [`Tree`](crate::Tree) |
+/// | rotation | `rotate`, `rotate:block=8192` | [`Recipe::rotate`] |
 /// | entropy coding | `elias`, behind `ternary` and `qsgd`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
 /// | vote | `vote`, behind `sign:unit` and `signum` | [`Recipe::vote`]: the majority of the ranks, not their mean |
 /// | factors | `powersgd:rank=4` | [`PowerSgd`] |
@@ -77,6 +79,8 @@ pub struct Recipe {
     pub(crate) select: Option<TopK>,
     /// Steps over which the part that is kept falls to the one that was set.
     pub(crate) warm_up: u64,
+    /// What turns the gradient before it is quantized.
+    pub(crate) rotation: Option<Rotation>,
     pub(crate) quantize: Quantize,
     pub(crate) entropy: Entropy,
     /// Whether ranks vote, and no mean is taken.
@@ -110,6 +114,7 @@ impl Recipe {
         Self {
             select: None,
             warm_up: 0,
+            rotation: None,
             quantize: Quantize::Exact,
             entropy: Entropy::None,
             vote: false,
@@ -212,6 +217,25 @@ impl Recipe {
         self
     }
 
+    /// The same with blocks of the gradient rotated before they are quantized, and the mean of the ranks rotated back. Tensors of
+    /// one recipe are rotated one behind the other. Gradients lie in the host's memory.
+    ///
+    /// Source: Suresh, Yu, Kumar and McMahan, "Distributed mean estimation with limited communication", ICML 2017, section 3; in
+    /// blocks, by signs that all ranks draw alike: [`Rotation`]. An unbiased quantizer stays unbiased. No error feedback goes with
+    /// it, since each step has another basis.
+    ///
+    /// ```
+    /// use gradwire::{Qsgd, Recipe, Rotation};
+    /// let rotated = Recipe::from(Qsgd::bits(4)).rotate(Rotation::block(512));
+    /// assert_eq!(rotated.to_string(), "rotate:block=512+qsgd:bits=4");
+    /// assert!(rotated.promise(1000)?.unbiased);
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub fn rotate(mut self, rotation: Rotation) -> Self {
+        self.rotation = Some(rotation);
+        self
+    }
+
     /// The same with a selection that keeps more in the first steps: 1/4, 1/16, 1/64 and 1/256 of the entries, each for a
     /// quarter of so many steps, and never less than the part that was set. Early gradients change fast, and what waits
     /// in the residual is soon out of date.
@@ -308,7 +332,10 @@ impl Recipe {
                 }
             }
             (None, Quantize::Round(_), _) => {
-                return stages("f16 and bf16 round the values of top-k, and there is none", "add topk, or use qsgd");
+                return stages(
+                    "f16 and bf16 round the values of top-k, and there is none",
+                    "add topk, or use float:f16 or float:bf16",
+                );
             }
             _ => {}
         }
@@ -323,6 +350,17 @@ impl Recipe {
         }
         if self.is_none() && self.memory != Memory::default() {
             return stages("what is sent whole leaves nothing to remember", "leave out ef, momentum, ef21 and diana");
+        }
+        if let Some(rotation) = self.rotation {
+            rotation.check()?;
+            if self.dense().is_none() || self.vote {
+                let what = "a rotation stands before a quantizer of whole gradients, and no vote";
+                return stages(what, "add qsgd or another quantizer, or leave out rotate");
+            }
+            if self.memory.feedback || self.memory.shift.is_some() {
+                let what = "a rotation has another basis in each step, and a residual or an estimate would keep one";
+                return stages(what, "say noef, or leave out rotate");
+            }
         }
         if let Some(codec) = self.random {
             codec.check()?;

@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::EncodePlan;
 
-/// What holds of C(x), the gradient that is decoded, for every gradient x of a length, but for the rounding of binary32
-/// and the resolution of the draws. Of one step: memory is left out.
+/// What holds of C(x), the gradient that is decoded, for every gradient x of a length with magnitudes up to 2^127, but
+/// for the rounding of binary32 and the resolution of the draws. Of one step: memory is left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Promise {
@@ -89,7 +89,10 @@ impl Recipe {
         self.check()?;
         let alone = self.clone().without_feedback();
         if let Some(dense) = alone.dense() {
-            return Ok(Promise::of(&dense.plan(n)?));
+            let Some(rotation) = self.rotation else { return Ok(Promise::of(&dense.plan(n)?)) };
+            // It is orthogonal, so that the error is the quantizer's. The signs are drawn.
+            let plan = dense.plan(rotation.rotated_len(n as u64) as usize)?;
+            return Ok(Promise { deterministic: false, ..Promise::of(&plan) });
         }
         if let Some(codec) = self.random {
             let (n, k) = (n as f64, codec.entries(n as u64)? as f64);

@@ -13,10 +13,11 @@ use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::NonFinite;
 use crate::random::RandomK;
+use crate::rotation::Rotation;
 
 /// What may stand where a stage does, behind none and the quantizers.
 const STAGES: &str =
-    "topk, dgc, randomk, powersgd, f16, bf16, elias, vote, ef, noef, ef21, diana, momentum=<factor> or finite";
+    "topk, dgc, randomk, powersgd, f16, bf16, rotate, elias, vote, ef, noef, ef21, diana, momentum=<factor> or finite";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
 impl FromStr for Recipe {
@@ -66,6 +67,7 @@ fn placed(text: &str, at: usize, source: Error) -> Error {
 enum Slot {
     What,
     Select,
+    Rotate,
     Quantize,
     Entropy,
     Vote,
@@ -87,6 +89,7 @@ impl Builder {
             "f16" | "bf16" => Slot::Quantize,
             name if name == "signum" || Quantize::is_word(name) => Slot::Quantize,
             "elias" => Slot::Entropy,
+            "rotate" => Slot::Rotate,
             "vote" => Slot::Vote,
             "ef" | "noef" | "ef21" | "diana" => Slot::Feedback,
             "momentum" => Slot::Momentum,
@@ -138,6 +141,7 @@ impl Builder {
                     self.default_feedback();
                 }
             }
+            "rotate" => recipe.rotation = Some(word.rotation()?),
             "powersgd" => {
                 recipe.factors = Some(word.powersgd()?);
                 self.default_feedback();
@@ -290,6 +294,11 @@ impl<'t> Word<'t> {
             if !S::SETTINGS.contains(&s.key) {
                 return Err(s.unknown(&allowed));
             }
+            let is_format = |key: &str| S::FORMATS.contains(&key);
+            if let Some(first) = list.iter().find(|other| is_format(other.key) && is_format(s.key) && other.at < s.at) {
+                let found = format!("{:?} is a second format behind {:?}", s.key, first.key);
+                return Err(self.wrong(s.at, found, "scaled, bucket or nearest"));
+            }
             let common = codec.common();
             match s.key {
                 "bits" if list.iter().any(|other| other.key == "levels") => {
@@ -337,6 +346,17 @@ impl<'t> Word<'t> {
             }
         }
         Ok(alpha)
+    }
+
+    fn rotation(&self) -> Result<Rotation, Error> {
+        let mut rotation = Rotation::default();
+        for s in &self.list("block")? {
+            match s.key {
+                "block" => rotation = Rotation::block(s.number("a power of two from 32 to 8192")?),
+                _ => return Err(s.unknown("block")),
+            }
+        }
+        Ok(rotation)
     }
 
     fn random(&self) -> Result<RandomK, Error> {
@@ -537,6 +557,10 @@ impl Display for Recipe {
         words.extend(self.select.as_ref().map(|select| match self.warm_up {
             0 => words_of(select),
             steps => format!("{},warmup={steps}", words_of(select)),
+        }));
+        words.extend(self.rotation.map(|rotation| match rotation == Rotation::default() {
+            true => "rotate".into(),
+            false => format!("rotate:block={}", rotation.elements()),
         }));
         words.extend(self.quantize.words().map(|(name, settings)| word(name, settings)));
         words.extend((self.entropy == Entropy::Elias).then(|| "elias".into()));

@@ -62,6 +62,16 @@ impl Rotation {
         Self { block: elements }
     }
 
+    /// Elements of a block.
+    pub const fn elements(&self) -> usize {
+        self.block
+    }
+
+    /// Refuses a block that no tensor admits.
+    pub(crate) fn check(self) -> Result<(), Error> {
+        self.log2().map(drop)
+    }
+
     /// Elements that a tensor of `n` elements is rotated into: the next multiple of 32.
     pub const fn rotated_len(&self, n: u64) -> u64 {
         n.div_ceil(ROW) * ROW

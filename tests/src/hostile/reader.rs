@@ -160,7 +160,8 @@ pub fn refusal(bytes: &[u8]) -> Option<Refusal> {
     if head[21..24] != [0; 3] || (entropy == 0 && words != 0) {
         return Some(Refusal::Field("reserved"));
     }
-    if entropy > u8::from(fields.codec == 1) {
+    // QSGD and ternary codes.
+    if entropy > u8::from(matches!(fields.codec, 1 | 7)) {
         return Some(Refusal::Field("entropy"));
     }
     let units = fields.n.div_ceil(256);

@@ -58,12 +58,19 @@ pub(crate) const TEXTS: [&str; 30] = [
     "qsgd:bits=4,bucket=64+noef+momentum=0.5",
 ];
 
-/// Recipes whose values are summed on the way, of gradients in the host's memory.
-pub(crate) const SUMMED: [&str; 3] = ["randomk:0.05", "randomk:k=40+noef", "randomk:0.6,unbiased"];
+/// Recipes of gradients in the host's memory alone: entries that are summed on the way, and rotated tensors.
+pub(crate) const HOST_ALONE: [&str; 6] = [
+    "randomk:0.05",
+    "randomk:k=40+noef",
+    "randomk:0.6,unbiased",
+    "rotate+qsgd:bits=4",
+    "rotate:block=256+uniform:bits=4,bucket=256+noef+momentum=0.5",
+    "rotate+ternary:bucket=1024+elias",
+];
 
 /// Compressors of gradients in the host's memory.
 pub(crate) fn host() -> Vec<Compressor> {
-    all().into_iter().chain(SUMMED.map(of)).collect()
+    all().into_iter().chain(HOST_ALONE.map(of)).collect()
 }
 
 pub(crate) fn of(text: &str) -> Compressor {

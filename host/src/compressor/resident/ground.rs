@@ -138,7 +138,7 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
     }
 
     fn decode(&mut self, index: usize, part: &Part, received: &Received<'_>, own: Own) -> Result<(), Error> {
-        let Own { rank, weight } = own;
+        let Own { rank, weight, .. } = own;
         self.written |= part.payloads() > 0;
         let Self { queue, device, gradient, state, .. } = self;
         let State { planes, parts, .. } = &mut **state;

@@ -53,6 +53,13 @@ impl<D: DeviceMemory> Kept<D> {
             Method::LowRank { state, packed } => {
                 Self::LowRank(Box::new(LowRank::new(queue, of, part, state, *packed)?))
             }
+            Method::Rotated { .. } => {
+                let what =
+                    "rotated tensors are gathered in the host's memory, and the gradient is to stay in the device's";
+                return Err(
+                    RecipeError::Stages { what, remedy: "use Compressor::exchange, or leave out rotate" }.into()
+                );
+            }
             Method::Random { .. } => {
                 let what =
                     "random-k takes its entries from the host's memory, and the gradient is to stay in the device's";
