@@ -91,10 +91,7 @@ impl Memory {
             Some(Shift::Diana { alpha }) => {
                 let Some(omega) = promise.omega.filter(|_| promise.unbiased) else {
                     let what = "diana goes with an unbiased codec, which this one is not";
-                    return stages(
-                        what,
-                        "use qsgd, uniform or another quantizer of bounded variance without contractive",
-                    );
+                    return stages(what, "use qsgd, uniform or natural without contractive, or ef21");
                 };
                 let most = (1.0 / (1.0 + omega)) as f32;
                 match alpha {
