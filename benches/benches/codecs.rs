@@ -1,7 +1,7 @@
 //! Time of each operation on the CPU, for comparing two versions of this library: `cargo bench -p gradwire-benches`.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use gradwire::{Device, Qsgd, Seed, Uniform};
+use gradwire::{Device, Entropy, Qsgd, Seed, Uniform};
 use gradwire_tests::cases;
 
 fn codecs(c: &mut Criterion) {
@@ -22,9 +22,9 @@ fn codecs(c: &mut Criterion) {
     for bits in [2, 4, 8] {
         let Ok(payload) = device.encode(&Qsgd::bits(bits).l2(), &gradient, seed) else { continue };
         group.bench_function(format!("QSGD {bits} bit, 512, L2, pack as Elias codes"), |b| {
-            b.iter(|| device.pack(&payload))
+            b.iter(|| device.pack(&payload, Entropy::Elias))
         });
-        let Ok(packed) = device.pack(&payload) else { continue };
+        let Ok(packed) = device.pack(&payload, Entropy::Elias) else { continue };
         group.bench_function(format!("QSGD {bits} bit, 512, L2, unpack"), |b| b.iter(|| device.unpack(&packed)));
     }
     let codec = Uniform::bits(4);

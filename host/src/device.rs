@@ -309,7 +309,7 @@ impl Device {
         // The caller's residual changes once nothing can fail any more.
         let mut left = residual.to_vec();
         let fixed = dense::encode(engine, &plan.fixed(), gradient, &mut left, seed)?;
-        let packed = entropy::pack(engine, &fixed.view())?;
+        let packed = entropy::pack(engine, &fixed.view(), plan.entropy())?;
         residual.copy_from_slice(&left);
         Ok(packed)
     }
@@ -477,7 +477,7 @@ impl Device {
         }
         Error::expect_len("output", "elements", output.len(), header.n)?;
         let plan = DecodePlan::new(header, payloads.len() as u32);
-        if payloads.iter().all(|p| p.header().elias_words().is_none()) {
+        if payloads.iter().all(|p| !p.header().is_packed()) {
             return self.engine().decode(&plan, mode, payloads, output);
         }
         let unpacked = self.unpack_all(payloads)?;
@@ -487,10 +487,8 @@ impl Device {
 
     /// Of each payload that is packed, one that is not.
     pub(crate) fn unpack_all(&self, payloads: &[PayloadView<'_>]) -> Result<Vec<Option<Payload>>, Error> {
-        let unpack = |p: &PayloadView<'_>| {
-            let packed = p.header().elias_words().is_some();
-            packed.then(|| entropy::unpack(self.engine(), p)).transpose()
-        };
+        let unpack =
+            |p: &PayloadView<'_>| p.header().is_packed().then(|| entropy::unpack(self.engine(), p)).transpose();
         payloads.iter().map(unpack).collect()
     }
 }

@@ -5,7 +5,7 @@
 //! given, and asks an engine.
 
 use crate::dense::Dense;
-use crate::entropy::Entropy;
+use crate::entropy::Packs;
 use crate::low_rank::LowRank;
 use crate::model::Models;
 use crate::random::Random;
@@ -14,6 +14,6 @@ use crate::sparse::Sparse;
 use crate::vote::Vote;
 
 /// What every backend does.
-pub(crate) trait Engine: Dense + Entropy + Models + Sparse + LowRank + Random + Rotate + Vote {}
+pub(crate) trait Engine: Dense + Packs + Models + Sparse + LowRank + Random + Rotate + Vote {}
 
-impl<T: Dense + Entropy + Models + Sparse + LowRank + Random + Rotate + Vote> Engine for T {}
+impl<T: Dense + Packs + Models + Sparse + LowRank + Random + Rotate + Vote> Engine for T {}

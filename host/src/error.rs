@@ -66,20 +66,24 @@ pub enum Error {
     NotExact,
     /// Packed codes, where their length has to be known before they are made, or codes of fixed width are read.
     #[error(
-        "{asked} is of codes of fixed width, and here they are to be packed as Elias codes, or are: leave out elias() and pack the payload \
+        "{asked} is of codes of fixed width, and here they are to be packed, or are: leave out elias() or base3(), and pack the payload \
          by Device::pack, or use Device::encode; what is packed, Device::unpack makes one of fixed width"
     )]
     Packed {
         /// What was asked for.
         asked: &'static str,
     },
-    /// A payload whose codes are not packed as Elias codes.
-    #[error(
-        "Elias codes are of the levels of QSGD and of ternary codes, the small ones of which are frequent, and this payload is {codec}: send it as it is"
-    )]
+    /// Codes that cannot be packed as asked for.
+    #[error("{asked} packs {takes}, and these are codes of {bits} bits of {codec}: send them as they are")]
     NotPacked {
-        /// The payload's codec.
+        /// How they should be packed.
+        asked: &'static str,
+        /// Which codes can be packed so.
+        takes: &'static str,
+        /// The codec.
         codec: &'static str,
+        /// Bits of a code.
+        bits: u32,
     },
     /// A selection that keeps nothing that makes sense.
     #[error("{what} must be {allowed}; got {got}")]

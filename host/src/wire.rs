@@ -5,7 +5,7 @@ pub use gradwire_kernels::codecs::CodecId;
 use gradwire_kernels::codecs::{SPARSE_TAG, wire_flags};
 use gradwire_kernels::params::WHOLE;
 
-use crate::entropy::table::{ELIAS_TAG, least_words, most_words, table_bytes, words_of};
+use crate::entropy::table::Entropy;
 use crate::gradient::Dtype;
 
 /// Bytes of a payload's header.
@@ -161,19 +161,25 @@ pub struct Header {
     pub(crate) scaled: bool,
     pub(crate) dtype: Dtype,
     pub(crate) n: u64,
-    /// Words of packed codes; none where codes have a fixed width.
-    pub(crate) elias: Option<u32>,
+    /// How the codes are packed.
+    pub(crate) entropy: Entropy,
+    /// Words of packed codes; 0 where codes have a fixed width.
+    pub(crate) words: u32,
 }
 
 impl Header {
     /// The header of the same payload with codes of fixed width.
     pub(crate) fn fixed(&self) -> Self {
-        Self { elias: None, ..*self }
+        Self { entropy: Entropy::None, words: 0, ..*self }
     }
 
-    /// The most bytes of the payload with its codes packed.
-    pub(crate) fn packed_bytes(&self) -> u64 {
-        HEADER_BYTES as u64 + self.scalar_bytes() + table_bytes(self.n) + 4 * most_words(self.n, self.bits)
+    /// The most bytes of the payload with its codes packed so.
+    pub(crate) fn most_bytes(&self, entropy: Entropy) -> u64 {
+        if entropy == Entropy::None {
+            return self.fixed().payload_bytes();
+        }
+        let words = entropy.most_words(self.n, self.bits);
+        HEADER_BYTES as u64 + self.scalar_bytes() + entropy.table_bytes(self.n) + 4 * words
     }
 
     /// What keeps two payloads from being summed in one pass. Neither the norm's kind nor the gradient's type does: decoding does
@@ -224,10 +230,19 @@ impl Header {
         self.dtype
     }
 
-    /// 32-bit words of the Elias gamma codes, where the codes are packed ([`Device::pack`](crate::Device::pack)). None where they have
-    /// a fixed width.
-    pub fn elias_words(&self) -> Option<u32> {
-        self.elias
+    /// How the codes are packed ([`Device::pack`](crate::Device::pack)).
+    pub fn entropy(&self) -> Entropy {
+        self.entropy
+    }
+
+    /// 32-bit words of the packed codes, behind their table. None where the codes have a fixed width.
+    pub fn packed_words(&self) -> Option<u32> {
+        self.is_packed().then_some(self.words)
+    }
+
+    /// Whether the codes are packed.
+    pub fn is_packed(&self) -> bool {
+        self.entropy != Entropy::None
     }
 
     /// Elements of the gradient.
@@ -250,8 +265,8 @@ impl Header {
 
     /// Bytes of the codes, the second part of the body: whole units of 256 elements, or the packed codes with their table.
     pub fn code_bytes(&self) -> u64 {
-        if let Some(words) = self.elias {
-            return table_bytes(self.n) + 4 * u64::from(words);
+        if self.is_packed() {
+            return self.entropy.table_bytes(self.n) + 4 * u64::from(self.words);
         }
         self.n.div_ceil(pack::UNIT as u64) * pack::unit_bytes(self.bits) as u64
     }
@@ -273,10 +288,8 @@ impl Header {
         out[16..18].copy_from_slice(&(self.levels as u16).to_le_bytes());
         out[18] = self.dtype.tag();
         out[19] = if self.l2 { wire_flags::L2 } else { 0 } | if self.scaled { wire_flags::SCALED } else { 0 };
-        if let Some(words) = self.elias {
-            out[ENTROPY_AT] = ELIAS_TAG;
-            out[WORDS_AT..CHECKSUM_AT].copy_from_slice(&words.to_le_bytes());
-        }
+        out[ENTROPY_AT] = self.entropy.tag();
+        out[WORDS_AT..CHECKSUM_AT].copy_from_slice(&self.words.to_le_bytes());
         let sum = checksum(&out, body);
         out[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
         out
@@ -347,18 +360,16 @@ impl Header {
         if let Some(reserved) = reserved.iter().find(|b| **b != 0) {
             return field("reserved", u64::from(*reserved), "0");
         }
-        let elias = match (entropy, codec) {
-            (0, _) => None,
-            (ELIAS_TAG, codec) if codec.has_elias() => Some(words),
-            (other, _) => {
-                return field("entropy", other.into(), "0 (none), or 1 (Elias gamma, QSGD and ternary only),");
-            }
+        let Some(entropy) = Entropy::from_tag(entropy).filter(|entropy| entropy.fits(codec, bits)) else {
+            let allowed = "0 (none), 1 (Elias gamma, QSGD and ternary only) or 2 (base 3, the same with 2 bits)";
+            return field("entropy", entropy.into(), allowed);
         };
-        if elias.is_some_and(|words| !(least_words(n)..=most_words(n, bits)).contains(&words.into())) {
-            return field("words", words.into(), "8 per unit of 256 elements to what its longest codes take");
+        let possible = entropy.least_words(n)..=entropy.most_words(n, bits);
+        if entropy != Entropy::None && !possible.contains(&words.into()) {
+            return field("words", words.into(), "from what the shortest codes take per unit to what the longest do");
         }
         let (l2, scaled) = (head[19] & wire_flags::L2 != 0, head[19] & wire_flags::SCALED != 0);
-        Ok(Self { codec, bits, levels, bucket, l2, scaled, dtype, n, elias })
+        Ok(Self { codec, bits, levels, bucket, l2, scaled, dtype, n, entropy, words })
     }
 }
 
@@ -451,8 +462,9 @@ impl Header {
         let header = Self::read(bytes)?;
         let (head, body) = bytes.split_at(HEADER_BYTES);
         expect_checksum(head, body)?;
-        if let Some(words) = header.elias {
-            let (found, expected) = (words_of(&body[header.scalar_bytes() as usize..], header.n), u64::from(words));
+        if header.is_packed() {
+            let table = &body[header.scalar_bytes() as usize..];
+            let (found, expected) = (header.entropy.words_of(table, header.n), u64::from(header.words));
             if found != expected {
                 return Err(PayloadError::Table { found, expected });
             }

@@ -332,8 +332,8 @@ impl CodecId {
         false
     }
 
-    /// Whether its codes can be packed as Elias codes: a level, small ones being frequent, below a sign.
-    pub const fn has_elias(self) -> bool {
+    /// Whether its codes can be packed: a level, small ones being frequent, below a sign.
+    pub const fn is_packable(self) -> bool {
         matches!(self, Self::Qsgd | Self::Ternary)
     }
 

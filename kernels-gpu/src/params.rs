@@ -781,13 +781,14 @@ impl LowRankParams {
     }
 }
 
-/// Argument of the kernels of Elias codes.
+/// Argument of the kernels that pack codes, and unpack them.
 ///
-/// The packed codes are a byte per unit of 256 codes, the table, in whole words; then the words of the units, one after another.
+/// The packed codes are a byte per unit, the table, in whole words; then the words of the units, one after another. A unit is 256
+/// codes that are packed as Elias codes, and 1280 that are packed in base 3.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-pub struct EliasParams {
-    /// Units of 256 codes.
+pub struct EntropyParams {
+    /// Units of packed codes.
     pub units: u32,
     /// Bits of a code of fixed width.
     pub bits: u32,
@@ -795,6 +796,8 @@ pub struct EliasParams {
     pub table: u32,
     /// Sums of words, one for each 256 units: what the kernel of the offsets takes.
     pub sums: u32,
+    /// Units of 256 codes of fixed width.
+    pub fixed: u32,
 }
 
 /// `flags` of [`RandomParams`].

@@ -104,8 +104,8 @@ pub static FAMILIES: [Family; 18] = [
     family!("sign", ["sign_"], 80, 90),
     family!("ternary", ["ternary_"], 80, 90),
     family!("tree", ["tree_"], 80, 90),
-    // Packing the codes of QSGD, and unpacking them.
-    family!("elias", ["elias_"], 80, 80),
+    // Packing codes as Elias codes and in base 3, and unpacking them.
+    family!("elias", ["elias_", "base3_", "entropy_"], 80, 80),
     // Rotating blocks before a quantizer, and back.
     family!("rotation", ["rotate_"], 35, 35),
     // Taking entries that a seed draws, and putting them back.

@@ -116,11 +116,11 @@ const DECODE_SEGMENTS: &[Binding] =
 const SCAN_SEGMENTS: &[Binding] =
     &[read(Role::Input), read(Role::Residual), write(Role::Status), read(Role::Workspace)];
 
-const ELIAS_MEASURE: &[Binding] = &[read(Role::Codes), write(Role::Values), write(Role::Workspace)];
-const ELIAS_SUMS: &[Binding] = &[read(Role::Values), write(Role::Workspace)];
-const ELIAS_OFFSETS: &[Binding] = &[write(Role::Workspace), write(Role::Status)];
-const ELIAS_WRITE: &[Binding] = &[read(Role::Codes), write(Role::Values), read(Role::Workspace)];
-const ELIAS_READ: &[Binding] = &[write(Role::Codes), read(Role::Values), read(Role::Workspace)];
+const UNITS_MEASURE: &[Binding] = &[read(Role::Codes), write(Role::Values), write(Role::Workspace)];
+const ENTROPY_SUMS: &[Binding] = &[read(Role::Values), write(Role::Workspace)];
+const ENTROPY_OFFSETS: &[Binding] = &[write(Role::Workspace), write(Role::Status)];
+const UNITS_WRITE: &[Binding] = &[read(Role::Codes), write(Role::Values), read(Role::Workspace)];
+const UNITS_READ: &[Binding] = &[write(Role::Codes), read(Role::Values), read(Role::Workspace)];
 
 /// A module from its files; `common/soft.wgsl` is in all of them.
 macro_rules! module {
@@ -283,7 +283,7 @@ const BUCKETED: [[Shader; 9]; 8] = [
 ];
 
 /// All other entry points.
-const OTHERS: [Shader; 28] = [
+const OTHERS: [Shader; 31] = [
     entry(
         "finite_scan",
         module!(
@@ -462,19 +462,54 @@ const OTHERS: [Shader; 28] = [
     entry("topk_settle", topk!("topk/word.wgsl", "topk/settle.wgsl"), SETTLE, 0),
     entry(
         "elias_measure",
-        module!("entropy/params.wgsl", "entropy/codes.wgsl", "entropy/measure.wgsl"),
-        ELIAS_MEASURE,
+        module!("entropy/params.wgsl", "entropy/codes.wgsl", "entropy/leave.wgsl", "entropy/measure.wgsl"),
+        UNITS_MEASURE,
         2048,
     ),
-    entry("elias_sums", module!("entropy/params.wgsl", "entropy/table.wgsl", "entropy/sums.wgsl"), ELIAS_SUMS, 1024),
-    entry("elias_offsets", module!("entropy/params.wgsl", "entropy/offsets.wgsl"), ELIAS_OFFSETS, 1024),
+    entry(
+        "entropy_sums",
+        module!("entropy/params.wgsl", "entropy/table.wgsl", "entropy/sums.wgsl"),
+        ENTROPY_SUMS,
+        1024,
+    ),
+    entry("entropy_offsets", module!("entropy/params.wgsl", "entropy/offsets.wgsl"), ENTROPY_OFFSETS, 1024),
     entry(
         "elias_write",
-        module!("entropy/params.wgsl", "entropy/codes.wgsl", "entropy/table.wgsl", "entropy/write.wgsl"),
-        ELIAS_WRITE,
+        module!(
+            "entropy/params.wgsl",
+            "entropy/codes.wgsl",
+            "entropy/table.wgsl",
+            "entropy/put.wgsl",
+            "entropy/write.wgsl"
+        ),
+        UNITS_WRITE,
         10240,
     ),
-    entry("elias_read", module!("entropy/params.wgsl", "entropy/table.wgsl", "entropy/read.wgsl"), ELIAS_READ, 11264),
+    entry("elias_read", module!("entropy/params.wgsl", "entropy/table.wgsl", "entropy/read.wgsl"), UNITS_READ, 11264),
+    entry(
+        "base3_measure",
+        module!("entropy/params.wgsl", "entropy/plain.wgsl", "entropy/leave.wgsl", "entropy/base3_measure.wgsl"),
+        UNITS_MEASURE,
+        3072,
+    ),
+    entry(
+        "base3_write",
+        module!(
+            "entropy/params.wgsl",
+            "entropy/plain.wgsl",
+            "entropy/table.wgsl",
+            "entropy/put.wgsl",
+            "entropy/base3_write.wgsl"
+        ),
+        UNITS_WRITE,
+        11264,
+    ),
+    entry(
+        "base3_read",
+        module!("entropy/params.wgsl", "entropy/table.wgsl", "entropy/base3_read.wgsl"),
+        UNITS_READ,
+        4096,
+    ),
 ];
 
 /// Every entry point.
@@ -543,7 +578,7 @@ mod tests {
                             "sparse_scatter" => 32,
                             "memory_momentum" | "sign_vote" => 16,
                             "rotate_blocks" => 48,
-                            name if name.starts_with("elias") => 16,
+                            name if ["elias", "base3", "entropy"].iter().any(|prefix| name.starts_with(prefix)) => 20,
                             name if name.starts_with("topk") => 112,
                             name if name.starts_with("powersgd") => 96,
                             name if name.contains("_decode") => 48,

@@ -320,6 +320,22 @@ def packed_codes(words, bits):
     return codes
 
 
+def base3_codes(words, part):
+    """Returns the codes of one of the five parts of a unit in base 3."""
+    plain = []
+    for byte in words:
+        plain += [0] * (byte - 241) if byte > 242 else [byte]
+    plain = (plain + [0] * 256)[:256]
+    codes = [0] * UNIT
+    for word in range(16):
+        five, power = divmod(16 * part + word, 5)
+        for place in range(16):
+            digit = plain[16 * five + 4 * (place % 4) + place // 4] // 3**power % 3
+            lane, slot = 2 * word + place // 8, place % 8
+            codes[slot * 32 + lane] = (0, 1, 3)[digit]
+    return codes
+
+
 def decode_file(stream):
     """Reads a payload from a binary stream and returns the bits of its values."""
     length = os.fstat(stream.fileno()).st_size
@@ -342,7 +358,8 @@ def decode_file(stream):
     check(least_levels <= levels <= most_levels, "the levels are out of range")
     check(kind in (0, 1, 2), "the type of the gradient is unknown")
     check(flags & ~allowed_flags == 0, "a flag is set that the codec does not have")
-    check(entropy == 0 or entropy == 1 and codec in (1, 7), "the entropy stage is unknown")
+    packable = codec in (1, 7)
+    check(entropy == 0 or entropy == 1 and packable or entropy == 2 and packable and bits == 2, "the entropy stage is unknown")
     check(not any(reserved), "the reserved bytes are not zero")
 
     bucket = max(n, 1) if log_bucket == 255 else 2**log_bucket
@@ -351,9 +368,12 @@ def decode_file(stream):
     scalar_bytes = 4 * per_bucket * buckets
     unit_bytes = 32 * bits
     code_bytes = unit_bytes * units
-    table_bytes = -(-units // 4) * 4
+    # Units of 256 codes in one of packed codes, and the fewest and the most words of that.
+    parts, least, most = (5, 5, 64) if entropy == 2 else (1, 8, 16 * bits)
+    packed_units = -(-units // parts)
+    table_bytes = -(-packed_units // 4) * 4
     if entropy:
-        check(8 * units <= words <= 16 * bits * units, "the words of packed codes are out of range")
+        check(least * packed_units <= words <= most * packed_units, "the words of packed codes are out of range")
         code_bytes = table_bytes + 4 * words
     else:
         check(words == 0, "there are words of packed codes, and no packed codes")
@@ -362,8 +382,8 @@ def decode_file(stream):
     body = stream.read()
     check(zlib.crc32(body, zlib.crc32(header[:28])) == checksum, "the checksum is wrong")
 
-    table = body[scalar_bytes : scalar_bytes + units] if entropy else b""
-    check(not entropy or sum(table) + units == words, "the table names other words than there are")
+    table = body[scalar_bytes : scalar_bytes + packed_units] if entropy else b""
+    check(not entropy or sum(table) + packed_units == words, "the table names other words than there are")
 
     scalars = struct.unpack("<%dI" % (per_bucket * buckets), body[:scalar_bytes])
     values = []
@@ -372,10 +392,14 @@ def decode_file(stream):
     cache = {}
     start = scalar_bytes + (table_bytes if entropy else 0)
     for unit in range(units):
-        size = 4 * (table[unit] + 1) if entropy else unit_bytes
+        size = 4 * (table[unit // parts] + 1) if entropy else unit_bytes
         data = body[start : start + size]
-        start += size
-        codes = packed_codes(data, bits) if entropy else unit_codes(data, bits)
+        if unit % parts == parts - 1:
+            start += size
+        if entropy == 2:
+            codes = base3_codes(data, unit % parts)
+        else:
+            codes = packed_codes(data, bits) if entropy else unit_codes(data, bits)
         for element in range(unit * UNIT, min((unit + 1) * UNIT, n)):
             # Elements come in order, so that one cache serves the bucket at hand.
             if element // bucket != current:

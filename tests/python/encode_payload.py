@@ -412,18 +412,44 @@ def elias_words(codes, bits):
     return words((sum(bit << at for at, bit in enumerate(stream)), len(stream)))
 
 
+def base3_words(parts):
+    """Up to five units of codes of 2 bits, as words in base 3."""
+    plain = [0] * 256
+    for part, codes in enumerate(parts):
+        for element, code in enumerate(codes):
+            lane, slot = element % 32, element // 32
+            five, power = divmod(16 * part + lane // 2, 5)
+            place = 8 * (lane % 2) + slot
+            plain[16 * five + 4 * (place % 4) + place // 4] += 3**power * (0, 1, 0, 2)[code]
+    out, zeros = bytearray(), 0
+    for byte in plain + [None]:
+        if zeros and (byte != 0 or zeros == 14):
+            out.append(241 + zeros if zeros > 1 else 0)
+            zeros = 0
+        if byte == 0:
+            zeros += 1
+        elif byte is not None:
+            out.append(byte)
+    return bytes(out) + bytes(-len(out) % 4)
+
+
 def encode_packed(vector):
-    """The payload with its codes packed, of one with codes of fixed width."""
+    """The payload with its codes packed as the vector's is, of one with codes of fixed width."""
     payload = bytes.fromhex(vector["fixed"])
+    entropy = bytes.fromhex(vector["packed"])[20]
     bits, log_bucket, n = struct.unpack("<BBQ", payload[6:16])
     buckets = min(n, 1) if log_bucket == 255 else -(-n // 2**log_bucket)
     codes_at = 32 + 4 * buckets
     units = [payload[at : at + 32 * bits] for at in range(codes_at, len(payload), 32 * bits)]
-    parts = [elias_words(unit_codes(unit, bits), bits) for unit in units]
+    codes = [unit_codes(unit, bits) for unit in units]
+    if entropy == 2:
+        parts = [base3_words(codes[first : first + 5]) for first in range(0, len(codes), 5)]
+    else:
+        parts = [elias_words(unit, bits) for unit in codes]
     table = bytes(len(part) // 4 - 1 for part in parts)
     table += bytes(-len(table) % 4)
     body = b"".join([payload[32:codes_at], table, *parts])
-    head = payload[:20] + struct.pack("<B3xI", 1, sum(map(len, parts)) // 4)
+    head = payload[:20] + struct.pack("<B3xI", entropy, sum(map(len, parts)) // 4)
     return {"packed": sealed(head, body).hex()}
 
 

@@ -9,8 +9,8 @@ use gradwire::embed::{
 };
 use gradwire::wgpu;
 use gradwire::{
-    BackendKind, Codec, DecodeMode, Device, Dtype, Error, Gradient, Layout, LowRankState, Matrix, ModelPlan, NonFinite,
-    PowerSgd, Qsgd, Seed, TopK, Uniform,
+    BackendKind, Codec, DecodeMode, Device, Dtype, Entropy, Error, Gradient, Layout, LowRankState, Matrix, ModelPlan,
+    NonFinite, PowerSgd, Qsgd, Seed, TopK, Uniform,
 };
 use gradwire_tests::cases::AnyCodec;
 use gradwire_tests::low_rank::alone;
@@ -107,7 +107,7 @@ fn values_of_entries_are_packed_and_unpacked_as_the_cpu_does() {
     block_on(wgpu.decode_sparse_async(&expected, Some(0.5), &mut ours)).expect("the device decodes");
     assert_eq!(bits(&ours), bits(&theirs));
     let fixed = cpu.encode(&Uniform::bits(4), &x, seed).expect("the CPU encodes");
-    assert!(matches!(block_on(wgpu.pack_async(&fixed)), Err(Error::NotPacked { .. })));
+    assert!(matches!(block_on(wgpu.pack_async(&fixed, Entropy::Elias)), Err(Error::NotPacked { .. })));
     assert!(block_on(wgpu.unpack_async(&fixed)).expect("as it is") == fixed);
 }
 

@@ -66,6 +66,8 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Ternary::nearest(1.75).bucket(64)));
     all.push(Recipe::from(Ternary::new().contractive()).feedback());
     all.push(Recipe::from(Ternary::nearest(1.5).elias()));
+    all.push(Recipe::from(Ternary::nearest(1.5).base3()));
+    all.push(Recipe::from(Qsgd::bits(2).base3()));
     all.push(Recipe::from(RandomK::fraction(0.05)));
     all.push(Recipe::from(Qsgd::bits(4)).rotate(Rotation::default()));
     all.push(Recipe::from(Uniform::bits(4)).rotate(Rotation::block(64)).non_finite(NonFinite::Error));
@@ -146,6 +148,7 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
     let cases = [
         ("", 0, "topk"),
         ("sgd", 0, "qsgd"),
+        ("ternary+elias+base3", 14, "another kind"),
         ("qsgd:", 5, "bits, levels, bucket"),
         ("qsgd:bits", 5, "bits=2 to 8"),
         ("qsgd:bits=four", 10, "2 to 8, or 16"),
@@ -255,6 +258,7 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("topk:k=4,warmup=9", 0, "a part of the entries"),
         ("dgc:momentum=1", 0, "less than 1"),
         ("uniform+elias", 8, "leave out elias"),
+        ("qsgd:bits=4+base3", 12, "add ternary or qsgd:bits=2, or leave out base3"),
     ];
     for (text, place, says) in cases {
         let error = text.parse::<Recipe>().expect_err(text);

@@ -151,7 +151,7 @@ fn agreed() -> BTreeMap<&'static str, Agreed> {
     words.extend(constants!("MARK_", mark: WORDS, SENT, POISONED, WARY_FOR, OUTCOME));
     let low_rank = Agreed { fields: fields::<LowRankParams>(), flags, constants: words };
     let elias =
-        Agreed { fields: fields::<EliasParams>(), flags: Vec::new(), constants: vec![("BLOCK_UNITS", BLOCK_UNITS)] };
+        Agreed { fields: fields::<EntropyParams>(), flags: Vec::new(), constants: vec![("BLOCK_UNITS", BLOCK_UNITS)] };
     let rotate = Agreed {
         fields: fields::<RotateParams>(),
         flags: constants!("FLAG_", rotate_flags: INVERSE).into(),
@@ -170,7 +170,7 @@ fn agreed() -> BTreeMap<&'static str, Agreed> {
         ("SelectParams", select),
         ("ScatterParams", scatter),
         ("LowRankParams", low_rank),
-        ("EliasParams", elias),
+        ("EntropyParams", elias),
         ("MomentumParams", momentum),
         ("RotateParams", rotate),
         ("VoteParams", vote),

@@ -19,6 +19,7 @@ pub use self::sign::Sign;
 pub use self::ternary::Ternary;
 pub use self::tree::Tree;
 pub use self::uniform::Uniform;
+use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite, Scale, omega};
@@ -98,7 +99,15 @@ impl Bucketed {
         let header = self.header(n, dtype, l2)?;
         let omega = omega(header.codec, header.bucket.elements(header.n), header.levels);
         let non_finite = self.non_finite;
-        Ok(EncodePlan { header, elias: false, nearest: false, scale: Scale::Own, feedback: false, omega, non_finite })
+        Ok(EncodePlan {
+            header,
+            entropy: Entropy::None,
+            nearest: false,
+            scale: Scale::Own,
+            feedback: false,
+            omega,
+            non_finite,
+        })
     }
 
     /// The header of a payload of `n` elements, all settings checked.
@@ -116,7 +125,18 @@ impl Bucketed {
         if n as u64 > MAX_ELEMENTS {
             return Err(Error::TooLong { got: n as u64 });
         }
-        Ok(Header { codec: self.codec, bits, levels, bucket, l2, scaled: self.scaled, dtype, n: n as u64, elias: None })
+        Ok(Header {
+            codec: self.codec,
+            bits,
+            levels,
+            bucket,
+            l2,
+            scaled: self.scaled,
+            dtype,
+            n: n as u64,
+            entropy: Entropy::None,
+            words: 0,
+        })
     }
 }
 
@@ -170,9 +190,9 @@ pub(crate) trait Stage: Codec + Copy {
         false
     }
 
-    /// Whether codes are packed as Elias codes.
-    fn is_elias(&self) -> bool {
-        false
+    /// How codes are packed.
+    fn entropy(&self) -> Entropy {
+        Entropy::None
     }
 
     /// Without feedback and packing, which are stages of their own.

@@ -1,6 +1,7 @@
 //! QSGD, as a user sets it up.
 
 use super::{Bucketed, Codec, Stage, bucketed_settings};
+use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
@@ -39,7 +40,7 @@ use crate::wire::CodecId;
 pub struct Qsgd {
     pub(crate) common: Bucketed,
     l2: bool,
-    elias: bool,
+    entropy: Entropy,
 }
 
 impl Qsgd {
@@ -55,7 +56,7 @@ impl Qsgd {
     /// Codes of this width, 2 to 8 or 16 bits, with all the levels they hold (2^(bits-1) - 1), buckets of 512, and
     /// the largest magnitude as the norm.
     pub const fn bits(bits: u32) -> Self {
-        Self { common: Bucketed::new(CodecId::Qsgd, bits), l2: false, elias: false }
+        Self { common: Bucketed::new(CodecId::Qsgd, bits), l2: false, entropy: Entropy::None }
     }
 
     /// This many levels, 1 to 32767, in the narrowest codes that hold them.
@@ -66,7 +67,7 @@ impl Qsgd {
     /// # Ok::<(), gradwire::Error>(())
     /// ```
     pub const fn levels(levels: u32) -> Self {
-        Self { common: Bucketed::new(CodecId::Qsgd, 0).of_levels(levels), l2: false, elias: false }
+        Self { common: Bucketed::new(CodecId::Qsgd, 0).of_levels(levels), l2: false, entropy: Entropy::None }
     }
 
     bucketed_settings!(
@@ -99,7 +100,20 @@ impl Qsgd {
     /// # Ok::<(), gradwire::Error>(())
     /// ```
     pub const fn elias(mut self) -> Self {
-        self.elias = true;
+        self.entropy = Entropy::Elias;
+        self
+    }
+
+    /// The payload with its codes, which have 2 bits, packed in base 3, as [`Ternary::base3`](crate::Ternary::base3). Codes of more bits
+    /// are refused where a tensor is planned.
+    pub const fn base3(mut self) -> Self {
+        self.entropy = Entropy::Base3;
+        self
+    }
+
+    /// The same with this packing.
+    pub(crate) const fn packed(mut self, entropy: Entropy) -> Self {
+        self.entropy = entropy;
         self
     }
 
@@ -112,7 +126,7 @@ impl Qsgd {
 
 impl Codec for Qsgd {
     fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
-        Ok(EncodePlan { elias: self.elias, ..self.common.plan(n, dtype, self.l2)? })
+        self.common.plan(n, dtype, self.l2)?.packed(self.entropy)
     }
 }
 
@@ -128,12 +142,12 @@ impl Stage for Qsgd {
         vec![("l2", &mut self.l2)]
     }
 
-    fn is_elias(&self) -> bool {
-        self.elias
+    fn entropy(&self) -> Entropy {
+        self.entropy
     }
 
     fn alone(mut self) -> Self {
-        self.elias = false;
+        self.entropy = Entropy::None;
         self
     }
 }

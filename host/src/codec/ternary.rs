@@ -1,6 +1,7 @@
 //! Ternary codes, as a user sets them up.
 
 use super::{Bucketed, Codec, Number, Stage, bucketed_settings};
+use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite, Scale};
@@ -39,7 +40,7 @@ pub struct Ternary {
     clip: Option<f64>,
     stretch: Option<f64>,
     feedback: bool,
-    elias: bool,
+    entropy: Entropy,
 }
 
 /// What a clip may be.
@@ -51,7 +52,13 @@ impl Ternary {
     /// TernGrad without clipping: stochastic and unbiased, in buckets of 512.
     #[expect(clippy::new_without_default, reason = "a codec is chosen, not defaulted to")]
     pub const fn new() -> Self {
-        Self { common: Bucketed::new(CodecId::Ternary, 2), clip: None, stretch: None, feedback: false, elias: false }
+        Self {
+            common: Bucketed::new(CodecId::Ternary, 2),
+            clip: None,
+            stretch: None,
+            feedback: false,
+            entropy: Entropy::None,
+        }
     }
 
     /// 3LC: to nearest, with a scale of `stretch` times the largest magnitude, 1 to less than 2, in buckets of 512, and with error
@@ -102,7 +109,26 @@ impl Ternary {
     /// # Ok::<(), gradwire::Error>(())
     /// ```
     pub const fn elias(mut self) -> Self {
-        self.elias = true;
+        self.entropy = Entropy::Elias;
+        self
+    }
+
+    /// The payload with its codes packed in base 3, as 3LC sends them: five in a byte, which is 1.6 bits per element, and 2 to 14 bytes
+    /// of zeros in one. It pays always; beside Elias codes where fewer than two thirds are zero, or nearly all.
+    ///
+    /// The length is known only once the codes are made: [`Qsgd::elias`](crate::Qsgd::elias) says what that means.
+    ///
+    /// ```
+    /// use gradwire::{Device, Seed, Ternary};
+    /// let gradient: Vec<f32> = (0..100_000).map(|i| (i as f32).sin()).collect();
+    /// let sent = Device::cpu().encode(&Ternary::new().base3(), &gradient, Seed::new(1))?;
+    /// assert!(sent.as_bytes().len() * 8 < 166 * gradient.len() / 100);
+    /// let sent = Device::cpu().encode(&Ternary::new().base3(), &[0.0f32; 100_000], Seed::new(1))?;
+    /// assert!(sent.as_bytes().len() * 8 < 17 * gradient.len() / 100);
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub const fn base3(mut self) -> Self {
+        self.entropy = Entropy::Base3;
         self
     }
 
@@ -138,7 +164,7 @@ impl Codec for Ternary {
             _ => plan.omega,
         };
         let nearest = self.stretch.is_some();
-        Ok(EncodePlan { elias: self.elias, nearest, scale, feedback: self.feedback, omega, ..plan })
+        EncodePlan { nearest, scale, feedback: self.feedback, omega, ..plan }.packed(self.entropy)
     }
 }
 
@@ -162,12 +188,12 @@ impl Stage for Ternary {
         self.feedback
     }
 
-    fn is_elias(&self) -> bool {
-        self.elias
+    fn entropy(&self) -> Entropy {
+        self.entropy
     }
 
     fn alone(mut self) -> Self {
-        (self.feedback, self.elias) = (false, false);
+        (self.feedback, self.entropy) = (false, Entropy::None);
         self
     }
 }

@@ -11,13 +11,14 @@ use crate::codec::powersgd::Matrix;
 use crate::codec::topk::{Keep, Segment, TopK};
 use crate::device::Device;
 use crate::entropy::Packing;
+use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
 use crate::low_rank::LowRankState;
 use crate::model::{Layout, ModelPlan, TensorSpan};
 use crate::plan::{DecodeMode, EncodePlan, Limits, NonFinite};
 use crate::random::RandomK;
-use crate::recipe::{Entropy, Formed, Recipe, RecipeError};
+use crate::recipe::{Formed, Recipe, RecipeError};
 use crate::rotation::Rotation;
 use crate::seed::Seed;
 use crate::sparse::SparsePayload;
@@ -164,10 +165,11 @@ impl Part {
                         let done = device.encode_plan_apart(plan, gradient, before, behind, seed, room);
                         done.map_err(|error| from(start, error))
                     };
-                    if self.recipe.entropy == Entropy::Elias {
+                    if self.recipe.entropy != Entropy::None {
                         let mut bytes = vec![0; plan.payload_bytes()];
                         encode(&mut bytes)?;
-                        message.append(device.pack(&Payload::seal(*plan.header(), bytes))?.as_bytes());
+                        let payload = Payload::seal(*plan.header(), bytes);
+                        message.append(device.packed(payload, self.recipe.entropy)?.as_bytes());
                     } else {
                         encode(message.payload(plan.payload_bytes()))?;
                     }
@@ -181,10 +183,7 @@ impl Part {
                     own.behind[range.clone()].copy_from_slice(&own.before[range]);
                 }
                 for payload in device.encode_model(plan, &input[..elements], own.behind, seed)? {
-                    match self.recipe.entropy {
-                        Entropy::Elias => message.append(device.pack(&payload)?.as_bytes()),
-                        Entropy::None => message.append(payload.as_bytes()),
-                    }
+                    message.append(device.packed(payload, self.recipe.entropy)?.as_bytes());
                 }
             }
             Method::Rotated { rotation, plan } => {
@@ -193,10 +192,7 @@ impl Part {
                 }
                 let rotated = device.rotate(*rotation, &self.pack(input), seed)?;
                 let payload = device.encode_plan(plan, Gradient::F32(&rotated), &mut [], seed)?;
-                match self.recipe.entropy {
-                    Entropy::Elias => message.append(device.pack(&payload)?.as_bytes()),
-                    Entropy::None => message.append(payload.as_bytes()),
-                }
+                message.append(device.packed(payload, self.recipe.entropy)?.as_bytes());
             }
             Method::Sparse { codec, packed, .. } => {
                 let packed_input = if *packed { self.pack(input) } else { Vec::new() };
@@ -487,10 +483,8 @@ fn dense(recipe: &Recipe, spans: &[TensorSpan], limits: &Limits) -> Result<Model
     let layout = Layout::new(spans.to_vec())?;
     let stages = RecipeError::Stages { what: "no stages", remedy: "name a codec" };
     let plan = ModelPlan::new(&recipe.dense().ok_or(stages)?, &layout, Dtype::F32, limits)?;
-    if recipe.entropy == Entropy::Elias {
-        // Before the others wait for this rank's payloads: codes are packed in one binding each.
-        plan.tensors().iter().try_for_each(|tensor| Packing::new(tensor.header(), limits).map(drop))?;
-    }
+    // Before the others wait for this rank's payloads: codes are packed in one binding each.
+    plan.tensors().iter().try_for_each(|tensor| Packing::new(tensor.header(), recipe.entropy, limits).map(drop))?;
     Ok(plan)
 }
 

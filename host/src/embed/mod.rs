@@ -114,7 +114,7 @@ impl Header {
 impl Header {
     /// Refuses a packed payload's header: bodies in device memory have codes of fixed width.
     pub(crate) fn refuse_packed(&self) -> Result<(), Error> {
-        if self.elias.is_some() { Err(Error::Packed { asked: "a body in device memory" }) } else { Ok(()) }
+        if self.is_packed() { Err(Error::Packed { asked: "a body in device memory" }) } else { Ok(()) }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Packing on WGPU without a wait, for where a thread may not wait: a browser's.
 
-use super::engine::{Packed, agreed, as_it_is, bytes_of_total, front, packed_payload};
+use super::engine::{Packed, agreed, as_it_is, bytes_of_total, check, front, packed_payload};
 use super::passes::Layout;
+use super::table::Entropy;
 use crate::backend::wgpu::{Copied, SCRATCH, Wgpu};
 use crate::embed::{Access, Piece};
 use crate::error::Error;
@@ -30,34 +31,40 @@ impl Wgpu {
     /// ```no_run
     /// # async fn run(gradient: &[f32]) -> Result<(), gradwire::Error> {
     /// use gradwire::backend::wgpu::Wgpu;
-    /// use gradwire::{Codec, Dtype, Qsgd, Seed};
+    /// use gradwire::{Codec, Dtype, Entropy, Qsgd, Seed};
     /// let gradwire = Wgpu::open_async().await?;
     /// let plan = Qsgd::bits(4).l2().plan(gradient.len(), Dtype::F32)?;
     /// let payload = gradwire.encode_async(&plan, gradient.into(), &mut [], Seed::new(42)).await?;
-    /// let packed = gradwire.pack_async(&payload).await?;
+    /// let packed = gradwire.pack_async(&payload, Entropy::Elias).await?;
     /// assert_eq!(gradwire.unpack_async(&packed).await?.as_bytes().len(), payload.as_bytes().len());
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
     /// As [`Device::pack`](crate::Device::pack).
-    pub async fn pack_async(&self, payload: &(impl AsPayload + ?Sized)) -> Result<Payload, Error> {
+    pub async fn pack_async(&self, payload: &(impl AsPayload + ?Sized), entropy: Entropy) -> Result<Payload, Error> {
         let payload = payload.as_payload();
-        let header = payload.header();
-        if !header.codec().has_elias() {
-            return Err(Error::NotPacked { codec: header.codec().name() });
-        }
-        if header.elias_words().is_some() {
+        check(payload.header(), entropy)?;
+        if entropy == payload.header().entropy() {
             return as_it_is(&payload);
         }
-        if header.elements() == 0 {
-            return packed_payload(&payload, &Packed { bytes: Vec::new(), words: 0 });
+        if entropy == Entropy::None {
+            return self.unpack_async(&payload).await;
         }
-        let layout = Layout::new(header);
+        let unpacked = match payload.header().is_packed() {
+            true => Some(self.unpack_async(&payload).await?),
+            false => None,
+        };
+        let payload = unpacked.as_ref().map_or(payload, Payload::view);
+        let header = payload.header();
+        if header.elements() == 0 {
+            return packed_payload(&payload, entropy, &Packed { bytes: Vec::new(), words: 0 });
+        }
+        let layout = Layout::new(header, entropy);
         let (total, buffers) = self.coded(&layout, &layout.pack(), (CODES, payload.codes()), (COUNT, 4)).await?;
         let total = self.read(total).await?;
         let words = total.first_chunk().map_or(0, |total| u32::from_le_bytes(*total));
-        let needed = bytes_of_total(BackendKind::Wgpu, header, words)?;
+        let needed = bytes_of_total(BackendKind::Wgpu, header, entropy, words)?;
         // There is room for the most words, and most often there are far fewer.
         let copied = self
             .contained("copying packed codes", || {
@@ -68,7 +75,7 @@ impl Wgpu {
             })
             .await?;
         let bytes = self.read(copied).await?;
-        packed_payload(&payload, &agreed(BackendKind::Wgpu, header, words, bytes)?)
+        packed_payload(&payload, entropy, &agreed(BackendKind::Wgpu, header, entropy, words, bytes)?)
     }
 
     /// As [`Device::unpack`](crate::Device::unpack), bit for bit, without a wait in a browser.
@@ -83,7 +90,7 @@ impl Wgpu {
         }
         let (mut bytes, codes_at) = front(&header, &payload)?;
         if header.elements() > 0 {
-            let (layout, length) = (Layout::new(payload.header()), header.code_bytes());
+            let (layout, length) = (Layout::new(payload.header(), payload.header().entropy()), header.code_bytes());
             let passes = layout.unpack();
             let (codes, _) = self.coded(&layout, &passes, (PACKED, payload.codes()), (CODES, length)).await?;
             bytes[codes_at..].copy_from_slice(&self.read(codes).await?);

@@ -1,7 +1,7 @@
 //! What a backend does with the codes of a payload.
 
 use super::passes::Layout;
-use super::table::{least_words, most_words, table_bytes, units, words_of};
+use super::table::Entropy;
 use crate::backend::cpu::Cpu;
 use crate::error::Error;
 use crate::kind::BackendKind;
@@ -22,24 +22,38 @@ pub(crate) struct Packed {
 }
 
 /// What a backend does with the codes of a payload.
-pub(crate) trait Entropy {
+pub(crate) trait Packs {
     /// Packs the codes of a payload with this header, which is not a packed one's.
-    fn pack_codes(&self, header: &Header, codes: &[u8]) -> Result<Packed, Error>;
+    fn pack_codes(&self, header: &Header, entropy: Entropy, codes: &[u8]) -> Result<Packed, Error>;
 
     /// Writes the codes of fixed width that a checked payload of this header holds packed.
     fn unpack_codes(&self, header: &Header, packed: &[u8], codes: &mut [u8]) -> Result<(), Error>;
 }
 
-/// The payload with its codes packed.
-pub(crate) fn pack(engine: &(impl Entropy + ?Sized), payload: &PayloadView<'_>) -> Result<Payload, Error> {
-    let header = payload.header();
-    if !header.codec().has_elias() {
-        return Err(Error::NotPacked { codec: header.codec().name() });
+/// Refuses codes that cannot be packed so.
+pub(super) fn check(header: &Header, entropy: Entropy) -> Result<(), Error> {
+    let (codec, bits) = (header.codec(), header.bits());
+    if entropy.fits(codec, bits) {
+        return Ok(());
     }
-    if header.elias.is_some() {
+    Err(Error::NotPacked { asked: entropy.name(), takes: entropy.takes(), codec: codec.name(), bits })
+}
+
+/// The payload with its codes packed so.
+pub(crate) fn pack(
+    engine: &(impl Packs + ?Sized),
+    payload: &PayloadView<'_>,
+    entropy: Entropy,
+) -> Result<Payload, Error> {
+    let header = payload.header();
+    check(header, entropy)?;
+    if entropy == header.entropy {
         return as_it_is(payload);
     }
-    packed_payload(payload, &engine.pack_codes(header, payload.codes())?)
+    if header.is_packed() {
+        return pack(engine, &unpack(engine, payload)?.view(), entropy);
+    }
+    packed_payload(payload, entropy, &engine.pack_codes(header, entropy, payload.codes())?)
 }
 
 /// A copy of a payload.
@@ -50,8 +64,8 @@ pub(super) fn as_it_is(payload: &PayloadView<'_>) -> Result<Payload, Error> {
 }
 
 /// The payload with these codes in the place of its own.
-pub(super) fn packed_payload(payload: &PayloadView<'_>, packed: &Packed) -> Result<Payload, Error> {
-    let header = Header { elias: Some(packed.words), ..*payload.header() };
+pub(super) fn packed_payload(payload: &PayloadView<'_>, entropy: Entropy, packed: &Packed) -> Result<Payload, Error> {
+    let header = Header { entropy, words: packed.words, ..*payload.header() };
     let (mut bytes, codes_at) = front(&header, payload)?;
     bytes[codes_at..].copy_from_slice(&packed.bytes);
     Ok(Payload::seal(header, bytes))
@@ -67,7 +81,7 @@ pub(super) fn front(header: &Header, payload: &PayloadView<'_>) -> Result<(Vec<u
 }
 
 /// The payload with codes of fixed width.
-pub(crate) fn unpack(engine: &(impl Entropy + ?Sized), payload: &PayloadView<'_>) -> Result<Payload, Error> {
+pub(crate) fn unpack(engine: &(impl Packs + ?Sized), payload: &PayloadView<'_>) -> Result<Payload, Error> {
     let header = payload.header().fixed();
     if header == *payload.header() {
         return as_it_is(payload);
@@ -82,10 +96,10 @@ pub(crate) fn unpack(engine: &(impl Entropy + ?Sized), payload: &PayloadView<'_>
 ///
 /// # Errors
 /// [`Error::Backend`] where no codes are packed in so many words: the device's memory or its arithmetic is at fault.
-pub(super) fn bytes_of_total(kind: BackendKind, header: &Header, words: u32) -> Result<u64, Error> {
+pub(super) fn bytes_of_total(kind: BackendKind, header: &Header, entropy: Entropy, words: u32) -> Result<u64, Error> {
     let (n, total) = (header.elements(), u64::from(words));
-    if (least_words(n)..=most_words(n, header.bits())).contains(&total) {
-        return Ok(table_bytes(n) + 4 * total);
+    if (entropy.least_words(n)..=entropy.most_words(n, header.bits())).contains(&total) {
+        return Ok(entropy.table_bytes(n) + 4 * total);
     }
     let found = format!("and {n} codes of {} bits never take as many or as few", header.bits());
     Err(faulty(kind, total, &found))
@@ -95,8 +109,14 @@ pub(super) fn bytes_of_total(kind: BackendKind, header: &Header, words: u32) -> 
 ///
 /// # Errors
 /// As [`bytes_of_total`].
-pub(super) fn agreed(kind: BackendKind, header: &Header, words: u32, bytes: Vec<u8>) -> Result<Packed, Error> {
-    let named = words_of(&bytes, header.elements());
+pub(super) fn agreed(
+    kind: BackendKind,
+    header: &Header,
+    entropy: Entropy,
+    words: u32,
+    bytes: Vec<u8>,
+) -> Result<Packed, Error> {
+    let named = entropy.words_of(&bytes, header.elements());
     if named == u64::from(words) {
         return Ok(Packed { bytes, words });
     }
@@ -111,10 +131,10 @@ fn faulty(backend: BackendKind, words: u64, found: &str) -> Error {
     Error::Backend { backend, reason }
 }
 
-impl Entropy for Cpu {
-    fn pack_codes(&self, header: &Header, codes: &[u8]) -> Result<Packed, Error> {
-        let (table, runs) = self.elias_pack(header.bits(), codes);
-        let words_at = table_bytes(header.elements());
+impl Packs for Cpu {
+    fn pack_codes(&self, header: &Header, entropy: Entropy, codes: &[u8]) -> Result<Packed, Error> {
+        let (table, runs) = self.pack_units(entropy, header.bits(), codes);
+        let words_at = entropy.table_bytes(header.elements());
         let all = runs.iter().map(|run| run.len() as u64).sum::<u64>();
         let mut bytes = room_of(PAYLOAD, words_at + all)?;
         bytes[..table.len()].copy_from_slice(&table);
@@ -129,19 +149,20 @@ impl Entropy for Cpu {
     }
 
     fn unpack_codes(&self, header: &Header, packed: &[u8], codes: &mut [u8]) -> Result<(), Error> {
-        let (table, words) = packed.split_at(table_bytes(header.elements()) as usize);
-        self.elias_unpack(header.bits(), &table[..units(header.elements()) as usize], words, codes);
+        let (n, entropy) = (header.elements(), header.entropy());
+        let (table, words) = packed.split_at(entropy.table_bytes(n) as usize);
+        self.unpack_units(entropy, header.bits(), &table[..entropy.units(n) as usize], words, codes);
         Ok(())
     }
 }
 
 /// The kernels take the table on trust; a payload's was checked when it was read.
-impl<T: Sessions> Entropy for T {
-    fn pack_codes(&self, header: &Header, codes: &[u8]) -> Result<Packed, Error> {
+impl<T: Sessions> Packs for T {
+    fn pack_codes(&self, header: &Header, entropy: Entropy, codes: &[u8]) -> Result<Packed, Error> {
         if codes.is_empty() {
             return Ok(Packed { bytes: Vec::new(), words: 0 });
         }
-        let layout = Layout::new(header);
+        let layout = Layout::new(header, entropy);
         let passes = layout.pack();
         self.limits().check(&passes)?;
         let mut session = self.session(layout.sizes())?;
@@ -152,16 +173,16 @@ impl<T: Sessions> Entropy for T {
         let mut total = [0; 4];
         session.read(Role::Status, 0, &mut total)?;
         let words = u32::from_le_bytes(total);
-        let mut bytes = room_of(PAYLOAD, bytes_of_total(self.kind(), header, words)?)?;
+        let mut bytes = room_of(PAYLOAD, bytes_of_total(self.kind(), header, entropy, words)?)?;
         session.read(Role::Values, 0, &mut bytes)?;
-        agreed(self.kind(), header, words, bytes)
+        agreed(self.kind(), header, entropy, words, bytes)
     }
 
     fn unpack_codes(&self, header: &Header, packed: &[u8], codes: &mut [u8]) -> Result<(), Error> {
         if codes.is_empty() {
             return Ok(());
         }
-        let layout = Layout::new(header);
+        let layout = Layout::new(header, header.entropy());
         let passes = layout.unpack();
         self.limits().check(&passes)?;
         let mut session = self.session(layout.sizes())?;
@@ -228,9 +249,9 @@ mod tests {
     #[test]
     fn a_device_whose_total_is_not_that_of_its_table_is_found() {
         let fixed = Device::cpu().encode(&Qsgd::bits(4), &[0.25f32; 1000], Seed::new(1)).expect("encodes");
-        let packed = Device::cpu().pack(&fixed).expect("packs");
-        let (words, bytes) = (packed.header().elias_words().expect("packed"), packed.view().codes().to_vec());
-        let of = |words, bytes: &[u8]| pack(&Told(words, bytes.to_vec()), &fixed.view());
+        let packed = Device::cpu().pack(&fixed, Entropy::Elias).expect("packs");
+        let (words, bytes) = (packed.header().packed_words().expect("packed"), packed.view().codes().to_vec());
+        let of = |words, bytes: &[u8]| pack(&Told(words, bytes.to_vec()), &fixed.view(), Entropy::Elias);
         assert_eq!(of(words, &bytes).expect("they agree"), packed);
         let mut table = bytes.clone();
         table[0] -= 1;

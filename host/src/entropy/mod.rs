@@ -1,4 +1,4 @@
-//! An entropy stage behind a finished payload: codes of fixed width, packed as Elias codes, and back.
+//! An entropy stage behind a finished payload: codes of fixed width, packed as Elias codes or in base 3, and back.
 
 #[cfg(feature = "wgpu")]
 mod asynchronous;
@@ -8,5 +8,6 @@ mod packing;
 mod passes;
 pub(crate) mod table;
 
-pub(crate) use engine::{Entropy, pack, unpack};
+pub(crate) use engine::{Packs, pack, unpack};
 pub use packing::Packing;
+pub use table::Entropy;

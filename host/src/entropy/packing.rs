@@ -1,6 +1,8 @@
 //! The passes that pack a payload's codes, and those that unpack them, for who runs passes in sessions of their own.
 
+use super::engine::check;
 use super::passes::Layout;
+use super::table::Entropy;
 use crate::error::Error;
 use crate::plan::{Limits, Pass, Sizes};
 use crate::wire::Header;
@@ -13,13 +15,11 @@ use crate::wire::Header;
 /// them. The packed ones, with their table, lie in [`Role::Values`](crate::session::Role::Values). The CPU packs
 /// without passes, and refuses these.
 ///
-/// Source: Elias, "Universal codeword sets and representations of the integers", 1975, gamma codes.
-///
 /// ```
 /// use gradwire::plan::Limits;
-/// use gradwire::{Codec, Dtype, Packing, Qsgd};
+/// use gradwire::{Codec, Dtype, Entropy, Packing, Qsgd};
 /// let plan = Qsgd::bits(4).plan(100_000, Dtype::F32)?;
-/// let packing = Packing::new(plan.header(), &Limits::NONE)?;
+/// let packing = Packing::new(plan.header(), Entropy::Elias, &Limits::NONE)?;
 /// let room = plan.sizes().max(packing.sizes()); // of a session that encodes and packs
 /// assert!(room.of(gradwire::session::Role::Values) >= 100_000 / 8);
 /// assert!(packing.pack().iter().all(gradwire::plan::Pass::is_trusting));
@@ -33,20 +33,18 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// For codes of payloads with this header, packed or not.
+    /// For codes of payloads with this header, packed or not, that are packed so.
     ///
     /// # Errors
-    /// [`Error::NotPacked`] for another codec than QSGD and ternary codes; [`Error::Limit`] where the codes, which are one binding, may
-    /// not fit one of a device with these limits.
-    pub fn new(header: &Header, limits: &Limits) -> Result<Self, Error> {
-        if !header.codec().has_elias() {
-            return Err(Error::NotPacked { codec: header.codec().name() });
-        }
-        if header.elements() == 0 {
+    /// [`Error::NotPacked`] for codes that cannot be packed so; [`Error::Limit`] where the codes, which are one binding, may not fit one
+    /// of a device with these limits.
+    pub fn new(header: &Header, entropy: Entropy, limits: &Limits) -> Result<Self, Error> {
+        check(header, entropy)?;
+        if header.elements() == 0 || entropy == Entropy::None {
             return Ok(Self { pack: Vec::new(), unpack: Vec::new(), sizes: Sizes::default() });
         }
         // How many words there are is known only once they are made, so there is room for the most.
-        let layout = Layout::new(&header.fixed());
+        let layout = Layout::new(&header.fixed(), entropy);
         let (pack, unpack) = (layout.pack().to_vec(), layout.unpack().to_vec());
         limits.check(&pack)?;
         limits.check(&unpack)?;

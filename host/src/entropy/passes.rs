@@ -1,30 +1,34 @@
 //! The passes that pack codes, and those that unpack them. Pure.
 
 use gradwire_kernels::arith::elias::BLOCK_UNITS;
-use gradwire_kernels::params::EliasParams;
+use gradwire_kernels::arith::pack::UNIT;
+use gradwire_kernels::params::EntropyParams;
 
-use super::table::{most_words, table_bytes, units};
+use super::table::Entropy;
 use crate::plan::{Bindings, Kernel, Params, Pass, STATUS_BYTES, Sizes, Span};
 use crate::wire::Header;
 
 /// Where the packed codes and those of fixed width lie, and what lies between passes.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
-    params: EliasParams,
+    entropy: Entropy,
+    params: EntropyParams,
     groups: u32,
     bindings: Bindings,
 }
 
 impl Layout {
-    /// For codes of a payload's header, which may be packed or not; there is at least one code.
-    pub(super) fn new(header: &Header) -> Self {
+    /// For codes of a payload's header, which may be packed or not; there is at least one code, and a way to pack it.
+    pub(super) fn new(header: &Header, entropy: Entropy) -> Self {
         let (n, bits) = (header.elements(), header.bits());
+        let (units, table) = (entropy.units(n), entropy.table_bytes(n));
         // 2^23 units at most.
-        let groups = units(n).div_ceil(BLOCK_UNITS.into()) as u32;
-        let params = EliasParams { units: units(n) as u32, bits, table: (table_bytes(n) / 4) as u32, sums: groups };
-        let packed = match header.elias_words() {
-            Some(_) => header.code_bytes(),
-            None => table_bytes(n) + 4 * most_words(n, bits),
+        let groups = units.div_ceil(BLOCK_UNITS.into()) as u32;
+        let fixed = n.div_ceil(UNIT as u64) as u32;
+        let params = EntropyParams { units: units as u32, bits, table: (table / 4) as u32, sums: groups, fixed };
+        let packed = match header.is_packed() {
+            true => header.code_bytes(),
+            false => table + 4 * entropy.most_words(n, bits),
         };
         let span = |bytes| Span { offset: 0, bytes };
         let bindings = Bindings {
@@ -34,7 +38,7 @@ impl Layout {
             status: span(STATUS_BYTES),
             ..Bindings::default()
         };
-        Self { params, groups, bindings }
+        Self { entropy, params, groups, bindings }
     }
 
     /// Bytes of each buffer of a session.
@@ -45,19 +49,27 @@ impl Layout {
 
     /// Codes to packed ones; the first word of the status becomes the number of words behind the table.
     pub(super) fn pack(&self) -> [Pass; 3] {
-        [self.pass(Kernel::EliasMeasure), self.offsets(), self.pass(Kernel::EliasWrite)]
+        let [measure, write] = match self.entropy {
+            Entropy::Base3 => [Kernel::Base3Measure, Kernel::Base3Write],
+            Entropy::None | Entropy::Elias => [Kernel::EliasMeasure, Kernel::EliasWrite],
+        };
+        [self.pass(measure), self.offsets(), self.pass(write)]
     }
 
     /// Packed codes to codes.
     pub(super) fn unpack(&self) -> [Pass; 3] {
-        [self.pass(Kernel::EliasSums), self.offsets(), self.pass(Kernel::EliasRead)]
+        let read = match self.entropy {
+            Entropy::Base3 => Kernel::Base3Read,
+            Entropy::None | Entropy::Elias => Kernel::EliasRead,
+        };
+        [self.pass(Kernel::EntropySums), self.offsets(), self.pass(read)]
     }
 
     fn offsets(&self) -> Pass {
-        Pass { groups: 1, ..self.pass(Kernel::EliasOffsets) }
+        Pass { groups: 1, ..self.pass(Kernel::EntropyOffsets) }
     }
 
     fn pass(&self, kernel: Kernel) -> Pass {
-        Pass { kernel, params: Params::Elias(self.params), bindings: self.bindings, groups: self.groups }
+        Pass { kernel, params: Params::Entropy(self.params), bindings: self.bindings, groups: self.groups }
     }
 }

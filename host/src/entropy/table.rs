@@ -1,51 +1,145 @@
-//! The table of packed codes, a byte per unit of 256 codes, and what follows from it. Pure.
+//! How codes are packed, the table of packed codes, a byte per unit, and what follows from it. Pure.
 
 use gradwire_kernels::arith::elias::{exponent, largest, rest_bits, unary_bits};
 use gradwire_kernels::arith::pack::UNIT;
+use gradwire_kernels::arith::{base3, pack};
+use gradwire_kernels::codecs::CodecId;
 
-/// The tag of Elias gamma codes in a payload's header.
-pub(crate) const ELIAS_TAG: u8 = 1;
-
-/// Units of `n` codes.
-pub(crate) const fn units(n: u64) -> u64 {
-    n.div_ceil(UNIT as u64)
+/// How the codes of a quantizer are packed behind it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Entropy {
+    /// Not: as codes of one width.
+    #[default]
+    None,
+    /// As Elias gamma codes of the levels of QSGD and of ternary codes: small levels take fewer bits.
+    ///
+    /// Source: Elias, "Universal codeword sets and representations of the integers", 1975, gamma codes.
+    Elias,
+    /// Five codes of 2 bits in a byte, and 2 to 14 bytes of zeros in one: of ternary codes, and of QSGD with 2 bits. 1.6 bits per
+    /// element and less, and a byte per 1280 elements.
+    ///
+    /// Source: Lim, Andersen and Kaminsky, "3LC: Lightweight and effective traffic compression for distributed machine learning", SysML
+    /// 2019, sections 3.2 and 3.3.
+    Base3,
 }
 
-/// Bytes of the table of `n` codes: whole words.
-pub(crate) const fn table_bytes(n: u64) -> u64 {
-    units(n).next_multiple_of(4)
-}
+impl Entropy {
+    /// Every way.
+    pub const ALL: [Self; 3] = [Self::None, Self::Elias, Self::Base3];
 
-/// The fewest words of `n` packed codes: a bit a code.
-pub(crate) const fn least_words(n: u64) -> u64 {
-    units(n) * (UNIT as u64 / 32)
-}
+    /// The tag in a payload's header.
+    pub(crate) const fn tag(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Elias => 1,
+            Self::Base3 => 2,
+        }
+    }
 
-/// The most words of `n` packed codes of so many bits, whatever their levels. At most 256 per unit.
-pub(crate) const fn most_words(n: u64, bits: u32) -> u64 {
-    let longest = exponent(largest(bits));
-    units(n) * (UNIT as u64 * (unary_bits(longest) + rest_bits(longest)) as u64).div_ceil(32)
-}
+    /// The way of a tag.
+    pub(crate) fn from_tag(tag: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|entropy| entropy.tag() == tag)
+    }
 
-/// Words of all units that a table names.
-pub(crate) fn words_of(table: &[u8], n: u64) -> u64 {
-    table.iter().take(units(n) as usize).map(|byte| u64::from(*byte) + 1).sum()
+    /// The name in texts, and in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Elias => "elias",
+            Self::Base3 => "base3",
+        }
+    }
+
+    /// Which codes can be packed so.
+    pub(crate) const fn takes(self) -> &'static str {
+        match self {
+            Self::None => "any codes",
+            Self::Elias => "the codes of QSGD and ternary ones",
+            Self::Base3 => "ternary codes, and those of QSGD with 2 bits",
+        }
+    }
+
+    /// Whether codes of this codec, of so many bits, can be packed so.
+    pub(crate) fn fits(self, codec: CodecId, bits: u32) -> bool {
+        match self {
+            Self::None => true,
+            Self::Elias => codec.is_packable(),
+            Self::Base3 => codec.is_packable() && bits == 2,
+        }
+    }
+
+    /// Units of 256 codes of fixed width in one of packed codes.
+    pub(crate) const fn parts(self) -> u64 {
+        match self {
+            Self::None | Self::Elias => 1,
+            Self::Base3 => base3::PARTS as u64,
+        }
+    }
+
+    /// Units of `n` packed codes.
+    pub(crate) const fn units(self, n: u64) -> u64 {
+        n.div_ceil(UNIT as u64 * self.parts())
+    }
+
+    /// Bytes of the table of `n` packed codes: whole words.
+    pub(crate) const fn table_bytes(self, n: u64) -> u64 {
+        self.units(n).next_multiple_of(4)
+    }
+
+    /// The fewest words of `n` packed codes.
+    pub(crate) const fn least_words(self, n: u64) -> u64 {
+        let each = match self {
+            // A bit per code.
+            Self::None | Self::Elias => UNIT as u64 / 32,
+            Self::Base3 => base3::LEAST_WORDS as u64,
+        };
+        self.units(n) * each
+    }
+
+    /// The most words of `n` packed codes of so many bits, whatever their levels. At most 256 per unit.
+    pub(crate) const fn most_words(self, n: u64, bits: u32) -> u64 {
+        let each = match self {
+            Self::None => pack::unit_bytes(bits) as u64 / 4,
+            Self::Elias => {
+                let longest = exponent(largest(bits));
+                (UNIT as u64 * (unary_bits(longest) + rest_bits(longest)) as u64).div_ceil(32)
+            }
+            Self::Base3 => base3::MOST_WORDS as u64,
+        };
+        self.units(n) * each
+    }
+
+    /// Words of all units that a table of `n` codes names.
+    pub(crate) fn words_of(self, table: &[u8], n: u64) -> u64 {
+        table.iter().take(self.units(n) as usize).map(|byte| u64::from(*byte) + 1).sum()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Entropy::{Base3, Elias};
     use super::*;
 
     #[test]
     fn the_longest_codes_fill_at_most_256_words() {
         // 1: 2 bits of k = 2, with a sign. 127: 15 and a sign. 32767: 31 and a sign.
-        assert_eq!([2, 8, 16].map(|bits| most_words(256, bits)), [32, 128, 256]);
-        assert_eq!((most_words(0, 16), most_words(257, 2), least_words(257)), (0, 64, 16));
+        assert_eq!([2, 8, 16].map(|bits| Elias.most_words(256, bits)), [32, 128, 256]);
+        assert_eq!((Elias.most_words(0, 16), Elias.most_words(257, 2), Elias.least_words(257)), (0, 64, 16));
+        assert_eq!((Base3.most_words(1280, 2), Base3.most_words(1281, 2), Base3.least_words(1281)), (64, 128, 10));
     }
 
     #[test]
     fn a_table_is_summed_without_its_padding() {
-        assert_eq!((table_bytes(0), table_bytes(1), table_bytes(1025)), (0, 4, 8));
-        assert_eq!(words_of(&[7, 8, 255, 255], 512), 17);
+        assert_eq!((Elias.table_bytes(0), Elias.table_bytes(1), Elias.table_bytes(1025)), (0, 4, 8));
+        assert_eq!((Base3.table_bytes(5120), Base3.table_bytes(5121)), (4, 8));
+        assert_eq!(Elias.words_of(&[7, 8, 255, 255], 512), 17);
+        assert_eq!(Base3.words_of(&[7, 8, 255, 255], 1280), 8);
+    }
+
+    #[test]
+    fn tags_and_ways_agree() {
+        assert!(Entropy::ALL.into_iter().all(|entropy| Entropy::from_tag(entropy.tag()) == Some(entropy)));
+        assert_eq!(Entropy::from_tag(3), None);
     }
 }

@@ -7,6 +7,7 @@ use gradwire_kernels::params::{EncodeParams, SPAN, encode_flags};
 use super::policy::NonFinite;
 use super::role::Sizes;
 use super::{ALIGNMENT, Bindings, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
+use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::seed::Seed;
@@ -54,8 +55,8 @@ pub(crate) enum Scale {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EncodePlan {
     pub(crate) header: Header,
-    /// Whether the payload is packed once it is made.
-    pub(crate) elias: bool,
+    /// How the payload's codes are packed once it is made.
+    pub(crate) entropy: Entropy,
     pub(crate) nearest: bool,
     pub(crate) scale: Scale,
     pub(crate) feedback: bool,
@@ -134,17 +135,34 @@ impl EncodePlan {
 
     /// The same plan without the packing of the payload.
     pub(crate) fn fixed(&self) -> Self {
-        Self { elias: false, ..*self }
+        Self { entropy: Entropy::None, ..*self }
     }
 
     /// Refuses a plan whose payload's length is not known before it is made.
     pub(crate) fn refuse_packed(&self, asked: &'static str) -> Result<(), Error> {
-        if self.elias { Err(Error::Packed { asked }) } else { Ok(()) }
+        if self.is_packed() { Err(Error::Packed { asked }) } else { Ok(()) }
     }
 
-    /// Whether the payload's codes are packed ([`Qsgd::elias`](crate::Qsgd::elias)).
+    /// Whether the payload's codes are packed.
     pub fn is_packed(&self) -> bool {
-        self.elias
+        self.entropy != Entropy::None
+    }
+
+    /// How the payload's codes are packed ([`Qsgd::elias`](crate::Qsgd::elias), [`Ternary::base3`](crate::Ternary::base3)).
+    pub fn entropy(&self) -> Entropy {
+        self.entropy
+    }
+
+    /// The same plan with this packing of the payload's codes.
+    ///
+    /// # Errors
+    /// [`Error::NotPacked`] for codes that cannot be packed so.
+    pub fn packed(self, entropy: Entropy) -> Result<Self, Error> {
+        let (codec, bits) = (self.header.codec, self.header.bits);
+        if entropy.fits(codec, bits) {
+            return Ok(Self { entropy, ..self });
+        }
+        Err(Error::NotPacked { asked: entropy.name(), takes: entropy.takes(), codec: codec.name(), bits })
     }
 
     /// What the payload will say of itself, if it is not packed: the words of packed codes are known only once they are made.
@@ -165,7 +183,7 @@ impl EncodePlan {
     /// Bytes of the payload, header included. Of one that is packed, the most that it may have. `usize::MAX` where that
     /// is more than this machine addresses, and so more than any buffer has.
     pub fn payload_bytes(&self) -> usize {
-        let bytes = if self.elias { self.header.packed_bytes() } else { self.header.payload_bytes() };
+        let bytes = self.header.most_bytes(self.entropy);
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 

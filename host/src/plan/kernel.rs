@@ -77,14 +77,20 @@ pub enum Kernel {
     TopKSettle,
     /// Measures the Elias codes of each unit of 256 codes.
     EliasMeasure,
-    /// Sums up the words that a table of Elias codes names.
-    EliasSums,
+    /// Sums up the words that a table of packed codes names.
+    EntropySums,
     /// Turns sums of words into where they begin.
-    EliasOffsets,
+    EntropyOffsets,
     /// Writes the Elias codes of measured codes.
     EliasWrite,
     /// Reads Elias codes.
     EliasRead,
+    /// Measures the codes in base 3 of each unit of 1280 codes.
+    Base3Measure,
+    /// Writes measured codes in base 3.
+    Base3Write,
+    /// Reads codes in base 3.
+    Base3Read,
     /// What lies between the filter and writing the entries, in one launch: of devices whose [`Limits`](super::Limits) say that blocks
     /// may wait for one another. It counts in the workspace from where the sample's launches left it: alone, over any other words, its blocks
     /// may wait in vain, and then give up.
@@ -98,7 +104,7 @@ pub enum Kernel {
 }
 
 /// Kernels that are shaders too, beside those of each codec.
-const SHARED: [Kernel; 28] = [
+const SHARED: [Kernel; 31] = [
     Kernel::FiniteScan,
     Kernel::FiniteScanSegments,
     Kernel::TopKSample,
@@ -123,10 +129,13 @@ const SHARED: [Kernel; 28] = [
     Kernel::PowerSgdPlain,
     Kernel::TopKSettle,
     Kernel::EliasMeasure,
-    Kernel::EliasSums,
-    Kernel::EliasOffsets,
+    Kernel::EntropySums,
+    Kernel::EntropyOffsets,
     Kernel::EliasWrite,
     Kernel::EliasRead,
+    Kernel::Base3Measure,
+    Kernel::Base3Write,
+    Kernel::Base3Read,
 ];
 
 /// Kernels of CUDA alone.
@@ -230,10 +239,13 @@ impl Kernel {
             Self::EncodeTensors(codec) => codec.entries().encode_tensors,
             Self::TopKSettle => "topk_settle",
             Self::EliasMeasure => "elias_measure",
-            Self::EliasSums => "elias_sums",
-            Self::EliasOffsets => "elias_offsets",
+            Self::EntropySums => "entropy_sums",
+            Self::EntropyOffsets => "entropy_offsets",
             Self::EliasWrite => "elias_write",
             Self::EliasRead => "elias_read",
+            Self::Base3Measure => "base3_measure",
+            Self::Base3Write => "base3_write",
+            Self::Base3Read => "base3_read",
             Self::TopKRest => "topk_rest",
             Self::Fixed(preset) => preset.name(),
             Self::FixedDecode(preset) => preset.name(),

@@ -10,7 +10,7 @@ mod policy;
 mod role;
 
 use gradwire_kernels::params::{
-    DecodeParams, EliasParams, EncodeParams, LowRankParams, MomentumParams, RandomParams, RotateParams, SPAN,
+    DecodeParams, EncodeParams, EntropyParams, LowRankParams, MomentumParams, RandomParams, RotateParams, SPAN,
     ScatterParams, SelectParams, VoteParams,
 };
 
@@ -61,8 +61,8 @@ pub enum Params {
     Spread(RandomParams),
     /// Of the PowerSGD kernels.
     LowRank(LowRankParams),
-    /// Of the kernels of Elias codes.
-    Elias(EliasParams),
+    /// Of the kernels that pack codes, and unpack them.
+    Entropy(EntropyParams),
 }
 
 impl Params {
@@ -78,7 +78,7 @@ impl Params {
             Self::Vote(p) => bytemuck::bytes_of(p),
             Self::Gather(p) | Self::Spread(p) => bytemuck::bytes_of(p),
             Self::LowRank(p) => bytemuck::bytes_of(p),
-            Self::Elias(p) => bytemuck::bytes_of(p),
+            Self::Entropy(p) => bytemuck::bytes_of(p),
         }
     }
 }

@@ -15,22 +15,12 @@ pub use self::promise::Promise;
 pub use self::quantize::Quantize;
 use crate::codec::powersgd::PowerSgd;
 use crate::codec::topk::{Keep, TopK, Values};
+use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
 use crate::random::RandomK;
 use crate::rotation::Rotation;
-
-/// How the codes of a quantizer are packed behind it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Entropy {
-    /// As codes of one width.
-    #[default]
-    None,
-    /// As Elias gamma codes of the levels of QSGD and of ternary codes: [`Device::pack`](crate::Device::pack).
-    Elias,
-}
 
 /// What becomes of a gradient: memory, then selection or factors, then quantization, each with its settings.
 ///
@@ -45,6 +35,7 @@ pub enum Entropy {
 /// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `float:e4m3,scaled`, `onebit`, `sign`, `natural:bits=8`, `ternary:clip=2.5`, `tree`, and behind a selection `f16`, `bf16` | [`Qsgd`](crate::Qsgd), [`Uniform`](crate::Uniform), [`Float`](crate::Float), [`OneBit`](crate::OneBit), [`Sign`](crate::Sign), [`Natural`](crate::Natural), [`Ternary`](crate::Ternary), [`Tree`](crate::Tree) |
 /// | rotation | `rotate`, `rotate:block=8192` | [`Recipe::rotate`] |
 /// | entropy coding | `elias`, behind `ternary` and `qsgd`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
+/// | entropy coding | `base3`, behind `ternary` and `qsgd:bits=2`, behind a selection too | [`Ternary::base3`](crate::Ternary::base3): five codes in a byte, and runs of zeros in one |
 /// | vote | `vote`, behind `sign:unit` and `signum` | [`Recipe::vote`]: the majority of the ranks, not their mean |
 /// | factors | `powersgd:rank=4` | [`PowerSgd`] |
 /// | entries that the seed draws | `randomk:0.01`, `randomk:k=100`, `randomk:0.01,unbiased` | [`RandomK`] |
@@ -297,9 +288,9 @@ impl Recipe {
     /// Takes over a quantizer; its policy for NaN becomes the recipe's, and so does its packing, which is none where it
     /// says nothing of it: that of the quantizer before is of other codes.
     fn set_quantize(&mut self, quantize: Quantize) {
-        let (alone, policy, elias) = quantize.alone();
+        let (alone, policy, entropy) = quantize.alone();
         self.quantize = alone;
-        self.entropy = if elias { Entropy::Elias } else { Entropy::None };
+        self.entropy = entropy;
         if policy == NonFinite::Error {
             self.non_finite = policy;
         }
@@ -339,11 +330,17 @@ impl Recipe {
             }
             _ => {}
         }
-        if self.entropy == Entropy::Elias && !self.quantize.has_elias() {
-            return stages(
-                "Elias codes are of the levels of QSGD and ternary codes",
-                "add qsgd or ternary, or leave out elias",
-            );
+        if !self.quantize.takes(self.entropy) {
+            return match self.entropy {
+                Entropy::Base3 => stages(
+                    "base 3 is of ternary codes, and of those of QSGD with 2 bits",
+                    "add ternary or qsgd:bits=2, or leave out base3",
+                ),
+                _ => stages(
+                    "Elias codes are of the levels of QSGD and ternary codes",
+                    "add qsgd or ternary, or leave out elias",
+                ),
+            };
         }
         if self.vote && !self.quantize.is_sign_alone() {
             return stages("a vote is of signs that all count the same", "use sign:unit or signum, or leave out vote");
@@ -408,7 +405,7 @@ impl Recipe {
     pub(crate) fn sparse(&self) -> Option<TopK> {
         let select = self.select.clone()?.non_finite(self.policy());
         Some(match self.quantize {
-            Quantize::Qsgd(codec) if self.entropy == Entropy::Elias => select.then_qsgd(codec.elias()),
+            Quantize::Qsgd(codec) => select.then_qsgd(codec.packed(self.entropy)),
             other => other.behind(select),
         })
     }

@@ -3,6 +3,7 @@
 use super::Recipe;
 use crate::codec::topk::TopK;
 use crate::codec::{Codec, Stage};
+use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
@@ -89,17 +90,16 @@ macro_rules! of_table {
                 matches!(name, $($word)|+)
             }
 
-            /// Without what is a stage of its own or the recipe's policy; and the policy, and whether codes are packed as
-            /// Elias codes.
-            pub(super) fn alone(self) -> (Self, NonFinite, bool) {
+            /// Without what is a stage of its own or the recipe's policy; and the policy, and how codes are packed.
+            pub(super) fn alone(self) -> (Self, NonFinite, Entropy) {
                 match self {
                     $(Self::$codec(codec) => {
                         let mut alone = codec.alone();
                         let policy = std::mem::replace(&mut alone.common().non_finite, NonFinite::Propagate);
-                        (alone.into(), policy, codec.is_elias())
+                        (alone.into(), policy, codec.entropy())
                     })+
-                    Self::Round(Dtype::F32) => (Self::Exact, NonFinite::Propagate, false),
-                    _ => (self, NonFinite::Propagate, false),
+                    Self::Round(Dtype::F32) => (Self::Exact, NonFinite::Propagate, Entropy::None),
+                    _ => (self, NonFinite::Propagate, Entropy::None),
                 }
             }
 
@@ -128,11 +128,11 @@ macro_rules! of_table {
                 }
             }
 
-            /// Whether its codes can be packed as Elias codes.
-            pub(super) fn has_elias(self) -> bool {
+            /// Whether its codes can be packed so.
+            pub(super) fn takes(self, entropy: Entropy) -> bool {
                 match self {
-                    $(Self::$codec(mut codec) => codec.common().codec.has_elias(),)+
-                    _ => false,
+                    $(Self::$codec(mut codec) => entropy.fits(codec.common().codec, codec.common().bits),)+
+                    _ => entropy == Entropy::None,
                 }
             }
 

@@ -5,10 +5,11 @@ use std::str::FromStr;
 
 use super::methods::{PREFIX, expanded};
 use super::quantize::quantizers;
-use super::{Entropy, Memory, Quantize, Recipe, RecipeError, Shift};
+use super::{Memory, Quantize, Recipe, RecipeError, Shift};
 use crate::codec::powersgd::PowerSgd;
 use crate::codec::topk::{Keep, Segment, TopK};
 use crate::codec::{Sign, Stage};
+use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::NonFinite;
@@ -16,8 +17,7 @@ use crate::random::RandomK;
 use crate::rotation::Rotation;
 
 /// What may stand where a stage does, behind none and the quantizers.
-const STAGES: &str =
-    "topk, dgc, randomk, powersgd, f16, bf16, rotate, elias, vote, ef, noef, ef21, diana, momentum=<factor> or finite";
+const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, elias, base3, vote, ef, noef, ef21, diana, momentum=<factor> or finite";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
 impl FromStr for Recipe {
@@ -88,7 +88,7 @@ impl Builder {
             "topk" | "dgc" => Slot::Select,
             "f16" | "bf16" => Slot::Quantize,
             name if name == "signum" || Quantize::is_word(name) => Slot::Quantize,
-            "elias" => Slot::Entropy,
+            "elias" | "base3" => Slot::Entropy,
             "rotate" => Slot::Rotate,
             "vote" => Slot::Vote,
             "ef" | "noef" | "ef21" | "diana" => Slot::Feedback,
@@ -118,7 +118,7 @@ impl Builder {
         let feedback = !self.said("noef", word.text);
         let recipe = &mut self.recipe;
         // Stages come in any order, and a codec's word says nothing of the packing.
-        let entropy = recipe.entropy;
+        let mut entropy = recipe.entropy;
         match word.name {
             "topk" => {
                 let (select, warm_up) = word.topk()?;
@@ -174,7 +174,8 @@ impl Builder {
                 match name {
                     "f16" => recipe.set_quantize(Dtype::F16.into()),
                     "bf16" => recipe.set_quantize(Dtype::Bf16.into()),
-                    "elias" => {}
+                    "elias" => entropy = Entropy::Elias,
+                    "base3" => entropy = Entropy::Base3,
                     "vote" => recipe.vote = true,
                     "noef" => recipe.memory.feedback = false,
                     "finite" => recipe.non_finite = NonFinite::Error,
@@ -182,7 +183,7 @@ impl Builder {
                 }
             }
         }
-        self.recipe.entropy = if slot == Slot::Entropy { Entropy::Elias } else { entropy };
+        self.recipe.entropy = entropy;
         Ok(())
     }
 
@@ -563,7 +564,7 @@ impl Display for Recipe {
             false => format!("rotate:block={}", rotation.elements()),
         }));
         words.extend(self.quantize.words().map(|(name, settings)| word(name, settings)));
-        words.extend((self.entropy == Entropy::Elias).then(|| "elias".into()));
+        words.extend((self.entropy != Entropy::None).then(|| self.entropy.name().into()));
         words.extend(self.vote.then(|| "vote".into()));
         words.extend(self.factors.map(|codec| word("powersgd", codec.words())));
         words.extend(self.random.map(|codec| word("randomk", codec.words())));

@@ -5,6 +5,7 @@
 //! to nearest even (no fused multiply-add, no reciprocal approximation) and integer operations, and so has one
 //! result on every machine.
 
+pub mod base3;
 pub mod elias;
 pub mod float;
 pub mod fold;

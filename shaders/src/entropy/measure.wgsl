@@ -2,11 +2,8 @@
 @group(0) @binding(2) var<storage, read_write> values: array<u32>;
 @group(0) @binding(3) var<storage, read_write> workspace: array<u32>;
 
-// Words of each unit of the workgroup.
-var<workgroup> measured: array<u32, 256>;
-
 // What: the words that each unit's Elias codes take, as bytes of the table, and their sum (`kernels/entropy/measure.rs`).
-// Arguments: EliasParams; codes (read), values (the table is written), workspace (a sum for each workgroup).
+// Arguments: EntropyParams; codes (read), values (the table is written), workspace (a sum for each workgroup).
 // Thread mapping: a workgroup takes 256 units, a team of 32 lanes 32 of them in turn, a lane 8 codes.
 // Workgroup memory: 512 words, 2048 bytes.
 // Launch contract: ceil(units / 256) workgroups.
@@ -32,17 +29,5 @@ fn elias_measure(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocat
             measured[own] = (behind + 31u) / 32u;
         }
     }
-    workgroupBarrier();
-    let sum = before(measured[thread], thread, 256u) + measured[thread];
-    if thread == 255u {
-        workspace[group.x] = sum;
-    }
-    let word = group.x * (BLOCK_UNITS / 4u) + thread;
-    if thread < BLOCK_UNITS / 4u && word < params.table {
-        var packed = 0u;
-        for (var k = 0u; k < 4u; k++) {
-            packed = packed | ((max(measured[thread * 4u + k], 1u) - 1u) << (k * 8u));
-        }
-        values[word] = packed;
-    }
+    leave(group.x, thread);
 }

@@ -1,12 +1,13 @@
-// `gradwire_kernels::params::EliasParams`, word for word.
-struct EliasParams {
+// `gradwire_kernels::params::EntropyParams`, word for word.
+struct EntropyParams {
     units: u32,
     bits: u32,
     table: u32,
     sums: u32,
+    fixed: u32,
 }
 
-@group(0) @binding(0) var<uniform> params: EliasParams;
+@group(0) @binding(0) var<uniform> params: EntropyParams;
 
 // Units of a workgroup: eight teams of 32 lanes take 32 each, one after another.
 const BLOCK_UNITS: u32 = 256u;

@@ -66,11 +66,11 @@ fn joined(c: ptr<function, array<u32, 8>>, first: u32, count: u32, done: u32, wi
 }
 
 // What: reads Elias codes, and writes codes of fixed width (`kernels/entropy/read.rs`).
-// Arguments: EliasParams; codes (written), values (the table and the words are read), workspace (where the words of each 256 units
+// Arguments: EntropyParams; codes (written), values (the table and the words are read), workspace (where the words of each 256 units
 // begin).
 // Thread mapping: as `elias_measure`. Ones are counted of each lane's words, and a lane begins behind the last one of the lane before.
 // Workgroup memory: 2816 words, 11264 bytes.
-// Launch contract: ceil(units / 256) workgroups, behind `elias_sums` and `elias_offsets`; as many words as the table names.
+// Launch contract: ceil(units / 256) workgroups, behind `entropy_sums` and `entropy_offsets`; as many words as the table names.
 // Traffic: the words and a byte per unit read, the codes written.
 // Determinism: integers only.
 // Edge cases: bits behind a unit's words read as ones; a level above what the width holds is the largest one; units behind the last

@@ -2,32 +2,12 @@
 @group(0) @binding(2) var<storage, read_write> values: array<u32>;
 @group(0) @binding(3) var<storage, read> workspace: array<u32>;
 
-// A unit of each team: 256 words.
-var<workgroup> unit_words: array<atomic<u32>, 2048>;
-// Where the workgroup's units begin.
-var<workgroup> begins: array<u32, 256>;
-
-// Adds bits to the words of a team's unit, which are zero there.
-fn put(team: u32, at: u32, value: u32) {
-    let word = team * 256u + (at >> 5u);
-    let low = value << (at & 31u);
-    if low != 0u {
-        atomicOr(&unit_words[word], low);
-    }
-    if (at & 31u) != 0u {
-        let high = value >> (32u - (at & 31u));
-        if high != 0u {
-            atomicOr(&unit_words[word + 1u], high);
-        }
-    }
-}
-
 // What: writes the Elias codes of units that were measured (`kernels/entropy/write.rs`).
-// Arguments: EliasParams; codes (read), values (the table is read, the words are written), workspace (where the words of each 256
+// Arguments: EntropyParams; codes (read), values (the table is read, the words are written), workspace (where the words of each 256
 // units begin).
 // Thread mapping: as `elias_measure`.
 // Workgroup memory: 2560 words, 10240 bytes.
-// Launch contract: ceil(units / 256) workgroups, behind `elias_measure` and `elias_offsets` over the same codes.
+// Launch contract: ceil(units / 256) workgroups, behind `elias_measure` and `entropy_offsets` over the same codes.
 // Traffic: the codes and a byte per unit read, the words written.
 // Determinism: integers only; the bits of no two codes are the same.
 // Edge cases: units behind the last have no words.

@@ -8,7 +8,8 @@ use crate::formula::CODECS;
 
 /// Choosing bytes from here on take a field's value from the bytes that follow.
 pub const RAW: u8 = 0xf0;
-/// The choosing byte of the reserved bytes, from here up to [`RAW`]: QSGD's codes are packed.
+/// The choosing byte of the reserved bytes, from here up to [`RAW`]: codes of QSGD and ternary ones are packed, those of 2 bits in base
+/// 3 where it is odd.
 const PACKED: u8 = 0xc0;
 /// The most elements that a forged payload has a body for. More are decoded on a pool of threads, whose own memory is
 /// not what a payload costs; `tests/mutations.rs` measures that.
@@ -26,14 +27,19 @@ pub struct Forged {
 }
 
 /// The same bytes as packed codes: a table within what the width allows, and any words.
-fn packed(fields: &Fields, bytes: &[u8]) -> Vec<u8> {
-    let units = fields.n.div_ceil(256) as usize;
-    let (front, codes) = bytes.split_at(bytes.len() - units * 32 * usize::from(fields.bits));
-    let most = 16 * u32::from(fields.bits);
-    let table: Vec<u8> = codes.iter().take(units).map(|byte| (7 + u32::from(*byte) % (most - 7)) as u8).collect();
+fn packed(fields: &Fields, bytes: &[u8], odd: bool) -> Vec<u8> {
+    let base3 = odd && fields.bits == 2;
+    let fixed = fields.n.div_ceil(256) as usize;
+    let (front, codes) = bytes.split_at(bytes.len() - fixed * 32 * usize::from(fields.bits));
+    let (units, least, most) = match base3 {
+        true => (fixed.div_ceil(5), 5, 64),
+        false => (fixed, 8, 16 * u32::from(fields.bits)),
+    };
+    let entry = |byte: &u8| (least - 1 + u32::from(*byte) % (most - least + 1)) as u8;
+    let table: Vec<u8> = codes.iter().take(units).map(entry).collect();
     let words: u32 = table.iter().map(|byte| u32::from(*byte) + 1).sum();
     let mut out = front.to_vec();
-    out[20] = 1;
+    out[20] = if base3 { 2 } else { 1 };
     out[24..28].copy_from_slice(&words.to_le_bytes());
     out.extend(&table);
     out.resize(front.len() + units.next_multiple_of(4), 0);
@@ -113,8 +119,9 @@ pub fn payload(bytes: &[u8]) -> Forged {
         let pattern = if turned.is_empty() { vec![0] } else { turned };
         bytes.extend(pattern.iter().cycle().take(length.saturating_sub(32)));
         bytes.truncate(length);
-        if (PACKED..RAW).contains(&reserved) && fields.codec == 1 && bytes.len() as u128 == fields.length() {
-            bytes = packed(&fields, &bytes);
+        let packable = matches!(fields.codec, 1 | 7) && bytes.len() as u128 == fields.length();
+        if (PACKED..RAW).contains(&reserved) && packable {
+            bytes = packed(&fields, &bytes, reserved % 2 == 1);
         }
         reader::seal(&mut bytes);
         bytes

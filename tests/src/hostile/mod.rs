@@ -12,7 +12,7 @@ mod sparse;
 
 use gradwire::backend::cpu::{Cpu, Simd};
 use gradwire::session::Role;
-use gradwire::{DecodeMode, DecodePlan, Device, Error, Header, Payload, PayloadError};
+use gradwire::{DecodeMode, DecodePlan, Device, Entropy, Error, Header, Payload, PayloadError};
 
 pub use self::low_rank::low_rank;
 use self::reader::Refusal;
@@ -123,8 +123,13 @@ fn agrees(payload: &Payload, bytes: &[u8]) {
     assert_eq!(header.write(&bytes[32..]), bytes[..32], "the header does not write the bytes it was read from");
     assert_eq!(header.payload_bytes(), bytes.len() as u64);
     assert_eq!((payload.len() as u64, payload.is_empty()), (header.elements(), header.elements() == 0));
-    // One bit per element is the least that a payload spends, so that received bytes bound what decoding them takes.
-    assert!(header.elements() <= 8 * bytes.len() as u64, "{} elements in {} bytes", header.elements(), bytes.len());
+    // One bit per element is the least that a payload spends, and in base 3 21 bytes per 1280 elements, so that received bytes bound
+    // what decoding them takes.
+    let least = match header.entropy() {
+        Entropy::Base3 => 21 * header.elements().div_ceil(1280),
+        _ => header.elements().div_ceil(8),
+    };
+    assert!(least <= bytes.len() as u64, "{} elements in {} bytes", header.elements(), bytes.len());
 }
 
 fn same(what: &str, found: &[f32], expected: &[f32]) {

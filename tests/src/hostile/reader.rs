@@ -3,7 +3,7 @@
 use gradwire::PayloadError;
 
 use crate::formula::{CODECS, Page};
-use crate::oracle::elias;
+use crate::oracle::packed;
 
 /// The fields of a header, as they stand there; nothing is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,14 +160,20 @@ pub fn refusal(bytes: &[u8]) -> Option<Refusal> {
     if head[21..24] != [0; 3] || (entropy == 0 && words != 0) {
         return Some(Refusal::Field("reserved"));
     }
-    // QSGD and ternary codes.
-    if entropy > u8::from(matches!(fields.codec, 1 | 7)) {
+    // QSGD and ternary codes; in base 3, those of 2 bits.
+    let known = match (fields.codec, fields.bits) {
+        (1 | 7, 2) => 2,
+        (1 | 7, _) => 1,
+        _ => 0,
+    };
+    if entropy > known {
         return Some(Refusal::Field("entropy"));
     }
-    let units = fields.n.div_ceil(256);
+    let units = fields.n.div_ceil(if entropy == 2 { 1280 } else { 256 });
     let mut length = fields.length() as u64;
-    if entropy == 1 {
-        if u64::from(words) < 8 * units || u64::from(words) > 16 * u64::from(fields.bits) * units {
+    if entropy > 0 {
+        let (least, most) = if entropy == 2 { (5, 64) } else { (8, 16 * u64::from(fields.bits)) };
+        if u64::from(words) < least * units || u64::from(words) > most * units {
             return Some(Refusal::Field("words"));
         }
         length = 32 + fields.scalar_bytes() as u64 + units.next_multiple_of(4) + 4 * u64::from(words);
@@ -181,7 +187,7 @@ pub fn refusal(bytes: &[u8]) -> Option<Refusal> {
     }
     let table = bytes[32 + fields.scalar_bytes() as usize..].iter().take(units as usize);
     let named: u64 = table.map(|byte| u64::from(*byte) + 1).sum();
-    (entropy == 1 && named != u64::from(words)).then_some(Refusal::Table)
+    (entropy > 0 && named != u64::from(words)).then_some(Refusal::Table)
 }
 
 /// The CRC-32 table of the reflected polynomial 0xEDB88320.
@@ -218,8 +224,8 @@ pub fn seal(bytes: &mut [u8]) {
 pub fn decode(bytes: &[u8]) -> Vec<f32> {
     let Some(head) = bytes.first_chunk::<32>() else { return Vec::new() };
     let fields = Fields::of(head);
-    if head[20] == 1 {
-        return decode(&elias::unpack(bytes));
+    if head[20] > 0 {
+        return decode(&packed::unpack(bytes));
     }
     let (scalars, codes) = bytes[32..].split_at(fields.scalar_bytes() as usize);
     let Some(page) = fields.page() else { return Vec::new() };

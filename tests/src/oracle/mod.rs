@@ -2,8 +2,10 @@
 //!
 //! Written from `docs/wire.md` and the papers; what it and the product agree on is unlikely to be an accident.
 
+pub mod base3;
 pub mod elias;
 pub mod low_rank;
+pub mod packed;
 pub mod powersgd;
 pub mod sparse;
 pub mod wire;

@@ -7,7 +7,7 @@ use super::spec::bell;
 use super::words::{bytes, read, write};
 use crate::cases::{Case, Random, SEED};
 use crate::conformance::{Outcome, differ};
-use crate::oracle::elias::{pack, unpack};
+use crate::oracle::packed::{pack, unpack};
 use crate::oracle::wire::{self, Type, bits};
 use crate::oracle::{self, Encoded, Kind};
 
@@ -99,7 +99,7 @@ fn check_one(device: &Device, vector: &Vector, label: &str) -> Result<(), String
     };
     let (fixed, packed) = (payload("fixed", &vector.fixed)?, payload("packed", &vector.packed)?);
     let unpacked = vector.unpacked.as_deref().map_or(Ok(fixed.clone()), |text| payload("unpacked", text))?;
-    let got = device.pack(&fixed).map_err(|e| e.to_string())?;
+    let got = device.pack(&fixed, packed.header().entropy()).map_err(|e| e.to_string())?;
     differ("packed", label, got.as_bytes(), packed.as_bytes())?;
     let got = device.unpack(&packed).map_err(|e| e.to_string())?;
     differ("unpacked", label, got.as_bytes(), unpacked.as_bytes())?;
@@ -120,22 +120,25 @@ fn vectors() -> Vec<Vector> {
         let mut encoded = oracle::encode(&setting, x);
         change(&mut encoded);
         let fixed = wire::payload(&setting, Type::F32, case.contractive, &encoded);
-        let packed = pack(&fixed);
-        let back = unpack(&packed);
         // A level of zero decodes to +0.
         let least = (1 << (case.bits - 1)) - 1;
         encoded.codes.iter_mut().filter(|code| **code & least == 0).for_each(|code| *code = 0);
         let decoded: Vec<u32> = oracle::decode(&setting, &encoded).iter().map(|value| bits(*value)).collect();
         let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-        let unpacked = (back != fixed).then(|| hex(&back));
-        all.push(Vector {
-            name,
-            n: x.len(),
-            fixed: hex(&fixed),
-            packed: hex(&packed),
-            unpacked,
-            decoded: write(&decoded, 8),
-        });
+        let ways = [(1, ""), (2, ", base 3")].into_iter().take(if case.bits == 2 { 2 } else { 1 });
+        for (entropy, behind) in ways {
+            let packed = pack(&fixed, entropy);
+            let back = unpack(&packed);
+            let unpacked = (back != fixed).then(|| hex(&back));
+            all.push(Vector {
+                name: format!("{name}{behind}"),
+                n: x.len(),
+                fixed: hex(&fixed),
+                packed: hex(&packed),
+                unpacked,
+                decoded: write(&decoded, 8),
+            });
+        }
     };
     let keep = &mut |_: &mut Encoded| {};
     for bits in [2, 3, 4, 5, 6, 7, 8, 16] {
@@ -150,6 +153,8 @@ fn vectors() -> Vec<Vector> {
     }
     let ternary = Case::new(Kind::Ternary, 2, None);
     add("ternary codes, a unit and a part of one".into(), ternary, &bell(300, 24), keep);
+    let runs: Vec<f32> = (0..3000).map(|i| if i % 997 < 500 { 0.0 } else { [1.0, -1.0, 0.0][i % 3] }).collect();
+    add("ternary codes, three units and runs of zeros".into(), ternary, &runs, keep);
     let five = Case { levels: 5, ..Case::new(Kind::QsgdMax, 4, Some(64)) };
     add("no elements".into(), five, &[], keep);
     add("one element".into(), five, &[-0.25], keep);

@@ -54,7 +54,7 @@ pub(crate) const TEXTS: [&str; 30] = [
     "sign:unit",
     "signum",
     "ternary:clip=2.5+elias",
-    "ternary:stretch=1.5,bucket=64",
+    "ternary:stretch=1.5,bucket=64+base3",
     "qsgd:bits=4,bucket=64+noef+momentum=0.5",
 ];
 

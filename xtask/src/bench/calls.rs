@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use gradwire::{Codec, Device, Dtype, EncodePlan, Error, LowRankState, PowerSgd, Seed, TopK};
+use gradwire::{Device, Dtype, Entropy, Error, LowRankState, PowerSgd, Seed, TopK};
 use gradwire_tests::cases::Case;
 
 use super::quality::{check_feedback, compare};
@@ -33,7 +33,7 @@ pub(super) fn seconds(budget: &mut Budget, mut call: impl FnMut() -> Result<(), 
 pub(super) fn measure(entry: &Entry, x: &[f32], dtype: Dtype, budget: &mut Budget) -> Result<Vec<Timed>, String> {
     match entry.setting {
         Setting::Buckets(_) => Ok(Vec::new()),
-        Setting::Packed(case) => packed(entry, &case, x, dtype, budget),
+        Setting::Packed(case, entropy) => packed(entry, (&case, entropy), x, dtype, budget),
         Setting::TopK(part) => top_k(entry, part, x, dtype, budget),
         Setting::PowerSgd(rank) => power_sgd(rank, x, dtype, budget),
     }
@@ -66,11 +66,17 @@ fn top_k(entry: &Entry, part: f64, x: &[f32], dtype: Dtype, budget: &mut Budget)
 }
 
 /// The payload of a quantizer is packed by another call than its plan's, so that both are one operation here.
-fn packed(entry: &Entry, case: &Case, x: &[f32], dtype: Dtype, budget: &mut Budget) -> Result<Vec<Timed>, String> {
+fn packed(
+    entry: &Entry,
+    (case, entropy): (&Case, Entropy),
+    x: &[f32],
+    dtype: Dtype,
+    budget: &mut Budget,
+) -> Result<Vec<Timed>, String> {
     let (cpu, seed, typed) = (Device::cpu(), Seed::new(1), Typed::new(x, dtype));
     let gradient = typed.gradient();
-    let plan = jobs::packed::codec(case, false).plan(x.len(), dtype).map_err(text)?;
-    let floor = jobs::packed::floor(plan.header(), dtype);
+    let plan = jobs::packed::plan(case, entropy, x.len(), dtype).map_err(text)?;
+    let floor = jobs::packed::floor(plan.header(), entropy, dtype);
     let payload = cpu.encode_plan(&plan, gradient, &mut [], seed).map_err(text)?;
     let encode = seconds(budget, || cpu.encode_plan(&plan, gradient, &mut [], seed).map(|p| drop(black_box(p))))?;
     let [mut out, mut residual] = [(); 2].map(|()| vec![0.0; x.len()]);
@@ -79,9 +85,8 @@ fn packed(entry: &Entry, case: &Case, x: &[f32], dtype: Dtype, budget: &mut Budg
     let add = seconds(budget, || cpu.decode_add(&payload, WEIGHT, &mut out))?;
     let timed = |op, seconds| Timed { op, floor: floor.of(op), seconds };
     let mut all = vec![timed(Op::Encode, encode), timed(Op::Decode, decode), timed(Op::DecodeAdd, add)];
-    let Some((_, form)) = jobs::feedback_plan(case, x.len(), dtype).map_err(text)? else { return Ok(all) };
-    let codec = jobs::packed::codec(case, form == Feedback::Contractive);
-    let plan = codec.plan(x.len(), dtype).and_then(EncodePlan::with_feedback).map_err(text)?;
+    let Some((plan, form)) = jobs::feedback_plan(case, x.len(), dtype).map_err(text)? else { return Ok(all) };
+    let plan = plan.packed(entropy).map_err(text)?;
     let sent = cpu.encode_plan(&plan, gradient, &mut residual, seed).map_err(text)?;
     cpu.decode_into(&sent, &mut out).map_err(text)?;
     check_feedback(x, &out, &residual)?;

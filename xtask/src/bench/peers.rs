@@ -81,7 +81,7 @@ fn settings<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<String> {
     let (mut option, mut values) = ("", Vec::new());
     for entry in entries {
         match entry.setting {
-            Setting::Buckets(_) | Setting::Packed(_) => {}
+            Setting::Buckets(_) | Setting::Packed(..) => {}
             Setting::TopK(part) => (option, _) = ("--parts", values.push(part.to_string())),
             Setting::PowerSgd(rank) => (option, _) = ("--ranks", values.push(rank.to_string())),
         }

@@ -104,9 +104,10 @@ pub(crate) fn of_tensors(device: &Device, entry: &Entry, source: &Source) -> Res
                 Ok((device.decode(&payload)?, payload.as_bytes().len()))
             })
         })?,
-        Setting::Packed(case) => tensors().try_for_each(|(seed, name, values)| {
+        Setting::Packed(case, entropy) => tensors().try_for_each(|(seed, name, values)| {
             add(values, &name, &|typed| {
-                let payload = device.encode(&packed::codec(&case, false), typed.gradient(), seed)?;
+                let plan = packed::plan(&case, entropy, typed.gradient().len(), typed.gradient().dtype())?;
+                let payload = device.encode_plan(&plan, typed.gradient(), &mut [], seed)?;
                 Ok((device.decode(&payload)?, payload.as_bytes().len()))
             })
         })?,
@@ -133,7 +134,7 @@ pub(crate) fn of_tensors(device: &Device, entry: &Entry, source: &Source) -> Res
 /// Sums over two slices, after a check that no element is further from its original than the codec may move it.
 pub(crate) fn compare(entry: &Entry, x: &[f32], y: &[f32]) -> Result<Sums, String> {
     match entry.setting {
-        Setting::Buckets(case) | Setting::Packed(case) => levels(&case, x, y),
+        Setting::Buckets(case) | Setting::Packed(case, _) => levels(&case, x, y),
         Setting::TopK(_) => match x.iter().zip(y).position(|(x, y)| *y != 0.0 && y.to_bits() != x.to_bits()) {
             None => Ok(Sums::of(x, y)),
             Some(at) => Err(format!("element {at} is {}, and {} was kept: do not use this build", x[at], y[at])),

@@ -75,7 +75,7 @@ pub(crate) mod tests {
                     bucket,
                     norm: "max".to_owned(),
                     rounding: "stochastic".to_owned(),
-                    elias: false,
+                    packing: "none".to_owned(),
                 },
             },
             device: "cpu".to_owned(),

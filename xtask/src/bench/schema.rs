@@ -71,9 +71,9 @@ pub(crate) enum Parameters {
         norm: String,
         /// `stochastic`, `nearest` or `none`.
         rounding: String,
-        /// Whether the codes are packed as Elias codes.
-        #[serde(default)]
-        elias: bool,
+        /// How the codes are packed: `none`, `elias` or `base3`.
+        #[serde(default = "unpacked")]
+        packing: String,
     },
     TopK {
         /// The part of the entries that is kept.
@@ -82,6 +82,11 @@ pub(crate) enum Parameters {
     PowerSgd {
         rank: u32,
     },
+}
+
+/// What results say that were written before codes could be packed.
+fn unpacked() -> String {
+    "none".to_owned()
 }
 
 impl Parameters {

@@ -1,7 +1,7 @@
 //! An entry of the list as the results say it.
 
 use gradwire::wire::HEADER_BYTES;
-use gradwire::{Codec, Dtype, Error, IndexFormat, PowerSgd, Seed};
+use gradwire::{Codec, Dtype, Entropy, Error, IndexFormat, PowerSgd, Seed};
 
 use super::schema::{Parameters, Settings};
 use crate::jobs::list::{Entry, Setting, matrix};
@@ -10,10 +10,14 @@ use crate::jobs::{Feedback, feedback_plan, packed};
 /// A setting, as the report says it.
 pub(crate) fn describe(entry: &Entry, dtype: Dtype) -> Settings {
     let of = match entry.setting {
-        Setting::Buckets(case) | Setting::Packed(case) => {
+        Setting::Buckets(case) | Setting::Packed(case, _) => {
             let [norm, rounding] = case.kind.formula().terms().map(str::to_owned);
-            let elias = matches!(entry.setting, Setting::Packed(_));
-            Parameters::Buckets { bits: case.bits, levels: case.levels, bucket: case.bucket, norm, rounding, elias }
+            let entropy = match entry.setting {
+                Setting::Packed(_, entropy) => entropy,
+                _ => Entropy::None,
+            };
+            let packing = entropy.name().to_owned();
+            Parameters::Buckets { bits: case.bits, levels: case.levels, bucket: case.bucket, norm, rounding, packing }
         }
         Setting::TopK(part) => Parameters::TopK { part },
         Setting::PowerSgd(rank) => Parameters::PowerSgd { rank },
@@ -42,8 +46,8 @@ pub(crate) fn promise(entry: &Entry, n: usize, dtype: Dtype) -> Result<Promise, 
             let feedback = feedback_plan(&case, n, dtype)?.map(|(_, form)| form);
             Promise { ratio: bytes / plan.payload_bytes() as f64, omega: Some(plan.omega()), feedback }
         }
-        Setting::Packed(case) => {
-            let plan = packed::codec(&case, false).plan(n, dtype)?;
+        Setting::Packed(case, entropy) => {
+            let plan = packed::plan(&case, entropy, n, dtype)?;
             let feedback = feedback_plan(&case, n, dtype)?.map(|(_, form)| form);
             // The most bytes that there may be: how many there are depends on the gradient.
             Promise { ratio: bytes / plan.payload_bytes() as f64, omega: Some(plan.omega()), feedback }

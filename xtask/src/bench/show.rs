@@ -122,7 +122,7 @@ pub(crate) fn list(entries: &[Entry], dtype: Dtype, chosen: Option<BackendKind>)
     }
     say!(
         "\nratio and omega, the bound on |decoded - gradient|^2 / |gradient|^2 in the mean, are for {} elements; -: \
-         depends on the gradient\nthe ratio of Elias codes depends on it too, and is the least that there can be\n",
+         depends on the gradient\nthe ratio of packed codes depends on it too, and is the least that there can be\n",
         grouped(n)
     );
     say!("{:15} {:30}  source", "method", "recipe, by GRACE's defaults");

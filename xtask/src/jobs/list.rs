@@ -1,6 +1,6 @@
 //! The list of what can be timed: every codec with its settings. `bench` shows all of them, and `report` those that are marked.
 
-use gradwire::{CodecId, Matrix};
+use gradwire::{CodecId, Entropy, Matrix};
 use gradwire_tests::cases::Case;
 use gradwire_tests::formula::CODECS;
 use gradwire_tests::oracle::Kind;
@@ -11,8 +11,8 @@ use gradwire_tests::suite::codecs;
 pub(crate) enum Setting {
     /// A quantizer of buckets.
     Buckets(Case),
-    /// QSGD with its codes packed as Elias codes.
-    Packed(Case),
+    /// A quantizer with its codes packed.
+    Packed(Case, Entropy),
     /// Top-k, by the part of the entries that it keeps.
     TopK(f64),
     /// PowerSGD, by its rank.
@@ -35,7 +35,10 @@ pub(crate) fn all() -> Vec<Entry> {
         (tests.timed)().into_iter().for_each(|(case, reported)| add(Setting::Buckets(case), reported));
         if tests.codec == CodecId::Qsgd {
             // Behind the L2 norm, where most levels are small and packing pays.
-            add(Setting::Packed(Case::new(Kind::QsgdL2, 4, Some(512))), true);
+            add(Setting::Packed(Case::new(Kind::QsgdL2, 4, Some(512)), Entropy::Elias), true);
+        }
+        if tests.codec == CodecId::Ternary {
+            add(Setting::Packed(Case::new(Kind::Ternary, 2, Some(512)), Entropy::Base3), true);
         }
     }
     [0.0001, 0.001, 0.01, 0.1].into_iter().for_each(|part| add(Setting::TopK(part), part > 0.0001));
@@ -61,7 +64,7 @@ impl Entry {
     /// The codec's name.
     pub(crate) fn codec(&self) -> &'static str {
         match self.setting {
-            Setting::Buckets(case) | Setting::Packed(case) => case.kind.codec().name(),
+            Setting::Buckets(case) | Setting::Packed(case, _) => case.kind.codec().name(),
             Setting::TopK(_) => "top-k",
             Setting::PowerSgd(_) => "PowerSGD",
         }
@@ -71,7 +74,8 @@ impl Entry {
     pub(crate) fn series(&self) -> &'static str {
         match self.setting {
             Setting::Buckets(case) => case.kind.name(),
-            Setting::Packed(_) => "QSGD L2, Elias",
+            Setting::Packed(_, Entropy::Base3) => "ternary, base 3",
+            Setting::Packed(..) => "QSGD L2, Elias",
             _ => self.codec(),
         }
     }
@@ -80,7 +84,10 @@ impl Entry {
     pub(crate) fn label(&self) -> String {
         match self.setting {
             Setting::Buckets(case) => format!("{} bit / {}", case.bits, bucket_text(case.bucket)),
-            Setting::Packed(case) => format!("{} bit / {}, L2, Elias", case.bits, bucket_text(case.bucket)),
+            Setting::Packed(case, Entropy::Base3) => {
+                format!("{} bit / {}, base 3", case.bits, bucket_text(case.bucket))
+            }
+            Setting::Packed(case, _) => format!("{} bit / {}, L2, Elias", case.bits, bucket_text(case.bucket)),
             Setting::TopK(part) => format!("{} %", 100.0 * part),
             Setting::PowerSgd(rank) => format!("rank {rank}"),
         }

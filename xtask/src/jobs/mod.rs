@@ -152,7 +152,7 @@ pub(crate) struct Job {
 pub(crate) fn of(entry: &Entry, n: usize, dtype: Dtype, limits: &Limits) -> Result<Vec<Job>, Error> {
     match entry.setting {
         Setting::Buckets(case) => quantizer(entry, &case, n, dtype, limits),
-        Setting::Packed(case) => packed::jobs(entry, &case, n, dtype, limits),
+        Setting::Packed(case, entropy) => packed::jobs(entry, (&case, entropy), n, dtype, limits),
         Setting::TopK(part) => top_k(entry, part, n, dtype, limits),
         Setting::PowerSgd(rank) => {
             let (rows, columns) = sides(n);

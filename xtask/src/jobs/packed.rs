@@ -1,51 +1,57 @@
-//! QSGD's codes, packed as Elias codes behind an encode, and unpacked before a decode, in the same session.
+//! Codes that are packed behind an encode, and unpacked before a decode, in the same session.
 
 use gradwire::plan::{Limits, Pass};
 use gradwire::session::{Role, Sizes};
 use gradwire::wire::HEADER_BYTES;
 use gradwire::{
-    Codec, DecodeMode, DecodePlan, Device, Dtype, EncodePlan, Error, Gradient, Header, Packing, Payload, Qsgd, Seed,
+    Codec, DecodeMode, DecodePlan, Device, Dtype, EncodePlan, Entropy, Error, Gradient, Header, Packing, Payload, Seed,
 };
 use gradwire_tests::cases::Case;
-use gradwire_tests::oracle::Kind;
 
 use super::list::Entry;
 use super::{Check, Floor, Job, Op, WEIGHT, compare, feedback_plan, job, read};
 
-/// The library's codec of such an entry: a quantizer's setting, with packing behind it.
-pub(crate) fn codec(case: &Case, contractive: bool) -> Qsgd {
-    let codec = Qsgd::levels(case.levels).elias();
-    let codec = case.bucket.map_or(codec.whole_tensor(), |elements| codec.bucket(elements));
-    let codec = if case.kind == Kind::QsgdL2 { codec.l2() } else { codec };
-    if contractive { codec.contractive() } else { codec }
+/// The library's plan of such an entry: a quantizer's setting, with packing behind it.
+pub(crate) fn plan(case: &Case, entropy: Entropy, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
+    case.codec().plan(n, dtype)?.packed(entropy)
 }
 
-/// Bytes that an operation cannot do without, whatever the levels: of each code a bit at least, and the table.
-pub(crate) fn floor(header: &Header, dtype: Dtype) -> Floor {
+/// Bytes that an operation cannot do without, whatever the levels: of each code a bit at least as Elias codes, and of each unit 19 bytes
+/// in base 3, for 256 zeros; and the table.
+pub(crate) fn floor(header: &Header, entropy: Entropy, dtype: Dtype) -> Floor {
     let n = header.elements();
-    let encoded = header.scalar_bytes() + n.div_ceil(8) + n.div_ceil(256);
+    let codes = if entropy == Entropy::Base3 { 20 * n.div_ceil(1280) } else { n.div_ceil(8) + n.div_ceil(256) };
+    let encoded = header.scalar_bytes() + codes;
     Floor { encoded, ..Floor::new(n as usize, dtype) }
 }
 
 /// Encoding and packing as one operation, and unpacking and decoding.
-pub(super) fn jobs(entry: &Entry, case: &Case, n: usize, dtype: Dtype, limits: &Limits) -> Result<Vec<Job>, Error> {
+pub(super) fn jobs(
+    entry: &Entry,
+    (case, entropy): (&Case, Entropy),
+    n: usize,
+    dtype: Dtype,
+    limits: &Limits,
+) -> Result<Vec<Job>, Error> {
     let plan = case.codec().plan(n, dtype)?;
-    let (encode, room) = packing(&plan, limits)?;
+    let packing = |plan: &EncodePlan| packing(plan, entropy, limits);
+    let (encode, room) = packing(&plan)?;
     let decode = DecodePlan::new(*plan.header(), 1);
-    let packing = Packing::new(plan.header(), limits)?;
+    let unpacking = Packing::new(plan.header(), entropy, limits)?;
     let of_decode =
-        |decode: &DecodePlan, mode| Ok::<_, Error>([packing.unpack(), &decode.passes(mode, limits)?].concat());
+        |decode: &DecodePlan, mode| Ok::<_, Error>([unpacking.unpack(), &decode.passes(mode, limits)?].concat());
     let (over, add) = (of_decode(&decode, DecodeMode::Write)?, of_decode(&decode, DecodeMode::Add(WEIGHT))?);
-    let floor = floor(plan.header(), dtype);
+    let floor = floor(plan.header(), entropy, dtype);
     let job = |op, passes| Job { floor: floor.of(op), ..job(entry.codec(), entry.label(), op, passes) };
-    let mut jobs = vec![Job { sizes: room, check: Some(packed(plan)), ..job(Op::Encode, encode.clone()) }];
+    let mut jobs =
+        vec![Job { sizes: room, check: Some(packed(plan.packed(entropy)?)), ..job(Op::Encode, encode.clone()) }];
     if let Some((fused, form)) = feedback_plan(case, n, dtype)? {
-        let (passes, room) = self::packing(&fused, limits)?;
+        let (passes, room) = packing(&fused)?;
         let decode = of_decode(&DecodePlan::new(*fused.header(), 1), DecodeMode::Write)?;
         jobs.push(Job { sizes: room, decode, ..job(Op::Feedback(form), passes) });
     }
     let sizes = room.max(decode.sizes());
-    let (before, check) = (encode.clone(), Some(unpacked(plan)));
+    let (before, check) = (encode.clone(), Some(unpacked(plan.packed(entropy)?)));
     jobs.push(Job { sizes, before, check, ..job(Op::Decode, over.clone()) });
     // Decoded once before, so that the sum starts from numbers.
     jobs.push(Job { sizes, before: [encode, over].concat(), ..job(Op::DecodeAdd, add) });
@@ -53,17 +59,15 @@ pub(super) fn jobs(entry: &Entry, case: &Case, n: usize, dtype: Dtype, limits: &
 }
 
 /// The passes that encode and pack, and room for both.
-fn packing(plan: &EncodePlan, limits: &Limits) -> Result<(Vec<Pass>, Sizes), Error> {
-    let packing = Packing::new(plan.header(), limits)?;
+fn packing(plan: &EncodePlan, entropy: Entropy, limits: &Limits) -> Result<(Vec<Pass>, Sizes), Error> {
+    let packing = Packing::new(plan.header(), entropy, limits)?;
     let passes = [&plan.passes(Seed::new(1), limits)?, packing.pack()].concat();
     Ok((passes, plan.sizes().max(packing.sizes())))
 }
 
 /// What the CPU makes of the gradient.
 fn of_cpu(plan: &EncodePlan, gradient: Gradient<'_>) -> Result<Payload, String> {
-    let cpu = Device::cpu();
-    let fixed = cpu.encode_plan(plan, gradient, &mut [], Seed::new(1));
-    fixed.and_then(|fixed| cpu.pack(&fixed)).map_err(|e| e.to_string())
+    Device::cpu().encode_plan(plan, gradient, &mut [], Seed::new(1)).map_err(|e| e.to_string())
 }
 
 /// What was decoded is what the CPU decodes: a level of zero to +0, whose sign packing does not send.
@@ -81,7 +85,7 @@ fn packed(plan: EncodePlan) -> Check {
         let expected = of_cpu(&plan, gradient)?;
         let codes_at = HEADER_BYTES + plan.header().scalar_bytes() as usize;
         let (scalars, codes) = (&expected.as_bytes()[HEADER_BYTES..codes_at], &expected.as_bytes()[codes_at..]);
-        let words = expected.header().elias_words().unwrap_or_default();
+        let words = expected.header().packed_words().unwrap_or_default();
         compare("words of packed codes", &read(session, Role::Status, at, 4)?, &words.to_le_bytes())?;
         compare("scalars", &read(session, Role::Scalars, at, scalars.len())?, scalars)?;
         compare("packed codes", &read(session, Role::Values, at, codes.len())?, codes)
@@ -94,20 +98,31 @@ mod tests {
     use crate::jobs::list::{self, Setting};
 
     #[test]
-    fn an_entry_is_encoded_and_packed_in_one_operation_and_costs_a_bit_per_code() {
+    fn an_entry_is_encoded_and_packed_in_one_operation_and_costs_what_the_shortest_codes_take() {
         let n = 1 << 20;
-        let entry = list::all().into_iter().find(|entry| matches!(entry.setting, Setting::Packed(_))).unwrap();
-        let Setting::Packed(case) = entry.setting else { unreachable!("it was looked for") };
-        let jobs = jobs(&entry, &case, n, Dtype::F32, &Limits::NONE).unwrap();
-        let names: Vec<String> = jobs.iter().map(|job| job.op.to_string()).collect();
-        assert_eq!(names, ["encode", "encode + feedback, contractive", "decode", "decode-add"]);
-        let plan = codec(&case, false).plan(n, Dtype::F32).unwrap();
-        assert!(plan.is_packed() && plan.header() == case.codec().plan(n, Dtype::F32).unwrap().header());
-        let contracted = codec(&case, true).plan(n, Dtype::F32).unwrap().with_feedback().unwrap();
-        assert_eq!(contracted.header(), feedback_plan(&case, n, Dtype::F32).unwrap().unwrap().0.header());
-        assert_eq!(jobs[0].floor, 4 * n as u64 + 4 * (n as u64 / 512) + n as u64 / 8 + n as u64 / 256);
+        let names = |entry: &Entry, jobs: &[Job]| {
+            let feedback = if entry.codec() == "QSGD" { "encode + feedback, contractive" } else { "encode + feedback" };
+            let found: Vec<String> = jobs.iter().map(|job| job.op.to_string()).collect();
+            assert!(found.len() == 4 && found[1].starts_with(feedback), "{found:?}");
+        };
         let kernels = |job: &Job| job.passes.iter().map(|pass| pass.kernel().name()).collect::<Vec<_>>();
-        assert_eq!(kernels(&jobs[0])[1..], ["elias_measure", "elias_offsets", "elias_write"]);
-        assert_eq!(kernels(&jobs[2])[..3], ["elias_sums", "elias_offsets", "elias_read"]);
+        let mut packed = 0;
+        for entry in list::all() {
+            let Setting::Packed(case, entropy) = entry.setting else { continue };
+            let jobs = jobs(&entry, (&case, entropy), n, Dtype::F32, &Limits::NONE).unwrap();
+            names(&entry, &jobs);
+            let plan = plan(&case, entropy, n, Dtype::F32).unwrap();
+            assert!(plan.is_packed() && plan.header() == case.codec().plan(n, Dtype::F32).unwrap().header());
+            let (codes, name) = match entropy {
+                Entropy::Base3 => (20 * 820, "base3"),
+                _ => (n as u64 / 8 + n as u64 / 256, "elias"),
+            };
+            assert_eq!(jobs[0].floor, 4 * n as u64 + 4 * (n as u64 / 512) + codes);
+            let of = |stage: &str| format!("{name}_{stage}");
+            assert_eq!(kernels(&jobs[0])[1..], [&of("measure"), "entropy_offsets", &of("write")]);
+            assert_eq!(kernels(&jobs[2])[..3], ["entropy_sums", "entropy_offsets", &of("read")]);
+            packed += 1;
+        }
+        assert_eq!(packed, 2);
     }
 }

@@ -76,7 +76,7 @@ fn parameters(file: &str, ptx: &str) -> Result<(), String> {
                 (48, if name.ends_with("_segments") { 4 } else { 3 })
             }
             _ if name.contains("_fixed_") => (120, 6),
-            _ if name.starts_with("elias_") => (16, 4),
+            _ if ["elias_", "base3_", "entropy_"].iter().any(|prefix| name.starts_with(prefix)) => (20, 4),
             _ if name.starts_with("topk_") => (112, 5),
             _ if name.starts_with("powersgd_") => (96, 6),
             _ if name.ends_with("_decode") => (48, 3),

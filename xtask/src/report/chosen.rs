@@ -36,7 +36,7 @@ pub(super) fn chosen(
             Ok(all) => jobs.extend(all.into_iter().filter(|job| times(job.op))),
             // Factors are in one binding, and packed codes, which may be too small for them and not for the others'
             // parts.
-            Err(error @ Error::Limit { .. }) if matches!(entry.setting, Setting::PowerSgd(_) | Setting::Packed(_)) => {
+            Err(error @ Error::Limit { .. }) if matches!(entry.setting, Setting::PowerSgd(_) | Setting::Packed(..)) => {
                 left_out.push(format!("{}, {}: {error}", entry.codec(), entry.label()));
             }
             Err(error) => return Err(error),

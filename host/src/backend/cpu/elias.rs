@@ -3,13 +3,9 @@
 
 use gradwire_kernels::arith::elias::{largest, read, rest_bits, unary_bits, zeros};
 use gradwire_kernels::arith::pack::{LANES, SLOTS, UNIT, unit_bytes};
-use rayon::prelude::*;
 
-use super::Cpu;
 use super::rows::{Unit, pack, unpack};
 
-/// Units that a thread takes at a time.
-const TASK_UNITS: usize = 256;
 /// The longest unit: 256 codes of 32 bits.
 const MOST_BYTES: usize = 1024;
 /// Bytes that are stored or loaded together, and may lie behind a unit's last one.
@@ -263,32 +259,5 @@ fn unpack_units_of<const BITS: u32>(table: &[u8], packed: &[u8], codes: &mut [u8
             read_any(BITS, bytes, &mut values);
         }
         pack(BITS, &values, out);
-    }
-}
-
-impl Cpu {
-    /// Packs codes of fixed width: the table of a byte per unit, and the words of the units, from runs of them.
-    pub(crate) fn elias_pack(&self, bits: u32, codes: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
-        let mut table = vec![0; codes.len() / unit_bytes(bits)];
-        let runs = codes.par_chunks(TASK_UNITS * unit_bytes(bits)).zip(table.par_chunks_mut(TASK_UNITS));
-        let of_run = |(codes, table): (&[u8], &mut [u8])| {
-            let mut words = Vec::with_capacity(codes.len());
-            self.simd().elias_pack(bits, codes, table, &mut words);
-            words
-        };
-        let words = runs.map(of_run).collect();
-        (table, words)
-    }
-
-    /// The codes of fixed width of packed ones. The table was checked to name exactly the words there are.
-    pub(crate) fn elias_unpack(&self, bits: u32, table: &[u8], packed: &[u8], codes: &mut [u8]) {
-        let mut from = 0;
-        let runs = table.chunks(TASK_UNITS).map(|entries| {
-            let run = (entries, &packed[from..]);
-            from += entries.iter().map(|entry| 4 * (usize::from(*entry) + 1)).sum::<usize>();
-            run
-        });
-        let tasks = runs.zip(codes.chunks_mut(TASK_UNITS * unit_bytes(bits))).collect();
-        super::for_each(tasks, |((table, packed), codes)| self.simd().elias_unpack(bits, table, packed, codes));
     }
 }

@@ -3,6 +3,7 @@
 //! Threads and vector width change the time and nothing else: every element's code depends on its bucket and its
 //! index alone, and every statistic is a sum or an extreme of integers.
 
+mod base3;
 mod bucketed;
 mod compress;
 mod elias;
@@ -10,6 +11,7 @@ mod filter;
 mod gram;
 mod lanes;
 mod orthonormal;
+mod packing;
 mod powersgd;
 mod random;
 mod rotate;

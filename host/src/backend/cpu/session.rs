@@ -83,7 +83,7 @@ impl CpuSession {
             | Params::Gather(_)
             | Params::Spread(_)
             | Params::LowRank(_)
-            | Params::Elias(_) => {}
+            | Params::Entropy(_) => {}
         }
     }
 }
@@ -116,7 +116,7 @@ impl Session for CpuSession {
                     | Params::Gather(_)
                     | Params::Spread(_)
                     | Params::LowRank(_)
-                    | Params::Elias(_)
+                    | Params::Entropy(_)
             ) || matches!(
                 p.kernel,
                 Kernel::FiniteScanSegments

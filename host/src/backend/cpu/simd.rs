@@ -4,6 +4,7 @@ use gradwire_kernels::arith::quantizer::Quantizer;
 use gradwire_kernels::codecs::Visitor;
 use gradwire_kernels::params::{DecodeParams, EncodeParams, RotateParams};
 
+use super::base3;
 use super::bucketed::{self, Body, Elements, EncodeTask};
 #[cfg(target_arch = "x86_64")]
 use super::compress;
@@ -216,6 +217,17 @@ over_lanes!(
     /// Unpacks units of Elias codes.
     elias_unpack, (bits: u32, table: &[u8], packed: &[u8], codes: &mut [u8]) -> (),
     elias::unpack_units, elias::unpack_units, elias::unpack_units
+);
+
+over_lanes!(
+    /// Packs units of codes in base 3.
+    base3_pack, (codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) -> (),
+    base3::pack_units, base3::pack_units, base3::pack_units
+);
+over_lanes!(
+    /// Unpacks units of codes in base 3.
+    base3_unpack, (table: &[u8], packed: &[u8], codes: &mut [u8]) -> (),
+    base3::unpack_units, base3::unpack_units, base3::unpack_units
 );
 
 impl Simd {

@@ -294,7 +294,7 @@ pub(super) fn kernels_of(codec: CodecFamily, limits: &Limits) -> Vec<Kernel> {
         CodecFamily::Bucketed(id) => {
             kernels.push(Kernel::Encode(id));
             kernels.extend(Preset::ALL.iter().find(|preset| preset.codec == id).map(|preset| Kernel::Fixed(*preset)));
-            if id.has_elias() {
+            if id.is_packable() {
                 kernels.push(Kernel::EliasMeasure);
             }
         }

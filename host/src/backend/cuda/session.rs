@@ -100,7 +100,7 @@ impl Shared {
             Params::Rotate(_) | Params::Vote(_) => &[Role::Input, Role::Output],
             Params::Gather(_) => &[Role::Input, Role::Residual, Role::Output],
             Params::Spread(_) => &[Role::Values, Role::Output],
-            Params::Elias(_) => &[Role::Codes, Role::Values, Role::Workspace, Role::Status],
+            Params::Entropy(_) => &[Role::Codes, Role::Values, Role::Workspace, Role::Status],
             Params::LowRank(_) => {
                 &[Role::Input, Role::Residual, Role::Workspace, Role::Status, Role::Output, Role::Values]
             }

@@ -158,7 +158,7 @@ impl Wgpu {
         // The caller's residual changes once nothing can fail any more.
         let mut left = residual.to_vec();
         let fixed = self.encode_fixed(&plan.fixed(), gradient, &mut left, seed).await?;
-        let packed = self.pack_async(&fixed).await?;
+        let packed = self.pack_async(&fixed, plan.entropy()).await?;
         residual.copy_from_slice(&left);
         Ok(packed)
     }
@@ -204,9 +204,9 @@ impl Wgpu {
         if payload.header().n == 0 {
             return Ok(());
         }
-        let unpacked = match payload.header().elias_words() {
-            Some(_) => Some(self.unpack_async(&payload).await?),
-            None => None,
+        let unpacked = match payload.header().is_packed() {
+            true => Some(self.unpack_async(&payload).await?),
+            false => None,
         };
         let payload = unpacked.as_ref().map_or(payload, Payload::view);
         let header = *payload.header();

@@ -1,8 +1,8 @@
 //! How long the Elias codes of each unit are.
 
-use super::{Buffers, Place, before_in_block, lengths, load};
+use super::{Buffers, Place, leave_words, lengths, load};
 use crate::device;
-use crate::params::EliasParams;
+use crate::params::EntropyParams;
 
 kernel! {
     /// Leaves the words that each unit's Elias codes take, and their sum for each 256 units.
@@ -37,7 +37,7 @@ kernel! {
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.
-    fn elias_measure(p: EliasParams, codes: *mut u8, values: *mut u32, workspace: *mut u32, status: *mut u32) {
+    fn elias_measure(p: EntropyParams, codes: *mut u8, values: *mut u32, workspace: *mut u32, status: *mut u32) {
         let b = Buffers { codes, values, workspace, status };
         let place = Place::here();
         let mut own = 0;
@@ -50,16 +50,6 @@ kernel! {
             own = if place.lane == k { bits.div_ceil(32) } else { own };
         }
         // SAFETY: all threads are here.
-        let (_, sum) = unsafe { before_in_block(own, place) };
-        let unit = place.unit() + place.lane;
-        // SAFETY: the byte is in the table and this thread's; the word is this block's.
-        unsafe {
-            if unit < 4 * p.table {
-                *b.values.cast::<u8>().add(unit as usize) = own.saturating_sub(1) as u8;
-            }
-            if device::thread() == 0 {
-                *b.workspace.add(device::block() as usize) = sum;
-            }
-        }
+        unsafe { leave_words(&p, &b, place, own) };
     }
 }

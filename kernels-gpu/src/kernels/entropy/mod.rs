@@ -1,8 +1,8 @@
-//! Elias codes: of codes of fixed width, and back.
+//! Packing codes of fixed width, as Elias codes and in base 3, and unpacking them.
 //!
-//! A block takes 256 units of 256 codes. A warp takes 32 of them in turn, a lane 8 codes; what a whole unit needs comes from sums
-//! over the warp.
+//! A block takes 256 units. A warp takes 32 of them in turn; what a whole unit needs comes from sums over the warp.
 
+mod base3;
 mod measure;
 mod offsets;
 mod read;
@@ -13,9 +13,9 @@ use super::codes;
 use crate::arith::elias::{BLOCK_UNITS, exponent, level_of, rest_bits, unary_bits};
 use crate::arith::pack::{SLOTS, unit_bytes};
 use crate::device::{self, WARP};
-use crate::params::EliasParams;
+use crate::params::EntropyParams;
 
-/// Words of a unit's Elias codes, at most: as many as a warp has of the block's bins.
+/// Words of a unit, at most: as many as a warp has of the block's bins.
 const UNIT_WORDS: u32 = 256;
 
 const _: () = assert!(UNIT_WORDS * BLOCK_UNITS / WARP == device::BINS, "each of eight warps has a unit's words");
@@ -53,7 +53,7 @@ impl Place {
 
     /// How many of the warp's units there are.
     #[inline(always)]
-    fn count(self, p: &EliasParams) -> u32 {
+    fn count(self, p: &EntropyParams) -> u32 {
         let left = p.units.saturating_sub(self.unit());
         if left < WARP { left } else { WARP }
     }
@@ -114,7 +114,7 @@ unsafe fn before_in_block(value: u32, place: Place) -> (u32, u32) {
 /// # Safety
 /// The values hold the table.
 #[inline(always)]
-unsafe fn own_words(p: &EliasParams, b: &Buffers, unit: u32) -> u32 {
+unsafe fn own_words(p: &EntropyParams, b: &Buffers, unit: u32) -> u32 {
     // SAFETY: the table has a byte per unit.
     if unit < p.units { u32::from(unsafe { *b.values.cast::<u8>().add(unit as usize) }) + 1 } else { 0 }
 }
@@ -124,7 +124,7 @@ unsafe fn own_words(p: &EliasParams, b: &Buffers, unit: u32) -> u32 {
 /// # Safety
 /// All threads of the block arrive together; the values hold the table, and the workspace where each block's words begin.
 #[inline(always)]
-unsafe fn own_extent(p: &EliasParams, b: &Buffers, place: Place) -> (u32, u32) {
+unsafe fn own_extent(p: &EntropyParams, b: &Buffers, place: Place) -> (u32, u32) {
     // SAFETY: the caller's.
     unsafe {
         let words = own_words(p, b, place.unit() + place.lane);
@@ -138,7 +138,7 @@ unsafe fn own_extent(p: &EliasParams, b: &Buffers, place: Place) -> (u32, u32) {
 /// # Safety
 /// The unit's codes are there.
 #[inline(always)]
-unsafe fn load(p: &EliasParams, b: &Buffers, unit: u32, lane: u32) -> ([u32; SLOTS], [u32; SLOTS]) {
+unsafe fn load(p: &EntropyParams, b: &Buffers, unit: u32, lane: u32) -> ([u32; SLOTS], [u32; SLOTS]) {
     // SAFETY: the caller's.
     let raw = unsafe { codes::load(unit_at(p, b, unit), lane, p.bits) };
     let codes = codes::unpack(&raw, p.bits);
@@ -154,7 +154,7 @@ unsafe fn load(p: &EliasParams, b: &Buffers, unit: u32, lane: u32) -> ([u32; SLO
 /// # Safety
 /// They are there.
 #[inline(always)]
-unsafe fn unit_at(p: &EliasParams, b: &Buffers, unit: u32) -> *mut u8 {
+unsafe fn unit_at(p: &EntropyParams, b: &Buffers, unit: u32) -> *mut u8 {
     // SAFETY: the caller's.
     unsafe { b.codes.add(unit as usize * unit_bytes(p.bits)) }
 }
@@ -168,4 +168,74 @@ fn lengths(exponents: &[u32; SLOTS]) -> (u32, u32) {
         rests += rest_bits(exponents[slot]);
     }
     (unary, rests)
+}
+
+/// Leaves the words of this thread's unit in the table, and the sum of the block's.
+///
+/// # Safety
+/// All threads of the block arrive together; table and sums are there.
+#[inline(always)]
+unsafe fn leave_words(p: &EntropyParams, b: &Buffers, place: Place, own: u32) {
+    // SAFETY: the caller brings all threads here.
+    let (_, sum) = unsafe { before_in_block(own, place) };
+    let unit = place.unit() + place.lane;
+    // SAFETY: the byte is in the table and this thread's; the word is this block's.
+    unsafe {
+        if unit < 4 * p.table {
+            *b.values.cast::<u8>().add(unit as usize) = own.saturating_sub(1) as u8;
+        }
+        if device::thread() == 0 {
+            *b.workspace.add(device::block() as usize) = sum;
+        }
+    }
+}
+
+/// Writes the words of measured units, each of which `put_unit` puts together in the warp's bins, which are zero.
+///
+/// # Safety
+/// All threads of the block arrive together; the table and the sums are there.
+#[inline(always)]
+unsafe fn write_units(p: &EntropyParams, b: &Buffers, place: Place, put_unit: impl Fn(u32)) {
+    // SAFETY: the caller brings all threads here.
+    let (own_words, own_begin) = unsafe { own_extent(p, b, place) };
+    for k in 0..place.count(p) {
+        // SAFETY: the number of units is the warp's, so all of its lanes are here; the words are there.
+        unsafe {
+            let (words, begin) = (device::shuffle(own_words, k), device::shuffle(own_begin, k));
+            let mut at = place.lane;
+            while at < words {
+                device::bin_store(place.bin() + at, 0);
+                at += WARP;
+            }
+            device::warp_barrier();
+            put_unit(place.unit() + k);
+            device::warp_barrier();
+            let mut at = place.lane;
+            while at < words {
+                *b.values.add((begin + at) as usize) = device::bin_load(place.bin() + at);
+                at += WARP;
+            }
+            device::warp_barrier();
+        }
+    }
+}
+
+/// Adds bits to bins that are zero there.
+///
+/// # Safety
+/// Bits that are not zero lie in the warp's bins, and no other lane has them.
+#[inline(always)]
+unsafe fn put(bin: u32, at: u32, value: u32) {
+    let (index, shift) = (bin + at / 32, at % 32);
+    let low = value << shift;
+    let high = if shift == 0 { 0 } else { value >> (32 - shift) };
+    // SAFETY: the caller's.
+    unsafe {
+        if low != 0 {
+            device::bin_add(index, low);
+        }
+        if high != 0 {
+            device::bin_add(index + 1, high);
+        }
+    }
 }

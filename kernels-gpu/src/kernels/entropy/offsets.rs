@@ -2,7 +2,7 @@
 
 use super::{Buffers, Place, before_in_block};
 use crate::device;
-use crate::params::{EliasParams, THREADS};
+use crate::params::{EntropyParams, THREADS};
 
 kernel! {
     /// Turns sums of words into what is before each.
@@ -35,7 +35,7 @@ kernel! {
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.
-    fn elias_offsets(p: EliasParams, codes: *mut u8, values: *mut u32, workspace: *mut u32, status: *mut u32) {
+    fn entropy_offsets(p: EntropyParams, codes: *mut u8, values: *mut u32, workspace: *mut u32, status: *mut u32) {
         let b = Buffers { codes, values, workspace, status };
         let place = Place::here();
         let (mut base, mut first) = (0u32, 0);

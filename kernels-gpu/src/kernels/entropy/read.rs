@@ -5,7 +5,7 @@ use crate::arith::elias::{behind, read, rest_bits, unary_bits, zeros};
 use crate::arith::pack::SLOTS;
 use crate::device::{self, WARP};
 use crate::kernels::codes;
-use crate::params::EliasParams;
+use crate::params::EntropyParams;
 
 kernel! {
     /// Reads Elias codes, and writes codes of fixed width.
@@ -27,7 +27,7 @@ kernel! {
     /// The bins, 256 words for each warp, and 8 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `elias_sums` of the same table and `elias_offsets`.
+    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `entropy_sums` of the same table and `entropy_offsets`.
     ///
     /// # Traffic
     /// The words and a byte per unit read, the codes written.
@@ -40,7 +40,7 @@ kernel! {
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.
-    fn elias_read(p: EliasParams, codes: *mut u8, values: *mut u32, workspace: *mut u32, status: *mut u32) {
+    fn elias_read(p: EntropyParams, codes: *mut u8, values: *mut u32, workspace: *mut u32, status: *mut u32) {
         let b = Buffers { codes, values, workspace, status };
         let place = Place::here();
         // SAFETY: all threads are here.
@@ -69,7 +69,7 @@ kernel! {
 /// # Safety
 /// All lanes of the warp arrive together; `words` is the same in each.
 #[inline(always)]
-unsafe fn read_lane(p: &EliasParams, place: Place, words: u32) -> [u32; SLOTS] {
+unsafe fn read_lane(p: &EntropyParams, place: Place, words: u32) -> [u32; SLOTS] {
     let word = |index: u32| {
         // SAFETY: the bin is the warp's, and was written before its barrier.
         if index < words { unsafe { device::bin_load(place.bin() + index) } } else { u32::MAX }

@@ -2,7 +2,7 @@
 
 use super::{Buffers, Place, before_in_block, own_words};
 use crate::device;
-use crate::params::EliasParams;
+use crate::params::EntropyParams;
 
 kernel! {
     /// Leaves the sum of the words that a table names, for each 256 units.
@@ -35,7 +35,7 @@ kernel! {
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.
-    fn elias_sums(p: EliasParams, codes: *mut u8, values: *mut u32, workspace: *mut u32, status: *mut u32) {
+    fn entropy_sums(p: EntropyParams, codes: *mut u8, values: *mut u32, workspace: *mut u32, status: *mut u32) {
         let b = Buffers { codes, values, workspace, status };
         let place = Place::here();
         // SAFETY: all threads are here; the table is as the contract says, and the word is this block's.

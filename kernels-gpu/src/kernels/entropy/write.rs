@@ -1,10 +1,10 @@
 //! Writing Elias codes.
 
-use super::{Buffers, Place, before_in_warp, lengths, load, own_extent};
+use super::{Buffers, Place, before_in_warp, lengths, load, put, write_units};
 use crate::arith::elias::{rest_bits, tail_of, unary_bits};
 use crate::arith::pack::SLOTS;
-use crate::device::{self, WARP};
-use crate::params::EliasParams;
+use crate::device;
+use crate::params::EntropyParams;
 
 kernel! {
     /// Writes the Elias codes of units that were measured.
@@ -26,7 +26,7 @@ kernel! {
     /// The bins, 256 words for each warp, and 8 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `elias_measure` of the same codes and `elias_offsets`.
+    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `elias_measure` of the same codes and `entropy_offsets`.
     ///
     /// # Traffic
     /// The codes and a byte per unit read, the words written.
@@ -39,31 +39,13 @@ kernel! {
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.
-    fn elias_write(p: EliasParams, codes: *mut u8, values: *mut u32, workspace: *mut u32, status: *mut u32) {
+    fn elias_write(p: EntropyParams, codes: *mut u8, values: *mut u32, workspace: *mut u32, status: *mut u32) {
         let b = Buffers { codes, values, workspace, status };
         let place = Place::here();
-        // SAFETY: all threads are here.
-        let (own_words, own_begin) = unsafe { own_extent(&p, &b, place) };
-        for k in 0..place.count(&p) {
-            // SAFETY: the number of units is the warp's, so all of its lanes are here; the unit is there, and was measured.
-            unsafe {
-                let (words, begin) = (device::shuffle(own_words, k), device::shuffle(own_begin, k));
-                let mut at = place.lane;
-                while at < words {
-                    device::bin_store(place.bin() + at, 0);
-                    at += WARP;
-                }
-                device::warp_barrier();
-                put_unit(&p, &b, place, place.unit() + k);
-                device::warp_barrier();
-                let mut at = place.lane;
-                while at < words {
-                    *b.values.add((begin + at) as usize) = device::bin_load(place.bin() + at);
-                    at += WARP;
-                }
-                device::warp_barrier();
-            }
-        }
+        // SAFETY: all lanes of the warp are here, and the unit is there.
+        let put_unit = |unit| unsafe { put_unit(&p, &b, place, unit) };
+        // SAFETY: all threads are here; the units were measured.
+        unsafe { write_units(&p, &b, place, put_unit) };
     }
 }
 
@@ -72,7 +54,7 @@ kernel! {
 /// # Safety
 /// All lanes of the warp arrive together; the unit is there.
 #[inline(always)]
-unsafe fn put_unit(p: &EliasParams, b: &Buffers, place: Place, unit: u32) {
+unsafe fn put_unit(p: &EntropyParams, b: &Buffers, place: Place, unit: u32) {
     // SAFETY: the caller's.
     let (codes, exponents) = unsafe { load(p, b, unit, place.lane) };
     let (unary, rests) = lengths(&exponents);
@@ -89,25 +71,5 @@ unsafe fn put_unit(p: &EliasParams, b: &Buffers, place: Place, unit: u32) {
         }
         at += unary_bits(q);
         rest_at += rest_bits(q);
-    }
-}
-
-/// Adds bits to bins that are zero there.
-///
-/// # Safety
-/// Bits that are not zero lie in the warp's bins, and no other lane has them.
-#[inline(always)]
-unsafe fn put(bin: u32, at: u32, value: u32) {
-    let (index, shift) = (bin + at / 32, at % 32);
-    let low = value << shift;
-    let high = if shift == 0 { 0 } else { value >> (32 - shift) };
-    // SAFETY: the caller's.
-    unsafe {
-        if low != 0 {
-            device::bin_add(index, low);
-        }
-        if high != 0 {
-            device::bin_add(index + 1, high);
-        }
     }
 }

@@ -6,10 +6,10 @@ use crate::compressor::part::{Method, Part};
 use crate::compressor::resident::memory::Queue;
 use crate::device::Device;
 use crate::embed::{DecodeBuffers, DecodeModel, DeviceMemory, EncodeBuffers, EncodeModel, WithTable};
+use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::model::ModelPlan;
 use crate::plan::refuse_not_finite;
-use crate::recipe::Entropy;
 use crate::seed::Seed;
 use crate::view::PayloadView;
 
@@ -57,8 +57,7 @@ impl<D: DeviceMemory> Dense<D> {
         let ([scalars, codes], from, body) = (plan.part_bytes(), plan.codes_offset(), queue.all(&self.body));
         let (scalars, codes) = (queue.bytes(&body, 0..scalars)?, queue.bytes(&body, from..from + codes)?);
         for payload in plan.seal_parts(&scalars, &codes) {
-            let packed = if part.recipe.entropy == Entropy::Elias { place.device.pack(&payload)? } else { payload };
-            message.append(packed.as_bytes());
+            message.append(place.device.packed(payload, part.recipe.entropy)?.as_bytes());
         }
         Ok(())
     }
@@ -81,7 +80,7 @@ impl<D: DeviceMemory> Dense<D> {
         let bodies = queue.all(bodies);
         let mut body = vec![0; each as usize];
         for (rank, payloads) in (0u64..).zip(ranks) {
-            if part.recipe.entropy == Entropy::Elias {
+            if part.recipe.entropy != Entropy::None {
                 let unpacked = payloads.iter().map(|payload| device.unpack(payload));
                 plan.write_body(&unpacked.collect::<Result<Vec<_>, _>>()?, &mut body)?;
             } else {

@@ -1,0 +1,52 @@
+//! Packing codes on the CPU: runs of units on threads.
+
+use gradwire_kernels::arith::pack::unit_bytes;
+use rayon::prelude::*;
+
+use super::Cpu;
+use crate::entropy::table::Entropy;
+
+/// Units of 256 codes that a thread takes at a time, at least.
+const TASK_UNITS: usize = 256;
+
+/// Units of packed codes that a thread takes at a time, and bytes of their codes of fixed width.
+const fn task(entropy: Entropy, bits: u32) -> (usize, usize) {
+    let parts = entropy.parts() as usize;
+    let units = TASK_UNITS.div_ceil(parts);
+    (units, units * parts * unit_bytes(bits))
+}
+
+impl Cpu {
+    /// Packs codes of fixed width: the table of a byte per unit, and the words of the units, from runs of them.
+    pub(crate) fn pack_units(&self, entropy: Entropy, bits: u32, codes: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
+        let mut table = vec![0; codes.len().div_ceil(unit_bytes(bits) * entropy.parts() as usize)];
+        let (units, bytes) = task(entropy, bits);
+        let runs = codes.par_chunks(bytes).zip(table.par_chunks_mut(units));
+        let of_run = |(codes, table): (&[u8], &mut [u8])| {
+            let mut words = Vec::with_capacity(codes.len());
+            match entropy {
+                Entropy::Base3 => self.simd().base3_pack(codes, table, &mut words),
+                Entropy::None | Entropy::Elias => self.simd().elias_pack(bits, codes, table, &mut words),
+            }
+            words
+        };
+        let words = runs.map(of_run).collect();
+        (table, words)
+    }
+
+    /// The codes of fixed width of packed ones. The table was checked to name exactly the words there are.
+    pub(crate) fn unpack_units(&self, entropy: Entropy, bits: u32, table: &[u8], packed: &[u8], codes: &mut [u8]) {
+        let mut from = 0;
+        let (units, bytes) = task(entropy, bits);
+        let runs = table.chunks(units).map(|entries| {
+            let run = (entries, &packed[from..]);
+            from += entries.iter().map(|entry| 4 * (usize::from(*entry) + 1)).sum::<usize>();
+            run
+        });
+        let tasks = runs.zip(codes.chunks_mut(bytes)).collect();
+        super::for_each(tasks, |((table, packed), codes)| match entropy {
+            Entropy::Base3 => self.simd().base3_unpack(table, packed, codes),
+            Entropy::None | Entropy::Elias => self.simd().elias_unpack(bits, table, packed, codes),
+        });
+    }
+}
