@@ -3,7 +3,7 @@
 use gradwire::Seed;
 
 use crate::formula::CODECS;
-pub use crate::formula::{AnyCodec, Kind};
+pub use crate::formula::{Kind, Quantizer};
 use crate::oracle::Setting;
 
 /// Lengths around every boundary of the format.
@@ -49,7 +49,7 @@ impl Case {
     }
 
     /// The product's codec.
-    pub fn codec(&self) -> AnyCodec {
+    pub fn codec(&self) -> Quantizer {
         self.kind.formula().product(self)
     }
 

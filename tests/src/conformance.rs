@@ -3,7 +3,7 @@
 use gradwire::{Device, Error, Gradient, NonFinite, Payload, Qsgd, Seed};
 use half::{bf16, f16};
 
-use crate::cases::{self, AnyCodec, Case, FILLS, LENGTHS};
+use crate::cases::{self, Case, FILLS, LENGTHS, Quantizer};
 use crate::oracle;
 
 /// What a check compared, or how it failed.
@@ -108,7 +108,7 @@ fn decode_all(device: &Device, cpu: &Device, payload: &Payload, label: &str) -> 
 }
 
 /// Two steps of feedback: payloads and residuals are the CPU's, and the identity of feedback holds to the bit.
-fn feedback(device: &Device, cpu: &Device, codec: &AnyCodec, gradient: Gradient<'_>, label: &str) -> Outcome {
+fn feedback(device: &Device, cpu: &Device, codec: &Quantizer, gradient: Gradient<'_>, label: &str) -> Outcome {
     let mut residuals = [vec![0.0f32; gradient.len()], vec![0.0f32; gradient.len()]];
     for step in 0..2 {
         let seed = Seed::new(5).step(step);

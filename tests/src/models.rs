@@ -3,7 +3,7 @@
 use gradwire::{DecodeMode, Device, Error, Gradient, Layout, NonFinite, Payload, Qsgd, Seed, TensorSpan};
 use half::{bf16, f16};
 
-use crate::cases::{self, AnyCodec, Case};
+use crate::cases::{self, Case, Quantizer};
 use crate::conformance::{Outcome, differ};
 use crate::oracle::Kind;
 
@@ -175,7 +175,7 @@ pub fn refuses_not_finite(device: &Device) -> Outcome {
 fn refuses(device: &Device, codec: Qsgd, label: &str) -> Outcome {
     let layout = awkward();
     let fail = failed(label);
-    let codec = AnyCodec::Qsgd(codec);
+    let codec = Quantizer::Qsgd(codec);
     let plan = device.model_plan(&codec, &layout, gradwire::Dtype::F32).map_err(&fail)?;
     let plan = plan.with_feedback().map_err(&fail)?;
     let n = layout.elements() as usize;

@@ -16,8 +16,8 @@ pub fn settings(n: u64) -> Vec<(String, TopK)> {
     let mut all = vec![
         ("one in a hundred".to_owned(), TopK::fraction(0.01)),
         ("a third, as f16".to_owned(), TopK::fraction(0.34).values(gradwire::Dtype::F16)),
-        ("one in fifty, through QSGD".to_owned(), TopK::fraction(0.02).then_qsgd(Qsgd::bits(8))),
-        ("one in fifty, through uniform".to_owned(), TopK::fraction(0.02).then_uniform(Uniform::bits(8).bucket(32))),
+        ("one in fifty, through QSGD".to_owned(), TopK::fraction(0.02).then(Qsgd::bits(8))),
+        ("one in fifty, through uniform".to_owned(), TopK::fraction(0.02).then(Uniform::bits(8).bucket(32))),
         ("none".to_owned(), TopK::count(0)),
         ("all, clamped".to_owned(), TopK::count(n + 1).clamped()),
     ];

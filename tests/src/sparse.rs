@@ -1,6 +1,9 @@
 //! Top-k: an oracle that sorts, the inputs on which selections go wrong, and what holds on every backend.
 
-use gradwire::{Device, Error, Gradient, Payload, SparsePayload, TopK};
+use gradwire::{
+    Device, Error, Float, Gradient, Natural, OneBit, Payload, Qsgd, Quantizer, Sign, SparsePayload, Ternary, TopK,
+    Tree, Uniform,
+};
 use half::{bf16, f16};
 
 use crate::cases::{Fill, Random, normal, seed};
@@ -217,11 +220,24 @@ pub fn merges(device: &Device, workers: usize, n: usize, k: usize) -> Outcome {
 
 /// Values rounded or quantized: the same entries; the payload of values is the quantizer's own.
 pub fn quantized(device: &Device, n: usize) -> Outcome {
-    let x = normal(n, 81);
-    let k = n / 20;
-    let label = format!("top-{k} of {n}, quantized");
-    let codec = gradwire::Qsgd::bits(8);
-    let payload = device.encode_sparse(&TopK::count(k as u64).then_qsgd(codec), &x, seed()).map_err(failed(&label))?;
+    let all: [Quantizer; 9] = [
+        Qsgd::bits(8).into(),
+        Uniform::bits(4).bucket(32).into(),
+        OneBit::new().whole_tensor().without_feedback().into(),
+        Sign::new().without_feedback().into(),
+        Ternary::new().elias().into(),
+        Ternary::nearest(1.5).without_feedback().base3().into(),
+        Float::e4m3().scaled().into(),
+        Tree::new().into(),
+        Natural::compression().into(),
+    ];
+    all.into_iter().try_fold(0, |checked, codec| Ok(checked + quantized_by(device, n, codec)?))
+}
+
+fn quantized_by(device: &Device, n: usize, codec: Quantizer) -> Outcome {
+    let (x, k) = (normal(n, 81), n / 20);
+    let label = format!("top-{k} of {n}, {codec:?}");
+    let payload = device.encode_sparse(&TopK::count(k as u64).then(codec), &x, seed()).map_err(failed(&label))?;
     let indices = largest(&x, k);
     same(&label, "the kept set", payload.indices(), &indices)?;
     let values: Vec<f32> = indices.iter().map(|i| x[*i as usize]).collect();

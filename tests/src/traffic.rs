@@ -12,7 +12,7 @@ use gradwire::{
 use gradwire_ptx_machine::{Counts, Machine, SECTOR};
 use half::bf16;
 
-use crate::cases::{self, AnyCodec};
+use crate::cases::{self, Quantizer};
 
 /// Elements of each launch: 32 blocks.
 pub const N: usize = 1 << 18;
@@ -67,7 +67,7 @@ pub struct Job {
     /// What is asked.
     pub op: Op,
     /// Of which codec.
-    pub codec: AnyCodec,
+    pub codec: Quantizer,
     /// The codec and its setting.
     pub label: &'static str,
     bits: u32,
@@ -78,26 +78,26 @@ pub struct Job {
 /// The operations of the table.
 #[must_use]
 pub fn jobs() -> Vec<Job> {
-    let q = |label, codec, bits, bucket, op| Job { op, codec: AnyCodec::Qsgd(codec), label, bits, bucket };
-    let u = |label, codec, bits, bucket, op| Job { op, codec: AnyCodec::Uniform(codec), label, bits, bucket };
-    let one = |label, codec, bucket, op| Job { op, codec: AnyCodec::OneBit(codec), label, bits: 1, bucket };
+    let q = |label, codec, bits, bucket, op| Job { op, codec: Quantizer::Qsgd(codec), label, bits, bucket };
+    let u = |label, codec, bits, bucket, op| Job { op, codec: Quantizer::Uniform(codec), label, bits, bucket };
+    let one = |label, codec, bucket, op| Job { op, codec: Quantizer::OneBit(codec), label, bits: 1, bucket };
     let bit = OneBit::new().without_feedback();
     let sign = |op| {
-        let codec = AnyCodec::Sign(Sign::new().without_feedback());
+        let codec = Quantizer::Sign(Sign::new().without_feedback());
         Job { op, codec, label: "EF-SignSGD / 8192", bits: 1, bucket: Some(8192) }
     };
     let ternary =
-        |label, codec: Ternary, bucket, op| Job { op, codec: AnyCodec::Ternary(codec), label, bits: 2, bucket };
+        |label, codec: Ternary, bucket, op| Job { op, codec: Quantizer::Ternary(codec), label, bits: 2, bucket };
     let trits = Ternary::new();
     let float = |op| {
-        let codec = AnyCodec::Float(Float::e4m3().scaled());
+        let codec = Quantizer::Float(Float::e4m3().scaled());
         Job { op, codec, label: "E4M3 scaled / 32", bits: 8, bucket: Some(32) }
     };
     let tree = |op| {
-        let codec = AnyCodec::Tree(Tree::new());
+        let codec = Quantizer::Tree(Tree::new());
         Job { op, codec, label: "dynamic tree / 512", bits: 8, bucket: Some(512) }
     };
-    let power = |label, codec, bits, op| Job { op, codec: AnyCodec::Natural(codec), label, bits, bucket: Some(512) };
+    let power = |label, codec, bits, op| Job { op, codec: Quantizer::Natural(codec), label, bits, bucket: Some(512) };
     use Op::{Decode, DecodeAdd, DecodeSum, EncodeBf16, EncodeF32, EncodeFeedback};
     let four = Qsgd::bits(4).bucket(512);
     let coarse = four.contractive();

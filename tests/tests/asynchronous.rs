@@ -12,7 +12,7 @@ use gradwire::{
     BackendKind, Codec, DecodeMode, Device, Dtype, Entropy, Error, Gradient, Layout, LowRankState, Matrix, ModelPlan,
     NonFinite, PowerSgd, Qsgd, Seed, TopK, Uniform,
 };
-use gradwire_tests::cases::AnyCodec;
+use gradwire_tests::cases::Quantizer;
 use gradwire_tests::low_rank::alone;
 use gradwire_tests::resident::{MODEL, codecs};
 use gradwire_tests::{require, selections};
@@ -48,13 +48,13 @@ fn gradient(n: usize) -> Vec<f32> {
 fn bytes_residuals_and_values_are_the_cpus() {
     let Some(wgpu) = open() else { return };
     let (cpu, seed) = (Device::cpu(), Seed::new(3).step(9).tensor(1));
-    let codecs: [AnyCodec; 6] = [
-        AnyCodec::Qsgd(Qsgd::bits(4).bucket(512)),
-        AnyCodec::Qsgd(Qsgd::bits(4).bucket(512).elias()),
-        AnyCodec::Qsgd(Qsgd::bits(16).whole_tensor().elias()),
-        AnyCodec::Qsgd(Qsgd::bits(8).non_finite(NonFinite::Error)),
-        AnyCodec::Uniform(Uniform::bits(1).bucket(64)),
-        AnyCodec::Uniform(Uniform::bits(8).whole_tensor()),
+    let codecs: [Quantizer; 6] = [
+        Quantizer::Qsgd(Qsgd::bits(4).bucket(512)),
+        Quantizer::Qsgd(Qsgd::bits(4).bucket(512).elias()),
+        Quantizer::Qsgd(Qsgd::bits(16).whole_tensor().elias()),
+        Quantizer::Qsgd(Qsgd::bits(8).non_finite(NonFinite::Error)),
+        Quantizer::Uniform(Uniform::bits(1).bucket(64)),
+        Quantizer::Uniform(Uniform::bits(8).whole_tensor()),
     ];
     // Without elements, with a half word at the end, with several workgroups.
     for (codec, n) in codecs.iter().flat_map(|codec| [0, 1, 33, 100_003].map(|n| (codec, n))) {
@@ -98,7 +98,7 @@ fn feedback_leaves_the_cpus_residual() {
 fn values_of_entries_are_packed_and_unpacked_as_the_cpu_does() {
     let Some(wgpu) = open() else { return };
     let (cpu, x, seed) = (Device::cpu(), gradient(20_011), Seed::new(6));
-    let codec = TopK::count(1500).then_qsgd(Qsgd::bits(4).bucket(32).l2().elias());
+    let codec = TopK::count(1500).then(Qsgd::bits(4).bucket(32).l2().elias());
     let (mut ours, mut theirs) = (x.clone(), x.clone());
     let expected = cpu.encode_sparse_with_feedback(&codec, &x, &mut theirs, seed).expect("the CPU encodes");
     let sent = block_on(wgpu.encode_sparse_async(&codec, (&x).into(), Some(&mut ours), seed));
@@ -189,7 +189,7 @@ fn what_is_wrong_with_a_selection_is_a_typed_error() {
     let mut residual = vec![1.0; 5000];
     assert!(matches!(select(&codec, &x, Some(&mut residual)), Err(Error::NotFinite { index: 4321 })));
     assert!(residual.iter().all(|v| *v == 1.0));
-    let two_bits = TopK::fraction(0.1).then_qsgd(Qsgd::bits(2));
+    let two_bits = TopK::fraction(0.1).then(Qsgd::bits(2));
     assert!(matches!(select(&two_bits, &x, Some(&mut residual)), Err(Error::FeedbackDiverges { .. })));
 }
 

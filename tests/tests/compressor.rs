@@ -106,7 +106,7 @@ fn values_by_hand(device: &Device, quantizer: Qsgd) {
     let sums: Vec<f32> = x.iter().zip(&before).map(|(x, e)| x + e).collect();
     let (select, seed) = (TopK::fraction(0.02), Seed::new(RUN).step(4).worker(2));
     let mut residual = before.clone();
-    let codec = select.clone().then_qsgd(quantizer);
+    let codec = select.clone().then(quantizer);
     let whole = device.encode_sparse_with_feedback(&codec, &x, &mut residual, seed).expect("it encodes");
 
     let kept = device.encode_sparse(&select, &sums, seed).expect("it encodes");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gradwire::backend::cuda::Cuda;
 use gradwire::{DecodeMode, Device, Dtype, Layout, Payload, Qsgd, Seed, Uniform};
 use gradwire_ptx_machine::Machine;
-use gradwire_tests::cases::{AnyCodec, normal};
+use gradwire_tests::cases::{Quantizer, normal};
 
 /// The sm_80 and sm_90 texts: each has its own of these kernels.
 const DEVICES: [(u32, u32); 2] = [(8, 0), (9, 0)];
@@ -22,14 +22,14 @@ fn opened() -> Vec<(Arc<Machine>, Device)> {
 }
 
 /// Both codecs, with buckets of every class that kernels tell apart, and beside them of the one that has none of its own.
-fn codecs() -> Vec<AnyCodec> {
+fn codecs() -> Vec<Quantizer> {
     let mut all = Vec::new();
     for bucket in [32, 64, 128, 256, 512, 2048] {
-        all.push(AnyCodec::Qsgd(Qsgd::bits(4).bucket(bucket)));
-        all.push(AnyCodec::Uniform(Uniform::bits(4).bucket(bucket)));
+        all.push(Quantizer::Qsgd(Qsgd::bits(4).bucket(bucket)));
+        all.push(Quantizer::Uniform(Uniform::bits(4).bucket(bucket)));
     }
-    all.push(AnyCodec::Qsgd(Qsgd::bits(4).whole_tensor()));
-    all.push(AnyCodec::Uniform(Uniform::bits(4).whole_tensor()));
+    all.push(Quantizer::Qsgd(Qsgd::bits(4).whole_tensor()));
+    all.push(Quantizer::Uniform(Uniform::bits(4).whole_tensor()));
     all
 }
 
@@ -50,7 +50,7 @@ fn mixed(n: usize, seed: u64) -> Vec<f32> {
     x
 }
 
-fn payloads(codec: &AnyCodec, n: usize, count: usize, of: fn(usize, u64) -> Vec<f32>) -> Vec<Payload> {
+fn payloads(codec: &Quantizer, n: usize, count: usize, of: fn(usize, u64) -> Vec<f32>) -> Vec<Payload> {
     let encode = |k| Device::cpu().encode(codec, &of(n, k), Seed::new(k)).expect("the CPU encodes");
     (0..count as u64).map(encode).collect()
 }

@@ -14,7 +14,7 @@ use gradwire::{
 };
 use gradwire_ptx_machine::Machine;
 use gradwire_tests::capture::{Capture, ELSEWHERE, HOST, STREAM};
-use gradwire_tests::cases::{self, AnyCodec};
+use gradwire_tests::cases::{self, Quantizer};
 use half::{bf16, f16};
 
 /// A device, and the memory of a caller on it.
@@ -55,13 +55,13 @@ fn f32s(bytes: &[u8]) -> Vec<u32> {
     bytemuck::pod_collect_to_vec(bytes)
 }
 
-fn codecs() -> Vec<AnyCodec> {
+fn codecs() -> Vec<Quantizer> {
     vec![
-        AnyCodec::Qsgd(Qsgd::bits(8)),
-        AnyCodec::Qsgd(Qsgd::bits(4).bucket(32).non_finite(NonFinite::Error)),
-        AnyCodec::Qsgd(Qsgd::bits(8).l2().whole_tensor().contractive().non_finite(NonFinite::Error)),
-        AnyCodec::Uniform(Uniform::bits(8).bucket(8192).contractive()),
-        AnyCodec::Uniform(Uniform::bits(5).whole_tensor().contractive()),
+        Quantizer::Qsgd(Qsgd::bits(8)),
+        Quantizer::Qsgd(Qsgd::bits(4).bucket(32).non_finite(NonFinite::Error)),
+        Quantizer::Qsgd(Qsgd::bits(8).l2().whole_tensor().contractive().non_finite(NonFinite::Error)),
+        Quantizer::Uniform(Uniform::bits(8).bucket(8192).contractive()),
+        Quantizer::Uniform(Uniform::bits(5).whole_tensor().contractive()),
     ]
 }
 
@@ -236,14 +236,14 @@ fn what_is_wrong_with_memory_is_said_before_anything_is_queued() {
 #[test]
 fn payloads_that_a_plan_does_not_decode_are_refused() {
     let cpu = Device::cpu();
-    let payload = |codec: AnyCodec, n| cpu.encode(&codec, &vec![1.0f32; n], Seed::new(1)).expect("encodes");
-    let mine = payload(AnyCodec::Qsgd(Qsgd::bits(4)), 1000);
+    let payload = |codec: Quantizer, n| cpu.encode(&codec, &vec![1.0f32; n], Seed::new(1)).expect("encodes");
+    let mine = payload(Quantizer::Qsgd(Qsgd::bits(4)), 1000);
     let plan = DecodePlan::new(*mine.header(), 2);
     let mut bodies = vec![0xaa; 2 * mine.header().body_bytes() as usize];
     for (other, what) in [
-        (payload(AnyCodec::Uniform(Uniform::bits(4)), 1000), "codec"),
-        (payload(AnyCodec::Qsgd(Qsgd::bits(8)), 1000), "code width"),
-        (payload(AnyCodec::Qsgd(Qsgd::bits(4)), 1001), "length"),
+        (payload(Quantizer::Uniform(Uniform::bits(4)), 1000), "codec"),
+        (payload(Quantizer::Qsgd(Qsgd::bits(8)), 1000), "code width"),
+        (payload(Quantizer::Qsgd(Qsgd::bits(4)), 1001), "length"),
     ] {
         let error = plan.write_bodies(&[mine.clone(), other], &mut bodies).expect_err("of another kind");
         assert!(matches!(error, Error::Other { index: 1, what: w } if w == what), "{error:?}");

@@ -9,7 +9,7 @@ use gradwire::{
     TopK, Uniform,
 };
 use gradwire_tests::caller::{Caller, EVERY};
-use gradwire_tests::cases::{self, AnyCodec};
+use gradwire_tests::cases::{self, Quantizer};
 use half::bf16;
 
 /// A buffer that holds bytes from `at` on.
@@ -30,9 +30,9 @@ fn recorded_commands_leave_what_a_cpu_encodes_and_decodes() {
     let (x, before) = (cases::normal(n, 5), cases::normal(n, 6));
     // Every part of 2^19 elements apart shows only above as many; a whole tensor takes three dispatches anyway.
     let codecs = [
-        AnyCodec::Qsgd(Qsgd::bits(8)),
-        AnyCodec::Qsgd(Qsgd::bits(8).l2().whole_tensor().contractive().non_finite(NonFinite::Error)),
-        AnyCodec::Uniform(Uniform::bits(6).bucket(64)),
+        Quantizer::Qsgd(Qsgd::bits(8)),
+        Quantizer::Qsgd(Qsgd::bits(8).l2().whole_tensor().contractive().non_finite(NonFinite::Error)),
+        Quantizer::Uniform(Uniform::bits(6).bucket(64)),
     ];
     for codec in codecs {
         let plan = codec.plan(n, Dtype::F32).expect("a valid setting").with_feedback().expect("it contracts");

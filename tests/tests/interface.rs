@@ -138,7 +138,7 @@ fn payloads(device: &Device, n: usize) -> Vec<SparsePayload> {
         TopK::fraction(0.3),
         TopK::fraction(0.01),
         TopK::count(0),
-        TopK::fraction(0.3).then_qsgd(Qsgd::bits(4)),
+        TopK::fraction(0.3).then(Qsgd::bits(4)),
         TopK::fraction(0.2).values(Dtype::Bf16),
     ];
     let (_, some_nan) = sparse::FILLS[14];

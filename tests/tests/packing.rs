@@ -242,7 +242,7 @@ fn a_model_and_entries_decode_packed_payloads() {
     device.decode_model(&plan, DecodeMode::Write, &[&packed], &mut b).expect("decodes");
     assert_eq!(a, b);
     let sparse = |codec: Qsgd| {
-        let payload = device.encode_sparse(&TopK::count(400).then_qsgd(codec), &x, Seed::new(1)).expect("encodes");
+        let payload = device.encode_sparse(&TopK::count(400).then(codec), &x, Seed::new(1)).expect("encodes");
         device.decode_sparse(&payload).expect("decodes")
     };
     assert_eq!(sparse(codec), sparse(codec.elias()));

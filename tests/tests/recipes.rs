@@ -43,11 +43,11 @@ fn recipes() -> Vec<Recipe> {
         all.push(Recipe::from(select.clone()).momentum(0.9));
         all.push(Recipe::from(select.clone().values(Dtype::Bf16)).feedback());
         all.push(Recipe::from(select.clone()).quantize(Dtype::F16));
-        all.push(
-            Recipe::from(select.clone().then_qsgd(Qsgd::bits(4).bucket(32))).feedback().non_finite(NonFinite::Error),
-        );
-        all.push(Recipe::from(select.clone().then_qsgd(Qsgd::bits(4).bucket(32).elias())).feedback());
-        all.push(Recipe::from(select.then_uniform(Uniform::bits(8).bucket(64))).momentum(0.0));
+        all.push(Recipe::from(select.clone().then(Qsgd::bits(4).bucket(32))).feedback().non_finite(NonFinite::Error));
+        all.push(Recipe::from(select.clone().then(Qsgd::bits(4).bucket(32).elias())).feedback());
+        all.push(Recipe::from(select.clone().then(OneBit::new().whole_tensor())).feedback());
+        all.push(Recipe::from(select.clone().then(Natural::compression())));
+        all.push(Recipe::from(select.then(Uniform::bits(8).bucket(64))).momentum(0.0));
     }
     all.push(Recipe::from(Qsgd::bits(8).non_finite(NonFinite::Error)).momentum(0.3));
     all.push(Recipe::from(Qsgd::bits(4).l2().bucket(32).elias()).feedback());
@@ -68,6 +68,12 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Ternary::nearest(1.5).elias()));
     all.push(Recipe::from(Ternary::nearest(1.5).base3()));
     all.push(Recipe::from(Qsgd::bits(2).base3()));
+    let tenth = || TopK::fraction(0.1);
+    all.push(Recipe::from(tenth().then(Ternary::new().bucket(32).base3())));
+    all.push(Recipe::from(tenth().then(Ternary::nearest(1.5).bucket(32).elias())).feedback());
+    all.push(Recipe::from(tenth().then(Sign::new())).feedback());
+    all.push(Recipe::from(tenth().then(Tree::new().contractive())).feedback());
+    all.push(Recipe::from(tenth().then(Float::e4m3().scaled().bucket(32))));
     all.push(Recipe::from(RandomK::fraction(0.05)));
     all.push(Recipe::from(Qsgd::bits(4)).rotate(Rotation::default()));
     all.push(Recipe::from(Uniform::bits(4)).rotate(Rotation::block(64)).non_finite(NonFinite::Error));
@@ -229,12 +235,9 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("topk:k=0+ef", 0, "keeps no entry"),
         ("topk:segments=5of3", 0, "5 entries"),
         ("qsgd+momentum=1", 5, "less than 1"),
-        ("topk:0.1+onebit", 9, "do not go together"),
-        ("topk:0.1+natural", 9, "do not go together"),
         ("sign+vote", 5, "use sign:unit or signum"),
         ("qsgd+vote", 5, "use sign:unit or signum"),
         ("float:f16+ef", 10, "use scaled()"),
-        ("topk:0.1+float", 9, "do not go together"),
         ("sign:unit+ef", 10, "Sign::new(), whose scale is their mean"),
         ("rotate", 0, "add qsgd"),
         ("rotate+topk:0.1", 7, "add qsgd"),
@@ -271,7 +274,7 @@ fn what_a_codec_refuses_is_told_with_its_place() {
 /// What encodes the values of a selection packs them too: the recipe says no other thing than the codec.
 #[test]
 fn a_packed_quantizer_of_values_is_the_stages_of_a_text() {
-    let codec = TopK::fraction(0.1).then_qsgd(Qsgd::bits(4).bucket(32).l2().elias());
+    let codec = TopK::fraction(0.1).then(Qsgd::bits(4).bucket(32).l2().elias());
     let recipe: Recipe = "elias+topk:0.1+qsgd:bits=4,bucket=32,l2".parse().expect("stages in any order");
     assert_eq!(recipe, Recipe::from(codec));
     assert_eq!(recipe.to_string(), "topk:0.1+qsgd:bits=4,bucket=32,l2+elias");
@@ -289,14 +292,14 @@ fn a_quantizer_brings_its_own_packing() {
 #[test]
 fn stages_that_do_not_go_together_are_refused() {
     let stages = [
-        Recipe::from(TopK::fraction(0.1)).quantize(OneBit::new()),
+        "topk:0.1+sign:unit".parse::<Recipe>().expect("signs of the largest").vote(),
         Recipe::none().quantize(Dtype::F16),
         Recipe::from(PowerSgd::rank(2)).quantize(Qsgd::bits(4)),
         Recipe::none().feedback(),
         Recipe::none().momentum(0.5),
         Recipe::from(Uniform::bits(4)).entropy(Entropy::Elias),
         Recipe::none().entropy(Entropy::Elias),
-        Recipe::from(TopK::fraction(0.1).then_uniform(Uniform::bits(4))).entropy(Entropy::Elias),
+        Recipe::from(TopK::fraction(0.1).then(Uniform::bits(4))).entropy(Entropy::Elias),
         Recipe::from(TopK::fraction(0.1)).entropy(Entropy::Elias),
     ];
     for recipe in stages {
@@ -424,7 +427,7 @@ fn bounds_of_compositions() {
 
 #[test]
 fn a_codec_in_a_recipe_keeps_its_settings_and_hands_over_its_policy() {
-    let recipe = Recipe::from(TopK::count(5).then_qsgd(Qsgd::bits(8).non_finite(NonFinite::Error)));
+    let recipe = Recipe::from(TopK::count(5).then(Qsgd::bits(8).non_finite(NonFinite::Error)));
     assert_eq!(recipe.to_string(), "topk:k=5+qsgd:bits=8+finite");
     assert_eq!(Recipe::from(TopK::count(5)).quantize(Quantize::Exact).to_string(), "topk:k=5");
     assert_eq!(recipe.memory(), gradwire::Memory::default());

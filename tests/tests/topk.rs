@@ -2,8 +2,8 @@
 
 use gradwire::backend::cpu::{Cpu, Simd};
 use gradwire::{
-    Device, Dtype, Error, IndexFormat, NonFinite, PayloadError, Qsgd, Seed, Segment, SparsePayload, TopK, Uniform,
-    ValueFormat,
+    Device, Dtype, Error, IndexFormat, Natural, NonFinite, OneBit, PayloadError, Qsgd, Seed, Segment, SparsePayload,
+    Ternary, TopK, Uniform, ValueFormat,
 };
 use gradwire_tests::cases::{self, Random};
 use gradwire_tests::sparse;
@@ -130,7 +130,7 @@ fn settings_out_of_range_are_typed_errors() {
     assert!(matches!(encode(TopK::above(f32::NAN)), Err(Error::Keep { .. })));
     assert!(matches!(encode(TopK::above(-1.0)), Err(Error::Keep { .. })));
     assert!(matches!(encode(TopK::blocks(0, 0)), Err(Error::Keep { .. })));
-    assert!(matches!(encode(TopK::count(1).then_qsgd(Qsgd::bits(9))), Err(Error::Bits { .. })));
+    assert!(matches!(encode(TopK::count(1).then(Qsgd::bits(9))), Err(Error::Bits { .. })));
     assert_eq!(encode(TopK::fraction(0.34)).expect("valid").indices(), [1, 2], "rounded up");
     let just_above = device.encode_sparse(&TopK::fraction(0.500_000_000_3), &vec![1.0f32; 1_000_000], Seed::new(1));
     assert_eq!(just_above.expect("valid").indices().len(), 500_001);
@@ -151,12 +151,12 @@ fn a_failed_encode_leaves_the_residual() {
     let error = device.encode_sparse(&guarded, &x, Seed::new(1)).expect_err("infinite");
     assert!(matches!(error, Error::NotFinite { index: 4321 }), "{error:?}");
     // A quantizer whose error feedback would amplify.
-    let coarse = TopK::count(4000).then_qsgd(Qsgd::bits(2).bucket(8192));
+    let coarse = TopK::count(4000).then(Qsgd::bits(2).bucket(8192));
     let error = device.encode_sparse_with_feedback(&coarse, &x, &mut residual, Seed::new(1)).expect_err("diverges");
     assert!(matches!(error, Error::FeedbackDiverges { .. }), "{error:?}");
     // The same quantizer over the fifty values that there are to quantize contracts.
     let mut scratch = before.clone();
-    let fine = TopK::count(50).then_qsgd(Qsgd::bits(8).whole_tensor());
+    let fine = TopK::count(50).then(Qsgd::bits(8).whole_tensor());
     device.encode_sparse_with_feedback(&fine, &cases::normal(5000, 9), &mut scratch, Seed::new(1)).expect("few values");
     let error = device.encode_sparse_with_feedback(&TopK::count(1), &x, &mut residual[1..], Seed::new(1));
     assert!(matches!(error, Err(Error::Length { what: "residual", .. })));
@@ -176,8 +176,11 @@ fn rounded_values_leave_their_rest() {
     for codec in [
         TopK::count(100).values(Dtype::F16),
         TopK::count(100).values(Dtype::Bf16),
-        TopK::count(100).then_uniform(Uniform::bits(8)),
-        TopK::count(100).then_qsgd(Qsgd::bits(8).bucket(128)),
+        TopK::count(100).then(Uniform::bits(8)),
+        TopK::count(100).then(Qsgd::bits(8).bucket(128)),
+        TopK::count(100).then(OneBit::new()),
+        TopK::count(100).then(Natural::compression()),
+        TopK::count(100).then(Ternary::nearest(1.0).bucket(32).base3()),
     ] {
         let mut residual = vec![0.0f32; 3000];
         let sent = device.encode_sparse_with_feedback(&codec, &x, &mut residual, Seed::new(1)).expect("valid");
@@ -212,9 +215,7 @@ fn a_sum_that_is_nan_has_the_same_bits_at_every_width() {
 #[test]
 fn one_nan_does_not_stay_in_the_residual() {
     let device = Device::cpu();
-    for codec in
-        [TopK::count(300).then_qsgd(Qsgd::bits(8)), TopK::count(300).then_uniform(Uniform::bits(8)), TopK::count(300)]
-    {
+    for codec in [TopK::count(300).then(Qsgd::bits(8)), TopK::count(300).then(Uniform::bits(8)), TopK::count(300)] {
         for odd in [f32::NAN, f32::INFINITY] {
             let mut residual = vec![0.0; 10_000];
             let clean = cases::normal(10_000, 21);
@@ -254,7 +255,7 @@ fn merges_select_as_they_are_told() {
         let (a, b) = (device.decode_sparse(&a).expect("decodes"), device.decode_sparse(&b).expect("decodes"));
         a.iter().zip(b).map(|(a, b)| a + b).collect()
     };
-    for codec in [TopK::blocks(100, 3), TopK::above(0.025), TopK::count(30).then_qsgd(Qsgd::bits(8).bucket(32))] {
+    for codec in [TopK::blocks(100, 3), TopK::above(0.025), TopK::count(30).then(Qsgd::bits(8).bucket(32))] {
         let mut residual = vec![0.0; 1000];
         let merged = device.merge_sparse(&codec, &a, &b, &mut residual, Seed::new(1)).expect("valid");
         let expected: Vec<u32> = match merged.indices().len() {
@@ -326,7 +327,7 @@ fn hostile_payloads_are_refused_or_mean_something() {
         (300, TopK::count(200)),
         (300, TopK::count(300)),
         (300, TopK::count(20).values(Dtype::F16)),
-        (300, TopK::count(40).then_qsgd(Qsgd::bits(4).bucket(32))),
+        (300, TopK::count(40).then(Qsgd::bits(4).bucket(32))),
         (0, TopK::count(0)),
     ] {
         let valid = device.encode_sparse(&codec, &cases::normal(n, 2), Seed::new(3)).expect("valid");
@@ -368,7 +369,7 @@ fn hostile_payloads_are_refused_or_mean_something() {
 #[test]
 fn a_header_of_two_billion_entries_costs_nothing() {
     let device = Device::cpu();
-    let quantized = TopK::count(40).then_qsgd(Qsgd::bits(4).bucket(32));
+    let quantized = TopK::count(40).then(Qsgd::bits(4).bucket(32));
     let mut bytes = device.encode_sparse(&quantized, &cases::normal(40, 2), Seed::new(3)).expect("valid").into_bytes();
     // All of 2^31 entries: no index bytes, and values that would be a payload of their own.
     bytes[8..16].copy_from_slice(&(1u64 << 31).to_le_bytes());

@@ -101,7 +101,7 @@ async fn compare_largest(gpu: &Wgpu, cpu: &Device, gradient: &[f32]) -> Result<S
     let codecs = [
         ("top-k, one in a hundred", TopK::fraction(0.01)),
         ("top-k, a third as f16", TopK::fraction(0.34).values(Dtype::F16)),
-        ("top-k, one in fifty through QSGD", TopK::fraction(0.02).then_qsgd(Qsgd::bits(8))),
+        ("top-k, one in fifty through QSGD", TopK::fraction(0.02).then(Qsgd::bits(8))),
         ("top-k, above a quarter", TopK::above(0.25)),
         ("top-k of blocks", TopK::blocks(100, 3)),
         ("top-k of segments", TopK::segments(&[segment(9000, 90), segment(7, 7), segment(993, 1)])),

@@ -5,6 +5,7 @@ pub(crate) mod natural;
 pub(crate) mod onebit;
 pub(crate) mod powersgd;
 pub(crate) mod qsgd;
+pub(crate) mod quantizer;
 pub(crate) mod sign;
 pub(crate) mod ternary;
 pub(crate) mod topk;
@@ -15,6 +16,7 @@ pub use self::float::Float;
 pub use self::natural::Natural;
 pub use self::onebit::OneBit;
 pub use self::qsgd::Qsgd;
+pub use self::quantizer::Quantizer;
 pub use self::sign::Sign;
 pub use self::ternary::Ternary;
 pub use self::tree::Tree;
@@ -193,6 +195,11 @@ pub(crate) trait Stage: Codec + Copy {
     /// How codes are packed.
     fn entropy(&self) -> Entropy {
         Entropy::None
+    }
+
+    /// With its codes packed so, where they can be.
+    fn packed(self, _: Entropy) -> Self {
+        self
     }
 
     /// Without feedback and packing, which are stages of their own.

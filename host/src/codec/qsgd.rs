@@ -111,12 +111,6 @@ impl Qsgd {
         self
     }
 
-    /// The same with this packing.
-    pub(crate) const fn packed(mut self, entropy: Entropy) -> Self {
-        self.entropy = entropy;
-        self
-    }
-
     /// The contraction C(x)/(1 + omega): biased, and what error feedback needs where omega is 1 or more.
     pub const fn contractive(mut self) -> Self {
         self.common.scaled = true;
@@ -144,6 +138,11 @@ impl Stage for Qsgd {
 
     fn entropy(&self) -> Entropy {
         self.entropy
+    }
+
+    fn packed(mut self, entropy: Entropy) -> Self {
+        self.entropy = entropy;
+        self
     }
 
     fn alone(mut self) -> Self {

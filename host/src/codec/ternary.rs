@@ -192,6 +192,11 @@ impl Stage for Ternary {
         self.entropy
     }
 
+    fn packed(mut self, entropy: Entropy) -> Self {
+        self.entropy = entropy;
+        self
+    }
+
     fn alone(mut self) -> Self {
         (self.feedback, self.entropy) = (false, Entropy::None);
         self

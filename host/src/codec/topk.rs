@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::Codec;
-use crate::codec::qsgd::Qsgd;
-use crate::codec::uniform::Uniform;
+use crate::codec::quantizer::Quantizer;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
@@ -43,9 +42,7 @@ pub(crate) enum Values {
     /// Rounded to this type.
     As(Dtype),
     /// Quantized.
-    Qsgd(Qsgd),
-    /// Quantized.
-    Uniform(Uniform),
+    By(Quantizer),
 }
 
 /// Keep the entries of largest magnitude, exactly.
@@ -125,15 +122,20 @@ impl TopK {
         self
     }
 
-    /// Send values quantized by QSGD. With feedback, it has to be a codec that feedback admits.
-    pub fn then_qsgd(mut self, codec: Qsgd) -> Self {
-        self.values = Values::Qsgd(codec);
-        self
-    }
-
-    /// Send values quantized uniformly. With feedback, it has to be a codec that feedback admits.
-    pub fn then_uniform(mut self, codec: Uniform) -> Self {
-        self.values = Values::Uniform(codec);
+    /// Send values quantized. With feedback, which is the selection's, it has to be a codec that feedback admits.
+    ///
+    /// ```
+    /// use gradwire::{Device, OneBit, Seed, TopK};
+    /// // The largest entries, as two means: what Dryden et al. send ("Communication quantization for data-parallel training of
+    /// // deep neural networks", MLHPC 2016).
+    /// let codec = TopK::count(3).then(OneBit::new().whole_tensor());
+    /// let device = Device::cpu();
+    /// let payload = device.encode_sparse(&codec, &[0.5f32, 3.0, -2.0, 1.0, 0.1], Seed::new(1))?;
+    /// assert_eq!(device.decode_sparse(&payload)?, [0.0, 2.0, -2.0, 2.0, 0.0]);
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub fn then(mut self, codec: impl Into<Quantizer>) -> Self {
+        self.values = Values::By(codec.into());
         self
     }
 
@@ -226,7 +228,7 @@ impl TopK {
         let values = match self.values {
             Values::Exact => ValueFormat::Plain(plain),
             Values::As(dtype) => ValueFormat::Plain(dtype),
-            Values::Qsgd(_) | Values::Uniform(_) => ValueFormat::Payload,
+            Values::By(_) => ValueFormat::Payload,
         };
         let plan =
             SparsePlan { select, values, dtype, n, inner: self.values, guarded: self.non_finite == NonFinite::Error };
@@ -286,12 +288,9 @@ impl SparsePlan {
 
     /// The plan that quantizes `count` values, where values are quantized.
     pub(crate) fn quantizer(&self, count: usize, feedback: bool) -> Result<Option<EncodePlan>, Error> {
-        let plan = match self.inner {
-            Values::Exact | Values::As(_) => return Ok(None),
-            Values::Qsgd(codec) => codec.plan(count, Dtype::F32)?,
-            Values::Uniform(codec) => codec.plan(count, Dtype::F32)?,
-        };
+        let Values::By(codec) = self.inner else { return Ok(None) };
         // The values are those of the residual's sum, so their quantizer has to contract; it adds no residual itself.
+        let plan = EncodePlan { feedback: false, ..codec.plan(count, Dtype::F32)? };
         if feedback {
             plan.with_feedback()?;
         }

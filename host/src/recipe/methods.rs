@@ -15,6 +15,7 @@ pub struct Method {
 ///
 /// The settings are the defaults in the code of GRACE (Xu et al., "GRACE: A compressed communication framework for distributed
 /// machine learning", ICDCS 2021). Where a memory is an option there, it is on. Scales are of whole tensors, as there.
+/// `adaq` keeps the largest of both signs together, where GRACE has a threshold for each.
 pub(super) const METHODS: &[Method] = &[
     of("none", "none", "no compression"),
     of("fp16", "float:f16,nearest", "a cast"),
@@ -30,6 +31,7 @@ pub(super) const METHODS: &[Method] = &[
     of("topk", "topk:0.3+ef", "Aji and Heafield 2017"),
     of("threshold", "topk:above=0.01+ef", "GRACE's threshold-v"),
     of("dgc", "dgc:ratio=0.3", "Lin et al. 2018"),
+    of("adaq", "topk:0.3+onebit:bucket=whole", "Dryden et al. 2016"),
     of("powersgd", "powersgd:rank=1", "Vogels et al. 2019"),
 ];
 

@@ -317,11 +317,6 @@ impl Recipe {
                 let what = "PowerSGD and a quantizer do not go together";
                 return stages(what, "factors are summed on the way, in f32: leave out one");
             }
-            (Some(_), quantize, _) => {
-                if let Some(what) = quantize.wrong_behind_a_selection() {
-                    return stages(what, "send the values exact, as f16, as bf16, by QSGD or uniformly");
-                }
-            }
             (None, Quantize::Round(_), _) => {
                 return stages(
                     "f16 and bf16 round the values of top-k, and there is none",
@@ -342,7 +337,7 @@ impl Recipe {
                 ),
             };
         }
-        if self.vote && !self.quantize.is_sign_alone() {
+        if self.vote && (self.select.is_some() || !self.quantize.is_sign_alone()) {
             return stages("a vote is of signs that all count the same", "use sign:unit or signum, or leave out vote");
         }
         if self.is_none() && self.memory != Memory::default() {
@@ -404,10 +399,7 @@ impl Recipe {
     /// The selection with its quantizer and the policy for NaN.
     pub(crate) fn sparse(&self) -> Option<TopK> {
         let select = self.select.clone()?.non_finite(self.policy());
-        Some(match self.quantize {
-            Quantize::Qsgd(codec) => select.then_qsgd(codec.packed(self.entropy)),
-            other => other.behind(select),
-        })
+        Some(self.quantize.behind(select, self.entropy))
     }
 
     /// The same in a step of a warm-up.
@@ -460,8 +452,7 @@ impl From<TopK> for Recipe {
         let quantize = match values {
             Values::Exact => Quantize::Exact,
             Values::As(dtype) => Quantize::Round(dtype),
-            Values::Qsgd(codec) => Quantize::Qsgd(codec),
-            Values::Uniform(codec) => Quantize::Uniform(codec),
+            Values::By(codec) => Quantize::By(codec),
         };
         let recipe = Self { select: Some(select), ..Self::none() }.quantize(quantize);
         if policy == NonFinite::Error { recipe.non_finite(policy) } else { recipe }

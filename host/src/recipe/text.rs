@@ -4,9 +4,9 @@ use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
 use super::methods::{PREFIX, expanded};
-use super::quantize::quantizers;
 use super::{Memory, Quantize, Recipe, RecipeError, Shift};
 use crate::codec::powersgd::PowerSgd;
+use crate::codec::quantizer::{Quantizer, quantizers};
 use crate::codec::topk::{Keep, Segment, TopK};
 use crate::codec::{Sign, Stage};
 use crate::entropy::table::Entropy;
@@ -87,7 +87,7 @@ impl Builder {
             "none" | "powersgd" | "randomk" => Slot::What,
             "topk" | "dgc" => Slot::Select,
             "f16" | "bf16" => Slot::Quantize,
-            name if name == "signum" || Quantize::is_word(name) => Slot::Quantize,
+            name if name == "signum" || Quantizer::is_word(name) => Slot::Quantize,
             "elias" | "base3" => Slot::Entropy,
             "rotate" => Slot::Rotate,
             "vote" => Slot::Vote,
@@ -95,7 +95,7 @@ impl Builder {
             "momentum" => Slot::Momentum,
             "finite" => Slot::Policy,
             other => {
-                let allowed = format!("none, {}signum, {STAGES}", Quantize::WORDS);
+                let allowed = format!("none, {}signum, {STAGES}", Quantizer::WORDS);
                 return Err(word.wrong(0, format!("{other:?} is no stage"), allowed));
             }
         };
@@ -163,7 +163,7 @@ impl Builder {
                 let alpha = word.diana()?;
                 recipe.memory = Memory { feedback: false, shift: Some(Shift::Diana { alpha }), ..recipe.memory };
             }
-            name if Quantize::is_word(name) => {
+            name if Quantizer::is_word(name) => {
                 recipe.set_quantize(word.quantizer()?);
                 if recipe.quantize.brings_feedback() {
                     self.default_feedback();
@@ -613,7 +613,7 @@ pub(super) fn words_of(select: &TopK) -> String {
 }
 
 macro_rules! parsed {
-    ($($(#[$doc:meta])* $codec:ident, $word:literal, $name:literal $(, $then:ident)?;)+) => {
+    ($($(#[$doc:meta])* $codec:ident, $word:literal;)+) => {
         impl Word<'_> {
             /// The quantizer that stands here.
             fn quantizer(&self) -> Result<Quantize, Error> {

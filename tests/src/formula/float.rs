@@ -3,7 +3,7 @@
 use gradwire::{CodecId, Device, Float};
 use half::{bf16, f16};
 
-use super::{AnyCodec, Formula, Note, Page, Tests};
+use super::{Quantizer, Formula, Note, Page, Tests};
 use crate::cases::{self, Case};
 use crate::conformance::Outcome;
 use crate::oracle::{self, Encoded, Kind, Setting};
@@ -105,7 +105,7 @@ impl Formula for Cast {
         [if self.scaled { "block" } else { "format" }, if self.nearest { "nearest" } else { "stochastic" }]
     }
 
-    fn product(&self, case: &Case) -> AnyCodec {
+    fn product(&self, case: &Case) -> Quantizer {
         let c = match (case.bits, case.levels) {
             E2M1 => Float::e2m1(),
             E5M2 => Float::e5m2(),
@@ -115,7 +115,7 @@ impl Formula for Cast {
         };
         let c = if self.scaled { c.scaled() } else { c };
         let c = if self.nearest { c.nearest() } else { c };
-        AnyCodec::Float(if let Some(b) = case.bucket { c.bucket(b) } else { c.whole_tensor() })
+        Quantizer::Float(if let Some(b) = case.bucket { c.bucket(b) } else { c.whole_tensor() })
     }
 
     fn page(&self) -> &'static Page {

@@ -1,7 +1,8 @@
 //! What the tests know of each bucketed codec: a file per codec, and a line in the list below. Settings, oracle, hostile bytes,
 //! theorems and golden vectors are made from it.
 
-use gradwire::{Codec, CodecId, Device, Dtype, EncodePlan, Error};
+pub use gradwire::Quantizer;
+use gradwire::{CodecId, Device};
 
 use crate::cases::Case;
 use crate::conformance::Outcome;
@@ -20,7 +21,7 @@ pub trait Formula: Sync {
     fn terms(&self) -> [&'static str; 2];
 
     /// The product's codec for a setting.
-    fn product(&self, case: &Case) -> AnyCodec;
+    fn product(&self, case: &Case) -> Quantizer;
 
     /// What `docs/wire.md` says of the codec's payloads.
     fn page(&self) -> &'static Page;
@@ -153,21 +154,6 @@ macro_rules! codecs {
             pub fn codec(self) -> CodecId {
                 match self {
                     $($(Self::$kind => CodecId::$codec,)+)+
-                }
-            }
-        }
-
-        /// Any bucketed codec.
-        #[derive(Clone, Copy, Debug)]
-        #[allow(missing_docs, reason = "each variant is the product's codec of that name")]
-        pub enum AnyCodec {
-            $($codec(gradwire::$codec),)+
-        }
-
-        impl Codec for AnyCodec {
-            fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
-                match self {
-                    $(Self::$codec(codec) => codec.plan(n, dtype),)+
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use gradwire::{CodecId, Device, Natural};
 
-use super::{AnyCodec, Formula, Note, Page, Tests};
+use super::{Quantizer, Formula, Note, Page, Tests};
 use crate::cases::Case;
 use crate::conformance::Outcome;
 use crate::oracle::{self, Encoded, Kind, Setting};
@@ -58,10 +58,10 @@ impl Formula for Powers {
         ["power of two", "stochastic"]
     }
 
-    fn product(&self, case: &Case) -> AnyCodec {
+    fn product(&self, case: &Case) -> Quantizer {
         let c = Natural::bits(case.bits);
         let c = if let Some(b) = case.bucket { c.bucket(b) } else { c.whole_tensor() };
-        AnyCodec::Natural(if case.contractive { c.contractive() } else { c })
+        Quantizer::Natural(if case.contractive { c.contractive() } else { c })
     }
 
     fn page(&self) -> &'static Page {

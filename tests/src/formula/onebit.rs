@@ -3,7 +3,7 @@
 use gradwire::{CodecId, Device, OneBit};
 use half::{bf16, f16};
 
-use super::{AnyCodec, Formula, Note, Page, Tests};
+use super::{Quantizer, Formula, Note, Page, Tests};
 use crate::cases::Case;
 use crate::conformance::Outcome;
 use crate::oracle::{Encoded, Kind, Setting};
@@ -42,9 +42,9 @@ impl Formula for Means {
         ["means", "none"]
     }
 
-    fn product(&self, case: &Case) -> AnyCodec {
+    fn product(&self, case: &Case) -> Quantizer {
         let c = OneBit::new().without_feedback();
-        AnyCodec::OneBit(if let Some(b) = case.bucket { c.bucket(b) } else { c.whole_tensor() })
+        Quantizer::OneBit(if let Some(b) = case.bucket { c.bucket(b) } else { c.whole_tensor() })
     }
 
     fn page(&self) -> &'static Page {

@@ -2,7 +2,7 @@
 
 use gradwire::{CodecId, Device, Qsgd};
 
-use super::{AnyCodec, Formula, Note, Page, Tests};
+use super::{Quantizer, Formula, Note, Page, Tests};
 use crate::cases::Case;
 use crate::conformance;
 use crate::models;
@@ -55,12 +55,12 @@ impl Formula for Norm {
         [if self.l2 { "l2" } else { "max" }, "stochastic"]
     }
 
-    fn product(&self, case: &Case) -> AnyCodec {
+    fn product(&self, case: &Case) -> Quantizer {
         let full = (1 << (case.bits - 1)) - 1;
         let c = if case.levels == full { Qsgd::bits(case.bits) } else { Qsgd::levels(case.levels) };
         let c = if let Some(b) = case.bucket { c.bucket(b) } else { c.whole_tensor() };
         let c = if self.l2 { c.l2() } else { c };
-        AnyCodec::Qsgd(if case.contractive { c.contractive() } else { c })
+        Quantizer::Qsgd(if case.contractive { c.contractive() } else { c })
     }
 
     fn page(&self) -> &'static Page {

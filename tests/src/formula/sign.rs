@@ -4,7 +4,7 @@ use gradwire::{CodecId, Device, Sign};
 use half::{bf16, f16};
 
 use super::onebit::mean;
-use super::{AnyCodec, Formula, Note, Page, Tests};
+use super::{Quantizer, Formula, Note, Page, Tests};
 use crate::cases::Case;
 use crate::conformance::Outcome;
 use crate::oracle::{Encoded, Kind, Setting};
@@ -48,9 +48,9 @@ impl Formula for Scale {
         [if self.unit { "one" } else { "mean" }, "none"]
     }
 
-    fn product(&self, case: &Case) -> AnyCodec {
+    fn product(&self, case: &Case) -> Quantizer {
         let c = if self.unit { Sign::unit() } else { Sign::new().without_feedback() };
-        AnyCodec::Sign(if let Some(b) = case.bucket { c.bucket(b) } else { c.whole_tensor() })
+        Quantizer::Sign(if let Some(b) = case.bucket { c.bucket(b) } else { c.whole_tensor() })
     }
 
     fn page(&self) -> &'static Page {

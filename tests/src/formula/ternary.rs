@@ -4,7 +4,7 @@ use gradwire::wire::HEADER_BYTES;
 use gradwire::{CodecId, Device, Payload, Ternary};
 
 use super::qsgd::root;
-use super::{AnyCodec, Formula, Note, Page, Tests};
+use super::{Quantizer, Formula, Note, Page, Tests};
 use crate::cases::{self, Case};
 use crate::conformance::Outcome;
 use crate::oracle::{self, Encoded, Kind, Setting, scale_of};
@@ -83,14 +83,14 @@ impl Formula for Scale {
         }
     }
 
-    fn product(&self, case: &Case) -> AnyCodec {
+    fn product(&self, case: &Case) -> Quantizer {
         let c = match self {
             Self::Largest => Ternary::new(),
             Self::Clipped => Ternary::new().clipped(CLIP.into()),
             Self::Stretched => Ternary::nearest(STRETCH.into()).without_feedback(),
         };
         let c = if let Some(b) = case.bucket { c.bucket(b) } else { c.whole_tensor() };
-        AnyCodec::Ternary(if case.contractive { c.contractive() } else { c })
+        Quantizer::Ternary(if case.contractive { c.contractive() } else { c })
     }
 
     fn page(&self) -> &'static Page {

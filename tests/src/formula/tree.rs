@@ -2,7 +2,7 @@
 
 use gradwire::{CodecId, Device, Tree};
 
-use super::{AnyCodec, Formula, Note, Page, Tests};
+use super::{Quantizer, Formula, Note, Page, Tests};
 use crate::cases::Case;
 use crate::conformance::Outcome;
 use crate::oracle::{self, Encoded, Kind, Setting, scale_of};
@@ -57,11 +57,11 @@ impl Formula for Rounding {
         ["decade", if self.nearest { "nearest" } else { "stochastic" }]
     }
 
-    fn product(&self, case: &Case) -> AnyCodec {
+    fn product(&self, case: &Case) -> Quantizer {
         let c = Tree::new();
         let c = if let Some(b) = case.bucket { c.bucket(b) } else { c.whole_tensor() };
         let c = if self.nearest { c } else { c.stochastic() };
-        AnyCodec::Tree(if case.contractive { c.contractive() } else { c })
+        Quantizer::Tree(if case.contractive { c.contractive() } else { c })
     }
 
     fn page(&self) -> &'static Page {

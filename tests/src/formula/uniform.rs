@@ -2,7 +2,7 @@
 
 use gradwire::{CodecId, Device, Uniform};
 
-use super::{AnyCodec, Formula, Note, Page, Tests};
+use super::{Quantizer, Formula, Note, Page, Tests};
 use crate::cases::Case;
 use crate::oracle::{self, Encoded, Kind, Setting, scale_of};
 use crate::vectors::spec::{
@@ -52,11 +52,11 @@ impl Formula for Rounding {
         ["range", if self.nearest { "nearest" } else { "stochastic" }]
     }
 
-    fn product(&self, case: &Case) -> AnyCodec {
+    fn product(&self, case: &Case) -> Quantizer {
         let c = Uniform::bits(case.bits);
         let c = if let Some(b) = case.bucket { c.bucket(b) } else { c.whole_tensor() };
         let c = if self.nearest { c.nearest() } else { c };
-        AnyCodec::Uniform(if case.contractive { c.contractive() } else { c })
+        Quantizer::Uniform(if case.contractive { c.contractive() } else { c })
     }
 
     fn page(&self) -> &'static Page {

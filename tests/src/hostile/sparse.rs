@@ -80,8 +80,8 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
                 codec.clone(),
                 codec.clone().values(Dtype::F16),
                 codec.clone().values(Dtype::Bf16),
-                codec.clone().then_qsgd(Qsgd::bits(4).bucket(32)),
-                codec.then_uniform(Uniform::bits(1).whole_tensor()),
+                codec.clone().then(Qsgd::bits(4).bucket(32)),
+                codec.then(Uniform::bits(1).whole_tensor()),
             ] {
                 seeds.extend(device.encode_sparse(&codec, &x, cases::seed()).map(SparsePayload::into_bytes));
             }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::SeedWords;
 use super::topk_list::{Input, Sent, Spec, specs};
 use super::words::{bytes, number, read, write};
-use crate::cases::{AnyCodec, Case};
+use crate::cases::Case;
 use crate::conformance::{Outcome, differ};
 use crate::oracle;
 use crate::oracle::sparse::{above, largest, narrowed, of_each, part, payload, widened};
@@ -299,11 +299,7 @@ fn check_one(device: &Device, v: &Vector, label: &str) -> Outcome {
     let codec = codec(v)?;
     let codec = match &v.quantizer {
         None => codec.values(dtype(&v.values)?),
-        Some(quantizer) => match quantizer.case()?.codec() {
-            AnyCodec::Qsgd(inner) => codec.then_qsgd(inner),
-            AnyCodec::Uniform(inner) => codec.then_uniform(inner),
-            other => return Err(format!("{other:?} does not quantize kept values")),
-        },
+        Some(quantizer) => codec.then(quantizer.case()?.codec()),
     };
     let seed = v.quantizer.as_ref().map_or_else(|| Ok(Seed::new(0)), |quantizer| quantizer.seed.seed())?;
     let fail = |e: gradwire::Error| e.to_string();

@@ -203,7 +203,7 @@ fn settle(opened: &Opened, control: &Control) -> Answer {
 }
 
 fn decode_sparse(opened: &Opened, control: &Control, weight: Option<f32>) -> Answer {
-    let codec = TopK::count(50).then_qsgd(Qsgd::bits(4));
+    let codec = TopK::count(50).then(Qsgd::bits(4));
     let sent = ready(Device::cpu().encode_sparse(&codec, &values(N, 1), Seed::new(3)))?;
     let before = values(N, 7);
     let mut output = before.clone();
@@ -226,7 +226,7 @@ fn decode_sparse_sum(opened: &Opened, control: &Control) -> Answer {
 }
 
 fn merge_sparse(opened: &Opened, control: &Control) -> Answer {
-    let codec = TopK::count(30).then_uniform(Uniform::bits(8));
+    let codec = TopK::count(30).then(Uniform::bits(8));
     let of = |salt: u32| Device::cpu().encode_sparse(&codec, &values(N, salt), Seed::new(salt.into()));
     let (a, b) = (ready(of(1))?, ready(of(2))?);
     let before = values(N, 7);
@@ -340,7 +340,7 @@ fn decode_async(opened: &Opened, control: &Control) -> Answer {
 }
 
 fn encode_sparse_async(opened: &Opened, control: &Control) -> Answer {
-    let codec = TopK::count(30).then_uniform(Uniform::bits(8));
+    let codec = TopK::count(30).then(Uniform::bits(8));
     let before = values(N, 2);
     let mut residual = before.clone();
     let gradient = values(N, 1);
@@ -409,7 +409,7 @@ pub(super) const ALL: &[Operation] = &[
     of("decode-model", decode_model),
     of("encode-sparse", encode_sparse_alone),
     of("encode-sparse-feedback", |o, c| encode_sparse(o, c, &TopK::count(50).non_finite(NonFinite::Error), N)),
-    of("encode-sparse-quantized", |o, c| encode_sparse(o, c, &TopK::blocks(256, 8).then_uniform(Uniform::bits(8)), N)),
+    of("encode-sparse-quantized", |o, c| encode_sparse(o, c, &TopK::blocks(256, 8).then(Uniform::bits(8)), N)),
     of("encode-sparse-lazily", encode_lazily),
     of("settle", settle),
     of("decode-sparse", |o, c| decode_sparse(o, c, None)),
