@@ -111,6 +111,7 @@ fn mpi(args: &Args) -> Result<(), String> {
             group.finish().map_err(told)
         }
         _ => {
+            drop(group);
             // Where a rank ends without MPI's own end, the launcher ends all others: they are to be heard before.
             std::thread::sleep(deadline.mul_f64(3.0).min(Duration::from_secs(6)));
             Ok(())

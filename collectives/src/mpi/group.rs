@@ -285,9 +285,8 @@ impl Group {
         let send = |rank: u32| {
             let bytes = alarm(rank).to_bytes();
             // SAFETY: nobody changes the bytes before the request is done, and they are leaked if it never is.
-            let request = unsafe {
-                calls.send(bytes.as_ptr(), ALARM as i32, rank.cast_signed(), ALARM_TAG, self.way.comm)
-            };
+            let request =
+                unsafe { calls.send(bytes.as_ptr(), ALARM as i32, rank.cast_signed(), ALARM_TAG, self.way.comm) };
             request.ok().map(|request| ManuallyDrop::new(Waiting { bytes, request }))
         };
         others.filter_map(send).collect()

@@ -94,7 +94,8 @@ impl Mpi {
     pub fn open(settings: &MpiSettings) -> Result<Self, CollectiveError> {
         let MpiSettings { library, deadline, largest } = settings;
         if *largest == 0 || *largest > i32::MAX as usize {
-            let reason = format!("messages of {largest} bytes cannot be made; MpiSettings::largest is 1 to {}", i32::MAX);
+            let reason =
+                format!("messages of {largest} bytes cannot be made; MpiSettings::largest is 1 to {}", i32::MAX);
             return Err(CollectiveError::Engine { engine: world::ENGINE, code: None, reason });
         }
         let world = World::get(library.as_deref())?;
@@ -244,7 +245,10 @@ mod tests {
     fn lengths_that_an_int_does_not_count_are_refused() {
         for largest in [0, 1 << 31] {
             let error = Mpi::open(&MpiSettings { largest, ..MpiSettings::default() }).expect_err("no such message");
-            assert!(matches!(&error, CollectiveError::Engine { reason, .. } if reason.contains("2147483647")), "{error}");
+            assert!(
+                matches!(&error, CollectiveError::Engine { reason, .. } if reason.contains("2147483647")),
+                "{error}"
+            );
         }
     }
 

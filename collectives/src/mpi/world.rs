@@ -68,7 +68,8 @@ impl World {
             let library = match unsafe { open(path) } {
                 Ok(library) => library,
                 Err(error) => {
-                    let words = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+                    let words =
+                        std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
                     reasons.push(if words.starts_with(&name) { words } else { format!("{name}: {words}") });
                     continue;
                 }
@@ -184,7 +185,8 @@ unsafe fn open(path: &Path) -> Result<Library, libloading::Error> {
 
 /// The libraries to try: the one that is named, or else those of the launcher that started this process before others.
 fn wanted(library: Option<&Path>) -> Vec<PathBuf> {
-    let named = library.map(Path::to_path_buf).or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
+    let variable = || std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let named = library.map(Path::to_path_buf).or_else(variable);
     match named {
         Some(path) => vec![path],
         None => names(std::env::var_os(LAUNCHERS[0].0), std::env::var_os(LAUNCHERS[1].0)),
