@@ -37,6 +37,7 @@ pub(crate) fn run() -> Result<(), String> {
     }
     let libraries = libraries()?;
     let program = build("ranks")?;
+    let train = build("train")?;
     for ranks in RANKS {
         let expected = hashes(&program, ranks)?;
         for mpi in &libraries {
@@ -50,6 +51,7 @@ pub(crate) fn run() -> Result<(), String> {
     }
     for mpi in &libraries {
         faults(mpi, &program)?;
+        trains(mpi, &train)?;
     }
     refuses_another_launcher(&libraries, &program)
 }
@@ -121,6 +123,8 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
 fn build(example: &str) -> Result<PathBuf, String> {
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--release", "--locked", "-p", "gradwire-collectives", "--example", example]);
+    // A device takes no part in it.
+    build.args(["--no-default-features", "--features", "mpi"]);
     build.current_dir(root());
     step(&format!("the example {example}"), build)?;
     let program = root().join("target/release/examples").join(example);
@@ -209,6 +213,29 @@ fn faults(mpi: &Mpi, program: &Path) -> Result<(), String> {
         }
         println!("{}, {case}: the error that it should be, on every rank that lives", mpi.name);
     }
+    Ok(())
+}
+
+/// A short training ends with the accuracy, loss and bytes of one on threads.
+fn trains(mpi: &Mpi, program: &Path) -> Result<(), String> {
+    let name = program.to_string_lossy();
+    let plot = root().join("target/mpi/train.svg");
+    let plot = plot.to_string_lossy();
+    let codec = "qsgd:bits=4,bucket=64+ef";
+    let arguments = ["--codec", codec, "topk:0.01+ef", "--steps", "40", "--plot", &plot];
+    let rows = |lines: Vec<String>| {
+        let of_codec = |line: &String| line.starts_with(codec) || line.starts_with("topk");
+        lines.into_iter().filter(|line| of_codec(line) && !line.contains(" s; ")).collect::<Vec<_>>()
+    };
+    let mut threads = Command::new(program);
+    threads.args(["--ranks", "3"]).args(arguments);
+    let expected = rows(lines_of(&mut threads, Duration::from_secs(LIMIT))?);
+    let (lines, ended) = launch(mpi, false, 3, &[&[&*name, "--engine", "mpi"], &arguments[..]].concat())?;
+    let found = rows(lines);
+    if !ended.well() || found != expected || expected.len() != 2 {
+        return Err(format!("{}: a training gives {found:?}, and threads {expected:?}: {}", mpi.name, ended.words));
+    }
+    println!("{}, a training: {}", mpi.name, found.join("; "));
     Ok(())
 }
 
