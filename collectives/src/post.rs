@@ -1,43 +1,11 @@
 //! What the ranks of a group share: a box of messages for each pair of ranks, and what each rank is doing.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use gradwire::CollectiveError;
 
-/// An operation, with what all ranks have to agree on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
-    AllGather,
-    AllToAll,
-    AllReduce { values: usize },
-    Exchange { peer: u32 },
-    Broadcast { root: u32 },
-}
-
-impl Op {
-    /// Whether two ranks that exchange messages under these operations mean the same.
-    fn agrees(self, other: Self) -> bool {
-        match (self, other) {
-            // Each names the other one, or the message would not lie in the box that was opened.
-            (Self::Exchange { .. }, Self::Exchange { .. }) => true,
-            _ => self == other,
-        }
-    }
-}
-
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AllGather => write!(f, "an all-gather"),
-            Self::AllToAll => write!(f, "an all-to-all"),
-            Self::AllReduce { values } => write!(f, "an all-reduce of {values} values"),
-            Self::Exchange { peer } => write!(f, "an exchange with rank {peer}"),
-            Self::Broadcast { root } => write!(f, "a broadcast of rank {root}"),
-        }
-    }
-}
+use crate::op::Op;
 
 struct Message {
     op: Op,

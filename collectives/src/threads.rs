@@ -6,7 +6,9 @@ use std::sync::Arc;
 use gradwire::{Collective, CollectiveError};
 
 use crate::delays::Delays;
-use crate::post::{Op, Post};
+use crate::op::Op;
+use crate::post::Post;
+use crate::sum::{add, floats, share, to_bytes};
 
 /// A rank of a group whose ranks are threads of one process.
 ///
@@ -169,24 +171,19 @@ impl Collective for Threads {
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
         self.post.begin()?;
         let op = Op::AllReduce { values: values.len() };
-        let (rank, ranks) = (self.rank, self.ranks());
-        let (len, size) = (values.len(), values.len().div_ceil(ranks as usize));
-        let share = |of: u32| (of as usize * size).min(len)..((of as usize + 1) * size).min(len);
+        let (rank, ranks, values_len) = (self.rank, self.ranks(), values.len());
+        let share = |of: u32| share(values_len, ranks, of);
         // Each rank adds up one share of the values, so that all ranks get the bits of one sum.
         for to in self.others() {
-            self.send(to, op, to_bytes(&values[share(to)]))?;
+            self.send(to, op, to_bytes(&values[share(to)]).into())?;
         }
         let mut parts = Vec::with_capacity(ranks as usize);
         for from in 0..ranks {
-            parts.push(if from == rank { to_bytes(&values[share(rank)]) } else { self.receive(from, op)? });
+            parts.push(if from == rank { to_bytes(&values[share(rank)]).into() } else { self.receive(from, op)? });
         }
         let sums = &mut values[share(rank)];
-        for (from, part) in parts.iter().enumerate() {
-            for (sum, value) in sums.iter_mut().zip(floats(part)) {
-                *sum = if from == 0 { value } else { *sum + value };
-            }
-        }
-        let sums = to_bytes(sums);
+        add(&parts, sums);
+        let sums: Arc<[u8]> = to_bytes(sums).into();
         for to in self.others() {
             self.send(to, op, Arc::clone(&sums))?;
         }
@@ -241,13 +238,4 @@ impl fmt::Debug for Threads {
 fn fill(into: &mut Vec<u8>, bytes: &[u8]) {
     into.clear();
     into.extend_from_slice(bytes);
-}
-
-fn to_bytes(values: &[f32]) -> Arc<[u8]> {
-    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
-}
-
-fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
-    let (values, _) = bytes.as_chunks::<4>();
-    values.iter().map(|value| f32::from_ne_bytes(*value))
 }

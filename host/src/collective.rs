@@ -1,5 +1,7 @@
 //! What ranks that work together do with one another: the trait that an engine of communication implements.
 
+use std::time::Duration;
+
 /// Ranks that work together: the exchange of bytes that compressed data-parallel training needs.
 ///
 /// A group has [`ranks`](Self::ranks) ranks, numbered from 0. Each rank has a handle of its own.
@@ -16,8 +18,7 @@
 ///
 /// # Engines
 ///
-/// `gradwire-collectives` has one whose ranks are threads of a process. An engine over MPI or NCCL has these operations
-/// at hand. Where lengths differ from rank to rank, it sends lengths first, and then bytes.
+/// `gradwire-collectives` has one whose ranks are threads of a process, and one whose ranks are processes under MPI.
 ///
 /// # Example
 ///
@@ -214,11 +215,37 @@ pub enum CollectiveError {
         /// The most that are possible.
         most: u32,
     },
+    /// A rank did not do its part of an operation within the engine's deadline. It may be slow, or hang.
+    #[error(
+        "{asked} saw nothing of rank {rank} for {} s; find out what that rank does, or set a longer deadline. Make a new \
+         group",
+        waited.as_secs_f64()
+    )]
+    Late {
+        /// The rank that was waited for.
+        rank: u32,
+        /// The operation that needed it, by its name.
+        asked: String,
+        /// The engine's deadline.
+        waited: Duration,
+    },
+    /// The engine cannot be used in this process: its library or its launcher is missing.
+    #[error("{engine} cannot be used: {reason} (looked for: {})", tried.join(", "))]
+    Unavailable {
+        /// Which engine.
+        engine: &'static str,
+        /// What was looked for, in this order.
+        tried: Vec<String>,
+        /// What was found, and what to do.
+        reason: String,
+    },
     /// The engine itself failed.
     #[error("{engine} failed: {reason}")]
     Engine {
         /// Which engine.
         engine: &'static str,
+        /// The code that its library gave, where it gave one.
+        code: Option<i32>,
         /// What failed, and what to do.
         reason: String,
     },

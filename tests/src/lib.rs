@@ -54,6 +54,8 @@ pub fn is_ptx_machine(device: &gradwire::Device) -> bool {
 mod pages {
     #[doc = include_str!("../../README.md")]
     struct Repository;
+    #[doc = include_str!("../../docs/distributed.md")]
+    struct Distributed;
     #[doc = include_str!("../../docs/embedding.md")]
     struct Embedding;
     #[doc = include_str!("../../docs/training.md")]

@@ -7,6 +7,7 @@ mod embed;
 mod faults;
 mod fuzz;
 mod jobs;
+mod mpi;
 mod place;
 mod plan;
 mod ptx;
@@ -76,6 +77,8 @@ enum Command {
     #[cfg(all(feature = "cuda", feature = "wgpu"))]
     #[command(hide = true)]
     FaultsStage(faults::stage::Args),
+    /// Run the collectives over MPI on OpenMPI and MPICH, and compare their results with those of threads.
+    Mpi,
     /// Run the tests that need no GPU under AddressSanitizer.
     Sanitize,
     /// Run the fuzz targets over the wire and the decoders.
@@ -114,6 +117,7 @@ fn main() -> ExitCode {
         Command::Faults(args) => faults::run(&args),
         #[cfg(all(feature = "cuda", feature = "wgpu"))]
         Command::FaultsStage(args) => faults::stage::run(&args),
+        Command::Mpi => mpi::run(),
         Command::Sanitize => sanitize::run(),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Vectors(args) => vectors::run(&args),

@@ -22,7 +22,10 @@ const CODECS: [&str; 7] = [
 /// Trains a small network on images of digits, on ranks that exchange compressed gradients.
 #[derive(Debug, clap::Parser)]
 pub(crate) struct Args {
-    /// Ranks that share each batch; each is a thread.
+    /// What moves the bytes between ranks.
+    #[arg(long, value_enum, default_value_t = Engine::Threads)]
+    pub(crate) engine: Engine,
+    /// Ranks that share each batch, where they are threads; with MPI, they are the processes that mpirun starts.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) ranks: u32,
     /// A recipe such as topk:0.01+ef, or several with spaces between them; may be given more than once.
@@ -52,6 +55,13 @@ pub(crate) struct Args {
     /// The gzipped csv of digits; without it, that of the repository.
     #[arg(long, default_value = DIGITS, hide_default_value = true)]
     pub(crate) digits: PathBuf,
+}
+
+/// An engine, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Engine {
+    Threads,
+    Mpi,
 }
 
 /// A kind of backend, by its name.
@@ -84,15 +94,14 @@ impl Args {
         codecs
     }
 
-    /// Steps of a training on so many images.
-    pub(crate) fn steps(&self, images: usize) -> Result<usize, TrainError> {
+    /// Steps of a training on so many images, with so many ranks.
+    pub(crate) fn steps(&self, images: usize, ranks: u32) -> Result<usize, TrainError> {
         let refuse = |what, got: String, allowed: String| Err(TrainError::Argument { what, got, allowed });
         if !(self.rate.is_finite() && self.rate > 0.0) {
             return refuse("--rate", self.rate.to_string(), "a learning rate is above 0 and finite".to_owned());
         }
-        if self.batch < self.ranks as usize || self.batch > images {
-            let allowed =
-                format!("a batch has {} images, one per rank, to {images}, which is all there are", self.ranks);
+        if self.batch < ranks as usize || self.batch > images {
+            let allowed = format!("a batch has {ranks} images, one per rank, to {images}, which is all there are");
             return refuse("--batch", self.batch.to_string(), allowed);
         }
         let steps = self.steps.unwrap_or_else(|| self.epochs.saturating_mul(images / self.batch));
@@ -132,11 +141,11 @@ mod tests {
             (["--steps", "0"], "--steps is 0 steps"),
             (["--steps", "1000001"], "1 to 1000000 steps"),
         ] {
-            let error = args(&given).steps(100).unwrap_err().to_string();
+            let error = args(&given).steps(100, 4).unwrap_err().to_string();
             assert!(error.contains(found), "{error}");
         }
-        assert_eq!(args(&["--epochs", "3", "--batch", "40"]).steps(100).unwrap(), 6);
-        assert_eq!(args(&["--epochs", "3", "--steps", "7"]).steps(100).unwrap(), 7);
+        assert_eq!(args(&["--epochs", "3", "--batch", "40"]).steps(100, 4).unwrap(), 6);
+        assert_eq!(args(&["--epochs", "3", "--steps", "7"]).steps(100, 4).unwrap(), 7);
         assert!(Args::try_parse_from(["train", "--ranks", "0"]).is_err());
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! cargo run --release --example train -- --ranks 4 --codec topk:0.01+ef
+//! mpirun -np 4 --host a,b target/release/examples/train --engine mpi --codec topk:0.01+ef
 //! ```
 //!
-//! The line that matters is in `training.rs`: `compressor.exchange(device, &mut group, &mut gradient)`.
+//! The line that matters is in `training.rs`: `compressor.exchange(device, group, &mut gradient)`.
 
 mod args;
 mod digits;
@@ -19,9 +20,10 @@ use std::time::Instant;
 
 use clap::Parser;
 use gradwire::Device;
+use gradwire_collectives::{Collective, Mpi, MpiSettings};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use args::Args;
+use args::{Args, Engine};
 use digits::Images;
 use error::TrainError;
 use training::{History, Setup};
@@ -40,35 +42,57 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), TrainError> {
+    match args.engine {
+        Engine::Threads => trainings(args, None),
+        Engine::Mpi => {
+            let mut group = Mpi::open(&MpiSettings::default()).map_err(gradwire::Error::from)?;
+            trainings(args, Some(&mut group))?;
+            Ok(group.finish().map_err(gradwire::Error::from)?)
+        }
+    }
+}
+
+/// Trains with each codec, on threads or as one rank of a group. Of a group, rank 0 speaks and draws.
+fn trainings(args: &Args, mut group: Option<&mut Mpi>) -> Result<(), TrainError> {
     let codecs = args.codecs();
     let (learn, test) = Images::load(&args.digits)?.split(args.seed);
-    let steps = args.steps(learn.len())?;
-    let Args { ranks, batch, rate, seed, .. } = *args;
-    println!(
-        "{} images to learn from, {} to test with; {ranks} ranks, {steps} steps of {batch} images",
-        learn.len(),
-        test.len()
-    );
+    let ranks = group.as_ref().map_or(args.ranks, |group| group.ranks());
+    let speaks = group.as_ref().is_none_or(|group| group.rank() == 0);
+    let steps = args.steps(learn.len(), ranks)?;
+    let Args { batch, rate, seed, .. } = *args;
+    let device = Device::of(args.device.kind())?;
+    if speaks {
+        let (learn, test) = (learn.len(), test.len());
+        println!("{learn} images to learn from, {test} to test with; {ranks} ranks, {steps} steps of {batch} images");
+        println!("compressed by: {device}");
+    }
     let setup = Setup { ranks, steps, batch, rate, seed, learn, test };
     codecs.iter().try_for_each(|codec| training::check(codec, &setup))?;
-    let device = Device::of(args.device.kind())?;
-    println!("compressed by: {device}");
     let mut histories = Vec::with_capacity(codecs.len());
     for codec in &codecs {
-        let bar = ProgressBar::new(steps as u64).with_message(codec.clone());
+        let bar = if speaks { ProgressBar::new(steps as u64) } else { ProgressBar::hidden() };
+        let bar = bar.with_message(codec.clone());
         // A template that could not be read leaves the bar as it is by default.
         if let Ok(style) = ProgressStyle::with_template("{msg:24} {bar:40} {pos}/{len} steps, {eta} left") {
             bar.set_style(style);
         }
+        let progress = |step: usize| bar.set_position(step as u64);
         let start = Instant::now();
-        let history = training::train(&setup, codec, &device, &|step| bar.set_position(step as u64))?;
+        let history = match &mut group {
+            None => training::train(&setup, codec, &device, &progress)?,
+            Some(group) => training::train_rank(&setup, codec, &device, &progress, *group)?,
+        };
         bar.finish_and_clear();
-        println!("{codec}: {:.1} s; all ranks ended with the same parameters", start.elapsed().as_secs_f64());
+        if speaks {
+            println!("{codec}: {:.1} s; all ranks ended with the same parameters", start.elapsed().as_secs_f64());
+        }
         histories.push(history);
     }
-    print!("\n{}", table(&histories));
-    plot::draw(&args.plot, &histories, ranks)?;
-    println!("\nchart: {}", args.plot.display());
+    if speaks {
+        print!("\n{}", table(&histories));
+        plot::draw(&args.plot, &histories, ranks)?;
+        println!("\nchart: {}", args.plot.display());
+    }
     Ok(())
 }
 

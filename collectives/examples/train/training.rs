@@ -1,4 +1,5 @@
-//! One training: ranks as threads, each with its own parameters, its own part of every batch and its own compressor.
+//! One training: ranks as threads or as processes, each with its own parameters, its own part of every batch and its own
+//! compressor.
 
 use gradwire::{Compressor, Device};
 use gradwire_collectives::{Collective, Threads};
@@ -55,13 +56,33 @@ struct Ended {
     tests: Vec<(usize, f64, f64)>,
 }
 
+impl Ended {
+    /// Parameters and bytes that were sent, for the other ranks.
+    fn to_bytes(&self) -> Vec<u8> {
+        let sent = self.sent.iter().flat_map(|sent| sent.to_le_bytes());
+        sent.chain(self.parameters.iter().flat_map(|value| value.to_le_bytes())).collect()
+    }
+
+    /// What [`Ended::to_bytes`] wrote after so many steps.
+    fn from_bytes(bytes: &[u8], steps: usize) -> Self {
+        let (sent, parameters) = bytes.split_at((8 * steps).min(bytes.len()));
+        let (sent, _) = sent.as_chunks::<8>();
+        let (parameters, _) = parameters.as_chunks::<4>();
+        Self {
+            parameters: parameters.iter().map(|value| f32::from_le_bytes(*value)).collect(),
+            sent: sent.iter().map(|sent| u64::from_le_bytes(*sent)).collect(),
+            tests: Vec::new(),
+        }
+    }
+}
+
 /// Whether a codec is one, asked before anything is trained.
 pub(crate) fn check(codec: &str, setup: &Setup) -> Result<(), TrainError> {
     Compressor::new(codec, &Network::new(&WIDTHS, setup.seed).shapes(), setup.seed)?;
     Ok(())
 }
 
-/// Trains a network with one codec. `progress` hears of the steps of rank 0.
+/// Trains a network with one codec on ranks that are threads. `progress` hears of the steps of rank 0.
 pub(crate) fn train(
     setup: &Setup,
     codec: &str,
@@ -70,15 +91,35 @@ pub(crate) fn train(
 ) -> Result<History, TrainError> {
     let group = Threads::group(setup.ranks).map_err(gradwire::Error::from)?;
     let ended: Vec<Result<Ended, TrainError>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = group
-            .into_iter()
-            .map(|group| scope.spawn(move || Rank { setup, codec, device, progress }.run(group)))
-            .collect();
+        let run = |mut group: Threads| Rank { setup, codec, device, progress }.run(&mut group);
+        let threads: Vec<_> = group.into_iter().map(|group| scope.spawn(move || run(group))).collect();
         let ended = threads.into_iter().enumerate();
         ended.map(|(rank, thread)| thread.join().unwrap_or(Err(TrainError::Panicked { rank }))).collect()
     });
-    let ranks = first_cause(ended)?;
-    same_parameters(&ranks)?;
+    history(codec, &first_cause(ended)?)
+}
+
+/// Trains as one rank of a group whose other ranks do the same. The points of the history are rank 0's alone.
+pub(crate) fn train_rank(
+    setup: &Setup,
+    codec: &str,
+    device: &Device,
+    progress: &(dyn Fn(usize) + Sync),
+    group: &mut dyn Collective,
+) -> Result<History, TrainError> {
+    let ended = Rank { setup, codec, device, progress }.run(group)?;
+    let mut all = Vec::new();
+    group.all_gather(&ended.to_bytes(), &mut all).map_err(gradwire::Error::from)?;
+    let mut ranks: Vec<Ended> = all.iter().map(|bytes| Ended::from_bytes(bytes, setup.steps)).collect();
+    if group.rank() == 0 {
+        ranks[0].tests = ended.tests;
+    }
+    history(codec, &ranks)
+}
+
+/// What came of the training of all ranks, if they agree.
+fn history(codec: &str, ranks: &[Ended]) -> Result<History, TrainError> {
+    same_parameters(ranks)?;
     let mean = |step: usize| match step {
         0 => 0.0,
         _ => ranks.iter().map(|rank| rank.sent[step - 1] as f64).sum::<f64>() / ranks.len() as f64,
@@ -121,7 +162,7 @@ struct Rank<'s> {
 }
 
 impl Rank<'_> {
-    fn run(&self, mut group: Threads) -> Result<Ended, TrainError> {
+    fn run(&self, group: &mut dyn Collective) -> Result<Ended, TrainError> {
         let Setup { steps, batch, rate, seed, .. } = *self.setup;
         // The same seed, so the same parameters, on every rank.
         let mut network = Network::new(&WIDTHS, seed);
@@ -131,19 +172,19 @@ impl Rank<'_> {
         let mut order = Order::new(seed, self.setup.learn.len(), batch);
         let every = steps.div_ceil(TESTS).max(1);
         let mut sent = 0;
-        self.test(&group, 0, &network, &mut ended)?;
+        self.test(group.rank(), 0, &network, &mut ended)?;
         for step in 1..=steps {
             let images = self.setup.learn.select(part(order.next_batch(), group.rank(), group.ranks()));
             // The mean over ranks of these is the mean over the batch, even where parts differ by an image.
             let scale = group.ranks() as f32 / batch as f32;
             network.gradient(&images.pixels, &images.labels, scale, &mut gradient);
-            compressor.exchange(self.device, &mut group, &mut gradient)?;
+            compressor.exchange(self.device, group, &mut gradient)?;
             network.step(&gradient, rate);
             sent += compressor.last_bytes();
             ended.sent.push(sent);
             // The first steps tell the most, and a logarithmic axis shows them.
             if step % every == 0 || step == steps || (step < every && step.is_power_of_two()) {
-                self.test(&group, step, &network, &mut ended)?;
+                self.test(group.rank(), step, &network, &mut ended)?;
             }
             if group.rank() == 0 {
                 (self.progress)(step);
@@ -154,8 +195,8 @@ impl Rank<'_> {
     }
 
     /// Rank 0 tests, as all ranks have the same parameters.
-    fn test(&self, group: &Threads, step: usize, network: &Network, ended: &mut Ended) -> Result<(), TrainError> {
-        if group.rank() == 0 {
+    fn test(&self, rank: u32, step: usize, network: &Network, ended: &mut Ended) -> Result<(), TrainError> {
+        if rank == 0 {
             let (accuracy, loss) = network.evaluate(&self.setup.test.pixels, &self.setup.test.labels);
             if !loss.is_finite() {
                 return Err(TrainError::Diverged { step, codec: self.codec.to_owned() });
@@ -217,6 +258,21 @@ mod tests {
             assert!(first.accuracy < 0.4 && last.accuracy > 0.85 && last.loss < first.loss, "{last:?}");
             assert_eq!(history.whole, 4.0 * 17226.0);
         }
+    }
+
+    #[test]
+    fn ranks_that_gather_what_they_end_with_give_the_same_history() {
+        let setup = setup(3, 20);
+        let codec = "qsgd:bits=4,bucket=64+ef";
+        let whole = train(&setup, codec, &Device::cpu(), &|_| ()).unwrap();
+        let histories: Vec<History> = std::thread::scope(|scope| {
+            let run = |mut group| train_rank(&setup, codec, &Device::cpu(), &|_| (), &mut group).unwrap();
+            let group = Threads::group(3).unwrap();
+            let threads: Vec<_> = group.into_iter().map(|group: Threads| scope.spawn(move || run(group))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(format!("{:?}", histories[0]), format!("{whole:?}"));
+        assert!(histories[1..].iter().all(|history| history.points.is_empty()));
     }
 
     #[test]

