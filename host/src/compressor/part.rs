@@ -105,8 +105,16 @@ impl Part {
         Ok(Self { recipe, tensors, spans, first, formed, part, method })
     }
 
-    /// Makes the plans anew where they were made for another device's limits.
+    /// Makes the plans anew where they were made for another device's limits, and refuses what does not fit them, before the other
+    /// ranks wait for this one.
     pub(super) fn fit(&mut self, to: &Limits) -> Result<(), Error> {
+        if let Method::Sparse { codec, elements, .. } = &self.method
+            && self.recipe.entropy != Entropy::None
+        {
+            let plan = codec.plan(*elements, Dtype::F32, self.recipe.memory().adds_residual())?;
+            let values = plan.quantizer(plan.most() as usize, self.recipe.memory().feedback)?;
+            values.map_or(Ok(()), |values| Packing::new(values.header(), values.entropy(), to).map(drop))?;
+        }
         if let Method::Dense { plan, limits } = &mut self.method
             && limits != to
         {
@@ -565,5 +573,11 @@ mod tests {
         fit("qsgd:bits=8+elias", &limits).expect_err("16 bits at most, and a table");
         fit("qsgd:bits=4+elias", &limits).expect("8 bits at most");
         fit("qsgd:bits=16+elias", &Limits::NONE).expect("there is no limit");
+        let of_half = "topk:0.5+qsgd:bits=16+elias";
+        assert!(
+            matches!(fit(of_half, &limits), Err(Error::Limit { needed, .. }) if needed > 2 << 20),
+            "as many of half"
+        );
+        fit("topk:0.1+qsgd:bits=16+elias", &limits).expect("a tenth of the values");
     }
 }
