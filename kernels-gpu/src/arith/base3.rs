@@ -58,8 +58,8 @@ pub const fn codes(digits: u32) -> u32 {
 #[inline(always)]
 pub const fn third(bytes: u32) -> u32 {
     // 171/512 is above 1/3 by less than 1/(3 * 256).
-    let low = (bytes & 0x00ff_00ff) * 171 >> 9 & 0x007f_007f;
-    let high = (bytes >> 8 & 0x00ff_00ff) * 171 >> 9 & 0x007f_007f;
+    let low = ((bytes & 0x00ff_00ff) * 171) >> 9 & 0x007f_007f;
+    let high = ((bytes >> 8 & 0x00ff_00ff) * 171) >> 9 & 0x007f_007f;
     low | high << 8
 }
 

@@ -32,7 +32,7 @@ fn plain(unit: &[u8]) -> [[u32; 4]; FIVES] {
 #[inline(always)]
 const fn set(bytes: u64) -> u64 {
     const TOPS: u64 = 0x8080_8080_8080_8080;
-    let tops = ((bytes & !TOPS) + !TOPS | bytes) & TOPS;
+    let tops = (((bytes & !TOPS) + !TOPS) | bytes) & TOPS;
     // Gathers the top bits in the highest byte.
     (tops >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
