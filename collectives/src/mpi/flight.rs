@@ -38,8 +38,8 @@ pub(super) struct Flight {
 
 struct Sending {
     to: u32,
-    _first: Vec<u8>,
-    _bytes: Arc<[u8]>,
+    first: Vec<u8>,
+    bytes: Arc<[u8]>,
     requests: Vec<Bits>,
 }
 
@@ -99,14 +99,12 @@ impl Flight {
         let mut first = Vec::with_capacity(HEAD + with_head);
         first.extend(Head { op, len: bytes.len() as u64 }.to_bytes());
         first.extend(&bytes[..with_head]);
-        let all = Arc::clone(&bytes);
-        self.sends.push(Sending { to, _first: Vec::new(), _bytes: bytes, requests: Vec::new() });
-        let Some(sending) = self.sends.last_mut() else { return Ok(()) };
-        sending._first = first;
-        for part in std::iter::once(sending._first.as_slice()).chain(rest.map(|part| &all[part])) {
+        self.sends.push(Sending { to, first, bytes, requests: Vec::new() });
+        let Some(Sending { first, bytes, requests, .. }) = self.sends.last_mut() else { return Ok(()) };
+        for part in std::iter::once(first.as_slice()).chain(rest.map(|part| &bytes[part])) {
             // SAFETY: the bytes are those of the flight, which nobody changes, and which stay where they are.
             let request = unsafe { calls.send(part.as_ptr(), count(part.len()), to.cast_signed(), TAG, way.comm) };
-            sending.requests.push(request.map_err(at("MPI_Isend", to))?);
+            requests.push(request.map_err(at("MPI_Isend", to))?);
         }
         Ok(())
     }

@@ -52,6 +52,12 @@ impl Group {
             u32::try_from(number).unwrap_or(1).max(1)
         };
         world.expect_ranks(whole)?;
+        // What a group that was not made leaves under way forbids MPI's end.
+        Self::over(world, whole, deadline, largest).inspect_err(|_| world.calls().1.broken = true)
+    }
+
+    /// A group of so many processes.
+    fn over(world: &'static World, whole: u32, deadline: Duration, largest: usize) -> Result<Self, CollectiveError> {
         let comm = duplicate(world, whole, deadline)?;
         let (calls, mut life) = world.calls();
         // SAFETY: the communicator is a new one, and MPI is initialised.
