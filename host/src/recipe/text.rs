@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::methods::{PREFIX, expanded};
 use super::quantize::quantizers;
-use super::{Entropy, Memory, Quantize, Recipe, RecipeError, Shift};
+use super::{Algorithm, Entropy, Memory, Quantize, Recipe, RecipeError, Shift};
 use crate::codec::powersgd::PowerSgd;
 use crate::codec::topk::{Keep, Segment, TopK};
 use crate::codec::{Sign, Stage};
@@ -16,8 +16,7 @@ use crate::random::RandomK;
 use crate::rotation::Rotation;
 
 /// What may stand where a stage does, behind none and the quantizers.
-const STAGES: &str =
-    "topk, dgc, randomk, powersgd, f16, bf16, rotate, elias, vote, ef, noef, ef21, diana, momentum=<factor> or finite";
+const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, elias, vote, ef, noef, ef21, diana, momentum=<factor>, gtopk, twophase or finite";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
 impl FromStr for Recipe {
@@ -73,6 +72,7 @@ enum Slot {
     Vote,
     Feedback,
     Momentum,
+    Algorithm,
     Policy,
 }
 
@@ -93,6 +93,7 @@ impl Builder {
             "vote" => Slot::Vote,
             "ef" | "noef" | "ef21" | "diana" => Slot::Feedback,
             "momentum" => Slot::Momentum,
+            "gtopk" | "twophase" => Slot::Algorithm,
             "finite" => Slot::Policy,
             other => {
                 let allowed = format!("none, {}signum, {STAGES}", Quantize::WORDS);
@@ -142,6 +143,7 @@ impl Builder {
                 }
             }
             "rotate" => recipe.rotation = Some(word.rotation()?),
+            "twophase" => recipe.algorithm = Algorithm::TwoPhase { from: word.from()? },
             "powersgd" => {
                 recipe.factors = Some(word.powersgd()?);
                 self.default_feedback();
@@ -176,6 +178,7 @@ impl Builder {
                     "bf16" => recipe.set_quantize(Dtype::Bf16.into()),
                     "elias" => {}
                     "vote" => recipe.vote = true,
+                    "gtopk" => recipe.algorithm = Algorithm::Tree,
                     "noef" => recipe.memory.feedback = false,
                     "finite" => recipe.non_finite = NonFinite::Error,
                     _ => {}
@@ -346,6 +349,18 @@ impl<'t> Word<'t> {
             }
         }
         Ok(alpha)
+    }
+
+    /// The least number of ranks of two phases.
+    fn from(&self) -> Result<u32, Error> {
+        let mut from = 1;
+        for s in &self.list("from")? {
+            match s.key {
+                "from" => from = s.number("a number of ranks, 1 or more")?,
+                _ => return Err(s.unknown("from")),
+            }
+        }
+        Ok(from)
     }
 
     fn rotation(&self) -> Result<Rotation, Error> {
@@ -584,6 +599,12 @@ impl Display for Recipe {
             None => {}
         }
         words.extend(momentum.map(|factor| format!("momentum={factor}")));
+        match self.algorithm {
+            Algorithm::Gather => {}
+            Algorithm::Tree => words.push("gtopk".into()),
+            Algorithm::TwoPhase { from: 1 } => words.push("twophase".into()),
+            Algorithm::TwoPhase { from } => words.push(format!("twophase:from={from}")),
+        }
         if self.non_finite == NonFinite::Error {
             words.push("finite".into());
         }
