@@ -12,13 +12,12 @@ use training::{bits, gradient, together};
 
 /// Codecs whose values have few bits where the gradient's have, and steps for which they are few enough for f32 to add them
 /// exactly.
-const EXACT: [(&str, Option<&str>, u64); 6] = [
+const EXACT: [(&str, Option<&str>, u64); 5] = [
     ("natural:bits=8+ef+twophase", None, 4),
     ("natural:bits=8+elias+ef+twophase", None, 0),
     ("float:bf16+ef+twophase", None, 4),
     ("qsgd:levels=4,bucket=32+ef+twophase", None, 2),
     ("qsgd:levels=4,bucket=32+elias+ef+twophase", Some("topk:0.1+ef+gtopk"), 2),
-    ("sign:bucket=64+ef+twophase", None, 1),
 ];
 
 /// Gradients, and all residuals, are the sum that is decoded, and all residuals behind it: of workers and of owners.
@@ -119,7 +118,11 @@ fn a_rank_sends_the_bytes_of_the_formula() {
                 compressor.exchange(&Device::cpu(), &mut group, &mut x).expect("it runs");
             }
             let (p, others) = (u64::from(ranks), u64::from(ranks - 1));
-            assert_eq!(group.sent, 2 * others * body / p + 2 * others * (24 + 8 + 32), "{rank} of {ranks}");
+            assert_eq!(
+                group.sent,
+                2 * others * body / p + 2 * others * (24 + 8 + 32) + others * 24,
+                "{rank} of {ranks}"
+            );
             assert_eq!(compressor.sent_bytes(rank, ranks).expect("valid"), Some(group.sent));
         });
     }
@@ -268,10 +271,13 @@ fn another_group_is_refused_on_every_rank() {
 fn a_failure_leaves_everything_as_it_was() {
     let text = "qsgd:bits=8,bucket=32+ef+twophase";
     let step = |fails: [u32; 2], short: bool| {
+        let barrier = std::sync::Barrier::new(3);
         together(Threads::group(3).expect("three"), |rank, group| {
             let (mut compressor, mut group) = (of(text, None), Watched::new(group));
             compressor.exchange(&Device::cpu(), &mut group, &mut gradient(1310, rank, 0)).expect("it runs");
             let state = compressor.state().expect("idle");
+            // A rank that fails early would end the first step of slower ones.
+            barrier.wait();
             let mut x = gradient(1310, rank, 1);
             if rank == 1 {
                 (group.calls, group.fails, group.damages) = (0, fails[0], fails[1]);
@@ -284,7 +290,7 @@ fn a_failure_leaves_everything_as_it_was() {
             done
         })
     };
-    for fails in [1, 2] {
+    for fails in [1, 2, 3] {
         let done = step([fails, 0], false);
         assert!(done.iter().all(|done| matches!(done, Err(Error::Collective(_)))), "call {fails}: {done:?}");
     }
@@ -294,9 +300,9 @@ fn a_failure_leaves_everything_as_it_was() {
     assert!(refused(&done[0]) && refused(&done[2]), "{done:?}");
     let damaged =
         |done: &Result<(), Error>| matches!(done, Err(Error::Exchange(ExchangeError::Damaged { rank: 2, .. })));
-    let done = step([0, 1], false);
-    assert!(refused(&done[0]) && damaged(&done[1]) && refused(&done[2]), "in the first phase all hear of it: {done:?}");
     let done = step([0, 2], false);
+    assert!(refused(&done[0]) && damaged(&done[1]) && refused(&done[2]), "in the first phase all hear of it: {done:?}");
+    let done = step([0, 3], false);
     assert!(
         done[0].is_ok() && damaged(&done[1]) && done[2].is_ok(),
         "in the second, others have what they need: {done:?}"

@@ -94,7 +94,8 @@ impl Collective for Watched {
 /// Multiples of 1/16 up to 8 or so, of each rank and step its own.
 pub(crate) fn dyadic(n: usize, rank: u32, step: u64) -> Vec<f32> {
     let values = cases::normal(n, 7000 + 100 * u64::from(rank) + step);
-    let mut values: Vec<f32> = values.iter().map(|v| (v * 32.0).round() / 16.0).collect();
+    let rms = (values.iter().map(|v| v * v).sum::<f32>() / n as f32).sqrt();
+    let mut values: Vec<f32> = values.iter().map(|v| (v / rms * 32.0).round() / 16.0).collect();
     // Nothing is the same in all ranks, and some entries stand out.
     values.iter_mut().skip(rank as usize).step_by(37).for_each(|v| *v *= 4.0);
     values
