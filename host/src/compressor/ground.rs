@@ -99,7 +99,7 @@ impl Host<'_> {
     }
 
     /// What a part takes its payloads or factors of, before anything is formed of it.
-    pub(super) fn input(&self, part: &Part) -> &[f32] {
+    fn input(&self, part: &Part) -> &[f32] {
         if part.recipe.memory().momentum.is_some() { self.planes.behind(Held::Momentum) } else { self.gradient }
     }
 }
@@ -158,7 +158,8 @@ impl Ground for Host<'_> {
     ) -> Result<u64, Error> {
         if part.via != Algorithm::Gather {
             let (step, model) = self.stamp;
-            return algorithm::run(self, part, algorithm::Step { step, model, seed }, group, weight);
+            let mut place = algorithm::Place { device: self.device, gradient: self.gradient, planes: &mut self.planes };
+            return algorithm::run(&mut place, part, algorithm::Step { step, model, seed }, group, weight);
         }
         if let Method::Random { codec } = part.method {
             return self.random(&codec, part, seed, group, weight);

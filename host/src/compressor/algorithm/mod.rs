@@ -9,12 +9,27 @@ mod two_phase;
 pub(super) use self::owner::Owner;
 use super::error::ExchangeError;
 use super::frame;
-use super::ground::Host;
 use super::part::{Method, Part};
+use super::planes::{Held, InStep};
 use crate::collective::Collective;
+use crate::device::Device;
 use crate::error::Error;
 use crate::seed::Seed;
 use crate::wire::PayloadError;
+
+/// Gradient and state in the host's memory.
+pub(super) struct Place<'a, 's> {
+    pub(super) device: &'a Device,
+    pub(super) gradient: &'a mut [f32],
+    pub(super) planes: &'a mut InStep<'s>,
+}
+
+impl Place<'_, '_> {
+    /// What a part takes its payloads of.
+    fn input(&self, part: &Part) -> &[f32] {
+        if part.recipe.memory().momentum.is_some() { self.planes.behind(Held::Momentum) } else { self.gradient }
+    }
+}
 
 /// What is the same for all messages of a part in a step.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +83,7 @@ impl Part {
 
 /// The exchange of a part by its algorithm; bytes that were handed over. The gradient becomes the mean.
 pub(super) fn run(
-    host: &mut Host<'_>,
+    host: &mut Place<'_, '_>,
     part: &mut Part,
     step: Step,
     group: &mut (impl Collective + ?Sized),

@@ -88,7 +88,7 @@ impl Part {
                     Keep::Above(_) => return Ok(None),
                     // The last block may have fewer elements.
                     Keep::Blocks { elements: block, k } => {
-                        let (n, block, k) = (*elements as u64, *block as u64, *k as u64);
+                        let (n, block, k) = (*elements as u64, *block, *k);
                         (n / block * k.min(block)) + k.min(n % block)
                     }
                     _ => plan.most(),

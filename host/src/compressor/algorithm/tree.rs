@@ -1,10 +1,9 @@
 //! The tree of gTop-k: [`Algorithm::Tree`].
 
 use super::super::frame;
-use super::super::ground::Host;
 use super::super::part::{Method, Part};
 use super::super::planes::Held;
-use super::Step;
+use super::{Place, Step};
 use crate::collective::Collective;
 use crate::error::Error;
 use crate::recipe::Algorithm;
@@ -12,7 +11,7 @@ use crate::sparse::SparsePayload;
 
 /// A step of a selection. Where a rank cannot do its part, its parent hears of it, and in the end all ranks do: none waits.
 pub(super) fn run(
-    host: &mut Host<'_>,
+    host: &mut Place<'_, '_>,
     part: &Part,
     step: Step,
     group: &mut (impl Collective + ?Sized),
@@ -46,7 +45,7 @@ pub(super) fn run(
 }
 
 /// This rank's selection. What it leaves is in the residual behind the step.
-fn encode(host: &mut Host<'_>, part: &Part, step: Step, rank: u32) -> Result<SparsePayload, Error> {
+fn encode(host: &mut Place<'_, '_>, part: &Part, step: Step, rank: u32) -> Result<SparsePayload, Error> {
     let mut message = Vec::new();
     let mut writer = frame::Writer::new(&mut message, step.step, step.model);
     let residual = host.planes.of(Held::Residual);
@@ -68,7 +67,7 @@ fn read(part: &Part, step: Step, message: &[u8], rank: u32) -> Result<SparsePayl
 
 /// Both together, selected anew. What drops goes to the residual behind the step.
 fn merge(
-    host: &mut Host<'_>,
+    host: &mut Place<'_, '_>,
     part: &Part,
     step: Step,
     [mine, theirs]: [&SparsePayload; 2],
@@ -86,7 +85,7 @@ fn merge(
 }
 
 /// Writes the mean into the gradient.
-fn write(host: &mut Host<'_>, part: &Part, result: &SparsePayload, weight: f32) -> Result<(), Error> {
+fn write(host: &mut Place<'_, '_>, part: &Part, result: &SparsePayload, weight: f32) -> Result<(), Error> {
     let Method::Sparse { packed, .. } = &part.method else { return Ok(()) };
     if !*packed {
         return host.device.decode_sparse_sum(&[result], weight, host.gradient);

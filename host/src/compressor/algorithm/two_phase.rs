@@ -1,11 +1,10 @@
 //! Pieces to their owners, and quantized sums back: [`Algorithm::TwoPhase`](crate::Algorithm::TwoPhase).
 
 use super::super::error::ExchangeError;
-use super::super::ground::Host;
 use super::super::part::Part;
 use super::super::planes::{Held, Sides};
-use super::Step;
 use super::pieces::Sub;
+use super::{Place, Step};
 use crate::collective::Collective;
 use crate::device::Device;
 use crate::error::Error;
@@ -20,7 +19,7 @@ type Planned = (Sub, EncodePlan);
 
 /// A step of quantized pieces. A rank that cannot do its part says so in both phases: none waits.
 pub(super) fn run(
-    host: &mut Host<'_>,
+    host: &mut Place<'_, '_>,
     part: &mut Part,
     step: Step,
     group: &mut (impl Collective + ?Sized),
@@ -79,7 +78,7 @@ pub(super) fn run(
 
 /// The payloads of this rank, by pieces. The residual behind the step is what they do not hold.
 fn encode(
-    host: &mut Host<'_>,
+    host: &mut Place<'_, '_>,
     part: &Part,
     step: Step,
     pieces: &[Vec<Planned>],
