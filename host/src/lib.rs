@@ -87,7 +87,7 @@ pub use low_rank::{LowRankState, Outcome, ResidentLowRank, StateError};
 pub use model::{Layout, ModelPlan, TensorSpan};
 pub use plan::{DecodeMode, DecodePlan, EncodePlan, NonFinite};
 pub use random::RandomK;
-pub use recipe::{Memory, Method, Promise, Quantize, Recipe, RecipeError, Shift};
+pub use recipe::{Algorithm, Memory, Method, Promise, Quantize, Recipe, RecipeError, Shift};
 pub use rotation::Rotation;
 pub use seed::Seed;
 pub use sparse::{IndexFormat, LazyResidual, Selection, SparseHeader, SparsePayload, ValueFormat};

@@ -121,9 +121,10 @@ impl Ternary {
     /// ```
     /// use gradwire::{Device, Seed, Ternary};
     /// let gradient: Vec<f32> = (0..100_000).map(|i| (i as f32).sin()).collect();
-    /// let sent = Device::cpu().encode(&Ternary::new().base3(), &gradient, Seed::new(1))?;
+    /// let codec = Ternary::new().whole_tensor().base3();
+    /// let sent = Device::cpu().encode(&codec, &gradient, Seed::new(1))?;
     /// assert!(sent.as_bytes().len() * 8 < 166 * gradient.len() / 100);
-    /// let sent = Device::cpu().encode(&Ternary::new().base3(), &[0.0f32; 100_000], Seed::new(1))?;
+    /// let sent = Device::cpu().encode(&codec, &[0.0f32; 100_000], Seed::new(1))?;
     /// assert!(sent.as_bytes().len() * 8 < 17 * gradient.len() / 100);
     /// # Ok::<(), gradwire::Error>(())
     /// ```

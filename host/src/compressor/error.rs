@@ -66,6 +66,21 @@ pub enum ExchangeError {
         "an earlier step was broken off, and gradient and state may be half changed; restore a saved state on every rank"
     )]
     BrokenOff,
+    /// The owner's residual of a piece, in a group where this rank has another piece, or none.
+    #[error(
+        "the owner's residual is of the piece of rank {of} of {of_ranks}, and this is rank {rank} of {ranks}; save the states and \
+         restore them for the new group, which adds it to the residual"
+    )]
+    Owner {
+        /// The rank whose piece it is of.
+        of: u32,
+        /// Of how many ranks.
+        of_ranks: u32,
+        /// This rank.
+        rank: u32,
+        /// The ranks there are.
+        ranks: u32,
+    },
     /// Another number of payloads than this model has.
     #[error("rank {rank} sent {found} payloads, and {expected} are needed; give every rank the same model and policy")]
     Payloads {

@@ -59,6 +59,14 @@ impl<'m> Writer<'m> {
         self.finish();
     }
 
+    /// Writes in its place that rank `rank` could not do its part.
+    pub(super) fn refuse_for(mut self, rank: u32) {
+        self.at = HEAD;
+        self.append(&rank.to_le_bytes());
+        self.message[5] = 1;
+        self.finish();
+    }
+
     /// Ends the message.
     pub(super) fn finish(self) {
         self.message.truncate(self.at);
@@ -82,7 +90,9 @@ pub(super) fn read(message: &[u8], rank: u32, step: u64, model: u32) -> Result<V
         return Err(ExchangeError::Step { rank, found, expected: step }.into());
     }
     if head[5] == 1 {
-        return Err(ExchangeError::Refused { rank }.into());
+        // Who refused, where another rank passes it on.
+        let of = rest.split_at_checked(LENGTH).and_then(|(_, of)| <[u8; 4]>::try_from(of).ok());
+        return Err(ExchangeError::Refused { rank: of.map_or(rank, u32::from_le_bytes) }.into());
     }
     let mut payloads = Vec::new();
     while let Some((length, behind)) = rest.split_first_chunk::<LENGTH>() {

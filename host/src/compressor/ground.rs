@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::algorithm;
 use super::frame::Writer;
 use super::part::{Method, Part, Received};
 use super::planes::{Held, InStep, Sides};
@@ -9,6 +10,7 @@ use crate::collective::Collective;
 use crate::device::Device;
 use crate::error::Error;
 use crate::random::RandomK;
+use crate::recipe::Algorithm;
 use crate::seed::Seed;
 
 /// The memory in which a step is made: the host's, or a device's. A part goes by its number among the parts.
@@ -26,7 +28,8 @@ pub(super) trait Ground {
     /// Appends a range of the gradient.
     fn read(&mut self, range: Range<usize>, to: &mut Vec<f32>) -> Result<(), Error>;
 
-    /// A step of factors, or of entries that the seed draws, with its all-reduces; bytes that were handed over. The gradient
+    /// A step of factors, of entries that the seed draws, or by another algorithm than a gather, with all its messages; bytes that
+    /// were handed over. The gradient
     /// becomes the mean.
     fn summed(
         &mut self,
@@ -64,6 +67,8 @@ pub(super) struct Host<'s> {
     /// Elements that it should have.
     pub(super) elements: u64,
     pub(super) planes: InStep<'s>,
+    /// The number of the step, and the model's checksum.
+    pub(super) stamp: (u64, u32),
 }
 
 impl Host<'_> {
@@ -123,6 +128,9 @@ impl Ground for Host<'_> {
     }
 
     fn encode(&mut self, _: usize, part: &Part, seed: Seed, message: &mut Writer<'_>) -> Result<(), Error> {
+        if part.via != Algorithm::Gather {
+            return Ok(());
+        }
         let mut residual = std::mem::replace(self.planes.of(Held::Residual), Sides::none());
         let mut none = Sides::none();
         let (input, residual_of_codec) = match part.forms() {
@@ -148,6 +156,11 @@ impl Ground for Host<'_> {
         group: &mut (impl Collective + ?Sized),
         weight: f32,
     ) -> Result<u64, Error> {
+        if part.via != Algorithm::Gather {
+            let (step, model) = self.stamp;
+            let mut place = algorithm::Place { device: self.device, gradient: self.gradient, planes: &mut self.planes };
+            return algorithm::run(&mut place, part, algorithm::Step { step, model, seed }, group, weight);
+        }
         if let Method::Random { codec } = part.method {
             return self.random(&codec, part, seed, group, weight);
         }

@@ -1,5 +1,6 @@
 //! What a training step needs for all tensors of a model: recipes, state, and the exchange between ranks.
 
+mod algorithm;
 mod error;
 mod frame;
 mod ground;
@@ -44,8 +45,8 @@ use crate::recipe::Recipe;
 /// }
 /// ```
 ///
-/// * **What goes how**: payloads of quantizers and of selections by an all-gather, factors and what goes uncompressed
-///   by an all-reduce.
+/// * **What goes how**: payloads of quantizers and of selections by an all-gather, unless the recipe says another
+///   [`Algorithm`](crate::Algorithm); factors and what goes uncompressed by an all-reduce.
 /// * **Same bits**: after [`Compressor::exchange`] the gradient has the same bits on every rank. With factors, that
 ///   needs the same backend on every rank.
 /// * **Failure**: where an exchange fails, gradient, residual and all state are as they were before it, on this rank.
@@ -201,6 +202,7 @@ impl Compressor {
             if let Method::LowRank { state, .. } = &mut part.method {
                 state.clear_residual()?;
             }
+            part.owner.clear();
         }
         Ok(())
     }
@@ -208,6 +210,20 @@ impl Compressor {
     /// Refuses to go on behind a step that was broken off.
     fn expect_whole(&self) -> Result<(), Error> {
         if self.broken_off { Err(ExchangeError::BrokenOff.into()) } else { Ok(()) }
+    }
+
+    /// What this rank keeps of the sums that it quantized for all ranks ([`Algorithm::TwoPhase`](crate::Algorithm::TwoPhase)), an entry per
+    /// element of the gradient; zero outside of the piece that it owns. [`Compressor::residual`] is beside it.
+    ///
+    /// # Errors
+    /// As [`Compressor::residual`].
+    pub fn owner_residual(&self) -> Result<Vec<f32>, Error> {
+        self.expect_whole()?;
+        let mut residual = planes::zeros(self.elements())?;
+        for part in &self.parts {
+            part.add_owner(part.owner.kept(), &mut residual);
+        }
+        Ok(residual)
     }
 
     /// What has not been sent so far, an entry per element of the gradient.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::algorithm::Owner;
 use super::error::ExchangeError;
 use super::frame::Writer;
 use super::planes::{Held, Sides};
@@ -18,7 +19,7 @@ use crate::low_rank::LowRankState;
 use crate::model::{Layout, ModelPlan, TensorSpan};
 use crate::plan::{DecodeMode, EncodePlan, Limits, NonFinite};
 use crate::random::RandomK;
-use crate::recipe::{Formed, Recipe, RecipeError};
+use crate::recipe::{Algorithm, Formed, Recipe, RecipeError};
 use crate::rotation::Rotation;
 use crate::seed::Seed;
 use crate::sparse::SparsePayload;
@@ -40,6 +41,10 @@ pub(super) struct Part {
     /// The part of the entries that the selection keeps now, where it keeps a part.
     pub(super) part: Option<f64>,
     pub(super) method: Method,
+    /// The algorithm of this step.
+    pub(super) via: Algorithm,
+    /// What this rank keeps of sums that it quantized.
+    pub(super) owner: Owner,
 }
 
 #[derive(Clone, Debug)]
@@ -102,7 +107,8 @@ impl Part {
             let limits = Limits::NONE;
             Method::Dense { plan: dense(&recipe, &spans, &limits)?, limits }
         };
-        Ok(Self { recipe, tensors, spans, first, formed, part, method })
+        let (via, owner) = (Algorithm::Gather, Owner::default());
+        Ok(Self { recipe, tensors, spans, first, formed, part, method, via, owner })
     }
 
     /// Makes the plans anew where they were made for another device's limits, and refuses what does not fit them, before the other
@@ -139,6 +145,14 @@ impl Part {
         }
         self.part = now;
         Ok(true)
+    }
+
+    /// The algorithm with so many ranks.
+    pub(super) fn algorithm(&self, ranks: u32) -> Algorithm {
+        match self.recipe.algorithm() {
+            Algorithm::TwoPhase { from } if ranks < from => Algorithm::Gather,
+            other => other,
+        }
     }
 
     /// The plane in which what is encoded is formed, where it is.
@@ -268,6 +282,11 @@ impl Part {
         error
     }
 
+    /// The number of one of its tensors in the draws.
+    pub(super) fn number(&self, tensor: usize) -> u32 {
+        self.first.wrapping_add(tensor as u32)
+    }
+
     /// The seed of its draws, of that of a step.
     pub(super) fn seed_of(&self, step: Seed) -> Seed {
         step.tensor(self.first)
@@ -278,9 +297,10 @@ impl Part {
         Seed::new(run).tensor(self.first)
     }
 
-    /// Payloads of a rank.
+    /// Payloads of a rank that are gathered.
     pub(super) fn payloads(&self) -> usize {
         match &self.method {
+            _ if self.via != Algorithm::Gather => 0,
             Method::Dense { plan, .. } => plan.tensors().len(),
             Method::Sparse { .. } | Method::Rotated { .. } => 1,
             Method::LowRank { .. } | Method::Random { .. } => 0,
@@ -299,6 +319,7 @@ impl Part {
             Error::from(ExchangeError::Damaged { rank, tensor, source })
         };
         match &self.method {
+            _ if self.via != Algorithm::Gather => Ok(Received::Nothing),
             Method::Dense { plan, .. } => {
                 let mut all = Vec::with_capacity(ranks.len());
                 for (rank, payloads) in ranks.iter().enumerate() {

@@ -1,5 +1,6 @@
 //! The state of a compressor as bytes, for this number of workers or another.
 
+use super::algorithm::Owner;
 use super::error::{MAGIC, SavedError, VERSION};
 use super::part::Method;
 use super::step::put_back;
@@ -7,7 +8,7 @@ use super::{Compressor, planes};
 use crate::codec::powersgd::Matrix;
 use crate::error::Error;
 use crate::low_rank::LowRankState;
-use crate::recipe::Recipe;
+use crate::recipe::{Algorithm, Recipe};
 
 /// Bytes in front of the description: magic, version, size, run, steps.
 const HEAD: usize = 32;
@@ -20,6 +21,16 @@ struct Saved<'b> {
     /// The planes, as little-endian f32; each empty where the compressor has none.
     planes: [&'b [u8]; 4],
     states: Vec<LowRankState>,
+    /// Owners' residuals, of the parts that have two phases.
+    owners: Vec<SavedOwner<'b>>,
+}
+
+/// An owner's residual: whose piece it is of, and its numbers as little-endian f32.
+#[derive(Clone, Copy)]
+struct SavedOwner<'b> {
+    /// Rank and ranks; none before the first step.
+    place: Option<(u32, u32)>,
+    bytes: &'b [u8],
 }
 
 impl Compressor {
@@ -49,6 +60,12 @@ impl Compressor {
                 put(&mut bytes, &state.to_bytes()?);
             }
         }
+        for part in self.parts.iter().filter(|part| has_owner(part)) {
+            let (place, kept) = part.owner.kept();
+            let place = place.map_or(Vec::new(), |(rank, ranks)| [rank.to_le_bytes(), ranks.to_le_bytes()].concat());
+            let numbers = kept.iter().flat_map(|value| value.to_le_bytes());
+            put(&mut bytes, &place.into_iter().chain(numbers).collect::<Vec<u8>>());
+        }
         let size = (bytes.len() + CHECKSUM) as u64;
         bytes[8..16].copy_from_slice(&size.to_le_bytes());
         let sum = crc32fast::hash(&bytes);
@@ -62,7 +79,8 @@ impl Compressor {
     /// Where there are as many ranks as before, each goes on with the bits of an uninterrupted run. Where there are
     /// fewer, rank r takes up the states r, r + ranks, r + 2 ranks and so on, and residuals and momenta are added;
     /// where there are more, the new ranks begin with none. So the sum of the residuals over the ranks stays what it
-    /// was, but for the rounding of the additions. Where the number of ranks changes, the estimate of each rank begins at
+    /// was, but for the rounding of the additions; the residuals of owners of pieces ([`Algorithm::TwoPhase`]) are
+    /// added to them then. Where the number of ranks changes, the estimate of each rank begins at
     /// the mean of all.
     ///
     /// ```
@@ -132,9 +150,35 @@ impl Compressor {
         for (estimate, (from, plane)) in estimates.iter_mut().zip([own, (0, 3)]) {
             estimate.iter_mut().zip(numbers(all[from].planes[plane])).for_each(|(to, value)| *to = value);
         }
-        let ([residual, momentum], [shift, mean]) = (sums, estimates);
+        let ([mut residual, momentum], [shift, mean]) = (sums, estimates);
+        let mut owners = Vec::new();
+        for (index, part) in self.parts.iter().filter(|part| has_owner(part)).enumerate() {
+            // As many ranks as before, each in its place: each keeps its piece.
+            let stays = |(at, saved): (usize, &Saved<'_>)| match saved.owners[index].place {
+                Some(place) => place == (at as u32, ranks),
+                None => true,
+            };
+            if states.len() == ranks as usize && all.iter().enumerate().all(stays) {
+                let SavedOwner { place, bytes } = all[rank as usize].owners[index];
+                owners.push(Owner::of(place, numbers(bytes).collect()));
+                continue;
+            }
+            for saved in mine() {
+                let SavedOwner { place, bytes } = saved.owners[index];
+                // What is not finite counts for nothing beside others.
+                let finite: Vec<f32> = numbers(bytes).map(|v| if v.is_finite() { v } else { 0.0 }).collect();
+                part.add_owner((place, &finite), &mut residual);
+            }
+            owners.push(Owner::default());
+        }
+        let broken = residual.iter().position(|value| !value.is_finite()).filter(|_| !owners.is_empty());
+        if let Some(index) = broken.filter(|index| all.iter().all(|saved| finite_at(saved.planes[0], *index))) {
+            return Err(Error::Overflow { what: "sum of the residuals", index: index as u64 });
+        }
         self.planes.set([residual, momentum, shift, mean]);
         put_back(&mut self.parts, restored);
+        let with_owner = self.parts.iter_mut().filter(|part| has_owner(part));
+        with_owner.zip(owners).for_each(|(part, owner)| part.owner = owner);
         (self.steps, self.agreed, self.broken_off) = (steps, false, false);
         Ok(())
     }
@@ -210,10 +254,28 @@ impl Compressor {
             }
             states.push(state);
         }
+        let mut owners = Vec::new();
+        for part in self.parts.iter().filter(|part| has_owner(part)) {
+            let field = "owner residual bytes";
+            let mut bytes = Reader(reader.part(field)?);
+            let found = bytes.0.len() as u64;
+            let wrong = SavedError::Field { field, found };
+            if found == 0 {
+                owners.push(SavedOwner { place: None, bytes: bytes.0 });
+                continue;
+            }
+            let mut number = || bytes.take().map(u32::from_le_bytes).ok_or(wrong.clone());
+            let place = (number()?, number()?);
+            let elements = part.piece(place.0, place.1).iter().map(|sub| sub.range.len()).sum::<usize>();
+            if place.0 >= place.1 || bytes.0.len() != 4 * elements {
+                return Err(wrong.into());
+            }
+            owners.push(SavedOwner { place: Some(place), bytes: bytes.0 });
+        }
         if !reader.0.is_empty() {
             return Err(SavedError::Field { field: "bytes behind the last part", found: reader.0.len() as u64 }.into());
         }
-        Ok(Saved { steps, planes, states })
+        Ok(Saved { steps, planes, states, owners })
     }
 
     pub(super) fn matrices(&self, part: &super::Part, alone: bool) -> Vec<Matrix> {
@@ -234,6 +296,15 @@ fn other_than(what: &'static str, found: impl ToString, expected: impl ToString)
 /// Planes that are written: those of estimates only where there are any.
 fn planes_of(shift: &[f32]) -> usize {
     if shift.is_empty() { 2 } else { 4 }
+}
+
+/// Whether a part's sums may be quantized by their owners, with a residual.
+fn has_owner(part: &super::Part) -> bool {
+    part.recipe.memory().feedback && matches!(part.recipe.algorithm(), Algorithm::TwoPhase { .. })
+}
+
+fn finite_at(plane: &[u8], index: usize) -> bool {
+    numbers(plane).nth(index).is_none_or(f32::is_finite)
 }
 
 /// Numbers of their bytes.

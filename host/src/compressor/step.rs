@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::low_rank::LowRankState;
 use crate::model::TensorSpan;
 use crate::plan::NonFinite;
-use crate::recipe::Recipe;
+use crate::recipe::{Algorithm, Recipe};
 use crate::seed::Seed;
 
 /// Memory that is kept from step to step.
@@ -61,10 +61,14 @@ impl Compressor {
         let elements = self.layout.elements();
         self.broken_off = true;
         let (shared, planes) = self.split();
-        let mut ground = Host { device, gradient, elements, planes: planes.begin() };
+        let stamp = (*shared.steps, shared.model);
+        let mut ground = Host { device, gradient, elements, planes: planes.begin(), stamp };
         let done = shared.attempt(&mut ground, group);
         match &done {
-            Ok(()) => planes.commit(),
+            Ok(()) => {
+                planes.commit();
+                self.parts.iter_mut().for_each(|part| part.owner.commit());
+            }
             Err(_) if careful => {
                 gradient.copy_from_slice(&before);
                 put_back(&mut self.parts, states);
@@ -110,16 +114,25 @@ impl Shared<'_> {
         let Self { recipes, parts, whole, run, steps, model, agreed, all_reduce_only, work } = self;
         let (rank, ranks, step) = (group.rank(), group.ranks(), *steps);
         let weight = 1.0 / ranks as f32;
+        parts.iter_mut().for_each(|part| {
+            part.via = part.algorithm(ranks);
+            part.owner.forget();
+        });
         let ready = ground.begin(parts);
         let guarded = recipes.iter().any(|recipe| recipe.non_finite == NonFinite::Error);
         let agrees = *agreed || all_reduce_only;
-        let gathers = guarded || !agrees || parts.iter().any(|part| part.payloads() > 0);
+        // Behind another algorithm too: who cannot begin says so before anyone waits for its part.
+        let gathers =
+            guarded || !agrees || parts.iter().any(|part| part.payloads() > 0 || part.via != Algorithm::Gather);
         let mut bytes = 0;
         if gathers {
             let seed = Seed::new(run).step(step).worker(rank);
             let mut message = frame::Writer::new(&mut work.message, step, model);
             let encode = |(index, part): (usize, &mut Part)| {
                 ground.refuse_of_factors(index, part)?;
+                if part.via == Algorithm::Gather {
+                    part.owner.expect_none(rank, ranks)?;
+                }
                 ground.encode(index, part, seed, &mut message)
             };
             let encoded = ready.and_then(|()| parts.iter_mut().enumerate().try_for_each(encode));

@@ -1,5 +1,6 @@
 //! Recipes: what becomes of a gradient, stage by stage.
 
+mod algorithm;
 mod error;
 mod memory;
 mod methods;
@@ -7,6 +8,7 @@ mod promise;
 mod quantize;
 mod text;
 
+pub use self::algorithm::Algorithm;
 pub use self::error::RecipeError;
 pub(crate) use self::memory::Formed;
 pub use self::memory::{Memory, Shift};
@@ -45,6 +47,8 @@ use crate::rotation::Rotation;
 /// | memory | `signum`, `signum:momentum=0.9` | [`Recipe::momentum_alone`], of signs |
 /// | memory | `ef21` | differences to an estimate, of a contraction: [`Shift::Ef21`] |
 /// | memory | `diana`, `diana:alpha=0.1` | differences to an estimate, of an unbiased codec: [`Shift::Diana`] |
+/// | exchange | `gtopk`, of a selection with `ef` | [`Algorithm::Tree`] |
+/// | exchange | `twophase`, `twophase:from=4`, of a quantizer | [`Algorithm::TwoPhase`] |
 /// | all of it | `grace:terngrad` | a published method with the defaults of GRACE: [`Recipe::methods`] |
 /// | policy | `finite` | NaN and infinity are refused: [`NonFinite::Error`] |
 ///
@@ -80,6 +84,8 @@ pub struct Recipe {
     /// Entries that the seed draws.
     pub(crate) random: Option<RandomK>,
     pub(crate) memory: Memory,
+    /// How payloads go from rank to rank.
+    pub(crate) algorithm: Algorithm,
     pub(crate) non_finite: NonFinite,
 }
 
@@ -112,6 +118,7 @@ impl Recipe {
             factors: None,
             random: None,
             memory: Memory::default(),
+            algorithm: Algorithm::Gather,
             non_finite: NonFinite::Propagate,
         }
     }
@@ -265,6 +272,24 @@ impl Recipe {
         self
     }
 
+    /// The same with this algorithm between the ranks, which [`Compressor::exchange`](crate::Compressor::exchange) runs. Gradients
+    /// lie in the host's memory unless it is [`Algorithm::Gather`].
+    ///
+    /// ```
+    /// use gradwire::{Algorithm, Recipe, TopK};
+    /// let tree = Recipe::from(TopK::fraction(0.01)).feedback().via(Algorithm::Tree);
+    /// assert_eq!(tree.to_string(), "topk:0.01+ef+gtopk");
+    /// ```
+    pub fn via(mut self, algorithm: Algorithm) -> Self {
+        self.algorithm = algorithm;
+        self
+    }
+
+    /// How payloads go from rank to rank.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
     /// What is kept from step to step.
     pub fn memory(&self) -> Memory {
         self.memory
@@ -366,6 +391,7 @@ impl Recipe {
                 return stages(what, "leave out unbiased, or say noef");
             }
         }
+        self.check_algorithm()?;
         self.memory.check(self.factors.is_some())?;
         if self.memory.momentum.is_some() && !self.memory.feedback && (self.select.is_some() || self.factors.is_some())
         {
@@ -382,6 +408,36 @@ impl Recipe {
             (_, Some(dense), _) => dense.plan(0).map(drop),
             (.., Some(sparse)) => sparse.check_settings(),
             _ => Ok(()),
+        }
+    }
+
+    /// Refuses an algorithm that does not go with the stages.
+    fn check_algorithm(&self) -> Result<(), Error> {
+        let stages = |what, remedy| Err(RecipeError::Stages { what, remedy }.into());
+        let Memory { feedback, momentum, .. } = self.memory;
+        match self.algorithm {
+            Algorithm::Gather => Ok(()),
+            Algorithm::Tree if self.select.is_none() => {
+                stages("the tree of gtopk merges selections, and there is none", "add topk, or leave out gtopk")
+            }
+            Algorithm::Tree if !feedback || momentum.is_some() || self.memory.is_formed() => {
+                let what =
+                    "the tree of gtopk keeps in the residual what a merge drops, and goes with error feedback as it is";
+                stages(what, "add ef, and leave out noef, momentum, beta, gamma, ef21 and diana")
+            }
+            Algorithm::Tree => Ok(()),
+            Algorithm::TwoPhase { from: 0 } => {
+                stages("two phases from 0 ranks on are those from 1 on", "say from=1, or twophase alone")
+            }
+            Algorithm::TwoPhase { .. } if self.dense().is_none() || self.vote || self.rotation.is_some() => {
+                let what = "two phases cut quantized gradients at their buckets";
+                stages(what, "use qsgd or another quantizer without vote and rotate, or leave out twophase")
+            }
+            Algorithm::TwoPhase { .. } if self.memory.is_formed() => {
+                let what = "two phases keep residuals as they are at worker and owner";
+                stages(what, "leave out beta, gamma, ef21 and diana, or twophase")
+            }
+            Algorithm::TwoPhase { .. } => Ok(()),
         }
     }
 

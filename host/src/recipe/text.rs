@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
 use super::methods::{PREFIX, expanded};
-use super::{Memory, Quantize, Recipe, RecipeError, Shift};
+use super::{Algorithm, Memory, Quantize, Recipe, RecipeError, Shift};
 use crate::codec::powersgd::PowerSgd;
 use crate::codec::quantizer::{Quantizer, quantizers};
 use crate::codec::topk::{Keep, Segment, TopK};
@@ -17,7 +17,8 @@ use crate::random::RandomK;
 use crate::rotation::Rotation;
 
 /// What may stand where a stage does, behind none and the quantizers.
-const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, elias, base3, vote, ef, noef, ef21, diana, momentum=<factor> or finite";
+const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, elias, base3, vote, ef, noef, ef21, diana, momentum=<factor>, gtopk, \
+                      twophase or finite";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
 impl FromStr for Recipe {
@@ -73,6 +74,7 @@ enum Slot {
     Vote,
     Feedback,
     Momentum,
+    Algorithm,
     Policy,
 }
 
@@ -93,6 +95,7 @@ impl Builder {
             "vote" => Slot::Vote,
             "ef" | "noef" | "ef21" | "diana" => Slot::Feedback,
             "momentum" => Slot::Momentum,
+            "gtopk" | "twophase" => Slot::Algorithm,
             "finite" => Slot::Policy,
             other => {
                 let allowed = format!("none, {}signum, {STAGES}", Quantizer::WORDS);
@@ -142,6 +145,7 @@ impl Builder {
                 }
             }
             "rotate" => recipe.rotation = Some(word.rotation()?),
+            "twophase" => recipe.algorithm = Algorithm::TwoPhase { from: word.from()? },
             "powersgd" => {
                 recipe.factors = Some(word.powersgd()?);
                 self.default_feedback();
@@ -177,6 +181,7 @@ impl Builder {
                     "elias" => entropy = Entropy::Elias,
                     "base3" => entropy = Entropy::Base3,
                     "vote" => recipe.vote = true,
+                    "gtopk" => recipe.algorithm = Algorithm::Tree,
                     "noef" => recipe.memory.feedback = false,
                     "finite" => recipe.non_finite = NonFinite::Error,
                     _ => {}
@@ -347,6 +352,18 @@ impl<'t> Word<'t> {
             }
         }
         Ok(alpha)
+    }
+
+    /// The least number of ranks of two phases.
+    fn from(&self) -> Result<u32, Error> {
+        let mut from = 1;
+        for s in &self.list("from")? {
+            match s.key {
+                "from" => from = s.number("a number of ranks, 1 or more")?,
+                _ => return Err(s.unknown("from")),
+            }
+        }
+        Ok(from)
     }
 
     fn rotation(&self) -> Result<Rotation, Error> {
@@ -585,6 +602,12 @@ impl Display for Recipe {
             None => {}
         }
         words.extend(momentum.map(|factor| format!("momentum={factor}")));
+        match self.algorithm {
+            Algorithm::Gather => {}
+            Algorithm::Tree => words.push("gtopk".into()),
+            Algorithm::TwoPhase { from: 1 } => words.push("twophase".into()),
+            Algorithm::TwoPhase { from } => words.push(format!("twophase:from={from}")),
+        }
         if self.non_finite == NonFinite::Error {
             words.push("finite".into());
         }

@@ -58,14 +58,18 @@ pub(crate) const TEXTS: [&str; 30] = [
     "qsgd:bits=4,bucket=64+noef+momentum=0.5",
 ];
 
-/// Recipes of gradients in the host's memory alone: entries that are summed on the way, and rotated tensors.
-pub(crate) const HOST_ALONE: [&str; 6] = [
+/// Recipes of gradients in the host's memory alone: entries that are summed on the way, rotated
+/// tensors, and other algorithms than a gather.
+pub(crate) const HOST_ALONE: [&str; 9] = [
     "randomk:0.05",
     "randomk:k=40+noef",
     "randomk:0.6,unbiased",
     "rotate+qsgd:bits=4",
     "rotate:block=256+uniform:bits=4,bucket=256+noef+momentum=0.5",
     "rotate+ternary:bucket=1024+elias",
+    "topk:0.02+ef+gtopk",
+    "qsgd:bits=4,bucket=64+ef+twophase",
+    "qsgd:bits=4,bucket=64+elias+noef+momentum=0.5+twophase:from=3",
 ];
 
 /// Compressors of gradients in the host's memory.

@@ -18,7 +18,7 @@ use crate::collective::Collective;
 use crate::device::Device;
 use crate::embed::DeviceMemory;
 use crate::error::Error;
-use crate::recipe::RecipeError;
+use crate::recipe::{Algorithm, RecipeError};
 
 /// A [`Compressor`] for gradients that lie in a device's memory, where its residual, momentum and factors stay too.
 ///
@@ -96,7 +96,8 @@ impl Compressor {
     /// queue it works.
     ///
     /// # Errors
-    /// [`RecipeError::Stages`] for a recipe with a vote or random-k; [`Error::Limit`] for a device whose limits are too small;
+    /// [`RecipeError::Stages`] for a recipe with a vote, random-k, gtopk or
+    /// twophase; [`Error::Limit`] for a device whose limits are too small;
     /// [`Error::Backend`] where it has no memory left, or fails.
     pub fn resident<D>(&self, memory: &D) -> Result<ResidentCompressor<D>, Error>
     where
@@ -107,6 +108,11 @@ impl Compressor {
         if self.parts.iter().any(|part| part.recipe.vote) {
             let what = "a vote is counted in the host's memory, and the gradient is to stay in the device's";
             return Err(RecipeError::Stages { what, remedy: "use Compressor::exchange, or leave out vote" }.into());
+        }
+        if self.parts.iter().any(|part| part.recipe.algorithm() != Algorithm::Gather) {
+            let what = "gtopk and twophase work in the host's memory, and the gradient is to stay in the device's";
+            let remedy = "use Compressor::exchange, or leave out gtopk and twophase";
+            return Err(RecipeError::Stages { what, remedy }.into());
         }
         let mut inner = self.clone();
         let planes = std::mem::take(&mut inner.planes);

@@ -1,0 +1,96 @@
+//! Exchanges other than an all-gather of payloads: the tree of gTop-k, and two phases.
+
+mod owner;
+mod pieces;
+mod traffic;
+mod tree;
+mod two_phase;
+
+pub(super) use self::owner::Owner;
+use super::error::ExchangeError;
+use super::frame;
+use super::part::{Method, Part};
+use super::planes::{Held, InStep};
+use crate::collective::Collective;
+use crate::device::Device;
+use crate::error::Error;
+use crate::seed::Seed;
+use crate::wire::PayloadError;
+
+/// Gradient and state in the host's memory.
+pub(super) struct Place<'a, 's> {
+    pub(super) device: &'a Device,
+    pub(super) gradient: &'a mut [f32],
+    pub(super) planes: &'a mut InStep<'s>,
+}
+
+impl Place<'_, '_> {
+    /// What a part takes its payloads of.
+    fn input(&self, part: &Part) -> &[f32] {
+        if part.recipe.memory().momentum.is_some() { self.planes.behind(Held::Momentum) } else { self.gradient }
+    }
+}
+
+/// What is the same for all messages of a part in a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    /// Its number.
+    pub(super) step: u64,
+    /// The checksum of the model.
+    pub(super) model: u32,
+    /// The seed of the step, of worker 0.
+    pub(super) seed: Seed,
+}
+
+impl Step {
+    /// A message of these payloads, or of the refusal.
+    fn message(self, rank: u32, payloads: &Result<Vec<Vec<u8>>, Error>) -> Vec<u8> {
+        let mut message = Vec::new();
+        let mut writer = frame::Writer::new(&mut message, self.step, self.model);
+        match payloads {
+            Ok(payloads) => {
+                payloads.iter().for_each(|payload| writer.append(payload));
+                writer.finish();
+            }
+            // Who said so first is passed on.
+            Err(Error::Exchange(ExchangeError::Refused { rank })) => writer.refuse_for(*rank),
+            Err(_) => writer.refuse_for(rank),
+        }
+        message
+    }
+
+    /// The payloads of a message, so many.
+    fn read(self, message: &[u8], rank: u32, expected: usize) -> Result<Vec<&[u8]>, Error> {
+        let payloads = frame::read(message, rank, self.step, self.model)?;
+        let (found, expected) = (payloads.len() as u64, expected as u64);
+        if found == expected { Ok(payloads) } else { Err(ExchangeError::Payloads { rank, found, expected }.into()) }
+    }
+}
+
+impl Part {
+    /// The error of a payload that another rank sent, of a tensor among the part's own.
+    fn damaged(&self, rank: u32, tensor: usize, source: PayloadError) -> Error {
+        let tensor = self.tensors.get(tensor).copied().unwrap_or(0) as u64;
+        ExchangeError::Damaged { rank, tensor, source }.into()
+    }
+
+    /// The error of a payload that does not fit.
+    fn differs(&self, rank: u32, tensor: usize, what: &'static str) -> Error {
+        let tensor = self.tensors.get(tensor).copied().unwrap_or(0) as u64;
+        ExchangeError::Payload { rank, tensor, what }.into()
+    }
+}
+
+/// The exchange of a part by its algorithm; bytes that were handed over. The gradient becomes the mean.
+pub(super) fn run(
+    host: &mut Place<'_, '_>,
+    part: &mut Part,
+    step: Step,
+    group: &mut (impl Collective + ?Sized),
+    weight: f32,
+) -> Result<u64, Error> {
+    match &part.method {
+        Method::Sparse { .. } => tree::run(host, part, step, group, weight),
+        _ => two_phase::run(host, part, step, group, weight),
+    }
+}

@@ -1,0 +1,78 @@
+//! What the owner of a piece keeps: the part of the sum that its payload did not hold.
+
+use super::super::error::ExchangeError;
+use super::super::planes::zeros;
+use crate::error::Error;
+
+/// The owner's residual, and room for what it is behind the next step.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Owner {
+    /// The rank and the number of ranks whose piece it is of; none before the first step.
+    place: Option<(u32, u32)>,
+    now: Vec<f32>,
+    next: Vec<f32>,
+    /// What `place` is once the step is kept.
+    begun: Option<(u32, u32)>,
+}
+
+impl Owner {
+    /// What was saved of this place.
+    pub(in super::super) fn of(place: Option<(u32, u32)>, now: Vec<f32>) -> Self {
+        Self { place, now, next: Vec::new(), begun: None }
+    }
+
+    /// The place, and the residual of its piece.
+    pub(in super::super) fn kept(&self) -> (Option<(u32, u32)>, &[f32]) {
+        (self.place, &self.now)
+    }
+
+    /// Refuses to go on with other ranks than those of the residual.
+    pub(in super::super) fn expect(&self, rank: u32, ranks: u32) -> Result<(), Error> {
+        match self.place {
+            Some((of, of_ranks)) if (of, of_ranks) != (rank, ranks) => {
+                Err(ExchangeError::Owner { of, of_ranks, rank, ranks }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses to gather beside a residual that only two phases send.
+    pub(in super::super) fn expect_none(&self, rank: u32, ranks: u32) -> Result<(), Error> {
+        match self.place {
+            Some((of, of_ranks)) => Err(ExchangeError::Owner { of, of_ranks, rank, ranks }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// A step begins: the residual of this rank's piece, to be written anew. Without feedback it has no elements.
+    pub(super) fn begin(&mut self, rank: u32, ranks: u32, elements: usize) -> Result<&mut [f32], Error> {
+        self.expect(rank, ranks)?;
+        if self.next.len() != elements {
+            self.next = zeros(elements)?;
+        }
+        match self.place {
+            Some(_) if self.now.len() == elements => self.next.copy_from_slice(&self.now),
+            _ => self.next.fill(0.0),
+        }
+        self.begun = (elements > 0).then_some((rank, ranks));
+        Ok(&mut self.next)
+    }
+
+    /// Forgets a step that was begun.
+    pub(in super::super) fn forget(&mut self) {
+        self.begun = None;
+    }
+
+    /// Keeps the step that was begun.
+    pub(in super::super) fn commit(&mut self) {
+        if self.begun.is_some() {
+            self.place = self.begun.take();
+            std::mem::swap(&mut self.now, &mut self.next);
+        }
+    }
+
+    /// Makes it zero.
+    pub(in super::super) fn clear(&mut self) {
+        self.now.fill(0.0);
+    }
+}

@@ -1,0 +1,97 @@
+//! The tree of gTop-k: [`Algorithm::Tree`].
+
+use super::super::frame;
+use super::super::part::{Method, Part};
+use super::super::planes::Held;
+use super::{Place, Step};
+use crate::collective::Collective;
+use crate::error::Error;
+use crate::recipe::Algorithm;
+use crate::sparse::SparsePayload;
+
+/// A step of a selection. Where a rank cannot do its part, its parent hears of it, and in the end all ranks do: none waits.
+pub(super) fn run(
+    host: &mut Place<'_, '_>,
+    part: &Part,
+    step: Step,
+    group: &mut (impl Collective + ?Sized),
+    weight: f32,
+) -> Result<u64, Error> {
+    let (rank, ranks) = (group.rank(), group.ranks());
+    let mut mine = encode(host, part, step, rank);
+    let (mut bytes, mut message, mut ack) = (0, Vec::new(), Vec::new());
+    for (round, child) in (1..).zip(Algorithm::children(rank, ranks)) {
+        group.exchange(child, &[], &mut message)?;
+        let theirs = read(part, step, &message, child);
+        mine = mine
+            .and_then(|mine| merge(host, part, step, [&mine, &theirs?], ranks.wrapping_mul(round).wrapping_add(rank)));
+    }
+    let own = mine.map(|payload| vec![payload.into_bytes()]);
+    message = step.message(rank, &own);
+    if let Some(parent) = Algorithm::parent(rank) {
+        bytes += message.len() as u64;
+        group.exchange(parent, &message, &mut ack)?;
+        group.exchange(parent, &[], &mut message)?;
+    }
+    for child in Algorithm::children(rank, ranks).rev() {
+        bytes += message.len() as u64;
+        group.exchange(child, &message, &mut ack)?;
+    }
+    // This rank's own error says more than what follows from it.
+    own?;
+    let result = read(part, step, &message, Algorithm::parent(rank).unwrap_or(rank))?;
+    write(host, part, &result, weight)?;
+    Ok(bytes)
+}
+
+/// This rank's selection. What it leaves is in the residual behind the step.
+fn encode(host: &mut Place<'_, '_>, part: &Part, step: Step, rank: u32) -> Result<SparsePayload, Error> {
+    let mut message = Vec::new();
+    let mut writer = frame::Writer::new(&mut message, step.step, step.model);
+    let residual = host.planes.of(Held::Residual);
+    part.encode(host.device, host.gradient, residual, step.seed.worker(rank), &mut writer)?;
+    writer.finish();
+    read(part, step, &message, rank)
+}
+
+/// The selection that a rank sent, checked.
+fn read(part: &Part, step: Step, message: &[u8], rank: u32) -> Result<SparsePayload, Error> {
+    let payloads = step.read(message, rank, 1)?;
+    let bytes = payloads.first().copied().unwrap_or_default();
+    let payload = SparsePayload::from_bytes(bytes).map_err(|source| part.damaged(rank, 0, source))?;
+    match &part.method {
+        Method::Sparse { elements, .. } if *elements == payload.len() => Ok(payload),
+        _ => Err(part.differs(rank, 0, "length")),
+    }
+}
+
+/// Both together, selected anew. What drops goes to the residual behind the step.
+fn merge(
+    host: &mut Place<'_, '_>,
+    part: &Part,
+    step: Step,
+    [mine, theirs]: [&SparsePayload; 2],
+    worker: u32,
+) -> Result<SparsePayload, Error> {
+    let Method::Sparse { codec, packed, .. } = &part.method else { return Ok(mine.clone()) };
+    let (seed, left) = (part.seed_of(step.seed).worker(worker), &mut *host.planes.of(Held::Residual).behind);
+    if !*packed {
+        return host.device.merge_sparse(codec, mine, theirs, left, seed);
+    }
+    let mut own = part.pack(left);
+    let merged = host.device.merge_sparse(codec, mine, theirs, &mut own, seed).map_err(|error| part.unpacked(error))?;
+    part.unpack(&own, left);
+    Ok(merged)
+}
+
+/// Writes the mean into the gradient.
+fn write(host: &mut Place<'_, '_>, part: &Part, result: &SparsePayload, weight: f32) -> Result<(), Error> {
+    let Method::Sparse { packed, .. } = &part.method else { return Ok(()) };
+    if !*packed {
+        return host.device.decode_sparse_sum(&[result], weight, host.gradient);
+    }
+    let mut mean = vec![0.0; part.elements()];
+    host.device.decode_sparse_sum(&[result], weight, &mut mean)?;
+    part.unpack(&mean, host.gradient);
+    Ok(())
+}

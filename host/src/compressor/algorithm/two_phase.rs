@@ -1,0 +1,189 @@
+//! Pieces to their owners, and quantized sums back: [`Algorithm::TwoPhase`](crate::Algorithm::TwoPhase).
+
+use super::super::error::ExchangeError;
+use super::super::part::Part;
+use super::super::planes::{Held, Sides};
+use super::pieces::Sub;
+use super::{Place, Step};
+use crate::collective::Collective;
+use crate::device::Device;
+use crate::error::Error;
+use crate::gradient::Gradient;
+use crate::plan::EncodePlan;
+use crate::seed::Seed;
+use crate::view::PayloadView;
+
+/// A piece of a tensor, and how it is encoded.
+type Planned = (Sub, EncodePlan);
+
+/// A step of quantized pieces. A rank that cannot do its part says so in both phases: none waits.
+pub(super) fn run(
+    host: &mut Place<'_, '_>,
+    part: &mut Part,
+    step: Step,
+    group: &mut (impl Collective + ?Sized),
+    weight: f32,
+) -> Result<u64, Error> {
+    let (rank, ranks) = (group.rank(), group.ranks());
+    let planned = |sub: Sub| part.plan_of(&sub).map(|plan| (sub, plan));
+    let piece = |owner| part.piece(owner, ranks).into_iter().map(planned).collect::<Result<Vec<Planned>, _>>();
+    let pieces = (0..ranks).map(piece).collect::<Result<Vec<_>, _>>();
+
+    let encoded = match &pieces {
+        Ok(pieces) => part.owner.expect(rank, ranks).and_then(|()| encode(host, part, step, pieces, rank)),
+        Err(_) => Ok(Vec::new()),
+    };
+    let (pieces, refusal) = match (pieces, encoded) {
+        (Ok(pieces), Ok(encoded)) => (pieces, Ok(encoded)),
+        (Ok(pieces), Err(error)) => (pieces, Err(error)),
+        (Err(error), _) => (Vec::new(), Err(error)),
+    };
+    let (messages, refusal): (Vec<_>, _) = match refusal {
+        Ok(encoded) => (encoded.into_iter().map(|payloads| step.message(rank, &Ok(payloads))).collect(), None),
+        Err(error) => {
+            let refusal = Err(error);
+            (vec![step.message(rank, &refusal); ranks as usize], refusal.err())
+        }
+    };
+    let to: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
+    let mut from = Vec::new();
+    group.all_to_all(&to, &mut from)?;
+    let others = messages.iter().zip(0..).filter(|(_, to)| *to != rank);
+    let mut bytes = others.map(|(message, _)| message.len() as u64).sum::<u64>();
+
+    let summed = match (refusal, pieces.get(rank as usize)) {
+        (Some(error), _) => Err(error),
+        (None, Some(piece)) => sum(host.device, part, step, piece, &from, [rank, ranks]),
+        (None, None) => Ok(Vec::new()),
+    };
+    let message = step.message(rank, &summed);
+    bytes += message.len() as u64;
+    group.all_gather(&message, &mut from)?;
+    // This rank's own error says more than what follows from it.
+    summed?;
+    expect_all(&from, ranks)?;
+    let (mut mean, mut at) = (vec![0.0; part.elements()], 0);
+    for ((owner, piece), message) in (0..).zip(&pieces).zip(&from) {
+        for ((sub, plan), view) in piece.iter().zip(read(part, step, piece, message, owner)?) {
+            debug_assert_eq!(plan.len(), sub.range.len());
+            let to = at..at + sub.range.len();
+            at = to.end;
+            host.device.decode_sum(&[view], weight, &mut mean[to])?;
+        }
+    }
+    part.unpack(&mean, host.gradient);
+    Ok(bytes)
+}
+
+/// The payloads of this rank, by pieces. The residual behind the step is what they do not hold.
+fn encode(
+    host: &mut Place<'_, '_>,
+    part: &Part,
+    step: Step,
+    pieces: &[Vec<Planned>],
+    rank: u32,
+) -> Result<Vec<Vec<Vec<u8>>>, Error> {
+    let ranks = pieces.len() as u32;
+    let mut residual = std::mem::replace(host.planes.of(Held::Residual), Sides::none());
+    let input = host.input(part);
+    let mut payloads = |(piece, owner): (&Vec<Planned>, u32)| {
+        // Draws of a piece of a tensor are counted from its own beginning.
+        let seed = step.seed.worker(ranks.wrapping_mul(owner.wrapping_add(1)).wrapping_add(rank));
+        let mut payload = |(sub, plan): &Planned| {
+            let range = sub.range.clone();
+            let left = match plan.feedback {
+                true => {
+                    let own = residual.part(range.clone());
+                    own.behind.copy_from_slice(own.before);
+                    own.behind
+                }
+                false => &mut [],
+            };
+            payload(host.device, part, (sub, plan), &input[range], left, seed)
+        };
+        piece.iter().map(&mut payload).collect::<Result<Vec<_>, _>>()
+    };
+    let all = pieces.iter().zip(0..).map(&mut payloads).collect();
+    *host.planes.of(Held::Residual) = residual;
+    all
+}
+
+/// The bytes of a payload of a piece of a tensor.
+fn payload(
+    device: &Device,
+    part: &Part,
+    (sub, plan): (&Sub, &EncodePlan),
+    values: &[f32],
+    residual: &mut [f32],
+    seed: Seed,
+) -> Result<Vec<u8>, Error> {
+    let seed = seed.tensor(part.number(sub.tensor));
+    let payload = device.encode_plan(plan, Gradient::F32(values), residual, seed).map_err(|error| match error {
+        Error::NotFinite { index } => Error::NotFinite { index: sub.range.start as u64 + index },
+        other => other,
+    })?;
+    Ok(device.packed(payload, part.recipe.entropy)?.into_bytes())
+}
+
+/// The payloads of the sum of what all ranks sent of this rank's piece. The owner's residual is what they do not hold.
+fn sum(
+    device: &Device,
+    part: &mut Part,
+    step: Step,
+    piece: &[Planned],
+    from: &[Vec<u8>],
+    [rank, ranks]: [u32; 2],
+) -> Result<Vec<Vec<u8>>, Error> {
+    expect_all(from, ranks)?;
+    let views = (0..).zip(from).map(|(rank, message)| read(part, step, piece, message, rank));
+    let views = views.collect::<Result<Vec<_>, _>>()?;
+    let elements = match part.recipe.memory().feedback {
+        true => piece.iter().map(|(sub, _)| sub.range.len()).sum(),
+        false => 0,
+    };
+    let mut owner = std::mem::take(&mut part.owner);
+    let mut encode = || {
+        let mut left = owner.begin(rank, ranks, elements)?;
+        let seed = step.seed.worker(ranks.wrapping_mul(ranks.wrapping_add(1)).wrapping_add(rank));
+        let mut payloads = Vec::with_capacity(piece.len());
+        for (index, (sub, plan)) in piece.iter().enumerate() {
+            let mut sum = vec![0.0; sub.range.len()];
+            let of_ranks: Vec<_> = views.iter().map(|views| views[index]).collect();
+            device.decode_sum(&of_ranks, 1.0, &mut sum)?;
+            let own = if plan.feedback { sub.range.len() } else { 0 };
+            let (residual, rest) = std::mem::take(&mut left).split_at_mut(own);
+            left = rest;
+            payloads.push(payload(device, part, (sub, plan), &sum, residual, seed)?);
+        }
+        Ok(payloads)
+    };
+    let done = encode();
+    part.owner = owner;
+    done
+}
+
+/// What a rank sent of a piece, checked.
+fn read<'m>(
+    part: &Part,
+    step: Step,
+    piece: &[Planned],
+    message: &'m [u8],
+    rank: u32,
+) -> Result<Vec<PayloadView<'m>>, Error> {
+    let mut views = Vec::with_capacity(piece.len());
+    for ((sub, plan), bytes) in piece.iter().zip(step.read(message, rank, piece.len())?) {
+        let view = PayloadView::from_bytes(bytes).map_err(|source| part.damaged(rank, sub.tensor, source))?;
+        if let Some(what) = plan.header().difference(view.header()) {
+            return Err(part.differs(rank, sub.tensor, what));
+        }
+        views.push(view);
+    }
+    Ok(views)
+}
+
+fn expect_all(from: &[Vec<u8>], ranks: u32) -> Result<(), Error> {
+    match from.len() == ranks as usize {
+        true => Ok(()),
+        false => Err(ExchangeError::Gathered { found: from.len(), expected: ranks }.into()),
+    }
+}
