@@ -32,7 +32,7 @@ const TESTS: [&str; 25] = [
     "--test",
     "compressor",
     "--test",
-    "elias",
+    "packing",
 ];
 
 /// Builds and runs the tests with the pinned nightly, since a sanitizer is an unstable flag.
