@@ -3,7 +3,6 @@
 use super::{Buffers, Place, before_in_warp, lengths, load, put, write_units};
 use crate::arith::elias::{rest_bits, tail_of, unary_bits};
 use crate::arith::pack::SLOTS;
-use crate::device;
 use crate::params::EntropyParams;
 
 kernel! {
