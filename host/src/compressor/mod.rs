@@ -1,6 +1,7 @@
 //! What a training step needs for all tensors of a model: recipes, state, and the exchange between ranks.
 
 mod algorithm;
+mod carry;
 mod error;
 mod frame;
 mod ground;

@@ -261,6 +261,43 @@ impl LowRankState {
         Ok(state)
     }
 
+    /// This state behind `steps` steps, with this residual, and with the factors that other states have of its tensors: for
+    /// each tensor a state and the tensor's number there. Where there is none, factors begin anew.
+    pub(crate) fn carried(
+        &self,
+        steps: u64,
+        residual: Vec<f32>,
+        from: &[Option<(&Self, usize)>],
+    ) -> Result<Self, Error> {
+        self.expect_idle("take_over")?;
+        let mut state = Self::new(self.codec, self.table.clone(), self.seed)?;
+        state.step = steps;
+        if self.codec.feedback() {
+            state.sums = residual;
+        }
+        if let Some((first, _)) = from.iter().flatten().next() {
+            state.last = first.last;
+        }
+        for (part, (theirs, tensor)) in self.table.parts.iter().zip(from).filter_map(|(p, f)| Some((p, (*f)?))) {
+            let same = |other: &Part| (other.rows, other.columns, other.compressed) == (part.rows, part.columns, true);
+            let other = theirs.table.parts.get(tensor).filter(|other| same(other));
+            let Some(other) = other.filter(|_| theirs.table.rank == self.table.rank && theirs.last == state.last)
+            else {
+                continue;
+            };
+            for side in [Side::Left, Side::Right] {
+                let length = part.stride(side) * self.table.rank;
+                let mine = part.start(side)..part.start(side) + length;
+                let given = match side {
+                    Side::Left => &theirs.left,
+                    Side::Right => &theirs.right,
+                };
+                state.factors(side)[mine].copy_from_slice(&given[other.start(side)..other.start(side) + length]);
+            }
+        }
+        Ok(state)
+    }
+
     /// Gives up a step that was begun, as where a collective failed: nothing was sent, and with feedback the finite part of
     /// the gradient stays in the residual. All else is as before the step, its factors to the last bit, so that a worker may
     /// begin again (with a gradient of zeros) and stay in step with those that did not fail. Does nothing between steps.

@@ -16,6 +16,7 @@ pub use self::methods::Method;
 pub use self::promise::Promise;
 pub use self::quantize::Quantize;
 use crate::codec::powersgd::PowerSgd;
+use crate::codec::quantizer::Quantizer;
 use crate::codec::topk::{Keep, TopK, Values};
 use crate::entropy::table::Entropy;
 use crate::error::Error;
@@ -403,7 +404,7 @@ impl Recipe {
         if let Some(select) = self.select.as_ref().filter(|select| select.keeps_nothing()) {
             return Err(RecipeError::Nothing { what: text::words_of(select) }.into());
         }
-        match (&self.factors, self.dense(), self.sparse()) {
+        match (&self.factors, self.dense(), self.selection()) {
             (Some(codec), ..) => codec.table(&[]).map(drop),
             (_, Some(dense), _) => dense.plan(0).map(drop),
             (.., Some(sparse)) => sparse.check_settings(),
@@ -452,17 +453,48 @@ impl Recipe {
         whole.then_some(Dense(self))
     }
 
-    /// The selection with its quantizer and the policy for NaN.
-    pub(crate) fn sparse(&self) -> Option<TopK> {
+    /// The selection, with the quantizer of its values and the recipe's policy for NaN: a codec that
+    /// [`Device::encode_sparse`](crate::Device::encode_sparse) takes. `None` where nothing is selected.
+    ///
+    /// ```
+    /// use gradwire::{Device, Recipe, Seed};
+    /// let recipe: Recipe = "topk:0.01+qsgd:bits=4".parse()?;
+    /// let codec = recipe.selection().expect("it selects");
+    /// let payload = Device::cpu().encode_sparse(&codec, &[0.5f32; 1000], Seed::new(1))?;
+    /// assert_eq!(payload.indices().len(), 10);
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub fn selection(&self) -> Option<TopK> {
         let select = self.select.clone()?.non_finite(self.policy());
         Some(self.quantize.behind(select, self.entropy))
+    }
+
+    /// The quantizer of every element, with the recipe's policy for NaN and packing of codes: a codec that
+    /// [`Device::encode`](crate::Device::encode) takes. `None` where entries are selected, where the gradient is turned
+    /// before, where ranks vote, and where there is no quantizer.
+    ///
+    /// ```
+    /// use gradwire::{Device, Recipe, Seed};
+    /// let recipe: Recipe = "qsgd:bits=4,bucket=64+elias".parse()?;
+    /// let codec = recipe.quantizer().expect("it quantizes");
+    /// let payload = Device::cpu().encode(&codec, &[0.5f32; 1000], Seed::new(1))?;
+    /// assert!(payload.header().is_packed());
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub fn quantizer(&self) -> Option<Quantizer> {
+        match self.quantize {
+            Quantize::By(codec) if self.select.is_none() && self.rotation.is_none() && !self.vote => {
+                Some(codec.with(self.policy(), self.entropy))
+            }
+            _ => None,
+        }
     }
 
     /// The same in a step of a warm-up.
     pub(crate) fn sparse_at(&self, step: u64) -> Option<TopK> {
         let select = self.select.as_ref()?;
         let now = self.part_at(step).map(|part| TopK::keeping(Keep::Fraction(part), select.is_clamped()));
-        Self { select: Some(now.unwrap_or_else(|| select.clone())), ..self.clone() }.sparse()
+        Self { select: Some(now.unwrap_or_else(|| select.clone())), ..self.clone() }.selection()
     }
 
     /// PowerSGD with the recipe's memory and policy.
