@@ -1,0 +1,141 @@
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+class Group(Protocol):
+    """Ranks that work together. Every rank calls the same operations in the same order."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def ranks(self) -> int: ...
+    def all_gather(self, mine: bytes, /) -> Sequence[bytes]:
+        """The bytes of every rank, in the order of ranks. Lengths may differ, and may be 0."""
+    def all_to_all(self, parts: Sequence[bytes], /) -> Sequence[bytes]:
+        """Rank r receives ``parts[r]`` of every rank."""
+    def all_reduce_sum(self, values: bytearray, /) -> None:
+        """Float32 numbers become their sum over all ranks, the same bits on every rank."""
+    def exchange(self, peer: int, mine: bytes, /) -> bytes:
+        """Gives bytes to one rank, which calls this too, and returns what it gave."""
+    def broadcast(self, root: int, mine: bytes, /) -> bytes:
+        """The bytes of rank ``root``, on every rank."""
+
+class Payload:
+    """A compressed gradient, complete and checked. Pickles as its bytes."""
+
+    def __init__(self, data: Any) -> None:
+        """Checks received bytes, and keeps a copy. Raises PayloadError."""
+    def __bytes__(self) -> bytes: ...
+    def __len__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the payload."""
+    @property
+    def codec(self) -> str:
+        """The codec's name."""
+    @property
+    def entries(self) -> int:
+        """Entries that are sent: all elements, or those that were selected."""
+
+class Device:
+    """What encodes and decodes. All devices give the same bytes.
+
+    Arrays are used where they lie: numpy's, torch's, and what has ``__dlpack__``. They have to be float32, float16 or
+    bfloat16 with their elements one behind the other; outputs and residuals float32. Other threads must leave them alone
+    until the call returns, since the GIL is released meanwhile.
+    """
+
+    @staticmethod
+    def open() -> Device:
+        """The best device: CUDA, else WGPU where the package was built with it, else the CPU."""
+    @staticmethod
+    def cpu() -> Device: ...
+    @staticmethod
+    def cuda() -> Device:
+        """The first CUDA device. Raises UnavailableError."""
+    @staticmethod
+    def wgpu() -> Device:
+        """The first device of Vulkan, Metal or DX12. Raises UnavailableError."""
+    @property
+    def kind(self) -> str:
+        """``cpu``, ``cuda`` or ``wgpu``."""
+    @property
+    def name(self) -> str: ...
+    @property
+    def why(self) -> list[str]:
+        """What :meth:`open` passed over, and why."""
+    def encode(
+        self,
+        codec: str,
+        gradient: Any,
+        *,
+        run: int = 0,
+        step: int = 0,
+        worker: int = 0,
+        tensor: int = 0,
+        residual: Any = None,
+    ) -> Payload:
+        """Compresses a gradient by a codec's text, as ``"qsgd:bits=4,bucket=64"`` or ``"topk:0.01+f16"``.
+
+        ``run``, ``step``, ``worker`` and ``tensor`` decide the random draws. With ``+ef`` in the text, gradient plus
+        ``residual`` is compressed, and what is not sent stays in ``residual``: float32, zeros at first, the same array
+        at each step. Raises SettingError, NotFiniteError, DeviceError.
+        """
+    def decode(self, payload: Any, out: Any = None) -> Any:
+        """``out = decode(payload)``, and returns ``out``: a new numpy array of float32, unless one is handed over."""
+    def decode_add(self, payload: Any, out: Any, weight: float = 1.0) -> None:
+        """``out += weight * decode(payload)``."""
+    def decode_sum(self, payloads: Sequence[Any], out: Any, weight: float = 1.0) -> None:
+        """``out = weight * (decode(payloads[0]) + decode(payloads[1]) + ...)``, in this order."""
+
+class Compressor:
+    """Compresses the gradients of a model's tensors, exchanges them between ranks, and keeps what a step leaves.
+
+    ``rules`` are pairs of a pattern of names and a recipe; the first that fits a tensor counts. Tensors of fewer than
+    ``small`` elements go uncompressed. Every rank makes its compressor of the same arguments.
+    """
+
+    def __init__(
+        self,
+        recipe: str,
+        shapes: Sequence[Sequence[int]],
+        run: int = 0,
+        *,
+        names: Sequence[str] | None = None,
+        rules: Sequence[tuple[str, str]] = (),
+        small: int | None = None,
+        all_reduce_only: bool = False,
+    ) -> None: ...
+    def exchange(self, device: Device, group: Group, gradient: Any) -> None:
+        """A step: ``gradient``, float32 with all tensors one behind the other, becomes the mean over all ranks.
+
+        Where this fails, gradient and state are as they were. Raises ExchangeError, GroupError, NotFiniteError.
+        """
+    def state(self) -> bytes:
+        """The state of this rank."""
+    def restore(self, states: Sequence[bytes], rank: int, ranks: int) -> None:
+        """Takes up the states of all ranks that there were, for rank ``rank`` of ``ranks`` that there are now."""
+    def take_over(self, others: Sequence[Compressor]) -> None:
+        """Takes over what other compressors keep of tensors of the same names."""
+    def residual_into(self, out: Any) -> None:
+        """Writes what has not been sent so far into an array of float32."""
+    def clear_residual(self) -> None:
+        """Forgets what has not been sent."""
+    @property
+    def elements(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def last_bytes(self) -> int:
+        """Bytes that this rank handed over to the group in the last step."""
+    @property
+    def recipes(self) -> list[str]:
+        """The recipe of each tensor."""
+
+__version__: str
+
+def recipe(text: str) -> str:
+    """A recipe's text in full. Raises SettingError, which says what is wrong with it."""
+
+def methods() -> list[tuple[str, str]]:
+    """The published methods by name, each with its recipe: ``grace:<name>`` in a text."""

@@ -1,0 +1,420 @@
+"""Compressed gradients for PyTorch: a communication hook of DistributedDataParallel.
+
+    state = gradwire.torch.State("qsgd:bits=4,bucket=64+ef")
+    ddp.register_comm_hook(state, gradwire.torch.hook)
+
+Every rank makes its state at the same point of the program, since it makes a process group of its own.
+"""
+
+import hashlib
+import queue
+import struct
+import threading
+import weakref
+
+import torch
+import torch.distributed as dist
+
+from . import Compressor, Device, GroupError, SettingError, StateError
+from . import recipe as _recipe
+
+__all__ = ["Group", "PowerSGDState", "State", "hook"]
+
+_HEAD = struct.Struct("<q")
+
+
+class Group:
+    """The ranks of a process group, as :class:`gradwire.Compressor` takes them.
+
+    Any backend that gathers and sums will do: gloo, MPI, NCCL. Bytes go through the memory of ``device``, which is the
+    CPU's unless the backend is NCCL.
+    """
+
+    def __init__(self, process_group=None, device=None):
+        self.process_group = process_group
+        self.rank = dist.get_rank(process_group)
+        self.ranks = dist.get_world_size(process_group)
+        if device is None:
+            on_cuda = dist.get_backend(process_group) == "nccl"
+            device = torch.device("cuda", torch.cuda.current_device()) if on_cuda else torch.device("cpu")
+        self.device = torch.device(device)
+        self.key = None
+        """What is gathered next: what has the same key has about the same length in the next step."""
+        self._expected = {}
+
+    def all_gather(self, mine):
+        """The bytes of every rank, whose lengths may differ: in one message where lengths are as they were."""
+        room = self._expected.get(self.key, 0)
+        heads = self._gather(_HEAD.pack(len(mine)) + mine[:room], _HEAD.size + room)
+        sizes = [_HEAD.unpack(head[: _HEAD.size])[0] for head in heads]
+        most = max(sizes)
+        parts = [bytes(head[_HEAD.size :][:size]) for head, size in zip(heads, sizes)]
+        if most > room:
+            rests = self._gather(mine[room:], most - room)
+            parts = [part + bytes(rest[: max(size - room, 0)]) for part, rest, size in zip(parts, rests, sizes)]
+        if most > room or most < room // 2:
+            # Lengths that change leave room for more, so that a second message stays rare.
+            self._expected[self.key] = most if room == 0 else most + most // 8
+        return parts
+
+    def all_to_all(self, parts):
+        """Rank r receives ``parts[r]`` of every rank."""
+        heads = self._gather(b"".join(_HEAD.pack(len(part)) for part in parts), _HEAD.size * self.ranks)
+        sizes = [_HEAD.unpack_from(head, _HEAD.size * self.rank)[0] for head in heads]
+        received = [torch.empty(size, dtype=torch.uint8, device=self.device) for size in sizes]
+        work = []
+        for peer in range(self.ranks):
+            if peer == self.rank:
+                continue
+            if parts[peer]:
+                work.append(dist.P2POp(dist.isend, self._tensor(parts[peer]), _global(self.process_group, peer), self.process_group))
+            if sizes[peer]:
+                work.append(dist.P2POp(dist.irecv, received[peer], _global(self.process_group, peer), self.process_group))
+        self._run(work)
+        return [parts[peer] if peer == self.rank else _bytes(received[peer]) for peer in range(self.ranks)]
+
+    def all_reduce_sum(self, values):
+        """Sums float32 in a bytearray, in place."""
+        if not values:
+            return
+        mine = torch.frombuffer(values, dtype=torch.float32)
+        there = mine if self.device.type == "cpu" else mine.to(self.device)
+        dist.all_reduce(there, group=self.process_group)
+        if there is not mine:
+            mine.copy_(there)
+
+    def exchange(self, peer, mine):
+        """Gives bytes to one rank, and returns what it gave."""
+        head = torch.empty(_HEAD.size, dtype=torch.uint8, device=self.device)
+        self._swap(peer, self._tensor(_HEAD.pack(len(mine))), head)
+        size = _HEAD.unpack(_bytes(head))[0]
+        theirs = torch.empty(size, dtype=torch.uint8, device=self.device)
+        self._swap(peer, self._tensor(mine), theirs)
+        return _bytes(theirs)
+
+    def broadcast(self, root, mine):
+        """The bytes of one rank, on every rank."""
+        head = self._tensor(_HEAD.pack(len(mine)))
+        dist.broadcast(head, _global(self.process_group, root), group=self.process_group)
+        size = _HEAD.unpack(_bytes(head))[0]
+        if self.rank == root:
+            room = self._tensor(mine)
+        else:
+            room = torch.empty(size, dtype=torch.uint8, device=self.device)
+        if size:
+            dist.broadcast(room, _global(self.process_group, root), group=self.process_group)
+        return _bytes(room)
+
+    def _gather(self, mine, length):
+        """Buffers of this length from every rank, the own one padded."""
+        own = torch.zeros(length, dtype=torch.uint8)
+        if mine:
+            own[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
+        own = own.to(self.device)
+        all = torch.empty(self.ranks, length, dtype=torch.uint8, device=self.device)
+        dist.all_gather(list(all.unbind(0)), own, group=self.process_group)
+        return [memoryview(row.numpy()) for row in all.cpu().unbind(0)]
+
+    def _tensor(self, data):
+        if not data:
+            return torch.empty(0, dtype=torch.uint8, device=self.device)
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self.device)
+
+    def _swap(self, peer, mine, theirs):
+        work = []
+        if mine.numel():
+            work.append(dist.P2POp(dist.isend, mine, _global(self.process_group, peer), self.process_group))
+        if theirs.numel():
+            work.append(dist.P2POp(dist.irecv, theirs, _global(self.process_group, peer), self.process_group))
+        self._run(work)
+
+    @staticmethod
+    def _run(work):
+        if work:
+            for request in dist.batch_isend_irecv(work):
+                request.wait()
+
+
+def _global(process_group, rank):
+    """A rank's number among all processes."""
+    if process_group is None:
+        return rank
+    if hasattr(dist, "get_global_rank"):
+        return dist.get_global_rank(process_group, rank)
+    return dist.distributed_c10d._get_global_rank(process_group, rank)
+
+
+def _bytes(tensor):
+    return bytes(memoryview(tensor.cpu().numpy()))
+
+
+class State:
+    """What the hook keeps: residuals and momenta by parameter, a thread that exchanges, and a process group.
+
+    recipe
+        What becomes of a gradient, as in ``"qsgd:bits=4,bucket=64+ef"``, ``"topk:0.01+ef"``, ``"powersgd:rank=4"`` or
+        ``"grace:terngrad"``. :func:`gradwire.methods` lists the published methods.
+    process_group
+        The ranks whose gradients are averaged; all of them unless one is named. The state makes a group of the same
+        ranks for its own messages, so every process has to make the state at the same point.
+    seed
+        The number of the training run. The same on every rank.
+    warm_up
+        Steps in which gradients go uncompressed. PyTorch makes its buckets anew behind the first step.
+    rules
+        Pairs of a pattern of parameter names and a recipe for them, as ``[("*embedding*", "topk:0.001+ef")]``. The first
+        that fits counts.
+    small
+        Tensors of fewer elements go uncompressed. Unless it is said, those of fewer than 1024, and vectors of fewer than
+        65536.
+    model
+        Where the names of the parameters come from. Without one they are ``p0``, ``p1`` and so on, in the order in which
+        their gradients come.
+    timeout
+        A ``datetime.timedelta``: how long a rank may keep the others waiting; PyTorch's own default unless it is said.
+    """
+
+    def __init__(
+        self, recipe, process_group=None, *, seed=0, warm_up=1, rules=(), small=None, model=None, timeout=None
+    ):
+        self.recipe = _recipe(recipe)
+        self.process_group = process_group
+        self.seed = seed
+        self.warm_up = warm_up
+        self.rules = [(pattern, _recipe(text)) for pattern, text in rules]
+        self.small = small
+        self.steps = 0
+        self.sent_bytes = 0
+        """Bytes that this rank has handed over to the group since the state was made."""
+        self._names = {}
+        self._given = {}
+        if model is not None:
+            # DDP and torch.compile put a prefix before the names.
+            for name, parameter in model.named_parameters():
+                self._given[parameter] = name.removeprefix("module.").removeprefix("_orig_mod.")
+        self._buckets = {}
+        self._holder = {}
+        self._failed = None
+        self._device = Device.cpu()
+        ranks = None
+        if process_group is not None:
+            ranks = [_global(process_group, rank) for rank in range(dist.get_world_size(process_group))]
+        backend = dist.get_backend(process_group)
+        own = {"timeout": timeout} if timeout is not None else {}
+        self._group = Group(dist.new_group(ranks, backend=backend, **own))
+        self._jobs = queue.SimpleQueue()
+        self._thread = threading.Thread(target=_work, args=(self._jobs,), name="gradwire", daemon=True)
+        self._thread.start()
+        self._close = weakref.finalize(self, self._jobs.put, None)
+
+    def close(self):
+        """Ends the thread. The state cannot be used any further."""
+        self._failed = self._failed or GroupError("the state was closed: make a new one on all ranks")
+        self._close()
+        self._thread.join()
+
+    def state_dict(self):
+        """What a checkpoint of this rank has to hold. Every rank saves its own."""
+        buckets = [
+            {"names": list(names), "shapes": [list(shape) for shape in shapes], "state": compressor.state()}
+            for (names, shapes), compressor in self._buckets.items()
+        ]
+        return {
+            "version": 1,
+            "recipe": self.recipe,
+            "rules": list(self.rules),
+            "small": self.small,
+            "seed": self.seed,
+            "steps": self.steps,
+            "rank": self._group.rank,
+            "ranks": self._group.ranks,
+            "buckets": buckets,
+        }
+
+    def load_state_dict(self, states):
+        """Takes up what :meth:`state_dict` gave: this rank's own, or a list of those of all ranks that there were.
+
+        With another number of ranks than before the list is needed; the sum of all residuals stays what it was. With as
+        many, training goes on with the bits of an uninterrupted run where the recipe draws nothing at random, as top-k
+        and PowerSGD do not. Draws belong to buckets, and those of a new DDP are others until it has made them anew.
+        """
+        if isinstance(states, dict):
+            own = states
+            if (own.get("rank"), own.get("ranks")) != (self._group.rank, self._group.ranks):
+                raise StateError(
+                    f"the state is of rank {own.get('rank')} of {own.get('ranks')}, and this is rank {self._group.rank} "
+                    f"of {self._group.ranks}: hand over a list with the states of all ranks that there were"
+                )
+            states = [own] * self._group.ranks
+        states = list(states)
+        for index, state in enumerate(states):
+            for what in ["version", "recipe", "rules", "small", "seed", "steps", "buckets"]:
+                if what not in state:
+                    raise StateError(f"state {index} has no {what}: hand over what State.state_dict gave")
+            mine = {"version": 1, "recipe": self.recipe, "rules": self.rules, "small": self.small, "seed": self.seed}
+            mine["steps"] = states[0]["steps"]
+            for what, expected in mine.items():
+                found = [tuple(rule) for rule in state[what]] if what == "rules" else state[what]
+                if found != expected:
+                    raise StateError(f"the {what} of state {index} is {found!r}, and {expected!r} is needed")
+            names = [bucket["names"] for bucket in state["buckets"]]
+            if names != [bucket["names"] for bucket in states[0]["buckets"]]:
+                raise StateError(f"state {index} has other buckets than state 0: all have to be of one step")
+        buckets = {}
+        for index, bucket in enumerate(states[0]["buckets"]):
+            key = (tuple(bucket["names"]), tuple(tuple(shape) for shape in bucket["shapes"]))
+            compressor = self._compressor(key)
+            all = [state["buckets"][index]["state"] for state in states]
+            compressor.restore(all, self._group.rank, self._group.ranks)
+            buckets[key] = compressor
+        self.steps = states[0]["steps"]
+        self._buckets = buckets
+        self._holder = {name: key for key in buckets for name in key[0]}
+
+    def _compressor(self, key):
+        names, shapes = key
+        # The buckets' draws have to differ, and be the same on every rank.
+        digest = hashlib.blake2b(f"{self.seed} {names[0]}".encode(), digest_size=8).digest()
+        return Compressor(
+            self.recipe,
+            [list(shape) for shape in shapes],
+            int.from_bytes(digest, "little"),
+            names=list(names),
+            rules=self.rules,
+            small=self.small,
+        )
+
+    def _name(self, parameter):
+        given = self._given.get(parameter)
+        if given is not None:
+            return given
+        return self._names.setdefault(parameter, f"p{len(self._names)}")
+
+    def _of(self, parameters):
+        """The compressor of a bucket of these parameters, which takes over what others have kept of them."""
+        key = (
+            tuple(self._name(parameter) for parameter in parameters),
+            tuple(tuple(parameter.shape) for parameter in parameters),
+        )
+        compressor = self._buckets.get(key)
+        if compressor is None or any(self._holder.get(name) != key for name in key[0]):
+            compressor = self._compressor(key)
+            holders = {self._holder[name]: None for name in key[0] if name in self._holder}
+            compressor.take_over([self._buckets[holder] for holder in holders])
+            self._buckets[key] = compressor
+            for name in key[0]:
+                self._holder[name] = key
+            held = set(self._holder.values())
+            self._buckets = {key: kept for key, kept in self._buckets.items() if key in held}
+        return key, compressor
+
+    def _queue(self, bucket):
+        if self._failed is not None:
+            raise self._failed
+        gradient = bucket.buffer()
+        step = self.steps
+        if bucket.is_last():
+            self.steps += 1
+        if step < self.warm_up:
+            self.sent_bytes += gradient.numel() * gradient.element_size()
+            return _mean(gradient, self.process_group)
+        key, compressor = self._of(bucket.parameters())
+        if gradient.numel() != compressor.elements:
+            raise SettingError(
+                f"the bucket has {gradient.numel()} elements, and its parameters {compressor.elements}: sparse gradients "
+                "and parameters that share memory are not compressed; leave the hook out for them"
+            )
+        on_device = [gradient.device] if gradient.is_cuda else []
+        future = torch.futures.Future(devices=on_device) if on_device else torch.futures.Future()
+        ready = None
+        if gradient.is_cuda:
+            ready = torch.cuda.Event()
+            ready.record()
+        self._jobs.put(_Job(self, key, compressor, gradient, ready, future))
+        return future
+
+
+class _Job:
+    """A bucket that is to be exchanged."""
+
+    def __init__(self, state, key, compressor, gradient, ready, future):
+        self.state = state
+        self.key = key
+        self.compressor = compressor
+        self.gradient = gradient
+        self.ready = ready
+        self.future = future
+
+    def run(self):
+        state = self.state
+        if state._failed is not None:
+            raise state._failed
+        state._group.key = self.key
+        if self.ready is None and self.gradient.dtype == torch.float32:
+            self.compressor.exchange(state._device, state._group, self.gradient)
+        else:
+            if self.ready is not None:
+                self.ready.synchronize()
+            apart = self.gradient.to("cpu", torch.float32)
+            self.compressor.exchange(state._device, state._group, apart)
+            self.gradient.copy_(apart)
+        state.sent_bytes += self.compressor.last_bytes
+
+
+def _work(jobs):
+    """Exchanges buckets, in the order in which they came."""
+    while True:
+        job = jobs.get()
+        if job is None:
+            return
+        try:
+            job.run()
+        except BaseException as error:  # The training's own thread has to see it, whatever it is.
+            if job.state._failed is None:
+                job.state._failed = GroupError(f"an exchange failed before: {error}. Make a new group and a new state")
+                job.state._failed.__cause__ = error
+            job.future.set_exception(error)
+        else:
+            job.future.set_result(job.gradient)
+        # The last reference to a state may be a job's.
+        del job
+
+
+def _mean(gradient, process_group):
+    """The mean without compression, as DDP makes it."""
+    gradient.div_(dist.get_world_size(process_group))
+    work = dist.all_reduce(gradient, group=process_group, async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
+
+
+def hook(state, bucket):
+    """The hook: ``ddp.register_comm_hook(state, gradwire.torch.hook)``. The gradient becomes the mean over all ranks."""
+    return state._queue(bucket)
+
+
+class PowerSGDState(State):
+    """PowerSGD with the names that torch's ``powerSGD_hook.PowerSGDState`` has for its settings.
+
+    Weights stay the same to the bit on all ranks, and residuals stay with their parameters when buckets change.
+    """
+
+    def __init__(
+        self,
+        process_group=None,
+        matrix_approximation_rank=1,
+        start_powerSGD_iter=1000,
+        min_compression_rate=2,
+        use_error_feedback=True,
+        warm_start=True,
+        random_seed=0,
+        **settings,
+    ):
+        words = [f"rank={matrix_approximation_rank}"]
+        if min_compression_rate != 2:
+            words.append(f"mincompression={min_compression_rate}")
+        if not warm_start:
+            raise SettingError("warm_start=False is not offered: without it PowerSGD needs more iterations for the same error")
+        text = "powersgd:" + ",".join(words) + ("" if use_error_feedback else "+noef")
+        # Which tensors are worth it is the rate's to say.
+        settings.setdefault("small", 0)
+        super().__init__(text, process_group, seed=random_seed, warm_up=start_powerSGD_iter, **settings)

@@ -1,0 +1,185 @@
+//! A training step's communication.
+
+use std::sync::{Mutex, PoisonError};
+
+use gradwire::{Policy, Recipe, Tensor};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::device::Device;
+use crate::errors::{OrRaise, exception};
+use crate::group::Group;
+use crate::memory::View;
+use crate::payload::bytes_of;
+
+/// Compresses the gradients of a model's tensors, exchanges them between ranks, and keeps what a step leaves for the
+/// next one.
+#[pyclass(frozen, module = "gradwire")]
+pub struct Compressor {
+    inner: Mutex<gradwire::Compressor>,
+}
+
+impl Compressor {
+    /// The compressor, unless another thread uses it.
+    fn lock(&self) -> PyResult<std::sync::MutexGuard<'_, gradwire::Compressor>> {
+        use std::sync::TryLockError::{Poisoned, WouldBlock};
+        match self.inner.try_lock() {
+            Ok(inner) => Ok(inner),
+            Err(Poisoned(poisoned)) => Ok(PoisonError::into_inner(poisoned)),
+            Err(WouldBlock) => {
+                Err(PyRuntimeError::new_err("another thread is in a call of this compressor: wait for it"))
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl Compressor {
+    /// For tensors of these shapes. `recipe` is a text, and `rules` are pairs of a pattern of names and a text, of which
+    /// the first that fits a tensor counts.
+    #[new]
+    #[pyo3(signature = (recipe, shapes, run = 0, *, names = None, rules = Vec::new(), small = None, all_reduce_only = false))]
+    #[expect(clippy::too_many_arguments, reason = "names in Python")]
+    fn new(
+        py: Python<'_>,
+        recipe: &str,
+        shapes: Vec<Vec<u64>>,
+        run: u64,
+        names: Option<Vec<String>>,
+        rules: Vec<(String, String)>,
+        small: Option<u64>,
+        all_reduce_only: bool,
+    ) -> PyResult<Self> {
+        let mut policy = Policy::new(recipe).or_raise(py)?;
+        if let Some(elements) = small {
+            policy = policy.small(elements);
+        }
+        for (pattern, recipe) in &rules {
+            policy = policy.named(pattern, recipe.as_str()).or_raise(py)?;
+        }
+        if all_reduce_only {
+            policy = policy.all_reduce_only();
+        }
+        let names = names.unwrap_or_else(|| vec![String::new(); shapes.len()]);
+        if names.len() != shapes.len() {
+            let text = format!("{} names for {} shapes: give each tensor one name", names.len(), shapes.len());
+            return Err(crate::errors::of_class(py, "SettingError", text));
+        }
+        let tensors: Vec<Tensor> =
+            names.into_iter().zip(shapes).map(|(name, shape)| Tensor::new(name, shape)).collect();
+        let inner = gradwire::Compressor::with_policy(&policy, &tensors, run).or_raise(py)?;
+        Ok(Self { inner: Mutex::new(inner) })
+    }
+
+    /// A step: the gradient of this rank becomes the mean over all ranks, in its memory.
+    fn exchange(
+        &self,
+        py: Python<'_>,
+        device: &Device,
+        group: &Bound<'_, PyAny>,
+        gradient: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let mut group = Group::of(group)?;
+        let mut view = View::of(gradient, "gradient")?;
+        let values = view.values("gradient")?;
+        let mut lock = self.lock()?;
+        let inner = &mut *lock;
+        let done = py.detach(|| inner.exchange(&device.inner, &mut group, values));
+        done.map_err(|error| {
+            let raised = exception(py, &error);
+            if let Some(cause) = group.raised.take() {
+                raised.set_cause(py, Some(cause));
+            }
+            raised
+        })
+    }
+
+    /// The state of this rank as bytes.
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let lock = self.lock()?;
+        let inner = &*lock;
+        let bytes = py.detach(|| inner.state()).or_raise(py)?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// Takes up saved states, those of all ranks that there were, for rank `rank` of `ranks` that there are now.
+    fn restore(&self, py: Python<'_>, states: Vec<Bound<'_, PyAny>>, rank: u32, ranks: u32) -> PyResult<()> {
+        let states = states.iter().map(bytes_of).collect::<PyResult<Vec<_>>>()?;
+        let mut lock = self.lock()?;
+        let inner = &mut *lock;
+        py.detach(|| inner.restore(&states, rank, ranks)).or_raise(py)
+    }
+
+    /// Takes over what other compressors keep of tensors of the same names.
+    fn take_over(&self, py: Python<'_>, others: Vec<Bound<'_, Self>>) -> PyResult<()> {
+        let mut copies = Vec::with_capacity(others.len());
+        for other in &others {
+            copies.push(other.get().lock()?.clone());
+        }
+        let mut lock = self.lock()?;
+        let inner = &mut *lock;
+        py.detach(|| inner.take_over(&copies.iter().collect::<Vec<_>>())).or_raise(py)
+    }
+
+    /// Writes what has not been sent so far into an array.
+    fn residual_into(&self, py: Python<'_>, out: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut view = View::of(out, "output")?;
+        let found = view.len();
+        let output = view.values("output")?;
+        let inner = self.lock()?;
+        let residual = inner.residual().or_raise(py)?;
+        if found != residual.len() {
+            let text = format!("the output holds {found} elements, and {} are needed", residual.len());
+            return Err(crate::errors::of_class(py, "SettingError", text));
+        }
+        output.copy_from_slice(&residual);
+        Ok(())
+    }
+
+    /// Forgets what has not been sent.
+    fn clear_residual(&self, py: Python<'_>) -> PyResult<()> {
+        self.lock()?.clear_residual().or_raise(py)
+    }
+
+    /// Elements of the gradient.
+    #[getter]
+    fn elements(&self) -> PyResult<usize> {
+        Ok(self.lock()?.elements())
+    }
+
+    /// Steps that were exchanged.
+    #[getter]
+    fn steps(&self) -> PyResult<u64> {
+        Ok(self.lock()?.steps())
+    }
+
+    /// Bytes that this rank handed over to the group in the last step.
+    #[getter]
+    fn last_bytes(&self) -> PyResult<u64> {
+        Ok(self.lock()?.last_bytes())
+    }
+
+    /// The recipe of each tensor, as a text.
+    #[getter]
+    fn recipes(&self) -> PyResult<Vec<String>> {
+        Ok(self.lock()?.recipes().iter().map(Recipe::to_string).collect())
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        let inner = self.lock()?;
+        Ok(format!("<gradwire.Compressor of {} elements, {} steps>", inner.elements(), inner.steps()))
+    }
+}
+
+/// A recipe's text in full, or what is wrong with it.
+#[pyfunction]
+pub fn recipe(py: Python<'_>, text: &str) -> PyResult<String> {
+    Ok(text.parse::<Recipe>().or_raise(py)?.to_string())
+}
+
+/// The published methods by name, each with its recipe.
+#[pyfunction]
+pub fn methods() -> Vec<(&'static str, &'static str)> {
+    Recipe::methods().iter().map(|method| (method.name, method.recipe)).collect()
+}

@@ -1,0 +1,225 @@
+//! What runs the kernels.
+
+use std::sync::Arc;
+
+use gradwire::{BackendKind, Error, Quantizer, Recipe, Seed, TopK};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+use crate::errors::{OrRaise, of_class};
+use crate::memory::View;
+use crate::payload::{Content, Payload, bytes_of};
+
+/// A device that encodes and decodes. All devices give the same bytes.
+#[pyclass(frozen, module = "gradwire")]
+pub struct Device {
+    pub inner: Arc<gradwire::Device>,
+}
+
+/// What encodes one gradient.
+enum Codec {
+    Dense(Quantizer),
+    Sparse(TopK),
+}
+
+/// The codec that a text names, and whether it has error feedback.
+fn codec(py: Python<'_>, text: &str) -> PyResult<(Codec, bool)> {
+    let recipe: Recipe = text.parse::<Recipe>().or_raise(py)?;
+    let memory = recipe.memory();
+    let alone = recipe.quantizer().map(Codec::Dense).or_else(|| recipe.selection().map(Codec::Sparse));
+    let plain = memory.momentum.is_none() && memory.shift.is_none() && memory.beta == 1.0 && memory.gamma == 1.0;
+    match alone {
+        Some(codec) if plain => Ok((codec, memory.feedback)),
+        _ => {
+            let text = format!(
+                "{text:?} is more than one encode of one gradient: gradwire.Compressor runs it, and here a quantizer or a \
+                 selection can stand, with ef or without"
+            );
+            Err(of_class(py, "SettingError", text))
+        }
+    }
+}
+
+#[pymethods]
+impl Device {
+    /// The best device: CUDA, else WGPU where the package was built with it, else the CPU.
+    #[staticmethod]
+    fn open(py: Python<'_>) -> PyResult<Self> {
+        let inner = py.detach(gradwire::Device::open).or_raise(py)?;
+        Ok(Self { inner: inner.into() })
+    }
+
+    /// The CPU, with vectors.
+    #[staticmethod]
+    pub fn cpu() -> Self {
+        Self { inner: gradwire::Device::cpu().into() }
+    }
+
+    /// The first CUDA device.
+    #[staticmethod]
+    fn cuda(py: Python<'_>) -> PyResult<Self> {
+        let inner = py.detach(|| gradwire::Device::of(BackendKind::Cuda)).or_raise(py)?;
+        Ok(Self { inner: inner.into() })
+    }
+
+    /// The first device of Vulkan, Metal or DX12, where the package was built with the feature `wgpu`.
+    #[staticmethod]
+    fn wgpu(py: Python<'_>) -> PyResult<Self> {
+        let inner = py.detach(|| gradwire::Device::of(BackendKind::Wgpu)).or_raise(py)?;
+        Ok(Self { inner: inner.into() })
+    }
+
+    /// The backend: `cpu`, `cuda` or `wgpu`.
+    #[getter]
+    fn kind(&self) -> String {
+        self.inner.kind().to_string()
+    }
+
+    /// The device's name.
+    #[getter]
+    fn name(&self) -> String {
+        self.inner.name().to_owned()
+    }
+
+    /// What `open` passed over, and why.
+    #[getter]
+    fn why(&self) -> Vec<String> {
+        self.inner.why().iter().map(Error::to_string).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<gradwire.Device {}: {}>", self.inner.kind(), self.inner.name())
+    }
+
+    /// Compresses a gradient by a codec's text, as `"qsgd:bits=4,bucket=64"` or `"topk:0.01+f16"`.
+    #[pyo3(signature = (codec, gradient, *, run = 0, step = 0, worker = 0, tensor = 0, residual = None))]
+    #[expect(clippy::too_many_arguments, reason = "names in Python")]
+    fn encode(
+        &self,
+        py: Python<'_>,
+        codec: &str,
+        gradient: &Bound<'_, PyAny>,
+        run: u64,
+        step: u64,
+        worker: u32,
+        tensor: u32,
+        residual: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Payload> {
+        let (codec, feedback) = self::codec(py, codec)?;
+        let view = View::of(gradient, "gradient")?;
+        let mut residual = residual.map(|residual| View::of(residual, "residual")).transpose()?;
+        match (&residual, feedback) {
+            (None, true) => {
+                let text = "the codec has error feedback: hand over residual=numpy.zeros(n, numpy.float32), the same array \
+                            at each step, or add +noef";
+                return Err(of_class(py, "SettingError", text.into()));
+            }
+            (Some(_), false) => {
+                let text = "a residual was handed over, and the codec has no error feedback: add +ef, or leave it out";
+                return Err(of_class(py, "SettingError", text.into()));
+            }
+            _ => {}
+        }
+        if let Some(residual) = &residual {
+            residual.expect_apart(&view, ["residual", "gradient"])?;
+        }
+        let kept = residual.as_mut().map(|view| view.values("residual")).transpose()?;
+        let seed = Seed::new(run).step(step).worker(worker).tensor(tensor);
+        let (device, gradient) = (&self.inner, view.gradient());
+        let encode = || match (codec, kept) {
+            (Codec::Dense(codec), None) => device.encode(&codec, gradient, seed).map(Content::Dense),
+            (Codec::Dense(codec), Some(kept)) => {
+                device.encode_with_feedback(&codec, gradient, kept, seed).map(Content::Dense)
+            }
+            (Codec::Sparse(codec), None) => device.encode_sparse(&codec, gradient, seed).map(Content::Sparse),
+            (Codec::Sparse(codec), Some(kept)) => {
+                device.encode_sparse_with_feedback(&codec, gradient, kept, seed).map(Content::Sparse)
+            }
+        };
+        Ok(Payload { content: py.detach(encode).or_raise(py)? })
+    }
+
+    /// `out = decode(payload)`, and returns `out`: a new numpy array of float32, unless one is handed over.
+    #[pyo3(signature = (payload, out = None))]
+    fn decode<'py>(
+        &self,
+        py: Python<'py>,
+        payload: &Bound<'py, PyAny>,
+        out: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let content = content(payload)?;
+        let out = match out {
+            Some(out) => out,
+            None => py.import("numpy")?.call_method1("empty", (content.elements(), "float32"))?,
+        };
+        let mut view = View::of(&out, "output")?;
+        let output = view.values("output")?;
+        let decode = || match &content {
+            Content::Dense(payload) => self.inner.decode_into(payload, output),
+            Content::Sparse(payload) => self.inner.decode_sparse_into(payload, output),
+        };
+        py.detach(decode).or_raise(py)?;
+        Ok(out)
+    }
+
+    /// `out += weight * decode(payload)`.
+    #[pyo3(signature = (payload, out, weight = 1.0))]
+    fn decode_add(
+        &self,
+        py: Python<'_>,
+        payload: &Bound<'_, PyAny>,
+        out: &Bound<'_, PyAny>,
+        weight: f32,
+    ) -> PyResult<()> {
+        let content = content(payload)?;
+        let mut view = View::of(out, "output")?;
+        let output = view.values("output")?;
+        let decode = || match &content {
+            Content::Dense(payload) => self.inner.decode_add(payload, weight, output),
+            Content::Sparse(payload) => self.inner.decode_sparse_add(payload, weight, output),
+        };
+        py.detach(decode).or_raise(py)
+    }
+
+    /// `out = weight * (decode(payloads[0]) + decode(payloads[1]) + ...)`, in this order.
+    #[pyo3(signature = (payloads, out, weight = 1.0))]
+    fn decode_sum(
+        &self,
+        py: Python<'_>,
+        payloads: Vec<Bound<'_, PyAny>>,
+        out: &Bound<'_, PyAny>,
+        weight: f32,
+    ) -> PyResult<()> {
+        let contents = payloads.iter().map(content).collect::<PyResult<Vec<_>>>()?;
+        let (mut dense, mut sparse) = (Vec::new(), Vec::new());
+        for content in &contents {
+            match content {
+                Content::Dense(payload) => dense.push(payload),
+                Content::Sparse(payload) => sparse.push(payload.clone()),
+            }
+        }
+        if !dense.is_empty() && !sparse.is_empty() {
+            let text = "payloads of selections and of all elements were handed over: sum each kind by itself";
+            return Err(of_class(py, "PayloadError", text.into()));
+        }
+        let mut view = View::of(out, "output")?;
+        let output = view.values("output")?;
+        let decode = || match sparse.is_empty() {
+            true => self.inner.decode_sum(&dense, weight, output),
+            false => self.inner.decode_sparse_sum(&sparse, weight, output),
+        };
+        py.detach(decode).or_raise(py)
+    }
+}
+
+/// A payload, or bytes of one.
+fn content(payload: &Bound<'_, PyAny>) -> PyResult<Content> {
+    if let Ok(payload) = payload.cast::<Payload>() {
+        return Ok(payload.get().content.clone());
+    }
+    let bytes = bytes_of(payload).map_err(|_| {
+        let found = payload.get_type().name().map_or_else(|_| "object".into(), |name| name.to_string());
+        PyTypeError::new_err(format!("a payload or its bytes are needed; got a {found}"))
+    })?;
+    Content::read(bytes).or_raise(payload.py())
+}

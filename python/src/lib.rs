@@ -1,0 +1,21 @@
+//! Gradwire for Python: the classes of the package `gradwire`, which `gradwire/__init__.py` gathers.
+
+mod compressor;
+mod device;
+mod errors;
+mod group;
+mod memory;
+mod payload;
+
+use pyo3::prelude::*;
+
+/// The classes and functions that Python sees.
+#[pymodule]
+fn _gradwire(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<device::Device>()?;
+    module.add_class::<payload::Payload>()?;
+    module.add_class::<compressor::Compressor>()?;
+    module.add_function(wrap_pyfunction!(compressor::recipe, module)?)?;
+    module.add_function(wrap_pyfunction!(compressor::methods, module)?)
+}

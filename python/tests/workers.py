@@ -1,0 +1,290 @@
+"""What each process of the tests with torch runs."""
+
+import datetime
+import os
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import gradwire.torch
+
+DEADLINE = datetime.timedelta(seconds=60)
+
+
+def enter(rank, ranks, folder, deadline=DEADLINE):
+    """Joins the other processes."""
+    torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    method = f"file://{folder}/meet"
+    dist.init_process_group("gloo", init_method=method, rank=rank, world_size=ranks, timeout=deadline)
+
+
+def leave(result, folder, rank):
+    """Writes what the test asks for, and leaves when all are ready: gloo's threads do not outlive their process in peace."""
+    torch.save(result, f"{folder}/result-{rank}")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def network(seed):
+    """A small network for points of the plane."""
+    torch.manual_seed(seed)
+    layer = torch.nn.Linear
+    return torch.nn.Sequential(layer(2, 64), torch.nn.Tanh(), layer(64, 64), torch.nn.Tanh(), layer(64, 3))
+
+
+def points(count, seed):
+    """Points of three spiral arms, and the arm of each: no straight line tells them apart."""
+    draws = torch.Generator().manual_seed(seed)
+    arm = torch.randint(3, (count,), generator=draws)
+    along = torch.rand(count, generator=draws)
+    angle = 4 * along + 2.0944 * arm + 0.15 * torch.randn(count, generator=draws)
+    return torch.stack([along * angle.cos(), along * angle.sin()], 1) * 3, arm
+
+
+def train(rank, ranks, model, steps, seed, each=lambda step: None):
+    """Trains a model that DDP holds; every rank has points of its own."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    inputs, labels = points(512, 1000 * seed + rank)
+    draws = torch.Generator().manual_seed(rank)
+    for step in range(steps):
+        chosen = torch.randint(512, (64,), generator=draws)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs[chosen]), labels[chosen]).backward()
+        optimizer.step()
+        each(step)
+
+
+def accuracy(model, seed):
+    """The part of new points that the model knows."""
+    inputs, labels = points(2000, 1000 * seed + 999)
+    with torch.no_grad():
+        return (model(inputs).argmax(1) == labels).float().mean().item()
+
+
+def weights(model):
+    """All weights one behind the other."""
+    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+
+
+def same_everywhere(model):
+    """Whether all ranks have the same bits."""
+    mine = weights(model).view(torch.int32)
+    all = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(all, mine)
+    return all_equal(all)
+
+
+def all_equal(tensors):
+    return all(torch.equal(tensors[0], tensor) for tensor in tensors)
+
+
+def learn(rank, ranks, folder, recipes, seeds, steps):
+    """Trains under each recipe and seed; the first rank writes accuracies."""
+    enter(rank, ranks, folder)
+    results = {}
+    for recipe in recipes:
+        for seed in seeds:
+            model = DistributedDataParallel(network(seed), bucket_cap_mb=0.01)
+            state = None
+            if recipe != "plain":
+                state = gradwire.torch.State(recipe, seed=seed, small=0, warm_up=1 if seed % 2 else 0)
+                model.register_comm_hook(state, gradwire.torch.hook)
+            train(rank, ranks, model, steps, seed)
+            results[recipe, seed] = (accuracy(model, seed), same_everywhere(model))
+            if state is not None:
+                assert state.steps == steps and state.sent_bytes > 0
+                state.close()
+    leave(results, folder, rank)
+
+
+def resume(rank, ranks, folder, recipe, others):
+    """Trains, saves, and goes on in a new state; other ranks' states with another number of ranks."""
+    enter(rank, ranks, folder)
+
+    def begin(saved=None):
+        model = DistributedDataParallel(network(1), bucket_cap_mb=0.01)
+        state = gradwire.torch.State(recipe, seed=3, small=0, model=model)
+        model.register_comm_hook(state, gradwire.torch.hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if saved is not None:
+            model.load_state_dict(saved["model"])
+            state.load_state_dict(saved["state"])
+        return model, state, optimizer
+
+    def step(model, optimizer, number):
+        inputs, labels = points(64, 100 * number + rank)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+
+    model, state, optimizer = begin()
+    for number in range(5):
+        step(model, optimizer, number)
+    saved = {"model": model.state_dict(), "state": state.state_dict()}
+    torch.save(saved, f"{folder}/saved-{rank}")
+    saved = torch.load(f"{folder}/saved-{rank}")
+    for number in range(5, 9):
+        step(model, optimizer, number)
+    again, state_again, optimizer = begin(saved)
+    for number in range(5, 9):
+        step(again, optimizer, number)
+    leave(torch.equal(weights(model).view(torch.int32), weights(again).view(torch.int32)), folder, rank)
+
+
+def reshard(rank, ranks, folder, recipe, states):
+    """Takes up the states of another number of ranks; writes the sum of the residuals."""
+    enter(rank, ranks, folder)
+    model = DistributedDataParallel(network(1), bucket_cap_mb=0.01)
+    state = gradwire.torch.State(recipe, seed=3, small=0, model=model)
+    text = ""
+    try:
+        state.load_state_dict(states[0])
+    except gradwire.StateError as error:
+        text = str(error)
+    state.load_state_dict(states)
+    leave((text, residuals(state)), folder, rank)
+
+
+def residuals(state):
+    """The residual of each parameter."""
+    found = {}
+    for (names, shapes), compressor in state._buckets.items():
+        whole = torch.empty(compressor.elements)
+        compressor.residual_into(whole)
+        for name, shape in zip(names, shapes):
+            mine, whole = whole.split([torch.Size(shape).numel(), whole.numel() - torch.Size(shape).numel()])
+            found[name] = mine.clone()
+    return found
+
+
+def die(rank, ranks, folder, recipe):
+    """The last rank ends in the middle; the others have to see it within their deadline."""
+    enter(rank, ranks, folder, datetime.timedelta(seconds=5))
+    model = DistributedDataParallel(network(1), bucket_cap_mb=0.01)
+    state = gradwire.torch.State(recipe, small=0, timeout=datetime.timedelta(seconds=5))
+    model.register_comm_hook(state, gradwire.torch.hook)
+
+    def each(step):
+        if step == 3 and rank == ranks - 1:
+            os._exit(0)
+
+    try:
+        train(rank, ranks, model, 8, 1, each)
+    except Exception as error:
+        first = f"{type(error).__name__}: {error}"
+        try:
+            train(rank, ranks, model, 1, 1)
+        except Exception as error:
+            torch.save((first, f"{type(error).__name__}: {error}"), f"{folder}/result-{rank}")
+    # Without the others there is nothing to tidy up.
+    os._exit(0)
+
+
+def addresses(rank, ranks, folder):
+    """Compares the memory that the hook gets with the memory that the compressor is handed, and what comes back."""
+    enter(rank, ranks, folder)
+    model = DistributedDataParallel(network(1), gradient_as_bucket_view=True)
+    state = gradwire.torch.State("qsgd:bits=8,bucket=64+ef", small=0)
+    seen = {"bucket": [], "compressor": []}
+    make = state._compressor
+
+    class Watched:
+        def __init__(self, key):
+            self._inner = make(key)
+
+        def __getattr__(self, name):
+            return getattr(self._inner, name)
+
+        def exchange(self, device, group, gradient):
+            seen["compressor"].append(gradient.data_ptr())
+            before = gradient.clone()
+            self._inner.exchange(device, group, gradient)
+            assert not torch.equal(before, gradient)
+
+    state._compressor = Watched
+
+    def hook(state, bucket):
+        if state.steps > 0:
+            seen["bucket"].append(bucket.buffer().data_ptr())
+        return gradwire.torch.hook(state, bucket)
+
+    model.register_comm_hook(state, hook)
+    train(rank, ranks, model, 4, 1)
+    leave(seen, folder, rank)
+
+
+def groups(rank, ranks, folder):
+    """Every operation of a group, on lengths that differ, and on none."""
+    enter(rank, ranks, folder)
+    group = gradwire.torch.Group()
+    for round in range(4):
+        length = lambda r: [0, 5 * r, 1000 - 300 * r, 7][round]
+        mine = bytes([rank + 1]) * length(rank)
+        assert group.all_gather(mine) == [bytes([r + 1]) * length(r) for r in range(ranks)]
+        parts = [bytes([10 * rank + r]) * (length(r) + rank) for r in range(ranks)]
+        assert group.all_to_all(parts) == [bytes([10 * r + rank]) * (length(rank) + r) for r in range(ranks)]
+        if rank < 2:
+            theirs = group.exchange(1 - rank, mine)
+            assert theirs == bytes([2 - rank]) * length(1 - rank)
+        assert group.broadcast(1, mine) == bytes([2]) * length(1)
+        values = bytearray(torch.full([length(1)], float(rank + 1)).numpy().tobytes())
+        group.all_reduce_sum(values)
+        expected = torch.full([length(1)], ranks * (ranks + 1) / 2).numpy().tobytes()
+        assert bytes(values) == expected
+    leave(True, folder, rank)
+
+
+class Bucket:
+    """A bucket as the hook sees it."""
+
+    def __init__(self, parameters, dtype, draws):
+        self._parameters = parameters
+        self._buffer = torch.randn(sum(p.numel() for p in parameters), generator=draws).to(dtype)
+
+    def buffer(self):
+        return self._buffer
+
+    def parameters(self):
+        return self._parameters
+
+    def is_last(self):
+        return True
+
+
+def buckets(rank, ranks, folder):
+    """Gradients of half precision, buckets that do not fit their parameters, a closed state, a group of some ranks."""
+    enter(rank, ranks, folder)
+    parameters = list(network(1).parameters())
+    draws = torch.Generator().manual_seed(rank)
+    results = []
+    for dtype in [torch.float16, torch.bfloat16]:
+        state = gradwire.torch.State("qsgd:bits=8,bucket=64", small=0, warm_up=0)
+        bucket = Bucket(parameters, dtype, draws)
+        given = bucket.buffer().float()
+        mean = gradwire.torch.hook(state, bucket).wait()
+        assert mean.dtype == dtype and mean.data_ptr() == bucket.buffer().data_ptr()
+        total = given.clone()
+        dist.all_reduce(total)
+        # Eight bits of the largest of 64 normal draws, and the type's own rounding.
+        results.append(float((mean.float() - total / ranks).abs().max()))
+        all = [torch.empty_like(given) for _ in range(ranks)]
+        dist.all_gather(all, mean.float())
+        assert all_equal(all)
+    texts = []
+    bucket = Bucket(parameters, torch.float32, draws)
+    bucket._buffer = bucket.buffer()[:-1].clone()
+    for broken, wrong in [(state, bucket), (gradwire.torch.State("none"), Bucket(parameters, torch.float32, draws))]:
+        if wrong is not bucket:
+            broken.close()
+        try:
+            gradwire.torch.hook(broken, wrong)
+        except gradwire.Error as error:
+            texts.append(str(error))
+    some = dist.new_group([0, 1])
+    if rank < 2:
+        state = gradwire.torch.State("onebit", some, small=0, warm_up=0)
+        assert state._group.ranks == 2
+        gradwire.torch.hook(state, Bucket(parameters, torch.float32, draws)).wait()
+    leave((results, texts), folder, rank)
