@@ -315,7 +315,7 @@ class State:
         step = self.steps
         if bucket.is_last():
             self.steps += 1
-        if step < self.warm_up:
+        if step < self.warm_up or self.recipe == "none" and not self.rules:
             self.sent_bytes += gradient.numel() * gradient.element_size()
             return _mean(gradient, self.process_group)
         key, compressor = self._of(bucket.parameters())
