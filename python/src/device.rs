@@ -40,6 +40,12 @@ fn codec(py: Python<'_>, text: &str) -> PyResult<(Codec, bool)> {
     }
 }
 
+/// Whether a codec's text has error feedback, so that an encode needs a residual.
+#[pyfunction]
+pub fn has_feedback(py: Python<'_>, text: &str) -> PyResult<bool> {
+    Ok(codec(py, text)?.1)
+}
+
 #[pymethods]
 impl Device {
     /// The best device: CUDA, else WGPU where the package was built with it, else the CPU.

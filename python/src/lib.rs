@@ -16,6 +16,7 @@ fn _gradwire(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<device::Device>()?;
     module.add_class::<payload::Payload>()?;
     module.add_class::<compressor::Compressor>()?;
+    module.add_function(wrap_pyfunction!(device::has_feedback, module)?)?;
     module.add_function(wrap_pyfunction!(compressor::recipe, module)?)?;
     module.add_function(wrap_pyfunction!(compressor::methods, module)?)
 }

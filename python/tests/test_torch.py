@@ -126,3 +126,24 @@ def test_buckets(tmp_path):
         assert all(0 < error < 0.05 for error in errors), errors
         assert "shape" in texts[0] or "elements" in texts[0], texts
         assert "closed" in texts[1]
+
+
+def test_a_compressed_reduce_scatter(tmp_path):
+    """Whole numbers that bf16 holds come exactly; with feedback, what was given is what came and what is kept."""
+    for found, texts in run(workers.scatter, 3, tmp_path):
+        assert found["float:bf16,nearest+noef"] == 0 and found["topk:0.5+ef"] == 0
+        # 30 steps of sums up to 24, each rounded to f32 where a level is no whole number.
+        assert found["qsgd:bits=8,bucket=64+ef"] < 1e-2
+        assert "summed or averaged" in texts[0] and "gradwire.Compressor" in texts[1] and "fully_shard" in texts[2]
+
+
+@pytest.mark.parametrize("recipe, ranks, replicas", [("qsgd:bits=8,bucket=64+ef", 2, False), ("topk:0.5+ef", 4, True)])
+def test_fsdp(tmp_path, recipe, ranks, replicas):
+    if int(torch.__version__.partition(".")[0]) < 2:
+        pytest.skip("torch 1 has no FSDP2")
+    from torch.distributed import fsdp
+
+    if not hasattr(getattr(fsdp, "FSDPModule", None), "set_custom_reduce_scatter"):
+        pytest.skip("this torch has no set_custom_reduce_scatter")
+    for plain, compressed in run(workers.fsdp, ranks, tmp_path, recipe, replicas):
+        assert compressed[1] and plain[0] > 0.9 and compressed[0] > (0.8 if replicas else plain[0] - 0.03)

@@ -288,3 +288,67 @@ def buckets(rank, ranks, folder):
         assert state._group.ranks == 2
         gradwire.torch.hook(state, Bucket(parameters, torch.float32, draws)).wait()
     leave((results, texts), folder, rank)
+
+
+def scatter(rank, ranks, folder):
+    """A reduce-scatter by itself, as FSDP2 calls it: sums, means, what is not sent, half precision, refusals."""
+    enter(rank, ranks, folder)
+    draws = torch.Generator().manual_seed(rank)
+    found = {}
+    for recipe in ["float:bf16,nearest+noef", "topk:0.5+ef", "qsgd:bits=8,bucket=64+ef"]:
+        comm, total, given = gradwire.torch.ReduceScatter(recipe, seed=1), torch.zeros(100), torch.zeros(ranks * 100)
+        for _ in range(30):
+            gradient = torch.randint(-8, 9, (ranks * 100,), generator=draws).float()
+            given += gradient
+            output = comm.allocate((100,), dtype=torch.float32, device="cpu")
+            comm(output_tensor=output, input_tensor=gradient, group=dist.group.WORLD, op=dist.ReduceOp.SUM)
+            total += output
+        unsent = torch.zeros(ranks * 100) if comm._residual is None else comm._residual.reshape(-1)
+        balance = given - unsent
+        dist.all_reduce(balance)
+        found[recipe] = float((balance.reshape(ranks, -1)[rank] - total).abs().max())
+        assert comm.steps == 30 and comm.sent_bytes > 0
+    comm = gradwire.torch.ReduceScatter("float:bf16,nearest+noef")
+    output = torch.empty(100, dtype=torch.bfloat16)
+    comm(output, torch.full([ranks * 100], rank + 1.0, dtype=torch.bfloat16), dist.group.WORLD, dist.ReduceOp.AVG)
+    assert (output == (ranks + 1) / 2).all()
+    texts = []
+    for wrong in [
+        lambda: comm(output, torch.zeros(ranks * 100), dist.group.WORLD, dist.ReduceOp.MAX),
+        lambda: gradwire.torch.ReduceScatter("powersgd:rank=4"),
+        lambda: gradwire.torch.compress_fsdp(network(1), "topk:0.01+ef"),
+    ]:
+        try:
+            wrong()
+        except gradwire.SettingError as error:
+            texts.append(str(error))
+    leave((found, texts), folder, rank)
+
+
+def fsdp(rank, ranks, folder, recipe, replicas):
+    """Trains under FSDP2, plainly and compressed; with replicas, pairs of ranks hold the same shard."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    enter(rank, ranks, folder)
+    shape, names = ((ranks // 2, 2), ("replicate", "shard")) if replicas else ((ranks,), ("shard",))
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
+    results = []
+    for compressed in [False, True]:
+        model = network(1)
+        for layer in [model[0], model[2], model[4], model]:
+            fully_shard(layer, mesh=mesh["shard"] if replicas else mesh)
+        if compressed:
+            held = gradwire.torch.compress_fsdp(
+                model, recipe, seed=5, replicas=mesh["replicate"].get_group() if replicas else None
+            )
+        train(rank, ranks, model, 150, 1)
+        full = [parameter.full_tensor() for parameter in model.parameters()]
+        plain = network(1)
+        with torch.no_grad():
+            for mine, theirs in zip(plain.parameters(), full):
+                mine.copy_(theirs)
+        results.append((accuracy(plain, 1), not replicas or not compressed or same_everywhere(plain)))
+    assert all(comm.steps == 150 and comm.sent_bytes > 0 for comm in held if comm.steps)
+    assert sum(comm.steps > 0 for comm in held) == 3
+    leave(results, folder, rank)

@@ -139,3 +139,6 @@ def recipe(text: str) -> str:
 
 def methods() -> list[tuple[str, str]]:
     """The published methods by name, each with its recipe: ``grace:<name>`` in a text."""
+
+def has_feedback(text: str) -> bool:
+    """Whether a codec's text has error feedback, so that an encode needs a residual. Raises SettingError."""

@@ -17,8 +17,9 @@ import torch.distributed as dist
 
 from . import Compressor, Device, GroupError, SettingError, StateError
 from . import recipe as _recipe
+from ._fsdp import AllReduce, ReduceScatter, compress_fsdp
 
-__all__ = ["Group", "PowerSGDState", "State", "hook"]
+__all__ = ["AllReduce", "Group", "PowerSGDState", "ReduceScatter", "State", "compress_fsdp", "hook"]
 
 _HEAD = struct.Struct("<q")
 

@@ -1,0 +1,141 @@
+"""Compressed gradients for FSDP2, ``torch.distributed.fsdp.fully_shard``."""
+
+import torch
+import torch.distributed as dist
+
+from . import Compressor, Device, Payload, SettingError, StateError
+from . import recipe as _recipe
+from ._gradwire import has_feedback
+
+
+class ReduceScatter:
+    """What FSDP2 calls for a reduce-scatter, with payloads in the place of float32.
+
+    Each rank encodes its gradient in as many pieces as there are ranks, and rank r decodes and adds the r-th pieces of
+    all, in the order of ranks. ``recipe`` is a quantizer or a selection, with error feedback or without: its residual is
+    of this rank, and is not re-sharded. One module has one of these.
+    """
+
+    def __init__(self, recipe, *, seed=0, number=0):
+        self.recipe = _recipe(recipe)
+        self.seed = seed
+        self.number = number
+        """The module's number, so that modules draw differently."""
+        self.steps = 0
+        self.sent_bytes = 0
+        self._feedback = has_feedback(self.recipe)
+        self._residual = None
+        self._device = Device.cpu()
+        self._groups = {}
+
+    def allocate(self, size, *, dtype, device):
+        """Memory for inputs and outputs."""
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
+        """``output_tensor`` becomes this rank's piece of the sum, or of the mean, of all ranks' inputs."""
+        from .torch import Group
+
+        if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+            raise SettingError(f"compressed gradients are summed or averaged, and {op} was asked for")
+        if group not in self._groups:
+            self._groups[group] = Group(group)
+        ranks = self._groups[group].ranks
+        # Payloads of bf16 and f16 are made of them as they are.
+        given = input_tensor.detach().reshape(ranks, -1).cpu()
+        residual = None
+        if self._feedback:
+            if self._residual is None:
+                self._residual = torch.zeros(given.shape)
+            if self._residual.shape != given.shape:
+                raise StateError(
+                    f"the residual is of {self._residual.numel()} elements on {self._residual.shape[0]} ranks, and the "
+                    f"gradient has {given.numel()} on {ranks}: begin with a new ReduceScatter"
+                )
+            residual = self._residual.clone()
+        parts = [
+            bytes(
+                self._device.encode(
+                    self.recipe,
+                    given[rank],
+                    run=self.seed,
+                    step=self.steps,
+                    worker=self._groups[group].rank,
+                    tensor=self.number * ranks + rank,
+                    residual=None if residual is None else residual[rank],
+                )
+            )
+            for rank in range(ranks)
+        ]
+        received = self._groups[group].all_to_all(parts)
+        weight = 1.0 / ranks if op == dist.ReduceOp.AVG else 1.0
+        mine = output_tensor.detach()
+        inside = mine.dtype == torch.float32 and mine.device.type == "cpu"
+        total = mine if inside else torch.empty(mine.shape)
+        self._device.decode_sum([Payload(part) for part in received], total, weight)
+        if not inside:
+            mine.copy_(total)
+        self._residual = residual
+        self.steps += 1
+        self.sent_bytes += sum(len(part) for rank, part in enumerate(parts) if rank != self._groups[group].rank)
+
+    def state_dict(self):
+        """What a checkpoint of this rank has to hold."""
+        return {"recipe": self.recipe, "steps": self.steps, "residual": self._residual}
+
+    def load_state_dict(self, state):
+        """Takes up what :meth:`state_dict` gave on this rank, of as many ranks."""
+        if state["recipe"] != self.recipe:
+            raise StateError(f"the state is of {state['recipe']}, and {self.recipe} is needed")
+        self.steps, self._residual = state["steps"], state["residual"]
+
+
+class AllReduce:
+    """What FSDP2 calls behind a reduce-scatter, where the shards have replicas: their mean, compressed.
+
+    Any recipe that :class:`gradwire.torch.State` takes; a shard is one tensor without sides, so that PowerSGD sends it as
+    it is.
+    """
+
+    def __init__(self, recipe, process_group, *, seed=0, number=0):
+        from .torch import Group
+
+        self.recipe = _recipe(recipe)
+        self._run = (seed << 20) + number
+        self._group = Group(process_group)
+        self._device = Device.cpu()
+        self._compressor = None
+
+    def __call__(self, reduce_output):
+        """``reduce_output`` becomes its mean over the replicas."""
+        if self._compressor is None:
+            self._compressor = Compressor(self.recipe, [[reduce_output.numel()]], self._run & (2**64 - 1), small=0)
+        mine = reduce_output.detach()
+        if mine.dtype == torch.float32 and mine.device.type == "cpu":
+            self._compressor.exchange(self._device, self._group, mine)
+        else:
+            apart = mine.to("cpu", torch.float32)
+            self._compressor.exchange(self._device, self._group, apart)
+            mine.copy_(apart)
+
+
+def compress_fsdp(model, recipe, *, seed=0, replicas=None, replica_recipe=None):
+    """Compresses the reduce-scatter of every module that ``fully_shard`` holds; returns what was set, module by module.
+
+    With ``replicas``, a process group of the ranks that hold the same shard, the mean over them is compressed as well, by
+    ``replica_recipe``, or by ``recipe`` where there is none.
+    """
+    sharded = [module for module in model.modules() if hasattr(module, "set_custom_reduce_scatter")]
+    if not sharded:
+        raise SettingError(
+            "no module of the model has set_custom_reduce_scatter: shard it by torch.distributed.fsdp.fully_shard, and use "
+            "a torch that offers it"
+        )
+    held = []
+    for number, module in enumerate(sharded):
+        scatter = ReduceScatter(recipe, seed=seed, number=number)
+        module.set_custom_reduce_scatter(scatter)
+        if replicas is not None:
+            module.set_all_reduce_hook(AllReduce(replica_recipe or recipe, replicas, seed=seed, number=number))
+        held.append(scatter)
+    return held
