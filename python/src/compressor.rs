@@ -1,6 +1,6 @@
 //! A training step's communication.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gradwire::{Policy, Recipe, Tensor};
 use pyo3::exceptions::PyRuntimeError;
@@ -10,19 +10,21 @@ use pyo3::types::PyBytes;
 use crate::device::Device;
 use crate::errors::{OrRaise, exception};
 use crate::group::Group;
-use crate::memory::View;
+use crate::held::Held;
+use crate::memory::{CudaView, View};
 use crate::payload::bytes_of;
 
 /// Compresses the gradients of a model's tensors, exchanges them between ranks, and keeps what a step leaves for the
 /// next one.
 #[pyclass(frozen, module = "gradwire")]
 pub struct Compressor {
-    inner: Mutex<gradwire::Compressor>,
+    inner: Mutex<Held>,
+    recipes: Vec<String>,
 }
 
 impl Compressor {
     /// The compressor, unless another thread uses it.
-    fn lock(&self) -> PyResult<std::sync::MutexGuard<'_, gradwire::Compressor>> {
+    fn lock(&self) -> PyResult<MutexGuard<'_, Held>> {
         use std::sync::TryLockError::{Poisoned, WouldBlock};
         match self.inner.try_lock() {
             Ok(inner) => Ok(inner),
@@ -69,23 +71,33 @@ impl Compressor {
         let tensors: Vec<Tensor> =
             names.into_iter().zip(shapes).map(|(name, shape)| Tensor::new(name, shape)).collect();
         let inner = gradwire::Compressor::with_policy(&policy, &tensors, run).or_raise(py)?;
-        Ok(Self { inner: Mutex::new(inner) })
+        let recipes = inner.recipes().iter().map(Recipe::to_string).collect();
+        Ok(Self { inner: Mutex::new(Held::Host(Box::new(inner))), recipes })
     }
 
-    /// A step: the gradient of this rank becomes the mean over all ranks, in its memory.
+    /// A step: the gradient of this rank becomes the mean over all ranks, in its memory. One on the host is encoded by
+    /// `device`, and one in a CUDA device's memory there, on `stream`, with the state beside it.
+    #[pyo3(signature = (device, group, gradient, *, stream = 0))]
     fn exchange(
         &self,
         py: Python<'_>,
         device: &Device,
         group: &Bound<'_, PyAny>,
         gradient: &Bound<'_, PyAny>,
+        stream: u64,
     ) -> PyResult<()> {
         let mut group = Group::of(group)?;
-        let mut view = View::of(gradient, "gradient")?;
-        let values = view.values("gradient")?;
         let mut lock = self.lock()?;
-        let inner = &mut *lock;
-        let done = py.detach(|| inner.exchange(&device.inner, &mut group, values));
+        let held = &mut *lock;
+        let done = match CudaView::of(gradient, "gradient")? {
+            // SAFETY: the stream and the memory are as the caller says, which the package's page asks for.
+            Some(view) => py.detach(|| unsafe { held.exchange_on_cuda(&mut group, &view, stream) }),
+            None => {
+                let mut view = View::of(gradient, "gradient")?;
+                let values = view.values("gradient")?;
+                py.detach(|| held.exchange(&device.inner, &mut group, values))
+            }
+        };
         done.map_err(|error| {
             let raised = exception(py, &error);
             if let Some(cause) = group.raised.take() {
@@ -98,8 +110,8 @@ impl Compressor {
     /// The state of this rank as bytes.
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let lock = self.lock()?;
-        let inner = &*lock;
-        let bytes = py.detach(|| inner.state()).or_raise(py)?;
+        let held = &*lock;
+        let bytes = py.detach(|| held.copied()?.state()).or_raise(py)?;
         Ok(PyBytes::new(py, &bytes))
     }
 
@@ -107,19 +119,19 @@ impl Compressor {
     fn restore(&self, py: Python<'_>, states: Vec<Bound<'_, PyAny>>, rank: u32, ranks: u32) -> PyResult<()> {
         let states = states.iter().map(bytes_of).collect::<PyResult<Vec<_>>>()?;
         let mut lock = self.lock()?;
-        let inner = &mut *lock;
-        py.detach(|| inner.restore(&states, rank, ranks)).or_raise(py)
+        let held = &mut *lock;
+        py.detach(|| held.host()?.restore(&states, rank, ranks)).or_raise(py)
     }
 
     /// Takes over what other compressors keep of tensors of the same names.
     fn take_over(&self, py: Python<'_>, others: Vec<Bound<'_, Self>>) -> PyResult<()> {
         let mut copies = Vec::with_capacity(others.len());
         for other in &others {
-            copies.push(other.get().lock()?.clone());
+            copies.push(other.get().lock()?.copied().or_raise(py)?);
         }
         let mut lock = self.lock()?;
-        let inner = &mut *lock;
-        py.detach(|| inner.take_over(&copies.iter().collect::<Vec<_>>())).or_raise(py)
+        let held = &mut *lock;
+        py.detach(|| held.host()?.take_over(&copies.iter().collect::<Vec<_>>())).or_raise(py)
     }
 
     /// Writes what has not been sent so far into an array.
@@ -127,8 +139,7 @@ impl Compressor {
         let mut view = View::of(out, "output")?;
         let found = view.len();
         let output = view.values("output")?;
-        let inner = self.lock()?;
-        let residual = inner.residual().or_raise(py)?;
+        let residual = self.lock()?.copied().and_then(|inner| inner.residual()).or_raise(py)?;
         if found != residual.len() {
             let text = format!("the output holds {found} elements, and {} are needed", residual.len());
             return Err(crate::errors::of_class(py, "SettingError", text));
@@ -139,36 +150,44 @@ impl Compressor {
 
     /// Forgets what has not been sent.
     fn clear_residual(&self, py: Python<'_>) -> PyResult<()> {
-        self.lock()?.clear_residual().or_raise(py)
+        self.lock()?.host().and_then(|inner| inner.clear_residual()).or_raise(py)
     }
 
     /// Elements of the gradient.
     #[getter]
     fn elements(&self) -> PyResult<usize> {
-        Ok(self.lock()?.elements())
+        Ok(match &*self.lock()? {
+            Held::Host(inner) => inner.elements(),
+            Held::Resident { inner, .. } => inner.elements(),
+        })
     }
 
     /// Steps that were exchanged.
     #[getter]
     fn steps(&self) -> PyResult<u64> {
-        Ok(self.lock()?.steps())
+        Ok(match &*self.lock()? {
+            Held::Host(inner) => inner.steps(),
+            Held::Resident { inner, .. } => inner.steps(),
+        })
     }
 
     /// Bytes that this rank handed over to the group in the last step.
     #[getter]
     fn last_bytes(&self) -> PyResult<u64> {
-        Ok(self.lock()?.last_bytes())
+        Ok(match &*self.lock()? {
+            Held::Host(inner) => inner.last_bytes(),
+            Held::Resident { inner, .. } => inner.last_bytes(),
+        })
     }
 
     /// The recipe of each tensor, as a text.
     #[getter]
-    fn recipes(&self) -> PyResult<Vec<String>> {
-        Ok(self.lock()?.recipes().iter().map(Recipe::to_string).collect())
+    fn recipes(&self) -> Vec<String> {
+        self.recipes.clone()
     }
 
     fn __repr__(&self) -> PyResult<String> {
-        let inner = self.lock()?;
-        Ok(format!("<gradwire.Compressor of {} elements, {} steps>", inner.elements(), inner.steps()))
+        Ok(format!("<gradwire.Compressor of {} elements, {} steps>", self.elements()?, self.steps()?))
     }
 }
 

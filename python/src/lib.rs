@@ -4,6 +4,7 @@ mod compressor;
 mod device;
 mod errors;
 mod group;
+mod held;
 mod memory;
 mod payload;
 

@@ -3,12 +3,13 @@
 
 use std::ffi::{CStr, c_void};
 
+use gradwire::backend::cuda::DeviceSlice;
 use gradwire::{Dtype, Gradient};
 use half::{bf16, f16};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyCapsuleMethods};
+use pyo3::types::{PyCapsule, PyCapsuleMethods, PyDict};
 
 /// What DLPack calls a tensor on the host.
 const ON_HOST: i32 = 1;
@@ -91,51 +92,20 @@ impl View {
     }
 
     fn of_tensor(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
-        let py = object.py();
-        let capsule = object.call_method0("__dlpack__").map_err(|error| {
-            let text = format!(
-                "the {what} cannot be read in its memory: make it dense with .to_dense() and detach it with .detach()"
-            );
-            caused(py, PyTypeError::new_err(text), error)
-        })?;
-        let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(CAPSULE))?;
-        // SAFETY: a capsule of this name holds a `DLManagedTensor`, which begins with the tensor, and lives with it.
-        let tensor = unsafe { pointer.cast::<DlTensor>().as_ref() };
-        match tensor.device[0] {
-            ON_HOST | ON_HOST_PINNED => {}
-            ON_CUDA => {
-                let text = format!("the {what} lies on CUDA device {}: hand over {what}.cpu()", tensor.device[1]);
+        let tensor = Tensor::of(object, what)?;
+        match tensor.device {
+            [ON_HOST | ON_HOST_PINNED, _] => {}
+            [ON_CUDA, ordinal] => {
+                let text = format!("the {what} lies on CUDA device {ordinal}: hand over {what}.cpu()");
                 return Err(PyValueError::new_err(text));
             }
-            other => {
+            [other, _] => {
                 let text = format!("the {what} lies on a device of DLPack's kind {other}: copy it to the host");
                 return Err(PyValueError::new_err(text));
             }
         }
-        let DlType { code, bits, lanes } = tensor.dtype;
-        let dtype = match (code, bits, lanes) {
-            (2, 32, 1) => Dtype::F32,
-            (2, 16, 1) => Dtype::F16,
-            (4, 16, 1) => Dtype::Bf16,
-            _ => {
-                let kind = ["int", "uint", "float", "handle", "bfloat", "complex", "bool"].get(usize::from(code));
-                return Err(wrong_type(what, &format!("of {}{bits}", kind.unwrap_or(&"type "))));
-            }
-        };
-        let sides = usize::try_from(tensor.ndim).unwrap_or(0);
-        // SAFETY: DLPack gives as many sides as `ndim` says; of strides as many, or none for rows one behind the other.
-        let (shape, strides) = unsafe { (numbers(tensor.shape, sides), numbers(tensor.strides, sides)) };
-        let elements = shape.iter().try_fold(1usize, |product, side| product.checked_mul(usize::try_from(*side).ok()?));
-        let Some(elements) = elements else { return Err(strided(what)) };
-        let mut expected = 1;
-        for (side, stride) in shape.iter().zip(strides).rev() {
-            if *side != 1 && *stride != expected && elements > 1 {
-                return Err(strided(what));
-            }
-            expected *= side;
-        }
-        let data = tensor.data.wrapping_byte_add(tensor.byte_offset as usize);
-        Self::checked(data, elements, dtype, true, Lender::Capsule { _held: capsule.unbind() }, what)
+        let Tensor { data, elements, dtype, capsule, .. } = tensor;
+        Self::checked(data, elements, dtype, true, Lender::Capsule { _held: capsule }, what)
     }
 
     fn checked(
@@ -204,6 +174,86 @@ impl View {
             return Err(PyValueError::new_err(text));
         }
         Ok(())
+    }
+}
+
+/// A dense tensor of DLPack, wherever it lies.
+struct Tensor {
+    data: *mut c_void,
+    elements: usize,
+    dtype: Dtype,
+    device: [i32; 2],
+    capsule: Py<PyAny>,
+}
+
+impl Tensor {
+    fn of(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
+        let py = object.py();
+        let unreadable = |error| {
+            let text = format!(
+                "the {what} cannot be read in its memory: make it dense with .to_dense() and detach it with .detach()"
+            );
+            caused(py, PyTypeError::new_err(text), error)
+        };
+        let device = object.call_method0("__dlpack_device__").map_err(unreadable)?.extract::<(i32, i32)>()?;
+        let asked = PyDict::new(py);
+        if device.0 == ON_CUDA {
+            // The work is queued on the caller's stream, behind what made the tensor: nothing has to wait.
+            asked.set_item("stream", -1)?;
+        }
+        let capsule = object.call_method("__dlpack__", (), Some(&asked)).map_err(unreadable)?;
+        let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(CAPSULE))?;
+        // SAFETY: a capsule of this name holds a `DLManagedTensor`, which begins with the tensor, and lives with it.
+        let tensor = unsafe { pointer.cast::<DlTensor>().as_ref() };
+        let DlType { code, bits, lanes } = tensor.dtype;
+        let dtype = match (code, bits, lanes) {
+            (2, 32, 1) => Dtype::F32,
+            (2, 16, 1) => Dtype::F16,
+            (4, 16, 1) => Dtype::Bf16,
+            _ => {
+                let kind = ["int", "uint", "float", "handle", "bfloat", "complex", "bool"].get(usize::from(code));
+                return Err(wrong_type(what, &format!("of {}{bits}", kind.unwrap_or(&"type "))));
+            }
+        };
+        let sides = usize::try_from(tensor.ndim).unwrap_or(0);
+        // SAFETY: DLPack gives as many sides as `ndim` says; of strides as many, or none for rows one behind the other.
+        let (shape, strides) = unsafe { (numbers(tensor.shape, sides), numbers(tensor.strides, sides)) };
+        let elements = shape.iter().try_fold(1usize, |product, side| product.checked_mul(usize::try_from(*side).ok()?));
+        let Some(elements) = elements else { return Err(strided(what)) };
+        let mut expected = 1;
+        for (side, stride) in shape.iter().zip(strides).rev() {
+            if *side != 1 && *stride != expected && elements > 1 {
+                return Err(strided(what));
+            }
+            expected *= side;
+        }
+        let data = tensor.data.wrapping_byte_add(tensor.byte_offset as usize);
+        Ok(Self { data, elements, dtype, device: tensor.device, capsule: capsule.unbind() })
+    }
+}
+
+/// Float32 numbers in a CUDA device's memory.
+pub struct CudaView {
+    /// Where they begin.
+    pub slice: DeviceSlice,
+    /// The device's number.
+    pub ordinal: u32,
+    _capsule: Py<PyAny>,
+}
+
+impl CudaView {
+    /// The memory of an object that lies on a CUDA device; none for any other object.
+    pub fn of(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<Self>> {
+        let place = object.call_method0("__dlpack_device__").and_then(|place| place.extract::<(i32, i32)>());
+        if !place.is_ok_and(|(kind, _)| kind == ON_CUDA) {
+            return Ok(None);
+        }
+        let Tensor { data, elements, dtype, device, capsule } = Tensor::of(object, what)?;
+        if dtype != Dtype::F32 {
+            return Err(wrong_type_of_output(what, dtype));
+        }
+        let slice = DeviceSlice::new(data.addr() as u64, 4 * elements as u64);
+        Ok(Some(Self { slice, ordinal: device[1].unsigned_abs(), _capsule: capsule }))
     }
 }
 

@@ -106,8 +106,12 @@ class Compressor:
         small: int | None = None,
         all_reduce_only: bool = False,
     ) -> None: ...
-    def exchange(self, device: Device, group: Group, gradient: Any) -> None:
+    def exchange(self, device: Device, group: Group, gradient: Any, *, stream: int = 0) -> None:
         """A step: ``gradient``, float32 with all tensors one behind the other, becomes the mean over all ranks.
+
+        A gradient on the host is encoded by ``device``. One in a CUDA device's memory stays there: work is queued on
+        ``stream``, a ``CUstream`` of the device's primary context that outlives the compressor, as torch's are; the state
+        lies beside it, and changes over when the stream does.
 
         Where this fails, gradient and state are as they were. Raises ExchangeError, GroupError, NotFiniteError.
         """

@@ -171,12 +171,25 @@ class State:
     model
         Where the names of the parameters come from. Without one they are ``p0``, ``p1`` and so on, in the order in which
         their gradients come.
+    through_host
+        Whether a gradient on a CUDA device is exchanged through the host's memory, for recipes that the device does not
+        run: votes, random-k, gtopk and twophase. Otherwise it stays there, and payloads alone leave it.
     timeout
         A ``datetime.timedelta``: how long a rank may keep the others waiting; PyTorch's own default unless it is said.
     """
 
     def __init__(
-        self, recipe, process_group=None, *, seed=0, warm_up=1, rules=(), small=None, model=None, timeout=None
+        self,
+        recipe,
+        process_group=None,
+        *,
+        seed=0,
+        warm_up=1,
+        rules=(),
+        small=None,
+        model=None,
+        through_host=False,
+        timeout=None,
     ):
         self.recipe = _recipe(recipe)
         self.process_group = process_group
@@ -184,6 +197,7 @@ class State:
         self.warm_up = warm_up
         self.rules = [(pattern, _recipe(text)) for pattern, text in rules]
         self.small = small
+        self.through_host = through_host
         self.steps = 0
         self.sent_bytes = 0
         """Bytes that this rank has handed over to the group since the state was made."""
@@ -197,6 +211,7 @@ class State:
         self._holder = {}
         self._failed = None
         self._device = Device.cpu()
+        self._streams = {}
         ranks = None
         if process_group is not None:
             ranks = [_global(process_group, rank) for rank in range(dist.get_world_size(process_group))]
@@ -271,6 +286,12 @@ class State:
         self.steps = states[0]["steps"]
         self._buckets = buckets
         self._holder = {name: key for key in buckets for name in key[0]}
+
+    def _stream(self, device):
+        """The stream of the exchanges on a device."""
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)
+        return self._streams[device]
 
     def _compressor(self, key):
         names, shapes = key
@@ -347,19 +368,31 @@ class _Job:
         self.future = future
 
     def run(self):
-        state = self.state
+        """Exchanges the bucket, and completes its future."""
+        state, gradient = self.state, self.gradient
         if state._failed is not None:
             raise state._failed
         state._group.key = self.key
-        if self.ready is None and self.gradient.dtype == torch.float32:
-            self.compressor.exchange(state._device, state._group, self.gradient)
+        if self.ready is not None and gradient.dtype == torch.float32 and not state.through_host:
+            stream = state._stream(gradient.device)
+            with torch.cuda.stream(stream):
+                stream.wait_event(self.ready)
+                gradient.record_stream(stream)
+                self.compressor.exchange(state._device, state._group, gradient, stream=stream.cuda_stream)
+                state.sent_bytes += self.compressor.last_bytes
+                # Here, so that who waits for the future waits for this stream.
+                self.future.set_result(gradient)
+            return
+        if self.ready is None and gradient.dtype == torch.float32:
+            self.compressor.exchange(state._device, state._group, gradient)
         else:
             if self.ready is not None:
                 self.ready.synchronize()
-            apart = self.gradient.to("cpu", torch.float32)
+            apart = gradient.to("cpu", torch.float32)
             self.compressor.exchange(state._device, state._group, apart)
-            self.gradient.copy_(apart)
+            gradient.copy_(apart)
         state.sent_bytes += self.compressor.last_bytes
+        self.future.set_result(gradient)
 
 
 def _work(jobs):
@@ -375,8 +408,6 @@ def _work(jobs):
                 job.state._failed = GroupError(f"an exchange failed before: {error}. Make a new group and a new state")
                 job.state._failed.__cause__ = error
             job.future.set_exception(error)
-        else:
-            job.future.set_result(job.gradient)
         # The last reference to a state may be a job's.
         del job
 
