@@ -1,5 +1,11 @@
 """The hook of DistributedDataParallel, in processes over gloo."""
 
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
 import time
 
 import numpy
@@ -147,3 +153,31 @@ def test_fsdp(tmp_path, recipe, ranks, replicas):
         pytest.skip("this torch has no set_custom_reduce_scatter")
     for plain, compressed in run(workers.fsdp, ranks, tmp_path, recipe, replicas):
         assert compressed[1] and plain[0] > 0.9 and compressed[0] > (0.8 if replicas else plain[0] - 0.03)
+
+
+@pytest.mark.parametrize("recipe", ["topk:0.1+ef", "qsgd:bits=4,bucket=64+ef"])
+def test_a_loop_without_ddp(tmp_path, recipe):
+    assert run(workers.loop, 2, tmp_path, recipe) == [(True, True)] * 2
+
+
+@pytest.mark.parametrize("recipe, least", [("none", 1), ("qsgd:bits=4,bucket=64+ef", 6), ("powersgd:rank=2", 8)])
+def test_the_example(recipe, least):
+    """It learns, and sends as many times less as it says; its first step goes uncompressed."""
+    example = pathlib.Path(__file__).parents[1] / "examples" / "train.py"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
+    command = [sys.executable, str(example), "--recipe", recipe]
+    ranks = [
+        subprocess.Popen(command, env={**os.environ, **place, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    try:
+        texts = [rank.communicate(timeout=120)[0] for rank in ranks]
+    finally:
+        [rank.kill() for rank in ranks]
+    found = re.search(r": ([0-9.]+) % right, ([0-9.]+) MB for ([0-9.]+) MB", texts[0])
+    assert [rank.returncode for rank in ranks] == [0, 0] and found, texts
+    right, sent, plain = map(float, found.groups())
+    assert right > 85 and plain / sent >= 0.99 * least, found.group()

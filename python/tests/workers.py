@@ -352,3 +352,38 @@ def fsdp(rank, ranks, folder, recipe, replicas):
     assert all(comm.steps == 150 and comm.sent_bytes > 0 for comm in held if comm.steps)
     assert sum(comm.steps > 0 for comm in held) == 3
     leave(results, folder, rank)
+
+
+def loop(rank, ranks, folder, recipe):
+    """A loop without DDP: gradients averaged by hand, a parameter that one rank does not use, a state that goes on."""
+    enter(rank, ranks, folder)
+    model = network(1)
+    spare = torch.nn.Parameter(torch.zeros(3))
+    model.register_parameter("spare", spare)
+    gradients = gradwire.torch.Gradients(model, recipe, small=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(number, gradients):
+        inputs, labels = points(64, 100 * number + rank)
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        if rank == 0:
+            loss = loss + spare.sum()
+        loss.backward()
+        gradients.average()
+        optimizer.step()
+
+    for number in range(4):
+        step(number, gradients)
+    assert gradients.sent_bytes > 0
+    assert (spare != 0).all()
+    again = gradwire.torch.Gradients(model, recipe, small=0)
+    again.load_state_dict(gradients.state_dict())
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    step(4, gradients)
+    first = weights(model).clone()
+    with torch.no_grad():
+        for parameter, value in zip(model.parameters(), before):
+            parameter.copy_(value)
+    step(4, again)
+    leave((same_everywhere(model), torch.equal(first, weights(model))), folder, rank)

@@ -19,7 +19,7 @@ from . import Compressor, Device, GroupError, SettingError, StateError
 from . import recipe as _recipe
 from ._fsdp import AllReduce, ReduceScatter, compress_fsdp
 
-__all__ = ["AllReduce", "Group", "PowerSGDState", "ReduceScatter", "State", "compress_fsdp", "hook"]
+__all__ = ["AllReduce", "Gradients", "Group", "PowerSGDState", "ReduceScatter", "State", "compress_fsdp", "hook"]
 
 _HEAD = struct.Struct("<q")
 
@@ -255,13 +255,7 @@ class State:
         and PowerSGD do not. Draws belong to buckets, and those of a new DDP are others until it has made them anew.
         """
         if isinstance(states, dict):
-            own = states
-            if (own.get("rank"), own.get("ranks")) != (self._group.rank, self._group.ranks):
-                raise StateError(
-                    f"the state is of rank {own.get('rank')} of {own.get('ranks')}, and this is rank {self._group.rank} "
-                    f"of {self._group.ranks}: hand over a list with the states of all ranks that there were"
-                )
-            states = [own] * self._group.ranks
+            states = _own(states, self._group)
         states = list(states)
         for index, state in enumerate(states):
             for what in ["version", "recipe", "rules", "small", "seed", "steps", "buckets"]:
@@ -450,3 +444,70 @@ class PowerSGDState(State):
         # Which tensors are worth it is the rate's to say.
         settings.setdefault("small", 0)
         super().__init__(text, process_group, seed=random_seed, warm_up=start_powerSGD_iter, **settings)
+
+
+class Gradients:
+    """The gradients of a model that no wrapper holds, averaged over all ranks: for loops of one's own, and for DeepSpeed.
+
+        gradients = gradwire.torch.Gradients(model, "topk:0.01+ef")
+        loss.backward()
+        gradients.average()
+        optimizer.step()
+
+    All gradients are exchanged at once, in few messages, and nothing runs beside backward. A parameter without a gradient
+    counts as one of zeros, and gets the mean of the other ranks'. Every rank makes this of the same parameters.
+    """
+
+    def __init__(self, model, recipe, process_group=None, *, seed=0, rules=(), small=None):
+        named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+        self.names = [name for name, _ in named]
+        self.parameters = [parameter for _, parameter in named]
+        self._group = Group(process_group)
+        self._device = Device.cpu()
+        shapes = [list(parameter.shape) for parameter in self.parameters]
+        self._compressor = Compressor(recipe, shapes, seed, names=self.names, rules=list(rules), small=small)
+        self._room = torch.zeros(self._compressor.elements)
+
+    @property
+    def sent_bytes(self):
+        """Bytes that this rank handed over to the group in the last step."""
+        return self._compressor.last_bytes
+
+    def average(self):
+        """Every gradient becomes its mean over all ranks. Where this fails, they are as they were."""
+        pieces = self._room.split([parameter.numel() for parameter in self.parameters])
+        for piece, parameter in zip(pieces, self.parameters):
+            if parameter.grad is None:
+                piece.zero_()
+            else:
+                piece.copy_(parameter.grad.detach().reshape(-1))
+        self._compressor.exchange(self._device, self._group, self._room)
+        for piece, parameter in zip(pieces, self.parameters):
+            mean = piece.reshape(parameter.shape)
+            if parameter.grad is None:
+                parameter.grad = mean.to(parameter.device, parameter.dtype, copy=True)
+            else:
+                parameter.grad.copy_(mean)
+
+    def state_dict(self):
+        """What a checkpoint of this rank has to hold. Every rank saves its own."""
+        return {"names": self.names, "rank": self._group.rank, "ranks": self._group.ranks, "state": self._compressor.state()}
+
+    def load_state_dict(self, states):
+        """Takes up what :meth:`state_dict` gave: this rank's own, or a list of those of all ranks that there were."""
+        if isinstance(states, dict):
+            states = _own(states, self._group)
+        for index, state in enumerate(states):
+            if state["names"] != self.names:
+                raise StateError(f"state {index} is of other parameters: hand over what Gradients.state_dict gave for these")
+        self._compressor.restore([state["state"] for state in states], self._group.rank, self._group.ranks)
+
+
+def _own(state, group):
+    """This rank's own state in the place of those of all ranks, of which only its own counts."""
+    if (state.get("rank"), state.get("ranks")) != (group.rank, group.ranks):
+        raise StateError(
+            f"the state is of rank {state.get('rank')} of {state.get('ranks')}, and this is rank {group.rank} of "
+            f"{group.ranks}: hand over a list with the states of all ranks that there were"
+        )
+    return [state] * group.ranks
