@@ -1,5 +1,6 @@
 //! What runs the kernels.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use gradwire::{BackendKind, Error, Quantizer, Recipe, Seed, TopK};
@@ -160,7 +161,7 @@ impl Device {
         };
         let mut view = View::of(&out, "output")?;
         let output = view.values("output")?;
-        let decode = || match &content {
+        let decode = || match &*content {
             Content::Dense(payload) => self.inner.decode_into(payload, output),
             Content::Sparse(payload) => self.inner.decode_sparse_into(payload, output),
         };
@@ -180,7 +181,7 @@ impl Device {
         let content = content(payload)?;
         let mut view = View::of(out, "output")?;
         let output = view.values("output")?;
-        let decode = || match &content {
+        let decode = || match &*content {
             Content::Dense(payload) => self.inner.decode_add(payload, weight, output),
             Content::Sparse(payload) => self.inner.decode_sparse_add(payload, weight, output),
         };
@@ -199,7 +200,7 @@ impl Device {
         let contents = payloads.iter().map(content).collect::<PyResult<Vec<_>>>()?;
         let (mut dense, mut sparse) = (Vec::new(), Vec::new());
         for content in &contents {
-            match content {
+            match &**content {
                 Content::Dense(payload) => dense.push(payload),
                 Content::Sparse(payload) => sparse.push(payload.clone()),
             }
@@ -219,13 +220,13 @@ impl Device {
 }
 
 /// A payload, or bytes of one.
-fn content(payload: &Bound<'_, PyAny>) -> PyResult<Content> {
+fn content<'a>(payload: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, Content>> {
     if let Ok(payload) = payload.cast::<Payload>() {
-        return Ok(payload.get().content.clone());
+        return Ok(Cow::Borrowed(&payload.get().content));
     }
     let bytes = bytes_of(payload).map_err(|_| {
         let found = payload.get_type().name().map_or_else(|_| "object".into(), |name| name.to_string());
         PyTypeError::new_err(format!("a payload or its bytes are needed; got a {found}"))
     })?;
-    Content::read(bytes).or_raise(payload.py())
+    Content::read(bytes).map(Cow::Owned).or_raise(payload.py())
 }

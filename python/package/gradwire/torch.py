@@ -39,13 +39,19 @@ class Group:
             on_cuda = dist.get_backend(process_group) == "nccl"
             device = torch.device("cuda", torch.cuda.current_device()) if on_cuda else torch.device("cpu")
         self.device = torch.device(device)
-        self.key = None
-        """What is gathered next: what has the same key has about the same length in the next step."""
+        self._place = (None, 0)
         self._expected = {}
+
+    def begin(self, key):
+        """Says what is exchanged next. What is gathered for the same key has about the same lengths in each step."""
+        self._place = (key, 0)
 
     def all_gather(self, mine):
         """The bytes of every rank, whose lengths may differ: in one message where lengths are as they were."""
-        room = self._expected.get(self.key, 0)
+        place = self._place
+        # An exchange may gather more than once, each time other lengths.
+        self._place = (place[0], place[1] + 1 if place[0] is not None else 0)
+        room = self._expected.get(place, 0)
         heads = self._gather(_HEAD.pack(len(mine)) + mine[:room], _HEAD.size + room)
         sizes = [_HEAD.unpack(head[: _HEAD.size])[0] for head in heads]
         most = max(sizes)
@@ -55,7 +61,7 @@ class Group:
             parts = [part + bytes(rest[: max(size - room, 0)]) for part, rest, size in zip(parts, rests, sizes)]
         if most > room or most < room // 2:
             # Lengths that change leave room for more, so that a second message stays rare.
-            self._expected[self.key] = most if room == 0 else most + most // 8
+            self._expected[place] = most if room == 0 else most + most // 8
         return parts
 
     def all_to_all(self, parts):
@@ -366,7 +372,7 @@ class _Job:
         state, gradient = self.state, self.gradient
         if state._failed is not None:
             raise state._failed
-        state._group.key = self.key
+        state._group.begin(self.key)
         if self.ready is not None and gradient.dtype == torch.float32 and not state.through_host:
             stream = state._stream(gradient.device)
             with torch.cuda.stream(stream):
@@ -481,6 +487,7 @@ class Gradients:
                 piece.zero_()
             else:
                 piece.copy_(parameter.grad.detach().reshape(-1))
+        self._group.begin("all")
         self._compressor.exchange(self._device, self._group, self._room)
         for piece, parameter in zip(pieces, self.parameters):
             mean = piece.reshape(parameter.shape)
