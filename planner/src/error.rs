@@ -46,6 +46,14 @@ pub enum PlanError {
         /// What serde_json says of it.
         message: String,
     },
+    /// A trace that no profile can be made of.
+    #[error("{}{problem}", of_event(event.as_ref()))]
+    Trace {
+        /// The event's number in the file, from 0, and its name, where one is to blame.
+        event: Option<(usize, String)>,
+        /// What is missing or wrong, and what to do.
+        problem: &'static str,
+    },
     /// A field that must be there is not, or is null.
     #[error("{0} is missing")]
     Missing(Place),
@@ -160,6 +168,10 @@ pub enum PlanError {
         /// How many tasks there are.
         tasks: usize,
     },
+}
+
+fn of_event(event: Option<&(usize, String)>) -> String {
+    event.map_or_else(|| "the trace has ".to_owned(), |(number, name)| format!("event {number} ({name:?}) has "))
 }
 
 /// Refuses what is no time, count or rate: NaN, infinite or negative.

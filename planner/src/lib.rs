@@ -17,6 +17,7 @@ mod plan;
 mod profile;
 mod sparse;
 mod ssgd;
+mod trace;
 
 pub use adaptive::{Adaptive, Share, delta};
 pub use algorithm::{Algorithm, MAX_RANKS};

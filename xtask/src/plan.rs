@@ -12,8 +12,11 @@ use crate::place;
 pub(crate) struct Args {
     /// The profile of an iteration: JSON with `forward` and, in order of readiness, `layers` of `name`, `elements` and
     /// `backward`. Times are in seconds.
+    #[arg(long, required_unless_present = "trace", conflicts_with = "trace")]
+    profile: Option<PathBuf>,
+    /// What torch's profiler has recorded of some iterations, with shapes, in the place of a profile.
     #[arg(long)]
-    profile: PathBuf,
+    trace: Option<PathBuf>,
     /// 1GbE, 10GbE, 25GbE or InfiniBand, or a link's seconds per message and per byte: `3e-5,8e-10`.
     #[arg(long)]
     network: String,
@@ -42,7 +45,11 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     for (file, option) in [(&args.chart, "--chart"), (&args.json, "--json")] {
         file.as_ref().map_or(Ok(()), |file| place::check_writable(file, option))?;
     }
-    let profile = read(&args.profile, Profile::from_json)?;
+    let profile = match (&args.profile, &args.trace) {
+        (Some(file), _) => read(file, Profile::from_json)?,
+        (None, Some(file)) => read(file, Profile::from_torch_trace)?,
+        (None, None) => return Err("name --profile or --trace".to_owned()),
+    };
     let codecs = args.bench.as_ref().map_or(Ok(Vec::new()), |file| read(file, CodecCost::from_bench))?;
     let plan = Question {
         profile: &profile,
