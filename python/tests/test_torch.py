@@ -200,3 +200,20 @@ def test_the_example(recipe, least):
     assert [rank.returncode for rank in ranks] == [0, 0] and found, texts
     right, sent, plain = map(float, found.groups())
     assert right > 85 and plain / sent >= 0.99 * least, found.group()
+
+
+def test_the_bench(tmp_path):
+    """Rows for torch's hooks and for ours, whose bytes are the payload's; and a chart where matplotlib is there."""
+    from gradwire import bench
+
+    rows = bench.measure(2, side=128, steps=2, recipes=["onebit:bucket=64", "powersgd:rank=4"])
+    found = {row["hook"]: row for row in rows}
+    assert {"torch: no hook", "torch: fp16_compress_hook", "torch: powerSGD_hook, rank 4"} < set(found)
+    assert found["torch: no hook"]["error"] < 1e-6
+    # A bit per element and two means per bucket, and what frames a message.
+    payload = gradwire.encode("onebit:bucket=64+noef", numpy.zeros(128 * 128, numpy.float32)).nbytes
+    assert payload <= 1e6 * found["onebit:bucket=64"]["megabytes"] < payload + 100
+    assert all(row["milliseconds"] > 0 for row in rows if "failed" not in row)
+    pytest.importorskip("matplotlib")
+    bench.draw(rows, tmp_path / "chart.svg")
+    assert "onebit" in (tmp_path / "chart.svg").read_text()
