@@ -137,6 +137,7 @@ def draw(rows, path):
             axes.axhline(row["milliseconds"], linestyle=":", color="gray")
             axes.annotate(row["hook"], (0.99, row["milliseconds"]), xycoords=("axes fraction", "data"), ha="right", va="bottom")
     axes.set_xscale("log")
+    axes.margins(x=0.12)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("megabytes that a rank hands over per step")
     axes.set_ylabel("milliseconds per step")
