@@ -217,3 +217,10 @@ def test_the_bench(tmp_path):
     pytest.importorskip("matplotlib")
     bench.draw(rows, tmp_path / "chart.svg")
     assert "onebit" in (tmp_path / "chart.svg").read_text()
+
+
+def test_the_hook_does_not_leak(tmp_path):
+    """A bucket of 32 kB that stayed would be 31 MiB in 1,000 steps, a payload 3 MiB."""
+    for grown, texts in run(workers.leak, 2, tmp_path):
+        assert grown < 2048, f"{grown} KiB"
+        assert "warm_start" in texts[0]

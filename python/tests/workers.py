@@ -387,3 +387,41 @@ def loop(rank, ranks, folder, recipe):
             parameter.copy_(value)
     step(4, again)
     leave((same_everywhere(model), torch.equal(first, weights(model))), folder, rank)
+
+
+def leak(rank, ranks, folder):
+    """1,000 steps of the hook: how many KiB the process has grown by, behind 200 to warm up. torch's names of PowerSGD."""
+    import gc
+    import resource
+
+    enter(rank, ranks, folder)
+    texts = []
+    state = gradwire.torch.PowerSGDState(
+        matrix_approximation_rank=2, start_powerSGD_iter=3, min_compression_rate=1.5, random_seed=4
+    )
+    assert (state.recipe, state.warm_up, state.seed) == ("powersgd:rank=2,mincompression=1.5", 3, 4)
+    plain = gradwire.torch.PowerSGDState(use_error_feedback=False)
+    assert (plain.recipe, plain.warm_up) == ("powersgd:rank=1+noef", 1000)
+    try:
+        gradwire.torch.PowerSGDState(warm_start=False)
+    except gradwire.SettingError as error:
+        texts.append(str(error))
+    quantized = gradwire.torch.State("topk:0.05+ef", small=0)
+    matrix = torch.nn.Parameter(torch.zeros(100, 80))
+    draws = torch.Generator().manual_seed(rank)
+
+    def steps(count):
+        for _ in range(count):
+            for one in [state, quantized]:
+                mean = gradwire.torch.hook(one, Bucket([matrix], torch.float32, draws)).wait()
+        gc.collect()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, mean
+
+    before, _ = steps(200)
+    after, mean = steps(1000)
+    all = [torch.empty_like(mean) for _ in range(ranks)]
+    dist.all_gather(all, mean)
+    assert all_equal(all) and state.steps == quantized.steps == 1200
+    # Three uncompressed steps; then two factors of rank 2.
+    assert state.sent_bytes < 3 * 32000 + 1200 * (4 * 2 * (100 + 80) + 200)
+    leave((after - before, texts), folder, rank)
