@@ -36,8 +36,8 @@ pub struct Transfer {
 /// Of every method that is `unsafe`, the caller guarantees that
 ///
 /// - `stream` is a `CUstream` of the context that the group was made in, null for the legacy default stream,
-/// - addresses lead to as much device memory of that context as the method says, aligned to 4 bytes, which stays allocated until
-///   the operation is done,
+/// - addresses lead to as much device memory of that context as the method says, aligned to 4 bytes, which stays
+///   allocated until the operation is done,
 /// - and no work on another stream conflicts with the operation.
 pub trait StreamCollective {
     /// The number of this rank, from 0.
@@ -67,8 +67,8 @@ pub trait StreamCollective {
 
     /// Queues a sum: the `values` f32 at `sums` become those at `mine`, added over all ranks.
     ///
-    /// Every rank gets the same bits. The order of the additions is the engine's: another engine, another number of ranks or
-    /// another link may give other bits. `mine` may be `sums`; else the two do not overlap.
+    /// Every rank gets the same bits. The order of the additions is the engine's: another engine, another number of
+    /// ranks or another link may give other bits. `mine` may be `sums`; else the two do not overlap.
     ///
     /// # Errors
     ///

@@ -62,8 +62,8 @@ impl Table {
     fn load(named: Option<&PathBuf>) -> Result<Self, CollectiveError> {
         let advice = "install NVIDIA's driver, or name its library in GRADWIRE_CUDA";
         let wanted = Wanted { engine: ENGINE, files: files(named, VARIABLE, LIBRARIES), advice };
-        // SAFETY: these names belong to NVIDIA's driver, which keeps the signatures of `cuda.h`; who names another library
-        // answers for it.
+        // SAFETY: these names belong to NVIDIA's driver, which keeps the signatures of `cuda.h`; who names another
+        // library answers for it.
         let (table, _) = unsafe { open(&wanted, Self::resolve) }?;
         // SAFETY: it may be called any number of times.
         table.check("cuInit", unsafe { (table.init)(0) })?;
@@ -195,8 +195,8 @@ impl Driver {
         let _ = self.with(|| self.check("cuMemFree", unsafe { (self.table.mem_free)(at) }));
     }
 
-    /// Copies to the device, in the stream's order. The bytes are read before the call returns, as CUDA does with memory
-    /// that is not pinned.
+    /// Copies to the device, in the stream's order. The bytes are read before the call returns, as CUDA does with
+    /// memory that is not pinned.
     ///
     /// # Safety
     ///

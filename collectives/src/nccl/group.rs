@@ -36,8 +36,8 @@ pub(super) struct Group {
     failed: Option<CollectiveError>,
 }
 
-// SAFETY: NCCL's and the driver's functions may be called from any thread, one at a time for a communicator, which this one
-// handle has.
+// SAFETY: NCCL's and the driver's functions may be called from any thread, one at a time for a communicator, which this
+// one handle has.
 unsafe impl Send for Group {}
 
 impl Group {
@@ -48,7 +48,8 @@ impl Group {
         let mut config = Config::without_waiting();
         let code = {
             let Self { driver, table, comm, .. } = &mut group;
-            // SAFETY: the places are those of a communicator and of settings, and the numbers are what `Nccl::open` checked.
+            // SAFETY: the places are those of a communicator and of settings, and the numbers are what `Nccl::open`
+            // checked.
             driver.with(|| Ok(unsafe { (table.comm_init_rank_config)(comm, count, id, number, &raw mut config) }))?
         };
         group.called("ncclCommInitRankConfig", code, &"opening the group")?;
@@ -93,8 +94,8 @@ impl Group {
 
     /// Makes every call fail from now on, with the first error there was, which it gives back.
     ///
-    /// A communicator of its own is aborted, so that the device stops waiting for other ranks. A borrowed one is its owner's
-    /// to abort.
+    /// A communicator of its own is aborted, so that the device stops waiting for other ranks. A borrowed one is its
+    /// owner's to abort.
     pub(super) fn fail(&mut self, error: CollectiveError) -> CollectiveError {
         if self.failed.is_none() {
             if self.owned {
@@ -110,8 +111,8 @@ impl Group {
     fn abort(&mut self) {
         let comm = std::mem::replace(&mut self.comm, std::ptr::null_mut());
         if !comm.is_null() {
-            // SAFETY: the communicator is there, and nobody uses it any more. A code would say that it is broken, which is
-            // known.
+            // SAFETY: the communicator is there, and nobody uses it any more. A code would say that it is broken, which
+            // is known.
             let _ = self.driver.with(|| Ok(unsafe { (self.table.comm_abort)(comm) }));
         }
     }

@@ -1,7 +1,7 @@
 //! Bytes of the host, moved through device memory: the operations of `Collective`.
 //!
-//! Each operation of all ranks begins with a gather of heads, which say what a rank asks for and with how many bytes. So
-//! ranks that ask for different things find out before NCCL, which would hang, and sizes that differ are known.
+//! Each operation of all ranks begins with a gather of heads, which say what a rank asks for and with how many bytes.
+//! So ranks that ask for different things find out before NCCL, which would hang, and sizes that differ are known.
 
 use std::ffi::c_int;
 
@@ -68,7 +68,8 @@ pub(super) fn pointer(at: u64) -> *mut std::ffi::c_void {
     std::ptr::with_exposed_provenance_mut(at as usize)
 }
 
-/// The first call of a group that NCCL does not take. A communicator that does not wait may say that it goes on with it.
+/// The first call of a group that NCCL does not take. A communicator that does not wait may say that it goes on with
+/// it.
 pub(super) fn taken(function: &'static str, code: c_int) -> Result<(), (&'static str, c_int)> {
     if [SUCCESS, IN_PROGRESS].contains(&code) { Ok(()) } else { Err((function, code)) }
 }

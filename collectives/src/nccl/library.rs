@@ -83,8 +83,8 @@ macro_rules! table {
                 Ok(Self {
                     $($field: {
                         type Function = unsafe extern $abi fn($($arg),*) $(-> $ret)?;
-                        // SAFETY: the caller answers for the library. An `Option` of a function is a pointer that may be
-                        // null, which is what a look-up gives.
+                        // SAFETY: the caller answers for the library. An `Option` of a function is a pointer that may
+                        // be null, which is what a look-up gives.
                         let found = unsafe { library.get::<Option<Function>>($symbol) };
                         found.ok().and_then(|found| *found).ok_or($symbol)?
                     },)*

@@ -24,8 +24,8 @@ use crate::sum::{add, floats, share, to_bytes};
 /// What an [`Nccl`] group is made with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NcclSettings {
-    /// The file of NCCL's library, as `/opt/nccl/lib/libnccl.so.2`. Without it, the environment's `GRADWIRE_NCCL` is taken;
-    /// without that, `libnccl.so.2` and `libnccl.so`.
+    /// The file of NCCL's library, as `/opt/nccl/lib/libnccl.so.2`. Without it, the environment's `GRADWIRE_NCCL` is
+    /// taken; without that, `libnccl.so.2` and `libnccl.so`.
     pub library: Option<PathBuf>,
     /// The file of the CUDA driver's library. Without it, the environment's `GRADWIRE_CUDA` is taken; without that,
     /// `libcuda.so.1` and `libcuda.so`.
@@ -61,8 +61,8 @@ impl NcclId {
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Unavailable`] where NCCL is not found or is older than 2.18; [`CollectiveError::Engine`] where it
-    /// finds no network interface.
+    /// [`CollectiveError::Unavailable`] where NCCL is not found or is older than 2.18; [`CollectiveError::Engine`]
+    /// where it finds no network interface.
     pub fn new(settings: &NcclSettings) -> Result<Self, CollectiveError> {
         let table = Table::load(settings.library.as_ref())?;
         let mut id = UniqueId([0; ID_BYTES]);
@@ -95,11 +95,11 @@ impl fmt::Debug for NcclId {
 ///
 /// NCCL and the CUDA driver are looked for at run time; see [`NcclSettings`] for where. NCCL 2.18 and newer are taken.
 ///
-/// - **Bytes of the host** ([`Collective`]) go through device memory, on a stream of the group's own. Results have the same
-///   bits as with [`Threads`](crate::Threads): a sum is added in the order of ranks, by the same code. NCCL's own
+/// - **Bytes of the host** ([`Collective`]) go through device memory, on a stream of the group's own. Results have the
+///   same bits as with [`Threads`](crate::Threads): a sum is added in the order of ranks, by the same code. NCCL's own
 ///   all-reduce is not used for it, since its order is the library's.
-/// - **Device memory** ([`StreamCollective`](gradwire::StreamCollective)): operations are queued on the caller's stream,
-///   without a copy and without a wait.
+/// - **Device memory** ([`StreamCollective`](gradwire::StreamCollective)): operations are queued on the caller's
+///   stream, without a copy and without a wait.
 /// - **Deadline**: no call waits longer than [`NcclSettings::deadline`]. NCCL does not tell which rank is late.
 /// - **Failure**: the group aborts its communicator and refuses every further call with the same error. Memory that
 ///   the device may still use is leaked. The other ranks get an error of NCCL's or come to their own deadlines.
@@ -138,8 +138,8 @@ impl Nccl {
     ///
     /// [`CollectiveError::Unavailable`] where NCCL or the driver is not found, or NCCL is older than 2.18;
     /// [`CollectiveError::Rank`] or [`CollectiveError::Size`] where there is no such rank or group;
-    /// [`CollectiveError::Stalled`] where not all ranks open the group within the deadline; [`CollectiveError::Engine`] where
-    /// NCCL or the driver fails.
+    /// [`CollectiveError::Stalled`] where not all ranks open the group within the deadline; [`CollectiveError::Engine`]
+    /// where NCCL or the driver fails.
     pub fn open(id: &NcclId, rank: u32, ranks: u32, settings: &NcclSettings) -> Result<Self, CollectiveError> {
         let most = i32::MAX.cast_unsigned();
         if ranks == 0 || ranks > most {
@@ -178,13 +178,14 @@ impl Nccl {
         Self::open(&NcclId(bytes), ranks.rank(), ranks.ranks(), settings)
     }
 
-    /// A group over a communicator that another part of the program made, as `cudarc::nccl::result::comm_init_rank` does.
+    /// A group over a communicator that another part of the program made, as `cudarc::nccl::result::comm_init_rank`
+    /// does.
     ///
-    /// Bytes of the host go through device memory on `stream`; behind what is queued there. Rank and ranks are those of the
-    /// communicator. Of the settings, [`NcclSettings::device`] is not looked at.
+    /// Bytes of the host go through device memory on `stream`; behind what is queued there. Rank and ranks are those of
+    /// the communicator. Of the settings, [`NcclSettings::device`] is not looked at.
     ///
-    /// The communicator stays its maker's: [`Nccl::finish`] leaves it alone, and a failure does not abort it, which its maker
-    /// has to do.
+    /// The communicator stays its maker's: [`Nccl::finish`] leaves it alone, and a failure does not abort it, which its
+    /// maker has to do.
     ///
     /// # Errors
     ///
@@ -193,10 +194,10 @@ impl Nccl {
     ///
     /// # Safety
     ///
-    /// - The caller guarantees that `comm` is an `ncclComm_t` that the library of [`NcclSettings::library`] made, and that
-    ///   `stream` is a `CUstream` of its device.
-    /// - The caller guarantees that both outlive the group, and that nobody calls NCCL with the communicator at the same
-    ///   time as the group.
+    /// - The caller guarantees that `comm` is an `ncclComm_t` that the library of [`NcclSettings::library`] made, and
+    ///   that `stream` is a `CUstream` of its device.
+    /// - The caller guarantees that both outlive the group, and that nobody calls NCCL with the communicator at the
+    ///   same time as the group.
     ///
     /// # Example
     ///
@@ -204,7 +205,10 @@ impl Nccl {
     ///
     /// ```no_run
     /// use gradwire_collectives::{Collective, CollectiveError, Nccl, NcclSettings};
-    /// # mod cudarc { pub(crate) struct Stream; impl Stream { pub(crate) fn cu_stream(&self) -> *mut u8 { std::ptr::null_mut() } } }
+    /// # mod cudarc {
+    /// #     pub(crate) struct Stream;
+    /// #     impl Stream { pub(crate) fn cu_stream(&self) -> *mut u8 { std::ptr::null_mut() } }
+    /// # }
     /// # let stream = cudarc::Stream;
     /// # let comm: *mut u8 = std::ptr::null_mut();
     /// // let stream: Arc<cudarc::driver::CudaStream> = CudaContext::new(rank)?.new_stream()?;

@@ -104,8 +104,8 @@ impl Table {
         let advice =
             "install NCCL 2.18 or newer (PyPI's nvidia-nccl-cu12 has it), or name its library in GRADWIRE_NCCL";
         let wanted = Wanted { engine: ENGINE, files: files(named, VARIABLE, LIBRARIES), advice };
-        // SAFETY: these names belong to NCCL, which is made to be loaded and keeps the signatures of `nccl.h`; who names
-        // another library answers for it.
+        // SAFETY: these names belong to NCCL, which is made to be loaded and keeps the signatures of `nccl.h`; who
+        // names another library answers for it.
         let (table, name) = unsafe { open(&wanted, Self::resolve) }?;
         let mut version = 0;
         // SAFETY: the place is one for an `int`.

@@ -39,10 +39,13 @@ pub(crate) unsafe fn call(comm: *mut Comm, stream: usize, step: Result<Step, i32
                 return ready.operate(stream, vec![step]);
             }
             match open.calls.iter_mut().find(|calls| calls.comm == comm) {
-                Some(calls) if calls.stream != stream => Err(because(INVALID_USAGE, "a group on two streams")),
-                Some(calls) => Ok(calls.steps.push(step)),
-                None => Ok(open.calls.push(Calls { comm, stream, steps: vec![step] })),
+                Some(calls) if calls.stream != stream => {
+                    return Err(because(INVALID_USAGE, "a group on two streams"));
+                }
+                Some(calls) => calls.steps.push(step),
+                None => open.calls.push(Calls { comm, stream, steps: vec![step] }),
             }
+            Ok(())
         })
     });
     if let Err(code) = result {

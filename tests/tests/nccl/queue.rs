@@ -109,10 +109,11 @@ fn sizes_that_differ_fail_behind_the_queue_and_poison_the_group() {
         let bytes = if Collective::rank(&group) == 0 { 4 } else { 8 };
         // SAFETY: the memory is there, and the stream is the context's.
         let error = unsafe {
+            // The first operation connects the ranks, and may tell what becomes of it.
+            group.queue_all_gather(at, at + 16, 8, memory.stream).expect("queued");
             group.queue_all_gather(at, at + 16, bytes, memory.stream).expect("queued");
             group.wait(memory.stream).expect_err("sizes differ")
         };
-        // NCCL keeps the words of what failed last in the whole process, so that another test's may stand behind these.
         assert!(has_code(&error, 4) && error.to_string().contains("invalid argument"), "{error}");
         assert_eq!(group.check().as_ref(), Err(&error));
         // SAFETY: as above.
