@@ -68,8 +68,8 @@ pub(super) fn pointer(at: u64) -> *mut std::ffi::c_void {
     std::ptr::with_exposed_provenance_mut(at as usize)
 }
 
-/// The first call of a group that NCCL does not take. A communicator that does not wait may say that it goes on with
-/// it.
+/// An error where NCCL does not take a call of several that begin together. A communicator that does not wait may say
+/// that it goes on with the call.
 pub(super) fn taken(function: &'static str, code: c_int) -> Result<(), (&'static str, c_int)> {
     if [SUCCESS, IN_PROGRESS].contains(&code) { Ok(()) } else { Err((function, code)) }
 }
