@@ -150,9 +150,10 @@ impl Driver {
     /// A stream that waits for no other.
     pub(super) fn stream(&self) -> Result<Stream, CollectiveError> {
         let mut stream = std::ptr::null_mut();
-        // SAFETY: `stream` is a place for one.
         self.with(|| {
-            self.check("cuStreamCreate", unsafe { (self.table.stream_create)(&raw mut stream, NON_BLOCKING) })
+            // SAFETY: `stream` is a place for one.
+            let code = unsafe { (self.table.stream_create)(&raw mut stream, NON_BLOCKING) };
+            self.check("cuStreamCreate", code)
         })?;
         Ok(stream)
     }
@@ -205,8 +206,8 @@ impl Driver {
         if bytes.is_empty() {
             return Ok(());
         }
-        // SAFETY: as the caller says.
         self.with(|| {
+            // SAFETY: as the caller says.
             let code = unsafe { (self.table.copy_in)(to, bytes.as_ptr().cast(), bytes.len(), stream) };
             self.check("cuMemcpyHtoDAsync", code)
         })
