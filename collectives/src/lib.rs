@@ -3,6 +3,8 @@
 mod delays;
 #[cfg(feature = "mpi")]
 mod mpi;
+#[cfg(feature = "nccl")]
+mod nccl;
 mod op;
 mod post;
 mod sum;
@@ -11,4 +13,6 @@ mod threads;
 pub use gradwire::{Collective, CollectiveError};
 #[cfg(feature = "mpi")]
 pub use mpi::{Mpi, MpiSettings};
+#[cfg(feature = "nccl")]
+pub use nccl::{Nccl, NcclId, NcclSettings};
 pub use threads::Threads;

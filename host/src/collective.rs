@@ -18,7 +18,8 @@ use std::time::Duration;
 ///
 /// # Engines
 ///
-/// `gradwire-collectives` has one whose ranks are threads of a process, and one whose ranks are processes under MPI.
+/// `gradwire-collectives` has one whose ranks are threads of a process, one whose ranks are processes under MPI, and one
+/// over NCCL, which is a [`StreamCollective`](crate::StreamCollective) too.
 ///
 /// # Example
 ///
@@ -225,6 +226,18 @@ pub enum CollectiveError {
         /// The rank that was waited for.
         rank: u32,
         /// The operation that needed it, by its name.
+        asked: String,
+        /// The engine's deadline.
+        waited: Duration,
+    },
+    /// An operation did not end within the engine's deadline, and the engine does not tell which rank it waits for.
+    #[error(
+        "{asked} did not end within {} s; find out which rank hangs or has ended, or set a longer deadline. Make a new \
+         group",
+        waited.as_secs_f64()
+    )]
+    Stalled {
+        /// The operation that did not end.
         asked: String,
         /// The engine's deadline.
         waited: Duration,

@@ -65,6 +65,7 @@ mod rotation;
 mod seed;
 pub mod session;
 mod sparse;
+mod stream_collective;
 mod view;
 mod vote;
 pub mod wire;
@@ -91,6 +92,7 @@ pub use recipe::{Algorithm, Memory, Method, Promise, Quantize, Recipe, RecipeErr
 pub use rotation::Rotation;
 pub use seed::Seed;
 pub use sparse::{IndexFormat, LazyResidual, Selection, SparseHeader, SparsePayload, ValueFormat};
+pub use stream_collective::{StreamCollective, Transfer};
 pub use view::{AsPayload, PayloadView};
 pub use wire::{Bucket, CodecId, Header, Payload, PayloadError};
 

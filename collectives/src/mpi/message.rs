@@ -26,13 +26,7 @@ pub(super) struct Head {
 
 impl Head {
     pub(super) fn to_bytes(self) -> [u8; HEAD] {
-        let (kind, number) = match self.op {
-            Op::AllGather => (1u32, 0),
-            Op::AllToAll => (2, 0),
-            Op::AllReduce { values } => (3, values as u64),
-            Op::Exchange { peer } => (4, u64::from(peer)),
-            Op::Broadcast { root } => (5, u64::from(root)),
-        };
+        let (kind, number) = self.op.to_numbers();
         let mut bytes = [0; HEAD];
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
         bytes[4..8].copy_from_slice(&kind.to_le_bytes());
@@ -48,15 +42,7 @@ impl Head {
             return None;
         }
         let (kind, number, len) = (reader.u32()?, reader.u64()?, reader.u64()?);
-        let op = match kind {
-            1 => Op::AllGather,
-            2 => Op::AllToAll,
-            3 => Op::AllReduce { values: usize::try_from(number).ok()? },
-            4 => Op::Exchange { peer: u32::try_from(number).ok()? },
-            5 => Op::Broadcast { root: u32::try_from(number).ok()? },
-            _ => return None,
-        };
-        Some(Self { op, len })
+        Some(Self { op: Op::from_numbers(kind, number)?, len })
     }
 }
 

@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use crate::driver;
 use crate::state::{
-    INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, NOT_SUPPORTED, PRIMARY, capability, contexts, current, handles,
-    put,
+    INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, NOT_READY, NOT_SUPPORTED, PRIMARY, capability, contexts, current,
+    handles, put,
 };
 
 const NAME: &CStr = c"PTX machine (stand-in for a CUDA device, no GPU)";
@@ -163,6 +163,11 @@ driver! {
     }
     /// All work is done.
     fn cuStreamSynchronize(stream: usize) { known(stream) }
+    /// All work is done but what another library queued.
+    fn cuStreamQuery(stream: usize) {
+        exists(stream)?;
+        if crate::held::is_held(stream) { Err(NOT_READY) } else { Ok(()) }
+    }
     /// All work is done.
     fn cuStreamWaitEvent(stream: usize, _event: usize, _flags: c_uint) { known(stream) }
     /// The context that it was made in; the current one for the default streams.
@@ -200,7 +205,14 @@ driver! {
     fn cuEventDestroy_v2(_event: usize) { Ok(()) }
 }
 
-/// Whether a stream is there: one that was made, or one of the three that always are.
+/// Whether a stream is there: one that was made, or one of the three that always are. Waits until what another library
+/// queued on it is done.
 pub(crate) fn known(stream: usize) -> Result<(), i32> {
+    exists(stream)?;
+    crate::held::wait(stream);
+    Ok(())
+}
+
+fn exists(stream: usize) -> Result<(), i32> {
     if stream <= 2 || handles().streams.contains_key(&stream) { Ok(()) } else { Err(INVALID_HANDLE) }
 }

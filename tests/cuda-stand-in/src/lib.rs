@@ -4,15 +4,18 @@
 //! unchanged on a machine without a GPU: their contexts, streams and buffers are real to them, and kernels are
 //! interpreted, with every check that the machine makes. `cargo xtask embed` uses it so.
 //!
-//! It is for tests. Work is done when a call returns; the device's name says what it is; and no event has a time, so that
-//! nothing measured on it can be taken for a GPU's. `GRADWIRE_STAND_IN` chooses the compute capability, `9.0` where it is
-//! not set. `gradwire_faults_arm` and its like make a call fail: `cargo xtask faults`. What no test needs is exported, so that programs link, and returns `CUDA_ERROR_NOT_SUPPORTED`.
+//! It is for tests. Work is done when a call returns, but for what the stand-in for NCCL queues
+//! (`gradwire_stand_in_hold`). The device's name says that it is a stand-in; and no event has a time, so that nothing
+//! measured on it can be taken for a GPU's. `GRADWIRE_STAND_IN` chooses the compute capability, `9.0` where it is not
+//! set. `gradwire_faults_arm` and its like make a call fail: `cargo xtask faults`. What no test needs is exported, so
+//! that programs link, and returns `CUDA_ERROR_NOT_SUPPORTED`.
 
 #![allow(non_snake_case, reason = "the names are those of cuda.h")]
 #![allow(clippy::missing_safety_doc, reason = "every function is as safe as the one of that name in cuda.h")]
 
 mod codes;
 mod device;
+mod held;
 mod link;
 mod memory;
 mod missing;

@@ -21,6 +21,8 @@ pub(crate) const INVALID_PTX: i32 = 218;
 pub(crate) const INVALID_HANDLE: i32 = 400;
 /// `CUDA_ERROR_NOT_FOUND`.
 pub(crate) const NOT_FOUND: i32 = 500;
+/// `CUDA_ERROR_NOT_READY`.
+pub(crate) const NOT_READY: i32 = 600;
 /// `CUDA_ERROR_LAUNCH_FAILED`.
 pub(crate) const LAUNCH_FAILED: i32 = 719;
 /// `CUDA_ERROR_NOT_SUPPORTED`.
