@@ -1,14 +1,18 @@
 #![doc = include_str!("../README.md")]
 
 mod delays;
+mod link;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod op;
+mod ping;
 mod post;
 mod sum;
 mod threads;
 
 pub use gradwire::{Collective, CollectiveError};
+pub use link::{Link, LinkError};
 #[cfg(feature = "mpi")]
 pub use mpi::{Mpi, MpiSettings};
+pub use ping::{Ping, ping};
 pub use threads::Threads;
