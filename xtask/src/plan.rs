@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gradwire_planner::{Algorithm, CodecCost, Network, PlanError, Profile, Question, gantt};
+use gradwire::Recipe;
+use gradwire_planner::{Algorithm, CodecCost, Network, Plan, PlanError, Profile, Question, gantt};
 
 use crate::place;
 
@@ -35,14 +36,14 @@ pub(crate) struct Args {
     /// Where a chart of the planned iteration goes, as SVG.
     #[arg(long)]
     chart: Option<PathBuf>,
-    /// Where the plan goes, as JSON.
-    #[arg(long)]
-    json: Option<PathBuf>,
+    /// Where the plan goes, as JSON. Its messages name recipes, which a training can use as they are.
+    #[arg(long, alias = "json")]
+    write: Option<PathBuf>,
 }
 
 /// Plans, prints the table of choices and the verdict, and writes what was asked for.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
-    for (file, option) in [(&args.chart, "--chart"), (&args.json, "--json")] {
+    for (file, option) in [(&args.chart, "--chart"), (&args.write, "--write")] {
         file.as_ref().map_or(Ok(()), |file| place::check_writable(file, option))?;
     }
     let profile = match (&args.profile, &args.trace) {
@@ -66,7 +67,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     if let Some(file) = &args.chart {
         write(file, &gantt(&plan.graph).map_err(|error| error.to_string())?)?;
     }
-    if let Some(file) = &args.json {
+    if let Some(file) = &args.write {
+        expect_recipes(&plan)?;
         write(file, &serde_json::to_string_pretty(&plan).map_err(|e| format!("the plan does not fit JSON: {e}"))?)?;
     }
     Ok(())
@@ -83,6 +85,17 @@ fn write(file: &Path, text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Refuses a plan whose codecs are no recipes, which a training could not use.
+fn expect_recipes(plan: &Plan) -> Result<(), String> {
+    plan.messages.iter().try_for_each(|message| {
+        let parsed: Result<Recipe, _> = message.recipe.parse();
+        parsed.map(drop).map_err(|error| {
+            let recipe = &message.recipe;
+            format!("--write: {recipe:?} is no recipe ({error}); plan with a bench of --codec qsgd or topk")
+        })
+    })
+}
+
 /// A preset by its name, or a link by its two numbers.
 fn network(text: &str) -> Result<Network, String> {
     let numbers = text.split_once(',').and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)));
@@ -95,7 +108,34 @@ fn network(text: &str) -> Result<Network, String> {
 
 #[cfg(test)]
 mod tests {
+    use gradwire_planner::{Curve, Layer, Line};
+
     use super::*;
+
+    #[test]
+    fn only_recipes_are_written() {
+        let curve = Curve::Line(Line::new(0.0, 0.0));
+        let verdict = |name: &str| {
+            let name = name.to_owned();
+            let codec =
+                CodecCost { name, encode: curve, decode: curve, header: 0.0, bytes_per_element: 0.5, sums: false };
+            let plan = Question {
+                profile: &Profile::new(0.0, vec![Layer::new("one", 1 << 20, 0.0)]).expect("valid"),
+                network: Network::preset("1GbE").expect("there"),
+                ranks: 2,
+                codecs: &[codec],
+                algorithms: &Algorithm::ALL,
+                least_margin: 0.0,
+                states: 256,
+            };
+            expect_recipes(&plan.plan().expect("a plan"))
+        };
+        for recipe in ["qsgd:bits=4,bucket=512", "qsgd:bits=8,bucket=whole", "topk:0.001", "onebit"] {
+            assert_eq!(verdict(recipe), Ok(()));
+        }
+        let error = verdict("QSGD 4 bit / 512").expect_err("no recipe");
+        assert!(error.starts_with("--write: \"QSGD 4 bit / 512\" is no recipe"), "{error}");
+    }
 
     #[test]
     fn networks_are_named_or_numbers() {
