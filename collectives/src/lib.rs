@@ -1,18 +1,22 @@
 #![doc = include_str!("../README.md")]
 
 mod delays;
+mod link;
 #[cfg(feature = "mpi")]
 mod mpi;
 #[cfg(feature = "nccl")]
 mod nccl;
 mod op;
+mod ping;
 mod post;
 mod sum;
 mod threads;
 
 pub use gradwire::{Collective, CollectiveError};
+pub use link::{Link, LinkError};
 #[cfg(feature = "mpi")]
 pub use mpi::{Mpi, MpiSettings};
 #[cfg(feature = "nccl")]
 pub use nccl::{Nccl, NcclId, NcclSettings};
+pub use ping::{Ping, ping};
 pub use threads::Threads;

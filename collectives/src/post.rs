@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use gradwire::CollectiveError;
 
@@ -10,6 +11,8 @@ use crate::op::Op;
 struct Message {
     op: Op,
     bytes: Arc<[u8]>,
+    /// When a throttled link delivers it.
+    due: Option<Instant>,
 }
 
 /// What one rank is doing.
@@ -58,13 +61,20 @@ impl Post {
         self.lock().failed.as_ref().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Puts a message of rank `from` into the box for rank `to`. Does not wait.
-    pub(crate) fn send(&self, from: u32, to: u32, op: Op, bytes: Arc<[u8]>) -> Result<(), CollectiveError> {
+    /// Puts a message of rank `from` into the box for rank `to`, which may take it when it is due. Does not wait.
+    pub(crate) fn send(
+        &self,
+        from: u32,
+        to: u32,
+        op: Op,
+        bytes: Arc<[u8]>,
+        due: Option<Instant>,
+    ) -> Result<(), CollectiveError> {
         let mut state = self.lock();
         if state.places[to as usize].left {
             return Err(self.fail(&mut state, CollectiveError::Left { rank: to, asked: op.to_string() }));
         }
-        state.boxes[self.at(from, to)].push_back(Message { op, bytes });
+        state.boxes[self.at(from, to)].push_back(Message { op, bytes, due });
         self.wake[to as usize].notify_one();
         Ok(())
     }
@@ -75,6 +85,10 @@ impl Post {
         loop {
             if let Some(message) = state.boxes[self.at(from, to)].pop_front() {
                 if op.agrees(message.op) {
+                    drop(state);
+                    if let Some(due) = message.due {
+                        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                    }
                     return Ok(message.bytes);
                 }
                 return Err(self.mismatch(&mut state, from, op, message.op));

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use gradwire::{Collective, CollectiveError};
 
 use crate::delays::Delays;
+use crate::link::{Link, Throttle};
 use crate::op::Op;
 use crate::post::Post;
 use crate::sum::{add, floats, share, to_bytes};
@@ -54,6 +56,7 @@ pub struct Threads {
     rank: u32,
     post: Arc<Post>,
     delays: Option<Delays>,
+    throttle: Option<Throttle>,
 }
 
 impl Threads {
@@ -70,7 +73,7 @@ impl Threads {
             return Err(CollectiveError::Size { engine: "Threads", got: ranks, most: Self::MOST });
         }
         let post = Arc::new(Post::new(ranks));
-        Ok((0..ranks).map(|rank| Self { rank, post: Arc::clone(&post), delays: None }).collect())
+        Ok((0..ranks).map(|rank| Self { rank, post: Arc::clone(&post), delays: None, throttle: None }).collect())
     }
 
     /// A group for tests: a rank sleeps before each delivery, for up to 200 microseconds, by pseudo-random numbers of
@@ -98,11 +101,42 @@ impl Threads {
             .collect())
     }
 
+    /// A group whose ranks send over links of a rate and a latency, for measurements of what a network would take.
+    ///
+    /// A rank is done with a message when its link has it, and does not wait until it has left. The rank that it is for
+    /// waits until it arrives.
+    ///
+    /// # Errors
+    ///
+    /// As [`Threads::group`].
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use gradwire_collectives::{Collective, Link, Threads};
+    ///
+    /// let link = Link::new(1_000_000, Duration::from_millis(1)).expect("a link");
+    /// let start = Instant::now();
+    /// std::thread::scope(|scope| {
+    ///     for mut group in Threads::throttled(2, link)? {
+    ///         scope.spawn(move || group.all_gather(&[0; 4000], &mut Vec::new()));
+    ///     }
+    ///     Ok::<(), gradwire_collectives::CollectiveError>(())
+    /// })?;
+    /// assert!(start.elapsed() >= Duration::from_millis(5));
+    /// # Ok::<(), gradwire_collectives::CollectiveError>(())
+    /// ```
+    pub fn throttled(ranks: u32, link: Link) -> Result<Vec<Self>, CollectiveError> {
+        let mut group = Self::group(ranks)?;
+        group.iter_mut().for_each(|handle| handle.throttle = Some(Throttle::new(link)));
+        Ok(group)
+    }
+
     fn send(&mut self, to: u32, op: Op, bytes: Arc<[u8]>) -> Result<(), CollectiveError> {
         if let Some(delays) = &mut self.delays {
             delays.sleep();
         }
-        self.post.send(self.rank, to, op, bytes)
+        let due = self.throttle.as_mut().map(|throttle| throttle.arrival(bytes.len(), Instant::now()));
+        self.post.send(self.rank, to, op, bytes, due)
     }
 
     fn receive(&self, from: u32, op: Op) -> Result<Arc<[u8]>, CollectiveError> {

@@ -26,10 +26,34 @@ struct Row {
 struct Settings {
     label: String,
     dtype: String,
+    bits: Option<u32>,
+    bucket: Option<u64>,
+    norm: Option<String>,
+    rounding: Option<String>,
+    packing: Option<String>,
+    part: Option<f64>,
+}
+
+impl Row {
+    /// The text of the recipe, where this says enough to know it: of QSGD by the largest magnitude, and of top-k.
+    fn recipe(&self) -> Option<String> {
+        let Settings { bits, bucket, part, .. } = self.settings;
+        let is = |field: &Option<String>, wanted: &str| field.as_deref() == Some(wanted);
+        let packed = self.settings.packing.as_deref().is_some_and(|packing| packing != "none");
+        match self.codec.as_str() {
+            "QSGD" if is(&self.settings.norm, "max") && is(&self.settings.rounding, "stochastic") && !packed => {
+                let bucket = bucket.map_or_else(|| "whole".to_owned(), |elements| elements.to_string());
+                Some(format!("qsgd:bits={},bucket={bucket}", bits?))
+            }
+            "top-k" => Some(format!("topk:{}", part?)),
+            _ => None,
+        }
+    }
 }
 
 impl CodecCost {
-    /// The codecs of the JSON that `cargo xtask bench` writes, each called by its codec and setting.
+    /// The codecs of the JSON that `cargo xtask bench` writes, each called by the text of its recipe, or by its
+    /// codec and setting where the file does not say enough for one.
     ///
     /// Rates are of one large size, so that costs have no start-up time. What arrives is added where that was measured,
     /// and decoded otherwise. Rows without a rate for encode and one for decode, such as PowerSGD's, are left out.
@@ -47,7 +71,7 @@ impl CodecCost {
             let (Some(encode), Some(decode)) = (row.encode_gbps, row.decode_add_gbps.or(row.decode_gbps)) else {
                 return Ok(None);
             };
-            let name = format!("{} {}", row.codec, row.settings.label);
+            let name = row.recipe().unwrap_or_else(|| format!("{} {}", row.codec, row.settings.label));
             let place = |field: &'static str| {
                 let name = name.clone();
                 move || Place::layer(index, &name, field)

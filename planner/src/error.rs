@@ -54,6 +54,16 @@ pub enum PlanError {
         /// What is missing or wrong, and what to do.
         problem: &'static str,
     },
+    /// A message of a written plan that cannot be sent.
+    #[error("message {message}{}: {problem}", tensor.as_ref().map(|name| format!(", tensor {name:?}")).unwrap_or_default())]
+    Message {
+        /// The message's number, from 0.
+        message: usize,
+        /// The tensor's name, where one is to blame.
+        tensor: Option<String>,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A field that must be there is not, or is null.
     #[error("{0} is missing")]
     Missing(Place),

@@ -9,6 +9,7 @@ use crate::codec::CodecCost;
 use crate::error::{Place, PlanError, checked};
 use crate::graph::Graph;
 use crate::groups::Groups;
+use crate::message::Message;
 use crate::network::Network;
 use crate::pipeline::{Pipeline, Route, Routed};
 use crate::profile::Profile;
@@ -93,6 +94,8 @@ pub struct Plan {
     pub compute: f64,
     /// The groups, in order of readiness.
     pub groups: Vec<PlannedGroup>,
+    /// The same for a training: names of tensors, and recipes. [`Message::from_plan`] reads them from the plan's JSON.
+    pub messages: Vec<Message>,
     /// Whether the search was complete, so that no plan of the model is faster.
     pub complete: bool,
     /// Every codec by every algorithm.
@@ -136,12 +139,14 @@ impl Question<'_> {
         let verdict = if pays { Verdict::Compress { margin } } else { Verdict::DoNotCompress { margin } };
         // Routes without a codec come first, so that their numbers agree.
         let (routed, seconds) = if pays { (&best_plan, best_seconds) } else { (&plain_plan, plain_seconds) };
+        let groups = self.groups(routed, &routes);
         Ok(Plan {
             verdict,
             seconds,
             dense: plain_seconds,
             compute: self.profile.forward() + self.profile.backward(),
-            groups: self.groups(routed, &routes),
+            messages: Message::of_groups(&groups, self.profile),
+            groups,
             complete: plain_complete && best_complete,
             rows: self.rows(&routes)?,
             rests_on: self.rests_on(),

@@ -153,3 +153,22 @@ fn costs_are_read_from_a_bench() {
     assert!(error.starts_with(r#"layer 0 ("qsgd 4 bit / 64"), field `encode_gbps` is zero"#), "{error}");
     assert!(matches!(CodecCost::from_bench("{}"), Err(PlanError::Json { .. })));
 }
+
+/// A plan names what a training can use: a row has the text of its recipe, where the file says enough.
+#[test]
+fn rows_are_called_by_their_recipes() {
+    let name = |codec: &str, settings: &str| {
+        let settings = format!(r#"{{"label": "as it is", "dtype": "f32", {settings}}}"#);
+        let rates = r#""encode_gbps": 1, "decode_gbps": 1, "decode_add_gbps": null, "ratio": 2"#;
+        let text = format!(r#"{{"rows": [{{"codec": "{codec}", "settings": {settings}, {rates}}}]}}"#);
+        CodecCost::from_bench(&text).expect("as written").remove(0).name
+    };
+    let qsgd = r#""bits": 4, "bucket": 512, "norm": "max", "rounding": "stochastic", "packing": "none""#;
+    assert_eq!(name("QSGD", qsgd), "qsgd:bits=4,bucket=512");
+    assert_eq!(name("QSGD", &qsgd.replace("512", "null")), "qsgd:bits=4,bucket=whole");
+    assert_eq!(name("top-k", r#""part": 0.001"#), "topk:0.001");
+    for other in [qsgd.replace("max", "l2"), qsgd.replace("\"none", "\"elias"), qsgd.replace("stoch", "no")] {
+        assert_eq!(name("QSGD", &other), "QSGD as it is");
+    }
+    assert_eq!(name("uniform", qsgd), "uniform as it is");
+}

@@ -4,8 +4,8 @@ mod common;
 
 use common::Random;
 use gradwire_planner::{
-    Algorithm, CodecCost, Curve, Graph, Kind, Layer, Line, Network, Plan, PlanError, Profile, Question, Resource,
-    Verdict, gantt,
+    Algorithm, CodecCost, Curve, Graph, Kind, Layer, Line, Message, Network, Plan, PlanError, Profile, Question,
+    Resource, Verdict, gantt,
 };
 
 /// What times are multiples of.
@@ -46,6 +46,44 @@ fn a_cheap_codec_is_taken_and_a_dear_one_is_not() {
 
     let none = question(&profile, &[]).plan().expect("valid");
     assert_eq!((none.verdict, none.groups), (Verdict::DoNotCompress { margin: 0.0 }, plan.groups));
+}
+
+/// A training reads which tensors share a message, and by which recipe.
+#[test]
+fn messages_come_back_from_a_written_plan() {
+    let profile = profile();
+    let cheap = [codec("onebit", 0.0, 0.125)];
+    let plan = question(&profile, &cheap).plan().expect("valid");
+    let messages = Message::from_plan(&serde_json::to_string(&plan).expect("JSON")).expect("as written");
+    assert_eq!(messages, plan.messages);
+    let tensors = messages.iter().flat_map(|message| &message.tensors);
+    assert!(tensors.map(|t| (t.name.as_str(), t.elements)).eq([("head", 64), ("body", 16), ("stem", 4)]));
+    for (message, group) in messages.iter().zip(&plan.groups) {
+        assert_eq!(message.tensors.len(), group.layers);
+        assert_eq!(message.recipe, if group.codec == "dense" { "none" } else { "onebit" });
+    }
+    assert!(messages.iter().any(|message| message.recipe == "onebit"));
+    let dense = question(&profile, &[]).plan().expect("valid");
+    assert!(dense.messages.iter().all(|message| message.recipe == "none"));
+}
+
+#[test]
+fn written_plans_that_cannot_be_sent_are_refused() {
+    let message = |tensors: &str| format!(r#"{{"tensors": [{tensors}], "recipe": "none"}}"#);
+    let plan = |messages: &[String]| Message::from_plan(&format!(r#"{{"messages": [{}]}}"#, messages.join(",")));
+    let one = r#"{"name": "a", "elements": 3}"#;
+    assert_eq!(plan(&[message(one)]).expect("valid").len(), 1);
+    for (messages, wanted) in [
+        (vec![], "message 0: there is none"),
+        (vec![message(one), message("")], "message 1: it has no tensors"),
+        (vec![message(&one.replace('3', "0"))], r#"message 0, tensor "a": it has no elements"#),
+        (vec![message(one), message(one)], r#"message 1, tensor "a": it is in message 0 too"#),
+        (vec![message(&[one, one].join(","))], r#"message 0, tensor "a": it is in message 0 too"#),
+        (vec!["{}".to_owned()], "line 1, column"),
+    ] {
+        let error = plan(&messages).expect_err(wanted).to_string();
+        assert!(error.starts_with(wanted), "{error}");
+    }
 }
 
 /// A saving below the margin is no reason, and the plan is the one without.

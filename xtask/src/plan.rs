@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gradwire_planner::{Algorithm, CodecCost, Network, PlanError, Profile, Question, gantt};
+use gradwire::Recipe;
+use gradwire_collectives::{Threads, ping};
+use gradwire_planner::{Algorithm, CodecCost, Network, Plan, PlanError, Profile, Question, gantt};
 
 use crate::place;
 
@@ -18,8 +20,11 @@ pub(crate) struct Args {
     #[arg(long)]
     trace: Option<PathBuf>,
     /// 1GbE, 10GbE, 25GbE or InfiniBand, or a link's seconds per message and per byte: `3e-5,8e-10`.
-    #[arg(long)]
-    network: String,
+    #[arg(long, required_unless_present = "engine", conflicts_with = "engine")]
+    network: Option<String>,
+    /// Measures the network, as what messages take between two ranks of this engine on this machine.
+    #[arg(long, value_enum)]
+    engine: Option<Engine>,
     /// How many ranks train.
     #[arg(long)]
     ranks: u32,
@@ -35,14 +40,21 @@ pub(crate) struct Args {
     /// Where a chart of the planned iteration goes, as SVG.
     #[arg(long)]
     chart: Option<PathBuf>,
-    /// Where the plan goes, as JSON.
-    #[arg(long)]
-    json: Option<PathBuf>,
+    /// Where the plan goes, as JSON. Its messages name recipes, which a training can use as they are.
+    #[arg(long, alias = "json")]
+    write: Option<PathBuf>,
+}
+
+/// An engine, by its name.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Engine {
+    /// Ranks that are threads of one process.
+    Threads,
 }
 
 /// Plans, prints the table of choices and the verdict, and writes what was asked for.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
-    for (file, option) in [(&args.chart, "--chart"), (&args.json, "--json")] {
+    for (file, option) in [(&args.chart, "--chart"), (&args.write, "--write")] {
         file.as_ref().map_or(Ok(()), |file| place::check_writable(file, option))?;
     }
     let profile = match (&args.profile, &args.trace) {
@@ -50,10 +62,15 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         (None, Some(file)) => read(file, Profile::from_torch_trace)?,
         (None, None) => return Err("name --profile or --trace".to_owned()),
     };
+    let link = match (&args.network, args.engine) {
+        (Some(text), _) => network(text)?,
+        (None, Some(Engine::Threads)) => measured(args.ranks)?,
+        (None, None) => return Err("name --network or --engine".to_owned()),
+    };
     let codecs = args.bench.as_ref().map_or(Ok(Vec::new()), |file| read(file, CodecCost::from_bench))?;
     let plan = Question {
         profile: &profile,
-        network: network(&args.network)?,
+        network: link,
         ranks: args.ranks,
         codecs: &codecs,
         algorithms: &Algorithm::ALL,
@@ -66,7 +83,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     if let Some(file) = &args.chart {
         write(file, &gantt(&plan.graph).map_err(|error| error.to_string())?)?;
     }
-    if let Some(file) = &args.json {
+    if let Some(file) = &args.write {
+        expect_recipes(&plan)?;
         write(file, &serde_json::to_string_pretty(&plan).map_err(|e| format!("the plan does not fit JSON: {e}"))?)?;
     }
     Ok(())
@@ -83,6 +101,50 @@ fn write(file: &Path, text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Refuses a plan whose codecs are no recipes, which a training could not use.
+fn expect_recipes(plan: &Plan) -> Result<(), String> {
+    plan.messages.iter().try_for_each(|message| {
+        let parsed: Result<Recipe, _> = message.recipe.parse();
+        parsed.map(drop).map_err(|error| {
+            let recipe = &message.recipe;
+            format!("--write: {recipe:?} is no recipe ({error}); plan with a bench of --codec qsgd or topk")
+        })
+    })
+}
+
+/// Bytes of the messages that are measured: a sixteenth of a kilobyte to 4 megabytes.
+const SIZES: [usize; 9] = [1 << 6, 1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22];
+/// How often each size is measured. The median counts.
+const REPETITIONS: usize = 51;
+
+/// The link between two of so many ranks that are threads, measured, and printed with how far each size is from it.
+fn measured(ranks: u32) -> Result<Network, String> {
+    if ranks < 2 {
+        return Err(format!("--engine measures a link between two ranks, and there are {ranks}: name --network"));
+    }
+    let group = Threads::group(ranks).map_err(|error| error.to_string())?;
+    let pings = std::thread::scope(|scope| {
+        let of_rank = |mut group: Threads| scope.spawn(move || ping(&mut group, &SIZES, REPETITIONS));
+        let threads: Vec<_> = group.into_iter().map(of_rank).collect();
+        let first = threads.into_iter().map(|thread| thread.join()).next();
+        first.and_then(Result::ok).ok_or("a rank of the measurement panicked")
+    })?;
+    let pings = pings.map_err(|error| error.to_string())?;
+    let medians: Vec<(f64, f64)> = pings.iter().map(|ping| (ping.bytes as f64, ping.median())).collect();
+    let (network, fit) = Network::fit(&medians).map_err(|error| format!("--engine threads: {error}"))?;
+    println!("{:>10}{:>16}{:>16}", "bytes", "measured, us", "off, us");
+    for ((bytes, seconds), residual) in medians.iter().zip(&fit.residuals) {
+        println!("{bytes:>10}{:>16.3}{:>16.3}", seconds * 1e6, residual * 1e6);
+    }
+    println!(
+        "a link of {:.3e} s and {:.3e} s per byte, off by {:.3} us rms",
+        network.alpha(),
+        network.beta(),
+        fit.rms() * 1e6
+    );
+    Ok(network)
+}
+
 /// A preset by its name, or a link by its two numbers.
 fn network(text: &str) -> Result<Network, String> {
     let numbers = text.split_once(',').and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)));
@@ -95,7 +157,42 @@ fn network(text: &str) -> Result<Network, String> {
 
 #[cfg(test)]
 mod tests {
+    use gradwire_planner::{Curve, Layer, Line};
+
     use super::*;
+
+    #[test]
+    fn only_recipes_are_written() {
+        let curve = Curve::Line(Line::new(0.0, 0.0));
+        let verdict = |name: &str| {
+            let name = name.to_owned();
+            let codec =
+                CodecCost { name, encode: curve, decode: curve, header: 0.0, bytes_per_element: 0.5, sums: false };
+            let plan = Question {
+                profile: &Profile::new(0.0, vec![Layer::new("one", 1 << 20, 0.0)]).expect("valid"),
+                network: Network::preset("1GbE").expect("there"),
+                ranks: 2,
+                codecs: &[codec],
+                algorithms: &Algorithm::ALL,
+                least_margin: 0.0,
+                states: 256,
+            };
+            expect_recipes(&plan.plan().expect("a plan"))
+        };
+        for recipe in ["qsgd:bits=4,bucket=512", "qsgd:bits=8,bucket=whole", "topk:0.001", "onebit"] {
+            assert_eq!(verdict(recipe), Ok(()));
+        }
+        let error = verdict("QSGD 4 bit / 512").expect_err("no recipe");
+        assert!(error.starts_with("--write: \"QSGD 4 bit / 512\" is no recipe"), "{error}");
+    }
+
+    #[test]
+    fn a_link_takes_two_ranks() {
+        for (ranks, wanted) in [(0, "there are 0"), (1, "there are 1"), (Threads::MOST + 1, "1 to 1024")] {
+            let error = measured(ranks).expect_err("no link");
+            assert!(error.contains(wanted), "{error}");
+        }
+    }
 
     #[test]
     fn networks_are_named_or_numbers() {

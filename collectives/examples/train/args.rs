@@ -31,6 +31,10 @@ pub(crate) struct Args {
     /// A recipe such as topk:0.01+ef, or several with spaces between them; may be given more than once.
     #[arg(long, num_args = 1.., default_values = CODECS)]
     codec: Vec<String>,
+    /// A plan that cargo xtask plan --write has written, in the place of codecs: which tensors share a message, and by which
+    /// recipe. The profile's layers are called 0.weight, 0.bias and so on.
+    #[arg(long, conflicts_with = "codec")]
+    pub(crate) plan: Option<PathBuf>,
     /// Steps of each training; goes before --epochs.
     #[arg(long)]
     steps: Option<usize>,
@@ -83,8 +87,11 @@ impl On {
 }
 
 impl Args {
-    /// The codecs, each once, in the order in which they were named.
+    /// The codecs, each once, in the order in which they were named; where there is a plan, its name alone.
     pub(crate) fn codecs(&self) -> Vec<String> {
+        if let Some(plan) = &self.plan {
+            return vec![format!("plan {}", plan.display())];
+        }
         let mut codecs: Vec<String> = Vec::new();
         for codec in &self.codec {
             if !codecs.contains(codec) {

@@ -14,6 +14,12 @@ pub(crate) enum TrainError {
     /// A line of the digits that is not one image.
     #[error("line {line} of the digits is not 64 pixels of 0 to 16 and a label of 0 to 9: {found}")]
     Csv { line: usize, found: String },
+    /// A file that is no plan.
+    #[error("{} is no plan: {reason}; write one with cargo xtask plan --write", path.display())]
+    Plan { path: PathBuf, reason: String },
+    /// A plan for another network.
+    #[error("the plan is not for this network: {reason}")]
+    Messages { reason: String },
     /// A chart that could not be drawn.
     #[error("{} could not be drawn: {reason}; name another file with --plot", path.display())]
     Plot { path: PathBuf, reason: String },

@@ -5,12 +5,13 @@
 //! mpirun -np 4 --host a,b target/release/examples/train --engine mpi --codec topk:0.01+ef
 //! ```
 //!
-//! The line that matters is in `training.rs`: `compressor.exchange(device, group, &mut gradient)`.
+//! The line that matters is in `planned.rs`: `compressor.exchange(device, group, gradient)`.
 
 mod args;
 mod digits;
 mod error;
 mod network;
+mod planned;
 mod plot;
 mod random;
 mod training;
@@ -66,7 +67,8 @@ fn trainings(args: &Args, mut group: Option<&mut Mpi>) -> Result<(), TrainError>
         println!("{learn} images to learn from, {test} to test with; {ranks} ranks, {steps} steps of {batch} images");
         println!("compressed by: {device}");
     }
-    let setup = Setup { ranks, steps, batch, rate, seed, learn, test };
+    let plan = args.plan.as_deref().map(planned::read).transpose()?;
+    let setup = Setup { ranks, steps, batch, rate, seed, learn, test, plan };
     codecs.iter().try_for_each(|codec| training::check(codec, &setup))?;
     let mut histories = Vec::with_capacity(codecs.len());
     for codec in &codecs {

@@ -1,12 +1,14 @@
 //! One training: ranks as threads or as processes, each with its own parameters, its own part of every batch and its own
 //! compressor.
 
-use gradwire::{Compressor, Device};
+use gradwire::Device;
 use gradwire_collectives::{Collective, Threads};
+use gradwire_planner::Message;
 
 use super::digits::{CLASSES, Images, PIXELS};
 use super::error::TrainError;
 use super::network::Network;
+use super::planned::Exchanges;
 use super::random::Random;
 
 /// Values of each layer.
@@ -24,6 +26,8 @@ pub(crate) struct Setup {
     pub(crate) seed: u64,
     pub(crate) learn: Images,
     pub(crate) test: Images,
+    /// What is exchanged with what, in the place of a codec.
+    pub(crate) plan: Option<Vec<Message>>,
 }
 
 /// How good the network is after some steps.
@@ -78,8 +82,14 @@ impl Ended {
 
 /// Whether a codec is one, asked before anything is trained.
 pub(crate) fn check(codec: &str, setup: &Setup) -> Result<(), TrainError> {
-    Compressor::new(codec, &Network::new(&WIDTHS, setup.seed).shapes(), setup.seed)?;
-    Ok(())
+    exchanges(codec, &Network::new(&WIDTHS, setup.seed), setup).map(drop)
+}
+
+fn exchanges(codec: &str, network: &Network, setup: &Setup) -> Result<Exchanges, TrainError> {
+    match &setup.plan {
+        Some(messages) => Exchanges::planned(messages, network, setup.seed),
+        None => Exchanges::whole(codec, network, setup.seed),
+    }
 }
 
 /// Trains a network with one codec on ranks that are threads. `progress` hears of the steps of rank 0.
@@ -166,7 +176,7 @@ impl Rank<'_> {
         let Setup { steps, batch, rate, seed, .. } = *self.setup;
         // The same seed, so the same parameters, on every rank.
         let mut network = Network::new(&WIDTHS, seed);
-        let mut compressor = Compressor::new(self.codec, &network.shapes(), seed)?;
+        let mut exchanges = exchanges(self.codec, &network, self.setup)?;
         let mut gradient = vec![0.0; network.parameters().len()];
         let mut ended = Ended { parameters: Vec::new(), sent: Vec::with_capacity(steps), tests: Vec::new() };
         let mut order = Order::new(seed, self.setup.learn.len(), batch);
@@ -178,9 +188,8 @@ impl Rank<'_> {
             // The mean over ranks of these is the mean over the batch, even where parts differ by an image.
             let scale = group.ranks() as f32 / batch as f32;
             network.gradient(&images.pixels, &images.labels, scale, &mut gradient);
-            compressor.exchange(self.device, group, &mut gradient)?;
+            sent += exchanges.exchange(self.device, group, &mut gradient)?;
             network.step(&gradient, rate);
-            sent += compressor.last_bytes();
             ended.sent.push(sent);
             // The first steps tell the most, and a logarithmic axis shows them.
             if step % every == 0 || step == steps || (step < every && step.is_power_of_two()) {
@@ -246,7 +255,7 @@ mod tests {
     fn setup(ranks: u32, steps: usize) -> Setup {
         let images = Images::load(std::path::Path::new(crate::DIGITS)).unwrap();
         let (learn, test) = images.split(1);
-        Setup { ranks, steps, batch: 50, rate: 0.2, seed: 1, learn, test }
+        Setup { ranks, steps, batch: 50, rate: 0.2, seed: 1, learn, test, plan: None }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! agree.
 
 mod failures;
+mod links;
 mod run;
 
 use gradwire_collectives::{Collective, CollectiveError, Threads};
