@@ -2,13 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::codec::CodecCost;
 use crate::error::PlanError;
-use crate::plan::PlannedGroup;
-use crate::profile::Profile;
-
-/// The recipe of what is not compressed.
-const NONE: &str = "none";
 
 /// Tensors that are exchanged together: one exchange of `gradwire::Compressor`, whose policy is this recipe.
 ///
@@ -82,19 +76,6 @@ impl Message {
             }
         }
         Ok(messages)
-    }
-
-    /// The messages of planned groups.
-    pub(crate) fn of_groups(groups: &[PlannedGroup], profile: &Profile) -> Vec<Self> {
-        let dense = CodecCost::dense().name;
-        let of_group = |group: &PlannedGroup| Self {
-            tensors: profile.layers()[group.first..group.first + group.layers]
-                .iter()
-                .map(|layer| Sent { name: layer.name.clone(), elements: layer.elements })
-                .collect(),
-            recipe: if group.codec == dense { NONE.to_owned() } else { group.codec.clone() },
-        };
-        groups.iter().map(of_group).collect()
     }
 }
 

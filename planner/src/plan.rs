@@ -9,7 +9,7 @@ use crate::codec::CodecCost;
 use crate::error::{Place, PlanError, checked};
 use crate::graph::Graph;
 use crate::groups::Groups;
-use crate::message::Message;
+use crate::message::{Message, Sent};
 use crate::network::Network;
 use crate::pipeline::{Pipeline, Route, Routed};
 use crate::profile::Profile;
@@ -145,7 +145,7 @@ impl Question<'_> {
             seconds,
             dense: plain_seconds,
             compute: self.profile.forward() + self.profile.backward(),
-            messages: Message::of_groups(&groups, self.profile),
+            messages: groups.iter().map(|group| self.message(group)).collect(),
             groups,
             complete: plain_complete && best_complete,
             rows: self.rows(&routes)?,
@@ -177,6 +177,14 @@ impl Question<'_> {
             algorithm: routes[route].1,
         };
         routed.groups.ranges().zip(&routed.routes).map(planned).collect()
+    }
+
+    /// What a training sends of a group. The recipe of what is not compressed is `none`.
+    fn message(&self, group: &PlannedGroup) -> Message {
+        let layers = &self.profile.layers()[group.first..group.first + group.layers];
+        let sent = layers.iter().map(|layer| Sent { name: layer.name.clone(), elements: layer.elements });
+        let recipe = if group.codec == CodecCost::dense().name { "none" } else { &group.codec };
+        Message { tensors: sent.collect(), recipe: recipe.to_owned() }
     }
 
     fn rows(&self, routes: &[(Route, Algorithm)]) -> Result<Vec<Row>, PlanError> {
