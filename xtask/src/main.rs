@@ -10,6 +10,7 @@ mod jobs;
 mod mpi;
 mod place;
 mod plan;
+mod predict;
 mod ptx;
 mod publish;
 #[cfg(feature = "wgpu")]
@@ -53,6 +54,8 @@ enum Command {
     Test(test::Args),
     /// Say which layers of a profile to merge and compress on a network, or that it does not pay.
     Plan(plan::Args),
+    /// Predict steps over slow links with the planner, measure them on throttled threads, and print both.
+    Predict(predict::Args),
     /// Build the PTX from the Rust kernels, or check that the committed PTX is what they give.
     Ptx(ptx::Args),
     /// Check that the crates can be published: metadata, contents, licences, each feature alone, the least Rust.
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
         Command::ReportStage(args) => report::stage::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Predict(args) => predict::run(&args),
         Command::Ptx(args) => ptx::run(&args),
         Command::Publish(args) => publish::run(&args),
         Command::Shaders(args) => shaders::run(&args),

@@ -50,7 +50,9 @@ impl Exchanges {
         }
         let mut missing: Vec<&str> = tensors.iter().map(|(tensor, _)| tensor.name.as_str()).collect();
         let mut parts = Vec::with_capacity(messages.len());
-        for message in messages {
+        // Messages draw differently, and alike on every rank.
+        for (number, message) in (0..).zip(messages) {
+            let run = seed.wrapping_add(number << 32);
             let (mut own, mut ranges) = (Vec::new(), Vec::new());
             for sent in &message.tensors {
                 let found = tensors.iter().find(|(tensor, _)| tensor.name == sent.name);
@@ -66,7 +68,7 @@ impl Exchanges {
                 ranges.push(*start..start + sent.elements as usize);
             }
             let policy = Policy::new(message.recipe.as_str())?.small(0);
-            let compressor = Compressor::with_policy(&policy, &own, seed)?;
+            let compressor = Compressor::with_policy(&policy, &own, run)?;
             parts.push(Part { ranges: Some(ranges), compressor, gradient: Vec::new() });
         }
         match missing.is_empty() {
