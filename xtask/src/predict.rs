@@ -155,8 +155,6 @@ mod tests {
         // Half of the sum each way: 16 kB at 1 MB/s, behind the compute.
         assert!(over.seconds >= 0.005 + 0.016, "{}", over.seconds);
         assert_eq!(over.bytes % 4, 0);
-        let network = network(2, link).expect("a link");
-        assert!((network.beta() * 1e6 - 1.0).abs() < 0.5, "{network:?}");
     }
 
     #[test]
