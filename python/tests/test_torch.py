@@ -99,7 +99,7 @@ def test_training(tmp_path, ranks):
     """Every recipe learns as plain DDP does, and all ranks have the same weights to the bit.
 
     Of 2,000 points; over five seeds the mean accuracy is within 3 points of plain DDP's. At the default depth four ranks
-    run six recipes with one seed, for the bits, and have to learn at all: a third is chance.
+    run five recipes with one seed, for the bits, and have to learn at all: a third is chance.
     """
     full = os.environ.get("GRADWIRE_DEPTH") == "full"
     seeds = [1, 2, 3, 4, 5] if ranks == 2 or full else [1]
