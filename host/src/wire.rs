@@ -360,8 +360,8 @@ impl Header {
         if let Some(reserved) = reserved.iter().find(|b| **b != 0) {
             return field("reserved", u64::from(*reserved), "0");
         }
-        let Some(entropy) = Entropy::from_tag(entropy).filter(|entropy| entropy.fits(codec, bits)) else {
-            let allowed = "0 (none), 1 (Elias gamma, QSGD and ternary only) or 2 (base 3, the same with 2 bits)";
+        let Some(entropy) = Entropy::from_tag(entropy).filter(|entropy| entropy.fits(codec, bits, levels)) else {
+            let allowed = "0 (none), 1 (Elias gamma: QSGD, ternary and integers only) or 2 (base 3: QSGD and ternary with 2 bits)";
             return field("entropy", entropy.into(), allowed);
         };
         let possible = entropy.least_words(n)..=entropy.most_words(n, bits);

@@ -332,9 +332,17 @@ impl CodecId {
         false
     }
 
-    /// Whether its codes can be packed: a level, small ones being frequent, below a sign.
+    /// Whether its codes can be packed, in some format at least: a level, small ones being frequent, below a sign.
     pub const fn is_packable(self) -> bool {
-        matches!(self, Self::Qsgd | Self::Ternary)
+        matches!(self, Self::Qsgd | Self::Ternary | Self::Float)
+    }
+
+    /// Whether codes of so many levels can be packed: of floats, those that are integers.
+    pub const fn packs_levels(self, levels: u32) -> bool {
+        match self {
+            Self::Float => arith::minifloat::Format::of(levels).is_integer(),
+            _ => self.is_packable(),
+        }
     }
 
     /// Whether codes of this width may have so many levels: all of them where levels lie in decades, a format's own.
@@ -354,8 +362,8 @@ impl CodecId {
         if let (Variance::Formats, true) = (self.variance(), self.packs(bits)) {
             return match bits {
                 4 => 7,
-                8 => 126,
-                _ => 32_639,
+                8 => 127,
+                _ => 32_767,
             };
         }
         if self.packs(bits) { (1 << (bits - self.sign_bits())) - 1 } else { 0 }

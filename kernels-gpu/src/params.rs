@@ -33,6 +33,8 @@ pub mod encode_flags {
     /// The bucket's scale is at most `beta` standard deviations; without it, at most the largest magnitude, which rounding to
     /// nearest multiplies by `beta` (ternary).
     pub const CLIPPED: u32 = 64;
+    /// The bucket's scale is at least `beta`, a power of two (floats).
+    pub const AT_LEAST: u32 = 128;
 }
 
 /// `flags` of [`DecodeParams`].

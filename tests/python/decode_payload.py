@@ -208,7 +208,7 @@ def ternary_bucket(scalars):
 
 
 # Of each format of floats by its levels: bits of the mantissa, and the exponent of the lowest normal number.
-FORMATS = {7: (1, 0), 123: (2, -14), 126: (3, -6), 31743: (10, -14), 32639: (7, -126)}
+FORMATS = {7: (1, 0), 123: (2, -14), 126: (3, -6), 127: (6, 0), 31743: (10, -14), 32639: (7, -126), 32767: (14, 0)}
 
 
 def float_bucket(scalars, levels, bits):
@@ -352,14 +352,15 @@ def decode_file(stream):
     most_levels = 2 ** (bits - sign_bits) - 1
     least_levels = most_levels if codec == 10 else 1
     if codec == 8:
-        check(levels in {4: (7,), 8: (123, 126), 16: (31743, 32639)}[bits], "the levels are those of no format")
+        check(levels in {4: (7,), 8: (123, 126, 127), 16: (31743, 32639, 32767)}[bits], "the levels are those of no format")
     check(5 <= log_bucket <= 13 or log_bucket == 255, "the bucket is out of range")
     check(n <= 2**31, "there are too many elements")
     check(least_levels <= levels <= most_levels, "the levels are out of range")
     check(kind in (0, 1, 2), "the type of the gradient is unknown")
     check(flags & ~allowed_flags == 0, "a flag is set that the codec does not have")
     packable = codec in (1, 7)
-    check(entropy == 0 or entropy == 1 and packable or entropy == 2 and packable and bits == 2, "the entropy stage is unknown")
+    integers = codec == 8 and levels in (127, 32767)
+    check(entropy == 0 or entropy == 1 and (packable or integers) or entropy == 2 and packable and bits == 2, "the entropy stage is unknown")
     check(not any(reserved), "the reserved bytes are not zero")
 
     bucket = max(n, 1) if log_bucket == 255 else 2**log_bucket

@@ -263,6 +263,9 @@ class Codec:
             largest = max(bits & MAGNITUDE for bits in x)
             top = min((largest + 2**23 - 1 - (self.levels << dropped) % 2**23) >> 23, 254)
             base = max(top - (self.levels >> mantissa) + 1, 1)
+        if self.factor:
+            # Numbers at least twice the bound apart, or the largest power of two up to that.
+            base = max(base, math.floor(math.log2(2 * self.factor)) + mantissa + lowest + 127)
         codes = []
         for i, bits in enumerate(x):
             magnitude = bits & MAGNITUDE

@@ -42,9 +42,9 @@ pub struct Case {
 }
 
 impl Case {
-    /// All levels of a width.
+    /// All levels of a width; of floats E4M3 and bf16.
     pub fn new(kind: Kind, bits: u32, bucket: Option<usize>) -> Self {
-        let levels = kind.codec().max_levels(bits);
+        let levels = kind.formula().usual_levels(bits);
         Self { kind, bits, levels, bucket, contractive: false }
     }
 

@@ -93,6 +93,10 @@ pub fn jobs() -> Vec<Job> {
         let codec = Quantizer::Float(Float::e4m3().scaled());
         Job { op, codec, label: "E4M3 scaled / 32", bits: 8, bucket: Some(32) }
     };
+    let integers = |op| {
+        let codec = Quantizer::Float(Float::int16().error_bound(1.0 / 1024.0));
+        Job { op, codec, label: "int16, bounded / 8192", bits: 16, bucket: Some(8192) }
+    };
     let tree = |op| {
         let codec = Quantizer::Tree(Tree::new());
         Job { op, codec, label: "dynamic tree / 512", bits: 8, bucket: Some(512) }
@@ -154,6 +158,9 @@ pub fn jobs() -> Vec<Job> {
         float(EncodeFeedback),
         float(Decode),
         float(DecodeSum),
+        integers(EncodeF32),
+        integers(EncodeFeedback),
+        integers(Decode),
         tree(EncodeF32),
         tree(EncodeFeedback),
         tree(Decode),

@@ -83,10 +83,10 @@ fn feedback_over_a_codec_that_diverges_is_refused_with_the_remedy() {
     let error = nearest.expect_err("nearest rounding is biased; scaling does not make it a contraction");
     assert!(text(&error).contains("nearest"), "{error}");
     // A codec that has no contraction is not told to make one.
-    let float = gradwire::Float::e2m1().scaled().bucket(64);
+    let float = gradwire::Float::e2m1().scaled().bucket(256);
     for float in [float, float.nearest()] {
-        let error = float.plan(10_000, Dtype::F32).and_then(|p| p.with_feedback()).expect_err("omega is 1.04");
-        let settings = "use 8 bits or more with all their levels, or buckets of 32 elements or fewer";
+        let error = float.plan(10_000, Dtype::F32).and_then(|p| p.with_feedback()).expect_err("omega is 1.82");
+        let settings = "use 8 bits or more with all their levels, or buckets of 128 elements or fewer";
         assert!(text(&error).ends_with(settings), "{error}");
     }
 }

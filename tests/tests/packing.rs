@@ -4,7 +4,7 @@
 use gradwire::backend::cpu::{Cpu, Simd};
 use gradwire::plan::Limits;
 use gradwire::{
-    BackendKind, Codec, DecodeMode, Device, Dtype, Entropy, Error, Gradient, Layout, ModelPlan, OneBit, Payload,
+    BackendKind, Codec, DecodeMode, Device, Dtype, Entropy, Error, Float, Gradient, Layout, ModelPlan, OneBit, Payload,
     PayloadError, PayloadView, Qsgd, Seed, Ternary, TopK, Uniform,
 };
 use gradwire_kernels::arith::elias::{exponent, level, rest};
@@ -14,6 +14,8 @@ use gradwire_tests::oracle::packed as oracle;
 use gradwire_tests::{Depth, data, is_ptx_machine, require};
 
 const WIDTHS: [u32; 8] = [2, 3, 4, 5, 6, 7, 8, 16];
+/// INCEPTIONN's bound.
+const BOUND: f64 = 1.0 / 1024.0;
 
 /// A payload of these bytes behind the scalars, or with a changed header.
 fn forged(payload: &Payload, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -67,6 +69,12 @@ fn payloads(lengths: &[usize], real: usize) -> Vec<(String, Payload)> {
         }
         let few = &digits[..real.min(digits.len())];
         note("a network's", few.len(), device.encode(&codec.l2().whole_tensor(), few, Seed::new(4)).expect("encodes"));
+    }
+    for codec in [Float::int8(), Float::int16()].map(|codec| codec.error_bound(BOUND)) {
+        for &n in lengths {
+            let x: Vec<f32> = normal(n, 6).into_iter().map(|v| v * 0.02).collect();
+            all.push((format!("{codec:?}, {n}"), device.encode(&codec, &x, Seed::new(3)).expect("encodes")));
+        }
     }
     all
 }
@@ -228,6 +236,51 @@ fn encoding_with_elias_is_encoding_and_packing() {
     }
 }
 
+/// Bits of an element in classes as INCEPTIONN has them: two that name the class, and 0, 8, 16 or 32 of a sign and a multiple of
+/// twice the bound, or the element as it is.
+fn class_bits(x: f32) -> usize {
+    let least = 127.5 * 2.0 * BOUND as f32;
+    2 + match x.abs() {
+        x if x <= BOUND as f32 => 0,
+        x if x < least => 8,
+        x if x < 1.0 => 16,
+        _ => 32,
+    }
+}
+
+#[test]
+fn integers_with_a_bound_take_fewer_bits_than_inceptionn_s_classes() {
+    let codec = Float::int16().error_bound(BOUND).elias();
+    let shrunk = |factor: f32| normal(1 << 16, 11).into_iter().map(|v| v * factor).collect::<Vec<f32>>();
+    let mut digits = data::digits().to_vec();
+    digits.truncate(1 << 16);
+    for x in [shrunk(0.001), shrunk(0.01), shrunk(0.05), digits] {
+        let payload = Device::cpu().encode(&codec, &x, Seed::new(1)).expect("encodes");
+        let classes: usize = x.iter().map(|x| class_bits(*x)).sum();
+        assert!(8 * payload.as_bytes().len() < classes, "{} bits, and {classes}", 8 * payload.as_bytes().len());
+        let decoded = Device::cpu().decode(&payload).expect("decodes");
+        assert!(x.iter().zip(decoded).all(|(x, y)| f64::from((x - y).abs()) <= BOUND));
+    }
+}
+
+#[test]
+fn a_bound_is_of_integers_alone_and_within_its_range() {
+    let plan = |codec: Float| codec.plan(100, Dtype::F32);
+    for (codec, names) in [
+        (Float::e4m3().error_bound(BOUND), "int8 or int16"),
+        (Float::int16().error_bound(0.0), "2^-100"),
+        (Float::int16().error_bound(f64::NAN), "2^-100"),
+        (Float::int8().error_bound(2f64.powi(101)), "2^-100"),
+    ] {
+        let error = plan(codec).expect_err("refused");
+        assert!(matches!(error, Error::Setting { .. }) && error.to_string().contains(names), "{error}");
+    }
+    for bound in [2f64.powi(-100), 2f64.powi(100), 0.3] {
+        assert!(plan(Float::int16().error_bound(bound)).and_then(gradwire::EncodePlan::with_feedback).is_ok());
+    }
+    assert!(matches!(plan(Float::e5m2().elias()), Err(Error::NotPacked { .. })));
+}
+
 #[test]
 fn a_model_and_entries_decode_packed_payloads() {
     let device = Device::cpu();
@@ -313,6 +366,7 @@ fn what_needs_the_length_before_refuses_and_says_what_to_do() {
     for payload in [
         device.encode(&Uniform::bits(4), &x, Seed::new(1)).expect("encodes"),
         device.encode(&OneBit::new().without_feedback(), &x, Seed::new(1)).expect("encodes"),
+        device.encode(&Float::e4m3(), &x, Seed::new(1)).expect("encodes"),
     ] {
         assert!(matches!(device.pack(&payload, Entropy::Elias), Err(Error::NotPacked { .. })));
         assert_eq!(device.unpack(&payload).expect("as it is"), payload);

@@ -93,7 +93,7 @@ macro_rules! constants {
 fn agreed() -> BTreeMap<&'static str, Agreed> {
     let encode = Agreed {
         fields: fields::<EncodeParams>(),
-        flags: constants!("FLAG_", encode_flags: L2, NEAREST, FEEDBACK, WIDE, GUARDED, UNIT, CLIPPED).into(),
+        flags: constants!("FLAG_", encode_flags: L2, NEAREST, FEEDBACK, WIDE, GUARDED, UNIT, CLIPPED, AT_LEAST).into(),
         constants: vec![("WHOLE", WHOLE), ("SPAN", SPAN)],
     };
     let decode = Agreed {

@@ -86,7 +86,10 @@ macro_rules! of_table {
             /// Whether its codes can be packed so.
             pub(crate) fn takes(self, entropy: Entropy) -> bool {
                 match self {
-                    $(Self::$codec(mut codec) => entropy.fits(codec.common().codec, codec.common().bits),)+
+                    $(Self::$codec(mut codec) => {
+                        let common = codec.common();
+                        entropy.fits(common.codec, common.bits, common.levels.unwrap_or_default())
+                    })+
                 }
             }
 

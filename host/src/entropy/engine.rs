@@ -33,7 +33,7 @@ pub(crate) trait Packs {
 /// Refuses codes that cannot be packed so.
 pub(super) fn check(header: &Header, entropy: Entropy) -> Result<(), Error> {
     let (codec, bits) = (header.codec(), header.bits());
-    if entropy.fits(codec, bits) {
+    if entropy.fits(codec, bits, header.levels()) {
         return Ok(());
     }
     Err(Error::NotPacked { asked: entropy.name(), takes: entropy.takes(), codec: codec.name(), bits })

@@ -12,7 +12,7 @@ pub enum Entropy {
     /// Not: as codes of one width.
     #[default]
     None,
-    /// As Elias gamma codes of the levels of QSGD and of ternary codes: small levels take fewer bits.
+    /// As Elias gamma codes of the levels of QSGD, of ternary codes and of integers: small levels take fewer bits.
     ///
     /// Source: Elias, "Universal codeword sets and representations of the integers", 1975, gamma codes.
     Elias,
@@ -55,17 +55,17 @@ impl Entropy {
     pub(crate) const fn takes(self) -> &'static str {
         match self {
             Self::None => "any codes",
-            Self::Elias => "the codes of QSGD and ternary ones",
+            Self::Elias => "the codes of QSGD, ternary ones, and floats of the formats int8 and int16",
             Self::Base3 => "ternary codes, and those of QSGD with 2 bits",
         }
     }
 
-    /// Whether codes of this codec, of so many bits, can be packed so.
-    pub(crate) fn fits(self, codec: CodecId, bits: u32) -> bool {
+    /// Whether codes of this codec, of so many bits and levels, can be packed so.
+    pub(crate) fn fits(self, codec: CodecId, bits: u32, levels: u32) -> bool {
         match self {
             Self::None => true,
-            Self::Elias => codec.is_packable(),
-            Self::Base3 => codec.is_packable() && bits == 2,
+            Self::Elias => codec.packs_levels(levels),
+            Self::Base3 => codec.packs_levels(levels) && bits == 2,
         }
     }
 

@@ -26,7 +26,8 @@ pub(crate) fn omega(codec: CodecId, elements: u64, levels: u32) -> f64 {
             let format = Format::of(levels);
             let place = 2f64.powi(-(format.mantissa as i32));
             // The largest magnitude is above half of the largest number, and numbers are so far apart below the lowest.
-            let apart = 2f64.powi(format.lowest - format.mantissa as i32 - format.highest() + 1);
+            let largest = f64::from(levels % (1 << format.mantissa)) * place + 1.0;
+            let apart = 2f64.powi(format.lowest - format.mantissa as i32 - format.highest() + 1) / largest;
             place * place / (4.0 * (1.0 + place)) + (elements * apart * apart / 4.0).min(elements.sqrt() * apart)
         }
         Variance::Powers => {
@@ -47,6 +48,8 @@ pub(crate) enum Scale {
     Clipped(f32),
     /// So many times its own.
     Stretched(f32),
+    /// Its own, and at least this power of two.
+    AtLeast(f32),
 }
 
 /// How to encode a tensor of one length and type with one codec.
@@ -72,7 +75,9 @@ impl EncodePlan {
     /// [`Error::FeedbackDiverges`] where the codec's variance factor omega, [`EncodePlan::omega`], is 1 or more and
     /// the codec is not the contraction: feedback would amplify the error at every step (`contractive()` is the remedy).
     pub fn with_feedback(self) -> Result<Self, Error> {
-        if self.omega < 1.0 || (self.header.scaled && !self.nearest) {
+        // Where the scale is held up from below, to nearest, no error is above half a step, however many steps are taken.
+        let bounded = self.nearest && matches!(self.scale, Scale::AtLeast(_));
+        if self.omega < 1.0 || bounded || (self.header.scaled && !self.nearest) {
             return Ok(Self { feedback: true, ..self });
         }
         let remedy = match (self.scale, self.header.codec) {
@@ -159,7 +164,7 @@ impl EncodePlan {
     /// [`Error::NotPacked`] for codes that cannot be packed so.
     pub fn packed(self, entropy: Entropy) -> Result<Self, Error> {
         let (codec, bits) = (self.header.codec, self.header.bits);
-        if entropy.fits(codec, bits) {
+        if entropy.fits(codec, bits, self.header.levels) {
             return Ok(Self { entropy, ..self });
         }
         Err(Error::NotPacked { asked: entropy.name(), takes: entropy.takes(), codec: codec.name(), bits })
@@ -222,11 +227,12 @@ impl EncodePlan {
         set(self.feedback, encode_flags::FEEDBACK);
         set(self.scale == Scale::One, encode_flags::UNIT);
         set(matches!(self.scale, Scale::Clipped(_)), encode_flags::CLIPPED);
+        set(matches!(self.scale, Scale::AtLeast(_)), encode_flags::AT_LEAST);
         // A whole tensor's elements are tiny beside its norm; 16 bits would round most of them away.
         set(whole, encode_flags::WIDE);
         set(self.is_guarded(), encode_flags::GUARDED);
         let beta = match self.scale {
-            Scale::Clipped(factor) | Scale::Stretched(factor) => factor,
+            Scale::Clipped(factor) | Scale::Stretched(factor) | Scale::AtLeast(factor) => factor,
             _ if h.scaled => (1.0 / (1.0 + self.omega)) as f32,
             _ => 1.0,
         };

@@ -15,7 +15,7 @@ pub struct Method {
 ///
 /// The settings are the defaults in the code of GRACE (Xu et al., "GRACE: A compressed communication framework for distributed
 /// machine learning", ICDCS 2021). Where a memory is an option there, it is on. Scales are of whole tensors, as there.
-/// `adaq` keeps the largest of both signs together, where GRACE has a threshold for each.
+/// The bound of `inceptionn` is the 2^-10 that its code there comes to, and not the 2e-10 that stands there. `adaq` keeps the largest of both signs together, where GRACE has a threshold for each.
 pub(super) const METHODS: &[Method] = &[
     of("none", "none", "no compression"),
     of("fp16", "float:f16,nearest", "a cast"),
@@ -26,6 +26,7 @@ pub(super) const METHODS: &[Method] = &[
     of("qsgd", "qsgd:bits=8,bucket=whole,l2", "Alistarh et al. 2017"),
     of("natural", "natural:bits=8+ef", "Horváth et al. 2019"),
     of("terngrad", "ternary:bucket=whole,clip=2.5", "Wen et al. 2017"),
+    of("inceptionn", "float:int16,bound=0.0009765625+elias", "Li et al. 2018"),
     of("efsignsgd", "sign:bucket=whole", "Karimireddy et al. 2019"),
     of("randomk", "randomk:0.3", "Stich et al. 2018"),
     of("topk", "topk:0.3+ef", "Aji and Heafield 2017"),

@@ -35,9 +35,9 @@ use crate::rotation::Rotation;
 /// | none | `none` | sends f32, summed by an all-reduce |
 /// | selection | `topk:0.01`, `topk:k=100`, `topk:k=4,block=64`, `topk:above=0.001` | [`TopK`] |
 /// | selection | `topk:0.001,warmup=4000`, `dgc:ratio=0.001` | [`Recipe::warm_up`], with `dgc` also `momentum=0.9` |
-/// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `float:e4m3,scaled`, `onebit`, `sign`, `natural:bits=8`, `ternary:clip=2.5`, `tree`, and behind a selection `f16`, `bf16` | [`Qsgd`](crate::Qsgd), [`Uniform`](crate::Uniform), [`Float`](crate::Float), [`OneBit`](crate::OneBit), [`Sign`](crate::Sign), [`Natural`](crate::Natural), [`Ternary`](crate::Ternary), [`Tree`](crate::Tree) |
+/// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `float:e4m3,scaled`, `float:int16,bound=0.001`, `onebit`, `sign`, `natural:bits=8`, `ternary:clip=2.5`, `tree`, and behind a selection `f16`, `bf16` | [`Qsgd`](crate::Qsgd), [`Uniform`](crate::Uniform), [`Float`](crate::Float), [`OneBit`](crate::OneBit), [`Sign`](crate::Sign), [`Natural`](crate::Natural), [`Ternary`](crate::Ternary), [`Tree`](crate::Tree) |
 /// | rotation | `rotate`, `rotate:block=8192` | [`Recipe::rotate`] |
-/// | entropy coding | `elias`, behind `ternary` and `qsgd`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
+/// | entropy coding | `elias`, behind `ternary`, `qsgd`, `float:int8` and `float:int16`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
 /// | entropy coding | `base3`, behind `ternary` and `qsgd:bits=2`, behind a selection too | [`Ternary::base3`](crate::Ternary::base3): five codes in a byte, and runs of zeros in one |
 /// | vote | `vote`, behind `sign:unit` and `signum` | [`Recipe::vote`]: the majority of the ranks, not their mean |
 /// | factors | `powersgd:rank=4` | [`PowerSgd`] |
@@ -358,8 +358,8 @@ impl Recipe {
                     "add ternary or qsgd:bits=2, or leave out base3",
                 ),
                 _ => stages(
-                    "Elias codes are of the levels of QSGD and ternary codes",
-                    "add qsgd or ternary, or leave out elias",
+                    "Elias codes are of the levels of QSGD, ternary codes and integers",
+                    "add qsgd, ternary, float:int8 or float:int16, or leave out elias",
                 ),
             };
         }

@@ -1,10 +1,13 @@
-//! Casts to small floating-point formats, rounded stochastically or to nearest even, with a scale per bucket that is a power
-//! of two, or 1: f16, bf16, E4M3 and E5M2 ("OCP 8-bit floating point specification", revision 1.0, 2023), and E2M1 ("OCP
-//! microscaling formats specification", version 1.0, 2023).
+//! Casts to small formats, rounded stochastically or to nearest even, with a scale per bucket that is a power of two, or 1: f16,
+//! bf16, E4M3 and E5M2 ("OCP 8-bit floating point specification", revision 1.0, 2023), E2M1 and INT8 ("OCP microscaling formats
+//! specification", version 1.0, 2023), and INT16, which is INT8 with more bits.
 //!
 //! The bits of a binary32 number rise with it, so that a code is a part of them: the exponent above the lowest one that the
 //! format has, and the mantissa's upper bits. Below, the code is a multiple of the smallest subnormal. What is cut off is
 //! rounded by an addition of integers. The largest finite code is the highest level; greater magnitudes become that.
+//!
+//! Integers are a format of two exponents with the same distance of numbers: all codes are multiples of one step. Where the scale
+//! is held up from below, so is the step, and no error is above half of it: that of INCEPTIONN (Li et al., MICRO 2018).
 
 use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, SIGN, pow2};
 use super::fold::Max;
@@ -29,16 +32,18 @@ pub struct Format {
 }
 
 /// The formats.
-pub const FORMATS: [Format; 5] = [
+pub const FORMATS: [Format; 7] = [
     Format { bits: 4, levels: 7, mantissa: 1, lowest: 0 },
     Format { bits: 8, levels: 123, mantissa: 2, lowest: -14 },
     Format { bits: 8, levels: 126, mantissa: 3, lowest: -6 },
     Format { bits: 16, levels: 31_743, mantissa: 10, lowest: -14 },
     Format { bits: 16, levels: 32_639, mantissa: 7, lowest: -126 },
+    Format { bits: 8, levels: 127, mantissa: 6, lowest: 0 },
+    Format { bits: 16, levels: 32_767, mantissa: 14, lowest: 0 },
 ];
 
 impl Format {
-    /// The format with so many levels; of another number, the last one.
+    /// The format with so many levels; of another number, bf16.
     #[inline(always)]
     pub const fn of(levels: u32) -> Self {
         // One by one: a GPU would keep an array in memory.
@@ -47,6 +52,8 @@ impl Format {
             123 => FORMATS[1],
             126 => FORMATS[2],
             31_743 => FORMATS[3],
+            127 => FORMATS[5],
+            32_767 => FORMATS[6],
             _ => FORMATS[4],
         }
     }
@@ -55,6 +62,11 @@ impl Format {
     #[inline(always)]
     const fn dropped(self) -> u32 {
         23 - self.mantissa
+    }
+
+    /// Whether its numbers are multiples of one step.
+    pub const fn is_integer(self) -> bool {
+        self.levels >> self.mantissa == 1
     }
 
     /// Exponent of the largest number.
@@ -131,7 +143,10 @@ impl Quantizer for Minifloat {
             return Encoder { base: 1, keep: 0, wire: f32::from_bits(NAN_BITS) };
         }
         let format = Format::of(p.levels);
-        let base = if p.has(encode_flags::UNIT) { (127 + format.lowest) as u32 } else { format.base(largest) };
+        let least =
+            if p.has(encode_flags::AT_LEAST) { ((p.beta >> 23) as i32 + format.lowest).max(1) as u32 } else { 1 };
+        let base =
+            if p.has(encode_flags::UNIT) { (127 + format.lowest) as u32 } else { format.base(largest).max(least) };
         Encoder { base, keep: !0, wire: pow2(base as i32 - 127 - format.lowest) }
     }
 
@@ -251,7 +266,7 @@ mod tests {
 
     #[test]
     fn formats_end_where_their_specifications_say() {
-        let ends = [6.0, 57_344.0, 448.0, 65_504.0, 3.389_531_4e38];
+        let ends = [6.0, 57_344.0, 448.0, 65_504.0, 3.389_531_4e38, 127.0 / 64.0, 32_767.0 / 16_384.0];
         for (format, end) in FORMATS.into_iter().zip(ends) {
             assert_eq!(Format::of(format.levels), format);
             let decoder = Minifloat::decoder([1.0, 0.0], format.levels);
@@ -261,6 +276,19 @@ mod tests {
             assert_eq!((end.to_bits() >> 23) as i32 - 127, format.highest());
             assert_eq!(value(1 << format.mantissa), pow2(format.lowest));
             assert_eq!(value(1) * pow2(format.mantissa as i32), pow2(format.lowest));
+        }
+    }
+
+    #[test]
+    fn integers_are_multiples_of_one_step() {
+        let integers: std::vec::Vec<_> = FORMATS.into_iter().filter(|format| format.is_integer()).collect();
+        assert_eq!(integers, [FORMATS[5], FORMATS[6]]);
+        for format in integers {
+            let decoder = Minifloat::decoder([1.0, 0.0], format.levels);
+            for code in 0..=format.levels {
+                let right = code as f32 * pow2(-(format.mantissa as i32));
+                assert_eq!(Minifloat::value(&decoder, format.bits, format.levels, code), right);
+            }
         }
     }
 

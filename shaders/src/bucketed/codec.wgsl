@@ -18,8 +18,8 @@
 //   value(decoders, code)          The values of four codes.
 //   poisoned(decoders)             Whether the buckets hold a NaN or an infinity.
 //
-// A codec asks `bits()`, `levels()`, `fraction()`, `by_l2()`, `of_unit()`, `clipped()` and `to_nearest()` for the parameters. One without sums takes
-// `maxima_alone.wgsl`. Values are the bits of binary32. What is made of a value that does not exist is dropped, so
+// A codec asks `bits()`, `levels()`, `fraction()`, `by_l2()`, `of_unit()`, `clipped()`, `has_least()` and `to_nearest()` for the
+// parameters. One without sums takes `maxima_alone.wgsl`. Values are the bits of binary32. What is made of a value that does not exist is dropped, so
 // there is no padding. No function of a codec touches memory or waits for other threads: how a workgroup holds, folds
 // and hands on words is written in this folder, once.
 //

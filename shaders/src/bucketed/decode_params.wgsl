@@ -53,6 +53,10 @@ fn clipped() -> bool {
     return false;
 }
 
+fn has_least() -> bool {
+    return false;
+}
+
 fn to_nearest() -> bool {
     return false;
 }

@@ -27,6 +27,7 @@ const FLAG_WIDE: u32 = 8u;
 const FLAG_GUARDED: u32 = 16u;
 const FLAG_UNIT: u32 = 32u;
 const FLAG_CLIPPED: u32 = 64u;
+const FLAG_AT_LEAST: u32 = 128u;
 
 // `bucket_log2` of a tensor that is one bucket.
 const WHOLE: u32 = 31u;
@@ -67,6 +68,11 @@ fn of_unit() -> bool {
 
 fn clipped() -> bool {
     return has(FLAG_CLIPPED);
+}
+
+// Whether the factor is the smallest scale.
+fn has_least() -> bool {
+    return has(FLAG_AT_LEAST);
 }
 
 fn to_nearest() -> bool {

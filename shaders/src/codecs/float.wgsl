@@ -1,5 +1,5 @@
-// Small floating-point formats: `kernels-gpu/src/arith/minifloat.rs`. `bucketed/codec.wgsl` says what each function is for.
-// The statistic is the largest magnitude.
+// Small formats, floating-point or of integers: `kernels-gpu/src/arith/minifloat.rs`. `bucketed/codec.wgsl` says what each function
+// is for. The statistic is the largest magnitude, and the smallest biased exponent that a scale may have.
 // Edge cases: a bucket with a NaN or an infinity has a scale NaN. Codes above the largest number decode to it. A scale on the
 //   wire that is negative, infinite or NaN decodes to NaN.
 
@@ -12,14 +12,16 @@ fn mantissa_bits() -> u32 {
         case 7u: { return 1u; }
         case 123u: { return 2u; }
         case 126u: { return 3u; }
+        case 127u: { return 6u; }
         case 31743u: { return 10u; }
+        case 32767u: { return 14u; }
         default: { return 7u; }
     }
 }
 
 fn lowest() -> u32 {
     switch levels() {
-        case 7u: { return 127u; }
+        case 7u, 127u, 32767u: { return 127u; }
         case 123u, 31743u: { return 113u; }
         case 126u: { return 121u; }
         default: { return 1u; }
@@ -31,11 +33,11 @@ fn maxima(value: u32) -> vec4<u32> {
 }
 
 fn statistic(largest: vec4<u32>, none: Sums, factor: u32) -> vec2<u32> {
-    return vec2<u32>(select(largest.x, NAN, largest.x >= INF), 0u);
+    return vec2<u32>(select(largest.x, NAN, largest.x >= INF), select(0u, factor >> 23u, has_least()));
 }
 
 // The biased exponent of the lowest normal number times the scale.
-fn base_of(largest: u32) -> u32 {
+fn base_of(largest: u32, least: u32) -> u32 {
     if of_unit() {
         return lowest();
     }
@@ -43,11 +45,11 @@ fn base_of(largest: u32) -> u32 {
     let top = min((largest + (FRACTION - ((levels() << dropped) & FRACTION))) >> 23u, 254u);
     // From the lowest exponent to the largest number's.
     let reach = (levels() >> mantissa_bits()) - 1u;
-    return u32(max(i32(top) - i32(reach), 1));
+    return u32(max(max(i32(top) - i32(reach), i32(least + lowest()) - 127), 1));
 }
 
 fn wire(largest: vec2<u32>, beta: u32) -> vec2<u32> {
-    return vec2<u32>(select((base_of(largest.x) + 127u - lowest()) << 23u, NAN, largest.x >= INF), 0u);
+    return vec2<u32>(select((base_of(largest.x, largest.y) + 127u - lowest()) << 23u, NAN, largest.x >= INF), 0u);
 }
 
 // That exponent; all ones, or zero for a poisoned bucket.
@@ -55,7 +57,7 @@ fn encoder(largest: vec2<u32>) -> vec4<u32> {
     if largest.x >= INF {
         return vec4<u32>(1u, 0u, 0u, 0u);
     }
-    return vec4<u32>(base_of(largest.x), 0xffffffffu, 0u, 0u);
+    return vec4<u32>(base_of(largest.x, largest.y), 0xffffffffu, 0u, 0u);
 }
 
 // The scale; 1 if the bucket is poisoned.

@@ -1,6 +1,6 @@
-//! Casts to small floating-point formats, with a scale of the bucket or without.
+//! Casts to small formats, floating-point or of integers, with a scale of the bucket or without.
 
-use gradwire::{CodecId, Device, Float};
+use gradwire::{CodecId, Device, Float, Seed};
 use half::{bf16, f16};
 
 use super::{Quantizer, Formula, Note, Page, Tests};
@@ -29,7 +29,7 @@ pub(super) const TESTS: Tests = Tests {
     feedback: &[case(Kind::FloatScaledNearest, E4M3, Some(32))],
 };
 
-const PAGE: Page = Page { tag: 8, widths: &[4, 8, 16], levels: &[(4, 7), (8, 123), (8, 126), (16, 31_743), (16, 32_639)], sign_bits: 1, flags: 0, scalars: 1, decode: page };
+const PAGE: Page = Page { tag: 8, widths: &[4, 8, 16], levels: &[(4, 7), (8, 123), (8, 126), (8, 127), (16, 31_743), (16, 32_639), (16, 32_767)], sign_bits: 1, flags: 0, scalars: 1, decode: page };
 
 /// Bits of a code, and the largest finite one.
 type Format = (u32, u32);
@@ -38,10 +38,12 @@ const E5M2: Format = (8, 123);
 const E4M3: Format = (8, 126);
 const F16: Format = (16, 31_743);
 const BF16: Format = (16, 32_639);
+const INT8: Format = (8, 127);
+const INT16: Format = (16, 32_767);
 
 /// Bits of the mantissa, and the exponent of the lowest normal number.
 fn format(levels: u32) -> (i32, i32) {
-    [(7, (1, 0)), (123, (2, -14)), (126, (3, -6)), (31_743, (10, -14)), (32_639, (7, -126))]
+    [(7, (1, 0)), (123, (2, -14)), (126, (3, -6)), (127, (6, 0)), (31_743, (10, -14)), (32_639, (7, -126)), (32_767, (14, 0))]
         .into_iter()
         .find(|(other, _)| *other == levels)
         .map(|(_, format)| format)
@@ -56,14 +58,17 @@ fn number(levels: u32, code: u32) -> f64 {
 }
 
 /// As it is, to nearest, with a scale, and both.
-pub(super) const PLAIN: Cast = Cast { scaled: false, nearest: false };
-pub(super) const NEAREST: Cast = Cast { scaled: false, nearest: true };
-pub(super) const SCALED: Cast = Cast { scaled: true, nearest: false };
-pub(super) const SCALED_NEAREST: Cast = Cast { scaled: true, nearest: true };
+pub(super) const PLAIN: Cast = Cast { scaled: false, nearest: false, bound: None };
+pub(super) const NEAREST: Cast = Cast { scaled: false, nearest: true, bound: None };
+pub(super) const SCALED: Cast = Cast { scaled: true, nearest: false, bound: None };
+pub(super) const SCALED_NEAREST: Cast = Cast { scaled: true, nearest: true, bound: None };
+/// With a bound on the error, 2^-10.
+pub(super) const BOUNDED: Cast = Cast { scaled: true, nearest: true, bound: Some(1.0 / 1024.0) };
 
 pub(super) struct Cast {
     scaled: bool,
     nearest: bool,
+    bound: Option<f64>,
 }
 
 impl Cast {
@@ -75,7 +80,12 @@ impl Cast {
         let range = -126 - lowest..127 - top.log2() as i32;
         let most = range.end;
         let exponent = range.into_iter().find(|e| largest <= top * 2f64.powi(*e)).unwrap_or(most);
-        if self.scaled { 2f64.powi(exponent) } else { 1.0 }
+        if self.scaled { 2f64.powi(exponent).max(self.least(levels)) } else { 1.0 }
+    }
+
+    /// The scale with which two numbers are twice the bound apart.
+    fn least(&self, levels: u32) -> f64 {
+        self.bound.map_or(0.0, |bound| 2.0 * bound * 2f64.powi(format(levels).0))
     }
 
     /// How far apart numbers are around a magnitude, before the scale; the exponent of those.
@@ -89,6 +99,7 @@ impl Cast {
 impl Formula for Cast {
     fn name(&self) -> &'static str {
         match (self.scaled, self.nearest) {
+            _ if self.bound.is_some() => "float bounded",
             (false, false) => "float",
             (false, true) => "float nearest",
             (true, false) => "float scaled",
@@ -98,11 +109,13 @@ impl Formula for Cast {
 
     fn words(&self) -> [Option<&'static str>; 2] {
         let rounding = if self.nearest { "nearest" } else { "stochastic" };
-        [Some(if self.scaled { "scaled" } else { "unit" }), Some(rounding)]
+        let scale = if self.scaled { "scaled" } else { "unit" };
+        [Some(self.bound.map_or(scale, |_| "bound=0.0009765625")), Some(rounding)]
     }
 
     fn terms(&self) -> [&'static str; 2] {
-        [if self.scaled { "block" } else { "format" }, if self.nearest { "nearest" } else { "stochastic" }]
+        let scale = if self.scaled { "block" } else { "format" };
+        [self.bound.map_or(scale, |_| "bound"), if self.nearest { "nearest" } else { "stochastic" }]
     }
 
     fn product(&self, case: &Case) -> Quantizer {
@@ -111,15 +124,24 @@ impl Formula for Cast {
             E5M2 => Float::e5m2(),
             F16 => Float::f16(),
             BF16 => Float::bf16(),
+            INT8 => Float::int8(),
+            INT16 => Float::int16(),
             _ => Float::e4m3(),
         };
-        let c = if self.scaled { c.scaled() } else { c };
-        let c = if self.nearest { c.nearest() } else { c };
+        let c = if self.scaled && self.bound.is_none() { c.scaled() } else { c };
+        let c = if self.nearest && self.bound.is_none() { c.nearest() } else { c };
+        let c = self.bound.map_or(c, |bound| c.error_bound(bound));
         Quantizer::Float(if let Some(b) = case.bucket { c.bucket(b) } else { c.whole_tensor() })
     }
 
     fn page(&self) -> &'static Page {
         &PAGE
+    }
+
+    fn usual_levels(&self, bits: u32) -> u32 {
+        let formats = if self.bound.is_some() { [E2M1, INT8, INT16] } else { [E2M1, E4M3, BF16] };
+        let (_, levels) = formats.into_iter().find(|(width, _)| *width == bits).expect("a format's width");
+        levels
     }
 
     fn is_nearest(&self) -> bool {
@@ -130,9 +152,11 @@ impl Formula for Cast {
         let levels = levels as u32;
         let (mantissa, lowest) = format(levels);
         let u = 2f64.powi(-mantissa);
-        let s = 2f64.powi(1 + lowest - mantissa - number(levels, levels).log2() as i32);
+        let s = 2f64.powi(1 + lowest - mantissa) / number(levels, levels);
         let above = u * u / (4.0 + 4.0 * u);
         match (self.scaled, levels) {
+            // Not a part of the gradient: what is small becomes zero.
+            _ if self.bound.is_some() => f64::INFINITY,
             (true, _) => above + (b * s * s / 4.0).min(b.sqrt() * s),
             (false, 32_639) => above,
             (false, _) => f64::INFINITY,
@@ -144,13 +168,14 @@ impl Formula for Cast {
     }
 
     fn level(&self, level: u32, levels: u32) -> f32 {
-        number(levels, level) as f32
+        // With a bound, as large as needs no greater scale than its own.
+        (number(levels, level) * self.least(levels).max(1.0)) as f32
     }
 
     fn widest(&self, span: f64, levels: u32) -> f64 {
         let (mantissa, lowest) = format(levels);
         let subnormal = 2f64.powi(lowest - mantissa) * if self.scaled { 2.0 * span / number(levels, levels) } else { 1.0 };
-        (span * 2f64.powi(-mantissa)).max(subnormal)
+        (span * 2f64.powi(-mantissa)).max(subnormal).max(self.least(levels) * 2f64.powi(-mantissa))
     }
 
     fn positions(&self, levels: u32, bucket: &[f64]) -> Vec<(f64, f64)> {
@@ -204,7 +229,9 @@ fn page(scalars: &[f32], levels: f32, code: u32, bits: u8) -> f32 {
         7 => (1, 0),
         123 => (2, -14),
         126 => (3, -6),
+        127 => (6, 0),
         31_743 => (10, -14),
+        32_767 => (14, 0),
         _ => (7, -126),
     };
     let (e, f) = (c >> m, (c % (1 << m)) as f32 / (1 << m) as f32);
@@ -222,11 +249,15 @@ const ALL: [Kind; 4] = [Kind::Float, Kind::FloatNearest, Kind::FloatScaled, Kind
 fn settings() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in ALL {
-        cases.extend([E2M1, E5M2, E4M3, F16, BF16].map(|format| case(kind, format, Some(512))));
+        cases.extend([E2M1, E5M2, E4M3, F16, BF16, INT8].map(|format| case(kind, format, Some(512))));
         cases.extend([E4M3, BF16].map(|format| case(kind, format, None)));
     }
     cases.extend((5..=13).map(|log2| case(Kind::FloatScaled, E4M3, Some(1 << log2))));
     cases.push(case(Kind::FloatScaled, E2M1, Some(32)));
+    for bucket in [Some(32), Some(64), Some(512), Some(8192), None] {
+        cases.extend([INT8, INT16].map(|format| case(Kind::FloatBounded, format, bucket)));
+    }
+    cases.extend([Kind::FloatScaled, Kind::FloatNearest].map(|kind| case(kind, INT16, Some(512))));
     cases
 }
 
@@ -236,6 +267,7 @@ fn timed() -> Vec<(Case, bool)> {
         (case(Kind::Float, E4M3, Some(8192)), false),
         (case(Kind::FloatScaled, E4M3, Some(32)), true),
         (case(Kind::FloatScaled, E2M1, Some(32)), true),
+        (case(Kind::FloatBounded, INT16, Some(8192)), false),
     ]
 }
 
@@ -245,6 +277,9 @@ fn theorems(device: &Device, x: &[f32], note: &mut Note<'_>) {
         (Kind::FloatScaledNearest, E2M1, Some(32)),
         (Kind::FloatScaled, E5M2, None),
         (Kind::Float, BF16, Some(64)),
+        (Kind::FloatScaledNearest, INT8, Some(32)),
+        (Kind::FloatBounded, INT16, Some(512)),
+        (Kind::FloatBounded, INT8, None),
     ] {
         let case = case(kind, format, bucket);
         note("numbers of the format stay", properties::exact_on_levels(device, &case));
@@ -253,6 +288,41 @@ fn theorems(device: &Device, x: &[f32], note: &mut Note<'_>) {
         note("payload within 1 % of theory", properties::size(device, &case));
     }
     note("to nearest as the crate half converts", as_half_converts(device));
+    for (format, bucket) in [(INT16, Some(8192)), (INT16, None), (INT8, Some(64))] {
+        note("no element off by more than the bound", within_the_bound(device, &case(Kind::FloatBounded, format, bucket), x));
+    }
+}
+
+/// Of a bounded case: no magnitude that all levels reach is off by more than the bound, small ones are zero, and what is decoded
+/// are multiples of twice the bound; with error feedback, no residual is above it after any step.
+fn within_the_bound(device: &Device, case: &Case, x: &[f32]) -> Outcome {
+    let (bound, most) = (1.0 / 1024.0f32, case.levels as f32 / 512.0);
+    let x: Vec<f32> = x.iter().map(|v| (v * 0.05).clamp(-most, most)).collect();
+    let right = |given: &[f32], decoded: &[f32]| {
+        let wrong = |(x, y): &(&f32, &f32)| (*x - *y).abs() > bound || **y % (2.0 * bound) != 0.0;
+        match given.iter().zip(decoded).find(wrong) {
+            Some(pair) => Err(format!("{}: {pair:?} are more than {bound} apart", case.label())),
+            None => Ok(()),
+        }
+    };
+    right(&x, &decode_with(device, case, &x, 3)?)?;
+    // What is given and what is left are multiples of 2^-24 below 2^24 of them, so that all sums are exact.
+    let x: Vec<f32> = x.iter().map(|v| (v / 8.0 * 16_777_216.0).round() / 16_777_216.0).collect();
+    let (mut residual, mut sent) = (vec![0.0; x.len()], vec![0.0f64; x.len()]);
+    for step in 0..20u64 {
+        let codec = case.kind.formula().product(case);
+        let payload = device
+            .encode_with_feedback(&codec, &x[..], &mut residual, Seed::new(7).step(step))
+            .map_err(|error| error.to_string())?;
+        let decoded = device.decode(&payload).map_err(|error| error.to_string())?;
+        sent.iter_mut().zip(decoded).for_each(|(sum, y)| *sum += f64::from(y));
+        right(&residual, &vec![0.0; x.len()])?;
+        let kept = |((x, sent), r): ((&f32, &f64), &f32)| f64::from(*x) * (step + 1) as f64 == sent + f64::from(*r);
+        if !x.iter().zip(&sent).zip(&residual).all(kept) {
+            return Err(format!("{}: what was sent and what is left are not what was given", case.label()));
+        }
+    }
+    Ok(21 * x.len() as u64)
 }
 
 /// f16 and bf16 to nearest are what the crate half gives, for numbers of every exponent, ties among them.
@@ -281,12 +351,14 @@ fn as_half_converts(device: &Device) -> Outcome {
 /// The vectors of casts.
 fn vectors() -> Vec<Spec> {
     let mut specs = Vec::new();
-    for (name, format) in [("E2M1", E2M1), ("E5M2", E5M2), ("E4M3", E4M3), ("f16", F16), ("bf16", BF16)] {
-        for kind in ALL {
+    let formats = [("E2M1", E2M1), ("E5M2", E5M2), ("E4M3", E4M3), ("f16", F16), ("bf16", BF16), ("int8", INT8), ("int16", INT16)];
+    for (name, format) in formats {
+        let integers = [INT8, INT16].contains(&format);
+        for kind in if integers { vec![Kind::FloatScaled, Kind::FloatNearest] } else { ALL.to_vec() } {
             let what = kind.name();
             let spec = Spec::new(format!("{name}, {what}"), case(kind, format, Some(32)), bell(33, 10));
             specs.push(if kind == Kind::Float { spec.add(-0.3, start(33)) } else { spec });
-            if kind == Kind::FloatScaled {
+            if kind == Kind::FloatScaled && !integers {
                 specs.push(Spec::new(format!("{name}, {what}, whole tensor"), case(kind, format, None), bell(40, 12)));
             }
             // Halves between codes, from below the smallest to above the largest number.
@@ -299,6 +371,20 @@ fn vectors() -> Vec<Spec> {
             specs.push(Spec::new(format!("{name}, {what}, ties"), case(kind, format, Some(32)), halves.collect()));
         }
     }
+    for (name, format) in [("int8", INT8), ("int16", INT16)] {
+        let of = |what: &str, bucket, factor: f32| {
+            let x = bell(65, 14).into_iter().map(|v| v * factor).collect();
+            Spec::new(format!("{name}, bounded, {what}"), case(Kind::FloatBounded, format, bucket), x)
+        };
+        specs.push(of("small", Some(32), 0.002).add(-0.3, start(65)));
+        specs.push(of("in reach", Some(32), 0.05));
+        specs.push(of("beyond", Some(32), 300.0));
+        specs.push(of("beyond, whole tensor", None, 300.0));
+    }
+    for (what, fill) in FILLS {
+        specs.push(Spec::new(format!("int8, bounded, {what}"), case(Kind::FloatBounded, INT8, Some(32)), fill(32)));
+    }
+    feedback(&mut specs, "int16, bounded", case(Kind::FloatBounded, INT16, Some(32)));
     shapes(&mut specs, Kind::Float, Kind::FloatScaled);
     for (name, fill) in FILLS {
         specs.push(Spec::new(name, case(Kind::Float, E5M2, Some(32)), fill(33)));

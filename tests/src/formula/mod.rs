@@ -36,6 +36,11 @@ pub trait Formula: Sync {
         self.page().scalars
     }
 
+    /// Levels where a case names the width alone.
+    fn usual_levels(&self, bits: u32) -> u32 {
+        CodecId::of_tag(self.page().tag).map_or(0, |codec| codec.max_levels(bits))
+    }
+
     /// Whether values are rounded to the nearest level, without a draw.
     fn is_nearest(&self) -> bool {
         false
@@ -170,7 +175,8 @@ codecs! {
         Float = PLAIN,
         FloatNearest = NEAREST,
         FloatScaled = SCALED,
-        FloatScaledNearest = SCALED_NEAREST
+        FloatScaledNearest = SCALED_NEAREST,
+        FloatBounded = BOUNDED
     ],
     tree: Tree [Tree = NEAREST, TreeStochastic = STOCHASTIC],
     natural: Natural [Natural = POWERS],

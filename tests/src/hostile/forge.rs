@@ -8,7 +8,7 @@ use crate::formula::CODECS;
 
 /// Choosing bytes from here on take a field's value from the bytes that follow.
 pub const RAW: u8 = 0xf0;
-/// The choosing byte of the reserved bytes, from here up to [`RAW`]: codes of QSGD and ternary ones are packed, those of 2 bits in base
+/// The choosing byte of the reserved bytes, from here up to [`RAW`]: codes that can be packed are, those of 2 bits in base
 /// 3 where it is odd.
 const PACKED: u8 = 0xc0;
 /// The most elements that a forged payload has a body for. More are decoded on a pool of threads, whose own memory is
@@ -119,7 +119,7 @@ pub fn payload(bytes: &[u8]) -> Forged {
         let pattern = if turned.is_empty() { vec![0] } else { turned };
         bytes.extend(pattern.iter().cycle().take(length.saturating_sub(32)));
         bytes.truncate(length);
-        let packable = matches!(fields.codec, 1 | 7) && bytes.len() as u128 == fields.length();
+        let packable = fields.packings() > 0 && bytes.len() as u128 == fields.length();
         if (PACKED..RAW).contains(&reserved) && packable {
             bytes = packed(&fields, &bytes, reserved % 2 == 1);
         }

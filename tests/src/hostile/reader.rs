@@ -47,6 +47,16 @@ impl Fields {
         CODECS.iter().map(|tests| tests.page).find(|page| page.tag == self.codec)
     }
 
+    /// The ways in which its codes may be packed: QSGD and ternary codes, and floats that are integers; in base 3, the former of 2
+    /// bits.
+    pub fn packings(&self) -> u8 {
+        match (self.codec, self.bits, self.levels) {
+            (1 | 7, 2, _) => 2,
+            (1 | 7, ..) | (8, 8, 127) | (8, 16, 32_767) => 1,
+            _ => 0,
+        }
+    }
+
     /// The most levels of the width.
     pub fn most_levels(&self) -> u16 {
         let sign = self.page().map_or(0, |page| page.sign_bits);
@@ -160,13 +170,7 @@ pub fn refusal(bytes: &[u8]) -> Option<Refusal> {
     if head[21..24] != [0; 3] || (entropy == 0 && words != 0) {
         return Some(Refusal::Field("reserved"));
     }
-    // QSGD and ternary codes; in base 3, those of 2 bits.
-    let known = match (fields.codec, fields.bits) {
-        (1 | 7, 2) => 2,
-        (1 | 7, _) => 1,
-        _ => 0,
-    };
-    if entropy > known {
+    if entropy > fields.packings() {
         return Some(Refusal::Field("entropy"));
     }
     let units = fields.n.div_ceil(if entropy == 2 { 1280 } else { 256 });

@@ -16,7 +16,7 @@ pub const ELIAS: &str = include_str!("../../vectors/elias.json");
 
 const COMMENT: &[&str] = &[
     "Golden vectors of Gradwire's packed payloads, wire format version 1: docs/wire.md, under Packed codes, is the page that they belong to. They never change; new ones may be added.",
-    "name: what the vector is there for. n: elements. fixed: a payload of QSGD or of ternary codes with codes of fixed width. packed: the same payload with its codes packed. Both are the exact bytes in the order in which they are sent, two digits per byte, header and checksum included.",
+    "name: what the vector is there for. n: elements. fixed: a payload of QSGD, of ternary codes or of integers with codes of fixed width. packed: the same payload with its codes packed. Both are the exact bytes in the order in which they are sent, two digits per byte, header and checksum included.",
     "unpacked: what becomes of packed with codes of fixed width, where that is not fixed: a level of zero loses its sign.",
     "decoded: what packed decodes to, as words with a space between. A word is the bits of one binary32 number as 8 hexadecimal digits, most significant digit first: 1.0 is 3f800000. `word*count` is that word count times.",
     "A vector is passed if packing fixed gives packed, unpacking packed gives unpacked, and decoding packed gives decoded, all of them bit for bit.",
@@ -155,6 +155,11 @@ fn vectors() -> Vec<Vector> {
     add("ternary codes, a unit and a part of one".into(), ternary, &bell(300, 24), keep);
     let runs: Vec<f32> = (0..3000).map(|i| if i % 997 < 500 { 0.0 } else { [1.0, -1.0, 0.0][i % 3] }).collect();
     add("ternary codes, three units and runs of zeros".into(), ternary, &runs, keep);
+    for (bits, levels) in [(8, 127), (16, 32_767)] {
+        let integers = Case { kind: Kind::FloatBounded, bits, levels, bucket: Some(256), contractive: false };
+        let x: Vec<f32> = bell(300, 25).into_iter().map(|v| v * 0.03).collect();
+        add(format!("integers of {bits} bits with a bound on the error, a unit and a part of one"), integers, &x, keep);
+    }
     let five = Case { levels: 5, ..Case::new(Kind::QsgdMax, 4, Some(64)) };
     add("no elements".into(), five, &[], keep);
     add("one element".into(), five, &[-0.25], keep);

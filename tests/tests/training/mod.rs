@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 30] = [
+pub(crate) const TEXTS: [&str; 32] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -50,6 +50,8 @@ pub(crate) const TEXTS: [&str; 30] = [
     "tree+ef",
     "float:bf16",
     "float:e2m1,scaled,nearest+ef",
+    "float:int16,bound=0.001+elias",
+    "float:int8,bound=0.004+ef",
     "sign",
     "sign:unit",
     "signum",
