@@ -6,7 +6,7 @@ mod training;
 use std::sync::OnceLock;
 
 use exchanges::{Watched, dyadic, expect_mass, of};
-use gradwire::{Algorithm, Compressor, Device, Error, ExchangeError, Recipe};
+use gradwire::{Algorithm, Compressor, Device, Error, ExchangeError, Policy, Recipe, Tensor};
 use gradwire_collectives::Threads;
 use training::{bits, gradient, together};
 
@@ -150,51 +150,119 @@ fn a_rank_sends_the_bytes_of_the_formula() {
     }
 }
 
-/// Unbiased without feedback, and its second moment within the bound of two stages, by Hoeffding's inequality with all
-/// tests of this function failing by chance once in 10^9 runs.
+/// What an element of the mean may become, and how likely each is.
+type Outcomes = Vec<(f64, f64)>;
+
+/// The two levels around a value, as stochastic rounding has them: levels are `low`, and so many steps above and below.
+fn rounded(value: f64, low: f64, step: f64) -> Outcomes {
+    let place = (value - low) / step;
+    let (below, up) = (low + place.floor() * step, place - place.floor());
+    vec![(below, 1.0 - up), (below + step, up)]
+}
+
+/// Each of the first with each of the second, joined.
+fn joined(first: &Outcomes, second: impl Fn(f64) -> Outcomes) -> Outcomes {
+    let of = |(a, p): &(f64, f64)| second(*a).into_iter().map(|(b, q)| (b, p * q)).collect::<Outcomes>();
+    first.iter().flat_map(of).collect()
+}
+
+/// Deviations of a sum of so many independent terms with this variance, each at most `most` from its mean, that Bernstein's
+/// inequality allows: one side passes once in e^`alarms` runs.
+fn bernstein(terms: f64, variance: f64, most: f64, alarms: f64) -> f64 {
+    let third = most * alarms / 3.0;
+    third + (third * third + 2.0 * alarms * terms * variance).sqrt()
+}
+
+/// Each element's mean is unbiased, and its second moment is the sum of what both draws add, to within what chance allows: all checks of this function
+/// fail by chance once in 10^9 runs. Buckets' extremes are elements that no draw changes, so the levels of both phases are known,
+/// and places between levels are multiples of 2^-16, so that the probabilities of the draws are.
 #[test]
-fn the_mean_is_unbiased_and_its_second_moment_bounded() {
-    let (ranks, n, steps) = (4u32, 256usize, 4000u64);
-    let recipe: Recipe = "qsgd:levels=2,bucket=32+twophase".parse().expect("valid");
-    let omega = recipe.promise(n).expect("valid").omega.expect("known");
-    // Half a level away from a level in most places, where the variance is largest.
-    let x = |rank: u32| -> Vec<f32> {
-        let value = |i: usize| match (i % 32, (i + rank as usize) % 3) {
-            (0, _) => 1.0,
-            (_, 0) => 0.25,
-            (_, 1) => 0.25,
-            _ => -0.25,
+fn the_mean_is_unbiased_and_its_second_moment_that_of_two_independent_draws() {
+    let (n, steps, codecs, groups) = (256usize, 3000u64, ["qsgd:levels=2", "uniform:bits=1"], [2u32, 4]);
+    let alarms = (1e9 * 2.0 * (2.0 * n as f64 + 1.0) * 4.0).ln();
+    for (codec, ranks) in codecs.into_iter().flat_map(|codec| groups.map(|ranks| (codec, ranks))) {
+        let recipe: Recipe = format!("{codec},bucket=32+noef+twophase").parse().expect("valid");
+        // Levels are parts of the largest magnitude, or the ends of the bucket.
+        let (low, step) = if codec.starts_with("qsgd") { (0.0, 0.5) } else { (-1.0, 2.0) };
+        let x = |rank: u32| -> Vec<f32> {
+            let value = |i: usize| match i % 32 {
+                0 => 1.0,
+                1 => -1.0,
+                at => [0.125, -0.25, 0.625, 0.0, -0.875][(at + i / 32 + rank as usize) % 5],
+            };
+            (0..n).map(value).collect()
         };
-        (0..n).map(value).collect()
-    };
-    let xs: Vec<Vec<f32>> = (0..ranks).map(x).collect();
-    let mean: Vec<f64> = (0..n).map(|i| xs.iter().map(|x| f64::from(x[i])).sum::<f64>() / 4.0).collect();
-    let outputs = together(Threads::group(ranks).expect("four"), |rank, mut group| {
-        let mut compressor = Compressor::new(recipe.clone(), [[16, 16]], 77).expect("valid");
-        let (mut sums, mut squares) = (vec![0.0f64; n], 0.0f64);
-        for _ in 0..steps {
-            let mut x = xs[rank as usize].clone();
-            compressor.exchange(&Device::cpu(), &mut group, &mut x).expect("it runs");
-            sums.iter_mut().zip(&x).for_each(|(sum, v)| *sum += f64::from(*v));
-            squares += x.iter().zip(&mean).map(|(v, m)| (f64::from(*v) - m).powi(2)).sum::<f64>();
+        let xs: Vec<Vec<f32>> = (0..ranks).map(x).collect();
+        let p = f64::from(ranks);
+        let outcomes: Vec<Outcomes> = (0..n)
+            .map(|i| {
+                let none = vec![(0.0, 1.0)];
+                let add = |sum: Outcomes, x: &Vec<f32>| {
+                    joined(&sum, |s| rounded(x[i].into(), low, step).into_iter().map(|(v, q)| (s + v, q)).collect())
+                };
+                let sums = xs.iter().fold(none, add);
+                joined(&sums, |s| rounded(s, low * p, step * p)).into_iter().map(|(s, q)| (s / p, q)).collect()
+            })
+            .collect();
+        let means: Vec<f64> = (0..n).map(|i| xs.iter().map(|x| f64::from(x[i])).sum::<f64>() / p).collect();
+        // The square of the distance from the mean: what is expected, its variance, and its largest distance from that.
+        let squares: Vec<[f64; 3]> = outcomes
+            .iter()
+            .zip(&means)
+            .map(|(outcomes, mean)| {
+                let of = |value: &dyn Fn(f64) -> f64| {
+                    outcomes.iter().map(|(v, q)| q * value((v - mean).powi(2))).sum::<f64>()
+                };
+                let expected = of(&|square| square);
+                let likely = outcomes.iter().filter(|(_, q)| *q > 0.0);
+                let most = likely.map(|(v, _)| ((v - mean).powi(2) - expected).abs()).fold(0.0, f64::max);
+                [expected, of(&|square| (square - expected).powi(2)), most]
+            })
+            .collect();
+        let found = together(Threads::group(ranks).expect("a group"), |rank, mut group| {
+            let policy = Policy::new(recipe.clone()).expect("valid").small(0);
+            let mut compressor = Compressor::with_policy(&policy, &[Tensor::new("a", [16, 16])], 78).expect("valid");
+            let (mut sums, mut found) = (vec![0.0f64; n], vec![0.0f64; n]);
+            for _ in 0..steps {
+                let mut x = xs[rank as usize].clone();
+                compressor.exchange(&Device::cpu(), &mut group, &mut x).expect("it runs");
+                let square = |(v, mean): (&f32, &f64)| (f64::from(*v) - mean).powi(2);
+                found.iter_mut().zip(x.iter().zip(&means).map(square)).for_each(|(sum, square)| *sum += square);
+                sums.iter_mut().zip(&x).for_each(|(sum, v)| *sum += f64::from(*v));
+            }
+            (sums, found)
+        });
+        let ((sums, found), t) = (&found[0], steps as f64);
+        for (index, ((sum, mean), [square, ..])) in sums.iter().zip(&means).zip(&squares).enumerate() {
+            // No value is further from the mean than a level of either phase.
+            let apart = bernstein(t, *square, step + step, alarms);
+            assert!(
+                (sum - t * mean).abs() <= apart,
+                "{codec}, {ranks} ranks, element {index}: {sum}, not {}",
+                t * mean
+            );
         }
-        (sums, squares / steps as f64)
-    });
-    let (sums, second) = &outputs[0];
-    // Every value is between -1 and 1: first stage at most 1 each, and a quantized sum at most its largest.
-    let alarms = (1e9 * 2.0 * (n as f64 + 1.0)).ln();
-    let apart = 2.0 * (alarms / (2.0 * steps as f64)).sqrt();
-    for (index, (sum, mean)) in sums.iter().zip(&mean).enumerate() {
-        let found = sum / steps as f64;
-        assert!((found - mean).abs() <= apart, "element {index}: {found}, not {mean}");
+        for (index, (found, [expected, variance, most])) in found.iter().zip(&squares).enumerate() {
+            let apart = bernstein(t, *variance, *most, alarms);
+            assert!(
+                (found - t * expected).abs() <= apart,
+                "{codec}, {ranks} ranks, element {index}: {found}, {}",
+                t * expected
+            );
+        }
+        let [expected, variance] = [0, 1].map(|at| squares.iter().map(|square| square[at]).sum::<f64>());
+        let most = squares.iter().map(|square| square[2]).fold(0.0, f64::max);
+        let (all, apart) = (found.iter().sum::<f64>(), bernstein(t, variance, most, alarms));
+        assert!((all - t * expected).abs() <= apart, "{codec}, {ranks} ranks: {all}, not {}", t * expected);
+        // So near that half of what either phase adds would be seen.
+        assert!(apart < 0.04 * t * expected, "{codec}, {ranks} ranks: {apart} of {}", t * expected);
+        // And within the bound of both phases.
+        let omega = recipe.promise(n).expect("valid").omega.expect("known");
+        let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|v| v * v).sum::<f64>();
+        let of_ranks: f64 = xs.iter().map(|x| norm(&mut x.iter().map(|v| f64::from(*v)))).sum();
+        let bound = (1.0 + omega) * omega / (p * p) * of_ranks + omega * norm(&mut means.iter().copied());
+        assert!(expected <= bound, "{codec}, {ranks} ranks: {expected} is above {bound}");
     }
-    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|v| v * v).sum::<f64>();
-    let of_ranks = xs.iter().map(|x| norm(&mut x.iter().map(|v| f64::from(*v)))).sum::<f64>();
-    let bound = (1.0 + omega) * omega / 16.0 * of_ranks + omega * norm(&mut mean.iter().copied());
-    // Each square is at most (1 + |mean|)^2.
-    let most = mean.iter().map(|m| (1.0 + m.abs()).powi(2)).sum::<f64>();
-    let slack = most * (alarms / (2.0 * steps as f64)).sqrt();
-    assert!(*second <= bound + slack, "{second} is above {bound} and {slack}");
 }
 
 /// Residuals of worker and owner before the steps, and the state behind them.
