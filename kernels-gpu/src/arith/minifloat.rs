@@ -42,20 +42,24 @@ pub const FORMATS: [Format; 7] = [
     Format { bits: 16, levels: 32_767, mantissa: 14, lowest: 0 },
 ];
 
+/// 1 for the levels of this one of the formats, else 0.
+#[inline(always)]
+const fn is(levels: u32, format: usize) -> u32 {
+    (levels == FORMATS[format].levels) as u32
+}
+
 impl Format {
     /// The format with so many levels; of another number, bf16.
     #[inline(always)]
     pub const fn of(levels: u32) -> Self {
-        // One by one: a GPU would keep an array in memory.
-        match levels {
-            7 => FORMATS[0],
-            123 => FORMATS[1],
-            126 => FORMATS[2],
-            31_743 => FORMATS[3],
-            127 => FORMATS[5],
-            32_767 => FORMATS[6],
-            _ => FORMATS[4],
-        }
+        // Sums: a chain of comparisons with branches would be gone through for every element. A GPU would keep an array in memory.
+        let bits = 16 - 12 * is(levels, 0) - 8 * (is(levels, 1) + is(levels, 2) + is(levels, 5));
+        let up = 3 * is(levels, 3) + 7 * is(levels, 6);
+        let mantissa = 7 + up - 6 * is(levels, 0) - 5 * is(levels, 1) - 4 * is(levels, 2) - is(levels, 5);
+        let from_0 = is(levels, 0) + is(levels, 5) + is(levels, 6);
+        let up = 126 * from_0 + 112 * (is(levels, 1) + is(levels, 3)) + 120 * is(levels, 2);
+        let other = from_0 + is(levels, 1) + is(levels, 2) + is(levels, 3) == 0;
+        Self { bits, levels: if other { FORMATS[4].levels } else { levels }, mantissa, lowest: up as i32 - 126 }
     }
 
     /// Bits of a binary32 mantissa that a code does not have.
@@ -269,6 +273,7 @@ mod tests {
         let ends = [6.0, 57_344.0, 448.0, 65_504.0, 3.389_531_4e38, 127.0 / 64.0, 32_767.0 / 16_384.0];
         for (format, end) in FORMATS.into_iter().zip(ends) {
             assert_eq!(Format::of(format.levels), format);
+            assert_eq!(Format::of(format.levels + 1).levels == format.levels + 1, format.levels == 126);
             let decoder = Minifloat::decoder([1.0, 0.0], format.levels);
             let value = |code| Minifloat::value(&decoder, format.bits, format.levels, code);
             assert_eq!((value(format.levels), value(0)), (end, 0.0));

@@ -9,7 +9,8 @@ pub(super) fn lower(name: &str, inst: &Inst, a: Args<'_>) -> Option<Action> {
     match name {
         "ISETP" => compare(inst, a),
         "PLOP3" => logic(a),
-        "P2R" => pack(a),
+        "P2R" => pack(a, false),
+        "UP2UR" => pack(a, true),
         "R2P" => unpack(a),
         _ => None,
     }
@@ -73,17 +74,17 @@ fn logic(mut a: Args<'_>) -> Option<Action> {
     }))
 }
 
-/// Predicates as the bits of a register.
-fn pack(mut a: Args<'_>) -> Option<Action> {
+/// Predicates, or the warp's, as the bits of a register.
+fn pack(mut a: Args<'_>, uniform: bool) -> Option<Action> {
     let d = a.target()?;
     if let Some(Arg::Name(name)) = a.rest.first()
-        && name == "PR"
+        && (name == "PR" || name == "UPR")
     {
         a.next();
     }
     let (x, bits) = (a.source()?, a.source()?);
     map(d, move |w: &Warp, l| {
-        let preds = (0..7).fold(0, |all, p| all | (w.preds[p] >> l & 1) << p);
+        let preds = (0..7).fold(0, |all, p| all | (w.pred((p, uniform, false)) >> l & 1) << p);
         let bits = bits.int(w, l);
         x.int(w, l) & !bits | preds & bits
     })
