@@ -20,6 +20,7 @@ mod sanitize;
 #[cfg(feature = "cuda")]
 mod sass;
 mod shaders;
+mod study;
 mod test;
 #[cfg(feature = "cuda")]
 mod traffic;
@@ -56,6 +57,8 @@ enum Command {
     Plan(plan::Args),
     /// Predict steps over slow links with the planner, measure them on throttled threads, and print both.
     Predict(predict::Args),
+    /// Simulate the studies of the literature, and write docs/study.md.
+    Study(study::Args),
     /// Build the PTX from the Rust kernels, or check that the committed PTX is what they give.
     Ptx(ptx::Args),
     /// Check that the crates can be published: metadata, contents, licences, each feature alone, the least Rust.
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         Command::Test(args) => test::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Study(args) => study::run(&args),
         Command::Ptx(args) => ptx::run(&args),
         Command::Publish(args) => publish::run(&args),
         Command::Shaders(args) => shaders::run(&args),
