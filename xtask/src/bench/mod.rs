@@ -2,6 +2,7 @@
 
 mod calls;
 mod chart;
+mod collective;
 mod labels;
 mod measure;
 mod peers;
@@ -66,6 +67,18 @@ pub(crate) struct Args {
     /// Print the settings and the devices, and measure nothing.
     #[arg(long)]
     list: bool,
+    /// Measure an engine of collectives: messages between ranks, and the exchange of each algorithm.
+    #[arg(long, conflicts_with_all = ["codec", "dtype", "list", "size", "peers", "device", "simd", "input", "trade", "chart"])]
+    collective: bool,
+    /// Which engine.
+    #[arg(long, value_enum, default_value = "threads", requires = "collective")]
+    engine: collective::Engine,
+    /// How many ranks there are, of threads; of MPI, the launcher says it.
+    #[arg(long, default_value_t = 4, requires = "collective")]
+    ranks: u32,
+    /// The gradient is a square matrix with so many rows.
+    #[arg(long, default_value_t = 1024, requires = "collective")]
+    side: u64,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -102,9 +115,24 @@ impl From<Type> for Dtype {
     }
 }
 
+/// Measures an engine, prints the tables, and writes the JSON where one was asked for.
+fn exchanges(args: &Args) -> Result<(), String> {
+    if let Some(json) = &args.json {
+        place::check_writable(json, "--json")?;
+    }
+    let Some(measured) = collective::measure(args.engine, args.ranks, args.side)? else { return Ok(()) };
+    measured.print();
+    let Some(path) = &args.json else { return Ok(()) };
+    let text = serde_json::to_string_pretty(&measured).map_err(|e| e.to_string())?;
+    std::fs::write(path, text).map_err(|e| format!("{} cannot be written: {e}", path.display()))
+}
+
 /// Measures, prints the table, and writes the JSON and the chart.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let start = Instant::now();
+    if args.collective {
+        return exchanges(args);
+    }
     if let Some(kind) = args.device.filter(|kind| args.simd.is_some() && *kind != BackendKind::Cpu) {
         return Err(format!("--simd is of the CPU, and --device asks for {kind}; leave one out"));
     }
