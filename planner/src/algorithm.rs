@@ -19,6 +19,9 @@ pub enum Algorithm {
     Tree,
     /// All-gather in a ring: `n - 1` messages, each with the bytes of one rank.
     AllGather,
+    /// Pieces to the ranks that own them, and the sums of pieces back, encoded again: an all-to-all and an all-gather of `n - 1`
+    /// messages each, of a part in `n` (Seide et al. 2014, Grubic et al. 2018).
+    TwoPhase,
 }
 
 /// The most ranks that the costs are computed for. Above, links that are all alike are no model of any machine.
@@ -26,9 +29,10 @@ pub const MAX_RANKS: u32 = 65_536;
 
 impl Algorithm {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Ring, Self::RecursiveDoubling, Self::Tree, Self::AllGather];
+    pub const ALL: [Self; 5] = [Self::Ring, Self::RecursiveDoubling, Self::Tree, Self::AllGather, Self::TwoPhase];
 
-    /// Seconds over the bytes that each rank has: of the sum for an all-reduce, of its own payload for the all-gather.
+    /// Seconds over the bytes that each rank has: of the sum for an all-reduce, of its own payload for the all-gather
+    /// and for two phases.
     ///
     /// With one rank nothing is sent, and everything takes no time.
     ///
@@ -38,6 +42,7 @@ impl Algorithm {
     /// | recursive doubling | `s alpha` | `s beta` |
     /// | tree | `2 ceil(log2 n) alpha` | `2 ceil(log2 n) beta` |
     /// | all-gather | `(n - 1) alpha` | `(n - 1) beta` |
+    /// | two phases | `2 (n - 1) alpha` | `2 (n - 1) / n beta` |
     ///
     /// Recursive doubling has `s = log2 n` steps for a power of two. For others it has `floor(log2 n) + 2`, since the
     /// ranks above the power send to one below it first and get the sum in the end.
@@ -60,7 +65,7 @@ impl Algorithm {
         }
         let (alpha, beta, others) = (network.alpha(), network.beta(), f64::from(ranks - 1));
         let (messages, bytes) = match self {
-            Self::Ring => (2.0 * others, 2.0 * others / f64::from(ranks)),
+            Self::Ring | Self::TwoPhase => (2.0 * others, 2.0 * others / f64::from(ranks)),
             Self::RecursiveDoubling => {
                 let extra = if ranks.is_power_of_two() { 0 } else { 2 };
                 let steps = f64::from(ranks.ilog2() + extra);
@@ -77,6 +82,6 @@ impl Algorithm {
 
     /// Whether it sums in the network, which payloads of most codecs do not allow.
     pub fn sums(self) -> bool {
-        self != Self::AllGather
+        !matches!(self, Self::AllGather | Self::TwoPhase)
     }
 }

@@ -82,7 +82,8 @@ impl CodecCost {
             let bytes = if row.settings.dtype == "f32" { 4.0 } else { 2.0 };
             let curve = |rate: f64| Curve::Line(Line::new(0.0, bytes / (rate * 1.0e9)));
             let (encode, decode, bytes_per_element) = (curve(encode), curve(decode), bytes / row.ratio);
-            Ok(Some(Self { name, encode, decode, header: 0.0, bytes_per_element, sums: false }))
+            let two_phase = !matches!(row.codec.as_str(), "top-k" | "PowerSGD");
+            Ok(Some(Self { name, encode, decode, header: 0.0, bytes_per_element, sums: false, two_phase }))
         };
         report.rows.into_iter().enumerate().filter_map(|row| cost(row).transpose()).collect()
     }

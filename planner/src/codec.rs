@@ -22,6 +22,14 @@ impl Curve {
     /// Work that takes no time.
     pub const NONE: Self = Self::Line(Line::new(0.0, 0.0));
 
+    /// The same work so many times at once, over more elements by a factor.
+    fn again(self, starts: f64, elements: f64) -> Self {
+        match self {
+            Self::Line(line) => Self::Line(Line::new(line.start * starts, line.per_unit * elements)),
+            Self::Sort { scale } => Self::Sort { scale: scale * elements },
+        }
+    }
+
     /// Seconds for this many elements.
     pub fn at(&self, elements: u64) -> f64 {
         let x = elements as f64;
@@ -57,13 +65,23 @@ pub struct CodecCost {
     /// Whether an all-reduce may sum payloads, so that one is decoded: gradients themselves, and PowerSGD's factors.
     /// Others are gathered, and each rank's is decoded.
     pub sums: bool,
+    /// Whether a rank may sum pieces of all payloads and encode the sum again, as of every quantizer: then payloads may go
+    /// by [`Algorithm::TwoPhase`](crate::Algorithm::TwoPhase) too.
+    #[serde(default)]
+    pub two_phase: bool,
 }
 
 impl CodecCost {
     /// No codec: 4 bytes per element, and no time.
     pub fn dense() -> Self {
         let name = "dense".to_owned();
-        Self { name, encode: Curve::NONE, decode: Curve::NONE, header: 0.0, bytes_per_element: 4.0, sums: true }
+        let (encode, decode) = (Curve::NONE, Curve::NONE);
+        Self { name, encode, decode, header: 0.0, bytes_per_element: 4.0, sums: true, two_phase: false }
+    }
+
+    /// What encoding costs in two phases: the gradient, and a piece of the sum.
+    pub(crate) fn encoded_twice(&self, ranks: u32) -> Self {
+        Self { encode: self.encode.again(2.0, 1.0 + 1.0 / f64::from(ranks)), ..self.clone() }
     }
 
     /// Bytes of the payload of this many elements.

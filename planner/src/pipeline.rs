@@ -16,7 +16,7 @@ pub struct Route {
     pub codec: CodecCost,
     /// The collective, in seconds over the bytes of one rank's payload.
     pub exchange: Line,
-    /// How many payloads each rank decodes: all ranks' for a gather, 1 for a sum.
+    /// How many payloads each rank decodes: all ranks' for a gather, 1 for a sum, 2 in two phases.
     pub payloads: u32,
 }
 

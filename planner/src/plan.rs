@@ -25,7 +25,8 @@ pub struct Question<'q> {
     pub ranks: u32,
     /// Codecs whose accuracy will do, beside none at all. A plan knows their time alone.
     pub codecs: &'q [CodecCost],
-    /// Algorithms of all-reduce that there are. Payloads that cannot be summed are gathered.
+    /// Algorithms that there are, one of them at least an all-reduce. Payloads that cannot be summed are gathered, and those of
+    /// quantizers may go in two phases where [`Algorithm::TwoPhase`] is among these.
     pub algorithms: &'q [Algorithm],
     /// The share of an iteration that compression must save to be worth it, such as 0.05.
     pub least_margin: f64,
@@ -158,12 +159,20 @@ impl Question<'_> {
     fn routes(&self, codec: &CodecCost) -> Result<Vec<(Route, Algorithm)>, PlanError> {
         let ways: Vec<Algorithm> = match codec.sums {
             true => self.algorithms.iter().copied().filter(|algorithm| algorithm.sums()).collect(),
-            false => vec![Algorithm::AllGather],
+            false => {
+                let two = codec.two_phase && self.algorithms.contains(&Algorithm::TwoPhase);
+                std::iter::once(Algorithm::AllGather).chain(two.then_some(Algorithm::TwoPhase)).collect()
+            }
         };
         let route = |algorithm: Algorithm| {
             let exchange = algorithm.cost(&self.network, self.ranks)?;
-            let payloads = if algorithm.sums() { 1 } else { self.ranks };
-            Ok((Route { codec: codec.clone(), exchange, payloads }, algorithm))
+            let (codec, payloads) = match algorithm {
+                // A piece of every rank's, which are one gradient's elements, and the sums of all pieces.
+                Algorithm::TwoPhase => (codec.encoded_twice(self.ranks), 2),
+                Algorithm::AllGather => (codec.clone(), self.ranks),
+                _ => (codec.clone(), 1),
+            };
+            Ok((Route { codec, exchange, payloads }, algorithm))
         };
         ways.into_iter().map(route).collect()
     }
@@ -183,8 +192,12 @@ impl Question<'_> {
     fn message(&self, group: &PlannedGroup) -> Message {
         let layers = &self.profile.layers()[group.first..group.first + group.layers];
         let sent = layers.iter().map(|layer| Sent { name: layer.name.clone(), elements: layer.elements });
-        let recipe = if group.codec == CodecCost::dense().name { "none" } else { &group.codec };
-        Message { tensors: sent.collect(), recipe: recipe.to_owned() }
+        let recipe = match group.algorithm {
+            _ if group.codec == CodecCost::dense().name => "none".to_owned(),
+            Algorithm::TwoPhase => format!("{}+twophase", group.codec),
+            _ => group.codec.clone(),
+        };
+        Message { tensors: sent.collect(), recipe }
     }
 
     fn rows(&self, routes: &[(Route, Algorithm)]) -> Result<Vec<Row>, PlanError> {

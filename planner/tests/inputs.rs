@@ -103,6 +103,8 @@ fn collectives_cost_what_their_messages_do() {
             doubling += 2.0 * message.at(bytes);
         }
         assert_eq!(time(Algorithm::RecursiveDoubling), doubling, "{ranks}");
+        // A piece to each owner, and a piece of the sum from each.
+        assert_eq!(time(Algorithm::TwoPhase), time(Algorithm::Ring), "{ranks}");
         // A broadcast: every rank that has the bytes sends them on, until nobody lacks them.
         let (mut reached, mut broadcast) = (1, 0.0);
         while reached < ranks {

@@ -14,7 +14,7 @@ const UNIT: f64 = 1.0 / 1_048_576.0;
 fn codec(name: &str, seconds: f64, bytes_per_element: f64) -> CodecCost {
     let curve = Curve::Line(Line::new(0.0, seconds));
     let name = name.to_owned();
-    CodecCost { name, encode: curve, decode: curve, header: 0.0, bytes_per_element, sums: false }
+    CodecCost { name, encode: curve, decode: curve, header: 0.0, bytes_per_element, sums: false, two_phase: false }
 }
 
 fn question<'q>(profile: &'q Profile, codecs: &'q [CodecCost]) -> Question<'q> {
@@ -158,6 +158,34 @@ fn charts_show_every_task_that_takes_time() {
     assert!(gantt(&Graph::default()).expect("empty").ends_with("</svg>\n"));
     graph.add("stuck", Kind::Update, Resource::Compute, 1.0, &[3]);
     assert!(matches!(gantt(&graph), Err(PlanError::Cycle(_))));
+}
+
+/// In two phases each rank encodes a piece more, and decodes as much as two gradients, by hand: as above.
+#[test]
+fn a_quantizer_goes_in_two_phases_where_that_is_faster() {
+    let profile = Profile::new(4.0, vec![Layer::new("only", 64, 8.0)]).expect("valid");
+    let codecs = [CodecCost { two_phase: true, ..codec("a", 0.5, 0.125) }];
+    let algorithms = &[Algorithm::Ring, Algorithm::TwoPhase];
+    let plan = Question { algorithms, ..question(&profile, &codecs) }.plan().expect("valid");
+    let row = plan.rows.iter().find(|row| row.algorithm == Algorithm::TwoPhase).expect("a row");
+    // Encoded 32 s and a quarter of that; 6 messages of 2 bytes; decoded twice.
+    assert_eq!(row.single, 12.0 + 40.0 + 6.0 * 0.5078125 + 64.0);
+    assert!(plan.rows.iter().any(|row| row.algorithm == Algorithm::AllGather && row.single > 140.0));
+    // No such algorithm, or a codec whose sums cannot be encoded again: it is gathered.
+    for (codecs, algorithms) in [(codecs.clone(), &algorithms[..1]), ([codec("a", 0.5, 0.125)], &algorithms[..])] {
+        let plan = Question { algorithms, ..question(&profile, &codecs) }.plan().expect("valid");
+        assert!(plan.rows.iter().all(|row| row.algorithm != Algorithm::TwoPhase));
+    }
+    // Between two ranks each sends its payload once, in one message or in two. Among many it is two payloads against all.
+    let cheap = [CodecCost { two_phase: true, ..codec("qsgd:bits=4,bucket=64", 0.0, 0.5) }];
+    for (ranks, algorithm, recipe) in [
+        (2, Algorithm::AllGather, "qsgd:bits=4,bucket=64"),
+        (16, Algorithm::TwoPhase, "qsgd:bits=4,bucket=64+twophase"),
+    ] {
+        let plan = Question { ranks, algorithms, ..question(&profile, &cheap) }.plan().expect("valid");
+        assert!(matches!(plan.verdict, Verdict::Compress { .. }));
+        assert_eq!((plan.groups[0].algorithm, plan.messages[0].recipe.as_str()), (algorithm, recipe));
+    }
 }
 
 /// Who gathers decodes every rank's payload, by hand: one layer of 64 elements, 4 ranks.

@@ -166,8 +166,14 @@ mod tests {
         let curve = Curve::Line(Line::new(0.0, 0.0));
         let verdict = |name: &str| {
             let name = name.to_owned();
-            let codec =
-                CodecCost { name, encode: curve, decode: curve, header: 0.0, bytes_per_element: 0.5, sums: false };
+            let codec = CodecCost {
+                name,
+                encode: curve,
+                decode: curve,
+                bytes_per_element: 0.5,
+                sums: false,
+                ..CodecCost::dense()
+            };
             let plan = Question {
                 profile: &Profile::new(0.0, vec![Layer::new("one", 1 << 20, 0.0)]).expect("valid"),
                 network: Network::preset("1GbE").expect("there"),

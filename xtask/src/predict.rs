@@ -54,7 +54,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         let encode = Curve::Line(Line::new(alone.seconds, 0.0));
         let (header, decode) = (alone.bytes as f64, Curve::NONE);
         let name = text.to_owned();
-        costs.push(CodecCost { name, encode, decode, header, bytes_per_element: 0.0, sums: recipe.is_linear() });
+        let sums = recipe.is_linear();
+        costs.push(CodecCost { name, encode, decode, header, bytes_per_element: 0.0, sums, two_phase: false });
     }
     let layer = Layer::new("matrix", elements, BACKWARD.as_secs_f64());
     let profile = Profile::new(FORWARD.as_secs_f64(), vec![layer]).map_err(|error| error.to_string())?;

@@ -63,6 +63,7 @@ impl Gpu {
             bytes_per_element,
             // As a ring: pieces to their owners, and sums back.
             sums: true,
+            two_phase: false,
         }
     }
 
@@ -76,6 +77,7 @@ impl Gpu {
             header: 0.0,
             bytes_per_element,
             sums,
+            two_phase: false,
         }
     }
 
