@@ -1,5 +1,6 @@
 //! `cargo xtask study`: a study of the literature simulated, from layer tables, published rates and the planner's models.
 
+mod chart;
 mod grace;
 mod machines;
 mod merging;
@@ -16,13 +17,14 @@ use self::networks::Network;
 use self::page::page;
 use crate::place::{self, root};
 
-/// Where the page is.
+/// Where the page and its chart are.
 const PAGE: &str = "docs/study.md";
+const CHART: &str = "docs/study.svg";
 
 /// What to do with the results.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Write them to docs/study.md, where a test compares.
+    /// Write them to docs/study.md and docs/study.svg, where a test compares.
     #[arg(long)]
     write: bool,
     /// Where all iterations go, as CSV: every GPU, link, network, number of workers and codec.
@@ -37,9 +39,11 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         std::fs::write(path, csv()?).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
     }
     if args.write {
-        let path = root().join(PAGE);
-        std::fs::write(&path, page()?).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
-        println!("wrote {PAGE}");
+        for (name, text) in [(PAGE, page()?), (CHART, chart::chart()?)] {
+            let path = root().join(name);
+            std::fs::write(&path, text).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+            println!("wrote {name}");
+        }
     } else if args.csv.is_none() {
         print!("{}", page()?);
     }

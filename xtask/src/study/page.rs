@@ -94,6 +94,8 @@ fn grubic(text: &mut String) -> Result<(), String> {
 How many times as fast as with 32 bits an iteration of {SAMPLES:.0} samples ({SEQUENCES:.0} sequences) is, shared by {WORKERS}
 workers, in two phases: each layer by itself behind the backward pass, as in CNTK; and in brackets in the best groups beside
 the backward pass, for both.
+
+![Gains of four bits by network, link and GPU](study.svg)
 "
     );
     for gpu in &GPUS {
@@ -246,5 +248,7 @@ mod tests {
     fn the_page_is_what_the_command_writes() {
         let committed = include_str!("../../../docs/study.md");
         assert!(committed == page().expect("simulated"), "run cargo xtask study --write");
+        let committed = include_str!("../../../docs/study.svg");
+        assert!(committed == super::super::chart::chart().expect("simulated"), "run cargo xtask study --write");
     }
 }
