@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use gradwire::{BackendKind, Error, Quantizer, Recipe, Seed, TopK};
+use gradwire::{Algorithm, BackendKind, Error, Quantizer, Recipe, Seed, TopK};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
@@ -29,6 +29,8 @@ fn codec(py: Python<'_>, text: &str) -> PyResult<(Codec, bool)> {
     let memory = recipe.memory();
     let alone = recipe.quantizer().map(Codec::Dense).or_else(|| recipe.selection().map(Codec::Sparse));
     let plain = memory.momentum.is_none() && memory.shift.is_none() && memory.beta == 1.0 && memory.gamma == 1.0;
+    // An exchange has more than one encode, and a warm-up keeps another part at each step.
+    let plain = plain && recipe.algorithm() == Algorithm::Gather && recipe.part_at(0) == recipe.part_at(u64::MAX);
     match alone {
         Some(codec) if plain => Ok((codec, memory.feedback)),
         _ => {

@@ -1,6 +1,7 @@
 //! Ranks that Python connects.
 
 use gradwire::{Collective, CollectiveError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyByteArrayMethods, PyBytes, PyList};
 
@@ -84,6 +85,11 @@ impl Collective for Group {
             group.call_method1("all_reduce_sum", (&room,))?;
             // A copy first: what Python may still hold may change.
             let summed = room.to_vec();
+            if summed.len() != 4 * values.len() {
+                let (found, needed) = (summed.len(), 4 * values.len());
+                let text = format!("{found} bytes were left, and {needed} are needed: float32, written in place");
+                return Err(PyValueError::new_err(text));
+            }
             values.iter_mut().zip(summed.as_chunks::<4>().0).for_each(|(to, from)| *to = f32::from_ne_bytes(*from));
             Ok(())
         })

@@ -116,6 +116,7 @@ impl View {
         lender: Lender,
         what: &str,
     ) -> PyResult<Self> {
+        expect_memory(data, elements, what)?;
         if !data.addr().is_multiple_of(dtype.bytes()) {
             let text = format!("the {what} at {:#x} is not aligned to {} bytes: copy it", data.addr(), dtype.bytes());
             return Err(PyValueError::new_err(text));
@@ -225,7 +226,8 @@ impl Tensor {
             if *side != 1 && *stride != expected && elements > 1 {
                 return Err(strided(what));
             }
-            expected *= side;
+            // Of no elements the other sides may be any.
+            expected = expected.wrapping_mul(*side);
         }
         let data = tensor.data.wrapping_byte_add(tensor.byte_offset as usize);
         Ok(Self { data, elements, dtype, device: tensor.device, capsule: capsule.unbind() })
@@ -252,6 +254,7 @@ impl CudaView {
         if dtype != Dtype::F32 {
             return Err(wrong_type_of_output(what, dtype));
         }
+        expect_memory(data, elements, what)?;
         let slice = DeviceSlice::new(data.addr() as u64, 4 * elements as u64);
         Ok(Some(Self { slice, ordinal: device[1].unsigned_abs(), _capsule: capsule }))
     }
@@ -265,6 +268,16 @@ unsafe fn numbers<'a>(first: *const i64, count: usize) -> &'a [i64] {
     }
     // SAFETY: as said above.
     unsafe { std::slice::from_raw_parts(first, count) }
+}
+
+/// Refuses a tensor whose storage was freed, as FSDP's are while they are not gathered.
+fn expect_memory(data: *mut c_void, elements: usize, what: &str) -> PyResult<()> {
+    if elements == 0 || !data.is_null() {
+        return Ok(());
+    }
+    let text =
+        format!("the {what} has {elements} elements and no memory: its storage was freed; hand over one that has it");
+    Err(PyValueError::new_err(text))
 }
 
 fn caused(py: Python<'_>, error: PyErr, cause: PyErr) -> PyErr {

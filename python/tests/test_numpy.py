@@ -198,6 +198,9 @@ def test_bad_gradients(gradient, make, raised, text):
         ("topk:0.01+momentum=0.9", "gradwire.Compressor"),
         ("rotate+qsgd:bits=4", "gradwire.Compressor"),
         ("signum+vote", "gradwire.Compressor"),
+        ("qsgd:bits=4+noef+twophase", "gradwire.Compressor"),
+        ("topk:0.01+ef+gtopk", "gradwire.Compressor"),
+        ("topk:0.01,warmup=10+noef", "gradwire.Compressor"),
         ("topk:0.01+ef", "residual=numpy.zeros"),
         ("qsgd:bits=4,bucket=33", "power of two"),
     ],
@@ -272,6 +275,18 @@ class Alone:
 
     def broadcast(self, root, mine):
         return mine
+
+
+def test_a_sum_of_another_length_is_refused():
+    class Longer(Alone):
+        def all_reduce_sum(self, values):
+            values[:] = values + values
+
+    compressor = gradwire.Compressor("none", [[10]], 1)
+    given = numpy.ones(10, numpy.float32)
+    with pytest.raises(gradwire.Error, match="80 bytes were left, and 40 are needed"):
+        compressor.exchange(gradwire.Device.cpu(), Longer(), given)
+    assert (given == 1).all()
 
 
 class Room:

@@ -90,6 +90,14 @@ def test_bad_tensors(tensor, raised, text):
         gradwire.encode("qsgd:bits=4", tensor)
 
 
+def test_a_tensor_without_memory():
+    tensor = torch.zeros(10)
+    (tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage().untyped()).resize_(0)
+    # Some torches refuse by themselves to hand it over.
+    with pytest.raises((ValueError, TypeError), match="storage was freed|cannot be read"):
+        gradwire.encode("qsgd:bits=4", tensor)
+
+
 def test_operations_of_a_group(tmp_path):
     assert run(workers.groups, 3, tmp_path) == [True] * 3
 
@@ -151,6 +159,7 @@ def test_buckets(tmp_path):
         assert all(0 < error < 0.05 for error in errors), errors
         assert "shape" in texts[0] or "elements" in texts[0], texts
         assert "closed" in texts[1]
+        assert ["model=ddp" in text for text in texts[2:]] == [True, True], texts
 
 
 def test_a_compressed_reduce_scatter(tmp_path):

@@ -143,6 +143,13 @@ def reshard(rank, ranks, folder, recipe, states):
         state.load_state_dict(states[0])
     except gradwire.StateError as error:
         text = str(error)
+    for wrong in [[], states[:-1], states[::-1], states[:1] * len(states)]:
+        try:
+            state.load_state_dict(wrong)
+        except gradwire.StateError as error:
+            assert "from rank 0 on" in str(error), error
+        else:
+            raise AssertionError("states of some ranks were taken")
     state.load_state_dict(states)
     leave((text, residuals(state)), folder, rank)
 
@@ -282,6 +289,12 @@ def buckets(rank, ranks, folder):
             gradwire.torch.hook(broken, wrong)
         except gradwire.Error as error:
             texts.append(str(error))
+    for refused in [state.state_dict, lambda: state.load_state_dict([])]:
+        try:
+            refused()
+        except gradwire.StateError as error:
+            texts.append(str(error))
+    assert state.steps == 1, "what was refused is no step"
     some = dist.new_group([0, 1])
     if rank < 2:
         state = gradwire.torch.State("onebit", some, small=0, warm_up=0)

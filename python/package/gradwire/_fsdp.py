@@ -53,20 +53,26 @@ class ReduceScatter:
                     f"gradient has {given.numel()} on {ranks}: begin with a new ReduceScatter"
                 )
             residual = self._residual.clone()
-        parts = [
-            bytes(
-                self._device.encode(
-                    self.recipe,
-                    given[rank],
-                    run=self.seed,
-                    step=self.steps,
-                    worker=self._groups[group].rank,
-                    tensor=self.number * ranks + rank,
-                    residual=None if residual is None else residual[rank],
+        try:
+            parts = [
+                bytes(
+                    self._device.encode(
+                        self.recipe,
+                        given[rank],
+                        run=self.seed,
+                        step=self.steps,
+                        # Replicas of a shard draw differently too.
+                        worker=dist.get_rank(),
+                        tensor=self.number * ranks + rank,
+                        residual=None if residual is None else residual[rank],
+                    )
                 )
-            )
-            for rank in range(ranks)
-        ]
+                for rank in range(ranks)
+            ]
+        except Exception:
+            # The others wait for this rank, and are told by payloads that are none.
+            self._groups[group].all_to_all([b""] * ranks)
+            raise
         received = self._groups[group].all_to_all(parts)
         weight = 1.0 / ranks if op == dist.ReduceOp.AVG else 1.0
         mine = output_tensor.detach()
@@ -81,13 +87,26 @@ class ReduceScatter:
 
     def state_dict(self):
         """What a checkpoint of this rank has to hold."""
-        return {"recipe": self.recipe, "steps": self.steps, "residual": self._residual}
+        return {
+            "recipe": self.recipe,
+            "seed": self.seed,
+            "number": self.number,
+            "rank": dist.get_rank(),
+            "steps": self.steps,
+            "residual": self._residual,
+        }
 
     def load_state_dict(self, state):
         """Takes up what :meth:`state_dict` gave on this rank, of as many ranks."""
-        if state["recipe"] != self.recipe:
-            raise StateError(f"the state is of {state['recipe']}, and {self.recipe} is needed")
-        self.steps, self._residual = state["steps"], state["residual"]
+        mine = {"recipe": self.recipe, "seed": self.seed, "number": self.number, "rank": dist.get_rank()}
+        for what, expected in mine.items():
+            if state.get(what) != expected:
+                raise StateError(f"the {what} of the state is {state.get(what)!r}, and {expected!r} is needed")
+        if "steps" not in state or "residual" not in state:
+            raise StateError("the state has no steps or no residual: hand over what ReduceScatter.state_dict gave")
+        residual = state["residual"]
+        self.steps = state["steps"]
+        self._residual = None if residual is None else residual.to("cpu", torch.float32)
 
 
 class AllReduce:

@@ -7,6 +7,7 @@ Every rank makes its state at the same point of the program, since it makes a pr
 """
 
 import hashlib
+import inspect
 import queue
 import struct
 import threading
@@ -163,7 +164,7 @@ class State:
         ``"grace:terngrad"``. :func:`gradwire.methods` lists the published methods.
     process_group
         The ranks whose gradients are averaged; all of them unless one is named. The state makes a group of the same
-        ranks for its own messages, so every process has to make the state at the same point.
+        ranks for its own messages, so every one of them has to make the state at the same point.
     seed
         The number of the training run. The same on every rank.
     warm_up
@@ -212,7 +213,9 @@ class State:
         if model is not None:
             # DDP and torch.compile put a prefix before the names.
             for name, parameter in model.named_parameters():
-                self._given[parameter] = name.removeprefix("module.").removeprefix("_orig_mod.")
+                while name.startswith(("module.", "_orig_mod.")):
+                    name = name.partition(".")[2]
+                self._given[parameter] = name
         self._buckets = {}
         self._holder = {}
         self._failed = None
@@ -223,6 +226,11 @@ class State:
             ranks = [_global(process_group, rank) for rank in range(dist.get_world_size(process_group))]
         backend = dist.get_backend(process_group)
         own = {"timeout": timeout} if timeout is not None else {}
+        if ranks is not None and len(ranks) < dist.get_world_size():
+            # Otherwise every process of the world would have to make the same group at the same time.
+            if "use_local_synchronization" not in inspect.signature(dist.new_group).parameters:
+                raise SettingError("a part of the world's ranks needs a torch whose new_group has use_local_synchronization")
+            own["use_local_synchronization"] = True
         self._group = Group(dist.new_group(ranks, backend=backend, **own))
         self._jobs = queue.SimpleQueue()
         self._thread = threading.Thread(target=_work, args=(self._jobs,), name="gradwire", daemon=True)
@@ -236,7 +244,8 @@ class State:
         self._thread.join()
 
     def state_dict(self):
-        """What a checkpoint of this rank has to hold. Every rank saves its own."""
+        """What a checkpoint of this rank has to hold. Every rank saves its own. The state has to be made with ``model``."""
+        self._expect_names()
         buckets = [
             {"names": list(names), "shapes": [list(shape) for shape in shapes], "state": compressor.state()}
             for (names, shapes), compressor in self._buckets.items()
@@ -260,9 +269,8 @@ class State:
         many, training goes on with the bits of an uninterrupted run where the recipe draws nothing at random, as top-k
         and PowerSGD do not. Draws belong to buckets, and those of a new DDP are others until it has made them anew.
         """
-        if isinstance(states, dict):
-            states = _own(states, self._group)
-        states = list(states)
+        self._expect_names()
+        states = _all(states, self._group)
         for index, state in enumerate(states):
             for what in ["version", "recipe", "rules", "small", "seed", "steps", "buckets"]:
                 if what not in state:
@@ -286,6 +294,11 @@ class State:
         self.steps = states[0]["steps"]
         self._buckets = buckets
         self._holder = {name: key for key in buckets for name in key[0]}
+
+    def _expect_names(self):
+        """Refuses names by the order in which parameters came, which another run's need not be."""
+        if self._names or not self._given:
+            raise StateError("a checkpoint needs the names of the parameters: make the state with State(..., model=ddp)")
 
     def _stream(self, device):
         """The stream of the exchanges on a device."""
@@ -334,17 +347,23 @@ class State:
         if self._failed is not None:
             raise self._failed
         gradient = bucket.buffer()
-        step = self.steps
+        if gradient.layout != torch.strided:
+            raise SettingError("sparse gradients are not compressed: make the layer with sparse=False")
+        future = self._start(bucket, gradient)
+        # What was refused is no step.
         if bucket.is_last():
             self.steps += 1
-        if step < self.warm_up or self.recipe == "none" and not self.rules:
+        return future
+
+    def _start(self, bucket, gradient):
+        if self.steps < self.warm_up or self.recipe == "none" and not self.rules:
             self.sent_bytes += gradient.numel() * gradient.element_size()
             return _mean(gradient, self.process_group)
         key, compressor = self._of(bucket.parameters())
         if gradient.numel() != compressor.elements:
             raise SettingError(
-                f"the bucket has {gradient.numel()} elements, and its parameters {compressor.elements}: sparse gradients "
-                "and parameters that share memory are not compressed; leave the hook out for them"
+                f"the bucket has {gradient.numel()} elements, and its parameters {compressor.elements}: parameters that "
+                "share memory are not compressed; leave the hook out for them"
             )
         on_device = [gradient.device] if gradient.is_cuda else []
         future = torch.futures.Future(devices=on_device) if on_device else torch.futures.Future()
@@ -407,7 +426,8 @@ def _work(jobs):
             if job.state._failed is None:
                 job.state._failed = GroupError(f"an exchange failed before: {error}. Make a new group and a new state")
                 job.state._failed.__cause__ = error
-            job.future.set_exception(error)
+            # A future takes no other kind, as which a panic comes.
+            job.future.set_exception(error if isinstance(error, Exception) else job.state._failed)
         # The last reference to a state may be a job's.
         del job
 
@@ -502,12 +522,26 @@ class Gradients:
 
     def load_state_dict(self, states):
         """Takes up what :meth:`state_dict` gave: this rank's own, or a list of those of all ranks that there were."""
-        if isinstance(states, dict):
-            states = _own(states, self._group)
+        states = _all(states, self._group)
         for index, state in enumerate(states):
-            if state["names"] != self.names:
+            if "state" not in state or state.get("names") != self.names:
                 raise StateError(f"state {index} is of other parameters: hand over what Gradients.state_dict gave for these")
         self._compressor.restore([state["state"] for state in states], self._group.rank, self._group.ranks)
+
+
+def _all(states, group):
+    """The states of all ranks that there were, in their order, or this rank's own as often as there are ranks."""
+    if isinstance(states, dict):
+        return _own(states, group)
+    states = list(states)
+    found = [state.get("rank") for state in states]
+    needed = states[0].get("ranks") if states else None
+    if not isinstance(needed, int) or found != list(range(needed)) or any(state.get("ranks") != needed for state in states):
+        raise StateError(
+            f"states of the ranks {found} of {needed} were handed over, and those of all ranks that there were are needed, "
+            "from rank 0 on"
+        )
+    return states
 
 
 def _own(state, group):
