@@ -290,7 +290,20 @@ fn a_state_has_the_owners_residual() {
     };
     let states = |all: Vec<Saved>| -> Vec<Vec<u8>> { all.into_iter().map(|(_, s)| s).collect() };
     let saved = saved.get_or_init(|| states(run(4, None, 0..3)));
-    assert!(states(run(4, Some(saved), 3..5)) == states(run(4, None, 0..5)), "the same ranks");
+    let whole = states(run(4, None, 0..5));
+    assert!(states(run(4, Some(saved), 3..5)) == whole, "the same ranks");
+    // A rank that hands over its own state alone, as often as there are ranks, goes on as well.
+    let alone = together(Threads::group(4).expect("a group"), |rank, mut group| {
+        let mut compressor = of(text, None);
+        compressor.restore(&vec![saved[rank as usize].clone(); 4], rank, 4).expect("its own");
+        for step in 3..5 {
+            compressor.exchange(&Device::cpu(), &mut group, &mut dyadic(1310, rank, step)).expect("it runs");
+        }
+        compressor.state().expect("idle")
+    });
+    assert!(alone == whole, "each rank's own state");
+    // Two in each other's place: no residual is lost.
+    let swapped: Vec<Vec<u8>> = [1, 0, 2, 3].map(|rank: usize| saved[rank].clone()).into();
     let mass = |all: &[Saved]| -> Vec<f64> {
         let of = |i: usize| all.iter().map(|((e, r), _)| f64::from(e[i]) + f64::from(r[i])).sum::<f64>();
         (0..1310).map(of).collect()
@@ -304,6 +317,7 @@ fn a_state_has_the_owners_residual() {
     // Handed over in another order, each residual is taken for a worker's.
     let turned: Vec<Vec<u8>> = (0..4).map(|rank| saved[(rank + 1) % 4].clone()).collect();
     assert!(mass(&run(4, Some(&turned), 3..4)) == expected, "another order");
+    assert!(mass(&run(4, Some(&swapped), 3..4)) == expected, "two of them swapped");
     // Its bytes are looked at.
     let mut compressor = of(text, None);
     let mut bytes = saved[1].clone();

@@ -153,13 +153,12 @@ impl Compressor {
         let ([mut residual, momentum], [shift, mean]) = (sums, estimates);
         let mut owners = Vec::new();
         for (index, part) in self.parts.iter().filter(|part| has_owner(part)).enumerate() {
-            // As many ranks as before, each in its place: each keeps its piece.
-            let stays = |(at, saved): (usize, &Saved<'_>)| match saved.owners[index].place {
-                Some(place) => place == (at as u32, ranks),
-                None => true,
-            };
-            if states.len() == ranks as usize && all.iter().enumerate().all(stays) {
-                let SavedOwner { place, bytes } = all[rank as usize].owners[index];
+            // As many ranks as before, and this one in its place: it keeps its piece. Others may be elsewhere; each piece is still
+            // one rank's.
+            if let Some(SavedOwner { place, bytes }) = all.get(rank as usize).map(|saved| saved.owners[index])
+                && states.len() == ranks as usize
+                && place.is_none_or(|place| place == (rank, ranks))
+            {
                 owners.push(Owner::of(place, numbers(bytes).collect()));
                 continue;
             }
