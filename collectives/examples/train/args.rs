@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use gradwire::BackendKind;
+use gradwire::{BackendKind, Recipe};
 
 use super::error::TrainError;
 
@@ -31,6 +31,10 @@ pub(crate) struct Args {
     /// A recipe such as topk:0.01+ef, or several with spaces between them; may be given more than once.
     #[arg(long, num_args = 1.., default_values = CODECS)]
     codec: Vec<String>,
+    /// All of GRACE's methods that recipes name, in one chart beside none, in the place of codecs. All train at one --rate,
+    /// and a method that sends signs alone, signsgd and signum, wants a rate some 100 times smaller than the others.
+    #[arg(long, conflicts_with_all = ["codec", "plan"])]
+    all: bool,
     /// A plan that cargo xtask plan --write has written, in the place of codecs: which tensors share a message, and by which
     /// recipe. The profile's layers are called 0.weight, 0.bias and so on.
     #[arg(long, conflicts_with = "codec")]
@@ -87,10 +91,15 @@ impl On {
 }
 
 impl Args {
-    /// The codecs, each once, in the order in which they were named; where there is a plan, its name alone.
+    /// The codecs, each once, in the order in which they were named; where there is a plan, its name
+    /// alone.
     pub(crate) fn codecs(&self) -> Vec<String> {
         if let Some(plan) = &self.plan {
             return vec![format!("plan {}", plan.display())];
+        }
+        if self.all {
+            let named = Recipe::methods().iter().map(|method| method.name);
+            return named.map(|name| if name == "none" { name.to_owned() } else { format!("grace:{name}") }).collect();
         }
         let mut codecs: Vec<String> = Vec::new();
         for codec in &self.codec {
@@ -135,6 +144,20 @@ mod tests {
         let given = args(&["--codec", "qsgd:bits=4,bucket=64+ef", "none", "--codec", "none", "uniform:bits=2,l2"]);
         assert_eq!(given.codecs(), ["qsgd:bits=4,bucket=64+ef", "none", "uniform:bits=2,l2"]);
         assert!(args(&[]).codecs().contains(&"none".to_owned()));
+    }
+
+    #[test]
+    fn all_of_grace_s_methods_stand_beside_none() {
+        let codecs = args(&["--all"]).codecs();
+        assert_eq!(codecs[0], "none");
+        for name in ["onebit", "signsgd", "efsignsgd", "topk", "powersgd"] {
+            assert!(codecs.contains(&format!("grace:{name}")), "{codecs:?}");
+        }
+        for codec in &codecs {
+            codec.parse::<Recipe>().unwrap();
+        }
+        assert!(Args::try_parse_from(["train", "--all", "--codec", "none"]).is_err());
+        assert!(Args::try_parse_from(["train", "--all", "--plan", "plan.json"]).is_err());
     }
 
     #[test]
