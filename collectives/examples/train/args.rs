@@ -91,8 +91,7 @@ impl On {
 }
 
 impl Args {
-    /// The codecs, each once, in the order in which they were named; where there is a plan, its name
-    /// alone.
+    /// The codecs, each once, in the order in which they were named; where there is a plan, its name alone.
     pub(crate) fn codecs(&self) -> Vec<String> {
         if let Some(plan) = &self.plan {
             return vec![format!("plan {}", plan.display())];
