@@ -30,7 +30,8 @@ pub(crate) fn run() -> Result<(), String> {
         command
     };
     step("wgpu: a caller's device and encoder", cargo(".", &["run", "--release", "--example", "embed_wgpu"]))?;
-    let example = ["run", "--release", "-p", "gradwire", "--features", "cudarc", "--example", "embed_cudarc"];
+    // Of the whole workspace, here and below: its features are those of the other builds, so that wgpu is not built again.
+    let example = ["run", "--release", "--features", "gradwire/cudarc", "--example", "embed_cudarc"];
     step("cudarc: its streams and slices, on the stand-in", with_driver(".", &example))?;
     let mut check = cargo("adapters/cust", &["check", "--locked", "--all-targets"]);
     check.env("DOCS_RS", "1").env("CARGO_TARGET_DIR", root().join("target/adapters"));
@@ -38,7 +39,7 @@ pub(crate) fn run() -> Result<(), String> {
     let mut example = with_driver("adapters/cust", &["run", "--locked", "--release", "--example", "embed_cust"]);
     example.env("CARGO_TARGET_DIR", root().join("target/adapters"));
     step("cust: its context, streams and buffers, linked against the stand-in", example)?;
-    let test = ["test", "--release", "--locked", "-p", "gradwire-tests", "--test", "driver"];
+    let test = ["test", "--release", "--locked", "--workspace", "--test", "driver"];
     let mut suite = with_driver(".", &test);
     suite.env("GRADWIRE_REQUIRE", "cuda:stand-in");
     step("the driver's own interface, every function of it", suite)?;

@@ -121,7 +121,8 @@ fn step(name: &str, words: &[&str], args: &Args) -> Result<(), String> {
 fn some(args: &Args) -> Result<(), String> {
     let mut done = 0;
     for run in runs(args.codec, args.backend) {
-        let mut words = vec!["test", "--release", "--locked", "-p", "gradwire-tests"];
+        // The workspace's features, as `cargo xtask test` alone builds with: with those of one package, wgpu would be built anew.
+        let mut words = vec!["test", "--release", "--locked", "--workspace"];
         words.extend(run.programs.iter().flat_map(|program| ["--test", program]));
         if !run.words.is_empty() {
             words.push("--");
