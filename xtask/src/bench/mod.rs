@@ -145,7 +145,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let size = args.size.as_deref().map(size::parse).transpose()?;
     let peers = if args.peers { peers::of(args.codec) } else { Vec::new() };
     if let Some(codec) = args.codec.filter(|_| args.peers && peers.is_empty()) {
-        return Err(format!("--peers compares QSGD, top-k and PowerSGD, and --codec asks for {codec}; leave one out"));
+        return Err(format!("--peers has no script for {codec}, which --codec asks for; leave one out"));
     }
     if let Some(dtype) = dtype.filter(|dtype| args.peers && *dtype != Dtype::F32) {
         return Err(format!("--peers compares f32 gradients, and --dtype asks for {}; leave one out", dtype.name()));

@@ -1,4 +1,5 @@
-//! The same operations in numpy, torch and the standard library on the same machine: the scripts in `benches/peers`, and a sort.
+//! The same operations in numpy, torch and the standard library on the same machine: the scripts in `benches/peers`,
+//! and a sort.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -22,13 +23,32 @@ pub(crate) struct Peer {
 }
 
 /// The scripts, by what they time.
-const PEERS: [Peer; 5] = [
+const PEERS: &[Peer] = &[
     Peer { codec: "QSGD", name: "numpy", script: "numpy_qsgd.py", options: &[] },
     Peer { codec: "QSGD", name: "torch", script: "torch_qsgd.py", options: &[] },
     Peer { codec: "top-k", name: "numpy", script: "numpy_topk.py", options: &[] },
     Peer { codec: "PowerSGD", name: "numpy", script: "powersgd.py", options: &["--framework", "numpy"] },
     Peer { codec: "PowerSGD", name: "torch", script: "powersgd.py", options: &["--framework", "torch"] },
+    quantizer("uniform", "numpy", &["--framework", "numpy", "--codec", "uniform"]),
+    quantizer("uniform", "torch", &["--framework", "torch", "--codec", "uniform"]),
+    quantizer("1-bit SGD", "numpy", &["--framework", "numpy", "--codec", "1-bit SGD"]),
+    quantizer("1-bit SGD", "torch", &["--framework", "torch", "--codec", "1-bit SGD"]),
+    quantizer("sign", "numpy", &["--framework", "numpy", "--codec", "EF-SignSGD"]),
+    quantizer("sign", "torch", &["--framework", "torch", "--codec", "EF-SignSGD"]),
+    quantizer("ternary", "numpy", &["--framework", "numpy", "--codec", "ternary"]),
+    quantizer("ternary", "torch", &["--framework", "torch", "--codec", "ternary"]),
+    quantizer("float", "numpy", &["--framework", "numpy", "--codec", "float", "--codec", "float scaled"]),
+    quantizer("float", "torch", &["--framework", "torch", "--codec", "float", "--codec", "float scaled"]),
+    quantizer("dynamic tree", "numpy", &["--framework", "numpy", "--codec", "tree"]),
+    quantizer("dynamic tree", "torch", &["--framework", "torch", "--codec", "tree"]),
+    quantizer("natural", "numpy", &["--framework", "numpy", "--codec", "natural"]),
+    quantizer("natural", "torch", &["--framework", "torch", "--codec", "natural"]),
 ];
+
+const fn quantizer(codec: &'static str, name: &'static str, options: &'static [&'static str]) -> Peer {
+    Peer { codec, name, script: "quantizers.py", options }
+}
+
 /// The scripts' exit code where their framework is not installed.
 const NOT_INSTALLED: i32 = 3;
 /// Time for a selection by the standard library.
@@ -126,7 +146,8 @@ fn select_nth(x: &[f32], k: usize) -> Vec<(u32, f32)> {
     indices.into_iter().map(|i| (i, x[i as usize])).collect()
 }
 
-/// Their fastest variant of each operation, and the plain one where it is another, each beside our row of the same setting.
+/// Their fastest variant of each operation, and the plain one where it is another, each beside our row of the same
+/// setting.
 pub(crate) fn table(ours: &[Row], theirs: &[PeerRow]) -> String {
     let line = |[setting, op, own, other, over, who]: [&str; 6]| {
         format!("{setting:23} {op:10} {own:>9} {other:>12} {over:>14}  {who}").trim_end().to_owned() + "\n"
@@ -210,7 +231,8 @@ mod tests {
         assert_eq!(of("top-k"), ["--parts", "0.0001,0.001,0.01,0.1"]);
         assert_eq!(of("PowerSGD"), ["--ranks", "1,4,8,32"]);
         assert!(of("QSGD").is_empty());
-        assert_eq!([Some("QSGD"), Some("uniform"), None].map(|codec| super::of(codec).len()), [2, 0, 5]);
+        assert_eq!([Some("QSGD"), Some("uniform"), None].map(|codec| super::of(codec).len()), [2, 2, PEERS.len()]);
+        assert!(list::all().iter().all(|entry| !super::of(Some(entry.codec())).is_empty()), "every codec has a peer");
     }
 
     #[test]
