@@ -5,7 +5,8 @@
 //! mpirun -np 4 --host a,b target/release/examples/train --engine mpi --codec topk:0.01+ef
 //! ```
 //!
-//! The line that matters is in `planned.rs`: `compressor.exchange(device, group, gradient)`; with `--plan FILE --overlap`, `Background`.
+//! The line that matters is in `planned.rs`: `compressor.exchange(device, group, gradient)`; with `--plan FILE`, `Compressor::exchange_all`, and with
+//! `--overlap` `Together`.
 
 mod args;
 mod digits;
