@@ -1,7 +1,7 @@
 //! Steps in several parts on a thread of their own: made whole or not at all, whichever call fails on whichever rank.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
 
 use gradwire::{Compressor, Device, Policy, Tensor};
 use gradwire_collectives::{BackgroundError, Collective, CollectiveError, Threads, Together};
@@ -135,10 +135,13 @@ fn a_step_is_that_of_exchanges_in_turn() {
 fn a_step_is_made_whole_or_not_at_all() {
     for ranks in 1..=4u32 {
         let run = |fails: u32, which: u32| {
+            let first_is_over = Barrier::new(ranks as usize);
             on_ranks(group(ranks), |group| {
                 let rank = group.rank();
                 let (mut work, calls, failing) = failing(group, false);
                 step(&mut work, &mut gradients(rank, 0)).expect("nothing fails yet");
+                // A failure ends calls of ranks that are behind.
+                first_is_over.wait();
                 calls.store(0, Ordering::SeqCst);
                 failing.store(if rank == which { fails } else { 0 }, Ordering::SeqCst);
                 let mut mine = gradients(rank, 1);

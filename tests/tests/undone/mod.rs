@@ -1,6 +1,7 @@
 //! Steps that are taken back, and steps in several messages of which one fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
 
 use gradwire::{Collective, CollectiveError, Compressor, Device, Error, ExchangeError, MessageError, Policy, Tensor};
 use gradwire_collectives::Threads;
@@ -193,10 +194,13 @@ fn a_step_of_messages_is_made_whole_or_not_at_all() {
     for plan in PLANS {
         for ranks in 1..=4u32 {
             let run = |fails: u32, failing: u32, behind: bool| {
+                let warm_is_over = Barrier::new(ranks as usize);
                 together(Threads::group(ranks).expect("ranks"), |rank, group| {
                     let (mut group, mut messages) = (Any::new(group), compressors(plan));
                     let mut warm = gradients(&messages, rank, 0);
                     exchange(&mut messages, &mut group, &mut warm).expect("nothing fails yet");
+                    // A failure ends calls of ranks that are behind.
+                    warm_is_over.wait();
                     group.calls = 0;
                     (group.fails, group.behind) = (if rank == failing { fails } else { u32::MAX }, behind);
                     let mut mine = gradients(&messages, rank, 1);
