@@ -16,7 +16,8 @@ use gradwire::{Collective, CollectiveError, Compressor, Device, Error, ExchangeE
 ///
 /// - **Contract**: every rank starts the same parts in the same order. When they are finished, and in which order, is each
 ///   rank's own business.
-/// - **Results** are those of [`Compressor::exchange`], bit for bit.
+/// - **Results** are those of [`Compressor::exchange`], bit for bit. Each part's is its own: [`Together`](crate::Together) makes a
+///   step of all parts or of none.
 /// - **Memory**: a gradient is lent, not copied. `start` leaves an empty vector, and `finish` puts it back.
 /// - **Failure**: an exchange that fails gives its error to `finish`, with the gradient as it was. Where a rank refuses a NaN,
 ///   all know of it, and what is queued goes on. Behind any other failure the group is dropped, since the ranks may differ in
@@ -254,6 +255,26 @@ pub enum BackgroundError {
         part: usize,
         /// Why.
         source: Error,
+    },
+    /// Another number of gradients than there are parts.
+    #[error("a step of {parts} parts is finished with a gradient for each, in their order; got {found}")]
+    Gradients {
+        /// How many were given.
+        found: usize,
+        /// How many parts there are.
+        parts: usize,
+    },
+    /// A gradient of another length than the one that was started.
+    #[error(
+        "the gradient of part {part} had {expected} elements when it was started, and has {found} now; finish with the same"
+    )]
+    Gradient {
+        /// Which part.
+        part: usize,
+        /// Elements that it has.
+        found: usize,
+        /// Elements that it had.
+        expected: usize,
     },
     /// There is no thread any more.
     #[error(

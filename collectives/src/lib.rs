@@ -12,6 +12,7 @@ mod ping;
 mod post;
 mod sum;
 mod threads;
+mod together;
 
 pub use background::{Background, BackgroundError};
 pub use gradwire::{Collective, CollectiveError};
@@ -22,3 +23,4 @@ pub use mpi::{Mpi, MpiSettings};
 pub use nccl::{Nccl, NcclId, NcclSettings};
 pub use ping::{Ping, ping};
 pub use threads::Threads;
+pub use together::Together;

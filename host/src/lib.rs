@@ -77,7 +77,7 @@ pub use codec::{Codec, Float, Natural, OneBit, Qsgd, Quantizer, Sign, Ternary, T
 pub use collective::{Collective, CollectiveError};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use compressor::ResidentCompressor;
-pub use compressor::{Compressor, ExchangeError, Policy, SavedError, Tensor};
+pub use compressor::{Compressor, ExchangeError, MessageError, Policy, SavedError, Tensor};
 pub use device::Device;
 pub use entropy::{Entropy, Packing};
 pub use error::Error;

@@ -2,6 +2,7 @@
 //! that is kept, undone and restored.
 
 mod training;
+mod undone;
 
 use gradwire::{
     Collective, CollectiveError, Compressor, Device, Error, ExchangeError, Matrix, Policy, PowerSgd, Qsgd, Recipe,

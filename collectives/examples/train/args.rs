@@ -66,6 +66,9 @@ pub(crate) struct Args {
     /// Where the chart goes: an SVG, or a PNG if its name ends so.
     #[arg(long, default_value = "target/train.svg")]
     pub(crate) plot: PathBuf,
+    /// Where the last line of each training goes, as CSV for other programs.
+    #[arg(long)]
+    pub(crate) csv: Option<PathBuf>,
     /// The gzipped csv of digits; without it, that of the repository.
     #[arg(long, default_value = DIGITS, hide_default_value = true)]
     pub(crate) digits: PathBuf,

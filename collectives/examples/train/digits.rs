@@ -41,7 +41,7 @@ impl Images {
     fn parse(text: &str) -> Result<Self, TrainError> {
         let mut images = Self::default();
         for (line, row) in text.lines().enumerate() {
-            let bad = |found| TrainError::Csv { line: line + 1, found };
+            let bad = |found| TrainError::Digits { line: line + 1, found };
             let fields = row.split(',').map(|field| field.trim().parse()).collect::<Result<Vec<u32>, _>>();
             let fields = fields.map_err(|e| bad(format!("a field is not a whole number ({e})")))?;
             let Some((&label, pixels)) = fields.split_last().filter(|(_, pixels)| pixels.len() == PIXELS) else {

@@ -13,7 +13,7 @@ pub(crate) enum TrainError {
     Read { path: PathBuf, source: std::io::Error },
     /// A line of the digits that is not one image.
     #[error("line {line} of the digits is not 64 pixels of 0 to 16 and a label of 0 to 9: {found}")]
-    Csv { line: usize, found: String },
+    Digits { line: usize, found: String },
     /// A file that is no plan.
     #[error("{} is no plan: {reason}; write one with cargo xtask plan --write", path.display())]
     Plan { path: PathBuf, reason: String },
@@ -23,6 +23,9 @@ pub(crate) enum TrainError {
     /// A chart that could not be drawn.
     #[error("{} could not be drawn: {reason}; name another file with --plot", path.display())]
     Plot { path: PathBuf, reason: String },
+    /// A table that could not be written.
+    #[error("{} could not be written: {source}; name another file with --csv", path.display())]
+    Csv { path: PathBuf, source: std::io::Error },
     /// The compression, a device or the group failed.
     #[error("{0}")]
     Gradwire(#[from] gradwire::Error),

@@ -5,7 +5,8 @@
 //! mpirun -np 4 --host a,b target/release/examples/train --engine mpi --codec topk:0.01+ef
 //! ```
 //!
-//! The line that matters is in `planned.rs`: `compressor.exchange(device, group, gradient)`; with `--plan FILE --overlap`, `Background`.
+//! The line that matters is in `planned.rs`: `compressor.exchange(device, group, gradient)`; with `--plan FILE`, `Compressor::exchange_all`, and with
+//! `--overlap` `Together`.
 
 mod args;
 mod digits;
@@ -62,6 +63,7 @@ fn trainings(args: &Args, mut group: Option<Mpi>) -> Result<Option<Mpi>, TrainEr
     let ranks = group.as_ref().map_or(args.ranks, |group| group.ranks());
     let speaks = group.as_ref().is_none_or(|group| group.rank() == 0);
     let steps = args.steps(learn.len(), ranks)?;
+    let tested = test.len();
     let Args { batch, rate, seed, layers, overlap, .. } = *args;
     let device = Device::of(args.device.kind())?;
     if speaks {
@@ -98,10 +100,38 @@ fn trainings(args: &Args, mut group: Option<Mpi>) -> Result<Option<Mpi>, TrainEr
     }
     if speaks {
         print!("\n{}", table(&histories));
+        if let Some(path) = &args.csv {
+            let shared = Shared { tested, steps, ranks, seed, rate };
+            std::fs::write(path, csv(&histories, &shared))
+                .map_err(|source| TrainError::Csv { path: path.clone(), source })?;
+        }
         plot::draw(&args.plot, &histories, ranks)?;
         println!("\nchart: {}", args.plot.display());
     }
     Ok(group)
+}
+
+/// What all rows of a table have alike.
+struct Shared {
+    /// Images for testing.
+    tested: usize,
+    steps: usize,
+    ranks: u32,
+    seed: u64,
+    rate: f32,
+}
+
+/// The last line of each training, in whole. Bytes are those that a rank hands over in a step; a codec's name may have commas,
+/// and no quotes.
+fn csv(histories: &[History], shared: &Shared) -> String {
+    let Shared { tested, steps, ranks, seed, rate } = shared;
+    let mut text = "accuracy,loss,bytes_per_step,bytes_of_gradient,tested,steps,ranks,seed,rate,codec\n".to_owned();
+    for History { codec, points, whole } in histories {
+        let Some(last) = points.last() else { continue };
+        let (accuracy, loss, bytes) = (last.accuracy, last.loss, last.bytes / last.step.max(1) as f64);
+        text += &format!("{accuracy},{loss},{bytes},{whole},{tested},{steps},{ranks},{seed},{rate},\"{codec}\"\n");
+    }
+    text
 }
 
 /// A row per codec.
@@ -141,14 +171,22 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[1], "qsgd:bits=4    97.7 %  0.1000                       50     8.0");
         assert!(lines[2].starts_with("none ") && lines[2].ends_with(" 400     1.0"));
+        let shared = Shared { tested: 359, steps: 10, ranks: 4, seed: 2, rate: 0.1 };
+        let text = csv(&[history("qsgd:bits=4,bucket=64", 500.0)], &shared);
+        assert_eq!(text.lines().nth(1), Some("0.9766,0.1,50,400,359,10,4,2,0.1,\"qsgd:bits=4,bucket=64\""));
     }
 
     #[test]
     fn the_whole_example_runs() {
         let plot = std::env::temp_dir().join(format!("gradwire-train-{}/chart.svg", std::process::id()));
+        let csv = plot.with_extension("csv");
         let given = ["train", "--ranks", "2", "--steps", "5", "--plot"].map(String::from);
-        let plot_text = plot.display().to_string();
-        run(&Args::try_parse_from(given.into_iter().chain([plot_text])).unwrap()).unwrap();
+        let [plot_text, csv_text] = [&plot, &csv].map(|path| path.display().to_string());
+        std::fs::create_dir_all(plot.parent().unwrap()).unwrap();
+        run(&Args::try_parse_from(given.into_iter().chain([plot_text, "--csv".to_owned(), csv_text])).unwrap())
+            .unwrap();
+        let rows = std::fs::read_to_string(&csv).unwrap();
+        assert!(rows.lines().count() == 8 && rows.contains("39720,359,5,2,1,0.1,\"none\""), "{rows}");
         let chart = std::fs::read_to_string(&plot).unwrap();
         assert!(chart.contains("none") && chart.contains("bytes"));
         std::fs::remove_dir_all(plot.parent().unwrap()).unwrap();

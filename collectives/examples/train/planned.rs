@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use gradwire::{Compressor, Device, Policy, Tensor};
-use gradwire_collectives::{Background, Collective};
+use gradwire_collectives::{Collective, Together};
 use gradwire_planner::Message;
 
 use super::error::TrainError;
@@ -92,7 +92,7 @@ enum How<'d, G> {
     /// This thread, once all of the gradient is there.
     InTurn { device: &'d Device, group: G, compressors: Vec<Compressor> },
     /// Another thread, as soon as a message is there.
-    Beside(Background<G>),
+    Beside(Together<G>),
 }
 
 impl Part {
@@ -128,7 +128,7 @@ impl<'d, G: Collective + Send + 'static> Exchanges<'d, G> {
         let Messages { parts, compressors } = messages;
         let how = match overlap {
             false => How::InTurn { device, group, compressors },
-            true => How::Beside(Background::new(Device::of(device.kind())?, group, compressors)?),
+            true => How::Beside(Together::new(Device::of(device.kind())?, group, compressors)?),
         };
         Ok(Self { parts, how })
     }
@@ -139,36 +139,37 @@ impl<'d, G: Collective + Send + 'static> Exchanges<'d, G> {
         for (number, part) in self.parts.iter_mut().enumerate().filter(|(_, part)| !part.started && part.is_from(start))
         {
             part.take(gradient);
-            work.start(number, &mut part.gradient)?;
+            work.start(number, &part.gradient)?;
             part.started = true;
         }
         Ok(())
     }
 
     /// The gradient of this rank, all of which is there, becomes the mean over all ranks. Gives the bytes that were handed over.
+    ///
+    /// Where a message fails, no other has changed anything, and the gradient is as it was.
     pub(crate) fn finish(&mut self, gradient: &mut [f32]) -> Result<u64, TrainError> {
-        let mut bytes = 0;
-        for (number, part) in self.parts.iter_mut().enumerate() {
-            match &mut self.how {
-                How::InTurn { device, group, compressors } => {
-                    let compressor = &mut compressors[number];
-                    if part.ranges.is_none() {
-                        compressor.exchange(device, group, gradient)?;
-                    } else {
-                        part.take(gradient);
-                        compressor.exchange(device, group, &mut part.gradient)?;
-                        part.put(gradient);
-                    }
-                    bytes += compressor.last_bytes();
+        let Self { parts, how } = self;
+        let bytes = match how {
+            How::InTurn { device, group, compressors } => {
+                if let ([compressor], [Part { ranges: None, .. }]) = (&mut compressors[..], &parts[..]) {
+                    compressor.exchange(device, group, gradient)?;
+                    return Ok(compressor.last_bytes());
                 }
-                How::Beside(work) => {
-                    work.finish(number, &mut part.gradient)?;
-                    part.started = false;
-                    part.put(gradient);
-                    bytes += work.compressor(number).map_or(0, Compressor::last_bytes);
-                }
+                parts.iter_mut().for_each(|part| part.take(gradient));
+                let of_parts = parts.iter_mut().map(|part| &mut part.gradient[..]);
+                Compressor::exchange_all(device, group, compressors.iter_mut().zip(of_parts))
+                    .map_err(gradwire::Error::from)?;
+                compressors.iter().map(Compressor::last_bytes).sum()
             }
-        }
+            How::Beside(work) => {
+                // Backpropagation is over, whether this succeeds or not.
+                parts.iter_mut().for_each(|part| part.started = false);
+                work.finish(parts.iter_mut().map(|part| &mut part.gradient[..]))?;
+                (0..parts.len()).filter_map(|number| work.compressor(number)).map(Compressor::last_bytes).sum()
+            }
+        };
+        parts.iter().for_each(|part| part.put(gradient));
         Ok(bytes)
     }
 
@@ -226,6 +227,35 @@ mod tests {
         let wanted: Vec<f32> = (1..=43).map(|at| if kept(at) { at as f32 } else { 0.0 }).collect();
         assert_eq!(selected, wanted);
         assert!(bytes > 4 * 27, "{bytes}");
+    }
+
+    /// The second message refuses a NaN: the first has not changed anything either, and the next step is what it would have been.
+    #[test]
+    fn a_message_that_fails_leaves_all_as_it_was() {
+        let (first, second) = ([("1.bias", 3), ("0.weight", 24)], [("1.weight", 12), ("0.bias", 4)]);
+        let plan = messages(&[(&first, "topk:0.2+ef"), (&second, "qsgd:bits=4,bucket=32+ef+finite")]);
+        let good: Vec<f32> = (1..=43).map(|at| at as f32).collect();
+        let bad: Vec<f32> = good.iter().map(|value| if *value == 30.0 { f32::NAN } else { -value }).collect();
+        let run = |refused: bool, overlap: bool| {
+            let (device, group) = (Device::cpu(), gradwire_collectives::Threads::group(1).unwrap().remove(0));
+            let messages = Messages::planned(&plan, &network(), 1).unwrap();
+            let mut exchanges = Exchanges::new(messages, &device, group, overlap).unwrap();
+            let mut step = |gradient: &[f32]| {
+                let mut mine = gradient.to_vec();
+                exchanges.ready(0, gradient).unwrap();
+                (exchanges.finish(&mut mine).map_err(|error| error.to_string()), mine)
+            };
+            if refused {
+                let (done, mine) = step(&bad);
+                assert!(done.unwrap_err().contains("not finite"));
+                assert!(mine.iter().zip(&bad).all(|(a, b)| a.to_bits() == b.to_bits()));
+            }
+            [step(&good).1, step(&good).1]
+        };
+        let right = run(false, false);
+        for (refused, overlap) in [(true, false), (false, true), (true, true)] {
+            assert_eq!(run(refused, overlap), right, "{refused}, {overlap}");
+        }
     }
 
     #[test]

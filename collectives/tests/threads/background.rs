@@ -29,7 +29,7 @@ fn gradient(rank: u32, part: usize, step: usize) -> Vec<f32> {
     (0..PARTS[part]).map(value).collect()
 }
 
-fn on_ranks<G: Collective + Send, T: Send>(ranks: Vec<G>, work: impl Fn(G) -> T + Sync) -> Vec<T> {
+pub(super) fn on_ranks<G: Collective + Send, T: Send>(ranks: Vec<G>, work: impl Fn(G) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = ranks.into_iter().map(|group| scope.spawn(|| work(group))).collect();
         threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()
@@ -43,7 +43,7 @@ fn background<G: Collective + Send + 'static>(group: G, parts: Vec<Compressor>) 
 /// Means and states of some steps, with the order in which each step's parts go.
 const ORDERS: [[usize; 3]; 4] = [[2, 1, 0], [0, 1, 2], [1, 2, 0], [2, 0, 1]];
 
-fn bits(values: &[f32]) -> Vec<u32> {
+pub(super) fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 

@@ -5,6 +5,7 @@ mod background;
 mod failures;
 mod links;
 mod run;
+mod together;
 
 use gradwire_collectives::{Collective, CollectiveError, Threads};
 

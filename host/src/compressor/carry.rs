@@ -3,6 +3,7 @@
 use super::algorithm::Owner;
 use super::error::SavedError;
 use super::part::{Method, Part};
+use super::undo::LastStep;
 use super::{Compressor, planes};
 use crate::error::Error;
 use crate::low_rank::LowRankState;
@@ -104,6 +105,7 @@ impl Compressor {
         super::step::put_back(&mut self.parts, states);
         self.parts.iter_mut().for_each(|part| part.owner = Owner::default());
         (self.steps, self.agreed, self.broken_off) = (steps, false, false);
+        self.last = LastStep::default();
         Ok(())
     }
 }

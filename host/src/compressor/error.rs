@@ -66,6 +66,12 @@ pub enum ExchangeError {
         "an earlier step was broken off, and gradient and state may be half changed; restore a saved state on every rank"
     )]
     BrokenOff,
+    /// No step to take back.
+    #[error(
+        "there is no step to take back: undo comes right behind an exchange that succeeded, once, and not in a clone; \
+         restore a saved state"
+    )]
+    NothingToUndo,
     /// The owner's residual of a piece, in a group where this rank has another piece, or none.
     #[error(
         "the owner's residual is of the piece of rank {of} of {of_ranks}, and this is rank {rank} of {ranks}; save the states and \

@@ -12,6 +12,8 @@ mod policy;
 mod resident;
 mod saved;
 mod step;
+mod together;
+mod undo;
 
 pub use self::error::{ExchangeError, SavedError};
 use self::part::{Method, Part};
@@ -19,6 +21,8 @@ use self::planes::Planes;
 pub use self::policy::{Policy, Tensor};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use self::resident::ResidentCompressor;
+pub use self::together::MessageError;
+use self::undo::LastStep;
 use crate::error::Error;
 use crate::model::{Layout, TensorSpan};
 use crate::plan::NonFinite;
@@ -77,6 +81,8 @@ pub struct Compressor {
     /// Whether a step was begun and neither kept nor undone.
     broken_off: bool,
     work: step::Workspace,
+    /// What the last step has replaced, where it can be taken back.
+    last: LastStep,
 }
 
 impl std::fmt::Debug for Compressor {
@@ -163,6 +169,7 @@ impl Compressor {
             steps: 0,
             broken_off: false,
             work: step::Workspace::default(),
+            last: LastStep::default(),
         })
     }
 
@@ -198,6 +205,7 @@ impl Compressor {
     /// [`ExchangeError::BrokenOff`].
     pub fn clear_residual(&mut self) -> Result<(), Error> {
         self.expect_whole()?;
+        self.last = LastStep::default();
         self.planes.clear_residual();
         for part in &mut self.parts {
             if let Method::LowRank { state, .. } = &mut part.method {

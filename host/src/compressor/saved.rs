@@ -4,6 +4,7 @@ use super::algorithm::Owner;
 use super::error::{MAGIC, SavedError, VERSION};
 use super::part::Method;
 use super::step::put_back;
+use super::undo::LastStep;
 use super::{Compressor, planes};
 use crate::codec::powersgd::Matrix;
 use crate::error::Error;
@@ -179,6 +180,7 @@ impl Compressor {
         let with_owner = self.parts.iter_mut().filter(|part| has_owner(part));
         with_owner.zip(owners).for_each(|(part, owner)| part.owner = owner);
         (self.steps, self.agreed, self.broken_off) = (steps, false, false);
+        self.last = LastStep::default();
         Ok(())
     }
 

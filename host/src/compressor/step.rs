@@ -8,6 +8,7 @@ use super::frame;
 use super::ground::{Ground, Host, Own};
 use super::part::{Method, Part, Received};
 use super::planes::Planes;
+use super::undo::LastStep;
 use crate::collective::Collective;
 use crate::device::Device;
 use crate::error::Error;
@@ -59,6 +60,8 @@ impl Compressor {
         let states = if careful { states(&self.parts) } else { Vec::new() };
         let before = if careful { gradient.to_vec() } else { Vec::new() };
         let elements = self.layout.elements();
+        let last = LastStep::begin(&self.parts, self.work.bytes);
+        self.last = LastStep::default();
         self.broken_off = true;
         let (shared, planes) = self.split();
         let stamp = (*shared.steps, shared.model);
@@ -68,6 +71,7 @@ impl Compressor {
             Ok(()) => {
                 planes.commit();
                 self.parts.iter_mut().for_each(|part| part.owner.commit());
+                self.last = last;
             }
             Err(_) if careful => {
                 gradient.copy_from_slice(&before);

@@ -22,4 +22,5 @@ pub(crate) use self::engine::LowRank;
 pub use self::outcome::Outcome;
 pub use self::resident::ResidentLowRank;
 pub use self::state::LowRankState;
+pub(crate) use self::state::Step;
 pub use self::state_error::StateError;

@@ -50,6 +50,18 @@ pub struct LowRankState {
     pub(crate) before: Scratch,
 }
 
+/// What a step has replaced.
+#[derive(Debug)]
+pub(crate) struct Step {
+    step: u64,
+    last: Side,
+    left: Vec<f32>,
+    right: Vec<f32>,
+    sent: Vec<bool>,
+    fates: Vec<Fate>,
+    poisoned: Vec<bool>,
+}
+
 /// Elements that a thread copies at a time.
 const COPIED: usize = 1 << 16;
 
@@ -327,6 +339,27 @@ impl LowRankState {
         }
         self.before = Scratch(before);
         done
+    }
+
+    /// What a step will replace, but for the residual, of which [`LowRankState::attempt`] keeps a copy.
+    pub(crate) fn begin_undo(&self) -> Step {
+        Step {
+            step: self.step,
+            last: self.last,
+            left: self.left.clone(),
+            right: self.right.clone(),
+            sent: self.sent.clone(),
+            fates: self.fates.clone(),
+            poisoned: self.poisoned.clone(),
+        }
+    }
+
+    /// Takes back a whole step that was made since.
+    pub(crate) fn undo(&mut self, before: Step) {
+        let Step { step, last, left, right, sent, fates, poisoned } = before;
+        (self.step, self.last, self.left, self.right) = (step, last, left, right);
+        (self.sent, self.fates, self.poisoned) = (sent, fates, poisoned);
+        std::mem::swap(&mut self.sums, &mut self.before.0);
     }
 
     pub(crate) fn expect_feedback(&self, found: bool) -> Result<(), Error> {

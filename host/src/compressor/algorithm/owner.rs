@@ -13,12 +13,14 @@ pub(in super::super) struct Owner {
     next: Vec<f32>,
     /// What `place` is once the step is kept.
     begun: Option<(u32, u32)>,
+    /// What `place` was before the last step, where that changed the residual.
+    before: Option<Option<(u32, u32)>>,
 }
 
 impl Owner {
     /// What was saved of this place.
     pub(in super::super) fn of(place: Option<(u32, u32)>, now: Vec<f32>) -> Self {
-        Self { place, now, next: Vec::new(), begun: None }
+        Self { place, now, ..Self::default() }
     }
 
     /// The place, and the residual of its piece.
@@ -58,15 +60,23 @@ impl Owner {
         Ok(&mut self.next)
     }
 
-    /// Forgets a step that was begun.
+    /// Forgets a step that was begun, and the one before it.
     pub(in super::super) fn forget(&mut self) {
-        self.begun = None;
+        (self.begun, self.before) = (None, None);
     }
 
     /// Keeps the step that was begun.
     pub(in super::super) fn commit(&mut self) {
         if self.begun.is_some() {
-            self.place = self.begun.take();
+            self.before = Some(std::mem::replace(&mut self.place, self.begun.take()));
+            std::mem::swap(&mut self.now, &mut self.next);
+        }
+    }
+
+    /// Takes back the last step that was kept.
+    pub(in super::super) fn undo(&mut self) {
+        if let Some(place) = self.before.take() {
+            self.place = place;
             std::mem::swap(&mut self.now, &mut self.next);
         }
     }

@@ -1,0 +1,86 @@
+//! A step that is taken back.
+
+use super::Compressor;
+use super::error::ExchangeError;
+use super::part::{Method, Part};
+use crate::error::Error;
+use crate::low_rank::Step as FactorStep;
+
+/// What the last step has replaced, and memory beside it does not hold.
+#[derive(Debug, Default)]
+pub(super) struct LastStep(Option<Replaced>);
+
+#[derive(Debug)]
+struct Replaced {
+    /// Of each part with factors, in the order of the parts.
+    factors: Vec<FactorStep>,
+    /// Bytes that were handed over in the step before.
+    bytes: u64,
+}
+
+/// A copy has no room for what was before the step, and so nothing to take back.
+impl Clone for LastStep {
+    fn clone(&self) -> Self {
+        Self(None)
+    }
+}
+
+impl LastStep {
+    /// A step begins, of these parts.
+    pub(super) fn begin(parts: &[Part], bytes: u64) -> Self {
+        let factors = |part: &Part| match &part.method {
+            Method::LowRank { state, .. } => Some(state.begin_undo()),
+            _ => None,
+        };
+        Self(Some(Replaced { factors: parts.iter().filter_map(factors).collect(), bytes }))
+    }
+}
+
+impl Compressor {
+    /// Takes back the last step: residual, momentum, estimates, factors and steps are as before it, to the bit. The next step is
+    /// made anew, with the same draws.
+    ///
+    /// For a step of several compressors of which one fails: [`Compressor::exchange_all`] does that by itself. The gradient is the
+    /// caller's: the mean stays in it. Nothing is copied for this but factors, since the state before a step is kept beside the
+    /// state behind it anyway.
+    ///
+    /// Every rank takes back what any rank does. Where one does not, the next step fails with [`ExchangeError::Step`], or with
+    /// [`CollectiveError::Mismatch`](crate::CollectiveError::Mismatch).
+    ///
+    /// ```
+    /// # use gradwire::{Collective, Compressor, Device, Error};
+    /// # fn step(group: &mut impl Collective) -> Result<(), Error> {
+    /// let mut compressor = Compressor::new("topk:0.01+ef", [[64, 64]], 7)?;
+    /// let before = compressor.state()?;
+    /// compressor.exchange(&Device::cpu(), group, &mut [0.5; 4096])?;
+    /// compressor.undo()?;
+    /// assert_eq!(compressor.state()?, before);
+    /// assert!(compressor.undo().is_err(), "one step is kept, no more");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ExchangeError::NothingToUndo`] where the last call was not an exchange that succeeded: behind another that failed, a state
+    /// that was restored or taken over, a residual that was cleared, and in a clone. [`ExchangeError::BrokenOff`]. Nothing has
+    /// changed then.
+    pub fn undo(&mut self) -> Result<(), Error> {
+        self.expect_whole()?;
+        let before = self.last.0.take().ok_or(ExchangeError::NothingToUndo)?;
+        self.steps = self.steps.wrapping_sub(1);
+        // What keeps a step, and swaps both sides.
+        self.planes.commit();
+        let mut factors = before.factors.into_iter();
+        for part in &mut self.parts {
+            part.owner.undo();
+            if let Method::LowRank { state, .. } = &mut part.method
+                && let Some(step) = factors.next()
+            {
+                state.undo(step);
+            }
+        }
+        self.work.bytes = before.bytes;
+        // Other ranks may have kept the step: the next one asks them.
+        self.agreed = false;
+        Ok(())
+    }
+}
