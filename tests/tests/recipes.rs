@@ -86,6 +86,9 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Sign::unit().bucket(64)));
     all.push(Recipe::from(TopK::fraction(0.001)).momentum(0.9).warm_up(4000));
     all.push(Recipe::from(TopK::fraction(0.5).clamped()).warm_up(1));
+    all.push(Recipe::from(TopK::fraction(0.001)).momentum(0.9).nesterov().clip(2.5).warm_up(4000));
+    all.push(Recipe::from(Sign::unit()).momentum_alone(0.9).nesterov().vote());
+    all.push(Recipe::from(PowerSgd::rank(2)).clip(1e-3));
     all.push(Recipe::from(TopK::fraction(0.01)).momentum(0.9).feedback_weights(0.75, 2.0));
     all
 }
@@ -114,6 +117,10 @@ fn texts_as_they_are_typed() {
         ("noef+powersgd:rank=4", Recipe::from(PowerSgd::rank(4).without_feedback())),
         ("onebit", Recipe::from(OneBit::new())),
         ("dgc:ratio=0.001,warmup=40", Recipe::from(TopK::fraction(0.001)).momentum(0.9).warm_up(40)),
+        ("dgc:nesterov,ratio=0.001", Recipe::from(TopK::fraction(0.001)).momentum(0.9).nesterov()),
+        ("clip=5+nesterov+dgc", Recipe::from(TopK::fraction(0.01)).momentum(0.9).nesterov().clip(5.0)),
+        ("dgc:clip=0.5,nesterov+nesterov", Recipe::from(TopK::fraction(0.01)).momentum(0.9).nesterov().clip(0.5)),
+        ("qsgd+clip=2", Recipe::from(Qsgd::bits(4)).clip(2.0)),
         ("natural", Recipe::from(Natural::compression())),
         ("sign:bucket=whole", Sign::new().whole_tensor().into()),
         ("sign+noef", Sign::new().without_feedback().into()),
@@ -195,6 +202,13 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
         ("dgc:ratio=2", 4, "above 0"),
         ("dgc:k=5", 4, "ratio, momentum"),
         ("topk:0.1,warmup", 9, "a number of steps"),
+        ("dgc:nesterov=1", 12, "takes no value"),
+        ("dgc:clip", 4, "clip=a norm above 0"),
+        ("dgc:clip=1+clip=2", 11, "another kind"),
+        ("clip=1+dgc:clip=2", 7, "dgc without clip"),
+        ("topk:0.1+clip", 9, "clip=<norm>"),
+        ("topk:0.1+clip=short", 14, "a norm above 0"),
+        ("dgc+nesterov=2", 12, "takes no settings"),
         ("dgc+momentum=0.5", 4, "another kind"),
         ("momentum=0.5+dgc", 13, "dgc alone"),
         ("dgc+noef", 4, "neither"),
@@ -239,6 +253,11 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("topk:k=0+ef", 0, "keeps no entry"),
         ("topk:segments=5of3", 0, "5 entries"),
         ("qsgd+momentum=1", 5, "less than 1"),
+        ("topk:0.1+ef+nesterov", 12, "add momentum=<factor>"),
+        ("qsgd+clip=0", 5, "clip must be above 0; got 0"),
+        ("qsgd+clip=inf", 5, "clip must be above 0; got inf"),
+        ("dgc:clip=-1", 0, "clip must be above 0; got -1"),
+        ("none+clip=1", 5, "leave out clip, or name a codec"),
         ("sign+vote", 5, "use sign:unit or signum"),
         ("qsgd+vote", 5, "use sign:unit or signum"),
         ("float:f16+ef", 10, "use scaled()"),

@@ -263,7 +263,8 @@ fn a_device_that_fails_anywhere_leaves_all_as_it_was_or_says_that_it_does_not() 
     use gradwire::backend::cuda::Cuda;
 
     let mut outcomes = [0, 0];
-    for host in [of("qsgd:bits=4,bucket=64+ef"), of("topk:0.02+ef+momentum=0.9"), of("powersgd:rank=1"), mixed()] {
+    let texts = ["qsgd:bits=4,bucket=64+ef", "topk:0.02+ef+momentum=0.9", "powersgd:rank=1"];
+    for host in texts.into_iter().chain(["dgc:ratio=0.02,nesterov,clip=3"]).map(of).chain([mixed()]) {
         let name = format!("{:?}", host.recipes());
         let driver = Arc::new(Faulty::new(on_cuda::machine().clone()));
         let surface = Cuda::with_driver(driver.clone(), None).expect("an artifact that fits");

@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use super::algorithm;
+use super::clip;
 use super::frame::Writer;
 use super::part::{Method, Part, Received};
-use super::planes::{Held, InStep, Sides};
+use super::planes::{Held, InStep, Sides, add_onto};
 use crate::collective::Collective;
 use crate::device::Device;
 use crate::error::Error;
@@ -15,7 +16,7 @@ use crate::seed::Seed;
 
 /// The memory in which a step is made: the host's, or a device's. A part goes by its number among the parts.
 pub(super) trait Ground {
-    /// Checks the gradient, makes what is planned by a device's limits, and adds the gradient to momenta.
+    /// Checks the gradient, makes what is planned by a device's limits, clips the gradient, and adds it to momenta.
     fn begin(&mut self, parts: &mut [Part]) -> Result<(), Error>;
 
     /// Refuses what is not finite of a gradient that goes as factors, with the residual, before the first of them is
@@ -100,7 +101,7 @@ impl Host<'_> {
 
     /// What a part takes its payloads or factors of, before anything is formed of it.
     fn input(&self, part: &Part) -> &[f32] {
-        if part.recipe.memory().momentum.is_some() { self.planes.behind(Held::Momentum) } else { self.gradient }
+        if part.recipe.memory().sends_momentum() { self.planes.behind(Held::Momentum) } else { self.gradient }
     }
 }
 
@@ -109,9 +110,18 @@ impl Ground for Host<'_> {
         Error::expect_len("gradient", "elements", self.gradient.len(), self.elements)?;
         parts.iter_mut().try_for_each(|part| part.fit(&self.device.limits()))?;
         for part in parts.iter() {
-            if let Some(factor) = part.recipe.memory().momentum {
+            if let Some(limit) = part.limit {
+                clip::clip(part.ranges(), limit, self.gradient)?;
+            }
+            let memory = part.recipe.memory();
+            if let Some(factor) = memory.momentum {
                 let momentum = self.planes.of(Held::Momentum);
                 part.ranges().for_each(|range| momentum.gather(range, [factor, 1.0], self.gradient));
+                if memory.nesterov {
+                    // What is kept is u + g, so that the next u is m times it.
+                    part.ranges()
+                        .for_each(|range| add_onto(&mut self.gradient[range.clone()], factor, &momentum.behind[range]));
+                }
             }
             if let (Some(formed), Some(held)) = (part.formed, part.forms()) {
                 let mut plane = std::mem::replace(self.planes.of(held), Sides::none());
@@ -164,9 +174,9 @@ impl Ground for Host<'_> {
         if let Method::Random { codec } = part.method {
             return self.random(&codec, part, seed, group, weight);
         }
-        let momentum = part.recipe.memory().momentum.map(|_| self.planes.behind(Held::Momentum));
+        let momentum = part.recipe.memory().sends_momentum().then(|| self.planes.behind(Held::Momentum));
         let packed = match &part.method {
-            Method::LowRank { packed: true, .. } => Some(part.pack(momentum.unwrap_or(self.gradient))),
+            Method::LowRank { packed: true, .. } => Some(part.pack(self.input(part))),
             Method::LowRank { .. } => None,
             _ => return Ok(0),
         };

@@ -2,6 +2,7 @@
 
 mod algorithm;
 mod carry;
+mod clip;
 mod error;
 mod frame;
 mod ground;

@@ -43,6 +43,8 @@ pub(super) struct Part {
     pub(super) method: Method,
     /// The algorithm of this step.
     pub(super) via: Algorithm,
+    /// The norm that this rank's gradient is clipped to in this step.
+    pub(super) limit: Option<f64>,
     /// What this rank keeps of sums that it quantized.
     pub(super) owner: Owner,
 }
@@ -108,7 +110,7 @@ impl Part {
             Method::Dense { plan: dense(&recipe, &spans, &limits)?, limits }
         };
         let (via, owner) = (Algorithm::Gather, Owner::default());
-        Ok(Self { recipe, tensors, spans, first, formed, part, method, via, owner })
+        Ok(Self { recipe, tensors, spans, first, formed, part, method, via, limit: None, owner })
     }
 
     /// Makes the plans anew where they were made for another device's limits, and refuses what does not fit them, before the other
@@ -161,7 +163,7 @@ impl Part {
     }
 
     /// Where its tensors lie.
-    pub(super) fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Range<usize>> + Clone {
         self.spans.iter().map(|span| span.offset as usize..span.end() as usize)
     }
 

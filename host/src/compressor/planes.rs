@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::error::Error;
 
 /// Elements that a thread takes at a time.
-const TAKEN: usize = 1 << 16;
+pub(super) const TAKEN: usize = 1 << 16;
 
 /// A number for each element of the gradient, and room for what it is behind the next step.
 #[derive(Clone, Debug, Default)]
@@ -97,6 +97,16 @@ impl Sides<'_> {
     pub(super) fn part(&mut self, range: Range<usize>) -> Sides<'_> {
         Sides { before: &mut self.before[range.clone()], behind: &mut self.behind[range] }
     }
+}
+
+/// Adds `gain` times a momentum onto a gradient.
+pub(super) fn add_onto(gradient: &mut [f32], gain: f32, plane: &[f32]) {
+    let pieces = gradient.par_chunks_mut(TAKEN).zip(plane.par_chunks(TAKEN));
+    pieces.for_each(|(gradient, plane)| {
+        for (gradient, plane) in gradient.iter_mut().zip(plane) {
+            *gradient = momentum(*gradient, 1.0, *plane, gain);
+        }
+    });
 }
 
 impl Planes {

@@ -55,7 +55,8 @@ impl Compressor {
         self.expect_whole()?;
         let step = self.steps;
         self.parts.iter_mut().try_for_each(|part| part.warm_up(step).map(drop))?;
-        // With one part nothing is written before the last call that can fail, but the mean of estimates and votes.
+        // With one part nothing is written before the last call that can fail, but the mean of estimates and votes, and what a
+        // clip or Nesterov's momentum makes of the gradient.
         let careful = self.writes_twice();
         let states = if careful { states(&self.parts) } else { Vec::new() };
         let before = if careful { gradient.to_vec() } else { Vec::new() };
@@ -85,8 +86,9 @@ impl Compressor {
 
     /// Whether a step writes the gradient more than once.
     pub(super) fn writes_twice(&self) -> bool {
-        // A vote is taken tensor by tensor.
-        let twice = |part: &Part| part.recipe.memory().shift.is_some() || part.recipe.vote;
+        // A vote is taken tensor by tensor. What is clipped, and Nesterov's momentum, take the gradient's place.
+        let begins = |part: &Part| part.recipe.clip.is_some() || part.recipe.memory().nesterov;
+        let twice = |part: &Part| part.recipe.memory().shift.is_some() || part.recipe.vote || begins(part);
         self.parts.len() > 1 || self.parts.iter().any(twice)
     }
 
@@ -120,6 +122,7 @@ impl Shared<'_> {
         let weight = 1.0 / ranks as f32;
         parts.iter_mut().for_each(|part| {
             part.via = part.algorithm(ranks);
+            part.limit = part.recipe.clip.map(|norm| f64::from(norm) / f64::from(ranks).sqrt());
             part.owner.forget();
         });
         let ready = ground.begin(parts);

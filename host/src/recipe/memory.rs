@@ -19,13 +19,15 @@ pub struct Memory {
     /// Momentum of this factor, 0 to less than 1, gathered before anything is dropped. Without error feedback it goes with a
     /// quantizer alone.
     pub momentum: Option<f32>,
+    /// Nesterov's form of the momentum: with gradient g and momentum u, u = m (u + g), and u + g takes the place of the gradient.
+    pub nesterov: bool,
     /// Differences to an estimate are sent, not gradients.
     pub shift: Option<Shift>,
 }
 
 impl Default for Memory {
     fn default() -> Self {
-        Self { feedback: false, beta: 1.0, gamma: 1.0, momentum: None, shift: None }
+        Self { feedback: false, beta: 1.0, gamma: 1.0, momentum: None, nesterov: false, shift: None }
     }
 }
 
@@ -74,6 +76,11 @@ impl Memory {
         self.feedback && !self.is_formed()
     }
 
+    /// Whether what is encoded, or formed, is taken from the plane of the momentum. Nesterov's form leaves it where the gradient was.
+    pub(crate) fn sends_momentum(&self) -> bool {
+        self.momentum.is_some() && !self.nesterov
+    }
+
     /// How what is encoded is formed, of tensors of which the longest promises this.
     pub(crate) fn formed(&self, promise: &Promise) -> Result<Option<Formed>, Error> {
         let stages = |what, remedy| Err(RecipeError::Stages { what, remedy }.into());
@@ -107,6 +114,10 @@ impl Memory {
     pub(super) fn check(&self, of_factors: bool) -> Result<(), Error> {
         if let Some(factor) = self.momentum.filter(|m| !(0.0..1.0).contains(m)) {
             return Err(RecipeError::Momentum { got: factor }.into());
+        }
+        if self.nesterov && self.momentum.is_none() {
+            let what = "nesterov is a form of the momentum, and there is none";
+            return Err(RecipeError::Stages { what, remedy: "add momentum=<factor>, or leave out nesterov" }.into());
         }
         let refuse = |what, got, allowed| Err(RecipeError::Factor { what, got, allowed }.into());
         if !(0.0..=1.0).contains(&self.beta) {

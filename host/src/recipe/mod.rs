@@ -34,7 +34,8 @@ use crate::rotation::Rotation;
 /// |---|---|---|
 /// | none | `none` | sends f32, summed by an all-reduce |
 /// | selection | `topk:0.01`, `topk:k=100`, `topk:k=4,block=64`, `topk:above=0.001` | [`TopK`] |
-/// | selection | `topk:0.001,warmup=4000`, `dgc:ratio=0.001` | [`Recipe::warm_up`], with `dgc` also `momentum=0.9` |
+/// | selection | `topk:0.001,warmup=4000`, `dgc:ratio=0.001,nesterov,clip=5` | [`Recipe::warm_up`], with `dgc` also `momentum=0.9`, and `nesterov` and `clip` where they are said |
+/// | clipping | `clip=5` | [`Recipe::clip`]: of each rank's gradient, before anything else |
 /// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `float:e4m3,scaled`, `float:int16,bound=0.001`, `onebit`, `sign`, `natural:bits=8`, `ternary:clip=2.5`, `tree`, and behind a selection `f16`, `bf16` | [`Qsgd`](crate::Qsgd), [`Uniform`](crate::Uniform), [`Float`](crate::Float), [`OneBit`](crate::OneBit), [`Sign`](crate::Sign), [`Natural`](crate::Natural), [`Ternary`](crate::Ternary), [`Tree`](crate::Tree) |
 /// | rotation | `rotate`, `rotate:block=8192` | [`Recipe::rotate`] |
 /// | entropy coding | `elias`, behind `ternary`, `qsgd`, `float:int8` and `float:int16`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
@@ -45,6 +46,7 @@ use crate::rotation::Rotation;
 /// | memory | `ef` | error feedback. `onebit`, `sign`, `ternary:stretch=1`, `randomk` and `powersgd` have it unless `noef` is there |
 /// | memory | `ef:beta=0.9,gamma=1` | error feedback of beta times the residual and gamma times the gradient |
 /// | memory | `momentum=0.9` | momentum correction, with error feedback unless `noef` is there |
+/// | memory | `nesterov` | [`Recipe::nesterov`], the other form of the momentum |
 /// | memory | `signum`, `signum:momentum=0.9` | [`Recipe::momentum_alone`], of signs |
 /// | memory | `ef21` | differences to an estimate, of a contraction: [`Shift::Ef21`] |
 /// | memory | `diana`, `diana:alpha=0.1` | differences to an estimate, of an unbiased codec: [`Shift::Diana`] |
@@ -56,7 +58,8 @@ use crate::rotation::Rotation;
 /// **Momentum correction** (Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, equation 4 and
 /// section 3.2): with gradient g, momentum u and residual v, u = m u + g, then v = v + u is encoded, and v keeps what
 /// was not sent. Where entries are selected, u becomes zero at those that were sent. A momentum that is not finite
-/// counts as zero in the next step. The optimizer behind it then has no momentum of its own.
+/// counts as zero in the next step. The optimizer behind it then has no momentum of its own. `nesterov` is their other form:
+/// u = m (u + g), then v = v + (u + g).
 ///
 /// ```
 /// use gradwire::{Qsgd, Recipe, TopK};
@@ -72,6 +75,8 @@ use crate::rotation::Rotation;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
+    /// The norm that gradients are clipped to.
+    pub(crate) clip: Option<f32>,
     pub(crate) select: Option<TopK>,
     /// Steps over which the part that is kept falls to the one that was set.
     pub(crate) warm_up: u64,
@@ -110,6 +115,7 @@ impl Recipe {
     /// Sends f32.
     pub fn none() -> Self {
         Self {
+            clip: None,
             select: None,
             warm_up: 0,
             rotation: None,
@@ -204,6 +210,57 @@ impl Recipe {
         self
     }
 
+    /// The same with the momentum in Nesterov's form: u = m (u + g), and u + g takes the place of the gradient. Needs a momentum.
+    ///
+    /// Source: Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, section 3.2, whose residual is v = v + u + g;
+    /// here it is v + (u + g), each operation rounded. Where entries are selected, u becomes zero at those that were sent. What is
+    /// kept, and saved, is u + g, of which m times is the next step's u: so a step takes no more memory than the plain form, but for
+    /// a copy of the gradient, which a step that fails puts back.
+    ///
+    /// ```
+    /// use gradwire::{Recipe, TopK};
+    /// let recipe = Recipe::from(TopK::fraction(0.01)).momentum(0.9).nesterov();
+    /// assert_eq!(recipe, "dgc:ratio=0.01,nesterov".parse()?);
+    /// assert_eq!(recipe.to_string(), "topk:0.01+momentum=0.9+nesterov");
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub fn nesterov(mut self) -> Self {
+        self.memory.nesterov = true;
+        self
+    }
+
+    /// The same with the gradient of each rank clipped before anything is added to it: where its L2 norm is above c / sqrt(ranks), it
+    /// is multiplied by c / sqrt(ranks) / norm. c is above 0.
+    ///
+    /// Source: Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, section 3.3: residuals grow with the steps, so
+    /// that gradients are clipped where they are added, and the sum of the ranks' is as long as one of norm c clipped behind it.
+    ///
+    /// * **Of what**: the norm is that of all tensors of the recipe together. Tensors of other recipes, and those that go
+    ///   uncompressed, have no part in it, and are not clipped.
+    /// * **Determinism**: backend to backend. The norm of each tensor is a sum of integers, as of
+    ///   [`Qsgd::l2`](crate::Qsgd::l2) with [`Qsgd::whole_tensor`](crate::Qsgd::whole_tensor); their squares are summed in binary64, in
+    ///   the order of the tensors.
+    /// * **Bound**: the norm of n clipped elements passes c / sqrt(ranks) by the factor 1 + 2^-22 + sqrt(n) 2^-23 at most.
+    /// * **Edge cases**: a gradient within the norm keeps its bits. One with a NaN or an infinity is not clipped. A tensor's norm counts
+    ///   as the largest finite number where it is above that, and as a multiple of 2^-149 below 2^-126.
+    ///
+    /// ```
+    /// use gradwire::{Recipe, TopK};
+    /// let recipe = Recipe::from(TopK::fraction(0.01)).momentum(0.9).clip(5.0);
+    /// assert_eq!(recipe, "dgc:ratio=0.01,clip=5".parse()?);
+    /// assert_eq!(recipe.to_string(), "topk:0.01+momentum=0.9+clip=5");
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub fn clip(mut self, norm: f32) -> Self {
+        self.clip = Some(norm);
+        self
+    }
+
+    /// The norm c that gradients are clipped to: [`Recipe::clip`].
+    pub fn clipped(&self) -> Option<f32> {
+        self.clip
+    }
+
     /// The same with the majority of the ranks' signs in the place of their mean: [`Device::vote`](crate::Device::vote), of
     /// [`Sign::unit`](crate::Sign::unit) and Signum. Gradients lie in the host's memory.
     ///
@@ -240,8 +297,8 @@ impl Recipe {
     /// in the residual is soon out of date.
     ///
     /// Source: Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, section 3.3. Their codec is
-    /// `dgc:ratio=0.001,momentum=0.9,warmup=<steps>`, which is `topk:0.001,warmup=<steps>+momentum=0.9`. It clips the
-    /// gradient too, which is left to the caller: to the norm c / sqrt(ranks), before the exchange.
+    /// `dgc:ratio=0.001,momentum=0.9,warmup=<steps>`, which is `topk:0.001,warmup=<steps>+momentum=0.9`; with
+    /// [`Recipe::nesterov`] and [`Recipe::clip`], where `nesterov` and `clip=<norm>` stand behind.
     ///
     /// ```
     /// use gradwire::{Recipe, TopK};
@@ -369,6 +426,15 @@ impl Recipe {
         if self.is_none() && self.memory != Memory::default() {
             return stages("what is sent whole leaves nothing to remember", "leave out ef, momentum, ef21 and diana");
         }
+        if let Some(got) = self.clip {
+            if !(got > 0.0 && got.is_finite()) {
+                return Err(RecipeError::Factor { what: "clip", got, allowed: "above 0" }.into());
+            }
+            if self.is_none() {
+                let what = "what is sent whole keeps nothing that grows, and is not clipped";
+                return stages(what, "leave out clip, or name a codec");
+            }
+        }
         if let Some(rotation) = self.rotation {
             rotation.check()?;
             if self.dense().is_none() || self.vote {
@@ -454,7 +520,8 @@ impl Recipe {
     }
 
     /// The selection, with the quantizer of its values and the recipe's policy for NaN: a codec that
-    /// [`Device::encode_sparse`](crate::Device::encode_sparse) takes. `None` where nothing is selected.
+    /// [`Device::encode_sparse`](crate::Device::encode_sparse) takes. `None` where nothing is selected. Memory and clipping are a
+    /// compressor's, and left out.
     ///
     /// ```
     /// use gradwire::{Device, Recipe, Seed};
@@ -471,7 +538,7 @@ impl Recipe {
 
     /// The quantizer of every element, with the recipe's policy for NaN and packing of codes: a codec that
     /// [`Device::encode`](crate::Device::encode) takes. `None` where entries are selected, where the gradient is turned
-    /// before, where ranks vote, and where there is no quantizer.
+    /// before, where ranks vote, and where there is no quantizer. Memory and clipping are a compressor's, and left out.
     ///
     /// ```
     /// use gradwire::{Device, Recipe, Seed};

@@ -7,7 +7,7 @@ use crate::gradient::Dtype;
 use crate::plan::EncodePlan;
 
 /// What holds of C(x), the gradient that is decoded, for every gradient x of a length with magnitudes up to 2^127, but
-/// for the rounding of binary32 and the resolution of the draws. Of one step: memory is left out.
+/// for the rounding of binary32 and the resolution of the draws. Of one step: memory and clipping are left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Promise {

@@ -17,8 +17,9 @@ use crate::random::RandomK;
 use crate::rotation::Rotation;
 
 /// What may stand where a stage does, behind none and the quantizers.
-const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, elias, base3, vote, ef, noef, ef21, diana, momentum=<factor>, gtopk, \
-                      twophase or finite";
+const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, elias, base3, vote, ef, noef, ef21, diana, momentum=<factor>, nesterov, \
+                      clip=<norm>, gtopk, twophase or finite";
+const NORM: &str = "a norm above 0";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
 impl FromStr for Recipe {
@@ -74,6 +75,8 @@ enum Slot {
     Vote,
     Feedback,
     Momentum,
+    Nesterov,
+    Clip,
     Algorithm,
     Policy,
 }
@@ -95,6 +98,8 @@ impl Builder {
             "vote" => Slot::Vote,
             "ef" | "noef" | "ef21" | "diana" => Slot::Feedback,
             "momentum" => Slot::Momentum,
+            "nesterov" => Slot::Nesterov,
+            "clip" => Slot::Clip,
             "gtopk" | "twophase" => Slot::Algorithm,
             "finite" => Slot::Policy,
             other => {
@@ -128,9 +133,18 @@ impl Builder {
                 (recipe.select, recipe.warm_up) = (Some(select), warm_up);
             }
             "dgc" => {
-                let (part, factor, warm_up) = word.dgc()?;
+                let Dgc { part, factor, warm_up, nesterov, clip } = word.dgc()?;
                 (recipe.select, recipe.warm_up) = (Some(TopK::fraction(part)), warm_up);
-                recipe.memory = Memory { feedback: true, momentum: Some(factor), ..recipe.memory };
+                let nesterov = nesterov || recipe.memory.nesterov;
+                recipe.memory = Memory { feedback: true, momentum: Some(factor), nesterov, ..recipe.memory };
+                if let Some(norm) = clip {
+                    if let Some((_, first)) = self.seen.iter().find(|(other, _)| *other == Slot::Clip) {
+                        let found = format!("dgc has a clip, and another is at byte {first}");
+                        return Err(word.wrong(0, found, "dgc without clip, or dgc alone"));
+                    }
+                    self.seen.push((Slot::Clip, word.at));
+                    self.recipe.clip = Some(norm);
+                }
             }
             "signum" => {
                 let (codec, factor) = word.signum()?;
@@ -155,6 +169,7 @@ impl Builder {
                 recipe.memory.momentum = Some(setting.number("a factor from 0 to less than 1")?);
                 recipe.memory.feedback |= recipe.memory.shift.is_none() && feedback;
             }
+            "clip" => recipe.clip = Some(word.only("clip=<norm>, above 0,")?.number(NORM)?),
             "ef" => {
                 let (beta, gamma) = word.feedback()?;
                 recipe.memory = Memory { feedback: true, beta, gamma, ..recipe.memory };
@@ -181,6 +196,7 @@ impl Builder {
                     "elias" => entropy = Entropy::Elias,
                     "base3" => entropy = Entropy::Base3,
                     "vote" => recipe.vote = true,
+                    "nesterov" => recipe.memory.nesterov = true,
                     "gtopk" => recipe.algorithm = Algorithm::Tree,
                     "noef" => recipe.memory.feedback = false,
                     "finite" => recipe.non_finite = NonFinite::Error,
@@ -204,18 +220,24 @@ impl Builder {
         }
     }
 
-    /// What the last stage is for. The momentum of dgc stands behind its selection, and that of signum behind its signs.
+    /// What the last stage is for. What else dgc and signum set stands behind their selection and their signs.
     fn last(&self) -> Slot {
-        match self.seen[..] {
-            [.., (codec, at), (Slot::Momentum, same)] if at == same => codec,
-            [.., (slot, _)] => slot,
-            [] => Slot::What,
-        }
+        let last = self.seen.last().map_or(0, |(_, at)| *at);
+        self.seen.iter().find(|(_, at)| *at == last).map_or(Slot::What, |(slot, _)| *slot)
     }
 }
 
 fn is_codec(slot: Slot) -> bool {
     matches!(slot, Slot::What | Slot::Select | Slot::Quantize)
+}
+
+/// What dgc sets: the part that is kept, momentum, the steps of the warm-up, the momentum's form, and the norm.
+struct Dgc {
+    part: f64,
+    factor: f32,
+    warm_up: u64,
+    nesterov: bool,
+    clip: Option<f32>,
 }
 
 /// A stage as it stands in the text.
@@ -424,10 +446,9 @@ impl<'t> Word<'t> {
         Ok(codec)
     }
 
-    /// The part that is kept, momentum, and the steps of the warm-up.
-    fn dgc(&self) -> Result<(f64, f32, u64), Error> {
-        let allowed = "ratio, momentum or warmup";
-        let (mut part, mut factor, mut warm_up) = (0.01, 0.9, 0);
+    fn dgc(&self) -> Result<Dgc, Error> {
+        let allowed = "ratio, momentum, warmup, nesterov or clip";
+        let (mut part, mut factor, mut warm_up, mut nesterov, mut clip) = (0.01, 0.9, 0, false, None);
         for s in &self.list(allowed)? {
             match s.key {
                 "ratio" => {
@@ -439,10 +460,12 @@ impl<'t> Word<'t> {
                 }
                 "momentum" => factor = s.number("a factor from 0 to less than 1")?,
                 "warmup" => warm_up = s.number("a number of steps")?,
+                "nesterov" => nesterov = s.flag(true)?,
+                "clip" => clip = Some(s.number(NORM)?),
                 _ => return Err(s.unknown(allowed)),
             }
         }
-        Ok((part, factor, warm_up))
+        Ok(Dgc { part, factor, warm_up, nesterov, clip })
     }
 
     /// Signs alone, and the momentum.
@@ -587,7 +610,7 @@ impl Display for Recipe {
         words.extend(self.random.map(|codec| word("randomk", codec.words())));
         let of_random = self.random.is_some_and(|codec| !codec.is_unbiased());
         let default = self.quantize.brings_feedback() || self.factors.is_some() || of_random;
-        let Memory { feedback, beta, gamma, momentum, shift } = self.memory;
+        let Memory { feedback, beta, gamma, momentum, nesterov, shift } = self.memory;
         let weights = [("beta", beta), ("gamma", gamma)].into_iter().filter(|(_, factor)| *factor != 1.0);
         let weights: Vec<_> = weights.map(|(name, factor)| format!("{name}={factor}")).collect();
         match shift {
@@ -602,6 +625,8 @@ impl Display for Recipe {
             None => {}
         }
         words.extend(momentum.map(|factor| format!("momentum={factor}")));
+        words.extend(nesterov.then(|| "nesterov".into()));
+        words.extend(self.clip.map(|norm| format!("clip={norm}")));
         match self.algorithm {
             Algorithm::Gather => {}
             Algorithm::Tree => words.push("gtopk".into()),

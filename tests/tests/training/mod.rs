@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 32] = [
+pub(crate) const TEXTS: [&str; 35] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -46,6 +46,10 @@ pub(crate) const TEXTS: [&str; 32] = [
     "onebit+ef:beta=0.5,gamma=2",
     "topk:0.02+ef:beta=0.75+momentum=0.5",
     "dgc:ratio=0.01,warmup=3",
+    "dgc:ratio=0.02,nesterov,clip=3",
+    "powersgd:rank=1+momentum=0.5+nesterov",
+    // Within the norm on one rank, and not on more.
+    "qsgd:bits=4,bucket=64+ef+clip=100",
     "natural:bits=8+ef",
     "tree+ef",
     "float:bf16",

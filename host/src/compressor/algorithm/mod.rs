@@ -27,7 +27,7 @@ pub(super) struct Place<'a, 's> {
 impl Place<'_, '_> {
     /// What a part takes its payloads of.
     fn input(&self, part: &Part) -> &[f32] {
-        if part.recipe.memory().momentum.is_some() { self.planes.behind(Held::Momentum) } else { self.gradient }
+        if part.recipe.memory().sends_momentum() { self.planes.behind(Held::Momentum) } else { self.gradient }
     }
 }
 

@@ -53,7 +53,7 @@ impl<D: DeviceMemory> Resident<'_, D> {
     /// What a part works on.
     fn place(&mut self, index: usize, part: &Part) -> (&Queue<'_, D>, Place<'_, D>, &mut Kept<D>) {
         let Self { queue, device, gradient, state, .. } = self;
-        let momentum = part.recipe.memory().momentum.map(|_| Held::Momentum);
+        let momentum = part.recipe.memory().sends_momentum().then_some(Held::Momentum);
         let input = part.forms().or(momentum).and_then(|held| state.plane(held));
         let input = input.map_or_else(|| gradient.clone(), |plane| queue.all(&plane.now));
         let feedback = part.recipe.memory().adds_residual();
@@ -78,19 +78,40 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
             queue.copy((gradient, 0), (&queue.all(before), 0), bytes)?;
         }
         self.begun = true;
-        for part in parts.iter() {
-            let mut input = gradient.clone();
-            let momentum = part.recipe.memory().momentum.map(|factor| (Held::Momentum, [factor, 1.0]));
-            let formed = part.forms().zip(part.formed).map(|(held, by)| (held, [by.factor, by.gain]));
-            for (held, [factor, gain]) in momentum.into_iter().chain(formed) {
-                let Some(plane) = state.plane(held) else { continue };
-                for range in part.ranges().filter(|range| !range.is_empty()) {
+        for (part, norms) in parts.iter().zip(&state.norms) {
+            let mut written = false;
+            // What is behind becomes `factor` times itself, plus `gain` times what is before.
+            let add = |input: &D::Slice, onto: &D::Slice, [factor, gain]: [f32; 2]| {
+                part.ranges().filter(|range| !range.is_empty()).try_for_each(|range| {
                     let work = AddMomentum { range: range.start as u64..range.end as u64, elements, factor, gain };
-                    let buffers = MomentumBuffers { gradient: input.clone(), momentum: queue.all(&plane.now) };
-                    queue.run(work, buffers)?;
-                }
-                input = queue.all(&plane.now);
+                    queue.run(work, MomentumBuffers { gradient: input.clone(), momentum: onto.clone() })
+                })
+            };
+            if let (Some(norms), Some(limit), Some(before)) = (norms, part.limit, &state.gradient)
+                && let Some(gain) = norms.gain(queue, gradient, limit)?
+            {
+                // Of finite numbers, none times itself adds a zero of the product's sign.
+                written = true;
+                add(&queue.all(before), &*gradient, [0.0, gain])?;
             }
+            let mut input = gradient.clone();
+            let memory = part.recipe.memory();
+            if let (Some(factor), Some(plane)) = (memory.momentum, state.plane(Held::Momentum)) {
+                let plane = queue.all(&plane.now);
+                add(&input, &plane, [factor, 1.0])?;
+                if memory.nesterov {
+                    written = true;
+                    add(&plane, &*gradient, [1.0, factor])?;
+                } else {
+                    input = plane;
+                }
+            }
+            if let (Some(held), Some(by)) = (part.forms(), part.formed)
+                && let Some(plane) = state.plane(held)
+            {
+                add(&input, &queue.all(&plane.now), [by.factor, by.gain])?;
+            }
+            self.written |= written;
         }
         Ok(())
     }

@@ -3,10 +3,12 @@
 mod ground;
 mod kept;
 mod memory;
+mod norms;
 
 use self::ground::Resident;
 use self::kept::Kept;
 use self::memory::{Plane, Queue};
+use self::norms::Norms;
 use super::Compressor;
 use super::part::Method;
 use super::planes::{Held, Planes, zeros};
@@ -53,9 +55,11 @@ use crate::recipe::{Algorithm, RecipeError};
 ///   [`ExchangeError::BrokenOff`](crate::ExchangeError::BrokenOff). The way on is a new [`Compressor`], restored from a
 ///   saved state and made resident.
 /// * **Memory**: 8 bytes per element for error feedback, 8 for momentum, 16 for estimates, 4 for the gradient's copy
-///   where recipes differ between tensors or keep estimates, and the payloads.
+///   where recipes differ between tensors, keep estimates, clip, or have Nesterov's momentum, a quarter where they clip, and the
+///   payloads.
 /// * **Order**: everything goes to the device's stream or queue. The call waits for payloads and factors, which it
-///   hands to the group; the last decode may still run when it returns, and is before what is queued there later.
+///   hands to the group, and for norms where it clips; the last decode may still run when it returns, and is before what
+///   is queued there later.
 pub struct ResidentCompressor<D: DeviceMemory> {
     /// Without its planes.
     inner: Compressor,
@@ -69,6 +73,8 @@ struct State<D: DeviceMemory> {
     /// The planes, in the order of [`Held`].
     planes: [Option<Plane<D::Room>>; 4],
     parts: Vec<Kept<D>>,
+    /// What finds the norms of the parts that are clipped.
+    norms: Vec<Option<Norms<D>>>,
     /// Room for the gradient before a step, where a step writes it more than once.
     gradient: Option<D::Room>,
 }
@@ -122,6 +128,7 @@ impl Compressor {
         let state = State {
             planes: all_of(planes.kept().map(|plane| queue.plane(plane)))?,
             parts: inner.parts.iter().map(|part| Kept::new(&queue, &inner, part)).collect::<Result<_, _>>()?,
+            norms: inner.parts.iter().map(|part| Norms::new(&queue, part)).collect::<Result<_, _>>()?,
             gradient: match inner.writes_twice() {
                 true => Some(memory.room(4 * inner.layout.elements())?),
                 false => None,
