@@ -34,6 +34,15 @@ pub enum Error {
         /// The size that was asked for.
         got: usize,
     },
+    /// A bucket that no block of threads sorts in its own memory.
+    #[error(
+        "a bucket of quantiles must be a power of two from 256 to 4096, which a block of threads sorts in its own memory; got {}",
+        got.map_or("the whole tensor".to_owned(), |elements| elements.to_string())
+    )]
+    SortedBucket {
+        /// The size that was asked for; none for the whole tensor.
+        got: Option<usize>,
+    },
     /// Two tensors of a layout that share an element.
     #[error("tensors {first} and {second} of the layout both have element {element}; give each its own range")]
     Overlap {

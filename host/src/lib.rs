@@ -73,7 +73,7 @@ mod words;
 
 pub use codec::powersgd::{Matrix, PowerSgd};
 pub use codec::topk::{Segment, TopK};
-pub use codec::{Codec, Float, Natural, OneBit, Qsgd, Quantizer, Sign, Ternary, Tree, Uniform};
+pub use codec::{Codec, Float, Natural, OneBit, Qsgd, Quantile, Quantizer, Sign, Ternary, Tree, Uniform};
 pub use collective::{Collective, CollectiveError};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use compressor::ResidentCompressor;

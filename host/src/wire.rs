@@ -205,7 +205,7 @@ impl Header {
         self.bits
     }
 
-    /// Levels: the largest magnitude (QSGD) or the largest code (uniform).
+    /// Levels: the largest magnitude (QSGD), the largest code (uniform) or the number of codes (quantiles).
     pub fn levels(&self) -> u32 {
         self.levels
     }
@@ -260,7 +260,7 @@ impl Header {
 
     /// Bytes of the scalars, the first part of the body.
     pub fn scalar_bytes(&self) -> u64 {
-        4 * self.buckets() * self.codec.scalars() as u64
+        4 * self.buckets() * self.codec.scalars(self.bits) as u64
     }
 
     /// Bytes of the codes, the second part of the body: whole units of 256 elements, or the packed codes with their table.
@@ -330,10 +330,14 @@ impl Header {
         if !codec.packs(bits) {
             return field("bits", bits.into(), codec.allowed_widths());
         }
+        let [least, most] = codec.bucket_log2s();
         let bucket = match head[7] {
-            log2 @ 5..=13 => Bucket::Of(1 << log2),
-            WHOLE_TAG => Bucket::Whole,
-            other => return field("bucket", other.into(), "5 to 13, or 255 for the whole tensor,"),
+            log2 if (least..=most).contains(&log2) => Bucket::Of(1 << log2),
+            WHOLE_TAG if codec.has_whole_tensors() => Bucket::Whole,
+            other if codec.has_whole_tensors() => {
+                return field("bucket", other.into(), "5 to 13, or 255 for the whole tensor,");
+            }
+            other => return field("bucket", other.into(), "8 to 12, of quantiles,"),
         };
         let n = u64::from_le_bytes([head[8], head[9], head[10], head[11], head[12], head[13], head[14], head[15]]);
         if n > MAX_ELEMENTS {
@@ -351,7 +355,7 @@ impl Header {
             return field(
                 "flags",
                 head[19].into(),
-                "bit 0 (L2, QSGD only) and bit 1 (scaled, not 1-bit SGD, signs or floats)",
+                "bit 0 (L2, QSGD only) and bit 1 (scaled, not 1-bit SGD, signs, floats or quantiles)",
             );
         }
         let entropy = head[ENTROPY_AT];

@@ -1,5 +1,5 @@
 //! The table of bucketed codecs. Names, tags, entry points, the CPU's dispatch and the lists of tests and tools are made
-//! from it.
+//! from it. Quantile buckets stand beside it: their codes need a sorted bucket, and their scalars are as many as codes.
 
 use crate::arith;
 use crate::arith::quantizer::Quantizer;
@@ -203,19 +203,22 @@ macro_rules! codecs {
         #[non_exhaustive]
         pub enum CodecId {
             $($(#[$doc])* $codec,)+
+            /// SketchML's quantile buckets: the quantiles of a bucket, each with the mean of its elements.
+            Quantile,
         }
 
         impl CodecId {
             /// All of them, in the order of their tags.
-            pub const ALL: &'static [Self] = &[$(Self::$codec),+];
+            pub const ALL: &'static [Self] = &[$(Self::$codec,)+ Self::Quantile];
 
             /// The tags on the wire and whose they are, for a message.
-            pub const TAGS: &'static str = concat!($($tag, " (", $name, "), "),+, "or 3 (sparse)");
+            pub const TAGS: &'static str = concat!($($tag, " (", $name, "), ",)+ "14 (quantile), or 3 (sparse)");
 
             /// The codec's name.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$codec => $name,)+
+                    Self::Quantile => "quantile",
                 }
             }
 
@@ -223,6 +226,7 @@ macro_rules! codecs {
             pub const fn tag(self) -> u8 {
                 match self {
                     $(Self::$codec => $tag,)+
+                    Self::Quantile => 14,
                 }
             }
 
@@ -230,6 +234,7 @@ macro_rules! codecs {
             pub const fn of_tag(tag: u8) -> Option<Self> {
                 match tag {
                     $($tag => Some(Self::$codec),)+
+                    14 => Some(Self::Quantile),
                     _ => None,
                 }
             }
@@ -238,6 +243,7 @@ macro_rules! codecs {
             pub const fn widths(self) -> &'static [u32] {
                 match self {
                     $(Self::$codec => &[$($width),+],)+
+                    Self::Quantile => &[2, 3, 4, 5, 6, 7, 8],
                 }
             }
 
@@ -245,6 +251,7 @@ macro_rules! codecs {
             pub const fn allowed_widths(self) -> &'static str {
                 match self {
                     $(Self::$codec => $widths,)+
+                    Self::Quantile => "2 to 8",
                 }
             }
 
@@ -252,6 +259,7 @@ macro_rules! codecs {
             pub const fn wire_flags(self) -> u8 {
                 match self {
                     $(Self::$codec => $flags,)+
+                    Self::Quantile => 0,
                 }
             }
 
@@ -259,6 +267,8 @@ macro_rules! codecs {
             pub const fn variance(self) -> Variance {
                 match self {
                     $(Self::$codec => $variance,)+
+                    // No quantile has elements on both sides of zero, so each loses what a side of 1-bit SGD loses.
+                    Self::Quantile => Variance::Contraction,
                 }
             }
 
@@ -266,20 +276,24 @@ macro_rules! codecs {
             const fn sign_bits(self) -> u32 {
                 match self {
                     $(Self::$codec => $sign,)+
+                    Self::Quantile => 0,
                 }
             }
 
-            /// Scalars that each bucket puts on the wire: the norm, minimum and maximum, or two means.
-            pub const fn scalars(self) -> usize {
+            /// Scalars that each bucket puts on the wire, with codes of this width: the norm, minimum and maximum, two means, or
+            /// the mean of each quantile.
+            pub const fn scalars(self, bits: u32) -> usize {
                 match self {
                     $(Self::$codec => <$formula as Quantizer>::SCALARS,)+
+                    Self::Quantile => 1 << bits,
                 }
             }
 
-            /// Words of a partial statistic, of a span of a tensor that is one bucket.
+            /// Words of a partial statistic, of a span of a tensor that is one bucket; 0 where no tensor may be one.
             pub const fn partial_words(self) -> u32 {
                 let bytes = match self {
                     $(Self::$codec => size_of::<<$formula as Quantizer>::Partial>(),)+
+                    Self::Quantile => 0,
                 };
                 bytes as u32 / 4
             }
@@ -303,14 +317,16 @@ macro_rules! codecs {
                         combine_segments: stringify!($combine_segments),
                         encode_tensors: stringify!($encode_tensors),
                     },)+
+                    Self::Quantile => &QUANTILE,
                 }
             }
 
-            /// Does work with the codec's formula.
+            /// Does work with the codec's formula; none where an element's code needs more than a statistic of its bucket.
             #[inline(always)]
-            pub fn visit<V: Visitor>(self, visitor: V) -> V::Output {
+            pub fn visit<V: Visitor>(self, visitor: V) -> Option<V::Output> {
                 match self {
-                    $(Self::$codec => visitor.visit::<$formula>(),)+
+                    $(Self::$codec => Some(visitor.visit::<$formula>()),)+
+                    Self::Quantile => None,
                 }
             }
         }
@@ -318,7 +334,33 @@ macro_rules! codecs {
 }
 table!(codecs);
 
+/// The entry points of quantile buckets. Those for tensors that are one bucket do not exist ([`CodecId::has_whole_tensors`]).
+const QUANTILE: Entries = Entries {
+    stats: "quantile_stats",
+    combine: "quantile_combine",
+    encode: "quantile_encode",
+    decode: "quantile_decode",
+    encode_segments: "quantile_encode_segments",
+    decode_segments: "quantile_decode_segments",
+    stats_segments: "quantile_stats_segments",
+    combine_segments: "quantile_combine_segments",
+    encode_tensors: "quantile_encode_tensors",
+};
+
 impl CodecId {
+    /// Whether a tensor may be one bucket, whatever its length.
+    pub const fn has_whole_tensors(self) -> bool {
+        !matches!(self, Self::Quantile)
+    }
+
+    /// The base-2 logarithms of the smallest bucket and of the largest.
+    pub const fn bucket_log2s(self) -> [u8; 2] {
+        match self {
+            Self::Quantile => [8, 12],
+            _ => [5, 13],
+        }
+    }
+
     /// Whether the codec packs codes of this width.
     pub const fn packs(self, bits: u32) -> bool {
         let widths = self.widths();
@@ -345,9 +387,11 @@ impl CodecId {
         }
     }
 
-    /// Whether codes of this width may have so many levels: all of them where levels lie in decades, a format's own.
+    /// Whether codes of this width may have so many levels: all of them where levels lie in decades or are quantiles, a format's
+    /// own.
     pub const fn has_levels(self, bits: u32, levels: u32) -> bool {
         match self.variance() {
+            _ if matches!(self, Self::Quantile) => levels == self.max_levels(bits),
             Variance::Decades => levels == self.max_levels(bits),
             Variance::Formats => {
                 let format = arith::minifloat::Format::of(levels);
@@ -359,6 +403,9 @@ impl CodecId {
 
     /// The most levels that codes of this width hold; none of a width that the codec does not pack.
     pub const fn max_levels(self, bits: u32) -> u32 {
+        if let (Self::Quantile, true) = (self, self.packs(bits)) {
+            return 1 << bits;
+        }
         if let (Variance::Formats, true) = (self.variance(), self.packs(bits)) {
             return match bits {
                 4 => 7,

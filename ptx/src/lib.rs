@@ -90,7 +90,7 @@ macro_rules! family {
 ///
 /// sm_80 has `redux.sync`, and tensor cores for PowerSGD above rank 8; the PTX ISA of sm_90 writes half of a pair shorter. A family
 /// that uses none of it has no text of its own for that target.
-pub static FAMILIES: [Family; 18] = [
+pub static FAMILIES: [Family; 19] = [
     // The search for elements that are not finite, which every codec may ask for, and momentum.
     family!("common", ["finite_", "memory_"], 80, 80),
     family!("qsgd", ["qsgd_"], 80, 90),
@@ -100,6 +100,7 @@ pub static FAMILIES: [Family; 18] = [
     family!("uniform_fixed", ["uniform_fixed_"], 80, 90),
     family!("onebit", ["onebit_"], 80, 90),
     family!("natural", ["natural_"], 80, 80),
+    family!("quantile", ["quantile_"], 35, 35),
     family!("float", ["float_"], 80, 80),
     family!("sign", ["sign_"], 80, 90),
     family!("ternary", ["ternary_"], 80, 90),

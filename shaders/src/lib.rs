@@ -8,7 +8,7 @@
 //! `powersgd/params.wgsl` says how it keeps to that.
 //!
 //! A bucketed codec is one file in `codecs/`; the kernels in `bucketed/` are made for each of them from one row in this
-//! file.
+//! file. Quantile buckets have kernels of their own in `quantile/`.
 //!
 //! Every shader is one module with one entry point. Its parameter struct (of `gradwire-kernels`) is the uniform at
 //! `@group(0) @binding(0)`; its buffers follow from binding 1 on.
@@ -206,6 +206,7 @@ macro_rules! decode {
         stage!($codec, $name, $of_codec, [
             "bucketed/decode_params.wgsl",
             "bucketed/decoders.wgsl",
+            "bucketed/decode_unit.wgsl",
             "bucketed/decode_span.wgsl",
             $($file),+
         ], $bindings, 5120)
@@ -266,6 +267,30 @@ macro_rules! bucketed {
     }};
 }
 
+/// An entry point that encodes quantile buckets.
+macro_rules! quantile_encode {
+    ($name:literal, [$($file:literal),+]) => {
+        stage!("quantile", $name, ["common/norm.wgsl", "bucketed/mean.wgsl"], [
+            "bucketed/encode_params.wgsl",
+            "common/half.wgsl",
+            "bucketed/gradient.wgsl",
+            "quantile/encode_span.wgsl",
+            $($file),+
+        ], ENCODE, 16384)
+    };
+}
+
+/// An entry point that decodes quantile buckets.
+macro_rules! quantile_decode {
+    ($name:literal, [$($file:literal),+], $bindings:expr) => {
+        stage!("quantile", $name, ["bucketed/decode_params.wgsl"], [
+            "bucketed/decode_unit.wgsl",
+            "quantile/decode_span.wgsl",
+            $($file),+
+        ], $bindings, 0)
+    };
+}
+
 const fn entry(name: &'static str, source: &'static str, bindings: &'static [Binding], workgroup_bytes: u32) -> Shader {
     Shader { name, source, bindings, workgroup_size: 256, workgroup_bytes }
 }
@@ -283,7 +308,7 @@ const BUCKETED: [[Shader; 9]; 8] = [
 ];
 
 /// All other entry points.
-const OTHERS: [Shader; 31] = [
+const OTHERS: [Shader; 35] = [
     entry(
         "finite_scan",
         module!(
@@ -510,6 +535,10 @@ const OTHERS: [Shader; 31] = [
         UNITS_READ,
         4096,
     ),
+    quantile_encode!("encode", ["bucketed/whole.wgsl", "bucketed/encode.wgsl"]),
+    quantile_decode!("decode", ["bucketed/whole.wgsl", "bucketed/decode.wgsl"], DECODE),
+    quantile_encode!("encode_segments", ["bucketed/item.wgsl", "bucketed/encode_segments.wgsl"]),
+    quantile_decode!("decode_segments", ["bucketed/item.wgsl", "bucketed/decode_segments.wgsl"], DECODE_SEGMENTS),
 ];
 
 /// Every entry point.

@@ -252,7 +252,12 @@ def tree_bucket(scalars, levels, bits):
     return decode
 
 
-# Of each codec by its tag: widths of a code, bits of it that are a sign, scalars of a bucket, flags of the header, and what
+def quantile_bucket(scalars):
+    """Returns the function from a code to the bits of its value, for one bucket."""
+    return lambda code: NAN_BITS if from_bits(scalars[code]) is None else scalars[code]
+
+
+# Of each codec by its tag: widths of a code, bits of it that are a sign, scalars of a bucket (0 for one per code), flags of the header, and what
 # makes the decoder of a bucket from its scalars, the levels and the bits of a code.
 CODECS = {
     1: ((2, 3, 4, 5, 6, 7, 8, 16), 1, 1, 3, qsgd_bucket),
@@ -263,6 +268,7 @@ CODECS = {
     8: ((4, 8, 16), 1, 1, 0, float_bucket),
     10: ((8,), 1, 1, 2, tree_bucket),
     12: (range(2, 9), 1, 1, 2, natural_bucket),
+    14: (range(2, 9), 0, 0, 0, lambda scalars, levels, bits: quantile_bucket(scalars)),
 }
 
 
@@ -349,11 +355,15 @@ def decode_file(stream):
     check(codec in CODECS, "the codec is unknown")
     widths, sign_bits, per_bucket, allowed_flags = CODECS[codec][:4]
     check(bits in widths, "the bits of a code are out of range")
-    most_levels = 2 ** (bits - sign_bits) - 1
-    least_levels = most_levels if codec == 10 else 1
+    per_bucket = per_bucket or 2**bits
+    most_levels = 2**bits if codec == 14 else 2 ** (bits - sign_bits) - 1
+    least_levels = most_levels if codec in (10, 14) else 1
     if codec == 8:
         check(levels in {4: (7,), 8: (123, 126, 127), 16: (31743, 32639, 32767)}[bits], "the levels are those of no format")
-    check(5 <= log_bucket <= 13 or log_bucket == 255, "the bucket is out of range")
+    if codec == 14:
+        check(8 <= log_bucket <= 12, "the bucket is out of range")
+    else:
+        check(5 <= log_bucket <= 13 or log_bucket == 255, "the bucket is out of range")
     check(n <= 2**31, "there are too many elements")
     check(least_levels <= levels <= most_levels, "the levels are out of range")
     check(kind in (0, 1, 2), "the type of the gradient is unknown")

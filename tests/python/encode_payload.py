@@ -7,7 +7,7 @@ twice, first to 53 bits and then to 24, so each operation is Python's and a roun
 
 Usage: encode_payload.py VECTORS OUT [VECTORS OUT ...]
 
-VECTORS is qsgd.json, uniform.json, onebit.json, sign.json, ternary.json, float.json, tree.json, natural.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
+VECTORS is qsgd.json, uniform.json, onebit.json, sign.json, ternary.json, float.json, tree.json, natural.json, quantile.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
 becomes a list of what the page makes of each vector's input, as JSON with the vector's own names: payload, residual_after,
 indices; of elias.json packed; of philox.json's columns the entry, and then of its draws the dither.
 """
@@ -150,7 +150,7 @@ class Codec:
     """A setting, as the fields of a vector have it."""
 
     def __init__(self, fields):
-        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4, "sign": 6, "ternary": 7, "float": 8, "tree": 10, "natural": 12}[fields["codec"]]
+        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4, "sign": 6, "ternary": 7, "float": 8, "tree": 10, "natural": 12, "quantile": 14}[fields["codec"]]
         self.qsgd = self.codec == 1
         self.bits = fields["bits"]
         self.levels = fields["levels"]
@@ -191,7 +191,7 @@ class Codec:
     def encode_bucket(self, x, first, beta):
         """Scalars, as bits, and codes."""
         if not all(map(is_finite, x)):
-            return [NAN] * CODECS[self.codec][2], [0] * len(x)
+            return [NAN] * (CODECS[self.codec][2] or self.levels), [0] * len(x)
         if self.codec == 4:
             return self.encode_onebit(x)
         if self.codec == 6:
@@ -205,6 +205,8 @@ class Codec:
             return self.encode_tree(x, first, beta)
         if self.codec == 12:
             return self.encode_natural(x, first, beta)
+        if self.codec == 14:
+            return self.encode_quantiles(x)
         return self.encode_qsgd(x, first, beta) if self.qsgd else self.encode_uniform(x, first, beta)
 
     def encode_qsgd(self, x, first, beta):
@@ -316,6 +318,23 @@ class Codec:
             level = min(used + base - lowest, self.levels) if used else 0
             codes.append(level | bits >> 31 << (self.bits - 1))
         return [to_bits(rounded(from_bits(top << 23) * beta))], codes
+
+    def encode_quantiles(self, x):
+        n, quantiles = len(x), self.levels
+        values = [from_bits(bits) for bits in x]
+        ordered = sorted(values)
+        p = sum(value < 0 for value in values)
+        q = min(max((quantiles * p + n // 2) // n, 1), quantiles - 1)
+        if p in (0, n):
+            q = quantiles if p else 0
+        ranks = [j * p // q for j in range(q)] + [p + j * (n - p) // (quantiles - q) for j in range(quantiles - q)]
+        edges = [ordered[rank] for rank in ranks]
+        codes = [max(j for j, edge in enumerate(edges) if edge <= value) for value in values]
+        means = []
+        for j in range(quantiles):
+            m = mean(x, [code == j for code in codes])
+            means.append(to_bits(-m if j < q and m else m))
+        return means, codes
 
     def encode(self, x, dtype):
         """The payload of a gradient, given as bits of binary32, and the bits of what it decodes to."""

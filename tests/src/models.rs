@@ -66,6 +66,7 @@ pub fn settings() -> Vec<Case> {
         contractive(Case::new(Kind::QsgdMax, 4, Some(8192))),
         contractive(Case::new(Kind::Uniform, 5, Some(64))),
         Case::new(Kind::UniformNearest, 8, Some(2048)),
+        Case::new(Kind::Quantile, 5, Some(1024)),
         contractive(Case::new(Kind::QsgdL2, 4, None)),
         contractive(Case::new(Kind::QsgdMax, 3, None)),
         contractive(Case::new(Kind::Uniform, 8, None)),

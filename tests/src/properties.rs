@@ -259,7 +259,7 @@ pub fn size(device: &Device, case: &Case) -> Outcome {
     let mut compared = 0;
     for n in [1usize << 16, (1 << 16) + 1, 100_003] {
         let payload = device.encode(&case.codec(), &vec![1.0f32; n], cases::seed()).map_err(failed(&case.label()))?;
-        let per_bucket = (4 * case.kind.codec().scalars()) as f64;
+        let per_bucket = (4 * case.kind.codec().scalars(case.bits)) as f64;
         let buckets = n.div_ceil(case.bucket.unwrap_or(n)) as f64;
         let theory = n as f64 * f64::from(case.bits) / 8.0 + per_bucket * buckets;
         let got = payload.as_bytes().len() as f64;

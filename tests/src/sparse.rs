@@ -1,8 +1,8 @@
 //! Top-k: an oracle that sorts, the inputs on which selections go wrong, and what holds on every backend.
 
 use gradwire::{
-    Device, Error, Float, Gradient, Natural, OneBit, Payload, Qsgd, Quantizer, Sign, SparsePayload, Ternary, TopK,
-    Tree, Uniform,
+    Device, Error, Float, Gradient, Natural, OneBit, Payload, Qsgd, Quantile, Quantizer, Sign, SparsePayload, Ternary,
+    TopK, Tree, Uniform,
 };
 use half::{bf16, f16};
 
@@ -220,7 +220,7 @@ pub fn merges(device: &Device, workers: usize, n: usize, k: usize) -> Outcome {
 
 /// Values rounded or quantized: the same entries; the payload of values is the quantizer's own.
 pub fn quantized(device: &Device, n: usize) -> Outcome {
-    let all: [Quantizer; 9] = [
+    let all: [Quantizer; 10] = [
         Qsgd::bits(8).into(),
         Uniform::bits(4).bucket(32).into(),
         OneBit::new().whole_tensor().without_feedback().into(),
@@ -230,6 +230,7 @@ pub fn quantized(device: &Device, n: usize) -> Outcome {
         Float::e4m3().scaled().into(),
         Tree::new().into(),
         Natural::compression().into(),
+        Quantile::levels(64).bucket(256).into(),
     ];
     all.into_iter().try_fold(0, |checked, codec| Ok(checked + quantized_by(device, n, codec)?))
 }

@@ -179,7 +179,7 @@ impl Job {
     pub fn floor(&self, kernel: &str) -> f64 {
         let codes = f64::from(self.bits) / 8.0;
         let plan = self.codec.plan(N, Dtype::F32).expect("a job's settings are valid");
-        let scalars_each = 4.0 * plan.header().codec().scalars() as f64;
+        let scalars_each = 4.0 * plan.header().codec().scalars(self.bits) as f64;
         let scalars = scalars_each / self.bucket.map_or(N as f64, f64::from);
         let gradient = match self.op {
             Op::EncodeBf16 => 2.0,

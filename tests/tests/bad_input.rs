@@ -1,8 +1,8 @@
 //! Bad input: each a typed error whose text says what was wrong and what is allowed.
 
 use gradwire::{
-    Codec, Device, Dtype, Error, Gradient, Layout, NonFinite, Payload, PayloadError, Qsgd, Seed, SparsePayload, TopK,
-    Uniform, wire,
+    Codec, Device, Dtype, Error, Gradient, Layout, NonFinite, Payload, PayloadError, Qsgd, Quantile, Seed,
+    SparsePayload, TopK, Uniform, wire,
 };
 use gradwire_tests::cases::{self, Random};
 
@@ -47,6 +47,20 @@ fn a_width_that_is_not_packed_holds_no_levels() {
     }
     assert_eq!(gradwire::CodecId::Qsgd.max_levels(16), 32767);
     assert_eq!(gradwire::CodecId::Uniform.max_levels(8), 255);
+}
+
+#[test]
+fn quantile_buckets_that_no_block_sorts_are_refused() {
+    for levels in [0, 1, 2, 3, 60, 65, 512, 1 << 31, u32::MAX] {
+        let error = plan_error(&Quantile::levels(levels));
+        assert!(matches!(error, Error::Setting { got, .. } if got == f64::from(levels)), "{error:?}");
+        assert!(text(&error).contains("a power of two from 4 to 256"), "{error}");
+    }
+    for got in [0, 1, 128, 300, 4097, 8192, usize::MAX] {
+        let error = plan_error(&Quantile::levels(64).bucket(got));
+        assert!(matches!(error, Error::SortedBucket { got: Some(found) } if found == got), "{error:?}");
+        assert!(text(&error).contains("from 256 to 4096"), "{error}");
+    }
 }
 
 #[test]
@@ -160,7 +174,7 @@ fn each_kind_of_payload_names_the_reader_of_the_other() {
         let error = error.expect("no codec has this number");
         assert!(
             error.to_string().contains(
-                "codec is 9, and 1 (QSGD), 2 (uniform), 4 (1-bit SGD), 6 (sign), 7 (ternary), 8 (float), 10 (dynamic tree), 12 (natural), or 3 (sparse) is allowed"
+                "codec is 9, and 1 (QSGD), 2 (uniform), 4 (1-bit SGD), 6 (sign), 7 (ternary), 8 (float), 10 (dynamic tree), 12 (natural), 14 (quantile), or 3 (sparse) is allowed"
             ),
             "{error}"
         );

@@ -119,16 +119,17 @@ fn a_device_with_wrong_factors_fails_the_suite() {
 
 #[test]
 fn a_removed_barrier_is_a_race() {
-    let machine = Arc::new(Machine::new((7, 0), 1).planting("bar.sync 0;", ""));
-    let device = Device::from_cuda(Cuda::with_driver(machine.clone(), Some(70)).expect("it still loads"));
-    let case = Case::new(Kind::QsgdMax, 4, Some(8192));
-    let found = conformance::against_cpu(&device, &case, &cases::normal(9000, 3), "planted");
-    assert!(found.is_err(), "the block's warps meet in shared memory");
-    let faults = machine.take_faults();
-    assert!(
-        faults
-            .iter()
-            .any(|f| matches!(f.what, Violation::Race { space: Space::Shared, .. } | Violation::Unwritten { .. })),
-        "{faults:?}"
-    );
+    for case in [Case::new(Kind::QsgdMax, 4, Some(8192)), Case::new(Kind::Quantile, 4, Some(4096))] {
+        let machine = Arc::new(Machine::new((7, 0), 1).planting("bar.sync 0;", ""));
+        let device = Device::from_cuda(Cuda::with_driver(machine.clone(), Some(70)).expect("it still loads"));
+        let found = conformance::against_cpu(&device, &case, &cases::normal(9000, 3), "planted");
+        assert!(found.is_err(), "{}: the block's warps meet in shared memory", case.label());
+        let faults = machine.take_faults();
+        assert!(
+            faults
+                .iter()
+                .any(|f| matches!(f.what, Violation::Race { space: Space::Shared, .. } | Violation::Unwritten { .. })),
+            "{faults:?}"
+        );
+    }
 }

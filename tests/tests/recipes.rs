@@ -1,8 +1,8 @@
 //! Recipes: their texts, what is refused, and what they promise.
 
 use gradwire::{
-    Dtype, Entropy, Error, Float, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantize, RandomK, Recipe,
-    RecipeError, Rotation, Segment, Shift, Sign, Tensor, Ternary, TopK, Tree, Uniform,
+    Dtype, Entropy, Error, Float, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantile, Quantize, RandomK,
+    Recipe, RecipeError, Rotation, Segment, Shift, Sign, Tensor, Ternary, TopK, Tree, Uniform,
 };
 use gradwire_tests::cases::{self, Random};
 
@@ -61,6 +61,9 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Natural::bits(2).bucket(64)));
     all.push(Recipe::from(Natural::bits(4).whole_tensor()));
     all.push(Recipe::from(Tree::new().contractive()));
+    all.push(Recipe::from(Quantile::levels(64)));
+    all.push(Recipe::from(Quantile::levels(16).bucket(256)).feedback().non_finite(NonFinite::Error));
+    all.push(Recipe::from(Quantile::levels(4)).rotate(Rotation::default()));
     all.push(Recipe::from(Sign::new()));
     all.push(Recipe::from(Ternary::new().clipped(2.5).whole_tensor()));
     all.push(Recipe::from(Ternary::nearest(1.75).bucket(64)));
@@ -73,6 +76,7 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(tenth().then(Ternary::nearest(1.5).bucket(32).elias())).feedback());
     all.push(Recipe::from(tenth().then(Sign::new())).feedback());
     all.push(Recipe::from(tenth().then(Tree::new().contractive())).feedback());
+    all.push(Recipe::from(tenth().then(Quantile::levels(64).bucket(256))).feedback());
     all.push(Recipe::from(tenth().then(Float::e4m3().scaled().bucket(32))));
     all.push(Recipe::from(RandomK::fraction(0.05)));
     all.push(Recipe::from(Qsgd::bits(4)).rotate(Rotation::default()));
@@ -122,6 +126,9 @@ fn texts_as_they_are_typed() {
         ("dgc:clip=0.5,nesterov+nesterov", Recipe::from(TopK::fraction(0.01)).momentum(0.9).nesterov().clip(0.5)),
         ("qsgd+clip=2", Recipe::from(Qsgd::bits(4)).clip(2.0)),
         ("natural", Recipe::from(Natural::compression())),
+        ("quantile", Recipe::from(Quantile::levels(64))),
+        ("quantile:levels=16,bucket=1024+ef", Recipe::from(Quantile::levels(16).bucket(1024)).feedback()),
+        ("grace:sketchml", Recipe::from(Quantile::levels(64)).feedback()),
         ("sign:bucket=whole", Sign::new().whole_tensor().into()),
         ("sign+noef", Sign::new().without_feedback().into()),
         ("sign:unit", Sign::unit().into()),
@@ -197,6 +204,8 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
         ("topk:0.1+momentum=0.5+noef", 22, "neither"),
         ("onebit:bits=1", 7, "bucket"),
         ("natural:levels=3", 8, "bits, bucket"),
+        ("quantile:bits=6", 9, "levels or bucket"),
+        ("quantile:levels=many", 16, "a power of two from 4 to 256"),
         ("tree:bits=8", 5, "bucket, stochastic or contractive"),
         ("qsgd++ef", 5, "topk"),
         ("dgc:ratio=2", 4, "above 0"),
@@ -279,6 +288,10 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("ternary:stretch=2", 0, "1 to less than 2"),
         ("ternary:clip=1,stretch=1", 0, "left out"),
         ("natural:bits=9", 0, "2 to 8"),
+        ("quantile:levels=60", 0, "a power of two from 4 to 256"),
+        ("quantile:levels=512", 0, "a power of two from 4 to 256"),
+        ("quantile:bucket=8192", 0, "from 256 to 4096"),
+        ("quantile:bucket=whole", 0, "the whole tensor"),
         ("f16", 0, "add topk"),
         ("none+ef", 5, "leave out ef"),
         ("topk:k=4,warmup=9", 0, "a part of the entries"),

@@ -235,10 +235,10 @@ fn constant(module: &naga::Module, name: &str) -> Option<u32> {
 
 #[test]
 fn a_codec_has_the_words_that_its_row_has() {
-    for codec in CodecId::ALL {
+    for codec in CodecId::ALL.iter().filter(|codec| codec.has_whole_tensors()) {
         let shader = gradwire_shaders::shader(codec.entries().combine).unwrap();
         let module = parse(shader.source);
-        assert_eq!(constant(&module, "SCALARS"), Some(codec.scalars() as u32), "{}", codec.name());
+        assert_eq!(constant(&module, "SCALARS"), Some(codec.scalars(codec.widths()[0]) as u32), "{}", codec.name());
         assert_eq!(constant(&module, "PARTIAL_WORDS"), Some(codec.partial_words()), "{}", codec.name());
     }
 }

@@ -2,8 +2,8 @@
 
 use gradwire::backend::cpu::{Cpu, Simd};
 use gradwire::{
-    Device, Dtype, Error, IndexFormat, Natural, NonFinite, OneBit, PayloadError, Qsgd, Seed, Segment, SparsePayload,
-    Ternary, TopK, Uniform, ValueFormat,
+    Device, Dtype, Error, IndexFormat, Natural, NonFinite, OneBit, PayloadError, Qsgd, Quantile, Seed, Segment,
+    SparsePayload, Ternary, TopK, Uniform, ValueFormat,
 };
 use gradwire_tests::cases::{self, Random};
 use gradwire_tests::sparse;
@@ -180,6 +180,7 @@ fn rounded_values_leave_their_rest() {
         TopK::count(100).then(Qsgd::bits(8).bucket(128)),
         TopK::count(100).then(OneBit::new()),
         TopK::count(100).then(Natural::compression()),
+        TopK::count(100).then(Quantile::levels(16)),
         TopK::count(100).then(Ternary::nearest(1.0).bucket(32).base3()),
     ] {
         let mut residual = vec![0.0f32; 3000];

@@ -171,6 +171,7 @@ fn python_encodes_the_golden_vectors() {
         "ternary.json",
         "tree.json",
         "natural.json",
+        "quantile.json",
         "topk.json",
     ] {
         let Some((committed, results)) = encoded(file) else { return };

@@ -5,6 +5,7 @@ pub(crate) mod natural;
 pub(crate) mod onebit;
 pub(crate) mod powersgd;
 pub(crate) mod qsgd;
+pub(crate) mod quantile;
 pub(crate) mod quantizer;
 pub(crate) mod sign;
 pub(crate) mod ternary;
@@ -16,6 +17,7 @@ pub use self::float::Float;
 pub use self::natural::Natural;
 pub use self::onebit::OneBit;
 pub use self::qsgd::Qsgd;
+pub use self::quantile::Quantile;
 pub use self::quantizer::Quantizer;
 pub use self::sign::Sign;
 pub use self::ternary::Ternary;
@@ -77,9 +79,10 @@ impl Bucketed {
         Self { codec, bits, levels: None, bucket: Some(512), scaled: false, non_finite: NonFinite::Propagate }
     }
 
-    /// So many levels on each side of zero, in the narrowest codes that hold them and their sign.
+    /// So many levels on each side of zero, in the narrowest codes that hold them and their sign; of quantiles, so many of both.
     pub(crate) const fn of_levels(mut self, levels: u32) -> Self {
         self.bits = match 33 - levels.leading_zeros() {
+            width if matches!(self.codec, CodecId::Quantile) => width.saturating_sub(2),
             0..=2 => 2,
             width @ 3..=8 => width,
             _ => 16,
@@ -89,10 +92,12 @@ impl Bucketed {
     }
 
     pub(crate) fn bucket(&self) -> Result<Bucket, Error> {
+        let [least, most] = self.codec.bucket_log2s().map(|log2| 1 << log2);
         match self.bucket {
-            None => Ok(Bucket::Whole),
-            Some(size) if size.is_power_of_two() && (32..=8192).contains(&size) => Ok(Bucket::Of(size as u32)),
-            Some(got) => Err(Error::Bucket { got }),
+            None if self.codec.has_whole_tensors() => Ok(Bucket::Whole),
+            Some(size) if size.is_power_of_two() && (least..=most).contains(&size) => Ok(Bucket::Of(size as u32)),
+            got if !self.codec.has_whole_tensors() => Err(Error::SortedBucket { got }),
+            got => Err(Error::Bucket { got: got.unwrap_or_default() }),
         }
     }
 

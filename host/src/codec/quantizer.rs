@@ -26,6 +26,8 @@ macro_rules! quantizers {
             Tree, "tree";
             /// Powers of two.
             Natural, "natural";
+            /// Quantiles.
+            Quantile, "quantile";
         }
     };
 }

@@ -156,8 +156,17 @@ const fn of_codec(codec: CodecId) -> [Kernel; 9] {
     ]
 }
 
-const COUNT: usize =
-    SHARED.len() + 9 * CodecId::ALL.len() + OF_CUDA.len() + Preset::ALL.len() + DecodePreset::ALL.len();
+const COUNT: usize = SHARED.len() + of_codecs() + OF_CUDA.len() + Preset::ALL.len() + DecodePreset::ALL.len();
+
+/// Kernels of all bucketed codecs.
+const fn of_codecs() -> usize {
+    let (mut count, mut codec) = (0, 0);
+    while codec < CodecId::ALL.len() {
+        count += if CodecId::ALL[codec].has_whole_tensors() { 9 } else { 4 };
+        codec += 1;
+    }
+    count
+}
 
 const fn all() -> [Kernel; COUNT] {
     let mut all = [Kernel::TopKRest; COUNT];
@@ -171,8 +180,10 @@ const fn all() -> [Kernel; COUNT] {
         let kernels = of_codec(CodecId::ALL[codec]);
         let mut k = 0;
         while k < kernels.len() {
-            all[at] = kernels[k];
-            at += 1;
+            if CodecId::ALL[codec].has_whole_tensors() || !kernels[k].is_of_whole_tensors() {
+                all[at] = kernels[k];
+                at += 1;
+            }
             k += 1;
         }
         codec += 1;
@@ -201,6 +212,18 @@ const fn all() -> [Kernel; COUNT] {
 impl Kernel {
     /// Every kernel that is an entry point of its own: first those that are shaders too, and then those of CUDA alone.
     pub const ALL: [Self; COUNT] = all();
+
+    /// Whether it is for tensors that are one bucket.
+    const fn is_of_whole_tensors(self) -> bool {
+        matches!(
+            self,
+            Self::Stats(_)
+                | Self::Combine(_)
+                | Self::StatsSegments(_)
+                | Self::CombineSegments(_)
+                | Self::EncodeTensors(_)
+        )
+    }
 
     /// The entry point's name in PTX and WGSL, by which the CPU backend goes too.
     pub const fn name(self) -> &'static str {

@@ -16,6 +16,7 @@ pub struct Method {
 /// The settings are the defaults in the code of GRACE (Xu et al., "GRACE: A compressed communication framework for distributed
 /// machine learning", ICDCS 2021). Where a memory is an option there, it is on. Scales are of whole tensors, as there.
 /// The bound of `inceptionn` is the 2^-10 that its code there comes to, and not the 2e-10 that stands there. `adaq` keeps the largest of both signs together, where GRACE has a threshold for each.
+/// Quantiles of `sketchml` are of buckets, and of either side of zero.
 pub(super) const METHODS: &[Method] = &[
     of("none", "none", "no compression"),
     of("fp16", "float:f16,nearest", "a cast"),
@@ -28,6 +29,7 @@ pub(super) const METHODS: &[Method] = &[
     of("terngrad", "ternary:bucket=whole,clip=2.5", "Wen et al. 2017"),
     of("inceptionn", "float:int16,bound=0.0009765625+elias", "Li et al. 2018"),
     of("efsignsgd", "sign:bucket=whole", "Karimireddy et al. 2019"),
+    of("sketchml", "quantile:levels=64+ef", "Jiang et al. 2018"),
     of("randomk", "randomk:0.3", "Stich et al. 2018"),
     of("topk", "topk:0.3+ef", "Aji and Heafield 2017"),
     of("threshold", "topk:above=0.01+ef", "GRACE's threshold-v"),

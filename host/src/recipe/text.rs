@@ -15,6 +15,7 @@ use crate::gradient::Dtype;
 use crate::plan::NonFinite;
 use crate::random::RandomK;
 use crate::rotation::Rotation;
+use crate::wire::CodecId;
 
 /// What may stand where a stage does, behind none and the quantizers.
 const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, elias, base3, vote, ef, noef, ef21, diana, momentum=<factor>, nesterov, \
@@ -333,7 +334,11 @@ impl<'t> Word<'t> {
                     return Err(self.wrong(s.at, "both bits and levels are set".into(), "one of the two"));
                 }
                 "bits" => common.bits = s.number(common.codec.allowed_widths())?,
-                "levels" => *common = common.of_levels(s.number("1 to 32767")?),
+                "levels" => {
+                    let of_quantiles = common.codec == CodecId::Quantile;
+                    let allowed = if of_quantiles { "a power of two from 4 to 256" } else { "1 to 32767" };
+                    *common = common.of_levels(s.number(allowed)?);
+                }
                 "bucket" => common.bucket = s.bucket()?,
                 "contractive" => common.scaled = s.flag(true)?,
                 key => {

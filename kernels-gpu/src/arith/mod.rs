@@ -19,6 +19,7 @@ pub mod permutation;
 pub mod philox;
 pub mod powersgd;
 pub mod qsgd;
+pub mod quantile;
 pub mod quantizer;
 pub mod rotation;
 pub mod round;

@@ -173,7 +173,7 @@ pub(super) fn mean(sum: u64, count: u32, alignment: u32) -> f32 {
 
 /// floor(sum / count), for quotients below 2^32.
 #[inline(always)]
-fn quotient(sum: u64, count: u32) -> u32 {
+pub(super) fn quotient(sum: u64, count: u32) -> u32 {
     if cfg!(target_arch = "nvptx64") { by_estimates(sum, count) } else { (sum / u64::from(count)) as u32 }
 }
 

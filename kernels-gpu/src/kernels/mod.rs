@@ -38,6 +38,7 @@ mod fixed;
 mod fixed_decode;
 mod memory;
 mod powersgd;
+mod quantile;
 mod quantizer;
 mod random;
 mod rotate;

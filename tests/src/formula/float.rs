@@ -3,7 +3,7 @@
 use gradwire::{CodecId, Device, Float, Seed};
 use half::{bf16, f16};
 
-use super::{Quantizer, Formula, Note, Page, Tests};
+use super::{BUCKETS, Quantizer, Formula, Note, Page, Tests};
 use crate::cases::{self, Case};
 use crate::conformance::Outcome;
 use crate::oracle::{self, Encoded, Kind, Setting};
@@ -29,7 +29,7 @@ pub(super) const TESTS: Tests = Tests {
     feedback: &[case(Kind::FloatScaledNearest, E4M3, Some(32))],
 };
 
-const PAGE: Page = Page { tag: 8, widths: &[4, 8, 16], levels: &[(4, 7), (8, 123), (8, 126), (8, 127), (16, 31_743), (16, 32_639), (16, 32_767)], sign_bits: 1, flags: 0, scalars: 1, decode: page };
+const PAGE: Page = Page { tag: 8, widths: &[4, 8, 16], levels: &[(4, 7), (8, 123), (8, 126), (8, 127), (16, 31_743), (16, 32_639), (16, 32_767)], sign_bits: 1, flags: 0, scalars: 1, buckets: BUCKETS, decode: page };
 
 /// Bits of a code, and the largest finite one.
 type Format = (u32, u32);

@@ -31,9 +31,9 @@ pub trait Formula: Sync {
         0
     }
 
-    /// Scalars of a bucket.
-    fn scalars(&self) -> usize {
-        self.page().scalars
+    /// Scalars of a bucket, with codes of this width.
+    fn scalars(&self, bits: u32) -> usize {
+        self.page().scalars(bits)
     }
 
     /// Levels where a case names the width alone.
@@ -95,10 +95,27 @@ pub struct Page {
     pub sign_bits: u8,
     /// Flags that may be set.
     pub flags: u8,
-    /// Scalars of a bucket.
+    /// Scalars of a bucket; 0 for one per code.
     pub scalars: usize,
+    /// What byte 7 may be.
+    pub buckets: &'static [u8],
     /// Decodes a code, given the scalars, the levels and the width.
     pub decode: fn(&[f32], f32, u32, u8) -> f32,
+}
+
+/// What byte 7 may be of a codec whose buckets are of any size.
+pub const BUCKETS: &[u8] = &[5, 6, 7, 8, 9, 10, 11, 12, 13, 255];
+
+impl Page {
+    /// Scalars of a bucket, with codes of this width.
+    pub fn scalars(&self, bits: u32) -> usize {
+        if self.scalars == 0 { 1 << (bits % 32) } else { self.scalars }
+    }
+
+    /// Whether buckets may have so many elements; `None` is the whole tensor.
+    pub fn has_bucket(&self, elements: Option<usize>) -> bool {
+        self.buckets.contains(&elements.map_or(255, |elements| elements.trailing_zeros() as u8))
+    }
 }
 
 /// Who hears what came of a check.
@@ -180,6 +197,7 @@ codecs! {
     ],
     tree: Tree [Tree = NEAREST, TreeStochastic = STOCHASTIC],
     natural: Natural [Natural = POWERS],
+    quantile: Quantile [Quantile = MEANS],
 }
 
 impl Kind {
@@ -200,7 +218,10 @@ mod tests {
         for tests in CODECS {
             let widths: Vec<u32> = tests.page.widths.iter().map(|bits| (*bits).into()).collect();
             assert_eq!(widths, tests.codec.widths());
-            assert_eq!((tests.page.tag, tests.page.scalars), (tests.codec.tag(), tests.codec.scalars()));
+            assert_eq!(tests.page.tag, tests.codec.tag());
+            for bits in widths {
+                assert_eq!(tests.page.scalars(bits), tests.codec.scalars(bits));
+            }
             assert_eq!(tests.page.flags, tests.codec.wire_flags());
         }
     }

@@ -2,7 +2,7 @@
 
 use gradwire::{CodecId, Device, Natural};
 
-use super::{Quantizer, Formula, Note, Page, Tests};
+use super::{BUCKETS, Quantizer, Formula, Note, Page, Tests};
 use crate::cases::Case;
 use crate::conformance::Outcome;
 use crate::oracle::{self, Encoded, Kind, Setting};
@@ -24,7 +24,7 @@ pub(super) const TESTS: Tests = Tests {
     feedback: &[],
 };
 
-const PAGE: Page = Page { tag: 12, widths: &[2, 3, 4, 5, 6, 7, 8], levels: &[], sign_bits: 1, flags: 2, scalars: 1, decode: page };
+const PAGE: Page = Page { tag: 12, widths: &[2, 3, 4, 5, 6, 7, 8], levels: &[], sign_bits: 1, flags: 2, scalars: 1, buckets: BUCKETS, decode: page };
 
 pub(super) const POWERS: Powers = Powers;
 

@@ -3,7 +3,7 @@
 use gradwire::{CodecId, Device, OneBit};
 use half::{bf16, f16};
 
-use super::{Quantizer, Formula, Note, Page, Tests};
+use super::{BUCKETS, Quantizer, Formula, Note, Page, Tests};
 use crate::cases::Case;
 use crate::conformance::Outcome;
 use crate::oracle::{Encoded, Kind, Setting};
@@ -23,7 +23,7 @@ pub(super) const TESTS: Tests = Tests {
     feedback: &[case(Some(64))],
 };
 
-const PAGE: Page = Page { tag: 4, widths: &[1], levels: &[], sign_bits: 0, flags: 0, scalars: 2, decode: page };
+const PAGE: Page = Page { tag: 4, widths: &[1], levels: &[], sign_bits: 0, flags: 0, scalars: 2, buckets: BUCKETS, decode: page };
 
 pub(super) const MEANS: Means = Means;
 

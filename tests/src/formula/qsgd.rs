@@ -2,7 +2,7 @@
 
 use gradwire::{CodecId, Device, Qsgd};
 
-use super::{Quantizer, Formula, Note, Page, Tests};
+use super::{BUCKETS, Quantizer, Formula, Note, Page, Tests};
 use crate::cases::Case;
 use crate::conformance;
 use crate::models;
@@ -31,7 +31,7 @@ pub(super) const TESTS: Tests = Tests {
     feedback: &[],
 };
 
-const PAGE: Page = Page { tag: 1, widths: &[2, 3, 4, 5, 6, 7, 8, 16], levels: &[], sign_bits: 1, flags: 3, scalars: 1, decode: page };
+const PAGE: Page = Page { tag: 1, widths: &[2, 3, 4, 5, 6, 7, 8, 16], levels: &[], sign_bits: 1, flags: 3, scalars: 1, buckets: BUCKETS, decode: page };
 
 /// With the largest magnitude as its norm.
 pub(super) const MAX: Norm = Norm { l2: false };

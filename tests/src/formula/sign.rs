@@ -4,7 +4,7 @@ use gradwire::{CodecId, Device, Sign};
 use half::{bf16, f16};
 
 use super::onebit::mean;
-use super::{Quantizer, Formula, Note, Page, Tests};
+use super::{BUCKETS, Quantizer, Formula, Note, Page, Tests};
 use crate::cases::Case;
 use crate::conformance::Outcome;
 use crate::oracle::{Encoded, Kind, Setting};
@@ -24,7 +24,7 @@ pub(super) const TESTS: Tests = Tests {
     feedback: &[case(Kind::Sign, Some(64)), case(Kind::Sign, None)],
 };
 
-const PAGE: Page = Page { tag: 6, widths: &[1], levels: &[], sign_bits: 0, flags: 0, scalars: 1, decode: page };
+const PAGE: Page = Page { tag: 6, widths: &[1], levels: &[], sign_bits: 0, flags: 0, scalars: 1, buckets: BUCKETS, decode: page };
 
 /// The mean of the magnitudes.
 pub(super) const SCALED: Scale = Scale { unit: false };

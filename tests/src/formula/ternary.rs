@@ -4,7 +4,7 @@ use gradwire::wire::HEADER_BYTES;
 use gradwire::{CodecId, Device, Payload, Ternary};
 
 use super::qsgd::root;
-use super::{Quantizer, Formula, Note, Page, Tests};
+use super::{BUCKETS, Quantizer, Formula, Note, Page, Tests};
 use crate::cases::{self, Case};
 use crate::conformance::Outcome;
 use crate::oracle::{self, Encoded, Kind, Setting, scale_of};
@@ -25,7 +25,7 @@ pub(super) const TESTS: Tests = Tests {
 };
 
 const PAGE: Page =
-    Page { tag: 7, widths: &[2], levels: &[], sign_bits: 1, flags: 2, scalars: 1, decode: page };
+    Page { tag: 7, widths: &[2], levels: &[], sign_bits: 1, flags: 2, scalars: 1, buckets: BUCKETS, decode: page };
 
 /// Unbiased; with a scale of 2.5 standard deviations at most; and to nearest, with a scale of 1.25 largest magnitudes.
 pub(super) const STOCHASTIC: Scale = Scale::Largest;

@@ -2,7 +2,7 @@
 
 use gradwire::{CodecId, Device, Tree};
 
-use super::{Quantizer, Formula, Note, Page, Tests};
+use super::{BUCKETS, Quantizer, Formula, Note, Page, Tests};
 use crate::cases::Case;
 use crate::conformance::Outcome;
 use crate::oracle::{self, Encoded, Kind, Setting, scale_of};
@@ -22,7 +22,7 @@ pub(super) const TESTS: Tests = Tests {
     feedback: &[case(Kind::Tree, Some(64))],
 };
 
-const PAGE: Page = Page { tag: 10, widths: &[8], levels: &[(8, 127)], sign_bits: 1, flags: 2, scalars: 1, decode: page };
+const PAGE: Page = Page { tag: 10, widths: &[8], levels: &[(8, 127)], sign_bits: 1, flags: 2, scalars: 1, buckets: BUCKETS, decode: page };
 
 /// To nearest.
 pub(super) const NEAREST: Rounding = Rounding { nearest: true };

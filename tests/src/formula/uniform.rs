@@ -2,7 +2,7 @@
 
 use gradwire::{CodecId, Device, Uniform};
 
-use super::{Quantizer, Formula, Note, Page, Tests};
+use super::{BUCKETS, Quantizer, Formula, Note, Page, Tests};
 use crate::cases::Case;
 use crate::oracle::{self, Encoded, Kind, Setting, scale_of};
 use crate::vectors::spec::{
@@ -27,7 +27,7 @@ pub(super) const TESTS: Tests = Tests {
     feedback: &[NEAREST_5],
 };
 
-const PAGE: Page = Page { tag: 2, widths: &[1, 2, 3, 4, 5, 6, 7, 8], levels: &[], sign_bits: 0, flags: 2, scalars: 2, decode: page };
+const PAGE: Page = Page { tag: 2, widths: &[1, 2, 3, 4, 5, 6, 7, 8], levels: &[], sign_bits: 0, flags: 2, scalars: 2, buckets: BUCKETS, decode: page };
 const NEAREST_5: Case = case(Kind::UniformNearest, 5, Some(512));
 
 /// With stochastic rounding.

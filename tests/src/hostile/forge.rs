@@ -78,7 +78,7 @@ pub fn payload(bytes: &[u8]) -> Forged {
     let flags: Vec<u8> = (0..4).filter(|flags| flags & !fields.all_flags() == 0).collect();
     fields = Fields {
         bits: choices.one_of(fields.widths()),
-        bucket: choices.one_of(&[5, 6, 7, 8, 9, 10, 11, 12, 13, 255]),
+        bucket: choices.one_of(fields.buckets()),
         dtype: choices.one_of(&[0, 1, 2]),
         flags: choices.one_of(&flags),
         ..fields

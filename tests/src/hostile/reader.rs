@@ -81,6 +81,11 @@ impl Fields {
         self.page().map_or(&[], |page| page.widths)
     }
 
+    /// The buckets that it allows this codec.
+    pub fn buckets(&self) -> &'static [u8] {
+        self.page().map_or(&[], |page| page.buckets)
+    }
+
     /// The flags that it allows this codec.
     pub fn all_flags(&self) -> u8 {
         self.page().map_or(0, |page| page.flags)
@@ -92,7 +97,7 @@ impl Fields {
         let checks = [
             (self.page().is_some(), "codec"),
             (widths.contains(&self.bits), "bits"),
-            (matches!(self.bucket, 5..=13 | 255), "bucket"),
+            (self.buckets().contains(&self.bucket), "bucket"),
             (self.n <= 1 << 31, "elements"),
             (self.has_levels(), "levels"),
             (self.dtype <= 2, "dtype"),
@@ -105,7 +110,7 @@ impl Fields {
         let n = u128::from(self.n);
         // The power is cut to what shifts, since lengths are asked for of headers that are refused, too.
         let buckets = if self.bucket == 255 { n.min(1) } else { n.div_ceil(1 << (self.bucket % 64)) };
-        4 * buckets * self.page().map_or(0, |page| page.scalars as u128)
+        4 * buckets * self.page().map_or(0, |page| page.scalars(self.bits.into()) as u128)
     }
 
     /// Bytes of a payload with these fields.
@@ -238,7 +243,8 @@ pub fn decode(bytes: &[u8]) -> Vec<f32> {
     let element = |e: usize| {
         let bucket = if fields.bucket == 255 { 0 } else { e >> fields.bucket };
         let code = code(codes, fields.bits.into(), e);
-        (page.decode)(&scalars[page.scalars * bucket..][..page.scalars], levels, code, fields.bits)
+        let each = page.scalars(fields.bits.into());
+        (page.decode)(&scalars[each * bucket..][..each], levels, code, fields.bits)
     };
     (0..fields.n as usize).map(element).collect()
 }

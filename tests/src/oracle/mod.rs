@@ -146,7 +146,7 @@ pub fn encode(s: &Setting, x: &[f32]) -> Encoded {
         if bucket.iter().all(|v| v.is_finite()) {
             formula.encode(s, bucket, b * size, &mut encoded);
         } else {
-            encoded.scalars.extend(vec![f32::NAN; formula.scalars()]);
+            encoded.scalars.extend(vec![f32::NAN; formula.scalars(s.bits)]);
             encoded.codes.extend(bucket.iter().map(|_| 0));
         }
     }
@@ -168,7 +168,7 @@ pub(crate) fn full(s: &Setting) -> f32 {
 /// Decodes.
 pub fn decode(s: &Setting, e: &Encoded) -> Vec<f32> {
     let formula = s.kind.formula();
-    let (size, each) = (s.bucket.unwrap_or(e.codes.len().max(1)), formula.scalars());
+    let (size, each) = (s.bucket.unwrap_or(e.codes.len().max(1)), formula.scalars(s.bits));
     let value = |(b, codes): (usize, &[u32])| {
         let scalars = &e.scalars[each * b..][..each];
         codes.iter().map(|code| formula.value(s, scalars, *code)).collect::<Vec<f32>>()

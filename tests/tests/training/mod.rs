@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 35] = [
+pub(crate) const TEXTS: [&str; 37] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -52,6 +52,8 @@ pub(crate) const TEXTS: [&str; 35] = [
     "qsgd:bits=4,bucket=64+ef+clip=100",
     "natural:bits=8+ef",
     "tree+ef",
+    "quantile:levels=16,bucket=256+ef",
+    "topk:0.1+quantile:levels=16,bucket=256+ef",
     "float:bf16",
     "float:e2m1,scaled,nearest+ef",
     "float:int16,bound=0.001+elias",
@@ -66,7 +68,7 @@ pub(crate) const TEXTS: [&str; 35] = [
 
 /// Recipes of gradients in the host's memory alone: entries that are summed on the way, rotated
 /// tensors, and other algorithms than a gather.
-pub(crate) const HOST_ALONE: [&str; 9] = [
+pub(crate) const HOST_ALONE: [&str; 10] = [
     "randomk:0.05",
     "randomk:k=40+noef",
     "randomk:0.6,unbiased",
@@ -75,6 +77,7 @@ pub(crate) const HOST_ALONE: [&str; 9] = [
     "rotate+ternary:bucket=1024+elias",
     "topk:0.02+ef+gtopk",
     "qsgd:bits=4,bucket=64+ef+twophase",
+    "quantile:levels=64,bucket=512+ef+twophase",
     "qsgd:bits=4,bucket=64+elias+noef+momentum=0.5+twophase:from=3",
 ];
 

@@ -180,8 +180,10 @@ mod tests {
         assert_eq!(["qsgd", "onebit", "topk"].map(codec), ["QSGD", "1-bit SGD", "top-k"].map(Ok));
         assert_eq!(
             codec("foo"),
-            Err("`foo` is none of qsgd, uniform, onebit, sign, ternary, float, tree, natural, topk, powersgd"
-                .to_owned())
+            Err(
+                "`foo` is none of qsgd, uniform, onebit, sign, ternary, float, tree, natural, quantile, topk, powersgd"
+                    .to_owned()
+            )
         );
     }
 

@@ -190,8 +190,7 @@ As in the paper: on fast links nothing pays, because the whole gradient's sum hi
 methods lose. Of payloads that are gathered each rank receives seven, where a sum takes 1.75 gradients: so a method pays from less than
 one byte per element on, and GRACE's casts to f16 and its selections of 30 % do not.
 
-Not as in the paper: signs, which GRACE sends as bytes and makes with operators of a framework, are fastest here. SketchML is not
-among the methods.
+Not as in the paper: signs, which GRACE sends as bytes and makes with operators of a framework, are fastest here.
 ",
     );
     Ok(())

@@ -13,6 +13,7 @@ mod lanes;
 mod orthonormal;
 mod packing;
 mod powersgd;
+mod quantile;
 mod random;
 mod rotate;
 mod rows;
@@ -106,7 +107,7 @@ impl Cpu {
             Kernel::Combine(codec) => {
                 let (last, partials) = buffers.workspace.split_at_mut(FINAL_WORDS);
                 let partials = &partials[..(p.partials * codec.partial_words()) as usize];
-                let (statistic, wire) = simd::combine(codec, p, partials);
+                let Some((statistic, wire)) = simd::combine(codec, p, partials) else { return };
                 last[..2].copy_from_slice(&statistic);
                 for (slot, scalar) in buffers.scalars.chunks_exact_mut(4).zip(wire) {
                     slot.copy_from_slice(&scalar.to_le_bytes());
@@ -134,7 +135,8 @@ impl Cpu {
 
     /// Cuts a pass into tasks and hands them to the threads.
     fn encode_parts(&self, codec: CodecId, p: &EncodeParams, statistic: [u32; 2], all: EncodeTask<'_>) {
-        let scalars_per_task = if p.bucket_log2 == WHOLE { 0 } else { (TASK >> p.bucket_log2) * codec.scalars() * 4 };
+        let scalars_per_task =
+            if p.bucket_log2 == WHOLE { 0 } else { (TASK >> p.bucket_log2) * codec.scalars(p.bits) * 4 };
         let mut tasks = Vec::with_capacity(all.len.div_ceil(TASK));
         let EncodeTask { input, start: _, len, mut residual, mut scalars, mut codes } = all;
         let mut start = 0;
@@ -157,7 +159,10 @@ impl Cpu {
             });
             start += here;
         }
-        for_each(tasks, |task| self.simd.encode(codec, p, statistic, task));
+        for_each(tasks, |task| match codec {
+            CodecId::Quantile => quantile::encode(p, task),
+            _ => self.simd.encode(codec, p, statistic, task),
+        });
     }
 
     fn statistics(
@@ -194,7 +199,10 @@ impl Cpu {
         let (Params::Decode(p), Kernel::Decode(codec)) = (&pass.params, pass.kernel) else { return };
         let first = (pass.bindings.output.offset / 4) as usize;
         let output = &mut output[first..first + p.n as usize];
-        let task = |(index, out): (usize, &mut [f32])| self.simd.decode(codec, p, bodies, first + index * TASK, out);
+        let task = |(index, out): (usize, &mut [f32])| match codec {
+            CodecId::Quantile => quantile::decode(p, bodies, first + index * TASK, out),
+            _ => self.simd.decode(codec, p, bodies, first + index * TASK, out),
+        };
         if output.len() <= TASK {
             task((0, output));
         } else {

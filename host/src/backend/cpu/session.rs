@@ -67,7 +67,7 @@ impl CpuSession {
                 let first = pass.bindings.output.offset / 4;
                 let codes_at = (pass.bindings.codes.offset - first / 256 * 32 * bits) as usize;
                 let Kernel::Decode(codec) = pass.kernel else { return };
-                let per_bucket = 4 * codec.scalars() as u64;
+                let per_bucket = 4 * codec.scalars(p.bits) as u64;
                 let scalars_at = (pass.bindings.scalars.offset - (first >> p.bucket_log2) * per_bucket) as usize;
                 let scalars: &[u8] = bytemuck::cast_slice(scalars);
                 let codes: &[u8] = bytemuck::cast_slice(codes);

@@ -128,7 +128,8 @@ macro_rules! dispatch {
         impl Simd {
             $(#[$doc])*
             pub(super) fn $name(self, codec: CodecId, $($arg: $ty),*) {
-                codec.visit(Call(self, ($($arg,)*)))
+                // A codec without a formula of its own for each element has its loops elsewhere.
+                let _ = codec.visit(Call(self, ($($arg,)*)));
             }
         }
     };
@@ -264,8 +265,8 @@ impl Simd {
     }
 }
 
-/// The final statistic and the wire's scalars of a tensor that is one bucket. Too little work for vectors.
-pub(super) fn combine(codec: CodecId, p: &EncodeParams, partials: &[u32]) -> ([u32; 2], Vec<f32>) {
+/// The final statistic and the wire's scalars of a tensor that is one bucket, of a codec that has such. Too little work for vectors.
+pub(super) fn combine(codec: CodecId, p: &EncodeParams, partials: &[u32]) -> Option<([u32; 2], Vec<f32>)> {
     struct Combine<'a>(&'a EncodeParams, &'a [u32]);
 
     impl Visitor for Combine<'_> {
