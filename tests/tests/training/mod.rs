@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 37] = [
+pub(crate) const TEXTS: [&str; 38] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -58,6 +58,7 @@ pub(crate) const TEXTS: [&str; 37] = [
     "float:e2m1,scaled,nearest+ef",
     "float:int16,bound=0.001+elias",
     "float:int8,bound=0.004+ef",
+    "topk:0.05+qsgd:bits=8,bucket=64+delta+ef",
     "sign",
     "sign:unit",
     "signum",

@@ -64,15 +64,26 @@ kernel! {
     }
 }
 
-/// This lane's codes of the unit whose words are in the warp's bins.
+/// A word of the unit that is in the warp's bins; ones behind its words.
+///
+/// # Safety
+/// The unit's words were written before a barrier of the warp.
+#[inline(always)]
+pub(super) unsafe fn word_of(place: Place, words: u32, index: u32) -> u32 {
+    // SAFETY: the bin is the warp's.
+    if index < words { unsafe { device::bin_load(place.bin() + index) } } else { u32::MAX }
+}
+
+/// How many zeros the unary parts of this lane's codes have, and the bit behind the last one, of the unit whose words are in the warp's
+/// bins.
 ///
 /// # Safety
 /// All lanes of the warp arrive together; `words` is the same in each.
 #[inline(always)]
-unsafe fn read_lane(p: &EntropyParams, place: Place, words: u32) -> [u32; SLOTS] {
+pub(super) unsafe fn find(place: Place, words: u32) -> ([u32; SLOTS], u32) {
     let word = |index: u32| {
-        // SAFETY: the bin is the warp's, and was written before its barrier.
-        if index < words { unsafe { device::bin_load(place.bin() + index) } } else { u32::MAX }
+        // SAFETY: the caller's.
+        unsafe { word_of(place, words, index) }
     };
     // Words of a lane: 1 to 8.
     let each = words.div_ceil(WARP);
@@ -95,14 +106,29 @@ unsafe fn read_lane(p: &EntropyParams, place: Place, words: u32) -> [u32; SLOTS]
     // SAFETY: as above.
     let left = rank - unsafe { device::shuffle(ones_before, lanes) };
     let mut at = if place.lane == 0 { 0 } else { behind(word, lanes * each, left) };
-    let mut exponents = [0; SLOTS];
+    let mut found = [0; SLOTS];
     for slot in 0..SLOTS {
-        exponents[slot] = zeros(word, at);
-        at += unary_bits(exponents[slot]);
+        found[slot] = zeros(word, at);
+        at += unary_bits(found[slot]);
     }
+    (found, at)
+}
+
+/// This lane's codes of the unit whose words are in the warp's bins.
+///
+/// # Safety
+/// All lanes of the warp arrive together; `words` is the same in each.
+#[inline(always)]
+unsafe fn read_lane(p: &EntropyParams, place: Place, words: u32) -> [u32; SLOTS] {
+    // SAFETY: the caller's.
+    let (exponents, end) = unsafe { find(place, words) };
     let (_, rests) = lengths(&exponents);
-    // SAFETY: as above.
-    let (before, unary_end) = unsafe { (before_in_warp(rests, place.lane).0, device::shuffle(at, WARP - 1)) };
+    // SAFETY: the caller brings all lanes here.
+    let (before, unary_end) = unsafe { (before_in_warp(rests, place.lane).0, device::shuffle(end, WARP - 1)) };
+    let word = |index: u32| {
+        // SAFETY: the caller's.
+        unsafe { word_of(place, words, index) }
+    };
     let mut rest_at = unary_end + before;
     let mut own = [0; SLOTS];
     for slot in 0..SLOTS {
