@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 mod background;
+#[cfg(feature = "planner")]
+mod choose;
 mod delays;
 mod link;
 #[cfg(feature = "mpi")]
@@ -15,7 +17,11 @@ mod threads;
 mod together;
 
 pub use background::{Background, BackgroundError};
+#[cfg(feature = "planner")]
+pub use choose::{ChooseError, choose};
 pub use gradwire::{Collective, CollectiveError};
+#[cfg(feature = "planner")]
+pub use gradwire_planner::Choice;
 pub use link::{Link, LinkError};
 #[cfg(feature = "mpi")]
 pub use mpi::{Mpi, MpiSettings};

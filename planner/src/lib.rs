@@ -3,6 +3,7 @@
 mod adaptive;
 mod algorithm;
 mod bench;
+mod choice;
 mod codec;
 mod error;
 mod gantt;
@@ -19,9 +20,11 @@ mod profile;
 mod sparse;
 mod ssgd;
 mod trace;
+mod ways;
 
 pub use adaptive::{Adaptive, Share, delta};
 pub use algorithm::{Algorithm, MAX_RANKS};
+pub use choice::{Choice, Way};
 pub use codec::{CodecCost, Curve};
 pub use error::{Place, PlanError};
 pub use gantt::gantt;

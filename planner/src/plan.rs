@@ -13,6 +13,7 @@ use crate::message::{Message, Sent};
 use crate::network::Network;
 use crate::pipeline::{Pipeline, Route, Routed};
 use crate::profile::Profile;
+use crate::ways::{recipe, ways};
 
 /// What a plan is made from.
 #[derive(Clone, Debug)]
@@ -158,27 +159,7 @@ impl Question<'_> {
 
     /// The ways that a codec's payloads can take.
     fn routes(&self, codec: &CodecCost) -> Result<Vec<(Route, Algorithm)>, PlanError> {
-        let ways: Vec<Algorithm> = match codec.sums {
-            true => self.algorithms.iter().copied().filter(|algorithm| algorithm.sums()).collect(),
-            false => {
-                let may = [(codec.two_phase, Algorithm::TwoPhase), (codec.selects, Algorithm::MergeTree)];
-                let may = may.into_iter().filter(|(may, way)| *may && self.algorithms.contains(way));
-                std::iter::once(Algorithm::AllGather).chain(may.map(|(_, way)| way)).collect()
-            }
-        };
-        let route = |algorithm: Algorithm| {
-            let exchange = algorithm.cost(&self.network, self.ranks)?;
-            let (codec, payloads) = match algorithm {
-                // A piece of every rank's, which are one gradient's elements, and the sums of all pieces.
-                Algorithm::TwoPhase => (codec.encoded_twice(self.ranks), 2),
-                Algorithm::AllGather => (codec.clone(), self.ranks),
-                // The root merges one per message towards it. The result is decoded.
-                Algorithm::MergeTree => (codec.clone(), Algorithm::depth(self.ranks) + 1),
-                _ => (codec.clone(), 1),
-            };
-            Ok((Route { codec, exchange, payloads }, algorithm))
-        };
-        ways.into_iter().map(route).collect()
+        ways(codec, self.algorithms, &self.network, self.ranks)
     }
 
     fn groups(&self, routed: &Routed, routes: &[(Route, Algorithm)]) -> Vec<PlannedGroup> {
@@ -196,14 +177,7 @@ impl Question<'_> {
     fn message(&self, group: &PlannedGroup) -> Message {
         let layers = &self.profile.layers()[group.first..group.first + group.layers];
         let sent = layers.iter().map(|layer| Sent { name: layer.name.clone(), elements: layer.elements });
-        let recipe = match group.algorithm {
-            _ if group.codec == CodecCost::dense().name => "none".to_owned(),
-            Algorithm::TwoPhase => format!("{}+twophase", group.codec),
-            // The residual keeps what a merge drops.
-            Algorithm::MergeTree if group.codec.split('+').any(|word| word == "ef") => format!("{}+gtopk", group.codec),
-            Algorithm::MergeTree => format!("{}+ef+gtopk", group.codec),
-            _ => group.codec.clone(),
-        };
+        let recipe = recipe(&group.codec, group.algorithm);
         Message { tensors: sent.collect(), recipe }
     }
 

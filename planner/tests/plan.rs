@@ -168,8 +168,8 @@ fn a_quantizer_goes_in_two_phases_where_that_is_faster() {
     let algorithms = &[Algorithm::Ring, Algorithm::TwoPhase];
     let plan = Question { algorithms, ..question(&profile, &codecs) }.plan().expect("valid");
     let row = plan.rows.iter().find(|row| row.algorithm == Algorithm::TwoPhase).expect("a row");
-    // Encoded 32 s and a quarter of that; 6 messages of 2 bytes; decoded twice.
-    assert_eq!(row.single, 12.0 + 40.0 + 6.0 * 0.5078125 + 64.0);
+    // Encoded 32 s and a quarter of that; a gather of 3 heads of 24 bytes; 6 messages of 2 bytes; decoded twice.
+    assert_eq!(row.single, 12.0 + 40.0 + 3.0 * 6.0078125 + 6.0 * 0.5078125 + 64.0);
     assert!(plan.rows.iter().any(|row| row.algorithm == Algorithm::AllGather && row.single > 140.0));
     // No such algorithm, or a codec whose sums cannot be encoded again: it is gathered.
     for (codecs, algorithms) in [(codecs.clone(), &algorithms[..1]), ([codec("a", 0.5, 0.125)], &algorithms[..])] {
@@ -178,6 +178,7 @@ fn a_quantizer_goes_in_two_phases_where_that_is_faster() {
     }
     // Between two ranks each sends its payload once, in one message or in two. Among many it is two payloads against all.
     let cheap = [CodecCost { two_phase: true, ..codec("qsgd:bits=4,bucket=64", 0.0, 0.5) }];
+    let profile = Profile::new(4.0, vec![Layer::new("only", 6400, 8.0)]).expect("valid");
     for (ranks, algorithm, recipe) in [
         (2, Algorithm::AllGather, "qsgd:bits=4,bucket=64"),
         (16, Algorithm::TwoPhase, "qsgd:bits=4,bucket=64+twophase"),
@@ -196,13 +197,14 @@ fn a_selection_is_merged_along_a_tree_where_that_is_faster() {
     let codecs = [CodecCost { selects: true, ..codec("a", 0.5, 0.125) }];
     let plan = Question { algorithms, ..question(&profile, &codecs) }.plan().expect("valid");
     let row = plan.rows.iter().find(|row| row.algorithm == Algorithm::MergeTree).expect("a row");
-    // Encoded 32 s; 2 messages up and 2 down, of 8 bytes each; 2 merges and a decode.
-    assert_eq!(row.single, 12.0 + 32.0 + 4.0 * 2.0078125 + 96.0);
+    // Encoded 32 s; a gather of heads; 2 messages up and 2 down, of 8 bytes each; 2 merges and a decode.
+    assert_eq!(row.single, 12.0 + 32.0 + 3.0 * 6.0078125 + 4.0 * 2.0078125 + 96.0);
     for (codecs, algorithms) in [(codecs.clone(), &algorithms[..1]), ([codec("a", 0.5, 0.125)], &algorithms[..])] {
         let plan = Question { algorithms, ..question(&profile, &codecs) }.plan().expect("valid");
         assert!(plan.rows.iter().all(|row| row.algorithm != Algorithm::MergeTree));
     }
     // Three messages by turns against four. With 16 ranks, 15 against 8.
+    let profile = Profile::new(4.0, vec![Layer::new("only", 6400, 8.0)]).expect("valid");
     for (ranks, name, algorithm, recipe) in [
         (4, "topk:0.01", Algorithm::AllGather, "topk:0.01"),
         (16, "topk:0.01", Algorithm::MergeTree, "topk:0.01+ef+gtopk"),

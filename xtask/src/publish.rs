@@ -25,7 +25,7 @@ pub(crate) struct Args {
 
 /// The crates that are published, each after those it needs.
 const CRATES: [&str; 6] =
-    ["gradwire-kernels", "gradwire-ptx", "gradwire-shaders", "gradwire", "gradwire-collectives", "gradwire-planner"];
+    ["gradwire-kernels", "gradwire-ptx", "gradwire-shaders", "gradwire", "gradwire-planner", "gradwire-collectives"];
 
 /// Runs the steps in order, and says how long each took.
 pub(crate) fn run(args: &Args) -> Result<(), String> {

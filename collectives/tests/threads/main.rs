@@ -2,6 +2,8 @@
 //! agree.
 
 mod background;
+#[cfg(feature = "planner")]
+mod choose;
 mod failures;
 mod links;
 mod run;

@@ -21,6 +21,7 @@ impl Random {
     }
 
     /// A profile of 1 to `most` layers, some of which take no time.
+    #[allow(dead_code, reason = "not every file of tests asks for it")]
     pub(crate) fn profile(&mut self, most: u64) -> Profile {
         let count = 1 + self.below(most);
         let spread = [4, 64, 1024][self.below(3) as usize];
