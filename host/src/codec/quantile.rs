@@ -6,28 +6,28 @@ use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
 use crate::wire::CodecId;
 
-/// The quantile buckets of SketchML: a bucket's elements are cut at ranks into quantiles, and each is sent as the quantile that it
-/// is in, which decodes to the mean of its elements.
+/// The quantile buckets of SketchML: a bucket's elements are cut at ranks into quantiles, and each is sent as the
+/// quantile that it is in, which decodes to the mean of its elements.
 ///
-/// Source: Jiang, Fu, Yang and Cui, "SketchML: Accelerating distributed machine learning with data sketches", SIGMOD 2018, section
-/// 3.2 (quantile-bucket quantification). Here quantiles are exact, of a bucket and not of a sketch of the whole tensor; the
-/// paper's sketch of indices and its keys are not here: a selection sends its own ([`crate::TopK::then`]). Elements below zero have
-/// quantiles of their own, in proportion to their number.
+/// Source: Jiang, Fu, Yang and Cui, "SketchML: Accelerating distributed machine learning with data sketches", SIGMOD
+/// 2018, section 3.2 (quantile-bucket quantification). Here quantiles are exact, of a bucket and not of a sketch of the
+/// whole tensor; the paper's sketch of indices and its keys are not here: a selection sends its own
+/// ([`crate::TopK::then`]). Elements below zero have quantiles of their own, in proportion to their number.
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
-/// * **Size**: log2(levels) bits per element in whole units of 256 elements, 4 bytes per level and bucket, 32 bytes of header. 64
-///   levels in buckets of 4096 are 6.5 bits per element.
+/// * **Size**: log2(levels) bits per element in whole units of 256 elements, 4 bytes per level and bucket, 32 bytes of
+///   header. 64 levels in buckets of 4096 are 6.5 bits per element.
 /// * **Biased**, to nearest in its way: error feedback is for the caller to choose.
-/// * **Error**: |x - decode|^2 <= (1 - 1/B) |x|^2, B elements per bucket, but for the rounding of the means; no other values for the
-///   same quantiles have less. What decoding does not give back adds up to zero in each quantile, to 2^-30 of the quantile's
-///   largest magnitude per element and binary32's own rounding. Decoding is monotone, and keeps signs, but for means that are
-///   below the smallest subnormal number.
+/// * **Error**: |x - decode|^2 <= (1 - 1/B) |x|^2, B elements per bucket, but for the rounding of the means; no other
+///   values for the same quantiles have less. What decoding does not give back adds up to zero in each quantile, to
+///   2^-30 of the quantile's largest magnitude per element and binary32's own rounding. Decoding is monotone, and keeps
+///   signs, but for means that are below the smallest subnormal number.
 /// * **Seeds**: no random draw, so any seed gives the same payload.
 /// * **Determinism**: backend to backend.
-/// * **Edge cases**: equal elements are in one quantile, and both zeros are equal, so quantiles may be larger than others, or empty,
-///   which sends a mean of 0. A quantile of elements without an equal has 1.5 B/levels of them at most, rounded up. Exact are a
-///   bucket of one value, one of at most as many elements as levels, and each value that a bucket has 1.5 B/levels times or more. NaN
-///   and infinity: [`NonFinite`].
+/// * **Edge cases**: equal elements are in one quantile, and both zeros are equal, so quantiles may be larger than
+///   others, or empty, which sends a mean of 0. A quantile of elements without an equal has 1.5 B/levels of them at
+///   most, rounded up. Exact are a bucket of one value, one of at most as many elements as levels, and each value that
+///   a bucket has 1.5 B/levels times or more. NaN and infinity: [`NonFinite`].
 ///
 /// ```
 /// use gradwire::{Device, Quantile, Seed};
@@ -48,8 +48,8 @@ impl Quantile {
         Self { common: common.of_levels(levels) }
     }
 
-    /// Buckets of this many elements: a power of two from 256 to 4096, which a block of threads sorts in its own memory. There are
-    /// none of whole tensors.
+    /// Buckets of this many elements: a power of two from 256 to 4096, which a block of threads sorts in its own
+    /// memory. There are none of whole tensors.
     pub const fn bucket(mut self, elements: usize) -> Self {
         self.common.bucket = Some(elements);
         self

@@ -13,10 +13,11 @@ pub struct Method {
 
 /// Names, recipes and sources.
 ///
-/// The settings are the defaults in the code of GRACE (Xu et al., "GRACE: A compressed communication framework for distributed
-/// machine learning", ICDCS 2021). Where a memory is an option there, it is on. Scales are of whole tensors, as there.
-/// The bound of `inceptionn` is the 2^-10 that its code there comes to, and not the 2e-10 that stands there. `adaq` keeps the largest of both signs together, where GRACE has a threshold for each.
-/// Quantiles of `sketchml` are of buckets, and of either side of zero.
+/// The settings are the defaults in the code of GRACE (Xu et al., "GRACE: A compressed communication framework for
+/// distributed machine learning", ICDCS 2021). Where a memory is an option there, it is on. Scales are of whole
+/// tensors, as there. The bound of `inceptionn` is the 2^-10 that its code there comes to, and not the 2e-10 that
+/// stands there. `adaq` keeps the largest of both signs together, where GRACE has a threshold for each. Quantiles of
+/// `sketchml` are of buckets, and of either side of zero.
 pub(super) const METHODS: &[Method] = &[
     of("none", "none", "no compression"),
     of("fp16", "float:f16,nearest", "a cast"),
@@ -42,8 +43,8 @@ const fn of(name: &'static str, recipe: &'static str, source: &'static str) -> M
     Method { name, recipe, source }
 }
 
-/// The text of a recipe in the place of a method's name, where a text begins with one; or the names that there are, where
-/// it begins with another.
+/// The text of a recipe in the place of a method's name, where a text begins with one; or the names that there are,
+/// where it begins with another.
 pub(super) fn expanded(text: &str) -> Option<Result<String, String>> {
     let behind = text.strip_prefix(PREFIX)?;
     let name = behind.split(['+', ':', '=']).next().unwrap_or(behind);

@@ -1,12 +1,15 @@
-//! Quantile buckets (Jiang, Fu, Yang and Cui, "SketchML: Accelerating distributed machine learning with data sketches", SIGMOD
-//! 2018, section 3.2: quantile-bucket quantification), with exact quantiles of buckets in the place of a sketch of the whole.
+//! Quantile buckets (Jiang, Fu, Yang and Cui, "SketchML: Accelerating distributed machine learning with data sketches",
+//! SIGMOD 2018, section 3.2: quantile-bucket quantification), with exact quantiles of buckets in the place of a sketch
+//! of the whole.
 //!
-//! A bucket's elements are sorted, and cut at ranks into quantiles of as many elements as nearly as may be. An element is sent as
-//! its quantile, and decodes to the mean of that quantile. No other value for a quantile has less squared error.
+//! A bucket's elements are sorted, and cut at ranks into quantiles of as many elements as nearly as may be. An element
+//! is sent as its quantile, and decodes to the mean of that quantile. No other value for a quantile has less squared
+//! error.
 //!
-//! Elements below zero have quantiles of their own, in proportion to their number. Were one quantile on both sides of zero, its
-//! mean might be zero while its elements are not: of -1, -1, -1 and 3 with one edge, nothing would ever be sent, and error
-//! feedback would grow without bound. With one side per quantile the error is at most (1 - 1/B) |x|^2, as in 1-bit SGD.
+//! Elements below zero have quantiles of their own, in proportion to their number. Were one quantile on both sides of
+//! zero, its mean might be zero while its elements are not: of -1, -1, -1 and 3 with one edge, nothing would ever be
+//! sent, and error feedback would grow without bound. With one side per quantile the error is at most (1 - 1/B) |x|^2,
+//! as in 1-bit SGD.
 //!
 //! Equal elements are in one quantile: the last one that begins with them. -0 counts as +0.
 
@@ -60,8 +63,8 @@ pub struct Cuts {
 }
 
 impl Cuts {
-    /// The cuts of a bucket of so many elements, at least one and at most 2^13, whose sorted keys `at` gives, into at least two
-    /// and at most 2^8 quantiles.
+    /// The cuts of a bucket of so many elements, at least one and at most 2^13, whose sorted keys `at` gives, into at
+    /// least two and at most 2^8 quantiles.
     #[inline(always)]
     pub fn new(quantiles: u32, elements: u32, at: impl Fn(u32) -> u32) -> Self {
         let below = lower_bound(0, elements, ZERO, at);

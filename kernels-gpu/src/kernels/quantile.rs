@@ -91,7 +91,8 @@ unsafe fn exchange(low: u32, high: u32) {
     }
 }
 
-/// Sorts the part's buckets of 2^`log2` keys, all at once (Batcher's bitonic sorter, with its first step of a merge mirrored).
+/// Sorts the part's buckets of 2^`log2` keys, all at once (Batcher's bitonic sorter, with its first step of a merge
+/// mirrored).
 ///
 /// # Safety
 /// All threads of the block arrive together, behind a barrier; they leave behind one.
@@ -271,23 +272,23 @@ kernel! {
     /// Encodes.
     ///
     /// # What
-    /// `arith/quantile.rs` has the formula: the bucket's elements (plus residuals) are sorted and cut, each quantile's mean is a
-    /// scalar on the wire, and an element's code is its quantile. With feedback, the residual becomes the element plus the
-    /// residual minus the mean.
+    /// `arith/quantile.rs` has the formula: the bucket's elements (plus residuals) are sorted and cut, each quantile's
+    /// mean is a scalar on the wire, and an element's code is its quantile. With feedback, the residual becomes the
+    /// element plus the residual minus the mean.
     ///
     /// # Arguments
     /// * `p`: `n`, `bucket_log2` (8 to 12), `bits` (2 to 8), `dtype` and `flags` are read.
     /// * `input`: `n` elements of type `dtype`, aligned to their size. Read.
-    /// * `residual`: with feedback, `n` f32, of which none is the input's. Read, and written where the bucket is not poisoned. Else
-    ///   null.
+    /// * `residual`: with feedback, `n` f32, of which none is the input's. Read, and written where the bucket is not
+    ///   poisoned. Else null.
     /// * `scalars`: `2^bits` f32 per bucket. Written, and read again.
     /// * `codes`: `ceil(n / 256)` units of `32 bits` bytes, aligned to 4. Written, all of them.
     /// * `workspace`: not used.
     /// * `status`: where the launch is guarded, a word: unless it is zero, nothing is written. Read. Else null.
     ///
     /// # Thread mapping
-    /// A block takes 8192 elements, 4096 at a time, which it sorts in 78 steps at most of 8 pairs per thread; a thread makes one
-    /// mean after another; a lane has 8 elements of a unit of 256, 32 apart.
+    /// A block takes 8192 elements, 4096 at a time, which it sorts in 78 steps at most of 8 pairs per thread; a thread
+    /// makes one mean after another; a lane has 8 elements of a unit of 256, 32 apart.
     ///
     /// # Shared memory
     /// 24 KiB of the stage and 8 KiB of bins.
@@ -302,7 +303,8 @@ kernel! {
     /// Backend to backend: sorted keys and sums of integers do not depend on order.
     ///
     /// # Edge cases
-    /// A bucket with a NaN or an infinity has the one NaN as every scalar and codes of zero, and its residual stays as it was.
+    /// A bucket with a NaN or an infinity has the one NaN as every scalar and codes of zero, and its residual stays as
+    /// it was.
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.
@@ -328,7 +330,8 @@ kernel! {
     /// What `quantile_encode` makes of each tensor alone.
     ///
     /// # Arguments
-    /// * `p`: `partials` is the first item; `base`, `n` and `first_unit` are not read, the rest is as `quantile_encode` has it.
+    /// * `p`: `partials` is the first item; `base`, `n` and `first_unit` are not read, the rest is as `quantile_encode`
+    ///   has it.
     /// * `input`, `residual`: as `quantile_encode` has them, of the flat buffer.
     /// * `scalars`, `codes`: those of all tensors. Written.
     /// * `workspace`: the table of [`item`]. Read.
@@ -376,14 +379,15 @@ kernel! {
     /// Decodes a payload, or a weighted sum of some.
     ///
     /// # What
-    /// The mean that a code names, or the one NaN where that is not finite. Without `WEIGHTED` the output is that. With it, the output
-    /// is `((start + w v0) + w v1) + ...` in the order of the payloads, where `start` is what the output held with `ACCUMULATE`,
-    /// and 0 without.
+    /// The mean that a code names, or the one NaN where that is not finite. Without `WEIGHTED` the output is that. With
+    /// it, the output is `((start + w v0) + w v1) + ...` in the order of the payloads, where `start` is what the output
+    /// held with `ACCUMULATE`, and 0 without.
     ///
     /// # Arguments
     /// * `p`: all of it but `levels` is read.
     /// * `scalars`: `payloads` times `2^bits` f32 per bucket, `scalar_stride` words apart. Read.
-    /// * `codes`: `payloads` times `ceil(n / 256)` units of `32 bits` bytes, aligned to 4, `code_stride` words apart. Read.
+    /// * `codes`: `payloads` times `ceil(n / 256)` units of `32 bits` bytes, aligned to 4, `code_stride` words apart.
+    ///   Read.
     /// * `output`: `n` f32. Read with `ACCUMULATE`; written.
     ///
     /// # Thread mapping
@@ -396,8 +400,8 @@ kernel! {
     /// Blocks of 256 threads, `ceil(n / 2048)` of them, 1 <= n <= 2^31; the first element starts a unit and a bucket.
     ///
     /// # Traffic
-    /// `bits / 8` bytes per element and payload in, and the scalars; 4 out, 4 in with `ACCUMULATE`. Uncoalesced: lanes read the means
-    /// that their codes name, of which a bucket has 1 KiB at most.
+    /// `bits / 8` bytes per element and payload in, and the scalars; 4 out, 4 in with `ACCUMULATE`. Uncoalesced: lanes
+    /// read the means that their codes name, of which a bucket has 1 KiB at most.
     ///
     /// # Determinism
     /// Backend to backend: the order of the sum is fixed, and each operation is rounded once.
@@ -406,7 +410,8 @@ kernel! {
     /// A mean that no encoder writes decodes to the one NaN.
     ///
     /// # Safety
-    /// The buffers are as above and stay so until the kernel is done, the launch is as above. Scalars and codes may be any bytes.
+    /// The buffers are as above and stay so until the kernel is done, the launch is as above. Scalars and codes may be
+    /// any bytes.
     fn quantile_decode(p: DecodeParams, scalars: *const u32, codes: *const u8, output: *mut f32) {
         // SAFETY: the kernel's contract.
         unsafe { decode_span(&p, &Wire { scalars, codes, output }, device::block()) }

@@ -1,9 +1,10 @@
-// Quantile buckets: `kernels-gpu/src/arith/quantile.rs`. A workgroup sorts 4096 elements at a time, all buckets among them at
-// once, and an invocation makes one mean after another.
-// Thread mapping: a workgroup encodes 32 units, 16 at a time, a team of 32 lanes two of them; a lane its 8 slots of each.
+// Quantile buckets: `kernels-gpu/src/arith/quantile.rs`. A workgroup sorts 4096 elements at a time, all buckets among
+// them at once, and an invocation makes one mean after another.
+// Thread mapping: a workgroup encodes 32 units, 16 at a time, a team of 32 lanes two of them; a lane its 8 slots of
+// each.
 // Workgroup memory: 4096 keys, 16384 bytes; in their place each bucket's edges, and then 512 words of small pieces.
-// Traffic: input (and residual) once from memory and once more from cache; codes, scalars and residual written once, and scalars
-//   read again from cache.
+// Traffic: input (and residual) once from memory and once more from cache; codes, scalars and residual written once,
+//   and scalars read again from cache.
 // Edge cases: a bucket with a NaN or an infinity keeps its residual, its scalars are NaN and its codes 0.
 
 @group(0) @binding(1) var<storage, read> input: array<u32>;
@@ -181,8 +182,8 @@ fn packed(c: vec4<u32>, done: u32, width: u32) -> u32 {
     return (apart.x | apart.y) | (apart.z | apart.w);
 }
 
-// Encodes a unit whose first element is `first`, and gives what its codes leave for pieces of 2 bits (the low half-word) and of
-// 1 bit (the byte above).
+// Encodes a unit whose first element is `first`, and gives what its codes leave for pieces of 2 bits (the low
+// half-word) and of 1 bit (the byte above).
 fn encode_unit(part: u32, first: u32, lane: u32) -> u32 {
     let bits = params.bits;
     let bucket = first >> params.bucket_log2;

@@ -51,8 +51,8 @@ pub(super) fn encode(p: &EncodeParams, task: EncodeTask<'_>) {
     }
 }
 
-/// The means of a sorted bucket's quantiles as they stand on the wire, and the edges; none of a bucket that holds a NaN or an
-/// infinity.
+/// The means of a sorted bucket's quantiles as they stand on the wire, and the edges; none of a bucket that holds a NaN
+/// or an infinity.
 fn means(quantiles: u32, keys: &[u32]) -> ([u32; CODES], Option<[u32; CODES]>) {
     let at = |index: u32| keys[index as usize];
     let elements = keys.len() as u32;
@@ -68,7 +68,8 @@ fn means(quantiles: u32, keys: &[u32]) -> ([u32; CODES], Option<[u32; CODES]>) {
     (means, Some(edges))
 }
 
-/// Leaves in the residual what decoding will not give back. A poisoned bucket's stays as it is: its step will be skipped.
+/// Leaves in the residual what decoding will not give back. A poisoned bucket's stays as it is: its step will be
+/// skipped.
 fn feedback(decoded: Option<&[f32; UNIT]>, values: &[u32], residual: Sums<'_>) {
     let Sums { residual: before, sums: next } = residual;
     let Some(decoded) = decoded else {
