@@ -50,8 +50,27 @@ impl<D: DeviceMemory> Resident<'_, D> {
         Ok(state.gradient.is_some() || !self.written)
     }
 
+    /// Queues what adds the gradient to what a part keeps of it: momentum, and what it forms.
+    pub(super) fn form(&self, part: &Part) -> Result<(), Error> {
+        let Self { queue, state, gradient, elements, .. } = self;
+        let elements = *elements;
+        let mut input = gradient.clone();
+        let momentum = part.recipe.memory().momentum.map(|factor| (Held::Momentum, [factor, 1.0]));
+        let formed = part.forms().zip(part.formed).map(|(held, by)| (held, [by.factor, by.gain]));
+        for (held, [factor, gain]) in momentum.into_iter().chain(formed) {
+            let Some(plane) = state.plane(held) else { continue };
+            for range in part.ranges().filter(|range| !range.is_empty()) {
+                let work = AddMomentum { range: range.start as u64..range.end as u64, elements, factor, gain };
+                let buffers = MomentumBuffers { gradient: input.clone(), momentum: queue.all(&plane.now) };
+                queue.run(work, buffers)?;
+            }
+            input = queue.all(&plane.now);
+        }
+        Ok(())
+    }
+
     /// What a part works on.
-    fn place(&mut self, index: usize, part: &Part) -> (&Queue<'_, D>, Place<'_, D>, &mut Kept<D>) {
+    pub(super) fn place(&mut self, index: usize, part: &Part) -> (&Queue<'_, D>, Place<'_, D>, &mut Kept<D>) {
         let Self { queue, device, gradient, state, .. } = self;
         let momentum = part.recipe.memory().momentum.map(|_| Held::Momentum);
         let input = part.forms().or(momentum).and_then(|held| state.plane(held));
@@ -66,7 +85,7 @@ impl<D: DeviceMemory> Resident<'_, D> {
 impl<D: DeviceMemory> Ground for Resident<'_, D> {
     fn begin(&mut self, parts: &mut [Part]) -> Result<(), Error> {
         let Self { queue, state, gradient, elements, .. } = self;
-        let (elements, bytes) = (*elements, 4 * *elements);
+        let bytes = 4 * *elements;
         queue.memory().check("gradient", gradient, bytes)?;
         for plane in state.planes.iter().flatten() {
             queue.keep(plane, bytes)?;
@@ -78,21 +97,7 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
             queue.copy((gradient, 0), (&queue.all(before), 0), bytes)?;
         }
         self.begun = true;
-        for part in parts.iter() {
-            let mut input = gradient.clone();
-            let momentum = part.recipe.memory().momentum.map(|factor| (Held::Momentum, [factor, 1.0]));
-            let formed = part.forms().zip(part.formed).map(|(held, by)| (held, [by.factor, by.gain]));
-            for (held, [factor, gain]) in momentum.into_iter().chain(formed) {
-                let Some(plane) = state.plane(held) else { continue };
-                for range in part.ranges().filter(|range| !range.is_empty()) {
-                    let work = AddMomentum { range: range.start as u64..range.end as u64, elements, factor, gain };
-                    let buffers = MomentumBuffers { gradient: input.clone(), momentum: queue.all(&plane.now) };
-                    queue.run(work, buffers)?;
-                }
-                input = queue.all(&plane.now);
-            }
-        }
-        Ok(())
+        parts.iter().try_for_each(|part| self.form(part))
     }
 
     fn refuse_of_factors(&mut self, index: usize, part: &mut Part) -> Result<(), Error> {
