@@ -75,6 +75,8 @@ pub use codec::powersgd::{Matrix, PowerSgd};
 pub use codec::topk::{Segment, TopK};
 pub use codec::{Codec, Float, Natural, OneBit, Qsgd, Quantile, Quantizer, Sign, Ternary, Tree, Uniform};
 pub use collective::{Collective, CollectiveError};
+#[cfg(feature = "cuda")]
+pub use compressor::QueuedCompressor;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use compressor::ResidentCompressor;
 pub use compressor::{Compressor, ExchangeError, MessageError, Policy, SavedError, Tensor};

@@ -61,7 +61,32 @@ pub enum ExchangeError {
         /// Which rank.
         rank: u32,
     },
-    /// A step that was broken off, by a panic in the group or by a device that failed while the step was undone.
+    /// A rank that could not make ready for exchanges that are queued.
+    #[error(
+        "rank {rank} could not make ready for queued exchanges, and its own error says why; nothing was changed on any rank, and the \
+         group can be used again"
+    )]
+    Unready {
+        /// Which rank.
+        rank: u32,
+    },
+    /// A group in which this rank has another number than in the one that memory was made for, or that has other ranks.
+    #[error(
+        "memory was made for rank {of} of {of_ranks}, and this is rank {rank} of {ranks}; hand over the group that \
+         Compressor::queued was given, or call it again for this one"
+    )]
+    Group {
+        /// The rank that it was made for.
+        of: u32,
+        /// Of how many.
+        of_ranks: u32,
+        /// This rank.
+        rank: u32,
+        /// The ranks there are.
+        ranks: u32,
+    },
+    /// A step that was broken off: by a panic in the group, by a device that failed while the step was undone, or by anything
+    /// behind the first operation of a step that is queued.
     #[error(
         "an earlier step was broken off, and gradient and state may be half changed; restore a saved state on every rank"
     )]

@@ -20,6 +20,8 @@ pub use self::error::{ExchangeError, SavedError};
 use self::part::{Method, Part};
 use self::planes::Planes;
 pub use self::policy::{Policy, Tensor};
+#[cfg(feature = "cuda")]
+pub use self::resident::QueuedCompressor;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use self::resident::ResidentCompressor;
 pub use self::together::MessageError;

@@ -47,6 +47,12 @@ impl SparseSteps {
         &self.selection
     }
 
+    /// Entries, where their number is known beforehand and the passes leave values as they are sent, in f32.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn fixed(&self) -> Option<u64> {
+        (self.count_at.is_none() && self.plan.is_exact()).then(|| self.selection.entries())
+    }
+
     /// Bytes of the workspace that hold the number of entries; none where it is known beforehand.
     pub(crate) fn count_bytes(&self) -> Range<u64> {
         self.count_at.map_or(0..0, |at| at..at + 4)

@@ -4,6 +4,7 @@
 
 mod failures;
 mod queue;
+mod queued;
 mod stand_in;
 #[path = "../../../collectives/examples/ranks/work.rs"]
 #[allow(dead_code, reason = "the example prints times as well")]

@@ -9,8 +9,8 @@ use gradwire_collectives::{Collective, CollectiveError, Nccl, NcclId};
 use super::stand_in::{LONG, SHORT, cuda, has_code, id, nccl, on, settings, spread};
 
 /// A stream of the device's, and memory on it.
-struct Memory {
-    stream: *mut c_void,
+pub(crate) struct Memory {
+    pub(crate) stream: *mut c_void,
 }
 
 /// A function of the stand-in for the driver.
@@ -23,7 +23,7 @@ macro_rules! call {
 }
 
 impl Memory {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (mut context, mut stream) = (0usize, std::ptr::null_mut());
         call!("cuDevicePrimaryCtxRetain", fn(*mut usize, i32), &raw mut context, 0);
         call!("cuCtxPushCurrent_v2", fn(usize), context);
@@ -32,7 +32,7 @@ impl Memory {
     }
 
     /// Device memory with these values.
-    fn put(&self, values: &[f32]) -> u64 {
+    pub(crate) fn put(&self, values: &[f32]) -> u64 {
         let mut at = 0;
         call!("cuMemAlloc_v2", fn(*mut u64, usize), &raw mut at, 4 * values.len());
         let from = values.as_ptr().cast();
@@ -41,7 +41,7 @@ impl Memory {
     }
 
     /// The values at an address, behind what is queued on the stream.
-    fn get(&self, at: u64, count: usize) -> Vec<f32> {
+    pub(crate) fn get(&self, at: u64, count: usize) -> Vec<f32> {
         let mut values = vec![0.0f32; count];
         let (to, bytes) = (values.as_mut_ptr().cast(), 4 * count);
         call!("cuMemcpyDtoHAsync_v2", fn(*mut c_void, u64, usize, *mut c_void), to, at, bytes, self.stream);

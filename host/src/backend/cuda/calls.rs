@@ -324,6 +324,10 @@ impl Driver for RealDriver {
         Ok(context == self.context())
     }
 
+    fn raw_stream(&self, stream: StreamId) -> Option<*mut c_void> {
+        Some(self.stream(stream).0)
+    }
+
     fn is_capturing(&self, stream: StreamId) -> Result<bool, DriverError> {
         // A driver without the call knows no captures.
         let Some(ask) = self.api.stream_is_capturing else { return Ok(false) };

@@ -232,6 +232,12 @@ pub trait Driver: Send + Sync {
     /// Whether the stream belongs to this driver's context. Queues nothing and waits for nothing.
     fn is_own_stream(&self, stream: StreamId) -> Result<bool, DriverError>;
 
+    /// The `CUstream` behind an identifier, for other libraries that queue there; none where there is no such stream, as
+    /// behind [`StreamId::OWN`] of a driver that is not NVIDIA's.
+    fn raw_stream(&self, stream: StreamId) -> Option<*mut c_void> {
+        (stream != StreamId::OWN).then_some(stream.to_u64() as *mut c_void)
+    }
+
     /// Whether work that is queued on the stream is recorded into a CUDA graph at the moment. Queues nothing and waits for
     /// nothing.
     fn is_capturing(&self, stream: StreamId) -> Result<bool, DriverError> {

@@ -139,6 +139,17 @@ impl Cuda {
         Ok(())
     }
 
+    /// The stream as another library names it.
+    ///
+    /// # Errors
+    /// [`Error::Stream`] where the driver has none.
+    pub(crate) fn raw_stream(&self) -> Result<*mut c_void, Error> {
+        self.shared.driver.raw_stream(self.stream).ok_or_else(|| Error::Stream {
+            address: self.stream.to_u64(),
+            problem: format!("is none that another library can queue on: {} has no CUstream behind it", self.name()),
+        })
+    }
+
     /// # Safety
     /// As [`Cuda::queue`].
     pub(super) unsafe fn queue_pieces(&self, passes: &[Pass], pieces: &[Piece<DeviceSlice>]) -> Result<(), Error> {

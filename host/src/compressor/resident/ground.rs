@@ -50,8 +50,47 @@ impl<D: DeviceMemory> Resident<'_, D> {
         Ok(state.gradient.is_some() || !self.written)
     }
 
+    /// Clips the gradient of a part, and queues what adds it to what the part keeps of it: momentum, and what it forms.
+    pub(super) fn form(&mut self, index: usize, part: &Part) -> Result<(), Error> {
+        let Self { queue, state, gradient, elements, written, .. } = self;
+        let elements = *elements;
+        // What is behind becomes `factor` times itself, plus `gain` times what is before.
+        let add = |input: &D::Slice, onto: &D::Slice, [factor, gain]: [f32; 2]| {
+            part.ranges().filter(|range| !range.is_empty()).try_for_each(|range| {
+                let work = AddMomentum { range: range.start as u64..range.end as u64, elements, factor, gain };
+                queue.run(work, MomentumBuffers { gradient: input.clone(), momentum: onto.clone() })
+            })
+        };
+        let norms = state.norms.get(index).and_then(Option::as_ref);
+        if let (Some(norms), Some(limit), Some(before)) = (norms, part.limit, &state.gradient)
+            && let Some(gain) = norms.gain(queue, gradient, limit)?
+        {
+            // Of finite numbers, none times itself adds a zero of the product's sign.
+            *written = true;
+            add(&queue.all(before), &*gradient, [0.0, gain])?;
+        }
+        let mut input = gradient.clone();
+        let memory = part.recipe.memory();
+        if let (Some(factor), Some(plane)) = (memory.momentum, state.plane(Held::Momentum)) {
+            let plane = queue.all(&plane.now);
+            add(&input, &plane, [factor, 1.0])?;
+            if memory.nesterov {
+                *written = true;
+                add(&plane, &*gradient, [1.0, factor])?;
+            } else {
+                input = plane;
+            }
+        }
+        if let (Some(held), Some(by)) = (part.forms(), part.formed)
+            && let Some(plane) = state.plane(held)
+        {
+            add(&input, &queue.all(&plane.now), [by.factor, by.gain])?;
+        }
+        Ok(())
+    }
+
     /// What a part works on.
-    fn place(&mut self, index: usize, part: &Part) -> (&Queue<'_, D>, Place<'_, D>, &mut Kept<D>) {
+    pub(super) fn place(&mut self, index: usize, part: &Part) -> (&Queue<'_, D>, Place<'_, D>, &mut Kept<D>) {
         let Self { queue, device, gradient, state, .. } = self;
         let momentum = part.recipe.memory().sends_momentum().then_some(Held::Momentum);
         let input = part.forms().or(momentum).and_then(|held| state.plane(held));
@@ -66,7 +105,7 @@ impl<D: DeviceMemory> Resident<'_, D> {
 impl<D: DeviceMemory> Ground for Resident<'_, D> {
     fn begin(&mut self, parts: &mut [Part]) -> Result<(), Error> {
         let Self { queue, state, gradient, elements, .. } = self;
-        let (elements, bytes) = (*elements, 4 * *elements);
+        let bytes = 4 * *elements;
         queue.memory().check("gradient", gradient, bytes)?;
         for plane in state.planes.iter().flatten() {
             queue.keep(plane, bytes)?;
@@ -78,42 +117,7 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
             queue.copy((gradient, 0), (&queue.all(before), 0), bytes)?;
         }
         self.begun = true;
-        for (part, norms) in parts.iter().zip(&state.norms) {
-            let mut written = false;
-            // What is behind becomes `factor` times itself, plus `gain` times what is before.
-            let add = |input: &D::Slice, onto: &D::Slice, [factor, gain]: [f32; 2]| {
-                part.ranges().filter(|range| !range.is_empty()).try_for_each(|range| {
-                    let work = AddMomentum { range: range.start as u64..range.end as u64, elements, factor, gain };
-                    queue.run(work, MomentumBuffers { gradient: input.clone(), momentum: onto.clone() })
-                })
-            };
-            if let (Some(norms), Some(limit), Some(before)) = (norms, part.limit, &state.gradient)
-                && let Some(gain) = norms.gain(queue, gradient, limit)?
-            {
-                // Of finite numbers, none times itself adds a zero of the product's sign.
-                written = true;
-                add(&queue.all(before), &*gradient, [0.0, gain])?;
-            }
-            let mut input = gradient.clone();
-            let memory = part.recipe.memory();
-            if let (Some(factor), Some(plane)) = (memory.momentum, state.plane(Held::Momentum)) {
-                let plane = queue.all(&plane.now);
-                add(&input, &plane, [factor, 1.0])?;
-                if memory.nesterov {
-                    written = true;
-                    add(&plane, &*gradient, [1.0, factor])?;
-                } else {
-                    input = plane;
-                }
-            }
-            if let (Some(held), Some(by)) = (part.forms(), part.formed)
-                && let Some(plane) = state.plane(held)
-            {
-                add(&input, &queue.all(&plane.now), [by.factor, by.gain])?;
-            }
-            self.written |= written;
-        }
-        Ok(())
+        parts.iter().enumerate().try_for_each(|(index, part)| self.form(index, part))
     }
 
     fn refuse_of_factors(&mut self, index: usize, part: &mut Part) -> Result<(), Error> {

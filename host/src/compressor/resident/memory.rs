@@ -35,6 +35,12 @@ impl<'m, D: DeviceMemory> Queue<'m, D> {
         self.0.all(room)
     }
 
+    /// A piece of a piece.
+    #[cfg(feature = "cuda")]
+    pub(super) fn part(&self, of: &D::Slice, from: u64, bytes: u64) -> D::Slice {
+        self.0.part(of, from, bytes)
+    }
+
     pub(super) fn room(&self, bytes: u64) -> Result<D::Room, Error> {
         self.0.room(bytes)
     }

@@ -4,11 +4,15 @@ mod ground;
 mod kept;
 mod memory;
 mod norms;
+#[cfg(feature = "cuda")]
+mod queued;
 
 use self::ground::Resident;
 use self::kept::Kept;
 use self::memory::{Plane, Queue};
 use self::norms::Norms;
+#[cfg(feature = "cuda")]
+use self::queued::Between;
 use super::Compressor;
 use super::part::Method;
 use super::planes::{Held, Planes, zeros};
@@ -66,6 +70,55 @@ pub struct ResidentCompressor<D: DeviceMemory> {
     memory: D,
     device: Device,
     state: State<D>,
+}
+
+/// A [`Compressor`] whose exchanges are queued on the caller's CUDA stream: encode, gather and decode in device memory,
+/// and no wait for any of it.
+///
+/// Made by [`Compressor::queued`]. Kernels that leave the gradient are queued on the stream of the [`Cuda`] before an
+/// exchange, and the optimizer's behind it.
+///
+/// ```no_run
+/// # fn run(
+/// #     cuda: &gradwire::backend::cuda::Cuda,
+/// #     group: &mut (impl gradwire::Collective + gradwire::StreamCollective),
+/// #     gradient: gradwire::backend::cuda::DeviceSlice,
+/// # ) -> Result<(), gradwire::Error> {
+/// use gradwire::Compressor;
+///
+/// let mut compressor = Compressor::new("qsgd:bits=4,bucket=64+ef", [[1024, 1024]], 42)?.queued(cuda, group)?;
+/// for _ in 0..10 {
+///     // ... kernels leave the gradient of this rank's samples in memory of the device ...
+///     // SAFETY: the group is over the context of the Cuda, and the memory lives until the stream was waited for.
+///     unsafe { compressor.exchange(group, gradient) }?; // behind this, the stream has the mean over all ranks there
+/// }
+/// // SAFETY: as above.
+/// let saved = unsafe { compressor.download(group) }?.state()?;
+/// # Ok(()) }
+/// ```
+///
+/// * **Bits**: where payloads are gathered, those that [`ResidentCompressor::exchange`] leaves on this device, since
+///   payloads are summed in the order of ranks. Sums of factors and of tensors that go uncompressed are the group's own
+///   ([`crate::StreamCollective::queue_all_reduce_sum`]), the same on every rank; another engine may add in another
+///   order. A NaN among them is the one NaN of the kernels, 7fffffff.
+/// * **What goes**: of quantizers the codes and scalars, without a header; of top-k 8 bytes per entry; of PowerSGD the
+///   factors. One message for each recipe (two for each power iteration of PowerSGD), and one for all tensors that go
+///   uncompressed.
+/// * **Waits**: a step allocates nothing and waits for nothing. The first operations of a group may wait for other
+///   ranks, while the engine connects them. What goes wrong behind the queueing is told by a later call.
+/// * **Trust**: nobody looks at what arrives, as a host would. A rank that sends what no encoder wrote spoils the mean,
+///   and nothing else: kernels stay within their memory, whatever the bytes are.
+/// * **Failure**: until a step's first operation is queued, an error changes nothing on this rank. From then on there
+///   is no way back, since other ranks may have gone on: gradient and state hold anything, and every later call is
+///   refused with [`crate::ExchangeError::BrokenOff`]. The same holds where a group fails with work of this compressor
+///   that was not waited for. The way on is a new group, and compressors restored from saved states.
+/// * **Memory**: that of a [`ResidentCompressor`], payloads of all ranks, and 8 bytes per element that goes
+///   uncompressed. Dropped before [`QueuedCompressor::wait`], it is leaked: to wait for ranks that may have ended has
+///   no end.
+#[cfg(feature = "cuda")]
+pub struct QueuedCompressor {
+    of: ResidentCompressor<Cuda>,
+    between: Between,
 }
 
 /// What stays in the device's memory.
@@ -190,15 +243,10 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
         Ok(host)
     }
 
-    /// A step, on memory that the caller answers for.
-    ///
-    /// # Safety
-    /// The caller guarantees that the gradient stays allocated until the device has done the work, and that nothing
-    /// that is not queued there uses it meanwhile.
-    unsafe fn step(&mut self, group: &mut (impl Collective + ?Sized), gradient: D::Slice) -> Result<(), Error> {
-        let Self { inner, memory, device, state } = self;
-        inner.expect_whole()?;
-        // SAFETY: the gradient is the caller's, and all else the compressor's own.
+    /// Makes the selections those of the next step of a warm-up.
+    fn warm_up(&mut self) -> Result<(), Error> {
+        let Self { inner, memory, state, .. } = self;
+        // SAFETY: all memory is the compressor's own.
         let queue = unsafe { Queue::new(&*memory) };
         for (index, kept) in state.parts.iter_mut().enumerate() {
             if inner.parts[index].warm_up(inner.steps)? {
@@ -208,6 +256,20 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
                 inner.parts[index].part = part;
             }
         }
+        Ok(())
+    }
+
+    /// A step, on memory that the caller answers for.
+    ///
+    /// # Safety
+    /// The caller guarantees that the gradient stays allocated until the device has done the work, and that nothing
+    /// that is not queued there uses it meanwhile.
+    unsafe fn step(&mut self, group: &mut (impl Collective + ?Sized), gradient: D::Slice) -> Result<(), Error> {
+        self.inner.expect_whole()?;
+        self.warm_up()?;
+        let Self { inner, memory, device, state } = self;
+        // SAFETY: the gradient is the caller's, and all else the compressor's own.
+        let queue = unsafe { Queue::new(&*memory) };
         let elements = inner.layout.elements();
         inner.broken_off = true;
         let (shared, _) = inner.split();

@@ -9,7 +9,7 @@ use crate::embed::{DecodeBuffers, DecodeModel, DeviceMemory, EncodeBuffers, Enco
 use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::model::ModelPlan;
-use crate::plan::refuse_not_finite;
+use crate::plan::{DecodeMode, refuse_not_finite};
 use crate::seed::Seed;
 use crate::view::PayloadView;
 
@@ -32,13 +32,13 @@ impl<D: DeviceMemory> Dense<D> {
         })
     }
 
-    pub(in crate::compressor::resident) fn encode(
+    /// Queues the encode.
+    pub(in crate::compressor::resident) fn queue_encode(
         &self,
         queue: &Queue<'_, D>,
         place: &Place<'_, D>,
         part: &Part,
         seed: Seed,
-        message: &mut Writer<'_>,
     ) -> Result<(), Error> {
         let Method::Dense { plan, .. } = &part.method else { return Ok(()) };
         let buffers = EncodeBuffers {
@@ -48,7 +48,38 @@ impl<D: DeviceMemory> Dense<D> {
             workspace: self.workspace.as_ref().map(|room| queue.all(room)),
         };
         let work = EncodeModel { plan, seed: part.seed_of(seed) };
-        queue.run(work, WithTable { table: queue.all(&self.table), buffers })?;
+        queue.run(work, WithTable { table: queue.all(&self.table), buffers })
+    }
+
+    /// Queues the decode of so many bodies, one behind the other.
+    pub(in crate::compressor::resident) fn queue_decode(
+        &self,
+        queue: &Queue<'_, D>,
+        plan: &ModelPlan,
+        mode: DecodeMode,
+        payloads: u32,
+        buffers: DecodeBuffers<D::Slice>,
+    ) -> Result<(), Error> {
+        let work = DecodeModel { plan, mode, payloads };
+        queue.run(work, WithTable { table: queue.all(&self.table), buffers })
+    }
+
+    /// Where an encode leaves its body.
+    #[cfg(feature = "cuda")]
+    pub(in crate::compressor::resident) fn body(&self) -> &D::Room {
+        &self.body
+    }
+
+    pub(in crate::compressor::resident) fn encode(
+        &self,
+        queue: &Queue<'_, D>,
+        place: &Place<'_, D>,
+        part: &Part,
+        seed: Seed,
+        message: &mut Writer<'_>,
+    ) -> Result<(), Error> {
+        let Method::Dense { plan, .. } = &part.method else { return Ok(()) };
+        self.queue_encode(queue, place, part, seed)?;
         if let Some(workspace) = self.workspace.as_ref().filter(|_| plan.is_guarded() && plan.launches() > 0) {
             let mut status = [0u32];
             queue.read(&queue.all(workspace), 0, &mut status)?;
@@ -88,8 +119,7 @@ impl<D: DeviceMemory> Dense<D> {
             }
             queue.write(&bodies, rank * each, &body)?;
         }
-        let work = DecodeModel { plan, mode: onto.mode, payloads: count };
         let buffers = DecodeBuffers { bodies, output: onto.output.clone() };
-        queue.run(work, WithTable { table: queue.all(&self.table), buffers })
+        self.queue_decode(queue, plan, onto.mode, count, buffers)
     }
 }

@@ -86,7 +86,7 @@ impl<D: DeviceMemory> LowRank<D> {
         }
         let gradient = match &self.packed {
             Some(packed) => {
-                pack(queue, part, &place.input, &queue.all(packed))?;
+                pack(queue, part.ranges(), &place.input, &queue.all(packed))?;
                 queue.all(packed)
             }
             None => place.input.clone(),
@@ -111,16 +111,31 @@ impl<D: DeviceMemory> LowRank<D> {
         group: &mut (impl Collective + ?Sized),
         weight: f32,
     ) -> Result<u64, Error> {
-        self.begin(queue, place, part)?;
-        let (factors, mut bytes) = (queue.all(&self.factors), 0);
-        for round in 1..=self.steps.rounds() {
-            let mut factor = vec![0.0f32; self.steps.given_len()];
-            queue.read(&factors, 0, &mut factor)?;
+        let mut bytes = 0;
+        self.step_by(queue, place, part, |steps, factors| {
+            let mut factor = vec![0.0f32; steps.given_len()];
+            queue.read(factors, 0, &mut factor)?;
             group.all_reduce_sum(&mut factor)?;
             bytes += 4 * factor.len() as u64;
             factor.iter_mut().for_each(|entry| *entry *= weight);
-            self.steps.check_reduced(&factor)?;
-            queue.write(&factors, 0, bytemuck::cast_slice(&factor))?;
+            steps.check_reduced(&factor)?;
+            queue.write(factors, 0, bytemuck::cast_slice(&factor))
+        })?;
+        Ok(bytes)
+    }
+
+    /// A step, in which `mean` makes of each factor, of [`ResidentLowRank::given_len`] entries, the mean over the ranks.
+    pub(in crate::compressor::resident) fn step_by(
+        &mut self,
+        queue: &Queue<'_, D>,
+        place: &Place<'_, D>,
+        part: &Part,
+        mut mean: impl FnMut(&ResidentLowRank, &D::Slice) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.begin(queue, place, part)?;
+        let factors = queue.all(&self.factors);
+        for round in 1..=self.steps.rounds() {
+            mean(&self.steps, &factors)?;
             if round < self.steps.rounds() {
                 let buffers = self.buffers(queue, None, None);
                 queue.run(AdvanceLowRank(&mut self.steps), buffers)?;
@@ -130,9 +145,16 @@ impl<D: DeviceMemory> LowRank<D> {
         let output = packed.clone().unwrap_or_else(|| place.gradient.clone());
         let buffers = self.buffers(queue, None, Some(output));
         queue.run(FinishLowRank(&mut self.steps), buffers)?;
+        self.begun = false;
         if let Some(packed) = packed {
-            unpack(queue, part, &packed, &place.gradient)?;
+            unpack(queue, part.ranges(), &packed, &place.gradient)?;
         }
-        Ok(bytes)
+        Ok(())
+    }
+
+    /// The order of its calls.
+    #[cfg(feature = "cuda")]
+    pub(in crate::compressor::resident) fn steps(&self) -> &ResidentLowRank {
+        &self.steps
     }
 }

@@ -9,8 +9,8 @@ use std::ops::Range;
 use self::dense::Dense;
 use self::low_rank::LowRank;
 use self::sparse::Sparse;
+use super::Compressor;
 use super::memory::Queue;
-use crate::compressor::Compressor;
 use crate::compressor::part::{Method, Part, Received};
 use crate::device::Device;
 use crate::embed::DeviceMemory;
@@ -95,10 +95,15 @@ impl<D: DeviceMemory> Kept<D> {
     }
 }
 
-/// Copies a part's tensors, 4 bytes per element, out of a flat buffer one behind the other.
-fn pack<D: DeviceMemory>(queue: &Queue<'_, D>, part: &Part, from: &D::Slice, to: &D::Slice) -> Result<(), Error> {
+/// Copies ranges, 4 bytes per element, out of a flat buffer one behind the other.
+pub(super) fn pack<D: DeviceMemory>(
+    queue: &Queue<'_, D>,
+    ranges: impl Iterator<Item = Range<usize>>,
+    from: &D::Slice,
+    to: &D::Slice,
+) -> Result<(), Error> {
     let mut at = 0;
-    for range in part.ranges() {
+    for range in ranges {
         let bytes = 4 * range.len() as u64;
         queue.copy((from, 4 * range.start as u64), (to, at), bytes)?;
         at += bytes;
@@ -107,9 +112,14 @@ fn pack<D: DeviceMemory>(queue: &Queue<'_, D>, part: &Part, from: &D::Slice, to:
 }
 
 /// [`pack`], backwards.
-fn unpack<D: DeviceMemory>(queue: &Queue<'_, D>, part: &Part, from: &D::Slice, to: &D::Slice) -> Result<(), Error> {
+pub(super) fn unpack<D: DeviceMemory>(
+    queue: &Queue<'_, D>,
+    ranges: impl Iterator<Item = Range<usize>>,
+    from: &D::Slice,
+    to: &D::Slice,
+) -> Result<(), Error> {
     let mut at = 0;
-    for range in part.ranges() {
+    for range in ranges {
         let bytes = 4 * range.len() as u64;
         queue.copy((from, at), (to, 4 * range.start as u64), bytes)?;
         at += bytes;

@@ -81,31 +81,65 @@ impl<D: DeviceMemory> Sparse<D> {
         seed: Seed,
         message: &mut Writer<'_>,
     ) -> Result<(), Error> {
-        let (mut gradient, mut residual) = (place.input.clone(), place.residual.clone());
-        if let Some((input, own)) = &self.packed {
-            pack(queue, part, &place.input, &queue.all(input))?;
-            gradient = queue.all(input);
-            if let (Some(plane), Some(own)) = (&place.residual, own) {
-                pack(queue, part, plane, &queue.all(own))?;
-                residual = Some(queue.all(own));
-            }
-        }
+        let (gradient, residual) = self.taken(queue, place, part)?;
         let selected = self.select(queue, place, gradient, residual.clone(), part.seed_of(seed));
         let selected = selected.map_err(|error| if self.packed.is_some() { part.unpacked(error) } else { error })?;
         let payload = selected.payload;
-        if let Some(residual) = &residual {
-            if let Some(rests) = &selected.rests {
-                self.put(queue, payload.indices(), Some(rests), residual, self.elements)?;
-            }
-            match &place.residual {
-                Some(plane) if self.packed.is_some() => unpack(queue, part, residual, plane)?,
-                // What lies between the tensors goes whole, by another way.
-                _ => gaps(part.ranges(), self.elements as usize)
-                    .try_for_each(|gap| queue.clear(residual, 4 * gap.start as u64, 4 * gap.len() as u64))?,
-            }
+        if let (Some(residual), Some(rests)) = (&residual, &selected.rests) {
+            self.put(queue, payload.indices(), Some(rests), residual, self.elements)?;
         }
+        self.leave(queue, place, part, residual)?;
         message.append(payload.as_bytes());
         Ok(())
+    }
+
+    /// What is selected from, packed where it has to be: gradient and residual.
+    pub(in crate::compressor::resident) fn taken(
+        &self,
+        queue: &Queue<'_, D>,
+        place: &Place<'_, D>,
+        part: &Part,
+    ) -> Result<(D::Slice, Option<D::Slice>), Error> {
+        let Some((input, own)) = &self.packed else { return Ok((place.input.clone(), place.residual.clone())) };
+        pack(queue, part.ranges(), &place.input, &queue.all(input))?;
+        let residual = match (&place.residual, own) {
+            (Some(plane), Some(own)) => {
+                pack(queue, part.ranges(), plane, &queue.all(own))?;
+                Some(queue.all(own))
+            }
+            (plane, _) => plane.clone(),
+        };
+        Ok((queue.all(input), residual))
+    }
+
+    /// Puts a residual that was selected from where it stays.
+    pub(in crate::compressor::resident) fn leave(
+        &self,
+        queue: &Queue<'_, D>,
+        place: &Place<'_, D>,
+        part: &Part,
+        residual: Option<D::Slice>,
+    ) -> Result<(), Error> {
+        let Some(residual) = residual else { return Ok(()) };
+        match &place.residual {
+            Some(plane) if self.packed.is_some() => unpack(queue, part.ranges(), &residual, plane),
+            // What lies between the tensors goes whole, by another way.
+            _ => gaps(part.ranges(), self.elements as usize)
+                .try_for_each(|gap| queue.clear(&residual, 4 * gap.start as u64, 4 * gap.len() as u64)),
+        }
+    }
+
+    /// Queues the selection of entries.
+    pub(in crate::compressor::resident) fn queue_select(
+        &self,
+        queue: &Queue<'_, D>,
+        gradient: D::Slice,
+        residual: Option<D::Slice>,
+        [indices, values]: [D::Slice; 2],
+    ) -> Result<(), Error> {
+        let workspace = queue.all(&self.workspace);
+        let buffers = SelectBuffers { gradient, residual, indices, values, workspace };
+        queue.run(Select(self.steps.selection()), buffers)
     }
 
     fn select(
@@ -122,15 +156,8 @@ impl<D: DeviceMemory> Sparse<D> {
         queue.run(Scan(selection), scan)?;
         selection.check(&queue.bytes(&workspace, selection.status_bytes())?)?;
         let [indices, values] = [&self.entries.indices, &self.entries.values].map(|room| queue.all(room));
-        let buffers = SelectBuffers {
-            gradient: gradient.clone(),
-            residual: residual.clone(),
-            indices: indices.clone(),
-            values: values.clone(),
-            workspace: workspace.clone(),
-        };
-        queue.run(Select(selection), buffers)?;
-        selection.check_end(&queue.bytes(&workspace, selection.end_bytes())?)?;
+        self.queue_select(queue, gradient.clone(), residual.clone(), [indices.clone(), values.clone()])?;
+        self.check_end(queue)?;
         let count = steps.count(&queue.bytes(&workspace, steps.count_bytes())?) as usize;
         let (mut kept, mut bits) = (vec![0u32; count], vec![0u32; count]);
         queue.read(&indices, 0, &mut kept)?;
@@ -140,6 +167,12 @@ impl<D: DeviceMemory> Sparse<D> {
             queue.read(residual.as_ref().unwrap_or(&gradient), 0, &mut all).map(|()| all)
         };
         steps.seal(place.device, kept, bits, seed, all)
+    }
+
+    /// Asks whether the last selection came to its end.
+    pub(in crate::compressor::resident) fn check_end(&self, queue: &Queue<'_, D>) -> Result<(), Error> {
+        let selection = self.steps.selection();
+        selection.check_end(&queue.bytes(&queue.all(&self.workspace), selection.end_bytes())?)
     }
 
     /// Writes values over elements, zeros where there are none.
@@ -175,7 +208,7 @@ impl<D: DeviceMemory> Sparse<D> {
         }
         match &self.packed {
             _ if sum => queue.clear(&output, 0, 4 * self.elements)?,
-            Some(_) => pack(queue, part, onto.output, &output)?,
+            Some(_) => pack(queue, part.ranges(), onto.output, &output)?,
             None => {}
         }
         for (payload, values) in payloads.iter().zip(&values) {
@@ -184,6 +217,60 @@ impl<D: DeviceMemory> Sparse<D> {
             let work = Scatter { entries, elements, weight: Some(weight) };
             queue.run(work, self.entries.onto(queue, &output))?;
         }
-        if self.packed.is_some() { unpack(queue, part, &output, onto.output) } else { Ok(()) }
+        if self.packed.is_some() { unpack(queue, part.ranges(), &output, onto.output) } else { Ok(()) }
+    }
+}
+
+/// What is queued without a look at what the entries are.
+#[cfg(feature = "cuda")]
+impl<D: DeviceMemory> Sparse<D> {
+    /// Of what passes are made.
+    pub(in crate::compressor::resident) fn steps(&self) -> &SparseSteps {
+        &self.steps
+    }
+
+    /// Elements that are selected from.
+    pub(in crate::compressor::resident) fn elements(&self) -> u64 {
+        self.elements
+    }
+
+    /// Queues zeros over what a plane holds of entries, as many as `zeros` has room for.
+    pub(in crate::compressor::resident) fn queue_mask(
+        &self,
+        queue: &Queue<'_, D>,
+        part: &Part,
+        [indices, zeros]: [D::Slice; 2],
+        plane: &D::Slice,
+    ) -> Result<(), Error> {
+        let packed = self.packed.as_ref().map(|(room, _)| queue.all(room));
+        if let Some(packed) = &packed {
+            pack(queue, part.ranges(), plane, packed)?;
+        }
+        let output = packed.clone().unwrap_or_else(|| plane.clone());
+        let put = Put { entries: self.steps.selection().entries(), elements: self.elements };
+        queue.run(put, ScatterBuffers { indices, values: zeros, output })?;
+        match packed {
+            Some(packed) => unpack(queue, part.ranges(), &packed, plane),
+            None => Ok(()),
+        }
+    }
+
+    /// Queues the sum of the ranks' entries, indices and values of each, times the weight, over the gradient.
+    pub(in crate::compressor::resident) fn queue_sum(
+        &self,
+        queue: &Queue<'_, D>,
+        part: &Part,
+        ranks: impl Iterator<Item = [D::Slice; 2]>,
+        weight: f32,
+        gradient: &D::Slice,
+    ) -> Result<(), Error> {
+        let output = self.packed.as_ref().map_or_else(|| gradient.clone(), |(room, _)| queue.all(room));
+        queue.clear(&output, 0, 4 * self.elements)?;
+        let (entries, elements) = (self.steps.selection().entries(), self.elements);
+        for [indices, values] in ranks {
+            let work = Scatter { entries, elements, weight: Some(weight) };
+            queue.run(work, ScatterBuffers { indices, values, output: output.clone() })?;
+        }
+        if self.packed.is_some() { unpack(queue, part.ranges(), &output, gradient) } else { Ok(()) }
     }
 }

@@ -1,0 +1,239 @@
+//! Exchanges that are queued on a CUDA stream, with nothing that goes through the host.
+
+mod ranks;
+mod refused;
+mod sent;
+
+use self::ranks::Ranks;
+use self::sent::{Sent, Whole};
+use super::ground::Resident;
+use super::memory::Queue;
+use super::{Compressor, Kept, QueuedCompressor, ResidentCompressor, State};
+use crate::backend::cuda::{Cuda, DeviceSlice};
+use crate::collective::Collective;
+use crate::compressor::error::ExchangeError;
+use crate::compressor::frame::{self, Writer};
+use crate::embed::ops::Ops;
+use crate::error::Error;
+use crate::seed::Seed;
+use crate::stream_collective::StreamCollective;
+
+/// What there is for the exchange between the ranks.
+pub(super) struct Between {
+    sent: Vec<Sent>,
+    whole: Option<Whole>,
+    rank: u32,
+    ranks: u32,
+    /// Whether work was queued that nobody has waited for.
+    pending: bool,
+}
+
+impl std::fmt::Debug for QueuedCompressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { of, between: Between { rank, ranks, .. } } = self;
+        f.debug_struct("QueuedCompressor").field("of", of).field("rank", rank).field("ranks", ranks).finish()
+    }
+}
+
+/// What a rank's message begins with, behind the head that messages of steps have.
+const QUEUED: u64 = u64::from_le_bytes(*b"queued\0\0");
+
+impl Compressor {
+    /// The same compressor, its state copied into a device's memory, for exchanges that are queued on the stream of the
+    /// [`Cuda`]. Every rank calls it at the same step.
+    ///
+    /// The ranks gather a few bytes over `group`, and see whether they have the same tensors, recipes, run, step and
+    /// sizes: no later call looks. Any group of these ranks will do. Kernels are compiled.
+    ///
+    /// # Errors
+    /// [`RecipeError::Stages`](crate::RecipeError::Stages) for a recipe of which a step has no fixed size on the
+    /// device, or asks the host: with `finite`, `clip`, `ef21`, `diana`, `ef:beta`, `elias`, `base3`, `topk:above`, a quantizer
+    /// behind `topk`, a warm-up that is under way, `vote`, `randomk`, `rotate`, `gtopk` or `twophase`.
+    /// [`Error::Stream`] where the device has no stream that others can queue on. Else as [`Compressor::resident`]. The
+    /// other ranks then get [`ExchangeError::Unready`], and the group can be used again. [`Error::Exchange`] where
+    /// ranks differ; [`Error::Collective`] where the group fails.
+    pub fn queued(&self, cuda: &Cuda, group: &mut (impl Collective + ?Sized)) -> Result<QueuedCompressor, Error> {
+        let ranks = group.ranks();
+        let made = self.make_queued(cuda, group.rank(), ranks);
+        let (mut message, mut all) = (Vec::new(), Vec::new());
+        let mut writer = Writer::new(&mut message, self.steps, self.model);
+        let sizes = made.as_ref().map(QueuedCompressor::sizes).unwrap_or_default();
+        writer.append(&sizes);
+        match &made {
+            Ok(_) => writer.finish(),
+            Err(_) => writer.refuse(),
+        }
+        let gathered = group.all_gather(&message, &mut all);
+        // This rank's own error says more than what follows from it.
+        let made = made?;
+        gathered?;
+        if all.len() != ranks as usize {
+            return Err(ExchangeError::Gathered { found: all.len(), expected: ranks }.into());
+        }
+        for (rank, message) in (0..).zip(&all) {
+            let found = frame::read(message, rank, self.steps, self.model).map_err(|error| match error {
+                Error::Exchange(ExchangeError::Refused { rank }) => ExchangeError::Unready { rank }.into(),
+                other => other,
+            })?;
+            if found != [&sizes[..]] {
+                return Err(ExchangeError::Payload { rank, tensor: 0, what: "size" }.into());
+            }
+        }
+        Ok(made)
+    }
+
+    /// What a rank has to be ready for.
+    fn make_queued(&self, cuda: &Cuda, rank: u32, ranks: u32) -> Result<QueuedCompressor, Error> {
+        self.expect_whole()?;
+        self.recipes.iter().try_for_each(|recipe| refused::refuse(recipe, self.steps))?;
+        self.parts.iter().try_for_each(|part| part.owner.expect_none(rank, ranks))?;
+        cuda.raw_stream()?;
+        let mut of = self.resident(cuda)?;
+        of.warm_up()?;
+        // SAFETY: all memory is the compressor's own.
+        let queue = unsafe { Queue::new(&of.memory) };
+        let parts = || of.state.parts.iter().zip(&of.inner.parts);
+        let sent = parts().map(|(kept, part)| Sent::new(&queue, kept, part, ranks)).collect::<Result<Vec<_>, _>>()?;
+        let whole = Whole::new(&queue, of.inner.whole.iter().map(|(span, _)| span))?;
+        sent::common(cuda)?;
+        parts().zip(&sent).try_for_each(|((kept, part), sent)| sent.compile(cuda, kept, part, ranks))?;
+        Ok(QueuedCompressor { of, between: Between { sent, whole, rank, ranks, pending: false } })
+    }
+}
+
+impl QueuedCompressor {
+    /// As [`Compressor::elements`].
+    pub fn elements(&self) -> usize {
+        self.of.elements()
+    }
+
+    /// Steps that were exchanged, or queued.
+    pub fn steps(&self) -> u64 {
+        self.of.steps()
+    }
+
+    /// Bytes that this rank handed over to the group in the last step: bodies, entries, and 4 bytes per number for what
+    /// was summed on the way.
+    pub fn last_bytes(&self) -> u64 {
+        self.of.last_bytes()
+    }
+
+    /// What all ranks have alike.
+    fn sizes(&self) -> Vec<u8> {
+        let whole = self.between.whole.as_ref().map_or(0, Whole::size);
+        let sizes = self.between.sent.iter().map(Sent::size);
+        [QUEUED, whole].into_iter().chain(sizes).flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// Queues a step: the gradient of this rank, f32 in the device's memory, becomes the mean over all ranks.
+    ///
+    /// Every rank calls this once per step. A rank that gets an error has not queued its part, and the others' work
+    /// waits for it in vain: end the group on every rank.
+    ///
+    /// # Errors
+    /// Before anything is queued, and gradient and state are as they were: [`Error::Length`] for a gradient of another
+    /// length, [`Error::Memory`] for memory that is not the device's, or is not aligned; [`ExchangeError::Group`] for
+    /// another group; [`ExchangeError::BrokenOff`]; [`Error::Collective`] where the group has failed before, with
+    /// nothing queued that was not waited for. Behind any other error the step is broken off: [`Error::Collective`] or
+    /// [`Error::Backend`].
+    ///
+    /// # Safety
+    /// - The caller guarantees that the group is over the context of the [`Cuda`], as [`StreamCollective`] has it.
+    /// - The caller guarantees that the memory stays allocated until the stream has done the work, and that no work on
+    ///   another stream uses it meanwhile.
+    /// - The caller guarantees that the stream is not being captured.
+    pub unsafe fn exchange(
+        &mut self,
+        group: &mut (impl StreamCollective + ?Sized),
+        gradient: DeviceSlice,
+    ) -> Result<(), Error> {
+        let Self { of: ResidentCompressor { inner, memory, device, state }, between } = self;
+        let Between { sent, whole, rank: of_rank, ranks: of_ranks, pending } = between;
+        inner.expect_whole()?;
+        let (rank, ranks) = (group.rank(), group.ranks());
+        if (rank, ranks) != (*of_rank, *of_ranks) {
+            return Err(ExchangeError::Group { of: *of_rank, of_ranks: *of_ranks, rank, ranks }.into());
+        }
+        let (elements, stream) = (inner.layout.elements(), memory.raw_stream()?);
+        memory.check("gradient", &gradient, 4 * elements)?;
+        if let Err(error) = group.check() {
+            inner.broken_off = *pending;
+            return Err(error.into());
+        }
+        // SAFETY: the gradient is the caller's, and all else the compressor's own.
+        let queue = unsafe { Queue::new(&*memory) };
+        (inner.broken_off, *pending) = (true, true);
+        let mut ground = Resident { queue, device, elements, gradient, state, begun: false, written: false };
+        // SAFETY: the caller answers for the group; the stream is the one that the memory's work goes to.
+        let mut ranks = unsafe { Ranks::new(group, stream) };
+        let seed = Seed::new(inner.run).step(inner.steps).worker(rank);
+        if let Some(whole) = whole {
+            whole.mean(&ground, &mut ranks)?;
+        }
+        for (index, (part, sent)) in inner.parts.iter().zip(&*sent).enumerate() {
+            ground.form(index, part)?;
+            sent.step(&mut ground, index, part, &mut ranks, seed)?;
+        }
+        if let Some(whole) = whole {
+            whole.put(&ground)?;
+        }
+        inner.broken_off = false;
+        (inner.steps, inner.work.bytes) = (inner.steps.wrapping_add(1), ranks.bytes);
+        Ok(())
+    }
+
+    /// Waits until all that was queued is done, for as long as the group's deadline says.
+    ///
+    /// # Errors
+    /// [`Error::Collective`] where the group fails or is too late, [`Error::Stuck`] where a selection was disturbed,
+    /// [`Error::Backend`] where the device fails: the step is then broken off. [`ExchangeError::BrokenOff`] where it
+    /// was before.
+    ///
+    /// # Safety
+    /// The caller guarantees that the group is over the context of the [`Cuda`], as [`StreamCollective`] has it.
+    pub unsafe fn wait(&mut self, group: &mut (impl StreamCollective + ?Sized)) -> Result<(), Error> {
+        let Self { of: ResidentCompressor { inner, memory, state, .. }, between: Between { pending, .. } } = self;
+        if *pending {
+            let before = std::mem::replace(&mut inner.broken_off, true);
+            // SAFETY: the caller answers for the group.
+            unsafe { group.wait(memory.raw_stream()?) }?;
+            *pending = false;
+            // SAFETY: all memory is the compressor's own.
+            let queue = unsafe { Queue::new(&*memory) };
+            for kept in &state.parts {
+                if let Kept::Sparse(kept) = kept {
+                    kept.check_end(&queue)?;
+                }
+            }
+            inner.broken_off = before;
+        }
+        inner.expect_whole()
+    }
+
+    /// [`QueuedCompressor::wait`], and then the compressor with its state in the host's memory, as
+    /// [`ResidentCompressor::download`].
+    ///
+    /// # Errors
+    /// Those of both.
+    ///
+    /// # Safety
+    /// As [`QueuedCompressor::wait`].
+    pub unsafe fn download(&mut self, group: &mut (impl StreamCollective + ?Sized)) -> Result<Compressor, Error> {
+        // SAFETY: the caller answers for the group.
+        unsafe { self.wait(group) }?;
+        self.of.download()
+    }
+}
+
+impl Drop for QueuedCompressor {
+    fn drop(&mut self) {
+        let Between { sent, whole, pending, .. } = &mut self.between;
+        if *pending {
+            // What is queued may use it, and may never end.
+            let State { planes, parts, gradient, norms } = &mut self.of.state;
+            let of_compressor =
+                (std::mem::take(planes), std::mem::take(parts), gradient.take(), std::mem::take(norms));
+            std::mem::forget((of_compressor, std::mem::take(sent), whole.take()));
+        }
+    }
+}

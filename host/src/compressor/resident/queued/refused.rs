@@ -1,0 +1,36 @@
+//! What cannot be queued, since a host would have to look at it on the way.
+
+use crate::codec::topk::Keep;
+use crate::entropy::table::Entropy;
+use crate::error::Error;
+use crate::plan::NonFinite;
+use crate::recipe::{Quantize, Recipe, RecipeError};
+
+/// Refuses a recipe of which a step, from `step` on, has no fixed size on the device, or asks the host.
+pub(super) fn refuse(recipe: &Recipe, step: u64) -> Result<(), Error> {
+    let (what, remedy) = if recipe.memory().is_formed() {
+        let what = "ef21, diana, beta and gamma refuse what is not finite, which the host would have to wait for";
+        (what, "use ResidentCompressor::exchange, or ef")
+    } else if recipe.policy() == NonFinite::Error {
+        let what = "finite refuses what is not finite, which the host would have to wait for";
+        (what, "use ResidentCompressor::exchange, or leave out finite")
+    } else if recipe.clipped().is_some() {
+        let what = "clip multiplies by a norm, which the host computes";
+        (what, "use ResidentCompressor::exchange, or leave out clip")
+    } else if recipe.entropy != Entropy::None {
+        let what = "elias and base3 make payloads of other sizes in each step, and a queued gather has one size";
+        (what, "use ResidentCompressor::exchange, or leave out elias and base3")
+    } else if recipe.select.as_ref().is_some_and(|select| matches!(select.keep(), Keep::Above(_))) {
+        let what = "topk:above keeps another number of entries in each step, and a queued gather has one size";
+        (what, "use ResidentCompressor::exchange, or topk with a part or a number")
+    } else if recipe.select.is_some() && recipe.quantize != Quantize::Exact {
+        let what = "values of a selection that are rounded or quantized are written by the host";
+        (what, "use ResidentCompressor::exchange, or leave out what stands behind topk")
+    } else if step < recipe.warm_up {
+        let what = "the warm-up changes how many entries are sent, and memory is made for one number";
+        (what, "use ResidentCompressor::exchange until it is over, or leave out warmup")
+    } else {
+        return Ok(());
+    };
+    Err(RecipeError::Stages { what, remedy }.into())
+}
