@@ -361,7 +361,8 @@ impl Header {
             return field("reserved", u64::from(*reserved), "0");
         }
         let Some(entropy) = Entropy::from_tag(entropy).filter(|entropy| entropy.fits(codec, bits, levels)) else {
-            let allowed = "0 (none), 1 (Elias gamma: QSGD, ternary and integers only) or 2 (base 3: QSGD and ternary with 2 bits)";
+            let allowed = "0 (none), 1 (Elias gamma: QSGD, ternary and integers only), 2 (base 3: QSGD and ternary with 2 bits) or 3 \
+                           (Elias delta: as gamma)";
             return field("entropy", entropy.into(), allowed);
         };
         let possible = entropy.least_words(n)..=entropy.most_words(n, bits);

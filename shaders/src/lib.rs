@@ -283,7 +283,7 @@ const BUCKETED: [[Shader; 9]; 8] = [
 ];
 
 /// All other entry points.
-const OTHERS: [Shader; 31] = [
+const OTHERS: [Shader; 34] = [
     entry(
         "finite_scan",
         module!(
@@ -485,7 +485,36 @@ const OTHERS: [Shader; 31] = [
         UNITS_WRITE,
         10240,
     ),
-    entry("elias_read", module!("entropy/params.wgsl", "entropy/table.wgsl", "entropy/read.wgsl"), UNITS_READ, 11264),
+    entry(
+        "elias_read",
+        module!("entropy/params.wgsl", "entropy/table.wgsl", "entropy/unit.wgsl", "entropy/read.wgsl"),
+        UNITS_READ,
+        11264,
+    ),
+    entry(
+        "elias_delta_measure",
+        module!("entropy/params.wgsl", "entropy/codes.wgsl", "entropy/leave.wgsl", "entropy/delta_measure.wgsl"),
+        UNITS_MEASURE,
+        2048,
+    ),
+    entry(
+        "elias_delta_write",
+        module!(
+            "entropy/params.wgsl",
+            "entropy/codes.wgsl",
+            "entropy/table.wgsl",
+            "entropy/put.wgsl",
+            "entropy/delta_write.wgsl"
+        ),
+        UNITS_WRITE,
+        10240,
+    ),
+    entry(
+        "elias_delta_read",
+        module!("entropy/params.wgsl", "entropy/table.wgsl", "entropy/unit.wgsl", "entropy/delta_read.wgsl"),
+        UNITS_READ,
+        11264,
+    ),
     entry(
         "base3_measure",
         module!("entropy/params.wgsl", "entropy/plain.wgsl", "entropy/leave.wgsl", "entropy/base3_measure.wgsl"),

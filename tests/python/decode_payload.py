@@ -292,11 +292,12 @@ def unit_codes(data, bits):
     return codes
 
 
-def packed_codes(words, bits):
-    """Returns the codes of a unit whose Elias codes are in these bytes."""
+def packed_codes(words, bits, delta):
+    """Returns the codes of a unit whose Elias codes, gamma or delta, are in these bytes."""
     stream = int.from_bytes(words, "little")
-    # Bits behind the words read as ones. No code of a unit is read beyond twice as many, and 1024.
-    size = 2 * 8 * len(words) + 1024
+    # Bits behind the words read as ones. No code of a unit is read beyond twice as many, and 1024; of delta codes, whose middles and
+    # rests have 35 bits at most, 9216 more.
+    size = 2 * 8 * len(words) + (10240 if delta else 1024)
     stream |= (1 << size) - (1 << 8 * len(words))
     at = 0
     exponents = []
@@ -306,6 +307,11 @@ def packed_codes(words, bits):
             at += 1
         exponents.append(at - start)
         at += 1
+    for place in range(UNIT) if delta else ():
+        # More zeros than any width's are as many as the widest's.
+        zeros = min(exponents[place], 4)
+        exponents[place] = (1 << zeros) - 1 + (stream >> at & ((1 << zeros) - 1))
+        at += zeros
     largest = 2 ** (bits - 1) - 1
     codes = [0] * UNIT
     for place, exponent in enumerate(exponents):
@@ -360,7 +366,7 @@ def decode_file(stream):
     check(flags & ~allowed_flags == 0, "a flag is set that the codec does not have")
     packable = codec in (1, 7)
     integers = codec == 8 and levels in (127, 32767)
-    check(entropy == 0 or entropy == 1 and (packable or integers) or entropy == 2 and packable and bits == 2, "the entropy stage is unknown")
+    check(entropy == 0 or entropy in (1, 3) and (packable or integers) or entropy == 2 and packable and bits == 2, "the entropy stage is unknown")
     check(not any(reserved), "the reserved bytes are not zero")
 
     bucket = max(n, 1) if log_bucket == 255 else 2**log_bucket
@@ -371,6 +377,8 @@ def decode_file(stream):
     code_bytes = unit_bytes * units
     # Units of 256 codes in one of packed codes, and the fewest and the most words of that.
     parts, least, most = (5, 5, 64) if entropy == 2 else (1, 8, 16 * bits)
+    if entropy == 3:
+        most = 8 * (bits + 1 + 2 * (bits.bit_length() - 1))
     packed_units = -(-units // parts)
     table_bytes = -(-packed_units // 4) * 4
     if entropy:
@@ -400,7 +408,7 @@ def decode_file(stream):
         if entropy == 2:
             codes = base3_codes(data, unit % parts)
         else:
-            codes = packed_codes(data, bits) if entropy else unit_codes(data, bits)
+            codes = packed_codes(data, bits, entropy == 3) if entropy else unit_codes(data, bits)
         for element in range(unit * UNIT, min((unit + 1) * UNIT, n)):
             # Elements come in order, so that one cache serves the bucket at hand.
             if element // bucket != current:

@@ -402,16 +402,19 @@ def packed(codes, bits):
     return bytes(out)
 
 
-def elias_words(codes, bits):
-    """A unit's codes, as words of Elias gamma codes."""
-    unary, rests = [], []
+def elias_words(codes, bits, delta):
+    """A unit's codes, as words of Elias gamma or delta codes."""
+    unary, middles, rests = [], [], []
     # Lane after lane, and in a lane slot after slot.
     for code in (codes[slot * 32 + lane] for lane in range(32) for slot in range(8)):
         level, sign = code & 2 ** (bits - 1) - 1, code >> bits - 1
         digits = [level + 1 >> i & 1 for i in range((level + 1).bit_length() - 1)]
-        unary += [0] * len(digits) + [1]
+        length = len(digits) + 1
+        middle = [length >> i & 1 for i in range(length.bit_length() - 1)] if delta else []
+        unary += [0] * len(middle if delta else digits) + [1]
+        middles += middle
         rests += digits + [sign] if level else []
-    stream = unary + rests
+    stream = unary + middles + rests
     return words((sum(bit << at for at, bit in enumerate(stream)), len(stream)))
 
 
@@ -448,7 +451,7 @@ def encode_packed(vector):
     if entropy == 2:
         parts = [base3_words(codes[first : first + 5]) for first in range(0, len(codes), 5)]
     else:
-        parts = [elias_words(unit, bits) for unit in codes]
+        parts = [elias_words(unit, bits, entropy == 3) for unit in codes]
     table = bytes(len(part) // 4 - 1 for part in parts)
     table += bytes(-len(table) % 4)
     body = b"".join([payload[32:codes_at], table, *parts])

@@ -7,7 +7,9 @@ use gradwire::{
     BackendKind, Codec, DecodeMode, Device, Dtype, Entropy, Error, Float, Gradient, Layout, ModelPlan, OneBit, Payload,
     PayloadError, PayloadView, Qsgd, Seed, Ternary, TopK, Uniform,
 };
-use gradwire_kernels::arith::elias::{exponent, level, rest};
+use gradwire_kernels::arith::elias::{
+    class, exponent, exponent_of, level, middle, middle_bits, rest, rest_bits, unary_bits,
+};
 use gradwire_tests::cases::{Random, normal};
 use gradwire_tests::oracle::elias::{self as bits, Shape};
 use gradwire_tests::oracle::packed as oracle;
@@ -41,7 +43,7 @@ fn codes(bits: u32, n: usize, seed: u64, byte_of: impl Fn(&mut Random) -> u8) ->
 
 /// The ways to pack codes of so many bits, and their tags.
 fn ways(bits: u32) -> impl Iterator<Item = (u8, Entropy)> {
-    [(1, Entropy::Elias), (2, Entropy::Base3)].into_iter().take(if bits == 2 { 2 } else { 1 })
+    [(1, Entropy::Elias), (3, Entropy::Delta), (2, Entropy::Base3)].into_iter().take(if bits == 2 { 3 } else { 2 })
 }
 
 /// Payloads of every width, of levels of every kind.
@@ -128,6 +130,44 @@ fn every_level_comes_back() {
     assert_eq!(level(32, 0), u32::MAX);
 }
 
+/// Elias 1975: |gamma(k)| = 2 floor(log2 k) + 1, |delta(k)| = floor(log2 k) + 2 floor(log2(floor(log2 k) + 1)) + 1. Both are of
+/// k = level + 1, and a level that is not zero has a sign.
+#[test]
+fn codes_of_every_exponent_are_as_long_as_elias_says_and_come_back() {
+    // Bits above those that are read may be anything.
+    let noise = |bits: u32| if bits < 32 { u32::MAX << bits } else { 0 };
+    for q in 0..32 {
+        for l in [(1u64 << q) - 1, (1 << q) + (1 << q) / 2 - 1, (2 << q) - 2].map(|l| l as u32) {
+            let (found, sign) = (exponent(l), u32::from(l > 0));
+            let (log, log_log) = ((f64::from(l) + 1.0).log2().floor(), (f64::from(q) + 1.0).log2().floor());
+            assert_eq!(f64::from(unary_bits(found) + rest_bits(found) - sign), 2.0 * log + 1.0, "gamma of {l}");
+            let r = class(found);
+            // A level that any width holds has a class of 4 at most.
+            let middle_length = if q < 31 { middle_bits(r) } else { r };
+            let bits = unary_bits(r) + middle_length + rest_bits(found) - sign;
+            assert_eq!(f64::from(bits), log + 2.0 * log_log + 1.0, "delta of {l}");
+            if q < 31 {
+                assert_eq!(exponent_of(r, middle(q) | noise(r)), q);
+            }
+        }
+    }
+    // Omega (the same, section 3) sends floor(log2 k) in the way in which it sends k: 1 + S(k) bits, S(k) = q + 1 + S(q), S(1) = 0. Of
+    // all levels of all widths it is shorter than the shorter one of the others for the largest alone.
+    let omega = |k: u32| {
+        let (mut bits, mut k) = (1, k);
+        while k > 1 {
+            bits += k.ilog2() + 1;
+            k = k.ilog2();
+        }
+        bits
+    };
+    let shorter = |l: &u32| {
+        let (q, k) = (exponent(*l), l + 1);
+        omega(k) < (2 * q + 1).min(q + 2 * class(q) + 1)
+    };
+    assert_eq!((0..1 << 15).filter(shorter).collect::<Vec<_>>(), [32_767]);
+}
+
 #[test]
 fn the_cpu_packs_and_unpacks_as_the_page_says() {
     let lengths = [0, 1, 255, 256, 257, 1025, 10_000, 70_001];
@@ -212,6 +252,18 @@ fn codes_beyond_the_last_element_are_carried() {
 #[test]
 fn encoding_with_elias_is_encoding_and_packing() {
     let device = Device::cpu();
+    for codec in [Qsgd::bits(8), Qsgd::bits(16).whole_tensor()] {
+        let (x, seed) = (normal(3000, 9), Seed::new(2));
+        let fixed = device.encode(&codec, &x, seed).expect("encodes");
+        let packed = device.encode(&codec.delta(), &x, seed).expect("encodes");
+        assert_eq!(packed.header().entropy(), Entropy::Delta);
+        assert_eq!(packed, device.pack(&fixed, Entropy::Delta).expect("packs"));
+        // From one way of packing to the other and back.
+        let gamma = device.pack(&packed, Entropy::Elias).expect("packs");
+        assert_eq!(gamma, device.encode(&codec.elias(), &x, seed).expect("encodes"));
+        assert_eq!(device.pack(&gamma, Entropy::Delta).expect("packs"), packed);
+        assert!(packed.as_bytes().len() < gamma.as_bytes().len(), "{codec:?}: most levels are above 30");
+    }
     for codec in [Qsgd::bits(4), Qsgd::levels(5).l2().bucket(128), Qsgd::bits(8).whole_tensor(), Qsgd::bits(16)] {
         let (x, seed) = (normal(5000, 9), Seed::new(2));
         let fixed = device.encode(&codec, &x, seed).expect("encodes");
@@ -386,6 +438,18 @@ fn the_example_of_the_page_is_what_is_sent() {
     assert_eq!(Device::cpu().decode(&sent).expect("decodes"), [1.0, 0.0, -1.0]);
 }
 
+/// The example of the page for delta codes, made by hand.
+#[test]
+fn the_example_of_the_page_in_delta_codes_is_what_is_sent() {
+    let codec = Qsgd::bits(2).bucket(32).delta();
+    let sent = Device::cpu().encode(&codec, &[1.0f32, 0.0, -1.0], Seed::new(1)).expect("encodes");
+    let mut expected = vec![8u8, 0, 0, 0];
+    let words = [0xfffd_fffe, !0, !0, !0, !0, !0, !0, !0, 0x0000_0083u32];
+    expected.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    assert_eq!((&sent.as_bytes()[20..28], &sent.as_bytes()[36..]), (&[3, 0, 0, 0, 9, 0, 0, 0][..], &expected[..]));
+    assert_eq!(Device::cpu().decode(&sent).expect("decodes"), [1.0, 0.0, -1.0]);
+}
+
 /// The example of the page for base 3, made by hand.
 #[test]
 fn the_example_of_the_page_in_base_3_is_what_is_sent() {
@@ -399,13 +463,13 @@ fn the_example_of_the_page_in_base_3_is_what_is_sent() {
 }
 
 /// Bits of all codes, the sum of all levels, and how many levels are not zero.
-fn counts(fixed: &Payload) -> (f64, f64, f64) {
+fn counts(fixed: &Payload, delta: bool) -> (f64, f64, f64) {
     let shape = Shape::of(fixed.as_bytes());
     let units = fixed.as_bytes()[shape.codes_at..].chunks_exact(32 * shape.bits as usize);
     units.fold((0.0, 0.0, 0.0), |(bits, sum, set), unit| {
         let levels = bits::levels(unit, shape.bits);
         (
-            bits + bits::stream(&levels).len() as f64,
+            bits + if delta { bits::delta_stream(&levels) } else { bits::stream(&levels) }.len() as f64,
             sum + levels.iter().map(|(level, _)| *level as f64).sum::<f64>(),
             set + levels.iter().filter(|(level, _)| *level > 0).count() as f64,
         )
@@ -418,17 +482,28 @@ fn most_bits(n: f64, sum: f64, set: f64) -> f64 {
     n + set + 2.0 * n * (1.0 + sum / n).log2()
 }
 
+/// Of delta codes: likewise floor(log2(l + 1)), and twice floor(log2(floor(log2(l + 1)) + 1)), both logarithms concave.
+fn most_delta_bits(n: f64, sum: f64, set: f64) -> f64 {
+    let log = (1.0 + sum / n).log2();
+    n + set + n * log + 2.0 * n * (1.0 + log).log2()
+}
+
 #[test]
 fn codes_are_as_short_as_the_concavity_of_the_logarithm_says() {
     for (label, fixed) in payloads(&[1, 257, 10_000], 1 << 16) {
         let n = 256.0 * Shape::of(fixed.as_bytes()).units() as f64;
-        let (bits, sum, set) = counts(&fixed);
+        let (delta_bits, ..) = counts(&fixed, true);
+        let (bits, sum, set) = counts(&fixed, false);
         // The sums are exact in binary64; the logarithm is off by far less than 2^-40.
         assert!(bits <= most_bits(n, sum, set) + n * 1e-9, "{label}: {bits} bits, and {sum} levels");
-        let words = f64::from(
-            Device::cpu().pack(&fixed, Entropy::Elias).expect("packs").header().packed_words().expect("packed"),
-        );
-        assert!(32.0 * words < bits + 32.0 * n / 256.0, "{label}: a unit's last word alone is padded");
+        let most = most_delta_bits(n, sum, set) + n * 1e-9;
+        assert!(delta_bits <= most, "{label}: {delta_bits} bits, and {sum} levels");
+        for (entropy, bits) in [(Entropy::Elias, bits), (Entropy::Delta, delta_bits)] {
+            let packed = Device::cpu().pack(&fixed, entropy).expect("packs");
+            let words = f64::from(packed.header().packed_words().expect("packed"));
+            let padded = bits + 32.0 * n / 256.0;
+            assert!(bits <= 32.0 * words && 32.0 * words < padded, "{label}: a unit's last word alone is padded");
+        }
     }
 }
 
@@ -444,7 +519,7 @@ fn the_mean_length_is_what_the_l2_norm_promises() {
         let codec = Qsgd::bits(bits).bucket(bucket).l2();
         let [mut all_bits, mut all_sums, mut all_set] = [0.0; 3];
         for seed in 0..SEEDS {
-            let (found, sum, set) = counts(&Device::cpu().encode(&codec, &x, Seed::new(seed)).expect("encodes"));
+            let (found, sum, set) = counts(&Device::cpu().encode(&codec, &x, Seed::new(seed)).expect("encodes"), false);
             (all_bits, all_sums, all_set) = (all_bits + found, all_sums + sum, all_set + set);
         }
         let runs = SEEDS as f64;
@@ -487,7 +562,7 @@ fn hostile_headers_and_tables_are_refused() {
         view
     };
     let set_words = |bytes: &mut Vec<u8>, words: u32| bytes[24..28].copy_from_slice(&words.to_le_bytes());
-    for tag in [2, 3, 255] {
+    for tag in [2, 4, 255] {
         assert!(matches!(refused(&|b| b[20] = tag), PayloadError::Field { field: "entropy", .. }));
     }
     for at in 21..24 {
@@ -513,8 +588,16 @@ fn hostile_headers_and_tables_are_refused() {
     });
     assert!(Payload::from_vec(moved).is_ok());
     let uniform = device.encode(&Uniform::bits(4), &[1.0f32; 9], Seed::new(1)).expect("encodes");
-    let error = Payload::from_vec(forged(&uniform, |b| b[20] = 1)).expect_err("uniform has none");
-    assert!(matches!(error, PayloadError::Field { field: "entropy", .. }));
+    for tag in [1, 3] {
+        let error = Payload::from_vec(forged(&uniform, |b| b[20] = tag)).expect_err("uniform has none");
+        assert!(matches!(error, PayloadError::Field { field: "entropy", .. }));
+    }
+    // Of delta codes, 4 units take 32 words at least, and 4 times 72 at most.
+    let packed = device.encode(&codec.delta(), &normal(1000, 2), Seed::new(1)).expect("encodes");
+    for few in [0, 31, 289, u32::MAX] {
+        let error = Payload::from_vec(forged(&packed, |b| set_words(b, few))).expect_err("hostile");
+        assert!(matches!(error, PayloadError::Field { field: "words", .. }), "{few}");
+    }
 }
 
 #[test]

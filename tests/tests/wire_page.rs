@@ -61,8 +61,11 @@ fn python_decodes_the_same_bits() {
 
 #[test]
 fn python_decodes_packed_codes_to_the_same_bits() {
-    for bits in [2, 3, 4, 5, 6, 7, 8, 16] {
-        let codec = gradwire::Qsgd::bits(bits).bucket(64).elias();
+    let both = |bits: u32| {
+        let codec = gradwire::Qsgd::bits(bits).bucket(64);
+        [(bits, codec.elias()), (bits, codec.delta())]
+    };
+    for (bits, codec) in [2, 3, 4, 5, 6, 7, 8, 16].into_iter().flat_map(both) {
         let mut payload =
             Device::cpu().encode(&codec, &cases::normal(700, bits.into()), cases::seed()).expect("valid").into_bytes();
         // As an encoder writes them, and then words that none writes.

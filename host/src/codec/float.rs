@@ -162,6 +162,12 @@ impl Float {
         self
     }
 
+    /// As [`Float::elias`], as Elias delta codes ([`Entropy::Delta`]): fewer bits for integers from 31 on.
+    pub const fn delta(mut self) -> Self {
+        self.entropy = Entropy::Delta;
+        self
+    }
+
     /// The smallest scale, where there is a bound on the error.
     fn least(&self) -> Result<Option<f32>, Error> {
         let Some(bound) = self.bound else { return Ok(None) };

@@ -104,6 +104,22 @@ impl Qsgd {
         self
     }
 
+    /// The payload with its codes packed, as Elias delta codes of level + 1 ([`Entropy::Delta`]); else as [`Qsgd::elias`]. It pays where
+    /// levels of 31 and more are usual: with codes of 8 and 16 bits.
+    ///
+    /// ```
+    /// use gradwire::{Device, Qsgd, Seed};
+    /// let (device, codec) = (Device::cpu(), Qsgd::bits(16));
+    /// let gradient: Vec<f32> = (0..10_000).map(|i| (i as f32).sin()).collect();
+    /// let bytes = |codec: Qsgd| device.encode(&codec, &gradient, Seed::new(1)).map(|payload| payload.as_bytes().len());
+    /// assert!(bytes(codec.delta())? < bytes(codec.elias())?);
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub const fn delta(mut self) -> Self {
+        self.entropy = Entropy::Delta;
+        self
+    }
+
     /// The payload with its codes, which have 2 bits, packed in base 3, as [`Ternary::base3`](crate::Ternary::base3). Codes of more bits
     /// are refused where a tensor is planned.
     pub const fn base3(mut self) -> Self {

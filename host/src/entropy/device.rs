@@ -8,16 +8,16 @@ use crate::view::AsPayload;
 use crate::wire::Payload;
 
 impl Device {
-    /// The payload with its codes packed in one way: as Elias codes, a level `l` as the gamma code of l + 1; or in base 3, five codes of
-    /// 2 bits in a byte, and runs of zero bytes in one.
+    /// The payload with its codes packed in one way: as Elias codes, a level `l` as the gamma or delta code of l + 1; or in base 3, five
+    /// codes of 2 bits in a byte, and runs of zero bytes in one.
     ///
     /// Small levels, which a gradient has most of beside a norm of the whole bucket, take fewer bits. The scalars stay as they are.
     /// What comes out decodes to the same values on every device, but that a level of zero has no sign: it decodes to +0. A payload
     /// that is packed so already comes out as it is, and [`Entropy::None`] is [`Device::unpack`].
     ///
-    /// [`Entropy`] has the sources. [`Header::packed_words`](crate::Header::packed_words) says how long the codes are. Elias codes are
-    /// at most twice as long as before, and a byte per 256 elements; codes in base 3 at most 0.8 times as long, and a byte per 1280
-    /// elements, in whole units of so many.
+    /// [`Entropy`] has the sources. [`Header::packed_words`](crate::Header::packed_words) says how long the codes are. Gamma codes are
+    /// at most twice as long as before, delta codes 2.5 times, and a byte per 256 elements; codes in base 3 at most 0.8 times as long,
+    /// and a byte per 1280 elements, in whole units of so many.
     ///
     /// ```
     /// use gradwire::{Device, Entropy, Qsgd, Seed};

@@ -51,6 +51,7 @@ impl Layout {
     pub(super) fn pack(&self) -> [Pass; 3] {
         let [measure, write] = match self.entropy {
             Entropy::Base3 => [Kernel::Base3Measure, Kernel::Base3Write],
+            Entropy::Delta => [Kernel::DeltaMeasure, Kernel::DeltaWrite],
             Entropy::None | Entropy::Elias => [Kernel::EliasMeasure, Kernel::EliasWrite],
         };
         [self.pass(measure), self.offsets(), self.pass(write)]
@@ -60,6 +61,7 @@ impl Layout {
     pub(super) fn unpack(&self) -> [Pass; 3] {
         let read = match self.entropy {
             Entropy::Base3 => Kernel::Base3Read,
+            Entropy::Delta => Kernel::DeltaRead,
             Entropy::None | Entropy::Elias => Kernel::EliasRead,
         };
         [self.pass(Kernel::EntropySums), self.offsets(), self.pass(read)]

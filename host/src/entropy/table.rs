@@ -1,6 +1,6 @@
 //! How codes are packed, the table of packed codes, a byte per unit, and what follows from it. Pure.
 
-use gradwire_kernels::arith::elias::{exponent, largest, rest_bits, unary_bits};
+use gradwire_kernels::arith::elias::{class, exponent, largest, middle_bits, rest_bits, unary_bits};
 use gradwire_kernels::arith::pack::UNIT;
 use gradwire_kernels::arith::{base3, pack};
 use gradwire_kernels::codecs::CodecId;
@@ -22,11 +22,17 @@ pub enum Entropy {
     /// Source: Lim, Andersen and Kaminsky, "3LC: Lightweight and effective traffic compression for distributed machine learning", SysML
     /// 2019, sections 3.2 and 3.3.
     Base3,
+    /// As Elias delta codes, of what [`Entropy::Elias`] takes: with q = floor(log2(level + 1)), a level takes
+    /// q + 2 floor(log2(q + 1)) + 1 bits and a sign, where gamma takes 2 q + 1. So levels from 31 on take fewer bits, 8 at most; those
+    /// of 1, 2 and 7 to 14 take one more.
+    ///
+    /// Source: Elias 1975, as above, delta codes.
+    Delta,
 }
 
 impl Entropy {
     /// Every way.
-    pub const ALL: [Self; 3] = [Self::None, Self::Elias, Self::Base3];
+    pub const ALL: [Self; 4] = [Self::None, Self::Elias, Self::Base3, Self::Delta];
 
     /// The tag in a payload's header.
     pub(crate) const fn tag(self) -> u8 {
@@ -34,6 +40,7 @@ impl Entropy {
             Self::None => 0,
             Self::Elias => 1,
             Self::Base3 => 2,
+            Self::Delta => 3,
         }
     }
 
@@ -48,6 +55,7 @@ impl Entropy {
             Self::None => "none",
             Self::Elias => "elias",
             Self::Base3 => "base3",
+            Self::Delta => "delta",
         }
     }
 
@@ -55,7 +63,7 @@ impl Entropy {
     pub(crate) const fn takes(self) -> &'static str {
         match self {
             Self::None => "any codes",
-            Self::Elias => "the codes of QSGD, ternary ones, and floats of the formats int8 and int16",
+            Self::Elias | Self::Delta => "the codes of QSGD, ternary ones, and floats of the formats int8 and int16",
             Self::Base3 => "ternary codes, and those of QSGD with 2 bits",
         }
     }
@@ -64,7 +72,7 @@ impl Entropy {
     pub(crate) fn fits(self, codec: CodecId, bits: u32, levels: u32) -> bool {
         match self {
             Self::None => true,
-            Self::Elias => codec.packs_levels(levels),
+            Self::Elias | Self::Delta => codec.packs_levels(levels),
             Self::Base3 => codec.packs_levels(levels) && bits == 2,
         }
     }
@@ -72,7 +80,7 @@ impl Entropy {
     /// Units of 256 codes of fixed width in one of packed codes.
     pub(crate) const fn parts(self) -> u64 {
         match self {
-            Self::None | Self::Elias => 1,
+            Self::None | Self::Elias | Self::Delta => 1,
             Self::Base3 => base3::PARTS as u64,
         }
     }
@@ -91,7 +99,7 @@ impl Entropy {
     pub(crate) const fn least_words(self, n: u64) -> u64 {
         let each = match self {
             // A bit per code.
-            Self::None | Self::Elias => UNIT as u64 / 32,
+            Self::None | Self::Elias | Self::Delta => UNIT as u64 / 32,
             Self::Base3 => base3::LEAST_WORDS as u64,
         };
         self.units(n) * each
@@ -106,6 +114,12 @@ impl Entropy {
                 (UNIT as u64 * (unary_bits(longest) + rest_bits(longest)) as u64).div_ceil(32)
             }
             Self::Base3 => base3::MOST_WORDS as u64,
+            Self::Delta => {
+                let longest = exponent(largest(bits));
+                let zeros = class(longest);
+                let bits = unary_bits(zeros) + middle_bits(zeros) + rest_bits(longest);
+                (UNIT as u64 * bits as u64).div_ceil(32)
+            }
         };
         self.units(n) * each
     }
@@ -118,13 +132,15 @@ impl Entropy {
 
 #[cfg(test)]
 mod tests {
-    use super::Entropy::{Base3, Elias};
+    use super::Entropy::{Base3, Delta, Elias};
     use super::*;
 
     #[test]
     fn the_longest_codes_fill_at_most_256_words() {
         // 1: 2 bits of k = 2, with a sign. 127: 15 and a sign. 32767: 31 and a sign.
         assert_eq!([2, 8, 16].map(|bits| Elias.most_words(256, bits)), [32, 128, 256]);
+        // 1: 2 bits of q = 1, a middle, a rest and a sign. 127: 7 bits of q = 7, and as many as that and a sign.
+        assert_eq!([2, 8, 16].map(|bits| Delta.most_words(256, bits)), [40, 120, 200]);
         assert_eq!((Elias.most_words(0, 16), Elias.most_words(257, 2), Elias.least_words(257)), (0, 64, 16));
         assert_eq!((Base3.most_words(1280, 2), Base3.most_words(1281, 2), Base3.least_words(1281)), (64, 128, 10));
     }
@@ -140,6 +156,6 @@ mod tests {
     #[test]
     fn tags_and_ways_agree() {
         assert!(Entropy::ALL.into_iter().all(|entropy| Entropy::from_tag(entropy.tag()) == Some(entropy)));
-        assert_eq!(Entropy::from_tag(3), None);
+        assert_eq!(Entropy::from_tag(4), None);
     }
 }

@@ -153,7 +153,8 @@ impl EncodePlan {
         self.entropy != Entropy::None
     }
 
-    /// How the payload's codes are packed ([`Qsgd::elias`](crate::Qsgd::elias), [`Ternary::base3`](crate::Ternary::base3)).
+    /// How the payload's codes are packed ([`Qsgd::elias`](crate::Qsgd::elias), [`Qsgd::delta`](crate::Qsgd::delta),
+    /// [`Ternary::base3`](crate::Ternary::base3)).
     pub fn entropy(&self) -> Entropy {
         self.entropy
     }

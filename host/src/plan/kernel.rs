@@ -85,6 +85,12 @@ pub enum Kernel {
     EliasWrite,
     /// Reads Elias codes.
     EliasRead,
+    /// Measures the Elias delta codes of each unit of 256 codes.
+    DeltaMeasure,
+    /// Writes the Elias delta codes of measured codes.
+    DeltaWrite,
+    /// Reads Elias delta codes.
+    DeltaRead,
     /// Measures the codes in base 3 of each unit of 1280 codes.
     Base3Measure,
     /// Writes measured codes in base 3.
@@ -104,7 +110,7 @@ pub enum Kernel {
 }
 
 /// Kernels that are shaders too, beside those of each codec.
-const SHARED: [Kernel; 31] = [
+const SHARED: [Kernel; 34] = [
     Kernel::FiniteScan,
     Kernel::FiniteScanSegments,
     Kernel::TopKSample,
@@ -133,6 +139,9 @@ const SHARED: [Kernel; 31] = [
     Kernel::EntropyOffsets,
     Kernel::EliasWrite,
     Kernel::EliasRead,
+    Kernel::DeltaMeasure,
+    Kernel::DeltaWrite,
+    Kernel::DeltaRead,
     Kernel::Base3Measure,
     Kernel::Base3Write,
     Kernel::Base3Read,
@@ -243,6 +252,9 @@ impl Kernel {
             Self::EntropyOffsets => "entropy_offsets",
             Self::EliasWrite => "elias_write",
             Self::EliasRead => "elias_read",
+            Self::DeltaMeasure => "elias_delta_measure",
+            Self::DeltaWrite => "elias_delta_write",
+            Self::DeltaRead => "elias_delta_read",
             Self::Base3Measure => "base3_measure",
             Self::Base3Write => "base3_write",
             Self::Base3Read => "base3_read",

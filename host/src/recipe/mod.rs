@@ -39,6 +39,7 @@ use crate::rotation::Rotation;
 /// | quantization | `qsgd:bits=4,bucket=64`, `uniform:bits=8`, `float:e4m3,scaled`, `float:int16,bound=0.001`, `onebit`, `sign`, `natural:bits=8`, `ternary:clip=2.5`, `tree`, and behind a selection `f16`, `bf16` | [`Qsgd`](crate::Qsgd), [`Uniform`](crate::Uniform), [`Float`](crate::Float), [`OneBit`](crate::OneBit), [`Sign`](crate::Sign), [`Natural`](crate::Natural), [`Ternary`](crate::Ternary), [`Tree`](crate::Tree) |
 /// | rotation | `rotate`, `rotate:block=8192` | [`Recipe::rotate`] |
 /// | entropy coding | `elias`, behind `ternary`, `qsgd`, `float:int8` and `float:int16`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
+/// | entropy coding | `delta`, behind the same | [`Qsgd::delta`](crate::Qsgd::delta): fewer bits than `elias` for levels from 31 on |
 /// | entropy coding | `base3`, behind `ternary` and `qsgd:bits=2`, behind a selection too | [`Ternary::base3`](crate::Ternary::base3): five codes in a byte, and runs of zeros in one |
 /// | vote | `vote`, behind `sign:unit` and `signum` | [`Recipe::vote`]: the majority of the ranks, not their mean |
 /// | factors | `powersgd:rank=4` | [`PowerSgd`] |
@@ -416,7 +417,7 @@ impl Recipe {
                 ),
                 _ => stages(
                     "Elias codes are of the levels of QSGD, ternary codes and integers",
-                    "add qsgd, ternary, float:int8 or float:int16, or leave out elias",
+                    "add qsgd, ternary, float:int8 or float:int16, or leave out elias and delta",
                 ),
             };
         }

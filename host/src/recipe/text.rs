@@ -17,8 +17,8 @@ use crate::random::RandomK;
 use crate::rotation::Rotation;
 
 /// What may stand where a stage does, behind none and the quantizers.
-const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, elias, base3, vote, ef, noef, ef21, diana, momentum=<factor>, nesterov, \
-                      clip=<norm>, gtopk, twophase or finite";
+const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, elias, delta, base3, vote, ef, noef, ef21, diana, \
+                      momentum=<factor>, nesterov, clip=<norm>, gtopk, twophase or finite";
 const NORM: &str = "a norm above 0";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
@@ -93,7 +93,7 @@ impl Builder {
             "topk" | "dgc" => Slot::Select,
             "f16" | "bf16" => Slot::Quantize,
             name if name == "signum" || Quantizer::is_word(name) => Slot::Quantize,
-            "elias" | "base3" => Slot::Entropy,
+            "elias" | "delta" | "base3" => Slot::Entropy,
             "rotate" => Slot::Rotate,
             "vote" => Slot::Vote,
             "ef" | "noef" | "ef21" | "diana" => Slot::Feedback,
@@ -194,6 +194,7 @@ impl Builder {
                     "f16" => recipe.set_quantize(Dtype::F16.into()),
                     "bf16" => recipe.set_quantize(Dtype::Bf16.into()),
                     "elias" => entropy = Entropy::Elias,
+                    "delta" => entropy = Entropy::Delta,
                     "base3" => entropy = Entropy::Base3,
                     "vote" => recipe.vote = true,
                     "nesterov" => recipe.memory.nesterov = true,

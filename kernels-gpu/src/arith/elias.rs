@@ -1,12 +1,16 @@
-//! Elias gamma codes of levels.
+//! Elias gamma and delta codes of levels.
 //!
 //! Source: Elias, "Universal codeword sets and representations of the integers", IEEE Trans. Inf. Theory 21(2), 1975, section 3
-//! (the code gamma); behind a quantizer, Alistarh et al., "QSGD", NIPS 2017, section 3.1, which takes the recursive code omega.
+//! (the codes gamma and delta); behind a quantizer, Alistarh et al., "QSGD", NIPS 2017, section 3.1, which takes the recursive code omega.
 //!
 //! A level `l` is sent as k = l + 1, of which gamma takes 2 q + 1 bits, q = floor(log2 k): `q` zeros and a one, the *unary part*,
 //! and the low `q` bits of k, the *rest*. A level that is not zero has its sign behind its rest. A unit's unary parts stand before
 //! all of its rests, so that counting ones tells where each code is. Bits go into words from the lowest on, and bits behind a
 //! unit's words read as ones.
+//!
+//! Delta sends q + 1 as a gamma code in the place of q zeros and a one: r = floor(log2(q + 1)) zeros and a one, the unary part, and
+//! the low r bits of q + 1, the *middle*; so 2 r + 1 + q bits in all. A unit's unary parts come first, then its middles, then its rests:
+//! each part's lengths follow from the part before, and a group of lanes finds its codes by sums.
 
 /// Units of 256 codes that one workgroup takes: a thread for each of them.
 pub const BLOCK_UNITS: u32 = 256;
@@ -52,6 +56,41 @@ pub const fn unary_bits(exponent: u32) -> u32 {
 #[inline(always)]
 pub const fn rest_bits(exponent: u32) -> u32 {
     if exponent == 0 { 0 } else { exponent + 1 }
+}
+
+/// The exponent of an exponent: floor(log2(exponent + 1)), of which delta has as many zeros and middle bits. 0 to 4 for a level that any
+/// width holds.
+#[inline(always)]
+pub const fn class(exponent: u32) -> u32 {
+    self::exponent(exponent)
+}
+
+/// Bits of a code's middle, of a class that was read.
+///
+/// Only bytes that no encoder wrote have a class above 4, which counts as 4: so an exponent is at most 30.
+#[inline(always)]
+pub const fn middle_bits(class: u32) -> u32 {
+    if class < 4 { class } else { 4 }
+}
+
+/// The middle of a code: the low bits of its exponent + 1.
+#[inline(always)]
+pub const fn middle(exponent: u32) -> u32 {
+    rest(exponent, class(exponent))
+}
+
+/// The exponent of this class, where `tail` holds the bits from the middle on.
+///
+/// ```
+/// use gradwire_kernels::arith::elias::{class, exponent_of, middle};
+/// for q in 0..31 {
+///     assert_eq!(exponent_of(class(q), middle(q) | u32::MAX << class(q)), q);
+/// }
+/// ```
+#[inline(always)]
+pub const fn exponent_of(class: u32, tail: u32) -> u32 {
+    let bits = middle_bits(class);
+    level(bits, tail & (power(bits) - 1))
 }
 
 /// The largest level of QSGD's codes of so many bits, 2 to 16.

@@ -34,6 +34,11 @@ fn exponents(c: vec4<u32>) -> vec4<u32> {
     return firstLeadingBit(levels + vec4<u32>(1u));
 }
 
+// Their classes: the exponents of the exponents.
+fn classes(q: vec4<u32>) -> vec4<u32> {
+    return firstLeadingBit(q + vec4<u32>(1u));
+}
+
 fn sum4(v: vec4<u32>) -> u32 {
     return (v.x + v.y) + (v.z + v.w);
 }

@@ -8,8 +8,7 @@ use crate::formula::CODECS;
 
 /// Choosing bytes from here on take a field's value from the bytes that follow.
 pub const RAW: u8 = 0xf0;
-/// The choosing byte of the reserved bytes, from here up to [`RAW`]: codes that can be packed are, those of 2 bits in base
-/// 3 where it is odd.
+/// The choosing byte of the reserved bytes, from here up to [`RAW`]: codes that can be packed are, in the ways that there are by turns.
 const PACKED: u8 = 0xc0;
 /// The most elements that a forged payload has a body for. More are decoded on a pool of threads, whose own memory is
 /// not what a payload costs; `tests/mutations.rs` measures that.
@@ -27,19 +26,16 @@ pub struct Forged {
 }
 
 /// The same bytes as packed codes: a table within what the width allows, and any words.
-fn packed(fields: &Fields, bytes: &[u8], odd: bool) -> Vec<u8> {
-    let base3 = odd && fields.bits == 2;
+fn packed(fields: &Fields, bytes: &[u8], entropy: u8) -> Vec<u8> {
     let fixed = fields.n.div_ceil(256) as usize;
     let (front, codes) = bytes.split_at(bytes.len() - fixed * 32 * usize::from(fields.bits));
-    let (units, least, most) = match base3 {
-        true => (fixed.div_ceil(5), 5, 64),
-        false => (fixed, 8, 16 * u32::from(fields.bits)),
-    };
-    let entry = |byte: &u8| (least - 1 + u32::from(*byte) % (most - least + 1)) as u8;
+    let units = if entropy == 2 { fixed.div_ceil(5) } else { fixed };
+    let (least, most) = fields.words(entropy);
+    let entry = |byte: &u8| (least - 1 + u64::from(*byte) % (most - least + 1)) as u8;
     let table: Vec<u8> = codes.iter().take(units).map(entry).collect();
     let words: u32 = table.iter().map(|byte| u32::from(*byte) + 1).sum();
     let mut out = front.to_vec();
-    out[20] = if base3 { 2 } else { 1 };
+    out[20] = entropy;
     out[24..28].copy_from_slice(&words.to_le_bytes());
     out.extend(&table);
     out.resize(front.len() + units.next_multiple_of(4), 0);
@@ -119,9 +115,10 @@ pub fn payload(bytes: &[u8]) -> Forged {
         let pattern = if turned.is_empty() { vec![0] } else { turned };
         bytes.extend(pattern.iter().cycle().take(length.saturating_sub(32)));
         bytes.truncate(length);
-        let packable = fields.packings() > 0 && bytes.len() as u128 == fields.length();
+        let ways = fields.packings();
+        let packable = !ways.is_empty() && bytes.len() as u128 == fields.length();
         if (PACKED..RAW).contains(&reserved) && packable {
-            bytes = packed(&fields, &bytes, reserved % 2 == 1);
+            bytes = packed(&fields, &bytes, ways[usize::from(reserved) % ways.len()]);
         }
         reader::seal(&mut bytes);
         bytes

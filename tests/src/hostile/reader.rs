@@ -49,11 +49,21 @@ impl Fields {
 
     /// The ways in which its codes may be packed: QSGD and ternary codes, and floats that are integers; in base 3, the former of 2
     /// bits.
-    pub fn packings(&self) -> u8 {
+    pub fn packings(&self) -> &'static [u8] {
         match (self.codec, self.bits, self.levels) {
-            (1 | 7, 2, _) => 2,
-            (1 | 7, ..) | (8, 8, 127) | (8, 16, 32_767) => 1,
-            _ => 0,
+            (1 | 7, 2, _) => &[1, 2, 3],
+            (1 | 7, ..) | (8, 8, 127) | (8, 16, 32_767) => &[1, 3],
+            _ => &[],
+        }
+    }
+
+    /// The fewest and the most words of a unit whose codes are packed so.
+    pub fn words(&self, entropy: u8) -> (u64, u64) {
+        let bits = u64::from(self.bits);
+        match entropy {
+            2 => (5, 64),
+            3 => (8, 8 * (bits + 1 + 2 * u64::from(bits.max(1).ilog2()))),
+            _ => (8, 16 * bits),
         }
     }
 
@@ -170,13 +180,13 @@ pub fn refusal(bytes: &[u8]) -> Option<Refusal> {
     if head[21..24] != [0; 3] || (entropy == 0 && words != 0) {
         return Some(Refusal::Field("reserved"));
     }
-    if entropy > fields.packings() {
+    if entropy > 0 && !fields.packings().contains(&entropy) {
         return Some(Refusal::Field("entropy"));
     }
     let units = fields.n.div_ceil(if entropy == 2 { 1280 } else { 256 });
     let mut length = fields.length() as u64;
     if entropy > 0 {
-        let (least, most) = if entropy == 2 { (5, 64) } else { (8, 16 * u64::from(fields.bits)) };
+        let (least, most) = fields.words(entropy);
         if u64::from(words) < least * units || u64::from(words) > most * units {
             return Some(Refusal::Field("words"));
         }

@@ -79,12 +79,32 @@ pub fn stream(levels: &[(u64, bool)]) -> Vec<bool> {
     unary
 }
 
-/// The payload with its codes packed.
-pub fn pack(payload: &[u8]) -> Vec<u8> {
+/// The bits of a unit's Elias delta codes, unpadded.
+pub fn delta_stream(levels: &[(u64, bool)]) -> Vec<bool> {
+    let (mut unary, mut middles, mut rests) = (Vec::new(), Vec::new(), Vec::new());
+    for (level, sign) in levels {
+        let k = level + 1;
+        let q = k.ilog2();
+        for bit in 0..(q + 1).ilog2() {
+            unary.push(false);
+            middles.push((q + 1) >> bit & 1 == 1);
+        }
+        unary.push(true);
+        rests.extend((0..q).map(|bit| k >> bit & 1 == 1));
+        if *level > 0 {
+            rests.push(*sign);
+        }
+    }
+    [unary, middles, rests].concat()
+}
+
+/// The payload with its codes packed in this way of the header: 1 is gamma, 3 delta.
+pub fn pack(payload: &[u8], entropy: u8) -> Vec<u8> {
     let shape = Shape::of(payload);
     let (mut table, mut words) = (Vec::new(), Vec::new());
     for unit in payload[shape.codes_at..].chunks_exact(32 * shape.bits as usize) {
-        let stream = stream(&levels(unit, shape.bits));
+        let levels = levels(unit, shape.bits);
+        let stream = if entropy == 3 { delta_stream(&levels) } else { stream(&levels) };
         table.push((stream.len().div_ceil(32) - 1) as u8);
         for word in stream.chunks(32) {
             words.push(word.iter().rev().fold(0u32, |w, bit| w << 1 | u32::from(*bit)));
@@ -92,7 +112,7 @@ pub fn pack(payload: &[u8]) -> Vec<u8> {
     }
     table.resize(table.len().next_multiple_of(4), 0);
     let mut out = payload[..shape.codes_at].to_vec();
-    out[20] = 1;
+    out[20] = entropy;
     out[24..28].copy_from_slice(&(words.len() as u32).to_le_bytes());
     out.extend(table);
     out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
@@ -123,6 +143,14 @@ pub fn unpack(payload: &[u8]) -> Vec<u8> {
             }
             exponents.push(next - from);
             next += 1;
+        }
+        if payload[20] == 3 {
+            for exponent in &mut exponents {
+                // More zeros than any width's are as many as the widest's.
+                let zeros = (*exponent).min(4);
+                *exponent = (1 << zeros) - 1 + (0..zeros).map(|i| usize::from(bit(next + i)) << i).sum::<usize>();
+                next += zeros;
+            }
         }
         let mut unit = vec![0u8; 32 * bits as usize];
         for (place_of, exponent) in exponents.iter().enumerate().filter(|(_, exponent)| **exponent > 0) {

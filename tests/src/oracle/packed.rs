@@ -8,7 +8,7 @@ use super::{base3, elias};
 /// For a way that the page does not know.
 pub fn pack(payload: &[u8], entropy: u8) -> Vec<u8> {
     match entropy {
-        1 => elias::pack(payload),
+        1 | 3 => elias::pack(payload, entropy),
         2 => base3::pack(payload),
         other => panic!("no codes are packed as {other}"),
     }
@@ -20,7 +20,7 @@ pub fn pack(payload: &[u8], entropy: u8) -> Vec<u8> {
 /// For a way that the page does not know.
 pub fn unpack(payload: &[u8]) -> Vec<u8> {
     match payload[20] {
-        1 => elias::unpack(payload),
+        1 | 3 => elias::unpack(payload),
         2 => base3::unpack(payload),
         other => panic!("no codes are packed as {other}"),
     }

@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 35] = [
+pub(crate) const TEXTS: [&str; 36] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -56,6 +56,7 @@ pub(crate) const TEXTS: [&str; 35] = [
     "float:e2m1,scaled,nearest+ef",
     "float:int16,bound=0.001+elias",
     "float:int8,bound=0.004+ef",
+    "topk:0.05+qsgd:bits=8,bucket=64+delta+ef",
     "sign",
     "sign:unit",
     "signum",

@@ -74,7 +74,7 @@ pub(crate) enum Parameters {
         norm: String,
         /// `stochastic`, `nearest` or `none`.
         rounding: String,
-        /// How the codes are packed: `none`, `elias` or `base3`.
+        /// How the codes are packed: `none`, `elias`, `delta` or `base3`.
         #[serde(default = "unpacked")]
         packing: String,
     },

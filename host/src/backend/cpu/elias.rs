@@ -1,7 +1,7 @@
 //! Elias codes on the CPU: a unit after the other. Neighbouring codes of a lane are joined in vectors, thirty-two lanes at a
 //! time, so that bits are put and taken up to 32 at once.
 
-use gradwire_kernels::arith::elias::{largest, read, rest_bits, unary_bits, zeros};
+use gradwire_kernels::arith::elias::{exponent_of, largest, middle_bits, read, rest_bits, unary_bits, window, zeros};
 use gradwire_kernels::arith::pack::{LANES, SLOTS, UNIT, unit_bytes};
 
 use super::rows::{Unit, pack, unpack};
@@ -41,19 +41,31 @@ fn exponent(level: u32) -> u32 {
     (((level + 1) as i32 as f32).to_bits() >> 23) - 127
 }
 
-/// Joins the parts of a unit's codes.
+/// The class of an exponent of at most 15: floor(log2(exponent + 1)).
 #[inline(always)]
-fn join<const BITS: u32>(codes: &Unit, unary: &mut Joined, rest: &mut Joined) {
+fn class(exponent: u32) -> u32 {
+    u32::from(exponent > 0) + u32::from(exponent > 2) + u32::from(exponent > 6) + u32::from(exponent > 14)
+}
+
+/// Joins the parts of a unit's codes: unary parts, middles where these are delta codes, and rests.
+#[inline(always)]
+fn join<const BITS: u32, const DELTA: bool>(codes: &Unit, [unary, middle, rest]: &mut [Joined; 3]) {
     let each = const { joined(BITS) };
     for group in 0..SLOTS / each {
         for lane in 0..LANES {
             let (mut ones, mut ones_length, mut tails, mut tails_length) = (0, 0, 0, 0);
+            let (mut middles, mut middles_length) = (0, 0);
             for slot in 0..each {
                 let code = codes[(group * each + slot) * LANES + lane];
                 let level = code & largest(BITS);
                 let q = exponent(level);
-                ones |= 1 << (ones_length + q);
-                ones_length += unary_bits(q);
+                let before_one = if DELTA { class(q) } else { q };
+                ones |= 1 << (ones_length + before_one);
+                ones_length += unary_bits(before_one);
+                if DELTA {
+                    middles |= (q + 1 - (1 << before_one)) << middles_length;
+                    middles_length += before_one;
+                }
                 let sign = (code >> (BITS - 1) & 1) << q;
                 let tail = if q == 0 { 0 } else { (level + 1 - (1 << q)) | sign };
                 tails |= tail << tails_length;
@@ -61,6 +73,7 @@ fn join<const BITS: u32>(codes: &Unit, unary: &mut Joined, rest: &mut Joined) {
             }
             let at = group * LANES + lane;
             (unary.bits[at], unary.lengths[at]) = (ones, ones_length);
+            (middle.bits[at], middle.lengths[at]) = (middles, middles_length);
             (rest.bits[at], rest.lengths[at]) = (tails, tails_length);
         }
     }
@@ -68,11 +81,12 @@ fn join<const BITS: u32>(codes: &Unit, unary: &mut Joined, rest: &mut Joined) {
 
 /// Writes a unit's Elias codes, and says how many words they are.
 #[inline(always)]
-fn write<const BITS: u32>(codes: &Unit, out: &mut [u8; MOST_BYTES + TOGETHER]) -> usize {
-    let (mut unary, mut rest) = (Joined::EMPTY, Joined::EMPTY);
-    join::<BITS>(codes, &mut unary, &mut rest);
+fn write<const BITS: u32, const DELTA: bool>(codes: &Unit, out: &mut [u8; MOST_BYTES + TOGETHER]) -> usize {
+    let mut parts = [Joined::EMPTY, Joined::EMPTY, Joined::EMPTY];
+    join::<BITS, DELTA>(codes, &mut parts);
     let (mut pending, mut count, mut at) = (0u64, 0, 0);
-    for part in [&unary, &rest] {
+    // Gamma codes have no middles.
+    for part in parts.iter().enumerate().filter(|(index, _)| DELTA || *index != 1).map(|(_, part)| part) {
         for lane in 0..LANES {
             for group in 0..SLOTS / const { joined(BITS) } {
                 let place = group * LANES + lane;
@@ -92,26 +106,26 @@ fn write<const BITS: u32>(codes: &Unit, out: &mut [u8; MOST_BYTES + TOGETHER]) -
 
 /// Packs units, and adds their words to `out`: a byte per unit says how many there are.
 #[inline(always)]
-pub(super) fn pack_units(bits: u32, codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) {
+pub(super) fn pack_units<const DELTA: bool>(bits: u32, codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) {
     match bits {
-        2 => pack_units_of::<2>(codes, table, out),
-        3 => pack_units_of::<3>(codes, table, out),
-        4 => pack_units_of::<4>(codes, table, out),
-        5 => pack_units_of::<5>(codes, table, out),
-        6 => pack_units_of::<6>(codes, table, out),
-        7 => pack_units_of::<7>(codes, table, out),
-        8 => pack_units_of::<8>(codes, table, out),
-        _ => pack_units_of::<16>(codes, table, out),
+        2 => pack_units_of::<2, DELTA>(codes, table, out),
+        3 => pack_units_of::<3, DELTA>(codes, table, out),
+        4 => pack_units_of::<4, DELTA>(codes, table, out),
+        5 => pack_units_of::<5, DELTA>(codes, table, out),
+        6 => pack_units_of::<6, DELTA>(codes, table, out),
+        7 => pack_units_of::<7, DELTA>(codes, table, out),
+        8 => pack_units_of::<8, DELTA>(codes, table, out),
+        _ => pack_units_of::<16, DELTA>(codes, table, out),
     }
 }
 
 #[inline(always)]
-fn pack_units_of<const BITS: u32>(codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) {
+fn pack_units_of<const BITS: u32, const DELTA: bool>(codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) {
     let mut written = [0; MOST_BYTES + TOGETHER];
     for (unit, entry) in codes.chunks_exact(unit_bytes(BITS)).zip(table) {
         let mut codes = [0; UNIT];
         unpack(BITS, unit, &mut codes);
-        let words = write::<BITS>(&codes, &mut written);
+        let words = write::<BITS, DELTA>(&codes, &mut written);
         // 8 words at least, since a code takes a bit, and 256 at most, since the longest takes 32.
         *entry = (words - 1) as u8;
         out.extend_from_slice(&written[..4 * words]);
@@ -119,7 +133,7 @@ fn pack_units_of<const BITS: u32>(codes: &[u8], table: &mut [u8], out: &mut Vec<
 }
 
 /// Reads a unit's Elias codes bit by bit, whatever the words hold.
-fn read_any(bits: u32, bytes: &[u8], codes: &mut Unit) {
+fn read_any<const DELTA: bool>(bits: u32, bytes: &[u8], codes: &mut Unit) {
     let word = |index: u32| {
         let bytes = bytes.get(4 * index as usize..4 * index as usize + 4).and_then(|bytes| bytes.first_chunk());
         bytes.map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes))
@@ -129,6 +143,11 @@ fn read_any(bits: u32, bytes: &[u8], codes: &mut Unit) {
     for place in order() {
         exponents[place] = zeros(word, at);
         at += unary_bits(exponents[place]);
+    }
+    for place in order().filter(|_| DELTA) {
+        let class = exponents[place];
+        exponents[place] = exponent_of(class, window(word, at));
+        at += middle_bits(class);
     }
     for place in order() {
         codes[place] = read(word, at, exponents[place], bits);
@@ -171,10 +190,40 @@ fn ends(bytes: &[u8], length: usize, ends: &mut Ends) -> Option<()> {
     Some(())
 }
 
+/// Makes exponents of classes, whose middles begin at bit `at`, and says where they end; `None` where an exponent is none of the width's.
+#[inline(always)]
+fn middles<const BITS: u32>(bytes: &[u8], mut at: usize, exponents: &mut Unit) -> Option<usize> {
+    let each = const { joined(BITS) };
+    let mut joined = [0; UNIT / 2];
+    for lane in 0..LANES {
+        for group in 0..SLOTS / each {
+            joined[group * LANES + lane] = (load(bytes, at)? >> (at % 8)) as u32;
+            for slot in 0..each {
+                at += exponents[(group * each + slot) * LANES + lane] as usize;
+            }
+        }
+    }
+    let mut most = 0;
+    for group in 0..SLOTS / each {
+        for lane in 0..LANES {
+            let mut bits = joined[group * LANES + lane];
+            for slot in 0..each {
+                let place = (group * each + slot) * LANES + lane;
+                let one = 1 << exponents[place];
+                let q = one + (bits & (one - 1)) - 1;
+                bits >>= exponents[place];
+                exponents[place] = q;
+                most = q.max(most);
+            }
+        }
+    }
+    (most < BITS).then_some(at)
+}
+
 /// Reads a unit's Elias codes of `length` bits, where there are [`TOGETHER`] bytes behind them; `None` where they are none that an
 /// encoder writes.
 #[inline(always)]
-fn read_whole<const BITS: u32>(bytes: &[u8], length: usize, codes: &mut Unit) -> Option<()> {
+fn read_whole<const BITS: u32, const DELTA: bool>(bytes: &[u8], length: usize, codes: &mut Unit) -> Option<()> {
     let each = const { joined(BITS) };
     let mut places: Ends = [0; 1 + UNIT + 64];
     ends(bytes, length, &mut places)?;
@@ -182,12 +231,17 @@ fn read_whole<const BITS: u32>(bytes: &[u8], length: usize, codes: &mut Unit) ->
     for i in 0..UNIT {
         found[i] = places[i + 1].wrapping_sub(places[i]).wrapping_sub(1);
     }
-    if found.iter().fold(0, |most, q| most.max(*q)) >= BITS as u16 {
+    let longest = if DELTA { class(BITS - 1) } else { BITS - 1 };
+    if found.iter().fold(0, |most, q| most.max(*q)) > longest as u16 {
         return None;
     }
     let mut exponents: Unit = [0; UNIT];
     for (i, place) in order().enumerate() {
         exponents[place] = u32::from(found[i]);
+    }
+    let mut at = usize::from(places[UNIT]) + 1;
+    if DELTA {
+        at = middles::<BITS>(bytes, at, &mut exponents)?;
     }
     let mut rest = Joined::EMPTY;
     for group in 0..SLOTS / each {
@@ -199,7 +253,6 @@ fn read_whole<const BITS: u32>(bytes: &[u8], length: usize, codes: &mut Unit) ->
             rest.lengths[group * LANES + lane] = length;
         }
     }
-    let mut at = usize::from(places[UNIT]) + 1;
     for lane in 0..LANES {
         for group in 0..SLOTS / each {
             let place = group * LANES + lane;
@@ -229,21 +282,21 @@ fn read_whole<const BITS: u32>(bytes: &[u8], length: usize, codes: &mut Unit) ->
 
 /// Unpacks the units of a table; the first one's words are at the start of `packed`, and there may be others behind.
 #[inline(always)]
-pub(super) fn unpack_units(bits: u32, table: &[u8], packed: &[u8], codes: &mut [u8]) {
+pub(super) fn unpack_units<const DELTA: bool>(bits: u32, table: &[u8], packed: &[u8], codes: &mut [u8]) {
     match bits {
-        2 => unpack_units_of::<2>(table, packed, codes),
-        3 => unpack_units_of::<3>(table, packed, codes),
-        4 => unpack_units_of::<4>(table, packed, codes),
-        5 => unpack_units_of::<5>(table, packed, codes),
-        6 => unpack_units_of::<6>(table, packed, codes),
-        7 => unpack_units_of::<7>(table, packed, codes),
-        8 => unpack_units_of::<8>(table, packed, codes),
-        _ => unpack_units_of::<16>(table, packed, codes),
+        2 => unpack_units_of::<2, DELTA>(table, packed, codes),
+        3 => unpack_units_of::<3, DELTA>(table, packed, codes),
+        4 => unpack_units_of::<4, DELTA>(table, packed, codes),
+        5 => unpack_units_of::<5, DELTA>(table, packed, codes),
+        6 => unpack_units_of::<6, DELTA>(table, packed, codes),
+        7 => unpack_units_of::<7, DELTA>(table, packed, codes),
+        8 => unpack_units_of::<8, DELTA>(table, packed, codes),
+        _ => unpack_units_of::<16, DELTA>(table, packed, codes),
     }
 }
 
 #[inline(always)]
-fn unpack_units_of<const BITS: u32>(table: &[u8], packed: &[u8], codes: &mut [u8]) {
+fn unpack_units_of<const BITS: u32, const DELTA: bool>(table: &[u8], packed: &[u8], codes: &mut [u8]) {
     let mut from = 0;
     let mut copy = [0; MOST_BYTES + TOGETHER];
     for (entry, out) in table.iter().zip(codes.chunks_exact_mut(unit_bytes(BITS))) {
@@ -255,8 +308,8 @@ fn unpack_units_of<const BITS: u32>(table: &[u8], packed: &[u8], codes: &mut [u8
             &copy[..length + TOGETHER]
         });
         let mut values = [0; UNIT];
-        if read_whole::<BITS>(roomy, 8 * length, &mut values).is_none() {
-            read_any(BITS, bytes, &mut values);
+        if read_whole::<BITS, DELTA>(roomy, 8 * length, &mut values).is_none() {
+            read_any::<DELTA>(BITS, bytes, &mut values);
         }
         pack(BITS, &values, out);
     }

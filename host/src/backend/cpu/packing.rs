@@ -27,6 +27,7 @@ impl Cpu {
             match entropy {
                 Entropy::Base3 => self.simd().base3_pack(codes, table, &mut words),
                 Entropy::None | Entropy::Elias => self.simd().elias_pack(bits, codes, table, &mut words),
+                Entropy::Delta => self.simd().delta_pack(bits, codes, table, &mut words),
             }
             words
         };
@@ -47,6 +48,7 @@ impl Cpu {
         super::for_each(tasks, |((table, packed), codes)| match entropy {
             Entropy::Base3 => self.simd().base3_unpack(table, packed, codes),
             Entropy::None | Entropy::Elias => self.simd().elias_unpack(bits, table, packed, codes),
+            Entropy::Delta => self.simd().delta_unpack(bits, table, packed, codes),
         });
     }
 }

@@ -211,12 +211,22 @@ over_lanes!(
 over_lanes!(
     /// Packs units of codes as Elias codes.
     elias_pack, (bits: u32, codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) -> (),
-    elias::pack_units, elias::pack_units, elias::pack_units
+    elias::pack_units::<false>, elias::pack_units::<false>, elias::pack_units::<false>
 );
 over_lanes!(
     /// Unpacks units of Elias codes.
     elias_unpack, (bits: u32, table: &[u8], packed: &[u8], codes: &mut [u8]) -> (),
-    elias::unpack_units, elias::unpack_units, elias::unpack_units
+    elias::unpack_units::<false>, elias::unpack_units::<false>, elias::unpack_units::<false>
+);
+over_lanes!(
+    /// Packs units of codes as Elias delta codes.
+    delta_pack, (bits: u32, codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) -> (),
+    elias::pack_units::<true>, elias::pack_units::<true>, elias::pack_units::<true>
+);
+over_lanes!(
+    /// Unpacks units of Elias delta codes.
+    delta_unpack, (bits: u32, table: &[u8], packed: &[u8], codes: &mut [u8]) -> (),
+    elias::unpack_units::<true>, elias::unpack_units::<true>, elias::unpack_units::<true>
 );
 
 over_lanes!(

@@ -3,6 +3,7 @@
 //! A block takes 256 units. A warp takes 32 of them in turn; what a whole unit needs comes from sums over the warp.
 
 mod base3;
+mod delta;
 mod measure;
 mod offsets;
 mod read;
