@@ -1,8 +1,8 @@
 //! Elias delta codes: measured, written and read.
 
-use super::read::{find, word_of};
+use super::read::read_lane;
 use super::{Buffers, Place, before_in_warp, leave_words, lengths, load, own_extent, put, unit_at, write_units};
-use crate::arith::elias::{class, exponent_of, middle, middle_bits, read, rest_bits, tail_of, unary_bits, window};
+use crate::arith::elias::{class, middle, rest_bits, tail_of, unary_bits};
 use crate::arith::pack::SLOTS;
 use crate::device::{self, WARP};
 use crate::kernels::codes;
@@ -183,47 +183,11 @@ kernel! {
                     at += WARP;
                 }
                 device::warp_barrier();
-                let own = read_lane(&p, place, words);
+                let own = read_lane::<true>(&p, place, words);
                 codes::store(unit_at(&p, &b, place.unit() + k), place.lane, p.bits, &own);
                 // The next unit's words take the place of these.
                 device::warp_barrier();
             }
         }
     }
-}
-
-/// This lane's codes of the unit whose words are in the warp's bins.
-///
-/// # Safety
-/// All lanes of the warp arrive together; `words` is the same in each.
-#[inline(always)]
-unsafe fn read_lane(p: &EntropyParams, place: Place, words: u32) -> [u32; SLOTS] {
-    // SAFETY: the caller's.
-    let (classes, end) = unsafe { find(place, words) };
-    let word = |index: u32| {
-        // SAFETY: the caller's.
-        unsafe { word_of(place, words, index) }
-    };
-    let mut middles = 0;
-    for slot in 0..SLOTS {
-        middles += middle_bits(classes[slot]);
-    }
-    // SAFETY: the caller brings all lanes here.
-    let (unary_end, (before, total)) = unsafe { (device::shuffle(end, WARP - 1), before_in_warp(middles, place.lane)) };
-    let mut at = unary_end + before;
-    let mut exponents = [0; SLOTS];
-    for slot in 0..SLOTS {
-        exponents[slot] = exponent_of(classes[slot], window(word, at));
-        at += middle_bits(classes[slot]);
-    }
-    let (_, rests) = lengths(&exponents);
-    // SAFETY: as above.
-    let (before, _) = unsafe { before_in_warp(rests, place.lane) };
-    let mut rest_at = unary_end + total + before;
-    let mut own = [0; SLOTS];
-    for slot in 0..SLOTS {
-        own[slot] = read(word, rest_at, exponents[slot], p.bits);
-        rest_at += rest_bits(exponents[slot]);
-    }
-    own
 }

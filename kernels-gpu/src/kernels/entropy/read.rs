@@ -1,7 +1,7 @@
 //! Reading Elias codes.
 
 use super::{Buffers, Place, before_in_warp, lengths, own_extent, unit_at};
-use crate::arith::elias::{behind, read, rest_bits, unary_bits, zeros};
+use crate::arith::elias::{behind, exponent_of, middle_bits, read, rest_bits, unary_bits, window, zeros};
 use crate::arith::pack::SLOTS;
 use crate::device::{self, WARP};
 use crate::kernels::codes;
@@ -55,7 +55,7 @@ kernel! {
                     at += WARP;
                 }
                 device::warp_barrier();
-                let own = read_lane(&p, place, words);
+                let own = read_lane::<false>(&p, place, words);
                 codes::store(unit_at(&p, &b, place.unit() + k), place.lane, p.bits, &own);
                 // The next unit's words take the place of these.
                 device::warp_barrier();
@@ -64,26 +64,15 @@ kernel! {
     }
 }
 
-/// A word of the unit that is in the warp's bins; ones behind its words.
-///
-/// # Safety
-/// The unit's words were written before a barrier of the warp.
-#[inline(always)]
-pub(super) unsafe fn word_of(place: Place, words: u32, index: u32) -> u32 {
-    // SAFETY: the bin is the warp's.
-    if index < words { unsafe { device::bin_load(place.bin() + index) } } else { u32::MAX }
-}
-
-/// How many zeros the unary parts of this lane's codes have, and the bit behind the last one, of the unit whose words are in the warp's
-/// bins.
+/// This lane's codes, gamma or delta, of the unit whose words are in the warp's bins.
 ///
 /// # Safety
 /// All lanes of the warp arrive together; `words` is the same in each.
 #[inline(always)]
-pub(super) unsafe fn find(place: Place, words: u32) -> ([u32; SLOTS], u32) {
+pub(super) unsafe fn read_lane<const DELTA: bool>(p: &EntropyParams, place: Place, words: u32) -> [u32; SLOTS] {
     let word = |index: u32| {
-        // SAFETY: the caller's.
-        unsafe { word_of(place, words, index) }
+        // SAFETY: the bin is the warp's, and was written before its barrier.
+        if index < words { unsafe { device::bin_load(place.bin() + index) } } else { u32::MAX }
     };
     // Words of a lane: 1 to 8.
     let each = words.div_ceil(WARP);
@@ -106,29 +95,18 @@ pub(super) unsafe fn find(place: Place, words: u32) -> ([u32; SLOTS], u32) {
     // SAFETY: as above.
     let left = rank - unsafe { device::shuffle(ones_before, lanes) };
     let mut at = if place.lane == 0 { 0 } else { behind(word, lanes * each, left) };
-    let mut found = [0; SLOTS];
+    let mut exponents = [0; SLOTS];
     for slot in 0..SLOTS {
-        found[slot] = zeros(word, at);
-        at += unary_bits(found[slot]);
+        exponents[slot] = zeros(word, at);
+        at += unary_bits(exponents[slot]);
     }
-    (found, at)
-}
-
-/// This lane's codes of the unit whose words are in the warp's bins.
-///
-/// # Safety
-/// All lanes of the warp arrive together; `words` is the same in each.
-#[inline(always)]
-unsafe fn read_lane(p: &EntropyParams, place: Place, words: u32) -> [u32; SLOTS] {
-    // SAFETY: the caller's.
-    let (exponents, end) = unsafe { find(place, words) };
+    if DELTA {
+        // SAFETY: as above.
+        at = unsafe { read_middles(word, place, at, &mut exponents) };
+    }
     let (_, rests) = lengths(&exponents);
-    // SAFETY: the caller brings all lanes here.
-    let (before, unary_end) = unsafe { (before_in_warp(rests, place.lane).0, device::shuffle(end, WARP - 1)) };
-    let word = |index: u32| {
-        // SAFETY: the caller's.
-        unsafe { word_of(place, words, index) }
-    };
+    // SAFETY: as above.
+    let (before, unary_end) = unsafe { (before_in_warp(rests, place.lane).0, device::shuffle(at, WARP - 1)) };
     let mut rest_at = unary_end + before;
     let mut own = [0; SLOTS];
     for slot in 0..SLOTS {
@@ -136,4 +114,26 @@ unsafe fn read_lane(p: &EntropyParams, place: Place, words: u32) -> [u32; SLOTS]
         rest_at += rest_bits(exponents[slot]);
     }
     own
+}
+
+/// Makes exponents of the classes of this lane's codes, whose unary parts end at bit `at`. In the last lane, that bit becomes the one
+/// behind all middles.
+///
+/// # Safety
+/// All lanes of the warp arrive together.
+#[inline(always)]
+unsafe fn read_middles(word: impl Fn(u32) -> u32 + Copy, place: Place, at: u32, exponents: &mut [u32; SLOTS]) -> u32 {
+    let mut middles = 0;
+    for slot in 0..SLOTS {
+        middles += middle_bits(exponents[slot]);
+    }
+    // SAFETY: the caller brings all lanes here.
+    let (before, unary_end) = unsafe { (before_in_warp(middles, place.lane).0, device::shuffle(at, WARP - 1)) };
+    let mut at = unary_end + before;
+    for slot in 0..SLOTS {
+        let class = exponents[slot];
+        exponents[slot] = exponent_of(class, window(word, at));
+        at += middle_bits(class);
+    }
+    at
 }

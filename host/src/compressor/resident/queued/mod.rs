@@ -231,8 +231,7 @@ impl Drop for QueuedCompressor {
         if *pending {
             // What is queued may use it, and may never end.
             let State { planes, parts, gradient, norms } = &mut self.of.state;
-            let of_compressor =
-                (std::mem::take(planes), std::mem::take(parts), gradient.take(), std::mem::take(norms));
+            let of_compressor = (std::mem::take(planes), std::mem::take(parts), gradient.take(), std::mem::take(norms));
             std::mem::forget((of_compressor, std::mem::take(sent), whole.take()));
         }
     }
