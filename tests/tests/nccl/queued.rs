@@ -444,9 +444,11 @@ fn a_rank_that_ends_breaks_the_step_of_the_others_off() {
         // SAFETY: the group is of the same context.
         unsafe { queued.wait(&mut group) }.expect("done");
         if Collective::rank(&group) == 1 {
-            let at = memory.put(&[0.0; 2]);
+            // On another stream, since nothing that is on the compressor's ends.
+            let other = Memory::new();
+            let at = other.put(&[0.0; 2]);
             // SAFETY: the memory is there until the process ends.
-            unsafe { group.queue_all_reduce_sum(at, at + 4, 1, memory.stream) }.expect("queued");
+            unsafe { group.queue_all_reduce_sum(at, at + 4, 1, other.stream) }.expect("queued");
             return;
         }
         let error = (1..20).find_map(|at| step(&mut queued, &mut group, &memory, at).err()).expect("rank 1 has ended");
