@@ -141,7 +141,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     paths.collect::<Result<_, _>>().map_err(told)
 }
 
-fn build(example: &str) -> Result<PathBuf, String> {
+pub(crate) fn build(example: &str) -> Result<PathBuf, String> {
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--release", "--locked", "-p", "gradwire-collectives", "--example", example]);
     // A device takes no part in it.

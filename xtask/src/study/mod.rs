@@ -1,4 +1,5 @@
-//! `cargo xtask study`: a study of the literature simulated, from layer tables, published rates and the planner's models.
+//! `cargo xtask study`: studies of the literature simulated, from layer tables, published rates and the planner's models; and with
+//! `--train` trained, for the accuracy that a simulation does not know.
 
 mod chart;
 mod grace;
@@ -9,6 +10,7 @@ mod merging;
 mod networks;
 mod omgs;
 mod page;
+mod train;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -33,10 +35,25 @@ pub(crate) struct Args {
     /// Where all iterations go, as CSV: every GPU, link, network, number of workers and codec.
     #[arg(long)]
     csv: Option<PathBuf>,
+    /// Train for the accuracy of each codec: some four minutes on two cores. The page is made from the rows that this writes.
+    #[arg(long, conflicts_with_all = ["write", "csv"])]
+    train: bool,
+    /// Seeds that each training has.
+    #[arg(long, requires = "train", default_value_t = train::SEEDS)]
+    seeds: u64,
+    /// How often a training learns from each image.
+    #[arg(long, requires = "train", default_value_t = train::EPOCHS)]
+    epochs: u64,
+    /// Where the rows go, in the place of benches/studies/train.json.
+    #[arg(long, requires = "train")]
+    rows: Option<PathBuf>,
 }
 
 /// Simulates, and prints the page or writes it.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
+    if args.train {
+        return train::run(args.seeds, args.epochs, args.rows.as_deref());
+    }
     if let Some(path) = &args.csv {
         place::check_writable(path, "--csv")?;
         std::fs::write(path, csv()?).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;

@@ -1,11 +1,13 @@
 //! The page of the study: tables, and what they say beside the papers.
 
+mod accuracy;
 mod replays;
 
 use std::fmt::Write as _;
 
+pub(super) use self::accuracy::accuracy;
 use super::machines::{GPUS, LINKS};
-use super::{CODECS, SAMPLES, SEQUENCES, bytes_per_element, gains, grace, merging, networks};
+use super::{CODECS, SAMPLES, SEQUENCES, bytes_per_element, gains, grace, merging, networks, train};
 
 /// Workers of the tables.
 const WORKERS: u32 = 8;
@@ -14,7 +16,8 @@ const HEAD: &str = "# Studies of the literature, simulated
 
 `cargo xtask study --write` writes this page, and a test holds it to that. Nothing here was measured on a GPU: iterations are
 computed by the planner's models ([planner](../planner/README.md)) from tables of layers, published rates of training, and
-the bytes that a codec moves. `cargo xtask study --csv FILE` writes all iterations of the first study.
+the bytes that a codec moves. `cargo xtask study --csv FILE` writes all iterations of the first study. The last section alone is of
+trainings that were run, on a CPU.
 
 What is taken from where:
 
@@ -40,6 +43,7 @@ pub(super) fn page() -> Result<String, String> {
     replays::global_selection(&mut text)?;
     replays::devices(&mut text)?;
     methods(&mut text)?;
+    accuracy(&mut text, &train::trained()?)?;
     Ok(text)
 }
 
