@@ -173,7 +173,7 @@ impl Measured {
 
 fn measure(device: &Device, text: &str, shapes: &[impl AsRef<[u64]>], ranks: u32) -> Result<Measured, String> {
     let told = |error: Error| format!("{text}: {error}");
-    let recipe: Recipe = text.parse().map_err(|error| told(Error::from(error)))?;
+    let recipe: Recipe = text.parse().map_err(told)?;
     if recipe.algorithm() != Way::Gather {
         return Err(format!("{text}: it names its algorithm by hand; leave out gtopk and twophase"));
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::ranks::{Ranks, scaling};
 use crate::backend::cuda::{Cuda, CudaRoom, DeviceSlice};
 use crate::compressor::part::{Method, Part};
+use crate::compressor::planes::Held;
 use crate::compressor::resident::ground::Resident;
 use crate::compressor::resident::kept::{Kept, pack, unpack};
 use crate::compressor::resident::memory::Queue;
@@ -100,6 +101,7 @@ impl Sent {
         ranks: &mut Ranks<'_, G>,
         seed: Seed,
     ) -> Result<(), Error> {
+        let momentum = ground.state.plane(Held::Momentum).map(|plane| ground.queue.all(&plane.now));
         let (queue, place, kept) = ground.place(index, part);
         match (self, kept, &part.method) {
             (Self::Bodies { all, each }, Kept::Dense(kept), Method::Dense { plan, .. }) => {
@@ -116,9 +118,9 @@ impl Sent {
                 kept.queue_select(queue, gradient, residual, lists(&mine, 0))?;
                 kept.leave(queue, &place, part, residual)?;
                 ranks.gather(&mine, &all, 8 * count)?;
-                if let Some(zeros) = zeros {
+                if let (Some(zeros), Some(momentum)) = (zeros, momentum) {
                     let [indices, _] = lists(&mine, 0);
-                    kept.queue_mask(queue, part, [indices, queue.all(zeros)], &place.input)?;
+                    kept.queue_mask(queue, part, [indices, queue.all(zeros)], &momentum)?;
                 }
                 let of_ranks = (0..u64::from(ranks.ranks)).map(|rank| lists(&all, 8 * count * rank));
                 kept.queue_sum(queue, part, of_ranks, ranks.weight, &place.gradient)
