@@ -28,7 +28,11 @@ fn codec(py: Python<'_>, text: &str) -> PyResult<(Codec, bool)> {
     let recipe: Recipe = text.parse::<Recipe>().or_raise(py)?;
     let memory = recipe.memory();
     let alone = recipe.quantizer().map(Codec::Dense).or_else(|| recipe.selection().map(Codec::Sparse));
-    let plain = recipe.clipped().is_none() && memory.momentum.is_none() && memory.shift.is_none() && memory.beta == 1.0 && memory.gamma == 1.0;
+    let plain = recipe.clipped().is_none()
+        && memory.momentum.is_none()
+        && memory.shift.is_none()
+        && memory.beta == 1.0
+        && memory.gamma == 1.0;
     // An exchange has more than one encode, and a warm-up keeps another part at each step.
     let plain = plain && recipe.algorithm() == Algorithm::Gather && recipe.part_at(0) == recipe.part_at(u64::MAX);
     match alone {
