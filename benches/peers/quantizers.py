@@ -79,6 +79,20 @@ class Numpy:
     def place(self, edges, x):
         return self.lib.searchsorted(edges, x)
 
+    def sort(self, x):
+        order = self.lib.argsort(x, axis=1)
+        return order, self.lib.take_along_axis(x, order, 1)
+
+    def ranks(self, order, count):
+        """For each element, how many times `count` elements are below it."""
+        codes = self.lib.empty(order.shape, dtype=self.lib.uint8)
+        of_rank = (self.lib.arange(order.shape[1]) // count).astype(self.lib.uint8)
+        self.lib.put_along_axis(codes, order, of_rank[None, :], 1)
+        return codes
+
+    def gather(self, table, codes):
+        return self.lib.take_along_axis(table, codes.astype(self.lib.int64), 1)
+
     def flags(self, x):
         return self.lib.packbits(x, axis=1)
 
@@ -150,6 +164,17 @@ class Torch:
 
     def place(self, edges, x):
         return self.lib.bucketize(x, edges)
+
+    def sort(self, x):
+        values, order = x.sort(1)
+        return order, values
+
+    def ranks(self, order, count):
+        of_rank = (self.lib.arange(order.shape[1]) // count).to(self.lib.uint8)
+        return self.lib.empty(order.shape, dtype=self.lib.uint8).scatter_(1, order, of_rank.expand(order.shape))
+
+    def gather(self, table, codes):
+        return table.gather(1, codes.long())
 
     def flags(self, x):
         return (x.view(x.shape[0], -1, 8) * self.weights).sum(2, dtype=self.lib.uint8)
@@ -337,6 +362,27 @@ class Natural:
         return abs(x) * 1.0001
 
 
+class Quantiles:
+    """SketchML's quantile buckets: 64 of each 4096 elements, of equal numbers, each with its mean. Codes of 6 bits, in bytes."""
+
+    drawn, width = False, 8
+
+    def __init__(self, f):
+        self.f = f
+
+    def encode(self, x):
+        order, values = self.f.sort(x)
+        count = x.shape[1] // 64
+        codes = self.f.ranks(order, count)
+        return codes, values.reshape(len(x), 64, count).mean(2)
+
+    def decode(self, codes, means):
+        return self.f.gather(means, codes)
+
+    def bound(self, x, codes, means):
+        return self.f.most(x) - self.f.least(x)
+
+
 CODECS = {
     "uniform": [("4 bit / 512", 512, lambda f: Uniform(f, 4)), ("8 bit / 512", 512, lambda f: Uniform(f, 8))],
     "1-bit SGD": [("1 bit / 64", 64, OneBit), ("1 bit / 512", 512, OneBit)],
@@ -346,6 +392,7 @@ CODECS = {
     "float scaled": [("8 bit / 32", 32, Scaled)],
     "tree": [("8 bit / 512", 512, Tree)],
     "natural": [("8 bit / 512", 512, Natural)],
+    "quantile": [("6 bit / 4096", 4096, Quantiles)],
 }
 
 

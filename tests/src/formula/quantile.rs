@@ -91,6 +91,11 @@ impl Formula for Means {
         (high - low, Some(low))
     }
 
+    /// A quantile may be as wide as its bucket.
+    fn widest(&self, span: f64, _: u32) -> f64 {
+        span
+    }
+
     fn encode(&self, s: &Setting, bucket: &[f32], _: usize, out: &mut Encoded) {
         let quantiles = 1 << s.bits;
         let (edges, lower) = edges(bucket, quantiles);

@@ -43,6 +43,8 @@ const PEERS: &[Peer] = &[
     quantizer("dynamic tree", "torch", &["--framework", "torch", "--codec", "tree"]),
     quantizer("natural", "numpy", &["--framework", "numpy", "--codec", "natural"]),
     quantizer("natural", "torch", &["--framework", "torch", "--codec", "natural"]),
+    quantizer("quantile", "numpy", &["--framework", "numpy", "--codec", "quantile"]),
+    quantizer("quantile", "torch", &["--framework", "torch", "--codec", "quantile"]),
 ];
 
 const fn quantizer(codec: &'static str, name: &'static str, options: &'static [&'static str]) -> Peer {

@@ -52,7 +52,11 @@ pub(crate) struct Args {
 /// Simulates, and prints the page or writes it.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     if args.train {
-        return train::run(args.seeds, args.epochs, args.rows.as_deref());
+        let trained = train::run(args.seeds, args.epochs, args.rows.as_deref())?;
+        let mut section = String::new();
+        page::accuracy(&mut section, &trained)?;
+        print!("{section}");
+        return Ok(());
     }
     if let Some(path) = &args.csv {
         place::check_writable(path, "--csv")?;

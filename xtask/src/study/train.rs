@@ -160,7 +160,7 @@ fn jobs() -> Vec<Job> {
 }
 
 /// Builds the example, trains, and writes what came of it.
-pub(super) fn run(seeds: u64, epochs: u64, rows: Option<&Path>) -> Result<(), String> {
+pub(super) fn run(seeds: u64, epochs: u64, rows: Option<&Path>) -> Result<Trained, String> {
     if seeds == 0 || epochs == 0 {
         return Err("a training has a seed and an epoch at least".to_owned());
     }
@@ -185,10 +185,7 @@ pub(super) fn run(seeds: u64, epochs: u64, rows: Option<&Path>) -> Result<(), St
     let text = serde_json::to_string_pretty(&trained).map_err(|e| e.to_string())?;
     replace(&path, &(text + "\n"))?;
     println!("wrote {} after {:.0} s", path.display(), began.elapsed().as_secs_f64());
-    let mut section = String::new();
-    super::page::accuracy(&mut section, &trained)?;
-    print!("{section}");
-    Ok(())
+    Ok(trained)
 }
 
 fn train(program: &Path, folder: &Path, job: &Job, seed: u64, epochs: u64) -> Result<Row, String> {
