@@ -19,7 +19,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1024)]
     side: u64,
     /// Steps of which the median is taken.
-    #[arg(long, default_value_t = 9)]
+    #[arg(long, default_value_t = 31)]
     steps: usize,
 }
 
