@@ -1,11 +1,10 @@
 //! Elias delta codes: measured, written and read.
 
-use super::read::read_lane;
-use super::{Buffers, Place, before_in_warp, leave_words, lengths, load, own_extent, put, unit_at, write_units};
+use super::read::read_units;
+use super::{Buffers, Place, before_in_warp, leave_words, lengths, load, put, write_units};
 use crate::arith::elias::{class, middle, rest_bits, tail_of, unary_bits};
 use crate::arith::pack::SLOTS;
 use crate::device::{self, WARP};
-use crate::kernels::codes;
 use crate::params::EntropyParams;
 
 /// The classes of a lane's codes.
@@ -172,22 +171,6 @@ kernel! {
         let b = Buffers { codes, values, workspace, status };
         let place = Place::here();
         // SAFETY: all threads are here.
-        let (own_words, own_begin) = unsafe { own_extent(&p, &b, place) };
-        for k in 0..place.count(&p) {
-            // SAFETY: the number of units is the warp's, so all of its lanes are here; the unit is there, and its words.
-            unsafe {
-                let (words, begin) = (device::shuffle(own_words, k), device::shuffle(own_begin, k));
-                let mut at = place.lane;
-                while at < words {
-                    device::bin_store(place.bin() + at, *b.values.add((begin + at) as usize));
-                    at += WARP;
-                }
-                device::warp_barrier();
-                let own = read_lane::<true>(&p, place, words);
-                codes::store(unit_at(&p, &b, place.unit() + k), place.lane, p.bits, &own);
-                // The next unit's words take the place of these.
-                device::warp_barrier();
-            }
-        }
+        unsafe { read_units::<true>(&p, &b, place) };
     }
 }

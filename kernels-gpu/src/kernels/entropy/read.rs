@@ -44,22 +44,32 @@ kernel! {
         let b = Buffers { codes, values, workspace, status };
         let place = Place::here();
         // SAFETY: all threads are here.
-        let (own_words, own_begin) = unsafe { own_extent(&p, &b, place) };
-        for k in 0..place.count(&p) {
-            // SAFETY: the number of units is the warp's, so all of its lanes are here; the unit is there, and its words.
-            unsafe {
-                let (words, begin) = (device::shuffle(own_words, k), device::shuffle(own_begin, k));
-                let mut at = place.lane;
-                while at < words {
-                    device::bin_store(place.bin() + at, *b.values.add((begin + at) as usize));
-                    at += WARP;
-                }
-                device::warp_barrier();
-                let own = read_lane::<false>(&p, place, words);
-                codes::store(unit_at(&p, &b, place.unit() + k), place.lane, p.bits, &own);
-                // The next unit's words take the place of these.
-                device::warp_barrier();
+        unsafe { read_units::<false>(&p, &b, place) };
+    }
+}
+
+/// Reads the codes, gamma or delta, of the warp's units, one after the other.
+///
+/// # Safety
+/// All threads of the block arrive together; the buffers are as in `elias_read`.
+#[inline(always)]
+pub(super) unsafe fn read_units<const DELTA: bool>(p: &EntropyParams, b: &Buffers, place: Place) {
+    // SAFETY: the caller brings all threads here.
+    let (own_words, own_begin) = unsafe { own_extent(p, b, place) };
+    for k in 0..place.count(p) {
+        // SAFETY: the number of units is the warp's, so all of its lanes are here; the unit is there, and its words.
+        unsafe {
+            let (words, begin) = (device::shuffle(own_words, k), device::shuffle(own_begin, k));
+            let mut at = place.lane;
+            while at < words {
+                device::bin_store(place.bin() + at, *b.values.add((begin + at) as usize));
+                at += WARP;
             }
+            device::warp_barrier();
+            let own = read_lane::<DELTA>(p, place, words);
+            codes::store(unit_at(p, b, place.unit() + k), place.lane, p.bits, &own);
+            // The next unit's words take the place of these.
+            device::warp_barrier();
         }
     }
 }
@@ -69,7 +79,7 @@ kernel! {
 /// # Safety
 /// All lanes of the warp arrive together; `words` is the same in each.
 #[inline(always)]
-pub(super) unsafe fn read_lane<const DELTA: bool>(p: &EntropyParams, place: Place, words: u32) -> [u32; SLOTS] {
+unsafe fn read_lane<const DELTA: bool>(p: &EntropyParams, place: Place, words: u32) -> [u32; SLOTS] {
     let word = |index: u32| {
         // SAFETY: the bin is the warp's, and was written before its barrier.
         if index < words { unsafe { device::bin_load(place.bin() + index) } } else { u32::MAX }
