@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use gradwire::{Algorithm as Way, Collective, CollectiveError, Compressor, Device, Error, Recipe};
+use gradwire::{Collective, CollectiveError, Compressor, Device, Error, Recipe};
 use gradwire_planner::{Algorithm, Choice, CodecCost, Curve, Line, Network};
 
 use crate::ping::{Ping, ping};
@@ -17,24 +17,28 @@ const STEPS: usize = 5;
 /// What the engines have: a gather is always there.
 const ENGINE: [Algorithm; 3] = [Algorithm::Ring, Algorithm::TwoPhase, Algorithm::MergeTree];
 
-/// How the gradients of tensors with these shapes go over this group fastest with this recipe: by a gather, in two phases or by a
-/// tree, or not compressed at all. Every rank calls this, and gets the same [`Choice`], whose [`recipe`](Choice::recipe) is for
-/// [`Compressor::new`].
+/// How the gradients of tensors with these shapes go over this group fastest with this recipe: by a gather, in two
+/// phases or by a tree, or not compressed at all. Every rank calls this, and gets the same [`Choice`], whose
+/// [`recipe`](Choice::recipe) is for [`Compressor::new`].
 ///
-/// Messages between the ranks 0 and 1 are measured ([`ping`]), and a line is fitted to them. Rank 0 measures the codec: exchanges
-/// with itself, and with as many copies of its own payload as there are ranks. It chooses by the costs of the planner
-/// ([`Choice::new`]) and tells the others, since each would have measured something else. Recipe and margin are rank 0's.
+/// Messages between the ranks 0 and 1 are measured ([`ping`]), and a line is fitted to them. Rank 0 measures the codec:
+/// exchanges with itself, and with as many copies of its own payload as there are ranks. It chooses by the costs of the
+/// planner ([`Choice::new`]) and tells the others, since each would have measured something else. Recipe and margin are
+/// rank 0's.
 ///
-/// - **Without a codec**: where a codec does not save the share `least_margin` of the time, such as 0.05, the recipe is `none`. What is
-///   computed while the exchange goes on is not known here: the planner's `Question` weighs that, with a profile.
+/// - **Without a codec**: where a codec does not save the share `least_margin` of the time, such as 0.05, the recipe is
+///   `none`. What is computed while the exchange goes on is not known here: the planner's `Question` weighs that, with
+///   a profile.
 /// - **A tree keeps less**: `gtopk` sends as many entries in all as one rank selects. The residual keeps the others.
-/// - **Gradients in a device's memory** are gathered or summed ([`Compressor::resident`]): a recipe for them is chosen by hand.
+/// - **Gradients in a device's memory** are gathered or summed ([`Compressor::resident`]): a recipe for them is chosen
+///   by hand.
 ///
 /// # Errors
 ///
-/// [`ChooseError::Refused`] on every rank, where rank 0 cannot choose: a recipe that there is not, or that names its algorithm by
-/// hand; shapes that its codec refuses; a device that fails; messages whose times no line fits. The group can be used again.
-/// [`ChooseError::Collective`] where the group fails; [`ChooseError::Answer`] where rank 0 did not call this.
+/// [`ChooseError::Refused`] on every rank, where rank 0 cannot choose: a recipe that there is not, or that names its
+/// algorithm by hand; shapes that its codec refuses; a device that fails; messages whose times no line fits. The group
+/// can be used again. [`ChooseError::Collective`] where the group fails; [`ChooseError::Answer`] where rank 0 did not
+/// call this.
 ///
 /// # Example
 ///
@@ -174,7 +178,7 @@ impl Measured {
 fn measure(device: &Device, text: &str, shapes: &[impl AsRef<[u64]>], ranks: u32) -> Result<Measured, String> {
     let told = |error: Error| format!("{text}: {error}");
     let recipe: Recipe = text.parse().map_err(told)?;
-    if recipe.algorithm() != Way::Gather {
+    if recipe.algorithm() != gradwire::Algorithm::Gather {
         return Err(format!("{text}: it names its algorithm by hand; leave out gtopk and twophase"));
     }
     let compressor = || Compressor::new(text, shapes, 0).map_err(told);

@@ -8,14 +8,15 @@ use crate::background::{Background, BackgroundError};
 
 /// A step in several parts that is made whole or not at all, on a thread of its own, while the caller computes.
 ///
-/// As [`Background`], of which it takes this contract, these results and these devices: parts are [started](Self::start) as
-/// backpropagation has them, in the same order on every rank. But a step has all parts, is [finished](Self::finish) at once, and
-/// where the exchange of one part fails, all others are taken back: no gradient and no state has changed
-/// ([`Compressor::undo`]; [`Compressor::exchange_all`] is the same without a thread). For the messages of a plan.
+/// As [`Background`], of which it takes this contract, these results and these devices: parts are
+/// [started](Self::start) as backpropagation has them, in the same order on every rank. But a step has all parts, is
+/// [finished](Self::finish) at once, and where the exchange of one part fails, all others are taken back: no gradient
+/// and no state has changed ([`Compressor::undo`]; [`Compressor::exchange_all`] is the same without a thread). For the
+/// messages of a plan.
 ///
 /// - **Memory**: a gradient is copied when its part starts, 4 bytes per element.
-/// - **Failure**: where a rank refuses a NaN, every rank takes the step back, and the next step can be made. Behind any other failure
-///   the group is dropped, as by [`Background`].
+/// - **Failure**: where a rank refuses a NaN, every rank takes the step back, and the next step can be made. Behind any
+///   other failure the group is dropped, as by [`Background`].
 ///
 /// # Example
 ///
@@ -87,20 +88,20 @@ impl<C: Collective + Send + 'static> Together<C> {
         Ok(())
     }
 
-    /// Waits for all parts, and makes each gradient the mean over all ranks; `gradients` are those of the parts, in the order of the
-    /// compressors.
+    /// Waits for all parts, and makes each gradient the mean over all ranks; `gradients` are those of the parts, in the
+    /// order of the compressors.
     ///
     /// # Errors
     ///
-    /// [`BackgroundError::Exchange`] of the part that failed first: gradients and compressors are as before the step, and the next
-    /// step can be started, with these gradients or others.
+    /// [`BackgroundError::Exchange`] of the part that failed first: gradients and compressors are as before the step,
+    /// and the next step can be started, with these gradients or others.
     ///
     /// [`BackgroundError::NotStarted`] of a part that was not started, [`BackgroundError::Gradients`] and
-    /// [`BackgroundError::Gradient`] for gradients that are not those of the parts: nothing has changed, and the step is under way
-    /// still.
+    /// [`BackgroundError::Gradient`] for gradients that are not those of the parts: nothing has changed, and the step
+    /// is under way still.
     ///
-    /// [`BackgroundError::Ended`] where the group panicked: the gradients are as they were. What was under way is lost; make a new
-    /// group, and restore the compressors from what was saved.
+    /// [`BackgroundError::Ended`] where the group panicked: the gradients are as they were. What was under way is lost;
+    /// make a new group, and restore the compressors from what was saved.
     pub fn finish<'g>(&mut self, gradients: impl IntoIterator<Item = &'g mut [f32]>) -> Result<(), BackgroundError> {
         let gradients: Vec<&mut [f32]> = gradients.into_iter().collect();
         let (found, parts) = (gradients.len(), self.copies.len());

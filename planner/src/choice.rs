@@ -11,7 +11,8 @@ use crate::ways::{recipe, ways};
 /// A way for a gradient to become the mean over all ranks, and what it takes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Way {
-    /// The text of the recipe, with `+twophase` or `+gtopk` behind it where that is the algorithm; `none` without a codec.
+    /// The text of the recipe, with `+twophase` or `+gtopk` behind it where that is the algorithm; `none` without a
+    /// codec.
     pub recipe: String,
     /// How its payloads travel.
     pub algorithm: Algorithm,
@@ -21,8 +22,9 @@ pub struct Way {
 
 /// The algorithm of an exchange, by its size, the ranks and the link.
 ///
-/// [`Question`](crate::Question) plans an iteration: it says which layers to exchange together, and what hides behind the passes. This is of one
-/// exchange by itself, where no profile is at hand: every way that the codecs admit, by the same costs, and the fastest of them.
+/// [`Question`](crate::Question) plans an iteration: it says which layers to exchange together, and what hides behind
+/// the passes. This is of one exchange by itself, where no profile is at hand: every way that the codecs admit, by the
+/// same costs, and the fastest of them.
 ///
 /// ```
 /// use gradwire_planner::{Algorithm, Choice, CodecCost, Curve, Line, Network};
@@ -61,17 +63,18 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// The fastest way for so many elements, by one of these codecs if that saves the share `least_margin` of an exchange without
-    /// one, such as 0.05. Of ways that are equally fast the first counts: the same input gives the same choice.
+    /// The fastest way for so many elements, by one of these codecs if that saves the share `least_margin` of an
+    /// exchange without one, such as 0.05. Of ways that are equally fast the first counts: the same input gives the
+    /// same choice.
     ///
-    /// `algorithms` are those of the engine, one of them at least an all-reduce; a gather is always among them. The engines of
-    /// `gradwire-collectives` sum as a [ring](Algorithm::Ring) does. Codecs that need one have [`CodecCost::two_phase`] and
-    /// [`CodecCost::selects`].
+    /// `algorithms` are those of the engine, one of them at least an all-reduce; a gather is always among them. The
+    /// engines of `gradwire-collectives` sum as a [ring](Algorithm::Ring) does. Codecs that need one have
+    /// [`CodecCost::two_phase`] and [`CodecCost::selects`].
     ///
     /// # Errors
     ///
-    /// No rank, or more than collectives are modelled for; no algorithm that sums; a cost or margin that is negative, NaN or
-    /// infinite.
+    /// No rank, or more than collectives are modelled for; no algorithm that sums; a cost or margin that is negative,
+    /// NaN or infinite.
     pub fn new(
         network: &Network,
         ranks: u32,

@@ -6,11 +6,12 @@ use crate::error::PlanError;
 use crate::network::Network;
 use crate::pipeline::Route;
 
-/// Bytes of a message without payloads: a step in two phases, or by a tree, begins with a gather of them, in which a rank that cannot
-/// begin says so.
+/// Bytes of a message without payloads: a step in two phases, or by a tree, begins with a gather of them, in which a
+/// rank that cannot begin says so.
 const HEAD: f64 = 24.0;
 
-/// Every algorithm among these that the codec admits. Payloads that cannot be summed are gathered, whether that is named or not.
+/// Every algorithm among these that the codec admits. Payloads that cannot be summed are gathered, whether that is
+/// named or not.
 pub(crate) fn ways(
     codec: &CodecCost,
     algorithms: &[Algorithm],

@@ -1,5 +1,5 @@
-//! Deep gradient compression: its momentum in both forms, what it masks, and what it clips, against formulas that are written here
-//! once more.
+//! Deep gradient compression: its momentum in both forms, what it masks, and what it clips, against formulas that are
+//! written here once more.
 
 mod training;
 
@@ -138,7 +138,8 @@ fn a_long_gradient_is_as_long_as_the_limit_and_a_short_one_keeps_its_bits() {
                     continue;
                 }
                 let out = clipped(&format!("topk:1+ef+clip={c}"), n as u64, &x).expect("it runs");
-                // Each element by one factor, to the bit, and a residual of 0.0 is added, which makes -0.0 0.0. It is near the quotient: the norm loses sqrt(n) 2^-23 of itself at most.
+                // Each element by one factor, to the bit, and a residual of 0.0 is added, which makes -0.0 0.0. It is
+                // near the quotient: the norm loses sqrt(n) 2^-23 of itself at most.
                 let (near, c) = ((f64::from(c) / long) as f32, f64::from(c));
                 let factor = |d: i32| f32::from_bits(near.to_bits().wrapping_add_signed(d));
                 let by = |s: f32| x.iter().zip(&out).all(|(x, y)| (x * s + 0.0).to_bits() == y.to_bits());

@@ -23,19 +23,20 @@ impl From<MessageError> for Error {
 }
 
 impl Compressor {
-    /// A step in several messages, each with a compressor and a gradient of its own: all of them are exchanged, or no gradient
-    /// and no state has changed.
+    /// A step in several messages, each with a compressor and a gradient of its own: all of them are exchanged, or no
+    /// gradient and no state has changed.
     ///
-    /// For the messages of a plan (`Message` of `gradwire-planner`), and for the buckets of a framework. Messages go one behind the
-    /// other, in the order given, which is every rank's. Results are those of [`Compressor::exchange`] on each, bit for bit. Where
-    /// one fails, those before it are taken back ([`Compressor::undo`]), and those behind it are not begun. `Together` of
-    /// `gradwire-collectives` is the same while backpropagation goes on.
+    /// For the messages of a plan (`Message` of `gradwire-planner`), and for the buckets of a framework. Messages go
+    /// one behind the other, in the order given, which is every rank's. Results are those of [`Compressor::exchange`]
+    /// on each, bit for bit. Where one fails, those before it are taken back ([`Compressor::undo`]), and those behind
+    /// it are not begun. `Together` of `gradwire-collectives` is the same while backpropagation goes on.
     ///
     /// A copy of each gradient but the last takes 4 bytes per element while the step is made.
     ///
-    /// Behind a message that one rank refuses, as for a NaN under `finite`, the step is taken back on every rank, and the group can
-    /// be used again. Behind another failure, drop the group: some ranks may have exchanged all messages then. They are a step
-    /// further, and a new group tells them so ([`Compressor::exchange`], [`ExchangeError::Step`](crate::ExchangeError::Step)).
+    /// Behind a message that one rank refuses, as for a NaN under `finite`, the step is taken back on every rank, and
+    /// the group can be used again. Behind another failure, drop the group: some ranks may have exchanged all messages
+    /// then. They are a step further, and a new group tells them so ([`Compressor::exchange`],
+    /// [`ExchangeError::Step`](crate::ExchangeError::Step)).
     ///
     /// ```
     /// use gradwire::{Collective, Compressor, Device, Error};
@@ -53,8 +54,9 @@ impl Compressor {
     /// ```
     ///
     /// # Errors
-    /// As [`Compressor::exchange`], with the number of the message. Behind a panic of the group, every compressor of a message that
-    /// was begun refuses with [`ExchangeError::BrokenOff`](crate::ExchangeError::BrokenOff) until a saved state is restored.
+    /// As [`Compressor::exchange`], with the number of the message. Behind a panic of the group, every compressor of a
+    /// message that was begun refuses with [`ExchangeError::BrokenOff`](crate::ExchangeError::BrokenOff) until a saved
+    /// state is restored.
     pub fn exchange_all<'c>(
         device: &Device,
         group: &mut (impl Collective + ?Sized),

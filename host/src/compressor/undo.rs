@@ -37,15 +37,15 @@ impl LastStep {
 }
 
 impl Compressor {
-    /// Takes back the last step: residual, momentum, estimates, factors and steps are as before it, to the bit. The next step is
-    /// made anew, with the same draws.
+    /// Takes back the last step: residual, momentum, estimates, factors and steps are as before it, to the bit. The
+    /// next step is made anew, with the same draws.
     ///
-    /// For a step of several compressors of which one fails: [`Compressor::exchange_all`] does that by itself. The gradient is the
-    /// caller's: the mean stays in it. Nothing is copied for this but factors, since the state before a step is kept beside the
-    /// state behind it anyway.
+    /// For a step of several compressors of which one fails: [`Compressor::exchange_all`] does that by itself. The
+    /// gradient is the caller's: the mean stays in it. Nothing is copied for this but factors, since the state before a
+    /// step is kept beside the state behind it anyway.
     ///
-    /// Every rank takes back what any rank does. Where one does not, the next step fails with [`ExchangeError::Step`], or with
-    /// [`CollectiveError::Mismatch`](crate::CollectiveError::Mismatch).
+    /// Every rank takes back what any rank does. Where one does not, the next step fails with [`ExchangeError::Step`],
+    /// or with [`CollectiveError::Mismatch`](crate::CollectiveError::Mismatch).
     ///
     /// ```
     /// # use gradwire::{Collective, Compressor, Device, Error};
@@ -60,9 +60,9 @@ impl Compressor {
     /// ```
     ///
     /// # Errors
-    /// [`ExchangeError::NothingToUndo`] where the last call was not an exchange that succeeded: behind another that failed, a state
-    /// that was restored or taken over, a residual that was cleared, and in a clone. [`ExchangeError::BrokenOff`]. Nothing has
-    /// changed then.
+    /// [`ExchangeError::NothingToUndo`] where the last call was not an exchange that succeeded: behind another that
+    /// failed, a state that was restored or taken over, a residual that was cleared, and in a clone.
+    /// [`ExchangeError::BrokenOff`]. Nothing has changed then.
     pub fn undo(&mut self) -> Result<(), Error> {
         self.expect_whole()?;
         let before = self.last.0.take().ok_or(ExchangeError::NothingToUndo)?;

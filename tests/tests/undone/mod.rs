@@ -187,8 +187,8 @@ fn seen(messages: &[Compressor], gradients: &[Vec<f32>]) -> Seen {
     (gradients.iter().map(|all| bits(all)).collect(), messages.iter().map(held).collect())
 }
 
-/// Whichever call fails, on whichever rank: a rank that gets an error has gradients and states as before the step, and one that
-/// gets none has those of a step that was made.
+/// Whichever call fails, on whichever rank: a rank that gets an error has gradients and states as before the step, and
+/// one that gets none has those of a step that was made.
 #[test]
 fn a_step_of_messages_is_made_whole_or_not_at_all() {
     for plan in PLANS {
@@ -227,7 +227,8 @@ fn a_step_of_messages_is_made_whole_or_not_at_all() {
     }
 }
 
-/// A rank refuses the second message: the first is taken back on all ranks, and the group goes on as if nothing had been.
+/// A rank refuses the second message: the first is taken back on all ranks, and the group goes on as if nothing had
+/// been.
 #[test]
 fn a_message_that_one_rank_refuses_takes_the_step_back_on_all() {
     let plan = ["powersgd:rank=2", "qsgd:bits=4,bucket=64+ef+finite", "none"];

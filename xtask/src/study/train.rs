@@ -105,8 +105,8 @@ pub(super) const LOW_PRECISION: [(&str, &str); 6] = [
 ];
 pub(super) const PER_COLUMN: &str = "1 bit per column";
 
-/// One bit and two means per row of a weight matrix, of 64 and of 128 elements, in the network of full layers. Tensors that are
-/// small go as they are, as with a recipe.
+/// One bit and two means per row of a weight matrix, of 64 and of 128 elements, in the network of full layers. Tensors
+/// that are small go as they are, as with a recipe.
 const COLUMNS: [(&[(&str, u64)], &str); 3] = [
     (&[("1.weight", 8192)], "onebit:bucket=128+twophase"),
     (&[("0.weight", 8192)], "onebit:bucket=64+twophase"),

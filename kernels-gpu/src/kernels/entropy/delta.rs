@@ -69,8 +69,8 @@ kernel! {
     /// Writes the Elias delta codes of units that were measured.
     ///
     /// # What
-    /// The words of each unit, where those of the units before it end: the unary parts of its codes, lane after lane, behind them
-    /// their middles, and behind those their rests and signs.
+    /// The words of each unit, where those of the units before it end: the unary parts of its codes, lane after lane,
+    /// behind them their middles, and behind those their rests and signs.
     ///
     /// # Arguments
     /// As those of `elias_write`.
@@ -82,7 +82,8 @@ kernel! {
     /// The bins, 256 words for each warp, and 8 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `elias_delta_measure` of the same codes and `entropy_offsets`.
+    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `elias_delta_measure` of the same codes and
+    /// `entropy_offsets`.
     ///
     /// # Traffic
     /// The codes and a byte per unit read, the words written.
@@ -146,14 +147,15 @@ kernel! {
     /// As those of `elias_read`.
     ///
     /// # Thread mapping
-    /// As that of `elias_read`; from the lengths of its unary parts a lane finds where its middles are, and from those where its rests
-    /// are.
+    /// As that of `elias_read`; from the lengths of its unary parts a lane finds where its middles are, and from those
+    /// where its rests are.
     ///
     /// # Shared memory
     /// The bins, 256 words for each warp, and 8 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `entropy_sums` of the same table and `entropy_offsets`.
+    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `entropy_sums` of the same table and
+    /// `entropy_offsets`.
     ///
     /// # Traffic
     /// The words and a byte per unit read, the codes written.
@@ -162,8 +164,8 @@ kernel! {
     /// Backend to backend: integers only.
     ///
     /// # Edge cases
-    /// Bits behind a unit's words read as ones. A class above 4 counts as 4. A level above what the width holds is the largest one that
-    /// it holds.
+    /// Bits behind a unit's words read as ones. A class above 4 counts as 4. A level above what the width holds is the
+    /// largest one that it holds.
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.

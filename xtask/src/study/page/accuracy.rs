@@ -39,8 +39,8 @@ impl Ends {
         })
     }
 
-    /// What two trainings that are equally good may differ in: three standard errors of the difference of two accuracies, taken
-    /// as independent.
+    /// What two trainings that are equally good may differ in: three standard errors of the difference of two
+    /// accuracies, taken as independent.
     fn noise(&self) -> f64 {
         let [p, ..] = self.accuracy;
         3.0 * (2.0 * p * (1.0 - p) / self.tested).sqrt()

@@ -51,7 +51,8 @@ impl<'g, G: StreamCollective + ?Sized> Ranks<'g, G> {
         self.bytes += 4 * count;
         // SAFETY: the maker answers for stream and pieces.
         unsafe { self.group.queue_all_reduce_sum(values.address(), sums.address(), count as usize, self.stream) }?;
-        // -0 times +0 is -0, and that changes no sum it is added to: the mean is the sum times the weight, rounded once.
+        // -0 times +0 is -0, and that changes no sum it is added to: the mean is the sum times the weight, rounded
+        // once.
         queue.clear(values, 0, 4 * count)?;
         let work = scaling(count, self.weight);
         queue.run(work, MomentumBuffers { gradient: *sums, momentum: *values })
