@@ -74,7 +74,8 @@ impl<C: Collective + Send + 'static> Together<C> {
     ///
     /// # Errors
     ///
-    /// As [`Background::start`].
+    /// As [`Background::start`]. Behind [`BackgroundError::Ended`] the step is given up: the parts that were exchanged are
+    /// taken back, and none is under way.
     pub fn start(&mut self, part: usize, gradient: &[f32]) -> Result<(), BackgroundError> {
         let parts = self.copies.len();
         let copy = self.copies.get_mut(part).ok_or(BackgroundError::Part { got: part, parts })?;
@@ -83,8 +84,36 @@ impl<C: Collective + Send + 'static> Together<C> {
         }
         copy.clear();
         copy.extend_from_slice(gradient);
-        self.work.start(part, copy)?;
+        if let Err(error) = self.work.start(part, copy) {
+            let (made, _) = self.collect();
+            self.take_back(made)?;
+            return Err(error);
+        }
         self.started.push((part, gradient.len()));
+        Ok(())
+    }
+
+    /// Waits for the parts that were started: those that were exchanged, and the error of the first that was not.
+    fn collect(&mut self) -> (Vec<usize>, Option<BackgroundError>) {
+        let started = std::mem::take(&mut self.started);
+        let (mut made, mut first) = (Vec::with_capacity(started.len()), None);
+        for (part, _) in started {
+            match self.work.finish(part, &mut self.copies[part]) {
+                Ok(()) => made.push(part),
+                // What failed behind it failed because of it.
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        (made, first)
+    }
+
+    /// Takes back the parts that were exchanged.
+    fn take_back(&mut self, made: Vec<usize>) -> Result<(), BackgroundError> {
+        for part in made {
+            if let Some(compressor) = self.work.compressor_mut(part) {
+                compressor.undo().map_err(|source| BackgroundError::Exchange { part, source })?;
+            }
+        }
         Ok(())
     }
 
@@ -115,25 +144,13 @@ impl<C: Collective + Send + 'static> Together<C> {
                 return Err(BackgroundError::Gradient { part, found, expected });
             }
         }
-        let started = std::mem::take(&mut self.started);
-        let (mut made, mut first) = (Vec::with_capacity(parts), None);
-        for (part, _) in started {
-            match self.work.finish(part, &mut self.copies[part]) {
-                Ok(()) => made.push(part),
-                // What failed behind it failed because of it.
-                Err(error) => first = first.or(Some(error)),
-            }
-        }
+        let (made, first) = self.collect();
         let Some(error) = first else {
             // An exchange leaves the length as it was.
             gradients.into_iter().zip(&self.copies).for_each(|(gradient, mean)| gradient.copy_from_slice(mean));
             return Ok(());
         };
-        for part in made {
-            if let Some(compressor) = self.work.compressor_mut(part) {
-                compressor.undo().map_err(|source| BackgroundError::Exchange { part, source })?;
-            }
-        }
+        self.take_back(made)?;
         Err(error)
     }
 

@@ -222,8 +222,29 @@ fn behind_a_panic_gradients_are_as_they_were() {
     calls.store(0, Ordering::SeqCst);
     fails.store(4, Ordering::SeqCst);
     let mut mine = gradients(0, 1);
+    // The panic comes while parts are started, or later.
     assert!(matches!(step(&mut work, &mut mine), Err(BackgroundError::Ended)));
     assert_eq!(mine, gradients(0, 1));
     // The part that was exchanged before the panic is taken back.
+    assert_eq!(work.compressor(3).expect("idle").state().expect("a state"), before);
+}
+
+#[test]
+fn a_part_that_no_thread_takes_any_more_takes_the_others_back() {
+    let (mut work, calls, fails) = failing(group(1).remove(0), true);
+    step(&mut work, &mut gradients(0, 0)).expect("nothing fails yet");
+    let before = work.compressor(3).expect("idle").state().expect("a state");
+    calls.store(0, Ordering::SeqCst);
+    // Part 3 makes two calls, and part 1 the third.
+    fails.store(3, Ordering::SeqCst);
+    let mine = gradients(0, 1);
+    for part in [3, 1] {
+        work.start(part, &mine[part]).expect("the thread waits for parts");
+    }
+    // The thread drops the group last of all.
+    while Arc::strong_count(&calls) > 1 {
+        std::thread::yield_now();
+    }
+    assert!(matches!(work.start(2, &mine[2]), Err(BackgroundError::Ended)));
     assert_eq!(work.compressor(3).expect("idle").state().expect("a state"), before);
 }
