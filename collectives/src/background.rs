@@ -10,20 +10,21 @@ use gradwire::{Collective, CollectiveError, Compressor, Device, Error, ExchangeE
 /// Exchanges that run on a thread of their own, while the caller computes.
 ///
 /// The thread owns the group. A gradient in several parts, with a compressor for each, goes part by part: each is
-/// [started](Self::start) as soon as backpropagation has it, and [finished](Self::finish) where its mean is needed. So what
-/// goes over the network hides behind what is still computed: wait-free backpropagation (Zhang et al., "Poseidon", USENIX ATC
-/// 2017, section 3.1; Shi et al., 2018). Exchanges run one after the other, in the order in which they are started.
+/// [started](Self::start) as soon as backpropagation has it, and [finished](Self::finish) where its mean is needed. So
+/// what goes over the network hides behind what is still computed: wait-free backpropagation (Zhang et al., "Poseidon",
+/// USENIX ATC 2017, section 3.1; Shi et al., 2018). Exchanges run one after the other, in the order in which they are
+/// started.
 ///
-/// - **Contract**: every rank starts the same parts in the same order. When they are finished, and in which order, is each
-///   rank's own business.
-/// - **Results** are those of [`Compressor::exchange`], bit for bit. Each part's is its own: [`Together`](crate::Together) makes a
-///   step of all parts or of none.
+/// - **Contract**: every rank starts the same parts in the same order. When they are finished, and in which order, is
+///   each rank's own business.
+/// - **Results** are those of [`Compressor::exchange`], bit for bit. Each part's is its own:
+///   [`Together`](crate::Together) makes a step of all parts or of none.
 /// - **Memory**: a gradient is lent, not copied. `start` leaves an empty vector, and `finish` puts it back.
-/// - **Failure**: an exchange that fails gives its error to `finish`, with the gradient as it was. Where a rank refuses a NaN,
-///   all know of it, and what is queued goes on. Behind any other failure the group is dropped, since the ranks may differ in
-///   what they have exchanged; every further exchange says that this rank has left.
-/// - **End**: [`close`](Self::close) gives back the group and the compressors. A `Background` that is dropped without it does
-///   not wait: an exchange under way goes on, those behind it are left out, and then the group is dropped.
+/// - **Failure**: an exchange that fails gives its error to `finish`, with the gradient as it was. Where a rank refuses
+///   a NaN, all know of it, and what is queued goes on. Behind any other failure the group is dropped, since the ranks
+///   may differ in what they have exchanged; every further exchange says that this rank has left.
+/// - **End**: [`close`](Self::close) gives back the group and the compressors. A `Background` that is dropped without
+///   it does not wait: an exchange under way goes on, those behind it are left out, and then the group is dropped.
 /// - **Devices**: any that a [`Device`] stands for. On the CPU the exchange shares rayon's threads with the caller.
 ///
 /// # Example
@@ -106,7 +107,8 @@ impl<C: Collective + Send + 'static> Background<C> {
                         Err(CollectiveError::Left { rank, asked }.into())
                     }
                 };
-                // Of a refusal every rank knows. Of other failures they may not, and would take the next part for this one.
+                // Of a refusal every rank knows. Of other failures they may not, and would take the next part for this
+                // one.
                 let known = |error: &Error| {
                     matches!(error, Error::NotFinite { .. } | Error::Exchange(ExchangeError::Refused { .. }))
                 };
@@ -126,11 +128,13 @@ impl<C: Collective + Send + 'static> Background<C> {
         Ok(Self { parts, orders: Some(orders), done, thread: Some(thread) })
     }
 
-    /// Starts the exchange of a part, and returns at once. The gradient's memory goes along, and an empty vector is left.
+    /// Starts the exchange of a part, and returns at once. The gradient's memory goes along, and an empty vector is
+    /// left.
     ///
     /// # Errors
     ///
-    /// [`BackgroundError::Part`], [`BackgroundError::UnderWay`], [`BackgroundError::Ended`]. The gradient is then as it was.
+    /// [`BackgroundError::Part`], [`BackgroundError::UnderWay`], [`BackgroundError::Ended`]. The gradient is then as it
+    /// was.
     pub fn start(&mut self, part: usize, gradient: &mut Vec<f32>) -> Result<(), BackgroundError> {
         let parts = self.parts.len();
         let slot = self.parts.get_mut(part).ok_or(BackgroundError::Part { got: part, parts })?;
@@ -151,13 +155,14 @@ impl<C: Collective + Send + 'static> Background<C> {
         Ok(())
     }
 
-    /// Waits for the exchange of a part, and puts the mean over all ranks in `gradient`, which holds nothing of use until then.
+    /// Waits for the exchange of a part, and puts the mean over all ranks in `gradient`, which holds nothing of use
+    /// until then.
     ///
     /// # Errors
     ///
     /// [`BackgroundError::Exchange`] where the exchange has failed: the gradient is then what was given to
-    /// [`start`](Self::start), and the compressor as before it. [`BackgroundError::Part`], [`BackgroundError::NotStarted`] and
-    /// [`BackgroundError::Ended`] change nothing.
+    /// [`start`](Self::start), and the compressor as before it. [`BackgroundError::Part`],
+    /// [`BackgroundError::NotStarted`] and [`BackgroundError::Ended`] change nothing.
     pub fn finish(&mut self, part: usize, gradient: &mut Vec<f32>) -> Result<(), BackgroundError> {
         let parts = self.parts.len();
         loop {
@@ -180,7 +185,8 @@ impl<C: Collective + Send + 'static> Background<C> {
         }
     }
 
-    /// The compressor of a part: for its bytes, or to save its state. None while an exchange of the part is not finished.
+    /// The compressor of a part: for its bytes, or to save its state. None while an exchange of the part is not
+    /// finished.
     pub fn compressor(&self, part: usize) -> Option<&Compressor> {
         match self.parts.get(part) {
             Some(Part::Idle(compressor)) => Some(compressor),
@@ -200,8 +206,8 @@ impl<C: Collective + Send + 'static> Background<C> {
     ///
     /// # Errors
     ///
-    /// [`BackgroundError::UnderWay`] where a part is not finished: nothing has changed. [`BackgroundError::Ended`] where the
-    /// group was dropped behind a failure, or the thread was closed before.
+    /// [`BackgroundError::UnderWay`] where a part is not finished: nothing has changed. [`BackgroundError::Ended`]
+    /// where the group was dropped behind a failure, or the thread was closed before.
     pub fn close(&mut self) -> Result<(C, Vec<Compressor>), BackgroundError> {
         if let Some(part) = self.parts.iter().position(|part| !matches!(part, Part::Idle(_))) {
             return Err(BackgroundError::UnderWay { part });

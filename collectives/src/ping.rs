@@ -27,13 +27,15 @@ impl Ping {
     }
 }
 
-/// Measures messages of these sizes between the ranks 0 and 1 of a group, each so often, behind one that does not count.
+/// Measures messages of these sizes between the ranks 0 and 1 of a group, each so often, behind one that does not
+/// count.
 ///
 /// Every rank calls this with the same sizes and repetitions, and gets the same numbers. Both ranks send at once, as in
 /// the steps of an all-reduce. The rank that begins first waits for the other too: of the two times the larger is that
 /// of a whole message, and on a busy machine may be more.
 ///
-/// The medians are what `Network::fit` of `gradwire-planner` takes: a start-up time and a time per byte, with residuals.
+/// The medians are what `Network::fit` of `gradwire-planner` takes: a start-up time and a time per byte, with
+/// residuals.
 ///
 /// # Errors
 ///

@@ -74,8 +74,8 @@ impl<C: Collective + Send + 'static> Together<C> {
     ///
     /// # Errors
     ///
-    /// As [`Background::start`]. Behind [`BackgroundError::Ended`] the step is given up: the parts that were exchanged are
-    /// taken back, and none is under way.
+    /// As [`Background::start`]. Behind [`BackgroundError::Ended`] the step is given up: the parts that were exchanged
+    /// are taken back, and none is under way.
     pub fn start(&mut self, part: usize, gradient: &[f32]) -> Result<(), BackgroundError> {
         let parts = self.copies.len();
         let copy = self.copies.get_mut(part).ok_or(BackgroundError::Part { got: part, parts })?;

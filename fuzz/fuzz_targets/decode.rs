@@ -1,4 +1,5 @@
-//! Payloads of any codec forged from the bytes, with the right checksum. The body, and what it checks: `tests/src/hostile`.
+//! Payloads of any codec forged from the bytes, with the right checksum. The body, and what it checks:
+//! `tests/src/hostile`.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! An encode and a selection in a CUDA graph: recorded once, replayed, and equal to the CPU's; and what a call costs the host with
-//! and without one: `cargo run --release --features cudarc --example cuda_graph`.
+//! An encode and a selection in a CUDA graph: recorded once, replayed, and equal to the CPU's; and what a call costs
+//! the host with and without one: `cargo run --release --features cudarc --example cuda_graph`.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stream = context.new_stream()?;
     println!("context: {:.1?}", start.elapsed());
     let start = Instant::now();
-    // Compiles the kernels, which a capture must not. A folder named by `cuda.cache_in` would keep them for the next process.
+    // Compiles the kernels, which a capture must not. A folder named by `cuda.cache_in` would keep them for the next
+    // process.
     let cuda = Cuda::on(&stream)?;
     cuda.warm_up(&[CodecId::Qsgd.into(), CodecFamily::TopK])?;
     println!("{}: kernels loaded in {:.2?}", cuda.name(), start.elapsed());

@@ -45,7 +45,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let to = DecodeBuffers { bodies: View::read(&body), output: View::write(&mut sum) };
     cuda.queue_views(Decode { plan: &decode, mode }, to)?;
 
-    // What cannot be is said before anything is queued: a piece that is written and lent to be read, floats of another type.
+    // What cannot be is said before anything is queued: a piece that is written and lent to be read, floats of another
+    // type.
     let to = |body| DecodeBuffers { bodies: View::read(&gradient), output: body };
     let error =
         cuda.queue_views(Decode { plan: &decode, mode }, to(View::read(&residual))).expect_err("lent to be read");
@@ -180,8 +181,8 @@ fn top_k(cuda: &Cuda, stream: &Arc<CudaStream>, x: &[f32]) -> Result<(), Box<dyn
     Ok(())
 }
 
-/// Steps of top-k with error feedback, whose residual is late: what was sent is taken off when the next step reads it, and before a
-/// checkpoint.
+/// Steps of top-k with error feedback, whose residual is late: what was sent is taken off when the next step reads it,
+/// and before a checkpoint.
 fn late(cuda: &Cuda, stream: &Arc<CudaStream>, x: &[f32]) -> Result<(), Box<dyn Error>> {
     let codec = TopK::fraction(0.01);
     let selection = codec.lazy_selection(N, Dtype::F32, &cuda.limits())?;

@@ -18,8 +18,8 @@ use std::time::Duration;
 ///
 /// # Engines
 ///
-/// `gradwire-collectives` has one whose ranks are threads of a process, one whose ranks are processes under MPI, and one
-/// over NCCL, which is a [`StreamCollective`](crate::StreamCollective) too.
+/// `gradwire-collectives` has one whose ranks are threads of a process, one whose ranks are processes under MPI, and
+/// one over NCCL, which is a [`StreamCollective`](crate::StreamCollective) too.
 ///
 /// # Example
 ///

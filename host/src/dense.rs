@@ -11,12 +11,12 @@ use crate::wire::Payload;
 
 /// What a backend does with a tensor.
 pub(crate) trait Dense {
-    /// Whether it works where the memory lies, so that nothing fails once something is written. Elsewhere a device may fail while
-    /// results are read.
+    /// Whether it works where the memory lies, so that nothing fails once something is written. Elsewhere a device may
+    /// fail while results are read.
     fn in_place(&self) -> bool;
 
-    /// Encodes into the body of a payload: scalars and codes, without the header. Gradient and residual are of the plan's length and
-    /// type.
+    /// Encodes into the body of a payload: scalars and codes, without the header. Gradient and residual are of the
+    /// plan's length and type.
     fn encode(
         &self,
         plan: &EncodePlan,
@@ -28,8 +28,8 @@ pub(crate) trait Dense {
         self.encode_apart(plan, gradient, residual, &mut [], body, seed)
     }
 
-    /// As [`Dense::encode`], but the residual stays as it is, and `next`, of its length, becomes the new one; unless that
-    /// is empty.
+    /// As [`Dense::encode`], but the residual stays as it is, and `next`, of its length, becomes the new one; unless
+    /// that is empty.
     fn encode_apart(
         &self,
         plan: &EncodePlan,

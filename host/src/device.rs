@@ -30,13 +30,15 @@ enum Backend {
 /// A device that encodes and decodes.
 ///
 /// * **Open it once.** Opening a GPU takes 100 ms and more; a step takes a `&Device`.
-/// * **Threads.** It is `Send` and `Sync`, so threads may share one; but not in a browser, whose WebGPU stays on its thread.
-/// * **Its calls block** until the result is there. Where no thread may wait, as in a browser, there are the calls of the backend
-///   `Wgpu` that end in `_async`.
+/// * **Threads.** It is `Send` and `Sync`, so threads may share one; but not in a browser, whose WebGPU stays on its
+///   thread.
+/// * **Its calls block** until the result is there. Where no thread may wait, as in a browser, there are the calls of
+///   the backend `Wgpu` that end in `_async`.
 /// * **The CPU** works in the rayon pool that it is called from: the global one, unless the call is made inside
 ///   `ThreadPool::install`. What a GPU's results need of the CPU does too.
-/// * **Not after `fork()`.** A child process has the parent's global pool without its threads, so a call there waits for ever.
-///   Start workers as processes of their own ("spawn" in Python's terms), or fork before the first device is made.
+/// * **Not after `fork()`.** A child process has the parent's global pool without its threads, so a call there waits
+///   for ever. Start workers as processes of their own ("spawn" in Python's terms), or fork before the first device is
+///   made.
 ///
 /// ```
 /// use gradwire::{Device, Seed, Uniform};
@@ -189,8 +191,8 @@ impl Device {
     }
 
     /// Compiles the kernels that calls of these codecs may need, so that no later call waits for that: on CUDA, see
-    /// [`Cuda::warm_up`](crate::backend::cuda::Cuda::warm_up). The CPU's are compiled already, and on WGPU the first call of each
-    /// kernel makes its pipeline; there this does nothing.
+    /// [`Cuda::warm_up`](crate::backend::cuda::Cuda::warm_up). The CPU's are compiled already, and on WGPU the first
+    /// call of each kernel makes its pipeline; there this does nothing.
     ///
     /// ```
     /// use gradwire::{CodecFamily, CodecId, Device};
@@ -200,8 +202,8 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unavailable`] or [`Error::Backend`] where a driver does not compile them; [`Error::Capturing`] where one is missing
-    /// and the device's stream is being captured into a graph.
+    /// [`Error::Unavailable`] or [`Error::Backend`] where a driver does not compile them; [`Error::Capturing`] where
+    /// one is missing and the device's stream is being captured into a graph.
     pub fn warm_up(&self, codecs: &[CodecFamily]) -> Result<(), Error> {
         #[cfg(feature = "cuda")]
         if let Backend::Cuda(cuda) = &self.backend {
@@ -293,7 +295,8 @@ impl Device {
     /// Compresses as a plan says. `residual` is empty unless the plan has feedback.
     ///
     /// # Errors
-    /// As [`Device::encode_with_feedback`], and [`Error::Dtype`] or [`Error::Length`] for a gradient that is not the plan's.
+    /// As [`Device::encode_with_feedback`], and [`Error::Dtype`] or [`Error::Length`] for a gradient that is not the
+    /// plan's.
     pub fn encode_plan(
         &self,
         plan: &EncodePlan,
@@ -314,8 +317,8 @@ impl Device {
         Ok(packed)
     }
 
-    /// Compresses as a plan says, into the caller's memory, whose bytes become those of [`Payload::as_bytes`]. On the CPU
-    /// nothing of the payload's size is allocated or copied.
+    /// Compresses as a plan says, into the caller's memory, whose bytes become those of [`Payload::as_bytes`]. On the
+    /// CPU nothing of the payload's size is allocated or copied.
     ///
     /// ```
     /// use gradwire::{Codec, Device, Dtype, Gradient, PayloadView, Qsgd, Seed};
@@ -328,9 +331,9 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// As [`Device::encode_plan`]; [`Error::Length`] for other than [`EncodePlan::payload_bytes`]; [`Error::Packed`] for a plan whose
-    /// payload is packed, since its length is known only once it is made. Output and residual are
-    /// as they were whenever this fails.
+    /// As [`Device::encode_plan`]; [`Error::Length`] for other than [`EncodePlan::payload_bytes`]; [`Error::Packed`]
+    /// for a plan whose payload is packed, since its length is known only once it is made. Output and residual are as
+    /// they were whenever this fails.
     pub fn encode_plan_into(
         &self,
         plan: &EncodePlan,
@@ -368,8 +371,8 @@ impl Device {
         Ok(())
     }
 
-    /// Compresses a gradient into a buffer that is kept from step to step: it becomes the bytes of [`Payload::as_bytes`],
-    /// and nothing is allocated on the CPU where it has room for them.
+    /// Compresses a gradient into a buffer that is kept from step to step: it becomes the bytes of
+    /// [`Payload::as_bytes`], and nothing is allocated on the CPU where it has room for them.
     ///
     /// ```
     /// use gradwire::{Device, Payload, Qsgd, Seed};

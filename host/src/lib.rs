@@ -22,14 +22,16 @@
 //!
 //! # Seeds of many workers
 //!
-//! Workers whose gradients are averaged need draws of their own where values are rounded at random: [`Qsgd`], [`Uniform`], and the
-//! quantized values of [`TopK`]. [`Seed::worker`] gives them, and the error of a mean over `w` workers shrinks by the square root of
-//! `w`. [`PowerSgd`] needs the opposite: one seed for all, since the first factors have to agree.
+//! Workers whose gradients are averaged need draws of their own where values are rounded at random: [`Qsgd`],
+//! [`Uniform`], and the quantized values of [`TopK`]. [`Seed::worker`] gives them, and the error of a mean over `w`
+//! workers shrinks by the square root of `w`. [`PowerSgd`] needs the opposite: one seed for all, since the first
+//! factors have to agree.
 //!
 //! # Dev builds
 //!
-//! A profile is the business of the crate that is built, so a dev build compiles this one without optimisation, and it is up to 100
-//! times slower. With these lines in the manifest of your crate, or of its workspace, it is as fast as in a release build:
+//! A profile is the business of the crate that is built, so a dev build compiles this one without optimisation, and it
+//! is up to 100 times slower. With these lines in the manifest of your crate, or of its workspace, it is as fast as in
+//! a release build:
 //!
 //! ```toml
 //! [profile.dev.package]
@@ -38,8 +40,8 @@
 //! crc32fast = { opt-level = 3 }
 //! ```
 //!
-//! Lengths of slices on the host, [`EncodePlan::payload_bytes`] among them, are `usize`. Bytes of device memory are `u64`,
-//! and so is what a header says, which may be more than a 32-bit machine can address.
+//! Lengths of slices on the host, [`EncodePlan::payload_bytes`] among them, are `usize`. Bytes of device memory are
+//! `u64`, and so is what a header says, which may be more than a 32-bit machine can address.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,7 +1,7 @@
 /// Where the random draws of an encode come from: (run, worker, step, tensor).
 ///
-/// The draw of an element is Philox4x32-7 of this address and the element's index, so it is the same on every
-/// backend and can be replayed. Give every step, every tensor of a model and every worker an address of its own: draws that
+/// The draw of an element is Philox4x32-7 of this address and the element's index, so it is the same on every backend
+/// and can be replayed. Give every step, every tensor of a model and every worker an address of its own: draws that
 /// repeat make rounding errors that add up instead of cancelling.
 ///
 /// | what the seed is for | workers |
@@ -24,8 +24,8 @@ pub struct Seed {
     worker: u32,
 }
 
-/// How far apart the keys of neighbouring workers are. Steele and Vigna, "Computationally easy, spectrally good multipliers for
-/// congruential pseudorandom number generators", 2022: multiples of it stay far from one another.
+/// How far apart the keys of neighbouring workers are. Steele and Vigna, "Computationally easy, spectrally good
+/// multipliers for congruential pseudorandom number generators", 2022: multiples of it stay far from one another.
 const WORKERS_APART: u64 = 0xd134_2543_de82_ef95;
 
 impl Seed {
@@ -46,11 +46,12 @@ impl Seed {
 
     /// The same tensor on another worker: `rank` is the worker's number, and the plain seed is that of worker 0.
     ///
-    /// With draws of its own, each worker's rounding is independent of the others', so the error of a mean over `w` workers shrinks
-    /// by the square root of `w`. With one seed for all it would not shrink at all where the gradients are alike.
+    /// With draws of its own, each worker's rounding is independent of the others', so the error of a mean over `w`
+    /// workers shrinks by the square root of `w`. With one seed for all it would not shrink at all where the gradients
+    /// are alike.
     ///
-    /// Philox's key becomes run + rank * 0xd1342543de82ef95, modulo 2^64. So no two workers of a run share a key, nor do
-    /// any workers of two runs whose numbers are less than 2^31 apart. A receiver needs to know nothing of it.
+    /// Philox's key becomes run + rank * 0xd1342543de82ef95, modulo 2^64. So no two workers of a run share a key, nor
+    /// do any workers of two runs whose numbers are less than 2^31 apart. A receiver needs to know nothing of it.
     ///
     /// ```
     /// use gradwire::{Device, Qsgd, Seed};
@@ -97,8 +98,8 @@ mod tests {
     fn worker_0_is_the_plain_seed_and_no_other_is() {
         let seed = Seed::new(0x0123_4567_89ab_cdef).step(5).tensor(9);
         assert_eq!(seed.worker(0).key(), [0x89ab_cdef, 0x0123_4567]);
-        // The lower word is enough: an odd multiplier maps 32 bits one to one. PowerSGD's columns change the upper word alone,
-        // so that no worker's key is that of a column.
+        // The lower word is enough: an odd multiplier maps 32 bits one to one. PowerSGD's columns change the upper word
+        // alone, so that no worker's key is that of a column.
         assert_eq!(WORKERS_APART & 1, 1);
         for rank in [1, 2, 3, 64, 1 << 16, u32::MAX] {
             assert_ne!(seed.worker(rank).key()[0], seed.key()[0], "{rank}");
@@ -107,8 +108,8 @@ mod tests {
         assert_eq!(seed.worker(7).worker(2), seed.worker(2), "the last one counts");
     }
 
-    /// Multiples of the distance come nearest to 0 at the denominators of its continued fraction, so looking there is looking
-    /// everywhere.
+    /// Multiples of the distance come nearest to 0 at the denominators of its continued fraction, so looking there is
+    /// looking everywhere.
     #[test]
     fn runs_less_than_2_to_the_31_apart_share_no_key() {
         let (mut above, mut below) = (u128::from(WORKERS_APART), 1u128 << 64);

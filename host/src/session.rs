@@ -27,16 +27,16 @@ pub trait Session {
     /// Copies bytes out of a buffer, from `offset` on, after all that was run.
     ///
     /// # Errors
-    /// As [`Session::write`]. `out` is as it was whenever this fails, so that a caller's memory may be read into as the last
-    /// step of a call.
+    /// As [`Session::write`]. `out` is as it was whenever this fails, so that a caller's memory may be read into as the
+    /// last step of a call.
     fn read(&mut self, role: Role, offset: u64, out: &mut [u8]) -> Result<(), Error>;
 
     /// Runs passes in order, and waits for them.
     ///
     /// # Errors
-    /// [`Error::Trusting`] for a pass that takes on trust what it finds in memory ([`Pass::is_trusting`]); [`Error::Backend`]
-    /// where the device fails; [`Error::Unavailable`] for passes that it cannot run, such as those planned by the
-    /// [`Limits`] of another device; [`Error::Length`] where they are for larger buffers;
+    /// [`Error::Trusting`] for a pass that takes on trust what it finds in memory ([`Pass::is_trusting`]);
+    /// [`Error::Backend`] where the device fails; [`Error::Unavailable`] for passes that it cannot run, such as those
+    /// planned by the [`Limits`] of another device; [`Error::Length`] where they are for larger buffers;
     /// [`Error::Memory`] where they were moved by other than multiples of 256 bytes.
     fn run(&mut self, passes: &[Pass]) -> Result<(), Error> {
         refuse_trusting(passes)?;
@@ -53,8 +53,8 @@ pub trait Session {
     /// - The caller guarantees that the buffers hold what the plan of the passes asks for:
     ///   [`Selection::prepare`](crate::Selection::prepare), [`ModelPlan::table`](crate::ModelPlan::table),
     ///   [`ResidentLowRank::image`](crate::ResidentLowRank::image), and indices of which none is there twice.
-    /// - The caller guarantees that passes of a plan run in their order, from the first one on, and that nothing else writes
-    ///   meanwhile what they leave for one another.
+    /// - The caller guarantees that passes of a plan run in their order, from the first one on, and that nothing else
+    ///   writes meanwhile what they leave for one another.
     unsafe fn run_trusted(&mut self, passes: &[Pass]) -> Result<(), Error>;
 
     /// Seconds that `repeats` runs of the passes took on the device, all together.
@@ -146,8 +146,8 @@ fn refuse_trusting(passes: &[Pass]) -> Result<(), Error> {
     }
 }
 
-/// Checks that every span of the passes lies in its buffer, since the passes may come from a plan for a larger tensor, and that
-/// it is aligned, since they may have been moved.
+/// Checks that every span of the passes lies in its buffer, since the passes may come from a plan for a larger tensor,
+/// and that it is aligned, since they may have been moved.
 pub(crate) fn check_spans(sizes: &Sizes, passes: &[Pass]) -> Result<(), Error> {
     for pass in passes {
         for role in Role::ALL {

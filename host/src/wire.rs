@@ -149,8 +149,9 @@ impl std::fmt::Display for Bucket {
 
 /// What a payload is: everything that decoding it needs besides its body.
 ///
-/// Every header is within what the format allows. It comes from a plan ([`EncodePlan::header`](crate::EncodePlan::header)),
-/// from a payload ([`Payload::header`]) or from received bytes ([`Header::read`]).
+/// Every header is within what the format allows. It comes from a plan
+/// ([`EncodePlan::header`](crate::EncodePlan::header)), from a payload ([`Payload::header`]) or from received bytes
+/// ([`Header::read`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub(crate) codec: CodecId,
@@ -182,8 +183,8 @@ impl Header {
         HEADER_BYTES as u64 + self.scalar_bytes() + entropy.table_bytes(self.n) + 4 * words
     }
 
-    /// What keeps two payloads from being summed in one pass. Neither the norm's kind nor the gradient's type does: decoding does
-    /// not look at them.
+    /// What keeps two payloads from being summed in one pass. Neither the norm's kind nor the gradient's type does:
+    /// decoding does not look at them.
     pub(crate) fn difference(&self, other: &Self) -> Option<&'static str> {
         let checks = [
             (self.n != other.n, "length"),
@@ -263,7 +264,8 @@ impl Header {
         4 * self.buckets() * self.codec.scalars(self.bits) as u64
     }
 
-    /// Bytes of the codes, the second part of the body: whole units of 256 elements, or the packed codes with their table.
+    /// Bytes of the codes, the second part of the body: whole units of 256 elements, or the packed codes with their
+    /// table.
     pub fn code_bytes(&self) -> u64 {
         if self.is_packed() {
             return self.entropy.table_bytes(self.n) + 4 * u64::from(self.words);

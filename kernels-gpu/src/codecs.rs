@@ -1,5 +1,6 @@
-//! The table of bucketed codecs. Names, tags, entry points, the CPU's dispatch and the lists of tests and tools are made
-//! from it. Quantile buckets stand beside it: their codes need a sorted bucket, and their scalars are as many as codes.
+//! The table of bucketed codecs. Names, tags, entry points, the CPU's dispatch and the lists of tests and tools are
+//! made from it. Quantile buckets stand beside it: their codes need a sorted bucket, and their scalars are as many as
+//! codes.
 
 use crate::arith;
 use crate::arith::quantizer::Quantizer;
@@ -62,8 +63,9 @@ pub enum Variance {
     /// Of decades in equal parts. Between levels a and b, (x - a)(b - x) is at most (b - a)^2/(4ab) x^2, which is 0.9205 in the
     /// lowest decade; below that, where b is 10^-6 of the largest magnitude and a is zero, b^2/4 and b |x|.
     Decades,
-    /// Of floating-point formats with a scale. Between numbers a and b above the lowest normal one, b = a (1 + u) at most with u
-    /// a mantissa's last place, (x - a)(b - x) is at most u^2/(4 + 4u) x^2; below, where numbers are s apart, s^2/4 and s |x|.
+    /// Of floating-point formats with a scale. Between numbers a and b above the lowest normal one, b = a (1 + u) at
+    /// most with u a mantissa's last place, (x - a)(b - x) is at most u^2/(4 + 4u) x^2; below, where numbers are s
+    /// apart, s^2/4 and s |x|.
     Formats,
     /// Of a contraction without a random draw, whose error is this part of |x|^2 at most: 1 - 1/B.
     Contraction,
@@ -96,8 +98,8 @@ macro_rules! table {
                 widths: [1, 2, 3, 4, 5, 6, 7, 8], "1 to 8",
                 sign_bits: 0,
                 flags: wire_flags::SCALED,
-                // An element's variance is at most a quarter of ((max - min)/L)^2, and (max - min)^2 <= 2 |x|^2, since the
-                // two are different elements wherever they differ.
+                // An element's variance is at most a quarter of ((max - min)/L)^2, and (max - min)^2 <= 2 |x|^2, since
+                // the two are different elements wherever they differ.
                 variance: Variance::Stochastic { linear: 0.5, root: f64::INFINITY },
                 entries: uniform_stats, uniform_combine, uniform_encode, uniform_decode, uniform_encode_segments,
                     uniform_decode_segments, uniform_stats_segments, uniform_combine_segments, uniform_encode_tensors,
@@ -136,8 +138,8 @@ macro_rules! table {
                 widths: [2], "2",
                 sign_bits: 1,
                 flags: wire_flags::SCALED,
-                // An element's variance is at most min(S/4, |x|) S, S the scale. The whole is S |x|_1 - |x|^2, which is largest
-                // where all elements but one are (sqrt(B) - 1)/(B - 1) of that one.
+                // An element's variance is at most min(S/4, |x|) S, S the scale. The whole is S |x|_1 - |x|^2, which is
+                // largest where all elements but one are (sqrt(B) - 1)/(B - 1) of that one.
                 variance: Variance::Stochastic { linear: 0.25, root: 0.5 },
                 entries: ternary_stats, ternary_combine, ternary_encode, ternary_decode, ternary_encode_segments,
                     ternary_decode_segments, ternary_stats_segments, ternary_combine_segments, ternary_encode_tensors,
@@ -174,8 +176,8 @@ macro_rules! table {
                 widths: [2, 3, 4, 5, 6, 7, 8], "2 to 8",
                 sign_bits: 1,
                 flags: wire_flags::SCALED,
-                // Between powers of two a and 2a, (x - a)(2a - x) is at most x^2/8. Below the lowest level v it is at most
-                // v^2/4 and |x| v, and v is at most 2^(2 - L) of the largest magnitude.
+                // Between powers of two a and 2a, (x - a)(2a - x) is at most x^2/8. Below the lowest level v it is at
+                // most v^2/4 and |x| v, and v is at most 2^(2 - L) of the largest magnitude.
                 variance: Variance::Powers,
                 entries: natural_stats, natural_combine, natural_encode, natural_decode, natural_encode_segments,
                     natural_decode_segments, natural_stats_segments, natural_combine_segments, natural_encode_tensors,
@@ -280,8 +282,8 @@ macro_rules! codecs {
                 }
             }
 
-            /// Scalars that each bucket puts on the wire, with codes of this width: the norm, minimum and maximum, two means, or
-            /// the mean of each quantile.
+            /// Scalars that each bucket puts on the wire, with codes of this width: the norm, minimum and maximum, two
+            /// means, or the mean of each quantile.
             pub const fn scalars(self, bits: u32) -> usize {
                 match self {
                     $(Self::$codec => <$formula as Quantizer>::SCALARS,)+
@@ -321,7 +323,8 @@ macro_rules! codecs {
                 }
             }
 
-            /// Does work with the codec's formula; none where an element's code needs more than a statistic of its bucket.
+            /// Does work with the codec's formula; none where an element's code needs more than a statistic of its
+            /// bucket.
             #[inline(always)]
             pub fn visit<V: Visitor>(self, visitor: V) -> Option<V::Output> {
                 match self {
@@ -334,7 +337,8 @@ macro_rules! codecs {
 }
 table!(codecs);
 
-/// The entry points of quantile buckets. Those for tensors that are one bucket do not exist ([`CodecId::has_whole_tensors`]).
+/// The entry points of quantile buckets. Those for tensors that are one bucket do not exist
+/// ([`CodecId::has_whole_tensors`]).
 const QUANTILE: Entries = Entries {
     stats: "quantile_stats",
     combine: "quantile_combine",
@@ -387,8 +391,8 @@ impl CodecId {
         }
     }
 
-    /// Whether codes of this width may have so many levels: all of them where levels lie in decades or are quantiles, a format's
-    /// own.
+    /// Whether codes of this width may have so many levels: all of them where levels lie in decades or are quantiles, a
+    /// format's own.
     pub const fn has_levels(self, bits: u32, levels: u32) -> bool {
         match self.variance() {
             _ if matches!(self, Self::Quantile) => levels == self.max_levels(bits),

@@ -30,8 +30,8 @@ pub mod encode_flags {
     pub const GUARDED: u32 = 16;
     /// The bucket's scale is 1; without it, the mean of its magnitudes (signs).
     pub const UNIT: u32 = 32;
-    /// The bucket's scale is at most `beta` standard deviations; without it, at most the largest magnitude, which rounding to
-    /// nearest multiplies by `beta` (ternary).
+    /// The bucket's scale is at most `beta` standard deviations; without it, at most the largest magnitude, which
+    /// rounding to nearest multiplies by `beta` (ternary).
     pub const CLIPPED: u32 = 64;
     /// The bucket's scale is at least `beta`, a power of two (floats).
     pub const AT_LEAST: u32 = 128;
@@ -75,8 +75,8 @@ pub struct EncodeParams {
     pub flags: u32,
     /// [`dtype`].
     pub dtype: u32,
-    /// Bits of the factor that scales the wire's scalars: 1, or 1/(1 + omega). Of ternary codes that are clipped or rounded to
-    /// nearest, of the factor of the scale.
+    /// Bits of the factor that scales the wire's scalars: 1, or 1/(1 + omega). Of ternary codes that are clipped or
+    /// rounded to nearest, of the factor of the scale.
     pub beta: u32,
     /// Seed of the run.
     pub key: [u32; 2],
@@ -785,8 +785,8 @@ impl LowRankParams {
 
 /// Argument of the kernels that pack codes, and unpack them.
 ///
-/// The packed codes are a byte per unit, the table, in whole words; then the words of the units, one after another. A unit is 256
-/// codes that are packed as Elias codes, and 1280 that are packed in base 3.
+/// The packed codes are a byte per unit, the table, in whole words; then the words of the units, one after another. A
+/// unit is 256 codes that are packed as Elias codes, and 1280 that are packed in base 3.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct EntropyParams {

@@ -6,8 +6,8 @@ use crate::params::{EncodeParams, dtype};
 
 pub mod decode;
 
-/// A setting whose encode has kernels of its own: every level of a width of 4 or 8 bits, f32 or bf16, draws of 16 bits, the largest
-/// magnitude as QSGD's norm, no feedback, and buckets of 32 to 1024 elements.
+/// A setting whose encode has kernels of its own: every level of a width of 4 or 8 bits, f32 or bf16, draws of 16 bits,
+/// the largest magnitude as QSGD's norm, no feedback, and buckets of 32 to 1024 elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Preset {
     /// QSGD or uniform quantization.
@@ -79,8 +79,8 @@ impl Preset {
     }
 }
 
-/// Hands the entry points to a macro, in the order of [`Preset::ALL`]: name, formula, type, bits, whether buckets are small, whether
-/// there are many tensors.
+/// Hands the entry points to a macro, in the order of [`Preset::ALL`]: name, formula, type, bits, whether buckets are
+/// small, whether there are many tensors.
 macro_rules! presets {
     ($then:ident) => {
         $then! {

@@ -19,11 +19,11 @@ pub enum Algorithm {
     Tree,
     /// All-gather in a ring: `n - 1` messages, each with the bytes of one rank.
     AllGather,
-    /// Pieces to the ranks that own them, and the sums of pieces back, encoded again: an all-to-all and an all-gather of `n - 1`
-    /// messages each, of a part in `n` (Seide et al. 2014, Grubic et al. 2018).
+    /// Pieces to the ranks that own them, and the sums of pieces back, encoded again: an all-to-all and an all-gather
+    /// of `n - 1` messages each, of a part in `n` (Seide et al. 2014, Grubic et al. 2018).
     TwoPhase,
-    /// Selections merged along a binary tree, of which each merge keeps as many entries as one has, and a broadcast of the
-    /// result (gTop-k, Shi et al. 2019).
+    /// Selections merged along a binary tree, of which each merge keeps as many entries as one has, and a broadcast of
+    /// the result (gTop-k, Shi et al. 2019).
     MergeTree,
 }
 

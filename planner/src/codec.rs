@@ -65,11 +65,12 @@ pub struct CodecCost {
     /// Whether an all-reduce may sum payloads, so that one is decoded: gradients themselves, and PowerSGD's factors.
     /// Others are gathered, and each rank's is decoded.
     pub sums: bool,
-    /// Whether a rank may sum pieces of all payloads and encode the sum again, as of every quantizer: then payloads may go
-    /// by [`Algorithm::TwoPhase`](crate::Algorithm::TwoPhase) too.
+    /// Whether a rank may sum pieces of all payloads and encode the sum again, as of every quantizer: then payloads may
+    /// go by [`Algorithm::TwoPhase`](crate::Algorithm::TwoPhase) too.
     #[serde(default)]
     pub two_phase: bool,
-    /// Whether it selects entries, so that payloads may be merged by [`Algorithm::MergeTree`](crate::Algorithm::MergeTree).
+    /// Whether it selects entries, so that payloads may be merged by
+    /// [`Algorithm::MergeTree`](crate::Algorithm::MergeTree).
     #[serde(default)]
     pub selects: bool,
 }

@@ -26,8 +26,8 @@ use crate::error::PlanError;
 pub struct Message {
     /// The tensors, in order of readiness.
     pub tensors: Vec<Sent>,
-    /// The text of a recipe, `none` without a codec. It is the name of the [`CodecCost`](crate::CodecCost), with `+twophase` behind
-    /// it where that is the algorithm.
+    /// The text of a recipe, `none` without a codec. It is the name of the [`CodecCost`](crate::CodecCost), with
+    /// `+twophase` behind it where that is the algorithm.
     pub recipe: String,
 }
 
@@ -51,8 +51,8 @@ impl Message {
     ///
     /// # Errors
     ///
-    /// No such JSON; no message; a message without tensors; a tensor without elements; a tensor that is in two messages,
-    /// or twice in one.
+    /// No such JSON; no message; a message without tensors; a tensor without elements; a tensor that is in two
+    /// messages, or twice in one.
     pub fn from_plan(text: &str) -> Result<Vec<Self>, PlanError> {
         let Written { messages } = serde_json::from_str(text).map_err(|error| PlanError::Json {
             line: error.line(),

@@ -85,8 +85,8 @@ impl Network {
         Ok(Self { alpha, beta })
     }
 
-    /// The link that fits messages between two ranks best, by errors as parts of what was measured: `(bytes, seconds)` each, and how
-    /// far each is from it.
+    /// The link that fits messages between two ranks best, by errors as parts of what was measured: `(bytes, seconds)`
+    /// each, and how far each is from it.
     ///
     /// # Errors
     ///

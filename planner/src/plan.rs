@@ -26,9 +26,10 @@ pub struct Question<'q> {
     pub ranks: u32,
     /// Codecs whose accuracy will do, beside none at all. A plan knows their time alone.
     pub codecs: &'q [CodecCost],
-    /// Algorithms that there are, one of them at least an all-reduce. Payloads that cannot be summed are gathered, and those of
-    /// quantizers may go in two phases where [`Algorithm::TwoPhase`] is among these, and selections may be merged where
-    /// [`Algorithm::MergeTree`] is. A merge counts as a decode. It keeps fewer entries than a gather, and needs error feedback.
+    /// Algorithms that there are, one of them at least an all-reduce. Payloads that cannot be summed are gathered, and
+    /// those of quantizers may go in two phases where [`Algorithm::TwoPhase`] is among these, and selections may be
+    /// merged where [`Algorithm::MergeTree`] is. A merge counts as a decode. It keeps fewer entries than a gather, and
+    /// needs error feedback.
     pub algorithms: &'q [Algorithm],
     /// The share of an iteration that compression must save to be worth it, such as 0.05.
     pub least_margin: f64,

@@ -30,8 +30,8 @@ struct Gradient {
 }
 
 impl Profile {
-    /// The profile of a model whose training torch's profiler has recorded: a Chrome trace of some iterations on the CPU's
-    /// side, with shapes.
+    /// The profile of a model whose training torch's profiler has recorded: a Chrome trace of some iterations on the
+    /// CPU's side, with shapes.
     ///
     /// ```python
     /// with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as record:
@@ -41,10 +41,11 @@ impl Profile {
     /// ```
     ///
     /// An iteration ends where an optimizer of torch makes its step. Its backward pass begins with the first node that
-    /// autograd evaluates, and each parameter's gradient is ready when its `AccumulateGrad` begins: what lies between two
-    /// of them is the later one's backward time. The forward pass is what lies between the optimizer and the backward
-    /// pass, loading of data included. Times are the medians over all iterations but the first, which has no beginning,
-    /// unless it is the only one. On a GPU the host runs ahead of its work: record with `CUDA_LAUNCH_BLOCKING=1`.
+    /// autograd evaluates, and each parameter's gradient is ready when its `AccumulateGrad` begins: what lies between
+    /// two of them is the later one's backward time. The forward pass is what lies between the optimizer and the
+    /// backward pass, loading of data included. Times are the medians over all iterations but the first, which has no
+    /// beginning, unless it is the only one. On a GPU the host runs ahead of its work: record with
+    /// `CUDA_LAUNCH_BLOCKING=1`.
     ///
     /// ```
     /// use gradwire_planner::Profile;
@@ -68,8 +69,8 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// [`PlanError::Json`] for what is no JSON; [`PlanError::Trace`] for a file without events, iterations, gradients or
-    /// shapes, with the event's number where there is one; as [`Profile::new`].
+    /// [`PlanError::Json`] for what is no JSON; [`PlanError::Trace`] for a file without events, iterations, gradients
+    /// or shapes, with the event's number where there is one; as [`Profile::new`].
     pub fn from_torch_trace(text: &str) -> Result<Self, PlanError> {
         let trace: Value = serde_json::from_str(text).map_err(|error| PlanError::Json {
             line: error.line(),

@@ -176,7 +176,8 @@ fn a_quantizer_goes_in_two_phases_where_that_is_faster() {
         let plan = Question { algorithms, ..question(&profile, &codecs) }.plan().expect("valid");
         assert!(plan.rows.iter().all(|row| row.algorithm != Algorithm::TwoPhase));
     }
-    // Between two ranks each sends its payload once, in one message or in two. Among many it is two payloads against all.
+    // Between two ranks each sends its payload once, in one message or in two. Among many it is two payloads against
+    // all.
     let cheap = [CodecCost { two_phase: true, ..codec("qsgd:bits=4,bucket=64", 0.0, 0.5) }];
     let profile = Profile::new(4.0, vec![Layer::new("only", 6400, 8.0)]).expect("valid");
     for (ranks, algorithm, recipe) in [

@@ -68,7 +68,8 @@ macro_rules! artifact {
     };
 }
 
-/// A family by its name and prefixes, and by the targets whose files sm_80 and sm_90 use. sm_60 and sm_70 use that of sm_35.
+/// A family by its name and prefixes, and by the targets whose files sm_80 and sm_90 use. sm_60 and sm_70 use that of
+/// sm_35.
 macro_rules! family {
     ($name:literal, $prefixes:expr, $sm_80:literal, $sm_90:literal) => {{
         const SM_35: &str = include_str!(concat!("../", $name, "/sm_35.ptx"));
@@ -88,8 +89,8 @@ macro_rules! family {
 
 /// Every family. Each kernel is in exactly one of them.
 ///
-/// sm_80 has `redux.sync`, and tensor cores for PowerSGD above rank 8; the PTX ISA of sm_90 writes half of a pair shorter. A family
-/// that uses none of it has no text of its own for that target.
+/// sm_80 has `redux.sync`, and tensor cores for PowerSGD above rank 8; the PTX ISA of sm_90 writes half of a pair
+/// shorter. A family that uses none of it has no text of its own for that target.
 pub static FAMILIES: [Family; 19] = [
     // The search for elements that are not finite, which every codec may ask for, and momentum.
     family!("common", ["finite_", "memory_"], 80, 80),

@@ -38,8 +38,8 @@ impl Compressor {
 
 #[pymethods]
 impl Compressor {
-    /// For tensors of these shapes. `recipe` is a text, and `rules` are pairs of a pattern of names and a text, of which
-    /// the first that fits a tensor counts.
+    /// For tensors of these shapes. `recipe` is a text, and `rules` are pairs of a pattern of names and a text, of
+    /// which the first that fits a tensor counts.
     #[new]
     #[pyo3(signature = (recipe, shapes, run = 0, *, names = None, rules = Vec::new(), small = None, all_reduce_only = false))]
     #[expect(clippy::too_many_arguments, reason = "names in Python")]

@@ -1,5 +1,5 @@
-//! Memory of other libraries, used where it lies: by the buffer protocol (numpy, `memoryview`) or by DLPack (torch, JAX,
-//! CuPy).
+//! Memory of other libraries, used where it lies: by the buffer protocol (numpy, `memoryview`) or by DLPack (torch,
+//! JAX, CuPy).
 
 use std::ffi::{CStr, c_void};
 

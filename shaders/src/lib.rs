@@ -1,11 +1,11 @@
 //! Gradwire's kernels in WGSL, and a table that describes each entry point.
 //!
 //! WGSL fixes neither the rounding of `f32` nor what happens to subnormal numbers, and lets a compiler contract
-//! operations and assume that there are no NaNs. Numbers here are the `u32` of their bits, and
-//! `common/soft.wgsl` does what IEEE 754 binary32 does in integers. So their bytes are the CPU's on every device. Encoders
-//! guess a level in `f32`, and compute it in integers wherever an error that WGSL allows could change it
-//! (`bucketed/codec.wgsl`). PowerSGD alone has sums in `f32`, of which no two backends have to have the same bits;
-//! `powersgd/params.wgsl` says how it keeps to that.
+//! operations and assume that there are no NaNs. Numbers here are the `u32` of their bits, and `common/soft.wgsl` does
+//! what IEEE 754 binary32 does in integers. So their bytes are the CPU's on every device. Encoders guess a level in
+//! `f32`, and compute it in integers wherever an error that WGSL allows could change it (`bucketed/codec.wgsl`).
+//! PowerSGD alone has sums in `f32`, of which no two backends have to have the same bits; `powersgd/params.wgsl` says
+//! how it keeps to that.
 //!
 //! A bucketed codec is one file in `codecs/`; the kernels in `bucketed/` are made for each of them from one row in this
 //! file. Quantile buckets have kernels of their own in `quantile/`.

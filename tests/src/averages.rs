@@ -6,12 +6,14 @@ use crate::cases::Case;
 use crate::conformance::Outcome;
 use crate::properties::{DRAW_BIAS, FALSE_ALARM, ROUNDING, positions};
 
-/// The error of the mean of `workers` that all encode `x`, with the seed that each is given, is that of independent rounding.
+/// The error of the mean of `workers` that all encode `x`, with the seed that each is given, is that of independent
+/// rounding.
 ///
 /// In levels, an element whose place between two levels is `r` is off by a mean of independent errors: its square has
-/// expectation `r (1 - r) / workers`, and is at most 1. Elements are independent of one another too, so Bernstein's inequality
-/// bounds how far the sum of squares is from its expectation: by `t` or more with probability 2 exp(-t^2/2 / (V + t/3)), where V
-/// is the sum of variances, and that is [`FALSE_ALARM`]. With one seed for all, the sum is `workers` times as large.
+/// expectation `r (1 - r) / workers`, and is at most 1. Elements are independent of one another too, so Bernstein's
+/// inequality bounds how far the sum of squares is from its expectation: by `t` or more with probability 2 exp(-t^2/2 /
+/// (V + t/3)), where V is the sum of variances, and that is [`FALSE_ALARM`]. With one seed for all, the sum is
+/// `workers` times as large.
 pub fn independent(device: &Device, case: &Case, x: &[f32], workers: u32, seed: impl Fn(u32) -> Seed) -> Outcome {
     let label = format!("{}, {workers} workers", case.label());
     let mut errors = vec![0.0f64; x.len()];
@@ -29,7 +31,8 @@ pub fn independent(device: &Device, case: &Case, x: &[f32], workers: u32, seed: 
         expected += spread / count;
         // The fourth moment of a mean of independent errors of at most 1.
         variance += 3.0 * (spread / count).powi(2) + spread / count.powi(3);
-        // What draws and binary32 leave of bias moves a mean below 1 by that, and its square by at most three times as much.
+        // What draws and binary32 leave of bias moves a mean below 1 by that, and its square by at most three times as
+        // much.
         slack += 3.0 * (DRAW_BIAS + place * ROUNDING);
     }
     let tail = (2.0 / FALSE_ALARM).ln();

@@ -1,4 +1,5 @@
-//! The bound on the error of uniform quantization, with binary32's own rounding in it, on ranges where that weighs most.
+//! The bound on the error of uniform quantization, with binary32's own rounding in it, on ranges where that weighs
+//! most.
 
 use gradwire::Device;
 
@@ -16,7 +17,8 @@ fn bound(low: f64, high: f64, levels: u32, nearest: bool) -> [f64; 2] {
     [own, (high - low) * 2f64.powi(-21) + largest * 2f64.powi(-24) + 2f64.powi(-150)]
 }
 
-/// Every element of a uniform payload is as near as the bound says; the worst error as a multiple of the codec's own part.
+/// Every element of a uniform payload is as near as the bound says; the worst error as a multiple of the codec's own
+/// part.
 ///
 /// # Errors
 /// The element that is further off.

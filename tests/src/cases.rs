@@ -59,7 +59,8 @@ impl Case {
         self.kind.formula().omega(b, self.levels.into())
     }
 
-    /// How much of a gradient the contraction takes off its square at least, in expectation: what feedback's lemma asks for.
+    /// How much of a gradient the contraction takes off its square at least, in expectation: what feedback's lemma asks
+    /// for.
     pub fn delta(&self, n: usize) -> f64 {
         self.kind.formula().delta(self.omega(n))
     }
@@ -99,7 +100,8 @@ impl Case {
     }
 }
 
-/// Of every codec: every code width with the default bucket, every bucket with one width, presets, odd level counts, contractions.
+/// Of every codec: every code width with the default bucket, every bucket with one width, presets, odd level counts,
+/// contractions.
 pub fn settings() -> Vec<Case> {
     CODECS.iter().flat_map(|tests| (tests.settings)()).collect()
 }

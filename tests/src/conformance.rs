@@ -128,8 +128,8 @@ fn feedback(device: &Device, cpu: &Device, codec: &Quantizer, gradient: Gradient
     Ok(4)
 }
 
-/// The policy that refuses what is not finite: the error names the first such element, and the residual is as it was; what
-/// is finite passes, with the CPU's bytes.
+/// The policy that refuses what is not finite: the error names the first such element, and the residual is as it was;
+/// what is finite passes, with the CPU's bytes.
 pub fn refuses_not_finite(device: &Device) -> Outcome {
     let mut compared = 0;
     for (n, bad) in [(1000usize, 0usize), (1000, 999), (20_000, 8500)] {
@@ -167,8 +167,8 @@ pub fn edges(device: &Device, case: &Case) -> Outcome {
     Ok(compared)
 }
 
-/// Three of the edge cases for the setting of that number, each in another type: sixteen settings that follow one another meet all of
-/// them in every type.
+/// Three of the edge cases for the setting of that number, each in another type: sixteen settings that follow one
+/// another meet all of them in every type.
 pub fn edges_in_turn(device: &Device, case: &Case, number: usize) -> Outcome {
     let mut compared = 0;
     for dtype in 0..3 {
@@ -178,8 +178,8 @@ pub fn edges_in_turn(device: &Device, case: &Case, number: usize) -> Outcome {
     Ok(compared)
 }
 
-/// A setting at every so many-th boundary length, in one type each, which takes turns with the setting's number. What is near the end
-/// of a CPU's task is more than a device's block, as shorter lengths are, so few settings have it.
+/// A setting at every so many-th boundary length, in one type each, which takes turns with the setting's number. What
+/// is near the end of a CPU's task is more than a device's block, as shorter lengths are, so few settings have it.
 pub fn lengths_in_turn(device: &Device, case: &Case, number: usize, every: usize) -> Outcome {
     let mut compared = 0;
     for (at, (n, reason)) in LENGTHS.into_iter().enumerate() {

@@ -5,8 +5,8 @@
 pub enum Depth {
     /// For a developer's inner loop: golden vectors, and every path that kernels and plans tell apart once.
     Quick,
-    /// For continuous integration: every setting of every codec, each with some of the inputs, types and lengths in turn, so that
-    /// all of them are met by every shape of a kernel.
+    /// For continuous integration: every setting of every codec, each with some of the inputs, types and lengths in
+    /// turn, so that all of them are met by every shape of a kernel.
     Default,
     /// Every setting with every input, type and length; no tensor above 2^25 elements.
     Sweeps,

@@ -1,5 +1,5 @@
-//! Top-k in a caller's memory whose residual is late, beside a [`LazyResidual`] on the host: the same entries, and the same
-//! residual whenever it is settled.
+//! Top-k in a caller's memory whose residual is late, beside a [`LazyResidual`] on the host: the same entries, and the
+//! same residual whenever it is settled.
 
 use std::ops::Range;
 
@@ -61,7 +61,8 @@ pub fn sizes(selection: &Selection) -> [u64; 5] {
 /// Elements of the gradients that [`codecs`] select from.
 pub const ELEMENTS: usize = 50_000;
 
-/// Settings: one segment, several of all sizes (of one nothing is kept, of one all), blocks that are segments, and blocks that are not.
+/// Settings: one segment, several of all sizes (of one nothing is kept, of one all), blocks that are segments, and
+/// blocks that are not.
 pub fn codecs() -> Vec<TopK> {
     let of = |elements: u64, k: u64| Segment { elements, k };
     let model = [
@@ -211,8 +212,8 @@ impl<M: Memory> Pair<'_, M> {
     }
 }
 
-/// Runs a step of each of some gradients in memory that `memory` allocates, and the same ones on `host`. The residual is settled in
-/// the middle; a call is refused. Tells how many entries were late.
+/// Runs a step of each of some gradients in memory that `memory` allocates, and the same ones on `host`. The residual
+/// is settled in the middle; a call is refused. Tells how many entries were late.
 ///
 /// # Panics
 /// Where a bit differs.
@@ -248,11 +249,12 @@ pub fn steps_from((_, fill): Fill, elements: usize) -> Vec<Vec<f32>> {
     vec![fill(elements), fill(elements), normal(1), normal(2)]
 }
 
-/// A gradient of three tiles whose last kept entries are in the first tile alone, though the same key is in the others: where the sample
-/// misleads, the sketch tells that the first tile's are in for certain, and nothing is left to be looked for.
+/// A gradient of three tiles whose last kept entries are in the first tile alone, though the same key is in the others:
+/// where the sample misleads, the sketch tells that the first tile's are in for certain, and nothing is left to be
+/// looked for.
 ///
-/// In each run of 1024 elements as many are larger, or of the last kept key, as the sketch can miss at the most, 31; and in the first
-/// tile's 128 more.
+/// In each run of 1024 elements as many are larger, or of the last kept key, as the sketch can miss at the most, 31;
+/// and in the first tile's 128 more.
 pub fn sure_by_their_tile() -> (TopK, Vec<f32>) {
     const RUN: usize = 1024;
     let mut x = misleading_in(vec![0.0; 24 * RUN], &[24 * RUN], |_| 2.0);

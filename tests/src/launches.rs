@@ -1,5 +1,5 @@
-//! How many launches a selection takes. Each waits for the one before, so that at the sizes of gradients they are a good part
-//! of its time.
+//! How many launches a selection takes. Each waits for the one before, so that at the sizes of gradients they are a
+//! good part of its time.
 
 use std::fmt::Write as _;
 

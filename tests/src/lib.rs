@@ -49,7 +49,8 @@ pub fn is_ptx_machine(device: &gradwire::Device) -> bool {
     device.name().contains("PTX machine")
 }
 
-/// The pages that crates.io and the repository show: their examples are compiled, and run where they are whole programs.
+/// The pages that crates.io and the repository show: their examples are compiled, and run where they are whole
+/// programs.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../README.md")]

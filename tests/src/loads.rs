@@ -1,4 +1,5 @@
-//! A CUDA driver that stands before another one, notes which modules are compiled and loaded, and refuses what a test says.
+//! A CUDA driver that stands before another one, notes which modules are compiled and loaded, and refuses what a test
+//! says.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

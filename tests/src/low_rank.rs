@@ -17,8 +17,8 @@ pub fn resnet50() -> Vec<Matrix> {
     models::resnet50().iter().map(|shape| Matrix::of(shape)).collect()
 }
 
-/// So many layers of a transformer (Radford et al., 2019): two normalisations, attention's two matrices and the two of a hidden
-/// layer four times as wide, with their biases.
+/// So many layers of a transformer (Radford et al., 2019): two normalisations, attention's two matrices and the two of
+/// a hidden layer four times as wide, with their biases.
 #[must_use]
 pub fn transformer(layers: usize, width: u64) -> Vec<Matrix> {
     let dense = |out: u64, into: u64| [Matrix::new(out, into), Matrix::vector(out)];
@@ -129,22 +129,23 @@ pub const MODEL: [Matrix; 9] = [
 /// Half the distance of binary32 numbers about 1.
 pub const U: f64 = 1.0 / (1u64 << 24) as f64;
 
-/// What a product of two numbers is off by that are each written as the sum of two of 11 bits: each by 2^-22, and by the product of
-/// what is small of both, 2^-22 again.
+/// What a product of two numbers is off by that are each written as the sum of two of 11 bits: each by 2^-22, and by
+/// the product of what is small of both, 2^-22 again.
 pub const SPLIT: f64 = 12.0 * U;
-/// What a tensor core's addition of eight products is off by: its nine numbers are aligned to the largest and cut two bits behind
-/// binary32's last, each by a quarter of 2 U at most, and the sum is cut to binary32. The ISA does not say so: it is the premise.
+/// What a tensor core's addition of eight products is off by: its nine numbers are aligned to the largest and cut two
+/// bits behind binary32's last, each by a quarter of 2 U at most, and the sum is cut to binary32. The ISA does not say
+/// so: it is the premise.
 pub const ADDED: f64 = 7.0 * U;
 
-/// The tolerance between backends that is documented: how far two of them may be apart in a factor that is sent, or in what
-/// is left of it, as a part of |M|.
+/// The tolerance between backends that is documented: how far two of them may be apart in a factor that is sent, or in
+/// what is left of it, as a part of |M|.
 ///
 /// Each sums at most 514 terms of an entry one after another in binary32 (the CPU; other backends 68), so it is off by
-/// 514 U |M| |q| for the unit column q, and a factor of r columns by sqrt(r) times that. Columns are off from orthonormal by 16 U at
-/// most, which is less than another 514 U; two backends may be off to two sides.
+/// 514 U |M| |q| for the unit column q, and a factor of r columns by sqrt(r) times that. Columns are off from
+/// orthonormal by 16 U at most, which is less than another 514 U; two backends may be off to two sides.
 ///
-/// Tensor cores add 96 times to an entry, eight products at once. Products are off by [`SPLIT`], and an addition by [`ADDED`]: 684 U
-/// in all, which with the columns' 16 is less than the 1028 U of one side.
+/// Tensor cores add 96 times to an entry, eight products at once. Products are off by [`SPLIT`], and an addition by
+/// [`ADDED`]: 684 U in all, which with the columns' 16 is less than the 1028 U of one side.
 #[must_use]
 pub fn apart(rank: u32) -> f64 {
     4.0 * 514.0 * U * f64::from(rank).sqrt()
@@ -169,8 +170,8 @@ pub fn ptx_machine(target: u32, seed: u64) -> Device {
     Device::from_cuda(Cuda::with_driver(machine, Some(target)).expect("an artifact that fits"))
 }
 
-/// Makes of functions that take a device a test for each and each kind of device: the CPU, the committed PTX on its machine, and
-/// WGPU and CUDA where there are any.
+/// Makes of functions that take a device a test for each and each kind of device: the CPU, the committed PTX on its
+/// machine, and WGPU and CUDA where there are any.
 #[macro_export]
 macro_rules! on_every_device {
     ($($name:ident),* $(,)?) => {

@@ -1,5 +1,5 @@
-//! PowerSGD on a device beside the CPU, as verdicts: the golden vectors, steps within the tolerance between backends, and steps
-//! whose state stays on the device.
+//! PowerSGD on a device beside the CPU, as verdicts: the golden vectors, steps within the tolerance between backends,
+//! and steps whose state stays on the device.
 
 use gradwire::session::Role;
 use gradwire::{BackendKind, Device, Dtype, Error, LowRankState, Matrix, PowerSgd, Seed};
@@ -23,7 +23,8 @@ pub const SMALL: [Matrix; 6] = [
 pub fn golden(device: &Device) -> Outcome {
     let mut steps = powersgd::committed()?;
     if device.kind() == BackendKind::Wgpu {
-        // A shader sends NaN where others send an infinity: a sum cannot be trusted to have one, and neither can be used.
+        // A shader sends NaN where others send an infinity: a sum cannot be trusted to have one, and neither can be
+        // used.
         let infinite = |word: &str| matches!(word.split('*').next(), Some("7f800000" | "ff800000"));
         let all = steps.len();
         steps.retain(|step| !step.factors.iter().any(|factor| factor.split(' ').any(infinite)));
@@ -34,7 +35,8 @@ pub fn golden(device: &Device) -> Outcome {
     powersgd::check(device, &steps)
 }
 
-/// The codecs that are compared, with their ranks: those without and with tensor cores, and of several columns in a pass.
+/// The codecs that are compared, with their ranks: those without and with tensor cores, and of several columns in a
+/// pass.
 fn codecs() -> [(u32, PowerSgd); 3] {
     [(1, PowerSgd::rank(1)), (5, PowerSgd::rank(5).min_compression(1.0)), (12, PowerSgd::rank(12).min_compression(1.0))]
 }
@@ -143,8 +145,8 @@ fn one_near_the_cpu(device: &Device, tensors: &[Matrix], rank: u32, codec: Power
     Ok(compared)
 }
 
-/// Steps whose state stays on the device have the bits of those whose state is in this machine's memory: the first are what a
-/// report times. Nothing is compared on the CPU, whose sessions have no passes of PowerSGD.
+/// Steps whose state stays on the device have the bits of those whose state is in this machine's memory: the first are
+/// what a report times. Nothing is compared on the CPU, whose sessions have no passes of PowerSGD.
 pub fn resident(device: &Device, tensors: &[Matrix]) -> Outcome {
     let mut compared = 0;
     for (rank, codec) in codecs() {

@@ -30,7 +30,8 @@ pub fn resnet50() -> Vec<Vec<u64>> {
     shapes
 }
 
-/// The same 161 tensors with a sixteenth of the channels, for what interprets every instruction; and some that are empty.
+/// The same 161 tensors with a sixteenth of the channels, for what interprets every instruction; and some that are
+/// empty.
 pub fn narrow_resnet50() -> Layout {
     let narrow = |shape: Vec<u64>| shape.iter().map(|side| if *side < 16 { *side } else { side / 16 }).product::<u64>();
     let mut lengths: Vec<u64> = resnet50().into_iter().map(narrow).collect();

@@ -66,8 +66,8 @@ pub fn unbiased(device: &Device, case: &Case, x: &[f32], runs: u64) -> Outcome {
         squares.push(total);
     }
     let count = runs as f64;
-    // Element by element: the mean of `runs` values in an interval of one step leaves it by more than t with probability
-    // 2 exp(-2 runs t^2), and there are as many chances as elements.
+    // Element by element: the mean of `runs` values in an interval of one step leaves it by more than t with
+    // probability 2 exp(-2 runs t^2), and there are as many chances as elements.
     let reach = ((2.0 * x.len() as f64 / FALSE_ALARM).ln() / (2.0 * count)).sqrt() + DRAW_BIAS;
     for (i, (sum, (step, place))) in sums.iter().zip(&places).enumerate() {
         let bias = sum / count / step;
@@ -181,7 +181,8 @@ pub fn exact_on_levels(device: &Device, case: &Case) -> Outcome {
     Ok(20)
 }
 
-/// Nothing that order should not matter to depends on it: a bucket's scalars are the same for any order of its elements.
+/// Nothing that order should not matter to depends on it: a bucket's scalars are the same for any order of its
+/// elements.
 pub fn permutation(device: &Device, case: &Case, x: &[f32]) -> Outcome {
     let scalars = |x: &[f32]| -> Result<Vec<u8>, String> {
         let payload = device.encode(&case.codec(), x, cases::seed()).map_err(failed(&case.label()))?;
@@ -203,8 +204,8 @@ pub fn permutation(device: &Device, case: &Case, x: &[f32]) -> Outcome {
     Ok(1)
 }
 
-/// Error feedback: residual' = g + e - decode to the bit at every step; what was sent plus what is left is what came in,
-/// to the rounding of the sums; and the residual stays below the lemma's bound, 4 (1 - delta)/delta^2 |g|^2 with
+/// Error feedback: residual' = g + e - decode to the bit at every step; what was sent plus what is left is what came
+/// in, to the rounding of the sums; and the residual stays below the lemma's bound, 4 (1 - delta)/delta^2 |g|^2 with
 /// delta = 1/(1 + omega) (Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes",
 /// ICML 2019, lemma 3).
 pub fn feedback(device: &Device, case: &Case, x: &[f32], steps: u64) -> Outcome {

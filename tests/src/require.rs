@@ -1,7 +1,7 @@
 //! `GRADWIRE_REQUIRE`: the backends that a run must have, so that a missing driver cannot pass as a success.
 //!
-//! The variable is a list with commas, such as `cpu,wgpu:SwiftShader`. What follows a colon must occur in the name of the
-//! device that is opened, in either case: a machine with two drivers then tests the one that was meant.
+//! The variable is a list with commas, such as `cpu,wgpu:SwiftShader`. What follows a colon must occur in the name of
+//! the device that is opened, in either case: a machine with two drivers then tests the one that was meant.
 
 use gradwire::{BackendKind, Device, Error};
 use thiserror::Error as ThisError;

@@ -98,8 +98,8 @@ pub fn against_cpu_in(device: &Device, codec: &TopK, label: &str, x: &[f32], dty
     Ok(5)
 }
 
-/// Selections one after another, while a second thread keeps the same GPU busy with encodes on a stream of its own: blocks that wait for
-/// one another must come to an end, and to the CPU's bytes, whatever else is resident.
+/// Selections one after another, while a second thread keeps the same GPU busy with encodes on a stream of its own:
+/// blocks that wait for one another must come to an end, and to the CPU's bytes, whatever else is resident.
 pub fn under_load(device: &Device, other: &Device, runs: usize) -> Outcome {
     let fail = |what: &'static str| move |e: Error| format!("{what}: {e}");
     let n = 1 << 20;
@@ -156,8 +156,8 @@ impl Drop for AtEnd<'_> {
     }
 }
 
-/// What is not finite is refused with the index of the first, and the residual stays; whether or not some of all is kept, and
-/// where what is refused is more than what is kept.
+/// What is not finite is refused with the index of the first, and the residual stays; whether or not some of all is
+/// kept, and where what is refused is more than what is kept.
 pub fn refuses_not_finite(device: &Device) -> Outcome {
     let n = 20_000;
     let part = |elements, k| Segment { elements, k };
@@ -202,8 +202,8 @@ pub fn refuses_not_finite(device: &Device) -> Outcome {
     Ok(compared)
 }
 
-/// Steps of feedback whose residual is taken off late: the payloads and the residual are those of the CPU's steps that take it
-/// off at once, whatever is pending, and whatever is asked for in between.
+/// Steps of feedback whose residual is taken off late: the payloads and the residual are those of the CPU's steps that
+/// take it off at once, whatever is pending, and whatever is asked for in between.
 pub fn lazily(device: &Device, n: usize) -> Outcome {
     lazily_in_turn(device, n, 0, 1)
 }
@@ -324,8 +324,8 @@ pub const MISLEADING: [Fill; 11] = [
     }),
 ];
 
-/// One of three neighbouring values: one element in a thousand is above the last kept value, which one in a hundred has, and
-/// nearly all that are behind 15 of 16 parts.
+/// One of three neighbouring values: one element in a thousand is above the last kept value, which one in a hundred
+/// has, and nearly all that are behind 15 of 16 parts.
 fn rare_at_first(i: usize, n: usize) -> f32 {
     let above = match i.wrapping_mul(2_654_435_761) >> 7 {
         h if h % 1009 == 0 => 2,

@@ -129,7 +129,8 @@ fn contraction(label: &str, x: &[f32], kept: &[f32], k: usize) -> Outcome {
     }
 }
 
-/// Steps of feedback: what is kept is the oracle's of the sum, its values are the sum's bits, and the rest is the residual.
+/// Steps of feedback: what is kept is the oracle's of the sum, its values are the sum's bits, and the rest is the
+/// residual.
 pub fn feedback(device: &Device, fill: Fill, n: usize) -> Outcome {
     let x = (fill.1)(n);
     let mut residual = normal(n, 61);

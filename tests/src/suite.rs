@@ -64,7 +64,8 @@ fn only_codec() -> Option<&'static str> {
     Some(codec)
 }
 
-/// Runs the suite for a test; `progress` hears of each check before it runs. Where [`CODEC`] names a codec, no other's checks are run.
+/// Runs the suite for a test; `progress` hears of each check before it runs. Where [`CODEC`] names a codec, no other's
+/// checks are run.
 ///
 /// # Panics
 /// Where it names none.
@@ -107,8 +108,9 @@ fn checks(
         progress(&format!("golden vectors, {}", codec.name()));
         note(codec.name(), "golden vectors of format version 1", vectors::check(device, codec.file()));
     }
-    // What the CPU does is held against the oracle in whole, but in an inner loop. Another device's bytes are held against the CPU's, and
-    // a sweep of it is of use where kernels tell inputs apart: by the shape of a bucket, by the formula, by type and feedback.
+    // What the CPU does is held against the oracle in whole, but in an inner loop. Another device's bytes are held
+    // against the CPU's, and a sweep of it is of use where kernels tell inputs apart: by the shape of a bucket, by the
+    // formula, by type and feedback.
     let whole = is_whole(device, depth);
     let real = crate::data::digits();
     let part = &real[..real.len().min(100_000)];
@@ -255,8 +257,8 @@ fn top_k(
     let n = if device.kind() == BackendKind::Cpu { 70_001 } else { 20_011 };
     for (index, fill) in sparse::FILLS.into_iter().chain(selections::MISLEADING).enumerate() {
         progress(&format!("top-k, {}", fill.0));
-        // A third of the counts with each input, in turn: kernels tell counts and inputs apart, and not each of the one with each of
-        // the other.
+        // A third of the counts with each input, in turn: kernels tell counts and inputs apart, and not each of the one
+        // with each of the other.
         let counts: Vec<usize> = sparse::counts(n)
             .into_iter()
             .enumerate()
@@ -333,8 +335,8 @@ fn statistics(
         (_, BackendKind::Cpu) => 400,
         (_, _) => 100,
     };
-    // What holds of the CPU's bytes holds of a device's that are equal to them. Where that was compared in part only, one setting of
-    // each formula is left here.
+    // What holds of the CPU's bytes holds of a device's that are equal to them. Where that was compared in part only,
+    // one setting of each formula is left here.
     let whole = is_whole(device, depth);
     let codecs = || CODECS.iter().filter(|tests| wanted(tests.codec.name()));
     let mut cases: Vec<Case> = codecs().flat_map(|tests| tests.stochastic).copied().collect();

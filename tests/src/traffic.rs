@@ -206,8 +206,8 @@ impl Job {
         }
     }
 
-    /// Does it over a gradient of [`N`] elements and [`SUMMED`] payloads, and gives what came out: the payload's bytes, and the
-    /// residual's or the values'.
+    /// Does it over a gradient of [`N`] elements and [`SUMMED`] payloads, and gives what came out: the payload's bytes,
+    /// and the residual's or the values'.
     ///
     /// # Errors
     /// As the device's.

@@ -1,5 +1,5 @@
-//! Encoding and decoding without a wait, as a browser needs it, on whatever adapter this machine has. In a browser itself
-//! it is `cargo xtask web` that runs it.
+//! Encoding and decoding without a wait, as a browser needs it, on whatever adapter this machine has. In a browser
+//! itself it is `cargo xtask web` that runs it.
 #![cfg(feature = "wgpu")]
 
 use gradwire::backend::wgpu::{HostSlice, Wgpu};
@@ -193,7 +193,8 @@ fn what_is_wrong_with_a_selection_is_a_typed_error() {
     assert!(matches!(select(&two_bits, &x, Some(&mut residual)), Err(Error::FeedbackDiverges { .. })));
 }
 
-/// Any work runs on the host's memory: a selection with a residual, whose workspace is handed over as its table alone, and a model.
+/// Any work runs on the host's memory: a selection with a residual, whose workspace is handed over as its table alone,
+/// and a model.
 #[test]
 fn work_on_the_hosts_memory_leaves_what_the_cpu_does() {
     let Some(wgpu) = open() else { return };
@@ -256,8 +257,8 @@ fn host_memory_that_does_not_fit_the_work_is_a_typed_error() {
     assert!(body.iter().all(|byte| *byte == 7), "nothing was written");
 }
 
-/// What a piece holds beforehand and what is left in it are told apart, so that no result is lost and nothing is read that was not
-/// handed over.
+/// What a piece holds beforehand and what is left in it are told apart, so that no result is lost and nothing is read
+/// that was not handed over.
 #[test]
 fn host_memory_is_handed_over_as_the_work_uses_it() {
     let Some(wgpu) = open() else { return };
@@ -296,7 +297,8 @@ fn host_memory_is_handed_over_as_the_work_uses_it() {
     }
 }
 
-/// Steps of PowerSGD whose memory is the host's: the bits of a state on this device, and a step that is not queued has not begun.
+/// Steps of PowerSGD whose memory is the host's: the bits of a state on this device, and a step that is not queued has
+/// not begun.
 #[test]
 fn steps_of_power_sgd_on_the_hosts_memory() {
     let Some(wgpu) = open() else { return };
@@ -420,8 +422,8 @@ fn what_the_device_objects_to_is_a_typed_error() {
     assert!(matches!(lost, Err(Error::Backend { .. })), "{:?}", lost.err());
 }
 
-/// The calls of a step, with a wait and without, each on its own state; all that is written and kept is the same. The mean of what
-/// is handed out is three quarters of it.
+/// The calls of a step, with a wait and without, each on its own state; all that is written and kept is the same. The
+/// mean of what is handed out is three quarters of it.
 fn step(wgpu: &Wgpu, device: &Device, gradient: Gradient<'_>, [ours, theirs]: [&mut LowRankState; 2], label: &str) {
     let mut factors = [vec![f32::NAN; ours.factor_len()], vec![0.0; theirs.factor_len()]];
     let without = block_on(wgpu.begin_low_rank_async(ours, gradient, &mut factors[0]));

@@ -185,9 +185,8 @@ fn what_was_sent_has_no_momentum() {
 }
 
 /// Factors are linear: ranks that all-reduce them get what one rank gets of the mean, within the rounding that
-/// docs/powersgd.md states.
-/// What is kept falls from a quarter to the part that was set, is chosen by the number of the step, and so goes on behind
-/// a restored state. Without momentum it is top-k with feedback.
+/// docs/powersgd.md states. What is kept falls from a quarter to the part that was set, is chosen by the number of the
+/// step, and so goes on behind a restored state. Without momentum it is top-k with feedback.
 #[test]
 fn a_warm_up_keeps_less_step_by_step() {
     let device = Device::cpu();
@@ -263,8 +262,8 @@ fn a_restored_state_goes_on_with_the_bits_of_an_uninterrupted_run() {
     }
 }
 
-/// A rotated exchange is the rotation, the codec, the mean and the rotation back, to the bit; behind it, one large element does no
-/// harm to its bucket, and the mean over steps is the gradient's.
+/// A rotated exchange is the rotation, the codec, the mean and the rotation back, to the bit; behind it, one large
+/// element does no harm to its bucket, and the mean over steps is the gradient's.
 #[test]
 fn a_rotated_exchange_is_its_stages_one_after_another() {
     let (device, n, steps) = (Device::cpu(), 2048, 64u64);
@@ -299,7 +298,8 @@ fn a_rotated_exchange_is_its_stages_one_after_another() {
     assert!(off(&outputs) < off(&plain), "{} and {}", off(&outputs), off(&plain));
 }
 
-/// Each call of a device fails in turn: gradient and state are then as they were, also where a step writes tensor by tensor.
+/// Each call of a device fails in turn: gradient and state are then as they were, also where a step writes tensor by
+/// tensor.
 #[cfg(feature = "cuda")]
 #[test]
 fn a_device_that_fails_anywhere_leaves_gradient_and_state_as_they_were() {
@@ -346,8 +346,8 @@ fn a_device_that_fails_anywhere_leaves_gradient_and_state_as_they_were() {
     }
 }
 
-/// Random-k is linear: four ranks get the bits of one rank with the mean, where sums are exact. What is sent and what is left add
-/// up to what came in.
+/// Random-k is linear: four ranks get the bits of one rank with the mean, where sums are exact. What is sent and what
+/// is left add up to what came in.
 #[test]
 fn entries_of_ranks_are_those_of_their_mean() {
     let n = 3000;

@@ -1,5 +1,5 @@
-//! Decodes whose setting has kernels of its own, beside the CPU, on the PTX machine: which kernels they are is the backend's own
-//! business, and every bit must be the same.
+//! Decodes whose setting has kernels of its own, beside the CPU, on the PTX machine: which kernels they are is the
+//! backend's own business, and every bit must be the same.
 #![cfg(feature = "cuda")]
 
 use std::sync::Arc;
@@ -21,7 +21,8 @@ fn opened() -> Vec<(Arc<Machine>, Device)> {
     DEVICES.into_iter().map(open).collect()
 }
 
-/// Both codecs, with buckets of every class that kernels tell apart, and beside them of the one that has none of its own.
+/// Both codecs, with buckets of every class that kernels tell apart, and beside them of the one that has none of its
+/// own.
 fn codecs() -> Vec<Quantizer> {
     let mut all = Vec::new();
     for bucket in [32, 64, 128, 256, 512, 2048] {
@@ -33,7 +34,8 @@ fn codecs() -> Vec<Quantizer> {
     all
 }
 
-/// Values whose buckets are of every kind that a decoder tells apart: usual, zero, far too small, far too large, poisoned.
+/// Values whose buckets are of every kind that a decoder tells apart: usual, zero, far too small, far too large,
+/// poisoned.
 fn mixed(n: usize, seed: u64) -> Vec<f32> {
     let mut x = normal(n, seed);
     for (at, value) in x.iter_mut().enumerate() {

@@ -342,8 +342,8 @@ fn entries_selected_on_a_stream_are_those_of_a_cpu() {
     assert_eq!(caller.driver.inner().take_faults(), []);
 }
 
-/// A gradient may begin at any element of a caller's memory, and a segment at any element of a gradient: what is read 16 bytes at a time
-/// where that can be is the same where it cannot.
+/// A gradient may begin at any element of a caller's memory, and a segment at any element of a gradient: what is read
+/// 16 bytes at a time where that can be is the same where it cannot.
 #[test]
 fn entries_of_a_gradient_that_begins_anywhere_are_those_of_a_cpu() {
     let caller = Caller::new();

@@ -88,8 +88,9 @@ fn a_step_is_the_published_algorithm_by_the_codec_s_own_calls() {
     }
 }
 
-/// The theorem of EF21 for gradients that stay: |h_t - g|^2 <= (1 - delta)^t |g|^2, in every run of a codec without draws.
-/// Top-k's estimates are exact where an entry was sent, so nothing is rounded, and after 1/delta steps none is missing.
+/// The theorem of EF21 for gradients that stay: |h_t - g|^2 <= (1 - delta)^t |g|^2, in every run of a codec without
+/// draws. Top-k's estimates are exact where an entry was sent, so nothing is rounded, and after 1/delta steps none is
+/// missing.
 #[test]
 fn estimates_of_ef21_reach_a_gradient_that_stays() {
     let gradients: Vec<Vec<f32>> = (0..RANKS).map(|rank| cases::normal(N, u64::from(rank))).collect();
@@ -123,10 +124,10 @@ fn estimate_of(state: &[u8]) -> Vec<f32> {
     bytemuck::pod_collect_to_vec(parts[3])
 }
 
-/// The theorem of DIANA for gradients that stay, E|h_t - g|^2 <= (1 - alpha)^t |g|^2 for alpha <= 1/(1 + omega): by Markov's
-/// inequality the square is above 1e12 times that with probability 1e-12 at most. 4 bits in buckets of 64 have
-/// omega = 0.33, so 80 steps take off a factor of 1e48; what is left is binary32's rounding of 80 sums, each of numbers below
-/// twice the largest value, on two sides.
+/// The theorem of DIANA for gradients that stay, E|h_t - g|^2 <= (1 - alpha)^t |g|^2 for alpha <= 1/(1 + omega): by
+/// Markov's inequality the square is above 1e12 times that with probability 1e-12 at most. 4 bits in buckets of 64 have
+/// omega = 0.33, so 80 steps take off a factor of 1e48; what is left is binary32's rounding of 80 sums, each of numbers
+/// below twice the largest value, on two sides.
 #[test]
 fn estimates_of_diana_reach_a_gradient_that_stays() {
     let gradients: Vec<Vec<f32>> = (0..RANKS).map(|rank| cases::normal(N, 40 + u64::from(rank))).collect();
@@ -172,7 +173,8 @@ fn weighted_feedback_keeps_what_it_does_not_send() {
     assert_eq!(weights_of_one, exchanged("topk:0.01+ef", 3, dyadic));
 }
 
-/// With another number of ranks each begins at the mean of all estimates, so that their mean is what the ranks have as such.
+/// With another number of ranks each begins at the mean of all estimates, so that their mean is what the ranks have as
+/// such.
 #[test]
 fn another_number_of_ranks_goes_on_from_the_mean_of_estimates() {
     let device = Device::cpu();
@@ -278,7 +280,8 @@ fn a_recipe_with_a_vote_gives_the_majority() {
     }
 }
 
-/// Algorithm 2 of Bernstein et al. 2018 with the mean of signs in the place of their vote: m = 0.9 m + 0.1 g, then its signs.
+/// Algorithm 2 of Bernstein et al. 2018 with the mean of signs in the place of their vote: m = 0.9 m + 0.1 g, then its
+/// signs.
 #[test]
 fn signum_sends_the_signs_of_its_momentum() {
     let gradient = |rank: u32, step: u64| cases::normal(N, 10 * step + u64::from(rank));

@@ -10,8 +10,8 @@ use gradwire_tests::meter::{self, Meter};
 #[global_allocator]
 static METER: Meter = Meter;
 
-/// Runs a target over its seeds and `more` spoiled ones; gives how many payloads were accepted and refused, by the codec that the
-/// first byte chooses.
+/// Runs a target over its seeds and `more` spoiled ones; gives how many payloads were accepted and refused, by the
+/// codec that the first byte chooses.
 fn run(name: &str, more: u64, target: Target) -> Vec<[u64; 2]> {
     let (seeds, devices) = (seeds::of(name), hostile::devices());
     let mut random = Random(11);

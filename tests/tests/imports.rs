@@ -1,7 +1,7 @@
 //! No two files of a crate import each other, however long the way round, but a module and its children.
 //!
-//! A file is known by its module's path. What a module passes on with `pub use` counts as an import of the file that has it,
-//! so that a module which gathers names makes no circle by itself.
+//! A file is known by its module's path. What a module passes on with `pub use` counts as an import of the file that
+//! has it, so that a module which gathers names makes no circle by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! The ways to hand things over: codecs behind a box, payloads that are borrowed, buffers that are kept, sums of sparse payloads.
+//! The ways to hand things over: codecs behind a box, payloads that are borrowed, buffers that are kept, sums of sparse
+//! payloads.
 
 use gradwire::{
     Codec, DecodeMode, Device, Dtype, Error, Gradient, Layout, NonFinite, Payload, PayloadError, PayloadView, Qsgd,

@@ -1,5 +1,5 @@
-//! Top-k in a caller's memory whose residual is late: on the PTX machine, with a driver that refuses to allocate and to wait, and on
-//! wgpu.
+//! Top-k in a caller's memory whose residual is late: on the PTX machine, with a driver that refuses to allocate and to
+//! wait, and on wgpu.
 
 use gradwire::plan::Limits;
 use gradwire::{Device, Dtype, NonFinite, TopK};

@@ -248,7 +248,8 @@ impl Drop for Folder {
     }
 }
 
-/// Encodes with a cache in that folder, as a process of its own would: what the driver was asked for, and what came of it.
+/// Encodes with a cache in that folder, as a process of its own would: what the driver was asked for, and what came of
+/// it.
 fn with_cache(loads: Loads<Machine>, folder: &Path) -> (Vec<Load>, Cached) {
     let (notes, cuda) = open(loads);
     notes.take();

@@ -1,10 +1,11 @@
-//! A million spoiled payloads: none makes a reader or a decoder panic, disagree with `docs/wire.md`, or hold more memory
-//! than what was received justifies.
+//! A million spoiled payloads: none makes a reader or a decoder panic, disagree with `docs/wire.md`, or hold more
+//! memory than what was received justifies.
 //!
 //! The bound, in bytes held at a time by the calling thread and the pool's:
 //!
 //! * refused bytes: 0;
-//! * an accepted payload of `p` bytes and `n` elements: `p` to keep a copy (`from_bytes`), 0 to keep the bytes (`from_vec`);
+//! * an accepted payload of `p` bytes and `n` elements: `p` to keep a copy (`from_bytes`), 0 to keep the bytes
+//!   (`from_vec`);
 //! * its decode: `4 n` for the output where the call makes it, and 2048 ([`hostile::OVERHEAD`]); a sum 64 more for each
 //!   payload ([`hostile::PER_PAYLOAD`]); a session `p + 512 + 4 n` and 2048;
 //! * and `n <= 8 p`, so that all of it is at most `33 p` and a constant: what was received bounds what it costs.

@@ -1,5 +1,5 @@
-//! Packed codes, Elias codes and those in base 3: of every level, packed and unpacked as a bit by bit oracle does it, short enough, and
-//! safe from hostile bytes.
+//! Packed codes, Elias codes and those in base 3: of every level, packed and unpacked as a bit by bit oracle does it,
+//! short enough, and safe from hostile bytes.
 
 use gradwire::backend::cpu::{Cpu, Simd};
 use gradwire::plan::Limits;
@@ -130,8 +130,8 @@ fn every_level_comes_back() {
     assert_eq!(level(32, 0), u32::MAX);
 }
 
-/// Elias 1975: |gamma(k)| = 2 floor(log2 k) + 1, |delta(k)| = floor(log2 k) + 2 floor(log2(floor(log2 k) + 1)) + 1. Both are of
-/// k = level + 1, and a level that is not zero has a sign.
+/// Elias 1975: |gamma(k)| = 2 floor(log2 k) + 1, |delta(k)| = floor(log2 k) + 2 floor(log2(floor(log2 k) + 1)) + 1.
+/// Both are of k = level + 1, and a level that is not zero has a sign.
 #[test]
 fn codes_of_every_exponent_are_as_long_as_elias_says_and_come_back() {
     // Bits above those that are read may be anything.
@@ -151,8 +151,9 @@ fn codes_of_every_exponent_are_as_long_as_elias_says_and_come_back() {
             }
         }
     }
-    // Omega (the same, section 3) sends floor(log2 k) in the way in which it sends k: 1 + S(k) bits, S(k) = q + 1 + S(q), S(1) = 0. Of
-    // all levels of all widths it is shorter than the shorter one of the others for the largest alone.
+    // Omega (the same, section 3) sends floor(log2 k) in the way in which it sends k: 1 + S(k) bits, S(k) = q + 1 +
+    // S(q), S(1) = 0. Of all levels of all widths it is shorter than the shorter one of the others for the largest
+    // alone.
     let omega = |k: u32| {
         let (mut bits, mut k) = (1, k);
         while k > 1 {
@@ -288,8 +289,8 @@ fn encoding_with_elias_is_encoding_and_packing() {
     }
 }
 
-/// Bits of an element in classes as INCEPTIONN has them: two that name the class, and 0, 8, 16 or 32 of a sign and a multiple of
-/// twice the bound, or the element as it is.
+/// Bits of an element in classes as INCEPTIONN has them: two that name the class, and 0, 8, 16 or 32 of a sign and a
+/// multiple of twice the bound, or the element as it is.
 fn class_bits(x: f32) -> usize {
     let least = 127.5 * 2.0 * BOUND as f32;
     2 + match x.abs() {
@@ -476,8 +477,8 @@ fn counts(fixed: &Payload, delta: bool) -> (f64, f64, f64) {
     })
 }
 
-/// What the codes may take: a bit each, a sign for each level that is not zero, and twice floor(log2(l + 1)), whose mean is at
-/// most the logarithm of the mean of l + 1, since the logarithm is concave.
+/// What the codes may take: a bit each, a sign for each level that is not zero, and twice floor(log2(l + 1)), whose
+/// mean is at most the logarithm of the mean of l + 1, since the logarithm is concave.
 fn most_bits(n: f64, sum: f64, set: f64) -> f64 {
     n + set + 2.0 * n * (1.0 + sum / n).log2()
 }
@@ -509,8 +510,8 @@ fn codes_are_as_short_as_the_concavity_of_the_logarithm_says() {
 
 #[test]
 fn the_mean_length_is_what_the_l2_norm_promises() {
-    // QSGD's theorem 3.2: E|l_i| = L |x_i| / ||x||, so that a bucket's levels sum to L ||x||_1 / ||x||_2 in the mean, at most
-    // L sqrt(bucket).
+    // QSGD's theorem 3.2: E|l_i| = L |x_i| / ||x||, so that a bucket's levels sum to L ||x||_1 / ||x||_2 in the mean,
+    // at most L sqrt(bucket).
     const SEEDS: u64 = 200;
     for (bits, bucket) in [(2, 512), (4, 128), (4, 512), (8, 8192)] {
         let levels = f64::from((1u32 << (bits - 1)) - 1);
@@ -532,8 +533,9 @@ fn the_mean_length_is_what_the_l2_norm_promises() {
                 levels * one / two
             })
             .sum();
-        // Hoeffding: a sum of `runs * n` independent roundings, each within 1, is off by `t` with a probability of at most
-        // 2 exp(-2 t^2 / (runs n)); at this `t` 2 exp(-50), below 10^-21. Draws of 16 bits and binary32 are off by 2^-15 of a level.
+        // Hoeffding: a sum of `runs * n` independent roundings, each within 1, is off by `t` with a probability of at
+        // most 2 exp(-2 t^2 / (runs n)); at this `t` 2 exp(-50), below 10^-21. Draws of 16 bits and binary32 are off by
+        // 2^-15 of a level.
         let t = 5.0 * (runs * n as f64).sqrt() + runs * n as f64 / 32768.0;
         assert!((all_sums - runs * expected).abs() <= t, "{bits} bits, {bucket}: {all_sums}, and {expected} a run");
         // A level that is not zero is at least 1, so there are at most as many as their sum.

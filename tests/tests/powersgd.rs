@@ -12,9 +12,9 @@ const U: f64 = 1.0 / (1u64 << 24) as f64;
 
 /// What rounding may add to |M - M^|, as a part of |M|.
 ///
-/// An entry of a factor is a sum of at most `c` terms in binary32 (16 lanes of at most 128 along a row, at most 512 down a
-/// slab; then binary64), so a factor is off by at most c U |M| sqrt(r). P is off by that, Q by that again, orthonormal columns
-/// and the r terms of an entry of L R^T by less: four times that is a bound on their sum.
+/// An entry of a factor is a sum of at most `c` terms in binary32 (16 lanes of at most 128 along a row, at most 512
+/// down a slab; then binary64), so a factor is off by at most c U |M| sqrt(r). P is off by that, Q by that again,
+/// orthonormal columns and the r terms of an entry of L R^T by less: four times that is a bound on their sum.
 fn rounding(n: usize, m: usize, r: usize) -> f64 {
     let c = m.div_ceil(16).min(128).max(n.min(512)) + 2;
     4.0 * c as f64 * U * (r as f64).sqrt()
@@ -29,8 +29,8 @@ fn a_matrix_of_low_rank_comes_back(device: &Device) {
             let x = with_values(n, m, &values, 3);
             let dense = Dense::of(n, m, &x);
             let mut state = state(compress_all(r as u32).without_feedback(), n, m);
-            // From a seeded factor Q, |M - M^| is that of P over the least singular value of V^T Q. For one of normal entries
-            // that is below 1 / (10 sqrt(m r)) once in ten seeds, and this is one seed.
+            // From a seeded factor Q, |M - M^| is that of P over the least singular value of V^T Q. For one of normal
+            // entries that is below 1 / (10 sqrt(m r)) once in ten seeds, and this is one seed.
             let generic = 10.0 * ((m * r) as f64).sqrt();
             let lost = dense.minus(&Dense::of(n, m, &step(device, &mut state, &x))).norm() / dense.norm();
             assert!(lost <= rounding(n, m, r) * generic, "{n} x {m}, rank {r}: {lost}");
@@ -63,8 +63,8 @@ fn hard(n: usize, m: usize) -> Vec<(&'static str, Vec<f32>)> {
 }
 
 fn factors_are_orthonormal_or_zero_and_nothing_grows(device: &Device) {
-    // Which input it is, kernels tell by columns that come to zero alone. So a device that runs passes has a third of the inputs in
-    // each shape, in turn with the rank, but in a whole sweep.
+    // Which input it is, kernels tell by columns that come to zero alone. So a device that runs passes has a third of
+    // the inputs in each shape, in turn with the rank, but in a whole sweep.
     let whole = device.kind() == BackendKind::Cpu || Depth::of_tests().sweeps();
     for (shape, (n, m)) in SHAPES.into_iter().filter(|(_, m)| *m > 1).enumerate() {
         for (rank, r) in [1, 2, 4, 7, 12, 32].into_iter().enumerate().filter(|(_, r)| *r <= n.min(m)) {
@@ -81,9 +81,10 @@ fn factors_are_orthonormal_or_zero_and_nothing_grows(device: &Device) {
                         zeros += usize::from(gram.at(a, a) == 0.0);
                         for b in 0..r {
                             let expected = if a == b && gram.at(a, a) != 0.0 { 1.0 } else { 0.0 };
-                            // Entries rounded to binary32 are off by U each, so a product of two unit columns by 2 U. On the CPU the
-                            // last sweep adds 2^-26; on CUDA it multiplies that by 1.55 at most. Together below 4 U. In WGSL an entry is
-                            // rounded thrice, and what is taken off it twice more at most: 2 * 5 * 1.55.
+                            // Entries rounded to binary32 are off by U each, so a product of two unit columns by 2 U.
+                            // On the CPU the last sweep adds 2^-26; on CUDA it multiplies that by 1.55 at most.
+                            // Together below 4 U. In WGSL an entry is rounded thrice, and what is taken off it twice
+                            // more at most: 2 * 5 * 1.55.
                             let most = if device.kind() == BackendKind::Wgpu { 16.0 * U } else { 4.0 * U };
                             let off = (gram.at(a, b) - expected).abs();
                             assert!(off <= most, "{n} x {m}, rank {r}, {name}, step {round}: {off:e} at {a}, {b}");
@@ -114,8 +115,9 @@ fn a_step_is_the_oracles(device: &Device) {
             let sum = Dense::new(n, m, |i, j| f64::from(gradient[i * m + j] + before[i * m + j]));
             let p = sum.times(&Dense::columns(m, &right).orthonormal()).orthonormal();
             let expected = p.times(&sum.t().times(&p).t());
-            // The condition of P, times what rounding does to it. Entries of the gradient are normal, so its 5 largest singular
-            // values are alike: that of M Q is at most sqrt(n m) / (sqrt(n) - sqrt(r)) / ..., and 10 is far above.
+            // The condition of P, times what rounding does to it. Entries of the gradient are normal, so its 5 largest
+            // singular values are alike: that of M Q is at most sqrt(n m) / (sqrt(n) - sqrt(r)) / ..., and 10 is far
+            // above.
             let off = expected.minus(&output).norm() / sum.norm();
             assert!(off <= 10.0 * rounding(n, m, r), "{n} x {m}, rank {r}: {off}");
             let left = Dense::of(n, m, &state.residual().expect("idle"));
@@ -211,8 +213,8 @@ fn bytes_are_as_promised() {
     assert_eq!((compressed(8.3), compressed(8.4)), (Some(true), Some(false)));
 }
 
-/// Steps of a model: with normal entries, then with some that are not finite or overflow, then as before. All that is computed,
-/// and the state.
+/// Steps of a model: with normal entries, then with some that are not finite or overflow, then as before. All that is
+/// computed, and the state.
 fn model_run(device: &Device, codec: PowerSgd, dtype: Dtype, steps: u64) -> (Vec<u32>, Vec<u8>) {
     let elements = MODEL.iter().map(Matrix::elements).sum::<u64>() as usize;
     let mut state = codec.state(&MODEL, Seed::new(9)).expect("valid");

@@ -1,4 +1,5 @@
-//! PowerSGD where something fails: numbers that are not finite or overflow, calls that are refused, steps that are given up.
+//! PowerSGD where something fails: numbers that are not finite or overflow, calls that are refused, steps that are
+//! given up.
 
 use gradwire::{Device, Error, LowRankState, Matrix, NonFinite, Outcome, PowerSgd, Seed};
 use gradwire_tests::cases;
@@ -173,7 +174,8 @@ fn a_factor_that_overflows_is_refused_where_that_is_asked_for(device: &Device) {
     let mut huge = clean.clone();
     huge[..1200].fill(3e38);
     let mut output = vec![0.0; ELEMENTS];
-    // The gradient is finite; what cannot be used is found when it comes back. A whole step that is refused changes nothing.
+    // The gradient is finite; what cannot be used is found when it comes back. A whole step that is refused changes
+    // nothing.
     let before = state.clone();
     let error = device.low_rank_step(&mut state, &huge, &mut output, alone).expect_err("too large");
     assert!(matches!(error, Error::NotFiniteFactor { .. }), "{error:?}");

@@ -1,5 +1,5 @@
-//! PowerSGD on the devices that run passes, beside what holds on every device: the CPU's result within rounding, the same bits in
-//! any order, gradients that are not bound at once, limits that are too small.
+//! PowerSGD on the devices that run passes, beside what holds on every device: the CPU's result within rounding, the
+//! same bits in any order, gradients that are not bound at once, limits that are too small.
 
 use gradwire::{Device, Matrix, PowerSgd, Seed};
 use gradwire_tests::cases;
@@ -12,13 +12,13 @@ fn elements(tensors: &[Matrix]) -> usize {
     tensors.iter().map(Matrix::elements).sum::<u64>() as usize
 }
 
-/// Above eight columns gradient + residual is formed in a pass of its own: once, from whichever side a step begins, and what is not
-/// finite poisons its matrix there too.
+/// Above eight columns gradient + residual is formed in a pass of its own: once, from whichever side a step begins, and
+/// what is not finite poisons its matrix there too.
 fn many_columns_are_formed_once(device: &Device) {
     let (cpu, n) = (Device::cpu(), 300 * 280);
     let tensors = [Matrix::new(300, 280)];
-    // Little more than one group of eight columns, two groups without a rest, four with one. The interpreter has no more of them but
-    // in a whole sweep.
+    // Little more than one group of eight columns, two groups without a rest, four with one. The interpreter has no
+    // more of them but in a whole sweep.
     let some = is_ptx_machine(device) && !Depth::of_tests().sweeps();
     let ranks: &[u32] = if some { &[9, 16, 25] } else { &[9, 12, 16, 17, 24, 25, 32] };
     for &rank in ranks {
@@ -49,9 +49,9 @@ fn many_columns_are_formed_once(device: &Device) {
     }
 }
 
-/// Where sums are short, a factor is as near to the CPU's as binary32 has it: numbers of fewer bits, as tensor cores multiply, would
-/// be seen. Columns are off from orthonormal by 16 U in each backend, the CPU sums 16 terms, tensor cores add six times (others
-/// round less), and what comes of it is rounded.
+/// Where sums are short, a factor is as near to the CPU's as binary32 has it: numbers of fewer bits, as tensor cores
+/// multiply, would be seen. Columns are off from orthonormal by 16 U in each backend, the CPU sums 16 terms, tensor
+/// cores add six times (others round less), and what comes of it is rounded.
 fn short_sums_are_near(device: &Device) {
     let near = SPLIT + 6.0 * ADDED + (2.0 * 16.0 + 16.0 + 2.0) * U;
     for (rank, rows, columns) in [(9, 300, 16), (12, 300, 16), (16, 270, 16), (12, 16, 300), (16, 16, 270)] {
@@ -87,8 +87,8 @@ fn norm(x: &[f32]) -> f64 {
 }
 
 fn the_cpu_is_near(device: &Device) {
-    // Of the large model the interpreter takes one rank but in a whole sweep: five columns on one machine, and on that with tensor
-    // cores twelve, which are for them. The small one has every rank.
+    // Of the large model the interpreter takes one rank but in a whole sweep: five columns on one machine, and on that
+    // with tensor cores twelve, which are for them. The small one has every rank.
     let some = is_ptx_machine(device) && !Depth::of_tests().sweeps();
     let only = if device.name().contains("sm_90") { 12 } else { 5 };
     for (model, chosen) in [(&MODEL[..], some.then_some(only)), (&SMALL, None)] {
@@ -163,7 +163,8 @@ mod ptx {
 
     use super::*;
 
-    /// Whatever the order in which warps run, and for whatever the kernels are compiled, but that there are tensor cores.
+    /// Whatever the order in which warps run, and for whatever the kernels are compiled, but that there are tensor
+    /// cores.
     #[test]
     fn the_same_bits_in_any_order_and_for_every_target() {
         let tensors = [

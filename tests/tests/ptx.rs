@@ -13,8 +13,9 @@ use gradwire_tests::low_rank_checks::{self, SMALL};
 use gradwire_tests::oracle::Kind;
 use gradwire_tests::suite::{self, Depth};
 
-/// The suite on the text for a target. The one for sm_90, where most of the measured devices are, takes the depth of all tests. The
-/// others are the same kernels by the same compiler, each in words of its own: of them the default has every path once.
+/// The suite on the text for a target. The one for sm_90, where most of the measured devices are, takes the depth of
+/// all tests. The others are the same kernels by the same compiler, each in words of its own: of them the default has
+/// every path once.
 fn conforms(major: u32, minor: u32) {
     let depth = match (Depth::of_tests(), (major, minor)) {
         (Depth::Full | Depth::Sweeps, _) => Depth::Sweeps,
@@ -36,7 +37,8 @@ fn sm_35() {
     conforms(3, 5);
 }
 
-/// The targets between have the instructions of sm_35, which run in whole above: here they are chosen, loaded and run once.
+/// The targets between have the instructions of sm_35, which run in whole above: here they are chosen, loaded and run
+/// once.
 #[test]
 fn sm_60_and_sm_70_are_sm_35_with_another_head() {
     let [_, between @ .., _, _] = TARGETS;
@@ -106,7 +108,8 @@ fn with_wrong_factors(from: &str, to: &str) -> Device {
 
 #[test]
 fn a_device_with_wrong_factors_fails_the_suite() {
-    // What columns are multiplied by; what is taken off one another, which the golden vectors' orthogonal columns do not show.
+    // What columns are multiplied by; what is taken off one another, which the golden vectors' orthogonal columns do
+    // not show.
     for (from, to) in [("mul.rn.f64", "add.rn.f64"), ("sub.rn.f64", "add.rn.f64")] {
         let near = low_rank_checks::near_the_cpu(&with_wrong_factors(from, to), &SMALL);
         assert!(near.is_err(), "{from} read as {to}, and nothing shows");

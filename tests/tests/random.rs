@@ -121,15 +121,15 @@ fn chi_square(counts: &[u64]) -> f64 {
     counts.iter().map(|count| (*count as f64 - each).powi(2) / each).sum()
 }
 
-/// What the statistic of so many degrees of freedom passes with a probability of about 1e-9 (Wilson and Hilferty's approximation; six
-/// deviations).
+/// What the statistic of so many degrees of freedom passes with a probability of about 1e-9 (Wilson and Hilferty's
+/// approximation; six deviations).
 fn limit(freedom: usize) -> f64 {
     let f = freedom as f64;
     f * (1.0 - 2.0 / (9.0 * f) + 6.0 * (2.0 / (9.0 * f)).sqrt()).powi(3)
 }
 
-/// Elements are drawn equally often, and so are ordered pairs, over seeds that differ in run, step or tensor. Each statistic raises a
-/// false alarm once in 10^9 runs.
+/// Elements are drawn equally often, and so are ordered pairs, over seeds that differ in run, step or tensor. Each
+/// statistic raises a false alarm once in 10^9 runs.
 #[test]
 fn elements_and_pairs_are_drawn_equally_often() {
     let runs = 60_000u64;
@@ -170,8 +170,8 @@ fn differences_of_entries_are_spread() {
     assert!(found <= most, "{found} is above {most}");
 }
 
-/// E|x - C(x)|^2 = (1 - k/n) |x|^2, and E C(x) = x with the factor: means over 2,000 steps, by Hoeffding, a false alarm once in 10^9
-/// runs each.
+/// E|x - C(x)|^2 = (1 - k/n) |x|^2, and E C(x) = x with the factor: means over 2,000 steps, by Hoeffding, a false alarm
+/// once in 10^9 runs each.
 #[test]
 fn the_error_is_what_the_papers_say() {
     let (device, n, k, runs) = (Device::cpu(), 500, 50, 2000);
@@ -212,7 +212,8 @@ fn it_is_linear() {
     }
 }
 
-/// What is sent and what is left add up to what was there, exactly, on values whose sums are exact; with the factor too.
+/// What is sent and what is left add up to what was there, exactly, on values whose sums are exact; with the factor
+/// too.
 #[test]
 fn feedback_loses_nothing() {
     let n = 600;

@@ -193,8 +193,8 @@ fn by_hand() {
     }
 }
 
-/// A coordinate is a sum of the block's elements, each over sqrt(B) and with a sign of its own. By Hoeffding it is beyond
-/// t |x| / sqrt(B) with a probability of 2 exp(-t^2 / 2) at most.
+/// A coordinate is a sum of the block's elements, each over sqrt(B) and with a sign of its own. By Hoeffding it is
+/// beyond t |x| / sqrt(B) with a probability of 2 exp(-t^2 / 2) at most.
 #[test]
 fn a_constant_has_no_large_coordinate() {
     let (n, block) = (1 << 20, 1024);
@@ -205,7 +205,8 @@ fn a_constant_has_no_large_coordinate() {
     assert!(largest > 3.0, "signs that differ give more than a few: {largest}");
 }
 
-/// Sums of what workers rotate are rotated sums: workers of a step have the same signs, other steps and tensors have others.
+/// Sums of what workers rotate are rotated sums: workers of a step have the same signs, other steps and tensors have
+/// others.
 #[test]
 fn workers_share_signs_and_steps_do_not() {
     let device = Device::cpu();
@@ -233,8 +234,8 @@ fn what_is_wrong_is_said() {
 
 /// A quantizer that is unbiased stays so behind a rotation.
 ///
-/// Given the signs, an element of what comes back is off by a sum of 1024 independent errors of mean zero, each in a range of N / L,
-/// over sqrt(1024). By Hoeffding, the mean over T rotations is off by more than t with a probability of
+/// Given the signs, an element of what comes back is off by a sum of 1024 independent errors of mean zero, each in a
+/// range of N / L, over sqrt(1024). By Hoeffding, the mean over T rotations is off by more than t with a probability of
 /// 2 exp(-2 T^2 t^2 / sum((N / L)^2)) at most; over 1024 elements together a false alarm has a probability below 1e-9.
 #[test]
 fn qsgd_stays_unbiased_behind_it() {
@@ -247,8 +248,9 @@ fn qsgd_stays_unbiased_behind_it() {
         let rotated = device.rotate(Rotation::default(), &x, seed).expect("valid");
         let range = f64::from(rotated.iter().fold(0.0f32, |m, v| m.max(v.abs()))) / 7.0;
         ranges += range * range;
-        // A draw of 16 bits moves an element's mean by less than 2^-16 of a range, and an element that comes back by sqrt(1024) of
-        // that at most. The rotations add their stated bound, and twice that for an error that is as large as the gradient.
+        // A draw of 16 bits moves an element's mean by less than 2^-16 of a range, and an element that comes back by
+        // sqrt(1024) of that at most. The rotations add their stated bound, and twice that for an error that is as
+        // large as the gradient.
         slack = slack.max(range * 32.0 * 2f64.powi(-16) + 3.0 * 24.0 * 2f64.powi(-24) * norm);
         let sent = device.encode(&codec, &rotated, seed.worker(1)).expect("valid");
         let decoded = device.decode(&sent).expect("its own");
@@ -262,7 +264,8 @@ fn qsgd_stays_unbiased_behind_it() {
     assert!(most < 0.25, "elements have a deviation of 1, and the bound is {most}");
 }
 
-/// Beside one large element, QSGD loses the others; behind a rotation it does not. The seeds are fixed, so nothing is left to chance.
+/// Beside one large element, QSGD loses the others; behind a rotation it does not. The seeds are fixed, so nothing is
+/// left to chance.
 #[test]
 fn a_large_element_costs_less_behind_it() {
     let (device, n, codec) = (Device::cpu(), 1024, Qsgd::bits(4).bucket(1024));

@@ -156,7 +156,8 @@ fn a_pass_that_was_moved_out_of_its_buffers_is_refused() {
     }
 }
 
-/// What a report runs on a GPU: here the CPU stands in, to see that it compares, and that the thread that makes the load ends.
+/// What a report runs on a GPU: here the CPU stands in, to see that it compares, and that the thread that makes the
+/// load ends.
 #[test]
 fn selections_under_load_are_compared() {
     let cpu = Device::cpu();

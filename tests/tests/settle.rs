@@ -1,5 +1,5 @@
-//! What a lazy residual still holds of what was sent, taken off by the device: bit for bit what the host's pass leaves, on
-//! every distribution, within small limits, and for as many bytes as it says.
+//! What a lazy residual still holds of what was sent, taken off by the device: bit for bit what the host's pass leaves,
+//! on every distribution, within small limits, and for as many bytes as it says.
 
 use gradwire::{Device, LazyResidual, Seed, Segment, TopK};
 use gradwire_tests::cases::{self, Fill};

@@ -40,8 +40,8 @@ fn f32s(a: u32, b: u32, of: fn(f32, f32) -> f32) -> u32 {
     if result.is_nan() { NAN } else { result.to_bits() }
 }
 
-/// Numbers of every kind of both signs: zeros, subnormal ones, powers of two and their neighbours, infinities and NaNs; and
-/// some without a pattern.
+/// Numbers of every kind of both signs: zeros, subnormal ones, powers of two and their neighbours, infinities and NaNs;
+/// and some without a pattern.
 fn hard() -> Vec<u32> {
     let exponents = (0..=2).chain(20..=30).chain(100..=154).chain(224..=234).chain(250..=255);
     let fractions = [0u32, 1, 2, 3, 0x3f_ffff, 0x40_0000, 0x40_0001, 0x7f_fffe, 0x7f_ffff];

@@ -1,5 +1,5 @@
-//! Top-k on the devices that run passes, beside what the suite has: lengths around every boundary, gradients that are not
-//! bound at once, limits that are too small.
+//! Top-k on the devices that run passes, beside what the suite has: lengths around every boundary, gradients that are
+//! not bound at once, limits that are too small.
 
 use gradwire::{BackendKind, Device, Dtype, Error, Gradient, Seed, TopK};
 use gradwire_tests::cases;
@@ -27,8 +27,8 @@ fn lengths(device: &Device) {
     }
 }
 
-/// Every input that misleads the sample, in every setting whose passes differ. But for whole sweeps, each input has two of six parts
-/// in one type each; the number of a device says which, and three devices have all parts.
+/// Every input that misleads the sample, in every setting whose passes differ. But for whole sweeps, each input has two
+/// of six parts in one type each; the number of a device says which, and three devices have all parts.
 fn misled(device: &Device, number: usize) {
     let parts = [0.001, 0.01, 0.1, 0.3, 0.5, 0.99];
     for (index, (name, fill)) in selections::MISLEADING.into_iter().enumerate() {
@@ -55,8 +55,8 @@ fn misled(device: &Device, number: usize) {
     }
 }
 
-/// More than 64 times 64 tiles, so that what is before a tile is added up in all three steps: entries and ties of a right
-/// sample, and of the sketch.
+/// More than 64 times 64 tiles, so that what is before a tile is added up in all three steps: entries and ties of a
+/// right sample, and of the sketch.
 fn sums_of_sums(device: &Device, inputs: std::ops::Range<usize>) {
     let n = (1 << 25) + (3 << 19) + 5;
     // Ties in all tiles, some of which are kept.
@@ -125,8 +125,8 @@ mod ptx {
         }
     }
 
-    /// Pieces that somebody took and never finishes, as where two streams share a workspace: the wait ends, nothing is written, and
-    /// the host is told. So it is where the passes run over memory that no sample prepared.
+    /// Pieces that somebody took and never finishes, as where two streams share a workspace: the wait ends, nothing is
+    /// written, and the host is told. So it is where the passes run over memory that no sample prepared.
     #[test]
     fn a_wait_in_vain_comes_to_an_end() {
         use gradwire::plan::Params;
@@ -207,7 +207,8 @@ mod ptx {
         all([selections::against_cpu(&device((7, 0), 6), &codec, "some segments' samples are wrong", &x)]);
     }
 
-    /// Devices that promise nothing of blocks that wait have a launch for each pass, and refuse one in which they would.
+    /// Devices that promise nothing of blocks that wait have a launch for each pass, and refuse one in which they
+    /// would.
     #[test]
     fn blocks_wait_where_they_may() {
         let x = cases::normal(20_000, 3);
@@ -261,8 +262,8 @@ mod ptx {
         }
     }
 
-    /// Races are looked for where there are as many steps and fewer tiles. The first input has no path of its own beside the second,
-    /// but that its tiles are all of one segment.
+    /// Races are looked for where there are as many steps and fewer tiles. The first input has no path of its own
+    /// beside the second, but that its tiles are all of one segment.
     #[test]
     fn tiles_are_many() {
         let whole = Depth::of_tests().sweeps();

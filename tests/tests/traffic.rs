@@ -97,7 +97,8 @@ fn a_layer_stands_for_all() {
         let (bytes, instructions) = low_rank_models::sum(&low_rank_models::launched(&layers(count)).expect("no fault"));
         (bytes as f64 / count as f64, instructions as f64 / count as f64)
     });
-    // A tile finds its matrix in a list; the groups of a factor's entries search the table, a step more each time it doubles.
+    // A tile finds its matrix in a list; the groups of a factor's entries search the table, a step more each time it
+    // doubles.
     for (b, i) in [two, eight] {
         assert!(
             (b / bytes - 1.0).abs() < 0.02 && (i / instructions - 1.0).abs() < 0.02,
@@ -155,9 +156,9 @@ fn compare(now: &str, then: Option<&str>) {
     );
 }
 
-/// Top-k reads a gradient once and little more; whatever it is, four times at the most, with everything that it reads beside
-/// the gradient. Of the little more, most are bins that every block reads from the L2 cache: that was measured to be faster than
-/// to keep sums of them.
+/// Top-k reads a gradient once and little more; whatever it is, four times at the most, with everything that it reads
+/// beside the gradient. Of the little more, most are bins that every block reads from the L2 cache: that was measured
+/// to be faster than to keep sums of them.
 fn read_once(rows: &[reads::Row]) {
     let promised = |row: &&reads::Row| row.n == reads::SIZES[0] && !row.misled;
     assert_eq!(rows.iter().filter(promised).count(), reads::PROMISED.len() * reads::PARTS.len());

@@ -10,8 +10,8 @@ use gradwire::{Algorithm, Compressor, Device, Error, ExchangeError, Policy, Reci
 use gradwire_collectives::Threads;
 use training::{bits, gradient, together};
 
-/// Codecs whose values have few bits where the gradient's have, and steps for which they are few enough for f32 to add them
-/// exactly.
+/// Codecs whose values have few bits where the gradient's have, and steps for which they are few enough for f32 to add
+/// them exactly.
 const EXACT: [(&str, Option<&str>, u64); 5] = [
     ("natural:bits=8+ef+twophase", None, 4),
     ("natural:bits=8+elias+ef+twophase", None, 0),
@@ -61,8 +61,8 @@ fn no_gradient_is_lost_with_any_number_of_ranks() {
 #[test]
 fn two_phases_are_their_stages_one_after_another() {
     let (device, codec, ranks) = (Device::cpu(), gradwire::OneBit::new().bucket(64), 3usize);
-    // 600, 210 and 500 elements in buckets of 64. Thirds of 1310 are at 436 and 873; buckets end there at 448, and 64 behind
-    // the third tensor's beginning at 810.
+    // 600, 210 and 500 elements in buckets of 64. Thirds of 1310 are at 436 and 873; buckets end there at 448, and 64
+    // behind the third tensor's beginning at 810.
     let pieces: [&[[usize; 2]]; 3] = [&[[0, 448]], &[[448, 600], [600, 810], [810, 874]], &[[874, 1310]]];
     let seen = together(Threads::group(3).expect("three"), |rank, mut group| {
         let mut compressor = of("onebit:bucket=64+twophase", None);
@@ -166,16 +166,17 @@ fn joined(first: &Outcomes, second: impl Fn(f64) -> Outcomes) -> Outcomes {
     first.iter().flat_map(of).collect()
 }
 
-/// Deviations of a sum of so many independent terms with this variance, each at most `most` from its mean, that Bernstein's
-/// inequality allows: one side passes once in e^`alarms` runs.
+/// Deviations of a sum of so many independent terms with this variance, each at most `most` from its mean, that
+/// Bernstein's inequality allows: one side passes once in e^`alarms` runs.
 fn bernstein(terms: f64, variance: f64, most: f64, alarms: f64) -> f64 {
     let third = most * alarms / 3.0;
     third + (third * third + 2.0 * alarms * terms * variance).sqrt()
 }
 
-/// Each element's mean is unbiased, and its second moment is the sum of what both draws add, to within what chance allows: all checks of this function
-/// fail by chance once in 10^9 runs. Buckets' extremes are elements that no draw changes, so the levels of both phases are known,
-/// and places between levels are multiples of 2^-16, so that the probabilities of the draws are.
+/// Each element's mean is unbiased, and its second moment is the sum of what both draws add, to within what chance
+/// allows: all checks of this function fail by chance once in 10^9 runs. Buckets' extremes are elements that no draw
+/// changes, so the levels of both phases are known, and places between levels are multiples of 2^-16, so that the
+/// probabilities of the draws are.
 #[test]
 fn the_mean_is_unbiased_and_its_second_moment_that_of_two_independent_draws() {
     let (n, steps, codecs, groups) = (256usize, 3000u64, ["qsgd:levels=2", "uniform:bits=1"], [2u32, 4]);
@@ -268,8 +269,8 @@ fn the_mean_is_unbiased_and_its_second_moment_that_of_two_independent_draws() {
 /// Residuals of worker and owner before the steps, and the state behind them.
 type Saved = ((Vec<f32>, Vec<f32>), Vec<u8>);
 
-/// The residuals of owners are in the state: the same ranks go on with the bits of an uninterrupted run, others with the
-/// same mass.
+/// The residuals of owners are in the state: the same ranks go on with the bits of an uninterrupted run, others with
+/// the same mass.
 #[test]
 fn a_state_has_the_owners_residual() {
     let text = "natural:bits=8+ef+twophase";

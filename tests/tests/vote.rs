@@ -73,8 +73,8 @@ fn every_backend_counts_right() {
     }
 }
 
-/// It is the sign of the sum of what the payloads decode to, whoever comes first; and a voter who turns round moves each sum
-/// by two.
+/// It is the sign of the sum of what the payloads decode to, whoever comes first; and a voter who turns round moves
+/// each sum by two.
 #[test]
 fn a_vote_is_the_sign_of_the_sum_in_any_order() {
     let (device, n) = (Device::cpu(), 5000);

@@ -1,4 +1,5 @@
-//! A seed for each worker: draws of its own where rounding has to average out, and refused where all workers need one seed.
+//! A seed for each worker: draws of its own where rounding has to average out, and refused where all workers need one
+//! seed.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! `cargo xtask embed`: what embeds Gradwire, run as its users run it.
 //!
-//! Programs that link or load `libcuda` find the stand-in, whose device is the PTX machine: so our own driver table, cust
-//! and cudarc run for real on a machine without a GPU.
+//! Programs that link or load `libcuda` find the stand-in, whose device is the PTX machine: so our own driver table,
+//! cust and cudarc run for real on a machine without a GPU.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -30,7 +30,8 @@ pub(crate) fn run() -> Result<(), String> {
         command
     };
     step("wgpu: a caller's device and encoder", cargo(".", &["run", "--release", "--example", "embed_wgpu"]))?;
-    // Of the whole workspace, here and below: its features are those of the other builds, so that wgpu is not built again.
+    // Of the whole workspace, here and below: its features are those of the other builds, so that wgpu is not built
+    // again.
     let example = ["run", "--release", "--features", "gradwire/cudarc", "--example", "embed_cudarc"];
     step("cudarc: its streams and slices, on the stand-in", with_driver(".", &example))?;
     let mut check = cargo("adapters/cust", &["check", "--locked", "--all-targets"]);

@@ -1,8 +1,8 @@
 //! `cargo xtask faults`: each call of the driver fails in turn, for every operation.
 //!
-//! CUDA's driver is the stand-in, wgpu's is lavapipe behind a Vulkan layer, and both count and fail calls. What is done must
-//! then be right to the bit, or a typed error that has changed nothing; never a panic, a hang or a wrong answer. Each
-//! operation has a process of its own, which is started anew behind a fault that ends it.
+//! CUDA's driver is the stand-in, wgpu's is lavapipe behind a Vulkan layer, and both count and fail calls. What is done
+//! must then be right to the bit, or a typed error that has changed nothing; never a panic, a hang or a wrong answer.
+//! Each operation has a process of its own, which is started anew behind a fault that ends it.
 
 mod control;
 mod operations;

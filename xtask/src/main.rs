@@ -76,7 +76,8 @@ enum Command {
     Sass(sass::Args),
     /// Run what embeds Gradwire: wgpu, cudarc and cust examples, and the suite through the CUDA driver's interface.
     Embed,
-    /// Make each call of the driver fail in turn, and see that every operation is right or an error that changed nothing.
+    /// Make each call of the driver fail in turn, and see that every operation is right or an error that changed
+    /// nothing.
     #[cfg(all(feature = "cuda", feature = "wgpu"))]
     Faults(faults::Args),
     /// A part of that, in a process of its own.

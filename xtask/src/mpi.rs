@@ -244,8 +244,8 @@ const PLAN: &str = r#"{"messages": [
         {"name": "0.weight", "elements": 144}, {"name": "0.bias", "elements": 16}], "recipe": "topk:0.01+ef"}
 ]}"#;
 
-/// A training whose messages go while backpropagation goes on ends with the accuracy, loss and bytes of one on threads where
-/// they go behind it.
+/// A training whose messages go while backpropagation goes on ends with the accuracy, loss and bytes of one on threads
+/// where they go behind it.
 fn overlaps(mpi: &Mpi, program: &Path) -> Result<(), String> {
     let folder = root().join("target/mpi");
     let plan = folder.join("plan.json");

@@ -1,5 +1,5 @@
-//! Where the repository is, and where results go: looked up when a command runs, since a binary may be copied to another
-//! machine.
+//! Where the repository is, and where results go: looked up when a command runs, since a binary may be copied to
+//! another machine.
 
 use std::path::{Path, PathBuf};
 
@@ -19,8 +19,8 @@ fn checkout_above(folder: &Path) -> Option<PathBuf> {
     folder.ancestors().find(is_checkout).map(Path::to_path_buf)
 }
 
-/// The repository's root, for commands that work on it; outside of a checkout the current folder, where they say what they
-/// miss.
+/// The repository's root, for commands that work on it; outside of a checkout the current folder, where they say what
+/// they miss.
 pub(crate) fn root() -> PathBuf {
     checkout().unwrap_or_else(|| PathBuf::from("."))
 }

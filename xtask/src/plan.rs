@@ -142,8 +142,8 @@ fn of_threads(ranks: u32) -> Result<Network, String> {
     fitted("threads", &pings.map_err(|error| error.to_string())?)
 }
 
-/// The link between the first two processes that the launcher started, and how many there are. None on other ranks than the
-/// first.
+/// The link between the first two processes that the launcher started, and how many there are. None on other ranks than
+/// the first.
 fn of_mpi() -> Result<Option<(Network, u32)>, String> {
     let mut group = Mpi::open(&MpiSettings::default()).map_err(|error| error.to_string())?;
     let (rank, ranks) = (group.rank(), group.ranks());

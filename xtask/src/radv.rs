@@ -1,7 +1,9 @@
-//! What Mesa's compiler for AMD's GPUs makes of the shaders: vector instructions, cycles and registers, without such a GPU.
+//! What Mesa's compiler for AMD's GPUs makes of the shaders: vector instructions, cycles and registers, without such a
+//! GPU.
 //!
-//! RADV has a null device (`RADV_FORCE_FAMILY`), which compiles and runs nothing. wgpu cannot open it, since it waits for
-//! the device at once; so a pipeline is made here, from the SPIR-V that naga writes with the options that wgpu gives it.
+//! RADV has a null device (`RADV_FORCE_FAMILY`), which compiles and runs nothing. wgpu cannot open it, since it waits
+//! for the device at once; so a pipeline is made here, from the SPIR-V that naga writes with the options that wgpu
+//! gives it.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -29,7 +31,8 @@ pub(crate) struct Args {
     /// left out. `params.bits=4u` fixes a parameter; `any(rare)=false` leaves out a branch.
     #[arg(long)]
     set: Vec<String>,
-    /// Read the modules from this folder, where an entry point's file is ENTRY.wgsl, as `cargo xtask shaders` leaves them.
+    /// Read the modules from this folder, where an entry point's file is ENTRY.wgsl, as `cargo xtask shaders` leaves
+    /// them.
     #[arg(long)]
     from: Option<PathBuf>,
     /// Print the machine code too.
@@ -183,8 +186,8 @@ impl Compiler {
         let mut bindings = vec![binding(0, vk::DescriptorType::UNIFORM_BUFFER)];
         bindings.extend((1..=shader.bindings.len()).map(|at| binding(at as u32, vk::DescriptorType::STORAGE_BUFFER)));
         let name = std::ffi::CString::new(shader.name).map_err(|e| e.to_string())?;
-        // SAFETY: every structure lives until the call that reads it is done; the handles are this device's, which lives
-        // as long as the process; the SPIR-V is naga's, which validated the module.
+        // SAFETY: every structure lives until the call that reads it is done; the handles are this device's, which
+        // lives as long as the process; the SPIR-V is naga's, which validated the module.
         unsafe {
             let device = &self.device;
             let about = vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings);

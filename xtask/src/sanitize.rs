@@ -39,7 +39,8 @@ const TESTS: [&str; 25] = [
 pub(crate) fn run() -> Result<(), String> {
     let mut cargo = crate::ptx::pinned_cargo()?;
     cargo.args(["test", "--release", "--locked", "--target", TARGET, "--target-dir", "target/sanitize"]).args(TESTS);
-    // Arithmetic that wraps where it should not is reported as well, and so is a broken promise to the standard library.
+    // Arithmetic that wraps where it should not is reported as well, and so is a broken promise to the standard
+    // library.
     for check in ["OVERFLOW_CHECKS", "DEBUG_ASSERTIONS"] {
         cargo.env(format!("CARGO_PROFILE_RELEASE_{check}"), "true");
     }

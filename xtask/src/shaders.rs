@@ -1,4 +1,5 @@
-//! `cargo xtask shaders`: writes out every WGSL module that the WGPU backend can create, for compilers that are not in Rust.
+//! `cargo xtask shaders`: writes out every WGSL module that the WGPU backend can create, for compilers that are not in
+//! Rust.
 
 use std::fs;
 use std::path::PathBuf;

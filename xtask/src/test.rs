@@ -18,7 +18,8 @@ pub(crate) struct Args {
     /// Only the tests of this codec, such as qsgd, topk or powersgd. Nothing is formatted, linted or documented.
     #[arg(long, value_parser = codec)]
     codec: Option<Codec>,
-    /// Only the tests of this backend: cpu, cuda (with the interpreter of PTX) or wgpu. Nothing is formatted, linted or documented.
+    /// Only the tests of this backend: cpu, cuda (with the interpreter of PTX) or wgpu. Nothing is formatted, linted or
+    /// documented.
     #[arg(long, value_parser = parse_kind)]
     backend: Option<BackendKind>,
     /// Only the tests of the CPU backend, built for another processor and run under qemu-user.
@@ -36,7 +37,8 @@ enum Processor {
 #[derive(Clone, Copy, Debug)]
 struct Codec {
     name: &'static str,
-    /// The test programs that are of it alone. Quantizers are tested by the suite, whose checks name their codec, and have none.
+    /// The test programs that are of it alone. Quantizers are tested by the suite, whose checks name their codec, and
+    /// have none.
     own: &'static [&'static str],
 }
 
@@ -89,7 +91,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     backends(&required)
 }
 
-/// The CPU's arithmetic and loops on AArch64, so that NEON gives the bytes that SSE2 and AVX do. How fast it is does not show.
+/// The CPU's arithmetic and loops on AArch64, so that NEON gives the bytes that SSE2 and AVX do. How fast it is does
+/// not show.
 fn emulated(args: &Args) -> Result<(), String> {
     let target = ["test", "--release", "--locked", "--target", "aarch64-unknown-linux-gnu"];
     let arithmetic = [&target[..], &["-p", "gradwire-kernels", "--lib"]].concat();
@@ -121,7 +124,8 @@ fn step(name: &str, words: &[&str], args: &Args) -> Result<(), String> {
 fn some(args: &Args) -> Result<(), String> {
     let mut done = 0;
     for run in runs(args.codec, args.backend) {
-        // The workspace's features, as `cargo xtask test` alone builds with: with those of one package, wgpu would be built anew.
+        // The workspace's features, as `cargo xtask test` alone builds with: with those of one package, wgpu would be
+        // built anew.
         let mut words = vec!["test", "--release", "--locked", "--workspace"];
         words.extend(run.programs.iter().flat_map(|program| ["--test", program]));
         if !run.words.is_empty() {

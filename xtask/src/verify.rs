@@ -18,8 +18,8 @@ pub(crate) struct Args {
     quick: bool,
 }
 
-/// What has been found of the thing that is being checked. Each is printed as the next one begins, and a failure at once, so that
-/// a run that is stopped has told what it had.
+/// What has been found of the thing that is being checked. Each is printed as the next one begins, and a failure at
+/// once, so that a run that is stopped has told what it had.
 #[derive(Default)]
 struct Live {
     what: Option<String>,

@@ -65,7 +65,8 @@ fn a_rehearsal_on_the_ptx_machine_verifies_and_times_and_says_what_it_is() {
         assert!(suite["complete"] == true && checks.len() >= 7 && checks.iter().all(|c| c["failed"] == 0), "{suite}");
     }
     let rows = device["rows"].as_array().unwrap();
-    // Settings of buckets, and two with their codes packed; beside them three of top-k, three ranks of PowerSGD, and a scan.
+    // Settings of buckets, and two with their codes packed; beside them three of top-k, three ranks of PowerSGD, and a
+    // scan.
     let buckets = 2 + CODECS.iter().flat_map(|tests| (tests.timed)()).filter(|(_, reported)| *reported).count();
     let of_dtype = |dtype: &str| rows.iter().filter(|row| row["dtype"] == dtype).count();
     assert_eq!(of_dtype("f32"), 4 * buckets + 3 * 3 + 3 + 1 + 1, "every operation, and a whole model");

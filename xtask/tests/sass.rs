@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Registers, blocks, loads in flight, instructions by pipe and the replay are those of `docs/sass.md`, and the machine code gives
-/// what the CPU gives. Without the wheels of `.ci/run` nothing is checked, and the test says so; there `cargo xtask sass --check`
-/// fails without them.
+/// Registers, blocks, loads in flight, instructions by pipe and the replay are those of `docs/sass.md`, and the machine
+/// code gives what the CPU gives. Without the wheels of `.ci/run` nothing is checked, and the test says so; there
+/// `cargo xtask sass --check` fails without them.
 #[test]
 fn the_machine_code_is_what_the_page_says() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

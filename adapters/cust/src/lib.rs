@@ -33,8 +33,8 @@ use gradwire::plan::Limits;
 
 /// Gradwire's kernels, loaded into a context of cust's, with work going to a stream of cust's.
 ///
-/// [`OnStream::queue`] is `unsafe` for the reason that cust's launches are: work is queued, and nothing stops a buffer from being
-/// dropped before it is done.
+/// [`OnStream::queue`] is `unsafe` for the reason that cust's launches are: work is queued, and nothing stops a buffer
+/// from being dropped before it is done.
 #[derive(Debug)]
 pub struct OnStream<'c> {
     cuda: Cuda,
@@ -74,8 +74,8 @@ impl<'c> OnStream<'c> {
     /// As [`Cuda::queue`].
     ///
     /// # Safety
-    /// The caller guarantees that the buffers live until the stream was waited for, that nothing else uses them meanwhile, and that
-    /// they hold what the fields of the work's buffers say.
+    /// The caller guarantees that the buffers live until the stream was waited for, that nothing else uses them
+    /// meanwhile, and that they hold what the fields of the work's buffers say.
     pub unsafe fn queue<W: Work>(&self, work: W, buffers: W::Buffers<Piece>) -> Result<(), Error> {
         // SAFETY: cust's buffers are memory that holds values; the caller answers for the rest.
         unsafe { self.cuda.queue(work, buffers) }

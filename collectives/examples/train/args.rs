@@ -35,14 +35,15 @@ pub(crate) struct Args {
     /// and a method that sends signs alone, signsgd and signum, wants a rate some 100 times smaller than the others.
     #[arg(long, conflicts_with_all = ["codec", "plan"])]
     all: bool,
-    /// A plan that cargo xtask plan --write has written, in the place of codecs: which tensors share a message, and by which
-    /// recipe. The profile's layers are called 0.weight, 0.bias and so on.
+    /// A plan that cargo xtask plan --write has written, in the place of codecs: which tensors share a message, and by
+    /// which recipe. The profile's layers are called 0.weight, 0.bias and so on.
     #[arg(long, conflicts_with = "codec")]
     pub(crate) plan: Option<PathBuf>,
     /// A message goes as soon as backpropagation has its tensors, while it goes on with the others.
     #[arg(long, requires = "plan")]
     pub(crate) overlap: bool,
-    /// What is trained: two convolutions of 16 and 32 channels and a full layer, or full layers of 128, 64 and 10 values.
+    /// What is trained: two convolutions of 16 and 32 channels and a full layer, or full layers of 128, 64 and 10
+    /// values.
     #[arg(long, value_enum, default_value_t = Layers::Convolutions)]
     pub(crate) layers: Layers,
     /// Steps of each training; goes before --epochs.

@@ -5,8 +5,8 @@
 //! mpirun -np 4 --host a,b target/release/examples/train --engine mpi --codec topk:0.01+ef
 //! ```
 //!
-//! The line that matters is in `planned.rs`: `compressor.exchange(device, group, gradient)`; with `--plan FILE`, `Compressor::exchange_all`, and with
-//! `--overlap` `Together`.
+//! The line that matters is in `planned.rs`: `compressor.exchange(device, group, gradient)`; with `--plan FILE`,
+//! `Compressor::exchange_all`, and with `--overlap` `Together`.
 
 mod args;
 mod digits;
@@ -56,7 +56,8 @@ fn run(args: &Args) -> Result<(), TrainError> {
     }
 }
 
-/// Trains with each codec, on threads or as one rank of a group, which is given back. Of a group, rank 0 speaks and draws.
+/// Trains with each codec, on threads or as one rank of a group, which is given back. Of a group, rank 0 speaks and
+/// draws.
 fn trainings(args: &Args, mut group: Option<Mpi>) -> Result<Option<Mpi>, TrainError> {
     let codecs = args.codecs();
     let (learn, test) = Images::load(&args.digits)?.split(args.seed);
@@ -121,8 +122,8 @@ struct Shared {
     rate: f32,
 }
 
-/// The last line of each training, in whole. Bytes are those that a rank hands over in a step; a codec's name may have commas,
-/// and no quotes.
+/// The last line of each training, in whole. Bytes are those that a rank hands over in a step; a codec's name may have
+/// commas, and no quotes.
 fn csv(histories: &[History], shared: &Shared) -> String {
     let Shared { tested, steps, ranks, seed, rate } = shared;
     let mut text = "accuracy,loss,bytes_per_step,bytes_of_gradient,tested,steps,ranks,seed,rate,codec\n".to_owned();

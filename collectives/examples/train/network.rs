@@ -6,8 +6,8 @@ use super::random::Random;
 
 /// A network: all parameters in one vector, layer after layer, of each the weights and then the bias.
 ///
-/// The weights of a layer from `n` to `m` values are `m` rows of `n`. A convolution is such a layer at each place of an image,
-/// whose values are the 3 x 3 pixels around the place, with all channels of each.
+/// The weights of a layer from `n` to `m` values are `m` rows of `n`. A convolution is such a layer at each place of an
+/// image, whose values are the 3 x 3 pixels around the place, with all channels of each.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
     layers: Vec<Layer>,
@@ -38,7 +38,8 @@ impl Places {
         self.side.div_ceil(self.stride).pow(2)
     }
 
-    /// The pixels around a place, those that there are: where each has its channels among the place's values, and in the image.
+    /// The pixels around a place, those that there are: where each has its channels among the place's values, and in
+    /// the image.
     fn around(self, place: usize) -> impl Iterator<Item = (usize, usize)> {
         let Self { side, channels, stride } = self;
         let across = side.div_ceil(stride);
@@ -157,8 +158,8 @@ impl Network {
 
     /// The cross-entropy of these images, summed; `gradient` becomes `scale` times its gradient.
     ///
-    /// The last layer is first: `ready` hears of each layer's parameters, by where they begin and end, once their gradient is
-    /// there.
+    /// The last layer is first: `ready` hears of each layer's parameters, by where they begin and end, once their
+    /// gradient is there.
     pub(crate) fn gradient<E>(
         &self,
         pixels: &[f32],

@@ -145,7 +145,8 @@ impl<'d, G: Collective + Send + 'static> Exchanges<'d, G> {
         Ok(())
     }
 
-    /// The gradient of this rank, all of which is there, becomes the mean over all ranks. Gives the bytes that were handed over.
+    /// The gradient of this rank, all of which is there, becomes the mean over all ranks. Gives the bytes that were
+    /// handed over.
     ///
     /// Where a message fails, no other has changed anything, and the gradient is as it was.
     pub(crate) fn finish(&mut self, gradient: &mut [f32]) -> Result<u64, TrainError> {
@@ -229,7 +230,8 @@ mod tests {
         assert!(bytes > 4 * 27, "{bytes}");
     }
 
-    /// The second message refuses a NaN: the first has not changed anything either, and the next step is what it would have been.
+    /// The second message refuses a NaN: the first has not changed anything either, and the next step is what it would
+    /// have been.
     #[test]
     fn a_message_that_fails_leaves_all_as_it_was() {
         let (first, second) = ([("1.bias", 3), ("0.weight", 24)], [("1.weight", 12), ("0.bias", 4)]);

@@ -1,5 +1,5 @@
-//! One training: ranks as threads or as processes, each with its own parameters, its own part of every batch and its own
-//! compressor.
+//! One training: ranks as threads or as processes, each with its own parameters, its own part of every batch and its
+//! own compressor.
 
 use std::ops::Range;
 
@@ -124,8 +124,8 @@ pub(crate) fn train(
     history(codec, &first_cause(ended)?)
 }
 
-/// Trains as one rank of a group whose other ranks do the same, and gives the group back. The points of the history are rank
-/// 0's alone.
+/// Trains as one rank of a group whose other ranks do the same, and gives the group back. The points of the history are
+/// rank 0's alone.
 pub(crate) fn train_rank<G: Collective + Send + 'static>(
     setup: &Setup,
     codec: &str,
@@ -320,8 +320,8 @@ mod tests {
         *train(&setup, codec, &Device::cpu(), &|_| ()).unwrap().points.last().unwrap()
     }
 
-    /// As GRACE reports (Xu et al., ICDCS 2021), at one learning rate for all. Of the sign methods no more holds: a step is as
-    /// long as the rate whatever the gradient, and with a rate of their own they are not behind here.
+    /// As GRACE reports (Xu et al., ICDCS 2021), at one learning rate for all. Of the sign methods no more holds: a
+    /// step is as long as the rate whatever the gradient, and with a rate of their own they are not behind here.
     #[test]
     fn methods_with_feedback_end_near_none_and_signs_without_it_behind() {
         let none = end(Layers::Convolutions, "none", 1);

@@ -1,5 +1,5 @@
-//! Messages that are under way. MPI reads and writes their bytes until their requests are done, so that the bytes belong
-//! to them, and are leaked where a request never ends.
+//! Messages that are under way. MPI reads and writes their bytes until their requests are done, so that the bytes
+//! belong to them, and are leaked where a request never ends.
 
 use std::sync::Arc;
 

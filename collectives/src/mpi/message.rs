@@ -7,8 +7,8 @@ use gradwire::CollectiveError;
 use super::world::ENGINE;
 use crate::op::Op;
 
-/// The first part of every message has its head and up to so many bytes of it together, so that a short message is one of
-/// MPI's, and goes out at once.
+/// The first part of every message has its head and up to so many bytes of it together, so that a short message is one
+/// of MPI's, and goes out at once.
 pub(super) const FIRST: usize = 4096;
 /// Bytes of a head.
 pub(super) const HEAD: usize = 24;

@@ -176,8 +176,8 @@ table! {
 ///
 /// # Safety
 ///
-/// Every function but [`state`](Self::state) and [`init`](Self::init) needs MPI to be initialised and not finalised, and
-/// handles that this library gave and that were not freed.
+/// Every function but [`state`](Self::state) and [`init`](Self::init) needs MPI to be initialised and not finalised,
+/// and handles that this library gave and that were not freed.
 pub(super) trait Calls: Send + Sync {
     fn abi(&self) -> Abi;
     /// Whether MPI is initialised, and whether it is finalised.
@@ -193,7 +193,8 @@ pub(super) trait Calls: Send + Sync {
     unsafe fn return_errors(&self, comm: Bits) -> Result<(), Code>;
     unsafe fn rank(&self, comm: Bits) -> Result<c_int, Code>;
     unsafe fn size(&self, comm: Bits) -> Result<c_int, Code>;
-    /// Begins to duplicate a communicator: the request is given, and the new communicator is in `place` when it is done.
+    /// Begins to duplicate a communicator: the request is given, and the new communicator is in `place` when it is
+    /// done.
     ///
     /// # Safety
     ///

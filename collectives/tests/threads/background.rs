@@ -1,4 +1,5 @@
-//! Exchanges on a thread of their own: the bits of exchanges in turn, what happens where they fail, and that nothing waits.
+//! Exchanges on a thread of their own: the bits of exchanges in turn, what happens where they fail, and that nothing
+//! waits.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;

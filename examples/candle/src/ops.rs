@@ -1,7 +1,7 @@
 //! Gradwire's encode and decode as custom ops of candle, on the CPU and on CUDA.
 //!
-//! What travels between workers is a tensor of bytes, the body of a payload as it lies in device memory. So the bodies of
-//! all workers are one tensor after an all-gather, and none of them leaves its device.
+//! What travels between workers is a tensor of bytes, the body of a payload as it lies in device memory. So the bodies
+//! of all workers are one tensor after an all-gather, and none of them leaves its device.
 
 use std::sync::Mutex;
 

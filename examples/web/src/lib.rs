@@ -31,8 +31,8 @@ pub async fn quickstart() -> Result<String, JsError> {
     digits(payload.as_bytes())
 }
 
-/// Keeps the largest entries of gradient + residual on WebGPU, and adds them up where they arrive. The bytes come back as
-/// those of [`quickstart`].
+/// Keeps the largest entries of gradient + residual on WebGPU, and adds them up where they arrive. The bytes come back
+/// as those of [`quickstart`].
 #[wasm_bindgen]
 pub async fn largest() -> Result<String, JsError> {
     let gradient = gradient();

@@ -9,14 +9,14 @@ use wasm_bindgen::prelude::*;
 /// A matrix with whole tiles and without, one that is too small to be sent as factors, and a vector.
 const MODEL: [Matrix; 4] = [Matrix::new(300, 260), Matrix::new(40, 70), Matrix::new(2, 2), Matrix::vector(33)];
 
-/// How far two backends may be apart that are given the same reduced factors, as a part of |M|: what the documentation of
-/// [`PowerSgd`] says.
+/// How far two backends may be apart that are given the same reduced factors, as a part of |M|: what the documentation
+/// of [`PowerSgd`] says.
 fn apart(rank: u32) -> f64 {
     4.0 * 514.0 / f64::from(1 << 24) * f64::from(rank).sqrt()
 }
 
-/// Three steps of several settings on WebGPU and on the CPU: factors, outputs and residuals are within the documented distance. Says
-/// what was compared.
+/// Three steps of several settings on WebGPU and on the CPU: factors, outputs and residuals are within the documented
+/// distance. Says what was compared.
 pub async fn compare(gpu: &Wgpu, cpu: &Device) -> Result<String, JsError> {
     let elements = MODEL.iter().map(Matrix::elements).sum::<u64>() as usize;
     let mut said = String::new();

@@ -1,5 +1,5 @@
-//! What a device objects to, in a browser: its answers come when nobody waits for them, and have to be typed errors all the
-//! same.
+//! What a device objects to, in a browser: its answers come when nobody waits for them, and have to be typed errors all
+//! the same.
 
 use std::fmt::Write as _;
 

@@ -9,12 +9,13 @@ use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite, Scale};
 use crate::wire::CodecId;
 
-/// Casts to a small format: f16, bf16, E4M3, E5M2 or E2M1, or integers of 8 or 16 bits, with stochastic rounding or to nearest even.
+/// Casts to a small format: f16, bf16, E4M3, E5M2 or E2M1, or integers of 8 or 16 bits, with stochastic rounding or to
+/// nearest even.
 ///
-/// Sources: "OCP 8-bit floating point specification (OFP8)", revision 1.0, 2023, for E4M3 and E5M2; "OCP microscaling formats
-/// (MX) specification", version 1.0, 2023, for E2M1, INT8 and the scale of a block, which [`Float::scaled`] is; Li et al., "A
-/// network-centric hardware/algorithm co-design to accelerate distributed training of deep neural networks" (INCEPTIONN), MICRO
-/// 2018, for [`Float::error_bound`].
+/// Sources: "OCP 8-bit floating point specification (OFP8)", revision 1.0, 2023, for E4M3 and E5M2; "OCP microscaling
+/// formats (MX) specification", version 1.0, 2023, for E2M1, INT8 and the scale of a block, which [`Float::scaled`] is;
+/// Li et al., "A network-centric hardware/algorithm co-design to accelerate distributed training of deep neural
+/// networks" (INCEPTIONN), MICRO 2018, for [`Float::error_bound`].
 ///
 /// | | bits | exponent | mantissa | largest | lowest normal | smallest |
 /// |---|---|---|---|---|---|---|
@@ -30,16 +31,18 @@ use crate::wire::CodecId;
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
 /// * **Size**: 4, 8 or 16 bits per element in whole units of 256 elements, 4 bytes per bucket, 32 bytes of header.
-/// * **Unbiased**, for magnitudes up to the largest number, to the resolution of the draws: 2^-17 of the distance of two numbers,
-///   exactly for bf16, and for f16 from 2^-14 on; below, 2^-13 of that distance; of int16 2^-9. Greater magnitudes become the
-///   largest number. [`Float::nearest`] is biased.
-/// * **Error**: above the lowest normal number at most u |x|, and u/2 |x| to nearest, with u = 2^-mantissa; below, the smallest
-///   number, and half of it; with [`Float::error_bound`] that bound. With a scale or as bf16, the variance factor is omega = u^2/(4 + 4u) + min(B s^2/4, sqrt(B) s), B
-///   elements per bucket and s = 2^(1 + lowest - mantissa) by the largest number, 2^lowest being the lowest normal one;
-///   of bf16 the first term, which leaves out magnitudes below 2^-126. Else there is none, and no error feedback.
+/// * **Unbiased**, for magnitudes up to the largest number, to the resolution of the draws: 2^-17 of the distance of
+///   two numbers, exactly for bf16, and for f16 from 2^-14 on; below, 2^-13 of that distance; of int16 2^-9. Greater
+///   magnitudes become the largest number. [`Float::nearest`] is biased.
+/// * **Error**: above the lowest normal number at most u |x|, and u/2 |x| to nearest, with u = 2^-mantissa; below, the
+///   smallest number, and half of it; with [`Float::error_bound`] that bound. With a scale or as bf16, the variance
+///   factor is omega = u^2/(4 + 4u) + min(B s^2/4, sqrt(B) s), B elements per bucket and s = 2^(1 + lowest - mantissa)
+///   by the largest number, 2^lowest being the lowest normal one; of bf16 the first term, which leaves out magnitudes
+///   below 2^-126. Else there is none, and no error feedback.
 /// * **Seeds**: each worker its own, by [`crate::Seed::worker`]; to nearest there is no draw.
 /// * **Determinism**: backend to backend.
-/// * **Edge cases**: signs are kept, also where the value is zero. NaN and infinity make their bucket NaN: [`NonFinite`].
+/// * **Edge cases**: signs are kept, also where the value is zero. NaN and infinity make their bucket NaN:
+///   [`NonFinite`].
 ///
 /// ```
 /// use gradwire::{Device, Float, Seed};
@@ -100,7 +103,8 @@ impl Float {
         Self::format(3)
     }
 
-    /// Four bits: two of exponent and one of mantissa. Its numbers are zero and 0.5 to 6, so it is of use with [`Float::scaled`].
+    /// Four bits: two of exponent and one of mantissa. Its numbers are zero and 0.5 to 6, so it is of use with
+    /// [`Float::scaled`].
     pub const fn e2m1() -> Self {
         Self::format(4)
     }
@@ -130,15 +134,15 @@ impl Float {
 
     /// No element off by more than this: INCEPTIONN's error bound, of integers alone.
     ///
-    /// Rounded to nearest, with a scale per bucket as [`Float::scaled`], and at least so large that two numbers are the largest
-    /// power of two up to twice the bound apart. So magnitudes below that become zero, and what is left are small integers, which
-    /// [`Float::elias`] packs. A bucket whose largest magnitude is above 32767 such distances (int8: 127) has a larger scale, and
-    /// errors of up to 2^-15 of that magnitude (2^-7); with a bound of 2^-10 that is from 64 on (from 1/4). A larger magnitude is
-    /// sent as it is there, in 32 bits; and classes of 0, 8, 16 and 32 bits with two more for each element are there in the
-    /// place of Elias codes.
+    /// Rounded to nearest, with a scale per bucket as [`Float::scaled`], and at least so large that two numbers are the
+    /// largest power of two up to twice the bound apart. So magnitudes below that become zero, and what is left are
+    /// small integers, which [`Float::elias`] packs. A bucket whose largest magnitude is above 32767 such distances
+    /// (int8: 127) has a larger scale, and errors of up to 2^-15 of that magnitude (2^-7); with a bound of 2^-10 that
+    /// is from 64 on (from 1/4). A larger magnitude is sent as it is there, in 32 bits; and classes of 0, 8, 16 and 32
+    /// bits with two more for each element are there in the place of Elias codes.
     ///
-    /// Not a contraction: a gradient whose magnitudes are all small becomes zero. Error feedback keeps it, and residuals stay
-    /// within the bound too.
+    /// Not a contraction: a gradient whose magnitudes are all small becomes zero. Error feedback keeps it, and
+    /// residuals stay within the bound too.
     ///
     /// ```
     /// use gradwire::{Device, Float, Seed};
@@ -155,8 +159,8 @@ impl Float {
         self
     }
 
-    /// The payload with its codes packed as Elias gamma codes, as [`Qsgd::elias`](crate::Qsgd::elias), of integers alone: zero takes
-    /// 1 bit, and a level l takes 2 floor(log2(l + 1)) + 2.
+    /// The payload with its codes packed as Elias gamma codes, as [`Qsgd::elias`](crate::Qsgd::elias), of integers
+    /// alone: zero takes 1 bit, and a level l takes 2 floor(log2(l + 1)) + 2.
     pub const fn elias(mut self) -> Self {
         self.entropy = Entropy::Elias;
         self
@@ -179,7 +183,8 @@ impl Float {
         if !(2f64.powi(-100)..=2f64.powi(100)).contains(&bound) {
             return Err(wrong(BOUND));
         }
-        // The largest power of two up to the bound: its exponent alone. Exact in binary32 where the bound is within its limits.
+        // The largest power of two up to the bound: its exponent alone. Exact in binary32 where the bound is within its
+        // limits.
         let below = f64::from_bits(bound.to_bits() >> 52 << 52);
         Ok(Some((below * 2f64.powi(1 + format.mantissa as i32)) as f32))
     }

@@ -8,21 +8,23 @@ use crate::wire::CodecId;
 
 /// 1-bit SGD: an element is sent as its side of zero, and decodes to the mean of its bucket's elements on that side.
 ///
-/// Source: Seide et al., "1-bit stochastic gradient descent and its application to data-parallel distributed training of speech
-/// DNNs", Interspeech 2014, where a bucket is a column of a matrix; buckets of 64 as in Grubic et al., EDBT 2018, where it is
-/// 1bitSGD*. A column of its own length is a tensor of a [`crate::Layout`], with [`OneBit::whole_tensor`].
+/// Source: Seide et al., "1-bit stochastic gradient descent and its application to data-parallel distributed training
+/// of speech DNNs", Interspeech 2014, where a bucket is a column of a matrix; buckets of 64 as in Grubic et al., EDBT
+/// 2018, where it is 1bitSGD*. A column of its own length is a tensor of a [`crate::Layout`], with
+/// [`OneBit::whole_tensor`].
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
 /// * **Size**: 1 bit per element in whole units of 256 elements, 8 bytes per bucket, 32 bytes of header.
 /// * **Biased**, so plans have error feedback, and [`crate::Device::encode_with_feedback`] keeps the residual;
 ///   [`OneBit::without_feedback`] is for those who measure.
-/// * **Error**: |x - decode|^2 <= (1 - 1/B) |x|^2, B elements per bucket, but for the rounding of the means; no other two values
-///   for the two sides have less. What decoding does not give back adds up to zero on each side of zero, to 2^-30 of the side's
-///   largest magnitude per element and binary32's own rounding.
+/// * **Error**: |x - decode|^2 <= (1 - 1/B) |x|^2, B elements per bucket, but for the rounding of the means; no other
+///   two values for the two sides have less. What decoding does not give back adds up to zero on each side of zero, to
+///   2^-30 of the side's largest magnitude per element and binary32's own rounding.
 /// * **Seeds**: no random draw, so any seed gives the same payload.
 /// * **Determinism**: backend to backend.
-/// * **Edge cases**: zeros of either sign are on the upper side; a bucket of two values, one below zero, decodes exactly; a side
-///   without elements has a mean of 0, and so may one whose mean is below the smallest subnormal number. NaN and infinity: [`NonFinite`].
+/// * **Edge cases**: zeros of either sign are on the upper side; a bucket of two values, one below zero, decodes
+///   exactly; a side without elements has a mean of 0, and so may one whose mean is below the smallest subnormal
+///   number. NaN and infinity: [`NonFinite`].
 ///
 /// ```
 /// use gradwire::{Device, OneBit, Seed};
@@ -48,7 +50,8 @@ impl OneBit {
 
     bucketed_settings!("One bucket for the whole tensor. Costs a second read of the gradient.");
 
-    /// No error feedback: nothing is kept of what decoding does not give back. Training with it does not converge in general.
+    /// No error feedback: nothing is kept of what decoding does not give back. Training with it does not converge in
+    /// general.
     pub const fn without_feedback(mut self) -> Self {
         self.feedback = false;
         self

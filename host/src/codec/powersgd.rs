@@ -50,24 +50,27 @@ impl Matrix {
 /// Send a gradient as the product of two thin factors.
 ///
 /// Source: Vogels, Karimireddy and Jaggi, "PowerSGD: Practical low-rank gradient compression for distributed
-/// optimization", NeurIPS 2019, algorithm 1 (one step of warm-started subspace iteration) and algorithm 2 (error feedback).
+/// optimization", NeurIPS 2019, algorithm 1 (one step of warm-started subspace iteration) and algorithm 2 (error
+/// feedback).
 ///
-/// * **Shape**: the gradients of all tensors of a model in one buffer, each an n x m [`Matrix`] in row-major order; f32, f16
-///   or bf16. Output and factors are f32.
-/// * **Sent**: P = M Q, n x r, then Q = M^T P, m x r, with M = gradient + residual and P made orthonormal in between: 4 r (n +
-///   m) bytes. Both are linear in M, so what is all-reduced is P and Q themselves, by any collective that computes a mean.
-/// * **Not compressed**: vectors, and matrices for which (n + m) r `min_compression` >= n m; they are sent as they are, in
-///   f32, behind the last factor.
-/// * **Biased**: M^ = P P^T M is the projection of M on r directions, so |M - M^| <= |M|, and M^ = M where the rank of M is
-///   at most r. The residual keeps M - M^.
-/// * **Orthonormal**: by Cholesky of P^T P in f64, swept again where the columns are nearly dependent. A column that depends on
-///   the ones before it becomes zeros; in the next step it starts afresh from a seeded one.
-/// * **Seeds**: one for all workers, since the first factors have to agree; a seed with a [`crate::Seed::worker`] is refused.
-/// * **Determinism**: run to run on one device; on the CPU the same bits at any thread count and any vector width. On CUDA above
-///   rank 8, GPUs of another architecture may have other bits: tensor cores sum as they do. Between backends, within
-///   rounding: factors, output and residual of a matrix M are apart by 4 * 514 * 2^-24 sqrt(r) |M| at most, given the same state
-///   and the same reduced factors (514 terms of a sum are added one after another at the most), unless columns are so nearly
-///   dependent that rounding decides whether one is.
+/// * **Shape**: the gradients of all tensors of a model in one buffer, each an n x m [`Matrix`] in row-major order;
+///   f32, f16 or bf16. Output and factors are f32.
+/// * **Sent**: P = M Q, n x r, then Q = M^T P, m x r, with M = gradient + residual and P made orthonormal in between: 4
+///   r (n + m) bytes. Both are linear in M, so what is all-reduced is P and Q themselves, by any collective that
+///   computes a mean.
+/// * **Not compressed**: vectors, and matrices for which (n + m) r `min_compression` >= n m; they are sent as they are,
+///   in f32, behind the last factor.
+/// * **Biased**: M^ = P P^T M is the projection of M on r directions, so |M - M^| <= |M|, and M^ = M where the rank of
+///   M is at most r. The residual keeps M - M^.
+/// * **Orthonormal**: by Cholesky of P^T P in f64, swept again where the columns are nearly dependent. A column that
+///   depends on the ones before it becomes zeros; in the next step it starts afresh from a seeded one.
+/// * **Seeds**: one for all workers, since the first factors have to agree; a seed with a [`crate::Seed::worker`] is
+///   refused.
+/// * **Determinism**: run to run on one device; on the CPU the same bits at any thread count and any vector width. On
+///   CUDA above rank 8, GPUs of another architecture may have other bits: tensor cores sum as they do. Between
+///   backends, within rounding: factors, output and residual of a matrix M are apart by 4 * 514 * 2^-24 sqrt(r) |M| at
+///   most, given the same state and the same reduced factors (514 terms of a sum are added one after another at the
+///   most), unless columns are so nearly dependent that rounding decides whether one is.
 ///
 /// The steps, and what goes over the network, are on [`crate::Device::begin_low_rank`].
 ///
@@ -95,8 +98,8 @@ pub struct PowerSgd {
 }
 
 impl PowerSgd {
-    /// Factors of `rank` columns, 1 to 32; one power iteration a step, error feedback, and compression where it saves at
-    /// least half.
+    /// Factors of `rank` columns, 1 to 32; one power iteration a step, error feedback, and compression where it saves
+    /// at least half.
     pub const fn rank(rank: u32) -> Self {
         Self {
             rank,
@@ -114,15 +117,15 @@ impl PowerSgd {
         self
     }
 
-    /// Half an iteration a step: P in one step, Q in the next, each with the other side's last factor made orthonormal. One
-    /// all-reduce and one product a step. Overrides [`PowerSgd::iterations`].
+    /// Half an iteration a step: P in one step, Q in the next, each with the other side's last factor made orthonormal.
+    /// One all-reduce and one product a step. Overrides [`PowerSgd::iterations`].
     pub const fn one_sided(mut self) -> Self {
         self.one_sided = true;
         self
     }
 
-    /// Compress a matrix only where (n + m) r times this is below n m. The default is 2, that of PyTorch's hook; 0 compresses
-    /// every matrix, and then a rank above min(n, m) is an error.
+    /// Compress a matrix only where (n + m) r times this is below n m. The default is 2, that of PyTorch's hook; 0
+    /// compresses every matrix, and then a rank above min(n, m) is an error.
     pub const fn min_compression(mut self, rate: f64) -> Self {
         self.min_compression = rate;
         self
@@ -134,11 +137,11 @@ impl PowerSgd {
         self
     }
 
-    /// What to do with NaN and infinity. Under [`NonFinite::Propagate`] a matrix that holds one comes out as NaN, all of it, on
-    /// every worker, and so does one whose factors overflow; its residual takes up the finite part of the gradient, and nothing of
-    /// it was sent. The second time within three steps, the matrix's residual is dropped, on every worker, since it may be what
-    /// overflows: the gradients of these steps and what had waited before them are lost. [`crate::LowRankState::outcome`] says which it
-    /// was.
+    /// What to do with NaN and infinity. Under [`NonFinite::Propagate`] a matrix that holds one comes out as NaN, all
+    /// of it, on every worker, and so does one whose factors overflow; its residual takes up the finite part of the
+    /// gradient, and nothing of it was sent. The second time within three steps, the matrix's residual is dropped, on
+    /// every worker, since it may be what overflows: the gradients of these steps and what had waited before them are
+    /// lost. [`crate::LowRankState::outcome`] says which it was.
     pub const fn non_finite(mut self, policy: NonFinite) -> Self {
         self.non_finite = policy;
         self

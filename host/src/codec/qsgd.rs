@@ -15,13 +15,14 @@ use crate::wire::CodecId;
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
 /// * **Size**: `bits` bits per element in whole units of 256 elements, 4 bytes per bucket, 32 bytes of header.
-/// * **Unbiased**: E\[decode\] = x, to the resolution of the draws: 2^-17 of a level (2^-24 up to 8 bits, for a whole-tensor bucket),
-///   and binary32's own rounding.
+/// * **Unbiased**: E\[decode\] = x, to the resolution of the draws: 2^-17 of a level (2^-24 up to 8 bits, for a
+///   whole-tensor bucket), and binary32's own rounding.
 /// * **Variance**: E|decode - x|^2 <= omega |x|^2 with omega = min(B/(4 s^2), sqrt(B)/s), B elements a bucket.
 /// * **Seeds**: each worker its own, by [`crate::Seed::worker`], so that rounding errors average out.
 /// * **Determinism**: backend to backend. The same input and seed give the same bytes on every backend.
 /// * **Edge cases**: -0.0 keeps its sign; a bucket of zeros decodes to zeros; subnormal and huge buckets are exact to
-///   the same relative resolution; an L2 norm above the largest finite number is that number. NaN and infinity: [`NonFinite`].
+///   the same relative resolution; an L2 norm above the largest finite number is that number. NaN and infinity:
+///   [`NonFinite`].
 ///
 /// ```
 /// use gradwire::{Device, Qsgd, Seed};
@@ -80,14 +81,16 @@ impl Qsgd {
         self
     }
 
-    /// The payload with its codes packed, as Elias gamma codes of level + 1: [`Device::pack`](crate::Device::pack) says more.
+    /// The payload with its codes packed, as Elias gamma codes of level + 1: [`Device::pack`](crate::Device::pack) says
+    /// more.
     ///
-    /// It pays where most levels are small: with [`Qsgd::l2`], whose levels sum to L sqrt(B) at most in a bucket of B in the mean.
-    /// Beside the largest magnitude of a small bucket most levels are not small, and the payload gets longer: of values that are
-    /// spread as a bell, by a fifth at 4 bits in buckets of 512.
+    /// It pays where most levels are small: with [`Qsgd::l2`], whose levels sum to L sqrt(B) at most in a bucket of B
+    /// in the mean. Beside the largest magnitude of a small bucket most levels are not small, and the payload gets
+    /// longer: of values that are spread as a bell, by a fifth at 4 bits in buckets of 512.
     ///
     /// The length is known only once the codes are made. So what needs it before refuses such a codec:
-    /// [`Device::encode_plan_into`](crate::Device::encode_plan_into), plans of many tensors, and work in a caller's memory.
+    /// [`Device::encode_plan_into`](crate::Device::encode_plan_into), plans of many tensors, and work in a caller's
+    /// memory.
     ///
     /// ```
     /// use gradwire::{Device, Qsgd, Seed};
@@ -104,8 +107,8 @@ impl Qsgd {
         self
     }
 
-    /// The payload with its codes packed, as Elias delta codes of level + 1 ([`Entropy::Delta`]); else as [`Qsgd::elias`]. It pays where
-    /// levels of 31 and more are usual: with codes of 8 and 16 bits.
+    /// The payload with its codes packed, as Elias delta codes of level + 1 ([`Entropy::Delta`]); else as
+    /// [`Qsgd::elias`]. It pays where levels of 31 and more are usual: with codes of 8 and 16 bits.
     ///
     /// ```
     /// use gradwire::{Device, Qsgd, Seed};
@@ -120,8 +123,8 @@ impl Qsgd {
         self
     }
 
-    /// The payload with its codes, which have 2 bits, packed in base 3, as [`Ternary::base3`](crate::Ternary::base3). Codes of more bits
-    /// are refused where a tensor is planned.
+    /// The payload with its codes, which have 2 bits, packed in base 3, as [`Ternary::base3`](crate::Ternary::base3).
+    /// Codes of more bits are refused where a tensor is planned.
     pub const fn base3(mut self) -> Self {
         self.entropy = Entropy::Base3;
         self

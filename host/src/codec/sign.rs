@@ -8,21 +8,21 @@ use crate::wire::CodecId;
 
 /// Signs with a scale: EF-SignSGD with the mean of a bucket's magnitudes, SignSGD with 1.
 ///
-/// Source: Karimireddy, Rebjock, Stich and Jaggi, "Error feedback fixes SignSGD and other gradient compression schemes", ICML
-/// 2019, algorithm 1, whose bucket is a whole tensor; [`Sign::unit`]: Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD:
-/// Compressed optimisation for non-convex problems", ICML 2018, algorithm 1. Both in buckets of 8192 unless said otherwise, so
-/// that the gradient is read once.
+/// Source: Karimireddy, Rebjock, Stich and Jaggi, "Error feedback fixes SignSGD and other gradient compression
+/// schemes", ICML 2019, algorithm 1, whose bucket is a whole tensor; [`Sign::unit`]: Bernstein, Wang, Azizzadenesheli
+/// and Anandkumar, "signSGD: Compressed optimisation for non-convex problems", ICML 2018, algorithm 1. Both in buckets
+/// of 8192 unless said otherwise, so that the gradient is read once.
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
 /// * **Size**: 1 bit per element in whole units of 256 elements, 4 bytes per bucket, 32 bytes of header.
 /// * **Biased**, so plans have error feedback, and [`crate::Device::encode_with_feedback`] keeps the residual;
 ///   [`Sign::without_feedback`] is for those who measure. [`Sign::unit`] has none.
-/// * **Error**: |x - decode|^2 = |x|^2 - |x|_1^2/B <= (1 - 1/B) |x|^2 in a bucket of B elements, but for the rounding of the
-///   mean; unbounded for [`Sign::unit`].
+/// * **Error**: |x - decode|^2 = |x|^2 - |x|_1^2/B <= (1 - 1/B) |x|^2 in a bucket of B elements, but for the rounding
+///   of the mean; unbounded for [`Sign::unit`].
 /// * **Seeds**: no random draw, so any seed gives the same payload.
 /// * **Determinism**: backend to backend.
-/// * **Edge cases**: zeros of either sign count as above zero; a bucket of zeros has the scale 0 and decodes to zeros, with
-///   [`Sign::unit`] to ones. NaN and infinity: [`NonFinite`].
+/// * **Edge cases**: zeros of either sign count as above zero; a bucket of zeros has the scale 0 and decodes to zeros,
+///   with [`Sign::unit`] to ones. NaN and infinity: [`NonFinite`].
 ///
 /// ```
 /// use gradwire::{Device, Seed, Sign};

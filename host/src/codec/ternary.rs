@@ -9,20 +9,22 @@ use crate::wire::CodecId;
 
 /// Ternary codes: each element becomes minus the scale of its bucket, zero, or the scale.
 ///
-/// Source: Wen, Xu, Yan, Wu, Wang, Chen and Li, "TernGrad: Ternary gradients to reduce communication in distributed deep
-/// learning", NIPS 2017, equations 2, 3 and 11; [`Ternary::nearest`]: Lim, Andersen and Kaminsky, "3LC: Lightweight and effective
-/// traffic compression for distributed machine learning", SysML 2019, equations 1 to 3.
+/// Source: Wen, Xu, Yan, Wu, Wang, Chen and Li, "TernGrad: Ternary gradients to reduce communication in distributed
+/// deep learning", NIPS 2017, equations 2, 3 and 11; [`Ternary::nearest`]: Lim, Andersen and Kaminsky, "3LC:
+/// Lightweight and effective traffic compression for distributed machine learning", SysML 2019, equations 1 to 3.
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
 /// * **Size**: 2 bits per element in whole units of 256 elements, 4 bytes per bucket, 32 bytes of header.
-/// * **Unbiased**, to the resolution of the draws: 2^-17 of the scale, and 2^-24 for a whole-tensor bucket. The scale S is the
-///   largest magnitude. **Variance**: E|decode - x|^2 = S |x|_1 - |x|^2 in a bucket, which is omega |x|^2 at most with
-///   omega = min(B/4, sqrt(B)/2), B elements per bucket.
-/// * [`Ternary::clipped`] is biased, and has less variance. [`Ternary::nearest`] is biased, and its plans have error feedback.
-/// * **Seeds**: each worker its own, by [`crate::Seed::worker`], so that rounding errors average out; to nearest, nothing is
-///   drawn, and any seed gives the same payload.
+/// * **Unbiased**, to the resolution of the draws: 2^-17 of the scale, and 2^-24 for a whole-tensor bucket. The scale S
+///   is the largest magnitude. **Variance**: E|decode - x|^2 = S |x|_1 - |x|^2 in a bucket, which is omega |x|^2 at
+///   most with omega = min(B/4, sqrt(B)/2), B elements per bucket.
+/// * [`Ternary::clipped`] is biased, and has less variance. [`Ternary::nearest`] is biased, and its plans have error
+///   feedback.
+/// * **Seeds**: each worker its own, by [`crate::Seed::worker`], so that rounding errors average out; to nearest,
+///   nothing is drawn, and any seed gives the same payload.
 /// * **Determinism**: backend to backend.
-/// * **Edge cases**: signs are kept, also where the value is zero. A bucket of zeros has the scale 0. NaN and infinity: [`NonFinite`].
+/// * **Edge cases**: signs are kept, also where the value is zero. A bucket of zeros has the scale 0. NaN and infinity:
+///   [`NonFinite`].
 ///
 /// ```
 /// use gradwire::{Device, Seed, Ternary};
@@ -61,20 +63,21 @@ impl Ternary {
         }
     }
 
-    /// 3LC: to nearest, with a scale of `stretch` times the largest magnitude, 1 to less than 2, in buckets of 512, and with error
-    /// feedback. Magnitudes of half of the scale or more become the scale, so a larger stretch makes more zeros.
+    /// 3LC: to nearest, with a scale of `stretch` times the largest magnitude, 1 to less than 2, in buckets of 512, and
+    /// with error feedback. Magnitudes of half of the scale or more become the scale, so a larger stretch makes more
+    /// zeros.
     ///
     /// A contraction: E|decode - x|^2 <= (1 - stretch (2 - stretch)/B) |x|^2 in a bucket of B elements.
     pub const fn nearest(stretch: f64) -> Self {
         Self { stretch: Some(stretch), feedback: true, ..Self::new() }
     }
 
-    /// The scale is at most so many standard deviations of the bucket, and larger magnitudes count as the scale: TernGrad's
-    /// gradient clipping, for which the paper has 2.5. Above 0, and up to 1000.
+    /// The scale is at most so many standard deviations of the bucket, and larger magnitudes count as the scale:
+    /// TernGrad's gradient clipping, for which the paper has 2.5. Above 0, and up to 1000.
     ///
-    /// Biased where elements are clipped: 2.5 deviations take 4 % of the norm of values spread as a bell, and more of gradients,
-    /// whose tails are heavier. The deviation is about zero and not about the mean, so that equal elements keep their value. It is
-    /// held to 2^-17 of itself at least. Costs a second look at each bucket.
+    /// Biased where elements are clipped: 2.5 deviations take 4 % of the norm of values spread as a bell, and more of
+    /// gradients, whose tails are heavier. The deviation is about zero and not about the mean, so that equal elements
+    /// keep their value. It is held to 2^-17 of itself at least. Costs a second look at each bucket.
     pub const fn clipped(mut self, deviations: f64) -> Self {
         self.clip = Some(deviations);
         self
@@ -97,8 +100,8 @@ impl Ternary {
         self
     }
 
-    /// The payload with its codes packed as Elias gamma codes, as [`Qsgd::elias`](crate::Qsgd::elias): a zero takes 1 bit, and others
-    /// take 4. It pays where more than two thirds are zero, as with a scale of the whole tensor.
+    /// The payload with its codes packed as Elias gamma codes, as [`Qsgd::elias`](crate::Qsgd::elias): a zero takes 1
+    /// bit, and others take 4. It pays where more than two thirds are zero, as with a scale of the whole tensor.
     ///
     /// ```
     /// use gradwire::{Device, Seed, Ternary};
@@ -113,8 +116,9 @@ impl Ternary {
         self
     }
 
-    /// The payload with its codes packed in base 3, as 3LC sends them: five in a byte, which is 1.6 bits per element, and 2 to 14 bytes
-    /// of zeros in one. It pays always; beside Elias codes where fewer than two thirds are zero, or nearly all.
+    /// The payload with its codes packed in base 3, as 3LC sends them: five in a byte, which is 1.6 bits per element,
+    /// and 2 to 14 bytes of zeros in one. It pays always; beside Elias codes where fewer than two thirds are zero, or
+    /// nearly all.
     ///
     /// The length is known only once the codes are made: [`Qsgd::elias`](crate::Qsgd::elias) says what that means.
     ///

@@ -51,12 +51,13 @@ pub(crate) enum Values {
 /// |x - C(x)|^2 <= (1 - k/n) |x|^2 in Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
-/// * **Kept**: exactly k entries, the largest by magnitude; of equal ones, those of lower index. NaN counts as larger than
-///   infinity, all NaN as equal. Values are bit-exact, unless they are asked to be smaller.
+/// * **Kept**: exactly k entries, the largest by magnitude; of equal ones, those of lower index. NaN counts as larger
+///   than infinity, all NaN as equal. Values are bit-exact, unless they are asked to be smaller.
 /// * **Size**: k values, the indices in the smallest of three formats (8.6 bits each at one in a hundred), 32 bytes of
 ///   header.
 /// * **Biased**, and a contraction: use it with error feedback.
-/// * **Seeds**: they matter where values are quantized alone; there each worker needs its own, by [`crate::Seed::worker`].
+/// * **Seeds**: they matter where values are quantized alone; there each worker needs its own, by
+///   [`crate::Seed::worker`].
 /// * **Determinism**: backend to backend.
 ///
 /// ```
@@ -97,14 +98,14 @@ impl TopK {
         Self::new(Keep::Blocks { elements, k })
     }
 
-    /// Keep a number of each segment: of a model's gradients in one buffer, some of each layer. Together the segments are
-    /// the whole gradient.
+    /// Keep a number of each segment: of a model's gradients in one buffer, some of each layer. Together the segments
+    /// are the whole gradient.
     pub fn segments(segments: &[Segment]) -> Self {
         Self::new(Keep::Segments(segments.into()))
     }
 
-    /// Keep every entry whose magnitude is at least `threshold`, however many. Where their indices and values would take more
-    /// than the values of all, all are sent; quantized values are not compared.
+    /// Keep every entry whose magnitude is at least `threshold`, however many. Where their indices and values would
+    /// take more than the values of all, all are sent; quantized values are not compared.
     pub fn above(threshold: f32) -> Self {
         Self::new(Keep::Above(threshold))
     }
@@ -115,8 +116,8 @@ impl TopK {
         self
     }
 
-    /// Send values rounded to this type, a finite one beyond its range as the largest that it has. With feedback, what that
-    /// took stays in the residual.
+    /// Send values rounded to this type, a finite one beyond its range as the largest that it has. With feedback, what
+    /// that took stays in the residual.
     pub fn values(mut self, dtype: Dtype) -> Self {
         self.values = Values::As(dtype);
         self
@@ -197,8 +198,8 @@ impl TopK {
         let select = match &self.keep {
             Keep::Count(k) => Select::Largest(self.at_most(*k, n)?),
             Keep::Fraction(part) if (0.0..=1.0).contains(part) => {
-                // The part and the product are each rounded, by half an epsilon: what lies no further above a whole number
-                // is that number.
+                // The part and the product are each rounded, by half an epsilon: what lies no further above a whole
+                // number is that number.
                 let exact = part * n as f64;
                 let k = if exact - exact.floor() <= 2.0 * f64::EPSILON * exact { exact.floor() } else { exact.ceil() };
                 Select::Largest((k as u64).min(n))
@@ -258,7 +259,8 @@ pub(crate) enum Select {
 }
 
 impl Select {
-    /// Whether an element that is not finite, and so larger than all that are, is among what is kept, or another such one.
+    /// Whether an element that is not finite, and so larger than all that are, is among what is kept, or another such
+    /// one.
     pub(crate) fn keeps_some_of_all(&self) -> bool {
         match self {
             Self::Largest(k) | Self::Blocks { k, .. } => *k > 0,
@@ -308,8 +310,8 @@ impl SparsePlan {
         most.min(self.n)
     }
 
-    /// The same selection from some of the elements alone, all others being zero: zeros would fill up what these lack, and
-    /// need not be sent.
+    /// The same selection from some of the elements alone, all others being zero: zeros would fill up what these lack,
+    /// and need not be sent.
     pub(crate) fn of_union(&self, indices: &[u32]) -> Self {
         let n = indices.len() as u64;
         let select = match &self.select {

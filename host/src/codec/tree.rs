@@ -8,20 +8,22 @@ use crate::wire::CodecId;
 
 /// Dynamic tree quantization: 8 bits that reach over seven decades below a bucket's largest magnitude.
 ///
-/// Source: Dettmers, "8-bit approximations for parallelism in deep learning", ICLR 2016, section 2.2. The paper takes the
-/// middle of each part of a decade; here levels are the ends of the parts, so that zero and the largest magnitude are levels,
-/// and no magnitude lies beyond the last one.
+/// Source: Dettmers, "8-bit approximations for parallelism in deep learning", ICLR 2016, section 2.2. The paper takes
+/// the middle of each part of a decade; here levels are the ends of the parts, so that zero and the largest magnitude
+/// are levels, and no magnitude lies beyond the last one.
 ///
-/// Levels are 0 and 10^-6 of the largest magnitude, then each decade above in equal parts: 2, 4, 8, 16, 32, and 64 of the
-/// highest.
+/// Levels are 0 and 10^-6 of the largest magnitude, then each decade above in equal parts: 2, 4, 8, 16, 32, and 64 of
+/// the highest.
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
 /// * **Size**: 8 bits per element in whole units of 256 elements, 4 bytes per bucket, 32 bytes of header.
-/// * **Biased**: each magnitude becomes the nearest level, ties the upper one. With [`Tree::stochastic`] it becomes the level
-///   below or above, unbiased to the resolution of the draws: 2^-15 of the distance of two levels, arithmetic and all.
-/// * **Error**: to nearest, at most 7 % of a magnitude in the highest decade, and 13, 22, 36, 53 and 70 % in those below; below
-///   10^-6 of the largest, 0.5 10^-6 of that. The largest magnitude of a bucket and zeros are exact, but for the contraction.
-///   Variance factor of both roundings: omega = 0.9205 + min(B 10^-12 / 4, sqrt(B) 10^-6), B elements per bucket.
+/// * **Biased**: each magnitude becomes the nearest level, ties the upper one. With [`Tree::stochastic`] it becomes the
+///   level below or above, unbiased to the resolution of the draws: 2^-15 of the distance of two levels, arithmetic and
+///   all.
+/// * **Error**: to nearest, at most 7 % of a magnitude in the highest decade, and 13, 22, 36, 53 and 70 % in those
+///   below; below 10^-6 of the largest, 0.5 10^-6 of that. The largest magnitude of a bucket and zeros are exact, but
+///   for the contraction. Variance factor of both roundings: omega = 0.9205 + min(B 10^-12 / 4, sqrt(B) 10^-6), B
+///   elements per bucket.
 /// * **Seeds**: no random draw unless stochastic; then each worker its own, by [`crate::Seed::worker`].
 /// * **Determinism**: backend to backend.
 /// * **Edge cases**: signs are kept, also where the value is zero. NaN and infinity: [`NonFinite`].

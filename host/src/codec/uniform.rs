@@ -12,12 +12,12 @@ use crate::wire::CodecId;
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
 /// * **Size**: `bits` bits per element in whole units of 256 elements, 8 bytes per bucket, 32 bytes of header.
-/// * **Unbiased** with stochastic rounding, to the resolution of the draws: 2^-17 of a level (2^-23 for a whole-tensor bucket) and
-///   binary32's own rounding.
-/// * **Error**: at most (max - min)/L per element, half of that with nearest rounding, L = 2^bits - 1, and binary32's own
-///   rounding: 2^-21 (max - min) + 2^-24 max(|min|, |max|) + 2^-150. So in a range of a few last places, and there alone, it is
-///   the numbers' own spacing that counts. Not of the contraction, which scales what is decoded. Variance factor
-///   omega = B/(2 L^2), B elements per bucket.
+/// * **Unbiased** with stochastic rounding, to the resolution of the draws: 2^-17 of a level (2^-23 for a whole-tensor
+///   bucket) and binary32's own rounding.
+/// * **Error**: at most (max - min)/L per element, half of that with nearest rounding, L = 2^bits - 1, and binary32's
+///   own rounding: 2^-21 (max - min) + 2^-24 max(|min|, |max|) + 2^-150. So in a range of a few last places, and there
+///   alone, it is the numbers' own spacing that counts. Not of the contraction, which scales what is decoded. Variance
+///   factor omega = B/(2 L^2), B elements per bucket.
 /// * **Seeds**: each worker its own, by [`crate::Seed::worker`], so that rounding errors average out.
 /// * **Determinism**: backend to backend.
 /// * **Edge cases**: minimum and maximum decode exactly, so a constant bucket does; zeros lose their sign. Beside an

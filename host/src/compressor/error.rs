@@ -85,8 +85,8 @@ pub enum ExchangeError {
         /// The ranks there are.
         ranks: u32,
     },
-    /// A step that was broken off: by a panic in the group, by a device that failed while the step was undone, or by anything
-    /// behind the first operation of a step that is queued.
+    /// A step that was broken off: by a panic in the group, by a device that failed while the step was undone, or by
+    /// anything behind the first operation of a step that is queued.
     #[error(
         "an earlier step was broken off, and gradient and state may be half changed; restore a saved state on every rank"
     )]

@@ -29,9 +29,8 @@ pub(super) trait Ground {
     /// Appends a range of the gradient.
     fn read(&mut self, range: Range<usize>, to: &mut Vec<f32>) -> Result<(), Error>;
 
-    /// A step of factors, of entries that the seed draws, or by another algorithm than a gather, with all its messages; bytes that
-    /// were handed over. The gradient
-    /// becomes the mean.
+    /// A step of factors, of entries that the seed draws, or by another algorithm than a gather, with all its messages;
+    /// bytes that were handed over. The gradient becomes the mean.
     fn summed(
         &mut self,
         index: usize,
@@ -41,8 +40,8 @@ pub(super) trait Ground {
         weight: f32,
     ) -> Result<u64, Error>;
 
-    /// Writes the mean over the ranks into the gradient. Where what was sent had been formed, this rank's plane takes up
-    /// what the rank has sent.
+    /// Writes the mean over the ranks into the gradient. Where what was sent had been formed, this rank's plane takes
+    /// up what the rank has sent.
     fn decode(&mut self, index: usize, part: &Part, received: &Received<'_>, own: Own) -> Result<(), Error>;
 
     /// Writes a range of the gradient.

@@ -224,8 +224,9 @@ impl Compressor {
         if self.broken_off { Err(ExchangeError::BrokenOff.into()) } else { Ok(()) }
     }
 
-    /// What this rank keeps of the sums that it quantized for all ranks ([`Algorithm::TwoPhase`](crate::Algorithm::TwoPhase)), an entry per
-    /// element of the gradient; zero outside of the piece that it owns. [`Compressor::residual`] is beside it.
+    /// What this rank keeps of the sums that it quantized for all ranks
+    /// ([`Algorithm::TwoPhase`](crate::Algorithm::TwoPhase)), an entry per element of the gradient; zero outside of the
+    /// piece that it owns. [`Compressor::residual`] is beside it.
     ///
     /// # Errors
     /// As [`Compressor::residual`].

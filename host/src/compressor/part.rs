@@ -113,8 +113,8 @@ impl Part {
         Ok(Self { recipe, tensors, spans, first, formed, part, method, via, limit: None, owner })
     }
 
-    /// Makes the plans anew where they were made for another device's limits, and refuses what does not fit them, before the other
-    /// ranks wait for this one.
+    /// Makes the plans anew where they were made for another device's limits, and refuses what does not fit them,
+    /// before the other ranks wait for this one.
     pub(super) fn fit(&mut self, to: &Limits) -> Result<(), Error> {
         if let Method::Sparse { codec, elements, .. } = &self.method
             && self.recipe.entropy != Entropy::None

@@ -70,8 +70,8 @@ pub(super) struct Sides<'p> {
 }
 
 impl Sides<'_> {
-    /// Writes what is behind this step, of the elements in `range`: `factor` times what was before, plus `gain` times the
-    /// gradient.
+    /// Writes what is behind this step, of the elements in `range`: `factor` times what was before, plus `gain` times
+    /// the gradient.
     pub(super) fn gather(&mut self, range: Range<usize>, [factor, gain]: [f32; 2], gradient: &[f32]) {
         let gradient = gradient[range.clone()].par_chunks(TAKEN);
         let before = self.before[range.clone()].par_chunks(TAKEN);

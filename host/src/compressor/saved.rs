@@ -154,8 +154,8 @@ impl Compressor {
         let ([mut residual, momentum], [shift, mean]) = (sums, estimates);
         let mut owners = Vec::new();
         for (index, part) in self.parts.iter().filter(|part| has_owner(part)).enumerate() {
-            // As many ranks as before, and this one in its place: it keeps its piece. Others may be elsewhere; each piece is still
-            // one rank's.
+            // As many ranks as before, and this one in its place: it keeps its piece. Others may be elsewhere; each
+            // piece is still one rank's.
             if let Some(SavedOwner { place, bytes }) = all.get(rank as usize).map(|saved| saved.owners[index])
                 && states.len() == ranks as usize
                 && place.is_none_or(|place| place == (rank, ranks))

@@ -36,7 +36,8 @@ impl Compressor {
     /// [`NonFinite::Error`], says so to the others: the step then fails on every rank, and the group can be used again.
     /// It cannot where nothing is gathered: with factors or without compression, from the second step on, unless a
     /// recipe has `finite`. There, and behind any other failure, other ranks may wait for this one: drop the group,
-    /// which ends their calls. A compressor that says [`ExchangeError::BrokenOff`] has not begun, and others wait then too.
+    /// which ends their calls. A compressor that says [`ExchangeError::BrokenOff`] has not begun, and others wait then
+    /// too.
     ///
     /// # Errors
     /// [`Error::Length`] for a gradient of another length; [`Error::NotFinite`]; [`Error::NotFiniteFactor`] where a sum
@@ -55,8 +56,8 @@ impl Compressor {
         self.expect_whole()?;
         let step = self.steps;
         self.parts.iter_mut().try_for_each(|part| part.warm_up(step).map(drop))?;
-        // With one part nothing is written before the last call that can fail, but the mean of estimates and votes, and what a
-        // clip or Nesterov's momentum makes of the gradient.
+        // With one part nothing is written before the last call that can fail, but the mean of estimates and votes, and
+        // what a clip or Nesterov's momentum makes of the gradient.
         let careful = self.writes_twice();
         let states = if careful { states(&self.parts) } else { Vec::new() };
         let before = if careful { gradient.to_vec() } else { Vec::new() };

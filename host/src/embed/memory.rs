@@ -4,8 +4,8 @@ use super::{Piece, Work, sealed};
 use crate::error::Error;
 use crate::plan::{Limits, Pass};
 
-/// A device in whose memory a state can stay, as that of a [`ResidentCompressor`](crate::ResidentCompressor): `Cuda` and
-/// `Wgpu`. The trait is implemented here alone.
+/// A device in whose memory a state can stay, as that of a [`ResidentCompressor`](crate::ResidentCompressor): `Cuda`
+/// and `Wgpu`. The trait is implemented here alone.
 pub trait DeviceMemory: ops::Ops {}
 
 pub(crate) mod ops {

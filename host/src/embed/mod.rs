@@ -1,8 +1,8 @@
 //! Encoding and decoding in device memory that a caller owns: which pieces of memory a plan works on, how large each
 //! has to be, and how a payload's body lies in one.
 //!
-//! [`Work`] is what is queued: a value that knows its passes and what they ask of each piece of memory. One verb per surface takes
-//! any of it. Everything here is pure.
+//! [`Work`] is what is queued: a value that knows its passes and what they ask of each piece of memory. One verb per
+//! surface takes any of it. Everything here is pure.
 //!
 //! # A body in device memory
 //!
@@ -48,15 +48,15 @@ use crate::view::{AsPayload, PayloadView};
 use crate::wire::{HEADER_BYTES, Header, Payload};
 
 impl EncodePlan {
-    /// Bytes of memory for the gradient, in whole 4-byte words: two more than its elements take where an odd number of them
-    /// are f16 or bf16. WGPU binds whole words, and reads nothing from the last two bytes; CUDA needs the elements' bytes
-    /// alone.
+    /// Bytes of memory for the gradient, in whole 4-byte words: two more than its elements take where an odd number of
+    /// them are f16 or bf16. WGPU binds whole words, and reads nothing from the last two bytes; CUDA needs the
+    /// elements' bytes alone.
     pub fn gradient_bytes(&self) -> u64 {
         (self.header().n * self.header().dtype.bytes() as u64).next_multiple_of(4)
     }
 
-    /// Bytes of scratch that an encode in a caller's memory needs: a pure function of the plan. Zero for buckets, unless
-    /// the policy is [`NonFinite::Error`](crate::NonFinite::Error).
+    /// Bytes of scratch that an encode in a caller's memory needs: a pure function of the plan. Zero for buckets,
+    /// unless the policy is [`NonFinite::Error`](crate::NonFinite::Error).
     pub fn workspace_bytes(&self) -> u64 {
         self.status_room() + self.scratch_bytes() as u64
     }
@@ -156,7 +156,8 @@ impl DecodePlan {
     ///
     /// # Errors
     /// [`Error::Other`] for a payload that was made with another codec, setting or length than the plan's;
-    /// [`Error::Packed`] for a packed payload; [`Error::Length`] for other than [`DecodePlan::payloads`] payloads, or bytes.
+    /// [`Error::Packed`] for a packed payload; [`Error::Length`] for other than [`DecodePlan::payloads`] payloads, or
+    /// bytes.
     pub fn write_bodies(&self, payloads: &[impl AsPayload], bodies: &mut [u8]) -> Result<(), Error> {
         Error::expect_len("list", "payloads", payloads.len(), self.payloads().into())?;
         let each = self.header().body_bytes();

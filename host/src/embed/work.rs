@@ -9,11 +9,11 @@ use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Pass, Role, check_
 use crate::seed::Seed;
 use crate::wire::Header;
 
-/// What a caller queues in memory of its own, on any surface: `Cuda::queue`, `Cuda::queue_views` for cudarc, `Wgpu::record`,
-/// `Wgpu::run_async`, and `OnStream::queue` of the adapter for cust.
+/// What a caller queues in memory of its own, on any surface: `Cuda::queue`, `Cuda::queue_views` for cudarc,
+/// `Wgpu::record`, `Wgpu::run_async`, and `OnStream::queue` of the adapter for cust.
 ///
-/// Work is a value, such as [`Encode`]. Its buffers are a struct with a name for each piece of memory; `B` is how a surface names
-/// one: `DeviceSlice`, `View`, `wgpu::BufferSlice` or `HostSlice`. The trait is implemented here alone.
+/// Work is a value, such as [`Encode`]. Its buffers are a struct with a name for each piece of memory; `B` is how a
+/// surface names one: `DeviceSlice`, `View`, `wgpu::BufferSlice` or `HostSlice`. The trait is implemented here alone.
 ///
 /// ```
 /// use gradwire::embed::{Encode, EncodeBuffers, Work};
@@ -77,8 +77,8 @@ pub struct EncodeBuffers<B> {
     pub residual: Option<B>,
     /// Where the payload's body goes, [`Header::body_bytes`], or [`ModelPlan::body_bytes`] of many tensors. Written.
     pub body: B,
-    /// Scratch of [`EncodePlan::workspace_bytes`] or [`ModelPlan::workspace_bytes`], where that is not zero. It may hold
-    /// anything, and begins at a multiple of 4 bytes, or of 16 where buckets are whole tensors.
+    /// Scratch of [`EncodePlan::workspace_bytes`] or [`ModelPlan::workspace_bytes`], where that is not zero. It may
+    /// hold anything, and begins at a multiple of 4 bytes, or of 16 where buckets are whole tensors.
     pub workspace: Option<B>,
 }
 
@@ -94,8 +94,8 @@ pub struct DecodeBuffers<B> {
 /// The memory that work on a model's tensors needs: `T` is [`EncodeBuffers`] or [`DecodeBuffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WithTable<B, T> {
-    /// The plan's table, [`ModelPlan::table_bytes`]. Read; holds [`ModelPlan::table`] of this very plan, but for its first eight
-    /// bytes, which are added to the step of the seed. On wgpu it shares a buffer with no other piece.
+    /// The plan's table, [`ModelPlan::table_bytes`]. Read; holds [`ModelPlan::table`] of this very plan, but for its
+    /// first eight bytes, which are added to the step of the seed. On wgpu it shares a buffer with no other piece.
     pub table: B,
     /// All else.
     pub buffers: T,
@@ -103,9 +103,9 @@ pub struct WithTable<B, T> {
 
 /// An encode.
 ///
-/// Determinism, formats and edge cases are those of [`Device::encode`](crate::Device::encode): once the device has come that far, the
-/// body holds the same bytes. Under [`NonFinite::Error`](crate::NonFinite::Error) the verdict is in the workspace:
-/// [`EncodePlan::check_workspace`]. A CUDA graph repeats the seed that it was captured with.
+/// Determinism, formats and edge cases are those of [`Device::encode`](crate::Device::encode): once the device has come
+/// that far, the body holds the same bytes. Under [`NonFinite::Error`](crate::NonFinite::Error) the verdict is in the
+/// workspace: [`EncodePlan::check_workspace`]. A CUDA graph repeats the seed that it was captured with.
 #[derive(Clone, Copy, Debug)]
 pub struct Encode<'p> {
     /// What is encoded, and how.

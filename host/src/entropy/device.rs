@@ -8,16 +8,17 @@ use crate::view::AsPayload;
 use crate::wire::Payload;
 
 impl Device {
-    /// The payload with its codes packed in one way: as Elias codes, a level `l` as the gamma or delta code of l + 1; or in base 3, five
-    /// codes of 2 bits in a byte, and runs of zero bytes in one.
+    /// The payload with its codes packed in one way: as Elias codes, a level `l` as the gamma or delta code of l + 1;
+    /// or in base 3, five codes of 2 bits in a byte, and runs of zero bytes in one.
     ///
-    /// Small levels, which a gradient has most of beside a norm of the whole bucket, take fewer bits. The scalars stay as they are.
-    /// What comes out decodes to the same values on every device, but that a level of zero has no sign: it decodes to +0. A payload
-    /// that is packed so already comes out as it is, and [`Entropy::None`] is [`Device::unpack`].
+    /// Small levels, which a gradient has most of beside a norm of the whole bucket, take fewer bits. The scalars stay
+    /// as they are. What comes out decodes to the same values on every device, but that a level of zero has no sign: it
+    /// decodes to +0. A payload that is packed so already comes out as it is, and [`Entropy::None`] is
+    /// [`Device::unpack`].
     ///
-    /// [`Entropy`] has the sources. [`Header::packed_words`](crate::Header::packed_words) says how long the codes are. Gamma codes are
-    /// at most twice as long as before, delta codes 2.5 times, and a byte per 256 elements; codes in base 3 at most 0.8 times as long,
-    /// and a byte per 1280 elements, in whole units of so many.
+    /// [`Entropy`] has the sources. [`Header::packed_words`](crate::Header::packed_words) says how long the codes are.
+    /// Gamma codes are at most twice as long as before, delta codes 2.5 times, and a byte per 256 elements; codes in
+    /// base 3 at most 0.8 times as long, and a byte per 1280 elements, in whole units of so many.
     ///
     /// ```
     /// use gradwire::{Device, Entropy, Qsgd, Seed};
@@ -31,8 +32,8 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotPacked`] for codes that cannot be packed so; [`Error::Limit`] where they do not fit one binding of the device;
-    /// [`Error::Backend`] where it fails.
+    /// [`Error::NotPacked`] for codes that cannot be packed so; [`Error::Limit`] where they do not fit one binding of
+    /// the device; [`Error::Backend`] where it fails.
     pub fn pack(&self, payload: &(impl AsPayload + ?Sized), entropy: Entropy) -> Result<Payload, Error> {
         match entropy {
             Entropy::None => self.unpack(payload),
@@ -45,8 +46,8 @@ impl Device {
         if entropy == Entropy::None { Ok(payload) } else { self.pack(&payload, entropy) }
     }
 
-    /// The payload with codes of fixed width, which every decode of this library reads, in a caller's memory too. One that is not
-    /// packed comes out as it is.
+    /// The payload with codes of fixed width, which every decode of this library reads, in a caller's memory too. One
+    /// that is not packed comes out as it is.
     ///
     /// ```
     /// use gradwire::{Device, Entropy, Qsgd, Seed};

@@ -187,7 +187,8 @@ impl<T: Sessions> Packs for T {
         self.limits().check(&passes)?;
         let mut session = self.session(layout.sizes())?;
         session.write(Role::Values, 0, packed)?;
-        // SAFETY: all passes of the layout, in order, in a session of their own; the table names as many words as there are.
+        // SAFETY: all passes of the layout, in order, in a session of their own; the table names as many words as there
+        // are.
         unsafe { session.run_trusted(&passes)? };
         session.read(Role::Codes, 0, codes)
     }

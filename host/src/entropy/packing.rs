@@ -36,8 +36,8 @@ impl Packing {
     /// For codes of payloads with this header, packed or not, that are packed so.
     ///
     /// # Errors
-    /// [`Error::NotPacked`] for codes that cannot be packed so; [`Error::Limit`] where the codes, which are one binding, may not fit one
-    /// of a device with these limits.
+    /// [`Error::NotPacked`] for codes that cannot be packed so; [`Error::Limit`] where the codes, which are one
+    /// binding, may not fit one of a device with these limits.
     pub fn new(header: &Header, entropy: Entropy, limits: &Limits) -> Result<Self, Error> {
         check(header, entropy)?;
         if header.elements() == 0 || entropy == Entropy::None {

@@ -16,15 +16,15 @@ pub enum Entropy {
     ///
     /// Source: Elias, "Universal codeword sets and representations of the integers", 1975, gamma codes.
     Elias,
-    /// Five codes of 2 bits in a byte, and 2 to 14 bytes of zeros in one: of ternary codes, and of QSGD with 2 bits. 1.6 bits per
-    /// element and less, and a byte per 1280 elements.
+    /// Five codes of 2 bits in a byte, and 2 to 14 bytes of zeros in one: of ternary codes, and of QSGD with 2 bits.
+    /// 1.6 bits per element and less, and a byte per 1280 elements.
     ///
-    /// Source: Lim, Andersen and Kaminsky, "3LC: Lightweight and effective traffic compression for distributed machine learning", SysML
-    /// 2019, sections 3.2 and 3.3.
+    /// Source: Lim, Andersen and Kaminsky, "3LC: Lightweight and effective traffic compression for distributed machine
+    /// learning", SysML 2019, sections 3.2 and 3.3.
     Base3,
-    /// As Elias delta codes, of what [`Entropy::Elias`] takes: with q = floor(log2(level + 1)), a level takes
-    /// q + 2 floor(log2(q + 1)) + 1 bits and a sign, where gamma takes 2 q + 1. So levels from 31 on take fewer bits, 8 at most; those
-    /// of 1, 2 and 7 to 14 take one more.
+    /// As Elias delta codes, of what [`Entropy::Elias`] takes: with q = floor(log2(level + 1)), a level takes q + 2
+    /// floor(log2(q + 1)) + 1 bits and a sign, where gamma takes 2 q + 1. So levels from 31 on take fewer bits, 8 at
+    /// most; those of 1, 2 and 7 to 14 take one more.
     ///
     /// Source: Elias 1975, as above, delta codes.
     Delta,

@@ -10,9 +10,9 @@ use crate::plan::Role;
 use crate::words::from_little_endian;
 
 impl Wgpu {
-    /// Begins a step of PowerSGD without a wait in a browser: what [`Device::begin_low_rank`](crate::Device::begin_low_rank) makes
-    /// and leaves on this device, bit for bit. Elsewhere the returned future waits for the device when it is polled. A step may go on
-    /// with either's calls.
+    /// Begins a step of PowerSGD without a wait in a browser: what
+    /// [`Device::begin_low_rank`](crate::Device::begin_low_rank) makes and leaves on this device, bit for bit.
+    /// Elsewhere the returned future waits for the device when it is polled. A step may go on with either's calls.
     ///
     /// ```no_run
     /// # async fn mean(factor: &mut [f32]) {}
@@ -30,8 +30,8 @@ impl Wgpu {
     /// ```
     ///
     /// # Errors
-    /// As [`Device::begin_low_rank`](crate::Device::begin_low_rank). The state is as it was whenever this fails, and where the future
-    /// is dropped before it is done.
+    /// As [`Device::begin_low_rank`](crate::Device::begin_low_rank). The state is as it was whenever this fails, and
+    /// where the future is dropped before it is done.
     pub async fn begin_low_rank_async(
         &self,
         state: &mut LowRankState,
@@ -57,8 +57,8 @@ impl Wgpu {
     /// Takes a factor that was all-reduced and writes the next one, without a wait in a browser.
     ///
     /// # Errors
-    /// As [`Device::advance_low_rank`](crate::Device::advance_low_rank). The state is as it was whenever this fails, and where the
-    /// future is dropped before it is done.
+    /// As [`Device::advance_low_rank`](crate::Device::advance_low_rank). The state is as it was whenever this fails,
+    /// and where the future is dropped before it is done.
     pub async fn advance_low_rank_async(
         &self,
         state: &mut LowRankState,
@@ -75,11 +75,12 @@ impl Wgpu {
         Ok(())
     }
 
-    /// Takes the last factor that was all-reduced and writes what all workers together send, without a wait in a browser.
+    /// Takes the last factor that was all-reduced and writes what all workers together send, without a wait in a
+    /// browser.
     ///
     /// # Errors
-    /// As [`Device::finish_low_rank`](crate::Device::finish_low_rank). The state is as it was whenever this fails, and where the
-    /// future is dropped before it is done.
+    /// As [`Device::finish_low_rank`](crate::Device::finish_low_rank). The state is as it was whenever this fails, and
+    /// where the future is dropped before it is done.
     pub async fn finish_low_rank_async(
         &self,
         state: &mut LowRankState,

@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::plan::{Part, Side, Table};
 use crate::seed::Seed;
 
-/// Magic, version, side, rank, feedback; length, step, run, the seed's step (8 each); the seed's tensor, tensors (4 each).
+/// Magic, version, side, rank, feedback; length, step, run, the seed's step (8 each); the seed's tensor, tensors (4
+/// each).
 const HEADER: usize = 48;
 /// Rows, columns, flags; 8 each.
 const ENTRY: usize = 24;
@@ -26,8 +27,8 @@ const WARY: u32 = 4;
 const ORTHONORMAL: f32 = 2.0;
 
 impl LowRankState {
-    /// The state as bytes: a magic, a version, the shapes, residuals and factors as they are, and a CRC-32. A state that is
-    /// read again goes on with the same bits. Without feedback there are no residuals to write.
+    /// The state as bytes: a magic, a version, the shapes, residuals and factors as they are, and a CRC-32. A state
+    /// that is read again goes on with the same bits. Without feedback there are no residuals to write.
     ///
     /// ```
     /// use gradwire::{Matrix, PowerSgd, Seed};
@@ -105,7 +106,8 @@ impl LowRankState {
         Ok(state)
     }
 
-    /// Reads residuals and factors, and refuses what no step leaves behind: whatever passes has a residual that is finite.
+    /// Reads residuals and factors, and refuses what no step leaves behind: whatever passes has a residual that is
+    /// finite.
     fn read_numbers(&mut self, bytes: &[u8], feedback: bool) -> Result<(), StateError> {
         let mut numbers = bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).zip(0u64..);
         let mut next = || numbers.next().unwrap_or_default();
@@ -165,7 +167,8 @@ fn check_entry(value: f32, orthonormal: bool, index: u64) -> Result<(), StateErr
     Ok(())
 }
 
-/// Reads the entries of so many tensors, or as many as there are bytes for, each checked against the table's; their flags.
+/// Reads the entries of so many tensors, or as many as there are bytes for, each checked against the table's; their
+/// flags.
 fn entries(table: &Table, reader: &mut Reader<'_>, count: usize) -> Result<Vec<u64>, Error> {
     let count = count.min(reader.0.len() / ENTRY);
     let mut all = Vec::with_capacity(count);

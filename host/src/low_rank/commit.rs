@@ -7,8 +7,8 @@ use super::outcome::Outcome;
 use crate::plan::Side;
 
 impl LowRankState {
-    /// Fills the step's factors: that of the side it starts from is the last step's, yet to be made orthonormal; that of the other
-    /// is zeros.
+    /// Fills the step's factors: that of the side it starts from is the last step's, yet to be made orthonormal; that
+    /// of the other is zeros.
     pub(super) fn start_work(&mut self) {
         self.work.clear();
         for (side, kept) in [(Side::Left, &self.left), (Side::Right, &self.right)] {

@@ -13,10 +13,10 @@ use crate::plan::Side;
 impl Device {
     /// Begins a step: adds the gradient to the residual, and writes the first factor, P = (G + E) Q, to be all-reduced.
     ///
-    /// A step is this call, [`Device::advance_low_rank`] once for each further factor, and [`Device::finish_low_rank`]. Each
-    /// takes the mean over all workers of what the call before wrote. All entries that go over the network are linear in the
-    /// gradient, so any collective that computes a mean will do. Workers that take the same means compute the same output,
-    /// bit for bit on one backend.
+    /// A step is this call, [`Device::advance_low_rank`] once for each further factor, and [`Device::finish_low_rank`].
+    /// Each takes the mean over all workers of what the call before wrote. All entries that go over the network are
+    /// linear in the gradient, so any collective that computes a mean will do. Workers that take the same means compute
+    /// the same output, bit for bit on one backend.
     ///
     /// ```
     /// use gradwire::{Device, LowRankState, Matrix, PowerSgd, Seed};
@@ -66,13 +66,13 @@ impl Device {
         Ok(())
     }
 
-    /// Takes a factor that was all-reduced, makes its columns orthonormal, and writes the next one, Q = (G + E)^T P, to be
-    /// all-reduced. With several iterations, also P again.
+    /// Takes a factor that was all-reduced, makes its columns orthonormal, and writes the next one, Q = (G + E)^T P, to
+    /// be all-reduced. With several iterations, also P again.
     ///
     /// # Errors
-    /// [`Error::Order`] where another call is due; [`Error::Length`] for a factor of another length than was written, or to be
-    /// written of other than [`LowRankState::factor_len`]; [`Error::NotFiniteFactor`] under `NonFinite::Error`. The state is as
-    /// it was whenever this fails.
+    /// [`Error::Order`] where another call is due; [`Error::Length`] for a factor of another length than was written,
+    /// or to be written of other than [`LowRankState::factor_len`]; [`Error::NotFiniteFactor`] under
+    /// `NonFinite::Error`. The state is as it was whenever this fails.
     pub fn advance_low_rank(&self, state: &mut LowRankState, reduced: &[f32], factor: &mut [f32]) -> Result<(), Error> {
         let known = state.expect_advance(reduced, factor)?;
         let (sent, plain) = factor.split_at_mut(state.table.factor_len(known.other()));
@@ -81,21 +81,22 @@ impl Device {
         Ok(())
     }
 
-    /// Takes the last factor that was all-reduced, and writes what all workers together send: L R^T for each matrix, and the
-    /// mean of each tensor that is not compressed. The residual is what that leaves of gradient + residual, L R^T being that of
-    /// all workers (as in the paper's code and PyTorch's hook): the workers' residuals are on average what was not sent.
+    /// Takes the last factor that was all-reduced, and writes what all workers together send: L R^T for each matrix,
+    /// and the mean of each tensor that is not compressed. The residual is what that leaves of gradient + residual, L
+    /// R^T being that of all workers (as in the paper's code and PyTorch's hook): the workers' residuals are on average
+    /// what was not sent.
     ///
     /// `output` may be the buffer that held the gradient.
     ///
-    /// A matrix of which a factor came back other than finite, or with an entry of 2^120 or more, is NaN in the output, all of it,
-    /// and nothing of it was sent: its factors and what its residual held stay, and the finite part of the gradient joins the
-    /// residual. If that happens to it twice within three steps, it may be the residual that overflows, and the second time drops it.
-    /// An element of a tensor that is not compressed whose mean is not finite is treated alike. [`LowRankState::outcome`] says
-    /// what became of each tensor.
+    /// A matrix of which a factor came back other than finite, or with an entry of 2^120 or more, is NaN in the output,
+    /// all of it, and nothing of it was sent: its factors and what its residual held stay, and the finite part of the
+    /// gradient joins the residual. If that happens to it twice within three steps, it may be the residual that
+    /// overflows, and the second time drops it. An element of a tensor that is not compressed whose mean is not finite
+    /// is treated alike. [`LowRankState::outcome`] says what became of each tensor.
     ///
     /// # Errors
-    /// [`Error::Order`] where another call is due; [`Error::Length`]; [`Error::NotFiniteFactor`] under `NonFinite::Error`. The
-    /// state is as it was whenever this fails.
+    /// [`Error::Order`] where another call is due; [`Error::Length`]; [`Error::NotFiniteFactor`] under
+    /// `NonFinite::Error`. The state is as it was whenever this fails.
     pub fn finish_low_rank(&self, state: &mut LowRankState, reduced: &[f32], output: &mut [f32]) -> Result<(), Error> {
         let side = state.expect_finish(reduced, output)?;
         self.engine().finish(state, side, reduced, output)?;
@@ -103,8 +104,8 @@ impl Device {
         Ok(())
     }
 
-    /// A whole step: [`Device::begin_low_rank`] to [`Device::finish_low_rank`], with `all_reduce_mean` in between; on a single
-    /// worker, one that does nothing.
+    /// A whole step: [`Device::begin_low_rank`] to [`Device::finish_low_rank`], with `all_reduce_mean` in between; on a
+    /// single worker, one that does nothing.
     ///
     /// The error is the collective's own type, which calls of this crate convert to; [`Error`] will do.
     ///
@@ -134,9 +135,9 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// As those calls, and what `all_reduce_mean` gives. The step is then given up, and state and output are as they were to the
-    /// bit: unlike after [`LowRankState::abandon`], the gradient has not joined the residual, and may be handed over again. What
-    /// is kept for that is a copy of the residual, which the calls one by one do not make.
+    /// As those calls, and what `all_reduce_mean` gives. The step is then given up, and state and output are as they
+    /// were to the bit: unlike after [`LowRankState::abandon`], the gradient has not joined the residual, and may be
+    /// handed over again. What is kept for that is a copy of the residual, which the calls one by one do not make.
     pub fn low_rank_step<'g, E: From<Error>>(
         &self,
         state: &mut LowRankState,

@@ -7,37 +7,40 @@ use crate::embed::{Piece, Work, present, sealed};
 use crate::error::Error;
 use crate::plan::{Limits, Pass, Role};
 
-/// The memory that a step of PowerSGD works on. Each call uses what it names, and pieces must not overlap. On wgpu each has a
-/// buffer of its own.
+/// The memory that a step of PowerSGD works on. Each call uses what it names, and pieces must not overlap. On wgpu each
+/// has a buffer of its own.
 ///
-/// Residual and state hold what the calls before left there; before the first one zeros and [`ResidentLowRank::image`], or what
-/// [`ResidentLowRank::upload`] gave.
+/// Residual and state hold what the calls before left there; before the first one zeros and [`ResidentLowRank::image`],
+/// or what [`ResidentLowRank::upload`] gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LowRankBuffers<B> {
-    /// The gradients of all tensors, [`ResidentLowRank::gradient_bytes`]. Read by the step's first call, and left out of the others.
+    /// The gradients of all tensors, [`ResidentLowRank::gradient_bytes`]. Read by the step's first call, and left out
+    /// of the others.
     pub gradient: Option<B>,
     /// The residual, [`ResidentLowRank::residual_bytes`]. Read and written by every call.
     pub residual: B,
-    /// Factors and all else that is kept, [`ResidentLowRank::state_bytes`] from a multiple of 256 bytes on. Read and written by every
-    /// call; on wgpu its buffer needs the usage `COPY_DST` as well.
+    /// Factors and all else that is kept, [`ResidentLowRank::state_bytes`] from a multiple of 256 bytes on. Read and
+    /// written by every call; on wgpu its buffer needs the usage `COPY_DST` as well.
     pub state: B,
-    /// What goes over the network, [`ResidentLowRank::factor_bytes`]: each call but the last leaves there, from the start on,
-    /// [`ResidentLowRank::factor_len`] entries, as that was before it; the next one takes their mean from the same place.
+    /// What goes over the network, [`ResidentLowRank::factor_bytes`]: each call but the last leaves there, from the
+    /// start on, [`ResidentLowRank::factor_len`] entries, as that was before it; the next one takes their mean from the
+    /// same place.
     pub factors: B,
-    /// What all workers together send, [`ResidentLowRank::output_bytes`]. Written by the step's last call, and left out of the others;
-    /// it may be the memory that held a gradient of f32.
+    /// What all workers together send, [`ResidentLowRank::output_bytes`]. Written by the step's last call, and left out
+    /// of the others; it may be the memory that held a gradient of f32.
     pub output: Option<B>,
 }
 
-/// The beginning of a step: [`Device::begin_low_rank`](crate::Device::begin_low_rank) where nothing leaves the device. Once the device
-/// has come that far, `factors` holds the first factor, to be all-reduced there.
+/// The beginning of a step: [`Device::begin_low_rank`](crate::Device::begin_low_rank) where nothing leaves the device.
+/// Once the device has come that far, `factors` holds the first factor, to be all-reduced there.
 ///
-/// Where it is not queued, the step has not begun; but after [`Error::Backend`], which may come when a part is queued, a state has to
-/// be uploaded anew. [`Error::Order`] where another call is due.
+/// Where it is not queued, the step has not begun; but after [`Error::Backend`], which may come when a part is queued,
+/// a state has to be uploaded anew. [`Error::Order`] where another call is due.
 #[derive(Debug)]
 pub struct BeginLowRank<'s>(pub &'s mut ResidentLowRank);
 
-/// What is between two all-reduces: the factor in `factors`, which holds values, is taken, and the next one is left there.
+/// What is between two all-reduces: the factor in `factors`, which holds values, is taken, and the next one is left
+/// there.
 ///
 /// Where it is not queued, the step is where it was.
 #[derive(Debug)]

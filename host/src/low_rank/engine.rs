@@ -10,11 +10,11 @@ use crate::gradient::Gradient;
 use crate::plan::Side;
 use crate::session::Sessions;
 
-/// What a backend does with the compressed matrices in the calls of a step. Lengths and order were checked; the state is as it was
-/// whenever one fails.
+/// What a backend does with the compressed matrices in the calls of a step. Lengths and order were checked; the state
+/// is as it was whenever one fails.
 pub(crate) trait LowRank {
-    /// Makes the factor `known` of the state orthonormal as the step's own, forms gradient + residual, and writes the product as it
-    /// is sent.
+    /// Makes the factor `known` of the state orthonormal as the step's own, forms gradient + residual, and writes the
+    /// product as it is sent.
     fn begin(
         &self,
         state: &mut LowRankState,

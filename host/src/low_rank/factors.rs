@@ -2,14 +2,14 @@
 
 use crate::plan::Side;
 
-/// The factors of a step, which become the state's when the step is finished, and what is sent of tensors that are not compressed
-/// in place of what is kept. Empty between steps.
+/// The factors of a step, which become the state's when the step is finished, and what is sent of tensors that are not
+/// compressed in place of what is kept. Empty between steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct StepFactors {
     pub(crate) left: Vec<f32>,
     pub(crate) right: Vec<f32>,
-    /// Elements of tensors that are not compressed which are sent as something other than finite: `sums` has what stays behind.
-    /// In the order of the elements, of which there are at most 2^31.
+    /// Elements of tensors that are not compressed which are sent as something other than finite: `sums` has what stays
+    /// behind. In the order of the elements, of which there are at most 2^31.
     pub(crate) odd: Vec<(u32, f32)>,
 }
 

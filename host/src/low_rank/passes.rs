@@ -1,7 +1,8 @@
-//! The passes of PowerSGD on a device that runs passes: what lies where in its workspace, and in which order kernels run. Pure.
+//! The passes of PowerSGD on a device that runs passes: what lies where in its workspace, and in which order kernels
+//! run. Pure.
 //!
-//! A phase of a step is one list of passes without the host in between. All matrices of a model are in each launch, through
-//! the table and the list of tiles.
+//! A phase of a step is one list of passes without the host in between. All matrices of a model are in each launch,
+//! through the table and the list of tiles.
 
 use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::params::{
@@ -32,8 +33,8 @@ pub(super) struct Layout {
     /// Tensors that are not compressed wait here to be sent. What is from here on may hold anything between steps.
     pub(super) plain: u64,
     pub(super) shares: u64,
-    /// Where the state is on the device, the status, which a look at all elements leaves: behind all that passes bind as their
-    /// workspace, since a dispatch may not bind a word twice.
+    /// Where the state is on the device, the status, which a look at all elements leaves: behind all that passes bind
+    /// as their workspace, since a dispatch may not bind a word twice.
     pub(super) status: u64,
     pub(super) words: u64,
 }
@@ -213,7 +214,8 @@ impl LowRankPlan {
         Ok(passes)
     }
 
-    /// The passes of a step's beginning: orthonormal columns of the known factor, gradient + residual, and their product.
+    /// The passes of a step's beginning: orthonormal columns of the known factor, gradient + residual, and their
+    /// product.
     pub(super) fn begin(&self, known: Side, stream: Stream, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = self.start(limits)?;
         self.seeded(&mut passes, known, stream, 0, limits);
@@ -278,8 +280,8 @@ impl LowRankPlan {
         Ok(passes)
     }
 
-    /// The passes of a step's end: the last factor, taken, and L R^T. Where the state is on the device, it becomes that after the
-    /// step.
+    /// The passes of a step's end: the last factor, taken, and L R^T. Where the state is on the device, it becomes that
+    /// after the step.
     pub(super) fn finish(&self, last: Side, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = self.start(limits)?;
         let mut flags = low_rank_flags::TAKE;

@@ -12,7 +12,8 @@ use crate::plan::Part;
 const TOGETHER: usize = 64;
 
 impl LowRankState {
-    /// Adds the gradient to what waits. An element of which the sum is not finite is sent as it is, and what waited goes on waiting.
+    /// Adds the gradient to what waits. An element of which the sum is not finite is sent as it is, and what waited
+    /// goes on waiting.
     pub(super) fn form_plain(&mut self, gradient: Gradient<'_>) {
         let feedback = self.codec.feedback();
         for (part, sent) in self.table.parts.iter().zip(&self.sent).filter(|(part, _)| !part.compressed) {
@@ -61,8 +62,8 @@ impl LowRankState {
         }
     }
 
-    /// Takes their means, into the output. An element whose mean is not finite was not sent: it waits, unless another did so
-    /// a short while ago.
+    /// Takes their means, into the output. An element whose mean is not finite was not sent: it waits, unless another
+    /// did so a short while ago.
     pub(super) fn finish_plain(&mut self, mut means: &[f32], output: &mut [f32]) {
         let feedback = self.codec.feedback();
         for (index, part) in self.table.parts.iter().enumerate().filter(|(_, part)| !part.compressed) {

@@ -18,21 +18,22 @@ use crate::plan::{Limits, Pass, Side, Sizes, Table, refuse_not_finite};
 use crate::seed::Seed;
 use crate::words::{from_little_endian, little_endian};
 
-/// What the host keeps of PowerSGD where gradient, residual and factors lie in device memory that the caller owns: what goes where
-/// there, and which call is next.
+/// What the host keeps of PowerSGD where gradient, residual and factors lie in device memory that the caller owns: what
+/// goes where there, and which call is next.
 ///
 /// Made by [`PowerSgd::resident`]; each worker keeps one. Its steps are those of [`crate::Device::begin_low_rank`]:
 /// [`BeginLowRank`](crate::embed::BeginLowRank), [`AdvanceLowRank`](crate::embed::AdvanceLowRank) and
-/// [`FinishLowRank`](crate::embed::FinishLowRank) are queued one after another. Nothing of a tensor's size is copied, allocated or
-/// waited for, and the factors are all-reduced in place, where they are.
+/// [`FinishLowRank`](crate::embed::FinishLowRank) are queued one after another. Nothing of a tensor's size is copied,
+/// allocated or waited for, and the factors are all-reduced in place, where they are.
 ///
-/// The same backend gives the same bits as with a [`LowRankState`] (whose steps count where there is no tensor at all, too), which [`ResidentLowRank::download`] makes of the memory, for a
-/// checkpoint or where the number of workers changes, and [`ResidentLowRank::upload`] puts into it.
+/// The same backend gives the same bits as with a [`LowRankState`] (whose steps count where there is no tensor at all,
+/// too), which [`ResidentLowRank::download`] makes of the memory, for a checkpoint or where the number of workers
+/// changes, and [`ResidentLowRank::upload`] puts into it.
 ///
-/// A CUDA graph may record a step: the count of steps, from which seeded columns are drawn, is in the memory. It repeats the side
-/// that it was recorded for, so that of steps that are one-sided it has to record two, and be launched as a whole. What the host knows of
-/// the order of calls is that of the recording: [`ResidentLowRank::check`] has nothing to say of a launch, so that a graph is for
-/// [`NonFinite::Propagate`](crate::NonFinite::Propagate).
+/// A CUDA graph may record a step: the count of steps, from which seeded columns are drawn, is in the memory. It
+/// repeats the side that it was recorded for, so that of steps that are one-sided it has to record two, and be launched
+/// as a whole. What the host knows of the order of calls is that of the recording: [`ResidentLowRank::check`] has
+/// nothing to say of a launch, so that a graph is for [`NonFinite::Propagate`](crate::NonFinite::Propagate).
 ///
 /// ```
 /// use gradwire::{Dtype, Matrix, PowerSgd, Seed};
@@ -59,8 +60,8 @@ pub struct ResidentLowRank {
 }
 
 impl PowerSgd {
-    /// Steps for gradients of these tensors in device memory, one after another in one buffer. Every worker starts from the same
-    /// seed; the seed's step is where the state's steps begin.
+    /// Steps for gradients of these tensors in device memory, one after another in one buffer. Every worker starts from
+    /// the same seed; the seed's step is where the state's steps begin.
     ///
     /// # Errors
     /// As [`PowerSgd::state`]; [`Error::Limit`] where all factors take more than 2^32 words.
@@ -83,7 +84,8 @@ impl ResidentLowRank {
         self.dtype
     }
 
-    /// Bytes of memory for the gradient, in whole 4-byte words, as [`EncodePlan::gradient_bytes`](crate::EncodePlan::gradient_bytes).
+    /// Bytes of memory for the gradient, in whole 4-byte words, as
+    /// [`EncodePlan::gradient_bytes`](crate::EncodePlan::gradient_bytes).
     pub fn gradient_bytes(&self) -> u64 {
         (self.table.elements as u64 * self.dtype.bytes() as u64).next_multiple_of(4)
     }
@@ -125,7 +127,8 @@ impl ResidentLowRank {
         self.table.factor_len(side) + if round == self.rounds() { self.table.plain_len() } else { 0 }
     }
 
-    /// Factors that a step hands out, one after another, to be all-reduced: 2 for each power iteration, or 1 where one-sided.
+    /// Factors that a step hands out, one after another, to be all-reduced: 2 for each power iteration, or 1 where
+    /// one-sided.
     pub fn rounds(&self) -> u32 {
         self.codec.rounds()
     }
@@ -148,7 +151,8 @@ impl ResidentLowRank {
         if self.round == 0 { 0 } else { self.sent_len(self.side(self.round), self.round) }
     }
 
-    /// Under [`NonFinite::Error`](crate::NonFinite::Error), refuses a mean that cannot be used, as a step in the host's memory does.
+    /// Under [`NonFinite::Error`](crate::NonFinite::Error), refuses a mean that cannot be used, as a step in the host's
+    /// memory does.
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn check_reduced(&self, reduced: &[f32]) -> Result<(), Error> {
         if !self.codec.is_guarded() {
@@ -207,18 +211,20 @@ impl ResidentLowRank {
         of(true).chain(of(false))
     }
 
-    /// Bytes from the beginning of the state that [`ResidentLowRank::download`] reads; the others are of no use between steps.
+    /// Bytes from the beginning of the state that [`ResidentLowRank::download`] reads; the others are of no use between
+    /// steps.
     pub fn saved_bytes(&self) -> u64 {
         4 * self.plan.layout.work[0]
     }
 
-    /// The state as [`LowRankState`] has it, of memory that was copied to the host between two steps: to be written to a
-    /// checkpoint, or to be absorbed.
+    /// The state as [`LowRankState`] has it, of memory that was copied to the host between two steps: to be written to
+    /// a checkpoint, or to be absorbed.
     ///
     /// # Errors
-    /// [`Error::Order`] while a step is under way; [`Error::Length`] for other than [`ResidentLowRank::saved_bytes`] and an entry of
-    /// the residual for each element; [`Error::State`] for a number that no step leaves behind, such as a residual that is not
-    /// finite, which [`PowerSgd::restore`] would refuse too; [`Error::Backend`] where there is no memory for it.
+    /// [`Error::Order`] while a step is under way; [`Error::Length`] for other than [`ResidentLowRank::saved_bytes`]
+    /// and an entry of the residual for each element; [`Error::State`] for a number that no step leaves behind, such as
+    /// a residual that is not finite, which [`PowerSgd::restore`] would refuse too; [`Error::Backend`] where there is
+    /// no memory for it.
     pub fn download(&self, state: &[u8], residual: &[f32]) -> Result<LowRankState, Error> {
         self.expect_round(0, "download")?;
         Error::expect_len("state", "bytes", state.len(), self.saved_bytes())?;
@@ -250,13 +256,13 @@ impl ResidentLowRank {
         Ok(host)
     }
 
-    /// Takes up a state, as of a checkpoint: what the state's memory is to begin with, and the residual. The seed stays that of
-    /// these steps, and is to be the one that the state was made with. [`ResidentLowRank::factor_bytes`] may be others afterwards, where
-    /// the state is one that one-sided steps left at the other side.
+    /// Takes up a state, as of a checkpoint: what the state's memory is to begin with, and the residual. The seed stays
+    /// that of these steps, and is to be the one that the state was made with. [`ResidentLowRank::factor_bytes`] may be
+    /// others afterwards, where the state is one that one-sided steps left at the other side.
     ///
     /// # Errors
-    /// [`Error::Order`] while a step of either is under way; [`Error::Shape`] for a state of other tensors or another rank, or with
-    /// feedback where these steps have none, or the other way round.
+    /// [`Error::Order`] while a step of either is under way; [`Error::Shape`] for a state of other tensors or another
+    /// rank, or with feedback where these steps have none, or the other way round.
     pub fn upload(&mut self, host: &LowRankState) -> Result<(Vec<u8>, Vec<f32>), Error> {
         self.expect_round(0, "upload")?;
         host.expect_idle("upload")?;
@@ -292,9 +298,9 @@ impl ResidentLowRank {
         Ok((little_endian(&words).into_owned(), residual))
     }
 
-    /// Gives up a step that was begun, as where a collective failed: as [`LowRankState::abandon`]. What was queued for it may still be
-    /// done, up to any call, or never be submitted: the memory says whether the gradient has joined the residual. Does nothing between
-    /// steps.
+    /// Gives up a step that was begun, as where a collective failed: as [`LowRankState::abandon`]. What was queued for
+    /// it may still be done, up to any call, or never be submitted: the memory says whether the gradient has joined the
+    /// residual. Does nothing between steps.
     pub fn abandon(&mut self) {
         self.round = 0;
     }
@@ -305,8 +311,9 @@ impl ResidentLowRank {
     }
 
     /// What a step's first call found under the policy [`NonFinite::Error`](crate::NonFinite::Error): from
-    /// [`ResidentLowRank::status_bytes`] of the state, copied to the host before the factor goes anywhere. Under the other policy
-    /// there is nothing to look at. Means are not looked at under either: one that cannot be used poisons its tensor.
+    /// [`ResidentLowRank::status_bytes`] of the state, copied to the host before the factor goes anywhere. Under the
+    /// other policy there is nothing to look at. Means are not looked at under either: one that cannot be used poisons
+    /// its tensor.
     ///
     /// # Errors
     /// [`Error::NotFinite`]: residual and state are as they were, and the step has not begun. [`Error::Length`] for other than four

@@ -1,5 +1,5 @@
-//! The phases of a step on a device that runs passes, for a state that lies in this machine's memory: what goes to the device, what
-//! runs there, and what comes back. A phase that fails has written nothing.
+//! The phases of a step on a device that runs passes, for a state that lies in this machine's memory: what goes to the
+//! device, what runs there, and what comes back. A phase that fails has written nothing.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -59,8 +59,8 @@ pub(super) fn refusal(status: Option<u32>, odd: Option<u64>) -> Result<(), Error
 }
 
 impl LowRankState {
-    /// What makes the step's factor of the side `known`, `input`, orthonormal, forms gradient + residual of the compressed matrices,
-    /// and multiplies. `None` where there are none.
+    /// What makes the step's factor of the side `known`, `input`, orthonormal, forms gradient + residual of the
+    /// compressed matrices, and multiplies. `None` where there are none.
     pub(super) fn begin_phase<'a>(
         &'a self,
         gradient: Gradient<'a>,
@@ -99,7 +99,8 @@ impl LowRankState {
         sent.copy_from_slice(bytemuck::cast_slice(product));
     }
 
-    /// What takes the step's factors of the side `known`, makes them orthonormal, and multiplies what was formed by them.
+    /// What takes the step's factors of the side `known`, makes them orthonormal, and multiplies what was formed by
+    /// them.
     pub(super) fn advance_phase<'a>(
         &'a self,
         reduced: &'a [f32],

@@ -14,12 +14,12 @@ use crate::seed::Seed;
 
 /// The residuals and warm-started factors of PowerSGD, for the tensors of a model.
 ///
-/// Made by [`PowerSgd::state`]; each worker keeps one. The residual is kept as M and the factors, and M - L R^T is formed when
-/// the next step reads it anyway: that saves writing it.
+/// Made by [`PowerSgd::state`]; each worker keeps one. The residual is kept as M and the factors, and M - L R^T is
+/// formed when the next step reads it anyway: that saves writing it.
 ///
-/// Memory: 4 bytes per element of the gradient; both factors twice; for the passes of the CPU, at most a byte more per element
-/// and the right factors once again; and 4 bytes more per element once [`Device::low_rank_step`](crate::Device::low_rank_step)
-/// was called, which keeps a copy of the residual.
+/// Memory: 4 bytes per element of the gradient; both factors twice; for the passes of the CPU, at most a byte more per
+/// element and the right factors once again; and 4 bytes more per element once
+/// [`Device::low_rank_step`](crate::Device::low_rank_step) was called, which keeps a copy of the residual.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LowRankState {
     pub(crate) codec: PowerSgd,
@@ -122,7 +122,8 @@ impl LowRankState {
         self.step
     }
 
-    /// Factors that a step hands out, one after another, to be all-reduced: 2 for each power iteration, or 1 where one-sided.
+    /// Factors that a step hands out, one after another, to be all-reduced: 2 for each power iteration, or 1 where
+    /// one-sided.
     pub fn rounds(&self) -> u32 {
         self.codec.rounds()
     }
@@ -132,14 +133,15 @@ impl LowRankState {
         self.table.parts.get(tensor).map(|part| part.compressed)
     }
 
-    /// What became of a tensor in the last step that was finished; `None` where there is no such tensor, or before the first.
+    /// What became of a tensor in the last step that was finished; `None` where there is no such tensor, or before the
+    /// first.
     pub fn outcome(&self, tensor: usize) -> Option<Outcome> {
         self.fates.get(tensor)?.outcome
     }
 
-    /// Entries of the factor that the next call hands out: r for each row of every compressed matrix, or for each column; the
-    /// last of a step has the tensors that are not compressed behind it. 0 where [`crate::Device::finish_low_rank`] is due, which
-    /// hands out none.
+    /// Entries of the factor that the next call hands out: r for each row of every compressed matrix, or for each
+    /// column; the last of a step has the tensors that are not compressed behind it. 0 where
+    /// [`crate::Device::finish_low_rank`] is due, which hands out none.
     pub fn factor_len(&self) -> usize {
         if self.round == self.rounds() {
             return 0;
@@ -169,8 +171,9 @@ impl LowRankState {
         }
     }
 
-    /// The factors L and R of a matrix in the last step's output L R^T, column by column: n entries for each of r columns, and m
-    /// for each. The one that was computed first is orthonormal, but for columns of zeros. `None` for a tensor that is not compressed.
+    /// The factors L and R of a matrix in the last step's output L R^T, column by column: n entries for each of r
+    /// columns, and m for each. The one that was computed first is orthonormal, but for columns of zeros. `None` for a
+    /// tensor that is not compressed.
     pub fn factors_of(&self, tensor: usize) -> Option<[Vec<f32>; 2]> {
         let part = self.table.parts.get(tensor).filter(|part| part.compressed)?;
         let of = |side: Side, factors: &[f32]| {
@@ -180,8 +183,8 @@ impl LowRankState {
         Some([of(Side::Left, &self.left), of(Side::Right, &self.right)])
     }
 
-    /// The residual: what was not sent so far, an entry for each element of the gradient. All are finite: where M - L R^T
-    /// overflows, nothing is kept, here as in the next step.
+    /// The residual: what was not sent so far, an entry for each element of the gradient. All are finite: where M - L
+    /// R^T overflows, nothing is kept, here as in the next step.
     ///
     /// # Errors
     /// [`Error::Order`] while a step is under way.
@@ -227,8 +230,8 @@ impl LowRankState {
         Ok(())
     }
 
-    /// Takes over the residual of a worker that leaves: the sum of all workers' residuals stays what it was, but for the
-    /// rounding of the additions.
+    /// Takes over the residual of a worker that leaves: the sum of all workers' residuals stays what it was, but for
+    /// the rounding of the additions.
     ///
     /// ```
     /// use gradwire::{Device, Matrix, PowerSgd, Seed};
@@ -246,9 +249,9 @@ impl LowRankState {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`] where the other state is for other tensors, another rank, or one of the two has feedback and the other
-    /// has none; [`Error::Overflow`] where a sum is too large for f32; [`Error::Order`] while a step of either is under way. Both
-    /// residuals are then as they were.
+    /// [`Error::Shape`] where the other state is for other tensors, another rank, or one of the two has feedback and
+    /// the other has none; [`Error::Overflow`] where a sum is too large for f32; [`Error::Order`] while a step of
+    /// either is under way. Both residuals are then as they were.
     pub fn absorb(&mut self, leaving: &Self) -> Result<(), Error> {
         self.table.expect_same(&leaving.table)?;
         self.expect_feedback(leaving.codec.feedback())?;
@@ -273,8 +276,8 @@ impl LowRankState {
         Ok(state)
     }
 
-    /// This state behind `steps` steps, with this residual, and with the factors that other states have of its tensors: for
-    /// each tensor a state and the tensor's number there. Where there is none, factors begin anew.
+    /// This state behind `steps` steps, with this residual, and with the factors that other states have of its tensors:
+    /// for each tensor a state and the tensor's number there. Where there is none, factors begin anew.
     pub(crate) fn carried(
         &self,
         steps: u64,
@@ -310,9 +313,10 @@ impl LowRankState {
         Ok(state)
     }
 
-    /// Gives up a step that was begun, as where a collective failed: nothing was sent, and with feedback the finite part of
-    /// the gradient stays in the residual. All else is as before the step, its factors to the last bit, so that a worker may
-    /// begin again (with a gradient of zeros) and stay in step with those that did not fail. Does nothing between steps.
+    /// Gives up a step that was begun, as where a collective failed: nothing was sent, and with feedback the finite
+    /// part of the gradient stays in the residual. All else is as before the step, its factors to the last bit, so that
+    /// a worker may begin again (with a gradient of zeros) and stay in step with those that did not fail. Does nothing
+    /// between steps.
     pub fn abandon(&mut self) {
         self.round = 0;
         self.work.clear();

@@ -37,9 +37,9 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Length`] or [`Error::Dtype`] for a gradient or residual that is not the plan's; [`Error::NotFinite`] under
-    /// that policy, with the index in the flat gradient; [`Error::Backend`] where the device fails. The residual is as it
-    /// was whenever this fails.
+    /// [`Error::Length`] or [`Error::Dtype`] for a gradient or residual that is not the plan's; [`Error::NotFinite`]
+    /// under that policy, with the index in the flat gradient; [`Error::Backend`] where the device fails. The residual
+    /// is as it was whenever this fails.
     pub fn encode_model<'g>(
         &self,
         plan: &ModelPlan,
@@ -60,12 +60,12 @@ impl Device {
     /// Decodes a model's payloads, of one worker or of several, over or onto a flat output of the gradient's layout.
     ///
     /// Each entry of `workers` is a worker's payloads, one a tensor. The order of a sum is that of the slice, as in
-    /// [`Device::decode_sum`]. [`DecodeMode::Write`] and [`DecodeMode::Add`] take the workers one after another. What lies
-    /// between tensors is left as it was.
+    /// [`Device::decode_sum`]. [`DecodeMode::Write`] and [`DecodeMode::Add`] take the workers one after another. What
+    /// lies between tensors is left as it was.
     ///
     /// # Errors
-    /// [`Error::Length`] for an output of another length, or more or fewer payloads than tensors; [`Error::Other`] for a
-    /// payload of another codec, setting or length; [`Error::Backend`] where the device fails.
+    /// [`Error::Length`] for an output of another length, or more or fewer payloads than tensors; [`Error::Other`] for
+    /// a payload of another codec, setting or length; [`Error::Backend`] where the device fails.
     pub fn decode_model(
         &self,
         plan: &ModelPlan,

@@ -121,7 +121,8 @@ impl<T: Sessions> Models for T {
             session.write(Role::Input, 0, gradient.as_bytes())?;
             session.write(Role::Residual, 0, bytemuck::cast_slice(residual))?;
             session.write(Role::Workspace, 0, &plan.table())?;
-            // SAFETY: all passes of the plan, in order, in a session of their own whose workspace begins with its table.
+            // SAFETY: all passes of the plan, in order, in a session of their own whose workspace begins with its
+            // table.
             unsafe { session.run_trusted(&passes)? };
             if plan.non_finite() == NonFinite::Error {
                 let mut status = [0u32; STATUS_BYTES as usize / 4];

@@ -20,13 +20,13 @@ const BASE_ELEMENTS: u64 = ALIGNMENT / 2;
 
 /// How to encode and decode a model's tensors with one codec, all of them in one launch set.
 ///
-/// What becomes of a tensor is what [`Device::encode`](crate::Device::encode) makes of it alone, with the tensor's number
-/// added to that of the seed: [`ModelPlan::seal`] gives a [`Payload`] a tensor, and the receiver need not know how it was
-/// made. The number of launches does not depend on the number of tensors: an encode is one, or three where every tensor is
-/// one bucket, whose statistics are taken and folded first.
+/// What becomes of a tensor is what [`Device::encode`](crate::Device::encode) makes of it alone, with the tensor's
+/// number added to that of the seed: [`ModelPlan::seal`] gives a [`Payload`] a tensor, and the receiver need not know
+/// how it was made. The number of launches does not depend on the number of tensors: an encode is one, or three where
+/// every tensor is one bucket, whose statistics are taken and folded first.
 ///
-/// In device memory the bodies of all tensors are one: first the scalars of every tensor, one behind the other, then, from
-/// the next multiple of 256 bytes on, the codes of every tensor.
+/// In device memory the bodies of all tensors are one: first the scalars of every tensor, one behind the other, then,
+/// from the next multiple of 256 bytes on, the codes of every tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelPlan {
     layout: Layout,
@@ -73,8 +73,9 @@ impl ModelPlan {
     /// [`Limits::NONE`] for CUDA and the CPU).
     ///
     /// # Errors
-    /// As [`Codec::plan`]; [`Error::Packed`] for a codec whose payloads are packed; [`Error::Uneven`] for a codec of the caller's that plans tensors with different settings; [`Error::Limit`] where the limits are too small for any part of a tensor, or, where every tensor is
-    /// one bucket, for the scalars and the statistics of all of them.
+    /// As [`Codec::plan`]; [`Error::Packed`] for a codec whose payloads are packed; [`Error::Uneven`] for a codec of
+    /// the caller's that plans tensors with different settings; [`Error::Limit`] where the limits are too small for any
+    /// part of a tensor, or, where every tensor is one bucket, for the scalars and the statistics of all of them.
     pub fn new(codec: &(impl Codec + ?Sized), layout: &Layout, dtype: Dtype, limits: &Limits) -> Result<Self, Error> {
         let plan = |elements: u64| codec.plan(elements as usize, dtype);
         let tensors = layout.spans().iter().map(|s| plan(s.elements)).collect::<Result<Vec<_>, _>>()?;
@@ -126,8 +127,8 @@ impl ModelPlan {
         Ok(Self { layout, dtype, tensors, scalar_bytes, code_bytes, table, launches, whole, limits })
     }
 
-    /// The same plan with error feedback fused, as [`EncodePlan::with_feedback`]. The residual is a flat buffer too, of the
-    /// gradient's layout.
+    /// The same plan with error feedback fused, as [`EncodePlan::with_feedback`]. The residual is a flat buffer too, of
+    /// the gradient's layout.
     ///
     /// # Errors
     /// [`Error::FeedbackDiverges`], if for the longest of the tensors alone.
@@ -151,9 +152,9 @@ impl ModelPlan {
         &self.layout
     }
 
-    /// Launches that an encode or a decode takes: one, unless the limits are too small for all tensors at once. The scan for
-    /// elements that are not finite takes as many again; and so do the statistics of tensors that are one bucket each, which
-    /// are folded in one launch more.
+    /// Launches that an encode or a decode takes: one, unless the limits are too small for all tensors at once. The
+    /// scan for elements that are not finite takes as many again; and so do the statistics of tensors that are one
+    /// bucket each, which are folded in one launch more.
     pub fn launches(&self) -> usize {
         self.launches.len()
     }
@@ -189,12 +190,12 @@ impl ModelPlan {
         if self.is_guarded() { statistics.max(ALIGNMENT) } else { statistics }
     }
 
-    /// The table that kernels find the tensors by, as bytes to copy to the device, once a plan. Encoding and decoding take
-    /// the same one.
+    /// The table that kernels find the tensors by, as bytes to copy to the device, once a plan. Encoding and decoding
+    /// take the same one.
     ///
-    /// Its first eight bytes are a number, low word first, that is added to the step of the seed: zero here. A CUDA graph
-    /// repeats the seed that it was captured with, and draws that repeat make rounding errors that add up; a caller who
-    /// writes the step there before each launch of the graph has draws of its own for each.
+    /// Its first eight bytes are a number, low word first, that is added to the step of the seed: zero here. A CUDA
+    /// graph repeats the seed that it was captured with, and draws that repeat make rounding errors that add up; a
+    /// caller who writes the step there before each launch of the graph has draws of its own for each.
     pub fn table(&self) -> Vec<u8> {
         self.table.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
@@ -262,8 +263,9 @@ impl ModelPlan {
     /// Writes payloads, one a tensor, as a body; what is between its parts becomes zero.
     ///
     /// # Errors
-    /// [`Error::Length`] for other than [`ModelPlan::body_bytes`], or more or fewer payloads than tensors; [`Error::Other`]
-    /// for a payload that was made with another codec, setting or length; [`Error::Packed`] for a packed one.
+    /// [`Error::Length`] for other than [`ModelPlan::body_bytes`], or more or fewer payloads than tensors;
+    /// [`Error::Other`] for a payload that was made with another codec, setting or length; [`Error::Packed`] for a
+    /// packed one.
     pub fn write_body(&self, payloads: &[impl AsPayload], body: &mut [u8]) -> Result<(), Error> {
         Error::expect_len("body", "bytes", body.len(), self.body_bytes())?;
         self.check_payloads(payloads)?;
@@ -281,7 +283,8 @@ impl ModelPlan {
         Ok(())
     }
 
-    /// The passes of an encode: one, and one that scans under [`NonFinite::Error`], for every part that fits the limits.
+    /// The passes of an encode: one, and one that scans under [`NonFinite::Error`], for every part that fits the
+    /// limits.
     pub(crate) fn encode_passes(&self, seed: Seed) -> Vec<Pass> {
         let mut passes = Vec::new();
         let Some(first) = self.tensors.first().filter(|_| !self.launches.is_empty()) else { return passes };

@@ -1,4 +1,5 @@
-//! Tensors that are one bucket each: where their statistics lie, between the kernels that take them, fold them and use them.
+//! Tensors that are one bucket each: where their statistics lie, between the kernels that take them, fold them and use
+//! them.
 
 use gradwire_kernels::params::{item, whole};
 
@@ -18,8 +19,8 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// Adds the tensors of these items, which lie one tensor behind the other, to the table, and tells the items where their
-    /// tensor's statistic will be.
+    /// Adds the tensors of these items, which lie one tensor behind the other, to the table, and tells the items where
+    /// their tensor's statistic will be.
     pub(super) fn new(codec: CodecId, items: &[Item], table: &mut Vec<u32>) -> Self {
         let partial_words = codec.partial_words();
         let table_word = table.len() as u32;

@@ -51,8 +51,8 @@ pub struct DecodePlan {
 }
 
 impl DecodePlan {
-    /// A plan for `payloads` payloads that have this header. Of packed ones ([`Device::pack`](crate::Device::pack)) it is the plan for
-    /// what [`Device::unpack`](crate::Device::unpack) makes of them.
+    /// A plan for `payloads` payloads that have this header. Of packed ones ([`Device::pack`](crate::Device::pack)) it
+    /// is the plan for what [`Device::unpack`](crate::Device::unpack) makes of them.
     pub fn new(header: Header, payloads: u32) -> Self {
         Self { header: header.fixed(), payloads, bodies: false }
     }
@@ -96,8 +96,8 @@ impl DecodePlan {
     /// with the same result to the bit.
     ///
     /// # Errors
-    /// [`Error::Limit`] where the limits are too small for any part of the tensor; [`Error::Setting`] for more than 65,536
-    /// payloads.
+    /// [`Error::Limit`] where the limits are too small for any part of the tensor; [`Error::Setting`] for more than
+    /// 65,536 payloads.
     pub fn passes(&self, mode: DecodeMode, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = Vec::new();
         let count = u64::from(self.payloads);

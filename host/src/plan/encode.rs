@@ -72,10 +72,11 @@ impl EncodePlan {
     /// decoding does not give back.
     ///
     /// # Errors
-    /// [`Error::FeedbackDiverges`] where the codec's variance factor omega, [`EncodePlan::omega`], is 1 or more and
-    /// the codec is not the contraction: feedback would amplify the error at every step (`contractive()` is the remedy).
+    /// [`Error::FeedbackDiverges`] where the codec's variance factor omega, [`EncodePlan::omega`], is 1 or more and the
+    /// codec is not the contraction: feedback would amplify the error at every step (`contractive()` is the remedy).
     pub fn with_feedback(self) -> Result<Self, Error> {
-        // Where the scale is held up from below, to nearest, no error is above half a step, however many steps are taken.
+        // Where the scale is held up from below, to nearest, no error is above half a step, however many steps are
+        // taken.
         let bounded = self.nearest && matches!(self.scale, Scale::AtLeast(_));
         if self.omega < 1.0 || bounded || (self.header.scaled && !self.nearest) {
             return Ok(Self { feedback: true, ..self });
@@ -110,7 +111,8 @@ impl EncodePlan {
         Err(Error::FeedbackDiverges { omega: self.omega, remedy })
     }
 
-    /// The nearest settings for which omega is below 1: the narrowest codes with this bucket, the largest bucket with these levels.
+    /// The nearest settings for which omega is below 1: the narrowest codes with this bucket, the largest bucket with
+    /// these levels.
     fn settings_with_feedback(&self) -> Option<String> {
         let h = &self.header;
         let here = h.bucket.elements(h.n);
@@ -171,7 +173,8 @@ impl EncodePlan {
         Err(Error::NotPacked { asked: entropy.name(), takes: entropy.takes(), codec: codec.name(), bits })
     }
 
-    /// What the payload will say of itself, if it is not packed: the words of packed codes are known only once they are made.
+    /// What the payload will say of itself, if it is not packed: the words of packed codes are known only once they are
+    /// made.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -258,8 +261,8 @@ impl EncodePlan {
     /// The passes, in order.
     ///
     /// # Errors
-    /// [`Error::Limit`] where the limits are too small for any part of the tensor; [`Error::Packed`] for a plan whose payload is
-    /// packed.
+    /// [`Error::Limit`] where the limits are too small for any part of the tensor; [`Error::Packed`] for a plan whose
+    /// payload is packed.
     pub fn passes(&self, seed: Seed, limits: &Limits) -> Result<Vec<Pass>, Error> {
         self.refuse_packed("a list of passes")?;
         let mut passes = Vec::new();

@@ -97,9 +97,9 @@ pub enum Kernel {
     Base3Write,
     /// Reads codes in base 3.
     Base3Read,
-    /// What lies between the filter and writing the entries, in one launch: of devices whose [`Limits`](super::Limits) say that blocks
-    /// may wait for one another. It counts in the workspace from where the sample's launches left it: alone, over any other words, its blocks
-    /// may wait in vain, and then give up.
+    /// What lies between the filter and writing the entries, in one launch: of devices whose [`Limits`](super::Limits)
+    /// say that blocks may wait for one another. It counts in the workspace from where the sample's launches left it:
+    /// alone, over any other words, its blocks may wait in vain, and then give up.
     TopKRest,
     /// Encodes, for a setting that the compiler knows: what CUDA launches in the place of [`Kernel::Encode`] and
     /// [`Kernel::EncodeSegments`]. No plan names it.

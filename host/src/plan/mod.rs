@@ -158,9 +158,9 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// The same pass over ranges that begin later, by as many bytes of each buffer as `by` says: over another of several
-    /// tensors that lie one after another in a session's buffers. The bytes have to be multiples of 256: sessions refuse
-    /// ranges that begin elsewhere.
+    /// The same pass over ranges that begin later, by as many bytes of each buffer as `by` says: over another of
+    /// several tensors that lie one after another in a session's buffers. The bytes have to be multiples of 256:
+    /// sessions refuse ranges that begin elsewhere.
     ///
     /// Sessions on the CPU hold one tensor, and refuse passes that were moved to another.
     pub fn moved(&self, by: impl Fn(Role) -> u64) -> Self {
@@ -197,8 +197,8 @@ impl Pass {
         self.groups
     }
 
-    /// Whether the kernel takes on trust what it finds in memory, and would read or write elsewhere if that were wrong: a table
-    /// of tensors, segments or matrices, indices, what an earlier pass of the plan left.
+    /// Whether the kernel takes on trust what it finds in memory, and would read or write elsewhere if that were wrong:
+    /// a table of tensors, segments or matrices, indices, what an earlier pass of the plan left.
     ///
     /// [`Session::run`](crate::session::Session::run) refuses such a pass, and
     /// [`Session::run_trusted`](crate::session::Session::run_trusted) runs it.
@@ -228,17 +228,18 @@ pub struct Limits {
     pub binding_bytes: u64,
     /// The most workgroups of one launch.
     pub groups: u32,
-    /// Whether a workgroup may wait for others of its launch that run, as they go on whatever it does. Passes then hand over to one
-    /// another within a launch. CUDA from compute capability 7.0 on; WebGPU promises no such thing.
+    /// Whether a workgroup may wait for others of its launch that run, as they go on whatever it does. Passes then hand
+    /// over to one another within a launch. CUDA from compute capability 7.0 on; WebGPU promises no such thing.
     pub forward_progress: bool,
 }
 
 impl Limits {
-    /// No bound but that of the parameters, and no promise. Passes that are planned by it run on any CUDA device, and a selection takes
-    /// more launches than it would by the device's own limits.
+    /// No bound but that of the parameters, and no promise. Passes that are planned by it run on any CUDA device, and a
+    /// selection takes more launches than it would by the device's own limits.
     pub const NONE: Self = Self { binding_bytes: u64::MAX, groups: i32::MAX as u32, forward_progress: false };
 
-    /// Checks that passes stay within the limits: those over many tensors are planned once, and may come to another device.
+    /// Checks that passes stay within the limits: those over many tensors are planned once, and may come to another
+    /// device.
     pub(crate) fn check(&self, passes: &[Pass]) -> Result<(), Error> {
         for pass in passes {
             let needed = Role::ALL.into_iter().map(|role| pass.bindings.of(role).bytes).max().unwrap_or(0);

@@ -8,7 +8,8 @@ pub enum NonFinite {
     /// A bucket that holds one decodes to NaN, all of it, and keeps its residual. No other bucket is touched.
     #[default]
     Propagate,
-    /// The encode fails with [`Error::NotFinite`](crate::Error::NotFinite) and leaves the residual as it was. Costs one more read.
+    /// The encode fails with [`Error::NotFinite`](crate::Error::NotFinite) and leaves the residual as it was. Costs one
+    /// more read.
     Error,
 }
 

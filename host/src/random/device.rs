@@ -8,12 +8,12 @@ use crate::error::Error;
 use crate::seed::Seed;
 
 impl Device {
-    /// The values of the entries that the seed draws, in the order of the draw: [`RandomK::entries`] of them. See [`RandomK`] for
-    /// what they are.
+    /// The values of the entries that the seed draws, in the order of the draw: [`RandomK::entries`] of them. See
+    /// [`RandomK`] for what they are.
     ///
     /// # Errors
-    /// As [`RandomK::entries`]; [`Error::Limit`] where the gradient does not fit one binding of the device; [`Error::Backend`] where
-    /// it fails, or the memory cannot be had.
+    /// As [`RandomK::entries`]; [`Error::Limit`] where the gradient does not fit one binding of the device;
+    /// [`Error::Backend`] where it fails, or the memory cannot be had.
     pub fn encode_random(&self, codec: &RandomK, gradient: &[f32], seed: Seed) -> Result<Vec<f32>, Error> {
         let params = codec.params(gradient.len() as u64, seed)?;
         let factor = codec.factor(params.n.into(), params.entries.into());
@@ -25,8 +25,8 @@ impl Device {
     /// The same of gradient + residual, which becomes what is not sent.
     ///
     /// # Errors
-    /// As [`Device::encode_random`]; [`Error::Length`] for a residual of another length; [`Error::FeedbackDiverges`] for
-    /// [`RandomK::unbiased`] with k up to n/2. The residual is then as it was.
+    /// As [`Device::encode_random`]; [`Error::Length`] for a residual of another length; [`Error::FeedbackDiverges`]
+    /// for [`RandomK::unbiased`] with k up to n/2. The residual is then as it was.
     pub fn encode_random_with_feedback(
         &self,
         codec: &RandomK,
@@ -53,11 +53,12 @@ impl Device {
         Ok(values)
     }
 
-    /// The gradient of `n` elements that the values of [`Device::encode_random`], or sums of them, stand for: zeros where nothing was
-    /// sent.
+    /// The gradient of `n` elements that the values of [`Device::encode_random`], or sums of them, stand for: zeros
+    /// where nothing was sent.
     ///
     /// # Errors
-    /// As [`RandomK::entries`]; [`Error::Length`] for other than as many values; as [`Device::encode_random`] for the device.
+    /// As [`RandomK::entries`]; [`Error::Length`] for other than as many values; as [`Device::encode_random`] for the
+    /// device.
     pub fn decode_random(&self, codec: &RandomK, values: &[f32], n: usize, seed: Seed) -> Result<Vec<f32>, Error> {
         let params = codec.params(n as u64, seed)?;
         Error::expect_len("values of random-k", "entries", values.len(), params.entries.into())?;

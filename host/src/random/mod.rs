@@ -12,19 +12,20 @@ use crate::error::Error;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Role, Span};
 use crate::seed::Seed;
 
-/// Random-k: k of the n entries of a gradient, which the seed draws, so that every worker sends the same ones, and no index.
+/// Random-k: k of the n entries of a gradient, which the seed draws, so that every worker sends the same ones, and no
+/// index.
 ///
-/// Source: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018, definition 2.1; without bias, Wangni, Wang, Liu
-/// and Zhang, "Gradient sparsification for communication-efficient distributed optimization", NeurIPS 2018, section 2, with equal
-/// probabilities.
+/// Source: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018, definition 2.1; without bias,
+/// Wangni, Wang, Liu and Zhang, "Gradient sparsification for communication-efficient distributed optimization", NeurIPS
+/// 2018, section 2, with equal probabilities.
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32.
 /// * **Size**: 4 k bytes: what is sent is k values and nothing else.
-/// * **Indices**: k distinct ones, each set of k as likely as any other but for what the permutation of the seed has of its own
-///   (`docs/wire.md`, Random entries).
+/// * **Indices**: k distinct ones, each set of k as likely as any other but for what the permutation of the seed has of
+///   its own (`docs/wire.md`, Random entries).
 /// * **Linear**: the values of several workers can be summed by any all-reduce, and the sum decodes to the sum.
-/// * **Error**: E|x - decode|^2 = (1 - k/n) |x|^2, a contraction with delta = k/n, which is what error feedback needs. With
-///   [`RandomK::unbiased`] values are multiplied by n/k: E\[decode\] = x, and omega = n/k - 1.
+/// * **Error**: E|x - decode|^2 = (1 - k/n) |x|^2, a contraction with delta = k/n, which is what error feedback needs.
+///   With [`RandomK::unbiased`] values are multiplied by n/k: E\[decode\] = x, and omega = n/k - 1.
 /// * **Seeds**: the indices depend on (run, step, tensor), and not on the worker. No other draw shares their key.
 /// * **Determinism**: backend to backend.
 /// * **Edge cases**: NaN and infinity are sent as they are. With error feedback, entries that are sent leave +0.
@@ -94,8 +95,8 @@ impl RandomK {
     /// Entries that are sent of `n`.
     ///
     /// # Errors
-    /// [`Error::Keep`] for a part that is not above 0 and up to 1, and for a count of 0 or above n; [`Error::TooLong`] for more than
-    /// 2^31 elements.
+    /// [`Error::Keep`] for a part that is not above 0 and up to 1, and for a count of 0 or above n; [`Error::TooLong`]
+    /// for more than 2^31 elements.
     pub fn entries(&self, n: u64) -> Result<u64, Error> {
         if n > 1 << 31 {
             return Err(Error::TooLong { got: n });

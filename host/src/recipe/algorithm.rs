@@ -3,8 +3,8 @@
 /// How what the ranks have encoded becomes their mean: the messages of a step, and who sums.
 ///
 /// Every algorithm leaves the same bits on every rank, whatever the order in which messages arrive: sums are made in an
-/// order that the numbers of the ranks fix. With error feedback nothing is lost: the gradients and all residuals before a
-/// step add up to the number of ranks times the mean, and all residuals behind it, but for the rounding of binary32.
+/// order that the numbers of the ranks fix. With error feedback nothing is lost: the gradients and all residuals before
+/// a step add up to the number of ranks times the mean, and all residuals behind it, but for the rounding of binary32.
 /// Gradients lie in the host's memory, but for [`Algorithm::Gather`].
 ///
 /// | algorithm | messages of a rank | for |
@@ -14,8 +14,8 @@
 /// | [`Algorithm::TwoPhase`] | a piece to each rank, and its own piece of the sum to all others | quantizers |
 ///
 /// A message is [`Algorithm::HEAD_BYTES`], and for each payload [`Algorithm::LENGTH_BYTES`] and the payload. A step by
-/// a tree or in two phases begins with a gather of messages, without payloads unless other recipes have some: a rank that
-/// cannot begin says so there.
+/// a tree or in two phases begins with a gather of messages, without payloads unless other recipes have some: a rank
+/// that cannot begin says so there.
 ///
 /// ```
 /// use gradwire::{Algorithm, Recipe};
@@ -31,28 +31,30 @@ pub enum Algorithm {
     /// An all-gather of payloads; every rank sums all of them, in the order of the ranks.
     #[default]
     Gather,
-    /// The tree of gTop-k: each rank adds the selection of its child to its own, selects anew, and hands the result to its
-    /// parent. Rank 0 hands its result down the same tree.
+    /// The tree of gTop-k: each rank adds the selection of its child to its own, selects anew, and hands the result to
+    /// its parent. Rank 0 hands its result down the same tree.
     ///
     /// Source: Shi, Wang, Zhao, Tang, Wang, Huang and Chu, "A distributed synchronous SGD algorithm with global top-k
-    /// sparsification for low bandwidth networks", ICDCS 2019, algorithm 2. Theirs takes numbers of ranks that are powers of
-    /// two, and loses what a merge drops of an entry that reaches the result by another way. Here any number of ranks
-    /// goes, and the rank that merges keeps what drops in its residual ([`Device::merge_sparse`](crate::Device::merge_sparse)).
+    /// sparsification for low bandwidth networks", ICDCS 2019, algorithm 2. Theirs takes numbers of ranks that are
+    /// powers of two, and loses what a merge drops of an entry that reaches the result by another way. Here any number
+    /// of ranks goes, and the rank that merges keeps what drops in its residual
+    /// ([`Device::merge_sparse`](crate::Device::merge_sparse)).
     ///
     /// The parent of rank r is r without its lowest set bit, and merges go from the nearest child to the farthest.
     /// So each sum is of neighbouring ranks.
     Tree,
-    /// Each rank owns a piece of the gradient: payloads of the pieces go to their owners (an all-to-all), which sum them in
-    /// the order of the ranks, quantize the sum, and send it to all (an all-gather). Pieces end where buckets end.
+    /// Each rank owns a piece of the gradient: payloads of the pieces go to their owners (an all-to-all), which sum
+    /// them in the order of the ranks, quantize the sum, and send it to all (an all-gather). Pieces end where buckets
+    /// end.
     ///
-    /// With error feedback the owner keeps a residual too: what its quantized sum does not hold is added to the next sum.
-    /// Without feedback, of an unbiased quantizer with factor omega, the mean z of P ranks is unbiased, and
-    /// E|z - mean|^2 <= (1 + omega) omega / P^2 sum |x_p|^2 + omega |mean|^2.
+    /// With error feedback the owner keeps a residual too: what its quantized sum does not hold is added to the next
+    /// sum. Without feedback, of an unbiased quantizer with factor omega, the mean z of P ranks is unbiased, and E|z -
+    /// mean|^2 <= (1 + omega) omega / P^2 sum |x_p|^2 + omega |mean|^2.
     ///
     /// Source: Seide, Fu, Droppo, Li and Yu, "1-bit stochastic gradient descent and its application to data-parallel
-    /// distributed training of speech DNNs", Interspeech 2014, section 3.3, as CNTK has it: the aggregated gradient is quantized
-    /// again, with a residual of its own; Grubic, Tam, Alistarh and Zhang, "Synchronous multi-GPU deep learning with
-    /// low-precision communication", EDBT 2018, section 2.3.
+    /// distributed training of speech DNNs", Interspeech 2014, section 3.3, as CNTK has it: the aggregated gradient is
+    /// quantized again, with a residual of its own; Grubic, Tam, Alistarh and Zhang, "Synchronous multi-GPU deep
+    /// learning with low-precision communication", EDBT 2018, section 2.3.
     TwoPhase {
         /// The least number of ranks with which it is used; fewer gather. 1 or more.
         from: u32,
@@ -82,8 +84,8 @@ impl Algorithm {
     }
 
     /// The bytes that a rank sends to others in a tree, where its own message towards the root has `up` bytes and the
-    /// result has `down`: `up` unless it is rank 0, and `down` for each child. Rank 0 has the most children, the logarithm
-    /// of the number of ranks, rounded up.
+    /// result has `down`: `up` unless it is rank 0, and `down` for each child. Rank 0 has the most children, the
+    /// logarithm of the number of ranks, rounded up.
     ///
     /// ```
     /// use gradwire::Algorithm;

@@ -9,17 +9,18 @@ use crate::error::Error;
 pub struct Memory {
     /// Error feedback: what was not sent is added to the next gradient.
     pub feedback: bool,
-    /// The part of the residual that counts, from 0 to 1: with gradient g and residual e, `beta e + gamma g` is encoded,
-    /// and the residual becomes what of it was not sent. 1 unless said otherwise, as in GRACE (Xu et al., "GRACE: a
-    /// compressed communication framework for distributed machine learning", ICDCS 2021, section III). With another
-    /// beta or gamma, NaN and infinity are refused.
+    /// The part of the residual that counts, from 0 to 1: with gradient g and residual e, `beta e + gamma g` is
+    /// encoded, and the residual becomes what of it was not sent. 1 unless said otherwise, as in GRACE (Xu et al.,
+    /// "GRACE: a compressed communication framework for distributed machine learning", ICDCS 2021, section III). With
+    /// another beta or gamma, NaN and infinity are refused.
     pub beta: f32,
     /// The gradient's factor beside [`Memory::beta`], above 0.
     pub gamma: f32,
-    /// Momentum of this factor, 0 to less than 1, gathered before anything is dropped. Without error feedback it goes with a
-    /// quantizer alone.
+    /// Momentum of this factor, 0 to less than 1, gathered before anything is dropped. Without error feedback it goes
+    /// with a quantizer alone.
     pub momentum: Option<f32>,
-    /// Nesterov's form of the momentum: with gradient g and momentum u, u = m (u + g), and u + g takes the place of the gradient.
+    /// Nesterov's form of the momentum: with gradient g and momentum u, u = m (u + g), and u + g takes the place of the
+    /// gradient.
     pub nesterov: bool,
     /// Differences to an estimate are sent, not gradients.
     pub shift: Option<Shift>,
@@ -35,9 +36,9 @@ impl Default for Memory {
 ///
 /// Each rank keeps an estimate h of its own gradient, and the mean H of all ranks' estimates. It sends C(g - h). The
 /// mean of what all send, added to H, takes the gradient's place. Then h grows by alpha times what the rank sent, and H
-/// by alpha times that mean. So where gradients settle, differences vanish, and with them the codec's error.
-/// h and H are zero at first, take 16 bytes per element together, and are saved with the state. Where a state is
-/// restored for another number of ranks, every rank's h begins at H, whose mean is H still. NaN and infinity are refused.
+/// by alpha times that mean. So where gradients settle, differences vanish, and with them the codec's error. h and H
+/// are zero at first, take 16 bytes per element together, and are saved with the state. Where a state is restored for
+/// another number of ranks, every rank's h begins at H, whose mean is H still. NaN and infinity are refused.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Shift {
@@ -76,7 +77,8 @@ impl Memory {
         self.feedback && !self.is_formed()
     }
 
-    /// Whether what is encoded, or formed, is taken from the plane of the momentum. Nesterov's form leaves it where the gradient was.
+    /// Whether what is encoded, or formed, is taken from the plane of the momentum. Nesterov's form leaves it where the
+    /// gradient was.
     pub(crate) fn sends_momentum(&self) -> bool {
         self.momentum.is_some() && !self.nesterov
     }

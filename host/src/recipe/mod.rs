@@ -59,8 +59,8 @@ use crate::rotation::Rotation;
 /// **Momentum correction** (Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, equation 4 and
 /// section 3.2): with gradient g, momentum u and residual v, u = m u + g, then v = v + u is encoded, and v keeps what
 /// was not sent. Where entries are selected, u becomes zero at those that were sent. A momentum that is not finite
-/// counts as zero in the next step. The optimizer behind it then has no momentum of its own. `nesterov` is their other form:
-/// u = m (u + g), then v = v + (u + g).
+/// counts as zero in the next step. The optimizer behind it then has no momentum of its own. `nesterov` is their other
+/// form: u = m (u + g), then v = v + (u + g).
 ///
 /// ```
 /// use gradwire::{Qsgd, Recipe, TopK};
@@ -97,8 +97,8 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// The published methods with the defaults of GRACE (Xu et al., ICDCS 2021), which a text names as `grace:terngrad`. More stages
-    /// may stand behind it.
+    /// The published methods with the defaults of GRACE (Xu et al., ICDCS 2021), which a text names as
+    /// `grace:terngrad`. More stages may stand behind it.
     ///
     /// ```
     /// use gradwire::Recipe;
@@ -196,8 +196,9 @@ impl Recipe {
 
     /// The same with momentum of this factor, and without error feedback: what is encoded is u = m u + g.
     ///
-    /// Source: Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD: Compressed optimisation for non-convex problems", ICML
-    /// 2018, algorithm 2, Signum: the sign of a momentum. Its (1 - m) g in the place of g changes no sign.
+    /// Source: Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD: Compressed optimisation for non-convex
+    /// problems", ICML 2018, algorithm 2, Signum: the sign of a momentum. Its (1 - m) g in the place of g changes no
+    /// sign.
     ///
     /// ```
     /// use gradwire::{Recipe, Sign};
@@ -211,7 +212,8 @@ impl Recipe {
         self
     }
 
-    /// The same with the momentum in Nesterov's form: u = m (u + g), and u + g takes the place of the gradient. Needs a momentum.
+    /// The same with the momentum in Nesterov's form: u = m (u + g), and u + g takes the place of the gradient. Needs a
+    /// momentum.
     ///
     /// Source: Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, section 3.2, whose residual is v = v + u + g;
     /// here it is v + (u + g), each operation rounded. Where entries are selected, u becomes zero at those that were sent. What is
@@ -230,20 +232,23 @@ impl Recipe {
         self
     }
 
-    /// The same with the gradient of each rank clipped before anything is added to it: where its L2 norm is above c / sqrt(ranks), it
-    /// is multiplied by c / sqrt(ranks) / norm. c is above 0.
+    /// The same with the gradient of each rank clipped before anything is added to it: where its L2 norm is above c /
+    /// sqrt(ranks), it is multiplied by c / sqrt(ranks) / norm. c is above 0.
     ///
-    /// Source: Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, section 3.3: residuals grow with the steps, so
-    /// that gradients are clipped where they are added, and the sum of the ranks' is as long as one of norm c clipped behind it.
+    /// Source: Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, section 3.3: residuals grow with
+    /// the steps, so that gradients are clipped where they are added, and the sum of the ranks' is as long as one of
+    /// norm c clipped behind it.
     ///
-    /// * **Of what**: the norm is that of all tensors of the recipe together. Tensors of other recipes, and those that go
-    ///   uncompressed, have no part in it, and are not clipped.
+    /// * **Of what**: the norm is that of all tensors of the recipe together. Tensors of other recipes, and those that
+    ///   go uncompressed, have no part in it, and are not clipped.
     /// * **Determinism**: backend to backend. The norm of each tensor is a sum of integers, as of
-    ///   [`Qsgd::l2`](crate::Qsgd::l2) with [`Qsgd::whole_tensor`](crate::Qsgd::whole_tensor); their squares are summed in binary64, in
-    ///   the order of the tensors.
-    /// * **Bound**: the norm of n clipped elements passes c / sqrt(ranks) by the factor 1 + 2^-22 + sqrt(n) 2^-23 at most.
-    /// * **Edge cases**: a gradient within the norm keeps its bits. One with a NaN or an infinity is not clipped. A tensor's norm counts
-    ///   as the largest finite number where it is above that, and as a multiple of 2^-149 below 2^-126.
+    ///   [`Qsgd::l2`](crate::Qsgd::l2) with [`Qsgd::whole_tensor`](crate::Qsgd::whole_tensor); their squares are summed
+    ///   in binary64, in the order of the tensors.
+    /// * **Bound**: the norm of n clipped elements passes c / sqrt(ranks) by the factor 1 + 2^-22 + sqrt(n) 2^-23 at
+    ///   most.
+    /// * **Edge cases**: a gradient within the norm keeps its bits. One with a NaN or an infinity is not clipped. A
+    ///   tensor's norm counts as the largest finite number where it is above that, and as a multiple of 2^-149 below
+    ///   2^-126.
     ///
     /// ```
     /// use gradwire::{Recipe, TopK};
@@ -262,8 +267,9 @@ impl Recipe {
         self.clip
     }
 
-    /// The same with the majority of the ranks' signs in the place of their mean: [`Device::vote`](crate::Device::vote), of
-    /// [`Sign::unit`](crate::Sign::unit) and Signum. Gradients lie in the host's memory.
+    /// The same with the majority of the ranks' signs in the place of their mean:
+    /// [`Device::vote`](crate::Device::vote), of [`Sign::unit`](crate::Sign::unit) and Signum. Gradients lie in the
+    /// host's memory.
     ///
     /// ```
     /// use gradwire::{Recipe, Sign};
@@ -274,12 +280,12 @@ impl Recipe {
         self
     }
 
-    /// The same with blocks of the gradient rotated before they are quantized, and the mean of the ranks rotated back. Tensors of
-    /// one recipe are rotated one behind the other. Gradients lie in the host's memory.
+    /// The same with blocks of the gradient rotated before they are quantized, and the mean of the ranks rotated back.
+    /// Tensors of one recipe are rotated one behind the other. Gradients lie in the host's memory.
     ///
-    /// Source: Suresh, Yu, Kumar and McMahan, "Distributed mean estimation with limited communication", ICML 2017, section 3; in
-    /// blocks, by signs that all ranks draw alike: [`Rotation`]. An unbiased quantizer stays unbiased. No error feedback goes with
-    /// it, since each step has another basis.
+    /// Source: Suresh, Yu, Kumar and McMahan, "Distributed mean estimation with limited communication", ICML 2017,
+    /// section 3; in blocks, by signs that all ranks draw alike: [`Rotation`]. An unbiased quantizer stays unbiased. No
+    /// error feedback goes with it, since each step has another basis.
     ///
     /// ```
     /// use gradwire::{Qsgd, Recipe, Rotation};
@@ -293,9 +299,9 @@ impl Recipe {
         self
     }
 
-    /// The same with a selection that keeps more in the first steps: 1/4, 1/16, 1/64 and 1/256 of the entries, each for a
-    /// quarter of so many steps, and never less than the part that was set. Early gradients change fast, and what waits
-    /// in the residual is soon out of date.
+    /// The same with a selection that keeps more in the first steps: 1/4, 1/16, 1/64 and 1/256 of the entries, each for
+    /// a quarter of so many steps, and never less than the part that was set. Early gradients change fast, and what
+    /// waits in the residual is soon out of date.
     ///
     /// Source: Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, section 3.3. Their codec is
     /// `dgc:ratio=0.001,momentum=0.9,warmup=<steps>`, which is `topk:0.001,warmup=<steps>+momentum=0.9`; with
@@ -314,7 +320,8 @@ impl Recipe {
         self
     }
 
-    /// The part of the entries that is kept in a step, counted from 0; none where nothing is selected, or not by a part.
+    /// The part of the entries that is kept in a step, counted from 0; none where nothing is selected, or not by a
+    /// part.
     pub fn part_at(&self, step: u64) -> Option<f64> {
         let part = match self.select.as_ref()?.keep() {
             Keep::Fraction(part) => *part,
@@ -331,8 +338,8 @@ impl Recipe {
         self
     }
 
-    /// The same with this algorithm between the ranks, which [`Compressor::exchange`](crate::Compressor::exchange) runs. Gradients
-    /// lie in the host's memory unless it is [`Algorithm::Gather`].
+    /// The same with this algorithm between the ranks, which [`Compressor::exchange`](crate::Compressor::exchange)
+    /// runs. Gradients lie in the host's memory unless it is [`Algorithm::Gather`].
     ///
     /// ```
     /// use gradwire::{Algorithm, Recipe, TopK};
@@ -521,8 +528,8 @@ impl Recipe {
     }
 
     /// The selection, with the quantizer of its values and the recipe's policy for NaN: a codec that
-    /// [`Device::encode_sparse`](crate::Device::encode_sparse) takes. `None` where nothing is selected. Memory and clipping are a
-    /// compressor's, and left out.
+    /// [`Device::encode_sparse`](crate::Device::encode_sparse) takes. `None` where nothing is selected. Memory and
+    /// clipping are a compressor's, and left out.
     ///
     /// ```
     /// use gradwire::{Device, Recipe, Seed};

@@ -9,9 +9,9 @@ impl Device {
     /// The blocks of `values`, rotated: [`Rotation::rotated_len`] values. See [`Rotation`] for what it is and gives.
     ///
     /// # Errors
-    /// [`Error::Setting`] for a block that is no power of two from 32 to 8192; [`Error::TooLong`] for more than 2^31 values;
-    /// [`Error::Limit`] where the device's limits are too small for any part; [`Error::Backend`] where it fails, or the memory
-    /// cannot be had.
+    /// [`Error::Setting`] for a block that is no power of two from 32 to 8192; [`Error::TooLong`] for more than 2^31
+    /// values; [`Error::Limit`] where the device's limits are too small for any part; [`Error::Backend`] where it
+    /// fails, or the memory cannot be had.
     pub fn rotate(&self, rotation: Rotation, values: &[f32], seed: Seed) -> Result<Vec<f32>, Error> {
         let params = rotation.params(values.len() as u64, false, seed)?;
         let mut output = zeros(rotation.rotated_len(values.len() as u64))?;

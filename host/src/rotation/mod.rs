@@ -14,25 +14,26 @@ use crate::seed::Seed;
 /// Elements of a row, to which a tensor is padded.
 const ROW: u64 = 1 << ROW_LOG2;
 
-/// A rotation of blocks: y = H D x / sqrt(B), with the Hadamard matrix H of the block's B elements and signs D drawn from the seed.
+/// A rotation of blocks: y = H D x / sqrt(B), with the Hadamard matrix H of the block's B elements and signs D drawn
+/// from the seed.
 ///
-/// Behind it, no coordinate of a block is much larger than the others, whatever the block held. So a quantizer whose error goes by
-/// the largest magnitude, or by the range, loses less on gradients with a few large elements.
+/// Behind it, no coordinate of a block is much larger than the others, whatever the block held. So a quantizer whose
+/// error goes by the largest magnitude, or by the range, loses less on gradients with a few large elements.
 ///
 /// Source: Vargaftik et al., "DRIVE: One-bit distributed mean estimation", NeurIPS 2021, section 6, and "EDEN", ICML 2022. There a
 /// vector is one block.
 ///
-/// * **Block**: a power of two from 32 to 8192, 1024 by default. What whole blocks leave of a tensor falls into blocks of the powers
-///   of two that add up to it, the largest first, down to 32; the last one is padded with zeros.
+/// * **Block**: a power of two from 32 to 8192, 1024 by default. What whole blocks leave of a tensor falls into blocks
+///   of the powers of two that add up to it, the largest first, down to 32; the last one is padded with zeros.
 /// * **Size**: [`Rotation::rotated_len`], at most 31 elements more than the tensor.
-/// * **Order**: signs; sums and differences of distance 1, 2, 4 and so on, each rounded once; one multiplication by 1 / sqrt(B),
-///   rounded to binary32, which is exact where B is a power of four.
-/// * **Error**: back and forth, an element is off by at most (2 k + 4) 2^-24 |x| and 2^-140, k = log2 B and |x| the L2 norm of its
-///   block, where no sum overflows.
-/// * **Seeds**: the signs depend on (run, step, tensor), and not on the worker: workers of a step rotate alike, so that sums of
-///   rotated gradients are rotated sums. No draw of an encode shares their key.
-/// * **Edge cases**: a value that is not finite makes all of its block NaN or infinite. The sum of a block's magnitudes has to be
-///   below 2^128, or it overflows.
+/// * **Order**: signs; sums and differences of distance 1, 2, 4 and so on, each rounded once; one multiplication by 1 /
+///   sqrt(B), rounded to binary32, which is exact where B is a power of four.
+/// * **Error**: back and forth, an element is off by at most (2 k + 4) 2^-24 |x| and 2^-140, k = log2 B and |x| the L2
+///   norm of its block, where no sum overflows.
+/// * **Seeds**: the signs depend on (run, step, tensor), and not on the worker: workers of a step rotate alike, so that
+///   sums of rotated gradients are rotated sums. No draw of an encode shares their key.
+/// * **Edge cases**: a value that is not finite makes all of its block NaN or infinite. The sum of a block's magnitudes
+///   has to be below 2^128, or it overflows.
 /// * **Determinism**: backend to backend.
 ///
 /// ```

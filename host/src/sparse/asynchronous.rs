@@ -19,8 +19,8 @@ use crate::words::{from_little_endian, little_endian};
 impl Wgpu {
     /// Keeps the entries of largest magnitude, without a wait in a browser: what
     /// [`Device::encode_sparse`](crate::Device::encode_sparse) makes, or with a residual what
-    /// [`Device::encode_sparse_with_feedback`](crate::Device::encode_sparse_with_feedback) makes and leaves, bit for bit.
-    /// Elsewhere the returned future waits for the device when it is polled.
+    /// [`Device::encode_sparse_with_feedback`](crate::Device::encode_sparse_with_feedback) makes and leaves, bit for
+    /// bit. Elsewhere the returned future waits for the device when it is polled.
     ///
     /// ```no_run
     /// # async fn run(gradient: &[f32], residual: &mut [f32]) -> Result<(), gradwire::Error> {
@@ -35,8 +35,8 @@ impl Wgpu {
     /// ```
     ///
     /// # Errors
-    /// As [`Device::encode_sparse_with_feedback`](crate::Device::encode_sparse_with_feedback). The residual is as it was
-    /// whenever this fails.
+    /// As [`Device::encode_sparse_with_feedback`](crate::Device::encode_sparse_with_feedback). The residual is as it
+    /// was whenever this fails.
     pub async fn encode_sparse_async(
         &self,
         codec: &TopK,
@@ -82,7 +82,8 @@ impl Wgpu {
     /// Decodes a sparse payload without a wait in a browser: over zeros, or with a weight onto what `output` holds.
     ///
     /// # Errors
-    /// As [`Device::decode_sparse_into`](crate::Device::decode_sparse_into). The output is as it was whenever this fails.
+    /// As [`Device::decode_sparse_into`](crate::Device::decode_sparse_into). The output is as it was whenever this
+    /// fails.
     pub async fn decode_sparse_async(
         &self,
         payload: &SparsePayload,

@@ -24,8 +24,8 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::TooFew`] where more entries are asked for than there are, unless clamped; a setting out of range; more
-    /// than 2^31 elements; an element that is not finite under `NonFinite::Error`; [`Error::Limit`] where the entries or the
-    /// candidates are more than a device binds at once; [`Error::Backend`] where the device fails.
+    /// than 2^31 elements; an element that is not finite under `NonFinite::Error`; [`Error::Limit`] where the entries
+    /// or the candidates are more than a device binds at once; [`Error::Backend`] where the device fails.
     pub fn encode_sparse<'g>(
         &self,
         codec: &TopK,
@@ -42,8 +42,8 @@ impl Device {
         Ok(SparsePayload::seal(plan.header(chosen.indices.len()), chosen.indices, &values))
     }
 
-    /// Keeps the entries of gradient + residual that are largest, and leaves in `residual` what was not sent: the entries
-    /// that were not kept, and what rounding or quantizing took from those that were.
+    /// Keeps the entries of gradient + residual that are largest, and leaves in `residual` what was not sent: the
+    /// entries that were not kept, and what rounding or quantizing took from those that were.
     ///
     /// residual' = g + e - decode(encode(g + e)), with both operations rounded to f32; an entry that is sent as it is
     /// leaves exactly zero. The residual is up to date when this returns: there is nothing to materialise before a
@@ -116,8 +116,8 @@ impl Device {
     /// `output = decode(payload)`.
     ///
     /// # Errors
-    /// [`Error::Length`] for an output of another length than the gradient; [`Error::Backend`] where the device fails. The
-    /// output is then as it was.
+    /// [`Error::Length`] for an output of another length than the gradient; [`Error::Backend`] where the device fails.
+    /// The output is then as it was.
     pub fn decode_sparse_into(&self, payload: &SparsePayload, output: &mut [f32]) -> Result<(), Error> {
         Error::expect_len("output", "elements", output.len(), payload.header().n)?;
         self.scatter(payload, None, output)
@@ -185,8 +185,9 @@ impl Device {
         self.engine().scatter_sum(&entries, weight, output)
     }
 
-    /// Adds two payloads and selects anew: the step of a gTop-k tree (Shi et al., ICDCS 2019). What the selection drops is
-    /// added to `residual`, the merging node's own, so that no part of either gradient is lost but to the rounding of the sums.
+    /// Adds two payloads and selects anew: the step of a gTop-k tree (Shi et al., ICDCS 2019). What the selection drops
+    /// is added to `residual`, the merging node's own, so that no part of either gradient is lost but to the rounding
+    /// of the sums.
     ///
     /// ```
     /// use gradwire::{Device, Seed, TopK};
@@ -202,8 +203,8 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Mixed`] where the payloads are of gradients of different lengths; as
-    /// [`Device::encode_sparse_with_feedback`]. Under `NonFinite::Error` also [`Error::NotFinite`] where the residual plus
-    /// what the selection drops is not finite. The residual is as it was whenever this fails.
+    /// [`Device::encode_sparse_with_feedback`]. Under `NonFinite::Error` also [`Error::NotFinite`] where the residual
+    /// plus what the selection drops is not finite. The residual is as it was whenever this fails.
     pub fn merge_sparse(
         &self,
         codec: &TopK,
@@ -313,13 +314,13 @@ impl Device {
         self.engine().scatter(payload.indices(), &values, weight, output)
     }
 
-    /// As [`Device::encode_sparse_with_feedback`], of a residual from which what was sent is taken off as late as can be: the
-    /// same payloads, and the same residual.
+    /// As [`Device::encode_sparse_with_feedback`], of a residual from which what was sent is taken off as late as can
+    /// be: the same payloads, and the same residual.
     ///
-    /// It is late on a GPU where values are sent as they are ([`TopK`] as it comes), of everything but blocks of up to 8192
-    /// elements, whose kernel has them at hand. Rounded and quantized values leave something behind that is not zero, and the CPU
-    /// goes over the entries anyway: there the residual is up to date at once. Codec and device may change from step to step; where
-    /// the segments change, what is pending is taken off first.
+    /// It is late on a GPU where values are sent as they are ([`TopK`] as it comes), of everything but blocks of up to
+    /// 8192 elements, whose kernel has them at hand. Rounded and quantized values leave something behind that is not
+    /// zero, and the CPU goes over the entries anyway: there the residual is up to date at once. Codec and device may
+    /// change from step to step; where the segments change, what is pending is taken off first.
     ///
     /// # Errors
     /// As [`Device::encode_sparse_with_feedback`], and then the residual is as it was.
@@ -366,11 +367,11 @@ impl Device {
         Ok(payload)
     }
 
-    /// Takes off what was sent, as [`LazyResidual::materialize`] does, on this device: one read of the segments of which
-    /// something is pending. Nothing happens where nothing is.
+    /// Takes off what was sent, as [`LazyResidual::materialize`] does, on this device: one read of the segments of
+    /// which something is pending. Nothing happens where nothing is.
     ///
-    /// The host's own pass is at its best where the residual is in the host's memory anyway; this one spares a device that
-    /// shares it, and a host whose cores have other work.
+    /// The host's own pass is at its best where the residual is in the host's memory anyway; this one spares a device
+    /// that shares it, and a host whose cores have other work.
     ///
     /// ```
     /// use gradwire::{Device, LazyResidual, Seed, TopK};
@@ -384,8 +385,8 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Limit`] where the limits are too small for a tile or for the table of segments; [`Error::Backend`] where the
-    /// device fails. The residual is as it was whenever this fails.
+    /// [`Error::Limit`] where the limits are too small for a tile or for the table of segments; [`Error::Backend`]
+    /// where the device fails. The residual is as it was whenever this fails.
     pub fn settle(&self, residual: &mut LazyResidual) -> Result<(), Error> {
         if !residual.is_pending() {
             return Ok(());
@@ -426,7 +427,8 @@ pub(super) fn everything(of: Gradient<'_>) -> Entries {
     Entries { indices: (0..of.len() as u32).collect(), bits }
 }
 
-/// The entries of halves that are sent as halves: the bits as they are, since a conversion there and back may change a NaN.
+/// The entries of halves that are sent as halves: the bits as they are, since a conversion there and back may change a
+/// NaN.
 pub(super) fn own_halves<'b>(plan: &SparsePlan, gradient: Gradient<'_>, indices: &[u32]) -> Option<Cow<'b, [u8]>> {
     match (plan.values, gradient) {
         (ValueFormat::Plain(Dtype::F16), Gradient::F16(x)) => Some(halves(indices, |i| x[i as usize].to_bits())),
@@ -453,8 +455,8 @@ pub(super) fn plain_values(format: ValueFormat, bits: &[u32]) -> Option<Cow<'_, 
     }
 }
 
-/// The residual of one entry after sending `sent`. An entry that was sent as it is leaves nothing. Where what was sent is
-/// not finite, none of a finite value was: it stays, and what is not finite does not come back.
+/// The residual of one entry after sending `sent`. An entry that was sent as it is leaves nothing. Where what was sent
+/// is not finite, none of a finite value was: it stays, and what is not finite does not come back.
 pub(super) fn rest(bits: u32, sent: f32) -> f32 {
     let value = f32::from_bits(bits);
     if sent.to_bits() == bits {

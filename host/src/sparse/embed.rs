@@ -56,26 +56,28 @@ pub struct ScatterBuffers<B> {
 
 /// A selection of the largest entries, all of a model's segments in one launch set.
 ///
-/// Once the device has come that far, `indices` and `values` hold [`Selection::entries`] entries, the same on every backend, and
-/// [`Selection::seal`] makes a payload of them; [`Selection::check_end`] tells where another stream has disturbed them. With feedback
-/// the residual is gradient + residual, and zero where an entry was kept; where the selection [is lazy](Selection::is_lazy) that is so
-/// once it is settled. It is planned by the limits of the device that runs it, else [`Error::Limit`] or [`Error::Unavailable`].
+/// Once the device has come that far, `indices` and `values` hold [`Selection::entries`] entries, the same on every
+/// backend, and [`Selection::seal`] makes a payload of them; [`Selection::check_end`] tells where another stream has
+/// disturbed them. With feedback the residual is gradient + residual, and zero where an entry was kept; where the
+/// selection [is lazy](Selection::is_lazy) that is so once it is settled. It is planned by the limits of the device
+/// that runs it, else [`Error::Limit`] or [`Error::Unavailable`].
 #[derive(Clone, Copy, Debug)]
 pub struct Select<'s>(pub &'s Selection);
 
-/// The look for what is not finite in gradient + residual, where the codec refuses it ([`NonFinite::Error`](crate::NonFinite::Error)):
-/// nothing under the other policy.
+/// The look for what is not finite in gradient + residual, where the codec refuses it
+/// ([`NonFinite::Error`](crate::NonFinite::Error)): nothing under the other policy.
 ///
-/// Once [`Selection::status_bytes`] of the workspace are copied to the host, [`Selection::check`] tells whether to go on with
-/// [`Select`], which looks for nothing. A residual that is late is settled first.
+/// Once [`Selection::status_bytes`] of the workspace are copied to the host, [`Selection::check`] tells whether to go
+/// on with [`Select`], which looks for nothing. A residual that is late is settled first.
 #[derive(Clone, Copy, Debug)]
 pub struct Scan<'s>(pub &'s Selection);
 
-/// What takes off the residual of a [`TopK::lazy_selection`](crate::TopK::lazy_selection) what was sent and is still in it: for a
-/// checkpoint, or before anything but the next selection reads or writes it. Nothing where nothing is ever late.
+/// What takes off the residual of a [`TopK::lazy_selection`](crate::TopK::lazy_selection) what was sent and is still in
+/// it: for a checkpoint, or before anything but the next selection reads or writes it. Nothing where nothing is ever
+/// late.
 ///
-/// The next selection goes on from there. It is one read of the segments that may be late, and a sector for each entry that becomes
-/// zero: [`Device::settle`](crate::Device::settle) where the state is in the caller's memory.
+/// The next selection goes on from there. It is one read of the segments that may be late, and a sector for each entry
+/// that becomes zero: [`Device::settle`](crate::Device::settle) where the state is in the caller's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Settle<'s>(pub &'s Selection);
 

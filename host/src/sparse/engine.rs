@@ -28,8 +28,8 @@ pub(crate) trait Sparse {
     /// Writes entries over zeros, or adds them weighted to what `output` holds.
     fn scatter(&self, indices: &[u32], values: &[f32], weight: Option<f32>, output: &mut [f32]) -> Result<(), Error>;
 
-    /// Writes the sum of several payloads' entries, each weighted and added in order onto zeros. Where this fails, `output`
-    /// is as it was.
+    /// Writes the sum of several payloads' entries, each weighted and added in order onto zeros. Where this fails,
+    /// `output` is as it was.
     fn scatter_sum(&self, payloads: &[(&[u32], &[f32])], weight: f32, output: &mut [f32]) -> Result<(), Error>;
 }
 
@@ -176,8 +176,8 @@ impl<T: Sessions> Late for T {
             session.read(Role::Status, 0, bytemuck::cast_slice_mut(&mut status))?;
             refuse_not_finite(status[0])
         };
-        // What is not finite is largest. Where some of everything is kept, it is enough to look for it among what is, and the
-        // gradient is read once more only to tell where it is first.
+        // What is not finite is largest. Where some of everything is kept, it is enough to look for it among what is,
+        // and the gradient is read once more only to tell where it is first.
         let among_kept = plan.select.keeps_some_of_all();
         if plan.guarded && !among_kept {
             first_not_finite(&mut *session)?;

@@ -100,7 +100,8 @@ fn pack(words: &mut [u32], indices: &[u32], width: u32) {
     }
 }
 
-/// Sets bit `k + (index >> width)` for the index at place `k`. The bits rise, so that a word is done when the next begins.
+/// Sets bit `k + (index >> width)` for the index at place `k`. The bits rise, so that a word is done when the next
+/// begins.
 fn unary(words: &mut [u32], indices: &[u32], width: u32) {
     let (mut at, mut word) = (0, 0);
     for (k, index) in indices.iter().enumerate() {
@@ -148,7 +149,8 @@ pub(crate) fn read(format: IndexFormat, n: u64, count: u64, bytes: &[u8]) -> Res
         IndexFormat::EliasFano => {
             let split = Split::new(n, count);
             let first = split.low_words as usize;
-            // All other bits are accounted for: a one among the high bits is an index, and an index below `n` has its bit there.
+            // All other bits are accounted for: a one among the high bits is an index, and an index below `n` has its
+            // bit there.
             let used = (count * u64::from(split.low) % 32) as u32;
             if used > 0 && word(first - 1) >> used != 0 {
                 return Err(PayloadError::Index {

@@ -4,13 +4,14 @@ use gradwire_kernels::arith::topk::key;
 
 use crate::sparse::select::Sent;
 
-/// A residual of error feedback for [`Device::encode_sparse_lazily`](crate::Device::encode_sparse_lazily), owned by the caller.
+/// A residual of error feedback for [`Device::encode_sparse_lazily`](crate::Device::encode_sparse_lazily), owned by the
+/// caller.
 ///
-/// An entry that is sent as it is leaves zero in the residual. A GPU would have to write each of those zeros for itself, a
-/// sector of memory for each; here they are left out, and the residual keeps gradient + residual as the filter leaves it, with two
-/// words for each segment that say what was sent. The next encode takes it off as it reads. What the residual is, is not
-/// changed by when it is taken off: payloads and [`LazyResidual::materialize`] are bit for bit what
-/// [`Device::encode_sparse_with_feedback`](crate::Device::encode_sparse_with_feedback) gives.
+/// An entry that is sent as it is leaves zero in the residual. A GPU would have to write each of those zeros for
+/// itself, a sector of memory for each; here they are left out, and the residual keeps gradient + residual as the
+/// filter leaves it, with two words for each segment that say what was sent. The next encode takes it off as it reads.
+/// What the residual is, is not changed by when it is taken off: payloads and [`LazyResidual::materialize`] are bit for
+/// bit what [`Device::encode_sparse_with_feedback`](crate::Device::encode_sparse_with_feedback) gives.
 ///
 /// ```
 /// use gradwire::{Device, LazyResidual, Seed, TopK};
@@ -49,8 +50,8 @@ impl LazyResidual {
         !self.sent.is_empty()
     }
 
-    /// Takes off what was sent, in one pass over the segments of which something is pending, and gives the residual as it is:
-    /// for a checkpoint, or another codec. The next encode goes on from it.
+    /// Takes off what was sent, in one pass over the segments of which something is pending, and gives the residual as
+    /// it is: for a checkpoint, or another codec. The next encode goes on from it.
     pub fn materialize(&mut self) -> &mut [f32] {
         for sent in self.sent.drain(..) {
             let range = sent.start as usize..(sent.start + sent.elements) as usize;
@@ -84,7 +85,8 @@ impl LazyResidual {
         self.sums
     }
 
-    /// What is pending of exactly these elements, each of which has a start and a number; `None` where something else is.
+    /// What is pending of exactly these elements, each of which has a start and a number; `None` where something else
+    /// is.
     pub(crate) fn pending_of(&self, parts: &[(u64, u64)]) -> Option<Vec<Option<Sent>>> {
         let mut found = 0;
         let of_part = |part: &(u64, u64)| {

@@ -13,8 +13,8 @@ use crate::sparse::{SparseHeader, SparsePayload, ValueFormat};
 use crate::wire::PayloadError;
 use crate::words::from_little_endian;
 
-/// What [`crate::Device::encode_sparse`] runs on a device, over the buffers of a session, without the payload that the host
-/// makes of the entries. Made by [`TopK::selection`].
+/// What [`crate::Device::encode_sparse`] runs on a device, over the buffers of a session, without the payload that the
+/// host makes of the entries. Made by [`TopK::selection`].
 ///
 /// ```
 /// use gradwire::plan::Limits;
@@ -45,17 +45,17 @@ pub struct Selection {
 }
 
 impl TopK {
-    /// The passes that select from a gradient of `n` elements. With feedback, what is selected from is gradient + residual,
-    /// the residual becomes that sum, and zero where an entry is kept.
+    /// The passes that select from a gradient of `n` elements. With feedback, what is selected from is gradient +
+    /// residual, the residual becomes that sum, and zero where an entry is kept.
     ///
-    /// `limits` are those of the device that is to run them: [`Device::limits`](crate::Device::limits), `Cuda::limits` or `Wgpu::limits`. By its
-    /// own, a CUDA device of compute capability 7.0 and more takes four launches where segments are larger than a tile of 8192, and by
-    /// [`Limits::NONE`] up to eleven.
+    /// `limits` are those of the device that is to run them: [`Device::limits`](crate::Device::limits), `Cuda::limits`
+    /// or `Wgpu::limits`. By its own, a CUDA device of compute capability 7.0 and more takes four launches where
+    /// segments are larger than a tile of 8192, and by [`Limits::NONE`] up to eleven.
     ///
-    /// A threshold is not offered, since how many entries it keeps is known on the device alone; nor are values that are not sent as
-    /// they are. Under [`NonFinite::Error`](crate::NonFinite::Error) the look for what is not finite is a call of its own, before the one that selects:
-    /// [`Scan`](crate::embed::Scan), and [`Selection::check`]; a session has no such call, and selects whatever it finds. A session on
-    /// the CPU refuses these passes.
+    /// A threshold is not offered, since how many entries it keeps is known on the device alone; nor are values that
+    /// are not sent as they are. Under [`NonFinite::Error`](crate::NonFinite::Error) the look for what is not finite is
+    /// a call of its own, before the one that selects: [`Scan`](crate::embed::Scan), and [`Selection::check`]; a
+    /// session has no such call, and selects whatever it finds. A session on the CPU refuses these passes.
     ///
     /// # Errors
     /// As [`crate::Device::encode_sparse`]; [`Error::Keep`] for a threshold.
@@ -63,25 +63,27 @@ impl TopK {
         self.select_in_passes(n, dtype, feedback, false, limits)
     }
 
-    /// [`TopK::selection`] with feedback, of a residual from which what was sent is taken off when the next selection reads it anyway:
-    /// [`LazyResidual`](crate::LazyResidual) where the state is in the caller's memory. Entries are those of `selection`, bit for bit,
-    /// and so is the residual once it is settled.
+    /// [`TopK::selection`] with feedback, of a residual from which what was sent is taken off when the next selection
+    /// reads it anyway: [`LazyResidual`](crate::LazyResidual) where the state is in the caller's memory. Entries are
+    /// those of `selection`, bit for bit, and so is the residual once it is settled.
     ///
-    /// What was sent of each segment is two words of the table that the workspace begins with. The selection leaves them there, and the
-    /// next one finds them: no host is asked, so that a CUDA graph may record it and repeat it. So the workspace's first
-    /// [`Selection::table_bytes`] are part of the state: they hold [`Selection::table`] before the first step, are kept from step to step,
-    /// and are no other selection's. Before a checkpoint, before anything else than the next selection reads or writes the
-    /// residual, and before another selection takes it over, [`Settle`](crate::embed::Settle) takes off what is late.
+    /// What was sent of each segment is two words of the table that the workspace begins with. The selection leaves
+    /// them there, and the next one finds them: no host is asked, so that a CUDA graph may record it and repeat it. So
+    /// the workspace's first [`Selection::table_bytes`] are part of the state: they hold [`Selection::table`] before
+    /// the first step, are kept from step to step, and are no other selection's. Before a checkpoint, before anything
+    /// else than the next selection reads or writes the residual, and before another selection takes it over,
+    /// [`Settle`](crate::embed::Settle) takes off what is late.
     ///
-    /// Late are segments that do not lie within 8192 elements, counted from the last multiple of 32 that is not behind their first. Others
-    /// have their zeros at once, since the kernel that selects from them has just written there, and so have blocks that all lie so;
-    /// [`Selection::is_lazy`] tells whether any segment is late. NaN and infinity are sent, and taken off, as any other entry; under
-    /// [`NonFinite::Error`](crate::NonFinite::Error) the look for them settles the residual first, as it asks about that as it is: four bytes per element
-    /// more, which is what being late has saved.
+    /// Late are segments that do not lie within 8192 elements, counted from the last multiple of 32 that is not behind
+    /// their first. Others have their zeros at once, since the kernel that selects from them has just written there,
+    /// and so have blocks that all lie so; [`Selection::is_lazy`] tells whether any segment is late. NaN and infinity
+    /// are sent, and taken off, as any other entry; under [`NonFinite::Error`](crate::NonFinite::Error) the look for
+    /// them settles the residual first, as it asks about that as it is: four bytes per element more, which is what
+    /// being late has saved.
     ///
-    /// A call that fails has queued nothing, and residual and table are as they were, but where the driver gives up in the middle:
-    /// after [`Error::Backend`] of a selection both have to be restored from a checkpoint, as the residual may hold a sum of which
-    /// the table tells nothing yet. A call that settles may be repeated.
+    /// A call that fails has queued nothing, and residual and table are as they were, but where the driver gives up in
+    /// the middle: after [`Error::Backend`] of a selection both have to be restored from a checkpoint, as the residual
+    /// may hold a sum of which the table tells nothing yet. A call that settles may be repeated.
     ///
     /// ```
     /// use gradwire::plan::Limits;
@@ -175,19 +177,20 @@ impl Selection {
         self.sizes.of(Role::Workspace)
     }
 
-    /// What the first bytes of the workspace have to hold: copied to the device once. The passes leave it as it is, but for what those of
-    /// a [`TopK::lazy_selection`] keep there.
+    /// What the first bytes of the workspace have to hold: copied to the device once. The passes leave it as it is, but
+    /// for what those of a [`TopK::lazy_selection`] keep there.
     pub fn table(&self) -> Vec<u8> {
         crate::words::little_endian(&self.table).into_owned()
     }
 
-    /// Bytes of [`Selection::table`]: of a [`TopK::lazy_selection`], what of the workspace is kept from step to step. A pure function of
-    /// the selection.
+    /// Bytes of [`Selection::table`]: of a [`TopK::lazy_selection`], what of the workspace is kept from step to step. A
+    /// pure function of the selection.
     pub fn table_bytes(&self) -> u64 {
         4 * self.table.len() as u64
     }
 
-    /// Whether anything may be in the residual that was sent: of a [`TopK::lazy_selection`], one of whose segments is late.
+    /// Whether anything may be in the residual that was sent: of a [`TopK::lazy_selection`], one of whose segments is
+    /// late.
     pub fn is_lazy(&self) -> bool {
         !self.settle.is_empty()
     }
@@ -198,15 +201,16 @@ impl Selection {
         &self.settle
     }
 
-    /// Bytes of the workspace that [`Selection::check`] reads: none but under [`NonFinite::Error`](crate::NonFinite::Error).
+    /// Bytes of the workspace that [`Selection::check`] reads: none but under
+    /// [`NonFinite::Error`](crate::NonFinite::Error).
     pub fn status_bytes(&self) -> Range<u64> {
         let bytes = if self.scan.is_empty() { 0 } else { 4 };
         self.status_at..self.status_at + bytes
     }
 
     /// What a [`Scan`](crate::embed::Scan) found, under [`NonFinite::Error`](crate::NonFinite::Error): from
-    /// [`Selection::status_bytes`] of the workspace, copied to the host before anything is selected. Under the other policy there is nothing
-    /// to look at.
+    /// [`Selection::status_bytes`] of the workspace, copied to the host before anything is selected. Under the other
+    /// policy there is nothing to look at.
     ///
     /// # Errors
     /// [`Error::NotFinite`]: gradient and residual are as they were, and so they stay if nothing is selected; [`Error::Length`] for
@@ -219,21 +223,23 @@ impl Selection {
         refuse_not_finite(from_little_endian(status)[0])
     }
 
-    /// Bytes of the workspace that [`Selection::check_end`] reads: none where no workgroup waits for another, as on WebGPU, below compute
-    /// capability 7.0 and where segments lie in tiles of 8192.
+    /// Bytes of the workspace that [`Selection::check_end`] reads: none where no workgroup waits for another, as on
+    /// WebGPU, below compute capability 7.0 and where segments lie in tiles of 8192.
     pub fn end_bytes(&self) -> Range<u64> {
         self.stuck_at.map_or(0..0, |at| at..at + 4)
     }
 
-    /// Whether the selection came to its end: from [`Selection::end_bytes`] of the workspace, copied to the host behind the passes.
+    /// Whether the selection came to its end: from [`Selection::end_bytes`] of the workspace, copied to the host behind
+    /// the passes.
     ///
-    /// Workgroups wait for one another there, for seconds at the most. In vain they wait only where two streams share a workspace, or
-    /// where a pass was left out. It need not be looked at in every step: a selection that is used as documented always ends.
+    /// Workgroups wait for one another there, for seconds at the most. In vain they wait only where two streams share a
+    /// workspace, or where a pass was left out. It need not be looked at in every step: a selection that is used as
+    /// documented always ends.
     ///
     /// # Errors
     /// [`Error::Stuck`]: of segments that are larger than a tile of 8192 nothing was selected. Indices and values are of no use, and so is
-    /// the residual, which has to be restored, with the table where it [is lazy](Selection::is_lazy). [`Error::Length`] for other than as
-    /// many bytes.
+    /// the residual, which has to be restored, with the table where it [is lazy](Selection::is_lazy). [`Error::Length`]
+    /// for other than as many bytes.
     pub fn check_end(&self, bytes: &[u8]) -> Result<(), Error> {
         let range = self.end_bytes();
         Error::expect_len("end of the selection", "bytes", bytes.len(), range.end - range.start)?;
@@ -247,8 +253,9 @@ impl Selection {
     /// The payload of entries that were copied from device memory: what [`crate::Device::encode_sparse`] makes.
     ///
     /// # Errors
-    /// [`Error::Length`] for other than [`Selection::entries`] of each; [`Error::Payload`] for indices that do not rise, or
-    /// are not below the number of elements; [`Error::NotExact`] for a codec that rounds or quantizes the values.
+    /// [`Error::Length`] for other than [`Selection::entries`] of each; [`Error::Payload`] for indices that do not
+    /// rise, or are not below the number of elements; [`Error::NotExact`] for a codec that rounds or quantizes the
+    /// values.
     pub fn seal(&self, indices: &[u32], values: &[f32]) -> Result<SparsePayload, Error> {
         if !self.exact {
             return Err(Error::NotExact);
@@ -273,7 +280,8 @@ impl Selection {
         Ok(SparsePayload::seal(self.header, indices.to_vec(), &bytes))
     }
 
-    /// How many entries are kept. Their indices and values, as f32, are then in the buffers of these names, in rising order.
+    /// How many entries are kept. Their indices and values, as f32, are then in the buffers of these names, in rising
+    /// order.
     pub fn entries(&self) -> u64 {
         self.entries
     }
@@ -291,8 +299,8 @@ impl Selection {
         session.write(Role::Workspace, workspace_at, &crate::words::little_endian(&self.table))
     }
 
-    /// The passes that decode so many entries, from the buffers of indices and values: over zeros, or weighted onto what the
-    /// output of `elements` holds.
+    /// The passes that decode so many entries, from the buffers of indices and values: over zeros, or weighted onto
+    /// what the output of `elements` holds.
     ///
     /// # Errors
     /// [`Error::Limit`] where the limits are too small for any entry.

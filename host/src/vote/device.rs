@@ -8,12 +8,13 @@ use crate::view::AsPayload;
 use crate::wire::CodecId;
 
 impl Device {
-    /// The majority of the signs of payloads, element by element: 1 where more than half of the payloads have an element above
-    /// zero, -1 where fewer have, and 0 where half of them have. Scales do not count.
+    /// The majority of the signs of payloads, element by element: 1 where more than half of the payloads have an
+    /// element above zero, -1 where fewer have, and 0 where half of them have. Scales do not count.
     ///
-    /// Source: Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD: Compressed optimisation for non-convex problems", ICML
-    /// 2018, algorithm 3; ties are not defined there. An element of a bucket that holds a NaN or an infinity in any payload
-    /// becomes NaN. Without payloads the output becomes zeros. The order of payloads does not matter.
+    /// Source: Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD: Compressed optimisation for non-convex
+    /// problems", ICML 2018, algorithm 3; ties are not defined there. An element of a bucket that holds a NaN or an
+    /// infinity in any payload becomes NaN. Without payloads the output becomes zeros. The order of payloads does not
+    /// matter.
     ///
     /// ```
     /// use gradwire::{Device, Seed, Sign};
@@ -27,9 +28,10 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Mixed`] where the payloads are not of one codec, setting and length; [`Error::Setting`] for more than 65535 of them,
-    /// or of another codec than [`Sign`](crate::Sign); [`Error::Length`] for an output of another length; as
-    /// [`Device::decode_into`] where the device fails. The output is then as it was, or not to be used where a device failed.
+    /// [`Error::Mixed`] where the payloads are not of one codec, setting and length; [`Error::Setting`] for more than
+    /// 65535 of them, or of another codec than [`Sign`](crate::Sign); [`Error::Length`] for an output of another
+    /// length; as [`Device::decode_into`] where the device fails. The output is then as it was, or not to be used where
+    /// a device failed.
     pub fn vote(&self, payloads: &[impl AsPayload], output: &mut [f32]) -> Result<(), Error> {
         let payloads: Vec<_> = payloads.iter().map(AsPayload::as_payload).collect();
         let Some(first) = payloads.first() else {

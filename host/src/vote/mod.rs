@@ -13,8 +13,8 @@ use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 const UNIT: u64 = 256;
 const UNIT_BYTES: u64 = 32;
 
-/// Where the codes of each pass begin in the input, and the passes, within a device's limits. The input of a pass is that of
-/// every payload, one behind the other.
+/// Where the codes of each pass begin in the input, and the passes, within a device's limits. The input of a pass is
+/// that of every payload, one behind the other.
 fn passes(n: u64, payloads: u32, limits: &Limits) -> Result<Vec<Pass>, Error> {
     let chunk = limits.chunk(4.max(u64::from(payloads).div_ceil(8)), SPAN)?;
     let (mut passes, mut first, mut at) = (Vec::new(), 0, 0);

@@ -1,12 +1,12 @@
 //! Codes of 2 bits in base 3, five of them in a byte, and runs of zero bytes in one.
 //!
-//! Source: Lim, Andersen and Kaminsky, "3LC: Lightweight and effective traffic compression for distributed machine learning", SysML
-//! 2019, sections 3.2 (quartic encoding) and 3.3 (zero-run encoding).
+//! Source: Lim, Andersen and Kaminsky, "3LC: Lightweight and effective traffic compression for distributed machine
+//! learning", SysML 2019, sections 3.2 (quartic encoding) and 3.3 (zero-run encoding).
 //!
-//! A *unit* is 1280 codes: five units of 256 codes of fixed width, which are 80 words of 16 codes. The codes at one place of five
-//! neighbouring words become a byte: the sum of 3^w times the digit of word `w` of the five, at most 242. A unit thus has 256 bytes,
-//! the *plain* ones. Of those, a run of 2 to 14 zeros becomes one byte, 241 + its length; a longer run is cut from its start
-//! into runs of 14. Runs do not cross the end of a unit.
+//! A *unit* is 1280 codes: five units of 256 codes of fixed width, which are 80 words of 16 codes. The codes at one
+//! place of five neighbouring words become a byte: the sum of 3^w times the digit of word `w` of the five, at most 242.
+//! A unit thus has 256 bytes, the *plain* ones. Of those, a run of 2 to 14 zeros becomes one byte, 241 + its length; a
+//! longer run is cut from its start into runs of 14. Runs do not cross the end of a unit.
 
 use super::elias;
 
@@ -30,8 +30,8 @@ const LOW: u32 = 0x5555_5555;
 /// The lowest bit of each of four bytes.
 const ONES: u32 = 0x0101_0101;
 
-/// The digits of sixteen codes of 2 bits, each in the place of its code: 0 of a level of zero, 1 of the level 1, and 2 of that level
-/// with a sign.
+/// The digits of sixteen codes of 2 bits, each in the place of its code: 0 of a level of zero, 1 of the level 1, and 2
+/// of that level with a sign.
 #[inline(always)]
 pub const fn digits(codes: u32) -> u32 {
     (codes & LOW) + (codes & codes >> 1 & LOW)
@@ -75,8 +75,8 @@ pub const fn run(zeros: u32) -> u32 {
     if zeros > 1 { 241 + zeros } else { 0 }
 }
 
-/// What becomes of the plain byte at `place`, where the run of zeros that it may be in begins at `begin`, and whether the byte
-/// behind it is another than zero, or there is none: the encoded byte, if one ends here.
+/// What becomes of the plain byte at `place`, where the run of zeros that it may be in begins at `begin`, and whether
+/// the byte behind it is another than zero, or there is none: the encoded byte, if one ends here.
 #[inline(always)]
 pub const fn encoded(byte: u32, place: u32, begin: u32, last: bool) -> (u32, bool) {
     let before = (place - begin) % LONGEST;

@@ -1,16 +1,18 @@
 //! Elias gamma and delta codes of levels.
 //!
-//! Source: Elias, "Universal codeword sets and representations of the integers", IEEE Trans. Inf. Theory 21(2), 1975, section 3
-//! (the codes gamma and delta); behind a quantizer, Alistarh et al., "QSGD", NIPS 2017, section 3.1, which takes the recursive code omega.
+//! Source: Elias, "Universal codeword sets and representations of the integers", IEEE Trans. Inf. Theory 21(2), 1975,
+//! section 3 (the codes gamma and delta); behind a quantizer, Alistarh et al., "QSGD", NIPS 2017, section 3.1, which
+//! takes the recursive code omega.
 //!
 //! A level `l` is sent as k = l + 1, of which gamma takes 2 q + 1 bits, q = floor(log2 k): `q` zeros and a one, the *unary part*,
 //! and the low `q` bits of k, the *rest*. A level that is not zero has its sign behind its rest. A unit's unary parts stand before
 //! all of its rests, so that counting ones tells where each code is. Bits go into words from the lowest on, and bits behind a
 //! unit's words read as ones.
 //!
-//! Delta sends q + 1 as a gamma code in the place of q zeros and a one: r = floor(log2(q + 1)) zeros and a one, the unary part, and
-//! the low r bits of q + 1, the *middle*; so 2 r + 1 + q bits in all. A unit's unary parts come first, then its middles, then its rests:
-//! each part's lengths follow from the part before, and a group of lanes finds its codes by sums.
+//! Delta sends q + 1 as a gamma code in the place of q zeros and a one: r = floor(log2(q + 1)) zeros and a one, the
+//! unary part, and the low r bits of q + 1, the *middle*; so 2 r + 1 + q bits in all. A unit's unary parts come first,
+//! then its middles, then its rests: each part's lengths follow from the part before, and a group of lanes finds its
+//! codes by sums.
 
 /// Units of 256 codes that one workgroup takes: a thread for each of them.
 pub const BLOCK_UNITS: u32 = 256;
@@ -58,8 +60,8 @@ pub const fn rest_bits(exponent: u32) -> u32 {
     if exponent == 0 { 0 } else { exponent + 1 }
 }
 
-/// The exponent of an exponent: floor(log2(exponent + 1)), of which delta has as many zeros and middle bits. 0 to 4 for a level that any
-/// width holds.
+/// The exponent of an exponent: floor(log2(exponent + 1)), of which delta has as many zeros and middle bits. 0 to 4 for
+/// a level that any width holds.
 #[inline(always)]
 pub const fn class(exponent: u32) -> u32 {
     self::exponent(exponent)
@@ -112,7 +114,8 @@ pub const fn tail_of(code: u32, bits: u32, exponent: u32) -> u32 {
     if exponent == 0 { 0 } else { rest(level_of(code, bits), exponent) | sign << exponent }
 }
 
-/// The QSGD code of this exponent, where `tail` holds the bits behind the unary parts from the code's own on, and others above.
+/// The QSGD code of this exponent, where `tail` holds the bits behind the unary parts from the code's own on, and
+/// others above.
 ///
 /// A level above what `bits` hold becomes the largest one. A level of zero has no sign, and its code is zero.
 #[inline(always)]

@@ -1,13 +1,15 @@
-//! Casts to small formats, rounded stochastically or to nearest even, with a scale per bucket that is a power of two, or 1: f16,
-//! bf16, E4M3 and E5M2 ("OCP 8-bit floating point specification", revision 1.0, 2023), E2M1 and INT8 ("OCP microscaling formats
-//! specification", version 1.0, 2023), and INT16, which is INT8 with more bits.
+//! Casts to small formats, rounded stochastically or to nearest even, with a scale per bucket that is a power of two,
+//! or 1: f16, bf16, E4M3 and E5M2 ("OCP 8-bit floating point specification", revision 1.0, 2023), E2M1 and INT8 ("OCP
+//! microscaling formats specification", version 1.0, 2023), and INT16, which is INT8 with more bits.
 //!
-//! The bits of a binary32 number rise with it, so that a code is a part of them: the exponent above the lowest one that the
-//! format has, and the mantissa's upper bits. Below, the code is a multiple of the smallest subnormal. What is cut off is
-//! rounded by an addition of integers. The largest finite code is the highest level; greater magnitudes become that.
+//! The bits of a binary32 number rise with it, so that a code is a part of them: the exponent above the lowest one that
+//! the format has, and the mantissa's upper bits. Below, the code is a multiple of the smallest subnormal. What is cut
+//! off is rounded by an addition of integers. The largest finite code is the highest level; greater magnitudes become
+//! that.
 //!
-//! Integers are a format of two exponents with the same distance of numbers: all codes are multiples of one step. Where the scale
-//! is held up from below, so is the step, and no error is above half of it: that of INCEPTIONN (Li et al., MICRO 2018).
+//! Integers are a format of two exponents with the same distance of numbers: all codes are multiples of one step. Where
+//! the scale is held up from below, so is the step, and no error is above half of it: that of INCEPTIONN (Li et al.,
+//! MICRO 2018).
 
 use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, SIGN, pow2};
 use super::fold::Max;
@@ -52,7 +54,8 @@ impl Format {
     /// The format with so many levels; of another number, bf16.
     #[inline(always)]
     pub const fn of(levels: u32) -> Self {
-        // Sums: a chain of comparisons with branches would be gone through for every element. A GPU would keep an array in memory.
+        // Sums: a chain of comparisons with branches would be gone through for every element. A GPU would keep an array
+        // in memory.
         let bits = 16 - 12 * is(levels, 0) - 8 * (is(levels, 1) + is(levels, 2) + is(levels, 5));
         let up = 3 * is(levels, 3) + 7 * is(levels, 6);
         let mantissa = 7 + up - 6 * is(levels, 0) - 5 * is(levels, 1) - 4 * is(levels, 2) - is(levels, 5);
@@ -78,8 +81,9 @@ impl Format {
         (self.levels >> self.mantissa) as i32 - 1 + self.lowest
     }
 
-    /// What the bucket's scale makes of the lowest normal number: its biased exponent. Given the bits of the largest magnitude,
-    /// the scale is the smallest power of two with which that has a code; but none makes a number subnormal, or too large.
+    /// What the bucket's scale makes of the lowest normal number: its biased exponent. Given the bits of the largest
+    /// magnitude, the scale is the smallest power of two with which that has a code; but none makes a number subnormal,
+    /// or too large.
     #[inline(always)]
     fn base(self, largest: u32) -> u32 {
         let fraction = self.levels << self.dropped() & 0x007f_ffff;
@@ -220,8 +224,8 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// The code of the value with these bits, not rounded yet, above the bits of a mantissa that a code does not have. Below the
-    /// lowest normal number, the last bit says whether anything is left of what has no place there.
+    /// The code of the value with these bits, not rounded yet, above the bits of a mantissa that a code does not have.
+    /// Below the lowest normal number, the last bit says whether anything is left of what has no place there.
     #[inline(always)]
     fn place(&self, value: u32) -> u32 {
         let magnitude = value & (self.keep & MAGNITUDE);

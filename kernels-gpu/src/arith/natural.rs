@@ -1,10 +1,10 @@
-//! Natural compression and natural dithering (Horváth et al., "Natural compression for distributed deep learning", 2019,
-//! definitions 1 and 4): each magnitude is rounded stochastically to one of the two powers of two around it.
+//! Natural compression and natural dithering (Horváth et al., "Natural compression for distributed deep learning",
+//! 2019, definitions 1 and 4): each magnitude is rounded stochastically to one of the two powers of two around it.
 //!
-//! The bucket's scale is the smallest power of two that no magnitude passes, 2^127 at most, and level `l` of L stands for
-//! it times 2^(l - L), level 0 for zero. The bits of a binary32 number are already its place between powers of two, so
-//! that a level is a shift and an addition of integers. With 8 bits, levels reach down by a factor of 2^126, which is
-//! natural compression; fewer bits are natural dithering.
+//! The bucket's scale is the smallest power of two that no magnitude passes, 2^127 at most, and level `l` of L stands
+//! for it times 2^(l - L), level 0 for zero. The bits of a binary32 number are already its place between powers of two,
+//! so that a level is a shift and an addition of integers. With 8 bits, levels reach down by a factor of 2^126, which
+//! is natural compression; fewer bits are natural dithering.
 
 use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, SIGN};
 use super::fold::Max;
@@ -158,7 +158,8 @@ impl Encoder {
         let exponent = (magnitude >> PLACE).max(1);
         let implied = (magnitude >> PLACE).min(1) << PLACE;
         let mantissa = magnitude & ((1 << PLACE) - 1) | implied;
-        // Above the lowest level the place is the number's own bits; below it is that between zero and the lowest level.
+        // Above the lowest level the place is the number's own bits; below it is that between zero and the lowest
+        // level.
         let above = exponent.max(self.base);
         let place = (mantissa >> (above - exponent).min(31)) + ((above - self.base) << PLACE);
         let used = (place + dither) >> PLACE;

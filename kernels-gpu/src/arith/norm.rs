@@ -23,8 +23,8 @@ pub fn aligned(magnitude_bits: u32, alignment: u32) -> u32 {
     mantissa >> (alignment.wrapping_sub(exponent.max(1))).min(31)
 }
 
-/// [`aligned`] for the magnitudes of one bucket, by multiplications: what a GPU does in a third of the instructions, and a CPU in
-/// half of them.
+/// [`aligned`] for the magnitudes of one bucket, by multiplications: what a GPU does in a third of the instructions,
+/// and a CPU in half of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Aligner {
     /// Their product is one unit's reciprocal, which itself may be too large for a float.

@@ -1,11 +1,13 @@
-//! 1-bit quantization with two means (Seide et al., "1-bit stochastic gradient descent and its application to data-parallel
-//! distributed training of speech DNNs", Interspeech 2014, section 3; by buckets as Grubic et al., EDBT 2018).
+//! 1-bit quantization with two means (Seide et al., "1-bit stochastic gradient descent and its application to
+//! data-parallel distributed training of speech DNNs", Interspeech 2014, section 3; by buckets as Grubic et al., EDBT
+//! 2018).
 //!
 //! An element is sent as its side of zero, and decodes to the mean of its bucket's elements on that side. No other two
 //! values for the two sides have less squared error, and what decoding does not give back adds up to zero on each side.
 //!
 //! The means do not depend on the order in which elements are added: magnitudes of a side are aligned to its largest as
-//! integers of 32 bits, which loses less than 2^-31 of the largest per element, and so does cutting their mean to an integer.
+//! integers of 32 bits, which loses less than 2^-31 of the largest per element, and so does cutting their mean to an
+//! integer.
 
 use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, SIGN, pow2};
 use super::fold::{Max, Sum, high, join, low};
@@ -181,8 +183,8 @@ pub(super) fn quotient(sum: u64, count: u32) -> u32 {
 #[inline(always)]
 fn by_estimates(sum: u64, count: u32) -> u32 {
     let n = count as f32;
-    // The roundings are off by less than a factor of 1 - 2^-20, so an estimate is never too large. The first leaves less than
-    // 2^13 to find, and the second less than 2.
+    // The roundings are off by less than a factor of 1 - 2^-20, so an estimate is never too large. The first leaves
+    // less than 2^13 to find, and the second less than 2.
     let estimate = |rest: u64| {
         let rest = high(rest) as f32 * pow2(32) + low(rest) as f32;
         (rest / n * (1.0 - pow2(-20))) as u32

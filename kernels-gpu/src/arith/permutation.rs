@@ -1,8 +1,9 @@
 //! A permutation of the numbers below `n` that a seed draws, number by number, without memory.
 //!
-//! A Feistel network of eight rounds over the smallest power of two that is at least `n` and 256; a place beyond `n` is permuted
-//! again until it is below (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002, section 3: cycle walking).
-//! From n = 128 on that is at most once in the mean. The round function is two products of 32 bits, of which the upper bits count.
+//! A Feistel network of eight rounds over the smallest power of two that is at least `n` and 256; a place beyond `n` is
+//! permuted again until it is below (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002, section
+//! 3: cycle walking). From n = 128 on that is at most once in the mean. The round function is two products of 32 bits,
+//! of which the upper bits count.
 
 use super::philox::block;
 use super::stream::Stream;
@@ -11,8 +12,8 @@ use crate::params::RandomParams;
 /// What the key of the permutation differs in from the run's: no other draw has this key.
 pub const PLACE_KEY: u32 = 0xa409_3822;
 
-/// The largest number of the smallest domain: a network of fewer bits has too few permutations, so that some pairs come together
-/// more often than others.
+/// The largest number of the smallest domain: a network of fewer bits has too few permutations, so that some pairs come
+/// together more often than others.
 const LEAST: u32 = 255;
 
 /// Multipliers of the round function.

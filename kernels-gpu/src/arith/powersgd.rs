@@ -1,4 +1,5 @@
-//! PowerSGD: the seeded first factor, an entry of the approximation, what of a sum is kept, and when columns are dependent.
+//! PowerSGD: the seeded first factor, an entry of the approximation, what of a sum is kept, and when columns are
+//! dependent.
 //!
 //! Source: Vogels, Karimireddy and Jaggi, "PowerSGD: Practical low-rank gradient compression for distributed
 //! optimization", NeurIPS 2019, algorithms 1 and 2.
@@ -10,7 +11,8 @@ pub const MOST_RANK: u32 = 32;
 
 /// Squared sine below which a column of a factor counts as a combination of the columns before it, and becomes zeros.
 ///
-/// It is (2^-22)^2: a product of binary32 rounds its entries to 2^-24, so what is left of a dependent column is of that size.
+/// It is (2^-22)^2: a product of binary32 rounds its entries to 2^-24, so what is left of a dependent column is of that
+/// size.
 pub const DEPENDENT: f64 = 1.0 / (1u64 << 44) as f64;
 
 /// Squared sine from which one sweep of the Cholesky factorisation leaves columns orthonormal to binary32.
@@ -18,10 +20,11 @@ pub const DEPENDENT: f64 = 1.0 / (1u64 << 44) as f64;
 /// A sweep in binary64 leaves a departure of about 2^-53 over the squared sine; 2^-26 keeps it below 2^-26.
 pub const ONE_SWEEP: f64 = 1.0 / (1u64 << 26) as f64;
 
-/// Magnitude from which an entry of a reduced factor is too large to be multiplied: it counts as one that is not finite.
+/// Magnitude from which an entry of a reduced factor is too large to be multiplied: it counts as one that is not
+/// finite.
 ///
-/// The other factor's columns are orthonormal, so an entry of the product is below 32 times this, 2^125: whatever passes gives
-/// a product that is finite.
+/// The other factor's columns are orthonormal, so an entry of the product is below 32 times this, 2^125: whatever
+/// passes gives a product that is finite.
 pub const TOO_LARGE: f32 = (1u128 << 120) as f32;
 
 /// Whether an entry of a reduced factor can be multiplied: it is finite, and not [`TOO_LARGE`].
@@ -31,17 +34,17 @@ pub fn usable(entry: f32) -> bool {
     entry.abs() < TOO_LARGE
 }
 
-/// Squared sine from which a sweep whose results are rounded to binary32 one after another leaves columns orthonormal to
-/// binary32.
+/// Squared sine from which a sweep whose results are rounded to binary32 one after another leaves columns orthonormal
+/// to binary32.
 ///
-/// Each column is worked out from the rounded ones before it, which multiplies their rounding by at most 1 / (1 - sqrt(32)
-/// / 16): no entry of the triangle's rows is more than 1/16 of the diagonal's.
+/// Each column is worked out from the rounded ones before it, which multiplies their rounding by at most 1 / (1 -
+/// sqrt(32) / 16): no entry of the triangle's rows is more than 1/16 of the diagonal's.
 pub const ENOUGH: f64 = 1.0 - 1.0 / 256.0;
 
 /// Entry `row` of column `column` of a seeded factor: the sum of four draws of 16 bits about its mean, from -2 to 2.
 ///
-/// Nearly normal, and exact in binary32: the draw is an integer. PowerSGD asks of its first factor only that no direction
-/// of the gradient is orthogonal to it.
+/// Nearly normal, and exact in binary32: the draw is an integer. PowerSGD asks of its first factor only that no
+/// direction of the gradient is orthogonal to it.
 #[inline(always)]
 pub fn seeded(stream: Stream, column: u32, row: u32) -> f32 {
     // Two entries a block; a factor has fewer than 2^31 rows, and columns lie in the key beside the run's seed.
@@ -58,8 +61,8 @@ pub fn term(sum: f32, left: f32, right: f32) -> f32 {
     sum + left * right
 }
 
-/// What of gradient + residual stays behind: the sum, or the residual where the sum is not finite, so that one NaN does not
-/// stay for ever.
+/// What of gradient + residual stays behind: the sum, or the residual where the sum is not finite, so that one NaN does
+/// not stay for ever.
 #[inline(always)]
 pub fn kept(sum: f32, residual: f32) -> f32 {
     if sum.is_finite() {
@@ -84,7 +87,8 @@ mod tests {
             assert!(entry.abs() <= 2.0);
             (sum, square) = (sum + entry, square + entry * entry);
         }
-        // The variance of four uniforms is 1/3; its mean over 10000 has a deviation of 0.006, and 5 of those are allowed.
+        // The variance of four uniforms is 1/3; its mean over 10000 has a deviation of 0.006, and 5 of those are
+        // allowed.
         assert!((sum / 1e4).abs() < 0.03, "{sum}");
         assert!((square / 1e4 - 1.0 / 3.0).abs() < 0.03, "{square}");
         let same = (0..1000).filter(|row| seeded(stream, 0, *row) == seeded(stream, 1, *row)).count();

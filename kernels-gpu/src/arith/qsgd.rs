@@ -134,7 +134,8 @@ impl Quantizer for Qsgd {
     #[inline(always)]
     fn high(p: &EncodeParams, encoder: &Encoder, value: u32, draw: u32) -> u32 {
         let scaled = f32::from_bits(value & (encoder.keep & MAGNITUDE)) * encoder.lift * encoder.inverse;
-        // SAFETY: as in `Encoder::code`. The level's fraction takes what is left of 31 bits, so it ends below the highest.
+        // SAFETY: as in `Encoder::code`. The level's fraction takes what is left of 31 bits, so it ends below the
+        // highest.
         let sum = unsafe { unshifted(scaled, draw, p.fraction, p.levels) };
         sum | value & (encoder.keep & SIGN)
     }
@@ -201,8 +202,8 @@ impl Encoder {
     #[inline(always)]
     pub fn code<const WIDE: bool>(&self, value: u32, dither: u32, fraction: u32, levels: u32, bits: u32) -> u32 {
         let scaled = f32::from_bits(value & (self.keep & MAGNITUDE)) * self.lift * self.inverse;
-        // SAFETY: magnitude <= norm, so the product is at most levels * 2^fraction * (1 + 2^-22), which is below 2^32, and
-        // below 2^31 for fewer than WIDE_LEVELS; a poisoned bucket's magnitudes were cleared, and 0 * 0 is 0.
+        // SAFETY: magnitude <= norm, so the product is at most levels * 2^fraction * (1 + 2^-22), which is below 2^32,
+        // and below 2^31 for fewer than WIDE_LEVELS; a poisoned bucket's magnitudes were cleared, and 0 * 0 is 0.
         let level = unsafe {
             if WIDE {
                 level(scaled, dither, fraction, levels)
@@ -238,7 +239,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// From the bucket's scalar on the wire. A scalar that no encoder writes (negative, infinite) reads as a poisoned bucket.
+    /// From the bucket's scalar on the wire. A scalar that no encoder writes (negative, infinite) reads as a poisoned
+    /// bucket.
     #[inline(always)]
     pub fn new(wire: f32, levels: u32) -> Self {
         let poisoned = wire.to_bits() >= INF_BITS;

@@ -1,12 +1,13 @@
 //! A bucketed quantizer, whatever runs it: the PTX kernels and the CPU's loops are made for any [`Quantizer`].
 //!
-//! A bucket is looked at once or twice, and what is seen folds into its *statistic*. Where the bucket is a whole tensor,
-//! each span of 8192 elements leaves a *partial statistic* in memory; those are folded the same way.
+//! A bucket is looked at once or twice, and what is seen folds into its *statistic*. Where the bucket is a whole
+//! tensor, each span of 8192 elements leaves a *partial statistic* in memory; those are folded the same way.
 
 use super::fold::Fold;
 use crate::params::EncodeParams;
 
-/// A quantizer with scalars per bucket. Every function is inlined, so that a loop over elements holds nothing but its formula.
+/// A quantizer with scalars per bucket. Every function is inlined, so that a loop over elements holds nothing but its
+/// formula.
 pub trait Quantizer {
     /// What encoding an element of a bucket needs.
     type Encoder: Words;
@@ -23,7 +24,8 @@ pub trait Quantizer {
 
     /// Scalars on the wire, per bucket: 1 or 2.
     const SCALARS: usize;
-    /// Whether what is made up beside a bucket's elements, to fill a register or a vector, must be one of them. Else it is zero.
+    /// Whether what is made up beside a bucket's elements, to fill a register or a vector, must be one of them. Else it
+    /// is zero.
     const PADS_WITH_AN_ELEMENT: bool;
 
     /// What the first look sees in the value with these bits.
@@ -48,8 +50,8 @@ pub trait Quantizer {
 
     /// The encoder of a bucket with this statistic.
     fn encoder(p: &EncodeParams, statistic: [u32; 2]) -> Self::Encoder;
-    /// The same encoder as a constant in part, where the bucket is neither poisoned nor so small or large that it has to be
-    /// lifted: nearly always, and then the compiler leaves out what the constants make idle.
+    /// The same encoder as a constant in part, where the bucket is neither poisoned nor so small or large that it has
+    /// to be lifted: nearly always, and then the compiler leaves out what the constants make idle.
     fn plain(encoder: &Self::Encoder) -> Option<Self::Encoder>;
     /// Whether the bucket holds a NaN or an infinity.
     fn holds_not_finite(encoder: &Self::Encoder) -> bool;
@@ -57,14 +59,15 @@ pub trait Quantizer {
     fn wire(encoder: &Self::Encoder) -> [f32; 2];
     /// The code of the value with these bits. Without `WIDE`, codes have at most 8 bits.
     fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Self::Encoder, value: u32, dither: u32) -> u32;
-    /// The same code in the highest bits of a word, above others of no meaning, with the dither of a 16-bit draw: for every
-    /// level that a width of at most 8 bits has. Bits above the draw's own are not looked at.
+    /// The same code in the highest bits of a word, above others of no meaning, with the dither of a 16-bit draw: for
+    /// every level that a width of at most 8 bits has. Bits above the draw's own are not looked at.
     #[inline(always)]
     fn high(p: &EncodeParams, encoder: &Self::Encoder, value: u32, draw: u32) -> u32 {
         Self::code::<false>(p, encoder, value, super::round::dither16(draw, p.fraction)) << (32 - p.bits)
     }
-    /// The code of the value with these bits, with the dither of a 16-bit draw: what [`Quantizer::code`] gives, in whatever takes a
-    /// CPU the fewest instructions. The encoder is a plain one; bits above the draw's own are not looked at.
+    /// The code of the value with these bits, with the dither of a 16-bit draw: what [`Quantizer::code`] gives, in
+    /// whatever takes a CPU the fewest instructions. The encoder is a plain one; bits above the draw's own are not
+    /// looked at.
     #[cfg(not(target_arch = "nvptx64"))]
     #[inline(always)]
     fn code_by_draw<const BITS: u32>(p: &EncodeParams, encoder: &Self::Encoder, value: u32, draw: u32) -> u32 {
@@ -79,7 +82,8 @@ pub trait Quantizer {
     fn decoder(wire: [f32; 2], levels: u32) -> Self::Decoder;
     /// The same decoder as a constant in part, as in [`Quantizer::plain`].
     fn plain_decoder(decoder: &Self::Decoder) -> Option<Self::Decoder>;
-    /// A decoder that [`Quantizer::plain_decoder`] knows as plain, as a lane hands it on: without the words that are constants then.
+    /// A decoder that [`Quantizer::plain_decoder`] knows as plain, as a lane hands it on: without the words that are
+    /// constants then.
     #[inline(always)]
     fn plain_handed_on(decoder: &Self::Decoder, take: impl FnMut(u32) -> u32) -> Self::Decoder {
         decoder.handed_on(take)

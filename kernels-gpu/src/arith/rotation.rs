@@ -1,7 +1,8 @@
 //! The randomised Hadamard transform: y = H D x / sqrt(B) of each block of B elements, D signs drawn from the seed.
 //!
-//! Source: Vargaftik et al., "DRIVE: One-bit distributed mean estimation", NeurIPS 2021, section 6; the same authors, "EDEN",
-//! ICML 2022. Both rotate a whole vector; blocks bound the work per element, and a block fits a GPU's workgroup.
+//! Source: Vargaftik et al., "DRIVE: One-bit distributed mean estimation", NeurIPS 2021, section 6; the same authors,
+//! "EDEN", ICML 2022. Both rotate a whole vector; blocks bound the work per element, and a block fits a GPU's
+//! workgroup.
 //!
 //! Signs come first, then the butterflies of distance 1, 2, 4 and so on, each sum one rounded operation, then one
 //! multiplication by [`scale`]. The inverse has the same butterflies and the same multiplication, and the signs last.
@@ -24,7 +25,8 @@ pub fn sign_stream(stream: Stream) -> Stream {
     Stream { key: [stream.key[0], stream.key[1] ^ SIGN_KEY], ..stream }
 }
 
-/// The signs of the four rows of a call: bit `i` of word `r` is set where element `i` of row `4 call + r` changes its sign.
+/// The signs of the four rows of a call: bit `i` of word `r` is set where element `i` of row `4 call + r` changes its
+/// sign.
 #[inline(always)]
 pub fn signs(stream: Stream, call: u32) -> [u32; 4] {
     block(stream, call)
@@ -32,8 +34,8 @@ pub fn signs(stream: Stream, call: u32) -> [u32; 4] {
 
 /// The base-2 logarithm of the block that has a row, of `rows` rows in all: the largest block that still fits.
 ///
-/// What whole blocks leave of a tensor falls into blocks of the powers of two that add up to it, the largest first, so that each
-/// begins at a multiple of its own length and no more than 31 zeros are added to a tensor.
+/// What whole blocks leave of a tensor falls into blocks of the powers of two that add up to it, the largest first, so
+/// that each begins at a multiple of its own length and no more than 31 zeros are added to a tensor.
 #[inline(always)]
 pub fn block_log2(row: u32, rows: u32, most_log2: u32) -> u32 {
     let fits = ROW_LOG2 + 31 - ((row ^ rows) | 1).leading_zeros();

@@ -34,7 +34,8 @@ pub fn dither_nearest(fraction: u32) -> u32 {
     1 << (fraction - 1)
 }
 
-/// Level counts from this one on take a fixed-point value of 32 bits ([`level`]); below it 31 do ([`level_of_31_bits`]).
+/// Level counts from this one on take a fixed-point value of 32 bits ([`level`]); below it 31 do
+/// ([`level_of_31_bits`]).
 pub const WIDE_LEVELS: u32 = 1 << 14;
 
 /// The level of a scaled magnitude `a * 2^fraction`, at most `levels`.
@@ -74,14 +75,16 @@ pub unsafe fn unshifted(scaled: f32, draw: u32, fraction: u32, levels: u32) -> u
     fixed.wrapping_add(dither16(draw, fraction))
 }
 
-/// As [`level`] with the dither of a 16-bit draw, in fewer instructions: half a step of the draw is added to the float, so
-/// that only the draw itself is left to be added. `scaled` is the scaled magnitude `a * 2^16`, whatever the fraction.
+/// As [`level`] with the dither of a 16-bit draw, in fewer instructions: half a step of the draw is added to the float,
+/// so that only the draw itself is left to be added. `scaled` is the scaled magnitude `a * 2^16`, whatever the
+/// fraction.
 ///
 /// Of an integer `t = floor(a * 2^fraction)`, `(t + dither16(draw)) >> fraction` is `(r + draw) >> 16`, where `r` is
 /// `(t + 2^(fraction - 17)) >> (fraction - 16)` = `floor(a * 2^16 + 1/2)`. The number before 1/2 is added, because
 /// 1/2 - 2^-25 and 1/2 sum up to 1 in binary32; to every other number either adds up to the same integer part.
 ///
-/// `LIMITED` is needed from 32 levels on. Below, what rounding adds to the top level is less than half a step of the draw.
+/// `LIMITED` is needed from 32 levels on. Below, what rounding adds to the top level is less than half a step of the
+/// draw.
 ///
 /// # Safety
 /// `scaled` is at least 0 and at most `levels * 2^16 * (1 + 2^-22)`, with at most 32767 levels.

@@ -1,9 +1,10 @@
-//! Signs with a scale. The scale of a bucket is the mean of its magnitudes (Karimireddy, Rebjock, Stich and Jaggi, "Error
-//! feedback fixes SignSGD and other gradient compression schemes", ICML 2019, algorithm 1), or 1 (Bernstein, Wang,
-//! Azizzadenesheli and Anandkumar, "signSGD: Compressed optimisation for non-convex problems", ICML 2018, algorithm 1).
+//! Signs with a scale. The scale of a bucket is the mean of its magnitudes (Karimireddy, Rebjock, Stich and Jaggi,
+//! "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019, algorithm 1), or 1 (Bernstein,
+//! Wang, Azizzadenesheli and Anandkumar, "signSGD: Compressed optimisation for non-convex problems", ICML 2018,
+//! algorithm 1).
 //!
-//! The mean does not depend on the order in which magnitudes are added: they are aligned to the largest as integers of 32
-//! bits, as in [`super::onebit`].
+//! The mean does not depend on the order in which magnitudes are added: they are aligned to the largest as integers of
+//! 32 bits, as in [`super::onebit`].
 
 use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, SIGN};
 use super::fold::{Max, Sum, high, join, low};
@@ -25,7 +26,8 @@ impl Quantizer for Sign {
     type Second = Sum;
     // The sum, and how many elements it is of.
     type Total = (Sum, Sum);
-    // The largest magnitude, the sum's low word, its high word, the elements, zeros: a sum has two words, as a count has.
+    // The largest magnitude, the sum's low word, its high word, the elements, zeros: a sum has two words, as a count
+    // has.
     type Partial = [u32; 8];
     const SCALARS: usize = 1;
     // A zero adds nothing.

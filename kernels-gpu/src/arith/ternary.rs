@@ -1,10 +1,11 @@
 //! Ternary codes: minus a bucket's scale, zero, or the scale.
 //!
-//! Stochastic (Wen, Xu, Yan, Wu, Wang, Chen and Li, "TernGrad: Ternary gradients to reduce communication in distributed deep
-//! learning", NIPS 2017, equations 2 and 3): the scale is the largest magnitude, or so many standard deviations if that is
-//! less, and a magnitude is the scale with the probability of their ratio. To nearest (Lim, Andersen and Kaminsky, "3LC:
-//! Lightweight and effective traffic compression for distributed machine learning", SysML 2019, equations 1 to 3): the scale is
-//! the largest magnitude times a factor, and magnitudes of half of it or more are the scale.
+//! Stochastic (Wen, Xu, Yan, Wu, Wang, Chen and Li, "TernGrad: Ternary gradients to reduce communication in distributed
+//! deep learning", NIPS 2017, equations 2 and 3): the scale is the largest magnitude, or so many standard deviations if
+//! that is less, and a magnitude is the scale with the probability of their ratio. To nearest (Lim, Andersen and
+//! Kaminsky, "3LC: Lightweight and effective traffic compression for distributed machine learning", SysML 2019,
+//! equations 1 to 3): the scale is the largest magnitude times a factor, and magnitudes of half of it or more are the
+//! scale.
 
 use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, SIGN, lift};
 use super::fold::{Max, Sum, high, join, low};
@@ -24,9 +25,11 @@ impl Quantizer for Ternary {
     type First = Max;
     // With clipping, the sum of squares.
     type Second = Sum;
-    // Such a sum takes up to 79 bits. Its halves are summed apart, each in 64 bits, and then the elements that it is of.
+    // Such a sum takes up to 79 bits. Its halves are summed apart, each in 64 bits, and then the elements that it is
+    // of.
     type Total = ((Sum, Sum), Sum);
-    // The largest magnitude, the sum's low word, its high word, the elements, zeros: a sum has two words, as a count has.
+    // The largest magnitude, the sum's low word, its high word, the elements, zeros: a sum has two words, as a count
+    // has.
     type Partial = [u32; 8];
     const SCALARS: usize = 1;
     // A zero adds nothing.
@@ -115,8 +118,8 @@ impl Quantizer for Ternary {
     fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
         let magnitude = (value & (encoder.keep & MAGNITUDE)).min(encoder.top);
         let scaled = f32::from_bits(magnitude) * encoder.lift * encoder.inverse;
-        // SAFETY: the magnitude is at most the scale, so the product is at most 2^fraction * (1 + 2^-22), and the fraction of one
-        // level is 30 bits; of a poisoned bucket, magnitudes were cleared.
+        // SAFETY: the magnitude is at most the scale, so the product is at most 2^fraction * (1 + 2^-22), and the
+        // fraction of one level is 30 bits; of a poisoned bucket, magnitudes were cleared.
         let level = unsafe { level_of_31_bits(scaled, dither, p.fraction, 1) };
         level | value >> 30 & (encoder.keep & 2)
     }
@@ -151,8 +154,8 @@ impl Quantizer for Ternary {
     }
 }
 
-/// The statistic: the scale of a bucket with this largest magnitude, and how many standard deviations of an alignment make the
-/// largest that it may be.
+/// The statistic: the scale of a bucket with this largest magnitude, and how many standard deviations of an alignment
+/// make the largest that it may be.
 #[inline(always)]
 fn scale(p: &EncodeParams, largest: u32, deviations: impl FnOnce(u32, f32) -> f32) -> [u32; 2] {
     let scale = if largest >= INF_BITS {

@@ -29,8 +29,8 @@ pub const NO_HALF_KEY: u32 = HALF_MAGNITUDE;
 /// What is above every key.
 pub const NO_KEY: u32 = NAN_KEY + 1;
 
-/// How far keys are shifted to be counted, so that `rounds` of counting, 1 to 3, tell which of `span` keys it is: the bits
-/// that are left are shared out evenly, the first round having the most.
+/// How far keys are shifted to be counted, so that `rounds` of counting, 1 to 3, tell which of `span` keys it is: the
+/// bits that are left are shared out evenly, the first round having the most.
 #[inline(always)]
 pub fn digit_shift(span: u32, rounds: u32) -> u32 {
     let bits = 32 - (span - 1).leading_zeros();
@@ -52,8 +52,8 @@ pub fn rounds_of(span: u32) -> u32 {
 /// Elements that are sampled together: a sector of f32.
 pub const TOGETHER: u32 = 8;
 
-/// Where a sector of the sample begins, of `1 << sectors_log2` in a segment of so many elements: at a place in an equal part
-/// of the segment that differs from part to part and from workgroup to workgroup.
+/// Where a sector of the sample begins, of `1 << sectors_log2` in a segment of so many elements: at a place in an equal
+/// part of the segment that differs from part to part and from workgroup to workgroup.
 #[inline(always)]
 pub fn sampled(sector: u32, sectors_log2: u32, elements: u32, workgroup: u32) -> u32 {
     let part = elements >> sectors_log2;

@@ -1,10 +1,11 @@
-//! Dynamic tree quantization (Dettmers, "8-bit approximations for parallelism in deep learning", ICLR 2016, section 2.2): a
-//! sign, and seven bits of which the zeros on top say the decade below the bucket's largest magnitude, and the bits behind
-//! the first one the place in it.
+//! Dynamic tree quantization (Dettmers, "8-bit approximations for parallelism in deep learning", ICLR 2016, section
+//! 2.2): a sign, and seven bits of which the zeros on top say the decade below the bucket's largest magnitude, and the
+//! bits behind the first one the place in it.
 //!
-//! Levels are 0, 10^-6 and the ends of the equal parts of each decade above: 2 of the lowest, 64 of the highest, which ends
-//! in 1. So they rise with the code, and the largest magnitude is one of them. Between two levels the place is a straight
-//! line of the magnitude, one per decade; magnitudes are counted in halves of 10^-6, so that levels are integers.
+//! Levels are 0, 10^-6 and the ends of the equal parts of each decade above: 2 of the lowest, 64 of the highest, which
+//! ends in 1. So they rise with the code, and the largest magnitude is one of them. Between two levels the place is a
+//! straight line of the magnitude, one per decade; magnitudes are counted in halves of 10^-6, so that levels are
+//! integers.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::float::pow2;
@@ -154,8 +155,8 @@ impl Quantizer for Tree {
         let magnitude = f32::from_bits(value & (encoder.keep & MAGNITUDE)) * encoder.lift * encoder.inverse;
         // A power of two, which changes no bit of the place.
         let scaled = place(magnitude) * (1 << p.fraction) as f32;
-        // SAFETY: the magnitude is at most TOP (1 + 2^-22), so the place is less than 128, of 24 bits of fraction; a poisoned
-        // bucket's magnitudes were cleared.
+        // SAFETY: the magnitude is at most TOP (1 + 2^-22), so the place is less than 128, of 24 bits of fraction; a
+        // poisoned bucket's magnitudes were cleared.
         let level = unsafe { level_of_31_bits(scaled, dither, p.fraction, p.levels) };
         level | value >> (32 - p.bits) & (encoder.keep & 1 << (p.bits - 1))
     }

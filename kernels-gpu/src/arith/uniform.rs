@@ -201,7 +201,8 @@ impl Encoder {
         let range = high * up - low * up;
         let full = (levels << fraction) as f32;
         let quotient = full / range;
-        // A quotient that was rounded down may leave the maximum just below the top level. The next larger number does not.
+        // A quotient that was rounded down may leave the maximum just below the top level. The next larger number does
+        // not.
         let rounded_up = if range * quotient < full { next_above(quotient) } else { quotient };
         let inverse = if range > 0.0 { rounded_up } else { 0.0 };
         Self { lift: up, low: low * up, inverse, keep: !0, wire: [low * beta, high * beta] }
@@ -306,7 +307,8 @@ mod tests {
             let decoder = Decoder::new(low, high, levels);
             let (up, _) = range_lift(larger(magnitude(low), magnitude(high)));
             rounded_up += u32::from(encoder.inverse != (levels << fraction) as f32 / (high * up - low * up));
-            // The least dither of a 16-bit draw, of a 32-bit draw, and the nearest: others are between it and the greatest.
+            // The least dither of a 16-bit draw, of a 32-bit draw, and the nearest: others are between it and the
+            // greatest.
             for dither in
                 [dither16(0, fraction), dither16(65535, fraction), 0, (1 << fraction) - 1, dither_nearest(fraction)]
             {

@@ -48,15 +48,16 @@ pub(crate) const STAGE: u32 = 6144;
 /// Warps of a block that has a tile.
 pub(crate) const TILE_WARPS: u32 = 8;
 
-/// Bytes of a block's tile: shared memory beside the other, for kernels that look at an element more than once. 16 bytes are
-/// left out behind each 128, so that lanes which read beside each other what is a lane's own do not wait for one bank.
+/// Bytes of a block's tile: shared memory beside the other, for kernels that look at an element more than once. 16
+/// bytes are left out behind each 128, so that lanes which read beside each other what is a lane's own do not wait for
+/// one bank.
 pub(crate) const TILE_BYTES: u32 = 4 * crate::params::TILE / 128 * PADDED;
 
 /// 128 bytes of the tile, with those left out.
 pub(crate) const PADDED: u32 = 144;
 
-/// Entries of each warp in the block's list, of half a word: as many as leave the block within the shared memory that every
-/// GPU has. The last [`WARP`] are for reading behind the end.
+/// Entries of each warp in the block's list, of half a word: as many as leave the block within the shared memory that
+/// every GPU has. The last [`WARP`] are for reading behind the end.
 pub(crate) const LISTED: u32 = 224;
 
 const _: () =

@@ -201,8 +201,8 @@ unsafe fn butterfly(mut value: u32, op: impl Fn(u32, u32) -> u32) -> u32 {
     value
 }
 
-/// `c` + A B, of matrices of TF32 that lie in the warp's registers as the ISA's `mma.m16n8k8` has them. The order of sums, and how
-/// they are rounded, is the device's.
+/// `c` + A B, of matrices of TF32 that lie in the warp's registers as the ISA's `mma.m16n8k8` has them. The order of
+/// sums, and how they are rounded, is the device's.
 ///
 /// # Safety
 /// All lanes of the warp arrive together.
@@ -282,11 +282,13 @@ pub(crate) unsafe fn load_strong(word: *mut u32) -> u32 {
     value
 }
 
-/// Orders what the thread did, and what its block did before its last barrier, before the strong writes that follow; and what
-/// the strong reads before it have seen, with all that came before that, before what follows. For all of the device.
+/// Orders what the thread did, and what its block did before its last barrier, before the strong writes that follow;
+/// and what the strong reads before it have seen, with all that came before that, before what follows. For all of the
+/// device.
 #[inline(always)]
 pub(crate) fn fence() {
-    // SAFETY: an instruction without operands. It touches memory as far as the compiler knows, which moves none of it past it.
+    // SAFETY: an instruction without operands. It touches memory as far as the compiler knows, which moves none of it
+    // past it.
     unsafe { asm!("membar.gl;", options(nostack)) }
 }
 

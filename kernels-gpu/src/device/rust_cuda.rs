@@ -1,8 +1,8 @@
 //! The vocabulary in the words of Rust-CUDA: `cuda_std`, and a compiler with the backend `rustc_codegen_nvvm`.
 //!
-//! The words are those of cuda_std 0.2.2, as crates.io and the repository's main branch both have them, so that this file
-//! type-checks on any machine. What cuda_std 0.2.2 of crates.io lacks, exchanges between lanes, are the intrinsics of
-//! LLVM 7 that the main branch calls as well. **No GPU has run what this makes**: see the repository's README.
+//! The words are those of cuda_std 0.2.2, as crates.io and the repository's main branch both have them, so that this
+//! file type-checks on any machine. What cuda_std 0.2.2 of crates.io lacks, exchanges between lanes, are the intrinsics
+//! of LLVM 7 that the main branch calls as well. **No GPU has run what this makes**: see the repository's README.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -206,8 +206,9 @@ pub(crate) unsafe fn load_strong(word: *mut u32) -> u32 {
     unsafe { AtomicU32::from_ptr(word).load(Ordering::Relaxed) }
 }
 
-/// Orders what the thread did, and what its block did before its last barrier, before the strong writes that follow; and what
-/// the strong reads before it have seen, with all that came before that, before what follows. For all of the device.
+/// Orders what the thread did, and what its block did before its last barrier, before the strong writes that follow;
+/// and what the strong reads before it have seen, with all that came before that, before what follows. For all of the
+/// device.
 #[inline(always)]
 pub(crate) fn fence() {
     thread::device_fence();

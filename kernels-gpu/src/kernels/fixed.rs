@@ -162,7 +162,8 @@ macro_rules! entries {
             /// What the codec's `encode` does, or with many tensors its `encode_segments`, to the byte.
             ///
             /// # Arguments
-            /// * `p`: of `encode`, the type, the width, levels, fraction and flags are those of the preset, whatever it holds.
+            /// * `p`: of `encode`, the type, the width, levels, fraction and flags are those of the preset, whatever it
+            ///   holds.
             /// * All else as there. `residual` and `status` are not used.
             ///
             /// # Thread mapping

@@ -1,8 +1,9 @@
 //! Decode kernels of presets: what `decode` and `decode_segments` do, for settings that the compiler knows.
 //!
-//! A code has 16 values at most, and a unit's rows lie in one bucket or in four parts that each do. So lane `i` makes what code
-//! `i % 16` stands for in a part, once, and each element asks the lane that its code names. A shuffle takes the low five bits of what
-//! it is given: the lanes beyond the last code answer for codes with another's bit above their own.
+//! A code has 16 values at most, and a unit's rows lie in one bucket or in four parts that each do. So lane `i` makes
+//! what code `i % 16` stands for in a part, once, and each element asks the lane that its code names. A shuffle takes
+//! the low five bits of what it is given: the lanes beyond the last code answer for codes with another's bit above
+//! their own.
 
 use self::sum::sum;
 use super::decode::Buffers;
@@ -40,7 +41,8 @@ impl Place {
     }
 }
 
-/// Elements from a lane's first one to that in a slot of a unit of the warp. Added to an address it takes no instruction.
+/// Elements from a lane's first one to that in a slot of a unit of the warp. Added to an address it takes no
+/// instruction.
 #[inline(always)]
 fn behind(unit: usize, slot: usize) -> usize {
     unit * UNIT + slot * LANES
@@ -53,7 +55,8 @@ fn fixed<const SMALL: bool>(p: DecodeParams, levels: u32) -> DecodeParams {
     DecodeParams { bits: BITS, levels, bucket_log2, ..p }
 }
 
-/// `arith::float::canonical` of what a sum gave: a device makes no signalling NaN, so that a comparison of numbers is enough.
+/// `arith::float::canonical` of what a sum gave: a device makes no signalling NaN, so that a comparison of numbers is
+/// enough.
 #[inline(always)]
 fn canonical(sum: f32) -> f32 {
     if sum.is_nan() { f32::from_bits(NAN_BITS) } else { sum }
@@ -141,8 +144,8 @@ impl<Q: Quantizer> Decoders<Q> {
         Self { own, plain }
     }
 
-    /// What this lane's code stands for by the decoder that lane `from` has, times the weight if there is one. `PLAIN` says that all
-    /// decoders are.
+    /// What this lane's code stands for by the decoder that lane `from` has, times the weight if there is one. `PLAIN`
+    /// says that all decoders are.
     ///
     /// # Safety
     /// All lanes of the warp arrive together.
@@ -298,10 +301,10 @@ macro_rules! entries {
             /// * All else as there.
             ///
             /// # Thread mapping
-            /// A block takes 8192 elements, a warp 1024 of them as four units of 256; slot `j` of lane `i` of a unit is its element
-            /// `32 j + i`, so that every access of a warp is consecutive. Lane `i` holds what code `i % 16` stands for. Of a sum,
-            /// eight payloads' codes are on their way at a time, and lane `4 k + j` makes the decoder of the `k`-th of them for unit
-            /// `j`; in small buckets, for part `j` of a unit.
+            /// A block takes 8192 elements, a warp 1024 of them as four units of 256; slot `j` of lane `i` of a unit is
+            /// its element `32 j + i`, so that every access of a warp is consecutive. Lane `i` holds what code `i % 16`
+            /// stands for. Of a sum, eight payloads' codes are on their way at a time, and lane `4 k + j` makes the
+            /// decoder of the `k`-th of them for unit `j`; in small buckets, for part `j` of a unit.
             ///
             /// # Shared memory
             /// None.
@@ -310,7 +313,8 @@ macro_rules! entries {
             /// As there, but `ceil(n / 8192)` blocks; buckets of the preset's sizes.
             ///
             /// # Traffic
-            /// As there. Uncoalesced: scalars that a warp reads with one load, of two in a bucket or of several payloads, as there.
+            /// As there. Uncoalesced: scalars that a warp reads with one load, of two in a bucket or of several
+            /// payloads, as there.
             ///
             /// # Determinism
             /// Backend to backend, as there.
@@ -356,7 +360,8 @@ macro_rules! entries {
             /// As there, but a block for each item; buckets of the preset's sizes.
             ///
             /// # Traffic
-            /// As there. Uncoalesced: scalars that a warp reads with one load, of two in a bucket or of several payloads, as there.
+            /// As there. Uncoalesced: scalars that a warp reads with one load, of two in a bucket or of several
+            /// payloads, as there.
             ///
             /// # Determinism
             /// Backend to backend, as there.

@@ -11,8 +11,8 @@ kernel! {
     /// Adds a gradient to a momentum.
     ///
     /// # What
-    /// `momentum[i] = gain * input[i] + factor * momentum[i]`, each operation rounded, for `p.first <= i < p.end`. A momentum
-    /// that is not finite counts as 0, and a NaN becomes the one NaN.
+    /// `momentum[i] = gain * input[i] + factor * momentum[i]`, each operation rounded, for `p.first <= i < p.end`. A
+    /// momentum that is not finite counts as 0, and a NaN becomes the one NaN.
     ///
     /// # Arguments
     /// * `p`; `input`: `p.end` f32. Read. `residual`: as many, the momentum. Read and written.

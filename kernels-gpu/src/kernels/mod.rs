@@ -11,8 +11,8 @@
 
 /// Declares an entry point of the PTX module. With `rust-cuda`, it is cuda_std that declares it.
 ///
-/// Kernels of one family repeat their arguments: a macro that wrote them could not show their names to a body that it did not
-/// write, too.
+/// Kernels of one family repeat their arguments: a macro that wrote them could not show their names to a body that it
+/// did not write, too.
 macro_rules! kernel {
     ($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
         $(#[$doc])*

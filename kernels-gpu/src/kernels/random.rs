@@ -9,9 +9,9 @@ kernel! {
     /// Takes the entries that a seed draws.
     ///
     /// # What
-    /// `output[j] = factor * input[i]`, `i` the place of number `p.first + j` (`arith/permutation.rs`). With `TAKE` it is
-    /// `residual[i]` in the place of `input[i]`, which becomes zero. A factor of 1 leaves the bits of what is no NaN, and a NaN is
-    /// written as the one NaN.
+    /// `output[j] = factor * input[i]`, `i` the place of number `p.first + j` (`arith/permutation.rs`). With `TAKE` it
+    /// is `residual[i]` in the place of `input[i]`, which becomes zero. A factor of 1 leaves the bits of what is no
+    /// NaN, and a NaN is written as the one NaN.
     ///
     /// # Arguments
     /// * `p`; `input`: `p.n` f32. Read without `TAKE`. `residual`: `p.n` f32. Read and written with it.
@@ -58,8 +58,8 @@ kernel! {
     /// Puts entries in the places that a seed draws.
     ///
     /// # What
-    /// `output[i] = factor * values[j]`, or with `ACCUMULATE` `output[i] = output[i] + factor * values[j]`, `i` the place of number
-    /// `p.first + j`. A NaN is written as the one NaN.
+    /// `output[i] = factor * values[j]`, or with `ACCUMULATE` `output[i] = output[i] + factor * values[j]`, `i` the
+    /// place of number `p.first + j`. A NaN is written as the one NaN.
     ///
     /// # Arguments
     /// * `p`; `values`: `p.entries` f32. Read. `output`: `p.n` f32. Written, with `ACCUMULATE` read.

@@ -27,7 +27,8 @@ kernel! {
     /// * `p`; `input`: `p.n` f32, back `32 p.rows`. Read. `output`: `32 p.rows` f32, back `p.n`. Written.
     ///
     /// # Thread mapping
-    /// A block of threads takes 8192 elements, a warp 1024 of them: element `32 j + i` of a warp is slot `j` of lane `i`.
+    /// A block of threads takes 8192 elements, a warp 1024 of them: element `32 j + i` of a warp is slot `j` of lane
+    /// `i`.
     ///
     /// # Shared memory
     /// 8 KiB of the stage, by blocks of more than 1024 elements.
@@ -91,7 +92,8 @@ kernel! {
         if p.block_log2 > ROW_LOG2 + OWN_LEVELS {
             // Eight rows of each warp at a time: warp `v` takes the `v`-th of all warps.
             for part in 0..SLOTS / WARPS {
-                // SAFETY: all threads are here, a word is one thread's between two barriers, and 2048 words are in the stage.
+                // SAFETY: all threads are here, a word is one thread's between two barriers, and 2048 words are in the
+                // stage.
                 unsafe {
                     for slot in 0..WARPS {
                         let at = (slot as u32 * WARPS as u32 + warp) * WARP + lane;

@@ -32,8 +32,8 @@ kernel! {
     /// Blocks of 256 threads, `ceil(n / 8192)` of them, 1 <= n <= 2^31.
     ///
     /// # Traffic
-    /// 4 bytes per element (2 for the half types), 4 more with feedback: every element once. A word a warp that holds an
-    /// element which is not finite.
+    /// 4 bytes per element (2 for the half types), 4 more with feedback: every element once. A word a warp that holds
+    /// an element which is not finite.
     ///
     /// # Determinism
     /// Backend to backend: a maximum does not depend on order.

@@ -8,8 +8,8 @@ kernel! {
     /// Puts the entries of a sparse payload in their places.
     ///
     /// # What
-    /// `output[i] = value`, or with `ACCUMULATE` `output[i] = output[i] + weight * value`, for every entry whose index `i` lies
-    /// in what is bound of the output. A NaN is written as the one NaN.
+    /// `output[i] = value`, or with `ACCUMULATE` `output[i] = output[i] + weight * value`, for every entry whose index
+    /// `i` lies in what is bound of the output. A NaN is written as the one NaN.
     ///
     /// # Arguments
     /// * `p`; `indices`: `p.entries` indices, none twice. Read. `values`: as many f32. Read.
@@ -25,7 +25,8 @@ kernel! {
     /// Blocks of 256 threads, `ceil(p.entries / 256)` of them.
     ///
     /// # Traffic
-    /// 8 bytes per entry. Uncoalesced: a sector of the output an entry, where entries are sparse; twice with `ACCUMULATE`.
+    /// 8 bytes per entry. Uncoalesced: a sector of the output an entry, where entries are sparse; twice with
+    /// `ACCUMULATE`.
     ///
     /// # Determinism
     /// Backend to backend.

@@ -128,8 +128,8 @@ impl Grouping {
     /// Each lane gets the statistic of the bucket that what it owns lies in.
     ///
     /// `of(value, context)` is one value's statistic, where `context` is the word that the owner of the value's row
-    /// has. `shared` is the first of 8 statistics' words of shared memory, which nothing else uses. A warp that has none
-    /// of the `n` elements counts as no value, whatever its tile holds.
+    /// has. `shared` is the first of 8 statistics' words of shared memory, which nothing else uses. A warp that has
+    /// none of the `n` elements counts as no value, whatever its tile holds.
     ///
     /// # Safety
     /// All threads of the block arrive together.

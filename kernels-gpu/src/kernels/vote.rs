@@ -15,8 +15,8 @@ kernel! {
     /// (`arith/vote.rs`).
     ///
     /// # Arguments
-    /// * `p`; `input`: the codes of `p.payloads` payloads one behind the other, `p.words` words each. Read. `output`: `p.n` f32.
-    ///   Written.
+    /// * `p`; `input`: the codes of `p.payloads` payloads one behind the other, `p.words` words each. Read. `output`:
+    ///   `p.n` f32. Written.
     ///
     /// # Thread mapping
     /// A block takes 8192 elements, a lane the 32 of one word of codes.

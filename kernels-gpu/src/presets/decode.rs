@@ -14,7 +14,8 @@ pub enum Use {
     Sum,
 }
 
-/// A setting whose decode has kernels of its own: every level of a width of 4 bits, and buckets of 64 elements and more.
+/// A setting whose decode has kernels of its own: every level of a width of 4 bits, and buckets of 64 elements and
+/// more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DecodePreset {
     /// QSGD or uniform quantization.
@@ -86,8 +87,8 @@ impl DecodePreset {
     }
 }
 
-/// Hands the entry points to a macro, in the order of [`DecodePreset::ALL`]: for one tensor and for many, the formula, what is done,
-/// and whether buckets are small.
+/// Hands the entry points to a macro, in the order of [`DecodePreset::ALL`]: for one tensor and for many, the formula,
+/// what is done, and whether buckets are small.
 macro_rules! decode_presets {
     ($then:ident) => {
         $then! {

@@ -1,7 +1,7 @@
 //! A `libcuda` whose device is the PTX machine.
 //!
-//! Programs that drive CUDA (our own driver table, cust, cudarc, candle) load it in the place of NVIDIA's driver and run
-//! unchanged on a machine without a GPU: their contexts, streams and buffers are real to them, and kernels are
+//! Programs that drive CUDA (our own driver table, cust, cudarc, candle) load it in the place of NVIDIA's driver and
+//! run unchanged on a machine without a GPU: their contexts, streams and buffers are real to them, and kernels are
 //! interpreted, with every check that the machine makes. `cargo xtask embed` uses it so.
 //!
 //! It is for tests. Work is done when a call returns, but for what the stand-in for NCCL queues

@@ -43,8 +43,8 @@ driver! {
         *handles().linkers.get_mut(&state).ok_or(INVALID_HANDLE)? = bytes.to_vec();
         Ok(())
     }
-    /// Gives the text itself, with its NUL: `cuModuleLoadDataEx` takes it as it takes PTX. It lies where it is until the linker is
-    /// destroyed.
+    /// Gives the text itself, with its NUL: `cuModuleLoadDataEx` takes it as it takes PTX. It lies where it is until
+    /// the linker is destroyed.
     fn cuLinkComplete(state: usize, image: *mut *mut c_void, size: *mut usize) {
         current()?;
         let handles = handles();

@@ -1,8 +1,8 @@
 //! A machine that runs PTX on a CPU, slowly and strictly, to test the kernels that ship where there is no GPU.
 //!
 //! It executes the text that `rustc` wrote, launch by launch, behind the seam through which the CUDA backend talks to
-//! NVIDIA's driver. A kernel that does what not every device promises to bear is an error, with the line, the block and the
-//! thread: see [`Violation`]. What it costs is counted, see [`Counts`].
+//! NVIDIA's driver. A kernel that does what not every device promises to bear is an error, with the line, the block and
+//! the thread: see [`Violation`]. What it costs is counted, see [`Counts`].
 //!
 //! | it runs | as |
 //! | --- | --- |
@@ -12,8 +12,8 @@
 //! | memory | in program order; only barriers order two threads, and atomics and strong accesses do not race with each other |
 //! | a barrier | all threads that were started come to it, and at the same instruction: stricter than the ISA, which lets threads that have exited be missing |
 //!
-//! It finds no overrun from one shared or local variable into the next, and no misalignment that the layout happens to hide.
-//! Scopes are not told apart, and conflicts of atomics on shared memory are not counted.
+//! It finds no overrun from one shared or local variable into the next, and no misalignment that the layout happens to
+//! hide. Scopes are not told apart, and conflicts of atomics on shared memory are not counted.
 //!
 //! What it does not have: generations' differences in what they schedule, caches, `.ftz` and approximate instructions,
 //! textures, clusters, tensor cores, calls, grids of more than one dimension. An instruction it does not know is an

@@ -99,15 +99,15 @@ impl Machine {
         Self { counting: true, ..self }
     }
 
-    /// The same machine, which looks for no races, and is the faster for it: to count what kernels do with much data that are
-    /// looked at with less elsewhere.
+    /// The same machine, which looks for no races, and is the faster for it: to count what kernels do with much data
+    /// that are looked at with less elsewhere.
     #[must_use]
     pub fn trusting(self) -> Self {
         Self { trusting: true, ..self }
     }
 
-    /// The same machine, which tells how long it took itself where a device's time is asked for: to rehearse what measures a
-    /// device. Such a time is an interpreter's, and says nothing of any GPU.
+    /// The same machine, which tells how long it took itself where a device's time is asked for: to rehearse what
+    /// measures a device. Such a time is an interpreter's, and says nothing of any GPU.
     #[must_use]
     pub fn rehearsing(self) -> Self {
         Self { rehearsing: true, ..self }
@@ -137,8 +137,8 @@ impl Machine {
         Some(state.modules.get(module)?.get(*index)?.kernel.params.clone())
     }
 
-    /// The launches since the last call, in their order, of a machine that is [`counting`](Machine::counting); of another,
-    /// none.
+    /// The launches since the last call, in their order, of a machine that is [`counting`](Machine::counting); of
+    /// another, none.
     pub fn take_launched(&self) -> Vec<Launched> {
         std::mem::take(&mut self.state().launched)
     }

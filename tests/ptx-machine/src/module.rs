@@ -1,8 +1,8 @@
 //! A module made ready to run, a kernel at a time: kernels whose text was made ready before are not made ready again.
 //!
-//! A module of Gradwire's is some megabytes of text, which takes the better part of a second, and a test has many machines. Those
-//! of one process share what was made of a kernel's text, whatever stands before it: the texts of several targets differ by their
-//! heads alone, and a text with a planted fault by a few kernels.
+//! A module of Gradwire's is some megabytes of text, which takes the better part of a second, and a test has many
+//! machines. Those of one process share what was made of a kernel's text, whatever stands before it: the texts of
+//! several targets differ by their heads alone, and a text with a planted fault by a few kernels.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +30,8 @@ pub(crate) struct Module {
 /// What came of a part of a module's text.
 enum Part {
     Ready(Ready),
-    /// Kernels to be made ready, what to remember them by, and how many shared variables of the module were declared before.
+    /// Kernels to be made ready, what to remember them by, and how many shared variables of the module were declared
+    /// before.
     Parsed {
         kernels: Vec<Body>,
         key: Option<Key>,

@@ -49,8 +49,8 @@ enum Status {
     Done,
 }
 
-/// A block's memory and registers. The machine keeps it for the blocks of later launches, since to make its registers anew
-/// takes longer than most launches.
+/// A block's memory and registers. The machine keeps it for the blocks of later launches, since to make its registers
+/// anew takes longer than most launches.
 pub(crate) struct Block {
     shared: Buffer,
     /// One a thread; none where the kernel has no local memory.

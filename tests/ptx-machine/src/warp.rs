@@ -78,8 +78,8 @@ pub(crate) enum Special {
 }
 
 impl Warp {
-    /// Puts the `started` lanes before the first instruction of a kernel with as many registers. What these hold is of no
-    /// account: no kernel that could read one before it writes to it is loaded.
+    /// Puts the `started` lanes before the first instruction of a kernel with as many registers. What these hold is of
+    /// no account: no kernel that could read one before it writes to it is loaded.
     pub(crate) fn start(&mut self, [preds, narrow, wide]: [usize; 3], place: Place, started: u32) {
         fn at_least<T: Copy>(registers: &mut Vec<T>, count: usize, zero: T) {
             if registers.len() < count {

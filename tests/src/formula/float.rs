@@ -293,8 +293,8 @@ fn theorems(device: &Device, x: &[f32], note: &mut Note<'_>) {
     }
 }
 
-/// Of a bounded case: no magnitude that all levels reach is off by more than the bound, small ones are zero, and what is decoded
-/// are multiples of twice the bound; with error feedback, no residual is above it after any step.
+/// Of a bounded case: no magnitude that all levels reach is off by more than the bound, small ones are zero, and what
+/// is decoded are multiples of twice the bound; with error feedback, no residual is above it after any step.
 fn within_the_bound(device: &Device, case: &Case, x: &[f32]) -> Outcome {
     let (bound, most) = (1.0 / 1024.0f32, case.levels as f32 / 512.0);
     let x: Vec<f32> = x.iter().map(|v| (v * 0.05).clamp(-most, most)).collect();

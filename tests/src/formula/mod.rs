@@ -1,5 +1,5 @@
-//! What the tests know of each bucketed codec: a file per codec, and a line in the list below. Settings, oracle, hostile bytes,
-//! theorems and golden vectors are made from it.
+//! What the tests know of each bucketed codec: a file per codec, and a line in the list below. Settings, oracle,
+//! hostile bytes, theorems and golden vectors are made from it.
 
 pub use gradwire::Quantizer;
 use gradwire::{CodecId, Device};
@@ -49,7 +49,8 @@ pub trait Formula: Sync {
     /// The bound on the variance factor for a bucket of `b` elements, from the formulas of the codec's documentation.
     fn omega(&self, b: f64, levels: f64) -> f64;
 
-    /// How much of a gradient the contraction takes off its square at least, in expectation: what feedback's lemma asks for.
+    /// How much of a gradient the contraction takes off its square at least, in expectation: what feedback's lemma asks
+    /// for.
     fn delta(&self, omega: f64) -> f64 {
         1.0 / (1.0 + omega)
     }
@@ -132,7 +133,8 @@ pub struct Tests {
     pub settings: fn() -> Vec<Case>,
     /// Of which settings unbiasedness and variance are tested: none of a codec that is biased.
     pub stochastic: &'static [Case],
-    /// Settings that are timed, the published ones and the widths between them; and whether a report on a device times each too.
+    /// Settings that are timed, the published ones and the widths between them; and whether a report on a device times
+    /// each too.
     pub timed: fn() -> Vec<(Case, bool)>,
     /// Which golden vectors there are.
     pub(crate) vectors: fn() -> Vec<Spec>,

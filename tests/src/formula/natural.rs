@@ -166,7 +166,8 @@ fn theorems(device: &Device, x: &[f32], note: &mut Note<'_>) {
     }
 }
 
-/// What is decoded is a power of two between half of a magnitude and twice it; below the lowest level, zero or that level.
+/// What is decoded is a power of two between half of a magnitude and twice it; below the lowest level, zero or that
+/// level.
 fn halved_or_doubled(device: &Device, case: &Case, x: &[f32]) -> Outcome {
     let decoded = decode_with(device, case, x, 13)?;
     let size = case.bucket.unwrap_or(x.len());

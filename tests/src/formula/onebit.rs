@@ -77,8 +77,8 @@ impl Formula for Means {
     }
 }
 
-/// The mean magnitude of some values of a bucket: each cut to a multiple of 2^-31 of the largest one's binade, in blocks of
-/// 8192 first by their own largest; the mean is cut to such a multiple too, and rounded once.
+/// The mean magnitude of some values of a bucket: each cut to a multiple of 2^-31 of the largest one's binade, in
+/// blocks of 8192 first by their own largest; the mean is cut to such a multiple too, and rounded once.
 pub(super) fn mean(bucket: &[f32], of: impl Fn(&&f32) -> bool) -> f32 {
     let exponent = |v: f32| (v.to_bits() >> 23).max(1);
     let largest = |block: &[f32]| exponent(block.iter().filter(&of).map(|v| v.abs()).fold(0.0, f32::max));

@@ -110,8 +110,9 @@ fn l2(x: &[f32]) -> f32 {
     (f64::from(root) * 2f64.powi(exponent)).min(f64::from(f32::MAX)) as f32
 }
 
-/// Square root of the exact sum of squares, as an integer and the exponent of its unit; each magnitude is cut to a multiple of the largest one's last place;
-/// `blocks` of 8192 are cut to their own largest and their sums aligned, as the format says for whole tensors.
+/// Square root of the exact sum of squares, as an integer and the exponent of its unit; each magnitude is cut to a
+/// multiple of the largest one's last place; `blocks` of 8192 are cut to their own largest and their sums aligned, as
+/// the format says for whole tensors.
 pub(super) fn root(x: &[f32]) -> (f32, i32) {
     let exponent = |v: f32| (v.abs().to_bits() >> 23).max(1);
     let top = x.iter().map(|v| v.abs()).fold(0.0, f32::max);
@@ -234,7 +235,8 @@ fn vectors() -> Vec<Spec> {
     feedback(&mut specs, "4 bits, L2, contractive, whole tensor", contraction(Kind::QsgdL2, 4, None));
     workers(&mut specs, Kind::QsgdMax, Kind::QsgdL2);
     halves_with_feedback(&mut specs, Kind::QsgdMax, Kind::QsgdL2);
-    // The name is one of those that give an element the largest draw: three quarters of a 2^-16th of a level round up by it alone.
+    // The name is one of those that give an element the largest draw: three quarters of a 2^-16th of a level round up
+    // by it alone.
     let far_below = with(vec![0.75 * 2f32.powi(-16) / 32767.0; 64], 0, 1.0);
     let name = "16 bits, far below a level, draws 1642";
     specs.push(Spec::new(name, Case::new(Kind::QsgdMax, 16, Some(64)), far_below));

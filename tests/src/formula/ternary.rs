@@ -223,8 +223,8 @@ fn scales_of(payload: &Payload, buckets: usize) -> Vec<f64> {
     words.map(|word| f32::from_le_bytes(word.try_into().expect("four bytes")).into()).collect()
 }
 
-/// The mean of what is decoded is the gradient with its magnitudes cut at the scale: Hoeffding for each element, with a false alarm
-/// once in 10^9 runs of this test.
+/// The mean of what is decoded is the gradient with its magnitudes cut at the scale: Hoeffding for each element, with a
+/// false alarm once in 10^9 runs of this test.
 fn clipped_is_unbiased(device: &Device, case: &Case, x: &[f32]) -> Outcome {
     let runs = 200;
     let size = case.bucket.unwrap_or(x.len());
@@ -247,8 +247,8 @@ fn clipped_is_unbiased(device: &Device, case: &Case, x: &[f32]) -> Outcome {
     Ok(runs)
 }
 
-/// Scales are 2.5 times the root of the mean square, held to 2^-17, and never above the largest magnitude. Equal elements keep
-/// their value.
+/// Scales are 2.5 times the root of the mean square, held to 2^-17, and never above the largest magnitude. Equal
+/// elements keep their value.
 fn deviations(device: &Device, case: &Case, x: &[f32]) -> Outcome {
     let heavy: Vec<f32> = x.iter().map(|v| v * v * v).collect();
     for x in [x, &heavy] {

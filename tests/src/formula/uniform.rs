@@ -211,7 +211,8 @@ fn vectors() -> Vec<Spec> {
     feedback(&mut specs, "3 bits, stochastic, contractive, whole tensor", contraction(Kind::Uniform, 3, None));
     workers(&mut specs, Kind::Uniform, Kind::UniformNearest);
     halves_with_feedback(&mut specs, Kind::Uniform, Kind::UniformNearest);
-    // The name is one of those that give an element the draw 0, and this maximum times the rounded quotient is below the top.
+    // The name is one of those that give an element the draw 0, and this maximum times the rounded quotient is below
+    // the top.
     let maxima = (0..64).map(|i| if i % 2 == 1 { f32::from_bits(0x3f73_11d9) } else { 0.0 }).collect();
     let name = "8 bits, half of the elements at the maximum, draws 1752";
     specs.push(Spec::new(name, Case::new(Kind::Uniform, 8, Some(64)), maxima));

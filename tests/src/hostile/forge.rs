@@ -1,4 +1,5 @@
-//! Payloads forged from a fuzzer's bytes: the first bytes choose the codec and the header's fields, the rest is the body.
+//! Payloads forged from a fuzzer's bytes: the first bytes choose the codec and the header's fields, the rest is the
+//! body.
 //!
 //! Most choices are taken from what the format allows, so that most payloads are decoded; the highest values of a
 //! choosing byte take the field as it comes, so that every refusal is found as well.
@@ -8,7 +9,8 @@ use crate::formula::CODECS;
 
 /// Choosing bytes from here on take a field's value from the bytes that follow.
 pub const RAW: u8 = 0xf0;
-/// The choosing byte of the reserved bytes, from here up to [`RAW`]: codes that can be packed are, in the ways that there are by turns.
+/// The choosing byte of the reserved bytes, from here up to [`RAW`]: codes that can be packed are, in the ways that
+/// there are by turns.
 const PACKED: u8 = 0xc0;
 /// The most elements that a forged payload has a body for. More are decoded on a pool of threads, whose own memory is
 /// not what a payload costs; `tests/mutations.rs` measures that.

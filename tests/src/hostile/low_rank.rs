@@ -8,8 +8,8 @@ use crate::meter::bounded;
 use crate::oracle::low_rank::{Model, Refusal, Saved};
 use crate::oracle::wire::crc32;
 
-/// Bytes that reading may hold for each byte of a state of the model, whatever is received: the state itself, its factors padded to
-/// sixteen. The models are small.
+/// Bytes that reading may hold for each byte of a state of the model, whatever is received: the state itself, its
+/// factors padded to sixteen. The models are small.
 const HELD: u64 = 8;
 /// What it may hold besides.
 const OVERHEAD: u64 = 4096;
@@ -41,9 +41,9 @@ fn model(codec: &PowerSgd, rank: u8, feedback: bool, tensors: &[Matrix]) -> Mode
 /// Why they were refused.
 ///
 /// # Panics
-/// Where what is refused is not what `docs/wire.md` refuses; where a state that is accepted has another residual than the page
-/// says, one that is not finite, is not read again as it was written, or takes steps that differ from device to device, or does
-/// not recover from what it holds; where reading holds more memory than a state of the model takes.
+/// Where what is refused is not what `docs/wire.md` refuses; where a state that is accepted has another residual than
+/// the page says, one that is not finite, is not read again as it was written, or takes steps that differ from device
+/// to device, or does not recover from what it holds; where reading holds more memory than a state of the model takes.
 pub fn low_rank(devices: &[Device], bytes: &[u8]) -> Result<(), Error> {
     let (choice, bytes) = bytes.split_first().unwrap_or((&0, &[]));
     let models = models();
@@ -114,8 +114,8 @@ fn absorbs(state: &LowRankState, residual: &[f32]) {
     assert!(joining.iter().all(|v| *v == 0.0));
 }
 
-/// Steps with an ordinary gradient: all that is computed. What was read may poison some, but a tensor is not kept again while a
-/// step that kept it is less than three steps ago.
+/// Steps with an ordinary gradient: all that is computed. What was read may poison some, but a tensor is not kept again
+/// while a step that kept it is less than three steps ago.
 fn steps(device: &Device, mut state: LowRankState) -> Vec<u32> {
     let n = state.elements();
     let mut computed = Vec::new();

@@ -40,8 +40,8 @@ pub fn devices() -> Vec<Device> {
     Simd::ALL.into_iter().filter_map(|simd| Cpu::with_simd(simd).ok()).map(Device::from_cpu).collect()
 }
 
-/// The target `wire`: bytes as they come, and with the right checksum, which no fuzzer guesses. Up to 8192 bytes, so that what is
-/// decoded stays on the calling thread, where the meter is.
+/// The target `wire`: bytes as they come, and with the right checksum, which no fuzzer guesses. Up to 8192 bytes, so
+/// that what is decoded stays on the calling thread, where the meter is.
 ///
 /// # Errors
 /// Why the bytes with the right checksum were refused.
@@ -123,8 +123,8 @@ fn agrees(payload: &Payload, bytes: &[u8]) {
     assert_eq!(header.write(&bytes[32..]), bytes[..32], "the header does not write the bytes it was read from");
     assert_eq!(header.payload_bytes(), bytes.len() as u64);
     assert_eq!((payload.len() as u64, payload.is_empty()), (header.elements(), header.elements() == 0));
-    // One bit per element is the least that a payload spends, and in base 3 21 bytes per 1280 elements, so that received bytes bound
-    // what decoding them takes.
+    // One bit per element is the least that a payload spends, and in base 3 21 bytes per 1280 elements, so that
+    // received bytes bound what decoding them takes.
     let least = match header.entropy() {
         Entropy::Base3 => 21 * header.elements().div_ceil(1280),
         _ => header.elements().div_ceil(8),
@@ -154,7 +154,8 @@ fn add(out: &mut [f32], weight: f32, values: &[f32]) {
 
 /// Decodes an accepted payload in every way there is.
 ///
-/// Memory, on the CPU: 4 bytes per element where the output is the call's to make, what `unpacking` takes, and [`OVERHEAD`].
+/// Memory, on the CPU: 4 bytes per element where the output is the call's to make, what `unpacking` takes, and
+/// [`OVERHEAD`].
 ///
 /// # Panics
 /// As [`wire`].
@@ -208,8 +209,8 @@ pub fn sums(device: &Device, accepted: &[&Accepted], weight: f32) {
     same("decode_sum", &out, &expected);
 }
 
-/// What a payload whose codes are packed takes to be unpacked: one with codes of fixed width, where each unit begins, and what
-/// holds them.
+/// What a payload whose codes are packed takes to be unpacked: one with codes of fixed width, where each unit begins,
+/// and what holds them.
 fn unpacking(payload: &Payload) -> u64 {
     let fixed = *DecodePlan::new(*payload.header(), 1).header();
     if fixed == *payload.header() { 0 } else { fixed.payload_bytes() + 8 * (1 + fixed.elements().div_ceil(256)) + 512 }

@@ -47,8 +47,8 @@ impl Fields {
         CODECS.iter().map(|tests| tests.page).find(|page| page.tag == self.codec)
     }
 
-    /// The ways in which its codes may be packed: QSGD and ternary codes, and floats that are integers; in base 3, the former of 2
-    /// bits.
+    /// The ways in which its codes may be packed: QSGD and ternary codes, and floats that are integers; in base 3, the
+    /// former of 2 bits.
     pub fn packings(&self) -> &'static [u8] {
         match (self.codec, self.bits, self.levels) {
             (1 | 7, 2, _) => &[1, 2, 3],

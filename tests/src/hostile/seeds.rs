@@ -36,7 +36,8 @@ fn payloads() -> Vec<Vec<u8>> {
 /// Choices of each codec: as many of one as of the other, and enough for the one with the most widths and flags.
 const EACH: usize = 32;
 
-/// Choosing bytes for every codec, width and flag, in buckets of every size, each also with one field taken as it comes.
+/// Choosing bytes for every codec, width and flag, in buckets of every size, each also with one field taken as it
+/// comes.
 fn choices() -> Vec<Vec<u8>> {
     let mut random = Random(5);
     let mut seeds = Vec::new();

@@ -1,4 +1,5 @@
-//! PowerSGD in f64, slow and plain, sharing no code with the library; and a singular value decomposition to hold it against.
+//! PowerSGD in f64, slow and plain, sharing no code with the library; and a singular value decomposition to hold it
+//! against.
 
 /// A matrix in f64, row after row.
 #[derive(Clone, Debug, PartialEq)]

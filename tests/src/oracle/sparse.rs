@@ -52,8 +52,8 @@ pub fn widened(half: u16, of: Type) -> f32 {
     }
 }
 
-/// Bits of a value as it is sent in a shorter type: to nearest, ties to even, what is finite staying so; of a NaN sign and upper
-/// bits, made quiet.
+/// Bits of a value as it is sent in a shorter type: to nearest, ties to even, what is finite staying so; of a NaN sign
+/// and upper bits, made quiet.
 pub fn narrowed(v: f32, of: Type) -> u16 {
     // Fraction bits, and the exponent of the smallest normal number.
     let (fraction, least) = if of == Type::F16 { (10, -14) } else { (7, -126) };
@@ -82,7 +82,8 @@ pub fn part(part: f64, n: usize) -> usize {
     (if above <= exact * 2f64.powi(-51) { exact.floor() } else { exact.ceil() }) as usize
 }
 
-/// The indices whose magnitude is at least a threshold, and those of NaN; or all, if those of `size` bytes each take fewer.
+/// The indices whose magnitude is at least a threshold, and those of NaN; or all, if those of `size` bytes each take
+/// fewer.
 pub fn above(x: &[f32], threshold: f32, size: Option<usize>) -> Vec<u32> {
     let reach: Vec<u32> =
         (0..x.len() as u32).filter(|i| x[*i as usize].is_nan() || x[*i as usize].abs() >= threshold).collect();

@@ -78,7 +78,8 @@ fn vector(spec: &Spec, first: bool) -> Vector {
         Input::F16(x) => (oracle::widen_f16(x), Type::F16, "f16", halves(x.iter().map(|h| h.to_bits()))),
         Input::Bf16(x) => (oracle::widen_bf16(x), Type::Bf16, "bf16", halves(x.iter().map(|h| h.to_bits()))),
     };
-    // Each vector has draws of its own, which stay as they are when others are added; the first has the seed that is all zero.
+    // Each vector has draws of its own, which stay as they are when others are added; the first has the seed that is
+    // all zero.
     let (run, step, tensor) = if first { (0, 0, 0) } else { (SEED.0, SEED.1, wire::crc32(spec.name.bytes())) };
     let s = case.oracle(x.len(), oracle::run_of_worker(run, spec.worker), step, tensor);
     let (encoded, after) = match &spec.residual {

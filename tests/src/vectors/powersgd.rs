@@ -1,4 +1,5 @@
-//! The golden vectors of PowerSGD: states as bytes, and steps in which nothing is rounded; and the check of a device against them.
+//! The golden vectors of PowerSGD: states as bytes, and steps in which nothing is rounded; and the check of a device
+//! against them.
 
 use gradwire::{Device, Matrix, PowerSgd};
 use serde::{Deserialize, Serialize};
@@ -76,8 +77,8 @@ fn sign(i: usize, column: usize) -> f32 {
     if (i & column).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 }
 }
 
-/// A matrix of 16 x 6 and one of 4 x 6, with a vector between, and a step whose first factor's columns are orthogonal with norms
-/// that are powers of two. `side` is the one the step starts from.
+/// A matrix of 16 x 6 and one of 4 x 6, with a vector between, and a step whose first factor's columns are orthogonal
+/// with norms that are powers of two. `side` is the one the step starts from.
 fn spec(name: &'static str, seed: u64, rank: u8, side: u8) -> Spec {
     let tensors = vec![(16, 6, true), (5, 1, false), (4, 6, true)];
     let model = Model { rank, feedback: true, tensors };
@@ -92,7 +93,8 @@ fn spec(name: &'static str, seed: u64, rank: u8, side: u8) -> Spec {
             gradient.extend((0..n * m).map(|_| odd(9)));
             continue;
         }
-        // Right: a column of zeros but for a one, which picks a column of M. Left: a column of signs over the root of n.
+        // Right: a column of zeros but for a one, which picks a column of M. Left: a column of signs over the root of
+        // n.
         let place = |k: usize| (2 * k + 1) % m;
         let root = 1.0 / (n as f32).sqrt();
         let unit: Vec<f32> = (0..r * m).map(|e| if e % m == place(e / m) { 1.0 } else { 0.0 }).collect();

@@ -1,6 +1,6 @@
-//! What the vectors of several codecs have in common: inputs, and lists of shapes. Which vectors a codec has is in its file of
-//! `formula/`. They never change, because version 1 does not; new ones may be added, under names of their own, anywhere but in front: a
-//! name chooses the draws.
+//! What the vectors of several codecs have in common: inputs, and lists of shapes. Which vectors a codec has is in its
+//! file of `formula/`. They never change, because version 1 does not; new ones may be added, under names of their own,
+//! anywhere but in front: a name chooses the draws.
 
 use half::{bf16, f16};
 
@@ -144,7 +144,8 @@ pub(crate) fn feedback(specs: &mut Vec<Spec>, name: &str, case: Case) {
     specs.push(Spec::new(format!("feedback, {name}, NaN keeps the residual"), case, spoiled).feedback(bell(34, 54)));
 }
 
-/// Seeds of workers: the key is the run's and a multiple of the worker's number, where the upper word carries and where it wraps.
+/// Seeds of workers: the key is the run's and a multiple of the worker's number, where the upper word carries and where
+/// it wraps.
 pub(crate) fn workers(specs: &mut Vec<Spec>, one: Kind, other: Kind) {
     for worker in [1, 63, u32::MAX] {
         specs.push(Spec::new(format!("worker {worker}"), near(one, 4, Some(32)), bell(40, 60)).worker(worker));

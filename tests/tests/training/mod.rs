@@ -98,7 +98,8 @@ pub(crate) fn mixed() -> Compressor {
     Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
 }
 
-/// Three parts with residuals, quantizers behind a selection and behind each other: what one writes the next must leave.
+/// Three parts with residuals, quantizers behind a selection and behind each other: what one writes the next must
+/// leave.
 pub(crate) fn with_residuals() -> Compressor {
     let policy = Policy::new("qsgd:bits=8,bucket=64+ef").and_then(|p| p.named("a.weight", "topk:0.1+ef"));
     let policy = policy.and_then(|p| p.named("b.weight", "qsgd:bits=4,bucket=32,contractive+ef")).expect("valid");

@@ -28,7 +28,8 @@ pub struct Negotiation {
     pub(crate) physical_device: Option<GetProcAddr>,
 }
 
-/// The beginning of any create info; of the loader's own, `VkLayerInstanceCreateInfo` and `VkLayerDeviceCreateInfo`, all of it.
+/// The beginning of any create info; of the loader's own, `VkLayerInstanceCreateInfo` and `VkLayerDeviceCreateInfo`,
+/// all of it.
 #[repr(C)]
 pub(crate) struct CreateInfo {
     pub(crate) kind: u32,

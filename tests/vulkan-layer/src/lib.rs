@@ -1,7 +1,8 @@
 //! A Vulkan layer that counts a program's calls and fails one of them, for `cargo xtask faults`.
 //!
-//! The loader puts it between the program and the driver: `VK_ADD_LAYER_PATH` has the manifest, and `VK_INSTANCE_LAYERS` the
-//! name. It knows one driver at a time, since the next function of each name is the same for all devices of a driver.
+//! The loader puts it between the program and the driver: `VK_ADD_LAYER_PATH` has the manifest, and
+//! `VK_INSTANCE_LAYERS` the name. It knows one driver at a time, since the next function of each name is the same for
+//! all devices of a driver.
 
 #![allow(non_snake_case, reason = "the names are those of vulkan.h")]
 
@@ -172,8 +173,8 @@ unsafe extern "system" fn create_device(
     result
 }
 
-/// What an intercepted call fails with, if it does. Where the device is lost, it is at rest before the program hears of it: a
-/// driver's threads would go on with memory that the program then frees.
+/// What an intercepted call fails with, if it does. Where the device is lost, it is at rest before the program hears of
+/// it: a driver's threads would go on with memory that the program then frees.
 pub(crate) fn failure(name: &'static CStr, codes: Codes) -> Option<i32> {
     let (code, lost) = fault(name, codes)?;
     if lost && let Some(Entry { next, .. }) = table::find(c"vkDeviceWaitIdle") {

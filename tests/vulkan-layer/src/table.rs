@@ -54,8 +54,8 @@ macro_rules! intercepted {
                 if let Some(code) = failure($text, Codes { memory: $memory, lost: $lost }) {
                     return code;
                 }
-                // SAFETY: the layer hands its own function out after the driver's was looked up, or for an instance that
-                // has it; the signature is that of `vulkan.h`, whose handles and pointers are words.
+                // SAFETY: the layer hands its own function out after the driver's was looked up, or for an instance
+                // that has it; the signature is that of `vulkan.h`, whose handles and pointers are words.
                 let next = unsafe {
                     transmute::<usize, Option<unsafe extern "system" fn($($ty),*) -> i32>>(NEXT.load(SeqCst))
                 };

@@ -1,4 +1,5 @@
-//! `cargo xtask bench --collective`: what messages take between ranks, and the exchange of each algorithm, in time and bytes.
+//! `cargo xtask bench --collective`: what messages take between ranks, and the exchange of each algorithm, in time and
+//! bytes.
 
 use std::thread;
 use std::time::Instant;

@@ -195,7 +195,8 @@ impl<'d> Stage<'d> {
         Ok((seconds, sums))
     }
 
-    /// Writes what a job's passes read beside the gradient, with a residual of zeros, and runs those that come before them.
+    /// Writes what a job's passes read beside the gradient, with a residual of zeros, and runs those that come before
+    /// them.
     fn begin(&mut self, job: &Job) -> Result<(), Error> {
         let session = self.session.as_mut();
         repeated(session, Role::Residual, 0..job.sizes.of(Role::Residual), &[0; 1 << 16])?;
@@ -208,7 +209,8 @@ impl<'d> Stage<'d> {
         unsafe { self.session.run_trusted(passes) }
     }
 
-    /// Checks what runs of a job have left, of feedback after one run that starts anew; the sums are of what was decoded.
+    /// Checks what runs of a job have left, of feedback after one run that starts anew; the sums are of what was
+    /// decoded.
     fn check(&mut self, entry: &Entry, job: &Job) -> Result<Option<Sums>, String> {
         // The CPU need not be compared with itself.
         if let Some(check) = job.check.as_ref().filter(|_| !self.is_cpu) {
@@ -233,8 +235,8 @@ impl<'d> Stage<'d> {
         }
     }
 
-    /// Checks that a step's output is within the tolerance between backends, since its bits are one backend's own: of values that
-    /// are alike nowhere, since a matrix of few rows that repeat leaves directions to rounding.
+    /// Checks that a step's output is within the tolerance between backends, since its bits are one backend's own: of
+    /// values that are alike nowhere, since a matrix of few rows that repeat leaves directions to rounding.
     fn near_the_cpu(&mut self, job: &Job, rank: u32) -> Result<(), String> {
         let matrix = matrix(self.values.len());
         let x = synthetic(matrix.elements() as usize);

@@ -75,8 +75,8 @@ impl Accuracy {
 /// What a gradient was decoded to, and the bytes between.
 type Compressed = Result<(Vec<f32>, usize), Error>;
 
-/// Accuracy over a whole gradient, as a training step compresses it: each tensor by itself, or by PowerSGD all that a step has, of
-/// which this is the first.
+/// Accuracy over a whole gradient, as a training step compresses it: each tensor by itself, or by PowerSGD all that a
+/// step has, of which this is the first.
 pub(crate) fn of_tensors(device: &Device, entry: &Entry, source: &Source) -> Result<Accuracy, String> {
     let mut total = Accuracy::default();
     let mut add = |values: &[f32], name: &str, compress: &dyn Fn(&Typed<'_>) -> Compressed| {

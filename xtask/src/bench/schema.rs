@@ -19,7 +19,8 @@ pub(crate) struct Row {
     pub(crate) encode_gbps: Option<f64>,
     pub(crate) decode_gbps: Option<f64>,
     pub(crate) decode_add_gbps: Option<f64>,
-    /// Encoding with error feedback; null where the setting admits none. Of PowerSGD: a whole step of one worker, decoded.
+    /// Encoding with error feedback; null where the setting admits none. Of PowerSGD: a whole step of one worker,
+    /// decoded.
     pub(crate) feedback_gbps: Option<f64>,
     /// How feedback ran.
     pub(crate) feedback: Option<Feedback>,
@@ -27,7 +28,8 @@ pub(crate) struct Row {
     pub(crate) decode_share: Option<f64>,
     pub(crate) decode_add_share: Option<f64>,
     pub(crate) feedback_share: Option<f64>,
-    /// Bytes of the gradient over bytes of all payloads, headers included. Of PowerSGD: over bytes of the factors of a step.
+    /// Bytes of the gradient over bytes of all payloads, headers included. Of PowerSGD: over bytes of the factors of a
+    /// step.
     pub(crate) ratio: f64,
     /// |decoded - gradient| / |gradient|, over all tensors. Of PowerSGD: after the first step.
     pub(crate) relative_error: f64,
@@ -128,16 +130,18 @@ pub(crate) struct PeerRow {
 pub(crate) struct Traded {
     /// Which captured gradient.
     pub(crate) gradient: String,
-    /// One of the series: factors from a seeded start, or after steps with the same gradient; entries, of the whole gradient; levels.
+    /// One of the series: factors from a seeded start, or after steps with the same gradient; entries, of the whole
+    /// gradient; levels.
     pub(crate) codec: String,
     /// PowerSGD: the rank. Top-k: entries kept. QSGD: bits.
     pub(crate) setting: u64,
-    /// Bytes that are sent. Of PowerSGD: all factors, and in f32 the tensors that its published rule leaves uncompressed.
+    /// Bytes that are sent. Of PowerSGD: all factors, and in f32 the tensors that its published rule leaves
+    /// uncompressed.
     pub(crate) bytes: u64,
     /// Bytes of the gradient over those.
     pub(crate) ratio: f64,
-    /// The part of the gradient's energy that lies along what was decoded: the cosine of their angle, squared. Where the decoded
-    /// gradient is a projection, that is the energy that it has.
+    /// The part of the gradient's energy that lies along what was decoded: the cosine of their angle, squared. Where
+    /// the decoded gradient is a projection, that is the energy that it has.
     pub(crate) energy: f64,
     /// |decoded - gradient| / |gradient|.
     pub(crate) relative_error: f64,

@@ -20,7 +20,8 @@ pub(crate) struct Source {
     pub(crate) synthetic: bool,
 }
 
-/// The gradient that the arguments ask for; without a type, in that of the file's tensors, or f32 where they have several.
+/// The gradient that the arguments ask for; without a type, in that of the file's tensors, or f32 where they have
+/// several.
 pub(crate) fn load(
     input: Option<&Path>,
     size: Option<usize>,
@@ -87,7 +88,8 @@ impl Source {
         self.tensors.iter().map(|t| t.values.len()).sum()
     }
 
-    /// A source for each step that was captured, where the tensors are named `step.tensor`, the same for each; else this one.
+    /// A source for each step that was captured, where the tensors are named `step.tensor`, the same for each; else
+    /// this one.
     pub(crate) fn steps(&self) -> Vec<Self> {
         let of = |step: &str, tensors: Vec<Tensor>| Self { label: step.to_owned(), tensors, ..*self };
         let mut steps: Vec<Self> = Vec::new();

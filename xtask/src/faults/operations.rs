@@ -178,7 +178,8 @@ fn encode_sparse_alone(opened: &Opened, control: &Control) -> Answer {
     judge(sent.map(gradwire::SparsePayload::into_bytes), "", &[], &[])
 }
 
-/// The second step of two, in which what the first one sent is taken off. One segment, longer than what has its zeros at once.
+/// The second step of two, in which what the first one sent is taken off. One segment, longer than what has its zeros
+/// at once.
 fn encode_lazily(opened: &Opened, control: &Control) -> Answer {
     let n = 3 * 8192 + 5;
     let mut residual = LazyResidual::zeros(n);

@@ -1,5 +1,5 @@
-//! One operation on one backend, in a process of its own: a call fails, then the next one, and what comes of each goes to
-//! standard output.
+//! One operation on one backend, in a process of its own: a call fails, then the next one, and what comes of each goes
+//! to standard output.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -101,8 +101,8 @@ struct Stage<'a> {
     kind: BackendKind,
     operation: &'a Operation,
     control: &'a Control,
-    /// A device that is known to be right, for the next fault. Only on CUDA: what was opened on wgpu has its pipelines then, and
-    /// making them is what may fail.
+    /// A device that is known to be right, for the next fault. Only on CUDA: what was opened on wgpu has its pipelines
+    /// then, and making them is what may fail.
     opened: Option<Opened>,
 }
 
@@ -111,8 +111,8 @@ impl Stage<'_> {
         self.operation.name == "open"
     }
 
-    /// What is right, how many calls it takes (those of the operation, and of letting go of the device), and each call once for want
-    /// of memory, and once with the device lost where it may tell of that.
+    /// What is right, how many calls it takes (those of the operation, and of letting go of the device), and each call
+    /// once for want of memory, and once with the device lost where it may tell of that.
     fn count(&mut self) -> Result<Counted, String> {
         self.control.set(0, Mode::Memory);
         let mut opened = None;

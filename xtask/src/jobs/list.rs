@@ -1,4 +1,5 @@
-//! The list of what can be timed: every codec with its settings. `bench` shows all of them, and `report` those that are marked.
+//! The list of what can be timed: every codec with its settings. `bench` shows all of them, and `report` those that are
+//! marked.
 
 use gradwire::{CodecId, Entropy, Matrix, Recipe};
 use gradwire_tests::cases::Case;
@@ -112,7 +113,8 @@ pub(crate) fn bucket_text(bucket: Option<usize>) -> String {
     bucket.map_or_else(|| "whole".to_owned(), |size| size.to_string())
 }
 
-/// Rows and columns of the matrix that PowerSGD makes of so many elements: as square as it can be with a power of two as its rows.
+/// Rows and columns of the matrix that PowerSGD makes of so many elements: as square as it can be with a power of two
+/// as its rows.
 pub(crate) fn sides(n: usize) -> (u64, u64) {
     let rows = 1 << (n.max(1).ilog2() / 2);
     (rows, n as u64 / rows)

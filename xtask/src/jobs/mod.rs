@@ -1,8 +1,8 @@
-//! What is timed, for `bench` and for `report`: the list of codecs and settings, and of each the passes of every operation, the
-//! bytes that it cannot do without, and how its result is checked.
+//! What is timed, for `bench` and for `report`: the list of codecs and settings, and of each the passes of every
+//! operation, the bytes that it cannot do without, and how its result is checked.
 //!
-//! A quantizer is added by its settings in `tests/src/formula`, and another codec by its lines in [`list::all`] and an arm in [`of`]:
-//! passes over the buffers of a session are all that is needed, whatever kernels they are of.
+//! A quantizer is added by its settings in `tests/src/formula`, and another codec by its lines in [`list::all`] and an
+//! arm in [`of`]: passes over the buffers of a session are all that is needed, whatever kernels they are of.
 
 pub(crate) mod list;
 pub(crate) mod packed;
@@ -138,14 +138,15 @@ pub(crate) struct Job {
     pub(crate) before: Vec<Pass>,
     /// What is timed.
     pub(crate) passes: Vec<Pass>,
-    /// With feedback: what decodes a run's payload into the output, for whoever checks it against the residual. The output is not
-    /// in `sizes`.
+    /// With feedback: what decodes a run's payload into the output, for whoever checks it against the residual. The
+    /// output is not in `sizes`.
     pub(crate) decode: Vec<Pass>,
     /// None where a run goes on from what the last one left, so that there is no one result.
     pub(crate) check: Option<Check>,
 }
 
-/// Every operation of an entry on gradients of `n` elements; none where PowerSGD would send no fewer bytes than the gradient has.
+/// Every operation of an entry on gradients of `n` elements; none where PowerSGD would send no fewer bytes than the
+/// gradient has.
 ///
 /// # Errors
 /// Where a setting is refused, or the device's limits are too small.
@@ -251,9 +252,9 @@ fn top_k(entry: &Entry, part: f64, n: usize, dtype: Dtype, limits: &Limits) -> R
     ])
 }
 
-/// A step of PowerSGD of a single worker with error feedback, as if the all-reduces took no time; `None` where nothing is compressed.
-/// There is no check of one result: each run is the step after the last one, and the suite that ran before has compared steps with
-/// the CPU's.
+/// A step of PowerSGD of a single worker with error feedback, as if the all-reduces took no time; `None` where nothing
+/// is compressed. There is no check of one result: each run is the step after the last one, and the suite that ran
+/// before has compared steps with the CPU's.
 ///
 /// # Errors
 /// As [`of`].

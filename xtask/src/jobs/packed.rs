@@ -16,8 +16,8 @@ pub(crate) fn plan(case: &Case, entropy: Entropy, n: usize, dtype: Dtype) -> Res
     case.codec().plan(n, dtype)?.packed(entropy)
 }
 
-/// Bytes that an operation cannot do without, whatever the levels: of each code a bit at least as Elias codes, and of each unit 19 bytes
-/// in base 3, for 256 zeros; and the table.
+/// Bytes that an operation cannot do without, whatever the levels: of each code a bit at least as Elias codes, and of
+/// each unit 19 bytes in base 3, for 256 zeros; and the table.
 pub(crate) fn floor(header: &Header, entropy: Entropy, dtype: Dtype) -> Floor {
     let n = header.elements();
     let codes = if entropy == Entropy::Base3 { 20 * n.div_ceil(1280) } else { n.div_ceil(8) + n.div_ceil(256) };

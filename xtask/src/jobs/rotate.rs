@@ -1,4 +1,5 @@
-//! Several tensors in one session, for runs to take turns with: a cache that held the last one's is of no use to the next.
+//! Several tensors in one session, for runs to take turns with: a cache that held the last one's is of no use to the
+//! next.
 
 use std::ops::Range;
 
@@ -18,8 +19,8 @@ pub(crate) struct Sets {
 }
 
 impl Sets {
-    /// As many sets of these sizes that a turn through all of them touches `target` bytes, where a run touches `touched`; but
-    /// no more than fit `memory`, and at least one.
+    /// As many sets of these sizes that a turn through all of them touches `target` bytes, where a run touches
+    /// `touched`; but no more than fit `memory`, and at least one.
     pub(crate) fn new(one: Sizes, touched: u64, target: u64, memory: u64) -> Self {
         let stride = Sizes(one.0.map(|bytes| bytes.next_multiple_of(ALIGNMENT)));
         let each: u64 = stride.0.iter().sum();

@@ -62,7 +62,8 @@ impl Budget {
     }
 }
 
-/// Times a turn of `sets` runs, which `turns` does as often as it is told, and gives the seconds of all of them together.
+/// Times a turn of `sets` runs, which `turns` does as often as it is told, and gives the seconds of all of them
+/// together.
 pub(crate) fn sample(
     slice: Slice,
     sets: u32,

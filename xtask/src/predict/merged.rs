@@ -1,5 +1,5 @@
-//! Steps whose layers are exchanged while backpropagation goes on: each layer by itself, all at once, and merged as the planner
-//! says.
+//! Steps whose layers are exchanged while backpropagation goes on: each layer by itself, all at once, and merged as the
+//! planner says.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,8 @@ const LATENCY: Duration = Duration::from_millis(1);
 const FORWARD: Duration = Duration::from_millis(20);
 /// What backpropagation takes for a layer: a wait, which takes no core from the exchanges.
 const BACKWARD: Duration = Duration::from_millis(1);
-/// Elements of the layers, the last one first: large ones, each with a small one behind it, as of a convolution and its scales.
+/// Elements of the layers, the last one first: large ones, each with a small one behind it, as of a convolution and its
+/// scales.
 const LAYERS: [u64; 16] = [
     1 << 17,
     1 << 9,

@@ -37,7 +37,8 @@ pub(super) const TARGETS: [Target; 5] = [
 const RUSTFLAGS: [&str; 5] = [
     "-Zunstable-options",
     "-Cpanic=immediate-abort",
-    // An array that is indexed in a loop lives in memory unless the loop is unrolled, and the loops over a tile are long.
+    // An array that is indexed in a loop lives in memory unless the loop is unrolled, and the loops over a tile are
+    // long.
     "-Cllvm-args=-unroll-threshold=20000",
     // Both passes make once, in front of two branches, what is cheap to make in each, and carry it in a register for
     // every element of a tile. `ptxas` finds common subexpressions by itself, and knows what registers cost.
@@ -195,10 +196,10 @@ fn normalise(target: Target, text: &str) -> String {
     at_once(target, &out)
 }
 
-/// Kernels of which so many blocks are to fit a multiprocessor's registers, and the capability of the first target whose text
-/// does so without a spill, whichever of its GPUs and assemblers it meets: 128 registers per thread for two blocks, 80 for
-/// three, 64 for four and 48 for five. Left to itself the assembler takes a few more. Fewer blocks then cover too little of
-/// the waiting for memory.
+/// Kernels of which so many blocks are to fit a multiprocessor's registers, and the capability of the first target
+/// whose text does so without a spill, whichever of its GPUs and assemblers it meets: 128 registers per thread for two
+/// blocks, 80 for three, 64 for four and 48 for five. Left to itself the assembler takes a few more. Fewer blocks then
+/// cover too little of the waiting for memory.
 const AT_ONCE: [(&str, u32, u32); 19] = [
     ("qsgd_fixed_sum_4", 5, 90),
     ("qsgd_fixed_sum_4_segments", 5, 90),
@@ -214,7 +215,8 @@ const AT_ONCE: [(&str, u32, u32); 19] = [
     ("uniform_fixed_bf16_8_segments", 3, 90),
     ("powersgd_right", 2, 80),
     ("powersgd_left", 2, 80),
-    // ptxas 11.8 spills for sm_80 and sm_86. Of `uniform_decode`, which wants five as well, every ptxas spills for sm_120.
+    // ptxas 11.8 spills for sm_80 and sm_86. Of `uniform_decode`, which wants five as well, every ptxas spills for
+    // sm_120.
     ("qsgd_decode", 5, 90),
     // Its shared memory lets no more than three fit before sm_90.
     ("topk_filter", 4, 90),

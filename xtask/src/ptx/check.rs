@@ -44,8 +44,8 @@ pub(super) fn text(target: Target, ptx: &str) -> Result<(), String> {
     parameters(&file, ptx)
 }
 
-/// PowerSGD's sums are of no bits that a CPU would have to agree with, and its kernels fuse where they say so: the compiler
-/// may not (the PTX machine refuses what it could).
+/// PowerSGD's sums are of no bits that a CPU would have to agree with, and its kernels fuse where they say so: the
+/// compiler may not (the PTX machine refuses what it could).
 fn may_fuse(entry: &str, word: &str) -> bool {
     word == "fma." && entry.starts_with("powersgd_")
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask ptx --codegen nvvm`: the same kernels through Rust-CUDA's compiler backend.
 //!
-//! None of what it needs is ours, most of it has no package, and the backend works with one nightly only. So the command
-//! looks for everything first, and says all that is missing at once.
+//! None of what it needs is ours, most of it has no package, and the backend works with one nightly only. So the
+//! command looks for everything first, and says all that is missing at once.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -14,7 +14,8 @@ use super::build::{clean, stdout};
 use super::text::entries;
 use crate::place::root;
 
-/// The nightly that Rust-CUDA's main branch is pinned to. Its `rust-toolchain.toml` says which; another one loads no backend.
+/// The nightly that Rust-CUDA's main branch is pinned to. Its `rust-toolchain.toml` says which; another one loads no
+/// backend.
 const TOOLCHAIN: &str = "nightly-2026-04-02";
 /// Where the backend is, if it is not on the loader's path.
 const BACKEND: &str = "GRADWIRE_NVVM_BACKEND";

@@ -37,9 +37,9 @@ struct Job<'a> {
     by: &'a Ptxas,
 }
 
-/// Assembles for every capability that an assembler knows what a device of it is given first; and, with the newest that knows
-/// it, what it is given where its driver refuses that. Fails where one is refused, has a stack frame or spills registers;
-/// prints the registers of each kernel, and what was not checked.
+/// Assembles for every capability that an assembler knows what a device of it is given first; and, with the newest that
+/// knows it, what it is given where its driver refuses that. Fails where one is refused, has a stack frame or spills
+/// registers; prints the registers of each kernel, and what was not checked.
 pub(super) fn assemble(artifacts: &Path) -> Result<(), String> {
     let all = find();
     let mut jobs = Vec::new();
@@ -95,8 +95,8 @@ fn instructions(artifacts: &Path) -> Result<Vec<String>, String> {
     TARGETS.iter().map(read).collect()
 }
 
-/// What is assembled by what, for what: see [`assemble`]. Targets that share their instructions give an assembler the same
-/// work, so that of these one is enough.
+/// What is assembled by what, for what: see [`assemble`]. Targets that share their instructions give an assembler the
+/// same work, so that of these one is enough.
 fn of_family<'a>(family: &'static str, all: &'a [Ptxas], instructions: &[String]) -> Vec<Job<'a>> {
     let mut jobs = Vec::new();
     for by in all {

@@ -4,11 +4,11 @@ use gradwire_ptx::{FAMILIES, HEAD_LINES, family_of};
 
 use super::text::entries;
 
-/// A text of each family, in the order of [`FAMILIES`]: the head, those of the module's declarations that its kernels use, and its
-/// kernels as they were, but for the names of labels.
+/// A text of each family, in the order of [`FAMILIES`]: the head, those of the module's declarations that its kernels
+/// use, and its kernels as they were, but for the names of labels.
 ///
-/// A label's name has its kernel's number in the module, which changes whenever another family gains a kernel; labels are
-/// their kernel's own, so the number goes.
+/// A label's name has its kernel's number in the module, which changes whenever another family gains a kernel; labels
+/// are their kernel's own, so the number goes.
 pub(super) fn families(ptx: &str) -> Result<Vec<(&'static str, String)>, String> {
     let mut parts = parts(ptx);
     let front = parts.remove(0);

@@ -197,8 +197,8 @@ fn room<'d>(
     }
 }
 
-/// Runs each operation's passes once, and says before each which kernels it launches, in order: what a profiler that stands
-/// around this process shows are these launches.
+/// Runs each operation's passes once, and says before each which kernels it launches, in order: what a profiler that
+/// stands around this process shows are these launches.
 pub(crate) fn once(place: Place, n: usize, codec: &str) -> Result<(), String> {
     let Some(device) = open(place) else { return Ok(()) };
     let said = |e: Error| e.to_string();
@@ -328,8 +328,8 @@ fn timed(job: &Job, session: &mut dyn Session, sets: &Sets, slice: Slice) -> Res
     if let Some(prepare) = &job.prepare {
         (0..sets.count).try_for_each(|set| prepare(session, &|role| sets.at(set, role)))?;
     }
-    // SAFETY: `prepare` writes the tables of each set; a job lists all passes of a plan, and before them those that they go on
-    // from.
+    // SAFETY: `prepare` writes the tables of each set; a job lists all passes of a plan, and before them those that
+    // they go on from.
     unsafe { session.run_trusted(&sets.turn(&job.before))? };
     let turn = sets.turn(&job.passes);
     // SAFETY: as above; whatever a job's passes leave, they may run again.

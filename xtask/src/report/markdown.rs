@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use super::schema::{Answer, CheckRow, DeviceReport, Outcome, PeerRow, Report, Row, VerifyRow};
 use super::text::one_line;
 
-/// Bytes that a turn through all sets has to touch for caches to be of no use: four times the largest L2 of any GPU so far.
+/// Bytes that a turn through all sets has to touch for caches to be of no use: four times the largest L2 of any GPU so
+/// far.
 const COLD: u64 = 4 * (126 << 20);
 
 /// The page.

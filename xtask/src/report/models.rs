@@ -22,8 +22,8 @@ pub(super) struct Model {
     tensors: Vec<Matrix>,
 }
 
-/// Those that a device is measured with: on a GPU the two that others are timed with too, and in its place one that an interpreter
-/// comes to the end of. The CPU's sessions have no passes of PowerSGD.
+/// Those that a device is measured with: on a GPU the two that others are timed with too, and in its place one that an
+/// interpreter comes to the end of. The CPU's sessions have no passes of PowerSGD.
 pub(super) fn all(place: Place, is_software: bool, quick: bool) -> Vec<Model> {
     let model = |name: String, tensors| Model { name, tensors };
     let layers = |layers, width| model(format!("{layers} layers of {width}"), transformer(layers, width));

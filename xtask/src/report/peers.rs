@@ -1,4 +1,5 @@
-//! Other implementations on the same machine: their scripts travel in the binary, and run where what they need is installed.
+//! Other implementations on the same machine: their scripts travel in the binary, and run where what they need is
+//! installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

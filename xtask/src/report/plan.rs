@@ -5,8 +5,8 @@ use gradwire_ptx::TARGETS;
 use super::place::Place;
 use super::stage::How;
 
-/// A part that is still to run. Each gets its weight's share of the time that is left, so what ends early leaves time to the
-/// others; those whose results are worth most come first.
+/// A part that is still to run. Each gets its weight's share of the time that is left, so what ends early leaves time
+/// to the others; those whose results are worth most come first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Planned {
     /// Whether it is the artifact that would be chosen.

@@ -1,5 +1,6 @@
-//! One part of a report, in a process of its own: a kernel that hangs or breaks the device's context takes no other part with
-//! it. What it finds goes to standard output as it is found, a line of JSON each, so that a kill loses nothing.
+//! One part of a report, in a process of its own: a kernel that hangs or breaks the device's context takes no other
+//! part with it. What it finds goes to standard output as it is found, a line of JSON each, so that a kill loses
+//! nothing.
 
 use gradwire::{BackendKind, Device};
 use gradwire_tests::low_rank_checks::{self, SMALL};

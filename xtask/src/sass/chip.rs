@@ -3,9 +3,9 @@
 /// What a multiprocessor of a compute capability holds.
 ///
 /// From the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and from the occupancy
-/// calculator's allocation units (NVIDIA's `cuda_occupancy.h`): registers are given to warps in pieces of 256, warps are
-/// placed on four sub-partitions (two on sm_60), shared memory is given in pieces of 256 bytes, or of 128 from sm_80 on, where
-/// the system keeps 1 KB of each block.
+/// calculator's allocation units (NVIDIA's `cuda_occupancy.h`): registers are given to warps in pieces of 256, warps
+/// are placed on four sub-partitions (two on sm_60), shared memory is given in pieces of 256 bytes, or of 128 from
+/// sm_80 on, where the system keeps 1 KB of each block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Warps at a time.

@@ -14,13 +14,14 @@ pub(super) struct Cost {
     pub(super) by_pipe: [f64; PIPES.len()],
     /// Bytes per element that are touched for the first time, in whole sectors.
     pub(super) bytes: f64,
-    /// Loads of a thread that are under way before the first of them is waited for, and their bytes: the mean, weighted by bytes.
+    /// Loads of a thread that are under way before the first of them is waited for, and their bytes: the mean, weighted
+    /// by bytes.
     pub(super) loads: f64,
     pub(super) in_flight: f64,
     /// Barriers that a block comes to.
     pub(super) barriers: f64,
-    /// The instructions of the loop that is executed most, and those among them that are about the flow of control. None where
-    /// nothing loops.
+    /// The instructions of the loop that is executed most, and those among them that are about the flow of control.
+    /// None where nothing loops.
     pub(super) inner: Option<(usize, usize)>,
 }
 
@@ -112,8 +113,8 @@ fn batches(insts: &[Inst], does: &[Does], steps: &[Step]) -> Vec<(u32, f64)> {
     all
 }
 
-/// The instructions from the target of a branch back to the branch, of the backward branch that is taken most; of two, the
-/// shorter. None where nothing loops.
+/// The instructions from the target of a branch back to the branch, of the backward branch that is taken most; of two,
+/// the shorter. None where nothing loops.
 pub(super) fn inner_loop(launched: &Launched) -> Option<std::ops::Range<usize>> {
     let mut best: Option<(u64, usize, usize)> = None;
     for (at, (does, site)) in launched.kernel.does.iter().zip(&launched.sites).enumerate() {

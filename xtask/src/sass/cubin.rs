@@ -13,7 +13,8 @@ pub(super) struct Cubin {
     symbols: BTreeMap<String, (String, u64)>,
 }
 
-/// `EIATTR_PARAM_CBANK` of `.nv.info.<kernel>`, as cuobjdump and nvdisasm name it: where parameters begin in constant bank 0.
+/// `EIATTR_PARAM_CBANK` of `.nv.info.<kernel>`, as cuobjdump and nvdisasm name it: where parameters begin in constant
+/// bank 0.
 const PARAM_CBANK: u8 = 0x0a;
 /// The format of an attribute whose size follows, as those tools name it: `EIFMT_SVAL`.
 const SIZED: u8 = 4;

@@ -38,8 +38,8 @@ pub(super) enum Arg {
     Name(String),
 }
 
-/// What the scheduler is told with each instruction: bits 105 to 125 of it, from sm_70 on, as Jia, Maggioni, Staiger and
-/// Scarpazza found them (arXiv 1804.06826, section 2.1).
+/// What the scheduler is told with each instruction: bits 105 to 125 of it, from sm_70 on, as Jia, Maggioni, Staiger
+/// and Scarpazza found them (arXiv 1804.06826, section 2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Control {
     /// Cycles until the warp's next instruction.

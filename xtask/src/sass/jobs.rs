@@ -35,8 +35,8 @@ pub(super) struct Ran {
     /// Bytes per element that it cannot do without.
     pub(super) floor: f64,
     pub(super) launched: Vec<Launched>,
-    /// The same launches over matrices with as many rows, or as many columns, as that of which the page speaks, and few of the other;
-    /// of PowerSGD alone.
+    /// The same launches over matrices with as many rows, or as many columns, as that of which the page speaks, and few
+    /// of the other; of PowerSGD alone.
     pub(super) thin: Vec<Vec<Launched>>,
     /// Codec, setting, operation and type by which a report of a GPU has it.
     pub(super) reported: Option<[String; 4]>,
@@ -201,8 +201,8 @@ impl What {
                 }
                 let results =
                     [step(&Device::cpu(), SIDE, SIDE).map_err(failed)?, step(device, SIDE, SIDE).map_err(failed)?];
-                // Between backends a step differs by 4 * 514 * 2^-24 sqrt(r) |M| at most (docs/powersgd.md), where M is the
-                // gradient and what the first step left of it.
+                // Between backends a step differs by 4 * 514 * 2^-24 sqrt(r) |M| at most (docs/powersgd.md), where M is
+                // the gradient and what the first step left of it.
                 let norm = x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt() * 2.0;
                 let most = 4.0 * 514.0 / f64::from(1 << 24) * f64::from(rank).sqrt() * norm;
                 let apart =
@@ -215,7 +215,8 @@ impl What {
         };
         let launched = machine.take_launched();
         let floor = match self {
-            // A kernel's floor is beside those of the others; an operation's is that of its last one, which reads the gradient.
+            // A kernel's floor is beside those of the others; an operation's is that of its last one, which reads the
+            // gradient.
             Self::Bucketed(job) => launched.iter().map(|l| job.floor(&l.kernel.code.name)).fold(0.0, f64::max),
             _ => floor.unwrap_or(0.0),
         };

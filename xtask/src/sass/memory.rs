@@ -62,7 +62,8 @@ impl Global {
         buffer.bytes.len().checked_sub(offset)
     }
 
-    /// Marks a sector as touched, and tells which launch and block touched it before; of one that is written, which launch wrote it.
+    /// Marks a sector as touched, and tells which launch and block touched it before; of one that is written, which
+    /// launch wrote it.
     fn touch(&mut self, sector: u64, writes: bool) -> (u32, u32) {
         let now = (self.launch, self.block);
         let Some((buffer, offset)) = self.at(sector * SECTOR) else { return now };
@@ -104,7 +105,8 @@ enum Kind {
 /// What an access touched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Touched {
-    /// Sectors of global memory that this launch touched for the first time; of a store, that it wrote for the first time.
+    /// Sectors of global memory that this launch touched for the first time; of a store, that it wrote for the first
+    /// time.
     pub(super) first: u8,
     /// Sectors that another block of the launch touched last.
     pub(super) others: u8,
@@ -292,8 +294,8 @@ fn sectors(mask: u32, addresses: &[u64; LANES], access: &Access, global: &mut Gl
     touched
 }
 
-/// How often shared memory has to be passed over: 32 banks of four bytes, a word of each at a time. Wide accesses are of half or a
-/// quarter of the lanes at a time.
+/// How often shared memory has to be passed over: 32 banks of four bytes, a word of each at a time. Wide accesses are
+/// of half or a quarter of the lanes at a time.
 fn passes(mask: u32, addresses: &[u64; LANES], bytes: u8) -> Touched {
     let groups = (usize::from(bytes) / 4).max(1);
     let mut passes = 0;

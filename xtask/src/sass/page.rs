@@ -96,7 +96,8 @@ fn kernel(part: &Part) -> String {
     )
 }
 
-/// The replay of an H100 beside what it took: the table, and by how much they differ, on average and at most, in per cent.
+/// The replay of an H100 beside what it took: the table, and by how much they differ, on average and at most, in per
+/// cent.
 fn beside(all: &[Predicted], report: &Value) -> (String, f64, f64) {
     let mut text = String::from("| codec | operation | replay, us | measured, us | off by |\n|");
     let _ = writeln!(text, "{}", " --- |".repeat(5));

@@ -24,19 +24,21 @@ pub(super) const H100: Gpu = Gpu { copy: 3.0e12, clock: 1.98e9, multiprocessors:
 /// An H200: 4.3 TB/s was measured for a copy.
 pub(super) const H200: Gpu = Gpu { copy: 4.3e12, ..H100 };
 
-// The constants below. What NVIDIA or a paper says is marked so. The others were chosen once, as round numbers, so that the replay
-// comes near to the H100's times: they are what the page's errors are the errors of.
+// The constants below. What NVIDIA or a paper says is marked so. The others were chosen once, as round numbers, so that
+// the replay comes near to the H100's times: they are what the page's errors are the errors of.
 
-/// Seconds that a launch adds to the one before: chosen; launches with nothing to do follow one another in 3.3 to 3.8 us there.
+/// Seconds that a launch adds to the one before: chosen; launches with nothing to do follow one another in 3.3 to 3.8
+/// us there.
 pub(super) const LAUNCH: f64 = 2.5e-6;
-/// Seconds from a load that misses every cache to its value, where nobody else uses the memory, and where it is as busy as can be:
-/// chosen; 0.25 us were measured of a lone pointer (Luo et al., arXiv 2501.12084), 0.6 to 0.7 us are said of busy ones.
+/// Seconds from a load that misses every cache to its value, where nobody else uses the memory, and where it is as busy
+/// as can be: chosen; 0.25 us were measured of a lone pointer (Luo et al., arXiv 2501.12084), 0.6 to 0.7 us are said of
+/// busy ones.
 const IDLE: f64 = 400e-9;
 const BUSY: f64 = 750e-9;
 /// Cycles over which the use of the memory is averaged: chosen.
 const LATELY: f64 = 4000.0;
-/// Cycles of the memory's work that a multiprocessor may have missed and get at once later, as the others are not at the same
-/// place: chosen.
+/// Cycles of the memory's work that a multiprocessor may have missed and get at once later, as the others are not at
+/// the same place: chosen.
 const CREDIT: f64 = 1000.0;
 /// Cycles of loads that the second-level cache has, that the first-level cache has, and from shared memory: Luo et al.
 const L2: u64 = 270;
@@ -44,12 +46,13 @@ const L1: u64 = 38;
 const SHARED: u64 = 29;
 /// Cycles of an atomic operation on global memory that gives the old value: chosen.
 const ATOMIC: u64 = 600;
-/// Cycles of every other result that the scheduling bits do not time, shuffles, conversions, special registers: as Luo et al. have
-/// shuffles.
+/// Cycles of every other result that the scheduling bits do not time, shuffles, conversions, special registers: as Luo
+/// et al. have shuffles.
 const VARIABLE: u64 = 24;
 /// Cycles until the instruction at a branch's target is there, beyond the branch's own stall: chosen.
 const TAKEN: u64 = 8;
-/// Slots that a scheduler loses for each that it uses, to banks of registers and to instructions that are not there yet: chosen.
+/// Slots that a scheduler loses for each that it uses, to banks of registers and to instructions that are not there
+/// yet: chosen.
 const LOST: f64 = 0.1;
 /// Cycles from the end of a block until the next one's warps are there: chosen.
 const BLOCK: u64 = 200;
@@ -148,8 +151,8 @@ struct Sm<'a> {
     issued: u64,
 }
 
-/// Replays `blocks` blocks, of which `resident` are there together. Each executes what one of the traces says, from the trace
-/// `first` on.
+/// Replays `blocks` blocks, of which `resident` are there together. Each executes what one of the traces says, from the
+/// trace `first` on.
 pub(super) fn replay(launched: &Launched, gpu: Gpu, resident: u32, first: usize, blocks: u32) -> Replayed {
     let kernel = &launched.kernel;
     let needs = kernel.code.insts.iter().zip(&kernel.does).map(|(inst, does)| Need::of(inst, does)).collect();

@@ -1,4 +1,5 @@
-//! What a multiprocessor has to give to each kernel: registers, shared memory, and so how many blocks are there together.
+//! What a multiprocessor has to give to each kernel: registers, shared memory, and so how many blocks are there
+//! together.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};

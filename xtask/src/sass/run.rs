@@ -128,8 +128,8 @@ impl Runner {
         Ok(())
     }
 
-    /// Runs one group of lanes from an instruction on: that one, and where no other lanes run, all up to the next that is about
-    /// the flow.
+    /// Runs one group of lanes from an instruction on: that one, and where no other lanes run, all up to the next that
+    /// is about the flow.
     fn step(
         &mut self,
         mut at: u32,
@@ -273,7 +273,8 @@ mod tests {
 
     #[test]
     fn divided_lanes_meet_again() {
-        // Lane i stores i where i is odd and 100 where it is even, and then all store what a vote says at their meeting.
+        // Lane i stores i where i is odd and 100 where it is even, and then all store what a vote says at their
+        // meeting.
         let code = [
             "S2R R0,SR_LANEID",
             "LDC.64 R2,c[0x0][0x210]",

@@ -10,8 +10,8 @@ pub(super) const WORKERS: [u32; 4] = [4, 8, 16, 32];
 /// The part of the elements that each sends.
 pub(super) const DENSITY: f64 = 0.001;
 
-/// What the authors plotted of a network (`realdata_speedup` in communication.py): samples per second of a worker alone,
-/// and of each of [`WORKERS`] by dense sums, by a gather of selections, and by the tree.
+/// What the authors plotted of a network (`realdata_speedup` in communication.py): samples per second of a worker
+/// alone, and of each of [`WORKERS`] by dense sums, by a gather of selections, and by the tree.
 struct Published {
     network: fn() -> Network,
     /// Samples of a worker's iteration.
@@ -113,7 +113,8 @@ pub(super) fn rows() -> Result<Vec<Row>, String> {
 mod tests {
     use super::*;
 
-    /// Why LSTM-PTB is not given the 20 samples of the program's settings: by the ring each of 4 workers sends 1.5 gradients.
+    /// Why LSTM-PTB is not given the 20 samples of the program's settings: by the ring each of 4 workers sends 1.5
+    /// gradients.
     #[test]
     fn twenty_samples_would_be_faster_than_the_link() {
         let lstm = PUBLISHED.iter().find(|published| published.alone == 392.0).expect("there");

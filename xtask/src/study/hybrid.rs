@@ -2,7 +2,8 @@
 
 use gradwire_planner::{Scaling, hybrid};
 
-/// Networks, and how many times as fast as data parallelism alone a mixture is: the abstract's "at least 26.5 %, 8 % and 22 %".
+/// Networks, and how many times as fast as data parallelism alone a mixture is: the abstract's "at least 26.5 %, 8 %
+/// and 22 %".
 const PUBLISHED: [(&str, f64); 3] = [("Inception-V3", 1.265), ("GNMT", 1.08), ("BigLSTM", 1.22)];
 
 /// How many times as fast as one device two may be that share a model.
@@ -15,8 +16,8 @@ const WORKERS: u32 = 16;
 pub(super) struct Row {
     pub(super) network: &'static str,
     pub(super) published: f64,
-    /// For each of [`TWO_DEVICES`]: by how much twice the workers shorten the training, so that the gain is the published one;
-    /// none where no mixture gains so much.
+    /// For each of [`TWO_DEVICES`]: by how much twice the workers shorten the training, so that the gain is the
+    /// published one; none where no mixture gains so much.
     pub(super) doubled: [Option<f64>; 3],
 }
 

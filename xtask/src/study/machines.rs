@@ -13,9 +13,9 @@ pub(super) struct Gpu {
     images: [f64; 4],
 }
 
-/// Rates are of "Benchmarks", TensorFlow's guide (May 2017), tables "Training synthetic data" with one GPU of a DGX-1 and of
-/// Google Compute Engine. Nobody has published them for Hopper with the same program: ten times the P100's are assumed. The copy rates of
-/// Kepler and Pascal are 77 % of the data sheets'; Hopper's is an H200's.
+/// Rates are of "Benchmarks", TensorFlow's guide (May 2017), tables "Training synthetic data" with one GPU of a DGX-1
+/// and of Google Compute Engine. Nobody has published them for Hopper with the same program: ten times the P100's are
+/// assumed. The copy rates of Kepler and Pascal are 77 % of the data sheets'; Hopper's is an H200's.
 pub(super) const GPUS: [Gpu; 3] = [
     Gpu { name: "Kepler (half a K80)", copy: 185e9, images: [51.9, 20.0, 656.0, 35.4] },
     Gpu { name: "Pascal (P100)", copy: 564e9, images: [219.0, 91.8, 2987.0, 154.0] },
@@ -23,8 +23,8 @@ pub(super) const GPUS: [Gpu; 3] = [
 ];
 
 impl Gpu {
-    /// Seconds of a sample's passes. A network without a published rate computes as fast as the one that is most like it: VGG19 as
-    /// VGG16, all others as ResNet-50.
+    /// Seconds of a sample's passes. A network without a published rate computes as fast as the one that is most like
+    /// it: VGG19 as VGG16, all others as ResNet-50.
     fn per_sample(&self, network: &Network) -> f64 {
         let like = match network.name {
             "ResNet-50" => return 1.0 / self.images[0],
@@ -50,9 +50,10 @@ impl Gpu {
         Profile::new(seconds / 3.0, network.layers.iter().rev().map(layer).collect()).map_err(|e| e.to_string())
     }
 
-    /// What a quantizer with feedback costs in two phases, for payloads of so many bytes per element: the gradient and its residual are
-    /// read, the residual and the payload written, and a part of the sum once more; payloads of all pieces are added to a sum, and
-    /// those of the result decoded. At the copy rate, with ten microseconds for each launch.
+    /// What a quantizer with feedback costs in two phases, for payloads of so many bytes per element: the gradient and
+    /// its residual are read, the residual and the payload written, and a part of the sum once more; payloads of all
+    /// pieces are added to a sum, and those of the result decoded. At the copy rate, with ten microseconds for each
+    /// launch.
     pub(super) fn two_phases(&self, name: &str, bytes_per_element: f64, ranks: u32) -> CodecCost {
         let again = 1.0 + 1.0 / f64::from(ranks);
         CodecCost {
@@ -68,8 +69,8 @@ impl Gpu {
         }
     }
 
-    /// What a codec with feedback costs whose payloads are gathered or summed: the gradient and its residual are read, the residual and
-    /// the payload written; each payload is read, and added to a sum.
+    /// What a codec with feedback costs whose payloads are gathered or summed: the gradient and its residual are read,
+    /// the residual and the payload written; each payload is read, and added to a sum.
     pub(super) fn gathered(&self, name: &str, bytes_per_element: f64, sums: bool) -> CodecCost {
         CodecCost {
             name: name.to_owned(),

@@ -1,5 +1,5 @@
-//! `cargo xtask study`: studies of the literature simulated, from layer tables, published rates and the planner's models; and with
-//! `--train` trained, for the accuracy that a simulation does not know.
+//! `cargo xtask study`: studies of the literature simulated, from layer tables, published rates and the planner's
+//! models; and with `--train` trained, for the accuracy that a simulation does not know.
 
 mod chart;
 mod grace;
@@ -35,7 +35,8 @@ pub(crate) struct Args {
     /// Where all iterations go, as CSV: every GPU, link, network, number of workers and codec.
     #[arg(long)]
     csv: Option<PathBuf>,
-    /// Train for the accuracy of each codec: some four minutes on two cores. The page is made from the rows that this writes.
+    /// Train for the accuracy of each codec: some four minutes on two cores. The page is made from the rows that this
+    /// writes.
     #[arg(long, conflicts_with_all = ["write", "csv"])]
     train: bool,
     /// Seeds that each training has.

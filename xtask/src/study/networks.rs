@@ -216,9 +216,9 @@ pub(super) fn lstm() -> Network {
     network
 }
 
-/// Zaremba et al. 2014, the large one for the Penn Treebank, as the program of gTop-k has it: words of 1500 numbers, two
-/// layers of 1500 cells, each with weights of its inputs, weights of its state and two biases, 35 steps, and a product
-/// for 10,000 words.
+/// Zaremba et al. 2014, the large one for the Penn Treebank, as the program of gTop-k has it: words of 1500 numbers,
+/// two layers of 1500 cells, each with weights of its inputs, weights of its state and two biases, 35 steps, and a
+/// product for 10,000 words.
 pub(super) fn lstm_ptb() -> Network {
     let [words, cells, steps] = [10_000, 1500, 35];
     let mut network = Network::new("LSTM-PTB");
@@ -263,8 +263,8 @@ mod tests {
         }
     }
 
-    /// He et al. 2016, table 1, have 3.8 and 11.3 billion products and sums; Simonyan and Zisserman's 19 layers have 19.6; and
-    /// timm's card of Inception-v4 has 12.3.
+    /// He et al. 2016, table 1, have 3.8 and 11.3 billion products and sums; Simonyan and Zisserman's 19 layers have
+    /// 19.6; and timm's card of Inception-v4 has 12.3.
     #[test]
     fn networks_compute_as_much_as_is_published() {
         for (network, billions) in [(resnet50(), 3.8), (resnet152(), 11.3), (vgg19(), 19.6), (inception_v4(), 12.3)] {

@@ -135,8 +135,8 @@ pub(super) fn filter_by_table(values: &[f32], sums: Option<Sums<'_>>, start: usi
         let keys = _mm256_min_epu32(_mm256_and_si256(vector, magnitude), top);
         let wanted = _mm256_cmpeq_epi32(_mm256_max_epu32(keys, floors), keys);
         let wanted = _mm256_movemask_ps(_mm256_castsi256_ps(wanted)) as usize & 0xff;
-        // SAFETY: the table has 32 bytes for each mask. Of `count` entries no more are new than values went by, and there
-        // is room for all values and a vector more.
+        // SAFETY: the table has 32 bytes for each mask. Of `count` entries no more are new than values went by, and
+        // there is room for all values and a vector more.
         unsafe {
             let lanes = _mm256_loadu_si256(LANES_OF[wanted].as_ptr().cast());
             let place = _mm256_permutevar8x32_epi32(at, lanes);

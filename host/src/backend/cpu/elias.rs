@@ -1,5 +1,5 @@
-//! Elias codes on the CPU: a unit after the other. Neighbouring codes of a lane are joined in vectors, thirty-two lanes at a
-//! time, so that bits are put and taken up to 32 at once.
+//! Elias codes on the CPU: a unit after the other. Neighbouring codes of a lane are joined in vectors, thirty-two lanes
+//! at a time, so that bits are put and taken up to 32 at once.
 
 use gradwire_kernels::arith::elias::{exponent_of, largest, middle_bits, read, rest_bits, unary_bits, window, zeros};
 use gradwire_kernels::arith::pack::{LANES, SLOTS, UNIT, unit_bytes};
@@ -190,7 +190,8 @@ fn ends(bytes: &[u8], length: usize, ends: &mut Ends) -> Option<()> {
     Some(())
 }
 
-/// Makes exponents of classes, whose middles begin at bit `at`, and says where they end; `None` where an exponent is none of the width's.
+/// Makes exponents of classes, whose middles begin at bit `at`, and says where they end; `None` where an exponent is
+/// none of the width's.
 #[inline(always)]
 fn middles<const BITS: u32>(bytes: &[u8], mut at: usize, exponents: &mut Unit) -> Option<usize> {
     let each = const { joined(BITS) };
@@ -220,8 +221,8 @@ fn middles<const BITS: u32>(bytes: &[u8], mut at: usize, exponents: &mut Unit) -
     (most < BITS).then_some(at)
 }
 
-/// Reads a unit's Elias codes of `length` bits, where there are [`TOGETHER`] bytes behind them; `None` where they are none that an
-/// encoder writes.
+/// Reads a unit's Elias codes of `length` bits, where there are [`TOGETHER`] bytes behind them; `None` where they are
+/// none that an encoder writes.
 #[inline(always)]
 fn read_whole<const BITS: u32, const DELTA: bool>(bytes: &[u8], length: usize, codes: &mut Unit) -> Option<()> {
     let each = const { joined(BITS) };

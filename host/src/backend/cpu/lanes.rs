@@ -1,5 +1,5 @@
-//! Sixteen f32 at a time: the registers of AVX-512, pairs of AVX2's, or an array. All have the same bits in every lane, since
-//! each operation is rounded for itself.
+//! Sixteen f32 at a time: the registers of AVX-512, pairs of AVX2's, or an array. All have the same bits in every lane,
+//! since each operation is rounded for itself.
 
 use gradwire_kernels::arith::powersgd;
 

@@ -38,7 +38,8 @@ use crate::gradient::Gradient;
 use crate::plan::{Kernel, Params, Pass, Span};
 use crate::wire::CodecId;
 
-/// Elements that a thread takes at a time: a whole number of the largest buckets, small enough for a second-level cache.
+/// Elements that a thread takes at a time: a whole number of the largest buckets, small enough for a second-level
+/// cache.
 const TASK: usize = 8 * 8192;
 
 /// The words in front of the workspace that hold the final statistic.
@@ -46,9 +47,9 @@ const FINAL_WORDS: usize = 64;
 
 /// The CPU of this machine.
 ///
-/// It works in the rayon pool that it is called from, and its calls return when the work is done. A child after `fork()` has the
-/// parent's global pool without its threads, so a call there waits for ever: fork before the first call, or start workers as
-/// processes of their own.
+/// It works in the rayon pool that it is called from, and its calls return when the work is done. A child after
+/// `fork()` has the parent's global pool without its threads, so a call there waits for ever: fork before the first
+/// call, or start workers as processes of their own.
 #[derive(Clone, Copy, Debug)]
 pub struct Cpu {
     simd: Simd,

@@ -1,8 +1,9 @@
 //! Orthonormal columns by the Cholesky factorisation of their products, in f64.
 //!
-//! Source: Fukaya, Kannan, Nakatsukasa, Yamamoto and Yanagisawa, "Shifted Cholesky QR for computing the QR factorization of
-//! ill-conditioned matrices", SIAM J. Sci. Comput. 42 (2020). A column that depends on those before it becomes zeros, which
-//! is the limit of an infinite shift for it alone; what is left of others after a badly conditioned sweep, a second repairs.
+//! Source: Fukaya, Kannan, Nakatsukasa, Yamamoto and Yanagisawa, "Shifted Cholesky QR for computing the QR
+//! factorization of ill-conditioned matrices", SIAM J. Sci. Comput. 42 (2020). A column that depends on those before it
+//! becomes zeros, which is the limit of an infinite shift for it alone; what is left of others after a badly
+//! conditioned sweep, a second repairs.
 
 use gradwire_kernels::arith::powersgd::{DEPENDENT, ONE_SWEEP};
 use rayon::prelude::*;
@@ -11,11 +12,12 @@ use super::simd::Simd;
 
 /// Rows whose products are summed together, and then in order over the blocks.
 const BLOCK: usize = 4096;
-/// Sweeps at most. A sweep squares the departure from orthonormal, so a third finds nothing to do but in the worst of cases.
+/// Sweeps at most. A sweep squares the departure from orthonormal, so a third finds nothing to do but in the worst of
+/// cases.
 const SWEEPS: usize = 3;
 
-/// Makes the columns of a factor orthonormal; a column that depends on those before it becomes zeros. Says for each whether it
-/// did not.
+/// Makes the columns of a factor orthonormal; a column that depends on those before it becomes zeros. Says for each
+/// whether it did not.
 pub(super) fn orthonormalise(simd: Simd, factor: &mut [f32], stride: usize, rank: usize) -> Vec<bool> {
     let mut independent = vec![true; rank];
     for _ in 0..SWEEPS {
@@ -57,8 +59,8 @@ fn all_products(simd: Simd, factor: &[f32], stride: usize, rank: usize) -> Vec<f
     sums
 }
 
-/// The triangle L with L L^T = the products, lower, row by row, with the inverse of its diagonal in place of it; zero there for
-/// a column that depends on those before it. And the least squared sine of a column that does not.
+/// The triangle L with L L^T = the products, lower, row by row, with the inverse of its diagonal in place of it; zero
+/// there for a column that depends on those before it. And the least squared sine of a column that does not.
 fn cholesky(mut g: Vec<f64>, rank: usize, independent: &mut [bool]) -> (Vec<f64>, f64) {
     let at = |i: usize, j: usize| i * (i + 1) / 2 + j;
     let mut least = 1.0f64;

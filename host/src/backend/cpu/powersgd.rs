@@ -1,5 +1,5 @@
-//! PowerSGD's passes over all matrices of a model at once: cut into slabs of rows, shared out to the threads, and summed in an
-//! order that depends on the shapes alone.
+//! PowerSGD's passes over all matrices of a model at once: cut into slabs of rows, shared out to the threads, and
+//! summed in an order that depends on the shapes alone.
 
 use gradwire_kernels::arith::float::{NAN_BITS, canonical};
 use gradwire_kernels::arith::philox::Stream;
@@ -43,8 +43,8 @@ impl<'t> Cut<'t> {
         Self { part, rank: table.rank, known }
     }
 
-    /// Rows of each slab but the last. Where a slab's share is of the right factor, it has at least four times as many rows as the
-    /// factor has columns: so all shares together are a quarter of the matrix, and one more.
+    /// Rows of each slab but the last. Where a slab's share is of the right factor, it has at least four times as many
+    /// rows as the factor has columns: so all shares together are a quarter of the matrix, and one more.
     fn slab_rows(&self) -> usize {
         let least = match self.known {
             Side::Right => GROUP,
@@ -114,8 +114,8 @@ impl Before {
 }
 
 impl Cpu {
-    /// Makes the columns of every matrix's factor orthonormal. With streams, columns that depend on others are replaced by
-    /// seeded ones first, as often as it takes for chance to do its part.
+    /// Makes the columns of every matrix's factor orthonormal. With streams, columns that depend on others are replaced
+    /// by seeded ones first, as often as it takes for chance to do its part.
     pub(crate) fn orthonormalise(&self, table: &Table, side: Side, factors: &mut [f32], seeds: Option<&[Stream]>) {
         let simd = self.simd;
         let tasks = table.compressed().map(|(_, part)| part).zip(table.split_padded(side, factors)).enumerate();
@@ -130,8 +130,8 @@ impl Cpu {
         });
     }
 
-    /// Forms gradient + residual of the compressed matrices in `sums`, and multiplies it by the factors of the side `known`, into the factors of the
-    /// other as they are sent.
+    /// Forms gradient + residual of the compressed matrices in `sums`, and multiplies it by the factors of the side
+    /// `known`, into the factors of the other as they are sent.
     pub(crate) fn begin_low_rank(
         &self,
         matrices: &mut Matrices<'_>,
@@ -285,14 +285,14 @@ impl<'a> Slabs<'a> {
     }
 }
 
-/// Entries of scratch that a product of all matrices needs: at most a quarter of their elements, and their right factors once, all
-/// padded to whole tiles; or the left factors once.
+/// Entries of scratch that a product of all matrices needs: at most a quarter of their elements, and their right
+/// factors once, all padded to whole tiles; or the left factors once.
 fn room(table: &Table, known: Side) -> usize {
     table.compressed().map(|(_, part)| Cut::of(table, part, known).shares()).sum()
 }
 
-/// Puts together what the slabs wrote: the rows of left factors, or sums of right factors in the order of the slabs. What is
-/// NaN becomes the one NaN, since which bits a sum's has depends on the vectors' width.
+/// Puts together what the slabs wrote: the rows of left factors, or sums of right factors in the order of the slabs.
+/// What is NaN becomes the one NaN, since which bits a sum's has depends on the vectors' width.
 fn gather(table: &Table, known: Side, scratch: &[f32], sent: &mut [f32]) {
     let rank = table.rank;
     let mut tasks = Vec::new();

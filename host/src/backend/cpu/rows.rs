@@ -107,8 +107,8 @@ pub(super) fn unpack(bits: u32, bytes: &[u8], codes: &mut Unit) {
     }
 }
 
-/// The packed pieces of a unit, each as the integers that a lane owns: `ROWS` is four rows of words for pieces of 16 bits, two
-/// for 8, one for 4; no code has two of those. Rows that a width has no use for would be cleared by a call.
+/// The packed pieces of a unit, each as the integers that a lane owns: `ROWS` is four rows of words for pieces of 16
+/// bits, two for 8, one for 4; no code has two of those. Rows that a width has no use for would be cleared by a call.
 ///
 /// One loop over lanes fills all of them: its body is long enough that compilers turn it into vectors over lanes, and
 /// do not unroll it first and then look for vectors across slots, which would gather and scatter.
@@ -264,8 +264,8 @@ fn fused<Q: Quantizer, const BITS: u32, const ROWS: usize>(
     packed.store::<BITS>(out);
 }
 
-/// Has memory behind a unit's values fetched: a bucket is measured as soon as the one before it is encoded, and would wait. Only speed
-/// depends on it.
+/// Has memory behind a unit's values fetched: a bucket is measured as soon as the one before it is encoded, and would
+/// wait. Only speed depends on it.
 #[inline(always)]
 fn prefetch(_values: &Unit) {
     #[cfg(target_arch = "x86_64")]

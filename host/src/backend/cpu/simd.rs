@@ -275,7 +275,8 @@ impl Simd {
     }
 }
 
-/// The final statistic and the wire's scalars of a tensor that is one bucket, of a codec that has such. Too little work for vectors.
+/// The final statistic and the wire's scalars of a tensor that is one bucket, of a codec that has such. Too little work
+/// for vectors.
 pub(super) fn combine(codec: CodecId, p: &EncodeParams, partials: &[u32]) -> Option<([u32; 2], Vec<f32>)> {
     struct Combine<'a>(&'a EncodeParams, &'a [u32]);
 

@@ -1,8 +1,8 @@
 //! Exact top-k in one read, nearly always.
 //!
-//! A sample of the gradient tells two keys between which the k-th largest is all but certain to lie. One read keeps what
-//! is at or above the lower; what is at or above the higher is in, and among the few between the two the k-th is found
-//! exactly. Where the sample was wrong the count says so, and three reads find the key digit by digit. The sample
+//! A sample of the gradient tells two keys between which the k-th largest is all but certain to lie. One read keeps
+//! what is at or above the lower; what is at or above the higher is in, and among the few between the two the k-th is
+//! found exactly. Where the sample was wrong the count says so, and three reads find the key digit by digit. The sample
 //! decides how long it takes, and never what is kept.
 
 use gradwire_kernels::arith::float::{bf16_to_f32, f16_to_f32};
@@ -112,8 +112,8 @@ impl Cpu {
         k: usize,
         [lower, higher]: [u32; 2],
     ) -> Entries {
-        // What is above the lower key. Of entries that have that very key there may be any number, most of all in a gradient of
-        // zeros; as many as are still wanted are looked for afterwards.
+        // What is above the lower key. Of entries that have that very key there may be any number, most of all in a
+        // gradient of zeros; as many as are still wanted are looked for afterwards.
         let runs = self.filter(input, sums.as_mut().map(Sums::reborrow), lower.saturating_add(1));
         let found: usize = runs.iter().map(|run| run.bits.len()).sum();
         if found >= k {

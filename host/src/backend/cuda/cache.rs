@@ -1,8 +1,9 @@
 //! Compiled modules on disk, between processes.
 //!
-//! A file is a head of text lines, which names everything that the module depends on, and then the module's bytes. It counts
-//! only where the head is the expected one and length and checksum of the bytes are right; what does not count is compiled
-//! anew and written over. A file is written under a name of its own and renamed, so that nobody reads half of one.
+//! A file is a head of text lines, which names everything that the module depends on, and then the module's bytes. It
+//! counts only where the head is the expected one and length and checksum of the bytes are right; what does not count
+//! is compiled anew and written over. A file is written under a name of its own and renamed, so that nobody reads half
+//! of one.
 
 use std::fs;
 use std::io::Write;
@@ -55,8 +56,8 @@ impl Entry {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let said = |what: &str, e: std::io::Error| format!("{} could not be {what}: {e}", self.path.display());
         fs::create_dir_all(folder).map_err(|e| format!("the folder {} could not be made: {e}", folder.display()))?;
-        // A name that no other thread or process writes to: machines and containers that share the folder may share numbers of
-        // processes, so the time is in it too, and a file that is there already is not opened.
+        // A name that no other thread or process writes to: machines and containers that share the folder may share
+        // numbers of processes, so the time is in it too, and a file that is there already is not opened.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let part = self.path.with_extension(format!("{}-{number}-{now:x}.part", std::process::id()));

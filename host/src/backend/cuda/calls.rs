@@ -53,14 +53,15 @@ impl Driver for RealDriver {
         let _current = self.enter()?;
         let _mode = RelaxedCapture::enter(self);
         let mut state = CUlinkState::NULL;
-        // SAFETY: there are as many values as options, and four; each log has the size that is declared for it, and outlives
-        // the linker, which is destroyed below.
+        // SAFETY: there are as many values as options, and four; each log has the size that is declared for it, and
+        // outlives the linker, which is destroyed below.
         let created =
             unsafe { create(options.len() as c_uint, options.as_mut_ptr(), values.as_mut_ptr(), &raw mut state) };
         self.check("cuLinkCreate_v2", created)?;
         let linker = Linker { destroy, state };
         let bytes = text.as_bytes_with_nul();
-        // SAFETY: the linker is alive; the text has that many bytes, ends in NUL and is only read; there are no options.
+        // SAFETY: the linker is alive; the text has that many bytes, ends in NUL and is only read; there are no
+        // options.
         let added = unsafe {
             add(
                 linker.state,
@@ -333,8 +334,8 @@ impl Driver for RealDriver {
         let Some(ask) = self.api.stream_is_capturing else { return Ok(false) };
         let _current = self.enter()?;
         let mut status = sys::CAPTURE_NONE;
-        // SAFETY: the stream is alive: the driver's own, or vouched for where its identifier was made; `status` is a place for
-        // the answer.
+        // SAFETY: the stream is alive: the driver's own, or vouched for where its identifier was made; `status` is a
+        // place for the answer.
         let result = unsafe { ask(self.stream(stream), &raw mut status) };
         // The legacy default stream waits for others of the context, one of which is being captured.
         if result.0 == CAPTURE_IMPLICIT {
@@ -404,8 +405,8 @@ impl Logs {
         Logs { errors: vec![0; LOG_BYTES], remarks: vec![0; LOG_BYTES] }
     }
 
-    /// The options that name the logs, and their values. A size is passed in the place of a pointer, and the driver writes over
-    /// it how much of the log it used.
+    /// The options that name the logs, and their values. A size is passed in the place of a pointer, and the driver
+    /// writes over it how much of the log it used.
     fn options(&mut self) -> ([c_uint; 4], [*mut c_void; 4]) {
         let size = ptr::without_provenance_mut::<c_void>(LOG_BYTES);
         (
@@ -430,8 +431,8 @@ impl Drop for Linker {
 
 /// Lets the thread load modules while streams are captured, until it is dropped.
 ///
-/// Loading is among the calls that end other streams' captures: those of all threads in the mode "global", and the thread's own
-/// in the mode "thread local". A thread in the mode "relaxed" ends none.
+/// Loading is among the calls that end other streams' captures: those of all threads in the mode "global", and the
+/// thread's own in the mode "thread local". A thread in the mode "relaxed" ends none.
 struct RelaxedCapture {
     exchange: Option<unsafe extern "system" fn(*mut c_uint) -> CUresult>,
     before: c_uint,

@@ -129,7 +129,8 @@ impl Cuda {
         Ok(Self { keep: Some(stream.clone()), ..cuda })
     }
 
-    /// Queues work on slices of cudarc's: [`Cuda::queue`] for an encode or a decode, which trust nothing that they find in memory.
+    /// Queues work on slices of cudarc's: [`Cuda::queue`] for an encode or a decode, which trust nothing that they find
+    /// in memory.
     ///
     /// ```no_run
     /// # fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -150,8 +151,9 @@ impl Cuda {
     /// ```
     ///
     /// # Errors
-    /// As [`Cuda::queue`]; [`Error::Dtype`] for floats of another type than the work's; [`Error::Memory`] for what is written and was
-    /// lent to be read; [`Error::Stream`] where this value was not made by [`Cuda::on`], or while the stream is being captured.
+    /// As [`Cuda::queue`]; [`Error::Dtype`] for floats of another type than the work's; [`Error::Memory`] for what is
+    /// written and was lent to be read; [`Error::Stream`] where this value was not made by [`Cuda::on`], or while the
+    /// stream is being captured.
     pub fn queue_views<W: Checked>(&self, work: W, buffers: W::Buffers<View<'_>>) -> Result<(), Error> {
         self.refuse_capture("Cuda::queue_views_trusted records it, on a contract")?;
         // SAFETY: the work trusts nothing that it finds, and no graph records it.
@@ -165,8 +167,8 @@ impl Cuda {
     ///
     /// # Safety
     /// - The caller guarantees that the memory holds what the fields of the work's buffers say, such as a table.
-    /// - The caller guarantees that a graph that recorded the work is not launched after a slice or the last [`Cuda`] of the context
-    ///   was dropped.
+    /// - The caller guarantees that a graph that recorded the work is not launched after a slice or the last [`Cuda`]
+    ///   of the context was dropped.
     pub unsafe fn queue_views_trusted<W: Work>(&self, work: W, buffers: W::Buffers<View<'_>>) -> Result<(), Error> {
         let stream = self.of_cudarc("use Cuda::queue")?;
         let passes = work.passes(&Limits::NONE)?;
@@ -183,8 +185,8 @@ impl Cuda {
             slice
         };
         let pieces: Vec<_> = pieces.into_iter().map(|piece| piece.map(&mut lend)).collect();
-        // SAFETY: cudarc's slices are memory that holds values; cudarc orders work on other streams, and frees memory, behind
-        // what was queued here. The caller answers for what else it holds.
+        // SAFETY: cudarc's slices are memory that holds values; cudarc orders work on other streams, and frees memory,
+        // behind what was queued here. The caller answers for what else it holds.
         unsafe { self.queue_pieces(&passes, &pieces) }?;
         drop(passes);
         work.queued(sealed::Surface(()));

@@ -1,7 +1,8 @@
 //! The one narrow seam between the CUDA backend and whatever runs its kernels.
 //!
-//! The backend knows this trait alone. NVIDIA's driver stands behind it as [`RealDriver`](super::RealDriver); an interpreter of PTX can
-//! stand behind it as well, which is how the committed artifacts are tested on machines without a GPU.
+//! The backend knows this trait alone. NVIDIA's driver stands behind it as [`RealDriver`](super::RealDriver); an
+//! interpreter of PTX can stand behind it as well, which is how the committed artifacts are tested on machines without
+//! a GPU.
 //!
 //! Modules and functions are numbers that the driver gives out and looks up again, so a wrong one is an error. Device
 //! addresses and streams are the driver's own and are taken on trust, so whatever dereferences an address is `unsafe`,
@@ -114,13 +115,13 @@ pub trait Driver: Send + Sync {
     /// [`DriverError::Jit`] where the driver refuses the text, in which case a lower target may fare better.
     fn load_module(&self, ptx: &str) -> Result<ModuleId, DriverError>;
 
-    /// Compiles a PTX text for the device, and returns the module's bytes for [`load_image`](Driver::load_image), in this
-    /// process or in a later one.
+    /// Compiles a PTX text for the device, and returns the module's bytes for [`load_image`](Driver::load_image), in
+    /// this process or in a later one.
     ///
     /// # Errors
     ///
-    /// [`DriverError::Jit`] where the driver refuses the text; [`DriverError::Unsupported`] where it cannot hand out what it
-    /// compiles.
+    /// [`DriverError::Jit`] where the driver refuses the text; [`DriverError::Unsupported`] where it cannot hand out
+    /// what it compiles.
     fn compile(&self, ptx: &str) -> Result<Vec<u8>, DriverError> {
         let _ = ptx;
         Err(DriverError::Unsupported { what: "compiling to bytes" })
@@ -135,8 +136,8 @@ pub trait Driver: Send + Sync {
     ///
     /// # Safety
     ///
-    /// The caller guarantees that the bytes are what [`compile`](Driver::compile) of some driver returned, unchanged: a driver
-    /// trusts the lengths and offsets in a module.
+    /// The caller guarantees that the bytes are what [`compile`](Driver::compile) of some driver returned, unchanged: a
+    /// driver trusts the lengths and offsets in a module.
     unsafe fn load_image(&self, image: &[u8]) -> Result<ModuleId, DriverError> {
         let _ = image;
         Err(DriverError::Unsupported { what: "loading compiled bytes" })
@@ -232,14 +233,14 @@ pub trait Driver: Send + Sync {
     /// Whether the stream belongs to this driver's context. Queues nothing and waits for nothing.
     fn is_own_stream(&self, stream: StreamId) -> Result<bool, DriverError>;
 
-    /// The `CUstream` behind an identifier, for other libraries that queue there; none where there is no such stream, as
-    /// behind [`StreamId::OWN`] of a driver that is not NVIDIA's.
+    /// The `CUstream` behind an identifier, for other libraries that queue there; none where there is no such stream,
+    /// as behind [`StreamId::OWN`] of a driver that is not NVIDIA's.
     fn raw_stream(&self, stream: StreamId) -> Option<*mut c_void> {
         (stream != StreamId::OWN).then_some(stream.to_u64() as *mut c_void)
     }
 
-    /// Whether work that is queued on the stream is recorded into a CUDA graph at the moment. Queues nothing and waits for
-    /// nothing.
+    /// Whether work that is queued on the stream is recorded into a CUDA graph at the moment. Queues nothing and waits
+    /// for nothing.
     fn is_capturing(&self, stream: StreamId) -> Result<bool, DriverError> {
         let _ = stream;
         Ok(false)

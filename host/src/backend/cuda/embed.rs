@@ -40,18 +40,18 @@ static LOADED: Mutex<Vec<(usize, Weak<Shared>)>> = Mutex::new(Vec::new());
 impl Cuda {
     /// Works in a caller's context, on a caller's stream.
     ///
-    /// The driver compiles a codec's kernels once per context: another [`Cuda`] of it, with whatever stream, finds them for as
-    /// long as any is alive. Keep one. Nothing of the caller's is retained or destroyed.
+    /// The driver compiles a codec's kernels once per context: another [`Cuda`] of it, with whatever stream, finds them
+    /// for as long as any is alive. Keep one. Nothing of the caller's is retained or destroyed.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where there is no driver, the context is null, or no target's PTX can be loaded;
     /// [`Error::Stream`] for a stream of another context.
     ///
     /// # Safety
-    /// - The caller guarantees that `context` is a `CUcontext` and `stream` a `CUstream`, or null for the context's legacy
-    ///   default stream.
-    /// - The caller guarantees that neither is destroyed before the [`Cuda`], its clones and the sessions that they made are
-    ///   dropped. Dropping the last one waits for the context's work, and unloads the kernels.
+    /// - The caller guarantees that `context` is a `CUcontext` and `stream` a `CUstream`, or null for the context's
+    ///   legacy default stream.
+    /// - The caller guarantees that neither is destroyed before the [`Cuda`], its clones and the sessions that they
+    ///   made are dropped. Dropping the last one waits for the context's work, and unloads the kernels.
     pub unsafe fn from_raw(context: *mut c_void, stream: *mut c_void) -> Result<Self, Error> {
         let key = context as usize;
         // A thread that panicked meanwhile left a list that is still whole.
@@ -97,11 +97,11 @@ impl Cuda {
         Ok(Self::new(self.shared.clone(), id))
     }
 
-    /// Queues work on the stream, in the caller's memory: no device memory is allocated, nothing is waited for, and a capture of the
-    /// stream into a CUDA graph records it.
+    /// Queues work on the stream, in the caller's memory: no device memory is allocated, nothing is waited for, and a
+    /// capture of the stream into a CUDA graph records it.
     ///
-    /// The first call of a codec has its kernels compiled, which takes a second or more; [`Cuda::warm_up`] does it beforehand, and a
-    /// capture asks for that.
+    /// The first call of a codec has its kernels compiled, which takes a second or more; [`Cuda::warm_up`] does it
+    /// beforehand, and a capture asks for that.
     ///
     /// ```no_run
     /// # fn run(context: *mut std::ffi::c_void, stream: *mut std::ffi::c_void, x: u64, body: u64) -> Result<(), gradwire::Error> {
@@ -120,16 +120,18 @@ impl Cuda {
     /// ```
     ///
     /// # Errors
-    /// Before anything is queued: [`Error::Length`] for memory that is too short or left out, [`Error::Memory`] for memory that is not
-    /// the device's, is misaligned, or overlaps other memory of the call; [`Error::Capturing`] where kernels have yet to be compiled
-    /// and the stream is being captured; [`Error::Unavailable`] where the driver refuses them, or where work was planned by the limits
-    /// of a device that promises more; those of the work. Else [`Error::Backend`].
+    /// Before anything is queued: [`Error::Length`] for memory that is too short or left out, [`Error::Memory`] for
+    /// memory that is not the device's, is misaligned, or overlaps other memory of the call; [`Error::Capturing`] where
+    /// kernels have yet to be compiled and the stream is being captured; [`Error::Unavailable`] where the driver
+    /// refuses them, or where work was planned by the limits of a device that promises more; those of the work. Else
+    /// [`Error::Backend`].
     ///
     /// # Safety
-    /// - The caller guarantees that the memory stays allocated until the stream has done the work, and that no work on another stream
-    ///   uses it meanwhile.
+    /// - The caller guarantees that the memory stays allocated until the stream has done the work, and that no work on
+    ///   another stream uses it meanwhile.
     /// - The caller guarantees that the memory holds what the fields of the work's buffers say.
-    /// - The caller guarantees that a graph that recorded the work is not launched after the last [`Cuda`] of the context was dropped.
+    /// - The caller guarantees that a graph that recorded the work is not launched after the last [`Cuda`] of the
+    ///   context was dropped.
     pub unsafe fn queue<W: Work>(&self, work: W, buffers: W::Buffers<DeviceSlice>) -> Result<(), Error> {
         let passes = work.passes(&Limits::NONE)?;
         // SAFETY: the caller answers for the memory.

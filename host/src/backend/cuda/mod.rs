@@ -35,9 +35,11 @@ use crate::plan::{Limits, Pass};
 /// The environment variable that chooses a device by its number.
 const DEVICE_VARIABLE: &str = "GRADWIRE_CUDA_DEVICE";
 
-/// A CUDA device. The driver compiles a codec's kernels when the first call needs them, or beforehand: [`Cuda::warm_up`].
+/// A CUDA device. The driver compiles a codec's kernels when the first call needs them, or beforehand:
+/// [`Cuda::warm_up`].
 ///
-/// A clone shares what is compiled. All work goes to one stream: the device's own, or the caller's ([`Cuda::from_raw`]).
+/// A clone shares what is compiled. All work goes to one stream: the device's own, or the caller's
+/// ([`Cuda::from_raw`]).
 #[derive(Clone)]
 pub struct Cuda {
     shared: Arc<Shared>,
@@ -110,8 +112,8 @@ impl Cuda {
     /// Compiles the kernels that calls of these codecs may need on this device, so that no later call has to. What is
     /// compiled already is left alone.
     ///
-    /// A capture into a CUDA graph needs it: while a stream is captured, a driver refuses to load kernels. A selection of top-k
-    /// that was planned by other limits than [`Cuda::limits`] may need kernels that this leaves out;
+    /// A capture into a CUDA graph needs it: while a stream is captured, a driver refuses to load kernels. A selection
+    /// of top-k that was planned by other limits than [`Cuda::limits`] may need kernels that this leaves out;
     /// [`Cuda::warm_up_passes`] compiles those.
     ///
     /// ```no_run
@@ -126,9 +128,9 @@ impl Cuda {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Capturing`] where something has to be compiled and the stream is being captured; [`Error::Unavailable`] where the
-    /// driver refuses a codec's PTX for every target; [`Error::Backend`] where it fails otherwise, as for want of memory. What
-    /// was compiled before the error stays, and the next call tries again.
+    /// [`Error::Capturing`] where something has to be compiled and the stream is being captured; [`Error::Unavailable`]
+    /// where the driver refuses a codec's PTX for every target; [`Error::Backend`] where it fails otherwise, as for
+    /// want of memory. What was compiled before the error stays, and the next call tries again.
     pub fn warm_up(&self, codecs: &[CodecFamily]) -> Result<(), Error> {
         let limits = self.limits();
         let kernels = codecs.iter().flat_map(|codec| kernels_of(*codec, &limits));
@@ -143,13 +145,13 @@ impl Cuda {
         self.shared.modules.ready(passes.iter().map(|pass| preset::Launch::of(pass).kernel), self.stream)
     }
 
-    /// Keeps compiled kernels in a folder, where later processes find them; for everything that is compiled from now on, by this
-    /// value, its clones, and every other [`Cuda`] of the context. `None` ends it. The folder is made when the first file is
-    /// written.
+    /// Keeps compiled kernels in a folder, where later processes find them; for everything that is compiled from now
+    /// on, by this value, its clones, and every other [`Cuda`] of the context. `None` ends it. The folder is made when
+    /// the first file is written.
     ///
-    /// A file is used only for the same PTX, version of this crate, compute capability and CUDA release of the driver, and only
-    /// where its checksums are right; else the kernels are compiled anew, and the file is written over. Nothing is ever
-    /// deleted. A folder that cannot be read or written fails no call: [`Cuda::loaded`] tells.
+    /// A file is used only for the same PTX, version of this crate, compute capability and CUDA release of the driver,
+    /// and only where its checksums are right; else the kernels are compiled anew, and the file is written over.
+    /// Nothing is ever deleted. A folder that cannot be read or written fails no call: [`Cuda::loaded`] tells.
     ///
     /// **Use a folder that only people you trust can write to.** The files are programs for the device, and the driver
     /// trusts what they say of themselves; the checksums are against damage, not against forgery.
@@ -166,8 +168,8 @@ impl Cuda {
         self.shared.modules.cache_in(folder);
     }
 
-    /// The families of kernels that are loaded, each with its target, the seconds that it took and what the cache had to do
-    /// with it. Opening a device loads the smallest one, by which it finds the target that the driver takes.
+    /// The families of kernels that are loaded, each with its target, the seconds that it took and what the cache had
+    /// to do with it. Opening a device loads the smallest one, by which it finds the target that the driver takes.
     pub fn loaded(&self) -> Vec<LoadedFamily> {
         self.shared.modules.told()
     }
@@ -183,8 +185,8 @@ impl Cuda {
         self.shared.modules.target()
     }
 
-    /// What bounds a single pass: nothing but the parameters' own range. From compute capability 7.0 on workgroups may wait for one
-    /// another.
+    /// What bounds a single pass: nothing but the parameters' own range. From compute capability 7.0 on workgroups may
+    /// wait for one another.
     pub fn limits(&self) -> Limits {
         self.shared.limits()
     }

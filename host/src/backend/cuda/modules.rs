@@ -15,7 +15,8 @@ use crate::error::Error;
 use crate::family::CodecFamily;
 use crate::plan::{Kernel, Limits};
 
-/// The family by which opening a device finds out which target its driver takes: the smallest, so that it takes milliseconds.
+/// The family by which opening a device finds out which target its driver takes: the smallest, so that it takes
+/// milliseconds.
 const PROBE: &str = "sparse";
 
 /// A family of kernels that a device has loaded.
@@ -142,8 +143,9 @@ impl Modules {
     /// Loads what these kernels need and is not loaded yet.
     ///
     /// # Errors
-    /// [`Error::Capturing`] where something is to be loaded and the stream is being captured; [`Error::Unavailable`] where the
-    /// driver refuses every text of a family; [`Error::Backend`] where it fails otherwise. The next call tries again.
+    /// [`Error::Capturing`] where something is to be loaded and the stream is being captured; [`Error::Unavailable`]
+    /// where the driver refuses every text of a family; [`Error::Backend`] where it fails otherwise. The next call
+    /// tries again.
     pub(super) fn ready(&self, kernels: impl IntoIterator<Item = Kernel>, stream: StreamId) -> Result<(), Error> {
         for place in kernels.into_iter().filter_map(|kernel| self.places.get(&kernel).copied()) {
             if self.slots[place].loaded.get().is_some() {
@@ -237,8 +239,8 @@ impl Modules {
         let Some(folder) = folder else { return Ok((self.driver.load_module(&ptx)?, Cached::Off)) };
         let entry = cache::Entry::new(&folder, family.name, artifact.target, &ptx, self.driver.info());
         if let Some(image) = entry.read().filter(|_| stored) {
-            // SAFETY: the file says that a driver compiled this text to these bytes, and its checks hold; whoever named the
-            // folder answers for who writes there.
+            // SAFETY: the file says that a driver compiled this text to these bytes, and its checks hold; whoever named
+            // the folder answers for who writes there.
             match unsafe { self.driver.load_image(&image) } {
                 Ok(module) => return Ok((module, Cached::Hit)),
                 // Another driver's, or damaged in a way that no checksum told: it is written anew.

@@ -222,8 +222,8 @@ impl Drop for RealDriver {
                 unsafe { (self.api.ctx_synchronize)() };
             }
             for module in modules.into_values() {
-                // SAFETY: the module was loaded by this value and is in the map until it is unloaded, and no kernel of it
-                // runs any more.
+                // SAFETY: the module was loaded by this value and is in the map until it is unloaded, and no kernel of
+                // it runs any more.
                 unsafe { (self.api.module_unload)(module) };
             }
         }

@@ -52,7 +52,8 @@ impl Cuda {
 
 impl Drop for CudaSession {
     fn drop(&mut self) {
-        // What still runs may use the buffers. An error here is one of the device, and freeing is all that is left to do.
+        // What still runs may use the buffers. An error here is one of the device, and freeing is all that is left to
+        // do.
         let driver = &self.cuda.shared.driver;
         let _ = driver.synchronize(self.cuda.stream);
         for buffer in self.buffers {
@@ -63,11 +64,12 @@ impl Drop for CudaSession {
 }
 
 impl Shared {
-    /// Queues a pass over buffers that begin at these addresses. Its kernel is loaded: [`Modules::ready`](super::modules::Modules::ready).
+    /// Queues a pass over buffers that begin at these addresses. Its kernel is loaded:
+    /// [`Modules::ready`](super::modules::Modules::ready).
     ///
     /// # Safety
-    /// - The caller guarantees that what the pass binds of each buffer is allocated from its address on, aligned for its
-    ///   type, until the pass is done, and that no other work uses it meanwhile.
+    /// - The caller guarantees that what the pass binds of each buffer is allocated from its address on, aligned for
+    ///   its type, until the pass is done, and that no other work uses it meanwhile.
     /// - The caller guarantees that the stream is of the driver's context.
     pub(super) unsafe fn queue(
         &self,
@@ -119,8 +121,8 @@ impl CudaSession {
     /// # Safety
     /// The caller guarantees that the spans of the passes were checked, and that memory holds what they take on trust.
     unsafe fn launch_all(&self, passes: &[Pass]) -> Result<(), DriverError> {
-        // SAFETY: the spans lie in this session's buffers and are aligned, as the callers checked; the buffers live until the
-        // stream was waited for; the stream is of the driver's context, as `Cuda` has it.
+        // SAFETY: the spans lie in this session's buffers and are aligned, as the callers checked; the buffers live
+        // until the stream was waited for; the stream is of the driver's context, as `Cuda` has it.
         passes.iter().try_for_each(|pass| unsafe { self.cuda.shared.queue(pass, &self.buffers, self.cuda.stream) })
     }
 }

@@ -101,8 +101,8 @@ pub(super) const CAPTURE_NONE: c_uint = 0;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 pub(super) const CAPTURE_MODE_RELAXED: c_uint = 2;
 
-/// Declares the table and the code that fills it. A second name after `or` is an older symbol of the same signature. What
-/// stands under `[optional]` may be missing from a driver.
+/// Declares the table and the code that fills it. A second name after `or` is an older symbol of the same signature.
+/// What stands under `[optional]` may be missing from a driver.
 macro_rules! api {
     (
         $($field:ident: $symbol:literal $(or $older:literal)* = fn($($arg:ty),*);)*

@@ -31,8 +31,9 @@ const NO_ADAPTER: &str = if cfg!(target_arch = "wasm32") {
      one in software"
 };
 
-/// Memory of the host's that stands for a piece of the device's in [`Wgpu::run_async`]. Of a piece that is scratch, as a workspace,
-/// its beginning is enough: what the work reads of it and what it leaves there ([`Piece::before`], [`Piece::after`]).
+/// Memory of the host's that stands for a piece of the device's in [`Wgpu::run_async`]. Of a piece that is scratch, as
+/// a workspace, its beginning is enough: what the work reads of it and what it leaves there ([`Piece::before`],
+/// [`Piece::after`]).
 #[derive(Debug)]
 pub enum HostSlice<'h> {
     /// What the work reads.
@@ -77,7 +78,8 @@ impl Wgpu {
     /// As [`Wgpu::open`], without a wait: in a browser this is the way, and its adapter is the one there is.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no adapter, none of that name, or none with the limits that the shaders need.
+    /// [`Error::Unavailable`] where there is no adapter, none of that name, or none with the limits that the shaders
+    /// need.
     pub async fn open_async() -> Result<Self, Error> {
         let broken =
             |reason: String| unavailable(format!("looking for adapters failed ({reason}); update the GPU's driver"));
@@ -99,8 +101,8 @@ impl Wgpu {
                 format!("{ADAPTER_VARIABLE}={wanted} is part of no adapter's name; there are: {}", found.join(", "))
             }));
         };
-        // The adapter's own limits, so that a large tensor takes few passes. The one optional feature is timestamps, for
-        // `Session::time`; nothing else depends on it.
+        // The adapter's own limits, so that a large tensor takes few passes. The one optional feature is timestamps,
+        // for `Session::time`; nothing else depends on it.
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("gradwire"),
             required_limits: adapter.limits(),
@@ -114,8 +116,8 @@ impl Wgpu {
         let (device, queue) = requested.await.map_err(refused)?.map_err(|e| refused(e.to_string()))?;
         let (queue, loss) = (QuietQueue::new(queue), Loss::default());
         loss.watch(&device);
-        // wgpu-hal 30 destroys a semaphore twice, on Vulkan, where the first submission to a queue finds no memory for the second of
-        // two: so that submission is made here, and a queue on which it fails is not let go.
+        // wgpu-hal 30 destroys a semaphore twice, on Vulkan, where the first submission to a queue finds no memory for
+        // the second of two: so that submission is made here, and a queue on which it fails is not let go.
         let (first, objections) = observed(&device, || loss.contain(&name, "opening", || queue.submit([])));
         let objected = told(&format!("opening {name}"), objections).await;
         if let Err(error) = objected.and(first.map(drop)).and_then(|()| loss.check(&name)) {
@@ -128,8 +130,8 @@ impl Wgpu {
         opened
     }
 
-    /// As [`Device::encode_plan`](crate::Device::encode_plan), without a wait in a browser. Elsewhere the returned future
-    /// waits for the device when it is polled.
+    /// As [`Device::encode_plan`](crate::Device::encode_plan), without a wait in a browser. Elsewhere the returned
+    /// future waits for the device when it is polled.
     ///
     /// ```no_run
     /// # async fn run(gradient: &[f32]) -> Result<(), gradwire::Error> {
@@ -217,8 +219,8 @@ impl Wgpu {
         self.run_async(Decode { plan: &plan, mode }, buffers).await
     }
 
-    /// Runs work on memory of the host's, without a wait in a browser: the pieces go to the device, the work is done, and what it has
-    /// written comes back.
+    /// Runs work on memory of the host's, without a wait in a browser: the pieces go to the device, the work is done,
+    /// and what it has written comes back.
     ///
     /// ```no_run
     /// # async fn run(gradient: &[f32]) -> Result<(), gradwire::Error> {
@@ -240,8 +242,9 @@ impl Wgpu {
     /// ```
     ///
     /// # Errors
-    /// Those of the work; [`Error::Length`] for a slice that is too short or too long; [`Error::Memory`] for a piece that is written
-    /// and was handed over to be read, or the other way round; [`Error::Backend`]. The host's memory is as it was whenever this fails, and where the future is dropped.
+    /// Those of the work; [`Error::Length`] for a slice that is too short or too long; [`Error::Memory`] for a piece
+    /// that is written and was handed over to be read, or the other way round; [`Error::Backend`]. The host's memory is
+    /// as it was whenever this fails, and where the future is dropped.
     pub async fn run_async<W: Work>(&self, work: W, buffers: W::Buffers<HostSlice<'_>>) -> Result<(), Error> {
         let copies = self.contained("working", || self.submitted(&work, buffers)).await?;
         let mut answers = Vec::with_capacity(copies.len());
@@ -351,7 +354,8 @@ impl Wgpu {
         shared.loss.check(&shared.name).map(|()| value)
     }
 
-    /// As [`Wgpu::checked`], of work that is calls of wgpu's alone: a panic there is an error. A panic of a caller's is not.
+    /// As [`Wgpu::checked`], of work that is calls of wgpu's alone: a panic there is an error. A panic of a caller's is
+    /// not.
     pub(crate) async fn contained<T>(&self, what: &str, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let shared = &self.shared;
         self.checked(what, || shared.loss.contain(&shared.name, what, work)?).await
@@ -494,7 +498,8 @@ impl Mapped {
     }
 }
 
-/// What a mapping will come to. Where wgpu lets go of it without a word, as it does when a device is lost, that is an answer too.
+/// What a mapping will come to. Where wgpu lets go of it without a word, as it does when a device is lost, that is an
+/// answer too.
 struct Promise(Mapped);
 
 impl Drop for Promise {

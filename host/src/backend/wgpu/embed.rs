@@ -10,12 +10,14 @@ use crate::plan::Pass;
 use crate::wire::MAX_ELEMENTS;
 
 impl Wgpu {
-    /// Records work into the caller's encoder, in the caller's buffers. Nothing is submitted, and no feature or limit is asked for
-    /// that the device does not have; a tensor that is larger than a binding or a dispatch may be takes several dispatches.
+    /// Records work into the caller's encoder, in the caller's buffers. Nothing is submitted, and no feature or limit
+    /// is asked for that the device does not have; a tensor that is larger than a binding or a dispatch may be takes
+    /// several dispatches.
     ///
-    /// Every buffer needs the usage `STORAGE`, and what is scratch (a workspace, a state, an output over zeros) `COPY_DST` as well.
-    /// Slices begin at multiples of the device's `min_storage_buffer_offset_alignment`, which is at most 256. What is read alone and
-    /// what is scratch share a buffer with no other piece, because a dispatch reads them while it writes others.
+    /// Every buffer needs the usage `STORAGE`, and what is scratch (a workspace, a state, an output over zeros)
+    /// `COPY_DST` as well. Slices begin at multiples of the device's `min_storage_buffer_offset_alignment`, which is at
+    /// most 256. What is read alone and what is scratch share a buffer with no other piece, because a dispatch reads
+    /// them while it writes others.
     ///
     /// ```no_run
     /// # fn run(device: wgpu::Device, queue: wgpu::Queue, gradient: wgpu::Buffer, body: wgpu::Buffer) -> Result<(), gradwire::Error> {
@@ -32,10 +34,10 @@ impl Wgpu {
     /// ```
     ///
     /// # Errors
-    /// Before anything is recorded: [`Error::Length`] for a slice that is too short or left out, [`Error::Memory`] for one
-    /// without the usage, misaligned, or in a buffer that it cannot share; [`Error::Limit`] where a limit is too small for
-    /// any part of the work, or where it was planned for a device of larger limits; those of the work. [`Error::Backend`] for what the
-    /// device refuses.
+    /// Before anything is recorded: [`Error::Length`] for a slice that is too short or left out, [`Error::Memory`] for
+    /// one without the usage, misaligned, or in a buffer that it cannot share; [`Error::Limit`] where a limit is too
+    /// small for any part of the work, or where it was planned for a device of larger limits; those of the work.
+    /// [`Error::Backend`] for what the device refuses.
     pub fn record<W: Work>(
         &self,
         work: W,
@@ -107,8 +109,8 @@ impl Wgpu {
         Ok(Self { shared: Arc::new(shared), limits: self.limits })
     }
 
-    /// What of the device's features and limits would make work faster if it were requested, in sentences; nothing where
-    /// nothing would.
+    /// What of the device's features and limits would make work faster if it were requested, in sentences; nothing
+    /// where nothing would.
     pub fn advice(&self) -> Vec<String> {
         let (limits, features) = (self.shared.device.limits(), self.shared.device.features());
         let mut advice = Vec::new();

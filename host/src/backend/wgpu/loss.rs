@@ -24,8 +24,8 @@ impl Loss {
         let _ = self.0.set(reason.trim().to_owned());
     }
 
-    /// An error once the device was lost. wgpu itself says nothing then: what is asked of a lost device is not done, and
-    /// no error scope is told.
+    /// An error once the device was lost. wgpu itself says nothing then: what is asked of a lost device is not done,
+    /// and no error scope is told.
     pub(super) fn check(&self, name: &str) -> Result<(), Error> {
         match self.0.get() {
             None => Ok(()),
@@ -35,8 +35,8 @@ impl Loss {
         }
     }
 
-    /// Has wgpu tell when this device is lost, and what goes wrong where no error scope is open, which would be a panic.
-    /// Only for a device that was opened here: a caller's device has handlers of the caller's.
+    /// Has wgpu tell when this device is lost, and what goes wrong where no error scope is open, which would be a
+    /// panic. Only for a device that was opened here: a caller's device has handlers of the caller's.
     pub(super) fn watch(&self, device: &wgpu::Device) {
         let lost = self.clone();
         device.set_device_lost_callback(move |reason, message| {
@@ -46,8 +46,8 @@ impl Loss {
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| failed.tell(&error.to_string())));
     }
 
-    /// After an objection, looks whether it is one because the device was lost: of a caller's device nobody tells. On a lost
-    /// device a buffer is made without a word, and cannot be mapped.
+    /// After an objection, looks whether it is one because the device was lost: of a caller's device nobody tells. On a
+    /// lost device a buffer is made without a word, and cannot be mapped.
     pub(super) fn look(&self, device: &wgpu::Device, objection: &dyn std::fmt::Display) {
         use wgpu::ErrorFilter::{Internal, OutOfMemory, Validation};
         if !WAITS || self.0.get().is_some() {

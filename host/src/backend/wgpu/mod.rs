@@ -35,7 +35,8 @@ use crate::plan::{Limits, ROLES, Role};
 /// A WGPU device and its queue.
 ///
 /// The shaders use integer operations only, because WGSL leaves rounding, contraction and subnormal numbers to the
-/// implementation; so the bytes are the CPU's on every driver. PowerSGD alone has sums of `f32`, and is within rounding of it.
+/// implementation; so the bytes are the CPU's on every driver. PowerSGD alone has sums of `f32`, and is within rounding
+/// of it.
 #[derive(Clone)]
 pub struct Wgpu {
     shared: Arc<Shared>,
@@ -76,8 +77,8 @@ impl Wgpu {
     /// The environment variable `WGPU_ADAPTER_NAME` chooses by a part of the name instead.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no adapter, none of that name, or none with the limits that the shaders need; in
-    /// a browser always, since its threads may not wait: [`Wgpu::open_async`] is the way there.
+    /// [`Error::Unavailable`] where there is no adapter, none of that name, or none with the limits that the shaders
+    /// need; in a browser always, since its threads may not wait: [`Wgpu::open_async`] is the way there.
     pub fn open() -> Result<Self, Error> {
         if WAITS { block_on(Self::open_async()) } else { Err(unavailable(no_wait("Wgpu::open_async"))) }
     }
@@ -126,8 +127,8 @@ impl Wgpu {
         Ok(Self { shared: Arc::new(shared), limits })
     }
 
-    /// The same device with smaller passes, for a caller that wants to bound how long one dispatch holds the GPU. What WebGPU does not
-    /// promise, [`Limits::forward_progress`], stays so.
+    /// The same device with smaller passes, for a caller that wants to bound how long one dispatch holds the GPU. What
+    /// WebGPU does not promise, [`Limits::forward_progress`], stays so.
     pub fn with_limits(self, limits: Limits) -> Self {
         let limits = Limits {
             binding_bytes: limits.binding_bytes.min(self.limits.binding_bytes),

@@ -16,8 +16,8 @@ const STAGING: usize = 64 << 20;
 /// Passes that are submitted at a time; a queue that is given much more can lose the device to a watchdog.
 const PASSES_PER_SUBMIT: usize = 64;
 
-/// How long a mapping may be on its way to its callback once the device has done the work: another thread that polls may have it
-/// in hand.
+/// How long a mapping may be on its way to its callback once the device has done the work: another thread that polls
+/// may have it in hand.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// A [`Session`] on a WGPU device.
@@ -45,7 +45,8 @@ impl Wgpu {
     /// Buffers of these sizes.
     ///
     /// # Errors
-    /// [`Error::Limit`] for a buffer above the device's `max_buffer_size`; [`Error::Backend`] where the device has no memory left.
+    /// [`Error::Limit`] for a buffer above the device's `max_buffer_size`; [`Error::Backend`] where the device has no
+    /// memory left.
     pub fn session(&self, sizes: Sizes) -> Result<WgpuSession, Error> {
         let shared = &self.shared;
         let limit = shared.device.limits().max_buffer_size;
@@ -122,7 +123,8 @@ impl Shared {
         match receive.recv_timeout(ANSWER) {
             Ok(Ok(())) => {}
             answer => {
-                // A buffer that was made a moment ago, to which nothing was objected, fails to map on a lost device alone.
+                // A buffer that was made a moment ago, to which nothing was objected, fails to map on a lost device
+                // alone.
                 let reason = answer.map_or_else(|e| e.to_string(), |e| format!("{e:?}"));
                 self.loss.tell(&format!("a buffer could not be mapped: {reason}"));
                 return Err(self.loss.check(&self.name).err().unwrap_or_else(|| broken(reason)));
@@ -149,7 +151,8 @@ impl Session for WgpuSession {
             at += part.len() as u64;
         }
         if !rest.is_empty() {
-            // The device copies whole words, and the buffer has room for the last one: its other bytes stay as they are.
+            // The device copies whole words, and the buffer has room for the last one: its other bytes stay as they
+            // are.
             let mut word = [0; 4];
             if at + (rest.len() as u64) < self.sizes.of(role) {
                 shared.read_words(buffer, at, &mut word)?;

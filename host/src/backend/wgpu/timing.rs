@@ -1,4 +1,5 @@
-//! How long work takes on the device: by timestamps in its queue where the device has them, else by this machine's clock.
+//! How long work takes on the device: by timestamps in its queue where the device has them, else by this machine's
+//! clock.
 
 use std::time::Instant;
 

@@ -19,8 +19,8 @@ pub(in super::super) struct Sub {
 
 impl Part {
     /// What rank `owner` of so many owns: with its tensors one behind the other, what lies between `owner / ranks` and
-    /// `(owner + 1) / ranks` of the elements, each end moved up to where a bucket ends. Nothing where quantizers have no
-    /// part in it.
+    /// `(owner + 1) / ranks` of the elements, each end moved up to where a bucket ends. Nothing where quantizers have
+    /// no part in it.
     pub(in super::super) fn piece(&self, owner: u32, ranks: u32) -> Vec<Sub> {
         let (from, to) = (self.end(owner, ranks), self.end(owner.saturating_add(1), ranks));
         let (mut piece, mut before) = (Vec::new(), 0);

@@ -9,7 +9,8 @@ use crate::error::Error;
 use crate::recipe::Algorithm;
 use crate::sparse::SparsePayload;
 
-/// A step of a selection. Where a rank cannot do its part, its parent hears of it, and in the end all ranks do: none waits.
+/// A step of a selection. Where a rank cannot do its part, its parent hears of it, and in the end all ranks do: none
+/// waits.
 pub(super) fn run(
     host: &mut Place<'_, '_>,
     part: &Part,

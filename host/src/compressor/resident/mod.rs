@@ -59,11 +59,11 @@ use crate::recipe::{Algorithm, RecipeError};
 ///   [`ExchangeError::BrokenOff`](crate::ExchangeError::BrokenOff). The way on is a new [`Compressor`], restored from a
 ///   saved state and made resident.
 /// * **Memory**: 8 bytes per element for error feedback, 8 for momentum, 16 for estimates, 4 for the gradient's copy
-///   where recipes differ between tensors, keep estimates, clip, or have Nesterov's momentum, a quarter where they clip, and the
-///   payloads.
+///   where recipes differ between tensors, keep estimates, clip, or have Nesterov's momentum, a quarter where they
+///   clip, and the payloads.
 /// * **Order**: everything goes to the device's stream or queue. The call waits for payloads and factors, which it
-///   hands to the group, and for norms where it clips; the last decode may still run when it returns, and is before what
-///   is queued there later.
+///   hands to the group, and for norms where it clips; the last decode may still run when it returns, and is before
+///   what is queued there later.
 pub struct ResidentCompressor<D: DeviceMemory> {
     /// Without its planes.
     inner: Compressor,

@@ -122,8 +122,8 @@ pub(crate) unsafe fn tile_store_halves(at: u32, rows: [u32; 8]) {
 pub(crate) unsafe fn tile_load_own(at: u32) -> [u32; OWN_WORDS] {
     let mut words = [0; OWN_WORDS];
     let [a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3] = &mut words;
-    // SAFETY: the caller keeps the bytes in the array. Not `pure`, so that it stays between its barriers. The address is read
-    // by all four, and so shares no register with what the first one writes.
+    // SAFETY: the caller keeps the bytes in the array. Not `pure`, so that it stays between its barriers. The address
+    // is read by all four, and so shares no register with what the first one writes.
     unsafe {
         asm!(
             "ld.shared.v4.u32 {{{a0}, {a1}, {a2}, {a3}}}, [{at}];",
@@ -187,8 +187,8 @@ pub(crate) unsafe fn list_load(at: u32) -> u32 {
     value
 }
 
-/// `before`, and behind it a bit a word, the first one highest: whether twice the word, without its highest bit, carries when
-/// `less` is added.
+/// `before`, and behind it a bit a word, the first one highest: whether twice the word, without its highest bit,
+/// carries when `less` is added.
 #[inline(always)]
 pub(crate) fn carries(before: u32, words: [u32; OWN_WORDS], less: u32) -> u32 {
     let mut bits = before;

@@ -161,7 +161,8 @@ pub(crate) unsafe fn stage_load(index: u32) -> f32 {
 /// Reads four words of the block's stage.
 ///
 /// # Safety
-/// `index` is a multiple of 4 below [`super::super::STAGE`], and no thread writes the words between the same two barriers.
+/// `index` is a multiple of 4 below [`super::super::STAGE`], and no thread writes the words between the same two
+/// barriers.
 #[inline(always)]
 pub(crate) unsafe fn stage_load_four(index: u32) -> [f32; 4] {
     // SAFETY: as above.

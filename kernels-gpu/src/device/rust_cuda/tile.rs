@@ -118,8 +118,8 @@ pub(crate) unsafe fn list_load(at: u32) -> u32 {
     u32::from(unsafe { list().add(at as usize / 2).read_volatile() })
 }
 
-/// `before`, and behind it a bit a word, the first one highest: whether twice the word, without its highest bit, carries when
-/// `less` is added.
+/// `before`, and behind it a bit a word, the first one highest: whether twice the word, without its highest bit,
+/// carries when `less` is added.
 #[inline(always)]
 pub(crate) fn carries(before: u32, words: [u32; OWN_WORDS], less: u32) -> u32 {
     words.into_iter().fold(before, |bits, word| bits << 1 | u32::from((word << 1).checked_add(less).is_none()))

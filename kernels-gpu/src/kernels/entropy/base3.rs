@@ -98,8 +98,8 @@ kernel! {
     /// Leaves the words that each unit takes in base 3, and their sum for each 256 units.
     ///
     /// # What
-    /// Byte `u` of the table is the number of words of unit `u`, minus 1; `workspace[i]` is the sum of the words of units `256 i` to
-    /// `256 i + 255`.
+    /// Byte `u` of the table is the number of words of unit `u`, minus 1; `workspace[i]` is the sum of the words of
+    /// units `256 i` to `256 i + 255`.
     ///
     /// # Arguments
     /// * `p`; `codes`: `p.fixed` units of 256 codes of 2 bits. Read.
@@ -123,7 +123,8 @@ kernel! {
     /// Backend to backend: integers only.
     ///
     /// # Edge cases
-    /// Codes behind the last unit of fixed width count as zeros. Bytes of the table's last word that no unit has are zero.
+    /// Codes behind the last unit of fixed width count as zeros. Bytes of the table's last word that no unit has are
+    /// zero.
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.
@@ -160,7 +161,8 @@ kernel! {
     /// The bins, 256 words for each warp, and 8 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `base3_measure` and `entropy_offsets` over the same codes.
+    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `base3_measure` and `entropy_offsets` over the same
+    /// codes.
     ///
     /// # Traffic
     /// The codes and a byte per unit read, the words written.
@@ -207,14 +209,16 @@ kernel! {
     /// * `status`: not used.
     ///
     /// # Thread mapping
-    /// A block takes 256 units, a warp 32 of them in turn. A lane takes 8 encoded bytes of each, and puts what they stand for where the
-    /// lengths before them say; then two lanes take the five words of codes that 16 plain bytes make.
+    /// A block takes 256 units, a warp 32 of them in turn. A lane takes 8 encoded bytes of each, and puts what they
+    /// stand for where the lengths before them say; then two lanes take the five words of codes that 16 plain bytes
+    /// make.
     ///
     /// # Shared memory
     /// The bins, 256 words for each warp, and 8 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `entropy_sums` of the same table and `entropy_offsets`.
+    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `entropy_sums` of the same table and
+    /// `entropy_offsets`.
     ///
     /// # Traffic
     /// The words and a byte per unit read, the codes written.
@@ -223,7 +227,8 @@ kernel! {
     /// Backend to backend: integers only.
     ///
     /// # Edge cases
-    /// Bytes behind a unit's words are zeros. Plain bytes behind the unit's 256th, and words behind its 64th, are not looked at.
+    /// Bytes behind a unit's words are zeros. Plain bytes behind the unit's 256th, and words behind its 64th, are not
+    /// looked at.
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.
@@ -233,7 +238,8 @@ kernel! {
         // SAFETY: all threads are here.
         let (own_words, own_begin) = unsafe { own_extent(&p, &b, place) };
         for k in 0..place.count(&p) {
-            // SAFETY: the number of units is the warp's, so all of its lanes are here; the unit is there, and its words.
+            // SAFETY: the number of units is the warp's, so all of its lanes are here; the unit is there, and its
+            // words.
             unsafe {
                 let (words, begin) = (device::shuffle(own_words, k), device::shuffle(own_begin, k));
                 let mut at = place.lane;

@@ -8,8 +8,8 @@ kernel! {
     /// Leaves the words that each unit's Elias codes take, and their sum for each 256 units.
     ///
     /// # What
-    /// Byte `u` of the table is the number of words of unit `u`, minus 1; `workspace[i]` is the sum of the words of units `256 i` to
-    /// `256 i + 255`.
+    /// Byte `u` of the table is the number of words of unit `u`, minus 1; `workspace[i]` is the sum of the words of
+    /// units `256 i` to `256 i + 255`.
     ///
     /// # Arguments
     /// * `p`; `codes`: `p.units` units of codes of `p.bits` bits. Read.

@@ -123,7 +123,8 @@ unsafe fn own_words(p: &EntropyParams, b: &Buffers, unit: u32) -> u32 {
 /// Words of this thread's unit, and where they begin among the values.
 ///
 /// # Safety
-/// All threads of the block arrive together; the values hold the table, and the workspace where each block's words begin.
+/// All threads of the block arrive together; the values hold the table, and the workspace where each block's words
+/// begin.
 #[inline(always)]
 unsafe fn own_extent(p: &EntropyParams, b: &Buffers, place: Place) -> (u32, u32) {
     // SAFETY: the caller's.

@@ -8,7 +8,8 @@ kernel! {
     /// Turns sums of words into what is before each.
     ///
     /// # What
-    /// `workspace[i]` becomes the sum of what `workspace[0]` to `workspace[i - 1]` were, and `status[0]` the sum of all.
+    /// `workspace[i]` becomes the sum of what `workspace[0]` to `workspace[i - 1]` were, and `status[0]` the sum of
+    /// all.
     ///
     /// # Arguments
     /// * `p`; `workspace`: `p.sums` words. Read and written.
@@ -41,7 +42,8 @@ kernel! {
         let (mut base, mut first) = (0u32, 0);
         while first < p.sums {
             let index = first + device::thread();
-            // SAFETY: all threads are here, since the bounds are the same for all; the words are there, each one thread's.
+            // SAFETY: all threads are here, since the bounds are the same for all; the words are there, each one
+            // thread's.
             unsafe {
                 let at = b.workspace.add(index as usize);
                 let (before, sum) = before_in_block(if index < p.sums { *at } else { 0 }, place);

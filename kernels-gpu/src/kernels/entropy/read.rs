@@ -20,14 +20,16 @@ kernel! {
     /// * `status`: not used.
     ///
     /// # Thread mapping
-    /// A block takes 256 units, a warp 32 of them in turn, a lane 8 codes of each. Each lane counts the ones of its part of the unit's
-    /// words; from the counts it finds where its codes' unary parts begin, and from their lengths where its rests do.
+    /// A block takes 256 units, a warp 32 of them in turn, a lane 8 codes of each. Each lane counts the ones of its
+    /// part of the unit's words; from the counts it finds where its codes' unary parts begin, and from their lengths
+    /// where its rests do.
     ///
     /// # Shared memory
     /// The bins, 256 words for each warp, and 8 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `entropy_sums` of the same table and `entropy_offsets`.
+    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `entropy_sums` of the same table and
+    /// `entropy_offsets`.
     ///
     /// # Traffic
     /// The words and a byte per unit read, the codes written.
@@ -126,8 +128,8 @@ unsafe fn read_lane<const DELTA: bool>(p: &EntropyParams, place: Place, words: u
     own
 }
 
-/// Makes exponents of the classes of this lane's codes, whose unary parts end at bit `at`. In the last lane, that bit becomes the one
-/// behind all middles.
+/// Makes exponents of the classes of this lane's codes, whose unary parts end at bit `at`. In the last lane, that bit
+/// becomes the one behind all middles.
 ///
 /// # Safety
 /// All lanes of the warp arrive together.

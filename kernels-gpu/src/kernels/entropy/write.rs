@@ -9,8 +9,8 @@ kernel! {
     /// Writes the Elias codes of units that were measured.
     ///
     /// # What
-    /// The words of each unit, where those of the units before it end: the unary parts of its codes, lane after lane, and behind them
-    /// their rests and signs.
+    /// The words of each unit, where those of the units before it end: the unary parts of its codes, lane after lane,
+    /// and behind them their rests and signs.
     ///
     /// # Arguments
     /// * `p`; `codes`: `p.units` units of codes of `p.bits` bits. Read.
@@ -25,7 +25,8 @@ kernel! {
     /// The bins, 256 words for each warp, and 8 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `elias_measure` of the same codes and `entropy_offsets`.
+    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `elias_measure` of the same codes and
+    /// `entropy_offsets`.
     ///
     /// # Traffic
     /// The codes and a byte per unit read, the words written.

@@ -102,8 +102,8 @@ impl Turn {
     }
 }
 
-/// Adds what this lane's codes stand for: those of the first four slots in the first table, of the others in the second. `above` has,
-/// in the bit above each code, which half of the table it is.
+/// Adds what this lane's codes stand for: those of the first four slots in the first table, of the others in the
+/// second. `above` has, in the bit above each code, which half of the table it is.
 ///
 /// # Safety
 /// All lanes of the warp arrive together.

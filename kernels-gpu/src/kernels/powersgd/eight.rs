@@ -6,8 +6,8 @@ use super::{Buffers, Form, Tile, left, right};
 use crate::device;
 use crate::params::{LOW_RANK_TOGETHER, LowRankParams};
 
-/// Rows of four columns whose loads are in flight together. More of them would leave too few registers for two blocks on the oldest
-/// targets.
+/// Rows of four columns whose loads are in flight together. More of them would leave too few registers for two blocks
+/// on the oldest targets.
 pub(super) const AHEAD: usize = 4;
 /// M was formed.
 const FORMED: Form = Form { form: false, feedback: false, rest: false, write: false };

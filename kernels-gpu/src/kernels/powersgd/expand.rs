@@ -23,8 +23,8 @@ kernel! {
     /// * `input`, `residual`, `status`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A block a tile, a thread four columns of a quarter of the rows, where rows begin at sectors (`quads.rs`), else a column
-    /// of a group of rows, in the order of `order.rs`.
+    /// A block a tile, a thread four columns of a quarter of the rows, where rows begin at sectors (`quads.rs`), else a
+    /// column of a group of rows, in the order of `order.rs`.
     ///
     /// # Shared memory
     /// 16 KiB: 256 entries of 8 columns of L and R.

@@ -12,9 +12,9 @@ kernel! {
     /// Sums the shares of a factor, and writes it as it is sent.
     ///
     /// # What
-    /// Entry `i` of column `k` is the sum over the tiles that hold row `i` (with `RIGHT`, column `i`), in binary64 and in
-    /// order. Of a matrix of which a factor could not be used, all entries are NaN. With `FORMED`, marks that nothing was sent yet of
-    /// what the residual now holds, unless it was not formed.
+    /// Entry `i` of column `k` is the sum over the tiles that hold row `i` (with `RIGHT`, column `i`), in binary64 and
+    /// in order. Of a matrix of which a factor could not be used, all entries are NaN. With `FORMED`, marks that
+    /// nothing was sent yet of what the residual now holds, unless it was not formed.
     ///
     /// # Arguments
     /// * `p`; `workspace`: table, marks and shares. Read; with `FORMED`, a mark of each matrix is written.

@@ -7,8 +7,8 @@ use crate::params::{LOW_RANK_TILE, LOW_RANK_TOGETHER, LowRankParams, dtype, matr
 
 /// Columns of a factor whose sums are in registers together.
 const TOGETHER: usize = LOW_RANK_TOGETHER as usize;
-/// Rows that are formed together: with all eight of a group a block takes more than half of the registers of a multiprocessor, and no
-/// other one is there to wait for memory meanwhile.
+/// Rows that are formed together: with all eight of a group a block takes more than half of the registers of a
+/// multiprocessor, and no other one is there to wait for memory meanwhile.
 const TOGETHER_ROWS: usize = 4;
 /// Warps of a block.
 const WARPS: u32 = 8;
@@ -17,9 +17,10 @@ kernel! {
     /// Forms gradient + residual of a tile, and multiplies it by the right factor.
     ///
     /// # What
-    /// A tile's share of M Q: for each of its rows and each column of Q the sum over its columns. With `FORM`, M is formed
-    /// first, from gradient, residual and L R^T, and left in `residual`; that takes a rank of 8 at most. Of a higher rank all
-    /// columns are multiplied together on tensor cores (`tensor.rs`), or eight at a time where there are none (`eight.rs`).
+    /// A tile's share of M Q: for each of its rows and each column of Q the sum over its columns. With `FORM`, M is
+    /// formed first, from gradient, residual and L R^T, and left in `residual`; that takes a rank of 8 at most. Of a
+    /// higher rank all columns are multiplied together on tensor cores (`tensor.rs`), or eight at a time where there
+    /// are none (`eight.rs`).
     ///
     /// # Arguments
     /// * `p`; `input`, with `FORM`; `residual`: `p.bound` elements.
@@ -28,9 +29,9 @@ kernel! {
     /// * `output`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A block a tile; a warp four of its rows at a time, a lane four neighbouring columns of them, where rows begin at sectors
-    /// (`quads.rs`), else one of 32 neighbouring columns, in the order of `order.rs`.
-    /// On tensor cores a warp 32 rows, as they are.
+    /// A block a tile; a warp four of its rows at a time, a lane four neighbouring columns of them, where rows begin at
+    /// sectors (`quads.rs`), else one of 32 neighbouring columns, in the order of `order.rs`. On tensor cores a warp 32
+    /// rows, as they are.
     ///
     /// # Shared memory
     /// 32 KiB: 256 entries of 8 columns of Q, L, R and the share; on tensor cores 64 of 32 columns of Q.
@@ -39,13 +40,13 @@ kernel! {
     /// Blocks of 256 threads, one for each tile from `p.first_tile` on.
     ///
     /// # Traffic
-    /// An element once in each buffer, and r/64 words of Q, R, L and the share for it. Coalesced; where rows begin
-    /// at no sector, a row of a tile is in one sector more than it must be, and one in four more on tensor cores. Without them
-    /// an element above rank 8 is read for each eight columns.
+    /// An element once in each buffer, and r/64 words of Q, R, L and the share for it. Coalesced; where rows begin at
+    /// no sector, a row of a tile is in one sector more than it must be, and one in four more on tensor cores. Without
+    /// them an element above rank 8 is read for each eight columns.
     ///
     /// # Determinism
-    /// Run to run on one device: every sum is in one order. That of eight products on a tensor core is the device's, so above rank 8
-    /// targets from sm_80 on, and GPUs of another architecture, have other bits.
+    /// Run to run on one device: every sum is in one order. That of eight products on a tensor core is the device's, so
+    /// above rank 8 targets from sm_80 on, and GPUs of another architecture, have other bits.
     ///
     /// # Edge cases
     /// Rows and columns that are not there are zero. Where an element is not finite, so is its row's share.

@@ -1,8 +1,9 @@
 //! PowerSGD: what its kernels share. Where things are, and how gradient + residual is formed.
 //!
-//! A tile is 256 rows of 256 columns. The sums of a tile are in binary32, with fused multiply-adds, each in one order; what
-//! the tiles of a row or a column give is summed in binary64, in order. So they are the same from run to run, and off by
-//! less than the CPU's, whose order is another. Above rank 8 tensor cores sum, where there are any: see `tensor.rs`.
+//! A tile is 256 rows of 256 columns. The sums of a tile are in binary32, with fused multiply-adds, each in one order;
+//! what the tiles of a row or a column give is summed in binary64, in order. So they are the same from run to run, and
+//! off by less than the CPU's, whose order is another. Above rank 8 tensor cores sum, where there are any: see
+//! `tensor.rs`.
 
 mod expand;
 mod factor;
@@ -28,7 +29,8 @@ use crate::params::{
 const ROWS: usize = 8;
 /// Columns of a factor that are worked on together, with a branch for all of them.
 const FOUR: usize = 4;
-/// What a right factor is padded with: times a left one's zero it is what changes no number it is added to, minus zero included.
+/// What a right factor is padded with: times a left one's zero it is what changes no number it is added to, minus zero
+/// included.
 const NO_RIGHT: f32 = -0.0;
 
 /// The kernels' buffers, in the order in which they take them.
@@ -291,12 +293,12 @@ unsafe fn elements<const FULL: bool, const N: usize>(
     sums
 }
 
-/// Copies entries of `columns` columns of a factor into the stage, column by column, `width` of each from `first` on. What is not
-/// there is `pad`; `place` is where in its column an entry is put.
+/// Copies entries of `columns` columns of a factor into the stage, column by column, `width` of each from `first` on.
+/// What is not there is `pad`; `place` is where in its column an entry is put.
 ///
 /// # Safety
-/// The factor begins at word `factor` and has `p.rank` columns, `stride` apart; the stage has room from `to` on, which nothing
-/// reads.
+/// The factor begins at word `factor` and has `p.rank` columns, `stride` apart; the stage has room from `to` on, which
+/// nothing reads.
 #[inline(always)]
 unsafe fn stage(
     p: &LowRankParams,

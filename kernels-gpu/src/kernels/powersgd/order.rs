@@ -1,9 +1,11 @@
-//! In which order the rows and columns of a tile are taken, so that accesses begin at sectors of memory wherever rows begin.
+//! In which order the rows and columns of a tile are taken, so that accesses begin at sectors of memory wherever rows
+//! begin.
 //!
-//! A warp reads 32 neighbouring columns of eight rows at a time. Where rows begin at any element, those would lie in five
-//! sectors and not in four. So the eight rows are chosen to lie alike: 16 rows apart, as 16 elements are a sector of any type. And
-//! the columns are turned: a warp begins where a sector does, and what a row has before its first whole sector is taken together with
-//! its last columns, by the lanes that would begin before the row. A row of a tile is then in one sector more than it must be, at most.
+//! A warp reads 32 neighbouring columns of eight rows at a time. Where rows begin at any element, those would lie in
+//! five sectors and not in four. So the eight rows are chosen to lie alike: 16 rows apart, as 16 elements are a sector
+//! of any type. And the columns are turned: a warp begins where a sector does, and what a row has before its first
+//! whole sector is taken together with its last columns, by the lanes that would begin before the row. A row of a tile
+//! is then in one sector more than it must be, at most.
 
 use super::{FOUR, Less, ROWS, Tile, terms};
 use crate::device;
@@ -55,7 +57,8 @@ impl Order {
         if self.apart_log2 == 0 { row } else { row % SECTOR * (LOW_RANK_TILE / SECTOR) + row / SECTOR }
     }
 
-    /// How many groups there are of which rows are there, or a few more. No constant, by which a loop would be unrolled.
+    /// How many groups there are of which rows are there, or a few more. No constant, by which a loop would be
+    /// unrolled.
     #[inline(always)]
     pub(super) fn groups(self, tile: &Tile) -> u32 {
         if self.apart_log2 == 0 { tile.rows().div_ceil(ROWS as u32) } else { device::opaque(GROUPS) }

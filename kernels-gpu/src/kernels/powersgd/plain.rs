@@ -13,15 +13,16 @@ kernel! {
     /// Forms, sends or takes the elements of tensors that are not compressed.
     ///
     /// # What
-    /// With `FORM`, gradient + residual, which waits in the workspace; the residual becomes what stays behind where that is not
-    /// finite. With `SCAN` besides, nothing but the complement of the first such element, in the status. With `SEND`, what waits is written as it is sent. With `COMMIT`, the means are written to the output, and the
-    /// residual becomes zero, but where a mean is not finite: then the tensor is poisoned, and unless it was a short while ago, or
-    /// there is no feedback, the residual stays. As `low_rank/plain.rs` of the host crate, bit for bit.
+    /// With `FORM`, gradient + residual, which waits in the workspace; the residual becomes what stays behind where
+    /// that is not finite. With `SCAN` besides, nothing but the complement of the first such element, in the status.
+    /// With `SEND`, what waits is written as it is sent. With `COMMIT`, the means are written to the output, and the
+    /// residual becomes zero, but where a mean is not finite: then the tensor is poisoned, and unless it was a short
+    /// while ago, or there is no feedback, the residual stays. As `low_rank/plain.rs` of the host crate, bit for bit.
     ///
     /// # Arguments
     /// * `p`; `input`: with `FORM`, the gradient. Read. `residual`: read with `FORM` and `COMMIT`, and written.
-    /// * `workspace`: list of tiles and marks are read; what waits is written with `FORM`, and read with `SEND`; with `COMMIT` a
-    ///   tensor's poison is written.
+    /// * `workspace`: list of tiles and marks are read; what waits is written with `FORM`, and read with `SEND`; with
+    ///   `COMMIT` a tensor's poison is written.
     /// * `output`: with `COMMIT`, written. `values`: with `SEND` written, with `COMMIT` read.
     /// * `status`: with `SCAN` raised, with `GUARDED` read.
     ///

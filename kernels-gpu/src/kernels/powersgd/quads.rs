@@ -1,8 +1,8 @@
 //! Tiles whose rows begin at sectors, read four columns at once: up to rank 8.
 //!
-//! A thread has four columns of four rows together, so that sixteen bytes are an access, and 128 bytes of a thread are on their way
-//! from memory before the first is used. What has to be decided is decided once for sixteen elements, or without a branch.
-//! Other tiles are taken in the order of `order.rs`.
+//! A thread has four columns of four rows together, so that sixteen bytes are an access, and 128 bytes of a thread are
+//! on their way from memory before the first is used. What has to be decided is decided once for sixteen elements, or
+//! without a branch. Other tiles are taken in the order of `order.rs`.
 
 use super::many::AHEAD;
 use super::order::{FACTOR, LEFT, RIGHT, WIDTH, WIDTH_LOG2};
@@ -97,8 +97,8 @@ pub(super) fn fit(b: &Buffers, tile: &Tile) -> bool {
     (tile.matrix.columns | tile.at).is_multiple_of(SECTOR) && buffers.is_multiple_of(align_of::<Four>())
 }
 
-/// Forms four rows of a tile, from `row` on, a multiple of four, and multiplies them by eight columns of the right factor: of each of
-/// those, this lane's part of the four rows' sums.
+/// Forms four rows of a tile, from `row` on, a multiple of four, and multiplies them by eight columns of the right
+/// factor: of each of those, this lane's part of the four rows' sums.
 ///
 /// # Safety
 /// The tile fits, its rows are there and this warp's, the stage is filled.
@@ -204,8 +204,8 @@ unsafe fn residual(b: &Buffers, at: u32) -> [f32; FOUR] {
     unsafe { (*b.residual.add(at as usize).cast::<Four>()).0 }
 }
 
-/// Four columns of four rows of L R^T, from `row` on: `rights` gives R's four entries of a column. None fused, in the order of the
-/// columns: the CPU's bits.
+/// Four columns of four rows of L R^T, from `row` on: `rights` gives R's four entries of a column. None fused, in the
+/// order of the columns: the CPU's bits.
 ///
 /// # Safety
 /// The stage has L's entries.
@@ -234,7 +234,8 @@ unsafe fn product(rank: u32, row: u32, rights: impl Fn(u32) -> [f32; FOUR]) -> [
 /// The tile's share of M^T P, of what was formed, of eight columns of P from `first` on, which are in the stage.
 ///
 /// # Safety
-/// All threads of the block arrive together. The tile fits, the share is there, the rest of the stage and the bins are free.
+/// All threads of the block arrive together. The tile fits, the share is there, the rest of the stage and the bins are
+/// free.
 #[inline(always)]
 pub(super) unsafe fn right(p: &LowRankParams, b: &Buffers, tile: &Tile, first: u32) {
     let (matrix, thread) = (tile.matrix, device::thread());

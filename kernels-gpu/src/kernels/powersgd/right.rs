@@ -31,8 +31,8 @@ kernel! {
     /// * `output`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A block a tile, a thread four columns of a quarter of the rows, where rows begin at sectors and nothing is formed
-    /// (`quads.rs`), else a column of a group of rows, in the order of `order.rs`. On tensor cores a warp 32
+    /// A block a tile, a thread four columns of a quarter of the rows, where rows begin at sectors and nothing is
+    /// formed (`quads.rs`), else a column of a group of rows, in the order of `order.rs`. On tensor cores a warp 32
     /// columns.
     ///
     /// # Shared memory

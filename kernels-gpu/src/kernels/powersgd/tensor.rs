@@ -1,14 +1,15 @@
 //! Products by factors of more than eight columns, all at once, on tensor cores: the matrix is read once.
 //!
-//! Tensor cores multiply TF32 numbers, which have 11 bits of binary32's 24, and sum in binary32. So a number x is written as
-//! big + small, big = x rounded to TF32 and small = x - big rounded to it, which leaves 2^-22 of x at most, and a product is
-//! small big' + big small' + big big': what is left out, small small', is 2^-22 of it at most. An element of the matrix of which
-//! big is infinite, within 2^-12 of the largest, counts as not finite.
+//! Tensor cores multiply TF32 numbers, which have 11 bits of binary32's 24, and sum in binary32. So a number x is
+//! written as big + small, big = x rounded to TF32 and small = x - big rounded to it, which leaves 2^-22 of x at most,
+//! and a product is small big' + big small' + big big': what is left out, small small', is 2^-22 of it at most. An
+//! element of the matrix of which big is infinite, within 2^-12 of the largest, counts as not finite.
 //!
-//! An instruction multiplies 16 x 8 by 8 x 8. With g = lane / 4 and t = lane % 4 a lane has of A the rows g and g + 8, of the
-//! columns t and then t + 4; of B the rows t and t + 4 of column g; of their product the columns 2 t and 2 t + 1 of row g and then
-//! of g + 8. A is always the transposed factor, 16 of its columns; B is eight columns of eight rows of M, transposed for the
-//! left product. Lanes read M as 32 neighbours of a row, and exchange what they have read until each has what it needs of B.
+//! An instruction multiplies 16 x 8 by 8 x 8. With g = lane / 4 and t = lane % 4 a lane has of A the rows g and g + 8,
+//! of the columns t and then t + 4; of B the rows t and t + 4 of column g; of their product the columns 2 t and 2 t + 1
+//! of row g and then of g + 8. A is always the transposed factor, 16 of its columns; B is eight columns of eight rows
+//! of M, transposed for the left product. Lanes read M as 32 neighbours of a row, and exchange what they have read
+//! until each has what it needs of B.
 
 use super::{Buffers, ROWS, Tile};
 use crate::device::{self, WARP};
@@ -47,8 +48,8 @@ impl<const N: usize> Parts<N> {
     }
 }
 
-/// Copies 64 entries, from `first` on, of all columns of a factor into the stage, in both parts, as fragments of A: eight entries
-/// after another, and of each the two halves of the columns.
+/// Copies 64 entries, from `first` on, of all columns of a factor into the stage, in both parts, as fragments of A:
+/// eight entries after another, and of each the two halves of the columns.
 ///
 /// # Safety
 /// As `stage` of the module above.
@@ -112,8 +113,8 @@ unsafe fn add(c: [f32; 4], a: &Parts<4>, b: &Parts<2>) -> [f32; 4] {
     }
 }
 
-/// Exchanges, of eight values of a lane, bits of the index of a value for bits of the lane's: bit `i` for bit `i` + `first`, of the
-/// first `BITS`.
+/// Exchanges, of eight values of a lane, bits of the index of a value for bits of the lane's: bit `i` for bit `i` +
+/// `first`, of the first `BITS`.
 ///
 /// # Safety
 /// All lanes arrive together.

@@ -11,9 +11,9 @@ kernel! {
     /// Selects the largest of each segment, or of each block of a gradient, of at most 8192 elements.
     ///
     /// # What
-    /// The last kept key is found bit by bit, by counting; entries from it on are kept, of those that have it the first ones,
-    /// and written in the order of their indices. With feedback, what is selected from is gradient + residual, and the
-    /// residual becomes that sum; with `SENT`, zero where an entry is kept.
+    /// The last kept key is found bit by bit, by counting; entries from it on are kept, of those that have it the first
+    /// ones, and written in the order of their indices. With feedback, what is selected from is gradient + residual,
+    /// and the residual becomes that sum; with `SENT`, zero where an entry is kept.
     ///
     /// # Arguments
     /// * `p`: without segments, blocks of `p.block` elements, of each of which `p.keep` are kept, or all it has.
@@ -22,19 +22,19 @@ kernel! {
     /// * `indices`, `values`: a word for each entry of the whole selection. Written.
     ///
     /// # Thread mapping
-    /// A block a segment, a warp 1024 elements of it; with `WARPS`, a warp a segment. Slot `j` of lane `i` is the warp's element
-    /// `32 j + i`.
+    /// A block a segment, a warp 1024 elements of it; with `WARPS`, a warp a segment. Slot `j` of lane `i` is the
+    /// warp's element `32 j + i`.
     ///
     /// # Shared memory
     /// 32 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, one for each of `p.tiles` segments, or blocks of the gradient, from `p.first_tile` on; with `WARPS`,
-    /// for each 8. `p.first` is a multiple of 32, as the place of a tile's first element is.
+    /// Blocks of 256 threads, one for each of `p.tiles` segments, or blocks of the gradient, from `p.first_tile` on;
+    /// with `WARPS`, for each 8. `p.first` is a multiple of 32, as the place of a tile's first element is.
     ///
     /// # Traffic
-    /// 4 bytes per element (2 for the half types; with feedback 4 more, and 4 written), 8 an entry.
-    /// Uncoalesced: a segment begins at any element, and its entries at any word; the words of the table are a sector each.
+    /// 4 bytes per element (2 for the half types; with feedback 4 more, and 4 written), 8 an entry. Uncoalesced: a
+    /// segment begins at any element, and its entries at any word; the words of the table are a sector each.
     ///
     /// # Determinism
     /// Backend to backend.
@@ -173,8 +173,8 @@ const BATCH: usize = 8;
 /// The largest key that at least `keep` keys of the block, or of the warp, reach, and how many are above it.
 ///
 /// # Safety
-/// All threads of the block arrive together, or all lanes of the warp, which have `keep` keys that are not 0. The first 16
-/// words of shared memory are free.
+/// All threads of the block arrive together, or all lanes of the warp, which have `keep` keys that are not 0. The first
+/// 16 words of shared memory are free.
 #[inline(always)]
 unsafe fn last_kept<const WARP_ALONE: bool>(keys: &[u32; SLOTS], used: u32, keep: u32) -> (u32, u32) {
     let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);

@@ -10,15 +10,15 @@ kernel! {
     /// Narrows down which key is the last kept one, and counts what is kept of each tile.
     ///
     /// # What
-    /// The state is narrowed down as in [`topk_histogram`](super::histogram), for the last time. Then, for each tile, how many elements have a key
-    /// from the cut on, and how many have the key below it. With `OF_SKETCH`, for
-    /// segments that are to be filtered again: how many entries of the tile's sketch have the key of the higher rank, and how
+    /// The state is narrowed down as in [`topk_histogram`](super::histogram), for the last time. Then, for each tile,
+    /// how many elements have a key from the cut on, and how many have the key below it. With `OF_SKETCH`, for segments
+    /// that are to be filtered again: how many entries of the tile's sketch have the key of the higher rank, and how
     /// many that of the lower. And the sums of these, of 64 tiles and of 64 times 64.
     ///
     /// # Arguments
     /// * `p`; `input`, or with feedback `residual`: `p.bound` elements. Read.
-    /// * `workspace`: table, states, room, info, band, values and the histograms counted before are read; the next states and
-    ///   counts are written, the counts' sums added to, and histograms that will be needed made zero.
+    /// * `workspace`: table, states, room, info, band, values and the histograms counted before are read; the next
+    ///   states and counts are written, the counts' sums added to, and histograms that will be needed made zero.
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
@@ -38,7 +38,8 @@ kernel! {
     /// Backend to backend.
     ///
     /// # Edge cases
-    /// Where all candidates are kept nothing is looked through. Where no segment is left to the sketch, nothing of it is counted.
+    /// Where all candidates are kept nothing is looked through. Where no segment is left to the sketch, nothing of it
+    /// is counted.
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.

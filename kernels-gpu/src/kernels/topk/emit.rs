@@ -10,14 +10,14 @@ kernel! {
     /// Writes the index and the value of every kept entry.
     ///
     /// # What
-    /// Elements from the cut on, and of those with the key below it the first ones of the segment, in the order of their
-    /// indices. With `SENT`, their residual becomes zero; with `LEAVES_SENT`, the table says which they are: the next selection takes
-    /// them off as it reads.
+    /// Elements from the cut on, and of those with the key below it the first ones of the segment, in the order of
+    /// their indices. With `SENT`, their residual becomes zero; with `LEAVES_SENT`, the table says which they are: the
+    /// next selection takes them off as it reads.
     ///
     /// # Arguments
     /// * `p`; `input`, or with feedback `residual`: `p.bound` elements. Read; with `SENT` the residual is written.
-    /// * `workspace`: table, room, states, info, values, places, counts and their sums are read; with `LEAVES_SENT`, two words of each segment
-    ///   of the table are written, which this kernel does not read.
+    /// * `workspace`: table, room, states, info, values, places, counts and their sums are read; with `LEAVES_SENT`,
+    ///   two words of each segment of the table are written, which this kernel does not read.
     /// * `indices`, `values`: a word for each entry of the whole selection. Written.
     ///
     /// # Thread mapping
@@ -30,10 +30,10 @@ kernel! {
     /// Blocks of 256 threads, a warp for each `tiles_to_emit` of `p.tiles` tiles, from `p.first_tile` on.
     ///
     /// # Traffic
-    /// A value and 2 bytes of place for each candidate are read, 8 bytes per entry written. Tiles whose candidates found no
-    /// room, or that have ties to give which are no candidates, are read once more. A warp adds up 8 bytes for each of up to 126
-    /// tiles before it, and for as many sums of 64 and of 4096 tiles.
-    /// Uncoalesced: a tile's entries begin at any word; with `SENT`, a sector of the residual an entry.
+    /// A value and 2 bytes of place for each candidate are read, 8 bytes per entry written. Tiles whose candidates
+    /// found no room, or that have ties to give which are no candidates, are read once more. A warp adds up 8 bytes for
+    /// each of up to 126 tiles before it, and for as many sums of 64 and of 4096 tiles. Uncoalesced: a tile's entries
+    /// begin at any word; with `SENT`, a sector of the residual an entry.
     ///
     /// # Determinism
     /// Backend to backend.
@@ -112,8 +112,8 @@ kernel! {
     }
 }
 
-/// Leaves in the table what is kept of a segment where no ties are counted: all from the cut on. Of tiles that were filtered again,
-/// those in front may have the key below it sure: up to their end those are kept, and behind it none.
+/// Leaves in the table what is kept of a segment where no ties are counted: all from the cut on. Of tiles that were
+/// filtered again, those in front may have the key below it sure: up to their end those are kept, and behind it none.
 ///
 /// # Safety
 /// All lanes arrive together, of one tile after another; as the kernel asks.
@@ -211,7 +211,8 @@ unsafe fn write(
     }
 }
 
-/// As [`write`], where it is candidates that are visited, stored as `DTYPE`, and nothing is left but the entries: most often.
+/// As [`write`], where it is candidates that are visited, stored as `DTYPE`, and nothing is left but the entries: most
+/// often.
 ///
 /// # Safety
 /// As [`write`].
@@ -257,7 +258,8 @@ unsafe fn write_candidates<const DTYPE: u32>(
             let (raw, place) = all[k];
             let key = order.key(raw);
             let mut is_kept = there(k) && key >= cut;
-            // SAFETY: all lanes are here: the count is the warp's, and so are the ties. An entry's place in the output is its own.
+            // SAFETY: all lanes are here: the count is the warp's, and so are the ties. An entry's place in the output
+            // is its own.
             unsafe {
                 if ties > 0 {
                     let is_tied = there(k) && key == cut.wrapping_sub(1);

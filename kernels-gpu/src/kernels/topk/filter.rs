@@ -12,10 +12,11 @@ kernel! {
     /// Stores the candidates of each tile in order, and counts them.
     ///
     /// # What
-    /// Elements from the segment's floor on are candidates; those below the sure key are the band, and are stored once more.
-    /// The band's keys are counted in the segment's histogram, as [`topk_histogram`](super::histogram) does it for the first
-    /// round. Elements of the key below the floor are counted only. Where the room for candidates is used up, a tile's are counted
-    /// and not stored. With feedback, what is filtered is gradient + residual, and the residual becomes that sum.
+    /// Elements from the segment's floor on are candidates; those below the sure key are the band, and are stored once
+    /// more. The band's keys are counted in the segment's histogram, as [`topk_histogram`](super::histogram) does it
+    /// for the first round. Elements of the key below the floor are counted only. Where the room for candidates is used
+    /// up, a tile's are counted and not stored. With feedback, what is filtered is gradient + residual, and the
+    /// residual becomes that sum.
     ///
     /// # Arguments
     /// * `p`; `input`: `p.bound` elements. Read.
@@ -35,14 +36,14 @@ kernel! {
     /// Blocks of 256 threads, one a tile, `p.tiles` of them, from `p.first_tile` on.
     ///
     /// # Traffic
-    /// 4 bytes per element (2 for the half types; with feedback 4 more, and 4 written). For each candidate a value and 2
-    /// bytes for its place are written, the value once more if it is in the band; a table entry, a state and 16 bytes per tile; an
-    /// atomic operation for each bin of the tile that is not empty, or for each of the band where it is few. A warp's
-    /// candidates are stored beside each other.
+    /// 4 bytes per element (2 for the half types; with feedback 4 more, and 4 written). For each candidate a value and
+    /// 2 bytes for its place are written, the value once more if it is in the band; a table entry, a state and 16 bytes
+    /// per tile; an atomic operation for each bin of the tile that is not empty, or for each of the band where it is
+    /// few. A warp's candidates are stored beside each other.
     ///
     /// # Determinism
-    /// Backend to backend for what is stored of a tile; where it is stored, and at the end of the room whether, depends on
-    /// the order in which tiles come. What is selected does not.
+    /// Backend to backend for what is stored of a tile; where it is stored, and at the end of the room whether, depends
+    /// on the order in which tiles come. What is selected does not.
     ///
     /// # Edge cases
     /// Segments may begin and end anywhere: their first and last tiles are partly empty.
@@ -90,17 +91,19 @@ kernel! {
     /// Filters tiles again whose first candidates were not those that are needed.
     ///
     /// # What
-    /// As [`topk_filter`], for the tiles of segments whose state asks for it, with the keys that the sketch tells: at least as many
-    /// elements as are kept are candidates, and one in 32 of the segment more at most, for which there is room behind the first. Of the
-    /// lowest key, and of the highest that the last kept one may be, any number of elements may be: a tile takes the former for
-    /// candidates up to where the sketch has enough of them, and the latter for sure as long as it has none too many. What is filtered is
-    /// the sum that the residual holds, with feedback, and it stays as it is.
+    /// As [`topk_filter`], for the tiles of segments whose state asks for it, with the keys that the sketch tells: at
+    /// least as many elements as are kept are candidates, and one in 32 of the segment more at most, for which there is
+    /// room behind the first. Of the lowest key, and of the highest that the last kept one may be, any number of
+    /// elements may be: a tile takes the former for candidates up to where the sketch has enough of them, and the
+    /// latter for sure as long as it has none too many. What is filtered is the sum that the residual holds, with
+    /// feedback, and it stays as it is.
     ///
     /// # Arguments
     /// As [`topk_filter`]; the residual, and the sketch's counts with their sums, are read.
     ///
     /// # Thread mapping
-    /// A block takes 8 tiles one after another: most often there is none to filter, and finding that out should cost little.
+    /// A block takes 8 tiles one after another: most often there is none to filter, and finding that out should cost
+    /// little.
     ///
     /// # Shared memory
     /// As [`topk_filter`].
@@ -151,8 +154,8 @@ pub(super) unsafe fn again_block(p: &SelectParams, b: &Buffers, block: u32) {
     let behind = (of_launch + TILES_AGAIN).min(p.tiles);
     while of_launch < behind {
         let tile = p.first_tile + of_launch;
-        // SAFETY: all threads are here, for one tile after another, and the table is there by the kernel's contract. The
-        // barrier keeps a tile's words of shared memory from the next one's.
+        // SAFETY: all threads are here, for one tile after another, and the table is there by the kernel's contract.
+        // The barrier keeps a tile's words of shared memory from the next one's.
         unsafe {
             if device::thread() < WARP {
                 Job::find::<true>(p, b, tile);
@@ -227,8 +230,9 @@ unsafe fn filter<const HALF: bool, const AGAIN: bool>(p: &SelectParams, b: &Buff
     let [mut at, mut in_band, bins, shift] = unsafe { device::shared_load_row::<OUTPUTS>(warp) };
     let (is_stored, histogram) = (at != NOWHERE, p.histograms + job.index * HISTOGRAM_WORDS);
     let bin = |key: u32| (key - job.base) >> shift;
-    // SAFETY: all threads are here, or all lanes: bins are the block's, and lists a warp's. The room was given to this tile, and no
-    // two lanes have one place in it. The histogram is the segment's, and touched by atomic operations alone.
+    // SAFETY: all threads are here, or all lanes: bins are the block's, and lists a warp's. The room was given to this
+    // tile, and no two lanes have one place in it. The histogram is the segment's, and touched by atomic operations
+    // alone.
     unsafe {
         if bins != 0 {
             clear_bins(bins);

@@ -1,9 +1,9 @@
 //! What the filter finds in a tile: how a lane's candidates become the block's, in their order.
 //!
-//! Few elements are candidates, and the work on an element is what a filter's time goes to. So a tile is copied to shared
-//! memory as wide as can be; each lane reads 32 elements beside each other there, and compares each once, by two
-//! instructions. That a lane's elements are neighbours makes the order of candidates that of lanes: they are put on a list, and
-//! all that follows goes over the list, a lane each.
+//! Few elements are candidates, and the work on an element is what a filter's time goes to. So a tile is copied to
+//! shared memory as wide as can be; each lane reads 32 elements beside each other there, and compares each once, by two
+//! instructions. That a lane's elements are neighbours makes the order of candidates that of lanes: they are put on a
+//! list, and all that follows goes over the list, a lane each.
 
 use super::job::{Chunk, Job};
 use super::{Buffers, Raw, SLOTS, Sent, WARP_TILE, load, prefix};
@@ -58,11 +58,12 @@ pub(super) unsafe fn at_place<const HALF: bool>(place: u32) -> Raw {
     })
 }
 
-/// Copies the tile to the block's shared memory, and gives a bit for each of the lane's elements that is a candidate or of the
-/// key below, the first one's highest.
+/// Copies the tile to the block's shared memory, and gives a bit for each of the lane's elements that is a candidate or
+/// of the key below, the first one's highest.
 ///
 /// # Safety
-/// All lanes arrive together; the tile's elements are bound, and no other block's. A barrier ago was the last use of the tile.
+/// All lanes arrive together; the tile's elements are bound, and no other block's. A barrier ago was the last use of
+/// the tile.
 #[inline(always)]
 pub(super) unsafe fn keep<const HALF: bool, const AGAIN: bool>(p: &SelectParams, b: &Buffers, job: &Job) -> u32 {
     let (lane, warp) = (device::thread() % WARP, device::thread() / WARP);
@@ -101,7 +102,8 @@ pub(super) unsafe fn keep<const HALF: bool, const AGAIN: bool>(p: &SelectParams,
     found
 }
 
-/// Copies a warp's elements, all of which are there: 16 bytes per lane from `source` on, which is the lane's, to the lane's `at`.
+/// Copies a warp's elements, all of which are there: 16 bytes per lane from `source` on, which is the lane's, to the
+/// lane's `at`.
 ///
 /// # Safety
 /// They are bound, and aligned; the words of the tile are this warp's.
@@ -127,8 +129,8 @@ unsafe fn copy<const HALF: bool>(source: *const Chunk, at: u32) {
     }
 }
 
-/// Copies a warp's elements one by one, and what is not there as zero. `source` is where the warp's first one is, or would be; slot `j`
-/// of a lane is the element `32 j` behind `first`.
+/// Copies a warp's elements one by one, and what is not there as zero. `source` is where the warp's first one is, or
+/// would be; slot `j` of a lane is the element `32 j` behind `first`.
 ///
 /// # Safety
 /// Those that are there are bound; the words of the tile from `tile` on are this warp's.
@@ -286,8 +288,8 @@ impl Listed {
         }
     }
 
-    /// Calls `visit` with the place in the tile of each element that is listed, one a lane, and whether there is one; if not, a place
-    /// that is the warp's. Behind the `FIRST` time the list is there, if all are listed together.
+    /// Calls `visit` with the place in the tile of each element that is listed, one a lane, and whether there is one;
+    /// if not, a place that is the warp's. Behind the `FIRST` time the list is there, if all are listed together.
     ///
     /// # Safety
     /// As [`Listed::only`].

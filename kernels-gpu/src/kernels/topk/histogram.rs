@@ -8,15 +8,15 @@ use crate::params::{
     HISTOGRAM_BINS, HISTOGRAM_WORDS, NOWHERE, SKETCH_WORDS, SUM_WORDS, SelectParams, THREADS, source, tiles_per_warp,
 };
 
-/// Times 32 elements that are read before the first of them is looked at: a tile's candidates are so few that its time is that of
-/// waiting for them, and so many are most often all.
+/// Times 32 elements that are read before the first of them is looked at: a tile's candidates are so few that its time
+/// is that of waiting for them, and so many are most often all.
 pub(super) const AHEAD: usize = 4;
 
 /// Elements of a tile that are visited one after another, a lane each.
 #[derive(Clone, Copy)]
 pub(super) struct Visit {
-    /// Where the candidates' array is, if it is not the gradient that is visited. No `enum`: what the other variant does not
-    /// have would be a register that nothing has written.
+    /// Where the candidates' array is, if it is not the gradient that is visited. No `enum`: what the other variant
+    /// does not have would be a register that nothing has written.
     array: u32,
     pub(super) in_gradient: bool,
     /// The first one, in the array or in what is bound of the gradient.
@@ -102,20 +102,21 @@ kernel! {
     /// Narrows down which key is the last kept one, and counts the keys among which it still is.
     ///
     /// # What
-    /// The state is narrowed down by what was counted before ([`narrow`](super::narrow)). Where it then tells a range of keys, each element that is looked through, of a key in the range, is counted in
-    /// the bin of `(key - BASE) >> digit_shift(SPAN, LEFT)`. What is looked through is the band, or all
-    /// candidates, and the gradient for tiles whose candidates found no room; or the sketch, of which two ranges are counted, from
-    /// the second round on the higher one in the upper half of the bins.
+    /// The state is narrowed down by what was counted before ([`narrow`](super::narrow)). Where it then tells a range
+    /// of keys, each element that is looked through, of a key in the range, is counted in the bin of
+    /// `(key - BASE) >> digit_shift(SPAN, LEFT)`. What is looked through is the band, or all candidates, and the
+    /// gradient for tiles whose candidates found no room; or the sketch, of which two ranges are counted, from the
+    /// second round on the higher one in the upper half of the bins.
     ///
     /// # Arguments
     /// * `p`; `input`, or with feedback `residual`: `p.bound` elements. Read.
-    /// * `workspace`: table, states, room, info, band, values and the histograms counted before are read; the next states are
-    ///   written, histograms added to, and those that will be needed made zero.
+    /// * `workspace`: table, states, room, info, band, values and the histograms counted before are read; the next
+    ///   states are written, histograms added to, and those that will be needed made zero.
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A warp takes up to 8 tiles one after another (`tiles_per_warp`), 32 elements at a time. Bins are counted in shared memory, if the
-    /// block's tiles are one segment's, and then added.
+    /// A warp takes up to 8 tiles one after another (`tiles_per_warp`), 32 elements at a time. Bins are counted in
+    /// shared memory, if the block's tiles are one segment's, and then added.
     ///
     /// # Shared memory
     /// 33 words, and 2048 of bins.
@@ -124,9 +125,10 @@ kernel! {
     /// Blocks of 256 threads, a warp for each `tiles_per_warp` of `p.tiles` tiles, from `p.first_tile` on.
     ///
     /// # Traffic
-    /// A value an element of the band is read; a table entry, a state and up to 2048 words of a histogram a block. An atomic
-    /// operation for each bin of the block that is not empty, and where sums are kept one for each 32 bins. Uncoalesced: where a block has tiles of several segments, as many
-    /// for each element of the range, fewer where neighbours have one bin.
+    /// A value an element of the band is read; a table entry, a state and up to 2048 words of a histogram a block. An
+    /// atomic operation for each bin of the block that is not empty, and where sums are kept one for each 32 bins.
+    /// Uncoalesced: where a block has tiles of several segments, as many for each element of the range, fewer where
+    /// neighbours have one bin.
     ///
     /// # Determinism
     /// Backend to backend: sums of integers.
@@ -220,8 +222,8 @@ pub(super) unsafe fn clear_bins(bins: u32) {
 /// Adds the block's bins to a histogram, and to its sums where they are kept.
 ///
 /// # Safety
-/// All threads of the block arrive together, a barrier behind the last count. The histogram is there, and touched by atomic
-/// operations alone.
+/// All threads of the block arrive together, a barrier behind the last count. The histogram is there, and touched by
+/// atomic operations alone.
 #[inline(always)]
 pub(super) unsafe fn add_bins(p: &SelectParams, b: &Buffers, histogram: u32, bins: u32) {
     let lane = device::thread() % WARP;
@@ -262,7 +264,8 @@ pub(super) unsafe fn add_directly(p: &SelectParams, b: &Buffers, histogram: u32,
     }
 }
 
-/// Counts the tiles of a block that are this warp's, with `add`, which is given the histogram's first word, a bin and how many more it has.
+/// Counts the tiles of a block that are this warp's, with `add`, which is given the histogram's first word, a bin and
+/// how many more it has.
 ///
 /// # Safety
 /// All lanes arrive together; as the kernel asks.

@@ -57,16 +57,16 @@ impl Job {
     /// Finds out what is to be done with a tile.
     ///
     /// # Safety
-    /// All lanes of one warp arrive together, a barrier behind the last use of the words. Table and guesses are there; with
-    /// `AGAIN` states, counts and their sums.
+    /// All lanes of one warp arrive together, a barrier behind the last use of the words. Table and guesses are there;
+    /// with `AGAIN` states, counts and their sums.
     #[inline(always)]
     pub(super) unsafe fn find<const AGAIN: bool>(p: &SelectParams, b: &Buffers, tile: u32) {
         let lane = device::thread() % WARP;
         // SAFETY: the caller's. A few sectors, read once a block.
         unsafe {
             let index = if p.segments > 1 { b.segment_of(p, tile) } else { 0 };
-            // A lane a word of the table, and a lane a word of the state, where there is one already. No more: other blocks add to
-            // the second half of the state.
+            // A lane a word of the table, and a lane a word of the state, where there is one already. No more: other
+            // blocks add to the second half of the state.
             let mut word = 0;
             if lane < WORDS {
                 word = *b.word(index * segment::WORDS + lane);
@@ -85,8 +85,8 @@ impl Job {
             let is_wanted = if AGAIN { state(state::AGAIN) == 1 } else { table(segment::UNSAMPLED) == 0 };
             let (base, top) = (floor, sure);
             if AGAIN && is_wanted {
-                // As the sketch has it, the tile's own keys. Entries of it in the segment's tiles: up to this one, of the higher
-                // rank's key, and before it, of the lower's.
+                // As the sketch has it, the tile's own keys. Entries of it in the segment's tiles: up to this one, of
+                // the higher rank's key, and before it, of the lower's.
                 let own = p.states + index * state::WORDS;
                 let [high, low] = sums::between(p, b, true, tile - of_segment, tile);
                 let high = high + *b.word(p.counts + 2 * tile);
@@ -94,8 +94,8 @@ impl Job {
                 sure = (top - u32::from(high <= *b.word(own + state::HIGH_RANK))).max(floor);
             }
             let extent = Extent::new(start, elements, of_segment);
-            // What is below this is neither a candidate nor of the key below. Exact, as every NaN has the highest key: where that
-            // is below it, nothing is looked for.
+            // What is below this is neither a candidate nor of the key below. Exact, as every NaN has the highest key:
+            // where that is below it, nothing is looked for.
             let least = floor.saturating_sub(u32::from(!AGAIN));
             let order = p.order();
             let less = if least > order.nan { 0 } else { (least << order.magnitude.leading_zeros()).wrapping_neg() };

@@ -110,9 +110,9 @@ impl SelectParams {
         if self.is_half() { NO_HALF_KEY } else { NO_KEY }
     }
 
-    /// Whether the sum of each 32 bins of a histogram is kept beside it. Whoever narrows down then reads up to 6 KB less; but all tiles add to
-    /// the same 64 words, and where there are many tiles that takes longer than reading. Of several segments a block's warps
-    /// read a histogram each.
+    /// Whether the sum of each 32 bins of a histogram is kept beside it. Whoever narrows down then reads up to 6 KB
+    /// less; but all tiles add to the same 64 words, and where there are many tiles that takes longer than reading. Of
+    /// several segments a block's warps read a histogram each.
     #[inline(always)]
     fn keeps_sums(&self) -> bool {
         self.segments > 1 || self.all_tiles < 512
@@ -193,7 +193,8 @@ impl Buffers {
         Raw(canonical(value + residual).to_bits())
     }
 
-    /// What is filtered where it is read as it is: with feedback, what is filtered again is the sum that the residual holds.
+    /// What is filtered where it is read as it is: with feedback, what is filtered again is the sum that the residual
+    /// holds.
     #[inline(always)]
     fn filtered<const AGAIN: bool>(&self, p: &SelectParams) -> *const u8 {
         if AGAIN && p.has(select_flags::FEEDBACK) { self.residual.cast_const().cast() } else { self.input }
@@ -296,7 +297,8 @@ impl Extent {
         up_to(self.end) & !up_to(self.start)
     }
 
-    /// Which of a lane's [`SLOTS`] elements beside each other are there, from `first` on: a bit each, the first one's highest.
+    /// Which of a lane's [`SLOTS`] elements beside each other are there, from `first` on: a bit each, the first one's
+    /// highest.
     #[inline(always)]
     fn bits(&self, first: u32) -> u32 {
         let up_to = |element: u32| (!0u64 << (WARP - element.saturating_sub(first).min(WARP))) as u32;
@@ -304,8 +306,8 @@ impl Extent {
     }
 }
 
-/// This lane's elements of a tile that its block shares: slot `j` is the element `32 j` behind `first`, if `slots` has the
-/// bit or with `FULL`. With feedback, gradient + residual less what was sent, and the residual becomes that sum.
+/// This lane's elements of a tile that its block shares: slot `j` is the element `32 j` behind `first`, if `slots` has
+/// the bit or with `FULL`. With feedback, gradient + residual less what was sent, and the residual becomes that sum.
 ///
 /// # Safety
 /// A tile's elements are bound, and no other block's.

@@ -1,9 +1,9 @@
 //! Narrowing down which key is the last kept one: what a pass makes of the state that the one before left.
 //!
 //! No pass does that alone. Each warp that needs a segment's state works it out from the state before and from what was
-//! counted since, and all come to the same; the one that has the segment's first tile leaves it for the pass after, in other
-//! words than are read. So a round of counting is one launch. What is read for it is 128 bytes of table and state, and of a
-//! histogram all bins, or the sums of each 32 bins where they are kept, and 32 bins.
+//! counted since, and all come to the same; the one that has the segment's first tile leaves it for the pass after, in
+//! other words than are read. So a round of counting is one launch. What is read for it is 128 bytes of table and
+//! state, and of a histogram all bins, or the sums of each 32 bins where they are kept, and 32 bins.
 
 use super::job::Chunk;
 use super::sample::guessed;
@@ -30,18 +30,18 @@ impl State {
     }
 }
 
-/// A lane's word of table and state, of the state as this pass has it. In round 0 it is made of the filter's counts: among which
-/// elements the last kept key is to be looked for. If it is the band, and in later rounds, from the histogram: the bin in which
-/// it is becomes the range. When the range is one key, that is it. Where there are too few candidates, or more than were stored,
-/// the rounds are those of two ranks in the sketch, and the state then asks for the segment to be filtered again. The round
-/// behind the last one begins with what that counted.
+/// A lane's word of table and state, of the state as this pass has it. In round 0 it is made of the filter's counts:
+/// among which elements the last kept key is to be looked for. If it is the band, and in later rounds, from the
+/// histogram: the bin in which it is becomes the range. When the range is one key, that is it. Where there are too few
+/// candidates, or more than were stored, the rounds are those of two ranks in the sketch, and the state then asks for
+/// the segment to be filtered again. The round behind the last one begins with what that counted.
 ///
-/// `leaves`: it is left for the next pass, and what that needs beside it. Without `NARROWS` no histogram is read, and the source
-/// alone is as this pass has it.
+/// `leaves`: it is left for the next pass, and what that needs beside it. Without `NARROWS` no histogram is read, and
+/// the source alone is as this pass has it.
 ///
 /// # Safety
-/// All lanes arrive together, with one segment. It is in the table, and states, histograms and room are there; with `leaves` no
-/// other warp leaves it.
+/// All lanes arrive together, with one segment. It is in the table, and states, histograms and room are there; with
+/// `leaves` no other warp leaves it.
 #[inline(always)]
 pub(super) unsafe fn now<const NARROWS: bool>(
     p: &SelectParams,
@@ -244,8 +244,8 @@ unsafe fn narrow(p: &SelectParams, b: &Buffers, histogram: u32, table: impl Fn(u
     }
 }
 
-/// Makes the bin in which the element of a rank is, counted from the highest, the range of three words of the state: the lowest
-/// key, how many, and the rank among them. The bins of `span` keys are those from `first` on.
+/// Makes the bin in which the element of a rank is, counted from the highest, the range of three words of the state:
+/// the lowest key, how many, and the rank among them. The bins of `span` keys are those from `first` on.
 ///
 /// # Safety
 /// As [`narrow`].

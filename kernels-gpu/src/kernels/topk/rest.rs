@@ -2,13 +2,13 @@
 //!
 //! A pass over what the filter left needs all of the pass before, and most of what a launch costs is that no one works
 //! meanwhile; those that are there for a wrong sample cost it as well when the sample was right. Here a block takes one
-//! piece of a pass after another, by counting them. When none is left it waits until all of them are done, and so knows what the
-//! pass found, and which pass comes next.
+//! piece of a pass after another, by counting them. When none is left it waits until all of them are done, and so knows
+//! what the pass found, and which pass comes next.
 //!
-//! That a block waits for others asks for one thing of the device: that blocks which run go on doing so. Pieces are given
-//! out in order, so that whoever has one runs, and those that have not begun are waited for by nobody: it does not matter how many
-//! blocks there are at a time. GPUs from compute capability 7.0 on do so, and WebGPU does not promise it: elsewhere each pass is a
-//! launch.
+//! That a block waits for others asks for one thing of the device: that blocks which run go on doing so. Pieces are
+//! given out in order, so that whoever has one runs, and those that have not begun are waited for by nobody: it does
+//! not matter how many blocks there are at a time. GPUs from compute capability 7.0 on do so, and WebGPU does not
+//! promise it: elsewhere each pass is a launch.
 
 use super::count::keep_block;
 use super::filter::again_block;
@@ -46,11 +46,12 @@ kernel! {
     ///
     /// # What
     /// What [`topk_sketch`](super::sketch), [`topk_histogram`](super::histogram), [`topk_count`](super::count) and
-    /// [`topk_filter_again`](super::filter) do in launches of their own, of which it leaves out those that have nothing to do.
+    /// [`topk_filter_again`](super::filter) do in launches of their own, of which it leaves out those that have nothing
+    /// to do.
     ///
     /// # Arguments
-    /// As theirs, but `p.states`, `p.histograms`: the first of each; `p.next`: where the states are left. The room's words count
-    /// pieces.
+    /// As theirs, but `p.states`, `p.histograms`: the first of each; `p.next`: where the states are left. The room's
+    /// words count pieces.
     ///
     /// # Thread mapping
     /// A block takes pieces of passes: up to 64 tiles as [`topk_histogram`](super::histogram) has them, or 8 as
@@ -60,12 +61,12 @@ kernel! {
     /// As [`topk_filter`](super::filter), and two words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, any number of them: as many as there are pieces do all at once where the sample was right.
-    /// One launch for all tiles, which are bound at once. The device lets blocks that run go on.
+    /// Blocks of 256 threads, any number of them: as many as there are pieces do all at once where the sample was
+    /// right. One launch for all tiles, which are bound at once. The device lets blocks that run go on.
     ///
-    /// A block that has looked [`PATIENCE`] times, in vain, whether a pass is done sets the room's word [`room::STUCK`], and
-    /// all blocks return. That takes a workspace which another launch changes meanwhile, or which the sample did not prepare.
-    /// [`topk_emit`](super::emit) then writes nothing.
+    /// A block that has looked [`PATIENCE`] times, in vain, whether a pass is done sets the room's word
+    /// [`room::STUCK`], and all blocks return. That takes a workspace which another launch changes meanwhile, or which
+    /// the sample did not prepare. [`topk_emit`](super::emit) then writes nothing.
     ///
     /// # Traffic
     /// As theirs; two atomic operations a piece, and a word that each block that waits reads again and again.
@@ -100,8 +101,8 @@ kernel! {
         loop {
             let of_piece = if kind == pass::SKETCH || kind == pass::AGAIN { TILES_AGAIN } else { WARPS * tiles_per_warp(p.tiles) };
             let pieces = p.tiles.div_ceil(of_piece);
-            // SAFETY: all threads are here, with one pass; its buffers are there by the kernel's contract, and what it needs
-            // of the passes before is done.
+            // SAFETY: all threads are here, with one pass; its buffers are there by the kernel's contract, and what it
+            // needs of the passes before is done.
             unsafe {
                 loop {
                     let piece = take(&b, counters);
@@ -185,8 +186,8 @@ unsafe fn take(b: &Buffers, word: u32) -> u32 {
 /// As [`take`].
 #[inline(always)]
 unsafe fn give(b: &Buffers, word: u32) {
-    // SAFETY: the caller's. What the block did comes before the barrier, and that before the fence: those who then read the
-    // word, and fence, find it done.
+    // SAFETY: the caller's. What the block did comes before the barrier, and that before the fence: those who then read
+    // the word, and fence, find it done.
     unsafe {
         device::barrier();
         if device::thread() == 0 {

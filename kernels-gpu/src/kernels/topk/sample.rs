@@ -9,15 +9,16 @@ kernel! {
     /// Guesses a segment's floor and sure key by a sample of it, and makes zero what all that follows adds to.
     ///
     /// # What
-    /// Of 256 times `1 << SLOTS_LOG2` keys, sampled in sectors that are spread evenly over what is bound of the segment,
-    /// two keys from which on exactly `RANK_LOW` and `RANK_HIGH` of them are, ties aside. Elements above the former become
-    /// candidates, those from the latter on are taken for sure. Of several workgroups' answers the lower floor and
-    /// the higher sure key count; each is left in words of its own. Whatever they are, the selection is exact: they decide how long it takes.
+    /// Of 256 times `1 << SLOTS_LOG2` keys, sampled in sectors that are spread evenly over what is bound of the
+    /// segment, two keys from which on exactly `RANK_LOW` and `RANK_HIGH` of them are, ties aside. Elements above the
+    /// former become candidates, those from the latter on are taken for sure. Of several workgroups' answers the lower
+    /// floor and the higher sure key count; each is left in words of its own. Whatever they are, the selection is
+    /// exact: they decide how long it takes.
     ///
     /// # Arguments
     /// * `p`; `input` and, with feedback, `residual`: `p.bound` elements. Read.
-    /// * `workspace`: the table is read; guesses are written, or raised where an earlier part of the gradient had some; the room,
-    ///   states, sums and histograms are made zero.
+    /// * `workspace`: the table is read; guesses are written, or raised where an earlier part of the gradient had some;
+    ///   the room, states, sums and histograms are made zero.
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
@@ -27,16 +28,19 @@ kernel! {
     /// 16 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `p.tiles << p.samples_log2` of them, the segments from `p.first_tile` on; and any number more.
+    /// Blocks of 256 threads, `p.tiles << p.samples_log2` of them, the segments from `p.first_tile` on; and any number
+    /// more.
     ///
     /// # Traffic
     /// Uncoalesced: a sector for each 8 keys, 1 KiB to 32 KiB per block.
     ///
     /// # Determinism
-    /// Run to run. A backend's guesses are its own: where lower bits tell no more about the sample, this one leaves them out.
+    /// Run to run. A backend's guesses are its own: where lower bits tell no more about the sample, this one leaves
+    /// them out.
     ///
     /// # Edge cases
-    /// Of a segment whose floor is fixed, or without a sample, the guess is zero; one of which nothing is bound is left alone.
+    /// Of a segment whose floor is fixed, or without a sample, the guess is zero; one of which nothing is bound is left
+    /// alone.
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.
@@ -123,8 +127,8 @@ const NONE: u32 = !0;
 /// They are bound.
 #[inline(always)]
 unsafe fn keys_of(p: &SelectParams, b: &Buffers, sent: Sent, elements: &[u32; SLOTS]) -> [u32; SLOTS] {
-    // One block works on a segment's sample, and nothing else hides its waiting: all loads are on their way before the first is
-    // used.
+    // One block works on a segment's sample, and nothing else hides its waiting: all loads are on their way before the
+    // first is used.
     let mut raws = [0; SLOTS];
     if p.dtype == dtype::F32 {
         for slot in 0..SLOTS {
@@ -191,10 +195,11 @@ pub(super) unsafe fn guessed(p: &SelectParams, b: &Buffers, index: u32) -> [u32;
     }
 }
 
-/// Keys from which on as many of the block's keys are as two ranks say, counted from 1 for the largest: zero where there are fewer.
+/// Keys from which on as many of the block's keys are as two ranks say, counted from 1 for the largest: zero where
+/// there are fewer.
 ///
-/// Bit by bit from the highest on: a bit is set if that leaves enough keys that are no less. When exactly enough are left, for
-/// both ranks, lower bits would tell no more about the sample.
+/// Bit by bit from the highest on: a bit is set if that leaves enough keys that are no less. When exactly enough are
+/// left, for both ranks, lower bits would tell no more about the sample.
 ///
 /// # Safety
 /// All threads of the block arrive together. The first 16 words of shared memory are free.

@@ -31,7 +31,8 @@ pub(super) struct Segment {
 const _: () = assert!(segment::WORDS == state::WORDS && segment::WORDS + state::WORDS == WARP);
 
 impl Segment {
-    /// The segment of a tile, as the last pass left it. What was sent of it is not read: the kernel that asks writes that.
+    /// The segment of a tile, as the last pass left it. What was sent of it is not read: the kernel that asks writes
+    /// that.
     ///
     /// # Safety
     /// All lanes arrive together, with one tile. Table and states are there.
@@ -49,7 +50,8 @@ impl Segment {
         }
     }
 
-    /// The segment of a tile, narrowed down as this pass has it. Where the tile is its first, that is left for the next.
+    /// The segment of a tile, narrowed down as this pass has it. Where the tile is its first, that is left for the
+    /// next.
     ///
     /// # Safety
     /// As [`Segment::load`]; no other warp takes the tile.
@@ -64,12 +66,12 @@ impl Segment {
         }
     }
 
-    /// As [`Segment::now`], for a block. Without `NARROWS` its source alone is as this pass has it, and nothing is left for the
-    /// next.
+    /// As [`Segment::now`], for a block. Without `NARROWS` its source alone is as this pass has it, and nothing is left
+    /// for the next.
     ///
     /// # Safety
-    /// All threads of the block arrive together, with one tile. The first 33 words of shared memory are free. With `NARROWS`
-    /// no other block takes the tile.
+    /// All threads of the block arrive together, with one tile. The first 33 words of shared memory are free. With
+    /// `NARROWS` no other block takes the tile.
     #[inline(always)]
     pub(super) unsafe fn of_block<const NARROWS: bool>(p: &SelectParams, b: &Buffers, tile: u32) -> Self {
         let lane = device::thread() % WARP;
@@ -171,19 +173,20 @@ pub(super) struct Info {
     pub(super) first: u32,
     pub(super) candidates: u32,
     pub(super) band: u32,
-    /// Elements of the key below the candidates'; of a tile that was filtered again, whether those of the highest key that the
-    /// last kept one may be are sure.
+    /// Elements of the key below the candidates'; of a tile that was filtered again, whether those of the highest key
+    /// that the last kept one may be are sure.
     pub(super) below: u32,
 }
 
-/// The first of a block's tiles that is this warp's, counted from the launch's first, where a warp takes `each` of them.
+/// The first of a block's tiles that is this warp's, counted from the launch's first, where a warp takes `each` of
+/// them.
 #[inline(always)]
 pub(super) fn first_of_warp(block: u32, each: u32) -> u32 {
     (block * WARPS + device::thread() / WARP) * each
 }
 
-/// Calls `work` for the tiles of a block that are this warp's, `each` of them and 8 at most, one after another, from the first one on, whose segment is `segment`. With `NOW`
-/// the segments are narrowed down.
+/// Calls `work` for the tiles of a block that are this warp's, `each` of them and 8 at most, one after another, from
+/// the first one on, whose segment is `segment`. With `NOW` the segments are narrowed down.
 ///
 /// # Safety
 /// As [`Segment::load`], or [`Segment::now`]; the filter ran over the tiles.

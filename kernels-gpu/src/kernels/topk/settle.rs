@@ -9,30 +9,32 @@ kernel! {
     /// Takes off a residual what was sent of it last: what the next selection would do as it reads.
     ///
     /// # What
-    /// An element of a segment becomes zero where its key is above the segment's `SENT_KEY`, or that and its index at most
-    /// `SENT_INDEX`. Nothing else changes. With `FORGETS`, in a launch behind that, nothing is left to be taken off.
+    /// An element of a segment becomes zero where its key is above the segment's `SENT_KEY`, or that and its index at
+    /// most `SENT_INDEX`. Nothing else changes. With `FORGETS`, in a launch behind that, nothing is left to be taken
+    /// off.
     ///
     /// # Arguments
     /// * `p`: `first`, `bound`, `first_tile`, `segments` and `flags` are read.
-    /// * `residual`: `p.bound` f32, from element `p.first` on. Read, and written where an element becomes zero that was not.
-    /// * `workspace`: the table; of each segment its start, elements, first tile, and what was sent of it. Read; with `FORGETS`
-    ///   what was sent is written, and nothing read.
+    /// * `residual`: `p.bound` f32, from element `p.first` on. Read, and written where an element becomes zero that was
+    ///   not.
+    /// * `workspace`: the table; of each segment its start, elements, first tile, and what was sent of it. Read; with
+    ///   `FORGETS` what was sent is written, and nothing read.
     /// * `input`, `indices`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A block takes a tile of 8192 elements, a warp 1024 of them; slot `j` of a lane is 32 elements behind slot `j - 1`, so
-    /// that every load of a warp is consecutive. With `FORGETS` a thread takes a segment.
+    /// A block takes a tile of 8192 elements, a warp 1024 of them; slot `j` of a lane is 32 elements behind slot
+    /// `j - 1`, so that every load of a warp is consecutive. With `FORGETS` a thread takes a segment.
     ///
     /// # Shared memory
     /// None.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, one for each tile from `p.first_tile` on, all of whose elements are bound; with `FORGETS`, for each
-    /// 256 segments from that number on.
+    /// Blocks of 256 threads, one for each tile from `p.first_tile` on, all of whose elements are bound; with
+    /// `FORGETS`, for each 256 segments from that number on.
     ///
     /// # Traffic
-    /// 4 bytes per element of the segments. Uncoalesced: a sector of 32 bytes per element that becomes zero, where those are
-    /// sparse; all would be as much again as was read.
+    /// 4 bytes per element of the segments. Uncoalesced: a sector of 32 bytes per element that becomes zero, where
+    /// those are sparse; all would be as much again as was read.
     ///
     /// # Determinism
     /// Backend to backend.
@@ -41,7 +43,8 @@ kernel! {
     /// Minus zero that was sent becomes zero. All NaN have one key.
     ///
     /// # Safety
-    /// The buffers are as above and stay so until the kernel is done, the launch is as above; no two segments share an element.
+    /// The buffers are as above and stay so until the kernel is done, the launch is as above; no two segments share an
+    /// element.
     fn topk_settle(
         p: SelectParams,
         input: *const u8,

@@ -6,12 +6,13 @@ use crate::arith::topk::{digit_shift, rounds_of};
 use crate::device::{self, WARP};
 use crate::params::{NOWHERE, PIECE, SelectParams, THREADS, room, state};
 
-/// Words of shared memory behind those of the job: 2 counts a warp; then, 4 a warp, where its candidates go, and those of the band,
-/// and how the band is counted.
+/// Words of shared memory behind those of the job: 2 counts a warp; then, 4 a warp, where its candidates go, and those
+/// of the band, and how the band is counted.
 pub(super) const COUNTS: u32 = BEHIND;
 pub(super) const OUTPUTS: u32 = COUNTS + 2 * WARPS;
 
-/// A tile with no more in the band adds them to the histogram one by one, where that has more bins than a block has threads.
+/// A tile with no more in the band adds them to the histogram one by one, where that has more bins than a block has
+/// threads.
 const FEW: u32 = 128;
 
 /// Adds up what the warps have found, and tells them where it goes.
@@ -37,8 +38,9 @@ pub(super) unsafe fn share<const AGAIN: bool>(p: &SelectParams, b: &Buffers, til
         let (mut shift, mut bins) = (0, 0);
         if job.base < top && band != 0 {
             shift = digit_shift(top - job.base, rounds_of(top - job.base));
-            // Few of many keys are added to the histogram itself: to look through the block's bins would take longer. Of few keys all
-            // tiles have the same ones, and an addition for each of a tile is all that one word can take.
+            // Few of many keys are added to the histogram itself: to look through the block's bins would take longer.
+            // Of few keys all tiles have the same ones, and an addition for each of a tile is all that one word can
+            // take.
             let all = ((top - job.base - 1) >> shift) + 1;
             if band > FEW || all <= THREADS {
                 bins = all;

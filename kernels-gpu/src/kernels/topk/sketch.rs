@@ -11,35 +11,38 @@ use crate::params::{
 const _: () = assert!(WARP_TILE == SKETCH_RUN && SLOTS == SKETCH_STEP as usize);
 
 kernel! {
-    /// Looks for the last kept key where the filter was to find it; and elsewhere sorts runs of 1024 keys, and keeps every 32nd.
+    /// Looks for the last kept key where the filter was to find it; and elsewhere sorts runs of 1024 keys, and keeps
+    /// every 32nd.
     ///
     /// # What
-    /// The first blocks do what [`topk_histogram`](super::histogram) does, in round 0: what the filter counted tells which segments
-    /// are left to the sketch. The others sketch the tiles of those, and count the keys that they keep. Of a run's keys, the largest first, those at ranks 32, 64, and so on are
-    /// stored, each raised by 1; zeros where the run has fewer. Munro and Paterson, "Selection and sorting with limited
-    /// storage", 1980: of the elements from any of the stored keys on a run has 32 for each that is stored, and up to 31 more.
-    /// So two ranks in all runs' sketches are keys between which the last kept one is, whatever the gradient is.
+    /// The first blocks do what [`topk_histogram`](super::histogram) does, in round 0: what the filter counted tells
+    /// which segments are left to the sketch. The others sketch the tiles of those, and count the keys that they keep.
+    /// Of a run's keys, the largest first, those at ranks 32, 64, and so on are stored, each raised by 1; zeros where
+    /// the run has fewer. Munro and Paterson, "Selection and sorting with limited storage", 1980: of the elements from
+    /// any of the stored keys on a run has 32 for each that is stored, and up to 31 more. So two ranks in all runs'
+    /// sketches are keys between which the last kept one is, whatever the gradient is.
     ///
     /// # Arguments
     /// * `p`; `input`, or with feedback `residual`: `p.bound` elements. Read.
-    /// * `workspace`: as [`topk_histogram`](super::histogram); the sketch is written, where the candidates of filtering again will
-    ///   be.
+    /// * `workspace`: as [`topk_histogram`](super::histogram); the sketch is written, where the candidates of filtering
+    ///   again will be.
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
     /// First as [`topk_histogram`](super::histogram). Then a block takes 8 tiles one after another, as
-    /// [`topk_filter_again`](super::filter) does; a warp a run of each, sorted in registers, so that a lane ends up with 32
-    /// neighbours in order, and stores its last one.
+    /// [`topk_filter_again`](super::filter) does; a warp a run of each, sorted in registers, so that a lane ends up
+    /// with 32 neighbours in order, and stores its last one.
     ///
     /// # Shared memory
     /// 33 words, and 2048 of bins.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, one for each `8 * tiles_per_warp` of `p.tiles` tiles, from `p.first_tile` on, and then one for each 8.
+    /// Blocks of 256 threads, one for each `8 * tiles_per_warp` of `p.tiles` tiles, from `p.first_tile` on, and then
+    /// one for each 8.
     ///
     /// # Traffic
-    /// As [`topk_histogram`](super::histogram). Then a table entry and a state a segment; for the tiles that are sketched, 4 bytes per element (2 for the half types), and an
-    /// eighth of a byte written.
+    /// As [`topk_histogram`](super::histogram). Then a table entry and a state a segment; for the tiles that are
+    /// sketched, 4 bytes per element (2 for the half types), and an eighth of a byte written.
     ///
     /// # Determinism
     /// Backend to backend.

@@ -1,8 +1,8 @@
 //! How many entries are before a tile: sums of tiles' counts, in two steps.
 //!
-//! Kernels that need to know it add up what is counted of the tiles before, in parts: of 64 times 64 tiles together, of 64,
-//! and one by one. So no pass is needed between the one that counts and the one that asks, and none goes over all tiles
-//! in one workgroup.
+//! Kernels that need to know it add up what is counted of the tiles before, in parts: of 64 times 64 tiles together, of
+//! 64, and one by one. So no pass is needed between the one that counts and the one that asks, and none goes over all
+//! tiles in one workgroup.
 
 use super::{Buffers, sum};
 use crate::device::{self, WARP};
@@ -14,7 +14,8 @@ pub(super) fn is_last(tile: u32) -> bool {
     (tile + 1).is_multiple_of(1 << SUMMED_LOG2)
 }
 
-/// Adds what a warp counts to the sums that a tile is in: `count` is of the first kind in even lanes, of the second in odd ones.
+/// Adds what a warp counts to the sums that a tile is in: `count` is of the first kind in even lanes, of the second in
+/// odd ones.
 ///
 /// # Safety
 /// The sums are there, and touched by atomic operations alone.

@@ -89,7 +89,8 @@ fn shuffle(mode: &str, d: &Operand, [a, b, c, members]: [&Operand; 4]) -> Result
         d => (d.narrow()?, None),
     };
     let (a, b, c, members) = (a.source()?, b.source()?, c.source()?, members.source()?);
-    // The lane taken from, and whether it is in range, from the lane, `b`, and the least and largest lane of its segment.
+    // The lane taken from, and whether it is in range, from the lane, `b`, and the least and largest lane of its
+    // segment.
     let from: fn(u32, u32, u32, u32) -> (u32, bool) = match mode {
         "up" => |lane, b, _, most| (lane.wrapping_sub(b), lane as i64 - i64::from(b) >= i64::from(most)),
         "down" => |lane, b, _, most| (lane + b, lane + b <= most),

@@ -1,6 +1,6 @@
 //! Floating-point arithmetic, IEEE 754 with subnormal numbers, as sm_20 and newer have it. A result that is NaN is
-//! 0x7fffffff, as devices give it for f32, or its like in the other types: the payload of an operand never shows. The ISA
-//! leaves f32's bits open and keeps payloads in f64, so no kernel may count on either.
+//! 0x7fffffff, as devices give it for f32, or its like in the other types: the payload of an operand never shows. The
+//! ISA leaves f32's bits open and keeps payloads in f64, so no kernel may count on either.
 //!
 //! `add`, `sub` and `mul` without `.rn` are refused: the compiler behind PTX may fuse those, so their bits are not
 //! determined. So is whatever flushes or approximates.

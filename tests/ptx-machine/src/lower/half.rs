@@ -42,9 +42,11 @@ impl Format {
         let sign = if value.is_sign_negative() { 0x8000 } else { 0 };
         let magnitude = value.abs();
         let fraction_bits = self.precision - 1;
-        // The exponent of the binade, that of the subnormals at the least. A subnormal f64 is below all of both formats.
+        // The exponent of the binade, that of the subnormals at the least. A subnormal f64 is below all of both
+        // formats.
         let exponent = ((magnitude.to_bits() >> 52) as i32 - 1023).max(self.least);
-        // The value in units of the last place there: scaling by a power of two is exact, but for what is far too large.
+        // The value in units of the last place there: scaling by a power of two is exact, but for what is far too
+        // large.
         let units = if exponent > self.largest {
             f64::INFINITY
         } else {

@@ -1,10 +1,11 @@
 //! `mma.sync`: a warp multiplies two small matrices, each of which lies in pieces in its lanes' registers.
 //!
-//! Of TF32 numbers, in the shape 16 x 8 x 8. The ISA says which element is in which register of which lane, and that products are
-//! added in binary32, but neither in which order nor how sums are rounded. This machine adds to an element of the accumulator its
-//! eight products in order, in binary64, in which the products are exact, and cuts the sum towards zero, as tensor cores were
-//! measured to do (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021). A device's bits may
-//! be others. What is no TF32 number, of which a device would drop bits, is refused.
+//! Of TF32 numbers, in the shape 16 x 8 x 8. The ISA says which element is in which register of which lane, and that
+//! products are added in binary32, but neither in which order nor how sums are rounded. This machine adds to an element
+//! of the accumulator its eight products in order, in binary64, in which the products are exact, and cuts the sum
+//! towards zero, as tensor cores were measured to do (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA
+//! tensor cores", 2021). A device's bits may be others. What is no TF32 number, of which a device would drop bits, is
+//! refused.
 
 use super::Exchange;
 use super::float::single;

@@ -36,8 +36,8 @@ pub(crate) enum Action {
     Barrier(u32),
     /// `bar.warp.sync` of all lanes.
     WarpBarrier,
-    /// A fence: the machine executes memory operations in order, and notes what is ordered by it of two blocks, if it is for
-    /// more than one.
+    /// A fence: the machine executes memory operations in order, and notes what is ordered by it of two blocks, if it
+    /// is for more than one.
     Fence {
         of_blocks: bool,
     },

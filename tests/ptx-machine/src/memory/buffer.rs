@@ -49,7 +49,8 @@ impl Buffer {
     /// Forgets what was written and by whom: the memory becomes another block's.
     pub(crate) fn forget(&mut self) {
         self.written.fill(0);
-        // To the shadow another launch, of which none races with one before: to make it anew for each block takes longer.
+        // To the shadow another launch, of which none races with one before: to make it anew for each block takes
+        // longer.
         self.forgotten += 1;
     }
 
@@ -91,8 +92,8 @@ impl Buffer {
         Ok(offset)
     }
 
-    /// Checks an access of each lane of the mask as [`Buffer::check`] does, but for races, and marks what is written: the offsets,
-    /// or `None`, and nothing is changed, where a lane's access is wrong.
+    /// Checks an access of each lane of the mask as [`Buffer::check`] does, but for races, and marks what is written:
+    /// the offsets, or `None`, and nothing is changed, where a lane's access is wrong.
     #[inline]
     pub(crate) fn check_lanes(
         &mut self,

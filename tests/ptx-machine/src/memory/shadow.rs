@@ -1,10 +1,10 @@
 //! Who touched what: finds two accesses that nothing orders.
 //!
 //! Two accesses of one launch to one byte are ordered if one thread makes both, if a barrier of their block lies
-//! between, or a barrier of their warp; of two blocks, if one has been told of the other's barrier since ([`super::order`]).
-//! If they are not, and one of them writes, and not both are atomic, they race: whatever order this run had, another may have
-//! the other. Every access is remembered by its last writer and by what is needed of its readers, as FastTrack does it
-//! (Flanagan and Freund 2009), with barriers in the place of clocks.
+//! between, or a barrier of their warp; of two blocks, if one has been told of the other's barrier since
+//! ([`super::order`]). If they are not, and one of them writes, and not both are atomic, they race: whatever order this
+//! run had, another may have the other. Every access is remembered by its last writer and by what is needed of its
+//! readers, as FastTrack does it (Flanagan and Freund 2009), with barriers in the place of clocks.
 
 use super::order::Known;
 use crate::fault::Party;
@@ -26,7 +26,8 @@ pub(crate) struct Who {
 }
 
 impl Who {
-    /// Whether this access, the earlier in this run, comes before `later` in every run, of which its block knows as much.
+    /// Whether this access, the earlier in this run, comes before `later` in every run, of which its block knows as
+    /// much.
     fn before(&self, later: &Who, known: Known<'_>) -> bool {
         (self.block == later.block && self.thread == later.thread) || self.barrier_before(later, known)
     }
@@ -105,8 +106,8 @@ impl Several {
         self.last = *now;
     }
 
-    /// Whether all of them come before whatever the threads of `now`'s block, or where they were of one warp of that one, do from
-    /// now on.
+    /// Whether all of them come before whatever the threads of `now`'s block, or where they were of one warp of that
+    /// one, do from now on.
     fn are_before(&self, now: &Who, known: Known<'_>) -> bool {
         match self.of {
             Readers::One | Readers::Warp => self.last.barrier_before(now, known),
@@ -195,8 +196,8 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// A page whose cells have that many bytes. A page of another buffer's can be made one, since what it holds is of earlier
-    /// launches, of which none races with a later one.
+    /// A page whose cells have that many bytes. A page of another buffer's can be made one, since what it holds is of
+    /// earlier launches, of which none races with a later one.
     fn new(spare: Option<Self>, each_log2: u32) -> Self {
         let mut cells = spare.map_or_else(Vec::new, |page| page.cells);
         if cells.len() < PAGE >> each_log2 {

@@ -148,7 +148,8 @@ impl Launch<'_> {
                 Space::Shared => Some(&mut *memory.shared),
                 _ => None,
             };
-            // Where an access of a lane is wrong, the lanes go one by one below, which finds the first and what is wrong.
+            // Where an access of a lane is wrong, the lanes go one by one below, which finds the first and what is
+            // wrong.
             let checked =
                 buffer.and_then(|b| b.check_lanes(at, mask, bytes, reads, writes).map(|offsets| (b, offsets)));
             if let Some((buffer, offsets)) = checked {
@@ -194,8 +195,8 @@ impl Launch<'_> {
             };
             let offset = buffer.check(at[lane], bytes, reads, writes, who).map_err(fail)?;
             if races && fences && matches!(space, Space::Global) {
-                // No kernel waits by what an atomic operation reads, and to count it would order pieces of work by the turn in which they
-                // happened to be taken.
+                // No kernel waits by what an atomic operation reads, and to count it would order pieces of work by the
+                // turn in which they happened to be taken.
                 if access.waits() {
                     self.words.read(memory.order, now.thread, at[lane], atomic);
                 }
@@ -288,7 +289,8 @@ fn word<const BYTES: usize>(data: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Stores each lane's parts, each part of all lanes at a time. Accesses are aligned: those of two lanes are the same bytes or none.
+/// Stores each lane's parts, each part of all lanes at a time. Accesses are aligned: those of two lanes are the same
+/// bytes or none.
 #[inline]
 fn store_lanes(access: &Access, parts: &[From], data: &mut [u8], offsets: &[usize; LANES], warp: &Warp, mask: u32) {
     for (index, from) in parts.iter().enumerate() {

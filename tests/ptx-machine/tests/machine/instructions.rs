@@ -342,7 +342,8 @@ fn tf32_is_rounded_to_nearest_away_from_zero() {
     }
 }
 
-/// Loads the fragments of a product of matrices: a lane's four words of A, two of B and four of the accumulator, one after another.
+/// Loads the fragments of a product of matrices: a lane's four words of A, two of B and four of the accumulator, one
+/// after another.
 const FRAGMENTS: &str = "mul.wide.u32 %rd4, %r1, 40;\nadd.s64 %rd5, %rd1, %rd4;\nadd.s64 %rd6, %rd2, %rd4;\n\
     ld.global.b32 %r2, [%rd5];\nld.global.b32 %r3, [%rd5+4];\nld.global.b32 %r4, [%rd5+8];\nld.global.b32 %r5, [%rd5+12];\n\
     ld.global.b32 %r6, [%rd5+16];\nld.global.b32 %r7, [%rd5+20];\nld.global.f32 %f1, [%rd5+24];\n\

@@ -159,8 +159,8 @@ fn compare(inst: &Inst, mut a: Args<'_>, double: bool) -> Option<Action> {
     }))
 }
 
-/// Whether a quotient needs more care than a reciprocal and its corrections: where an operand, the quotient or a remainder is
-/// at the ends of the range. A device draws the line somewhere there.
+/// Whether a quotient needs more care than a reciprocal and its corrections: where an operand, the quotient or a
+/// remainder is at the ends of the range. A device draws the line somewhere there.
 fn check(mut a: Args<'_>) -> Option<Action> {
     let (p, x, y) = (a.pred_out()?, a.source()?, a.source()?);
     Some(Box::new(move |w, mask| {

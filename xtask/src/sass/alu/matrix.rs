@@ -1,5 +1,5 @@
-//! `HMMA`: a warp multiplies two small matrices of TF32, each of which lies in pieces in its lanes' registers, as `mma.sync` of the
-//! PTX ISA places them.
+//! `HMMA`: a warp multiplies two small matrices of TF32, each of which lies in pieces in its lanes' registers, as
+//! `mma.sync` of the PTX ISA places them.
 
 use super::super::inst::{Arg, Inst};
 use super::super::warp::LANES;

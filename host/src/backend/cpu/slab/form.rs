@@ -82,8 +82,8 @@ pub(super) fn add<V: Lanes>(
 /// Terms from which on the next tile is fetched between them.
 const SPREAD: usize = 8;
 
-/// What the next tile needs is fetched while this one is worked on, a few lines at a time: more than a core has requests for would
-/// wait for one another. The hardware's own prefetching does not follow rows that it sees in pieces.
+/// What the next tile needs is fetched while this one is worked on, a few lines at a time: more than a core has
+/// requests for would wait for one another. The hardware's own prefetching does not follow rows that it sees in pieces.
 #[derive(Clone, Copy)]
 struct Ahead<'a> {
     gradient: &'a [f32],

@@ -1,7 +1,7 @@
 //! The passes of PowerSGD over a slab: neighbouring rows of a matrix, with all their columns.
 //!
-//! Sums are in one order, whatever the vector width: along a row sixteen lanes, folded in f64 every [`PANEL`] columns; down a
-//! slab row after row. `form.rs` forms the rows, and writes those of L R^T; `product.rs` multiplies them.
+//! Sums are in one order, whatever the vector width: along a row sixteen lanes, folded in f64 every [`PANEL`] columns;
+//! down a slab row after row. `form.rs` forms the rows, and writes those of L R^T; `product.rs` multiplies them.
 
 mod form;
 mod product;
@@ -58,8 +58,8 @@ pub(super) struct Slab<'a> {
     pub(super) out: &'a mut [f32],
 }
 
-/// Columns of a tile of a matrix, padding included: fewer where the rank is large, so that the factors' tiles are in the
-/// first-level cache too.
+/// Columns of a tile of a matrix, padding included: fewer where the rank is large, so that the factors' tiles are in
+/// the first-level cache too.
 pub(super) fn tile_width(part: &Part, rank: usize) -> usize {
     let most = match rank {
         0..=8 => TILE,
@@ -69,8 +69,9 @@ pub(super) fn tile_width(part: &Part, rank: usize) -> usize {
     part.column_stride().min(most)
 }
 
-/// A right factor in tiles: all columns of the factor for the first columns of the matrix, then for the next. Entries that are
-/// used together lie together; as columns they might be a power of two apart, and share a few lines of the cache.
+/// A right factor in tiles: all columns of the factor for the first columns of the matrix, then for the next. Entries
+/// that are used together lie together; as columns they might be a power of two apart, and share a few lines of the
+/// cache.
 pub(super) fn tiled(part: &Part, rank: usize, factor: &[f32]) -> Vec<Line> {
     let width = tile_width(part, rank);
     let mut tiles = vec![Line::default(); part.columns.div_ceil(width) * width / LANES * rank];

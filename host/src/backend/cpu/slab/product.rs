@@ -3,7 +3,8 @@
 use super::super::lanes::{LANES, Lanes};
 use super::{GROUP, MOST, TOGETHER};
 
-/// Parts of neighbouring rows. Nothing here is a closure: one that is not inlined would be compiled for the narrowest vectors.
+/// Parts of neighbouring rows. Nothing here is a closure: one that is not inlined would be compiled for the narrowest
+/// vectors.
 #[derive(Clone, Copy)]
 pub(super) struct Lines<'a> {
     pub(super) source: &'a [f32],

@@ -124,7 +124,8 @@ impl<D: DeviceMemory> LowRank<D> {
         Ok(bytes)
     }
 
-    /// A step, in which `mean` makes of each factor, of [`ResidentLowRank::given_len`] entries, the mean over the ranks.
+    /// A step, in which `mean` makes of each factor, of [`ResidentLowRank::given_len`] entries, the mean over the
+    /// ranks.
     pub(in crate::compressor::resident) fn step_by(
         &mut self,
         queue: &Queue<'_, D>,
