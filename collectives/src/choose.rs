@@ -268,3 +268,46 @@ impl Collective for Echo {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gradwire_planner::{Choice, CodecCost, Curve, Line};
+
+    use super::{Answer, Measured, SIZES, measure};
+    use crate::ping::Ping;
+
+    /// What is chosen where a codec takes no time, and a message 100 us and what its bytes take at 2 MB/s.
+    fn chosen(ranks: u32, recipe: &str) -> String {
+        // 32768 elements, of which none are small.
+        let measured = measure(&gradwire::Device::cpu(), recipe, &[[128, 128], [64, 256]], ranks).expect("a recipe");
+        let none = Curve::Line(Line::new(0.0, 0.0));
+        let codec = measured.codec.map(|codec| CodecCost { encode: none.clone(), decode: none.clone(), ..codec });
+        let pings = SIZES.map(|bytes| Ping { bytes, seconds: vec![100e-6 + bytes as f64 / 2e6] });
+        match (Measured { codec, ..measured }).answer(&pings, ranks, 0.05, true) {
+            Answer::Choice(text) => Choice::from_json(&text).expect("a choice").recipe,
+            Answer::Refused(reason) => reason,
+            Answer::Again => "again".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_fastest_way_goes_by_ranks_and_bytes() {
+        for (ranks, recipe, wanted) in [
+            // 1.5 payloads against 3; the sum is 1.5 gradients.
+            (4, "qsgd:bits=4,bucket=64+ef", "qsgd:bits=4,bucket=64+ef+twophase"),
+            // A payload either way, and fewer messages.
+            (2, "qsgd:bits=4,bucket=64+ef", "qsgd:bits=4,bucket=64+ef"),
+            // Three tenths of the entries with their indices, from all seven others or in six messages: more than the
+            // sum.
+            (8, "topk:0.3+ef", "none"),
+            (2, "topk:0.3+ef", "topk:0.3+ef"),
+            // 29 payloads against 10.
+            (30, "topk:0.05+ef", "topk:0.05+ef+gtopk"),
+            // Factors are summed.
+            (4, "powersgd:rank=2", "powersgd:rank=2"),
+            (4, "none", "none"),
+        ] {
+            assert_eq!(chosen(ranks, recipe), wanted, "{ranks} ranks");
+        }
+    }
+}

@@ -33,6 +33,34 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("the target folder's name is UTF-8")
 }
 
+/// A payload, what it is called, and the bytes of what it decodes to.
+struct Sent {
+    name: String,
+    payload: Vec<u8>,
+    decoded: Vec<u8>,
+}
+
+/// Has Python decode them all, in one process: starting it takes longer than the decoding.
+fn expect_decoded(test: &str, all: &[Sent]) {
+    let mut files = Vec::new();
+    for (i, Sent { payload, .. }) in all.iter().enumerate() {
+        let (sent, out) = (scratch(&format!("{test}_{i}.bin")), scratch(&format!("{test}_{i}.out")));
+        std::fs::write(&sent, payload).expect("written");
+        files.extend([sent, out]);
+    }
+    let args: Vec<&str> = files.iter().map(|path| text(path)).collect();
+    let Some(output) = script(&args) else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for (Sent { name, decoded, .. }, files) in all.iter().zip(files.chunks(2)) {
+        assert!(std::fs::read(&files[1]).expect("written") == *decoded, "{name}: decoded");
+    }
+    files.iter().for_each(|file| std::fs::remove_file(file).expect("removed"));
+}
+
+fn bytes_of(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_bits().to_le_bytes()).collect()
+}
+
 #[test]
 fn python_decodes_the_same_bits() {
     let kinds = cases::settings();
@@ -40,23 +68,20 @@ fn python_decodes_the_same_bits() {
     for (name, fill) in cases::FILLS {
         inputs.push((700, name, fill(700)));
     }
+    let mut all = Vec::new();
     for (i, case) in kinds.iter().enumerate() {
         // Every setting meets two inputs, every input some setting.
         for (n, name, x) in [&inputs[0], &inputs[i % inputs.len()]] {
-            let label = format!("{}, {name}, n = {n}", case.label());
             let payload = Device::cpu().encode(&case.codec(), x, cases::seed()).expect("valid");
-            let (sent, out) = (scratch("sent.bin"), scratch("out.bin"));
-            std::fs::write(&sent, payload.as_bytes()).expect("written");
-
-            let Some(output) = script(&[text(&sent), text(&out)]) else { return };
-            assert!(output.status.success(), "{label}: {}", String::from_utf8_lossy(&output.stderr));
-            let decoded = Device::cpu().decode(&payload).expect("valid");
-            assert!(
-                std::fs::read(&out).expect("written") == bytemuck::cast_slice::<f32, u8>(&decoded),
-                "{label}: decoded"
-            );
+            let decoded = bytes_of(&Device::cpu().decode(&payload).expect("valid"));
+            all.push(Sent {
+                name: format!("{}, {name}, n = {n}", case.label()),
+                payload: payload.into_bytes(),
+                decoded,
+            });
         }
     }
+    expect_decoded("same", &all);
 }
 
 #[test]
@@ -65,6 +90,7 @@ fn python_decodes_packed_codes_to_the_same_bits() {
         let codec = gradwire::Qsgd::bits(bits).bucket(64);
         [(bits, codec.elias()), (bits, codec.delta())]
     };
+    let mut all = Vec::new();
     for (bits, codec) in [2, 3, 4, 5, 6, 7, 8, 16].into_iter().flat_map(both) {
         let mut payload =
             Device::cpu().encode(&codec, &cases::normal(700, bits.into()), cases::seed()).expect("valid").into_bytes();
@@ -75,15 +101,12 @@ fn python_decodes_packed_codes_to_the_same_bits() {
                 payload[words_at..].fill(byte);
                 oracle::elias::seal(&mut payload);
             }
-            let (sent, out) = (scratch(&format!("packed_{bits}.bin")), scratch(&format!("packed_{bits}.out")));
-            std::fs::write(&sent, &payload).expect("written");
-            let Some(output) = script(&[text(&sent), text(&out)]) else { return };
-            assert!(output.status.success(), "{bits} bits: {}", String::from_utf8_lossy(&output.stderr));
             let decoded = Device::cpu().decode(&Payload::from_bytes(&payload).expect("valid")).expect("decodes");
-            let expected = bytemuck::cast_slice::<f32, u8>(&decoded);
-            assert!(std::fs::read(&out).expect("written") == expected, "{bits} bits, {spoil:x?}: decoded");
+            let name = format!("{bits} bits, {spoil:x?}");
+            all.push(Sent { name, payload: payload.clone(), decoded: bytes_of(&decoded) });
         }
     }
+    expect_decoded("packed", &all);
 }
 
 #[test]
@@ -94,21 +117,16 @@ fn python_packs_and_reads_the_golden_packed_payloads() {
     for (vector, result) in vectors.iter().zip(&results) {
         assert_eq!(result["packed"], vector["packed"], "{}", vector["name"]);
     }
-    let mut files = Vec::new();
-    let vectors = vectors::elias::committed().expect("read");
-    for (i, vector) in vectors.iter().enumerate() {
-        let (sent, out) = (scratch(&format!("elias_{i}.bin")), scratch(&format!("elias_{i}.out")));
-        std::fs::write(&sent, vector.packed_bytes().expect("hexadecimal")).expect("written");
-        files.extend([sent, out]);
-    }
-    let args: Vec<&str> = files.iter().map(|path| text(path)).collect();
-    let Some(output) = script(&args) else { return };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for (vector, files) in vectors.iter().zip(files.chunks(2)) {
-        let expected: Vec<u8> =
-            vector.decoded_words().expect("hexadecimal").iter().flat_map(|word| word.to_le_bytes()).collect();
-        assert!(std::fs::read(&files[1]).expect("written") == expected, "{}: decoded", vector.name);
-    }
+    let all: Vec<Sent> = vectors::elias::committed()
+        .expect("read")
+        .iter()
+        .map(|vector| Sent {
+            name: vector.name.clone(),
+            payload: vector.packed_bytes().expect("hexadecimal"),
+            decoded: vector.decoded_words().expect("hexadecimal").iter().flat_map(|word| word.to_le_bytes()).collect(),
+        })
+        .collect();
+    expect_decoded("elias", &all);
 }
 
 #[test]
@@ -126,21 +144,15 @@ fn python_refuses_a_damaged_payload() {
 fn python_decodes_the_golden_vectors() {
     let vectors =
         CodecId::ALL.iter().map(|codec| vectors::committed(codec.file()).expect("read")).collect::<Vec<_>>().concat();
-    let mut files = Vec::new();
-    for (i, vector) in vectors.iter().enumerate() {
-        let (sent, out) = (scratch(&format!("golden_{i}.bin")), scratch(&format!("golden_{i}.out")));
-        std::fs::write(&sent, vector.payload_bytes().expect("hexadecimal")).expect("written");
-        files.extend([sent, out]);
-    }
-    // One process for all: starting it takes longer than the decoding.
-    let args: Vec<&str> = files.iter().map(|path| text(path)).collect();
-    let Some(output) = script(&args) else { return };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for (vector, files) in vectors.iter().zip(files.chunks(2)) {
-        let expected: Vec<u8> =
-            vector.decoded_floats().expect("hexadecimal").iter().flat_map(|v| v.to_bits().to_le_bytes()).collect();
-        assert!(std::fs::read(&files[1]).expect("written") == expected, "{}, {}: decoded", vector.codec, vector.name);
-    }
+    let all: Vec<Sent> = vectors
+        .iter()
+        .map(|vector| Sent {
+            name: format!("{}, {}", vector.codec, vector.name),
+            payload: vector.payload_bytes().expect("hexadecimal"),
+            decoded: bytes_of(&vector.decoded_floats().expect("hexadecimal")),
+        })
+        .collect();
+    expect_decoded("golden", &all);
 }
 
 /// What the encoder in Python makes of a committed file of vectors; none where there is no Python.

@@ -1,5 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change lands, and which backends it ran on.
 
+mod programs;
+
 use std::process::Command;
 
 use gradwire::{BackendKind, Device};
@@ -79,15 +81,13 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         return some(args);
     }
     // The tests share the profile of this binary, so that nothing is built twice.
-    let steps: [(&str, &[&str]); 4] = [
-        ("formatting", &["fmt", "--all", "--check"]),
-        ("lints", &["clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]),
-        ("unit, property, conformance and documentation tests", &["test", "--release", "--workspace", "--locked"]),
-        ("documentation", &["doc", "--release", "--workspace", "--no-deps", "--locked"]),
-    ];
-    for (name, words) in steps {
-        step(name, words, args)?;
-    }
+    step("formatting", &["fmt", "--all", "--check"], args)?;
+    step("lints", &["clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], args)?;
+    println!("== unit, property and conformance tests");
+    let depth = args.depth.map(|depth| (Depth::VARIABLE, depth));
+    programs::run(depth.as_slice())?;
+    step("documentation tests", &["test", "--release", "--workspace", "--locked", "--doc"], args)?;
+    step("documentation", &["doc", "--release", "--workspace", "--no-deps", "--locked"], args)?;
     backends(&required)
 }
 
