@@ -281,7 +281,7 @@ mod tests {
         // 32768 elements, of which none are small.
         let measured = measure(&gradwire::Device::cpu(), recipe, &[[128, 128], [64, 256]], ranks).expect("a recipe");
         let none = Curve::Line(Line::new(0.0, 0.0));
-        let codec = measured.codec.map(|codec| CodecCost { encode: none.clone(), decode: none.clone(), ..codec });
+        let codec = measured.codec.map(|codec| CodecCost { encode: none, decode: none, ..codec });
         let pings = SIZES.map(|bytes| Ping { bytes, seconds: vec![100e-6 + bytes as f64 / 2e6] });
         match (Measured { codec, ..measured }).answer(&pings, ranks, 0.05, true) {
             Answer::Choice(text) => Choice::from_json(&text).expect("a choice").recipe,
