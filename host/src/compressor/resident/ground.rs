@@ -127,6 +127,7 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         // Beginning the step looks for them.
         match self.place(index, part) {
             (queue, place, Kept::LowRank(kept)) => kept.begin(queue, &place, part),
+            (queue, place, Kept::Random(kept)) => kept.refuse(queue, &place, part),
             _ => Ok(()),
         }
     }
@@ -136,7 +137,7 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         match kept {
             Kept::Dense(kept) => kept.encode(queue, &place, part, seed, message),
             Kept::Sparse(kept) => kept.encode(queue, &place, part, seed, message),
-            Kept::LowRank(_) => Ok(()),
+            Kept::LowRank(_) | Kept::Random(_) => Ok(()),
         }
     }
 
@@ -150,12 +151,13 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         &mut self,
         index: usize,
         part: &mut Part,
-        _: Seed,
+        seed: Seed,
         group: &mut (impl Collective + ?Sized),
         weight: f32,
     ) -> Result<u64, Error> {
         let done = match self.place(index, part) {
             (queue, place, Kept::LowRank(kept)) => kept.step(queue, &place, part, group, weight),
+            (queue, place, Kept::Random(kept)) => kept.step(queue, &place, part, seed, group, weight),
             _ => return Ok(0),
         };
         self.written |= matches!(done, Ok(_) | Err(Error::Backend { .. }));

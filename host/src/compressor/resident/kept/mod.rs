@@ -2,12 +2,14 @@
 
 mod dense;
 mod low_rank;
+mod random;
 mod sparse;
 
 use std::ops::Range;
 
 use self::dense::Dense;
 use self::low_rank::LowRank;
+use self::random::Random;
 use self::sparse::Sparse;
 use super::Compressor;
 use super::memory::Queue;
@@ -40,6 +42,7 @@ pub(super) enum Kept<D: DeviceMemory> {
     Dense(Dense<D>),
     Sparse(Box<Sparse<D>>),
     LowRank(Box<LowRank<D>>),
+    Random(Random<D>),
 }
 
 impl<D: DeviceMemory> Kept<D> {
@@ -60,10 +63,9 @@ impl<D: DeviceMemory> Kept<D> {
                     RecipeError::Stages { what, remedy: "use Compressor::exchange, or leave out rotate" }.into()
                 );
             }
-            Method::Random { .. } => {
-                let what =
-                    "random-k takes its entries from the host's memory, and the gradient is to stay in the device's";
-                return Err(RecipeError::Stages { what, remedy: "use Compressor::exchange, or topk" }.into());
+            Method::Random { codec } => {
+                let packed = part.elements() != of.elements();
+                Self::Random(Random::new(queue, *codec, part, packed)?)
             }
         })
     }
@@ -93,6 +95,40 @@ impl<D: DeviceMemory> Kept<D> {
     pub(super) fn undo(&mut self, queue: &Queue<'_, D>) -> Result<(), Error> {
         if let Self::LowRank(kept) = self { kept.undo(queue) } else { Ok(()) }
     }
+}
+
+/// Room for the tensors of a part one behind the other.
+struct Packed<D: DeviceMemory> {
+    input: D::Room,
+    residual: Option<D::Room>,
+}
+
+impl<D: DeviceMemory> Packed<D> {
+    fn new(queue: &Queue<'_, D>, elements: u64, feedback: bool) -> Result<Self, Error> {
+        let room = || queue.room(4 * elements);
+        Ok(Self { input: room()?, residual: if feedback { Some(room()?) } else { None } })
+    }
+}
+
+/// What entries are taken from, packed where it has to be: gradient and residual.
+fn taken<D: DeviceMemory>(
+    queue: &Queue<'_, D>,
+    packed: Option<&Packed<D>>,
+    place: &Place<'_, D>,
+    part: &Part,
+) -> Result<(D::Slice, Option<D::Slice>), Error> {
+    let Some(Packed { input, residual: own }) = packed else {
+        return Ok((place.input.clone(), place.residual.clone()));
+    };
+    pack(queue, part.ranges(), &place.input, &queue.all(input))?;
+    let residual = match (&place.residual, own) {
+        (Some(plane), Some(own)) => {
+            pack(queue, part.ranges(), plane, &queue.all(own))?;
+            Some(queue.all(own))
+        }
+        (plane, _) => plane.clone(),
+    };
+    Ok((queue.all(input), residual))
 }
 
 /// Copies ranges, 4 bytes per element, out of a flat buffer one behind the other.
