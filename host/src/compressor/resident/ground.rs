@@ -137,6 +137,7 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         match kept {
             Kept::Dense(kept) => kept.encode(queue, &place, part, seed, message),
             Kept::Sparse(kept) => kept.encode(queue, &place, part, seed, message),
+            Kept::Rotated(kept) => kept.encode(queue, &place, part, seed, message),
             Kept::LowRank(_) | Kept::Random(_) => Ok(()),
         }
     }
@@ -165,14 +166,14 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
     }
 
     fn decode(&mut self, index: usize, part: &Part, received: &Received<'_>, own: Own) -> Result<(), Error> {
-        let Own { rank, weight, .. } = own;
+        let Own { rank, weight, step } = own;
         self.written |= part.payloads() > 0;
         let Self { queue, device, gradient, state, .. } = self;
         let State { planes, parts, .. } = &mut **state;
         let kept = &mut parts[index];
         let (all, mine) = (0..received.ranks(), rank..rank + 1);
         let mut add = |output: &D::Slice, ranks: Range<usize>, mode: DecodeMode| {
-            kept.decode(queue, device, part, received, Onto { output, ranks, mode })
+            kept.decode(queue, device, part, received, Onto { output, ranks, mode, step })
         };
         let (Some(formed), Some(held)) = (part.formed, part.forms()) else {
             return add(gradient, all, DecodeMode::Sum(weight));

@@ -99,12 +99,11 @@ pub struct ResidentCompressor<D: DeviceMemory> {
 ///
 /// * **Bits**: where payloads are gathered, those that [`ResidentCompressor::exchange`] leaves on this device, since
 ///   payloads are summed in the order of ranks. Sums of factors, of entries of random-k and of tensors that go
-///   uncompressed are the group's own
-///   ([`crate::StreamCollective::queue_all_reduce_sum`]), the same on every rank; another engine may add in another
-///   order. A NaN among them is the one NaN of the kernels, 7fffffff.
+///   uncompressed are the group's own ([`crate::StreamCollective::queue_all_reduce_sum`]), the same on every rank;
+///   another engine may add in another order. A NaN among them is the one NaN of the kernels, 7fffffff.
 /// * **What goes**: of quantizers the codes and scalars, without a header; of top-k 8 bytes per entry, of random-k 4; of
-///   PowerSGD the factors. One message for each recipe (two for each power iteration of PowerSGD), and one for all tensors that go
-///   uncompressed.
+///   PowerSGD the factors. One message for each recipe (two for each power iteration of PowerSGD), and one for all
+///   tensors that go uncompressed.
 /// * **Waits**: a step allocates nothing and waits for nothing. The first operations of a group may wait for other
 ///   ranks, while the engine connects them. What goes wrong behind the queueing is told by a later call.
 /// * **Trust**: nobody looks at what arrives, as a host would. A rank that sends what no encoder wrote spoils the mean,
@@ -156,8 +155,8 @@ impl Compressor {
     /// queue it works.
     ///
     /// # Errors
-    /// [`RecipeError::Stages`] for a recipe with a vote, a rotation, gtopk or twophase; [`Error::Limit`] for a device
-    /// whose limits are too small, as for entries of random-k whose tensors are more than one binding;
+    /// [`RecipeError::Stages`] for a recipe with a vote, gtopk or twophase; [`Error::Limit`] for a device whose limits
+    /// are too small, as for entries of random-k whose tensors are more than one binding;
     /// [`Error::Backend`] where it has no memory left, or fails.
     pub fn resident<D>(&self, memory: &D) -> Result<ResidentCompressor<D>, Error>
     where

@@ -1,21 +1,16 @@
 //! Tensors of which the seed draws the entries that are sent.
 
-use std::borrow::Cow;
-
+use super::finite::Finite;
 use super::{Packed, Place, taken, unpack};
 use crate::collective::Collective;
 use crate::compressor::part::Part;
 use crate::compressor::planes::zeros;
 use crate::compressor::resident::memory::Queue;
-use crate::embed::{
-    DecodeRandom, DecodeRandomBuffers, DeviceMemory, EncodeRandom, EncodeRandomBuffers, Piece, Work, sealed,
-};
+use crate::embed::{DecodeRandom, DecodeRandomBuffers, DeviceMemory, EncodeRandom, EncodeRandomBuffers, Work};
 use crate::error::Error;
-use crate::gradient::Dtype;
-use crate::plan::{Limits, NonFinite, Pass, Role, STATUS_BYTES, refuse_not_finite};
+use crate::plan::{Limits, Pass};
 use crate::random::RandomK;
 use crate::seed::Seed;
-use crate::sparse::scan_passes;
 
 pub(in crate::compressor::resident) struct Random<D: DeviceMemory> {
     codec: RandomK,
@@ -27,8 +22,7 @@ pub(in crate::compressor::resident) struct Random<D: DeviceMemory> {
     /// The same on its way between the ranks.
     sums: Vec<f32>,
     packed: Option<Packed<D>>,
-    /// What a look at the gradient found, where the recipe asks for one.
-    status: Option<D::Room>,
+    finite: Finite<D>,
 }
 
 impl<D: DeviceMemory> Random<D> {
@@ -42,10 +36,7 @@ impl<D: DeviceMemory> Random<D> {
             values: queue.room(4 * entries)?,
             sums: zeros(entries as usize)?,
             packed: if packed { Some(Packed::new(queue, elements, feedback)?) } else { None },
-            status: match part.recipe.non_finite {
-                NonFinite::Error => Some(queue.room(STATUS_BYTES)?),
-                NonFinite::Propagate => None,
-            },
+            finite: Finite::new(queue, part)?,
         };
         // A device that is too small is refused here, and in no step.
         kept.passes(&queue.memory().limits()).map(|_| kept)
@@ -79,16 +70,8 @@ impl<D: DeviceMemory> Random<D> {
         place: &Place<'_, D>,
         part: &Part,
     ) -> Result<(), Error> {
-        let Some(status) = &self.status else { return Ok(()) };
         let (gradient, _) = taken(queue, self.packed.as_ref(), place, part)?;
-        let status = queue.all(status);
-        queue
-            .run(ScanGradient { elements: self.elements }, ScanGradientBuffers { gradient, status: status.clone() })?;
-        let mut found = [0u32];
-        if self.elements > 0 {
-            queue.read(&status, 0, &mut found)?;
-        }
-        refuse_not_finite(found[0]).map_err(|error| if self.packed.is_some() { part.unpacked(error) } else { error })
+        self.finite.refuse(queue, part, &gradient)
     }
 
     /// Queues what takes the entries, and leaves the rest in the residual. The seed is the step's.
@@ -145,31 +128,5 @@ impl<D: DeviceMemory> Random<D> {
         queue.write(&values, 0, bytemuck::cast_slice(&self.sums))?;
         self.queue_spread(queue, place, part, seed, values, weight)?;
         Ok(4 * self.sums.len() as u64)
-    }
-}
-
-/// A look for what is not finite in a gradient.
-struct ScanGradient {
-    elements: u64,
-}
-
-/// The memory of [`ScanGradient`].
-struct ScanGradientBuffers<B> {
-    gradient: B,
-    status: B,
-}
-
-impl sealed::Sealed for ScanGradient {}
-
-impl Work for ScanGradient {
-    type Buffers<B> = ScanGradientBuffers<B>;
-
-    fn passes(&self, limits: &Limits) -> Result<Cow<'_, [Pass]>, Error> {
-        scan_passes(self.elements as usize, Dtype::F32, false, limits).map(Cow::Owned)
-    }
-
-    fn pieces<B>(&self, buffers: ScanGradientBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
-        let status = Piece::new("status", buffers.status, STATUS_BYTES, [Some((Role::Status, 0)), None]);
-        Ok(vec![Piece::gradient(buffers.gradient, self.elements, Dtype::F32), status.scratch(0, STATUS_BYTES)])
     }
 }
