@@ -804,10 +804,12 @@ pub struct EntropyParams {
 
 /// `flags` of [`RandomParams`].
 pub mod random_flags {
-    /// Take from the residual, and leave zeros there; without it, take from the input.
+    /// Take from the residual, and leave there what is not sent; without it, take from the input.
     pub const TAKE: u32 = 1;
     /// Add to what the output holds; without it, overwrite.
     pub const ACCUMULATE: u32 = 2;
+    /// Take nothing: add the input to the residual, at as many elements as there are entries, in their own order.
+    pub const ADD: u32 = 4;
 }
 
 /// Argument of the kernels of entries that a seed draws.

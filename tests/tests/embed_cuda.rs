@@ -6,11 +6,14 @@ use std::sync::Arc;
 use gradwire::backend::cuda::artifacts::FAMILIES;
 use gradwire::backend::cuda::driver::{DevicePtr, Driver, StreamId};
 use gradwire::backend::cuda::{Cuda, DeviceSlice};
-use gradwire::embed::{Decode, DecodeBuffers, Encode, EncodeBuffers, Scatter, ScatterBuffers, Select, SelectBuffers};
+use gradwire::embed::{
+    Decode, DecodeBuffers, DecodeRandom, DecodeRandomBuffers, Encode, EncodeBuffers, EncodeRandom, EncodeRandomBuffers,
+    Scatter, ScatterBuffers, Select, SelectBuffers,
+};
 use gradwire::plan::Limits;
 use gradwire::{
-    Codec, CodecFamily, DecodeMode, DecodePlan, Device, Dtype, Error, Gradient, NonFinite, Qsgd, Seed, Segment,
-    Selection, SparsePayload, TopK, Uniform,
+    Codec, CodecFamily, DecodeMode, DecodePlan, Device, Dtype, Error, Gradient, NonFinite, Qsgd, RandomK, Seed,
+    Segment, Selection, SparsePayload, TopK, Uniform,
 };
 use gradwire_ptx_machine::Machine;
 use gradwire_tests::capture::{Capture, ELSEWHERE, HOST, STREAM};
@@ -344,6 +347,70 @@ fn entries_selected_on_a_stream_are_those_of_a_cpu() {
 
 /// A gradient may begin at any element of a caller's memory, and a segment at any element of a gradient: what is read
 /// 16 bytes at a time where that can be is the same where it cannot.
+#[test]
+fn entries_drawn_on_a_stream_are_those_of_a_cpu() {
+    let caller = Caller::new();
+    let (n, cpu, seed) = (3000, Device::cpu(), Seed::new(1).step(5).tensor(2));
+    let mut x = cases::normal(n, 3);
+    (x[12], x[13], x[14]) = (f32::from_bits(0xffc1_2345), f32::INFINITY, -0.0);
+    let mut before = cases::normal(n, 4);
+    (before[12], before[15], before[16]) = (1.0, f32::NEG_INFINITY, f32::from_bits(0x7f81_2345));
+    let codecs = [RandomK::fraction(0.1), RandomK::count(n as u64), RandomK::fraction(0.7).unbiased()];
+    let with = codecs.map(|codec| (codec, true));
+    let without = [(RandomK::count(77), false), (RandomK::fraction(0.01).unbiased(), false)];
+    for (codec, feedback) in with.into_iter().chain(without) {
+        let label = format!("{codec:?}, {feedback}");
+        let mut residual = before.clone();
+        let expected = match feedback {
+            true => cpu.encode_random_with_feedback(&codec, &x, &mut residual, seed),
+            false => cpu.encode_random(&codec, &x, seed),
+        };
+        let expected = expected.expect(&label);
+        let entries = codec.entries(n as u64).expect("valid");
+        let buffers = EncodeRandomBuffers {
+            gradient: caller.holding(bytemuck::cast_slice(&x)),
+            residual: feedback.then(|| caller.holding(bytemuck::cast_slice(&before))),
+            values: caller.room(4 * entries),
+        };
+        let encode = EncodeRandom { codec, elements: n as u64, feedback, seed };
+        // SAFETY: the machine's streams run at once, and the memory lives as long as it.
+        let work = || unsafe { caller.cuda.queue(encode, buffers) };
+        caller.driver.while_armed(work).0.expect("a capture allows all of it");
+        let found = caller.read(buffers.values, 4 * entries);
+        assert_eq!(f32s(&found), f32s(bytemuck::cast_slice(&expected)), "{label}");
+        assert_eq!(caller.read(buffers.gradient, 4 * n as u64), bytemuck::cast_slice::<f32, u8>(&x), "{label}");
+        if let Some(left) = buffers.residual {
+            assert_eq!(f32s(&caller.read(left, 4 * n as u64)), f32s(bytemuck::cast_slice(&residual)), "{label}");
+        }
+        let buffers = DecodeRandomBuffers { values: buffers.values, output: caller.holding(bytemuck::cast_slice(&x)) };
+        let mut sum = x.clone();
+        for weight in [Some(-0.3), None] {
+            let decode = DecodeRandom { codec, elements: n as u64, weight, seed };
+            // SAFETY: as above.
+            let work = || unsafe { caller.cuda.queue(decode, buffers) };
+            caller.driver.while_armed(work).0.expect("a capture allows all of it");
+            match weight {
+                Some(weight) => cpu.decode_random_add(&codec, &expected, weight, &mut sum, seed).expect(&label),
+                None => sum = cpu.decode_random(&codec, &expected, n, seed).expect(&label),
+            }
+            let found = caller.read(buffers.output, 4 * n as u64);
+            assert_eq!(f32s(&found), f32s(bytemuck::cast_slice(&sum)), "{label}, {weight:?}");
+        }
+    }
+    let room = || caller.room(4000);
+    let queue = |codec, elements, residual| {
+        let work = EncodeRandom { codec, elements, feedback: true, seed };
+        let buffers = EncodeRandomBuffers { gradient: room(), residual, values: room() };
+        // SAFETY: nothing is queued.
+        unsafe { caller.cuda.queue(work, buffers) }.expect_err("refused")
+    };
+    assert!(matches!(queue(RandomK::count(1001), 1000, Some(room())), Error::Keep { .. }));
+    assert!(matches!(queue(RandomK::count(500).unbiased(), 1000, Some(room())), Error::FeedbackDiverges { .. }));
+    assert!(matches!(queue(RandomK::count(500), 1000, None), Error::NoResidual { .. }));
+    assert!(matches!(queue(RandomK::count(500), 1001, Some(room())), Error::Length { what: "gradient", .. }));
+    assert_eq!(caller.driver.inner().take_faults(), []);
+}
+
 #[test]
 fn entries_of_a_gradient_that_begins_anywhere_are_those_of_a_cpu() {
     let caller = Caller::new();

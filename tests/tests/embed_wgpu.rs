@@ -1,12 +1,15 @@
 //! Encoding and decoding recorded into a caller's encoder, on whatever adapter this machine has.
 #![cfg(feature = "wgpu")]
 
-use gradwire::embed::{Decode, DecodeBuffers, Encode, EncodeBuffers, Scatter, ScatterBuffers, Select, SelectBuffers};
+use gradwire::embed::{
+    Decode, DecodeBuffers, DecodeRandom, DecodeRandomBuffers, Encode, EncodeBuffers, EncodeRandom, EncodeRandomBuffers,
+    Scatter, ScatterBuffers, Select, SelectBuffers,
+};
 use gradwire::plan::Limits;
 use gradwire::wgpu::{self, BufferUsages};
 use gradwire::{
-    Codec, DecodeMode, DecodePlan, Device, Dtype, Error, Layout, Matrix, ModelPlan, NonFinite, PowerSgd, Qsgd, Seed,
-    TopK, Uniform,
+    Codec, DecodeMode, DecodePlan, Device, Dtype, Error, Layout, Matrix, ModelPlan, NonFinite, PowerSgd, Qsgd, RandomK,
+    Seed, TopK, Uniform,
 };
 use gradwire_tests::caller::{Caller, EVERY};
 use gradwire_tests::cases::{self, Quantizer};
@@ -195,6 +198,47 @@ fn entries_selected_by_recorded_commands_are_those_of_a_cpu() {
     let short = SelectBuffers { values: values.slice(..bytes - 4), ..buffers };
     let error = caller.gradwire.record(Select(&selection), &mut encoder, short).expect_err("short");
     assert!(matches!(error, Error::Length { what: "list of values", .. }), "{error:?}");
+}
+
+/// In dispatches of as many entries as a limit allows: taken from gradient and residual, added to an output, and decoded
+/// over zeros.
+#[test]
+fn entries_drawn_by_recorded_commands_are_those_of_a_cpu() {
+    let Some(caller) = Caller::open() else { return };
+    let small = caller.gradwire.clone().with_limits(Limits { groups: 7, ..caller.gradwire.limits() });
+    let (n, cpu, seed) = (10_000u64, Device::cpu(), Seed::new(1).step(5));
+    let (mut x, before) = (cases::normal(n as usize, 5), cases::normal(n as usize, 6));
+    (x[3], x[4], x[5]) = (f32::NAN, f32::INFINITY, f32::from_bits(1));
+    for codec in [RandomK::fraction(0.05), RandomK::count(6000).unbiased()] {
+        let mut residual = before.clone();
+        let expected = cpu.encode_random_with_feedback(&codec, &x, &mut residual, seed).expect("the CPU takes them");
+        let [gradient, state, output, over_zeros] =
+            [&x, &before, &x, &x].map(|values| holding(&caller, bytemuck::cast_slice(values), 0));
+        let values = caller.room(4 * expected.len() as u64, EVERY);
+        let buffers = EncodeRandomBuffers {
+            gradient: gradient.slice(..),
+            residual: Some(state.slice(..)),
+            values: values.slice(..),
+        };
+        let mut encoder = caller.encoder();
+        let work = EncodeRandom { codec, elements: n, feedback: true, seed };
+        small.record(work, &mut encoder, buffers).expect("it records");
+        for (weight, output) in [(Some(0.25), &output), (None, &over_zeros)] {
+            let to = DecodeRandomBuffers { values: values.slice(..), output: output.slice(..) };
+            small.record(DecodeRandom { codec, elements: n, weight, seed }, &mut encoder, to).expect("it records");
+        }
+        caller.queue.submit([encoder.finish()]);
+        let same = |buffer, expected: &[f32]| {
+            let found = words(&caller.read(buffer, 0..4 * expected.len() as u64));
+            assert_eq!(found, words(bytemuck::cast_slice(expected)), "{codec:?}");
+        };
+        same(&values, &expected);
+        same(&state, &residual);
+        let mut sum = x.clone();
+        cpu.decode_random_add(&codec, &expected, 0.25, &mut sum, seed).expect("the CPU adds them");
+        same(&output, &sum);
+        same(&over_zeros, &cpu.decode_random(&codec, &expected, n as usize, seed).expect("the CPU decodes"));
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use gradwire::{Collective, Compressor, Device, Error, ExchangeError, Policy, Res
 use gradwire_collectives::Threads;
 #[cfg(feature = "cuda")]
 use training::faulty::Faulty;
-use training::{Failing, RUN, all, bits, gradient, mixed, of, tensors, together};
+use training::{Failing, RUN, bits, gradient, mixed, of, resident as all, tensors, together};
 
 /// A device, and memory of a caller's on it that holds a gradient.
 trait Surface: DeviceMemory + Clone + Sync + Sized
@@ -263,7 +263,8 @@ fn a_device_that_fails_anywhere_leaves_all_as_it_was_or_says_that_it_does_not() 
     use gradwire::backend::cuda::Cuda;
 
     let mut outcomes = [0, 0];
-    let texts = ["qsgd:bits=4,bucket=64+ef", "topk:0.02+ef+momentum=0.9", "powersgd:rank=1"];
+    let texts =
+        ["qsgd:bits=4,bucket=64+ef", "topk:0.02+ef+momentum=0.9", "powersgd:rank=1", "randomk:0.1", "rotate+qsgd"];
     for host in texts.into_iter().chain(["dgc:ratio=0.02,nesterov,clip=3"]).map(of).chain([mixed()]) {
         let name = format!("{:?}", host.recipes());
         let driver = Arc::new(Faulty::new(on_cuda::machine().clone()));
@@ -320,6 +321,9 @@ where
         "topk:0.01+ef+finite",
         "topk:0.01+finite",
         "powersgd:rank=2+finite",
+        "randomk:0.1+finite",
+        "rotate+qsgd+finite",
+        "rotate:block=64+uniform:bits=4,bucket=64+noef+momentum=0.5+finite",
     ];
     for text in texts {
         // In a matrix, and in a bias that goes uncompressed.
@@ -376,12 +380,6 @@ fn a_buffer_that_does_not_fit_is_refused() {
     let voting = Compressor::new("signum+vote", [[64, 64]], RUN).expect("valid");
     let error = voting.resident(&wgpu).expect_err("votes are counted in the host's memory");
     assert!(error.to_string().ends_with("use Compressor::exchange, or leave out vote"), "{error}");
-    let random = Compressor::new("randomk:0.1", [[64, 64]], RUN).expect("valid");
-    let error = random.resident(&wgpu).expect_err("entries are taken from the host's memory");
-    assert!(error.to_string().ends_with("use Compressor::exchange, or topk"), "{error}");
-    let rotated = Compressor::new("rotate+qsgd", [[64, 64]], RUN).expect("valid");
-    let error = rotated.resident(&wgpu).expect_err("rotated in the host's memory");
-    assert!(error.to_string().ends_with("use Compressor::exchange, or leave out rotate"), "{error}");
 }
 
 /// Momentum in passes of a few elements each, over tensors that begin anywhere.

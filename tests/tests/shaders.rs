@@ -160,7 +160,7 @@ fn agreed() -> BTreeMap<&'static str, Agreed> {
     let vote = Agreed { fields: fields::<VoteParams>(), flags: Vec::new(), constants: vec![("PLANES", PLANES as u32)] };
     let random = Agreed {
         fields: fields::<RandomParams>(),
-        flags: constants!("FLAG_", random_flags: TAKE, ACCUMULATE).into(),
+        flags: constants!("FLAG_", random_flags: TAKE, ACCUMULATE, ADD).into(),
         constants: Vec::new(),
     };
     let momentum = Agreed { fields: fields::<MomentumParams>(), flags: Vec::new(), constants: Vec::new() };

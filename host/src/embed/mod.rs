@@ -40,6 +40,7 @@ pub use self::work::{
 };
 pub(crate) use self::work::{present, residual, sealed};
 pub use crate::low_rank::{AdvanceLowRank, BeginLowRank, FinishLowRank, LowRankBuffers};
+pub use crate::random::{DecodeRandom, DecodeRandomBuffers, EncodeRandom, EncodeRandomBuffers};
 pub use crate::sparse::{Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers, Settle, SettleBuffers};
 
 use crate::error::Error;

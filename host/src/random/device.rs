@@ -1,5 +1,6 @@
 //! Random-k on any device.
 
+use gradwire_kernels::arith::float::accumulate;
 use gradwire_kernels::params::{RandomParams, random_flags};
 
 use super::RandomK;
@@ -15,10 +16,9 @@ impl Device {
     /// As [`RandomK::entries`]; [`Error::Limit`] where the gradient does not fit one binding of the device;
     /// [`Error::Backend`] where it fails, or the memory cannot be had.
     pub fn encode_random(&self, codec: &RandomK, gradient: &[f32], seed: Seed) -> Result<Vec<f32>, Error> {
-        let params = codec.params(gradient.len() as u64, seed)?;
-        let factor = codec.factor(params.n.into(), params.entries.into());
+        let params = codec.encode_params(gradient.len() as u64, seed)?;
         let mut values = zeros(params.entries as usize)?;
-        self.engine().gather(&RandomParams { factor: factor.to_bits(), ..params }, gradient, &mut values)?;
+        self.engine().gather(&params, gradient, &mut values)?;
         Ok(values)
     }
 
@@ -34,21 +34,14 @@ impl Device {
         residual: &mut [f32],
         seed: Seed,
     ) -> Result<Vec<f32>, Error> {
-        let params = codec.params(gradient.len() as u64, seed)?;
+        let params = codec.encode_params(gradient.len() as u64, seed)?;
         Error::expect_len("residual", "elements", residual.len(), params.n.into())?;
         codec.check_feedback(params.n.into(), params.entries.into())?;
         let mut values = zeros(params.entries as usize)?;
         let mut sums = zeros(gradient.len())?;
         let pairs = gradient.iter().zip(&*residual);
-        sums.iter_mut().zip(pairs).for_each(|(sum, (gradient, residual))| *sum = gradient + residual);
+        sums.iter_mut().zip(pairs).for_each(|(sum, (gradient, residual))| *sum = accumulate(*residual, 1.0, *gradient));
         self.engine().take(&params, &mut sums, &mut values)?;
-        let factor = codec.factor(params.n.into(), params.entries.into());
-        if factor != 1.0 {
-            // What is sent is factor times the sum, and (1 - factor) times the sum is left.
-            let left: Vec<f32> = values.iter().map(|value| value - value * factor).collect();
-            self.engine().spread(&params, &left, &mut sums)?;
-            values.iter_mut().for_each(|value| *value *= factor);
-        }
         residual.copy_from_slice(&sums);
         Ok(values)
     }

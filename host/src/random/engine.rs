@@ -1,6 +1,7 @@
 //! Entries that a seed draws, on each backend.
 
 use bytemuck::{cast_slice, cast_slice_mut};
+use gradwire_kernels::arith::memory::rest;
 use gradwire_kernels::params::{RandomParams, random_flags};
 
 use super::passes;
@@ -14,7 +15,7 @@ pub(crate) trait Random {
     /// Takes the entries of the input.
     fn gather(&self, params: &RandomParams, input: &[f32], output: &mut [f32]) -> Result<(), Error>;
 
-    /// Takes the entries of the sums, and leaves zeros there.
+    /// Takes the entries of the sums, and leaves there what is not sent.
     fn take(&self, params: &RandomParams, sums: &mut [f32], output: &mut [f32]) -> Result<(), Error>;
 
     /// Puts values in the places of the entries.
@@ -29,7 +30,8 @@ impl Random for Cpu {
 
     fn take(&self, params: &RandomParams, sums: &mut [f32], output: &mut [f32]) -> Result<(), Error> {
         self.random_gather(params, sums, output);
-        self.random_scatter(params, &[], sums, |place, _| *place = 0.0);
+        let factor = f32::from_bits(params.factor);
+        self.random_scatter(params, output, sums, |place, sent| *place = rest(*place, sent, factor));
         Ok(())
     }
 

@@ -1,12 +1,14 @@
 //! Random-k: entries that a seed draws, without their indices.
 
 mod device;
+mod embed;
 mod engine;
 
 use gradwire_kernels::arith::permutation::{halves, round_keys};
 use gradwire_kernels::arith::stream::Stream;
 use gradwire_kernels::params::{RandomParams, THREADS};
 
+pub use self::embed::{DecodeRandom, DecodeRandomBuffers, EncodeRandom, EncodeRandomBuffers};
 pub(crate) use self::engine::Random;
 use crate::error::Error;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Role, Span};
@@ -28,7 +30,8 @@ use crate::seed::Seed;
 ///   With [`RandomK::unbiased`] values are multiplied by n/k: E\[decode\] = x, and omega = n/k - 1.
 /// * **Seeds**: the indices depend on (run, step, tensor), and not on the worker. No other draw shares their key.
 /// * **Determinism**: backend to backend.
-/// * **Edge cases**: NaN and infinity are sent as they are. With error feedback, entries that are sent leave +0.
+/// * **Edge cases**: NaN and infinity are sent as they are, every NaN as one. With error feedback, entries that are sent
+///   as they are leave +0, and a NaN in the residual is that one.
 ///
 /// ```
 /// use gradwire::{Device, RandomK, Seed};
@@ -119,11 +122,6 @@ impl RandomK {
         Ok(k)
     }
 
-    /// The factor of what is sent.
-    fn factor(&self, n: u64, k: u64) -> f32 {
-        if self.unbiased && k > 0 { (n as f64 / k as f64) as f32 } else { 1.0 }
-    }
-
     /// Refuses error feedback where it would diverge.
     fn check_feedback(&self, n: u64, k: u64) -> Result<(), Error> {
         let omega = n as f64 / k.max(1) as f64 - 1.0;
@@ -151,6 +149,15 @@ impl RandomK {
             keys,
             ..RandomParams::default()
         })
+    }
+
+    /// The same with the factor of what is sent.
+    fn encode_params(&self, n: u64, seed: Seed) -> Result<RandomParams, Error> {
+        let mut params = self.params(n, seed)?;
+        if self.unbiased && params.entries > 0 {
+            params.factor = ((n as f64 / f64::from(params.entries)) as f32).to_bits();
+        }
+        Ok(params)
     }
 }
 

@@ -281,7 +281,7 @@ impl Recipe {
     }
 
     /// The same with blocks of the gradient rotated before they are quantized, and the mean of the ranks rotated back.
-    /// Tensors of one recipe are rotated one behind the other. Gradients lie in the host's memory.
+    /// Tensors of one recipe are rotated one behind the other.
     ///
     /// Source: Suresh, Yu, Kumar and McMahan, "Distributed mean estimation with limited communication", ICML 2017,
     /// section 3; in blocks, by signs that all ranks draw alike: [`Rotation`]. An unbiased quantizer stays unbiased. No

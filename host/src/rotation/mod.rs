@@ -1,11 +1,15 @@
 //! The randomised Hadamard transform of blocks, and back.
 
 mod device;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod embed;
 mod engine;
 
 use gradwire_kernels::arith::rotation::{MOST_LOG2, ROW_LOG2, SIGN_KEY};
 use gradwire_kernels::params::{RotateParams, SPAN, rotate_flags};
 
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use self::embed::{Turn, TurnBuffers};
 pub(crate) use self::engine::Rotate;
 use crate::error::Error;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};

@@ -19,6 +19,8 @@ pub use embed::{Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffer
 pub(crate) use engine::Sparse;
 pub use index::IndexFormat;
 pub use lazy::LazyResidual;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use passes::scan_passes;
 pub use payload::{SparseHeader, SparsePayload, ValueFormat};
 pub use selection::Selection;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]

@@ -22,7 +22,7 @@ pub(super) fn refuse_stuck(word: u32) -> Result<(), Error> {
 }
 
 /// The passes that look for an element that is not finite.
-pub(super) fn scan_passes(n: usize, dtype: Dtype, feedback: bool, limits: &Limits) -> Result<Vec<Pass>, Error> {
+pub(crate) fn scan_passes(n: usize, dtype: Dtype, feedback: bool, limits: &Limits) -> Result<Vec<Pass>, Error> {
     // The scan does not depend on the codec.
     let plan = Uniform::bits(1).non_finite(NonFinite::Error).plan(n, dtype)?;
     EncodePlan { feedback, ..plan }.finite_scan(limits)

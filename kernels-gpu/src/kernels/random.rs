@@ -1,6 +1,7 @@
 //! Entries that a seed draws.
 
 use crate::arith::float::{accumulate, canonical};
+use crate::arith::memory::rest;
 use crate::arith::permutation::place;
 use crate::device;
 use crate::params::{RandomParams, THREADS, random_flags};
@@ -10,12 +11,15 @@ kernel! {
     ///
     /// # What
     /// `output[j] = factor * input[i]`, `i` the place of number `p.first + j` (`arith/permutation.rs`). With `TAKE` it
-    /// is `residual[i]` in the place of `input[i]`, which becomes zero. A factor of 1 leaves the bits of what is no
-    /// NaN, and a NaN is written as the one NaN.
+    /// is `residual[i]` in the place of `input[i]`, which becomes `residual[i] - output[j]`, and +0 where the factor is
+    /// 1. A factor of 1 leaves the bits of what is no NaN, and a NaN is written as the one NaN.
+    ///
+    /// With `ADD` nothing is taken: `residual[i] = residual[i] + factor * input[i]`, `i` the number `p.first + j`
+    /// itself.
     ///
     /// # Arguments
-    /// * `p`; `input`: `p.n` f32. Read without `TAKE`. `residual`: `p.n` f32. Read and written with it.
-    /// * `output`: `p.entries` f32. Written.
+    /// * `p`; `input`: `p.n` f32. Read without `TAKE`. `residual`: `p.n` f32. Read and written with `TAKE` or `ADD`.
+    /// * `output`: `p.entries` f32. Written without `ADD`.
     ///
     /// # Thread mapping
     /// A thread an entry.
@@ -27,7 +31,8 @@ kernel! {
     /// Blocks of 256 threads, `ceil(p.entries / 256)` of them.
     ///
     /// # Traffic
-    /// A sector of the input per entry, where entries are sparse, and 4 bytes. With `TAKE` another sector.
+    /// A sector of the input per entry, where entries are sparse, and 4 bytes. With `TAKE` another sector. With `ADD` 12
+    /// bytes per element.
     ///
     /// # Determinism
     /// Backend to backend.
@@ -39,17 +44,23 @@ kernel! {
         if entry >= p.entries {
             return;
         }
+        let factor = f32::from_bits(p.factor);
+        if p.flags & random_flags::ADD != 0 {
+            let at = (p.first + entry) as usize;
+            // SAFETY: the element is there, and no other thread's.
+            unsafe { *residual.add(at) = accumulate(*residual.add(at), factor, *input.add(at)) };
+            return;
+        }
         let at = place(&p, p.first + entry) as usize;
         // SAFETY: a place is below `p.n`, and no other entry's; the entry is there.
         unsafe {
-            let value = if p.flags & random_flags::TAKE != 0 {
-                let own = *residual.add(at);
-                *residual.add(at) = 0.0;
-                own
-            } else {
-                *input.add(at)
-            };
-            *output.add(entry as usize) = canonical(value * f32::from_bits(p.factor));
+            let take = p.flags & random_flags::TAKE != 0;
+            let value = if take { *residual.add(at) } else { *input.add(at) };
+            let sent = canonical(value * factor);
+            if take {
+                *residual.add(at) = rest(value, sent, factor);
+            }
+            *output.add(entry as usize) = sent;
         }
     }
 }

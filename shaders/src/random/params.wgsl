@@ -22,6 +22,7 @@ struct RandomParams {
 
 const FLAG_TAKE: u32 = 1u;
 const FLAG_ACCUMULATE: u32 = 2u;
+const FLAG_ADD: u32 = 4u;
 
 fn mix(half: u32, key: u32, bits: u32) -> u32 {
     let product = (half ^ key) * 0x85ebca6bu;

@@ -21,7 +21,7 @@ const RUN: u64 = 11;
 const STEPS: u64 = 3;
 
 /// Every kind of part: codes, entries, factors, momentum; and tensors that go whole beside them.
-const TEXTS: [&str; 16] = [
+const TEXTS: [&str; 19] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -38,6 +38,9 @@ const TEXTS: [&str; 16] = [
     "quantile:levels=16,bucket=256+ef",
     "powersgd:rank=2",
     "powersgd:rank=1+momentum=0.5",
+    "randomk:0.05",
+    "randomk:k=40+noef",
+    "randomk:0.6,unbiased",
 ];
 
 fn tensors() -> Vec<Tensor> {
@@ -55,8 +58,14 @@ fn mixed() -> Compressor {
     Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
 }
 
+/// Entries that the seed draws, of some tensors packed.
+fn with_random() -> Compressor {
+    let policy = Policy::new("randomk:0.1").and_then(|p| p.named("c", "topk:0.1+momentum=0.5")).expect("valid");
+    Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
+}
+
 fn all() -> Vec<Compressor> {
-    TEXTS.iter().map(|text| of(text)).chain([mixed()]).collect()
+    TEXTS.iter().map(|text| of(text)).chain([mixed(), with_random()]).collect()
 }
 
 /// The stand-in for a device, in which kernels are compiled once for all ranks.
@@ -301,7 +310,6 @@ fn what_cannot_be_queued_is_refused_on_all_ranks_and_the_group_goes_on() {
         ("topk:0.1+f16", "leave out what stands behind topk"),
         ("dgc:ratio=0.01,warmup=4", "leave out warmup"),
         ("signum+vote", "leave out vote"),
-        ("randomk:0.1", "or topk"),
         ("rotate+qsgd", "leave out rotate"),
         ("topk:0.1+ef+gtopk", "leave out gtopk and twophase"),
         ("qsgd+twophase", "leave out gtopk and twophase"),

@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 38] = [
+pub(crate) const TEXTS: [&str; 46] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -65,17 +65,18 @@ pub(crate) const TEXTS: [&str; 38] = [
     "ternary:clip=2.5+elias",
     "ternary:stretch=1.5,bucket=64+base3",
     "qsgd:bits=4,bucket=64+noef+momentum=0.5",
-];
-
-/// Recipes of gradients in the host's memory alone: entries that are summed on the way, rotated
-/// tensors, and other algorithms than a gather.
-pub(crate) const HOST_ALONE: [&str; 10] = [
     "randomk:0.05",
     "randomk:k=40+noef",
     "randomk:0.6,unbiased",
+    "randomk:0.1+clip=3",
     "rotate+qsgd:bits=4",
     "rotate:block=256+uniform:bits=4,bucket=256+noef+momentum=0.5",
     "rotate+ternary:bucket=1024+elias",
+    "rotate:block=32+uniform:bits=4,bucket=whole",
+];
+
+/// Recipes of gradients in the host's memory alone: other algorithms than a gather.
+pub(crate) const HOST_ALONE: [&str; 4] = [
     "topk:0.02+ef+gtopk",
     "qsgd:bits=4,bucket=64+ef+twophase",
     "quantile:levels=64,bucket=512+ef+twophase",
@@ -98,6 +99,21 @@ pub(crate) fn mixed() -> Compressor {
     Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
 }
 
+/// Entries that the seed draws of some tensors, with and without a residual, and rotated ones: parts are packed.
+pub(crate) fn with_random() -> Compressor {
+    let policy = Policy::new("randomk:0.1").and_then(|p| p.named("b.*", "rotate+qsgd:bits=4+noef+momentum=0.5"));
+    let policy = policy.and_then(|p| p.named("d", "randomk:0.2,unbiased")).expect("valid");
+    Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
+}
+
+/// All of a model by one recipe of entries that the seed draws, or rotated, so that nothing is packed.
+pub(crate) fn unpacked() -> [Compressor; 2] {
+    ["randomk:0.1", "rotate:block=64+qsgd:bits=4"].map(|text| {
+        let policy = Policy::new(text).expect("valid").small(0);
+        Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
+    })
+}
+
 /// Three parts with residuals, quantizers behind a selection and behind each other: what one writes the next must
 /// leave.
 pub(crate) fn with_residuals() -> Compressor {
@@ -115,7 +131,13 @@ pub(crate) fn with_estimates() -> Compressor {
 }
 
 pub(crate) fn all() -> Vec<Compressor> {
-    TEXTS.iter().map(|text| of(text)).chain([mixed(), with_residuals(), with_estimates()]).collect()
+    let several = [mixed(), with_residuals(), with_estimates(), with_random()];
+    TEXTS.iter().map(|text| of(text)).chain(several).collect()
+}
+
+/// Compressors of gradients in a device's memory.
+pub(crate) fn resident() -> Vec<Compressor> {
+    all().into_iter().chain(unpacked()).collect()
 }
 
 pub(crate) fn gradient(n: usize, rank: u32, step: u64) -> Vec<f32> {

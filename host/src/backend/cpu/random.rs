@@ -32,7 +32,7 @@ impl Cpu {
         }
     }
 
-    /// Does something with the place of each entry and its value, which is zero where there are no values.
+    /// Does something with the place of each entry and its value.
     pub(crate) fn random_scatter(
         &self,
         p: &RandomParams,
@@ -51,8 +51,8 @@ impl Cpu {
                     *at = place(p, number);
                 }
             });
-            for (at, number) in places[..own].iter().zip(first..) {
-                write(&mut output[*at as usize], values.get(number).copied().unwrap_or(0.0));
+            for (at, value) in places[..own].iter().zip(&values[first..]) {
+                write(&mut output[*at as usize], *value);
             }
             first += own;
         }

@@ -127,6 +127,7 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         // Beginning the step looks for them.
         match self.place(index, part) {
             (queue, place, Kept::LowRank(kept)) => kept.begin(queue, &place, part),
+            (queue, place, Kept::Random(kept)) => kept.refuse(queue, &place, part),
             _ => Ok(()),
         }
     }
@@ -136,7 +137,8 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         match kept {
             Kept::Dense(kept) => kept.encode(queue, &place, part, seed, message),
             Kept::Sparse(kept) => kept.encode(queue, &place, part, seed, message),
-            Kept::LowRank(_) => Ok(()),
+            Kept::Rotated(kept) => kept.encode(queue, &place, part, seed, message),
+            Kept::LowRank(_) | Kept::Random(_) => Ok(()),
         }
     }
 
@@ -150,12 +152,13 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         &mut self,
         index: usize,
         part: &mut Part,
-        _: Seed,
+        seed: Seed,
         group: &mut (impl Collective + ?Sized),
         weight: f32,
     ) -> Result<u64, Error> {
         let done = match self.place(index, part) {
             (queue, place, Kept::LowRank(kept)) => kept.step(queue, &place, part, group, weight),
+            (queue, place, Kept::Random(kept)) => kept.step(queue, &place, part, seed, group, weight),
             _ => return Ok(0),
         };
         self.written |= matches!(done, Ok(_) | Err(Error::Backend { .. }));
@@ -163,14 +166,14 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
     }
 
     fn decode(&mut self, index: usize, part: &Part, received: &Received<'_>, own: Own) -> Result<(), Error> {
-        let Own { rank, weight, .. } = own;
+        let Own { rank, weight, step } = own;
         self.written |= part.payloads() > 0;
         let Self { queue, device, gradient, state, .. } = self;
         let State { planes, parts, .. } = &mut **state;
         let kept = &mut parts[index];
         let (all, mine) = (0..received.ranks(), rank..rank + 1);
         let mut add = |output: &D::Slice, ranks: Range<usize>, mode: DecodeMode| {
-            kept.decode(queue, device, part, received, Onto { output, ranks, mode })
+            kept.decode(queue, device, part, received, Onto { output, ranks, mode, step })
         };
         let (Some(formed), Some(held)) = (part.formed, part.forms()) else {
             return add(gradient, all, DecodeMode::Sum(weight));

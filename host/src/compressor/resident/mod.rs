@@ -29,7 +29,7 @@ use crate::recipe::{Algorithm, RecipeError};
 /// A [`Compressor`] for gradients that lie in a device's memory, where its residual, momentum and factors stay too.
 ///
 /// Made by [`Compressor::resident`]. An exchange leaves what [`Compressor::exchange`] on that device leaves, bit for
-/// bit; what crosses the bus are payloads, factors, and tensors that go uncompressed.
+/// bit; what crosses the bus are payloads, factors, entries of random-k, and tensors that go uncompressed.
 ///
 /// ```no_run
 /// # #[cfg(feature = "wgpu")]
@@ -61,8 +61,8 @@ use crate::recipe::{Algorithm, RecipeError};
 /// * **Memory**: 8 bytes per element for error feedback, 8 for momentum, 16 for estimates, 4 for the gradient's copy
 ///   where recipes differ between tensors, keep estimates, clip, or have Nesterov's momentum, a quarter where they
 ///   clip, and the payloads.
-/// * **Order**: everything goes to the device's stream or queue. The call waits for payloads and factors, which it
-///   hands to the group, and for norms where it clips; the last decode may still run when it returns, and is before
+/// * **Order**: everything goes to the device's stream or queue. The call waits for payloads, factors and entries, which
+///   it hands to the group, and for norms where it clips; the last decode may still run when it returns, and is before
 ///   what is queued there later.
 pub struct ResidentCompressor<D: DeviceMemory> {
     /// Without its planes.
@@ -98,12 +98,12 @@ pub struct ResidentCompressor<D: DeviceMemory> {
 /// ```
 ///
 /// * **Bits**: where payloads are gathered, those that [`ResidentCompressor::exchange`] leaves on this device, since
-///   payloads are summed in the order of ranks. Sums of factors and of tensors that go uncompressed are the group's own
-///   ([`crate::StreamCollective::queue_all_reduce_sum`]), the same on every rank; another engine may add in another
-///   order. A NaN among them is the one NaN of the kernels, 7fffffff.
-/// * **What goes**: of quantizers the codes and scalars, without a header; of top-k 8 bytes per entry; of PowerSGD the
-///   factors. One message for each recipe (two for each power iteration of PowerSGD), and one for all tensors that go
-///   uncompressed.
+///   payloads are summed in the order of ranks. Sums of factors, of entries of random-k and of tensors that go
+///   uncompressed are the group's own ([`crate::StreamCollective::queue_all_reduce_sum`]), the same on every rank;
+///   another engine may add in another order. A NaN among them is the one NaN of the kernels, 7fffffff.
+/// * **What goes**: of quantizers the codes and scalars, without a header; of top-k 8 bytes per entry, of random-k 4; of
+///   PowerSGD the factors. One message for each recipe (two for each power iteration of PowerSGD), and one for all
+///   tensors that go uncompressed.
 /// * **Waits**: a step allocates nothing and waits for nothing. The first operations of a group may wait for other
 ///   ranks, while the engine connects them. What goes wrong behind the queueing is told by a later call.
 /// * **Trust**: nobody looks at what arrives, as a host would. A rank that sends what no encoder wrote spoils the mean,
@@ -155,8 +155,8 @@ impl Compressor {
     /// queue it works.
     ///
     /// # Errors
-    /// [`RecipeError::Stages`] for a recipe with a vote, random-k, gtopk or
-    /// twophase; [`Error::Limit`] for a device whose limits are too small;
+    /// [`RecipeError::Stages`] for a recipe with a vote, gtopk or twophase; [`Error::Limit`] for a device whose limits
+    /// are too small, as for entries of random-k whose tensors are more than one binding;
     /// [`Error::Backend`] where it has no memory left, or fails.
     pub fn resident<D>(&self, memory: &D) -> Result<ResidentCompressor<D>, Error>
     where

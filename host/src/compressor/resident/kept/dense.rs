@@ -1,6 +1,6 @@
 //! Tensors of which every element is quantized.
 
-use super::{Onto, Place};
+use super::{Bodies, Onto, Place};
 use crate::compressor::frame::Writer;
 use crate::compressor::part::{Method, Part};
 use crate::compressor::resident::memory::Queue;
@@ -17,8 +17,7 @@ pub(in crate::compressor::resident) struct Dense<D: DeviceMemory> {
     table: D::Room,
     body: D::Room,
     workspace: Option<D::Room>,
-    /// Bodies of so many ranks.
-    bodies: Option<(u32, D::Room)>,
+    bodies: Bodies<D>,
 }
 
 impl<D: DeviceMemory> Dense<D> {
@@ -28,7 +27,7 @@ impl<D: DeviceMemory> Dense<D> {
             table: queue.holding(&plan.table())?,
             body: queue.room(plan.body_bytes())?,
             workspace: if workspace > 0 { Some(queue.room(workspace)?) } else { None },
-            bodies: None,
+            bodies: Bodies::new(),
         })
     }
 
@@ -104,11 +103,7 @@ impl<D: DeviceMemory> Dense<D> {
         let Method::Dense { plan, .. } = &part.method else { return Ok(()) };
         let ranks = &ranks[onto.ranks];
         let (count, each) = (ranks.len() as u32, plan.body_bytes());
-        let bodies = match &self.bodies {
-            Some((room_for, bodies)) if *room_for >= count => bodies,
-            _ => &self.bodies.insert((count, queue.room(u64::from(count).saturating_mul(each))?)).1,
-        };
-        let bodies = queue.all(bodies);
+        let bodies = self.bodies.room(queue, count, each)?;
         let mut body = vec![0; each as usize];
         for (rank, payloads) in (0u64..).zip(ranks) {
             if part.recipe.entropy != Entropy::None {

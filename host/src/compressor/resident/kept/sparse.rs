@@ -1,6 +1,6 @@
 //! Tensors of which entries are selected.
 
-use super::{Onto, Place, pack, unpack};
+use super::{Onto, Packed, Place, pack, taken, unpack};
 use crate::codec::topk::TopK;
 use crate::compressor::frame::Writer;
 use crate::compressor::part::{Part, gaps};
@@ -18,8 +18,7 @@ pub(in crate::compressor::resident) struct Sparse<D: DeviceMemory> {
     elements: u64,
     workspace: D::Room,
     entries: Entries<D>,
-    /// Where tensors are packed one behind the other: gradient and residual.
-    packed: Option<(D::Room, Option<D::Room>)>,
+    packed: Option<Packed<D>>,
 }
 
 /// Room for indices and values.
@@ -62,14 +61,11 @@ impl<D: DeviceMemory> Sparse<D> {
         feedback: bool,
     ) -> Result<Self, Error> {
         let steps = SparseSteps::new(codec, elements, feedback, &queue.memory().limits())?;
-        let (selection, bytes) = (steps.selection(), 4 * elements as u64);
+        let selection = steps.selection();
         let workspace = queue.room(selection.workspace_bytes())?;
         queue.write(&queue.all(&workspace), 0, &selection.table())?;
         let entries = Entries::new(queue, selection.sizes().of(Role::Indices) / 4)?;
-        let packed = match packed {
-            true => Some((queue.room(bytes)?, if feedback { Some(queue.room(bytes)?) } else { None })),
-            false => None,
-        };
+        let packed = if packed { Some(Packed::new(queue, elements as u64, feedback)?) } else { None };
         Ok(Self { steps, elements: elements as u64, workspace, entries, packed })
     }
 
@@ -100,16 +96,7 @@ impl<D: DeviceMemory> Sparse<D> {
         place: &Place<'_, D>,
         part: &Part,
     ) -> Result<(D::Slice, Option<D::Slice>), Error> {
-        let Some((input, own)) = &self.packed else { return Ok((place.input.clone(), place.residual.clone())) };
-        pack(queue, part.ranges(), &place.input, &queue.all(input))?;
-        let residual = match (&place.residual, own) {
-            (Some(plane), Some(own)) => {
-                pack(queue, part.ranges(), plane, &queue.all(own))?;
-                Some(queue.all(own))
-            }
-            (plane, _) => plane.clone(),
-        };
-        Ok((queue.all(input), residual))
+        taken(queue, self.packed.as_ref(), place, part)
     }
 
     /// Puts a residual that was selected from where it stays.
@@ -198,7 +185,7 @@ impl<D: DeviceMemory> Sparse<D> {
     ) -> Result<(), Error> {
         let (payloads, sum) = (&payloads[onto.ranks], matches!(onto.mode, DecodeMode::Sum(_)));
         let (DecodeMode::Add(weight) | DecodeMode::Sum(weight)) = onto.mode else { return Ok(()) };
-        let output = self.packed.as_ref().map_or_else(|| onto.output.clone(), |(room, _)| queue.all(room));
+        let output = self.packed.as_ref().map_or_else(|| onto.output.clone(), |packed| queue.all(&packed.input));
         // What may be refused comes before the first write.
         let values = payloads.iter().map(|payload| sparse_values(device, payload));
         let values = values.collect::<Result<Vec<_>, _>>()?;
@@ -242,7 +229,7 @@ impl<D: DeviceMemory> Sparse<D> {
         [indices, zeros]: [D::Slice; 2],
         plane: &D::Slice,
     ) -> Result<(), Error> {
-        let packed = self.packed.as_ref().map(|(room, _)| queue.all(room));
+        let packed = self.packed.as_ref().map(|packed| queue.all(&packed.input));
         if let Some(packed) = &packed {
             pack(queue, part.ranges(), plane, packed)?;
         }
@@ -264,7 +251,7 @@ impl<D: DeviceMemory> Sparse<D> {
         weight: f32,
         gradient: &D::Slice,
     ) -> Result<(), Error> {
-        let output = self.packed.as_ref().map_or_else(|| gradient.clone(), |(room, _)| queue.all(room));
+        let output = self.packed.as_ref().map_or_else(|| gradient.clone(), |packed| queue.all(&packed.input));
         queue.clear(&output, 0, 4 * self.elements)?;
         let (entries, elements) = (self.steps.selection().entries(), self.elements);
         for [indices, values] in ranks {

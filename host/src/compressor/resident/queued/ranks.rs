@@ -37,6 +37,17 @@ impl<'g, G: StreamCollective + ?Sized> Ranks<'g, G> {
         Ok(())
     }
 
+    /// Queues the sum over the ranks of so many values.
+    pub(super) fn sum(&mut self, values: &DeviceSlice, sums: &DeviceSlice, count: u64) -> Result<(), Error> {
+        if count == 0 {
+            return Ok(());
+        }
+        self.bytes += 4 * count;
+        // SAFETY: the maker answers for stream and pieces.
+        unsafe { self.group.queue_all_reduce_sum(values.address(), sums.address(), count as usize, self.stream) }?;
+        Ok(())
+    }
+
     /// Queues what makes of so many values their mean over the ranks. `sums` has room for as many.
     pub(super) fn mean(
         &mut self,
@@ -45,12 +56,7 @@ impl<'g, G: StreamCollective + ?Sized> Ranks<'g, G> {
         sums: &DeviceSlice,
         count: u64,
     ) -> Result<(), Error> {
-        if count == 0 {
-            return Ok(());
-        }
-        self.bytes += 4 * count;
-        // SAFETY: the maker answers for stream and pieces.
-        unsafe { self.group.queue_all_reduce_sum(values.address(), sums.address(), count as usize, self.stream) }?;
+        self.sum(values, sums, count)?;
         // -0 times +0 is -0, and that changes no sum it is added to: the mean is the sum times the weight, rounded
         // once.
         queue.clear(values, 0, 4 * count)?;

@@ -26,6 +26,9 @@ pub(super) fn refuse(recipe: &Recipe, step: u64) -> Result<(), Error> {
     } else if recipe.select.is_some() && recipe.quantize != Quantize::Exact {
         let what = "values of a selection that are rounded or quantized are written by the host";
         (what, "use ResidentCompressor::exchange, or leave out what stands behind topk")
+    } else if recipe.rotation.is_some() {
+        let what = "what is rotated is gathered by way of the host";
+        (what, "use ResidentCompressor::exchange, or leave out rotate")
     } else if step < recipe.warm_up {
         let what = "the warm-up changes how many entries are sent, and memory is made for one number";
         (what, "use ResidentCompressor::exchange until it is over, or leave out warmup")

@@ -25,8 +25,8 @@ pub(super) enum Sent {
     /// Entries of this rank, and of all: so many indices, and then as many values, of each. With momentum, zeros for as
     /// many.
     Entries { mine: CudaRoom, all: CudaRoom, count: u64, zeros: Option<CudaRoom> },
-    /// Room for the sum of a factor, and its bytes.
-    Factors { sums: CudaRoom, bytes: u64 },
+    /// Room for the sum of a factor, or of entries that the seed draws, and its bytes.
+    Sums { sums: CudaRoom, bytes: u64 },
 }
 
 impl Sent {
@@ -53,7 +53,11 @@ impl Sent {
             }
             (Kept::LowRank(kept), _) => {
                 let bytes = kept.steps().factor_bytes();
-                Ok(Self::Factors { sums: queue.room(bytes)?, bytes })
+                Ok(Self::Sums { sums: queue.room(bytes)?, bytes })
+            }
+            (Kept::Random(kept), _) => {
+                let bytes = kept.bytes();
+                Ok(Self::Sums { sums: queue.room(bytes)?, bytes })
             }
             _ => Err(unfixed()),
         }
@@ -64,7 +68,7 @@ impl Sent {
         match self {
             Self::Bodies { each, .. } => *each,
             Self::Entries { count, .. } => 8 * count,
-            Self::Factors { bytes, .. } => *bytes,
+            Self::Sums { bytes, .. } => *bytes,
         }
     }
 
@@ -88,6 +92,7 @@ impl Sent {
             (Kept::LowRank(kept), _) => {
                 kept.steps().passes_of_step(&limits)?.iter().try_for_each(|passes| ready(passes))
             }
+            (Kept::Random(kept), _) => ready(&kept.passes(&limits)?),
             _ => Ok(()),
         }
     }
@@ -125,11 +130,17 @@ impl Sent {
                 let of_ranks = (0..u64::from(ranks.ranks)).map(|rank| lists(&all, 8 * count * rank));
                 kept.queue_sum(queue, part, of_ranks, ranks.weight, &place.gradient)
             }
-            (Self::Factors { sums, .. }, Kept::LowRank(kept), _) => {
+            (Self::Sums { sums, .. }, Kept::LowRank(kept), _) => {
                 let sums = queue.all(sums);
                 kept.step_by(queue, &place, part, |steps, factors| {
                     ranks.mean(queue, factors, &sums, steps.given_len() as u64)
                 })
+            }
+            (Self::Sums { sums, bytes }, Kept::Random(kept), _) => {
+                let sums = queue.all(sums);
+                let values = kept.queue_take(queue, &place, part, seed)?;
+                ranks.sum(&values, &sums, bytes / 4)?;
+                kept.queue_spread(queue, &place, part, seed, sums, ranks.weight)
             }
             _ => Err(unfixed()),
         }

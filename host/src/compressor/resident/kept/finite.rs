@@ -1,0 +1,60 @@
+//! A look for what is not finite, before the gradient becomes something in which no element is its own.
+
+use std::borrow::Cow;
+
+use crate::compressor::part::Part;
+use crate::compressor::resident::memory::Queue;
+use crate::embed::{DeviceMemory, Piece, Work, sealed};
+use crate::error::Error;
+use crate::gradient::Dtype;
+use crate::plan::{Limits, NonFinite, Pass, Role, STATUS_BYTES, refuse_not_finite};
+use crate::sparse::scan_passes;
+
+/// Where a look leaves what it found; none where the recipe lets everything pass.
+pub(super) struct Finite<D: DeviceMemory>(Option<D::Room>);
+
+impl<D: DeviceMemory> Finite<D> {
+    pub(super) fn new(queue: &Queue<'_, D>, part: &Part) -> Result<Self, Error> {
+        Ok(Self(match part.recipe.non_finite {
+            NonFinite::Error => Some(queue.room(STATUS_BYTES)?),
+            NonFinite::Propagate => None,
+        }))
+    }
+
+    /// Refuses what is not finite of the part's tensors, one behind the other in `values`.
+    pub(super) fn refuse(&self, queue: &Queue<'_, D>, part: &Part, values: &D::Slice) -> Result<(), Error> {
+        let (Some(status), elements) = (&self.0, part.elements() as u64) else { return Ok(()) };
+        if elements == 0 {
+            return Ok(());
+        }
+        let status = queue.all(status);
+        queue.run(Scan { elements }, ScanBuffers { values: values.clone(), status: status.clone() })?;
+        let mut found = [0u32];
+        queue.read(&status, 0, &mut found)?;
+        refuse_not_finite(found[0]).map_err(|error| part.unpacked(error))
+    }
+}
+
+struct Scan {
+    elements: u64,
+}
+
+struct ScanBuffers<B> {
+    values: B,
+    status: B,
+}
+
+impl sealed::Sealed for Scan {}
+
+impl Work for Scan {
+    type Buffers<B> = ScanBuffers<B>;
+
+    fn passes(&self, limits: &Limits) -> Result<Cow<'_, [Pass]>, Error> {
+        scan_passes(self.elements as usize, Dtype::F32, false, limits).map(Cow::Owned)
+    }
+
+    fn pieces<B>(&self, buffers: ScanBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
+        let status = Piece::new("status", buffers.status, STATUS_BYTES, [Some((Role::Status, 0)), None]);
+        Ok(vec![Piece::gradient(buffers.values, self.elements, Dtype::F32), status.scratch(0, STATUS_BYTES)])
+    }
+}

@@ -1,0 +1,41 @@
+//! A rotation of memory on a device.
+
+use std::borrow::Cow;
+
+use super::{Rotation, passes};
+use crate::embed::{Piece, Work, sealed};
+use crate::error::Error;
+use crate::gradient::Dtype;
+use crate::plan::{Limits, Pass, Role};
+use crate::seed::Seed;
+
+/// A rotation of so many elements: [`Device::rotate`](crate::Device::rotate), or back.
+pub(crate) struct Turn {
+    pub(crate) rotation: Rotation,
+    pub(crate) elements: u64,
+    pub(crate) back: bool,
+    pub(crate) seed: Seed,
+}
+
+/// The memory of [`Turn`]: f32, [`Rotation::rotated_len`] of them where they are rotated.
+pub(crate) struct TurnBuffers<B> {
+    pub(crate) input: B,
+    pub(crate) output: B,
+}
+
+impl sealed::Sealed for Turn {}
+
+impl Work for Turn {
+    type Buffers<B> = TurnBuffers<B>;
+
+    fn passes(&self, limits: &Limits) -> Result<Cow<'_, [Pass]>, Error> {
+        passes(&self.rotation.params(self.elements, self.back, self.seed)?, limits).map(Cow::Owned)
+    }
+
+    fn pieces<B>(&self, buffers: TurnBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
+        let (whole, rotated) = (self.elements, self.rotation.rotated_len(self.elements));
+        let (from, to) = if self.back { (rotated, whole) } else { (whole, rotated) };
+        let input = Piece::gradient(buffers.input, from, Dtype::F32);
+        Ok(vec![input, Piece::floats("output", buffers.output, to, Role::Output)])
+    }
+}
