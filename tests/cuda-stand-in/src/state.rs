@@ -39,6 +39,8 @@ pub(crate) struct Handles {
     pub(crate) streams: HashMap<usize, usize>,
     /// Linkers, each with the PTX that it was given.
     pub(crate) linkers: HashMap<usize, Vec<u8>>,
+    /// Page-locked memory of the host, and its bytes.
+    pub(crate) host: HashMap<usize, usize>,
     /// Functions, each with its module.
     pub(crate) functions: HashMap<usize, u64>,
 }

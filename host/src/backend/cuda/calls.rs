@@ -171,6 +171,29 @@ impl Driver for RealDriver {
         }
     }
 
+    fn alloc_host(&self, bytes: usize) -> Result<*mut u8, DriverError> {
+        if bytes == 0 {
+            return Ok(ptr::null_mut());
+        }
+        let _current = self.enter()?;
+        let mut at = ptr::null_mut();
+        // SAFETY: `at` is a place for a pointer, and the context is current.
+        match unsafe { (self.api.mem_host_alloc)(&raw mut at, bytes, sys::HOST_ALLOC_DEFAULT) } {
+            CUresult(OUT_OF_MEMORY) => Err(DriverError::NoHostMemory { asked: bytes as u64 }),
+            result => self.check("cuMemHostAlloc", result).map(|()| at.cast()),
+        }
+    }
+
+    unsafe fn free_host(&self, at: *mut u8, _bytes: usize) {
+        if at.is_null() {
+            return;
+        }
+        if let Ok(_current) = self.enter() {
+            // SAFETY: the caller answers for the memory: it is allocated, and no queued copy touches it.
+            unsafe { (self.api.mem_free_host)(at.cast()) };
+        }
+    }
+
     unsafe fn copy_in(&self, dst: DevicePtr, src: &[u8], stream: StreamId) -> Result<(), DriverError> {
         if src.is_empty() {
             return Ok(());

@@ -99,6 +99,11 @@ pub enum KernelArg<'a> {
     Pointer(DevicePtr),
 }
 
+/// How ordinary memory stands in for page-locked memory; none for more than can be addressed.
+fn host_layout(bytes: usize) -> Option<std::alloc::Layout> {
+    std::alloc::Layout::from_size_align(bytes, 256).ok()
+}
+
 /// What the CUDA backend asks of a driver.
 ///
 /// Every call may come from any thread. A size or a grid of zero is allowed everywhere and does nothing, so that an
@@ -168,6 +173,37 @@ pub trait Driver: Send + Sync {
     /// - The caller guarantees that `ptr` is from [`alloc`](Driver::alloc) of this driver and was not freed before.
     /// - The caller guarantees that no work still queued, on whatever stream, touches it.
     unsafe fn free(&self, ptr: DevicePtr);
+
+    /// Allocates memory of the host that the device copies from and to by itself; null for no bytes. What it holds is
+    /// undefined. It is the driver's to lock, so that it is kept and used again.
+    ///
+    /// Without an implementation, it is ordinary memory of the process: right for a driver that copies at once.
+    ///
+    /// # Errors
+    ///
+    /// [`DriverError::NoHostMemory`] where there is none left.
+    fn alloc_host(&self, bytes: usize) -> Result<*mut u8, DriverError> {
+        if bytes == 0 {
+            return Ok(std::ptr::null_mut());
+        }
+        // SAFETY: the layout has bytes.
+        let at = host_layout(bytes).map_or(std::ptr::null_mut(), |layout| unsafe { std::alloc::alloc(layout) });
+        if at.is_null() { Err(DriverError::NoHostMemory { asked: bytes as u64 }) } else { Ok(at) }
+    }
+
+    /// Gives memory of the host back; nothing for null.
+    ///
+    /// # Safety
+    ///
+    /// - The caller guarantees that `at` is from [`alloc_host`](Driver::alloc_host) of this driver for as many bytes,
+    ///   and was not freed before.
+    /// - The caller guarantees that no copy still queued, on whatever stream, touches it.
+    unsafe fn free_host(&self, at: *mut u8, bytes: usize) {
+        if let Some(layout) = host_layout(bytes).filter(|_| !at.is_null()) {
+            // SAFETY: the caller answers for the memory, which was allocated with this layout.
+            unsafe { std::alloc::dealloc(at, layout) };
+        }
+    }
 
     /// Queues a copy of `src` into device memory.
     ///

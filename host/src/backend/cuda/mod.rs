@@ -13,6 +13,7 @@ mod modules;
 mod preset;
 mod real;
 mod session;
+mod staging;
 mod sys;
 
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ pub use self::modules::{Cached, LoadedFamily};
 use self::modules::{Modules, kernels_of};
 pub use self::real::RealDriver;
 pub use self::session::CudaSession;
+use self::staging::Staging;
 use crate::error::Error;
 use crate::family::CodecFamily;
 use crate::kind::BackendKind;
@@ -44,6 +46,8 @@ const DEVICE_VARIABLE: &str = "GRADWIRE_CUDA_DEVICE";
 pub struct Cuda {
     shared: Arc<Shared>,
     stream: StreamId,
+    /// Where copies of a compressor's go through.
+    staging: Option<Arc<Staging>>,
     /// What keeps a stream of cudarc's alive.
     #[cfg(feature = "cudarc")]
     keep: Option<Arc<::cudarc::driver::CudaStream>>,
@@ -104,6 +108,7 @@ impl Cuda {
         Self {
             shared,
             stream,
+            staging: None,
             #[cfg(feature = "cudarc")]
             keep: None,
         }

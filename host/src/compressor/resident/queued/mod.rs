@@ -147,7 +147,7 @@ impl QueuedCompressor {
         group: &mut (impl StreamCollective + ?Sized),
         gradient: DeviceSlice,
     ) -> Result<(), Error> {
-        let Self { of: ResidentCompressor { inner, memory, device, state }, between } = self;
+        let Self { of: ResidentCompressor { inner, memory, device, state, .. }, between } = self;
         let Between { sent, whole, rank: of_rank, ranks: of_ranks, pending } = between;
         inner.expect_whole()?;
         let (rank, ranks) = (group.rank(), group.ranks());
