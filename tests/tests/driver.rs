@@ -65,6 +65,20 @@ fn page_locked_memory_is_copied_from_and_to() {
 }
 
 #[test]
+fn a_stream_waits_for_an_event_of_another_one() {
+    let Some(driver) = driver() else { return };
+    let event = driver.event().expect("an event");
+    // SAFETY: null is the legacy default stream, which is always there; the event is freed once.
+    unsafe {
+        let null = StreamId::from_raw(std::ptr::null_mut());
+        driver.record(event, StreamId::OWN).expect("it is there");
+        driver.wait_for(event, null).expect("it is there");
+        driver.synchronize(null).expect("nothing fails");
+        driver.free_event(event);
+    }
+}
+
+#[test]
 fn copies_and_fills_are_of_exactly_the_bytes_that_were_asked_for() {
     let Some(driver) = driver() else { return };
     let bytes: Vec<u8> = (0..100).collect();

@@ -6,6 +6,7 @@ mod failures;
 mod queue;
 mod queued;
 mod stand_in;
+mod streams;
 #[path = "../../../collectives/examples/ranks/work.rs"]
 #[allow(dead_code, reason = "the example prints times as well")]
 mod work;

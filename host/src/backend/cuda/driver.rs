@@ -74,6 +74,10 @@ impl StreamId {
     }
 }
 
+/// An event: a place in the work of a stream, which other streams can wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EventId(pub u64);
+
 /// What a driver knows of the memory at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryAt {
@@ -280,6 +284,46 @@ pub trait Driver: Send + Sync {
     fn is_capturing(&self, stream: StreamId) -> Result<bool, DriverError> {
         let _ = stream;
         Ok(false)
+    }
+
+    /// Makes an event that keeps no time.
+    ///
+    /// Without an implementation, events do nothing: right for a driver whose work is done when a call returns.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    fn event(&self) -> Result<EventId, DriverError> {
+        Ok(EventId(0))
+    }
+
+    /// Gives an event back. What waits for it goes on waiting.
+    ///
+    /// # Safety
+    ///
+    /// The caller guarantees that `event` is from [`event`](Driver::event) of this driver and was not freed before.
+    unsafe fn free_event(&self, event: EventId) {
+        let _ = event;
+    }
+
+    /// Puts an event behind the work that is queued on a stream. Where it was before, it is no longer.
+    ///
+    /// # Safety
+    ///
+    /// As [`free_event`](Driver::free_event) has it of the event.
+    unsafe fn record(&self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
+        let _ = (event, stream);
+        Ok(())
+    }
+
+    /// Lets what is queued on a stream from now on begin when an event, where it is now, is reached. Nobody waits here.
+    ///
+    /// # Safety
+    ///
+    /// As [`record`](Driver::record).
+    unsafe fn wait_for(&self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
+        let _ = (event, stream);
+        Ok(())
     }
 
     /// Waits until the work queued on the stream so far is done.
