@@ -41,8 +41,10 @@ struct Stream {
     work: VecDeque<Work>,
 }
 
+type Call = dyn FnOnce(&Machine) -> Result<(), DriverError> + Send;
+
 enum Work {
-    Call(Box<dyn FnOnce(&Machine) -> Result<(), DriverError> + Send>),
+    Call(Box<Call>),
     /// So much of another stream is to be done before.
     Behind(u64, u64),
 }
