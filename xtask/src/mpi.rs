@@ -307,7 +307,10 @@ fn measures(mpi: &Mpi) -> Result<(), String> {
 /// What trainings end with, of what they print: accuracies, losses and bytes, and hashes of parameters. Sorted.
 fn results(lines: Vec<String>) -> Vec<String> {
     let of_codec = |line: &&String| ["qsgd", "topk", "powersgd", "plan"].iter().any(|name| line.starts_with(name));
-    let without_time = |line: &String| line.split_once(" s; ").map_or(line.as_str(), |(_, end)| end).to_owned();
+    let without_time = |line: &String| match (line.rsplit_once(": "), line.split_once(" s; ")) {
+        (Some((codec, _)), Some((_, end))) => format!("{codec}: {end}"),
+        _ => line.clone(),
+    };
     let mut found: Vec<String> = lines.iter().filter(of_codec).map(without_time).collect();
     found.sort();
     found
