@@ -95,6 +95,16 @@ impl<D: Driver> Driver for Capture<D> {
         unsafe { self.inner.free(ptr) }
     }
 
+    fn alloc_host(&self, bytes: usize) -> Result<*mut u8, DriverError> {
+        self.refuse("cuMemHostAlloc")?;
+        self.inner.alloc_host(bytes)
+    }
+
+    unsafe fn free_host(&self, at: *mut u8, bytes: usize) {
+        // SAFETY: the caller has done with the memory.
+        unsafe { self.inner.free_host(at, bytes) }
+    }
+
     unsafe fn copy_in(&self, dst: DevicePtr, src: &[u8], _stream: StreamId) -> Result<(), DriverError> {
         self.refuse("cuMemcpyHtoDAsync_v2")?;
         // SAFETY: the caller keeps the memory, and the ranges lie in it.

@@ -38,6 +38,47 @@ fn memory_is_known_by_its_address_and_streams_by_their_context() {
 }
 
 #[test]
+fn page_locked_memory_is_copied_from_and_to() {
+    let Some(driver) = driver() else { return };
+    let (memory, at) =
+        (driver.alloc(4096).expect("there is memory"), driver.alloc_host(4096).expect("there is memory"));
+    // SAFETY: there are as many bytes, which nothing else uses and no copy before it was waited for.
+    let bytes = unsafe {
+        at.write_bytes(7, 4096);
+        std::slice::from_raw_parts_mut(at, 4096)
+    };
+    let mut read = vec![0; 4096];
+    // SAFETY: all ranges lie in the memory, and each call is waited for.
+    unsafe {
+        driver.copy_in(memory, bytes, StreamId::OWN).expect("it fits");
+        driver.copy_out(&mut read, memory, StreamId::OWN).expect("it fits");
+        assert_eq!(read, [7; 4096]);
+        driver.fill_zero(memory, 4096, StreamId::OWN).expect("it fits");
+        driver.copy_out(bytes, memory, StreamId::OWN).expect("it fits");
+        assert!(bytes.iter().all(|byte| *byte == 0));
+        driver.free_host(at, 4096);
+        driver.free(memory);
+    }
+    assert!(driver.alloc_host(0).expect("no bytes").is_null());
+    // SAFETY: null is no memory.
+    unsafe { driver.free_host(std::ptr::null_mut(), 0) };
+}
+
+#[test]
+fn a_stream_waits_for_an_event_of_another_one() {
+    let Some(driver) = driver() else { return };
+    let event = driver.event().expect("an event");
+    // SAFETY: null is the legacy default stream, which is always there; the event is freed once.
+    unsafe {
+        let null = StreamId::from_raw(std::ptr::null_mut());
+        driver.record(event, StreamId::OWN).expect("it is there");
+        driver.wait_for(event, null).expect("it is there");
+        driver.synchronize(null).expect("nothing fails");
+        driver.free_event(event);
+    }
+}
+
+#[test]
 fn copies_and_fills_are_of_exactly_the_bytes_that_were_asked_for() {
     let Some(driver) = driver() else { return };
     let bytes: Vec<u8> = (0..100).collect();

@@ -310,6 +310,85 @@ fn a_device_that_fails_anywhere_leaves_all_as_it_was_or_says_that_it_does_not() 
     assert!(outcomes.iter().all(|count| *count > 0), "undone and broken off: {outcomes:?}");
 }
 
+/// What crosses the bus in a step goes through memory that the first step has made. The driver copies from it as late as
+/// it may, and the bits are those of the CPU.
+#[cfg(feature = "cuda")]
+#[test]
+fn a_step_allocates_nothing_behind_the_first_one_and_waits_before_it_writes_again() {
+    use std::sync::Arc;
+
+    use gradwire::backend::cuda::Cuda;
+    use gradwire::backend::cuda::driver::{Driver, StreamId};
+
+    const RANKS: u32 = 5;
+    for host in ["qsgd:bits=4,bucket=64+ef", "topk:k=70+ef", "none"].map(of).into_iter().chain([mixed()]) {
+        let name = format!("{:?}", host.recipes());
+        // Factors have bits of a device's own.
+        let compared = !name.contains("factors: Some");
+        let expected = together(Threads::group(RANKS).expect("a group"), |rank, mut group| {
+            let (mut compressor, device) = (host.clone(), Device::cpu());
+            let step = |step| {
+                let mut gradient = gradient(compressor.elements(), rank, step);
+                compressor.exchange(&device, &mut group, &mut gradient).expect(&name);
+                bits(&gradient)
+            };
+            (0..4).map(step).collect::<Vec<_>>()
+        });
+        let found = together(Threads::group(RANKS).expect("a group"), |rank, mut group| {
+            let driver = Arc::new(Faulty::new(on_cuda::machine().clone()));
+            let surface = Cuda::with_driver(driver.clone(), None).expect("an artifact that fits");
+            let mut compressor = host.resident(&surface).expect(&name);
+            let n = compressor.elements();
+            let mut allocations = Vec::new();
+            let means = (0..4).map(|step| {
+                let memory = surface.holding(&gradient(n, rank, step));
+                Cuda::exchange(&mut compressor, &mut group, &memory).expect(&name);
+                allocations.push(driver.allocations());
+                driver.synchronize(StreamId::OWN).expect("nothing fails");
+                bits(&surface.values(&memory, n))
+            });
+            let means: Vec<_> = means.collect();
+            assert_eq!(allocations[1..], [allocations[0]; 3], "{name}: rank {rank}");
+            means
+        });
+        assert!(!compared || found == expected, "{name}");
+    }
+}
+
+/// Page-locked memory that cannot be had fails the step, and the next one is what it would have been.
+#[cfg(feature = "cuda")]
+#[test]
+fn a_step_without_page_locked_memory_changes_nothing() {
+    use std::sync::Arc;
+
+    use gradwire::backend::cuda::Cuda;
+
+    let run = |refused: bool| {
+        let driver = Arc::new(Faulty::new(on_cuda::machine().clone()));
+        let surface = Cuda::with_driver(driver.clone(), None).expect("an artifact that fits");
+        let mut group = Threads::group(1).expect("one").remove(0);
+        let mut compressor = mixed().resident(&surface).expect("valid");
+        let n = compressor.elements();
+        if refused {
+            let before = compressor.download().and_then(|host| host.state()).expect("idle");
+            let (given, allocations) = (gradient(n, 0, 0), driver.allocations());
+            let memory = surface.holding(&given);
+            driver.lock_out(true);
+            let error = Cuda::exchange(&mut compressor, &mut group, &memory).expect_err("there is no memory");
+            assert!(matches!(error, Error::Backend { .. }) && error.to_string().contains("ulimit -l"), "{error}");
+            driver.lock_out(false);
+            assert_eq!(driver.allocations(), allocations);
+            assert!(compressor.download().and_then(|host| host.state()).expect("idle") == before);
+            assert_eq!(bits(&surface.values(&memory, n)), bits(&given));
+        }
+        let memory = surface.holding(&gradient(n, 0, 1));
+        Cuda::exchange(&mut compressor, &mut group, &memory).expect("there is memory");
+        let state = compressor.download().and_then(|host| host.state()).expect("idle");
+        (bits(&surface.values(&memory, n)), state)
+    };
+    assert!(run(true) == run(false));
+}
+
 fn refusing<S: Surface>(surface: &S)
 where
     Device: From<S>,

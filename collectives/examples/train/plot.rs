@@ -274,7 +274,8 @@ mod tests {
 
     fn history(codec: &str, points: &[(usize, f64, f64)]) -> History {
         let point = |&(step, bytes, accuracy)| Point { step, bytes, accuracy, loss: 1.0 };
-        History { codec: codec.to_owned(), points: points.iter().map(point).collect(), whole: 1.0 }
+        let points = points.iter().map(point).collect();
+        History { codec: codec.to_owned(), points, whole: 1.0, hash: 0, told: Vec::new() }
     }
 
     #[test]

@@ -3,13 +3,13 @@
 
 use std::ops::Range;
 
-use gradwire::Device;
-use gradwire_collectives::{Collective, Threads};
+use gradwire_collectives::Threads;
 use gradwire_planner::Message;
 
 use super::args::Layers;
 use super::digits::{CLASSES, Images, PIXELS, SIDE};
 use super::error::TrainError;
+use super::gpu::{By, Group};
 use super::network::Network;
 use super::planned::{Exchanges, Messages};
 use super::random::Random;
@@ -64,6 +64,10 @@ pub(crate) struct History {
     pub(crate) points: Vec<Point>,
     /// Bytes of one gradient in f32.
     pub(crate) whole: f64,
+    /// Of the parameters' bits, which are the same on every rank: FNV-1a.
+    pub(crate) hash: u64,
+    /// What becomes of a gradient where a GPU exchanges it.
+    pub(crate) told: Vec<String>,
 }
 
 /// What one rank ends with.
@@ -73,6 +77,8 @@ struct Ended {
     sent: Vec<u64>,
     /// Of rank 0: step, accuracy, loss.
     tests: Vec<(usize, f64, f64)>,
+    /// Of the rank itself: see [`History::told`].
+    told: Vec<String>,
 }
 
 impl Ended {
@@ -91,6 +97,7 @@ impl Ended {
             parameters: parameters.iter().map(|value| f32::from_le_bytes(*value)).collect(),
             sent: sent.iter().map(|sent| u64::from_le_bytes(*sent)).collect(),
             tests: Vec::new(),
+            told: Vec::new(),
         }
     }
 }
@@ -107,16 +114,23 @@ fn messages(codec: &str, network: &Network, setup: &Setup) -> Result<Messages, T
     }
 }
 
-/// Trains a network with one codec on ranks that are threads. `progress` hears of the steps of rank 0.
-pub(crate) fn train(
+/// Trains a network with one codec on ranks that are threads. `open` gives each the group that it exchanges over, and
+/// what compresses. `progress` hears of the steps of rank 0.
+pub(crate) fn train<'d, G: Group>(
     setup: &Setup,
     codec: &str,
-    device: &Device,
     progress: &(dyn Fn(usize) + Sync),
+    open: impl Fn(Threads) -> Result<(G, By<'d>), TrainError> + Sync,
 ) -> Result<History, TrainError> {
     let group = Threads::group(setup.ranks).map_err(gradwire::Error::from)?;
+    let run = |group: Threads| {
+        let (group, by) = open(group)?;
+        let (ended, group) = Rank { setup, codec, by: &by, progress }.run(group)?;
+        group.end().map_err(gradwire::Error::from)?;
+        Ok(ended)
+    };
+    let run = &run;
     let ended: Vec<Result<Ended, TrainError>> = std::thread::scope(|scope| {
-        let run = |group: Threads| Ok(Rank { setup, codec, device, progress }.run(group)?.0);
         let threads: Vec<_> = group.into_iter().map(|group| scope.spawn(move || run(group))).collect();
         let ended = threads.into_iter().enumerate();
         ended.map(|(rank, thread)| thread.join().unwrap_or(Err(TrainError::Panicked { rank }))).collect()
@@ -126,19 +140,19 @@ pub(crate) fn train(
 
 /// Trains as one rank of a group whose other ranks do the same, and gives the group back. The points of the history are
 /// rank 0's alone.
-pub(crate) fn train_rank<G: Collective + Send + 'static>(
+pub(crate) fn train_rank<G: Group>(
     setup: &Setup,
     codec: &str,
-    device: &Device,
+    by: &By<'_>,
     progress: &(dyn Fn(usize) + Sync),
     group: G,
 ) -> Result<(History, G), TrainError> {
-    let (ended, mut group) = Rank { setup, codec, device, progress }.run(group)?;
+    let (ended, mut group) = Rank { setup, codec, by, progress }.run(group)?;
     let mut all = Vec::new();
     group.all_gather(&ended.to_bytes(), &mut all).map_err(gradwire::Error::from)?;
     let mut ranks: Vec<Ended> = all.iter().map(|bytes| Ended::from_bytes(bytes, setup.steps)).collect();
     if group.rank() == 0 {
-        ranks[0].tests = ended.tests;
+        (ranks[0].tests, ranks[0].told) = (ended.tests, ended.told);
     }
     Ok((history(codec, &ranks)?, group))
 }
@@ -152,8 +166,16 @@ fn history(codec: &str, ranks: &[Ended]) -> Result<History, TrainError> {
     };
     let tests = ranks.iter().flat_map(|rank| &rank.tests);
     let points = tests.map(|&(step, accuracy, loss)| Point { step, bytes: mean(step), accuracy, loss }).collect();
-    let whole = ranks.first().map_or(0, |rank| size_of_val(&*rank.parameters)) as f64;
-    Ok(History { codec: codec.to_owned(), points, whole })
+    let parameters: &[f32] = ranks.first().map_or(&[], |rank| &rank.parameters);
+    let whole = size_of_val(parameters) as f64;
+    let told = ranks.first().map_or(Vec::new(), |rank| rank.told.clone());
+    Ok(History { codec: codec.to_owned(), points, whole, hash: hash(parameters), told })
+}
+
+/// FNV-1a of the bits.
+fn hash(values: &[f32]) -> u64 {
+    let bytes = values.iter().flat_map(|value| value.to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The results of all ranks, or the error that made the others fail.
@@ -183,20 +205,21 @@ fn same_parameters(ranks: &[Ended]) -> Result<(), TrainError> {
 struct Rank<'s> {
     setup: &'s Setup,
     codec: &'s str,
-    device: &'s Device,
+    by: &'s By<'s>,
     progress: &'s (dyn Fn(usize) + Sync),
 }
 
 impl Rank<'_> {
-    fn run<G: Collective + Send + 'static>(&self, group: G) -> Result<(Ended, G), TrainError> {
+    fn run<G: Group>(&self, group: G) -> Result<(Ended, G), TrainError> {
         let (rank, ranks) = (group.rank(), group.ranks());
         let Setup { steps, batch, rate, seed, .. } = *self.setup;
         // The same seed, so the same parameters, on every rank.
         let mut network = self.setup.network();
         let messages = messages(self.codec, &network, self.setup)?;
-        let mut exchanges = Exchanges::new(messages, self.device, group, self.setup.overlap)?;
+        let mut exchanges = Exchanges::new(messages, self.by, group, self.setup.overlap)?;
         let mut gradient = vec![0.0; network.parameters().len()];
-        let mut ended = Ended { parameters: Vec::new(), sent: Vec::with_capacity(steps), tests: Vec::new() };
+        let (sent, told) = (Vec::with_capacity(steps), exchanges.told());
+        let mut ended = Ended { parameters: Vec::new(), sent, tests: Vec::new(), told };
         let mut order = Order::new(seed, self.setup.learn.len(), batch);
         let every = steps.div_ceil(TESTS).max(1);
         let mut sent = 0;
@@ -267,9 +290,15 @@ fn part(batch: &[usize], rank: u32, ranks: u32) -> &[usize] {
 
 #[cfg(test)]
 mod tests {
-    use gradwire::{CollectiveError, Recipe};
+    use gradwire::{CollectiveError, Device, Recipe};
 
     use super::*;
+
+    /// Trains on threads and the CPU.
+    fn on_threads(setup: &Setup, codec: &str) -> Result<History, TrainError> {
+        let device = Device::cpu();
+        train(setup, codec, &|_| (), |group| Ok((group, By::Device(&device))))
+    }
 
     fn setup(ranks: u32, steps: usize) -> Setup {
         let images = Images::load(std::path::Path::new(crate::DIGITS)).unwrap();
@@ -291,7 +320,7 @@ mod tests {
     #[test]
     fn a_few_steps_learn_most_digits_on_any_count_of_ranks() {
         for ranks in [1, 2, 3] {
-            let history = train(&setup(ranks, 100), "none", &Device::cpu(), &|_| ()).unwrap();
+            let history = on_threads(&setup(ranks, 100), "none").unwrap();
             let (first, last) = (history.points[0], history.points[history.points.len() - 1]);
             assert_eq!((first.step, first.bytes, last.step), (0, 0.0, 100));
             assert!(first.accuracy < 0.4 && last.accuracy > 0.85 && last.loss < first.loss, "{last:?}");
@@ -304,7 +333,7 @@ mod tests {
     fn convolutions_learn_most_digits() {
         for codec in ["none", "topk:0.05+ef", "powersgd:rank=2"] {
             let setup = Setup { layers: Layers::Convolutions, ..setup(2, 60) };
-            let history = train(&setup, codec, &Device::cpu(), &|_| ()).unwrap();
+            let history = on_threads(&setup, codec).unwrap();
             let last = history.points[history.points.len() - 1];
             assert!(last.accuracy > 0.85, "{codec}: {last:?}");
             assert_eq!(history.whole, 4.0 * 9930.0);
@@ -317,7 +346,7 @@ mod tests {
         let (learn, test) = images.split(seed);
         let setup =
             Setup { ranks: 4, steps: 660, batch: 64, rate: 0.1, seed, layers, learn, test, plan: None, overlap: false };
-        *train(&setup, codec, &Device::cpu(), &|_| ()).unwrap().points.last().unwrap()
+        *on_threads(&setup, codec).unwrap().points.last().unwrap()
     }
 
     /// As GRACE reports (Xu et al., ICDCS 2021), at one learning rate for all. Of the sign methods no more holds: a
@@ -368,9 +397,10 @@ mod tests {
     fn ranks_that_gather_what_they_end_with_give_the_same_history() {
         let setup = setup(3, 20);
         let codec = "qsgd:bits=4,bucket=64+ef";
-        let whole = train(&setup, codec, &Device::cpu(), &|_| ()).unwrap();
+        let whole = on_threads(&setup, codec).unwrap();
+        let device = Device::cpu();
         let histories: Vec<History> = std::thread::scope(|scope| {
-            let run = |group| train_rank(&setup, codec, &Device::cpu(), &|_| (), group).unwrap().0;
+            let run = |group| train_rank(&setup, codec, &By::Device(&device), &|_| (), group).unwrap().0;
             let group = Threads::group(3).unwrap();
             let threads: Vec<_> = group.into_iter().map(|group: Threads| scope.spawn(move || run(group))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -394,7 +424,7 @@ mod tests {
         let plan = Message::from_plan(&format!(r#"{{"messages": [{}]}}"#, all.join(","))).unwrap();
         let histories = [false, true].map(|overlap| {
             let setup = Setup { plan: Some(plan.clone()), overlap, ..setup(3, 40) };
-            train(&setup, "plan", &Device::cpu(), &|_| ()).unwrap()
+            on_threads(&setup, "plan").unwrap()
         });
         let [in_turn, beside] = histories.map(|history| format!("{history:?}"));
         assert_eq!(in_turn, beside);
@@ -420,12 +450,13 @@ mod tests {
     #[test]
     fn a_rate_that_is_too_large_is_told_of() {
         let setup = Setup { rate: 1e30, ..setup(2, 20) };
-        assert!(matches!(train(&setup, "none", &Device::cpu(), &|_| ()), Err(TrainError::Diverged { .. })));
+        assert!(matches!(on_threads(&setup, "none"), Err(TrainError::Diverged { .. })));
     }
 
     #[test]
     fn ranks_that_differ_are_told_of() {
-        let rank = |value| Ended { parameters: vec![1.0, value], sent: Vec::new(), tests: Vec::new() };
+        let rank =
+            |value| Ended { parameters: vec![1.0, value], sent: Vec::new(), tests: Vec::new(), told: Vec::new() };
         assert!(same_parameters(&[rank(2.0), rank(2.0)]).is_ok());
         let apart = same_parameters(&[rank(0.0), rank(0.0), rank(-0.0)]);
         assert!(matches!(apart, Err(TrainError::Apart { rank: 2, at: 1 })));

@@ -31,6 +31,7 @@ table! {
     Table, "system":
     init: "cuInit" = fn(c_uint) -> c_int;
     get_error_name: "cuGetErrorName" = fn(c_int, *mut *const c_char) -> c_int;
+    device_get_count: "cuDeviceGetCount" = fn(*mut c_int) -> c_int;
     device_get: "cuDeviceGet" = fn(*mut c_int, c_int) -> c_int;
     primary_ctx_retain: "cuDevicePrimaryCtxRetain" = fn(*mut Context, c_int) -> c_int;
     primary_ctx_release: "cuDevicePrimaryCtxRelease_v2" = fn(c_int) -> c_int;
@@ -82,6 +83,15 @@ impl Table {
         let reason = format!("the CUDA driver's {function} gave {code} {name}; make a new group");
         Err(CollectiveError::Engine { engine: ENGINE, code: Some(code), reason })
     }
+}
+
+/// How many GPUs the driver shows to this process.
+pub(super) fn gpus(named: Option<&PathBuf>) -> Result<u32, CollectiveError> {
+    let table = Table::load(named)?;
+    let mut count = 0;
+    // SAFETY: `count` is a place for a number.
+    table.check("cuDeviceGetCount", unsafe { (table.device_get_count)(&raw mut count) })?;
+    Ok(u32::try_from(count).unwrap_or(0))
 }
 
 impl Driver {

@@ -4,6 +4,7 @@ mod driver;
 mod group;
 mod host;
 mod library;
+mod place;
 mod queue;
 mod table;
 
@@ -42,6 +43,28 @@ pub struct NcclSettings {
 impl Default for NcclSettings {
     fn default() -> Self {
         Self { library: None, driver: None, device: 0, deadline: Duration::from_secs(300) }
+    }
+}
+
+impl NcclSettings {
+    /// The same settings, with a GPU of this rank's own: of the ranks on this machine, which the ranks tell each other
+    /// over `ranks`, the first gets GPU 0, the second GPU 1, and so on. Every rank calls it. `ranks` may be threads of
+    /// one process or processes on many machines.
+    ///
+    /// Where this process sees fewer GPUs than there are ranks on the machine, the device is 0. That is right where each
+    /// process was given a GPU that no other sees, as by `CUDA_VISIBLE_DEVICES`. Else two ranks share a GPU, which NCCL
+    /// refuses: [`Nccl::open`] says so.
+    ///
+    /// Machines are told apart by the identifier that Linux draws when it starts. Elsewhere, and where it cannot be
+    /// read, all ranks count as of one machine.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::Unavailable`] where there is no driver; [`CollectiveError::Engine`] where it shows no GPU; the
+    /// other ranks then get what `ranks` gives where a rank leaves. Else whatever `ranks` gives.
+    pub fn own_gpu(self, ranks: &mut dyn Collective) -> Result<Self, CollectiveError> {
+        let gpus = driver::gpus(self.driver.as_ref())?;
+        Ok(Self { device: place::own(ranks, gpus)?, ..self })
     }
 }
 
@@ -117,7 +140,7 @@ impl fmt::Debug for NcclId {
 ///
 /// // mpirun -np 4 target/release/train, on a machine with 4 GPUs
 /// let mut ranks = Mpi::open(&MpiSettings::default())?;
-/// let settings = NcclSettings { device: ranks.rank(), ..NcclSettings::default() };
+/// let settings = NcclSettings::default().own_gpu(&mut ranks)?;
 /// let mut group = Nccl::open_over(&mut ranks, &settings)?;
 /// let mut values = [group.rank() as f32];
 /// group.all_reduce_sum(&mut values)?;
@@ -139,7 +162,7 @@ impl Nccl {
     /// [`CollectiveError::Unavailable`] where NCCL or the driver is not found, or NCCL is older than 2.18;
     /// [`CollectiveError::Rank`] or [`CollectiveError::Size`] where there is no such rank or group;
     /// [`CollectiveError::Stalled`] where not all ranks open the group within the deadline; [`CollectiveError::Engine`]
-    /// where NCCL or the driver fails.
+    /// where NCCL or the driver fails, or where two ranks have one GPU.
     pub fn open(id: &NcclId, rank: u32, ranks: u32, settings: &NcclSettings) -> Result<Self, CollectiveError> {
         let most = i32::MAX.cast_unsigned();
         if ranks == 0 || ranks > most {
@@ -152,7 +175,7 @@ impl Nccl {
         let driver = Driver::primary(settings.driver.as_ref(), settings.device)?;
         let stream = driver.stream()?;
         let parts = Parts { table, driver, stream, owned: true, deadline: settings.deadline };
-        let group = Group::open(parts, UniqueId(id.0), rank, ranks)?;
+        let group = Group::open(parts, UniqueId(id.0), rank, ranks).map_err(place::explain)?;
         Ok(Self { group, buffers: Buffers::default() })
     }
 

@@ -169,7 +169,7 @@ driver! {
         if crate::held::is_held(stream) { Err(NOT_READY) } else { Ok(()) }
     }
     /// All work is done.
-    fn cuStreamWaitEvent(stream: usize, _event: usize, _flags: c_uint) { known(stream) }
+    fn cuStreamWaitEvent(stream: usize, event: usize, _flags: c_uint) { is_event(event).and_then(|()| known(stream)) }
     /// The context that it was made in; the current one for the default streams.
     fn cuStreamGetCtx(stream: usize, context: *mut usize) {
         let found = if stream <= 2 { current()? } else { *handles().streams.get(&stream).ok_or(INVALID_HANDLE)? };
@@ -189,20 +189,24 @@ driver! {
     /// A number.
     fn cuEventCreate(event: *mut usize, _flags: c_uint) {
         current()?;
-        let number = handles().number();
+        let mut handles = handles();
+        let number = handles.number();
+        handles.events.insert(number);
         // SAFETY: as `cuda.h` has it.
         unsafe { put(event, number) }
     }
     /// Nothing to record.
-    fn cuEventRecord(_event: usize, stream: usize) { known(stream) }
+    fn cuEventRecord(event: usize, stream: usize) { is_event(event).and_then(|()| known(stream)) }
     /// All work is done.
-    fn cuEventSynchronize(_event: usize) { Ok(()) }
+    fn cuEventSynchronize(event: usize) { is_event(event) }
     /// All work is done.
-    fn cuEventQuery(_event: usize) { Ok(()) }
+    fn cuEventQuery(event: usize) { is_event(event) }
     /// The machine counts, and does not time.
     fn cuEventElapsedTime(_milliseconds: *mut f32, _from: usize, _to: usize) { Err(NOT_SUPPORTED) }
-    /// Nothing to destroy.
-    fn cuEventDestroy_v2(_event: usize) { Ok(()) }
+    /// Forgets it.
+    fn cuEventDestroy_v2(event: usize) {
+        if handles().events.remove(&event) { Ok(()) } else { Err(INVALID_HANDLE) }
+    }
 }
 
 /// Whether a stream is there: one that was made, or one of the three that always are. Waits until what another library
@@ -211,6 +215,11 @@ pub(crate) fn known(stream: usize) -> Result<(), i32> {
     exists(stream)?;
     crate::held::wait(stream);
     Ok(())
+}
+
+/// Whether an event is there.
+fn is_event(event: usize) -> Result<(), i32> {
+    if handles().events.contains(&event) { Ok(()) } else { Err(INVALID_HANDLE) }
 }
 
 fn exists(stream: usize) -> Result<(), i32> {

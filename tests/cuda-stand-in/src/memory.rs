@@ -1,12 +1,13 @@
 //! Memory and copies.
 
+use std::alloc::Layout;
 use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
 
 use gradwire::backend::cuda::driver::{DevicePtr, Driver, DriverError, MemoryAt, StreamId};
 
 use crate::device::known;
 use crate::driver;
-use crate::state::{INVALID_VALUE, NOT_SUPPORTED, code, current, machine, put};
+use crate::state::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, code, current, handles, machine, put};
 
 fn done(result: Result<(), DriverError>) -> Result<(), i32> {
     result.map_err(|error| code(&error))
@@ -66,7 +67,37 @@ fn free(address: u64) -> Result<(), i32> {
     Ok(())
 }
 
+fn host_layout(bytes: usize) -> Result<Layout, i32> {
+    Layout::from_size_align(bytes, 4096).ok().filter(|_| bytes > 0).ok_or(INVALID_VALUE)
+}
+
 driver! {
+    /// Ordinary memory, which the device reaches like any other.
+    fn cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, _flags: c_uint) {
+        current()?;
+        let room = host_layout(bytes)?;
+        // SAFETY: the layout has bytes.
+        let at = unsafe { std::alloc::alloc(room) };
+        if at.is_null() {
+            return Err(OUT_OF_MEMORY);
+        }
+        handles().host.insert(at.addr(), bytes);
+        // SAFETY: as `cuda.h` has it.
+        unsafe { put(address, at.cast()) }
+    }
+    /// As above.
+    fn cuMemAllocHost_v2(address: *mut *mut c_void, bytes: usize) {
+        // SAFETY: as `cuda.h` has it.
+        match unsafe { cuMemHostAlloc(address, bytes, 0) } { 0 => Ok(()), code => Err(code) }
+    }
+    /// Gives it back. What was not given out is refused.
+    fn cuMemFreeHost(address: *mut c_void) {
+        current()?;
+        let bytes = handles().host.remove(&address.addr()).ok_or(INVALID_VALUE)?;
+        // SAFETY: it was allocated with this layout.
+        unsafe { std::alloc::dealloc(address.cast(), host_layout(bytes)?) };
+        Ok(())
+    }
     /// What is free is as much as there is.
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
         // SAFETY: as `cuda.h` has it.

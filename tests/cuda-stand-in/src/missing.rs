@@ -42,10 +42,8 @@ missing! {
     cuImportExternalMemory
     cuLaunchHostFunc
     cuMemAdvise
-    cuMemAllocHost_v2
     cuMemAllocManaged
     cuMemAllocPitch_v2
-    cuMemFreeHost
     cuMemPrefetchAsync
     cuMemcpy2D_v2
     cuMemcpyAtoH_v2

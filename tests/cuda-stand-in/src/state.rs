@@ -1,7 +1,7 @@
 //! What the driver remembers: the machine, contexts, streams, modules.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use gradwire::backend::cuda::driver::DriverError;
@@ -37,8 +37,12 @@ pub(crate) struct Handles {
     last: usize,
     /// Streams, each with its context.
     pub(crate) streams: HashMap<usize, usize>,
+    /// Events.
+    pub(crate) events: HashSet<usize>,
     /// Linkers, each with the PTX that it was given.
     pub(crate) linkers: HashMap<usize, Vec<u8>>,
+    /// Page-locked memory of the host, and its bytes.
+    pub(crate) host: HashMap<usize, usize>,
     /// Functions, each with its module.
     pub(crate) functions: HashMap<usize, u64>,
 }

@@ -9,7 +9,8 @@
 //! memory. Sums are added in the reverse order of ranks, since NCCL's order is its own.
 //!
 //! `gradwire_nccl_fault` makes a rank hang, fail or end. `gradwire_nccl_driver` names the stand-in for `libcuda`, which
-//! is `libcuda.so.1` otherwise.
+//! is `libcuda.so.1` otherwise. All ranks may share the one device of that, which NCCL refuses; with
+//! `GRADWIRE_NCCL_ONE_EACH` in the environment, the stand-in refuses it too.
 
 #![allow(non_snake_case, reason = "the names are those of nccl.h")]
 #![allow(clippy::missing_safety_doc, reason = "every function is as safe as the one of that name in nccl.h")]

@@ -2,11 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 
-use crate::codes::{INVALID_ARGUMENT, SUCCESS, UNHANDLED_CUDA, because};
+use crate::codes::{INVALID_ARGUMENT, INVALID_USAGE, SUCCESS, UNHANDLED_CUDA, because};
 use crate::comm::{Comm, of};
 use crate::driver::driver;
 use crate::hub::{Id, What, join};
 use crate::work::{Shared, Step};
+
+/// Where the environment has it, two ranks on one device are refused, as NCCL does.
+const ONE_EACH: &str = "GRADWIRE_NCCL_ONE_EACH";
 
 /// `ncclUniqueId`, which is passed by value.
 #[repr(C)]
@@ -68,6 +71,10 @@ pub(crate) unsafe extern "C" fn ncclCommInitRankConfig(
     };
     if rank >= ranks {
         return because(INVALID_ARGUMENT, "no such rank");
+    }
+    // The device is the only one that there is.
+    if ranks > 1 && std::env::var_os(ONE_EACH).is_some() {
+        return because(INVALID_USAGE, "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 0");
     }
     let driver = match driver() {
         Ok(driver) => driver,

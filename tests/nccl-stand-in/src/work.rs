@@ -57,6 +57,9 @@ impl Shared {
                         self.state.store(code, SeqCst);
                     }
                 }
+            } else if job.number.is_some_and(|number| matches!(fate(&self.id, self.rank, number), Fate::Lost)) {
+                // A rank that ends does so, though its communicator was aborted before.
+                self.hub.lose(self.rank);
             }
             if let Some(stream) = job.stream {
                 self.driver.release(stream);

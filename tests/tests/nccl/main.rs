@@ -6,6 +6,7 @@ mod failures;
 mod queue;
 mod queued;
 mod stand_in;
+mod streams;
 #[path = "../../../collectives/examples/ranks/work.rs"]
 #[allow(dead_code, reason = "the example prints times as well")]
 mod work;
@@ -48,7 +49,10 @@ fn an_id_travels_over_another_engine() {
     let groups = std::sync::Arc::new(std::sync::Mutex::new(Threads::group(3).expect("a group")));
     let sums = spread(3, move |_| {
         let mut other = groups.lock().expect("no panic").pop().expect("one for each");
-        let mut group = Nccl::open_over(&mut other, &settings(LONG)).expect("a group");
+        // Of the one device there is not one for each, and the stand-in lets them share it.
+        let settings = NcclSettings { device: 7, ..settings(LONG) }.own_gpu(&mut other).expect("a device");
+        assert_eq!(settings.device, 0);
+        let mut group = Nccl::open_over(&mut other, &settings).expect("a group");
         assert_eq!((group.rank(), group.ranks()), (other.rank(), 3));
         let mut values = [group.rank() as f32, 1.0];
         group.all_reduce_sum(&mut values).expect("a sum");
@@ -93,6 +97,9 @@ fn what_is_not_installed_is_named() {
         let named = [settings.library, settings.driver].into_iter().flatten().map(|path| path.display().to_string());
         assert!(named.into_iter().any(|path| *tried == [path]), "{error}");
     }
+    let mut alone = Threads::group(1).expect("one").remove(0);
+    let error = NcclSettings { driver: path(), ..settings(LONG) }.own_gpu(&mut alone).expect_err("no driver");
+    assert!(matches!(error, CollectiveError::Unavailable { .. }), "{error}");
     let error = missing(&NcclSettings { device: 7, ..settings(LONG) });
     assert!(stand_in::has_code(&error, 101) && error.to_string().contains("cuDeviceGet"), "{error}");
 }

@@ -1,23 +1,57 @@
-//! A driver whose nth call fails.
+//! A driver whose nth call fails, and that copies from the host as late as a driver may.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use gradwire::backend::cuda::driver::{
     DeviceInfo, DevicePtr, Driver, DriverError, FunctionId, KernelArg, MemoryAt, ModuleId, StreamId,
 };
 use gradwire_ptx_machine::Machine;
 
-/// The PTX machine, of whose calls one fails, and does nothing.
+/// The PTX machine, of whose calls one fails, and does nothing. Copies from the host are made when the next work is
+/// queued or waited for: memory that is written or freed before that is found.
 pub(crate) struct Faulty {
     machine: Arc<Machine>,
     /// Calls that succeed before it; none fails at 2^32 - 1.
     left: AtomicU32,
+    /// Whether there is no page-locked memory left.
+    locked_out: AtomicBool,
+    allocations: AtomicU32,
+    late: Mutex<Vec<Late>>,
+}
+
+/// A copy that is yet to be made.
+struct Late {
+    to: DevicePtr,
+    from: usize,
+    bytes: usize,
 }
 
 impl Faulty {
     pub(crate) fn new(machine: Arc<Machine>) -> Self {
-        Self { machine, left: AtomicU32::new(u32::MAX) }
+        let (left, locked_out, allocations) = (AtomicU32::new(u32::MAX), AtomicBool::new(false), AtomicU32::new(0));
+        Self { machine, left, locked_out, allocations, late: Mutex::default() }
+    }
+
+    /// From now on there is page-locked memory, or none.
+    pub(crate) fn lock_out(&self, out: bool) {
+        self.locked_out.store(out, Ordering::Relaxed);
+    }
+
+    /// Allocations so far, of the device's memory and of page-locked memory.
+    pub(crate) fn allocations(&self) -> u32 {
+        self.allocations.load(Ordering::Relaxed)
+    }
+
+    /// Makes the copies that are late.
+    fn catch_up(&self) -> Result<(), DriverError> {
+        let late = std::mem::take(&mut *self.late.lock().expect("no panic"));
+        late.into_iter().try_for_each(|Late { to, from, bytes }| {
+            // SAFETY: whoever queued the copy keeps the memory until it was waited for.
+            let bytes = unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(from), bytes) };
+            // SAFETY: the machine checks the range, and copies at once.
+            unsafe { self.machine.copy_in(to, bytes, StreamId::OWN) }
+        })
     }
 
     /// The call behind `calls` others fails.
@@ -58,7 +92,24 @@ impl Driver for Faulty {
 
     fn alloc(&self, bytes: u64) -> Result<DevicePtr, DriverError> {
         self.count()?;
+        self.allocations.fetch_add(1, Ordering::Relaxed);
         self.machine.alloc(bytes)
+    }
+
+    fn alloc_host(&self, bytes: usize) -> Result<*mut u8, DriverError> {
+        self.count()?;
+        if self.locked_out.load(Ordering::Relaxed) {
+            return Err(DriverError::NoHostMemory { asked: bytes as u64 });
+        }
+        self.allocations.fetch_add(1, Ordering::Relaxed);
+        self.machine.alloc_host(bytes)
+    }
+
+    unsafe fn free_host(&self, at: *mut u8, bytes: usize) {
+        let within = |late: &Late| (at.addr()..at.addr() + bytes).contains(&late.from);
+        assert!(!self.late.lock().expect("no panic").iter().any(within), "freed before it was copied from");
+        // SAFETY: the caller's guarantees are the machine's.
+        unsafe { self.machine.free_host(at, bytes) }
     }
 
     unsafe fn free(&self, ptr: DevicePtr) {
@@ -68,11 +119,14 @@ impl Driver for Faulty {
 
     unsafe fn copy_in(&self, dst: DevicePtr, src: &[u8], stream: StreamId) -> Result<(), DriverError> {
         self.count()?;
-        // SAFETY: the caller's guarantees are the machine's.
-        unsafe { self.machine.copy_in(dst, src, stream) }
+        assert_eq!(stream, StreamId::OWN);
+        let late = Late { to: dst, from: src.as_ptr().expose_provenance(), bytes: src.len() };
+        self.late.lock().expect("no panic").push(late);
+        Ok(())
     }
 
     unsafe fn copy_out(&self, dst: &mut [u8], src: DevicePtr, stream: StreamId) -> Result<(), DriverError> {
+        self.catch_up()?;
         self.count()?;
         // SAFETY: the caller's guarantees are the machine's.
         unsafe { self.machine.copy_out(dst, src, stream) }
@@ -85,12 +139,14 @@ impl Driver for Faulty {
         bytes: u64,
         stream: StreamId,
     ) -> Result<(), DriverError> {
+        self.catch_up()?;
         self.count()?;
         // SAFETY: the caller's guarantees are the machine's.
         unsafe { self.machine.copy_within(dst, src, bytes, stream) }
     }
 
     unsafe fn fill_zero(&self, dst: DevicePtr, bytes: u64, stream: StreamId) -> Result<(), DriverError> {
+        self.catch_up()?;
         self.count()?;
         // SAFETY: the caller's guarantees are the machine's.
         unsafe { self.machine.fill_zero(dst, bytes, stream) }
@@ -104,6 +160,7 @@ impl Driver for Faulty {
         args: &[KernelArg<'_>],
         stream: StreamId,
     ) -> Result<(), DriverError> {
+        self.catch_up()?;
         self.count()?;
         // SAFETY: the caller's guarantees are the machine's.
         unsafe { self.machine.launch(function, grid, block, args, stream) }
@@ -118,6 +175,7 @@ impl Driver for Faulty {
     }
 
     fn synchronize(&self, stream: StreamId) -> Result<(), DriverError> {
+        self.catch_up()?;
         self.count()?;
         self.machine.synchronize(stream)
     }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use gradwire::{Collective, CollectiveError, Compressor, Device};
-use gradwire_collectives::{Mpi, MpiSettings, Ping, Threads, ping};
+use gradwire_collectives::{Mpi, MpiSettings, Nccl, NcclSettings, Ping, Threads, ping};
 use gradwire_planner::Network;
 use serde::Serialize;
 
@@ -17,6 +17,8 @@ pub(super) enum Engine {
     Threads,
     /// Ranks that are processes: start this command with `mpirun -np 4`.
     Mpi,
+    /// Ranks that are threads of one process, each with a GPU of its own.
+    Nccl,
 }
 
 /// What is measured: an algorithm, and a recipe that takes it.
@@ -129,17 +131,16 @@ pub(super) fn measure(engine: Engine, ranks: u32, side: u64) -> Result<Option<Me
     }
     match engine {
         Engine::Threads => {
-            let groups = Threads::group(ranks).map_err(|error| error.to_string())?;
-            let each = thread::scope(|scope| {
-                let start = |group| scope.spawn(move || of_rank(group, engine, side).map(|(measured, _)| measured));
-                let threads: Vec<_> = groups.into_iter().map(start).collect();
-                let ended = threads.into_iter().map(|thread| thread.join());
-                ended
-                    .map(|rank| rank.unwrap_or_else(|_| Err("a rank has panicked".to_owned())))
-                    .collect::<Result<Vec<_>, _>>()
-            })?;
-            Ok(each.into_iter().next())
+            on_threads(ranks, |group| of_rank(group, engine, side).map(|(measured, _)| measured)).map(Some)
         }
+        Engine::Nccl => on_threads(ranks, |mut ranks| {
+            let settings = NcclSettings::default().own_gpu(&mut ranks).map_err(|error| error.to_string())?;
+            let group = Nccl::open_over(&mut ranks, &settings).map_err(|error| error.to_string())?;
+            let (measured, group) = of_rank(group, engine, side)?;
+            group.finish().map_err(|error| error.to_string())?;
+            Ok(measured)
+        })
+        .map(Some),
         Engine::Mpi => {
             let group = Mpi::open(&MpiSettings::default()).map_err(|error| error.to_string())?;
             if group.ranks() < 2 {
@@ -151,6 +152,17 @@ pub(super) fn measure(engine: Engine, ranks: u32, side: u64) -> Result<Option<Me
             Ok(first.then_some(measured))
         }
     }
+}
+
+/// What rank 0 gets of ranks that are threads, or an error of any of them.
+fn on_threads<T: Send>(ranks: u32, rank: impl Fn(Threads) -> Result<T, String> + Sync) -> Result<T, String> {
+    let groups = Threads::group(ranks).map_err(|error| error.to_string())?;
+    let all = thread::scope(|scope| {
+        let threads: Vec<_> = groups.into_iter().map(|group| scope.spawn(|| rank(group))).collect();
+        let ended = threads.into_iter().map(|thread| thread.join());
+        ended.map(|rank| rank.unwrap_or_else(|_| Err("a rank has panicked".to_owned()))).collect::<Result<Vec<_>, _>>()
+    })?;
+    all.into_iter().next().ok_or_else(|| "there is no rank".to_owned())
 }
 
 /// What one rank measures.

@@ -73,7 +73,7 @@ pub(crate) struct Args {
     /// Which engine.
     #[arg(long, value_enum, default_value = "threads", requires = "collective")]
     engine: collective::Engine,
-    /// How many ranks there are, of threads; of MPI, the launcher says it.
+    /// How many ranks there are, of threads and GPUs; of MPI, the launcher says it.
     #[arg(long, default_value_t = 4, requires = "collective")]
     ranks: u32,
     /// The gradient is a square matrix with so many rows.

@@ -4,7 +4,7 @@ use std::ffi::{CString, c_uint, c_void};
 use std::ptr;
 
 use super::artifacts::Header;
-use super::driver::{DeviceInfo, DevicePtr, Driver, FunctionId, KernelArg, MemoryAt, ModuleId, StreamId};
+use super::driver::{DeviceInfo, DevicePtr, Driver, EventId, FunctionId, KernelArg, MemoryAt, ModuleId, StreamId};
 use super::error::{CAPTURE_IMPLICIT, DriverError, NOT_FOUND, OUT_OF_MEMORY, is_refusal};
 use super::real::{Function, RealDriver};
 use super::sys::{self, CUcontext, CUevent, CUfunction, CUlinkState, CUmodule, CUresult, CUstream};
@@ -168,6 +168,29 @@ impl Driver for RealDriver {
         if let Ok(_current) = self.enter() {
             // SAFETY: the caller answers for the address: it is allocated, and no queued work touches it.
             unsafe { (self.api.mem_free)(ptr.0) };
+        }
+    }
+
+    fn alloc_host(&self, bytes: usize) -> Result<*mut u8, DriverError> {
+        if bytes == 0 {
+            return Ok(ptr::null_mut());
+        }
+        let _current = self.enter()?;
+        let mut at = ptr::null_mut();
+        // SAFETY: `at` is a place for a pointer, and the context is current.
+        match unsafe { (self.api.mem_host_alloc)(&raw mut at, bytes, sys::HOST_ALLOC_DEFAULT) } {
+            CUresult(OUT_OF_MEMORY) => Err(DriverError::NoHostMemory { asked: bytes as u64 }),
+            result => self.check("cuMemHostAlloc", result).map(|()| at.cast()),
+        }
+    }
+
+    unsafe fn free_host(&self, at: *mut u8, _bytes: usize) {
+        if at.is_null() {
+            return;
+        }
+        if let Ok(_current) = self.enter() {
+            // SAFETY: the caller answers for the memory: it is allocated, and no queued copy touches it.
+            unsafe { (self.api.mem_free_host)(at.cast()) };
         }
     }
 
@@ -345,6 +368,31 @@ impl Driver for RealDriver {
         Ok(status != sys::CAPTURE_NONE)
     }
 
+    fn event(&self) -> Result<EventId, DriverError> {
+        let event = Event::new(self, sys::EVENT_DISABLE_TIMING)?;
+        let raw = event.raw;
+        std::mem::forget(event);
+        Ok(EventId(raw.0 as u64))
+    }
+
+    unsafe fn free_event(&self, event: EventId) {
+        drop(self.event_of(event));
+    }
+
+    unsafe fn record(&self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
+        let event = std::mem::ManuallyDrop::new(self.event_of(event));
+        event.record(self.stream(stream))
+    }
+
+    unsafe fn wait_for(&self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
+        let _current = self.enter()?;
+        let (raw, stream) = (CUevent(event.0 as *mut c_void), self.stream(stream));
+        // SAFETY: the caller answers for the event, and the stream is alive: the driver's own, or vouched for where its
+        // identifier was made.
+        let result = unsafe { (self.api.stream_wait_event)(stream, raw, sys::EVENT_WAIT_DEFAULT) };
+        self.check("cuStreamWaitEvent", result)
+    }
+
     fn synchronize(&self, stream: StreamId) -> Result<(), DriverError> {
         let _current = self.enter()?;
         // SAFETY: the stream is alive: the driver's own, or vouched for where its identifier was made.
@@ -353,7 +401,7 @@ impl Driver for RealDriver {
 
     fn elapsed(&self, stream: StreamId, work: &mut dyn FnMut() -> Result<(), DriverError>) -> Result<f64, DriverError> {
         let stream = self.stream(stream);
-        let (start, stop) = (Event::new(self)?, Event::new(self)?);
+        let [start, stop] = [Event::new(self, sys::EVENT_DEFAULT)?, Event::new(self, sys::EVENT_DEFAULT)?];
         start.record(stream)?;
         // No context is held over this: what it calls finds the thread's contexts as the caller left them.
         work()?;
@@ -383,6 +431,11 @@ impl RealDriver {
             });
         }
         self.check(call, result)
+    }
+
+    /// An event that [`Driver::event`] gave out, which is destroyed where this is dropped.
+    fn event_of(&self, event: EventId) -> Event<'_> {
+        Event { driver: self, raw: CUevent(event.0 as *mut c_void) }
     }
 
     /// Keeps a module that was loaded.
@@ -463,11 +516,11 @@ struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    fn new(driver: &'a RealDriver) -> Result<Event<'a>, DriverError> {
+    fn new(driver: &'a RealDriver, flags: c_uint) -> Result<Event<'a>, DriverError> {
         let _current = driver.enter()?;
         let mut raw = CUevent::NULL;
         // SAFETY: `raw` is a place for an event, and the context is current.
-        driver.check("cuEventCreate", unsafe { (driver.api.event_create)(&raw mut raw, sys::EVENT_DEFAULT) })?;
+        driver.check("cuEventCreate", unsafe { (driver.api.event_create)(&raw mut raw, flags) })?;
         Ok(Event { driver, raw })
     }
 

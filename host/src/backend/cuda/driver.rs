@@ -74,6 +74,10 @@ impl StreamId {
     }
 }
 
+/// An event: a place in the work of a stream, which other streams can wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EventId(pub u64);
+
 /// What a driver knows of the memory at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryAt {
@@ -97,6 +101,11 @@ pub enum KernelArg<'a> {
     Bytes(&'a [u8]),
     /// An address in device memory.
     Pointer(DevicePtr),
+}
+
+/// How ordinary memory stands in for page-locked memory; none for more than can be addressed.
+fn host_layout(bytes: usize) -> Option<std::alloc::Layout> {
+    std::alloc::Layout::from_size_align(bytes, 256).ok()
 }
 
 /// What the CUDA backend asks of a driver.
@@ -168,6 +177,37 @@ pub trait Driver: Send + Sync {
     /// - The caller guarantees that `ptr` is from [`alloc`](Driver::alloc) of this driver and was not freed before.
     /// - The caller guarantees that no work still queued, on whatever stream, touches it.
     unsafe fn free(&self, ptr: DevicePtr);
+
+    /// Allocates memory of the host that the device copies from and to by itself; null for no bytes. What it holds is
+    /// undefined. It is the driver's to lock, so that it is kept and used again.
+    ///
+    /// Without an implementation, it is ordinary memory of the process: right for a driver that copies at once.
+    ///
+    /// # Errors
+    ///
+    /// [`DriverError::NoHostMemory`] where there is none left.
+    fn alloc_host(&self, bytes: usize) -> Result<*mut u8, DriverError> {
+        if bytes == 0 {
+            return Ok(std::ptr::null_mut());
+        }
+        // SAFETY: the layout has bytes.
+        let at = host_layout(bytes).map_or(std::ptr::null_mut(), |layout| unsafe { std::alloc::alloc(layout) });
+        if at.is_null() { Err(DriverError::NoHostMemory { asked: bytes as u64 }) } else { Ok(at) }
+    }
+
+    /// Gives memory of the host back; nothing for null.
+    ///
+    /// # Safety
+    ///
+    /// - The caller guarantees that `at` is from [`alloc_host`](Driver::alloc_host) of this driver for as many bytes,
+    ///   and was not freed before.
+    /// - The caller guarantees that no copy still queued, on whatever stream, touches it.
+    unsafe fn free_host(&self, at: *mut u8, bytes: usize) {
+        if let Some(layout) = host_layout(bytes).filter(|_| !at.is_null()) {
+            // SAFETY: the caller answers for the memory, which was allocated with this layout.
+            unsafe { std::alloc::dealloc(at, layout) };
+        }
+    }
 
     /// Queues a copy of `src` into device memory.
     ///
@@ -244,6 +284,46 @@ pub trait Driver: Send + Sync {
     fn is_capturing(&self, stream: StreamId) -> Result<bool, DriverError> {
         let _ = stream;
         Ok(false)
+    }
+
+    /// Makes an event that keeps no time.
+    ///
+    /// Without an implementation, events do nothing: right for a driver whose work is done when a call returns.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    fn event(&self) -> Result<EventId, DriverError> {
+        Ok(EventId(0))
+    }
+
+    /// Gives an event back. What waits for it goes on waiting.
+    ///
+    /// # Safety
+    ///
+    /// The caller guarantees that `event` is from [`event`](Driver::event) of this driver and was not freed before.
+    unsafe fn free_event(&self, event: EventId) {
+        let _ = event;
+    }
+
+    /// Puts an event behind the work that is queued on a stream. Where it was before, it is no longer.
+    ///
+    /// # Safety
+    ///
+    /// As [`free_event`](Driver::free_event) has it of the event.
+    unsafe fn record(&self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
+        let _ = (event, stream);
+        Ok(())
+    }
+
+    /// Lets what is queued on a stream from now on begin when an event, where it is now, is reached. Nobody waits here.
+    ///
+    /// # Safety
+    ///
+    /// As [`record`](Driver::record).
+    unsafe fn wait_for(&self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
+        let _ = (event, stream);
+        Ok(())
     }
 
     /// Waits until the work queued on the stream so far is done.

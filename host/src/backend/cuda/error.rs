@@ -73,6 +73,15 @@ pub enum DriverError {
         /// The bytes of the device.
         total: u64,
     },
+    /// The driver gives no page-locked memory of the host.
+    #[error(
+        "{asked} bytes of page-locked host memory were asked for, and the driver has none: free some, let the process \
+         lock more memory (ulimit -l), or compress the gradient in smaller tensors"
+    )]
+    NoHostMemory {
+        /// The bytes asked for.
+        asked: u64,
+    },
     /// A size that does not fit the address space of this process.
     #[error("{bytes} bytes are more than this process can address: use a 64-bit build, or smaller tensors")]
     TooLarge {

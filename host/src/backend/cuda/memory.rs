@@ -1,6 +1,9 @@
 //! Memory of a CUDA device in which a state stays.
 
+use std::sync::Arc;
+
 use super::driver::{DevicePtr, DriverError};
+use super::staging::Staging;
 use super::{Cuda, DeviceSlice, failed};
 use crate::embed::ops::Ops;
 use crate::embed::{Access, DeviceMemory, Piece};
@@ -56,13 +59,25 @@ impl Ops for Cuda {
         if bytes > 0 { self.check_piece(&piece) } else { Ok(()) }
     }
 
+    fn staged(&self) -> Self {
+        Self { staging: Some(Arc::new(Staging::new(self))), ..self.clone() }
+    }
+
     unsafe fn write(&self, to: &DeviceSlice, bytes: &[u8]) -> Result<(), Error> {
+        if let Some(staging) = &self.staging {
+            // SAFETY: the caller answers for the memory.
+            return unsafe { staging.write(DevicePtr(to.address()), bytes) }.map_err(failed);
+        }
         let (driver, to) = (&self.shared.driver, DevicePtr(to.address()));
         // SAFETY: the caller answers for the memory; the stream is waited for before `bytes` can change.
         unsafe { driver.copy_in(to, bytes, self.stream) }.and_then(|()| driver.synchronize(self.stream)).map_err(failed)
     }
 
     unsafe fn read(&self, from: &DeviceSlice, out: &mut [u8]) -> Result<(), Error> {
+        if let Some(staging) = &self.staging {
+            // SAFETY: the caller answers for the memory.
+            return unsafe { staging.read(DevicePtr(from.address()), out) }.map_err(failed);
+        }
         // A copy that fails may have written some of its bytes: `out` is written once all of them are here.
         let mut whole = room_for(out.len())?;
         // SAFETY: the caller answers for the memory; the call waits.

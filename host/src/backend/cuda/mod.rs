@@ -8,11 +8,13 @@ mod cudarc;
 pub mod driver;
 mod embed;
 mod error;
+mod events;
 mod memory;
 mod modules;
 mod preset;
 mod real;
 mod session;
+mod staging;
 mod sys;
 
 use std::path::PathBuf;
@@ -22,11 +24,13 @@ use std::sync::Arc;
 pub use self::cudarc::{Lend, LendMut, View};
 use self::driver::{Driver, DriverError, StreamId};
 pub use self::embed::DeviceSlice;
+pub(crate) use self::events::Event;
 pub use self::memory::CudaRoom;
 pub use self::modules::{Cached, LoadedFamily};
 use self::modules::{Modules, kernels_of};
 pub use self::real::RealDriver;
 pub use self::session::CudaSession;
+use self::staging::Staging;
 use crate::error::Error;
 use crate::family::CodecFamily;
 use crate::kind::BackendKind;
@@ -44,6 +48,8 @@ const DEVICE_VARIABLE: &str = "GRADWIRE_CUDA_DEVICE";
 pub struct Cuda {
     shared: Arc<Shared>,
     stream: StreamId,
+    /// Where copies of a compressor's go through.
+    staging: Option<Arc<Staging>>,
     /// What keeps a stream of cudarc's alive.
     #[cfg(feature = "cudarc")]
     keep: Option<Arc<::cudarc::driver::CudaStream>>,
@@ -104,6 +110,7 @@ impl Cuda {
         Self {
             shared,
             stream,
+            staging: None,
             #[cfg(feature = "cudarc")]
             keep: None,
         }

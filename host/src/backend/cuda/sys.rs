@@ -65,6 +65,12 @@ pub(super) const STREAM_NON_BLOCKING: c_uint = 1;
 pub(super) const STREAM_LEGACY: u64 = 1;
 /// `CU_EVENT_DEFAULT`: an event that keeps the time.
 pub(super) const EVENT_DEFAULT: c_uint = 0;
+/// `CU_EVENT_DISABLE_TIMING`: an event for the order of streams alone.
+pub(super) const EVENT_DISABLE_TIMING: c_uint = 2;
+/// `CU_EVENT_WAIT_DEFAULT`.
+pub(super) const EVENT_WAIT_DEFAULT: c_uint = 0;
+/// No flag of `cuMemHostAlloc`: memory that is page-locked for the context alone, with the processor's caches.
+pub(super) const HOST_ALLOC_DEFAULT: c_uint = 0;
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
 pub(super) const ATTRIBUTE_MULTIPROCESSOR_COUNT: c_int = 16;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`.
@@ -164,6 +170,8 @@ api! {
     mem_get_info: "cuMemGetInfo_v2" = fn(*mut usize, *mut usize);
     mem_alloc: "cuMemAlloc_v2" = fn(*mut CUdeviceptr, usize);
     mem_free: "cuMemFree_v2" = fn(CUdeviceptr);
+    mem_host_alloc: "cuMemHostAlloc" = fn(*mut *mut c_void, usize, c_uint);
+    mem_free_host: "cuMemFreeHost" = fn(*mut c_void);
     memcpy_htod_async: "cuMemcpyHtoDAsync_v2" = fn(CUdeviceptr, *const c_void, usize, CUstream);
     memcpy_dtoh_async: "cuMemcpyDtoHAsync_v2" = fn(*mut c_void, CUdeviceptr, usize, CUstream);
     memcpy_dtod_async: "cuMemcpyDtoDAsync_v2" = fn(CUdeviceptr, CUdeviceptr, usize, CUstream);
@@ -176,6 +184,7 @@ api! {
     stream_synchronize: "cuStreamSynchronize" = fn(CUstream);
     event_create: "cuEventCreate" = fn(*mut CUevent, c_uint);
     event_record: "cuEventRecord" = fn(CUevent, CUstream);
+    stream_wait_event: "cuStreamWaitEvent" = fn(CUstream, CUevent, c_uint);
     event_synchronize: "cuEventSynchronize" = fn(CUevent);
     event_elapsed_time: "cuEventElapsedTime" = fn(*mut f32, CUevent, CUevent);
     event_destroy: "cuEventDestroy_v2" = fn(CUevent);

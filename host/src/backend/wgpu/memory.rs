@@ -61,6 +61,11 @@ impl Ops for Wgpu {
         WgpuSlice { buffer: of.buffer.clone(), offset: of.offset + from, bytes }
     }
 
+    /// wgpu has its own.
+    fn staged(&self) -> Self {
+        self.clone()
+    }
+
     fn check(&self, what: &'static str, slice: &WgpuSlice, bytes: u64) -> Result<(), Error> {
         if slice.bytes != bytes {
             return Err(Error::Length { what, found: slice.bytes, expected: bytes, unit: "bytes" });

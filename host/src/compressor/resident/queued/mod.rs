@@ -9,7 +9,7 @@ use self::sent::{Sent, Whole};
 use super::ground::Resident;
 use super::memory::Queue;
 use super::{Compressor, Kept, QueuedCompressor, ResidentCompressor, State};
-use crate::backend::cuda::{Cuda, DeviceSlice};
+use crate::backend::cuda::{Cuda, DeviceSlice, Event};
 use crate::collective::Collective;
 use crate::compressor::error::ExchangeError;
 use crate::compressor::frame::{self, Writer};
@@ -26,6 +26,17 @@ pub(super) struct Between {
     ranks: u32,
     /// Whether work was queued that nobody has waited for.
     pending: bool,
+    beside: Beside,
+}
+
+/// What orders an exchange and the work of another stream.
+struct Beside {
+    /// Behind the work that leaves the gradient.
+    given: Event,
+    /// Behind the exchange.
+    done: Event,
+    /// Whether there is an exchange to wait for.
+    started: bool,
 }
 
 impl std::fmt::Debug for QueuedCompressor {
@@ -97,7 +108,8 @@ impl Compressor {
         let whole = Whole::new(&queue, of.inner.whole.iter().map(|(span, _)| span))?;
         sent::common(cuda)?;
         parts().zip(&sent).try_for_each(|((kept, part), sent)| sent.compile(cuda, kept, part, ranks))?;
-        Ok(QueuedCompressor { of, between: Between { sent, whole, rank, ranks, pending: false } })
+        let beside = Beside { given: Event::new(cuda)?, done: Event::new(cuda)?, started: false };
+        Ok(QueuedCompressor { of, between: Between { sent, whole, rank, ranks, pending: false, beside } })
     }
 }
 
@@ -147,8 +159,86 @@ impl QueuedCompressor {
         group: &mut (impl StreamCollective + ?Sized),
         gradient: DeviceSlice,
     ) -> Result<(), Error> {
-        let Self { of: ResidentCompressor { inner, memory, device, state }, between } = self;
-        let Between { sent, whole, rank: of_rank, ranks: of_ranks, pending } = between;
+        // SAFETY: as the caller says.
+        unsafe { self.step(group, gradient, None) }
+    }
+
+    /// Queues a step on the compressor's own stream, while the stream of `compute` goes on: the exchange waits for what
+    /// is queued there now, which leaves the gradient, and what is queued there from now on runs beside it until
+    /// [`QueuedCompressor::join`]. Nothing is waited for here.
+    ///
+    /// The [`Cuda`] that the compressor was made with is then on a stream for exchanges alone, and `compute` is the same
+    /// [`Cuda`] [on another stream](Cuda::on_stream).
+    ///
+    /// ```no_run
+    /// # unsafe fn run(
+    /// #     compute: &gradwire::backend::cuda::Cuda,
+    /// #     communication: *mut std::ffi::c_void,
+    /// #     group: &mut (impl gradwire::Collective + gradwire::StreamCollective),
+    /// #     [last, first]: [gradwire::backend::cuda::DeviceSlice; 2],
+    /// # ) -> Result<(), gradwire::Error> {
+    /// use gradwire::Compressor;
+    ///
+    /// // SAFETY: it is a stream of the same context, which outlives the compressors.
+    /// let exchanges = unsafe { compute.on_stream(communication) }?;
+    /// let mut of_last = Compressor::new("qsgd:bits=4,bucket=64+ef", [[1024, 1024]], 1)?.queued(&exchanges, group)?;
+    /// let mut of_first = Compressor::new("qsgd:bits=4,bucket=64+ef", [[1024, 1024]], 2)?.queued(&exchanges, group)?;
+    /// for _ in 0..10 {
+    ///     // ... kernels on the stream of `compute` leave the gradient of the last layers ...
+    ///     // SAFETY: the memory lives until the stream was waited for, and nothing uses it before the join.
+    ///     unsafe { of_last.start(group, last, compute) }?;
+    ///     // ... and that of the first layers, meanwhile ...
+    ///     // SAFETY: as above.
+    ///     unsafe { of_first.start(group, first, compute) }?;
+    ///     of_last.join(compute)?;
+    ///     of_first.join(compute)?;
+    ///     // ... and the optimizer's kernels, behind both ...
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// That exchange and computation overlap was seen on a stand-in for a driver. How much time it saves was not
+    /// measured on a GPU.
+    ///
+    /// # Errors
+    /// As [`QueuedCompressor::exchange`]; and [`Error::Stream`] for a `compute` of another device, which changes nothing.
+    ///
+    /// # Safety
+    /// As [`QueuedCompressor::exchange`], of both streams: from this call to [`QueuedCompressor::join`], no work that is
+    /// queued on the stream of `compute` uses the gradient.
+    pub unsafe fn start(
+        &mut self,
+        group: &mut (impl StreamCollective + ?Sized),
+        gradient: DeviceSlice,
+        compute: &Cuda,
+    ) -> Result<(), Error> {
+        // SAFETY: as the caller says.
+        unsafe { self.step(group, gradient, Some(compute)) }
+    }
+
+    /// Lets what is queued on the stream of `compute` from now on wait for the exchange that was started last. Nothing is
+    /// waited for here.
+    ///
+    /// # Errors
+    /// [`Error::Stream`] for a `compute` of another device; [`Error::Backend`] where the device fails. Neither changes
+    /// anything.
+    pub fn join(&self, compute: &Cuda) -> Result<(), Error> {
+        let Beside { done, started, .. } = &self.between.beside;
+        if *started { done.hold(compute) } else { Ok(()) }
+    }
+
+    /// A step, behind what is queued on another stream.
+    ///
+    /// # Safety
+    /// As [`QueuedCompressor::start`].
+    unsafe fn step(
+        &mut self,
+        group: &mut (impl StreamCollective + ?Sized),
+        gradient: DeviceSlice,
+        compute: Option<&Cuda>,
+    ) -> Result<(), Error> {
+        let Self { of: ResidentCompressor { inner, memory, device, state, .. }, between } = self;
+        let Between { sent, whole, rank: of_rank, ranks: of_ranks, pending, beside } = between;
         inner.expect_whole()?;
         let (rank, ranks) = (group.rank(), group.ranks());
         if (rank, ranks) != (*of_rank, *of_ranks) {
@@ -159,6 +249,10 @@ impl QueuedCompressor {
         if let Err(error) = group.check() {
             inner.broken_off = *pending;
             return Err(error.into());
+        }
+        if let Some(compute) = compute {
+            beside.given.record(compute)?;
+            beside.given.hold(memory)?;
         }
         // SAFETY: the gradient is the caller's, and all else the compressor's own.
         let queue = unsafe { Queue::new(&*memory) };
@@ -176,6 +270,10 @@ impl QueuedCompressor {
         }
         if let Some(whole) = whole {
             whole.put(&ground)?;
+        }
+        if compute.is_some() {
+            beside.done.record(memory)?;
+            beside.started = true;
         }
         inner.broken_off = false;
         (inner.steps, inner.work.bytes) = (inner.steps.wrapping_add(1), ranks.bytes);
