@@ -1,5 +1,5 @@
 """Times quantizers as they are plainly written in numpy or in torch on the CPU: what `cargo xtask bench --peers` places
-beside its own uniform quantization, 1-bit SGD, signs, ternary codes, casts, dynamic trees and natural compression.
+beside its own uniform quantization, 1-bit SGD, signs, DRIVE, ternary codes, casts, dynamic trees and natural compression.
 
     python3 quantizers.py --framework torch --codec natural --size 16777216 --json out.json
 
@@ -242,6 +242,11 @@ class Signs:
         return abs(abs(x) - scale) + 1e-6 * scale
 
 
+class Drive(Signs):
+    def encode(self, x):
+        return self.f.flags(x >= 0), self.f.sum(x * x) / self.f.sum(abs(x))
+
+
 class Ternary:
     drawn, width = True, 2
 
@@ -387,6 +392,7 @@ CODECS = {
     "uniform": [("4 bit / 512", 512, lambda f: Uniform(f, 4)), ("8 bit / 512", 512, lambda f: Uniform(f, 8))],
     "1-bit SGD": [("1 bit / 64", 64, OneBit), ("1 bit / 512", 512, OneBit)],
     "EF-SignSGD": [("1 bit / 8192", 8192, Signs)],
+    "DRIVE": [("1 bit / 8192", 8192, Drive)],
     "ternary": [("2 bit / 512", 512, Ternary)],
     "float": [("16 bit / 8192", 8192, Brain)],
     "float scaled": [("8 bit / 32", 32, Scaled)],

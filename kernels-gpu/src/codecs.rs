@@ -69,6 +69,8 @@ pub enum Variance {
     Formats,
     /// Of a contraction without a random draw, whose error is this part of |x|^2 at most: 1 - 1/B.
     Contraction,
+    /// Of signs times |x|_2^2 / |x|_1, without a random draw: B |x|_2^2 / |x|_1^2 - 1, which is B - 1 at most.
+    Signs,
 }
 
 /// Hands the table to a macro.
@@ -181,6 +183,18 @@ macro_rules! table {
                 variance: Variance::Powers,
                 entries: natural_stats, natural_combine, natural_encode, natural_decode, natural_encode_segments,
                     natural_decode_segments, natural_stats_segments, natural_combine_segments, natural_encode_tensors,
+            }
+            /// DRIVE: signs with the scale |y|_2^2 / |y|_1, of buckets y that were rotated before.
+            Drive {
+                formula: arith::drive::Drive,
+                tag: 13,
+                name: "DRIVE",
+                widths: [1], "1",
+                sign_bits: 0,
+                flags: 0,
+                variance: Variance::Signs,
+                entries: drive_stats, drive_combine, drive_encode, drive_decode, drive_encode_segments,
+                    drive_decode_segments, drive_stats_segments, drive_combine_segments, drive_encode_tensors,
             }
         }
     };

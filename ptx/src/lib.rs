@@ -91,7 +91,7 @@ macro_rules! family {
 ///
 /// sm_80 has `redux.sync`, and tensor cores for PowerSGD above rank 8; the PTX ISA of sm_90 writes half of a pair
 /// shorter. A family that uses none of it has no text of its own for that target.
-pub static FAMILIES: [Family; 19] = [
+pub static FAMILIES: [Family; 20] = [
     // The search for elements that are not finite, which every codec may ask for, and momentum.
     family!("common", ["finite_", "memory_"], 80, 80),
     family!("qsgd", ["qsgd_"], 80, 90),
@@ -104,6 +104,7 @@ pub static FAMILIES: [Family; 19] = [
     family!("quantile", ["quantile_"], 35, 35),
     family!("float", ["float_"], 80, 80),
     family!("sign", ["sign_"], 80, 90),
+    family!("drive", ["drive_"], 80, 90),
     family!("ternary", ["ternary_"], 80, 90),
     family!("tree", ["tree_"], 80, 90),
     // Packing codes as Elias codes and in base 3, and unpacking them.

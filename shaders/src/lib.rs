@@ -296,15 +296,26 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 }
 
 /// The bucketed codecs, a row each.
-const BUCKETED: [[Shader; 9]; 8] = [
+const BUCKETED: [[Shader; 9]; 9] = [
     bucketed!("qsgd", maxima: 1, sums: 1, ["common/norm.wgsl", "codecs/qsgd.wgsl"]),
     bucketed!("uniform", maxima: 2, sums: 0, ["bucketed/maxima_alone.wgsl", "codecs/uniform.wgsl"]),
     bucketed!("onebit", maxima: 2, sums: 3, ["common/norm.wgsl", "bucketed/mean.wgsl", "codecs/onebit.wgsl"]),
     bucketed!("float", maxima: 1, sums: 0, ["bucketed/maxima_alone.wgsl", "codecs/float.wgsl"]),
-    bucketed!("sign", maxima: 1, sums: 2, ["common/norm.wgsl", "bucketed/mean.wgsl", "codecs/sign.wgsl"]),
+    bucketed!("sign", maxima: 1, sums: 2, [
+        "common/norm.wgsl",
+        "bucketed/mean.wgsl",
+        "bucketed/signs.wgsl",
+        "codecs/sign.wgsl"
+    ]),
     bucketed!("ternary", maxima: 1, sums: 2, ["common/norm.wgsl", "codecs/ternary.wgsl"]),
     bucketed!("tree", maxima: 1, sums: 0, ["bucketed/maxima_alone.wgsl", "codecs/tree.wgsl"]),
     bucketed!("natural", maxima: 1, sums: 0, ["bucketed/maxima_alone.wgsl", "codecs/natural.wgsl"]),
+    bucketed!("drive", maxima: 1, sums: 2, [
+        "common/norm.wgsl",
+        "bucketed/mean.wgsl",
+        "bucketed/signs.wgsl",
+        "codecs/drive.wgsl"
+    ]),
 ];
 
 /// All other entry points.

@@ -268,6 +268,7 @@ CODECS = {
     8: ((4, 8, 16), 1, 1, 0, float_bucket),
     10: ((8,), 1, 1, 2, tree_bucket),
     12: (range(2, 9), 1, 1, 2, natural_bucket),
+    13: ((1,), 0, 1, 0, lambda scalars, levels, bits: sign_bucket(scalars)),
     14: (range(2, 9), 0, 0, 0, lambda scalars, levels, bits: quantile_bucket(scalars)),
 }
 

@@ -7,7 +7,7 @@ twice, first to 53 bits and then to 24, so each operation is Python's and a roun
 
 Usage: encode_payload.py VECTORS OUT [VECTORS OUT ...]
 
-VECTORS is qsgd.json, uniform.json, onebit.json, sign.json, ternary.json, float.json, tree.json, natural.json, quantile.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
+VECTORS is qsgd.json, uniform.json, onebit.json, sign.json, drive.json, ternary.json, float.json, tree.json, natural.json, quantile.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
 becomes a list of what the page makes of each vector's input, as JSON with the vector's own names: payload, residual_after,
 indices; of elias.json packed; of philox.json's columns the entry, and then of its draws the dither.
 """
@@ -150,7 +150,7 @@ class Codec:
     """A setting, as the fields of a vector have it."""
 
     def __init__(self, fields):
-        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4, "sign": 6, "ternary": 7, "float": 8, "tree": 10, "natural": 12, "quantile": 14}[fields["codec"]]
+        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4, "sign": 6, "ternary": 7, "float": 8, "tree": 10, "natural": 12, "drive": 13, "quantile": 14}[fields["codec"]]
         self.qsgd = self.codec == 1
         self.bits = fields["bits"]
         self.levels = fields["levels"]
@@ -194,8 +194,8 @@ class Codec:
             return [NAN] * (CODECS[self.codec][2] or self.levels), [0] * len(x)
         if self.codec == 4:
             return self.encode_onebit(x)
-        if self.codec == 6:
-            scale = 1.0 if self.unit else mean(x, [True] * len(x))
+        if self.codec in (6, 13):
+            scale = drive_scale(x) if self.codec == 13 else 1.0 if self.unit else mean(x, [True] * len(x))
             return [to_bits(scale)], [int(from_bits(bits) >= 0) for bits in x]
         if self.codec == 7:
             return self.encode_ternary(x, first, beta)
@@ -366,6 +366,22 @@ def mean(x, taken):
     top = max([exponent for exponent, _ in spans])
     total = sum(part >> (top - exponent) for exponent, part in spans)
     return rounded(rounded(float(total // max(sum(taken), 1))) * 2.0 ** (top - 158))
+
+
+def drive_scale(x):
+    """The sum of squares of the elements of x over the sum of their magnitudes."""
+    spans = []
+    for first in range(0, len(x), 8192):
+        magnitudes = [bits & MAGNITUDE for bits in x[first : first + 8192]]
+        exponent = max(max(bits >> 23 for bits in magnitudes), 1)
+        cut = [int(math.ldexp(from_bits(bits), 150 - exponent)) for bits in magnitudes]
+        spans.append((exponent, sum(cut), sum(m * m for m in cut)))
+    top = max(exponent for exponent, _, _ in spans)
+    total = sum(part >> (top - exponent) for exponent, part, _ in spans)
+    squares = sum(part >> 2 * (top - exponent) for exponent, _, part in spans)
+    beyond = max(total.bit_length(), 31) - 31
+    quotient = (squares << 8 >> beyond) // (total >> beyond) if total else 0
+    return rounded(rounded(float(quotient)) * 2.0 ** (top - 158))
 
 
 def sealed(head, body):

@@ -54,8 +54,11 @@ pub fn keeps_residual(device: &Device, case: &Case) -> Outcome {
     x[5] = f32::NAN;
     let mut residual = before.clone();
     match device.encode_with_feedback(&case.codec(), &x, &mut residual, cases::seed()) {
-        // Refused before a device is asked.
-        Err(Error::FeedbackDiverges { .. }) if case.omega(n).is_infinite() => return Ok(0),
+        // Refused before a device is asked, and nothing has changed.
+        Err(Error::FeedbackDiverges { .. }) if !case.contractive && case.omega(n) >= 1.0 => {
+            differ("residual", &label, bytemuck::cast_slice(&residual), bytemuck::cast_slice(&before))?;
+            return Ok(1);
+        }
         outcome => outcome.map_err(failed(&label))?,
     };
     let end = case.bucket.map_or(n, |bucket| bucket.min(n));

@@ -1,8 +1,8 @@
 //! Recipes: their texts, what is refused, and what they promise.
 
 use gradwire::{
-    Dtype, Entropy, Error, Float, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantile, Quantize, RandomK,
-    Recipe, RecipeError, Rotation, Segment, Shift, Sign, Tensor, Ternary, TopK, Tree, Uniform,
+    Drive, Dtype, Entropy, Error, Float, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantile, Quantize,
+    RandomK, Recipe, RecipeError, Rotation, Segment, Shift, Sign, Tensor, Ternary, TopK, Tree, Uniform,
 };
 use gradwire_tests::cases::{self, Random};
 
@@ -90,6 +90,8 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Float::e5m2().scaled()));
     all.push(Recipe::from(Float::e2m1().scaled().nearest()).feedback());
     all.push(Recipe::from(Sign::unit().bucket(64)));
+    all.push(Recipe::from(Drive::new()));
+    all.push(Recipe::from(Drive::new().bucket(1024)).rotate(Rotation::block(1024)));
     all.push(Recipe::from(TopK::fraction(0.001)).momentum(0.9).warm_up(4000));
     all.push(Recipe::from(TopK::fraction(0.5).clamped()).warm_up(1));
     all.push(Recipe::from(TopK::fraction(0.001)).momentum(0.9).nesterov().clip(2.5).warm_up(4000));
@@ -274,6 +276,11 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("qsgd+vote", 5, "use sign:unit or signum"),
         ("float:f16+ef", 10, "use scaled()"),
         ("sign:unit+ef", 10, "Sign::new(), whose scale is their mean"),
+        ("drive+ef", 6, "Sign::new(), the same signs with their mean"),
+        ("drive+ef21", 6, "contraction"),
+        ("drive+diana", 6, "unbiased"),
+        ("rotate+drive+ef", 13, "say noef"),
+        ("topk:0.1+drive+ef", 15, "Sign::new()"),
         ("rotate", 0, "add qsgd"),
         ("rotate+topk:0.1", 7, "add qsgd"),
         ("rotate+sign", 7, "say noef"),

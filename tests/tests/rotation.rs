@@ -1,7 +1,7 @@
 //! Rotations: the same bits on every backend, and what the transform promises, against a second implementation.
 
 use gradwire::backend::cpu::{Cpu, Simd};
-use gradwire::{Device, Error, Qsgd, Rotation, Seed};
+use gradwire::{Device, Drive, Error, Qsgd, Rotation, Seed};
 use gradwire_tests::cases::{Random, normal};
 use gradwire_tests::require;
 
@@ -294,4 +294,133 @@ fn passes_of_small_limits_give_the_same_bits() {
     same("small limits", &y, &Device::cpu().rotate(rotation, &x, seed()).expect("valid"));
     let back = device.unrotate(rotation, &y, x.len(), seed()).expect("two passes");
     same("small limits, back", &back, &Device::cpu().unrotate(rotation, &y, x.len(), seed()).expect("valid"));
+}
+
+/// What comes back of a block that is rotated, sent as one bucket of DRIVE, and rotated back.
+fn by_drive(x: &[f32], seed: Seed) -> Vec<f32> {
+    let (device, rotation, codec) = (Device::cpu(), Rotation::block(x.len()), Drive::new().bucket(x.len()));
+    let rotated = device.rotate(rotation, x, seed).expect("valid");
+    let decoded = device.decode(&device.encode(&codec, &rotated, seed).expect("valid")).expect("its own");
+    device.unrotate(rotation, &decoded, x.len(), seed).expect("valid")
+}
+
+/// Behind Hadamard and signs DRIVE is not unbiased. One element alone comes back; of two, a and a smaller b, the first
+/// comes back as (a^2 + b^2) / a and the second as 0, whatever the signs: all magnitudes that are rotated are a + b or
+/// a - b, and have the signs of a.
+#[test]
+fn drive_behind_it_has_the_stated_bias_for_two_elements() {
+    for block in BLOCKS {
+        for (a, b) in [(3.0f32, 0.0f32), (-3.0, 1.0), (2.0, 1.75)] {
+            for step in 0..20 {
+                let mut x = vec![0.0; block];
+                (x[block / 3], x[block - 2]) = (a, b);
+                let back = by_drive(&x, seed().step(step));
+                let mut expected = vec![0.0; block];
+                expected[block / 3] = (a * a + b * b) / a;
+                // Vectors are no longer than 2 |a|. Each rotation is off by (log2 B + 2) 2^-24 of that, and what the first
+                // adds to |y|^2 and |y|_1 to the scale is below 3.5 of it; so the scale's own rounding is below 6.
+                let most = f64::from(5 * block.ilog2() + 16) * 2f64.powi(-24) * 2.0 * f64::from(a.abs());
+                for (i, (found, expected)) in back.iter().zip(&expected).enumerate() {
+                    let off = f64::from(found - expected).abs();
+                    assert!(off <= most, "block {block}, {a} and {b}: element {i} is {found}, not {expected}");
+                }
+            }
+        }
+    }
+}
+
+/// The mean over many rotations is what DRIVE has on average over all signs, which twelve elements of a block have few
+/// enough of to go through.
+///
+/// An element that comes back is in a range that is found there too. By Hoeffding, its mean over T rotations is off by
+/// more than t with a probability of 2 exp(-2 T t^2 / range^2) at most; over 64 elements together a false alarm has a
+/// probability below 1e-9. That average is nearer to the gradient than the error of one rotation is by a factor of 8.
+#[test]
+fn drive_behind_it_has_the_mean_over_all_signs() {
+    let (n, turns, spread) = (64usize, 4000u64, 12);
+    let mut x = vec![0.0f32; n];
+    unit(spread, 9).into_iter().enumerate().for_each(|(i, v)| x[(i * 5 + i / 3) % n] = v);
+    let places: Vec<usize> = (0..n).filter(|i| x[*i] != 0.0).collect();
+    assert_eq!(places.len(), spread);
+    let norm = x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+    let entry = |i: usize, j: usize| if (i & j).count_ones() % 2 == 1 { -0.125 } else { 0.125 };
+    let (mut average, mut low, mut high, mut error) = (vec![0.0f64; n], vec![f64::MAX; n], vec![f64::MIN; n], 0.0);
+    for signs in 0..1u32 << spread {
+        let flip = |k: usize| if signs >> k & 1 == 1 { -1.0 } else { 1.0 };
+        let y: Vec<f64> = (0..n)
+            .map(|i| places.iter().enumerate().map(|(k, j)| entry(i, *j) * flip(k) * f64::from(x[*j])).sum())
+            .collect();
+        let scale = norm * norm / y.iter().map(|v| v.abs()).sum::<f64>();
+        assert!(y.iter().all(|v| v.abs() > 2f64.powi(-21) * norm), "a sign that rounding may change");
+        // Signs of elements that are zero turn what comes back there and nothing else: on average it is 0.
+        for (k, j) in places.iter().enumerate() {
+            let back: f64 = (0..n).map(|i| entry(i, *j) * scale.copysign(y[i])).sum::<f64>() * flip(k);
+            average[*j] += back / f64::from(1u32 << spread);
+            (low[*j], high[*j]) = (low[*j].min(back), high[*j].max(back));
+        }
+        error += (n as f64 * scale * scale - norm * norm) / f64::from(1u32 << spread);
+        let longest = scale * (n as f64).sqrt();
+        for j in (0..n).filter(|j| x[*j] == 0.0) {
+            (low[j], high[j]) = (low[j].min(-longest), high[j].max(longest));
+        }
+    }
+    let mut mean = vec![0.0f64; n];
+    for step in 0..turns {
+        let back = by_drive(&x, seed().step(step));
+        mean.iter_mut().zip(back).for_each(|(m, v)| *m += f64::from(v) / turns as f64);
+    }
+    for i in 0..n {
+        // Roundings as above, of vectors no longer than sqrt(64) |x|.
+        let most = (high[i] - low[i]) * ((2.0 * n as f64 * 1e9).ln() / (2.0 * turns as f64)).sqrt()
+            + 46.0 * 2f64.powi(-24) * 8.0 * norm;
+        assert!((mean[i] - average[i]).abs() <= most, "element {i}: {} for {}, {most} allowed", mean[i], average[i]);
+    }
+    let bias = average.iter().zip(&x).map(|(m, x)| (m - f64::from(*x)).powi(2)).sum::<f64>();
+    assert!(bias * 64.0 < error, "a squared bias of {bias}, and a squared error of {error}");
+}
+
+/// Behind a rotation that is uniformly random DRIVE is unbiased (theorem 1).
+///
+/// What comes back is x + e with <e, x> = 0 but for the scale's rounding, and given |e| the direction of e is uniform
+/// across x, since turning about x changes nothing. A coordinate of a direction that is uniform in k dimensions is
+/// sub-Gaussian with the variance 1/k. So an element's mean over T rotations is off by more than t with a probability
+/// of 2 exp(-k T^2 t^2 / (2 sum |e|^2)) at most, k = 63; over 64 elements together a false alarm has a probability below
+/// 1e-9.
+#[test]
+fn drive_is_unbiased_behind_uniformly_random_rotations() {
+    let (device, n, turns, codec) = (Device::cpu(), 64usize, 2000, Drive::new().bucket(64));
+    let (mut random, mut x) = (Random(71), unit(n, 4));
+    // An element that is larger than the others together, which no rotation of few signs would hide.
+    x[9] = 40.0;
+    let norm = x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+    let (mut mean, mut squares) = (vec![0.0f64; n], 0.0);
+    for _ in 0..turns {
+        // Gram and Schmidt, of vectors whose directions are uniform.
+        let mut rows: Vec<Vec<f64>> = Vec::new();
+        while rows.len() < n {
+            let mut row: Vec<f64> = (0..n).map(|_| random.normal()).collect();
+            for other in rows.iter().chain(&rows) {
+                let along: f64 = row.iter().zip(other).map(|(a, b)| a * b).sum();
+                row.iter_mut().zip(other).for_each(|(a, b)| *a -= along * b);
+            }
+            let length = row.iter().map(|v| v * v).sum::<f64>().sqrt();
+            row.iter_mut().for_each(|v| *v /= length);
+            rows.push(row);
+        }
+        let turned = |row: &Vec<f64>| row.iter().zip(&x).map(|(r, x)| r * f64::from(*x)).sum::<f64>() as f32;
+        let y: Vec<f32> = rows.iter().map(turned).collect();
+        let decoded = device.decode(&device.encode(&codec, &y, seed()).expect("valid")).expect("its own");
+        let back: Vec<f64> =
+            (0..n).map(|j| rows.iter().zip(&decoded).map(|(row, d)| row[j] * f64::from(*d)).sum()).collect();
+        squares += back.iter().zip(&x).map(|(b, x)| (b - f64::from(*x)).powi(2)).sum::<f64>();
+        mean.iter_mut().zip(back).for_each(|(m, v)| *m += v / turns as f64);
+    }
+    // Elements of y are rounded, and the scale is off by less than 2^-17 of itself: each magnitude loses 2^-23 of the
+    // largest, which is less than 64 times their mean.
+    let slack = 2f64.powi(-17) * norm;
+    let most = (2.0 * squares * (2.0 * n as f64 * 1e9).ln() / (n - 1) as f64).sqrt() / turns as f64 + slack;
+    for (i, (mean, x)) in mean.iter().zip(&x).enumerate() {
+        assert!((mean - f64::from(*x)).abs() <= most, "element {i}: {mean} for {x}, {most} allowed");
+    }
+    assert!(most < 0.03 * norm, "the norm is {norm}, and the bound {most}");
 }

@@ -162,7 +162,10 @@ fn one_flipped_bit_is_noticed() {
         let add = |v: &mut vectors::Vector| flip(&mut v.decode_add.as_mut().expect("has it").result, 7, 0);
         assert!(check(&add).expect_err("a bit of a sum is wrong").contains("decode-add differs"));
 
-        let mut fed = vectors.iter().find(|v| v.residual_after.is_some()).expect("there is one").clone();
+        let Some(mut fed) = vectors.iter().find(|v| v.residual_after.is_some()).cloned() else {
+            assert_eq!(codec, "drive", "every other codec takes error feedback");
+            continue;
+        };
         flip(fed.residual_after.as_mut().expect("has it"), 7, 0);
         let error = vectors::check_all(&device, &[fed]).expect_err("a bit of a residual is wrong");
         assert!(error.contains("residual differs"), "{error}");

@@ -182,6 +182,7 @@ fn python_encodes_the_golden_vectors() {
         "uniform.json",
         "onebit.json",
         "sign.json",
+        "drive.json",
         "float.json",
         "ternary.json",
         "tree.json",

@@ -1,5 +1,6 @@
 //! One file per codec: validated parameters, and the plan of its passes.
 
+pub(crate) mod drive;
 pub(crate) mod float;
 pub(crate) mod natural;
 pub(crate) mod onebit;
@@ -13,6 +14,7 @@ pub(crate) mod topk;
 pub(crate) mod tree;
 pub(crate) mod uniform;
 
+pub use self::drive::Drive;
 pub use self::float::Float;
 pub use self::natural::Natural;
 pub use self::onebit::OneBit;

@@ -26,6 +26,8 @@ macro_rules! quantizers {
             Tree, "tree";
             /// Powers of two.
             Natural, "natural";
+            /// Signs with the scale of DRIVE.
+            Drive, "drive";
             /// Quantiles.
             Quantile, "quantile";
         }

@@ -21,6 +21,8 @@ pub(crate) fn omega(codec: CodecId, elements: u64, levels: u32) -> f64 {
     let (elements, s) = (elements as f64, f64::from(levels));
     match codec.variance() {
         Variance::Contraction => 1.0 - 1.0 / elements.max(1.0),
+        // At least 1, so that feedback is refused whatever the length.
+        Variance::Signs => (elements - 1.0).max(1.0),
         Variance::Decades => 0.9205 + (elements * 0.25e-12).min(elements.sqrt() * 1e-6),
         Variance::Formats => {
             let format = Format::of(levels);
@@ -91,6 +93,10 @@ impl EncodePlan {
             (Scale::Clipped(_), _) => {
                 Some("what is clipped has no bound; leave out the clip and use contractive(), or Ternary::nearest()")
             }
+            (_, CodecId::Drive) => Some(
+                "its scale makes errors that may be larger than the gradient; use Sign::new(), the same signs with their \
+                 mean, which is a contraction",
+            ),
             _ => None,
         };
         if let Some(remedy) = remedy {

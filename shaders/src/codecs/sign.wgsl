@@ -1,15 +1,9 @@
 // Signs with a scale: `kernels-gpu/src/arith/sign.rs`. `bucketed/codec.wgsl` says what each function is for.
 // The statistic is the largest magnitude, the sum of all aligned to it, and their count; then it is the scale.
-// Edge cases: zeros of either sign are above zero. A bucket with a NaN or an infinity has a scale NaN. A scale on the wire that
-//   is negative, infinite or NaN decodes to NaN.
+// All but the scale: `bucketed/signs.wgsl`.
+// Edge cases: a bucket with a NaN or an infinity has a scale NaN.
 
-const SCALARS: u32 = 1u;
-const MAXIMA: u32 = 1u;
 const SUMS: u32 = 2u;
-
-fn maxima(value: u32) -> vec4<u32> {
-    return vec4<u32>(value & MAGNITUDE, 0u, 0u, 0u);
-}
 
 fn looks_twice() -> bool {
     return !of_unit();
@@ -42,31 +36,4 @@ fn statistic(largest: vec4<u32>, total: Sums, factor: u32) -> vec2<u32> {
         return vec2<u32>(0x3f800000u, 0u);
     }
     return vec2<u32>(mean(total.a.xy, total.b.x, alignment(largest.x)), 0u);
-}
-
-fn wire(scale: vec2<u32>, beta: u32) -> vec2<u32> {
-    return scale;
-}
-
-// All ones, or zero for a poisoned bucket.
-fn encoder(scale: vec2<u32>) -> vec4<u32> {
-    return vec4<u32>(select(0xffffffffu, 0u, scale.x >= INF), 0u, 0u, 0u);
-}
-
-// The magnitude of every element.
-fn decoder(scalars: vec2<u32>) -> vec4<u32> {
-    return vec4<u32>(select(scalars.x, NAN, scalars.x >= INF), 0u, 0u, 0u);
-}
-
-fn code(e: Columns, v: vec4<u32>, dither: vec4<u32>) -> vec4<u32> {
-    return select(vec4<u32>(1u), vec4<u32>(0u), v > vec4<u32>(SIGN)) & e.x;
-}
-
-fn value(d: Columns, c: vec4<u32>) -> vec4<u32> {
-    let above = ((c & vec4<u32>(1u)) == vec4<u32>(1u)) | poisoned(d);
-    return d.x | select(vec4<u32>(SIGN), vec4<u32>(0u), above);
-}
-
-fn poisoned(d: Columns) -> vec4<bool> {
-    return d.x == vec4<u32>(NAN);
 }

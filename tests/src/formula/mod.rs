@@ -199,6 +199,7 @@ codecs! {
     ],
     tree: Tree [Tree = NEAREST, TreeStochastic = STOCHASTIC],
     natural: Natural [Natural = POWERS],
+    drive: Drive [Drive = SIGNS],
     quantile: Quantile [Quantile = MEANS],
 }
 

@@ -82,7 +82,7 @@ impl Formula for Scale {
 }
 
 /// Section "Decoding signs" of the page.
-fn page(scalars: &[f32], _: f32, code: u32, _: u8) -> f32 {
+pub(super) fn page(scalars: &[f32], _: f32, code: u32, _: u8) -> f32 {
     let scale = scalars[0];
     if scale.is_sign_negative() || !scale.is_finite() {
         return f32::from_bits(0x7fc0_0000);

@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 46] = [
+pub(crate) const TEXTS: [&str; 47] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -61,6 +61,7 @@ pub(crate) const TEXTS: [&str; 46] = [
     "topk:0.05+qsgd:bits=8,bucket=64+delta+ef",
     "sign",
     "sign:unit",
+    "rotate:block=512+drive:bucket=512",
     "signum",
     "ternary:clip=2.5+elias",
     "ternary:stretch=1.5,bucket=64+base3",

@@ -43,6 +43,8 @@ const PEERS: &[Peer] = &[
     quantizer("dynamic tree", "torch", &["--framework", "torch", "--codec", "tree"]),
     quantizer("natural", "numpy", &["--framework", "numpy", "--codec", "natural"]),
     quantizer("natural", "torch", &["--framework", "torch", "--codec", "natural"]),
+    quantizer("DRIVE", "numpy", &["--framework", "numpy", "--codec", "DRIVE"]),
+    quantizer("DRIVE", "torch", &["--framework", "torch", "--codec", "DRIVE"]),
     quantizer("quantile", "numpy", &["--framework", "numpy", "--codec", "quantile"]),
     quantizer("quantile", "torch", &["--framework", "torch", "--codec", "quantile"]),
 ];

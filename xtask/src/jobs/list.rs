@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(
             codec("foo"),
             Err(
-                "`foo` is none of qsgd, uniform, onebit, sign, ternary, float, tree, natural, quantile, topk, powersgd"
+                "`foo` is none of qsgd, uniform, onebit, sign, ternary, float, tree, natural, drive, quantile, topk, powersgd"
                     .to_owned()
             )
         );
