@@ -61,8 +61,8 @@ use crate::recipe::{Algorithm, RecipeError};
 /// * **Memory**: 8 bytes per element for error feedback, 8 for momentum, 16 for estimates, 4 for the gradient's copy
 ///   where recipes differ between tensors, keep estimates, clip, or have Nesterov's momentum, a quarter where they
 ///   clip, and the payloads. With CUDA, payloads and what else crosses the bus go through page-locked memory of the
-///   host, two to four times as much as the largest copy: the first step makes it, and later ones use it again. How much
-///   faster that is was not measured on a GPU.
+///   host, two to four times as much as the largest copy: the first step makes it, and later ones use it again. How
+///   much faster that is was not measured on a GPU.
 /// * **Order**: everything goes to the device's stream or queue. The call waits for payloads and factors, which it
 ///   hands to the group, and for norms where it clips; the last decode may still run when it returns, and is before
 ///   what is queued there later.
