@@ -200,8 +200,8 @@ fn entries_selected_by_recorded_commands_are_those_of_a_cpu() {
     assert!(matches!(error, Error::Length { what: "list of values", .. }), "{error:?}");
 }
 
-/// In dispatches of as many entries as a limit allows: taken from gradient and residual, added to an output, and decoded
-/// over zeros.
+/// In dispatches of as many entries as a limit allows: taken from gradient and residual, added to an output, and
+/// decoded over zeros.
 #[test]
 fn entries_drawn_by_recorded_commands_are_those_of_a_cpu() {
     let Some(caller) = Caller::open() else { return };

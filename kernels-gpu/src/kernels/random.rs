@@ -31,8 +31,8 @@ kernel! {
     /// Blocks of 256 threads, `ceil(p.entries / 256)` of them.
     ///
     /// # Traffic
-    /// A sector of the input per entry, where entries are sparse, and 4 bytes. With `TAKE` another sector. With `ADD` 12
-    /// bytes per element.
+    /// A sector of the input per entry, where entries are sparse, and 4 bytes. With `TAKE` another sector. With `ADD`
+    /// 12 bytes per element.
     ///
     /// # Determinism
     /// Backend to backend.

@@ -1,5 +1,5 @@
-//! The training and the benchmark over NCCL, on stand-ins for libnccl and libcuda: its ranks are threads of one process,
-//! or the one process that an MPI launcher starts, since the stand-in connects no others.
+//! The training and the benchmark over NCCL, on stand-ins for libnccl and libcuda: its ranks are threads of one
+//! process, or the one process that an MPI launcher starts, since the stand-in connects no others.
 
 use std::path::Path;
 use std::process::Command;
@@ -69,8 +69,8 @@ fn agree(what: &str, ranks: &str, found: &[String], expected: &[String]) -> Resu
     Ok(())
 }
 
-/// Gradients in the GPU's memory. NCCL adds in an order of its own what goes uncompressed, so that with three ranks only
-/// a plan that compresses every tensor has the bits of threads.
+/// Gradients in the GPU's memory. NCCL adds in an order of its own what goes uncompressed, so that with three ranks
+/// only a plan that compresses every tensor has the bits of threads.
 fn on_the_gpu(train: &Path, folder: &Path) -> Result<(), String> {
     let on = |ranks| ["--ranks", ranks, "--engine", "nccl", "--device", "cuda"];
     let said = lines(train, folder, &on("2"))?;

@@ -1,5 +1,5 @@
-//! Page-locked memory of the host, which the device copies from and to by itself: for what crosses the bus in every step
-//! of a compressor.
+//! Page-locked memory of the host, which the device copies from and to by itself: for what crosses the bus in every
+//! step of a compressor.
 //!
 //! Ordinary memory is copied by way of the driver's own page-locked memory, piece by piece, and a copy into the device
 //! has to be waited for before the memory is used again. Here a copy into the device is queued and not waited for.
@@ -53,7 +53,8 @@ impl Staging {
         unsafe { self.cuda.shared.driver.copy_in(to, room, self.cuda.stream) }
     }
 
-    /// Copies bytes out of device memory, behind what is queued, and waits for them. `out` is as it was where this fails.
+    /// Copies bytes out of device memory, behind what is queued, and waits for them. `out` is as it was where this
+    /// fails.
     ///
     /// # Safety
     /// As [`Ops::read`](crate::embed::ops::Ops::read).

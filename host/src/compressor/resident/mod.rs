@@ -61,11 +61,11 @@ use crate::recipe::{Algorithm, RecipeError};
 /// * **Memory**: 8 bytes per element for error feedback, 8 for momentum, 16 for estimates, 4 for the gradient's copy
 ///   where recipes differ between tensors, keep estimates, clip, or have Nesterov's momentum, a quarter where they
 ///   clip, and the payloads. With CUDA, payloads and what else crosses the bus go through page-locked memory of the
-///   host, two to four times as much as the largest copy: the first step makes it, and later ones use it again. How much
-///   faster that is was not measured on a GPU.
-/// * **Order**: everything goes to the device's stream or queue. The call waits for payloads, factors and entries, which
-///   it hands to the group, and for norms where it clips; the last decode may still run when it returns, and is before
-///   what is queued there later.
+///   host, two to four times as much as the largest copy: the first step makes it, and later ones use it again. How
+///   much faster that is was not measured on a GPU.
+/// * **Order**: everything goes to the device's stream or queue. The call waits for payloads, factors and entries,
+///   which it hands to the group, and for norms where it clips; the last decode may still run when it returns, and is
+///   before what is queued there later.
 pub struct ResidentCompressor<D: DeviceMemory> {
     /// Without its planes.
     inner: Compressor,
@@ -105,8 +105,8 @@ pub struct ResidentCompressor<D: DeviceMemory> {
 ///   payloads are summed in the order of ranks. Sums of factors, of entries of random-k and of tensors that go
 ///   uncompressed are the group's own ([`crate::StreamCollective::queue_all_reduce_sum`]), the same on every rank;
 ///   another engine may add in another order. A NaN among them is the one NaN of the kernels, 7fffffff.
-/// * **What goes**: of quantizers the codes and scalars, without a header; of top-k 8 bytes per entry, of random-k 4; of
-///   PowerSGD the factors. One message for each recipe (two for each power iteration of PowerSGD), and one for all
+/// * **What goes**: of quantizers the codes and scalars, without a header; of top-k 8 bytes per entry, of random-k 4;
+///   of PowerSGD the factors. One message for each recipe (two for each power iteration of PowerSGD), and one for all
 ///   tensors that go uncompressed.
 /// * **Waits**: a step allocates nothing and waits for nothing. The first operations of a group may wait for other
 ///   ranks, while the engine connects them. What goes wrong behind the queueing is told by a later call.

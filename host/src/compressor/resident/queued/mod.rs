@@ -167,8 +167,8 @@ impl QueuedCompressor {
     /// is queued there now, which leaves the gradient, and what is queued there from now on runs beside it until
     /// [`QueuedCompressor::join`]. Nothing is waited for here.
     ///
-    /// The [`Cuda`] that the compressor was made with is then on a stream for exchanges alone, and `compute` is the same
-    /// [`Cuda`] [on another stream](Cuda::on_stream).
+    /// The [`Cuda`] that the compressor was made with is then on a stream for exchanges alone, and `compute` is the
+    /// same [`Cuda`] [on another stream](Cuda::on_stream).
     ///
     /// ```no_run
     /// # unsafe fn run(
@@ -201,11 +201,12 @@ impl QueuedCompressor {
     /// measured on a GPU.
     ///
     /// # Errors
-    /// As [`QueuedCompressor::exchange`]; and [`Error::Stream`] for a `compute` of another device, which changes nothing.
+    /// As [`QueuedCompressor::exchange`]; and [`Error::Stream`] for a `compute` of another device, which changes
+    /// nothing.
     ///
     /// # Safety
-    /// As [`QueuedCompressor::exchange`], of both streams: from this call to [`QueuedCompressor::join`], no work that is
-    /// queued on the stream of `compute` uses the gradient.
+    /// As [`QueuedCompressor::exchange`], of both streams: from this call to [`QueuedCompressor::join`], no work that
+    /// is queued on the stream of `compute` uses the gradient.
     pub unsafe fn start(
         &mut self,
         group: &mut (impl StreamCollective + ?Sized),
@@ -216,8 +217,8 @@ impl QueuedCompressor {
         unsafe { self.step(group, gradient, Some(compute)) }
     }
 
-    /// Lets what is queued on the stream of `compute` from now on wait for the exchange that was started last. Nothing is
-    /// waited for here.
+    /// Lets what is queued on the stream of `compute` from now on wait for the exchange that was started last. Nothing
+    /// is waited for here.
     ///
     /// # Errors
     /// [`Error::Stream`] for a `compute` of another device; [`Error::Backend`] where the device fails. Neither changes
