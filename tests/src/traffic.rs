@@ -6,8 +6,8 @@ use std::sync::Arc;
 use gradwire::backend::cuda::Cuda;
 use gradwire::backend::cuda::artifacts::FAMILIES;
 use gradwire::{
-    Codec, Device, Dtype, Error, Float, Gradient, Natural, NonFinite, OneBit, Payload, Qsgd, Sign, Ternary, Tree,
-    Uniform,
+    Codec, Device, Drive, Dtype, Error, Float, Gradient, Natural, NonFinite, OneBit, Payload, Qsgd, Sign, Ternary,
+    Tree, Uniform,
 };
 use gradwire_ptx_machine::{Counts, Machine, SECTOR};
 use half::bf16;
@@ -86,6 +86,10 @@ pub fn jobs() -> Vec<Job> {
         let codec = Quantizer::Sign(Sign::new().without_feedback());
         Job { op, codec, label: "EF-SignSGD / 8192", bits: 1, bucket: Some(8192) }
     };
+    let drive = |op| {
+        let codec = Quantizer::Drive(Drive::new());
+        Job { op, codec, label: "DRIVE / 8192", bits: 1, bucket: Some(8192) }
+    };
     let ternary =
         |label, codec: Ternary, bucket, op| Job { op, codec: Quantizer::Ternary(codec), label, bits: 2, bucket };
     let trits = Ternary::new();
@@ -148,6 +152,9 @@ pub fn jobs() -> Vec<Job> {
         sign(EncodeFeedback),
         sign(Decode),
         sign(DecodeSum),
+        drive(EncodeF32),
+        drive(Decode),
+        drive(DecodeSum),
         ternary("ternary / 512", trits, Some(512), EncodeF32),
         ternary("ternary / 512", trits.contractive(), Some(512), EncodeFeedback),
         ternary("ternary / 8192, clipped", trits.bucket(8192).clipped(2.5), Some(8192), EncodeF32),
