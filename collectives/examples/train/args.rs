@@ -73,6 +73,13 @@ pub(crate) struct Args {
     /// Where the last line of each training goes, as CSV for other programs.
     #[arg(long)]
     pub(crate) csv: Option<PathBuf>,
+    /// Where the parameters and the state of all ranks go behind the last step. Wants one codec, or a plan.
+    #[arg(long)]
+    pub(crate) save: Option<PathBuf>,
+    /// A file that --save has written, to go on from, with the same codec, network and seed. The ranks may be more or
+    /// fewer: no residual is lost. --steps and --epochs count from the first step of all.
+    #[arg(long)]
+    pub(crate) resume: Option<PathBuf>,
     /// The gzipped csv of digits; without it, that of the repository.
     #[arg(long, default_value = DIGITS, hide_default_value = true)]
     pub(crate) digits: PathBuf,
@@ -149,6 +156,11 @@ impl Args {
             return refuse("--batch", self.batch.to_string(), allowed);
         }
         let steps = self.steps.unwrap_or_else(|| self.epochs.saturating_mul(images / self.batch));
+        let codecs = self.codecs().len();
+        if codecs > 1 && (self.save.is_some() || self.resume.is_some()) {
+            let allowed = "--save and --resume are of one training: name one codec".to_owned();
+            return refuse("--codec", format!("{codecs} codecs"), allowed);
+        }
         if steps == 0 || steps > 1_000_000 {
             let what = if self.steps.is_some() { "--steps" } else { "--epochs" };
             return refuse(what, steps.to_string() + " steps", "a training has 1 to 1000000 steps".to_owned());

@@ -20,6 +20,12 @@ pub(crate) enum TrainError {
     /// A plan for another network.
     #[error("the plan is not for this network: {reason}")]
     Messages { reason: String },
+    /// A checkpoint that could not be taken up.
+    #[error("{} could not be taken up: {reason}; --resume wants a file that --save has written for this network", path.display())]
+    Resume { path: PathBuf, reason: String },
+    /// A checkpoint that could not be written.
+    #[error("{} could not be written: {source}; name another file with --save", path.display())]
+    Save { path: PathBuf, source: std::io::Error },
     /// A chart that could not be drawn.
     #[error("{} could not be drawn: {reason}; name another file with --plot", path.display())]
     Plot { path: PathBuf, reason: String },

@@ -168,6 +168,16 @@ impl OnGpu {
         }
     }
 
+    /// What the compressor keeps, between steps.
+    pub(crate) fn state(&mut self, group: &mut impl Group) -> Result<Vec<u8>, Error> {
+        match self {
+            // SAFETY: the last exchange was waited for, with this group.
+            Self::Queued(queued, _) => unsafe { queued.download(group.queues().ok_or_else(no_queue)?) }?.state(),
+            Self::Resident(resident, ..) => resident.download()?.state(),
+            Self::Host(compressor, _) => compressor.state(),
+        }
+    }
+
     /// A step; the bytes that this rank handed over.
     pub(crate) fn exchange(
         &mut self,

@@ -4,12 +4,15 @@
 //! cargo run --release --example train -- --ranks 4 --codec topk:0.01+ef
 //! mpirun -np 4 --host a,b target/release/examples/train --engine mpi --codec topk:0.01+ef
 //! cargo run --release --example train -- --engine nccl --ranks 2 --device cuda --codec topk:0.01+ef
+//! cargo run --release --example train -- --codec topk:0.01+ef --steps 300 --save target/train.state
+//! cargo run --release --example train -- --codec topk:0.01+ef --ranks 3 --resume target/train.state
 //! ```
 //!
 //! The line that matters is in `planned.rs`: `compressor.exchange(device, group, gradient)`; with `--plan FILE`,
 //! `Compressor::exchange_all`, and with `--overlap` `Together`. In `gpu.rs` it is the same of a `QueuedCompressor`.
 
 mod args;
+mod checkpoint;
 mod digits;
 mod error;
 mod gpu;
@@ -29,6 +32,7 @@ use gradwire_collectives::{Collective, Mpi, MpiSettings, Threads};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use args::{Args, Engine, Over};
+use checkpoint::Files;
 use digits::Images;
 use error::TrainError;
 use gpu::{By, Group};
@@ -117,7 +121,8 @@ fn trainings<S>(
         println!("compressed by: {device}");
     }
     let plan = args.plan.as_deref().map(planned::read).transpose()?;
-    let setup = Setup { ranks, steps, batch, rate, seed, layers, learn, test, plan, overlap };
+    let files = Files { resume: args.resume.clone(), save: args.save.clone() };
+    let setup = Setup { ranks, steps, batch, rate, seed, layers, learn, test, plan, overlap, files };
     codecs.iter().try_for_each(|codec| training::check(codec, &setup))?;
     let mut histories = Vec::with_capacity(codecs.len());
     for codec in &codecs {

@@ -133,6 +133,11 @@ impl Network {
         &self.parameters
     }
 
+    /// Goes on with other parameters, as many as there are.
+    pub(crate) fn take_up(&mut self, parameters: &[f32]) {
+        self.parameters.copy_from_slice(parameters);
+    }
+
     /// The values of every layer for some images: first the input, last the logits.
     fn forward(&self, pixels: &[f32]) -> Vec<Vec<f32>> {
         let last = self.layers.len().saturating_sub(1);

@@ -82,6 +82,19 @@ impl Messages {
     }
 }
 
+impl Messages {
+    /// Takes up what the compressors of all ranks kept, as rank `rank` of `ranks` that there are now.
+    pub(crate) fn restore(&mut self, states: &[Vec<Vec<u8>>], rank: u32, ranks: u32) -> Result<(), gradwire::Error> {
+        for (number, compressor) in self.compressors.iter_mut().enumerate() {
+            // A rank that lacks one counts for an empty state, which is refused.
+            let of_ranks: Vec<&[u8]> =
+                states.iter().map(|of_rank| of_rank.get(number).map_or(&[][..], |state| &state[..])).collect();
+            compressor.restore(&of_ranks, rank, ranks)?;
+        }
+        Ok(())
+    }
+}
+
 /// The messages of a group.
 pub(crate) struct Exchanges<'d, G> {
     parts: Vec<Part>,
@@ -201,6 +214,18 @@ impl<'d, G: Group> Exchanges<'d, G> {
         };
         parts.iter().for_each(|part| part.put(gradient));
         Ok(bytes)
+    }
+
+    /// What the compressor of each message keeps, between steps.
+    pub(crate) fn states(&mut self) -> Result<Vec<Vec<u8>>, TrainError> {
+        let states: Result<_, gradwire::Error> = match &mut self.how {
+            How::InTurn { compressors, .. } => compressors.iter().map(Compressor::state).collect(),
+            How::OnGpu { group, messages, .. } => messages.iter_mut().map(|message| message.state(group)).collect(),
+            How::Beside(work) => {
+                (0..self.parts.len()).filter_map(|number| work.compressor(number)).map(Compressor::state).collect()
+            }
+        };
+        Ok(states?)
     }
 
     /// The group, behind the last step.

@@ -7,6 +7,7 @@ use gradwire_collectives::Threads;
 use gradwire_planner::Message;
 
 use super::args::Layers;
+use super::checkpoint::Files;
 use super::digits::{CLASSES, Images, PIXELS, SIDE};
 use super::error::TrainError;
 use super::gpu::{By, Group};
@@ -34,6 +35,8 @@ pub(crate) struct Setup {
     pub(crate) plan: Option<Vec<Message>>,
     /// Whether a message goes while the rest of the gradient is computed.
     pub(crate) overlap: bool,
+    /// What the training goes on from, and what it leaves.
+    pub(crate) files: Files,
 }
 
 impl Setup {
@@ -73,7 +76,9 @@ pub(crate) struct History {
 /// What one rank ends with.
 struct Ended {
     parameters: Vec<f32>,
-    /// Bytes that this rank had sent after each step.
+    /// Steps that were made before.
+    from: usize,
+    /// Bytes that this rank had sent after each step, behind those.
     sent: Vec<u64>,
     /// Of rank 0: step, accuracy, loss.
     tests: Vec<(usize, f64, f64)>,
@@ -84,16 +89,18 @@ struct Ended {
 impl Ended {
     /// Parameters and bytes that were sent, for the other ranks.
     fn to_bytes(&self) -> Vec<u8> {
-        let sent = self.sent.iter().flat_map(|sent| sent.to_le_bytes());
-        sent.chain(self.parameters.iter().flat_map(|value| value.to_le_bytes())).collect()
+        let numbers = std::iter::once(self.from as u64).chain(self.sent.iter().copied());
+        numbers.flat_map(u64::to_le_bytes).chain(self.parameters.iter().flat_map(|value| value.to_le_bytes())).collect()
     }
 
-    /// What [`Ended::to_bytes`] wrote after so many steps.
+    /// What [`Ended::to_bytes`] wrote after so many steps of all.
     fn from_bytes(bytes: &[u8], steps: usize) -> Self {
-        let (sent, parameters) = bytes.split_at((8 * steps).min(bytes.len()));
-        let (sent, _) = sent.as_chunks::<8>();
+        let from = bytes.first_chunk::<8>().map_or(0, |from| u64::from_le_bytes(*from) as usize);
+        let (numbers, parameters) = bytes.split_at((8 * (1 + steps.saturating_sub(from))).min(bytes.len()));
+        let (sent, _) = numbers.get(8..).unwrap_or_default().as_chunks::<8>();
         let (parameters, _) = parameters.as_chunks::<4>();
         Self {
+            from,
             parameters: parameters.iter().map(|value| f32::from_le_bytes(*value)).collect(),
             sent: sent.iter().map(|sent| u64::from_le_bytes(*sent)).collect(),
             tests: Vec::new(),
@@ -160,9 +167,9 @@ pub(crate) fn train_rank<G: Group>(
 /// What came of the training of all ranks, if they agree.
 fn history(codec: &str, ranks: &[Ended]) -> Result<History, TrainError> {
     same_parameters(ranks)?;
-    let mean = |step: usize| match step {
-        0 => 0.0,
-        _ => ranks.iter().map(|rank| rank.sent[step - 1] as f64).sum::<f64>() / ranks.len() as f64,
+    let mean = |step: usize| {
+        let sent = ranks.iter().filter_map(|rank| rank.sent.get(step.checked_sub(rank.from + 1)?));
+        sent.map(|sent| *sent as f64).sum::<f64>() / ranks.len() as f64
     };
     let tests = ranks.iter().flat_map(|rank| &rank.tests);
     let points = tests.map(|&(step, accuracy, loss)| Point { step, bytes: mean(step), accuracy, loss }).collect();
@@ -210,21 +217,28 @@ struct Rank<'s> {
 }
 
 impl Rank<'_> {
-    fn run<G: Group>(&self, group: G) -> Result<(Ended, G), TrainError> {
+    fn run<G: Group>(&self, mut group: G) -> Result<(Ended, G), TrainError> {
         let (rank, ranks) = (group.rank(), group.ranks());
         let Setup { steps, batch, rate, seed, .. } = *self.setup;
         // The same seed, so the same parameters, on every rank.
         let mut network = self.setup.network();
-        let messages = messages(self.codec, &network, self.setup)?;
+        let mut messages = messages(self.codec, &network, self.setup)?;
+        let mut from = 0;
+        if let Some(saved) = self.setup.files.load(&mut group, network.parameters().len(), steps)? {
+            messages.restore(&saved.states, rank, ranks)?;
+            network.take_up(&saved.parameters);
+            from = saved.steps;
+        }
         let mut exchanges = Exchanges::new(messages, self.by, group, self.setup.overlap)?;
         let mut gradient = vec![0.0; network.parameters().len()];
-        let (sent, told) = (Vec::with_capacity(steps), exchanges.told());
-        let mut ended = Ended { parameters: Vec::new(), sent, tests: Vec::new(), told };
+        let (sent, told) = (Vec::with_capacity(steps - from), exchanges.told());
+        let mut ended = Ended { from, parameters: Vec::new(), sent, tests: Vec::new(), told };
         let mut order = Order::new(seed, self.setup.learn.len(), batch);
         let every = steps.div_ceil(TESTS).max(1);
+        (0..from).for_each(|_| drop(order.next_batch()));
         let mut sent = 0;
-        self.test(rank, 0, &network, &mut ended)?;
-        for step in 1..=steps {
+        self.test(rank, from, &network, &mut ended)?;
+        for step in from + 1..=steps {
             let images = self.setup.learn.select(part(order.next_batch(), rank, ranks));
             // The mean over ranks of these is the mean over the batch, even where parts differ by an image.
             let scale = ranks as f32 / batch as f32;
@@ -241,8 +255,11 @@ impl Rank<'_> {
                 (self.progress)(step);
             }
         }
+        let states = if self.setup.files.save.is_some() { exchanges.states()? } else { Vec::new() };
+        let mut group = exchanges.close()?;
+        self.setup.files.write(&mut group, (steps, network.parameters()), &states)?;
         ended.parameters = network.parameters().to_vec();
-        Ok((ended, exchanges.close()?))
+        Ok((ended, group))
     }
 
     /// Rank 0 tests, as all ranks have the same parameters.
@@ -314,7 +331,34 @@ mod tests {
             test,
             plan: None,
             overlap: false,
+            files: Files::default(),
         }
+    }
+
+    /// With as many ranks a training that was left ends with the bits of one that was not; with others it goes on too.
+    #[test]
+    fn a_training_goes_on_where_it_was_left() {
+        let file = std::env::temp_dir().join(format!("gradwire_train_{}", std::process::id()));
+        let resumed = |setup| Setup { files: Files { resume: Some(file.clone()), save: None }, ..setup };
+        for codec in ["topk:0.01+ef", "powersgd:rank=2", "qsgd:bits=4,bucket=64+ef+twophase"] {
+            let whole = on_threads(&setup(3, 20), codec).unwrap();
+            let left = Setup { files: Files { resume: None, save: Some(file.clone()) }, ..setup(3, 8) };
+            on_threads(&left, codec).unwrap();
+            let again = on_threads(&resumed(setup(3, 20)), codec).unwrap();
+            assert_eq!((again.hash, again.points[0].step, again.points[0].bytes), (whole.hash, 8, 0.0), "{codec}");
+            let fewer = on_threads(&resumed(setup(2, 20)), codec).unwrap();
+            let (first, last) = (fewer.points[0], fewer.points[fewer.points.len() - 1]);
+            assert!(last.step == 20 && last.loss < first.loss && first.loss == again.points[0].loss, "{codec}");
+        }
+        let refused = |setup, codec| on_threads(&resumed(setup), codec).map(|_| ()).unwrap_err().to_string();
+        assert!(refused(setup(3, 8), "topk:0.01+ef").contains("it is behind step 8, and the training has 8 steps"));
+        let other = Setup { layers: Layers::Convolutions, ..setup(3, 20) };
+        assert!(refused(other, "topk:0.01+ef").contains("parameters, and the network"));
+        assert!(refused(setup(3, 20), "onebit").contains("saved state"), "{}", refused(setup(3, 20), "onebit"));
+        std::fs::write(&file, "no checkpoint").unwrap();
+        assert!(refused(setup(3, 20), "onebit").contains("not what --save writes"));
+        std::fs::remove_file(&file).unwrap();
+        assert!(matches!(on_threads(&resumed(setup(3, 20)), "onebit"), Err(TrainError::Resume { .. })));
     }
 
     #[test]
@@ -344,8 +388,19 @@ mod tests {
     fn end(layers: Layers, codec: &str, seed: u64) -> Point {
         let images = Images::load(std::path::Path::new(crate::DIGITS)).unwrap();
         let (learn, test) = images.split(seed);
-        let setup =
-            Setup { ranks: 4, steps: 660, batch: 64, rate: 0.1, seed, layers, learn, test, plan: None, overlap: false };
+        let setup = Setup {
+            ranks: 4,
+            steps: 660,
+            batch: 64,
+            rate: 0.1,
+            seed,
+            layers,
+            learn,
+            test,
+            plan: None,
+            overlap: false,
+            files: Files::default(),
+        };
         *on_threads(&setup, codec).unwrap().points.last().unwrap()
     }
 
@@ -455,8 +510,13 @@ mod tests {
 
     #[test]
     fn ranks_that_differ_are_told_of() {
-        let rank =
-            |value| Ended { parameters: vec![1.0, value], sent: Vec::new(), tests: Vec::new(), told: Vec::new() };
+        let rank = |value| Ended {
+            from: 0,
+            parameters: vec![1.0, value],
+            sent: Vec::new(),
+            tests: Vec::new(),
+            told: Vec::new(),
+        };
         assert!(same_parameters(&[rank(2.0), rank(2.0)]).is_ok());
         let apart = same_parameters(&[rank(0.0), rank(0.0), rank(-0.0)]);
         assert!(matches!(apart, Err(TrainError::Apart { rank: 2, at: 1 })));
