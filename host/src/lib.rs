@@ -75,7 +75,7 @@ mod words;
 
 pub use codec::powersgd::{Matrix, PowerSgd};
 pub use codec::topk::{Segment, TopK};
-pub use codec::{Codec, Drive, Float, Natural, OneBit, Qsgd, Quantile, Quantizer, Sign, Ternary, Tree, Uniform};
+pub use codec::*;
 pub use collective::{Collective, CollectiveError};
 #[cfg(feature = "cuda")]
 pub use compressor::QueuedCompressor;

@@ -177,20 +177,9 @@ fn made(vectors: &[Value]) -> Option<Vec<Value>> {
 
 #[test]
 fn python_encodes_the_golden_vectors() {
-    for file in [
-        "qsgd.json",
-        "uniform.json",
-        "onebit.json",
-        "sign.json",
-        "drive.json",
-        "float.json",
-        "ternary.json",
-        "tree.json",
-        "natural.json",
-        "quantile.json",
-        "topk.json",
-    ] {
-        let Some((committed, results)) = encoded(file) else { return };
+    let codecs = CodecId::ALL.iter().map(|codec| codec.file());
+    for file in codecs.chain(["topk"]).map(|name| format!("{name}.json")) {
+        let Some((committed, results)) = encoded(&file) else { return };
         let vectors = committed["vectors"].as_array().expect("vectors");
         assert_eq!(vectors.len(), results.len(), "{file}");
         for (vector, result) in vectors.iter().zip(&results) {

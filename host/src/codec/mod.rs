@@ -14,22 +14,48 @@ pub(crate) mod topk;
 pub(crate) mod tree;
 pub(crate) mod uniform;
 
-pub use self::drive::Drive;
-pub use self::float::Float;
-pub use self::natural::Natural;
-pub use self::onebit::OneBit;
-pub use self::qsgd::Qsgd;
-pub use self::quantile::Quantile;
 pub use self::quantizer::Quantizer;
-pub use self::sign::Sign;
-pub use self::ternary::Ternary;
-pub use self::tree::Tree;
-pub use self::uniform::Uniform;
 use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite, Scale, omega};
 use crate::wire::{Bucket, CodecId, Header, MAX_ELEMENTS};
+
+/// Hands the quantizers to a macro: file, type, and word in a text. One that is not here is of no recipe.
+macro_rules! quantizers {
+    ($then:ident) => {
+        $then! {
+            /// QSGD.
+            qsgd, Qsgd, "qsgd";
+            /// Uniform, between minimum and maximum.
+            uniform, Uniform, "uniform";
+            /// 1-bit SGD.
+            onebit, OneBit, "onebit";
+            /// A cast to a small floating-point format.
+            float, Float, "float";
+            /// Signs with a scale.
+            sign, Sign, "sign";
+            /// Ternary codes.
+            ternary, Ternary, "ternary";
+            /// A dynamic tree.
+            tree, Tree, "tree";
+            /// Powers of two.
+            natural, Natural, "natural";
+            /// Signs with the scale of DRIVE.
+            drive, Drive, "drive";
+            /// Quantiles.
+            quantile, Quantile, "quantile";
+        }
+    };
+}
+pub(crate) use quantizers;
+
+macro_rules! shown {
+    ($($(#[$doc:meta])* $file:ident, $codec:ident, $word:literal;)+) => {
+        $(pub use self::$file::$codec;)+
+    };
+}
+quantizers!(shown);
 
 /// A compression codec: validated parameters that make plans.
 pub trait Codec {

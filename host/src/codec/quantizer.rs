@@ -1,47 +1,22 @@
-//! The table of quantizers, and one of them whichever it is.
+//! One quantizer, whichever it is.
 
-use super::{Codec, Stage};
+use super::{Codec, Stage, quantizers};
 use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
 
-/// Hands the quantizers to a macro: type, and word in a text.
-macro_rules! quantizers {
-    ($then:ident) => {
-        $then! {
-            /// QSGD.
-            Qsgd, "qsgd";
-            /// Uniform, between minimum and maximum.
-            Uniform, "uniform";
-            /// 1-bit SGD.
-            OneBit, "onebit";
-            /// A cast to a small floating-point format.
-            Float, "float";
-            /// Signs with a scale.
-            Sign, "sign";
-            /// Ternary codes.
-            Ternary, "ternary";
-            /// A dynamic tree.
-            Tree, "tree";
-            /// Powers of two.
-            Natural, "natural";
-            /// Signs with the scale of DRIVE.
-            Drive, "drive";
-            /// Quantiles.
-            Quantile, "quantile";
-        }
-    };
-}
-pub(crate) use quantizers;
-
 macro_rules! of_table {
-    ($($(#[$doc:meta])* $codec:ident, $word:literal;)+) => {
+    ($($(#[$doc:meta])* $file:ident, $codec:ident, $word:literal;)+) => {
         /// A quantizer, whichever it is: of whole gradients, and of the values that a selection keeps.
         #[derive(Clone, Copy, Debug, PartialEq)]
         #[non_exhaustive]
         pub enum Quantizer {
-            $($(#[$doc])* $codec(crate::codec::$codec),)+
+            $(
+                $(#[$doc])*
+                #[doc = concat!("`", $word, "` in a recipe's text.")]
+                $codec(crate::codec::$codec),
+            )+
         }
 
         $(

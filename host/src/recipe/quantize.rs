@@ -1,9 +1,9 @@
 //! How the values of a recipe are written.
 
 use super::Recipe;
-use crate::codec::quantizer::{Quantizer, quantizers};
 use crate::codec::topk::TopK;
 use crate::codec::{Codec, Stage};
+use crate::codec::{Quantizer, quantizers};
 use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::gradient::Dtype;
@@ -84,7 +84,7 @@ impl From<Dtype> for Quantize {
 }
 
 macro_rules! of_table {
-    ($($(#[$doc:meta])* $codec:ident, $word:literal;)+) => {$(
+    ($($(#[$doc:meta])* $file:ident, $codec:ident, $word:literal;)+) => {$(
         impl From<crate::codec::$codec> for Quantize {
             fn from(codec: crate::codec::$codec) -> Self {
                 Self::By(codec.into())

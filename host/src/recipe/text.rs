@@ -6,8 +6,8 @@ use std::str::FromStr;
 use super::methods::{PREFIX, expanded};
 use super::{Algorithm, Memory, Quantize, Recipe, RecipeError, Shift};
 use crate::codec::powersgd::PowerSgd;
-use crate::codec::quantizer::{Quantizer, quantizers};
 use crate::codec::topk::{Keep, Segment, TopK};
+use crate::codec::{Quantizer, quantizers};
 use crate::codec::{Sign, Stage};
 use crate::entropy::table::Entropy;
 use crate::error::Error;
@@ -667,7 +667,7 @@ pub(super) fn words_of(select: &TopK) -> String {
 }
 
 macro_rules! parsed {
-    ($($(#[$doc:meta])* $codec:ident, $word:literal;)+) => {
+    ($($(#[$doc:meta])* $file:ident, $codec:ident, $word:literal;)+) => {
         impl Word<'_> {
             /// The quantizer that stands here.
             fn quantizer(&self) -> Result<Quantize, Error> {

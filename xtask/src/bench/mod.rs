@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// On the CPU, with these vector instructions instead of the widest that it has: what other machines get.
     #[arg(long, conflicts_with = "trade")]
     simd: Option<Width>,
-    /// Only this codec: qsgd, uniform, onebit, sign, ternary, float, tree, natural, drive, quantile, topk or powersgd.
+    /// Only this codec, such as qsgd, topk or powersgd; a name that is none tells them all.
     #[arg(long, value_parser = list::codec)]
     codec: Option<&'static str>,
     /// Gradients in a safetensors file. Without it, the real ones in benches/data.

@@ -180,13 +180,8 @@ mod tests {
     #[test]
     fn a_codec_is_chosen_by_its_name() {
         assert_eq!(["qsgd", "onebit", "topk"].map(codec), ["QSGD", "1-bit SGD", "top-k"].map(Ok));
-        assert_eq!(
-            codec("foo"),
-            Err(
-                "`foo` is none of qsgd, uniform, onebit, sign, ternary, float, tree, natural, drive, quantile, topk, powersgd"
-                    .to_owned()
-            )
-        );
+        let error = codec("foo").expect_err("no codec has this name");
+        assert!(error.starts_with("`foo` is none of qsgd, ") && error.ends_with(", topk, powersgd"), "{error}");
     }
 
     #[test]
