@@ -69,7 +69,7 @@ fn the_cpu_gives_them_at_every_vector_width() {
         };
         for codec in CODECS.iter().map(|tests| tests.codec.file()) {
             let compared = vectors::check(&Device::from_cpu(cpu), codec).unwrap_or_else(|e| panic!("{e}"));
-            assert!(compared >= 140, "{codec}: only {compared} compared");
+            assert!(compared > 140, "{codec}: only {compared} compared");
         }
         let sparse = topk::committed().expect("read");
         assert_eq!(topk::check(&Device::from_cpu(cpu), &sparse), Ok(3 * sparse.len() as u64));

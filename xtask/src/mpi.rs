@@ -55,6 +55,7 @@ pub(crate) fn run() -> Result<(), String> {
     for mpi in &libraries {
         faults(mpi, &program)?;
         trains(mpi, &train)?;
+        goes_on(mpi, &train)?;
         overlaps(mpi, &train)?;
         measures(mpi)?;
     }
@@ -333,6 +334,35 @@ fn trains(mpi: &Mpi, program: &Path) -> Result<(), String> {
     }
     println!("{}, a training: {}", mpi.name, found.join("; "));
     Ok(())
+}
+
+/// A training that is left goes on: with as many processes to the bit, and as threads with one rank more.
+fn goes_on(mpi: &Mpi, program: &Path) -> Result<(), String> {
+    let name = program.to_string_lossy();
+    let [plot, file] = ["train.svg", "train.state"].map(|file| root().join("target/mpi").join(file));
+    let (plot, file) = (plot.to_string_lossy(), file.to_string_lossy());
+    let all = ["--codec", "topk:0.01+ef", "--plot", &plot, "--steps"];
+    let as_threads = |ranks: &str, more: &[&str]| {
+        let mut threads = Command::new(program);
+        threads.args(all).args(["40", "--ranks", ranks]).args(more);
+        Ok::<_, String>(hashes_of(&lines_of(&mut threads, Duration::from_secs(LIMIT))?))
+    };
+    let whole = as_threads("2", &[])?;
+    let processes = |more: &[&str]| launch(mpi, false, 2, &[&[&*name, "--engine", "mpi"], &all[..], more].concat());
+    let (_, left) = processes(&["15", "--save", &file])?;
+    let (lines, ended) = processes(&["40", "--resume", &file])?;
+    let (found, more) = (hashes_of(&lines), as_threads("3", &["--resume", &file])?);
+    if !left.well() || !ended.well() || found != whole || found.len() != 1 || more.len() != 1 {
+        let words = [left.words, ended.words].concat();
+        return Err(format!("{}: a training that goes on ends with {found:?}, and not {whole:?}: {words}", mpi.name));
+    }
+    println!("{}, a training that was left and goes on: {}; with a rank more: {}", mpi.name, found[0], more[0]);
+    Ok(())
+}
+
+/// The hashes of parameters, in the order of trainings.
+fn hashes_of(lines: &[String]) -> Vec<String> {
+    lines.iter().filter_map(|line| Some(line.split_once("of hash ")?.1.to_owned())).collect()
 }
 
 /// A library under the launcher of another one says so.

@@ -210,6 +210,8 @@ mod tests {
             (["--epochs", "0"], "--epochs is 0 steps"),
             (["--steps", "0"], "--steps is 0 steps"),
             (["--steps", "1000001"], "1 to 1000000 steps"),
+            (["--save", "file"], "name one codec"),
+            (["--resume", "file"], "name one codec"),
         ] {
             let error = args(&given).steps(100, 4).unwrap_err().to_string();
             assert!(error.contains(found), "{error}");

@@ -183,6 +183,8 @@ fn vectors() -> Vec<Spec> {
     }
     let far_smaller = (0..8200).map(|i| if i < 8192 { -(2f32.powi(-20)) } else { -1.0 }).collect();
     specs.push(Spec::new("a whole tensor of two spans, the first far smaller", case(None), far_smaller));
+    let cancelled = [1.0, -1.0, 0.0, -0.0, 2f32.powi(-149), -3.0].repeat(20);
+    specs.push(Spec::new("zeros of both signs and the smallest number", case(Some(32)), cancelled));
     let x = bell(70, 62);
     let bf16s = Input::Bf16(x.iter().map(|v| bf16::from_f32(*v)).collect());
     specs.push(Spec { input: bf16s, ..Spec::new("bf16", case(Some(64)), Vec::new()) });

@@ -203,21 +203,26 @@ fn queued_exchanges_have_the_bits_of_threads_for_1_to_4_ranks() {
     }
 }
 
-/// A group whose other ranks all have what this one has, on the PTX machine.
-struct Echo {
-    driver: Arc<Capture<Machine>>,
-    ranks: u32,
+/// A group whose other ranks all have what this one has: its operations are copies on one stream of a driver.
+pub(super) struct Echo<D> {
+    pub(super) driver: Arc<D>,
+    pub(super) ranks: u32,
+    pub(super) stream: u64,
 }
 
-impl Echo {
-    fn copy(&self, from: u64, to: u64, bytes: usize) {
-        // SAFETY: the machine checks ranges itself, and copies at once.
-        let copied = unsafe { self.driver.copy_within(DevicePtr(to), DevicePtr(from), bytes as u64, StreamId::OWN) };
+impl<D: Driver> Echo<D> {
+    fn copy(&self, from: u64, to: u64, bytes: usize, stream: *mut c_void) {
+        assert_eq!(stream.addr() as u64, self.stream);
+        // SAFETY: the machine behind the driver checks ranges itself, and has any stream.
+        let copied = unsafe {
+            let stream = StreamId::from_raw(stream);
+            self.driver.copy_within(DevicePtr(to), DevicePtr(from), bytes as u64, stream)
+        };
         copied.expect("it fits");
     }
 }
 
-impl StreamCollective for Echo {
+impl<D: Driver> StreamCollective for Echo<D> {
     fn rank(&self) -> u32 {
         0
     }
@@ -233,8 +238,7 @@ impl StreamCollective for Echo {
         bytes: usize,
         stream: *mut c_void,
     ) -> Result<(), CollectiveError> {
-        assert_eq!(stream.addr() as u64, STREAM);
-        (0..u64::from(self.ranks)).for_each(|rank| self.copy(mine, all + rank * bytes as u64, bytes));
+        (0..u64::from(self.ranks)).for_each(|rank| self.copy(mine, all + rank * bytes as u64, bytes, stream));
         Ok(())
     }
 
@@ -245,8 +249,8 @@ impl StreamCollective for Echo {
         values: usize,
         stream: *mut c_void,
     ) -> Result<(), CollectiveError> {
-        assert_eq!((stream.addr() as u64, self.ranks), (STREAM, 1), "a sum of one rank is a copy");
-        self.copy(mine, sums, 4 * values);
+        assert_eq!(self.ranks, 1, "a sum of one rank is a copy");
+        self.copy(mine, sums, 4 * values, stream);
         Ok(())
     }
 
@@ -262,7 +266,9 @@ impl StreamCollective for Echo {
         Ok(())
     }
 
-    unsafe fn wait(&mut self, _: *mut c_void) -> Result<(), CollectiveError> {
+    unsafe fn wait(&mut self, stream: *mut c_void) -> Result<(), CollectiveError> {
+        // SAFETY: as above.
+        self.driver.synchronize(unsafe { StreamId::from_raw(stream) }).expect("done");
         Ok(())
     }
 }
@@ -274,7 +280,7 @@ fn a_step_allocates_nothing_and_waits_for_nothing() {
     let cuda = Cuda::with_driver(driver.clone(), None).expect("an artifact that fits");
     // SAFETY: the machine has this stream.
     let cuda = unsafe { cuda.on_stream(STREAM as *mut c_void) }.expect("its own");
-    let mut group = Echo { driver: driver.clone(), ranks: 1 };
+    let mut group = Echo { driver: driver.clone(), ranks: 1, stream: STREAM };
     for compressor in all() {
         let name = format!("{:?}", compressor.recipes());
         let mut threads = Threads::group(1).expect("one").remove(0);
@@ -291,7 +297,7 @@ fn a_step_allocates_nothing_and_waits_for_nothing() {
             let (done, streams) = driver.while_armed(exchange);
             done.unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(streams.len() > 2, "{name}: {streams:?}");
-            assert!(streams.iter().all(|stream| [STREAM, 0].contains(stream)), "{name}: {streams:?}");
+            assert!(streams.iter().all(|stream| *stream == STREAM), "{name}: {streams:?}");
         }
     }
 }
@@ -388,7 +394,7 @@ fn what_is_found_before_the_queue_changes_nothing() {
                 let error = unsafe { queued.exchange(&mut group, slice) }.expect_err("no gradient");
                 assert!(matches!(error, Error::Length { .. } | Error::Memory { what: "gradient", .. }), "{error}");
             }
-            let mut other = Echo { driver: Arc::new(Capture::new(Machine::new((8, 0), 1))), ranks: 3 };
+            let mut other = Echo { driver: Arc::new(Capture::new(Machine::new((8, 0), 1))), ranks: 3, stream: STREAM };
             // SAFETY: as above.
             let error = unsafe { queued.exchange(&mut other, DeviceSlice::new(at, 4 * n)) }.expect_err("3 ranks");
             let expected = ExchangeError::Group { of: 0, of_ranks: 1, rank: 0, ranks: 3 };

@@ -8,10 +8,11 @@ use gradwire::backend::cuda::driver::{
     DeviceInfo, DevicePtr, Driver, DriverError, EventId, FunctionId, KernelArg, MemoryAt, ModuleId, StreamId,
 };
 use gradwire::backend::cuda::{Cuda, DeviceSlice};
-use gradwire::{Compressor, Device, Error, StreamCollective, Transfer};
-use gradwire_collectives::{CollectiveError, Threads};
+use gradwire::{Compressor, Device, Error};
+use gradwire_collectives::Threads;
 use gradwire_ptx_machine::Machine;
 
+use super::queued::Echo;
 use super::work;
 
 const COMPUTE: u64 = 0xabc0;
@@ -221,66 +222,6 @@ impl Driver for Lazy {
     }
 }
 
-/// A group of one rank, whose operations are copies on the stream.
-struct Alone(Arc<Lazy>);
-
-impl Alone {
-    fn copy(&self, from: u64, to: u64, bytes: u64, stream: *mut c_void) -> Result<(), CollectiveError> {
-        // SAFETY: the machine checks the ranges, and no stream of it is ever destroyed.
-        let copied = unsafe { self.0.copy_within(DevicePtr(to), DevicePtr(from), bytes, StreamId::from_raw(stream)) };
-        copied.expect("queued");
-        Ok(())
-    }
-}
-
-impl StreamCollective for Alone {
-    fn rank(&self) -> u32 {
-        0
-    }
-
-    fn ranks(&self) -> u32 {
-        1
-    }
-
-    unsafe fn queue_all_gather(
-        &mut self,
-        mine: u64,
-        all: u64,
-        bytes: usize,
-        stream: *mut c_void,
-    ) -> Result<(), CollectiveError> {
-        self.copy(mine, all, bytes as u64, stream)
-    }
-
-    unsafe fn queue_all_reduce_sum(
-        &mut self,
-        mine: u64,
-        sums: u64,
-        values: usize,
-        stream: *mut c_void,
-    ) -> Result<(), CollectiveError> {
-        self.copy(mine, sums, 4 * values as u64, stream)
-    }
-
-    unsafe fn queue_broadcast(&mut self, _: u32, _: u64, _: usize, _: *mut c_void) -> Result<(), CollectiveError> {
-        Ok(())
-    }
-
-    unsafe fn queue_transfers(&mut self, _: &[Transfer], _: *mut c_void) -> Result<(), CollectiveError> {
-        Ok(())
-    }
-
-    fn check(&mut self) -> Result<(), CollectiveError> {
-        Ok(())
-    }
-
-    unsafe fn wait(&mut self, stream: *mut c_void) -> Result<(), CollectiveError> {
-        // SAFETY: as above.
-        self.0.synchronize(unsafe { StreamId::from_raw(stream) }).expect("done");
-        Ok(())
-    }
-}
-
 const STEPS: u64 = 3;
 
 /// Which stream is waited for before anything else.
@@ -309,7 +250,7 @@ fn steps(compressor: &Compressor, first: First, left_out: Option<u64>) -> Vec<Ve
     unsafe { driver.fill_zero(gradient, bytes, on_compute) }.expect("queued");
     driver.synchronize(on_compute).expect("done");
     driver.state().left_out = left_out;
-    let mut group = Alone(driver.clone());
+    let mut group = Echo { driver: driver.clone(), ranks: 1, stream: EXCHANGES };
     let step = |step| {
         let given = work::gradient(n, 0, step);
         // SAFETY: as above.
@@ -377,7 +318,7 @@ fn a_stream_of_another_device_is_refused_before_anything_is_queued() {
     let mut queued = compressor("qsgd:bits=4,bucket=64+ef").queued(&exchanges, &mut threads).expect("valid");
     let bytes = 4 * queued.elements() as u64;
     let at = mine.1.alloc(bytes).expect("there is memory");
-    let (mut group, left) = (Alone(mine.1.clone()), mine.1.left(EXCHANGES));
+    let (mut group, left) = (Echo { driver: mine.1.clone(), ranks: 1, stream: EXCHANGES }, mine.1.left(EXCHANGES));
     // SAFETY: it is refused.
     let error = unsafe { queued.start(&mut group, DeviceSlice::new(at.0, bytes), &other.0) }.expect_err("another");
     assert!(matches!(error, Error::Stream { .. }), "{error}");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::{LIMIT, Mpi, PLAN, launch};
+use super::{LIMIT, Mpi, PLAN, hashes_of, launch};
 use crate::embed::stand_ins;
 use crate::place::root;
 use crate::report::child::lines_of;
@@ -38,7 +38,10 @@ pub(super) fn run(libraries: &[Mpi], train: &Path) -> Result<(), String> {
 /// The example on the stand-ins, with a short training and a chart in the folder of builds.
 fn example(train: &Path, folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(train);
-    command.args(["--steps", STEPS, "--plot"]).arg(root().join("target/mpi/nccl.svg")).args(arguments);
+    command.arg("--plot").arg(root().join("target/mpi/nccl.svg")).args(arguments);
+    if !arguments.contains(&"--steps") {
+        command.args(["--steps", STEPS]);
+    }
     command.env("LD_LIBRARY_PATH", folder);
     command
 }
@@ -46,15 +49,10 @@ fn example(train: &Path, folder: &Path, arguments: &[&str]) -> Command {
 /// What a training with each recipe prints.
 fn lines(train: &Path, folder: &Path, arguments: &[&str]) -> Result<Vec<String>, String> {
     let mut command = example(train, folder, arguments);
-    if !arguments.contains(&"--plan") {
+    if !arguments.iter().any(|argument| ["--plan", "--codec"].contains(argument)) {
         command.arg("--codec").args(RECIPES.map(|(recipe, _)| recipe));
     }
     lines_of(&mut command, Duration::from_secs(LIMIT))
-}
-
-/// The hashes of parameters, in the order of trainings.
-fn hashes_of(lines: &[String]) -> Vec<String> {
-    lines.iter().filter_map(|line| Some(line.split_once("of hash ")?.1.to_owned())).collect()
 }
 
 fn hashes(train: &Path, folder: &Path, arguments: &[&str]) -> Result<Vec<String>, String> {
@@ -88,6 +86,15 @@ fn on_the_gpu(train: &Path, folder: &Path) -> Result<(), String> {
         let threads = hashes(train, folder, &["--ranks", ranks, "--plan", &plan])?;
         let queued = hashes(train, folder, &[&on(ranks)[..], &["--plan", &plan]].concat())?;
         agree("the messages of a plan on the GPU", ranks, &queued, &threads)?;
+    }
+    let file = root().join("target/mpi/nccl.state");
+    let file = file.to_string_lossy();
+    for (recipe, _) in RECIPES {
+        lines(train, folder, &[&on("2")[..], &["--codec", recipe, "--save", &file]].concat())?;
+        let of = ["--codec", recipe, "--steps", "20"];
+        let resumed = hashes(train, folder, &[&on("2")[..], &of, &["--resume", &file]].concat())?;
+        let threads = hashes(train, folder, &[&of[..], &["--ranks", "2"]].concat())?;
+        agree(&format!("{recipe} on the GPU, left and taken up"), "2", &resumed, &threads)?;
     }
     Ok(())
 }
