@@ -103,7 +103,8 @@ impl Compiler {
 
     /// The PTX of one target.
     pub(super) fn build(&self, target: Target) -> Result<String, String> {
-        let folder = root().join("target/ptx");
+        // A folder for each target: cargo lets one build at a time into a folder.
+        let folder = root().join("target/ptx").join(format!("sm_{}", target.sm));
         let (triple, specification) = self.triple(target, &folder)?;
         let assembly = folder.join(&triple).join("ptx/deps/gradwire_kernels.s");
         let _ = fs::remove_file(&assembly);

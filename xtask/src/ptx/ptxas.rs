@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gradwire::plan::Kernel;
 use gradwire_ptx::{FAMILIES, HEAD_LINES, family_of};
+use gradwire_tests::Depth;
 
 use super::build::{TARGETS, Target};
 use crate::place::root;
@@ -37,34 +36,28 @@ struct Job<'a> {
     by: &'a Ptxas,
 }
 
-/// Assembles for every capability that an assembler knows what a device of it is given first; and, with the newest that
-/// knows it, what it is given where its driver refuses that. Fails where one is refused, has a stack frame or spills
+/// One capability of each generation, and of those that hold fewer threads than the first of theirs. The other ones
+/// differ from one of these in nothing that a kernel uses.
+const GENERATIONS: [u32; 10] = [35, 50, 60, 70, 75, 80, 86, 90, 100, 120];
+
+/// Assembles for each capability what a device of it is given first; and, with the newest assembler that knows it, what
+/// it is given where its driver refuses that. Below the full depth these are the capabilities of [`GENERATIONS`], and
+/// the oldest and the newest assembler that know each. Fails where one is refused, has a stack frame or spills
 /// registers; prints the registers of each kernel, and what was not checked.
-pub(super) fn assemble(artifacts: &Path) -> Result<(), String> {
+pub(super) fn assemble(artifacts: &Path, depth: Depth) -> Result<(), String> {
     let all = find();
     let mut jobs = Vec::new();
     for family in &FAMILIES {
-        jobs.extend(of_family(family.name, &all, &instructions(&artifacts.join(family.name))?));
+        jobs.extend(of_family(family.name, &all, &instructions(&artifacts.join(family.name))?, depth));
     }
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || {
-        while let Some((index, job)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, jobs.get(i)?)))
-        {
-            let result = run(job, artifacts, index);
-            done.lock().unwrap_or_else(|e| e.into_inner()).push((index, result));
-        }
-    };
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
-    let mut done = done.into_inner().unwrap_or_else(|e| e.into_inner());
-    done.sort_by_key(|(index, _)| *index);
+    let numbered: Vec<(usize, Job<'_>)> = jobs.into_iter().enumerate().collect();
+    let rows = super::side_by_side(&numbered, |(index, job)| run(job, artifacts, *index));
 
     let (mut failures, mut family) = (Vec::new(), "");
-    if !jobs.is_empty() {
+    if !numbered.is_empty() {
         println!("registers of each kernel:");
     }
-    for (index, result) in done {
-        let job = &jobs[index];
+    for ((_, job), result) in numbered.iter().zip(rows) {
         if family != job.family {
             family = job.family;
             println!("{family}:\n{:9} {:7} {:9} {}", "artifact", "for", "ptxas", columns(family));
@@ -78,9 +71,12 @@ pub(super) fn assemble(artifacts: &Path) -> Result<(), String> {
         }
     }
     for target in TARGETS {
-        if !jobs.iter().any(|job| job.sm == target.sm && job.target == target.sm) {
+        if !numbered.iter().any(|(_, job)| job.sm == target.sm && job.target == target.sm) {
             println!("nothing was assembled for sm_{}: no ptxas that knows it was found", target.sm);
         }
+    }
+    if !depth.sweeps() {
+        println!("one capability of each generation was assembled for; `--depth full` takes every one");
     }
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
@@ -97,14 +93,18 @@ fn instructions(artifacts: &Path) -> Result<Vec<String>, String> {
 
 /// What is assembled by what, for what: see [`assemble`]. Targets that share their instructions give an assembler the
 /// same work, so that of these one is enough.
-fn of_family<'a>(family: &'static str, all: &'a [Ptxas], instructions: &[String]) -> Vec<Job<'a>> {
+fn of_family<'a>(family: &'static str, all: &'a [Ptxas], instructions: &[String], depth: Depth) -> Vec<Job<'a>> {
     let mut jobs = Vec::new();
     for by in all {
         for &sm in &by.knows {
-            let newest = all.iter().filter(|p| p.knows.contains(&sm)).map(|p| &p.release).max_by_key(|r| version(r));
+            let known = || all.iter().filter(|p| p.knows.contains(&sm)).map(Ptxas::version);
+            let (oldest, newest) = (known().min() == Some(by.version()), known().max() == Some(by.version()));
+            if !depth.sweeps() && !(GENERATIONS.contains(&sm) && (oldest || newest)) {
+                continue;
+            }
             let mut seen: Vec<&String> = Vec::new();
             for (target, text) in TARGETS.iter().zip(instructions).rev().filter(|(t, _)| t.sm <= sm) {
-                if seen.is_empty() || (newest == Some(&by.release) && !seen.contains(&text)) {
+                if seen.is_empty() || (newest && !seen.contains(&text)) {
                     jobs.push(Job { family, target: target.sm, sm, by });
                 }
                 seen.push(text);
@@ -236,10 +236,10 @@ mod tests {
     }
 
     /// By which assembler what is assembled, as (release, capability, artifacts).
-    fn plan(all: &[Ptxas]) -> Vec<(&str, u32, Vec<u32>)> {
+    fn plan(all: &[Ptxas], depth: Depth) -> Vec<(&str, u32, Vec<u32>)> {
         let texts = ["old", "old", "old", "newer", "newest"].map(str::to_owned);
         let mut plan: Vec<(&str, u32, Vec<u32>)> = Vec::new();
-        for job in of_family("topk", all, &texts) {
+        for job in of_family("topk", all, &texts, depth) {
             match plan.iter_mut().find(|(release, sm, _)| (*release, *sm) == (&job.by.release, job.sm)) {
                 Some((_, _, targets)) => targets.push(job.target),
                 None => plan.push((&job.by.release, job.sm, vec![job.target])),
@@ -255,16 +255,21 @@ mod tests {
             release: release.to_owned(),
             knows: knows.iter().copied().collect(),
         };
-        let all = [ptxas("9.2", &[35, 61, 90]), ptxas("12.9", &[61, 90, 120])];
-        let expected = [
+        let all = [ptxas("9.2", &[35, 61, 90]), ptxas("12.9", &[61, 90, 120]), ptxas("12.10", &[90, 120])];
+        let full = [
             ("9.2", 35, vec![35]),
             ("9.2", 61, vec![60]),
             ("9.2", 90, vec![90]),
             ("12.9", 61, vec![60]),
-            ("12.9", 90, vec![90, 80, 70]),
-            ("12.9", 120, vec![90, 80, 70]),
+            ("12.9", 90, vec![90]),
+            ("12.9", 120, vec![90]),
+            ("12.10", 90, vec![90, 80, 70]),
+            ("12.10", 120, vec![90, 80, 70]),
         ];
-        assert_eq!(plan(&all), expected);
+        assert_eq!(plan(&all, Depth::Full), full);
+        // No sm_61, whose generation is sm_60's; for sm_90 neither the oldest nor the newest is left out.
+        let shorter = [full[0].clone(), full[2].clone(), full[5].clone(), full[6].clone(), full[7].clone()];
+        assert_eq!(plan(&all, Depth::Default), shorter);
     }
 
     #[test]
