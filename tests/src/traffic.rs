@@ -1,13 +1,15 @@
 //! What each kernel moves and executes for an element, counted on the PTX machine: numbers that no noise touches.
 
+mod around;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use gradwire::backend::cuda::Cuda;
 use gradwire::backend::cuda::artifacts::FAMILIES;
 use gradwire::{
-    Codec, Device, Drive, Dtype, Error, Float, Gradient, Natural, NonFinite, OneBit, Payload, Qsgd, Sign, Ternary,
-    Tree, Uniform,
+    Codec, Device, Drive, Dtype, Error, Float, Gradient, Natural, NonFinite, OneBit, Payload, Qsgd, Quantile, Sign,
+    Ternary, Tree, Uniform,
 };
 use gradwire_ptx_machine::{Counts, Machine, SECTOR};
 use half::bf16;
@@ -105,6 +107,10 @@ pub fn jobs() -> Vec<Job> {
         let codec = Quantizer::Tree(Tree::new());
         Job { op, codec, label: "dynamic tree / 512", bits: 8, bucket: Some(512) }
     };
+    let quantile = |op| {
+        let codec = Quantizer::Quantile(Quantile::levels(64).bucket(4096));
+        Job { op, codec, label: "quantile 64 / 4096", bits: 6, bucket: Some(4096) }
+    };
     let power = |label, codec, bits, op| Job { op, codec: Quantizer::Natural(codec), label, bits, bucket: Some(512) };
     use Op::{Decode, DecodeAdd, DecodeSum, EncodeBf16, EncodeF32, EncodeFeedback};
     let four = Qsgd::bits(4).bucket(512);
@@ -177,6 +183,10 @@ pub fn jobs() -> Vec<Job> {
         power("natural 4 bit / 512", Natural::bits(4), 4, EncodeF32),
         power("natural 8 bit / 512", Natural::compression(), 8, Decode),
         power("natural 8 bit / 512", Natural::compression(), 8, DecodeSum),
+        quantile(EncodeF32),
+        quantile(EncodeFeedback),
+        quantile(Decode),
+        quantile(DecodeSum),
     ]
 }
 
@@ -241,6 +251,36 @@ impl Job {
     }
 }
 
+/// Bytes per element that a kernel of an operation cannot do without; `None` for a kernel that is not counted.
+type Floor<'a> = Box<dyn Fn(&str) -> Option<f64> + 'a>;
+/// What an operation does.
+type Run<'a> = Box<dyn Fn(&Device) -> Result<(), Error> + 'a>;
+
+/// An operation that is counted.
+struct Counted<'a> {
+    codec: &'static str,
+    op: &'static str,
+    /// By the kernel's name.
+    floor: Floor<'a>,
+    run: Run<'a>,
+}
+
+/// Every operation of the table.
+fn counted(x: &[f32]) -> Result<Vec<Counted<'_>>, Error> {
+    let mut all = Vec::new();
+    for job in jobs() {
+        let payloads = vec![Device::cpu().encode(&job.codec, x, cases::seed())?; SUMMED];
+        all.push(Counted {
+            codec: job.label,
+            op: job.op.name(),
+            floor: Box::new(move |kernel| Some(job.floor(kernel))),
+            run: Box::new(move |device| job.run(device, x, &payloads).map(drop)),
+        });
+    }
+    all.extend(around::all(x)?);
+    Ok(all)
+}
+
 /// What a kernel cost in a job.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -262,9 +302,8 @@ pub struct Row {
 /// A kernel's fault, in words.
 pub fn count() -> Result<Vec<Row>, String> {
     let x = cases::normal(N, 5);
-    let cpu = Device::cpu();
     let mut rows: Vec<Row> = Vec::new();
-    let jobs = jobs();
+    let all = counted(&x).map_err(|e| e.to_string())?;
     for (index, (major, minor)) in TARGETS.into_iter().enumerate() {
         let machine = Arc::new(Machine::new((major, minor), 1).counting().trusting());
         let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None).map_err(|e| e.to_string())?);
@@ -277,23 +316,18 @@ pub fn count() -> Result<Vec<Row>, String> {
             rows.iter_mut().for_each(|row| row.counts.push(row.counts[same].clone()));
             continue;
         }
-        for job in &jobs {
-            let fail = |e: Error| format!("{}, {}: {e}", job.label, job.op.name());
-            let payload = cpu.encode(&job.codec, &x, cases::seed()).map_err(fail)?;
-            job.run(&device, &x, &vec![payload; SUMMED]).map_err(fail)?;
+        for Counted { codec, op, floor, run } in &all {
+            run(&device).map_err(|e| format!("{codec}, {op}: {e}"))?;
             for launched in machine.take_launched() {
-                let (codec, op) = (job.label, job.op.name());
-                let same = |r: &&mut Row| r.codec == codec && r.op == op && r.kernel == launched.kernel;
+                let Some(floor) = floor(&launched.kernel) else { continue };
+                let same = |r: &&mut Row| r.codec == *codec && r.op == *op && r.kernel == launched.kernel;
                 match rows.iter_mut().find(same) {
                     Some(row) if row.counts.len() > index => row.counts[index] += &launched.counts,
                     Some(row) => row.counts.push(launched.counts),
-                    None => rows.push(Row {
-                        codec,
-                        op,
-                        floor: job.floor(&launched.kernel),
-                        kernel: launched.kernel,
-                        counts: vec![launched.counts],
-                    }),
+                    None => {
+                        let counts = vec![launched.counts];
+                        rows.push(Row { codec, op, kernel: launched.kernel, floor, counts });
+                    }
                 }
             }
         }

@@ -13,38 +13,65 @@ const PART: u32 = 4096;
 
 /// Units of a warp in a part.
 const UNITS: usize = (PART / (THREADS / WARP)) as usize / UNIT;
+const _: () = assert!(UNITS == 2 && KEYS == UNITS * SLOTS, "half a warp sorts a unit");
 
-/// Pairs that a thread compares in a step of the sort.
-const PAIRS: u32 = PART / 2 / THREADS;
+/// Keys of a thread while they are sorted, those of consecutive places.
+const KEYS: usize = (PART / THREADS) as usize;
 
-/// Writes the key of an element of the part.
+/// Its base-2 logarithm.
+const KEYS_LOG2: u32 = KEYS.trailing_zeros();
+
+/// Writes a word of the stage.
 ///
 /// # Safety
-/// `index` is below [`PART`], and no other thread touches the key between two barriers.
+/// `index` is below twice [`PART`] less [`BINS`], and no other thread touches the word between two barriers.
 #[inline(always)]
-unsafe fn put_key(index: u32, key: u32) {
-    // SAFETY: the stage has more words than a part has elements.
-    unsafe { device::stage_store(index, f32::from_bits(key)) }
+unsafe fn put_word(index: u32, word: u32) {
+    // SAFETY: the stage has as many words.
+    unsafe { device::stage_store(index, f32::from_bits(word)) }
 }
 
 /// Reads one.
 ///
 /// # Safety
+/// `index` as there, and no thread writes the word between the same two barriers.
+#[inline(always)]
+unsafe fn get_word(index: u32) -> u32 {
+    // SAFETY: the stage has as many words.
+    unsafe { device::stage_load(index) }.to_bits()
+}
+
+/// Leaves a thread's keys in the stage. Keys of consecutive places lie [`THREADS`] words apart, so that no two lanes
+/// wait for a bank.
+///
+/// # Safety
+/// No other thread reads the keys of this one before the next barrier.
+#[inline(always)]
+unsafe fn put_keys(keys: &[u32; KEYS]) {
+    for i in 0..KEYS {
+        // SAFETY: the place is one of the part's, and this thread's.
+        unsafe { put_word(i as u32 * THREADS + device::thread(), keys[i]) };
+    }
+}
+
+/// Reads the key of a place.
+///
+/// # Safety
 /// `index` is below [`PART`], and no thread writes the key between the same two barriers.
 #[inline(always)]
 unsafe fn get_key(index: u32) -> u32 {
-    // SAFETY: the stage has more words than a part has elements.
-    unsafe { device::stage_load(index) }.to_bits()
+    // SAFETY: the place is one of the part's.
+    unsafe { get_word(index % KEYS as u32 * THREADS + index / KEYS as u32) }
 }
 
 /// Writes an edge: half of those that a part may have lie behind its keys, and half in the bins.
 ///
 /// # Safety
-/// As [`put_key`].
+/// `index` is below [`PART`], and no other thread touches the edge between two barriers.
 #[inline(always)]
 unsafe fn put_edge(index: u32, key: u32) {
     // SAFETY: bins and the rest of the stage have a word for each of the edges.
-    unsafe { if index < BINS { device::bin_store(index, key) } else { put_key(PART + index - BINS, key) } }
+    unsafe { if index < BINS { device::bin_store(index, key) } else { put_word(PART + index - BINS, key) } }
 }
 
 /// Reads one.
@@ -54,7 +81,7 @@ unsafe fn put_edge(index: u32, key: u32) {
 #[inline(always)]
 unsafe fn get_edge(index: u32) -> u32 {
     // SAFETY: bins and the rest of the stage have a word for each of the edges.
-    unsafe { if index < BINS { device::bin_load(index) } else { get_key(PART + index - BINS) } }
+    unsafe { if index < BINS { device::bin_load(index) } else { get_word(PART + index - BINS) } }
 }
 
 const _: () = assert!(PART + PART - BINS <= device::STAGE, "a part may have as many edges as elements");
@@ -77,43 +104,113 @@ unsafe fn load(p: &EncodeParams, b: &Buffers, at: usize) -> u32 {
     }
 }
 
-/// Leaves the smaller of two keys first.
+/// Leaves the smaller of two of a thread's keys first.
+#[inline(always)]
+fn order(keys: &mut [u32; KEYS], low: usize, high: usize) {
+    let (a, b) = (keys[low], keys[high]);
+    keys[low] = a.min(b);
+    keys[high] = a.max(b);
+}
+
+/// A step of a merge whose pairs are `APART` places apart, both of one thread.
+#[inline(always)]
+fn own<const APART: usize>(keys: &mut [u32; KEYS]) {
+    for low in 0..KEYS {
+        if low & APART == 0 {
+            order(keys, low, low + APART);
+        }
+    }
+}
+
+/// The first step of a merge of `SIZE` keys: each with that of the place from the other end.
+#[inline(always)]
+fn mirrored<const SIZE: usize>(keys: &mut [u32; KEYS]) {
+    for low in 0..KEYS {
+        let high = low ^ (SIZE - 1);
+        if low < high {
+            order(keys, low, high);
+        }
+    }
+}
+
+/// The last steps of a merge.
+#[inline(always)]
+fn own_steps(keys: &mut [u32; KEYS]) {
+    own::<8>(keys);
+    own::<4>(keys);
+    own::<2>(keys);
+    own::<1>(keys);
+}
+
+/// Sorts the keys of a thread.
+#[inline(always)]
+fn sort_own(keys: &mut [u32; KEYS]) {
+    mirrored::<2>(keys);
+    mirrored::<4>(keys);
+    own::<1>(keys);
+    mirrored::<8>(keys);
+    own::<2>(keys);
+    own::<1>(keys);
+    mirrored::<16>(keys);
+    own::<4>(keys);
+    own::<2>(keys);
+    own::<1>(keys);
+}
+
+/// A step of a merge between this thread and that of number `thread ^ mask`, each key with that of the same place or,
+/// `MIRRORED`, with that of the place from the other end. The upper thread keeps the larger ones.
 ///
 /// # Safety
-/// As [`put_key`], for both.
+/// All threads of the block arrive together with the same mask; no thread reads keys in the stage until the next
+/// barrier.
 #[inline(always)]
-unsafe fn exchange(low: u32, high: u32) {
-    // SAFETY: the caller has both keys to itself.
-    unsafe {
-        let (a, b) = (get_key(low), get_key(high));
-        put_key(low, a.min(b));
-        put_key(high, a.max(b));
+unsafe fn trade<const MIRRORED: bool>(keys: &mut [u32; KEYS], mask: u32, upper: bool) {
+    let mut others = [0; KEYS];
+    if mask < WARP {
+        for i in 0..KEYS {
+            // SAFETY: all lanes are here.
+            others[i] = unsafe { device::shuffle_xor(keys[if MIRRORED { KEYS - 1 - i } else { i }], mask) };
+        }
+    } else {
+        let other = device::thread() ^ mask;
+        // SAFETY: all threads are here, so that barriers lie between a key's writing, reading and next writing.
+        unsafe {
+            put_keys(keys);
+            device::barrier();
+            for i in 0..KEYS {
+                others[i] = get_word((if MIRRORED { KEYS - 1 - i } else { i }) as u32 * THREADS + other);
+            }
+            device::barrier();
+        }
+    }
+    for i in 0..KEYS {
+        if (others[i] < keys[i]) != upper {
+            keys[i] = others[i];
+        }
     }
 }
 
 /// Sorts the part's buckets of 2^`log2` keys, all at once (Batcher's bitonic sorter, with its first step of a merge
-/// mirrored).
+/// mirrored). What a thread has is sorted in registers, what a warp has by shuffles.
 ///
 /// # Safety
-/// All threads of the block arrive together, behind a barrier; they leave behind one.
+/// All threads of the block arrive together; no thread reads keys in the stage until the next barrier.
 #[inline(always)]
-unsafe fn sort(log2: u32) {
-    let mut size = 1;
+unsafe fn sort(keys: &mut [u32; KEYS], log2: u32) {
+    sort_own(keys);
+    let mut size = KEYS_LOG2 + 1;
     while size <= log2 {
-        let mut step = size;
-        while step > 0 {
-            let distance = 1 << (step - 1);
-            for pair in 0..PAIRS {
-                let index = device::thread() + THREADS * pair;
-                let low = (index >> (step - 1) << step) | (index & (distance - 1));
-                let high = if step == size { low ^ (2 * distance - 1) } else { low + distance };
-                // SAFETY: pairs of a step have no key in common.
-                unsafe { exchange(low, high) };
-            }
-            // SAFETY: sizes are the same for all threads.
-            unsafe { device::barrier() };
-            step -= 1;
+        let mut half = 1 << (size - KEYS_LOG2 - 1);
+        let upper = |half: u32| device::thread() & half != 0;
+        // SAFETY: sizes are the same for all threads.
+        unsafe { trade::<true>(keys, 2 * half - 1, upper(half)) };
+        half /= 2;
+        while half > 0 {
+            // SAFETY: as above.
+            unsafe { trade::<false>(keys, half, upper(half)) };
+            half /= 2;
         }
+        own_steps(keys);
         size += 1;
     }
 }
@@ -144,23 +241,31 @@ unsafe fn encode_part(p: &EncodeParams, b: &Buffers, part: u32) {
     let (warp, lane) = (device::thread() / WARP, device::thread() % WARP);
     let own = part + warp * (UNITS * UNIT) as u32 + lane;
     let mut tile = [[0; SLOTS]; UNITS];
+    let mut keys = [PAD; KEYS];
     for unit in 0..UNITS {
         for slot in 0..SLOTS {
             let at = own + (unit * UNIT + slot * LANES) as u32;
-            let mut sorted = PAD;
             if at < p.n {
                 // SAFETY: the element is there.
                 tile[unit][slot] = unsafe { load(p, b, at as usize) };
-                sorted = key(tile[unit][slot]);
+                keys[unit * SLOTS + slot] = key(tile[unit][slot]);
             }
-            // SAFETY: no other thread has the element.
-            unsafe { put_key(at - part, sorted) };
         }
     }
-    // SAFETY: all threads are here.
+    // A unit is a bucket's, two may be of two buckets: the first half of the warp takes the first unit's keys.
+    let second = lane >= WARP / 2;
+    for slot in 0..SLOTS {
+        let (first, other) = (keys[slot], keys[SLOTS + slot]);
+        // SAFETY: all lanes are here.
+        let got = unsafe { device::shuffle_xor(if second { first } else { other }, WARP / 2) };
+        keys[slot] = if second { other } else { first };
+        keys[SLOTS + slot] = got;
+    }
+    // SAFETY: all threads are here; keys of the part before were read in front of its last barrier.
     unsafe {
+        sort(&mut keys, p.bucket_log2);
+        put_keys(&keys);
         device::barrier();
-        sort(p.bucket_log2);
     }
     let mut job = device::thread();
     while job < (PART >> p.bucket_log2) << p.bits {
@@ -297,7 +402,9 @@ kernel! {
     /// Blocks of 256 threads, `ceil(n / 8192)` of them, 1 <= n <= 2^31; the first element starts a unit and a bucket.
     ///
     /// # Traffic
-    /// f32: 4 bytes per element in, `bits / 8` out, and the scalars. Half types 2 in. With feedback 8 more.
+    /// f32: 4 bytes per element in, `bits / 8` out, and the scalars. Half types 2 in. With feedback 8 more. Uncoalesced:
+    /// with feedback a lane reads the mean that its code names, as `quantile_decode`. Conflicts: threads look for edges
+    /// and sum keys where the quantiles are.
     ///
     /// # Determinism
     /// Backend to backend: sorted keys and sums of integers do not depend on order.

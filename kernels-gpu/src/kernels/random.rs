@@ -31,8 +31,8 @@ kernel! {
     /// Blocks of 256 threads, `ceil(p.entries / 256)` of them.
     ///
     /// # Traffic
-    /// A sector of the input per entry, where entries are sparse, and 4 bytes. With `TAKE` another sector. With `ADD`
-    /// 12 bytes per element.
+    /// 4 bytes per entry. Uncoalesced: a sector of the input per entry, where entries are sparse; with `TAKE` another.
+    /// With `ADD` 12 bytes per element.
     ///
     /// # Determinism
     /// Backend to backend.
@@ -85,7 +85,8 @@ kernel! {
     /// Blocks of 256 threads, `ceil(p.entries / 256)` of them.
     ///
     /// # Traffic
-    /// 4 bytes per entry, and a sector of the output, where entries are sparse; twice with `ACCUMULATE`.
+    /// 4 bytes per entry. Uncoalesced: a sector of the output per entry, where entries are sparse; twice with
+    /// `ACCUMULATE`.
     ///
     /// # Determinism
     /// Backend to backend.

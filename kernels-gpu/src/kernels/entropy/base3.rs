@@ -117,7 +117,8 @@ kernel! {
     /// Blocks of 256 threads, `ceil(p.units / 256)` of them.
     ///
     /// # Traffic
-    /// The codes once; a byte per unit, and 4 for each 256.
+    /// The codes once; a byte per unit, and 4 for each 256. Uncoalesced: a lane loads five words of its own, so that
+    /// each load takes a fifth of its sectors; the cache has them for the next.
     ///
     /// # Determinism
     /// Backend to backend: integers only.
@@ -165,7 +166,8 @@ kernel! {
     /// codes.
     ///
     /// # Traffic
-    /// The codes and a byte per unit read, the words written.
+    /// The codes and a byte per unit read, the words written. Uncoalesced: codes, as `base3_measure`. Conflicts: bytes
+    /// of several lanes are put into one word.
     ///
     /// # Determinism
     /// Backend to backend: no two bytes share a bit, so that their sum in a word does not depend on order.
@@ -221,7 +223,8 @@ kernel! {
     /// `entropy_offsets`.
     ///
     /// # Traffic
-    /// The words and a byte per unit read, the codes written.
+    /// The words and a byte per unit read, the codes written. Uncoalesced: codes are stored as `base3_measure` loads
+    /// them. Conflicts: bytes of several lanes are put into one word.
     ///
     /// # Determinism
     /// Backend to backend: integers only.

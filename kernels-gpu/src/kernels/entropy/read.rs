@@ -32,7 +32,8 @@ kernel! {
     /// `entropy_offsets`.
     ///
     /// # Traffic
-    /// The words and a byte per unit read, the codes written.
+    /// The words and a byte per unit read, the codes written. Uncoalesced: where a unit's words begin within a sector.
+    /// Conflicts: where lanes' codes begin in words of one bank.
     ///
     /// # Determinism
     /// Backend to backend: integers only.

@@ -29,7 +29,8 @@ kernel! {
     /// `entropy_offsets`.
     ///
     /// # Traffic
-    /// The codes and a byte per unit read, the words written.
+    /// The codes and a byte per unit read, the words written. Uncoalesced: where a unit's words begin within a sector.
+    /// Conflicts: codes of several lanes are put into one word.
     ///
     /// # Determinism
     /// Backend to backend: no two codes share a bit, so that their sum in a word does not depend on order.
