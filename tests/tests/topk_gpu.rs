@@ -73,6 +73,99 @@ fn sums_of_sums(device: &Device, inputs: std::ops::Range<usize>) {
     }
 }
 
+/// What the sample's pass leaves: of each workgroup two keys from which on as many of its keys are as the ranks say.
+/// The keys are looked up here one by one, and sorted.
+fn guesses(device: &Device) {
+    use gradwire::plan::Params;
+    use gradwire::session::Role;
+    use gradwire_kernels::arith::topk::{BF16_NAN_KEY, F16_NAN_KEY, NAN_KEY, NO_HALF_KEY, NO_KEY, TOGETHER, sampled};
+    use gradwire_kernels::params::{THREADS, segment};
+    use half::{bf16, f16};
+
+    let n = 300_007;
+    let normal = cases::normal(n, 17);
+    let large = cases::normal((1 << 22) + 5, 18);
+    let few: Vec<f32> = normal.iter().map(|v| (v * 2.0).round()).collect();
+    let rare: Vec<f32> = normal.iter().map(|v| if v.abs() > 2.9 { *v } else { 0.0 }).collect();
+    let close: Vec<f32> = normal.iter().map(|v| 1.0 + v * 1e-5).collect();
+    let tiny: Vec<f32> = normal.iter().map(|v| v * 1e-41).collect();
+    let not_finite: Vec<f32> = normal.iter().map(|v| if *v > 2.0 { f32::NAN } else { 1.0 / v.round() }).collect();
+    let one = vec![-3.0; n];
+    let all = [&normal, &few, &rare, &close, &tiny, &not_finite, &one, &large];
+    let codecs = |n| {
+        [TopK::fraction(0.01), TopK::fraction(0.3), TopK::fraction(1e-5), TopK::segments(&selections::segments(n, 9))]
+    };
+    for (number, x) in all.into_iter().enumerate() {
+        let halves = x.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect();
+        let brains = x.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect();
+        let typed: [(Dtype, Vec<u8>); 3] =
+            [(Dtype::F32, bytemuck::cast_slice(x).to_vec()), (Dtype::F16, halves), (Dtype::Bf16, brains)];
+        for (codec, (dtype, bytes)) in codecs(x.len() as u64).iter().flat_map(|c| typed.iter().map(move |t| (c, t))) {
+            if x.len() > n && (*dtype, codec) != (Dtype::F32, &codecs(x.len() as u64)[0]) {
+                continue;
+            }
+            let selection = codec.selection(x.len(), *dtype, false, &device.limits()).expect("it is planned");
+            let sample = &selection.passes()[..1];
+            let Params::Select(p) = sample[0].params() else { panic!("a selection begins with its sample") };
+            let mut session = device.session(selection.sizes()).expect("there is room");
+            session.write(Role::Input, 0, bytes).expect("it fits");
+            selection.prepare(session.as_mut(), 0).expect("it fits");
+            // SAFETY: the first pass of a selection over its table.
+            unsafe { session.run_trusted(sample) }.expect("it is sampled");
+            // Words of the table, and of the guesses, where they lie; nothing writes what is between.
+            let mut words = vec![0u32; p.room as usize];
+            let table = selection.table();
+            bytemuck::cast_slice_mut(&mut words)[..table.len()].copy_from_slice(&table);
+            let first = p.guesses(0);
+            let guesses: &mut [u8] = bytemuck::cast_slice_mut(&mut words[first as usize..]);
+            session.read(Role::Workspace, 4 * u64::from(first), guesses).expect("they are there");
+
+            let (nan, none) = match dtype {
+                Dtype::F32 => (NAN_KEY, NO_KEY),
+                Dtype::F16 => (F16_NAN_KEY, NO_HALF_KEY),
+                _ => (BF16_NAN_KEY, NO_HALF_KEY),
+            };
+            let key = |at: u32| match bytes.chunks_exact(bytes.len() / x.len()).nth(at as usize) {
+                Some([a, b, c, d]) => (u32::from_le_bytes([*a, *b, *c, *d]) & 0x7fff_ffff).min(nan),
+                Some([a, b]) => (u32::from(u16::from_le_bytes([*a, *b])) & 0x7fff).min(nan),
+                found => panic!("{found:?} is no element"),
+            };
+            for index in p.first_tile..p.first_tile + p.tiles {
+                let table = |word: u32| words[(index * segment::WORDS + word) as usize];
+                let (start, elements) = (table(segment::START), table(segment::ELEMENTS));
+                for workgroup in 0..1 << p.samples_log2 {
+                    let at = (p.guesses(index) + 2 * workgroup) as usize;
+                    let found = [!words[at], words[at + 1]];
+                    let label = format!("gradient {number}, {dtype:?}, segment {index}: {found:x?}");
+                    if table(segment::FIXED) | table(segment::UNSAMPLED) != 0 {
+                        assert_eq!(words[at..at + 2], [0, 0], "{label}");
+                        continue;
+                    }
+                    let log2 = table(segment::SLOTS_LOG2);
+                    let mut keys = Vec::new();
+                    for place in 0..THREADS << log2 {
+                        let first = start + sampled(place / TOGETHER, 5 + log2, elements, workgroup);
+                        let element = (first / TOGETHER * TOGETHER).max(start) + place % TOGETHER;
+                        if element < start + elements {
+                            keys.push(key(element));
+                        }
+                    }
+                    keys.sort_unstable_by(|a, b| b.cmp(a));
+                    // From the key of a rank on; or a lower one, above the next.
+                    let is_of = |rank: u32, found: u32| {
+                        let rank = rank as usize;
+                        let wanted = keys.get(rank - 1).copied().unwrap_or(0);
+                        found == wanted || found < wanted && keys.get(rank).is_none_or(|next| *next < found)
+                    };
+                    let [low, high] = [table(segment::RANK_LOW), table(segment::RANK_HIGH)];
+                    assert!(if low == 0 { found[0] == 0 } else { is_of(low, found[0] - 1) }, "{label}: {low}");
+                    assert!(if high == 0 { found[1] == none } else { is_of(high, found[1]) }, "{label}: {high}");
+                }
+            }
+        }
+    }
+}
+
 #[cfg(feature = "cuda")]
 mod ptx {
     use std::sync::Arc;
@@ -105,6 +198,43 @@ mod ptx {
         });
         let error = sparse::against_oracle(&device, nan_and_infinity, 20_000).expect_err("a fault was planted");
         assert!(error.contains("the kept set"), "{error}");
+    }
+
+    #[test]
+    fn the_sample_has_keys_of_its_ranks() {
+        for (compute, seed) in [((3, 5), 1), ((9, 0), 2)] {
+            let machine = Arc::new(Machine::new(compute, seed));
+            guesses(&Device::from_cuda(Cuda::with_driver(machine, None).expect("an artifact that fits")));
+        }
+    }
+
+    /// Each of the sample's barriers is needed: without it, warps meet in shared memory.
+    #[test]
+    fn a_sample_without_one_of_its_barriers_is_a_race() {
+        let family = gradwire_ptx::FAMILIES.iter().find(|f| f.name == "topk").expect("it is there");
+        let text = family.artifacts[4].instructions();
+        let kernel = &text[text.find(".entry topk_sample(").expect("it is there")..];
+        let kernel = &kernel[..kernel.find("\n}").expect("it ends")];
+        let barrier = "bar.sync 0;";
+        let places: Vec<usize> = kernel.match_indices(barrier).map(|(at, _)| at).collect();
+        assert_eq!(places.len(), 5, "before the first digit, in it twice, and in a later one twice");
+        let x = cases::normal(100_000, 3);
+        for at in places {
+            let (before, from) = (&kernel[..at], &kernel[..at + barrier.len()]);
+            let machine = Arc::new(Machine::new((9, 0), 1).planting(from, before));
+            let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None).expect("it still loads"));
+            let codec = TopK::fraction(0.01);
+            let outcome = device.encode_sparse(&codec, Gradient::F32(&x), Seed::new(1));
+            assert!(machine.is_planted() && outcome.is_err(), "nothing is found without the barrier at {at}");
+            let faults = machine.take_faults();
+            // A warp that is ahead of the others reads what nothing wrote; one that is behind meets what they wrote.
+            let shared = |space: &Space| *space == Space::Shared;
+            let is_race = |what: &Violation| match what {
+                Violation::Race { space, .. } | Violation::Unwritten { space, .. } => shared(space),
+                _ => false,
+            };
+            assert!(matches!(&faults[..], [f] if f.kernel == "topk_sample" && is_race(&f.what)), "{at}: {faults:?}");
+        }
     }
 
     /// Passes that hand over within a launch are ordered by their fences, each of both, and by nothing else.
@@ -320,6 +450,13 @@ mod webgpu {
     fn a_residual_is_taken_off_late() {
         if let Some(device) = limited(u64::MAX, u32::MAX) {
             all([0, 1, 1000, 50_001].map(|n| selections::lazily(&device, n)));
+        }
+    }
+
+    #[test]
+    fn the_sample_has_keys_of_its_ranks() {
+        if let Some(device) = limited(u64::MAX, u32::MAX) {
+            guesses(&device);
         }
     }
 

@@ -238,6 +238,56 @@ pub(crate) unsafe fn stage_load_four(index: u32) -> [f32; 4] {
     [a, b, c, d]
 }
 
+/// Reads two words of the block's stage.
+///
+/// # Safety
+/// `index` is an even number below [`STAGE`], and no thread writes the words between the same two barriers.
+#[inline(always)]
+pub(crate) unsafe fn stage_load_pair(index: u32) -> [f32; 2] {
+    let (a, b);
+    // SAFETY: as above; the array is aligned.
+    unsafe {
+        asm!(
+            "ld.shared.v2.f32 {{{a}, {b}}}, [{address}];",
+            a = lateout(reg32) a,
+            b = lateout(reg32) b,
+            address = in(reg32) stage_address(index),
+            options(nostack)
+        )
+    }
+    [a, b]
+}
+
+/// Writes four words of the block's stage.
+///
+/// # Safety
+/// As [`stage_store`], for all four; `index` is a multiple of 4.
+#[inline(always)]
+pub(crate) unsafe fn stage_store_four(index: u32, words: [f32; 4]) {
+    // SAFETY: the caller keeps the words in the array and to itself.
+    unsafe {
+        asm!(
+            "st.shared.v4.f32 [{}], {{{}, {}, {}, {}}};",
+            in(reg32) stage_address(index),
+            in(reg32) words[0],
+            in(reg32) words[1],
+            in(reg32) words[2],
+            in(reg32) words[3],
+            options(nostack)
+        );
+    }
+}
+
+/// Adds 1 to a word of the block's stage, an integer.
+///
+/// # Safety
+/// `index` is below [`STAGE`], and between two barriers the word is only added to.
+#[inline(always)]
+pub(crate) unsafe fn stage_count(index: u32) {
+    // SAFETY: the caller keeps the index in the array.
+    unsafe { asm!("red.shared.add.u32 [{}], 1;", in(reg32) stage_address(index), options(nostack)) }
+}
+
 /// Writes two words of the block's stage.
 ///
 /// # Safety

@@ -169,6 +169,39 @@ pub(crate) unsafe fn stage_load_four(index: u32) -> [f32; 4] {
     [0, 1, 2, 3].map(|word| unsafe { stage_load(index + word) })
 }
 
+/// Reads two words of the block's stage.
+///
+/// # Safety
+/// `index` is an even number below [`super::super::STAGE`], and no thread writes the words between the same two
+/// barriers.
+#[inline(always)]
+pub(crate) unsafe fn stage_load_pair(index: u32) -> [f32; 2] {
+    // SAFETY: as above.
+    [0, 1].map(|word| unsafe { stage_load(index + word) })
+}
+
+/// Writes four words of the block's stage.
+///
+/// # Safety
+/// As [`stage_store`], for all four; `index` is a multiple of 4.
+#[inline(always)]
+pub(crate) unsafe fn stage_store_four(index: u32, of: [f32; 4]) {
+    for (word, value) in (index..).zip(of) {
+        // SAFETY: the caller keeps the contract of `stage_store` for all four words.
+        unsafe { stage_store(word, value) }
+    }
+}
+
+/// Adds 1 to a word of the block's stage, an integer.
+///
+/// # Safety
+/// `index` is below [`super::super::STAGE`], and between two barriers the word is only added to.
+#[inline(always)]
+pub(crate) unsafe fn stage_count(index: u32) {
+    // SAFETY: the caller keeps the index in the array; only atomic operations touch the word meanwhile.
+    unsafe { AtomicU32::from_ptr(stage().cast::<u32>().add(index as usize)).fetch_add(1, Ordering::Relaxed) };
+}
+
 /// Writes two words of the block's stage.
 ///
 /// # Safety
