@@ -46,6 +46,7 @@ impl Wgpu {
     ) -> Result<SparsePayload, Error> {
         let feedback = residual.is_some();
         let plan = codec.plan(gradient.len(), gradient.dtype(), feedback)?;
+        plan.refuse_estimate("an estimate without a wait", "a count, a part, blocks, segments or a threshold")?;
         if let Some(residual) = &residual {
             Error::expect_len("residual", "elements", residual.len(), plan.n)?;
             // Whether the quantizer takes that many, before anything is read.

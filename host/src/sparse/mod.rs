@@ -5,6 +5,7 @@ mod asynchronous;
 mod device;
 mod embed;
 mod engine;
+mod estimate;
 mod index;
 mod lazy;
 mod passes;

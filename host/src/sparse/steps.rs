@@ -37,6 +37,7 @@ pub(crate) struct Selected {
 impl SparseSteps {
     pub(crate) fn new(codec: &TopK, n: usize, feedback: bool, limits: &Limits) -> Result<Self, Error> {
         let plan = codec.plan(n, Dtype::F32, feedback)?;
+        plan.refuse_estimate("an estimate in a device's memory", "a count, a part, blocks, segments or a threshold")?;
         let zeroes = plan.is_exact() && !matches!(plan.select, Select::Above(_));
         let (selection, total) = Selection::of_plan(&plan, feedback, zeroes, false, limits)?;
         let count_at = matches!(plan.select, Select::Above(_)).then_some(total);
