@@ -270,7 +270,7 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("topk:above=-1+qsgd:bits=4", 0, "0 or more"),
         ("topk:above=inf+ef", 0, "keeps no entry"),
         ("topk:k=0+ef", 0, "keeps no entry"),
-        ("topk:0.1,estimate=sidco+ef+gtopk", 28, "leave out estimate, or gtopk"),
+        ("topk:0.1,estimate=sidco+ef+gtopk", 27, "leave out estimate, or gtopk"),
         ("topk:segments=5of3", 0, "5 entries"),
         ("qsgd+momentum=1", 5, "less than 1"),
         ("topk:0.1+ef+nesterov", 12, "add momentum=<factor>"),

@@ -296,15 +296,19 @@ impl EncodePlan {
         Ok(passes)
     }
 
-    /// The passes that leave the partial statistics of a tensor that is one bucket in the workspace, and no other, and
-    /// where they lie there, in bytes.
-    pub(crate) fn statistics(&self, limits: &Limits) -> Result<(Vec<Pass>, Range<u64>), Error> {
+    /// The passes that leave the partial statistics of a tensor that is one bucket in the workspace, and no other.
+    pub(crate) fn statistics(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = Vec::new();
         if self.header.n > 0 {
             let chunk = limits.chunk(4, SPAN)?;
             self.each_chunk(chunk, &mut passes, Kernel::Stats(self.header.codec), self.params(Seed::new(0)));
         }
-        Ok((passes, FINAL_BYTES..self.scratch_bytes() as u64))
+        Ok(passes)
+    }
+
+    /// The bytes of the workspace that hold the partial statistics of a tensor that is one bucket.
+    pub(crate) fn statistic_bytes(&self) -> Range<u64> {
+        FINAL_BYTES..self.scratch_bytes() as u64
     }
 
     /// The passes that look for an element that is not finite, and no other.

@@ -11,7 +11,7 @@ use crate::backend::cpu::{Cpu, Entries, Sums};
 use crate::codec::topk::{Select, SparsePlan};
 use crate::error::Error;
 use crate::gradient::Gradient;
-use crate::plan::{EncodePlan, Limits, Role, STATUS_BYTES, Sizes, refuse_not_finite};
+use crate::plan::{EncodePlan, Role, STATUS_BYTES, Sizes, refuse_not_finite};
 use crate::seed::Seed;
 use crate::session::{Session, Sessions};
 
@@ -72,7 +72,7 @@ impl Sparse for Cpu {
         residual: Option<&[f32]>,
     ) -> Result<Vec<Vec<u32>>, Error> {
         let of_plan = |plan: &EncodePlan| {
-            let (_, bytes) = plan.statistics(&Limits::NONE)?;
+            let bytes = plan.statistic_bytes();
             let mut words = vec![0; (bytes.end - bytes.start) as usize / 4];
             let p = EncodeParams { n: gradient.len() as u32, ..plan.params(Seed::new(0)) };
             self.statistics(plan.header().codec, &p, gradient, residual, &mut words);
@@ -133,8 +133,8 @@ impl<T: Sessions> Sparse for T {
             session.write(Role::Residual, 0, bytemuck::cast_slice(residual))?;
         }
         let of_plan = |plan: &EncodePlan| {
-            let (passes, bytes) = plan.statistics(&limits)?;
-            session.run(&passes)?;
+            session.run(&plan.statistics(&limits)?)?;
+            let bytes = plan.statistic_bytes();
             let mut words = vec![0u32; (bytes.end - bytes.start) as usize / 4];
             session.read(Role::Workspace, bytes.start, bytemuck::cast_slice_mut(&mut words))?;
             Ok(words)
