@@ -4,11 +4,13 @@
 ///
 /// What stands in the formulas: n elements, of which k are wanted, and the part rho = k/n. Statistics are made of
 /// integers, as those of [`OneBit`](crate::OneBit), [`Qsgd::l2`](crate::Qsgd::l2) and [`Sign`](crate::Sign), a sum for
-/// each 8192 elements; sums are added up in their order in binary64. So a threshold is the same bits on every backend.
-/// A threshold is rounded down to binary32, and is above zero.
+/// each 8192 elements; sums are added up in their order in binary64. A threshold is rounded down to binary32, and is
+/// above zero.
 ///
+/// * **Determinism**: backend to backend; no random draw.
 /// * **Not finite**: where an element is NaN or infinite no mean is, and those elements alone are kept.
-/// * **Zeros** are never kept, so that a gradient of zeros has an empty payload.
+/// * **Zeros** reach no threshold, so that a gradient of zeros has an empty payload. They are sent where all entries
+///   are, since indices would take more.
 /// * **At least one entry**, the largest, is kept of any other gradient. So |x - C(x)|^2 <= (1 - 1/n) |x|^2, and error
 ///   feedback loses nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,8 +41,8 @@ pub enum Estimate {
     ///   there is nothing to save.
     /// * **Bounded**: M is at most ln(1/rho), rounded up. Of all that were tried, the threshold is kept whose number of
     ///   entries is nearest to k, as a ratio. Where there are few different magnitudes, that may be any number.
-    /// * **Reads** of the gradient: one for the mean, and one for each M. Of exponential magnitudes an M copies rho^(1/M)
-    ///   of the entries to the host, where the stages behind the first are.
+    /// * **Reads** of the gradient: one for the mean, and one for each M. Of exponential magnitudes an M copies
+    ///   rho^(1/M) of the entries to the host, where the stages behind the first are.
     Sidco,
 }
 

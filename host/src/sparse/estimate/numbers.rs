@@ -1,5 +1,5 @@
-//! A logarithm and a quantile of a few operations of binary64 in a fixed order, so that every machine has the same bits:
-//! a system's own logarithm may differ in the last.
+//! A logarithm and a quantile of a few operations of binary64 in a fixed order, so that every machine has the same
+//! bits: a system's own logarithm may differ in the last.
 
 /// The natural logarithm of a finite number above zero that is not subnormal. Off by less than 1e-15 of ln 2 or of
 /// itself, whichever is larger.
