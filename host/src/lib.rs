@@ -73,6 +73,7 @@ mod vote;
 pub mod wire;
 mod words;
 
+pub use codec::estimate::Estimate;
 pub use codec::powersgd::{Matrix, PowerSgd};
 pub use codec::topk::{Segment, TopK};
 pub use codec::*;

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gradwire::session::Role;
-use gradwire::{Codec, Device, Dtype, Error, Gradient, LazyResidual, NonFinite, Qsgd, Seed, Segment, TopK, Uniform};
+use gradwire::{
+    Codec, Device, Dtype, Error, Estimate, Gradient, LazyResidual, NonFinite, Qsgd, Seed, Segment, TopK, Uniform,
+};
 use gradwire_kernels::arith::topk::{TOGETHER, sampled};
 use half::{bf16, f16};
 
@@ -18,6 +20,8 @@ pub fn settings(n: u64) -> Vec<(String, TopK)> {
         ("a third, as f16".to_owned(), TopK::fraction(0.34).values(gradwire::Dtype::F16)),
         ("one in fifty, through QSGD".to_owned(), TopK::fraction(0.02).then(Qsgd::bits(8))),
         ("one in fifty, through uniform".to_owned(), TopK::fraction(0.02).then(Uniform::bits(8).bucket(32))),
+        ("one in fifty, estimated by GaussianK".to_owned(), TopK::estimate(0.02, Estimate::Gaussian)),
+        ("one in ten, estimated by SIDCo".to_owned(), TopK::estimate(0.1, Estimate::Sidco)),
         ("none".to_owned(), TopK::count(0)),
         ("all, clamped".to_owned(), TopK::count(n + 1).clamped()),
     ];

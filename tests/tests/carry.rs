@@ -94,7 +94,7 @@ fn buckets_made_anew_go_on_to_the_bit() {
 #[test]
 fn every_residual_is_carried() {
     for text in training::TEXTS.into_iter().chain(training::HOST_ALONE) {
-        if ["above", "block=64+"].iter().any(|whole| text.contains(whole)) {
+        if ["above", "estimate", "block=64+"].iter().any(|whole| text.contains(whole)) {
             continue; // These look at all tensors of a compressor as one, and keep residuals all the same.
         }
         together(Threads::group(3).expect("a group"), |_, mut group| {

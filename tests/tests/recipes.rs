@@ -1,8 +1,8 @@
 //! Recipes: their texts, what is refused, and what they promise.
 
 use gradwire::{
-    Drive, Dtype, Entropy, Error, Float, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantile, Quantize,
-    RandomK, Recipe, RecipeError, Rotation, Segment, Shift, Sign, Tensor, Ternary, TopK, Tree, Uniform,
+    Drive, Dtype, Entropy, Error, Estimate, Float, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantile,
+    Quantize, RandomK, Recipe, RecipeError, Rotation, Segment, Shift, Sign, Tensor, Ternary, TopK, Tree, Uniform,
 };
 use gradwire_tests::cases::{self, Random};
 
@@ -23,6 +23,8 @@ fn recipes() -> Vec<Recipe> {
         TopK::count(7).clamped(),
         TopK::blocks(64, 4).clamped(),
         TopK::above(1.5e-7),
+        TopK::estimate(0.01, Estimate::Gaussian),
+        TopK::estimate(1.0 / 3.0, Estimate::Sidco),
         TopK::segments(&[Segment { elements: 300, k: 3 }, Segment { elements: 700, k: 0 }]),
     ];
     let factors = [
@@ -187,6 +189,9 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
         ("qsgd=4", 4, "\":\""),
         ("topk", 4, "a part of all such as 0.01"),
         ("topk:0", 5, "above 0"),
+        ("topk:0.1,estimate", 9, "estimate=gaussian or estimate=sidco"),
+        ("topk:0.1,estimate=normal", 9, "estimate=gaussian or estimate=sidco"),
+        ("topk:k=5,estimate=sidco", 9, "a part of all"),
         ("topk:2", 5, "k=<entries>"),
         ("topk:-0.5", 5, "above 0"),
         ("topk:nan", 5, "above 0"),
@@ -265,6 +270,7 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("topk:above=-1+qsgd:bits=4", 0, "0 or more"),
         ("topk:above=inf+ef", 0, "keeps no entry"),
         ("topk:k=0+ef", 0, "keeps no entry"),
+        ("topk:0.1,estimate=sidco+ef+gtopk", 27, "leave out estimate, or gtopk"),
         ("topk:segments=5of3", 0, "5 entries"),
         ("qsgd+momentum=1", 5, "less than 1"),
         ("topk:0.1+ef+nesterov", 12, "add momentum=<factor>"),

@@ -48,7 +48,7 @@ struct Codec {
 fn codecs() -> impl Iterator<Item = Codec> {
     suite::codecs().map(|(name, _)| {
         let own: &[&str] = match name {
-            "topk" => &["topk", "topk_gpu", "settle", "selection", "late"],
+            "topk" => &["topk", "topk_gpu", "thresholds", "settle", "selection", "late"],
             "powersgd" => &["powersgd", "powersgd_gpu", "powersgd_state", "powersgd_faults", "resident"],
             _ => &[],
         };

@@ -1,6 +1,7 @@
 //! One file per codec: validated parameters, and the plan of its passes.
 
 pub(crate) mod drive;
+pub(crate) mod estimate;
 pub(crate) mod float;
 pub(crate) mod natural;
 pub(crate) mod onebit;

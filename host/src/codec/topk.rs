@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Codec;
+use super::estimate::Estimate;
 use crate::codec::quantizer::Quantizer;
 use crate::error::Error;
 use crate::gradient::Dtype;
@@ -32,6 +33,8 @@ pub(crate) enum Keep {
     Segments(Arc<[Segment]>),
     /// Every entry of at least this magnitude.
     Above(f32),
+    /// Every entry of at least a magnitude that about this part of all reach.
+    Estimate { part: f64, by: Estimate },
 }
 
 /// How values are sent.
@@ -110,6 +113,24 @@ impl TopK {
         Self::new(Keep::Above(threshold))
     }
 
+    /// Keep about this part of the entries, above 0 and up to 1: those of at least a magnitude that is estimated from
+    /// statistics of the gradient, with feedback of gradient + residual. The payload is that of [`TopK::above`] with the
+    /// threshold, and has as many entries as reach it; [`Estimate`] says how many that may be. Of a part that is
+    /// rounded up to all entries, all are kept.
+    ///
+    /// ```
+    /// use gradwire::{Device, Estimate, Seed, TopK};
+    /// // Magnitudes that fall off as an exponential density has them.
+    /// let gradient: Vec<f32> = (0..10_000).map(|i| -((i as f32 + 0.5) / 10_000.0).ln()).collect();
+    /// let codec = TopK::estimate(0.01, Estimate::Sidco);
+    /// let payload = Device::cpu().encode_sparse(&codec, &gradient, Seed::new(1))?;
+    /// assert!((95..105).contains(&payload.indices().len()));
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub fn estimate(part: f64, by: Estimate) -> Self {
+        Self::new(Keep::Estimate { part, by })
+    }
+
     /// Keep all entries where there are fewer than asked for, instead of failing.
     pub fn clamped(mut self) -> Self {
         self.clamped = true;
@@ -174,7 +195,7 @@ impl TopK {
     pub(crate) fn keeps_nothing(&self) -> bool {
         match &self.keep {
             Keep::Count(k) | Keep::Blocks { k, .. } => *k == 0,
-            Keep::Fraction(part) => *part == 0.0,
+            Keep::Fraction(part) | Keep::Estimate { part, .. } => *part == 0.0,
             Keep::Segments(segments) => segments.iter().all(|s| s.k == 0),
             Keep::Above(threshold) => *threshold == f32::INFINITY,
         }
@@ -195,14 +216,21 @@ impl TopK {
         if n > MAX_ELEMENTS {
             return Err(Error::TooLong { got: n });
         }
+        let mut estimate = None;
         let select = match &self.keep {
             Keep::Count(k) => Select::Largest(self.at_most(*k, n)?),
-            Keep::Fraction(part) if (0.0..=1.0).contains(part) => {
-                // The part and the product are each rounded, by half an epsilon: what lies no further above a whole
-                // number is that number.
-                let exact = part * n as f64;
-                let k = if exact - exact.floor() <= 2.0 * f64::EPSILON * exact { exact.floor() } else { exact.ceil() };
-                Select::Largest((k as u64).min(n))
+            Keep::Fraction(part) if (0.0..=1.0).contains(part) => Select::Largest(rounded_up(*part, n)),
+            Keep::Estimate { part, by } if 0.0 < *part && *part <= 1.0 => {
+                let k = rounded_up(*part, n).max(1);
+                if k < n {
+                    estimate = Some((k, *by));
+                }
+                // In the place of a threshold that is found later stands one that no number reaches.
+                Select::Above(if k < n { f32::INFINITY } else { 0.0 })
+            }
+            Keep::Estimate { part, .. } => {
+                let what = "a part of the entries whose threshold is estimated";
+                return Err(Error::Keep { what, got: *part, allowed: "above 0 and up to 1" });
             }
             Keep::Fraction(part) => {
                 return Err(Error::Keep { what: "a part of the entries", got: *part, allowed: "0 to 1" });
@@ -231,8 +259,8 @@ impl TopK {
             Values::As(dtype) => ValueFormat::Plain(dtype),
             Values::By(_) => ValueFormat::Payload,
         };
-        let plan =
-            SparsePlan { select, values, dtype, n, inner: self.values, guarded: self.non_finite == NonFinite::Error };
+        let guarded = self.non_finite == NonFinite::Error;
+        let plan = SparsePlan { select, estimate, values, dtype, n, inner: self.values, guarded };
         // A quantizer that cannot be used shows before anything is read. Whether feedback admits it depends on how many
         // values it gets.
         if let Some(inner) = plan.quantizer(0, false)? {
@@ -247,6 +275,14 @@ impl TopK {
         }
         Err(Error::TooFew { asked: k, found: n })
     }
+}
+
+/// How many entries are this part of `n`, rounded up. The part and the product are each rounded, by half an epsilon:
+/// what lies no further above a whole number is that number.
+fn rounded_up(part: f64, n: u64) -> u64 {
+    let exact = part * n as f64;
+    let k = if exact - exact.floor() <= 2.0 * f64::EPSILON * exact { exact.floor() } else { exact.ceil() };
+    (k as u64).min(n)
 }
 
 /// A selection whose numbers have been checked.
@@ -274,6 +310,9 @@ impl Select {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SparsePlan {
     pub(crate) select: Select,
+    /// About how many entries are wanted of all, fewer than there are, and how the threshold is found that takes the
+    /// place of the one in `select`: [`SparsePlan::above`].
+    pub(crate) estimate: Option<(u64, Estimate)>,
     pub(crate) values: ValueFormat,
     pub(crate) dtype: Dtype,
     pub(crate) n: u64,
@@ -283,6 +322,19 @@ pub(crate) struct SparsePlan {
 }
 
 impl SparsePlan {
+    /// The same with a threshold in the place of one that was to be estimated.
+    pub(crate) fn above(&self, threshold: f32) -> Self {
+        Self { select: Select::Above(threshold), estimate: None, ..self.clone() }
+    }
+
+    /// Refuses a threshold that is to be estimated, where nothing asks the gradient for statistics.
+    pub(crate) fn refuse_estimate(&self, what: &'static str, allowed: &'static str) -> Result<(), Error> {
+        match self.estimate {
+            Some((k, _)) => Err(Error::Keep { what, got: k as f64 / self.n as f64, allowed }),
+            None => Ok(()),
+        }
+    }
+
     /// Whether values are sent as they are.
     pub(crate) fn is_exact(&self) -> bool {
         self.values == ValueFormat::Plain(Dtype::F32)

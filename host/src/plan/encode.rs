@@ -1,5 +1,7 @@
 //! The plan of an encode.
 
+use std::ops::Range;
+
 use gradwire_kernels::arith::minifloat::Format;
 use gradwire_kernels::codecs::{Variance, wire_flags};
 use gradwire_kernels::params::{EncodeParams, SPAN, encode_flags};
@@ -294,6 +296,21 @@ impl EncodePlan {
         Ok(passes)
     }
 
+    /// The passes that leave the partial statistics of a tensor that is one bucket in the workspace, and no other.
+    pub(crate) fn statistics(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        let mut passes = Vec::new();
+        if self.header.n > 0 {
+            let chunk = limits.chunk(4, SPAN)?;
+            self.each_chunk(chunk, &mut passes, Kernel::Stats(self.header.codec), self.params(Seed::new(0)));
+        }
+        Ok(passes)
+    }
+
+    /// The bytes of the workspace that hold the partial statistics of a tensor that is one bucket.
+    pub(crate) fn statistic_bytes(&self) -> Range<u64> {
+        FINAL_BYTES..self.scratch_bytes() as u64
+    }
+
     /// The passes that look for an element that is not finite, and no other.
     pub(crate) fn finite_scan(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = Vec::new();
@@ -370,6 +387,6 @@ pub(crate) fn check_input(plan: &EncodePlan, dtype: Dtype, len: usize) -> Result
 }
 
 /// Bytes of a payload's body behind room for its header.
-pub(crate) fn body_range(plan: &EncodePlan) -> std::ops::Range<usize> {
+pub(crate) fn body_range(plan: &EncodePlan) -> Range<usize> {
     HEADER_BYTES..plan.payload_bytes()
 }

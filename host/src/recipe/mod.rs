@@ -34,6 +34,7 @@ use crate::rotation::Rotation;
 /// |---|---|---|
 /// | none | `none` | sends f32, summed by an all-reduce |
 /// | selection | `topk:0.01`, `topk:k=100`, `topk:k=4,block=64`, `topk:above=0.001` | [`TopK`] |
+/// | selection | `topk:0.01,estimate=gaussian`, `topk:0.01,estimate=sidco` | [`TopK::estimate`], of all tensors of the recipe together |
 /// | selection | `topk:0.001,warmup=4000`, `dgc:ratio=0.001,nesterov,clip=5` | [`Recipe::warm_up`], with `dgc` also `momentum=0.9`, and `nesterov` and `clip` where they are said |
 /// | clipping | `clip=5` | [`Recipe::clip`]: of each rank's gradient, before anything else |
 /// | quantization | `qsgd:bits=4,bucket=64`, `float:e4m3,scaled`, `float:int16,bound=0.001`, `ternary:clip=2.5`, `sign` | a [`Quantizer`], each of which says its word |
@@ -325,7 +326,7 @@ impl Recipe {
     /// part.
     pub fn part_at(&self, step: u64) -> Option<f64> {
         let part = match self.select.as_ref()?.keep() {
-            Keep::Fraction(part) => *part,
+            Keep::Fraction(part) | Keep::Estimate { part, .. } => *part,
             _ => return None,
         };
         // Quarters of the warm-up that have gone by, in 128 bits for any number of steps.
@@ -496,6 +497,10 @@ impl Recipe {
             Algorithm::Tree if self.select.is_none() => {
                 stages("the tree of gtopk merges selections, and there is none", "add topk, or leave out gtopk")
             }
+            Algorithm::Tree if self.select.as_ref().is_some_and(|s| matches!(s.keep(), Keep::Estimate { .. })) => {
+                let what = "the tree of gtopk selects from sums anew, and no estimate is made there";
+                stages(what, "leave out estimate, or gtopk")
+            }
             Algorithm::Tree if !feedback || momentum.is_some() || self.memory.is_formed() => {
                 let what =
                     "the tree of gtopk keeps in the residual what a merge drops, and goes with error feedback as it is";
@@ -569,7 +574,11 @@ impl Recipe {
     /// The same in a step of a warm-up.
     pub(crate) fn sparse_at(&self, step: u64) -> Option<TopK> {
         let select = self.select.as_ref()?;
-        let now = self.part_at(step).map(|part| TopK::keeping(Keep::Fraction(part), select.is_clamped()));
+        let keep = |part| match select.keep() {
+            Keep::Estimate { by, .. } => Keep::Estimate { part, by: *by },
+            _ => Keep::Fraction(part),
+        };
+        let now = self.part_at(step).map(|part| TopK::keeping(keep(part), select.is_clamped()));
         Self { select: Some(now.unwrap_or_else(|| select.clone())), ..self.clone() }.selection()
     }
 

@@ -110,6 +110,8 @@ impl Recipe {
         let plan = select.plan(n, Dtype::F32, false)?;
         let part = |k: u64, elements: u64| if elements == 0 { 1.0 } else { k.min(elements) as f64 / elements as f64 };
         let delta = match &plan.select {
+            // One is kept at the least, the largest.
+            _ if plan.estimate.is_some() => Some(part(1, plan.n)),
             Select::Largest(k) => Some(part(*k, plan.n)),
             // A last block that is shorter keeps as many of fewer.
             Select::Blocks { elements, k } => Some(part(*k, (*elements).min(plan.n))),

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use super::methods::{PREFIX, expanded};
 use super::{Algorithm, Memory, Quantize, Recipe, RecipeError, Shift};
+use crate::codec::estimate::Estimate;
 use crate::codec::powersgd::PowerSgd;
 use crate::codec::topk::{Keep, Segment, TopK};
 use crate::codec::{Quantizer, quantizers};
@@ -489,9 +490,9 @@ impl<'t> Word<'t> {
 
     /// The selection, and the steps of its warm-up.
     fn topk(&self) -> Result<(TopK, u64), Error> {
-        let allowed = "a part of all such as 0.01, k, block, above, segments, warmup or clamped";
+        let allowed = "a part of all such as 0.01, k, block, above, segments, estimate, warmup or clamped";
         let list = self.list(allowed)?;
-        let (mut keep, mut block, mut clamped, mut warm_up) = (None, None, false, 0);
+        let (mut keep, mut block, mut estimate, mut clamped, mut warm_up) = (None, None, None, false, 0);
         for s in &list {
             let kept = match s.key {
                 "k" => Keep::Count(s.number("a number of entries")?),
@@ -499,6 +500,10 @@ impl<'t> Word<'t> {
                 "segments" => Keep::Segments(s.segments()?.into()),
                 "block" => {
                     block = Some((s, s.number("a number of elements")?));
+                    continue;
+                }
+                "estimate" => {
+                    estimate = Some((s, s.estimate()?));
                     continue;
                 }
                 "warmup" => {
@@ -540,6 +545,13 @@ impl<'t> Word<'t> {
                 ));
             }
         };
+        let keep = match (keep, estimate) {
+            (keep, None) => keep,
+            (Keep::Fraction(part), Some((_, by))) => Keep::Estimate { part, by },
+            (_, Some((s, _))) => {
+                return Err(self.wrong(s.at, "estimate is set without a part".into(), "a part of all, as 0.01,"));
+            }
+        };
         Ok((TopK::keeping(keep, clamped), warm_up))
     }
 }
@@ -576,6 +588,16 @@ impl Setting<'_, '_> {
     /// The elements, or none for the whole tensor.
     fn bucket(&self) -> Result<Option<usize>, Error> {
         if self.value == Some("whole") { Ok(None) } else { self.number(BUCKETS).map(Some) }
+    }
+
+    /// How a threshold is estimated.
+    fn estimate(&self) -> Result<Estimate, Error> {
+        let words = Estimate::WORDS.map(|(word, _)| word);
+        let found = Estimate::WORDS.into_iter().find(|(word, _)| self.value == Some(*word));
+        found.map(|(_, estimate)| estimate).ok_or_else(|| {
+            let found = format!("{:?} is no estimate", self.value.unwrap_or_default());
+            self.word.wrong(self.at, found, format!("estimate={}", words.join(" or estimate=")))
+        })
     }
 
     /// `3of100/1of50`: entries that are kept, of the elements of each segment.
@@ -657,6 +679,7 @@ pub(super) fn words_of(select: &TopK) -> String {
         Keep::Fraction(part) => part.to_string(),
         Keep::Blocks { elements, k } => format!("k={k},block={elements}"),
         Keep::Above(threshold) => format!("above={threshold}"),
+        Keep::Estimate { part, by } => format!("{part},estimate={}", by.word()),
         Keep::Segments(segments) => {
             let all: Vec<_> = segments.iter().map(|s| format!("{}of{}", s.k, s.elements)).collect();
             format!("segments={}", all.join("/"))

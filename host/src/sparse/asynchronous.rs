@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 
 use super::device::{everything, is_more_than_all, own_halves, plain_values, refuse, rest};
+use super::estimate::{self, Measure};
 use super::payload::{SparsePayload, ValueFormat};
 use super::select::SelectPlan;
 use crate::backend::cpu::{Cpu, Entries};
 use crate::backend::wgpu::{HostSlice, SCRATCH, Wgpu};
+use crate::codec::estimate::Estimate;
 use crate::codec::topk::{Select, SparsePlan, TopK};
-use crate::embed::{Access, Piece, Scatter, ScatterBuffers};
+use crate::embed::{Access, Piece, ScanBuffers, Scatter, ScatterBuffers};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
 use crate::plan::{DecodeMode, Role};
@@ -56,7 +58,10 @@ impl Wgpu {
             // The gradient is in the host's memory, and on its way to the device is read there anyway.
             refuse(Cpu::first_not_finite(gradient, sums.as_deref()))?;
         }
-        let entries = self.select_async(&plan, gradient, sums.as_deref_mut()).await?;
+        let entries = match plan.estimate {
+            Some((k, by)) => self.estimated(&plan, k, by, gradient, sums.as_deref_mut()).await?,
+            None => self.select_async(&plan, gradient, sums.as_deref_mut()).await?,
+        };
         let chosen = if is_more_than_all(&plan, &entries) {
             everything(sums.as_deref().map_or(gradient, Gradient::F32))
         } else {
@@ -170,6 +175,38 @@ impl Wgpu {
             bytemuck::cast_slice_mut(sums).copy_from_slice(&self.read(left).await?);
         }
         Ok(entries)
+    }
+
+    /// The entries that reach a threshold that is estimated; with `sums` as [`Wgpu::select_async`].
+    async fn estimated(
+        &self,
+        plan: &SparsePlan,
+        k: u64,
+        by: Estimate,
+        gradient: Gradient<'_>,
+        mut sums: Option<&mut [f32]>,
+    ) -> Result<Entries, Error> {
+        let mut partials = Vec::new();
+        for plan in estimate::plans(by, gradient.len(), gradient.dtype(), sums.is_some())? {
+            let mut workspace = vec![0; plan.scratch_bytes()];
+            let residual = sums.as_deref().map(|sums| Gradient::F32(sums).into());
+            let buffers =
+                ScanBuffers { gradient: gradient.into(), residual, workspace: HostSlice::Out(&mut workspace) };
+            self.run_async(Measure(&plan), buffers).await?;
+            partials.push(from_little_endian(&workspace[plan.statistic_bytes().start as usize..]));
+        }
+        let mut search = estimate::search(by, k, plan.n, &partials);
+        let mut is_first = true;
+        while let Some(threshold) = search.next() {
+            let above = plan.above(threshold);
+            search.take(match &mut sums {
+                // Once they are written, they are what is selected from.
+                Some(sums) if !is_first => self.select_async(&above, Gradient::F32(sums), None).await?,
+                sums => self.select_async(&above, gradient, sums.as_deref_mut()).await?,
+            });
+            is_first = false;
+        }
+        Ok(search.end())
     }
 
     /// Values as the codec quantizes them.

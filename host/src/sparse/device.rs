@@ -6,10 +6,12 @@ use gradwire_kernels::arith::float::{bf16_to_f32, canonical, f16_to_f32};
 use gradwire_kernels::arith::topk::key;
 use half::{bf16, f16};
 
+use super::estimate;
 use super::lazy::LazyResidual;
 use super::payload::{SparsePayload, ValueFormat};
 use super::select::{SelectPlan, Sent};
 use crate::backend::cpu::{Entries, Sums};
+use crate::codec::estimate::Estimate;
 use crate::codec::topk::{Select, SparsePlan, TopK};
 use crate::device::Device;
 use crate::error::Error;
@@ -218,6 +220,7 @@ impl Device {
         }
         let plan = codec.plan(a.len(), Dtype::F32, true)?;
         Error::expect_len("residual", "elements", residual.len(), plan.n)?;
+        plan.refuse_estimate("an estimate in a merge", "a count, a part, blocks, segments or a threshold")?;
         let (indices, sums) = self.union(a, b)?;
         if plan.guarded {
             let bad = sums.iter().position(|v| !v.is_finite());
@@ -275,12 +278,43 @@ impl Device {
         gradient: Gradient<'_>,
         mut sums: Option<Sums<'s>>,
     ) -> Result<(Entries, &'s mut [f32]), Error> {
-        let mut entries = self.engine().select(plan, gradient, sums.as_mut().map(Sums::reborrow))?;
+        let mut entries = match plan.estimate {
+            Some((k, by)) => self.estimated(plan, k, by, gradient, sums.as_mut().map(Sums::reborrow))?,
+            None => self.engine().select(plan, gradient, sums.as_mut().map(Sums::reborrow))?,
+        };
         let sums = sums.map(Sums::into_sums);
         if is_more_than_all(plan, &entries) {
             entries = everything(sums.as_deref().map_or(gradient, Gradient::F32));
         }
         Ok((entries, sums.unwrap_or_default()))
+    }
+
+    /// The entries that reach a threshold that is estimated, about `k` of them. With a residual, gradient + residual is
+    /// written.
+    fn estimated(
+        &self,
+        plan: &SparsePlan,
+        k: u64,
+        by: Estimate,
+        gradient: Gradient<'_>,
+        mut sums: Option<Sums<'_>>,
+    ) -> Result<Entries, Error> {
+        let engine = self.engine();
+        let residual = sums.as_ref().map(Sums::residual);
+        let plans = estimate::plans(by, gradient.len(), gradient.dtype(), residual.is_some())?;
+        let partials = engine.partials(&plans, gradient, residual)?;
+        let mut search = estimate::search(by, k, plan.n, &partials);
+        let mut is_first = true;
+        while let Some(threshold) = search.next() {
+            let above = plan.above(threshold);
+            search.take(match &mut sums {
+                // Once they are written, they are what is selected from.
+                Some(sums) if !is_first => engine.select(&above, Gradient::F32(sums.sums), None)?,
+                sums => engine.select(&above, gradient, sums.as_mut().map(Sums::reborrow))?,
+            });
+            is_first = false;
+        }
+        Ok(search.end())
     }
 
     pub(super) fn write_values<'b>(
@@ -318,7 +352,7 @@ impl Device {
     /// be: the same payloads, and the same residual.
     ///
     /// It is late on a GPU where values are sent as they are ([`TopK`] as it comes), of everything but blocks of up to
-    /// 8192 elements, whose kernel has them at hand. Rounded and quantized values leave something behind that is not
+    /// 8192 elements, whose kernel has them at hand, and of [`TopK::estimate`]. Rounded and quantized values leave something behind that is not
     /// zero, and the CPU goes over the entries anyway: there the residual is up to date at once. Codec and device may
     /// change from step to step; where the segments change, what is pending is taken off first.
     ///
@@ -334,7 +368,8 @@ impl Device {
         let gradient = gradient.into();
         let plan = codec.plan(gradient.len(), gradient.dtype(), true)?;
         Error::expect_len("residual", "elements", residual.len(), plan.n)?;
-        let late = self.engine().late().filter(|_| plan.values == ValueFormat::Plain(Dtype::F32));
+        let is_late = plan.values == ValueFormat::Plain(Dtype::F32) && plan.estimate.is_none();
+        let late = self.engine().late().filter(|_| is_late);
         let Some(late) = late else {
             return self.encode_sparse_with_feedback(codec, gradient, residual.materialize(), seed);
         };

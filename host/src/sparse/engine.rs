@@ -1,6 +1,7 @@
 //! What a backend does with entries of a gradient.
 
 use gradwire_kernels::arith::float::{accumulate, canonical};
+use gradwire_kernels::params::EncodeParams;
 
 use super::lazy::LazyResidual;
 use super::passes::{refuse_stuck, scan_passes, scatter, waits};
@@ -10,7 +11,8 @@ use crate::backend::cpu::{Cpu, Entries, Sums};
 use crate::codec::topk::{Select, SparsePlan};
 use crate::error::Error;
 use crate::gradient::Gradient;
-use crate::plan::{Role, STATUS_BYTES, Sizes, refuse_not_finite};
+use crate::plan::{EncodePlan, Role, STATUS_BYTES, Sizes, refuse_not_finite};
+use crate::seed::Seed;
 use crate::session::{Session, Sessions};
 
 /// What a backend does with a gradient of which a few entries are kept.
@@ -18,6 +20,14 @@ pub(crate) trait Sparse {
     /// The entries that are kept. With a residual, gradient + residual is written; but zero may stand where an entry is
     /// kept that is sent as it is. Where this fails, the memory of the sums may hold anything.
     fn select(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<Sums<'_>>) -> Result<Entries, Error>;
+
+    /// Partial statistics of gradient + residual by each of these plans, whose tensor is one bucket.
+    fn partials(
+        &self,
+        plans: &[EncodePlan],
+        gradient: Gradient<'_>,
+        residual: Option<&[f32]>,
+    ) -> Result<Vec<Vec<u32>>, Error>;
 
     /// Selections from a residual that is late, where that saves anything.
     fn late(&self) -> Option<&dyn Late>;
@@ -55,6 +65,22 @@ impl Sparse for Cpu {
         Ok(self.largest_of(gradient, sums, &plan.select))
     }
 
+    fn partials(
+        &self,
+        plans: &[EncodePlan],
+        gradient: Gradient<'_>,
+        residual: Option<&[f32]>,
+    ) -> Result<Vec<Vec<u32>>, Error> {
+        let of_plan = |plan: &EncodePlan| {
+            let bytes = plan.statistic_bytes();
+            let mut words = vec![0; (bytes.end - bytes.start) as usize / 4];
+            let p = EncodeParams { n: gradient.len() as u32, ..plan.params(Seed::new(0)) };
+            self.statistics(plan.header().codec, &p, gradient, residual, &mut words);
+            Ok(words)
+        };
+        plans.iter().map(of_plan).collect()
+    }
+
     /// The entries are gone over anyway.
     fn late(&self) -> Option<&dyn Late> {
         None
@@ -88,6 +114,32 @@ impl<T: Sessions> Sparse for T {
         let exact = plan.is_exact() && !matches!(plan.select, Select::Above(_));
         let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), sums.is_some(), exact);
         self.select_by(&select, plan, gradient, sums)
+    }
+
+    fn partials(
+        &self,
+        plans: &[EncodePlan],
+        gradient: Gradient<'_>,
+        residual: Option<&[f32]>,
+    ) -> Result<Vec<Vec<u32>>, Error> {
+        let limits = self.limits();
+        let most = plans.iter().map(|plan| plan.scratch_bytes() as u64).max().unwrap_or(0);
+        let input = gradient.as_bytes();
+        let sums = residual.map_or(0, |residual| 4 * residual.len() as u64);
+        let sizes = Sizes([(input.len() as u64).next_multiple_of(4), sums, 0, 0, most, STATUS_BYTES, 0, 0, 0]);
+        let mut session = self.session(sizes)?;
+        session.write(Role::Input, 0, input)?;
+        if let Some(residual) = residual {
+            session.write(Role::Residual, 0, bytemuck::cast_slice(residual))?;
+        }
+        let of_plan = |plan: &EncodePlan| {
+            session.run(&plan.statistics(&limits)?)?;
+            let bytes = plan.statistic_bytes();
+            let mut words = vec![0u32; (bytes.end - bytes.start) as usize / 4];
+            session.read(Role::Workspace, bytes.start, bytemuck::cast_slice_mut(&mut words))?;
+            Ok(words)
+        };
+        plans.iter().map(of_plan).collect()
     }
 
     fn late(&self) -> Option<&dyn Late> {

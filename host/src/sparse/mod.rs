@@ -5,6 +5,7 @@ mod asynchronous;
 mod device;
 mod embed;
 mod engine;
+mod estimate;
 mod index;
 mod lazy;
 mod passes;
@@ -17,6 +18,8 @@ mod steps;
 
 pub use embed::{Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers, Settle, SettleBuffers};
 pub(crate) use engine::Sparse;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use estimate::Measure;
 pub use index::IndexFormat;
 pub use lazy::LazyResidual;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]

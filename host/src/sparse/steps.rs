@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::device::{everything, is_more_than_all, rest};
+use super::estimate::{self, Search};
 use super::passes::scatter;
 use super::selection::Selection;
 use super::{ScatterBuffers, SparsePayload};
@@ -12,7 +13,7 @@ use crate::device::Device;
 use crate::embed::{Piece, Work, sealed};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
-use crate::plan::{Kernel, Limits, Pass, Role};
+use crate::plan::{EncodePlan, Kernel, Limits, Pass, Role};
 use crate::seed::Seed;
 
 /// A selection of any kind, and the payload of what it leaves.
@@ -25,6 +26,9 @@ pub(crate) struct SparseSteps {
     count_at: Option<u64>,
     /// Whether the passes leave zeros in the residual where an entry is kept.
     zeroes: bool,
+    /// Of what a threshold is estimated, where it is.
+    statistics: Vec<EncodePlan>,
+    limits: Limits,
 }
 
 /// What was selected in a step.
@@ -40,7 +44,27 @@ impl SparseSteps {
         let zeroes = plan.is_exact() && !matches!(plan.select, Select::Above(_));
         let (selection, total) = Selection::of_plan(&plan, feedback, zeroes, false, limits)?;
         let count_at = matches!(plan.select, Select::Above(_)).then_some(total);
-        Ok(Self { plan, selection, feedback, count_at, zeroes })
+        let statistics = match plan.estimate {
+            Some((_, by)) => estimate::plans(by, n, Dtype::F32, feedback)?,
+            None => Vec::new(),
+        };
+        Ok(Self { plan, selection, feedback, count_at, zeroes, statistics, limits: *limits })
+    }
+
+    /// The plans of whose partial statistics a threshold is estimated; none where none is.
+    pub(crate) fn statistics(&self) -> &[EncodePlan] {
+        &self.statistics
+    }
+
+    /// The search for a threshold, from those statistics; none where none is estimated.
+    pub(crate) fn search(&self, partials: &[Vec<u32>]) -> Option<Search> {
+        self.plan.estimate.map(|(k, by)| estimate::search(by, k, self.plan.n, partials))
+    }
+
+    /// The selection of what reaches a threshold, in the same memory: from gradient and residual, or from one of both
+    /// that holds the sums.
+    pub(crate) fn above(&self, threshold: f32, feedback: bool) -> Result<Selection, Error> {
+        Ok(Selection::of_plan(&self.plan.above(threshold), feedback, self.zeroes, false, &self.limits)?.0)
     }
 
     pub(crate) fn selection(&self) -> &Selection {
@@ -71,12 +95,10 @@ impl SparseSteps {
     pub(crate) fn seal(
         &self,
         device: &Device,
-        indices: Vec<u32>,
-        bits: Vec<u32>,
+        mut entries: Entries,
         seed: Seed,
         all: impl FnOnce() -> Result<Vec<f32>, Error>,
     ) -> Result<Selected, Error> {
-        let mut entries = Entries { indices, bits };
         if is_more_than_all(&self.plan, &entries) {
             entries = everything(Gradient::F32(&all()?));
         }

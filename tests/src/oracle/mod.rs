@@ -8,6 +8,7 @@ pub mod low_rank;
 pub mod packed;
 pub mod powersgd;
 pub mod sparse;
+pub mod threshold;
 pub mod wire;
 
 use half::{bf16, f16};

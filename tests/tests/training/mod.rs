@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 47] = [
+pub(crate) const TEXTS: [&str; 49] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -36,6 +36,8 @@ pub(crate) const TEXTS: [&str; 47] = [
     "topk:k=5+natural:bits=8",
     "topk:k=2,block=64+onebit:bucket=whole",
     "topk:above=0.02+ef",
+    "topk:0.02,estimate=gaussian+qsgd:bits=4,bucket=32+ef",
+    "topk:0.05,estimate=sidco,warmup=3+momentum=0.5",
     "topk:0.05+qsgd:bits=4,bucket=32+ef",
     "topk:0.05+qsgd:bits=4,bucket=32,l2,contractive+elias+ef",
     "topk:0.02+momentum=0.9",

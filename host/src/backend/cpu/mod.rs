@@ -166,7 +166,8 @@ impl Cpu {
         });
     }
 
-    fn statistics(
+    /// Writes the partial statistics of a tensor that is one bucket.
+    pub(crate) fn statistics(
         &self,
         codec: CodecId,
         p: &EncodeParams,

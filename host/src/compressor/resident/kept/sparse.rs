@@ -1,6 +1,7 @@
 //! Tensors of which entries are selected.
 
 use super::{Onto, Packed, Place, pack, taken, unpack};
+use crate::backend::cpu::Entries as Kept;
 use crate::codec::topk::TopK;
 use crate::compressor::frame::Writer;
 use crate::compressor::part::{Part, gaps};
@@ -10,7 +11,8 @@ use crate::embed::{DeviceMemory, Scan, ScanBuffers, Scatter, ScatterBuffers, Sel
 use crate::error::Error;
 use crate::plan::{DecodeMode, Role};
 use crate::seed::Seed;
-use crate::sparse::{Put, Selected, SparsePayload, SparseSteps, sparse_values};
+use crate::sparse::{Measure, Put, Selected, SparsePayload, SparseSteps, sparse_values};
+use crate::words::from_little_endian;
 
 pub(in crate::compressor::resident) struct Sparse<D: DeviceMemory> {
     steps: SparseSteps,
@@ -19,6 +21,8 @@ pub(in crate::compressor::resident) struct Sparse<D: DeviceMemory> {
     workspace: D::Room,
     entries: Entries<D>,
     packed: Option<Packed<D>>,
+    /// Room for statistics, where a threshold is estimated.
+    statistics: Option<D::Room>,
 }
 
 /// Room for indices and values.
@@ -66,7 +70,9 @@ impl<D: DeviceMemory> Sparse<D> {
         queue.write(&queue.all(&workspace), 0, &selection.table())?;
         let entries = Entries::new(queue, selection.sizes().of(Role::Indices) / 4)?;
         let packed = if packed { Some(Packed::new(queue, elements as u64, feedback)?) } else { None };
-        Ok(Self { steps, elements: elements as u64, workspace, entries, packed })
+        let statistics = steps.statistics().iter().map(|plan| plan.scratch_bytes() as u64).max();
+        let statistics = statistics.map(|bytes| queue.room(bytes)).transpose()?;
+        Ok(Self { steps, elements: elements as u64, workspace, entries, packed, statistics })
     }
 
     pub(in crate::compressor::resident) fn encode(
@@ -142,18 +148,66 @@ impl<D: DeviceMemory> Sparse<D> {
         let scan = ScanBuffers { gradient: gradient.clone(), residual: residual.clone(), workspace: workspace.clone() };
         queue.run(Scan(selection), scan)?;
         selection.check(&queue.bytes(&workspace, selection.status_bytes())?)?;
-        let [indices, values] = [&self.entries.indices, &self.entries.values].map(|room| queue.all(room));
-        self.queue_select(queue, gradient.clone(), residual.clone(), [indices.clone(), values.clone()])?;
-        self.check_end(queue)?;
-        let count = steps.count(&queue.bytes(&workspace, steps.count_bytes())?) as usize;
-        let (mut kept, mut bits) = (vec![0u32; count], vec![0u32; count]);
-        queue.read(&indices, 0, &mut kept)?;
-        queue.read(&values, 0, &mut bits)?;
+        let entries = match &self.statistics {
+            Some(statistics) => self.estimated(queue, &queue.all(statistics), &gradient, residual.as_ref())?,
+            None => {
+                let lists = [&self.entries.indices, &self.entries.values].map(|room| queue.all(room));
+                self.queue_select(queue, gradient.clone(), residual.clone(), lists)?;
+                self.check_end(queue)?;
+                self.selected(queue)?
+            }
+        };
         let all = || {
             let mut all = vec![0.0f32; self.elements as usize];
             queue.read(residual.as_ref().unwrap_or(&gradient), 0, &mut all).map(|()| all)
         };
-        steps.seal(place.device, kept, bits, seed, all)
+        steps.seal(place.device, entries, seed, all)
+    }
+
+    /// The entries that the last selection has left.
+    fn selected(&self, queue: &Queue<'_, D>) -> Result<Kept, Error> {
+        let (steps, workspace) = (&self.steps, queue.all(&self.workspace));
+        let count = steps.count(&queue.bytes(&workspace, steps.count_bytes())?) as usize;
+        let (mut indices, mut bits) = (vec![0u32; count], vec![0u32; count]);
+        queue.read(&queue.all(&self.entries.indices), 0, &mut indices)?;
+        queue.read(&queue.all(&self.entries.values), 0, &mut bits)?;
+        Ok(Kept { indices, bits })
+    }
+
+    /// The entries that reach a threshold that is estimated. With a residual, it holds the sums afterwards.
+    fn estimated(
+        &self,
+        queue: &Queue<'_, D>,
+        statistics: &D::Slice,
+        gradient: &D::Slice,
+        residual: Option<&D::Slice>,
+    ) -> Result<Kept, Error> {
+        let (steps, workspace) = (&self.steps, queue.all(&self.workspace));
+        let mut partials = Vec::new();
+        for plan in steps.statistics() {
+            let (gradient, residual, workspace) = (gradient.clone(), residual.cloned(), statistics.clone());
+            queue.run(Measure(plan), ScanBuffers { gradient, residual, workspace })?;
+            partials.push(from_little_endian(&queue.bytes(statistics, plan.statistic_bytes())?));
+        }
+        let Some(mut search) = steps.search(&partials) else { return Ok(Kept::default()) };
+        let (mut gradient, mut residual) = (gradient.clone(), residual.cloned());
+        while let Some(threshold) = search.next() {
+            let selection = steps.above(threshold, residual.is_some())?;
+            queue.write(&workspace, 0, &selection.table())?;
+            let [indices, values] = [&self.entries.indices, &self.entries.values].map(|room| queue.all(room));
+            let buffers = SelectBuffers {
+                gradient: gradient.clone(),
+                residual: residual.clone(),
+                indices,
+                values,
+                workspace: workspace.clone(),
+            };
+            queue.run(Select(&selection), buffers)?;
+            search.take(self.selected(queue)?);
+            // The sums are there now, and are what is selected from.
+            gradient = residual.take().unwrap_or(gradient);
+        }
+        Ok(search.end())
     }
 
     /// Asks whether the last selection came to its end.

@@ -1,0 +1,57 @@
+//! How a threshold is estimated, as a user sets it up.
+
+/// How [`TopK::estimate`](crate::TopK::estimate) finds a threshold that about the wanted number of entries reach.
+///
+/// What stands in the formulas: n elements, of which k are wanted, and the part rho = k/n. Statistics are made of
+/// integers, as those of [`OneBit`](crate::OneBit), [`Qsgd::l2`](crate::Qsgd::l2) and [`Sign`](crate::Sign), a sum for
+/// each 8192 elements; sums are added up in their order in binary64. A threshold is rounded down to binary32, and is
+/// above zero.
+///
+/// * **Determinism**: backend to backend; no random draw.
+/// * **Not finite**: where an element is NaN or infinite no mean is, and those elements alone are kept.
+/// * **Zeros** reach no threshold, so that a gradient of zeros has an empty payload. They are sent where all entries
+///   are, since indices would take more.
+/// * **At least one entry**, the largest, is kept of any other gradient. So |x - C(x)|^2 <= (1 - 1/n) |x|^2, and error
+///   feedback loses nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Estimate {
+    /// GaussianK: elements are taken for normal. The threshold is z sigma + |mu|, where a normal variable's magnitude
+    /// is above z with probability rho.
+    ///
+    /// Source: Shi, Chu, Cheung and See, "Understanding top-k sparsification in distributed deep learning",
+    /// arXiv:1911.08772, 2019, algorithm 1; the quantile by Wichura, "Algorithm AS 241: The percentage points of the
+    /// normal distribution", 1988, PPND7.
+    ///
+    /// * **Corrected**: while fewer than 2/3 k or more than 4/3 k entries reach the threshold, it is multiplied by 0.5
+    ///   or 1.5, as theirs; between one that too few reach and one that too many do, it is halfway.
+    /// * **Bounded**: ten times at the most, where theirs are four. Of all that were tried, the threshold is kept whose
+    ///   number of entries is nearest to k, as a ratio: where ties are many, that may be any number.
+    /// * **Reads** of the gradient: two for the statistics, and one for each threshold that is below all before it.
+    Gaussian,
+    /// SIDCo with exponential fits: magnitudes are taken for exponential, stage by stage. The first threshold is the
+    /// mean of |x| times ln(1/rho)/M. Each other stage adds the mean by which magnitudes exceed the last threshold,
+    /// times as much.
+    ///
+    /// Source: Abdelmoniem, Elzanaty, Alouini and Canini, "An efficient statistical-based gradient compression
+    /// technique for distributed training systems", MLSys 2021, algorithm 1.
+    ///
+    /// * **Stages**: M is the least from 1 on with which 0.8 k to 1.2 k entries reach the last threshold. Theirs is
+    ///   adapted from step to step by the same tolerance; here within a step, so that no step depends on another and
+    ///   there is nothing to save.
+    /// * **Bounded**: M is at most ln(1/rho), rounded up. Of all that were tried, the threshold is kept whose number of
+    ///   entries is nearest to k, as a ratio. Where there are few different magnitudes, that may be any number.
+    /// * **Reads** of the gradient: one for the mean, and one for each M. Of exponential magnitudes an M copies
+    ///   rho^(1/M) of the entries to the host, where the stages behind the first are.
+    Sidco,
+}
+
+impl Estimate {
+    /// Every estimate, with its word in a recipe.
+    pub(crate) const WORDS: [(&'static str, Self); 2] = [("gaussian", Self::Gaussian), ("sidco", Self::Sidco)];
+
+    /// Its word in a recipe.
+    pub(crate) fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, estimate)| *estimate == self).map_or("", |(word, _)| word)
+    }
+}

@@ -1,0 +1,179 @@
+//! The search for a threshold, of which a backend selects what reaches it.
+
+use gradwire_kernels::arith::float::MAGNITUDE;
+
+use super::numbers::{down, exceeded, ln};
+use crate::backend::cpu::Entries;
+use crate::codec::estimate::Estimate;
+
+/// Corrections of a threshold of GaussianK.
+const CORRECTIONS: u32 = 10;
+
+/// What is known of a gradient's elements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Known {
+    /// Some are not finite.
+    NotFinite,
+    /// The mean, and the standard deviation about it.
+    Normal { mean: f64, deviation: f64 },
+    /// The mean of the magnitudes.
+    Magnitude(f64),
+}
+
+/// How many entries are wanted, and how many sixtieths of that are enough, and not too many.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    k: u64,
+    least: u64,
+    most: u64,
+}
+
+impl Wanted {
+    fn has(self, count: u64) -> bool {
+        let (count, k) = (60 * u128::from(count), u128::from(self.k));
+        (u128::from(self.least) * k..=u128::from(self.most) * k).contains(&count)
+    }
+
+    /// Whether a number of entries is nearer than another, as a ratio. None at all is farthest.
+    fn is_nearer(self, count: u64, other: u64) -> bool {
+        let larger = |count: u64| u128::from(count.max(self.k));
+        let smaller = |count: u64| u128::from(count.min(self.k));
+        larger(count) * smaller(other) < larger(other) * smaller(count)
+    }
+}
+
+/// A search that goes on in steps: [`Search::next`] says from which threshold on entries are to be selected, and
+/// [`Search::take`] takes them up. Behind the last step, [`Search::end`] has those that are kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Search {
+    wanted: Wanted,
+    way: Way,
+    next: Option<f32>,
+    /// From this threshold on, which is the lowest so far.
+    entries: Entries,
+    /// The best threshold, and the number of entries that reach it.
+    best: Option<(f32, u64)>,
+}
+
+/// What the next threshold comes from.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// There is one threshold.
+    One,
+    /// Of a mean of magnitudes; ln(1/rho); how many stages are next.
+    Stages { mean: f64, log: f64, stages: u32 },
+    /// Corrections that are left; a threshold that too many reach, and one that too few reach.
+    Corrected { left: u32, many: Option<f32>, few: Option<f32> },
+}
+
+impl Search {
+    /// Of `k` wanted entries of `n`, 0 < k <= n.
+    pub(super) fn new(estimate: Estimate, k: u64, n: u64, known: Known) -> Self {
+        let [least, most] = match estimate {
+            Estimate::Gaussian => [40, 80],
+            Estimate::Sidco => [48, 72],
+        };
+        let part = k as f64 / n as f64;
+        let (way, first) = match known {
+            Known::NotFinite => (Way::One, f32::INFINITY),
+            // Nothing but zeros.
+            Known::Normal { mean: 0.0, deviation: 0.0 } | Known::Magnitude(0.0) => (Way::One, down(0.0)),
+            Known::Normal { mean, deviation } => {
+                let way = Way::Corrected { left: CORRECTIONS, many: None, few: None };
+                (way, down(exceeded(part / 2.0) * deviation + mean.abs()))
+            }
+            Known::Magnitude(mean) => {
+                let log = -ln(part);
+                (Way::Stages { mean, log, stages: 1 }, down(mean * log))
+            }
+        };
+        let wanted = Wanted { k, least, most };
+        Self { wanted, way, next: Some(first), entries: Entries::default(), best: None }
+    }
+
+    /// The threshold from which on entries are to be selected next; none behind the last step.
+    pub(crate) fn next(&self) -> Option<f32> {
+        self.next
+    }
+
+    /// Takes up the entries that reach that threshold, all of them, in rising order.
+    pub(crate) fn take(&mut self, entries: Entries) {
+        let Some(first) = self.next.take() else { return };
+        self.entries = entries;
+        match self.way {
+            Way::One => {
+                self.offer(first);
+            }
+            Way::Stages { mean, log, stages } => {
+                let each = log / f64::from(stages);
+                let last = (1..stages).fold(first, |threshold, _| self.stage(threshold, each));
+                let enough = self.offer(last);
+                if !enough && f64::from(stages) < log {
+                    let stages = stages + 1;
+                    self.way = Way::Stages { mean, log, stages };
+                    self.next = Some(down(mean * (log / f64::from(stages))));
+                }
+            }
+            Way::Corrected { mut left, mut many, mut few } => {
+                let mut threshold = first;
+                while !self.offer(threshold) && left > 0 {
+                    left -= 1;
+                    let too_many = self.count(threshold) > self.wanted.k;
+                    *if too_many { &mut many } else { &mut few } = Some(threshold);
+                    let now = f64::from(threshold);
+                    let then = match (many, few) {
+                        (Some(many), Some(few)) => down((f64::from(many) + f64::from(few)) * 0.5),
+                        (Some(_), None) => down(now * 1.5),
+                        _ => down(now * 0.5),
+                    };
+                    if then == threshold {
+                        break;
+                    }
+                    if then < first {
+                        self.next = Some(then);
+                        break;
+                    }
+                    threshold = then;
+                }
+                self.way = Way::Corrected { left, many, few };
+            }
+        }
+    }
+
+    /// The entries that are kept.
+    pub(crate) fn end(self) -> Entries {
+        let (threshold, _) = self.best.unwrap_or((f32::INFINITY, 0));
+        let kept =
+            self.entries.indices.into_iter().zip(self.entries.bits).filter(|(_, bits)| reaches(*bits, threshold));
+        let (indices, bits) = kept.unzip();
+        Entries { indices, bits }
+    }
+
+    /// Keeps a threshold in mind, and says whether enough entries reach it, and not too many.
+    fn offer(&mut self, threshold: f32) -> bool {
+        let count = self.count(threshold);
+        if self.best.is_none_or(|(_, best)| self.wanted.is_nearer(count, best)) {
+            self.best = Some((threshold, count));
+        }
+        self.wanted.has(count)
+    }
+
+    fn count(&self, threshold: f32) -> u64 {
+        self.entries.bits.iter().filter(|bits| reaches(**bits, threshold)).count() as u64
+    }
+
+    /// The threshold of the stage behind one: what magnitudes exceed it by in the mean, times `each`, above it.
+    fn stage(&self, threshold: f32, each: f64) -> f32 {
+        let (mut sum, mut count) = (0.0f64, 0u64);
+        for bits in self.entries.bits.iter().filter(|bits| reaches(**bits, threshold)) {
+            sum += f64::from(f32::from_bits(bits & MAGNITUDE)) - f64::from(threshold);
+            count += 1;
+        }
+        if count == 0 { threshold } else { down(f64::from(threshold) + sum / count as f64 * each) }
+    }
+}
+
+/// Whether an entry's magnitude is at least so large, or it is NaN.
+fn reaches(bits: u32, threshold: f32) -> bool {
+    bits & MAGNITUDE >= threshold.to_bits()
+}
