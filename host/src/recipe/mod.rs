@@ -312,7 +312,7 @@ impl Recipe {
     /// beta m + lr g loses the transform back of what was sent. Here residual, momentum and estimates are of
     /// coefficients themselves, which is the same, since the transform is linear, and has one basis for ever: so a step
     /// takes one transform each way, and what is sent and what is kept add up as behind any other codec, to the bit.
-    /// DeMo is `dct+topk:k=32,block=4096+ef:beta=0.999,gamma=<lr>`, and the sign of the mean behind it. Two things
+    /// DeMo is `dct+topk:k=32,block=4096,clamped+ef:beta=0.999,gamma=<lr>`, and the sign of the mean behind it. Two things
     /// differ: squares are of 4096 elements as they lie, not of a tensor's rows and columns; and a coefficient that
     /// some ranks have sent has the mean over all of them, where theirs is over those that sent it.
     ///
