@@ -94,7 +94,7 @@ pub use model::{Layout, ModelPlan, TensorSpan};
 pub use plan::{DecodeMode, DecodePlan, EncodePlan, NonFinite};
 pub use random::RandomK;
 pub use recipe::{Algorithm, Memory, Method, Promise, Quantize, Recipe, RecipeError, Shift};
-pub use rotation::Rotation;
+pub use rotation::{Dct, Rotation};
 pub use seed::Seed;
 pub use sparse::{IndexFormat, LazyResidual, Selection, SparseHeader, SparsePayload, ValueFormat};
 pub use stream_collective::{StreamCollective, Transfer};

@@ -609,6 +609,34 @@ impl RotateParams {
     }
 }
 
+/// `flags` of [`DctParams`].
+pub mod dct_flags {
+    /// Transform back.
+    pub const INVERSE: u32 = 1;
+}
+
+/// Argument of the kernel that transforms blocks by cosines.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct DctParams {
+    /// Elements of this launch.
+    pub n: u32,
+    /// Base-2 logarithm of the elements of a whole block, 2 to 12.
+    pub block_log2: u32,
+    /// [`dct_flags`].
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+impl DctParams {
+    /// Whether the launch transforms back.
+    #[inline(always)]
+    pub fn is_inverse(&self) -> bool {
+        self.flags & dct_flags::INVERSE != 0
+    }
+}
+
 /// Argument of the kernel that counts votes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]

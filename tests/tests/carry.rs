@@ -94,8 +94,8 @@ fn buckets_made_anew_go_on_to_the_bit() {
 #[test]
 fn every_residual_is_carried() {
     for text in training::TEXTS.into_iter().chain(training::HOST_ALONE) {
-        if ["above", "estimate", "block=64+"].iter().any(|whole| text.contains(whole)) {
-            continue; // These look at all tensors of a compressor as one, and keep residuals all the same.
+        if ["above", "estimate", "block=64+", "dct"].iter().any(|whole| text.contains(whole)) {
+            continue; // These look at all tensors of a compressor as one, and keep residuals all the same, or refuse.
         }
         together(Threads::group(3).expect("a group"), |_, mut group| {
             let mut old = BEFORE.map(|of| bucket(text, of));
@@ -105,6 +105,28 @@ fn every_residual_is_carried() {
             step(&mut new, AFTER, &mut group, 2);
         });
     }
+}
+
+/// Coefficients are of blocks of all tensors of a compressor: other tensors make another basis.
+#[test]
+fn coefficients_are_carried_to_the_same_tensors_alone() {
+    for text in ["dct:block=8+topk:0.1+ef", "dct+qsgd:bits=4,bucket=64+noef+momentum=0.5", "dct+topk:0.1+ef21"] {
+        let old = bucket(text, &[0, 2]);
+        bucket(text, &[0, 2]).take_over(&[&old]).expect("the same tensors");
+        for others in [&[0][..], &[2, 0], &[0, 2, 5]] {
+            let mut new = bucket(text, others);
+            let before = new.state().expect("saved");
+            let error = new.take_over(&[&old]).expect_err("others");
+            assert!(error.to_string().contains("coefficients of"), "{text}: {error}");
+            assert!(new.state().expect("saved") == before, "{text}");
+        }
+        let mut both = bucket(text, &[0, 2]);
+        let halves = [bucket(text, &[0]), bucket(text, &[2])];
+        both.take_over(&[&halves[0], &halves[1]]).expect_err("blocks of each");
+        bucket(text, &[5]).take_over(&[&old]).expect("none of them");
+    }
+    // Nothing is kept, and nothing is lost.
+    bucket("dct+topk:0.1", &[0]).take_over(&[&bucket("dct+topk:0.1", &[0, 2])]).expect("no memory");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Recipes: their texts, what is refused, and what they promise.
 
 use gradwire::{
-    Drive, Dtype, Entropy, Error, Estimate, Float, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantile,
+    Dct, Drive, Dtype, Entropy, Error, Estimate, Float, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantile,
     Quantize, RandomK, Recipe, RecipeError, Rotation, Segment, Shift, Sign, Tensor, Ternary, TopK, Tree, Uniform,
 };
 use gradwire_tests::cases::{self, Random};
@@ -87,6 +87,9 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Uniform::bits(4)).rotate(Rotation::block(64)).non_finite(NonFinite::Error));
     all.push(Recipe::from(Sign::new()).without_feedback().rotate(Rotation::block(8192)));
     all.push(Recipe::from(RandomK::count(30)).without_feedback());
+    all.push(Recipe::from(TopK::blocks(4096, 32)).dct(Dct::default()).feedback_weights(0.999, 1.0));
+    all.push(Recipe::from(Qsgd::bits(4).bucket(64)).dct(Dct::block(8)).feedback());
+    all.push(Recipe::from(RandomK::fraction(0.2)).dct(Dct::block(16)));
     all.push(Recipe::from(RandomK::fraction(0.1).unbiased()));
     all.push(Recipe::from(Float::f16()));
     all.push(Recipe::from(Float::e5m2().scaled()));
@@ -241,6 +244,9 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
         ("rotate:block", 7, "a power of two"),
         ("rotate:512+qsgd", 7, "block"),
         ("rotate+qsgd+rotate", 12, "another kind"),
+        ("dct:block=a+qsgd", 10, "2 to 64"),
+        ("dct:64+qsgd", 4, "block"),
+        ("dct+qsgd+dct", 9, "another kind"),
         ("randomk", 7, "a part of all"),
         ("randomk:0.1,k=5", 12, "unbiased"),
         ("randomk:0.1+topk:0.1", 12, "another kind"),
@@ -289,6 +295,9 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("rotate+qsgd+ef21", 12, "say noef"),
         ("rotate+sign:unit+vote", 17, "leave out rotate"),
         ("rotate:block=33+qsgd", 16, "32 to 8192"),
+        ("dct", 0, "add topk or qsgd"),
+        ("dct+powersgd", 4, "leave out powersgd"),
+        ("dct:block=5+qsgd", 12, "2 to 64"),
         ("randomk:1.5", 0, "above 0 and up to 1"),
         ("randomk:k=0", 0, "1 or more"),
         ("randomk:0.1+momentum=0.9", 12, "leave out momentum"),

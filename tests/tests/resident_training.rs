@@ -459,6 +459,9 @@ fn a_buffer_that_does_not_fit_is_refused() {
     let voting = Compressor::new("signum+vote", [[64, 64]], RUN).expect("valid");
     let error = voting.resident(&wgpu).expect_err("votes are counted in the host's memory");
     assert!(error.to_string().ends_with("use Compressor::exchange, or leave out vote"), "{error}");
+    let cosines = Compressor::new("dct+topk:0.1+ef", [[64, 64]], RUN).expect("valid");
+    let error = cosines.resident(&wgpu).expect_err("the transform is in the host's memory");
+    assert!(error.to_string().ends_with("use Compressor::exchange, or leave out dct"), "{error}");
 }
 
 /// Momentum in passes of a few elements each, over tensors that begin anywhere.

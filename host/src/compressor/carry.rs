@@ -29,7 +29,9 @@ impl Compressor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Saved`] where a tensor has another shape or another recipe there, or where the others' steps differ;
+    /// [`Error::Saved`] where a tensor has another shape or another recipe there, or where the others' steps differ; where
+    /// residuals or momenta are of coefficients ([`Recipe::dct`](crate::Recipe::dct)), and the tensors that share them are
+    /// others there;
     /// [`Error::Overflow`] where an owner's residual makes a sum too large; as [`Compressor::residual`]. The compressor
     /// is then as it was.
     pub fn take_over(&mut self, others: &[&Self]) -> Result<(), Error> {
@@ -60,6 +62,7 @@ impl Compressor {
             let (found, expected) = (others[*which].steps.to_string(), steps.to_string());
             return Err(SavedError::Other { what: "step", found, expected }.into());
         }
+        self.expect_same_blocks(others, &from)?;
         let (mut residuals, mut owners) = (Vec::new(), Vec::new());
         for other in others {
             residuals.push(other.residual()?);
@@ -110,7 +113,36 @@ impl Compressor {
     }
 }
 
+impl Compressor {
+    /// Refuses coefficients of blocks of other tensors: they are of another basis. `from` has tensors, the number of a
+    /// compressor that has each, and its number there.
+    fn expect_same_blocks(&self, others: &[&Self], from: &[(usize, usize, usize)]) -> Result<(), Error> {
+        for part in self.parts.iter().filter(|part| part.keeps_coefficients()) {
+            let found = from.iter().find(|(index, ..)| part.tensors.contains(index));
+            let Some((_, which, at)) = found else { continue };
+            let names = |of: &Self, part: &Part| -> Vec<String> {
+                part.tensors.iter().map(|tensor| of.tensors[*tensor].name.clone()).collect()
+            };
+            let theirs = others[*which].parts.iter().find(|part| part.tensors.contains(at));
+            let (mine, theirs) = (names(self, part), theirs.map_or(Vec::new(), |part| names(others[*which], part)));
+            let from_there = |tensor: &usize| from.iter().any(|(index, other, _)| index == tensor && other == which);
+            if mine != theirs || !part.tensors.iter().all(from_there) {
+                let text = |names: Vec<String>| format!("of {}", names.join(", "));
+                let what = "coefficients";
+                return Err(SavedError::Other { what, found: text(theirs), expected: text(mine) }.into());
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Part {
+    /// Whether what it keeps from step to step is of coefficients.
+    fn keeps_coefficients(&self) -> bool {
+        let memory = self.recipe.memory();
+        self.recipe.dct.is_some() && (memory.feedback || memory.momentum.is_some() || memory.shift.is_some())
+    }
+
     /// The state of the factors of one of the model's tensors, and the tensor's number there.
     fn factors_of(&self, tensor: usize) -> Option<(&LowRankState, usize)> {
         let Method::LowRank { state, packed } = &self.method else { return None };

@@ -10,13 +10,15 @@ use super::planes::{Held, InStep, Sides, add_onto};
 use crate::collective::Collective;
 use crate::device::Device;
 use crate::error::Error;
+use crate::plan::NonFinite;
 use crate::random::RandomK;
 use crate::recipe::Algorithm;
 use crate::seed::Seed;
 
 /// The memory in which a step is made: the host's, or a device's. A part goes by its number among the parts.
 pub(super) trait Ground {
-    /// Checks the gradient, makes what is planned by a device's limits, clips the gradient, and adds it to momenta.
+    /// Checks the gradient, makes what is planned by a device's limits, clips the gradient, takes it to coefficients,
+    /// and adds it to momenta.
     fn begin(&mut self, parts: &mut [Part]) -> Result<(), Error>;
 
     /// Refuses what is not finite of a gradient that goes as factors, with the residual, before the first of them is
@@ -46,6 +48,9 @@ pub(super) trait Ground {
 
     /// Writes a range of the gradient.
     fn write(&mut self, at: usize, values: &[f32]) -> Result<(), Error>;
+
+    /// Takes the means of coefficients back.
+    fn end(&mut self, parts: &[Part]) -> Result<(), Error>;
 
     /// Makes the momentum of elements zero, by their numbers in the gradient: this rank has sent it.
     fn mask(&mut self, index: usize, sent: &[u32]) -> Result<(), Error>;
@@ -111,6 +116,13 @@ impl Ground for Host<'_> {
         for part in parts.iter() {
             if let Some(limit) = part.limit {
                 clip::clip(part.ranges(), limit, self.gradient)?;
+            }
+            if let Some(dct) = part.recipe.dct {
+                if part.recipe.policy() == NonFinite::Error {
+                    part.refuse_not_finite(self.gradient)?;
+                }
+                let coefficients = self.device.dct(dct, &part.pack(self.gradient))?;
+                part.unpack(&coefficients, self.gradient);
             }
             let memory = part.recipe.memory();
             if let Some(factor) = memory.momentum {
@@ -225,6 +237,16 @@ impl Ground for Host<'_> {
 
     fn write(&mut self, at: usize, values: &[f32]) -> Result<(), Error> {
         self.gradient[at..at + values.len()].copy_from_slice(values);
+        Ok(())
+    }
+
+    fn end(&mut self, parts: &[Part]) -> Result<(), Error> {
+        for part in parts {
+            if let Some(dct) = part.recipe.dct {
+                let mean = self.device.inverse_dct(dct, &part.pack(self.gradient))?;
+                part.unpack(&mean, self.gradient);
+            }
+        }
         Ok(())
     }
 

@@ -239,7 +239,8 @@ impl Compressor {
         Ok(residual)
     }
 
-    /// What has not been sent so far, an entry per element of the gradient.
+    /// What has not been sent so far, an entry per element of the gradient; of a recipe with [`Recipe::dct`], per
+    /// coefficient.
     ///
     /// # Errors
     /// [`Error::Backend`] where there is no memory for it; [`ExchangeError::BrokenOff`].

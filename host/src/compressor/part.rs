@@ -246,7 +246,7 @@ impl Part {
     }
 
     /// Refuses what is not finite of its tensors.
-    fn refuse_not_finite(&self, input: &[f32]) -> Result<(), Error> {
+    pub(super) fn refuse_not_finite(&self, input: &[f32]) -> Result<(), Error> {
         let wrong = self.ranges().flatten().find(|index| !input[*index].is_finite());
         wrong.map_or(Ok(()), |index| Err(Error::NotFinite { index: index as u64 }))
     }

@@ -57,7 +57,7 @@ impl Compressor {
         let step = self.steps;
         self.parts.iter_mut().try_for_each(|part| part.warm_up(step).map(drop))?;
         // With one part nothing is written before the last call that can fail, but the mean of estimates and votes, and
-        // what a clip or Nesterov's momentum makes of the gradient.
+        // what a clip, a transform or Nesterov's momentum makes of the gradient.
         let careful = self.writes_twice();
         let states = if careful { states(&self.parts) } else { Vec::new() };
         let before = if careful { gradient.to_vec() } else { Vec::new() };
@@ -87,8 +87,10 @@ impl Compressor {
 
     /// Whether a step writes the gradient more than once.
     pub(super) fn writes_twice(&self) -> bool {
-        // A vote is taken tensor by tensor. What is clipped, and Nesterov's momentum, take the gradient's place.
-        let begins = |part: &Part| part.recipe.clip.is_some() || part.recipe.memory().nesterov;
+        // A vote is taken tensor by tensor. What is clipped, coefficients, and Nesterov's momentum take the gradient's
+        // place.
+        let begins =
+            |part: &Part| part.recipe.clip.is_some() || part.recipe.dct.is_some() || part.recipe.memory().nesterov;
         let twice = |part: &Part| part.recipe.memory().shift.is_some() || part.recipe.vote || begins(part);
         self.parts.len() > 1 || self.parts.iter().any(twice)
     }
@@ -201,6 +203,7 @@ impl Shared<'_> {
             ground.write(span.offset as usize, mine)?;
             means = rest;
         }
+        ground.end(parts)?;
         *steps = steps.wrapping_add(1);
         (work.bytes, *agreed) = (bytes, true);
         Ok(())

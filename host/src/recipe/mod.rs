@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
 use crate::random::RandomK;
-use crate::rotation::Rotation;
+use crate::rotation::{Dct, Rotation};
 
 /// What becomes of a gradient: memory, then selection or factors, then quantization, each with its settings.
 ///
@@ -40,6 +40,7 @@ use crate::rotation::Rotation;
 /// | quantization | `qsgd:bits=4,bucket=64`, `float:e4m3,scaled`, `float:int16,bound=0.001`, `ternary:clip=2.5`, `sign` | a [`Quantizer`], each of which says its word |
 /// | quantization | `f16`, `bf16`, behind a selection | [`TopK::values`] |
 /// | rotation | `rotate`, `rotate:block=8192` | [`Recipe::rotate`] |
+/// | transform | `dct`, `dct:block=64` | [`Recipe::dct`]: all behind it is of coefficients. On the CPU |
 /// | entropy coding | `elias`, behind `ternary`, `qsgd`, `float:int8` and `float:int16`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
 /// | entropy coding | `delta`, behind the same | [`Qsgd::delta`](crate::Qsgd::delta): fewer bits than `elias` for levels from 31 on |
 /// | entropy coding | `base3`, behind `ternary` and `qsgd:bits=2`, behind a selection too | [`Ternary::base3`](crate::Ternary::base3): five codes in a byte, and runs of zeros in one |
@@ -85,6 +86,8 @@ pub struct Recipe {
     pub(crate) warm_up: u64,
     /// What turns the gradient before it is quantized.
     pub(crate) rotation: Option<Rotation>,
+    /// What takes the gradient to coefficients, of which all other stages are.
+    pub(crate) dct: Option<Dct>,
     pub(crate) quantize: Quantize,
     pub(crate) entropy: Entropy,
     /// Whether ranks vote, and no mean is taken.
@@ -122,6 +125,7 @@ impl Recipe {
             select: None,
             warm_up: 0,
             rotation: None,
+            dct: None,
             quantize: Quantize::Exact,
             entropy: Entropy::None,
             vote: false,
@@ -301,6 +305,36 @@ impl Recipe {
         self
     }
 
+    /// The same with the coefficients of blocks of the gradient in its place, and the gradient of the mean of the
+    /// ranks' coefficients behind the exchange. Tensors of one recipe are transformed one behind the other, so that
+    /// `dct:block=64` and `topk:k=32,block=4096` have the same blocks.
+    ///
+    /// Source: Peng, Quesnelle and Kingma, "DeMo: Decoupled momentum optimization", 2024, algorithm 1. Its momentum m =
+    /// beta m + lr g loses the transform back of what was sent. Here residual, momentum and estimates are of
+    /// coefficients themselves, which is the same, since the transform is linear, and has one basis for ever: so a step
+    /// takes one transform each way, and what is sent and what is kept add up as behind any other codec, to the bit.
+    /// DeMo is `dct+topk:k=32,block=4096,clamped+ef:beta=0.999,gamma=<lr>`, and the sign of the mean behind it. Two things
+    /// differ: squares are of 4096 elements as they lie, not of a tensor's rows and columns; and a coefficient that
+    /// some ranks have sent has the mean over all of them, where theirs is over those that sent it.
+    ///
+    /// * **What is clipped** ([`Recipe::clip`]) is the gradient, before it is transformed.
+    /// * **What is not finite**: under [`NonFinite::Error`] the gradient is looked through before. A sum of a block
+    ///   that overflows is refused under the number of the coefficient.
+    /// * **Where**: gradients lie in the host's memory, and the device is a CPU. Others refuse.
+    ///
+    /// ```
+    /// use gradwire::{Dct, Recipe, TopK};
+    /// let demo = Recipe::from(TopK::blocks(4096, 32)).dct(Dct::default()).feedback_weights(0.999, 1.0);
+    /// assert_eq!(demo.to_string(), "dct+topk:k=32,block=4096+ef:beta=0.999");
+    /// assert_eq!(demo, demo.to_string().parse()?);
+    /// assert_eq!(demo.promise(1 << 20)?.delta, Some(32.0 / 4096.0));
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub fn dct(mut self, dct: Dct) -> Self {
+        self.dct = Some(dct);
+        self
+    }
+
     /// The same with a selection that keeps more in the first steps: 1/4, 1/16, 1/64 and 1/256 of the entries, each for
     /// a quarter of so many steps, and never less than the part that was set. Early gradients change fast, and what
     /// waits in the residual is soon out of date.
@@ -456,6 +490,13 @@ impl Recipe {
                 return stages(what, "say noef, or leave out rotate");
             }
         }
+        if let Some(dct) = self.dct {
+            dct.check()?;
+            if self.is_none() || self.factors.is_some() || self.rotation.is_some() || self.vote {
+                let what = "a cosine transform stands before a quantizer, a selection or random-k, and nothing else";
+                return stages(what, "add topk or qsgd, and leave out powersgd, rotate and vote; or leave out dct");
+            }
+        }
         if let Some(codec) = self.random {
             codec.check()?;
             let Memory { feedback, momentum, shift, .. } = self.memory;
@@ -480,7 +521,7 @@ impl Recipe {
         if let Some(select) = self.select.as_ref().filter(|select| select.keeps_nothing()) {
             return Err(RecipeError::Nothing { what: text::words_of(select) }.into());
         }
-        match (&self.factors, self.dense(), self.selection()) {
+        match (&self.factors, self.dense(), self.sparse()) {
             (Some(codec), ..) => codec.table(&[]).map(drop),
             (_, Some(dense), _) => dense.plan(0).map(drop),
             (.., Some(sparse)) => sparse.check_settings(),
@@ -534,8 +575,8 @@ impl Recipe {
     }
 
     /// The selection, with the quantizer of its values and the recipe's policy for NaN: a codec that
-    /// [`Device::encode_sparse`](crate::Device::encode_sparse) takes. `None` where nothing is selected. Memory and
-    /// clipping are a compressor's, and left out.
+    /// [`Device::encode_sparse`](crate::Device::encode_sparse) takes. `None` where nothing is selected, and where the
+    /// gradient is transformed before. Memory and clipping are a compressor's, and left out.
     ///
     /// ```
     /// use gradwire::{Device, Recipe, Seed};
@@ -546,6 +587,11 @@ impl Recipe {
     /// # Ok::<(), gradwire::Error>(())
     /// ```
     pub fn selection(&self) -> Option<TopK> {
+        if self.dct.is_some() { None } else { self.sparse() }
+    }
+
+    /// The same, of coefficients too.
+    pub(crate) fn sparse(&self) -> Option<TopK> {
         let select = self.select.clone()?.non_finite(self.policy());
         Some(self.quantize.behind(select, self.entropy))
     }
@@ -564,11 +610,16 @@ impl Recipe {
     /// ```
     pub fn quantizer(&self) -> Option<Quantizer> {
         match self.quantize {
-            Quantize::By(codec) if self.select.is_none() && self.rotation.is_none() && !self.vote => {
+            Quantize::By(codec) if self.select.is_none() && !self.is_turned() && !self.vote => {
                 Some(codec.with(self.policy(), self.entropy))
             }
             _ => None,
         }
+    }
+
+    /// Whether codecs see something else than the gradient.
+    fn is_turned(&self) -> bool {
+        self.rotation.is_some() || self.dct.is_some()
     }
 
     /// The same in a step of a warm-up.
@@ -579,7 +630,7 @@ impl Recipe {
             _ => Keep::Fraction(part),
         };
         let now = self.part_at(step).map(|part| TopK::keeping(keep(part), select.is_clamped()));
-        Self { select: Some(now.unwrap_or_else(|| select.clone())), ..self.clone() }.selection()
+        Self { select: Some(now.unwrap_or_else(|| select.clone())), ..self.clone() }.sparse()
     }
 
     /// PowerSGD with the recipe's memory and policy.

@@ -106,7 +106,7 @@ impl Recipe {
             // and in the first on the seed.
             return Ok(Promise { unbiased: false, omega: Some(1.0), delta: None, linear: true, deterministic: false });
         }
-        let Some(select) = self.selection() else { return Ok(Promise::WHOLE) };
+        let Some(select) = self.sparse() else { return Ok(Promise::WHOLE) };
         let plan = select.plan(n, Dtype::F32, false)?;
         let part = |k: u64, elements: u64| if elements == 0 { 1.0 } else { k.min(elements) as f64 / elements as f64 };
         let delta = match &plan.select {

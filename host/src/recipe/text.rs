@@ -15,12 +15,12 @@ use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::NonFinite;
 use crate::random::RandomK;
-use crate::rotation::Rotation;
+use crate::rotation::{Dct, Rotation};
 use crate::wire::CodecId;
 
 /// What may stand where a stage does, behind none and the quantizers.
-const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, elias, delta, base3, vote, ef, noef, ef21, diana, \
-                      momentum=<factor>, nesterov, clip=<norm>, gtopk, twophase or finite";
+const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, dct, elias, delta, base3, vote, ef, noef, ef21, \
+                      diana, momentum=<factor>, nesterov, clip=<norm>, gtopk, twophase or finite";
 const NORM: &str = "a norm above 0";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
@@ -72,6 +72,7 @@ enum Slot {
     What,
     Select,
     Rotate,
+    Dct,
     Quantize,
     Entropy,
     Vote,
@@ -97,6 +98,7 @@ impl Builder {
             name if name == "signum" || Quantizer::is_word(name) => Slot::Quantize,
             "elias" | "delta" | "base3" => Slot::Entropy,
             "rotate" => Slot::Rotate,
+            "dct" => Slot::Dct,
             "vote" => Slot::Vote,
             "ef" | "noef" | "ef21" | "diana" => Slot::Feedback,
             "momentum" => Slot::Momentum,
@@ -161,6 +163,7 @@ impl Builder {
                 }
             }
             "rotate" => recipe.rotation = Some(word.rotation()?),
+            "dct" => recipe.dct = Some(word.dct()?),
             "twophase" => recipe.algorithm = Algorithm::TwoPhase { from: word.from()? },
             "powersgd" => {
                 recipe.factors = Some(word.powersgd()?);
@@ -406,6 +409,17 @@ impl<'t> Word<'t> {
         Ok(rotation)
     }
 
+    fn dct(&self) -> Result<Dct, Error> {
+        let mut dct = Dct::default();
+        for s in &self.list("block")? {
+            match s.key {
+                "block" => dct = Dct::block(s.number("a power of two from 2 to 64")?),
+                _ => return Err(s.unknown("block")),
+            }
+        }
+        Ok(dct)
+    }
+
     fn random(&self) -> Result<RandomK, Error> {
         let allowed = "a part of all such as 0.01, k or unbiased";
         let (mut codec, mut unbiased) = (None, false);
@@ -623,6 +637,10 @@ impl Display for Recipe {
         if self.is_none() {
             words.push("none".into());
         }
+        words.extend(self.dct.map(|dct| match dct == Dct::default() {
+            true => "dct".into(),
+            false => format!("dct:block={}", dct.side()),
+        }));
         words.extend(self.select.as_ref().map(|select| match self.warm_up {
             0 => words_of(select),
             steps => format!("{},warmup={steps}", words_of(select)),

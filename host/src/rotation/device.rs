@@ -33,7 +33,7 @@ impl Device {
 }
 
 /// So many zeros.
-fn zeros(n: u64) -> Result<Vec<f32>, Error> {
+pub(super) fn zeros(n: u64) -> Result<Vec<f32>, Error> {
     let none = || Error::no_memory("rotated values", 4 * n);
     let length = usize::try_from(n).map_err(|_| none())?;
     let mut room = Vec::new();

@@ -1,7 +1,7 @@
-//! A rotation on each backend.
+//! A rotation, and a cosine transform, on each backend.
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use gradwire_kernels::params::RotateParams;
+use gradwire_kernels::params::{DctParams, RotateParams};
 
 use super::passes;
 use crate::backend::cpu::Cpu;
@@ -13,11 +13,19 @@ use crate::session::Sessions;
 pub(crate) trait Rotate {
     /// Rotates the input into the output, both of the lengths that the parameters say.
     fn rotate(&self, params: &RotateParams, input: &[f32], output: &mut [f32]) -> Result<(), Error>;
+
+    /// Transforms the input into the output, which is as long, by cosines.
+    fn dct(&self, params: &DctParams, input: &[f32], output: &mut [f32]) -> Result<(), Error>;
 }
 
 impl Rotate for Cpu {
     fn rotate(&self, params: &RotateParams, input: &[f32], output: &mut [f32]) -> Result<(), Error> {
         self.rotate_rows(params, input, output);
+        Ok(())
+    }
+
+    fn dct(&self, params: &DctParams, input: &[f32], output: &mut [f32]) -> Result<(), Error> {
+        self.dct_blocks(params, input, output);
         Ok(())
     }
 }
@@ -35,5 +43,10 @@ impl<T: Sessions> Rotate for T {
         session.write(Role::Input, 0, cast_slice(input))?;
         session.run(&passes)?;
         session.read(Role::Output, 0, cast_slice_mut(output))
+    }
+
+    fn dct(&self, _: &DctParams, _: &[f32], _: &mut [f32]) -> Result<(), Error> {
+        let reason = "it has no kernel for the cosine transform; use Device::cpu(), or leave out dct";
+        Err(Error::Unavailable { backend: self.kind(), reason: reason.into() })
     }
 }

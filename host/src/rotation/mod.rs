@@ -1,5 +1,6 @@
-//! The randomised Hadamard transform of blocks, and back.
+//! The randomised Hadamard transform of blocks, and back; and beside it, that of cosines.
 
+mod dct;
 mod device;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod embed;
@@ -8,6 +9,7 @@ mod engine;
 use gradwire_kernels::arith::rotation::{MOST_LOG2, ROW_LOG2, SIGN_KEY};
 use gradwire_kernels::params::{RotateParams, SPAN, rotate_flags};
 
+pub use self::dct::Dct;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use self::embed::{Turn, TurnBuffers};
 pub(crate) use self::engine::Rotate;

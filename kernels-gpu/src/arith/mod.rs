@@ -6,6 +6,7 @@
 //! result on every machine.
 
 pub mod base3;
+pub mod dct;
 pub mod drive;
 pub mod elias;
 pub mod float;

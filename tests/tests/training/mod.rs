@@ -79,11 +79,14 @@ pub(crate) const TEXTS: [&str; 49] = [
 ];
 
 /// Recipes of gradients in the host's memory alone: other algorithms than a gather.
-pub(crate) const HOST_ALONE: [&str; 4] = [
+pub(crate) const HOST_ALONE: [&str; 7] = [
     "topk:0.02+ef+gtopk",
     "qsgd:bits=4,bucket=64+ef+twophase",
     "quantile:levels=64,bucket=512+ef+twophase",
     "qsgd:bits=4,bucket=64+elias+noef+momentum=0.5+twophase:from=3",
+    "dct:block=8+topk:k=6,block=64,clamped+ef:beta=0.75",
+    "dct+topk:0.1+clip=0.5+momentum=0.5+nesterov",
+    "dct:block=16+qsgd:bits=4,bucket=64+ef+twophase",
 ];
 
 /// Compressors of gradients in the host's memory.

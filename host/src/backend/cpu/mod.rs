@@ -6,6 +6,7 @@
 mod base3;
 mod bucketed;
 mod compress;
+mod dct;
 mod elias;
 mod filter;
 mod gram;

@@ -2,12 +2,13 @@
 
 use gradwire_kernels::arith::quantizer::Quantizer;
 use gradwire_kernels::codecs::Visitor;
-use gradwire_kernels::params::{DecodeParams, EncodeParams, RotateParams};
+use gradwire_kernels::params::{DctParams, DecodeParams, EncodeParams, RotateParams};
 
 use super::base3;
 use super::bucketed::{self, Body, Elements, EncodeTask};
 #[cfg(target_arch = "x86_64")]
 use super::compress;
+use super::dct;
 use super::elias;
 use super::filter::{self, Entries, Filter};
 use super::gram;
@@ -204,6 +205,11 @@ over_lanes!(
     /// Rotates blocks.
     rotate, (p: &RotateParams, first: usize, input: &[f32], output: &mut [f32]) -> (),
     rotate::rotate, rotate::rotate, rotate::rotate
+);
+over_lanes!(
+    /// Transforms blocks by cosines.
+    dct, (p: &DctParams, first: usize, input: &[f32], output: &mut [f32]) -> (),
+    dct::dct::<4>, dct::dct::<8>, dct::dct::<16>
 );
 over_lanes!(
     /// Votes on units of signs.

@@ -207,6 +207,11 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         self.queue.write(&self.gradient, 4 * at as u64, bytemuck::cast_slice(values))
     }
 
+    fn end(&mut self, _: &[Part]) -> Result<(), Error> {
+        // Coefficients are refused by `Compressor::resident`.
+        Ok(())
+    }
+
     fn mask(&mut self, index: usize, sent: &[u32]) -> Result<(), Error> {
         let Self { queue, state, elements, .. } = self;
         let State { parts, planes: [_, Some(momentum), ..], .. } = &mut **state else { return Ok(()) };

@@ -1,0 +1,112 @@
+//! The cosine transform of blocks, and back.
+
+use gradwire_kernels::params::{DctParams, dct_flags};
+
+use super::device::zeros;
+use crate::device::Device;
+use crate::error::Error;
+
+/// A cosine transform of blocks: the orthonormal DCT-II of squares of 64 x 64 elements that lie one behind the other.
+///
+/// y_kl = s_k s_l sum_ij x_ij cos(k (2i + 1) pi / (2B)) cos(l (2j + 1) pi / (2B)), with the side B of a block, s_0 =
+/// sqrt(1 / B) and s_k = sqrt(2 / B). What is smooth or constant over a block has a few large coefficients, of which a
+/// selection sends more than of elements.
+///
+/// Source: Peng, Quesnelle and Kingma, "DeMo: Decoupled momentum optimization", 2024, which takes squares of 64 x 64 of
+/// a tensor's matrix; here a block is 4096 elements as they lie. Makhoul, "A fast cosine transform in one and two
+/// dimensions", IEEE Transactions on Acoustics, Speech, and Signal Processing 28, 1980, has the transform. The order
+/// of the operations is by Plonka and Tasche, "Fast and numerically stable algorithms for discrete cosine transforms",
+/// Linear Algebra and its Applications 394, 2005.
+///
+/// * **Block**: a square whose side is a power of two from 2 to 64, 64 by default. What whole blocks leave of a tensor
+///   falls into blocks of the powers of two that add up to it, the largest first, down to one element; those that are
+///   no squares have rows of twice as many elements as there are rows.
+/// * **Size**: as many coefficients as elements, in f32.
+/// * **Order**: of each row and then of each column, sums, differences, and products with constants, each rounded once;
+///   one multiplication by the roots of both. Back, the same multiplication, then columns, then rows.
+/// * **Error**: the L2 norm of the error of a block is at most (4 k + 2) 2^-24 |x|, with k the base-2 logarithm of the
+///   elements of the block and |x| the block's L2 norm, and 2^-130, where no sum overflows; back the same, and back and
+///   forth twice that.
+/// * **Seeds**: none. Every step and every worker has the same basis, so that residuals, momenta and sums may be of
+///   coefficients.
+/// * **Edge cases**: a value that is not finite makes its block's coefficients NaN or infinite. The sum of a block's
+///   magnitudes has to be below 2^127, or it may overflow. A constant block has one coefficient that is not zero.
+/// * **Backends**: the CPU. Others refuse with [`Error::Unavailable`].
+/// * **Determinism**: the same bits for every number of threads and every vector width.
+///
+/// ```
+/// use gradwire::{Dct, Device};
+/// let (device, gradient) = (Device::cpu(), [0.5f32; 4096]);
+/// let coefficients = device.dct(Dct::default(), &gradient)?;
+/// assert_eq!(coefficients[0], 32.0); // 4096 * 0.5 / sqrt(4096)
+/// assert!(coefficients[1..].iter().all(|y| *y == 0.0));
+/// assert_eq!(device.inverse_dct(Dct::default(), &coefficients)?, gradient);
+/// # Ok::<(), gradwire::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dct {
+    side: usize,
+}
+
+impl Default for Dct {
+    fn default() -> Self {
+        Self::block(64)
+    }
+}
+
+impl Dct {
+    /// Squares of this side: a power of two from 2 to 64. Anything else is refused where it is used.
+    pub const fn block(side: usize) -> Self {
+        Self { side }
+    }
+
+    /// The side of a block: its elements are the square of it.
+    pub const fn side(&self) -> usize {
+        self.side
+    }
+
+    /// Refuses a block that no tensor admits.
+    pub(crate) fn check(self) -> Result<(), Error> {
+        self.params(0, false).map(drop)
+    }
+
+    /// The parameters of a tensor of `n` elements.
+    fn params(self, n: u64, inverse: bool) -> Result<DctParams, Error> {
+        if !self.side.is_power_of_two() || !(2..=64).contains(&self.side) {
+            let allowed = "a side that is a power of two from 2 to 64";
+            return Err(Error::Setting { what: "the block of a cosine transform", got: self.side as f64, allowed });
+        }
+        if n > 1 << 31 {
+            return Err(Error::TooLong { got: n });
+        }
+        let flags = if inverse { dct_flags::INVERSE } else { 0 };
+        Ok(DctParams { n: n as u32, block_log2: 2 * self.side.trailing_zeros(), flags, reserved: 0 })
+    }
+}
+
+impl Device {
+    /// The coefficients of blocks of `values`: as many as there are values. See [`Dct`] for what they are.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a block whose side is no power of two from 2 to 64; [`Error::TooLong`] for more than 2^31
+    /// values; [`Error::Unavailable`] on another backend than the CPU; [`Error::Backend`] where the memory cannot be
+    /// had.
+    pub fn dct(&self, dct: Dct, values: &[f32]) -> Result<Vec<f32>, Error> {
+        self.transform(dct, values, false)
+    }
+
+    /// The values that have these coefficients, but for rounding.
+    ///
+    /// # Errors
+    /// As [`Device::dct`].
+    pub fn inverse_dct(&self, dct: Dct, coefficients: &[f32]) -> Result<Vec<f32>, Error> {
+        self.transform(dct, coefficients, true)
+    }
+
+    fn transform(&self, dct: Dct, input: &[f32], inverse: bool) -> Result<Vec<f32>, Error> {
+        let params = dct.params(input.len() as u64, inverse)?;
+        let mut output = zeros(input.len() as u64)?;
+        self.engine().dct(&params, input, &mut output)?;
+        Ok(output)
+    }
+}
