@@ -14,14 +14,16 @@ pub enum CodecFamily {
     PowerSgd,
     /// Rotations: [`Device::rotate`](crate::Device::rotate).
     Rotation,
+    /// Cosine transforms: [`Device::dct`](crate::Device::dct). Of CUDA and the CPU.
+    Dct,
     /// Random-k: [`Device::encode_random`](crate::Device::encode_random).
     RandomK,
 }
 
 impl CodecFamily {
     /// Every family.
-    pub const ALL: [Self; CodecId::ALL.len() + 4] = {
-        let mut all = [Self::TopK; CodecId::ALL.len() + 4];
+    pub const ALL: [Self; CodecId::ALL.len() + 5] = {
+        let mut all = [Self::TopK; CodecId::ALL.len() + 5];
         let mut at = 0;
         while at < CodecId::ALL.len() {
             all[at] = Self::Bucketed(CodecId::ALL[at]);
@@ -30,6 +32,7 @@ impl CodecFamily {
         all[at + 1] = Self::PowerSgd;
         all[at + 2] = Self::Rotation;
         all[at + 3] = Self::RandomK;
+        all[at + 4] = Self::Dct;
         all
     };
 }

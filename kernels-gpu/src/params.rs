@@ -16,6 +16,9 @@ pub const THREADS: u32 = 256;
 /// Elements that one workgroup decodes.
 pub const DECODE_SPAN: u32 = 2048;
 
+/// Elements of a block of threads that transforms by cosines: those of the largest block.
+pub const DCT_SPAN: u32 = 4096;
+
 /// `flags` of [`EncodeParams`].
 pub mod encode_flags {
     /// The bucket's scale is its L2 norm; without it, its largest magnitude (QSGD).

@@ -91,7 +91,7 @@ macro_rules! family {
 ///
 /// sm_80 has `redux.sync`, and tensor cores for PowerSGD above rank 8; the PTX ISA of sm_90 writes half of a pair
 /// shorter. A family that uses none of it has no text of its own for that target.
-pub static FAMILIES: [Family; 20] = [
+pub static FAMILIES: [Family; 21] = [
     // The search for elements that are not finite, which every codec may ask for, and momentum.
     family!("common", ["finite_", "memory_"], 80, 80),
     family!("qsgd", ["qsgd_"], 80, 90),
@@ -111,6 +111,8 @@ pub static FAMILIES: [Family; 20] = [
     family!("elias", ["elias_", "base3_", "entropy_"], 80, 80),
     // Rotating blocks before a quantizer, and back.
     family!("rotation", ["rotate_"], 35, 35),
+    // Transforming blocks by cosines, and back.
+    family!("dct", ["dct_"], 35, 35),
     // Taking entries that a seed draws, and putting them back.
     family!("random", ["random_"], 35, 35),
     // Decoding entries, whichever codec selected them.

@@ -29,7 +29,7 @@ fn the_table_has_the_kernels_and_nothing_else() {
     );
     let fixed = Preset::ALL.map(Kernel::Fixed);
     let fixed_decode = DecodePreset::ALL.map(Kernel::FixedDecode);
-    assert_eq!(of_cuda, [&[Kernel::TopKRest][..], &fixed, &fixed_decode].concat());
+    assert_eq!(of_cuda, [&[Kernel::TopKRest, Kernel::Dct][..], &fixed, &fixed_decode].concat());
 }
 
 /// Why `tests/tint` exists: naga, and so every test of the WGPU backend, accepts a barrier that only some invocations

@@ -49,6 +49,8 @@ pub enum Kernel {
     Momentum,
     /// Rotates blocks, or rotates them back.
     Rotate,
+    /// Transforms blocks by cosines, or transforms them back.
+    Dct,
     /// Counts the signs of payloads.
     Vote,
     /// Takes the entries that a seed draws.
@@ -148,7 +150,7 @@ const SHARED: [Kernel; 34] = [
 ];
 
 /// Kernels of CUDA alone.
-const OF_CUDA: [Kernel; 1] = [Kernel::TopKRest];
+const OF_CUDA: [Kernel; 2] = [Kernel::TopKRest, Kernel::Dct];
 
 /// Kernels of a bucketed codec.
 const fn of_codec(codec: CodecId) -> [Kernel; 9] {
@@ -257,6 +259,7 @@ impl Kernel {
             Self::Scatter => "sparse_scatter",
             Self::Momentum => "memory_momentum",
             Self::Rotate => "rotate_blocks",
+            Self::Dct => "dct_blocks",
             Self::Vote => "sign_vote",
             Self::RandomGather => "random_gather",
             Self::RandomScatter => "random_scatter",

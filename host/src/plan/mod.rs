@@ -10,8 +10,8 @@ mod policy;
 mod role;
 
 use gradwire_kernels::params::{
-    DecodeParams, EncodeParams, EntropyParams, LowRankParams, MomentumParams, RandomParams, RotateParams, SPAN,
-    ScatterParams, SelectParams, VoteParams,
+    DctParams, DecodeParams, EncodeParams, EntropyParams, LowRankParams, MomentumParams, RandomParams, RotateParams,
+    SPAN, ScatterParams, SelectParams, VoteParams,
 };
 
 pub(crate) use self::decode::check_count;
@@ -53,6 +53,8 @@ pub enum Params {
     Momentum(MomentumParams),
     /// Of the kernel that rotates blocks.
     Rotate(RotateParams),
+    /// Of the kernel that transforms blocks by cosines.
+    Dct(DctParams),
     /// Of the kernel that counts votes.
     Vote(VoteParams),
     /// Of the kernel that takes the entries that a seed draws.
@@ -75,6 +77,7 @@ impl Params {
             Self::Scatter(p) => bytemuck::bytes_of(p),
             Self::Momentum(p) => bytemuck::bytes_of(p),
             Self::Rotate(p) => bytemuck::bytes_of(p),
+            Self::Dct(p) => bytemuck::bytes_of(p),
             Self::Vote(p) => bytemuck::bytes_of(p),
             Self::Gather(p) | Self::Spread(p) => bytemuck::bytes_of(p),
             Self::LowRank(p) => bytemuck::bytes_of(p),
@@ -208,6 +211,7 @@ impl Pass {
             | Kernel::FiniteScan
             | Kernel::Momentum
             | Kernel::Rotate
+            | Kernel::Dct
             | Kernel::Vote
             | Kernel::RandomGather
             | Kernel::RandomScatter

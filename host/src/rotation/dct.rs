@@ -1,10 +1,11 @@
 //! The cosine transform of blocks, and back.
 
-use gradwire_kernels::params::{DctParams, dct_flags};
+use gradwire_kernels::params::{DCT_SPAN, DctParams, dct_flags};
 
 use super::device::zeros;
 use crate::device::Device;
 use crate::error::Error;
+use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 
 /// A cosine transform of blocks: the orthonormal DCT-II of squares of 64 x 64 elements that lie one behind the other.
 ///
@@ -31,8 +32,8 @@ use crate::error::Error;
 ///   coefficients.
 /// * **Edge cases**: a value that is not finite makes its block's coefficients NaN or infinite. The sum of a block's
 ///   magnitudes has to be below 2^127, or it may overflow. A constant block has one coefficient that is not zero.
-/// * **Backends**: the CPU. Others refuse with [`Error::Unavailable`].
-/// * **Determinism**: the same bits for every number of threads and every vector width.
+/// * **Backends**: the CPU and CUDA. WGPU refuses with [`Error::Unavailable`].
+/// * **Determinism**: backend to backend.
 ///
 /// ```
 /// use gradwire::{Dct, Device};
@@ -84,13 +85,34 @@ impl Dct {
     }
 }
 
+/// The passes that transform from the input into the output, within a device's limits.
+pub(super) fn passes(whole: &DctParams, limits: &Limits) -> Result<Vec<Pass>, Error> {
+    let n = u64::from(whole.n);
+    if n == 0 {
+        return Ok(Vec::new());
+    }
+    // Whole blocks, so that the blocks of a pass are those of the tensor.
+    let chunk = limits.chunk(4, DCT_SPAN)?;
+    let pass = |first: u64| {
+        let own = (n - first).min(chunk);
+        let span = Span { offset: 4 * first, bytes: 4 * own };
+        Pass {
+            kernel: Kernel::Dct,
+            params: Params::Dct(DctParams { n: own as u32, ..*whole }),
+            bindings: Bindings { input: span, output: span, ..Bindings::default() },
+            groups: own.div_ceil(u64::from(DCT_SPAN)) as u32,
+        }
+    };
+    Ok((0..n.div_ceil(chunk)).map(|index| pass(index * chunk)).collect())
+}
+
 impl Device {
     /// The coefficients of blocks of `values`: as many as there are values. See [`Dct`] for what they are.
     ///
     /// # Errors
     /// [`Error::Setting`] for a block whose side is no power of two from 2 to 64; [`Error::TooLong`] for more than 2^31
-    /// values; [`Error::Unavailable`] on another backend than the CPU; [`Error::Backend`] where the memory cannot be
-    /// had.
+    /// values; [`Error::Unavailable`] on WGPU; [`Error::Limit`] where the device's limits are too small for any
+    /// part; [`Error::Backend`] where it fails, or the memory cannot be had.
     pub fn dct(&self, dct: Dct, values: &[f32]) -> Result<Vec<f32>, Error> {
         self.transform(dct, values, false)
     }

@@ -3,10 +3,11 @@
 use bytemuck::{cast_slice, cast_slice_mut};
 use gradwire_kernels::params::{DctParams, RotateParams};
 
-use super::passes;
+use super::{dct, passes};
 use crate::backend::cpu::Cpu;
 use crate::error::Error;
-use crate::plan::{Role, Sizes};
+use crate::kind::BackendKind;
+use crate::plan::{Pass, Role, Sizes};
 use crate::session::Sessions;
 
 /// What a backend does with a tensor that is rotated.
@@ -32,21 +33,28 @@ impl Rotate for Cpu {
 
 impl<T: Sessions> Rotate for T {
     fn rotate(&self, params: &RotateParams, input: &[f32], output: &mut [f32]) -> Result<(), Error> {
-        let passes = passes(params, &self.limits())?;
-        if passes.is_empty() {
-            return Ok(());
-        }
-        let mut sizes = Sizes::default();
-        sizes.0[Role::Input as usize] = size_of_val(input) as u64;
-        sizes.0[Role::Output as usize] = size_of_val(output) as u64;
-        let mut session = self.session(sizes)?;
-        session.write(Role::Input, 0, cast_slice(input))?;
-        session.run(&passes)?;
-        session.read(Role::Output, 0, cast_slice_mut(output))
+        run(self, &passes(params, &self.limits())?, input, output)
     }
 
-    fn dct(&self, _: &DctParams, _: &[f32], _: &mut [f32]) -> Result<(), Error> {
-        let reason = "it has no kernel for the cosine transform; use Device::cpu(), or leave out dct";
-        Err(Error::Unavailable { backend: self.kind(), reason: reason.into() })
+    fn dct(&self, params: &DctParams, input: &[f32], output: &mut [f32]) -> Result<(), Error> {
+        if self.kind() != BackendKind::Cuda {
+            let reason = "it has no kernel for the cosine transform; use Device::cpu() or CUDA, or leave out dct";
+            return Err(Error::Unavailable { backend: self.kind(), reason: reason.into() });
+        }
+        run(self, &dct::passes(params, &self.limits())?, input, output)
     }
+}
+
+/// Runs passes from the input into the output.
+fn run(on: &impl Sessions, passes: &[Pass], input: &[f32], output: &mut [f32]) -> Result<(), Error> {
+    if passes.is_empty() {
+        return Ok(());
+    }
+    let mut sizes = Sizes::default();
+    sizes.0[Role::Input as usize] = size_of_val(input) as u64;
+    sizes.0[Role::Output as usize] = size_of_val(output) as u64;
+    let mut session = on.session(sizes)?;
+    session.write(Role::Input, 0, cast_slice(input))?;
+    session.run(passes)?;
+    session.read(Role::Output, 0, cast_slice_mut(output))
 }

@@ -30,6 +30,7 @@ macro_rules! kernel {
 mod bucketed;
 mod codes;
 mod combine;
+mod dct;
 mod decode;
 mod draws;
 mod entries;

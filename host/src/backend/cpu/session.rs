@@ -79,6 +79,7 @@ impl CpuSession {
             | Params::Scatter(_)
             | Params::Momentum(_)
             | Params::Rotate(_)
+            | Params::Dct(_)
             | Params::Vote(_)
             | Params::Gather(_)
             | Params::Spread(_)
@@ -112,6 +113,7 @@ impl Session for CpuSession {
                     | Params::Scatter(_)
                     | Params::Momentum(_)
                     | Params::Rotate(_)
+                    | Params::Dct(_)
                     | Params::Vote(_)
                     | Params::Gather(_)
                     | Params::Spread(_)
@@ -131,8 +133,8 @@ impl Session for CpuSession {
             return Err(Error::Unavailable {
                 backend: BackendKind::Cpu,
                 reason: format!(
-                    "it selects, draws entries, rotates, votes, does PowerSGD and takes many tensors without passes, and has no {}; \
-                     Device::encode_sparse, Device::encode_random, Device::rotate, Device::vote, Device::low_rank_step and Device::encode_model have it",
+                    "it selects, draws entries, rotates, transforms, votes, does PowerSGD and takes many tensors without passes, and has no {}; \
+                     Device::encode_sparse, Device::encode_random, Device::rotate, Device::dct, Device::vote, Device::low_rank_step and Device::encode_model have it",
                     pass.kernel.name()
                 ),
             });

@@ -288,6 +288,9 @@ pub(super) fn kernels_of(codec: CodecFamily, limits: &Limits) -> Vec<Kernel> {
     if codec == CodecFamily::Rotation {
         return vec![Kernel::Rotate];
     }
+    if codec == CodecFamily::Dct {
+        return vec![Kernel::Dct];
+    }
     if codec == CodecFamily::RandomK {
         return vec![Kernel::RandomGather];
     }
@@ -307,7 +310,7 @@ pub(super) fn kernels_of(codec: CodecFamily, limits: &Limits) -> Vec<Kernel> {
             }
         }
         CodecFamily::PowerSgd => kernels.push(Kernel::PowerSgdLeft),
-        CodecFamily::Rotation | CodecFamily::RandomK => {}
+        CodecFamily::Rotation | CodecFamily::Dct | CodecFamily::RandomK => {}
     }
     kernels
 }
