@@ -117,7 +117,10 @@ fn coefficients_are_carried_to_the_same_tensors_alone() {
             let mut new = bucket(text, others);
             let before = new.state().expect("saved");
             let error = new.take_over(&[&old]).expect_err("others");
-            assert!(error.to_string().contains("coefficients of"), "{text}: {error}");
+            assert!(
+                error.to_string().contains("coefficients of blocks of") && error.to_string().contains("leave out dct"),
+                "{text}: {error}"
+            );
             assert!(new.state().expect("saved") == before, "{text}");
         }
         let mut both = bucket(text, &[0, 2]);

@@ -24,12 +24,12 @@ pub(crate) use ptxas::{Ptxas as Assembler, find as assemblers, search};
 /// Build the PTX, or check it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Change nothing: build into target/ and compare, byte for byte; then assemble every artifact with each ptxas that
-    /// is found in GRADWIRE_PTXAS (paths with `:` between), on PATH, or under target/ptxas.
+    /// Change nothing: build into target/ and compare, byte for byte; then assemble every artifact with those ptxas that
+    /// are found in GRADWIRE_PTXAS (paths with `:` between), on PATH, or under target/ptxas. `--depth` says for what.
     #[arg(long)]
     check: bool,
-    /// For which capabilities to assemble: one of each generation, or at the depth `full` every one, with every ptxas
-    /// that knows it. Without it, what GRADWIRE_DEPTH says.
+    /// For which capabilities to assemble: one of each generation, with the oldest and the newest ptxas that know it; or
+    /// at the depth `full` every one, with every ptxas. Without it, what GRADWIRE_DEPTH says.
     #[arg(long, value_parser = Depth::parse, requires = "check")]
     depth: Option<Depth>,
     /// What compiles: rustc's own target, or Rust-CUDA's backend over libNVVM, whose output goes to target/nvvm and is

@@ -8,7 +8,7 @@
 /// above zero.
 ///
 /// * **Determinism**: backend to backend; no random draw.
-/// * **Not finite**: where an element is NaN or infinite no mean is, and those elements alone are kept.
+/// * **Not finite**: where an element is NaN or infinite there is no mean, and those elements alone are kept.
 /// * **Zeros** reach no threshold, so that a gradient of zeros has an empty payload. They are sent where all entries
 ///   are, since indices would take more.
 /// * **At least one entry**, the largest, is kept of any other gradient. So |x - C(x)|^2 <= (1 - 1/n) |x|^2, and error
@@ -28,6 +28,8 @@ pub enum Estimate {
     /// * **Bounded**: ten times at the most, where theirs are four. Of all that were tried, the threshold is kept whose
     ///   number of entries is nearest to k, as a ratio: where ties are many, that may be any number.
     /// * **Reads** of the gradient: two for the statistics, and one for each threshold that is below all before it.
+    /// * **Memory**: what reaches a threshold that is tried is copied to the host, 8 bytes per entry; where the first
+    ///   threshold is far too high or low, that may be every entry.
     Gaussian,
     /// SIDCo with exponential fits: magnitudes are taken for exponential, stage by stage. The first threshold is the
     /// mean of |x| times ln(1/rho)/M. Each other stage adds the mean by which magnitudes exceed the last threshold,
@@ -41,8 +43,8 @@ pub enum Estimate {
     ///   there is nothing to save.
     /// * **Bounded**: M is at most ln(1/rho), rounded up. Of all that were tried, the threshold is kept whose number of
     ///   entries is nearest to k, as a ratio. Where there are few different magnitudes, that may be any number.
-    /// * **Reads** of the gradient: one for the mean, and one for each M. Of exponential magnitudes an M copies
-    ///   rho^(1/M) of the entries to the host, where the stages behind the first are.
+    /// * **Reads** of the gradient: one for the mean, and one for each M. For exponential magnitudes, M stages copy the
+    ///   part rho^(1/M) of the entries to the host, which computes all stages but the first.
     Sidco,
 }
 

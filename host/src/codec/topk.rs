@@ -114,8 +114,8 @@ impl TopK {
     }
 
     /// Keep about this part of the entries, above 0 and up to 1: those of at least a magnitude that is estimated from
-    /// statistics of the gradient, with feedback of gradient + residual. The payload is that of [`TopK::above`] with the
-    /// threshold, and has as many entries as reach it; [`Estimate`] says how many that may be. Of a part that is
+    /// statistics of the gradient, with feedback of gradient + residual. The payload is that of [`TopK::above`] with
+    /// the threshold, and has as many entries as reach it; [`Estimate`] says how many that may be. Of a part that is
     /// rounded up to all entries, all are kept.
     ///
     /// ```

@@ -29,9 +29,9 @@ impl Compressor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Saved`] where a tensor has another shape or another recipe there, or where the others' steps differ; where
-    /// residuals or momenta are of coefficients ([`Recipe::dct`](crate::Recipe::dct)), and the tensors that share them are
-    /// others there;
+    /// [`Error::Saved`] where a tensor has another shape or another recipe there, or where the others' steps differ;
+    /// where residuals or momenta are of coefficients ([`Recipe::dct`](crate::Recipe::dct)), and the tensors that share
+    /// them are others there;
     /// [`Error::Overflow`] where an owner's residual makes a sum too large; as [`Compressor::residual`]. The compressor
     /// is then as it was.
     pub fn take_over(&mut self, others: &[&Self]) -> Result<(), Error> {
@@ -127,9 +127,7 @@ impl Compressor {
             let (mine, theirs) = (names(self, part), theirs.map_or(Vec::new(), |part| names(others[*which], part)));
             let from_there = |tensor: &usize| from.iter().any(|(index, other, _)| index == tensor && other == which);
             if mine != theirs || !part.tensors.iter().all(from_there) {
-                let text = |names: Vec<String>| format!("of {}", names.join(", "));
-                let what = "coefficients";
-                return Err(SavedError::Other { what, found: text(theirs), expected: text(mine) }.into());
+                return Err(SavedError::Blocks { found: theirs.join(", "), expected: mine.join(", ") }.into());
             }
         }
         Ok(())

@@ -178,6 +178,17 @@ pub enum SavedError {
         /// What it holds.
         found: u64,
     },
+    /// Residuals or momenta of cosine coefficients, whose blocks are of other tensors.
+    #[error(
+        "its residuals and momenta are coefficients of blocks of {found}, and this one has blocks of {expected}; exchange \
+         the same tensors in the same order, leave out dct, or begin anew"
+    )]
+    Blocks {
+        /// The tensors there, in their order.
+        found: String,
+        /// The tensors here.
+        expected: String,
+    },
     /// A state of another model or policy.
     #[error(
         "it is of a compressor with {what} {found}, and this one has {expected}; make the compressor that the state was saved from"

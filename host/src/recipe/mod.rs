@@ -356,8 +356,8 @@ impl Recipe {
         self
     }
 
-    /// The part of the entries that is kept in a step, counted from 0; none where nothing is selected, or not by a
-    /// part.
+    /// The part of the entries that is kept in a step, or wanted where a threshold is estimated; steps are counted from
+    /// 0. `None` where nothing is selected, or not by a part.
     pub fn part_at(&self, step: u64) -> Option<f64> {
         let part = match self.select.as_ref()?.keep() {
             Keep::Fraction(part) | Keep::Estimate { part, .. } => *part,

@@ -541,7 +541,7 @@ impl<'t> Word<'t> {
                 return Err(self.wrong(
                     s.at,
                     format!("{:?} says a second time how many are kept", s.key),
-                    "block or clamped",
+                    "block, estimate, warmup or clamped",
                 ));
             }
         }

@@ -10,8 +10,8 @@ use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 /// A cosine transform of blocks: the orthonormal DCT-II of squares of 64 x 64 elements that lie one behind the other.
 ///
 /// y_kl = s_k s_l sum_ij x_ij cos(k (2i + 1) pi / (2B)) cos(l (2j + 1) pi / (2B)), with the side B of a block, s_0 =
-/// sqrt(1 / B) and s_k = sqrt(2 / B). What is smooth or constant over a block has a few large coefficients, of which a
-/// selection sends more than of elements.
+/// sqrt(1 / B) and s_k = sqrt(2 / B). What is smooth or constant over a block has a few large coefficients, so that a
+/// selection of as many entries keeps more of the gradient.
 ///
 /// Source: Peng, Quesnelle and Kingma, "DeMo: Decoupled momentum optimization", 2024, which takes squares of 64 x 64 of
 /// a tensor's matrix; here a block is 4096 elements as they lie. Makhoul, "A fast cosine transform in one and two
@@ -25,9 +25,8 @@ use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 /// * **Size**: as many coefficients as elements, in f32.
 /// * **Order**: of each row and then of each column, sums, differences, and products with constants, each rounded once;
 ///   one multiplication by the roots of both. Back, the same multiplication, then columns, then rows.
-/// * **Error**: the L2 norm of the error of a block is at most (4 k + 2) 2^-24 |x|, with k the base-2 logarithm of the
-///   elements of the block and |x| the block's L2 norm, and 2^-130, where no sum overflows; back the same, and back and
-///   forth twice that.
+/// * **Error**: the L2 norm of the error of a block is at most (4 k + 2) 2^-24 |x| + 2^-130, with k the base-2 logarithm
+///   of the block's elements and |x| its L2 norm, where no sum overflows; back the same, and there and back twice that.
 /// * **Seeds**: none. Every step and every worker has the same basis, so that residuals, momenta and sums may be of
 ///   coefficients.
 /// * **Edge cases**: a value that is not finite makes its block's coefficients NaN or infinite. The sum of a block's
@@ -127,7 +126,7 @@ impl Device {
 
     fn transform(&self, dct: Dct, input: &[f32], inverse: bool) -> Result<Vec<f32>, Error> {
         let params = dct.params(input.len() as u64, inverse)?;
-        let mut output = zeros(input.len() as u64)?;
+        let mut output = zeros(input.len() as u64, "transformed values")?;
         self.engine().dct(&params, input, &mut output)?;
         Ok(output)
     }

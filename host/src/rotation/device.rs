@@ -14,7 +14,7 @@ impl Device {
     /// fails, or the memory cannot be had.
     pub fn rotate(&self, rotation: Rotation, values: &[f32], seed: Seed) -> Result<Vec<f32>, Error> {
         let params = rotation.params(values.len() as u64, false, seed)?;
-        let mut output = zeros(rotation.rotated_len(values.len() as u64))?;
+        let mut output = zeros(rotation.rotated_len(values.len() as u64), "rotated values")?;
         self.engine().rotate(&params, values, &mut output)?;
         Ok(output)
     }
@@ -26,15 +26,15 @@ impl Device {
     pub fn unrotate(&self, rotation: Rotation, rotated: &[f32], n: usize, seed: Seed) -> Result<Vec<f32>, Error> {
         let params = rotation.params(n as u64, true, seed)?;
         Error::expect_len("rotated gradient", "elements", rotated.len(), rotation.rotated_len(n as u64))?;
-        let mut output = zeros(n as u64)?;
+        let mut output = zeros(n as u64, "values")?;
         self.engine().rotate(&params, rotated, &mut output)?;
         Ok(output)
     }
 }
 
-/// So many zeros.
-pub(super) fn zeros(n: u64) -> Result<Vec<f32>, Error> {
-    let none = || Error::no_memory("rotated values", 4 * n);
+/// So many zeros, which are to be `what`.
+pub(super) fn zeros(n: u64, what: &'static str) -> Result<Vec<f32>, Error> {
+    let none = || Error::no_memory(what, 4 * n);
     let length = usize::try_from(n).map_err(|_| none())?;
     let mut room = Vec::new();
     room.try_reserve_exact(length).map_err(|_| none())?;

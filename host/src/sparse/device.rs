@@ -351,10 +351,10 @@ impl Device {
     /// As [`Device::encode_sparse_with_feedback`], of a residual from which what was sent is taken off as late as can
     /// be: the same payloads, and the same residual.
     ///
-    /// It is late on a GPU where values are sent as they are ([`TopK`] as it comes), of everything but blocks of up to
-    /// 8192 elements, whose kernel has them at hand, and of [`TopK::estimate`]. Rounded and quantized values leave something behind that is not
-    /// zero, and the CPU goes over the entries anyway: there the residual is up to date at once. Codec and device may
-    /// change from step to step; where the segments change, what is pending is taken off first.
+    /// It is late on a GPU where values are sent as they are ([`TopK`] as it comes). [`TopK::estimate`] is never late,
+    /// nor are blocks of up to 8192 elements, whose kernel has them at hand. Rounded and quantized values leave something
+    /// behind that is not zero, and the CPU goes over the entries anyway: there the residual is up to date at once. Codec
+    /// and device may change from step to step; where the segments change, what is pending is taken off first.
     ///
     /// # Errors
     /// As [`Device::encode_sparse_with_feedback`], and then the residual is as it was.

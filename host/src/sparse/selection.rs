@@ -52,10 +52,11 @@ impl TopK {
     /// or `Wgpu::limits`. By its own, a CUDA device of compute capability 7.0 and more takes four launches where
     /// segments are larger than a tile of 8192, and by [`Limits::NONE`] up to eleven.
     ///
-    /// A threshold is not offered, estimated or not, since how many entries it keeps is known on the device alone; nor are values that
-    /// are not sent as they are. Under [`NonFinite::Error`](crate::NonFinite::Error) the look for what is not finite is
-    /// a call of its own, before the one that selects: [`Scan`](crate::embed::Scan), and [`Selection::check`]; a
-    /// session has no such call, and selects whatever it finds. A session on the CPU refuses these passes.
+    /// A threshold is not offered, estimated or not, since how many entries it keeps is known on the device alone; nor
+    /// are values that are not sent as they are. Under [`NonFinite::Error`](crate::NonFinite::Error) the look for what is
+    /// not finite is a call of its own, before the one that selects: [`Scan`](crate::embed::Scan), and
+    /// [`Selection::check`]; a session has no such call, and selects whatever it finds. A session on the CPU refuses
+    /// these passes.
     ///
     /// # Errors
     /// As [`crate::Device::encode_sparse`]; [`Error::Keep`] for a threshold, and for an estimate of one.

@@ -180,7 +180,7 @@ class State:
         their gradients come.
     through_host
         Whether a gradient on a CUDA device is exchanged through the host's memory, for recipes that the device does not
-        run: votes, random-k, gtopk and twophase. Otherwise it stays there, and payloads alone leave it.
+        run: votes, ``dct``, gtopk and twophase. Otherwise it stays there, and payloads alone leave it.
     timeout
         A ``datetime.timedelta``: how long a rank may keep the others waiting; PyTorch's own default unless it is said.
     """
@@ -268,6 +268,7 @@ class State:
         With another number of ranks than before the list is needed; the sum of all residuals stays what it was. With as
         many, training goes on with the bits of an uninterrupted run where the recipe draws nothing at random, as top-k
         and PowerSGD do not. Draws belong to buckets, and those of a new DDP are others until it has made them anew.
+        What ``dct`` keeps belongs to buckets too: where a new DDP's first ones are others, its first step is an error.
         """
         self._expect_names()
         states = _all(states, self._group)

@@ -1,6 +1,6 @@
 //! What is done before a codec, behind it, or without one: rotations, packed codes, votes, and random elements.
 
-use gradwire::{Device, Entropy, Error, Qsgd, RandomK, Rotation, Sign, Ternary};
+use gradwire::{Dct, Device, Entropy, Error, Qsgd, RandomK, Rotation, Sign, Ternary};
 
 use super::{Counted, N, Run, SUMMED};
 use crate::cases::{self, Quantizer};
@@ -10,8 +10,16 @@ const PART: f64 = 0.1;
 
 /// The operations.
 pub(super) fn all(x: &[f32]) -> Result<Vec<Counted<'_>>, Error> {
-    let mut all =
-        vec![rotate("rotation / 1024", Rotation::block(1024), x), rotate("rotation / 8192", Rotation::block(8192), x)];
+    let mut all = vec![
+        rotate("rotation / 1024", Rotation::block(1024), x),
+        rotate("rotation / 8192", Rotation::block(8192), x),
+        Counted {
+            codec: "cosines / 64 x 64",
+            op: "transform f32",
+            floor: Box::new(|_| Some(8.0)),
+            run: Box::new(|device| device.dct(Dct::default(), x).map(drop)),
+        },
+    ];
     all.extend(random(x)?);
     all.push(vote(x)?);
     let (four, sixteen) = (Qsgd::bits(4).bucket(512), Qsgd::bits(16).bucket(8192));

@@ -318,6 +318,8 @@ fn what_cannot_be_queued_is_refused_on_all_ranks_and_the_group_goes_on() {
         ("dgc:ratio=0.01,warmup=4", "leave out warmup"),
         ("signum+vote", "leave out vote"),
         ("rotate+qsgd", "leave out rotate"),
+        ("dct+topk:0.1+ef", "leave out dct"),
+        ("dct+topk:0.1,estimate=sidco+ef:beta=0.5", "leave out dct"),
         ("topk:0.1+ef+gtopk", "leave out gtopk and twophase"),
         ("qsgd+twophase", "leave out gtopk and twophase"),
     ];

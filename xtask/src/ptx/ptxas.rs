@@ -75,8 +75,10 @@ pub(super) fn assemble(artifacts: &Path, depth: Depth) -> Result<(), String> {
             println!("nothing was assembled for sm_{}: no ptxas that knows it was found", target.sm);
         }
     }
-    if !depth.sweeps() {
-        println!("one capability of each generation was assembled for; `--depth full` takes every one");
+    if !depth.sweeps() && !numbered.is_empty() {
+        println!(
+            "one capability of each generation was assembled for; `--depth full` takes every one, with every ptxas"
+        );
     }
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }

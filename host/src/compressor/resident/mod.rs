@@ -159,9 +159,9 @@ impl Compressor {
     /// queue it works.
     ///
     /// # Errors
-    /// [`RecipeError::Stages`] for a recipe with a vote, dct, gtopk or twophase; [`Error::Limit`] for a device whose limits
-    /// are too small, as for entries of random-k whose tensors are more than one binding;
-    /// [`Error::Backend`] where it has no memory left, or fails.
+    /// [`RecipeError::Stages`] for a recipe with a vote, dct, gtopk or twophase; [`Error::Limit`] for a device whose
+    /// limits are too small, as for entries of random-k whose tensors are more than one binding; [`Error::Backend`] where
+    /// it has no memory left, or fails.
     pub fn resident<D>(&self, memory: &D) -> Result<ResidentCompressor<D>, Error>
     where
         D: DeviceMemory + Clone,

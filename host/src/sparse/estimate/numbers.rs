@@ -73,8 +73,8 @@ mod tests {
         assert_eq!((ln(1.0), ln(2.0)), (0.0, std::f64::consts::LN_2));
     }
 
-    /// The probability that a standard normal variable is above x, by the continued fraction of Laplace from 2 on, and by
-    /// the Taylor series about 0 below.
+    /// The probability that a standard normal variable is above x, by the continued fraction of Laplace from 2 on, and
+    /// by the Taylor series about 0 below.
     fn above(x: f64) -> f64 {
         let density = (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
         if x >= 2.0 {
