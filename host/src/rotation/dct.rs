@@ -2,8 +2,6 @@
 
 use gradwire_kernels::params::{DCT_SPAN, DctParams, dct_flags};
 
-use super::device::zeros;
-use crate::device::Device;
 use crate::error::Error;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 
@@ -71,7 +69,7 @@ impl Dct {
     }
 
     /// The parameters of a tensor of `n` elements.
-    fn params(self, n: u64, inverse: bool) -> Result<DctParams, Error> {
+    pub(super) fn params(self, n: u64, inverse: bool) -> Result<DctParams, Error> {
         if !self.side.is_power_of_two() || !(2..=64).contains(&self.side) {
             let allowed = "a side that is a power of two from 2 to 64";
             return Err(Error::Setting { what: "the block of a cosine transform", got: self.side as f64, allowed });
@@ -103,31 +101,4 @@ pub(super) fn passes(whole: &DctParams, limits: &Limits) -> Result<Vec<Pass>, Er
         }
     };
     Ok((0..n.div_ceil(chunk)).map(|index| pass(index * chunk)).collect())
-}
-
-impl Device {
-    /// The coefficients of blocks of `values`: as many as there are values. See [`Dct`] for what they are.
-    ///
-    /// # Errors
-    /// [`Error::Setting`] for a block whose side is no power of two from 2 to 64; [`Error::TooLong`] for more than 2^31
-    /// values; [`Error::Unavailable`] on WGPU; [`Error::Limit`] where the device's limits are too small for any
-    /// part; [`Error::Backend`] where it fails, or the memory cannot be had.
-    pub fn dct(&self, dct: Dct, values: &[f32]) -> Result<Vec<f32>, Error> {
-        self.transform(dct, values, false)
-    }
-
-    /// The values that have these coefficients, but for rounding.
-    ///
-    /// # Errors
-    /// As [`Device::dct`].
-    pub fn inverse_dct(&self, dct: Dct, coefficients: &[f32]) -> Result<Vec<f32>, Error> {
-        self.transform(dct, coefficients, true)
-    }
-
-    fn transform(&self, dct: Dct, input: &[f32], inverse: bool) -> Result<Vec<f32>, Error> {
-        let params = dct.params(input.len() as u64, inverse)?;
-        let mut output = zeros(input.len() as u64, "transformed values")?;
-        self.engine().dct(&params, input, &mut output)?;
-        Ok(output)
-    }
 }

@@ -1,6 +1,6 @@
-//! Rotating slices on any device.
+//! Rotating slices, and transforming them by cosines.
 
-use super::Rotation;
+use super::{Dct, Rotation};
 use crate::device::Device;
 use crate::error::Error;
 use crate::seed::Seed;
@@ -30,10 +30,35 @@ impl Device {
         self.engine().rotate(&params, rotated, &mut output)?;
         Ok(output)
     }
+
+    /// The coefficients of blocks of `values`: as many as there are values. See [`Dct`] for what they are.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a block whose side is no power of two from 2 to 64; [`Error::TooLong`] for more than 2^31
+    /// values; [`Error::Unavailable`] on WGPU; [`Error::Limit`] where the device's limits are too small for any
+    /// part; [`Error::Backend`] where it fails, or the memory cannot be had.
+    pub fn dct(&self, dct: Dct, values: &[f32]) -> Result<Vec<f32>, Error> {
+        self.transform(dct, values, false)
+    }
+
+    /// The values that have these coefficients, but for rounding.
+    ///
+    /// # Errors
+    /// As [`Device::dct`].
+    pub fn inverse_dct(&self, dct: Dct, coefficients: &[f32]) -> Result<Vec<f32>, Error> {
+        self.transform(dct, coefficients, true)
+    }
+
+    fn transform(&self, dct: Dct, input: &[f32], inverse: bool) -> Result<Vec<f32>, Error> {
+        let params = dct.params(input.len() as u64, inverse)?;
+        let mut output = zeros(input.len() as u64, "transformed values")?;
+        self.engine().dct(&params, input, &mut output)?;
+        Ok(output)
+    }
 }
 
 /// So many zeros, which are to be `what`.
-pub(super) fn zeros(n: u64, what: &'static str) -> Result<Vec<f32>, Error> {
+fn zeros(n: u64, what: &'static str) -> Result<Vec<f32>, Error> {
     let none = || Error::no_memory(what, 4 * n);
     let length = usize::try_from(n).map_err(|_| none())?;
     let mut room = Vec::new();
