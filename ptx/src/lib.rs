@@ -89,24 +89,24 @@ macro_rules! family {
 
 /// Every family. Each kernel is in exactly one of them.
 ///
-/// sm_80 has `redux.sync`, and tensor cores for PowerSGD above rank 8; the PTX ISA of sm_90 writes half of a pair
-/// shorter. A family that uses none of it has no text of its own for that target.
+/// sm_80 has `redux.sync`, and tensor cores for PowerSGD above rank 8; for sm_90 some kernels ask that more blocks fit a
+/// multiprocessor. A family that uses none of it has no text of its own for that target.
 pub static FAMILIES: [Family; 21] = [
     // The search for elements that are not finite, which every codec may ask for, and momentum.
     family!("common", ["finite_", "memory_"], 80, 80),
     family!("qsgd", ["qsgd_"], 80, 90),
-    family!("uniform", ["uniform_"], 80, 90),
+    family!("uniform", ["uniform_"], 80, 80),
     // Encoding and decoding by the settings that are used most.
     family!("qsgd_fixed", ["qsgd_fixed_"], 80, 90),
     family!("uniform_fixed", ["uniform_fixed_"], 80, 90),
-    family!("onebit", ["onebit_"], 80, 90),
+    family!("onebit", ["onebit_"], 80, 80),
     family!("natural", ["natural_"], 80, 80),
     family!("quantile", ["quantile_"], 35, 35),
     family!("float", ["float_"], 80, 80),
-    family!("sign", ["sign_"], 80, 90),
-    family!("drive", ["drive_"], 80, 90),
-    family!("ternary", ["ternary_"], 80, 90),
-    family!("tree", ["tree_"], 80, 90),
+    family!("sign", ["sign_"], 80, 80),
+    family!("drive", ["drive_"], 80, 80),
+    family!("ternary", ["ternary_"], 80, 80),
+    family!("tree", ["tree_"], 80, 80),
     // Packing codes as Elias codes and in base 3, and unpacking them.
     family!("elias", ["elias_", "base3_", "entropy_"], 80, 80),
     // Rotating blocks before a quantizer, and back.
@@ -119,8 +119,8 @@ pub static FAMILIES: [Family; 21] = [
     family!("sparse", ["sparse_"], 35, 35),
     family!("topk", ["topk_"], 80, 90),
     // What top-k launches in the place of `topk_rest` on devices whose blocks may not wait for one another.
-    family!("topk_launches", ["topk_sketch", "topk_filter_again", "topk_histogram"], 80, 90),
-    family!("powersgd", ["powersgd_"], 80, 90),
+    family!("topk_launches", ["topk_sketch", "topk_filter_again", "topk_histogram"], 80, 80),
+    family!("powersgd", ["powersgd_"], 80, 80),
 ];
 
 /// The family of a kernel, by the name of its entry point; none for a name that no family's prefixes fit.

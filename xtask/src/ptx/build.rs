@@ -189,12 +189,25 @@ fn normalise(target: Target, text: &str) -> String {
         let code = line.split("//").next().unwrap_or("");
         let mut words = code.split_ascii_whitespace();
         if let Some(first) = words.next() {
-            out.push_str(first);
-            words.for_each(|word| out.extend([" ", word]));
+            let mut line = first.to_owned();
+            words.for_each(|word| line.extend([" ", word]));
+            out.push_str(&half(line));
             out.push('\n');
         }
     }
     at_once(target, &out)
+}
+
+/// A line that takes half of a pair, as PTX ISAs before 7.1 write it: so a target that differs in nothing else needs no
+/// text of its own.
+fn half(line: String) -> String {
+    let halves = line.strip_prefix("mov.b64 {").and_then(|rest| rest.split_once('}'));
+    let half = match halves.and_then(|(halves, from)| Some((halves.split_once(", ")?, from))) {
+        Some((("_", high), from)) => format!("{{tmp, {high}}}{from}"),
+        Some(((low, "_"), from)) => format!("{{{low}, tmp}}{from}"),
+        _ => return line,
+    };
+    format!("{{ .reg .b32 tmp; mov.b64 {half} }}")
 }
 
 /// Kernels of which so many blocks are to fit a multiprocessor's registers, and the capability of the first target
@@ -244,4 +257,21 @@ fn at_once(target: Target, text: &str) -> String {
         out.push('\n');
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::half;
+
+    #[test]
+    fn half_of_a_pair_is_taken_as_every_isa_writes_it() {
+        for (newer, older) in [
+            ("mov.b64 {_, %r1}, %rd2;", "{ .reg .b32 tmp; mov.b64 {tmp, %r1}, %rd2; }"),
+            ("mov.b64 {%r1, _}, %rd2;", "{ .reg .b32 tmp; mov.b64 {%r1, tmp}, %rd2; }"),
+            ("mov.b64 {%r1, %r2}, %rd2;", "mov.b64 {%r1, %r2}, %rd2;"),
+            ("mov.b64 %rd1, {%r1, %r2};", "mov.b64 %rd1, {%r1, %r2};"),
+        ] {
+            assert_eq!(half(newer.to_owned()), older);
+        }
+    }
 }
