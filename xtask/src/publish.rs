@@ -23,6 +23,9 @@ pub(crate) struct Args {
     require_least_rust: bool,
 }
 
+/// Bytes of a package that crates.io takes.
+const MOST_BYTES: u64 = 10 << 20;
+
 /// The crates that are published, each after those it needs.
 const CRATES: [&str; 6] =
     ["gradwire-kernels", "gradwire-ptx", "gradwire-shaders", "gradwire", "gradwire-planner", "gradwire-collectives"];
@@ -38,7 +41,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     step("what is in the packages", || packages.iter().try_for_each(contents::check))?;
     step("licences, bans and sources", deny)?;
     step("each feature alone", || packages.iter().try_for_each(features))?;
-    step("the packages, built", || package(&Least::find(&least), args.require_least_rust))
+    step("the packages, built", || package(&Least::find(&least), args.require_least_rust))?;
+    step("what the packages weigh", || packages.iter().try_for_each(weigh))
 }
 
 /// A crate that is published, as cargo describes it.
@@ -130,6 +134,25 @@ fn package(least: &Least, required: bool) -> Result<(), String> {
     succeed(&mut package, "packaging")
 }
 
+/// Refuses a package that is too large to be uploaded.
+fn weigh(package: &Published<'_>) -> Result<(), String> {
+    let version = package.description["version"].as_str().unwrap_or_default();
+    let path = root().join(format!("target/publish/package/{}-{version}.crate", package.name));
+    let bytes = std::fs::metadata(&path).map_err(|e| format!("{} cannot be looked at: {e}", path.display()))?.len();
+    println!("   {}: {:.1} MB", package.name, bytes as f64 / 1e6);
+    fits(package.name, bytes)
+}
+
+fn fits(name: &str, bytes: u64) -> Result<(), String> {
+    if bytes <= MOST_BYTES {
+        return Ok(());
+    }
+    Err(format!(
+        "the package of {name} has {bytes} bytes, and crates.io takes {MOST_BYTES}; docs/ptx.md says what its texts take, \
+         and which of them could be shared"
+    ))
+}
+
 fn cargo(args: &[&str]) -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(args).current_dir(root());
@@ -149,4 +172,15 @@ fn cargo_says(args: &[&str]) -> Result<String, String> {
 fn succeed(command: &mut Command, what: &str) -> Result<(), String> {
     let status = command.status().map_err(|e| format!("cargo could not be started: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("{what} ended with {status}; the output above says why")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST_BYTES, fits};
+
+    #[test]
+    fn a_package_that_is_too_large_is_named() {
+        assert_eq!(fits("gradwire-ptx", MOST_BYTES), Ok(()));
+        assert!(fits("gradwire-ptx", MOST_BYTES + 1).unwrap_err().contains("gradwire-ptx has 10485761 bytes"));
+    }
 }

@@ -245,7 +245,7 @@ const _: () = assert!(31 - BINS.ilog2() == 2 * LATER_LOG2, "three digits are a k
 unsafe fn clear_bins() {
     let first = device::thread() * OWN;
     for digit in 0..DIGITS {
-        let is_lowest = first % (if digit == 0 { BINS } else { BINS / 2 }) == 0;
+        let is_lowest = first.is_multiple_of(if digit == 0 { BINS } else { BINS / 2 });
         let lowest = if is_lowest { MANY } else { 0 };
         // SAFETY: the bins are this thread's until the barrier.
         unsafe {
