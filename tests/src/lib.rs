@@ -39,6 +39,7 @@ pub mod suite;
 pub mod totals;
 #[cfg(feature = "cuda")]
 pub mod traffic;
+pub mod transforms;
 pub mod vectors;
 
 pub use depth::Depth;

@@ -3,8 +3,9 @@
 use gradwire::backend::cpu::{Cpu, Simd};
 use gradwire::{BackendKind, Compressor, Dct, Device, Error, Recipe, Seed, TopK};
 use gradwire_collectives::Threads;
-use gradwire_tests::cases::{Random, normal};
+use gradwire_tests::cases::normal;
 use gradwire_tests::require;
+use gradwire_tests::transforms::{inputs, same};
 
 const SIDES: [usize; 6] = [2, 4, 8, 16, 32, 64];
 
@@ -137,53 +138,28 @@ fn exact(x: &[f64], side: usize, inverse: bool) -> Vec<f64> {
     out
 }
 
-/// Values of every kind, some of them special.
-fn inputs(n: usize) -> Vec<(&'static str, Vec<f32>)> {
-    let mut random = Random(n as u64);
-    let bits: Vec<f32> = (0..n).map(|_| f32::from_bits((random.bits() >> 32) as u32)).collect();
-    let moderate = normal(n, 7);
-    let mut poisoned = moderate.clone();
-    (poisoned[n / 2], poisoned[n / 3]) = (f32::NAN, f32::NEG_INFINITY);
-    let mut hot = vec![0.0; n];
-    hot[n - 1] = -3.0;
-    vec![
-        ("normal", moderate.clone()),
-        ("bits", bits),
-        ("poisoned", poisoned),
-        ("one-hot", hot),
-        ("constant", vec![0.1; n]),
-        ("-0", vec![-0.0; n]),
-        ("subnormal", moderate.iter().map(|v| v * 1e-40).collect()),
-        ("max", vec![f32::MAX; n]),
-    ]
-}
-
-fn same(label: &str, found: &[f32], expected: &[f32]) {
-    assert_eq!(found.len(), expected.len(), "{label}");
-    if let Some(at) = (0..found.len()).find(|i| found[*i].to_bits() != expected[*i].to_bits()) {
-        panic!("{label}: element {at} is {:e}, not {:e}", found[at], expected[at]);
-    }
-}
-
 /// Devices that have the transform.
 fn devices() -> Vec<Device> {
     let cpus = Simd::ALL.into_iter().filter_map(|simd| Cpu::with_simd(simd).ok());
     cpus.map(Device::from_cpu).collect()
 }
 
+/// There and back, bit for bit as the formula.
+fn expect_formula(device: &Device, side: usize, n: usize) {
+    for (name, x) in inputs(n) {
+        let label = format!("{device}: {name}, n = {n}, side {side}");
+        let y = device.dct(Dct::block(side), &x).unwrap_or_else(|e| panic!("{label}: {e}"));
+        same(&label, &y, &transform(&x, side, false));
+        let back = device.inverse_dct(Dct::block(side), &y).unwrap_or_else(|e| panic!("{label}: {e}"));
+        same(&label, &back, &transform(&y, side, true));
+    }
+}
+
 #[test]
 fn every_vector_width_gives_the_bits_of_the_formula() {
     for device in devices() {
         for side in SIDES {
-            for n in LENGTHS {
-                for (name, x) in inputs(n) {
-                    let label = format!("{device}: {name}, n = {n}, side {side}");
-                    let y = device.dct(Dct::block(side), &x).unwrap_or_else(|e| panic!("{label}: {e}"));
-                    same(&label, &y, &transform(&x, side, false));
-                    let back = device.inverse_dct(Dct::block(side), &y).unwrap_or_else(|e| panic!("{label}: {e}"));
-                    same(&label, &back, &transform(&y, side, true));
-                }
-            }
+            LENGTHS.into_iter().for_each(|n| expect_formula(&device, side, n));
         }
     }
 }
@@ -213,15 +189,8 @@ fn cuda_gives_the_bits_of_the_formula() {
     for device in require::devices().into_iter().filter(|device| device.kind() == BackendKind::Cuda) {
         let few = gradwire_tests::is_ptx_machine(&device);
         for side in SIDES {
-            for n in LENGTHS.into_iter().filter(|n| !few || *n < 10_000 && (side == 64 || *n < 2000)) {
-                for (name, x) in inputs(n) {
-                    let label = format!("{device}: {name}, n = {n}, side {side}");
-                    let y = device.dct(Dct::block(side), &x).unwrap_or_else(|e| panic!("{label}: {e}"));
-                    same(&label, &y, &transform(&x, side, false));
-                    let back = device.inverse_dct(Dct::block(side), &y).unwrap_or_else(|e| panic!("{label}: {e}"));
-                    same(&label, &back, &transform(&y, side, true));
-                }
-            }
+            let lengths = LENGTHS.into_iter().filter(|n| !few || *n < 10_000 && (side == 64 || *n < 2000));
+            lengths.for_each(|n| expect_formula(&device, side, n));
         }
         // An exchange is that of the CPU.
         let exchanged = |device: &Device| {

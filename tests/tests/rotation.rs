@@ -4,6 +4,7 @@ use gradwire::backend::cpu::{Cpu, Simd};
 use gradwire::{Device, Drive, Error, Qsgd, Rotation, Seed};
 use gradwire_tests::cases::{Random, normal};
 use gradwire_tests::require;
+use gradwire_tests::transforms::{inputs, same};
 
 const BLOCKS: [usize; 9] = [32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
 
@@ -83,34 +84,6 @@ fn transform(x: &[f32], n: usize, block: usize, inverse: bool) -> Vec<f32> {
     }
     y.iter_mut().filter(|v| v.is_nan()).for_each(|v| *v = f32::from_bits(0x7fc0_0000));
     y
-}
-
-/// Values of every kind, some of them special.
-fn inputs(n: usize) -> Vec<(&'static str, Vec<f32>)> {
-    let mut random = Random(n as u64);
-    let bits: Vec<f32> = (0..n).map(|_| f32::from_bits((random.bits() >> 32) as u32)).collect();
-    let moderate = normal(n, 7);
-    let mut poisoned = moderate.clone();
-    (poisoned[n / 2], poisoned[n / 3]) = (f32::NAN, f32::NEG_INFINITY);
-    let mut hot = vec![0.0; n];
-    hot[n - 1] = -3.0;
-    vec![
-        ("normal", moderate.clone()),
-        ("bits", bits),
-        ("poisoned", poisoned),
-        ("one-hot", hot),
-        ("constant", vec![0.1; n]),
-        ("-0", vec![-0.0; n]),
-        ("subnormal", moderate.iter().map(|v| v * 1e-40).collect()),
-        ("max", vec![f32::MAX; n]),
-    ]
-}
-
-fn same(label: &str, found: &[f32], expected: &[f32]) {
-    assert_eq!(found.len(), expected.len(), "{label}");
-    if let Some(at) = (0..found.len()).find(|i| found[*i].to_bits() != expected[*i].to_bits()) {
-        panic!("{label}: element {at} is {:e}, not {:e}", found[at], expected[at]);
-    }
 }
 
 fn check(device: &Device, blocks: &[usize], lengths: &[usize]) {
