@@ -20,6 +20,7 @@ mod sanitize;
 #[cfg(feature = "cuda")]
 mod sass;
 mod shaders;
+mod side_by_side;
 mod study;
 mod test;
 #[cfg(feature = "cuda")]

@@ -10,13 +10,12 @@ mod text;
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use gradwire_ptx::{FAMILIES, HEAD_LINES};
 use gradwire_tests::Depth;
 
 use crate::place::root;
+use crate::side_by_side::side_by_side;
 
 use build::{Compiler, TARGETS};
 pub(crate) use ptxas::{Ptxas as Assembler, find as assemblers, search};
@@ -65,12 +64,16 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let depth = args.depth.map_or_else(Depth::from_environment, Ok)?;
     let compiler = Compiler::find()?;
     println!("building with rustc {} ({})", compiler.release, compiler.commit_hash);
-    let built = side_by_side(&TARGETS, |target| {
-        let ptx = compiler.build(*target)?;
-        check::text(*target, &ptx)?;
-        println!("built the kernels for sm_{}: {} lines", target.sm, ptx.lines().count());
-        Ok((*target, split::families(&ptx)?))
-    });
+    let built = side_by_side(
+        &TARGETS,
+        || (),
+        |(), target| {
+            let ptx = compiler.build(*target)?;
+            check::text(*target, &ptx)?;
+            println!("built the kernels for sm_{}: {} lines", target.sm, ptx.lines().count());
+            Ok((*target, split::families(&ptx)?))
+        },
+    );
     let built = built.into_iter().collect::<Result<Vec<_>, String>>()?;
     let mut files: Vec<(String, String)> = Vec::new();
     for (index, family) in FAMILIES.iter().enumerate() {
@@ -123,23 +126,6 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     }
     println!("the committed artifacts are what this compiler makes of these sources");
     ptxas::assemble(&folder, depth)
-}
-
-/// Does each job, as many at once as there are cores; gives the results in the jobs' order.
-fn side_by_side<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Vec<R> {
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let worker = || {
-        while let Some((index, job)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, jobs.get(i)?)))
-        {
-            let result = work(job);
-            done.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
-        }
-    };
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
-    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(worker))));
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Texts that lie among the artifacts, and are none of these files.

@@ -11,6 +11,7 @@ use gradwire_tests::Depth;
 
 use super::build::{TARGETS, Target};
 use crate::place::root;
+use crate::side_by_side::side_by_side;
 
 /// An assembler.
 pub(crate) struct Ptxas {
@@ -51,7 +52,7 @@ pub(super) fn assemble(artifacts: &Path, depth: Depth) -> Result<(), String> {
         jobs.extend(of_family(family.name, &all, &instructions(&artifacts.join(family.name))?, depth));
     }
     let numbered: Vec<(usize, Job<'_>)> = jobs.into_iter().enumerate().collect();
-    let rows = super::side_by_side(&numbered, |(index, job)| run(job, artifacts, *index));
+    let rows = side_by_side(&numbered, || (), |(), (index, job)| run(job, artifacts, *index));
 
     let (mut failures, mut family) = (Vec::new(), "");
     if !numbered.is_empty() {

@@ -1,7 +1,6 @@
 //! The operations that are run, and whether the machine code gives what the CPU gives.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gradwire::backend::cuda::Cuda;
 use gradwire::{Device, Gradient, Matrix, PowerSgd, Seed, TopK};
@@ -14,6 +13,7 @@ use half::bf16;
 use super::SassError;
 use super::machine::{Launched, Machine};
 use super::tools::Tools;
+use crate::side_by_side::side_by_side;
 
 /// Blocks of each launch of which is kept what they executed.
 const KEPT: usize = 16;
@@ -231,7 +231,6 @@ impl What {
 pub(super) fn all(tools: &Arc<Tools>, sm: u32, filter: &str) -> Result<Vec<Ran>, SassError> {
     let jobs: Vec<What> =
         jobs().into_iter().filter(|job| job.kernels().iter().any(|name| name.contains(filter))).collect();
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let open = || {
         let machine = Arc::new(Machine::new(tools.clone(), sm, KEPT));
         let device = Cuda::with_driver(machine.clone(), None).map(Device::from_cuda);
@@ -239,21 +238,10 @@ pub(super) fn all(tools: &Arc<Tools>, sm: u32, filter: &str) -> Result<Vec<Ran>,
             .map(|device| (machine, device))
             .map_err(|e| SassError::Job { job: "opening".to_owned(), why: e.to_string() })
     };
-    let work = || {
-        let opened = open();
-        while let Some((index, job)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, jobs.get(i)?)))
-        {
-            let result = match &opened {
-                Ok((machine, device)) => job.run(machine, device),
-                Err(e) => Err(SassError::Job { job: "opening the device".to_owned(), why: e.to_string() }),
-            };
-            done.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
-        }
-    };
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(index, _)| *index);
-    let all: Vec<Ran> = done.into_iter().map(|(_, result)| result).collect::<Result<_, _>>()?;
+    let done = side_by_side(&jobs, open, |opened, job| match opened {
+        Ok((machine, device)) => job.run(machine, device),
+        Err(e) => Err(SassError::Job { job: "opening the device".to_owned(), why: e.to_string() }),
+    });
+    let all: Vec<Ran> = done.into_iter().collect::<Result<_, _>>()?;
     Ok(all.into_iter().filter(|ran| ran.launched.iter().any(|l| l.kernel.code.name.contains(filter))).collect())
 }

@@ -2,14 +2,13 @@
 //! together.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use gradwire_ptx::{FAMILIES, Family, family_of};
 
 use super::SassError;
 use super::chip::{TARGETS, limits};
 use super::tools::{Resources, Tools};
+use crate::side_by_side::side_by_side;
 
 /// Threads of every block of every kernel: `host/src/plan/mod.rs`.
 pub(super) const THREADS: u32 = 256;
@@ -47,19 +46,9 @@ pub(super) fn all(tools: &Tools, filter: &str) -> Result<Vec<Row>, SassError> {
     };
     let families: Vec<&Family> = FAMILIES.iter().filter(matching).collect();
     let jobs: Vec<(usize, usize)> = (0..families.len()).flat_map(|f| (0..TARGETS.len()).map(move |t| (f, t))).collect();
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || {
-        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let result = of_family(tools, families[job.0], TARGETS[job.1], filter);
-            done.lock().unwrap_or_else(PoisonError::into_inner).push((*job, result));
-        }
-    };
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(job, _)| *job);
+    let done = side_by_side(&jobs, || (), |(), (f, t)| of_family(tools, families[*f], TARGETS[*t], filter));
     let mut rows: Vec<Row> = Vec::new();
-    for (_, result) in done {
+    for result in done {
         for (kernel, of) in result? {
             match rows.iter_mut().find(|row| row.kernel == kernel) {
                 Some(row) => row.of.push(of),
