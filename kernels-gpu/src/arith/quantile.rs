@@ -101,19 +101,33 @@ impl Cuts {
             }
             end = lower_bound(rank, next, behind, &at);
         }
-        let magnitude = |key: u32| from_key(key) & MAGNITUDE;
         // Those that equal the edge and lie before its rank are the quantile's too.
         let equal = rank - lower_bound(0, rank, edge, &at);
-        let to = alignment(magnitude(edge).max(magnitude(at(end - 1))));
-        let mut sum = u64::from(aligned_finely(magnitude(edge), to)) * u64::from(equal);
-        let mut index = rank;
-        while index < end {
-            sum += u64::from(aligned_finely(magnitude(at(index)), to));
-            index += 1;
-        }
-        let mean = mean(sum, equal + end - rank, to);
-        if edge < ZERO { 0.0 - mean } else { mean }
+        mean_between(edge, at(end - 1), equal + end - rank, |to| {
+            let mut sum = term(edge, to) * u64::from(equal);
+            let mut index = rank;
+            while index < end {
+                sum += term(at(index), to);
+                index += 1;
+            }
+            sum
+        })
     }
+}
+
+/// What the element with this key adds to its quantile's sum of magnitudes, which are aligned to this exponent.
+#[inline(always)]
+pub fn term(key: u32, to: u32) -> u64 {
+    u64::from(aligned_finely(from_key(key) & MAGNITUDE, to))
+}
+
+/// The mean of so many elements on one side of zero, from the first to the last one's key: `sum` adds up their
+/// [`term`]s, aligned to what it is given.
+#[inline(always)]
+pub fn mean_between(first: u32, last: u32, count: u32, sum: impl FnOnce(u32) -> u64) -> f32 {
+    let to = alignment((from_key(first) & MAGNITUDE).max(from_key(last) & MAGNITUDE));
+    let mean = mean(sum(to), count, to);
+    if first < ZERO { 0.0 - mean } else { mean }
 }
 
 /// The quantile of the element with this key: the last one whose edge is not above it, of 2^`bits`.

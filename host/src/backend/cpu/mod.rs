@@ -162,7 +162,7 @@ impl Cpu {
             start += here;
         }
         for_each(tasks, |task| match codec {
-            CodecId::Quantile => quantile::encode(p, task),
+            CodecId::Quantile => self.simd.quantile_encode(p, task),
             _ => self.simd.encode(codec, p, statistic, task),
         });
     }
@@ -203,7 +203,7 @@ impl Cpu {
         let first = (pass.bindings.output.offset / 4) as usize;
         let output = &mut output[first..first + p.n as usize];
         let task = |(index, out): (usize, &mut [f32])| match codec {
-            CodecId::Quantile => quantile::decode(p, bodies, first + index * TASK, out),
+            CodecId::Quantile => self.simd.quantile_decode(p, bodies, first + index * TASK, out),
             _ => self.simd.decode(codec, p, bodies, first + index * TASK, out),
         };
         if output.len() <= TASK {

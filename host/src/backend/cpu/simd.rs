@@ -15,6 +15,7 @@ use super::gram;
 use super::lanes::Array;
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Avx2, Avx512};
+use super::quantile;
 use super::rotate;
 use super::slab::{self, Slab};
 use super::vote;
@@ -210,6 +211,16 @@ over_lanes!(
     /// Transforms blocks by cosines.
     dct, (p: &DctParams, first: usize, input: &[f32], output: &mut [f32]) -> (),
     dct::dct::<4>, dct::dct::<8>, dct::dct::<16>
+);
+over_lanes!(
+    /// Encodes a run of quantile buckets.
+    quantile_encode, (p: &EncodeParams, task: EncodeTask<'_>) -> (),
+    quantile::encode, quantile::encode, quantile::encode
+);
+over_lanes!(
+    /// Decodes a run of quantile buckets.
+    quantile_decode, (p: &DecodeParams, bodies: &[Body<'_>], start: usize, output: &mut [f32]) -> (),
+    quantile::decode, quantile::decode, quantile::decode
 );
 over_lanes!(
     /// Votes on units of signs.
