@@ -48,6 +48,7 @@ MORE = [
     "topk:0.25+qsgd:bits=8+ef",
     "topk:above=0.001+ef",
     "topk:0.25,estimate=sidco+ef",
+    "topk:0.25,persign+onebit:bucket=whole",
 ]
 
 

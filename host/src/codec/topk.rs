@@ -35,6 +35,8 @@ pub(crate) enum Keep {
     Above(f32),
     /// Every entry of at least a magnitude that about this part of all reach.
     Estimate { part: f64, by: Estimate },
+    /// This part of the elements above zero, and this part of those below, each rounded up.
+    PerSign(f64),
 }
 
 /// How values are sent.
@@ -131,6 +133,32 @@ impl TopK {
         Self::new(Keep::Estimate { part, by })
     }
 
+    /// Keep this part of the elements above zero, and this part of those below, above 0 and up to 1, each rounded up:
+    /// the largest of either sign. With feedback, signs are those of gradient + residual.
+    ///
+    /// Source: Dryden, Moon, Jacobs and Van Essen, "Communication quantization for data-parallel training of deep
+    /// neural networks", MLHPC 2016, whose thresholds are of a sample; here the selection is exact.
+    ///
+    /// * **Kept**: with p elements above zero and m below, as many as [`TopK::fraction`] keeps of p, and of m. Of equal
+    ///   ones, those of lower index. The payload is that of a threshold.
+    /// * **Zeros** have no sign, and are never kept. A gradient of zeros has an empty payload.
+    /// * **NaN and infinity** are the largest of their sign, NaN by its sign bit.
+    /// * **Contraction**: |x - C(x)|^2 <= (1 - part) |x|^2. Of either sign, the mean square of what is kept is no less
+    ///   than that of all, and the part is kept at least.
+    /// * **Reads** of the gradient: one for each side's sum, one to count, and one for each threshold that is tried, 5
+    ///   at most. What reaches the last one is copied to the host, which keeps the largest. The CPU reads it once.
+    ///
+    /// ```
+    /// use gradwire::{Device, Seed, TopK};
+    /// let gradient = [0.0f32, 1.0, -1.0, 0.5, -3.0, 2.0, 0.25];
+    /// let payload = Device::cpu().encode_sparse(&TopK::per_sign(0.5), &gradient, Seed::new(1))?;
+    /// assert_eq!(payload.indices(), [1, 4, 5]); // two of the four above zero, one of the two below
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub fn per_sign(part: f64) -> Self {
+        Self::new(Keep::PerSign(part))
+    }
+
     /// Keep all entries where there are fewer than asked for, instead of failing.
     pub fn clamped(mut self) -> Self {
         self.clamped = true;
@@ -148,9 +176,8 @@ impl TopK {
     ///
     /// ```
     /// use gradwire::{Device, OneBit, Seed, TopK};
-    /// // The largest entries, as two means: what Dryden et al. send ("Communication quantization for data-parallel training of
-    /// // deep neural networks", MLHPC 2016).
-    /// let codec = TopK::count(3).then(OneBit::new().whole_tensor());
+    /// // The largest of each sign, as two means: what Dryden et al. send.
+    /// let codec = TopK::per_sign(0.5).then(OneBit::new().whole_tensor());
     /// let device = Device::cpu();
     /// let payload = device.encode_sparse(&codec, &[0.5f32, 3.0, -2.0, 1.0, 0.1], Seed::new(1))?;
     /// assert_eq!(device.decode_sparse(&payload)?, [0.0, 2.0, -2.0, 2.0, 0.0]);
@@ -195,7 +222,7 @@ impl TopK {
     pub(crate) fn keeps_nothing(&self) -> bool {
         match &self.keep {
             Keep::Count(k) | Keep::Blocks { k, .. } => *k == 0,
-            Keep::Fraction(part) | Keep::Estimate { part, .. } => *part == 0.0,
+            Keep::Fraction(part) | Keep::Estimate { part, .. } | Keep::PerSign(part) => *part == 0.0,
             Keep::Segments(segments) => segments.iter().all(|s| s.k == 0),
             Keep::Above(threshold) => *threshold == f32::INFINITY,
         }
@@ -216,17 +243,25 @@ impl TopK {
         if n > MAX_ELEMENTS {
             return Err(Error::TooLong { got: n });
         }
-        let mut estimate = None;
+        let mut sought = None;
         let select = match &self.keep {
             Keep::Count(k) => Select::Largest(self.at_most(*k, n)?),
             Keep::Fraction(part) if (0.0..=1.0).contains(part) => Select::Largest(rounded_up(*part, n)),
             Keep::Estimate { part, by } if 0.0 < *part && *part <= 1.0 => {
                 let k = rounded_up(*part, n).max(1);
                 if k < n {
-                    estimate = Some((k, *by));
+                    sought = Some(Sought::About { k, by: *by });
                 }
                 // In the place of a threshold that is found later stands one that no number reaches.
                 Select::Above(if k < n { f32::INFINITY } else { 0.0 })
+            }
+            Keep::PerSign(part) if 0.0 < *part && *part <= 1.0 => {
+                sought = (n > 0).then_some(Sought::PerSign(*part));
+                Select::Above(if n > 0 { f32::INFINITY } else { 0.0 })
+            }
+            Keep::PerSign(part) => {
+                let what = "a part of the entries of each sign";
+                return Err(Error::Keep { what, got: *part, allowed: "above 0 and up to 1" });
             }
             Keep::Estimate { part, .. } => {
                 let what = "a part of the entries whose threshold is estimated";
@@ -260,7 +295,7 @@ impl TopK {
             Values::By(_) => ValueFormat::Payload,
         };
         let guarded = self.non_finite == NonFinite::Error;
-        let plan = SparsePlan { select, estimate, values, dtype, n, inner: self.values, guarded };
+        let plan = SparsePlan { select, sought, values, dtype, n, inner: self.values, guarded };
         // A quantizer that cannot be used shows before anything is read. Whether feedback admits it depends on how many
         // values it gets.
         if let Some(inner) = plan.quantizer(0, false)? {
@@ -279,10 +314,19 @@ impl TopK {
 
 /// How many entries are this part of `n`, rounded up. The part and the product are each rounded, by half an epsilon:
 /// what lies no further above a whole number is that number.
-fn rounded_up(part: f64, n: u64) -> u64 {
+pub(crate) fn rounded_up(part: f64, n: u64) -> u64 {
     let exact = part * n as f64;
     let k = if exact - exact.floor() <= 2.0 * f64::EPSILON * exact { exact.floor() } else { exact.ceil() };
     (k as u64).min(n)
+}
+
+/// What a search on the host looks for, by thresholds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Sought {
+    /// About so many entries, fewer than there are, of at least a magnitude that is estimated.
+    About { k: u64, by: Estimate },
+    /// This part of the elements of each sign, the largest.
+    PerSign(f64),
 }
 
 /// A selection whose numbers have been checked.
@@ -310,9 +354,8 @@ impl Select {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SparsePlan {
     pub(crate) select: Select,
-    /// About how many entries are wanted of all, fewer than there are, and how the threshold is found that takes the
-    /// place of the one in `select`: [`SparsePlan::above`].
-    pub(crate) estimate: Option<(u64, Estimate)>,
+    /// What is searched for, where a threshold takes the place of the one in `select`: [`SparsePlan::above`].
+    pub(crate) sought: Option<Sought>,
     pub(crate) values: ValueFormat,
     pub(crate) dtype: Dtype,
     pub(crate) n: u64,
@@ -322,15 +365,20 @@ pub(crate) struct SparsePlan {
 }
 
 impl SparsePlan {
-    /// The same with a threshold in the place of one that was to be estimated.
+    /// The same with a threshold in the place of one that is searched for.
     pub(crate) fn above(&self, threshold: f32) -> Self {
-        Self { select: Select::Above(threshold), estimate: None, ..self.clone() }
+        Self { select: Select::Above(threshold), sought: None, ..self.clone() }
     }
 
-    /// Refuses a threshold that is to be estimated, where nothing asks the gradient for statistics.
-    pub(crate) fn refuse_estimate(&self, what: &'static str, allowed: &'static str) -> Result<(), Error> {
-        match self.estimate {
-            Some((k, _)) => Err(Error::Keep { what, got: k as f64 / self.n as f64, allowed }),
+    /// Refuses a search, where nothing asks the gradient for statistics: `what` says where an estimate stands, and
+    /// where a part of each sign does.
+    pub(crate) fn refuse_search(&self, what: [&'static str; 2], allowed: &'static str) -> Result<(), Error> {
+        let [estimate, per_sign] = what;
+        match self.sought {
+            Some(Sought::About { k, .. }) => {
+                Err(Error::Keep { what: estimate, got: k as f64 / self.n as f64, allowed })
+            }
+            Some(Sought::PerSign(part)) => Err(Error::Keep { what: per_sign, got: part, allowed }),
             None => Ok(()),
         }
     }
@@ -353,11 +401,13 @@ impl SparsePlan {
 
     /// The most entries that are kept.
     pub(crate) fn most(&self) -> u64 {
-        let most = match &self.select {
-            Select::Largest(k) => *k,
-            Select::Segments(segments) => segments.iter().map(|s| s.k).sum(),
-            Select::Blocks { elements, k } => self.n.div_ceil(*elements).saturating_mul(*k),
-            Select::Above(_) => self.n,
+        let most = match (&self.select, self.sought) {
+            // Of either sign the number is rounded on its own.
+            (_, Some(Sought::PerSign(part))) => rounded_up(part, self.n) + 2,
+            (Select::Largest(k), _) => *k,
+            (Select::Segments(segments), _) => segments.iter().map(|s| s.k).sum(),
+            (Select::Blocks { elements, k }, _) => self.n.div_ceil(*elements).saturating_mul(*k),
+            (Select::Above(_), _) => self.n,
         };
         most.min(self.n)
     }

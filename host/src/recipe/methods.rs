@@ -16,7 +16,7 @@ pub struct Method {
 /// The settings are the defaults in the code of GRACE (Xu et al., "GRACE: A compressed communication framework for
 /// distributed machine learning", ICDCS 2021). Where a memory is an option there, it is on. Scales are of whole
 /// tensors, as there. The bound of `inceptionn` is the 2^-10 that its code there comes to, and not the 2e-10 that
-/// stands there. `adaq` keeps the largest of both signs together, where GRACE has a threshold for each. Quantiles of
+/// stands there. `adaq` finds the largest of each sign exactly, where GRACE has thresholds from a sample. Quantiles of
 /// `sketchml` are of buckets, and of either side of zero.
 pub(super) const METHODS: &[Method] = &[
     of("none", "none", "no compression"),
@@ -35,7 +35,7 @@ pub(super) const METHODS: &[Method] = &[
     of("topk", "topk:0.3+ef", "Aji and Heafield 2017"),
     of("threshold", "topk:above=0.01+ef", "GRACE's threshold-v"),
     of("dgc", "dgc:ratio=0.3", "Lin et al. 2018"),
-    of("adaq", "topk:0.3+onebit:bucket=whole", "Dryden et al. 2016"),
+    of("adaq", "topk:0.3,persign+onebit:bucket=whole", "Dryden et al. 2016"),
     of("powersgd", "powersgd:rank=1", "Vogels et al. 2019"),
 ];
 

@@ -35,6 +35,7 @@ use crate::rotation::{Dct, Rotation};
 /// | none | `none` | sends f32, summed by an all-reduce |
 /// | selection | `topk:0.01`, `topk:k=100`, `topk:k=4,block=64`, `topk:above=0.001` | [`TopK`] |
 /// | selection | `topk:0.01,estimate=gaussian`, `topk:0.01,estimate=sidco` | [`TopK::estimate`], of all tensors of the recipe together |
+/// | selection | `topk:0.3,persign` | [`TopK::per_sign`], of all tensors of the recipe together |
 /// | selection | `topk:0.001,warmup=4000`, `dgc:ratio=0.001,nesterov,clip=5` | [`Recipe::warm_up`], with `dgc` also `momentum=0.9`, and `nesterov` and `clip` where they are said |
 /// | clipping | `clip=5` | [`Recipe::clip`]: of each rank's gradient, before anything else |
 /// | quantization | `qsgd:bits=4,bucket=64`, `float:e4m3,scaled`, `float:int16,bound=0.001`, `ternary:clip=2.5`, `sign` | a [`Quantizer`], each of which says its word |
@@ -360,7 +361,7 @@ impl Recipe {
     /// 0. `None` where nothing is selected, or not by a part.
     pub fn part_at(&self, step: u64) -> Option<f64> {
         let part = match self.select.as_ref()?.keep() {
-            Keep::Fraction(part) | Keep::Estimate { part, .. } => *part,
+            Keep::Fraction(part) | Keep::Estimate { part, .. } | Keep::PerSign(part) => *part,
             _ => return None,
         };
         // Quarters of the warm-up that have gone by, in 128 bits for any number of steps.
@@ -542,6 +543,9 @@ impl Recipe {
                 let what = "the tree of gtopk selects from sums anew, and no estimate is made there";
                 stages(what, "leave out estimate, or gtopk")
             }
+            Algorithm::Tree if self.select.as_ref().is_some_and(|s| matches!(s.keep(), Keep::PerSign(_))) => {
+                stages("the tree of gtopk selects from sums by magnitude alone", "leave out persign, or gtopk")
+            }
             Algorithm::Tree if !feedback || momentum.is_some() || self.memory.is_formed() => {
                 let what =
                     "the tree of gtopk keeps in the residual what a merge drops, and goes with error feedback as it is";
@@ -627,6 +631,7 @@ impl Recipe {
         let select = self.select.as_ref()?;
         let keep = |part| match select.keep() {
             Keep::Estimate { by, .. } => Keep::Estimate { part, by: *by },
+            Keep::PerSign(_) => Keep::PerSign(part),
             _ => Keep::Fraction(part),
         };
         let now = self.part_at(step).map(|part| TopK::keeping(keep(part), select.is_clamped()));

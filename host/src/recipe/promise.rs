@@ -1,7 +1,7 @@
 //! What a recipe promises, from what its stages promise.
 
 use super::{Quantize, Recipe};
-use crate::codec::topk::Select;
+use crate::codec::topk::{Select, Sought};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::EncodePlan;
@@ -109,15 +109,16 @@ impl Recipe {
         let Some(select) = self.sparse() else { return Ok(Promise::WHOLE) };
         let plan = select.plan(n, Dtype::F32, false)?;
         let part = |k: u64, elements: u64| if elements == 0 { 1.0 } else { k.min(elements) as f64 / elements as f64 };
-        let delta = match &plan.select {
+        let delta = match (&plan.select, plan.sought) {
+            (_, Some(Sought::PerSign(part))) => Some(part),
             // One is kept at the least, the largest.
-            _ if plan.estimate.is_some() => Some(part(1, plan.n)),
-            Select::Largest(k) => Some(part(*k, plan.n)),
+            (_, Some(Sought::About { .. })) => Some(part(1, plan.n)),
+            (Select::Largest(k), _) => Some(part(*k, plan.n)),
             // A last block that is shorter keeps as many of fewer.
-            Select::Blocks { elements, k } => Some(part(*k, (*elements).min(plan.n))),
-            Select::Segments(segments) => segments.iter().map(|s| part(s.k, s.elements)).reduce(f64::min),
+            (Select::Blocks { elements, k }, _) => Some(part(*k, (*elements).min(plan.n))),
+            (Select::Segments(segments), _) => segments.iter().map(|s| part(s.k, s.elements)).reduce(f64::min),
             // All may lie below the threshold.
-            Select::Above(threshold) => (*threshold == 0.0).then_some(1.0),
+            (Select::Above(threshold), _) => (*threshold == 0.0).then_some(1.0),
         };
         let delta = delta.and_then(above_0);
         let values = match (self.quantize, plan.quantizer(plan.most() as usize, false)?) {

@@ -504,9 +504,10 @@ impl<'t> Word<'t> {
 
     /// The selection, and the steps of its warm-up.
     fn topk(&self) -> Result<(TopK, u64), Error> {
-        let allowed = "a part of all such as 0.01, k, block, above, segments, estimate, warmup or clamped";
+        let allowed = "a part of all such as 0.01, k, block, above, segments, estimate, persign, warmup or clamped";
         let list = self.list(allowed)?;
-        let (mut keep, mut block, mut estimate, mut clamped, mut warm_up) = (None, None, None, false, 0);
+        let (mut keep, mut block, mut estimate, mut per_sign) = (None, None, None, None);
+        let (mut clamped, mut warm_up) = (false, 0);
         for s in &list {
             let kept = match s.key {
                 "k" => Keep::Count(s.number("a number of entries")?),
@@ -518,6 +519,10 @@ impl<'t> Word<'t> {
                 }
                 "estimate" => {
                     estimate = Some((s, s.estimate()?));
+                    continue;
+                }
+                "persign" => {
+                    per_sign = Some(s.flag(s)?);
                     continue;
                 }
                 "warmup" => {
@@ -541,7 +546,7 @@ impl<'t> Word<'t> {
                 return Err(self.wrong(
                     s.at,
                     format!("{:?} says a second time how many are kept", s.key),
-                    "block, estimate, warmup or clamped",
+                    "block, estimate, persign, warmup or clamped",
                 ));
             }
         }
@@ -559,11 +564,16 @@ impl<'t> Word<'t> {
                 ));
             }
         };
-        let keep = match (keep, estimate) {
-            (keep, None) => keep,
-            (Keep::Fraction(part), Some((_, by))) => Keep::Estimate { part, by },
-            (_, Some((s, _))) => {
-                return Err(self.wrong(s.at, "estimate is set without a part".into(), "a part of all, as 0.01,"));
+        let keep = match (keep, estimate, per_sign) {
+            (keep, None, None) => keep,
+            (Keep::Fraction(part), Some((_, by)), None) => Keep::Estimate { part, by },
+            (Keep::Fraction(part), None, Some(_)) => Keep::PerSign(part),
+            (Keep::Fraction(_), Some(_), Some(s)) => {
+                return Err(self.wrong(s.at, "persign is exact, and goes with no estimate".into(), "one of the two"));
+            }
+            (_, Some((s, _)), _) | (_, None, Some(s)) => {
+                let found = format!("{} is set without a part", s.key);
+                return Err(self.wrong(s.at, found, "a part of all, as 0.01,"));
             }
         };
         Ok((TopK::keeping(keep, clamped), warm_up))
@@ -698,6 +708,7 @@ pub(super) fn words_of(select: &TopK) -> String {
         Keep::Blocks { elements, k } => format!("k={k},block={elements}"),
         Keep::Above(threshold) => format!("above={threshold}"),
         Keep::Estimate { part, by } => format!("{part},estimate={}", by.word()),
+        Keep::PerSign(part) => format!("{part},persign"),
         Keep::Segments(segments) => {
             let all: Vec<_> = segments.iter().map(|s| format!("{}of{}", s.k, s.elements)).collect();
             format!("segments={}", all.join("/"))

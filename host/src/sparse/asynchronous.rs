@@ -8,8 +8,7 @@ use super::payload::{SparsePayload, ValueFormat};
 use super::select::SelectPlan;
 use crate::backend::cpu::{Cpu, Entries};
 use crate::backend::wgpu::{HostSlice, SCRATCH, Wgpu};
-use crate::codec::estimate::Estimate;
-use crate::codec::topk::{Select, SparsePlan, TopK};
+use crate::codec::topk::{Select, Sought, SparsePlan, TopK};
 use crate::embed::{Access, Piece, ScanBuffers, Scatter, ScatterBuffers};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
@@ -58,9 +57,9 @@ impl Wgpu {
             // The gradient is in the host's memory, and on its way to the device is read there anyway.
             refuse(Cpu::first_not_finite(gradient, sums.as_deref()))?;
         }
-        let entries = match plan.estimate {
-            Some((k, by)) => self.estimated(&plan, k, by, gradient, sums.as_deref_mut()).await?,
-            None => self.select_async(&plan, gradient, sums.as_deref_mut()).await?,
+        let entries = match plan.sought {
+            Some(sought) => self.searched(&plan, sought, gradient, sums.as_deref_mut()).await?,
+            None => self.select_async(&plan, gradient, sums.as_deref_mut(), false).await?.0,
         };
         let chosen = if is_more_than_all(&plan, &entries) {
             everything(sums.as_deref().map_or(gradient, Gradient::F32))
@@ -112,20 +111,23 @@ impl Wgpu {
         self.run_async(Scatter { entries, elements, weight }, buffers).await
     }
 
-    /// The entries that are kept; with `sums`, which hold the residual, they are gradient + residual afterwards.
+    /// The entries that are kept, and their number; with `counts`, of a threshold, the number alone. With `sums`, which
+    /// hold the residual, they are gradient + residual afterwards.
     async fn select_async(
         &self,
         plan: &SparsePlan,
         gradient: Gradient<'_>,
         sums: Option<&mut [f32]>,
-    ) -> Result<Entries, Error> {
+        counts: bool,
+    ) -> Result<(Entries, u64), Error> {
         let is_counted = matches!(plan.select, Select::Above(_));
         // Where a threshold keeps so much that all is sent, the sums are needed as they are.
         let exact = plan.values == ValueFormat::Plain(Dtype::F32) && !is_counted;
         let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), sums.is_some(), exact);
-        let passes = select.passes(&self.limits())?;
+        let limits = self.limits();
+        let passes = if counts { select.counting_passes(&limits)? } else { select.passes(&limits)? };
         if passes.is_empty() {
-            return Ok(Entries::default());
+            return Ok((Entries::default(), 0));
         }
         let sizes = select.sizes();
         let (count, left, lists) = self
@@ -159,11 +161,12 @@ impl Wgpu {
         // there are few.
         let count = self.read(count).await?;
         let count = count.first_chunk().map_or(select.entries(), |count| u32::from_le_bytes(*count).into());
+        let copied = if counts { 0 } else { count };
         let [indices, values] = self
             .contained("copying entries", || {
                 let mut encoder = self.encoder();
-                let indices = self.copied(&mut encoder, &lists[0], 0, 4 * count)?;
-                let values = self.copied(&mut encoder, &lists[1], 0, 4 * count)?;
+                let indices = self.copied(&mut encoder, &lists[0], 0, 4 * copied)?;
+                let values = self.copied(&mut encoder, &lists[1], 0, 4 * copied)?;
                 self.submit(encoder);
                 Ok([indices, values])
             })
@@ -174,20 +177,19 @@ impl Wgpu {
         if let Some(sums) = sums {
             bytemuck::cast_slice_mut(sums).copy_from_slice(&self.read(left).await?);
         }
-        Ok(entries)
+        Ok((entries, count))
     }
 
-    /// The entries that reach a threshold that is estimated; with `sums` as [`Wgpu::select_async`].
-    async fn estimated(
+    /// The entries that a search finds; with `sums` as [`Wgpu::select_async`].
+    async fn searched(
         &self,
         plan: &SparsePlan,
-        k: u64,
-        by: Estimate,
+        sought: Sought,
         gradient: Gradient<'_>,
         mut sums: Option<&mut [f32]>,
     ) -> Result<Entries, Error> {
         let mut partials = Vec::new();
-        for plan in estimate::plans(by, gradient.len(), gradient.dtype(), sums.is_some())? {
+        for plan in estimate::plans(sought, gradient.len(), gradient.dtype(), sums.is_some())? {
             let mut workspace = vec![0; plan.scratch_bytes()];
             let residual = sums.as_deref().map(|sums| Gradient::F32(sums).into());
             let buffers =
@@ -195,15 +197,20 @@ impl Wgpu {
             self.run_async(Measure(&plan), buffers).await?;
             partials.push(from_little_endian(&workspace[plan.statistic_bytes().start as usize..]));
         }
-        let mut search = estimate::search(by, k, plan.n, &partials);
+        let mut search = estimate::search(sought, plan.n, &partials);
         let mut is_first = true;
         while let Some(threshold) = search.next() {
             let above = plan.above(threshold);
-            search.take(match &mut sums {
+            let counts = search.counts();
+            let (entries, reached) = match &mut sums {
                 // Once they are written, they are what is selected from.
-                Some(sums) if !is_first => self.select_async(&above, Gradient::F32(sums), None).await?,
-                sums => self.select_async(&above, gradient, sums.as_deref_mut()).await?,
-            });
+                Some(sums) if !is_first => self.select_async(&above, Gradient::F32(sums), None, counts).await?,
+                sums => self.select_async(&above, gradient, sums.as_deref_mut(), counts).await?,
+            };
+            match counts {
+                true => search.count(reached),
+                false => search.take(entries),
+            }
             is_first = false;
         }
         Ok(search.end())

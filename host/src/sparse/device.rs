@@ -11,8 +11,7 @@ use super::lazy::LazyResidual;
 use super::payload::{SparsePayload, ValueFormat};
 use super::select::{SelectPlan, Sent};
 use crate::backend::cpu::{Entries, Sums};
-use crate::codec::estimate::Estimate;
-use crate::codec::topk::{Select, SparsePlan, TopK};
+use crate::codec::topk::{Select, Sought, SparsePlan, TopK};
 use crate::device::Device;
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
@@ -220,7 +219,8 @@ impl Device {
         }
         let plan = codec.plan(a.len(), Dtype::F32, true)?;
         Error::expect_len("residual", "elements", residual.len(), plan.n)?;
-        plan.refuse_estimate("an estimate in a merge", "a count, a part, blocks, segments or a threshold")?;
+        let what = ["an estimate in a merge", "a part of each sign in a merge"];
+        plan.refuse_search(what, "a count, a part, blocks, segments or a threshold")?;
         let (indices, sums) = self.union(a, b)?;
         if plan.guarded {
             let bad = sums.iter().position(|v| !v.is_finite());
@@ -278,8 +278,8 @@ impl Device {
         gradient: Gradient<'_>,
         mut sums: Option<Sums<'s>>,
     ) -> Result<(Entries, &'s mut [f32]), Error> {
-        let mut entries = match plan.estimate {
-            Some((k, by)) => self.estimated(plan, k, by, gradient, sums.as_mut().map(Sums::reborrow))?,
+        let mut entries = match plan.sought {
+            Some(sought) => self.searched(plan, sought, gradient, sums.as_mut().map(Sums::reborrow))?,
             None => self.engine().select(plan, gradient, sums.as_mut().map(Sums::reborrow))?,
         };
         let sums = sums.map(Sums::into_sums);
@@ -289,29 +289,35 @@ impl Device {
         Ok((entries, sums.unwrap_or_default()))
     }
 
-    /// The entries that reach a threshold that is estimated, about `k` of them. With a residual, gradient + residual is
-    /// written.
-    fn estimated(
+    /// The entries that a search finds. With a residual, gradient + residual is written.
+    fn searched(
         &self,
         plan: &SparsePlan,
-        k: u64,
-        by: Estimate,
+        sought: Sought,
         gradient: Gradient<'_>,
         mut sums: Option<Sums<'_>>,
     ) -> Result<Entries, Error> {
         let engine = self.engine();
         let residual = sums.as_ref().map(Sums::residual);
-        let plans = estimate::plans(by, gradient.len(), gradient.dtype(), residual.is_some())?;
-        let partials = engine.partials(&plans, gradient, residual)?;
-        let mut search = estimate::search(by, k, plan.n, &partials);
+        let plans = estimate::plans(sought, gradient.len(), gradient.dtype(), residual.is_some())?;
+        let partials = match sought {
+            // Entries are in the host's memory anyway.
+            Sought::PerSign(_) if engine.in_place() => Vec::new(),
+            _ => engine.partials(&plans, gradient, residual)?,
+        };
+        let mut search = estimate::search(sought, plan.n, &partials);
         let mut is_first = true;
         while let Some(threshold) = search.next() {
             let above = plan.above(threshold);
-            search.take(match &mut sums {
+            let (from, sums) = match &mut sums {
                 // Once they are written, they are what is selected from.
-                Some(sums) if !is_first => engine.select(&above, Gradient::F32(sums.sums), None)?,
-                sums => engine.select(&above, gradient, sums.as_mut().map(Sums::reborrow))?,
-            });
+                Some(sums) if !is_first => (Gradient::F32(sums.sums), None),
+                sums => (gradient, sums.as_mut().map(Sums::reborrow)),
+            };
+            match engine.late().filter(|_| search.counts()) {
+                Some(late) => search.count(late.count(&above, from, sums)?),
+                None => search.take(engine.select(&above, from, sums)?),
+            }
             is_first = false;
         }
         Ok(search.end())
@@ -351,8 +357,8 @@ impl Device {
     /// As [`Device::encode_sparse_with_feedback`], of a residual from which what was sent is taken off as late as can
     /// be: the same payloads, and the same residual.
     ///
-    /// It is late on a GPU where values are sent as they are ([`TopK`] as it comes). [`TopK::estimate`] is never late,
-    /// nor are blocks of up to 8192 elements, whose kernel has them at hand. Rounded and quantized values leave something
+    /// It is late on a GPU where values are sent as they are ([`TopK`] as it comes). [`TopK::estimate`] and
+    /// [`TopK::per_sign`] are never late, nor are blocks of up to 8192 elements, whose kernel has them at hand. Rounded and quantized values leave something
     /// behind that is not zero, and the CPU goes over the entries anyway: there the residual is up to date at once. Codec
     /// and device may change from step to step; where the segments change, what is pending is taken off first.
     ///
@@ -368,7 +374,7 @@ impl Device {
         let gradient = gradient.into();
         let plan = codec.plan(gradient.len(), gradient.dtype(), true)?;
         Error::expect_len("residual", "elements", residual.len(), plan.n)?;
-        let is_late = plan.values == ValueFormat::Plain(Dtype::F32) && plan.estimate.is_none();
+        let is_late = plan.values == ValueFormat::Plain(Dtype::F32) && plan.sought.is_none();
         let late = self.engine().late().filter(|_| is_late);
         let Some(late) = late else {
             return self.encode_sparse_with_feedback(codec, gradient, residual.materialize(), seed);
@@ -430,8 +436,12 @@ impl Device {
     }
 }
 
-/// Whether entries above a threshold, with their indices, take more room than all there are.
+/// Whether entries above a threshold, with their indices, take more room than all there are. Of a part of each sign, as
+/// of all other numbers that are asked for, it does not matter.
 pub(super) fn is_more_than_all(plan: &SparsePlan, entries: &Entries) -> bool {
+    if matches!(plan.sought, Some(Sought::PerSign(_))) {
+        return false;
+    }
     let (Select::Above(_), Some(each)) = (&plan.select, plan.header(0).value_size()) else { return false };
     let count = entries.bits.len() as u64;
     IndexFormat::choose(plan.n, count).bytes(plan.n, count) + each * count > each * plan.n

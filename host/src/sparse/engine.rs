@@ -43,7 +43,7 @@ pub(crate) trait Sparse {
     fn scatter_sum(&self, payloads: &[(&[u32], &[f32])], weight: f32, output: &mut [f32]) -> Result<(), Error>;
 }
 
-/// Selections by a plan that says what is taken off the residual, and when.
+/// What devices do beside that: selections by a plan that says what is taken off the residual, and when; and counts.
 pub(crate) trait Late {
     /// As [`Sparse::select`].
     fn select_by(
@@ -53,6 +53,10 @@ pub(crate) trait Late {
         gradient: Gradient<'_>,
         sums: Option<Sums<'_>>,
     ) -> Result<Entries, Error>;
+
+    /// How many elements reach the plan's threshold. With a residual, gradient + residual is written. Nothing is looked
+    /// for that is not finite. Where this fails, the memory of the sums may hold anything.
+    fn count(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<Sums<'_>>) -> Result<u64, Error>;
 }
 
 impl Sparse for Cpu {
@@ -259,5 +263,29 @@ impl<T: Sessions> Late for T {
             session.read(Role::Residual, 0, bytemuck::cast_slice_mut(sums.into_sums()))?;
         }
         Ok(Entries { indices, bits })
+    }
+
+    fn count(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<Sums<'_>>) -> Result<u64, Error> {
+        let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), sums.is_some(), false);
+        let passes = select.counting_passes(&self.limits())?;
+        let mut sizes = select.sizes();
+        for role in [Role::Indices, Role::Values] {
+            sizes.0[role as usize] = 0;
+        }
+        let mut session = self.session(sizes)?;
+        session.write(Role::Input, 0, gradient.as_bytes())?;
+        if let Some(sums) = &sums {
+            session.write(Role::Residual, 0, bytemuck::cast_slice(sums.residual()))?;
+        }
+        session.write(Role::Workspace, 0, &crate::words::little_endian(select.table()))?;
+        // SAFETY: all passes of the plan but the last, in order, in a session of their own whose workspace begins with
+        // its table.
+        unsafe { session.run_trusted(&passes)? };
+        let mut count = [0u32];
+        session.read(Role::Workspace, select.total_at(), bytemuck::cast_slice_mut(&mut count))?;
+        if let Some(sums) = sums {
+            session.read(Role::Residual, 0, bytemuck::cast_slice_mut(sums.into_sums()))?;
+        }
+        Ok(count[0].into())
     }
 }

@@ -7,7 +7,7 @@ use super::select::SelectPlan;
 use crate::codec::topk::{Select, SparsePlan, TopK};
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::{ALIGNMENT, Limits, Pass, Role, STATUS_BYTES, Sizes, refuse_not_finite};
+use crate::plan::{ALIGNMENT, Kernel, Limits, Pass, Role, STATUS_BYTES, Sizes, refuse_not_finite};
 use crate::session::Session;
 use crate::sparse::{SparseHeader, SparsePayload, ValueFormat};
 use crate::wire::PayloadError;
@@ -53,13 +53,14 @@ impl TopK {
     /// segments are larger than a tile of 8192, and by [`Limits::NONE`] up to eleven.
     ///
     /// A threshold is not offered, estimated or not, since how many entries it keeps is known on the device alone; nor
-    /// are values that are not sent as they are. Under [`NonFinite::Error`](crate::NonFinite::Error) the look for what is
+    /// are a part of each sign and values that are not sent as they are. Under [`NonFinite::Error`](crate::NonFinite::Error) the look for what is
     /// not finite is a call of its own, before the one that selects: [`Scan`](crate::embed::Scan), and
     /// [`Selection::check`]; a session has no such call, and selects whatever it finds. A session on the CPU refuses
     /// these passes.
     ///
     /// # Errors
-    /// As [`crate::Device::encode_sparse`]; [`Error::Keep`] for a threshold, and for an estimate of one.
+    /// As [`crate::Device::encode_sparse`]; [`Error::Keep`] for a threshold, for an estimate of one, and for a part of
+    /// each sign.
     pub fn selection(&self, n: usize, dtype: Dtype, feedback: bool, limits: &Limits) -> Result<Selection, Error> {
         self.select_in_passes(n, dtype, feedback, false, limits)
     }
@@ -111,7 +112,8 @@ impl TopK {
         limits: &Limits,
     ) -> Result<Selection, Error> {
         let plan = self.plan(n, dtype, feedback)?;
-        plan.refuse_estimate("an estimate as passes", "a count, a part, blocks or segments")?;
+        let what = ["an estimate as passes", "a part of each sign as passes"];
+        plan.refuse_search(what, "a count, a part, blocks or segments")?;
         if let Select::Above(threshold) = plan.select {
             let (what, allowed) = ("a threshold as passes", "a count, a part, blocks or segments");
             return Err(Error::Keep { what, got: threshold.into(), allowed });
@@ -157,6 +159,12 @@ impl Selection {
             table: select.table().to_vec(),
         };
         Ok((selection, select.total_at()))
+    }
+
+    /// This one of a threshold, without the passes that write entries.
+    pub(super) fn counting(mut self) -> Self {
+        self.passes.retain(|pass| pass.kernel != Kernel::TopKEmit);
+        self
     }
 
     /// Bytes of each buffer.

@@ -26,7 +26,7 @@ pub(crate) struct SparseSteps {
     count_at: Option<u64>,
     /// Whether the passes leave zeros in the residual where an entry is kept.
     zeroes: bool,
-    /// Of what a threshold is estimated, where it is.
+    /// Of what a search starts, where there is one.
     statistics: Vec<EncodePlan>,
     limits: Limits,
 }
@@ -44,27 +44,29 @@ impl SparseSteps {
         let zeroes = plan.is_exact() && !matches!(plan.select, Select::Above(_));
         let (selection, total) = Selection::of_plan(&plan, feedback, zeroes, false, limits)?;
         let count_at = matches!(plan.select, Select::Above(_)).then_some(total);
-        let statistics = match plan.estimate {
-            Some((_, by)) => estimate::plans(by, n, Dtype::F32, feedback)?,
+        let statistics = match plan.sought {
+            Some(sought) => estimate::plans(sought, n, Dtype::F32, feedback)?,
             None => Vec::new(),
         };
         Ok(Self { plan, selection, feedback, count_at, zeroes, statistics, limits: *limits })
     }
 
-    /// The plans of whose partial statistics a threshold is estimated; none where none is.
+    /// The plans of whose partial statistics a search starts; none where there is none.
     pub(crate) fn statistics(&self) -> &[EncodePlan] {
         &self.statistics
     }
 
-    /// The search for a threshold, from those statistics; none where none is estimated.
+    /// The search, from those statistics; none where there is none.
     pub(crate) fn search(&self, partials: &[Vec<u32>]) -> Option<Search> {
-        self.plan.estimate.map(|(k, by)| estimate::search(by, k, self.plan.n, partials))
+        self.plan.sought.map(|sought| estimate::search(sought, self.plan.n, partials))
     }
 
-    /// The selection of what reaches a threshold, in the same memory: from gradient and residual, or from one of both
-    /// that holds the sums.
-    pub(crate) fn above(&self, threshold: f32, feedback: bool) -> Result<Selection, Error> {
-        Ok(Selection::of_plan(&self.plan.above(threshold), feedback, self.zeroes, false, &self.limits)?.0)
+    /// The selection of what reaches a threshold, or with `counts` of how many elements do, in the same memory: from
+    /// gradient and residual, or from one of both that holds the sums.
+    pub(crate) fn above(&self, threshold: f32, feedback: bool, counts: bool) -> Result<Selection, Error> {
+        let (selection, _) =
+            Selection::of_plan(&self.plan.above(threshold), feedback, self.zeroes, false, &self.limits)?;
+        Ok(if counts { selection.counting() } else { selection })
     }
 
     pub(crate) fn selection(&self) -> &Selection {

@@ -313,6 +313,7 @@ fn what_cannot_be_queued_is_refused_on_all_ranks_and_the_group_goes_on() {
         ("ternary+base3", "leave out elias and base3"),
         ("topk:above=0.1", "or topk with a part or a number"),
         ("topk:0.1,estimate=sidco", "or leave out estimate"),
+        ("topk:0.1,persign", "or leave out persign"),
         ("topk:0.1+qsgd:bits=4", "leave out what stands behind topk"),
         ("topk:0.1+f16", "leave out what stands behind topk"),
         ("dgc:ratio=0.01,warmup=4", "leave out warmup"),

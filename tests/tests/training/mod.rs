@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 49] = [
+pub(crate) const TEXTS: [&str; 51] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -38,6 +38,8 @@ pub(crate) const TEXTS: [&str; 49] = [
     "topk:above=0.02+ef",
     "topk:0.02,estimate=gaussian+qsgd:bits=4,bucket=32+ef",
     "topk:0.05,estimate=sidco,warmup=3+momentum=0.5",
+    "topk:0.3,persign+onebit:bucket=whole+ef",
+    "topk:0.05,persign,warmup=3+momentum=0.5",
     "topk:0.05+qsgd:bits=4,bucket=32+ef",
     "topk:0.05+qsgd:bits=4,bucket=32,l2,contractive+elias+ef",
     "topk:0.02+momentum=0.9",

@@ -86,7 +86,7 @@ impl Part {
                 };
                 let plan = codec.plan(*elements, Dtype::F32, false)?;
                 let count = match codec.keep() {
-                    Keep::Above(_) | Keep::Estimate { .. } => return Ok(None),
+                    Keep::Above(_) | Keep::Estimate { .. } | Keep::PerSign(_) => return Ok(None),
                     // The last block may have fewer elements.
                     Keep::Blocks { elements: block, k } => {
                         let (n, block, k) = (*elements as u64, *block, *k);

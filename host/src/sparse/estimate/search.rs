@@ -1,4 +1,4 @@
-//! The search for a threshold, of which a backend selects what reaches it.
+//! The search for a threshold that about so many entries reach.
 
 use gradwire_kernels::arith::float::MAGNITUDE;
 
@@ -42,10 +42,9 @@ impl Wanted {
     }
 }
 
-/// A search that goes on in steps: [`Search::next`] says from which threshold on entries are to be selected, and
-/// [`Search::take`] takes them up. Behind the last step, [`Search::end`] has those that are kept.
+/// A search, as [`Search`](super::Search) says.
 #[derive(Clone, Debug)]
-pub(crate) struct Search {
+pub(crate) struct About {
     wanted: Wanted,
     way: Way,
     next: Option<f32>,
@@ -66,7 +65,7 @@ enum Way {
     Corrected { left: u32, many: Option<f32>, few: Option<f32> },
 }
 
-impl Search {
+impl About {
     /// Of `k` wanted entries of `n`, 0 < k <= n.
     pub(super) fn new(estimate: Estimate, k: u64, n: u64, known: Known) -> Self {
         let [least, most] = match estimate {
@@ -91,13 +90,11 @@ impl Search {
         Self { wanted, way, next: Some(first), entries: Entries::default(), best: None }
     }
 
-    /// The threshold from which on entries are to be selected next; none behind the last step.
-    pub(crate) fn next(&self) -> Option<f32> {
+    pub(super) fn next(&self) -> Option<f32> {
         self.next
     }
 
-    /// Takes up the entries that reach that threshold, all of them, in rising order.
-    pub(crate) fn take(&mut self, entries: Entries) {
+    pub(super) fn take(&mut self, entries: Entries) {
         let Some(first) = self.next.take() else { return };
         self.entries = entries;
         match self.way {
@@ -140,8 +137,7 @@ impl Search {
         }
     }
 
-    /// The entries that are kept.
-    pub(crate) fn end(self) -> Entries {
+    pub(super) fn end(self) -> Entries {
         let (threshold, _) = self.best.unwrap_or((f32::INFINITY, 0));
         let kept =
             self.entries.indices.into_iter().zip(self.entries.bits).filter(|(_, bits)| reaches(*bits, threshold));

@@ -1,13 +1,16 @@
-//! The statistics of which a threshold is estimated: those that codecs make of a tensor that is one bucket, a sum of
+//! The statistics that a search starts from: those that codecs make of a tensor that is one bucket, a sum of
 //! integers for each span of it.
 
 use gradwire_kernels::arith::float::INF_BITS;
 use gradwire_kernels::arith::fold::join;
 use gradwire_kernels::arith::norm::alignment;
 
+use super::Search;
 use super::numbers::power_of_2;
-use super::search::{Known, Search};
+use super::per_sign::{PerSign, Sides};
+use super::search::{About, Known};
 use crate::codec::estimate::Estimate;
+use crate::codec::topk::Sought;
 use crate::codec::{Codec, OneBit, Qsgd, Sign};
 use crate::error::Error;
 use crate::gradient::Dtype;
@@ -17,27 +20,52 @@ use crate::plan::EncodePlan;
 ///
 /// # Errors
 /// [`Error::TooLong`] for more elements than a plan has.
-pub(crate) fn plans(estimate: Estimate, n: usize, dtype: Dtype, feedback: bool) -> Result<Vec<EncodePlan>, Error> {
-    let plans = match estimate {
-        Estimate::Gaussian => {
+pub(crate) fn plans(sought: Sought, n: usize, dtype: Dtype, feedback: bool) -> Result<Vec<EncodePlan>, Error> {
+    let plans = match sought {
+        Sought::PerSign(_) => vec![OneBit::new().whole_tensor().plan(n, dtype)?],
+        Sought::About { by: Estimate::Gaussian, .. } => {
             vec![OneBit::new().whole_tensor().plan(n, dtype)?, Qsgd::bits(8).l2().whole_tensor().plan(n, dtype)?]
         }
-        Estimate::Sidco => vec![Sign::new().whole_tensor().plan(n, dtype)?],
+        Sought::About { by: Estimate::Sidco, .. } => vec![Sign::new().whole_tensor().plan(n, dtype)?],
     };
     Ok(plans.into_iter().map(|plan| EncodePlan { feedback, ..plan }).collect())
 }
 
-/// The search for a threshold that about `k` of `n` entries reach, from the partial statistics of [`plans`], a list for
-/// each.
-pub(crate) fn search(estimate: Estimate, k: u64, n: u64, partials: &[Vec<u32>]) -> Search {
-    Search::new(estimate, k, n, known(n as f64, partials))
+/// The search among `n` elements, from the partial statistics of [`plans`], a list for each. A part of each sign is
+/// searched without any too: then its first step takes every entry.
+pub(crate) fn search(sought: Sought, n: u64, partials: &[Vec<u32>]) -> Search {
+    match sought {
+        Sought::About { k, by } => Search::About(About::new(by, k, n, known(n as f64, partials))),
+        Sought::PerSign(part) => Search::PerSign(PerSign::new(part, partials.first().and_then(|spans| sides(spans)))),
+    }
+}
+
+/// What 1-bit's statistics tell of both sides of zero; nothing where they are not finite.
+fn sides(means: &[u32]) -> Option<Sides> {
+    let mut sides = Sides { below: 0, sums: [0.0; 2] };
+    for [top, bottom, a, b, c, d, _, below] in chunks::<8>(means) {
+        if top.max(bottom) >= INF_BITS {
+            return None;
+        }
+        sides.below += u64::from(below);
+        sides.sums[0] += sum([a, b]) * unit(top);
+        sides.sums[1] += sum([c, d]) * unit(bottom);
+    }
+    Some(sides)
+}
+
+/// A magnitude's unit in the integers of a span whose largest has these bits.
+fn unit(largest: u32) -> f64 {
+    power_of_2(alignment(largest) as i32 - 158)
+}
+
+fn sum(words: [u32; 2]) -> f64 {
+    join(words) as f64
 }
 
 fn known(n: f64, partials: &[Vec<u32>]) -> Known {
-    // Of a magnitude in the integers of a span, whose largest has these bits, and of its square.
-    let unit = |largest: u32| power_of_2(alignment(largest) as i32 - 158);
+    // The unit of a square.
     let square = |largest: u32| power_of_2(2 * (alignment(largest) as i32 - 150));
-    let sum = |words: [u32; 2]| join(words) as f64;
     let is_finite = |spans: &[[u32; 8]]| spans.iter().all(|[a, b, ..]| *a < INF_BITS && *b < INF_BITS);
     match partials {
         [means, squares] => {

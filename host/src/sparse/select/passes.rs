@@ -83,6 +83,16 @@ impl SelectPlan {
         Ok(passes)
     }
 
+    /// The passes without those that write entries: what they leave is how many reach a threshold, and the sums.
+    ///
+    /// # Errors
+    /// As [`SelectPlan::passes`].
+    pub(crate) fn counting_passes(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        let mut passes = self.passes(limits)?;
+        passes.retain(|pass| pass.kernel != Kernel::TopKEmit);
+        Ok(passes)
+    }
+
     /// The passes that zero the sent entries that a [`late`](Self::late) selection left in the residual, and mark in
     /// the table that there are none any more. No passes where no entry can be late.
     ///

@@ -21,7 +21,7 @@ pub(in crate::compressor::resident) struct Sparse<D: DeviceMemory> {
     workspace: D::Room,
     entries: Entries<D>,
     packed: Option<Packed<D>>,
-    /// Room for statistics, where a threshold is estimated.
+    /// Room for statistics, where a search starts from some.
     statistics: Option<D::Room>,
 }
 
@@ -149,7 +149,7 @@ impl<D: DeviceMemory> Sparse<D> {
         queue.run(Scan(selection), scan)?;
         selection.check(&queue.bytes(&workspace, selection.status_bytes())?)?;
         let entries = match &self.statistics {
-            Some(statistics) => self.estimated(queue, &queue.all(statistics), &gradient, residual.as_ref())?,
+            Some(statistics) => self.searched(queue, &queue.all(statistics), &gradient, residual.as_ref())?,
             None => {
                 let lists = [&self.entries.indices, &self.entries.values].map(|room| queue.all(room));
                 self.queue_select(queue, gradient.clone(), residual.clone(), lists)?;
@@ -164,18 +164,22 @@ impl<D: DeviceMemory> Sparse<D> {
         steps.seal(place.device, entries, seed, all)
     }
 
+    /// How many entries the last selection has found.
+    fn count(&self, queue: &Queue<'_, D>) -> Result<u64, Error> {
+        Ok(self.steps.count(&queue.bytes(&queue.all(&self.workspace), self.steps.count_bytes())?))
+    }
+
     /// The entries that the last selection has left.
     fn selected(&self, queue: &Queue<'_, D>) -> Result<Kept, Error> {
-        let (steps, workspace) = (&self.steps, queue.all(&self.workspace));
-        let count = steps.count(&queue.bytes(&workspace, steps.count_bytes())?) as usize;
+        let count = self.count(queue)? as usize;
         let (mut indices, mut bits) = (vec![0u32; count], vec![0u32; count]);
         queue.read(&queue.all(&self.entries.indices), 0, &mut indices)?;
         queue.read(&queue.all(&self.entries.values), 0, &mut bits)?;
         Ok(Kept { indices, bits })
     }
 
-    /// The entries that reach a threshold that is estimated. With a residual, it holds the sums afterwards.
-    fn estimated(
+    /// The entries that a search finds. With a residual, it holds the sums afterwards.
+    fn searched(
         &self,
         queue: &Queue<'_, D>,
         statistics: &D::Slice,
@@ -192,7 +196,7 @@ impl<D: DeviceMemory> Sparse<D> {
         let Some(mut search) = steps.search(&partials) else { return Ok(Kept::default()) };
         let (mut gradient, mut residual) = (gradient.clone(), residual.cloned());
         while let Some(threshold) = search.next() {
-            let selection = steps.above(threshold, residual.is_some())?;
+            let selection = steps.above(threshold, residual.is_some(), search.counts())?;
             queue.write(&workspace, 0, &selection.table())?;
             let [indices, values] = [&self.entries.indices, &self.entries.values].map(|room| queue.all(room));
             let buffers = SelectBuffers {
@@ -203,7 +207,10 @@ impl<D: DeviceMemory> Sparse<D> {
                 workspace: workspace.clone(),
             };
             queue.run(Select(&selection), buffers)?;
-            search.take(self.selected(queue)?);
+            match search.counts() {
+                true => search.count(self.count(queue)?),
+                false => search.take(self.selected(queue)?),
+            }
             // The sums are there now, and are what is selected from.
             gradient = residual.take().unwrap_or(gradient);
         }

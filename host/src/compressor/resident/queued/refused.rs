@@ -29,6 +29,9 @@ pub(super) fn refuse(recipe: &Recipe, step: u64) -> Result<(), Error> {
     } else if recipe.select.as_ref().is_some_and(|select| matches!(select.keep(), Keep::Estimate { .. })) {
         let what = "estimate keeps another number of entries in each step, and the host computes its threshold";
         (what, "use ResidentCompressor::exchange, or leave out estimate")
+    } else if recipe.select.as_ref().is_some_and(|select| matches!(select.keep(), Keep::PerSign(_))) {
+        let what = "persign keeps another number of entries in each step, and the host picks them";
+        (what, "use ResidentCompressor::exchange, or leave out persign")
     } else if recipe.select.is_some() && recipe.quantize != Quantize::Exact {
         let what = "values of a selection that are rounded or quantized are written by the host";
         (what, "use ResidentCompressor::exchange, or leave out what stands behind topk")
