@@ -58,7 +58,7 @@ fn fixed<const SMALL: bool>(p: DecodeParams, levels: u32) -> DecodeParams {
 /// `arith::float::canonical` of what a sum gave: a device makes no signalling NaN, so that a comparison of numbers is
 /// enough.
 #[inline(always)]
-fn canonical(sum: f32) -> f32 {
+pub(super) fn canonical(sum: f32) -> f32 {
     if sum.is_nan() { f32::from_bits(NAN_BITS) } else { sum }
 }
 
