@@ -1,9 +1,8 @@
 //! What every bucketed quantizer does to decode, whatever its formula.
 
 use super::codes::{self, WORDS};
-use super::fixed_decode::canonical as of_sum;
 use super::quantizer::of_lane;
-use crate::arith::float::canonical;
+use crate::arith::float::{NAN_BITS, canonical};
 use crate::arith::pack::{LANES, SLOTS, UNIT, unit_bytes};
 use crate::arith::quantizer::Quantizer;
 use crate::device;
@@ -26,6 +25,12 @@ pub(super) struct Buffers {
     pub(super) codes: *const u8,
     /// The decoded values.
     pub(super) output: *mut f32,
+}
+
+/// [`canonical`] of what a sum gave: a device makes no signalling NaN, so that a comparison of numbers is enough.
+#[inline(always)]
+pub(super) fn of_sum(sum: f32) -> f32 {
+    if sum.is_nan() { f32::from_bits(NAN_BITS) } else { sum }
 }
 
 /// Where a thread of a decode kernel stands.
