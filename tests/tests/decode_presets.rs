@@ -1,11 +1,11 @@
-//! Decodes whose setting has kernels of its own, beside the CPU, on the PTX machine: which kernels they are is the
-//! backend's own business, and every bit must be the same.
+//! Decodes whose setting has kernels of its own, or a way of its own in its codec's kernel, beside the CPU, on the PTX
+//! machine: which they are is the backend's own business, and every bit must be the same.
 #![cfg(feature = "cuda")]
 
 use std::sync::Arc;
 
 use gradwire::backend::cuda::Cuda;
-use gradwire::{DecodeMode, Device, Dtype, Layout, Payload, Qsgd, Seed, Uniform};
+use gradwire::{DecodeMode, Device, Dtype, Layout, OneBit, Payload, Qsgd, Seed, Sign, Ternary, Uniform};
 use gradwire_ptx_machine::Machine;
 use gradwire_tests::cases::{Quantizer, normal};
 
@@ -21,14 +21,20 @@ fn opened() -> Vec<(Arc<Machine>, Device)> {
     DEVICES.into_iter().map(open).collect()
 }
 
-/// Both codecs, with buckets of every class that kernels tell apart, and beside them of the one that has none of its
-/// own.
+/// Codecs with buckets of every class that kernels tell apart: of 4 bits, and beside them of the class that has no
+/// kernels of its own; and of one bit or two.
 fn codecs() -> Vec<Quantizer> {
     let mut all = Vec::new();
     for bucket in [32, 64, 128, 256, 512, 2048] {
         all.push(Quantizer::Qsgd(Qsgd::bits(4).bucket(bucket)));
         all.push(Quantizer::Uniform(Uniform::bits(4).bucket(bucket)));
     }
+    for bucket in [64, 256, 1024] {
+        all.push(Quantizer::OneBit(OneBit::new().without_feedback().bucket(bucket)));
+        all.push(Quantizer::Sign(Sign::new().without_feedback().bucket(bucket)));
+        all.push(Quantizer::Ternary(Ternary::new().bucket(bucket)));
+    }
+    all.push(Quantizer::OneBit(OneBit::new().without_feedback().whole_tensor()));
     all.push(Quantizer::Qsgd(Qsgd::bits(4).whole_tensor()));
     all.push(Quantizer::Uniform(Uniform::bits(4).whole_tensor()));
     all

@@ -207,7 +207,8 @@ macro_rules! entries {
             /// A block takes 2048 elements, a warp a unit of 256 of them, each lane 8: slot `j` of lane `i` is element
             /// `32 j + i`, so that every access of a warp is consecutive. Lane `8 k + j` makes the decoder of row `j`
             /// for the `k`-th of four payloads. Codes of up to 5 bits in buckets of 256 and more are looked up: lane
-            /// `i` holds the value of code `i`.
+            /// `i` holds the value of code `i`. Where the codec's one width is a bit or two, lane `i` holds that of
+            /// code `i % 2^bits` of the payload `i >> bits` of eight.
             ///
             /// # Shared memory
             /// None.
@@ -239,7 +240,12 @@ macro_rules! entries {
                 output: *mut f32,
             ) {
                 // SAFETY: the kernel's contract.
-                unsafe { decode::decode::<$formula>(p, decode::Buffers { scalars, codes, output }) }
+                unsafe {
+                    decode::decode::<$formula, { decode::narrow_width(&[$($width),+]) }>(
+                        p,
+                        decode::Buffers { scalars, codes, output },
+                    )
+                }
             }
         }
 
@@ -336,7 +342,13 @@ macro_rules! entries {
                 table: *const u32,
             ) {
                 // SAFETY: the kernel's contract.
-                unsafe { decode::decode_item::<$formula>(p, decode::Buffers { scalars, codes, output }, table) }
+                unsafe {
+                    decode::decode_item::<$formula, { decode::narrow_width(&[$($width),+]) }>(
+                        p,
+                        decode::Buffers { scalars, codes, output },
+                        table,
+                    )
+                }
             }
         }
 

@@ -26,9 +26,19 @@ fn fixed<const DTYPE: u32, const BITS: u32, const SMALL: bool>(p: EncodeParams, 
 /// # Safety
 /// As the kernels ask.
 #[inline(always)]
-unsafe fn encode<Q: Measured, const BITS: u32>(p: &EncodeParams, keys: &Keys, b: &Buffers, place: Place) {
+unsafe fn encode<Q: Measured, const BITS: u32, const PACKS: bool>(
+    p: &EncodeParams,
+    keys: &Keys,
+    b: &Buffers,
+    place: Place,
+) {
     // SAFETY: the kernel's contract covers the input.
-    let tile = unsafe { load::<Q>(p, b, place) };
+    let mut tile = unsafe { load::<Q, PACKS>(p, b, place) };
+    let mut packed = [0; PAIRS];
+    if PACKS {
+        packed = pack(&tile);
+        tile = unpack(&packed);
+    }
     let grouping = Grouping::new(p.bucket_log2);
     // SAFETY: the bucket is the same for all threads, so all are here.
     let encoder = Q::encoder(p, Q::statistic(p, unsafe { measure::<Q>(p, place, &tile, grouping) }));
@@ -39,22 +49,58 @@ unsafe fn encode<Q: Measured, const BITS: u32>(p: &EncodeParams, keys: &Keys, b:
             unsafe { *b.scalars.add(bucket as usize * Q::SCALARS + scalar) = wire[scalar].to_bits() };
         }
     }
+    if PACKS {
+        // Or the values would wait as they were measured.
+        tile = unpack(&packed.map(device::opaque));
+    }
     // SAFETY: the kernel's contract covers the codes; all lanes are here.
     unsafe { units::<Q, BITS>(p, keys, b, place, &tile, &encoder) }
 }
 
-/// The warp's values, as f32. Behind the last element lie zeros, or copies of it.
+/// Registers that hold a lane's values, two in each.
+const PAIRS: usize = UNITS * SLOTS / 2;
+
+/// A tile of bf16 as it was loaded, two values in a register: of slots that follow one another the latter is above.
+///
+/// What a lane holds while it encodes then takes half of the registers, and more blocks run at a time.
+#[inline(always)]
+fn pack(tile: &Tile) -> [u32; PAIRS] {
+    let mut packed = [0; PAIRS];
+    for pair in 0..PAIRS {
+        let (unit, slot) = (2 * pair / SLOTS, 2 * pair % SLOTS);
+        // A sum that the compiler does not see through is one instruction, and is not taken apart again.
+        let low = device::opaque(tile[unit][slot]);
+        packed[pair] = device::opaque(low.wrapping_add(tile[unit][slot + 1] << 16));
+    }
+    packed
+}
+
+/// The values that were packed, as f32.
+#[inline(always)]
+fn unpack(packed: &[u32; PAIRS]) -> Tile {
+    let mut tile = [[0; SLOTS]; UNITS];
+    for pair in 0..PAIRS {
+        let (unit, slot) = (2 * pair / SLOTS, 2 * pair % SLOTS);
+        tile[unit][slot] = packed[pair] << 16;
+        tile[unit][slot + 1] = packed[pair] & 0xffff_0000;
+    }
+    tile
+}
+
+/// The warp's values, as f32; with `PACKS`, as they are stored. Behind the last element lie zeros, or copies of it.
 ///
 /// # Safety
 /// `input` holds `p.n` elements, at least one, each aligned to its type's size. All lanes of the warp arrive together.
 #[inline(always)]
-unsafe fn load<Q: Measured>(p: &EncodeParams, b: &Buffers, place: Place) -> Tile {
+unsafe fn load<Q: Measured, const PACKS: bool>(p: &EncodeParams, b: &Buffers, place: Place) -> Tile {
     let start = place.element(0, 0) as usize;
     let value = |k: usize| {
         // SAFETY: the caller asks for no other than the launch's elements.
         unsafe {
             if p.dtype == dtype::F32 {
                 *b.input.cast::<u32>().add(start).add(k)
+            } else if PACKS {
+                u32::from(*b.input.cast::<u16>().add(start).add(k))
             } else {
                 bf16_to_f32(*b.input.cast::<u16>().add(start).add(k)).to_bits()
             }
@@ -196,6 +242,10 @@ macro_rules! entries {
                 status: *mut u32,
             ) {
                 const LEVELS: u32 = crate::codecs::CodecId::$formula.max_levels($bits);
+                // Of uniform quantization, which measures two extremes, no more blocks would run at a time.
+                const PACKS: bool = matches!(crate::codecs::CodecId::$formula, crate::codecs::CodecId::Qsgd)
+                    && dtype::$dtype != dtype::F32
+                    && !$small;
                 type Formula = formula!($formula);
                 let b = Buffers { input, residual, scalars, codes, workspace, status };
                 let encode_params = fixed::<{ dtype::$dtype }, $bits, $small>(p.encode, LEVELS);
@@ -203,9 +253,9 @@ macro_rules! entries {
                 unsafe {
                     if $segments {
                         let (q, b) = of_item(&encode_params, &b);
-                        encode::<Formula, $bits>(&q, &p.keys, &b, Place::in_span(0));
+                        encode::<Formula, $bits, PACKS>(&q, &p.keys, &b, Place::in_span(0));
                     } else {
-                        encode::<Formula, $bits>(&encode_params, &p.keys, &b, Place::in_span(device::block()));
+                        encode::<Formula, $bits, PACKS>(&encode_params, &p.keys, &b, Place::in_span(device::block()));
                     }
                 }
             }

@@ -6,11 +6,10 @@
 //! their own.
 
 use self::sum::sum;
-use super::decode::Buffers;
+use super::decode::{Buffers, of_sum};
 use super::quantizer::of_lane;
 use super::tile::{UNITS, WARP_SPAN};
 use crate::arith;
-use crate::arith::float::NAN_BITS;
 use crate::arith::pack::{LANES, SLOTS, UNIT, unit_bytes};
 use crate::arith::quantizer::Quantizer;
 use crate::device;
@@ -53,13 +52,6 @@ fn behind(unit: usize, slot: usize) -> usize {
 fn fixed<const SMALL: bool>(p: DecodeParams, levels: u32) -> DecodeParams {
     let bucket_log2 = if SMALL { 6 | p.bucket_log2 & 1 } else { p.bucket_log2.max(UNIT.ilog2()) };
     DecodeParams { bits: BITS, levels, bucket_log2, ..p }
-}
-
-/// `arith::float::canonical` of what a sum gave: a device makes no signalling NaN, so that a comparison of numbers is
-/// enough.
-#[inline(always)]
-fn canonical(sum: f32) -> f32 {
-    if sum.is_nan() { f32::from_bits(NAN_BITS) } else { sum }
 }
 
 /// What a block works on: its span of one tensor, or its item of many.
@@ -248,7 +240,7 @@ unsafe fn one<Q: Quantizer, const ADD: bool, const SMALL: bool>(p: &DecodeParams
             // SAFETY: as above.
             let decoded = unsafe { decoders.decode::<ADD, SMALL>(p, place.lane, unit as u32, raw[unit]) };
             for slot in 0..SLOTS {
-                let value = if ADD { canonical(values[unit][slot] + decoded[slot]) } else { decoded[slot] };
+                let value = if ADD { of_sum(values[unit][slot] + decoded[slot]) } else { decoded[slot] };
                 // SAFETY: the element is there, and no other lane's.
                 unsafe { *output.wrapping_add(behind(unit, slot)) = value };
             }
@@ -267,7 +259,7 @@ unsafe fn one<Q: Quantizer, const ADD: bool, const SMALL: bool>(p: &DecodeParams
             for slot in 0..SLOTS {
                 if place.element(unit as usize, slot) < p.n {
                     let at = output.wrapping_add(behind(unit as usize, slot));
-                    *at = if ADD { canonical(*at + decoded[slot]) } else { decoded[slot] };
+                    *at = if ADD { of_sum(*at + decoded[slot]) } else { decoded[slot] };
                 }
             }
         }

@@ -17,8 +17,8 @@ use crate::side_by_side::side_by_side;
 
 /// Blocks of each launch of which is kept what they executed.
 const KEPT: usize = 16;
-/// Elements of a selection.
-const SELECTED: usize = 1 << 22;
+/// Elements of a selection: as many as the page speaks of, since how many tiles a warp takes depends on it.
+const SELECTED: usize = 1 << 26;
 /// Rows and columns of a matrix.
 const SIDE: u64 = 1024;
 /// The shorter side of a matrix that is run for the longer one.
@@ -180,7 +180,7 @@ impl What {
                     return Err(differs());
                 }
                 let gradient = if half { 2.0 } else { 4.0 };
-                (SELECTED, 1 << 26, Some(gradient + if feedback { 8.0 } else { 0.0 } + 8.0 * part))
+                (SELECTED, SELECTED as u64, Some(gradient + if feedback { 8.0 } else { 0.0 } + 8.0 * part))
             }
             Self::PowerSgd { rank, side } => {
                 let n = (SIDE * SIDE) as usize;

@@ -40,7 +40,7 @@ pub(super) fn page(all: &[Predicted], rows: &[resources::Row], report: &Value) -
     let (beside, mean, worst) = beside(all, report);
     let head = HEAD.replace("{mean}", &format!("{mean:.0}")).replace("{worst}", &format!("{worst:.0}"));
     let (operations, kernels) = (operations(all), kernels(all));
-    format!("{head}{operations}{KERNELS}{kernels}{BESIDE}{beside}{RESOURCES}{}", resources::table(rows))
+    format!("{head}{operations}{WHY}{KERNELS}{kernels}{BESIDE}{beside}{RESOURCES}{}", resources::table(rows))
 }
 
 /// Operations: time and share on an H200.
@@ -155,13 +155,14 @@ a cycle, a launch has its blocks by registers and shared memory, loads wait for 
 the copy rate. `xtask/src/sass/replay.rs` has the constants, each with where it is from.
 
 **How far off it is:** {mean} % on average beside an H100, {worst} % at the most, and more for PowerSGD
-([below](#beside-an-h100)). Not in it: what blocks
+([below](#beside-an-h100)); the worst are of top-k, which takes longer. Not in it: what blocks
 of one launch wait for one another, clocks that fall, what the L2 cache keeps from one launch to the next, the order in which
 blocks come to their end. A share that is off by as much as that is no difference.
 
-Operations are run over 2^18 elements, top-k over 2^22 normal values, PowerSGD over 1024 x 1024, and replayed at 2^26 elements or the size
-that is named, with as many times the blocks. PowerSGD's factor kernel, one block, is replayed from matrices with as many rows, or as many
-columns, and 64 of the other.
+Operations are run over 2^18 elements, PowerSGD over 1024 x 1024, and replayed at 2^26 elements or the size that is
+named, with as many times the blocks. Top-k is run over 2^26 normal values, because how many tiles a warp takes depends
+on their number. PowerSGD's factor kernel, one block, is replayed from matrices with as many rows, or as many columns,
+and 64 of the other.
 
 ## Predicted for an H200
 
@@ -169,7 +170,30 @@ Of the copy rate: the part of the time that the operation's floor of bytes would
 
 ";
 
-const KERNELS: &str = "
+const WHY: &str = "
+## What is below its aim, and why
+
+An instruction per element takes 2.2 us of 2^26 elements, the slots that schedulers lose included; a launch takes 2.5 us.
+
+| operation | of the copy rate | aim | why |
+| --- | --- | --- | --- |
+| QSGD 4 bit / 512, encode bf16 | 67 % | 88 % | 21.4 instructions are 47 us, so 79 % is the most there is. Five blocks of 48 registers hide all but 8 us of the loads; a sixth would have 40 registers, of which the loads alone take 32 |
+| uniform 4 bit / 512, encode bf16 | 58 % | 88 % | 23.3 instructions are 51 us, so 73 % is the most there is; three blocks of 76 registers. Two values in a register and a bound of 64 registers make it four blocks and 25.1 instructions, which took 71 us in the place of 68, and spilled in the kernels for segments |
+| top-k 1 %, f32 | 63 % | 90 % | a read takes 62 us. Four launches are 10 us. The filter takes 7 us more than the read: a warp waits 9 % of its time for the sample's keys, 30 % for its elements and 28 % at the two barriers around a tile's place, and four blocks are all that registers and shared memory hold. The sample takes 4 us: a fifth waits for its loads and barriers, the rest are steps that follow one another in one block. `topk_rest` takes 12 us: 15 % of a warp's time goes to the counts by which blocks take pieces, 21 % to states and histograms, which are loads in a row, 16 % to candidates. Writing takes 5 us |
+| top-k 0.1 %, f32 | 62 % | 90 % | the same |
+| top-k 10 %, f32 | 53 % | 90 % | the filter takes 89 us: 22.3 instructions, as each candidate is put on a list, found there, and stored with its place. Writing 8 bytes for each entry that is kept takes 25 us |
+| top-k 1 %, bf16 | 40 % | 90 % | a read takes 31 us, and the filter 50: a tile takes as many steps as of f32 for half of the bytes, and four blocks hold 64 KB. The other launches take 30 us, as of f32 |
+| PowerSGD rank 4, 8192 x 8192 | 74 % | 80 % | 69 us are three launches of the factor kernel, one block that no other hides; eight launches are 20 us |
+| PowerSGD rank 8, 8192 x 8192 | 61 % | 80 % | the factor kernel takes 146 us |
+| PowerSGD rank 4, 2048 x 2048 | 93 us | 45 us | eight launches are 20 us, the factor kernel 28, gathers and what fills the GPU and drains it the rest |
+
+Sums of 8 at one or two bits a code read 5 to 6 bytes per element, and issue 37 to 43 instructions: 82 to 94 us. Of
+1-bit SGD, which has two scalars, the assembler waits for the codes before it loads the scalars. With scalars first it
+took 110 us in the place of 118, and ternary codes 123 in the place of 109.
+
+";
+
+const KERNELS: &str = "\
 ## Kernels on sm_90
 
 - registers, blocks: of a thread; on a multiprocessor together.
@@ -186,9 +210,11 @@ const BESIDE: &str = "
 ## Beside an H100
 
 Times of 2^26 elements from [h100.json](../benches/results/h100.json), of the commit 53ccf27cce82; the driver assembled there, for CUDA
-13.0. Operations are here whose kernels are still the same; and top-k, whose sample searches its threshold otherwise since. With
-the sample that was measured, the replay was off by 5 % on average, and by 9 % at the most. Of PowerSGD's, as they were then, the
-replay was 13 to 14 % short at ranks 1 to 8, and 53 % at rank 32, where the factor kernel is far longer than thin matrices show.
+13.0. Operations are here whose kernels are still the same; and top-k, whose sample is another one since: the replay of
+the one that was measured took 3 to 8 us longer. What else top-k's replay is short by is what blocks of `topk_rest` wait
+for one another and for instructions that no cache holds: at 1 % a profiler saw 22 to 25 us of narrowing down
+([h100.md](h100.md)). Of PowerSGD's, as they were then, the replay was 13 to 14 % short at ranks 1 to 8, and 53 % at
+rank 32, where the factor kernel is far longer than thin matrices show.
 
 ";
 

@@ -90,8 +90,6 @@ fn scaled(launched: &Launched, times: f64) -> u32 {
         "powersgd_factor" => launched.grid,
         // It has a block for some entries of a factor, whose rows are as many as its columns.
         "powersgd_gather" => (grid * times.sqrt()) as u32,
-        // One block takes the sample, others clear what the next launches count in.
-        "topk_sample" => launched.grid,
         _ if launched.grid == 1 => 1,
         _ => (grid * times) as u32,
     }

@@ -1,6 +1,6 @@
 //! The sum of several payloads.
 
-use super::{BATCH, BITS, Decoders, PARTS, Place, behind, canonical, unit_codes, wire};
+use super::{BATCH, BITS, Decoders, PARTS, Place, behind, of_sum, unit_codes, wire};
 use crate::arith::pack::{SLOTS, UNIT};
 use crate::arith::quantizer::{Quantizer, Words};
 use crate::device;
@@ -194,7 +194,7 @@ pub(super) unsafe fn sum<Q: Quantizer, const SMALL: bool>(p: &DecodeParams, b: &
                 if left > behind(0, slot) as u32 {
                     // A NaN stays one through a sum, so that one look at the end is enough.
                     // SAFETY: the element is there, and no other lane's.
-                    unsafe { *output.wrapping_add(behind(0, slot)) = canonical(values[slot]) };
+                    unsafe { *output.wrapping_add(behind(0, slot)) = of_sum(values[slot]) };
                 }
                 values[slot] = 0.0;
             }

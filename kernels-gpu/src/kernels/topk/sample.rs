@@ -127,26 +127,39 @@ struct Sample {
 }
 
 impl Sample {
-    /// The element of this thread's slot, counted from `first`, or [`NONE`].
+    /// The first element of the sector of this thread's slot.
     #[inline(always)]
-    fn element(&self, first: u32, slot: usize) -> u32 {
+    fn sector(&self, slot: u32) -> u32 {
         let &Self { slots_log2, start, end, of_segment } = self;
-        let sector = (slot as u32 * THREADS + device::thread()) / TOGETHER;
+        let sector = (slot * THREADS + device::thread()) / TOGETHER;
         let within = sampled(sector, 5 + slots_log2, end - start, of_segment);
-        let element = ((start + within) / TOGETHER * TOGETHER).max(start) + device::thread() % TOGETHER;
-        if slot < 1 << slots_log2 && element < end { element - first } else { NONE }
+        ((start + within) / TOGETHER * TOGETHER).max(start)
     }
 
-    /// The elements of this thread's slots, and what `load` makes of them; zero where there is none.
+    /// The elements of this thread's slots, counted from `first` or [`NONE`], and what `load` makes of them; zero where
+    /// there is none.
+    ///
+    /// # Safety
+    /// All lanes of the warp arrive together.
     #[inline(always)]
-    fn each(&self, first: u32, load: impl Fn(usize) -> u32) -> ([u32; SLOTS], [u32; SLOTS]) {
+    unsafe fn each(&self, first: u32, load: impl Fn(usize) -> u32) -> ([u32; SLOTS], [u32; SLOTS]) {
         // A branch for each slot would keep the compiler from computing places side by side.
-        const BRANCH: usize = 8;
+        const BRANCH: usize = TOGETHER as usize;
         let (mut elements, mut raws) = ([NONE; SLOTS], [0; SLOTS]);
+        let of_sector = device::thread() % TOGETHER;
         for branch in 0..SLOTS / BRANCH {
             if branch * BRANCH < 1 << self.slots_log2 {
+                // The lanes that read a sector together work out where one of their sectors is each.
+                let own = self.sector((branch * BRANCH) as u32 + of_sector);
+                for k in 0..BRANCH {
+                    let slot = branch * BRANCH + k;
+                    // SAFETY: the caller brings all lanes here, as the branch is the block's.
+                    let sector = unsafe { device::shuffle(own, device::thread() - of_sector + k as u32) };
+                    let element = sector + of_sector;
+                    elements[slot] =
+                        if slot < 1 << self.slots_log2 && element < self.end { element - first } else { NONE };
+                }
                 for slot in branch * BRANCH..(branch + 1) * BRANCH {
-                    elements[slot] = self.element(first, slot);
                     if elements[slot] != NONE {
                         raws[slot] = load(elements[slot] as usize);
                     }
@@ -167,11 +180,11 @@ unsafe fn keys_of(p: &SelectParams, b: &Buffers, sent: Sent, sample: Sample) -> 
     // One block works on a segment's sample, and nothing else hides its waiting: all loads are on their way before the
     // first is used.
     let (elements, mut raws) = if p.dtype == dtype::F32 {
-        // SAFETY: the caller ensures that the element is bound.
-        sample.each(p.first, |element| unsafe { *b.input.cast::<u32>().add(element) })
+        // SAFETY: the caller ensures that the element is bound, and brings all lanes here.
+        unsafe { sample.each(p.first, |element| *b.input.cast::<u32>().add(element)) }
     } else {
         // SAFETY: as above.
-        sample.each(p.first, |element| u32::from(unsafe { *b.input.cast::<u16>().add(element) }))
+        unsafe { sample.each(p.first, |element| u32::from(*b.input.cast::<u16>().add(element))) }
     };
     // SAFETY: the caller's. No load is waited for before this.
     unsafe { clear_bins() };
