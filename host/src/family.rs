@@ -14,7 +14,7 @@ pub enum CodecFamily {
     PowerSgd,
     /// Rotations: [`Device::rotate`](crate::Device::rotate).
     Rotation,
-    /// Cosine transforms: [`Device::dct`](crate::Device::dct). Of CUDA and the CPU.
+    /// Cosine transforms: [`Device::dct`](crate::Device::dct).
     Dct,
     /// Random-k: [`Device::encode_random`](crate::Device::encode_random).
     RandomK,

@@ -319,7 +319,7 @@ const BUCKETED: [[Shader; 9]; 9] = [
 ];
 
 /// All other entry points.
-const OTHERS: [Shader; 38] = [
+const OTHERS: [Shader; 39] = [
     entry(
         "finite_scan",
         module!(
@@ -443,6 +443,7 @@ const OTHERS: [Shader; 38] = [
     entry("sparse_scatter", module!("topk/scatter.wgsl"), SCATTER, 0),
     entry("memory_momentum", module!("memory/momentum.wgsl"), MOMENTUM, 0),
     entry("rotate_blocks", module!("rotation/rotate.wgsl"), ROTATE, 16384),
+    entry("dct_blocks", module!("rotation/dct.wgsl"), ROTATE, 16384),
     entry("sign_vote", module!("vote/vote.wgsl"), VOTE, 2048),
     entry("random_gather", module!("random/params.wgsl", "random/gather.wgsl"), RANDOM_GATHER, 0),
     entry("random_scatter", module!("random/params.wgsl", "random/scatter.wgsl"), RANDOM_SCATTER, 0),
@@ -645,7 +646,7 @@ mod tests {
                         assert_eq!((b.group, b.binding), (0, 0), "{}", shader.name);
                         let expected = match shader.name {
                             "sparse_scatter" => 32,
-                            "memory_momentum" | "sign_vote" => 16,
+                            "memory_momentum" | "sign_vote" | "dct_blocks" => 16,
                             "rotate_blocks" => 48,
                             name if ["elias", "base3", "entropy"].iter().any(|prefix| name.starts_with(prefix)) => 20,
                             name if name.starts_with("topk") => 112,

@@ -185,8 +185,8 @@ fn bound(log2: u32) -> f64 {
 }
 
 #[test]
-fn cuda_gives_the_bits_of_the_formula() {
-    for device in require::devices().into_iter().filter(|device| device.kind() == BackendKind::Cuda) {
+fn every_other_backend_gives_the_bits_of_the_formula() {
+    for device in require::devices().into_iter().filter(|device| device.kind() != BackendKind::Cpu) {
         let few = gradwire_tests::is_ptx_machine(&device);
         for side in SIDES {
             let lengths = LENGTHS.into_iter().filter(|n| !few || *n < 10_000 && (side == 64 || *n < 2000));
@@ -265,17 +265,6 @@ fn what_is_wrong_is_said() {
         assert!(matches!(error, Error::Setting { .. }) && error.to_string().contains("2 to 64"), "{error}");
     }
     assert!(Device::cpu().dct(Dct::default(), &[]).expect("nothing").is_empty());
-    for device in require::devices().into_iter().filter(|device| device.kind() == BackendKind::Wgpu) {
-        let error = device.dct(Dct::default(), &[1.0]).expect_err("it has no kernel");
-        assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("Device::cpu()"), "{error}");
-        let mut group = Threads::group(1).expect("one").remove(0);
-        let mut compressor = Compressor::new("dct+topk:0.1+ef", [[64, 64]], 1).expect("valid");
-        let (given, state) = (normal(4096, 1), compressor.state().expect("idle"));
-        let mut x = given.clone();
-        let error = compressor.exchange(&device, &mut group, &mut x).expect_err("it has no kernel");
-        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-        assert!(x == given && compressor.state().expect("idle") == state);
-    }
     for text in ["dct", "dct+powersgd", "dct+rotate+qsgd", "dct+sign:unit+vote"] {
         let error = text.parse::<Recipe>().expect_err(text);
         assert!(error.to_string().contains("or leave out dct"), "{error}");

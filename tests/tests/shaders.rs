@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use bytemuck::AnyBitPattern;
 use gradwire::CodecId;
 use gradwire::plan::Kernel;
+use gradwire_kernels::arith::dct::{TURNS_2, TURNS_4, TURNS_8, TURNS_16, TURNS_32};
 use gradwire_kernels::arith::elias::BLOCK_UNITS;
 use gradwire_kernels::arith::vote::PLANES;
 use gradwire_kernels::params::*;
@@ -29,7 +30,26 @@ fn the_table_has_the_kernels_and_nothing_else() {
     );
     let fixed = Preset::ALL.map(Kernel::Fixed);
     let fixed_decode = DecodePreset::ALL.map(Kernel::FixedDecode);
-    assert_eq!(of_cuda, [&[Kernel::TopKRest, Kernel::Dct][..], &fixed, &fixed_decode].concat());
+    assert_eq!(of_cuda, [&[Kernel::TopKRest][..], &fixed, &fixed_decode].concat());
+}
+
+/// The words of a shader's table of cosines and sines.
+fn turns(source: &str) -> Vec<u32> {
+    let (_, table) = source.split_once("const TURNS = array<u32, 62>(").expect("a table");
+    let (table, _) = table.split_once(");").expect("its end");
+    let words = table.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let word = |word: &str| word.strip_prefix("0x").and_then(|word| word.strip_suffix('u')).map(str::to_owned);
+    words.map(|text| u32::from_str_radix(&word(text).expect("a word"), 16).expect("a number")).collect()
+}
+
+#[test]
+fn cosines_and_sines_are_those_of_the_kernel() {
+    let source = gradwire_shaders::shader("dct_blocks").expect("a shader").source;
+    let tables: [&[[f32; 2]]; 5] = [&TURNS_2, &TURNS_4, &TURNS_8, &TURNS_16, &TURNS_32];
+    let expected: Vec<u32> = tables.concat().into_iter().flatten().map(f32::to_bits).collect();
+    assert_eq!(turns(source), expected);
+    let planted = source.replacen("0x3f6c835eu", "0x3f6c835fu", 1);
+    assert!(planted != source && turns(&planted) != expected, "a word that differs is not seen");
 }
 
 /// Why `tests/tint` exists: naga, and so every test of the WGPU backend, accepts a barrier that only some invocations
@@ -157,6 +177,11 @@ fn agreed() -> BTreeMap<&'static str, Agreed> {
         flags: constants!("FLAG_", rotate_flags: INVERSE).into(),
         constants: Vec::new(),
     };
+    let dct = Agreed {
+        fields: fields::<DctParams>(),
+        flags: constants!("FLAG_", dct_flags: INVERSE).into(),
+        constants: vec![("HALF_TURN", std::f32::consts::FRAC_1_SQRT_2.to_bits())],
+    };
     let vote = Agreed { fields: fields::<VoteParams>(), flags: Vec::new(), constants: vec![("PLANES", PLANES as u32)] };
     let random = Agreed {
         fields: fields::<RandomParams>(),
@@ -173,6 +198,7 @@ fn agreed() -> BTreeMap<&'static str, Agreed> {
         ("EntropyParams", elias),
         ("MomentumParams", momentum),
         ("RotateParams", rotate),
+        ("DctParams", dct),
         ("VoteParams", vote),
         ("RandomParams", random),
     ])

@@ -112,7 +112,7 @@ pub enum Kernel {
 }
 
 /// Kernels that are shaders too, beside those of each codec.
-const SHARED: [Kernel; 34] = [
+const SHARED: [Kernel; 35] = [
     Kernel::FiniteScan,
     Kernel::FiniteScanSegments,
     Kernel::TopKSample,
@@ -126,6 +126,7 @@ const SHARED: [Kernel; 34] = [
     Kernel::Scatter,
     Kernel::Momentum,
     Kernel::Rotate,
+    Kernel::Dct,
     Kernel::Vote,
     Kernel::RandomGather,
     Kernel::RandomScatter,
@@ -150,7 +151,7 @@ const SHARED: [Kernel; 34] = [
 ];
 
 /// Kernels of CUDA alone.
-const OF_CUDA: [Kernel; 2] = [Kernel::TopKRest, Kernel::Dct];
+const OF_CUDA: [Kernel; 1] = [Kernel::TopKRest];
 
 /// Kernels of a bucketed codec.
 const fn of_codec(codec: CodecId) -> [Kernel; 9] {

@@ -41,7 +41,7 @@ use crate::rotation::{Dct, Rotation};
 /// | quantization | `qsgd:bits=4,bucket=64`, `float:e4m3,scaled`, `float:int16,bound=0.001`, `ternary:clip=2.5`, `sign` | a [`Quantizer`], each of which says its word |
 /// | quantization | `f16`, `bf16`, behind a selection | [`TopK::values`] |
 /// | rotation | `rotate`, `rotate:block=8192` | [`Recipe::rotate`] |
-/// | transform | `dct`, `dct:block=64` | [`Recipe::dct`]: all behind it is of coefficients. On the CPU and CUDA |
+/// | transform | `dct`, `dct:block=64` | [`Recipe::dct`]: all behind it is of coefficients |
 /// | entropy coding | `elias`, behind `ternary`, `qsgd`, `float:int8` and `float:int16`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
 /// | entropy coding | `delta`, behind the same | [`Qsgd::delta`](crate::Qsgd::delta): fewer bits than `elias` for levels from 31 on |
 /// | entropy coding | `base3`, behind `ternary` and `qsgd:bits=2`, behind a selection too | [`Ternary::base3`](crate::Ternary::base3): five codes in a byte, and runs of zeros in one |

@@ -29,7 +29,7 @@ use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 ///   coefficients.
 /// * **Edge cases**: a value that is not finite makes its block's coefficients NaN or infinite. The sum of a block's
 ///   magnitudes has to be below 2^127, or it may overflow. A constant block has one coefficient that is not zero.
-/// * **Backends**: the CPU and CUDA. WGPU refuses with [`Error::Unavailable`].
+/// * **Backends**: all.
 /// * **Determinism**: backend to backend.
 ///
 /// ```

@@ -35,8 +35,8 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Setting`] for a block whose side is no power of two from 2 to 64; [`Error::TooLong`] for more than 2^31
-    /// values; [`Error::Unavailable`] on WGPU; [`Error::Limit`] where the device's limits are too small for any
-    /// part; [`Error::Backend`] where it fails, or the memory cannot be had.
+    /// values; [`Error::Limit`] where the device's limits are too small for any part; [`Error::Backend`] where it
+    /// fails, or the memory cannot be had.
     pub fn dct(&self, dct: Dct, values: &[f32]) -> Result<Vec<f32>, Error> {
         self.transform(dct, values, false)
     }

@@ -6,7 +6,6 @@ use gradwire_kernels::params::{DctParams, RotateParams};
 use super::{dct, passes};
 use crate::backend::cpu::Cpu;
 use crate::error::Error;
-use crate::kind::BackendKind;
 use crate::plan::{Pass, Role, Sizes};
 use crate::session::Sessions;
 
@@ -37,10 +36,6 @@ impl<T: Sessions> Rotate for T {
     }
 
     fn dct(&self, params: &DctParams, input: &[f32], output: &mut [f32]) -> Result<(), Error> {
-        if self.kind() != BackendKind::Cuda {
-            let reason = "it has no kernel for the cosine transform; use Device::cpu() or CUDA, or leave out dct";
-            return Err(Error::Unavailable { backend: self.kind(), reason: reason.into() });
-        }
         run(self, &dct::passes(params, &self.limits())?, input, output)
     }
 }

@@ -95,7 +95,7 @@ pub fn scale_of(place: u32, block_log2: u32) -> f32 {
 }
 
 /// Cosines and sines of (2j + 1) pi / (4n) for n = 32.
-const TURNS_32: [[f32; 2]; 16] = [
+pub const TURNS_32: [[f32; 2]; 16] = [
     [0.9996988, 0.024541229],
     [0.99729043, 0.07356457],
     [0.99247956, 0.12241068],
@@ -115,7 +115,7 @@ const TURNS_32: [[f32; 2]; 16] = [
 ];
 
 /// Cosines and sines of (2j + 1) pi / (4n) for n = 16.
-const TURNS_16: [[f32; 2]; 8] = [
+pub const TURNS_16: [[f32; 2]; 8] = [
     [0.99879545, 0.049067676],
     [0.9891765, 0.14673047],
     [0.97003126, 0.24298018],
@@ -127,14 +127,14 @@ const TURNS_16: [[f32; 2]; 8] = [
 ];
 
 /// Cosines and sines of (2j + 1) pi / (4n) for n = 8.
-const TURNS_8: [[f32; 2]; 4] =
+pub const TURNS_8: [[f32; 2]; 4] =
     [[0.9951847, 0.09801714], [0.95694035, 0.29028466], [0.8819213, 0.47139674], [0.77301043, 0.6343933]];
 
 /// Cosines and sines of (2j + 1) pi / (4n) for n = 4.
-const TURNS_4: [[f32; 2]; 2] = [[0.98078525, 0.19509032], [0.8314696, 0.55557024]];
+pub const TURNS_4: [[f32; 2]; 2] = [[0.98078525, 0.19509032], [0.8314696, 0.55557024]];
 
 /// Cosines and sines of (2j + 1) pi / (4n) for n = 2.
-const TURNS_2: [[f32; 2]; 1] = [[0.9238795, 0.38268343]];
+pub const TURNS_2: [[f32; 2]; 1] = [[0.9238795, 0.38268343]];
 
 /// A line of one is its own transform.
 #[inline(always)]
