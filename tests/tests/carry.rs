@@ -95,7 +95,7 @@ fn buckets_made_anew_go_on_to_the_bit() {
 fn every_residual_is_carried() {
     for text in training::TEXTS.into_iter().chain(training::HOST_ALONE) {
         if ["above", "estimate", "block=64+", "dct"].iter().any(|whole| text.contains(whole)) {
-            continue; // These look at all tensors of a compressor as one, and keep residuals all the same, or refuse.
+            continue; // These keep residuals that go by all tensors of a compressor as one, or refuse.
         }
         together(Threads::group(3).expect("a group"), |_, mut group| {
             let mut old = BEFORE.map(|of| bucket(text, of));

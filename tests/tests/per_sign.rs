@@ -38,8 +38,8 @@ fn square(x: impl IntoIterator<Item = f64>) -> f64 {
     x.into_iter().map(|v| v * v).sum()
 }
 
-/// Entries, values and residual are the oracle's; of each sign as many are kept as were asked for, none smaller than one
-/// that is not, and |x - C(x)|^2 <= (1 - part) |x|^2, in f64, whose rounding over n terms is below n 2^-52.
+/// Entries, values and residual are the oracle's; of each sign as many are kept as were asked for, none smaller than
+/// one that is not, and |x - C(x)|^2 <= (1 - part) |x|^2, in f64, whose rounding over n terms is below n 2^-52.
 fn against_oracle(device: &Device, x: &[f32], label: &str) {
     let residual = cases::normal(x.len(), 61);
     let canonical = |v: f32| if v.is_nan() { f32::from_bits(0x7fc0_0000) } else { v };

@@ -142,10 +142,11 @@ impl TopK {
     /// * **Kept**: with p elements above zero and m below, as many as [`TopK::fraction`] keeps of p, and of m. Of equal
     ///   ones, those of lower index. The payload is that of a threshold.
     /// * **Zeros** have no sign, and are never kept. A gradient of zeros has an empty payload.
-    /// * **NaN and infinity** are the largest of their sign, NaN by its sign bit.
+    /// * **NaN and infinity** are the largest of their sign, NaN by its sign bit; with feedback every NaN is the one
+    ///   NaN, above zero.
     /// * **Contraction**: |x - C(x)|^2 <= (1 - part) |x|^2. Of either sign, the mean square of what is kept is no less
     ///   than that of all, and the part is kept at least.
-    /// * **Reads** of the gradient: one for each side's sum, one to count, and one for each threshold that is tried, 5
+    /// * **Reads** of the gradient: one for both sides' sums, one to count, and one for each threshold that is tried, 5
     ///   at most. What reaches the last one is copied to the host, which keeps the largest. The CPU reads it once.
     ///
     /// ```

@@ -63,8 +63,8 @@ use crate::recipe::Recipe;
 /// * **Memory**: error feedback and momentum take 8 bytes per element each, so that a step can be undone; estimates
 ///   ([`crate::Shift`]) take 16.
 /// * **Selections** are made of each tensor, with the part or number of entries that the recipe says, of one that has
-///   fewer with all of them; `above`, `block` and `segments` look at all tensors of the recipe as one. Small tensors go
-///   uncompressed ([`Policy`]).
+///   fewer with all of them; `above`, `estimate`, `persign`, `block` and `segments` look at all tensors of the recipe
+///   as one. Small tensors go uncompressed ([`Policy`]).
 #[derive(Clone)]
 pub struct Compressor {
     tensors: Vec<Tensor>,

@@ -358,9 +358,10 @@ impl Device {
     /// be: the same payloads, and the same residual.
     ///
     /// It is late on a GPU where values are sent as they are ([`TopK`] as it comes). [`TopK::estimate`] and
-    /// [`TopK::per_sign`] are never late, nor are blocks of up to 8192 elements, whose kernel has them at hand. Rounded and quantized values leave something
-    /// behind that is not zero, and the CPU goes over the entries anyway: there the residual is up to date at once. Codec
-    /// and device may change from step to step; where the segments change, what is pending is taken off first.
+    /// [`TopK::per_sign`] are never late, nor are blocks of up to 8192 elements, whose kernel has them at hand. Rounded
+    /// and quantized values leave something behind that is not zero, and the CPU goes over the entries anyway: there
+    /// the residual is up to date at once. Codec and device may change from step to step; where the segments change,
+    /// what is pending is taken off first.
     ///
     /// # Errors
     /// As [`Device::encode_sparse_with_feedback`], and then the residual is as it was.

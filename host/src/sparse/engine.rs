@@ -278,8 +278,8 @@ impl<T: Sessions> Late for T {
             session.write(Role::Residual, 0, bytemuck::cast_slice(sums.residual()))?;
         }
         session.write(Role::Workspace, 0, &crate::words::little_endian(select.table()))?;
-        // SAFETY: all passes of the plan but the last, in order, in a session of their own whose workspace begins with
-        // its table.
+        // SAFETY: all passes of the plan but those that write entries, in order, in a session of their own whose
+        // workspace begins with its table.
         unsafe { session.run_trusted(&passes)? };
         let mut count = [0u32];
         session.read(Role::Workspace, select.total_at(), bytemuck::cast_slice_mut(&mut count))?;

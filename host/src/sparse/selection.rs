@@ -52,11 +52,11 @@ impl TopK {
     /// or `Wgpu::limits`. By its own, a CUDA device of compute capability 7.0 and more takes four launches where
     /// segments are larger than a tile of 8192, and by [`Limits::NONE`] up to eleven.
     ///
-    /// A threshold is not offered, estimated or not, since how many entries it keeps is known on the device alone; nor
-    /// are a part of each sign and values that are not sent as they are. Under [`NonFinite::Error`](crate::NonFinite::Error) the look for what is
-    /// not finite is a call of its own, before the one that selects: [`Scan`](crate::embed::Scan), and
-    /// [`Selection::check`]; a session has no such call, and selects whatever it finds. A session on the CPU refuses
-    /// these passes.
+    /// A threshold is not offered, estimated or not, since how many entries it keeps is known on the device alone. Nor
+    /// is a part of each sign, nor are values that are not sent as they are. Under
+    /// [`NonFinite::Error`](crate::NonFinite::Error) the look for what is not finite is a call of its own, before the
+    /// one that selects: [`Scan`](crate::embed::Scan), and [`Selection::check`]; a session has no such call, and
+    /// selects whatever it finds. A session on the CPU refuses these passes.
     ///
     /// # Errors
     /// As [`crate::Device::encode_sparse`]; [`Error::Keep`] for a threshold, for an estimate of one, and for a part of
@@ -223,8 +223,8 @@ impl Selection {
     /// policy there is nothing to look at.
     ///
     /// # Errors
-    /// [`Error::NotFinite`]: gradient and residual are as they were, and so they stay if nothing is selected; [`Error::Length`] for
-    /// other than four bytes.
+    /// [`Error::NotFinite`]: gradient and residual are as they were, and so they stay if nothing is selected;
+    /// [`Error::Length`] for other than four bytes.
     pub fn check(&self, status: &[u8]) -> Result<(), Error> {
         if self.scan.is_empty() {
             return Ok(());
@@ -247,9 +247,9 @@ impl Selection {
     /// documented always ends.
     ///
     /// # Errors
-    /// [`Error::Stuck`]: of segments that are larger than a tile of 8192 nothing was selected. Indices and values are of no use, and so is
-    /// the residual, which has to be restored, with the table where it [is lazy](Selection::is_lazy). [`Error::Length`]
-    /// for other than as many bytes.
+    /// [`Error::Stuck`]: of segments that are larger than a tile of 8192 nothing was selected. Indices and values are
+    /// of no use, and so is the residual, which has to be restored, with the table where it [is
+    /// lazy](Selection::is_lazy). [`Error::Length`] for other than as many bytes.
     pub fn check_end(&self, bytes: &[u8]) -> Result<(), Error> {
         let range = self.end_bytes();
         Error::expect_len("end of the selection", "bytes", bytes.len(), range.end - range.start)?;

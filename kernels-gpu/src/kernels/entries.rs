@@ -207,8 +207,8 @@ macro_rules! entries {
             /// A block takes 2048 elements, a warp a unit of 256 of them, each lane 8: slot `j` of lane `i` is element
             /// `32 j + i`, so that every access of a warp is consecutive. Lane `8 k + j` makes the decoder of row `j`
             /// for the `k`-th of four payloads. Codes of up to 5 bits in buckets of 256 and more are looked up: lane
-            /// `i` holds the value of code `i`. Where the codec's one width is a bit or two, lane `i` holds that of
-            /// code `i % 2^bits` of the payload `i >> bits` of eight.
+            /// `i` holds the value of code `i`; where the codec's one width is a bit or two, that of code `i % 2^bits`
+            /// of the payload `i >> bits` of eight.
             ///
             /// # Shared memory
             /// None.

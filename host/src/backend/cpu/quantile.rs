@@ -29,12 +29,12 @@ pub(super) fn encode(p: &EncodeParams, task: EncodeTask<'_>) {
         stage(values, input, start + at, elements, residual.as_ref().map(Sums::residual));
         let (sorted, other) = (&mut sorted[..elements], &mut other[..elements]);
         if elements < 2048 {
-            sort::<8, 4>(values, sorted, other);
+            sort::<8, 4, 256>(values, sorted, other);
         } else {
-            sort::<11, 3>(values, sorted, other);
+            sort::<11, 3, 2048>(values, sorted, other);
         }
         // Behind the last element codes are zero.
-        found.fill(0);
+        found[..elements.next_multiple_of(UNIT)].fill(0);
         let means = quantize(quantiles as u32, sorted, &mut found);
         for (slot, mean) in scalars.chunks_exact_mut(4).zip(means.unwrap_or([NAN_BITS; CODES])) {
             slot.copy_from_slice(&mean.to_le_bytes());
@@ -59,13 +59,17 @@ fn key_of(element: Placed) -> u32 {
     (element >> 16) as u32
 }
 
-/// Sorts the elements of a bucket by their keys, from the lowest digit of so many bits to the highest; as many digits as a
-/// key has. Wide digits take fewer passes, and more counters than a small bucket is worth.
+/// Sorts the elements of a bucket by their keys, from the lowest digit of so many bits to the highest. Wide digits take
+/// fewer passes, and more counters than a small bucket is worth.
 #[inline(always)]
-fn sort<const BITS: u32, const DIGITS: usize>(values: &[u32], sorted: &mut [Placed], other: &mut [Placed]) {
-    const { assert!(BITS * DIGITS as u32 >= 32 && BITS <= 11 && MOST <= u16::MAX as usize) };
-    let digit = |key: u32, index: usize| (key >> (BITS * index as u32)) as usize & ((1 << BITS) - 1);
-    let mut places = [[0u16; 1 << 11]; DIGITS];
+fn sort<const BITS: u32, const DIGITS: usize, const COUNTERS: usize>(
+    values: &[u32],
+    sorted: &mut [Placed],
+    other: &mut [Placed],
+) {
+    const { assert!(BITS * DIGITS as u32 >= 32 && COUNTERS == 1 << BITS && MOST <= u16::MAX as usize) };
+    let digit = |key: u32, index: usize| (key >> (BITS * index as u32)) as usize % COUNTERS;
+    let mut places = [[0u16; COUNTERS]; DIGITS];
     for bits in values {
         for (index, places) in places.iter_mut().enumerate() {
             places[digit(key(*bits), index)] += 1;
@@ -73,7 +77,7 @@ fn sort<const BITS: u32, const DIGITS: usize>(values: &[u32], sorted: &mut [Plac
     }
     for places in &mut places {
         let mut before = 0;
-        for place in &mut places[..1 << BITS] {
+        for place in places {
             before += std::mem::replace(place, before);
         }
     }

@@ -14,7 +14,7 @@ impl Compressor {
     /// The bytes of messages that rank `rank` of `ranks` sends to others in a step, with the part of entries that the
     /// last step kept: [`Algorithm::gather_bytes`], [`Algorithm::tree_bytes`] and [`Algorithm::two_phase_bytes`] of
     /// [`Algorithm::message_bytes`]. `None` where the lengths of payloads depend on the gradient: of packed codes, of
-    /// quantized values, and of entries above a threshold.
+    /// quantized values, of entries above a threshold, and of a part of each sign.
     ///
     /// What is summed by an all-reduce is not counted: its messages are the engine's own. Nor is what an engine adds.
     /// An all-gather counts as if each rank sent its message to every other one; a ring sends as much.

@@ -83,13 +83,14 @@ impl SelectPlan {
         Ok(passes)
     }
 
-    /// The passes without those that write entries: what they leave is how many reach a threshold, and the sums.
+    /// The passes of a threshold without those that write entries: what they leave is how many reach it, and the sums.
     ///
     /// # Errors
     /// As [`SelectPlan::passes`].
     pub(crate) fn counting_passes(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = self.passes(limits)?;
         passes.retain(|pass| pass.kernel != Kernel::TopKEmit);
+        debug_assert!(passes.iter().all(|pass| pass.kernel != Kernel::TopKBlock), "a threshold has one large segment");
         Ok(passes)
     }
 

@@ -44,7 +44,8 @@ impl Turn {
     unsafe fn decoders<Q: Quantizer>(self, p: &DecodeParams, place: Place, fresh: [f32; 2]) -> Decoders<Q> {
         // SAFETY: the caller brings all lanes here.
         let Decoders { own, plain } = unsafe { Decoders::<Q>::new(p, fresh) };
-        // Payloads that stand in are worth nothing: a finite weight times zero, which changes no sum that began with +0.
+        // Payloads that stand in are worth nothing: a finite weight times zero, which changes no sum that began with
+        // +0.
         let there = place.lane / 4 < self.left(p);
         let own = own.handed_on(|word| if there { word } else { 0 });
         Decoders { own, plain: plain && p.weight().is_finite() }
