@@ -7,7 +7,7 @@ use super::select::SelectPlan;
 use crate::codec::topk::{Select, SparsePlan, TopK};
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::{ALIGNMENT, Kernel, Limits, Pass, Role, STATUS_BYTES, Sizes, refuse_not_finite};
+use crate::plan::{ALIGNMENT, Limits, Pass, Role, STATUS_BYTES, Sizes, refuse_not_finite};
 use crate::session::Session;
 use crate::sparse::{SparseHeader, SparsePayload, ValueFormat};
 use crate::wire::PayloadError;
@@ -162,8 +162,9 @@ impl Selection {
     }
 
     /// This one of a threshold, without the passes that write entries.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(super) fn counting(mut self) -> Self {
-        self.passes.retain(|pass| pass.kernel != Kernel::TopKEmit);
+        self.passes.retain(|pass| pass.kernel != crate::plan::Kernel::TopKEmit);
         self
     }
 
