@@ -1,5 +1,6 @@
 //! Top-k: an oracle that sorts, the inputs on which selections go wrong, and what holds on every backend.
 
+use gradwire::backend::cpu::{Cpu, Simd};
 use gradwire::{
     Device, Error, Float, Gradient, Natural, OneBit, Payload, Qsgd, Quantile, Quantizer, Sign, SparsePayload, Ternary,
     TopK, Tree, Uniform,
@@ -155,6 +156,38 @@ pub fn feedback(device: &Device, fill: Fill, n: usize) -> Outcome {
         compared += 3;
     }
     Ok(compared)
+}
+
+/// A value as a selection sees it: every NaN is the one NaN.
+pub fn canonical(value: f32) -> f32 {
+    if value.is_nan() { f32::from_bits(0x7fc0_0000) } else { value }
+}
+
+/// Gradient + residual, as a selection sees it.
+pub fn sums(gradient: &[f32], residual: &[f32]) -> Vec<f32> {
+    gradient.iter().zip(residual).map(|(g, e)| canonical(g + e)).collect()
+}
+
+/// Checks the CPU with every input, at lengths that selections tell apart.
+pub fn with_every_input(check: impl Fn(&Device, &[f32], &str)) {
+    let device = Device::cpu();
+    for fill in FILLS {
+        for n in [0, 1, 2, 17, 1000, 8193, 70_001] {
+            check(&device, &(fill.1)(n), fill.0);
+        }
+    }
+}
+
+/// Checks the CPU with each width of its vectors, and the inputs at these places of [`FILLS`].
+pub fn at_every_width(inputs: &[usize], check: impl Fn(&Device, &[f32], &str)) {
+    for simd in Simd::ALL {
+        let Ok(cpu) = Cpu::with_simd(simd) else { continue };
+        let device = Device::from_cpu(cpu);
+        for index in inputs {
+            let fill = FILLS[*index];
+            check(&device, &(fill.1)(20_011), fill.0);
+        }
+    }
 }
 
 /// f16 and bf16 gradients keep the bits that they have, and the same entries as their f32 values.

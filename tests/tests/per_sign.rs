@@ -1,6 +1,5 @@
 //! A part of the elements of each sign: equality with an oracle, what the selection promises, and every backend.
 
-use gradwire::backend::cpu::{Cpu, Simd};
 use gradwire::{
     BackendKind, Compressor, Device, Dtype, Error, Gradient, LazyResidual, NonFinite, OneBit, Policy, Qsgd, Recipe,
     Seed, Tensor, TopK,
@@ -42,8 +41,7 @@ fn square(x: impl IntoIterator<Item = f64>) -> f64 {
 /// one that is not, and |x - C(x)|^2 <= (1 - part) |x|^2, in f64, whose rounding over n terms is below n 2^-52.
 fn against_oracle(device: &Device, x: &[f32], label: &str) {
     let residual = cases::normal(x.len(), 61);
-    let canonical = |v: f32| if v.is_nan() { f32::from_bits(0x7fc0_0000) } else { v };
-    let sums: Vec<f32> = x.iter().zip(&residual).map(|(g, e)| canonical(g + e)).collect();
+    let sums = sparse::sums(x, &residual);
     for rho in PARTS {
         let label = format!("{label}, n = {}, {rho}", x.len());
         let codec = TopK::per_sign(rho);
@@ -51,7 +49,7 @@ fn against_oracle(device: &Device, x: &[f32], label: &str) {
         assert!(sent.indices() == kept(x, rho), "{label}: entries");
         let decoded = device.decode_sparse(&sent).expect(&label);
         let mut dense = vec![0.0; x.len()];
-        sent.indices().iter().for_each(|i| dense[*i as usize] = canonical(x[*i as usize]));
+        sent.indices().iter().for_each(|i| dense[*i as usize] = sparse::canonical(x[*i as usize]));
         assert!(bits(&decoded) == bits(&dense), "{label}: values");
         for side in sides(x) {
             let (ours, others): (Vec<u32>, _) = side.iter().partition(|i| sent.indices().binary_search(i).is_ok());
@@ -76,24 +74,12 @@ fn against_oracle(device: &Device, x: &[f32], label: &str) {
 
 #[test]
 fn every_input_has_the_oracles_entries() {
-    let device = Device::cpu();
-    for fill in sparse::FILLS {
-        for n in [0, 1, 2, 17, 1000, 8193, 70_001] {
-            against_oracle(&device, &(fill.1)(n), fill.0);
-        }
-    }
+    sparse::with_every_input(against_oracle);
 }
 
 #[test]
 fn every_vector_width_has_the_oracles_entries() {
-    for simd in Simd::ALL {
-        let Ok(cpu) = Cpu::with_simd(simd) else { continue };
-        let device = Device::from_cpu(cpu);
-        for index in [0, 6, 10, 12, 14] {
-            let fill = sparse::FILLS[index];
-            against_oracle(&device, &(fill.1)(20_011), fill.0);
-        }
-    }
+    sparse::at_every_width(&[0, 6, 10, 12, 14], against_oracle);
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Thresholds that are estimated: equality with an oracle, what their sources promise, gradients that no estimate fits.
 
-use gradwire::backend::cpu::{Cpu, Simd};
 use gradwire::{
     BackendKind, Compressor, Device, Dtype, Error, Estimate, Gradient, NonFinite, Policy, Qsgd, Recipe, Seed, Tensor,
     TopK,
@@ -25,8 +24,7 @@ fn exponential(n: usize, seed: u64) -> Vec<f32> {
 /// The payload and the residual are those of the oracle's threshold.
 fn against_oracle(device: &Device, x: &[f32], label: &str) {
     let residual = cases::normal(x.len(), 61);
-    let canonical = |v: f32| if v.is_nan() { f32::from_bits(0x7fc0_0000) } else { v };
-    let sums: Vec<f32> = x.iter().zip(&residual).map(|(g, e)| canonical(g + e)).collect();
+    let sums = sparse::sums(x, &residual);
     for (by, oracle) in BOTH {
         for part in PARTS {
             let label = format!("{label}, n = {}, {part} by {by:?}", x.len());
@@ -49,24 +47,12 @@ fn against_oracle(device: &Device, x: &[f32], label: &str) {
 
 #[test]
 fn every_input_has_the_oracles_threshold() {
-    let device = Device::cpu();
-    for fill in sparse::FILLS {
-        for n in [0, 1, 2, 17, 1000, 8193, 70_001] {
-            against_oracle(&device, &(fill.1)(n), fill.0);
-        }
-    }
+    sparse::with_every_input(against_oracle);
 }
 
 #[test]
 fn every_vector_width_has_the_oracles_threshold() {
-    for simd in Simd::ALL {
-        let Ok(cpu) = Cpu::with_simd(simd) else { continue };
-        let device = Device::from_cpu(cpu);
-        for index in [0, 1, 6, 10, 14] {
-            let fill = sparse::FILLS[index];
-            against_oracle(&device, &(fill.1)(20_011), fill.0);
-        }
-    }
+    sparse::at_every_width(&[0, 1, 6, 10, 14], against_oracle);
 }
 
 /// Halves are their values in f32, without feedback and with it.

@@ -164,7 +164,7 @@ impl Selection {
     /// This one of a threshold, without the passes that write entries.
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(super) fn counting(mut self) -> Self {
-        self.passes.retain(|pass| pass.kernel != crate::plan::Kernel::TopKEmit);
+        SelectPlan::keep_counting(&mut self.passes);
         self
     }
 

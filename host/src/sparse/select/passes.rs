@@ -89,9 +89,14 @@ impl SelectPlan {
     /// As [`SelectPlan::passes`].
     pub(crate) fn counting_passes(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = self.passes(limits)?;
+        Self::keep_counting(&mut passes);
+        Ok(passes)
+    }
+
+    /// Leaves of a threshold's passes what [`SelectPlan::counting_passes`] gives.
+    pub(crate) fn keep_counting(passes: &mut Vec<Pass>) {
         passes.retain(|pass| pass.kernel != Kernel::TopKEmit);
         debug_assert!(passes.iter().all(|pass| pass.kernel != Kernel::TopKBlock), "a threshold has one large segment");
-        Ok(passes)
     }
 
     /// The passes that zero the sent entries that a [`late`](Self::late) selection left in the residual, and mark in
