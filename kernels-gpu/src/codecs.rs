@@ -73,12 +73,19 @@ pub enum Variance {
     Signs,
 }
 
-/// Hands the table to a macro.
-macro_rules! table {
+/// Hands the table to a macro: a row per codec. Its `shaders` and `texts` are read by `gradwire-shaders`, which has the
+/// files of WGSL and composes a module of them and of 32-bit maxima and 64-bit sums of a statistic, and by `gradwire-ptx`,
+/// which has the texts that sm_80 and sm_90 use.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! bucketed_codecs {
     ($then:ident) => {
         $then! {
             /// QSGD: magnitudes as fractions of the bucket's norm, with signs.
             Qsgd {
+                file: "qsgd",
+                shaders: { maxima: 1, sums: 1, files: ["common/norm.wgsl", "codecs/qsgd.wgsl"] },
+                texts: { sm_80: 80, sm_90: 90 },
                 formula: arith::qsgd::Qsgd,
                 tag: 1,
                 name: "QSGD",
@@ -94,6 +101,9 @@ macro_rules! table {
             }
             /// Uniform quantization between the bucket's minimum and maximum.
             Uniform {
+                file: "uniform",
+                shaders: { maxima: 2, sums: 0, files: ["bucketed/maxima_alone.wgsl", "codecs/uniform.wgsl"] },
+                texts: { sm_80: 80, sm_90: 80 },
                 formula: arith::uniform::Uniform,
                 tag: 2,
                 name: "uniform",
@@ -108,6 +118,9 @@ macro_rules! table {
             }
             /// 1-bit SGD: the means of a bucket's elements on each side of zero.
             OneBit {
+                file: "onebit",
+                shaders: { maxima: 2, sums: 3, files: ["common/norm.wgsl", "bucketed/mean.wgsl", "codecs/onebit.wgsl"] },
+                texts: { sm_80: 80, sm_90: 80 },
                 formula: arith::onebit::OneBit,
                 tag: 4,
                 name: "1-bit SGD",
@@ -121,6 +134,9 @@ macro_rules! table {
             }
             /// Signs with a scale: the mean of the bucket's magnitudes, or 1.
             Sign {
+                file: "sign",
+                shaders: { maxima: 1, sums: 2, files: ["common/norm.wgsl", "bucketed/mean.wgsl", "bucketed/signs.wgsl", "codecs/sign.wgsl"] },
+                texts: { sm_80: 80, sm_90: 80 },
                 formula: arith::sign::Sign,
                 tag: 6,
                 name: "sign",
@@ -134,6 +150,9 @@ macro_rules! table {
             }
             /// Ternary codes: a bucket's scale, zero, or minus the scale.
             Ternary {
+                file: "ternary",
+                shaders: { maxima: 1, sums: 2, files: ["common/norm.wgsl", "codecs/ternary.wgsl"] },
+                texts: { sm_80: 80, sm_90: 80 },
                 formula: arith::ternary::Ternary,
                 tag: 7,
                 name: "ternary",
@@ -148,6 +167,9 @@ macro_rules! table {
             }
             /// Casts to small floating-point formats, with a scale of the bucket or without.
             Float {
+                file: "float",
+                shaders: { maxima: 1, sums: 0, files: ["bucketed/maxima_alone.wgsl", "codecs/float.wgsl"] },
+                texts: { sm_80: 80, sm_90: 80 },
                 formula: arith::minifloat::Minifloat,
                 tag: 8,
                 name: "float",
@@ -160,6 +182,9 @@ macro_rules! table {
             }
             /// Dynamic trees: decades below the bucket's largest magnitude in equal parts, with signs.
             Tree {
+                file: "tree",
+                shaders: { maxima: 1, sums: 0, files: ["bucketed/maxima_alone.wgsl", "codecs/tree.wgsl"] },
+                texts: { sm_80: 80, sm_90: 80 },
                 formula: arith::tree::Tree,
                 tag: 10,
                 name: "dynamic tree",
@@ -172,6 +197,9 @@ macro_rules! table {
             }
             /// Natural compression and dithering: powers of two below the bucket's largest magnitude, with signs.
             Natural {
+                file: "natural",
+                shaders: { maxima: 1, sums: 0, files: ["bucketed/maxima_alone.wgsl", "codecs/natural.wgsl"] },
+                texts: { sm_80: 80, sm_90: 80 },
                 formula: arith::natural::Natural,
                 tag: 12,
                 name: "natural",
@@ -186,6 +214,9 @@ macro_rules! table {
             }
             /// DRIVE: signs with the scale |y|_2^2 / |y|_1, of buckets y that were rotated before.
             Drive {
+                file: "drive",
+                shaders: { maxima: 1, sums: 2, files: ["common/norm.wgsl", "bucketed/mean.wgsl", "bucketed/signs.wgsl", "codecs/drive.wgsl"] },
+                texts: { sm_80: 80, sm_90: 80 },
                 formula: arith::drive::Drive,
                 tag: 13,
                 name: "DRIVE",
@@ -199,11 +230,12 @@ macro_rules! table {
         }
     };
 }
-#[cfg(any(target_arch = "nvptx64", feature = "rust-cuda"))]
-pub(crate) use table;
 
 macro_rules! codecs {
     ($($(#[$doc:meta])* $codec:ident {
+        file: $file:literal,
+        shaders: $shaders:tt,
+        texts: $texts:tt,
         formula: $formula:ty,
         tag: $tag:literal,
         name: $name:literal,
@@ -315,8 +347,11 @@ macro_rules! codecs {
             }
 
             /// What the names of its entry points and of its files begin with.
-            pub fn file(self) -> &'static str {
-                self.entries().encode.strip_suffix("_encode").unwrap_or_default()
+            pub const fn file(self) -> &'static str {
+                match self {
+                    $(Self::$codec => $file,)+
+                    Self::Quantile => "quantile",
+                }
             }
 
             /// The entry points.
@@ -349,7 +384,7 @@ macro_rules! codecs {
         }
     };
 }
-table!(codecs);
+bucketed_codecs!(codecs);
 
 /// The entry points of quantile buckets. Those for tensors that are one bucket do not exist
 /// ([`CodecId::has_whole_tensors`]).

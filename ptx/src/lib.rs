@@ -87,26 +87,27 @@ macro_rules! family {
     }};
 }
 
-/// Every family. Each kernel is in exactly one of them.
-///
-/// sm_80 has `redux.sync`, and tensor cores for PowerSGD above rank 8; for sm_90 some kernels ask that more blocks fit a
-/// multiprocessor. A family that uses none of it has no text of its own for that target.
-pub static FAMILIES: [Family; 21] = [
+macro_rules! codec_families {
+    ($($(#[$doc:meta])* $codec:ident {
+        file: $file:literal,
+        shaders: $shaders:tt,
+        texts: { sm_80: $sm_80:literal, sm_90: $sm_90:literal },
+        $($rest:tt)*
+    })+) => {
+        /// Those of the bucketed codecs.
+        const OF_CODECS: &[Family] = &[$(family!($file, [concat!($file, "_")], $sm_80, $sm_90)),+];
+    };
+}
+gradwire_kernels::bucketed_codecs!(codec_families);
+
+/// All others.
+const OTHERS: &[Family] = &[
     // The search for elements that are not finite, which every codec may ask for, and momentum.
     family!("common", ["finite_", "memory_"], 80, 80),
-    family!("qsgd", ["qsgd_"], 80, 90),
-    family!("uniform", ["uniform_"], 80, 80),
     // Encoding and decoding by the settings that are used most.
     family!("qsgd_fixed", ["qsgd_fixed_"], 80, 90),
     family!("uniform_fixed", ["uniform_fixed_"], 80, 90),
-    family!("onebit", ["onebit_"], 80, 80),
-    family!("natural", ["natural_"], 80, 80),
     family!("quantile", ["quantile_"], 35, 35),
-    family!("float", ["float_"], 80, 80),
-    family!("sign", ["sign_"], 80, 80),
-    family!("drive", ["drive_"], 80, 80),
-    family!("ternary", ["ternary_"], 80, 80),
-    family!("tree", ["tree_"], 80, 80),
     // Packing codes as Elias codes and in base 3, and unpacking them.
     family!("elias", ["elias_", "base3_", "entropy_"], 80, 80),
     // Rotating blocks before a quantizer, and back.
@@ -122,6 +123,20 @@ pub static FAMILIES: [Family; 21] = [
     family!("topk_launches", ["topk_sketch", "topk_filter_again", "topk_histogram"], 80, 80),
     family!("powersgd", ["powersgd_"], 80, 80),
 ];
+
+/// Every family. Each kernel is in exactly one of them.
+///
+/// sm_80 has `redux.sync`, and tensor cores for PowerSGD above rank 8; for sm_90 some kernels ask that more blocks fit a
+/// multiprocessor. A family that uses none of it has no text of its own for that target.
+pub static FAMILIES: [Family; OF_CODECS.len() + OTHERS.len()] = {
+    let mut all = [OTHERS[0]; OF_CODECS.len() + OTHERS.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = if at < OF_CODECS.len() { OF_CODECS[at] } else { OTHERS[at - OF_CODECS.len()] };
+        at += 1;
+    }
+    all
+};
 
 /// The family of a kernel, by the name of its entry point; none for a name that no family's prefixes fit.
 pub fn family_of(kernel: &str) -> Option<&'static Family> {

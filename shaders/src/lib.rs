@@ -7,8 +7,8 @@
 //! PowerSGD alone has sums in `f32`, of which no two backends have to have the same bits; `powersgd/params.wgsl` says
 //! how it keeps to that.
 //!
-//! A bucketed codec is one file in `codecs/`; the kernels in `bucketed/` are made for each of them from one row in this
-//! file. Quantile buckets have kernels of their own in `quantile/`.
+//! A bucketed codec is one file in `codecs/`; the kernels in `bucketed/` are made for each of them from its row in
+//! [`gradwire_kernels::codecs`]. Quantile buckets have kernels of their own in `quantile/`.
 //!
 //! Every shader is one module with one entry point. Its parameter struct (of `gradwire-kernels`) is the uniform at
 //! `@group(0) @binding(0)`; its buffers follow from binding 1 on.
@@ -295,28 +295,17 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
     Shader { name, source, bindings, workgroup_size: 256, workgroup_bytes }
 }
 
-/// The bucketed codecs, a row each.
-const BUCKETED: [[Shader; 9]; 9] = [
-    bucketed!("qsgd", maxima: 1, sums: 1, ["common/norm.wgsl", "codecs/qsgd.wgsl"]),
-    bucketed!("uniform", maxima: 2, sums: 0, ["bucketed/maxima_alone.wgsl", "codecs/uniform.wgsl"]),
-    bucketed!("onebit", maxima: 2, sums: 3, ["common/norm.wgsl", "bucketed/mean.wgsl", "codecs/onebit.wgsl"]),
-    bucketed!("float", maxima: 1, sums: 0, ["bucketed/maxima_alone.wgsl", "codecs/float.wgsl"]),
-    bucketed!("sign", maxima: 1, sums: 2, [
-        "common/norm.wgsl",
-        "bucketed/mean.wgsl",
-        "bucketed/signs.wgsl",
-        "codecs/sign.wgsl"
-    ]),
-    bucketed!("ternary", maxima: 1, sums: 2, ["common/norm.wgsl", "codecs/ternary.wgsl"]),
-    bucketed!("tree", maxima: 1, sums: 0, ["bucketed/maxima_alone.wgsl", "codecs/tree.wgsl"]),
-    bucketed!("natural", maxima: 1, sums: 0, ["bucketed/maxima_alone.wgsl", "codecs/natural.wgsl"]),
-    bucketed!("drive", maxima: 1, sums: 2, [
-        "common/norm.wgsl",
-        "bucketed/mean.wgsl",
-        "bucketed/signs.wgsl",
-        "codecs/drive.wgsl"
-    ]),
-];
+macro_rules! bucketed_table {
+    ($($(#[$doc:meta])* $codec:ident {
+        file: $file:literal,
+        shaders: { maxima: $maxima:literal, sums: $sums:literal, files: $files:tt },
+        $($rest:tt)*
+    })+) => {
+        /// The bucketed codecs, a row each.
+        const BUCKETED: &[[Shader; 9]] = &[$(bucketed!($file, maxima: $maxima, sums: $sums, $files)),+];
+    };
+}
+gradwire_kernels::bucketed_codecs!(bucketed_table);
 
 /// All other entry points.
 const OTHERS: [Shader; 39] = [

@@ -11,6 +11,9 @@ use crate::params::{DecodeParams, EncodeParams};
 
 macro_rules! entries {
     ($($(#[$doc:meta])* $codec:ident {
+        file: $file:literal,
+        shaders: $shaders:tt,
+        texts: $texts:tt,
         formula: $formula:ty,
         tag: $tag:literal,
         name: $name:literal,
@@ -507,4 +510,4 @@ macro_rules! entries {
         }
     )+};
 }
-table!(entries);
+crate::bucketed_codecs!(entries);
