@@ -5,6 +5,7 @@ import torch.distributed as dist
 
 from . import Compressor, Device, Payload, SettingError, StateError
 from . import recipe as _recipe
+from ._group import Group
 from ._gradwire import has_feedback
 
 
@@ -34,8 +35,6 @@ class ReduceScatter:
 
     def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
         """``output_tensor`` becomes this rank's piece of the sum, or of the mean, of all ranks' inputs."""
-        from .torch import Group
-
         if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
             raise SettingError(f"compressed gradients are summed or averaged, and {op} was asked for")
         if group not in self._groups:
@@ -117,8 +116,6 @@ class AllReduce:
     """
 
     def __init__(self, recipe, process_group, *, seed=0, number=0):
-        from .torch import Group
-
         self.recipe = _recipe(recipe)
         self._run = (seed << 20) + number
         self._group = Group(process_group)

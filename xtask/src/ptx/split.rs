@@ -19,7 +19,7 @@ pub(super) fn families(ptx: &str) -> Result<Vec<(&'static str, String)>, String>
     for kernel in parts {
         let name = entries(kernel).next().unwrap_or_default();
         let family = family_of(name).ok_or_else(|| {
-            format!("no family has the kernel {name}: ptx/src/lib.rs lists them by the kernels' names")
+            format!("no family has the kernel {name}: codecs.rs and ptx/src/lib.rs list them by the kernels' names")
         })?;
         if let Some((_, body)) = FAMILIES.iter().zip(&mut bodies).find(|(f, _)| f.name == family.name) {
             body.push_str(&without_numbers(kernel));
@@ -28,7 +28,7 @@ pub(super) fn families(ptx: &str) -> Result<Vec<(&'static str, String)>, String>
     let mut all = Vec::new();
     for (family, body) in FAMILIES.iter().zip(bodies) {
         if body.is_empty() {
-            return Err(format!("the family {} has no kernel: take it out of ptx/src/lib.rs", family.name));
+            return Err(format!("the family {} has no kernel: take it out of codecs.rs or ptx/src/lib.rs", family.name));
         }
         let used = declarations.iter().filter(|d| d.name.is_none_or(|name| holds(&body, name)));
         let used: String = used.map(|declaration| declaration.line).collect();

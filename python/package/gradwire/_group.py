@@ -1,0 +1,140 @@
+"""The ranks of a process group of PyTorch."""
+
+import struct
+
+import torch
+import torch.distributed as dist
+
+_HEAD = struct.Struct("<q")
+
+
+class Group:
+    """The ranks of a process group, as :class:`gradwire.Compressor` takes them.
+
+    Any backend that gathers and sums will do: gloo, MPI, NCCL. Bytes go through the memory of ``device``, which is the
+    CPU's unless the backend is NCCL.
+    """
+
+    def __init__(self, process_group=None, device=None):
+        self.process_group = process_group
+        self.rank = dist.get_rank(process_group)
+        self.ranks = dist.get_world_size(process_group)
+        if device is None:
+            on_cuda = dist.get_backend(process_group) == "nccl"
+            device = torch.device("cuda", torch.cuda.current_device()) if on_cuda else torch.device("cpu")
+        self.device = torch.device(device)
+        self._place = (None, 0)
+        self._expected = {}
+
+    def begin(self, key):
+        """Says what is exchanged next. What is gathered for the same key has about the same lengths in each step."""
+        self._place = (key, 0)
+
+    def all_gather(self, mine):
+        """The bytes of every rank, whose lengths may differ: in one message where lengths are as they were."""
+        place = self._place
+        # An exchange may gather more than once, each time other lengths.
+        self._place = (place[0], place[1] + 1 if place[0] is not None else 0)
+        room = self._expected.get(place, 0)
+        heads = self._gather(_HEAD.pack(len(mine)) + mine[:room], _HEAD.size + room)
+        sizes = [_HEAD.unpack(head[: _HEAD.size])[0] for head in heads]
+        most = max(sizes)
+        parts = [bytes(head[_HEAD.size :][:size]) for head, size in zip(heads, sizes)]
+        if most > room:
+            rests = self._gather(mine[room:], most - room)
+            parts = [part + bytes(rest[: max(size - room, 0)]) for part, rest, size in zip(parts, rests, sizes)]
+        if most > room or most < room // 2:
+            # Lengths that change leave room for more, so that a second message stays rare.
+            self._expected[place] = most if room == 0 else most + most // 8
+        return parts
+
+    def all_to_all(self, parts):
+        """Rank r receives ``parts[r]`` of every rank."""
+        heads = self._gather(b"".join(_HEAD.pack(len(part)) for part in parts), _HEAD.size * self.ranks)
+        sizes = [_HEAD.unpack_from(head, _HEAD.size * self.rank)[0] for head in heads]
+        received = [torch.empty(size, dtype=torch.uint8, device=self.device) for size in sizes]
+        work = []
+        for peer in range(self.ranks):
+            if peer == self.rank:
+                continue
+            whose = global_rank(self.process_group, peer)
+            if parts[peer]:
+                work.append(dist.P2POp(dist.isend, self._tensor(parts[peer]), whose, self.process_group))
+            if sizes[peer]:
+                work.append(dist.P2POp(dist.irecv, received[peer], whose, self.process_group))
+        self._run(work)
+        return [parts[peer] if peer == self.rank else _bytes(received[peer]) for peer in range(self.ranks)]
+
+    def all_reduce_sum(self, values):
+        """Sums float32 in a bytearray, in place."""
+        if not values:
+            return
+        mine = torch.frombuffer(values, dtype=torch.float32)
+        there = mine if self.device.type == "cpu" else mine.to(self.device)
+        dist.all_reduce(there, group=self.process_group)
+        if there is not mine:
+            mine.copy_(there)
+
+    def exchange(self, peer, mine):
+        """Gives bytes to one rank, and returns what it gave."""
+        head = torch.empty(_HEAD.size, dtype=torch.uint8, device=self.device)
+        self._swap(peer, self._tensor(_HEAD.pack(len(mine))), head)
+        size = _HEAD.unpack(_bytes(head))[0]
+        theirs = torch.empty(size, dtype=torch.uint8, device=self.device)
+        self._swap(peer, self._tensor(mine), theirs)
+        return _bytes(theirs)
+
+    def broadcast(self, root, mine):
+        """The bytes of one rank, on every rank."""
+        head = self._tensor(_HEAD.pack(len(mine)))
+        dist.broadcast(head, global_rank(self.process_group, root), group=self.process_group)
+        size = _HEAD.unpack(_bytes(head))[0]
+        if self.rank == root:
+            room = self._tensor(mine)
+        else:
+            room = torch.empty(size, dtype=torch.uint8, device=self.device)
+        if size:
+            dist.broadcast(room, global_rank(self.process_group, root), group=self.process_group)
+        return _bytes(room)
+
+    def _gather(self, mine, length):
+        """Buffers of this length from every rank, the own one padded."""
+        own = torch.zeros(length, dtype=torch.uint8)
+        if mine:
+            own[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
+        own = own.to(self.device)
+        all = torch.empty(self.ranks, length, dtype=torch.uint8, device=self.device)
+        dist.all_gather(list(all.unbind(0)), own, group=self.process_group)
+        return [memoryview(row.numpy()) for row in all.cpu().unbind(0)]
+
+    def _tensor(self, data):
+        if not data:
+            return torch.empty(0, dtype=torch.uint8, device=self.device)
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self.device)
+
+    def _swap(self, peer, mine, theirs):
+        work = []
+        if mine.numel():
+            work.append(dist.P2POp(dist.isend, mine, global_rank(self.process_group, peer), self.process_group))
+        if theirs.numel():
+            work.append(dist.P2POp(dist.irecv, theirs, global_rank(self.process_group, peer), self.process_group))
+        self._run(work)
+
+    @staticmethod
+    def _run(work):
+        if work:
+            for request in dist.batch_isend_irecv(work):
+                request.wait()
+
+
+def global_rank(process_group, rank):
+    """A rank's number among all processes."""
+    if process_group is None:
+        return rank
+    if hasattr(dist, "get_global_rank"):
+        return dist.get_global_rank(process_group, rank)
+    return dist.distributed_c10d._get_global_rank(process_group, rank)
+
+
+def _bytes(tensor):
+    return bytes(memoryview(tensor.cpu().numpy()))
