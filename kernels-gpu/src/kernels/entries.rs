@@ -6,7 +6,7 @@
 use super::tile::Buffers;
 use super::{bucketed, combine, decode};
 use crate::arith;
-use crate::codecs::table;
+use crate::bucketed_codecs;
 use crate::params::{DecodeParams, EncodeParams};
 
 macro_rules! entries {
@@ -510,4 +510,4 @@ macro_rules! entries {
         }
     )+};
 }
-crate::bucketed_codecs!(entries);
+bucketed_codecs!(entries);
