@@ -9,7 +9,7 @@ use gradwire::{Collective, Compressor, Device, Error, ExchangeError, Policy, Res
 use gradwire_collectives::Threads;
 #[cfg(feature = "cuda")]
 use training::faulty::Faulty;
-use training::{Failing, RUN, bits, gradient, mixed, of, resident as all, tensors, together};
+use training::{Failing, RUN, bits, gradient, mixed, of, resident as all, tensors, together, with_cosines};
 
 /// A device, and memory of a caller's on it that holds a gradient.
 trait Surface: DeviceMemory + Clone + Sync + Sized
@@ -265,7 +265,7 @@ fn a_device_that_fails_anywhere_leaves_all_as_it_was_or_says_that_it_does_not() 
     let mut outcomes = [0, 0];
     let texts =
         ["qsgd:bits=4,bucket=64+ef", "topk:0.02+ef+momentum=0.9", "powersgd:rank=1", "randomk:0.1", "rotate+qsgd"];
-    for host in texts.into_iter().chain(["dgc:ratio=0.02,nesterov,clip=3"]).map(of).chain([mixed()]) {
+    for host in texts.into_iter().chain(["dgc:ratio=0.02,nesterov,clip=3"]).map(of).chain([mixed(), with_cosines()]) {
         let name = format!("{:?}", host.recipes());
         let driver = Arc::new(Faulty::new(on_cuda::machine().clone()));
         let surface = Cuda::with_driver(driver.clone(), None).expect("an artifact that fits");
@@ -403,6 +403,9 @@ where
         "randomk:0.1+finite",
         "rotate+qsgd+finite",
         "rotate:block=64+uniform:bits=4,bucket=64+noef+momentum=0.5+finite",
+        "dct+topk:0.1+ef:beta=0.5+finite",
+        "dct:block=8+qsgd:bits=4,bucket=64+noef+momentum=0.5+finite",
+        "dct+randomk:0.1+finite",
     ];
     for text in texts {
         // In a matrix, and in a bias that goes uncompressed.
@@ -438,6 +441,42 @@ fn a_nan_in_device_memory_fails_the_step_on_all_and_the_group_goes_on() {
     on_each!(refusing);
 }
 
+fn overflowing<S: Surface>(surface: &S)
+where
+    Device: From<S>,
+{
+    let (device, at) = (Device::from(surface.clone()), 64 * 48 + 64 + 7);
+    for text in ["topk:0.1+ef", "topk:0.1+ef:beta=0.5", "qsgd:bits=4,bucket=64+ef", "randomk:0.1"] {
+        let text = format!("dct:block=2+{text}+finite");
+        let policy = Policy::new(text.as_str()).and_then(|p| p.named("a.weight", "qsgd")).expect(&text);
+        let mut host = Compressor::with_policy(&policy, &tensors(), RUN).expect(&text);
+        let mut compressor = host.resident(surface).expect(&text);
+        let mut group = Threads::group(1).expect("one").remove(0);
+        let mut x = gradient(host.elements(), 0, 0);
+        // Finite numbers, in one block of the part's, which is the model's third tensor.
+        x[at] = f32::MAX;
+        x[at - 1] = f32::MAX;
+        let given = x.clone();
+        let index = |error| match error {
+            Error::NotFinite { index } => index,
+            other => panic!("{text}: {other:?}"),
+        };
+        let expected = index(host.exchange(&device, &mut group, &mut x).expect_err(&text));
+        let memory = surface.holding(&given);
+        let error = S::exchange(&mut compressor, &mut group, &memory).expect_err(&text);
+        assert_eq!(index(error), expected, "{text}");
+        assert!((at as u64 - 3..=at as u64).contains(&expected), "{text}: {expected} behind {at}");
+        assert_eq!(bits(&surface.values(&memory, given.len())), bits(&given), "{text}");
+        let state = compressor.download().and_then(|host| host.state()).expect("idle");
+        assert!(state == host.state().expect("idle"), "{text}");
+    }
+}
+
+#[test]
+fn coefficients_that_overflow_are_refused_under_the_host_s_number() {
+    on_each!(overflowing);
+}
+
 #[cfg(feature = "wgpu")]
 #[test]
 fn a_buffer_that_does_not_fit_is_refused() {
@@ -459,32 +498,38 @@ fn a_buffer_that_does_not_fit_is_refused() {
     let voting = Compressor::new("signum+vote", [[64, 64]], RUN).expect("valid");
     let error = voting.resident(&wgpu).expect_err("votes are counted in the host's memory");
     assert!(error.to_string().ends_with("use Compressor::exchange, or leave out vote"), "{error}");
-    let cosines = Compressor::new("dct+topk:0.1+ef", [[64, 64]], RUN).expect("valid");
-    let error = cosines.resident(&wgpu).expect_err("the transform is in the host's memory");
-    assert!(error.to_string().ends_with("use Compressor::exchange, or leave out dct"), "{error}");
 }
 
-/// Momentum in passes of a few elements each, over tensors that begin anywhere.
+/// Momentum and transforms in passes of fewer elements each, over tensors that begin anywhere.
 #[cfg(feature = "wgpu")]
 #[test]
-fn momentum_in_many_passes_is_that_of_one() {
+fn a_step_in_many_passes_is_that_of_one() {
     use gradwire::plan::Limits;
 
     let Some(wgpu) = on_wgpu::open() else { return };
-    let shapes = [[70_000u64, 1], [3, 1], [501, 33]];
-    let policy = || Policy::new("uniform:bits=8,bucket=32+momentum=0.75").map(|p| p.small(0));
-    let new = || Compressor::with_policy(&policy()?, &shapes.map(|shape| gradwire::Tensor::new("", shape)), RUN);
-    let run = |surface: &gradwire::backend::wgpu::Wgpu| {
-        let mut compressor = new().and_then(|host| host.resident(surface)).expect("valid");
+    let limited = |binding_bytes| wgpu.clone().with_limits(Limits { binding_bytes, ..Limits::NONE });
+    let new = |surface: &gradwire::backend::wgpu::Wgpu, text: &str, longest: u64| {
+        let shapes = [[longest, 1], [3, 1], [501, 33]].map(|shape| gradwire::Tensor::new("", shape));
+        let host = Compressor::with_policy(&Policy::new(text).expect(text).small(0), &shapes, RUN).expect(text);
+        host.resident(surface)
+    };
+    let run = |surface: &gradwire::backend::wgpu::Wgpu, text: &str, longest: u64| {
+        let mut compressor = new(surface, text, longest).expect(text);
         let mut group = Threads::group(1).expect("one").remove(0);
-        for step in 0..3 {
+        let means = [0, 1, 2].map(|step| {
             let memory = surface.holding(&odd(compressor.elements(), 0, step));
             compressor.exchange(&mut group, memory.slice(..)).expect("it runs");
-        }
-        compressor.download().and_then(|host| host.state()).expect("idle")
+            bits(&surface.values(&memory, compressor.elements()))
+        });
+        (means, compressor.download().and_then(|host| host.state()).expect("idle"))
     };
-    let small = wgpu.clone().with_limits(Limits { binding_bytes: 48 << 10, ..Limits::NONE });
-    assert!(run(&small) == run(&wgpu));
+    // A transform takes 2^19 elements at the least, or all.
+    for (text, longest, bytes) in [("momentum=0.75", 70_000, 48 << 10), ("momentum=0.75+dct", 530_000, 2 << 20)] {
+        let text = format!("uniform:bits=8,bucket=32+{text}");
+        assert!(run(&limited(bytes), &text, longest) == run(&wgpu, &text, longest), "{text}");
+    }
+    let error = new(&limited(1 << 20), "dct+qsgd:bits=4,bucket=64", 1000).expect_err("it is too small");
+    assert!(matches!(error, Error::Limit { found: 0x10_0000, needed: 0x20_0000, .. }), "{error:?}");
 }
 
 #[cfg(feature = "cuda")]

@@ -321,7 +321,7 @@ impl Recipe {
     /// * **What is clipped** ([`Recipe::clip`]) is the gradient, before it is transformed.
     /// * **What is not finite**: under [`NonFinite::Error`] the gradient is looked through before. A sum of a block
     ///   that overflows is refused under the number of the coefficient.
-    /// * **Where**: gradients lie in the host's memory, and the device is a CPU or CUDA. Others refuse.
+    /// * **Where**: on every backend, and of gradients in the host's memory or in a device's.
     ///
     /// ```
     /// use gradwire::{Dct, Recipe, TopK};

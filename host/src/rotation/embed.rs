@@ -1,8 +1,8 @@
-//! A rotation of memory on a device.
+//! A rotation of memory on a device, and a cosine transform.
 
 use std::borrow::Cow;
 
-use super::{Rotation, passes};
+use super::{Dct, Rotation, dct, passes};
 use crate::embed::{Piece, Work, sealed};
 use crate::error::Error;
 use crate::gradient::Dtype;
@@ -17,13 +17,22 @@ pub(crate) struct Turn {
     pub(crate) seed: Seed,
 }
 
-/// The memory of [`Turn`]: f32, [`Rotation::rotated_len`] of them where they are rotated.
+/// A cosine transform of so many elements: [`Device::dct`](crate::Device::dct), or back.
+pub(crate) struct Cosine {
+    pub(crate) dct: Dct,
+    pub(crate) elements: u64,
+    pub(crate) back: bool,
+}
+
+/// The memory of [`Turn`]: f32, [`Rotation::rotated_len`] of them where they are rotated. That of [`Cosine`]: f32, as
+/// many as elements.
 pub(crate) struct TurnBuffers<B> {
     pub(crate) input: B,
     pub(crate) output: B,
 }
 
 impl sealed::Sealed for Turn {}
+impl sealed::Sealed for Cosine {}
 
 impl Work for Turn {
     type Buffers<B> = TurnBuffers<B>;
@@ -37,5 +46,18 @@ impl Work for Turn {
         let (from, to) = if self.back { (rotated, whole) } else { (whole, rotated) };
         let input = Piece::gradient(buffers.input, from, Dtype::F32);
         Ok(vec![input, Piece::floats("output", buffers.output, to, Role::Output)])
+    }
+}
+
+impl Work for Cosine {
+    type Buffers<B> = TurnBuffers<B>;
+
+    fn passes(&self, limits: &Limits) -> Result<Cow<'_, [Pass]>, Error> {
+        dct::passes(&self.dct.params(self.elements, self.back)?, limits).map(Cow::Owned)
+    }
+
+    fn pieces<B>(&self, buffers: TurnBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
+        let input = Piece::gradient(buffers.input, self.elements, Dtype::F32);
+        Ok(vec![input, Piece::floats("output", buffers.output, self.elements, Role::Output)])
     }
 }

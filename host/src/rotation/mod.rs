@@ -11,7 +11,7 @@ use gradwire_kernels::params::{RotateParams, SPAN, rotate_flags};
 
 pub use self::dct::Dct;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use self::embed::{Turn, TurnBuffers};
+pub(crate) use self::embed::{Cosine, Turn, TurnBuffers};
 pub(crate) use self::engine::Rotate;
 use crate::error::Error;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};

@@ -21,7 +21,7 @@ const RUN: u64 = 11;
 const STEPS: u64 = 3;
 
 /// Every kind of part: codes, entries, factors, momentum; and tensors that go whole beside them.
-const TEXTS: [&str; 19] = [
+const TEXTS: [&str; 22] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -41,6 +41,9 @@ const TEXTS: [&str; 19] = [
     "randomk:0.05",
     "randomk:k=40+noef",
     "randomk:0.6,unbiased",
+    "dct:block=16+topk:k=6,block=256+ef",
+    "dct+qsgd:bits=4,bucket=64+momentum=0.5+nesterov",
+    "dct:block=8+randomk:0.1",
 ];
 
 fn tensors() -> Vec<Tensor> {
@@ -64,8 +67,14 @@ fn with_random() -> Compressor {
     Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
 }
 
+/// Coefficients of some tensors, packed, and of another one.
+fn with_cosines() -> Compressor {
+    let policy = Policy::new("dct:block=8+qsgd:bits=4,bucket=64+ef").and_then(|p| p.named("c", "dct+topk:0.1+ef"));
+    Compressor::with_policy(&policy.expect("valid"), &tensors(), RUN).expect("valid")
+}
+
 fn all() -> Vec<Compressor> {
-    TEXTS.iter().map(|text| of(text)).chain([mixed(), with_random()]).collect()
+    TEXTS.iter().map(|text| of(text)).chain([mixed(), with_random(), with_cosines()]).collect()
 }
 
 /// The stand-in for a device, in which kernels are compiled once for all ranks.
@@ -319,8 +328,8 @@ fn what_cannot_be_queued_is_refused_on_all_ranks_and_the_group_goes_on() {
         ("dgc:ratio=0.01,warmup=4", "leave out warmup"),
         ("signum+vote", "leave out vote"),
         ("rotate+qsgd", "leave out rotate"),
-        ("dct+topk:0.1+ef", "leave out dct"),
-        ("dct+topk:0.1,estimate=sidco+ef:beta=0.5", "leave out dct"),
+        ("dct+topk:0.1+ef:beta=0.5", "or ef"),
+        ("dct+topk:0.1,estimate=sidco+ef", "or leave out estimate"),
         ("topk:0.1+ef+gtopk", "leave out gtopk and twophase"),
         ("qsgd+twophase", "leave out gtopk and twophase"),
     ];

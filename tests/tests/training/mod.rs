@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 51] = [
+pub(crate) const TEXTS: [&str; 57] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -78,16 +78,20 @@ pub(crate) const TEXTS: [&str; 51] = [
     "rotate:block=256+uniform:bits=4,bucket=256+noef+momentum=0.5",
     "rotate+ternary:bucket=1024+elias",
     "rotate:block=32+uniform:bits=4,bucket=whole",
+    "dct:block=8+topk:k=6,block=64,clamped+ef:beta=0.75",
+    "dct+topk:0.1+clip=0.5+momentum=0.5+nesterov",
+    "dct:block=32+qsgd:bits=4,bucket=64+ef",
+    "dct:block=2+onebit+noef+momentum=0.5",
+    "dct:block=16+randomk:0.1",
+    "dct+topk:0.05+ef21",
 ];
 
 /// Recipes of gradients in the host's memory alone: other algorithms than a gather.
-pub(crate) const HOST_ALONE: [&str; 7] = [
+pub(crate) const HOST_ALONE: [&str; 5] = [
     "topk:0.02+ef+gtopk",
     "qsgd:bits=4,bucket=64+ef+twophase",
     "quantile:levels=64,bucket=512+ef+twophase",
     "qsgd:bits=4,bucket=64+elias+noef+momentum=0.5+twophase:from=3",
-    "dct:block=8+topk:k=6,block=64,clamped+ef:beta=0.75",
-    "dct+topk:0.1+clip=0.5+momentum=0.5+nesterov",
     "dct:block=16+qsgd:bits=4,bucket=64+ef+twophase",
 ];
 
@@ -114,9 +118,19 @@ pub(crate) fn with_random() -> Compressor {
     Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
 }
 
-/// All of a model by one recipe of entries that the seed draws, or rotated, so that nothing is packed.
-pub(crate) fn unpacked() -> [Compressor; 2] {
-    ["randomk:0.1", "rotate:block=64+qsgd:bits=4"].map(|text| {
+/// Coefficients of some tensors, other coefficients of others, and tensors as they are: parts are packed.
+pub(crate) fn with_cosines() -> Compressor {
+    let policy = Policy::new("dct:block=16+qsgd:bits=4,bucket=64+ef").map(|p| p.small(1000));
+    let policy =
+        policy.and_then(|p| p.named("b.weight", "dct+topk:0.1+momentum=0.5")).and_then(|p| p.named("d", "topk:0.1"));
+    Compressor::with_policy(&policy.expect("valid"), &tensors(), RUN).expect("valid")
+}
+
+/// All of a model by one recipe of entries that the seed draws, rotated, or of coefficients, so that nothing is packed.
+pub(crate) fn unpacked() -> [Compressor; 4] {
+    let texts =
+        ["randomk:0.1", "rotate:block=64+qsgd:bits=4", "dct+topk:k=32,block=4096,clamped+ef:beta=0.75", "dct+onebit"];
+    texts.map(|text| {
         let policy = Policy::new(text).expect("valid").small(0);
         Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
     })
@@ -139,7 +153,7 @@ pub(crate) fn with_estimates() -> Compressor {
 }
 
 pub(crate) fn all() -> Vec<Compressor> {
-    let several = [mixed(), with_residuals(), with_estimates(), with_random()];
+    let several = [mixed(), with_residuals(), with_estimates(), with_random(), with_cosines()];
     TEXTS.iter().map(|text| of(text)).chain(several).collect()
 }
 

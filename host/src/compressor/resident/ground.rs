@@ -50,7 +50,8 @@ impl<D: DeviceMemory> Resident<'_, D> {
         Ok(state.gradient.is_some() || !self.written)
     }
 
-    /// Clips the gradient of a part, and queues what adds it to what the part keeps of it: momentum, and what it forms.
+    /// Clips the gradient of a part, and queues what takes it to coefficients, and what adds it to what the part keeps
+    /// of it: momentum, and what it forms.
     pub(super) fn form(&mut self, index: usize, part: &Part) -> Result<(), Error> {
         let Self { queue, state, gradient, elements, written, .. } = self;
         let elements = *elements;
@@ -68,6 +69,10 @@ impl<D: DeviceMemory> Resident<'_, D> {
             // Of finite numbers, none times itself adds a zero of the product's sign.
             *written = true;
             add(&queue.all(before), &*gradient, [0.0, gain])?;
+        }
+        if let Some(cosines) = state.cosines.get(index).and_then(Option::as_ref) {
+            *written = true;
+            cosines.there(queue, part, gradient)?;
         }
         let mut input = gradient.clone();
         let memory = part.recipe.memory();
@@ -207,9 +212,12 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         self.queue.write(&self.gradient, 4 * at as u64, bytemuck::cast_slice(values))
     }
 
-    fn end(&mut self, _: &[Part]) -> Result<(), Error> {
-        // Coefficients are refused by `Compressor::resident`.
-        Ok(())
+    fn end(&mut self, parts: &[Part]) -> Result<(), Error> {
+        let Self { queue, state, gradient, .. } = self;
+        let cosines = parts.iter().zip(&state.cosines);
+        cosines
+            .filter_map(|(part, cosines)| Some((part, cosines.as_ref()?)))
+            .try_for_each(|(part, cosines)| cosines.back(queue, part, gradient))
     }
 
     fn mask(&mut self, index: usize, sent: &[u32]) -> Result<(), Error> {

@@ -1,5 +1,6 @@
 //! A compressor whose state lies in a device's memory.
 
+mod cosines;
 mod ground;
 mod kept;
 mod memory;
@@ -7,6 +8,7 @@ mod norms;
 #[cfg(feature = "cuda")]
 mod queued;
 
+use self::cosines::Cosines;
 use self::ground::Resident;
 use self::kept::Kept;
 use self::memory::{Plane, Queue};
@@ -14,7 +16,7 @@ use self::norms::Norms;
 #[cfg(feature = "cuda")]
 use self::queued::Between;
 use super::Compressor;
-use super::part::Method;
+use super::part::{Method, Part};
 use super::planes::{Held, Planes, zeros};
 #[cfg(feature = "cuda")]
 use crate::backend::cuda::{Cuda, DeviceSlice};
@@ -59,10 +61,11 @@ use crate::recipe::{Algorithm, RecipeError};
 ///   [`ExchangeError::BrokenOff`](crate::ExchangeError::BrokenOff). The way on is a new [`Compressor`], restored from a
 ///   saved state and made resident.
 /// * **Memory**: 8 bytes per element for error feedback, 8 for momentum, 16 for estimates, 4 for the gradient's copy
-///   where recipes differ between tensors, keep estimates, clip, or have Nesterov's momentum, a quarter where they
-///   clip, and the payloads. With CUDA, payloads and what else crosses the bus go through page-locked memory of the
-///   host, two to four times as much as the largest copy: the first step makes it, and later ones use it again. How
-///   much faster that is was not measured on a GPU.
+///   where recipes differ between tensors, keep estimates, clip, transform by cosines, or have Nesterov's momentum, 4
+///   more where they transform, or 8 where some tensors alone are transformed, a quarter where they clip, and the
+///   payloads. With CUDA, payloads and what else crosses the bus go through page-locked memory of the host, two to four
+///   times as much as the largest copy: the first step makes it, and later ones use it again. How much faster that is
+///   was not measured on a GPU.
 /// * **Order**: everything goes to the device's stream or queue. The call waits for payloads, factors and entries,
 ///   which it hands to the group, and for norms where it clips; the last decode may still run when it returns, and is
 ///   before what is queued there later.
@@ -132,6 +135,8 @@ struct State<D: DeviceMemory> {
     parts: Vec<Kept<D>>,
     /// What finds the norms of the parts that are clipped.
     norms: Vec<Option<Norms<D>>>,
+    /// What takes the parts that go as coefficients there and back.
+    cosines: Vec<Option<Cosines<D>>>,
     /// Room for the gradient before a step, where a step writes it more than once.
     gradient: Option<D::Room>,
 }
@@ -159,7 +164,7 @@ impl Compressor {
     /// queue it works.
     ///
     /// # Errors
-    /// [`RecipeError::Stages`] for a recipe with a vote, dct, gtopk or twophase; [`Error::Limit`] for a device whose
+    /// [`RecipeError::Stages`] for a recipe with a vote, gtopk or twophase; [`Error::Limit`] for a device whose
     /// limits are too small, as for entries of random-k whose tensors are more than one binding; [`Error::Backend`] where
     /// it has no memory left, or fails.
     pub fn resident<D>(&self, memory: &D) -> Result<ResidentCompressor<D>, Error>
@@ -172,10 +177,6 @@ impl Compressor {
             let what = "a vote is counted in the host's memory, and the gradient is to stay in the device's";
             return Err(RecipeError::Stages { what, remedy: "use Compressor::exchange, or leave out vote" }.into());
         }
-        if self.parts.iter().any(|part| part.recipe.dct.is_some()) {
-            let what = "a cosine transform is made in the host's memory, and the gradient is to stay in the device's";
-            return Err(RecipeError::Stages { what, remedy: "use Compressor::exchange, or leave out dct" }.into());
-        }
         if self.parts.iter().any(|part| part.recipe.algorithm() != Algorithm::Gather) {
             let what = "gtopk and twophase work in the host's memory, and the gradient is to stay in the device's";
             let remedy = "use Compressor::exchange, or leave out gtopk and twophase";
@@ -186,10 +187,13 @@ impl Compressor {
         inner.parts.iter_mut().try_for_each(|part| part.fit(&memory.limits()))?;
         // SAFETY: all memory is made here.
         let queue = unsafe { Queue::new(memory) };
+        let packed = |part: &Part| part.elements() != inner.elements();
+        let cosines = |part: &Part| Cosines::new(&queue, part, packed(part));
         let state = State {
             planes: all_of(planes.kept().map(|plane| queue.plane(plane)))?,
             parts: inner.parts.iter().map(|part| Kept::new(&queue, &inner, part)).collect::<Result<_, _>>()?,
             norms: inner.parts.iter().map(|part| Norms::new(&queue, part)).collect::<Result<_, _>>()?,
+            cosines: inner.parts.iter().map(cosines).collect::<Result<_, _>>()?,
             gradient: match inner.writes_twice() {
                 true => Some(memory.room(4 * inner.layout.elements())?),
                 false => None,

@@ -11,18 +11,23 @@ use crate::plan::{Limits, NonFinite, Pass, Role, STATUS_BYTES, refuse_not_finite
 use crate::sparse::scan_passes;
 
 /// Where a look leaves what it found; none where the recipe lets everything pass.
-pub(super) struct Finite<D: DeviceMemory>(Option<D::Room>);
+pub(in crate::compressor::resident) struct Finite<D: DeviceMemory>(Option<D::Room>);
 
 impl<D: DeviceMemory> Finite<D> {
-    pub(super) fn new(queue: &Queue<'_, D>, part: &Part) -> Result<Self, Error> {
-        Ok(Self(match part.recipe.non_finite {
+    pub(in crate::compressor::resident) fn new(queue: &Queue<'_, D>, policy: NonFinite) -> Result<Self, Error> {
+        Ok(Self(match policy {
             NonFinite::Error => Some(queue.room(STATUS_BYTES)?),
             NonFinite::Propagate => None,
         }))
     }
 
     /// Refuses what is not finite of the part's tensors, one behind the other in `values`.
-    pub(super) fn refuse(&self, queue: &Queue<'_, D>, part: &Part, values: &D::Slice) -> Result<(), Error> {
+    pub(in crate::compressor::resident) fn refuse(
+        &self,
+        queue: &Queue<'_, D>,
+        part: &Part,
+        values: &D::Slice,
+    ) -> Result<(), Error> {
         let (Some(status), elements) = (&self.0, part.elements() as u64) else { return Ok(()) };
         if elements == 0 {
             return Ok(());

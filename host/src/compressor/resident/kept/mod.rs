@@ -10,6 +10,7 @@ mod sparse;
 use std::ops::Range;
 
 use self::dense::Dense;
+pub(super) use self::finite::Finite;
 use self::low_rank::LowRank;
 use self::random::Random;
 use self::rotated::Rotated;

@@ -36,7 +36,7 @@ impl<D: DeviceMemory> Random<D> {
             values: queue.room(4 * entries)?,
             sums: zeros(entries as usize)?,
             packed: if packed { Some(Packed::new(queue, elements, feedback)?) } else { None },
-            finite: Finite::new(queue, part)?,
+            finite: Finite::new(queue, part.recipe.non_finite)?,
         };
         // A device that is too small is refused here, and in no step.
         kept.passes(&queue.memory().limits()).map(|_| kept)

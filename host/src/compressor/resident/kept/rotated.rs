@@ -42,7 +42,7 @@ impl<D: DeviceMemory> Rotated<D> {
             body: queue.room(plan.header().body_bytes())?,
             workspace: if workspace > 0 { Some(queue.room(workspace)?) } else { None },
             bodies: Bodies::new(),
-            finite: Finite::new(queue, part)?,
+            finite: Finite::new(queue, part.recipe.non_finite)?,
         })
     }
 

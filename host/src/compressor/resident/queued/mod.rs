@@ -13,6 +13,7 @@ use crate::backend::cuda::{Cuda, DeviceSlice, Event};
 use crate::collective::Collective;
 use crate::compressor::error::ExchangeError;
 use crate::compressor::frame::{self, Writer};
+use crate::compressor::ground::Ground;
 use crate::embed::ops::Ops;
 use crate::error::Error;
 use crate::seed::Seed;
@@ -59,8 +60,8 @@ impl Compressor {
     /// # Errors
     /// [`RecipeError::Stages`](crate::RecipeError::Stages) for a recipe of which a step has no fixed size on the
     /// device, or asks the host: with `finite`, `clip`, `ef21`, `diana`, `ef:beta`, `elias`, `base3`, `topk:above`,
-    /// `estimate`, `persign`, a quantizer behind `topk`, a warm-up that is under way, `vote`, `rotate`, `dct`, `gtopk`
-    /// or `twophase`.
+    /// `estimate`, `persign`, a quantizer behind `topk`, a warm-up that is under way, `vote`, `rotate`, `gtopk` or
+    /// `twophase`.
     /// [`Error::Stream`] where the device has no stream that others can queue on. Else as [`Compressor::resident`]. The
     /// other ranks then get [`ExchangeError::Unready`], and the group can be used again. [`Error::Exchange`] where
     /// ranks differ; [`Error::Collective`] where the group fails.
@@ -108,6 +109,8 @@ impl Compressor {
         let sent = parts().map(|(kept, part)| Sent::new(&queue, kept, part, ranks)).collect::<Result<Vec<_>, _>>()?;
         let whole = Whole::new(&queue, of.inner.whole.iter().map(|(span, _)| span))?;
         sent::common(cuda)?;
+        let cosines = of.state.cosines.iter().flatten();
+        cosines.map(|part| part.passes(&cuda.limits())).try_for_each(|passes| cuda.warm_up_passes(&passes?))?;
         parts().zip(&sent).try_for_each(|((kept, part), sent)| sent.compile(cuda, kept, part, ranks))?;
         let beside = Beside { given: Event::new(cuda)?, done: Event::new(cuda)?, started: false };
         Ok(QueuedCompressor { of, between: Between { sent, whole, rank, ranks, pending: false, beside } })
@@ -273,6 +276,7 @@ impl QueuedCompressor {
         if let Some(whole) = whole {
             whole.put(&ground)?;
         }
+        ground.end(&inner.parts)?;
         if compute.is_some() {
             beside.done.record(memory)?;
             beside.started = true;
@@ -330,9 +334,9 @@ impl Drop for QueuedCompressor {
         let Between { sent, whole, pending, .. } = &mut self.between;
         if *pending {
             // What is queued may use it, and may never end.
-            let State { planes, parts, gradient, norms } = &mut self.of.state;
+            let State { planes, parts, gradient, norms, cosines } = &mut self.of.state;
             let of_compressor = (std::mem::take(planes), std::mem::take(parts), gradient.take(), std::mem::take(norms));
-            std::mem::forget((of_compressor, std::mem::take(sent), whole.take()));
+            std::mem::forget((of_compressor, std::mem::take(cosines), std::mem::take(sent), whole.take()));
         }
     }
 }

@@ -8,10 +8,7 @@ use crate::recipe::{Quantize, Recipe, RecipeError};
 
 /// Refuses a recipe of which a step, from `step` on, has no fixed size on the device, or asks the host.
 pub(super) fn refuse(recipe: &Recipe, step: u64) -> Result<(), Error> {
-    let (what, remedy) = if recipe.dct.is_some() {
-        let what = "a cosine transform is made of gradients in the host's memory";
-        (what, "use Compressor::exchange, or leave out dct")
-    } else if recipe.memory().is_formed() {
+    let (what, remedy) = if recipe.memory().is_formed() {
         let what = "ef21, diana, beta and gamma refuse what is not finite, which the host would have to wait for";
         (what, "use ResidentCompressor::exchange, or ef")
     } else if recipe.policy() == NonFinite::Error {
