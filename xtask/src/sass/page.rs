@@ -9,6 +9,7 @@ use super::pipe::Pipe;
 use super::predict::{Part, Predicted};
 use super::replay::{H100, H200};
 use super::resources;
+use super::why;
 use crate::place::root;
 
 /// Where it is committed.
@@ -36,11 +37,14 @@ pub(super) fn report() -> Result<Value, SassError> {
 }
 
 /// The whole page.
-pub(super) fn page(all: &[Predicted], rows: &[resources::Row], report: &Value) -> String {
+///
+/// # Errors
+/// [`SassError::NotThere`] where the reasons are about what is not in the tables.
+pub(super) fn page(all: &[Predicted], rows: &[resources::Row], report: &Value) -> Result<String, SassError> {
     let (beside, mean, worst) = beside(all, report);
     let head = HEAD.replace("{mean}", &format!("{mean:.0}")).replace("{worst}", &format!("{worst:.0}"));
-    let (operations, kernels) = (operations(all), kernels(all));
-    format!("{head}{operations}{WHY}{KERNELS}{kernels}{BESIDE}{beside}{RESOURCES}{}", resources::table(rows))
+    let (operations, why, kernels) = (operations(all), why::why(all)?, kernels(all));
+    Ok(format!("{head}{operations}{why}{KERNELS}{kernels}{BESIDE}{beside}{RESOURCES}{}", resources::table(rows)))
 }
 
 /// Operations: time and share on an H200.
@@ -167,29 +171,6 @@ and 64 of the other.
 ## Predicted for an H200
 
 Of the copy rate: the part of the time that the operation's floor of bytes would take at 4.3 TB/s, as in [traffic.md](traffic.md).
-
-";
-
-const WHY: &str = "
-## What is below its aim, and why
-
-An instruction per element takes 2.2 us of 2^26 elements, the slots that schedulers lose included; a launch takes 2.5 us.
-
-| operation | of the copy rate | aim | why |
-| --- | --- | --- | --- |
-| QSGD 4 bit / 512, encode bf16 | 67 % | 88 % | 21.4 instructions are 47 us, so 79 % is the most there is. Five blocks of 48 registers hide all but 8 us of the loads; a sixth would have 40 registers, of which the loads alone take 32 |
-| uniform 4 bit / 512, encode bf16 | 58 % | 88 % | 23.3 instructions are 51 us, so 73 % is the most there is; three blocks of 76 registers. Two values in a register and a bound of 64 registers make it four blocks and 25.1 instructions, which took 71 us in the place of 68, and spilled in the kernels for segments |
-| top-k 1 %, f32 | 63 % | 90 % | a read takes 62 us. Four launches are 10 us. The filter takes 7 us more than the read: a warp waits 9 % of its time for the sample's keys, 30 % for its elements and 28 % at the two barriers around a tile's place, and four blocks are all that registers and shared memory hold. The sample takes 4 us: a fifth waits for its loads and barriers, the rest are steps that follow one another in one block. `topk_rest` takes 12 us: 15 % of a warp's time goes to the counts by which blocks take pieces, 21 % to states and histograms, which are loads in a row, 16 % to candidates. Writing takes 5 us |
-| top-k 0.1 %, f32 | 62 % | 90 % | the same |
-| top-k 10 %, f32 | 53 % | 90 % | the filter takes 89 us: 22.3 instructions, as each candidate is put on a list, found there, and stored with its place. Writing 8 bytes for each entry that is kept takes 25 us |
-| top-k 1 %, bf16 | 40 % | 90 % | a read takes 31 us, and the filter 50: a tile takes as many steps as of f32 for half of the bytes, and four blocks hold 64 KB. The other launches take 30 us, as of f32 |
-| PowerSGD rank 4, 8192 x 8192 | 74 % | 80 % | 69 us are three launches of the factor kernel, one block that no other hides; eight launches are 20 us |
-| PowerSGD rank 8, 8192 x 8192 | 61 % | 80 % | the factor kernel takes 146 us |
-| PowerSGD rank 4, 2048 x 2048 | 93 us | 45 us | eight launches are 20 us, the factor kernel 28, gathers and what fills the GPU and drains it the rest |
-
-Sums of 8 at one or two bits a code read 5 to 6 bytes per element, and issue 37 to 43 instructions: 82 to 94 us. Of
-1-bit SGD, which has two scalars, the assembler waits for the codes before it loads the scalars. With scalars first it
-took 110 us in the place of 118, and ternary codes 123 in the place of 109.
 
 ";
 
