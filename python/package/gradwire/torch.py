@@ -180,7 +180,8 @@ class State:
         their gradients come.
     through_host
         Whether a gradient on a CUDA device is exchanged through the host's memory, for recipes that the device does not
-        run: votes, ``dct``, gtopk and twophase. Otherwise it stays there, and payloads alone leave it.
+        run: votes, ``dct``, gtopk, twophase and PowerSGD's factors through a quantizer. Otherwise it stays there, and
+        payloads alone leave it.
     timeout
         A ``datetime.timedelta``: how long a rank may keep the others waiting; PyTorch's own default unless it is said.
     """

@@ -80,8 +80,9 @@ pub(crate) const TEXTS: [&str; 51] = [
     "rotate:block=32+uniform:bits=4,bucket=whole",
 ];
 
-/// Recipes of gradients in the host's memory alone: other algorithms than a gather.
-pub(crate) const HOST_ALONE: [&str; 7] = [
+/// Recipes of gradients in the host's memory alone: other algorithms than a gather, coefficients, and factors through a
+/// quantizer.
+pub(crate) const HOST_ALONE: [&str; 9] = [
     "topk:0.02+ef+gtopk",
     "qsgd:bits=4,bucket=64+ef+twophase",
     "quantile:levels=64,bucket=512+ef+twophase",
@@ -89,6 +90,8 @@ pub(crate) const HOST_ALONE: [&str; 7] = [
     "dct:block=8+topk:k=6,block=64,clamped+ef:beta=0.75",
     "dct+topk:0.1+clip=0.5+momentum=0.5+nesterov",
     "dct:block=16+qsgd:bits=4,bucket=64+ef+twophase",
+    "powersgd:rank=2+qsgd:bits=8,bucket=64+elias",
+    "powersgd:rank=1,onesided+float:e4m3,scaled+momentum=0.5+nesterov",
 ];
 
 /// Compressors of gradients in the host's memory.
