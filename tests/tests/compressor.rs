@@ -519,6 +519,7 @@ fn a_nan_on_one_rank_fails_the_step_on_all_and_the_group_goes_on() {
         "qsgd:bits=4,bucket=64+ef+finite",
         "topk:0.01+ef+finite",
         "powersgd:rank=2+finite",
+        "powersgd:rank=2+qsgd:bits=8,bucket=64+finite",
         "onebit+finite",
     ] {
         // In a matrix, and in a bias that goes uncompressed.

@@ -102,6 +102,8 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(TopK::fraction(0.001)).momentum(0.9).nesterov().clip(2.5).warm_up(4000));
     all.push(Recipe::from(Sign::unit()).momentum_alone(0.9).nesterov().vote());
     all.push(Recipe::from(PowerSgd::rank(2)).clip(1e-3));
+    all.push(Recipe::from(PowerSgd::rank(2)).quantize(Qsgd::bits(8).elias()));
+    all.push(Recipe::from(PowerSgd::rank(2).one_sided().without_feedback()).quantize(OneBit::new()));
     all.push(Recipe::from(TopK::fraction(0.01)).momentum(0.9).feedback_weights(0.75, 2.0));
     all
 }
@@ -358,7 +360,7 @@ fn stages_that_do_not_go_together_are_refused() {
     let stages = [
         "topk:0.1+sign:unit".parse::<Recipe>().expect("signs of the largest").vote(),
         Recipe::none().quantize(Dtype::F16),
-        Recipe::from(PowerSgd::rank(2)).quantize(Qsgd::bits(4)),
+        Recipe::from(PowerSgd::rank(2)).quantize(Dtype::F16),
         Recipe::none().feedback(),
         Recipe::none().momentum(0.5),
         Recipe::from(Uniform::bits(4)).entropy(Entropy::Elias),
@@ -482,8 +484,14 @@ fn bounds_of_compositions() {
     assert!(!promise("topk:0.5+f16", 1000).unbiased);
     let whole = promise("topk:1", 10);
     assert!(whole.unbiased && whole.delta == Some(1.0) && !whole.linear);
-    for (text, linear) in [("none", true), ("powersgd", true), ("qsgd", false), ("topk:0.1", false), ("onebit", false)]
-    {
+    for (text, linear) in [
+        ("none", true),
+        ("powersgd", true),
+        ("powersgd+qsgd", false),
+        ("qsgd", false),
+        ("topk:0.1", false),
+        ("onebit", false),
+    ] {
         assert_eq!(promise(text, 100).linear, linear, "{text}");
         assert_eq!(text.parse::<Recipe>().expect(text).is_linear(), linear, "{text}");
     }

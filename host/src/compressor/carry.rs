@@ -95,7 +95,7 @@ impl Compressor {
         }
         let mut states = Vec::new();
         for part in &self.parts {
-            let Method::LowRank { state, packed } = &part.method else { continue };
+            let Method::LowRank { state, packed, .. } = &part.method else { continue };
             let residual = if *packed { part.pack(&of_factors) } else { of_factors.clone() };
             let tensors = if *packed { part.tensors.clone() } else { (0..self.tensors.len()).collect() };
             let theirs = tensors.iter().map(|tensor| {
@@ -143,7 +143,7 @@ impl Part {
 
     /// The state of the factors of one of the model's tensors, and the tensor's number there.
     fn factors_of(&self, tensor: usize) -> Option<(&LowRankState, usize)> {
-        let Method::LowRank { state, packed } = &self.method else { return None };
+        let Method::LowRank { state, packed, .. } = &self.method else { return None };
         let place = self.tensors.binary_search(&tensor).ok()?;
         Some((state, if *packed { place } else { tensor }))
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::algorithm;
+use super::algorithm::{self, Means};
 use super::clip;
 use super::frame::Writer;
 use super::part::{Method, Part, Received};
@@ -186,25 +186,24 @@ impl Ground for Host<'_> {
             return self.random(&codec, part, seed, group, weight);
         }
         let momentum = part.recipe.memory().sends_momentum().then(|| self.planes.behind(Held::Momentum));
-        let packed = match &part.method {
+        let mut packed = match &part.method {
             Method::LowRank { packed: true, .. } => Some(part.pack(self.input(part))),
             Method::LowRank { .. } => None,
             _ => return Ok(0),
         };
-        let Method::LowRank { state, .. } = &mut part.method else { return Ok(0) };
-        let bytes = state.step_bytes() as u64;
-        let mean = |factor: &mut [f32]| -> Result<(), Error> {
-            group.all_reduce_sum(factor)?;
-            factor.iter_mut().for_each(|entry| *entry *= weight);
-            Ok(())
+        let (step, model) = self.stamp;
+        let step = algorithm::Step { step, model, seed: part.seed_of(seed) };
+        let Method::LowRank { state, through, .. } = &mut part.method else { return Ok(0) };
+        let mut means = Means::new(self.device, group, weight, step, through.as_deref(), state);
+        let mean = |factor: &mut [f32]| means.mean(factor);
+        let done = match (&mut packed, momentum) {
+            (Some(packed), _) => self.device.low_rank_step_in_place(state, packed, mean),
+            (None, Some(momentum)) => self.device.low_rank_step(state, momentum, self.gradient, mean),
+            (None, None) => self.device.low_rank_step_in_place(state, self.gradient, mean),
         };
-        match (packed, momentum) {
-            (Some(mut packed), _) => {
-                self.device.low_rank_step_in_place(state, &mut packed, mean)?;
-                part.unpack(&packed, self.gradient);
-            }
-            (None, Some(momentum)) => self.device.low_rank_step(state, momentum, self.gradient, mean)?,
-            (None, None) => self.device.low_rank_step_in_place(state, self.gradient, mean)?,
+        let bytes = means.end(done, state)?;
+        if let Some(packed) = packed {
+            part.unpack(&packed, self.gradient);
         }
         Ok(bytes)
     }

@@ -4,6 +4,7 @@ mod algorithm;
 mod carry;
 mod clip;
 mod error;
+mod factors;
 mod frame;
 mod ground;
 mod part;
@@ -54,7 +55,8 @@ use crate::recipe::Recipe;
 /// ```
 ///
 /// * **What goes how**: payloads of quantizers and of selections by an all-gather, unless the recipe says another
-///   [`Algorithm`](crate::Algorithm); factors and what goes uncompressed by an all-reduce.
+///   [`Algorithm`](crate::Algorithm); factors and what goes uncompressed by an all-reduce. Factors that go through a
+///   quantizer are gathered one after another, and each rank's residual is what is left by its own: docs/powersgd.md.
 /// * **Same bits**: after [`Compressor::exchange`] the gradient has the same bits on every rank. With factors, that
 ///   needs the same backend on every rank.
 /// * **Failure**: where an exchange fails, gradient, residual and all state are as they were before it, on this rank.
@@ -253,8 +255,8 @@ impl Compressor {
         }
         for part in &self.parts {
             match &part.method {
-                Method::LowRank { state, packed: false } => residual.copy_from_slice(&state.residual()?),
-                Method::LowRank { state, packed: true } => part.unpack(&state.residual()?, &mut residual),
+                Method::LowRank { state, packed: false, .. } => residual.copy_from_slice(&state.residual()?),
+                Method::LowRank { state, packed: true, .. } => part.unpack(&state.residual()?, &mut residual),
                 _ => {}
             }
         }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::algorithm::Owner;
 use super::error::ExchangeError;
+use super::factors::Factors;
 use super::frame::Writer;
 use super::planes::{Held, Sides};
 use super::policy::Tensor;
@@ -58,8 +59,8 @@ pub(super) enum Method {
     Sparse { codec: TopK, packed: bool, elements: usize },
     /// These tensors one behind the other are rotated, and then quantized.
     Rotated { rotation: Rotation, plan: EncodePlan },
-    /// Factors.
-    LowRank { state: LowRankState, packed: bool },
+    /// Factors, and how they are quantized, where they are.
+    LowRank { state: LowRankState, packed: bool, through: Option<Box<Factors>> },
     /// Entries that the seed draws, of these tensors one behind the other.
     Random { codec: RandomK },
 }
@@ -85,7 +86,10 @@ impl Part {
         let part = recipe.part_at(0);
         let method = if let Some(codec) = recipe.low_rank() {
             let matrices = matrices(model, &tensors, alone);
-            Method::LowRank { state: codec.state(&matrices, Seed::new(run).tensor(first))?, packed: !alone }
+            let state = codec.state(&matrices, Seed::new(run).tensor(first))?;
+            let number = |index: usize| if alone { index } else { tensors[index] };
+            let through = Factors::new(&recipe, &state.table, number, &Limits::NONE)?;
+            Method::LowRank { state, packed: !alone, through: through.map(Box::new) }
         } else if let (Some(rotation), Some(dense)) = (recipe.rotation, recipe.dense()) {
             let elements = rotation.rotated_len(spans.iter().map(|span| span.elements).sum());
             // What is not finite is looked for before it is rotated.
@@ -128,6 +132,9 @@ impl Part {
         {
             *plan = dense(&self.recipe, &self.spans, to)?;
             *limits = *to;
+        }
+        if let Method::LowRank { through: Some(through), .. } = &mut self.method {
+            through.fit(&self.recipe, to)?;
         }
         Ok(())
     }

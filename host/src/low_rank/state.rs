@@ -62,8 +62,10 @@ pub(crate) struct Step {
     poisoned: Vec<bool>,
 }
 
-/// Elements that a thread copies at a time.
+/// Elements that a thread takes at a time.
 const COPIED: usize = 1 << 16;
+/// Elements of a row whose sums are worked out together.
+const TOGETHER: usize = 64;
 
 /// Room that holds nothing from call to call.
 #[derive(Debug, Default)]
@@ -207,15 +209,33 @@ impl LowRankState {
 
     /// Takes L R^T off the elements of a matrix.
     fn take_off(&self, part: &Part, elements: &mut [f32]) {
-        let (left, right) = (&self.left[part.left..], &self.right[part.right..]);
-        for (i, row) in elements.chunks_exact_mut(part.columns).enumerate() {
-            for (j, element) in row.iter_mut().enumerate() {
-                let mut sum = left[i] * right[j];
-                for k in 1..self.table.rank {
-                    sum = term(sum, left[k * part.row_stride() + i], right[k * part.column_stride() + j]);
-                }
-                *element = kept(*element - sum, 0.0);
+        take_off(part, self.table.rank, &self.left[part.left..], &self.right[part.right..], elements);
+    }
+
+    /// Where this rank sent another factor than the mean that the last step ended with, `own` as it was sent: takes off
+    /// each matrix that was sent what this rank sent of it, at once, and nothing when the next step begins. The state's
+    /// factors stay those of all ranks.
+    pub(crate) fn keep_own(&mut self, own: &[f32]) {
+        if !self.codec.feedback() {
+            return;
+        }
+        let (rank, last) = (self.table.rank, self.last);
+        let table = self.table.clone();
+        for ((index, part), own) in table.compressed().zip(table.split(last, own)) {
+            if !std::mem::take(&mut self.sent[index]) {
+                continue;
             }
+            let mut padded = vec![0.0; part.stride(last) * rank];
+            let columns = own.chunks_exact(part.dimension(last)).zip(padded.chunks_exact_mut(part.stride(last)));
+            columns.for_each(|(from, to)| to[..from.len()].copy_from_slice(from));
+            let (mut left, mut right) = (&self.left[part.left..], &self.right[part.right..]);
+            match last {
+                Side::Left => left = &padded,
+                Side::Right => right = &padded,
+            }
+            let rows = (COPIED / part.columns).max(1);
+            let slabs = self.sums[part.first..part.first + part.elements()].par_chunks_mut(rows * part.columns);
+            slabs.enumerate().for_each(|(slab, sums)| take_off(part, rank, &left[slab * rows..], right, sums));
         }
     }
 
@@ -385,6 +405,25 @@ impl LowRankState {
             0 => "begin_low_rank",
             round if round < self.rounds() => "advance_low_rank",
             _ => "finish_low_rank",
+        }
+    }
+}
+
+/// Takes L R^T off rows of a matrix. The left factor begins at the first of them.
+fn take_off(part: &Part, rank: usize, left: &[f32], right: &[f32], rows: &mut [f32]) {
+    let (row_stride, column_stride) = (part.row_stride(), part.column_stride());
+    for (i, row) in rows.chunks_exact_mut(part.columns).enumerate() {
+        for (first, elements) in (0..).step_by(TOGETHER).zip(row.chunks_mut(TOGETHER)) {
+            let mut sums = [0.0f32; TOGETHER];
+            let begin = sums.iter_mut().zip(&right[first..]).take(elements.len());
+            begin.for_each(|(sum, right)| *sum = left[i] * right);
+            for k in 1..rank {
+                let left = left[k * row_stride + i];
+                let column = &right[k * column_stride + first..];
+                let terms = sums.iter_mut().zip(column).take(elements.len());
+                terms.for_each(|(sum, right)| *sum = term(*sum, left, *right));
+            }
+            elements.iter_mut().zip(&sums).for_each(|(element, sum)| *element = kept(*element - sum, 0.0));
         }
     }
 }

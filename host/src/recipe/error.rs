@@ -66,7 +66,7 @@ pub enum RecipeError {
     },
     /// An all-reduce of payloads that cannot be summed.
     #[error(
-        "the payloads of {recipe:?} cannot be summed on the way; leave out Policy::all_reduce_only, or use none or powersgd"
+        "the payloads of {recipe:?} cannot be summed on the way; leave out Policy::all_reduce_only, or use none or powersgd, without a quantizer of its factors"
     )]
     NotLinear {
         /// The recipe.

@@ -46,7 +46,7 @@ use crate::rotation::{Dct, Rotation};
 /// | entropy coding | `delta`, behind the same | [`Qsgd::delta`](crate::Qsgd::delta): fewer bits than `elias` for levels from 31 on |
 /// | entropy coding | `base3`, behind `ternary` and `qsgd:bits=2`, behind a selection too | [`Ternary::base3`](crate::Ternary::base3): five codes in a byte, and runs of zeros in one |
 /// | vote | `vote`, behind `sign:unit` and `signum` | [`Recipe::vote`]: the majority of the ranks, not their mean |
-/// | factors | `powersgd:rank=4` | [`PowerSgd`] |
+/// | factors | `powersgd:rank=4`, `powersgd:rank=4+qsgd:bits=8` | [`PowerSgd`], summed in f32, or through a [`Quantizer`] |
 /// | entries that the seed draws | `randomk:0.01`, `randomk:k=100`, `randomk:0.01,unbiased` | [`RandomK`] |
 /// | memory | `ef` | error feedback. `onebit`, `sign`, `ternary:stretch=1`, `randomk` and `powersgd` have it unless `noef` is there |
 /// | memory | `ef:beta=0.9,gamma=1` | error feedback of beta times the residual and gamma times the gradient |
@@ -408,9 +408,9 @@ impl Recipe {
         self.factors.is_none() && self.random.is_none()
     }
 
-    /// Whether what is sent can be summed on the way, by an all-reduce.
+    /// Whether what is sent can be summed on the way, by an all-reduce. Factors can, unless they go through a quantizer.
     pub fn is_linear(&self) -> bool {
-        self.is_none() || self.factors.is_some() || self.random.is_some()
+        self.is_none() || self.factors.is_some() && self.quantize == Quantize::Exact || self.random.is_some()
     }
 
     /// Takes over a quantizer; its policy for NaN becomes the recipe's, and so does its packing, which is none where it
@@ -441,10 +441,6 @@ impl Recipe {
                 let what = "random-k goes with no other selection, quantizer or factors";
                 return stages(what, "its values are summed on the way, in f32: leave out the others");
             }
-            (_, quantize, Some(_)) if quantize != Quantize::Exact => {
-                let what = "PowerSGD and a quantizer do not go together";
-                return stages(what, "factors are summed on the way, in f32: leave out one");
-            }
             (None, Quantize::Round(_), _) => {
                 return stages(
                     "f16 and bf16 round the values of top-k, and there is none",
@@ -465,7 +461,8 @@ impl Recipe {
                 ),
             };
         }
-        if self.vote && (self.select.is_some() || !self.quantize.is_sign_alone()) {
+        let is_whole = self.select.is_none() && self.factors.is_none();
+        if self.vote && !(is_whole && self.quantize.is_sign_alone()) {
             return stages("a vote is of signs that all count the same", "use sign:unit or signum, or leave out vote");
         }
         if self.is_none() && self.memory != Memory::default() {
@@ -523,7 +520,10 @@ impl Recipe {
             return Err(RecipeError::Nothing { what: text::words_of(select) }.into());
         }
         match (&self.factors, self.dense(), self.sparse()) {
-            (Some(codec), ..) => codec.table(&[]).map(drop),
+            (Some(codec), ..) => {
+                codec.table(&[])?;
+                self.of_factors().map_or(Ok(()), |quantizer| quantizer.plan(0).map(drop))
+            }
             (_, Some(dense), _) => dense.plan(0).map(drop),
             (.., Some(sparse)) => sparse.check_settings(),
             _ => Ok(()),
@@ -601,8 +601,9 @@ impl Recipe {
     }
 
     /// The quantizer of every element, with the recipe's policy for NaN and packing of codes: a codec that
-    /// [`Device::encode`](crate::Device::encode) takes. `None` where entries are selected, where the gradient is turned
-    /// before, where ranks vote, and where there is no quantizer. Memory and clipping are a compressor's, and left out.
+    /// [`Device::encode`](crate::Device::encode) takes. `None` where entries are selected, where it is of factors, where
+    /// the gradient is turned before, where ranks vote, and where there is no quantizer. Memory and clipping are a
+    /// compressor's, and left out.
     ///
     /// ```
     /// use gradwire::{Device, Recipe, Seed};
@@ -614,7 +615,9 @@ impl Recipe {
     /// ```
     pub fn quantizer(&self) -> Option<Quantizer> {
         match self.quantize {
-            Quantize::By(codec) if self.select.is_none() && !self.is_turned() && !self.vote => {
+            Quantize::By(codec)
+                if self.select.is_none() && self.factors.is_none() && !self.is_turned() && !self.vote =>
+            {
                 Some(codec.with(self.policy(), self.entropy))
             }
             _ => None,
@@ -642,6 +645,36 @@ impl Recipe {
     pub(crate) fn low_rank(&self) -> Option<PowerSgd> {
         let codec = self.factors?.non_finite(self.policy());
         Some(codec.with_feedback(self.memory.feedback))
+    }
+
+    /// The quantizer of PowerSGD's factors, where they go through one.
+    pub(crate) fn of_factors(&self) -> Option<OfFactors<'_>> {
+        (self.factors.is_some() && self.quantize != Quantize::Exact).then_some(OfFactors(self))
+    }
+}
+
+/// A recipe that quantizes factors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfFactors<'r>(&'r Recipe);
+
+impl OfFactors<'_> {
+    /// How a factor of `n` entries is encoded. The residual is of matrices, and no codec's. What feedback refuses is
+    /// refused all the same: what a factor does not send, the residual does not send again where it is as large.
+    pub(crate) fn plan(self, n: usize) -> Result<EncodePlan, Error> {
+        // What is not finite is looked for in the matrix. A factor that overflows is sent as NaN, and refused or told
+        // by every rank alike.
+        let Some(plan) = self.0.quantize.plan(n, NonFinite::Propagate) else {
+            let (what, remedy) = ("there is no quantizer of the factors", "name one");
+            return Err(RecipeError::Stages { what, remedy }.into());
+        };
+        let plan = plan?;
+        if self.0.memory.feedback { plan.with_feedback().map(|_| plan) } else { Ok(plan) }
+    }
+}
+
+impl crate::codec::Codec for OfFactors<'_> {
+    fn plan(&self, n: usize, _: Dtype) -> Result<EncodePlan, Error> {
+        (*self).plan(n)
     }
 }
 

@@ -103,8 +103,15 @@ impl Recipe {
         }
         if self.factors.is_some() {
             // The projection onto r directions never enlarges. Which directions they are depends on the steps before,
-            // and in the first on the seed.
-            return Ok(Promise { unbiased: false, omega: Some(1.0), delta: None, linear: true, deterministic: false });
+            // and in the first on the seed. A quantizer of the factor Q = M^T P takes from what was projected, and
+            // |C(M) - M|^2 = |M|^2 - |Q|^2 + |C(Q) - Q|^2, since P is orthonormal: <= max(1, omega) |M|^2. No factor is
+            // longer than its matrix.
+            let linear = self.is_linear();
+            let omega = match self.of_factors() {
+                None => Some(1.0),
+                Some(quantizer) => Promise::of(&quantizer.plan(n)?).omega.map(|omega| omega.max(1.0)),
+            };
+            return Ok(Promise { unbiased: false, omega, delta: None, linear, deterministic: false });
         }
         let Some(select) = self.sparse() else { return Ok(Promise::WHOLE) };
         let plan = select.plan(n, Dtype::F32, false)?;

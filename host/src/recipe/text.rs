@@ -71,6 +71,7 @@ fn placed(text: &str, at: usize, source: Error) -> Error {
 enum Slot {
     What,
     Select,
+    Factors,
     Rotate,
     Dct,
     Quantize,
@@ -92,7 +93,8 @@ struct Builder {
 impl Builder {
     fn add(&mut self, word: &Word<'_>) -> Result<(), Error> {
         let slot = match word.name {
-            "none" | "powersgd" | "randomk" => Slot::What,
+            "none" | "randomk" => Slot::What,
+            "powersgd" => Slot::Factors,
             "topk" | "dgc" => Slot::Select,
             "f16" | "bf16" => Slot::Quantize,
             name if name == "signum" || Quantizer::is_word(name) => Slot::Quantize,
@@ -111,9 +113,9 @@ impl Builder {
                 return Err(word.wrong(0, format!("{other:?} is no stage"), allowed));
             }
         };
-        let taken = |(other, _): &(Slot, usize)| {
-            *other == slot || (*other == Slot::What || slot == Slot::What) && is_codec(*other) && is_codec(slot)
-        };
+        // What sends nothing else, and the two that choose what is sent.
+        let apart = |a, b| a == Slot::What && is_codec(b) || (a, b) == (Slot::Select, Slot::Factors);
+        let taken = |(other, _): &(Slot, usize)| *other == slot || apart(*other, slot) || apart(slot, *other);
         if let Some((_, first)) = self.seen.iter().find(|seen| taken(seen)) {
             let found = format!("{:?} does not go with the stage at byte {first}", word.name);
             return Err(word.wrong(0, found, "the end of the text, or a stage of another kind"));
@@ -234,7 +236,7 @@ impl Builder {
 }
 
 fn is_codec(slot: Slot) -> bool {
-    matches!(slot, Slot::What | Slot::Select | Slot::Quantize)
+    matches!(slot, Slot::What | Slot::Select | Slot::Factors | Slot::Quantize)
 }
 
 /// What dgc sets: the part that is kept, momentum, the steps of the warm-up, the momentum's form, and the norm.
@@ -655,6 +657,7 @@ impl Display for Recipe {
             0 => words_of(select),
             steps => format!("{},warmup={steps}", words_of(select)),
         }));
+        words.extend(self.factors.map(|codec| word("powersgd", codec.words())));
         words.extend(self.rotation.map(|rotation| match rotation == Rotation::default() {
             true => "rotate".into(),
             false => format!("rotate:block={}", rotation.elements()),
@@ -662,7 +665,6 @@ impl Display for Recipe {
         words.extend(self.quantize.words().map(|(name, settings)| word(name, settings)));
         words.extend((self.entropy != Entropy::None).then(|| self.entropy.name().into()));
         words.extend(self.vote.then(|| "vote".into()));
-        words.extend(self.factors.map(|codec| word("powersgd", codec.words())));
         words.extend(self.random.map(|codec| word("randomk", codec.words())));
         let of_random = self.random.is_some_and(|codec| !codec.is_unbiased());
         let default = self.quantize.brings_feedback() || self.factors.is_some() || of_random;

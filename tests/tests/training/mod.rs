@@ -86,13 +86,15 @@ pub(crate) const TEXTS: [&str; 57] = [
     "dct+topk:0.05+ef21",
 ];
 
-/// Recipes of gradients in the host's memory alone: other algorithms than a gather.
-pub(crate) const HOST_ALONE: [&str; 5] = [
+/// Recipes of gradients in the host's memory alone: other algorithms than a gather, and factors through a quantizer.
+pub(crate) const HOST_ALONE: [&str; 7] = [
     "topk:0.02+ef+gtopk",
     "qsgd:bits=4,bucket=64+ef+twophase",
     "quantile:levels=64,bucket=512+ef+twophase",
     "qsgd:bits=4,bucket=64+elias+noef+momentum=0.5+twophase:from=3",
     "dct:block=16+qsgd:bits=4,bucket=64+ef+twophase",
+    "powersgd:rank=2+qsgd:bits=8,bucket=64+elias",
+    "powersgd:rank=1,onesided+float:e4m3,scaled+momentum=0.5+nesterov",
 ];
 
 /// Compressors of gradients in the host's memory.

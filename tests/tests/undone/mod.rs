@@ -149,12 +149,13 @@ fn a_state_that_was_replaced_has_nothing_to_take_back() {
 }
 
 /// Messages of a plan, by recipe, each of tensors of its own.
-const PLANS: [[&str; 3]; 5] = [
+const PLANS: [[&str; 3]; 6] = [
     ["qsgd:bits=4,bucket=64+ef", "none", "topk:0.1+momentum=0.5"],
     ["powersgd:rank=2", "qsgd:bits=4,bucket=64+ef+twophase", "topk:0.1+ef+gtopk"],
     ["topk:0.1+ef+gtopk", "powersgd:rank=1+momentum=0.5", "onebit+ef21"],
     ["qsgd:bits=8,bucket=64+diana", "randomk:0.1", "qsgd:bits=4,bucket=64+ef+twophase"],
     ["signum", "float:bf16+ef", "powersgd:rank=2"],
+    ["powersgd:rank=2+qsgd:bits=8,bucket=64", "none", "powersgd:rank=2+sign:bucket=whole+momentum=0.5"],
 ];
 
 fn compressors(plan: [&str; 3]) -> Vec<Compressor> {

@@ -1,11 +1,13 @@
-//! Exchanges other than an all-gather of payloads: the tree of gTop-k, and two phases.
+//! Exchanges other than an all-gather of payloads: the tree of gTop-k, two phases, and factors.
 
+mod factors;
 mod owner;
 mod pieces;
 mod traffic;
 mod tree;
 mod two_phase;
 
+pub(super) use self::factors::Means;
 pub(super) use self::owner::Owner;
 use super::error::ExchangeError;
 use super::frame;

@@ -14,7 +14,8 @@ impl Compressor {
     /// The bytes of messages that rank `rank` of `ranks` sends to others in a step, with the part of entries that the
     /// last step kept: [`Algorithm::gather_bytes`], [`Algorithm::tree_bytes`] and [`Algorithm::two_phase_bytes`] of
     /// [`Algorithm::message_bytes`]. `None` where the lengths of payloads depend on the gradient: of packed codes, of
-    /// quantized values, of entries above a threshold, and of a part of each sign.
+    /// quantized values, of entries above a threshold, and of a part of each sign. Of factors that go through a
+    /// quantizer one after another, those of the next step count.
     ///
     /// What is summed by an all-reduce is not counted: its messages are the engine's own. Nor is what an engine adds.
     /// An all-gather counts as if each rank sent its message to every other one; a ring sends as much.
@@ -36,6 +37,10 @@ impl Compressor {
         let mut sent = 0u64;
         for part in &self.parts {
             let Some(payloads) = part.payload_bytes()? else { return Ok(None) };
+            for payloads in part.factor_bytes() {
+                let message = Algorithm::message_bytes(payloads);
+                sent = sent.saturating_add(Algorithm::gather_bytes(ranks, message));
+            }
             let bytes = match part.algorithm(ranks) {
                 Algorithm::Gather => {
                     gathered.extend(payloads);
@@ -68,6 +73,14 @@ impl Part {
         let payload = |sub| self.plan_of(&sub).map(|plan| plan.payload_bytes() as u64);
         let payloads = self.piece(owner, ranks).into_iter().map(payload).collect::<Result<Vec<_>, _>>()?;
         Ok(Algorithm::message_bytes(payloads))
+    }
+
+    /// The bytes of each payload of each factor of the next step that goes through a quantizer.
+    fn factor_bytes(&self) -> Vec<Vec<u64>> {
+        let Method::LowRank { state, through: Some(through), .. } = &self.method else { return Vec::new() };
+        let rounds = (1..=state.rounds()).filter(|_| !through.tensors.is_empty());
+        let payloads = |round| through.of(state.side(round)).tensors().iter().map(|plan| plan.payload_bytes() as u64);
+        rounds.map(|round| payloads(round).collect()).collect()
     }
 
     /// The bytes of each payload of a rank, where they do not depend on the gradient.

@@ -164,9 +164,9 @@ impl Compressor {
     /// queue it works.
     ///
     /// # Errors
-    /// [`RecipeError::Stages`] for a recipe with a vote, gtopk or twophase; [`Error::Limit`] for a device whose
-    /// limits are too small, as for entries of random-k whose tensors are more than one binding; [`Error::Backend`] where
-    /// it has no memory left, or fails.
+    /// [`RecipeError::Stages`] for a recipe with a vote, gtopk or twophase, or with factors through a quantizer;
+    /// [`Error::Limit`] for a device whose limits are too small, as for entries of random-k whose tensors are more than
+    /// one binding; [`Error::Backend`] where it has no memory left, or fails.
     pub fn resident<D>(&self, memory: &D) -> Result<ResidentCompressor<D>, Error>
     where
         D: DeviceMemory + Clone,
@@ -176,6 +176,12 @@ impl Compressor {
         if self.parts.iter().any(|part| part.recipe.vote) {
             let what = "a vote is counted in the host's memory, and the gradient is to stay in the device's";
             return Err(RecipeError::Stages { what, remedy: "use Compressor::exchange, or leave out vote" }.into());
+        }
+        if self.parts.iter().any(|part| part.recipe.of_factors().is_some()) {
+            let what = "factors through a quantizer leave a residual that is worked out in the host's memory, and the \
+                        gradient is to stay in the device's";
+            let remedy = "use Compressor::exchange, or leave out the quantizer";
+            return Err(RecipeError::Stages { what, remedy }.into());
         }
         if self.parts.iter().any(|part| part.recipe.algorithm() != Algorithm::Gather) {
             let what = "gtopk and twophase work in the host's memory, and the gradient is to stay in the device's";

@@ -60,7 +60,7 @@ impl<D: DeviceMemory> Kept<D> {
                 let feedback = part.recipe.memory().adds_residual();
                 Self::Sparse(Box::new(Sparse::new(queue, codec, *packed, *elements, feedback)?))
             }
-            Method::LowRank { state, packed } => {
+            Method::LowRank { state, packed, .. } => {
                 Self::LowRank(Box::new(LowRank::new(queue, of, part, state, *packed)?))
             }
             Method::Rotated { rotation, plan } => {

@@ -1,0 +1,159 @@
+//! The means of PowerSGD's factors: summed on the way in f32, or, through a quantizer, of what every rank has sent.
+
+use super::super::error::ExchangeError;
+use super::super::factors::Factors;
+use super::Step;
+use crate::collective::Collective;
+use crate::device::Device;
+use crate::error::Error;
+use crate::low_rank::LowRankState;
+use crate::model::ModelPlan;
+use crate::plan::{DecodeMode, Side};
+use crate::view::PayloadView;
+
+/// What makes of each factor of a step the mean over the ranks.
+pub(in super::super) struct Means<'e, G: ?Sized> {
+    device: &'e Device,
+    group: &'e mut G,
+    weight: f32,
+    step: Step,
+    /// How factors are encoded; none where they are summed on the way.
+    through: Option<&'e Factors>,
+    /// The side of each factor of the step.
+    sides: Vec<Side>,
+    /// Factors that were exchanged, or are.
+    round: usize,
+    /// Whether all ranks know that the step fails, or none can be told.
+    told: bool,
+    /// This rank's last factor as it was sent.
+    own: Vec<f32>,
+    bytes: u64,
+}
+
+impl<'e, G: Collective + ?Sized> Means<'e, G> {
+    /// For a step of this state. The seed of `step` is that of the part's draws.
+    pub(in super::super) fn new(
+        device: &'e Device,
+        group: &'e mut G,
+        weight: f32,
+        step: Step,
+        through: Option<&'e Factors>,
+        state: &LowRankState,
+    ) -> Self {
+        // Without a matrix nothing is quantized, and nothing gathered.
+        let through = through.filter(|through| !through.tensors.is_empty());
+        let sides = (1..=state.rounds()).map(|round| state.side(round)).collect();
+        Self { device, group, weight, step, through, sides, round: 0, told: false, own: Vec::new(), bytes: 0 }
+    }
+
+    /// Makes the next factor of the step the mean. What lies behind it goes as it is.
+    pub(in super::super) fn mean(&mut self, factor: &mut [f32]) -> Result<(), Error> {
+        let side = self.sides.get(self.round).copied().unwrap_or(Side::Left);
+        self.round += 1;
+        let Some(through) = self.through else { return self.sum(factor) };
+        let plan = through.of(side);
+        let (factors, plain) = factor.split_at_mut(plan.layout().elements() as usize);
+        let (rank, ranks) = (self.group.rank(), self.group.ranks());
+        let encoded = self.encode(plan, through, factors);
+        let message = self.step.message(rank, &encoded);
+        self.bytes += message.len() as u64;
+        let mut from = Vec::new();
+        let gathered = self.group.all_gather(&message, &mut from);
+        self.told = encoded.is_err() || gathered.is_err();
+        // This rank's own error says more than what follows from it.
+        encoded?;
+        gathered?;
+        let received = self.receive(plan, through, &from, ranks);
+        // A rank that refused is known to all. What is damaged may have come to this rank alone: the others go on.
+        if let Err(error @ Error::Exchange(ExchangeError::Refused { .. })) = received {
+            self.told = true;
+            return Err(error);
+        }
+        if !plain.is_empty() {
+            self.sum(plain)?;
+        }
+        let received = received?;
+        let ranks: Vec<&[PayloadView<'_>]> = received.iter().map(Vec::as_slice).collect();
+        self.device.decode_model(plan, DecodeMode::Sum(self.weight), &ranks, factors)?;
+        if self.round == self.sides.len() {
+            self.own.resize(factors.len(), 0.0);
+            let mine = &ranks[rank as usize..rank as usize + 1];
+            self.device.decode_model(plan, DecodeMode::Sum(1.0), mine, &mut self.own)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the step; bytes that were handed over. The state keeps what this rank has not sent.
+    ///
+    /// A step that failed on this rank alone fails on the others with the next factor.
+    pub(in super::super) fn end(mut self, done: Result<(), Error>, state: &mut LowRankState) -> Result<u64, Error> {
+        if done.is_ok() {
+            if self.through.is_some() {
+                state.keep_own(&self.own);
+            }
+            return Ok(self.bytes);
+        }
+        if self.through.is_some() && !self.told && self.round < self.sides.len() {
+            let rank = self.group.rank();
+            let refusal = self.step.message(rank, &Err(ExchangeError::Refused { rank }.into()));
+            // The error behind which this comes says more than one of the group.
+            self.told = self.group.all_gather(&refusal, &mut Vec::new()).is_ok();
+        }
+        done.map(|()| self.bytes)
+    }
+
+    /// The mean in f32, by an all-reduce.
+    fn sum(&mut self, values: &mut [f32]) -> Result<(), Error> {
+        self.bytes += 4 * values.len() as u64;
+        self.group.all_reduce_sum(values).inspect_err(|_| self.told = true)?;
+        values.iter_mut().for_each(|value| *value *= self.weight);
+        Ok(())
+    }
+
+    /// The payloads of this rank's factor.
+    fn encode(&self, plan: &ModelPlan, through: &Factors, factors: &[f32]) -> Result<Vec<Vec<u8>>, Error> {
+        // Each factor of a step has draws of its own, and none those of a payload that is gathered.
+        let (rank, ranks) = (self.group.rank(), self.group.ranks());
+        let seed = self.step.seed.worker(ranks.wrapping_mul(self.round as u32).wrapping_add(rank));
+        let payloads = self.device.encode_model(plan, factors, &mut [], seed)?;
+        let packed = |payload| Ok(self.device.packed(payload, through.entropy)?.into_bytes());
+        payloads.into_iter().map(packed).collect()
+    }
+
+    /// What all ranks have sent, checked.
+    fn receive<'m>(
+        &self,
+        plan: &ModelPlan,
+        through: &Factors,
+        from: &'m [Vec<u8>],
+        ranks: u32,
+    ) -> Result<Vec<Vec<PayloadView<'m>>>, Error> {
+        if from.len() != ranks as usize {
+            return Err(ExchangeError::Gathered { found: from.len(), expected: ranks }.into());
+        }
+        // Whoever refuses is looked for first: all ranks end the step then, whatever else is wrong.
+        let mut messages = Vec::with_capacity(from.len());
+        for (rank, message) in (0..).zip(from) {
+            messages.push(self.step.read(message, rank, through.tensors.len()));
+        }
+        let refused =
+            |message: &Result<_, Error>| matches!(message, Err(Error::Exchange(ExchangeError::Refused { .. })));
+        if let Some(refused) = messages.iter().position(refused) {
+            messages.swap_remove(refused)?;
+        }
+        let mut all = Vec::with_capacity(from.len());
+        for (rank, message) in (0..).zip(messages) {
+            let mut views = Vec::with_capacity(plan.tensors().len());
+            for ((plan, bytes), &tensor) in plan.tensors().iter().zip(message?).zip(&through.tensors) {
+                let view =
+                    PayloadView::from_bytes(bytes).map_err(|source| ExchangeError::Damaged { rank, tensor, source })?;
+                if let Some(what) = plan.header().difference(view.header()) {
+                    return Err(ExchangeError::Payload { rank, tensor, what }.into());
+                }
+                views.push(view);
+            }
+            all.push(views);
+        }
+        Ok(all)
+    }
+}
