@@ -623,3 +623,52 @@ fn it_goes_beside_other_recipes_and_is_taken_back() {
     });
     assert!(all[0] == all[1]);
 }
+
+/// Each call of one rank's device fails in turn: all is as it was there, and the other rank is told with the next
+/// factor, or has what it needs.
+#[cfg(feature = "cuda")]
+#[test]
+fn a_device_that_fails_on_one_rank_ends_the_step_on_the_other() {
+    use std::sync::Arc;
+
+    use gradwire::backend::cuda::Cuda;
+    use gradwire_ptx_machine::Machine;
+    use training::faulty::Faulty;
+
+    let machine = Arc::new(Machine::new((8, 0), 1));
+    let (mut told, mut late) = (0, 0);
+    for calls in 0.. {
+        let driver = Arc::new(Faulty::new(machine.clone()));
+        let device = Device::from(Cuda::with_driver(driver.clone(), None).expect("an artifact that fits"));
+        let done = together(Threads::group(2).expect("two"), |rank, mut group| {
+            let text = "powersgd:rank=1+qsgd:bits=8,bucket=64";
+            let mut compressor = Compressor::new(text, [[40, 32]], RUN).expect(text);
+            let first = compressor.exchange(&Device::cpu(), &mut group, &mut gradient(1280, rank, 0));
+            first.expect("nothing fails yet");
+            let (state, mut x) = (compressor.state().expect("idle"), gradient(1280, rank, 1));
+            let own = if rank == 1 { &device } else { &Device::cpu() };
+            if rank == 1 {
+                driver.fail_behind(calls);
+            }
+            let done = compressor.exchange(own, &mut group, &mut x);
+            if done.is_err() {
+                assert!(compressor.state().expect("idle") == state, "{calls} calls, rank {rank}: the state");
+                assert_eq!(bits(&x), bits(&gradient(1280, rank, 1)), "{calls} calls, rank {rank}: the gradient");
+            }
+            done
+        });
+        if !driver.has_failed() {
+            driver.fail_behind(u32::MAX);
+            done.into_iter().for_each(|done| done.expect("no call was left to fail"));
+            break;
+        }
+        match (&done[1], &done[0]) {
+            (Err(Error::Backend { .. }), Err(Error::Exchange(ExchangeError::Refused { rank: 1 }))) => told += 1,
+            (Err(Error::Backend { .. }), Ok(())) => late += 1,
+            // What only makes a step faster may fail.
+            (Ok(()), Ok(())) => {}
+            _ => panic!("{calls} calls: {done:?}"),
+        }
+    }
+    assert!(told > 10 && late > 2, "{told} and {late}");
+}

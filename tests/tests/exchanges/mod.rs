@@ -1,4 +1,5 @@
 //! Groups that count, fail or damage, and gradients of few bits.
+#![allow(dead_code, reason = "each test takes of it what it needs")]
 
 use std::collections::BTreeMap;
 
