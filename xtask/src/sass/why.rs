@@ -370,8 +370,8 @@ mod tests {
 
     #[test]
     fn the_words_go_by_the_tables() {
-        let text = why(&all(100.0)).unwrap();
-        // 2^28 bytes at 4.3 TB/s are 62.4 us of 700; the filter is 100 less a launch less those.
+        let text = why(&all(100.2)).unwrap();
+        // 2^28 bytes at 4.3 TB/s are 62.4 us of 701; the filter is 100.2 less a launch less those.
         assert!(
             text.contains("| top-k 1 %, f32 | 9 % | 90 % | a read takes 62 us; seven launches are 18 us."),
             "{text}"
