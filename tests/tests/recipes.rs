@@ -302,7 +302,6 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("eden:bits=5", 0, "1 to 4"),
         ("eden:bucket=whole", 0, "buckets of a power of two from 32 to 8192"),
         ("eden:bucket=16384", 0, "bucket must be a power of two from 32 to 8192"),
-        ("rotate+eden+ef", 12, "say noef"),
         ("rotate", 0, "add qsgd"),
         ("rotate+topk:0.1", 7, "add qsgd"),
         ("rotate+sign", 7, "say noef"),
