@@ -78,7 +78,7 @@ fn buckets_and_widths_that_eden_does_not_have_are_refused() {
     // Codes of whole tensors: no setting makes them, and a payload that claims them is refused.
     let mut payload = Device::cpu().encode(&Eden::bits(4), &[1.0f32; 40], Seed::new(1)).expect("valid").into_bytes();
     payload[7] = 255;
-    let error = Payload::from_bytes(payload).expect_err("no tensor is one bucket");
+    let error = Payload::from_bytes(&payload).expect_err("no tensor is one bucket");
     assert!(matches!(error, PayloadError::Field { field: "bucket", found: 255, .. }), "{error:?}");
 }
 

@@ -145,20 +145,20 @@ fn centroid(j: u32) -> vec4<u32> {
 }
 
 // Four products, each as upper * 2^12 + lower.
-struct Products {
+struct Weighted {
     upper: vec4<u32>,
     lower: vec4<u32>,
 }
 
 // The centroids of four values, times the values as integers: halves below 2^27.
-fn products(e: Columns, v: vec4<u32>) -> Products {
+fn products(e: Columns, v: vec4<u32>) -> Weighted {
     let m = aligned_all(e, v);
     let place = scale_by_integer(e.x, m);
     var found = centroid(0u);
     for (var j = 1u; j < 8u; j++) {
         found = select(found, centroid(j), place >= midpoint(j));
     }
-    return Products((m >> vec4<u32>(12u)) * found, (m & vec4<u32>(0xfffu)) * found);
+    return Weighted((m >> vec4<u32>(12u)) * found, (m & vec4<u32>(0xfffu)) * found);
 }
 
 fn code(e: Columns, v: vec4<u32>, dither: vec4<u32>) -> vec4<u32> {
