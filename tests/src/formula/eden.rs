@@ -188,7 +188,7 @@ fn squares_over_products(device: &Device, case: &Case, x: &[f32]) -> Outcome {
 }
 
 /// Of elements with the centroids that Lloyd's method comes to, by integrals of its own: each has the nearest, but where it
-/// is within 2^-16 of a midpoint.
+/// is within 2^-15 of a midpoint.
 fn nearest_centroids(device: &Device, case: &Case) -> Outcome {
     let (found, _) = lloyd(case.bits);
     let mut random = Random(53);
@@ -230,7 +230,7 @@ fn top_of(found: &[f64], x: &[f32], deviation: f64) -> f64 {
 }
 
 /// The centroids above zero of so many bits, and what they lose of the variance: the fixed point of Lloyd's method on the
-/// normal distribution, by sums of 2^16 parts of each interval up to 9 deviations (the midpoint rule).
+/// normal distribution, by sums of 2^12 parts of each interval up to 9 deviations (the midpoint rule).
 fn lloyd(bits: u32) -> (Vec<f64>, f64) {
     let count = 1usize << (bits - 1);
     let mut found: Vec<f64> = (0..count).map(|k| (k as f64 + 0.5) * 3.0 / count as f64).collect();
