@@ -34,6 +34,15 @@ pub enum Error {
         /// The size that was asked for.
         got: usize,
     },
+    /// A tensor that is one bucket, of a codec that has none.
+    #[error(
+        "{codec} has no bucket that is a whole tensor, since its scale is of codes, which a tensor's parts do not know; \
+         use buckets of a power of two from 32 to 8192 elements"
+    )]
+    WholeTensor {
+        /// The codec.
+        codec: &'static str,
+    },
     /// A bucket that no block of threads sorts in its own memory.
     #[error(
         "a bucket of quantiles must be a power of two from 256 to 4096, which a block of threads sorts in its own memory; got {}",

@@ -339,7 +339,8 @@ impl Header {
             other if codec.has_whole_tensors() => {
                 return field("bucket", other.into(), "5 to 13, or 255 for the whole tensor,");
             }
-            other => return field("bucket", other.into(), "8 to 12, of quantiles,"),
+            other if codec == CodecId::Quantile => return field("bucket", other.into(), "8 to 12, of quantiles,"),
+            other => return field("bucket", other.into(), "5 to 13, of EDEN,"),
         };
         let n = u64::from_le_bytes([head[8], head[9], head[10], head[11], head[12], head[13], head[14], head[15]]);
         if n > MAX_ELEMENTS {
@@ -357,7 +358,7 @@ impl Header {
             return field(
                 "flags",
                 head[19].into(),
-                "bit 0 (L2, QSGD only) and bit 1 (scaled, not 1-bit SGD, signs, floats or quantiles)",
+                "bit 0 (L2, QSGD only) and bit 1 (scaled, not 1-bit SGD, signs, EDEN, floats or quantiles)",
             );
         }
         let entropy = head[ENTROPY_AT];

@@ -71,6 +71,10 @@ pub enum Variance {
     Contraction,
     /// Of signs times |x|_2^2 / |x|_1, without a random draw: B |x|_2^2 / |x|_1^2 - 1, which is B - 1 at most.
     Signs,
+    /// Of centroids c times |x|_2^2 / <x, c>, without a random draw: |c|_2^2 |x|_2^2 / <x, c>^2 - 1. Since larger
+    /// magnitudes have larger centroids, B <x, c> is |x|_1 |c|_1 at least (Chebyshev), and of centroids between a and b
+    /// B |c|_2^2 is |c|_1^2 (a + b)^2/(4ab) at most (Polya and Szego). So it is B (a + b)^2/(4ab) - 1 at most.
+    Centroids,
 }
 
 /// Hands the table to a macro: a row per codec. Its `shaders` and `texts` are read by `gradwire-shaders`, which has the
@@ -84,8 +88,9 @@ macro_rules! bucketed_codecs {
             /// QSGD: magnitudes as fractions of the bucket's norm, with signs.
             Qsgd {
                 file: "qsgd",
-                shaders: { maxima: 1, sums: 1, files: ["common/norm.wgsl", "codecs/qsgd.wgsl"] },
+                shaders: { maxima: 1, sums: 1, looks: "bucketed/two_looks.wgsl", files: ["common/norm.wgsl", "codecs/qsgd.wgsl"] },
                 texts: { sm_80: 80, sm_90: 90 },
+                whole: true,
                 formula: arith::qsgd::Qsgd,
                 tag: 1,
                 name: "QSGD",
@@ -102,8 +107,9 @@ macro_rules! bucketed_codecs {
             /// Uniform quantization between the bucket's minimum and maximum.
             Uniform {
                 file: "uniform",
-                shaders: { maxima: 2, sums: 0, files: ["bucketed/maxima_alone.wgsl", "codecs/uniform.wgsl"] },
+                shaders: { maxima: 2, sums: 0, looks: "bucketed/two_looks.wgsl", files: ["bucketed/maxima_alone.wgsl", "codecs/uniform.wgsl"] },
                 texts: { sm_80: 80, sm_90: 80 },
+                whole: true,
                 formula: arith::uniform::Uniform,
                 tag: 2,
                 name: "uniform",
@@ -119,8 +125,9 @@ macro_rules! bucketed_codecs {
             /// 1-bit SGD: the means of a bucket's elements on each side of zero.
             OneBit {
                 file: "onebit",
-                shaders: { maxima: 2, sums: 3, files: ["common/norm.wgsl", "bucketed/mean.wgsl", "codecs/onebit.wgsl"] },
+                shaders: { maxima: 2, sums: 3, looks: "bucketed/two_looks.wgsl", files: ["common/norm.wgsl", "bucketed/mean.wgsl", "codecs/onebit.wgsl"] },
                 texts: { sm_80: 80, sm_90: 80 },
+                whole: true,
                 formula: arith::onebit::OneBit,
                 tag: 4,
                 name: "1-bit SGD",
@@ -135,8 +142,9 @@ macro_rules! bucketed_codecs {
             /// Signs with a scale: the mean of the bucket's magnitudes, or 1.
             Sign {
                 file: "sign",
-                shaders: { maxima: 1, sums: 2, files: ["common/norm.wgsl", "bucketed/mean.wgsl", "bucketed/signs.wgsl", "codecs/sign.wgsl"] },
+                shaders: { maxima: 1, sums: 2, looks: "bucketed/two_looks.wgsl", files: ["common/norm.wgsl", "bucketed/mean.wgsl", "bucketed/signs.wgsl", "codecs/sign.wgsl"] },
                 texts: { sm_80: 80, sm_90: 80 },
+                whole: true,
                 formula: arith::sign::Sign,
                 tag: 6,
                 name: "sign",
@@ -151,8 +159,9 @@ macro_rules! bucketed_codecs {
             /// Ternary codes: a bucket's scale, zero, or minus the scale.
             Ternary {
                 file: "ternary",
-                shaders: { maxima: 1, sums: 2, files: ["common/norm.wgsl", "codecs/ternary.wgsl"] },
+                shaders: { maxima: 1, sums: 2, looks: "bucketed/two_looks.wgsl", files: ["common/norm.wgsl", "codecs/ternary.wgsl"] },
                 texts: { sm_80: 80, sm_90: 80 },
+                whole: true,
                 formula: arith::ternary::Ternary,
                 tag: 7,
                 name: "ternary",
@@ -168,8 +177,9 @@ macro_rules! bucketed_codecs {
             /// Casts to small floating-point formats, with a scale of the bucket or without.
             Float {
                 file: "float",
-                shaders: { maxima: 1, sums: 0, files: ["bucketed/maxima_alone.wgsl", "codecs/float.wgsl"] },
+                shaders: { maxima: 1, sums: 0, looks: "bucketed/two_looks.wgsl", files: ["bucketed/maxima_alone.wgsl", "codecs/float.wgsl"] },
                 texts: { sm_80: 80, sm_90: 80 },
+                whole: true,
                 formula: arith::minifloat::Minifloat,
                 tag: 8,
                 name: "float",
@@ -183,8 +193,9 @@ macro_rules! bucketed_codecs {
             /// Dynamic trees: decades below the bucket's largest magnitude in equal parts, with signs.
             Tree {
                 file: "tree",
-                shaders: { maxima: 1, sums: 0, files: ["bucketed/maxima_alone.wgsl", "codecs/tree.wgsl"] },
+                shaders: { maxima: 1, sums: 0, looks: "bucketed/two_looks.wgsl", files: ["bucketed/maxima_alone.wgsl", "codecs/tree.wgsl"] },
                 texts: { sm_80: 80, sm_90: 80 },
+                whole: true,
                 formula: arith::tree::Tree,
                 tag: 10,
                 name: "dynamic tree",
@@ -195,11 +206,30 @@ macro_rules! bucketed_codecs {
                 entries: tree_stats, tree_combine, tree_encode, tree_decode, tree_encode_segments,
                     tree_decode_segments, tree_stats_segments, tree_combine_segments, tree_encode_tensors,
             }
+            /// EDEN: the centroids of a normal distribution that are nearest to a rotated bucket's elements, with the scale
+            /// |y|_2^2 / <y, c>.
+            Eden {
+                file: "eden",
+                shaders: { maxima: 1, sums: 3, looks: "bucketed/three_looks.wgsl", files: ["common/norm.wgsl", "bucketed/mean.wgsl", "codecs/eden.wgsl"] },
+                texts: { sm_80: 80, sm_90: 80 },
+                // The codes of a tensor are not known when its spans are measured, and the scale is of codes.
+                whole: false,
+                formula: arith::eden::Eden,
+                tag: 11,
+                name: "EDEN",
+                widths: [1, 2, 3, 4], "1 to 4",
+                sign_bits: 0,
+                flags: 0,
+                variance: Variance::Centroids,
+                entries: eden_stats, eden_combine, eden_encode, eden_decode, eden_encode_segments,
+                    eden_decode_segments, eden_stats_segments, eden_combine_segments, eden_encode_tensors,
+            }
             /// Natural compression and dithering: powers of two below the bucket's largest magnitude, with signs.
             Natural {
                 file: "natural",
-                shaders: { maxima: 1, sums: 0, files: ["bucketed/maxima_alone.wgsl", "codecs/natural.wgsl"] },
+                shaders: { maxima: 1, sums: 0, looks: "bucketed/two_looks.wgsl", files: ["bucketed/maxima_alone.wgsl", "codecs/natural.wgsl"] },
                 texts: { sm_80: 80, sm_90: 80 },
+                whole: true,
                 formula: arith::natural::Natural,
                 tag: 12,
                 name: "natural",
@@ -215,8 +245,9 @@ macro_rules! bucketed_codecs {
             /// DRIVE: signs with the scale |y|_2^2 / |y|_1, of buckets y that were rotated before.
             Drive {
                 file: "drive",
-                shaders: { maxima: 1, sums: 2, files: ["common/norm.wgsl", "bucketed/mean.wgsl", "bucketed/signs.wgsl", "codecs/drive.wgsl"] },
+                shaders: { maxima: 1, sums: 2, looks: "bucketed/two_looks.wgsl", files: ["common/norm.wgsl", "bucketed/mean.wgsl", "bucketed/signs.wgsl", "codecs/drive.wgsl"] },
                 texts: { sm_80: 80, sm_90: 80 },
+                whole: true,
                 formula: arith::drive::Drive,
                 tag: 13,
                 name: "DRIVE",
@@ -236,6 +267,7 @@ macro_rules! codecs {
         file: $file:literal,
         shaders: $shaders:tt,
         texts: $texts:tt,
+        whole: $whole:literal,
         formula: $formula:ty,
         tag: $tag:literal,
         name: $name:literal,
@@ -320,6 +352,14 @@ macro_rules! codecs {
                 }
             }
 
+            /// Whether a tensor may be one bucket, whatever its length.
+            pub const fn has_whole_tensors(self) -> bool {
+                match self {
+                    $(Self::$codec => $whole,)+
+                    Self::Quantile => false,
+                }
+            }
+
             /// Bits of a code that are a sign.
             const fn sign_bits(self) -> u32 {
                 match self {
@@ -340,8 +380,8 @@ macro_rules! codecs {
             /// Words of a partial statistic, of a span of a tensor that is one bucket; 0 where no tensor may be one.
             pub const fn partial_words(self) -> u32 {
                 let bytes = match self {
-                    $(Self::$codec => size_of::<<$formula as Quantizer>::Partial>(),)+
-                    Self::Quantile => 0,
+                    $(Self::$codec if $whole => size_of::<<$formula as Quantizer>::Partial>(),)+
+                    _ => 0,
                 };
                 bytes as u32 / 4
             }
@@ -401,11 +441,6 @@ const QUANTILE: Entries = Entries {
 };
 
 impl CodecId {
-    /// Whether a tensor may be one bucket, whatever its length.
-    pub const fn has_whole_tensors(self) -> bool {
-        !matches!(self, Self::Quantile)
-    }
-
     /// The base-2 logarithms of the smallest bucket and of the largest.
     pub const fn bucket_log2s(self) -> [u8; 2] {
         match self {
@@ -440,12 +475,12 @@ impl CodecId {
         }
     }
 
-    /// Whether codes of this width may have so many levels: all of them where levels lie in decades or are quantiles, a
-    /// format's own.
+    /// Whether codes of this width may have so many levels: all of them where levels lie in decades, or are centroids
+    /// or quantiles, and a format's own.
     pub const fn has_levels(self, bits: u32, levels: u32) -> bool {
         match self.variance() {
             _ if matches!(self, Self::Quantile) => levels == self.max_levels(bits),
-            Variance::Decades => levels == self.max_levels(bits),
+            Variance::Decades | Variance::Centroids => levels == self.max_levels(bits),
             Variance::Formats => {
                 let format = arith::minifloat::Format::of(levels);
                 format.bits == bits && format.levels == levels

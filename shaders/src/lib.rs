@@ -185,7 +185,7 @@ macro_rules! combine {
 
 /// An entry point that encodes.
 macro_rules! encode {
-    ($codec:literal, $name:literal, $of_codec:tt, [$($file:literal),+], $bytes:expr) => {
+    ($codec:literal, $name:literal, $looks:literal, $of_codec:tt, [$($file:literal),+], $bytes:expr) => {
         stage!($codec, $name, $of_codec, [
             "bucketed/encode_params.wgsl",
             "common/half.wgsl",
@@ -193,6 +193,7 @@ macro_rules! encode {
             "bucketed/draws.wgsl",
             "bucketed/statistic.wgsl",
             "bucketed/measure.wgsl",
+            $looks,
             "bucketed/decoders.wgsl",
             "bucketed/encode_span.wgsl",
             $($file),+
@@ -213,38 +214,32 @@ macro_rules! decode {
     };
 }
 
-/// All entry points of a bucketed codec, from its name, how many maxima and sums its statistic has, and its files.
-/// `bucketed/codec.wgsl` says what the files bring.
-macro_rules! bucketed {
-    ($codec:literal, maxima: $maxima:literal, sums: $sums:literal, $of_codec:tt) => {{
-        // Words of one bucket's statistic, with sums of 96 bits.
-        const ONE: u32 = 4 * ($maxima + 3 * $sums);
-        // Encoders, decoders, and statistics of 256 buckets, or in their place 1024 words of codes.
-        const WORDS: u32 = 256 * ($maxima + 2 * $sums);
-        const ENCODER: u32 = 8192 + 4 * if WORDS > 1024 { WORDS } else { 1024 };
+/// Bytes of workgroup memory of an entry point that encodes: encoders, decoders, and statistics of 256 buckets, or in
+/// their place 1024 words of codes.
+const fn encoder_bytes(maxima: u32, sums: u32) -> u32 {
+    let words = 256 * (maxima + 2 * sums);
+    8192 + 4 * if words > 1024 { words } else { 1024 }
+}
+
+/// The entry points of a bucketed codec for tensors in buckets, from its name, how many maxima and sums its statistic has,
+/// how often it looks at values, and its files. `bucketed/codec.wgsl` says what the files bring.
+macro_rules! of_buckets {
+    ($codec:literal, maxima: $maxima:literal, sums: $sums:literal, looks: $looks:literal, $of_codec:tt) => {{
+        const ENCODER: u32 = encoder_bytes($maxima, $sums);
         [
-            stats!($codec, "stats", $of_codec, ["bucketed/whole.wgsl", "bucketed/stats.wgsl"], STATS, ONE),
-            combine!($codec, "combine", $of_codec, ["bucketed/combine.wgsl"], COMBINE, ONE),
             encode!(
                 $codec,
                 "encode",
+                $looks,
                 $of_codec,
                 ["bucketed/whole.wgsl", "bucketed/whole_draws.wgsl", "bucketed/encode.wgsl"],
                 ENCODER
             ),
             decode!($codec, "decode", $of_codec, ["bucketed/whole.wgsl", "bucketed/decode.wgsl"], DECODE),
-            stats!(
-                $codec,
-                "stats_segments",
-                $of_codec,
-                ["bucketed/item.wgsl", "bucketed/stats_segments.wgsl"],
-                STATS_SEGMENTS,
-                ONE
-            ),
-            combine!($codec, "combine_segments", $of_codec, ["bucketed/combine_segments.wgsl"], COMBINE_SEGMENTS, ONE),
             encode!(
                 $codec,
                 "encode_segments",
+                $looks,
                 $of_codec,
                 ["bucketed/item.wgsl", "bucketed/item_draws.wgsl", "bucketed/encode_segments.wgsl"],
                 ENCODER
@@ -256,15 +251,40 @@ macro_rules! bucketed {
                 ["bucketed/item.wgsl", "bucketed/decode_segments.wgsl"],
                 DECODE_SEGMENTS
             ),
+        ]
+    }};
+}
+
+/// Those for tensors that are one bucket; none of a codec that has none.
+macro_rules! of_whole_tensors {
+    (true, $codec:literal, maxima: $maxima:literal, sums: $sums:literal, looks: $looks:literal, $of_codec:tt) => {{
+        // Words of one bucket's statistic, with sums of 96 bits.
+        const ONE: u32 = 4 * ($maxima + 3 * $sums);
+        &[
+            stats!($codec, "stats", $of_codec, ["bucketed/whole.wgsl", "bucketed/stats.wgsl"], STATS, ONE),
+            combine!($codec, "combine", $of_codec, ["bucketed/combine.wgsl"], COMBINE, ONE),
+            stats!(
+                $codec,
+                "stats_segments",
+                $of_codec,
+                ["bucketed/item.wgsl", "bucketed/stats_segments.wgsl"],
+                STATS_SEGMENTS,
+                ONE
+            ),
+            combine!($codec, "combine_segments", $of_codec, ["bucketed/combine_segments.wgsl"], COMBINE_SEGMENTS, ONE),
             encode!(
                 $codec,
                 "encode_tensors",
+                $looks,
                 $of_codec,
                 ["bucketed/item.wgsl", "bucketed/item_draws.wgsl", "bucketed/encode_segments.wgsl"],
-                ENCODER
+                encoder_bytes($maxima, $sums)
             ),
         ]
     }};
+    (false, $($of_codec:tt)+) => {
+        &[]
+    };
 }
 
 /// An entry point that encodes quantile buckets.
@@ -298,11 +318,18 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 macro_rules! bucketed_table {
     ($($(#[$doc:meta])* $codec:ident {
         file: $file:literal,
-        shaders: { maxima: $maxima:literal, sums: $sums:literal, files: $files:tt },
+        shaders: { maxima: $maxima:literal, sums: $sums:literal, looks: $looks:literal, files: $files:tt },
+        texts: $texts:tt,
+        whole: $whole:tt,
         $($rest:tt)*
     })+) => {
         /// The bucketed codecs, a row each.
-        const BUCKETED: &[[Shader; 9]] = &[$(bucketed!($file, maxima: $maxima, sums: $sums, $files)),+];
+        const BUCKETED: &[[Shader; 4]] =
+            &[$(of_buckets!($file, maxima: $maxima, sums: $sums, looks: $looks, $files)),+];
+
+        /// Those that take tensors which are one bucket.
+        const WHOLE: &[&[Shader]] =
+            &[$(of_whole_tensors!($whole, $file, maxima: $maxima, sums: $sums, looks: $looks, $files)),+];
     };
 }
 gradwire_kernels::bucketed_codecs!(bucketed_table);
@@ -571,16 +598,33 @@ const OTHERS: [Shader; 39] = [
     quantile_decode!("decode_segments", ["bucketed/item.wgsl", "bucketed/decode_segments.wgsl"], DECODE_SEGMENTS),
 ];
 
+/// How many entry points there are.
+const COUNT: usize = {
+    let (mut count, mut codec) = (4 * BUCKETED.len() + OTHERS.len(), 0);
+    while codec < WHOLE.len() {
+        count += WHOLE[codec].len();
+        codec += 1;
+    }
+    count
+};
+
 /// Every entry point.
-pub const SHADERS: [Shader; 9 * BUCKETED.len() + OTHERS.len()] = {
-    let mut all = [OTHERS[0]; 9 * BUCKETED.len() + OTHERS.len()];
-    let mut at = 0;
-    while at < all.len() {
-        let other = at.checked_sub(9 * BUCKETED.len());
-        all[at] = match other {
-            Some(other) => OTHERS[other],
-            None => BUCKETED[at / 9][at % 9],
-        };
+pub const SHADERS: [Shader; COUNT] = {
+    let mut all = [OTHERS[0]; COUNT];
+    let (mut at, mut codec) = (0, 0);
+    while codec < BUCKETED.len() {
+        let mut of_codec = 0;
+        while of_codec < 4 + WHOLE[codec].len() {
+            all[at] = if of_codec < 4 { BUCKETED[codec][of_codec] } else { WHOLE[codec][of_codec - 4] };
+            of_codec += 1;
+            at += 1;
+        }
+        codec += 1;
+    }
+    let mut other = 0;
+    while other < OTHERS.len() {
+        all[at] = OTHERS[other];
+        other += 1;
         at += 1;
     }
     all

@@ -199,6 +199,31 @@ def sign_bucket(scalars):
     return lambda code: scalars[0] | (code & 1 ^ 1) << 31
 
 
+# The centroids above zero of each width, in units of 2^-13.
+CENTROIDS = {
+    1: (6536,),
+    2: (3709, 12373),
+    3: (2008, 6193, 11009, 17629),
+    4: (1052, 3179, 5380, 7720, 10291, 13255, 16949, 22385),
+}
+
+
+def eden_bucket(scalars, levels, bits):
+    """Returns the function from a code to the bits of its value, for one bucket."""
+    scale = from_bits(scalars[0])
+    if scale is None or scale[1]:
+        return lambda code: NAN_BITS
+    half = 1 << (bits - 1)
+
+    def decode(code):
+        above = code >= half
+        centroid = CENTROIDS[bits][code - half if above else half - 1 - code]
+        magnitude = to_bits(multiply(scale, whole(Fraction(centroid, 8192))))
+        return min(magnitude, 0x7F7FFFFF) | (0 if above else 0x80000000)
+
+    return decode
+
+
 def ternary_bucket(scalars):
     """Returns the function from a code to the bits of its value, for one bucket."""
     scale = from_bits(scalars[0])
@@ -267,6 +292,7 @@ CODECS = {
     7: ((2,), 1, 1, 2, lambda scalars, levels, bits: ternary_bucket(scalars)),
     8: ((4, 8, 16), 1, 1, 0, float_bucket),
     10: ((8,), 1, 1, 2, tree_bucket),
+    11: (range(1, 5), 0, 1, 0, eden_bucket),
     12: (range(2, 9), 1, 1, 2, natural_bucket),
     13: ((1,), 0, 1, 0, lambda scalars, levels, bits: sign_bucket(scalars)),
     14: (range(2, 9), 0, 0, 0, lambda scalars, levels, bits: quantile_bucket(scalars)),
@@ -364,11 +390,13 @@ def decode_file(stream):
     check(bits in widths, "the bits of a code are out of range")
     per_bucket = per_bucket or 2**bits
     most_levels = 2**bits if codec == 14 else 2 ** (bits - sign_bits) - 1
-    least_levels = most_levels if codec in (10, 14) else 1
+    least_levels = most_levels if codec in (10, 11, 14) else 1
     if codec == 8:
         check(levels in {4: (7,), 8: (123, 126, 127), 16: (31743, 32639, 32767)}[bits], "the levels are those of no format")
     if codec == 14:
         check(8 <= log_bucket <= 12, "the bucket is out of range")
+    elif codec == 11:
+        check(5 <= log_bucket <= 13, "the bucket is out of range")
     else:
         check(5 <= log_bucket <= 13 or log_bucket == 255, "the bucket is out of range")
     check(n <= 2**31, "there are too many elements")

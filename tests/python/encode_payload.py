@@ -7,7 +7,7 @@ twice, first to 53 bits and then to 24, so each operation is Python's and a roun
 
 Usage: encode_payload.py VECTORS OUT [VECTORS OUT ...]
 
-VECTORS is qsgd.json, uniform.json, onebit.json, sign.json, drive.json, ternary.json, float.json, tree.json, natural.json, quantile.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
+VECTORS is qsgd.json, uniform.json, onebit.json, sign.json, drive.json, eden.json, ternary.json, float.json, tree.json, natural.json, quantile.json, elias.json, topk.json or philox.json, or other vectors with such fields. OUT
 becomes a list of what the page makes of each vector's input, as JSON with the vector's own names: payload, residual_after,
 indices; of elias.json packed; of philox.json's columns the entry, and then of its draws the dither.
 """
@@ -20,7 +20,7 @@ import sys
 import zlib
 from fractions import Fraction
 
-from decode_payload import CODECS, FORMATS, piece_widths, unit_codes
+from decode_payload import CENTROIDS, CODECS, FORMATS, piece_widths, unit_codes
 
 NAN = 0x7FC00000
 INFINITY = 0x7F800000
@@ -145,12 +145,20 @@ def dither(seed, element, bucket, f):
 
 # The bucketed codecs
 
+# Where a centroid ends and the next begins, in units of 2^-18.
+MIDPOINTS = {
+    1: (),
+    2: (257320,),
+    3: (131216, 275240, 458209),
+    4: (67691, 136945, 209597, 288171, 376737, 483271, 629356),
+}
+
 
 class Codec:
     """A setting, as the fields of a vector have it."""
 
     def __init__(self, fields):
-        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4, "sign": 6, "ternary": 7, "float": 8, "tree": 10, "natural": 12, "drive": 13, "quantile": 14}[fields["codec"]]
+        self.codec = {"qsgd": 1, "uniform": 2, "onebit": 4, "sign": 6, "ternary": 7, "float": 8, "tree": 10, "eden": 11, "natural": 12, "drive": 13, "quantile": 14}[fields["codec"]]
         self.qsgd = self.codec == 1
         self.bits = fields["bits"]
         self.levels = fields["levels"]
@@ -203,11 +211,28 @@ class Codec:
             return self.encode_float(x, first)
         if self.codec == 10:
             return self.encode_tree(x, first, beta)
+        if self.codec == 11:
+            return self.encode_eden(x)
         if self.codec == 12:
             return self.encode_natural(x, first, beta)
         if self.codec == 14:
             return self.encode_quantiles(x)
         return self.encode_qsgd(x, first, beta) if self.qsgd else self.encode_uniform(x, first, beta)
+
+    def encode_eden(self, x):
+        exponent = max([bits >> 23 & 255 for bits in x] + [1])
+        cut = [int(math.ldexp(from_bits(bits & MAGNITUDE), 150 - exponent)) for bits in x]
+        squares = sum(m * m for m in cut)
+        inverse = rounded(rounded(math.isqrt(len(x) << 36)) / rounded(max(math.isqrt(squares), 1)))
+        inverse = from_bits(to_bits(inverse) & ~31)
+        half = 1 << (self.bits - 1)
+        levels = [sum(rounded(m * inverse) >= at for at in MIDPOINTS[self.bits]) for m in cut]
+        products = sum(m * CENTROIDS[self.bits][k] for m, k in zip(cut, levels))
+        beyond = max(products.bit_length(), 31) - 31
+        quotient = (squares << 19 >> beyond) // (products >> beyond) if products else 0
+        scale = min(rounded(rounded(float(quotient)) * 2.0 ** (exponent - 156)), LARGEST)
+        codes = [half + k if from_bits(bits) >= 0 else half - 1 - k for bits, k in zip(x, levels)]
+        return [to_bits(scale)], codes
 
     def encode_qsgd(self, x, first, beta):
         magnitudes = [from_bits(bits & MAGNITUDE) for bits in x]

@@ -68,6 +68,7 @@ pub fn settings() -> Vec<Case> {
         contractive(Case::new(Kind::Uniform, 5, Some(64))),
         Case::new(Kind::UniformNearest, 8, Some(2048)),
         Case::new(Kind::Quantile, 5, Some(1024)),
+        Case::new(Kind::Eden, 3, Some(64)),
         contractive(Case::new(Kind::QsgdL2, 4, None)),
         contractive(Case::new(Kind::QsgdMax, 3, None)),
         contractive(Case::new(Kind::Uniform, 8, None)),
@@ -101,7 +102,7 @@ fn part<'a>(gradient: &Gradient<'a>, span: TensorSpan) -> Gradient<'a> {
     }
 }
 
-/// Encode of every type, with and without feedback, and every decode, against one tensor after another on the CPU.
+/// Encode of every type, with and without feedback where there is one, and every decode, against one tensor after another on the CPU.
 pub fn against_cpu(device: &Device, case: &Case, layout: &Layout) -> Outcome {
     let n = layout.elements() as usize;
     let x = if case.bucket.is_none() { scaled(layout, 77) } else { cases::normal(n, 77) };
@@ -109,7 +110,8 @@ pub fn against_cpu(device: &Device, case: &Case, layout: &Layout) -> Outcome {
     let bf16s: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
     let mut compared = 0;
     for gradient in [Gradient::F32(&x), Gradient::F16(&f16s), Gradient::Bf16(&bf16s)] {
-        for feedback in [false, true] {
+        // EDEN takes no feedback.
+        for feedback in [false, true].into_iter().filter(|feedback| !feedback || case.kind != Kind::Eden) {
             let label = format!(
                 "{}, {} tensors of {}, feedback {feedback}",
                 case.label(),

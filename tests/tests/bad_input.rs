@@ -1,7 +1,7 @@
 //! Bad input: each a typed error whose text says what was wrong and what is allowed.
 
 use gradwire::{
-    Codec, Device, Dtype, Error, Gradient, Layout, NonFinite, Payload, PayloadError, Qsgd, Quantile, Seed,
+    Codec, Device, Dtype, Eden, Error, Gradient, Layout, NonFinite, Payload, PayloadError, Qsgd, Quantile, Seed,
     SparsePayload, TopK, Uniform, wire,
 };
 use gradwire_tests::cases::{self, Random};
@@ -62,6 +62,24 @@ fn quantile_buckets_that_no_block_sorts_are_refused() {
         assert!(matches!(error, Error::SortedBucket { got: Some(found) } if found == got), "{error:?}");
         assert!(text(&error).contains("from 256 to 4096"), "{error}");
     }
+}
+
+#[test]
+fn buckets_and_widths_that_eden_does_not_have_are_refused() {
+    for got in [0, 5, 8, 16, u32::MAX] {
+        let error = plan_error(&Eden::bits(got));
+        assert!(matches!(error, Error::Bits { got: found, .. } if found == got), "{error:?}");
+        assert!(text(&error).contains("1 to 4"), "{error}");
+    }
+    for got in [0, 16, 300, 16_384, usize::MAX] {
+        let error = plan_error(&Eden::bits(4).bucket(got));
+        assert!(matches!(error, Error::Bucket { got: found } if found == got), "{error:?}");
+    }
+    // Codes of whole tensors: no setting makes them, and a payload that claims them is refused.
+    let mut payload = Device::cpu().encode(&Eden::bits(4), &[1.0f32; 40], Seed::new(1)).expect("valid").into_bytes();
+    payload[7] = 255;
+    let error = Payload::from_bytes(&payload).expect_err("no tensor is one bucket");
+    assert!(matches!(error, PayloadError::Field { field: "bucket", found: 255, .. }), "{error:?}");
 }
 
 #[test]

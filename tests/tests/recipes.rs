@@ -1,8 +1,9 @@
 //! Recipes: their texts, what is refused, and what they promise.
 
 use gradwire::{
-    Dct, Drive, Dtype, Entropy, Error, Estimate, Float, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd, Quantile,
-    Quantize, RandomK, Recipe, RecipeError, Rotation, Segment, Shift, Sign, Tensor, Ternary, TopK, Tree, Uniform,
+    Dct, Drive, Dtype, Eden, Entropy, Error, Estimate, Float, Natural, NonFinite, OneBit, Policy, PowerSgd, Qsgd,
+    Quantile, Quantize, RandomK, Recipe, RecipeError, Rotation, Segment, Shift, Sign, Tensor, Ternary, TopK, Tree,
+    Uniform,
 };
 use gradwire_tests::cases::{self, Random};
 
@@ -97,6 +98,8 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Sign::unit().bucket(64)));
     all.push(Recipe::from(Drive::new()));
     all.push(Recipe::from(Drive::new().bucket(1024)).rotate(Rotation::block(1024)));
+    all.push(Recipe::from(Eden::bits(4)));
+    all.push(Recipe::from(Eden::bits(2).bucket(1024)).rotate(Rotation::block(1024)).non_finite(NonFinite::Error));
     all.push(Recipe::from(TopK::fraction(0.001)).momentum(0.9).warm_up(4000));
     all.push(Recipe::from(TopK::fraction(0.5).clamped()).warm_up(1));
     all.push(Recipe::from(TopK::fraction(0.001)).momentum(0.9).nesterov().clip(2.5).warm_up(4000));
@@ -297,6 +300,10 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("float:f16+ef", 10, "use scaled()"),
         ("sign:unit+ef", 10, "Sign::new(), whose scale is their mean"),
         ("drive+ef", 6, "Sign::new(), the same signs with their mean"),
+        ("eden+ef", 5, "Quantile::levels(16)"),
+        ("eden:bits=5", 0, "1 to 4"),
+        ("eden:bucket=whole", 0, "buckets of a power of two from 32 to 8192"),
+        ("eden:bucket=16384", 0, "bucket must be a power of two from 32 to 8192"),
         ("rotate", 0, "add qsgd"),
         ("rotate+topk:0.1", 7, "add qsgd"),
         ("rotate+sign", 7, "say noef"),

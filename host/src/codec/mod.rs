@@ -1,6 +1,7 @@
 //! One file per codec: validated parameters, and the plan of its passes.
 
 pub(crate) mod drive;
+pub(crate) mod eden;
 pub(crate) mod estimate;
 pub(crate) mod float;
 pub(crate) mod natural;
@@ -44,6 +45,8 @@ macro_rules! quantizers {
             natural, Natural, "natural";
             /// Signs with the scale of DRIVE.
             drive, Drive, "drive";
+            /// Centroids of a normal distribution with the scale of EDEN.
+            eden, Eden, "eden";
             /// Quantiles.
             quantile, Quantile, "quantile";
         }
@@ -126,7 +129,8 @@ impl Bucketed {
         match self.bucket {
             None if self.codec.has_whole_tensors() => Ok(Bucket::Whole),
             Some(size) if size.is_power_of_two() && (least..=most).contains(&size) => Ok(Bucket::Of(size as u32)),
-            got if !self.codec.has_whole_tensors() => Err(Error::SortedBucket { got }),
+            got if self.codec == CodecId::Quantile => Err(Error::SortedBucket { got }),
+            None => Err(Error::WholeTensor { codec: self.codec.name() }),
             got => Err(Error::Bucket { got: got.unwrap_or_default() }),
         }
     }

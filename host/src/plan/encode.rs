@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use gradwire_kernels::arith::eden;
 use gradwire_kernels::arith::minifloat::Format;
 use gradwire_kernels::codecs::{Variance, wire_flags};
 use gradwire_kernels::params::{EncodeParams, SPAN, encode_flags};
@@ -25,6 +26,11 @@ pub(crate) fn omega(codec: CodecId, elements: u64, levels: u32) -> f64 {
         Variance::Contraction => 1.0 - 1.0 / elements.max(1.0),
         // At least 1, so that feedback is refused whatever the length.
         Variance::Signs => (elements - 1.0).max(1.0),
+        Variance::Centroids => {
+            let of_width = eden::CENTROIDS[(levels.ilog2() as usize).min(3)];
+            let (low, high) = (f64::from(of_width[0]), f64::from(of_width[of_width.len() - 1]));
+            (elements * (low + high) * (low + high) / (4.0 * low * high) - 1.0).max(1.0)
+        }
         Variance::Decades => 0.9205 + (elements * 0.25e-12).min(elements.sqrt() * 1e-6),
         Variance::Formats => {
             let format = Format::of(levels);
@@ -95,6 +101,10 @@ impl EncodePlan {
             (Scale::Clipped(_), _) => {
                 Some("what is clipped has no bound; leave out the clip and use contractive(), or Ternary::nearest()")
             }
+            (_, CodecId::Eden) => Some(
+                "its scale makes errors that may be larger than the gradient; use Quantile::levels(16), or OneBit::new(), \
+                 whose means make a contraction",
+            ),
             (_, CodecId::Drive) => Some(
                 "its scale makes errors that may be larger than the gradient; use Sign::new(), the same signs with their \
                  mean, which is a contraction",

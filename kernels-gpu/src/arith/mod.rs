@@ -8,6 +8,7 @@
 pub mod base3;
 pub mod dct;
 pub mod drive;
+pub mod eden;
 pub mod elias;
 pub mod float;
 pub mod fold;

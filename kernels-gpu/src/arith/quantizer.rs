@@ -1,9 +1,9 @@
 //! A bucketed quantizer, whatever runs it: the PTX kernels and the CPU's loops are made for any [`Quantizer`].
 //!
-//! A bucket is looked at once or twice, and what is seen folds into its *statistic*. Where the bucket is a whole
+//! A bucket is looked at once, twice or three times, and what is seen folds into its *statistic*. Where the bucket is a whole
 //! tensor, each span of 8192 elements leaves a *partial statistic* in memory; those are folded the same way.
 
-use super::fold::Fold;
+use super::fold::{Fold, Sum};
 use crate::params::EncodeParams;
 
 /// A quantizer with scalars per bucket. Every function is inlined, so that a loop over elements holds nothing but its
@@ -40,6 +40,20 @@ pub trait Quantizer {
     fn partial(first: Self::First, second: Self::Second, elements: u32) -> Self::Partial;
     /// The statistic of a bucket whose only partial statistic this is: two words, in which a NaN or an infinity shows.
     fn statistic(p: &EncodeParams, partial: Self::Partial) -> [u32; 2];
+
+    /// Whether there is a third look, which depends on what the others told: of a codec whose scale is of its codes, and
+    /// which takes no tensor that is one bucket.
+    const LOOKS_THRICE: bool = false;
+    /// What the third look sees in the value with these bits, of a bucket whose statistic had this first word before it.
+    #[inline(always)]
+    fn third(_p: &EncodeParams, _value: u32, _context: u32) -> Sum {
+        Sum::NONE
+    }
+    /// The partial statistic with what the third look saw.
+    #[inline(always)]
+    fn completed(partial: Self::Partial, _third: Sum) -> Self::Partial {
+        partial
+    }
 
     /// What the first look sees in a partial statistic.
     fn first_of(partial: Self::Partial) -> Self::First;

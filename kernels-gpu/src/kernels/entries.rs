@@ -1,5 +1,5 @@
-//! The entry points of the bucketed quantizers: nine for each row of the table of codecs, and the contract of each,
-//! once.
+//! The entry points of the bucketed quantizers: nine for each row of the table of codecs, or four where no
+//! tensor may be one bucket, and the contract of each, once.
 //!
 //! `encode` below is the entry point `qsgd_encode` of QSGD, `uniform_encode` of uniform quantization, and so on.
 
@@ -9,11 +9,20 @@ use crate::arith;
 use crate::bucketed_codecs;
 use crate::params::{DecodeParams, EncodeParams};
 
+/// Kernels of a codec that takes tensors which are one bucket: nothing for another.
+macro_rules! of_whole_tensors {
+    (true $($kernel:tt)+) => {
+        $($kernel)+
+    };
+    (false $($kernel:tt)+) => {};
+}
+
 macro_rules! entries {
     ($($(#[$doc:meta])* $codec:ident {
         file: $file:literal,
         shaders: $shaders:tt,
         texts: $texts:tt,
+        whole: $whole:tt,
         formula: $formula:ty,
         tag: $tag:literal,
         name: $name:literal,
@@ -24,7 +33,7 @@ macro_rules! entries {
         entries: $stats:ident, $combine:ident, $encode:ident, $decode:ident, $encode_segments:ident,
             $decode_segments:ident, $stats_segments:ident, $combine_segments:ident, $encode_tensors:ident,
     })+) => {$(
-        kernel! {
+        of_whole_tensors! { $whole kernel! {
             /// The statistics of a tensor that is one bucket, span by span.
             ///
             /// # What
@@ -74,9 +83,9 @@ macro_rules! entries {
                 // SAFETY: the kernel's contract.
                 unsafe { bucketed::stats::<$formula>(p, b) }
             }
-        }
+        } }
 
-        kernel! {
+        of_whole_tensors! { $whole kernel! {
             /// Folds the statistics of a tensor that is one bucket into one, and writes the wire's scalars.
             ///
             /// # What
@@ -126,7 +135,7 @@ macro_rules! entries {
                 // SAFETY: the kernel's contract; all threads are here.
                 unsafe { combine::combine::<$formula>(&p, &b) }
             }
-        }
+        } }
 
         kernel! {
             /// Encodes.
@@ -355,7 +364,7 @@ macro_rules! entries {
             }
         }
 
-        kernel! {
+        of_whole_tensors! { $whole kernel! {
             /// The statistics of many tensors that lie in one buffer and are one bucket each, item by item.
             ///
             /// # What
@@ -403,9 +412,9 @@ macro_rules! entries {
                 // SAFETY: the kernel's contract.
                 unsafe { bucketed::stats_item::<$formula>(p, b) }
             }
-        }
+        } }
 
-        kernel! {
+        of_whole_tensors! { $whole kernel! {
             /// Folds the statistics of many tensors that are one bucket each, and writes the wire's scalars.
             ///
             /// # What
@@ -454,9 +463,9 @@ macro_rules! entries {
                 // SAFETY: the kernel's contract; all threads are here.
                 unsafe { combine::combine_tensor::<$formula>(&p, &b) }
             }
-        }
+        } }
 
-        kernel! {
+        of_whole_tensors! { $whole kernel! {
             /// Encodes many tensors that lie in one buffer and are one bucket each.
             ///
             /// # What
@@ -507,7 +516,7 @@ macro_rules! entries {
                 // SAFETY: the kernel's contract.
                 unsafe { bucketed::encode_tensor_item::<$formula>(p, b) }
             }
-        }
+        } }
     )+};
 }
 bucketed_codecs!(entries);

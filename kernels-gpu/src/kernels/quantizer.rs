@@ -2,7 +2,7 @@
 
 use super::statistic::{Grouping, Statistic};
 use super::tile::{Place, Tile};
-use crate::arith::fold::Fold;
+use crate::arith::fold::{Fold, Sum};
 use crate::arith::quantizer::{Quantizer, Words};
 use crate::device;
 use crate::params::EncodeParams;
@@ -25,6 +25,16 @@ pub(super) const fn second<Q: Measured>() -> u32 {
     8 * Q::First::WORDS
 }
 
+/// First word of shared memory for what the third look sees.
+#[inline(always)]
+const fn third<Q: Measured>() -> u32 {
+    const {
+        let words = Q::First::WORDS + Q::Second::WORDS + Sum::WORDS;
+        assert!(!Q::LOOKS_THRICE || 8 * words <= device::SHARED_WORDS as u32, "a statistic per warp does not fit");
+    }
+    8 * (Q::First::WORDS + Q::Second::WORDS)
+}
+
 /// Each lane gets the partial statistic of the bucket that what it owns lies in.
 ///
 /// # Safety
@@ -44,7 +54,15 @@ pub(super) unsafe fn measure<Q: Measured>(
         // SAFETY: as above; whether there is a second look is the same for all threads.
         again = unsafe { grouping.fold(place, p.n, tile, context, second::<Q>(), |v, context| Q::second(v, context)) };
     }
-    Q::partial(first, again, grouping.elements(place, p.n))
+    let partial = Q::partial(first, again, grouping.elements(place, p.n));
+    if Q::LOOKS_THRICE {
+        let context = Some(Q::statistic(p, partial)[0]);
+        // SAFETY: as above.
+        let third =
+            unsafe { grouping.fold(place, p.n, tile, context, third::<Q>(), |v, context| Q::third(p, v, context)) };
+        return Q::completed(partial, third);
+    }
+    partial
 }
 
 /// The encoder or the decoder that lane `from` has.

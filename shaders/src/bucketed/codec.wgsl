@@ -18,6 +18,11 @@
 //   value(decoders, code)          The values of four codes.
 //   poisoned(decoders)             Whether the buckets hold a NaN or an infinity.
 //
+// A codec whose scale is of its codes has a third look (`three_looks.wgsl`), no tensor that is one bucket, and in the
+// place of `shifts`
+//   products(encoders, value)      What the second sum adds up for each of four values, which need an encoder: made of
+//                                  the statistic without that sum.
+//
 // A codec asks `bits()`, `levels()`, `fraction()`, `by_l2()`, `of_unit()`, `clipped()`, `has_least()` and `to_nearest()` for the
 // parameters. One without sums takes `maxima_alone.wgsl`. Values are the bits of binary32. What is made of a value that does not exist is dropped, so
 // there is no padding. No function of a codec touches memory or waits for other threads: how a workgroup holds, folds

@@ -171,7 +171,7 @@ fn encode(group: u32, thread: u32) {
         }
     } else {
         shift = params.bucket_log2 - 5u;
-        measure(span, thread, shift);
+        look(span, thread, shift);
         if thread < (256u >> shift) {
             let first = span + (thread << params.bucket_log2);
             settle(thread, first >> params.bucket_log2, first < extent());

@@ -198,6 +198,7 @@ codecs! {
         FloatBounded = BOUNDED
     ],
     tree: Tree [Tree = NEAREST, TreeStochastic = STOCHASTIC],
+    eden: Eden [Eden = CENTROIDS],
     natural: Natural [Natural = POWERS],
     drive: Drive [Drive = SIGNS],
     quantile: Quantile [Quantile = MEANS],

@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 57] = [
+pub(crate) const TEXTS: [&str; 58] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -66,6 +66,7 @@ pub(crate) const TEXTS: [&str; 57] = [
     "sign",
     "sign:unit",
     "rotate:block=512+drive:bucket=512",
+    "rotate:block=256+eden:bits=3,bucket=256",
     "signum",
     "ternary:clip=2.5+elias",
     "ternary:stretch=1.5,bucket=64+base3",

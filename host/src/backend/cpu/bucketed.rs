@@ -1,7 +1,7 @@
 //! What every bucketed quantizer does with a run of elements, whatever its formula.
 
 use gradwire_kernels::arith::float::{INF_BITS, MAGNITUDE, accumulate, canonical};
-use gradwire_kernels::arith::fold::Fold;
+use gradwire_kernels::arith::fold::{Fold, Sum};
 use gradwire_kernels::arith::pack::{UNIT, unit_bytes};
 use gradwire_kernels::arith::quantizer::Quantizer;
 use gradwire_kernels::params::{DecodeParams, EncodeParams, WHOLE, decode_flags, encode_flags};
@@ -135,7 +135,13 @@ fn partial<Q: Quantizer>(p: &EncodeParams, values: &[u32], elements: usize) -> Q
         let context = Q::context(first);
         second = values.iter().fold(second, |second, value| second.merge(Q::second(*value, context)));
     }
-    Q::partial(first, second, elements as u32)
+    let partial = Q::partial(first, second, elements as u32);
+    if Q::LOOKS_THRICE {
+        let context = Q::statistic(p, partial)[0];
+        let third = values.iter().fold(Sum::NONE, |third, value| third.merge(Q::third(p, *value, context)));
+        return Q::completed(partial, third);
+    }
+    partial
 }
 
 /// The encoder of the bucket that these values are.
