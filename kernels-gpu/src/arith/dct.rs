@@ -154,6 +154,13 @@ fn fourth_1<V: Value>(x: [V; 1]) -> [V; 1] {
     [x[0].times(FRAC_1_SQRT_2)]
 }
 
+/// A rotation of the fourth kind, the `j`-th.
+#[inline(always)]
+fn turned<V: Value>(x: V, other: V, [cos, sin]: [f32; 2], j: usize) -> [V; 2] {
+    let (a, b) = (x.times(sin), other.times(cos));
+    [x.times(cos).plus(other.times(sin)), if j & 1 == 0 { a.minus(b) } else { b.minus(a) }]
+}
+
 /// The transform of a line of the length twice another's, back, and that of the fourth kind.
 macro_rules! of_length {
     ($n:literal, $half:literal, $second:ident, $back:ident, $second_half:ident, $back_half:ident, $fourth_half:ident) => {
@@ -195,15 +202,12 @@ macro_rules! of_length {
      $fourth:ident, $turns:ident) => {
         of_length!($n, $half, $second, $back, $second_half, $back_half, $fourth_half);
 
-        /// sum_j x_j cos((2k + 1) (2j + 1) pi / (4n)), which is its own way back.
+        /// sum_j x_j cos((2k + 1) (2j + 1) pi / (4n)), which is its own way back: without the roots.
         #[inline(always)]
-        fn $fourth<V: Value>(x: [V; $n]) -> [V; $n] {
+        pub fn $fourth<V: Value>(x: [V; $n]) -> [V; $n] {
             let (mut along, mut across) = ([x[0]; $half], [x[0]; $half]);
             for j in 0..$half {
-                let ([cos, sin], other) = ($turns[j], x[$n - 1 - j]);
-                along[j] = x[j].times(cos).plus(other.times(sin));
-                let (a, b) = (x[j].times(sin), other.times(cos));
-                across[j] = if j % 2 == 0 { a.minus(b) } else { b.minus(a) };
+                [along[j], across[j]] = turned(x[j], x[$n - 1 - j], $turns[j], j);
             }
             let (a, b) = ($second_half(along), $second_half(across));
             let mut y = x;
@@ -227,9 +231,85 @@ of_length!(16, 8, second_16, back_16, second_8, back_8, fourth_8, fourth_16, TUR
 of_length!(32, 16, second_32, back_32, second_16, back_16, fourth_16, fourth_32, TURNS_32);
 of_length!(64, 32, second_64, back_64, second_32, back_32, fourth_32);
 
+/// Two levels of [`second_64`] on the way down: what elements j, 31 - j, 32 + j and 63 - j leave to its quarters, lines of
+/// 16 elements, of which a [`second_16`], a [`fourth_16`] and two more [`second_16`] are taken. They are elements j.
+#[inline(always)]
+pub fn split_64<V: Value>(x: [V; 4], j: usize) -> [V; 4] {
+    let (sum, other_sum) = (x[0].plus(x[3]), x[1].plus(x[2]));
+    let [along, across] = turned(x[0].minus(x[3]), x[1].minus(x[2]), TURNS_32[j], j);
+    [sum.plus(other_sum), sum.minus(other_sum), along, across]
+}
+
+/// The same of [`back_64`], whose first quarter is a [`back_16`] of elements 4j, and the second a [`fourth_16`] of
+/// elements 4j + 2: what elements 2j + 1 and 63 - 2j leave to the other two.
+#[inline(always)]
+pub fn split_back_64<V: Value>(y: [V; 2], j: usize) -> [V; 2] {
+    turned(y[0], y[1], TURNS_32[j], j)
+}
+
+/// What the last two quarters give: coefficients 2m - 1 and 2m of the [`fourth_32`] of both, of the third's element m
+/// and the fourth's 16 - m. Coefficient 0 is the third's element 0, and 31 the fourth's.
+#[inline(always)]
+pub fn join_fourth<V: Value>(a: V, b: V) -> [V; 2] {
+    [a.plus(b), a.minus(b)]
+}
+
+/// Two levels of [`back_64`] on the way up: elements j, 31 - j, 32 + j and 63 - j, of elements j of the first two quarters
+/// and elements j and 31 - j of the [`fourth_32`] of the others.
+#[inline(always)]
+pub fn join_back_64<V: Value>(quarters: [V; 2], fourth: [V; 2]) -> [V; 4] {
+    let (sum, other_sum) = (quarters[0].plus(quarters[1]), quarters[0].minus(quarters[1]));
+    let [a, b] = fourth;
+    [sum.plus(a), other_sum.plus(b), other_sum.minus(b), sum.minus(a)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A line of which every sum is rounded.
+    fn uneven() -> [f32; 64] {
+        core::array::from_fn(|j| ((j * j * 7 + 3 * j) % 19) as f32 / 7.0 - 1.3)
+    }
+
+    #[test]
+    fn quarters_give_the_bits_of_the_line() {
+        let x = uneven();
+        let mut quarters = [[0.0f32; 16]; 4];
+        for j in 0..16 {
+            let parts = split_64([x[j], x[31 - j], x[32 + j], x[63 - j]], j);
+            (0..4).for_each(|quarter| quarters[quarter][j] = parts[quarter]);
+        }
+        let [p, q, a, b] = quarters;
+        let (p, q, a, b) = (second_16(p), fourth_16(q), second_16(a), second_16(b));
+        let mut y = [0.0; 64];
+        for k in 0..16 {
+            (y[4 * k], y[4 * k + 2]) = (p[k], q[k]);
+        }
+        (y[1], y[63]) = (a[0], b[0]);
+        for m in 1..16 {
+            [y[4 * m - 1], y[4 * m + 1]] = join_fourth(a[m], b[16 - m]);
+        }
+        assert_eq!(y.map(f32::to_bits), second_64(x).map(f32::to_bits));
+    }
+
+    #[test]
+    fn quarters_give_the_bits_of_the_line_back() {
+        let y = uneven();
+        let (p, q) = (back_16(core::array::from_fn(|k| y[4 * k])), fourth_16(core::array::from_fn(|k| y[4 * k + 2])));
+        let turns: [[f32; 2]; 16] = core::array::from_fn(|j| split_back_64([y[2 * j + 1], y[63 - 2 * j]], j));
+        let (a, b) = (second_16(turns.map(|turn| turn[0])), second_16(turns.map(|turn| turn[1])));
+        let mut fourth = [0.0; 32];
+        (fourth[0], fourth[31]) = (a[0], b[0]);
+        for m in 1..16 {
+            [fourth[2 * m - 1], fourth[2 * m]] = join_fourth(a[m], b[16 - m]);
+        }
+        let mut x = [0.0; 64];
+        for j in 0..16 {
+            [x[j], x[31 - j], x[32 + j], x[63 - j]] = join_back_64([p[j], q[j]], [fourth[j], fourth[31 - j]]);
+        }
+        assert_eq!(x.map(f32::to_bits), back_64(y).map(f32::to_bits));
+    }
 
     #[test]
     fn turns_are_the_nearest_to_cosine_and_sine() {
