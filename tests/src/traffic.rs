@@ -8,8 +8,8 @@ use std::sync::Arc;
 use gradwire::backend::cuda::Cuda;
 use gradwire::backend::cuda::artifacts::FAMILIES;
 use gradwire::{
-    Codec, Device, Drive, Dtype, Error, Float, Gradient, Natural, NonFinite, OneBit, Payload, Qsgd, Quantile, Sign,
-    Ternary, Tree, Uniform,
+    Codec, Device, Drive, Dtype, Eden, Error, Float, Gradient, Natural, NonFinite, OneBit, Payload, Qsgd, Quantile,
+    Sign, Ternary, Tree, Uniform,
 };
 use gradwire_ptx_machine::{Counts, Machine, SECTOR};
 use half::bf16;
@@ -92,6 +92,10 @@ pub fn jobs() -> Vec<Job> {
         let codec = Quantizer::Drive(Drive::new());
         Job { op, codec, label: "DRIVE / 8192", bits: 1, bucket: Some(8192) }
     };
+    let eden = |op| {
+        let codec = Quantizer::Eden(Eden::bits(4));
+        Job { op, codec, label: "EDEN 4 bit / 8192", bits: 4, bucket: Some(8192) }
+    };
     let ternary =
         |label, codec: Ternary, bucket, op| Job { op, codec: Quantizer::Ternary(codec), label, bits: 2, bucket };
     let trits = Ternary::new();
@@ -161,6 +165,9 @@ pub fn jobs() -> Vec<Job> {
         drive(EncodeF32),
         drive(Decode),
         drive(DecodeSum),
+        eden(EncodeF32),
+        eden(Decode),
+        eden(DecodeSum),
         ternary("ternary / 512", trits, Some(512), EncodeF32),
         ternary("ternary / 512", trits.contractive(), Some(512), EncodeFeedback),
         ternary("ternary / 8192, clipped", trits.bucket(8192).clipped(2.5), Some(8192), EncodeF32),

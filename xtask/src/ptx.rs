@@ -100,7 +100,10 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
             fs::remove_file(&path).map_err(|e| format!("{} could not be removed: {e}", path.display()))?;
         }
         let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
-        println!("written: {}; rows of codecs.rs and of ptx/src/lib.rs say which targets share a text", names.join(", "));
+        println!(
+            "written: {}; rows of codecs.rs and of ptx/src/lib.rs say which targets share a text",
+            names.join(", ")
+        );
         return Ok(());
     }
     if let Some(path) = stale.first() {

@@ -329,6 +329,8 @@ impl Words for Decoder {
 
 #[cfg(test)]
 mod tests {
+    use std::vec::Vec;
+
     use super::*;
 
     /// The centroids above zero to which Lloyd's method comes on the normal distribution of variance 1: each becomes the

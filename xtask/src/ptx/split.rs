@@ -28,7 +28,10 @@ pub(super) fn families(ptx: &str) -> Result<Vec<(&'static str, String)>, String>
     let mut all = Vec::new();
     for (family, body) in FAMILIES.iter().zip(bodies) {
         if body.is_empty() {
-            return Err(format!("the family {} has no kernel: take it out of codecs.rs or ptx/src/lib.rs", family.name));
+            return Err(format!(
+                "the family {} has no kernel: take it out of codecs.rs or ptx/src/lib.rs",
+                family.name
+            ));
         }
         let used = declarations.iter().filter(|d| d.name.is_none_or(|name| holds(&body, name)));
         let used: String = used.map(|declaration| declaration.line).collect();
