@@ -1,5 +1,6 @@
 """Times quantizers as they are plainly written in numpy or in torch on the CPU: what `cargo xtask bench --peers` places
-beside its own uniform quantization, 1-bit SGD, signs, DRIVE, ternary codes, casts, dynamic trees and natural compression.
+beside its own uniform quantization, 1-bit SGD, signs, DRIVE, EDEN, ternary codes, casts, dynamic trees, natural
+compression and quantile buckets.
 
     python3 quantizers.py --framework torch --codec natural --size 16777216 --json out.json
 
@@ -247,6 +248,33 @@ class Drive(Signs):
         return self.f.flags(x >= 0), self.f.sum(x * x) / self.f.sum(abs(x))
 
 
+class Eden:
+    """4 bits: the nearest of Lloyd and Max's centroids for a normal distribution."""
+
+    drawn, width = False, 4
+    half = [0.1284, 0.3880, 0.6568, 0.9423, 1.2562, 1.6180, 2.0690, 2.7326]
+
+    def __init__(self, f):
+        self.f = f
+        centroids = [-c for c in reversed(self.half)] + self.half
+        self.centroids = f.table(centroids)
+        self.edges = f.table([(a + b) / 2 for a, b in zip(centroids, centroids[1:])])
+
+    def encode(self, x):
+        f, squares = self.f, self.f.sum(x * x)
+        codes = f.bytes(f.place(self.edges, x * (x.shape[1] / squares) ** 0.5))
+        scale = squares / f.sum(x * f.take(self.centroids, codes))
+        return codes[:, ::2] | codes[:, 1::2] << 4, scale
+
+    def decode(self, packed, scale):
+        codes = self.f.lib.stack((packed & 15, packed >> 4), 2).reshape(len(packed), -1)
+        return self.f.take(self.centroids, codes) * scale
+
+    def bound(self, x, packed, scale):
+        # Gaps between centroids are below 0.67, and above the last there is what is above it.
+        return 0.34 * scale + (abs(x) - self.half[-1] * scale).clip(0, None) + 0.1 * abs(x)
+
+
 class Ternary:
     drawn, width = True, 2
 
@@ -393,6 +421,7 @@ CODECS = {
     "1-bit SGD": [("1 bit / 64", 64, OneBit), ("1 bit / 512", 512, OneBit)],
     "EF-SignSGD": [("1 bit / 8192", 8192, Signs)],
     "DRIVE": [("1 bit / 8192", 8192, Drive)],
+    "EDEN": [("4 bit / 8192", 8192, Eden)],
     "ternary": [("2 bit / 512", 512, Ternary)],
     "float": [("16 bit / 8192", 8192, Brain)],
     "float scaled": [("8 bit / 32", 32, Scaled)],

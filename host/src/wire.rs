@@ -358,7 +358,7 @@ impl Header {
             return field(
                 "flags",
                 head[19].into(),
-                "bit 0 (L2, QSGD only) and bit 1 (scaled, not 1-bit SGD, signs, EDEN, floats or quantiles)",
+                "bit 0 (L2, QSGD only) and bit 1 (scaled, not 1-bit SGD, signs, DRIVE, EDEN, floats or quantiles)",
             );
         }
         let entropy = head[ENTROPY_AT];

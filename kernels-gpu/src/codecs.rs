@@ -60,8 +60,9 @@ pub enum Variance {
     },
     /// Of powers of two: 1/8, and for what is below the lowest level min(B 4^(1 - L), sqrt(B) 2^(2 - L)).
     Powers,
-    /// Of decades in equal parts. Between levels a and b, (x - a)(b - x) is at most (b - a)^2/(4ab) x^2, which is 0.9205 in the
-    /// lowest decade; below that, where b is 10^-6 of the largest magnitude and a is zero, b^2/4 and b |x|.
+    /// Of decades in equal parts. Between levels a and b, (x - a)(b - x) is at most (b - a)^2/(4ab) x^2, which is
+    /// 0.9205 in the lowest decade; below that, where b is 10^-6 of the largest magnitude and a is zero, b^2/4 and b
+    /// |x|.
     Decades,
     /// Of floating-point formats with a scale. Between numbers a and b above the lowest normal one, b = a (1 + u) at
     /// most with u a mantissa's last place, (x - a)(b - x) is at most u^2/(4 + 4u) x^2; below, where numbers are s
@@ -78,8 +79,8 @@ pub enum Variance {
 }
 
 /// Hands the table to a macro: a row per codec. Its `shaders` and `texts` are read by `gradwire-shaders`, which has the
-/// files of WGSL and composes a module of them and of 32-bit maxima and 64-bit sums of a statistic, and by `gradwire-ptx`,
-/// which has the texts that sm_80 and sm_90 use.
+/// files of WGSL and composes a module of them and of 32-bit maxima and 64-bit sums of a statistic, and by
+/// `gradwire-ptx`, which has the texts that sm_80 and sm_90 use.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! bucketed_codecs {
@@ -88,7 +89,11 @@ macro_rules! bucketed_codecs {
             /// QSGD: magnitudes as fractions of the bucket's norm, with signs.
             Qsgd {
                 file: "qsgd",
-                shaders: { maxima: 1, sums: 1, looks: "bucketed/two_looks.wgsl", files: ["common/norm.wgsl", "codecs/qsgd.wgsl"] },
+                shaders: {
+                    maxima: 1, sums: 1,
+                    looks: "bucketed/two_looks.wgsl",
+                    files: ["common/norm.wgsl", "codecs/qsgd.wgsl"],
+                },
                 texts: { sm_80: 80, sm_90: 90 },
                 whole: true,
                 formula: arith::qsgd::Qsgd,
@@ -107,7 +112,11 @@ macro_rules! bucketed_codecs {
             /// Uniform quantization between the bucket's minimum and maximum.
             Uniform {
                 file: "uniform",
-                shaders: { maxima: 2, sums: 0, looks: "bucketed/two_looks.wgsl", files: ["bucketed/maxima_alone.wgsl", "codecs/uniform.wgsl"] },
+                shaders: {
+                    maxima: 2, sums: 0,
+                    looks: "bucketed/two_looks.wgsl",
+                    files: ["bucketed/maxima_alone.wgsl", "codecs/uniform.wgsl"],
+                },
                 texts: { sm_80: 80, sm_90: 80 },
                 whole: true,
                 formula: arith::uniform::Uniform,
@@ -125,7 +134,11 @@ macro_rules! bucketed_codecs {
             /// 1-bit SGD: the means of a bucket's elements on each side of zero.
             OneBit {
                 file: "onebit",
-                shaders: { maxima: 2, sums: 3, looks: "bucketed/two_looks.wgsl", files: ["common/norm.wgsl", "bucketed/mean.wgsl", "codecs/onebit.wgsl"] },
+                shaders: {
+                    maxima: 2, sums: 3,
+                    looks: "bucketed/two_looks.wgsl",
+                    files: ["common/norm.wgsl", "bucketed/mean.wgsl", "codecs/onebit.wgsl"],
+                },
                 texts: { sm_80: 80, sm_90: 80 },
                 whole: true,
                 formula: arith::onebit::OneBit,
@@ -142,7 +155,11 @@ macro_rules! bucketed_codecs {
             /// Signs with a scale: the mean of the bucket's magnitudes, or 1.
             Sign {
                 file: "sign",
-                shaders: { maxima: 1, sums: 2, looks: "bucketed/two_looks.wgsl", files: ["common/norm.wgsl", "bucketed/mean.wgsl", "bucketed/signs.wgsl", "codecs/sign.wgsl"] },
+                shaders: {
+                    maxima: 1, sums: 2,
+                    looks: "bucketed/two_looks.wgsl",
+                    files: ["common/norm.wgsl", "bucketed/mean.wgsl", "bucketed/signs.wgsl", "codecs/sign.wgsl"],
+                },
                 texts: { sm_80: 80, sm_90: 80 },
                 whole: true,
                 formula: arith::sign::Sign,
@@ -159,7 +176,11 @@ macro_rules! bucketed_codecs {
             /// Ternary codes: a bucket's scale, zero, or minus the scale.
             Ternary {
                 file: "ternary",
-                shaders: { maxima: 1, sums: 2, looks: "bucketed/two_looks.wgsl", files: ["common/norm.wgsl", "codecs/ternary.wgsl"] },
+                shaders: {
+                    maxima: 1, sums: 2,
+                    looks: "bucketed/two_looks.wgsl",
+                    files: ["common/norm.wgsl", "codecs/ternary.wgsl"],
+                },
                 texts: { sm_80: 80, sm_90: 80 },
                 whole: true,
                 formula: arith::ternary::Ternary,
@@ -177,7 +198,11 @@ macro_rules! bucketed_codecs {
             /// Casts to small floating-point formats, with a scale of the bucket or without.
             Float {
                 file: "float",
-                shaders: { maxima: 1, sums: 0, looks: "bucketed/two_looks.wgsl", files: ["bucketed/maxima_alone.wgsl", "codecs/float.wgsl"] },
+                shaders: {
+                    maxima: 1, sums: 0,
+                    looks: "bucketed/two_looks.wgsl",
+                    files: ["bucketed/maxima_alone.wgsl", "codecs/float.wgsl"],
+                },
                 texts: { sm_80: 80, sm_90: 80 },
                 whole: true,
                 formula: arith::minifloat::Minifloat,
@@ -193,7 +218,11 @@ macro_rules! bucketed_codecs {
             /// Dynamic trees: decades below the bucket's largest magnitude in equal parts, with signs.
             Tree {
                 file: "tree",
-                shaders: { maxima: 1, sums: 0, looks: "bucketed/two_looks.wgsl", files: ["bucketed/maxima_alone.wgsl", "codecs/tree.wgsl"] },
+                shaders: {
+                    maxima: 1, sums: 0,
+                    looks: "bucketed/two_looks.wgsl",
+                    files: ["bucketed/maxima_alone.wgsl", "codecs/tree.wgsl"],
+                },
                 texts: { sm_80: 80, sm_90: 80 },
                 whole: true,
                 formula: arith::tree::Tree,
@@ -206,11 +235,15 @@ macro_rules! bucketed_codecs {
                 entries: tree_stats, tree_combine, tree_encode, tree_decode, tree_encode_segments,
                     tree_decode_segments, tree_stats_segments, tree_combine_segments, tree_encode_tensors,
             }
-            /// EDEN: the centroids of a normal distribution that are nearest to a rotated bucket's elements, with the scale
-            /// |y|_2^2 / <y, c>.
+            /// EDEN: the centroids of a normal distribution that are nearest to a rotated bucket's elements, with the
+            /// scale |y|_2^2 / <y, c>.
             Eden {
                 file: "eden",
-                shaders: { maxima: 1, sums: 3, looks: "bucketed/three_looks.wgsl", files: ["common/norm.wgsl", "bucketed/mean.wgsl", "codecs/eden.wgsl"] },
+                shaders: {
+                    maxima: 1, sums: 3,
+                    looks: "bucketed/three_looks.wgsl",
+                    files: ["common/norm.wgsl", "bucketed/mean.wgsl", "codecs/eden.wgsl"],
+                },
                 texts: { sm_80: 80, sm_90: 80 },
                 // The codes of a tensor are not known when its spans are measured, and the scale is of codes.
                 whole: false,
@@ -227,7 +260,11 @@ macro_rules! bucketed_codecs {
             /// Natural compression and dithering: powers of two below the bucket's largest magnitude, with signs.
             Natural {
                 file: "natural",
-                shaders: { maxima: 1, sums: 0, looks: "bucketed/two_looks.wgsl", files: ["bucketed/maxima_alone.wgsl", "codecs/natural.wgsl"] },
+                shaders: {
+                    maxima: 1, sums: 0,
+                    looks: "bucketed/two_looks.wgsl",
+                    files: ["bucketed/maxima_alone.wgsl", "codecs/natural.wgsl"],
+                },
                 texts: { sm_80: 80, sm_90: 80 },
                 whole: true,
                 formula: arith::natural::Natural,
@@ -245,7 +282,11 @@ macro_rules! bucketed_codecs {
             /// DRIVE: signs with the scale |y|_2^2 / |y|_1, of buckets y that were rotated before.
             Drive {
                 file: "drive",
-                shaders: { maxima: 1, sums: 2, looks: "bucketed/two_looks.wgsl", files: ["common/norm.wgsl", "bucketed/mean.wgsl", "bucketed/signs.wgsl", "codecs/drive.wgsl"] },
+                shaders: {
+                    maxima: 1, sums: 2,
+                    looks: "bucketed/two_looks.wgsl",
+                    files: ["common/norm.wgsl", "bucketed/mean.wgsl", "bucketed/signs.wgsl", "codecs/drive.wgsl"],
+                },
                 texts: { sm_80: 80, sm_90: 80 },
                 whole: true,
                 formula: arith::drive::Drive,

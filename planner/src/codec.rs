@@ -62,8 +62,8 @@ pub struct CodecCost {
     pub header: f64,
     /// Bytes per element beyond that, such as 0.5 for codes of 4 bits.
     pub bytes_per_element: f64,
-    /// Whether an all-reduce may sum payloads, so that one is decoded: gradients themselves, and PowerSGD's factors.
-    /// Others are gathered, and each rank's is decoded.
+    /// Whether an all-reduce may sum payloads, so that one is decoded: gradients themselves, and PowerSGD's factors
+    /// that no quantizer takes. Others are gathered, and each rank's is decoded.
     pub sums: bool,
     /// Whether a rank may sum pieces of all payloads and encode the sum again, as of every quantizer: then payloads may
     /// go by [`Algorithm::TwoPhase`](crate::Algorithm::TwoPhase) too.

@@ -221,8 +221,8 @@ const fn encoder_bytes(maxima: u32, sums: u32) -> u32 {
     8192 + 4 * if words > 1024 { words } else { 1024 }
 }
 
-/// The entry points of a bucketed codec for tensors in buckets, from its name, how many maxima and sums its statistic has,
-/// how often it looks at values, and its files. `bucketed/codec.wgsl` says what the files bring.
+/// The entry points of a bucketed codec for tensors in buckets, from its name, how many maxima and sums its statistic
+/// has, how often it looks at values, and its files. `bucketed/codec.wgsl` says what the files bring.
 macro_rules! of_buckets {
     ($codec:literal, maxima: $maxima:literal, sums: $sums:literal, looks: $looks:literal, $of_codec:tt) => {{
         const ENCODER: u32 = encoder_bytes($maxima, $sums);
@@ -318,7 +318,7 @@ const fn entry(name: &'static str, source: &'static str, bindings: &'static [Bin
 macro_rules! bucketed_table {
     ($($(#[$doc:meta])* $codec:ident {
         file: $file:literal,
-        shaders: { maxima: $maxima:literal, sums: $sums:literal, looks: $looks:literal, files: $files:tt },
+        shaders: { maxima: $maxima:literal, sums: $sums:literal, looks: $looks:literal, files: $files:tt $(,)? },
         texts: $texts:tt,
         whole: $whole:tt,
         $($rest:tt)*

@@ -102,7 +102,8 @@ fn part<'a>(gradient: &Gradient<'a>, span: TensorSpan) -> Gradient<'a> {
     }
 }
 
-/// Encode of every type, with and without feedback where there is one, and every decode, against one tensor after another on the CPU.
+/// Encode of every type, with and without feedback where there is one, and every decode, against one tensor after
+/// another on the CPU.
 pub fn against_cpu(device: &Device, case: &Case, layout: &Layout) -> Outcome {
     let n = layout.elements() as usize;
     let x = if case.bucket.is_none() { scaled(layout, 77) } else { cases::normal(n, 77) };

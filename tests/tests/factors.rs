@@ -259,9 +259,9 @@ fn apart(a: &[f32], b: &[f32]) -> f64 {
 }
 
 /// A quadratic of which each rank has its own minimum: the mean of the minima is reached to within what the quantizer
-/// errs. What the ranks' gradients differ by is the same in every step. Were the mean taken off each rank's residual, in
-/// the place of what the rank has sent, the differences of all 800 steps would be kept, and the quantizer's error with
-/// them: in a model of that, 3.9 % of the way is left with 8 bits, and 70 % with 4.
+/// errs. What the ranks' gradients differ by is the same in every step. Were the mean taken off each rank's residual,
+/// in the place of what the rank has sent, the differences of all 800 steps would be kept, and the quantizer's error
+/// with them: in a model of that, 3.9 % of the way is left with 8 bits, and 70 % with 4.
 #[test]
 fn it_converges_and_differences_between_ranks_do_not_add_up() {
     let n = 64 * 48;

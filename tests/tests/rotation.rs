@@ -290,8 +290,9 @@ fn drive_behind_it_has_the_stated_bias_for_two_elements() {
                 let back = by(&Drive::new().bucket(block), &x, seed().step(step));
                 let mut expected = vec![0.0; block];
                 expected[block / 3] = (a * a + b * b) / a;
-                // Vectors are no longer than 2 |a|. Each rotation is off by (log2 B + 2) 2^-24 of that, and what the first
-                // adds to |y|^2 and |y|_1 to the scale is below 3.5 of it; so the scale's own rounding is below 6.
+                // Vectors are no longer than 2 |a|. Each rotation is off by (log2 B + 2) 2^-24 of that, and what the
+                // first adds to |y|^2 and |y|_1 to the scale is below 3.5 of it; so the scale's own rounding is
+                // below 6.
                 let most = f64::from(5 * block.ilog2() + 16) * 2f64.powi(-24) * 2.0 * f64::from(a.abs());
                 for (i, (found, expected)) in back.iter().zip(&expected).enumerate() {
                     let off = f64::from(found - expected).abs();
@@ -325,8 +326,8 @@ fn eden_in_reals(y: &[f64]) -> (Vec<f64>, usize) {
     (centroids.iter().map(|c| c * scale).collect(), y.iter().filter(near).count())
 }
 
-/// The mean over many rotations is what a codec has on average over all signs, which twelve elements of a block have few
-/// enough of to go through.
+/// The mean over many rotations is what a codec has on average over all signs, which twelve elements of a block have
+/// few enough of to go through.
 ///
 /// An element that comes back is in a range that is found there too. By Hoeffding, its mean over T rotations is off by
 /// more than t with a probability of 2 exp(-2 T t^2 / range^2) at most; over 64 elements together a false alarm has a

@@ -6,36 +6,36 @@ use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
 use crate::wire::CodecId;
 
-/// EDEN: each element of a bucket y that [`crate::Recipe::rotate`] or [`crate::Device::rotate`] made of a gradient is sent
-/// as the nearest of 2^b centroids c, with the scale S = |y|_2^2 / <y, c>.
+/// EDEN: each element of a bucket y that [`crate::Recipe::rotate`] or [`crate::Device::rotate`] made of a gradient is
+/// sent as the nearest of 2^b centroids c, with the scale S = |y|_2^2 / <y, c>.
 ///
 /// Source: Vargaftik, Ben Basat, Portnoy, Mendelson, Ben-Itzhak and Mitzenmacher, "EDEN: Communication-efficient and
 /// robust distributed mean estimation for federated learning", ICML 2022, algorithm 1 and theorem 2.1. Centroids are
-/// those of Lloyd and Max for a normal distribution, which the elements y_i sqrt(B) / |y|_2 of a rotated bucket of B are
-/// nearly of. Codes of one bit are those of [`crate::Drive`]. Widths are whole; the paper's fractions of a bit, which
-/// leave out elements, are not here. Buckets of 8192 unless said otherwise; in the paper a vector is one block and one
-/// bucket.
+/// those of Lloyd and Max for a normal distribution, which the elements y_i sqrt(B) / |y|_2 of a rotated bucket of B
+/// are nearly of. Codes of one bit are those of [`crate::Drive`]. Widths are whole; the paper's fractions of a bit,
+/// which leave out elements, are not here. Buckets of 8192 unless said otherwise; in the paper a vector is one block
+/// and one bucket.
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
 /// * **Size**: `bits` bits per element in whole units of 256 elements, 4 bytes per bucket, 32 bytes of header.
 /// * **Unbiased behind a rotation that is uniformly random**, of which the bucket is one block (theorem 2.1): what is
 ///   decoded has the inner product |y|^2 with y, and nothing tells one direction across y from another.
 ///   [`crate::Rotation`] is a Hadamard matrix behind random signs, of which that holds only nearly: the more elements
-///   share the norm of a block, the nearer. Without a rotation the codec is biased. Plans and promises never say that it
-///   is unbiased.
-/// * **Error**: |y - decode|^2 = |y|^2 (|c|^2 |y|^2 / <y, c>^2 - 1), but for the rounding of S. Of a large block behind a
-///   rotation this is about 0.571, 0.133, 0.0358 and 0.00959 of |y|^2 with 1 to 4 bits, which is D / (1 - D), D what the
-///   centroids lose of a normal distribution. Of any bucket it is B (l + h)^2 / (4 l h) - 1 at most, l the lowest
+///   share the norm of a block, the nearer. Without a rotation the codec is biased. Plans and promises never say that
+///   it is unbiased.
+/// * **Error**: |y - decode|^2 = |y|^2 (|c|^2 |y|^2 / <y, c>^2 - 1), but for the rounding of S. Of a large block behind
+///   a rotation this is about 0.571, 0.133, 0.0358 and 0.00959 of |y|^2 with 1 to 4 bits, which is D / (1 - D), D what
+///   the centroids lose of a normal distribution. Of any bucket it is B (l + h)^2 / (4 l h) - 1 at most, l the lowest
 ///   centroid above zero and h the highest; omega of plans is that, but at least 1.
 /// * **No error feedback**: the error may be larger than the gradient, of a bucket that is no rotation's.
-/// * **Rounding**: magnitudes lose less than 2^-23 of the largest in their bucket, centroids are multiples of 2^-13, and
-///   where an element changes its centroid is within 2^-16 of the midpoint, relatively, in a bucket whose largest
+/// * **Rounding**: magnitudes lose less than 2^-23 of the largest in their bucket, centroids are multiples of 2^-13,
+///   and where an element changes its centroid is within 2^-16 of the midpoint, relatively, in a bucket whose largest
 ///   magnitude is no subnormal number. S is the quotient of the sums, off by less than 2^-27 of the largest magnitude,
 ///   rounded to binary32, and at most the largest finite number, as values are.
 /// * **Seeds**: no random draw, so any seed gives the same payload. The rotation has draws.
 /// * **Determinism**: backend to backend.
-/// * **Edge cases**: zeros of either sign count as above zero, and decode to the lowest centroid; a bucket of zeros has the
-///   scale 0 and decodes to zeros. NaN and infinity: [`NonFinite`].
+/// * **Edge cases**: zeros of either sign count as above zero, and decode to the lowest centroid; a bucket of zeros has
+///   the scale 0 and decodes to zeros. NaN and infinity: [`NonFinite`].
 ///
 /// ```
 /// use gradwire::{Device, Eden, Recipe, Rotation, Seed};

@@ -53,7 +53,7 @@ impl Factors {
         Ok(())
     }
 
-    /// Refuses codes that the device cannot pack, before other ranks wait for them.
+    /// Refuses codes that the device cannot pack, before anything of the step is sent.
     fn expect_packing(&self) -> Result<(), Error> {
         let mut tensors = self.plans.iter().flat_map(ModelPlan::tensors);
         tensors.try_for_each(|plan| Packing::new(plan.header(), self.entropy, &self.limits).map(drop))

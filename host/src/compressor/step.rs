@@ -35,9 +35,9 @@ impl Compressor {
     /// Every rank calls this once per step. A rank that cannot encode its gradient, as for a NaN under
     /// [`NonFinite::Error`], says so to the others: the step then fails on every rank, and the group can be used again.
     /// It cannot where nothing is gathered: with factors or without compression, from the second step on, unless a
-    /// recipe has `finite`. Between factors that go through a quantizer it can. There, and behind any other failure, other ranks may wait for this one: drop the group,
-    /// which ends their calls. A compressor that says [`ExchangeError::BrokenOff`] has not begun, and others wait then
-    /// too.
+    /// recipe has `finite`; but between factors that go through a quantizer it can. Where it cannot, and behind any
+    /// other failure, other ranks may wait for this one: drop the group, which ends their calls. A compressor that says
+    /// [`ExchangeError::BrokenOff`] has not begun, and others wait then too.
     ///
     /// # Errors
     /// [`Error::Length`] for a gradient of another length; [`Error::NotFinite`]; [`Error::NotFiniteFactor`] where a sum

@@ -222,10 +222,10 @@ impl Recipe {
     /// The same with the momentum in Nesterov's form: u = m (u + g), and u + g takes the place of the gradient. Needs a
     /// momentum.
     ///
-    /// Source: Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, section 3.2, whose residual is v = v + u + g;
-    /// here it is v + (u + g), each operation rounded. Where entries are selected, u becomes zero at those that were sent. What is
-    /// kept, and saved, is u + g, of which m times is the next step's u: so a step takes no more memory than the plain form, but for
-    /// a copy of the gradient, which a step that fails puts back.
+    /// Source: Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, section 3.2, whose residual is v
+    /// = v + u + g; here it is v + (u + g), each operation rounded. Where entries are selected, u becomes zero at those
+    /// that were sent. What is kept, and saved, is u + g, of which m times is the next step's u: so a step takes no
+    /// more memory than the plain form, but for a copy of the gradient, which a step that fails puts back.
     ///
     /// ```
     /// use gradwire::{Recipe, TopK};
@@ -314,9 +314,9 @@ impl Recipe {
     /// beta m + lr g loses the transform back of what was sent. Here residual, momentum and estimates are of
     /// coefficients themselves, which is the same, since the transform is linear, and has one basis for ever: so a step
     /// takes one transform each way, and what is sent and what is kept add up as behind any other codec, to the bit.
-    /// DeMo is `dct+topk:k=32,block=4096,clamped+ef:beta=0.999,gamma=<lr>`, and the sign of the mean behind it. Two things
-    /// differ: squares are of 4096 elements as they lie, not of a tensor's rows and columns; and a coefficient that
-    /// some ranks have sent has the mean over all of them, where theirs is over those that sent it.
+    /// DeMo is `dct+topk:k=32,block=4096,clamped+ef:beta=0.999,gamma=<lr>`, and the sign of the mean behind it. Two
+    /// things differ: squares are of 4096 elements as they lie, not of a tensor's rows and columns; and a coefficient
+    /// that some ranks have sent has the mean over all of them, where theirs is over those that sent it.
     ///
     /// * **What is clipped** ([`Recipe::clip`]) is the gradient, before it is transformed.
     /// * **What is not finite**: under [`NonFinite::Error`] the gradient is looked through before. A sum of a block
@@ -408,7 +408,8 @@ impl Recipe {
         self.factors.is_none() && self.random.is_none()
     }
 
-    /// Whether what is sent can be summed on the way, by an all-reduce. Factors can, unless they go through a quantizer.
+    /// Whether what is sent can be summed on the way, by an all-reduce. Factors can, unless they go through a
+    /// quantizer.
     pub fn is_linear(&self) -> bool {
         self.is_none() || self.factors.is_some() && self.quantize == Quantize::Exact || self.random.is_some()
     }
@@ -601,9 +602,9 @@ impl Recipe {
     }
 
     /// The quantizer of every element, with the recipe's policy for NaN and packing of codes: a codec that
-    /// [`Device::encode`](crate::Device::encode) takes. `None` where entries are selected, where it is of factors, where
-    /// the gradient is turned before, where ranks vote, and where there is no quantizer. Memory and clipping are a
-    /// compressor's, and left out.
+    /// [`Device::encode`](crate::Device::encode) takes. `None` where entries are selected, where it is of factors,
+    /// where the gradient is turned before, where ranks vote, and where there is no quantizer. Memory and clipping are
+    /// a compressor's, and left out.
     ///
     /// ```
     /// use gradwire::{Device, Recipe, Seed};

@@ -26,8 +26,8 @@ const ROW: u64 = 1 << ROW_LOG2;
 /// Behind it, no coordinate of a block is much larger than the others, whatever the block held. So a quantizer whose
 /// error goes by the largest magnitude, or by the range, loses less on gradients with a few large elements.
 ///
-/// Source: Vargaftik et al., "DRIVE: One-bit distributed mean estimation", NeurIPS 2021, section 6, and "EDEN", ICML 2022. There a
-/// vector is one block.
+/// Source: Vargaftik et al., "DRIVE: One-bit distributed mean estimation", NeurIPS 2021, section 6, and "EDEN", ICML
+/// 2022. There a vector is one block.
 ///
 /// * **Block**: a power of two from 32 to 8192, 1024 by default. What whole blocks leave of a tensor falls into blocks
 ///   of the powers of two that add up to it, the largest first, down to 32; the last one is padded with zeros.

@@ -231,8 +231,8 @@ of_length!(16, 8, second_16, back_16, second_8, back_8, fourth_8, fourth_16, TUR
 of_length!(32, 16, second_32, back_32, second_16, back_16, fourth_16, fourth_32, TURNS_32);
 of_length!(64, 32, second_64, back_64, second_32, back_32, fourth_32);
 
-/// Two levels of [`second_64`] on the way down: what elements j, 31 - j, 32 + j and 63 - j leave to its quarters, lines of
-/// 16 elements, of which a [`second_16`], a [`fourth_16`] and two more [`second_16`] are taken. They are elements j.
+/// Two levels of [`second_64`] on the way down: what elements j, 31 - j, 32 + j and 63 - j leave to its quarters, lines
+/// of 16 elements, of which a [`second_16`], a [`fourth_16`] and two more [`second_16`] are taken. They are elements j.
 #[inline(always)]
 pub fn split_64<V: Value>(x: [V; 4], j: usize) -> [V; 4] {
     let (sum, other_sum) = (x[0].plus(x[3]), x[1].plus(x[2]));
@@ -254,8 +254,8 @@ pub fn join_fourth<V: Value>(a: V, b: V) -> [V; 2] {
     [a.plus(b), a.minus(b)]
 }
 
-/// Two levels of [`back_64`] on the way up: elements j, 31 - j, 32 + j and 63 - j, of elements j of the first two quarters
-/// and elements j and 31 - j of the [`fourth_32`] of the others.
+/// Two levels of [`back_64`] on the way up: elements j, 31 - j, 32 + j and 63 - j, of elements j of the first two
+/// quarters and elements j and 31 - j of the [`fourth_32`] of the others.
 #[inline(always)]
 pub fn join_back_64<V: Value>(quarters: [V; 2], fourth: [V; 2]) -> [V; 4] {
     let (sum, other_sum) = (quarters[0].plus(quarters[1]), quarters[0].minus(quarters[1]));

@@ -1,9 +1,9 @@
 //! EDEN (Vargaftik, Ben Basat, Portnoy, Mendelson, Ben-Itzhak and Mitzenmacher, "EDEN: Communication-efficient and
-//! robust distributed mean estimation for federated learning", ICML 2022, algorithm 1 and theorem 2.1), of a bucket y of
-//! B elements that was rotated before.
+//! robust distributed mean estimation for federated learning", ICML 2022, algorithm 1 and theorem 2.1), of a bucket y
+//! of B elements that was rotated before.
 //!
-//! Such elements are about normal. So y_i sqrt(B)/|y|_2 becomes the nearest of 2^b centroids, those of Lloyd and Max for
-//! a normal distribution of variance 1; and the scale is |y|_2^2 / <y, c>, c the centroids that were taken.
+//! Such elements are about normal. So y_i sqrt(B)/|y|_2 becomes the nearest of 2^b centroids, those of Lloyd and Max
+//! for a normal distribution of variance 1; and the scale is |y|_2^2 / <y, c>, c the centroids that were taken.
 //!
 //! Neither depends on the order in which elements are added: magnitudes are aligned to the largest as integers of 24
 //! bits, as in [`super::norm`], centroids are integers, and both sums are of integers.
@@ -174,8 +174,8 @@ fn keep(measure: u32) -> u32 {
 const LEAST: u32 = 112 << 18;
 const CUT: u32 = 5;
 
-/// What makes a code of an element: the alignment in the upper 8 bits, and below it 2^18 sqrt(B) / |y|_2 in units of the
-/// alignment, as a number of 18 bits behind the point with an exponent of 6 bits.
+/// What makes a code of an element: the alignment in the upper 8 bits, and below it 2^18 sqrt(B) / |y|_2 in units of
+/// the alignment, as a number of 18 bits behind the point with an exponent of 6 bits.
 #[inline(always)]
 fn measure(largest: u32, squares: u64, elements: u32) -> u32 {
     if largest >= INF_BITS {
@@ -333,8 +333,8 @@ mod tests {
 
     use super::*;
 
-    /// The centroids above zero to which Lloyd's method comes on the normal distribution of variance 1: each becomes the
-    /// mean of what is nearest to it. Integrals are those of the midpoint rule up to 9 deviations.
+    /// The centroids above zero to which Lloyd's method comes on the normal distribution of variance 1: each becomes
+    /// the mean of what is nearest to it. Integrals are those of the midpoint rule up to 9 deviations.
     fn lloyd(count: usize) -> Vec<f64> {
         let mut found: Vec<f64> = (0..count).map(|k| (k as f64 + 0.5) * 3.0 / count as f64).collect();
         loop {
@@ -360,8 +360,8 @@ mod tests {
         }
     }
 
-    /// The numbers are the nearest multiples of their units. None of the exact ones is within a tenth of a unit of a half,
-    /// and the sums above are exact to less than that: of 2^12 parts of an interval they are to 1e-7.
+    /// The numbers are the nearest multiples of their units. None of the exact ones is within a tenth of a unit of a
+    /// half, and the sums above are exact to less than that: of 2^12 parts of an interval they are to 1e-7.
     #[test]
     fn centroids_are_the_fixed_point_of_lloyds_method() {
         for (k, (centroids, midpoints)) in CENTROIDS.iter().zip(MIDPOINTS).enumerate() {
@@ -398,7 +398,8 @@ mod tests {
         }
     }
 
-    /// What makes a code holds the exponents of every bucket: of the least and the most squares, of few elements and many.
+    /// What makes a code holds the exponents of every bucket: of the least and the most squares, of few elements and
+    /// many.
     #[test]
     fn an_inverse_fits_its_bits() {
         for elements in [1u32, 2, 31, 32, 8191, 8192] {

@@ -1,7 +1,7 @@
 //! A bucketed quantizer, whatever runs it: the PTX kernels and the CPU's loops are made for any [`Quantizer`].
 //!
-//! A bucket is looked at once, twice or three times, and what is seen folds into its *statistic*. Where the bucket is a whole
-//! tensor, each span of 8192 elements leaves a *partial statistic* in memory; those are folded the same way.
+//! A bucket is looked at once, twice or three times, and what is seen folds into its *statistic*. Where the bucket is a
+//! whole tensor, each span of 8192 elements leaves a *partial statistic* in memory; those are folded the same way.
 
 use super::fold::{Fold, Sum};
 use crate::params::EncodeParams;
@@ -41,10 +41,11 @@ pub trait Quantizer {
     /// The statistic of a bucket whose only partial statistic this is: two words, in which a NaN or an infinity shows.
     fn statistic(p: &EncodeParams, partial: Self::Partial) -> [u32; 2];
 
-    /// Whether there is a third look, which depends on what the others told: of a codec whose scale is of its codes, and
-    /// which takes no tensor that is one bucket.
+    /// Whether there is a third look, which depends on what the others told: of a codec whose scale is of its codes,
+    /// and which takes no tensor that is one bucket.
     const LOOKS_THRICE: bool = false;
-    /// What the third look sees in the value with these bits, of a bucket whose statistic had this first word before it.
+    /// What the third look sees in the value with these bits, of a bucket whose statistic had this first word before
+    /// it.
     #[inline(always)]
     fn third(_p: &EncodeParams, _value: u32, _context: u32) -> Sum {
         Sum::NONE

@@ -86,8 +86,8 @@ macro_rules! of_each {
 }
 
 /// # Safety
-/// Of each method: the line lies in the stage, all four threads are between the same two barriers, and no others use the
-/// line there.
+/// Of each method: the line lies in the stage, all four threads are between the same two barriers, and no others use
+/// the line there.
 impl<const STRIDE: u32> Quarter<STRIDE> {
     #[inline(always)]
     unsafe fn load(&self, element: usize) -> f32 {

@@ -13,7 +13,7 @@ fn whole_statistic() -> vec2<u32> {
 //   one of 8.
 // Launch contract: ceil(n / 8192) workgroups, n > 0; the launch starts at a unit and at a bucket; `codes` holds whole
 //   units. Buffers that the flags and the bucket do not call for are not touched.
-// Traffic: input (and residual) once from memory and once more from cache, or twice if the codec looks twice; codes,
+// Traffic: input (and residual) once from memory and once more from cache for each look, up to three; codes,
 //   scalars and residual written once.
 // Determinism: integers only; maxima and sums of integers do not depend on their order; draws depend on the element's
 //   index.

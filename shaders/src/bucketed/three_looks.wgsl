@@ -1,6 +1,6 @@
 // Measures a span's buckets by what two looks tell, and then adds up products that need an encoder, as sum 1. The codec
-// brings `products(encoders, value)`: those of four values, as upper * 2^12 + lower, both below 2^27, since a lane adds up
-// 32.
+// brings `products(encoders, value)`: those of four values, as upper * 2^12 + lower, both below 2^27, since a lane adds
+// up 32.
 
 fn fold_products(bucket: u32, upper: u32, lower: u32) {
     fold_sum(1u, bucket, vec3<u32>(add64(vec2<u32>(lower, 0u), vec2<u32>(upper << 12u, upper >> 20u)), 0u));

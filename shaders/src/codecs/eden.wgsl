@@ -86,8 +86,8 @@ fn of_width(one: u32, two: u32, three: u32, four: u32) -> u32 {
     return select(select(two, select(one, three, bits() == 3u), (bits() & 1u) != 0u), four, bits() == 4u);
 }
 
-// The midpoint below centroid j of those above zero, in units of 2^-18, as the bits of binary32; infinity where there are not
-// so many.
+// The midpoint below centroid j of those above zero, in units of 2^-18, as the bits of binary32; infinity where there
+// are not so many.
 fn midpoint(j: u32) -> vec4<u32> {
     switch j {
         case 1u: {

@@ -171,8 +171,8 @@ fn squares_over_products(device: &Device, case: &Case, x: &[f32]) -> Outcome {
         let (all, inner) = (sum(&|v, _| v * v), sum(&|v, d| v * d));
         let (count, one) = (x.len() as f64, sum(&|v, _| v.abs()));
         let largest = d.iter().fold(0.0f64, |m, d| m.max(f64::from(d.abs())));
-        // Of both sums a magnitude loses less than a last place of the largest; of S, 2^-6 of that, 2^-30 by what is cut off
-        // both sums, and its rounding; of d, its own.
+        // Of both sums a magnitude loses less than a last place of the largest; of S, 2^-6 of that, 2^-30 by what is
+        // cut off both sums, and its rounding; of d, its own.
         let place = 2f64.powi(last_place(x));
         let slack = place * (2.0 * one + count * largest) + place / 64.0 * 2.74 * one + inner * 2f64.powi(-22);
         if (inner - all).abs() > slack + count * 2f64.powi(-149) * largest.max(1e-30) {
@@ -187,8 +187,8 @@ fn squares_over_products(device: &Device, case: &Case, x: &[f32]) -> Outcome {
     Ok(decoded.len() as u64)
 }
 
-/// Of elements with the centroids that Lloyd's method comes to, by integrals of its own: each has the nearest, but where it
-/// is within 2^-15 of a midpoint.
+/// Of elements with the centroids that Lloyd's method comes to, by integrals of its own: each has the nearest, but
+/// where it is within 2^-15 of a midpoint.
 fn nearest_centroids(device: &Device, case: &Case) -> Outcome {
     let (found, _) = lloyd(case.bits);
     let mut random = Random(53);
@@ -229,8 +229,8 @@ fn top_of(found: &[f64], x: &[f32], deviation: f64) -> f64 {
     found.iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).copied().unwrap_or(1.0)
 }
 
-/// The centroids above zero of so many bits, and what they lose of the variance: the fixed point of Lloyd's method on the
-/// normal distribution, by sums of 2^12 parts of each interval up to 9 deviations (the midpoint rule).
+/// The centroids above zero of so many bits, and what they lose of the variance: the fixed point of Lloyd's method on
+/// the normal distribution, by sums of 2^12 parts of each interval up to 9 deviations (the midpoint rule).
 fn lloyd(bits: u32) -> (Vec<f64>, f64) {
     let count = 1usize << (bits - 1);
     let mut found: Vec<f64> = (0..count).map(|k| (k as f64 + 0.5) * 3.0 / count as f64).collect();
@@ -259,8 +259,8 @@ fn lloyd(bits: u32) -> (Vec<f64>, f64) {
     }
 }
 
-/// Of 2^18 normal elements, |x - d|^2 is D / (1 - D) of |x|^2. Of so many elements the part has a deviation below 0.7 % of
-/// itself, which is stated six times over: a false alarm has a probability below 1e-8.
+/// Of 2^18 normal elements, |x - d|^2 is D / (1 - D) of |x|^2. Of so many elements the part has a deviation below 0.7 %
+/// of itself, which is stated six times over: a false alarm has a probability below 1e-8.
 fn loss_of_normal_elements(device: &Device) -> Outcome {
     let mut random = Random(61);
     let x: Vec<f32> = (0..1 << 18).map(|_| random.normal() as f32).collect();

@@ -45,6 +45,8 @@ const PEERS: &[Peer] = &[
     quantizer("natural", "torch", &["--framework", "torch", "--codec", "natural"]),
     quantizer("DRIVE", "numpy", &["--framework", "numpy", "--codec", "DRIVE"]),
     quantizer("DRIVE", "torch", &["--framework", "torch", "--codec", "DRIVE"]),
+    quantizer("EDEN", "numpy", &["--framework", "numpy", "--codec", "EDEN"]),
+    quantizer("EDEN", "torch", &["--framework", "torch", "--codec", "EDEN"]),
     quantizer("quantile", "numpy", &["--framework", "numpy", "--codec", "quantile"]),
     quantizer("quantile", "torch", &["--framework", "torch", "--codec", "quantile"]),
 ];

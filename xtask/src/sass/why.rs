@@ -93,7 +93,7 @@ const ROWS: [Row; 9] = [
         of: ["top-k 0.1 %", "select f32"],
         name: "top-k 0.1 %, f32",
         aim: Aim::Share(0.90),
-        why: |_| Ok("the same".to_owned()),
+        why: |f| Ok(format!("a read takes {} us; {}. The rest is as at 1 %", us(f.read(4.0)), f.launches())),
     },
     Row {
         of: ["top-k 10 %", "select f32"],
