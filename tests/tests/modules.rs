@@ -59,7 +59,7 @@ fn a_call_loads_its_own_family_and_no_other() {
     assert_eq!(notes.take(), [text("uniform_fixed_add_4")], "a setting that has a kernel of its own");
     device.encode_sparse(&TopK::count(10), &[0.25f32; 10_000], Seed::new(1)).expect("it selects");
     assert_eq!(notes.take(), [text("topk_block")], "blocks may wait for one another here");
-    assert_eq!(names(&cuda), ["common", "qsgd", "uniform", "uniform_fixed", "sparse", "topk"]);
+    assert_eq!(names(&cuda), ["qsgd", "uniform", "common", "uniform_fixed", "sparse", "topk"]);
     drop((device, cuda));
     assert_eq!(notes.unloads(), 6);
 }
@@ -179,7 +179,7 @@ fn a_driver_that_refuses_a_target_is_given_a_lower_one_family_by_family() {
     let targets: Vec<_> = cuda.loaded().iter().map(|f| (f.name, f.target, f.refused.len())).collect();
     assert_eq!(
         targets,
-        [("common", 80, 0), ("qsgd", 70, 1), ("uniform", 80, 0), ("uniform_fixed", 80, 0), ("sparse", 80, 0)]
+        [("qsgd", 70, 1), ("uniform", 80, 0), ("common", 80, 0), ("uniform_fixed", 80, 0), ("sparse", 80, 0)]
     );
 
     let only = Cuda::with_driver(notes.clone(), Some(80)).expect("the smallest is not refused");

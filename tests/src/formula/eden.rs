@@ -92,6 +92,11 @@ impl Formula for Centroids {
         (2.0 * largest, Some(-largest))
     }
 
+    /// What lies above the highest centroid may be far from it: an element is off by less than twice the largest.
+    fn widest(&self, span: f64, _: u32) -> f64 {
+        span
+    }
+
     fn encode(&self, s: &Setting, bucket: &[f32], _: usize, out: &mut Encoded) {
         let (half, last) = (1u32 << (s.bits - 1), last_place(bucket));
         let cut: Vec<u128> = bucket.iter().map(|v| (f64::from(v.abs()) / 2f64.powi(last)).floor() as u128).collect();
