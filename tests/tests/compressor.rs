@@ -1,9 +1,11 @@
 //! A model's gradients between ranks: the same bits on every rank, those of the stages one after another, and state
 //! that is kept, undone and restored.
 
+mod exchanges;
 mod training;
 mod undone;
 
+use exchanges::Forged;
 use gradwire::{
     Collective, CollectiveError, Compressor, Device, Error, ExchangeError, Matrix, Policy, PowerSgd, Qsgd, Recipe,
     Rotation, SavedError, Seed, SparsePayload, Tensor, TopK,
@@ -587,40 +589,6 @@ fn ranks_that_differ_are_told_so() {
     assert!(matches!(error, Error::Length { what: "gradient", found: 7, .. }), "{error:?}");
 }
 
-/// A group of two whose other rank sends these bytes.
-struct Hostile(Vec<u8>);
-
-impl Collective for Hostile {
-    fn rank(&self) -> u32 {
-        0
-    }
-
-    fn ranks(&self) -> u32 {
-        2
-    }
-
-    fn all_gather(&mut self, mine: &[u8], all: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
-        *all = vec![mine.to_vec(), self.0.clone()];
-        Ok(())
-    }
-
-    fn all_to_all(&mut self, _: &[&[u8]], _: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
-        Ok(())
-    }
-
-    fn all_reduce_sum(&mut self, _: &mut [f32]) -> Result<(), CollectiveError> {
-        Ok(())
-    }
-
-    fn exchange(&mut self, _: u32, _: &[u8], _: &mut Vec<u8>) -> Result<(), CollectiveError> {
-        Ok(())
-    }
-
-    fn broadcast(&mut self, _: u32, _: &mut Vec<u8>) -> Result<(), CollectiveError> {
-        Ok(())
-    }
-}
-
 /// Keeps what is sent.
 struct Listening(Vec<u8>);
 
@@ -671,7 +639,8 @@ fn hostile_messages_end_in_a_typed_error_and_change_nothing() {
         let before = compressor.state().expect("idle");
         let mut refused = |bytes: Vec<u8>, what: &str| {
             let mut given = x.clone();
-            let error = compressor.exchange(&Device::cpu(), &mut Hostile(bytes), &mut given).expect_err(what);
+            let error =
+                compressor.exchange(&Device::cpu(), &mut Forged(|_: &[u8]| bytes.clone()), &mut given).expect_err(what);
             assert!(matches!(error, Error::Exchange(_) | Error::Payload(_)), "{what}: {error:?}");
             assert!(compressor.state().expect("idle") == before && bits(&given) == bits(&x), "{what}");
         };

@@ -5,11 +5,8 @@ mod training;
 
 use std::collections::BTreeMap;
 
-use exchanges::Watched;
-use gradwire::{
-    Collective, CollectiveError, Compressor, Device, Error, ExchangeError, Matrix, Policy, PowerSgd, Qsgd, Recipe,
-    Seed, Sign, Tensor,
-};
+use exchanges::{Forged, Watched};
+use gradwire::{Compressor, Device, Error, ExchangeError, Matrix, Policy, PowerSgd, Qsgd, Recipe, Seed, Sign, Tensor};
 use gradwire_collectives::Threads;
 use gradwire_tests::require;
 use training::{RUN, bits, gradient, together};
@@ -427,40 +424,6 @@ fn what_is_not_finite_stays_with_its_matrix() {
             }
         }
     });
-}
-
-/// A group of two, whose other rank sends what is made of this rank's own message.
-struct Forged<F>(F);
-
-impl<F: FnMut(&[u8]) -> Vec<u8> + Send> Collective for Forged<F> {
-    fn rank(&self) -> u32 {
-        0
-    }
-
-    fn ranks(&self) -> u32 {
-        2
-    }
-
-    fn all_gather(&mut self, mine: &[u8], all: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
-        *all = vec![mine.to_vec(), self.0(mine)];
-        Ok(())
-    }
-
-    fn all_to_all(&mut self, _: &[&[u8]], _: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
-        Ok(())
-    }
-
-    fn all_reduce_sum(&mut self, _: &mut [f32]) -> Result<(), CollectiveError> {
-        Ok(())
-    }
-
-    fn exchange(&mut self, _: u32, _: &[u8], _: &mut Vec<u8>) -> Result<(), CollectiveError> {
-        Ok(())
-    }
-
-    fn broadcast(&mut self, _: u32, _: &mut Vec<u8>) -> Result<(), CollectiveError> {
-        Ok(())
-    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::plan::{Limits, Pass};
 use crate::rotation::{Cosine, Dct, TurnBuffers};
 
+/// What takes a part to coefficients and back.
 pub(super) struct Cosines<D: DeviceMemory> {
     dct: Dct,
     /// Elements of the part.
