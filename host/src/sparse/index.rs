@@ -1,7 +1,8 @@
 //! Which entries a sparse payload holds: four ways to write a rising sequence, and the rule that chooses.
 
+use rayon::prelude::*;
+
 use crate::wire::PayloadError;
-use crate::words::little_endian;
 
 /// How the indices are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,12 +76,11 @@ impl Split {
     }
 }
 
-fn set(words: &mut [u32], bit: u64) {
-    words[(bit / 32) as usize] |= 1 << (bit % 32);
-}
+/// Words that are written together, and 32 times as many indices.
+const TOGETHER: usize = 1 << 12;
 
 /// Packs the `width` low bits of each index, less than 32 of them, one after another from the lowest bit on.
-fn pack(words: &mut [u32], indices: &[u32], width: u32) {
+fn pack(words: &mut [[u8; 4]], indices: &[u32], width: u32) {
     let (mut pending, mut filled) = (0u64, 0);
     let mut words = words.iter_mut();
     let mask = (1u32 << width) - 1;
@@ -89,49 +89,64 @@ fn pack(words: &mut [u32], indices: &[u32], width: u32) {
         filled += width;
         if filled >= 32 {
             if let Some(word) = words.next() {
-                *word = pending as u32;
+                *word = (pending as u32).to_le_bytes();
             }
             pending >>= 32;
             filled -= 32;
         }
     }
     if let Some(word) = words.next() {
-        *word = pending as u32;
+        *word = (pending as u32).to_le_bytes();
     }
 }
 
-/// Sets bit `k + (index >> width)` for the index at place `k`. The bits rise, so that a word is done when the next
-/// begins.
-fn unary(words: &mut [u32], indices: &[u32], width: u32) {
-    let (mut at, mut word) = (0, 0);
-    for (k, index) in indices.iter().enumerate() {
-        let bit = k as u64 + u64::from(index >> width);
-        let next = (bit / 32) as usize;
-        if next != at {
-            words[at] = word;
-            (at, word) = (next, 0);
+/// Sets the bits of `count` indices, which rise, in words of zeros: that of the index at place k is `bit(k)`.
+fn set(words: &mut [[u8; 4]], count: usize, bit: impl Fn(usize) -> u64 + Sync) {
+    let of_part = |(part, words): (usize, &mut [[u8; 4]])| {
+        let first = 32 * (part * TOGETHER) as u64;
+        // The first index from there on.
+        let (mut k, mut end) = (0, count);
+        while k < end {
+            let middle = k.midpoint(end);
+            if bit(middle) < first { k = middle + 1 } else { end = middle }
         }
-        word |= 1 << (bit % 32);
+        // The bits rise. A word is written with each of them, so that no branch goes by where the next word begins.
+        let (mut at, mut word) = (0, 0u32);
+        while k < count {
+            let own = bit(k) - first;
+            let next = (own / 32) as usize;
+            let Some(to) = words.get_mut(next) else { break };
+            word = if next == at { word } else { 0 } | 1 << (own % 32);
+            *to = word.to_le_bytes();
+            (at, k) = (next, k + 1);
+        }
+    };
+    if words.len() <= TOGETHER {
+        return of_part((0, words));
     }
-    if let Some(last) = words.get_mut(at) {
-        *last = word;
-    }
+    words.par_chunks_mut(TOGETHER).enumerate().for_each(of_part);
 }
 
-/// Writes indices that rise, each below `n`.
-pub(crate) fn write(format: IndexFormat, n: u64, indices: &[u32], out: &mut Vec<u8>) {
-    let mut words = vec![0u32; (format.bytes(n, indices.len() as u64) / 4) as usize];
+/// Writes indices that rise, each below `n`, over the zeros of as many bytes as the format has.
+pub(crate) fn write(format: IndexFormat, n: u64, indices: &[u32], bytes: &mut [u8]) {
+    let (words, _) = bytes.as_chunks_mut::<4>();
     match format {
         IndexFormat::All => {}
-        IndexFormat::List => words.copy_from_slice(indices),
-        IndexFormat::Bitmap => indices.iter().for_each(|i| set(&mut words, u64::from(*i))),
+        IndexFormat::List => words.iter_mut().zip(indices).for_each(|(word, index)| *word = index.to_le_bytes()),
+        IndexFormat::Bitmap => set(words, indices.len(), |k| indices[k].into()),
         IndexFormat::EliasFano => {
             let split = Split::new(n, indices.len() as u64);
             let (lows, highs) = words.split_at_mut(split.low_words as usize);
-            rayon::join(|| pack(lows, indices, split.low), || unary(highs, indices, split.low));
+            let mut high = || set(highs, indices.len(), |k| k as u64 + u64::from(indices[k] >> split.low));
+            if indices.len() <= TOGETHER || split.low == 0 {
+                pack(lows, indices, split.low);
+                return high();
+            }
+            // Indices 32 at a time fill whole words.
+            let parts = lows.par_chunks_mut(TOGETHER * split.low as usize).zip(indices.par_chunks(32 * TOGETHER));
+            rayon::join(|| parts.for_each(|(words, indices)| pack(words, indices, split.low)), high);
         }
     }
-    out.extend_from_slice(&little_endian(&words));
 }
 
 /// Reads what [`write`] wrote, and checks that it is `count` indices below `n` that rise.
@@ -212,12 +227,16 @@ fn ones(words: impl Iterator<Item = u32>, count: u64) -> Vec<u32> {
 mod tests {
     use super::*;
 
+    fn written(format: IndexFormat, n: u64, indices: &[u32]) -> Vec<u8> {
+        let mut bytes = vec![0; format.bytes(n, indices.len() as u64) as usize];
+        write(format, n, indices, &mut bytes);
+        bytes
+    }
+
     fn round_trip(n: u64, indices: &[u32]) {
         let count = indices.len() as u64;
         for format in [IndexFormat::List, IndexFormat::EliasFano, IndexFormat::Bitmap] {
-            let mut bytes = Vec::new();
-            write(format, n, indices, &mut bytes);
-            assert_eq!(bytes.len() as u64, format.bytes(n, count), "{format:?} {n} {count}");
+            let bytes = written(format, n, indices);
             assert_eq!(read(format, n, count, &bytes).as_deref(), Ok(indices), "{format:?} {n}");
         }
     }
@@ -231,6 +250,14 @@ mod tests {
         for step in [1, 2, 3, 7, 100, 5000] {
             let indices: Vec<u32> = (0..20_000).step_by(step).collect();
             round_trip(20_000, &indices);
+        }
+        // More than are written together, at even places and at others, with a gap of several parts.
+        let n = 1u32 << 23;
+        for most in [2, 9, 50] {
+            let mut places: Vec<u32> = (0..n / most).map(|i| i * most + i.wrapping_mul(0x9e37_79b1) % most).collect();
+            round_trip(n.into(), &places);
+            places.retain(|place| !(1 << 21..7 << 20).contains(place));
+            round_trip(n.into(), &places);
         }
     }
 
@@ -299,8 +326,7 @@ mod tests {
             let n = 2 + random(300);
             let indices: Vec<u32> = (0..n as u32).filter(|_| random(6) == 0).collect();
             let count = indices.len() as u64;
-            let mut bytes = Vec::new();
-            write(IndexFormat::EliasFano, n, &indices, &mut bytes);
+            let mut bytes = written(IndexFormat::EliasFano, n, &indices);
             for _ in 0..random(4) {
                 let bits = 8 * bytes.len() as u64;
                 if bits > 0 {
@@ -310,9 +336,7 @@ mod tests {
             }
             if let Ok(read) = read(IndexFormat::EliasFano, n, count, &bytes) {
                 assert_eq!(read.len() as u64, count);
-                let mut again = Vec::new();
-                write(IndexFormat::EliasFano, n, &read, &mut again);
-                assert_eq!(again, bytes, "there is one way to write a sequence");
+                assert_eq!(written(IndexFormat::EliasFano, n, &read), bytes, "there is one way to write a sequence");
                 accepted += 1;
             }
         }

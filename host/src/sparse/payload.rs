@@ -176,10 +176,13 @@ impl SparsePayload {
 
     /// Writes entries whose indices rise, each below `header.n`, and whose values are `values`' bytes.
     pub(crate) fn seal(header: SparseHeader, indices: Vec<u32>, values: &[u8]) -> Self {
-        let mut bytes = vec![0; HEADER_BYTES];
-        bytes.reserve(header.index_bytes() as usize + values.len());
-        index::write(header.index_format(), header.n, &indices, &mut bytes);
-        bytes.extend_from_slice(values);
+        let of_indices = header.index_bytes() as usize;
+        let mut bytes = vec![0; HEADER_BYTES + of_indices + values.len()];
+        let (to_indices, to_values) = bytes[HEADER_BYTES..].split_at_mut(of_indices);
+        rayon::join(
+            || index::write(header.index_format(), header.n, &indices, to_indices),
+            || to_values.copy_from_slice(values),
+        );
         let head = header.write(&bytes[HEADER_BYTES..]);
         bytes[..HEADER_BYTES].copy_from_slice(&head);
         Self { header, indices, bytes }

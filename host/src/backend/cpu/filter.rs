@@ -14,6 +14,13 @@ pub(crate) struct Entries {
     pub(crate) bits: Vec<u32>,
 }
 
+impl Entries {
+    /// Room for so many, and none yet.
+    pub(super) fn with_capacity(entries: usize) -> Self {
+        Self { indices: Vec::with_capacity(entries), bits: Vec::with_capacity(entries) }
+    }
+}
+
 /// A residual, and the place of its sums with the gradient.
 #[derive(Debug)]
 pub(crate) struct Sums<'a> {

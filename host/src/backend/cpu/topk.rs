@@ -5,6 +5,8 @@
 //! found exactly. Where the sample was wrong the count says so, and three reads find the key digit by digit. The sample
 //! decides how long it takes, and never what is kept.
 
+use std::mem::MaybeUninit;
+
 use gradwire_kernels::arith::float::{bf16_to_f32, f16_to_f32};
 use gradwire_kernels::arith::topk::key;
 use rayon::prelude::*;
@@ -16,23 +18,31 @@ use crate::gradient::Gradient;
 
 /// Elements that a thread filters at a time.
 const RUN: usize = 1 << 16;
+/// Spans of runs for each thread: what a thread finds in a span lies one behind the other.
+const SPANS: usize = 8;
 /// Neighbours in the sample: a cache line of f32.
 const LINE: usize = 16;
 /// Lines in the sample.
 const LINES: usize = 2048;
 /// Standard deviations from the k-th largest to either key.
 const SIGMAS: f64 = 5.0;
+/// The base-2 logarithm of the bins that what lies between the two keys is counted in.
+const BINS_LOG2: u32 = 11;
 /// Gradients of up to this many elements are their own sample.
 const SMALL: usize = 2 * LINE * LINES;
 
-/// Where a run's entries begin to be too many.
+/// Where entries begin to be too many.
 struct Cut {
     /// Keys above are in.
     key: u32,
     /// How many with that very key are in, the first ones.
     ties: usize,
-    /// Whether that is all of them.
-    all: bool,
+}
+
+/// Entries of a span that are above a cut's key, and that have it.
+struct Counts {
+    above: usize,
+    ties: usize,
 }
 
 impl Cpu {
@@ -71,7 +81,7 @@ impl Cpu {
             Select::Blocks { elements, k } => {
                 // With feedback the sums are made first: blocks may be larger than a thread's run.
                 if sums.is_some() {
-                    self.filter(input, sums.as_mut().map(Sums::reborrow), u32::MAX);
+                    self.filter(input, sums.as_mut().map(Sums::reborrow), u32::MAX, 0);
                 }
                 let source = sums.map_or(input, |sums| Gradient::F32(sums.into_sums()));
                 let elements = elements.min(n as u64).max(1) as usize;
@@ -101,7 +111,7 @@ impl Cpu {
     }
 
     fn above(&self, input: Gradient<'_>, sums: Option<Sums<'_>>, floor: u32) -> Entries {
-        join(self.filter(input, sums, floor))
+        join(self.filter(input, sums, floor, 0))
     }
 
     /// The `k` largest, 0 < k < n, with a guess between which two keys the last of them lies.
@@ -114,45 +124,50 @@ impl Cpu {
     ) -> Entries {
         // What is above the lower key. Of entries that have that very key there may be any number, most of all in a
         // gradient of zeros; as many as are still wanted are looked for afterwards.
-        let runs = self.filter(input, sums.as_mut().map(Sums::reborrow), lower.saturating_add(1));
-        let found: usize = runs.iter().map(|run| run.bits.len()).sum();
+        let spans = self.filter(input, sums.as_mut().map(Sums::reborrow), lower.saturating_add(1), k);
+        let found: usize = spans.iter().map(|span| span.bits.len()).sum();
         if found >= k {
-            let cut = cut(&runs, k, higher);
-            return keep(runs, &cut);
+            let (cut, counts) = cut(&spans, k, [lower, higher]);
+            return keep(&spans, &cut, &counts);
         }
         let source = sums.map_or(input, |sums| Gradient::F32(sums.into_sums()));
         if let Some(ties) = first_of_key(source, lower, k - found) {
-            return with_ties(join(runs), ties);
+            return with_ties(join(spans), ties);
         }
-        drop(runs);
+        drop(spans);
         let cut = digits(source, k);
-        let above = join(self.filter(source, None, cut.key + 1));
+        let above = join(self.filter(source, None, cut.key + 1, k));
         // There are as many: they were counted.
         with_ties(above, first_of_key(source, cut.key, cut.ties).unwrap_or_default())
     }
 
-    fn filter(&self, input: Gradient<'_>, sums: Option<Sums<'_>>, floor: u32) -> Vec<Entries> {
-        // Room that the next run uses again: new room for each would cost more than the filter.
-        let run = |scratch: &mut Entries, run: usize, sums: Option<Sums<'_>>| {
-            let start = run * RUN;
-            scratch.indices.clear();
-            scratch.bits.clear();
-            self.simd.filter(Filter { input, start, len: RUN.min(input.len() - start), sums, floor }, scratch);
-            scratch.clone()
+    /// What is at or above a key, span by span. Of about how many entries, where that is known, room is made for.
+    fn filter(&self, input: Gradient<'_>, sums: Option<Sums<'_>>, floor: u32, about: usize) -> Vec<Entries> {
+        let n = input.len();
+        let span = n.div_ceil(SPANS * rayon::current_num_threads()).next_multiple_of(RUN).max(RUN);
+        // And for the run that is filtered, of which all might be kept.
+        let room = match about {
+            0 => 0,
+            _ => (about as f64 * 1.1 * span.min(n) as f64 / n as f64) as usize + RUN.min(n) + LINE,
         };
-        let scratch = Entries::default;
-        match sums {
-            None => {
-                let runs = (0..input.len().div_ceil(RUN)).into_par_iter();
-                runs.map_init(scratch, |scratch, r| run(scratch, r, None)).collect()
+        let of_span = |index: usize, mut sums: Option<Sums<'_>>| {
+            let (first, end) = (index * span, n.min((index + 1) * span));
+            let mut found = Entries::with_capacity(room);
+            for start in (first..end).step_by(RUN) {
+                let len = RUN.min(end - start);
+                let sums = sums.as_mut().map(|sums| sums.part(start - first..start - first + len));
+                self.simd.filter(Filter { input, start, len, sums, floor }, &mut found);
             }
+            found
+        };
+        match sums {
+            None => (0..n.div_ceil(span)).into_par_iter().map(|index| of_span(index, None)).collect(),
             Some(Sums { residual, sums }) => {
-                let of_run = |(r, sums): (usize, _)| {
-                    let residual = residual.map(|all| &all[r * RUN..all.len().min((r + 1) * RUN)]);
-                    (r, Sums { residual, sums })
+                let with_sums = |(index, sums): (usize, _)| {
+                    let residual = residual.map(|all| &all[index * span..all.len().min((index + 1) * span)]);
+                    of_span(index, Some(Sums { residual, sums }))
                 };
-                let runs = sums.par_chunks_mut(RUN).enumerate().map(of_run);
-                runs.map_init(scratch, |scratch, (r, sums)| run(scratch, r, Some(sums))).collect()
+                sums.par_chunks_mut(span).enumerate().map(with_sums).collect()
             }
         }
     }
@@ -223,85 +238,139 @@ fn sample(input: Gradient<'_>, residual: Option<&[f32]>, k: usize) -> [u32; 2] {
         // A line from each of as many equal parts, at a place in it that varies from part to part.
         let part = n / LINES;
         let place = |line: usize| line * part + (line.wrapping_mul(0x9E37_79B1) >> 7) % (part - LINE);
-        (0..LINES).flat_map(|line| (0..LINE).map(move |i| place(line) + i)).map(of).collect()
+        let mut keys = vec![0; LINES * LINE];
+        let lines = keys.par_chunks_mut(LINE).enumerate().with_min_len(LINES / 8);
+        lines.for_each(|(line, keys)| (place(line)..).zip(keys).for_each(|(i, key)| *key = of(i)));
+        keys
     };
     let m = keys.len();
     let rank = k as f64 / n as f64 * m as f64;
     // Neighbours are alike in real gradients, so the sample is worth less than its size; a miss costs time alone.
     let margin = if m == n { 0.0 } else { 1.0 + SIGMAS * (rank * (1.0 - k as f64 / n as f64)).sqrt() };
-    let mut nth = |rank: f64| {
-        let rank = (rank.max(1.0) as usize).min(m) - 1;
-        *keys.select_nth_unstable_by(rank, |a, b| b.cmp(a)).1
-    };
-    let lower = nth((rank + margin).ceil());
-    let higher = nth((rank - margin).floor());
+    let place = |rank: f64| (rank.max(1.0) as usize).min(m) - 1;
+    let (low, high) = (place((rank + margin).ceil()), place((rank - margin).floor()));
+    let lower = *keys.select_nth_unstable_by(low, |a, b| b.cmp(a)).1;
+    // What is larger lies before it.
+    let higher = *keys[..=low].select_nth_unstable_by(high, |a, b| b.cmp(a)).1;
     [lower, higher]
 }
 
-/// Where to cut what was found, at least `k`, so that `k` are left.
-fn cut(runs: &[Entries], k: usize, higher: u32) -> Cut {
-    let found: usize = runs.iter().map(|run| run.bits.len()).sum();
-    let below = |limit: u32| -> Vec<u32> {
-        let of_run = |run: &Entries| {
-            let mut keys = vec![0; run.bits.len() + 1];
-            let mut count = 0;
-            for bits in &run.bits {
-                keys[count] = key(*bits);
-                count += usize::from(keys[count] < limit);
-            }
-            keys.truncate(count);
-            keys.shrink_to_fit();
-            keys
-        };
-        runs.par_iter().map(of_run).collect::<Vec<_>>().concat()
-    };
-    let mut open = below(higher);
-    if found - open.len() >= k {
-        open = below(u32::MAX);
+/// Where to cut what was found, at least `k`, so that `k` are left; and how many entries of each span are above the cut.
+fn cut(spans: &[Entries], k: usize, [lower, higher]: [u32; 2]) -> (Cut, Vec<Counts>) {
+    let found: usize = spans.iter().map(|span| span.bits.len()).sum();
+    let below = |limit: u32| -> Vec<Vec<u32>> { spans.par_iter().map(|span| keys_below(span, limit)).collect() };
+    let (mut open, mut limit) = (below(higher), higher);
+    let mut sure = found - open.iter().map(Vec::len).sum::<usize>();
+    if sure >= k {
+        (open, limit, sure) = (below(u32::MAX), u32::MAX, 0);
     }
-    let wanted = k - (found - open.len());
-    let (above, last, _) = open.select_nth_unstable_by(wanted - 1, |a, b| b.cmp(a));
-    let (last, above) = (*last, above.iter().filter(|key| **key > *last).count());
-    let ties = open.iter().filter(|key| **key == last).count();
-    Cut { key: last, ties: wanted - above, all: ties == wanted - above }
+    let mut wanted = k - sure;
+    // By the highest bits of what lies between the two first, so that a few are left to be ordered.
+    let shift = (limit.saturating_sub(lower).max(1).ilog2() + 1).saturating_sub(BINS_LOG2);
+    let bin = |key: u32| (key.saturating_sub(lower) >> shift).min((1 << BINS_LOG2) - 1) as usize;
+    let count = |keys: &Vec<u32>| {
+        let mut bins = vec![0usize; 1 << BINS_LOG2];
+        keys.iter().for_each(|key| bins[bin(*key)] += 1);
+        bins
+    };
+    let bins = open.par_iter().map(count).reduce(|| vec![0; 1 << BINS_LOG2], add);
+    let mut last = bins.len() - 1;
+    while bins[last] < wanted {
+        wanted -= bins[last];
+        last -= 1;
+    }
+    let mut few: Vec<u32> = open.iter().flatten().copied().filter(|key| bin(*key) == last).collect();
+    let (above, key, _) = few.select_nth_unstable_by(wanted - 1, |a, b| b.cmp(a));
+    let key = *key;
+    let cut = Cut { key, ties: wanted - above.iter().filter(|above| **above > key).count() };
+    let counts = |(span, open): (&Entries, &Vec<u32>)| Counts {
+        above: span.bits.len() - open.iter().filter(|open| **open <= key).count(),
+        ties: open.iter().filter(|open| **open == key).count(),
+    };
+    (cut, spans.par_iter().zip(&open).map(counts).collect())
+}
+
+/// The keys of a span that are below a limit.
+fn keys_below(span: &Entries, limit: u32) -> Vec<u32> {
+    let mut keys = Vec::new();
+    // Without a branch an entry, into a room that stays in the cache.
+    let mut room = [0; 64];
+    for bits in span.bits.chunks(room.len()) {
+        let mut count = 0;
+        for bits in bits {
+            let key = key(*bits);
+            room[count.min(63)] = key;
+            count += usize::from(key < limit);
+        }
+        keys.extend_from_slice(&room[..count]);
+    }
+    keys
+}
+
+fn add(mut a: Vec<usize>, b: Vec<usize>) -> Vec<usize> {
+    a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+    a
 }
 
 /// The entries that a cut leaves, in order.
-fn keep(runs: Vec<Entries>, cut: &Cut) -> Entries {
-    let ties_of = |run: &Entries| run.bits.iter().filter(|bits| key(**bits) == cut.key).count();
-    let mut left = cut.ties;
-    let mut quota = |ties: usize| {
-        let quota = ties.min(left);
-        left -= quota;
-        quota
-    };
-    let quotas: Vec<usize> = if cut.all {
-        vec![usize::MAX; runs.len()]
-    } else {
-        let ties: Vec<usize> = runs.par_iter().map(ties_of).collect();
-        ties.into_iter().map(&mut quota).collect()
-    };
-    let of_run = |(run, mut quota): (Entries, usize)| {
-        // In place, and without a branch an entry: whether one stays is as good as random.
-        let Entries { mut indices, mut bits } = run;
-        let mut count = 0;
-        for from in 0..bits.len() {
-            let (index, value) = (indices[from], bits[from]);
-            (indices[count], bits[count]) = (index, value);
-            let tie = key(value) == cut.key;
-            count += usize::from(key(value) > cut.key || (tie && quota > 0));
-            quota -= usize::from(tie && quota > 0);
-        }
-        indices.truncate(count);
-        bits.truncate(count);
-        Entries { indices, bits }
-    };
-    join(runs.into_par_iter().zip(quotas).map(of_run).collect())
+fn keep(spans: &[Entries], cut: &Cut, counts: &[Counts]) -> Entries {
+    let total = counts.iter().map(|counts| counts.above).sum::<usize>() + cut.ties;
+    let mut kept = Entries::with_capacity(total);
+    let mut left_of_indices = &mut kept.indices.spare_capacity_mut()[..total];
+    let mut left_of_bits = &mut kept.bits.spare_capacity_mut()[..total];
+    let mut left_of_ties = cut.ties;
+    let mut tasks = Vec::with_capacity(spans.len());
+    for (span, counts) in spans.iter().zip(counts) {
+        let ties = counts.ties.min(left_of_ties);
+        left_of_ties -= ties;
+        let (indices, other_indices) = left_of_indices.split_at_mut(counts.above + ties);
+        let (bits, other_bits) = left_of_bits.split_at_mut(counts.above + ties);
+        (left_of_indices, left_of_bits) = (other_indices, other_bits);
+        tasks.push(Kept { span, indices, bits, ties });
+    }
+    tasks.into_par_iter().for_each(|task| task.write(cut.key));
+    // SAFETY: there is room for as many, and each task has written all of its own.
+    unsafe {
+        kept.indices.set_len(total);
+        kept.bits.set_len(total);
+    }
+    kept
 }
 
-/// Runs one after another.
-fn join(runs: Vec<Entries>) -> Entries {
-    let (indices, bits): (Vec<Vec<u32>>, Vec<Vec<u32>>) = runs.into_iter().map(|run| (run.indices, run.bits)).unzip();
+/// What is kept of a span, and where it goes.
+struct Kept<'a> {
+    span: &'a Entries,
+    indices: &'a mut [MaybeUninit<u32>],
+    bits: &'a mut [MaybeUninit<u32>],
+    /// Of entries that have the cut's key, so many.
+    ties: usize,
+}
+
+impl Kept<'_> {
+    /// Writes all of the room.
+    fn write(self, cut: u32) {
+        let Self { span, indices, bits, mut ties } = self;
+        let room = bits.len();
+        let indices = &mut indices[..room];
+        let mut at = 0;
+        // Without a branch that goes by an entry: whether one stays is as good as random.
+        for (index, value) in span.indices.iter().zip(&span.bits) {
+            if at == room {
+                break;
+            }
+            indices[at].write(*index);
+            bits[at].write(*value);
+            let tie = key(*value) == cut;
+            at += usize::from(key(*value) > cut || (tie && ties > 0));
+            ties -= usize::from(tie && ties > 0);
+        }
+        assert_eq!(at, room, "as many entries as were counted");
+    }
+}
+
+/// Spans one after another.
+fn join(spans: Vec<Entries>) -> Entries {
+    let (indices, bits): (Vec<Vec<u32>>, Vec<Vec<u32>>) = spans.into_iter().map(|s| (s.indices, s.bits)).unzip();
     let (indices, bits) = rayon::join(|| indices.concat(), || bits.concat());
     Entries { indices, bits }
 }
@@ -326,11 +395,7 @@ fn digits(source: Gradient<'_>, k: usize) -> Cut {
             }
             counts
         };
-        let merge = |mut a: Vec<usize>, b: Vec<usize>| {
-            a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
-            a
-        };
-        let counts = runs.map(count).reduce(|| vec![0; 1 << bits], merge);
+        let counts = runs.map(count).reduce(|| vec![0; 1 << bits], add);
         let mut digit = counts.len() - 1;
         while counts[digit] < left {
             left -= counts[digit];
@@ -338,7 +403,7 @@ fn digits(source: Gradient<'_>, k: usize) -> Cut {
         }
         known |= (digit as u32) << shift;
     }
-    Cut { key: known, ties: left, all: false }
+    Cut { key: known, ties: left }
 }
 
 /// Adds the `k` largest of a range; `keys` is scratch.
