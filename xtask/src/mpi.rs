@@ -148,9 +148,8 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
 
 pub(crate) fn build(example: &str) -> Result<PathBuf, String> {
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--release", "--locked", "-p", "gradwire-collectives", "--example", example]);
-    build.args(["--no-default-features", "--features", "cuda,mpi,nccl"]);
-    build.current_dir(root());
+    // Of the whole workspace, whose features are those of the other builds, so that the library is not built again.
+    build.args(["build", "--release", "--locked", "--workspace", "--example", example]).current_dir(root());
     step(&format!("the example {example}"), build)?;
     let program = root().join("target/release/examples").join(example);
     program.canonicalize().map_err(|e| format!("{}: {e}", program.display()))
