@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::algorithm::{self, Means};
 use super::clip;
+use super::failure::Failure;
 use super::frame::Writer;
 use super::part::{Method, Part, Received};
 use super::planes::{Held, InStep, Sides, add_onto};
@@ -40,7 +41,7 @@ pub(super) trait Ground {
         seed: Seed,
         group: &mut (impl Collective + ?Sized),
         weight: f32,
-    ) -> Result<u64, Error>;
+    ) -> Result<u64, Failure>;
 
     /// Writes the mean over the ranks into the gradient. Where what was sent had been formed, this rank's plane takes
     /// up what the rank has sent.
@@ -85,7 +86,7 @@ impl Host<'_> {
         seed: Seed,
         group: &mut (impl Collective + ?Sized),
         weight: f32,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, Failure> {
         let (device, seed, mut packed) = (self.device, part.seed_of(seed), part.pack(self.gradient));
         let mut values = if part.recipe.memory().feedback {
             let residual = self.planes.of(Held::Residual);
@@ -96,9 +97,9 @@ impl Host<'_> {
         } else {
             device.encode_random(codec, &packed, seed)?
         };
-        group.all_reduce_sum(&mut values)?;
+        group.all_reduce_sum(&mut values).map_err(Error::from)?;
         packed.fill(0.0);
-        device.decode_random_add(codec, &values, weight, &mut packed, seed)?;
+        device.decode_random_add(codec, &values, weight, &mut packed, seed).map_err(Failure::behind)?;
         part.unpack(&packed, self.gradient);
         Ok(4 * values.len() as u64)
     }
@@ -176,7 +177,7 @@ impl Ground for Host<'_> {
         seed: Seed,
         group: &mut (impl Collective + ?Sized),
         weight: f32,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, Failure> {
         if part.via != Algorithm::Gather {
             let (step, model) = self.stamp;
             let mut place = algorithm::Place { device: self.device, gradient: self.gradient, planes: &mut self.planes };

@@ -2,6 +2,8 @@
 
 use super::super::error::ExchangeError;
 use super::super::factors::Factors;
+use super::super::failure::Failure;
+use super::super::part::{Method, Part};
 use super::Step;
 use crate::collective::Collective;
 use crate::device::Device;
@@ -9,6 +11,7 @@ use crate::error::Error;
 use crate::low_rank::LowRankState;
 use crate::model::ModelPlan;
 use crate::plan::{DecodeMode, Side};
+use crate::recipe::Algorithm;
 use crate::view::PayloadView;
 
 /// What makes of each factor of a step the mean over the ranks.
@@ -86,20 +89,18 @@ impl<'e, G: Collective + ?Sized> Means<'e, G> {
     /// Ends the step; bytes that were handed over. The state keeps what this rank has not sent.
     ///
     /// A step that failed on this rank alone fails on the others with the next factor.
-    pub(in super::super) fn end(mut self, done: Result<(), Error>, state: &mut LowRankState) -> Result<u64, Error> {
-        if done.is_ok() {
+    pub(in super::super) fn end(self, done: Result<(), Error>, state: &mut LowRankState) -> Result<u64, Failure> {
+        let Err(error) = done else {
             if self.through.is_some() {
                 state.keep_own(&self.own);
             }
             return Ok(self.bytes);
+        };
+        let was_last = self.round == self.sides.len();
+        if self.through.is_some() && !self.told && !was_last {
+            refuse(self.step, self.group);
         }
-        if self.through.is_some() && !self.told && self.round < self.sides.len() {
-            let rank = self.group.rank();
-            let refusal = self.step.message(rank, &Err(ExchangeError::Refused { rank }.into()));
-            // The error behind which this comes says more than one of the group.
-            self.told = self.group.all_gather(&refusal, &mut Vec::new()).is_ok();
-        }
-        done.map(|()| self.bytes)
+        Err(Failure { error, alone: was_last && !self.told })
     }
 
     /// The mean in f32, by an all-reduce.
@@ -156,4 +157,23 @@ impl<'e, G: Collective + ?Sized> Means<'e, G> {
         }
         Ok(all)
     }
+}
+
+/// Tells the others that the step fails, where the next message is a factor of one of these parts, through a quantizer.
+/// No other message between them can say so.
+pub(in super::super) fn tell(parts: &[Part], step: Step, group: &mut (impl Collective + ?Sized)) {
+    let speaks = |part: &&Part| {
+        part.via != Algorithm::Gather || matches!(part.method, Method::LowRank { .. } | Method::Random { .. })
+    };
+    if parts.iter().find(speaks).is_some_and(Part::gathers_factors) {
+        refuse(step, group);
+    }
+}
+
+/// A refusal in the place of a factor.
+fn refuse(step: Step, group: &mut (impl Collective + ?Sized)) {
+    let rank = group.rank();
+    let refusal = step.message(rank, &Err(ExchangeError::Refused { rank }.into()));
+    // The error behind which this comes says more than one of the group.
+    let _ = group.all_gather(&refusal, &mut Vec::new());
 }

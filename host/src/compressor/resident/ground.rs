@@ -6,6 +6,7 @@ use super::State;
 use super::kept::{Kept, Onto, Place};
 use super::memory::{AddMomentum, MomentumBuffers, Queue};
 use crate::collective::Collective;
+use crate::compressor::failure::Failure;
 use crate::compressor::frame::Writer;
 use crate::compressor::ground::{Ground, Own};
 use crate::compressor::part::{Part, Received};
@@ -160,14 +161,14 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         seed: Seed,
         group: &mut (impl Collective + ?Sized),
         weight: f32,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, Failure> {
         let done = match self.place(index, part) {
             (queue, place, Kept::LowRank(kept)) => kept.step(queue, &place, part, group, weight),
             (queue, place, Kept::Random(kept)) => kept.step(queue, &place, part, seed, group, weight),
             _ => return Ok(0),
         };
         self.written |= matches!(done, Ok(_) | Err(Error::Backend { .. }));
-        done
+        Ok(done?)
     }
 
     fn decode(&mut self, index: usize, part: &Part, received: &Received<'_>, own: Own) -> Result<(), Error> {
