@@ -642,11 +642,6 @@ fn stages_that_do_not_go_with_it_say_what_to_do() {
     let policy = Policy::new(both).expect("valid").all_reduce_only();
     let error = Compressor::with_policy(&policy, &[Tensor::new("", [100, 100])], 1).expect_err("codes");
     assert!(error.to_string().contains("without a quantizer of its factors"), "{error}");
-    #[cfg(feature = "wgpu")]
-    if let Ok(wgpu) = gradwire::backend::wgpu::Wgpu::open() {
-        let error = of(both).resident(&wgpu).expect_err("its residual is the host's").to_string();
-        assert!(error.contains("use Compressor::exchange, or leave out the quantizer"), "{error}");
-    }
 }
 
 /// Beside other recipes, packed; taken back; and on ranks that are handed another's tensors.

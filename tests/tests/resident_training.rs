@@ -265,7 +265,8 @@ fn a_device_that_fails_anywhere_leaves_all_as_it_was_or_says_that_it_does_not() 
     let mut outcomes = [0, 0];
     let texts =
         ["qsgd:bits=4,bucket=64+ef", "topk:0.02+ef+momentum=0.9", "powersgd:rank=1", "randomk:0.1", "rotate+qsgd"];
-    for host in texts.into_iter().chain(["dgc:ratio=0.02,nesterov,clip=3"]).map(of).chain([mixed(), with_cosines()]) {
+    let more = ["dgc:ratio=0.02,nesterov,clip=3", "powersgd:rank=1+qsgd:bits=8,bucket=64"];
+    for host in texts.into_iter().chain(more).map(of).chain([mixed(), with_cosines()]) {
         let name = format!("{:?}", host.recipes());
         let driver = Arc::new(Faulty::new(on_cuda::machine().clone()));
         let surface = Cuda::with_driver(driver.clone(), None).expect("an artifact that fits");
@@ -389,6 +390,65 @@ fn a_step_without_page_locked_memory_changes_nothing() {
     assert!(run(true) == run(false));
 }
 
+/// Factors through a quantizer on two ranks, one of them in a device's memory: each call of its device fails in turn.
+/// The other rank is told with a factor, or has all that it needs.
+#[cfg(feature = "cuda")]
+#[test]
+fn a_device_that_fails_between_factors_ends_the_step_on_the_other_rank() {
+    use std::sync::Arc;
+
+    use gradwire::backend::cuda::Cuda;
+
+    // Tensors that are not compressed go behind the last factor.
+    let (shapes, n): ([&[u64]; 2], usize) = ([&[40, 32], &[3, 3]], 1289);
+    let (mut told, mut late) = (0, 0);
+    for calls in 0.. {
+        let driver = Arc::new(Faulty::new(on_cuda::machine().clone()));
+        let surface = Cuda::with_driver(driver.clone(), None).expect("an artifact that fits");
+        let done = together(Threads::group(2).expect("two"), |rank, mut group| {
+            let mut host = Compressor::new("powersgd:rank=1+qsgd:bits=8,bucket=64", shapes, RUN).expect("valid");
+            let given = [gradient(n, rank, 0), gradient(n, rank, 1)];
+            if rank == 0 {
+                host.exchange(&Device::cpu(), &mut group, &mut given[0].clone()).expect("nothing fails yet");
+                let (state, mut x) = (host.state().expect("idle"), given[1].clone());
+                let done = host.exchange(&Device::cpu(), &mut group, &mut x);
+                let same = bits(&x) == bits(&given[1]) && host.state().expect("idle") == state;
+                assert_ne!(same, done.is_ok(), "{calls} calls: {done:?}");
+                return (done, false);
+            }
+            let mut compressor = host.resident(&surface).expect("it fits");
+            Cuda::exchange(&mut compressor, &mut group, &surface.holding(&given[0])).expect("nothing fails yet");
+            let before = compressor.download().and_then(|host| host.state()).expect("idle");
+            let memory = surface.holding(&given[1]);
+            driver.fail_behind(calls);
+            let done = Cuda::exchange(&mut compressor, &mut group, &memory);
+            let has_failed = driver.has_failed();
+            driver.fail_behind(u32::MAX);
+            if done.is_err() {
+                match compressor.download() {
+                    Ok(host) => {
+                        assert!(host.state().expect("idle") == before, "{calls} calls: the state");
+                        assert_eq!(bits(&surface.values(&memory, n)), bits(&given[1]), "{calls} calls: the gradient");
+                    }
+                    Err(Error::Exchange(ExchangeError::BrokenOff)) => {}
+                    Err(error) => panic!("{calls} calls: {error:?}"),
+                }
+            }
+            (done, has_failed)
+        });
+        if !done[1].1 {
+            done.into_iter().for_each(|(done, _)| done.expect("no call was left to fail"));
+            break;
+        }
+        match (&done[1].0, &done[0].0) {
+            (Err(Error::Backend { .. }), Err(Error::Exchange(ExchangeError::Refused { rank: 1 }))) => told += 1,
+            (Err(Error::Backend { .. }), Ok(())) => late += 1,
+            _ => panic!("{calls} calls: {done:?}"),
+        }
+    }
+    assert!(told > 10 && late > 2, "{told} and {late}");
+}
+
 fn refusing<S: Surface>(surface: &S)
 where
     Device: From<S>,
@@ -400,6 +460,7 @@ where
         "topk:0.01+ef+finite",
         "topk:0.01+finite",
         "powersgd:rank=2+finite",
+        "powersgd:rank=2+qsgd:bits=8,bucket=64+finite",
         "randomk:0.1+finite",
         "rotate+qsgd+finite",
         "rotate:block=64+uniform:bits=4,bucket=64+noef+momentum=0.5+finite",

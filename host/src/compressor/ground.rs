@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::algorithm::{self, Means};
+use super::algorithm::{self, Means, OnHost};
 use super::clip;
 use super::failure::Failure;
 use super::frame::Writer;
@@ -195,14 +195,20 @@ impl Ground for Host<'_> {
         let (step, model) = self.stamp;
         let step = algorithm::Step { step, model, seed: part.seed_of(seed) };
         let Method::LowRank { state, through, .. } = &mut part.method else { return Ok(0) };
-        let mut means = Means::new(self.device, group, weight, step, through.as_deref(), state);
-        let mean = |factor: &mut [f32]| means.mean(factor);
+        let sides = (1..=state.rounds()).map(|round| state.side(round)).collect();
+        let (device, mut own) = (self.device, Vec::new());
+        let mut means = Means::new(device, group, weight, step, through.as_deref(), sides);
+        let mean = |factor: &mut [f32]| means.mean(&mut OnHost { device, factor, from: 0, own: &mut own });
         let done = match (&mut packed, momentum) {
             (Some(packed), _) => self.device.low_rank_step_in_place(state, packed, mean),
             (None, Some(momentum)) => self.device.low_rank_step(state, momentum, self.gradient, mean),
             (None, None) => self.device.low_rank_step_in_place(state, self.gradient, mean),
         };
-        let bytes = means.end(done, state)?;
+        let bytes = means.end(done)?;
+        if !own.is_empty() {
+            // What this rank has not sent stays with it.
+            state.keep_own(&own);
+        }
         if let Some(packed) = packed {
             part.unpack(&packed, self.gradient);
         }

@@ -67,7 +67,7 @@ impl Compressor {
         self.last = LastStep::default();
         self.broken_off = true;
         let (shared, planes) = self.split();
-        let stamp = (*shared.steps, shared.model);
+        let stamp = shared.stamp();
         let mut ground = Host { device, gradient, elements, planes: planes.begin(), stamp };
         let done = shared.attempt(&mut ground, group);
         match &done {
@@ -118,6 +118,11 @@ pub(super) struct Shared<'c> {
 }
 
 impl Shared<'_> {
+    /// The number of the step, and the model's checksum.
+    pub(super) fn stamp(&self) -> (u64, u32) {
+        (*self.steps, self.model)
+    }
+
     /// A step between ranks, wherever gradient and state lie. Where this fails, steps and workspace are as they were,
     /// and the ground has to be put in order.
     pub(super) fn attempt(self, ground: &mut impl Ground, group: &mut (impl Collective + ?Sized)) -> Result<(), Error> {

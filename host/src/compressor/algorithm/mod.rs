@@ -7,7 +7,7 @@ mod traffic;
 mod tree;
 mod two_phase;
 
-pub(super) use self::factors::{Means, tell};
+pub(super) use self::factors::{Factor, Means, OnHost, tell};
 pub(super) use self::owner::Owner;
 use super::error::ExchangeError;
 use super::failure::Failure;

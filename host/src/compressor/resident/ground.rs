@@ -6,6 +6,7 @@ use super::State;
 use super::kept::{Kept, Onto, Place};
 use super::memory::{AddMomentum, MomentumBuffers, Queue};
 use crate::collective::Collective;
+use crate::compressor::algorithm::Step;
 use crate::compressor::failure::Failure;
 use crate::compressor::frame::Writer;
 use crate::compressor::ground::{Ground, Own};
@@ -23,6 +24,8 @@ pub(super) struct Resident<'s, D: DeviceMemory> {
     pub(super) device: &'s Device,
     pub(super) elements: u64,
     pub(super) gradient: D::Slice,
+    /// The number of the step, and the model's checksum.
+    pub(super) stamp: (u64, u32),
     pub(super) state: &'s mut State<D>,
     /// Whether there are copies of what was before the step.
     pub(super) begun: bool,
@@ -162,13 +165,15 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         group: &mut (impl Collective + ?Sized),
         weight: f32,
     ) -> Result<u64, Failure> {
+        let (step, model) = self.stamp;
+        let step = Step { step, model, seed: part.seed_of(seed) };
         let done = match self.place(index, part) {
-            (queue, place, Kept::LowRank(kept)) => kept.step(queue, &place, part, group, weight),
+            (queue, place, Kept::LowRank(kept)) => kept.step(queue, &place, part, step, group, weight),
             (queue, place, Kept::Random(kept)) => kept.step(queue, &place, part, seed, group, weight),
             _ => return Ok(0),
         };
-        self.written |= matches!(done, Ok(_) | Err(Error::Backend { .. }));
-        Ok(done?)
+        self.written |= matches!(done, Ok(_) | Err(Failure { error: Error::Backend { .. }, .. }));
+        done
     }
 
     fn decode(&mut self, index: usize, part: &Part, received: &Received<'_>, own: Own) -> Result<(), Error> {
