@@ -449,6 +449,67 @@ fn a_device_that_fails_between_factors_ends_the_step_on_the_other_rank() {
     assert!(told > 10 && late > 2, "{told} and {late}");
 }
 
+fn overflowing_factors<S: Surface>(surface: &S)
+where
+    Device: From<S>,
+{
+    type Step = (Result<(), String>, Vec<u32>, Vec<u32>);
+    let (device, n) = (Device::from(surface.clone()), 64 * 48 + 40 * 32);
+    let of = |text: &str| Compressor::new(text, [[64, 48], [40, 32]], RUN).expect(text);
+    let said = |done: Result<(), Error>| done.map_err(|error| format!("{error:?}"));
+    // Which NaN it is is a device's own.
+    let but_for_nan = |values: &[f32]| {
+        let one = |value: &f32| if value.is_nan() { f32::NAN.to_bits() } else { value.to_bits() };
+        values.iter().map(one).collect::<Vec<_>>()
+    };
+    let quantizers = ["qsgd:bits=4,bucket=512", "qsgd:bits=4,bucket=512+finite", "float:bf16"];
+    for text in quantizers.map(|quantizer| format!("powersgd:rank=2+{quantizer}")) {
+        // Factors that are not finite, and too large; and one of which the mean is not too large.
+        for value in [f32::NAN, f32::INFINITY, 3e38, 1e37, 2e36] {
+            let given = |rank, step| {
+                let mut x = gradient(n, rank, step);
+                if rank == 1 && (1..3).contains(&step) {
+                    x[70] = value;
+                }
+                x
+            };
+            let expected: Vec<Vec<Step>> = together(Threads::group(2).expect("two"), |rank, mut group| {
+                let mut compressor = of(&text);
+                let step = |step| {
+                    let mut x = given(rank, step);
+                    let done = said(compressor.exchange(&device, &mut group, &mut x));
+                    (done, but_for_nan(&x), bits(&compressor.residual().expect("idle")))
+                };
+                (0..5).map(step).collect()
+            });
+            let found: Vec<Vec<Step>> = together(Threads::group(2).expect("two"), |rank, mut group| {
+                let mut compressor = of(&text).resident(surface).expect(&text);
+                let step = |step| {
+                    let memory = surface.holding(&given(rank, step));
+                    let done = said(S::exchange(&mut compressor, &mut group, &memory));
+                    let residual = compressor.download().and_then(|host| host.residual()).expect("idle");
+                    (done, but_for_nan(&surface.values(&memory, n)), bits(&residual))
+                };
+                (0..5).map(step).collect()
+            });
+            let odd = expected[0].iter().any(|(done, mean, _)| done.is_err() || mean.contains(&f32::NAN.to_bits()));
+            assert!(odd != (value == 2e36), "{text}, {value}: it is not finite, or too large");
+            for (rank, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                for (step, (found, expected)) in found.iter().zip(expected).enumerate() {
+                    assert_eq!(found.0, expected.0, "{text}, {value}, rank {rank}, step {step}");
+                    assert!(found.1 == expected.1, "{text}, {value}, rank {rank}, step {step}: the mean");
+                    assert!(found.2 == expected.2, "{text}, {value}, rank {rank}, step {step}: the residual");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn quantized_factors_that_overflow_in_device_memory_do_as_in_the_host_s() {
+    on_each!(overflowing_factors);
+}
+
 fn refusing<S: Surface>(surface: &S)
 where
     Device: From<S>,
