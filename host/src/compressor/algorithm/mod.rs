@@ -7,7 +7,9 @@ mod traffic;
 mod tree;
 mod two_phase;
 
-pub(super) use self::factors::{Factor, Means, OnHost, tell};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(super) use self::factors::Factor;
+pub(super) use self::factors::{Means, OnHost, tell};
 pub(super) use self::owner::Owner;
 use super::error::ExchangeError;
 use super::failure::Failure;
