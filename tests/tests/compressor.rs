@@ -719,6 +719,9 @@ fn bytes_are_counted() {
     // A head of 24 bytes, and 8 in front of the payload; the small tensor goes as it is.
     assert_eq!(bytes("qsgd:bits=4", &[[100, 100], [3, 3]]), 24 + 8 + payload.as_bytes().len() as u64 + 36);
     assert_eq!(bytes("powersgd:rank=2", &[[100, 100], [3, 3]]), 24 + 4 * 2 * 200 + 36);
+    let of_factor = Device::cpu().encode(&Qsgd::bits(8), &[0.0f32; 200], Seed::new(1)).expect("it encodes");
+    let of_factor = 24 + 8 + of_factor.as_bytes().len() as u64;
+    assert_eq!(bytes("powersgd:rank=2+qsgd:bits=8", &[[100, 100]]), 24 + 2 * of_factor, "a head before");
     let of_k: fn(&SparsePayload) -> usize = |payload| payload.as_bytes().len();
     let sent =
         Device::cpu().encode_sparse(&TopK::count(100), &gradient(10_000, 0, 0), Seed::new(1)).expect("it encodes");

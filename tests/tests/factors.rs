@@ -4,6 +4,8 @@ mod exchanges;
 mod training;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use exchanges::{Forged, Watched};
 use gradwire::{Compressor, Device, Error, ExchangeError, Matrix, Policy, PowerSgd, Qsgd, Recipe, Seed, Sign, Tensor};
@@ -311,11 +313,11 @@ fn a_rank_sends_the_bytes_of_the_formula() {
                             None => message(256) + message(512),
                             Some(sides) => message(sides[step as usize % 2]),
                         };
-                        // In the first step, ranks ask each other whether they agree.
-                        let asked = if step == 0 { 24 } else { 0 };
-                        assert_eq!(compressor.last_bytes(), bytes + 4 * 9 + asked, "{text}, step {step}");
-                        assert_eq!(group.sent, u64::from(ranks - 1) * (bytes + asked), "{text}, step {step}");
-                        assert_eq!(foretold, Some(u64::from(ranks - 1) * bytes), "{text}, step {step}");
+                        // Before the first factor, each rank says that it has begun.
+                        let begun = 24;
+                        assert_eq!(compressor.last_bytes(), bytes + 4 * 9 + begun, "{text}, step {step}");
+                        assert_eq!(group.sent, u64::from(ranks - 1) * (bytes + begun), "{text}, step {step}");
+                        assert_eq!(foretold, Some(group.sent), "{text}, step {step}");
                         assert_eq!(group.kinds["all_reduce_sum"], 1, "{text}: what goes as it is");
                     }
                 });
@@ -364,14 +366,14 @@ fn a_failure_leaves_everything_as_it_was() {
                 done
             })
         };
-        // Momentum keeps vectors apart from factors, which are summed before.
-        let first = if text.contains("momentum") { 2 } else { 1 };
-        for fails in 1..=3 {
+        // Each rank says that it has begun. Momentum keeps vectors apart from factors, which are summed before.
+        let first = if text.contains("momentum") { 3 } else { 2 };
+        for fails in 1..=4 {
             let done = step([fails, 0], None);
             assert!(matches!(done[1], Err(Error::Collective(_))), "call {fails}: {done:?}");
             assert!(done.iter().all(Result::is_err), "call {fails}: {done:?}");
         }
-        step([4, 0], None).into_iter().for_each(|done| done.expect("there are three calls"));
+        step([5, 0], None).into_iter().for_each(|done| done.expect("there are four calls"));
         let refused =
             |done: &Result<(), Error>| matches!(done, Err(Error::Exchange(ExchangeError::Refused { rank: 1 })));
         let damaged = |done: &Result<(), Error>| {
@@ -381,6 +383,89 @@ fn a_failure_leaves_everything_as_it_was() {
         assert!(refused(&done[0]) && damaged(&done[1]) && refused(&done[2]), "all hear of P: {done:?}");
         let done = step([0, first + 1], None);
         assert!(done[0].is_ok() && damaged(&done[1]) && done[2].is_ok(), "Q has arrived elsewhere: {done:?}");
+    }
+}
+
+/// What goes wrong on rank 1.
+enum Wrong {
+    Length,
+    /// What arrives with a call, counted from 1.
+    Damaged(u32),
+    #[cfg_attr(not(feature = "wgpu"), allow(dead_code, reason = "only such a device can be made small"))]
+    Device(Device),
+}
+
+/// A rank that cannot go on says so with the next message that can: no rank has left its group, and yet none waits.
+#[test]
+fn every_rank_ends_wherever_one_fails() {
+    let alone = || of("powersgd:rank=2+qsgd:bits=8,bucket=64");
+    // Two recipes, each with factors, and a vector that is summed before.
+    let two = || {
+        let policy = Policy::new("powersgd:rank=2+qsgd:bits=8,bucket=64");
+        let policy = policy.and_then(|p| p.named("d", "powersgd:rank=1+natural:bits=8")).expect("valid");
+        let tensors =
+            [("a", &[64u64, 48][..]), ("b", &[64]), ("d", &[48, 40])].map(|(name, shape)| Tensor::new(name, shape));
+        Compressor::with_policy(&policy, &tensors, RUN).expect("valid")
+    };
+    let momentum = || of("powersgd:rank=2+qsgd:bits=8,bucket=64+momentum=0.5");
+    let makes: [(&(dyn Fn() -> Compressor + Sync), u32); 3] = [(&alone, 3), (&momentum, 4), (&two, 6)];
+    for (make, last) in makes {
+        let mut wrongs = vec![(Wrong::Length, true)];
+        // With the call that is summed nothing can be damaged. What is damaged in the last is this rank's alone.
+        let summed = if last == 3 { 0 } else { 2 };
+        wrongs.extend((1..=last).filter(|call| *call != summed).map(|call| (Wrong::Damaged(call), call < last)));
+        #[cfg(feature = "wgpu")]
+        if let Ok(wgpu) = gradwire::backend::wgpu::Wgpu::open() {
+            let limits = gradwire::plan::Limits { binding_bytes: 256, groups: 1, ..gradwire::plan::Limits::NONE };
+            wrongs.push((Wrong::Device(wgpu.with_limits(limits).into()), true));
+        }
+        for (steps, (wrong, told)) in [0, 1, 2].into_iter().flat_map(|steps| wrongs.iter().map(move |w| (steps, w))) {
+            let ended = AtomicU32::new(0);
+            let done = together(Threads::group(3).expect("three"), |rank, group| {
+                let (mut compressor, mut group) = (make(), Watched::new(group));
+                let elements = compressor.elements();
+                for step in 0..steps {
+                    compressor
+                        .exchange(&Device::cpu(), &mut group, &mut gradient(elements, rank, step))
+                        .expect("it runs");
+                }
+                let state = compressor.state().expect("idle");
+                group.calls = 0;
+                let (mut x, cpu) = (gradient(elements, rank, steps), Device::cpu());
+                let mut device = &cpu;
+                match wrong {
+                    _ if rank != 1 => {}
+                    Wrong::Length => x.truncate(elements - 1),
+                    Wrong::Damaged(call) => group.damages = *call,
+                    Wrong::Device(small) => device = small,
+                }
+                let before = x.clone();
+                let done = compressor.exchange(device, &mut group, &mut x);
+                let same = bits(&x) == bits(&before) && compressor.state().expect("idle") == state;
+                assert_ne!(same, done.is_ok(), "rank {rank}: {done:?}");
+                // Until all have ended, all groups stand: a rank that waits longer than a minute finds others gone.
+                ended.fetch_add(1, Ordering::SeqCst);
+                let until = Instant::now() + Duration::from_secs(60);
+                while ended.load(Ordering::SeqCst) < 3 && Instant::now() < until {
+                    std::thread::yield_now();
+                }
+                (done, group.calls)
+            });
+            match (wrong, &done[1].0) {
+                (Wrong::Length, Err(Error::Length { .. })) | (Wrong::Device(_), Err(Error::Limit { .. })) => {}
+                (Wrong::Damaged(_), Err(Error::Exchange(error))) => {
+                    assert!(!matches!(error, ExchangeError::Refused { .. }), "{error:?}");
+                }
+                (_, other) => panic!("{other:?}"),
+            }
+            for (done, calls) in [&done[0], &done[2]] {
+                match done {
+                    Ok(()) => assert!(!told && *calls == last + u32::from(last == 3), "{calls} calls"),
+                    Err(Error::Exchange(ExchangeError::Refused { rank: 1 })) => assert!(told),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
     }
 }
 
@@ -438,7 +523,7 @@ fn hostile_messages_end_in_a_typed_error_and_change_nothing() {
         mine.to_vec()
     };
     compressor.clone().exchange(&Device::cpu(), &mut Forged(note), &mut x.clone()).expect("an echo");
-    assert_eq!(lengths.len(), 2, "two factors");
+    assert_eq!(lengths.len(), 3, "a head, and two factors");
     let mut refused = |round: usize, forge: &(dyn Fn(&[u8]) -> Vec<u8> + Sync), what: &str| {
         let (mut calls, mut given) = (0, x.clone());
         let mut group = Forged(|mine: &[u8]| {
@@ -458,10 +543,13 @@ fn hostile_messages_end_in_a_typed_error_and_change_nothing() {
                 bytes[at] ^= 0x55;
                 bytes
             };
-            refused(round, &turned, &format!("factor {round}, byte {at}"));
-            refused(round, &|mine| mine[..at].to_vec(), &format!("factor {round}, {at} bytes"));
+            refused(round, &turned, &format!("message {round}, byte {at}"));
+            refused(round, &|mine| mine[..at].to_vec(), &format!("message {round}, {at} bytes"));
         }
         refused(round, &|mine| [mine, &[0; 8]].concat(), "one more");
+        if round == 1 {
+            continue;
+        }
         // Readable, and another codec's setting, or of another matrix's length.
         for (bits, n, differs) in [(8, 33, "setting"), (4, 34, "length")] {
             let payload = encode(bits, n).expect("it encodes").into_bytes();
@@ -554,11 +642,6 @@ fn stages_that_do_not_go_with_it_say_what_to_do() {
     let policy = Policy::new(both).expect("valid").all_reduce_only();
     let error = Compressor::with_policy(&policy, &[Tensor::new("", [100, 100])], 1).expect_err("codes");
     assert!(error.to_string().contains("without a quantizer of its factors"), "{error}");
-    #[cfg(feature = "wgpu")]
-    if let Ok(wgpu) = gradwire::backend::wgpu::Wgpu::open() {
-        let error = of(both).resident(&wgpu).expect_err("its residual is the host's").to_string();
-        assert!(error.contains("use Compressor::exchange, or leave out the quantizer"), "{error}");
-    }
 }
 
 /// Beside other recipes, packed; taken back; and on ranks that are handed another's tensors.

@@ -265,7 +265,8 @@ fn a_device_that_fails_anywhere_leaves_all_as_it_was_or_says_that_it_does_not() 
     let mut outcomes = [0, 0];
     let texts =
         ["qsgd:bits=4,bucket=64+ef", "topk:0.02+ef+momentum=0.9", "powersgd:rank=1", "randomk:0.1", "rotate+qsgd"];
-    for host in texts.into_iter().chain(["dgc:ratio=0.02,nesterov,clip=3"]).map(of).chain([mixed(), with_cosines()]) {
+    let more = ["dgc:ratio=0.02,nesterov,clip=3", "powersgd:rank=1+qsgd:bits=8,bucket=64"];
+    for host in texts.into_iter().chain(more).map(of).chain([mixed(), with_cosines()]) {
         let name = format!("{:?}", host.recipes());
         let driver = Arc::new(Faulty::new(on_cuda::machine().clone()));
         let surface = Cuda::with_driver(driver.clone(), None).expect("an artifact that fits");
@@ -389,6 +390,126 @@ fn a_step_without_page_locked_memory_changes_nothing() {
     assert!(run(true) == run(false));
 }
 
+/// Factors through a quantizer on two ranks, one of them in a device's memory: each call of its device fails in turn.
+/// The other rank is told with a factor, or has all that it needs.
+#[cfg(feature = "cuda")]
+#[test]
+fn a_device_that_fails_between_factors_ends_the_step_on_the_other_rank() {
+    use std::sync::Arc;
+
+    use gradwire::backend::cuda::Cuda;
+
+    // Tensors that are not compressed go behind the last factor.
+    let (shapes, n): ([&[u64]; 2], usize) = ([&[40, 32], &[3, 3]], 1289);
+    let (mut told, mut late) = (0, 0);
+    for calls in 0.. {
+        let driver = Arc::new(Faulty::new(on_cuda::machine().clone()));
+        let surface = Cuda::with_driver(driver.clone(), None).expect("an artifact that fits");
+        let done = together(Threads::group(2).expect("two"), |rank, mut group| {
+            let mut host = Compressor::new("powersgd:rank=1+qsgd:bits=8,bucket=64", shapes, RUN).expect("valid");
+            let given = [gradient(n, rank, 0), gradient(n, rank, 1)];
+            if rank == 0 {
+                host.exchange(&Device::cpu(), &mut group, &mut given[0].clone()).expect("nothing fails yet");
+                let (state, mut x) = (host.state().expect("idle"), given[1].clone());
+                let done = host.exchange(&Device::cpu(), &mut group, &mut x);
+                let same = bits(&x) == bits(&given[1]) && host.state().expect("idle") == state;
+                assert_ne!(same, done.is_ok(), "{calls} calls: {done:?}");
+                return (done, false);
+            }
+            let mut compressor = host.resident(&surface).expect("it fits");
+            Cuda::exchange(&mut compressor, &mut group, &surface.holding(&given[0])).expect("nothing fails yet");
+            let before = compressor.download().and_then(|host| host.state()).expect("idle");
+            let memory = surface.holding(&given[1]);
+            driver.fail_behind(calls);
+            let done = Cuda::exchange(&mut compressor, &mut group, &memory);
+            let has_failed = driver.has_failed();
+            driver.fail_behind(u32::MAX);
+            if done.is_err() {
+                match compressor.download() {
+                    Ok(host) => {
+                        assert!(host.state().expect("idle") == before, "{calls} calls: the state");
+                        assert_eq!(bits(&surface.values(&memory, n)), bits(&given[1]), "{calls} calls: the gradient");
+                    }
+                    Err(Error::Exchange(ExchangeError::BrokenOff)) => {}
+                    Err(error) => panic!("{calls} calls: {error:?}"),
+                }
+            }
+            (done, has_failed)
+        });
+        if !done[1].1 {
+            done.into_iter().for_each(|(done, _)| done.expect("no call was left to fail"));
+            break;
+        }
+        match (&done[1].0, &done[0].0) {
+            (Err(Error::Backend { .. }), Err(Error::Exchange(ExchangeError::Refused { rank: 1 }))) => told += 1,
+            (Err(Error::Backend { .. }), Ok(())) => late += 1,
+            _ => panic!("{calls} calls: {done:?}"),
+        }
+    }
+    assert!(told > 10 && late > 2, "{told} and {late}");
+}
+
+fn overflowing_factors<S: Surface>(surface: &S)
+where
+    Device: From<S>,
+{
+    type Step = (Result<(), String>, Vec<u32>, Vec<u32>);
+    let (device, n) = (Device::from(surface.clone()), 64 * 48 + 40 * 32);
+    let of = |text: &str| Compressor::new(text, [[64, 48], [40, 32]], RUN).expect(text);
+    let said = |done: Result<(), Error>| done.map_err(|error| format!("{error:?}"));
+    // Which NaN it is is a device's own.
+    let but_for_nan = |values: &[f32]| {
+        let one = |value: &f32| if value.is_nan() { f32::NAN.to_bits() } else { value.to_bits() };
+        values.iter().map(one).collect::<Vec<_>>()
+    };
+    let quantizers = ["qsgd:bits=4,bucket=512", "qsgd:bits=4,bucket=512+finite", "float:bf16"];
+    for text in quantizers.map(|quantizer| format!("powersgd:rank=2+{quantizer}")) {
+        // Factors that are not finite, and too large; and one of which the mean is not too large.
+        for value in [f32::NAN, f32::INFINITY, 3e38, 1e37, 2e36] {
+            let given = |rank, step| {
+                let mut x = gradient(n, rank, step);
+                if rank == 1 && (1..3).contains(&step) {
+                    x[70] = value;
+                }
+                x
+            };
+            let expected: Vec<Vec<Step>> = together(Threads::group(2).expect("two"), |rank, mut group| {
+                let mut compressor = of(&text);
+                let step = |step| {
+                    let mut x = given(rank, step);
+                    let done = said(compressor.exchange(&device, &mut group, &mut x));
+                    (done, but_for_nan(&x), bits(&compressor.residual().expect("idle")))
+                };
+                (0..5).map(step).collect()
+            });
+            let found: Vec<Vec<Step>> = together(Threads::group(2).expect("two"), |rank, mut group| {
+                let mut compressor = of(&text).resident(surface).expect(&text);
+                let step = |step| {
+                    let memory = surface.holding(&given(rank, step));
+                    let done = said(S::exchange(&mut compressor, &mut group, &memory));
+                    let residual = compressor.download().and_then(|host| host.residual()).expect("idle");
+                    (done, but_for_nan(&surface.values(&memory, n)), bits(&residual))
+                };
+                (0..5).map(step).collect()
+            });
+            let odd = expected[0].iter().any(|(done, mean, _)| done.is_err() || mean.contains(&f32::NAN.to_bits()));
+            assert!(odd != (value == 2e36), "{text}, {value}: it is not finite, or too large");
+            for (rank, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                for (step, (found, expected)) in found.iter().zip(expected).enumerate() {
+                    assert_eq!(found.0, expected.0, "{text}, {value}, rank {rank}, step {step}");
+                    assert!(found.1 == expected.1, "{text}, {value}, rank {rank}, step {step}: the mean");
+                    assert!(found.2 == expected.2, "{text}, {value}, rank {rank}, step {step}: the residual");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn quantized_factors_that_overflow_in_device_memory_do_as_in_the_host_s() {
+    on_each!(overflowing_factors);
+}
+
 fn refusing<S: Surface>(surface: &S)
 where
     Device: From<S>,
@@ -400,6 +521,7 @@ where
         "topk:0.01+ef+finite",
         "topk:0.01+finite",
         "powersgd:rank=2+finite",
+        "powersgd:rank=2+qsgd:bits=8,bucket=64+finite",
         "randomk:0.1+finite",
         "rotate+qsgd+finite",
         "rotate:block=64+uniform:bits=4,bucket=64+noef+momentum=0.5+finite",

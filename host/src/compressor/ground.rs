@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::algorithm::{self, Means};
+use super::algorithm::{self, Means, OnHost};
 use super::clip;
+use super::failure::Failure;
 use super::frame::Writer;
 use super::part::{Method, Part, Received};
 use super::planes::{Held, InStep, Sides, add_onto};
@@ -40,7 +41,7 @@ pub(super) trait Ground {
         seed: Seed,
         group: &mut (impl Collective + ?Sized),
         weight: f32,
-    ) -> Result<u64, Error>;
+    ) -> Result<u64, Failure>;
 
     /// Writes the mean over the ranks into the gradient. Where what was sent had been formed, this rank's plane takes
     /// up what the rank has sent.
@@ -85,7 +86,7 @@ impl Host<'_> {
         seed: Seed,
         group: &mut (impl Collective + ?Sized),
         weight: f32,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, Failure> {
         let (device, seed, mut packed) = (self.device, part.seed_of(seed), part.pack(self.gradient));
         let mut values = if part.recipe.memory().feedback {
             let residual = self.planes.of(Held::Residual);
@@ -96,9 +97,9 @@ impl Host<'_> {
         } else {
             device.encode_random(codec, &packed, seed)?
         };
-        group.all_reduce_sum(&mut values)?;
+        group.all_reduce_sum(&mut values).map_err(Error::from)?;
         packed.fill(0.0);
-        device.decode_random_add(codec, &values, weight, &mut packed, seed)?;
+        device.decode_random_add(codec, &values, weight, &mut packed, seed).map_err(Failure::behind)?;
         part.unpack(&packed, self.gradient);
         Ok(4 * values.len() as u64)
     }
@@ -176,7 +177,7 @@ impl Ground for Host<'_> {
         seed: Seed,
         group: &mut (impl Collective + ?Sized),
         weight: f32,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, Failure> {
         if part.via != Algorithm::Gather {
             let (step, model) = self.stamp;
             let mut place = algorithm::Place { device: self.device, gradient: self.gradient, planes: &mut self.planes };
@@ -194,14 +195,20 @@ impl Ground for Host<'_> {
         let (step, model) = self.stamp;
         let step = algorithm::Step { step, model, seed: part.seed_of(seed) };
         let Method::LowRank { state, through, .. } = &mut part.method else { return Ok(0) };
-        let mut means = Means::new(self.device, group, weight, step, through.as_deref(), state);
-        let mean = |factor: &mut [f32]| means.mean(factor);
+        let sides = (1..=state.rounds()).map(|round| state.side(round)).collect();
+        let (device, mut own) = (self.device, Vec::new());
+        let mut means = Means::new(device, group, weight, step, through.as_deref(), sides);
+        let mean = |factor: &mut [f32]| means.mean(&mut OnHost { device, factor, from: 0, own: &mut own });
         let done = match (&mut packed, momentum) {
             (Some(packed), _) => self.device.low_rank_step_in_place(state, packed, mean),
             (None, Some(momentum)) => self.device.low_rank_step(state, momentum, self.gradient, mean),
             (None, None) => self.device.low_rank_step_in_place(state, self.gradient, mean),
         };
-        let bytes = means.end(done, state)?;
+        let bytes = means.end(done)?;
+        if !own.is_empty() {
+            // What this rank has not sent stays with it.
+            state.keep_own(&own);
+        }
         if let Some(packed) = packed {
             part.unpack(&packed, self.gradient);
         }

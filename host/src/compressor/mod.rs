@@ -5,6 +5,7 @@ mod carry;
 mod clip;
 mod error;
 mod factors;
+mod failure;
 mod frame;
 mod ground;
 mod part;

@@ -316,6 +316,11 @@ impl Part {
         }
     }
 
+    /// Whether its factors go through a quantizer, and are gathered one after another.
+    pub(super) fn gathers_factors(&self) -> bool {
+        matches!(&self.method, Method::LowRank { through: Some(through), .. } if !through.tensors.is_empty())
+    }
+
     /// Checks the payloads of all ranks.
     pub(super) fn receive<'m>(&self, ranks: &[&[&'m [u8]]]) -> Result<Received<'m>, Error> {
         let place = |rank: usize, tensor: usize| (rank as u32, self.tensors.get(tensor).copied().unwrap_or(0) as u64);

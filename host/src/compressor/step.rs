@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::Compressor;
+use super::algorithm::{self, tell};
 use super::error::ExchangeError;
 use super::frame;
 use super::ground::{Ground, Host, Own};
@@ -34,10 +35,10 @@ impl Compressor {
     ///
     /// Every rank calls this once per step. A rank that cannot encode its gradient, as for a NaN under
     /// [`NonFinite::Error`], says so to the others: the step then fails on every rank, and the group can be used again.
-    /// It cannot where nothing is gathered: with factors or without compression, from the second step on, unless a
-    /// recipe has `finite`; but between factors that go through a quantizer it can. Where it cannot, and behind any
-    /// other failure, other ranks may wait for this one: drop the group, which ends their calls. A compressor that says
-    /// [`ExchangeError::BrokenOff`] has not begun, and others wait then too.
+    /// It cannot where nothing is gathered: with sums of factors or without compression, from the second step on,
+    /// unless a recipe has `finite`. With factors that go through a quantizer it can, up to the last of them. Where it
+    /// cannot, and behind any other failure, other ranks may wait for this one: drop the group, which ends their calls.
+    /// A compressor that says [`ExchangeError::BrokenOff`] has not begun, and others wait then too.
     ///
     /// # Errors
     /// [`Error::Length`] for a gradient of another length; [`Error::NotFinite`]; [`Error::NotFiniteFactor`] where a sum
@@ -66,7 +67,7 @@ impl Compressor {
         self.last = LastStep::default();
         self.broken_off = true;
         let (shared, planes) = self.split();
-        let stamp = (*shared.steps, shared.model);
+        let stamp = shared.stamp();
         let mut ground = Host { device, gradient, elements, planes: planes.begin(), stamp };
         let done = shared.attempt(&mut ground, group);
         match &done {
@@ -117,6 +118,11 @@ pub(super) struct Shared<'c> {
 }
 
 impl Shared<'_> {
+    /// The number of the step, and the model's checksum.
+    pub(super) fn stamp(&self) -> (u64, u32) {
+        (*self.steps, self.model)
+    }
+
     /// A step between ranks, wherever gradient and state lie. Where this fails, steps and workspace are as they were,
     /// and the ground has to be put in order.
     pub(super) fn attempt(self, ground: &mut impl Ground, group: &mut (impl Collective + ?Sized)) -> Result<(), Error> {
@@ -132,26 +138,28 @@ impl Shared<'_> {
         let guarded = recipes.iter().any(|recipe| recipe.non_finite == NonFinite::Error);
         let agrees = *agreed || all_reduce_only;
         // Behind another algorithm too: who cannot begin says so before anyone waits for its part.
-        let gathers =
-            guarded || !agrees || parts.iter().any(|part| part.payloads() > 0 || part.via != Algorithm::Gather);
+        let speaks = |part: &Part| part.payloads() > 0 || part.via != Algorithm::Gather || part.gathers_factors();
+        let gathers = guarded || !agrees || parts.iter().any(speaks);
         let mut bytes = 0;
+        let mut message = frame::Writer::new(&mut work.message, step, model);
+        let seed = Seed::new(run).step(step).worker(rank);
+        let encode = |(index, part): (usize, &mut Part)| {
+            ground.refuse_of_factors(index, part)?;
+            if part.via == Algorithm::Gather {
+                part.owner.expect_none(rank, ranks)?;
+            }
+            ground.encode(index, part, seed, &mut message)
+        };
+        let parts_of = if gathers { &mut *parts } else { &mut [] };
+        let encoded = ready.and_then(|()| parts_of.iter_mut().enumerate().try_for_each(encode));
+        work.whole.clear();
+        let read = |(span, guarded): &(TensorSpan, bool)| {
+            let from = work.whole.len();
+            ground.read(range(span), &mut work.whole)?;
+            if *guarded { refuse(&work.whole[from..], span.offset) } else { Ok(()) }
+        };
+        let encoded = encoded.and_then(|()| whole.iter().try_for_each(read));
         if gathers {
-            let seed = Seed::new(run).step(step).worker(rank);
-            let mut message = frame::Writer::new(&mut work.message, step, model);
-            let encode = |(index, part): (usize, &mut Part)| {
-                ground.refuse_of_factors(index, part)?;
-                if part.via == Algorithm::Gather {
-                    part.owner.expect_none(rank, ranks)?;
-                }
-                ground.encode(index, part, seed, &mut message)
-            };
-            let encoded = ready.and_then(|()| parts.iter_mut().enumerate().try_for_each(encode));
-            let refuse = |(span, _): &(TensorSpan, bool)| {
-                work.whole.clear();
-                ground.read(range(span), &mut work.whole)?;
-                refuse(&work.whole, span.offset)
-            };
-            let encoded = encoded.and_then(|()| whole.iter().filter(|(_, guarded)| *guarded).try_for_each(refuse));
             match &encoded {
                 Ok(()) => message.finish(),
                 Err(_) => message.refuse(),
@@ -162,7 +170,7 @@ impl Shared<'_> {
             encoded?;
             gathered?;
         } else {
-            ready?;
+            encoded?;
         }
         let received = match gathers {
             true if work.gathered.len() != ranks as usize => {
@@ -176,16 +184,29 @@ impl Shared<'_> {
         if let Err(error @ Error::Exchange(ExchangeError::Refused { .. })) = received {
             return Err(error);
         }
-        work.whole.clear();
-        whole.iter().try_for_each(|(span, _)| ground.read(range(span), &mut work.whole))?;
         if !work.whole.is_empty() {
             bytes += 4 * work.whole.len() as u64;
             group.all_reduce_sum(&mut work.whole)?;
         }
-        let received = received?;
         let seed = Seed::new(run).step(step);
-        for (index, part) in parts.iter_mut().enumerate() {
-            bytes += ground.summed(index, part, seed, group, weight)?;
+        let stamp = algorithm::Step { step, model, seed };
+        let received = match received {
+            Ok(received) => received,
+            Err(error) => {
+                tell(parts, stamp, group);
+                return Err(error);
+            }
+        };
+        for index in 0..parts.len() {
+            match ground.summed(index, &mut parts[index], seed, group, weight) {
+                Ok(handed) => bytes += handed,
+                Err(failure) => {
+                    if failure.alone {
+                        tell(&parts[index + 1..], stamp, group);
+                    }
+                    return Err(failure.error);
+                }
+            }
         }
         // What can be undone comes first.
         for (index, (part, received)) in parts.iter().zip(&received).enumerate() {

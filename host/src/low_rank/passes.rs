@@ -28,6 +28,8 @@ pub(super) struct Layout {
     pub(super) steps: u64,
     /// The factors that the last finished step ended with: left, right.
     pub(super) kept: [u64; 2],
+    /// This rank's own last factor of such a step, where it is kept, by its side: it lies there as the mean among those.
+    pub(super) own: [u64; 2],
     /// Those of the step under way.
     pub(super) work: [u64; 2],
     /// Tensors that are not compressed wait here to be sent. What is from here on may hold anything between steps.
@@ -66,6 +68,8 @@ pub(super) struct LowRankPlan {
     tensors: u64,
     /// Whether the state is on the device.
     resident: bool,
+    /// Whether what was sent is this rank's own last factor, and not the mean.
+    pub(super) keeps_own: bool,
     rank: u64,
     elements: u64,
     dtype: Dtype,
@@ -92,6 +96,16 @@ fn aligned(words: u64) -> u64 {
 impl LowRankPlan {
     /// `resident`: the state is on the device, that of tensors that are not compressed with it.
     pub(super) fn new(table: &Table, dtype: Dtype, feedback: bool, resident: bool) -> Self {
+        Self::make(table, dtype, feedback, [resident, false])
+    }
+
+    /// Where the state is on the device, and what a rank keeps is what it has not sent itself.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    pub(super) fn with_own(table: &Table, dtype: Dtype, feedback: bool) -> Self {
+        Self::make(table, dtype, feedback, [true, feedback])
+    }
+
+    fn make(table: &Table, dtype: Dtype, feedback: bool, [resident, keeps_own]: [bool; 2]) -> Self {
         let rank = table.rank as u64;
         let parts: Vec<(usize, &Part)> = table.compressed().collect();
         let mut words = Vec::with_capacity(parts.len() * matrix::WORDS as usize);
@@ -156,6 +170,7 @@ impl LowRankPlan {
             marks: place(u64::from(mark::WORDS) * tensors),
             steps: place(if resident { 2 } else { 0 }),
             kept: [place(table.left as u64), place(table.right as u64)],
+            own: [table.left, table.right].map(|words| place(if keeps_own { words as u64 } else { 0 })),
             work: [place(table.left as u64), place(table.right as u64)],
             plain: place(plain),
             shares: place(shares[0].max(shares[1])),
@@ -173,6 +188,7 @@ impl LowRankPlan {
             matrices: parts.len() as u64,
             tensors,
             resident,
+            keeps_own,
             rank,
             elements: table.elements as u64,
             dtype,
@@ -202,13 +218,14 @@ impl LowRankPlan {
         Sizes([input, 4 * self.elements, 0, 0, workspace, STATUS_BYTES, 4 * self.elements, 0, values])
     }
 
-    /// The passes that tell in the status where gradient + residual is first not finite.
-    pub(super) fn scan(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
+    /// The passes that tell in the status where gradient + residual is first not finite. `known` is the side that the
+    /// last step ended with.
+    pub(super) fn scan(&self, known: Side, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = self.start(limits)?;
         let status = Span { offset: 0, bytes: STATUS_BYTES };
         let bindings = Bindings { status, ..Bindings::default() };
         passes.push(Pass { kernel: Kernel::Clear, params: Params::LowRank(self.base()), bindings, groups: 1 });
-        let base = self.with(self.base(), low_rank_flags::FORM | low_rank_flags::SCAN);
+        let base = self.with(self.sent_by(known), low_rank_flags::FORM | low_rank_flags::SCAN);
         self.over_tiles(&mut passes, Kernel::PowerSgdRight, base, limits)?;
         self.over_plain(&mut passes, low_rank_flags::FORM | low_rank_flags::SCAN, Side::Left, limits)?;
         Ok(passes)
@@ -235,7 +252,7 @@ impl LowRankPlan {
         let mut passes = self.start(limits)?;
         self.seeded(&mut passes, known, stream, low_rank_flags::START, limits);
         if start.guarded {
-            passes.extend(self.scan(limits)?);
+            passes.extend(self.scan(known, limits)?);
         }
         let guarded = flag(start.guarded, low_rank_flags::GUARDED);
         self.form(&mut passes, known, guarded | low_rank_flags::FORMED, limits)?;
@@ -252,7 +269,7 @@ impl LowRankPlan {
 
     /// Forms gradient + residual, and multiplies it.
     fn form(&self, passes: &mut Vec<Pass>, known: Side, flags: u32, limits: &Limits) -> Result<(), Error> {
-        let form = self.with(self.base(), low_rank_flags::FORM | flags);
+        let form = self.with(self.sent_by(known), low_rank_flags::FORM | flags);
         if self.rank > LOW_RANK_TOGETHER.into() {
             // Else what is multiplied by the factors' later columns would be formed once more.
             self.over_tiles(passes, Kernel::PowerSgdRight, form, limits)?;
@@ -333,6 +350,16 @@ impl LowRankPlan {
             steps: self.layout.steps as u32,
             plain: self.layout.plain as u32,
             ..LowRankParams::default()
+        }
+    }
+
+    /// The factors whose product is taken off the residual, of a step that ended with the side `last`.
+    fn sent_by(&self, last: Side) -> LowRankParams {
+        let (base, own) = (self.base(), self.layout.own[last as usize] as u32);
+        match last {
+            Side::Left if self.keeps_own => LowRankParams { left: own, ..base },
+            Side::Right if self.keeps_own => LowRankParams { right: own, ..base },
+            _ => base,
         }
     }
 

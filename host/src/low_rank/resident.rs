@@ -73,6 +73,53 @@ impl PowerSgd {
     }
 }
 
+/// What a rank keeps where it sends another factor than the mean.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+impl ResidentLowRank {
+    /// The same steps, of which a rank keeps what it has not sent itself, as with [`LowRankState::keep_own`]: what is
+    /// taken off when a step begins is the product with the factor that was copied to [`Self::own_places`] before the
+    /// step before it ended. The state takes more bytes.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] where all factors take more than 2^32 words.
+    pub(crate) fn keeping_own(mut self) -> Result<Self, Error> {
+        self.plan = LowRankPlan::with_own(&self.table, self.dtype, self.codec.feedback());
+        self.plan.check_words()?;
+        Ok(self)
+    }
+
+    /// Whether means are looked at.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.codec.is_guarded()
+    }
+
+    /// Where this rank's own factor of the round under way goes: bytes from a byte of the factor on, as it was sent, to
+    /// a byte of the state.
+    pub(crate) fn own_places(&self) -> Vec<OwnPlace> {
+        let (side, rank, mut from) = (self.side(self.round), self.table.rank, 0);
+        let mut places = Vec::new();
+        for (_, part) in self.table.compressed() {
+            let (entries, stride) = (part.dimension(side) as u64, part.stride(side) as u64);
+            let first = self.plan.layout.own[side as usize] + part.start(side) as u64;
+            // Columns lie one behind the other, unless they are padded.
+            let (columns, length) = if entries == stride { (1, rank as u64 * entries) } else { (rank as u64, entries) };
+            for column in 0..columns {
+                places.push(OwnPlace { from: 4 * from, to: 4 * (first + column * stride), bytes: 4 * length });
+                from += length;
+            }
+        }
+        places
+    }
+}
+
+/// Bytes of a factor that are copied into the state.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) struct OwnPlace {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) bytes: u64,
+}
+
 impl ResidentLowRank {
     /// Elements of the gradient: those of all tensors.
     pub fn elements(&self) -> usize {
@@ -133,7 +180,7 @@ impl ResidentLowRank {
         self.codec.rounds()
     }
 
-    fn side(&self, round: u32) -> Side {
+    pub(crate) fn side(&self, round: u32) -> Side {
         if round % 2 == 1 { self.last.other() } else { self.last }
     }
 
@@ -253,6 +300,9 @@ impl ResidentLowRank {
             }
         }
         host.check_numbers()?;
+        if self.plan.keeps_own {
+            host.keep_own(&self.own(&words));
+        }
         Ok(host)
     }
 
@@ -294,8 +344,28 @@ impl ResidentLowRank {
         let step = (u64::from(high) << 32 | u64::from(low)).wrapping_add(host.step);
         let steps = layout.steps as usize;
         words[steps..steps + 2].copy_from_slice(&[step as u32, (step >> 32) as u32]);
+        if self.plan.keeps_own {
+            let [kept, own] = [layout.kept, layout.own].map(|places| places[host.last as usize] as usize);
+            let padded = match host.last {
+                Side::Left => self.table.left,
+                Side::Right => self.table.right,
+            };
+            words.copy_within(kept..kept + padded, own);
+        }
         self.last = host.last;
         Ok((little_endian(&words).into_owned(), residual))
+    }
+
+    /// This rank's own last factor as it was sent, of the words of a state that keeps it.
+    fn own(&self, words: &[u32]) -> Vec<f32> {
+        let (side, first) = (self.last, self.plan.layout.own[self.last as usize] as usize);
+        let mut own = Vec::with_capacity(self.table.factor_len(side));
+        for (_, part) in self.table.compressed() {
+            let columns = words[first + part.start(side)..].chunks_exact(part.stride(side)).take(self.table.rank);
+            let entries = columns.flat_map(|column| &column[..part.dimension(side)]);
+            own.extend(entries.map(|word| f32::from_bits(*word)));
+        }
+        own
     }
 
     /// Gives up a step that was begun, as where a collective failed: as [`LowRankState::abandon`]. What was queued for

@@ -84,7 +84,7 @@ impl LowRankState {
         let mut reads =
             vec![(Role::Workspace, factor_at, input.len()), (Role::Values, 0, table.factor_len(known.other()))];
         reads.extend(runs(table).into_iter().map(|run| (Role::Residual, 4 * run.start as u64, run.len())));
-        let scan = if guarded { plan.scan(limits)? } else { Vec::new() };
+        let scan = if guarded { plan.scan(known, limits)? } else { Vec::new() };
         let passes = plan.begin(known, self.stream(), limits)?;
         Ok(Some(Phase { sizes: plan.sizes(), writes, scan, passes, reads }))
     }

@@ -46,8 +46,7 @@ class State:
         their gradients come.
     through_host
         Whether a gradient on a CUDA device is exchanged through the host's memory, for recipes that the device does not
-        run: votes, gtopk, twophase and PowerSGD's factors through a quantizer. Otherwise it stays there, and payloads
-        alone leave it.
+        run: votes, gtopk and twophase. Otherwise it stays there, and payloads alone leave it.
     timeout
         A ``datetime.timedelta``: how long a rank may keep the others waiting; PyTorch's own default unless it is said.
     """

@@ -328,6 +328,7 @@ fn what_cannot_be_queued_is_refused_on_all_ranks_and_the_group_goes_on() {
         ("dgc:ratio=0.01,warmup=4", "leave out warmup"),
         ("signum+vote", "leave out vote"),
         ("rotate+qsgd", "leave out rotate"),
+        ("powersgd:rank=2+qsgd:bits=8", "leave out the quantizer"),
         ("dct+topk:0.1+ef:beta=0.5", "or ef"),
         ("dct+topk:0.1,estimate=sidco+ef", "or leave out estimate"),
         ("topk:0.1+ef+gtopk", "leave out gtopk and twophase"),

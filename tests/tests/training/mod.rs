@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 58] = [
+pub(crate) const TEXTS: [&str; 61] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -45,6 +45,9 @@ pub(crate) const TEXTS: [&str; 58] = [
     "topk:0.02+momentum=0.9",
     "powersgd:rank=2",
     "powersgd:rank=1+momentum=0.5",
+    "powersgd:rank=2+qsgd:bits=8,bucket=64+elias",
+    "powersgd:rank=1,onesided+float:e4m3,scaled+momentum=0.5+nesterov",
+    "powersgd:rank=12,iterations=2+sign:bucket=whole",
     "topk:0.05+ef21",
     "qsgd:bits=4,bucket=64+elias+diana",
     "onebit+ef:beta=0.5,gamma=2",
@@ -87,15 +90,13 @@ pub(crate) const TEXTS: [&str; 58] = [
     "dct+topk:0.05+ef21",
 ];
 
-/// Recipes of gradients in the host's memory alone: other algorithms than a gather, and factors through a quantizer.
-pub(crate) const HOST_ALONE: [&str; 7] = [
+/// Recipes of gradients in the host's memory alone: other algorithms than a gather.
+pub(crate) const HOST_ALONE: [&str; 5] = [
     "topk:0.02+ef+gtopk",
     "qsgd:bits=4,bucket=64+ef+twophase",
     "quantile:levels=64,bucket=512+ef+twophase",
     "qsgd:bits=4,bucket=64+elias+noef+momentum=0.5+twophase:from=3",
     "dct:block=16+qsgd:bits=4,bucket=64+ef+twophase",
-    "powersgd:rank=2+qsgd:bits=8,bucket=64+elias",
-    "powersgd:rank=1,onesided+float:e4m3,scaled+momentum=0.5+nesterov",
 ];
 
 /// Compressors of gradients in the host's memory.
@@ -111,6 +112,13 @@ pub(crate) fn of(text: &str) -> Compressor {
 pub(crate) fn mixed() -> Compressor {
     let policy = Policy::new("qsgd:bits=4,bucket=64+ef").and_then(|p| p.named("b.*", "topk:0.1+momentum=0.5"));
     let policy = policy.and_then(|p| p.named("d", "powersgd:rank=2")).expect("valid");
+    Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
+}
+
+/// Factors through a quantizer of some tensors, and others' factors through another one: parts are packed.
+pub(crate) fn with_factors() -> Compressor {
+    let policy = Policy::new("powersgd:rank=2+qsgd:bits=8,bucket=64").and_then(|p| p.named("c", "topk:0.1+ef"));
+    let policy = policy.and_then(|p| p.named("d", "powersgd:rank=1+natural:bits=8+noef")).expect("valid");
     Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
 }
 
@@ -156,7 +164,7 @@ pub(crate) fn with_estimates() -> Compressor {
 }
 
 pub(crate) fn all() -> Vec<Compressor> {
-    let several = [mixed(), with_residuals(), with_estimates(), with_random(), with_cosines()];
+    let several = [mixed(), with_residuals(), with_estimates(), with_random(), with_cosines(), with_factors()];
     TEXTS.iter().map(|text| of(text)).chain(several).collect()
 }
 

@@ -2,14 +2,86 @@
 
 use super::super::error::ExchangeError;
 use super::super::factors::Factors;
+use super::super::failure::Failure;
+use super::super::part::{Method, Part};
 use super::Step;
 use crate::collective::Collective;
 use crate::device::Device;
 use crate::error::Error;
-use crate::low_rank::LowRankState;
 use crate::model::ModelPlan;
 use crate::plan::{DecodeMode, Side};
+use crate::recipe::Algorithm;
+use crate::seed::Seed;
 use crate::view::PayloadView;
+use crate::wire::Payload;
+
+/// A factor of a step, where it lies. Its first entries may go through a quantizer, and the others as they are.
+pub(in super::super) trait Factor {
+    /// Has the entries from one on at hand, before the others wait for them.
+    fn read(&mut self, from: usize) -> Result<(), Error>;
+
+    /// The entries that [`Factor::read`] has at hand.
+    fn at_hand(&mut self) -> &mut [f32];
+
+    /// Puts them back.
+    fn write(&mut self) -> Result<(), Error>;
+
+    /// The payloads of what the plan is for, which is that of a side.
+    fn encode(&mut self, plan: &ModelPlan, side: Side, seed: Seed) -> Result<Vec<Payload>, Error>;
+
+    /// Writes the sum of what all ranks have sent, times the weight.
+    fn decode(
+        &mut self,
+        plan: &ModelPlan,
+        side: Side,
+        ranks: &[Vec<PayloadView<'_>>],
+        weight: f32,
+    ) -> Result<(), Error>;
+
+    /// Keeps what this rank has sent of the step's last factor.
+    fn keep(&mut self, plan: &ModelPlan, side: Side, mine: &[Vec<PayloadView<'_>>]) -> Result<(), Error>;
+}
+
+/// A factor in the host's memory.
+pub(in super::super) struct OnHost<'f> {
+    pub(in super::super) device: &'f Device,
+    pub(in super::super) factor: &'f mut [f32],
+    /// Where what is at hand begins.
+    pub(in super::super) from: usize,
+    /// This rank's last factor as it was sent.
+    pub(in super::super) own: &'f mut Vec<f32>,
+}
+
+impl Factor for OnHost<'_> {
+    fn read(&mut self, from: usize) -> Result<(), Error> {
+        self.from = from;
+        Ok(())
+    }
+
+    fn at_hand(&mut self) -> &mut [f32] {
+        &mut self.factor[self.from..]
+    }
+
+    fn write(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn encode(&mut self, plan: &ModelPlan, _: Side, seed: Seed) -> Result<Vec<Payload>, Error> {
+        self.device.encode_model(plan, &self.factor[..plan.layout().elements() as usize], &mut [], seed)
+    }
+
+    fn decode(&mut self, plan: &ModelPlan, _: Side, ranks: &[Vec<PayloadView<'_>>], weight: f32) -> Result<(), Error> {
+        let ranks: Vec<&[PayloadView<'_>]> = ranks.iter().map(Vec::as_slice).collect();
+        let factor = &mut self.factor[..plan.layout().elements() as usize];
+        self.device.decode_model(plan, DecodeMode::Sum(weight), &ranks, factor)
+    }
+
+    fn keep(&mut self, plan: &ModelPlan, _: Side, mine: &[Vec<PayloadView<'_>>]) -> Result<(), Error> {
+        self.own.resize(plan.layout().elements() as usize, 0.0);
+        let mine: Vec<&[PayloadView<'_>]> = mine.iter().map(Vec::as_slice).collect();
+        self.device.decode_model(plan, DecodeMode::Sum(1.0), &mine, self.own)
+    }
+}
 
 /// What makes of each factor of a step the mean over the ranks.
 pub(in super::super) struct Means<'e, G: ?Sized> {
@@ -25,36 +97,35 @@ pub(in super::super) struct Means<'e, G: ?Sized> {
     round: usize,
     /// Whether all ranks know that the step fails, or none can be told.
     told: bool,
-    /// This rank's last factor as it was sent.
-    own: Vec<f32>,
     bytes: u64,
 }
 
 impl<'e, G: Collective + ?Sized> Means<'e, G> {
-    /// For a step of this state. The seed of `step` is that of the part's draws.
+    /// For a step with factors of these sides. The seed of `step` is that of the part's draws.
     pub(in super::super) fn new(
         device: &'e Device,
         group: &'e mut G,
         weight: f32,
         step: Step,
         through: Option<&'e Factors>,
-        state: &LowRankState,
+        sides: Vec<Side>,
     ) -> Self {
         // Without a matrix nothing is quantized, and nothing gathered.
         let through = through.filter(|through| !through.tensors.is_empty());
-        let sides = (1..=state.rounds()).map(|round| state.side(round)).collect();
-        Self { device, group, weight, step, through, sides, round: 0, told: false, own: Vec::new(), bytes: 0 }
+        Self { device, group, weight, step, through, sides, round: 0, told: false, bytes: 0 }
     }
 
-    /// Makes the next factor of the step the mean. What lies behind it goes as it is.
-    pub(in super::super) fn mean(&mut self, factor: &mut [f32]) -> Result<(), Error> {
+    /// Makes the next factor of the step the mean. What lies behind what is quantized goes as it is.
+    pub(in super::super) fn mean(&mut self, factor: &mut impl Factor) -> Result<(), Error> {
         let side = self.sides.get(self.round).copied().unwrap_or(Side::Left);
         self.round += 1;
-        let Some(through) = self.through else { return self.sum(factor) };
+        let Some(through) = self.through else {
+            factor.read(0)?;
+            return self.sum(factor);
+        };
         let plan = through.of(side);
-        let (factors, plain) = factor.split_at_mut(plan.layout().elements() as usize);
         let (rank, ranks) = (self.group.rank(), self.group.ranks());
-        let encoded = self.encode(plan, through, factors);
+        let encoded = factor.read(plan.layout().elements() as usize).and_then(|()| self.encode(side, through, factor));
         let message = self.step.message(rank, &encoded);
         self.bytes += message.len() as u64;
         let mut from = Vec::new();
@@ -69,53 +140,44 @@ impl<'e, G: Collective + ?Sized> Means<'e, G> {
             self.told = true;
             return Err(error);
         }
-        if !plain.is_empty() {
-            self.sum(plain)?;
+        if !factor.at_hand().is_empty() {
+            self.sum(factor)?;
         }
         let received = received?;
-        let ranks: Vec<&[PayloadView<'_>]> = received.iter().map(Vec::as_slice).collect();
-        self.device.decode_model(plan, DecodeMode::Sum(self.weight), &ranks, factors)?;
+        factor.decode(plan, side, &received, self.weight)?;
         if self.round == self.sides.len() {
-            self.own.resize(factors.len(), 0.0);
-            let mine = &ranks[rank as usize..rank as usize + 1];
-            self.device.decode_model(plan, DecodeMode::Sum(1.0), mine, &mut self.own)?;
+            factor.keep(plan, side, &received[rank as usize..rank as usize + 1])?;
         }
         Ok(())
     }
 
-    /// Ends the step; bytes that were handed over. The state keeps what this rank has not sent.
+    /// Ends the step; bytes that were handed over.
     ///
     /// A step that failed on this rank alone fails on the others with the next factor.
-    pub(in super::super) fn end(mut self, done: Result<(), Error>, state: &mut LowRankState) -> Result<u64, Error> {
-        if done.is_ok() {
-            if self.through.is_some() {
-                state.keep_own(&self.own);
-            }
-            return Ok(self.bytes);
+    pub(in super::super) fn end(self, done: Result<(), Error>) -> Result<u64, Failure> {
+        let Err(error) = done else { return Ok(self.bytes) };
+        let was_last = self.round == self.sides.len();
+        if self.through.is_some() && !self.told && !was_last {
+            refuse(self.step, self.group);
         }
-        if self.through.is_some() && !self.told && self.round < self.sides.len() {
-            let rank = self.group.rank();
-            let refusal = self.step.message(rank, &Err(ExchangeError::Refused { rank }.into()));
-            // The error behind which this comes says more than one of the group.
-            self.told = self.group.all_gather(&refusal, &mut Vec::new()).is_ok();
-        }
-        done.map(|()| self.bytes)
+        Err(Failure { error, alone: was_last && !self.told })
     }
 
-    /// The mean in f32, by an all-reduce.
-    fn sum(&mut self, values: &mut [f32]) -> Result<(), Error> {
+    /// The mean in f32 of what is at hand, by an all-reduce.
+    fn sum(&mut self, factor: &mut impl Factor) -> Result<(), Error> {
+        let values = factor.at_hand();
         self.bytes += 4 * values.len() as u64;
         self.group.all_reduce_sum(values).inspect_err(|_| self.told = true)?;
         values.iter_mut().for_each(|value| *value *= self.weight);
-        Ok(())
+        factor.write()
     }
 
     /// The payloads of this rank's factor.
-    fn encode(&self, plan: &ModelPlan, through: &Factors, factors: &[f32]) -> Result<Vec<Vec<u8>>, Error> {
+    fn encode(&self, side: Side, through: &Factors, factor: &mut impl Factor) -> Result<Vec<Vec<u8>>, Error> {
         // Each factor of a step has draws of its own, and none those of a payload that is gathered.
         let (rank, ranks) = (self.group.rank(), self.group.ranks());
         let seed = self.step.seed.worker(ranks.wrapping_mul(self.round as u32).wrapping_add(rank));
-        let payloads = self.device.encode_model(plan, factors, &mut [], seed)?;
+        let payloads = factor.encode(through.of(side), side, seed)?;
         let packed = |payload| Ok(self.device.packed(payload, through.entropy)?.into_bytes());
         payloads.into_iter().map(packed).collect()
     }
@@ -156,4 +218,23 @@ impl<'e, G: Collective + ?Sized> Means<'e, G> {
         }
         Ok(all)
     }
+}
+
+/// Tells the others that the step fails, where the next message is a factor of one of these parts, through a quantizer.
+/// No other message between them can say so.
+pub(in super::super) fn tell(parts: &[Part], step: Step, group: &mut (impl Collective + ?Sized)) {
+    let speaks = |part: &&Part| {
+        part.via != Algorithm::Gather || matches!(part.method, Method::LowRank { .. } | Method::Random { .. })
+    };
+    if parts.iter().find(speaks).is_some_and(Part::gathers_factors) {
+        refuse(step, group);
+    }
+}
+
+/// A refusal in the place of a factor.
+fn refuse(step: Step, group: &mut (impl Collective + ?Sized)) {
+    let rank = group.rank();
+    let refusal = step.message(rank, &Err(ExchangeError::Refused { rank }.into()));
+    // The error behind which this comes says more than one of the group.
+    let _ = group.all_gather(&refusal, &mut Vec::new());
 }

@@ -7,9 +7,12 @@ mod traffic;
 mod tree;
 mod two_phase;
 
-pub(super) use self::factors::Means;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(super) use self::factors::Factor;
+pub(super) use self::factors::{Means, OnHost, tell};
 pub(super) use self::owner::Owner;
 use super::error::ExchangeError;
+use super::failure::Failure;
 use super::frame;
 use super::part::{Method, Part};
 use super::planes::{Held, InStep};
@@ -90,7 +93,7 @@ pub(super) fn run(
     step: Step,
     group: &mut (impl Collective + ?Sized),
     weight: f32,
-) -> Result<u64, Error> {
+) -> Result<u64, Failure> {
     match &part.method {
         Method::Sparse { .. } => tree::run(host, part, step, group, weight),
         _ => two_phase::run(host, part, step, group, weight),

@@ -15,7 +15,7 @@ impl Compressor {
     /// last step kept: [`Algorithm::gather_bytes`], [`Algorithm::tree_bytes`] and [`Algorithm::two_phase_bytes`] of
     /// [`Algorithm::message_bytes`]. `None` where the lengths of payloads depend on the gradient: of packed codes, of
     /// quantized values, of entries above a threshold, and of a part of each sign. Of factors that go through a
-    /// quantizer one after another, those of the next step count.
+    /// quantizer one after another, those of the next step count, and the message without payloads before them.
     ///
     /// What is summed by an all-reduce is not counted: its messages are the engine's own. Nor is what an engine adds.
     /// An all-gather counts as if each rank sent its message to every other one; a ring sends as much.
@@ -58,7 +58,8 @@ impl Compressor {
             sent = sent.saturating_add(bytes);
         }
         let guarded = self.recipes.iter().any(|recipe| recipe.non_finite == NonFinite::Error);
-        let others = self.parts.iter().any(|part| part.algorithm(ranks) != Algorithm::Gather);
+        let apart = |part: &Part| part.algorithm(ranks) != Algorithm::Gather || part.gathers_factors();
+        let others = self.parts.iter().any(apart);
         if guarded || others || !gathered.is_empty() {
             let message = Algorithm::message_bytes(gathered);
             sent = sent.saturating_add(Algorithm::gather_bytes(ranks, message));

@@ -1,5 +1,6 @@
 //! The tree of gTop-k: [`Algorithm::Tree`].
 
+use super::super::failure::Failure;
 use super::super::frame;
 use super::super::part::{Method, Part};
 use super::super::planes::Held;
@@ -17,12 +18,12 @@ pub(super) fn run(
     step: Step,
     group: &mut (impl Collective + ?Sized),
     weight: f32,
-) -> Result<u64, Error> {
+) -> Result<u64, Failure> {
     let (rank, ranks) = (group.rank(), group.ranks());
     let mut mine = encode(host, part, step, rank);
     let (mut bytes, mut message, mut ack) = (0, Vec::new(), Vec::new());
     for (round, child) in (1..).zip(Algorithm::children(rank, ranks)) {
-        group.exchange(child, &[], &mut message)?;
+        group.exchange(child, &[], &mut message).map_err(Error::from)?;
         let theirs = read(part, step, &message, child);
         mine = mine
             .and_then(|mine| merge(host, part, step, [&mine, &theirs?], ranks.wrapping_mul(round).wrapping_add(rank)));
@@ -31,17 +32,17 @@ pub(super) fn run(
     message = step.message(rank, &own);
     if let Some(parent) = Algorithm::parent(rank) {
         bytes += message.len() as u64;
-        group.exchange(parent, &message, &mut ack)?;
-        group.exchange(parent, &[], &mut message)?;
+        group.exchange(parent, &message, &mut ack).map_err(Error::from)?;
+        group.exchange(parent, &[], &mut message).map_err(Error::from)?;
     }
     for child in Algorithm::children(rank, ranks).rev() {
         bytes += message.len() as u64;
-        group.exchange(child, &message, &mut ack)?;
+        group.exchange(child, &message, &mut ack).map_err(Error::from)?;
     }
     // This rank's own error says more than what follows from it.
     own?;
-    let result = read(part, step, &message, Algorithm::parent(rank).unwrap_or(rank))?;
-    write(host, part, &result, weight)?;
+    let result = read(part, step, &message, Algorithm::parent(rank).unwrap_or(rank));
+    result.and_then(|result| write(host, part, &result, weight)).map_err(Failure::behind)?;
     Ok(bytes)
 }
 

@@ -1,6 +1,7 @@
 //! Pieces to their owners, and quantized sums back: [`Algorithm::TwoPhase`](crate::Algorithm::TwoPhase).
 
 use super::super::error::ExchangeError;
+use super::super::failure::Failure;
 use super::super::part::Part;
 use super::super::planes::{Held, Sides};
 use super::pieces::Sub;
@@ -23,7 +24,7 @@ pub(super) fn run(
     step: Step,
     group: &mut (impl Collective + ?Sized),
     weight: f32,
-) -> Result<u64, Error> {
+) -> Result<u64, Failure> {
     let (rank, ranks) = (group.rank(), group.ranks());
     let planned = |sub: Sub| part.plan_of(&sub).map(|plan| (sub, plan));
     let piece = |owner| part.piece(owner, ranks).into_iter().map(planned).collect::<Result<Vec<Planned>, _>>();
@@ -47,7 +48,7 @@ pub(super) fn run(
     };
     let to: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
     let mut from = Vec::new();
-    group.all_to_all(&to, &mut from)?;
+    group.all_to_all(&to, &mut from).map_err(Error::from)?;
     let others = messages.iter().zip(0..).filter(|(_, to)| *to != rank);
     let mut bytes = others.map(|(message, _)| message.len() as u64).sum::<u64>();
 
@@ -58,12 +59,25 @@ pub(super) fn run(
     };
     let message = step.message(rank, &summed);
     bytes += message.len() as u64;
-    group.all_gather(&message, &mut from)?;
+    group.all_gather(&message, &mut from).map_err(Error::from)?;
     // This rank's own error says more than what follows from it.
     summed?;
-    expect_all(&from, ranks)?;
+    write(host, part, step, &pieces, &from, weight).map_err(Failure::behind)?;
+    Ok(bytes)
+}
+
+/// Writes the mean that the owners have sent.
+fn write(
+    host: &mut Place<'_, '_>,
+    part: &Part,
+    step: Step,
+    pieces: &[Vec<Planned>],
+    from: &[Vec<u8>],
+    weight: f32,
+) -> Result<(), Error> {
+    expect_all(from, pieces.len() as u32)?;
     let (mut mean, mut at) = (vec![0.0; part.elements()], 0);
-    for ((owner, piece), message) in (0..).zip(&pieces).zip(&from) {
+    for ((owner, piece), message) in (0..).zip(pieces).zip(from) {
         for ((sub, plan), view) in piece.iter().zip(read(part, step, piece, message, owner)?) {
             debug_assert_eq!(plan.len(), sub.range.len());
             let to = at..at + sub.range.len();
@@ -72,7 +86,7 @@ pub(super) fn run(
         }
     }
     part.unpack(&mean, host.gradient);
-    Ok(bytes)
+    Ok(())
 }
 
 /// The payloads of this rank, by pieces. The residual behind the step is what they do not hold.

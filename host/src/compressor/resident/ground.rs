@@ -6,6 +6,8 @@ use super::State;
 use super::kept::{Kept, Onto, Place};
 use super::memory::{AddMomentum, MomentumBuffers, Queue};
 use crate::collective::Collective;
+use crate::compressor::algorithm::Step;
+use crate::compressor::failure::Failure;
 use crate::compressor::frame::Writer;
 use crate::compressor::ground::{Ground, Own};
 use crate::compressor::part::{Part, Received};
@@ -22,6 +24,8 @@ pub(super) struct Resident<'s, D: DeviceMemory> {
     pub(super) device: &'s Device,
     pub(super) elements: u64,
     pub(super) gradient: D::Slice,
+    /// The number of the step, and the model's checksum.
+    pub(super) stamp: (u64, u32),
     pub(super) state: &'s mut State<D>,
     /// Whether there are copies of what was before the step.
     pub(super) begun: bool,
@@ -160,13 +164,15 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         seed: Seed,
         group: &mut (impl Collective + ?Sized),
         weight: f32,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, Failure> {
+        let (step, model) = self.stamp;
+        let step = Step { step, model, seed: part.seed_of(seed) };
         let done = match self.place(index, part) {
-            (queue, place, Kept::LowRank(kept)) => kept.step(queue, &place, part, group, weight),
+            (queue, place, Kept::LowRank(kept)) => kept.step(queue, &place, part, step, group, weight),
             (queue, place, Kept::Random(kept)) => kept.step(queue, &place, part, seed, group, weight),
             _ => return Ok(0),
         };
-        self.written |= matches!(done, Ok(_) | Err(Error::Backend { .. }));
+        self.written |= matches!(done, Ok(_) | Err(Failure { error: Error::Backend { .. }, .. }));
         done
     }
 

@@ -31,7 +31,9 @@ use crate::recipe::{Algorithm, RecipeError};
 /// A [`Compressor`] for gradients that lie in a device's memory, where its residual, momentum and factors stay too.
 ///
 /// Made by [`Compressor::resident`]. An exchange leaves what [`Compressor::exchange`] on that device leaves, bit for
-/// bit; what crosses the bus are payloads, factors, entries of random-k, and tensors that go uncompressed.
+/// bit; what crosses the bus are payloads, factors that no quantizer takes, entries of random-k, and tensors that go
+/// uncompressed. With factors through a quantizer on a [`Wgpu`], drivers that fuse what they multiply and add may leave
+/// other last bits (docs/powersgd.md).
 ///
 /// ```no_run
 /// # #[cfg(feature = "wgpu")]
@@ -164,8 +166,7 @@ impl Compressor {
     /// queue it works.
     ///
     /// # Errors
-    /// [`RecipeError::Stages`] for a recipe with a vote, gtopk or twophase, or with factors through a quantizer;
-    /// [`Error::Limit`] for a device whose limits are too small, as for entries of random-k whose tensors are more than
+    /// [`RecipeError::Stages`] for a recipe with a vote, gtopk or twophase; [`Error::Limit`] for a device whose limits are too small, as for entries of random-k whose tensors are more than
     /// one binding; [`Error::Backend`] where it has no memory left, or fails.
     pub fn resident<D>(&self, memory: &D) -> Result<ResidentCompressor<D>, Error>
     where
@@ -176,12 +177,6 @@ impl Compressor {
         if self.parts.iter().any(|part| part.recipe.vote) {
             let what = "a vote is counted in the host's memory, and the gradient is to stay in the device's";
             return Err(RecipeError::Stages { what, remedy: "use Compressor::exchange, or leave out vote" }.into());
-        }
-        if self.parts.iter().any(|part| part.recipe.of_factors().is_some()) {
-            let what = "factors through a quantizer leave a residual that is worked out in the host's memory, and the \
-                        gradient is to stay in the device's";
-            let remedy = "use Compressor::exchange, or leave out the quantizer";
-            return Err(RecipeError::Stages { what, remedy }.into());
         }
         if self.parts.iter().any(|part| part.recipe.algorithm() != Algorithm::Gather) {
             let what = "gtopk and twophase work in the host's memory, and the gradient is to stay in the device's";
@@ -292,7 +287,8 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
         let elements = inner.layout.elements();
         inner.broken_off = true;
         let (shared, _) = inner.split();
-        let mut ground = Resident { queue, device, elements, gradient, state, begun: false, written: false };
+        let stamp = shared.stamp();
+        let mut ground = Resident { queue, device, elements, gradient, stamp, state, begun: false, written: false };
         let done = shared.attempt(&mut ground, group);
         let whole = done.is_ok() || ground.undo().is_ok_and(|undone| undone);
         inner.broken_off = !whole;

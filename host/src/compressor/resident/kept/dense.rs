@@ -12,6 +12,7 @@ use crate::model::ModelPlan;
 use crate::plan::{DecodeMode, refuse_not_finite};
 use crate::seed::Seed;
 use crate::view::PayloadView;
+use crate::wire::Payload;
 
 pub(in crate::compressor::resident) struct Dense<D: DeviceMemory> {
     table: D::Room,
@@ -40,14 +41,24 @@ impl<D: DeviceMemory> Dense<D> {
         seed: Seed,
     ) -> Result<(), Error> {
         let Method::Dense { plan, .. } = &part.method else { return Ok(()) };
+        self.encode_of(queue, plan, (place.input.clone(), place.residual.clone()), part.seed_of(seed))
+    }
+
+    /// Queues the encode of a gradient, with a residual or without.
+    fn encode_of(
+        &self,
+        queue: &Queue<'_, D>,
+        plan: &ModelPlan,
+        (gradient, residual): (D::Slice, Option<D::Slice>),
+        seed: Seed,
+    ) -> Result<(), Error> {
         let buffers = EncodeBuffers {
-            gradient: place.input.clone(),
-            residual: place.residual.clone(),
+            gradient,
+            residual,
             body: queue.all(&self.body),
             workspace: self.workspace.as_ref().map(|room| queue.all(room)),
         };
-        let work = EncodeModel { plan, seed: part.seed_of(seed) };
-        queue.run(work, WithTable { table: queue.all(&self.table), buffers })
+        queue.run(EncodeModel { plan, seed }, WithTable { table: queue.all(&self.table), buffers })
     }
 
     /// Queues the decode of so many bodies, one behind the other.
@@ -79,6 +90,26 @@ impl<D: DeviceMemory> Dense<D> {
     ) -> Result<(), Error> {
         let Method::Dense { plan, .. } = &part.method else { return Ok(()) };
         self.queue_encode(queue, place, part, seed)?;
+        for payload in self.encoded(queue, plan)? {
+            message.append(place.device.packed(payload, part.recipe.entropy)?.as_bytes());
+        }
+        Ok(())
+    }
+
+    /// The payloads of values that lie in the device's memory, of one tensor behind the other.
+    pub(super) fn payloads(
+        &self,
+        queue: &Queue<'_, D>,
+        plan: &ModelPlan,
+        values: D::Slice,
+        seed: Seed,
+    ) -> Result<Vec<Payload>, Error> {
+        self.encode_of(queue, plan, (values, None), seed)?;
+        self.encoded(queue, plan)
+    }
+
+    /// The payloads that an encode has left.
+    fn encoded(&self, queue: &Queue<'_, D>, plan: &ModelPlan) -> Result<Vec<Payload>, Error> {
         if let Some(workspace) = self.workspace.as_ref().filter(|_| plan.is_guarded() && plan.launches() > 0) {
             let mut status = [0u32];
             queue.read(&queue.all(workspace), 0, &mut status)?;
@@ -86,10 +117,7 @@ impl<D: DeviceMemory> Dense<D> {
         }
         let ([scalars, codes], from, body) = (plan.part_bytes(), plan.codes_offset(), queue.all(&self.body));
         let (scalars, codes) = (queue.bytes(&body, 0..scalars)?, queue.bytes(&body, from..from + codes)?);
-        for payload in plan.seal_parts(&scalars, &codes) {
-            message.append(place.device.packed(payload, part.recipe.entropy)?.as_bytes());
-        }
-        Ok(())
+        Ok(plan.seal_parts(&scalars, &codes))
     }
 
     pub(in crate::compressor::resident) fn decode(
@@ -102,11 +130,23 @@ impl<D: DeviceMemory> Dense<D> {
     ) -> Result<(), Error> {
         let Method::Dense { plan, .. } = &part.method else { return Ok(()) };
         let ranks = &ranks[onto.ranks];
+        self.decode_of(queue, (device, part.recipe.entropy), plan, ranks, (onto.mode, onto.output.clone()))
+    }
+
+    /// Decodes payloads, which are packed where there is an entropy code, over or onto an output.
+    pub(super) fn decode_of(
+        &mut self,
+        queue: &Queue<'_, D>,
+        (device, entropy): (&Device, Entropy),
+        plan: &ModelPlan,
+        ranks: &[Vec<PayloadView<'_>>],
+        (mode, output): (DecodeMode, D::Slice),
+    ) -> Result<(), Error> {
         let (count, each) = (ranks.len() as u32, plan.body_bytes());
         let bodies = self.bodies.room(queue, count, each)?;
         let mut body = vec![0; each as usize];
         for (rank, payloads) in (0u64..).zip(ranks) {
-            if part.recipe.entropy != Entropy::None {
+            if entropy != Entropy::None {
                 let unpacked = payloads.iter().map(|payload| device.unpack(payload));
                 plan.write_body(&unpacked.collect::<Result<Vec<_>, _>>()?, &mut body)?;
             } else {
@@ -114,7 +154,6 @@ impl<D: DeviceMemory> Dense<D> {
             }
             queue.write(&bodies, rank * each, &body)?;
         }
-        let buffers = DecodeBuffers { bodies, output: onto.output.clone() };
-        self.queue_decode(queue, plan, onto.mode, count, buffers)
+        self.queue_decode(queue, plan, mode, count, DecodeBuffers { bodies, output })
     }
 }

@@ -1,9 +1,12 @@
 //! Tensors that go as factors.
 
+use super::quantized::{OnDevice, Quantized};
 use super::{Place, pack, unpack};
 use crate::collective::Collective;
 use crate::compressor::Compressor;
-use crate::compressor::part::Part;
+use crate::compressor::algorithm::{Means, Step};
+use crate::compressor::failure::Failure;
+use crate::compressor::part::{Method, Part};
 use crate::compressor::resident::memory::{Plane, Queue};
 use crate::embed::{AdvanceLowRank, BeginLowRank, DeviceMemory, FinishLowRank, LowRankBuffers};
 use crate::error::Error;
@@ -19,6 +22,8 @@ pub(in crate::compressor::resident) struct LowRank<D: DeviceMemory> {
     factors: D::Room,
     /// Where tensors are packed one behind the other.
     packed: Option<D::Room>,
+    /// What factors are encoded and decoded with, where they go through a quantizer.
+    through: Option<Quantized<D>>,
     /// Whether the step under way has begun.
     begun: bool,
 }
@@ -32,6 +37,13 @@ impl<D: DeviceMemory> LowRank<D> {
         packed: bool,
     ) -> Result<Self, Error> {
         let mut steps = host.codec.resident(&of.matrices(part, !packed), Dtype::F32, part.seed(of.run))?;
+        let through = match &part.method {
+            Method::LowRank { through: Some(through), .. } if part.gathers_factors() => {
+                steps = steps.keeping_own()?;
+                Some(Quantized::new(queue, through, part.recipe.memory().feedback)?)
+            }
+            _ => None,
+        };
         let (image, sums) = steps.upload(host)?;
         let room = |bytes| queue.room(bytes);
         let state = Plane { now: room(steps.state_bytes())?, before: room(steps.saved_bytes())? };
@@ -40,7 +52,7 @@ impl<D: DeviceMemory> LowRank<D> {
         queue.write(&queue.all(&residual.now), 0, bytemuck::cast_slice(&sums))?;
         let packed = if packed { Some(room(steps.gradient_bytes())?) } else { None };
         let factors = room(steps.factor_bytes())?;
-        Ok(Self { before: steps.clone(), steps, state, residual, factors, packed, begun: false })
+        Ok(Self { before: steps.clone(), steps, state, residual, factors, packed, through, begun: false })
     }
 
     pub(super) fn keep(&mut self, queue: &Queue<'_, D>) -> Result<(), Error> {
@@ -102,26 +114,39 @@ impl<D: DeviceMemory> LowRank<D> {
         checked.map_err(|error| if self.packed.is_some() { part.unpacked(error) } else { error })
     }
 
-    /// A step, with its all-reduces; bytes that were handed over.
+    /// A step, with all its messages; bytes that were handed over. The seed of `step` is that of the part's draws.
     pub(in crate::compressor::resident) fn step(
         &mut self,
         queue: &Queue<'_, D>,
         place: &Place<'_, D>,
         part: &Part,
+        step: Step,
         group: &mut (impl Collective + ?Sized),
         weight: f32,
-    ) -> Result<u64, Error> {
-        let mut bytes = 0;
-        self.step_by(queue, place, part, |steps, factors| {
-            let mut factor = vec![0.0f32; steps.given_len()];
-            queue.read(factors, 0, &mut factor)?;
-            group.all_reduce_sum(&mut factor)?;
-            bytes += 4 * factor.len() as u64;
-            factor.iter_mut().for_each(|entry| *entry *= weight);
-            steps.check_reduced(&factor)?;
-            queue.write(factors, 0, bytemuck::cast_slice(&factor))
-        })?;
-        Ok(bytes)
+    ) -> Result<u64, Failure> {
+        let through = match &part.method {
+            Method::LowRank { through, .. } => through.as_deref(),
+            _ => None,
+        };
+        let sides = (1..=self.steps.rounds()).map(|round| self.steps.side(round)).collect();
+        let mut means = Means::new(place.device, group, weight, step, through, sides);
+        let (mut quantized, state) = (self.through.take(), queue.all(&self.state.now));
+        let done = self.step_by(queue, place, part, |steps, factors| {
+            let through = quantized.as_mut();
+            let mut factor = OnDevice {
+                queue,
+                device: place.device,
+                steps,
+                factors,
+                state: &state,
+                through,
+                at_hand: Default::default(),
+            };
+            means.mean(&mut factor)?;
+            factor.check()
+        });
+        self.through = quantized;
+        means.end(done)
     }
 
     /// A step, in which `mean` makes of each factor, of [`ResidentLowRank::given_len`] entries, the mean over the

@@ -3,6 +3,7 @@
 mod dense;
 mod finite;
 mod low_rank;
+mod quantized;
 mod random;
 mod rotated;
 mod sparse;

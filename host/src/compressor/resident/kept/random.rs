@@ -3,6 +3,7 @@
 use super::finite::Finite;
 use super::{Packed, Place, taken, unpack};
 use crate::collective::Collective;
+use crate::compressor::failure::Failure;
 use crate::compressor::part::Part;
 use crate::compressor::planes::zeros;
 use crate::compressor::resident::memory::Queue;
@@ -121,12 +122,13 @@ impl<D: DeviceMemory> Random<D> {
         seed: Seed,
         group: &mut (impl Collective + ?Sized),
         weight: f32,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, Failure> {
         let values = self.queue_take(queue, place, part, seed)?;
         queue.read(&values, 0, &mut self.sums)?;
-        group.all_reduce_sum(&mut self.sums)?;
-        queue.write(&values, 0, bytemuck::cast_slice(&self.sums))?;
-        self.queue_spread(queue, place, part, seed, values, weight)?;
+        group.all_reduce_sum(&mut self.sums).map_err(Error::from)?;
+        let written = queue.write(&values, 0, bytemuck::cast_slice(&self.sums));
+        let spread = written.and_then(|()| self.queue_spread(queue, place, part, seed, values, weight));
+        spread.map_err(Failure::behind)?;
         Ok(4 * self.sums.len() as u64)
     }
 }

@@ -262,7 +262,8 @@ impl QueuedCompressor {
         // SAFETY: the gradient is the caller's, and all else the compressor's own.
         let queue = unsafe { Queue::new(&*memory) };
         (inner.broken_off, *pending) = (true, true);
-        let mut ground = Resident { queue, device, elements, gradient, state, begun: false, written: false };
+        let stamp = (inner.steps, inner.model);
+        let mut ground = Resident { queue, device, elements, gradient, stamp, state, begun: false, written: false };
         // SAFETY: the caller answers for the group; the stream is the one that the memory's work goes to.
         let mut ranks = unsafe { Ranks::new(group, stream) };
         let seed = Seed::new(inner.run).step(inner.steps).worker(rank);

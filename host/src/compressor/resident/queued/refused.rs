@@ -32,6 +32,9 @@ pub(super) fn refuse(recipe: &Recipe, step: u64) -> Result<(), Error> {
     } else if recipe.select.is_some() && recipe.quantize != Quantize::Exact {
         let what = "values of a selection that are rounded or quantized are written by the host";
         (what, "use ResidentCompressor::exchange, or leave out what stands behind topk")
+    } else if recipe.of_factors().is_some() {
+        let what = "factors through a quantizer are gathered by way of the host";
+        (what, "use ResidentCompressor::exchange, or leave out the quantizer")
     } else if recipe.rotation.is_some() {
         let what = "what is rotated is gathered by way of the host";
         (what, "use ResidentCompressor::exchange, or leave out rotate")
