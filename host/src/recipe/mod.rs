@@ -308,16 +308,16 @@ impl Recipe {
 
     /// The same with the coefficients of blocks of the gradient in its place, and the gradient of the mean of the
     /// ranks' coefficients behind the exchange. Tensors of one recipe are transformed one behind the other, so that
-    /// `dct:block=64` and `topk:k=32,block=4096` have the same blocks. With [`Dct::tiles`] blocks are squares of rows and
-    /// columns of each tensor's matrix.
+    /// `dct:block=64` and `topk:k=32,block=4096` have the same blocks. With [`Dct::tiles`] blocks are squares of rows
+    /// and columns of each tensor's matrix.
     ///
     /// Source: Peng, Quesnelle and Kingma, "DeMo: Decoupled momentum optimization", 2024, algorithm 1. Its momentum m =
     /// beta m + lr g loses the transform back of what was sent. Here residual, momentum and estimates are of
     /// coefficients themselves, which is the same, since the transform is linear, and has one basis for ever: so a step
     /// takes one transform each way, and what is sent and what is kept add up as behind any other codec, to the bit.
-    /// DeMo is `dct:tiles+topk:k=32,block=4096,clamped+ef:beta=0.999,gamma=<lr>`, and the sign of the mean behind it. Two
-    /// things differ: of a side that 64 does not divide, theirs takes the largest divisor up to 64, and here what whole
-    /// tiles leave comes behind them, in blocks as it lies, since sides are powers of two ([`Dct::tiles`]); and a
+    /// DeMo is `dct:tiles+topk:k=32,block=4096,clamped+ef:beta=0.999,gamma=<lr>`, and the sign of the mean behind it.
+    /// Two things differ: of a side that 64 does not divide, theirs takes the largest divisor up to 64, and here what
+    /// whole tiles leave comes behind them, in blocks as it lies, since sides are powers of two ([`Dct::tiles`]); and a
     /// coefficient that some ranks have sent has the mean over all of them, where theirs is over those that sent it.
     /// Without `tiles`, squares are of 4096 elements as they lie, and a step takes one copy of the gradient less each
     /// way.

@@ -14,10 +14,10 @@ use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 /// selection of as many entries keeps more of the gradient.
 ///
 /// Source: Peng, Quesnelle and Kingma, "DeMo: Decoupled momentum optimization", 2024, which takes squares of 64 x 64 of
-/// a tensor's matrix, as [`Dct::tiles`] does; without it a block is 4096 elements as they lie. Makhoul, "A fast cosine transform in one and two
-/// dimensions", IEEE Transactions on Acoustics, Speech, and Signal Processing 28, 1980, has the transform. The order
-/// of the operations is by Plonka and Tasche, "Fast and numerically stable algorithms for discrete cosine transforms",
-/// Linear Algebra and its Applications 394, 2005.
+/// a tensor's matrix, as [`Dct::tiles`] does; without it a block is 4096 elements as they lie. Makhoul, "A fast cosine
+/// transform in one and two dimensions", IEEE Transactions on Acoustics, Speech, and Signal Processing 28, 1980, has
+/// the transform. The order of the operations is by Plonka and Tasche, "Fast and numerically stable algorithms for
+/// discrete cosine transforms", Linear Algebra and its Applications 394, 2005.
 ///
 /// * **Block**: a square whose side is a power of two from 2 to 64, 64 by default. What whole blocks leave of a tensor
 ///   falls into blocks of the powers of two that add up to it, the largest first, down to one element; those that are
@@ -71,11 +71,11 @@ impl Dct {
     /// [`Device::dct`] refuses them, since a slice has no rows.
     ///
     /// * **Matrix**: the first dimension of a tensor by the product of the others, as [`Matrix::of`] has it.
-    /// * **Order**: the tensors of a recipe become one line of elements. First, tensor by tensor, each whole tile: those
-    ///   of a row of tiles beside each other, then the next row of tiles, and a tile's elements row by row. Then, tensor
-    ///   by tensor, what no whole tile holds: what lies right of the tiles, row by row, then the last rows; of a tensor
-    ///   that is a vector, or less than a tile high or wide, all. Blocks are of that line. So each tile is a whole block,
-    ///   and one of `topk:block=4096`, whatever lies around it.
+    /// * **Order**: the tensors of a recipe become one line of elements. First, tensor by tensor, each whole tile:
+    ///   those of a row of tiles beside each other, then the next row of tiles, and a tile's elements row by row. Then,
+    ///   tensor by tensor, what no whole tile holds: what lies right of the tiles, row by row, then the last rows; of a
+    ///   tensor that is a vector, or less than a tile high or wide, all. Blocks are of that line. So each tile is a
+    ///   whole block, and one of `topk:block=4096`, whatever lies around it.
     /// * **Sides** that the block's does not divide: DeMo then takes the largest divisor of a side that is at most 64.
     ///   Here sides of blocks are powers of two alone, since the transform halves a line at each of its levels.
     ///

@@ -12,7 +12,7 @@ use gradwire_kernels::params::{RotateParams, SPAN, rotate_flags};
 
 pub use self::dct::Dct;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use self::embed::{Cosine, Turn, TurnBuffers};
+pub(crate) use self::embed::{Cosine, Tiling, Turn, TurnBuffers};
 pub(crate) use self::engine::Rotate;
 pub(crate) use self::tiles::Tiles;
 use crate::error::Error;

@@ -1,12 +1,21 @@
 //! The order in which a cosine transform takes squares of matrices.
 
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use gradwire_kernels::arith::tiles::reciprocal;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use gradwire_kernels::params::{DECODE_SPAN, TilesParams, tiles_flags};
+
 use crate::codec::powersgd::Matrix;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use crate::error::Error;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 
 /// Tensors one behind the other, and the order in which their elements are blocks: first, matrix by matrix, each whole
 /// tile; then, tensor by tensor, all that no whole tile holds.
 ///
-/// Tiles of a row of tiles come beside each other, and then the next row of tiles; a tile's elements row by row. Of what
-/// is left of a matrix, what lies right of its tiles comes first, row by row, and then its last rows.
+/// Tiles of a row of tiles come beside each other, and then the next row of tiles; a tile's elements row by row. Of
+/// what is left of a matrix, what lies right of its tiles comes first, row by row, and then its last rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tiles(Vec<Move>);
 
@@ -121,6 +130,62 @@ impl Tiles {
         }
         copied
     }
+}
+
+/// Elements that are bound begin at multiples of this many, which are 256 bytes.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+const UNIT: u64 = 64;
+
+/// The passes that put tiles one behind the other, or back, each of so many rows of tiles as a device's limits admit.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(super) fn passes(of: &Move, back: bool, limits: &Limits) -> Result<Vec<Pass>, Error> {
+    // A row of tiles as it lies, with what is right of it, and in the order.
+    let (lies, ordered) = (of.side * of.stride, of.side * of.side * of.beside);
+    let (most, span) = ((limits.binding_bytes / 4).min(1 << 31), u64::from(DECODE_SPAN));
+    let by_binding = most.saturating_sub(UNIT - 1) / lies;
+    let by_groups = u64::from(limits.groups).saturating_mul(span) / ordered;
+    if by_binding == 0 {
+        let limit = "max_storage_buffer_binding_size";
+        return Err(Error::Limit { limit, found: limits.binding_bytes, needed: 4 * (lies + UNIT - 1) });
+    }
+    if by_groups == 0 {
+        let limit = "max_compute_workgroups_per_dimension";
+        return Err(Error::Limit { limit, found: limits.groups.into(), needed: ordered.div_ceil(span) });
+    }
+    let most = by_binding.min(by_groups);
+    let [reciprocal, beside_log2] = reciprocal(of.beside as u32);
+    let pass = |row: u64| {
+        let rows = (of.rows - row).min(most);
+        // Where the elements of these rows begin, and how many there are from the first to the last.
+        let [lies, ordered] = [
+            (of.lies + row * lies, (rows * of.side - 1) * of.stride + of.side * of.beside),
+            (of.ordered + row * ordered, rows * ordered),
+        ]
+        .map(|(first, elements)| {
+            let base = first / UNIT * UNIT;
+            ((first - base) as u32, Span { offset: 4 * base, bytes: 4 * (first + elements - base) })
+        });
+        let (input, output) = if back { (ordered.1, lies.1) } else { (lies.1, ordered.1) };
+        let n = rows * of.side * of.side * of.beside;
+        let params = TilesParams {
+            n: n as u32,
+            lies: lies.0,
+            ordered: ordered.0,
+            side_log2: of.side.trailing_zeros(),
+            beside: of.beside as u32,
+            reciprocal,
+            beside_log2,
+            stride: of.stride as u32,
+            flags: if back { tiles_flags::INVERSE } else { 0 },
+        };
+        Pass {
+            kernel: Kernel::Tiles,
+            params: Params::Tiles(params),
+            bindings: Bindings { input, output, ..Bindings::default() },
+            groups: n.div_ceil(span) as u32,
+        }
+    };
+    Ok((0..of.rows.div_ceil(most)).map(|index| pass(index * most)).collect())
 }
 
 #[cfg(test)]

@@ -164,8 +164,7 @@ impl Compressor {
     /// queue it works.
     ///
     /// # Errors
-    /// [`RecipeError::Stages`] for a recipe with a vote, gtopk, twophase or dct:tiles, or with factors through a
-    /// quantizer;
+    /// [`RecipeError::Stages`] for a recipe with a vote, gtopk or twophase, or with factors through a quantizer;
     /// [`Error::Limit`] for a device whose limits are too small, as for entries of random-k whose tensors are more than
     /// one binding; [`Error::Backend`] where it has no memory left, or fails.
     pub fn resident<D>(&self, memory: &D) -> Result<ResidentCompressor<D>, Error>
@@ -187,12 +186,6 @@ impl Compressor {
         if self.parts.iter().any(|part| part.recipe.algorithm() != Algorithm::Gather) {
             let what = "gtopk and twophase work in the host's memory, and the gradient is to stay in the device's";
             let remedy = "use Compressor::exchange, or leave out gtopk and twophase";
-            return Err(RecipeError::Stages { what, remedy }.into());
-        }
-        if self.parts.iter().any(|part| part.order.is_some()) {
-            let what = "dct:tiles puts elements in their order in the host's memory, and the gradient is to stay in the \
-                        device's";
-            let remedy = "use Compressor::exchange, or leave out tiles";
             return Err(RecipeError::Stages { what, remedy }.into());
         }
         let mut inner = self.clone();
