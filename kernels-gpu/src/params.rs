@@ -3,6 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use crate::arith::stream::{ROUNDS, Stream, round_keys};
+use crate::arith::tiles::place;
 
 /// `bucket_log2` of a tensor that is one bucket: every index shifted by it is 0.
 pub const WHOLE: u32 = 31;
@@ -637,6 +638,50 @@ impl DctParams {
     #[inline(always)]
     pub fn is_inverse(&self) -> bool {
         self.flags & dct_flags::INVERSE != 0
+    }
+}
+
+/// `flags` of [`TilesParams`].
+pub mod tiles_flags {
+    /// Put the elements of tiles back where they lie.
+    pub const INVERSE: u32 = 1;
+}
+
+/// Argument of the kernel that puts tiles of a matrix one behind the other.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct TilesParams {
+    /// Elements of this launch: whole rows of tiles.
+    pub n: u32,
+    /// Where the first tile begins as it lies, of what is bound.
+    pub lies: u32,
+    /// Where it begins in the order, of what is bound.
+    pub ordered: u32,
+    /// Base-2 logarithm of the side of a tile, 0 to 6.
+    pub side_log2: u32,
+    /// Tiles beside each other.
+    pub beside: u32,
+    /// What quotients by `beside` are products with ([`reciprocal`](crate::arith::tiles::reciprocal)).
+    pub reciprocal: u32,
+    /// Its logarithm.
+    pub beside_log2: u32,
+    /// Elements from a row of the matrix to the next one.
+    pub stride: u32,
+    /// [`tiles_flags`].
+    pub flags: u32,
+}
+
+impl TilesParams {
+    /// Whether the launch puts elements back.
+    #[inline(always)]
+    pub fn is_inverse(&self) -> bool {
+        self.flags & tiles_flags::INVERSE != 0
+    }
+
+    /// Where an element lies, by its number among those of the launch.
+    #[inline(always)]
+    pub fn place(&self, at: u32) -> u32 {
+        self.lies + place(at, self.side_log2, self.beside, [self.reciprocal, self.beside_log2], self.stride)
     }
 }
 

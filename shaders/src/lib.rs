@@ -335,7 +335,7 @@ macro_rules! bucketed_table {
 gradwire_kernels::bucketed_codecs!(bucketed_table);
 
 /// All other entry points.
-const OTHERS: [Shader; 39] = [
+const OTHERS: [Shader; 40] = [
     entry(
         "finite_scan",
         module!(
@@ -460,6 +460,7 @@ const OTHERS: [Shader; 39] = [
     entry("memory_momentum", module!("memory/momentum.wgsl"), MOMENTUM, 0),
     entry("rotate_blocks", module!("rotation/rotate.wgsl"), ROTATE, 16384),
     entry("dct_blocks", module!("rotation/dct.wgsl"), ROTATE, 16384),
+    entry("dct_tiles", module!("rotation/tiles.wgsl"), ROTATE, 0),
     entry("sign_vote", module!("vote/vote.wgsl"), VOTE, 2048),
     entry("random_gather", module!("random/params.wgsl", "random/gather.wgsl"), RANDOM_GATHER, 0),
     entry("random_scatter", module!("random/params.wgsl", "random/scatter.wgsl"), RANDOM_SCATTER, 0),
@@ -681,6 +682,7 @@ mod tests {
                             "sparse_scatter" => 32,
                             "memory_momentum" | "sign_vote" | "dct_blocks" => 16,
                             "rotate_blocks" => 48,
+                            "dct_tiles" => 36,
                             name if ["elias", "base3", "entropy"].iter().any(|prefix| name.starts_with(prefix)) => 20,
                             name if name.starts_with("topk") => 112,
                             name if name.starts_with("powersgd") => 96,

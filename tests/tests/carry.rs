@@ -110,7 +110,8 @@ fn every_residual_is_carried() {
 /// Coefficients are of blocks of all tensors of a compressor: other tensors make another basis.
 #[test]
 fn coefficients_are_carried_to_the_same_tensors_alone() {
-    for text in ["dct:block=8+topk:0.1+ef", "dct+qsgd:bits=4,bucket=64+noef+momentum=0.5", "dct+topk:0.1+ef21"] {
+    let texts = ["dct:block=8+topk:0.1+ef", "dct+qsgd:bits=4,bucket=64+noef+momentum=0.5", "dct+topk:0.1+ef21"];
+    for text in texts.into_iter().chain(["dct:block=8,tiles+topk:0.1+ef"]) {
         let old = bucket(text, &[0, 2]);
         bucket(text, &[0, 2]).take_over(&[&old]).expect("the same tensors");
         for others in [&[0][..], &[2, 0], &[0, 2, 5]] {
@@ -128,6 +129,10 @@ fn coefficients_are_carried_to_the_same_tensors_alone() {
         both.take_over(&[&halves[0], &halves[1]]).expect_err("blocks of each");
         bucket(text, &[5]).take_over(&[&old]).expect("none of them");
     }
+    // Tiles are another basis.
+    let error =
+        bucket("dct:tiles+topk:0.1+ef", &[0]).take_over(&[&bucket("dct+topk:0.1+ef", &[0])]).expect_err("another");
+    assert!(error.to_string().contains("with dct:tiles+topk:0.1+ef"), "{error}");
     // Nothing is kept, and nothing is lost.
     bucket("dct+topk:0.1", &[0]).take_over(&[&bucket("dct+topk:0.1", &[0, 2])]).expect("no memory");
 }

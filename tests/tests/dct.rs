@@ -1,7 +1,7 @@
 //! Cosine transforms: the same bits on every vector width, what the transform promises, and exchanges of coefficients.
 
 use gradwire::backend::cpu::{Cpu, Simd};
-use gradwire::{BackendKind, Compressor, Dct, Device, Error, Recipe, Seed, TopK};
+use gradwire::{BackendKind, Compressor, Dct, Device, Error, Policy, Recipe, RecipeError, Seed, Tensor, TopK};
 use gradwire_collectives::Threads;
 use gradwire_tests::cases::normal;
 use gradwire_tests::require;
@@ -202,6 +202,13 @@ fn every_other_backend_gives_the_bits_of_the_formula() {
             (bits(&x), compressor.state().expect("idle"))
         };
         assert!(exchanged(&device) == exchanged(&Device::cpu()), "{device}");
+        let of_tiles = |device: &Device| {
+            let text = "dct:block=16,tiles+topk:k=8,block=256,clamped+ef:beta=0.5";
+            let (mut x, mut compressor) = (normal(ODD, 4), compressor(text));
+            step(&mut compressor, device, &mut x);
+            (bits(&x), compressor.state().expect("idle"))
+        };
+        assert!(of_tiles(&device) == of_tiles(&Device::cpu()), "{device}");
     }
 }
 
@@ -270,10 +277,32 @@ fn what_is_wrong_is_said() {
         assert!(error.to_string().contains("or leave out dct"), "{error}");
     }
     for (text, says) in
-        [("dct:block=3+qsgd", "2 to 64"), ("dct:64+qsgd", "block could"), ("dct+qsgd+dct", "another kind")]
+        [("dct:block=3+qsgd", "2 to 64"), ("dct:64+qsgd", "block or tiles could"), ("dct+qsgd+dct", "another kind")]
     {
         let error = text.parse::<Recipe>().expect_err(text);
         assert!(error.to_string().contains(says), "{error}");
+    }
+    for text in ["dct:tiles", "dct:block=64,tiles"] {
+        let error = text.parse::<Recipe>().expect_err(text);
+        assert!(error.to_string().contains("or leave out dct"), "{error}");
+    }
+    for (text, says) in [("dct:tiles=2+qsgd", "takes no value"), ("dct:tile+qsgd", "block or tiles could")] {
+        let error = text.parse::<Recipe>().expect_err(text);
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    // A slice has no rows.
+    for error in [
+        Device::cpu().dct(Dct::default().tiles(), &[1.0; 4096]).expect_err("no rows"),
+        Device::cpu().inverse_dct(Dct::block(2).tiles(), &[]).expect_err("no rows"),
+    ] {
+        assert!(matches!(error, Error::Recipe(RecipeError::Stages { .. })), "{error:?}");
+        assert!(error.to_string().ends_with("use Compressor::exchange with a recipe of dct:tiles"), "{error}");
+    }
+    // A side that is none is refused before it divides anything.
+    for side in [0, 3, 128] {
+        let recipe = Recipe::from(TopK::fraction(0.1)).dct(Dct::block(side).tiles());
+        let error = Compressor::new(recipe, [[64, 64]], 1).expect_err("no such tile");
+        assert!(matches!(error, Error::Setting { .. }), "{error:?}");
     }
     let recipe = Recipe::from(TopK::fraction(0.1)).dct(Dct::block(8));
     assert!(recipe.selection().is_none(), "a codec of the gradient would select something else");
@@ -366,7 +395,6 @@ fn it_is_demo_with_the_momentum_of_the_elements() {
 /// An exchange is the transform, the codec and its transform back, with other tensors between those of the recipe.
 #[test]
 fn an_exchange_is_its_stages_one_after_another() {
-    use gradwire::{Policy, Tensor};
     let device = Device::cpu();
     let policy = Policy::new("dct:block=8+qsgd:bits=4,bucket=64").expect("valid").small(100);
     let tensors = [Tensor::new("a", [30, 10]), Tensor::new("b", [40]), Tensor::new("c", [500])];
@@ -392,7 +420,8 @@ fn an_exchange_is_its_stages_one_after_another() {
 /// What is not finite is refused by its number in the gradient, and changes nothing.
 #[test]
 fn a_nan_is_refused_before_it_is_spread() {
-    for text in ["dct+topk:0.1+ef+finite", "dct+topk:k=4,block=64+ef:beta=0.5", "dct+qsgd:bits=8,bucket=64+finite"] {
+    let texts = ["dct+topk:0.1+ef+finite", "dct+topk:k=4,block=64+ef:beta=0.5", "dct+qsgd:bits=8,bucket=64+finite"];
+    for text in texts.into_iter().chain(["dct:block=16,tiles+topk:0.1+ef+finite"]) {
         let mut group = Threads::group(1).expect("one").remove(0);
         let mut compressor = Compressor::new(text, [[64, 64]], 1).expect(text);
         compressor.exchange(&Device::cpu(), &mut group, &mut normal(4096, 1)).expect("finite");
@@ -424,4 +453,193 @@ fn a_smooth_gradient_is_sent_by_few_coefficients() {
     };
     let (plain, behind) = (error("topk:k=32,block=4096"), error("dct+topk:k=32,block=4096"));
     assert!(behind * 20.0 < plain, "{behind} behind a transform, {plain} without");
+}
+
+/// Tensors around tiles: a vector of odd length, a matrix of whole tiles alone, one with edges on both sides, one that
+/// is lower than a tile, and one of four dimensions.
+const AROUND: [&[u64]; 6] = [&[7], &[128, 192], &[70, 131], &[3, 100], &[66, 13, 5, 1], &[1]];
+
+/// Their elements.
+const ODD: usize = 7 + 128 * 192 + 70 * 131 + 300 + 66 * 65 + 1;
+
+/// A compressor of these tensors by one recipe.
+fn compressor(text: &str) -> Compressor {
+    let tensors = AROUND.iter().enumerate().map(|(i, shape)| Tensor::new(format!("{i}"), *shape)).collect::<Vec<_>>();
+    let policy = Policy::new(text).expect(text).small(0);
+    Compressor::with_policy(&policy, &tensors, 5).expect(text)
+}
+
+/// A step of one rank.
+fn step(compressor: &mut Compressor, device: &Device, x: &mut [f32]) {
+    let mut group = Threads::group(1).expect("one").remove(0);
+    compressor.exchange(device, &mut group, x).expect("it runs");
+}
+
+/// The place of each element of the order of tiles, as the tensors lie: by its words.
+fn order(shapes: &[&[u64]], side: usize) -> Vec<usize> {
+    let (mut tiles, mut rest, mut base) = (Vec::new(), Vec::new(), 0);
+    for shape in shapes {
+        let (rows, columns) = (shape[0] as usize, shape[1..].iter().product::<u64>() as usize);
+        let (down, beside) = (rows / side, columns / side);
+        for (a, b) in (0..down).flat_map(|a| (0..beside).map(move |b| (a, b))) {
+            let tile = (0..side).flat_map(|i| (0..side).map(move |j| (a * side + i, b * side + j)));
+            tiles.extend(tile.map(|(i, j)| base + i * columns + j));
+        }
+        let tiled = if beside > 0 { down * side } else { 0 };
+        for row in 0..tiled {
+            rest.extend((beside * side..columns).map(|column| base + row * columns + column));
+        }
+        rest.extend(base + tiled * columns..base + rows * columns);
+        base += rows * columns;
+    }
+    [tiles, rest].concat()
+}
+
+/// An exchange is that of the order without tiles, and what it leaves lies where the tensors do.
+#[test]
+fn an_exchange_of_tiles_is_that_of_their_order() {
+    let device = Device::cpu();
+    for side in [2, 8, 64] {
+        let order = order(&AROUND, side);
+        let text = format!("topk:k=4,block={},clamped+ef:beta=0.5", side * side);
+        let mut of_tiles = compressor(&format!("dct:block={side},tiles+{text}"));
+        let mut plain = compressor(&format!("dct:block={side}+{text}"));
+        let mut as_they_lie = compressor(&format!("dct:block={side}+{text}"));
+        for at in 0..3 {
+            let x = normal(ODD, 20 + at);
+            let mut ordered: Vec<f32> = order.iter().map(|place| x[*place]).collect();
+            let (mut mean, mut other) = (x.clone(), x);
+            step(&mut of_tiles, &device, &mut mean);
+            step(&mut plain, &device, &mut ordered);
+            step(&mut as_they_lie, &device, &mut other);
+            let found: Vec<f32> = order.iter().map(|place| mean[*place]).collect();
+            same(&format!("side {side}"), &found, &ordered);
+            let residuals = [&of_tiles, &plain].map(|c| bits(&c.residual().expect("idle")));
+            assert!(residuals[0] == residuals[1], "side {side}: coefficients lie in their order");
+            assert!(bits(&mean) != bits(&other), "side {side}: without tiles it is another one");
+        }
+    }
+}
+
+/// What is constant over each tile is one coefficient of each, and more as it lies.
+#[test]
+fn a_constant_of_each_tile_is_one_coefficient() {
+    let x: Vec<f32> = (0..128 * 192).map(|i| ((i / 192 / 64 * 3 + i % 192 / 64) as f32 - 2.25) * 0.5).collect();
+    let error = |text: &str| {
+        let mut mean = x.clone();
+        step(&mut Compressor::new(text, [[128, 192]], 1).expect(text), &Device::cpu(), &mut mean);
+        norm(mean.iter().zip(&x).map(|(a, b)| f64::from(a - b)))
+    };
+    // A quarter times 4096 / 64, and back: exact.
+    assert_eq!(error("dct:tiles+topk:k=1,block=4096"), 0.0);
+    let wide = norm(x.iter().copied().map(f64::from));
+    // A fifth of the energy, of the three values that every 192 elements in a line have.
+    assert!(error("dct+topk:k=1,block=4096") > 0.4 * wide);
+}
+
+/// All coefficients give the gradient to the stated bound, and what is sent and what is kept have its norm.
+#[test]
+fn tiles_there_and_back_are_the_gradient() {
+    let x = normal(ODD, 9);
+    let wide = norm(x.iter().copied().map(f64::from));
+    for side in SIDES {
+        let each = bound(2 * side.ilog2());
+        let mut mean = x.clone();
+        step(&mut compressor(&format!("dct:block={side},tiles+topk:1")), &Device::cpu(), &mut mean);
+        let off = norm(mean.iter().zip(&x).map(|(a, b)| f64::from(*a) - f64::from(*b)));
+        assert!(off <= 2.0 * each * wide, "side {side}: off by {off}");
+        let (mut sent, mut half) = (x.clone(), compressor(&format!("dct:block={side},tiles+topk:0.1+ef")));
+        step(&mut half, &Device::cpu(), &mut sent);
+        let kept = half.residual().expect("idle");
+        let both = norm(sent.iter().chain(&kept).copied().map(f64::from));
+        assert!((both - wide).abs() <= 2.0 * each * wide, "side {side}: {wide} became {both}");
+    }
+}
+
+/// A vector before a matrix, and the matrix.
+const VECTOR: usize = 7;
+const ROWS: usize = 128;
+const COLUMNS: usize = 192;
+
+/// What DeMo sends and keeps of them in a step.
+struct Demo {
+    gradient: Vec<f32>,
+    /// What is sent, of the elements.
+    sent: Vec<f64>,
+    /// The coefficients of the momentum, square by square, and whether each is sent.
+    coefficients: Vec<(f64, bool)>,
+    /// What the compressor's momentum may be off by: of each square, and of the vector.
+    added: Vec<f64>,
+}
+
+/// Where the elements of the squares lie, and those of the vector.
+fn squares() -> Vec<Vec<usize>> {
+    let square = |(a, b): (usize, usize)| {
+        (0..4096).map(|i| VECTOR + (64 * a + i / 64) * COLUMNS + 64 * b + i % 64).collect::<Vec<_>>()
+    };
+    let all = (0..ROWS / 64).flat_map(|a| (0..COLUMNS / 64).map(move |b| (a, b)));
+    all.map(square).chain([(0..VECTOR).collect()]).collect()
+}
+
+/// DeMo's algorithm 1 in binary64, of squares of a matrix's rows and columns, with a vector before them, all of which
+/// is sent; none where a coefficient is so near to the threshold that the compressor may send another one.
+fn demo(k: usize, beta: f32, lr: f32, seeds: std::ops::Range<u64>) -> Option<Vec<Demo>> {
+    let (n, squares) = (VECTOR + ROWS * COLUMNS, squares());
+    let (mut momentum, mut added, mut steps) = (vec![0.0f64; n], vec![0.0; squares.len()], Vec::new());
+    for seed in seeds {
+        let gradient = normal(n, seed);
+        for (m, g) in momentum.iter_mut().zip(&gradient) {
+            *m = f64::from(beta) * *m + f64::from(lr) * f64::from(*g);
+        }
+        let (mut sent, mut coefficients) = (momentum.clone(), Vec::new());
+        for (places, added) in squares.iter().zip(&mut added) {
+            let square: Vec<f64> = places.iter().map(|i| momentum[*i]).collect();
+            let wide = f64::from(lr) * norm(places.iter().map(|i| f64::from(gradient[*i])));
+            *added += bound(12) * wide + 3.0 * 2f64.powi(-24) * 1.001 * (norm(square.iter().copied()) + wide);
+            if places.len() == VECTOR {
+                continue;
+            }
+            let mut of_square = exact(&square, 64, false);
+            let mut magnitudes: Vec<f64> = of_square.iter().map(|v| v.abs()).collect();
+            magnitudes.sort_by(|a, b| b.total_cmp(a));
+            if magnitudes[k - 1] - magnitudes[k] <= 2.0 * *added {
+                return None;
+            }
+            coefficients.extend(of_square.iter().map(|v| (*v, v.abs() > magnitudes[k])));
+            of_square.iter_mut().filter(|v| v.abs() <= magnitudes[k]).for_each(|v| *v = 0.0);
+            places.iter().zip(exact(&of_square, 64, true)).for_each(|(i, v)| sent[*i] = v);
+        }
+        momentum.iter_mut().zip(&sent).for_each(|(m, q)| *m -= q);
+        steps.push(Demo { gradient, sent, coefficients, added: added.clone() });
+    }
+    Some(steps)
+}
+
+/// As the test of one square above: the same places, and values within the bound.
+#[test]
+fn it_is_demo_of_the_squares_of_a_matrix() {
+    let (k, beta, lr) = (32, 0.999f32, 0.5f32);
+    let text = format!("dct:tiles+topk:k={k},block=4096,clamped+ef:beta={beta},gamma={lr}");
+    let tensors = [Tensor::new("bias", [VECTOR as u64]), Tensor::new("weight", [ROWS as u64, COLUMNS as u64])];
+    let policy = Policy::new(text).expect("valid").small(0);
+    let mut compressor = Compressor::with_policy(&policy, &tensors, 5).expect("valid");
+    let steps =
+        (0..100).find_map(|run| demo(k, beta, lr, DEMO + 10 * run..DEMO + 10 * run + 3)).expect("not all have ties");
+    assert_eq!(steps.len(), 3);
+    for (at, Demo { gradient, sent, coefficients, added }) in steps.into_iter().enumerate() {
+        let mut mean = gradient;
+        step(&mut compressor, &Device::cpu(), &mut mean);
+        let kept = compressor.residual().expect("idle");
+        assert!(coefficients.iter().zip(&kept).all(|((_, sent), kept)| *sent == (*kept == 0.0)), "step {at}: others");
+        assert!(kept[coefficients.len()..].iter().all(|v| *v == 0.0), "step {at}: the vector is sent whole");
+        for ((coefficients, kept), added) in coefficients.chunks(4096).zip(kept.chunks(4096)).zip(&added) {
+            let left = |y: &f64, sent: &bool| if *sent { 0.0 } else { *y };
+            let off = norm(coefficients.iter().zip(kept).map(|((y, sent), kept)| left(y, sent) - f64::from(*kept)));
+            assert!(off <= *added, "step {at}: what is kept is off by {off}, {added} allowed");
+        }
+        let added = norm(added);
+        let most = added + bound(12) * (norm(sent.iter().copied()) + added);
+        let off = norm(mean.iter().zip(&sent).map(|(a, b)| f64::from(*a) - b));
+        assert!(off <= most, "step {at}: off by {off}, {most} allowed");
+    }
 }

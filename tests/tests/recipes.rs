@@ -91,6 +91,8 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(TopK::blocks(4096, 32)).dct(Dct::default()).feedback_weights(0.999, 1.0));
     all.push(Recipe::from(Qsgd::bits(4).bucket(64)).dct(Dct::block(8)).feedback());
     all.push(Recipe::from(RandomK::fraction(0.2)).dct(Dct::block(16)));
+    all.push(Recipe::from(TopK::blocks(4096, 32)).dct(Dct::default().tiles()).feedback_weights(0.999, 1.0));
+    all.push(Recipe::from(Qsgd::bits(4).bucket(64)).dct(Dct::block(8).tiles()).feedback());
     all.push(Recipe::from(RandomK::fraction(0.1).unbiased()));
     all.push(Recipe::from(Float::f16()));
     all.push(Recipe::from(Float::e5m2().scaled()));
@@ -256,6 +258,8 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
         ("rotate+qsgd+rotate", 12, "another kind"),
         ("dct:block=a+qsgd", 10, "2 to 64"),
         ("dct:64+qsgd", 4, "block"),
+        ("dct:block=8,tiles=1+qsgd", 17, "end of the text"),
+        ("dct:tiles,tiles+qsgd", 10, "another of block or tiles"),
         ("dct+qsgd+dct", 9, "another kind"),
         ("randomk", 7, "a part of all"),
         ("randomk:0.1,k=5", 12, "unbiased"),

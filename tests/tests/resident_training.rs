@@ -9,7 +9,7 @@ use gradwire::{Collective, Compressor, Device, Error, ExchangeError, Policy, Res
 use gradwire_collectives::Threads;
 #[cfg(feature = "cuda")]
 use training::faulty::Faulty;
-use training::{Failing, RUN, bits, gradient, mixed, of, resident as all, tensors, together, with_cosines};
+use training::{Failing, RUN, bits, gradient, mixed, of, resident as all, tensors, together, with_cosines, with_tiles};
 
 /// A device, and memory of a caller's on it that holds a gradient.
 trait Surface: DeviceMemory + Clone + Sync + Sized
@@ -266,7 +266,7 @@ fn a_device_that_fails_anywhere_leaves_all_as_it_was_or_says_that_it_does_not() 
     let texts =
         ["qsgd:bits=4,bucket=64+ef", "topk:0.02+ef+momentum=0.9", "powersgd:rank=1", "randomk:0.1", "rotate+qsgd"];
     let more = ["dgc:ratio=0.02,nesterov,clip=3", "powersgd:rank=1+qsgd:bits=8,bucket=64"];
-    for host in texts.into_iter().chain(more).map(of).chain([mixed(), with_cosines()]) {
+    for host in texts.into_iter().chain(more).map(of).chain([mixed(), with_cosines(), with_tiles()]) {
         let name = format!("{:?}", host.recipes());
         let driver = Arc::new(Faulty::new(on_cuda::machine().clone()));
         let surface = Cuda::with_driver(driver.clone(), None).expect("an artifact that fits");
@@ -528,6 +528,7 @@ where
         "dct+topk:0.1+ef:beta=0.5+finite",
         "dct:block=8+qsgd:bits=4,bucket=64+noef+momentum=0.5+finite",
         "dct+randomk:0.1+finite",
+        "dct:block=8,tiles+topk:k=6,block=64,clamped+ef+finite",
     ];
     for text in texts {
         // In a matrix, and in a bias that goes uncompressed.
@@ -652,6 +653,23 @@ fn a_step_in_many_passes_is_that_of_one() {
     }
     let error = new(&limited(1 << 20), "dct+qsgd:bits=4,bucket=64", 1000).expect_err("it is too small");
     assert!(matches!(error, Error::Limit { found: 0x10_0000, needed: 0x20_0000, .. }), "{error:?}");
+    // Rows of tiles in three passes each way, and the columns beside them in two.
+    let of_tiles = |surface: &gradwire::backend::wgpu::Wgpu, shape: [u64; 2]| {
+        let tensors = [[3, 1], shape].map(|shape| gradwire::Tensor::new("", shape));
+        let policy = Policy::new("dct:block=16,tiles+onebit").expect("valid").small(0);
+        Compressor::with_policy(&policy, &tensors, RUN).and_then(|host| host.resident(surface))
+    };
+    let step = |surface: &gradwire::backend::wgpu::Wgpu| {
+        let mut compressor = of_tiles(surface, [1100, 1033]).expect("it fits");
+        let memory = surface.holding(&odd(compressor.elements(), 0, 0));
+        let mut group = Threads::group(1).expect("one").remove(0);
+        compressor.exchange(&mut group, memory.slice(..)).expect("it runs");
+        let state = compressor.download().and_then(|host| host.state()).expect("idle");
+        (bits(&surface.values(&memory, compressor.elements())), state)
+    };
+    assert!(step(&limited(2 << 20)) == step(&wgpu), "tiles in parts");
+    let error = of_tiles(&limited(2 << 20), [16, 40_000]).expect_err("a row of tiles is more than a binding");
+    assert!(matches!(error, Error::Limit { found: 0x20_0000, needed: 2_560_252, .. }), "{error:?}");
 }
 
 #[cfg(feature = "cuda")]

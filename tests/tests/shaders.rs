@@ -182,6 +182,11 @@ fn agreed() -> BTreeMap<&'static str, Agreed> {
         flags: constants!("FLAG_", dct_flags: INVERSE).into(),
         constants: vec![("HALF_TURN", std::f32::consts::FRAC_1_SQRT_2.to_bits())],
     };
+    let tiles = Agreed {
+        fields: fields::<TilesParams>(),
+        flags: constants!("FLAG_", tiles_flags: INVERSE).into(),
+        constants: Vec::new(),
+    };
     let vote = Agreed { fields: fields::<VoteParams>(), flags: Vec::new(), constants: vec![("PLANES", PLANES as u32)] };
     let random = Agreed {
         fields: fields::<RandomParams>(),
@@ -199,6 +204,7 @@ fn agreed() -> BTreeMap<&'static str, Agreed> {
         ("MomentumParams", momentum),
         ("RotateParams", rotate),
         ("DctParams", dct),
+        ("TilesParams", tiles),
         ("VoteParams", vote),
         ("RandomParams", random),
     ])
@@ -286,6 +292,7 @@ fn parameters_are_field_for_field_what_rust_says() {
         ("topk_filter", "    block: u32,\n", "    blocks: u32,\n"),
         ("sparse_scatter", "    weight: u32,\n", "    weight: u32,\n    more: u32,\n"),
         ("powersgd_left", "    key_low: u32,\n    key_high: u32,", "    key_high: u32,\n    key_low: u32,"),
+        ("dct_tiles", "    lies: u32,\n    ordered: u32,", "    ordered: u32,\n    lies: u32,"),
         ("finite_scan", "FLAG_FEEDBACK: u32 = 4u", "FLAG_FEEDBACK: u32 = 2u"),
         ("topk_emit", "const SENT_KEY: u32 = 13u", "const SENT_KEY: u32 = 12u"),
         ("powersgd_plain", "const FLAG_GUARDED: u32", "const FLAG_ANOTHER: u32 = 8u;\nconst FLAG_GUARDED: u32"),

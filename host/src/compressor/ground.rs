@@ -122,7 +122,11 @@ impl Ground for Host<'_> {
                 if part.recipe.policy() == NonFinite::Error {
                     part.refuse_not_finite(self.gradient)?;
                 }
-                let coefficients = self.device.dct(dct, &part.pack(self.gradient))?;
+                let mut blocks = part.pack(self.gradient);
+                if let Some(tiles) = &part.order {
+                    blocks = tiles.order(&blocks);
+                }
+                let coefficients = self.device.dct(dct.of_order(), &blocks)?;
                 part.unpack(&coefficients, self.gradient);
             }
             let memory = part.recipe.memory();
@@ -249,7 +253,10 @@ impl Ground for Host<'_> {
     fn end(&mut self, parts: &[Part]) -> Result<(), Error> {
         for part in parts {
             if let Some(dct) = part.recipe.dct {
-                let mean = self.device.inverse_dct(dct, &part.pack(self.gradient))?;
+                let mut mean = self.device.inverse_dct(dct.of_order(), &part.pack(self.gradient))?;
+                if let Some(tiles) = &part.order {
+                    mean = tiles.put_back(&mean);
+                }
                 part.unpack(&mean, self.gradient);
             }
         }

@@ -21,7 +21,7 @@ use crate::model::{Layout, ModelPlan, TensorSpan};
 use crate::plan::{DecodeMode, EncodePlan, Limits, NonFinite};
 use crate::random::RandomK;
 use crate::recipe::{Algorithm, Formed, Recipe, RecipeError};
-use crate::rotation::Rotation;
+use crate::rotation::{Rotation, Tiles};
 use crate::seed::Seed;
 use crate::sparse::SparsePayload;
 use crate::view::PayloadView;
@@ -48,6 +48,8 @@ pub(super) struct Part {
     pub(super) limit: Option<f64>,
     /// What this rank keeps of sums that it quantized.
     pub(super) owner: Owner,
+    /// The order in which its elements are transformed by cosines, where it is not the one in which they lie.
+    pub(super) order: Option<Tiles>,
 }
 
 #[derive(Clone, Debug)]
@@ -114,7 +116,8 @@ impl Part {
             Method::Dense { plan: dense(&recipe, &spans, &limits)?, limits }
         };
         let (via, owner) = (Algorithm::Gather, Owner::default());
-        Ok(Self { recipe, tensors, spans, first, formed, part, method, via, limit: None, owner })
+        let order = recipe.dct.map(|dct| dct.order(&matrices(model, &tensors, false))).transpose()?.flatten();
+        Ok(Self { recipe, tensors, spans, first, formed, part, method, via, limit: None, owner, order })
     }
 
     /// Makes the plans anew where they were made for another device's limits, and refuses what does not fit them,

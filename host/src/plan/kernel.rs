@@ -51,6 +51,8 @@ pub enum Kernel {
     Rotate,
     /// Transforms blocks by cosines, or transforms them back.
     Dct,
+    /// Puts tiles of a matrix one behind the other, or puts them back.
+    Tiles,
     /// Counts the signs of payloads.
     Vote,
     /// Takes the entries that a seed draws.
@@ -112,7 +114,7 @@ pub enum Kernel {
 }
 
 /// Kernels that are shaders too, beside those of each codec.
-const SHARED: [Kernel; 35] = [
+const SHARED: [Kernel; 36] = [
     Kernel::FiniteScan,
     Kernel::FiniteScanSegments,
     Kernel::TopKSample,
@@ -127,6 +129,7 @@ const SHARED: [Kernel; 35] = [
     Kernel::Momentum,
     Kernel::Rotate,
     Kernel::Dct,
+    Kernel::Tiles,
     Kernel::Vote,
     Kernel::RandomGather,
     Kernel::RandomScatter,
@@ -261,6 +264,7 @@ impl Kernel {
             Self::Momentum => "memory_momentum",
             Self::Rotate => "rotate_blocks",
             Self::Dct => "dct_blocks",
+            Self::Tiles => "dct_tiles",
             Self::Vote => "sign_vote",
             Self::RandomGather => "random_gather",
             Self::RandomScatter => "random_scatter",

@@ -11,7 +11,7 @@ mod role;
 
 use gradwire_kernels::params::{
     DctParams, DecodeParams, EncodeParams, EntropyParams, LowRankParams, MomentumParams, RandomParams, RotateParams,
-    SPAN, ScatterParams, SelectParams, VoteParams,
+    SPAN, ScatterParams, SelectParams, TilesParams, VoteParams,
 };
 
 pub(crate) use self::decode::check_count;
@@ -55,6 +55,8 @@ pub enum Params {
     Rotate(RotateParams),
     /// Of the kernel that transforms blocks by cosines.
     Dct(DctParams),
+    /// Of the kernel that puts tiles one behind the other.
+    Tiles(TilesParams),
     /// Of the kernel that counts votes.
     Vote(VoteParams),
     /// Of the kernel that takes the entries that a seed draws.
@@ -78,6 +80,7 @@ impl Params {
             Self::Momentum(p) => bytemuck::bytes_of(p),
             Self::Rotate(p) => bytemuck::bytes_of(p),
             Self::Dct(p) => bytemuck::bytes_of(p),
+            Self::Tiles(p) => bytemuck::bytes_of(p),
             Self::Vote(p) => bytemuck::bytes_of(p),
             Self::Gather(p) | Self::Spread(p) => bytemuck::bytes_of(p),
             Self::LowRank(p) => bytemuck::bytes_of(p),
@@ -212,6 +215,7 @@ impl Pass {
             | Kernel::Momentum
             | Kernel::Rotate
             | Kernel::Dct
+            | Kernel::Tiles
             | Kernel::Vote
             | Kernel::RandomGather
             | Kernel::RandomScatter

@@ -41,7 +41,7 @@ use crate::rotation::{Dct, Rotation};
 /// | quantization | `qsgd:bits=4,bucket=64`, `float:e4m3,scaled`, `float:int16,bound=0.001`, `ternary:clip=2.5`, `sign` | a [`Quantizer`], each of which says its word |
 /// | quantization | `f16`, `bf16`, behind a selection | [`TopK::values`] |
 /// | rotation | `rotate`, `rotate:block=8192` | [`Recipe::rotate`] |
-/// | transform | `dct`, `dct:block=64` | [`Recipe::dct`]: all behind it is of coefficients |
+/// | transform | `dct`, `dct:block=64`, `dct:tiles` | [`Recipe::dct`]: all behind it is of coefficients |
 /// | entropy coding | `elias`, behind `ternary`, `qsgd`, `float:int8` and `float:int16`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
 /// | entropy coding | `delta`, behind the same | [`Qsgd::delta`](crate::Qsgd::delta): fewer bits than `elias` for levels from 31 on |
 /// | entropy coding | `base3`, behind `ternary` and `qsgd:bits=2`, behind a selection too | [`Ternary::base3`](crate::Ternary::base3): five codes in a byte, and runs of zeros in one |
@@ -308,15 +308,19 @@ impl Recipe {
 
     /// The same with the coefficients of blocks of the gradient in its place, and the gradient of the mean of the
     /// ranks' coefficients behind the exchange. Tensors of one recipe are transformed one behind the other, so that
-    /// `dct:block=64` and `topk:k=32,block=4096` have the same blocks.
+    /// `dct:block=64` and `topk:k=32,block=4096` have the same blocks. With [`Dct::tiles`] blocks are squares of rows
+    /// and columns of each tensor's matrix.
     ///
     /// Source: Peng, Quesnelle and Kingma, "DeMo: Decoupled momentum optimization", 2024, algorithm 1. Its momentum m =
     /// beta m + lr g loses the transform back of what was sent. Here residual, momentum and estimates are of
     /// coefficients themselves, which is the same, since the transform is linear, and has one basis for ever: so a step
     /// takes one transform each way, and what is sent and what is kept add up as behind any other codec, to the bit.
-    /// DeMo is `dct+topk:k=32,block=4096,clamped+ef:beta=0.999,gamma=<lr>`, and the sign of the mean behind it. Two
-    /// things differ: squares are of 4096 elements as they lie, not of a tensor's rows and columns; and a coefficient
-    /// that some ranks have sent has the mean over all of them, where theirs is over those that sent it.
+    /// DeMo is `dct:tiles+topk:k=32,block=4096,clamped+ef:beta=0.999,gamma=<lr>`, and the sign of the mean behind it.
+    /// Two things differ: of a side that 64 does not divide, theirs takes the largest divisor up to 64, and here what
+    /// whole tiles leave comes behind them, in blocks as it lies, since sides are powers of two ([`Dct::tiles`]); and a
+    /// coefficient that some ranks have sent has the mean over all of them, where theirs is over those that sent it.
+    /// Without `tiles`, squares are of 4096 elements as they lie, and a step takes one copy of the gradient less each
+    /// way.
     ///
     /// * **What is clipped** ([`Recipe::clip`]) is the gradient, before it is transformed.
     /// * **What is not finite**: under [`NonFinite::Error`] the gradient is looked through before. A sum of a block
@@ -325,8 +329,8 @@ impl Recipe {
     ///
     /// ```
     /// use gradwire::{Dct, Recipe, TopK};
-    /// let demo = Recipe::from(TopK::blocks(4096, 32)).dct(Dct::default()).feedback_weights(0.999, 1.0);
-    /// assert_eq!(demo.to_string(), "dct+topk:k=32,block=4096+ef:beta=0.999");
+    /// let demo = Recipe::from(TopK::blocks(4096, 32)).dct(Dct::default().tiles()).feedback_weights(0.999, 1.0);
+    /// assert_eq!(demo.to_string(), "dct:tiles+topk:k=32,block=4096+ef:beta=0.999");
     /// assert_eq!(demo, demo.to_string().parse()?);
     /// assert_eq!(demo.promise(1 << 20)?.delta, Some(32.0 / 4096.0));
     /// # Ok::<(), gradwire::Error>(())

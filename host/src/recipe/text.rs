@@ -413,13 +413,15 @@ impl<'t> Word<'t> {
 
     fn dct(&self) -> Result<Dct, Error> {
         let mut dct = Dct::default();
-        for s in &self.list("block")? {
+        let mut tiles = false;
+        for s in &self.list("block or tiles")? {
             match s.key {
                 "block" => dct = Dct::block(s.number("a power of two from 2 to 64")?),
-                _ => return Err(s.unknown("block")),
+                "tiles" => tiles = s.flag(true)?,
+                _ => return Err(s.unknown("block or tiles")),
             }
         }
-        Ok(dct)
+        Ok(if tiles { dct.tiles() } else { dct })
     }
 
     fn random(&self) -> Result<RandomK, Error> {
@@ -649,9 +651,10 @@ impl Display for Recipe {
         if self.is_none() {
             words.push("none".into());
         }
-        words.extend(self.dct.map(|dct| match dct == Dct::default() {
-            true => "dct".into(),
-            false => format!("dct:block={}", dct.side()),
+        words.extend(self.dct.map(|dct| {
+            let block = (dct.side() != Dct::default().side()).then(|| format!("block={}", dct.side()));
+            let tiles = dct.is_tiled().then(|| "tiles".into());
+            word("dct", block.into_iter().chain(tiles).collect())
         }));
         words.extend(self.select.as_ref().map(|select| match self.warm_up {
             0 => words_of(select),

@@ -2,6 +2,8 @@
 
 use gradwire_kernels::params::{DCT_SPAN, DctParams, dct_flags};
 
+use super::tiles::Tiles;
+use crate::codec::powersgd::Matrix;
 use crate::error::Error;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 
@@ -12,10 +14,10 @@ use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 /// selection of as many entries keeps more of the gradient.
 ///
 /// Source: Peng, Quesnelle and Kingma, "DeMo: Decoupled momentum optimization", 2024, which takes squares of 64 x 64 of
-/// a tensor's matrix; here a block is 4096 elements as they lie. Makhoul, "A fast cosine transform in one and two
-/// dimensions", IEEE Transactions on Acoustics, Speech, and Signal Processing 28, 1980, has the transform. The order
-/// of the operations is by Plonka and Tasche, "Fast and numerically stable algorithms for discrete cosine transforms",
-/// Linear Algebra and its Applications 394, 2005.
+/// a tensor's matrix, as [`Dct::tiles`] does; without it a block is 4096 elements as they lie. Makhoul, "A fast cosine
+/// transform in one and two dimensions", IEEE Transactions on Acoustics, Speech, and Signal Processing 28, 1980, has
+/// the transform. The order of the operations is by Plonka and Tasche, "Fast and numerically stable algorithms for
+/// discrete cosine transforms", Linear Algebra and its Applications 394, 2005.
 ///
 /// * **Block**: a square whose side is a power of two from 2 to 64, 64 by default. What whole blocks leave of a tensor
 ///   falls into blocks of the powers of two that add up to it, the largest first, down to one element; those that are
@@ -44,6 +46,7 @@ use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dct {
     side: usize,
+    tiles: bool,
 }
 
 impl Default for Dct {
@@ -55,12 +58,55 @@ impl Default for Dct {
 impl Dct {
     /// Squares of this side: a power of two from 2 to 64. Anything else is refused where it is used.
     pub const fn block(side: usize) -> Self {
-        Self { side }
+        Self { side, tiles: false }
     }
 
     /// The side of a block: its elements are the square of it.
     pub const fn side(&self) -> usize {
         self.side
+    }
+
+    /// The same of squares of a tensor's matrix, of so many rows and columns, in a recipe: [`Recipe::dct`].
+    ///
+    /// [`Device::dct`] refuses them, since a slice has no rows.
+    ///
+    /// * **Matrix**: the first dimension of a tensor by the product of the others, as [`Matrix::of`] has it.
+    /// * **Order**: the tensors of a recipe become one line of elements. First, tensor by tensor, each whole tile:
+    ///   those of a row of tiles beside each other, then the next row of tiles, and a tile's elements row by row. Then,
+    ///   tensor by tensor, what no whole tile holds: what lies right of the tiles, row by row, then the last rows; of a
+    ///   tensor that is a vector, or less than a tile high or wide, all. Blocks are of that line. So each tile is a
+    ///   whole block, and one of `topk:block=4096`, whatever lies around it.
+    /// * **Sides** that the block's does not divide: DeMo then takes the largest divisor of a side that is at most 64.
+    ///   Here sides of blocks are powers of two alone, since the transform halves a line at each of its levels.
+    ///
+    /// ```
+    /// use gradwire::{Dct, Recipe, TopK};
+    /// let tiles = Dct::default().tiles();
+    /// assert!(tiles.is_tiled() && tiles.side() == 64);
+    /// assert_eq!(Recipe::from(TopK::blocks(4096, 32)).dct(tiles).to_string(), "dct:tiles+topk:k=32,block=4096");
+    /// ```
+    ///
+    /// [`Recipe::dct`]: crate::Recipe::dct
+    /// [`Device::dct`]: crate::Device::dct
+    /// [`Matrix::of`]: crate::Matrix::of
+    pub const fn tiles(self) -> Self {
+        Self { tiles: true, ..self }
+    }
+
+    /// Whether blocks are squares of a tensor's matrix.
+    pub const fn is_tiled(&self) -> bool {
+        self.tiles
+    }
+
+    /// The transform of elements that are in the order of tiles already.
+    pub(crate) const fn of_order(self) -> Self {
+        Self { tiles: false, ..self }
+    }
+
+    /// The order of the elements of matrices one behind the other; none where they are taken as they lie.
+    pub(crate) fn order(self, matrices: &[Matrix]) -> Result<Option<Tiles>, Error> {
+        self.check()?;
+        Ok(self.tiles.then(|| Tiles::new(self.side as u64, matrices)))
     }
 
     /// Refuses a block that no tensor admits.

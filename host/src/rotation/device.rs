@@ -3,6 +3,7 @@
 use super::{Dct, Rotation};
 use crate::device::Device;
 use crate::error::Error;
+use crate::recipe::RecipeError;
 use crate::seed::Seed;
 
 impl Device {
@@ -36,7 +37,7 @@ impl Device {
     /// # Errors
     /// [`Error::Setting`] for a block whose side is no power of two from 2 to 64; [`Error::TooLong`] for more than 2^31
     /// values; [`Error::Limit`] where the device's limits are too small for any part; [`Error::Backend`] where it
-    /// fails, or the memory cannot be had.
+    /// fails, or the memory cannot be had; [`RecipeError::Stages`] for [`Dct::tiles`].
     pub fn dct(&self, dct: Dct, values: &[f32]) -> Result<Vec<f32>, Error> {
         self.transform(dct, values, false)
     }
@@ -50,6 +51,11 @@ impl Device {
     }
 
     fn transform(&self, dct: Dct, input: &[f32], inverse: bool) -> Result<Vec<f32>, Error> {
+        if dct.is_tiled() {
+            let what = "tiles are of the rows and columns of a matrix, and a slice has none";
+            let remedy = "leave out Dct::tiles, or use Compressor::exchange with a recipe of dct:tiles";
+            return Err(RecipeError::Stages { what, remedy }.into());
+        }
         let params = dct.params(input.len() as u64, inverse)?;
         let mut output = zeros(input.len() as u64, "transformed values")?;
         self.engine().dct(&params, input, &mut output)?;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::tiles::{self, Move};
 use super::{Dct, Rotation, dct, passes};
 use crate::embed::{Piece, Work, sealed};
 use crate::error::Error;
@@ -24,8 +25,15 @@ pub(crate) struct Cosine {
     pub(crate) back: bool,
 }
 
-/// The memory of [`Turn`]: f32, [`Rotation::rotated_len`] of them where they are rotated. That of [`Cosine`]: f32, as
-/// many as elements.
+/// Tiles put one behind the other, or back, of so many elements in all.
+pub(crate) struct Tiling {
+    pub(crate) of: Move,
+    pub(crate) elements: u64,
+    pub(crate) back: bool,
+}
+
+/// The memory of [`Turn`]: f32, [`Rotation::rotated_len`] of them where they are rotated. That of [`Cosine`] and
+/// [`Tiling`]: f32, as many as elements.
 pub(crate) struct TurnBuffers<B> {
     pub(crate) input: B,
     pub(crate) output: B,
@@ -33,6 +41,7 @@ pub(crate) struct TurnBuffers<B> {
 
 impl sealed::Sealed for Turn {}
 impl sealed::Sealed for Cosine {}
+impl sealed::Sealed for Tiling {}
 
 impl Work for Turn {
     type Buffers<B> = TurnBuffers<B>;
@@ -59,5 +68,19 @@ impl Work for Cosine {
     fn pieces<B>(&self, buffers: TurnBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
         let input = Piece::gradient(buffers.input, self.elements, Dtype::F32);
         Ok(vec![input, Piece::floats("output", buffers.output, self.elements, Role::Output)])
+    }
+}
+
+impl Work for Tiling {
+    type Buffers<B> = TurnBuffers<B>;
+
+    fn passes(&self, limits: &Limits) -> Result<Cow<'_, [Pass]>, Error> {
+        tiles::passes(&self.of, self.back, limits).map(Cow::Owned)
+    }
+
+    fn pieces<B>(&self, buffers: TurnBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
+        let input = Piece::gradient(buffers.input, self.elements, Dtype::F32);
+        // What the tiles do not cover stays as it is.
+        Ok(vec![input, Piece::floats("output", buffers.output, self.elements, Role::Output).updated()])
     }
 }

@@ -5,14 +5,16 @@ mod device;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod embed;
 mod engine;
+mod tiles;
 
 use gradwire_kernels::arith::rotation::{MOST_LOG2, ROW_LOG2, SIGN_KEY};
 use gradwire_kernels::params::{RotateParams, SPAN, rotate_flags};
 
 pub use self::dct::Dct;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use self::embed::{Cosine, Turn, TurnBuffers};
+pub(crate) use self::embed::{Cosine, Tiling, Turn, TurnBuffers};
 pub(crate) use self::engine::Rotate;
+pub(crate) use self::tiles::Tiles;
 use crate::error::Error;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 use crate::seed::Seed;

@@ -29,6 +29,7 @@ pub mod round;
 pub mod sign;
 pub mod stream;
 pub mod ternary;
+pub mod tiles;
 pub mod topk;
 pub mod tree;
 pub mod uniform;

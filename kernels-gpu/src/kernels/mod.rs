@@ -47,5 +47,6 @@ mod scan;
 mod sparse;
 mod statistic;
 mod tile;
+mod tiles;
 mod topk;
 mod vote;

@@ -21,7 +21,7 @@ const RUN: u64 = 11;
 const STEPS: u64 = 3;
 
 /// Every kind of part: codes, entries, factors, momentum; and tensors that go whole beside them.
-const TEXTS: [&str; 22] = [
+const TEXTS: [&str; 23] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -44,6 +44,7 @@ const TEXTS: [&str; 22] = [
     "dct:block=16+topk:k=6,block=256+ef",
     "dct+qsgd:bits=4,bucket=64+momentum=0.5+nesterov",
     "dct:block=8+randomk:0.1",
+    "dct:block=8,tiles+topk:k=6,block=64,clamped+ef",
 ];
 
 fn tensors() -> Vec<Tensor> {

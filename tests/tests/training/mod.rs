@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 61] = [
+pub(crate) const TEXTS: [&str; 62] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -88,6 +88,7 @@ pub(crate) const TEXTS: [&str; 61] = [
     "dct:block=2+onebit+noef+momentum=0.5",
     "dct:block=16+randomk:0.1",
     "dct+topk:0.05+ef21",
+    "dct:block=8,tiles+topk:k=6,block=64,clamped+ef:beta=0.75",
 ];
 
 /// Recipes of gradients in the host's memory alone: other algorithms than a gather.
@@ -132,15 +133,29 @@ pub(crate) fn with_random() -> Compressor {
 /// Coefficients of some tensors, other coefficients of others, and tensors as they are: parts are packed.
 pub(crate) fn with_cosines() -> Compressor {
     let policy = Policy::new("dct:block=16+qsgd:bits=4,bucket=64+ef").map(|p| p.small(1000));
-    let policy =
-        policy.and_then(|p| p.named("b.weight", "dct+topk:0.1+momentum=0.5")).and_then(|p| p.named("d", "topk:0.1"));
+    let policy = policy.and_then(|p| p.named("b.weight", "dct+topk:0.1+momentum=0.5"));
+    let policy = policy.and_then(|p| p.named("d", "topk:0.1"));
+    Compressor::with_policy(&policy.expect("valid"), &tensors(), RUN).expect("valid")
+}
+
+/// Coefficients of tiles of some tensors, with what is left of them, and of another: parts are packed.
+pub(crate) fn with_tiles() -> Compressor {
+    let policy = Policy::new("dct:block=32,tiles+topk:k=9,block=1024,clamped+ef").map(|p| p.small(60));
+    let policy = policy.and_then(|p| p.named("b.weight", "dct:block=4,tiles+qsgd:bits=4,bucket=64+momentum=0.5"));
+    let policy = policy.and_then(|p| p.named("c", "topk:0.1"));
     Compressor::with_policy(&policy.expect("valid"), &tensors(), RUN).expect("valid")
 }
 
 /// All of a model by one recipe of entries that the seed draws, rotated, or of coefficients, so that nothing is packed.
-pub(crate) fn unpacked() -> [Compressor; 4] {
-    let texts =
-        ["randomk:0.1", "rotate:block=64+qsgd:bits=4", "dct+topk:k=32,block=4096,clamped+ef:beta=0.75", "dct+onebit"];
+pub(crate) fn unpacked() -> [Compressor; 6] {
+    let texts = [
+        "randomk:0.1",
+        "rotate:block=64+qsgd:bits=4",
+        "dct+topk:k=32,block=4096,clamped+ef:beta=0.75",
+        "dct+onebit",
+        "dct:block=32,tiles+topk:k=9,block=1024,clamped+ef:beta=0.75",
+        "dct:block=2,tiles+onebit",
+    ];
     texts.map(|text| {
         let policy = Policy::new(text).expect("valid").small(0);
         Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
@@ -164,7 +179,8 @@ pub(crate) fn with_estimates() -> Compressor {
 }
 
 pub(crate) fn all() -> Vec<Compressor> {
-    let several = [mixed(), with_residuals(), with_estimates(), with_random(), with_cosines(), with_factors()];
+    let several =
+        [mixed(), with_residuals(), with_estimates(), with_random(), with_cosines(), with_tiles(), with_factors()];
     TEXTS.iter().map(|text| of(text)).chain(several).collect()
 }
 

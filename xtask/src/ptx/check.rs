@@ -71,6 +71,7 @@ fn parameters(file: &str, ptx: &str) -> Result<(), String> {
             "memory_momentum" | "sign_vote" => (16, 2),
             "rotate_blocks" => (48, 2),
             "dct_blocks" => (16, 2),
+            "dct_tiles" => (36, 2),
             "random_gather" => (64, 3),
             "random_scatter" => (64, 2),
             _ if DecodePreset::ALL.iter().any(|preset| preset.name() == name) => {

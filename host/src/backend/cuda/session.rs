@@ -99,7 +99,7 @@ impl Shared {
             Params::Select(_) => &[Role::Input, Role::Residual, Role::Workspace, Role::Indices, Role::Values],
             Params::Scatter(_) => &[Role::Indices, Role::Values, Role::Output],
             Params::Momentum(_) => &[Role::Input, Role::Residual],
-            Params::Rotate(_) | Params::Dct(_) | Params::Vote(_) => &[Role::Input, Role::Output],
+            Params::Rotate(_) | Params::Dct(_) | Params::Tiles(_) | Params::Vote(_) => &[Role::Input, Role::Output],
             Params::Gather(_) => &[Role::Input, Role::Residual, Role::Output],
             Params::Spread(_) => &[Role::Values, Role::Output],
             Params::Entropy(_) => &[Role::Codes, Role::Values, Role::Workspace, Role::Status],

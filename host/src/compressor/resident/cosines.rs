@@ -6,16 +6,18 @@ use crate::compressor::part::Part;
 use crate::embed::{DeviceMemory, Work};
 use crate::error::Error;
 use crate::plan::{Limits, Pass};
-use crate::rotation::{Cosine, Dct, TurnBuffers};
+use crate::rotation::{Cosine, Dct, Tiles, Tiling, TurnBuffers};
 
 /// What takes a part to coefficients and back.
 pub(super) struct Cosines<D: DeviceMemory> {
     dct: Dct,
+    /// The order in which elements are transformed, where it is not the one in which they lie.
+    order: Option<Tiles>,
     /// Elements of the part.
     elements: u64,
     /// The part's tensors one behind the other, where the model has others.
     packed: Option<D::Room>,
-    /// What a transform leaves, before it takes the gradient's place.
+    /// What a transform leaves, or the elements in their order, before they take the gradient's place.
     turned: D::Room,
     finite: Finite<D>,
 }
@@ -30,6 +32,7 @@ impl<D: DeviceMemory> Cosines<D> {
         let room = || queue.room(4 * elements);
         let cosines = Self {
             dct,
+            order: part.order.clone(),
             elements,
             packed: if packed { Some(room()?) } else { None },
             turned: room()?,
@@ -41,8 +44,13 @@ impl<D: DeviceMemory> Cosines<D> {
 
     /// The passes of both directions.
     pub(super) fn passes(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
-        let mut passes = self.work(false).passes(limits)?.into_owned();
-        passes.extend_from_slice(&self.work(true).passes(limits)?);
+        let mut passes = Vec::new();
+        for back in [false, true] {
+            passes.extend_from_slice(&self.work(back).passes(limits)?);
+            for of in self.order.iter().flat_map(Tiles::moves).filter(|of| !of.is_run()) {
+                passes.extend_from_slice(&Tiling { of: *of, elements: self.elements, back }.passes(limits)?);
+            }
+        }
         Ok(passes)
     }
 
@@ -51,13 +59,24 @@ impl<D: DeviceMemory> Cosines<D> {
     pub(super) fn there(&self, queue: &Queue<'_, D>, part: &Part, gradient: &D::Slice) -> Result<(), Error> {
         let input = self.taken(queue, part, gradient)?;
         self.finite.refuse(queue, part, &input)?;
-        self.turn(queue, part, input, gradient, false)
+        let turned = queue.all(&self.turned);
+        let Some(tiles) = &self.order else {
+            self.turn(queue, &input, &turned, false)?;
+            return unpack(queue, part.ranges(), &turned, gradient);
+        };
+        self.put(queue, tiles, &input, &turned, false)?;
+        self.turn(queue, &turned, &input, false)?;
+        self.given(queue, part, gradient)
     }
 
     /// Puts the part's gradient in the place of coefficients.
     pub(super) fn back(&self, queue: &Queue<'_, D>, part: &Part, gradient: &D::Slice) -> Result<(), Error> {
         let input = self.taken(queue, part, gradient)?;
-        self.turn(queue, part, input, gradient, true)
+        let turned = queue.all(&self.turned);
+        self.turn(queue, &input, &turned, true)?;
+        let Some(tiles) = &self.order else { return unpack(queue, part.ranges(), &turned, gradient) };
+        self.put(queue, tiles, &turned, &input, true)?;
+        self.given(queue, part, gradient)
     }
 
     /// The part's elements one behind the other.
@@ -68,17 +87,33 @@ impl<D: DeviceMemory> Cosines<D> {
         Ok(packed)
     }
 
-    fn turn(
+    /// [`Cosines::taken`], backwards.
+    fn given(&self, queue: &Queue<'_, D>, part: &Part, gradient: &D::Slice) -> Result<(), Error> {
+        let Some(packed) = &self.packed else { return Ok(()) };
+        unpack(queue, part.ranges(), &queue.all(packed), gradient)
+    }
+
+    /// Puts elements in their order, or back.
+    fn put(
         &self,
         queue: &Queue<'_, D>,
-        part: &Part,
-        input: D::Slice,
-        gradient: &D::Slice,
+        tiles: &Tiles,
+        input: &D::Slice,
+        output: &D::Slice,
         back: bool,
     ) -> Result<(), Error> {
-        let output = queue.all(&self.turned);
-        queue.run(self.work(back), TurnBuffers { input, output: output.clone() })?;
-        unpack(queue, part.ranges(), &output, gradient)
+        tiles.moves().iter().try_for_each(|of| {
+            if of.is_run() {
+                let (from, to) = if back { (of.ordered, of.lies) } else { (of.lies, of.ordered) };
+                return queue.copy((input, 4 * from), (output, 4 * to), 4 * of.elements());
+            }
+            let work = Tiling { of: *of, elements: self.elements, back };
+            queue.run(work, TurnBuffers { input: input.clone(), output: output.clone() })
+        })
+    }
+
+    fn turn(&self, queue: &Queue<'_, D>, input: &D::Slice, output: &D::Slice, back: bool) -> Result<(), Error> {
+        queue.run(self.work(back), TurnBuffers { input: input.clone(), output: output.clone() })
     }
 
     fn work(&self, back: bool) -> Cosine {
