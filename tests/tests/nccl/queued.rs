@@ -44,7 +44,7 @@ const TEXTS: [&str; 23] = [
     "dct:block=16+topk:k=6,block=256+ef",
     "dct+qsgd:bits=4,bucket=64+momentum=0.5+nesterov",
     "dct:block=8+randomk:0.1",
-    "dct:block=8,tiles+topk:k=6,block=64,clamped+ef",
+    "dct:block=8,tiles+topk:k=6,block=256+ef",
 ];
 
 fn tensors() -> Vec<Tensor> {

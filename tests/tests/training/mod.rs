@@ -140,7 +140,7 @@ pub(crate) fn with_cosines() -> Compressor {
 
 /// Coefficients of tiles of some tensors, with what is left of them, and of another: parts are packed.
 pub(crate) fn with_tiles() -> Compressor {
-    let policy = Policy::new("dct:block=32,tiles+topk:k=9,block=1024,clamped+ef").map(|p| p.small(60));
+    let policy = Policy::new("dct:block=32,tiles+topk:k=9,block=1024,clamped+ef").map(|p| p.small(65));
     let policy = policy.and_then(|p| p.named("b.weight", "dct:block=4,tiles+qsgd:bits=4,bucket=64+momentum=0.5"));
     let policy = policy.and_then(|p| p.named("c", "topk:0.1"));
     Compressor::with_policy(&policy.expect("valid"), &tensors(), RUN).expect("valid")
