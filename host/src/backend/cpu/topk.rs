@@ -326,7 +326,7 @@ fn keep(spans: &[Entries], cut: &Cut, counts: &[Counts]) -> Entries {
         let (indices, other_indices) = left_of_indices.split_at_mut(counts.above + ties);
         let (bits, other_bits) = left_of_bits.split_at_mut(counts.above + ties);
         (left_of_indices, left_of_bits) = (other_indices, other_bits);
-        tasks.push(Kept { span, indices, bits, ties });
+        tasks.push(Kept { span, indices, bits, ties, all: ties == counts.ties });
     }
     tasks.into_par_iter().for_each(|task| task.write(cut.key));
     // SAFETY: there is room for as many, and each task has written all of its own.
@@ -342,27 +342,38 @@ struct Kept<'a> {
     span: &'a Entries,
     indices: &'a mut [MaybeUninit<u32>],
     bits: &'a mut [MaybeUninit<u32>],
-    /// Of entries that have the cut's key, so many.
+    /// Of entries that have the cut's key, so many, the first ones.
     ties: usize,
+    /// Whether that is all of them.
+    all: bool,
 }
 
 impl Kept<'_> {
     /// Writes all of the room.
     fn write(self, cut: u32) {
-        let Self { span, indices, bits, mut ties } = self;
-        let room = bits.len();
-        let indices = &mut indices[..room];
-        let mut at = 0;
+        match self {
+            Self { all: true, .. } => self.write_those(|key| key >= cut),
+            Self { ties: 0, .. } => self.write_those(|key| key > cut),
+            Self { mut ties, .. } => self.write_those(|key| {
+                let is_tie = key == cut && ties > 0;
+                ties -= usize::from(is_tie);
+                key > cut || is_tie
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn write_those(self, mut is_kept: impl FnMut(u32) -> bool) {
+        let room = self.bits.len();
+        let (indices, mut at) = (&mut self.indices[..room], 0);
         // Without a branch that goes by an entry: whether one stays is as good as random.
-        for (index, value) in span.indices.iter().zip(&span.bits) {
+        for (index, bits) in self.span.indices.iter().zip(&self.span.bits) {
             if at == room {
                 break;
             }
             indices[at].write(*index);
-            bits[at].write(*value);
-            let tie = key(*value) == cut;
-            at += usize::from(key(*value) > cut || (tie && ties > 0));
-            ties -= usize::from(tie && ties > 0);
+            self.bits[at].write(*bits);
+            at += usize::from(is_kept(key(*bits)));
         }
         assert_eq!(at, room, "as many entries as were counted");
     }
