@@ -5,6 +5,9 @@ mod exchanges;
 mod training;
 mod undone;
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
 use exchanges::Forged;
 use gradwire::{
     Collective, CollectiveError, Compressor, Device, Error, ExchangeError, Matrix, Policy, PowerSgd, Qsgd, Recipe,
@@ -556,15 +559,27 @@ fn a_nan_on_one_rank_fails_the_step_on_all_and_the_group_goes_on() {
 #[test]
 fn ranks_that_differ_are_told_so() {
     let outcome = |make: fn(u32) -> Compressor| {
+        let ended = AtomicU32::new(0);
         together(Threads::group(2).expect("two"), |rank, mut group| {
             let mut compressor = make(rank);
             let mut x = gradient(compressor.elements(), rank, 0);
-            compressor.exchange(&Device::cpu(), &mut group, &mut x).map(drop)
+            let done = compressor.exchange(&Device::cpu(), &mut group, &mut x).map(drop);
+            // While both groups stand, neither rank waits for the other.
+            ended.fetch_add(1, Ordering::SeqCst);
+            let until = Instant::now() + Duration::from_secs(60);
+            while ended.load(Ordering::SeqCst) < 2 && Instant::now() < until {
+                std::thread::yield_now();
+            }
+            assert_eq!(ended.load(Ordering::SeqCst), 2, "the other rank waits");
+            done
         })
     };
     let other_codec = |rank| of(["qsgd:bits=4", "qsgd:bits=8"][rank as usize]);
     let other_run = |rank: u32| Compressor::new("powersgd:rank=2", [[64, 48]], rank.into()).expect("valid");
-    for make in [other_codec, other_run] {
+    // The next message of one is a factor, and the other has none.
+    let other_messages = |rank| of(["powersgd:rank=1+qsgd:bits=8,bucket=64", "qsgd:bits=4"][rank as usize]);
+    let sums = |rank| of(["powersgd:rank=1+qsgd:bits=8,bucket=64", "powersgd:rank=1"][rank as usize]);
+    for make in [other_codec, other_run, other_messages, sums] {
         for (rank, error) in (0..).zip(outcome(make)) {
             let error = error.expect_err("they differ");
             assert!(

@@ -475,7 +475,7 @@ fn step(compressor: &mut Compressor, device: &Device, x: &mut [f32]) {
     compressor.exchange(device, &mut group, x).expect("it runs");
 }
 
-/// The place of each element of the order of tiles, as the tensors lie: by its words.
+/// The place of each element of the order of tiles, as the tensors lie: as `Dct::tiles` describes it.
 fn order(shapes: &[&[u64]], side: usize) -> Vec<usize> {
     let (mut tiles, mut rest, mut base) = (Vec::new(), Vec::new(), 0);
     for shape in shapes {

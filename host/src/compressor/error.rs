@@ -52,9 +52,9 @@ pub enum ExchangeError {
         /// This rank's step.
         expected: u64,
     },
-    /// A rank that could not encode its gradient.
+    /// A rank that could not do its part of the step.
     #[error(
-        "rank {rank} could not encode its gradient, and its own error says why; on every rank the step was not made, and the group can \
+        "rank {rank} could not do its part of the step, and its own error says why; on every rank the step was not made, and the group can \
          be used again"
     )]
     Refused {

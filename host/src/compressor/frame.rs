@@ -52,7 +52,7 @@ impl<'m> Writer<'m> {
         &mut self.message[from..self.at]
     }
 
-    /// Writes in its place that this rank could not encode its gradient, so that the others need not wait for it.
+    /// Writes in its place that this rank could not do its part, so that the others need not wait for it.
     pub(super) fn refuse(mut self) {
         self.at = HEAD;
         self.message[5] = 1;
@@ -71,6 +71,18 @@ impl<'m> Writer<'m> {
     pub(super) fn finish(self) {
         self.message.truncate(self.at);
     }
+}
+
+/// What was read of each rank's message. A refusal comes before any other error: all ranks know of it, and end the step,
+/// whatever else is wrong on one of them.
+pub(super) fn all<T>(read: impl Iterator<Item = Result<T, Error>>) -> Result<Vec<T>, Error> {
+    let mut messages: Vec<_> = read.collect();
+    let is_refusal =
+        |message: &Result<T, Error>| matches!(message, Err(Error::Exchange(ExchangeError::Refused { .. })));
+    if let Some(place) = messages.iter().position(is_refusal) {
+        messages.swap(0, place);
+    }
+    messages.into_iter().collect()
 }
 
 /// The payloads of a message that rank `rank` sent.
@@ -105,4 +117,29 @@ pub(super) fn read(message: &[u8], rank: u32, step: u64, model: u32) -> Result<V
         rest = behind;
     }
     if rest.is_empty() { Ok(payloads) } else { Err(foreign("ends within a length")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_comes_before_what_is_damaged() {
+        let [mut damaged, mut refused, mut whole] = [(); 3].map(|()| Vec::new());
+        Writer::new(&mut damaged, 5, 1).finish();
+        damaged[0] ^= 1;
+        Writer::new(&mut refused, 5, 1).refuse();
+        let mut writer = Writer::new(&mut whole, 5, 1);
+        writer.append(b"payload");
+        writer.finish();
+        let outcome = |messages: &[&Vec<u8>]| {
+            let read = (0..).zip(messages).map(|(rank, message)| read(message, rank, 5, 1));
+            all(read).map(|payloads| payloads.concat().concat())
+        };
+        let refusal = outcome(&[&whole, &damaged, &refused]);
+        assert!(matches!(refusal, Err(Error::Exchange(ExchangeError::Refused { rank: 2 }))), "{refusal:?}");
+        let damage = outcome(&[&whole, &damaged, &whole]);
+        assert!(matches!(damage, Err(Error::Exchange(ExchangeError::Message { rank: 1, .. }))), "{damage:?}");
+        assert_eq!(outcome(&[&whole, &whole]).expect("both are whole"), b"payloadpayload");
+    }
 }

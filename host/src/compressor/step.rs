@@ -36,8 +36,9 @@ impl Compressor {
     /// Every rank calls this once per step. A rank that cannot encode its gradient, as for a NaN under
     /// [`NonFinite::Error`], says so to the others: the step then fails on every rank, and the group can be used again.
     /// It cannot where nothing is gathered: with sums of factors or without compression, from the second step on,
-    /// unless a recipe has `finite`. With factors that go through a quantizer it can, up to the last of them. Where it
-    /// cannot, and behind any other failure, other ranks may wait for this one: drop the group, which ends their calls.
+    /// unless a recipe has `finite`. With factors that go through a quantizer it can, up to the last of them, unless
+    /// another recipe's sum or exchange comes before the next. Where it cannot, and behind any other failure, other
+    /// ranks may wait for this one: drop the group, which ends their calls.
     /// A compressor that says [`ExchangeError::BrokenOff`] has not begun, and others wait then too.
     ///
     /// # Errors
@@ -138,8 +139,8 @@ impl Shared<'_> {
         let guarded = recipes.iter().any(|recipe| recipe.non_finite == NonFinite::Error);
         let agrees = *agreed || all_reduce_only;
         // Behind another algorithm too: who cannot begin says so before anyone waits for its part.
-        let speaks = |part: &Part| part.payloads() > 0 || part.via != Algorithm::Gather || part.gathers_factors();
-        let gathers = guarded || !agrees || parts.iter().any(speaks);
+        let needs_it = |part: &Part| part.payloads() > 0 || part.via != Algorithm::Gather || part.gathers_factors();
+        let gathers = guarded || !agrees || parts.iter().any(needs_it);
         let mut bytes = 0;
         let mut message = frame::Writer::new(&mut work.message, step, model);
         let seed = Seed::new(run).step(step).worker(rank);
@@ -179,9 +180,9 @@ impl Shared<'_> {
             true => receive(parts, &work.gathered, step, model),
             false => Ok(Vec::new()),
         };
-        // A rank that refused is known to all, and none goes on. What is damaged may have come to this rank alone: the
-        // others go on to the sum.
-        if let Err(error @ Error::Exchange(ExchangeError::Refused { .. })) = received {
+        // A rank that refused is known to all, and none goes on; and so are ranks of different models, whose next
+        // messages are others. What is damaged may have come to this rank alone: the others go on to the sum.
+        if let Err(error @ Error::Exchange(ExchangeError::Refused { .. } | ExchangeError::Model { .. })) = received {
             return Err(error);
         }
         if !work.whole.is_empty() {
@@ -267,15 +268,12 @@ fn refuse(tensor: &[f32], first: u64) -> Result<(), Error> {
 /// What all ranks have sent, checked, by parts.
 fn receive<'m>(parts: &[Part], gathered: &'m [Vec<u8>], step: u64, model: u32) -> Result<Vec<Received<'m>>, Error> {
     let expected = parts.iter().map(Part::payloads).sum::<usize>() as u64;
-    let mut ranks = Vec::with_capacity(gathered.len());
-    for (rank, message) in (0..).zip(gathered) {
+    let read = |(rank, message): (u32, &'m Vec<u8>)| {
         let payloads = frame::read(message, rank, step, model)?;
         let found = payloads.len() as u64;
-        if found != expected {
-            return Err(ExchangeError::Payloads { rank, found, expected }.into());
-        }
-        ranks.push(payloads);
-    }
+        if found == expected { Ok(payloads) } else { Err(ExchangeError::Payloads { rank, found, expected }.into()) }
+    };
+    let ranks = frame::all((0..).zip(gathered).map(read))?;
     let mut from = 0;
     let of_part = |part: &Part| {
         let range = from..from + part.payloads();

@@ -28,7 +28,7 @@ pub(super) struct Layout {
     pub(super) steps: u64,
     /// The factors that the last finished step ended with: left, right.
     pub(super) kept: [u64; 2],
-    /// This rank's own last factor of such a step, where it is kept, by its side: it lies there as the mean among those.
+    /// This rank's own last factor as it was sent, by its side, padded as `kept` is; empty unless it is kept.
     pub(super) own: [u64; 2],
     /// Those of the step under way.
     pub(super) work: [u64; 2],

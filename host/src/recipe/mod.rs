@@ -319,8 +319,8 @@ impl Recipe {
     /// Two things differ: of a side that 64 does not divide, theirs takes the largest divisor up to 64, and here what
     /// whole tiles leave comes behind them, in blocks as it lies, since sides are powers of two ([`Dct::tiles`]); and a
     /// coefficient that some ranks have sent has the mean over all of them, where theirs is over those that sent it.
-    /// Without `tiles`, squares are of 4096 elements as they lie, and a step takes one copy of the gradient less each
-    /// way.
+    /// Without `tiles`, squares are of 4096 elements as they lie. That spares a copy of the gradient each way in the
+    /// host's memory, and in a device's where the model has other recipes too.
     ///
     /// * **What is clipped** ([`Recipe::clip`]) is the gradient, before it is transformed.
     /// * **What is not finite**: under [`NonFinite::Error`] the gradient is looked through before. A sum of a block

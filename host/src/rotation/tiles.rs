@@ -19,8 +19,8 @@ use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tiles(Vec<Move>);
 
-/// Rows of tiles of a matrix, which are one behind the other in the order. Tiles of one element are lines of a matrix,
-/// and one line is elements that lie one behind the other in both.
+/// Rows of tiles of a matrix, which are one behind the other in the order. With tiles of one element, a row of tiles is
+/// a piece of a row of the matrix; and where there is one such row, it is a run of elements in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     /// Where the first tile begins as tensors lie.
@@ -192,7 +192,7 @@ pub(super) fn passes(of: &Move, back: bool, limits: &Limits) -> Result<Vec<Pass>
 mod tests {
     use super::*;
 
-    /// The order by its words: of each element, its place as it lies.
+    /// The order as [`Dct::tiles`] describes it: of each element, its place as it lies.
     fn naive(side: u64, matrices: &[Matrix]) -> Vec<u64> {
         let (mut tiles, mut rest, mut base) = (Vec::new(), Vec::new(), 0);
         for Matrix { rows, columns } in matrices.iter().copied() {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_that_of_its_words_and_back_is_backwards() {
+    fn the_order_is_as_described_and_back_is_backwards() {
         for matrices in models() {
             for side in [2, 4, 8, 16, 32, 64] {
                 let tiles = Tiles::new(side, &matrices);
@@ -248,7 +248,7 @@ mod tests {
 
     /// What the test above rests on: no two elements have one place.
     #[test]
-    fn the_words_are_a_bijection() {
+    fn the_order_is_a_bijection() {
         for matrices in models() {
             for side in [2, 8, 64] {
                 let mut places = naive(side, &matrices);

@@ -138,7 +138,11 @@ fn partial<Q: Quantizer>(p: &EncodeParams, values: &[u32], elements: usize) -> Q
     let partial = Q::partial(first, second, elements as u32);
     if Q::LOOKS_THRICE {
         let context = Q::statistic(p, partial)[0];
-        let third = values.iter().fold(Sum::NONE, |third, value| third.merge(Q::third(p, *value, context)));
+        // A loop, since the closure of a fold is too long to be inlined.
+        let (p, mut third) = (*p, Sum::NONE);
+        for value in values {
+            third = third.merge(Q::third(&p, *value, context));
+        }
         return Q::completed(partial, third);
     }
     partial
@@ -182,11 +186,16 @@ fn put_wire<Q: Quantizer>(encoder: &Q::Encoder, scalars: &mut [u8], index: usize
 /// Codes of elements of one bucket.
 #[inline(always)]
 fn code_all<Q: Quantizer>(p: &EncodeParams, encoder: &Q::Encoder, values: &[u32], dither: &[u32], codes: &mut [u32]) {
-    let all = codes.iter_mut().zip(values).zip(dither);
+    let (p, all) = (*p, codes.iter_mut().zip(values).zip(dither));
+    // Loops, since a closure that is long is not inlined.
     if p.bits == 16 {
-        all.for_each(|((code, value), dither)| *code = Q::code::<true>(p, encoder, *value, *dither));
+        for ((code, value), dither) in all {
+            *code = Q::code::<true>(&p, encoder, *value, *dither);
+        }
     } else {
-        all.for_each(|((code, value), dither)| *code = Q::code::<false>(p, encoder, *value, *dither));
+        for ((code, value), dither) in all {
+            *code = Q::code::<false>(&p, encoder, *value, *dither);
+        }
     }
 }
 

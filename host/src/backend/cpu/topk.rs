@@ -5,8 +5,6 @@
 //! found exactly. Where the sample was wrong the count says so, and three reads find the key digit by digit. The sample
 //! decides how long it takes, and never what is kept.
 
-use std::mem::MaybeUninit;
-
 use gradwire_kernels::arith::float::{bf16_to_f32, f16_to_f32};
 use gradwire_kernels::arith::topk::key;
 use rayon::prelude::*;
@@ -31,7 +29,7 @@ const BINS_LOG2: u32 = 11;
 /// Gradients of up to this many elements are their own sample.
 const SMALL: usize = 2 * LINE * LINES;
 
-/// Where entries begin to be too many.
+/// The last key that is kept, and how many entries of it.
 struct Cut {
     /// Keys above are in.
     key: u32,
@@ -255,7 +253,7 @@ fn sample(input: Gradient<'_>, residual: Option<&[f32]>, k: usize) -> [u32; 2] {
     [lower, higher]
 }
 
-/// Where to cut what was found, at least `k`, so that `k` are left; and how many entries of each span are above the cut.
+/// Where to cut what was found, at least `k` entries, so that `k` are left; and what of each span is above the cut.
 fn cut(spans: &[Entries], k: usize, [lower, higher]: [u32; 2]) -> (Cut, Vec<Counts>) {
     let found: usize = spans.iter().map(|span| span.bits.len()).sum();
     let below = |limit: u32| -> Vec<Vec<u32>> { spans.par_iter().map(|span| keys_below(span, limit)).collect() };
@@ -315,9 +313,8 @@ fn add(mut a: Vec<usize>, b: Vec<usize>) -> Vec<usize> {
 /// The entries that a cut leaves, in order.
 fn keep(spans: &[Entries], cut: &Cut, counts: &[Counts]) -> Entries {
     let total = counts.iter().map(|counts| counts.above).sum::<usize>() + cut.ties;
-    let mut kept = Entries::with_capacity(total);
-    let mut left_of_indices = &mut kept.indices.spare_capacity_mut()[..total];
-    let mut left_of_bits = &mut kept.bits.spare_capacity_mut()[..total];
+    let mut kept = Entries { indices: vec![0; total], bits: vec![0; total] };
+    let (mut left_of_indices, mut left_of_bits) = (&mut kept.indices[..], &mut kept.bits[..]);
     let mut left_of_ties = cut.ties;
     let mut tasks = Vec::with_capacity(spans.len());
     for (span, counts) in spans.iter().zip(counts) {
@@ -329,19 +326,14 @@ fn keep(spans: &[Entries], cut: &Cut, counts: &[Counts]) -> Entries {
         tasks.push(Kept { span, indices, bits, ties, all: ties == counts.ties });
     }
     tasks.into_par_iter().for_each(|task| task.write(cut.key));
-    // SAFETY: there is room for as many, and each task has written all of its own.
-    unsafe {
-        kept.indices.set_len(total);
-        kept.bits.set_len(total);
-    }
     kept
 }
 
 /// What is kept of a span, and where it goes.
 struct Kept<'a> {
     span: &'a Entries,
-    indices: &'a mut [MaybeUninit<u32>],
-    bits: &'a mut [MaybeUninit<u32>],
+    indices: &'a mut [u32],
+    bits: &'a mut [u32],
     /// Of entries that have the cut's key, so many, the first ones.
     ties: usize,
     /// Whether that is all of them.
@@ -371,11 +363,10 @@ impl Kept<'_> {
             if at == room {
                 break;
             }
-            indices[at].write(*index);
-            self.bits[at].write(*bits);
+            (indices[at], self.bits[at]) = (*index, *bits);
             at += usize::from(is_kept(key(*bits)));
         }
-        assert_eq!(at, room, "as many entries as were counted");
+        debug_assert_eq!(at, room, "as many entries as were counted");
     }
 }
 
@@ -487,6 +478,32 @@ mod tests {
                         assert_eq!(&beside, x, "and beside the residual");
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_span_of_several_runs_keeps_gradient_and_residual_together() {
+        let n = SPANS * RUN + 12_345;
+        let x: Vec<f32> = (0..n as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32).collect();
+        let before: Vec<f32> = (0..n as u32).map(|i| (i.wrapping_mul(40_503) >> 9) as f32).collect();
+        let sums: Vec<f32> = x.iter().zip(&before).map(|(x, r)| x + r).collect();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");
+        for simd in Simd::ALL {
+            let Ok(cpu) = Cpu::with_simd(simd) else { continue };
+            for k in [700, 60_000] {
+                let (mut over, mut beside) = (before.clone(), vec![f32::NAN; n]);
+                let got = pool.install(|| {
+                    let select = Select::Largest(k as u64);
+                    let of = |sums| cpu.largest_of(Gradient::F32(&x), Some(sums), &select);
+                    [of(Sums::over(&mut over)), of(Sums::beside(&before, &mut beside))]
+                });
+                let expected = sorted(&sums, k);
+                assert!(got.iter().all(|got| got.indices == expected), "{simd:?}, k = {k}");
+                assert!(got.iter().all(|got| {
+                    got.indices.iter().zip(&got.bits).all(|(i, bits)| sums[*i as usize].to_bits() == *bits)
+                }));
+                assert!(over == sums && beside == sums, "{simd:?}, k = {k}");
             }
         }
     }

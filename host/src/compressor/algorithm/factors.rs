@@ -3,6 +3,7 @@
 use super::super::error::ExchangeError;
 use super::super::factors::Factors;
 use super::super::failure::Failure;
+use super::super::frame;
 use super::super::part::{Method, Part};
 use super::Step;
 use crate::collective::Collective;
@@ -120,7 +121,8 @@ impl<'e, G: Collective + ?Sized> Means<'e, G> {
         let side = self.sides.get(self.round).copied().unwrap_or(Side::Left);
         self.round += 1;
         let Some(through) = self.through else {
-            factor.read(0)?;
+            // The others wait in a sum, which cannot carry a refusal.
+            factor.read(0).inspect_err(|_| self.told = true)?;
             return self.sum(factor);
         };
         let plan = through.of(side);
@@ -193,20 +195,12 @@ impl<'e, G: Collective + ?Sized> Means<'e, G> {
         if from.len() != ranks as usize {
             return Err(ExchangeError::Gathered { found: from.len(), expected: ranks }.into());
         }
-        // Whoever refuses is looked for first: all ranks end the step then, whatever else is wrong.
-        let mut messages = Vec::with_capacity(from.len());
-        for (rank, message) in (0..).zip(from) {
-            messages.push(self.step.read(message, rank, through.tensors.len()));
-        }
-        let refused =
-            |message: &Result<_, Error>| matches!(message, Err(Error::Exchange(ExchangeError::Refused { .. })));
-        if let Some(refused) = messages.iter().position(refused) {
-            messages.swap_remove(refused)?;
-        }
+        let messages = (0..).zip(from).map(|(rank, message)| self.step.read(message, rank, through.tensors.len()));
+        let messages = frame::all(messages)?;
         let mut all = Vec::with_capacity(from.len());
         for (rank, message) in (0..).zip(messages) {
             let mut views = Vec::with_capacity(plan.tensors().len());
-            for ((plan, bytes), &tensor) in plan.tensors().iter().zip(message?).zip(&through.tensors) {
+            for ((plan, bytes), &tensor) in plan.tensors().iter().zip(message).zip(&through.tensors) {
                 let view =
                     PayloadView::from_bytes(bytes).map_err(|source| ExchangeError::Damaged { rank, tensor, source })?;
                 if let Some(what) = plan.header().difference(view.header()) {
@@ -221,12 +215,12 @@ impl<'e, G: Collective + ?Sized> Means<'e, G> {
 }
 
 /// Tells the others that the step fails, where the next message is a factor of one of these parts, through a quantizer.
-/// No other message between them can say so.
+/// A sum cannot carry a refusal; the first message of a tree or of two phases could, and is not used for it.
 pub(in super::super) fn tell(parts: &[Part], step: Step, group: &mut (impl Collective + ?Sized)) {
-    let speaks = |part: &&Part| {
+    let has_messages = |part: &&Part| {
         part.via != Algorithm::Gather || matches!(part.method, Method::LowRank { .. } | Method::Random { .. })
     };
-    if parts.iter().find(speaks).is_some_and(Part::gathers_factors) {
+    if parts.iter().find(has_messages).is_some_and(Part::gathers_factors) {
         refuse(step, group);
     }
 }
@@ -237,4 +231,89 @@ fn refuse(step: Step, group: &mut (impl Collective + ?Sized)) {
     let refusal = step.message(rank, &Err(ExchangeError::Refused { rank }.into()));
     // The error behind which this comes says more than one of the group.
     let _ = group.all_gather(&refusal, &mut Vec::new());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collective::CollectiveError;
+
+    /// A factor in memory that cannot be read.
+    struct Lost;
+
+    impl Factor for Lost {
+        fn read(&mut self, _: usize) -> Result<(), Error> {
+            Error::expect_len("factor", "entries", 0, 1)
+        }
+
+        fn at_hand(&mut self) -> &mut [f32] {
+            &mut []
+        }
+
+        fn write(&mut self) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn encode(&mut self, _: &ModelPlan, _: Side, _: Seed) -> Result<Vec<Payload>, Error> {
+            Ok(Vec::new())
+        }
+
+        fn decode(&mut self, _: &ModelPlan, _: Side, _: &[Vec<PayloadView<'_>>], _: f32) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn keep(&mut self, _: &ModelPlan, _: Side, _: &[Vec<PayloadView<'_>>]) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    /// Counts messages.
+    #[derive(Default)]
+    struct Counting(u32);
+
+    impl Collective for Counting {
+        fn rank(&self) -> u32 {
+            0
+        }
+
+        fn ranks(&self) -> u32 {
+            2
+        }
+
+        fn all_gather(&mut self, _: &[u8], _: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
+            self.0 += 1;
+            Ok(())
+        }
+
+        fn all_to_all(&mut self, _: &[&[u8]], _: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
+            self.0 += 1;
+            Ok(())
+        }
+
+        fn all_reduce_sum(&mut self, _: &mut [f32]) -> Result<(), CollectiveError> {
+            self.0 += 1;
+            Ok(())
+        }
+
+        fn exchange(&mut self, _: u32, _: &[u8], _: &mut Vec<u8>) -> Result<(), CollectiveError> {
+            self.0 += 1;
+            Ok(())
+        }
+
+        fn broadcast(&mut self, _: u32, _: &mut Vec<u8>) -> Result<(), CollectiveError> {
+            self.0 += 1;
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_rank_without_its_factor_sends_nothing_while_the_others_wait_in_a_sum() {
+        let (device, mut group) = (Device::cpu(), Counting::default());
+        let step = Step { step: 1, model: 2, seed: Seed::new(3) };
+        let mut means = Means::new(&device, &mut group, 1.0, step, None, vec![Side::Right]);
+        let done = means.mean(&mut Lost);
+        let failure = means.end(done).expect_err("it cannot be read");
+        assert!(matches!(failure, Failure { error: Error::Length { .. }, alone: false }), "{failure:?}");
+        assert_eq!(group.0, 0);
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::super::error::ExchangeError;
 use super::super::failure::Failure;
+use super::super::frame;
 use super::super::part::Part;
 use super::super::planes::{Held, Sides};
 use super::pieces::Sub;
@@ -76,9 +77,10 @@ fn write(
     weight: f32,
 ) -> Result<(), Error> {
     expect_all(from, pieces.len() as u32)?;
+    let views = (0..).zip(pieces).zip(from).map(|((owner, piece), message)| read(part, step, piece, message, owner));
     let (mut mean, mut at) = (vec![0.0; part.elements()], 0);
-    for ((owner, piece), message) in (0..).zip(pieces).zip(from) {
-        for ((sub, plan), view) in piece.iter().zip(read(part, step, piece, message, owner)?) {
+    for (piece, views) in pieces.iter().zip(frame::all(views)?) {
+        for ((sub, plan), view) in piece.iter().zip(views) {
             debug_assert_eq!(plan.len(), sub.range.len());
             let to = at..at + sub.range.len();
             at = to.end;

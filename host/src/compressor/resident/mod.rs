@@ -31,8 +31,8 @@ use crate::recipe::{Algorithm, RecipeError};
 /// A [`Compressor`] for gradients that lie in a device's memory, where its residual, momentum and factors stay too.
 ///
 /// Made by [`Compressor::resident`]. An exchange leaves what [`Compressor::exchange`] on that device leaves, bit for
-/// bit; what crosses the bus are payloads, factors that no quantizer takes, entries of random-k, and tensors that go
-/// uncompressed. With factors through a quantizer on a [`Wgpu`], drivers that fuse what they multiply and add may leave
+/// bit; what crosses the bus are payloads, factors that no quantizer takes or that `finite` looks through, entries of
+/// random-k, and tensors that go uncompressed. With factors through a quantizer on a [`Wgpu`], drivers that fuse what they multiply and add may leave
 /// other last bits (docs/powersgd.md).
 ///
 /// ```no_run
@@ -166,8 +166,9 @@ impl Compressor {
     /// queue it works.
     ///
     /// # Errors
-    /// [`RecipeError::Stages`] for a recipe with a vote, gtopk or twophase; [`Error::Limit`] for a device whose limits are too small, as for entries of random-k whose tensors are more than
-    /// one binding; [`Error::Backend`] where it has no memory left, or fails.
+    /// [`RecipeError::Stages`] for a recipe with a vote, gtopk or twophase; [`Error::Limit`] for a device whose limits
+    /// are too small, as for entries of random-k whose tensors are more than one binding; [`Error::Backend`] where it has
+    /// no memory left, or fails.
     pub fn resident<D>(&self, memory: &D) -> Result<ResidentCompressor<D>, Error>
     where
         D: DeviceMemory + Clone,
