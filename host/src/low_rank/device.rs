@@ -137,7 +137,7 @@ impl Device {
     /// # Errors
     /// As those calls, and what `all_reduce_mean` gives. The step is then given up, and state and output are as they
     /// were to the bit: unlike after [`LowRankState::abandon`], the gradient has not joined the residual, and may be
-    /// handed over again. What is kept for that is a copy of the residual, which the calls one by one do not make.
+    /// handed over again. For that there is room for a second residual, which the calls one by one do without.
     pub fn low_rank_step<'g, E: From<Error>>(
         &self,
         state: &mut LowRankState,
@@ -262,6 +262,7 @@ impl LowRankState {
         Matrices {
             table: &self.table,
             sums: &mut self.sums,
+            apart: self.apart.then_some(&self.before.0[..]),
             left: &self.left,
             right: &self.right,
             sent: &self.sent,

@@ -50,6 +50,7 @@ impl LowRank for Cpu {
         self.orthonormalise(&table, known, &mut input, Some(&state.streams()));
         let mut scratch = std::mem::take(&mut state.scratch);
         self.begin_low_rank(&mut state.matrices(), gradient, &input, known, sent, &mut scratch.0);
+        state.apart = false;
         state.scratch = scratch;
         *state.work.factors(known) = input;
         Ok(())
@@ -87,6 +88,7 @@ impl<T: Sessions> LowRank for T {
         gradient: Gradient<'_>,
         sent: &mut [f32],
     ) -> Result<(), Error> {
+        state.bring_sums();
         let odd = state.refused_plain(gradient);
         let mut input = state.factors(known).clone();
         let answers = match state.begin_phase(gradient, known, &input, &self.limits())? {

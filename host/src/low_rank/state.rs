@@ -19,7 +19,7 @@ use crate::seed::Seed;
 ///
 /// Memory: 4 bytes per element of the gradient; both factors twice; for the passes of the CPU, at most a byte more per
 /// element and the right factors once again; and 4 bytes more per element once
-/// [`Device::low_rank_step`](crate::Device::low_rank_step) was called, which keeps a copy of the residual.
+/// [`Device::low_rank_step`](crate::Device::low_rank_step) was called, which keeps room for a second residual.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LowRankState {
     pub(crate) codec: PowerSgd,
@@ -48,6 +48,8 @@ pub struct LowRankState {
     pub(crate) scratch: Scratch,
     /// Room for the residual as it was before a whole step, kept for the same reason.
     pub(crate) before: Scratch,
+    /// Whether the compressed matrices' sums are in `before` alone: from where a whole step begins to its first call.
+    pub(crate) apart: bool,
 }
 
 /// What a step has replaced.
@@ -110,6 +112,7 @@ impl LowRankState {
             round: 0,
             scratch: Scratch::default(),
             before: Scratch::default(),
+            apart: false,
             table,
         })
     }
@@ -345,24 +348,37 @@ impl LowRankState {
     /// Does a whole step, and where that fails leaves the state as it was. A step that was under way before stays so.
     pub(super) fn attempt<E: From<Error>>(&mut self, step: impl FnOnce(&mut Self) -> Result<(), E>) -> Result<(), E> {
         self.expect_idle("begin_low_rank")?;
-        let mut before = std::mem::take(&mut self.before).0;
+        let before = &mut self.before.0;
         if before.len() != self.sums.len() {
             let bytes = 4 * self.sums.len() as u64;
-            before.try_reserve_exact(self.sums.len()).map_err(|_| Error::no_memory("a copy of the residual", bytes))?;
+            before.try_reserve_exact(self.sums.len()).map_err(|_| Error::no_memory("a second residual", bytes))?;
             before.resize(self.sums.len(), 0.0);
         }
-        let pieces = before.par_chunks_mut(COPIED).zip(self.sums.par_chunks(COPIED));
-        pieces.for_each(|(to, from)| to.copy_from_slice(from));
+        // The residual stays where it is, and the step's goes elsewhere.
+        std::mem::swap(&mut self.sums, before);
+        self.apart = true;
+        for part in self.table.parts.iter().filter(|part| !part.compressed) {
+            let place = part.first..part.first + part.elements();
+            self.sums[place.clone()].copy_from_slice(&before[place]);
+        }
         // All that a step changes before its last call, which changes the rest and cannot fail behind that.
         let (sent, poisoned) = (self.sent.clone(), self.poisoned.clone());
         let done = step(self);
+        self.apart = false;
         if done.is_err() {
             self.abandon();
-            std::mem::swap(&mut self.sums, &mut before);
+            std::mem::swap(&mut self.sums, &mut self.before.0);
             (self.sent, self.poisoned) = (sent, poisoned);
         }
-        self.before = Scratch(before);
         done
+    }
+
+    /// Copies the compressed matrices' sums to where a step changes them, for a backend that does not do so itself.
+    pub(super) fn bring_sums(&mut self) {
+        if std::mem::take(&mut self.apart) {
+            let pieces = self.sums.par_chunks_mut(COPIED).zip(self.before.0.par_chunks(COPIED));
+            pieces.for_each(|(to, from)| to.copy_from_slice(from));
+        }
     }
 
     /// What a step will replace, but for the residual, of which [`LowRankState::attempt`] keeps a copy.

@@ -7,7 +7,7 @@ use gradwire_kernels::arith::powersgd::seeded;
 use rayon::prelude::*;
 
 use super::lanes::{LANES, Line};
-use super::slab::{Before, Rows, Slab, tile_width, tiled};
+use super::slab::{Before, Form, Rows, Slab, lined, tiled};
 use super::{Cpu, for_each, orthonormal};
 use crate::gradient::Gradient;
 use crate::plan::{Part, Side, Table};
@@ -23,6 +23,8 @@ const GROUP: usize = 8;
 pub(crate) struct Matrices<'a> {
     pub(crate) table: &'a Table,
     pub(crate) sums: &'a mut [f32],
+    /// The sums of the step before, where they are not in `sums`.
+    pub(crate) apart: Option<&'a [f32]>,
     pub(crate) left: &'a [f32],
     pub(crate) right: &'a [f32],
     pub(crate) sent: &'a [bool],
@@ -61,10 +63,9 @@ impl<'t> Cut<'t> {
 
     /// Entries that a slab of so many rows writes.
     fn share(&self, rows: usize) -> usize {
-        let width = tile_width(self.part, self.rank);
         match self.known {
             Side::Right => rows * self.rank,
-            Side::Left => self.part.columns.div_ceil(width) * width * self.rank,
+            Side::Left => self.part.column_stride() * self.rank,
         }
     }
 
@@ -77,7 +78,7 @@ impl<'t> Cut<'t> {
 /// A factor as the passes take it.
 enum Prepared<'f> {
     AsItIs(&'f [f32]),
-    Tiled(Vec<Line>),
+    Lines(Vec<Line>),
 }
 
 impl std::ops::Deref for Prepared<'_> {
@@ -86,21 +87,26 @@ impl std::ops::Deref for Prepared<'_> {
     fn deref(&self) -> &[f32] {
         match self {
             Self::AsItIs(factor) => factor,
-            Self::Tiled(tiles) => bytemuck::cast_slice(tiles),
+            Self::Lines(lines) => bytemuck::cast_slice(lines),
         }
     }
 }
 
-/// The factors of each matrix as the passes take them: right ones in tiles, left ones as they are.
-fn prepared<'f>(table: &Table, side: Side, factors: &'f [f32]) -> Vec<Prepared<'f>> {
+/// The factors of each matrix as products take them: right ones in tiles, left ones as they are.
+fn inputs<'f>(table: &Table, side: Side, factors: &'f [f32]) -> Vec<Prepared<'f>> {
     let of_part = |(_, part): (usize, &Part)| {
         let mine = &factors[part.start(side)..][..part.stride(side) * table.rank];
         match side {
             Side::Left => Prepared::AsItIs(mine),
-            Side::Right => Prepared::Tiled(tiled(part, table.rank, mine)),
+            Side::Right => Prepared::Lines(tiled(part, table.rank, mine)),
         }
     };
     table.compressed().map(of_part).collect()
+}
+
+/// The right factors of each matrix as L R^T takes them.
+fn rights(table: &Table, factors: &[f32]) -> Vec<Vec<Line>> {
+    table.compressed().map(|(_, part)| lined(part, table.rank, &factors[part.right..])).collect()
 }
 
 impl Before {
@@ -142,7 +148,7 @@ impl Cpu {
         scratch: &mut Vec<f32>,
     ) {
         let table = matrices.table;
-        let (inputs, rights) = (prepared(table, known, input), prepared(table, Side::Right, matrices.right));
+        let (inputs, rights) = (inputs(table, known, input), rights(table, matrices.right));
         let mut places = 0..;
         let mut work = Slabs::new(table, known, scratch);
         let mut sums = &mut *matrices.sums;
@@ -154,13 +160,16 @@ impl Cpu {
             }
             let before = Before::of(matrices.feedback, matrices.sent[index]);
             let place = places.next().unwrap_or_default();
-            let (input, left, right) = (&inputs[place], &matrices.left[part.left..], &rights[place]);
+            let (input, left) = (&inputs[place], &matrices.left[part.left..]);
+            let right = bytemuck::cast_slice(&rights[place]);
             let cut = Cut::of(table, part, known);
             for (first, rows) in cut.slabs() {
                 let (sums, others) = std::mem::take(&mut mine).split_at_mut(rows * part.columns);
                 mine = others;
-                let gradient = gradient.part(part.first + first * part.columns, sums.len());
-                work.add(&cut, first, rows, Rows::Form { gradient, sums, before, left, right }, input);
+                let start = part.first + first * part.columns;
+                let apart = matrices.apart.map(|apart| &apart[start..start + sums.len()]);
+                let gradient = gradient.part(start, sums.len());
+                work.add(&cut, first, rows, Rows::Form(Form { gradient, sums, apart, before, left, right }), input);
             }
         }
         for_each(work.slabs, |slab| self.simd.multiply(slab));
@@ -177,7 +186,7 @@ impl Cpu {
         sent: &mut [f32],
         scratch: &mut Vec<f32>,
     ) {
-        let inputs = prepared(table, known, input);
+        let inputs = inputs(table, known, input);
         let mut work = Slabs::new(table, known, scratch);
         for ((_, part), input) in table.compressed().zip(&inputs) {
             let cut = Cut::of(table, part, known);
@@ -202,7 +211,7 @@ impl Cpu {
         poisoned: &[bool],
         output: &mut [f32],
     ) {
-        let rights = prepared(table, Side::Right, right);
+        let rights = rights(table, right);
         let mut rights = rights.iter().peekable();
         let mut tasks = Vec::new();
         let mut output = output;
@@ -220,6 +229,7 @@ impl Cpu {
             if poisoned {
                 out.fill(f32::from_bits(NAN_BITS));
             } else {
+                let right = bytemuck::cast_slice(right);
                 self.simd.expand(*part, table.rank, first, &left[part.left..], right, out);
             }
         });
@@ -237,17 +247,20 @@ impl Cpu {
                 before => before,
             };
             let left = if rank > 0 { &matrices.left[part.left..] } else { &[] };
-            let right = if rank > 0 {
-                Prepared::Tiled(tiled(&part, rank, &matrices.right[part.right..]))
-            } else {
-                Prepared::AsItIs(&[])
-            };
+            let right = if rank > 0 { lined(&part, rank, &matrices.right[part.right..]) } else { Vec::new() };
             let places: Vec<_> = Cut { part: &part, rank, known: Side::Right }.slabs().collect();
             places.into_par_iter().find_map_first(|(first, rows)| {
                 let start = part.first + first * part.columns;
-                let sums = &matrices.sums[start..start + rows * part.columns];
+                let sums = &matrices.apart.unwrap_or(matrices.sums)[start..start + rows * part.columns];
                 let gradient = gradient.part(start, sums.len());
-                let rows = Rows::Form { gradient, sums: &mut [], before, left, right: &right };
+                let rows = Rows::Form(Form {
+                    gradient,
+                    sums: &mut [],
+                    apart: None,
+                    before,
+                    left,
+                    right: bytemuck::cast_slice(&right),
+                });
                 let slab = Slab { part, rank, first, rows, input: &[], known: Side::Right, out: &mut [] };
                 Some((start + self.simd.first_not_finite(slab, sums)?) as u64)
             })
@@ -313,12 +326,10 @@ fn gather(table: &Table, known: Side, scratch: &[f32], sent: &mut [f32]) {
             let mut sums = vec![0.0; each];
             let strips = sums.chunks_mut(STRIP).enumerate().collect();
             for_each(strips, |(at, sums)| sum_in_order(&shares[at * STRIP..], each, sums));
-            let width = tile_width(part, rank);
-            for (t, tile) in sums.chunks_exact(width * rank).enumerate() {
-                for (k, from) in tile.chunks_exact(width).enumerate() {
-                    let to = &mut out[k * part.columns..][..part.columns][t * width..];
-                    let here = to.len().min(width);
-                    to[..here].copy_from_slice(&from[..here]);
+            let lines = sums.as_chunks::<LANES>().0;
+            for (k, column) in out.chunks_exact_mut(part.columns).enumerate() {
+                for (to, from) in column.chunks_mut(LANES).zip(lines[k..].iter().step_by(rank)) {
+                    to.copy_from_slice(&from[..to.len()]);
                 }
             }
         }

@@ -182,7 +182,8 @@ macro_rules! over_lanes {
 
 over_lanes!(
     /// Multiplies a slab's rows by a factor, and forms them where that is yet to be done.
-    multiply, (slab: Slab<'_>) -> (), slab::multiply::<Array, 1>, slab::multiply::<Avx2, 1>, slab::multiply::<Avx512, 4>
+    multiply, (slab: Slab<'_>) -> (),
+    slab::multiply::<Array, 1, 1>, slab::multiply::<Avx2, 1, 4>, slab::multiply::<Avx512, 4, 8>
 );
 over_lanes!(
     /// Rows of the product of two factors.

@@ -2,8 +2,11 @@
 
 use gradwire_kernels::arith::float::{INF_BITS, bf16_to_f32, f16_to_f32};
 
-use super::super::lanes::{LANES, Lanes};
-use super::{Before, GROUP, MOST, Rows, Slab, TILE, TOGETHER, tile_width, weights};
+use super::super::lanes::{LANES, Lanes, Line};
+use super::{
+    Before, Form, GROUP, LARGE_GROUP, MOST, Rows, SPREAD, STRIDE, Scales, Slab, TILE, TOGETHER, group_of, scale,
+    tile_width,
+};
 use crate::gradient::Gradient;
 use crate::plan::Part;
 
@@ -24,102 +27,110 @@ fn widen<'g>(gradient: &Gradient<'g>, from: usize, to: &'g mut [f32]) -> &'g [f3
 
 /// What is taken off the sums.
 pub(super) struct Term<'a> {
-    pub(super) before: Before,
-    pub(super) scale: &'a [[f32; GROUP]; MOST],
-    /// A tile of the right factor, and from a column of it to the next.
+    pub(super) scales: &'a Scales,
+    /// The lines of the tile's columns in the right factor.
     pub(super) right: &'a [f32],
-    pub(super) stride: usize,
     pub(super) rank: usize,
 }
 
-/// Forms gradient + residual in a tile, and leaves in `sums` what stays behind.
-#[expect(clippy::too_many_arguments, reason = "each is a number of the tile")]
-#[inline(always)]
-pub(super) fn add<V: Lanes>(
-    tile: &mut [f32],
-    gradient: &Gradient<'_>,
-    from: usize,
-    sums: &mut [f32],
-    columns: usize,
-    width: usize,
-    group: usize,
-    term: &Term<'_>,
-) {
-    let spread = term.before == Before::Rest && term.rank >= SPREAD;
-    if term.before == Before::Rest {
-        let mut i = 0;
-        while i < group {
-            let ahead = if spread {
-                ahead_of(gradient, from + i * columns, &sums[i * columns..], columns, width)
-            } else {
-                Ahead::NOTHING
-            };
-            if i + TOGETHER <= group {
-                expand_rows::<V, TOGETHER>(term, i, &mut tile[i * TILE..], TILE, width, ahead);
-                i += TOGETHER;
-            } else {
-                expand_rows::<V, 1>(term, i, &mut tile[i * TILE..], TILE, width, ahead);
-                i += 1;
-            }
-        }
-    }
-    let mut wide = [0.0; TILE];
-    for (i, row) in tile.chunks_exact_mut(TILE).take(group).enumerate() {
-        // Few terms take no longer than the fetching.
-        let ahead = if spread { Ahead::NOTHING } else { ahead_of(gradient, from + i * columns, &[], columns, width) };
-        let gradient = widen(gradient, from + i * columns, &mut wide[..width]);
-        let (old, next) = sums[i * columns..].split_at_mut(width);
-        add_row::<V>(
-            &mut row[..width],
-            gradient,
-            old,
-            term.before,
-            Ahead { sums: if spread { &[] } else { next }, ..ahead },
-        );
-    }
-}
-
-/// Terms from which on the next tile is fetched between them.
-const SPREAD: usize = 8;
-
-/// What the next tile needs is fetched while this one is worked on, a few lines at a time: more than a core has
-/// requests for would wait for one another. The hardware's own prefetching does not follow rows that it sees in pieces.
+/// Where a tile is in its slab.
 #[derive(Clone, Copy)]
-struct Ahead<'a> {
-    gradient: &'a [f32],
-    sums: &'a [f32],
+pub(super) struct Place {
+    pub(super) from: usize,
+    /// From a row to the next.
+    pub(super) columns: usize,
+    pub(super) width: usize,
+    pub(super) group: usize,
+}
+
+/// Forms gradient + residual in a tile, and leaves in the sums what stays behind. Returns what is to be fetched while
+/// the tile is multiplied.
+#[inline(always)]
+pub(super) fn add<'a, V: Lanes>(tile: &mut [f32], form: &mut Form<'a>, term: &Term<'_>, place: Place) -> Ahead<'a> {
+    let Form { gradient, sums, apart, before, .. } = form;
+    let Place { from, columns, width, group } = place;
+    // Few terms take no longer than the fetching.
+    let spread = *before == Before::Rest && term.rank >= SPREAD;
+    if *before == Before::Rest {
+        let next = sums.get(from + width..).unwrap_or_default();
+        let old = apart.map_or(&[][..], |apart| apart.get(from + width..).unwrap_or_default());
+        let ahead = if spread { Ahead { rows: [next, old], columns } } else { Ahead::NOTHING };
+        expand_rows::<V>(term, group, tile, STRIDE, width, ahead);
+    }
+    let (mut wide, mut kept) = ([0.0; TILE], [0.0; TILE]);
+    for (i, row) in tile.chunks_exact_mut(STRIDE).take(group).enumerate() {
+        let from = from + i * columns;
+        let (sums, next) = sums[from..].split_at_mut(width);
+        let (old, next) = match apart {
+            Some(apart) => (&apart[from..][..width], apart.get(from + width..).unwrap_or_default()),
+            None => {
+                kept[..width].copy_from_slice(sums);
+                (&kept[..width], &*next)
+            }
+        };
+        let later = [behind(gradient, from, width), next];
+        let gradient = widen(gradient, from, &mut wide[..width]);
+        add_row::<V>(&mut row[..width], gradient, old, sums, *before, if spread { [&[]; 2] } else { later });
+    }
+    if spread { Ahead { rows: [behind(gradient, from, width), &[]], columns } } else { Ahead::NOTHING }
+}
+
+/// Rows that are fetched while others are worked on, a few lines at a time: more than a core has requests for would wait
+/// for one another. The hardware's own prefetching does not follow rows that it sees in pieces.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead<'a> {
+    rows: [&'a [f32]; 2],
     columns: usize,
 }
 
-impl Ahead<'_> {
-    const NOTHING: Self = Self { gradient: &[], sums: &[], columns: 0 };
+impl<'a> Ahead<'a> {
+    pub(super) const NOTHING: Self = Self { rows: [&[]; 2], columns: 0 };
+
+    /// What is behind the first `width` columns of rows.
+    #[inline(always)]
+    pub(super) fn of(rows: &'a [f32], columns: usize, width: usize) -> Self {
+        Self { rows: [rows.get(width..).unwrap_or_default(), &[]], columns }
+    }
+
+    #[inline(always)]
+    pub(super) fn fetch<V: Lanes>(&self, row: usize, at: usize) {
+        V::prefetch(self.rows[0], row * self.columns + at);
+        V::prefetch(self.rows[1], row * self.columns + at);
+    }
 }
 
+/// What is behind a part of a row of a gradient of f32.
 #[inline(always)]
-fn ahead_of<'a>(gradient: &Gradient<'a>, from: usize, sums: &'a [f32], columns: usize, width: usize) -> Ahead<'a> {
-    let gradient = match gradient {
+fn behind<'a>(gradient: &Gradient<'a>, from: usize, width: usize) -> &'a [f32] {
+    match gradient {
         Gradient::F32(x) => x.get(from + width..).unwrap_or_default(),
         Gradient::F16(_) | Gradient::Bf16(_) => &[],
-    };
-    Ahead { gradient, sums: sums.get(width..).unwrap_or_default(), columns }
+    }
 }
 
 #[inline(always)]
-fn add_row<V: Lanes>(row: &mut [f32], gradient: &[f32], old: &mut [f32], before: Before, ahead: Ahead<'_>) {
+fn add_row<V: Lanes>(
+    row: &mut [f32],
+    gradient: &[f32],
+    old: &[f32],
+    sums: &mut [f32],
+    before: Before,
+    later: [&[f32]; 2],
+) {
     let (rows, row) = row.as_chunks_mut::<LANES>();
-    let (olds, old) = old.as_chunks_mut::<LANES>();
-    let (gradients, gradient) = gradient.as_chunks::<LANES>();
-    for (j, ((row, gradient), old)) in rows.iter_mut().zip(gradients).zip(olds).enumerate() {
-        V::prefetch(ahead.gradient, j * LANES);
-        V::prefetch(ahead.sums, j * LANES);
+    let (all_sums, sums) = sums.as_chunks_mut::<LANES>();
+    let ((olds, old), (gradients, gradient)) = (old.as_chunks::<LANES>(), gradient.as_chunks::<LANES>());
+    for (j, (((row, gradient), old), sums)) in rows.iter_mut().zip(gradients).zip(olds).zip(all_sums).enumerate() {
+        V::prefetch(later[0], j * LANES);
+        V::prefetch(later[1], j * LANES);
         let (sum, left) = sum_of::<V>(V::load(gradient), V::load(old), V::load(row), before);
         sum.store(row);
-        left.store(old);
+        left.store(sums);
     }
     if !row.is_empty() {
         let (sum, left) = sum_of::<V>(V::load_part(gradient), V::load_part(old), V::load_part(row), before);
         sum.store_part(row);
-        left.store_part(old);
+        left.store_part(sums);
     }
 }
 
@@ -135,61 +146,61 @@ fn sum_of<V: Lanes>(gradient: V, old: V, less: V, before: Before) -> (V, V) {
     (sum, V::kept(sum, residual))
 }
 
-/// Writes a part of some rows of L R^T, from row `i` of the group on; `stride` apart.
+/// Writes a part of a group's rows of L R^T, `stride` apart. The lines of sixteen columns stay in the nearest cache
+/// for all rows.
 #[inline(always)]
-fn expand_rows<V: Lanes, const R: usize>(
+fn expand_rows<V: Lanes>(
     term: &Term<'_>,
-    i: usize,
+    group: usize,
     out: &mut [f32],
     stride: usize,
     width: usize,
     ahead: Ahead<'_>,
 ) {
-    let whole = width / LANES;
-    let mut rows: [&mut [[f32; LANES]]; R] = [(); R].map(|()| Default::default());
-    let mut rests: [&mut [f32]; R] = [(); R].map(|()| Default::default());
-    for ((row, rest), line) in rows.iter_mut().zip(&mut rests).zip(out.chunks_mut(stride)) {
-        (*row, *rest) = line[..width].as_chunks_mut();
-    }
-    for j in 0..whole {
-        if term.rank >= SPREAD {
-            for r in 0..R {
-                V::prefetch(ahead.gradient, r * ahead.columns + j * LANES);
-                V::prefetch(ahead.sums, r * ahead.columns + j * LANES);
+    let lines = term.right.as_chunks::<LANES>().0.chunks_exact(term.rank);
+    for (j, lines) in lines.enumerate() {
+        let (at, here) = (j * LANES, LANES.min(width - j * LANES));
+        for (block, scales) in (0..group).step_by(TOGETHER).zip(term.scales) {
+            let rows = block..group.min(block + TOGETHER);
+            for row in rows.clone() {
+                ahead.fetch::<V>(row, at);
             }
-        }
-        let sums = entries::<V, R>(term, i, j);
-        for (sum, row) in sums.into_iter().zip(&mut rows) {
-            sum.store(&mut row[j]);
-        }
-    }
-    if whole * LANES < width {
-        let sums = entries::<V, R>(term, i, whole);
-        for r in 0..R {
-            sums[r].store_part(rests[r]);
+            let sums = entries::<V>(lines, scales);
+            for (row, sum) in rows.zip(sums) {
+                let out = &mut out[row * stride + at..][..here];
+                match out.first_chunk_mut() {
+                    Some(out) => sum.store(out),
+                    None => sum.store_part(out),
+                }
+            }
         }
     }
 }
 
-/// Sixteen entries of rows of L R^T, from row `i` of the group on.
+/// Sixteen columns of rows of L R^T. A sum begins with -0, which changes no other number.
 #[inline(always)]
-fn entries<V: Lanes, const R: usize>(term: &Term<'_>, i: usize, j: usize) -> [V; R] {
-    let (right, stride) = (term.right.as_chunks::<LANES>().0, term.stride / LANES);
-    let mut sums = [V::splat(0.0); R];
-    let column = V::load(&right[j]);
-    for (r, sum) in sums.iter_mut().enumerate() {
-        *sum = V::splat(term.scale[0][(i + r) % GROUP]).mul(column);
+fn entries<V: Lanes>(lines: &[[f32; LANES]], scales: &[[f32; TOGETHER]; MOST]) -> [V; TOGETHER] {
+    let mut sums = [V::splat(-0.0); TOGETHER];
+    let (pairs, last) = lines.as_chunks::<2>();
+    for (lines, scales) in pairs.iter().zip(scales.as_chunks::<2>().0) {
+        add_term(&mut sums, &lines[0], &scales[0]);
+        add_term(&mut sums, &lines[1], &scales[1]);
     }
-    for k in 1..term.rank {
-        let (column, scale) = (V::load(&right[k * stride + j]), &term.scale[k % MOST]);
-        for r in 0..R {
-            sums[r] = sums[r].add(V::splat(scale[(i + r) % GROUP]).mul(column));
-        }
+    for (line, scales) in last.iter().zip(&scales[lines.len() / 2 * 2..]) {
+        add_term(&mut sums, line, scales);
     }
     sums
 }
 
-/// Writes rows of L R^T, from the row `first` of the matrix on; the right factor is in tiles.
+#[inline(always)]
+fn add_term<V: Lanes>(sums: &mut [V; TOGETHER], line: &[f32; LANES], scales: &[f32; TOGETHER]) {
+    let column = V::load(line);
+    for r in 0..TOGETHER {
+        sums[r] = sums[r].add(V::splat(scales[r]).mul(column));
+    }
+}
+
+/// Writes rows of L R^T, from the row `first` of the matrix on; the right factor is in lines.
 #[inline(always)]
 pub(in super::super) fn expand<V: Lanes>(
     part: Part,
@@ -199,19 +210,25 @@ pub(in super::super) fn expand<V: Lanes>(
     right: &[f32],
     out: &mut [f32],
 ) {
-    let (columns, step) = (part.columns, tile_width(&part, rank));
-    for (g, rows) in out.chunks_mut(TOGETHER * columns).enumerate() {
+    let columns = part.columns;
+    let mut tile = [Line::default(); LARGE_GROUP * STRIDE / LANES];
+    let tile = bytemuck::cast_slice_mut::<_, f32>(&mut tile);
+    let mut scales = [[[0.0; TOGETHER]; MOST]; LARGE_GROUP / TOGETHER];
+    for (g, rows) in out.chunks_mut(group_of(rank) * columns).enumerate() {
         let group = rows.len() / columns;
-        let scale = weights(left, &part, rank, first + g * TOGETHER, group);
-        for (at, right) in (0..columns).step_by(step).zip(right.chunks_exact(step * rank)) {
-            let width = step.min(columns - at);
-            let term = Term { before: Before::Rest, scale: &scale, right, stride: step, rank };
-            if group == TOGETHER {
-                expand_rows::<V, TOGETHER>(&term, 0, &mut rows[at..], columns, width, Ahead::NOTHING);
+        scale(left, &part, rank, first + g * group_of(rank), group, &mut scales);
+        for at in (0..columns).step_by(TILE) {
+            let width = TILE.min(columns - at);
+            let right = &right[at * rank..(at + width).next_multiple_of(LANES) * rank];
+            let term = Term { scales: &scales, right, rank };
+            if group <= GROUP {
+                expand_rows::<V>(&term, group, &mut rows[at..], columns, width, Ahead::NOTHING);
                 continue;
             }
-            for i in 0..group {
-                expand_rows::<V, 1>(&term, i, &mut rows[i * columns + at..], columns, width, Ahead::NOTHING);
+            // Rows may lie a power of two apart, where more than eight of them drive one another out of the cache.
+            expand_rows::<V>(&term, group, tile, STRIDE, width, Ahead::of(&rows[at..], columns, 0));
+            for (row, from) in rows.chunks_exact_mut(columns).zip(tile.chunks_exact(STRIDE)) {
+                row[at..at + width].copy_from_slice(&from[..width]);
             }
         }
     }
@@ -220,18 +237,21 @@ pub(in super::super) fn expand<V: Lanes>(
 /// Where in a slab gradient + residual is first not finite.
 #[inline(always)]
 pub(in super::super) fn first_not_finite<V: Lanes>(slab: Slab<'_>, sums: &[f32]) -> Option<usize> {
-    let Rows::Form { gradient, before, left, right, .. } = slab.rows else { return None };
-    let (part, columns, step) = (slab.part, slab.part.columns, tile_width(&slab.part, slab.rank));
-    let (mut tile, mut old) = ([0.0; TILE], [0.0; TILE]);
+    let Rows::Form(Form { gradient, before, left, right, .. }) = slab.rows else { return None };
+    let (part, columns, step) = (slab.part, slab.part.columns, tile_width(&slab.part));
+    let (mut tile, mut room) = ([0.0; STRIDE], [0.0; TILE]);
+    let mut scales = [[[0.0; TOGETHER]; MOST]; LARGE_GROUP / TOGETHER];
     for (i, line) in sums.chunks_exact(columns).enumerate() {
         let rank = if before == Before::Rest { slab.rank } else { 0 };
-        let scale = weights(left, &part, rank, slab.first + i, 1);
-        for (t, at) in (0..columns).step_by(step).enumerate() {
+        scale(left, &part, rank, slab.first + i, 1, &mut scales);
+        for at in (0..columns).step_by(step) {
             let width = step.min(columns - at);
-            old[..width].copy_from_slice(&line[at..at + width]);
-            let right = &right[t * step * rank..(t + 1) * step * rank];
-            let term = Term { before, scale: &scale, right, stride: step, rank };
-            add::<V>(&mut tile, &gradient, i * columns + at, &mut old, width, width, 1, &term);
+            let right = &right[at * rank..(at + width).next_multiple_of(LANES) * rank];
+            let gradient = gradient.part(i * columns + at, width);
+            let apart = Some(&line[at..at + width]);
+            let mut form = Form { gradient, sums: &mut room[..width], apart, before, left, right };
+            let term = Term { scales: &scales, right, rank };
+            add::<V>(&mut tile, &mut form, &term, Place { from: 0, columns: width, width, group: 1 });
             // One pass over the row without a branch; where it tells of something, another that finds it.
             if tile[..width].iter().fold(false, |bad, v| bad | (v.to_bits() & INF_BITS == INF_BITS)) {
                 return tile[..width].iter().position(|v| !v.is_finite()).map(|j| i * columns + at + j);

@@ -8,22 +8,33 @@ mod product;
 
 use gradwire_kernels::arith::powersgd::MOST_RANK;
 
-use self::form::{Term, add};
+use self::form::{Ahead, Place, Term, add};
 pub(super) use self::form::{expand, first_not_finite};
 use self::product::{Lines, dots, down, fold};
 use super::lanes::{LANES, Lanes, Line};
 use crate::gradient::Gradient;
 use crate::plan::{Part, Side};
 
-/// Rows that are worked on together.
+/// Rows that are worked on together at ranks below [`SPREAD`], and above. A right factor of a high rank is larger than a
+/// near cache, and is read, or written, once for each group.
 const GROUP: usize = 8;
+const LARGE_GROUP: usize = 32;
+/// The rank from which on products take longer than memory: groups are large there, and what the next tile needs is
+/// fetched between the terms of this one.
+const SPREAD: usize = 8;
 /// Rows of a group whose sums along the row are in registers together.
 const TOGETHER: usize = 4;
-/// Columns of a tile, which stays in the first-level cache.
+/// Columns of a tile. Eight rows of one stay in the first-level cache, and a large group's in the second.
 const TILE: usize = 512;
+/// From a row of a tile to the next: no power of two, so that a column of a tile does not share a few lines of the cache.
+const STRIDE: usize = TILE + LANES;
 /// Columns after which sums along a row go over to f64. A multiple of the tile.
 const PANEL: usize = 2048;
 const MOST: usize = MOST_RANK as usize;
+
+const fn group_of(rank: usize) -> usize {
+    if rank < SPREAD { GROUP } else { LARGE_GROUP }
+}
 
 /// What the residual is, beside the sums of the last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +51,20 @@ pub(super) enum Before {
 pub(super) enum Rows<'a> {
     /// Gradient + residual as an earlier pass left it.
     Formed(&'a [f32]),
-    /// To be formed, and left in `sums`. The right factor is in tiles.
-    Form { gradient: Gradient<'a>, sums: &'a mut [f32], before: Before, left: &'a [f32], right: &'a [f32] },
+    /// To be formed.
+    Form(Form<'a>),
+}
+
+/// What gradient + residual is formed from, and where it is left.
+pub(super) struct Form<'a> {
+    pub(super) gradient: Gradient<'a>,
+    pub(super) sums: &'a mut [f32],
+    /// The sums of the step before, where they are not in `sums`.
+    pub(super) apart: Option<&'a [f32]>,
+    pub(super) before: Before,
+    pub(super) left: &'a [f32],
+    /// In lines.
+    pub(super) right: &'a [f32],
 }
 
 /// A slab, and the factor that it is multiplied by.
@@ -54,26 +77,20 @@ pub(super) struct Slab<'a> {
     /// The matrix's factor of the side `known`: a left one padded, a right one in tiles.
     pub(super) input: &'a [f32],
     pub(super) known: Side,
-    /// With the right factor known, `rank` entries of each row; else the slab's share of the right factor, in tiles.
+    /// With the right factor known, `rank` entries of each row; else the slab's share of the right factor, in lines.
     pub(super) out: &'a mut [f32],
 }
 
-/// Columns of a tile of a matrix, padding included: fewer where the rank is large, so that the factors' tiles are in
-/// the first-level cache too.
-pub(super) fn tile_width(part: &Part, rank: usize) -> usize {
-    let most = match rank {
-        0..=8 => TILE,
-        9..=16 => TILE / 2,
-        _ => TILE / 4,
-    };
-    part.column_stride().min(most)
+/// Columns of a tile of a matrix, padding included.
+fn tile_width(part: &Part) -> usize {
+    part.column_stride().min(TILE)
 }
 
-/// A right factor in tiles: all columns of the factor for the first columns of the matrix, then for the next. Entries
-/// that are used together lie together; as columns they might be a power of two apart, and share a few lines of the
-/// cache.
+/// A right factor in tiles, for sums along rows: all columns of the factor for the first columns of the matrix, then for
+/// the next. Entries that are used together lie together; as columns they might be a power of two apart, and share a
+/// few lines of the cache.
 pub(super) fn tiled(part: &Part, rank: usize, factor: &[f32]) -> Vec<Line> {
-    let width = tile_width(part, rank);
+    let width = tile_width(part);
     let mut tiles = vec![Line::default(); part.columns.div_ceil(width) * width / LANES * rank];
     for (t, tile) in bytemuck::cast_slice_mut::<_, f32>(&mut tiles).chunks_exact_mut(width * rank).enumerate() {
         for (k, to) in tile.chunks_exact_mut(width).enumerate() {
@@ -85,73 +102,113 @@ pub(super) fn tiled(part: &Part, rank: usize, factor: &[f32]) -> Vec<Line> {
     tiles
 }
 
-/// M Q of the slab's rows, or their share of M^T P.
-#[inline(always)]
-pub(super) fn multiply<V: Lanes, const K: usize>(slab: Slab<'_>) {
-    let Slab { part, rank, first, rows, input, known, out } = slab;
-    let (columns, step) = (part.columns, tile_width(&part, rank));
-    let mut tile = [Line::default(); GROUP * TILE / LANES];
-    let tile = bytemuck::cast_slice_mut::<_, f32>(&mut tile);
-    let mut lanes = [[0.0; LANES]; GROUP * MOST];
-    if known == Side::Left {
-        out.fill(0.0);
-    }
-    let (formed, mut form) = match rows {
-        Rows::Formed(m) => (m, None),
-        Rows::Form { gradient, sums, before, left, right } => (&[][..], Some((gradient, sums, before, left, right))),
-    };
-    let count = form.as_ref().map_or(formed.len(), |form| form.1.len()) / columns;
-    for start in (0..count).step_by(GROUP) {
-        let group = GROUP.min(count - start);
-        let lanes = &mut lanes[..GROUP * rank];
-        lanes.fill([0.0; LANES]);
-        let mut totals = [0.0; GROUP * MOST];
-        let rows_of_input = match known {
-            Side::Left => weights(input, &part, rank, first + start, group),
-            Side::Right => [[0.0; GROUP]; MOST],
-        };
-        let scale = match &form {
-            Some((.., left, _)) => weights(left, &part, rank, first + start, group),
-            None => [[0.0; GROUP]; MOST],
-        };
-        for (t, at) in (0..columns).step_by(step).enumerate() {
-            let width = step.min(columns - at);
-            let tiles = t * step * rank..(t + 1) * step * rank;
-            if let Some((gradient, sums, before, _, right)) = &mut form {
-                let from = start * columns + at;
-                let right = if *before == Before::Rest { &right[tiles.clone()] } else { &[] };
-                let term = Term { before: *before, scale: &scale, right, stride: step, rank };
-                add::<V>(tile, gradient, from, &mut sums[from..], columns, width, group, &term);
-            }
-            let (source, stride) = match form {
-                Some(_) => (&tile[..], TILE),
-                None => (&formed[start * columns + at..], columns),
-            };
-            let rows = Lines { source, stride, width, count: group };
-            match known {
-                Side::Right => {
-                    dots::<V, K>(rows, &input[tiles], step, rank, lanes);
-                    let next = at + step;
-                    if next.is_multiple_of(PANEL) || next >= columns {
-                        fold(lanes, &mut totals);
-                    }
-                }
-                Side::Left => down::<V>(rows, &rows_of_input, rank, &mut out[tiles], step),
-            }
+/// A right factor in lines, for sums of its columns: sixteen entries of each of its columns, then the next sixteen.
+pub(super) fn lined(part: &Part, rank: usize, factor: &[f32]) -> Vec<Line> {
+    let mut lines = vec![Line::default(); part.column_stride() / LANES * rank];
+    for (j, lines) in lines.chunks_exact_mut(rank).enumerate() {
+        for (k, line) in lines.iter_mut().enumerate() {
+            line.0.copy_from_slice(&factor[k * part.column_stride() + j * LANES..][..LANES]);
         }
-        if known == Side::Right {
-            let out = &mut out[start * rank..(start + group) * rank];
-            out.iter_mut().zip(&totals).for_each(|(out, total)| *out = *total as f32);
+    }
+    lines
+}
+
+/// Entries of a group's rows in a left factor as L R^T takes them: of four rows, for each column of the factor, a number
+/// per row.
+type Scales = [[[f32; TOGETHER]; MOST]; LARGE_GROUP / TOGETHER];
+
+/// Reads a group's. Rows that the group does not have get zeros, or what was there.
+#[inline(always)]
+fn scale(factor: &[f32], part: &Part, rank: usize, first: usize, group: usize, scales: &mut Scales) {
+    for (k, column) in factor.chunks(part.row_stride()).take(rank).enumerate() {
+        for (i, weight) in column[first..][..group].iter().enumerate() {
+            scales[i / TOGETHER % scales.len()][k % MOST][i % TOGETHER] = *weight;
         }
     }
 }
 
-/// Entries of a left factor for the rows of a group: for each column of the factor, a number a row.
+/// The same as M^T P takes them: of K columns of the factor, for each row, a number per column. What is left over of K
+/// columns comes one by one.
+type Weights<const K: usize> = [[[f32; K]; LARGE_GROUP]; MOST];
+
 #[inline(always)]
-fn weights(factor: &[f32], part: &Part, rank: usize, first: usize, group: usize) -> [[f32; GROUP]; MOST] {
-    let mut weights = [[0.0; GROUP]; MOST];
-    for (k, weights) in weights[..rank].iter_mut().enumerate() {
-        weights[..group].copy_from_slice(&factor[k * part.row_stride() + first..][..group]);
+fn weigh<const K: usize>(
+    factor: &[f32],
+    part: &Part,
+    rank: usize,
+    first: usize,
+    group: usize,
+    weights: &mut Weights<K>,
+) {
+    for (k, column) in factor.chunks(part.row_stride()).take(rank).enumerate() {
+        let (block, place) = if k < rank / K * K { (k / K, k % K) } else { (rank / K + k % K, 0) };
+        for (to, weight) in weights[block].iter_mut().zip(&column[first..][..group]) {
+            to[place] = *weight;
+        }
     }
-    weights
+}
+
+/// M Q of the slab's rows, or their share of M^T P. K columns of the factor are in registers together where sums go
+/// along the rows, and D where they go down.
+#[inline(always)]
+pub(super) fn multiply<V: Lanes, const K: usize, const D: usize>(slab: Slab<'_>) {
+    let Slab { part, rank, first, rows, input, known, out } = slab;
+    let (columns, step) = (part.columns, tile_width(&part));
+    let mut tile = [Line::default(); LARGE_GROUP * STRIDE / LANES];
+    let tile = bytemuck::cast_slice_mut::<_, f32>(&mut tile);
+    let mut lanes = [[0.0; LANES]; LARGE_GROUP * MOST];
+    let mut totals = [0.0; LARGE_GROUP * MOST];
+    let mut scales = [[[0.0; TOGETHER]; MOST]; LARGE_GROUP / TOGETHER];
+    let mut weights = [[[0.0; D]; LARGE_GROUP]; MOST];
+    let (formed, mut form) = match rows {
+        Rows::Formed(m) => (m, None),
+        Rows::Form(form) => (&[][..], Some(form)),
+    };
+    let count = form.as_ref().map_or(formed.len(), |form| form.sums.len()) / columns;
+    for start in (0..count).step_by(group_of(rank)) {
+        let group = group_of(rank).min(count - start);
+        let (lanes, totals) = (&mut lanes[..group * rank], &mut totals[..group * rank]);
+        totals.fill(0.0);
+        if known == Side::Left {
+            weigh(input, &part, rank, first + start, group, &mut weights);
+        }
+        if let Some(Form { before: Before::Rest, left, .. }) = &form {
+            scale(left, &part, rank, first + start, group, &mut scales);
+        }
+        for (t, at) in (0..columns).step_by(step).enumerate() {
+            let width = step.min(columns - at);
+            let from = start * columns + at;
+            let lines = at * rank..(at + width).next_multiple_of(LANES) * rank;
+            let formed_here = formed.get(from..).unwrap_or_default();
+            let (source, stride, ahead) = if let Some(form) = &mut form {
+                let right = if form.before == Before::Rest { &form.right[lines.clone()] } else { &[] };
+                let term = Term { scales: &scales, right, rank };
+                let ahead = add::<V>(tile, form, &term, Place { from, columns, width, group });
+                (&tile[..], STRIDE, ahead)
+            } else if known == Side::Left && group > GROUP {
+                // Rows may lie a power of two apart, where more than eight of them drive one another out of the cache.
+                for (row, from) in tile.chunks_exact_mut(STRIDE).zip(formed_here.chunks(columns)).take(group) {
+                    row[..width].copy_from_slice(&from[..width]);
+                }
+                (&tile[..], STRIDE, Ahead::of(formed_here, columns, width))
+            } else {
+                (formed_here, columns, Ahead::of(formed_here, columns, width))
+            };
+            let rows = Lines { source, stride, width, count: group, ahead };
+            match known {
+                Side::Right => {
+                    dots::<V, K>(rows, &input[t * step * rank..], step, rank, lanes);
+                    let next = at + step;
+                    if next.is_multiple_of(PANEL) || next >= columns {
+                        fold(lanes, totals);
+                    }
+                }
+                Side::Left => down::<V, D>(rows, &weights, rank, &mut out[lines], start == 0),
+            }
+        }
+        if known == Side::Right {
+            let out = &mut out[start * rank..(start + group) * rank];
+            out.iter_mut().zip(&*totals).for_each(|(out, total)| *out = *total as f32);
+        }
+    }
 }

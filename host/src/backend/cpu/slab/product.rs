@@ -1,7 +1,8 @@
 //! Products of rows with a factor: sums along a row, and down the rows.
 
 use super::super::lanes::{LANES, Lanes};
-use super::{GROUP, MOST, TOGETHER};
+use super::form::Ahead;
+use super::{LARGE_GROUP, TOGETHER, Weights};
 
 /// Parts of neighbouring rows. Nothing here is a closure: one that is not inlined would be compiled for the narrowest
 /// vectors.
@@ -12,6 +13,8 @@ pub(super) struct Lines<'a> {
     pub(super) stride: usize,
     pub(super) width: usize,
     pub(super) count: usize,
+    /// What is to be fetched meanwhile.
+    pub(super) ahead: Ahead<'a>,
 }
 
 impl<'a> Lines<'a> {
@@ -63,6 +66,11 @@ fn columns_of<V: Lanes, const R: usize, const K: usize>(
 ) {
     let mut k = 0;
     while k < rank {
+        for at in (k / K..lines.width / LANES).step_by(rank.div_ceil(K)) {
+            for row in i..i + R {
+                lines.ahead.fetch::<V>(row, at * LANES);
+            }
+        }
         if k + K <= rank {
             dot::<V, R, K>(lines, i, &factor[k * stride..], stride, rank, &mut lanes[i * rank + k..]);
             k += K;
@@ -137,67 +145,76 @@ pub(super) fn fold(lanes: &mut [[f32; LANES]], totals: &mut [f64]) {
     }
 }
 
-/// Adds a group's rows, each times its weight, to the columns of the right factor.
+/// Adds a group's rows, each times its weight, to the columns of the right factor, which is in lines. Sums of K columns
+/// are in registers together for all rows. The first rows of a slab begin the sums.
 #[inline(always)]
-pub(super) fn down<V: Lanes>(
+pub(super) fn down<V: Lanes, const K: usize>(
     lines: Lines<'_>,
-    weights: &[[f32; GROUP]; MOST],
+    weights: &Weights<K>,
     rank: usize,
     out: &mut [f32],
-    stride: usize,
+    is_first: bool,
 ) {
-    if lines.count == GROUP {
-        return rows_down::<V, GROUP>(lines, 0, weights, rank, out, stride);
+    for (j, out) in out.as_chunks_mut().0.chunks_exact_mut(rank).enumerate() {
+        let (blocks, rest) = out.as_chunks_mut::<K>();
+        let turns = blocks.len() + rest.len();
+        for (block, (out, weights)) in blocks.iter_mut().zip(weights).enumerate() {
+            for row in (block..lines.count).step_by(turns) {
+                lines.ahead.fetch::<V>(row, j * LANES);
+            }
+            add_rows::<V, K, K>(lines, j * LANES, weights, out, is_first);
+        }
+        for (block, (out, weights)) in rest.as_chunks_mut::<1>().0.iter_mut().zip(&weights[rank / K..]).enumerate() {
+            for row in (rank / K + block..lines.count).step_by(turns) {
+                lines.ahead.fetch::<V>(row, j * LANES);
+            }
+            add_rows::<V, 1, K>(lines, j * LANES, weights, out, is_first);
+        }
     }
-    for i in 0..lines.count {
-        rows_down::<V, 1>(lines, i, weights, rank, out, stride);
+}
+
+/// Adds at most sixteen columns of the rows, each times its weight, to columns of the factor.
+#[inline(always)]
+fn add_rows<V: Lanes, const C: usize, const K: usize>(
+    lines: Lines<'_>,
+    at: usize,
+    weights: &[[f32; K]; LARGE_GROUP],
+    out: &mut [[f32; LANES]; C],
+    is_first: bool,
+) {
+    let mut sums = [V::splat(0.0); C];
+    if !is_first {
+        for c in 0..C {
+            sums[c] = V::load(&out[c]);
+        }
+    }
+    let (source, stride) = (&lines.source[at..], lines.stride);
+    if at + LANES <= lines.width {
+        let (pairs, last) = weights[..lines.count].as_chunks::<2>();
+        for (rows, weights) in source.chunks(2 * stride).zip(pairs) {
+            add_row(&mut sums, &rows[..LANES], &weights[0]);
+            add_row(&mut sums, &rows[stride..stride + LANES], &weights[1]);
+        }
+        for (row, weights) in source.chunks(stride).skip(lines.count / 2 * 2).zip(last) {
+            add_row(&mut sums, &row[..LANES], weights);
+        }
+    } else {
+        for (row, weights) in source.chunks(stride).zip(&weights[..lines.count]) {
+            add_row(&mut sums, &row[..lines.width - at], weights);
+        }
+    }
+    for c in 0..C {
+        sums[c].store(&mut out[c]);
     }
 }
 
 #[inline(always)]
-fn rows_down<V: Lanes, const R: usize>(
-    lines: Lines<'_>,
-    i: usize,
-    weights: &[[f32; GROUP]; MOST],
-    rank: usize,
-    out: &mut [f32],
-    stride: usize,
-) {
-    let (vectors, rests) = lines.rows::<R>(i);
-    let whole = lines.width / LANES;
-    let mut m = [V::splat(0.0); R];
-    for j in 0..whole {
-        for r in 0..R {
-            V::prefetch(lines.source, (i + r) * lines.stride + j * LANES + stride);
-            m[r] = V::load(&vectors[r][j]);
-        }
-        add_rows::<V, R>(m, i, weights, rank, &mut out[j * LANES..], stride);
-    }
-    if whole * LANES < lines.width {
-        for r in 0..R {
-            m[r] = V::load_part(rests[r]);
-        }
-        add_rows::<V, R>(m, i, weights, rank, &mut out[whole * LANES..], stride);
-    }
-}
-
-/// Adds sixteen columns of rows to each column of the factor.
-#[inline(always)]
-fn add_rows<V: Lanes, const R: usize>(
-    m: [V; R],
-    i: usize,
-    weights: &[[f32; GROUP]; MOST],
-    rank: usize,
-    out: &mut [f32],
-    stride: usize,
-) {
-    for k in 0..rank {
-        let Some(out) = out[k * stride..].first_chunk_mut() else { continue };
-        let weights = &weights[k % MOST];
-        let mut sum = V::load(out);
-        for r in 0..R {
-            sum = sum.add(m[r].mul(V::splat(weights[(i + r) % GROUP])));
-        }
-        sum.store(out);
+fn add_row<V: Lanes, const C: usize, const K: usize>(sums: &mut [V; C], row: &[f32], weights: &[f32; K]) {
+    let m = match row.first_chunk() {
+        Some(row) => V::load(row),
+        None => V::load_part(row),
+    };
+    for c in 0..C {
+        sums[c] = sums[c].add(m.mul(V::splat(weights[c])));
     }
 }
