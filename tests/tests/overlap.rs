@@ -320,7 +320,7 @@ fn a_launch_that_fails_is_an_error_whichever_call_it_was() {
     let _alone = alone();
     let (_, cuda) = open(&stand_in(), None);
     let device = Device::from_cuda(cuda);
-    let x = cases::normal(3000, 3);
+    let x = cases::normal(N, 3);
     let select = |device: &Device| device.encode_sparse(&TopK::fraction(0.01), &x, Seed::new(1));
     let expected = select(&device).expect("it selects");
     // SAFETY: the types are those of the stand-in's functions.
