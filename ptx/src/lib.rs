@@ -121,13 +121,14 @@ const OTHERS: &[Family] = &[
     family!("topk", ["topk_"], 80, 90),
     // What top-k launches in the place of `topk_rest` on devices whose blocks may not wait for one another.
     family!("topk_launches", ["topk_sketch", "topk_filter_again", "topk_histogram"], 80, 80),
-    family!("powersgd", ["powersgd_"], 80, 80),
+    family!("powersgd", ["powersgd_"], 80, 90),
 ];
 
 /// Every family. Each kernel is in exactly one of them.
 ///
 /// sm_80 has `redux.sync`, and tensor cores for PowerSGD above rank 8; for sm_90 some kernels ask that more blocks fit
-/// a multiprocessor. A family that uses none of it has no text of its own for that target.
+/// a multiprocessor, and those whose calls are launches in a row wait by themselves for the launch before. A family that
+/// uses none of it has no text of its own for that target.
 pub static FAMILIES: [Family; OF_CODECS.len() + OTHERS.len()] = {
     let mut all = [OTHERS[0]; OF_CODECS.len() + OTHERS.len()];
     let mut at = 0;

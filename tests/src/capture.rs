@@ -148,6 +148,18 @@ impl<D: Driver> Driver for Capture<D> {
         unsafe { self.inner.launch(function, grid, block, args, self.note(stream)) }
     }
 
+    unsafe fn launch_dependent(
+        &self,
+        function: FunctionId,
+        grid: u32,
+        block: u32,
+        args: &[KernelArg<'_>],
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
+        // SAFETY: as above.
+        unsafe { self.inner.launch_dependent(function, grid, block, args, self.note(stream)) }
+    }
+
     fn memory_at(&self, at: DevicePtr) -> Result<MemoryAt, DriverError> {
         match at.0 {
             HOST => Ok(MemoryAt::Host),

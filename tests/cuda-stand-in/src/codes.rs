@@ -16,6 +16,7 @@ pub(crate) fn failure(name: &'static CStr, work: &dyn Fn() -> Result<(), i32>) -
     if text.starts_with("cuGetError") {
         return None;
     }
+    crate::queued::call(name);
     let (code, _) = fault(name, codes(text))?;
     // A copy that fails may have written what it was to write.
     if text.contains("DtoH") {

@@ -1,12 +1,22 @@
 //! Devices, contexts, streams and events.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use crate::driver;
 use crate::state::{
     INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, NOT_READY, NOT_SUPPORTED, PRIMARY, capability, contexts, current,
     handles, put,
 };
+
+/// Whether streams are said to be captured.
+static CAPTURING: AtomicBool = AtomicBool::new(false);
+
+/// Has streams said to be captured, or no longer. Work is done as before.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn gradwire_stand_in_capture(capturing: bool) {
+    CAPTURING.store(capturing, SeqCst);
+}
 
 const NAME: &CStr = c"PTX machine (stand-in for a CUDA device, no GPU)";
 /// What `cuMemGetInfo` and `cuDeviceTotalMem` tell.
@@ -176,10 +186,10 @@ driver! {
         // SAFETY: as `cuda.h` has it.
         unsafe { put(context, found) }
     }
-    /// Nothing is captured.
+    /// Nothing is captured, whatever a test has this say.
     fn cuStreamIsCapturing(_stream: usize, status: *mut c_uint) {
         // SAFETY: as `cuda.h` has it.
-        unsafe { put(status, 0) }
+        unsafe { put(status, u32::from(CAPTURING.load(SeqCst))) }
     }
     /// No thread's mode makes a difference where nothing is captured.
     fn cuThreadExchangeStreamCaptureMode(mode: *mut c_uint) {

@@ -155,6 +155,12 @@ pub enum Violation {
         /// Its bits.
         bits: u32,
     },
+    /// A kernel that may begin before the one before it is done, and did not wait for it.
+    #[error("{what} before `griddepcontrol.wait`, and the kernel before may not be done")]
+    BeforeWait {
+        /// What it did.
+        what: &'static str,
+    },
     /// A warp that does not come to its end.
     #[error("the warp has executed {executed} instructions without coming to an end")]
     Endless {

@@ -47,6 +47,8 @@ pub(crate) struct Kernel {
     pub(crate) sources: Vec<Source>,
     /// Whether any of them may order two blocks.
     pub(crate) fences: bool,
+    /// Whether any of them waits for the kernel before.
+    pub(crate) waits: bool,
 }
 
 impl Kernel {
@@ -93,8 +95,9 @@ impl Kernel {
             sources.push(Source { line, text });
         }
         let fences = code.iter().any(|i: &Instruction| matches!(i.action, Action::Fence { of_blocks: true }));
+        let waits = code.iter().any(|i: &Instruction| matches!(i.action, Action::GridWait));
         let Body { name, params, shared_bytes, local_bytes, registers, .. } = body;
-        Ok(Self { name, params, shared_bytes, local_bytes, registers, undefined, code, sources, fences })
+        Ok(Self { name, params, shared_bytes, local_bytes, registers, undefined, code, sources, fences, waits })
     }
 }
 

@@ -23,6 +23,8 @@ pub struct Launched {
     pub grid: u32,
     /// Threads of a block.
     pub threads: u32,
+    /// Whether it might begin before the kernel before it was done: [`Driver::launch_dependent`].
+    pub dependent: bool,
     /// What it cost.
     pub counts: Counts,
 }
@@ -130,6 +132,13 @@ impl Machine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The name of a kernel; none where it is not loaded.
+    pub fn name(&self, function: FunctionId) -> Option<String> {
+        let state = self.state();
+        let (module, index) = state.functions.get(&function.0)?;
+        Some(state.modules.get(module)?.get(*index)?.kernel.name.clone())
+    }
+
     /// Bytes of each parameter of a kernel; none where it is not loaded.
     pub fn parameters(&self, function: FunctionId) -> Option<Vec<u32>> {
         let state = self.state();
@@ -205,7 +214,7 @@ impl State {
     fn launch(
         &mut self,
         seed: u64,
-        [counting, races]: [bool; 2],
+        [counting, races, dependent]: [bool; 3],
         function: FunctionId,
         grid: u32,
         threads: u32,
@@ -248,6 +257,7 @@ impl State {
             spare: &mut self.spare,
             counts: Counts::default(),
             counting,
+            dependent,
             races,
             sites: vec![Default::default(); kernel.code.len()],
             words: Words::default(),
@@ -256,7 +266,7 @@ impl State {
         match launch.run() {
             Ok(counts) => {
                 if counting {
-                    self.launched.push(Launched { kernel: kernel.name.clone(), grid, threads, counts });
+                    self.launched.push(Launched { kernel: kernel.name.clone(), grid, threads, dependent, counts });
                 }
                 Ok(())
             }
@@ -400,7 +410,18 @@ impl Driver for Machine {
         args: &[KernelArg<'_>],
         _stream: StreamId,
     ) -> Result<(), DriverError> {
-        self.state().launch(self.seed, [self.counting, !self.trusting], function, grid, block, args)
+        self.state().launch(self.seed, [self.counting, !self.trusting, false], function, grid, block, args)
+    }
+
+    unsafe fn launch_dependent(
+        &self,
+        function: FunctionId,
+        grid: u32,
+        block: u32,
+        args: &[KernelArg<'_>],
+        _stream: StreamId,
+    ) -> Result<(), DriverError> {
+        self.state().launch(self.seed, [self.counting, !self.trusting, true], function, grid, block, args)
     }
 
     fn memory_at(&self, ptr: DevicePtr) -> Result<MemoryAt, DriverError> {

@@ -79,6 +79,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) counts: Counts,
     /// Whether accesses are counted.
     pub(crate) counting: bool,
+    /// Whether it begins before the kernel before it is done.
+    pub(crate) dependent: bool,
     /// Whether races are looked for.
     pub(crate) races: bool,
     /// What each instruction moved, by its index.
@@ -150,6 +152,8 @@ impl Launch<'_> {
             let started = if threads - first >= LANES { !0 } else { (1 << (threads - first)) - 1 };
             let place = Place { block: index, grid: self.grid, threads: self.threads, first: first as u32 };
             warp.start(self.kernel.registers, place, started);
+            // A kernel that waits at all is held to it in every launch.
+            warp.waited = if self.dependent || self.kernel.waits { 0 } else { !0 };
             self.kernel.spoil(warp);
             *status = Status::Ready;
         }
@@ -207,6 +211,11 @@ impl Launch<'_> {
         }
     }
 
+    #[cold]
+    fn before_wait(&self, at: usize, warp: &Warp, mask: u32, what: &'static str) -> Fault {
+        self.fault(at, warp, (mask & !warp.waited).trailing_zeros() as usize, Violation::BeforeWait { what })
+    }
+
     /// Executes up to `turn` instructions of a warp.
     fn execute(&mut self, block: &mut Block, index: usize, turn: u64) -> Result<Status, Fault> {
         let kernel = self.kernel;
@@ -255,6 +264,10 @@ impl Launch<'_> {
                     go_to(warp, pc + 1);
                 }
                 Action::Memory(access) => {
+                    // Arguments are there from the beginning.
+                    if mask & !warp.waited != 0 && access.space != Some(Space::Param) {
+                        return Err(self.before_wait(pc, warp, mask, "it touches memory"));
+                    }
                     let memory = access::Memory { shared, locals, epoch: *epoch, order };
                     self.access(pc, access, warp, mask, memory)
                         .map_err(|(lane, what)| self.fault(pc, warp, lane, what))?;
@@ -301,7 +314,16 @@ impl Launch<'_> {
                     }
                     go_to(warp, pc + 1);
                 }
+                Action::GridWait => {
+                    warp.waited |= mask;
+                    go_to(warp, pc + 1);
+                }
+                Action::GridLaunch => go_to(warp, pc + 1),
                 Action::Exit => {
+                    // Whoever waits for this kernel counts on it to end after the one before it.
+                    if mask & !warp.waited != 0 {
+                        return Err(self.before_wait(pc, warp, mask, "it ends"));
+                    }
                     go_to(warp, pc + 1);
                     warp.stack.iter_mut().for_each(|frame| frame.mask &= !mask);
                 }

@@ -44,6 +44,8 @@ pub(crate) struct Warp {
     pub(crate) stack: Vec<Frame>,
     /// The lanes that the launch started.
     pub(crate) started: u32,
+    /// The lanes that have waited for the kernel before, or need not.
+    pub(crate) waited: u32,
     /// How many `bar.warp.sync` it has passed.
     pub(crate) phase: u32,
     /// Instructions it has executed.

@@ -166,6 +166,20 @@ impl Driver for Faulty {
         unsafe { self.machine.launch(function, grid, block, args, stream) }
     }
 
+    unsafe fn launch_dependent(
+        &self,
+        function: FunctionId,
+        grid: u32,
+        block: u32,
+        args: &[KernelArg<'_>],
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
+        self.catch_up()?;
+        self.count()?;
+        // SAFETY: the caller's guarantees are the machine's.
+        unsafe { self.machine.launch_dependent(function, grid, block, args, stream) }
+    }
+
     fn memory_at(&self, ptr: DevicePtr) -> Result<MemoryAt, DriverError> {
         self.machine.memory_at(ptr)
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gradwire_kernels::params::THREADS;
+use gradwire_ptx::family_of;
 
 use crate::place::root;
 
@@ -195,7 +196,7 @@ fn normalise(target: Target, text: &str) -> String {
             out.push('\n');
         }
     }
-    at_once(target, &out)
+    chained(target, &at_once(target, &out))
 }
 
 /// A line that takes half of a pair, as PTX ISAs before 7.1 write it: so a target that differs in nothing else needs no
@@ -259,9 +260,58 @@ fn at_once(target: Target, text: &str) -> String {
     out
 }
 
+/// Families whose calls are several launches in a row, and the capability of the first target that can start the blocks
+/// of one while the one before drains.
+const CHAINED: [&str; 2] = ["topk", "powersgd"];
+const CHAINED_FROM: u32 = 90;
+
+/// What their kernels begin with, before any access to memory. A kernel that waits does so for the whole of the one
+/// before it, so the first line only lets the next one's blocks take the room that is left: it cannot come too early.
+const CHAIN: &str = "griddepcontrol.launch_dependents;\ngriddepcontrol.wait;\n";
+
+/// Puts it there: behind the declarations of registers, in front of all instructions.
+fn chained(target: Target, text: &str) -> String {
+    if target.sm < CHAINED_FROM {
+        return text.to_owned();
+    }
+    let mut out = String::with_capacity(text.len());
+    // Whether the kernel is of such a family; whether its body has begun.
+    let (mut wanted, mut inside) = (false, false);
+    for line in text.lines() {
+        if let Some(name) = super::text::entries(line).next() {
+            wanted = family_of(name).is_some_and(|family| CHAINED.contains(&family.name));
+            inside = false;
+        }
+        if wanted && inside && !line.starts_with('.') {
+            out.push_str(CHAIN);
+            wanted = false;
+        }
+        inside |= line == "{";
+        out.push_str(line);
+        out.push('\n');
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
-    use super::half;
+    use super::{TARGETS, chained, half};
+
+    #[test]
+    fn chained_kernels_wait_before_all_else() {
+        let kernel = |name: &str, chain: &str| {
+            format!(
+                ".visible .entry {name}(\n)\n{{\n.reg .b32 %r<2>;\n.reg .b64 %rd<2>;\n{chain}ld.param.b32 %r1, [a];\n{{ ret; }}\n}}\n"
+            )
+        };
+        let text = |chain: &str| {
+            let names = [("topk_emit", chain), ("qsgd_encode", ""), ("powersgd_left", chain), ("topk_sketch", "")];
+            names.map(|(name, chain)| kernel(name, chain)).concat()
+        };
+        let [.., sm_80, sm_90] = TARGETS;
+        assert_eq!(chained(sm_80, &text("")), text(""));
+        assert_eq!(chained(sm_90, &text("")), text("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;\n"));
+    }
 
     #[test]
     fn half_of_a_pair_is_taken_as_every_isa_writes_it() {

@@ -19,6 +19,8 @@ use crate::side_by_side::side_by_side;
 const KEPT: usize = 16;
 /// Elements of a selection: as many as the page speaks of, since how many tiles a warp takes depends on it.
 const SELECTED: usize = 1 << 26;
+/// Elements of another one, for what becomes of it with the length.
+const FEWER: usize = 1 << 24;
 /// Rows and columns of a matrix.
 const SIDE: u64 = 1024;
 /// The shorter side of a matrix that is run for the longer one.
@@ -51,6 +53,7 @@ enum What {
         part: f64,
         half: bool,
         feedback: bool,
+        n: usize,
     },
     /// The rank, and the side of the matrix of which the page speaks.
     PowerSgd {
@@ -62,9 +65,11 @@ enum What {
 /// All operations of the page.
 fn jobs() -> Vec<What> {
     let mut all: Vec<What> = traffic::jobs().into_iter().map(What::Bucketed).collect();
-    all.extend([0.001, 0.01, 0.1].map(|part| What::TopK { part, half: false, feedback: false }));
-    all.push(What::TopK { part: 0.01, half: true, feedback: false });
-    all.push(What::TopK { part: 0.01, half: false, feedback: true });
+    let top_k = |part, half, feedback, n| What::TopK { part, half, feedback, n };
+    all.extend([0.001, 0.01, 0.1].map(|part| top_k(part, false, false, SELECTED)));
+    all.push(top_k(0.01, false, false, FEWER));
+    all.push(top_k(0.01, true, false, SELECTED));
+    all.push(top_k(0.01, false, true, SELECTED));
     all.extend([1, 4, 8, 32].map(|rank| What::PowerSgd { rank, side: 8192 }));
     all.push(What::PowerSgd { rank: 4, side: 2048 });
     all
@@ -104,13 +109,14 @@ impl What {
     fn name(self) -> (String, &'static str) {
         match self {
             Self::Bucketed(job) => (job.label.to_owned(), job.op.name()),
-            Self::TopK { part, half, feedback } => {
+            Self::TopK { part, half, feedback, n } => {
                 let op = match (half, feedback) {
                     (true, _) => "select bf16",
                     (_, true) => "select f32 + feedback",
                     _ => "select f32",
                 };
-                (format!("top-k {} %", (part * 1e4).round() / 1e2), op)
+                let size = if n == SELECTED { String::new() } else { format!(", 2^{}", n.ilog2()) };
+                (format!("top-k {} %{size}", (part * 1e4).round() / 1e2), op)
             }
             Self::PowerSgd { rank, side } => (format!("PowerSGD rank {rank}, {side} x {side}"), "step f32"),
         }
@@ -161,14 +167,14 @@ impl What {
                 }
                 (traffic::N, 1 << 26, None)
             }
-            Self::TopK { part, half, feedback } => {
-                let x = cases::normal(SELECTED, 5);
+            Self::TopK { part, half, feedback, n } => {
+                let x = cases::normal(n, 5);
                 let halves: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
                 let gradient: Gradient<'_> = if half { (&halves).into() } else { (&x).into() };
                 let codec = TopK::fraction(part);
                 let mut results = Vec::new();
                 for on in [device, &Device::cpu()] {
-                    let mut residual = vec![0.0f32; if feedback { SELECTED } else { 0 }];
+                    let mut residual = vec![0.0f32; if feedback { n } else { 0 }];
                     let payload = match feedback {
                         true => on.encode_sparse_with_feedback(&codec, gradient, &mut residual, cases::seed()),
                         false => on.encode_sparse(&codec, gradient, cases::seed()),
@@ -180,7 +186,7 @@ impl What {
                     return Err(differs());
                 }
                 let gradient = if half { 2.0 } else { 4.0 };
-                (SELECTED, SELECTED as u64, Some(gradient + if feedback { 8.0 } else { 0.0 } + 8.0 * part))
+                (n, n as u64, Some(gradient + if feedback { 8.0 } else { 0.0 } + 8.0 * part))
             }
             Self::PowerSgd { rank, side } => {
                 let n = (SIDE * SIDE) as usize;

@@ -71,6 +71,14 @@ impl Kernel {
         Ok(Self { does, parameters, shared: cubin.shared(name), banks, code })
     }
 
+    /// Whether it waits for the launch before it, and neither branches nor touches memory before: `ACQBULK` is what
+    /// `griddepcontrol.wait` comes to.
+    pub(super) fn waits_first(&self) -> bool {
+        let wait = self.code.insts.iter().position(|inst| inst.name == "ACQBULK" && inst.guard.is_none());
+        let is_plain = |does: &Does| matches!(does, Does::Nothing | Does::Alu(_));
+        wait.is_some_and(|at| self.does[..at].iter().all(is_plain))
+    }
+
     /// The constant banks of a launch.
     pub(super) fn banks(&self, parameters: &[u8]) -> Arc<Banks> {
         let mut banks = self.banks.clone();
@@ -164,6 +172,16 @@ pub(super) mod tests {
         let does = insts.iter().enumerate().map(|(at, inst)| lower(inst, at as u32)).collect();
         let code = Code { name: "planted".to_owned(), insts };
         Kernel { code, does, parameters: (0, 0), shared: 0, banks: vec![Vec::new()] }
+    }
+
+    #[test]
+    fn a_wait_is_before_branches_and_memory() {
+        let control = Control::default();
+        let of = |texts: &[&str]| kernel(&texts.iter().map(|text| (*text, control)).collect::<Vec<_>>()).waits_first();
+        assert!(of(&["IADD3 R1,R2,R3,RZ", "PREEXIT", "ACQBULK", "LDS R1,[R2]", "EXIT"]));
+        assert!(!of(&["PREEXIT", "LDS R1,[R2]", "EXIT"]));
+        assert!(!of(&["LDS R1,[R2]", "ACQBULK", "EXIT"]));
+        assert!(!of(&["BAR.SYNC 0x0", "ACQBULK", "EXIT"]));
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub(super) struct Launched {
     /// Blocks, and threads of each.
     pub(super) grid: u32,
     pub(super) threads: u32,
+    /// Whether its blocks may begin before the launch before it is done.
+    pub(super) early: bool,
     /// What the first blocks executed.
     pub(super) traces: Vec<Trace>,
     /// What each instruction cost, of all blocks.
@@ -99,7 +101,11 @@ impl State {
         threads: u32,
         parameters: &[u8],
         kept: usize,
+        early: bool,
     ) -> Result<(), SassError> {
+        if early && !kernel.waits_first() {
+            return Err(SassError::TooEarly { kernel: kernel.code.name.clone() });
+        }
         self.global.launch += 1;
         let banks = kernel.banks(parameters);
         let (mut next, mut running, mut traces) = (0, Vec::new(), Vec::new());
@@ -123,7 +129,7 @@ impl State {
         }
         traces.sort_by_key(|(number, _)| *number);
         let traces = traces.into_iter().map(|(_, trace)| trace).collect();
-        self.launched.push(Launched { kernel: kernel.clone(), grid, threads, traces, sites });
+        self.launched.push(Launched { kernel: kernel.clone(), grid, threads, early, traces, sites });
         Ok(())
     }
 }
@@ -217,28 +223,18 @@ impl Driver for Machine {
         args: &[KernelArg<'_>],
         _stream: StreamId,
     ) -> Result<(), DriverError> {
-        let mut state = self.state();
-        let Some((_, kernel)) = state.functions.get(&function.0).cloned() else {
-            return Err(DriverError::NotLoaded { what: "function", id: function.0 });
-        };
-        if grid == 0 {
-            return Ok(());
-        }
-        // Structs of words, and addresses, each aligned as its parts are.
-        let mut parameters = Vec::new();
-        for arg in args {
-            let (bytes, unit) = match arg {
-                KernelArg::Bytes(bytes) => (bytes.to_vec(), 4),
-                KernelArg::Pointer(DevicePtr(address)) => (address.to_le_bytes().to_vec(), 8),
-            };
-            parameters.resize(parameters.len().next_multiple_of(unit), 0);
-            parameters.extend(bytes);
-        }
-        if parameters.len() != kernel.parameters.1 {
-            let (name, wanted) = (&kernel.code.name, kernel.parameters.1);
-            return Err(error("launch", format!("{name} takes {wanted} bytes, and {} were given", parameters.len())));
-        }
-        state.launch(&kernel, grid, block, &parameters, self.kept).map_err(|e| error("launch", e.to_string()))
+        self.launched(function, grid, block, args, false)
+    }
+
+    unsafe fn launch_dependent(
+        &self,
+        function: FunctionId,
+        grid: u32,
+        block: u32,
+        args: &[KernelArg<'_>],
+        _stream: StreamId,
+    ) -> Result<(), DriverError> {
+        self.launched(function, grid, block, args, true)
     }
 
     fn memory_at(&self, ptr: DevicePtr) -> Result<MemoryAt, DriverError> {
@@ -260,5 +256,41 @@ impl Driver for Machine {
         _work: &mut dyn FnMut() -> Result<(), DriverError>,
     ) -> Result<f64, DriverError> {
         Err(error("elapsed", "the SASS machine counts, and does not time".to_owned()))
+    }
+}
+
+impl Machine {
+    /// Runs a launch.
+    fn launched(
+        &self,
+        function: FunctionId,
+        grid: u32,
+        block: u32,
+        args: &[KernelArg<'_>],
+        early: bool,
+    ) -> Result<(), DriverError> {
+        let mut state = self.state();
+        let Some((_, kernel)) = state.functions.get(&function.0).cloned() else {
+            return Err(DriverError::NotLoaded { what: "function", id: function.0 });
+        };
+        if grid == 0 {
+            return Ok(());
+        }
+        // Structs of words, and addresses, each aligned as its parts are.
+        let mut parameters = Vec::new();
+        for arg in args {
+            let (bytes, unit) = match arg {
+                KernelArg::Bytes(bytes) => (bytes.to_vec(), 4),
+                KernelArg::Pointer(DevicePtr(address)) => (address.to_le_bytes().to_vec(), 8),
+            };
+            parameters.resize(parameters.len().next_multiple_of(unit), 0);
+            parameters.extend(bytes);
+        }
+        if parameters.len() != kernel.parameters.1 {
+            let (name, wanted) = (&kernel.code.name, kernel.parameters.1);
+            return Err(error("launch", format!("{name} takes {wanted} bytes, and {} were given", parameters.len())));
+        }
+        let ran = state.launch(&kernel, grid, block, &parameters, self.kept, early);
+        ran.map_err(|e| error("launch", e.to_string()))
     }
 }

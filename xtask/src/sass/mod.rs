@@ -152,6 +152,12 @@ pub(crate) enum SassError {
         /// The kernel.
         kernel: String,
     },
+    /// A launch that may begin before the one before it is done, and does not wait for that.
+    #[error("{kernel} may begin before the launch before it is done, and does not wait for it before all else")]
+    TooEarly {
+        /// The kernel.
+        kernel: String,
+    },
     /// The tools are of other releases than the page's.
     #[error(
         "the page is made with ptxas and nvdisasm 13.5 and ptxas 12.9, and {found} were found; `.ci/run` has the wheels"

@@ -12,6 +12,8 @@ use super::tools::{Resources, Tools};
 pub(super) struct Part {
     pub(super) kernel: String,
     pub(super) used: Resources,
+    /// Whether it may begin before the launch before it is done.
+    pub(super) early: bool,
     /// Blocks of a multiprocessor.
     pub(super) blocks: u32,
     pub(super) cost: Cost,
@@ -55,8 +57,8 @@ pub(super) fn predict(tools: &Tools, sm: u32, ran: &Ran, gpus: &[Gpu]) -> Result
         let is_factor = kernel == "powersgd_factor";
         let of_factor: Vec<&Launched> =
             ran.thin.iter().filter_map(|thin| thin.get(index)).filter(|_| is_factor).collect();
-        let mut part =
-            Part { kernel, used, blocks, cost: Cost::of(launched, ran.n), seconds: Vec::new(), issued: Vec::new() };
+        let (cost, early) = (Cost::of(launched, ran.n), launched.early);
+        let mut part = Part { kernel, used, early, blocks, cost, seconds: Vec::new(), issued: Vec::new() };
         for gpu in gpus {
             let replayed = of_factor
                 .iter()

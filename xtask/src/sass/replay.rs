@@ -417,7 +417,7 @@ mod tests {
         let batch = std::iter::repeat_n(load, loads as usize).chain([wait]);
         let steps: Vec<Step> = std::iter::repeat_n(batch, batches as usize).flatten().collect();
         let (traces, sites) = (vec![vec![steps; 8]], Vec::new());
-        Launched { kernel: Arc::new(kernel), grid: 1, threads: 256, traces, sites }
+        Launched { kernel: Arc::new(kernel), grid: 1, threads: 256, early: false, traces, sites }
     }
 
     /// Bytes a second of all multiprocessors, as a part of the copy rate.
@@ -444,7 +444,7 @@ mod tests {
             let steps: Vec<Step> =
                 (0..4000).map(|inst| Step { inst, touched: Touched::default(), lanes: 32 }).collect();
             let (traces, sites) = (vec![vec![steps; 8]], Vec::new());
-            let launched = Launched { kernel, grid: 1, threads: 256, traces, sites };
+            let launched = Launched { kernel, grid: 1, threads: 256, early: false, traces, sites };
             replay(&launched, H100, 1, 0, 1).issued
         };
         let near = |a: f64, b: f64| (a - b).abs() < 0.02;

@@ -185,7 +185,47 @@ pub(super) fn why(all: &[Predicted]) -> Result<String, SassError> {
             let _ = writeln!(text, "| {} | {found} | {aim} | {why} |", row.name);
         }
     }
-    Ok(text + "\n" + &sums(all)? + "\n\n" + WGSL + "\n")
+    Ok(text + "\n" + PROGRAMMATIC + "\n" + &lengths(all)? + "\n" + &sums(all)? + "\n\n" + WGSL + "\n")
+}
+
+/// Of launches that overlap, which the replay knows nothing of.
+const PROGRAMMATIC: &str = "\
+The blocks of a programmatic launch may begin while the launch before it drains, and wait for that one before they touch
+memory ([ptx.md](ptx.md)): so are launched top-k's and PowerSGD's kernels that are directly behind another one of the
+same call. What that saves is in no table: nothing of it was measured, and in the replay such a launch has its 2.5 us as
+any other.
+";
+
+/// Of top-k, what becomes of its time with the length. Four times the longest one that is run lies on the line through
+/// the two that are: it would take four times as long to run as the longest, and as much more memory.
+fn lengths(all: &[Predicted]) -> Result<String, SassError> {
+    const KERNELS: [&str; 4] = ["topk_sample", "topk_filter", "topk_rest", "topk_emit"];
+    let row = |p: &Predicted| -> Result<(u64, [f64; 4]), SassError> {
+        let mut each = [0.0; 4];
+        for (seconds, launches) in each.iter_mut().zip(Found(p).top_k()?) {
+            *seconds = launches.seconds();
+        }
+        Ok((p.of, each))
+    };
+    let [short, long] = ["top-k 1 %, 2^24", "top-k 1 %"].map(|codec| find(all, [codec, "select f32"]));
+    let (short, long) = (short?, long?);
+    let floor = long.floor;
+    let (short, long) = (row(short)?, row(long)?);
+    let further = 4 * long.0;
+    let slope = (further - long.0) as f64 / (long.0 - short.0) as f64;
+    let beyond: [f64; 4] = std::array::from_fn(|i| long.1[i] + (long.1[i] - short.1[i]) * slope);
+    let mut text = format!(
+        "Top-k 1 % of f32 by the length, in us of an H200, with what launching adds. The last row is not replayed: it\n\
+         lies on the line through the two before it.\n\n| elements | us | of the copy rate | {} |\n|{}\n",
+        KERNELS.map(|k| format!("`{k}`")).join(" | "),
+        " --- |".repeat(7)
+    );
+    for (n, each) in [short, long, (further, beyond)] {
+        let all: f64 = each.iter().sum();
+        let share = percent(floor * n as f64 / H200.copy / all);
+        let _ = writeln!(text, "| 2^{} | {} | {share} | {} |", n.ilog2(), us(all), each.map(us).join(" | "));
+    }
+    Ok(text)
 }
 
 /// Of the shaders, which are in no table here.
@@ -256,7 +296,9 @@ impl Found<'_> {
 
     fn launches(&self) -> String {
         let number = self.0.parts.len();
-        format!("{} launches are {} us", count(number).to_lowercase(), us(number as f64 * LAUNCH))
+        let early = count(self.0.parts.iter().filter(|part| part.early).count()).to_lowercase();
+        let all = count(number).to_lowercase();
+        format!("{all} launches, {early} of them programmatic, are {} us", us(number as f64 * LAUNCH))
     }
 
     fn top_k(&self) -> Result<[Launches<'_>; 4], SassError> {
@@ -349,6 +391,7 @@ mod tests {
         by_pipe[0] = 10.0;
         Part {
             kernel: kernel.to_owned(),
+            early: kernel != "topk_sample",
             used: Resources { registers: 48, shared: 0, stack: 0, spills: 0 },
             blocks: 5,
             cost: Cost { by_pipe, bytes: 4.0, loads: 8.0, in_flight: 64.0, barriers: 0.0, inner: None },
@@ -360,10 +403,12 @@ mod tests {
     /// Operations whose every kernel takes so long.
     fn all(us: f64) -> Vec<Predicted> {
         let sums = ["1-bit SGD / 512", "EF-SignSGD / 8192", "DRIVE / 8192", "ternary / 512"].map(|of| [of, "sum of 8"]);
-        let named = ROWS.iter().map(|row| row.of).chain(sums);
+        let named = ROWS.iter().map(|row| row.of).chain([["top-k 1 %, 2^24", "select f32"]]).chain(sums);
         let of = |[codec, op]: [&'static str; 2]| {
+            // A quarter of the elements takes half of the time.
+            let (of, us) = if codec.ends_with("2^24") { (1 << 24, us / 2.0) } else { (1 << 26, us) };
             let parts = KERNELS.iter().map(|kernel| part(kernel, us)).collect();
-            Predicted { codec: codec.to_owned(), op, of: 1 << 26, floor: 4.0, parts, reported: None }
+            Predicted { codec: codec.to_owned(), op, of, floor: 4.0, parts, reported: None }
         };
         named.map(of).collect()
     }
@@ -373,9 +418,13 @@ mod tests {
         let text = why(&all(100.2)).unwrap();
         // 2^28 bytes at 4.3 TB/s are 62.4 us of 701; the filter is 100.2 less a launch less those.
         assert!(
-            text.contains("| top-k 1 %, f32 | 9 % | 90 % | a read takes 62 us; seven launches are 18 us."),
+            text.contains("| top-k 1 %, f32 | 9 % | 90 % | a read takes 62 us; seven launches, six of them programmatic, are 18 us."),
             "{text}"
         );
+        // Of four kernels.
+        assert!(text.contains("| 2^24 | 200 | 8 % | 50 | 50 | 50 | 50 |"), "{text}");
+        assert!(text.contains("| 2^26 | 401 | 16 % | 100 | 100 | 100 | 100 |"), "{text}");
+        assert!(text.contains("| 2^28 | 1202 | 21 % | 301 | 301 | 301 | 301 |"), "{text}");
         assert!(text.contains("The filter takes 35 us more than the read, and issues in 25 % of the cycles"), "{text}");
         assert!(text.contains("Five blocks of 48 registers hide all but 76 us of the loads; one more would leave 40"));
         assert!(why(&all(110.0)).unwrap().contains("The filter takes 45 us more than the read"));

@@ -8,6 +8,13 @@ pub fn text(artifact: &Artifact) -> String {
     [artifact.head, artifact.instructions()].concat()
 }
 
+/// Whether the kernels of an artifact wait, before they touch memory, until the kernel before them in the stream is
+/// done: those of some families, from sm_90 on. All kernels of a family do, or none.
+#[must_use]
+pub fn waits(artifact: &Artifact) -> bool {
+    artifact.instructions().contains("griddepcontrol.wait;")
+}
+
 /// Those artifacts of a family that a device of compute capability `cc` can run, in the order in which to try them.
 ///
 /// PTX runs on its target and on everything newer, and a newer target has more instructions to use, so the highest

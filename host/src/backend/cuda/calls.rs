@@ -7,7 +7,10 @@ use super::artifacts::Header;
 use super::driver::{DeviceInfo, DevicePtr, Driver, EventId, FunctionId, KernelArg, MemoryAt, ModuleId, StreamId};
 use super::error::{CAPTURE_IMPLICIT, DriverError, NOT_FOUND, OUT_OF_MEMORY, is_refusal};
 use super::real::{Function, RealDriver};
-use super::sys::{self, CUcontext, CUevent, CUfunction, CUlinkState, CUmodule, CUresult, CUstream};
+use super::sys::{
+    self, CUcontext, CUevent, CUfunction, CUlaunchAttribute, CUlaunchAttributeValue, CUlaunchConfig, CUlinkState,
+    CUmodule, CUresult, CUstream,
+};
 
 /// The bytes for each of the compiler's two logs.
 const LOG_BYTES: usize = 16 * 1024;
@@ -267,41 +270,39 @@ impl Driver for RealDriver {
         args: &[KernelArg<'_>],
         stream: StreamId,
     ) -> Result<(), DriverError> {
-        // The lock is held over the call, so that the module cannot be unloaded between the look and the launch.
-        let loaded = self.loaded();
-        let Some(found) = loaded.functions.get(&function.0) else {
-            return Err(DriverError::NotLoaded { what: "function", id: function.0 });
+        let launch = |raw, addresses: *mut _, stream| {
+            // SAFETY: the function is loaded and stays so over the call; the addresses are of arguments that outlive
+            // it, and the caller answers for their number and sizes and for what the kernel does with them.
+            unsafe { (self.api.launch_kernel)(raw, grid, 1, 1, block, 1, 1, 0, stream, addresses, ptr::null_mut()) }
         };
-        if grid == 0 {
-            return Ok(());
-        }
-        // The driver wants the address of each argument, and only reads from it.
-        let mut addresses: Vec<*mut c_void> = args
-            .iter()
-            .map(|arg| match arg {
-                KernelArg::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
-                KernelArg::Pointer(DevicePtr(address)) => ptr::from_ref(address).cast_mut().cast(),
-            })
-            .collect();
-        let _current = self.enter()?;
-        // SAFETY: the function is loaded and stays so while the lock is held; the addresses are of arguments that
-        // outlive the call, and the caller answers for their number and sizes and for what the kernel does with them.
-        let result = unsafe {
-            (self.api.launch_kernel)(
-                found.raw,
-                grid,
-                1,
-                1,
-                block,
-                1,
-                1,
-                0,
-                self.stream(stream),
-                addresses.as_mut_ptr(),
-                ptr::null_mut(),
-            )
+        self.launched("cuLaunchKernel", function, grid, args, stream, launch)
+    }
+
+    unsafe fn launch_dependent(
+        &self,
+        function: FunctionId,
+        grid: u32,
+        block: u32,
+        args: &[KernelArg<'_>],
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
+        let Some(launch_ex) = self.api.launch_kernel_ex else {
+            // SAFETY: the caller answers for as much.
+            return unsafe { self.launch(function, grid, block, args, stream) };
         };
-        self.check("cuLaunchKernel", result)
+        let mut attribute = CUlaunchAttribute {
+            id: sys::LAUNCH_PROGRAMMATIC,
+            pad: [0; 4],
+            value: CUlaunchAttributeValue { number: 1, rest: [0; 60] },
+        };
+        let attributes = &raw mut attribute;
+        let launch = |raw, addresses: *mut _, stream| {
+            let (grid, block) = ([grid, 1, 1], [block, 1, 1]);
+            let config = CUlaunchConfig { grid, block, shared_bytes: 0, stream, attributes, count: 1 };
+            // SAFETY: as in `launch`; the configuration and its one attribute outlive the call.
+            unsafe { launch_ex(&raw const config, raw, addresses, ptr::null_mut()) }
+        };
+        self.launched("cuLaunchKernelEx", function, grid, args, stream, launch)
     }
 
     fn memory_at(&self, at: DevicePtr) -> Result<MemoryAt, DriverError> {
@@ -418,6 +419,36 @@ impl Driver for RealDriver {
 }
 
 impl RealDriver {
+    /// Looks a kernel up, and has `launch` launch it on a stream, with the addresses of its arguments.
+    fn launched(
+        &self,
+        call: &'static str,
+        function: FunctionId,
+        grid: u32,
+        args: &[KernelArg<'_>],
+        stream: StreamId,
+        launch: impl FnOnce(CUfunction, *mut *mut c_void, CUstream) -> CUresult,
+    ) -> Result<(), DriverError> {
+        // The lock is held over the call, so that the module cannot be unloaded between the look and the launch.
+        let loaded = self.loaded();
+        let Some(found) = loaded.functions.get(&function.0) else {
+            return Err(DriverError::NotLoaded { what: "function", id: function.0 });
+        };
+        if grid == 0 {
+            return Ok(());
+        }
+        // The driver wants the address of each argument, and only reads from it.
+        let mut addresses: Vec<*mut c_void> = args
+            .iter()
+            .map(|arg| match arg {
+                KernelArg::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
+                KernelArg::Pointer(DevicePtr(address)) => ptr::from_ref(address).cast_mut().cast(),
+            })
+            .collect();
+        let _current = self.enter()?;
+        self.check(call, launch(found.raw, addresses.as_mut_ptr(), self.stream(stream)))
+    }
+
     /// The error of a result that compiling gave.
     fn compiled(&self, call: &'static str, result: CUresult, ptx: &str, logs: &Logs) -> Result<(), DriverError> {
         if is_refusal(result.0) {

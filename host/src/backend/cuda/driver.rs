@@ -267,6 +267,31 @@ pub trait Driver: Send + Sync {
         stream: StreamId,
     ) -> Result<(), DriverError>;
 
+    /// Queues a kernel as [`launch`](Driver::launch) does, and lets its blocks begin while the kernel that was queued
+    /// before it on the stream still runs: it waits for that one by itself.
+    ///
+    /// Without an implementation it begins when that kernel is done: right for every driver.
+    ///
+    /// # Safety
+    ///
+    /// - As [`launch`](Driver::launch).
+    /// - The caller guarantees that every thread of the kernel executes `griddepcontrol.wait` before it touches memory
+    ///   and before it ends.
+    /// - The caller guarantees as much of the kernel that is queued before it, or that all work before that one is done
+    ///   when that one begins, as it is behind [`launch`](Driver::launch): to wait for it is then to wait for all that
+    ///   was queued earlier.
+    unsafe fn launch_dependent(
+        &self,
+        function: FunctionId,
+        grid: u32,
+        block: u32,
+        args: &[KernelArg<'_>],
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
+        // SAFETY: the caller answers for as much.
+        unsafe { self.launch(function, grid, block, args, stream) }
+    }
+
     /// What is known of the memory at an address. Queues nothing and waits for nothing.
     fn memory_at(&self, ptr: DevicePtr) -> Result<MemoryAt, DriverError>;
 

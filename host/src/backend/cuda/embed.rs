@@ -165,8 +165,7 @@ impl Cuda {
         self.warm_up_passes(passes)?;
         let buffers = by_role(pieces, DevicePtr::NULL, |piece, offset| DevicePtr(piece.buffer.address + offset));
         // SAFETY: every piece is as long as the work asks, aligned and the device's; the caller answers for the rest.
-        let mut queue = |pass| unsafe { self.shared.queue(pass, &buffers, self.stream) };
-        passes.iter().try_for_each(&mut queue).map_err(failed)
+        unsafe { self.shared.queue(passes, &buffers, self.stream) }.map_err(failed)
     }
 
     /// Checks a piece of memory without touching it.

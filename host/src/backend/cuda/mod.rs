@@ -19,6 +19,7 @@ mod sys;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(feature = "cudarc")]
 pub use self::cudarc::{Lend, LendMut, View};
@@ -59,6 +60,8 @@ struct Shared {
     driver: Arc<dyn Driver>,
     modules: Modules,
     name: String,
+    /// Whether a kernel may begin while the one before it in a call drains.
+    overlapping: AtomicBool,
 }
 
 impl Shared {
@@ -103,7 +106,8 @@ impl Cuda {
     pub fn with_driver(driver: Arc<dyn Driver>, target: Option<u32>) -> Result<Self, Error> {
         let modules = Modules::open(driver.clone(), target)?;
         let name = format!("{} (sm_{} PTX)", driver.info().name, modules.target());
-        Ok(Self::new(Arc::new(Shared { driver, modules, name }), StreamId::OWN))
+        let overlapping = AtomicBool::new(true);
+        Ok(Self::new(Arc::new(Shared { driver, modules, name, overlapping }), StreamId::OWN))
     }
 
     fn new(shared: Arc<Shared>, stream: StreamId) -> Self {
@@ -173,6 +177,23 @@ impl Cuda {
     /// ```
     pub fn cache_in(&self, folder: Option<PathBuf>) {
         self.shared.modules.cache_in(folder);
+    }
+
+    /// Whether a kernel's blocks may begin while the kernel before it in the same call drains; they may unless this says
+    /// otherwise. For every call from now on, by this value, its clones, and every other [`Cuda`] of the context.
+    ///
+    /// A call of top-k or PowerSGD is several launches in a row. From compute capability 9.0 on each but the first is a
+    /// programmatic dependent launch, where the launch before it is of the same two codecs: its blocks take the room
+    /// that is left, and wait there before they touch memory. What is queued before a call, or behind it, sees no
+    /// difference; neither do results, or a graph that records the call, in which no launches overlap.
+    ///
+    /// ```no_run
+    /// let cuda = gradwire::backend::cuda::Cuda::open()?;
+    /// cuda.overlap_launches(false); // to see in a profile what each kernel takes alone
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub fn overlap_launches(&self, allowed: bool) {
+        self.shared.overlapping.store(allowed, Ordering::Relaxed);
     }
 
     /// The families of kernels that are loaded, each with its target, the seconds that it took and what the cache had

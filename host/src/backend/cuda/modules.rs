@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use gradwire_kernels::presets::Preset;
 
-use super::artifacts::{Artifact, FAMILIES, Family, candidates, family_of, text};
+use super::artifacts::{Artifact, FAMILIES, Family, candidates, family_of, text, waits};
 use super::cache;
 use super::driver::{Driver, DriverError, FunctionId, ModuleId, StreamId};
 use super::{failed, unavailable};
@@ -63,7 +63,18 @@ struct Slot {
 struct Loaded {
     module: ModuleId,
     functions: HashMap<Kernel, FunctionId>,
+    /// Whether each kernel waits for the one before it by itself.
+    waits: bool,
     told: LoadedFamily,
+}
+
+/// A kernel that is loaded.
+#[derive(Clone, Copy)]
+pub(super) struct Function {
+    pub(super) id: FunctionId,
+    /// Whether it begins with `griddepcontrol.wait`, and so may be launched by
+    /// [`Driver::launch_dependent`].
+    pub(super) waits: bool,
 }
 
 /// The modules of one device.
@@ -136,8 +147,9 @@ impl Modules {
     }
 
     /// A kernel's function; none where its family is not loaded.
-    pub(super) fn function(&self, kernel: Kernel) -> Option<FunctionId> {
-        self.slots[*self.places.get(&kernel)?].loaded.get()?.functions.get(&kernel).copied()
+    pub(super) fn function(&self, kernel: Kernel) -> Option<Function> {
+        let loaded = self.slots[*self.places.get(&kernel)?].loaded.get()?;
+        Some(Function { id: *loaded.functions.get(&kernel)?, waits: loaded.waits })
     }
 
     /// Loads what these kernels need and is not loaded yet.
@@ -179,7 +191,7 @@ impl Modules {
                     let (name, target, seconds) = (family.name, artifact.target, start.elapsed().as_secs_f64());
                     let told = LoadedFamily { name, target, seconds, refused, cached };
                     // Nobody else sets it: this thread holds the lock.
-                    let _ = slot.loaded.set(Loaded { module, functions, told });
+                    let _ = slot.loaded.set(Loaded { module, functions, waits: waits(artifact), told });
                     return Ok(());
                 }
                 // The text's fault, so that another text may fare better.

@@ -1,5 +1,7 @@
 //! Buffers on a CUDA device, and passes over them.
 
+use std::sync::atomic::Ordering;
+
 use gradwire_kernels::params::THREADS;
 
 use super::driver::{DevicePtr, DriverError, KernelArg, StreamId};
@@ -64,21 +66,39 @@ impl Drop for CudaSession {
 }
 
 impl Shared {
-    /// Queues a pass over buffers that begin at these addresses. Its kernel is loaded:
+    /// Queues passes over buffers that begin at these addresses, in their order. Their kernels are loaded:
     /// [`Modules::ready`](super::modules::Modules::ready).
     ///
+    /// A kernel that waits for the one before it by itself may begin while that one drains, where that one is of this
+    /// call and waits as well. What is before the first one may be anybody's, and is done when it begins.
+    ///
     /// # Safety
-    /// - The caller guarantees that what the pass binds of each buffer is allocated from its address on, aligned for
-    ///   its type, until the pass is done, and that no other work uses it meanwhile.
+    /// - The caller guarantees that what the passes bind of each buffer is allocated from its address on, aligned for
+    ///   its type, until they are done, and that no other work uses it meanwhile.
     /// - The caller guarantees that the stream is of the driver's context.
     pub(super) unsafe fn queue(
+        &self,
+        passes: &[Pass],
+        buffers: &[DevicePtr; ROLES],
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
+        let mut chain = Chain::default();
+        // SAFETY: the caller answers for each.
+        passes.iter().try_for_each(|pass| unsafe { self.queue_one(pass, buffers, stream, &mut chain) })
+    }
+
+    /// # Safety
+    /// As [`Shared::queue`].
+    unsafe fn queue_one(
         &self,
         pass: &Pass,
         buffers: &[DevicePtr; ROLES],
         stream: StreamId,
+        chain: &mut Chain,
     ) -> Result<(), DriverError> {
         let at = |role: Role| DevicePtr(buffers[role as usize].0 + pass.bindings.of(role).offset);
         if pass.kernel == Kernel::Clear {
+            chain.waits = false;
             return [Role::Status, Role::Workspace, Role::Output].into_iter().try_for_each(|role| {
                 // SAFETY: the caller keeps the session's buffers for as long as the stream works on them.
                 unsafe { self.driver.fill_zero(at(role), pass.bindings.of(role).bytes, stream) }
@@ -111,10 +131,47 @@ impl Shared {
         // A null pointer tells a kernel's reader, and a sanitizer, that the launch does not use the buffer.
         let pointer = |role: Role| if pass.bindings.of(role).bytes == 0 { DevicePtr::NULL } else { at(role) };
         args.extend(roles.iter().map(|role| KernelArg::Pointer(pointer(*role))));
+        let is_dependent = function.waits && chain.waits && self.may_overlap(stream, chain)?;
+        // No blocks are no launch.
+        if launch.groups > 0 {
+            chain.waits = function.waits;
+        }
         // SAFETY: the arguments are those that the kernel declares, in order; the caller answers for the buffers. The
-        // module is unloaded with `self`, and the driver waits for the context's work before that.
-        unsafe { self.driver.launch(function, launch.groups, THREADS, &args, stream) }
+        // module is unloaded with `self`, and the driver waits for the context's work before that. A kernel that is
+        // launched as a dependent one waits, and so does the one before it. Another thread may queue work on the stream
+        // between the two; where that is ours, it waits as well, or is launched behind all that was queued.
+        unsafe {
+            if is_dependent {
+                self.driver.launch_dependent(function.id, launch.groups, THREADS, &args, stream)
+            } else {
+                self.driver.launch(function.id, launch.groups, THREADS, &args, stream)
+            }
+        }
     }
+
+    /// Whether launches of a call may overlap. A graph that records them gets none that do: drivers before CUDA 12.3
+    /// know no such edges in a graph, and later ones refuse to tell a graph's edges to programs that ask as before
+    /// (`CUDA_ERROR_LOSSY_QUERY`).
+    fn may_overlap(&self, stream: StreamId, chain: &mut Chain) -> Result<bool, DriverError> {
+        if !self.overlapping.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        if let Some(known) = chain.may_overlap {
+            return Ok(known);
+        }
+        let found = !self.driver.is_capturing(stream)?;
+        chain.may_overlap = Some(found);
+        Ok(found)
+    }
+}
+
+/// Launches of one call, one behind the other.
+#[derive(Default)]
+struct Chain {
+    /// Whether what was queued last is a kernel that waits for the one before it by itself.
+    waits: bool,
+    /// What [`Shared::may_overlap`] found, once it was asked.
+    may_overlap: Option<bool>,
 }
 
 impl CudaSession {
@@ -123,7 +180,7 @@ impl CudaSession {
     unsafe fn launch_all(&self, passes: &[Pass]) -> Result<(), DriverError> {
         // SAFETY: the spans lie in this session's buffers and are aligned, as the callers checked; the buffers live
         // until the stream was waited for; the stream is of the driver's context, as `Cuda` has it.
-        passes.iter().try_for_each(|pass| unsafe { self.cuda.shared.queue(pass, &self.buffers, self.cuda.stream) })
+        unsafe { self.cuda.shared.queue(passes, &self.buffers, self.cuda.stream) }
     }
 }
 

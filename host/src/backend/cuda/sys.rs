@@ -100,6 +100,49 @@ pub(super) const JIT_ERROR_LOG: c_uint = 5;
 /// `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
 pub(super) const JIT_ERROR_LOG_SIZE: c_uint = 6;
 
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: the kernel waits by itself for the one before it in the
+/// stream, and so may begin while that one drains.
+pub(super) const LAUNCH_PROGRAMMATIC: c_uint = 6;
+
+/// `CUlaunchAttribute`: an attribute of a launch, and its value.
+#[repr(C)]
+#[allow(dead_code, reason = "the driver reads it")]
+pub(super) struct CUlaunchAttribute {
+    pub(super) id: c_uint,
+    /// The value begins at a multiple of 8.
+    pub(super) pad: [u8; 4],
+    pub(super) value: CUlaunchAttributeValue,
+}
+
+/// `CUlaunchAttributeValue`: a union of 64 bytes, of which the attribute above takes a number.
+#[repr(C, align(8))]
+#[allow(dead_code, reason = "the driver reads it")]
+pub(super) struct CUlaunchAttributeValue {
+    pub(super) number: c_int,
+    pub(super) rest: [u8; 60],
+}
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+#[allow(dead_code, reason = "the driver reads it")]
+pub(super) struct CUlaunchConfig {
+    pub(super) grid: [c_uint; 3],
+    pub(super) block: [c_uint; 3],
+    pub(super) shared_bytes: c_uint,
+    pub(super) stream: CUstream,
+    pub(super) attributes: *mut CUlaunchAttribute,
+    pub(super) count: c_uint,
+}
+
+// As cuda.h of CUDA 11.8 and later lays them out, where a pointer has 8 bytes.
+const _: () = assert!(size_of::<CUlaunchAttribute>() == 72 && std::mem::offset_of!(CUlaunchAttribute, value) == 8);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(
+    size_of::<CUlaunchConfig>() == 56
+        && std::mem::offset_of!(CUlaunchConfig, stream) == 32
+        && std::mem::offset_of!(CUlaunchConfig, count) == 48
+);
+
 /// `CU_JIT_INPUT_PTX`.
 pub(super) const JIT_INPUT_PTX: c_uint = 1;
 /// `CU_STREAM_CAPTURE_STATUS_NONE`.
@@ -202,6 +245,7 @@ api! {
     );
     link_complete: "cuLinkComplete" = fn(CUlinkState, *mut *mut c_void, *mut usize);
     link_destroy: "cuLinkDestroy" = fn(CUlinkState);
+    launch_kernel_ex: "cuLaunchKernelEx" = fn(*const CUlaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void);
     stream_is_capturing: "cuStreamIsCapturing" = fn(CUstream, *mut c_uint);
     exchange_capture_mode: "cuThreadExchangeStreamCaptureMode" = fn(*mut c_uint);
 }

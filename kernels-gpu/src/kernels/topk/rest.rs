@@ -9,6 +9,9 @@
 //! given out in order, so that whoever has one runs, and those that have not begun are waited for by nobody: it does
 //! not matter how many blocks there are at a time. GPUs from compute capability 7.0 on do so, and WebGPU does not
 //! promise it: elsewhere each pass is a launch.
+//!
+//! Blocks of the next launch, where it may begin while this one drains, take no room from these: they come once all of
+//! these have begun. Those of this launch that come early wait for the launch before it, and for no piece.
 
 use super::count::keep_block;
 use super::filter::again_block;

@@ -41,6 +41,10 @@ pub(crate) enum Action {
     Fence {
         of_blocks: bool,
     },
+    /// `griddepcontrol.wait`: for the kernel before, which on this machine is done. It notes who has waited.
+    GridWait,
+    /// `griddepcontrol.launch_dependents`: nothing to do.
+    GridLaunch,
     Exit,
 }
 
@@ -103,6 +107,8 @@ pub(crate) fn lower(statement: &Statement, labels: &dyn Fn(&str) -> Option<usize
                 _ => Err("a barrier of some of the threads is not known".to_owned()),
             };
         }
+        ["griddepcontrol", "wait"] => return Ok(Action::GridWait),
+        ["griddepcontrol", "launch_dependents"] => return Ok(Action::GridLaunch),
         ["bar", "warp", "sync"] => {
             return match operands[..] {
                 [crate::operand::Operand::Constant(members)] if members as u32 == !0 => Ok(Action::WarpBarrier),

@@ -300,3 +300,18 @@ fn launches_and_copies_that_are_refused() {
     let error = unsafe { machine.launch(function, 1, 32, &[pointer(a), pointer(a)], StreamId::OWN) };
     error.expect_err("its module is gone");
 }
+
+#[test]
+fn memory_that_is_touched_before_the_kernel_before_is_waited_for() {
+    let (wait, store) = ("griddepcontrol.wait;\n", "add.s64 %rd4, %rd2, %rd3;\nst.global.u32 [%rd4], %r1;\n");
+    // A kernel that waits nowhere is one that is launched behind all else.
+    assert_eq!(violation(store, 1, 64), None);
+    let first = format!("griddepcontrol.launch_dependents;\n{wait}{store}");
+    assert_eq!(violation(&first, 1, 64), None);
+    let touched = Some(Violation::BeforeWait { what: "it touches memory" });
+    assert_eq!(violation(&format!("{store}{wait}"), 1, 64), touched);
+    // Of some lanes only; at the end of others.
+    let some = format!("setp.lt.u32 %p1, %r1, 16;\n@%p1 {wait}");
+    assert_eq!(violation(&format!("{some}{store}"), 1, 64), touched);
+    assert_eq!(violation(&some, 1, 64), Some(Violation::BeforeWait { what: "it ends" }));
+}
