@@ -245,10 +245,12 @@ fn calls_that_are_queued_begin_behind_what_is_before_them() {
     result.expect("it is queued");
     assert_eq!((lines.len(), check(&lines, false)), (4, 0));
     // So do all launches, where the caller wants that.
-    cuda.overlap_launches(false);
-    assert_eq!(check(&select().1, false), 0);
-    cuda.overlap_launches(true);
-    assert_eq!(check(&select().1, true), 3);
+    for (allowed, overlapping) in [(false, 0), (true, 3)] {
+        cuda.overlap_launches(allowed);
+        let (result, lines) = select();
+        result.expect("it is queued");
+        assert_eq!((lines.len(), check(&lines, allowed)), (4, overlapping));
+    }
 
     let mut steps = PowerSgd::rank(4).resident(&TENSORS, Dtype::F32, Seed::new(4)).expect("valid");
     let buffers = LowRankBuffers {

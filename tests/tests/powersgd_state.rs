@@ -1,6 +1,7 @@
 //! What PowerSGD keeps: saved and read again, handed on when workers leave or join, and what is refused.
 
-use gradwire::{Device, Error, LowRankState, Matrix, PowerSgd, Seed, StateError};
+use gradwire::backend::cpu::{Cpu, Simd};
+use gradwire::{Device, Error, LowRankState, Matrix, NonFinite, Outcome, PowerSgd, Seed, StateError};
 use gradwire_tests::cases::{self, Random};
 use gradwire_tests::low_rank::{MODEL, bits, compress_all, step, together};
 
@@ -41,6 +42,90 @@ fn a_saved_state_goes_on_with_the_same_bits() {
         assert_eq!(restored.steps(), 3);
         let x = cases::normal(elements, 9);
         assert_eq!(bits(&step(&device, &mut restored, &x)), bits(&step(&device, &mut state, &x)));
+    }
+}
+
+/// Right factors on both sides of what the CPU takes for large, ranks beside its multiples, tiles and groups with rests.
+const WIDE: [Matrix; 4] = [Matrix::new(70, 1300), Matrix::vector(33), Matrix::new(45, 40), Matrix::new(33, 2100)];
+
+fn cpus() -> impl Iterator<Item = Device> {
+    let available = Simd::ALL.into_iter().filter(|simd| simd.available());
+    available.map(|simd| Device::from_cpu(Cpu::with_simd(simd).expect("available")))
+}
+
+#[test]
+fn a_whole_step_is_its_calls_one_by_one() {
+    let elements = WIDE.iter().map(Matrix::elements).sum::<u64>() as usize;
+    for device in cpus() {
+        for rank in [1, 4, 7, 8, 9, 15, 32] {
+            for codec in [PowerSgd::rank(rank), PowerSgd::rank(rank).without_feedback()] {
+                let mut whole = codec.state(&WIDE, Seed::new(5)).expect("valid");
+                let mut apart = whole.clone();
+                let mut outputs = [vec![0.0; elements], vec![0.0; elements]];
+                for t in 0..4 {
+                    let x = cases::normal(elements, t);
+                    // One that fails in its second exchange, or its first, leaves all as it was.
+                    let mut left = t % 2;
+                    let fails = |_: &mut [f32]| {
+                        let fault = Error::Order { asked: "an exchange", expected: "none" };
+                        let done = if left == 0 { Err(fault) } else { Ok(()) };
+                        left -= u64::from(done.is_ok());
+                        done
+                    };
+                    let before = whole.clone();
+                    device.low_rank_step(&mut whole, &x, &mut outputs[0], fails).expect_err("it fails");
+                    assert!(whole == before, "rank {rank}, step {t}");
+                    assert_eq!(bits(&outputs[0]), bits(&outputs[1]), "rank {rank}, step {t}");
+
+                    let same = |_: &mut [f32]| Ok::<_, Error>(());
+                    device.low_rank_step(&mut whole, &x, &mut outputs[0], same).expect("it ends");
+                    let mut factor = vec![0.0; apart.factor_len()];
+                    device.begin_low_rank(&mut apart, &x, &mut factor).expect("it begins");
+                    for _ in 1..apart.rounds() {
+                        let mut next = vec![0.0; apart.factor_len()];
+                        device.advance_low_rank(&mut apart, &factor, &mut next).expect("it goes on");
+                        factor = next;
+                    }
+                    device.finish_low_rank(&mut apart, &factor, &mut outputs[1]).expect("it ends");
+                    assert_eq!(bits(&outputs[0]), bits(&outputs[1]), "rank {rank}, step {t}");
+                    assert!(
+                        whole.to_bytes().expect("idle") == apart.to_bytes().expect("idle"),
+                        "rank {rank}, step {t}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_guarded_step_whose_residual_overflows_the_sum_changes_nothing() {
+    let tensors = [Matrix::new(40, 2100)];
+    for device in cpus() {
+        let codec = PowerSgd::rank(8).non_finite(NonFinite::Error);
+        let mut state = codec.state(&tensors, Seed::new(2)).expect("valid");
+        let same = |_: &mut [f32]| Ok::<_, Error>(());
+        let mut output = vec![0.0; 40 * 2100];
+        // Thirty large entries, each alone in its row and column: of these a product of rank 8 has a part.
+        let mut x = vec![0.0; 40 * 2100];
+        for i in 0..30 {
+            x[(i + 7) * 2100 + i * 67] = 1e34;
+        }
+        device.low_rank_step(&mut state, &x, &mut output, same).expect("all is finite");
+        assert!(state.outcome(0) == Some(Outcome::Sent), "{:?}", state.outcome(0));
+        let residual = state.residual().expect("idle");
+        let (index, waits) = residual.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).expect("there are some");
+        assert!(*waits > 1e32, "{waits} at {index}");
+        let mut x = vec![0.0; 40 * 2100];
+        x[index] = f32::MAX;
+        let (before, sent) = (state.to_bytes().expect("idle"), output.clone());
+        let refused = device.low_rank_step(&mut state, &x, &mut output, same).expect_err("their sum is not finite");
+        assert!(matches!(refused, Error::NotFinite { index: found } if found == index as u64), "{refused}");
+        assert!(state.to_bytes().expect("idle") == before && bits(&output) == bits(&sent));
+        // And a step behind it has the residual of the one before.
+        x[index] = 0.0;
+        device.low_rank_step(&mut state, &x, &mut output, same).expect("all is finite");
+        assert!(output.iter().any(|v| *v != 0.0));
     }
 }
 

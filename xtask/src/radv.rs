@@ -17,6 +17,7 @@ use naga::valid::{Capabilities, ValidationFlags, Validator};
 use self::listing::Counts;
 
 mod listing;
+mod table;
 
 /// The environment variable that names the null device.
 const FAMILY: &str = "RADV_FORCE_FAMILY";
@@ -38,6 +39,9 @@ pub(crate) struct Args {
     /// Print the machine code too.
     #[arg(long)]
     listing: bool,
+    /// In the place of all that, print the cycles per element of what is done most, as docs/sass.md has them.
+    #[arg(long, conflicts_with_all = ["kernel", "set", "from", "listing"])]
+    table: bool,
     /// The GPU, by RADV's name.
     #[arg(long, default_value = "navi21")]
     family: String,
@@ -52,6 +56,9 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         return again(args);
     }
     let compiler = Compiler::open()?;
+    if args.table {
+        return table::print(&compiler);
+    }
     println!("| entry point | instructions | of vectors | their cycles | of those in each loop | vector registers |");
     println!("|---|---|---|---|---|---|");
     for shader in SHADERS.iter().filter(|shader| shader.name.contains(&args.kernel)) {

@@ -146,8 +146,9 @@ impl Device {
         all_reduce_mean: impl FnMut(&mut [f32]) -> Result<(), E>,
     ) -> Result<(), E> {
         Error::expect_len("output", "elements", output.len(), state.elements() as u64)?;
+        let gradient = gradient.into();
         state.attempt(|state| {
-            let factor = self.low_rank_rounds(state, gradient.into(), all_reduce_mean)?;
+            let factor = self.low_rank_rounds(state, gradient, all_reduce_mean)?;
             Ok(self.finish_low_rank(state, &factor, output)?)
         })
     }
@@ -213,7 +214,7 @@ impl LowRankState {
     /// The first element of gradient + residual that the step would refuse, were its policy to.
     pub(crate) fn not_finite(&mut self, gradient: &[f32]) -> Option<u64> {
         let gradient = Gradient::F32(gradient);
-        let of_matrices = Cpu::default().low_rank_not_finite(&self.matrices(), gradient);
+        let of_matrices = Cpu::default().low_rank_not_finite(&self.matrices(false), gradient);
         let plain = self.plain_not_finite(gradient);
         [of_matrices, plain].into_iter().flatten().min()
     }
@@ -257,12 +258,12 @@ impl LowRankState {
         (self.last, self.round, self.step) = (side, 0, self.step.wrapping_add(1));
     }
 
-    /// What a backend needs to form gradient + residual.
-    pub(super) fn matrices(&mut self) -> Matrices<'_> {
+    /// What a backend needs to form gradient + residual. `is_aside`: [`LowRankState::move_aside`] moved the latter.
+    pub(super) fn matrices(&mut self, is_aside: bool) -> Matrices<'_> {
         Matrices {
             table: &self.table,
             sums: &mut self.sums,
-            apart: self.apart.then_some(&self.before.0[..]),
+            aside: is_aside.then_some(&self.before.0[..]),
             left: &self.left,
             right: &self.right,
             sent: &self.sent,

@@ -39,7 +39,7 @@ impl LowRank for Cpu {
         sent: &mut [f32],
     ) -> Result<(), Error> {
         if state.codec.is_guarded()
-            && let Some(index) = self.low_rank_not_finite(&state.matrices(), gradient)
+            && let Some(index) = self.low_rank_not_finite(&state.matrices(false), gradient)
         {
             return Err(Error::NotFinite { index });
         }
@@ -49,8 +49,8 @@ impl LowRank for Cpu {
         let mut input = std::mem::take(state.work.factors(known));
         self.orthonormalise(&table, known, &mut input, Some(&state.streams()));
         let mut scratch = std::mem::take(&mut state.scratch);
-        self.begin_low_rank(&mut state.matrices(), gradient, &input, known, sent, &mut scratch.0);
-        state.apart = false;
+        let is_aside = state.move_aside();
+        self.begin_low_rank(&mut state.matrices(is_aside), gradient, &input, known, sent, &mut scratch.0);
         state.scratch = scratch;
         *state.work.factors(known) = input;
         Ok(())
@@ -88,7 +88,7 @@ impl<T: Sessions> LowRank for T {
         gradient: Gradient<'_>,
         sent: &mut [f32],
     ) -> Result<(), Error> {
-        state.bring_sums();
+        state.copy_aside();
         let odd = state.refused_plain(gradient);
         let mut input = state.factors(known).clone();
         let answers = match state.begin_phase(gradient, known, &input, &self.limits())? {

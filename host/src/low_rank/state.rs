@@ -48,8 +48,8 @@ pub struct LowRankState {
     pub(crate) scratch: Scratch,
     /// Room for the residual as it was before a whole step, kept for the same reason.
     pub(crate) before: Scratch,
-    /// Whether the compressed matrices' sums are in `before` alone: from where a whole step begins to its first call.
-    pub(crate) apart: bool,
+    /// Whether the step's first call is to leave the residual in `before`, for a whole step that may fail.
+    pub(crate) keep: bool,
 }
 
 /// What a step has replaced.
@@ -69,7 +69,7 @@ const COPIED: usize = 1 << 16;
 /// Elements of a row whose sums are worked out together.
 const TOGETHER: usize = 64;
 
-/// Room that holds nothing from call to call.
+/// Room that is no part of a state: a copy begins without it.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch(pub(crate) Vec<f32>);
 
@@ -112,7 +112,7 @@ impl LowRankState {
             round: 0,
             scratch: Scratch::default(),
             before: Scratch::default(),
-            apart: false,
+            keep: false,
             table,
         })
     }
@@ -354,34 +354,50 @@ impl LowRankState {
             before.try_reserve_exact(self.sums.len()).map_err(|_| Error::no_memory("a second residual", bytes))?;
             before.resize(self.sums.len(), 0.0);
         }
-        // The residual stays where it is, and the step's goes elsewhere.
-        std::mem::swap(&mut self.sums, before);
-        self.apart = true;
-        for part in self.table.parts.iter().filter(|part| !part.compressed) {
-            let place = part.first..part.first + part.elements();
-            self.sums[place.clone()].copy_from_slice(&before[place]);
-        }
         // All that a step changes before its last call, which changes the rest and cannot fail behind that.
         let (sent, poisoned) = (self.sent.clone(), self.poisoned.clone());
+        self.keep = true;
         let done = step(self);
-        self.apart = false;
+        let is_kept = !std::mem::take(&mut self.keep);
         if done.is_err() {
             self.abandon();
-            std::mem::swap(&mut self.sums, &mut self.before.0);
+            if is_kept {
+                std::mem::swap(&mut self.sums, &mut self.before.0);
+            }
             (self.sent, self.poisoned) = (sent, poisoned);
         }
         done
     }
 
-    /// Copies the compressed matrices' sums to where a step changes them, for a backend that does not do so itself.
-    pub(super) fn bring_sums(&mut self) {
-        if std::mem::take(&mut self.apart) {
-            let pieces = self.sums.par_chunks_mut(COPIED).zip(self.before.0.par_chunks(COPIED));
+    /// Moves the residual to `before`, for a whole step alone, and says whether it did. Whoever calls it goes on to
+    /// write the sums of every compressed matrix from there; those of the other tensors are copied back.
+    pub(super) fn move_aside(&mut self) -> bool {
+        if !self.takes_keep() {
+            return false;
+        }
+        let before = &mut self.before.0;
+        std::mem::swap(&mut self.sums, before);
+        for part in self.table.parts.iter().filter(|part| !part.compressed) {
+            let place = part.first..part.first + part.elements();
+            self.sums[place.clone()].copy_from_slice(&before[place]);
+        }
+        true
+    }
+
+    /// Copies the residual to `before`, for a whole step alone.
+    pub(super) fn copy_aside(&mut self) {
+        if self.takes_keep() {
+            let pieces = self.before.0.par_chunks_mut(COPIED).zip(self.sums.par_chunks(COPIED));
             pieces.for_each(|(to, from)| to.copy_from_slice(from));
         }
     }
 
-    /// What a step will replace, but for the residual, of which [`LowRankState::attempt`] keeps a copy.
+    fn takes_keep(&mut self) -> bool {
+        // A step that ended in a panic leaves the wish, and its clone has no room.
+        std::mem::take(&mut self.keep) && self.before.0.len() == self.sums.len()
+    }
+
+    /// What a step will replace, but for the residual, which a step leaves in `before`.
     pub(crate) fn begin_undo(&self) -> Step {
         Step {
             step: self.step,

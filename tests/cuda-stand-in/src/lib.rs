@@ -5,10 +5,10 @@
 //! interpreted, with every check that the machine makes. `cargo xtask embed` uses it so.
 //!
 //! It is for tests. Work is done when a call returns, but for what the stand-in for NCCL queues
-//! (`gradwire_stand_in_hold`). `gradwire_stand_in_queued` tells what was queued. The device's name says that it is a stand-in; and no event has a time, so that nothing
-//! measured on it can be taken for a GPU's. `GRADWIRE_STAND_IN` chooses the compute capability, `9.0` where it is not
-//! set. `gradwire_faults_arm` and its like make a call fail: `cargo xtask faults`. What no test needs is exported, so
-//! that programs link, and returns `CUDA_ERROR_NOT_SUPPORTED`.
+//! (`gradwire_stand_in_hold`). `gradwire_stand_in_queued` tells what was queued. The device's name says that it is a
+//! stand-in; and no event has a time, so that nothing measured on it can be taken for a GPU's. `GRADWIRE_STAND_IN`
+//! chooses the compute capability, `9.0` where it is not set. `gradwire_faults_arm` and its like make a call fail:
+//! `cargo xtask faults`. What no test needs is exported, so that programs link, and returns `CUDA_ERROR_NOT_SUPPORTED`.
 
 #![allow(non_snake_case, reason = "the names are those of cuda.h")]
 #![allow(clippy::missing_safety_doc, reason = "every function is as safe as the one of that name in cuda.h")]

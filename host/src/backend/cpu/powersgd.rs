@@ -7,7 +7,7 @@ use gradwire_kernels::arith::powersgd::seeded;
 use rayon::prelude::*;
 
 use super::lanes::{LANES, Line};
-use super::slab::{Before, Form, Rows, Slab, lined, tiled};
+use super::slab::{Before, Form, Rows, Slab, group_of, lined, tiled};
 use super::{Cpu, for_each, orthonormal};
 use crate::gradient::Gradient;
 use crate::plan::{Part, Side, Table};
@@ -24,7 +24,7 @@ pub(crate) struct Matrices<'a> {
     pub(crate) table: &'a Table,
     pub(crate) sums: &'a mut [f32],
     /// The sums of the step before, where they are not in `sums`.
-    pub(crate) apart: Option<&'a [f32]>,
+    pub(crate) aside: Option<&'a [f32]>,
     pub(crate) left: &'a [f32],
     pub(crate) right: &'a [f32],
     pub(crate) sent: &'a [bool],
@@ -48,11 +48,12 @@ impl<'t> Cut<'t> {
     /// Rows of each slab but the last. Where a slab's share is of the right factor, it has at least four times as many
     /// rows as the factor has columns: so all shares together are a quarter of the matrix, and one more.
     fn slab_rows(&self) -> usize {
-        let least = match self.known {
-            Side::Right => GROUP,
-            Side::Left => (4 * self.rank).next_multiple_of(GROUP),
+        // Rows of a left factor are apart, and a group of rows may be as large as the rank wants it.
+        let (least, group) = match self.known {
+            Side::Right => (group_of(self.part, self.rank), group_of(self.part, self.rank)),
+            Side::Left => ((4 * self.rank).next_multiple_of(GROUP), GROUP),
         };
-        (SLAB / self.part.columns.max(1)).clamp(least, MOST_ROWS) / GROUP * GROUP
+        (SLAB / self.part.columns.max(1)).clamp(least, MOST_ROWS) / group * group
     }
 
     /// A slab's place: its first row, and its rows.
@@ -167,9 +168,9 @@ impl Cpu {
                 let (sums, others) = std::mem::take(&mut mine).split_at_mut(rows * part.columns);
                 mine = others;
                 let start = part.first + first * part.columns;
-                let apart = matrices.apart.map(|apart| &apart[start..start + sums.len()]);
+                let aside = matrices.aside.map(|aside| &aside[start..start + sums.len()]);
                 let gradient = gradient.part(start, sums.len());
-                work.add(&cut, first, rows, Rows::Form(Form { gradient, sums, apart, before, left, right }), input);
+                work.add(&cut, first, rows, Rows::Form(Form { gradient, sums, aside, before, left, right }), input);
             }
         }
         for_each(work.slabs, |slab| self.simd.multiply(slab));
@@ -251,12 +252,12 @@ impl Cpu {
             let places: Vec<_> = Cut { part: &part, rank, known: Side::Right }.slabs().collect();
             places.into_par_iter().find_map_first(|(first, rows)| {
                 let start = part.first + first * part.columns;
-                let sums = &matrices.apart.unwrap_or(matrices.sums)[start..start + rows * part.columns];
+                let sums = &matrices.aside.unwrap_or(matrices.sums)[start..start + rows * part.columns];
                 let gradient = gradient.part(start, sums.len());
                 let rows = Rows::Form(Form {
                     gradient,
                     sums: &mut [],
-                    apart: None,
+                    aside: None,
                     before,
                     left,
                     right: bytemuck::cast_slice(&right),
@@ -299,7 +300,7 @@ impl<'a> Slabs<'a> {
 }
 
 /// Entries of scratch that a product of all matrices needs: at most a quarter of their elements, and their right
-/// factors once, all padded to whole tiles; or the left factors once.
+/// factors once, all padded to sixteen columns; or the left factors once.
 fn room(table: &Table, known: Side) -> usize {
     table.compressed().map(|(_, part)| Cut::of(table, part, known).shares()).sum()
 }
@@ -372,7 +373,7 @@ mod tests {
                 let part =
                     Part { rows: n as usize, columns: m as usize, compressed: true, first: 0, left: 0, right: 0 };
                 let table = Table { rank, parts: vec![part], elements: (n * m) as usize, left: 0, right: 0 };
-                let padded = (m as usize).next_multiple_of(512.min((m as usize).next_multiple_of(16)));
+                let padded = (m as usize).next_multiple_of(LANES);
                 let bound = n as usize * padded / 4 + padded * rank;
                 let used = room(&table, Side::Left);
                 assert!(used <= bound, "{n} x {m}, rank {rank}: {used} of {bound}");

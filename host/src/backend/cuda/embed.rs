@@ -132,6 +132,8 @@ impl Cuda {
     /// - The caller guarantees that the memory holds what the fields of the work's buffers say.
     /// - The caller guarantees that a graph that recorded the work is not launched after the last [`Cuda`] of the
     ///   context was dropped.
+    /// - The caller guarantees that a kernel that is queued on the stream as a programmatic dependent launch, directly
+    ///   behind this call or meanwhile by another thread, waits (`griddepcontrol.wait`) before it touches memory or ends.
     pub unsafe fn queue<W: Work>(&self, work: W, buffers: W::Buffers<DeviceSlice>) -> Result<(), Error> {
         let passes = work.passes(&Limits::NONE)?;
         // SAFETY: the caller answers for the memory.

@@ -179,13 +179,15 @@ impl Cuda {
         self.shared.modules.cache_in(folder);
     }
 
-    /// Whether a kernel's blocks may begin while the kernel before it in the same call drains; they may unless this says
-    /// otherwise. For every call from now on, by this value, its clones, and every other [`Cuda`] of the context.
+    /// Whether a kernel's blocks may begin while the kernel before it in the same call drains. They may unless this
+    /// says otherwise: for every call from now on, by this value, its clones, and every other [`Cuda`] of the context.
     ///
     /// A call of top-k or PowerSGD is several launches in a row. From compute capability 9.0 on each but the first is a
     /// programmatic dependent launch, where the launch before it is of the same two codecs: its blocks take the room
-    /// that is left, and wait there before they touch memory. What is queued before a call, or behind it, sees no
-    /// difference; neither do results, or a graph that records the call, in which no launches overlap.
+    /// that is left, and wait there before they touch memory. Results are the same, and a graph that records the call
+    /// has no launches that overlap. What is queued before a call is done when it begins. So is the call when what is
+    /// queued behind it begins, but for a programmatic dependent launch of the caller's own: its kernel has to execute
+    /// `griddepcontrol.wait` (`cudaGridDependencySynchronize`) before it reads results, whatever this says.
     ///
     /// ```no_run
     /// let cuda = gradwire::backend::cuda::Cuda::open()?;

@@ -4,7 +4,7 @@ use gradwire_kernels::arith::float::{INF_BITS, bf16_to_f32, f16_to_f32};
 
 use super::super::lanes::{LANES, Lanes, Line};
 use super::{
-    Before, Form, GROUP, LARGE_GROUP, MOST, Rows, SPREAD, STRIDE, Scales, Slab, TILE, TOGETHER, group_of, scale,
+    Before, Form, GROUP, MOST, Rows, SPREAD, STRIDE, Scales, Slab, TILE, TOGETHER, group_of, scale, scales_of,
     tile_width,
 };
 use crate::gradient::Gradient;
@@ -43,17 +43,17 @@ pub(super) struct Place {
     pub(super) group: usize,
 }
 
-/// Forms gradient + residual in a tile, and leaves in the sums what stays behind. Returns what is to be fetched while
-/// the tile is multiplied.
+/// Forms gradient + residual in a tile, and leaves in the sums what stays behind. Returns what is to be fetched
+/// while the tile is multiplied.
 #[inline(always)]
 pub(super) fn add<'a, V: Lanes>(tile: &mut [f32], form: &mut Form<'a>, term: &Term<'_>, place: Place) -> Ahead<'a> {
-    let Form { gradient, sums, apart, before, .. } = form;
+    let Form { gradient, sums, aside, before, .. } = form;
     let Place { from, columns, width, group } = place;
     // Few terms take no longer than the fetching.
     let spread = *before == Before::Rest && term.rank >= SPREAD;
     if *before == Before::Rest {
         let next = sums.get(from + width..).unwrap_or_default();
-        let old = apart.map_or(&[][..], |apart| apart.get(from + width..).unwrap_or_default());
+        let old = aside.map_or(&[][..], |aside| aside.get(from + width..).unwrap_or_default());
         let ahead = if spread { Ahead { rows: [next, old], columns } } else { Ahead::NOTHING };
         expand_rows::<V>(term, group, tile, STRIDE, width, ahead);
     }
@@ -61,8 +61,8 @@ pub(super) fn add<'a, V: Lanes>(tile: &mut [f32], form: &mut Form<'a>, term: &Te
     for (i, row) in tile.chunks_exact_mut(STRIDE).take(group).enumerate() {
         let from = from + i * columns;
         let (sums, next) = sums[from..].split_at_mut(width);
-        let (old, next) = match apart {
-            Some(apart) => (&apart[from..][..width], apart.get(from + width..).unwrap_or_default()),
+        let (old, next) = match aside {
+            Some(aside) => (&aside[from..][..width], aside.get(from + width..).unwrap_or_default()),
             None => {
                 kept[..width].copy_from_slice(sums);
                 (&kept[..width], &*next)
@@ -75,8 +75,8 @@ pub(super) fn add<'a, V: Lanes>(tile: &mut [f32], form: &mut Form<'a>, term: &Te
     if spread { Ahead { rows: [behind(gradient, from, width), &[]], columns } } else { Ahead::NOTHING }
 }
 
-/// Rows that are fetched while others are worked on, a few lines at a time: more than a core has requests for would wait
-/// for one another. The hardware's own prefetching does not follow rows that it sees in pieces.
+/// Rows that are fetched while others are worked on, a few lines at a time: more than a core has requests for would
+/// wait for one another. The hardware's own prefetching does not follow rows that it sees in pieces.
 #[derive(Clone, Copy)]
 pub(super) struct Ahead<'a> {
     rows: [&'a [f32]; 2],
@@ -165,7 +165,11 @@ fn expand_rows<V: Lanes>(
             for row in rows.clone() {
                 ahead.fetch::<V>(row, at);
             }
-            let sums = entries::<V>(lines, scales);
+            let sums = match rows.len() {
+                // The look for what is not finite takes a row at a time.
+                1 => [entries::<V, 1>(lines, scales)[0]; TOGETHER],
+                _ => entries::<V, TOGETHER>(lines, scales),
+            };
             for (row, sum) in rows.zip(sums) {
                 let out = &mut out[row * stride + at..][..here];
                 match out.first_chunk_mut() {
@@ -179,8 +183,8 @@ fn expand_rows<V: Lanes>(
 
 /// Sixteen columns of rows of L R^T. A sum begins with -0, which changes no other number.
 #[inline(always)]
-fn entries<V: Lanes>(lines: &[[f32; LANES]], scales: &[[f32; TOGETHER]; MOST]) -> [V; TOGETHER] {
-    let mut sums = [V::splat(-0.0); TOGETHER];
+fn entries<V: Lanes, const R: usize>(lines: &[[f32; LANES]], scales: &[[f32; TOGETHER]; MOST]) -> [V; R] {
+    let mut sums = [V::splat(-0.0); R];
     let (pairs, last) = lines.as_chunks::<2>();
     for (lines, scales) in pairs.iter().zip(scales.as_chunks::<2>().0) {
         add_term(&mut sums, &lines[0], &scales[0]);
@@ -193,9 +197,9 @@ fn entries<V: Lanes>(lines: &[[f32; LANES]], scales: &[[f32; TOGETHER]; MOST]) -
 }
 
 #[inline(always)]
-fn add_term<V: Lanes>(sums: &mut [V; TOGETHER], line: &[f32; LANES], scales: &[f32; TOGETHER]) {
+fn add_term<V: Lanes, const R: usize>(sums: &mut [V; R], line: &[f32; LANES], scales: &[f32; TOGETHER]) {
     let column = V::load(line);
-    for r in 0..TOGETHER {
+    for r in 0..R {
         sums[r] = sums[r].add(V::splat(scales[r]).mul(column));
     }
 }
@@ -211,12 +215,13 @@ pub(in super::super) fn expand<V: Lanes>(
     out: &mut [f32],
 ) {
     let columns = part.columns;
-    let mut tile = [Line::default(); LARGE_GROUP * STRIDE / LANES];
+    let most = group_of(&part, rank);
+    let mut tile = vec![Line::default(); if most > GROUP { most * STRIDE / LANES } else { 0 }];
     let tile = bytemuck::cast_slice_mut::<_, f32>(&mut tile);
-    let mut scales = [[[0.0; TOGETHER]; MOST]; LARGE_GROUP / TOGETHER];
-    for (g, rows) in out.chunks_mut(group_of(rank) * columns).enumerate() {
+    let mut scales = scales_of(most);
+    for (g, rows) in out.chunks_mut(most * columns).enumerate() {
         let group = rows.len() / columns;
-        scale(left, &part, rank, first + g * group_of(rank), group, &mut scales);
+        scale(left, &part, rank, first + g * most, group, &mut scales);
         for at in (0..columns).step_by(TILE) {
             let width = TILE.min(columns - at);
             let right = &right[at * rank..(at + width).next_multiple_of(LANES) * rank];
@@ -240,7 +245,7 @@ pub(in super::super) fn first_not_finite<V: Lanes>(slab: Slab<'_>, sums: &[f32])
     let Rows::Form(Form { gradient, before, left, right, .. }) = slab.rows else { return None };
     let (part, columns, step) = (slab.part, slab.part.columns, tile_width(&slab.part));
     let (mut tile, mut room) = ([0.0; STRIDE], [0.0; TILE]);
-    let mut scales = [[[0.0; TOGETHER]; MOST]; LARGE_GROUP / TOGETHER];
+    let mut scales = scales_of(1);
     for (i, line) in sums.chunks_exact(columns).enumerate() {
         let rank = if before == Before::Rest { slab.rank } else { 0 };
         scale(left, &part, rank, slab.first + i, 1, &mut scales);
@@ -248,8 +253,8 @@ pub(in super::super) fn first_not_finite<V: Lanes>(slab: Slab<'_>, sums: &[f32])
             let width = step.min(columns - at);
             let right = &right[at * rank..(at + width).next_multiple_of(LANES) * rank];
             let gradient = gradient.part(i * columns + at, width);
-            let apart = Some(&line[at..at + width]);
-            let mut form = Form { gradient, sums: &mut room[..width], apart, before, left, right };
+            let aside = Some(&line[at..at + width]);
+            let mut form = Form { gradient, sums: &mut room[..width], aside, before, left, right };
             let term = Term { scales: &scales, right, rank };
             add::<V>(&mut tile, &mut form, &term, Place { from: 0, columns: width, width, group: 1 });
             // One pass over the row without a branch; where it tells of something, another that finds it.

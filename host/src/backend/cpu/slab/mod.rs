@@ -15,25 +15,28 @@ use super::lanes::{LANES, Lanes, Line};
 use crate::gradient::Gradient;
 use crate::plan::{Part, Side};
 
-/// Rows that are worked on together at ranks below [`SPREAD`], and above. A right factor of a high rank is larger than a
-/// near cache, and is read, or written, once for each group.
+/// Rows that are worked on together, with a small right factor and with a large one.
 const GROUP: usize = 8;
 const LARGE_GROUP: usize = 32;
-/// The rank from which on products take longer than memory: groups are large there, and what the next tile needs is
-/// fetched between the terms of this one.
+/// Entries of a right factor that are many: more than a near cache holds. They are read, or written, once per group.
+const LARGE: usize = 1 << 14;
+/// The rank from which on products take longer than memory: what the next tile needs is fetched between the terms of
+/// this one.
 const SPREAD: usize = 8;
 /// Rows of a group whose sums along the row are in registers together.
 const TOGETHER: usize = 4;
 /// Columns of a tile. Eight rows of one stay in the first-level cache, and a large group's in the second.
 const TILE: usize = 512;
-/// From a row of a tile to the next: no power of two, so that a column of a tile does not share a few lines of the cache.
+/// From a row of a tile to the next: no power of two, so that a column of a tile does not share a few lines of the
+/// cache.
 const STRIDE: usize = TILE + LANES;
 /// Columns after which sums along a row go over to f64. A multiple of the tile.
 const PANEL: usize = 2048;
 const MOST: usize = MOST_RANK as usize;
 
-const fn group_of(rank: usize) -> usize {
-    if rank < SPREAD { GROUP } else { LARGE_GROUP }
+/// Rows that are worked on together. No bit depends on it.
+pub(super) const fn group_of(part: &Part, rank: usize) -> usize {
+    if rank < SPREAD || part.columns * rank < LARGE { GROUP } else { LARGE_GROUP }
 }
 
 /// What the residual is, beside the sums of the last step.
@@ -60,7 +63,7 @@ pub(super) struct Form<'a> {
     pub(super) gradient: Gradient<'a>,
     pub(super) sums: &'a mut [f32],
     /// The sums of the step before, where they are not in `sums`.
-    pub(super) apart: Option<&'a [f32]>,
+    pub(super) aside: Option<&'a [f32]>,
     pub(super) before: Before,
     pub(super) left: &'a [f32],
     /// In lines.
@@ -86,9 +89,9 @@ fn tile_width(part: &Part) -> usize {
     part.column_stride().min(TILE)
 }
 
-/// A right factor in tiles, for sums along rows: all columns of the factor for the first columns of the matrix, then for
-/// the next. Entries that are used together lie together; as columns they might be a power of two apart, and share a
-/// few lines of the cache.
+/// A right factor in tiles, for sums along rows: all columns of the factor for the first columns of the matrix, then
+/// for the next. Entries that are used together lie together; as columns they might be a power of two apart, and share
+/// a few lines of the cache.
 pub(super) fn tiled(part: &Part, rank: usize, factor: &[f32]) -> Vec<Line> {
     let width = tile_width(part);
     let mut tiles = vec![Line::default(); part.columns.div_ceil(width) * width / LANES * rank];
@@ -113,23 +116,28 @@ pub(super) fn lined(part: &Part, rank: usize, factor: &[f32]) -> Vec<Line> {
     lines
 }
 
-/// Entries of a group's rows in a left factor as L R^T takes them: of four rows, for each column of the factor, a number
-/// per row.
-type Scales = [[[f32; TOGETHER]; MOST]; LARGE_GROUP / TOGETHER];
+/// Entries of some rows in a left factor as L R^T takes them: of four rows, for each column of the factor, a number a
+/// row.
+type Scales = [[[f32; TOGETHER]; MOST]];
 
-/// Reads a group's. Rows that the group does not have get zeros, or what was there.
+/// Room for those of a group.
+fn scales_of(group: usize) -> Vec<[[f32; TOGETHER]; MOST]> {
+    vec![[[0.0; TOGETHER]; MOST]; group.div_ceil(TOGETHER)]
+}
+
+/// Reads those of a group. Rows that the group does not have keep what was there.
 #[inline(always)]
 fn scale(factor: &[f32], part: &Part, rank: usize, first: usize, group: usize, scales: &mut Scales) {
     for (k, column) in factor.chunks(part.row_stride()).take(rank).enumerate() {
-        for (i, weight) in column[first..][..group].iter().enumerate() {
-            scales[i / TOGETHER % scales.len()][k % MOST][i % TOGETHER] = *weight;
+        for (rows, weights) in scales.iter_mut().zip(column[first..][..group].chunks(TOGETHER)) {
+            rows[k % MOST][..weights.len()].copy_from_slice(weights);
         }
     }
 }
 
-/// The same as M^T P takes them: of K columns of the factor, for each row, a number per column. What is left over of K
+/// The same as M^T P takes them: of K columns of the factor, for each row, a number a column. What is left over of K
 /// columns comes one by one.
-type Weights<const K: usize> = [[[f32; K]; LARGE_GROUP]; MOST];
+type Weights<const K: usize> = [[[f32; K]; LARGE_GROUP]];
 
 #[inline(always)]
 fn weigh<const K: usize>(
@@ -154,20 +162,23 @@ fn weigh<const K: usize>(
 pub(super) fn multiply<V: Lanes, const K: usize, const D: usize>(slab: Slab<'_>) {
     let Slab { part, rank, first, rows, input, known, out } = slab;
     let (columns, step) = (part.columns, tile_width(&part));
-    let mut tile = [Line::default(); LARGE_GROUP * STRIDE / LANES];
+    let most = group_of(&part, rank);
+    // Of the heap: a thread's stack may be small.
+    let mut tile = vec![Line::default(); most * STRIDE / LANES];
     let tile = bytemuck::cast_slice_mut::<_, f32>(&mut tile);
-    let mut lanes = [[0.0; LANES]; LARGE_GROUP * MOST];
-    let mut totals = [0.0; LARGE_GROUP * MOST];
-    let mut scales = [[[0.0; TOGETHER]; MOST]; LARGE_GROUP / TOGETHER];
-    let mut weights = [[[0.0; D]; LARGE_GROUP]; MOST];
+    let sums = if known == Side::Right { most * rank } else { 0 };
+    let (mut lanes, mut totals) = (vec![[0.0; LANES]; sums], vec![0.0; sums]);
+    let blocks = if known == Side::Left { rank / D + rank % D } else { 0 };
+    let (mut scales, mut weights) = (scales_of(most), vec![[[0.0; D]; LARGE_GROUP]; blocks]);
     let (formed, mut form) = match rows {
         Rows::Formed(m) => (m, None),
         Rows::Form(form) => (&[][..], Some(form)),
     };
     let count = form.as_ref().map_or(formed.len(), |form| form.sums.len()) / columns;
-    for start in (0..count).step_by(group_of(rank)) {
-        let group = group_of(rank).min(count - start);
-        let (lanes, totals) = (&mut lanes[..group * rank], &mut totals[..group * rank]);
+    for start in (0..count).step_by(most) {
+        let group = most.min(count - start);
+        let sums = lanes.len().min(group * rank);
+        let (lanes, totals) = (&mut lanes[..sums], &mut totals[..sums]);
         totals.fill(0.0);
         if known == Side::Left {
             weigh(input, &part, rank, first + start, group, &mut weights);
