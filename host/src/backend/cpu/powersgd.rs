@@ -48,7 +48,7 @@ impl<'t> Cut<'t> {
     /// Rows of each slab but the last. Where a slab's share is of the right factor, it has at least four times as many
     /// rows as the factor has columns: so all shares together are a quarter of the matrix, and one more.
     fn slab_rows(&self) -> usize {
-        // Rows of a left factor are apart, and a group of rows may be as large as the rank wants it.
+        // Each row of a left factor is a sum of its own: no order depends on how many rows a slab has.
         let (least, group) = match self.known {
             Side::Right => (group_of(self.part, self.rank), group_of(self.part, self.rank)),
             Side::Left => ((4 * self.rank).next_multiple_of(GROUP), GROUP),
@@ -236,7 +236,7 @@ impl Cpu {
         });
     }
 
-    /// The first element of gradient + residual that is not finite.
+    /// The first element of gradient + residual that is not finite, while the residual is where a step finds it.
     pub(crate) fn low_rank_not_finite(&self, matrices: &Matrices<'_>, gradient: Gradient<'_>) -> Option<u64> {
         let table = matrices.table;
         let of_part = |(index, part): (usize, &Part)| {
@@ -252,7 +252,7 @@ impl Cpu {
             let places: Vec<_> = Cut { part: &part, rank, known: Side::Right }.slabs().collect();
             places.into_par_iter().find_map_first(|(first, rows)| {
                 let start = part.first + first * part.columns;
-                let sums = &matrices.aside.unwrap_or(matrices.sums)[start..start + rows * part.columns];
+                let sums = &matrices.sums[start..start + rows * part.columns];
                 let gradient = gradient.part(start, sums.len());
                 let rows = Rows::Form(Form {
                     gradient,
