@@ -36,7 +36,7 @@ struct Profile {
 
 fn profile(place: Place, device: &Device, quick: bool) -> Profile {
     let gpu = Profile {
-        sizes: &[1 << 24, 1 << 26, 1 << 20, 1 << 28],
+        sizes: &[1 << 24, 1 << 26, 1 << 20, 1 << 28, 1 << 16, 1 << 22],
         rotate: 1 << 30,
         copy: 1 << 30,
         memory: memory(place),
@@ -98,9 +98,10 @@ fn warm_up(place: Place, device: &Device) -> Result<(), Error> {
     Ok(())
 }
 
-/// Measures everything that the seconds allow.
-pub(crate) fn run(place: Place, seconds: f64, quick: bool) -> Result<(), String> {
-    let Some(device) = open(place) else { return Ok(()) };
+/// Measures everything that the seconds allow, of the codecs whose names begin with `codec`.
+pub(crate) fn run(place: Place, seconds: f64, quick: bool, codec: &str, apart: bool) -> Result<(), String> {
+    let opened = if apart { opened_apart(place) } else { open(place) };
+    let Some(device) = opened else { return Ok(()) };
     warm_up(place, &device).map_err(|e| e.to_string())?;
     let deadline = Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e6));
     let profile = profile(place, &device, quick);
@@ -111,7 +112,8 @@ pub(crate) fn run(place: Place, seconds: f64, quick: bool) -> Result<(), String>
         let what = "top-k and packed codes, which the CPU makes without passes; `cargo xtask bench` times them";
         emit(&Event::Skipped { what: what.to_owned() });
     }
-    let models = models::all(place, device.is_software(), quick);
+    let mut models = models::all(place, device.is_software(), quick);
+    models.retain(|_| "PowerSGD".starts_with(codec));
     let mut left = profile.sizes.len() * 2 + models.len();
     for n in profile.sizes.iter().copied() {
         // A set has some 20 bytes per element, and this machine holds the gradient several times over.
@@ -133,7 +135,7 @@ pub(crate) fn run(place: Place, seconds: f64, quick: bool) -> Result<(), String>
             }
             let share = (deadline - Instant::now()) / left.max(1) as u32;
             left -= 1;
-            group(&device, &profile, &Typed::new(&values, dtype), n, dtype, share)?;
+            group(&device, &profile, &Typed::new(&values, dtype), n, dtype, share, codec)?;
         }
         copy(place, &device, &profile).map_err(said)?;
     }
@@ -143,6 +145,24 @@ pub(crate) fn run(place: Place, seconds: f64, quick: bool) -> Result<(), String>
         whole(&device, &profile, &model, share)?;
     }
     Ok(())
+}
+
+/// The device, on which every launch waits for the end of the one before it.
+fn opened_apart(place: Place) -> Option<Device> {
+    #[cfg(feature = "cuda")]
+    if place == Place::Cuda(None) {
+        return match gradwire::backend::cuda::Cuda::open() {
+            Ok(cuda) => {
+                cuda.overlap_launches(false);
+                Some(Device::from_cuda(cuda))
+            }
+            Err(error) => {
+                emit(&Event::Missing { why: error.to_string() });
+                None
+            }
+        };
+    }
+    open(place)
 }
 
 /// A step of PowerSGD for a whole model.
@@ -270,13 +290,14 @@ fn group(
     n: usize,
     dtype: Dtype,
     time: Duration,
+    codec: &str,
 ) -> Result<(), String> {
     let deadline = Instant::now() + time;
     let label = format!("2^{} elements of {}", n.ilog2(), dtype.name());
     let skip = |why: &dyn std::fmt::Display| emit(&Event::Skipped { what: format!("{label}: {why}") });
     let mut left_out = Vec::new();
     let selects = device.kind() != BackendKind::Cpu;
-    let jobs = match chosen(n, dtype, &device.limits(), selects, &mut left_out) {
+    let mut jobs = match chosen(n, dtype, &device.limits(), selects, &mut left_out) {
         Ok(jobs) => jobs,
         // A binding or a launch that is too small for the tensor is the device's, and no fault.
         Err(error) => {
@@ -285,6 +306,7 @@ fn group(
         }
     };
     left_out.iter().for_each(|why| skip(why));
+    jobs.retain(|job| job.codec.starts_with(codec));
     let one = jobs.iter().fold(Sizes::default(), |sizes, job| sizes.max(job.sizes));
     let touched = jobs.first().map_or(1, |job| job.floor);
     let Some((mut session, sets)) = room(device, profile, one, touched, &skip) else { return Ok(()) };

@@ -16,11 +16,18 @@ pub(super) struct Part {
     last: String,
     done: bool,
     problems: Vec<String>,
+    /// Of a suite, the number of its row among the device's.
+    row: usize,
 }
 
 impl Part {
     pub(super) fn new(what: What, place: Place) -> Self {
-        Self { what, place, last: String::new(), done: false, problems: Vec::new() }
+        Self { what, place, last: String::new(), done: false, problems: Vec::new(), row: 0 }
+    }
+
+    /// A suite whose verdicts go to this row of the device's.
+    pub(super) fn of_suite(place: Place, row: usize) -> Self {
+        Self { row, ..Self::new(What::Verify, place) }
     }
 
     /// Takes in a line.
@@ -35,7 +42,7 @@ impl Part {
             }
             Event::Missing { why } => match self.what {
                 What::Verify => {
-                    if let Some(row) = device.verify.last_mut() {
+                    if let Some(row) = device.verify.get_mut(self.row) {
                         row.refused = Some(why);
                     }
                 }
@@ -44,7 +51,7 @@ impl Part {
             },
             Event::Next { what } => self.last = what,
             Event::Verdict { codec, check, compared, failure } => {
-                let Some(row) = device.verify.last_mut() else { return };
+                let Some(row) = device.verify.get_mut(self.row) else { return };
                 row.seconds = start.elapsed().as_secs_f64();
                 row.note(codec, check, compared, failure);
             }
@@ -68,7 +75,7 @@ impl Part {
     /// What came of it.
     pub(super) fn outcome(self, report: &mut Report, ended: &Ended) -> (Outcome, String) {
         let device = report.device(self.place.backend());
-        let wrong = self.what == What::Verify && device.verify.last().is_some_and(|row| row.failed() > 0);
+        let wrong = self.what == What::Verify && device.verify.get(self.row).is_some_and(|row| row.failed() > 0);
         if ended.out_of_time && !wrong {
             return (Outcome::OutOfTime, format!("stopped at: {}", self.last));
         }
@@ -82,7 +89,7 @@ impl Part {
         if !self.problems.is_empty() {
             return (Outcome::Failed, self.problems.join("; "));
         }
-        let verified = if self.what == What::Verify { device.verify.last_mut() } else { None };
+        let verified = if self.what == What::Verify { device.verify.get_mut(self.row) } else { None };
         match verified {
             Some(VerifyRow { refused: Some(why), .. }) => (Outcome::Absent, why.clone()),
             Some(row) => {
@@ -109,7 +116,7 @@ mod tests {
     use super::*;
 
     fn part(what: What) -> Part {
-        Part { what, place: Place::Cpu, last: "the last thing".to_owned(), done: false, problems: Vec::new() }
+        Part { last: "the last thing".to_owned(), ..Part::new(what, Place::Cpu) }
     }
 
     fn ended(code: Option<i32>) -> Ended {
@@ -159,8 +166,9 @@ mod tests {
             (vec![Event::Done], Outcome::Failed),
             (vec![Event::Missing { why: "refused".to_owned() }, Event::Done], Outcome::Absent),
         ] {
-            report.device("cpu").verify.push(VerifyRow::default());
-            let mut part = part(What::Verify);
+            let rows = &mut report.device("cpu").verify;
+            rows.push(VerifyRow::default());
+            let mut part = Part::of_suite(Place::Cpu, rows.len() - 1);
             lines(&mut part, &mut report, &events);
             assert_eq!(part.outcome(&mut report, &ended(Some(0))).0, expected, "{events:?}");
         }
@@ -168,8 +176,8 @@ mod tests {
         assert_eq!((row.passed(), row.failed(), row.compared(), row.complete), (1, 1, 20, true));
         assert_eq!((row.checks[1].failed, &row.checks[1].failures[..]), (2, &["a".to_owned(), "b".to_owned()][..]));
         let killed = Ended { out_of_time: true, ..ended(None) };
-        report.device("cpu").verify.rotate_left(2);
-        assert_eq!(part(What::Verify).outcome(&mut report, &killed).0, Outcome::Failed, "what failed before counts");
+        let failing = Part::of_suite(Place::Cpu, 1);
+        assert_eq!(failing.outcome(&mut report, &killed).0, Outcome::Failed, "what failed before counts");
     }
 
     #[test]

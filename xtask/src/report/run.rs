@@ -1,11 +1,14 @@
-//! The run of a report: its parts one after another, each a process with a deadline, and the files after every result.
+//! The run of a report: its parts, each a process with a deadline, and the files after every result. What is only
+//! checked runs side by side; what is timed runs alone.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use super::child::{Heard, listen};
+use super::child::{Ended, Heard, listen};
 use super::files::{now, replace};
 use super::part::Part;
 use super::place::Place;
@@ -67,6 +70,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
     let all = [Place::Cuda(None), Place::Wgpu, Place::Cpu];
     let places = if args.device.is_empty() { &all[..] } else { &args.device };
     run.plan(places, args)?;
+    run.verify()?;
     while let Some(part) = run.planned.pop_front() {
         run.part(part, scripts.as_deref(), args)?;
     }
@@ -86,6 +90,25 @@ fn fingerprint() -> String {
         crc.update(artifact.instructions().as_bytes());
     }
     format!("{:08x}", crc.finalize())
+}
+
+/// How many suites may run at once: each keeps some cores busy with the CPU's results.
+fn workers() -> usize {
+    (thread::available_parallelism().map_or(1, usize::from) / 2).max(1)
+}
+
+/// The command that runs a part.
+fn command(what: What, place: Place, depth: How, quick: bool, deadline: Instant) -> Result<Command, String> {
+    let this = std::env::current_exe().map_err(|e| format!("this program's own path is not known: {e}"))?;
+    let mut command = Command::new(this);
+    command.args(["report-stage", what.name(), &place.to_string(), "--depth", depth.name()]);
+    // It is to stop by itself a little before it would be killed.
+    let seconds = deadline.saturating_duration_since(Instant::now()).as_secs_f64();
+    command.args(["--seconds", &format!("{:.1}", (0.9 * seconds - 1.0).max(0.5))]);
+    if quick {
+        command.arg("--quick");
+    }
+    Ok(command)
 }
 
 /// What a report amounts to.
@@ -117,11 +140,11 @@ impl Run {
         }
     }
 
-    /// The end of a part that begins now: its share of what is left.
-    fn deadline(&self, part: Planned) -> Instant {
+    /// The end of work of this weight that begins now: its share of the time that is left.
+    fn deadline(&self, weight: f64) -> Instant {
         let later: f64 = self.planned.iter().map(|p| p.weight()).sum();
         let left = self.allowed.saturating_sub(self.start.elapsed());
-        Instant::now() + left.mul_f64(part.weight() / (part.weight() + later))
+        Instant::now() + left.mul_f64(weight / (weight + later))
     }
 
     fn time_is_up(&self) -> bool {
@@ -157,13 +180,84 @@ impl Run {
     }
 
     fn part(&mut self, part: Planned, scripts: Option<&Path>, args: &Args) -> Result<(), String> {
-        let deadline = self.deadline(part);
+        let deadline = self.deadline(part.weight());
         match part {
-            Planned::Verify(place, depth, _) => self.stage(What::Verify, place, depth, args.quick, deadline).map(drop),
+            Planned::Verify(place, depth, _) => self.check(&[(place, depth)], deadline),
             Planned::Bench(place) => self.stage(What::Bench, place, How::Quick, args.quick, deadline).map(drop),
             Planned::Peer(script) => scripts.map_or(Ok(()), |folder| self.peer(script, folder, deadline)),
             Planned::Sanitizer(tool) => self.sanitize(tool, &args.out, deadline),
         }
+    }
+
+    /// Runs every suite that is planned, before anything is timed. A suite mostly waits for the CPU that it compares
+    /// with, so several share a device well.
+    fn verify(&mut self) -> Result<(), String> {
+        let (suites, others): (Vec<Planned>, Vec<Planned>) =
+            self.planned.drain(..).partition(|part| matches!(part, Planned::Verify(..)));
+        self.planned = others.into();
+        let all: Vec<(Place, How)> = suites.iter().filter_map(|part| part.suite()).collect();
+        if workers() < all.len() {
+            // One after the other, each with its own share of the time.
+            self.planned.extend(suites);
+            self.planned.make_contiguous().sort_by_key(|part| !matches!(part, Planned::Verify(..)));
+            return Ok(());
+        }
+        let weight = suites.iter().map(|part| part.weight()).fold(0.0, f64::max);
+        self.check(&all, self.deadline(2.0 * weight))
+    }
+
+    /// Runs these suites, each in a process of its own, all at once, and takes in what they find.
+    fn check(&mut self, suites: &[(Place, How)], deadline: Instant) -> Result<(), String> {
+        let start = Instant::now();
+        if self.time_is_up() {
+            for (place, _) in suites {
+                let note = "not begun: the time was up".to_owned();
+                self.close(format!("verify {place}"), Outcome::OutOfTime, start, note)?;
+            }
+            return Ok(());
+        }
+        let mut parts: Vec<Part> = Vec::new();
+        for (place, depth) in suites {
+            let row = VerifyRow { target: place.target(), depth: depth.name().to_owned(), ..VerifyRow::default() };
+            let rows = &mut self.report.device(place.backend()).verify;
+            rows.push(row);
+            parts.push(Part::of_suite(*place, rows.len() - 1));
+        }
+        let (send, lines) = mpsc::channel();
+        let ended: Vec<(Result<Ended, String>, Instant)> = thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (index, (place, depth)) in suites.iter().enumerate() {
+                let send = send.clone();
+                threads.push(scope.spawn(move || {
+                    let listened = command(What::Verify, *place, *depth, false, deadline).and_then(|mut command| {
+                        listen(&mut command, deadline, |heard| {
+                            if let Heard::Line(line) = heard {
+                                // The receiver lives until every process has ended.
+                                let _ = send.send((index, line.to_owned()));
+                            }
+                        })
+                    });
+                    (listened, Instant::now())
+                }));
+            }
+            drop(send);
+            for (index, line) in lines {
+                parts[index].take(&mut self.report, &line, start);
+                if self.saved.elapsed() >= PAUSE {
+                    self.save_or_note();
+                }
+            }
+            let panicked = || (Err("the thread that listened to a suite panicked".to_owned()), Instant::now());
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
+        });
+        if let Some(error) = self.broken.take() {
+            return Err(error);
+        }
+        for ((part, (listened, end)), (place, _)) in parts.into_iter().zip(ended).zip(suites) {
+            let (outcome, note) = part.outcome(&mut self.report, &listened?);
+            self.close_after(format!("verify {place}"), outcome, end - start, note)?;
+        }
+        Ok(())
     }
 
     /// Runs a part in a process of its own, and takes in what it finds.
@@ -175,30 +269,12 @@ impl Run {
         quick: bool,
         deadline: Instant,
     ) -> Result<Outcome, String> {
-        let name = match what {
-            What::Probe => format!("probe {place}"),
-            What::Verify => format!("verify {place}"),
-            What::Bench => format!("bench {place}"),
-            What::Once => format!("once {place}"),
-        };
+        let name = format!("{} {place}", what.name());
         if self.time_is_up() {
             return self.close(name, Outcome::OutOfTime, Instant::now(), "not begun: the time was up".to_owned());
         }
         let start = Instant::now();
-        let this = std::env::current_exe().map_err(|e| format!("this program's own path is not known: {e}"))?;
-        let mut command = Command::new(this);
-        command.args(["report-stage", name.split(' ').next().unwrap_or_default(), &place.to_string()]);
-        command.args(["--depth", depth.name()]);
-        // It is to stop by itself a little before it would be killed.
-        let seconds = deadline.saturating_duration_since(start).as_secs_f64();
-        command.args(["--seconds", &format!("{:.1}", (0.9 * seconds - 1.0).max(0.5))]);
-        if quick {
-            command.arg("--quick");
-        }
-        if what == What::Verify {
-            let row = VerifyRow { target: place.target(), depth: depth.name().to_owned(), ..VerifyRow::default() };
-            self.report.device(place.backend()).verify.push(row);
-        }
+        let mut command = command(what, place, depth, quick, deadline)?;
         let mut heard = Part::new(what, place);
         let ended = listen(&mut command, deadline, |said| {
             match said {
@@ -206,9 +282,7 @@ impl Run {
                 Heard::Tick => {}
                 Heard::Line(line) => heard.take(&mut self.report, line, start),
             }
-            if what != What::Verify || self.saved.elapsed() >= PAUSE {
-                self.save_or_note();
-            }
+            self.save_or_note();
         })?;
         if let Some(error) = self.broken.take() {
             return Err(error);
@@ -219,7 +293,12 @@ impl Run {
 
     /// Notes what came of a part.
     fn close(&mut self, name: String, outcome: Outcome, start: Instant, note: String) -> Result<Outcome, String> {
-        let seconds = start.elapsed().as_secs_f64();
+        self.close_after(name, outcome, start.elapsed(), note)
+    }
+
+    /// As [`Run::close`], of a part that took this long.
+    fn close_after(&mut self, name: String, outcome: Outcome, took: Duration, note: String) -> Result<Outcome, String> {
+        let seconds = took.as_secs_f64();
         let word = match outcome {
             Outcome::Done => "done",
             Outcome::Failed => "FAILED",

@@ -32,9 +32,12 @@ pub(crate) struct Args {
     /// Of a single run of each operation: its gradient's elements.
     #[arg(long, default_value_t = 1 << 24, value_parser = parse_elements)]
     elements: usize,
-    /// Of a single run of each operation: only of a codec whose name begins so.
+    /// Of timings and single runs: only of a codec whose name begins so.
     #[arg(long, default_value = "")]
     codec: String,
+    /// No launch begins before the one before it has ended.
+    #[arg(long)]
+    apart: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -47,6 +50,17 @@ pub(crate) enum What {
     Bench,
     /// Run every operation once, for a profiler.
     Once,
+}
+
+impl What {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Probe => "probe",
+            Self::Verify => "verify",
+            Self::Bench => "bench",
+            Self::Once => "once",
+        }
+    }
 }
 
 /// How much of the suite.
@@ -82,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     match args.what {
         What::Probe => probe(args.place),
         What::Verify => verify(args.place, args.depth),
-        What::Bench => bench::run(args.place, args.seconds, args.quick)?,
+        What::Bench => bench::run(args.place, args.seconds, args.quick, &args.codec, args.apart)?,
         What::Once => bench::once(args.place, args.elements, &args.codec)?,
     }
     emit(&Event::Done);
