@@ -12,7 +12,6 @@ import os
 import sys
 import tempfile
 import time
-import traceback
 
 import torch
 import torch.distributed as dist
@@ -26,12 +25,12 @@ import gradwire.torch
 RECIPES = [
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=512,l2+ef",
-    "uniform:bits=4,bucket=512+ef",
+    "uniform:bits=4,bucket=512",
     "topk:0.01+ef",
     "topk:0.01+momentum=0.9",
     "onebit",
     "sign:bucket=512+ef",
-    "ternary:bucket=512+ef",
+    "ternary:bucket=512",
     "natural:bits=8+ef",
     "tree+ef",
     "quantile:levels=16,bucket=256+ef",
@@ -68,6 +67,7 @@ def bits(rank, folder, device, seconds):
     group = gradwire.torch.Group()
     host = gradwire.Device.cpu()
     n = sum(torch.Size(shape).numel() for shape in SHAPES)
+    bad = []
     for recipe in RECIPES:
         try:
             torch.manual_seed(rank)
@@ -90,15 +90,20 @@ def bits(rank, folder, device, seconds):
                 back = there.cpu()
                 equal &= torch.equal(here.view(torch.int32), back.view(torch.int32))
                 worst = max(worst, ((here - back).norm() / here.norm()).item())
+            good = worst < 1e-4 if "powersgd" in recipe else equal
+            if not good:
+                bad.append(recipe)
             if rank == 0:
-                good = worst < 1e-4 if "powersgd" in recipe else equal
                 cpu_ms, device_ms = [round(1e3 * sorted(each)[len(each) // 2], 2) for each in times]
                 say(part="bits", recipe=recipe, good=good, equal=equal, error=worst, elements=n, cpu_ms=cpu_ms, device_ms=device_ms)
         except Exception as error:
+            bad.append(recipe)
             say(part="bits", rank=rank, recipe=recipe, good=False, why=f"{type(error).__name__}: {error}"[:300])
             if isinstance(error, (gradwire.GroupError, RuntimeError)):
                 raise
     dist.destroy_process_group()
+    if bad:
+        raise RuntimeError(f"rank {rank}: {', '.join(bad)} failed")
 
 
 def model(width, layers, device, dtype=torch.float32):

@@ -37,6 +37,8 @@ fn main() -> Result<(), Failure> {
     println!("{{\"product\":\"bf16 {SIDE} x {SIDE} x {DEPTH}\",\"us\":{:.1}}}", 1e6 * alone);
     let cuda = Cuda::on(&codecs)?;
     cuda.warm_up(&[CodecId::Qsgd.into(), CodecFamily::TopK, CodecFamily::PowerSgd])?;
+    let wait = || codecs.synchronize().map_err(Failure::from);
+    let turn = Turn { context: &context, cuda: &cuda, wait: &wait };
     for (name, mut step) in [
         ("QSGD 4 bit / 512, encode of 2^26", encode(&codecs, 26)?),
         ("QSGD 4 bit / 512, encode of 2^22", encode(&codecs, 22)?),
@@ -48,9 +50,9 @@ fn main() -> Result<(), Failure> {
     ] {
         for overlap in [true, false] {
             cuda.overlap_launches(overlap);
-            let by_itself = steps(&cuda, &codecs, step.as_mut(), |_| thread::sleep(Duration::from_millis(200)))?;
+            let by_itself = turn.time(step.as_mut(), || thread::sleep(Duration::from_millis(200)))?;
             let mut slowed = Ok(0.0);
-            let beside = steps(&cuda, &codecs, step.as_mut(), |_| slowed = gemm.run(PRODUCTS))?;
+            let beside = turn.time(step.as_mut(), || slowed = gemm.run(PRODUCTS))?;
             println!(
                 "{{\"step\":\"{name}\",\"overlap\":{overlap},\"alone_us\":{:.1},\"beside_us\":{:.1},\"product_us\":{:.1}}}",
                 1e6 * by_itself,
@@ -77,35 +79,16 @@ fn thin(context: &Arc<CudaContext>, multiprocessors: u32, gemm: &Gemm) -> Result
     // SAFETY: the green context and its stream live until the process ends.
     let cuda = unsafe { Cuda::from_raw(green.context.cast(), green.stream.cast()) }?;
     cuda.warm_up(&[CodecId::Qsgd.into()])?;
-    let stream = context.new_stream()?;
-    let mut step = encode(&stream, 26)?;
-    stream.synchronize()?;
+    let filled = context.new_stream()?;
+    let mut step = encode(&filled, 26)?;
+    filled.synchronize()?;
+    let stream = green.stream as usize;
     // SAFETY: as above.
-    let wait = || unsafe { sys::cuStreamSynchronize(green.stream) }.result();
-    let mut time = |during: &mut dyn FnMut()| -> Result<f64, Failure> {
-        let (stop, done) = (AtomicBool::new(false), AtomicU32::new(0));
-        step(&cuda)?;
-        wait()?;
-        let start = Instant::now();
-        thread::scope(|scope| {
-            let worker = scope.spawn(|| -> Result<f64, Failure> {
-                context.bind_to_thread()?;
-                while !stop.load(Ordering::Relaxed) {
-                    (0..AHEAD).try_for_each(|_| step(&cuda))?;
-                    wait()?;
-                    done.fetch_add(AHEAD, Ordering::Relaxed);
-                }
-                Ok(start.elapsed().as_secs_f64())
-            });
-            during();
-            stop.store(true, Ordering::Relaxed);
-            let seconds = worker.join().map_err(|_| "the thread panicked")??;
-            Ok(seconds / f64::from(done.load(Ordering::Relaxed).max(1)))
-        })
-    };
-    let alone = time(&mut || thread::sleep(Duration::from_millis(200)))?;
+    let wait = || unsafe { sys::cuStreamSynchronize(stream as sys::CUstream) }.result().map_err(Failure::from);
+    let turn = Turn { context, cuda: &cuda, wait: &wait };
+    let alone = turn.time(step.as_mut(), || thread::sleep(Duration::from_millis(200)))?;
     let mut slowed = Ok(0.0);
-    let beside = time(&mut || slowed = gemm.run(PRODUCTS))?;
+    let beside = turn.time(step.as_mut(), || slowed = gemm.run(PRODUCTS))?;
     println!(
         "{{\"multiprocessors\":{},\"step\":\"QSGD 4 bit / 512, encode of 2^26\",\"alone_us\":{:.1},\"beside_us\":{:.1},\"product_us\":{:.1}}}",
         green.multiprocessors,
@@ -116,35 +99,39 @@ fn thin(context: &Arc<CudaContext>, multiprocessors: u32, gemm: &Gemm) -> Result
     Ok(())
 }
 
-/// One step, queued.
-type Step = Box<dyn FnMut(&Cuda) -> Result<(), Failure> + Send>;
+/// Queues one step.
+type Step = dyn FnMut(&Cuda) -> Result<(), Failure> + Send;
 
-/// Seconds for each step while `during` runs.
-fn steps(
-    cuda: &Cuda,
-    stream: &Arc<CudaStream>,
-    step: &mut (dyn FnMut(&Cuda) -> Result<(), Failure> + Send),
-    during: impl FnOnce(()),
-) -> Result<f64, Failure> {
-    let (stop, done) = (AtomicBool::new(false), AtomicU32::new(0));
-    (0..AHEAD).try_for_each(|_| step(cuda))?;
-    stream.synchronize()?;
-    let start = Instant::now();
-    thread::scope(|scope| {
-        let worker = scope.spawn(|| -> Result<f64, Failure> {
-            stream.context().bind_to_thread()?;
-            while !stop.load(Ordering::Relaxed) {
-                (0..AHEAD).try_for_each(|_| step(cuda))?;
-                stream.synchronize()?;
-                done.fetch_add(AHEAD, Ordering::Relaxed);
-            }
-            Ok(start.elapsed().as_secs_f64())
-        });
-        during(());
-        stop.store(true, Ordering::Relaxed);
-        let seconds = worker.join().map_err(|_| "the thread panicked")??;
-        Ok(seconds / f64::from(done.load(Ordering::Relaxed).max(1)))
-    })
+/// Where steps run, and how the host waits for them.
+struct Turn<'a> {
+    context: &'a Arc<CudaContext>,
+    cuda: &'a Cuda,
+    wait: &'a (dyn Fn() -> Result<(), Failure> + Sync),
+}
+
+impl Turn<'_> {
+    /// Seconds for each step while `during` runs.
+    fn time(&self, step: &mut Step, during: impl FnOnce()) -> Result<f64, Failure> {
+        let (stop, done) = (AtomicBool::new(false), AtomicU32::new(0));
+        (0..AHEAD).try_for_each(|_| step(self.cuda))?;
+        (self.wait)()?;
+        let start = Instant::now();
+        thread::scope(|scope| {
+            let worker = scope.spawn(|| -> Result<f64, Failure> {
+                self.context.bind_to_thread()?;
+                while !stop.load(Ordering::Relaxed) {
+                    (0..AHEAD).try_for_each(|_| step(self.cuda))?;
+                    (self.wait)()?;
+                    done.fetch_add(AHEAD, Ordering::Relaxed);
+                }
+                Ok(start.elapsed().as_secs_f64())
+            });
+            during();
+            stop.store(true, Ordering::Relaxed);
+            let seconds = worker.join().map_err(|_| "the thread panicked")??;
+            Ok(seconds / f64::from(done.load(Ordering::Relaxed).max(1)))
+        })
+    }
 }
 
 /// Values with heavy tails.
@@ -158,7 +145,7 @@ fn whole<T>(slice: &CudaSlice<T>, stream: &CudaStream) -> DeviceSlice {
     DeviceSlice::new(address, slice.num_bytes() as u64)
 }
 
-fn encode(stream: &Arc<CudaStream>, log: u32) -> Result<Step, Failure> {
+fn encode(stream: &Arc<CudaStream>, log: u32) -> Result<Box<Step>, Failure> {
     let x = values(1 << log);
     let gradient = stream.clone_htod(&x)?;
     let plan = Qsgd::bits(4).plan(x.len(), Dtype::F32)?;
@@ -177,7 +164,7 @@ fn encode(stream: &Arc<CudaStream>, log: u32) -> Result<Step, Failure> {
     }))
 }
 
-fn select(stream: &Arc<CudaStream>, cuda: &Cuda, log: u32) -> Result<Step, Failure> {
+fn select(stream: &Arc<CudaStream>, cuda: &Cuda, log: u32) -> Result<Box<Step>, Failure> {
     let x = values(1 << log);
     let gradient = stream.clone_htod(&x)?;
     let selection = TopK::fraction(0.01).selection(x.len(), Dtype::F32, false, &cuda.limits())?;
@@ -201,7 +188,7 @@ fn select(stream: &Arc<CudaStream>, cuda: &Cuda, log: u32) -> Result<Step, Failu
     }))
 }
 
-fn low_rank(stream: &Arc<CudaStream>, rank: u32, side: u64) -> Result<Step, Failure> {
+fn low_rank(stream: &Arc<CudaStream>, rank: u32, side: u64) -> Result<Box<Step>, Failure> {
     let mut steps = PowerSgd::rank(rank).resident(&[Matrix::new(side, side)], Dtype::F32, Seed::new(42))?;
     let gradient = stream.clone_htod(&values((side * side) as usize))?;
     let residual = stream.alloc_zeros::<u8>(steps.residual_bytes() as usize)?;
@@ -266,7 +253,7 @@ impl Gemm {
     fn new(stream: &Arc<CudaStream>) -> Result<Self, Failure> {
         let names = ["libcublas.so.13", "libcublas.so.12", "libcublas.so"];
         // SAFETY: loading cuBLAS runs its initialisers alone.
-        let library = names.iter().find_map(|name| unsafe { libloading::Library::new(name) }.ok());
+        let library = names.iter().find_map(|name| unsafe { libloading::Library::new(*name) }.ok());
         let library = library.ok_or("libcublas was not found: name its folder in LD_LIBRARY_PATH")?;
         let library: &'static libloading::Library = Box::leak(Box::new(library));
         let mut handle = std::ptr::null_mut();
