@@ -1,5 +1,6 @@
 //! The timings of one device: its copy rate, and every job at every size, over sets of buffers that take turns.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use gradwire::session::{Clock, Role, Session, Sizes};
@@ -98,8 +99,26 @@ fn warm_up(place: Place, device: &Device) -> Result<(), Error> {
     Ok(())
 }
 
-/// Measures everything that the seconds allow, of the codecs whose names begin with `codec`.
-pub(crate) fn run(place: Place, seconds: f64, quick: bool, codec: &str, apart: bool) -> Result<(), String> {
+/// What is to be timed.
+pub(crate) struct Wanted<'a> {
+    /// Codecs whose names begin so.
+    pub(crate) codec: &'a str,
+    /// What has been timed already.
+    pub(crate) have: HashSet<Timed>,
+}
+
+/// A timing's elements, type, codec, setting and operation.
+pub(crate) type Timed = (usize, String, String, String, String);
+
+impl Wanted<'_> {
+    fn wants(&self, job: &Job, n: usize, dtype: Dtype) -> bool {
+        let timed = (n, dtype.name().to_owned(), job.codec.to_owned(), job.setting.clone(), job.op.to_string());
+        job.codec.starts_with(self.codec) && !self.have.contains(&timed)
+    }
+}
+
+/// Measures what is wanted, as far as the seconds allow.
+pub(crate) fn run(place: Place, seconds: f64, quick: bool, wanted: &Wanted<'_>, apart: bool) -> Result<(), String> {
     let opened = if apart { opened_apart(place) } else { open(place) };
     let Some(device) = opened else { return Ok(()) };
     warm_up(place, &device).map_err(|e| e.to_string())?;
@@ -113,7 +132,7 @@ pub(crate) fn run(place: Place, seconds: f64, quick: bool, codec: &str, apart: b
         emit(&Event::Skipped { what: what.to_owned() });
     }
     let mut models = models::all(place, device.is_software(), quick);
-    models.retain(|_| "PowerSGD".starts_with(codec));
+    models.retain(|_| "PowerSGD".starts_with(wanted.codec));
     let mut left = profile.sizes.len() * 2 + models.len();
     for n in profile.sizes.iter().copied() {
         // A set has some 20 bytes per element, and this machine holds the gradient several times over.
@@ -135,14 +154,14 @@ pub(crate) fn run(place: Place, seconds: f64, quick: bool, codec: &str, apart: b
             }
             let share = (deadline - Instant::now()) / left.max(1) as u32;
             left -= 1;
-            group(&device, &profile, &Typed::new(&values, dtype), n, dtype, share, codec)?;
+            group(&device, &profile, &Typed::new(&values, dtype), n, dtype, share, wanted)?;
         }
         copy(place, &device, &profile).map_err(said)?;
     }
     for model in models {
         let share = deadline.saturating_duration_since(Instant::now()) / left.max(1) as u32;
         left -= 1;
-        whole(&device, &profile, &model, share)?;
+        whole(&device, &profile, &model, share, wanted)?;
     }
     Ok(())
 }
@@ -166,7 +185,13 @@ fn opened_apart(place: Place) -> Option<Device> {
 }
 
 /// A step of PowerSGD for a whole model.
-fn whole(device: &Device, profile: &Profile, model: &models::Model, time: Duration) -> Result<(), String> {
+fn whole(
+    device: &Device,
+    profile: &Profile,
+    model: &models::Model,
+    time: Duration,
+    wanted: &Wanted<'_>,
+) -> Result<(), String> {
     let (deadline, n) = (Instant::now() + time, model.elements());
     let skip = |why: &dyn std::fmt::Display| emit(&Event::Skipped { what: format!("{}: {why}", model.name) });
     if 24 * n as u64 > profile.memory {
@@ -182,6 +207,9 @@ fn whole(device: &Device, profile: &Profile, model: &models::Model, time: Durati
             return Ok(());
         }
     };
+    if !wanted.wants(&job, n, Dtype::F32) {
+        return Ok(());
+    }
     let Some((mut session, sets)) = room(device, profile, job.sizes, 4 * n as u64, &skip) else { return Ok(()) };
     if Instant::now() >= deadline {
         skip(&"the time was up");
@@ -290,7 +318,7 @@ fn group(
     n: usize,
     dtype: Dtype,
     time: Duration,
-    codec: &str,
+    wanted: &Wanted<'_>,
 ) -> Result<(), String> {
     let deadline = Instant::now() + time;
     let label = format!("2^{} elements of {}", n.ilog2(), dtype.name());
@@ -306,9 +334,12 @@ fn group(
         }
     };
     left_out.iter().for_each(|why| skip(why));
-    jobs.retain(|job| job.codec.starts_with(codec));
-    let one = jobs.iter().fold(Sizes::default(), |sizes, job| sizes.max(job.sizes));
     let touched = jobs.first().map_or(1, |job| job.floor);
+    jobs.retain(|job| wanted.wants(job, n, dtype));
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let one = jobs.iter().fold(Sizes::default(), |sizes, job| sizes.max(job.sizes));
     let Some((mut session, sets)) = room(device, profile, one, touched, &skip) else { return Ok(()) };
     let said = |e: Error| format!("{label}: {e}");
     fill(session.as_mut(), &sets, gradient.gradient().as_bytes(), one.of(Role::Residual)).map_err(said)?;

@@ -14,6 +14,7 @@ mod peers;
 pub(crate) mod place;
 mod plan;
 mod results;
+mod resume;
 mod run;
 mod sanitizer;
 mod schema;
@@ -63,8 +64,11 @@ pub(crate) struct Args {
     /// Run the small suite under compute-sanitizer too: memcheck, racecheck and initcheck. Give it more --minutes.
     #[arg(long)]
     sanitizer: bool,
+    /// Go on with a report of the same kernels and device that ran out of time: what it lacks runs, and joins it.
+    #[arg(long, value_name = "REPORT.JSON")]
+    resume: Option<PathBuf>,
     /// In a clone: write the README's table and chart from benches/results, and measure nothing.
-    #[arg(long, conflicts_with_all = ["out", "device", "minutes", "quick", "full", "peers", "no_peers", "sanitizer"])]
+    #[arg(long, conflicts_with_all = ["out", "device", "minutes", "quick", "full", "peers", "no_peers", "sanitizer", "resume"])]
     readme: bool,
     /// With --readme: compare instead of writing.
     #[arg(long, requires = "readme")]

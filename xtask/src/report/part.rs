@@ -16,18 +16,11 @@ pub(super) struct Part {
     last: String,
     done: bool,
     problems: Vec<String>,
-    /// Of a suite, the number of its row among the device's.
-    row: usize,
 }
 
 impl Part {
     pub(super) fn new(what: What, place: Place) -> Self {
-        Self { what, place, last: String::new(), done: false, problems: Vec::new(), row: 0 }
-    }
-
-    /// A suite whose verdicts go to this row of the device's.
-    pub(super) fn of_suite(place: Place, row: usize) -> Self {
-        Self { row, ..Self::new(What::Verify, place) }
+        Self { what, place, last: String::new(), done: false, problems: Vec::new() }
     }
 
     /// Takes in a line.
@@ -42,7 +35,7 @@ impl Part {
             }
             Event::Missing { why } => match self.what {
                 What::Verify => {
-                    if let Some(row) = device.verify.get_mut(self.row) {
+                    if let Some(row) = device.verify.last_mut() {
                         row.refused = Some(why);
                     }
                 }
@@ -51,7 +44,7 @@ impl Part {
             },
             Event::Next { what } => self.last = what,
             Event::Verdict { codec, check, compared, failure } => {
-                let Some(row) = device.verify.get_mut(self.row) else { return };
+                let Some(row) = device.verify.last_mut() else { return };
                 row.seconds = start.elapsed().as_secs_f64();
                 row.note(codec, check, compared, failure);
             }
@@ -75,7 +68,7 @@ impl Part {
     /// What came of it.
     pub(super) fn outcome(self, report: &mut Report, ended: &Ended) -> (Outcome, String) {
         let device = report.device(self.place.backend());
-        let wrong = self.what == What::Verify && device.verify.get(self.row).is_some_and(|row| row.failed() > 0);
+        let wrong = self.what == What::Verify && device.verify.last().is_some_and(|row| row.failed() > 0);
         if ended.out_of_time && !wrong {
             return (Outcome::OutOfTime, format!("stopped at: {}", self.last));
         }
@@ -89,7 +82,7 @@ impl Part {
         if !self.problems.is_empty() {
             return (Outcome::Failed, self.problems.join("; "));
         }
-        let verified = if self.what == What::Verify { device.verify.get_mut(self.row) } else { None };
+        let verified = if self.what == What::Verify { device.verify.last_mut() } else { None };
         match verified {
             Some(VerifyRow { refused: Some(why), .. }) => (Outcome::Absent, why.clone()),
             Some(row) => {
@@ -116,7 +109,7 @@ mod tests {
     use super::*;
 
     fn part(what: What) -> Part {
-        Part { last: "the last thing".to_owned(), ..Part::new(what, Place::Cpu) }
+        Part { what, place: Place::Cpu, last: "the last thing".to_owned(), done: false, problems: Vec::new() }
     }
 
     fn ended(code: Option<i32>) -> Ended {
@@ -166,9 +159,8 @@ mod tests {
             (vec![Event::Done], Outcome::Failed),
             (vec![Event::Missing { why: "refused".to_owned() }, Event::Done], Outcome::Absent),
         ] {
-            let rows = &mut report.device("cpu").verify;
-            rows.push(VerifyRow::default());
-            let mut part = Part::of_suite(Place::Cpu, rows.len() - 1);
+            report.device("cpu").verify.push(VerifyRow::default());
+            let mut part = part(What::Verify);
             lines(&mut part, &mut report, &events);
             assert_eq!(part.outcome(&mut report, &ended(Some(0))).0, expected, "{events:?}");
         }
@@ -176,8 +168,8 @@ mod tests {
         assert_eq!((row.passed(), row.failed(), row.compared(), row.complete), (1, 1, 20, true));
         assert_eq!((row.checks[1].failed, &row.checks[1].failures[..]), (2, &["a".to_owned(), "b".to_owned()][..]));
         let killed = Ended { out_of_time: true, ..ended(None) };
-        let failing = Part::of_suite(Place::Cpu, 1);
-        assert_eq!(failing.outcome(&mut report, &killed).0, Outcome::Failed, "what failed before counts");
+        report.device("cpu").verify.rotate_left(2);
+        assert_eq!(part(What::Verify).outcome(&mut report, &killed).0, Outcome::Failed, "what failed before counts");
     }
 
     #[test]

@@ -32,14 +32,6 @@ impl Planned {
         }
     }
 
-    /// The suite that it runs, if it is one.
-    pub(super) fn suite(self) -> Option<(Place, How)> {
-        match self {
-            Self::Verify(place, depth, _) => Some((place, depth)),
-            _ => None,
-        }
-    }
-
     /// What is measured on a device that is there: the best artifact first, the others after the timings.
     pub(super) fn of(place: Place, capability: Option<(u32, u32)>, quick: bool, full: bool) -> Vec<Self> {
         let depth = match (place, quick, full) {

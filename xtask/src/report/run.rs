@@ -1,14 +1,11 @@
-//! The run of a report: its parts, each a process with a deadline, and the files after every result. What is only
-//! checked runs side by side; what is timed runs alone.
+//! The run of a report: its parts one after another, each a process with a deadline, and the files after every result.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use super::child::{Ended, Heard, listen};
+use super::child::{Heard, listen};
 use super::files::{now, replace};
 use super::part::Part;
 use super::place::Place;
@@ -16,7 +13,7 @@ use super::plan::Planned;
 use super::schema::{Answer, Outcome, Report, Row, SCHEMA, StageRow, VerifyRow};
 use super::stage::{How, What};
 use super::text::one_line;
-use super::{Args, machine, markdown, peers, sanitizer};
+use super::{Args, machine, markdown, peers, resume, sanitizer};
 use gradwire_ptx::FAMILIES;
 
 /// For a driver that has to start.
@@ -27,6 +24,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// A report in the making.
 struct Run {
     report: Report,
+    /// Seconds of the runs before this one.
+    before: f64,
     start: Instant,
     allowed: Duration,
     json: PathBuf,
@@ -44,16 +43,20 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
     let no_folder = |e| format!("the folder {} could not be made: {e}; name another with --out", out.display());
     std::fs::create_dir_all(out).map_err(no_folder)?;
     let scripts = if args.no_peers { None } else { Some(peers::folder(args.peers.as_deref(), out)?) };
+    let fresh = Report {
+        schema: SCHEMA,
+        date: now(),
+        commit: env!("GRADWIRE_COMMIT").to_owned(),
+        kernels: fingerprint(),
+        minutes_allowed: args.minutes,
+        machine: machine::describe(),
+        ..Report::default()
+    };
+    let earlier = args.resume.as_deref().map(|path| resume::earlier(path, &fresh)).transpose()?;
+    let before = earlier.as_ref().map_or(0.0, |report| report.seconds);
     let mut run = Run {
-        report: Report {
-            schema: SCHEMA,
-            date: now(),
-            commit: env!("GRADWIRE_COMMIT").to_owned(),
-            kernels: fingerprint(),
-            minutes_allowed: args.minutes,
-            machine: machine::describe(),
-            ..Report::default()
-        },
+        report: earlier.unwrap_or(fresh),
+        before,
         start: Instant::now(),
         allowed: Duration::from_secs_f64(args.minutes * 60.0),
         json: out.join("report.json"),
@@ -70,7 +73,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, String> {
     let all = [Place::Cuda(None), Place::Wgpu, Place::Cpu];
     let places = if args.device.is_empty() { &all[..] } else { &args.device };
     run.plan(places, args)?;
-    run.verify()?;
     while let Some(part) = run.planned.pop_front() {
         run.part(part, scripts.as_deref(), args)?;
     }
@@ -92,25 +94,6 @@ fn fingerprint() -> String {
     format!("{:08x}", crc.finalize())
 }
 
-/// How many suites may run at once: each keeps some cores busy with the CPU's results.
-fn workers() -> usize {
-    (thread::available_parallelism().map_or(1, usize::from) / 2).max(1)
-}
-
-/// The command that runs a part.
-fn command(what: What, place: Place, depth: How, quick: bool, deadline: Instant) -> Result<Command, String> {
-    let this = std::env::current_exe().map_err(|e| format!("this program's own path is not known: {e}"))?;
-    let mut command = Command::new(this);
-    command.args(["report-stage", what.name(), &place.to_string(), "--depth", depth.name()]);
-    // It is to stop by itself a little before it would be killed.
-    let seconds = deadline.saturating_duration_since(Instant::now()).as_secs_f64();
-    command.args(["--seconds", &format!("{:.1}", (0.9 * seconds - 1.0).max(0.5))]);
-    if quick {
-        command.arg("--quick");
-    }
-    Ok(command)
-}
-
 /// What a report amounts to.
 fn exit_code(report: &Report, asked: bool) -> u8 {
     let outcome = |wanted| report.stages.iter().any(|stage| stage.outcome == wanted);
@@ -127,7 +110,7 @@ fn exit_code(report: &Report, asked: bool) -> u8 {
 
 impl Run {
     fn save(&mut self) -> Result<(), String> {
-        self.report.seconds = self.start.elapsed().as_secs_f64();
+        self.report.seconds = self.before + self.start.elapsed().as_secs_f64();
         self.saved = Instant::now();
         self.report.write(&self.json)?;
         replace(&self.text, &markdown::page(&self.report))
@@ -140,11 +123,11 @@ impl Run {
         }
     }
 
-    /// The end of work of this weight that begins now: its share of the time that is left.
-    fn deadline(&self, weight: f64) -> Instant {
+    /// The end of a part that begins now: its share of what is left.
+    fn deadline(&self, part: Planned) -> Instant {
         let later: f64 = self.planned.iter().map(|p| p.weight()).sum();
         let left = self.allowed.saturating_sub(self.start.elapsed());
-        Instant::now() + left.mul_f64(weight / (weight + later))
+        Instant::now() + left.mul_f64(part.weight() / (part.weight() + later))
     }
 
     fn time_is_up(&self) -> bool {
@@ -155,15 +138,23 @@ impl Run {
     fn plan(&mut self, places: &[Place], args: &Args) -> Result<(), String> {
         for place in places {
             let deadline = (Instant::now() + PROBE).min(self.start + self.allowed);
+            let known = self.report.device(place.backend()).name.clone();
             let outcome = self.stage(What::Probe, *place, How::Quick, args.quick, deadline)?;
             let device = self.report.device(place.backend());
+            if !known.is_empty() && known != device.name {
+                return Err(format!("the report is of {known}, and here is {}: make a new report", device.name));
+            }
             if outcome == Outcome::Done && device.missing.is_none() {
-                self.planned.extend(Planned::of(*place, device.compute_capability, args.quick, args.full));
+                let all = Planned::of(*place, device.compute_capability, args.quick, args.full);
+                self.planned.extend(all.into_iter().filter(|part| resume::is_missing(&self.report, *part)));
             }
         }
         match machine::find("python3") {
             _ if args.no_peers => {}
-            Ok(_) => self.planned.extend(peers::SCRIPTS.map(Planned::Peer)),
+            Ok(_) => {
+                let all = peers::SCRIPTS.map(Planned::Peer);
+                self.planned.extend(all.into_iter().filter(|part| resume::is_missing(&self.report, *part)));
+            }
             // Not planned, so that they keep no time from the others.
             Err(why) => drop(self.close("peers".to_owned(), Outcome::Absent, Instant::now(), why)?),
         }
@@ -180,84 +171,13 @@ impl Run {
     }
 
     fn part(&mut self, part: Planned, scripts: Option<&Path>, args: &Args) -> Result<(), String> {
-        let deadline = self.deadline(part.weight());
+        let deadline = self.deadline(part);
         match part {
-            Planned::Verify(place, depth, _) => self.check(&[(place, depth)], deadline),
+            Planned::Verify(place, depth, _) => self.stage(What::Verify, place, depth, args.quick, deadline).map(drop),
             Planned::Bench(place) => self.stage(What::Bench, place, How::Quick, args.quick, deadline).map(drop),
             Planned::Peer(script) => scripts.map_or(Ok(()), |folder| self.peer(script, folder, deadline)),
             Planned::Sanitizer(tool) => self.sanitize(tool, &args.out, deadline),
         }
-    }
-
-    /// Runs every suite that is planned, before anything is timed. A suite mostly waits for the CPU that it compares
-    /// with, so several share a device well.
-    fn verify(&mut self) -> Result<(), String> {
-        let (suites, others): (Vec<Planned>, Vec<Planned>) =
-            self.planned.drain(..).partition(|part| matches!(part, Planned::Verify(..)));
-        self.planned = others.into();
-        let all: Vec<(Place, How)> = suites.iter().filter_map(|part| part.suite()).collect();
-        if workers() < all.len() {
-            // One after the other, each with its own share of the time.
-            self.planned.extend(suites);
-            self.planned.make_contiguous().sort_by_key(|part| !matches!(part, Planned::Verify(..)));
-            return Ok(());
-        }
-        let weight = suites.iter().map(|part| part.weight()).fold(0.0, f64::max);
-        self.check(&all, self.deadline(2.0 * weight))
-    }
-
-    /// Runs these suites, each in a process of its own, all at once, and takes in what they find.
-    fn check(&mut self, suites: &[(Place, How)], deadline: Instant) -> Result<(), String> {
-        let start = Instant::now();
-        if self.time_is_up() {
-            for (place, _) in suites {
-                let note = "not begun: the time was up".to_owned();
-                self.close(format!("verify {place}"), Outcome::OutOfTime, start, note)?;
-            }
-            return Ok(());
-        }
-        let mut parts: Vec<Part> = Vec::new();
-        for (place, depth) in suites {
-            let row = VerifyRow { target: place.target(), depth: depth.name().to_owned(), ..VerifyRow::default() };
-            let rows = &mut self.report.device(place.backend()).verify;
-            rows.push(row);
-            parts.push(Part::of_suite(*place, rows.len() - 1));
-        }
-        let (send, lines) = mpsc::channel();
-        let ended: Vec<(Result<Ended, String>, Instant)> = thread::scope(|scope| {
-            let mut threads = Vec::new();
-            for (index, (place, depth)) in suites.iter().enumerate() {
-                let send = send.clone();
-                threads.push(scope.spawn(move || {
-                    let listened = command(What::Verify, *place, *depth, false, deadline).and_then(|mut command| {
-                        listen(&mut command, deadline, |heard| {
-                            if let Heard::Line(line) = heard {
-                                // The receiver lives until every process has ended.
-                                let _ = send.send((index, line.to_owned()));
-                            }
-                        })
-                    });
-                    (listened, Instant::now())
-                }));
-            }
-            drop(send);
-            for (index, line) in lines {
-                parts[index].take(&mut self.report, &line, start);
-                if self.saved.elapsed() >= PAUSE {
-                    self.save_or_note();
-                }
-            }
-            let panicked = || (Err("the thread that listened to a suite panicked".to_owned()), Instant::now());
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
-        });
-        if let Some(error) = self.broken.take() {
-            return Err(error);
-        }
-        for ((part, (listened, end)), (place, _)) in parts.into_iter().zip(ended).zip(suites) {
-            let (outcome, note) = part.outcome(&mut self.report, &listened?);
-            self.close_after(format!("verify {place}"), outcome, end - start, note)?;
-        }
-        Ok(())
     }
 
     /// Runs a part in a process of its own, and takes in what it finds.
@@ -269,12 +189,35 @@ impl Run {
         quick: bool,
         deadline: Instant,
     ) -> Result<Outcome, String> {
-        let name = format!("{} {place}", what.name());
+        let name = match what {
+            What::Probe => format!("probe {place}"),
+            What::Verify => format!("verify {place}"),
+            What::Bench => format!("bench {place}"),
+            What::Once => format!("once {place}"),
+        };
         if self.time_is_up() {
             return self.close(name, Outcome::OutOfTime, Instant::now(), "not begun: the time was up".to_owned());
         }
         let start = Instant::now();
-        let mut command = command(what, place, depth, quick, deadline)?;
+        let this = std::env::current_exe().map_err(|e| format!("this program's own path is not known: {e}"))?;
+        let mut command = Command::new(this);
+        command.args(["report-stage", name.split(' ').next().unwrap_or_default(), &place.to_string()]);
+        command.args(["--depth", depth.name()]);
+        // It is to stop by itself a little before it would be killed.
+        let seconds = deadline.saturating_duration_since(start).as_secs_f64();
+        command.args(["--seconds", &format!("{:.1}", (0.9 * seconds - 1.0).max(0.5))]);
+        if quick {
+            command.arg("--quick");
+        }
+        if what == What::Verify {
+            let row = VerifyRow { target: place.target(), depth: depth.name().to_owned(), ..VerifyRow::default() };
+            self.report.device(place.backend()).verify.push(row);
+        }
+        if what == What::Bench {
+            resume::again(&mut self.report, place);
+            self.save()?;
+            command.arg("--have").arg(&self.json);
+        }
         let mut heard = Part::new(what, place);
         let ended = listen(&mut command, deadline, |said| {
             match said {
@@ -282,7 +225,9 @@ impl Run {
                 Heard::Tick => {}
                 Heard::Line(line) => heard.take(&mut self.report, line, start),
             }
-            self.save_or_note();
+            if what != What::Verify || self.saved.elapsed() >= PAUSE {
+                self.save_or_note();
+            }
         })?;
         if let Some(error) = self.broken.take() {
             return Err(error);
@@ -293,12 +238,7 @@ impl Run {
 
     /// Notes what came of a part.
     fn close(&mut self, name: String, outcome: Outcome, start: Instant, note: String) -> Result<Outcome, String> {
-        self.close_after(name, outcome, start.elapsed(), note)
-    }
-
-    /// As [`Run::close`], of a part that took this long.
-    fn close_after(&mut self, name: String, outcome: Outcome, took: Duration, note: String) -> Result<Outcome, String> {
-        let seconds = took.as_secs_f64();
+        let seconds = start.elapsed().as_secs_f64();
         let word = match outcome {
             Outcome::Done => "done",
             Outcome::Failed => "FAILED",
@@ -306,6 +246,8 @@ impl Run {
             Outcome::OutOfTime => "out of time",
         };
         println!("{:>4.0} s   {name:24} {word:12} {}", self.start.elapsed().as_secs_f64(), one_line(&note));
+        // A part that an earlier run did not end is listed once.
+        self.report.stages.retain(|stage| stage.name != name);
         self.report.stages.push(StageRow { name, outcome, seconds, note });
         self.save()?;
         Ok(outcome)

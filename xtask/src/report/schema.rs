@@ -23,6 +23,9 @@ pub(crate) struct Report {
     pub(crate) complete: bool,
     pub(crate) minutes_allowed: f64,
     pub(crate) seconds: f64,
+    /// Later runs of the same kernels that went on with it: date and commit of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) resumed: Vec<String>,
     pub(crate) machine: Machine,
     pub(crate) devices: Vec<DeviceReport>,
     /// Other implementations, on the same machine in the same run.

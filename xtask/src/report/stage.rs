@@ -11,6 +11,7 @@ use gradwire_tests::{cases::Case, oracle::Kind};
 use super::bench;
 use super::event::{Event, emit, open};
 use super::place::Place;
+use super::resume;
 
 /// A part of the report.
 #[derive(clap::Args)]
@@ -35,6 +36,9 @@ pub(crate) struct Args {
     /// Of timings and single runs: only of a codec whose name begins so.
     #[arg(long, default_value = "")]
     codec: String,
+    /// Of timings: not those that this report has.
+    #[arg(long, value_name = "REPORT.JSON")]
+    have: Option<std::path::PathBuf>,
     /// No launch begins before the one before it has ended.
     #[arg(long)]
     apart: bool,
@@ -50,17 +54,6 @@ pub(crate) enum What {
     Bench,
     /// Run every operation once, for a profiler.
     Once,
-}
-
-impl What {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Probe => "probe",
-            Self::Verify => "verify",
-            Self::Bench => "bench",
-            Self::Once => "once",
-        }
-    }
 }
 
 /// How much of the suite.
@@ -96,7 +89,10 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     match args.what {
         What::Probe => probe(args.place),
         What::Verify => verify(args.place, args.depth),
-        What::Bench => bench::run(args.place, args.seconds, args.quick, &args.codec, args.apart)?,
+        What::Bench => {
+            let have = args.have.as_deref().map_or(Ok(Default::default()), |path| resume::timed(path, args.place))?;
+            bench::run(args.place, args.seconds, args.quick, &bench::Wanted { codec: &args.codec, have }, args.apart)?;
+        }
         What::Once => bench::once(args.place, args.elements, &args.codec)?,
     }
     emit(&Event::Done);

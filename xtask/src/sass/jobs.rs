@@ -23,8 +23,11 @@ const SELECTED: usize = 1 << 26;
 const FEWER: usize = 1 << 24;
 /// Rows and columns of a matrix.
 const SIDE: u64 = 1024;
-/// The shorter side of a matrix that is run for the longer one.
-const THIN: u64 = 64;
+/// The shorter side of a matrix that is run for the longer one: one that compresses at this rank, since no factor is
+/// computed of others.
+fn thin(rank: u32) -> u64 {
+    (4 * u64::from(rank)).max(64)
+}
 
 /// An operation that was run.
 pub(super) struct Ran {
@@ -122,7 +125,7 @@ impl What {
         }
     }
 
-    /// By which the H100's report has it: codec, setting, operation, type. None where other kernels ran then.
+    /// By which a report of a GPU has it: codec, setting, operation, type.
     fn reported(self) -> Option<[String; 4]> {
         let (name, op) = self.name();
         let of =
@@ -133,7 +136,7 @@ impl What {
                 match job.op {
                     Op::EncodeF32 => of(codec, setting, "encode", "f32"),
                     Op::EncodeBf16 => of(codec, setting, "encode", "bf16"),
-                    Op::EncodeFeedback => of(codec, setting, "encode + feedback, contractive", "f32"),
+                    Op::EncodeFeedback => of(codec, setting, "encode + feedback", "f32"),
                     Op::Decode | Op::DecodeAdd => of(codec, setting, op, "f32"),
                     Op::DecodeSum => None,
                 }
@@ -143,8 +146,9 @@ impl What {
                 let op = if feedback { "encode + feedback" } else { "encode" };
                 of("top-k", setting, op, if half { "bf16" } else { "f32" })
             }
-            // Its tiles are read otherwise since.
-            Self::PowerSgd { .. } => None,
+            Self::PowerSgd { rank, side } => {
+                of("PowerSGD", &format!("rank {rank}, {side} x {side}"), "step with feedback", "f32")
+            }
         }
     }
 
@@ -201,7 +205,8 @@ impl What {
                     }
                     Ok(output)
                 };
-                for (rows, columns) in [(side, THIN), (THIN, side)] {
+                let short = self::thin(rank);
+                for (rows, columns) in [(side, short), (short, side)] {
                     step(device, rows, columns).map_err(failed)?;
                     thin.push(machine.take_launched());
                 }

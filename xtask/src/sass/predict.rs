@@ -55,8 +55,16 @@ pub(super) fn predict(tools: &Tools, sm: u32, ran: &Ran, gpus: &[Gpu]) -> Result
         let grid = scaled(launched, times);
         // One block has the whole of a factor, of the rows or of the columns.
         let is_factor = kernel == "powersgd_factor";
-        let of_factor: Vec<&Launched> =
-            ran.thin.iter().filter_map(|thin| thin.get(index)).filter(|_| is_factor).collect();
+        let of_factor: Vec<&Launched> = ran
+            .thin
+            .iter()
+            .filter(|_| is_factor)
+            .filter_map(|thin| thin.get(index).filter(|launched| launched.kernel.code.name == kernel))
+            .collect();
+        if is_factor && of_factor.len() != ran.thin.len() {
+            let why = format!("launch {index} of a thin matrix is not the factor's, so that nothing stands for it");
+            return Err(SassError::Job { job: format!("{}, {}", ran.codec, ran.op), why });
+        }
         let (cost, early) = (Cost::of(launched, ran.n), launched.early);
         let mut part = Part { kernel, used, early, blocks, cost, seconds: Vec::new(), issued: Vec::new() };
         for gpu in gpus {
