@@ -101,7 +101,10 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     step("lints", &["clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], args)?;
     println!("== unit, property and conformance tests");
     let depth = args.depth.map(|depth| (Depth::VARIABLE, depth));
-    jobs::run(cargo(), depth.as_slice(), |_| true)?;
+    let mut all = cargo();
+    // Without the examples: lints check them, and the commands that run them build them.
+    all.arg("--tests");
+    jobs::run(all, depth.as_slice(), |_| true)?;
     step("documentation tests", &["test", "--release", "--workspace", "--locked", "--doc"], args)?;
     step("documentation", &["doc", "--release", "--workspace", "--no-deps", "--locked"], args)?;
     backends(&required)

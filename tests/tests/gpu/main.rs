@@ -9,6 +9,7 @@ mod decode_presets;
 mod driver;
 #[cfg(feature = "cuda")]
 mod embed_cuda;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod late;
 #[cfg(feature = "cuda")]
 mod machine;
@@ -22,6 +23,7 @@ mod powersgd_gpu;
 mod ptx;
 mod resident;
 mod settle;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod topk_gpu;
 #[cfg(feature = "cuda")]
 mod traffic;

@@ -146,6 +146,7 @@ pub(crate) fn with_tiles() -> Compressor {
 }
 
 /// All of a model by one recipe of entries that the seed draws, rotated, or of coefficients, so that nothing is packed.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) fn unpacked() -> [Compressor; 6] {
     let texts = [
         "randomk:0.1",
@@ -184,6 +185,7 @@ pub(crate) fn all() -> Vec<Compressor> {
 }
 
 /// Compressors of gradients in a device's memory.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) fn resident() -> Vec<Compressor> {
     all().into_iter().chain(unpacked()).collect()
 }
