@@ -40,7 +40,7 @@ pub(crate) fn run() -> Result<(), String> {
     let mut example = with_driver("adapters/cust", &["run", "--locked", "--release", "--example", "embed_cust"]);
     example.env("CARGO_TARGET_DIR", root().join("target/adapters"));
     step("cust: its context, streams and buffers, linked against the stand-in", example)?;
-    let test = ["test", "--release", "--locked", "--workspace", "--test", "driver"];
+    let test = ["test", "--release", "--locked", "--workspace", "--test", "gpu", "--", "driver::"];
     let mut suite = with_driver(".", &test);
     suite.env("GRADWIRE_REQUIRE", "cuda:stand-in");
     step("the driver's own interface, every function of it", suite)?;

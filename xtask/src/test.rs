@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that must hold before a change lands, and which backends it ran on.
 
+pub(crate) mod jobs;
 mod programs;
 
 use std::process::Command;
@@ -10,6 +11,8 @@ use gradwire_tests::{Depth, suite};
 
 use crate::place::root;
 use crate::verify::parse_kind;
+
+pub(crate) use programs::Test;
 
 /// Formatting, lints, all tests and documentation; or, for the inner loop, the tests of one codec or one backend alone.
 #[derive(clap::Args)]
@@ -39,17 +42,30 @@ enum Processor {
 #[derive(Clone, Copy, Debug)]
 struct Codec {
     name: &'static str,
-    /// The test programs that are of it alone. Quantizers are tested by the suite, whose checks name their codec, and
-    /// have none.
-    own: &'static [&'static str],
+    /// The modules that test it alone, each with its program. Quantizers are tested by the suite, whose checks name
+    /// their codec, and have none.
+    own: &'static [(&'static str, &'static str)],
 }
 
 /// Every codec of the suite.
 fn codecs() -> impl Iterator<Item = Codec> {
     suite::codecs().map(|(name, _)| {
-        let own: &[&str] = match name {
-            "topk" => &["topk", "topk_gpu", "thresholds", "settle", "selection", "late"],
-            "powersgd" => &["powersgd", "powersgd_gpu", "powersgd_state", "powersgd_faults", "resident"],
+        let own: &[(&str, &str)] = match name {
+            "topk" => &[
+                ("cpu", "topk"),
+                ("cpu", "thresholds"),
+                ("cpu", "selection"),
+                ("gpu", "topk_gpu"),
+                ("gpu", "settle"),
+                ("gpu", "late"),
+            ],
+            "powersgd" => &[
+                ("cpu", "powersgd"),
+                ("cpu", "powersgd_state"),
+                ("cpu", "powersgd_faults"),
+                ("gpu", "powersgd_gpu"),
+                ("gpu", "resident"),
+            ],
             _ => &[],
         };
         Codec { name, own }
@@ -85,7 +101,10 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     step("lints", &["clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], args)?;
     println!("== unit, property and conformance tests");
     let depth = args.depth.map(|depth| (Depth::VARIABLE, depth));
-    programs::run(depth.as_slice())?;
+    let mut all = cargo();
+    // Without the examples: lints check them, and the commands that run them build them.
+    all.arg("--tests");
+    jobs::run(all, depth.as_slice(), |_| true)?;
     step("documentation tests", &["test", "--release", "--workspace", "--locked", "--doc"], args)?;
     step("documentation", &["doc", "--release", "--workspace", "--no-deps", "--locked"], args)?;
     backends(&required)
@@ -96,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
 fn emulated(args: &Args) -> Result<(), String> {
     let target = ["test", "--release", "--locked", "--target", "aarch64-unknown-linux-gnu"];
     let arithmetic = [&target[..], &["-p", "gradwire-kernels", "--lib"]].concat();
-    let backend = [&target[..], &["-p", "gradwire-tests", "--test", "cpu", "--test", "vectors"]].concat();
+    let backend = [&target[..], &["-p", "gradwire-tests", "--test", "cpu", "--", "suite::", "vectors::"]].concat();
     step("arithmetic on AArch64", &arithmetic, args)?;
     step("the CPU backend on AArch64", &backend, args)
 }
@@ -113,63 +132,70 @@ fn step(name: &str, words: &[&str], args: &Args) -> Result<(), String> {
     if let Some(depth) = args.depth {
         cargo.env(Depth::VARIABLE, depth);
     }
-    if let Some(codec) = args.codec {
-        cargo.env(suite::CODEC, codec.name);
-    }
     let status = cargo.status().map_err(|e| format!("cargo could not be started: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("{name} failed ({status}); the output above says where")) }
 }
 
 /// The tests of one codec, one backend, or one codec on one backend.
 fn some(args: &Args) -> Result<(), String> {
-    let mut done = 0;
-    for run in runs(args.codec, args.backend) {
-        // The workspace's features, as `cargo xtask test` alone builds with: with those of one package, wgpu would be
-        // built anew.
-        let mut words = vec!["test", "--release", "--locked", "--workspace"];
-        words.extend(run.programs.iter().flat_map(|program| ["--test", program]));
-        if !run.words.is_empty() {
-            words.push("--");
-            words.extend(run.words);
-        }
-        step(run.what, &words, args)?;
-        done += 1;
-    }
-    println!(
-        "{done} runs passed; `cargo xtask test` without --codec and --backend runs what must hold before a change lands"
-    );
+    let modules = modules(args.codec, args.backend);
+    let mut programs: Vec<&str> = modules.iter().map(|module| module.program).collect();
+    programs.sort_unstable();
+    programs.dedup();
+    let mut cargo = cargo();
+    cargo.args(programs.iter().flat_map(|program| ["--test", program]));
+    let mut environment: Vec<_> = args.depth.map(|depth| (Depth::VARIABLE, depth)).into_iter().collect();
+    environment.extend(args.codec.map(|codec| (suite::CODEC, codec.name)));
+    jobs::run(cargo, &environment, |test| modules.iter().any(|module| module.has(test)))?;
+    println!("`cargo xtask test` without --codec and --backend runs all that must hold before a change lands");
     Ok(())
 }
 
-/// Programs, and which of their tests.
-struct Run {
-    what: &'static str,
-    programs: Vec<&'static str>,
-    words: &'static [&'static str],
+/// Builds tests with the features of the whole workspace: with those of one package, wgpu would be built anew.
+fn cargo() -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["test", "--release", "--locked", "--workspace"]);
+    cargo
 }
 
-/// What is run for a codec, a backend, or both.
-fn runs(codec: Option<Codec>, backend: Option<BackendKind>) -> Vec<Run> {
-    let suites: &[&str] = match backend {
-        Some(BackendKind::Cpu) => &["cpu"],
-        Some(BackendKind::Cuda) => &["ptx", "cuda"],
-        Some(BackendKind::Wgpu) => &["wgpu"],
-        _ => &["cpu", "ptx", "cuda", "wgpu"],
+/// A module of a test program, and which of its tests.
+struct Module {
+    program: &'static str,
+    name: &'static str,
+    /// One of these is in a test's name. Where there are none, all tests run.
+    with: &'static [&'static str],
+    /// None of these is in it.
+    without: &'static [&'static str],
+}
+
+impl Module {
+    fn has(&self, test: &Test) -> bool {
+        let is_in = |word: &&str| test.name.contains(*word);
+        (test.program.as_str(), test.module.as_str()) == (self.program, self.name)
+            && (self.with.is_empty() || self.with.iter().any(is_in))
+            && !self.without.iter().any(is_in)
+    }
+}
+
+/// The tests of a codec, a backend, or both: the suite on the backend, and the codec's own modules.
+fn modules(codec: Option<Codec>, backend: Option<BackendKind>) -> Vec<Module> {
+    let suites: &[(&str, &str)] = match backend {
+        Some(BackendKind::Cpu) => &[("cpu", "suite")],
+        Some(BackendKind::Cuda) => &[("gpu", "ptx"), ("gpu", "cuda")],
+        Some(BackendKind::Wgpu) => &[("wgpu", "suite")],
+        _ => &[("cpu", "suite"), ("gpu", "ptx"), ("gpu", "cuda"), ("wgpu", "suite")],
     };
-    let mut runs = vec![Run { what: "the suite", programs: suites.to_vec(), words: &[] }];
-    // What the name of a test of the backend has in it, where a program has tests of several.
-    let words: &[&str] = match backend {
-        Some(BackendKind::Cpu) => &["cpu", "--skip", "ptx", "--skip", "gpu"],
-        Some(BackendKind::Cuda) => &["ptx", "cuda"],
-        Some(BackendKind::Wgpu) => &["gpu", "--skip", "ptx"],
-        _ => &[],
+    // A module with tests of several backends has the backend in a test's name.
+    let (with, without): (&[&str], &[&str]) = match backend {
+        Some(BackendKind::Cpu) => (&["cpu"], &["ptx", "gpu"]),
+        Some(BackendKind::Cuda) => (&["ptx", "cuda"], &[]),
+        Some(BackendKind::Wgpu) => (&["gpu"], &["ptx"]),
+        _ => (&[], &[]),
     };
     let asked = codecs().filter(|of| codec.is_none_or(|asked| asked.name == of.name));
-    let own: Vec<&str> = asked.flat_map(|codec| codec.own).copied().collect();
-    if !own.is_empty() {
-        runs.push(Run { what: "the codec's own tests", programs: own, words });
-    }
-    runs
+    let own = asked.flat_map(|codec| codec.own);
+    let suites = suites.iter().map(|&(program, name)| Module { program, name, with: &[], without: &[] });
+    suites.chain(own.map(|&(program, name)| Module { program, name, with, without })).collect()
 }
 
 /// Says which backends the tests ran on and how many are missing, and fails where `GRADWIRE_REQUIRE` asks for one that
@@ -204,4 +230,23 @@ fn backends(required: &Required) -> Result<(), String> {
     }
     println!("{ran} backends ran, {missing} missing");
     if unmet.is_empty() { Ok(()) } else { Err(unmet.join("\n       ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Codec, codecs, jobs, modules};
+    use crate::place::root;
+
+    /// A module that was renamed would run no test, and nothing would report it.
+    #[test]
+    fn the_modules_that_are_named_exist() {
+        let jobs = jobs::LONGEST.iter().filter_map(|job| job.split_once(' '));
+        let own = codecs().flat_map(|Codec { own, .. }| own).copied();
+        let suites = modules(None, None).into_iter().map(|module| (module.program, module.name));
+        for (program, module) in jobs.chain(own).chain(suites).chain(crate::sanitize::MODULES) {
+            let package = if program == "tools" { "xtask" } else { "tests" };
+            let at = root().join(package).join("tests").join(program).join(module);
+            assert!(at.with_extension("rs").is_file() || at.join("mod.rs").is_file(), "{program} {module}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ pub const RAW: u8 = 0xf0;
 /// there are by turns.
 const PACKED: u8 = 0xc0;
 /// The most elements that a forged payload has a body for. More are decoded on a pool of threads, whose own memory is
-/// not what a payload costs; `tests/mutations.rs` measures that.
+/// not what a payload costs; `tests/cpu/mutations.rs` measures that.
 const MOST: u64 = 1 << 16;
 
 /// What the bytes chose.

@@ -1,86 +1,45 @@
-//! The test programs of the workspace, as many at once as there are cores.
-//!
-//! `cargo test` runs one after the other, and waits for the longest test of each with all other cores idle.
+//! The test programs that cargo builds, and the tests that each of them lists.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::Mutex;
-use std::time::Instant;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 use crate::place::root;
 
-/// Begun before all others, so that none of them is still running when the rest has ended.
-const LONGEST: [&str; 11] = [
-    "sass",
-    "traffic",
-    "ptx",
-    "topk_gpu",
-    "train",
-    "powersgd",
-    "resident_training",
-    "compressor",
-    "powersgd_gpu",
-    "cpu",
-    "report",
-];
-
 /// A test program that cargo has built.
-struct Program {
-    name: String,
-    path: PathBuf,
+pub(super) struct Program {
+    pub(super) name: String,
+    pub(super) path: PathBuf,
     /// The folder of its package, where cargo would run it.
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
+    /// Whether it is an integration test, whose modules were written as programs of their own. A library's unit tests
+    /// are small, and stay together.
+    has_modules: bool,
 }
 
-/// Builds the programs, and runs all of them even if some fail.
-pub(super) fn run(environment: &[(&str, &str)]) -> Result<(), String> {
-    let mut programs = built(environment)?;
-    programs.sort_by_key(|program| LONGEST.iter().position(|name| *name == program.name).unwrap_or(LONGEST.len()));
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    println!("{} programs, {cores} at once", programs.len());
-    // The next one is taken from the end.
-    programs.reverse();
-    let (left, failed) = (Mutex::new(programs), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..cores {
-            scope.spawn(|| {
-                while let Some(program) = pop(&left) {
-                    let begun = Instant::now();
-                    let outcome = program.run(environment);
-                    let seconds = begun.elapsed().as_secs_f64();
-                    if let Err(why) = outcome {
-                        println!("{}: FAILED after {seconds:.1} s\n{why}", program.name);
-                        failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(program.name);
-                    } else {
-                        println!("{}: passed in {seconds:.1} s", program.name);
-                    }
-                }
-            });
-        }
-    });
-    let failed = failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if failed.is_empty() { Ok(()) } else { Err(format!("{} failed; what they said is above", failed.join(", "))) }
+/// A test, by the program that has it and its path in there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Test {
+    pub(crate) program: String,
+    /// The module at the top of an integration program. Empty for unit tests.
+    pub(crate) module: String,
+    /// Its path below `module`.
+    pub(crate) name: String,
 }
 
-fn pop(left: &Mutex<Vec<Program>>) -> Option<Program> {
-    left.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).pop()
+impl Test {
+    /// The name by which its program knows it.
+    pub(super) fn path(&self) -> String {
+        if self.module.is_empty() { self.name.clone() } else { format!("{}::{}", self.module, self.name) }
+    }
 }
 
-/// What cargo builds, by its own account.
-fn built(environment: &[(&str, &str)]) -> Result<Vec<Program>, String> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args([
-        "test",
-        "--release",
-        "--workspace",
-        "--locked",
-        "--no-run",
-        "--message-format=json-render-diagnostics",
-    ]);
-    cargo.current_dir(root()).envs(environment.iter().copied()).stderr(std::process::Stdio::inherit());
-    let output = cargo.output().map_err(|e| format!("cargo could not be started: {e}"))?;
+/// Builds the programs. `cargo` has all words up to the choice of targets.
+pub(super) fn build(mut cargo: Command) -> Result<Vec<Program>, String> {
+    cargo.args(["--no-run", "--message-format=json-render-diagnostics"]);
+    let output = cargo.current_dir(root()).stderr(Stdio::inherit()).output();
+    let output = output.map_err(|e| format!("cargo could not be started: {e}"))?;
     if !output.status.success() {
         return Err(format!("the tests could not be built ({}); the output above says where", output.status));
     }
@@ -91,26 +50,39 @@ fn built(environment: &[(&str, &str)]) -> Result<Vec<Program>, String> {
 }
 
 impl Program {
-    /// From a message of cargo, if it tells of one.
+    /// From a message of cargo, if it reports a test program.
     fn read(message: &Value) -> Option<Self> {
-        let is_test = message["profile"]["test"].as_bool()?;
+        let (is_test, target) = (message["profile"]["test"].as_bool()?, &message["target"]);
         Some(Self {
-            name: message["target"]["name"].as_str().filter(|_| is_test)?.to_owned(),
+            name: target["name"].as_str().filter(|_| is_test)?.to_owned(),
             path: message["executable"].as_str()?.into(),
             folder: Path::new(message["manifest_path"].as_str()?).parent()?.to_owned(),
+            has_modules: target["kind"].as_array()?.iter().any(|kind| kind == "test"),
         })
     }
 
-    /// One test at a time, since there is a program for each core. Gives what a program that fails has said.
-    fn run(&self, environment: &[(&str, &str)]) -> Result<(), String> {
-        let mut program = Command::new(&self.path);
-        program.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder).env("RUST_TEST_THREADS", "1");
-        let ended = program.envs(environment.iter().copied()).output();
-        let Output { status, stdout, stderr } = ended.map_err(|e| format!("it could not be started: {e}"))?;
-        if status.success() {
-            return Ok(());
+    /// What it prints with `--list`.
+    pub(super) fn tests(&self) -> Result<Vec<Test>, String> {
+        let output = Command::new(&self.path).args(["--list", "--format", "terse"]).current_dir(&self.folder).output();
+        let output = output.map_err(|e| format!("{}: it could not be started: {e}", self.name))?;
+        if !output.status.success() {
+            return Err(format!("{} does not list its tests: {}", self.name, output.status));
         }
-        Err(format!("{status}\n{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)))
+        Ok(self.listed(&String::from_utf8_lossy(&output.stdout)))
+    }
+
+    fn listed(&self, lines: &str) -> Vec<Test> {
+        let test = |line: &str| {
+            let path = line.strip_suffix(": test")?;
+            let (module, name) = path.split_once("::").filter(|_| self.has_modules).unwrap_or(("", path));
+            Some(Test { program: self.name.clone(), module: module.to_owned(), name: name.to_owned() })
+        };
+        lines.lines().filter_map(test).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn at(path: &str) -> Self {
+        Self { name: "p".to_owned(), path: path.into(), folder: "/".into(), has_modules: true }
     }
 }
 
@@ -118,26 +90,35 @@ impl Program {
 mod tests {
     use serde_json::json;
 
-    use super::Program;
+    use super::{Program, Test};
+
+    fn artifact(test: bool, kind: &str, executable: Option<&str>) -> serde_json::Value {
+        json!({ "reason": "compiler-artifact", "manifest_path": "/w/tests/Cargo.toml",
+                "target": { "name": "gpu", "kind": [kind] }, "profile": { "test": test }, "executable": executable })
+    }
 
     #[test]
     fn only_test_programs_are_read() {
-        let of = |test: bool, executable: Option<&str>| {
-            json!({ "reason": "compiler-artifact", "manifest_path": "/w/tests/Cargo.toml", "target": { "name": "ptx" },
-                    "profile": { "test": test }, "executable": executable })
-        };
-        let program = Program::read(&of(true, Some("/t/ptx-1"))).expect("a program");
-        assert_eq!((program.name.as_str(), program.folder.to_str()), ("ptx", Some("/w/tests")));
-        assert!(Program::read(&of(false, Some("/t/xtask"))).is_none(), "a program that the tests start");
-        assert!(Program::read(&of(true, None)).is_none(), "a library");
+        let program = Program::read(&artifact(true, "test", Some("/t/gpu-1"))).expect("a program");
+        assert_eq!((program.name.as_str(), program.folder.to_str()), ("gpu", Some("/w/tests")));
+        assert!(Program::read(&artifact(false, "bin", Some("/t/xtask"))).is_none(), "a program that the tests start");
+        assert!(Program::read(&artifact(true, "lib", None)).is_none(), "a library");
         assert!(Program::read(&json!({ "reason": "build-finished", "success": true })).is_none());
     }
 
     #[test]
-    fn what_a_program_that_fails_says_is_told() {
-        let program = |path: &str| Program { name: "p".to_owned(), path: path.into(), folder: "/".into() };
-        assert_eq!(program("/bin/true").run(&[]), Ok(()));
-        assert!(program("/bin/false").run(&[]).expect_err("fails").contains("exit status: 1"));
-        assert!(program("/nowhere/p").run(&[]).expect_err("fails").contains("could not be started"));
+    fn tests_have_the_module_of_an_integration_program() {
+        let listed = |kind: &str| {
+            let program = Program::read(&artifact(true, kind, Some("/t/gpu-1"))).expect("a program");
+            program.listed("a::b::c: test\nd: test\na::slow: benchmark\n\n")
+        };
+        let test = |module: &str, name: &str| Test {
+            program: "gpu".to_owned(),
+            module: module.to_owned(),
+            name: name.to_owned(),
+        };
+        assert_eq!(listed("test"), [test("a", "b::c"), test("", "d")]);
+        assert_eq!(listed("lib"), [test("", "a::b::c"), test("", "d")]);
+        assert_eq!(listed("test")[0].path(), "a::b::c");
     }
 }

@@ -1,0 +1,17 @@
+//! Ranks that exchange gradients: compressors over groups of threads, and the engines that carry their messages.
+
+mod carry;
+mod compressor;
+mod dgc;
+mod estimates;
+mod exchanges;
+mod factors;
+mod gtopk;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod nccl;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod resident_training;
+mod threads;
+mod training;
+mod two_phase;
+mod undone;
