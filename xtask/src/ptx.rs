@@ -1,5 +1,6 @@
 //! `cargo xtask ptx`: builds the committed PTX from the Rust kernels, and checks that it is what they give.
 
+mod assembled;
 mod build;
 mod check;
 mod inputs;
@@ -33,6 +34,9 @@ pub(crate) struct Args {
     /// at the depth `full` every one, with every ptxas. Without it, what GRADWIRE_DEPTH says.
     #[arg(long, value_parser = Depth::parse, requires = "check")]
     depth: Option<Depth>,
+    /// Write ptx/assembled.txt, the list of what need not be assembled again.
+    #[arg(long, requires = "check", conflicts_with = "depth")]
+    accept: bool,
     /// What compiles: rustc's own target, or Rust-CUDA's backend over libNVVM, whose output goes to target/nvvm and is
     /// never committed.
     #[arg(long, value_enum, default_value_t = Codegen::Llvm, conflicts_with = "check")]
@@ -146,7 +150,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         ),
         None => println!("the committed artifacts are what this compiler makes of these sources"),
     }
-    ptxas::assemble(&folder, depth)
+    ptxas::assemble(&folder, depth, args.accept)
 }
 
 /// Fails where the committed artifacts were made of other inputs than these.
