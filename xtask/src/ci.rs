@@ -47,7 +47,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     let full = args.full || std::env::var_os("CI").is_some_and(|value| value == "full");
     let asked = Asked { full, only: &args.stages, turn: turn(&root)? };
     let mut tools = Tools::new(&root, &kept);
-    let all = decide(STAGES, asked, |stage| standing(stage, &root, &kept, &mut tools))?;
+    let mut all = decide(STAGES, asked, |stage| standing(stage, &root, &kept, &mut tools))?;
+    all.retain(|(stage, _)| args.stages.is_empty() || args.stages.iter().any(|name| name == stage.name));
     print!("{}", table::decisions(&all));
     if args.why {
         return Ok(ExitCode::SUCCESS);
