@@ -1,12 +1,18 @@
 // Compiles every .wgsl file of a folder with Tint, the WGSL compiler of Chrome, through Dawn's bindings for node.
 //
-//   node check.mjs FOLDER
+//   node check.mjs FOLDER            compiles the texts that accepted.txt does not have
+//   node check.mjs --all FOLDER      compiles all of them
+//   node check.mjs --accept FOLDER   compiles all of them, and writes accepted.txt where none is refused
 //
 // naga, which wgpu compiles with, does no analysis of uniformity; browsers refuse what it lets pass. So each module is
 // created here, and a pipeline of its entry point, on a device with WebGPU's default limits and no optional feature.
 // Files in planted/ have a fault each, and must be refused, or the check itself has failed.
+//
+// accepted.txt lists the texts that Tint has accepted, by their SHA-256, in the order of their names. Its head names the version of Tint: a list that
+// another version made counts for nothing.
 
-import { readFileSync, readdirSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { argv, exit } from 'node:process';
 import { fileURLToPath } from 'node:url';
@@ -16,10 +22,42 @@ const fail = (message) => {
   exit(1);
 };
 
-const folder = argv[2];
-if (folder === undefined || argv.length !== 3) {
-  fail('asked for one folder of .wgsl files: node check.mjs FOLDER; `cargo xtask shaders --out FOLDER` writes it');
+const words = argv.slice(2);
+const accept = words.includes('--accept');
+const all = accept || words.includes('--all');
+const folders = words.filter((word) => word !== '--accept' && word !== '--all');
+if (folders.length !== 1) {
+  fail(
+    'asked for one folder of .wgsl files: node check.mjs [--all | --accept] FOLDER; `cargo xtask shaders --out FOLDER` ' +
+      'writes it',
+  );
 }
+const folder = folders[0];
+
+const LIST = fileURLToPath(new URL('accepted.txt', import.meta.url));
+const { version } = JSON.parse(readFileSync(new URL('package-lock.json', import.meta.url), 'utf8')).packages[
+  'node_modules/webgpu'
+];
+const HEAD = `# Accepted by the Tint of webgpu ${version}; node tests/tint/check.mjs --accept FOLDER writes this file`;
+
+/** A file's line of the list. The file's name counts, since it is the entry point of which a pipeline is made. */
+const line = (path) => `${createHash('sha256').update(readFileSync(path)).digest('hex')} ${basename(path)}`;
+
+/** The lines of the list; none where it is of another version. */
+const listed = () => {
+  let lines = [];
+  try {
+    lines = readFileSync(LIST, 'utf8').split('\n');
+  } catch (error) {
+    console.log(`${LIST} could not be read, so all texts are compiled: ${error.message}`);
+    return new Set();
+  }
+  if (lines[0] !== HEAD) {
+    console.log(`accepted.txt begins with "${lines[0]}", and this is webgpu ${version}: all texts are compiled`);
+    return new Set();
+  }
+  return new Set(lines.slice(1));
+};
 
 const { create } = await import('webgpu').catch((error) =>
   fail(`the package webgpu could not be loaded (${error.message}); run \`npm ci\` in tests/tint`),
@@ -86,8 +124,11 @@ const shaders = shadersOf(folder);
 if (shaders.length === 0) {
   fail(`${folder} holds no .wgsl file; \`cargo xtask shaders --out ${folder}\` writes them`);
 }
+const known = all ? new Set() : listed();
+const unknown = shaders.filter((path) => !known.has(line(path)));
+console.log(`${unknown.length} of ${shaders.length} texts are compiled${all ? '' : '; accepted.txt has the others'}`);
 // Two at a time: what a driver makes of a pipeline takes a core. Error scopes are a device's, so each has its own.
-const left = [...shaders];
+const left = [...unknown];
 const compile = async (device) => {
   for (let path = left.shift(); path !== undefined; path = left.shift()) {
     const found = await objections(device, path);
@@ -111,6 +152,12 @@ for (const [name, reason] of Object.entries(PLANTED)) {
   verdict(path, refused, refused ? [`refused, as it must be: ${found[0]}`] : ['accepted, and it must be refused', ...found]);
 }
 
+if (failed === 0 && accept) {
+  writeFileSync(LIST, [HEAD, ...shaders.map(line), ''].join('\n'));
+  console.log(`wrote ${LIST}`);
+} else if (failed === 0 && !all && unknown.length > 0) {
+  console.log('the next run need not compile these: `node tests/tint/check.mjs --accept FOLDER`, and commit the list');
+}
 console.log(`${passed} passed, ${failed} failed`);
 device.destroy();
 exit(failed === 0 ? 0 : 1);

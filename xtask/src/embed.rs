@@ -70,7 +70,8 @@ pub(crate) fn stand_ins() -> Result<PathBuf, String> {
 /// Builds a stand-in, and puts it under the name of the library that it stands in for.
 fn built(package: &str, file: &str) -> Result<PathBuf, String> {
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--release", "--locked", "-p", package]).current_dir(root());
+    // All libraries, whose features are those of the other builds: with the package's own, the library is built again.
+    build.args(["build", "--release", "--locked", "--workspace", "--lib"]).current_dir(root());
     step(&format!("the stand-in for {file}"), build)?;
     let folder = root().join("target/stand-in");
     let library = folder.join("lib64").join(file);

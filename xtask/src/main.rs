@@ -2,6 +2,7 @@
 
 mod bench;
 mod capture;
+mod ci;
 mod embed;
 #[cfg(all(feature = "cuda", feature = "wgpu"))]
 mod faults;
@@ -16,6 +17,7 @@ mod publish;
 #[cfg(feature = "wgpu")]
 mod radv;
 mod report;
+mod repository;
 mod sanitize;
 #[cfg(feature = "cuda")]
 mod sass;
@@ -54,6 +56,8 @@ enum Command {
     ReportStage(report::stage::Args),
     /// Format, lint, test and document; the last lines say which backends ran.
     Test(test::Args),
+    /// Run what must hold before a change lands, but for what was green with the same inputs before.
+    Ci(ci::Args),
     /// Say which layers of a profile to merge and compress on a network, or that it does not pay.
     Plan(plan::Args),
     /// Predict steps over slow links with the planner, measure them on throttled threads, and print both.
@@ -86,7 +90,7 @@ enum Command {
     #[command(hide = true)]
     FaultsStage(faults::stage::Args),
     /// Run the collectives over MPI on OpenMPI and MPICH, and compare their results with those of threads.
-    Mpi,
+    Mpi(mpi::Args),
     /// Run the tests that need no GPU under AddressSanitizer.
     Sanitize,
     /// Run the fuzz targets over the wire and the decoders.
@@ -110,6 +114,11 @@ fn main() -> ExitCode {
         },
         Command::ReportStage(args) => report::stage::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Ci(args) => match ci::run(&args) {
+            // Its last line is what programs read, so that nothing follows it.
+            Ok(code) => return code,
+            Err(message) => Err(message),
+        },
         Command::Plan(args) => plan::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Study(args) => study::run(&args),
@@ -127,7 +136,7 @@ fn main() -> ExitCode {
         Command::Faults(args) => faults::run(&args),
         #[cfg(all(feature = "cuda", feature = "wgpu"))]
         Command::FaultsStage(args) => faults::stage::run(&args),
-        Command::Mpi => mpi::run(),
+        Command::Mpi(args) => mpi::run(&args),
         Command::Sanitize => sanitize::run(),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Vectors(args) => vectors::run(&args),

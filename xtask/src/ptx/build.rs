@@ -11,7 +11,7 @@ use crate::place::root;
 
 /// The toolchains to try, and the one compiler that is accepted among them: another one gives other bytes.
 const TOOLCHAINS: [&str; 2] = ["nightly", "nightly-2026-05-20"];
-const COMMIT_HASH: &str = "e50aa6fba4e63ab34c72bf9acfd2c307c1155d1a";
+pub(super) const COMMIT_HASH: &str = "e50aa6fba4e63ab34c72bf9acfd2c307c1155d1a";
 
 /// One artifact to build.
 #[derive(Clone, Copy)]
@@ -51,6 +51,11 @@ impl Target {
     /// The artifact's name.
     pub(super) fn file(self) -> String {
         format!("sm_{}.ptx", self.sm)
+    }
+
+    /// What it is built as, in one line.
+    pub(super) fn described(self) -> String {
+        format!("sm_{} {} {}", self.sm, self.old.unwrap_or("stock"), self.rustflags().join(" "))
     }
 
     /// The flags of every crate.

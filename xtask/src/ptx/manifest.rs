@@ -6,8 +6,13 @@ use serde_json::json;
 use super::build::{Compiler, Target};
 use super::text::entries;
 
-/// The manifest of what was built: of each target, the texts of all families in their order.
-pub(super) fn write(compiler: &Compiler, built: &[(Target, Vec<(&'static str, String)>)]) -> Result<String, String> {
+/// The manifest of what was built: of each target, the texts of all families in their order. `inputs` is the digest of
+/// what they were built from.
+pub(super) fn write(
+    compiler: &Compiler,
+    inputs: &str,
+    built: &[(Target, Vec<(&'static str, String)>)],
+) -> Result<String, String> {
     let mut targets = Vec::new();
     for (target, texts) in built {
         let isa = texts.first().and_then(|(_, ptx)| isa(ptx));
@@ -39,11 +44,19 @@ pub(super) fn write(compiler: &Compiler, built: &[(Target, Vec<(&'static str, St
             "commit_hash": compiler.commit_hash,
             "llvm": compiler.llvm,
         },
+        "inputs": inputs,
         "profile": "ptx",
         "targets": targets,
         "families": families,
     });
     serde_json::to_string_pretty(&manifest).map(|text| text + "\n").map_err(|e| format!("the manifest: {e}"))
+}
+
+/// The digest of inputs that a manifest has; none in one that is older than the digest.
+pub(super) fn inputs(manifest: &str) -> Result<Option<String>, String> {
+    let manifest: serde_json::Value =
+        serde_json::from_str(manifest).map_err(|e| format!("ptx/manifest.json is not JSON: {e}"))?;
+    Ok(manifest["inputs"].as_str().map(str::to_owned))
 }
 
 /// The PTX ISA that a text is written in.

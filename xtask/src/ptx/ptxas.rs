@@ -1,6 +1,7 @@
 //! NVIDIA's assembler, where there is one: it alone knows whether a text is valid, and what registers it takes.
 
 use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,8 +10,10 @@ use gradwire::plan::Kernel;
 use gradwire_ptx::{FAMILIES, HEAD_LINES, family_of};
 use gradwire_tests::Depth;
 
+use super::assembled::{self, Assembled};
 use super::build::{TARGETS, Target};
 use crate::place::root;
+use crate::repository::hash;
 use crate::side_by_side::side_by_side;
 
 /// An assembler.
@@ -45,13 +48,26 @@ const GENERATIONS: [u32; 10] = [35, 50, 60, 70, 75, 80, 86, 90, 100, 120];
 /// it is given where its driver refuses that. Below the full depth these are the capabilities of [`GENERATIONS`], and
 /// the oldest and the newest assembler that know each. Fails where one is refused, has a stack frame or spills
 /// registers; prints the registers of each kernel, and what was not checked.
-pub(super) fn assemble(artifacts: &Path, depth: Depth) -> Result<(), String> {
+///
+/// Below the full depth, what the committed list has is passed over. `accept` writes the list anew.
+pub(super) fn assemble(artifacts: &Path, depth: Depth, accept: bool) -> Result<(), String> {
     let all = find();
+    if accept && all.is_empty() {
+        return Err(format!(
+            "{} is made with ptxas, and none was found; `.ci/install ptxas` unpacks three",
+            assembled::LIST
+        ));
+    }
     let mut jobs = Vec::new();
     for family in &FAMILIES {
         jobs.extend(of_family(family.name, &all, &instructions(&artifacts.join(family.name))?, depth));
     }
-    let numbered: Vec<(usize, Job<'_>)> = jobs.into_iter().enumerate().collect();
+    let lines = lines(&jobs, artifacts)?;
+    let list = Assembled::read(&root());
+    let taken = |line: &String| !depth.sweeps() && list.has(line);
+    let open = jobs.into_iter().zip(&lines).filter(|(_, line)| !taken(line)).map(|(job, _)| job);
+    let numbered: Vec<(usize, Job<'_>)> = open.enumerate().collect();
+    println!("{} of {} texts are assembled; {} has the others", numbered.len(), lines.len(), assembled::LIST);
     let rows = side_by_side(&numbered, || (), |(), (index, job)| run(job, artifacts, *index));
 
     let (mut failures, mut family) = (Vec::new(), "");
@@ -72,7 +88,7 @@ pub(super) fn assemble(artifacts: &Path, depth: Depth) -> Result<(), String> {
         }
     }
     for target in TARGETS {
-        if !numbered.iter().any(|(_, job)| job.sm == target.sm && job.target == target.sm) {
+        if !all.iter().any(|ptxas| ptxas.knows.contains(&target.sm)) {
             println!("nothing was assembled for sm_{}: no ptxas that knows it was found", target.sm);
         }
     }
@@ -81,7 +97,34 @@ pub(super) fn assemble(artifacts: &Path, depth: Depth) -> Result<(), String> {
             "one capability of each generation was assembled for; `--depth full` takes every one, with every ptxas"
         );
     }
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+    if !failures.is_empty() {
+        return Err(failures.join("\n"));
+    }
+    if accept {
+        return Assembled::write(&root(), lines.into_iter());
+    }
+    if !numbered.is_empty() && !depth.sweeps() {
+        println!("the next check need not assemble these: `cargo xtask ptx --check --accept`, and commit the list");
+    }
+    Ok(())
+}
+
+/// The line of each job in the list.
+fn lines(jobs: &[Job<'_>], artifacts: &Path) -> Result<Vec<String>, String> {
+    let mut hashes: BTreeMap<(&str, u32), String> = BTreeMap::new();
+    let mut lines = Vec::new();
+    for job in jobs {
+        let hash = match hashes.entry((job.family, job.target)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let path = artifacts.join(format!("{}/sm_{}.ptx", job.family, job.target));
+                let text = fs::read_to_string(&path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
+                new.insert(hash(&text)?)
+            }
+        };
+        lines.push(assembled::line(job.family, job.target, hash, job.sm, &job.by.release));
+    }
+    Ok(lines)
 }
 
 /// Each target's instructions: its artifact without the head, which is what several may share.
@@ -136,7 +179,8 @@ fn columns(family: &str) -> String {
 pub(crate) fn find() -> Vec<Ptxas> {
     let mut paths: Vec<PathBuf> = Vec::new();
     match std::env::var_os("GRADWIRE_PTXAS") {
-        Some(list) => paths.extend(std::env::split_paths(&list)),
+        // An empty list has one path, which is empty: it says that there is to be none.
+        Some(list) => paths.extend(std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty())),
         None => {
             let path = std::env::var_os("PATH").unwrap_or_default();
             paths.extend(std::env::split_paths(&path).map(|folder| folder.join("ptxas")).filter(|p| p.is_file()));

@@ -59,7 +59,7 @@ const REPLAYED: u32 = 90;
 pub(crate) enum SassError {
     /// A tool is not there.
     #[error(
-        "{tool} was not found under target/ptxas; `.ci/run` says how the wheels are unpacked there (or name it in \
+        "{tool} was not found under target/ptxas; `.ci/install ptxas` unpacks the wheels there (or name it in \
              GRADWIRE_PTXAS, GRADWIRE_NVDISASM)"
     )]
     Missing {
@@ -160,7 +160,7 @@ pub(crate) enum SassError {
     },
     /// The tools are of other releases than the page's.
     #[error(
-        "the page is made with ptxas and nvdisasm 13.5 and ptxas 12.9, and {found} were found; `.ci/run` has the wheels"
+        "the page is made with ptxas and nvdisasm 13.5 and ptxas 12.9, and {found} were found; `.ci/install ptxas` unpacks them"
     )]
     OtherTools {
         /// The releases that were found.

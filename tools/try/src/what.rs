@@ -1,0 +1,144 @@
+//! What a change is tried with.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// The codecs, by the names that GRADWIRE_CODEC takes.
+const CODECS: [&str; 13] = [
+    "drive", "eden", "float", "natural", "onebit", "powersgd", "qsgd", "quantile", "sign", "ternary", "topk", "tree",
+    "uniform",
+];
+/// The tests of the suite in the program `cpu`: one for each vector width.
+const WIDTHS: [&str; 3] = ["baseline", "avx2", "avx512"];
+/// Beginnings of the paths on which every codec depends.
+const OF_ALL: [&str; 6] = ["kernels-gpu/src", "host/src", "tests/src", "tests/tests/cpu", "Cargo", "host/Cargo"];
+/// Beginnings of the paths whose tests are those of the compressor.
+const OF_COMPRESSOR: [&str; 4] = ["host/src/compressor", "host/src/collective", "collectives", "tests/tests/ranks"];
+
+/// Tests of one program.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Suite<'a> {
+    /// The program.
+    pub(crate) program: &'static str,
+    /// Parts of the names of those tests.
+    pub(crate) filters: Vec<&'a str>,
+    /// The one codec that the suite checks; none for all.
+    pub(crate) codec: Option<&'a str>,
+}
+
+/// What is tested.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct What {
+    codecs: BTreeSet<&'static str>,
+    /// Every codec, whichever are named.
+    all: bool,
+    compressor: bool,
+}
+
+impl What {
+    /// What a word asks for.
+    pub(crate) fn of_word(word: &str) -> Result<Self, String> {
+        let mut what = Self::default();
+        match (word, CODECS.iter().find(|codec| **codec == word)) {
+            (_, Some(codec)) => what.codecs.extend([codec]),
+            ("compressor", _) => what.compressor = true,
+            ("cpu", _) => what.all = true,
+            _ => return Err(format!("`{word}` is neither `compressor` nor `cpu`, nor a codec: {}", CODECS.join(", "))),
+        }
+        Ok(what)
+    }
+
+    /// What files that changed ask for. One that is named after a codec is of that codec alone.
+    pub(crate) fn of_paths<'p>(paths: impl Iterator<Item = &'p str>) -> Self {
+        let mut what = Self::default();
+        for path in paths {
+            let begins = |places: &[&str]| places.iter().any(|place| path.starts_with(place));
+            let names: Vec<&str> = path.split(['/', '.']).collect();
+            if begins(&OF_COMPRESSOR) {
+                what.compressor = true;
+            } else if let Some(codec) = CODECS.iter().find(|codec| begins(&OF_ALL) && names.contains(*codec)) {
+                what.codecs.insert(codec);
+            } else if begins(&OF_ALL) {
+                what.all = true;
+            }
+        }
+        what
+    }
+
+    /// Whether no test is of it.
+    pub(crate) fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The tests.
+    pub(crate) fn suites(&self) -> Vec<Suite<'static>> {
+        let of = |codec: Option<&'static str>| {
+            // A selection and PowerSGD have tests of their own beside the suite's.
+            let own: &[&str] = match codec {
+                Some("topk") => &["topk", "selection", "thresholds"],
+                Some("powersgd") => &["powersgd"],
+                Some(_) => &[],
+                None => &["topk", "selection", "thresholds", "powersgd"],
+            };
+            Suite { program: "cpu", filters: [&WIDTHS, own].concat(), codec }
+        };
+        let mut suites = Vec::new();
+        if self.all {
+            suites.push(of(None));
+        } else {
+            suites.extend(self.codecs.iter().map(|codec| of(Some(codec))));
+        }
+        if self.compressor {
+            suites.push(Suite { program: "ranks", filters: vec!["compressor"], codec: None });
+        }
+        suites
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = if self.all { vec!["every codec"] } else { self.codecs.iter().copied().collect() };
+        let compressor = self.compressor.then_some("the compressor");
+        let parts: Vec<&str> = all.into_iter().chain(compressor).collect();
+        f.write_str(if parts.is_empty() { "no test is of what changed; the check" } else { "" })?;
+        f.write_str(&parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(paths: &[&str]) -> String {
+        What::of_paths(paths.iter().copied()).to_string()
+    }
+
+    #[test]
+    fn files_say_what_is_tried() {
+        assert_eq!(told(&["kernels-gpu/src/arith/qsgd.rs"]), "qsgd");
+        assert_eq!(told(&["kernels-gpu/src/kernels/topk/sample.rs", "host/src/codec/powersgd.rs"]), "powersgd, topk");
+        assert_eq!(told(&["host/src/wire.rs", "host/src/codec/powersgd.rs"]), "every codec");
+        assert_eq!(told(&["host/src/compressor/step.rs", "README.md"]), "the compressor");
+        assert_eq!(told(&["ptx/topk/sm_35.ptx", "docs/topk.md"]), "no test is of what changed; the check");
+        assert!(What::of_paths(["xtask/src/main.rs"].into_iter()).is_nothing());
+    }
+
+    #[test]
+    fn a_word_is_a_codec_or_a_part() {
+        let suites = |word: &str| What::of_word(word).map(|what| what.suites());
+        let of = |program, filters: &[&'static str], codec| Suite { program, filters: filters.to_vec(), codec };
+        assert_eq!(suites("qsgd"), Ok(vec![of("cpu", &WIDTHS, Some("qsgd"))]));
+        assert_eq!(suites("compressor"), Ok(vec![of("ranks", &["compressor"], None)]));
+        assert!(suites("qsdg").is_err_and(|why| why.contains("`qsdg` is neither") && why.contains("qsgd")));
+    }
+
+    #[test]
+    fn the_codecs_are_those_of_the_library() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../host/src/codec");
+        let names = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+        let stems = names.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()));
+        let found: BTreeSet<String> =
+            stems.filter(|stem| !["mod", "estimate", "quantizer"].contains(&stem.as_str())).collect();
+        assert_eq!(found, CODECS.map(str::to_owned).into());
+    }
+}

@@ -1,0 +1,143 @@
+//! `cargo xtask ci`: the stages of continuous integration, of which one that was green for the same inputs is left out.
+
+mod plan;
+mod run;
+mod stage;
+mod stages;
+mod stamp;
+mod state;
+mod table;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use plan::{Asked, Decision, Does, Standing, decide};
+use stage::Stage;
+use stages::STAGES;
+use stamp::{Found, Stamp};
+use state::{State, Tools};
+use table::{Outcome, Row};
+
+use crate::place::root;
+use crate::repository::git;
+
+/// Run what must hold before a change lands.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only these stages, whatever is known of them; all where none is named.
+    stages: Vec<String>,
+    /// All of every stage, as CI=full in the environment asks for too.
+    #[arg(long)]
+    full: bool,
+    /// Print which stages would run and why, and run none.
+    #[arg(long)]
+    why: bool,
+    /// Run the other stages after one that failed.
+    #[arg(long)]
+    keep_going: bool,
+}
+
+/// Decides, runs and tells. The exit code says whether all stages passed.
+///
+/// # Errors
+/// Where it cannot be decided what runs.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
+    let (root, kept) = (root(), stamp::folder()?);
+    let full = args.full || std::env::var_os("CI").is_some_and(|value| value == "full");
+    let asked = Asked { full, only: &args.stages, turn: turn(&root)? };
+    let mut tools = Tools::new(&root, &kept);
+    let mut all = decide(STAGES, asked, |stage| standing(stage, &root, &kept, &mut tools))?;
+    all.retain(|(stage, _)| args.stages.is_empty() || args.stages.iter().any(|name| name == stage.name));
+    print!("{}", table::decisions(&all));
+    if args.why {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut rows: Vec<Row> = Vec::new();
+    for (stage, decision) in all {
+        let row = if !decision.does.runs() {
+            Row { name: stage.name, outcome: Outcome::LeftOut, seconds: 0, why: decision.why }
+        } else if let Some(failed) = rows.iter().find(|row| row.outcome == Outcome::Failed && !args.keep_going) {
+            let why = format!("{} failed before; --keep-going goes on", failed.name);
+            Row { name: stage.name, outcome: Outcome::NotReached, seconds: 0, why }
+        } else {
+            one(stage, decision, &root, &kept)
+        };
+        rows.push(row);
+    }
+    let (text, passed) = table::outcomes(&rows);
+    print!("{text}");
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What chooses the stage that runs although it need not: the number of commits.
+fn turn(root: &Path) -> Result<u64, String> {
+    let number = |words: &[&str], radix: u32, digits: usize| {
+        let text = git(root, words)?;
+        let digits: String = text.trim().chars().take(digits).collect();
+        u64::from_str_radix(&digits, radix).map_err(|e| format!("git {} says `{digits}`: {e}", words.join(" ")))
+    };
+    // A clone without the history counts the same few commits every time.
+    if git(root, &["rev-parse", "--is-shallow-repository"])?.trim() == "true" {
+        return number(&["rev-parse", "HEAD"], 16, 8);
+    }
+    number(&["rev-list", "--count", "HEAD"], 10, 16)
+}
+
+/// What its stamp says of a stage.
+fn standing(stage: &Stage, root: &Path, kept: &Path, tools: &mut Tools<'_>) -> Result<Standing, String> {
+    // Also where there is no stamp, so that a stage without inputs is an error at once.
+    let now = State::of(stage, root, tools)?;
+    Ok(match stamp::read(kept, stage.name) {
+        Found::Nothing => Standing::Open("it has no stamp".to_owned()),
+        Found::Ignored(why) => Standing::Open(format!("its stamp is ignored: {why}")),
+        Found::Stamp(Stamp { state, commit, .. }) => match now.differs(&state) {
+            Some(what) => Standing::Open(what),
+            None if now.lacks_a_tool() => Standing::Open("a tool of it is not there yet".to_owned()),
+            None => Standing::Green(commit),
+        },
+    })
+}
+
+/// Runs a stage, and keeps or removes its stamp.
+fn one(stage: &'static Stage, decision: Decision, root: &Path, kept: &Path) -> Row {
+    println!("\n=== {}: {}", stage.name, stage.what);
+    let start = Instant::now();
+    let outcome = stamped(stage, decision.does, root, kept, start);
+    let seconds = start.elapsed().as_secs();
+    let (outcome, mut why) = match outcome {
+        Ok(()) => (Outcome::Passed, decision.why),
+        Err(why) => (Outcome::Failed, why),
+    };
+    println!("=== {}: {} after {seconds} s", stage.name, outcome.word());
+    if outcome == Outcome::Failed {
+        println!("{}: {why}", stage.name);
+        // What is said of a stage must not outlive that it fails.
+        if let Err(stays) = stamp::remove(kept, stage.name) {
+            why = format!("{why}; {stays}");
+        }
+    }
+    Row { name: stage.name, outcome, seconds, why }
+}
+
+/// Runs a stage, and writes its stamp if it passes.
+fn stamped(stage: &Stage, does: Does, root: &Path, kept: &Path, start: Instant) -> Result<(), String> {
+    run::install(stage, root, kept)?;
+    if !stage.rotates() {
+        return run::lines(stage, does, root, kept);
+    }
+    // Only now is every tool there.
+    let before = State::of(stage, root, &mut Tools::new(root, kept))?;
+    let passed = run::lines(stage, does, root, kept);
+    let was_green = matches!(stamp::read(kept, stage.name), Found::Stamp(old) if before.differs(&old.state).is_none());
+    if let Err(why) = passed {
+        let hint = "it was green for the same inputs before, so that xtask/src/ci/stages.rs may lack one";
+        return Err(if was_green { format!("{why}; {hint}") } else { why });
+    }
+    if before != State::of(stage, root, &mut Tools::new(root, kept))? {
+        println!("{}: its inputs changed while it ran, so that no stamp is kept", stage.name);
+        return stamp::remove(kept, stage.name);
+    }
+    let commit = git(root, &["rev-parse", "--short=12", "HEAD"])?.trim().to_owned();
+    stamp::write(kept, stage.name, &Stamp { state: before, commit, seconds: start.elapsed().as_secs() })
+}
