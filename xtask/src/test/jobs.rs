@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::programs::{Program, Test, build};
 
 /// Started before all others, so that none of them is still running when the rest has ended.
-pub(super) const LONGEST: [&str; 11] = [
+pub(super) const LONGEST: [&str; 15] = [
     "tools sass",
     "gpu traffic",
     "gpu ptx",
@@ -20,8 +20,12 @@ pub(super) const LONGEST: [&str; 11] = [
     "ranks resident_training",
     "ranks compressor",
     "gpu powersgd_gpu",
+    "cpu dct",
     "cpu suite",
     "tools report",
+    "cpu packing",
+    "cpu wire_page",
+    "cpu powersgd_faults",
 ];
 
 /// Tests that one process runs.
