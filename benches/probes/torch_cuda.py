@@ -148,6 +148,8 @@ def train(rank, ranks, folder, device, backend, recipe, steps, width, layers, se
         if device == "cuda" and recipe:
             found.update(copies(lambda: one(ddp, optimizer, width, device)))
         say(**found)
+        if not same:
+            raise RuntimeError(f"{recipe}: the ranks' weights differ")
     elif device == "cuda" and recipe and ranks > 1:
         one(ddp, optimizer, width, device)
     if state is not None:
@@ -196,8 +198,10 @@ def gradients(rank, folder, device, seconds):
         flat = torch.cat([p.grad.reshape(-1).cpu() for p in net.parameters()])
         both = [torch.empty_like(flat) for _ in range(2)]
         dist.all_gather(both, flat)
+        if not torch.equal(*both):
+            raise RuntimeError(f"{recipe}: the ranks' gradients differ")
         if rank == 0:
-            say(part="Gradients", recipe=recipe, good=torch.equal(*both), elements=flat.numel(), ms=round(1e3 * sorted(times)[2], 2))
+            say(part="Gradients", recipe=recipe, good=True, elements=flat.numel(), ms=round(1e3 * sorted(times)[2], 2))
     dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-//! What a codec takes from a matrix product on another stream, and what it takes itself on a few multiprocessors:
+//! How much a codec slows a matrix product on another stream, and how long it takes on a few multiprocessors:
 //! `cargo run --release --features cudarc --example beside_gemm`. A line of JSON for each measurement.
 //!
 //! The product is cuBLAS's, in bf16, as a backward pass has it. Needs libcublas, in `LD_LIBRARY_PATH` or where the
@@ -276,7 +276,7 @@ impl Gemm {
         Ok(Self { stream: stream.clone(), handle: handle as usize, call, matrices })
     }
 
-    /// Seconds for each of so many products.
+    /// Seconds per product.
     fn run(&self, times: u32) -> Result<f64, Failure> {
         const BF16: c_int = 14;
         const BINARY32_SUMS: c_int = 68;

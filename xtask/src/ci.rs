@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: the stages of continuous integration, of which one that was green for the same inputs is left out.
+//! `cargo xtask ci`: the stages of continuous integration. A stage that was green for the same inputs is left out.
 
 mod plan;
 mod run;
@@ -8,6 +8,7 @@ mod stamp;
 mod state;
 mod table;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -53,6 +54,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     if args.why {
         return Ok(ExitCode::SUCCESS);
     }
+    // This program holds the texts of shaders and PTX as they are now, and not as they may be when a stage begins.
+    let begun: BTreeMap<&str, String> = (all.iter())
+        .filter(|(stage, decision)| stage.rotates() && decision.does.runs())
+        .map(|(stage, _)| Ok((stage.name, state::hash_of_files(stage, &root)?)))
+        .collect::<Result<_, String>>()?;
     let mut rows: Vec<Row> = Vec::new();
     for (stage, decision) in all {
         let row = if !decision.does.runs() {
@@ -61,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
             let why = format!("{} failed before; --keep-going goes on", failed.name);
             Row { name: stage.name, outcome: Outcome::NotReached, seconds: 0, why }
         } else {
-            one(stage, decision, &root, &kept)
+            one(stage, decision, &root, &kept, begun.get(stage.name))
         };
         rows.push(row);
     }
@@ -100,10 +106,10 @@ fn standing(stage: &Stage, root: &Path, kept: &Path, tools: &mut Tools<'_>) -> R
 }
 
 /// Runs a stage, and keeps or removes its stamp.
-fn one(stage: &'static Stage, decision: Decision, root: &Path, kept: &Path) -> Row {
+fn one(stage: &'static Stage, decision: Decision, root: &Path, kept: &Path, begun: Option<&String>) -> Row {
     println!("\n=== {}: {}", stage.name, stage.what);
     let start = Instant::now();
-    let outcome = stamped(stage, decision.does, root, kept, start);
+    let outcome = stamped(stage, decision.does, root, kept, begun, start);
     let seconds = start.elapsed().as_secs();
     let (outcome, mut why) = match outcome {
         Ok(()) => (Outcome::Passed, decision.why),
@@ -112,7 +118,7 @@ fn one(stage: &'static Stage, decision: Decision, root: &Path, kept: &Path) -> R
     println!("=== {}: {} after {seconds} s", stage.name, outcome.word());
     if outcome == Outcome::Failed {
         println!("{}: {why}", stage.name);
-        // What is said of a stage must not outlive that it fails.
+        // A stage that fails loses its stamp.
         if let Err(stays) = stamp::remove(kept, stage.name) {
             why = format!("{why}; {stays}");
         }
@@ -121,7 +127,14 @@ fn one(stage: &'static Stage, decision: Decision, root: &Path, kept: &Path) -> R
 }
 
 /// Runs a stage, and writes its stamp if it passes.
-fn stamped(stage: &Stage, does: Does, root: &Path, kept: &Path, start: Instant) -> Result<(), String> {
+fn stamped(
+    stage: &Stage,
+    does: Does,
+    root: &Path,
+    kept: &Path,
+    begun: Option<&String>,
+    start: Instant,
+) -> Result<(), String> {
     run::install(stage, root, kept)?;
     if !stage.rotates() {
         return run::lines(stage, does, root, kept);
@@ -134,8 +147,9 @@ fn stamped(stage: &Stage, does: Does, root: &Path, kept: &Path, start: Instant) 
         let hint = "it was green for the same inputs before, so that xtask/src/ci/stages.rs may lack one";
         return Err(if was_green { format!("{why}; {hint}") } else { why });
     }
-    if before != State::of(stage, root, &mut Tools::new(root, kept))? {
-        println!("{}: its inputs changed while it ran, so that no stamp is kept", stage.name);
+    let after = State::of(stage, root, &mut Tools::new(root, kept))?;
+    if before != after || begun.is_some_and(|files| *files != after.files) {
+        println!("{}: its inputs changed after this program was built, so that no stamp is kept", stage.name);
         return stamp::remove(kept, stage.name);
     }
     let commit = git(root, &["rev-parse", "--short=12", "HEAD"])?.trim().to_owned();

@@ -127,7 +127,7 @@ impl Part {
             && self.recipe.entropy != Entropy::None
         {
             let plan = codec.plan(*elements, Dtype::F32, self.recipe.memory().adds_residual())?;
-            let values = plan.quantizer(plan.most() as usize, self.recipe.memory().feedback)?;
+            let values = plan.quantizer(plan.most() as usize, false)?;
             values.map_or(Ok(()), |values| Packing::new(values.header(), values.entropy(), to).map(drop))?;
         }
         if let Method::Dense { plan, limits } = &mut self.method
@@ -270,7 +270,7 @@ impl Part {
         let packed = match &self.method {
             Method::Random { .. } => return self.refuse_not_finite(input),
             Method::LowRank { packed, .. } => packed.then(|| self.pack(input)),
-            _ => return Ok(()),
+            Method::Dense { .. } | Method::Sparse { .. } | Method::Rotated { .. } => return Ok(()),
         };
         let Method::LowRank { state, .. } = &mut self.method else { return Ok(()) };
         let found = state.not_finite(packed.as_deref().unwrap_or(input));
@@ -420,7 +420,40 @@ impl Part {
                 self.unpack(&output, gradient);
                 Ok(())
             }
-            _ => Ok(()),
+            (method, received) => self.unread(method, received),
+        }
+    }
+
+    /// Whether a part that no decoder takes is right as it is: it was summed, or exchanged by another algorithm than a
+    /// gather. Every pair has its line, so that a new method cannot leave a rank's own gradient as the mean.
+    ///
+    /// # Errors
+    /// [`RecipeError::Stages`] for payloads of another method.
+    pub(super) fn unread(&self, method: &Method, received: &Received<'_>) -> Result<(), Error> {
+        match (method, received) {
+            (Method::LowRank { .. } | Method::Random { .. }, Received::Nothing) => Ok(()),
+            (Method::Dense { .. } | Method::Sparse { .. } | Method::Rotated { .. }, Received::Nothing)
+                if self.via != Algorithm::Gather =>
+            {
+                Ok(())
+            }
+            (
+                Method::Dense { .. },
+                Received::Nothing | Received::Dense(_) | Received::Rotated(_) | Received::Sparse(_),
+            )
+            | (
+                Method::Sparse { .. },
+                Received::Nothing | Received::Dense(_) | Received::Rotated(_) | Received::Sparse(_),
+            )
+            | (
+                Method::Rotated { .. },
+                Received::Nothing | Received::Dense(_) | Received::Rotated(_) | Received::Sparse(_),
+            )
+            | (Method::LowRank { .. }, Received::Dense(_) | Received::Rotated(_) | Received::Sparse(_))
+            | (Method::Random { .. }, Received::Dense(_) | Received::Rotated(_) | Received::Sparse(_)) => {
+                let what = "payloads arrived that the recipe's method cannot decode";
+                Err(RecipeError::Stages { what, remedy: "report this: it is a fault of gradwire" }.into())
+            }
         }
     }
 
@@ -448,7 +481,7 @@ impl Part {
                 }
                 Ok(())
             }
-            _ => Ok(()),
+            (method, received) => self.unread(method, received),
         }
     }
 
@@ -545,7 +578,8 @@ fn of_spans(codec: &TopK, spans: &[TensorSpan], packed: bool, elements: u64) -> 
 /// Refuses a selection or quantizer that so many elements do not admit.
 fn check(codec: &TopK, elements: u64, recipe: &Recipe) -> Result<(), Error> {
     let plan = codec.plan(elements as usize, Dtype::F32, recipe.memory().adds_residual())?;
-    plan.quantizer(plan.most() as usize, recipe.memory().feedback).map(drop)
+    let values = plan.quantizer(plan.most() as usize, false)?;
+    values.map_or(Ok(()), |values| recipe.memory().check_feedback(&values))
 }
 
 /// What is kept of each tensor, where that is a number for each: with `gaps` also nothing of what lies between them, up

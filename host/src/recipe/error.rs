@@ -16,6 +16,14 @@ pub enum RecipeError {
         /// What could stand there.
         allowed: String,
     },
+    /// A text that is too long to be a recipe.
+    #[error("a recipe has at most {most} bytes, and this text has {bytes}; shorten it")]
+    Length {
+        /// Bytes of the text.
+        bytes: usize,
+        /// Bytes that it may have.
+        most: usize,
+    },
     /// A stage with a setting that its codec refuses.
     #[error("at byte {at} of {text:?}: {source}")]
     Setting {

@@ -2,6 +2,7 @@
 
 use super::{Promise, RecipeError};
 use crate::error::Error;
+use crate::plan::EncodePlan;
 
 /// What is kept from step to step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,6 +82,27 @@ impl Memory {
     /// gradient was.
     pub(crate) fn sends_momentum(&self) -> bool {
         self.momentum.is_some() && !self.nesterov
+    }
+
+    /// Refuses error feedback whose residual grows without a bound.
+    ///
+    /// A codec leaves E|C(x) - x|^2 <= omega |x|^2, and beta times that comes back with the next gradient: the residual
+    /// stays bounded if beta sqrt(omega) < 1.
+    ///
+    /// # Errors
+    /// As [`EncodePlan::with_feedback`]; the remedy names the beta that would do.
+    pub(crate) fn check_feedback(&self, plan: &EncodePlan) -> Result<(), Error> {
+        let (beta, omega) = (f64::from(self.beta), plan.omega());
+        if !self.feedback || self.is_formed() && (beta == 0.0 || beta * beta * omega < 1.0) {
+            return Ok(());
+        }
+        match plan.with_feedback() {
+            Err(Error::FeedbackDiverges { omega, remedy }) if omega.is_finite() => {
+                let most = ((100.0 / omega.sqrt()).ceil() - 1.0) / 100.0;
+                Err(Error::FeedbackDiverges { omega, remedy: format!("{remedy}, or ef:beta={most} at most") })
+            }
+            checked => checked.map(drop),
+        }
     }
 
     /// How what is encoded is formed, of tensors of which the longest promises this.

@@ -697,8 +697,8 @@ impl Dense<'_> {
         let plan = plan?;
         match (self.0.memory.feedback, self.0.memory.is_formed()) {
             (true, false) => plan.with_feedback(),
-            // The codec reads what was formed, and no residual. What feedback refuses is refused all the same.
-            (true, true) => plan.with_feedback().map(|_| plan),
+            // The codec reads what was formed, and no residual.
+            (true, true) => self.0.memory.check_feedback(&plan).map(|()| plan),
             (false, _) => Ok(plan),
         }
     }

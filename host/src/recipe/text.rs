@@ -24,10 +24,17 @@ const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, dct, elia
 const NORM: &str = "a norm above 0";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
+/// Bytes of a text, several times those of any recipe: an error quotes the text, and each of its words is held against
+/// all before it.
+const LONGEST: usize = 1024;
+
 impl FromStr for Recipe {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
+        if text.len() > LONGEST {
+            return Err(RecipeError::Length { bytes: text.len(), most: LONGEST }.into());
+        }
         if let Some(expanded) = expanded(text) {
             return expanded.map_err(|names| unknown_method(text, names))?.parse();
         }

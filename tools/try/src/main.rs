@@ -16,7 +16,7 @@ cargo try [WHAT]
 
 Formats the workspace, and runs the CPU's tests of WHAT at the quick depth: a codec, such as qsgd, topk or powersgd; the
 compressor; or cpu, the suite of all codecs. Without it, the files that differ from the last commit say what.
---check looks at everything else that compiles too. `cargo xtask test` runs what must hold before a change lands.";
+--check also runs `cargo check` on the workspace. `cargo xtask test` runs what must hold before a change lands.";
 
 fn main() -> ExitCode {
     match run(std::env::args().skip(1).collect()) {

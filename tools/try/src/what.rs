@@ -100,7 +100,7 @@ impl fmt::Display for What {
         let all = if self.all { vec!["every codec"] } else { self.codecs.iter().copied().collect() };
         let compressor = self.compressor.then_some("the compressor");
         let parts: Vec<&str> = all.into_iter().chain(compressor).collect();
-        f.write_str(if parts.is_empty() { "no test is of what changed; the check" } else { "" })?;
+        f.write_str(if parts.is_empty() { "no CPU test covers the change; cargo check" } else { "" })?;
         f.write_str(&parts.join(", "))
     }
 }
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(told(&["kernels-gpu/src/kernels/topk/sample.rs", "host/src/codec/powersgd.rs"]), "powersgd, topk");
         assert_eq!(told(&["host/src/wire.rs", "host/src/codec/powersgd.rs"]), "every codec");
         assert_eq!(told(&["host/src/compressor/step.rs", "README.md"]), "the compressor");
-        assert_eq!(told(&["ptx/topk/sm_35.ptx", "docs/topk.md"]), "no test is of what changed; the check");
+        assert_eq!(told(&["ptx/topk/sm_35.ptx", "docs/topk.md"]), "no CPU test covers the change; cargo check");
         assert!(What::of_paths(["xtask/src/main.rs"].into_iter()).is_nothing());
     }
 

@@ -6,10 +6,37 @@ use super::stage::{Class, Stage};
 const MANIFESTS: &[&str] = &["Cargo.toml", "Cargo.lock", ".cargo", "*/Cargo.toml"];
 /// The crate gradwire, with the arithmetic that its CPU backend runs.
 const LIBRARY: &[&str] = &["kernels-gpu", "host/src", "shaders"];
-/// What starts a kernel of the WGPU backend.
-const WGPU: &[&str] = &["shaders", "host/src/backend/mod.rs", "host/src/backend/wgpu", "host/src/plan"];
-/// What starts a kernel of the CUDA backend.
-const CUDA: &[&str] = &["ptx", "host/src/backend/mod.rs", "host/src/backend/cuda", "host/src/plan"];
+/// The WGPU backend: its kernels, and the code that launches them.
+const WGPU: &[&str] = &["shaders", "host/src/backend/mod.rs", "host/src/backend/wgpu"];
+/// The CUDA backend: its kernels, and the code that launches them.
+const CUDA: &[&str] = &["ptx", "host/src/backend/mod.rs", "host/src/backend/cuda"];
+/// What plans launches for both backends, and what the kernels' parameters are.
+const PASSES: &[&str] = &[
+    "kernels-gpu/src/params.rs",
+    "kernels-gpu/src/presets*",
+    "host/src/plan",
+    "host/src/codec",
+    "host/src/low_rank",
+    "host/src/sparse",
+    "host/src/model",
+    "host/src/random",
+    "host/src/rotation",
+    "host/src/entropy",
+    "host/src/vote*",
+];
+/// What runs a stage's lines, starts compilers and test programs, and counts what passed.
+const RUNNER: &[&str] = &[
+    "xtask/src/ci",
+    "xtask/src/ci.rs",
+    "xtask/src/test",
+    "xtask/src/test.rs",
+    "xtask/src/ptx",
+    "xtask/src/ptx.rs",
+    "xtask/src/embed.rs",
+    "xtask/src/place.rs",
+    "xtask/src/report/child.rs",
+    "xtask/src/repository.rs",
+];
 /// The stand-ins for NVIDIA's libraries, and the machine that runs PTX in them.
 const STAND_INS: &[&str] = &["tests/cuda-stand-in", "tests/nccl-stand-in", "tests/ptx-machine"];
 /// The wheels of ptxas and nvdisasm, by their versions and hashes.
@@ -20,10 +47,10 @@ const NIGHTLY: &str = "rustc +nightly -vV 2>/dev/null || rustc +nightly-2026-05-
 const SWIFTSHADER: &str = "cat \"$GRADWIRE_CI_STAMPS/swiftshader/version\"";
 
 /// Mesa's device in software alone answers, whatever else the machine has, so that every run tests the same thing.
-const ON_LAVAPIPE: &str = "VK_DRIVER_FILES=$(echo /usr/share/vulkan/icd.d/lvp_icd*.json)";
+const ON_LAVAPIPE: &str = "VK_DRIVER_FILES=$(ls /usr/share/vulkan/icd.d/lvp_icd*.json | head -n 1)";
 const ON_SWIFTSHADER: &str = "VK_DRIVER_FILES=$GRADWIRE_CI_STAMPS/swiftshader/vk_swiftshader_icd.json";
 
-/// What a stage is that says nothing else.
+/// The defaults.
 const STAGE: Stage =
     Stage { name: "", what: "", needs: &[], settings: &[], lines: &[], whole: &[], class: Class::Always };
 
@@ -72,7 +99,7 @@ pub(super) const STAGES: &[Stage] = &[
         lines: &["xtask ptx --check"],
         whole: &["xtask ptx --check --depth full"],
         class: Class::Rotation {
-            files: &[MANIFESTS, &["kernels-gpu", "ptx", "host/src/plan", "xtask/src/ptx.rs", "xtask/src/ptx"], INSTALL],
+            files: &[MANIFESTS, RUNNER, &["kernels-gpu", "ptx", "host/src/plan"], INSTALL],
             tools: &[NIGHTLY],
         },
         ..STAGE
@@ -84,7 +111,10 @@ pub(super) const STAGES: &[Stage] = &[
         lines: &["xtask sass --check"],
         class: Class::Rotation {
             files: &[
+                MANIFESTS,
+                RUNNER,
                 CUDA,
+                PASSES,
                 INSTALL,
                 &["xtask/src/sass", "docs/sass.md", "benches/results/h100-2026-11-26", "tests/src"],
             ],
@@ -106,7 +136,7 @@ pub(super) const STAGES: &[Stage] = &[
             "node tests/tint/check.mjs --all target/shaders",
         ],
         class: Class::Rotation {
-            files: &[&["shaders", "tests/tint", "xtask/src/shaders.rs"]],
+            files: &[RUNNER, &["shaders", "tests/tint", "xtask/src/shaders.rs"]],
             tools: &["node --version", SWIFTSHADER],
         },
     },
@@ -114,11 +144,11 @@ pub(super) const STAGES: &[Stage] = &[
         name: "swiftshader",
         what: "the WGPU suite on a second driver",
         needs: &["lavapipe", "swiftshader"],
-        // Another driver may differ in a shader: each of them runs in every path once. Inputs are swept on lavapipe.
+        // Each shader runs once in every path on the other driver. Inputs are swept on lavapipe.
         settings: &[ON_SWIFTSHADER, "GRADWIRE_REQUIRE=wgpu:SwiftShader", "GRADWIRE_DEPTH=quick"],
         lines: &["cargo test --release --locked --workspace --test wgpu suite::"],
         class: Class::Rotation {
-            files: &[MANIFESTS, WGPU, &["tests/src", "tests/tests/wgpu"]],
+            files: &[MANIFESTS, RUNNER, WGPU, PASSES, &["tests/src", "tests/tests/wgpu"]],
             tools: &[RUSTC, SWIFTSHADER],
         },
         ..STAGE
@@ -132,10 +162,10 @@ pub(super) const STAGES: &[Stage] = &[
         class: Class::Rotation {
             files: &[
                 MANIFESTS,
-                WGPU,
-                CUDA,
+                RUNNER,
+                LIBRARY,
                 STAND_INS,
-                &["host/src/embed", "host/examples", "adapters", "tests/src", "tests/tests/gpu", "xtask/src/embed.rs"],
+                &["ptx", "host/examples", "adapters", "tests/src", "tests/tests/gpu"],
             ],
             tools: &[RUSTC],
         },
@@ -147,7 +177,7 @@ pub(super) const STAGES: &[Stage] = &[
         needs: &["browser"],
         lines: &["xtask web"],
         class: Class::Rotation {
-            files: &[MANIFESTS, LIBRARY, &["examples/web", "xtask/src/web.rs", "xtask/src/web"]],
+            files: &[MANIFESTS, RUNNER, LIBRARY, &["examples/web", "xtask/src/web.rs", "xtask/src/web"]],
             tools: &[RUSTC, "chromium --version"],
         },
         ..STAGE
@@ -160,7 +190,7 @@ pub(super) const STAGES: &[Stage] = &[
             "cargo check --quiet --locked --manifest-path examples/burn/Cargo.toml --target-dir target/examples",
         ],
         class: Class::Rotation {
-            files: &[MANIFESTS, &["examples/candle", "examples/burn", "host/src", "kernels-gpu/src/lib.rs"]],
+            files: &[MANIFESTS, RUNNER, &["examples/candle", "examples/burn", "host/src", "kernels-gpu/src/lib.rs"]],
             tools: &[RUSTC],
         },
         ..STAGE
@@ -173,8 +203,10 @@ pub(super) const STAGES: &[Stage] = &[
         class: Class::Rotation {
             files: &[
                 MANIFESTS,
+                RUNNER,
                 STAND_INS,
                 &["collectives", "planner/src", "host/src/compressor", "host/src/*collective.rs"],
+                &["host/src/codec", "host/src/backend/cpu", "kernels-gpu/src/arith"],
                 &["xtask/src/mpi.rs", "xtask/src/mpi", "xtask/src/bench/collective.rs", "xtask/src/plan.rs"],
             ],
             tools: &[RUSTC, "dpkg-query -W openmpi-bin mpich"],
@@ -187,7 +219,13 @@ pub(super) const STAGES: &[Stage] = &[
         needs: &["nightly"],
         lines: &["xtask sanitize"],
         class: Class::Rotation {
-            files: &[MANIFESTS, LIBRARY, &["ptx/src", "tests/src", "tests/tests", "xtask/src/sanitize.rs"]],
+            files: &[
+                MANIFESTS,
+                RUNNER,
+                LIBRARY,
+                &["ptx/src", "collectives", "planner/src", "tests/src", "tests/tests", "tests/vectors"],
+                &["xtask/src/sanitize.rs"],
+            ],
             tools: &[NIGHTLY],
         },
         ..STAGE
@@ -200,6 +238,7 @@ pub(super) const STAGES: &[Stage] = &[
         class: Class::Rotation {
             files: &[
                 MANIFESTS,
+                RUNNER,
                 LIBRARY,
                 &["host", "ptx", "planner", "collectives", "deny.toml", "LICENSE-*"],
                 &["xtask/src/publish.rs", "xtask/src/publish", ".ci/install"],

@@ -44,13 +44,8 @@ impl State {
     /// # Errors
     /// Where it declares no file, or one that is not there.
     pub(super) fn of(stage: &Stage, root: &Path, tools: &mut Tools<'_>) -> Result<Self, String> {
-        let told = |why: String| format!("the stage {}: {why}; xtask/src/ci/stages.rs declares its files", stage.name);
-        let specs: Vec<&str> = stage.files().collect();
-        if specs.is_empty() {
-            return Err(told("it can be left out, and declares no file that it depends on".to_owned()));
-        }
         Ok(Self {
-            files: files(root, &specs).and_then(|names| digest(root, &names)).map_err(told)?,
+            files: hash_of_files(stage, root)?,
             declaration: hash(&stage.declaration())?,
             settings: hash(&settings(std::env::vars()))?,
             tools: stage.tools().iter().map(|line| tools.of(line)).collect(),
@@ -84,6 +79,19 @@ impl State {
         }
         (!all.is_empty()).then(|| all.join("; "))
     }
+}
+
+/// The hash of the files that a stage depends on.
+///
+/// # Errors
+/// Where it declares no file, or one that is not there.
+pub(super) fn hash_of_files(stage: &Stage, root: &Path) -> Result<String, String> {
+    let told = |why: String| format!("the stage {}: {why}; xtask/src/ci/stages.rs declares its files", stage.name);
+    let specs: Vec<&str> = stage.files().collect();
+    if specs.is_empty() {
+        return Err(told("it can be left out, and declares no file that it depends on".to_owned()));
+    }
+    files(root, &specs).and_then(|names| digest(root, &names)).map_err(told)
 }
 
 fn short(text: &str) -> &str {

@@ -64,7 +64,7 @@ pub(crate) struct Args {
     /// Run the small suite under compute-sanitizer too: memcheck, racecheck and initcheck. Give it more --minutes.
     #[arg(long)]
     sanitizer: bool,
-    /// Go on with a report of the same kernels and device that ran out of time: what it lacks runs, and joins it.
+    /// Go on with a report of the same PTX and device that ran out of time: what it lacks runs, and joins it.
     #[arg(long, value_name = "REPORT.JSON")]
     resume: Option<PathBuf>,
     /// In a clone: write the README's table and chart from benches/results, and measure nothing.

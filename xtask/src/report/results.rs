@@ -21,7 +21,7 @@ const COLUMNS: [(&str, &str, &str, &str); 5] = [
     ("top-k 1 %", "top-k", "1 %", "encode"),
     ("with feedback", "top-k", "1 %", "encode + feedback"),
 ];
-/// The table shows the largest size up to this.
+/// The table shows the largest size up to this, and says which where it is a smaller one.
 const MOST: usize = 1 << 26;
 
 /// Devices that are alike: what a reader looks for.
@@ -147,7 +147,10 @@ fn line(class: &str, report: &Report, device: &DeviceReport, text: &mut String) 
         };
         let cell = device.rows.iter().filter(same).max_by_key(|row| row.elements).map_or_else(
             || "not measured".to_owned(),
-            |row| format!("{} GB/s, {}", three(row.gbps), share(row.copy_share)),
+            |row| {
+                let size = if row.elements == MOST { String::new() } else { format!(", 2^{}", row.elements.ilog2()) };
+                format!("{} GB/s, {}{size}", three(row.gbps), share(row.copy_share))
+            },
         );
         let _ = write!(text, " {cell} |");
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::bench::Timed;
 use super::place::Place;
 use super::plan::Planned;
-use super::schema::{Outcome, Report};
+use super::schema::{Outcome, Report, StageRow};
 
 fn read(path: &Path) -> Result<Report, String> {
     let name = path.display().to_string();
@@ -30,9 +30,11 @@ pub(super) fn earlier(path: &Path, fresh: &Report) -> Result<Report, String> {
     report.resumed.push(format!("{} {}", fresh.date, fresh.commit));
     report.minutes_allowed += fresh.minutes_allowed;
     report.complete = false;
-    // Suites that did not end run again, and say everything again.
     for device in &mut report.devices {
-        device.verify.retain(|row| row.complete);
+        // Suites that did not end run again, and say everything again. What failed stays.
+        device.verify.retain(|row| row.complete || row.failed() > 0);
+        // What was not there may be there now.
+        device.missing = None;
     }
     Ok(report)
 }
@@ -45,8 +47,12 @@ pub(super) fn is_missing(report: &Report, part: Planned) -> bool {
     match part {
         Planned::Verify(place, ..) => !ended(format!("verify {place}"), &[Outcome::Done]),
         Planned::Bench(place) => !ended(format!("bench {place}"), &[Outcome::Done]),
-        // One that ran out of time has what it is worth; one that was not there may be there now.
-        Planned::Peer(script) => !ended(format!("peers {script}"), &[Outcome::Done, Outcome::OutOfTime]),
+        // One that ran out of time keeps its rows. One that did not begin, or was not there, runs.
+        Planned::Peer(script) => {
+            let name = format!("peers {script}");
+            let begun = |stage: &StageRow| stage.name == name && !stage.note.starts_with("not begun");
+            !(ended(name.clone(), &[Outcome::Done, Outcome::OutOfTime]) && report.stages.iter().any(begun))
+        }
         Planned::Sanitizer(tool) => !ended(format!("sanitizer {tool}"), &[Outcome::Done]),
     }
 }
@@ -67,7 +73,6 @@ pub(super) fn timed(path: &Path, place: Place) -> Result<HashSet<Timed>, String>
 
 #[cfg(test)]
 mod tests {
-    use super::super::schema::StageRow;
     use super::super::schema::tests::report;
     use super::super::stage::How;
     use super::*;
@@ -83,11 +88,13 @@ mod tests {
             stage("bench cuda", Outcome::OutOfTime),
             stage("peers a.py", Outcome::OutOfTime),
             stage("peers b.py", Outcome::Absent),
+            StageRow { note: "not begun: the time was up".to_owned(), ..stage("peers c.py", Outcome::OutOfTime) },
         ];
         let verify = |target| Planned::Verify(Place::Cuda(Some(target)), How::Quick, false);
         let parts = [verify(90), verify(80), verify(35), Planned::Bench(Place::Cuda(None))];
         assert_eq!(parts.map(|part| is_missing(&old, part)), [false, true, true, true]);
-        assert_eq!(["a.py", "b.py"].map(|script| is_missing(&old, Planned::Peer(script))), [false, true]);
+        let peers = ["a.py", "b.py", "c.py"].map(|script| is_missing(&old, Planned::Peer(script)));
+        assert_eq!(peers, [false, true, true]);
     }
 
     #[test]
@@ -97,11 +104,13 @@ mod tests {
         let path = folder.join("report.json");
         let mut old = report();
         old.devices[0].verify.push(Default::default());
+        old.devices[0].missing = Some("no driver".to_owned());
         old.write(&path).unwrap();
         let fresh = Report { kernels: old.kernels.clone(), minutes_allowed: 2.0, ..Report::default() };
         let taken = earlier(&path, &fresh).unwrap();
         assert_eq!((taken.resumed.len(), taken.complete), (1, false));
         assert!(taken.devices[0].verify.iter().all(|row| row.complete), "a suite that did not end is left out");
+        assert_eq!(taken.devices[0].missing, None, "a device may be there now");
         let other = Report { kernels: "other".to_owned(), ..Report::default() };
         assert!(earlier(&path, &other).unwrap_err().contains("make a new report"));
         let known = timed(&path, Place::Cuda(None)).unwrap();

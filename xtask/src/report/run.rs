@@ -161,7 +161,8 @@ impl Run {
         if args.sanitizer {
             let here = self.report.devices.iter().any(|d| d.backend == "cuda" && d.missing.is_none());
             if here {
-                self.planned.extend(sanitizer::TOOLS.map(Planned::Sanitizer));
+                let all = sanitizer::TOOLS.map(Planned::Sanitizer);
+                self.planned.extend(all.into_iter().filter(|part| resume::is_missing(&self.report, *part)));
             } else {
                 let note = "compute-sanitizer watches CUDA, and there is no CUDA device".to_owned();
                 self.close("sanitizer".to_owned(), Outcome::Absent, Instant::now(), note)?;

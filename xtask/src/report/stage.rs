@@ -33,13 +33,13 @@ pub(crate) struct Args {
     /// Of a single run of each operation: its gradient's elements.
     #[arg(long, default_value_t = 1 << 24, value_parser = parse_elements)]
     elements: usize,
-    /// Of timings and single runs: only of a codec whose name begins so.
+    /// Time or run only codecs whose names begin with this.
     #[arg(long, default_value = "")]
     codec: String,
-    /// Of timings: not those that this report has.
+    /// Skip the timings that this report has.
     #[arg(long, value_name = "REPORT.JSON")]
     have: Option<std::path::PathBuf>,
-    /// No launch begins before the one before it has ended.
+    /// Each launch waits for the end of the one before it.
     #[arg(long)]
     apart: bool,
 }

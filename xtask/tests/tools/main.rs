@@ -1,6 +1,7 @@
 //! `cargo xtask` as a process, and the repository's own texts.
 
 mod imports;
+mod modules;
 mod report;
 #[cfg(feature = "cuda")]
 mod sass;

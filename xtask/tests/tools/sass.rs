@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// Registers, blocks, loads in flight, instructions by pipe and the replay are those of `docs/sass.md`, and the machine
-/// code gives what the CPU gives. Without the wheels of `.ci/run` nothing is checked, and the test says so; with
-/// GRADWIRE_REQUIRE_PTXAS, as there, their absence is a failure.
+/// code gives what the CPU gives. Without the wheels that `.ci/install ptxas` unpacks nothing is checked, and the test
+/// says so. With GRADWIRE_REQUIRE_PTXAS their absence is a failure.
 #[test]
 fn the_machine_code_is_what_the_page_says() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

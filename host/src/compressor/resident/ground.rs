@@ -137,7 +137,7 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         match self.place(index, part) {
             (queue, place, Kept::LowRank(kept)) => kept.begin(queue, &place, part),
             (queue, place, Kept::Random(kept)) => kept.refuse(queue, &place, part),
-            _ => Ok(()),
+            (_, _, Kept::Dense(_) | Kept::Sparse(_) | Kept::Rotated(_)) => Ok(()),
         }
     }
 
@@ -170,7 +170,7 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         let done = match self.place(index, part) {
             (queue, place, Kept::LowRank(kept)) => kept.step(queue, &place, part, step, group, weight),
             (queue, place, Kept::Random(kept)) => kept.step(queue, &place, part, seed, group, weight),
-            _ => return Ok(0),
+            (_, _, Kept::Dense(_) | Kept::Sparse(_) | Kept::Rotated(_)) => return Ok(0),
         };
         self.written |= matches!(done, Ok(_) | Err(Failure { error: Error::Backend { .. }, .. }));
         done
@@ -231,7 +231,7 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         let State { parts, planes: [_, Some(momentum), ..], .. } = &mut **state else { return Ok(()) };
         match &mut parts[index] {
             Kept::Sparse(kept) => kept.put(queue, sent, None, &queue.all(&momentum.now), *elements),
-            _ => Ok(()),
+            Kept::Dense(_) | Kept::Rotated(_) | Kept::LowRank(_) | Kept::Random(_) => Ok(()),
         }
     }
 }

@@ -88,7 +88,9 @@ impl<D: DeviceMemory> Kept<D> {
             (Self::Dense(kept), Received::Dense(ranks)) => kept.decode(queue, device, part, ranks, onto),
             (Self::Sparse(kept), Received::Sparse(payloads)) => kept.decode(queue, device, part, payloads, onto),
             (Self::Rotated(kept), Received::Rotated(payloads)) => kept.decode(queue, device, part, payloads, onto),
-            _ => Ok(()),
+            (Self::Dense(_) | Self::Sparse(_) | Self::Rotated(_) | Self::LowRank(_) | Self::Random(_), received) => {
+                part.unread(&part.method, received)
+            }
         }
     }
 

@@ -93,7 +93,11 @@ impl Sent {
                 kept.steps().passes_of_step(&limits)?.iter().try_for_each(|passes| ready(passes))
             }
             (Kept::Random(kept), _) => ready(&kept.passes(&limits)?),
-            _ => Ok(()),
+            (
+                Kept::Dense(_),
+                Method::Sparse { .. } | Method::Rotated { .. } | Method::LowRank { .. } | Method::Random { .. },
+            )
+            | (Kept::Rotated(_), _) => Err(unfixed()),
         }
     }
 
