@@ -1,6 +1,7 @@
 //! The timings of one device: its copy rate, and every job at every size, over sets of buffers that take turns.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use gradwire::session::{Clock, Role, Session, Sizes};
@@ -12,7 +13,7 @@ use super::models;
 use super::place::Place;
 #[cfg(feature = "cuda")]
 use super::schema::FamilyRow;
-use super::schema::{ClockName, Row};
+use super::schema::{ClockName, Report, Row};
 use crate::bench::source::{Typed, synthetic};
 use crate::jobs::Job;
 use crate::jobs::rotate::{Sets, repeated};
@@ -109,6 +110,13 @@ pub(crate) struct Wanted<'a> {
 
 /// A timing's elements, type, codec, setting and operation.
 pub(crate) type Timed = (usize, String, String, String, String);
+
+/// The timings that a report has of a device.
+pub(crate) fn timed_before(path: &Path, place: Place) -> Result<HashSet<Timed>, String> {
+    let mut report = Report::open(path)?;
+    let rows = std::mem::take(&mut report.device(place.backend()).rows);
+    Ok(rows.into_iter().map(|row| (row.elements, row.dtype, row.codec, row.setting, row.op)).collect())
+}
 
 impl Wanted<'_> {
     fn wants(&self, job: &Job, n: usize, dtype: Dtype) -> bool {

@@ -1,25 +1,17 @@
 //! Going on with a report that ran out of time: what it has stays, what it lacks runs.
 
-use std::collections::HashSet;
 use std::path::Path;
 
-use super::bench::Timed;
 use super::place::Place;
 use super::plan::Planned;
 use super::schema::{Outcome, Report, StageRow};
-
-fn read(path: &Path) -> Result<Report, String> {
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{name} could not be read: {e}"))?;
-    Report::read(&name, &text)
-}
 
 /// An earlier report, for this run to go on with.
 ///
 /// # Errors
 /// Where it cannot be read, or is of other kernels than this run's.
 pub(super) fn earlier(path: &Path, fresh: &Report) -> Result<Report, String> {
-    let mut report = read(path)?;
+    let mut report = Report::open(path)?;
     let name = path.display();
     if report.kernels != fresh.kernels {
         return Err(format!(
@@ -64,15 +56,9 @@ pub(super) fn again(report: &mut Report, place: Place) {
     device.families.clear();
 }
 
-/// The timings that a report has of a device.
-pub(super) fn timed(path: &Path, place: Place) -> Result<HashSet<Timed>, String> {
-    let mut report = read(path)?;
-    let rows = std::mem::take(&mut report.device(place.backend()).rows);
-    Ok(rows.into_iter().map(|row| (row.elements, row.dtype, row.codec, row.setting, row.op)).collect())
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::bench::timed_before;
     use super::super::schema::tests::report;
     use super::super::stage::How;
     use super::*;
@@ -113,7 +99,7 @@ mod tests {
         assert_eq!(taken.devices[0].missing, None, "a device may be there now");
         let other = Report { kernels: "other".to_owned(), ..Report::default() };
         assert!(earlier(&path, &other).unwrap_err().contains("make a new report"));
-        let known = timed(&path, Place::Cuda(None)).unwrap();
+        let known = timed_before(&path, Place::Cuda(None)).unwrap();
         assert_eq!(known.len(), old.device("cuda").rows.len());
         assert!(!known.is_empty());
         assert!(earlier(&folder.join("none.json"), &fresh).unwrap_err().contains("could not be read"));

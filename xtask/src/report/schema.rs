@@ -276,6 +276,13 @@ impl Report {
         replace(path, &text)
     }
 
+    /// Reads the report in a file.
+    pub(crate) fn open(path: &Path) -> Result<Self, String> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|e| format!("{name} could not be read: {e}"))?;
+        Self::read(&name, &text)
+    }
+
     /// Reads a report of this schema.
     pub(crate) fn read(name: &str, text: &str) -> Result<Self, String> {
         #[derive(Deserialize)]

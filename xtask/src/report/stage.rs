@@ -11,7 +11,6 @@ use gradwire_tests::{cases::Case, oracle::Kind};
 use super::bench;
 use super::event::{Event, emit, open};
 use super::place::Place;
-use super::resume;
 
 /// A part of the report.
 #[derive(clap::Args)]
@@ -90,7 +89,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         What::Probe => probe(args.place),
         What::Verify => verify(args.place, args.depth),
         What::Bench => {
-            let have = args.have.as_deref().map_or(Ok(Default::default()), |path| resume::timed(path, args.place))?;
+            let have =
+                args.have.as_deref().map_or(Ok(Default::default()), |path| bench::timed_before(path, args.place))?;
             bench::run(args.place, args.seconds, args.quick, &bench::Wanted { codec: &args.codec, have }, args.apart)?;
         }
         What::Once => bench::once(args.place, args.elements, &args.codec)?,

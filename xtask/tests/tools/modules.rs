@@ -13,17 +13,19 @@ const PROGRAMS: [&str; 6] = [
     "xtask/tests/tools",
 ];
 
-/// Files and folders under `folder` that `root`, its `main.rs` or `mod.rs`, has no `mod` line for.
+/// Files of Rust under `folder` that `root`, its `main.rs` or `mod.rs`, has no `mod` line for. A folder without a
+/// `mod.rs` holds data.
 fn undeclared(folder: &Path, root: &str) -> Vec<PathBuf> {
-    let text = fs::read_to_string(folder.join(root)).unwrap_or_else(|e| panic!("{}/{root}: {e}", folder.display()));
+    let text = fs::read_to_string(folder.join(root)).unwrap_or_default();
     let mut missing = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
         let name = entry.file_stem().and_then(|name| name.to_str()).expect("a name").to_owned();
         if entry.file_name().is_some_and(|name| name == root) {
             continue;
         }
+        let is_code = entry.extension().is_some_and(|extension| extension == "rs") || entry.join("mod.rs").exists();
         let declared = text.lines().any(|line| line.trim_end().ends_with(&format!("mod {name};")));
-        if !declared {
+        if is_code && !declared {
             missing.push(entry.clone());
         }
         if entry.is_dir() {
@@ -53,13 +55,20 @@ fn every_file_of_a_program_is_a_module() {
 fn a_file_without_a_line_is_found() {
     let folder = std::env::temp_dir().join(format!("gradwire-modules-{}", std::process::id()));
     fs::create_dir_all(folder.join("b")).unwrap();
-    for (name, text) in
-        [("main.rs", "mod a;\n#[cfg(unix)]\nmod b;\n"), ("a.rs", ""), ("c.rs", ""), ("b/mod.rs", ""), ("b/d.rs", "")]
-    {
+    fs::create_dir_all(folder.join("data")).unwrap();
+    for (name, text) in [
+        ("main.rs", "mod a;\n#[cfg(unix)]\nmod b;\n"),
+        ("a.rs", ""),
+        ("c.rs", ""),
+        ("b/mod.rs", ""),
+        ("b/d.rs", ""),
+        ("data/e.rs", ""),
+        ("data/f.json", ""),
+    ] {
         fs::write(folder.join(name), text).unwrap();
     }
     let mut found = undeclared(&folder, "main.rs");
     found.sort();
-    assert_eq!(found, [folder.join("b/d.rs"), folder.join("c.rs")]);
+    assert_eq!(found, [folder.join("b/d.rs"), folder.join("c.rs"), folder.join("data/e.rs")]);
     fs::remove_dir_all(folder).unwrap();
 }
