@@ -68,10 +68,21 @@ impl<'a> PayloadView<'a> {
         &self.bytes[HEADER_BYTES..HEADER_BYTES + self.header.scalar_bytes() as usize]
     }
 
+    /// Whether all scalars are finite. An encoder writes NaN for a bucket that holds a NaN or an infinity.
+    pub(crate) fn is_finite(&self) -> bool {
+        are_finite(self.scalars())
+    }
+
     /// The codes' bytes.
     pub(crate) fn codes(&self) -> &'a [u8] {
         &self.bytes[HEADER_BYTES + self.header.scalar_bytes() as usize..]
     }
+}
+
+/// Whether numbers, 4 bytes each, are finite.
+pub(crate) fn are_finite(numbers: &[u8]) -> bool {
+    let magnitude = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) & 0x7FFF_FFFF;
+    numbers.chunks_exact(4).fold(0, |largest, bytes| largest.max(magnitude(bytes))) < 0x7F80_0000
 }
 
 impl std::fmt::Debug for PayloadView<'_> {

@@ -1,5 +1,6 @@
 //! What goes wrong between ranks, and with saved states.
 
+use crate::plan::NonFinite;
 use crate::wire::PayloadError;
 
 /// Why a step between ranks failed.
@@ -59,6 +60,31 @@ pub enum ExchangeError {
     )]
     Refused {
         /// Which rank.
+        rank: u32,
+    },
+    /// NaN or infinity in what a rank sent for a tensor whose recipe has `finite`.
+    #[error(
+        "rank {rank} sent NaN or infinity, which finite refuses; on every rank the step was not made, and the group can be \
+         used again"
+    )]
+    NotFinite {
+        /// Which rank.
+        rank: u32,
+    },
+    /// A sum over the ranks that is not finite, of a tensor whose recipe has `finite`.
+    #[error(
+        "entry {index} of a sum over the ranks is not finite, which finite refuses; on every rank the step was not made, \
+         and the group can be used again"
+    )]
+    NotFiniteSum {
+        /// Its number in the sum.
+        index: u64,
+    },
+    /// NaN or infinity, where the recipe has no `finite`: the step is skipped. No call returns it.
+    #[doc(hidden)]
+    #[error("the step is skipped, since the gradient of rank {rank} is not finite")]
+    Skipped {
+        /// Which rank, or any for a sum.
         rank: u32,
     },
     /// A rank that could not make ready for exchanges that are queued.
@@ -134,6 +160,38 @@ pub enum ExchangeError {
         /// What differs.
         what: &'static str,
     },
+}
+
+impl ExchangeError {
+    /// Whether every rank finds the same in the messages, so that none goes on with the step.
+    pub(super) fn is_known_to_all(&self) -> bool {
+        let of_values = matches!(self, Self::NotFinite { .. } | Self::NotFiniteSum { .. } | Self::Skipped { .. });
+        of_values || matches!(self, Self::Refused { .. } | Self::Model { .. })
+    }
+
+    /// What is said of NaN or infinity that a rank sent.
+    pub(super) fn not_finite(rank: u32, policy: NonFinite) -> Self {
+        match policy {
+            NonFinite::Error => Self::NotFinite { rank },
+            NonFinite::Propagate => Self::Skipped { rank },
+        }
+    }
+
+    /// What is said of a sum that is not finite.
+    pub(super) fn not_finite_sum(index: u64, policy: NonFinite) -> Self {
+        match policy {
+            NonFinite::Error => Self::NotFiniteSum { index },
+            NonFinite::Propagate => Self::Skipped { rank: 0 },
+        }
+    }
+
+    /// Refuses a sum over the ranks that is not finite. All ranks have the same sum.
+    pub(super) fn expect_finite(sums: &[f32], policy: NonFinite) -> Result<(), Self> {
+        match sums.iter().position(|sum| !sum.is_finite()) {
+            Some(index) => Err(Self::not_finite_sum(index as u64, policy)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Why bytes are not the state of a compressor, or not of this one.

@@ -1,6 +1,5 @@
 //! Who knows of a failure within a step.
 
-use super::error::ExchangeError;
 use crate::error::Error;
 
 /// Why a part's own messages of a step came to nothing.
@@ -12,10 +11,10 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// Behind the part's last message: what a rank refused is known to all, and anything else to this rank alone.
+    /// After the part's last message: what every message says is known to all, and anything else to this rank alone.
     pub(super) fn behind(error: Error) -> Self {
-        let alone = !matches!(error, Error::Exchange(ExchangeError::Refused { .. }));
-        Self { error, alone }
+        let known = matches!(&error, Error::Exchange(error) if error.is_known_to_all());
+        Self { error, alone: !known }
     }
 }
 

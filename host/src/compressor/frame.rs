@@ -3,9 +3,14 @@
 use super::error::ExchangeError;
 use crate::error::Error;
 
-/// Bytes in front of the first payload: magic, version, whether the rank refused its gradient, two zeros, step, the
-/// model's checksum, four zeros.
+/// Bytes in front of the first payload: magic, version, kind, two zeros, step, the model's checksum, four zeros.
 const HEAD: usize = 24;
+/// The kind of a message that holds payloads.
+const PAYLOADS: u8 = 0;
+/// The kind of a message that says that a rank refused its part.
+const REFUSED: u8 = 1;
+/// The kind of a message that says that a rank's gradient is not finite, and that no recipe refuses it.
+const NOT_FINITE: u8 = 2;
 const MAGIC: [u8; 4] = *b"GWST";
 const VERSION: u8 = 1;
 /// Bytes of a payload's length.
@@ -52,18 +57,17 @@ impl<'m> Writer<'m> {
         &mut self.message[from..self.at]
     }
 
-    /// Writes in its place that this rank could not do its part, so that the others need not wait for it.
-    pub(super) fn refuse(mut self) {
-        self.at = HEAD;
-        self.message[5] = 1;
-        self.finish();
-    }
-
-    /// Writes in its place that rank `rank` could not do its part.
-    pub(super) fn refuse_for(mut self, rank: u32) {
+    /// Writes instead of payloads why rank `rank` sends none, so that the others need not wait for it.
+    pub(super) fn fail(mut self, error: &Error, rank: u32) {
+        // Who said so first is passed on.
+        let (kind, rank) = match error {
+            Error::Exchange(ExchangeError::Refused { rank } | ExchangeError::NotFinite { rank }) => (REFUSED, *rank),
+            Error::Exchange(ExchangeError::Skipped { rank }) => (NOT_FINITE, *rank),
+            _ => (REFUSED, rank),
+        };
         self.at = HEAD;
         self.append(&rank.to_le_bytes());
-        self.message[5] = 1;
+        self.message[5] = kind;
         self.finish();
     }
 
@@ -73,13 +77,15 @@ impl<'m> Writer<'m> {
     }
 }
 
-/// What was read of each rank's message. A refusal comes before any other error: all ranks know of it, and end the step,
-/// whatever else is wrong on one of them.
+/// What was read of each rank's message. What all ranks know comes before any other error, a refusal first: they end the
+/// step, whatever else is wrong on one of them.
 pub(super) fn all<T>(read: impl Iterator<Item = Result<T, Error>>) -> Result<Vec<T>, Error> {
     let mut messages: Vec<_> = read.collect();
     let is_refusal =
         |message: &Result<T, Error>| matches!(message, Err(Error::Exchange(ExchangeError::Refused { .. })));
-    if let Some(place) = messages.iter().position(is_refusal) {
+    let is_known =
+        |message: &Result<T, Error>| matches!(message, Err(Error::Exchange(error)) if error.is_known_to_all());
+    if let Some(place) = messages.iter().position(is_refusal).or_else(|| messages.iter().position(is_known)) {
         messages.swap(0, place);
     }
     messages.into_iter().collect()
@@ -91,7 +97,8 @@ pub(super) fn read(message: &[u8], rank: u32, step: u64, model: u32) -> Result<V
     let Some((head, mut rest)) = message.split_first_chunk::<HEAD>() else {
         return Err(foreign("is shorter than its head"));
     };
-    if head[..4] != MAGIC || head[4] != VERSION || head[6..8] != [0; 2] || head[20..] != [0; 4] || head[5] > 1 {
+    if head[..4] != MAGIC || head[4] != VERSION || head[6..8] != [0; 2] || head[20..] != [0; 4] || head[5] > NOT_FINITE
+    {
         return Err(foreign("does not begin as one of this version does"));
     }
     if head[16..20] != model.to_le_bytes() {
@@ -101,10 +108,12 @@ pub(super) fn read(message: &[u8], rank: u32, step: u64, model: u32) -> Result<V
     if found != step {
         return Err(ExchangeError::Step { rank, found, expected: step }.into());
     }
-    if head[5] == 1 {
-        // Who refused, where another rank passes it on.
+    if head[5] != PAYLOADS {
+        // Another rank's failure may be passed on.
         let of = rest.split_at_checked(LENGTH).and_then(|(_, of)| <[u8; 4]>::try_from(of).ok());
-        return Err(ExchangeError::Refused { rank: of.map_or(rank, u32::from_le_bytes) }.into());
+        let rank = of.map_or(rank, u32::from_le_bytes);
+        let error = if head[5] == REFUSED { ExchangeError::Refused { rank } } else { ExchangeError::Skipped { rank } };
+        return Err(error.into());
     }
     let mut payloads = Vec::new();
     while let Some((length, behind)) = rest.split_first_chunk::<LENGTH>() {
@@ -124,20 +133,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_comes_before_what_is_damaged() {
-        let [mut damaged, mut refused, mut whole] = [(); 3].map(|()| Vec::new());
-        Writer::new(&mut damaged, 5, 1).finish();
+    fn what_all_ranks_know_comes_before_what_is_damaged() {
+        let written = |write: fn(Writer<'_>)| {
+            let mut message = Vec::new();
+            write(Writer::new(&mut message, 5, 1));
+            message
+        };
+        let skipped: Error = ExchangeError::Skipped { rank: 7 }.into();
+        let mut damaged = written(Writer::finish);
         damaged[0] ^= 1;
-        Writer::new(&mut refused, 5, 1).refuse();
-        let mut writer = Writer::new(&mut whole, 5, 1);
-        writer.append(b"payload");
-        writer.finish();
+        let refused = written(|writer| writer.fail(&Error::NotFinite { index: 0 }, 2));
+        let overflowed = written(|writer| writer.fail(&ExchangeError::Skipped { rank: 7 }.into(), 2));
+        let whole = written(|mut writer| {
+            writer.append(b"payload");
+            writer.finish();
+        });
         let outcome = |messages: &[&Vec<u8>]| {
             let read = (0..).zip(messages).map(|(rank, message)| read(message, rank, 5, 1));
             all(read).map(|payloads| payloads.concat().concat())
         };
-        let refusal = outcome(&[&whole, &damaged, &refused]);
-        assert!(matches!(refusal, Err(Error::Exchange(ExchangeError::Refused { rank: 2 }))), "{refusal:?}");
+        let refusal = Error::from(ExchangeError::Refused { rank: 2 });
+        assert_eq!(outcome(&[&whole, &damaged, &refused]).expect_err("it is refused").to_string(), refusal.to_string());
+        assert_eq!(outcome(&[&overflowed, &refused]).expect_err("it is refused").to_string(), refusal.to_string());
+        assert_eq!(outcome(&[&damaged, &overflowed]).expect_err("passed on").to_string(), skipped.to_string());
         let damage = outcome(&[&whole, &damaged, &whole]);
         assert!(matches!(damage, Err(Error::Exchange(ExchangeError::Message { rank: 1, .. }))), "{damage:?}");
         assert_eq!(outcome(&[&whole, &whole]).expect("both are whole"), b"payloadpayload");

@@ -2,10 +2,13 @@
 
 use std::ops::Range;
 
+use super::Whole;
 use super::algorithm::{self, Means, OnHost};
 use super::clip;
+use super::error::ExchangeError;
 use super::failure::Failure;
 use super::frame::Writer;
+use super::mean;
 use super::part::{Method, Part, Received};
 use super::planes::{Held, InStep, Sides, add_onto};
 use crate::collective::Collective;
@@ -15,12 +18,13 @@ use crate::plan::NonFinite;
 use crate::random::RandomK;
 use crate::recipe::Algorithm;
 use crate::seed::Seed;
+use crate::view::are_finite;
 
 /// The memory in which a step is made: the host's, or a device's. A part goes by its number among the parts.
 pub(super) trait Ground {
     /// Checks the gradient, makes what is planned by a device's limits, clips the gradient, takes it to coefficients,
     /// and adds it to momenta.
-    fn begin(&mut self, parts: &mut [Part]) -> Result<(), Error>;
+    fn begin(&mut self, parts: &mut [Part], whole: &[Whole]) -> Result<(), Error>;
 
     /// Refuses what is not finite of a gradient that goes as factors, with the residual, before the first of them is
     /// summed: the other ranks would wait.
@@ -29,8 +33,8 @@ pub(super) trait Ground {
     /// Writes the payloads of this rank, and leaves in the residual what they do not hold.
     fn encode(&mut self, index: usize, part: &Part, seed: Seed, message: &mut Writer<'_>) -> Result<(), Error>;
 
-    /// Appends a range of the gradient.
-    fn read(&mut self, range: Range<usize>, to: &mut Vec<f32>) -> Result<(), Error>;
+    /// Appends what is sent of a tensor that goes uncompressed.
+    fn read(&mut self, tensor: &Whole, to: &mut Vec<f32>) -> Result<(), Error>;
 
     /// A step of factors, of entries that the seed draws, or by another algorithm than a gather, with all its messages;
     /// bytes that were handed over. The gradient becomes the mean.
@@ -46,6 +50,9 @@ pub(super) trait Ground {
     /// Writes the mean over the ranks into the gradient. Where what was sent had been formed, this rank's plane takes
     /// up what the rank has sent.
     fn decode(&mut self, index: usize, part: &Part, received: &Received<'_>, own: Own) -> Result<(), Error>;
+
+    /// Refuses a gradient that is not finite: [`Error::NotFinite`].
+    fn expect_finite_means(&mut self) -> Result<(), Error>;
 
     /// Writes a range of the gradient.
     fn write(&mut self, at: usize, values: &[f32]) -> Result<(), Error>;
@@ -85,23 +92,39 @@ impl Host<'_> {
         part: &Part,
         seed: Seed,
         group: &mut (impl Collective + ?Sized),
-        weight: f32,
     ) -> Result<u64, Failure> {
         let (device, seed, mut packed) = (self.device, part.seed_of(seed), part.pack(self.gradient));
-        let mut values = if part.recipe.memory().feedback {
+        let (mut values, finite) = if part.recipe.memory().feedback {
             let residual = self.planes.of(Held::Residual);
             let mut left = part.pack(residual.before);
             let values = device.encode_random_with_feedback(codec, &packed, &mut left, seed)?;
             part.unpack(&left, residual.behind);
-            values
+            (values, are_finite(bytemuck::cast_slice(&left)))
         } else {
-            device.encode_random(codec, &packed, seed)?
+            (device.encode_random(codec, &packed, seed)?, are_finite(bytemuck::cast_slice(&packed)))
         };
-        group.all_reduce_sum(&mut values).map_err(Error::from)?;
+        if !finite {
+            // An entry that is not drawn would stay hidden from the other ranks.
+            values.fill(f32::NAN);
+        }
+        let weight = mean::all_reduce(group, &mut values).map_err(Error::from)?;
+        ExchangeError::expect_finite(&values, part.recipe.non_finite).map_err(Error::from)?;
         packed.fill(0.0);
         device.decode_random_add(codec, &values, weight, &mut packed, seed).map_err(Failure::behind)?;
         part.unpack(&packed, self.gradient);
         Ok(4 * values.len() as u64)
+    }
+
+    /// Adds the gradient to momenta.
+    fn add_momentum(&mut self, ranges: impl Iterator<Item = Range<usize>>, factor: f32, nesterov: bool) {
+        let momentum = self.planes.of(Held::Momentum);
+        for range in ranges {
+            momentum.gather(range.clone(), [factor, 1.0], self.gradient);
+            if nesterov {
+                // What is kept is u + g, so that the next u is m times it.
+                add_onto(&mut self.gradient[range.clone()], factor, &momentum.behind[range]);
+            }
+        }
     }
 
     /// What a part takes its payloads or factors of, before anything is formed of it.
@@ -111,7 +134,7 @@ impl Host<'_> {
 }
 
 impl Ground for Host<'_> {
-    fn begin(&mut self, parts: &mut [Part]) -> Result<(), Error> {
+    fn begin(&mut self, parts: &mut [Part], whole: &[Whole]) -> Result<(), Error> {
         Error::expect_len("gradient", "elements", self.gradient.len(), self.elements)?;
         parts.iter_mut().try_for_each(|part| part.fit(&self.device.limits()))?;
         for part in parts.iter() {
@@ -131,19 +154,18 @@ impl Ground for Host<'_> {
             }
             let memory = part.recipe.memory();
             if let Some(factor) = memory.momentum {
-                let momentum = self.planes.of(Held::Momentum);
-                part.ranges().for_each(|range| momentum.gather(range, [factor, 1.0], self.gradient));
-                if memory.nesterov {
-                    // What is kept is u + g, so that the next u is m times it.
-                    part.ranges()
-                        .for_each(|range| add_onto(&mut self.gradient[range.clone()], factor, &momentum.behind[range]));
-                }
+                self.add_momentum(part.ranges(), factor, memory.nesterov);
             }
             if let (Some(formed), Some(held)) = (part.formed, part.forms()) {
                 let mut plane = std::mem::replace(self.planes.of(held), Sides::none());
                 let input = self.input(part);
                 part.ranges().for_each(|range| plane.gather(range, [formed.factor, formed.gain], input));
                 *self.planes.of(held) = plane;
+            }
+        }
+        for tensor in whole {
+            if let Some(factor) = tensor.momentum {
+                self.add_momentum(std::iter::once(tensor.range()), factor, tensor.nesterov);
             }
         }
         Ok(())
@@ -169,8 +191,9 @@ impl Ground for Host<'_> {
         done
     }
 
-    fn read(&mut self, range: Range<usize>, to: &mut Vec<f32>) -> Result<(), Error> {
-        to.extend_from_slice(&self.gradient[range]);
+    fn read(&mut self, tensor: &Whole, to: &mut Vec<f32>) -> Result<(), Error> {
+        let from = if tensor.sends_momentum() { self.planes.behind(Held::Momentum) } else { &*self.gradient };
+        to.extend_from_slice(&from[tensor.range()]);
         Ok(())
     }
 
@@ -185,10 +208,16 @@ impl Ground for Host<'_> {
         if part.via != Algorithm::Gather {
             let (step, model) = self.stamp;
             let mut place = algorithm::Place { device: self.device, gradient: self.gradient, planes: &mut self.planes };
-            return algorithm::run(&mut place, part, algorithm::Step { step, model, seed }, group, weight);
+            return algorithm::run(
+                &mut place,
+                part,
+                algorithm::Step { step, model, seed, policy: part.recipe.non_finite },
+                group,
+                weight,
+            );
         }
         if let Method::Random { codec } = part.method {
-            return self.random(&codec, part, seed, group, weight);
+            return self.random(&codec, part, seed, group);
         }
         let momentum = part.recipe.memory().sends_momentum().then(|| self.planes.behind(Held::Momentum));
         let mut packed = match &part.method {
@@ -197,7 +226,7 @@ impl Ground for Host<'_> {
             _ => return Ok(0),
         };
         let (step, model) = self.stamp;
-        let step = algorithm::Step { step, model, seed: part.seed_of(seed) };
+        let step = algorithm::Step { step, model, seed: part.seed_of(seed), policy: part.recipe.non_finite };
         let Method::LowRank { state, through, .. } = &mut part.method else { return Ok(0) };
         let sides = (1..=state.rounds()).map(|round| state.side(round)).collect();
         let (device, mut own) = (self.device, Vec::new());
@@ -243,6 +272,11 @@ impl Ground for Host<'_> {
             return Ok(());
         }
         part.add(self.device, received, all, weight * formed.weight, mean.behind)
+    }
+
+    fn expect_finite_means(&mut self) -> Result<(), Error> {
+        let wrong = self.gradient.iter().position(|mean| !mean.is_finite());
+        wrong.map_or(Ok(()), |index| Err(Error::NotFinite { index: index as u64 }))
     }
 
     fn write(&mut self, at: usize, values: &[f32]) -> Result<(), Error> {

@@ -8,6 +8,7 @@ mod factors;
 mod failure;
 mod frame;
 mod ground;
+mod mean;
 mod part;
 mod planes;
 mod policy;
@@ -17,6 +18,8 @@ mod saved;
 mod step;
 mod together;
 mod undo;
+
+use std::ops::Range;
 
 pub use self::error::{ExchangeError, SavedError};
 use self::part::{Method, Part};
@@ -31,7 +34,7 @@ use self::undo::LastStep;
 use crate::error::Error;
 use crate::model::{Layout, TensorSpan};
 use crate::plan::NonFinite;
-use crate::recipe::Recipe;
+use crate::recipe::{Memory, Recipe};
 
 /// Compresses the gradients of a model's tensors, exchanges them between ranks, and keeps what a step leaves for the
 /// next one.
@@ -63,6 +66,8 @@ use crate::recipe::Recipe;
 /// * **Failure**: where an exchange fails, gradient, residual and all state are as they were before it, on this rank.
 ///   A panic in the group's own code may leave gradient and factors half changed: every later call is then refused with
 ///   [`ExchangeError::BrokenOff`], until a saved state is restored.
+/// * **NaN and infinity**: a step in which a rank's gradient has one, or gets one by its residual, is skipped on every
+///   rank: all of the mean is NaN, the state stays, and the step counts. With `finite` it fails instead.
 /// * **Memory**: error feedback and momentum take 8 bytes per element each, so that a step can be undone; estimates
 ///   ([`crate::Shift`]) take 16.
 /// * **Selections** are made of each tensor, with the part or number of entries that the recipe says, of one that has
@@ -74,8 +79,8 @@ pub struct Compressor {
     recipes: Vec<Recipe>,
     layout: Layout,
     parts: Vec<Part>,
-    /// What goes uncompressed, and no part takes along; and whether what is not finite is refused there.
-    whole: Vec<(TensorSpan, bool)>,
+    /// What goes uncompressed, and no part takes along.
+    whole: Vec<Whole>,
     planes: Planes,
     run: u64,
     steps: u64,
@@ -89,6 +94,32 @@ pub struct Compressor {
     work: step::Workspace,
     /// What the last step has replaced, where it can be taken back.
     last: LastStep,
+}
+
+/// A tensor that goes uncompressed.
+#[derive(Clone, Copy, Debug)]
+struct Whole {
+    span: TensorSpan,
+    policy: NonFinite,
+    momentum: Option<f32>,
+    nesterov: bool,
+}
+
+impl Whole {
+    fn new(span: TensorSpan, recipe: &Recipe) -> Self {
+        let Memory { momentum, nesterov, .. } = recipe.memory();
+        Self { span, policy: recipe.non_finite, momentum, nesterov }
+    }
+
+    /// Where it lies in the gradient.
+    fn range(&self) -> Range<usize> {
+        self.span.offset as usize..self.span.end() as usize
+    }
+
+    /// Whether the momentum is sent, which Nesterov's form leaves in the gradient.
+    fn sends_momentum(&self) -> bool {
+        self.momentum.is_some() && !self.nesterov
+    }
 }
 
 impl std::fmt::Debug for Compressor {
@@ -152,11 +183,12 @@ impl Compressor {
         }
         let takes_all = alone && matches!(parts[0].method, Method::LowRank { packed: false, .. });
         let spans = layout.spans().iter().zip(&recipes).filter(|(_, recipe)| !takes_all && recipe.is_none());
-        let whole = spans.map(|(span, recipe)| (*span, recipe.non_finite == NonFinite::Error)).collect();
+        let whole: Vec<Whole> = spans.map(|(span, recipe)| Whole::new(*span, recipe)).collect();
         let elements = layout.elements() as usize;
         let of_planes = |part: &&Part| !matches!(part.method, Method::LowRank { .. });
         let feedback = parts.iter().filter(of_planes).any(|part| part.recipe.memory().feedback);
         let momentum = parts.iter().any(|part| part.recipe.memory().momentum.is_some());
+        let momentum = momentum || whole.iter().any(|tensor| tensor.momentum.is_some());
         let shift = parts.iter().any(|part| part.recipe.memory().shift.is_some());
         let mut model = crc32fast::Hasher::new();
         model.update(&run.to_le_bytes());

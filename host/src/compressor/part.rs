@@ -255,6 +255,29 @@ impl Part {
         Ok(())
     }
 
+    /// Whether a mean that is not finite fails or skips the step: with `finite`, and of estimates, which it would spoil
+    /// for good. Factors and random entries are finite if their sums are.
+    pub(super) fn expects_finite_mean(&self) -> bool {
+        let gathered = !matches!(self.method, Method::LowRank { .. } | Method::Random { .. });
+        gathered && self.recipe.policy() == NonFinite::Error
+    }
+
+    /// Refuses a payload of a rank that is not finite.
+    pub(super) fn expect_finite(&self, rank: u32, finite: bool) -> Result<(), Error> {
+        if finite { Ok(()) } else { Err(ExchangeError::not_finite(rank, self.recipe.non_finite).into()) }
+    }
+
+    /// What the other ranks are told of an error of this rank: without `finite`, a gradient that is not finite skips the
+    /// step.
+    pub(super) fn told(&self, error: Error, rank: u32) -> Error {
+        match error {
+            Error::NotFinite { .. } if self.recipe.non_finite == NonFinite::Propagate => {
+                ExchangeError::Skipped { rank }.into()
+            }
+            other => other,
+        }
+    }
+
     /// Refuses what is not finite of its tensors.
     pub(super) fn refuse_not_finite(&self, input: &[f32]) -> Result<(), Error> {
         let wrong = self.ranges().flatten().find(|index| !input[*index].is_finite());
@@ -346,6 +369,7 @@ impl Part {
                         if let Some(what) = plan.header().difference(view.header()) {
                             return Err(differs(rank, index, what));
                         }
+                        self.expect_finite(rank as u32, view.is_finite())?;
                         views.push(view);
                     }
                     all.push(views);
@@ -360,6 +384,7 @@ impl Part {
                         if let Some(what) = plan.header().difference(view.header()) {
                             return Err(differs(rank, 0, what));
                         }
+                        self.expect_finite(rank as u32, view.is_finite())?;
                         all.push(view);
                     }
                 }
@@ -373,6 +398,7 @@ impl Part {
                         if payload.len() != *elements {
                             return Err(differs(rank, 0, "length"));
                         }
+                        self.expect_finite(rank as u32, payload.is_finite())?;
                         all.push(payload);
                     }
                 }

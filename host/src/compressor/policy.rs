@@ -71,7 +71,7 @@ impl Policy {
         Ok(Self { recipe, small: 1024, small_vectors: 65536, rules: Vec::new(), all_reduce_only: false })
     }
 
-    /// Tensors of fewer elements go uncompressed. The default is 1024; 0 compresses all, vectors as well.
+    /// Tensors of fewer elements go uncompressed, with the recipe's momentum if it has one. The default is 1024; 0 compresses all, vectors as well.
     pub fn small(mut self, elements: u64) -> Self {
         (self.small, self.small_vectors) = (elements, elements);
         self
@@ -126,7 +126,8 @@ impl Policy {
         }
         let is_vector = tensor.shape.iter().filter(|side| **side > 1).count() < 2;
         if elements < self.small || is_vector && elements < self.small_vectors {
-            return Recipe::none().non_finite(self.recipe.non_finite);
+            // Momentum is of all tensors, or some would be trained without.
+            return self.recipe.uncompressed();
         }
         self.recipe.clone()
     }

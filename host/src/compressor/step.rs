@@ -1,15 +1,14 @@
 //! A step between ranks.
 
-use std::ops::Range;
-
-use super::Compressor;
 use super::algorithm::{self, tell};
 use super::error::ExchangeError;
 use super::frame;
 use super::ground::{Ground, Host, Own};
+use super::mean;
 use super::part::{Method, Part, Received};
 use super::planes::Planes;
 use super::undo::LastStep;
+use super::{Compressor, Whole};
 use crate::collective::Collective;
 use crate::device::Device;
 use crate::error::Error;
@@ -33,8 +32,11 @@ pub(super) struct Workspace {
 impl Compressor {
     /// A step: the gradient of this rank becomes the mean over all ranks, each sent compressed.
     ///
-    /// Every rank calls this once per step. A rank that cannot encode its gradient, as for a NaN under
-    /// [`NonFinite::Error`], says so to the others: the step then fails on every rank, and the group can be used again.
+    /// Every rank calls this once per step. Where the gradient of any rank holds NaN or infinity, all of the mean is NaN
+    /// on every rank, the state stays as it was, and the step counts; [`Compressor::undo`] takes it back. If no recipe
+    /// compresses anything, the sum is as it is.
+    ///
+    /// A rank that cannot encode its gradient, as for a NaN under [`NonFinite::Error`], says so to the others: the step then fails on every rank, and the group can be used again.
     /// It cannot where nothing is gathered: with sums of factors or without compression, from the second step on,
     /// unless a recipe has `finite`. With factors that go through a quantizer it can, up to the last of them, unless
     /// another recipe's sum or exchange comes before the next. Where it cannot, and behind any other failure, other
@@ -42,8 +44,9 @@ impl Compressor {
     /// A compressor that says [`ExchangeError::BrokenOff`] has not begun, and others wait then too.
     ///
     /// # Errors
-    /// [`Error::Length`] for a gradient of another length; [`Error::NotFinite`]; [`Error::NotFiniteFactor`] where a sum
-    /// of factors is not finite ([`Compressor::clear_residual`] drops what has grown too large); [`Error::Limit`] for a
+    /// [`Error::Length`] for a gradient of another length; under [`NonFinite::Error`] [`Error::NotFinite`],
+    /// [`ExchangeError::NotFinite`] for what another rank sent, [`ExchangeError::NotFiniteSum`] for what the ranks sum,
+    /// and [`Error::NotFiniteFactor`] where a sum of factors is too large ([`Compressor::clear_residual`] drops what has grown too large); [`Error::Limit`] for a
     /// device whose limits are too small;
     /// [`Error::Exchange`] where what another rank sent does not fit or is damaged; [`Error::Collective`] where the
     /// group fails;
@@ -71,30 +74,35 @@ impl Compressor {
         let stamp = shared.stamp();
         let mut ground = Host { device, gradient, elements, planes: planes.begin(), stamp };
         let done = shared.attempt(&mut ground, group);
-        match &done {
-            Ok(()) => {
-                planes.commit();
-                self.parts.iter_mut().for_each(|part| part.owner.commit());
-                self.last = last;
-            }
-            Err(_) if careful => {
-                gradient.copy_from_slice(&before);
-                put_back(&mut self.parts, states);
+        if let Ok(Made::Kept) = done {
+            planes.commit();
+            self.parts.iter_mut().for_each(|part| part.owner.commit());
+        } else if careful {
+            gradient.copy_from_slice(&before);
+            put_back(&mut self.parts, states);
+        }
+        match done {
+            Ok(Made::Kept) => self.last = last,
+            Ok(Made::Skipped) => {
+                gradient.fill(f32::NAN);
+                self.last = last.skipped();
             }
             Err(_) => {}
         }
         self.broken_off = false;
-        done
+        done.map(drop)
     }
 
-    /// Whether a step writes the gradient more than once.
+    /// Whether a step writes the gradient more than once, or may fail after it has written it.
     pub(super) fn writes_twice(&self) -> bool {
         // A vote is taken tensor by tensor. What is clipped, coefficients, and Nesterov's momentum take the gradient's
-        // place.
+        // place. A mean that is refused has been written.
         let begins =
             |part: &Part| part.recipe.clip.is_some() || part.recipe.dct.is_some() || part.recipe.memory().nesterov;
-        let twice = |part: &Part| part.recipe.memory().shift.is_some() || part.recipe.vote || begins(part);
-        self.parts.len() > 1 || self.parts.iter().any(twice)
+        let twice = |part: &Part| {
+            part.recipe.memory().shift.is_some() || part.recipe.vote || begins(part) || part.expects_finite_mean()
+        };
+        self.parts.len() > 1 || self.parts.iter().any(twice) || self.whole.iter().any(|tensor| tensor.nesterov)
     }
 
     /// What a step needs wherever gradient and state lie, and the state in the host's memory.
@@ -105,11 +113,21 @@ impl Compressor {
     }
 }
 
+/// What became of a step that did not fail.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Made {
+    /// The gradient is the mean, and the ground holds the new state.
+    Kept,
+    /// The gradient of some rank is not finite, and its recipe has no `finite`: the state has to be put back, and the
+    /// mean is NaN.
+    Skipped,
+}
+
 /// A compressor without its state.
 pub(super) struct Shared<'c> {
     recipes: &'c [Recipe],
     parts: &'c mut [Part],
-    whole: &'c [(TensorSpan, bool)],
+    whole: &'c [Whole],
     run: u64,
     steps: &'c mut u64,
     model: u32,
@@ -124,24 +142,49 @@ impl Shared<'_> {
         (*self.steps, self.model)
     }
 
-    /// A step between ranks, wherever gradient and state lie. Where this fails, steps and workspace are as they were,
-    /// and the ground has to be put in order.
-    pub(super) fn attempt(self, ground: &mut impl Ground, group: &mut (impl Collective + ?Sized)) -> Result<(), Error> {
+    /// A step between ranks, wherever gradient and state lie. Unless it is kept, the ground has to be put in order.
+    /// Where it fails, steps and workspace are as they were.
+    pub(super) fn attempt(
+        mut self,
+        ground: &mut impl Ground,
+        group: &mut (impl Collective + ?Sized),
+    ) -> Result<Made, Error> {
+        let mut bytes = 0;
+        let made = match self.exchange(ground, group, &mut bytes) {
+            Ok(()) => {
+                *self.agreed = true;
+                Made::Kept
+            }
+            Err(Error::Exchange(ExchangeError::Skipped { .. })) => Made::Skipped,
+            Err(error) => return Err(error),
+        };
+        *self.steps = self.steps.wrapping_add(1);
+        self.work.bytes = bytes;
+        Ok(made)
+    }
+
+    /// All messages of a step, and what becomes of them.
+    fn exchange(
+        &mut self,
+        ground: &mut impl Ground,
+        group: &mut (impl Collective + ?Sized),
+        bytes: &mut u64,
+    ) -> Result<(), Error> {
         let Self { recipes, parts, whole, run, steps, model, agreed, all_reduce_only, work } = self;
-        let (rank, ranks, step) = (group.rank(), group.ranks(), *steps);
+        let guarded = recipes.iter().any(|recipe| recipe.non_finite == NonFinite::Error);
+        let (parts, run, step, model) = (&mut **parts, *run, **steps, *model);
+        let (rank, ranks) = (group.rank(), group.ranks());
         let weight = 1.0 / ranks as f32;
         parts.iter_mut().for_each(|part| {
             part.via = part.algorithm(ranks);
             part.limit = part.recipe.clip.map(|norm| f64::from(norm) / f64::from(ranks).sqrt());
             part.owner.forget();
         });
-        let ready = ground.begin(parts);
-        let guarded = recipes.iter().any(|recipe| recipe.non_finite == NonFinite::Error);
-        let agrees = *agreed || all_reduce_only;
+        let ready = ground.begin(parts, whole);
+        let agrees = **agreed || *all_reduce_only;
         // Behind another algorithm too: who cannot begin says so before anyone waits for its part.
         let needs_it = |part: &Part| part.payloads() > 0 || part.via != Algorithm::Gather || part.gathers_factors();
         let gathers = guarded || !agrees || parts.iter().any(needs_it);
-        let mut bytes = 0;
         let mut message = frame::Writer::new(&mut work.message, step, model);
         let seed = Seed::new(run).step(step).worker(rank);
         let encode = |(index, part): (usize, &mut Part)| {
@@ -154,18 +197,23 @@ impl Shared<'_> {
         let parts_of = if gathers { &mut *parts } else { &mut [] };
         let encoded = ready.and_then(|()| parts_of.iter_mut().enumerate().try_for_each(encode));
         work.whole.clear();
-        let read = |(span, guarded): &(TensorSpan, bool)| {
+        let read = |tensor: &Whole| {
             let from = work.whole.len();
-            ground.read(range(span), &mut work.whole)?;
-            if *guarded { refuse(&work.whole[from..], span.offset) } else { Ok(()) }
+            ground.read(tensor, &mut work.whole)?;
+            if tensor.policy == NonFinite::Error { refuse(&work.whole[from..], tensor.span.offset) } else { Ok(()) }
         };
-        let encoded = encoded.and_then(|()| whole.iter().try_for_each(read));
+        let encoded = encoded.and_then(|()| whole.iter().try_for_each(read)).map_err(|error| match error {
+            Error::NotFinite { index } if policy_at(parts, whole, index) == NonFinite::Propagate => {
+                ExchangeError::Skipped { rank }.into()
+            }
+            other => other,
+        });
         if gathers {
             match &encoded {
                 Ok(()) => message.finish(),
-                Err(_) => message.refuse(),
+                Err(error) => message.fail(error, rank),
             }
-            bytes += work.message.len() as u64;
+            *bytes += work.message.len() as u64;
             let gathered = group.all_gather(&work.message, &mut work.gathered);
             // This rank's own error says more than what follows from it.
             encoded?;
@@ -180,17 +228,22 @@ impl Shared<'_> {
             true => receive(parts, &work.gathered, step, model),
             false => Ok(Vec::new()),
         };
-        // A rank that refused is known to all, and none goes on; and so are ranks of different models, whose next
-        // messages are others. What is damaged may have come to this rank alone: the others go on to the sum.
-        if let Err(error @ Error::Exchange(ExchangeError::Refused { .. } | ExchangeError::Model { .. })) = received {
-            return Err(error);
+        // What all ranks know ends the step on all of them. What is damaged may have come to this rank alone: the others
+        // go on to the sum.
+        if matches!(&received, Err(Error::Exchange(error)) if error.is_known_to_all()) {
+            return received.map(drop);
         }
+        let mut of_sums = weight;
         if !work.whole.is_empty() {
-            bytes += 4 * work.whole.len() as u64;
-            group.all_reduce_sum(&mut work.whole)?;
+            *bytes += 4 * work.whole.len() as u64;
+            of_sums = mean::all_reduce(group, &mut work.whole)?;
+            let keeps = !parts.is_empty() || whole.iter().any(|tensor| tensor.momentum.is_some());
+            if guarded || keeps {
+                expect_finite(whole, &work.whole)?;
+            }
         }
         let seed = Seed::new(run).step(step);
-        let stamp = algorithm::Step { step, model, seed };
+        let stamp = algorithm::Step { step, model, seed, policy: NonFinite::Propagate };
         let received = match received {
             Ok(received) => received,
             Err(error) => {
@@ -200,7 +253,7 @@ impl Shared<'_> {
         };
         for index in 0..parts.len() {
             match ground.summed(index, &mut parts[index], seed, group, weight) {
-                Ok(handed) => bytes += handed,
+                Ok(handed) => *bytes += handed,
                 Err(failure) => {
                     if failure.alone {
                         tell(&parts[index + 1..], stamp, group);
@@ -211,24 +264,29 @@ impl Shared<'_> {
         }
         // What can be undone comes first.
         for (index, (part, received)) in parts.iter().zip(&received).enumerate() {
-            if part.recipe.memory().momentum.is_some() {
+            if part.recipe.memory().masks() {
                 ground.mask(index, &part.sent(received, rank as usize))?;
             }
         }
         for (index, (part, received)) in parts.iter().zip(&received).enumerate() {
             ground.decode(index, part, received, Own { rank: rank as usize, weight, step: seed })?;
         }
-        work.whole.iter_mut().for_each(|sum| *sum *= weight);
+        if parts.iter().any(Part::expects_finite_mean) {
+            ground.expect_finite_means().map_err(|error| match error {
+                Error::NotFinite { index } => {
+                    ExchangeError::not_finite_sum(index, policy_at(parts, whole, index)).into()
+                }
+                other => other,
+            })?;
+        }
+        work.whole.iter_mut().for_each(|sum| *sum *= of_sums);
         let mut means = &work.whole[..];
-        for (span, _) in whole {
+        for Whole { span, .. } in *whole {
             let (mine, rest) = means.split_at(span.elements as usize);
             ground.write(span.offset as usize, mine)?;
             means = rest;
         }
-        ground.end(parts)?;
-        *steps = steps.wrapping_add(1);
-        (work.bytes, *agreed) = (bytes, true);
-        Ok(())
+        ground.end(parts)
     }
 }
 
@@ -253,8 +311,29 @@ pub(super) fn put_back(parts: &mut [Part], states: Vec<LowRankState>) {
     }
 }
 
-fn range(span: &TensorSpan) -> Range<usize> {
-    span.offset as usize..span.end() as usize
+/// The policy of the tensor that has an element of the gradient.
+fn policy_at(parts: &[Part], whole: &[Whole], index: u64) -> NonFinite {
+    let has = |span: &TensorSpan| (span.offset..span.end()).contains(&index);
+    let of_part = parts.iter().find(|part| part.spans.iter().any(has)).map(|part| part.recipe.non_finite);
+    let of_whole = whole.iter().find(|tensor| has(&tensor.span)).map(|tensor| tensor.policy);
+    // Factors of a whole model take tensors along that are not their own.
+    let of_factors = parts.first().map(|part| part.recipe.non_finite);
+    of_part.or(of_whole).or(of_factors).unwrap_or_default()
+}
+
+/// Refuses sums that are not finite, of tensors that go uncompressed.
+fn expect_finite(whole: &[Whole], mut sums: &[f32]) -> Result<(), Error> {
+    let mut skipped = Ok(());
+    for tensor in whole {
+        let (mine, rest) = sums.split_at(tensor.span.elements as usize);
+        sums = rest;
+        match ExchangeError::expect_finite(mine, tensor.policy) {
+            // Another tensor may refuse.
+            Err(error @ ExchangeError::Skipped { .. }) => skipped = Err(error.into()),
+            checked => checked?,
+        }
+    }
+    skipped
 }
 
 /// Refuses elements that are not finite, of a tensor that begins at `first`.

@@ -16,6 +16,8 @@ struct Replaced {
     factors: Vec<FactorStep>,
     /// Bytes that were handed over in the step before.
     bytes: u64,
+    /// Whether the step was skipped, and has replaced nothing.
+    skipped: bool,
 }
 
 /// A copy has no room for what was before the step, and so nothing to take back.
@@ -32,7 +34,12 @@ impl LastStep {
             Method::LowRank { state, .. } => Some(state.begin_undo()),
             _ => None,
         };
-        Self(Some(Replaced { factors: parts.iter().filter_map(factors).collect(), bytes }))
+        Self(Some(Replaced { factors: parts.iter().filter_map(factors).collect(), bytes, skipped: false }))
+    }
+
+    /// The step was skipped.
+    pub(super) fn skipped(self) -> Self {
+        Self(self.0.map(|replaced| Replaced { skipped: true, ..replaced }))
     }
 }
 
@@ -67,18 +74,20 @@ impl Compressor {
         self.expect_whole()?;
         let before = self.last.0.take().ok_or(ExchangeError::NothingToUndo)?;
         self.steps = self.steps.wrapping_sub(1);
-        // What keeps a step, and swaps both sides.
-        self.planes.commit();
-        let mut factors = before.factors.into_iter();
-        for part in &mut self.parts {
-            part.owner.undo();
-            if let Method::LowRank { state, .. } = &mut part.method
-                && let Some(step) = factors.next()
-            {
-                state.undo(step);
+        self.work.bytes = before.bytes;
+        if !before.skipped {
+            // What keeps a step, and swaps both sides.
+            self.planes.commit();
+            let mut factors = before.factors.into_iter();
+            for part in &mut self.parts {
+                part.owner.undo();
+                if let Method::LowRank { state, .. } = &mut part.method
+                    && let Some(step) = factors.next()
+                {
+                    state.undo(step);
+                }
             }
         }
-        self.work.bytes = before.bytes;
         // Other ranks may have kept the step: the next one asks them.
         self.agreed = false;
         Ok(())

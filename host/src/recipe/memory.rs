@@ -12,8 +12,7 @@ pub struct Memory {
     pub feedback: bool,
     /// The part of the residual that counts, from 0 to 1: with gradient g and residual e, `beta e + gamma g` is
     /// encoded, and the residual becomes what of it was not sent. 1 unless said otherwise, as in GRACE (Xu et al.,
-    /// "GRACE: a compressed communication framework for distributed machine learning", ICDCS 2021, section III). With
-    /// another beta or gamma, NaN and infinity are refused.
+    /// "GRACE: a compressed communication framework for distributed machine learning", ICDCS 2021, section III).
     pub beta: f32,
     /// The gradient's factor beside [`Memory::beta`], above 0.
     pub gamma: f32,
@@ -23,13 +22,15 @@ pub struct Memory {
     /// Nesterov's form of the momentum: with gradient g and momentum u, u = m (u + g), and u + g takes the place of the
     /// gradient.
     pub nesterov: bool,
+    /// Whether the momentum stays at entries that a selection sends, where it otherwise becomes zero.
+    pub unmasked: bool,
     /// Differences to an estimate are sent, not gradients.
     pub shift: Option<Shift>,
 }
 
 impl Default for Memory {
     fn default() -> Self {
-        Self { feedback: false, beta: 1.0, gamma: 1.0, momentum: None, nesterov: false, shift: None }
+        Self { feedback: false, beta: 1.0, gamma: 1.0, momentum: None, nesterov: false, unmasked: false, shift: None }
     }
 }
 
@@ -39,7 +40,7 @@ impl Default for Memory {
 /// mean of what all send, added to H, takes the gradient's place. Then h grows by alpha times what the rank sent, and H
 /// by alpha times that mean. So where gradients settle, differences vanish, and with them the codec's error. h and H
 /// are zero at first, take 16 bytes per element together, and are saved with the state. Where a state is restored for
-/// another number of ranks, every rank's h begins at H, whose mean is H still. NaN and infinity are refused.
+/// another number of ranks, every rank's h begins at H, whose mean is H still.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Shift {
@@ -76,6 +77,16 @@ impl Memory {
     /// Whether the codec adds the residual, and writes what it does not send.
     pub(crate) fn adds_residual(&self) -> bool {
         self.feedback && !self.is_formed()
+    }
+
+    /// Whether entries that a selection sends lose their momentum.
+    pub(crate) fn masks(&self) -> bool {
+        self.momentum.is_some() && !self.unmasked
+    }
+
+    /// The memory of a tensor that goes uncompressed beside tensors with this memory: the momentum alone.
+    pub(crate) fn of_uncompressed(&self) -> Self {
+        Self { momentum: self.momentum, nesterov: self.nesterov, ..Self::default() }
     }
 
     /// Whether what is encoded, or formed, is taken from the plane of the momentum. Nesterov's form leaves it where the

@@ -52,13 +52,14 @@ use crate::rotation::{Dct, Rotation};
 /// | memory | `ef:beta=0.9,gamma=1` | error feedback of beta times the residual and gamma times the gradient |
 /// | memory | `momentum=0.9` | momentum correction, with error feedback unless `noef` is there |
 /// | memory | `nesterov` | [`Recipe::nesterov`], the other form of the momentum |
+/// | memory | `unmasked` | [`Recipe::unmasked`], of a selection's momentum |
 /// | memory | `signum`, `signum:momentum=0.9` | [`Recipe::momentum_alone`], of signs |
 /// | memory | `ef21` | differences to an estimate, of a contraction: [`Shift::Ef21`] |
 /// | memory | `diana`, `diana:alpha=0.1` | differences to an estimate, of an unbiased codec: [`Shift::Diana`] |
 /// | exchange | `gtopk`, of a selection with `ef` | [`Algorithm::Tree`] |
 /// | exchange | `twophase`, `twophase:from=4`, of a quantizer | [`Algorithm::TwoPhase`] |
 /// | all of it | `grace:terngrad` | a published method with the defaults of GRACE: [`Recipe::methods`] |
-/// | policy | `finite` | NaN and infinity are refused: [`NonFinite::Error`] |
+/// | policy | `finite` | NaN and infinity are an error, and no skipped step: [`NonFinite::Error`] |
 ///
 /// **Momentum correction** (Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, equation 4 and
 /// section 3.2): with gradient g, momentum u and residual v, u = m u + g, then v = v + u is encoded, and v keeps what
@@ -239,6 +240,22 @@ impl Recipe {
         self
     }
 
+    /// The same with a momentum that stays at the entries that a selection sends. Otherwise it becomes zero there, as in
+    /// section 3.2 of "Deep gradient compression", which stops stale momentum; with the authors' code it is a setting
+    /// (`momentum_masking`).
+    ///
+    /// ```
+    /// use gradwire::{Recipe, TopK};
+    /// let recipe = Recipe::from(TopK::fraction(0.01)).momentum(0.9).unmasked();
+    /// assert_eq!(recipe, "dgc:ratio=0.01,unmasked".parse()?);
+    /// assert_eq!(recipe.to_string(), "topk:0.01+momentum=0.9+unmasked");
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub fn unmasked(mut self) -> Self {
+        self.memory.unmasked = true;
+        self
+    }
+
     /// The same with the gradient of each rank clipped before anything is added to it: where its L2 norm is above c /
     /// sqrt(ranks), it is multiplied by c / sqrt(ranks) / norm. c is above 0.
     ///
@@ -373,7 +390,8 @@ impl Recipe {
         Some(if gone < 4 { part.max(0.25f64.powi(gone as i32 + 1)) } else { part })
     }
 
-    /// The same with this policy for NaN and infinity.
+    /// The same with this policy for NaN and infinity. A [`Compressor`](crate::Compressor) skips a step that has one,
+    /// and under [`NonFinite::Error`] the step fails.
     pub fn non_finite(mut self, policy: NonFinite) -> Self {
         self.non_finite = policy;
         self
@@ -470,8 +488,13 @@ impl Recipe {
         if self.vote && !(is_whole && self.quantize.is_sign_alone()) {
             return stages("a vote is of signs that all count the same", "use sign:unit or signum, or leave out vote");
         }
-        if self.is_none() && self.memory != Memory::default() {
-            return stages("what is sent whole leaves nothing to remember", "leave out ef, momentum, ef21 and diana");
+        if self.is_none() && self.memory != self.memory.of_uncompressed() {
+            let what = "what is sent whole leaves no residual, and nothing to select";
+            return stages(what, "leave out ef, ef21, diana and unmasked");
+        }
+        if self.memory.unmasked && (self.select.is_none() || self.memory.momentum.is_none()) {
+            let what = "unmasked is of the momentum of a selection, and there is none";
+            return stages(what, "add topk and momentum=<factor>, or leave out unmasked");
         }
         if let Some(got) = self.clip {
             if !(got > 0.0 && got.is_finite()) {
@@ -570,6 +593,11 @@ impl Recipe {
             }
             Algorithm::TwoPhase { .. } => Ok(()),
         }
+    }
+
+    /// What becomes of a tensor that goes uncompressed beside tensors of this recipe: `none`, with the same momentum.
+    pub(crate) fn uncompressed(&self) -> Self {
+        Self { memory: self.memory.of_uncompressed(), ..Self::none() }.non_finite(self.non_finite)
     }
 
     /// The policy for NaN and infinity. What a plane is formed of must be finite, or it would be lost for ever.

@@ -20,7 +20,7 @@ use crate::wire::CodecId;
 
 /// What may stand where a stage does, behind none and the quantizers.
 const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, dct, elias, delta, base3, vote, ef, noef, ef21, \
-                      diana, momentum=<factor>, nesterov, clip=<norm>, gtopk, twophase or finite";
+                      diana, momentum=<factor>, nesterov, unmasked, clip=<norm>, gtopk, twophase or finite";
 const NORM: &str = "a norm above 0";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
@@ -58,6 +58,10 @@ impl FromStr for Recipe {
                 recipe.check().map_err(|source| placed(text, word.at, source))?;
             }
         }
+        if builder.recipe.is_none() && !builder.said("ef", text) {
+            // A momentum brings error feedback, of which there is none here.
+            builder.recipe.memory.feedback = false;
+        }
         let last = builder.seen.last().map_or(0, |(_, at)| *at);
         builder.recipe.check().map_err(|source| placed(text, last, source))?;
         Ok(builder.recipe)
@@ -87,6 +91,7 @@ enum Slot {
     Feedback,
     Momentum,
     Nesterov,
+    Unmasked,
     Clip,
     Algorithm,
     Policy,
@@ -112,6 +117,7 @@ impl Builder {
             "ef" | "noef" | "ef21" | "diana" => Slot::Feedback,
             "momentum" => Slot::Momentum,
             "nesterov" => Slot::Nesterov,
+            "unmasked" => Slot::Unmasked,
             "clip" => Slot::Clip,
             "gtopk" | "twophase" => Slot::Algorithm,
             "finite" => Slot::Policy,
@@ -146,10 +152,11 @@ impl Builder {
                 (recipe.select, recipe.warm_up) = (Some(select), warm_up);
             }
             "dgc" => {
-                let Dgc { part, factor, warm_up, nesterov, clip } = word.dgc()?;
+                let Dgc { part, factor, warm_up, nesterov, unmasked, clip } = word.dgc()?;
                 (recipe.select, recipe.warm_up) = (Some(TopK::fraction(part)), warm_up);
                 let nesterov = nesterov || recipe.memory.nesterov;
-                recipe.memory = Memory { feedback: true, momentum: Some(factor), nesterov, ..recipe.memory };
+                let unmasked = unmasked || recipe.memory.unmasked;
+                recipe.memory = Memory { feedback: true, momentum: Some(factor), nesterov, unmasked, ..recipe.memory };
                 if let Some(norm) = clip {
                     if let Some((_, first)) = self.seen.iter().find(|(other, _)| *other == Slot::Clip) {
                         let found = format!("dgc has a clip, and another is at byte {first}");
@@ -212,6 +219,7 @@ impl Builder {
                     "base3" => entropy = Entropy::Base3,
                     "vote" => recipe.vote = true,
                     "nesterov" => recipe.memory.nesterov = true,
+                    "unmasked" => recipe.memory.unmasked = true,
                     "gtopk" => recipe.algorithm = Algorithm::Tree,
                     "noef" => recipe.memory.feedback = false,
                     "finite" => recipe.non_finite = NonFinite::Error,
@@ -252,6 +260,7 @@ struct Dgc {
     factor: f32,
     warm_up: u64,
     nesterov: bool,
+    unmasked: bool,
     clip: Option<f32>,
 }
 
@@ -479,8 +488,9 @@ impl<'t> Word<'t> {
     }
 
     fn dgc(&self) -> Result<Dgc, Error> {
-        let allowed = "ratio, momentum, warmup, nesterov or clip";
-        let (mut part, mut factor, mut warm_up, mut nesterov, mut clip) = (0.01, 0.9, 0, false, None);
+        let allowed = "ratio, momentum, warmup, nesterov, unmasked or clip";
+        let (mut part, mut factor, mut warm_up, mut nesterov, mut unmasked) = (0.01, 0.9, 0, false, false);
+        let mut clip = None;
         for s in &self.list(allowed)? {
             match s.key {
                 "ratio" => {
@@ -493,11 +503,12 @@ impl<'t> Word<'t> {
                 "momentum" => factor = s.number("a factor from 0 to less than 1")?,
                 "warmup" => warm_up = s.number("a number of steps")?,
                 "nesterov" => nesterov = s.flag(true)?,
+                "unmasked" => unmasked = s.flag(true)?,
                 "clip" => clip = Some(s.number(NORM)?),
                 _ => return Err(s.unknown(allowed)),
             }
         }
-        Ok(Dgc { part, factor, warm_up, nesterov, clip })
+        Ok(Dgc { part, factor, warm_up, nesterov, unmasked, clip })
     }
 
     /// Signs alone, and the momentum.
@@ -678,7 +689,7 @@ impl Display for Recipe {
         words.extend(self.random.map(|codec| word("randomk", codec.words())));
         let of_random = self.random.is_some_and(|codec| !codec.is_unbiased());
         let default = self.quantize.brings_feedback() || self.factors.is_some() || of_random;
-        let Memory { feedback, beta, gamma, momentum, nesterov, shift } = self.memory;
+        let Memory { feedback, beta, gamma, momentum, nesterov, unmasked, shift } = self.memory;
         let weights = [("beta", beta), ("gamma", gamma)].into_iter().filter(|(_, factor)| *factor != 1.0);
         let weights: Vec<_> = weights.map(|(name, factor)| format!("{name}={factor}")).collect();
         match shift {
@@ -689,11 +700,12 @@ impl Display for Recipe {
             None if feedback && (!weights.is_empty() || momentum.is_none() && !default) => {
                 words.push(word("ef", weights));
             }
-            None if !feedback && (default || momentum.is_some()) => words.push("noef".into()),
+            None if !feedback && !self.is_none() && (default || momentum.is_some()) => words.push("noef".into()),
             None => {}
         }
         words.extend(momentum.map(|factor| format!("momentum={factor}")));
         words.extend(nesterov.then(|| "nesterov".into()));
+        words.extend(unmasked.then(|| "unmasked".into()));
         words.extend(self.clip.map(|norm| format!("clip={norm}")));
         match self.algorithm {
             Algorithm::Gather => {}

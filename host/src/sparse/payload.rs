@@ -5,7 +5,7 @@ use half::{bf16, f16};
 
 use super::index::{self, IndexFormat};
 use crate::gradient::Dtype;
-use crate::view::PayloadView;
+use crate::view::{PayloadView, are_finite};
 use crate::wire::{CodecId, HEADER_BYTES, MAGIC, MAX_ELEMENTS, PayloadError, VERSION, checksum, expect_checksum};
 
 /// How the values are written.
@@ -221,6 +221,21 @@ impl SparsePayload {
     /// The values' bytes.
     pub(crate) fn value_part(&self) -> &[u8] {
         &self.bytes[HEADER_BYTES + self.header.index_bytes() as usize..]
+    }
+
+    /// Whether all values are finite; of quantized ones, whether their scalars are.
+    pub(crate) fn is_finite(&self) -> bool {
+        let part = self.value_part();
+        let halves = |infinity: u16| {
+            let magnitudes = part.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]) & 0x7FFF);
+            magnitudes.fold(0, u16::max) < infinity
+        };
+        match self.header.values {
+            ValueFormat::Plain(Dtype::F32) => are_finite(part),
+            ValueFormat::Plain(Dtype::F16) => halves(0x7C00),
+            ValueFormat::Plain(Dtype::Bf16) => halves(0x7F80),
+            ValueFormat::Payload => PayloadView::from_bytes(part).is_ok_and(|values| values.is_finite()),
+        }
     }
 
     /// The values as f32, where they are plain.

@@ -106,6 +106,8 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(TopK::fraction(0.5).clamped()).warm_up(1));
     all.push(Recipe::from(TopK::fraction(0.001)).momentum(0.9).nesterov().clip(2.5).warm_up(4000));
     all.push(Recipe::from(Sign::unit()).momentum_alone(0.9).nesterov().vote());
+    all.push(Recipe::from(TopK::fraction(0.01)).momentum(0.9).unmasked());
+    all.push(Recipe::none().momentum_alone(0.9).nesterov());
     all.push(Recipe::from(PowerSgd::rank(2)).clip(1e-3));
     all.push(Recipe::from(PowerSgd::rank(2)).quantize(Qsgd::bits(8).elias()));
     all.push(Recipe::from(PowerSgd::rank(2).one_sided().without_feedback()).quantize(OneBit::new()));
@@ -295,6 +297,9 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("topk:segments=5of3", 0, "5 entries"),
         ("qsgd+momentum=1", 5, "less than 1"),
         ("topk:0.1+ef+nesterov", 12, "add momentum=<factor>"),
+        ("topk:0.1+ef+unmasked", 12, "add topk and momentum=<factor>"),
+        ("qsgd+momentum=0.5+unmasked", 18, "add topk and momentum=<factor>"),
+        ("none+momentum=0.5+unmasked", 18, "leave out ef"),
         ("qsgd+clip=0", 5, "clip must be above 0; got 0"),
         ("qsgd+clip=inf", 5, "clip must be above 0; got inf"),
         ("dgc:clip=-1", 0, "clip must be above 0; got -1"),

@@ -158,11 +158,11 @@ fn a_long_gradient_is_as_long_as_the_limit_and_a_short_one_keeps_its_bits() {
 }
 
 #[test]
-fn what_is_not_finite_is_not_clipped_and_is_refused_where_it_would_be() {
+fn what_is_not_finite_is_skipped_or_refused_and_not_clipped() {
     for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let x = [3.0, broken, 400.0];
-        let out = clipped("topk:1+ef+clip=1", 3, &x).expect("it propagates");
-        assert_eq!((out[0], out[2], out[1].is_finite()), (3.0, 400.0, false));
+        let out = clipped("topk:1+ef+clip=1", 3, &x).expect("it is skipped");
+        assert!(out.iter().all(|mean| mean.is_nan()));
         let error = clipped("dgc:ratio=1,nesterov,clip=1+finite", 3, &x).expect_err("it is refused");
         assert!(matches!(error, Error::NotFinite { index: 1 }), "{error:?}");
     }
@@ -217,4 +217,54 @@ fn momenta_of_ranks_that_leave_are_taken_up() {
         }
     }
     assert!(first[1].iter().any(|p| *p != 0.0));
+}
+
+#[test]
+fn tensors_that_go_uncompressed_have_the_momentum_too() {
+    let texts = [
+        ("dgc:ratio=0.5", 0.9, false),
+        ("dgc:ratio=0.5,nesterov", 0.9, true),
+        ("qsgd:bits=8+momentum=0.5", 0.5, false),
+        ("powersgd:rank=1+momentum=0.5+nesterov", 0.5, true),
+        ("none+momentum=0.9", 0.9, false),
+        ("none+momentum=0.9+nesterov", 0.9, true),
+    ];
+    for (text, m, nesterov) in texts {
+        together(Threads::group(2).expect("two"), |rank, mut group| {
+            let mut compressor = Compressor::new(text, [vec![64, 64], vec![100]], RUN).expect("valid");
+            let bias = 4096..4196;
+            let (mut u, mut mean) = ([[0.0f32; 100]; 2], [0.0f32; 100]);
+            for step in 0..6 {
+                for (rank, u) in (0..).zip(&mut u) {
+                    for (u, g) in u.iter_mut().zip(&gradient(4196, rank, step)[bias.clone()]) {
+                        // Of Nesterov's form what is kept is u + g.
+                        *u = m * *u + g;
+                    }
+                }
+                for (index, mean) in mean.iter_mut().enumerate() {
+                    let sent = |rank: usize| match nesterov {
+                        true => gradient(4196, rank as u32, step)[4096 + index] + m * u[rank][index],
+                        false => u[rank][index],
+                    };
+                    *mean = 0.5 * sent(0) + 0.5 * sent(1);
+                }
+                let mut x = gradient(4196, rank, step);
+                compressor.exchange(&Device::cpu(), &mut group, &mut x).expect("it runs");
+                assert_eq!(bits(&x[bias.clone()]), bits(&mean), "{text}, step {step}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_momentum_that_is_unmasked_stays_where_entries_are_sent() {
+    let mut group = Threads::group(1).expect("one").remove(0);
+    for (text, stays) in [("dgc:ratio=0.5", false), ("dgc:ratio=0.5,unmasked", true)] {
+        let mut compressor = Compressor::new(text, [[60, 50]], RUN).expect("valid");
+        let mut x = gradient(3000, 0, 0);
+        compressor.exchange(&Device::cpu(), &mut group, &mut x).expect("it runs");
+        let [_, momentum] = planes(&compressor);
+        let zeros = momentum.iter().filter(|u| **u == 0.0).count();
+        assert_eq!(zeros, if stays { 0 } else { 1500 }, "{text}");
+    }
 }

@@ -9,6 +9,7 @@ mod factors;
 mod gtopk;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod nccl;
+mod not_finite;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod resident_training;
 mod threads;

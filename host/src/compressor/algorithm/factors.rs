@@ -3,8 +3,8 @@
 use super::super::error::ExchangeError;
 use super::super::factors::Factors;
 use super::super::failure::Failure;
-use super::super::frame;
 use super::super::part::{Method, Part};
+use super::super::{frame, mean};
 use super::Step;
 use crate::collective::Collective;
 use crate::device::Device;
@@ -137,10 +137,10 @@ impl<'e, G: Collective + ?Sized> Means<'e, G> {
         encoded?;
         gathered?;
         let received = self.receive(plan, through, &from, ranks);
-        // A rank that refused is known to all. What is damaged may have come to this rank alone: the others go on.
-        if let Err(error @ Error::Exchange(ExchangeError::Refused { .. })) = received {
+        // What is damaged may have come to this rank alone: the others go on.
+        if matches!(&received, Err(Error::Exchange(error)) if error.is_known_to_all()) {
             self.told = true;
-            return Err(error);
+            return received.map(drop);
         }
         if !factor.at_hand().is_empty() {
             self.sum(factor)?;
@@ -169,8 +169,9 @@ impl<'e, G: Collective + ?Sized> Means<'e, G> {
     fn sum(&mut self, factor: &mut impl Factor) -> Result<(), Error> {
         let values = factor.at_hand();
         self.bytes += 4 * values.len() as u64;
-        self.group.all_reduce_sum(values).inspect_err(|_| self.told = true)?;
-        values.iter_mut().for_each(|value| *value *= self.weight);
+        let weight = mean::all_reduce(self.group, values).inspect_err(|_| self.told = true)?;
+        ExchangeError::expect_finite(values, self.step.policy).inspect_err(|_| self.told = true)?;
+        values.iter_mut().for_each(|value| *value *= weight);
         factor.write()
     }
 
@@ -206,6 +207,9 @@ impl<'e, G: Collective + ?Sized> Means<'e, G> {
                 if let Some(what) = plan.header().difference(view.header()) {
                     return Err(ExchangeError::Payload { rank, tensor, what }.into());
                 }
+                if !view.is_finite() {
+                    return Err(ExchangeError::not_finite(rank, self.step.policy).into());
+                }
                 views.push(view);
             }
             all.push(views);
@@ -237,6 +241,7 @@ fn refuse(step: Step, group: &mut (impl Collective + ?Sized)) {
 mod tests {
     use super::*;
     use crate::collective::CollectiveError;
+    use crate::plan::NonFinite;
 
     /// A factor in memory that cannot be read.
     struct Lost;
@@ -309,7 +314,7 @@ mod tests {
     #[test]
     fn a_rank_without_its_factor_sends_nothing_while_the_others_wait_in_a_sum() {
         let (device, mut group) = (Device::cpu(), Counting::default());
-        let step = Step { step: 1, model: 2, seed: Seed::new(3) };
+        let step = Step { step: 1, model: 2, seed: Seed::new(3), policy: NonFinite::Propagate };
         let mut means = Means::new(&device, &mut group, 1.0, step, None, vec![Side::Right]);
         let done = means.mean(&mut Lost);
         let failure = means.end(done).expect_err("it cannot be read");

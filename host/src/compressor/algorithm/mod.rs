@@ -19,6 +19,7 @@ use super::planes::{Held, InStep};
 use crate::collective::Collective;
 use crate::device::Device;
 use crate::error::Error;
+use crate::plan::NonFinite;
 use crate::seed::Seed;
 use crate::wire::PayloadError;
 
@@ -45,6 +46,8 @@ pub(super) struct Step {
     pub(super) model: u32,
     /// The seed of the step, of worker 0.
     pub(super) seed: Seed,
+    /// Whether values that are not finite fail the step, or skip it.
+    pub(super) policy: NonFinite,
 }
 
 impl Step {
@@ -57,9 +60,7 @@ impl Step {
                 payloads.iter().for_each(|payload| writer.append(payload));
                 writer.finish();
             }
-            // Who said so first is passed on.
-            Err(Error::Exchange(ExchangeError::Refused { rank })) => writer.refuse_for(*rank),
-            Err(_) => writer.refuse_for(rank),
+            Err(error) => writer.fail(error, rank),
         }
         message
     }

@@ -7,6 +7,7 @@ use super::super::planes::Held;
 use super::{Place, Step};
 use crate::collective::Collective;
 use crate::error::Error;
+use crate::plan::NonFinite;
 use crate::recipe::Algorithm;
 use crate::sparse::SparsePayload;
 
@@ -20,13 +21,14 @@ pub(super) fn run(
     weight: f32,
 ) -> Result<u64, Failure> {
     let (rank, ranks) = (group.rank(), group.ranks());
-    let mut mine = encode(host, part, step, rank);
+    let mut mine = encode(host, part, step, rank).map_err(|error| part.told(error, rank));
     let (mut bytes, mut message, mut ack) = (0, Vec::new(), Vec::new());
     for (round, child) in (1..).zip(Algorithm::children(rank, ranks)) {
         group.exchange(child, &[], &mut message).map_err(Error::from)?;
         let theirs = read(part, step, &message, child);
         mine = mine
-            .and_then(|mine| merge(host, part, step, [&mine, &theirs?], ranks.wrapping_mul(round).wrapping_add(rank)));
+            .and_then(|mine| merge(host, part, step, [&mine, &theirs?], ranks.wrapping_mul(round).wrapping_add(rank)))
+            .map_err(|error| part.told(error, rank));
     }
     let own = mine.map(|payload| vec![payload.into_bytes()]);
     message = step.message(rank, &own);
@@ -62,7 +64,10 @@ fn read(part: &Part, step: Step, message: &[u8], rank: u32) -> Result<SparsePayl
     let bytes = payloads.first().copied().unwrap_or_default();
     let payload = SparsePayload::from_bytes(bytes).map_err(|source| part.damaged(rank, 0, source))?;
     match &part.method {
-        Method::Sparse { elements, .. } if *elements == payload.len() => Ok(payload),
+        Method::Sparse { elements, .. } if *elements == payload.len() => {
+            part.expect_finite(rank, payload.is_finite())?;
+            Ok(payload)
+        }
         _ => Err(part.differs(rank, 0, "length")),
     }
 }
@@ -77,11 +82,14 @@ fn merge(
 ) -> Result<SparsePayload, Error> {
     let Method::Sparse { codec, packed, .. } = &part.method else { return Ok(mine.clone()) };
     let (seed, left) = (part.seed_of(step.seed).worker(worker), &mut *host.planes.of(Held::Residual).behind);
+    // All values are finite here. A sum that is not is refused before the residual takes it.
+    let codec = codec.clone().non_finite(NonFinite::Error);
     if !*packed {
-        return host.device.merge_sparse(codec, mine, theirs, left, seed);
+        return host.device.merge_sparse(&codec, mine, theirs, left, seed);
     }
     let mut own = part.pack(left);
-    let merged = host.device.merge_sparse(codec, mine, theirs, &mut own, seed).map_err(|error| part.unpacked(error))?;
+    let merged =
+        host.device.merge_sparse(&codec, mine, theirs, &mut own, seed).map_err(|error| part.unpacked(error))?;
     part.unpack(&own, left);
     Ok(merged)
 }

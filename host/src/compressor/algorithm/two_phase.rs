@@ -192,6 +192,7 @@ fn read<'m>(
         if let Some(what) = plan.header().difference(view.header()) {
             return Err(part.differs(rank, sub.tensor, what));
         }
+        part.expect_finite(rank, view.is_finite())?;
         views.push(view);
     }
     Ok(views)

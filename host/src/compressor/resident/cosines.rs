@@ -19,7 +19,7 @@ pub(super) struct Cosines<D: DeviceMemory> {
     packed: Option<D::Room>,
     /// What a transform leaves, or the elements in their order, before they take the gradient's place.
     turned: D::Room,
-    finite: Finite<D>,
+    finite: Option<Finite<D>>,
 }
 
 impl<D: DeviceMemory> Cosines<D> {
@@ -36,7 +36,7 @@ impl<D: DeviceMemory> Cosines<D> {
             elements,
             packed: if packed { Some(room()?) } else { None },
             turned: room()?,
-            finite: Finite::new(queue, part.recipe.policy())?,
+            finite: Finite::under(queue, part.recipe.policy())?,
         };
         // A device that is too small is refused here, and in no step.
         cosines.passes(&queue.memory().limits()).map(|_| Some(cosines))
@@ -58,7 +58,7 @@ impl<D: DeviceMemory> Cosines<D> {
     /// refuses it.
     pub(super) fn there(&self, queue: &Queue<'_, D>, part: &Part, gradient: &D::Slice) -> Result<(), Error> {
         let input = self.taken(queue, part, gradient)?;
-        self.finite.refuse(queue, part, &input)?;
+        self.finite.as_ref().map_or(Ok(()), |finite| finite.refuse(queue, part, &input))?;
         let turned = queue.all(&self.turned);
         let Some(tiles) = &self.order else {
             self.turn(queue, &input, &turned, false)?;

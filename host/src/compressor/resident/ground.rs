@@ -6,6 +6,7 @@ use super::State;
 use super::kept::{Kept, Onto, Place};
 use super::memory::{AddMomentum, MomentumBuffers, Queue};
 use crate::collective::Collective;
+use crate::compressor::Whole;
 use crate::compressor::algorithm::Step;
 use crate::compressor::failure::Failure;
 use crate::compressor::frame::Writer;
@@ -42,16 +43,17 @@ impl<D: DeviceMemory> Resident<'_, D> {
             return Ok(true);
         }
         let bytes = 4 * self.elements;
-        for plane in state.planes.iter().flatten() {
-            queue.restore(plane, bytes)?;
-        }
-        for kept in &mut state.parts {
-            kept.undo(queue)?;
-        }
+        state.undo(queue, bytes)?;
         if let Some(before) = &state.gradient {
             queue.copy((&queue.all(before), 0), (gradient, 0), bytes)?;
         }
         Ok(state.gradient.is_some() || !self.written)
+    }
+
+    /// Makes the gradient NaN: the step is skipped.
+    pub(super) fn spoil(&self) -> Result<(), Error> {
+        let nan = vec![f32::NAN; self.elements as usize];
+        self.queue.write(&self.gradient, 0, bytemuck::cast_slice(&nan))
     }
 
     /// Clips the gradient of a part, and queues what takes it to coefficients, and what adds it to what the part keeps
@@ -98,6 +100,32 @@ impl<D: DeviceMemory> Resident<'_, D> {
         Ok(())
     }
 
+    /// Queues what adds the gradient of tensors that go uncompressed to their momenta.
+    pub(super) fn form_whole(&mut self, whole: &[Whole]) -> Result<(), Error> {
+        let Self { queue, state, gradient, elements, written, .. } = self;
+        let Some(momentum) = state.plane(Held::Momentum).map(|plane| queue.all(&plane.now)) else { return Ok(()) };
+        for tensor in whole.iter().filter(|tensor| tensor.span.elements > 0) {
+            let Some(by) = tensor.momentum else { continue };
+            let add = |input: &D::Slice, onto: &D::Slice, [factor, gain]: [f32; 2]| {
+                let work =
+                    AddMomentum { range: tensor.span.offset..tensor.span.end(), elements: *elements, factor, gain };
+                queue.run(work, MomentumBuffers { gradient: input.clone(), momentum: onto.clone() })
+            };
+            add(gradient, &momentum, [by, 1.0])?;
+            if tensor.nesterov {
+                *written = true;
+                add(&momentum, gradient, [1.0, by])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The memory that holds what is sent of a tensor that goes uncompressed.
+    pub(super) fn sent(&self, tensor: &Whole) -> D::Slice {
+        let momentum = self.state.plane(Held::Momentum).filter(|_| tensor.sends_momentum());
+        momentum.map_or_else(|| self.gradient.clone(), |plane| self.queue.all(&plane.now))
+    }
+
     /// What a part works on.
     pub(super) fn place(&mut self, index: usize, part: &Part) -> (&Queue<'_, D>, Place<'_, D>, &mut Kept<D>) {
         let Self { queue, device, gradient, state, .. } = self;
@@ -112,7 +140,7 @@ impl<D: DeviceMemory> Resident<'_, D> {
 }
 
 impl<D: DeviceMemory> Ground for Resident<'_, D> {
-    fn begin(&mut self, parts: &mut [Part]) -> Result<(), Error> {
+    fn begin(&mut self, parts: &mut [Part], whole: &[Whole]) -> Result<(), Error> {
         let Self { queue, state, gradient, elements, .. } = self;
         let bytes = 4 * *elements;
         queue.memory().check("gradient", gradient, bytes)?;
@@ -126,7 +154,8 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
             queue.copy((gradient, 0), (&queue.all(before), 0), bytes)?;
         }
         self.begun = true;
-        parts.iter().enumerate().try_for_each(|(index, part)| self.form(index, part))
+        parts.iter().enumerate().try_for_each(|(index, part)| self.form(index, part))?;
+        self.form_whole(whole)
     }
 
     fn refuse_of_factors(&mut self, index: usize, part: &mut Part) -> Result<(), Error> {
@@ -151,10 +180,10 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         }
     }
 
-    fn read(&mut self, range: Range<usize>, to: &mut Vec<f32>) -> Result<(), Error> {
-        let from = to.len();
+    fn read(&mut self, tensor: &Whole, to: &mut Vec<f32>) -> Result<(), Error> {
+        let (from, range) = (to.len(), tensor.range());
         to.resize(from + range.len(), 0.0);
-        self.queue.read(&self.gradient, 4 * range.start as u64, &mut to[from..])
+        self.queue.read(&self.sent(tensor), 4 * range.start as u64, &mut to[from..])
     }
 
     fn summed(
@@ -166,10 +195,10 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         weight: f32,
     ) -> Result<u64, Failure> {
         let (step, model) = self.stamp;
-        let step = Step { step, model, seed: part.seed_of(seed) };
+        let step = Step { step, model, seed: part.seed_of(seed), policy: part.recipe.non_finite };
         let done = match self.place(index, part) {
             (queue, place, Kept::LowRank(kept)) => kept.step(queue, &place, part, step, group, weight),
-            (queue, place, Kept::Random(kept)) => kept.step(queue, &place, part, seed, group, weight),
+            (queue, place, Kept::Random(kept)) => kept.step(queue, &place, part, seed, group),
             (_, _, Kept::Dense(_) | Kept::Sparse(_) | Kept::Rotated(_)) => return Ok(0),
         };
         self.written |= matches!(done, Ok(_) | Err(Failure { error: Error::Backend { .. }, .. }));
@@ -211,6 +240,11 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
             return copy(gradient, &mean);
         }
         add(&mean, all, DecodeMode::Add(weight * formed.weight))
+    }
+
+    fn expect_finite_means(&mut self) -> Result<(), Error> {
+        let Some(finite) = &self.state.finite else { return Ok(()) };
+        finite.refuse_of(&self.queue, self.elements, &self.gradient)
     }
 
     fn write(&mut self, at: usize, values: &[f32]) -> Result<(), Error> {

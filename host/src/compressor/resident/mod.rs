@@ -10,14 +10,16 @@ mod queued;
 
 use self::cosines::Cosines;
 use self::ground::Resident;
-use self::kept::Kept;
+use self::kept::{Finite, Kept};
 use self::memory::{Plane, Queue};
 use self::norms::Norms;
 #[cfg(feature = "cuda")]
 use self::queued::Between;
 use super::Compressor;
+use super::error::ExchangeError;
 use super::part::{Method, Part};
 use super::planes::{Held, Planes, zeros};
+use super::step::Made;
 #[cfg(feature = "cuda")]
 use crate::backend::cuda::{Cuda, DeviceSlice};
 #[cfg(feature = "wgpu")]
@@ -79,6 +81,8 @@ pub struct ResidentCompressor<D: DeviceMemory> {
     staged: D,
     device: Device,
     state: State<D>,
+    /// Bytes that were handed over in the step before the last one, where that can be taken back.
+    last: Option<u64>,
 }
 
 /// A [`Compressor`] whose exchanges are queued on the caller's CUDA stream: encode, gather and decode in device memory,
@@ -139,6 +143,8 @@ struct State<D: DeviceMemory> {
     norms: Vec<Option<Norms<D>>>,
     /// What takes the parts that go as coefficients there and back.
     cosines: Vec<Option<Cosines<D>>>,
+    /// What scans the means, where a recipe expects them to be finite.
+    finite: Option<Finite<D>>,
     /// Room for the gradient before a step, where a step writes it more than once.
     gradient: Option<D::Room>,
 }
@@ -146,6 +152,12 @@ struct State<D: DeviceMemory> {
 impl<D: DeviceMemory> State<D> {
     fn plane(&self, held: Held) -> Option<&Plane<D::Room>> {
         self.planes[held as usize].as_ref()
+    }
+
+    /// Queues what puts planes of this many bytes, and the parts' own memory, back to before the last step.
+    fn undo(&mut self, queue: &Queue<'_, D>, bytes: u64) -> Result<(), Error> {
+        self.planes.iter().flatten().try_for_each(|plane| queue.restore(plane, bytes))?;
+        self.parts.iter_mut().try_for_each(|kept| kept.undo(queue))
     }
 }
 
@@ -196,13 +208,17 @@ impl Compressor {
             parts: inner.parts.iter().map(|part| Kept::new(&queue, &inner, part)).collect::<Result<_, _>>()?,
             norms: inner.parts.iter().map(|part| Norms::new(&queue, part)).collect::<Result<_, _>>()?,
             cosines: inner.parts.iter().map(cosines).collect::<Result<_, _>>()?,
+            finite: match inner.parts.iter().any(Part::expects_finite_mean) {
+                true => Some(Finite::new(&queue)?),
+                false => None,
+            },
             gradient: match inner.writes_twice() {
                 true => Some(memory.room(4 * inner.layout.elements())?),
                 false => None,
             },
         };
         let (device, staged) = (Device::from(memory.clone()), memory.staged());
-        Ok(ResidentCompressor { inner, device, memory: memory.clone(), staged, state })
+        Ok(ResidentCompressor { inner, device, memory: memory.clone(), staged, state, last: None })
     }
 }
 
@@ -282,7 +298,9 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
     unsafe fn step(&mut self, group: &mut (impl Collective + ?Sized), gradient: D::Slice) -> Result<(), Error> {
         self.inner.expect_whole()?;
         self.warm_up()?;
-        let Self { inner, staged, device, state, .. } = self;
+        let Self { inner, staged, device, state, last, .. } = self;
+        let bytes_before = inner.work.bytes;
+        *last = None;
         // SAFETY: the gradient is the caller's, and all else the compressor's own.
         let queue = unsafe { Queue::new(&*staged) };
         let elements = inner.layout.elements();
@@ -291,9 +309,33 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
         let stamp = shared.stamp();
         let mut ground = Resident { queue, device, elements, gradient, stamp, state, begun: false, written: false };
         let done = shared.attempt(&mut ground, group);
-        let whole = done.is_ok() || ground.undo().is_ok_and(|undone| undone);
-        inner.broken_off = !whole;
-        done
+        let whole = matches!(done, Ok(Made::Kept)) || ground.undo().is_ok_and(|undone| undone);
+        let spoiled = if let Ok(Made::Skipped) = done { ground.spoil() } else { Ok(()) };
+        inner.broken_off = !whole || spoiled.is_err();
+        if done.is_ok() && !inner.broken_off {
+            *last = Some(bytes_before);
+        }
+        done.and(spoiled)
+    }
+
+    /// Takes back the last step, as [`Compressor::undo`]: what memory of the device holds of the state is as before it,
+    /// to the bit. The gradient is the caller's: the mean stays in it.
+    ///
+    /// # Errors
+    /// As [`Compressor::undo`]; [`Error::Backend`] where the device fails, and later calls are then refused with
+    /// [`ExchangeError::BrokenOff`](crate::ExchangeError::BrokenOff).
+    pub fn undo(&mut self) -> Result<(), Error> {
+        self.inner.expect_whole()?;
+        let bytes = self.last.take().ok_or(ExchangeError::NothingToUndo)?;
+        let Self { inner, memory, state, .. } = self;
+        // SAFETY: all memory is the compressor's own.
+        let queue = unsafe { Queue::new(&*memory) };
+        inner.broken_off = true;
+        state.undo(&queue, 4 * inner.layout.elements())?;
+        inner.steps = inner.steps.wrapping_sub(1);
+        // Other ranks may have kept the step: the next one asks them.
+        (inner.work.bytes, inner.agreed, inner.broken_off) = (bytes, false, false);
+        Ok(())
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 62] = [
+pub(crate) const TEXTS: [&str; 64] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -53,6 +53,8 @@ pub(crate) const TEXTS: [&str; 62] = [
     "topk:0.02+ef:beta=0.75+momentum=0.5",
     "dgc:ratio=0.01,warmup=3",
     "dgc:ratio=0.02,nesterov,clip=3",
+    "dgc:ratio=0.02,unmasked",
+    "none+momentum=0.5+nesterov",
     "powersgd:rank=1+momentum=0.5+nesterov",
     // Within the norm on one rank, and not on more.
     "qsgd:bits=4,bucket=64+ef+clip=100",

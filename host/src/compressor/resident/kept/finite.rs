@@ -1,4 +1,4 @@
-//! A look for what is not finite, before the gradient becomes something in which no element is its own.
+//! Scans of device memory for NaN and infinity.
 
 use std::borrow::Cow;
 
@@ -10,33 +10,50 @@ use crate::gradient::Dtype;
 use crate::plan::{Limits, NonFinite, Pass, Role, STATUS_BYTES, refuse_not_finite};
 use crate::sparse::scan_passes;
 
-/// Where a look leaves what it found; none where the recipe lets everything pass.
-pub(in crate::compressor::resident) struct Finite<D: DeviceMemory>(Option<D::Room>);
+/// Memory for what a scan found.
+pub(in crate::compressor::resident) struct Finite<D: DeviceMemory>(D::Room);
 
 impl<D: DeviceMemory> Finite<D> {
-    pub(in crate::compressor::resident) fn new(queue: &Queue<'_, D>, policy: NonFinite) -> Result<Self, Error> {
-        Ok(Self(match policy {
-            NonFinite::Error => Some(queue.room(STATUS_BYTES)?),
-            NonFinite::Propagate => None,
-        }))
+    pub(in crate::compressor::resident) fn new(queue: &Queue<'_, D>) -> Result<Self, Error> {
+        Ok(Self(queue.room(STATUS_BYTES)?))
     }
 
-    /// Refuses what is not finite of the part's tensors, one behind the other in `values`.
+    /// Under the policy that refuses what is not finite.
+    pub(in crate::compressor::resident) fn under(
+        queue: &Queue<'_, D>,
+        policy: NonFinite,
+    ) -> Result<Option<Self>, Error> {
+        match policy {
+            NonFinite::Error => Self::new(queue).map(Some),
+            NonFinite::Propagate => Ok(None),
+        }
+    }
+
+    /// Refuses what is not finite of the part's tensors, which `values` holds contiguously.
     pub(in crate::compressor::resident) fn refuse(
         &self,
         queue: &Queue<'_, D>,
         part: &Part,
         values: &D::Slice,
     ) -> Result<(), Error> {
-        let (Some(status), elements) = (&self.0, part.elements() as u64) else { return Ok(()) };
+        self.refuse_of(queue, part.elements() as u64, values).map_err(|error| part.unpacked(error))
+    }
+
+    /// Refuses what is not finite of the first elements of `values`.
+    pub(in crate::compressor::resident) fn refuse_of(
+        &self,
+        queue: &Queue<'_, D>,
+        elements: u64,
+        values: &D::Slice,
+    ) -> Result<(), Error> {
         if elements == 0 {
             return Ok(());
         }
-        let status = queue.all(status);
+        let status = queue.all(&self.0);
         queue.run(Scan { elements }, ScanBuffers { values: values.clone(), status: status.clone() })?;
         let mut found = [0u32];
         queue.read(&status, 0, &mut found)?;
-        refuse_not_finite(found[0]).map_err(|error| part.unpacked(error))
+        refuse_not_finite(found[0])
     }
 }
 

@@ -3,7 +3,9 @@
 use super::finite::Finite;
 use super::{Packed, Place, taken, unpack};
 use crate::collective::Collective;
+use crate::compressor::error::ExchangeError;
 use crate::compressor::failure::Failure;
+use crate::compressor::mean;
 use crate::compressor::part::Part;
 use crate::compressor::planes::zeros;
 use crate::compressor::resident::memory::Queue;
@@ -37,7 +39,7 @@ impl<D: DeviceMemory> Random<D> {
             values: queue.room(4 * entries)?,
             sums: zeros(entries as usize)?,
             packed: if packed { Some(Packed::new(queue, elements, feedback)?) } else { None },
-            finite: Finite::new(queue, part.recipe.non_finite)?,
+            finite: Finite::new(queue)?,
         };
         // A device that is too small is refused here, and in no step.
         kept.passes(&queue.memory().limits()).map(|_| kept)
@@ -64,7 +66,7 @@ impl<D: DeviceMemory> Random<D> {
         DecodeRandom { codec: self.codec, elements: self.elements, weight: Some(weight), seed }
     }
 
-    /// Refuses what is not finite of the gradient, where the recipe does.
+    /// Refuses what is not finite of the gradient.
     pub(in crate::compressor::resident) fn refuse(
         &self,
         queue: &Queue<'_, D>,
@@ -121,11 +123,19 @@ impl<D: DeviceMemory> Random<D> {
         part: &Part,
         seed: Seed,
         group: &mut (impl Collective + ?Sized),
-        weight: f32,
     ) -> Result<u64, Failure> {
         let values = self.queue_take(queue, place, part, seed)?;
-        queue.read(&values, 0, &mut self.sums)?;
-        group.all_reduce_sum(&mut self.sums).map_err(Error::from)?;
+        let own = self.packed.as_ref().map(|packed| (&packed.input, packed.residual.as_ref()));
+        let own = own.map(|(input, residual)| queue.all(residual.unwrap_or(input)));
+        let entries = own.unwrap_or_else(|| place.residual.clone().unwrap_or_else(|| place.input.clone()));
+        match self.finite.refuse(queue, part, &entries) {
+            Ok(()) => queue.read(&values, 0, &mut self.sums)?,
+            // An entry that is not drawn would stay hidden from the other ranks.
+            Err(Error::NotFinite { .. }) => self.sums.fill(f32::NAN),
+            Err(error) => return Err(error.into()),
+        }
+        let weight = mean::all_reduce(group, &mut self.sums).map_err(Error::from)?;
+        ExchangeError::expect_finite(&self.sums, part.recipe.non_finite).map_err(Error::from)?;
         let written = queue.write(&values, 0, bytemuck::cast_slice(&self.sums));
         let spread = written.and_then(|()| self.queue_spread(queue, place, part, seed, values, weight));
         spread.map_err(Failure::behind)?;

@@ -21,7 +21,7 @@ pub(in crate::compressor::resident) struct Rotated<D: DeviceMemory> {
     body: D::Room,
     workspace: Option<D::Room>,
     bodies: Bodies<D>,
-    finite: Finite<D>,
+    finite: Option<Finite<D>>,
 }
 
 impl<D: DeviceMemory> Rotated<D> {
@@ -42,7 +42,7 @@ impl<D: DeviceMemory> Rotated<D> {
             body: queue.room(plan.header().body_bytes())?,
             workspace: if workspace > 0 { Some(queue.room(workspace)?) } else { None },
             bodies: Bodies::new(),
-            finite: Finite::new(queue, part.recipe.non_finite)?,
+            finite: Finite::under(queue, part.recipe.non_finite)?,
         })
     }
 
@@ -56,7 +56,7 @@ impl<D: DeviceMemory> Rotated<D> {
     ) -> Result<(), Error> {
         let Method::Rotated { rotation, plan } = &part.method else { return Ok(()) };
         let (input, _) = taken(queue, self.packed.as_ref(), place, part)?;
-        self.finite.refuse(queue, part, &input)?;
+        self.finite.as_ref().map_or(Ok(()), |finite| finite.refuse(queue, part, &input))?;
         let (seed, gradient, body) = (part.seed_of(seed), queue.all(&self.rotated), queue.all(&self.body));
         queue.run(turn(*rotation, part, false, seed), TurnBuffers { input, output: gradient.clone() })?;
         let workspace = self.workspace.as_ref().map(|room| queue.all(room));

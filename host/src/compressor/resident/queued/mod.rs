@@ -5,7 +5,7 @@ mod refused;
 mod sent;
 
 use self::ranks::Ranks;
-use self::sent::{Sent, Whole};
+use self::sent::{Sent, Uncompressed};
 use super::ground::Resident;
 use super::memory::Queue;
 use super::{Compressor, Kept, QueuedCompressor, ResidentCompressor, State};
@@ -22,7 +22,7 @@ use crate::stream_collective::StreamCollective;
 /// What there is for the exchange between the ranks.
 pub(super) struct Between {
     sent: Vec<Sent>,
-    whole: Option<Whole>,
+    whole: Option<Uncompressed>,
     rank: u32,
     ranks: u32,
     /// Whether work was queued that nobody has waited for.
@@ -74,7 +74,7 @@ impl Compressor {
         writer.append(&sizes);
         match &made {
             Ok(_) => writer.finish(),
-            Err(_) => writer.refuse(),
+            Err(error) => writer.fail(error, group.rank()),
         }
         let gathered = group.all_gather(&message, &mut all);
         // This rank's own error says more than what follows from it.
@@ -107,7 +107,7 @@ impl Compressor {
         let queue = unsafe { Queue::new(&of.memory) };
         let parts = || of.state.parts.iter().zip(&of.inner.parts);
         let sent = parts().map(|(kept, part)| Sent::new(&queue, kept, part, ranks)).collect::<Result<Vec<_>, _>>()?;
-        let whole = Whole::new(&queue, of.inner.whole.iter().map(|(span, _)| span))?;
+        let whole = Uncompressed::new(&queue, &of.inner.whole)?;
         sent::common(cuda)?;
         let cosines = of.state.cosines.iter().flatten();
         cosines.map(|part| part.passes(&cuda.limits())).try_for_each(|passes| cuda.warm_up_passes(&passes?))?;
@@ -136,7 +136,7 @@ impl QueuedCompressor {
 
     /// What all ranks have alike.
     fn sizes(&self) -> Vec<u8> {
-        let whole = self.between.whole.as_ref().map_or(0, Whole::size);
+        let whole = self.between.whole.as_ref().map_or(0, Uncompressed::size);
         let sizes = self.between.sent.iter().map(Sent::size);
         [QUEUED, whole].into_iter().chain(sizes).flat_map(u64::to_le_bytes).collect()
     }
@@ -267,15 +267,16 @@ impl QueuedCompressor {
         // SAFETY: the caller answers for the group; the stream is the one that the memory's work goes to.
         let mut ranks = unsafe { Ranks::new(group, stream) };
         let seed = Seed::new(inner.run).step(inner.steps).worker(rank);
+        ground.form_whole(&inner.whole)?;
         if let Some(whole) = whole {
-            whole.mean(&ground, &mut ranks)?;
+            whole.mean(&ground, &inner.whole, &mut ranks)?;
         }
         for (index, (part, sent)) in inner.parts.iter().zip(&*sent).enumerate() {
             ground.form(index, part)?;
             sent.step(&mut ground, index, part, &mut ranks, seed)?;
         }
         if let Some(whole) = whole {
-            whole.put(&ground)?;
+            whole.put(&ground, &inner.whole)?;
         }
         ground.end(&inner.parts)?;
         if compute.is_some() {
@@ -335,9 +336,10 @@ impl Drop for QueuedCompressor {
         let Between { sent, whole, pending, .. } = &mut self.between;
         if *pending {
             // What is queued may use it, and may never end.
-            let State { planes, parts, gradient, norms, cosines } = &mut self.of.state;
+            let State { planes, parts, gradient, norms, cosines, finite } = &mut self.of.state;
             let of_compressor = (std::mem::take(planes), std::mem::take(parts), gradient.take(), std::mem::take(norms));
-            std::mem::forget((of_compressor, std::mem::take(cosines), std::mem::take(sent), whole.take()));
+            let of_steps = (std::mem::take(cosines), finite.take(), std::mem::take(sent), whole.take());
+            std::mem::forget((of_compressor, of_steps));
         }
     }
 }

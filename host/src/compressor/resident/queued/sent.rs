@@ -1,17 +1,15 @@
 //! What goes between the ranks, and the memory that it takes.
 
-use std::ops::Range;
-
 use super::ranks::{Ranks, scaling};
 use crate::backend::cuda::{Cuda, CudaRoom, DeviceSlice};
+use crate::compressor::Whole;
 use crate::compressor::part::{Method, Part};
 use crate::compressor::planes::Held;
 use crate::compressor::resident::ground::Resident;
-use crate::compressor::resident::kept::{Kept, pack, unpack};
+use crate::compressor::resident::kept::{Kept, unpack};
 use crate::compressor::resident::memory::Queue;
 use crate::embed::{DecodeBuffers, DecodeModel, EncodeModel, Scatter, Select, Work};
 use crate::error::Error;
-use crate::model::TensorSpan;
 use crate::plan::{DecodeMode, Pass};
 use crate::recipe::RecipeError;
 use crate::seed::Seed;
@@ -41,13 +39,13 @@ impl Sent {
             }
             (Kept::Sparse(kept), _) => {
                 let Some(count) = kept.steps().fixed() else { return Err(unfixed()) };
-                let zeros = match part.recipe.memory().momentum {
-                    Some(_) => {
+                let zeros = match part.recipe.memory().masks() {
+                    true => {
                         let zeros = queue.room(4 * count)?;
                         queue.clear(&queue.all(&zeros), 0, 4 * count)?;
                         Some(zeros)
                     }
-                    None => None,
+                    false => None,
                 };
                 Ok(Self::Entries { mine: queue.room(8 * count)?, all: of_all(8 * count)?, count, zeros })
             }
@@ -157,26 +155,21 @@ fn unfixed() -> Error {
     RecipeError::Stages { what, remedy: "use ResidentCompressor::exchange" }.into()
 }
 
-/// Tensors that go as they are, one behind the other, and room for their sums.
-pub(super) struct Whole {
-    ranges: Vec<Range<usize>>,
+/// Memory for the tensors that go uncompressed, contiguous, and for their sums.
+pub(super) struct Uncompressed {
     elements: u64,
     values: CudaRoom,
     sums: CudaRoom,
 }
 
-impl Whole {
-    pub(super) fn new<'s>(
-        queue: &Queue<'_, Cuda>,
-        spans: impl Iterator<Item = &'s TensorSpan>,
-    ) -> Result<Option<Self>, Error> {
-        let ranges: Vec<Range<usize>> = spans.map(|span| span.offset as usize..span.end() as usize).collect();
-        let elements = ranges.iter().map(ExactSizeIterator::len).sum::<usize>() as u64;
+impl Uncompressed {
+    pub(super) fn new(queue: &Queue<'_, Cuda>, tensors: &[Whole]) -> Result<Option<Self>, Error> {
+        let elements = tensors.iter().map(|tensor| tensor.span.elements).sum::<u64>();
         if elements == 0 {
             return Ok(None);
         }
         let room = || queue.room(4 * elements);
-        Ok(Some(Self { ranges, elements, values: room()?, sums: room()? }))
+        Ok(Some(Self { elements, values: room()?, sums: room()? }))
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -187,18 +180,24 @@ impl Whole {
     pub(super) fn mean<G: StreamCollective + ?Sized>(
         &self,
         ground: &Resident<'_, Cuda>,
+        tensors: &[Whole],
         ranks: &mut Ranks<'_, G>,
     ) -> Result<(), Error> {
         let queue = &ground.queue;
         let [values, sums] = [&self.values, &self.sums].map(|room| queue.all(room));
-        pack(queue, self.ranges.iter().cloned(), &ground.gradient, &values)?;
+        let mut at = 0;
+        for tensor in tensors {
+            let bytes = 4 * tensor.span.elements;
+            queue.copy((&ground.sent(tensor), 4 * tensor.span.offset), (&values, at), bytes)?;
+            at += bytes;
+        }
         ranks.mean(queue, &values, &sums, self.elements)
     }
 
     /// Queues what puts it into the gradient.
-    pub(super) fn put(&self, ground: &Resident<'_, Cuda>) -> Result<(), Error> {
+    pub(super) fn put(&self, ground: &Resident<'_, Cuda>, tensors: &[Whole]) -> Result<(), Error> {
         let queue = &ground.queue;
-        unpack(queue, self.ranges.iter().cloned(), &queue.all(&self.values), &ground.gradient)
+        unpack(queue, tensors.iter().map(Whole::range), &queue.all(&self.values), &ground.gradient)
     }
 }
 

@@ -1,0 +1,278 @@
+//! Steps in which a gradient, or what a rank sends, is not finite.
+
+use gradwire::{Collective, CollectiveError, Compressor, Device, Error, ExchangeError, NonFinite, Policy};
+use gradwire_collectives::Threads;
+use gradwire_tests::oracle::wire::crc32;
+
+use crate::training::{HOST_ALONE, RUN, TEXTS, bits, gradient, host as all, tensors, together};
+
+/// What makes a gradient of the model not finite: a number, and the elements that it replaces.
+fn spoils(elements: usize) -> [(f32, Vec<usize>); 6] {
+    [
+        (f32::NAN, vec![7]),
+        (f32::INFINITY, vec![elements - 1]),
+        // In a vector that goes uncompressed.
+        (f32::NEG_INFINITY, vec![64 * 48 + 3]),
+        (f32::INFINITY, vec![8000, 8001]),
+        // More of them than a selection keeps.
+        (f32::NEG_INFINITY, (0..elements).step_by(3).collect()),
+        (f32::NAN, (0..elements).collect()),
+    ]
+}
+
+/// What a compressor keeps: state, bytes of both residuals, and of the last step.
+fn held(compressor: &Compressor) -> (Vec<u8>, [Vec<u32>; 2], u64) {
+    let residuals = [compressor.residual(), compressor.owner_residual()].map(|all| bits(&all.expect("idle")));
+    (compressor.state().expect("idle"), residuals, compressor.last_bytes())
+}
+
+#[test]
+fn a_step_that_is_not_finite_on_one_rank_changes_no_state_on_any() {
+    for ranks in 1..=3 {
+        for index in 0..all().len() {
+            together(Threads::group(ranks).expect("ranks"), |rank, mut group| {
+                let mut compressor = all().swap_remove(index);
+                let what = format!("{:?}, rank {rank} of {ranks}", compressor.recipes()[0]);
+                let is_plain = compressor.recipes().iter().all(|recipe| recipe.is_none());
+                let elements = compressor.elements();
+                for number in 0..2 {
+                    let mut gradient = gradient(elements, rank, number);
+                    compressor.exchange(&Device::cpu(), &mut group, &mut gradient).expect("it is finite");
+                }
+                for (case, (value, places)) in spoils(elements).into_iter().enumerate() {
+                    let before = held(&compressor);
+                    let steps = compressor.steps();
+                    let mut step = gradient(elements, rank, 9);
+                    if rank == case as u32 % ranks {
+                        places.iter().for_each(|place| step[*place] = value);
+                    }
+                    compressor.exchange(&Device::cpu(), &mut group, &mut step).expect("it is skipped");
+                    if is_plain {
+                        assert!(places.iter().all(|place| !step[*place].is_finite()), "{what}, case {case}");
+                    } else {
+                        assert!(step.iter().all(|mean| mean.is_nan()), "{what}, case {case}");
+                        assert!(held(&compressor).1 == before.1, "{what}, case {case}");
+                    }
+                    assert_eq!(compressor.steps(), steps + 1, "{what}");
+                    compressor.undo().expect("a step was made, or skipped");
+                    assert!(held(&compressor) == before, "{what}, case {case}");
+                }
+                let mut step = gradient(elements, rank, 2);
+                compressor.exchange(&Device::cpu(), &mut group, &mut step).expect("it is finite");
+                assert!(step.iter().all(|mean| mean.is_finite()), "{what}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_step_after_a_skipped_one_is_that_of_a_run_without_it() {
+    // What draws nothing does not depend on the number of the step.
+    for text in
+        ["topk:0.01+ef", "powersgd:rank=2", "topk:0.05+ef21", "onebit+ef:beta=0.5,gamma=2", "topk:0.02+momentum=0.9"]
+    {
+        let run = |skips: bool| {
+            together(Threads::group(2).expect("ranks"), |rank, mut group| {
+                let mut compressor = crate::training::of(text);
+                let mut means = Vec::new();
+                for number in 0..4 {
+                    if skips && number == 2 {
+                        let mut infinite = gradient(compressor.elements(), rank, 50);
+                        infinite[5 + rank as usize] = f32::INFINITY;
+                        compressor.exchange(&Device::cpu(), &mut group, &mut infinite).expect("it is skipped");
+                    }
+                    let mut step = gradient(compressor.elements(), rank, number);
+                    compressor.exchange(&Device::cpu(), &mut group, &mut step).expect("it is finite");
+                    means.push(bits(&step));
+                }
+                (means, bits(&compressor.residual().expect("idle")))
+            })
+        };
+        assert!(run(true) == run(false), "{text}");
+    }
+}
+
+/// The same recipe, with `finite`.
+fn finite(text: &str) -> Option<Compressor> {
+    let recipe: gradwire::Recipe = text.parse().expect("a recipe");
+    let policy = Policy::new(recipe.non_finite(NonFinite::Error)).ok()?;
+    Some(Compressor::with_policy(&policy, &tensors(), RUN).expect("valid"))
+}
+
+#[test]
+fn with_finite_the_step_fails_on_every_rank_and_changes_nothing() {
+    for text in TEXTS.iter().chain(&HOST_ALONE) {
+        if finite(text).is_none() {
+            continue;
+        }
+        for ranks in [1, 3] {
+            together(Threads::group(ranks).expect("ranks"), |rank, mut group| {
+                let mut compressor = finite(text).expect("a recipe");
+                let elements = compressor.elements();
+                let mut step = gradient(elements, rank, 0);
+                compressor.exchange(&Device::cpu(), &mut group, &mut step).expect("it is finite");
+                for (case, (value, places)) in spoils(elements).into_iter().enumerate() {
+                    let before = held(&compressor);
+                    let mut step = gradient(elements, rank, 9);
+                    if rank == case as u32 % ranks {
+                        places.iter().for_each(|place| step[*place] = value);
+                    }
+                    let given = bits(&step);
+                    let error = compressor.exchange(&Device::cpu(), &mut group, &mut step).expect_err(text);
+                    if rank == case as u32 % ranks {
+                        assert!(matches!(error, Error::NotFinite { .. }), "{text}, case {case}: {error}");
+                    } else {
+                        assert!(
+                            matches!(error, Error::Exchange(ExchangeError::Refused { .. })),
+                            "{text}, case {case}: {error}"
+                        );
+                    }
+                    assert!(bits(&step) == given && held(&compressor) == before, "{text}, case {case}");
+                }
+            });
+        }
+    }
+}
+
+/// A rank whose payloads hold NaN, behind a checksum that is right.
+struct Forging {
+    group: Threads,
+    forges: bool,
+}
+
+/// Bytes of a message before its payloads.
+const HEAD: usize = 24;
+/// Bytes of a payload's header.
+const HEADER: usize = 32;
+
+/// A message of which the last value of each selection, and the first scalar of all else, is NaN.
+fn forged(message: &[u8]) -> Vec<u8> {
+    let mut message = message.to_vec();
+    let mut at = HEAD;
+    while at < message.len() {
+        let length = u64::from_le_bytes(message[at..at + 8].try_into().expect("eight bytes")) as usize;
+        forge(&mut message[at + 8..at + 8 + length]);
+        at += 8 + length;
+    }
+    message
+}
+
+fn forge(payload: &mut [u8]) {
+    const SPARSE: u8 = 3;
+    let (is_sparse, quantized) = (payload[5] == SPARSE, payload[6] == 3);
+    let nan = f32::NAN.to_le_bytes();
+    if is_sparse && quantized {
+        // The values are a payload of their own, at the end.
+        let inner = payload.windows(4).rposition(|bytes| bytes == b"GWIR").expect("a payload of values");
+        forge(&mut payload[inner..]);
+    } else if is_sparse {
+        let end = payload.len();
+        payload[end - 4..].copy_from_slice(&nan);
+    } else {
+        payload[HEADER..HEADER + 4].copy_from_slice(&nan);
+    }
+    let sum = crc32(payload[..28].iter().chain(&payload[32..]).copied()).to_le_bytes();
+    payload[28..32].copy_from_slice(&sum);
+}
+
+impl Collective for Forging {
+    fn rank(&self) -> u32 {
+        self.group.rank()
+    }
+
+    fn ranks(&self) -> u32 {
+        self.group.ranks()
+    }
+
+    fn all_gather(&mut self, mine: &[u8], all: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
+        let mine = if self.forges { forged(mine) } else { mine.to_vec() };
+        self.group.all_gather(&mine, all)
+    }
+
+    fn all_to_all(&mut self, to: &[&[u8]], from: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
+        let to: Vec<Vec<u8>> =
+            to.iter().map(|message| if self.forges { forged(message) } else { message.to_vec() }).collect();
+        self.group.all_to_all(&to.iter().map(Vec::as_slice).collect::<Vec<_>>(), from)
+    }
+
+    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
+        if self.forges {
+            values[0] = f32::NAN;
+        }
+        self.group.all_reduce_sum(values)
+    }
+
+    fn exchange(&mut self, peer: u32, mine: &[u8], theirs: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        let mine = if self.forges && !mine.is_empty() { forged(mine) } else { mine.to_vec() };
+        self.group.exchange(peer, &mine, theirs)
+    }
+
+    fn broadcast(&mut self, root: u32, bytes: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        self.group.broadcast(root, bytes)
+    }
+}
+
+#[test]
+fn what_another_rank_forges_is_found_on_arrival() {
+    for text in TEXTS.iter().chain(&HOST_ALONE).filter(|text| **text != "none") {
+        for guarded in [false, true] {
+            if guarded && finite(text).is_none() {
+                continue;
+            }
+            together(Threads::group(2).expect("ranks"), |rank, group| {
+                let mut group = Forging { group, forges: false };
+                let mut compressor = if guarded { finite(text).expect("valid") } else { crate::training::of(text) };
+                let elements = compressor.elements();
+                compressor
+                    .exchange(&Device::cpu(), &mut group, &mut gradient(elements, rank, 0))
+                    .expect("it is finite");
+                group.forges = rank == 1;
+                let before = held(&compressor);
+                let mut step = gradient(elements, rank, 1);
+                let given = bits(&step);
+                let done = compressor.exchange(&Device::cpu(), &mut group, &mut step);
+                if guarded {
+                    let error = done.expect_err("finite refuses it");
+                    let Error::Exchange(error) = error else { panic!("{text}: {error}") };
+                    let refuses = matches!(error, ExchangeError::NotFinite { .. } | ExchangeError::NotFiniteSum { .. });
+                    // In a tree and in two phases, one rank finds it and tells the others.
+                    let told = HOST_ALONE.contains(text) && matches!(error, ExchangeError::Refused { .. });
+                    assert!(refuses || told, "{text}: {error}");
+                    assert!(bits(&step) == given && held(&compressor) == before, "{text}");
+                } else {
+                    done.expect("the step is skipped");
+                    assert!(step.iter().all(|mean| mean.is_nan()), "{text}");
+                    compressor.undo().expect("a step was skipped");
+                    assert!(held(&compressor) == before, "{text}");
+                }
+                group.forges = false;
+                compressor.exchange(&Device::cpu(), &mut group, &mut gradient(elements, rank, 1)).expect("it goes on");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_mean_is_finite_where_its_sum_is_not() {
+    for (text, ranks) in [("none", 2), ("none", 3), ("powersgd:rank=1", 2), ("powersgd:rank=1", 3)] {
+        together(Threads::group(ranks).expect("ranks"), |rank, mut group| {
+            let mut compressor = Compressor::new(text, [vec![4, 4], vec![70_000]], RUN).expect("valid");
+            let mut step = gradient(compressor.elements(), rank, 0);
+            // In the vector, which goes uncompressed with factors.
+            step[20..30].fill(3e38);
+            compressor.exchange(&Device::cpu(), &mut group, &mut step).expect("it is finite");
+            assert!(step[20..30].iter().all(|mean| (mean / 3e38 - 1.0).abs() < 1e-6), "{text}: {:?}", &step[20..30]);
+        });
+    }
+}
+
+#[test]
+fn entries_that_are_drawn_have_a_finite_mean_where_their_sum_is_not() {
+    together(Threads::group(2).expect("two"), |_, mut group| {
+        let mut compressor = Compressor::new("randomk:0.5+noef", [[64, 64]], RUN).expect("valid");
+        let mut step = vec![3e38; 4096];
+        compressor.exchange(&Device::cpu(), &mut group, &mut step).expect("it is finite");
+        let drawn = step.iter().filter(|mean| **mean == 3e38).count();
+        assert_eq!((drawn, step.iter().filter(|mean| **mean == 0.0).count()), (2048, 2048));
+    });
+}
