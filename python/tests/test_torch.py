@@ -16,7 +16,9 @@ import gradwire
 torch = pytest.importorskip("torch")
 import torch.multiprocessing as processes
 
+import cases
 import workers
+from test_numpy import Alone
 
 RECIPES = [
     "qsgd:bits=4,bucket=64+ef",
@@ -61,6 +63,12 @@ def run(work, ranks, folder, *arguments, join=True):
     return [torch.load(result) if result.exists() else None for result in results]
 
 
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """What both ranks give in each case of `cases`."""
+    return run(cases.every, 2, tmp_path_factory.mktemp("cases"))
+
+
 def test_tensors_enter_without_a_copy():
     """What numpy sees of a tensor's memory has the same payload, a bf16 tensor its own, and an output is written."""
     gradient = torch.randn(5000)
@@ -74,6 +82,31 @@ def test_tensors_enter_without_a_copy():
     residual = torch.zeros(5000)
     gradwire.encode("topk:0.01+ef", gradient, residual=residual)
     assert torch.count_nonzero(residual) == 4950
+
+
+def test_writes_count_for_autograd():
+    """What was written through DLPack has another version, and autograd refuses what it has saved of the values before."""
+    device, compressor = gradwire.Device.cpu(), gradwire.Compressor("topk:0.1+ef", [[50, 20]])
+    payload = gradwire.encode("topk:k=5", torch.ones(1000))
+    writes = [
+        lambda tensor: gradwire.decode(payload, tensor),
+        lambda tensor: device.decode_add(payload, tensor),
+        lambda tensor: device.decode_sum([payload], tensor),
+        lambda tensor: gradwire.encode("topk:0.1+ef", torch.ones(1000), residual=tensor),
+        lambda tensor: compressor.residual_into(tensor),
+        lambda tensor: compressor.exchange(device, Alone(), tensor),
+    ]
+    for write in writes:
+        weight, values = torch.ones(1000, requires_grad=True), torch.ones(1000)
+        loss = (weight * values).sum()
+        write(values)
+        assert values._version == 1
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+    with torch.inference_mode():
+        values = torch.zeros(1000)
+        gradwire.decode(payload, values)
+    assert torch.count_nonzero(values) == 5
 
 
 @pytest.mark.parametrize(
@@ -235,3 +268,14 @@ def test_the_hook_does_not_leak(tmp_path):
     for grown, texts in run(workers.leak, 2, tmp_path):
         assert grown < 2048, f"{grown} KiB"
         assert "warm_start" in texts[0]
+
+
+def test_a_step_is_taken_back(found):
+    for of in found:
+        for recipe, (same, steps, sent_more) in of["undo"].items():
+            assert same and steps == 5 and sent_more, recipe
+        texts, counted = of["undo_refused"]
+        assert counted == [0, 2, 1]
+        assert all("StateError: there is no step to take back" in text for text in texts[:3]) and "closed" in texts[3], texts
+        same, texts, steps = of["undo_of_loops"]
+        assert same and steps == 3 and all("there is no step to take back" in text for text in texts), texts

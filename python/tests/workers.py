@@ -204,7 +204,7 @@ def addresses(rank, ranks, folder):
         def __getattr__(self, name):
             return getattr(self._inner, name)
 
-        def exchange(self, device, group, gradient):
+        def exchange(self, device, group, gradient, stream=0):
             seen["compressor"].append(gradient.data_ptr())
             before = gradient.clone()
             self._inner.exchange(device, group, gradient)

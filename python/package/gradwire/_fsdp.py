@@ -26,8 +26,12 @@ class ReduceScatter:
         self.sent_bytes = 0
         self._feedback = has_feedback(self.recipe)
         self._residual = None
+        self._before = None
+        self._undo = False
         self._device = Device.cpu()
         self._groups = {}
+        self.replicas = None
+        """The :class:`AllReduce` over the replicas of the shard, where :func:`compress_fsdp` has set one."""
 
     def allocate(self, size, *, dtype, device):
         """Memory for inputs and outputs."""
@@ -51,7 +55,9 @@ class ReduceScatter:
                     f"the residual is of {self._residual.numel()} elements on {self._residual.shape[0]} ranks, and the "
                     f"gradient has {given.numel()} on {ranks}: begin with a new ReduceScatter"
                 )
-            residual = self._residual.clone()
+            # The residual before the step is kept beside the one behind it, so that the step can be taken back.
+            residual = self._residual.clone() if self._before is None else self._before.copy_(self._residual)
+            self._before, self._undo = None, False
         try:
             parts = [
                 bytes(
@@ -80,9 +86,23 @@ class ReduceScatter:
         self._device.decode_sum([Payload(part) for part in received], total, weight)
         if not inside:
             mine.copy_(total)
-        self._residual = residual
+        self._residual, self._before = residual, self._residual
+        self._undo = True
         self.steps += 1
         self.sent_bytes += sum(len(part) for rank, part in enumerate(parts) if rank != self._groups[group].rank)
+
+    def undo_step(self):
+        """Takes back the last step, and that of the replicas: what was sent of the residual comes back.
+
+        For a step that the optimizer does not apply, on every rank and for every module that made it.
+        """
+        if not self._undo:
+            raise StateError("there is no step to take back: undo_step comes after a step that succeeded, once")
+        if self.replicas is not None:
+            self.replicas.undo_step()
+        self._residual, self._before = self._before, self._residual
+        self._undo = False
+        self.steps -= 1
 
     def state_dict(self):
         """What a checkpoint of this rank has to hold."""
@@ -92,7 +112,7 @@ class ReduceScatter:
             "number": self.number,
             "rank": dist.get_rank(),
             "steps": self.steps,
-            "residual": self._residual,
+            "residual": None if self._residual is None else self._residual.clone(),
         }
 
     def load_state_dict(self, state):
@@ -105,7 +125,9 @@ class ReduceScatter:
             raise StateError("the state has no steps or no residual: hand over what ReduceScatter.state_dict gave")
         residual = state["residual"]
         self.steps = state["steps"]
-        self._residual = None if residual is None else residual.to("cpu", torch.float32)
+        # A copy: the state that was handed over stays what it is.
+        self._residual = None if residual is None else residual.to("cpu", torch.float32, copy=True)
+        self._before, self._undo = None, False
 
 
 class AllReduce:
@@ -134,6 +156,12 @@ class AllReduce:
             self._compressor.exchange(self._device, self._group, apart)
             mine.copy_(apart)
 
+    def undo_step(self):
+        """Takes back the last step."""
+        if self._compressor is None:
+            raise StateError("there is no step to take back: no mean was made so far")
+        self._compressor.undo()
+
 
 def compress_fsdp(model, recipe, *, seed=0, replicas=None, replica_recipe=None):
     """Compresses the reduce-scatter of every module that ``fully_shard`` holds; returns what was set, module by module.
@@ -152,6 +180,7 @@ def compress_fsdp(model, recipe, *, seed=0, replicas=None, replica_recipe=None):
         scatter = ReduceScatter(recipe, seed=seed, number=number)
         module.set_custom_reduce_scatter(scatter)
         if replicas is not None:
-            module.set_all_reduce_hook(AllReduce(replica_recipe or recipe, replicas, seed=seed, number=number))
+            scatter.replicas = AllReduce(replica_recipe or recipe, replicas, seed=seed, number=number)
+            module.set_all_reduce_hook(scatter.replicas)
         held.append(scatter)
     return held

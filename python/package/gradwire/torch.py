@@ -15,7 +15,7 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from . import Compressor, Device, GroupError, SettingError, StateError
+from . import Compressor, Device, Error, GroupError, SettingError, StateError
 from . import recipe as _recipe
 from ._fsdp import AllReduce, ReduceScatter, compress_fsdp
 from ._group import Group, global_rank
@@ -85,6 +85,8 @@ class State:
         self._buckets = {}
         self._holder = {}
         self._failed = None
+        self._step = None
+        self._last = None
         self._device = Device.cpu()
         self._streams = {}
         ranks = None
@@ -109,9 +111,52 @@ class State:
         self._close()
         self._thread.join()
 
+    def undo_step(self):
+        """Takes back the last step: what it has sent of the residuals comes back, and :attr:`steps` counts one less.
+
+        For a step whose mean the optimizer does not apply, as behind a clip that skips or a ``GradScaler``'s overflow::
+
+            scaler.step(optimizer)
+            before = scaler.get_scale()
+            scaler.update()
+            if scaler.get_scale() < before:
+                state.undo_step()
+
+        Every rank takes back the same steps. Call it after backward, once per step. Gradients keep the mean, and
+        :attr:`sent_bytes` what was sent.
+        """
+        self._settle()
+        if self._step is not None:
+            raise StateError("a step is under way, some buckets of which did not come yet: call undo_step after backward")
+        if self._last is None:
+            raise StateError(
+                "there is no step to take back: undo_step comes after a step, once, and before anything is loaded"
+            )
+        for index, compressor in enumerate(self._last.made):
+            try:
+                compressor.undo()
+            except Error as error:
+                if index > 0:
+                    self._failed = StateError(
+                        "a step was taken back in part: load a checkpoint into a new state on all ranks"
+                    )
+                raise StateError(f"the last step cannot be taken back: {error}") from error
+        self._last = None
+        self.steps -= 1
+
+    def _settle(self):
+        """Waits for the buckets that are under way, and refuses to go on where one has failed."""
+        if self._failed is None:
+            done = threading.Event()
+            self._jobs.put(done)
+            done.wait()
+        if self._failed is not None:
+            raise self._failed
+
     def state_dict(self):
         """What a checkpoint of this rank has to hold. Every rank saves its own. The state has to be made with ``model``."""
         self._expect_names()
+        self._settle()
         buckets = [
             {"names": list(names), "shapes": [list(shape) for shape in shapes], "state": compressor.state()}
             for (names, shapes), compressor in self._buckets.items()
@@ -159,6 +204,7 @@ class State:
             compressor.restore(all, self._group.rank, self._group.ranks)
             buckets[key] = compressor
         self.steps = states[0]["steps"]
+        self._step = self._last = None
         self._buckets = buckets
         self._holder = {name: key for key in buckets for name in key[0]}
 
@@ -216,10 +262,17 @@ class State:
         gradient = bucket.buffer()
         if gradient.layout != torch.strided:
             raise SettingError("sparse gradients are not compressed: make the layer with sparse=False")
-        future = self._start(bucket, gradient)
-        # What was refused is no step.
+        try:
+            if self._step is None:
+                self._step, self._last = _Step(), None
+            future = self._start(bucket, gradient)
+        except BaseException:
+            # What was refused is no step.
+            self._step = None
+            raise
         if bucket.is_last():
             self.steps += 1
+            self._step, self._last = None, self._step
         return future
 
     def _start(self, bucket, gradient):
@@ -238,15 +291,24 @@ class State:
         if gradient.is_cuda:
             ready = torch.cuda.Event()
             ready.record()
-        self._jobs.put(_Job(self, key, compressor, gradient, ready, future))
+        self._jobs.put(_Job(self, self._step, key, compressor, gradient, ready, future))
         return future
+
+
+class _Step:
+    """A step of all buckets."""
+
+    def __init__(self):
+        self.made = []
+        """The compressors that have exchanged, in their order."""
 
 
 class _Job:
     """A bucket that is to be exchanged."""
 
-    def __init__(self, state, key, compressor, gradient, ready, future):
+    def __init__(self, state, step, key, compressor, gradient, ready, future):
         self.state = state
+        self.step = step
         self.key = key
         self.compressor = compressor
         self.gradient = gradient
@@ -258,27 +320,32 @@ class _Job:
         state, gradient = self.state, self.gradient
         if state._failed is not None:
             raise state._failed
-        state._group.begin(self.key)
         if self.ready is not None and gradient.dtype == torch.float32 and not state.through_host:
             stream = state._stream(gradient.device)
             with torch.cuda.stream(stream):
                 stream.wait_event(self.ready)
                 gradient.record_stream(stream)
-                self.compressor.exchange(state._device, state._group, gradient, stream=stream.cuda_stream)
-                state.sent_bytes += self.compressor.last_bytes
+                self.exchange(gradient, stream.cuda_stream)
                 # Here, so that who waits for the future waits for this stream.
                 self.future.set_result(gradient)
             return
         if self.ready is None and gradient.dtype == torch.float32:
-            self.compressor.exchange(state._device, state._group, gradient)
+            self.exchange(gradient)
         else:
             if self.ready is not None:
                 self.ready.synchronize()
             apart = gradient.to("cpu", torch.float32)
-            self.compressor.exchange(state._device, state._group, apart)
+            self.exchange(apart)
             gradient.copy_(apart)
-        state.sent_bytes += self.compressor.last_bytes
         self.future.set_result(gradient)
+
+    def exchange(self, values, stream=0):
+        """Float32 values become their mean over all ranks."""
+        state = self.state
+        state._group.begin(self.key)
+        self.compressor.exchange(state._device, state._group, values, stream=stream)
+        self.step.made.append(self.compressor)
+        state.sent_bytes += self.compressor.last_bytes
 
 
 def _work(jobs):
@@ -287,6 +354,9 @@ def _work(jobs):
         job = jobs.get()
         if job is None:
             return
+        if isinstance(job, threading.Event):
+            job.set()
+            continue
         try:
             job.run()
         except BaseException as error:  # The training's own thread has to see it, whatever it is.
@@ -382,6 +452,16 @@ class Gradients:
                 parameter.grad = mean.to(parameter.device, parameter.dtype, copy=True)
             else:
                 parameter.grad.copy_(mean)
+
+    def undo_step(self):
+        """Takes back the last :meth:`average`: what it has sent of the residuals comes back. Gradients keep the mean.
+
+        For a step that the optimizer does not apply, once per step and on every rank, as :meth:`State.undo_step`.
+        """
+        try:
+            self._compressor.undo()
+        except Error as error:
+            raise StateError(f"the last step cannot be taken back: {error}") from error
 
     def state_dict(self):
         """What a checkpoint of this rank has to hold. Every rank saves its own."""

@@ -1,0 +1,151 @@
+"""What the hook has to do in the course of a training: each function is a case, and two processes run them all."""
+
+import gradwire
+import gradwire.torch
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import workers
+
+SHAPES = {"first": (48, 32), "bias": (32,), "second": (40, 24), "last": (16, 8, 3, 3)}
+RECIPES = ["topk:0.05+ef", "topk:0.05+momentum=0.9", "qsgd:bits=4,bucket=64+ef", "onebit", "powersgd:rank=2", "topk:0.05+ef21"]
+
+
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+def every(rank, ranks, folder):
+    """Runs all cases; what each gave, by its name."""
+    workers.enter(rank, ranks, folder)
+    workers.leave({name: run(rank, ranks) for name, run in CASES.items()}, folder, rank)
+
+
+class Given(torch.nn.Module):
+    """Parameters whose gradients are those that are handed over."""
+
+    def __init__(self, make=torch.zeros, shapes=SHAPES):
+        super().__init__()
+        for name, shape in shapes.items():
+            self.register_parameter(name, torch.nn.Parameter(make(shape)))
+
+    def forward(self, gradients):
+        return sum((getattr(self, name) * gradient).sum() for name, gradient in gradients.items())
+
+
+def draw(rank, step, shapes=SHAPES):
+    """The gradients of a rank in a step."""
+    draws = torch.Generator().manual_seed(100 * step + rank)
+    return {name: torch.randn(shape, generator=draws) for name, shape in shapes.items()}
+
+
+def backward(model, gradients, scale=1.0):
+    """One backward; the gradients that it leaves."""
+    model.zero_grad(set_to_none=True)
+    (model(gradients) * scale).backward()
+    return {name: None if p.grad is None else p.grad.clone() for name, p in model.module.named_parameters()}
+
+
+def hooked(recipe, model=None, ddp=None, **settings):
+    """A model in small buckets with the hook, and the hook's state."""
+    model = DistributedDataParallel(Given() if model is None else model, bucket_cap_mb=0.008, **(ddp or {}))
+    state = gradwire.torch.State(recipe, **{"model": model, "small": 0, "warm_up": 0, **settings})
+    model.register_comm_hook(state, gradwire.torch.hook)
+    return model, state
+
+
+def text_of(raises, kind=gradwire.Error):
+    """The text of the error that a call has to raise."""
+    try:
+        raises()
+    except kind as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing was raised"
+
+
+def bits(gradients):
+    return {name: gradient.view(torch.int32) for name, gradient in gradients.items()}
+
+
+def equal(one, other):
+    return all(torch.equal(a, b) for a, b in zip(bits(one).values(), bits(other).values()))
+
+
+@case
+def undo(rank, ranks):
+    """A step that is taken back leaves no trace, to the bit, and the next step of the same number is made anew."""
+    found = {}
+    for recipe in RECIPES + ["none"]:
+        (model, state), (plain, plain_state) = hooked(recipe, warm_up=1), hooked(recipe, warm_up=1)
+        same = []
+        for step in range(5):
+            same.append(equal(backward(model, draw(rank, step)), backward(plain, draw(rank, step))))
+            if step > 0:
+                backward(model, draw(rank, 50 + step))
+                state.undo_step()
+        same.append(state.state_dict() == plain_state.state_dict())
+        found[recipe] = (all(same), state.steps, state.sent_bytes > plain_state.sent_bytes)
+        for one in [state, plain_state]:
+            one.close()
+    return found
+
+
+@case
+def undo_refused(rank, ranks):
+    """What undo_step says where there is nothing to take back, and that a step without compression is taken back too."""
+    model, state = hooked("topk:0.05+ef", warm_up=1)
+    texts = [text_of(state.undo_step)]
+    backward(model, draw(rank, 0))
+    state.undo_step()
+    counted = [state.steps]
+    for step in range(2):
+        backward(model, draw(rank, step))
+    counted.append(state.steps)
+    state.undo_step()
+    texts.append(text_of(state.undo_step))
+    counted.append(state.steps)
+    backward(model, draw(rank, 1))
+    state.load_state_dict(state.state_dict())
+    texts.append(text_of(state.undo_step))
+    state.close()
+    texts.append(text_of(state.undo_step))
+    return texts, counted
+
+
+@case
+def undo_of_loops(rank, ranks):
+    """The same without DDP, and of FSDP's reduce-scatter and its replicas."""
+    found = []
+    for again in [False, True]:
+        model = Given()
+        gradients = gradwire.torch.Gradients(model, "topk:0.05+ef", small=0)
+        scatter = gradwire.torch.ReduceScatter("topk:0.05+ef")
+        scatter.replicas = gradwire.torch.AllReduce("topk:0.1+ef", None)
+        texts = [text_of(gradients.undo_step), text_of(scatter.undo_step)]
+        kept = []
+
+        def step(number):
+            for name, gradient in draw(rank, number).items():
+                getattr(model, name).grad = gradient
+            gradients.average()
+            output, given = torch.empty(768), draw(rank, number)["first"].reshape(-1)
+            scatter(output, given, dist.group.WORLD, dist.ReduceOp.SUM)
+            scatter.replicas(output)
+            return [parameter.grad.clone() for parameter in model.parameters()] + [output]
+
+        for number in range(4):
+            kept += step(number)
+            if again:
+                step(50 + number)
+                gradients.undo_step()
+                scatter.undo_step()
+        texts += [text_of(lambda: [gradients.undo_step(), gradients.undo_step()])]
+        texts += [text_of(lambda: [scatter.undo_step(), scatter.undo_step()])]
+        found.append((kept, texts, scatter.steps))
+    same = all(torch.equal(a, b) for a, b in zip(found[0][0], found[1][0]))
+    return same, found[1][1], found[0][2]
