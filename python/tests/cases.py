@@ -149,3 +149,90 @@ def undo_of_loops(rank, ranks):
         found.append((kept, texts, scatter.steps))
     same = all(torch.equal(a, b) for a, b in zip(found[0][0], found[1][0]))
     return same, found[1][1], found[0][2]
+
+
+def residuals(state):
+    """What is not sent, of each parameter."""
+    return {name: found.reshape(-1) for name, found in workers.residuals(state).items()}
+
+
+SCALES = {
+    "one": lambda step: 1.0,
+    "doubled": lambda step: 2.0**step,
+    "dropped": lambda step: 65536.0 if step < 4 else 1.0,
+}
+
+
+@case
+def scales(rank, ranks):
+    """Means without their scale, and what is lost, for a scale of 1 and for two that change; and without `scaler=`."""
+    found = {}
+    for recipe in RECIPES:
+        for name, scale in SCALES.items():
+            for told in [True, False] if recipe == RECIPES[0] else [True]:
+                now = [0]
+                model, state = hooked(recipe, scaler=(lambda: scale(now[0])) if told else None)
+                given, applied = [{name: torch.zeros(shape) for name, shape in SHAPES.items()} for _ in range(2)]
+                means = []
+                for step in range(8):
+                    now[0] = step
+                    # Whole numbers, whose sums are exact.
+                    gradients = {name: (4 * one).round() for name, one in draw(rank, step).items()}
+                    scaled = backward(model, gradients, scale(step))
+                    means.append({name: mean / scale(step) for name, mean in scaled.items()})
+                    for of in SHAPES:
+                        given[of] += gradients[of]
+                        applied[of] += means[-1][of]
+                # What is not applied so far is in the residuals as they are in the last step's units.
+                lost = 0.0
+                for of, kept in residuals(state).items():
+                    missing = (given[of].reshape(-1) - (kept if told else kept / scale(step))) / ranks
+                    dist.all_reduce(missing)
+                    lost = max(lost, float((missing - applied[of].reshape(-1)).norm() / missing.norm()))
+                found[recipe, name, told] = (means, lost)
+                state.close()
+    same = {key: all(map(equal, means, found[key[0], "one", True][0])) for key, (means, _) in found.items()}
+    return same, {key: lost for key, (_, lost) in found.items()}
+
+
+@case
+def scales_of_loops(rank, ranks):
+    """The same of loops without DDP and of FSDP's exchanges, and of half precision; and scales that are none."""
+    means = []
+    for name, scale in SCALES.items():
+        now = [0]
+        scaler = lambda: scale(now[0])
+        model = Given()
+        gradients = gradwire.torch.Gradients(model, "topk:0.05+ef", small=0, scaler=scaler)
+        scatter = gradwire.torch.ReduceScatter("topk:0.05+ef", scaler=scaler)
+        replicas = gradwire.torch.AllReduce("topk:0.1+ef", None, scaler=scaler)
+        state = gradwire.torch.State("topk:0.05+ef", small=0, warm_up=0, scaler=scaler)
+        parameter = torch.nn.Parameter(torch.zeros(48, 32))
+        means.append([])
+        for step in range(8):
+            now[0] = step
+            for of, gradient in draw(rank, step).items():
+                getattr(model, of).grad = gradient * scale(step)
+            gradients.average()
+            output, given = torch.empty(768), draw(rank, step)["first"].reshape(-1) * scale(step)
+            scatter(output, given, dist.group.WORLD, dist.ReduceOp.AVG)
+            replicas(output)
+            bucket = workers.Bucket([parameter], torch.float16, torch.Generator().manual_seed(step))
+            # Whole multiples of 2^-11, which half precision holds exactly at either end.
+            bucket._buffer = ((8 * bucket.buffer().float()).round() * 2**-11 * scale(step)).half()
+            half = gradwire.torch.hook(state, bucket).wait().float()
+            means[-1] += [one / scale(step) for one in [*(p.grad for p in model.parameters()), output, half]]
+        state.close()
+    same = [all(map(torch.equal, means[0], other)) for other in means[1:]]
+    now = [1.0]
+    state = gradwire.torch.State("topk:0.05+ef", small=0, warm_up=0, scaler=lambda: now[0])
+    texts = [text_of(lambda: gradwire.torch.State("topk:0.05+ef", scaler=65536.0))]
+    bucket = workers.Bucket([parameter], torch.float32, torch.Generator().manual_seed(rank))
+    for wrong in [0.0, float("inf"), float("nan")]:
+        now[0] = wrong
+        texts.append(text_of(lambda: gradwire.torch.hook(state, bucket)))
+    now[0] = 2.0
+    gradwire.torch.hook(state, bucket).wait()
+    texts.append(str(state.steps))
+    state.close()
+    return same, texts

@@ -279,3 +279,19 @@ def test_a_step_is_taken_back(found):
         assert all("StateError: there is no step to take back" in text for text in texts[:3]) and "closed" in texts[3], texts
         same, texts, steps = of["undo_of_loops"]
         assert same and steps == 3 and all("there is no step to take back" in text for text in texts), texts
+
+
+def test_the_loss_scale_may_change(found):
+    """Powers of two: the means without their scale have the bits of a scale of 1, and top-k loses nothing, whose sums are
+    exact. Without `scaler=` it does, so that this can fail."""
+    for of in found:
+        same, lost = of["scales"]
+        for (recipe, name, told), equal in same.items():
+            assert equal == (told or name == "one"), (recipe, name, told)
+        for name in cases.SCALES:
+            assert lost["topk:0.05+ef", name, True] == 0
+        assert all(lost["topk:0.05+ef", name, False] > 0.2 for name in ["doubled", "dropped"]), lost
+        same, texts = of["scales_of_loops"]
+        assert same == [True, True]
+        assert "hand over a GradScaler" in texts[0] and texts[4] == "1"
+        assert all(f"loss scale is {scale}" in text for scale, text in zip(["0.0", "inf", "nan"], texts[1:])), texts

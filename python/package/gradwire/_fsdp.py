@@ -6,6 +6,7 @@ import torch.distributed as dist
 from . import Compressor, Device, Payload, SettingError, StateError
 from . import recipe as _recipe
 from ._group import Group
+from ._scale import expect_scaler, scale_of
 from ._gradwire import has_feedback
 
 
@@ -14,11 +15,12 @@ class ReduceScatter:
 
     Each rank encodes its gradient in as many pieces as there are ranks, and rank r decodes and adds the r-th pieces of
     all, in the order of ranks. ``recipe`` is a quantizer or a selection, with error feedback or without: its residual is
-    of this rank, and is not re-sharded. One module has one of these.
+    of this rank, and is not re-sharded. One module has one of these. ``scaler`` is that of :class:`gradwire.torch.State`.
     """
 
-    def __init__(self, recipe, *, seed=0, number=0):
+    def __init__(self, recipe, *, seed=0, number=0, scaler=None):
         self.recipe = _recipe(recipe)
+        self.scaler = expect_scaler(scaler)
         self.seed = seed
         self.number = number
         """The module's number, so that modules draw differently."""
@@ -46,6 +48,9 @@ class ReduceScatter:
         ranks = self._groups[group].ranks
         # Payloads of bf16 and f16 are made of them as they are.
         given = input_tensor.detach().reshape(ranks, -1).cpu()
+        scale = scale_of(self.scaler)
+        if scale != 1.0:
+            given = given.float() / scale
         residual = None
         if self._feedback:
             if self._residual is None:
@@ -79,7 +84,7 @@ class ReduceScatter:
             self._groups[group].all_to_all([b""] * ranks)
             raise
         received = self._groups[group].all_to_all(parts)
-        weight = 1.0 / ranks if op == dist.ReduceOp.AVG else 1.0
+        weight = scale / ranks if op == dist.ReduceOp.AVG else scale
         mine = output_tensor.detach()
         inside = mine.dtype == torch.float32 and mine.device.type == "cpu"
         total = mine if inside else torch.empty(mine.shape)
@@ -137,8 +142,9 @@ class AllReduce:
     it is.
     """
 
-    def __init__(self, recipe, process_group, *, seed=0, number=0):
+    def __init__(self, recipe, process_group, *, seed=0, number=0, scaler=None):
         self.recipe = _recipe(recipe)
+        self.scaler = expect_scaler(scaler)
         self._run = (seed << 20) + number
         self._group = Group(process_group)
         self._device = Device.cpu()
@@ -149,12 +155,18 @@ class AllReduce:
         if self._compressor is None:
             self._compressor = Compressor(self.recipe, [[reduce_output.numel()]], self._run & (2**64 - 1), small=0)
         mine = reduce_output.detach()
-        if mine.dtype == torch.float32 and mine.device.type == "cpu":
-            self._compressor.exchange(self._device, self._group, mine)
-        else:
-            apart = mine.to("cpu", torch.float32)
-            self._compressor.exchange(self._device, self._group, apart)
-            mine.copy_(apart)
+        inside = mine.dtype == torch.float32 and mine.device.type == "cpu"
+        values = mine if inside else mine.to("cpu", torch.float32)
+        scale = scale_of(self.scaler)
+        if scale != 1.0:
+            values.div_(scale)
+        try:
+            self._compressor.exchange(self._device, self._group, values)
+        finally:
+            if scale != 1.0:
+                values.mul_(scale)
+        if not inside:
+            mine.copy_(values)
 
     def undo_step(self):
         """Takes back the last step."""
@@ -163,11 +175,11 @@ class AllReduce:
         self._compressor.undo()
 
 
-def compress_fsdp(model, recipe, *, seed=0, replicas=None, replica_recipe=None):
+def compress_fsdp(model, recipe, *, seed=0, replicas=None, replica_recipe=None, scaler=None):
     """Compresses the reduce-scatter of every module that ``fully_shard`` holds; returns what was set, module by module.
 
     With ``replicas``, a process group of the ranks that hold the same shard, the mean over them is compressed as well, by
-    ``replica_recipe``, or by ``recipe`` where there is none.
+    ``replica_recipe``, or by ``recipe`` where there is none. ``scaler`` is that of :class:`gradwire.torch.State`.
     """
     sharded = [module for module in model.modules() if hasattr(module, "set_custom_reduce_scatter")]
     if not sharded:
@@ -177,10 +189,12 @@ def compress_fsdp(model, recipe, *, seed=0, replicas=None, replica_recipe=None):
         )
     held = []
     for number, module in enumerate(sharded):
-        scatter = ReduceScatter(recipe, seed=seed, number=number)
+        scatter = ReduceScatter(recipe, seed=seed, number=number, scaler=scaler)
         module.set_custom_reduce_scatter(scatter)
         if replicas is not None:
-            scatter.replicas = AllReduce(replica_recipe or recipe, replicas, seed=seed, number=number)
+            scatter.replicas = AllReduce(
+                replica_recipe or recipe, replicas, seed=seed, number=number, scaler=scaler
+            )
             module.set_all_reduce_hook(scatter.replicas)
         held.append(scatter)
     return held

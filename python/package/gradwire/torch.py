@@ -6,6 +6,7 @@
 Every rank makes its state at the same point of the program, since it makes a process group of its own.
 """
 
+import contextlib
 import hashlib
 import inspect
 import queue
@@ -19,6 +20,7 @@ from . import Compressor, Device, Error, GroupError, SettingError, StateError
 from . import recipe as _recipe
 from ._fsdp import AllReduce, ReduceScatter, compress_fsdp
 from ._group import Group, global_rank
+from ._scale import expect_scaler, scale_of
 
 __all__ = ["AllReduce", "Gradients", "Group", "PowerSGDState", "ReduceScatter", "State", "compress_fsdp", "hook"]
 
@@ -49,6 +51,11 @@ class State:
         run: votes, gtopk and twophase. Otherwise it stays there, and payloads alone leave it.
     timeout
         A ``datetime.timedelta``: how long a rank may keep the others waiting; PyTorch's own default unless it is said.
+    scaler
+        The ``GradScaler`` that scales the loss, or a function that gives the current scale. Gradients are divided by the
+        scale before the exchange, and means multiplied by it, so that residuals, momenta and estimates stay right when
+        the scale changes. For scales that are powers of two, as a ``GradScaler``'s are, that is exact, but for values so
+        small that their quotient is subnormal: below 2^-110 at a scale of 65536. Every rank needs the same scale.
     """
 
     def __init__(
@@ -63,8 +70,10 @@ class State:
         model=None,
         through_host=False,
         timeout=None,
+        scaler=None,
     ):
         self.recipe = _recipe(recipe)
+        self.scaler = expect_scaler(scaler)
         self.process_group = process_group
         self.seed = seed
         self.warm_up = warm_up
@@ -265,6 +274,8 @@ class State:
         try:
             if self._step is None:
                 self._step, self._last = _Step(), None
+                if self.steps >= self.warm_up:
+                    self._step.scale = scale_of(self.scaler)
             future = self._start(bucket, gradient)
         except BaseException:
             # What was refused is no step.
@@ -295,12 +306,27 @@ class State:
         return future
 
 
+@contextlib.contextmanager
+def _unscaled(values, scale):
+    """Values without the loss scale while a block runs, and with it behind it, even where it fails."""
+    if scale == 1.0:
+        yield
+        return
+    values.div_(scale)
+    try:
+        yield
+    finally:
+        values.mul_(scale)
+
+
 class _Step:
     """A step of all buckets."""
 
     def __init__(self):
         self.made = []
         """The compressors that have exchanged, in their order."""
+        self.scale = 1.0
+        """What the loss was multiplied by."""
 
 
 class _Job:
@@ -343,7 +369,8 @@ class _Job:
         """Float32 values become their mean over all ranks."""
         state = self.state
         state._group.begin(self.key)
-        self.compressor.exchange(state._device, state._group, values, stream=stream)
+        with _unscaled(values, self.step.scale):
+            self.compressor.exchange(state._device, state._group, values, stream=stream)
         self.step.made.append(self.compressor)
         state.sent_bytes += self.compressor.last_bytes
 
@@ -418,13 +445,15 @@ class Gradients:
         optimizer.step()
 
     All gradients are exchanged at once, in few messages, and nothing runs beside backward. A parameter without a gradient
-    counts as one of zeros, and gets the mean of the other ranks'. Every rank makes this of the same parameters.
+    counts as one of zeros, and gets the mean of the other ranks'. Every rank makes this of the same parameters. With
+    ``scaler``, gradients are of a scaled loss, as of :class:`State`: average them before ``scaler.unscale_``.
     """
 
-    def __init__(self, model, recipe, process_group=None, *, seed=0, rules=(), small=None):
+    def __init__(self, model, recipe, process_group=None, *, seed=0, rules=(), small=None, scaler=None):
         named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
         self.names = [name for name, _ in named]
         self.parameters = [parameter for _, parameter in named]
+        self.scaler = expect_scaler(scaler)
         self._group = Group(process_group)
         self._device = Device.cpu()
         shapes = [list(parameter.shape) for parameter in self.parameters]
@@ -445,7 +474,8 @@ class Gradients:
             else:
                 piece.copy_(parameter.grad.detach().reshape(-1))
         self._group.begin("all")
-        self._compressor.exchange(self._device, self._group, self._room)
+        with _unscaled(self._room, scale_of(self.scaler)):
+            self._compressor.exchange(self._device, self._group, self._room)
         for piece, parameter in zip(pieces, self.parameters):
             mean = piece.reshape(parameter.shape)
             if parameter.grad is None:
