@@ -236,3 +236,69 @@ def scales_of_loops(rank, ranks):
     texts.append(str(state.steps))
     state.close()
     return same, texts
+
+
+def strided(kind):
+    """A parameter of 96 x 48, or of 32 x 16 x 3 x 3, that lies in memory as its kind says."""
+    if kind == "plain":
+        return torch.zeros(96, 48)
+    if kind == "transposed":
+        return torch.zeros(48, 96).t()
+    if kind == "gaps":
+        return torch.zeros(96, 96)[:, ::2]
+    if kind == "channels_last":
+        return torch.zeros(32, 16, 3, 3).to(memory_format=torch.channels_last)
+    if kind == "one channel":
+        return torch.zeros(1, 16, 3, 32).permute(3, 0, 2, 1)
+    assert kind == "permuted"
+    return torch.zeros(3, 32, 3, 16).permute(1, 3, 0, 2)
+
+
+def low_rank(shape, rank):
+    """A gradient that is a matrix of rank 1, of the first side that is not 1 and the rest; a factor apart on each rank."""
+    first = next(side for side in shape if side != 1)
+    rest = torch.Size(shape).numel() // first
+    return (torch.outer(torch.arange(first).sin(), torch.arange(rest).cos()) * (rank + 1)).reshape(shape)
+
+
+KINDS = ["plain", "transposed", "gaps", "channels_last", "one channel", "permuted"]
+
+
+@case
+def strides(rank, ranks):
+    """How far PowerSGD of rank 1 is from a gradient of rank 1, and DeMo's squares from one of few coefficients."""
+    found = {}
+    for kind in KINDS:
+        parameter = strided(kind)
+        shape = {"weight": parameter.shape}
+        # Of rank 1 as a matrix of the first side and the rest, as it lies in memory or as its shape says.
+        memory = {"one channel": (1, 16, 3, 32), "permuted": (3, 32, 3, 16)}.get(kind, parameter.shape)
+        turned = {"one channel": (3, 0, 2, 1), "permuted": (1, 3, 0, 2)}.get(kind, range(len(memory)))
+        gradient = low_rank(memory, rank).permute(*turned)
+        mean = gradient * (ranks + 1) / 2 / (rank + 1)
+        for view in [False, True]:
+            model = Given(lambda _: strided(kind), shape)
+            model, state = hooked("powersgd:rank=1+noef", model, {"gradient_as_bucket_view": view})
+            for _ in range(2):
+                found[kind, view] = float((backward(model, {"weight": gradient})["weight"] - mean).norm() / mean.norm())
+            assert model.module.weight.grad.stride() == model.module.weight.stride() or kind == "gaps"
+            state.close()
+        if kind in ["one channel", "permuted"]:
+            # A loop of one's own takes the sides as the shape says.
+            continue
+        model = Given(lambda _: strided(kind), shape)
+        gradients = gradwire.torch.Gradients(model, "powersgd:rank=1+noef", small=0)
+        for _ in range(2):
+            model.weight.grad = gradient.clone()
+            gradients.average()
+        found[kind, "loop"] = float((model.weight.grad - mean).norm() / mean.norm())
+    # A square of rows and columns of which one coefficient is not zero.
+    for kind in ["plain", "transposed"]:
+        side = 64
+        model = Given(lambda shape: torch.zeros(shape) if kind == "plain" else torch.zeros(shape[::-1]).t(), {"weight": (2 * side, side)})
+        model, state = hooked("dct:tiles+topk:k=2,block=4096+ef", model)
+        turns = torch.pi * (torch.arange(side) + 0.5) / side
+        wave = torch.outer((3 * turns).cos(), (7 * turns).cos()).repeat(2, 1)
+        found["tiles", kind] = float((backward(model, {"weight": wave})["weight"] - wave).norm() / wave.norm())
+        state.close()
+    return found

@@ -295,3 +295,10 @@ def test_the_loss_scale_may_change(found):
         assert same == [True, True]
         assert "hand over a GradScaler" in texts[0] and texts[4] == "1"
         assert all(f"loss scale is {scale}" in text for scale, text in zip(["0.0", "inf", "nan"], texts[1:])), texts
+
+
+def test_parameters_of_other_strides(found):
+    """A gradient of rank 1 comes but for rounding, wherever its elements lie: sums of 144 products, each to 2^-24."""
+    for of in found:
+        for what, error in of["strides"].items():
+            assert error < 4 * 144 * 2**-24, (what, error)

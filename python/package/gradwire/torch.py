@@ -251,7 +251,7 @@ class State:
         """The compressor of a bucket of these parameters, which takes over what others have kept of them."""
         key = (
             tuple(self._name(parameter) for parameter in parameters),
-            tuple(tuple(parameter.shape) for parameter in parameters),
+            tuple(_shape(parameter) for parameter in parameters),
         )
         compressor = self._buckets.get(key)
         if compressor is None or any(self._holder.get(name) != key for name in key[0]):
@@ -373,6 +373,27 @@ class _Job:
             self.compressor.exchange(state._device, state._group, values, stream=stream)
         self.step.made.append(self.compressor)
         state.sent_bytes += self.compressor.last_bytes
+
+
+def _shape(parameter):
+    """The sides of a parameter in the order of its memory, in which it lies in DDP's bucket if it is dense.
+
+    A matrix that is transposed in memory is the transposed matrix, of the same rank; a convolution whose channels come
+    last has the same rows. DDP writes what is not dense row after row, as its shape says.
+    """
+    shape, strides = tuple(parameter.shape), parameter.stride()
+    if parameter.is_contiguous():
+        return shape
+    places = [place for place, side in enumerate(shape) if side != 1]
+    order = sorted(places, key=lambda place: -strides[place])
+    expected = 1
+    for place in reversed(order):
+        if strides[place] != expected:
+            return shape
+        expected *= shape[place]
+    # Sides of 1 lie anywhere.
+    sides = dict(zip(places, order))
+    return tuple(shape[sides.get(place, place)] for place in range(len(shape)))
 
 
 def _work(jobs):
