@@ -302,3 +302,78 @@ def strides(rank, ranks):
         found["tiles", kind] = float((backward(model, {"weight": wave})["weight"] - wave).norm() / wave.norm())
         state.close()
     return found
+
+
+BRANCHES = {"both": (32,), "one": (48, 32), "other": (40, 24), "another": (16, 24), "never": (30, 30)}
+
+
+def branch(rank, ranks, step, how):
+    """The parameters that a rank uses in a step."""
+    if step < 2:
+        return ["both", "one", "other", "another"]
+    if how == "ranks apart":
+        return ["both", ["one", "other"][(step + rank) % 2], "another"]
+    return ["both", *[["one"], ["other", "another"], ["one", "another"]][step % 3]]
+
+
+@case
+def unused(rank, ranks):
+    """What of the gradient is neither applied nor in the residuals, of steps that leave out parameters on all ranks."""
+    found = {}
+    for recipe in ["topk:0.05+ef", "qsgd:bits=4,bucket=64+ef", "powersgd:rank=2", "onebit"]:
+        for how in ["all ranks", "ranks apart", "not told"]:
+            settings = {"unused": False} if how == "not told" else {}
+            model, state = hooked(recipe, Given(shapes=BRANCHES), {"find_unused_parameters": True}, **settings)
+            assert state.unused == (how != "not told")
+            given, applied = [{name: torch.zeros(shape, dtype=torch.float64) for name, shape in BRANCHES.items()} for _ in range(2)]
+            without = 0
+            for step in range(12):
+                now = {name: draw(rank, step, BRANCHES)[name] for name in branch(rank, ranks, step, how)}
+                for name, mean in backward(model, now).items():
+                    given[name] += now.get(name, torch.zeros(())) / ranks
+                    without += mean is None
+                    applied[name] += 0 if mean is None else mean
+            lost, most = 0.0, 0.0
+            for name, kept in residuals(state).items():
+                missing = given[name].reshape(-1) - kept / ranks
+                dist.all_reduce(missing)
+                lost += float((missing - applied[name].reshape(-1)).norm()) ** 2
+                most += float(missing.norm()) ** 2
+            units = sorted(sorted(names) for names, _ in state._buckets)
+            found[recipe, how] = ((lost / most) ** 0.5, without, units)
+            state.close()
+    return found
+
+
+@case
+def unused_in_turn(rank, ranks):
+    """A checkpoint in the course of it, steps that are taken back, and a momentum that stays where nothing is used."""
+    shapes = {"one": (48, 32), "other": (40, 24)}
+    build = lambda: hooked("topk:0.05+momentum=0.9", Given(shapes=shapes), {"find_unused_parameters": True}, unused=True)
+    (model, state), (plain, plain_state) = build(), build()
+    only = lambda of, step, name: backward(of, {name: draw(rank, step, shapes)[name]})[name]
+    order = ["one", "other", "one", "one", "other", "one"]
+    same = []
+    for step, name in enumerate(order):
+        same.append(torch.equal(only(model, step, name), only(plain, step, name)))
+        only(model, 50 + step, order[-1 - step])
+        state.undo_step()
+    saved = state.state_dict()
+    same.append(saved == plain_state.state_dict())
+    again, again_state = build()
+    again_state.load_state_dict(saved)
+    for step, name in enumerate(order, 10):
+        same.append(torch.equal(only(again, step, name), only(plain, step, name)))
+    # Each alone, in models of its own, has the same: what one step does not use has no part in it.
+    for name in shapes:
+        alone, alone_state = hooked("topk:0.05+momentum=0.9", Given(shapes={name: shapes[name]}))
+        fresh, fresh_state = build()
+        for step, which in enumerate(order):
+            mean = only(fresh, step, which)
+            if which == name:
+                same.append(torch.equal(mean, backward(alone, {name: draw(rank, step, shapes)[name]})[name]))
+        alone_state.close()
+        fresh_state.close()
+    for one in [state, plain_state, again_state]:
+        one.close()
+    return same

@@ -302,3 +302,17 @@ def test_parameters_of_other_strides(found):
     for of in found:
         for what, error in of["strides"].items():
             assert error < 4 * 144 * 2**-24, (what, error)
+
+
+def test_parameters_that_no_rank_uses(found):
+    """Nothing is lost where DDP drops a part of a bucket, but for the rounding of 12 steps; without `unused` it is."""
+    for of in found:
+        for (recipe, how), (lost, without, units) in of["unused"].items():
+            # DDP has dropped something in the steps that left out a branch, and the one that is never used each time.
+            assert (without > 12) == (how != "ranks apart"), (recipe, how, without)
+            if how == "not told":
+                assert lost > 0.02, (recipe, how, lost)
+                continue
+            # Twelve steps, each with less than eight roundings of no more than what was given.
+            assert lost < 12 * 8 * 2**-24, (recipe, how, lost)
+        assert all(of["unused_in_turn"]), of["unused_in_turn"]

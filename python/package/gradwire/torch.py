@@ -9,6 +9,7 @@ Every rank makes its state at the same point of the program, since it makes a pr
 import contextlib
 import hashlib
 import inspect
+import math
 import queue
 import threading
 import weakref
@@ -56,6 +57,10 @@ class State:
         scale before the exchange, and means multiplied by it, so that residuals, momenta and estimates stay right when
         the scale changes. For scales that are powers of two, as a ``GradScaler``'s are, that is exact, but for values so
         small that their quotient is subnormal: below 2^-110 at a scale of 65536. Every rank needs the same scale.
+    unused
+        Whether steps may leave out parameters on all ranks, as DDP allows with ``find_unused_parameters=True``. DDP drops
+        what the hook gives for them, so that nothing of their residuals may be sent: ranks tell each other which gradients
+        are all zeros, in a short message per bucket. Unless it is said, it is as ``model`` was made, if that is a DDP.
     """
 
     def __init__(
@@ -71,6 +76,7 @@ class State:
         through_host=False,
         timeout=None,
         scaler=None,
+        unused=None,
     ):
         self.recipe = _recipe(recipe)
         self.scaler = expect_scaler(scaler)
@@ -80,6 +86,7 @@ class State:
         self.rules = [(pattern, _recipe(text)) for pattern, text in rules]
         self.small = small
         self.through_host = through_host
+        self.unused = bool(getattr(model, "find_unused_parameters", False) if unused is None else unused)
         self.steps = 0
         self.sent_bytes = 0
         """Bytes that this rank has handed over to the group since the state was made."""
@@ -93,6 +100,9 @@ class State:
                 self._given[parameter] = name
         self._buckets = {}
         self._holder = {}
+        # Parameters that were left out in the same steps have the same number here; 0 where there is none.
+        self._past = {}
+        self._pasts = {}
         self._failed = None
         self._step = None
         self._last = None
@@ -216,6 +226,7 @@ class State:
         self._step = self._last = None
         self._buckets = buckets
         self._holder = {name: key for key in buckets for name in key[0]}
+        self._past, self._pasts = {}, {}
 
     def _expect_names(self):
         """Refuses names by the order in which parameters came, which another run's need not be."""
@@ -247,12 +258,39 @@ class State:
             return given
         return self._names.setdefault(parameter, f"p{len(self._names)}")
 
-    def _of(self, parameters):
-        """The compressor of a bucket of these parameters, which takes over what others have kept of them."""
-        key = (
-            tuple(self._name(parameter) for parameter in parameters),
-            tuple(_shape(parameter) for parameter in parameters),
-        )
+    def _units(self, names, shapes):
+        """What is exchanged at once of a bucket of these parameters: places in the bucket, a key and a compressor.
+
+        That is all of them, unless steps have left out some: these have made other steps than the others.
+        """
+        alike = {}
+        for place, name in enumerate(names):
+            holder = self._holder.get(name)
+            steps = None if holder is None else self._buckets[holder].steps
+            alike.setdefault((self._past.get(name, 0), steps), []).append(place)
+        # What begins anew goes along with others.
+        for past, steps in [unit for unit in alike if unit[1] is None]:
+            other = next((unit for unit in alike if unit[0] == past and unit[1] is not None), None)
+            if other is not None:
+                alike[other] = sorted(alike[other] + alike.pop((past, steps)))
+        units = []
+        for places in alike.values():
+            key = (tuple(names[place] for place in places), tuple(shapes[place] for place in places))
+            units.append((places, key, self._of(key)))
+        return units
+
+    def _leave_out(self, names, used):
+        """Takes apart what was exchanged at once so far and is not any more."""
+        alike = {}
+        for name, flag in zip(names, used):
+            alike.setdefault((self._past.get(name, 0), self._holder.get(name)), {})[name] = flag
+        for (past, _), flags in alike.items():
+            if len(set(flags.values())) > 1:
+                for name, flag in flags.items():
+                    self._past[name] = self._pasts.setdefault((past, flag), len(self._pasts) + 1)
+
+    def _of(self, key):
+        """The compressor of these parameters, which takes over what others have kept of them."""
         compressor = self._buckets.get(key)
         if compressor is None or any(self._holder.get(name) != key for name in key[0]):
             compressor = self._compressor(key)
@@ -263,7 +301,7 @@ class State:
                 self._holder[name] = key
             held = set(self._holder.values())
             self._buckets = {key: kept for key, kept in self._buckets.items() if key in held}
-        return key, compressor
+        return compressor
 
     def _queue(self, bucket):
         if self._failed is not None:
@@ -290,19 +328,23 @@ class State:
         if self.steps < self.warm_up or self.recipe == "none" and not self.rules:
             self.sent_bytes += gradient.numel() * gradient.element_size()
             return _mean(gradient, self.process_group)
-        key, compressor = self._of(bucket.parameters())
-        if gradient.numel() != compressor.elements:
+        names = tuple(self._name(parameter) for parameter in bucket.parameters())
+        shapes = tuple(_shape(parameter) for parameter in bucket.parameters())
+        elements = sum(parameter.numel() for parameter in bucket.parameters())
+        if gradient.numel() != elements:
             raise SettingError(
-                f"the bucket has {gradient.numel()} elements, and its parameters {compressor.elements}: parameters that "
-                "share memory are not compressed; leave the hook out for them"
+                f"the bucket has {gradient.numel()} elements, and its parameters {elements}: parameters that share memory "
+                "are not compressed; leave the hook out for them"
             )
+        # Which parameters are used is known where all ranks have told, and the thread alone changes what is kept then.
+        units = None if self.unused else self._units(names, shapes)
         on_device = [gradient.device] if gradient.is_cuda else []
         future = torch.futures.Future(devices=on_device) if on_device else torch.futures.Future()
         ready = None
         if gradient.is_cuda:
             ready = torch.cuda.Event()
             ready.record()
-        self._jobs.put(_Job(self, self._step, key, compressor, gradient, ready, future))
+        self._jobs.put(_Job(self, self._step, names, shapes, units, gradient, ready, future))
         return future
 
 
@@ -332,11 +374,12 @@ class _Step:
 class _Job:
     """A bucket that is to be exchanged."""
 
-    def __init__(self, state, step, key, compressor, gradient, ready, future):
+    def __init__(self, state, step, names, shapes, units, gradient, ready, future):
         self.state = state
         self.step = step
-        self.key = key
-        self.compressor = compressor
+        self.names = names
+        self.shapes = shapes
+        self.units = units
         self.gradient = gradient
         self.ready = ready
         self.future = future
@@ -367,12 +410,44 @@ class _Job:
 
     def exchange(self, values, stream=0):
         """Float32 values become their mean over all ranks."""
-        state = self.state
-        state._group.begin(self.key)
+        sizes = [math.prod(shape) for shape in self.shapes]
+        units, used = self.units, [True] * len(sizes)
+        if units is None:
+            units, used = self.in_use(values.split(sizes))
         with _unscaled(values, self.step.scale):
-            self.compressor.exchange(state._device, state._group, values, stream=stream)
-        self.step.made.append(self.compressor)
-        state.sent_bytes += self.compressor.last_bytes
+            for places, key, compressor in units:
+                # All of a unit are used, or none.
+                if not used[places[0]]:
+                    continue
+                if len(places) == len(sizes):
+                    self.exchange_unit(key, compressor, values, stream)
+                    continue
+                pieces = values.split(sizes)
+                apart = torch.cat([pieces[place] for place in places])
+                self.exchange_unit(key, compressor, apart, stream)
+                for place, mean in zip(places, apart.split([sizes[place] for place in places])):
+                    pieces[place].copy_(mean)
+
+    def exchange_unit(self, key, compressor, values, stream):
+        state = self.state
+        state._group.begin(key)
+        compressor.exchange(state._device, state._group, values, stream=stream)
+        self.step.made.append(compressor)
+        state.sent_bytes += compressor.last_bytes
+
+    def in_use(self, pieces):
+        """The units of the bucket, and which parameters any rank uses: their gradients are not zeros everywhere."""
+        state = self.state
+        if pieces[0].is_cuda:
+            mine = torch.stack([piece.any() for piece in pieces]).tolist()
+        else:
+            # The first elements say it nearly always.
+            mine = [bool(piece[:256].any()) or bool(piece.any()) for piece in pieces]
+        state._group.begin(("used", self.names))
+        all = state._group.all_gather(bytes(mine))
+        used = [any(flags) for flags in zip(*all)]
+        state._leave_out(self.names, used)
+        return state._units(self.names, self.shapes), used
 
 
 def _shape(parameter):
