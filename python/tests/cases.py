@@ -1,5 +1,10 @@
 """What the hook has to do in the course of a training: each function is a case, and two processes run them all."""
 
+import copy
+import io
+import pickle
+import time
+
 import gradwire
 import gradwire.torch
 import torch
@@ -51,9 +56,9 @@ def backward(model, gradients, scale=1.0):
     return {name: None if p.grad is None else p.grad.clone() for name, p in model.module.named_parameters()}
 
 
-def hooked(recipe, model=None, ddp=None, **settings):
+def hooked(recipe, module=None, ddp=None, **settings):
     """A model in small buckets with the hook, and the hook's state."""
-    model = DistributedDataParallel(Given() if model is None else model, bucket_cap_mb=0.008, **(ddp or {}))
+    model = DistributedDataParallel(Given() if module is None else module, bucket_cap_mb=0.008, **(ddp or {}))
     state = gradwire.torch.State(recipe, **{"model": model, "small": 0, "warm_up": 0, **settings})
     model.register_comm_hook(state, gradwire.torch.hook)
     return model, state
@@ -377,3 +382,118 @@ def unused_in_turn(rank, ranks):
     for one in [state, plain_state, again_state]:
         one.close()
     return same
+
+
+@case
+def disagreement(rank, ranks):
+    """What ranks with other settings are told, and how long it takes."""
+    began, texts = time.monotonic(), {}
+    for what, values in {
+        "recipe": ("onebit", "topk:0.1+ef"),
+        "rules": ((), [("a*", "onebit")]),
+        "small": (None, 0),
+        "seed": (1, 2),
+        "warm_up": (1, 2),
+        "unused": (False, True),
+        "scaler": (None, lambda: 1.0),
+    }.items():
+        settings = {"recipe": "onebit", what: values[rank]}
+        texts[what] = text_of(lambda: gradwire.torch.State(**settings))
+    return texts, time.monotonic() - began
+
+
+@case
+def second_models(rank, ranks):
+    """One state for two models, with their names and without."""
+    texts = []
+    for settings in [{}, {"model": None}]:
+        model, state = hooked("topk:0.05+ef", **settings)
+        other = DistributedDataParallel(Given())
+        other.register_comm_hook(state, gradwire.torch.hook)
+        backward(model, draw(rank, 0))
+        texts.append(text_of(lambda: backward(other, draw(rank, 0))))
+        texts.append(str(state.steps))
+        backward(model, draw(rank, 1))
+        texts.append(str(state.steps))
+        state.close()
+    return texts
+
+
+@case
+def copies(rank, ranks):
+    """Copies of a model and its state, by `copy`, `pickle` and torch, go on with the bits of their original."""
+    found = []
+    by_file = lambda pair: torch.load(io.BytesIO(file_of(pair)))
+
+    def file_of(pair):
+        file = io.BytesIO()
+        torch.save(pair, file)
+        return file.getvalue()
+
+    for recipe in ["topk:0.05+momentum=0.9", "powersgd:rank=2", "qsgd:bits=4,bucket=64+ef"]:
+        model, state = hooked(recipe)
+        for step in range(3):
+            backward(model, draw(rank, step))
+        ddp = [copy.deepcopy(model), pickle.loads(pickle.dumps(model)), by_file(model)]
+        ddp.append(torch.optim.swa_utils.AveragedModel(model))
+        assert all(sum(p.numel() for p in one.parameters()) == sum(p.numel() for p in model.parameters()) for one in ddp)
+        made = [change((model.module, state)) for change in [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p)), by_file]]
+        again = []
+        for module, copied in made:
+            assert copied.steps == 3 and copied.sent_bytes == state.sent_bytes
+            copied_model = DistributedDataParallel(module, bucket_cap_mb=0.008)
+            copied_model.register_comm_hook(copied, gradwire.torch.hook)
+            again.append((copied_model, copied))
+        if "qsgd" in recipe:
+            # Draws belong to buckets, and a new DDP has others in its first step.
+            means = [backward(one, draw(rank, 3)) for one, _ in [(model, state), *again]]
+            same = [len(mean) == len(SHAPES) for mean in means]
+        else:
+            same = []
+            for step in range(3, 5):
+                means = [backward(one, draw(rank, step)) for one, _ in [(model, state), *again]]
+                same += [equal(means[0], mean) for mean in means[1:]]
+        # The original goes on, and copies do not share what it keeps.
+        same.append(all(copied.steps == state.steps for _, copied in again))
+        found.append(all(same))
+        for _, one in [(model, state), *again]:
+            one.close()
+    # A scaler is not copied, and its absence is no silence. A copy of a copy that was never used.
+    model, state = hooked("topk:0.05+ef", scaler=lambda: 2.0)
+    backward(model, draw(rank, 0), 2.0)
+    module, copied = copy.deepcopy(copy.deepcopy((model.module, state)))
+    copied_model = DistributedDataParallel(module, bucket_cap_mb=0.008)
+    copied_model.register_comm_hook(copied, gradwire.torch.hook)
+    texts = [text_of(lambda: copied._take(None))]
+    copied.scaler = lambda: 2.0
+    found.append(equal(backward(copied_model, draw(rank, 1), 2.0), backward(model, draw(rank, 1), 2.0)))
+    # On one rank alone, which must not wait for the others.
+    if rank == 0:
+        pickle.loads(pickle.dumps(state)).close()
+        copy.deepcopy(state)
+    moved = copy.deepcopy(state)
+    moved._place, moved.scaler = (ranks, ranks + 1), copied.scaler
+    texts.append(text_of(lambda: moved._take(None)))
+    for one in [state, copied]:
+        one.close()
+    return found, texts
+
+
+@case
+def errors_of_backward(rank, ranks):
+    """What backward raises where an exchange fails, for one rank's NaN, and in the steps behind it; and a bare future."""
+    model, state = hooked("topk:0.05+ef+finite")
+    gradients = draw(rank, 0)
+    backward(model, gradients)
+    if rank == 1:
+        gradients["second"][3, 3] = float("nan")
+    texts = [text_of(lambda: backward(model, gradients), Exception) for _ in range(3)]
+    state.close()
+    parameter = torch.nn.Parameter(torch.zeros(48, 32))
+    state = gradwire.torch.State("topk:0.05+ef+finite", small=0, warm_up=0)
+    bucket = workers.Bucket([parameter], torch.float32, torch.Generator())
+    if rank == 1:
+        bucket.buffer()[0] = float("nan")
+    texts.append(text_of(gradwire.torch.hook(state, bucket).wait, Exception))
+    state.close()
+    return texts

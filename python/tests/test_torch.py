@@ -181,7 +181,8 @@ def test_a_rank_that_dies_does_not_hang_the_others(tmp_path):
     assert time.monotonic() - began < 60
     assert results[2] is None
     for first, second in results[:2]:
-        assert first and "Make a new group" in second, (first, second)
+        assert first.startswith("GroupError: "), first
+        assert second.startswith("GroupError: ") and "Make a new group" in second, second
 
 
 def test_the_hook_works_where_the_bucket_lies(tmp_path):
@@ -316,3 +317,34 @@ def test_parameters_that_no_rank_uses(found):
             # Twelve steps, each with less than eight roundings of no more than what was given.
             assert lost < 12 * 8 * 2**-24, (recipe, how, lost)
         assert all(of["unused_in_turn"]), of["unused_in_turn"]
+
+
+def test_ranks_with_other_settings(found):
+    """Each setting is named at once, on every rank."""
+    for rank, of in enumerate(found):
+        texts, seconds = of["disagreement"]
+        assert seconds < 20
+        for what, text in texts.items():
+            assert re.match(f"SettingError: {what} is .* on rank {1 - rank} and .* on rank {rank}: make", text), text
+
+
+def test_one_state_for_two_models(found):
+    for of in found:
+        texts = of["second_models"]
+        assert texts[1:3] == texts[4:] == ["1", "2"]
+        assert "is not in the model" in texts[0] and "was not in the first step" in texts[3], texts
+
+
+def test_copies_of_a_state(found):
+    for of in found:
+        same, texts = of["copies"]
+        assert all(same), same
+        assert "set state.scaler" in texts[0] and "residuals belong to a rank" in texts[1], texts
+
+
+def test_backward_raises_what_failed(found):
+    for rank, of in enumerate(found):
+        first, second, third, bare = of["errors_of_backward"]
+        own = ["ExchangeError: rank 1", "NotFiniteError: "][rank]
+        assert first.startswith(own) and bare.startswith(own), (first, bare)
+        assert second.startswith("GroupError: an exchange failed before") and "Make a new group" in second, second

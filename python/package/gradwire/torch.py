@@ -9,6 +9,8 @@ Every rank makes its state at the same point of the program, since it makes a pr
 import contextlib
 import hashlib
 import inspect
+import json
+import logging
 import math
 import queue
 import threading
@@ -24,6 +26,12 @@ from ._group import Group, global_rank
 from ._scale import expect_scaler, scale_of
 
 __all__ = ["AllReduce", "Gradients", "Group", "PowerSGDState", "ReduceScatter", "State", "compress_fsdp", "hook"]
+
+_log = logging.getLogger(__name__)
+
+# What belongs to this process, or to an object beside a state.
+_NOT_COPIED = "process_group scaler _failed _step _last _refused _device _streams _group _jobs _thread _close".split()
+
 
 class State:
     """What the hook keeps: residuals and momenta by parameter, a thread that exchanges, and a process group.
@@ -80,6 +88,7 @@ class State:
     ):
         self.recipe = _recipe(recipe)
         self.scaler = expect_scaler(scaler)
+        self.timeout = timeout
         self.process_group = process_group
         self.seed = seed
         self.warm_up = warm_up
@@ -103,32 +112,100 @@ class State:
         # Parameters that were left out in the same steps have the same number here; 0 where there is none.
         self._past = {}
         self._pasts = {}
+        # The parameters of the first step, where no model says them.
+        self._known = set()
+        self._begin()
+        self._connect()
+
+    def _begin(self):
+        """What neither a copy nor a file holds."""
         self._failed = None
         self._step = None
         self._last = None
+        self._refused = None
         self._device = Device.cpu()
         self._streams = {}
-        ranks = None
+        self._group = None
+        self._jobs = None
+        self._thread = None
+        self._close = lambda: None
+
+    def _connect(self):
+        """Makes the group and the thread, and compares the settings of all ranks."""
+        process_group, ranks = self.process_group, None
         if process_group is not None:
             ranks = [global_rank(process_group, rank) for rank in range(dist.get_world_size(process_group))]
         backend = dist.get_backend(process_group)
-        own = {"timeout": timeout} if timeout is not None else {}
+        own = {"timeout": self.timeout} if self.timeout is not None else {}
         if ranks is not None and len(ranks) < dist.get_world_size():
             # Otherwise every process of the world would have to make the same group at the same time.
             if "use_local_synchronization" not in inspect.signature(dist.new_group).parameters:
                 raise SettingError("a part of the world's ranks needs a torch whose new_group has use_local_synchronization")
             own["use_local_synchronization"] = True
-        self._group = Group(dist.new_group(ranks, backend=backend, **own))
+        group = Group(dist.new_group(ranks, backend=backend, **own))
+        self._expect_agreement(group)
+        self._group = group
         self._jobs = queue.SimpleQueue()
         self._thread = threading.Thread(target=_work, args=(self._jobs,), name="gradwire", daemon=True)
         self._thread.start()
         self._close = weakref.finalize(self, self._jobs.put, None)
 
+    def _expect_agreement(self, group):
+        """Refuses ranks with other settings, which would wait for messages that do not come."""
+        settings = {what: getattr(self, what) for what in ["recipe", "rules", "small", "seed", "warm_up", "unused", "steps"]}
+        settings["scaler"] = "none" if self.scaler is None else "one"
+        mine = json.dumps(settings, default=repr)
+        for rank, theirs in enumerate(group.all_gather(mine.encode())):
+            for what, found in json.loads(theirs).items():
+                expected = json.loads(mine)[what]
+                if found != expected:
+                    raise SettingError(
+                        f"{what} is {found!r} on rank {rank} and {expected!r} on rank {group.rank}: make the state with the "
+                        "same on every rank"
+                    )
+
+    def __getstate__(self):
+        """For copies and files, as of a model that DDP holds: all but group, thread and scaler."""
+        _log.warning("a process group is not in a copy of a state, and a scaler is not either")
+        self._wait()
+        kept = {name: value for name, value in vars(self).items() if name not in _NOT_COPIED}
+        kept["_buckets"] = [(key, compressor.state()) for key, compressor in self._buckets.items()]
+        kept["_place"] = self._place if self._group is None else (self._group.rank, self._group.ranks)
+        kept["_scaled"] = self._scaled if self._group is None else self.scaler is not None
+        return kept
+
+    def __setstate__(self, kept):
+        """A state that makes its group in its first step, and so on every rank: of all ranks unless another is set."""
+        _log.warning("a copy of a state is for all ranks: set its process_group and its scaler before its first step otherwise")
+        vars(self).update(kept)
+        self._begin()
+        self.process_group = self.scaler = None
+        rank, ranks = self._place
+        self._buckets = {}
+        for key, saved in kept["_buckets"]:
+            self._buckets[key] = self._compressor(key)
+            self._buckets[key].restore([saved] * ranks, rank, ranks)
+
+    def _expect_connected(self):
+        """A copy makes its group when it is used."""
+        if self._group is not None or self._failed is not None:
+            return
+        if self._scaled and self.scaler is None:
+            raise StateError("the state that was copied had a scaler, which a copy has not: set state.scaler")
+        self._connect()
+        if self._buckets and self._place != (self._group.rank, self._group.ranks):
+            rank, ranks = self._place
+            raise StateError(
+                f"the state was copied on rank {rank} of {ranks}, and this is rank {self._group.rank} of "
+                f"{self._group.ranks}: residuals belong to a rank; use state_dict and load_state_dict"
+            )
+
     def close(self):
         """Ends the thread. The state cannot be used any further."""
         self._failed = self._failed or GroupError("the state was closed: make a new one on all ranks")
         self._close()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def undo_step(self):
         """Takes back the last step: what it has sent of the residuals comes back, and :attr:`steps` counts one less.
@@ -163,12 +240,16 @@ class State:
         self._last = None
         self.steps -= 1
 
-    def _settle(self):
-        """Waits for the buckets that are under way, and refuses to go on where one has failed."""
-        if self._failed is None:
+    def _wait(self):
+        """Waits for the buckets that are under way."""
+        if self._thread is not None and self._thread.is_alive():
             done = threading.Event()
             self._jobs.put(done)
             done.wait()
+
+    def _settle(self):
+        """Waits for the buckets that are under way, and refuses to go on where one has failed."""
+        self._wait()
         if self._failed is not None:
             raise self._failed
 
@@ -180,6 +261,7 @@ class State:
             {"names": list(names), "shapes": [list(shape) for shape in shapes], "state": compressor.state()}
             for (names, shapes), compressor in self._buckets.items()
         ]
+        self._expect_connected()
         return {
             "version": 1,
             "recipe": self.recipe,
@@ -201,6 +283,8 @@ class State:
         What ``dct`` keeps belongs to buckets too: where a new DDP's first ones are others, its first step is an error.
         """
         self._expect_names()
+        self._expect_connected()
+        self._settle()
         states = _all(states, self._group)
         for index, state in enumerate(states):
             for what in ["version", "recipe", "rules", "small", "seed", "steps", "buckets"]:
@@ -304,11 +388,31 @@ class State:
         return compressor
 
     def _queue(self, bucket):
+        """A bucket of the hook; its future. Within a backward, what is refused is raised at the end of it."""
+        refused = self._refused
+        try:
+            if refused is None:
+                return self._take(bucket)
+        except Exception as error:
+            refused = error
+        step = _Step()
+        step.error = refused
+        if not _raise_behind_backward(step):
+            raise refused
+        # So are the buckets behind it, up to the last.
+        self._refused = None if bucket.is_last() else refused
+        future = _future(bucket.buffer())
+        future.set_result(bucket.buffer())
+        return future
+
+    def _take(self, bucket):
+        self._expect_connected()
         if self._failed is not None:
             raise self._failed
         gradient = bucket.buffer()
         if gradient.layout != torch.strided:
             raise SettingError("sparse gradients are not compressed: make the layer with sparse=False")
+        self._expect_known(bucket.parameters())
         try:
             if self._step is None:
                 self._step, self._last = _Step(), None
@@ -324,6 +428,22 @@ class State:
             self._step, self._last = None, self._step
         return future
 
+    def _expect_known(self, parameters):
+        """Refuses the parameters of a second model, whose steps would count for the first one's."""
+        for parameter in parameters:
+            if self._given and parameter not in self._given:
+                raise SettingError(
+                    f"a parameter of shape {list(parameter.shape)} is not in the model that the state was made with: make one "
+                    "state for each model, with model=ddp"
+                )
+            if not self._given and parameter not in self._known:
+                if self.steps > 0:
+                    raise SettingError(
+                        f"a parameter of shape {list(parameter.shape)} was not in the first step: make one state for each "
+                        "model, and a new one for other parameters, or state with model=ddp which parameters there are"
+                    )
+                self._known.add(parameter)
+
     def _start(self, bucket, gradient):
         if self.steps < self.warm_up or self.recipe == "none" and not self.rules:
             self.sent_bytes += gradient.numel() * gradient.element_size()
@@ -338,14 +458,38 @@ class State:
             )
         # Which parameters are used is known where all ranks have told, and the thread alone changes what is kept then.
         units = None if self.unused else self._units(names, shapes)
-        on_device = [gradient.device] if gradient.is_cuda else []
-        future = torch.futures.Future(devices=on_device) if on_device else torch.futures.Future()
+        future = _future(gradient)
         ready = None
         if gradient.is_cuda:
             ready = torch.cuda.Event()
             ready.record()
+        self._step.raised_by_backward = self._step.raised_by_backward or _raise_behind_backward(self._step)
         self._jobs.put(_Job(self, self._step, names, shapes, units, gradient, ready, future))
         return future
+
+
+def _future(gradient):
+    """A future for a tensor."""
+    return torch.futures.Future(devices=[gradient.device]) if gradient.is_cuda else torch.futures.Future()
+
+
+def _raise_behind_backward(step):
+    """Has backward raise the error of a step as it is; whether there is a backward.
+
+    DDP takes a future's error for a tensor, and says that it cannot cast it. So the future succeeds, and the error is
+    raised behind DDP's own end of backward: a callback that a callback adds comes last.
+    """
+    engine = torch.autograd.Variable._execution_engine
+
+    def raise_it():
+        if step.error is not None:
+            raise step.error
+
+    try:
+        engine.queue_callback(lambda: engine.queue_callback(raise_it))
+    except RuntimeError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -369,6 +513,9 @@ class _Step:
         """The compressors that have exchanged, in their order."""
         self.scale = 1.0
         """What the loss was multiplied by."""
+        self.error = None
+        """Why the step failed."""
+        self.raised_by_backward = False
 
 
 class _Job:
@@ -487,7 +634,12 @@ def _work(jobs):
                 job.state._failed = GroupError(f"an exchange failed before: {error}. Make a new group and a new state")
                 job.state._failed.__cause__ = error
             # A future takes no other kind, as which a panic comes.
-            job.future.set_exception(error if isinstance(error, Exception) else job.state._failed)
+            raised = error if isinstance(error, Exception) else job.state._failed
+            if job.step.raised_by_backward:
+                job.step.error = job.step.error or raised
+                job.future.set_result(job.gradient)
+            else:
+                job.future.set_exception(raised)
         # The last reference to a state may be a job's.
         del job
 
