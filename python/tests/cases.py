@@ -4,6 +4,7 @@ import copy
 import io
 import pickle
 import time
+import warnings
 
 import gradwire
 import gradwire.torch
@@ -497,3 +498,65 @@ def errors_of_backward(rank, ranks):
     texts.append(text_of(gradwire.torch.hook(state, bucket).wait, Exception))
     state.close()
     return texts
+
+
+@case
+def types(rank, ranks):
+    """What is said of float64 and complex parameters, and when; and of recipes that lose what they leave out."""
+    found = {}
+
+    def said(call):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call()
+        # Torch may have something to say too.
+        texts = [str(warning.message) for warning in caught]
+        return [text for text in texts if "the gradient of" in text or "loses the entries" in text]
+
+    model, state = hooked("qsgd:bits=8,bucket=64+ef", Given(lambda shape: torch.zeros(shape, dtype=torch.float64)), warm_up=1)
+    large = {name: gradient.double() * 1e39 for name, gradient in draw(rank, 0).items()}
+    found["float64"] = [said(lambda: backward(model, draw(rank, step))) for step in range(3)]
+    found["above"] = bool(backward(model, large)["first"].isfinite().all())
+    state.close()
+    model, state = hooked("none", Given(lambda shape: torch.zeros(shape, dtype=torch.float64)))
+    found["none"] = said(lambda: backward(model, large)), bool(backward(model, large)["first"].isfinite().all())
+    state.close()
+    turned = torch.nn.Parameter(torch.zeros(8, 8, dtype=torch.complex64))
+    for warm_up in [0, 1]:
+        state = gradwire.torch.State("topk:0.1+ef", small=0, warm_up=warm_up)
+        found["complex", warm_up] = text_of(
+            lambda: gradwire.torch.hook(state, workers.Bucket([turned], torch.complex64, torch.Generator()))
+        )
+        state.close()
+    module = torch.nn.Module()
+    module.turned = turned
+    found["complex", "loop"] = text_of(lambda: gradwire.torch.Gradients(module, "topk:0.1+ef"))
+    for recipe in ["topk:0.1", "topk:0.1+noef", "topk:0.1+ef", "randomk:0.3", "qsgd:bits=4", "grace:signsgd", "dct+topk:0.1"]:
+        found[recipe] = said(lambda: gradwire.torch.State(recipe).close())
+        found[recipe, "loop"] = said(lambda: gradwire.torch.Gradients(Given(), recipe))
+        if recipe.startswith(("topk", "qsgd")):
+            found[recipe, "shard"] = said(lambda: gradwire.torch.ReduceScatter(recipe))
+        found[recipe, "rule"] = said(lambda: gradwire.torch.State("onebit", rules=[("first", recipe)]).close())
+    return found
+
+
+@case
+def resumed_coefficients(rank, ranks):
+    """A checkpoint of `dct` under a new DDP: its first step goes uncompressed, and the residual is then what it was."""
+    recipe = "dct+topk:0.05+ef"
+    model, state = hooked(recipe, warm_up=1)
+    for step in range(4):
+        backward(model, draw(rank, step))
+    saved = state.state_dict()
+    again, again_state = hooked(recipe, warm_up=1)
+    again_state.load_state_dict(saved)
+    exact = backward(again, draw(rank, 4))
+    mean = {name: torch.stack([draw(r, 4)[name] for r in range(ranks)]).mean(0) for name in SHAPES}
+    same = [all(torch.allclose(exact[name], mean[name], rtol=0, atol=2**-22) for name in SHAPES)]
+    same.append([bucket["state"] for bucket in again_state.state_dict()["buckets"]] == [bucket["state"] for bucket in saved["buckets"]])
+    # With the step that went uncompressed left out, they go on alike: nothing is drawn here.
+    same += [equal(backward(again, draw(rank, step)), backward(model, draw(rank, step))) for step in range(5, 8)]
+    same.append(again_state.steps == state.steps + 1)
+    for one in [state, again_state]:
+        one.close()
+    return same

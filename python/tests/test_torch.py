@@ -141,11 +141,11 @@ def test_operations_of_a_group(tmp_path):
 def test_training(tmp_path, ranks):
     """Every recipe learns as plain DDP does, and all ranks have the same weights to the bit.
 
-    Of 2,000 points; over five seeds the mean accuracy is within 3 points of plain DDP's. At the default depth four ranks
-    run five recipes with one seed, for the bits, and have to learn at all: a third is chance.
+    Of 2,000 points; over five seeds the mean accuracy is within 3 points of plain DDP's, and over three at the default
+    depth. There four ranks run five recipes with one seed, for the bits, and have to learn at all: a third is chance.
     """
     full = os.environ.get("GRADWIRE_DEPTH") == "full"
-    seeds = [1, 2, 3, 4, 5] if ranks == 2 or full else [1]
+    seeds = [1, 2, 3, 4, 5] if full else [1, 2, 3] if ranks == 2 else [1]
     recipes = RECIPES + MORE if full else RECIPES if ranks == 2 else RECIPES[:1] + RECIPES[4:8]
     results = run(workers.learn, ranks, tmp_path, ["plain"] + recipes, seeds, 150)[0]
     mean = {recipe: numpy.mean([results[recipe, seed][0] for seed in seeds]) for recipe in ["plain"] + recipes}
@@ -156,15 +156,14 @@ def test_training(tmp_path, ranks):
         assert mean[recipe] > (mean["plain"] - 0.03 if len(seeds) > 1 else 0.7), (recipe, mean)
 
 
-@pytest.mark.parametrize("recipe", ["topk:0.05+momentum=0.5", "powersgd:rank=2", "onebit:bucket=64"])
-def test_a_checkpoint_goes_on_to_the_bit(tmp_path, recipe):
+def test_a_checkpoint_goes_on_to_the_bit(tmp_path):
     """The buckets of a new DDP are not those that were saved, until it makes them anew. Nothing here is drawn at random."""
-    assert run(workers.resume, 2, tmp_path, recipe, None) == [True, True]
+    assert run(workers.resume, 2, tmp_path, ["topk:0.05+momentum=0.5", "powersgd:rank=2", "onebit:bucket=64"]) == [[True] * 3] * 2
 
 
 def test_a_checkpoint_of_other_ranks(tmp_path):
     """Two ranks' residuals become those of three, of which the sum is the same to the bit: one of each is not zero."""
-    run(workers.resume, 2, tmp_path, "topk:0.05+ef", None)
+    run(workers.resume, 2, tmp_path, ["topk:0.05+ef"])
     saved = [torch.load(tmp_path / f"saved-{rank}")["state"] for rank in range(2)]
     results = run(workers.reshard, 3, tmp_path / "three", "topk:0.05+ef", saved)
     assert all("hand over a list" in text for text, _ in results)
@@ -219,9 +218,8 @@ def test_fsdp(tmp_path, recipe, ranks, replicas):
         assert compressed[1] and plain[0] > 0.9 and compressed[0] > (0.8 if replicas else plain[0] - 0.03)
 
 
-@pytest.mark.parametrize("recipe", ["topk:0.1+ef", "qsgd:bits=4,bucket=64+ef"])
-def test_a_loop_without_ddp(tmp_path, recipe):
-    assert run(workers.loop, 2, tmp_path, recipe) == [(True, True)] * 2
+def test_a_loop_without_ddp(tmp_path):
+    assert run(workers.loop, 2, tmp_path, ["topk:0.1+ef", "qsgd:bits=4,bucket=64+ef"]) == [[(True, True)] * 2] * 2
 
 
 @pytest.mark.parametrize("recipe, least", [("none", 1), ("qsgd:bits=4,bucket=64+ef", 6), ("powersgd:rank=2", 8)])
@@ -348,3 +346,29 @@ def test_backward_raises_what_failed(found):
         own = ["ExchangeError: rank 1", "NotFiniteError: "][rank]
         assert first.startswith(own) and bare.startswith(own), (first, bare)
         assert second.startswith("GroupError: an exchange failed before") and "Make a new group" in second, second
+
+
+def test_types_of_parameters(found):
+    for of in found:
+        found = of["types"]
+        assert ["float64" in "".join(said) for said in found["float64"]] == [True, False, False], found["float64"]
+        assert "the gradient of" in found["float64"][0][0] and "3.4e38" in found["float64"][0][0]
+        assert not found["above"] and found["none"] == ([], True)
+        for warm_up in [0, 1]:
+            assert "SettingError: the parameter p0 is complex" in found["complex", warm_up]
+        assert "SettingError: the parameter turned is complex" in found["complex", "loop"]
+
+
+def test_recipes_that_lose_what_they_leave_out(found):
+    for of in found:
+        types = of["types"]
+        for what in types:
+            recipe = what if isinstance(what, str) else what[0]
+            if recipe in ["topk:0.1", "dct+topk:0.1"]:
+                assert len(types[what]) == 1 and repr(recipe) in types[what][0] and "add +ef" in types[what][0], what
+            elif recipe not in ["float64", "above", "none", "complex"]:
+                assert types[what] == [], what
+
+
+def test_a_checkpoint_of_coefficients(found):
+    assert all(all(of["resumed_coefficients"]) for of in found), [of["resumed_coefficients"] for of in found]

@@ -5,8 +5,8 @@ import torch.distributed as dist
 
 from . import Compressor, Device, Payload, SettingError, StateError
 from . import recipe as _recipe
+from ._checks import expect_scaler, scale_of, warn_of_drops
 from ._group import Group
-from ._scale import expect_scaler, scale_of
 from ._gradwire import has_feedback
 
 
@@ -20,6 +20,7 @@ class ReduceScatter:
 
     def __init__(self, recipe, *, seed=0, number=0, scaler=None):
         self.recipe = _recipe(recipe)
+        warn_of_drops(recipe)
         self.scaler = expect_scaler(scaler)
         self.seed = seed
         self.number = number
@@ -144,6 +145,7 @@ class AllReduce:
 
     def __init__(self, recipe, process_group, *, seed=0, number=0, scaler=None):
         self.recipe = _recipe(recipe)
+        warn_of_drops(recipe)
         self.scaler = expect_scaler(scaler)
         self._run = (seed << 20) + number
         self._group = Group(process_group)

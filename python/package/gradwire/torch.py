@@ -21,9 +21,9 @@ import torch.distributed as dist
 
 from . import Compressor, Device, Error, GroupError, SettingError, StateError
 from . import recipe as _recipe
+from ._checks import expect_real, expect_scaler, scale_of, warn_of_drops, warn_of_float64
 from ._fsdp import AllReduce, ReduceScatter, compress_fsdp
 from ._group import Group, global_rank
-from ._scale import expect_scaler, scale_of
 
 __all__ = ["AllReduce", "Gradients", "Group", "PowerSGDState", "ReduceScatter", "State", "compress_fsdp", "hook"]
 
@@ -93,6 +93,8 @@ class State:
         self.seed = seed
         self.warm_up = warm_up
         self.rules = [(pattern, _recipe(text)) for pattern, text in rules]
+        for text in [recipe, *(text for _, text in rules)]:
+            warn_of_drops(text)
         self.small = small
         self.through_host = through_host
         self.unused = bool(getattr(model, "find_unused_parameters", False) if unused is None else unused)
@@ -112,6 +114,10 @@ class State:
         # Parameters that were left out in the same steps have the same number here; 0 where there is none.
         self._past = {}
         self._pasts = {}
+        self._warned = False
+        # The step behind a load, whose buckets a new DDP makes anew.
+        self._resumed = None
+        self._keeps_coefficients = any("dct" in text for text in [self.recipe, *(text for _, text in self.rules)])
         # The parameters of the first step, where no model says them.
         self._known = set()
         self._begin()
@@ -280,7 +286,7 @@ class State:
         With another number of ranks than before the list is needed; the sum of all residuals stays what it was. With as
         many, training goes on with the bits of an uninterrupted run where the recipe draws nothing at random, as top-k
         and PowerSGD do not. Draws belong to buckets, and those of a new DDP are others until it has made them anew.
-        What ``dct`` keeps belongs to buckets too: where a new DDP's first ones are others, its first step is an error.
+        What ``dct`` keeps belongs to buckets too: those of a new DDP's first step that are others go uncompressed.
         """
         self._expect_names()
         self._expect_connected()
@@ -306,7 +312,7 @@ class State:
             all = [state["buckets"][index]["state"] for state in states]
             compressor.restore(all, self._group.rank, self._group.ranks)
             buckets[key] = compressor
-        self.steps = states[0]["steps"]
+        self.steps = self._resumed = states[0]["steps"]
         self._step = self._last = None
         self._buckets = buckets
         self._holder = {name: key for key in buckets for name in key[0]}
@@ -428,6 +434,10 @@ class State:
             self._step, self._last = None, self._step
         return future
 
+    def _are_other_blocks(self, names, shapes):
+        """Whether a bucket of a new DDP's first step is none of those that were loaded: the next step's will be."""
+        return any(self._holder.get(name) not in (None, (names, shapes)) for name in names)
+
     def _expect_known(self, parameters):
         """Refuses the parameters of a second model, whose steps would count for the first one's."""
         for parameter in parameters:
@@ -444,7 +454,17 @@ class State:
                     )
                 self._known.add(parameter)
 
+    def _expect_floats(self, parameters):
+        """Refuses complex parameters, and says once that float64 becomes float32."""
+        for parameter in parameters:
+            expect_real(self._name(parameter), parameter)
+        if not self._warned and parameters and parameters[0].dtype == torch.float64:
+            self._warned = True
+            warn_of_float64(self._name(parameters[0]))
+
     def _start(self, bucket, gradient):
+        if self.recipe != "none" or self.rules:
+            self._expect_floats(bucket.parameters())
         if self.steps < self.warm_up or self.recipe == "none" and not self.rules:
             self.sent_bytes += gradient.numel() * gradient.element_size()
             return _mean(gradient, self.process_group)
@@ -456,6 +476,9 @@ class State:
                 f"the bucket has {gradient.numel()} elements, and its parameters {elements}: parameters that share memory "
                 "are not compressed; leave the hook out for them"
             )
+        if self.steps == self._resumed and self._keeps_coefficients and self._are_other_blocks(names, shapes):
+            self.sent_bytes += gradient.numel() * gradient.element_size()
+            return _mean(gradient, self.process_group)
         # Which parameters are used is known where all ranks have told, and the thread alone changes what is kept then.
         units = None if self.unused else self._units(names, shapes)
         future = _future(gradient)
@@ -698,14 +721,22 @@ class Gradients:
     """
 
     def __init__(self, model, recipe, process_group=None, *, seed=0, rules=(), small=None, scaler=None):
+        rules = list(rules)
         named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+        for name, parameter in named:
+            expect_real(name, parameter)
+        doubles = [name for name, parameter in named if parameter.dtype == torch.float64]
+        if doubles:
+            warn_of_float64(doubles[0])
+        for text in [recipe, *(text for _, text in rules)]:
+            warn_of_drops(text)
         self.names = [name for name, _ in named]
         self.parameters = [parameter for _, parameter in named]
         self.scaler = expect_scaler(scaler)
         self._group = Group(process_group)
         self._device = Device.cpu()
         shapes = [list(parameter.shape) for parameter in self.parameters]
-        self._compressor = Compressor(recipe, shapes, seed, names=self.names, rules=list(rules), small=small)
+        self._compressor = Compressor(recipe, shapes, seed, names=self.names, rules=rules, small=small)
         self._room = torch.zeros(self._compressor.elements)
 
     @property
