@@ -482,7 +482,7 @@ def copies(rank, ranks):
 
 @case
 def errors_of_backward(rank, ranks):
-    """What backward raises where an exchange fails, for one rank's NaN, and in the steps behind it; and a bare future."""
+    """What backward raises where an exchange fails, for one rank's NaN, and in the steps after it; and a bare future."""
     model, state = hooked("topk:0.05+ef+finite")
     gradients = draw(rank, 0)
     backward(model, gradients)

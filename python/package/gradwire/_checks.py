@@ -1,4 +1,4 @@
-"""What is asked of settings and parameters, and what is said of them."""
+"""Checks and warnings of settings and parameters."""
 
 import math
 import warnings

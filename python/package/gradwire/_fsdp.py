@@ -61,7 +61,7 @@ class ReduceScatter:
                     f"the residual is of {self._residual.numel()} elements on {self._residual.shape[0]} ranks, and the "
                     f"gradient has {given.numel()} on {ranks}: begin with a new ReduceScatter"
                 )
-            # The residual before the step is kept beside the one behind it, so that the step can be taken back.
+            # The residual before the step is kept beside the one after it, so that the step can be taken back.
             residual = self._residual.clone() if self._before is None else self._before.copy_(self._residual)
             self._before, self._undo = None, False
         try:

@@ -115,7 +115,7 @@ class State:
         self._past = {}
         self._pasts = {}
         self._warned = False
-        # The step behind a load, whose buckets a new DDP makes anew.
+        # The step after a load, whose buckets a new DDP makes anew.
         self._resumed = None
         self._keeps_coefficients = any("dct" in text for text in [self.recipe, *(text for _, text in self.rules)])
         # The parameters of the first step, where no model says them.
@@ -216,7 +216,7 @@ class State:
     def undo_step(self):
         """Takes back the last step: what it has sent of the residuals comes back, and :attr:`steps` counts one less.
 
-        For a step whose mean the optimizer does not apply, as behind a clip that skips or a ``GradScaler``'s overflow::
+        For a step whose mean the optimizer does not apply, as after a clip that skips or a ``GradScaler``'s overflow::
 
             scaler.step(optimizer)
             before = scaler.get_scale()
@@ -349,9 +349,9 @@ class State:
         return self._names.setdefault(parameter, f"p{len(self._names)}")
 
     def _units(self, names, shapes):
-        """What is exchanged at once of a bucket of these parameters: places in the bucket, a key and a compressor.
+        """The exchanges of a bucket of these parameters: for each the places in the bucket, a key and a compressor.
 
-        That is all of them, unless steps have left out some: these have made other steps than the others.
+        One exchange has them all, unless steps have left out some: these have made other steps than the rest.
         """
         alike = {}
         for place, name in enumerate(names):
@@ -394,7 +394,7 @@ class State:
         return compressor
 
     def _queue(self, bucket):
-        """A bucket of the hook; its future. Within a backward, what is refused is raised at the end of it."""
+        """A bucket of the hook; its future. Within a backward, a refusal is raised at the end of it."""
         refused = self._refused
         try:
             if refused is None:
@@ -403,9 +403,9 @@ class State:
             refused = error
         step = _Step()
         step.error = refused
-        if not _raise_behind_backward(step):
+        if not _raise_after_backward(step):
             raise refused
-        # So are the buckets behind it, up to the last.
+        # The rest of the step's buckets are refused too.
         self._refused = None if bucket.is_last() else refused
         future = _future(bucket.buffer())
         future.set_result(bucket.buffer())
@@ -486,7 +486,7 @@ class State:
         if gradient.is_cuda:
             ready = torch.cuda.Event()
             ready.record()
-        self._step.raised_by_backward = self._step.raised_by_backward or _raise_behind_backward(self._step)
+        self._step.raised_by_backward = self._step.raised_by_backward or _raise_after_backward(self._step)
         self._jobs.put(_Job(self, self._step, names, shapes, units, gradient, ready, future))
         return future
 
@@ -496,11 +496,11 @@ def _future(gradient):
     return torch.futures.Future(devices=[gradient.device]) if gradient.is_cuda else torch.futures.Future()
 
 
-def _raise_behind_backward(step):
+def _raise_after_backward(step):
     """Has backward raise the error of a step as it is; whether there is a backward.
 
     DDP takes a future's error for a tensor, and says that it cannot cast it. So the future succeeds, and the error is
-    raised behind DDP's own end of backward: a callback that a callback adds comes last.
+    raised after DDP's own end of backward: a callback that a callback adds comes last.
     """
     engine = torch.autograd.Variable._execution_engine
 
@@ -517,7 +517,7 @@ def _raise_behind_backward(step):
 
 @contextlib.contextmanager
 def _unscaled(values, scale):
-    """Values without the loss scale while a block runs, and with it behind it, even where it fails."""
+    """Values without the loss scale while a block runs, and with it afterwards, even if the block fails."""
     if scale == 1.0:
         yield
         return
