@@ -354,8 +354,12 @@ def unused(rank, ranks):
 @case
 def unused_in_turn(rank, ranks):
     """A checkpoint in the course of it, steps that are taken back, and a momentum that stays where nothing is used."""
+    return [same for recipe in ["topk:0.05+momentum=0.9", "dct+topk:0.05+ef"] for same in in_turn(rank, recipe)]
+
+
+def in_turn(rank, recipe):
     shapes = {"one": (48, 32), "other": (40, 24)}
-    build = lambda: hooked("topk:0.05+momentum=0.9", Given(shapes=shapes), {"find_unused_parameters": True}, unused=True)
+    build = lambda: hooked(recipe, Given(shapes=shapes), {"find_unused_parameters": True}, unused=True)
     (model, state), (plain, plain_state) = build(), build()
     only = lambda of, step, name: backward(of, {name: draw(rank, step, shapes)[name]})[name]
     order = ["one", "other", "one", "one", "other", "one"]
@@ -372,7 +376,7 @@ def unused_in_turn(rank, ranks):
         same.append(torch.equal(only(again, step, name), only(plain, step, name)))
     # Each alone, in models of its own, has the same: what one step does not use has no part in it.
     for name in shapes:
-        alone, alone_state = hooked("topk:0.05+momentum=0.9", Given(shapes={name: shapes[name]}))
+        alone, alone_state = hooked(recipe, Given(shapes={name: shapes[name]}))
         fresh, fresh_state = build()
         for step, which in enumerate(order):
             mean = only(fresh, step, which)
@@ -424,7 +428,7 @@ def second_models(rank, ranks):
 def copies(rank, ranks):
     """Copies of a model and its state, by `copy`, `pickle` and torch, go on with the bits of their original."""
     found = []
-    by_file = lambda pair: torch.load(io.BytesIO(file_of(pair)))
+    by_file = lambda pair: torch.load(io.BytesIO(file_of(pair)), weights_only=False)
 
     def file_of(pair):
         file = io.BytesIO()

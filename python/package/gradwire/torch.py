@@ -92,6 +92,7 @@ class State:
         self.process_group = process_group
         self.seed = seed
         self.warm_up = warm_up
+        rules = list(rules)
         self.rules = [(pattern, _recipe(text)) for pattern, text in rules]
         for text in [recipe, *(text for _, text in rules)]:
             warn_of_drops(text)
@@ -357,7 +358,7 @@ class State:
         for place, name in enumerate(names):
             holder = self._holder.get(name)
             steps = None if holder is None else self._buckets[holder].steps
-            alike.setdefault((self._past.get(name, 0), steps), []).append(place)
+            alike.setdefault((self._past_of(name), steps), []).append(place)
         # What begins anew goes along with others.
         for past, steps in [unit for unit in alike if unit[1] is None]:
             other = next((unit for unit in alike if unit[0] == past and unit[1] is not None), None)
@@ -369,11 +370,18 @@ class State:
             units.append((places, key, self._of(key)))
         return units
 
+    def _past_of(self, name):
+        """Parameters for which this is the same were left out in the same steps.
+
+        Coefficients cannot be taken apart: where parameters may be left out, each is by itself from the start.
+        """
+        return name if self.unused and self._keeps_coefficients else self._past.get(name, 0)
+
     def _leave_out(self, names, used):
         """Takes apart what was exchanged at once so far and is not any more."""
         alike = {}
         for name, flag in zip(names, used):
-            alike.setdefault((self._past.get(name, 0), self._holder.get(name)), {})[name] = flag
+            alike.setdefault((self._past_of(name), self._holder.get(name)), {})[name] = flag
         for (past, _), flags in alike.items():
             if len(set(flags.values())) > 1:
                 for name, flag in flags.items():
@@ -395,16 +403,18 @@ class State:
 
     def _queue(self, bucket):
         """A bucket of the hook; its future. Within a backward, a refusal is raised at the end of it."""
-        refused = self._refused
+        refused, step = self._refused, self._step
         try:
             if refused is None:
                 return self._take(bucket)
         except Exception as error:
-            refused = error
+            # Why an earlier bucket of the step failed says more than that one has.
+            refused = error if step is None or step.error is None else step.error
         step = _Step()
         step.error = refused
-        if not _raise_after_backward(step):
+        if not _in_backward():
             raise refused
+        _raise_after_backward(step)
         # The rest of the step's buckets are refused too.
         self._refused = None if bucket.is_last() else refused
         future = _future(bucket.buffer())
@@ -422,6 +432,7 @@ class State:
         try:
             if self._step is None:
                 self._step, self._last = _Step(), None
+                self._step.raised_by_backward = _in_backward()
                 if self.steps >= self.warm_up:
                     self._step.scale = scale_of(self.scaler)
             future = self._start(bucket, gradient)
@@ -430,12 +441,17 @@ class State:
             self._step = None
             raise
         if bucket.is_last():
+            # In the part of the backward whose end DDP waits for: others may have ended before.
+            if self._step.raised_by_backward:
+                _raise_after_backward(self._step)
             self.steps += 1
             self._step, self._last = None, self._step
         return future
 
     def _are_other_blocks(self, names, shapes):
         """Whether a bucket of a new DDP's first step is none of those that were loaded: the next step's will be."""
+        if not self._keeps_coefficients or self.unused:
+            return False
         return any(self._holder.get(name) not in (None, (names, shapes)) for name in names)
 
     def _expect_known(self, parameters):
@@ -457,7 +473,9 @@ class State:
     def _expect_floats(self, parameters):
         """Refuses complex parameters, and says once that float64 becomes float32."""
         for parameter in parameters:
-            expect_real(self._name(parameter), parameter)
+            # A name is given where it is needed: without a model the order of the asking makes it.
+            if parameter.is_complex():
+                expect_real(self._name(parameter), parameter)
         if not self._warned and parameters and parameters[0].dtype == torch.float64:
             self._warned = True
             warn_of_float64(self._name(parameters[0]))
@@ -476,7 +494,7 @@ class State:
                 f"the bucket has {gradient.numel()} elements, and its parameters {elements}: parameters that share memory "
                 "are not compressed; leave the hook out for them"
             )
-        if self.steps == self._resumed and self._keeps_coefficients and self._are_other_blocks(names, shapes):
+        if self.steps == self._resumed and self._are_other_blocks(names, shapes):
             self.sent_bytes += gradient.numel() * gradient.element_size()
             return _mean(gradient, self.process_group)
         # Which parameters are used is known where all ranks have told, and the thread alone changes what is kept then.
@@ -486,7 +504,6 @@ class State:
         if gradient.is_cuda:
             ready = torch.cuda.Event()
             ready.record()
-        self._step.raised_by_backward = self._step.raised_by_backward or _raise_after_backward(self._step)
         self._jobs.put(_Job(self, self._step, names, shapes, units, gradient, ready, future))
         return future
 
@@ -496,23 +513,30 @@ def _future(gradient):
     return torch.futures.Future(devices=[gradient.device]) if gradient.is_cuda else torch.futures.Future()
 
 
+_engine = torch.autograd.Variable._execution_engine
+
+
+def _in_backward():
+    """Whether this is called within a backward."""
+    try:
+        _engine.queue_callback(lambda: None)
+    except RuntimeError:
+        return False
+    return True
+
+
 def _raise_after_backward(step):
-    """Has backward raise the error of a step as it is; whether there is a backward.
+    """Has backward raise the error of a step as it is, if there is one by then.
 
     DDP takes a future's error for a tensor, and says that it cannot cast it. So the future succeeds, and the error is
     raised after DDP's own end of backward: a callback that a callback adds comes last.
     """
-    engine = torch.autograd.Variable._execution_engine
 
     def raise_it():
         if step.error is not None:
             raise step.error
 
-    try:
-        engine.queue_callback(lambda: engine.queue_callback(raise_it))
-    except RuntimeError:
-        return False
-    return True
+    _engine.queue_callback(lambda: _engine.queue_callback(raise_it))
 
 
 @contextlib.contextmanager
