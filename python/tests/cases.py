@@ -564,3 +564,85 @@ def resumed_coefficients(rank, ranks):
     for one in [state, again_state]:
         one.close()
     return same
+
+
+class Overflow(torch.autograd.Function):
+    """What float16 does on the way back: values above 65504 become infinite."""
+
+    @staticmethod
+    def forward(context, values):
+        return values.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient.half().float()
+
+
+class Scaler:
+    """A ``GradScaler`` for the CPU, for torches that have none: by torch's rules and with its defaults."""
+
+    def __init__(self):
+        self._scale, self._grown, self._skip = 65536.0, 0, False
+
+    def get_scale(self):
+        return self._scale
+
+    def scale(self, loss):
+        return loss * self._scale
+
+    def step(self, optimizer):
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
+        for gradient in gradients:
+            gradient.mul_(1 / self._scale)
+        self._skip = not all(bool(gradient.isfinite().all()) for gradient in gradients)
+        if not self._skip:
+            optimizer.step()
+
+    def update(self):
+        self._grown = 0 if self._skip else self._grown + 1
+        if self._skip:
+            self._scale *= 0.5
+        elif self._grown == 2000:
+            self._scale, self._grown = self._scale * 2, 0
+
+
+# Methods whose steps are taken back where the scaler skips them, beside all methods whose steps are not.
+TAKEN_BACK = ["onebit", "signum", "topk", "randomk", "dgc"]
+
+
+def overflows(rank, ranks, folder):
+    """Steps that a scaler skips, and losses, of a training whose first steps overflow in float16, under each method."""
+    workers.enter(rank, ranks, folder)
+    found = {}
+    teacher = torch.randn(24, 24, generator=torch.Generator().manual_seed(9))
+    for name in ["plain", *(name for name, _ in gradwire.methods())]:
+        for undo in [False, True] if name in TAKEN_BACK else [False]:
+            torch.manual_seed(0)
+            module = torch.nn.Sequential(torch.nn.Linear(24, 24), torch.nn.ReLU(), torch.nn.Linear(24, 24))
+            scaler = torch.amp.GradScaler("cpu") if hasattr(torch.amp, "GradScaler") else Scaler()
+            model, state = DistributedDataParallel(module), None
+            if name != "plain":
+                model, state = hooked(f"grace:{name}", module, scaler=scaler)
+            # Steps of one length, however large what a method sends is, and no momentum beside a method's own.
+            optimizer = torch.optim.Adam(model.parameters(), 0.05, betas=(0.0, 0.999))
+            draws = torch.Generator().manual_seed(rank)
+            skipped, losses = 0, []
+            for _ in range(60):
+                inputs = torch.randn(16, 24, generator=draws)
+                optimizer.zero_grad()
+                # The gradient of an output is about 100 times the scale, and half precision ends at 65504.
+                loss = 50 * (Overflow.apply(model(inputs)) - inputs @ teacher).pow(2).sum() / 16
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                before = scaler.get_scale()
+                scaler.update()
+                losses.append(float(loss.detach()))
+                if scaler.get_scale() < before:
+                    skipped += 1
+                    if undo:
+                        state.undo_step()
+            assert all(bool(parameter.isfinite().all()) for parameter in model.parameters()), name
+            found[name, undo] = (skipped, losses[0], sum(losses[-8:]) / 8, workers.same_everywhere(model))
+            if state is not None:
+                state.close()
+    workers.leave(found, folder, rank)

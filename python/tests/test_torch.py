@@ -372,3 +372,18 @@ def test_recipes_that_lose_what_they_leave_out(found):
 
 def test_a_checkpoint_of_coefficients(found):
     assert all(all(of["resumed_coefficients"]) for of in found), [of["resumed_coefficients"] for of in found]
+
+
+def test_mixed_precision(tmp_path):
+    """A scaler begins with steps that overflow. Each method skips as many as plain DDP, but for one that its own error
+    makes, and learns: the loss falls to less than half, plain DDP's to a seventh."""
+    for found in run(cases.overflows, 2, tmp_path):
+        plain, first, last, _ = found["plain", False]
+        assert plain >= 5 and last < first / 5
+        assert {name for name, _ in found} == {"plain", *dict(gradwire.methods())}
+        wrong = {
+            what: (skipped, last / first)
+            for what, (skipped, first, last, same) in found.items()
+            if skipped > plain + 1 or last > first / 2 or not same
+        }
+        assert wrong == {}
