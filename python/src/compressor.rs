@@ -11,7 +11,8 @@ use crate::device::Device;
 use crate::errors::{OrRaise, exception};
 use crate::group::Group;
 use crate::held::Held;
-use crate::memory::{CudaView, View};
+use crate::memory::{CudaView, View, written};
+use crate::number::Whole;
 use crate::payload::bytes_of;
 
 /// Compresses the gradients of a model's tensors, exchanges them between ranks, and keeps what a step leaves for the
@@ -41,20 +42,20 @@ impl Compressor {
     /// For tensors of these shapes. `recipe` is a text, and `rules` are pairs of a pattern of names and a text, of
     /// which the first that fits a tensor counts.
     #[new]
-    #[pyo3(signature = (recipe, shapes, run = 0, *, names = None, rules = Vec::new(), small = None, all_reduce_only = false))]
+    #[pyo3(signature = (recipe, shapes, run = Whole(0), *, names = None, rules = Vec::new(), small = None, all_reduce_only = false))]
     #[expect(clippy::too_many_arguments, reason = "names in Python")]
     fn new(
         py: Python<'_>,
         recipe: &str,
-        shapes: Vec<Vec<u64>>,
-        run: u64,
+        shapes: Vec<Vec<Whole<u64>>>,
+        run: Whole<u64>,
         names: Option<Vec<String>>,
         rules: Vec<(String, String)>,
-        small: Option<u64>,
+        small: Option<Whole<u64>>,
         all_reduce_only: bool,
     ) -> PyResult<Self> {
         let mut policy = Policy::new(recipe).or_raise(py)?;
-        if let Some(elements) = small {
+        if let Some(Whole(elements)) = small {
             policy = policy.small(elements);
         }
         for (pattern, recipe) in &rules {
@@ -68,30 +69,31 @@ impl Compressor {
             let text = format!("{} names for {} shapes: give each tensor one name", names.len(), shapes.len());
             return Err(crate::errors::of_class(py, "SettingError", text));
         }
+        let sides = |shape: Vec<Whole<u64>>| shape.into_iter().map(|Whole(side)| side).collect::<Vec<_>>();
         let tensors: Vec<Tensor> =
-            names.into_iter().zip(shapes).map(|(name, shape)| Tensor::new(name, shape)).collect();
-        let inner = gradwire::Compressor::with_policy(&policy, &tensors, run).or_raise(py)?;
+            names.into_iter().zip(shapes).map(|(name, shape)| Tensor::new(name, sides(shape))).collect();
+        let inner = gradwire::Compressor::with_policy(&policy, &tensors, run.0).or_raise(py)?;
         let recipes = inner.recipes().iter().map(Recipe::to_string).collect();
         Ok(Self { inner: Mutex::new(Held::Host(Box::new(inner))), recipes })
     }
 
     /// A step: the gradient of this rank becomes the mean over all ranks, in its memory. One on the host is encoded by
     /// `device`, and one in a CUDA device's memory there, on `stream`, with the state beside it.
-    #[pyo3(signature = (device, group, gradient, *, stream = 0))]
+    #[pyo3(signature = (device, group, gradient, *, stream = Whole(0)))]
     fn exchange(
         &self,
         py: Python<'_>,
         device: &Device,
         group: &Bound<'_, PyAny>,
         gradient: &Bound<'_, PyAny>,
-        stream: u64,
+        stream: Whole<u64>,
     ) -> PyResult<()> {
         let mut group = Group::of(group)?;
         let mut lock = self.lock()?;
         let held = &mut *lock;
         let done = match CudaView::of(gradient, "gradient")? {
             // SAFETY: the stream and the memory are as the caller says, which the package's page asks for.
-            Some(view) => py.detach(|| unsafe { held.exchange_on_cuda(&mut group, &view, stream) }),
+            Some(view) => py.detach(|| unsafe { held.exchange_on_cuda(&mut group, &view, stream.0) }),
             None => {
                 let mut view = View::of(gradient, "gradient")?;
                 let values = view.values("gradient")?;
@@ -104,7 +106,16 @@ impl Compressor {
                 raised.set_cause(py, Some(cause));
             }
             raised
-        })
+        })?;
+        written(gradient)
+    }
+
+    /// Takes back the last step. The gradient keeps the mean.
+    fn undo(&self, py: Python<'_>) -> PyResult<()> {
+        match &mut *self.lock()? {
+            Held::Host(inner) => inner.undo().or_raise(py),
+            Held::Resident { inner, .. } => inner.undo().or_raise(py),
+        }
     }
 
     /// The state of this rank as bytes.
@@ -116,11 +127,17 @@ impl Compressor {
     }
 
     /// Takes up saved states, those of all ranks that there were, for rank `rank` of `ranks` that there are now.
-    fn restore(&self, py: Python<'_>, states: Vec<Bound<'_, PyAny>>, rank: u32, ranks: u32) -> PyResult<()> {
+    fn restore(
+        &self,
+        py: Python<'_>,
+        states: Vec<Bound<'_, PyAny>>,
+        rank: Whole<u32>,
+        ranks: Whole<u32>,
+    ) -> PyResult<()> {
         let states = states.iter().map(bytes_of).collect::<PyResult<Vec<_>>>()?;
         let mut lock = self.lock()?;
         let held = &mut *lock;
-        py.detach(|| held.host()?.restore(&states, rank, ranks)).or_raise(py)
+        py.detach(|| held.host()?.restore(&states, rank.0, ranks.0)).or_raise(py)
     }
 
     /// Takes over what other compressors keep of tensors of the same names.
@@ -145,7 +162,7 @@ impl Compressor {
             return Err(crate::errors::of_class(py, "SettingError", text));
         }
         output.copy_from_slice(&residual);
-        Ok(())
+        written(out)
     }
 
     /// Forgets what has not been sent.
@@ -195,6 +212,18 @@ impl Compressor {
 #[pyfunction]
 pub fn recipe(py: Python<'_>, text: &str) -> PyResult<String> {
     Ok(text.parse::<Recipe>().or_raise(py)?.to_string())
+}
+
+/// Whether a recipe loses what it leaves out: a selection that is not unbiased, with nothing kept from step to step.
+#[pyfunction]
+pub fn drops(py: Python<'_>, text: &str) -> PyResult<bool> {
+    let recipe = text.parse::<Recipe>().or_raise(py)?;
+    let memory = recipe.memory();
+    let keeps = memory.feedback || memory.momentum.is_some() || memory.shift.is_some();
+    // Of coefficients too, which `Recipe::selection` does not give.
+    let written = recipe.to_string();
+    let selects = written.split('+').any(|stage| stage.starts_with("topk") || stage.starts_with("randomk"));
+    Ok(selects && !keeps && !recipe.promise(1 << 20).or_raise(py)?.unbiased)
 }
 
 /// The published methods by name, each with its recipe.

@@ -8,7 +8,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, of_class};
-use crate::memory::View;
+use crate::memory::{View, written};
+use crate::number::{Factor, Whole};
 use crate::payload::{Content, Payload, bytes_of};
 
 /// A device that encodes and decodes. All devices give the same bytes.
@@ -105,21 +106,22 @@ impl Device {
     }
 
     /// Compresses a gradient by a codec's text, as `"qsgd:bits=4,bucket=64"` or `"topk:0.01+f16"`.
-    #[pyo3(signature = (codec, gradient, *, run = 0, step = 0, worker = 0, tensor = 0, residual = None))]
+    #[pyo3(signature = (codec, gradient, *, run = Whole(0), step = Whole(0), worker = Whole(0), tensor = Whole(0), residual = None))]
     #[expect(clippy::too_many_arguments, reason = "names in Python")]
     fn encode(
         &self,
         py: Python<'_>,
         codec: &str,
         gradient: &Bound<'_, PyAny>,
-        run: u64,
-        step: u64,
-        worker: u32,
-        tensor: u32,
+        run: Whole<u64>,
+        step: Whole<u64>,
+        worker: Whole<u32>,
+        tensor: Whole<u32>,
         residual: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Payload> {
         let (codec, feedback) = self::codec(py, codec)?;
         let view = View::of(gradient, "gradient")?;
+        let given = residual;
         let mut residual = residual.map(|residual| View::of(residual, "residual")).transpose()?;
         match (&residual, feedback) {
             (None, true) => {
@@ -137,7 +139,7 @@ impl Device {
             residual.expect_apart(&view, ["residual", "gradient"])?;
         }
         let kept = residual.as_mut().map(|view| view.values("residual")).transpose()?;
-        let seed = Seed::new(run).step(step).worker(worker).tensor(tensor);
+        let seed = Seed::new(run.0).step(step.0).worker(worker.0).tensor(tensor.0);
         let (device, gradient) = (&self.inner, view.gradient());
         let encode = || match (codec, kept) {
             (Codec::Dense(codec), None) => device.encode(&codec, gradient, seed).map(Content::Dense),
@@ -149,7 +151,9 @@ impl Device {
                 device.encode_sparse_with_feedback(&codec, gradient, kept, seed).map(Content::Sparse)
             }
         };
-        Ok(Payload { content: py.detach(encode).or_raise(py)? })
+        let content = py.detach(encode).or_raise(py)?;
+        given.map_or(Ok(()), written)?;
+        Ok(Payload { content })
     }
 
     /// `out = decode(payload)`, and returns `out`: a new numpy array of float32, unless one is handed over.
@@ -172,36 +176,38 @@ impl Device {
             Content::Sparse(payload) => self.inner.decode_sparse_into(payload, output),
         };
         py.detach(decode).or_raise(py)?;
+        written(&out)?;
         Ok(out)
     }
 
     /// `out += weight * decode(payload)`.
-    #[pyo3(signature = (payload, out, weight = 1.0))]
+    #[pyo3(signature = (payload, out, weight = Factor(1.0)))]
     fn decode_add(
         &self,
         py: Python<'_>,
         payload: &Bound<'_, PyAny>,
         out: &Bound<'_, PyAny>,
-        weight: f32,
+        weight: Factor,
     ) -> PyResult<()> {
         let content = content(payload)?;
         let mut view = View::of(out, "output")?;
         let output = view.values("output")?;
         let decode = || match &*content {
-            Content::Dense(payload) => self.inner.decode_add(payload, weight, output),
-            Content::Sparse(payload) => self.inner.decode_sparse_add(payload, weight, output),
+            Content::Dense(payload) => self.inner.decode_add(payload, weight.0, output),
+            Content::Sparse(payload) => self.inner.decode_sparse_add(payload, weight.0, output),
         };
-        py.detach(decode).or_raise(py)
+        py.detach(decode).or_raise(py)?;
+        written(out)
     }
 
     /// `out = weight * (decode(payloads[0]) + decode(payloads[1]) + ...)`, in this order.
-    #[pyo3(signature = (payloads, out, weight = 1.0))]
+    #[pyo3(signature = (payloads, out, weight = Factor(1.0)))]
     fn decode_sum(
         &self,
         py: Python<'_>,
         payloads: Vec<Bound<'_, PyAny>>,
         out: &Bound<'_, PyAny>,
-        weight: f32,
+        weight: Factor,
     ) -> PyResult<()> {
         let contents = payloads.iter().map(content).collect::<PyResult<Vec<_>>>()?;
         let (mut dense, mut sparse) = (Vec::new(), Vec::new());
@@ -218,10 +224,11 @@ impl Device {
         let mut view = View::of(out, "output")?;
         let output = view.values("output")?;
         let decode = || match sparse.is_empty() {
-            true => self.inner.decode_sum(&dense, weight, output),
-            false => self.inner.decode_sparse_sum(&sparse, weight, output),
+            true => self.inner.decode_sum(&dense, weight.0, output),
+            false => self.inner.decode_sparse_sum(&sparse, weight.0, output),
         };
-        py.detach(decode).or_raise(py)
+        py.detach(decode).or_raise(py)?;
+        written(out)
     }
 }
 

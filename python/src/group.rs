@@ -5,6 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyByteArrayMethods, PyBytes, PyList};
 
+use crate::number::Whole;
 use crate::payload::bytes_of;
 
 /// A group whose operations are methods of a Python object: `all_gather(bytes)`, `all_to_all(list)`,
@@ -20,8 +21,13 @@ pub struct Group {
 impl Group {
     /// The group of an object.
     pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let number = |name: &str| object.getattr(name)?.extract::<u32>();
-        Ok(Self { rank: number("rank")?, ranks: number("ranks")?, methods: object.clone().unbind(), raised: None })
+        let number = |name: &str| object.getattr(name)?.extract::<Whole<u32>>();
+        let (Whole(rank), Whole(ranks)) = (number("rank")?, number("ranks")?);
+        if rank >= ranks {
+            let text = format!("the group says rank {rank} of {ranks} ranks: ranks are counted from 0 to {ranks} - 1");
+            return Err(PyValueError::new_err(text));
+        }
+        Ok(Self { rank, ranks, methods: object.clone().unbind(), raised: None })
     }
 
     /// Calls Python, and keeps what it raises.

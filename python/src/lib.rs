@@ -6,6 +6,7 @@ mod errors;
 mod group;
 mod held;
 mod memory;
+mod number;
 mod payload;
 
 use pyo3::prelude::*;
@@ -18,6 +19,7 @@ fn _gradwire(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<payload::Payload>()?;
     module.add_class::<compressor::Compressor>()?;
     module.add_function(wrap_pyfunction!(device::has_feedback, module)?)?;
+    module.add_function(wrap_pyfunction!(compressor::drops, module)?)?;
     module.add_function(wrap_pyfunction!(compressor::recipe, module)?)?;
     module.add_function(wrap_pyfunction!(compressor::methods, module)?)
 }

@@ -178,6 +178,23 @@ impl View {
     }
 }
 
+/// Tells torch that a tensor's memory was written, so that autograd refuses what it has saved of the values before.
+/// Memory of any other library stays as it is.
+pub fn written(object: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = object.py();
+    let modules = py.import("sys")?.getattr("modules")?;
+    let Ok(torch) = modules.get_item("torch") else { return Ok(()) };
+    // A module that is still being imported has no tensors yet.
+    let Ok(class) = torch.getattr("Tensor") else { return Ok(()) };
+    if !object.is_instance(&class)? || object.call_method0("is_inference")?.is_truthy()? {
+        return Ok(());
+    }
+    // A write of no element counts as one, in every torch from 1.13 on.
+    let detached = object.call_method0("detach")?.call_method1("reshape", (-1,))?;
+    detached.call_method1("narrow", (0, 0, 0))?.call_method0("zero_")?;
+    Ok(())
+}
+
 /// A dense tensor of DLPack, wherever it lies.
 struct Tensor {
     data: *mut c_void,

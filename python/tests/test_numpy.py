@@ -226,6 +226,27 @@ def test_bad_outputs(gradient):
         gradwire.encode("qsgd:bits=4", gradient, residual=numpy.zeros(N, numpy.float32))
 
 
+@pytest.mark.parametrize(
+    "call, needed",
+    [
+        (lambda g: gradwire.encode("qsgd:bits=4", g, run=-1), "from 0 to 18446744073709551615"),
+        (lambda g: gradwire.encode("qsgd:bits=4", g, step=1 << 64), "from 0 to 18446744073709551615"),
+        (lambda g: gradwire.encode("qsgd:bits=4", g, worker=1 << 32), "from 0 to 4294967295"),
+        (lambda g: gradwire.encode("qsgd:bits=4", g, tensor=-1), "from 0 to 4294967295"),
+        (lambda g: gradwire.Compressor("none", [[-4]]), "-4 was handed over"),
+        (lambda g: gradwire.Compressor("none", [[4]], 10**400), "a number of 401 characters"),
+        (lambda g: gradwire.Compressor("none", [[4]], small=-1), "-1 was handed over"),
+        (lambda g: gradwire.Compressor("none", [[4]]).restore([b""], -1, 1), "from 0 to 4294967295"),
+        (lambda g: gradwire.Compressor("none", [[N]]).exchange(gradwire.Device.cpu(), Ranked(-1, 1), g), "-1"),
+        (lambda g: gradwire.Compressor("none", [[N]]).exchange(gradwire.Device.cpu(), Ranked(2, 2), g), "rank 2 of 2"),
+        (lambda g: gradwire.Device.cpu().decode_add(b"", g, 10**400), "a float is needed"),
+    ],
+)
+def test_numbers_that_do_not_fit(gradient, call, needed):
+    with pytest.raises(ValueError, match=needed):
+        call(gradient)
+
+
 def test_not_finite(gradient):
     gradient[77] = numpy.nan
     residual = numpy.ones(N, numpy.float32)
@@ -275,6 +296,31 @@ class Alone:
 
     def broadcast(self, root, mine):
         return mine
+
+
+class Ranked(Alone):
+    def __init__(self, rank, ranks):
+        self.rank, self.ranks = rank, ranks
+
+
+def test_undo():
+    """A step that is taken back leaves the state as it was, and is made anew with the same draws."""
+    for text in ["qsgd:bits=4,bucket=64+ef", "topk:0.05+momentum=0.9", "powersgd:rank=2"]:
+        compressor, plain = [gradwire.Compressor(text, [[64, 48]], 7) for _ in range(2)]
+        for seed in range(3):
+            given = numpy.random.default_rng(seed).standard_normal(64 * 48, dtype=numpy.float32)
+            first, again, expected = given.copy(), given.copy(), given.copy()
+            before = compressor.state()
+            compressor.exchange(gradwire.Device.cpu(), Alone(), first)
+            assert compressor.state() != before
+            compressor.undo()
+            assert compressor.state() == before and compressor.steps == seed
+            compressor.exchange(gradwire.Device.cpu(), Alone(), again)
+            plain.exchange(gradwire.Device.cpu(), Alone(), expected)
+            assert (again == expected).all() and (first == expected).all()
+    compressor.undo()
+    with pytest.raises(gradwire.ExchangeError, match="no step to take back"):
+        compressor.undo()
 
 
 def test_a_sum_of_another_length_is_refused():

@@ -16,7 +16,9 @@ import gradwire
 torch = pytest.importorskip("torch")
 import torch.multiprocessing as processes
 
+import cases
 import workers
+from test_numpy import Alone
 
 RECIPES = [
     "qsgd:bits=4,bucket=64+ef",
@@ -61,6 +63,12 @@ def run(work, ranks, folder, *arguments, join=True):
     return [torch.load(result) if result.exists() else None for result in results]
 
 
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """What both ranks give in each case of `cases`."""
+    return run(cases.every, 2, tmp_path_factory.mktemp("cases"))
+
+
 def test_tensors_enter_without_a_copy():
     """What numpy sees of a tensor's memory has the same payload, a bf16 tensor its own, and an output is written."""
     gradient = torch.randn(5000)
@@ -74,6 +82,31 @@ def test_tensors_enter_without_a_copy():
     residual = torch.zeros(5000)
     gradwire.encode("topk:0.01+ef", gradient, residual=residual)
     assert torch.count_nonzero(residual) == 4950
+
+
+def test_writes_count_for_autograd():
+    """What was written through DLPack has another version, and autograd refuses what it has saved of the values before."""
+    device, compressor = gradwire.Device.cpu(), gradwire.Compressor("topk:0.1+ef", [[50, 20]])
+    payload = gradwire.encode("topk:k=5", torch.ones(1000))
+    writes = [
+        lambda tensor: gradwire.decode(payload, tensor),
+        lambda tensor: device.decode_add(payload, tensor),
+        lambda tensor: device.decode_sum([payload], tensor),
+        lambda tensor: gradwire.encode("topk:0.1+ef", torch.ones(1000), residual=tensor),
+        lambda tensor: compressor.residual_into(tensor),
+        lambda tensor: compressor.exchange(device, Alone(), tensor),
+    ]
+    for write in writes:
+        weight, values = torch.ones(1000, requires_grad=True), torch.ones(1000)
+        loss = (weight * values).sum()
+        write(values)
+        assert values._version == 1
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+    with torch.inference_mode():
+        values = torch.zeros(1000)
+        gradwire.decode(payload, values)
+    assert torch.count_nonzero(values) == 5
 
 
 @pytest.mark.parametrize(
@@ -108,11 +141,11 @@ def test_operations_of_a_group(tmp_path):
 def test_training(tmp_path, ranks):
     """Every recipe learns as plain DDP does, and all ranks have the same weights to the bit.
 
-    Of 2,000 points; over five seeds the mean accuracy is within 3 points of plain DDP's. At the default depth four ranks
-    run five recipes with one seed, for the bits, and have to learn at all: a third is chance.
+    Of 2,000 points; over five seeds the mean accuracy is within 3 points of plain DDP's, and over three at the default
+    depth. There four ranks run five recipes with one seed, for the bits, and have to learn at all: a third is chance.
     """
     full = os.environ.get("GRADWIRE_DEPTH") == "full"
-    seeds = [1, 2, 3, 4, 5] if ranks == 2 or full else [1]
+    seeds = [1, 2, 3, 4, 5] if full else [1, 2, 3] if ranks == 2 else [1]
     recipes = RECIPES + MORE if full else RECIPES if ranks == 2 else RECIPES[:1] + RECIPES[4:8]
     results = run(workers.learn, ranks, tmp_path, ["plain"] + recipes, seeds, 150)[0]
     mean = {recipe: numpy.mean([results[recipe, seed][0] for seed in seeds]) for recipe in ["plain"] + recipes}
@@ -123,15 +156,14 @@ def test_training(tmp_path, ranks):
         assert mean[recipe] > (mean["plain"] - 0.03 if len(seeds) > 1 else 0.7), (recipe, mean)
 
 
-@pytest.mark.parametrize("recipe", ["topk:0.05+momentum=0.5", "powersgd:rank=2", "onebit:bucket=64"])
-def test_a_checkpoint_goes_on_to_the_bit(tmp_path, recipe):
+def test_a_checkpoint_goes_on_to_the_bit(tmp_path):
     """The buckets of a new DDP are not those that were saved, until it makes them anew. Nothing here is drawn at random."""
-    assert run(workers.resume, 2, tmp_path, recipe, None) == [True, True]
+    assert run(workers.resume, 2, tmp_path, ["topk:0.05+momentum=0.5", "powersgd:rank=2", "onebit:bucket=64"]) == [[True] * 3] * 2
 
 
 def test_a_checkpoint_of_other_ranks(tmp_path):
     """Two ranks' residuals become those of three, of which the sum is the same to the bit: one of each is not zero."""
-    run(workers.resume, 2, tmp_path, "topk:0.05+ef", None)
+    run(workers.resume, 2, tmp_path, ["topk:0.05+ef"])
     saved = [torch.load(tmp_path / f"saved-{rank}")["state"] for rank in range(2)]
     results = run(workers.reshard, 3, tmp_path / "three", "topk:0.05+ef", saved)
     assert all("hand over a list" in text for text, _ in results)
@@ -148,7 +180,8 @@ def test_a_rank_that_dies_does_not_hang_the_others(tmp_path):
     assert time.monotonic() - began < 60
     assert results[2] is None
     for first, second in results[:2]:
-        assert first and "Make a new group" in second, (first, second)
+        assert first.startswith("GroupError: "), first
+        assert second.startswith("GroupError: ") and "Make a new group" in second, second
 
 
 def test_the_hook_works_where_the_bucket_lies(tmp_path):
@@ -185,9 +218,8 @@ def test_fsdp(tmp_path, recipe, ranks, replicas):
         assert compressed[1] and plain[0] > 0.9 and compressed[0] > (0.8 if replicas else plain[0] - 0.03)
 
 
-@pytest.mark.parametrize("recipe", ["topk:0.1+ef", "qsgd:bits=4,bucket=64+ef"])
-def test_a_loop_without_ddp(tmp_path, recipe):
-    assert run(workers.loop, 2, tmp_path, recipe) == [(True, True)] * 2
+def test_a_loop_without_ddp(tmp_path):
+    assert run(workers.loop, 2, tmp_path, ["topk:0.1+ef", "qsgd:bits=4,bucket=64+ef"]) == [[(True, True)] * 2] * 2
 
 
 @pytest.mark.parametrize("recipe, least", [("none", 1), ("qsgd:bits=4,bucket=64+ef", 6), ("powersgd:rank=2", 8)])
@@ -235,3 +267,123 @@ def test_the_hook_does_not_leak(tmp_path):
     for grown, texts in run(workers.leak, 2, tmp_path):
         assert grown < 2048, f"{grown} KiB"
         assert "warm_start" in texts[0]
+
+
+def test_a_step_is_taken_back(found):
+    for of in found:
+        for recipe, (same, steps, sent_more) in of["undo"].items():
+            assert same and steps == 5 and sent_more, recipe
+        texts, counted = of["undo_refused"]
+        assert counted == [0, 2, 1]
+        assert all("StateError: there is no step to take back" in text for text in texts[:3]) and "closed" in texts[3], texts
+        same, texts, steps = of["undo_of_loops"]
+        assert same and steps == 3 and all("there is no step to take back" in text for text in texts), texts
+
+
+def test_the_loss_scale_may_change(found):
+    """Powers of two: the means without their scale have the bits of a scale of 1, and top-k loses nothing, whose sums are
+    exact. Without `scaler=` it does, so that this can fail."""
+    for of in found:
+        same, lost = of["scales"]
+        for (recipe, name, told), equal in same.items():
+            assert equal == (told or name == "one"), (recipe, name, told)
+        for name in cases.SCALES:
+            assert lost["topk:0.05+ef", name, True] == 0
+        assert all(lost["topk:0.05+ef", name, False] > 0.2 for name in ["doubled", "dropped"]), lost
+        same, texts = of["scales_of_loops"]
+        assert same == [True, True]
+        assert "hand over a GradScaler" in texts[0] and texts[4] == "1"
+        assert all(f"loss scale is {scale}" in text for scale, text in zip(["0.0", "inf", "nan"], texts[1:])), texts
+
+
+def test_parameters_of_other_strides(found):
+    """A gradient of rank 1 comes but for rounding, wherever its elements lie: sums of 144 products, each to 2^-24."""
+    for of in found:
+        for what, error in of["strides"].items():
+            assert error < 4 * 144 * 2**-24, (what, error)
+
+
+def test_parameters_that_no_rank_uses(found):
+    """Nothing is lost where DDP drops a part of a bucket, but for the rounding of 12 steps; without `unused` it is."""
+    for of in found:
+        for (recipe, how), (lost, without, units) in of["unused"].items():
+            # DDP has dropped something in the steps that left out a branch, and the one that is never used each time.
+            assert (without > 12) == (how != "ranks apart"), (recipe, how, without)
+            if how == "not told":
+                assert lost > 0.02, (recipe, how, lost)
+                continue
+            # Twelve steps, each with less than eight roundings of no more than what was given.
+            assert lost < 12 * 8 * 2**-24, (recipe, how, lost)
+        assert all(of["unused_in_turn"]), of["unused_in_turn"]
+
+
+def test_ranks_with_other_settings(found):
+    """Each setting is named at once, on every rank."""
+    for rank, of in enumerate(found):
+        texts, seconds = of["disagreement"]
+        assert seconds < 20
+        for what, text in texts.items():
+            assert re.match(f"SettingError: {what} is .* on rank {1 - rank} and .* on rank {rank}: make", text), text
+
+
+def test_one_state_for_two_models(found):
+    for of in found:
+        texts = of["second_models"]
+        assert texts[1:3] == texts[4:] == ["1", "2"]
+        assert "is not in the model" in texts[0] and "was not in the first step" in texts[3], texts
+
+
+def test_copies_of_a_state(found):
+    for of in found:
+        same, texts = of["copies"]
+        assert all(same), same
+        assert "set state.scaler" in texts[0] and "residuals belong to a rank" in texts[1], texts
+
+
+def test_backward_raises_what_failed(found):
+    for rank, of in enumerate(found):
+        first, second, third, bare = of["errors_of_backward"]
+        own = ["ExchangeError: rank 1", "NotFiniteError: "][rank]
+        assert first.startswith(own) and bare.startswith(own), (first, bare)
+        assert second.startswith("GroupError: an exchange failed before") and "Make a new group" in second, second
+
+
+def test_types_of_parameters(found):
+    for of in found:
+        found = of["types"]
+        assert ["float64" in "".join(said) for said in found["float64"]] == [True, False, False], found["float64"]
+        assert "the gradient of" in found["float64"][0][0] and "3.4e38" in found["float64"][0][0]
+        assert not found["above"] and found["none"] == ([], True)
+        for warm_up in [0, 1]:
+            assert "SettingError: the parameter p0 is complex" in found["complex", warm_up]
+        assert "SettingError: the parameter turned is complex" in found["complex", "loop"]
+
+
+def test_recipes_that_lose_what_they_leave_out(found):
+    for of in found:
+        types = of["types"]
+        for what in types:
+            recipe = what if isinstance(what, str) else what[0]
+            if recipe in ["topk:0.1", "dct+topk:0.1"]:
+                assert len(types[what]) == 1 and repr(recipe) in types[what][0] and "add +ef" in types[what][0], what
+            elif recipe not in ["float64", "above", "none", "complex"]:
+                assert types[what] == [], what
+
+
+def test_a_checkpoint_of_coefficients(found):
+    assert all(all(of["resumed_coefficients"]) for of in found), [of["resumed_coefficients"] for of in found]
+
+
+def test_mixed_precision(tmp_path):
+    """A scaler begins with steps that overflow. Each method skips as many as plain DDP, but for one that its own error
+    makes, and learns: the loss falls to less than half, plain DDP's to a seventh."""
+    for found in run(cases.overflows, 2, tmp_path):
+        plain, first, last, _ = found["plain", False]
+        assert plain >= 5 and last < first / 5
+        assert {name for name, _ in found} == {"plain", *dict(gradwire.methods())}
+        wrong = {
+            what: (skipped, last / first)
+            for what, (skipped, first, last, same) in found.items()
+            if skipped > plain + 1 or last > first / 2 or not same
+        }
+        assert wrong == {}

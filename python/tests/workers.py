@@ -99,10 +99,13 @@ def learn(rank, ranks, folder, recipes, seeds, steps):
     leave(results, folder, rank)
 
 
-def resume(rank, ranks, folder, recipe, others):
-    """Trains, saves, and goes on in a new state; other ranks' states with another number of ranks."""
+def resume(rank, ranks, folder, recipes):
+    """Trains under each recipe, saves, and goes on in a new state; whether the bits are the same."""
     enter(rank, ranks, folder)
+    leave([resumed(rank, folder, recipe) for recipe in recipes], folder, rank)
 
+
+def resumed(rank, folder, recipe):
     def begin(saved=None):
         model = DistributedDataParallel(network(1), bucket_cap_mb=0.01)
         state = gradwire.torch.State(recipe, seed=3, small=0, model=model)
@@ -130,7 +133,7 @@ def resume(rank, ranks, folder, recipe, others):
     again, state_again, optimizer = begin(saved)
     for number in range(5, 9):
         step(again, optimizer, number)
-    leave(torch.equal(weights(model).view(torch.int32), weights(again).view(torch.int32)), folder, rank)
+    return torch.equal(weights(model).view(torch.int32), weights(again).view(torch.int32))
 
 
 def reshard(rank, ranks, folder, recipe, states):
@@ -204,7 +207,7 @@ def addresses(rank, ranks, folder):
         def __getattr__(self, name):
             return getattr(self._inner, name)
 
-        def exchange(self, device, group, gradient):
+        def exchange(self, device, group, gradient, stream=0):
             seen["compressor"].append(gradient.data_ptr())
             before = gradient.clone()
             self._inner.exchange(device, group, gradient)
@@ -367,9 +370,13 @@ def fsdp(rank, ranks, folder, recipe, replicas):
     leave(results, folder, rank)
 
 
-def loop(rank, ranks, folder, recipe):
+def loop(rank, ranks, folder, recipes):
     """A loop without DDP: gradients averaged by hand, a parameter that one rank does not use, a state that goes on."""
     enter(rank, ranks, folder)
+    leave([looped(rank, recipe) for recipe in recipes], folder, rank)
+
+
+def looped(rank, recipe):
     model = network(1)
     spare = torch.nn.Parameter(torch.zeros(3))
     model.register_parameter("spare", spare)
@@ -399,7 +406,7 @@ def loop(rank, ranks, folder, recipe):
         for parameter, value in zip(model.parameters(), before):
             parameter.copy_(value)
     step(4, again)
-    leave((same_everywhere(model), torch.equal(first, weights(model))), folder, rank)
+    return same_everywhere(model), torch.equal(first, weights(model))
 
 
 def leak(rank, ranks, folder):

@@ -5,6 +5,7 @@ import torch.distributed as dist
 
 from . import Compressor, Device, Payload, SettingError, StateError
 from . import recipe as _recipe
+from ._checks import expect_scaler, scale_of, warn_of_drops
 from ._group import Group
 from ._gradwire import has_feedback
 
@@ -14,11 +15,13 @@ class ReduceScatter:
 
     Each rank encodes its gradient in as many pieces as there are ranks, and rank r decodes and adds the r-th pieces of
     all, in the order of ranks. ``recipe`` is a quantizer or a selection, with error feedback or without: its residual is
-    of this rank, and is not re-sharded. One module has one of these.
+    of this rank, and is not re-sharded. One module has one of these. ``scaler`` is that of :class:`gradwire.torch.State`.
     """
 
-    def __init__(self, recipe, *, seed=0, number=0):
+    def __init__(self, recipe, *, seed=0, number=0, scaler=None):
         self.recipe = _recipe(recipe)
+        warn_of_drops(recipe)
+        self.scaler = expect_scaler(scaler)
         self.seed = seed
         self.number = number
         """The module's number, so that modules draw differently."""
@@ -26,8 +29,12 @@ class ReduceScatter:
         self.sent_bytes = 0
         self._feedback = has_feedback(self.recipe)
         self._residual = None
+        self._before = None
+        self._undo = False
         self._device = Device.cpu()
         self._groups = {}
+        self.replicas = None
+        """The :class:`AllReduce` over the replicas of the shard, where :func:`compress_fsdp` has set one."""
 
     def allocate(self, size, *, dtype, device):
         """Memory for inputs and outputs."""
@@ -42,6 +49,9 @@ class ReduceScatter:
         ranks = self._groups[group].ranks
         # Payloads of bf16 and f16 are made of them as they are.
         given = input_tensor.detach().reshape(ranks, -1).cpu()
+        scale = scale_of(self.scaler)
+        if scale != 1.0:
+            given = given.float() / scale
         residual = None
         if self._feedback:
             if self._residual is None:
@@ -51,7 +61,9 @@ class ReduceScatter:
                     f"the residual is of {self._residual.numel()} elements on {self._residual.shape[0]} ranks, and the "
                     f"gradient has {given.numel()} on {ranks}: begin with a new ReduceScatter"
                 )
-            residual = self._residual.clone()
+            # The residual before the step is kept beside the one after it, so that the step can be taken back.
+            residual = self._residual.clone() if self._before is None else self._before.copy_(self._residual)
+            self._before, self._undo = None, False
         try:
             parts = [
                 bytes(
@@ -73,16 +85,30 @@ class ReduceScatter:
             self._groups[group].all_to_all([b""] * ranks)
             raise
         received = self._groups[group].all_to_all(parts)
-        weight = 1.0 / ranks if op == dist.ReduceOp.AVG else 1.0
+        weight = scale / ranks if op == dist.ReduceOp.AVG else scale
         mine = output_tensor.detach()
         inside = mine.dtype == torch.float32 and mine.device.type == "cpu"
         total = mine if inside else torch.empty(mine.shape)
         self._device.decode_sum([Payload(part) for part in received], total, weight)
         if not inside:
             mine.copy_(total)
-        self._residual = residual
+        self._residual, self._before = residual, self._residual
+        self._undo = True
         self.steps += 1
         self.sent_bytes += sum(len(part) for rank, part in enumerate(parts) if rank != self._groups[group].rank)
+
+    def undo_step(self):
+        """Takes back the last step, and that of the replicas: what was sent of the residual comes back.
+
+        For a step that the optimizer does not apply, on every rank and for every module that made it.
+        """
+        if not self._undo:
+            raise StateError("there is no step to take back: undo_step comes after a step that succeeded, once")
+        if self.replicas is not None:
+            self.replicas.undo_step()
+        self._residual, self._before = self._before, self._residual
+        self._undo = False
+        self.steps -= 1
 
     def state_dict(self):
         """What a checkpoint of this rank has to hold."""
@@ -92,7 +118,7 @@ class ReduceScatter:
             "number": self.number,
             "rank": dist.get_rank(),
             "steps": self.steps,
-            "residual": self._residual,
+            "residual": None if self._residual is None else self._residual.clone(),
         }
 
     def load_state_dict(self, state):
@@ -105,7 +131,9 @@ class ReduceScatter:
             raise StateError("the state has no steps or no residual: hand over what ReduceScatter.state_dict gave")
         residual = state["residual"]
         self.steps = state["steps"]
-        self._residual = None if residual is None else residual.to("cpu", torch.float32)
+        # A copy: the state that was handed over stays what it is.
+        self._residual = None if residual is None else residual.to("cpu", torch.float32, copy=True)
+        self._before, self._undo = None, False
 
 
 class AllReduce:
@@ -115,8 +143,10 @@ class AllReduce:
     it is.
     """
 
-    def __init__(self, recipe, process_group, *, seed=0, number=0):
+    def __init__(self, recipe, process_group, *, seed=0, number=0, scaler=None):
         self.recipe = _recipe(recipe)
+        warn_of_drops(recipe)
+        self.scaler = expect_scaler(scaler)
         self._run = (seed << 20) + number
         self._group = Group(process_group)
         self._device = Device.cpu()
@@ -127,19 +157,31 @@ class AllReduce:
         if self._compressor is None:
             self._compressor = Compressor(self.recipe, [[reduce_output.numel()]], self._run & (2**64 - 1), small=0)
         mine = reduce_output.detach()
-        if mine.dtype == torch.float32 and mine.device.type == "cpu":
-            self._compressor.exchange(self._device, self._group, mine)
-        else:
-            apart = mine.to("cpu", torch.float32)
-            self._compressor.exchange(self._device, self._group, apart)
-            mine.copy_(apart)
+        inside = mine.dtype == torch.float32 and mine.device.type == "cpu"
+        values = mine if inside else mine.to("cpu", torch.float32)
+        scale = scale_of(self.scaler)
+        if scale != 1.0:
+            values.div_(scale)
+        try:
+            self._compressor.exchange(self._device, self._group, values)
+        finally:
+            if scale != 1.0:
+                values.mul_(scale)
+        if not inside:
+            mine.copy_(values)
+
+    def undo_step(self):
+        """Takes back the last step."""
+        if self._compressor is None:
+            raise StateError("there is no step to take back: no mean was made so far")
+        self._compressor.undo()
 
 
-def compress_fsdp(model, recipe, *, seed=0, replicas=None, replica_recipe=None):
+def compress_fsdp(model, recipe, *, seed=0, replicas=None, replica_recipe=None, scaler=None):
     """Compresses the reduce-scatter of every module that ``fully_shard`` holds; returns what was set, module by module.
 
     With ``replicas``, a process group of the ranks that hold the same shard, the mean over them is compressed as well, by
-    ``replica_recipe``, or by ``recipe`` where there is none.
+    ``replica_recipe``, or by ``recipe`` where there is none. ``scaler`` is that of :class:`gradwire.torch.State`.
     """
     sharded = [module for module in model.modules() if hasattr(module, "set_custom_reduce_scatter")]
     if not sharded:
@@ -149,9 +191,12 @@ def compress_fsdp(model, recipe, *, seed=0, replicas=None, replica_recipe=None):
         )
     held = []
     for number, module in enumerate(sharded):
-        scatter = ReduceScatter(recipe, seed=seed, number=number)
+        scatter = ReduceScatter(recipe, seed=seed, number=number, scaler=scaler)
         module.set_custom_reduce_scatter(scatter)
         if replicas is not None:
-            module.set_all_reduce_hook(AllReduce(replica_recipe or recipe, replicas, seed=seed, number=number))
+            scatter.replicas = AllReduce(
+                replica_recipe or recipe, replicas, seed=seed, number=number, scaler=scaler
+            )
+            module.set_all_reduce_hook(scatter.replicas)
         held.append(scatter)
     return held

@@ -115,6 +115,12 @@ class Compressor:
 
         Where this fails, gradient and state are as they were. Raises ExchangeError, GroupError, NotFiniteError.
         """
+    def undo(self) -> None:
+        """Takes back the last step: the state is as before it, to the bit. The gradient keeps the mean.
+
+        Every rank takes back the same steps, each right after its exchange, once. Raises ExchangeError where there is
+        nothing to take back, and StateError where the step was made in a CUDA device's memory.
+        """
     def state(self) -> bytes:
         """The state of this rank."""
     def restore(self, states: Sequence[bytes], rank: int, ranks: int) -> None:
@@ -143,6 +149,9 @@ def recipe(text: str) -> str:
 
 def methods() -> list[tuple[str, str]]:
     """The published methods by name, each with its recipe: ``grace:<name>`` in a text."""
+
+def drops(text: str) -> bool:
+    """Whether a recipe loses what it leaves out: a selection that is not unbiased, without a memory. Raises SettingError."""
 
 def has_feedback(text: str) -> bool:
     """Whether a codec's text has error feedback, so that an encode needs a residual. Raises SettingError."""
