@@ -71,8 +71,8 @@ impl By {
                 format!("xtask {}", words.join(" "))
             }
         };
-        // Only what a fault changes is compiled again. Programs with faults are in a folder of their own.
-        bash.env("CARGO_INCREMENTAL", "1").env("CARGO_TARGET_DIR", tree.join("../build"));
+        // Programs with faults are in a folder of their own.
+        bash.env("CARGO_TARGET_DIR", tree.join("../build"));
         bash.env("GRADWIRE_DEPTH", "quick").env_remove("CARGO_MANIFEST_DIR");
         bash.args(["-euo", "pipefail", "-c", &script]).current_dir(tree);
         let output = bash.output().map_err(|e| format!("bash could not be started: {e}"))?;
@@ -88,9 +88,10 @@ impl By {
     /// Whether the output is of a fault that was found, and not of a build that failed.
     fn is_told(&self, text: &str) -> bool {
         match self {
+            // The list of failures has a line for each test, whatever was printed beside the other lines.
             Self::Test { path, .. } => {
-                let start = format!("test {path}");
-                text.lines().any(|line| line.starts_with(&start) && line.ends_with("FAILED"))
+                let is_of = |line: &str| line.strip_prefix("    ").is_some_and(|name| name.starts_with(path));
+                text.contains("test result: FAILED") && text.lines().any(is_of)
             }
             Self::Command { says, .. } => text.contains(says),
         }
@@ -104,8 +105,9 @@ mod tests {
     #[test]
     fn a_build_that_fails_finds_nothing() {
         let by = By::Test { program: "cpu", path: "suite::", codec: "" };
-        assert!(by.is_told("running 3 tests\ntest suite::baseline ... FAILED\n"));
-        assert!(!by.is_told("error: could not compile `gradwire`\n"));
-        assert!(!by.is_told("test suite::baseline ... ok\ntest other::one ... FAILED\n"));
+        let failed = |name: &str| format!("failures:\n    {name}\n\ntest result: FAILED. 2 passed; 1 failed\n");
+        assert!(by.is_told(&failed("suite::baseline")));
+        assert!(!by.is_told(&failed("other::one")));
+        assert!(!by.is_told("error: could not compile `gradwire`\n    suite::baseline\n"));
     }
 }

@@ -11,8 +11,8 @@ const fn test(program: &'static str, path: &'static str) -> By {
     By::Test { program, path, codec: "" }
 }
 
-const fn of_qsgd(program: &'static str, path: &'static str) -> By {
-    By::Test { program, path, codec: "qsgd" }
+const fn of(codec: &'static str, program: &'static str, path: &'static str) -> By {
+    By::Test { program, path, codec }
 }
 
 const PLANTS: &[Plant] = &[
@@ -62,7 +62,7 @@ const PLANTS: &[Plant] = &[
         find: "top / levels as f32",
         replace: "top / (levels + 1) as f32",
         stage: "test",
-        by: of_qsgd("cpu", "suite::"),
+        by: of("qsgd", "cpu", "suite::"),
     },
     Plant {
         name: "sum without the last rank",
@@ -78,15 +78,15 @@ const PLANTS: &[Plant] = &[
         find: "bar.sync 0;\nand.b32 %r27, %r25, 31;",
         replace: "and.b32 %r27, %r25, 31;",
         stage: "test",
-        by: test("gpu", "ptx::sm_90"),
+        by: of("qsgd", "gpu", "ptx::sm_90"),
     },
     Plant {
         name: "constant of a PTX text",
         file: "ptx/natural/sm_80.ptx",
-        find: "add.s32 %r13, %r79, 512;",
-        replace: "add.s32 %r13, %r79, 511;",
+        find: "and.b32 %r976, %r975, 8388608;",
+        replace: "and.b32 %r976, %r975, 4194304;",
         stage: "test",
-        by: test("gpu", "ptx::sm_80"),
+        by: of("natural", "gpu", "ptx::sm_80"),
     },
     Plant {
         name: "error of a driver, swallowed",
@@ -102,7 +102,7 @@ const PLANTS: &[Plant] = &[
         find: "const UP: u32 = 0x5f800000u;",
         replace: "const UP: u32 = 0x5f000000u;",
         stage: "test",
-        by: of_qsgd("wgpu", "suite::"),
+        by: of("qsgd", "wgpu", "suite::"),
     },
     Plant {
         name: "barrier of a shader",
@@ -110,7 +110,7 @@ const PLANTS: &[Plant] = &[
         find: "clear(thread);\n    workgroupBarrier();",
         replace: "clear(thread);",
         stage: "test",
-        by: of_qsgd("wgpu", "suite::"),
+        by: of("qsgd", "wgpu", "suite::"),
     },
 ];
 
