@@ -9,7 +9,7 @@
 // Files in planted/ have a fault each, and must be refused, or the check itself has failed.
 //
 // accepted.txt lists the texts that Tint has accepted, by their SHA-256, in the order of their names. Its head names the version of Tint: a list that
-// another version made counts for nothing.
+// another version, or another check, made counts for nothing.
 
 import { createHash } from 'node:crypto';
 import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
@@ -38,7 +38,9 @@ const LIST = fileURLToPath(new URL('accepted.txt', import.meta.url));
 const { version } = JSON.parse(readFileSync(new URL('package-lock.json', import.meta.url), 'utf8')).packages[
   'node_modules/webgpu'
 ];
-const HEAD = `# Accepted by the Tint of webgpu ${version}; node tests/tint/check.mjs --accept FOLDER writes this file`;
+/** Of what a text must pass here: a larger number when that gets stricter. */
+const CHECK = 1;
+const HEAD = `# Accepted by check ${CHECK} with the Tint of webgpu ${version}; node tests/tint/check.mjs --accept FOLDER writes this file`;
 
 /** A file's line of the list. The file's name counts, since it is the entry point of which a pipeline is made. */
 const line = (path) => `${createHash('sha256').update(readFileSync(path)).digest('hex')} ${basename(path)}`;
@@ -53,7 +55,7 @@ const listed = () => {
     return new Set();
   }
   if (lines[0] !== HEAD) {
-    console.log(`accepted.txt begins with "${lines[0]}", and this is webgpu ${version}: all texts are compiled`);
+    console.log(`accepted.txt begins with "${lines[0]}", and this is check ${CHECK} with webgpu ${version}: all texts are compiled`);
     return new Set();
   }
   return new Set(lines.slice(1));

@@ -1,6 +1,8 @@
 //! `cargo xtask ci`: the stages of continuous integration. A stage that was green for the same inputs is left out.
 
 mod plan;
+mod plant;
+mod plants;
 mod run;
 mod stage;
 mod stages;
@@ -11,7 +13,7 @@ mod table;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use plan::{Asked, Decision, Does, Standing, decide};
 use stage::Stage;
@@ -37,6 +39,9 @@ pub(crate) struct Args {
     /// Run the other stages after one that failed.
     #[arg(long)]
     keep_going: bool,
+    /// Run no stage: plant faults in a copy of the last commit, and demand that they are found. The names are of faults.
+    #[arg(long, conflicts_with_all = ["full", "why", "keep_going"])]
+    plant: bool,
 }
 
 /// Decides, runs and tells. The exit code says whether all stages passed.
@@ -44,9 +49,12 @@ pub(crate) struct Args {
 /// # Errors
 /// Where it cannot be decided what runs.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
+    if args.plant {
+        return plants::run(&root(), &args.stages).map(|()| ExitCode::SUCCESS);
+    }
     let (root, kept) = (root(), stamp::folder()?);
     let full = args.full || std::env::var_os("CI").is_some_and(|value| value == "full");
-    let asked = Asked { full, only: &args.stages, turn: turn(&root)? };
+    let asked = Asked { full, only: &args.stages };
     let mut tools = Tools::new(&root, &kept);
     let mut all = decide(STAGES, asked, |stage| standing(stage, &root, &kept, &mut tools))?;
     all.retain(|(stage, _)| args.stages.is_empty() || args.stages.iter().any(|name| name == stage.name));
@@ -76,33 +84,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What chooses the stage that runs although it need not: the number of commits.
-fn turn(root: &Path) -> Result<u64, String> {
-    let number = |words: &[&str], radix: u32, digits: usize| {
-        let text = git(root, words)?;
-        let digits: String = text.trim().chars().take(digits).collect();
-        u64::from_str_radix(&digits, radix).map_err(|e| format!("git {} says `{digits}`: {e}", words.join(" ")))
-    };
-    // A clone without the history counts the same few commits every time.
-    if git(root, &["rev-parse", "--is-shallow-repository"])?.trim() == "true" {
-        return number(&["rev-parse", "HEAD"], 16, 8);
-    }
-    number(&["rev-list", "--count", "HEAD"], 10, 16)
-}
-
 /// What its stamp says of a stage.
 fn standing(stage: &Stage, root: &Path, kept: &Path, tools: &mut Tools<'_>) -> Result<Standing, String> {
     // Also where there is no stamp, so that a stage without inputs is an error at once.
     let now = State::of(stage, root, tools)?;
-    Ok(match stamp::read(kept, stage.name) {
-        Found::Nothing => Standing::Open("it has no stamp".to_owned()),
-        Found::Ignored(why) => Standing::Open(format!("its stamp is ignored: {why}")),
-        Found::Stamp(Stamp { state, commit, .. }) => match now.differs(&state) {
-            Some(what) => Standing::Open(what),
-            None if now.lacks_a_tool() => Standing::Open("a tool of it is not there yet".to_owned()),
-            None => Standing::Green(commit),
-        },
-    })
+    let (green, whole) = match stamp::read(kept, stage.name) {
+        Found::Nothing => (Err("it has no stamp".to_owned()), None),
+        Found::Ignored(why) => (Err(format!("its stamp is ignored: {why}")), None),
+        Found::Stamp(Stamp { state, commit, whole, .. }) => {
+            let green = match now.differs(&state) {
+                Some(what) => Err(what),
+                None if now.lacks_a_tool() => Err("a tool of it is not there yet".to_owned()),
+                None => Ok(commit),
+            };
+            (green, Some(whole))
+        }
+    };
+    Ok(Standing { green, whole })
 }
 
 /// Runs a stage, and keeps or removes its stamp.
@@ -142,8 +140,12 @@ fn stamped(
     // Only now is every tool there.
     let before = State::of(stage, root, &mut Tools::new(root, kept))?;
     let passed = run::lines(stage, does, root, kept);
-    let was_green = matches!(stamp::read(kept, stage.name), Found::Stamp(old) if before.differs(&old.state).is_none());
+    let old = match stamp::read(kept, stage.name) {
+        Found::Stamp(old) => Some(old),
+        Found::Nothing | Found::Ignored(_) => None,
+    };
     if let Err(why) = passed {
+        let was_green = old.is_some_and(|old| before.differs(&old.state).is_none());
         let hint = "it was green for the same inputs before, so that xtask/src/ci/stages.rs may lack one";
         return Err(if was_green { format!("{why}; {hint}") } else { why });
     }
@@ -153,5 +155,8 @@ fn stamped(
         return stamp::remove(kept, stage.name);
     }
     let commit = git(root, &["rev-parse", "--short=12", "HEAD"])?.trim().to_owned();
-    stamp::write(kept, stage.name, &Stamp { state: before, commit, seconds: start.elapsed().as_secs() })
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let did_all = does == Does::RunWhole || stage.whole.is_empty();
+    let whole = if did_all { now } else { old.map_or(0, |old| old.whole) };
+    stamp::write(kept, stage.name, &Stamp { state: before, commit, seconds: start.elapsed().as_secs(), whole })
 }

@@ -310,6 +310,8 @@ fn measure_all(
         if !source.synthetic || measured.accuracy.is_none() {
             measured.accuracy = Some(quality::of_tensors(device, entry, source)?);
         }
+        let row = measured.row(entry, device, source.dtype, f64::NAN);
+        bar.suspend(|| show::measured(&format!("{} {}", entry.series(), entry.label()), &row));
         all.push(measured);
         bar.inc(1);
     }

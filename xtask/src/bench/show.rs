@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use gradwire::{BackendKind, Device, Dtype, Recipe};
 
 use super::report::Report;
-use super::schema::Traded;
+use super::schema::{Row, Traded};
 use super::settings::{describe, promise};
 use super::size::grouped;
 use super::{peers, table, trade};
@@ -29,6 +29,17 @@ pub(crate) fn device(device: &Device, chosen: &str) {
         let line = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         say!("         passed over: {line}");
     }
+}
+
+/// A line of what was just measured, so that there is something to read before the table, which comes last.
+pub(crate) fn measured(name: &str, row: &Row) {
+    let rate = |gbps: Option<f64>| gbps.map_or_else(|| "-".to_owned(), table::significant);
+    let (main, decode) = (rate(Some(row.rate())), rate(row.decode_gbps));
+    let (ratio, error) = (table::ratio(row.ratio), table::error(row.relative_error));
+    let _ = writeln!(
+        std::io::stderr(),
+        "{name:27} {main:>6} GB/s, decode {decode:>6} GB/s, {ratio:>6} times smaller, relative error {error}"
+    );
 }
 
 /// The copy rate, what was compressed, the table, and the peers; `missing` says why rows are not there.

@@ -31,11 +31,11 @@ impl Does {
 
 /// What its stamp says of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It was green for the same state, at this commit.
-    Green(String),
-    /// It was not, for this reason.
-    Open(String),
+pub(super) struct Standing {
+    /// Whether it was green for the same state, at this commit; else why it runs.
+    pub(super) green: Result<String, String>,
+    /// When all of it was green last, in seconds since 1970; none where it has no stamp.
+    pub(super) whole: Option<u64>,
 }
 
 /// What is asked for.
@@ -45,8 +45,6 @@ pub(super) struct Asked<'a> {
     pub(super) full: bool,
     /// Only the stages of these names; all where there is none.
     pub(super) only: &'a [String],
-    /// What chooses the one stage that runs although it need not.
-    pub(super) turn: u64,
 }
 
 /// Decides of every stage. `standing` says what is known of one that can be left out.
@@ -59,7 +57,7 @@ pub(super) fn decide<'s>(
         let names: Vec<&str> = stages.iter().map(|stage| stage.name).collect();
         return Err(format!("`{name}` is no stage; they are {}", names.join(", ")));
     }
-    let mut all = Vec::new();
+    let (mut all, mut oldest) = (Vec::new(), None);
     for stage in stages {
         let (does, why) = if !asked.only.is_empty() && !asked.only.iter().any(|name| name == stage.name) {
             (Does::LeftOut, "it was not asked for".to_owned())
@@ -70,31 +68,26 @@ pub(super) fn decide<'s>(
         } else if !stage.rotates() {
             (Does::Run, "it always runs".to_owned())
         } else {
-            match standing(stage)? {
-                Standing::Open(why) => (Does::Run, why),
-                Standing::Green(commit) => (Does::LeftOut, format!("it was green for the same inputs at {commit}")),
+            let Standing { green, whole } = standing(stage)?;
+            // One without lines of its own for that does all of it whenever it runs.
+            if let Some(whole) = whole.filter(|_| green.is_ok() || !stage.whole.is_empty()) {
+                let first = oldest.is_none_or(|(least, _)| whole < least);
+                oldest = if first { Some((whole, all.len())) } else { oldest };
+            }
+            match green {
+                Err(why) => (Does::Run, why),
+                Ok(commit) => (Does::LeftOut, format!("it was green for the same inputs at {commit}")),
             }
         };
         all.push((stage, Decision { does, why }));
     }
-    if asked.only.is_empty() {
-        take_turn(&mut all, asked.turn);
-    }
-    Ok(all)
-}
-
-/// Lets one of the stages that would be left out run: that whose turn it is, or else the next one.
-fn take_turn(all: &mut [(&Stage, Decision)], turn: u64) {
-    let mut rotating: Vec<&mut Decision> =
-        all.iter_mut().filter(|(stage, _)| stage.rotates()).map(|(_, decision)| decision).collect();
-    let count = rotating.len();
-    // The remainder is below the count, which is a usize.
-    let first = (turn % count.max(1) as u64) as usize;
-    let chosen = (0..count).map(|step| (first + step) % count).find(|at| !rotating[*at].does.runs());
-    if let Some(decision) = chosen.map(|at| &mut rotating[at]) {
+    // Of those that would not do all, that runs in whole for which this was longest ago.
+    if let Some((_, at)) = oldest {
+        let (_, decision) = &mut all[at];
         decision.does = Does::RunWhole;
         decision.why = format!("it is its turn; {}", decision.why);
     }
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -111,18 +104,21 @@ mod tests {
             Stage { name: "test", ..PLAIN },
             Stage { name: "one", class: rotates(), ..PLAIN },
             Stage { name: "two", class: rotates(), ..PLAIN },
-            Stage { name: "three", class: rotates(), ..PLAIN },
+            Stage { name: "three", class: rotates(), whole: &["true"], ..PLAIN },
         ]
     }
 
-    /// What is done, with those stages green that are named.
-    fn done(green: &[&str], full: bool, only: &[&str], turn: u64) -> Result<String, String> {
+    /// What is done, with those stages green that are named. `whole` says when all of each stage was green last.
+    fn done_since(green: &[&str], full: bool, only: &[&str], whole: &[(&str, u64)]) -> Result<String, String> {
         let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
         let stages = stages();
-        let all = decide(&stages, Asked { full, only: &only, turn }, |stage| {
+        let all = decide(&stages, Asked { full, only: &only }, |stage| {
             assert!(stage.rotates(), "nothing excuses the others");
             let is_green = green.contains(&stage.name);
-            Ok(if is_green { Standing::Green("c0".to_owned()) } else { Standing::Open("it changed".to_owned()) })
+            Ok(Standing {
+                green: if is_green { Ok("c0".to_owned()) } else { Err("it changed".to_owned()) },
+                whole: whole.iter().find(|(name, _)| *name == stage.name).map(|(_, when)| *when),
+            })
         })?;
         let word = |does: Does| match does {
             Does::Run => "run",
@@ -132,49 +128,50 @@ mod tests {
         Ok(all.iter().map(|(_, decision)| word(decision.does)).collect::<Vec<_>>().join(" "))
     }
 
-    #[test]
-    fn a_stage_that_was_green_is_left_out_but_for_the_one_whose_turn_it_is() {
-        let of = |green: &[&str], turn| done(green, false, &[], turn).unwrap();
-        assert_eq!(of(&[], 0), "run run run run");
-        assert_eq!(of(&["one", "two", "three"], 0), "run whole - -");
-        assert_eq!(of(&["one", "two", "three"], 4), "run - whole -");
-        assert_eq!(of(&["one", "two", "three"], 5), "run - - whole");
-        // That whose turn it is runs in any case, so that the next one takes it.
-        assert_eq!(of(&["two", "three"], 3), "run run whole -");
-        assert_eq!(of(&["one", "two"], 5), "run whole - run");
-        assert_eq!(of(&["two"], 6), "run run whole run", "exactly one");
-        for green in [vec!["one"], vec!["one", "three"], vec!["one", "two", "three"]] {
-            for turn in 0..7 {
-                assert_eq!(of(&green, turn).matches("whole").count(), 1, "{green:?}, turn {turn}");
-            }
-        }
+    fn done(green: &[&str], full: bool, only: &[&str]) -> Result<String, String> {
+        done_since(green, full, only, &[("one", 10), ("two", 20), ("three", 30)])
     }
 
     #[test]
-    fn within_as_many_turns_as_there_are_stages_each_has_run() {
-        let green = ["one", "two", "three"];
-        let mut whole = [false; 4];
-        for turn in 10..13 {
-            let done = done(&green, false, &[], turn).unwrap();
-            whole.iter_mut().zip(done.split(' ')).for_each(|(seen, word)| *seen |= word == "whole");
+    fn a_stage_that_was_green_is_left_out_but_for_the_one_whose_turn_it_is() {
+        let of = |green: &[&str], whole: &[(&str, u64)]| done_since(green, false, &[], whole).unwrap();
+        let all = ["one", "two", "three"];
+        assert_eq!(of(&[], &[]), "run run run run", "there are no stamps");
+        assert_eq!(of(&all, &[("one", 10), ("two", 20), ("three", 30)]), "run whole - -");
+        assert_eq!(of(&all, &[("one", 40), ("two", 20), ("three", 30)]), "run - whole -");
+        assert_eq!(of(&all, &[("one", 0), ("two", 0), ("three", 0)]), "run whole - -", "exactly one");
+        // What runs does all of it in any case, so that another one has the turn.
+        assert_eq!(of(&["two", "three"], &[("one", 10), ("two", 20), ("three", 30)]), "run run whole -");
+        // The third passes over what it accepted before, each time that it changes.
+        assert_eq!(of(&["one", "two"], &[("one", 10), ("two", 20), ("three", 5)]), "run - - whole");
+        assert_eq!(of(&["one", "two"], &[("one", 10), ("two", 20), ("three", 15)]), "run whole - run");
+    }
+
+    #[test]
+    fn within_as_many_runs_as_there_are_stages_each_has_run_in_whole() {
+        let mut whole = [("one", 0), ("two", 0), ("three", 0)];
+        for now in 1..=3 {
+            let done = done_since(&["one", "two"], false, &[], &whole).unwrap();
+            let at = done.split(' ').skip(1).position(|word| word == "whole").unwrap();
+            whole[at].1 = now;
         }
-        assert_eq!(whole, [false, true, true, true]);
+        assert!(whole.iter().all(|(_, when)| *when > 0), "{whole:?}");
     }
 
     #[test]
     fn all_and_some_stages_can_be_asked_for() {
         let green = ["one", "two", "three"];
-        assert_eq!(done(&green, true, &[], 1).unwrap(), "whole whole whole whole");
-        assert_eq!(done(&green, false, &["two"], 0).unwrap(), "- - run -");
-        assert_eq!(done(&green, true, &["two", "test"], 0).unwrap(), "whole - whole -");
-        let told = done(&green, false, &["four"], 0).unwrap_err();
+        assert_eq!(done(&green, true, &[]).unwrap(), "whole whole whole whole");
+        assert_eq!(done(&green, false, &["two"]).unwrap(), "- - run -");
+        assert_eq!(done(&green, true, &["two", "test"]).unwrap(), "whole - whole -");
+        let told = done(&green, false, &["four"]).unwrap_err();
         assert_eq!(told, "`four` is no stage; they are test, one, two, three");
     }
 
     #[test]
     fn a_state_that_cannot_be_found_is_an_error() {
         let stages = stages();
-        let asked = Asked { full: false, only: &[], turn: 0 };
+        let asked = Asked { full: false, only: &[] };
         let told = decide(&stages, asked, |stage| Err(format!("{}: no file", stage.name)));
         assert_eq!(told.unwrap_err(), "one: no file");
     }

@@ -21,6 +21,8 @@ pub(crate) struct Ptxas {
     pub(crate) path: PathBuf,
     /// Its release, `12.9`.
     pub(crate) release: String,
+    /// Its version in full, `12.9.86`.
+    full: String,
     /// The capabilities that it assembles for.
     pub(crate) knows: BTreeSet<u32>,
 }
@@ -122,7 +124,7 @@ fn lines(jobs: &[Job<'_>], artifacts: &Path) -> Result<Vec<String>, String> {
                 new.insert(hash(&text)?)
             }
         };
-        lines.push(assembled::line(job.family, job.target, hash, job.sm, &job.by.release));
+        lines.push(assembled::line(job.family, job.target, hash, job.sm, &job.by.full));
     }
     Ok(lines)
 }
@@ -220,11 +222,12 @@ fn ask(path: &Path) -> Option<Ptxas> {
     };
     let version = say("--version")?;
     let release = version.split("release ").nth(1)?.split(',').next()?.to_owned();
+    let full = version.split(", V").nth(1)?.split_whitespace().next()?.to_owned();
     let help = say("--help")?;
     // `'sm_90'`, but not `'sm_90a'`: what is written for one capability and its family is not what is shipped.
     let knows: BTreeSet<u32> =
         help.split("'sm_").skip(1).filter_map(|rest| rest.split('\'').next()?.parse().ok()).collect();
-    (!knows.is_empty()).then(|| Ptxas { path: path.to_owned(), release, knows })
+    (!knows.is_empty()).then(|| Ptxas { path: path.to_owned(), release, full, knows })
 }
 
 /// Assembles one artifact; gives the table's row.
@@ -300,6 +303,7 @@ mod tests {
         let ptxas = |release: &str, knows: &[u32]| Ptxas {
             path: PathBuf::from(release),
             release: release.to_owned(),
+            full: String::new(),
             knows: knows.iter().copied().collect(),
         };
         let all = [ptxas("9.2", &[35, 61, 90]), ptxas("12.9", &[61, 90, 120]), ptxas("12.10", &[90, 120])];
