@@ -141,9 +141,10 @@ def test_refusals():
     assert compressor.steps == 0 and compressor.state() == gradwire.Compressor("topk:0.05+ef", SHAPES, 7).state()
     compressor.exchange(device, Alone(), OnDevice(gradients(0, 0)))
     assert compressor.steps == 1
-    with pytest.raises(gradwire.StateError, match="through_host=True"):
+    compressor.undo()
+    assert compressor.steps == 0 and compressor.state() == gradwire.Compressor("topk:0.05+ef", SHAPES, 7).state()
+    with pytest.raises(gradwire.StateError):
         compressor.undo()
-    assert compressor.steps == 1
 
 
 def test_a_group_that_fails():
