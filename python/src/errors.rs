@@ -1,6 +1,6 @@
 //! Errors as exceptions, whose classes `gradwire/errors.py` defines.
 
-use gradwire::Error;
+use gradwire::{Error, ExchangeError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -10,6 +10,7 @@ fn class(error: &Error) -> &'static str {
         Error::NotFinite { .. } | Error::NotFiniteFactor { .. } | Error::Overflow { .. } => "NotFiniteError",
         Error::Payload(_) | Error::Mixed { .. } | Error::Other { .. } => "PayloadError",
         Error::State(_) | Error::Saved(_) | Error::Shape { .. } => "StateError",
+        Error::Exchange(ExchangeError::NotFinite { .. } | ExchangeError::NotFiniteSum { .. }) => "NotFiniteError",
         Error::Exchange(_) => "ExchangeError",
         Error::Collective(_) => "GroupError",
         Error::Unavailable { .. } => "UnavailableError",

@@ -143,7 +143,7 @@ def test_refusals():
     assert compressor.steps == 1
     compressor.undo()
     assert compressor.steps == 0 and compressor.state() == gradwire.Compressor("topk:0.05+ef", SHAPES, 7).state()
-    with pytest.raises(gradwire.StateError):
+    with pytest.raises(gradwire.ExchangeError):
         compressor.undo()
 
 
