@@ -4,6 +4,8 @@
 
 use std::ops::Range;
 
+use gradwire::FloatEnvironment;
+
 /// The share of rank `of` in so many values: ranks at the end may have less, or nothing.
 pub(crate) fn share(values: usize, ranks: u32, of: u32) -> Range<usize> {
     let size = values.div_ceil(ranks as usize);
@@ -13,6 +15,7 @@ pub(crate) fn share(values: usize, ranks: u32, of: u32) -> Range<usize> {
 
 /// `sums` become ((part 0 + part 1) + part 2) and so on, each sum rounded to f32.
 pub(crate) fn add(parts: &[impl AsRef<[u8]>], sums: &mut [f32]) {
+    let _environment = FloatEnvironment::standard();
     for (from, part) in parts.iter().enumerate() {
         for (sum, value) in sums.iter_mut().zip(floats(part.as_ref())) {
             *sum = if from == 0 { value } else { *sum + value };

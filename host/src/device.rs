@@ -11,11 +11,13 @@ use crate::engine::Engine;
 use crate::entropy;
 use crate::error::{Error, expect_residual};
 use crate::family::CodecFamily;
+use crate::float_environment::FloatEnvironment;
 use crate::gradient::Gradient;
 use crate::kind::BackendKind;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Sizes, check_input};
 use crate::seed::Seed;
 use crate::session::Session;
+use crate::threads;
 use crate::view::{AsPayload, PayloadView};
 use crate::wire::{HEADER_BYTES, Payload};
 
@@ -120,7 +122,7 @@ impl Device {
 
     /// The CPU as set up.
     pub fn from_cpu(cpu: Cpu) -> Self {
-        let name = format!("CPU, {} threads, {}", rayon::current_num_threads(), cpu.simd().name());
+        let name = format!("CPU, {} threads, {}", threads::count(), cpu.simd().name());
         Self { backend: Backend::Cpu(cpu), name, passed_over: Vec::new() }
     }
 
@@ -256,6 +258,7 @@ impl Device {
         gradient: impl Into<Gradient<'g>>,
         seed: Seed,
     ) -> Result<Payload, Error> {
+        let _environment = FloatEnvironment::standard();
         let gradient = gradient.into();
         let plan = codec.plan(gradient.len(), gradient.dtype())?;
         self.encode_plan(&plan, gradient, &mut [], seed)
@@ -287,6 +290,7 @@ impl Device {
         residual: &mut [f32],
         seed: Seed,
     ) -> Result<Payload, Error> {
+        let _environment = FloatEnvironment::standard();
         let gradient = gradient.into();
         let plan = codec.plan(gradient.len(), gradient.dtype())?.with_feedback()?;
         self.encode_plan(&plan, gradient, residual, seed)
@@ -304,6 +308,7 @@ impl Device {
         residual: &mut [f32],
         seed: Seed,
     ) -> Result<Payload, Error> {
+        let _environment = FloatEnvironment::standard();
         expect_inputs(plan, gradient, residual)?;
         let engine = self.engine();
         if !plan.is_packed() {
@@ -342,6 +347,7 @@ impl Device {
         seed: Seed,
         output: &mut [u8],
     ) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         self.encode_plan_apart(plan, gradient, residual, &mut [], seed, output)
     }
 
@@ -393,6 +399,7 @@ impl Device {
         seed: Seed,
         output: &mut Vec<u8>,
     ) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         let gradient = gradient.into();
         let plan = codec.plan(gradient.len(), gradient.dtype())?;
         if plan.is_packed() {
@@ -415,6 +422,7 @@ impl Device {
     /// payload, which are unpacked in one binding: [`Device::unpack`] on the CPU makes of it one that is decoded in
     /// parts. [`Error::Backend`] where the device fails.
     pub fn decode(&self, payload: &(impl AsPayload + ?Sized)) -> Result<Vec<f32>, Error> {
+        let _environment = FloatEnvironment::standard();
         let payload = payload.as_payload();
         let mut output = vec![0.0; payload.len()];
         self.decode_into(&payload, &mut output)?;
@@ -427,6 +435,7 @@ impl Device {
     /// [`Error::Length`] for an output of another length than the gradient; as [`Device::decode`]. The output is as it
     /// was whenever this fails.
     pub fn decode_into(&self, payload: &(impl AsPayload + ?Sized), output: &mut [f32]) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         self.decode_all(&[payload.as_payload()], DecodeMode::Write, output)
     }
 
@@ -440,6 +449,7 @@ impl Device {
         weight: f32,
         output: &mut [f32],
     ) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         self.decode_all(&[payload.as_payload()], DecodeMode::Add(weight), output)
     }
 
@@ -462,6 +472,7 @@ impl Device {
     /// # Errors
     /// [`Error::Mixed`] where the payloads are not of one codec, setting and length; as [`Device::decode_into`].
     pub fn decode_sum(&self, payloads: &[impl AsPayload], weight: f32, output: &mut [f32]) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         if payloads.is_empty() {
             output.fill(0.0);
             return Ok(());

@@ -5,6 +5,7 @@ use gradwire_kernels::arith::minifloat::Format;
 use super::{Bucketed, Codec, Number, Stage, bucketed_settings};
 use crate::entropy::table::Entropy;
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite, Scale};
 use crate::wire::CodecId;
@@ -198,6 +199,7 @@ impl Float {
 
 impl Codec for Float {
     fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
+        let _environment = FloatEnvironment::standard();
         let plan = self.common.plan(n, dtype, false)?;
         let least = self.least()?;
         let place = 2f64.powi(-7);

@@ -3,6 +3,7 @@
 use super::{Bucketed, Codec, Number, Stage, bucketed_settings};
 use crate::entropy::table::Entropy;
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite, Scale};
 use crate::wire::CodecId;
@@ -157,6 +158,7 @@ impl Ternary {
 
 impl Codec for Ternary {
     fn plan(&self, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
+        let _environment = FloatEnvironment::standard();
         let plan = self.common.plan(n, dtype, false)?;
         let scale = self.scale()?;
         let omega = match scale {

@@ -6,6 +6,7 @@ use super::Codec;
 use super::estimate::Estimate;
 use crate::codec::quantizer::Quantizer;
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
 use crate::sparse::{SparseHeader, ValueFormat};
@@ -240,6 +241,7 @@ impl TopK {
 
     /// Checks the setting for a gradient of `n` elements.
     pub(crate) fn plan(&self, n: usize, dtype: Dtype, feedback: bool) -> Result<SparsePlan, Error> {
+        let _environment = FloatEnvironment::standard();
         let n = n as u64;
         if n > MAX_ELEMENTS {
             return Err(Error::TooLong { got: n });
@@ -316,9 +318,11 @@ impl TopK {
 /// How many entries are this part of `n`, rounded up. The part and the product are each rounded, by half an epsilon:
 /// what lies no further above a whole number is that number.
 pub(crate) fn rounded_up(part: f64, n: u64) -> u64 {
-    let exact = part * n as f64;
-    let k = if exact - exact.floor() <= 2.0 * f64::EPSILON * exact { exact.floor() } else { exact.ceil() };
-    (k as u64).min(n)
+    FloatEnvironment::within(|| {
+        let exact = part * n as f64;
+        let k = if exact - exact.floor() <= 2.0 * f64::EPSILON * exact { exact.floor() } else { exact.ceil() };
+        (k as u64).min(n)
+    })
 }
 
 /// What a search on the host looks for, by thresholds.

@@ -35,6 +35,7 @@ impl Compressor {
     /// [`Error::Overflow`] where an owner's residual makes a sum too large; as [`Compressor::residual`]. The compressor
     /// is then as it was.
     pub fn take_over(&mut self, others: &[&Self]) -> Result<(), Error> {
+        let _environment = crate::FloatEnvironment::standard();
         let mut from = Vec::new();
         for (index, tensor) in self.tensors.iter().enumerate().filter(|(_, tensor)| !tensor.name.is_empty()) {
             let place = |other: &&Self| other.tensors.iter().position(|theirs| theirs.name == tensor.name);

@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::planes::TAKEN;
 use crate::backend::cpu::{Cpu, EncodeMemory};
 use crate::codec::{Codec, Qsgd};
@@ -11,6 +9,7 @@ use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
 use crate::plan::{Kernel, Limits, Pass};
 use crate::seed::Seed;
+use crate::threads;
 
 /// The codec that has a tensor's L2 norm as its scalar.
 pub(super) const NORM: Qsgd = Qsgd::bits(2).whole_tensor().l2();
@@ -37,7 +36,7 @@ pub(super) fn clip(
     let norms = ranges.clone().map(|range| norm(&gradient[range])).collect::<Result<Vec<_>, _>>()?;
     let Some(gain) = gain(norms.into_iter(), limit) else { return Ok(()) };
     for range in ranges {
-        let pieces = gradient[range].par_chunks_mut(TAKEN);
+        let pieces = threads::chunks_mut(&mut gradient[range], TAKEN);
         pieces.for_each(|values| values.iter_mut().for_each(|value| *value *= gain));
     }
     Ok(())

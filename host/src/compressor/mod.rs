@@ -157,6 +157,7 @@ impl Compressor {
     /// [`Error::TooLong`] for more than 2^31 elements together;
     /// [`Error::Backend`] where there is no memory for the state.
     pub fn with_policy(policy: &Policy, tensors: &[Tensor], run: u64) -> Result<Self, Error> {
+        let _environment = crate::FloatEnvironment::standard();
         let layout = Layout::packed(tensors.iter().map(Tensor::elements))?;
         let recipes: Vec<Recipe> = tensors.iter().map(|tensor| policy.recipe(tensor)).collect();
         recipes.iter().try_for_each(|recipe| policy.expect_exchange(recipe))?;
@@ -266,6 +267,7 @@ impl Compressor {
     /// # Errors
     /// As [`Compressor::residual`].
     pub fn owner_residual(&self) -> Result<Vec<f32>, Error> {
+        let _environment = crate::FloatEnvironment::standard();
         self.expect_whole()?;
         let mut residual = planes::zeros(self.elements())?;
         for part in &self.parts {
@@ -280,6 +282,7 @@ impl Compressor {
     /// # Errors
     /// [`Error::Backend`] where there is no memory for it; [`ExchangeError::BrokenOff`].
     pub fn residual(&self) -> Result<Vec<f32>, Error> {
+        let _environment = crate::FloatEnvironment::standard();
         self.expect_whole()?;
         let mut residual = planes::zeros(self.elements())?;
         let [kept, ..] = self.planes.kept();

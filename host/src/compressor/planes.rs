@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use gradwire_kernels::arith::memory::momentum;
-use rayon::prelude::*;
 
 use crate::error::Error;
+use crate::threads;
 
 /// Elements that a thread takes at a time.
 pub(super) const TAKEN: usize = 1 << 16;
@@ -73,9 +73,9 @@ impl Sides<'_> {
     /// Writes what is behind this step, of the elements in `range`: `factor` times what was before, plus `gain` times
     /// the gradient.
     pub(super) fn gather(&mut self, range: Range<usize>, [factor, gain]: [f32; 2], gradient: &[f32]) {
-        let gradient = gradient[range.clone()].par_chunks(TAKEN);
-        let before = self.before[range.clone()].par_chunks(TAKEN);
-        let pieces = self.behind[range].par_chunks_mut(TAKEN).zip(before).zip(gradient);
+        let gradient = threads::chunks(&gradient[range.clone()], TAKEN);
+        let before = threads::chunks(&self.before[range.clone()], TAKEN);
+        let pieces = threads::chunks_mut(&mut self.behind[range], TAKEN).zip(before).zip(gradient);
         pieces.for_each(|((next, before), gradient)| {
             for ((next, before), gradient) in next.iter_mut().zip(before).zip(gradient) {
                 *next = momentum(*before, factor, *gradient, gain);
@@ -101,7 +101,7 @@ impl Sides<'_> {
 
 /// Adds `gain` times a momentum onto a gradient.
 pub(super) fn add_onto(gradient: &mut [f32], gain: f32, plane: &[f32]) {
-    let pieces = gradient.par_chunks_mut(TAKEN).zip(plane.par_chunks(TAKEN));
+    let pieces = threads::chunks_mut(gradient, TAKEN).zip(threads::chunks(plane, TAKEN));
     pieces.for_each(|(gradient, plane)| {
         for (gradient, plane) in gradient.iter_mut().zip(plane) {
             *gradient = momentum(*gradient, 1.0, *plane, gain);

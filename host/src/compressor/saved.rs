@@ -99,6 +99,7 @@ impl Compressor {
     /// [`Error::State`] for factors that are none; [`Error::Overflow`] where a sum is too large for f32. The compressor
     /// is then as it was.
     pub fn restore(&mut self, states: &[impl AsRef<[u8]>], rank: u32, ranks: u32) -> Result<(), Error> {
+        let _environment = crate::FloatEnvironment::standard();
         if states.is_empty() || rank >= ranks {
             return Err(SavedError::Ranks { rank, ranks, states: states.len() }.into());
         }

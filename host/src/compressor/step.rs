@@ -58,6 +58,7 @@ impl Compressor {
         group: &mut (impl Collective + ?Sized),
         gradient: &mut [f32],
     ) -> Result<(), Error> {
+        let _environment = crate::FloatEnvironment::standard();
         self.expect_whole()?;
         let step = self.steps;
         self.parts.iter_mut().try_for_each(|part| part.warm_up(step).map(drop))?;

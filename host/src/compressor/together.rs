@@ -62,6 +62,7 @@ impl Compressor {
         group: &mut (impl Collective + ?Sized),
         messages: impl IntoIterator<Item = (&'c mut Self, &'c mut [f32])>,
     ) -> Result<(), MessageError> {
+        let _environment = crate::FloatEnvironment::standard();
         let mut messages: Vec<_> = messages.into_iter().collect();
         let failed = |message: usize| move |source: Error| MessageError { message, source };
         // Before anything is sent.

@@ -4,6 +4,7 @@ use super::engine::{pack, unpack};
 use super::table::Entropy;
 use crate::device::Device;
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::view::AsPayload;
 use crate::wire::Payload;
 
@@ -35,6 +36,7 @@ impl Device {
     /// [`Error::NotPacked`] for codes that cannot be packed so; [`Error::Limit`] where they do not fit one binding of
     /// the device; [`Error::Backend`] where it fails.
     pub fn pack(&self, payload: &(impl AsPayload + ?Sized), entropy: Entropy) -> Result<Payload, Error> {
+        let _environment = FloatEnvironment::standard();
         match entropy {
             Entropy::None => self.unpack(payload),
             _ => pack(self.engine(), &payload.as_payload(), entropy),
@@ -62,6 +64,7 @@ impl Device {
     /// # Errors
     /// [`Error::Limit`] and [`Error::Backend`], as [`Device::pack`].
     pub fn unpack(&self, payload: &(impl AsPayload + ?Sized)) -> Result<Payload, Error> {
+        let _environment = FloatEnvironment::standard();
         unpack(self.engine(), &payload.as_payload())
     }
 }

@@ -7,6 +7,7 @@ use super::LowRankState;
 use crate::backend::cpu::{Cpu, Matrices};
 use crate::device::Device;
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::gradient::Gradient;
 use crate::plan::Side;
 
@@ -57,6 +58,7 @@ impl Device {
         gradient: impl Into<Gradient<'g>>,
         factor: &mut [f32],
     ) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         let gradient = gradient.into();
         state.expect_begin(gradient, factor)?;
         let known = state.last;
@@ -74,6 +76,7 @@ impl Device {
     /// or to be written of other than [`LowRankState::factor_len`]; [`Error::NotFiniteFactor`] under
     /// `NonFinite::Error`. The state is as it was whenever this fails.
     pub fn advance_low_rank(&self, state: &mut LowRankState, reduced: &[f32], factor: &mut [f32]) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         let known = state.expect_advance(reduced, factor)?;
         let (sent, plain) = factor.split_at_mut(state.table.factor_len(known.other()));
         self.engine().advance(state, known, reduced, sent)?;
@@ -98,6 +101,7 @@ impl Device {
     /// [`Error::Order`] where another call is due; [`Error::Length`]; [`Error::NotFiniteFactor`] under
     /// `NonFinite::Error`. The state is as it was whenever this fails.
     pub fn finish_low_rank(&self, state: &mut LowRankState, reduced: &[f32], output: &mut [f32]) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         let side = state.expect_finish(reduced, output)?;
         self.engine().finish(state, side, reduced, output)?;
         state.finished(side, reduced, output);
@@ -145,6 +149,7 @@ impl Device {
         output: &mut [f32],
         all_reduce_mean: impl FnMut(&mut [f32]) -> Result<(), E>,
     ) -> Result<(), E> {
+        let _environment = FloatEnvironment::standard();
         Error::expect_len("output", "elements", output.len(), state.elements() as u64)?;
         let gradient = gradient.into();
         state.attempt(|state| {
@@ -172,6 +177,7 @@ impl Device {
         gradient: &mut [f32],
         all_reduce_mean: impl FnMut(&mut [f32]) -> Result<(), E>,
     ) -> Result<(), E> {
+        let _environment = FloatEnvironment::standard();
         state.attempt(|state| {
             let factor = self.low_rank_rounds(state, Gradient::F32(gradient), all_reduce_mean)?;
             Ok(self.finish_low_rank(state, &factor, gradient)?)

@@ -13,6 +13,7 @@ use super::passes::{LowRankPlan, Start};
 use super::state::LowRankState;
 use crate::codec::powersgd::{Matrix, PowerSgd, shared};
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::plan::{Limits, Pass, Side, Sizes, Table, refuse_not_finite};
 use crate::seed::Seed;
@@ -66,6 +67,7 @@ impl PowerSgd {
     /// # Errors
     /// As [`PowerSgd::state`]; [`Error::Limit`] where all factors take more than 2^32 words.
     pub fn resident(&self, tensors: &[Matrix], dtype: Dtype, seed: Seed) -> Result<ResidentLowRank, Error> {
+        let _environment = FloatEnvironment::standard();
         let (table, seed) = (self.table(tensors)?, shared(seed)?);
         let plan = LowRankPlan::new(&table, dtype, self.feedback(), true);
         plan.check_words()?;
@@ -273,6 +275,7 @@ impl ResidentLowRank {
     /// a residual that is not finite, which [`PowerSgd::restore`] would refuse too; [`Error::Backend`] where there is
     /// no memory for it.
     pub fn download(&self, state: &[u8], residual: &[f32]) -> Result<LowRankState, Error> {
+        let _environment = FloatEnvironment::standard();
         self.expect_round(0, "download")?;
         Error::expect_len("state", "bytes", state.len(), self.saved_bytes())?;
         Error::expect_len("residual", "elements", residual.len(), self.elements() as u64)?;
@@ -314,6 +317,7 @@ impl ResidentLowRank {
     /// [`Error::Order`] while a step of either is under way; [`Error::Shape`] for a state of other tensors or another
     /// rank, or with feedback where these steps have none, or the other way round.
     pub fn upload(&mut self, host: &LowRankState) -> Result<(Vec<u8>, Vec<f32>), Error> {
+        let _environment = FloatEnvironment::standard();
         self.expect_round(0, "upload")?;
         host.expect_idle("upload")?;
         self.table.expect_same(&host.table)?;

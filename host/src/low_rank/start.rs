@@ -3,6 +3,7 @@
 use super::LowRankState;
 use crate::codec::powersgd::{Matrix, PowerSgd, shared};
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::seed::Seed;
 
 impl PowerSgd {
@@ -16,6 +17,7 @@ impl PowerSgd {
     /// that is to be compressed; [`Error::Setting`]; [`Error::TooLong`] for more than 2^31 elements together, or a side
     /// that this machine cannot count; [`Error::Backend`] where there is no memory for it.
     pub fn state(&self, tensors: &[Matrix], seed: Seed) -> Result<LowRankState, Error> {
+        let _environment = FloatEnvironment::standard();
         LowRankState::new(*self, self.table(tensors)?, shared(seed)?)
     }
 
@@ -25,6 +27,7 @@ impl PowerSgd {
     /// [`Error::State`] for bytes that are not a state; [`Error::Shape`] for one of other tensors, of another rank, or
     /// with feedback where this codec has none, or the other way round; as [`PowerSgd::state`].
     pub fn restore(&self, tensors: &[Matrix], bytes: &[u8]) -> Result<LowRankState, Error> {
+        let _environment = FloatEnvironment::standard();
         LowRankState::from_bytes(*self, self.table(tensors)?, bytes)
     }
 }

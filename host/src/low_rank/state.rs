@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use gradwire_kernels::arith::powersgd::{kept, term};
-use rayon::prelude::*;
 
 use super::factors::StepFactors;
 use super::outcome::{Fate, Outcome};
 use crate::codec::powersgd::PowerSgd;
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::plan::{Part, Side, Table};
 use crate::seed::Seed;
+use crate::threads;
 
 /// The residuals and warm-started factors of PowerSGD, for the tensors of a model.
 ///
@@ -194,6 +195,7 @@ impl LowRankState {
     /// # Errors
     /// [`Error::Order`] while a step is under way.
     pub fn residual(&self) -> Result<Vec<f32>, Error> {
+        let _environment = FloatEnvironment::standard();
         self.expect_idle("residual")?;
         if !self.codec.feedback() {
             return Ok(vec![0.0; self.sums.len()]);
@@ -237,7 +239,8 @@ impl LowRankState {
                 Side::Right => right = &padded,
             }
             let rows = (COPIED / part.columns).max(1);
-            let slabs = self.sums[part.first..part.first + part.elements()].par_chunks_mut(rows * part.columns);
+            let slabs = &mut self.sums[part.first..part.first + part.elements()];
+            let slabs = threads::chunks_mut(slabs, rows * part.columns);
             slabs.enumerate().for_each(|(slab, sums)| take_off(part, rank, &left[slab * rows..], right, sums));
         }
     }
@@ -276,6 +279,7 @@ impl LowRankState {
     /// the other has none; [`Error::Overflow`] where a sum is too large for f32; [`Error::Order`] while a step of
     /// either is under way. Both residuals are then as they were.
     pub fn absorb(&mut self, leaving: &Self) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         self.table.expect_same(&leaving.table)?;
         self.expect_feedback(leaving.codec.feedback())?;
         let (mut sums, theirs) = (self.residual()?, leaving.residual()?);
@@ -387,7 +391,7 @@ impl LowRankState {
     /// Copies the residual to `before`, for a whole step alone.
     pub(super) fn copy_aside(&mut self) {
         if self.takes_keep() {
-            let pieces = self.before.0.par_chunks_mut(COPIED).zip(self.sums.par_chunks(COPIED));
+            let pieces = threads::chunks_mut(&mut self.before.0, COPIED).zip(threads::chunks(&self.sums, COPIED));
             pieces.for_each(|(to, from)| to.copy_from_slice(from));
         }
     }

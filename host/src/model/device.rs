@@ -4,6 +4,7 @@ use super::{Layout, ModelPlan};
 use crate::codec::Codec;
 use crate::device::Device;
 use crate::error::{Error, expect_residual};
+use crate::float_environment::FloatEnvironment;
 use crate::gradient::{Dtype, Gradient};
 use crate::plan::{DecodeMode, check_count};
 use crate::seed::Seed;
@@ -16,6 +17,7 @@ impl Device {
     /// # Errors
     /// As [`ModelPlan::new`].
     pub fn model_plan(&self, codec: &(impl Codec + ?Sized), layout: &Layout, dtype: Dtype) -> Result<ModelPlan, Error> {
+        let _environment = FloatEnvironment::standard();
         ModelPlan::new(codec, layout, dtype, &self.limits())
     }
 
@@ -47,6 +49,7 @@ impl Device {
         residual: &mut [f32],
         seed: Seed,
     ) -> Result<Vec<Payload>, Error> {
+        let _environment = FloatEnvironment::standard();
         let gradient = gradient.into();
         if gradient.dtype() != plan.dtype() {
             return Err(Error::Dtype { expected: plan.dtype().name(), found: gradient.dtype().name() });
@@ -73,6 +76,7 @@ impl Device {
         workers: &[&[impl AsPayload]],
         output: &mut [f32],
     ) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         Error::expect_len("output", "elements", output.len(), plan.layout().elements())?;
         check_count(workers.len() as u64)?;
         workers.iter().try_for_each(|payloads| plan.check_payloads(payloads))?;

@@ -12,6 +12,7 @@ use super::role::Sizes;
 use super::{ALIGNMENT, Bindings, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
 use crate::entropy::table::Entropy;
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::seed::Seed;
 use crate::wire::{Bucket, CodecId, HEADER_BYTES, Header};
@@ -21,6 +22,10 @@ const FINAL_BYTES: u64 = ALIGNMENT;
 
 /// The bound on E|C(x) - x|^2 / |x|^2 of a quantizer with so many elements a bucket and so many levels.
 pub(crate) fn omega(codec: CodecId, elements: u64, levels: u32) -> f64 {
+    FloatEnvironment::within(|| bound(codec, elements, levels))
+}
+
+fn bound(codec: CodecId, elements: u64, levels: u32) -> f64 {
     let (elements, s) = (elements as f64, f64::from(levels));
     match codec.variance() {
         Variance::Contraction => 1.0 - 1.0 / elements.max(1.0),
@@ -85,6 +90,7 @@ impl EncodePlan {
     /// [`Error::FeedbackDiverges`] where the codec's variance factor omega, [`EncodePlan::omega`], is 1 or more and the
     /// codec is not the contraction: feedback would amplify the error at every step (`contractive()` is the remedy).
     pub fn with_feedback(self) -> Result<Self, Error> {
+        let _environment = FloatEnvironment::standard();
         // Where the scale is held up from below, to nearest, no error is above half a step, however many steps are
         // taken.
         let bounded = self.nearest && matches!(self.scale, Scale::AtLeast(_));
@@ -240,6 +246,7 @@ impl EncodePlan {
     }
 
     pub(crate) fn params(&self, seed: Seed) -> EncodeParams {
+        let _environment = FloatEnvironment::standard();
         let h = &self.header;
         let whole = h.bucket == Bucket::Whole;
         let mut flags = 0;
@@ -282,6 +289,7 @@ impl EncodePlan {
     /// [`Error::Limit`] where the limits are too small for any part of the tensor; [`Error::Packed`] for a plan whose
     /// payload is packed.
     pub fn passes(&self, seed: Seed, limits: &Limits) -> Result<Vec<Pass>, Error> {
+        let _environment = FloatEnvironment::standard();
         self.refuse_packed("a list of passes")?;
         let mut passes = Vec::new();
         if self.header.n == 0 {

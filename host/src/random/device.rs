@@ -6,6 +6,7 @@ use gradwire_kernels::params::{RandomParams, random_flags};
 use super::RandomK;
 use crate::device::Device;
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::seed::Seed;
 
 impl Device {
@@ -16,6 +17,7 @@ impl Device {
     /// As [`RandomK::entries`]; [`Error::Limit`] where the gradient does not fit one binding of the device;
     /// [`Error::Backend`] where it fails, or the memory cannot be had.
     pub fn encode_random(&self, codec: &RandomK, gradient: &[f32], seed: Seed) -> Result<Vec<f32>, Error> {
+        let _environment = FloatEnvironment::standard();
         let params = codec.encode_params(gradient.len() as u64, seed)?;
         let mut values = zeros(params.entries as usize)?;
         self.engine().gather(&params, gradient, &mut values)?;
@@ -34,6 +36,7 @@ impl Device {
         residual: &mut [f32],
         seed: Seed,
     ) -> Result<Vec<f32>, Error> {
+        let _environment = FloatEnvironment::standard();
         let params = codec.encode_params(gradient.len() as u64, seed)?;
         Error::expect_len("residual", "elements", residual.len(), params.n.into())?;
         codec.check_feedback(params.n.into(), params.entries.into())?;
@@ -53,6 +56,7 @@ impl Device {
     /// As [`RandomK::entries`]; [`Error::Length`] for other than as many values; as [`Device::encode_random`] for the
     /// device.
     pub fn decode_random(&self, codec: &RandomK, values: &[f32], n: usize, seed: Seed) -> Result<Vec<f32>, Error> {
+        let _environment = FloatEnvironment::standard();
         let params = codec.params(n as u64, seed)?;
         Error::expect_len("values of random-k", "entries", values.len(), params.entries.into())?;
         let mut output = zeros(n)?;
@@ -72,6 +76,7 @@ impl Device {
         output: &mut [f32],
         seed: Seed,
     ) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         let params = codec.params(output.len() as u64, seed)?;
         Error::expect_len("values of random-k", "entries", values.len(), params.entries.into())?;
         let params = RandomParams { flags: random_flags::ACCUMULATE, factor: weight.to_bits(), ..params };

@@ -11,6 +11,7 @@ use gradwire_kernels::params::{RandomParams, THREADS};
 pub use self::embed::{DecodeRandom, DecodeRandomBuffers, EncodeRandom, EncodeRandomBuffers};
 pub(crate) use self::engine::Random;
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Role, Span};
 use crate::seed::Seed;
 
@@ -101,6 +102,7 @@ impl RandomK {
     /// [`Error::Keep`] for a part that is not above 0 and up to 1, and for a count of 0 or above n; [`Error::TooLong`]
     /// for more than 2^31 elements.
     pub fn entries(&self, n: u64) -> Result<u64, Error> {
+        let _environment = FloatEnvironment::standard();
         if n > 1 << 31 {
             return Err(Error::TooLong { got: n });
         }
@@ -124,6 +126,7 @@ impl RandomK {
 
     /// Refuses error feedback where it would diverge.
     fn check_feedback(&self, n: u64, k: u64) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         let omega = n as f64 / k.max(1) as f64 - 1.0;
         if self.unbiased && omega >= 1.0 {
             let remedy = "leave out unbiased(): what is sent as it is, is a contraction".into();
@@ -153,6 +156,7 @@ impl RandomK {
 
     /// The same with the factor of what is sent.
     fn encode_params(&self, n: u64, seed: Seed) -> Result<RandomParams, Error> {
+        let _environment = FloatEnvironment::standard();
         let mut params = self.params(n, seed)?;
         if self.unbiased && params.entries > 0 {
             params.factor = ((n as f64 / f64::from(params.entries)) as f32).to_bits();

@@ -20,6 +20,7 @@ use crate::codec::quantizer::Quantizer;
 use crate::codec::topk::{Keep, TopK, Values};
 use crate::entropy::table::Entropy;
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
 use crate::random::RandomK;
@@ -453,6 +454,7 @@ impl Recipe {
     /// [`RecipeError::Stages`], [`RecipeError::Momentum`], [`RecipeError::Factor`], [`RecipeError::Nothing`]; what the
     /// codec of a stage refuses.
     pub fn check(&self) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         let stages = |what, remedy| Err(RecipeError::Stages { what, remedy }.into());
         match (&self.select, self.quantize, &self.factors) {
             (Some(_), _, Some(_)) => {

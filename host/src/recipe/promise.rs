@@ -3,6 +3,7 @@
 use super::{Quantize, Recipe};
 use crate::codec::topk::{Select, Sought};
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::plan::EncodePlan;
 
@@ -86,6 +87,7 @@ impl Recipe {
     /// # Errors
     /// As [`Recipe::check`]; what a stage's codec refuses at this length.
     pub fn promise(&self, n: usize) -> Result<Promise, Error> {
+        let _environment = FloatEnvironment::standard();
         self.check()?;
         let alone = self.clone().without_feedback();
         if let Some(dense) = alone.dense() {

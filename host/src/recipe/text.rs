@@ -12,6 +12,7 @@ use crate::codec::{Quantizer, quantizers};
 use crate::codec::{Sign, Stage};
 use crate::entropy::table::Entropy;
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::plan::NonFinite;
 use crate::random::RandomK;
@@ -32,6 +33,7 @@ impl FromStr for Recipe {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
+        let _environment = FloatEnvironment::standard();
         if text.len() > LONGEST {
             return Err(RecipeError::Length { bytes: text.len(), most: LONGEST }.into());
         }

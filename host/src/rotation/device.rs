@@ -3,6 +3,7 @@
 use super::{Dct, Rotation};
 use crate::device::Device;
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::recipe::RecipeError;
 use crate::seed::Seed;
 
@@ -14,6 +15,7 @@ impl Device {
     /// values; [`Error::Limit`] where the device's limits are too small for any part; [`Error::Backend`] where it
     /// fails, or the memory cannot be had.
     pub fn rotate(&self, rotation: Rotation, values: &[f32], seed: Seed) -> Result<Vec<f32>, Error> {
+        let _environment = FloatEnvironment::standard();
         let params = rotation.params(values.len() as u64, false, seed)?;
         let mut output = zeros(rotation.rotated_len(values.len() as u64), "rotated values")?;
         self.engine().rotate(&params, values, &mut output)?;
@@ -25,6 +27,7 @@ impl Device {
     /// # Errors
     /// [`Error::Length`] for other than [`Rotation::rotated_len`] rotated values; as [`Device::rotate`].
     pub fn unrotate(&self, rotation: Rotation, rotated: &[f32], n: usize, seed: Seed) -> Result<Vec<f32>, Error> {
+        let _environment = FloatEnvironment::standard();
         let params = rotation.params(n as u64, true, seed)?;
         Error::expect_len("rotated gradient", "elements", rotated.len(), rotation.rotated_len(n as u64))?;
         let mut output = zeros(n as u64, "values")?;
@@ -39,6 +42,7 @@ impl Device {
     /// values; [`Error::Limit`] where the device's limits are too small for any part; [`Error::Backend`] where it
     /// fails, or the memory cannot be had; [`RecipeError::Stages`] for [`Dct::tiles`].
     pub fn dct(&self, dct: Dct, values: &[f32]) -> Result<Vec<f32>, Error> {
+        let _environment = FloatEnvironment::standard();
         self.transform(dct, values, false)
     }
 
@@ -47,6 +51,7 @@ impl Device {
     /// # Errors
     /// As [`Device::dct`].
     pub fn inverse_dct(&self, dct: Dct, coefficients: &[f32]) -> Result<Vec<f32>, Error> {
+        let _environment = FloatEnvironment::standard();
         self.transform(dct, coefficients, true)
     }
 

@@ -14,6 +14,7 @@ use crate::backend::cpu::{Entries, Sums};
 use crate::codec::topk::{Select, Sought, SparsePlan, TopK};
 use crate::device::Device;
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::gradient::{Dtype, Gradient};
 use crate::seed::Seed;
 use crate::sparse::IndexFormat;
@@ -33,6 +34,7 @@ impl Device {
         gradient: impl Into<Gradient<'g>>,
         seed: Seed,
     ) -> Result<SparsePayload, Error> {
+        let _environment = FloatEnvironment::standard();
         let gradient = gradient.into();
         let plan = codec.plan(gradient.len(), gradient.dtype(), false)?;
         let (chosen, _) = self.choose(&plan, gradient, None)?;
@@ -60,6 +62,7 @@ impl Device {
         residual: &mut [f32],
         seed: Seed,
     ) -> Result<SparsePayload, Error> {
+        let _environment = FloatEnvironment::standard();
         let gradient = gradient.into();
         if self.engine().in_place() {
             // Nothing fails there once the residual changes.
@@ -101,6 +104,7 @@ impl Device {
     /// # Errors
     /// [`Error::Backend`] where there is no memory for it, or the device fails.
     pub fn decode_sparse(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
+        let _environment = FloatEnvironment::standard();
         // The length is the header's word, and may be 2^31 where there is no entry.
         let bytes = payload.header().n * 4;
         Vec::<f32>::new().try_reserve_exact(payload.len()).map_err(|_| Error::Backend {
@@ -120,6 +124,7 @@ impl Device {
     /// [`Error::Length`] for an output of another length than the gradient; [`Error::Backend`] where the device fails.
     /// The output is then as it was.
     pub fn decode_sparse_into(&self, payload: &SparsePayload, output: &mut [f32]) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         Error::expect_len("output", "elements", output.len(), payload.header().n)?;
         self.scatter(payload, None, output)
     }
@@ -129,6 +134,7 @@ impl Device {
     /// # Errors
     /// As [`Device::decode_sparse_into`].
     pub fn decode_sparse_add(&self, payload: &SparsePayload, weight: f32, output: &mut [f32]) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         Error::expect_len("output", "elements", output.len(), payload.header().n)?;
         self.scatter(payload, Some(weight), output)
     }
@@ -143,6 +149,7 @@ impl Device {
         weight: f32,
         output: &mut [f32],
     ) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         self.decode_sparse_sum(&[payload], weight, output)
     }
 
@@ -170,6 +177,7 @@ impl Device {
         weight: f32,
         output: &mut [f32],
     ) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         let payloads: Vec<&SparsePayload> = payloads.iter().map(Borrow::borrow).collect();
         if let Some(index) = payloads.iter().position(|payload| payload.len() != payloads[0].len()) {
             return Err(Error::Mixed { index, what: "length" });
@@ -214,6 +222,7 @@ impl Device {
         residual: &mut [f32],
         seed: Seed,
     ) -> Result<SparsePayload, Error> {
+        let _environment = FloatEnvironment::standard();
         if a.len() != b.len() {
             return Err(Error::Mixed { index: 1, what: "length" });
         }
@@ -372,6 +381,7 @@ impl Device {
         residual: &mut LazyResidual,
         seed: Seed,
     ) -> Result<SparsePayload, Error> {
+        let _environment = FloatEnvironment::standard();
         let gradient = gradient.into();
         let plan = codec.plan(gradient.len(), gradient.dtype(), true)?;
         Error::expect_len("residual", "elements", residual.len(), plan.n)?;
@@ -430,6 +440,7 @@ impl Device {
     /// [`Error::Limit`] where the limits are too small for a tile or for the table of segments; [`Error::Backend`]
     /// where the device fails. The residual is as it was whenever this fails.
     pub fn settle(&self, residual: &mut LazyResidual) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         if !residual.is_pending() {
             return Ok(());
         }

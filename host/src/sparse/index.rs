@@ -1,7 +1,6 @@
 //! Which entries a sparse payload holds: four ways to write a rising sequence, and the rule that chooses.
 
-use rayon::prelude::*;
-
+use crate::threads;
 use crate::wire::PayloadError;
 
 /// How the indices are written.
@@ -124,7 +123,7 @@ fn set(words: &mut [[u8; 4]], count: usize, bit: impl Fn(usize) -> u64 + Sync) {
     if words.len() <= TOGETHER {
         return of_part((0, words));
     }
-    words.par_chunks_mut(TOGETHER).enumerate().for_each(of_part);
+    threads::chunks_mut(words, TOGETHER).enumerate().for_each(of_part);
 }
 
 /// Writes indices that rise, each below `n`, over the zeros of as many bytes as the format has.
@@ -143,8 +142,9 @@ pub(crate) fn write(format: IndexFormat, n: u64, indices: &[u32], bytes: &mut [u
                 return high();
             }
             // Indices 32 at a time fill whole words.
-            let parts = lows.par_chunks_mut(TOGETHER * split.low as usize).zip(indices.par_chunks(32 * TOGETHER));
-            rayon::join(|| parts.for_each(|(words, indices)| pack(words, indices, split.low)), high);
+            let parts =
+                threads::chunks_mut(lows, TOGETHER * split.low as usize).zip(threads::chunks(indices, 32 * TOGETHER));
+            threads::join(|| parts.for_each(|(words, indices)| pack(words, indices, split.low)), high);
         }
     }
 }

@@ -5,6 +5,7 @@ use half::{bf16, f16};
 
 use super::index::{self, IndexFormat};
 use crate::gradient::Dtype;
+use crate::threads;
 use crate::view::{PayloadView, are_finite};
 use crate::wire::{CodecId, HEADER_BYTES, MAGIC, MAX_ELEMENTS, PayloadError, VERSION, checksum, expect_checksum};
 
@@ -179,7 +180,7 @@ impl SparsePayload {
         let of_indices = header.index_bytes() as usize;
         let mut bytes = vec![0; HEADER_BYTES + of_indices + values.len()];
         let (to_indices, to_values) = bytes[HEADER_BYTES..].split_at_mut(of_indices);
-        rayon::join(
+        threads::join(
             || index::write(header.index_format(), header.n, &indices, to_indices),
             || to_values.copy_from_slice(values),
         );

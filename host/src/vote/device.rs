@@ -4,6 +4,7 @@ use gradwire_kernels::arith::vote::MOST_VOTERS;
 
 use crate::device::Device;
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::view::AsPayload;
 use crate::wire::CodecId;
 
@@ -33,6 +34,7 @@ impl Device {
     /// length; as [`Device::decode_into`] where the device fails. The output is then as it was, or not to be used where
     /// a device failed.
     pub fn vote(&self, payloads: &[impl AsPayload], output: &mut [f32]) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         let payloads: Vec<_> = payloads.iter().map(AsPayload::as_payload).collect();
         let Some(first) = payloads.first() else {
             output.fill(0.0);

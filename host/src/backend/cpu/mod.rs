@@ -26,7 +26,6 @@ mod vote;
 
 use gradwire_kernels::arith::pack::{UNIT, unit_bytes};
 use gradwire_kernels::params::{DecodeParams, EncodeParams, SPAN, WHOLE, encode_flags};
-use rayon::prelude::*;
 
 pub(crate) use self::bucketed::Body;
 use self::bucketed::{Elements, EncodeTask};
@@ -37,6 +36,7 @@ pub use self::simd::Simd;
 use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::plan::{Kernel, Params, Pass, Span};
+use crate::threads;
 use crate::wire::CodecId;
 
 /// Elements that a thread takes at a time: a whole number of the largest buckets, small enough for a second-level
@@ -177,7 +177,7 @@ impl Cpu {
         partials: &mut [u32],
     ) {
         let (n, span) = (p.n as usize, SPAN as usize);
-        partials.par_chunks_exact_mut(codec.partial_words() as usize).enumerate().for_each(|(index, out)| {
+        threads::chunks_exact_mut(partials, codec.partial_words() as usize).enumerate().for_each(|(index, out)| {
             let start = index * span;
             let len = span.min(n - start);
             self.simd.statistic(codec, p, Elements { input, start, len, residual }, out);
@@ -186,7 +186,7 @@ impl Cpu {
 
     fn finite_scan(p: &EncodeParams, input: Gradient<'_>, residual: Option<&[f32]>, status: &mut u32) {
         let (n, span) = (p.n as usize, SPAN as usize);
-        let first = (0..n.div_ceil(span)).into_par_iter().find_map_first(|index| {
+        let first = threads::items(0..n.div_ceil(span)).find_map_first(|index| {
             let start = index * span;
             let found = bucketed::first_not_finite(Elements { input, start, len: span.min(n - start), residual })?;
             Some(start + found)
@@ -209,7 +209,7 @@ impl Cpu {
         if output.len() <= TASK {
             task((0, output));
         } else {
-            output.par_chunks_mut(TASK).enumerate().for_each(task);
+            threads::chunks_mut(output, TASK).enumerate().for_each(task);
         }
     }
 }
@@ -219,7 +219,7 @@ fn for_each<T: Send>(tasks: Vec<T>, work: impl Fn(T) + Send + Sync) {
     if tasks.len() <= 1 {
         tasks.into_iter().for_each(work);
     } else {
-        tasks.into_par_iter().for_each(work);
+        threads::items(tasks).for_each(work);
     }
 }
 

@@ -6,9 +6,9 @@
 //! conditioned sweep, a second repairs.
 
 use gradwire_kernels::arith::powersgd::{DEPENDENT, ONE_SWEEP};
-use rayon::prelude::*;
 
 use super::simd::Simd;
+use crate::threads;
 
 /// Rows whose products are summed together, and then in order over the blocks.
 const BLOCK: usize = 4096;
@@ -30,7 +30,7 @@ pub(super) fn orthonormalise(simd: Simd, factor: &mut [f32], stride: usize, rank
         if blocks.len() == 1 {
             blocks.into_iter().for_each(apply);
         } else {
-            blocks.into_par_iter().for_each(apply);
+            threads::items(blocks).for_each(apply);
         }
         if least >= ONE_SWEEP {
             break;
@@ -49,8 +49,7 @@ fn all_products(simd: Simd, factor: &[f32], stride: usize, rank: usize) -> Vec<f
         out
     };
     let count = stride.div_ceil(BLOCK);
-    let blocks: Vec<Vec<f64>> =
-        if count == 1 { vec![block(0)] } else { (0..count).into_par_iter().map(block).collect() };
+    let blocks: Vec<Vec<f64>> = if count == 1 { vec![block(0)] } else { threads::items(0..count).map(block).collect() };
     let mut sums = vec![0.0; rank * (rank + 1) / 2];
     // In order, so that threads do not matter.
     for block in blocks {

@@ -1,10 +1,10 @@
 //! Packing codes on the CPU: runs of units on threads.
 
 use gradwire_kernels::arith::pack::unit_bytes;
-use rayon::prelude::*;
 
 use super::Cpu;
 use crate::entropy::table::Entropy;
+use crate::threads;
 
 /// Units of 256 codes that a thread takes at a time, at least.
 const TASK_UNITS: usize = 256;
@@ -21,7 +21,7 @@ impl Cpu {
     pub(crate) fn pack_units(&self, entropy: Entropy, bits: u32, codes: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
         let mut table = vec![0; codes.len().div_ceil(unit_bytes(bits) * entropy.parts() as usize)];
         let (units, bytes) = task(entropy, bits);
-        let runs = codes.par_chunks(bytes).zip(table.par_chunks_mut(units));
+        let runs = threads::chunks(codes, bytes).zip(threads::chunks_mut(&mut table, units));
         let of_run = |(codes, table): (&[u8], &mut [u8])| {
             let mut words = Vec::with_capacity(codes.len());
             match entropy {

@@ -4,13 +4,13 @@
 use gradwire_kernels::arith::float::{NAN_BITS, canonical};
 use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::arith::powersgd::seeded;
-use rayon::prelude::*;
 
 use super::lanes::{LANES, Line};
 use super::slab::{Before, Form, Rows, Slab, group_of, lined, tiled};
 use super::{Cpu, for_each, orthonormal};
 use crate::gradient::Gradient;
 use crate::plan::{Part, Side, Table};
+use crate::threads;
 
 /// Elements of a slab, about.
 const SLAB: usize = 1 << 19;
@@ -240,6 +240,9 @@ impl Cpu {
     pub(crate) fn low_rank_not_finite(&self, matrices: &Matrices<'_>, gradient: Gradient<'_>) -> Option<u64> {
         let table = matrices.table;
         let of_part = |(index, part): (usize, &Part)| {
+            if part.elements() == 0 {
+                return None;
+            }
             let rank = if part.compressed { table.rank } else { 0 };
             // A tensor that is not compressed is a row of its own here.
             let part = if part.compressed { *part } else { Part { rows: 1, columns: part.elements(), ..*part } };
@@ -250,7 +253,7 @@ impl Cpu {
             let left = if rank > 0 { &matrices.left[part.left..] } else { &[] };
             let right = if rank > 0 { lined(&part, rank, &matrices.right[part.right..]) } else { Vec::new() };
             let places: Vec<_> = Cut { part: &part, rank, known: Side::Right }.slabs().collect();
-            places.into_par_iter().find_map_first(|(first, rows)| {
+            threads::items(places).find_map_first(|(first, rows)| {
                 let start = part.first + first * part.columns;
                 let sums = &matrices.sums[start..start + rows * part.columns];
                 let gradient = gradient.part(start, sums.len());
@@ -266,7 +269,7 @@ impl Cpu {
                 Some((start + self.simd.first_not_finite(slab, sums)?) as u64)
             })
         };
-        table.parts.par_iter().enumerate().filter(|(_, part)| part.elements() > 0).find_map_first(of_part)
+        threads::items(&table.parts).enumerate().find_map_first(of_part)
     }
 }
 

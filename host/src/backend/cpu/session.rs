@@ -3,14 +3,15 @@
 use std::time::Instant;
 
 use half::{bf16, f16};
-use rayon::prelude::*;
 
 use super::{Cpu, EncodeMemory, whole_bodies};
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::gradient::Gradient;
 use crate::kind::BackendKind;
 use crate::plan::{Kernel, Params, Pass, ROLES, Role, Sizes};
 use crate::session::{Session, check_copy, check_range, check_spans};
+use crate::threads;
 
 /// A [`Session`] in this machine's memory.
 pub struct CpuSession {
@@ -106,6 +107,7 @@ impl Session for CpuSession {
     }
 
     unsafe fn run_trusted(&mut self, passes: &[Pass]) -> Result<(), Error> {
+        let _environment = FloatEnvironment::standard();
         check_spans(&self.sizes, passes)?;
         let foreign = |p: &&Pass| {
             matches!(
@@ -169,7 +171,8 @@ impl Session for CpuSession {
         const PIECE: usize = 1 << 16;
         let start = Instant::now();
         for _ in 0..repeats {
-            target.par_chunks_mut(PIECE).zip(source[..words].par_chunks(PIECE)).for_each(|(t, s)| t.copy_from_slice(s));
+            let pieces = threads::chunks_mut(target, PIECE).zip(threads::chunks(&source[..words], PIECE));
+            pieces.for_each(|(t, s)| t.copy_from_slice(s));
             std::hint::black_box(&target);
         }
         let seconds = start.elapsed().as_secs_f64();

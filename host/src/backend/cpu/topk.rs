@@ -7,12 +7,12 @@
 
 use gradwire_kernels::arith::float::{bf16_to_f32, f16_to_f32};
 use gradwire_kernels::arith::topk::key;
-use rayon::prelude::*;
 
 use super::Cpu;
 use super::filter::{Entries, Filter, Sums};
 use crate::codec::topk::Select;
 use crate::gradient::Gradient;
+use crate::threads;
 
 /// Elements that a thread filters at a time.
 const RUN: usize = 1 << 16;
@@ -74,7 +74,7 @@ impl Cpu {
                     entries.indices.iter_mut().for_each(|i| *i += start as u32);
                     entries
                 };
-                join(parts.into_par_iter().map(of_part).collect())
+                join(threads::items(parts).map(of_part).collect())
             }
             Select::Blocks { elements, k } => {
                 // With feedback the sums are made first: blocks may be larger than a thread's run.
@@ -93,14 +93,14 @@ impl Cpu {
                     }
                     entries
                 };
-                join((0..n.div_ceil(span)).into_par_iter().map(|i| of_span(i * span)).collect())
+                join(threads::items(0..n.div_ceil(span)).map(|i| of_span(i * span)).collect())
             }
         }
     }
 
     /// Whether an element of gradient + residual is not finite, and the first that is not.
     pub(crate) fn first_not_finite(input: Gradient<'_>, residual: Option<&[f32]>) -> Option<u64> {
-        let runs = (0..input.len().div_ceil(RUN)).into_par_iter();
+        let runs = threads::items(0..input.len().div_ceil(RUN));
         let first = runs.find_map_first(|run| {
             let range = run * RUN..input.len().min((run + 1) * RUN);
             range.into_iter().find(|i| !sum(input, residual, *i).is_finite())
@@ -142,7 +142,7 @@ impl Cpu {
     /// What is at or above a key, span by span. Of about how many entries, where that is known, room is made for.
     fn filter(&self, input: Gradient<'_>, sums: Option<Sums<'_>>, floor: u32, about: usize) -> Vec<Entries> {
         let n = input.len();
-        let span = n.div_ceil(SPANS * rayon::current_num_threads()).next_multiple_of(RUN).max(RUN);
+        let span = n.div_ceil(SPANS * threads::count()).next_multiple_of(RUN).max(RUN);
         // And for the run that is filtered, of which all might be kept.
         let room = match about {
             0 => 0,
@@ -159,13 +159,13 @@ impl Cpu {
             found
         };
         match sums {
-            None => (0..n.div_ceil(span)).into_par_iter().map(|index| of_span(index, None)).collect(),
+            None => threads::items(0..n.div_ceil(span)).map(|index| of_span(index, None)).collect(),
             Some(Sums { residual, sums }) => {
                 let with_sums = |(index, sums): (usize, _)| {
                     let residual = residual.map(|all| &all[index * span..all.len().min((index + 1) * span)]);
                     of_span(index, Some(Sums { residual, sums }))
                 };
-                sums.par_chunks_mut(span).enumerate().map(with_sums).collect()
+                threads::chunks_mut(sums, span).enumerate().map(with_sums).collect()
             }
         }
     }
@@ -237,7 +237,7 @@ fn sample(input: Gradient<'_>, residual: Option<&[f32]>, k: usize) -> [u32; 2] {
         let part = n / LINES;
         let place = |line: usize| line * part + (line.wrapping_mul(0x9E37_79B1) >> 7) % (part - LINE);
         let mut keys = vec![0; LINES * LINE];
-        let lines = keys.par_chunks_mut(LINE).enumerate().with_min_len(LINES / 8);
+        let lines = threads::chunks_mut(&mut keys, LINE).enumerate().with_min_len(LINES / 8);
         lines.for_each(|(line, keys)| (place(line)..).zip(keys).for_each(|(i, key)| *key = of(i)));
         keys
     };
@@ -256,7 +256,7 @@ fn sample(input: Gradient<'_>, residual: Option<&[f32]>, k: usize) -> [u32; 2] {
 /// Where to cut what was found, at least `k` entries, so that `k` are left; and what of each span is above the cut.
 fn cut(spans: &[Entries], k: usize, [lower, higher]: [u32; 2]) -> (Cut, Vec<Counts>) {
     let found: usize = spans.iter().map(|span| span.bits.len()).sum();
-    let below = |limit: u32| -> Vec<Vec<u32>> { spans.par_iter().map(|span| keys_below(span, limit)).collect() };
+    let below = |limit: u32| -> Vec<Vec<u32>> { threads::items(spans).map(|span| keys_below(span, limit)).collect() };
     let (mut open, mut limit) = (below(higher), higher);
     let mut sure = found - open.iter().map(Vec::len).sum::<usize>();
     if sure >= k {
@@ -271,7 +271,7 @@ fn cut(spans: &[Entries], k: usize, [lower, higher]: [u32; 2]) -> (Cut, Vec<Coun
         keys.iter().for_each(|key| bins[bin(*key)] += 1);
         bins
     };
-    let bins = open.par_iter().map(count).reduce(|| vec![0; 1 << BINS_LOG2], add);
+    let bins = threads::items(&open).map(count).reduce(|| vec![0; 1 << BINS_LOG2], add);
     let mut last = bins.len() - 1;
     while bins[last] < wanted {
         wanted -= bins[last];
@@ -285,7 +285,7 @@ fn cut(spans: &[Entries], k: usize, [lower, higher]: [u32; 2]) -> (Cut, Vec<Coun
         above: span.bits.len() - open.iter().filter(|open| **open <= key).count(),
         ties: open.iter().filter(|open| **open == key).count(),
     };
-    (cut, spans.par_iter().zip(&open).map(counts).collect())
+    (cut, threads::items(spans).zip(threads::items(&open)).map(counts).collect())
 }
 
 /// The keys of a span that are below a limit.
@@ -325,7 +325,7 @@ fn keep(spans: &[Entries], cut: &Cut, counts: &[Counts]) -> Entries {
         (left_of_indices, left_of_bits) = (other_indices, other_bits);
         tasks.push(Kept { span, indices, bits, ties, all: ties == counts.ties });
     }
-    tasks.into_par_iter().for_each(|task| task.write(cut.key));
+    threads::items(tasks).for_each(|task| task.write(cut.key));
     kept
 }
 
@@ -373,7 +373,7 @@ impl Kept<'_> {
 /// Spans one after another.
 fn join(spans: Vec<Entries>) -> Entries {
     let (indices, bits): (Vec<Vec<u32>>, Vec<Vec<u32>>) = spans.into_iter().map(|s| (s.indices, s.bits)).unzip();
-    let (indices, bits) = rayon::join(|| indices.concat(), || bits.concat());
+    let (indices, bits) = threads::join(|| indices.concat(), || bits.concat());
     Entries { indices, bits }
 }
 
@@ -386,7 +386,7 @@ fn digits(source: Gradient<'_>, k: usize) -> Cut {
     for bits in DIGITS {
         shift -= bits;
         let (prefix, above) = (known, shift + bits);
-        let runs = (0..source.len().div_ceil(RUN)).into_par_iter();
+        let runs = threads::items(0..source.len().div_ceil(RUN));
         let count = |run: usize| {
             let mut counts = vec![0usize; 1 << bits];
             for i in run * RUN..source.len().min((run + 1) * RUN) {

@@ -33,6 +33,7 @@ impl Compressor {
     /// # Errors
     /// What the codec refuses for the length of a piece; none that making the compressor does not find.
     pub fn sent_bytes(&self, rank: u32, ranks: u32) -> Result<Option<u64>, Error> {
+        let _environment = crate::FloatEnvironment::standard();
         let mut gathered = Vec::new();
         let mut sent = 0u64;
         for part in &self.parts {

@@ -186,6 +186,7 @@ impl Compressor {
         D: DeviceMemory + Clone,
         Device: From<D>,
     {
+        let _environment = crate::FloatEnvironment::standard();
         self.expect_whole()?;
         if self.parts.iter().any(|part| part.recipe.vote) {
             let what = "a vote is counted in the host's memory, and the gradient is to stay in the device's";
@@ -250,6 +251,7 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
     /// [`Error::Backend`] where the device fails, or the host has no memory for it; [`Error::State`] for factors or
     /// their residual that are not finite; [`ExchangeError::BrokenOff`](crate::ExchangeError::BrokenOff).
     pub fn download(&self) -> Result<Compressor, Error> {
+        let _environment = crate::FloatEnvironment::standard();
         self.inner.expect_whole()?;
         let mut host = self.inner.clone();
         // SAFETY: all memory is the compressor's own.
@@ -296,6 +298,7 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
     /// The caller guarantees that the gradient stays allocated until the device has done the work, and that nothing
     /// that is not queued there uses it meanwhile.
     unsafe fn step(&mut self, group: &mut (impl Collective + ?Sized), gradient: D::Slice) -> Result<(), Error> {
+        let _environment = crate::FloatEnvironment::standard();
         self.inner.expect_whole()?;
         self.warm_up()?;
         let Self { inner, staged, device, state, last, .. } = self;

@@ -11,6 +11,7 @@ mod statistics;
 use self::per_sign::PerSign;
 use self::search::About;
 use crate::backend::cpu::Entries;
+use crate::float_environment::FloatEnvironment;
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use self::measure::Measure;
@@ -42,6 +43,7 @@ impl Search {
 
     /// Takes up how many entries reach it.
     pub(crate) fn count(&mut self, reached: u64) {
+        let _environment = FloatEnvironment::standard();
         if let Self::PerSign(search) = self {
             search.count(reached);
         }
@@ -49,6 +51,7 @@ impl Search {
 
     /// Takes up the entries that reach it, all of them, in rising order.
     pub(crate) fn take(&mut self, entries: Entries) {
+        let _environment = FloatEnvironment::standard();
         match self {
             Self::About(search) => search.take(entries),
             Self::PerSign(search) => search.take(entries),

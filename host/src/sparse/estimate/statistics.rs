@@ -13,6 +13,7 @@ use crate::codec::estimate::Estimate;
 use crate::codec::topk::Sought;
 use crate::codec::{Codec, OneBit, Qsgd, Sign};
 use crate::error::Error;
+use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::plan::EncodePlan;
 
@@ -34,6 +35,7 @@ pub(crate) fn plans(sought: Sought, n: usize, dtype: Dtype, feedback: bool) -> R
 /// The search among `n` elements, from the partial statistics of [`plans`], a list for each. A part of each sign is
 /// searched without any too: then its first step takes every entry.
 pub(crate) fn search(sought: Sought, n: u64, partials: &[Vec<u32>]) -> Search {
+    let _environment = FloatEnvironment::standard();
     match sought {
         Sought::About { k, by } => Search::About(About::new(by, k, n, known(n as f64, partials))),
         Sought::PerSign(part) => Search::PerSign(PerSign::new(part, partials.first().and_then(|spans| sides(spans)))),

@@ -97,6 +97,7 @@ impl Compressor {
 
     /// What a rank has to be ready for.
     fn make_queued(&self, cuda: &Cuda, rank: u32, ranks: u32) -> Result<QueuedCompressor, Error> {
+        let _environment = crate::FloatEnvironment::standard();
         self.expect_whole()?;
         self.recipes.iter().try_for_each(|recipe| refused::refuse(recipe, self.steps))?;
         self.parts.iter().try_for_each(|part| part.owner.expect_none(rank, ranks))?;
@@ -242,6 +243,7 @@ impl QueuedCompressor {
         gradient: DeviceSlice,
         compute: Option<&Cuda>,
     ) -> Result<(), Error> {
+        let _environment = crate::FloatEnvironment::standard();
         let Self { of: ResidentCompressor { inner, memory, device, state, .. }, between } = self;
         let Between { sent, whole, rank: of_rank, ranks: of_ranks, pending, beside } = between;
         inner.expect_whole()?;
@@ -298,6 +300,7 @@ impl QueuedCompressor {
     /// # Safety
     /// The caller guarantees that the group is over the context of the [`Cuda`], as [`StreamCollective`] has it.
     pub unsafe fn wait(&mut self, group: &mut (impl StreamCollective + ?Sized)) -> Result<(), Error> {
+        let _environment = crate::FloatEnvironment::standard();
         let Self { of: ResidentCompressor { inner, memory, state, .. }, between: Between { pending, .. } } = self;
         if *pending {
             let before = std::mem::replace(&mut inner.broken_off, true);
