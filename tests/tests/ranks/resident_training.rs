@@ -4,7 +4,7 @@
 #[cfg(feature = "cuda")]
 use crate::training::faulty::Faulty;
 use crate::training::{
-    Failing, RUN, bits, gradient, mixed, of, resident as all, tensors, together, with_cosines, with_tiles,
+    Failing, RUN, TEXTS, bits, gradient, mixed, of, resident as all, tensors, together, with_cosines, with_tiles,
 };
 use gradwire::embed::DeviceMemory;
 use gradwire::{Collective, Compressor, Device, Error, ExchangeError, Policy, ResidentCompressor};
@@ -215,7 +215,8 @@ fn taken_back<S: Surface>(surface: &S)
 where
     Device: From<S>,
 {
-    for index in 0..all().len() {
+    // What is put back does not depend on the codec: every fourth recipe, and those of several parts.
+    for index in (0..TEXTS.len()).step_by(4).chain(TEXTS.len()..all().len()) {
         together(Threads::group(2).expect("two"), |rank, mut group| {
             let host = all().swap_remove(index);
             let name = format!("{:?}", host.recipes());
