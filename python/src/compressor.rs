@@ -35,6 +35,25 @@ impl Compressor {
             }
         }
     }
+
+    /// Writes numbers of the compressor, one per element, into an array.
+    fn write_into(
+        &self,
+        py: Python<'_>,
+        out: &Bound<'_, PyAny>,
+        numbers: fn(&gradwire::Compressor) -> Result<Vec<f32>, gradwire::Error>,
+    ) -> PyResult<()> {
+        let mut view = View::of(out, "output")?;
+        let found = view.len();
+        let output = view.values("output")?;
+        let numbers = self.lock()?.copied().and_then(|inner| numbers(&inner)).or_raise(py)?;
+        if found != numbers.len() {
+            let text = format!("the output holds {found} elements, and {} are needed", numbers.len());
+            return Err(crate::errors::of_class(py, "SettingError", text));
+        }
+        output.copy_from_slice(&numbers);
+        written(out)
+    }
 }
 
 #[pymethods]
@@ -153,16 +172,12 @@ impl Compressor {
 
     /// Writes what has not been sent so far into an array.
     fn residual_into(&self, py: Python<'_>, out: &Bound<'_, PyAny>) -> PyResult<()> {
-        let mut view = View::of(out, "output")?;
-        let found = view.len();
-        let output = view.values("output")?;
-        let residual = self.lock()?.copied().and_then(|inner| inner.residual()).or_raise(py)?;
-        if found != residual.len() {
-            let text = format!("the output holds {found} elements, and {} are needed", residual.len());
-            return Err(crate::errors::of_class(py, "SettingError", text));
-        }
-        output.copy_from_slice(&residual);
-        written(out)
+        self.write_into(py, out, gradwire::Compressor::residual)
+    }
+
+    /// Writes what this rank keeps of the sums that it quantized for all ranks into an array, as with `twophase`.
+    fn owner_residual_into(&self, py: Python<'_>, out: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.write_into(py, out, gradwire::Compressor::owner_residual)
     }
 
     /// Forgets what has not been sent.

@@ -418,6 +418,31 @@ def test_exchange(text):
     assert numpy.linalg.norm(results[0][0] - mean) < 0.9 * numpy.linalg.norm(mean)
 
 
+def test_what_an_owner_keeps():
+    """With two phases the means, and what ranks and owners keep, add up to the gradients."""
+
+    def work(group):
+        compressor = gradwire.Compressor("qsgd:bits=4,bucket=64+ef+twophase", [[64, 48]], 7)
+        gradient = numpy.random.default_rng(group.rank).standard_normal(64 * 48).astype(numpy.float32)
+        total, sent = numpy.zeros(64 * 48), numpy.zeros(64 * 48)
+        for _ in range(3):
+            mean = gradient.copy()
+            compressor.exchange(gradwire.Device.cpu(), group, mean)
+            total, sent = total + gradient, sent + mean
+        kept, owned = (numpy.empty(64 * 48, numpy.float32) for _ in range(2))
+        compressor.residual_into(kept)
+        compressor.owner_residual_into(owned)
+        return total, sent, kept, owned
+
+    total, sent, kept, owned = (numpy.array(all, numpy.float64) for all in zip(*train(3, work)))
+    # Each mean is a third of what was sent of the sum.
+    missing = total.sum(0) - 3 * sent[0] - kept.sum(0)
+    assert numpy.abs(owned.sum(0)).max() > 0.01
+    assert numpy.abs(missing - owned.sum(0)).max() < 1e-4
+    with pytest.raises(gradwire.SettingError):
+        gradwire.Compressor("none", [[4]], 1).owner_residual_into(numpy.empty(3, numpy.float32))
+
+
 def test_state_with_another_number_of_ranks():
     shapes = [[64, 48]]
     new = lambda: gradwire.Compressor("topk:0.05+ef", shapes, 7)

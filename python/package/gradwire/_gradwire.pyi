@@ -119,7 +119,7 @@ class Compressor:
         """Takes back the last step: the state is as before it, to the bit. The gradient keeps the mean.
 
         Every rank takes back the same steps, each right after its exchange, once. Raises ExchangeError where there is
-        nothing to take back, and StateError where the step was made in a CUDA device's memory.
+        nothing to take back.
         """
     def state(self) -> bytes:
         """The state of this rank."""
@@ -128,7 +128,9 @@ class Compressor:
     def take_over(self, others: Sequence[Compressor]) -> None:
         """Takes over what other compressors keep of tensors of the same names."""
     def residual_into(self, out: Any) -> None:
-        """Writes what has not been sent so far into an array of float32."""
+        """Writes what has not been sent so far into an array of float32. What an owner keeps is not in it."""
+    def owner_residual_into(self, out: Any) -> None:
+        """Writes what this rank keeps of the sums that it quantized for all ranks: with ``twophase``, zeros without."""
     def clear_residual(self) -> None:
         """Forgets what has not been sent."""
     @property
