@@ -7,7 +7,9 @@ use gradwire_collectives::Collective;
 use super::error::TrainError;
 
 /// What a file begins with.
-const MAGIC: &[u8; 16] = b"gradwire train 1";
+const MAGIC: &[u8; 16] = b"gradwire train 2";
+/// Bytes of the checksum at the end.
+const CHECKSUM: usize = 8;
 
 /// What was trained until a step.
 #[derive(Debug, PartialEq)]
@@ -41,13 +43,13 @@ impl Files {
             _ => Vec::new(),
         };
         group.broadcast(0, &mut bytes).map_err(gradwire::Error::from)?;
-        let read = Checkpoint::read(&bytes).ok_or_else(|| refuse("it is not what --save writes".to_owned()))?;
+        let read = Checkpoint::read(&bytes).map_err(|reason| refuse(reason.to_owned()))?;
         let (found, steps) = (read.parameters.len(), read.steps);
         if found != parameters {
             return Err(refuse(format!("it has {found} parameters, and the network {parameters}")));
         }
         if steps >= last {
-            return Err(refuse(format!("it is behind step {steps}, and the training has {last} steps")));
+            return Err(refuse(format!("it was written after step {steps}, and the training has {last} steps")));
         }
         Ok(Some(read))
     }
@@ -81,27 +83,49 @@ fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 impl Checkpoint {
-    /// A mark, then lists, each behind its length: the steps, the parameters, and for each rank the list of its states.
+    /// A mark; then lists, each after its length: the steps, the number of ranks, the parameters, and for each rank the
+    /// list of its states; then a checksum of all of this.
     fn to_bytes(steps: usize, parameters: &[f32], of_ranks: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         put(&mut bytes, &(steps as u64).to_le_bytes());
+        put(&mut bytes, &(of_ranks.len() as u64).to_le_bytes());
         put(&mut bytes, &parameters.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>());
         of_ranks.iter().for_each(|states| put(&mut bytes, states));
+        let sum = fnv(&bytes).to_le_bytes();
+        bytes.extend(sum);
         bytes
     }
 
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let mut all = lists(bytes.strip_prefix(MAGIC)?)?.into_iter();
-        let steps = u64::from_le_bytes(all.next()?.try_into().ok()?);
+    fn read(bytes: &[u8]) -> Result<Self, &'static str> {
+        let foreign = "it is not what --save writes";
+        let rest = bytes.strip_prefix(MAGIC).ok_or(foreign)?;
+        let (_, sum) = rest.split_last_chunk::<CHECKSUM>().ok_or("it was cut short")?;
+        let body = &bytes[..bytes.len() - CHECKSUM];
+        if u64::from_le_bytes(*sum) != fnv(body) {
+            return Err("its checksum does not match: it was damaged or cut short");
+        }
+        Self::of(&body[MAGIC.len()..]).ok_or(foreign)
+    }
+
+    /// What lists between mark and checksum hold.
+    fn of(lists_of_all: &[u8]) -> Option<Self> {
+        let mut all = lists(lists_of_all)?.into_iter();
+        let mut number = || usize::try_from(u64::from_le_bytes(all.next()?.try_into().ok()?)).ok();
+        let (steps, ranks) = (number()?, number()?);
         let parameters = all.next()?;
         let (values, rest) = parameters.as_chunks::<4>();
         let states = all.map(|of_rank| lists(&of_rank)).collect::<Option<Vec<_>>>()?;
-        (rest.is_empty() && !states.is_empty()).then_some(Self {
-            steps: usize::try_from(steps).ok()?,
+        (rest.is_empty() && !states.is_empty() && states.len() == ranks).then(|| Self {
+            steps,
             parameters: values.iter().map(|value| f32::from_le_bytes(*value)).collect(),
             states,
         })
     }
+}
+
+/// FNV-1a of 64 bits.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn put(bytes: &mut Vec<u8>, list: &[u8]) {
@@ -137,11 +161,21 @@ mod tests {
             })
             .collect();
         let bytes = Checkpoint::to_bytes(7, &[1.5, -0.0], &of_ranks);
-        assert_eq!(Checkpoint::read(&bytes), Some(Checkpoint { steps: 7, parameters: vec![1.5, -0.0], states }));
-        // Cut anywhere but between two ranks, it is no checkpoint.
-        let cut = (0..bytes.len()).filter(|length| Checkpoint::read(&bytes[..*length]).is_some()).count();
-        assert_eq!(cut, 1);
-        assert_eq!(Checkpoint::read(&[&bytes[..], &[9]].concat()), None);
-        assert_eq!(Checkpoint::read(b"gradwire train 2"), None);
+        assert_eq!(Checkpoint::read(&bytes), Ok(Checkpoint { steps: 7, parameters: vec![1.5, -0.0], states }));
+        // Cut anywhere, with more at its end, or with any bit flipped, it is no checkpoint.
+        assert!((0..bytes.len()).all(|length| Checkpoint::read(&bytes[..length]).is_err()));
+        assert!(Checkpoint::read(&[&bytes[..], &[9]].concat()).is_err());
+        for bit in 0..8 * bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Checkpoint::read(&flipped).is_err(), "bit {bit}");
+        }
+        // The states of a rank that are missing leave another number of ranks, whatever the checksum says.
+        let fewer = Checkpoint::to_bytes(7, &[1.5], &of_ranks[..1]);
+        let mut wrong = fewer[..fewer.len() - CHECKSUM].to_vec();
+        wrong[MAGIC.len() + 24] = 2;
+        let sum = fnv(&wrong).to_le_bytes();
+        assert!(Checkpoint::read(&[&wrong[..], &sum].concat()).is_err());
+        assert!(Checkpoint::read(b"gradwire train 1").is_err());
     }
 }

@@ -47,6 +47,12 @@ pub(crate) enum TrainError {
          --rate"
     )]
     Diverged { step: usize, codec: String },
+    /// One rank, where more were set up.
+    #[error(
+        "MPI has one rank, and {name} is {asked}: start all of them with mpirun -n {asked}, or with srun --mpi=pmix if MPI \
+         was built for it; to train alone, unset {name}"
+    )]
+    Alone { name: &'static str, asked: u32 },
     /// A thread that ended by a panic.
     #[error("the thread of rank {rank} panicked; its message stands above")]
     Panicked { rank: usize },

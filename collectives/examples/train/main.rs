@@ -60,7 +60,7 @@ fn run(args: &Args) -> Result<(), TrainError> {
         }
         (Engine::Mpi, _) => {
             let device = Device::of(kind)?;
-            let group = Mpi::open(&MpiSettings::default()).map_err(gradwire::Error::from)?;
+            let group = open_mpi()?;
             of_group(args, &device.to_string(), group, &By::Device(&device))
         }
         (Engine::Nccl, over) => {
@@ -71,13 +71,32 @@ fn run(args: &Args) -> Result<(), TrainError> {
             match over {
                 Over::Threads => on_threads(args, &told, |mut ranks| open(&mut ranks)),
                 Over::Mpi => {
-                    let mut ranks = Mpi::open(&MpiSettings::default()).map_err(gradwire::Error::from)?;
+                    let mut ranks = open_mpi()?;
                     let (group, by) = open(&mut ranks)?;
                     of_group(args, &told, group, &by)?;
                     Ok(ranks.finish().map_err(gradwire::Error::from)?)
                 }
             }
         }
+    }
+}
+
+/// The ranks of MPI, where a launcher has started as many processes as were asked for.
+fn open_mpi() -> Result<Mpi, TrainError> {
+    let group = Mpi::open(&MpiSettings::default()).map_err(gradwire::Error::from)?;
+    expect_launched(group.ranks(), |name| std::env::var(name).ok())?;
+    Ok(group)
+}
+
+/// Refuses to train alone where a scheduler or a launcher has set up more ranks: MPI then knows nothing of them.
+fn expect_launched(ranks: u32, variable: impl Fn(&str) -> Option<String>) -> Result<(), TrainError> {
+    let asked = ["SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"].into_iter().find_map(|name| {
+        let ranks = variable(name)?.parse::<u32>().ok()?;
+        (ranks > 1).then_some((name, ranks))
+    });
+    match asked {
+        Some((name, asked)) if ranks == 1 => Err(TrainError::Alone { name, asked }),
+        _ => Ok(()),
     }
 }
 
@@ -225,6 +244,19 @@ mod tests {
         let shared = Shared { tested: 359, steps: 10, ranks: 4, seed: 2, rate: 0.1 };
         let text = csv(&[history("qsgd:bits=4,bucket=64", 500.0)], &shared);
         assert_eq!(text.lines().nth(1), Some("0.9766,0.1,50,400,359,10,4,2,0.1,\"qsgd:bits=4,bucket=64\""));
+    }
+
+    #[test]
+    fn one_rank_where_more_were_set_up_is_refused() {
+        let set =
+            |name: &'static str, value: &'static str| move |asked: &str| (asked == name).then(|| value.to_owned());
+        for name in ["SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"] {
+            let error = expect_launched(1, set(name, "4")).unwrap_err().to_string();
+            assert!(error.contains(&format!("{name} is 4")) && error.contains("mpirun -n 4"), "{error}");
+            expect_launched(4, set(name, "4")).unwrap();
+            expect_launched(1, set(name, "1")).unwrap();
+        }
+        expect_launched(1, |_| None).unwrap();
     }
 
     #[test]

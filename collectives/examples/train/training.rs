@@ -353,7 +353,9 @@ mod tests {
             assert!(last.step == 20 && last.loss < first.loss && first.loss == again.points[0].loss, "{codec}");
         }
         let refused = |setup, codec| on_threads(&resumed(setup), codec).map(|_| ()).unwrap_err().to_string();
-        assert!(refused(setup(3, 8), "topk:0.01+ef").contains("it is behind step 8, and the training has 8 steps"));
+        assert!(
+            refused(setup(3, 8), "topk:0.01+ef").contains("it was written after step 8, and the training has 8 steps")
+        );
         let other = Setup { layers: Layers::Convolutions, ..setup(3, 20) };
         assert!(refused(other, "topk:0.01+ef").contains("parameters, and the network"));
         assert!(refused(setup(3, 20), "onebit").contains("make the compressor that the state was saved from"));
