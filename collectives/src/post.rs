@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gradwire::CollectiveError;
 
@@ -34,20 +34,22 @@ struct State {
 /// The post office of a group.
 pub(crate) struct Post {
     ranks: u32,
+    /// How long a call waits for a message.
+    deadline: Duration,
     state: Mutex<State>,
     /// One per rank, so that a message wakes nobody but the rank that it is for.
     wake: Vec<Condvar>,
 }
 
 impl Post {
-    pub(crate) fn new(ranks: u32) -> Self {
+    pub(crate) fn new(ranks: u32, deadline: Duration) -> Self {
         let count = ranks as usize;
         let state = State {
             boxes: (0..count * count).map(|_| VecDeque::new()).collect(),
             places: vec![Place::default(); count],
             failed: None,
         };
-        Self { ranks, state: Mutex::new(state), wake: (0..count).map(|_| Condvar::new()).collect() }
+        Self { ranks, deadline, state: Mutex::new(state), wake: (0..count).map(|_| Condvar::new()).collect() }
     }
 
     pub(crate) fn ranks(&self) -> u32 {
@@ -79,8 +81,9 @@ impl Post {
         Ok(())
     }
 
-    /// Takes the next message of rank `from` for rank `to`, and waits for it where it has yet to come.
+    /// Takes the next message of rank `from` for rank `to`, and waits for it where it has yet to come, until the deadline.
     pub(crate) fn receive(&self, from: u32, to: u32, op: Op) -> Result<Arc<[u8]>, CollectiveError> {
+        let start = Instant::now();
         let mut state = self.lock();
         loop {
             if let Some(message) = state.boxes[self.at(from, to)].pop_front() {
@@ -104,7 +107,17 @@ impl Post {
             if let Some(found) = self.stuck(&state, from, to) {
                 return Err(self.mismatch(&mut state, from, op, found));
             }
-            state = self.wake[to as usize].wait(state).unwrap_or_else(PoisonError::into_inner);
+            let left = self.deadline.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                let late = CollectiveError::Late {
+                    rank: Self::last(&state, from, self.ranks),
+                    asked: op.to_string(),
+                    waited: self.deadline,
+                };
+                state.places[to as usize].waits = None;
+                return Err(self.fail(&mut state, late));
+            }
+            (state, _) = self.wake[to as usize].wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
             state.places[to as usize].waits = None;
         }
     }
@@ -142,6 +155,18 @@ impl Post {
         }
         // A circle without this rank: its own ranks have been told.
         None
+    }
+
+    /// The rank that rank `from` waits for in the end: one that does not wait itself.
+    fn last(state: &State, from: u32, ranks: u32) -> u32 {
+        let mut rank = from;
+        for _ in 0..ranks {
+            match state.places[rank as usize].waits {
+                Some((next, _)) => rank = next,
+                None => break,
+            }
+        }
+        rank
     }
 
     fn mismatch(&self, state: &mut State, rank: u32, asked: Op, found: Op) -> CollectiveError {

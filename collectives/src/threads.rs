@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gradwire::{Collective, CollectiveError};
 
@@ -23,6 +23,8 @@ use crate::sum::{add, floats, share, to_bytes};
 ///   things are told in that very call.
 /// - Dropping a handle, be it by a panic, makes the calls that need this rank fail with [`CollectiveError::Left`]. What
 ///   the rank had given before still arrives.
+/// - A call waits five minutes for a rank at most, or as long as [`Threads::with_deadline`] says. It then fails with
+///   [`CollectiveError::Late`], which names the rank that all wait for.
 /// - The first failure of any rank is what every later call on every rank gives again. Slower ranks that still wait in
 ///   an earlier operation may get it there.
 ///
@@ -69,10 +71,30 @@ impl Threads {
     ///
     /// [`CollectiveError::Size`] where `ranks` is 0 or more than [`Threads::MOST`].
     pub fn group(ranks: u32) -> Result<Vec<Self>, CollectiveError> {
+        Self::with_deadline(ranks, Duration::from_secs(300))
+    }
+
+    /// A group whose calls wait so long for a rank, and then fail.
+    ///
+    /// # Errors
+    ///
+    /// As [`Threads::group`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use gradwire_collectives::{Collective, CollectiveError, Threads};
+    ///
+    /// let mut group = Threads::with_deadline(2, Duration::from_millis(10))?;
+    /// let _rank_1 = group.pop(); // it does nothing
+    /// let waited = group[0].all_gather(&[1], &mut Vec::new());
+    /// assert!(matches!(waited, Err(CollectiveError::Late { rank: 1, .. })));
+    /// # Ok::<(), CollectiveError>(())
+    /// ```
+    pub fn with_deadline(ranks: u32, deadline: Duration) -> Result<Vec<Self>, CollectiveError> {
         if ranks == 0 || ranks > Self::MOST {
             return Err(CollectiveError::Size { engine: "Threads", got: ranks, most: Self::MOST });
         }
-        let post = Arc::new(Post::new(ranks));
+        let post = Arc::new(Post::new(ranks, deadline));
         Ok((0..ranks).map(|rank| Self { rank, post: Arc::clone(&post), delays: None, throttle: None }).collect())
     }
 

@@ -70,7 +70,7 @@ impl From<gradwire_collectives::BackgroundError> for TrainError {
 impl TrainError {
     /// Whether this tells only that another rank had an error, or may have had one.
     pub(crate) fn is_of_another_rank(&self) -> bool {
-        use gradwire::CollectiveError::{Left, Stalled};
-        matches!(self, Self::Gradwire(gradwire::Error::Collective(Left { .. } | Stalled { .. })))
+        use gradwire::CollectiveError::{Late, Left, Stalled};
+        matches!(self, Self::Gradwire(gradwire::Error::Collective(Late { .. } | Left { .. } | Stalled { .. })))
     }
 }

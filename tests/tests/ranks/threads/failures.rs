@@ -268,3 +268,34 @@ fn programs_that_differ_in_any_way_end_on_every_rank() {
     }
     assert!(failed > 200 && u64::from(failed) < seeds, "{failed} of {seeds} programs failed");
 }
+
+#[test]
+fn a_rank_that_is_late_is_named_and_the_group_ends() {
+    use std::sync::Barrier;
+
+    // Rank 0 waits for rank 1, which waits for rank 2.
+    let deadline = Duration::from_millis(50);
+    let group = Threads::with_deadline(3, deadline).expect("a group");
+    let told = Barrier::new(3);
+    let outcomes: Vec<Result<(), CollectiveError>> = std::thread::scope(|scope| {
+        let told = &told;
+        let run = move |mut group: Threads| {
+            let outcome = match group.rank() {
+                2 => Ok(()),
+                _ => group.all_reduce_sum(&mut [1.0; 3]),
+            };
+            told.wait();
+            // Whoever comes after the deadline gets the error of those who waited.
+            outcome.and_then(|()| group.all_gather(&[1], &mut Vec::new()))
+        };
+        let threads: Vec<_> = group.into_iter().map(|group| scope.spawn(move || run(group))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()
+    });
+    for outcome in outcomes {
+        let late = CollectiveError::Late { rank: 2, asked: String::new(), waited: deadline };
+        let CollectiveError::Late { rank, waited, .. } = outcome.expect_err("rank 2 is late") else {
+            panic!("another error than {late}")
+        };
+        assert_eq!((rank, waited), (2, deadline));
+    }
+}
