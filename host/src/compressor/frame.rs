@@ -132,13 +132,14 @@ pub(super) fn read(message: &[u8], rank: u32, step: u64, model: u32) -> Result<V
 mod tests {
     use super::*;
 
+    fn written(write: fn(Writer<'_>)) -> Vec<u8> {
+        let mut message = Vec::new();
+        write(Writer::new(&mut message, 5, 1));
+        message
+    }
+
     #[test]
     fn what_all_ranks_know_comes_before_what_is_damaged() {
-        let written = |write: fn(Writer<'_>)| {
-            let mut message = Vec::new();
-            write(Writer::new(&mut message, 5, 1));
-            message
-        };
         let skipped: Error = ExchangeError::Skipped { rank: 7 }.into();
         let mut damaged = written(Writer::finish);
         damaged[0] ^= 1;

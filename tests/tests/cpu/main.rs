@@ -9,6 +9,7 @@ static METER: Meter = Meter;
 mod bad_input;
 mod bounds;
 mod dct;
+mod float_environment;
 mod hostile;
 mod interface;
 mod mutations;

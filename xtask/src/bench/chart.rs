@@ -95,13 +95,14 @@ fn paint<DB: DrawingBackend>(root: DrawingArea<DB, Shift>, report: &Report, scal
     canvas.root.fill(&WHITE).map_err(text)?;
     let (_, body) = canvas.root.split_vertically(canvas.heading(report)?);
     let (across, up) = ranges(&report.rows);
+    let ticks = ticks(&up, 3);
     let mut chart = ChartBuilder::on(&body)
         .margin_left(16 * scale)
         .margin_right(24 * scale)
         .margin_bottom(10 * scale)
         .x_label_area_size(50 * scale)
         .y_label_area_size(84 * scale)
-        .build_cartesian_2d(across, up.log_scale())
+        .build_cartesian_2d(across, up.log_scale().with_key_points(ticks))
         .map_err(text)?;
     chart
         .configure_mesh()
@@ -134,6 +135,25 @@ fn ranges(rows: &[Row]) -> (Range<f64>, Range<f64>) {
     let errors = || rows.iter().map(|r| r.relative_error.max(LEAST_ERROR));
     let (least, most) = (errors().fold(1.0, f64::min), errors().fold(LEAST_ERROR, f64::max));
     (0.0..fastest.max(1e-9) * 1.15, least / 2.0..most * 2.0)
+}
+
+/// Where a logarithmic axis has its lines: at powers of ten; or at 1, 2 and 5 times those, and ever closer, where a
+/// range has fewer than `least` lines else.
+pub(super) fn ticks(range: &Range<f64>, least: usize) -> Vec<f64> {
+    let tenths: Vec<u32> = (10..100).collect();
+    let each = |step: usize| tenths.iter().copied().step_by(step).collect::<Vec<u32>>();
+    let mut found = Vec::new();
+    for digits in [vec![10], vec![10, 20, 50], each(10), each(5), tenths.clone()] {
+        let powers = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
+        // Read as a text, so that 0.3 is the number nearest to it, and has no tail.
+        let value = |power: i32, tenth: u32| format!("{tenth}e{}", power - 1).parse().unwrap_or(f64::NAN);
+        let all = powers.flat_map(|power| digits.iter().map(move |tenth| value(power, *tenth)));
+        found = all.filter(|value| range.contains(value)).collect();
+        if found.len() >= least {
+            break;
+        }
+    }
+    found
 }
 
 /// Which series a row is in: families in the order of the rows.
@@ -272,6 +292,34 @@ mod tests {
         let canvas = Canvas { root: SVGBackend::with_string(&mut drawn, SIZE).into_drawing_area(), scale: 1 };
         // The chart below keeps the most of the height.
         assert!(canvas.legend(&names, (24, 82)).unwrap() <= SIZE.1 as i32 / 4);
+    }
+
+    #[test]
+    fn an_axis_has_lines_enough_whatever_its_range() {
+        assert_eq!(ticks(&(1e-5..0.5), 3), [1e-5, 1e-4, 1e-3, 1e-2, 0.1]);
+        assert_eq!(ticks(&(0.02..0.9), 3), [0.02, 0.05, 0.1, 0.2, 0.5]);
+        // All errors of one decade, and the least range that there is: half of an error to twice of it.
+        assert_eq!(ticks(&(0.15..0.9), 3), [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8][..].to_vec());
+        assert_eq!(ticks(&(0.32..0.36), 3), [0.32, 0.33, 0.34, 0.35]);
+        for start in 1..1000 {
+            let start = 1e-3 * f64::from(start);
+            let found = ticks(&(start..4.0 * start), 3).len();
+            assert!((3..=9).contains(&found), "{found} from {start} on");
+        }
+    }
+
+    #[test]
+    fn a_chart_of_one_decade_has_several_labels() {
+        let folder = std::env::temp_dir().join(format!("gradwire-decade-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let rows = [0.12, 0.2].map(|relative_error| Row { relative_error, ..row("uniform", 8, None) });
+        let [svg, _] = draw(&folder.join("one"), &report(rows.to_vec())).unwrap();
+        let drawn = std::fs::read_to_string(svg).unwrap();
+        let texts: Vec<&str> = drawn.lines().map(str::trim).collect();
+        for label in ["0.1", "0.2", "0.3"] {
+            assert!(texts.contains(&label), "{label} is missing: {texts:?}");
+        }
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

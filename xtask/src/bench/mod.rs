@@ -18,7 +18,7 @@ mod trade;
 mod trade_chart;
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gradwire::backend::cpu::{Cpu, Simd};
 use gradwire::{BackendKind, Device, Dtype};
@@ -161,6 +161,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     // Before the measurements, so that a mistyped path does not cost them.
     check_writable(&json, &[&chart, &beside(&chart)])?;
     let source = source::load(args.input.as_deref(), size, dtype)?;
+    show::left_out(&source.left_out);
     let dtype = source.dtype;
     if args.peers && dtype != Dtype::F32 {
         return Err(format!("--peers compares f32 gradients, and the source is {}; add --dtype f32", source.label));
@@ -188,8 +189,13 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         theirs = peers::standard_library(&source.repeated(elements), &entries)?;
         theirs.extend(run_peers(&peers, &bar, &json, elements, &entries, &mut missing));
     }
+    let traded = if args.codec.is_none() && !source.synthetic {
+        bar.set_position(0);
+        trade::measure(&source, &bar)?
+    } else {
+        Vec::new()
+    };
     bar.finish_and_clear();
-    let traded = if args.codec.is_none() && !source.synthetic { trade::measure(&source)? } else { Vec::new() };
 
     let report = Report {
         device: device.to_string(),
@@ -240,7 +246,10 @@ fn trade_alone(args: &Args) -> Result<(), String> {
     let chart = args.chart.clone().unwrap_or_else(|| place::results().join("low-rank"));
     check_writable(&json, &[&chart])?;
     let source = &source::load(args.input.as_deref(), None, Dtype::F32)?;
-    let rows = trade::measure(source)?;
+    show::left_out(&source.left_out);
+    let bar = progress(0)?;
+    let rows = trade::measure(source, &bar)?;
+    bar.finish_and_clear();
     if rows.is_empty() {
         return Err(format!(
             "{}: no tensor is a matrix that PowerSGD would compress; give --input a file with one",
@@ -258,7 +267,10 @@ fn trade_alone(args: &Args) -> Result<(), String> {
 fn progress(steps: usize) -> Result<ProgressBar, String> {
     let style =
         ProgressStyle::with_template("{bar:30} {pos}/{len}, {elapsed}  {wide_msg}").map_err(|e| e.to_string())?;
-    Ok(ProgressBar::new(steps as u64).with_style(style))
+    let bar = ProgressBar::new(steps as u64).with_style(style);
+    // An entry of a model of thousands of tensors takes seconds: the time that is shown goes on.
+    bar.enable_steady_tick(Duration::from_millis(200));
+    Ok(bar)
 }
 
 /// The tensor to time on a device, and what is timed.

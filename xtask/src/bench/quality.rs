@@ -151,23 +151,30 @@ const SPAN: usize = 8192;
 fn levels(case: &Case, x: &[f32], y: &[f32]) -> Result<Sums, String> {
     let whole = if case.bucket.is_none() { spread(case.kind, x) } else { 0.0 };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let share = x.len().div_ceil(threads).next_multiple_of(SPAN);
+    let share = share(x.len(), threads);
+    if x.len() <= share {
+        // A thread costs more than a small tensor, and a model may have thousands of them.
+        return compare_part(case, whole, x, y).map_err(|(at, found)| too_far(x, at, found));
+    }
     std::thread::scope(|scope| {
         let parts = x.chunks(share).zip(y.chunks(share));
         let running: Vec<_> = parts.map(|(x, y)| scope.spawn(move || compare_part(case, whole, x, y))).collect();
         let mut sums = Sums::default();
         for (part, thread) in running.into_iter().enumerate() {
             let result = thread.join().map_err(|_| "the comparison did not finish".to_owned())?;
-            sums.add(result.map_err(|(at, found)| {
-                let at = part * share + at;
-                format!(
-                    "element {at} is {} and decodes to {found}, further than one level away: do not use this build",
-                    x[at]
-                )
-            })?);
+            sums.add(result.map_err(|(at, found)| too_far(x, part * share + at, found))?);
         }
         Ok(sums)
     })
+}
+
+/// Elements that each of so many threads compares, of as many as it takes.
+fn share(elements: usize, threads: usize) -> usize {
+    elements.div_ceil(threads).next_multiple_of(SPAN).max(SPAN)
+}
+
+fn too_far(x: &[f32], at: usize, found: f32) -> String {
+    format!("element {at} is {} and decodes to {found}, further than one level away: do not use this build", x[at])
 }
 
 /// Fails with the index and the value of an element that is too far away.
@@ -249,6 +256,27 @@ mod tests {
             let accuracy = of_tensors(&Device::cpu(), &entry, &source).unwrap();
             assert!(accuracy.sums.cosine() > 0.0 && accuracy.ratio() > 1.5, "{}: {accuracy:?}", entry.label());
         }
+    }
+
+    #[test]
+    fn tensors_without_elements_stand_among_others() {
+        let mut source = super::super::source::load(None, None, gradwire::Dtype::F32).unwrap();
+        for (at, shape) in [(0, vec![0]), (3, vec![7, 0]), (source.tensors.len(), vec![0, 3, 3])] {
+            let empty = gradwire_tests::data::Tensor { shape, values: Vec::new(), ..source.tensors[1].clone() };
+            source.tensors.insert(at, empty);
+        }
+        for entry in crate::jobs::list::all() {
+            let accuracy = of_tensors(&Device::cpu(), &entry, &source).unwrap();
+            assert!(accuracy.sums.cosine() > 0.0 && accuracy.ratio() > 1.5, "{}: {accuracy:?}", entry.label());
+        }
+        assert!(!super::super::trade::measure(&source, &indicatif::ProgressBar::hidden()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn small_tensors_take_no_thread_each() {
+        assert_eq!([0, 1, SPAN].map(|elements| share(elements, 8)), [SPAN; 3]);
+        assert_eq!(share(SPAN + 1, 8), SPAN);
+        assert_eq!(share(100 * SPAN, 8), 13 * SPAN);
     }
 
     #[test]

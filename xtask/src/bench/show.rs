@@ -42,6 +42,19 @@ pub(crate) fn measured(name: &str, row: &Row) {
     );
 }
 
+/// The most tensors that are named where they are left out.
+const NAMED: usize = 10;
+
+/// What of a file is not compressed.
+pub(crate) fn left_out(lines: &[String]) {
+    for line in lines.iter().take(NAMED) {
+        say!("left out {line}");
+    }
+    if lines.len() > NAMED {
+        say!("left out {} more tensors of such types", grouped(lines.len() - NAMED));
+    }
+}
+
 /// The copy rate, what was compressed, the table, and the peers; `missing` says why rows are not there.
 pub(crate) fn results(report: &Report, synthetic: bool, missing: &[String]) {
     let [least, most] = report.copy_gbps_range;

@@ -1,10 +1,11 @@
 //! Which gradient is compressed: the shipped one, a file, or a synthetic one.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use gradwire::{Dtype, Gradient, Matrix};
 use gradwire_tests::cases::Random;
-use gradwire_tests::data::{self, Tensor};
+use gradwire_tests::data::{self, Tensor, Tensors, shown};
 use half::{bf16, f16};
 
 use super::size::grouped;
@@ -15,6 +16,8 @@ pub(crate) struct Source {
     /// What it is, in a few words.
     pub(crate) label: String,
     pub(crate) tensors: Vec<Tensor>,
+    /// Why tensors of the file are not among them.
+    pub(crate) left_out: Vec<String>,
     pub(crate) dtype: Dtype,
     /// Whether it is one tensor that was made for this run, and is timed as it is.
     pub(crate) synthetic: bool,
@@ -27,12 +30,13 @@ pub(crate) fn load(
     size: Option<usize>,
     dtype: impl Into<Option<Dtype>>,
 ) -> Result<Source, String> {
-    let (name, tensors) = match (input, size) {
-        (Some(path), _) => (path.display().to_string(), read(path)?),
+    let (name, Tensors { tensors, left_out }) = match (input, size) {
+        (Some(path), _) => (shown(&path.display().to_string()), read(path)?),
         (None, Some(n)) => {
             let (name, shape, stored) = ("synthetic".to_owned(), vec![n], Dtype::F32);
             let tensor = Tensor { name, shape, stored, values: synthetic(n) };
-            ("synthetic values with heavy tails (Student's t, 4 degrees of freedom)".to_owned(), vec![tensor])
+            let what = "synthetic values with heavy tails (Student's t, 4 degrees of freedom)";
+            (what.to_owned(), Tensors { tensors: vec![tensor], left_out: Vec::new() })
         }
         (None, None) => ("real gradients, benches/data/digits_cnn.safetensors".to_owned(), data::read(data::DIGITS)?),
     };
@@ -44,7 +48,8 @@ pub(crate) fn load(
     }
     let own = if let [one] = stored[..] { one } else { Dtype::F32 };
     let dtype = dtype.into().unwrap_or(own);
-    let mut source = Source { label: String::new(), tensors, dtype, synthetic: input.is_none() && size.is_some() };
+    let synthetic = input.is_none() && size.is_some();
+    let mut source = Source { label: String::new(), tensors, left_out, dtype, synthetic };
     for tensor in &mut source.tensors {
         round(&mut tensor.values, dtype);
         if let Some(at) = tensor.values.iter().position(|v| !v.is_finite()) {
@@ -76,10 +81,11 @@ pub(crate) fn load(
     Ok(source)
 }
 
-fn read(path: &Path) -> Result<Vec<Tensor>, String> {
+fn read(path: &Path) -> Result<Tensors, String> {
     let what = "give --input a safetensors file of f32, f16 or bf16 gradients";
-    let bytes = std::fs::read(path).map_err(|e| format!("{} could not be read: {e}; {what}", path.display()))?;
-    data::read(&bytes).map_err(|e| format!("{}: {e}; {what}", path.display()))
+    let name = shown(&path.display().to_string());
+    let bytes = std::fs::read(path).map_err(|e| format!("{name} could not be read: {e}; {what}"))?;
+    data::read(&bytes).map_err(|e| format!("{name}: {e}; {what}"))
 }
 
 impl Source {
@@ -91,20 +97,25 @@ impl Source {
     /// A source for each step that was captured, where the tensors are named `step.tensor`, the same for each; else
     /// this one.
     pub(crate) fn steps(&self) -> Vec<Self> {
-        let of = |step: &str, tensors: Vec<Tensor>| Self { label: step.to_owned(), tensors, ..*self };
-        let mut steps: Vec<Self> = Vec::new();
+        let of =
+            |step: &str, tensors: Vec<Tensor>| Self { label: step.to_owned(), tensors, left_out: Vec::new(), ..*self };
+        let mut parts: BTreeMap<&str, Vec<(&str, &Tensor)>> = BTreeMap::new();
         for tensor in &self.tensors {
             let Some((step, name)) = tensor.name.split_once('.') else { return vec![of("all", self.tensors.clone())] };
-            let tensor = Tensor { name: name.to_owned(), ..tensor.clone() };
-            match steps.iter_mut().find(|s| s.label == step) {
-                Some(known) => known.tensors.push(tensor),
-                None => steps.push(of(step, vec![tensor])),
-            }
+            parts.entry(step).or_default().push((name, tensor));
         }
-        let shapes = |s: &Self| s.tensors.iter().map(|t| (t.name.clone(), t.shape.clone())).collect::<Vec<_>>();
-        if steps.iter().any(|step| shapes(step) != shapes(&steps[0])) {
+        let shapes = |part: &[(&str, &Tensor)]| -> Vec<_> {
+            part.iter().map(|(name, tensor)| (name.to_string(), tensor.shape.clone())).collect()
+        };
+        // Compared before anything is copied: a model may have a part for each of thousands of layers.
+        let mut all = parts.values().map(|part| shapes(part));
+        let first = all.next();
+        if all.any(|other| Some(other) != first) {
             return vec![of("all", self.tensors.clone())];
         }
+        let renamed = |(name, tensor): (&str, &Tensor)| Tensor { name: name.to_owned(), ..tensor.clone() };
+        let step = |(step, part): (&str, Vec<(&str, &Tensor)>)| of(step, part.into_iter().map(renamed).collect());
+        let mut steps: Vec<Self> = parts.into_iter().map(step).collect();
         // Those that ship, in the order of training; others stay in the order of their names.
         steps.sort_by_key(|step| ["early", "middle", "late"].iter().position(|name| *name == step.label));
         steps
@@ -253,6 +264,51 @@ mod tests {
         assert_eq!(both.dtype, Dtype::F32);
         assert!(both.label.ends_with("f16 and f32 in the file, encoded as f32"), "{}", both.label);
         std::fs::remove_file(&path).unwrap();
+    }
+
+    /// A file of tensors, each with its name, its type, and so many elements of two, four or eight bytes.
+    fn file(name: &str, tensors: &[(&str, &str, usize, usize)]) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("gradwire-{name}-{}.safetensors", std::process::id()));
+        let (mut header, mut at) = (serde_json::Map::new(), 0);
+        for (name, dtype, elements, size) in tensors {
+            let end = at + elements * size;
+            let entry = serde_json::json!({ "dtype": dtype, "shape": [elements], "data_offsets": [at, end] });
+            header.insert((*name).to_owned(), entry);
+            at = end;
+        }
+        let header = serde_json::Value::from(header).to_string();
+        let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0x3f; at]].concat();
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    #[test]
+    fn tensors_of_other_types_are_left_out_by_name() {
+        let all = [("norm.weight", "F32", 4, 4), ("norm.num_batches_tracked", "I64", 1, 8), ("mask", "BOOL", 3, 1)];
+        let path = file("types", &all);
+        let source = load(Some(&path), None, None).unwrap();
+        assert_eq!((source.tensors.len(), source.dtype), (1, Dtype::F32));
+        let expected = ["tensor mask is BOOL", "tensor norm.num_batches_tracked is I64"];
+        let said = source.left_out.iter().map(|line| line.split(';').next().unwrap_or_default());
+        assert_eq!(said.collect::<Vec<_>>(), expected);
+        std::fs::remove_file(path).unwrap();
+        let path = file("counters", &all[1..]);
+        let error = load(Some(&path), None, None).err().unwrap();
+        assert!(error.contains("no tensor that can be compressed: tensor mask is BOOL"), "{error}");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn names_reach_the_terminal_as_escapes() {
+        let path =
+            file("names", &[("a\u{1b}[2J.w", "F32", 2, 4), ("b\u{202e}\n", "I64", 1, 8), ("Größe \"1\"", "F32", 1, 4)]);
+        let source = load(Some(&path), None, None).unwrap();
+        let names: Vec<&str> = source.tensors.iter().map(|t| t.name.as_str()).collect();
+        assert_eq!(names, ["Größe \"1\"", "a\\u{1b}[2J.w"]);
+        assert!(source.left_out[0].starts_with("tensor b\\u{202e}\\n is I64"), "{:?}", source.left_out);
+        std::fs::remove_file(path).unwrap();
+        let wrong = load(Some(Path::new("no/\u{1b}such")), None, None).err().unwrap();
+        assert!(wrong.starts_with("no/\\u{1b}such could not be read"), "{wrong}");
     }
 
     #[test]

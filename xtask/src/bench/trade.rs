@@ -4,6 +4,7 @@ use gradwire::{Device, Error, IndexFormat, Matrix, PowerSgd, Seed, TopK};
 use gradwire_tests::cases::Case;
 use gradwire_tests::low_rank::alone;
 use gradwire_tests::oracle::Kind;
+use indicatif::ProgressBar;
 
 use super::quality::{self, Sums};
 use super::schema::Traded;
@@ -13,6 +14,8 @@ use crate::jobs::list::{Entry, Setting};
 
 /// The largest rank.
 const RANKS: u32 = 32;
+/// QSGD's bits.
+const BITS: std::ops::RangeInclusive<u32> = 2..=8;
 /// Steps with the same gradient, after which the factors are warm.
 const STEPS: u32 = 10;
 /// Ranks that the table and the chart name.
@@ -22,9 +25,11 @@ pub(super) const NAMED: [u64; 6] = [1, 2, 4, 8, 16, 32];
 pub(super) const SERIES: [&str; 4] = ["PowerSGD, 10th step", "PowerSGD, first step", "top-k", "QSGD max"];
 
 /// Measures all series on each captured step. None where no tensor of the source is a matrix that would be compressed.
-pub(super) fn measure(source: &Source) -> Result<Vec<Traded>, String> {
+pub(super) fn measure(source: &Source, bar: &ProgressBar) -> Result<Vec<Traded>, String> {
     let mut rows = Vec::new();
-    for step in source.steps() {
+    let steps = source.steps();
+    bar.set_length(steps.len() as u64 * (RANKS as usize + BITS.count()) as u64);
+    for step in steps {
         let values = step.repeated(step.elements());
         let tensors = step.shapes();
         let row = |series: usize, setting, bytes: u64, sums: Sums| Traded {
@@ -37,6 +42,8 @@ pub(super) fn measure(source: &Source) -> Result<Vec<Traded>, String> {
             relative_error: sums.relative_error(),
         };
         for rank in 1..=RANKS {
+            bar.set_message(format!("{}, PowerSGD of rank {rank}", step.label));
+            bar.inc(1);
             let of = powersgd(&values, &tensors, rank).map_err(|e| format!("PowerSGD of rank {rank}: {e}"))?;
             let Some((bytes, [first, warm])) = of else { continue };
             rows.push(row(0, rank.into(), bytes, warm));
@@ -45,7 +52,9 @@ pub(super) fn measure(source: &Source) -> Result<Vec<Traded>, String> {
             let (bytes, kept) = top_k(&values, k).map_err(|e| format!("top-{k}: {e}"))?;
             rows.push(row(2, k, bytes, kept));
         }
-        for bits in 2..=8 {
+        for bits in BITS {
+            bar.set_message(format!("{}, QSGD of {bits} bits", step.label));
+            bar.inc(1);
             let case = Case::new(Kind::QsgdMax, bits, Some(if bits == 2 { 128 } else { 512 }));
             let entry = Entry { setting: Setting::Buckets(case), reported: false };
             let of = quality::of_tensors(&Device::cpu(), &entry, &step)?;
@@ -126,7 +135,7 @@ mod tests {
     #[test]
     fn real_gradients_have_every_series_at_the_same_bytes() {
         let source = super::super::source::load(None, None, gradwire::Dtype::F32).unwrap();
-        let rows = measure(&source).unwrap();
+        let rows = measure(&source, &ProgressBar::hidden()).unwrap();
         assert_eq!(rows.len(), 3 * (3 * 32 + 7));
         for step in source.steps() {
             let of = |series: usize| -> Vec<&Traded> {
@@ -147,7 +156,12 @@ mod tests {
         let text = table(&rows);
         assert_eq!(text.lines().count(), 2 + 3 * NAMED.len(), "{text}");
         assert!(
-            measure(&super::super::source::load(None, Some(1000), gradwire::Dtype::F32).unwrap()).unwrap().is_empty()
+            measure(
+                &super::super::source::load(None, Some(1000), gradwire::Dtype::F32).unwrap(),
+                &ProgressBar::hidden()
+            )
+            .unwrap()
+            .is_empty()
         );
     }
 

@@ -7,7 +7,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::chart::{COLORS, Canvas, FONT, GREY, dark, failed, prepare, text};
+use super::chart::{COLORS, Canvas, FONT, GREY, dark, failed, prepare, text, ticks};
 use super::labels::{Area, Point, place};
 use super::schema::Traded;
 use super::trade::{NAMED, SERIES};
@@ -67,13 +67,10 @@ impl Up {
     }
 }
 
-/// 1, 2 and 5 of each power of ten, by their logarithms.
+/// Lines of an axis whose range is of logarithms.
 fn decades(range: &Range<f64>) -> Vec<Tick> {
-    let powers = range.start.floor() as i32..=range.end.ceil() as i32;
-    let values = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
-    // Rounded to the digit that there is, or 0.05 would come out with a tail.
-    let ticks = values.map(|v| (v.log10(), format!("{}", (v * 1e9).round() / 1e9)));
-    ticks.filter(|(at, _)| range.start <= *at && *at <= range.end).collect()
+    let values = ticks(&(10f64.powf(range.start)..10f64.powf(range.end)), 3);
+    values.into_iter().map(|value| (value.log10(), format!("{value}"))).collect()
 }
 
 fn range(values: impl Iterator<Item = f64>, room: f64) -> Range<f64> {

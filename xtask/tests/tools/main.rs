@@ -1,5 +1,6 @@
 //! `cargo xtask` as a process, and the repository's own texts.
 
+mod float_environment;
 mod imports;
 mod modules;
 mod report;
