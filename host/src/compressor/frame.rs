@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn what_all_ranks_know_comes_before_what_is_damaged() {
         let skipped: Error = ExchangeError::Skipped { rank: 7 }.into();
-        let mut damaged = written(Writer::finish);
+        let mut damaged = written(|writer| writer.finish());
         damaged[0] ^= 1;
         let refused = written(|writer| writer.fail(&Error::NotFinite { index: 0 }, 2));
         let overflowed = written(|writer| writer.fail(&ExchangeError::Skipped { rank: 7 }.into(), 2));
