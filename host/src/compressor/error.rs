@@ -1,6 +1,5 @@
 //! What goes wrong between ranks, and with saved states.
 
-use crate::plan::NonFinite;
 use crate::wire::PayloadError;
 
 /// Why a step between ranks failed.
@@ -167,30 +166,6 @@ impl ExchangeError {
     pub(super) fn is_known_to_all(&self) -> bool {
         let of_values = matches!(self, Self::NotFinite { .. } | Self::NotFiniteSum { .. } | Self::Skipped { .. });
         of_values || matches!(self, Self::Refused { .. } | Self::Model { .. })
-    }
-
-    /// What is said of NaN or infinity that a rank sent.
-    pub(super) fn not_finite(rank: u32, policy: NonFinite) -> Self {
-        match policy {
-            NonFinite::Error => Self::NotFinite { rank },
-            NonFinite::Propagate => Self::Skipped { rank },
-        }
-    }
-
-    /// What is said of a sum that is not finite.
-    pub(super) fn not_finite_sum(index: u64, policy: NonFinite) -> Self {
-        match policy {
-            NonFinite::Error => Self::NotFiniteSum { index },
-            NonFinite::Propagate => Self::Skipped { rank: 0 },
-        }
-    }
-
-    /// Refuses a sum over the ranks that is not finite. All ranks have the same sum.
-    pub(super) fn expect_finite(sums: &[f32], policy: NonFinite) -> Result<(), Self> {
-        match sums.iter().position(|sum| !sum.is_finite()) {
-            Some(index) => Err(Self::not_finite_sum(index as u64, policy)),
-            None => Ok(()),
-        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Who knows of a failure within a step.
 
+use super::error::ExchangeError;
 use crate::error::Error;
+use crate::plan::NonFinite;
 
 /// Why a part's own messages of a step came to nothing.
 #[derive(Debug)]
@@ -22,5 +24,29 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self { error, alone: false }
+    }
+}
+
+/// What is said of NaN or infinity that a rank sent.
+pub(super) fn not_finite(rank: u32, policy: NonFinite) -> ExchangeError {
+    match policy {
+        NonFinite::Error => ExchangeError::NotFinite { rank },
+        NonFinite::Propagate => ExchangeError::Skipped { rank },
+    }
+}
+
+/// What is said of a sum that is not finite.
+pub(super) fn not_finite_sum(index: u64, policy: NonFinite) -> ExchangeError {
+    match policy {
+        NonFinite::Error => ExchangeError::NotFiniteSum { index },
+        NonFinite::Propagate => ExchangeError::Skipped { rank: 0 },
+    }
+}
+
+/// Refuses a sum over the ranks that is not finite. All ranks have the same sum.
+pub(super) fn expect_finite(sums: &[f32], policy: NonFinite) -> Result<(), ExchangeError> {
+    match sums.iter().position(|sum| !sum.is_finite()) {
+        Some(index) => Err(not_finite_sum(index as u64, policy)),
+        None => Ok(()),
     }
 }

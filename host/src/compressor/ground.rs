@@ -5,8 +5,7 @@ use std::ops::Range;
 use super::Whole;
 use super::algorithm::{self, Means, OnHost};
 use super::clip;
-use super::error::ExchangeError;
-use super::failure::Failure;
+use super::failure::{Failure, expect_finite};
 use super::frame::Writer;
 use super::mean;
 use super::part::{Method, Part, Received};
@@ -108,7 +107,7 @@ impl Host<'_> {
             values.fill(f32::NAN);
         }
         let weight = mean::all_reduce(group, &mut values).map_err(Error::from)?;
-        ExchangeError::expect_finite(&values, part.recipe.non_finite).map_err(Error::from)?;
+        expect_finite(&values, part.recipe.non_finite).map_err(Error::from)?;
         packed.fill(0.0);
         device.decode_random_add(codec, &values, weight, &mut packed, seed).map_err(Failure::behind)?;
         part.unpack(&packed, self.gradient);

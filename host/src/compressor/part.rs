@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::algorithm::Owner;
 use super::error::ExchangeError;
 use super::factors::Factors;
+use super::failure::not_finite;
 use super::frame::Writer;
 use super::planes::{Held, Sides};
 use super::policy::Tensor;
@@ -264,7 +265,7 @@ impl Part {
 
     /// Refuses a payload of a rank that is not finite.
     pub(super) fn expect_finite(&self, rank: u32, finite: bool) -> Result<(), Error> {
-        if finite { Ok(()) } else { Err(ExchangeError::not_finite(rank, self.recipe.non_finite).into()) }
+        if finite { Ok(()) } else { Err(not_finite(rank, self.recipe.non_finite).into()) }
     }
 
     /// What the other ranks are told of an error of this rank: without `finite`, a gradient that is not finite skips the

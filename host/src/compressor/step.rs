@@ -2,13 +2,13 @@
 
 use super::algorithm::{self, tell};
 use super::error::ExchangeError;
-use super::frame;
 use super::ground::{Ground, Host, Own};
 use super::mean;
 use super::part::{Method, Part, Received};
 use super::planes::Planes;
 use super::undo::LastStep;
 use super::{Compressor, Whole};
+use super::{failure, frame};
 use crate::collective::Collective;
 use crate::device::Device;
 use crate::error::Error;
@@ -274,9 +274,7 @@ impl Shared<'_> {
         }
         if parts.iter().any(Part::expects_finite_mean) {
             ground.expect_finite_means().map_err(|error| match error {
-                Error::NotFinite { index } => {
-                    ExchangeError::not_finite_sum(index, policy_at(parts, whole, index)).into()
-                }
+                Error::NotFinite { index } => failure::not_finite_sum(index, policy_at(parts, whole, index)).into(),
                 other => other,
             })?;
         }
@@ -328,7 +326,7 @@ fn expect_finite(whole: &[Whole], mut sums: &[f32]) -> Result<(), Error> {
     for tensor in whole {
         let (mine, rest) = sums.split_at(tensor.span.elements as usize);
         sums = rest;
-        match ExchangeError::expect_finite(mine, tensor.policy) {
+        match failure::expect_finite(mine, tensor.policy) {
             // Another tensor may refuse.
             Err(error @ ExchangeError::Skipped { .. }) => skipped = Err(error.into()),
             checked => checked?,

@@ -2,7 +2,7 @@
 
 use super::super::error::ExchangeError;
 use super::super::factors::Factors;
-use super::super::failure::Failure;
+use super::super::failure::{Failure, expect_finite, not_finite};
 use super::super::part::{Method, Part};
 use super::super::{frame, mean};
 use super::Step;
@@ -170,7 +170,7 @@ impl<'e, G: Collective + ?Sized> Means<'e, G> {
         let values = factor.at_hand();
         self.bytes += 4 * values.len() as u64;
         let weight = mean::all_reduce(self.group, values).inspect_err(|_| self.told = true)?;
-        ExchangeError::expect_finite(values, self.step.policy).inspect_err(|_| self.told = true)?;
+        expect_finite(values, self.step.policy).inspect_err(|_| self.told = true)?;
         values.iter_mut().for_each(|value| *value *= weight);
         factor.write()
     }
@@ -208,7 +208,7 @@ impl<'e, G: Collective + ?Sized> Means<'e, G> {
                     return Err(ExchangeError::Payload { rank, tensor, what }.into());
                 }
                 if !view.is_finite() {
-                    return Err(ExchangeError::not_finite(rank, self.step.policy).into());
+                    return Err(not_finite(rank, self.step.policy).into());
                 }
                 views.push(view);
             }

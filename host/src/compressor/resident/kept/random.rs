@@ -3,8 +3,7 @@
 use super::finite::Finite;
 use super::{Packed, Place, taken, unpack};
 use crate::collective::Collective;
-use crate::compressor::error::ExchangeError;
-use crate::compressor::failure::Failure;
+use crate::compressor::failure::{Failure, expect_finite};
 use crate::compressor::mean;
 use crate::compressor::part::Part;
 use crate::compressor::planes::zeros;
@@ -135,7 +134,7 @@ impl<D: DeviceMemory> Random<D> {
             Err(error) => return Err(error.into()),
         }
         let weight = mean::all_reduce(group, &mut self.sums).map_err(Error::from)?;
-        ExchangeError::expect_finite(&self.sums, part.recipe.non_finite).map_err(Error::from)?;
+        expect_finite(&self.sums, part.recipe.non_finite).map_err(Error::from)?;
         let written = queue.write(&values, 0, bytemuck::cast_slice(&self.sums));
         let spread = written.and_then(|()| self.queue_spread(queue, place, part, seed, values, weight));
         spread.map_err(Failure::behind)?;
