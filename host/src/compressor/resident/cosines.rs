@@ -1,6 +1,7 @@
 //! The cosine transform of a part, where the gradient lies.
 
-use super::kept::{Finite, pack, unpack};
+use super::finite::Finite;
+use super::kept::{pack, unpack};
 use super::memory::Queue;
 use crate::compressor::part::Part;
 use crate::embed::{DeviceMemory, Work};

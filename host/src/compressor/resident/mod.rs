@@ -1,6 +1,7 @@
 //! A compressor whose state lies in a device's memory.
 
 mod cosines;
+mod finite;
 mod ground;
 mod kept;
 mod memory;
@@ -9,8 +10,9 @@ mod norms;
 mod queued;
 
 use self::cosines::Cosines;
+use self::finite::Finite;
 use self::ground::Resident;
-use self::kept::{Finite, Kept};
+use self::kept::Kept;
 use self::memory::{Plane, Queue};
 use self::norms::Norms;
 #[cfg(feature = "cuda")]

@@ -1,7 +1,6 @@
 //! What a part keeps in a device's memory.
 
 mod dense;
-mod finite;
 mod low_rank;
 mod quantized;
 mod random;
@@ -11,7 +10,6 @@ mod sparse;
 use std::ops::Range;
 
 use self::dense::Dense;
-pub(super) use self::finite::Finite;
 use self::low_rank::LowRank;
 use self::random::Random;
 use self::rotated::Rotated;

@@ -1,12 +1,12 @@
 //! Tensors of which the seed draws the entries that are sent.
 
-use super::finite::Finite;
 use super::{Packed, Place, taken, unpack};
 use crate::collective::Collective;
 use crate::compressor::failure::{Failure, expect_finite};
 use crate::compressor::mean;
 use crate::compressor::part::Part;
 use crate::compressor::planes::zeros;
+use crate::compressor::resident::finite::Finite;
 use crate::compressor::resident::memory::Queue;
 use crate::embed::{DecodeRandom, DecodeRandomBuffers, DeviceMemory, EncodeRandom, EncodeRandomBuffers, Work};
 use crate::error::Error;

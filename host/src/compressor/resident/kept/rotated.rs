@@ -1,9 +1,9 @@
 //! Tensors that are rotated before they are quantized.
 
-use super::finite::Finite;
 use super::{Bodies, Onto, Packed, Place, taken, unpack};
 use crate::compressor::frame::Writer;
 use crate::compressor::part::{Method, Part};
+use crate::compressor::resident::finite::Finite;
 use crate::compressor::resident::memory::Queue;
 use crate::device::Device;
 use crate::embed::{Decode, DecodeBuffers, DeviceMemory, Encode, EncodeBuffers, Work};

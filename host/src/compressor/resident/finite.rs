@@ -11,18 +11,15 @@ use crate::plan::{Limits, NonFinite, Pass, Role, STATUS_BYTES, refuse_not_finite
 use crate::sparse::scan_passes;
 
 /// Memory for what a scan found.
-pub(in crate::compressor::resident) struct Finite<D: DeviceMemory>(D::Room);
+pub(super) struct Finite<D: DeviceMemory>(D::Room);
 
 impl<D: DeviceMemory> Finite<D> {
-    pub(in crate::compressor::resident) fn new(queue: &Queue<'_, D>) -> Result<Self, Error> {
+    pub(super) fn new(queue: &Queue<'_, D>) -> Result<Self, Error> {
         Ok(Self(queue.room(STATUS_BYTES)?))
     }
 
     /// Under the policy that refuses what is not finite.
-    pub(in crate::compressor::resident) fn under(
-        queue: &Queue<'_, D>,
-        policy: NonFinite,
-    ) -> Result<Option<Self>, Error> {
+    pub(super) fn under(queue: &Queue<'_, D>, policy: NonFinite) -> Result<Option<Self>, Error> {
         match policy {
             NonFinite::Error => Self::new(queue).map(Some),
             NonFinite::Propagate => Ok(None),
@@ -30,22 +27,12 @@ impl<D: DeviceMemory> Finite<D> {
     }
 
     /// Refuses what is not finite of the part's tensors, which `values` holds contiguously.
-    pub(in crate::compressor::resident) fn refuse(
-        &self,
-        queue: &Queue<'_, D>,
-        part: &Part,
-        values: &D::Slice,
-    ) -> Result<(), Error> {
+    pub(super) fn refuse(&self, queue: &Queue<'_, D>, part: &Part, values: &D::Slice) -> Result<(), Error> {
         self.refuse_of(queue, part.elements() as u64, values).map_err(|error| part.unpacked(error))
     }
 
     /// Refuses what is not finite of the first elements of `values`.
-    pub(in crate::compressor::resident) fn refuse_of(
-        &self,
-        queue: &Queue<'_, D>,
-        elements: u64,
-        values: &D::Slice,
-    ) -> Result<(), Error> {
+    pub(super) fn refuse_of(&self, queue: &Queue<'_, D>, elements: u64, values: &D::Slice) -> Result<(), Error> {
         if elements == 0 {
             return Ok(());
         }
