@@ -71,7 +71,8 @@ impl Policy {
         Ok(Self { recipe, small: 1024, small_vectors: 65536, rules: Vec::new(), all_reduce_only: false })
     }
 
-    /// Tensors of fewer elements go uncompressed, with the recipe's momentum if it has one. The default is 1024; 0 compresses all, vectors as well.
+    /// Tensors of fewer elements go uncompressed, with the recipe's momentum if it has one. The default is 1024; 0
+    /// compresses all, vectors as well.
     pub fn small(mut self, elements: u64) -> Self {
         (self.small, self.small_vectors) = (elements, elements);
         self
