@@ -36,21 +36,21 @@ impl Compressor {
     /// on every rank, the state stays as it was, and the step counts; [`Compressor::undo`] takes it back. If no recipe
     /// compresses anything, the sum is as it is.
     ///
-    /// A rank that cannot encode its gradient, as for a NaN under [`NonFinite::Error`], says so to the others: the step then fails on every rank, and the group can be used again.
-    /// It cannot where nothing is gathered: with sums of factors or without compression, from the second step on,
-    /// unless a recipe has `finite`. With factors that go through a quantizer it can, up to the last of them, unless
-    /// another recipe's sum or exchange comes before the next. Where it cannot, and behind any other failure, other
-    /// ranks may wait for this one: drop the group, which ends their calls.
+    /// A rank that cannot encode its gradient, as for a NaN under [`NonFinite::Error`], says so to the others: the step
+    /// then fails on every rank, and the group can be used again. It cannot where nothing is gathered: with sums of
+    /// factors or without compression, from the second step on, unless a recipe has `finite`. With factors that go
+    /// through a quantizer it can, up to the last of them, unless another recipe's sum or exchange comes before the
+    /// next. Where it cannot, and after any other failure, other ranks may wait for this one: drop the group, which
+    /// ends their calls.
     /// A compressor that says [`ExchangeError::BrokenOff`] has not begun, and others wait then too.
     ///
     /// # Errors
-    /// [`Error::Length`] for a gradient of another length; under [`NonFinite::Error`] [`Error::NotFinite`],
-    /// [`ExchangeError::NotFinite`] for what another rank sent, [`ExchangeError::NotFiniteSum`] for what the ranks sum,
-    /// and [`Error::NotFiniteFactor`] where a sum of factors is too large ([`Compressor::clear_residual`] drops what has grown too large); [`Error::Limit`] for a
-    /// device whose limits are too small;
-    /// [`Error::Exchange`] where what another rank sent does not fit or is damaged; [`Error::Collective`] where the
-    /// group fails;
-    /// [`Error::Backend`] where the device does. Gradient, residual and state are then as they were.
+    /// [`Error::Length`] for a gradient of another length. Under [`NonFinite::Error`], [`Error::NotFinite`];
+    /// [`ExchangeError::NotFinite`] for what another rank sent; [`ExchangeError::NotFiniteSum`] for what the ranks sum;
+    /// and [`Error::NotFiniteFactor`] where a sum of factors is too large ([`Compressor::clear_residual`] drops what has
+    /// grown too large). [`Error::Limit`] for a device whose limits are too small; [`Error::Exchange`] where what another
+    /// rank sent does not fit or is damaged; [`Error::Collective`] where the group fails; [`Error::Backend`] where the
+    /// device does. Gradient, residual and state are then as they were.
     /// [`ExchangeError::BrokenOff`] behind a step that was broken off.
     pub fn exchange(
         &mut self,
