@@ -3,7 +3,7 @@
     python benches/probes/torch_cuda.py                # a line of JSON for each finding
     python benches/probes/torch_cuda.py --device cpu   # the same code without a GPU, to try the script
 
-Two ranks share the device over gloo; one rank runs NCCL. The exit code is 1 where bits differ or a part fails.
+Two ranks share the device over gloo; one rank runs NCCL, which takes no two on one device. The exit code is 1 where bits differ or a part fails.
 """
 
 import argparse
@@ -206,8 +206,8 @@ def gradients(rank, folder, device, seconds):
 
 
 def fsdp(rank, folder, device, seconds):
-    """FSDP2 in bf16, of one rank over NCCL: what the reduce-scatter's codec adds to a step."""
-    enter(rank, 1, folder, "nccl" if device == "cuda" else "gloo")
+    """FSDP2 in bf16, of two ranks over gloo: what the reduce-scatter's codec adds to a step."""
+    enter(rank, 2, folder, "gloo")
     from torch.distributed.fsdp import fully_shard
 
     for recipe in [None, "qsgd:bits=8,bucket=64+ef", "qsgd:bits=4,bucket=64", "topk:0.01+ef"]:
@@ -228,7 +228,8 @@ def fsdp(rank, folder, device, seconds):
             wait(device)
             times.append(time.perf_counter() - start)
             net.zero_grad()
-        say(part="FSDP2", recipe=recipe or "none", good=True, parameters=count, ms=round(1e3 * sorted(times)[3], 2))
+        if rank == 0:
+            say(part="FSDP2", recipe=recipe or "none", good=True, parameters=count, ms=round(1e3 * sorted(times)[3], 2))
     dist.destroy_process_group()
 
 
@@ -262,7 +263,7 @@ def main():
     for recipe in [None, *TRAINED]:
         run("ddp nccl", train, 1, 1, "FOLDER", device, nccl, recipe, 15, 1024, 8, 0)
     run("Gradients", gradients, 2, "FOLDER", device, 0)
-    run("FSDP2", fsdp, 1, "FOLDER", device, 0)
+    run("FSDP2", fsdp, 2, "FOLDER", device, 0)
     return 1 if failed else 0
 
 
