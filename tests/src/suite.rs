@@ -82,17 +82,6 @@ pub fn watch(device: &Device, depth: Depth, observer: &mut dyn FnMut(Step<'_>)) 
     checks(device, depth, None, observer)
 }
 
-/// Runs the checks of one codec, which is named as verdicts name it: the second of [`codecs`]. The checks of all
-/// codecs are those of [`watch`].
-pub fn watch_codec(
-    device: &Device,
-    depth: Depth,
-    codec: &'static str,
-    observer: &mut dyn FnMut(Step<'_>),
-) -> Vec<Verdict> {
-    checks(device, depth, Some(codec), observer)
-}
-
 fn checks(
     device: &Device,
     depth: Depth,

@@ -60,9 +60,9 @@ pub(crate) enum What {
 pub(crate) enum How {
     /// Golden vectors, and one setting of each kind against the CPU: what a sanitizer or an interpreter gets through.
     Smoke,
-    /// Everything but the largest tensors.
+    /// Every setting of every codec, each with some of the inputs, types and lengths in turn.
     Quick,
-    /// Everything.
+    /// Every setting with every input, type and length, and the largest tensors.
     Full,
 }
 
@@ -137,48 +137,7 @@ fn probe(place: Place) {
 
 fn verify(place: Place, depth: How) {
     let Some(device) = open(place) else { return };
-    match depth {
-        How::Smoke => smoke(&device),
-        How::Quick => sweeps(place, &device, Depth::Sweeps),
-        How::Full => sweeps(place, &device, Depth::Full),
-    }
-}
-
-/// The suite. On CUDA each codec's checks run on a thread and a stream of their own, in the device's one context: they
-/// wait for small launches and for the CPU, and share the device without time slices.
-fn sweeps(place: Place, device: &Device, depth: Depth) {
-    if !matches!(place, Place::Cuda(_)) {
-        suite::watch(device, depth, &mut tell);
-        return;
-    }
-    std::thread::scope(|scope| {
-        // Only where blocks are let wait for one another is there anything to get stuck.
-        if device.limits().forward_progress {
-            scope.spawn(|| under_load(place, device));
-        }
-        for (_, codec) in suite::codecs() {
-            scope.spawn(move || match place.open() {
-                Ok(device) => drop(suite::watch_codec(&device, depth, codec, &mut tell)),
-                Err(error) => {
-                    let check = "the device opens once more";
-                    tell(Step::Outcome { codec, check, outcome: &Err(error.to_string()) });
-                }
-            });
-        }
-    });
-}
-
-/// Selections while another stream keeps the device busy.
-fn under_load(place: Place, device: &Device) {
-    let check = "selections while another stream is busy";
-    tell(Step::Next(check));
-    let outcome = place.open().map_err(|e| e.to_string()).and_then(|other| selections::under_load(device, &other, 300));
-    tell(Step::Outcome { codec: "top-k", check, outcome: &outcome });
-}
-
-/// Sends what the suite says.
-fn tell(step: Step<'_>) {
-    match step {
+    let mut observer = |step: Step<'_>| match step {
         Step::Next(what) => emit(&Event::Next { what: what.to_owned() }),
         Step::Outcome { codec, check, outcome } => {
             let (codec, check) = (codec.to_owned(), check.to_owned());
@@ -188,14 +147,29 @@ fn tell(step: Step<'_>) {
             };
             emit(&Event::Verdict { codec, check, compared, failure });
         }
+    };
+    if depth != How::Smoke && matches!(place, Place::Cuda(_)) {
+        // Only where blocks are let wait for one another is there anything to get stuck.
+        if device.limits().forward_progress {
+            let check = "selections while another stream is busy";
+            observer(Step::Next(check));
+            let outcome =
+                place.open().map_err(|e| e.to_string()).and_then(|other| selections::under_load(&device, &other, 300));
+            observer(Step::Outcome { codec: "top-k", check, outcome: &outcome });
+        }
+    }
+    match depth {
+        How::Smoke => smoke(&device, &mut observer),
+        How::Quick => drop(suite::watch(&device, Depth::Default, &mut observer)),
+        How::Full => drop(suite::watch(&device, Depth::Full, &mut observer)),
     }
 }
 
 /// Every kernel at least once, on small tensors.
-fn smoke(device: &Device) {
-    let check = |codec, check, run: &dyn Fn() -> conformance::Outcome| {
-        tell(Step::Next(check));
-        tell(Step::Outcome { codec, check, outcome: &run() });
+fn smoke(device: &Device, observer: &mut dyn FnMut(Step<'_>)) {
+    let mut check = |codec, check, run: &dyn Fn() -> conformance::Outcome| {
+        observer(Step::Next(check));
+        observer(Step::Outcome { codec, check, outcome: &run() });
     };
     let golden = "golden vectors of format version 1";
     check("QSGD", golden, &|| vectors::check(device, "qsgd"));
