@@ -10,8 +10,11 @@ mod mpi;
 #[cfg(feature = "nccl")]
 mod nccl;
 mod op;
+#[cfg(feature = "mpi")]
+mod pause;
 mod ping;
 mod post;
+mod sent;
 mod sum;
 mod threads;
 mod together;
@@ -28,5 +31,6 @@ pub use mpi::{Mpi, MpiSettings};
 #[cfg(feature = "nccl")]
 pub use nccl::{Nccl, NcclId, NcclSettings};
 pub use ping::{Ping, ping};
+pub use sent::Sent;
 pub use threads::Threads;
 pub use together::Together;

@@ -10,6 +10,7 @@ use crate::delays::Delays;
 use crate::link::{Link, Throttle};
 use crate::op::Op;
 use crate::post::Post;
+use crate::sent::Sent;
 use crate::sum::{add, floats, share, to_bytes};
 
 /// A rank of a group whose ranks are threads of one process.
@@ -57,6 +58,7 @@ use crate::sum::{add, floats, share, to_bytes};
 pub struct Threads {
     rank: u32,
     post: Arc<Post>,
+    sent: Sent,
     delays: Option<Delays>,
     throttle: Option<Throttle>,
 }
@@ -95,7 +97,11 @@ impl Threads {
             return Err(CollectiveError::Size { engine: "Threads", got: ranks, most: Self::MOST });
         }
         let post = Arc::new(Post::new(ranks, deadline));
-        Ok((0..ranks).map(|rank| Self { rank, post: Arc::clone(&post), delays: None, throttle: None }).collect())
+        let handle = |rank| {
+            let (post, sent) = (Arc::clone(&post), Sent::new(ranks));
+            Self { rank, post, sent, delays: None, throttle: None }
+        };
+        Ok((0..ranks).map(handle).collect())
     }
 
     /// A group for tests: a rank sleeps before each delivery, for up to 200 microseconds, by pseudo-random numbers of
@@ -153,7 +159,14 @@ impl Threads {
         Ok(group)
     }
 
+    /// The bytes that this rank sends, counted from the group's beginning.
+    #[must_use]
+    pub fn sent(&self) -> Sent {
+        self.sent.clone()
+    }
+
     fn send(&mut self, to: u32, op: Op, bytes: Arc<[u8]>) -> Result<(), CollectiveError> {
+        self.sent.add(to, bytes.len());
         if let Some(delays) = &mut self.delays {
             delays.sleep();
         }

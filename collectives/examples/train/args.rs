@@ -1,6 +1,7 @@
 //! What the example is asked for.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use gradwire::{BackendKind, Recipe};
 
@@ -64,6 +65,9 @@ pub(crate) struct Args {
     /// For the split of the images, the first parameters, the order of the images and the draws of codecs.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Seconds that a rank waits for another one before it gives up.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+    deadline: u32,
     /// What compresses.
     #[arg(long, value_enum, default_value_t = On::Cpu)]
     pub(crate) device: On,
@@ -127,6 +131,11 @@ impl On {
 }
 
 impl Args {
+    /// How long a rank waits for another one.
+    pub(crate) fn deadline(&self) -> Duration {
+        Duration::from_secs(self.deadline.into())
+    }
+
     /// The codecs, each once, in the order in which they were named; where there is a plan, its name alone.
     pub(crate) fn codecs(&self) -> Vec<String> {
         if let Some(plan) = &self.plan {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gradwire::backend::cuda::driver::{DevicePtr, Driver, DriverError, StreamId};
 use gradwire::backend::cuda::{Cuda, DeviceSlice, RealDriver};
 use gradwire::{BackendKind, Compressor, Device, Error, QueuedCompressor, ResidentCompressor, StreamCollective};
-use gradwire_collectives::{Collective, CollectiveError, Mpi, Nccl, Threads};
+use gradwire_collectives::{Collective, CollectiveError, Mpi, Nccl, Sent, Threads};
 
 /// A group of ranks that the example trains on.
 pub(crate) trait Group: Collective + Send + 'static {
@@ -14,17 +14,30 @@ pub(crate) trait Group: Collective + Send + 'static {
         None
     }
 
+    /// The bytes that this rank sends, where the engine counts them.
+    fn sent(&self) -> Option<Sent> {
+        None
+    }
+
     /// Ends the group, on every rank.
     fn end(self) -> Result<(), CollectiveError>;
 }
 
 impl Group for Threads {
+    fn sent(&self) -> Option<Sent> {
+        Some(Threads::sent(self))
+    }
+
     fn end(self) -> Result<(), CollectiveError> {
         Ok(())
     }
 }
 
 impl Group for Mpi {
+    fn sent(&self) -> Option<Sent> {
+        Some(Mpi::sent(self))
+    }
+
     fn end(self) -> Result<(), CollectiveError> {
         self.finish()
     }

@@ -21,10 +21,11 @@ mod network;
 mod planned;
 mod plot;
 mod random;
+mod traffic;
 mod training;
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use gradwire::{BackendKind, Device};
@@ -36,7 +37,7 @@ use checkpoint::Files;
 use digits::Images;
 use error::TrainError;
 use gpu::{By, Group};
-use training::{History, Setup};
+use training::{History, Point, Setup};
 
 #[cfg(test)]
 use args::DIGITS;
@@ -60,18 +61,18 @@ fn run(args: &Args) -> Result<(), TrainError> {
         }
         (Engine::Mpi, _) => {
             let device = Device::of(kind)?;
-            let group = open_mpi()?;
+            let group = open_mpi(args.deadline())?;
             of_group(args, &device.to_string(), group, &By::Device(&device))
         }
         (Engine::Nccl, over) => {
             // Where GPUs compress, each rank has its own.
             let device = (kind != BackendKind::Cuda).then(|| Device::of(kind)).transpose()?;
             let told = device.as_ref().map_or_else(|| format!("{kind}: the GPU of each rank"), Device::to_string);
-            let open = |ranks: &mut dyn Collective| nccl::open(ranks, device.as_ref());
+            let open = |ranks: &mut dyn Collective| nccl::open(ranks, device.as_ref(), args.deadline());
             match over {
                 Over::Threads => on_threads(args, &told, |mut ranks| open(&mut ranks)),
                 Over::Mpi => {
-                    let mut ranks = open_mpi()?;
+                    let mut ranks = open_mpi(args.deadline())?;
                     let (group, by) = open(&mut ranks)?;
                     of_group(args, &told, group, &by)?;
                     Ok(ranks.finish().map_err(gradwire::Error::from)?)
@@ -82,8 +83,9 @@ fn run(args: &Args) -> Result<(), TrainError> {
 }
 
 /// The ranks of MPI, where a launcher has started as many processes as were asked for.
-fn open_mpi() -> Result<Mpi, TrainError> {
-    let group = Mpi::open(&MpiSettings::default()).map_err(gradwire::Error::from)?;
+fn open_mpi(deadline: Duration) -> Result<Mpi, TrainError> {
+    let settings = MpiSettings { deadline, ..MpiSettings::default() };
+    let group = Mpi::open(&settings).map_err(gradwire::Error::from)?;
     expect_launched(group.ranks(), |name| std::env::var(name).ok())?;
     Ok(group)
 }
@@ -141,7 +143,8 @@ fn trainings<S>(
     }
     let plan = args.plan.as_deref().map(planned::read).transpose()?;
     let files = Files { resume: args.resume.clone(), save: args.save.clone() };
-    let setup = Setup { ranks, steps, batch, rate, seed, layers, learn, test, plan, overlap, files };
+    let deadline = args.deadline();
+    let setup = Setup { ranks, steps, deadline, batch, rate, seed, layers, learn, test, plan, overlap, files };
     codecs.iter().try_for_each(|codec| training::check(codec, &setup))?;
     let mut histories = Vec::with_capacity(codecs.len());
     for codec in &codecs {
@@ -189,35 +192,59 @@ struct Shared {
     rate: f32,
 }
 
-/// The last line of each training, in whole. Bytes are those that a rank hands over in a step; a codec's name may have
-/// commas, and no quotes.
+/// The last line of each training, in whole. Of the bytes of a step, `bytes_per_step` are those that a rank hands over,
+/// `sent_per_step` those that it sends, and `left_per_step` those that it sends to other machines; 0 where the engine
+/// does not count. A codec's name may have commas, and no quotes.
 fn csv(histories: &[History], shared: &Shared) -> String {
     let Shared { tested, steps, ranks, seed, rate } = shared;
-    let mut text = "accuracy,loss,bytes_per_step,bytes_of_gradient,tested,steps,ranks,seed,rate,codec\n".to_owned();
+    let mut text =
+        "accuracy,loss,bytes_per_step,bytes_of_gradient,sent_per_step,left_per_step,tested,steps,ranks,seed,\
+                    rate,codec\n"
+            .to_owned();
     for History { codec, points, whole, .. } in histories {
         let Some(last) = points.last() else { continue };
-        let (accuracy, loss, bytes) = (last.accuracy, last.loss, last.bytes / last.step.max(1) as f64);
-        text += &format!("{accuracy},{loss},{bytes},{whole},{tested},{steps},{ranks},{seed},{rate},\"{codec}\"\n");
+        let Point { accuracy, loss, .. } = last;
+        let [bytes, sent, left] = [last.bytes, last.sent, last.left].map(|bytes| bytes / last.step.max(1) as f64);
+        text += &format!(
+            "{accuracy},{loss},{bytes},{whole},{sent},{left},{tested},{steps},{ranks},{seed},{rate},\"{codec}\"\n"
+        );
     }
     text
 }
 
-/// A row per codec.
+/// A row per codec. The last column is how much less is sent than of gradients that are not compressed, of which a rank
+/// sends 2 (ranks - 1) / ranks in an all-reduce.
 fn table(histories: &[History]) -> String {
-    let mut rows = vec![["codec", "accuracy", "loss", "bytes per step and rank", "factor"].map(str::to_owned)];
-    for History { codec, points, whole, .. } in histories {
-        let Some(last) = points.last() else { continue };
-        let bytes = last.bytes / last.step.max(1) as f64;
-        let factor = if bytes > 0.0 { format!("{:.1}", whole / bytes) } else { "-".to_owned() };
-        let accuracy = format!("{:.1} %", 100.0 * last.accuracy);
-        rows.push([codec.clone(), accuracy, format!("{:.4}", last.loss), format!("{bytes:.0}"), factor]);
+    let mut rows = vec![
+        ["codec", "accuracy", "loss", "handed over", "sent", "to other machines", "times less"].map(str::to_owned),
+    ];
+    for history in histories {
+        let Some(last) = history.points.last() else { continue };
+        let each = |bytes: f64, is_known: bool| {
+            if is_known { format!("{:.0}", bytes / last.step.max(1) as f64) } else { "-".to_owned() }
+        };
+        let ranks = f64::from(history.ranks);
+        let dense = 2.0 * (ranks - 1.0) / ranks * history.whole * last.step as f64;
+        let less =
+            if history.counted && last.sent > 0.0 { format!("{:.1}", dense / last.sent) } else { "-".to_owned() };
+        rows.push([
+            history.codec.clone(),
+            format!("{:.1} %", 100.0 * last.accuracy),
+            format!("{:.4}", last.loss),
+            each(last.bytes, true),
+            each(last.sent, history.counted),
+            each(last.left, history.counted && history.far),
+            less,
+        ]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths = [0, 1, 2, 3, 4].map(width);
-    let mut text = String::new();
-    for [codec, accuracy, loss, bytes, factor] in &rows {
-        let [a, b, c, d, e] = widths;
-        text += &format!("{codec:a$}  {accuracy:>b$}  {loss:>c$}  {bytes:>d$}  {factor:>e$}\n");
+    let widths: Vec<usize> =
+        (0..7).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();
+    let mut text = "Bytes are those of a step and a rank.\n".to_owned();
+    for row in &rows {
+        for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            text += &if at == 0 { format!("{cell:width$}") } else { format!("  {cell:>width$}") };
+        }
+        text += "\n";
     }
     text
 }
@@ -229,21 +256,30 @@ mod tests {
 
     #[test]
     fn a_table_has_a_row_per_codec() {
-        let point = Point { step: 10, bytes: 500.0, accuracy: 0.9766, loss: 0.1 };
-        let history = |codec: &str, bytes| History {
+        let point = Point { step: 10, bytes: 500.0, sent: 1500.0, left: 0.0, accuracy: 0.9766, loss: 0.1 };
+        let history = |codec: &str, bytes, sent| History {
             codec: codec.to_owned(),
-            points: vec![Point { bytes, ..point }],
+            points: vec![Point { bytes, sent, ..point }],
             whole: 400.0,
+            ranks: 4,
+            counted: sent > 0.0,
+            far: false,
             hash: 0,
             told: Vec::new(),
         };
-        let text = table(&[history("qsgd:bits=4", 500.0), history("none", 4000.0)]);
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[1], "qsgd:bits=4    97.7 %  0.1000                       50     8.0");
-        assert!(lines[2].starts_with("none ") && lines[2].ends_with(" 400     1.0"));
+        // Of four ranks, a payload is sent to three, and three halves of a gradient are.
+        let text = table(&[
+            history("qsgd:bits=4", 500.0, 1500.0),
+            history("none", 4000.0, 6000.0),
+            history("topk:0.01", 500.0, 0.0),
+        ]);
+        let cells: Vec<Vec<&str>> = text.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(cells[0], ["qsgd:bits=4", "97.7", "%", "0.1000", "50", "150", "-", "4.0"]);
+        assert_eq!(cells[1][4..], ["400", "600", "-", "1.0"]);
+        assert_eq!(cells[2][4..], ["50", "-", "-", "-"], "what no engine counts is not told");
         let shared = Shared { tested: 359, steps: 10, ranks: 4, seed: 2, rate: 0.1 };
-        let text = csv(&[history("qsgd:bits=4,bucket=64", 500.0)], &shared);
-        assert_eq!(text.lines().nth(1), Some("0.9766,0.1,50,400,359,10,4,2,0.1,\"qsgd:bits=4,bucket=64\""));
+        let text = csv(&[history("qsgd:bits=4,bucket=64", 500.0, 1500.0)], &shared);
+        assert_eq!(text.lines().nth(1), Some("0.9766,0.1,50,400,150,0,359,10,4,2,0.1,\"qsgd:bits=4,bucket=64\""));
     }
 
     #[test]
@@ -269,7 +305,7 @@ mod tests {
         run(&Args::try_parse_from(given.into_iter().chain([plot_text, "--csv".to_owned(), csv_text])).unwrap())
             .unwrap();
         let rows = std::fs::read_to_string(&csv).unwrap();
-        assert!(rows.lines().count() == 8 && rows.contains("39720,359,5,2,1,0.1,\"none\""), "{rows}");
+        assert!(rows.lines().count() == 8 && rows.contains("39720,39724.8,0,359,5,2,1,0.1,\"none\""), "{rows}");
         let chart = std::fs::read_to_string(&plot).unwrap();
         assert!(chart.contains("none") && chart.contains("bytes"));
         std::fs::remove_dir_all(plot.parent().unwrap()).unwrap();

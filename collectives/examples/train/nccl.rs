@@ -8,15 +8,16 @@ use gradwire_collectives::{Collective, Nccl, NcclSettings};
 use super::error::TrainError;
 use super::gpu::{By, Gpu};
 
-/// Ranks that end by an error leave the others waiting for so long.
-const DEADLINE: Duration = Duration::from_secs(60);
-
 /// A group of the ranks of another engine, over which NCCL's id travels; and what compresses, where no device is given
 /// the rank's GPU.
 ///
 /// Each rank takes a GPU of its own where its machine has as many, and else GPU 0.
-pub(crate) fn open<'d>(ranks: &mut dyn Collective, device: Option<&'d Device>) -> Result<(Nccl, By<'d>), TrainError> {
-    let settings = NcclSettings { deadline: DEADLINE, ..NcclSettings::default() };
+pub(crate) fn open<'d>(
+    ranks: &mut dyn Collective,
+    device: Option<&'d Device>,
+    deadline: Duration,
+) -> Result<(Nccl, By<'d>), TrainError> {
+    let settings = NcclSettings { deadline, ..NcclSettings::default() };
     let settings = settings.own_gpu(ranks).map_err(Error::from)?;
     let group = Nccl::open_over(ranks, &settings).map_err(Error::from)?;
     let by = match device {

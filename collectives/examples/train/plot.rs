@@ -80,18 +80,20 @@ enum Across {
 }
 
 impl Across {
-    fn title(self) -> &'static str {
+    fn title(self, histories: &[History]) -> &'static str {
         match self {
             Self::Steps => "steps",
-            Self::Bytes => "bytes that each rank has sent",
+            Self::Bytes if histories.iter().all(|history| history.counted) => "bytes that each rank has sent",
+            Self::Bytes => "bytes that each rank has handed over",
         }
     }
 
     /// Places from the left, of points that have one.
-    fn of(self, point: &Point) -> Option<f64> {
+    fn of(self, point: &Point, counted: bool) -> Option<f64> {
+        let bytes = if counted { point.sent } else { point.bytes };
         match self {
             Self::Steps => Some(point.step as f64),
-            Self::Bytes => (point.bytes > 0.0).then(|| point.bytes.log10()),
+            Self::Bytes => (bytes > 0.0).then(|| bytes.log10()),
         }
     }
 
@@ -148,7 +150,8 @@ fn floor(histories: &[History]) -> f64 {
 
 /// A line, cut off where it is below `floor`.
 fn line(history: &History, across: Across, floor: f64) -> Vec<(f64, f64)> {
-    let points: Vec<(f64, f64)> = history.points.iter().filter_map(|p| across.of(p).map(|x| (x, p.accuracy))).collect();
+    let points: Vec<(f64, f64)> =
+        history.points.iter().filter_map(|p| across.of(p, history.counted).map(|x| (x, p.accuracy))).collect();
     let Some(first) = points.iter().position(|(_, y)| *y >= floor) else { return Vec::new() };
     let mut drawn = Vec::with_capacity(points.len());
     if let Some((x, y)) = first.checked_sub(1).map(|before| points[before]) {
@@ -256,7 +259,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
         let axis =
             PathElement::new(vec![(left, top), (left, bottom), (right, bottom)], BLACK.stroke_width(scale as u32));
         self.root.draw(&axis).map_err(text)?;
-        self.write(across.title(), ((left + right) / 2, bottom + 44 * scale), 17, GREY, HPos::Center)?;
+        self.write(across.title(histories), ((left + right) / 2, bottom + 44 * scale), 17, GREY, HPos::Center)?;
         for (series, history) in histories.iter().enumerate() {
             let path: Vec<(i32, i32)> =
                 line(history, across, floor).into_iter().map(|(x, y)| (place_x(x), place_y(y))).collect();
@@ -273,9 +276,10 @@ mod tests {
     use super::*;
 
     fn history(codec: &str, points: &[(usize, f64, f64)]) -> History {
-        let point = |&(step, bytes, accuracy)| Point { step, bytes, accuracy, loss: 1.0 };
+        let point = |&(step, sent, accuracy)| Point { step, bytes: 1.0, sent, left: 0.0, accuracy, loss: 1.0 };
         let points = points.iter().map(point).collect();
-        History { codec: codec.to_owned(), points, whole: 1.0, hash: 0, told: Vec::new() }
+        let codec = codec.to_owned();
+        History { codec, points, whole: 1.0, ranks: 2, counted: true, far: false, hash: 0, told: Vec::new() }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! own compressor.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use gradwire_collectives::Threads;
 use gradwire_planner::Message;
@@ -14,6 +15,7 @@ use super::gpu::{By, Group};
 use super::network::Network;
 use super::planned::{Exchanges, Messages};
 use super::random::Random;
+use super::traffic::{Bytes, Traffic};
 
 /// Values of each layer of the full network.
 const WIDTHS: [usize; 4] = [PIXELS, 128, 64, CLASSES];
@@ -24,6 +26,8 @@ const TESTS: usize = 60;
 pub(crate) struct Setup {
     pub(crate) ranks: u32,
     pub(crate) steps: usize,
+    /// How long a rank waits for another one.
+    pub(crate) deadline: Duration,
     /// Images of a step, over all ranks.
     pub(crate) batch: usize,
     pub(crate) rate: f32,
@@ -52,8 +56,11 @@ impl Setup {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
     pub(crate) step: usize,
-    /// Bytes that a rank has sent until then: the mean over all ranks.
+    /// Bytes that a rank has handed over until then: the mean over all ranks.
     pub(crate) bytes: f64,
+    /// Bytes that a rank has sent to others, and to others on other machines: the means.
+    pub(crate) sent: f64,
+    pub(crate) left: f64,
     /// Of the images for testing.
     pub(crate) accuracy: f64,
     pub(crate) loss: f64,
@@ -67,6 +74,10 @@ pub(crate) struct History {
     pub(crate) points: Vec<Point>,
     /// Bytes of one gradient in f32.
     pub(crate) whole: f64,
+    pub(crate) ranks: u32,
+    /// Whether the engine counts what it sends, and whether there are several machines.
+    pub(crate) counted: bool,
+    pub(crate) far: bool,
     /// Of the parameters' bits, which are the same on every rank: FNV-1a.
     pub(crate) hash: u64,
     /// What becomes of a gradient where a GPU exchanges it.
@@ -78,8 +89,10 @@ struct Ended {
     parameters: Vec<f32>,
     /// Steps that were made before.
     from: usize,
-    /// Bytes that this rank had sent after each step, behind those.
-    sent: Vec<u64>,
+    /// The bytes of this rank after each step, from those on.
+    bytes: Vec<Bytes>,
+    counted: bool,
+    far: bool,
     /// Of rank 0: step, accuracy, loss.
     tests: Vec<(usize, f64, f64)>,
     /// Of the rank itself: see [`History::told`].
@@ -89,20 +102,24 @@ struct Ended {
 impl Ended {
     /// Parameters and bytes that were sent, for the other ranks.
     fn to_bytes(&self) -> Vec<u8> {
-        let numbers = std::iter::once(self.from as u64).chain(self.sent.iter().copied());
-        numbers.flat_map(u64::to_le_bytes).chain(self.parameters.iter().flat_map(|value| value.to_le_bytes())).collect()
+        let mut bytes = (self.from as u64).to_le_bytes().to_vec();
+        self.bytes.iter().for_each(|step| bytes.extend(step.to_bytes()));
+        self.parameters.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+        bytes
     }
 
     /// What [`Ended::to_bytes`] wrote after so many steps of all.
     fn from_bytes(bytes: &[u8], steps: usize) -> Self {
         let from = bytes.first_chunk::<8>().map_or(0, |from| u64::from_le_bytes(*from) as usize);
-        let (numbers, parameters) = bytes.split_at((8 * (1 + steps.saturating_sub(from))).min(bytes.len()));
-        let (sent, _) = numbers.get(8..).unwrap_or_default().as_chunks::<8>();
+        let (numbers, parameters) = bytes.split_at((8 + 24 * steps.saturating_sub(from)).min(bytes.len()));
+        let (steps, _) = numbers.get(8..).unwrap_or_default().as_chunks::<24>();
         let (parameters, _) = parameters.as_chunks::<4>();
         Self {
             from,
             parameters: parameters.iter().map(|value| f32::from_le_bytes(*value)).collect(),
-            sent: sent.iter().map(|sent| u64::from_le_bytes(*sent)).collect(),
+            bytes: steps.iter().map(Bytes::from_bytes).collect(),
+            counted: false,
+            far: false,
             tests: Vec::new(),
             told: Vec::new(),
         }
@@ -129,7 +146,7 @@ pub(crate) fn train<'d, G: Group>(
     progress: &(dyn Fn(usize) + Sync),
     open: impl Fn(Threads) -> Result<(G, By<'d>), TrainError> + Sync,
 ) -> Result<History, TrainError> {
-    let group = Threads::group(setup.ranks).map_err(gradwire::Error::from)?;
+    let group = Threads::with_deadline(setup.ranks, setup.deadline).map_err(gradwire::Error::from)?;
     let run = |group: Threads| {
         let (group, by) = open(group)?;
         let (ended, group) = Rank { setup, codec, by: &by, progress }.run(group)?;
@@ -159,7 +176,7 @@ pub(crate) fn train_rank<G: Group>(
     group.all_gather(&ended.to_bytes(), &mut all).map_err(gradwire::Error::from)?;
     let mut ranks: Vec<Ended> = all.iter().map(|bytes| Ended::from_bytes(bytes, setup.steps)).collect();
     if group.rank() == 0 {
-        (ranks[0].tests, ranks[0].told) = (ended.tests, ended.told);
+        ranks[0] = ended;
     }
     Ok((history(codec, &ranks)?, group))
 }
@@ -167,16 +184,21 @@ pub(crate) fn train_rank<G: Group>(
 /// What came of the training of all ranks, if they agree.
 fn history(codec: &str, ranks: &[Ended]) -> Result<History, TrainError> {
     same_parameters(ranks)?;
-    let mean = |step: usize| {
-        let sent = ranks.iter().filter_map(|rank| rank.sent.get(step.checked_sub(rank.from + 1)?));
-        sent.map(|sent| *sent as f64).sum::<f64>() / ranks.len() as f64
+    let mean = |step: usize, of: fn(&Bytes) -> u64| {
+        let bytes = ranks.iter().filter_map(|rank| rank.bytes.get(step.checked_sub(rank.from + 1)?));
+        bytes.map(|bytes| of(bytes) as f64).sum::<f64>() / ranks.len() as f64
     };
-    let tests = ranks.iter().flat_map(|rank| &rank.tests);
-    let points = tests.map(|&(step, accuracy, loss)| Point { step, bytes: mean(step), accuracy, loss }).collect();
+    let point = |&(step, accuracy, loss)| {
+        let (bytes, sent, left) = (mean(step, |b| b.handed), mean(step, |b| b.sent), mean(step, |b| b.left));
+        Point { step, bytes, sent, left, accuracy, loss }
+    };
+    let points = ranks.iter().flat_map(|rank| &rank.tests).map(point).collect();
     let parameters: &[f32] = ranks.first().map_or(&[], |rank| &rank.parameters);
     let whole = size_of_val(parameters) as f64;
     let told = ranks.first().map_or(Vec::new(), |rank| rank.told.clone());
-    Ok(History { codec: codec.to_owned(), points, whole, hash: hash(parameters), told })
+    let (counted, far) = ranks.first().map_or((false, false), |rank| (rank.counted, rank.far));
+    let (codec, hash, ranks) = (codec.to_owned(), hash(parameters), ranks.len() as u32);
+    Ok(History { codec, points, whole, ranks, counted, far, hash, told })
 }
 
 /// FNV-1a of the bits.
@@ -229,16 +251,17 @@ impl Rank<'_> {
             network.take_up(&saved.parameters);
             from = saved.steps;
         }
+        let mut traffic = Traffic::new(&mut group).map_err(gradwire::Error::from)?;
         let mut exchanges = Exchanges::new(messages, self.by, group, self.setup.overlap)?;
         let mut gradient = vec![0.0; network.parameters().len()];
-        let (sent, told) = (Vec::with_capacity(steps - from), exchanges.told());
-        let mut ended = Ended { from, parameters: Vec::new(), sent, tests: Vec::new(), told };
+        let (bytes, told) = (Vec::with_capacity(steps - from), exchanges.told());
+        let (counted, far) = (traffic.is_counted() && ranks > 1, traffic.has_far());
+        let mut ended = Ended { from, parameters: Vec::new(), bytes, counted, far, tests: Vec::new(), told };
         let mut order = Order::new(seed, self.setup.learn.len(), batch);
         let every = steps.div_ceil(TESTS).max(1);
         for _ in 0..from {
             order.next_batch();
         }
-        let mut sent = 0;
         self.test(rank, from, &network, &mut ended)?;
         for step in from + 1..=steps {
             let images = self.setup.learn.select(part(order.next_batch(), rank, ranks));
@@ -246,9 +269,9 @@ impl Rank<'_> {
             let scale = ranks as f32 / batch as f32;
             let ready = |layer: Range<usize>, gradient: &[f32]| exchanges.ready(layer.start, gradient);
             network.gradient(&images.pixels, &images.labels, scale, &mut gradient, ready)?;
-            sent += exchanges.finish(&mut gradient)?;
+            let handed = exchanges.finish(&mut gradient)?;
             network.step(&gradient, rate);
-            ended.sent.push(sent);
+            ended.bytes.push(traffic.step(handed));
             // The first steps tell the most, and a logarithmic axis shows them.
             if step % every == 0 || step == steps || (step < every && step.is_power_of_two()) {
                 self.test(rank, step, &network, &mut ended)?;
@@ -325,6 +348,7 @@ mod tests {
         Setup {
             ranks,
             steps,
+            deadline: Duration::from_secs(60),
             batch: 50,
             rate: 0.2,
             seed: 1,
@@ -393,6 +417,7 @@ mod tests {
         let images = Images::load(std::path::Path::new(crate::DIGITS)).unwrap();
         let (learn, test) = images.split(seed);
         let setup = Setup {
+            deadline: Duration::from_secs(60),
             ranks: 4,
             steps: 660,
             batch: 64,
@@ -489,6 +514,31 @@ mod tests {
         assert_eq!(in_turn, beside);
     }
 
+    /// An all-reduce of threads sends 2 (ranks - 1) / ranks of a gradient, a gathered payload goes to every other rank,
+    /// and nothing leaves the machine.
+    #[test]
+    fn what_is_sent_is_counted() {
+        for ranks in [1, 2, 3, 4] {
+            // The second step: in the first, ranks also compare what they were made with.
+            let second = |codec| {
+                let history = on_threads(&setup(ranks, 2), codec).unwrap();
+                assert_eq!((history.counted, history.far), (ranks > 1, false));
+                let [.., first, second] = history.points[..] else { panic!("{history:?}") };
+                assert_eq!(second.left, 0.0);
+                (second.bytes - first.bytes, second.sent - first.sent, history.whole)
+            };
+            let others = f64::from(ranks - 1);
+            let summed = 2.0 * others / f64::from(ranks);
+            let (_, sent, whole) = second("none");
+            assert!((sent - summed * whole).abs() < 1e-6, "{ranks} ranks: {sent} of {whole}");
+            // Every matrix is larger than a small tensor but the last, and the biases are small: they are summed.
+            let small = 4.0 * (128.0 + 64.0 + 10.0 + 640.0);
+            let (handed, sent, _) = second("topk:0.01");
+            let expected = others * (handed - small) + summed * small;
+            assert!((sent - expected).abs() < 1e-6, "{ranks} ranks: {sent}, expected {expected} of {handed}");
+        }
+    }
+
     #[test]
     fn parts_make_up_the_batch() {
         let batch: Vec<usize> = (100..117).collect();
@@ -517,7 +567,9 @@ mod tests {
         let rank = |value| Ended {
             from: 0,
             parameters: vec![1.0, value],
-            sent: Vec::new(),
+            bytes: Vec::new(),
+            counted: false,
+            far: false,
             tests: Vec::new(),
             told: Vec::new(),
         };

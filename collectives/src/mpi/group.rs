@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use gradwire::CollectiveError;
 
 use super::flight::{ALARM_TAG, Flight, Stop, Way};
-use super::message::{ALARM, Alarm};
+use super::message::{ALARM, Alarm, HEAD};
 use super::table::{Bits, Code};
 use super::world::{ENGINE, World};
 use crate::op::Op;
+use crate::pause::{SPIN, pause};
+use crate::sent::Sent;
 
-/// How long a wait looks again and again before it lets other threads run.
-const SPIN: Duration = Duration::from_millis(2);
 /// How long a rank that fails or leaves sees to it that its alarms go out.
 const PARTING: Duration = Duration::from_secs(1);
 
@@ -23,6 +23,7 @@ pub(super) struct Group {
     way: Way,
     pub(super) rank: u32,
     pub(super) ranks: u32,
+    pub(super) bytes: Sent,
     deadline: Duration,
     /// The alarm of each rank that has not come yet. MPI may write into it as long as the process lives.
     alarms: Vec<Option<ManuallyDrop<Waiting>>>,
@@ -87,6 +88,7 @@ impl Group {
             way: Way { comm, largest },
             rank,
             ranks: whole,
+            bytes: Sent::new(whole),
             deadline,
             alarms,
             sent: none.clone(),
@@ -143,6 +145,7 @@ impl Group {
             }
             for (to, bytes) in out {
                 self.sent[to as usize] += 1;
+                self.bytes.add(to, HEAD + bytes.len());
                 // SAFETY: as above.
                 unsafe { flight.send(calls, way, to, op, bytes)? };
             }
@@ -167,10 +170,8 @@ impl Group {
                     let asked = op.to_string();
                     return Err(Stop::Other(CollectiveError::Late { rank, asked, waited: self.deadline }));
                 }
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
             }
+            pause(waited);
         }
     }
 
@@ -241,7 +242,7 @@ impl Group {
         let mut sends = self.send_alarms(alarm);
         let start = Instant::now();
         while !self.gone(&mut sends) && start.elapsed() < PARTING {
-            std::thread::yield_now();
+            pause(start.elapsed());
         }
     }
 
@@ -267,7 +268,7 @@ impl Group {
             if start.elapsed() > self.deadline {
                 return Err(self.fail(CollectiveError::Late { rank, asked: asked.to_owned(), waited: self.deadline }));
             }
-            std::thread::yield_now();
+            pause(start.elapsed());
         }
         self.over = true;
         self.failed = Some(CollectiveError::Engine {
@@ -348,6 +349,6 @@ fn duplicate(world: &'static World, ranks: u32, deadline: Duration) -> Result<Bi
             );
             return Err(CollectiveError::Engine { engine: ENGINE, code: None, reason });
         }
-        std::thread::yield_now();
+        pause(start.elapsed());
     }
 }

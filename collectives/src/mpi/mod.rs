@@ -16,6 +16,7 @@ use gradwire::{Collective, CollectiveError};
 use self::group::Group;
 use self::world::World;
 use crate::op::Op;
+use crate::sent::Sent;
 use crate::sum::{add, share, to_bytes};
 
 /// What an [`Mpi`] group is made with.
@@ -110,6 +111,12 @@ impl Mpi {
     /// As the contract of [`Collective`] says: a rank failed, or did not come to its end within the deadline.
     pub fn finish(mut self) -> Result<(), CollectiveError> {
         self.0.finish()
+    }
+
+    /// The bytes that this rank sends, counted from the group's beginning.
+    #[must_use]
+    pub fn sent(&self) -> Sent {
+        self.0.bytes.clone()
     }
 
     fn others(&self) -> impl Iterator<Item = u32> + use<> {
