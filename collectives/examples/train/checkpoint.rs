@@ -25,6 +25,8 @@ pub(crate) struct Checkpoint {
 pub(crate) struct Files {
     pub(crate) resume: Option<PathBuf>,
     pub(crate) save: Option<PathBuf>,
+    /// Steps after each of which it is left, before the last one too.
+    pub(crate) every: Option<usize>,
 }
 
 impl Files {
@@ -52,6 +54,11 @@ impl Files {
             return Err(refuse(format!("it was written after step {steps}, and the training has {last} steps")));
         }
         Ok(Some(read))
+    }
+
+    /// Whether a checkpoint is written after this step, which is not the last.
+    pub(crate) fn is_due(&self, step: usize) -> bool {
+        self.save.is_some() && self.every.is_some_and(|every| step.is_multiple_of(every))
     }
 
     /// Writes a checkpoint, if it is asked for: rank 0 has the states of all from them.

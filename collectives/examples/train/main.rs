@@ -142,7 +142,8 @@ fn trainings<S>(
         println!("compressed by: {device}");
     }
     let plan = args.plan.as_deref().map(planned::read).transpose()?;
-    let files = Files { resume: args.resume.clone(), save: args.save.clone() };
+    let every = args.save_every.map(|steps| steps as usize);
+    let files = Files { resume: args.resume.clone(), save: args.save.clone(), every };
     let deadline = args.deadline();
     let setup = Setup { ranks, steps, deadline, batch, rate, seed, layers, learn, test, plan, overlap, files };
     codecs.iter().try_for_each(|codec| training::check(codec, &setup))?;

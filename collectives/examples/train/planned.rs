@@ -228,7 +228,17 @@ impl<'d, G: Group> Exchanges<'d, G> {
         Ok(states?)
     }
 
-    /// The group, behind the last step.
+    /// What the compressors keep, and the group, between two steps. Where another thread exchanges there is no group to
+    /// lend.
+    pub(crate) fn lend(&mut self) -> Result<Option<(&mut G, Vec<Vec<u8>>)>, TrainError> {
+        let states = self.states()?;
+        Ok(match &mut self.how {
+            How::InTurn { group, .. } | How::OnGpu { group, .. } => Some((group, states)),
+            How::Beside(_) => None,
+        })
+    }
+
+    /// The group, after the last step.
     pub(crate) fn close(self) -> Result<G, TrainError> {
         match self.how {
             How::InTurn { group, .. } | How::OnGpu { group, .. } => Ok(group),

@@ -40,8 +40,10 @@ pub(crate) struct Traffic {
     /// Whether a rank is on another machine than this one.
     is_far: Vec<bool>,
     handed: u64,
-    /// What was sent before the first step.
+    /// What was sent before the first step, and between steps.
     before: Bytes,
+    /// After the last step.
+    last: Bytes,
 }
 
 impl Traffic {
@@ -50,7 +52,8 @@ impl Traffic {
         let names = machines(group)?;
         let own = names.get(group.rank() as usize).cloned().unwrap_or_default();
         let is_far = names.iter().map(|name| *name != own).collect();
-        let mut traffic = Self { sent: group.sent(), is_far, handed: 0, before: Bytes::default() };
+        let mut traffic =
+            Self { sent: group.sent(), is_far, handed: 0, before: Bytes::default(), last: Bytes::default() };
         traffic.before = traffic.now();
         Ok(traffic)
     }
@@ -59,7 +62,14 @@ impl Traffic {
     pub(crate) fn step(&mut self, handed: u64) -> Bytes {
         self.handed += handed;
         let (now, before) = (self.now(), self.before);
-        Bytes { handed: now.handed, sent: now.sent - before.sent, left: now.left - before.left }
+        self.last = Bytes { handed: now.handed, sent: now.sent - before.sent, left: now.left - before.left };
+        self.last
+    }
+
+    /// Leaves out what was sent since the last step: a checkpoint is no part of one.
+    pub(crate) fn leave_out(&mut self) {
+        let (now, last) = (self.now(), self.last);
+        (self.before.sent, self.before.left) = (now.sent - last.sent, now.left - last.left);
     }
 
     /// Whether the engine counts what it sends.

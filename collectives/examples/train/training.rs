@@ -272,6 +272,12 @@ impl Rank<'_> {
             let handed = exchanges.finish(&mut gradient)?;
             network.step(&gradient, rate);
             ended.bytes.push(traffic.step(handed));
+            if step < steps && self.setup.files.is_due(step) {
+                if let Some((group, states)) = exchanges.lend()? {
+                    self.setup.files.write(group, (step, network.parameters()), &states)?;
+                }
+                traffic.leave_out();
+            }
             // The first steps tell the most, and a logarithmic axis shows them.
             if step % every == 0 || step == steps || (step < every && step.is_power_of_two()) {
                 self.test(rank, step, &network, &mut ended)?;
@@ -365,10 +371,10 @@ mod tests {
     #[test]
     fn a_training_goes_on_where_it_was_left() {
         let file = std::env::temp_dir().join(format!("gradwire_train_{}", std::process::id()));
-        let resumed = |setup| Setup { files: Files { resume: Some(file.clone()), save: None }, ..setup };
+        let resumed = |setup| Setup { files: Files { resume: Some(file.clone()), ..Files::default() }, ..setup };
         for codec in ["topk:0.01+ef", "powersgd:rank=2", "qsgd:bits=4,bucket=64+ef+twophase"] {
             let whole = on_threads(&setup(3, 20), codec).unwrap();
-            let left = Setup { files: Files { resume: None, save: Some(file.clone()) }, ..setup(3, 8) };
+            let left = Setup { files: Files { save: Some(file.clone()), ..Files::default() }, ..setup(3, 8) };
             on_threads(&left, codec).unwrap();
             let again = on_threads(&resumed(setup(3, 20)), codec).unwrap();
             assert_eq!((again.hash, again.points[0].step, again.points[0].bytes), (whole.hash, 8, 0.0), "{codec}");
@@ -387,6 +393,30 @@ mod tests {
         assert!(refused(setup(3, 20), "onebit").contains("not what --save writes"));
         std::fs::remove_file(&file).unwrap();
         assert!(matches!(on_threads(&resumed(setup(3, 20)), "onebit"), Err(TrainError::Resume { .. })));
+    }
+
+    /// A run that ends early has left what it saved last, and saving changes neither what is learned nor what is told of
+    /// the bytes.
+    #[test]
+    fn a_training_is_saved_while_it_goes_on() {
+        let name = |what| std::env::temp_dir().join(format!("gradwire_train_{what}_{}", std::process::id()));
+        let (file, early) = (name("every"), name("early"));
+        let codec = "topk:0.01+ef";
+        let whole = on_threads(&setup(3, 20), codec).unwrap();
+        let files = Files { save: Some(file.clone()), every: Some(8), ..Files::default() };
+        let device = Device::cpu();
+        let copy = |step| {
+            if step == 12 {
+                std::fs::copy(&file, &early).unwrap();
+            }
+        };
+        let open = |group| Ok((group, By::Device(&device)));
+        let saved = train(&Setup { files, ..setup(3, 20) }, codec, &copy, open).unwrap();
+        assert_eq!(format!("{saved:?}"), format!("{whole:?}"));
+        let files = Files { resume: Some(early.clone()), ..Files::default() };
+        let again = on_threads(&Setup { files, ..setup(3, 20) }, codec).unwrap();
+        assert_eq!((again.hash, again.points[0].step), (whole.hash, 8));
+        [file, early].iter().for_each(|file| std::fs::remove_file(file).unwrap());
     }
 
     #[test]

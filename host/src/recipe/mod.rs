@@ -4,6 +4,7 @@ mod algorithm;
 mod error;
 mod memory;
 mod methods;
+mod near;
 mod promise;
 mod quantize;
 mod text;

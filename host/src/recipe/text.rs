@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
 use super::methods::{PREFIX, expanded};
+use super::near;
 use super::{Algorithm, Memory, Quantize, Recipe, RecipeError, Shift};
 use crate::codec::estimate::Estimate;
 use crate::codec::powersgd::PowerSgd;
@@ -71,7 +72,8 @@ impl FromStr for Recipe {
 }
 
 fn unknown_method(text: &str, names: String) -> Error {
-    let found = "this is no method's name".into();
+    let name = text[PREFIX.len()..].split(['+', ':', '=']).next().unwrap_or_default();
+    let found = near::of_list(name, &names, "this is no method's name".into());
     RecipeError::Text { text: text.into(), at: PREFIX.len(), found, allowed: names }.into()
 }
 
@@ -125,7 +127,8 @@ impl Builder {
             "finite" => Slot::Policy,
             other => {
                 let allowed = format!("none, {}signum, {STAGES}", Quantizer::WORDS);
-                return Err(word.wrong(0, format!("{other:?} is no stage"), allowed));
+                let found = near::of_stage(other, &allowed, format!("{other:?} is no stage"));
+                return Err(word.wrong(0, found, allowed));
             }
         };
         // What sends nothing else, and the two that choose what is sent.
@@ -606,7 +609,8 @@ impl<'t> Word<'t> {
 
 impl Setting<'_, '_> {
     fn unknown(&self, allowed: &str) -> Error {
-        self.word.wrong(self.at, format!("{:?} is no setting of {}", self.key, self.word.name), allowed)
+        let found = format!("{:?} is no setting of {}", self.key, self.word.name);
+        self.word.wrong(self.at, near::of_list(self.key, allowed, found), allowed)
     }
 
     fn number<N: FromStr>(&self, allowed: &str) -> Result<N, Error> {
