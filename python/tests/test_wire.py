@@ -1,4 +1,4 @@
-"""Messages and states are those of docs/wire.md: readers written from the page find every byte, and the bits of the means."""
+"""Messages and states are those of docs/wire.md: readers written from the page find every byte, and the means' bits."""
 
 import queue
 import threading
@@ -178,7 +178,7 @@ RECIPES = [
     "powersgd:rank=2+qsgd:bits=8,bucket=32",
     "sign:unit+vote",
     "topk:0.1+ef21",
-    "qsgd:bits=6,bucket=32+diana:alpha=0.0625",
+    "qsgd:bits=6,bucket=32+diana:alpha=0.3",
     "qsgd:bits=4,bucket=32+ef+twophase",
     "qsgd:bits=8,bucket=whole+noef+twophase",
     "onebit:bucket=128+twophase:from=3",
@@ -215,7 +215,12 @@ def test_ranks(text, ranks):
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize(
     "codec, feedback",
-    [("qsgd:bits=4,bucket=32", True), ("onebit:bucket=64", True), ("qsgd:bits=2,bucket=512", False), ("tree:bucket=whole", True)],
+    [
+        ("qsgd:bits=4,bucket=32", True),
+        ("onebit:bucket=64", True),
+        ("qsgd:bits=2,bucket=512", False),
+        ("tree:bucket=whole", True),
+    ],
 )
 def test_two_phases(codec, feedback, ranks):
     """Pieces, the draws of both phases, and the residuals of ranks and owners."""
@@ -282,6 +287,28 @@ def test_tree(ranks):
         assert same(step.mean, wire.summed([own[0]], step.weight))
         for state, residual in zip(training.states(), left):
             assert same(state.residual, residual)
+
+
+@pytest.mark.parametrize("text", ["dct:block=8", "dct:block=8,tiles", "dct:tiles", "dct:block=2"])
+def test_coefficients(text):
+    """Those of a selection of all entries are sent as they are."""
+    for rank, gradient, step in follow(Training(text + "+topk:k=100000+noef", 2, small=0), 2):
+        (part,) = step.model.parts
+        side, order = part.transform()
+        assert same(step.sent[part.first][rank], wire.cosines(gradient[part.places][order], side, inverse=False))
+
+
+@pytest.mark.parametrize("block", [32, 512, 1024])
+def test_rotated_gradients(block):
+    """What is encoded is the rotated line of all tensors."""
+    rules = [("a", "topk:k=3+ef"), ("c", "topk:k=3+ef")]
+    training = Training(f"rotate:block={block}+qsgd:bits=8,bucket=64", 2, small=0, rules=rules)
+    for rank, gradient, step in follow(training, 2):
+        topk, part = step.model.parts
+        assert part.tensors == [1, 3, 4] and part.first == 2
+        line = wire.rotated(gradient[part.places], block, RUN, step.step, part.first)
+        again = gradwire.encode("qsgd:bits=8,bucket=64", line, run=RUN, step=step.step, worker=rank, tensor=part.first)
+        assert same(step.sent[part.first][rank], wire.dense(bytes(again)))
 
 
 def test_draws_of_a_gather():

@@ -1,7 +1,7 @@
 """Readers of the messages and states of docs/wire.md, written from that page alone.
 
-Payloads of quantizers are read by tests/python/decode_payload.py, which is written from the page too. Every reader takes
-all of its bytes, and refuses what is left. Numbers are numpy's float32, each operation of which is rounded once.
+Payloads of quantizers are read by tests/python/decode_payload.py, which is written from the page too. Every reader
+takes all of its bytes, and refuses what is left. Numbers are numpy's float32, each operation of which is rounded once.
 """
 
 import io
@@ -182,21 +182,40 @@ def signs(n, run, step, tensor):
     return numpy.where(numpy.unpackbits(words.view(numpy.uint8), bitorder="little")[:n], F(-1), F(1))
 
 
-def unrotated(rotated, n, block, run, step, tensor):
-    """The line of elements of a rotated one."""
-    out = rotated.copy()
-    for at, length in blocks(len(rotated), block):
-        values = out[at : at + length]
+def butterflies(line, block):
+    """Sums and differences of all blocks, in place."""
+    for at, length in blocks(len(line), block):
+        values = line[at : at + length]
         distance = 1
         while distance < length:
             pairs = values.reshape(-1, 2, distance)
             a, b = pairs[:, 0].copy(), pairs[:, 1].copy()
             pairs[:, 0], pairs[:, 1] = a + b, a - b
             distance *= 2
-    out *= signs(len(rotated), run, step, tensor)
-    for at, length in blocks(len(rotated), block):
-        out[at : at + length] *= F(length**-0.5)
-    return out[:n]
+
+
+def rooted(line, block):
+    """Each block times the root of its length, which is divided by."""
+    for at, length in blocks(len(line), block):
+        line[at : at + length] *= F(length**-0.5)
+    return line
+
+
+def rotated(line, block, run, step, tensor):
+    """The rotated line of elements."""
+    out = numpy.zeros(-(-len(line) // 32) * 32, F)
+    out[: len(line)] = line
+    out *= signs(len(out), run, step, tensor)
+    butterflies(out, block)
+    return rooted(out, block)
+
+
+def unrotated(line, n, block, run, step, tensor):
+    """The n elements of a rotated line."""
+    out = line.copy()
+    butterflies(out, block)
+    out *= signs(len(out), run, step, tensor)
+    return rooted(out, block)[:n]
 
 
 def second(x):
@@ -240,18 +259,17 @@ def fourth(x):
     return y
 
 
-def undone(coefficients, side):
-    """The line of elements of its coefficients."""
-    out = numpy.empty_like(coefficients)
-    for at, length in blocks(len(coefficients), side * side):
+def cosines(line, side, inverse):
+    """The coefficients of a line of elements, or its elements."""
+    out = numpy.empty_like(line)
+    for at, length in blocks(len(line), side * side):
         log2 = length.bit_length() - 1
-        columns = 2 ** (-(-log2 // 2))
-        rows = length // columns
-        p, q = numpy.indices((rows, columns))
-        exponent = log2 - (p > 0) - (q > 0)
-        # 2^(-exponent / 2) is rounded once from binary64.
-        block = coefficients[at : at + length].reshape(rows, columns) * (2.0 ** (-exponent / 2)).astype(F)
-        out[at : at + length] = back(back(block).T).T.reshape(-1)
+        block = line[at : at + length].reshape(2 ** (log2 // 2), -1)
+        p, q = numpy.indices(block.shape)
+        # Rounded once from binary64.
+        factors = (2.0 ** (-(log2 - (p > 0) - (q > 0)) / 2)).astype(F)
+        block = back(back(block * factors).T).T if inverse else second(second(block.T).T) * factors
+        out[at : at + length] = block.reshape(-1)
     return out
 
 
@@ -363,9 +381,9 @@ class Part:
         for stage in recipe.split("+"):
             name, settings = re.fullmatch(r"(\w+)[:=]?(.*)", stage).groups()
             self.stages[name] = dict(s.partition("=")[::2] for s in settings.split(",") if s)
-        codec = not self.has("noef", "ef21", "diana")
-        # 1-bit SGD, signs with a scale, PowerSGD and momentum behind a selection bring error feedback.
-        self.feedback = self.has("ef") or codec and (self.has("onebit") or self.has("sign") and "unit" not in self.stages["sign"])
+        # 1-bit SGD and signs with a scale bring error feedback.
+        signs = self.has("onebit") or self.has("sign") and "unit" not in self.stages["sign"]
+        self.feedback = self.has("ef") or signs and not self.has("noef", "ef21", "diana")
         self.lengths = [model.lengths[index] for index in tensors]
         self.elements = sum(self.lengths)
         starts = [numpy.arange(model.starts[index], model.starts[index + 1]) for index in tensors]
@@ -373,6 +391,13 @@ class Part:
 
     def has(self, *names):
         return any(name in self.stages for name in names)
+
+    def transform(self):
+        """The side of a block of cosines, and which of the part's elements each element of the line is."""
+        settings = self.stages["dct"]
+        side, shapes = int(settings.get("block", 64)), [self.model.shapes[index] for index in self.tensors]
+        sides = [(shape[0], int(numpy.prod(shape[1:], dtype=int))) if shape else (1, 1) for shape in shapes]
+        return side, tiled(side, sides) if "tiles" in settings else numpy.arange(self.elements)
 
     def two_phases(self, ranks):
         return self.has("twophase") and ranks >= int(self.stages["twophase"].get("from", 1))
@@ -430,7 +455,7 @@ class Step:
     """What the ranks sent each other in a step, in order: the mean, and what goes into the states behind it."""
 
     def __init__(self, calls, before, behind, first):
-        """`calls` are of all ranks: name, and what each rank handed over and got. `before` and `behind` are a rank's states."""
+        """`calls` have a name, what each rank handed over, and what it got. The states are those of a rank."""
         self.calls, self.before, self.behind = list(calls), before, behind
         self.model, self.step, self.ranks = before.model, before.steps, len(calls[0][2])
         assert (behind.steps, behind.description, behind.run) == (self.step + 1, before.description, before.run)
@@ -476,11 +501,12 @@ class Step:
     def takes_along(self):
         """Whether factors take the other tensors along."""
         factors = self.before.factors
-        return len(self.model.parts) == 1 and len(factors) == 1 and len(factors[0].tensors) == len(self.model.shapes)
+        return len(self.model.parts) == len(factors) == 1 and len(factors[0].tensors) == len(self.model.shapes)
 
     def quantized(self, part):
         """Whether factors go through a quantizer."""
-        return part.has("powersgd") and len(set(part.stages) - {"powersgd", "ef", "noef", "momentum", "finite", "clip"}) > 0
+        others = {"powersgd", "ef", "noef", "momentum", "nesterov", "finite", "clip"}
+        return part.has("powersgd") and not part.stages.keys() <= others
 
     def payloads(self, part):
         """The payloads of a part that a rank gathers."""
@@ -495,7 +521,7 @@ class Step:
         assert len(values) == 0
 
     def elements_of(self, part, values):
-        """The part's elements of a selection's gradient, which is the whole gradient or that of the part's tensors."""
+        """The part's elements of a selection's gradient: the whole gradient, or that of the part's tensors."""
         of_each = not {"above", "estimate", "persign", "block", "segments"} & set(part.stages["topk"])
         whole = len(self.model.parts) == 1 and of_each
         assert len(values) == (self.model.elements if whole else part.elements)
@@ -576,7 +602,7 @@ class Step:
         return summed([flat(sums)], self.weight)
 
     def low_rank(self, part):
-        """Factors, and behind the last of them what is not compressed. The mean is that of the state behind the step."""
+        """Factors, and behind the last of them what is not compressed. The mean is of the state behind the step."""
         index = [other for other in self.model.parts if other.has("powersgd")].index(part)
         before, behind = self.before.factors[index], self.behind.factors[index]
         assert (before.run, before.step, before.tensor) == (self.model.run, 0, part.first)
@@ -610,13 +636,5 @@ class Step:
 
     def transformed(self, part):
         """Takes coefficients back."""
-        settings = part.stages["dct"]
-        side = int(settings.get("block", 64))
-        line = undone(self.mean[part.places], side)
-        if "tiles" in settings:
-            shapes = [self.model.shapes[index] for index in part.tensors]
-            sides = [(shape[0], int(numpy.prod(shape[1:], dtype=int))) if shape else (1, 1) for shape in shapes]
-            order, lies = tiled(side, sides), numpy.empty_like(line)
-            lies[order] = line
-            line = lies
-        self.mean[part.places] = line
+        side, order = part.transform()
+        self.mean[part.places[order]] = cosines(self.mean[part.places], side, inverse=True)
