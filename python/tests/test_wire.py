@@ -9,6 +9,9 @@ import pytest
 import gradwire
 import wire
 
+# Found where wire.py has found its sibling.
+import encode_payload
+
 RUN = 0x0123456789ABCDEF
 SHAPES = [[37, 29], [5, 7, 11], [41], [131, 3], [1]]
 NAMES = ["a", "b", "c", "d", "e"]
@@ -287,6 +290,36 @@ def test_tree(ranks):
         assert same(step.mean, wire.summed([own[0]], step.weight))
         for state, residual in zip(training.states(), left):
             assert same(state.residual, residual)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_draws_of_a_tree(ranks):
+    """Quantized values of a merge have draws of their own; the page's encoder gives the bytes of every message."""
+    training = Training("topk:k=40+qsgd:bits=8,bucket=32+ef+gtopk", ranks, small=0)
+    gradients = draw(ranks, 0)
+    for _, _, step in follow(training, ranks, steps=1):
+        segments = [(length, min(length, 40)) for length in step.model.lengths]
+        zeros = "00000000 " * ELEMENTS
+
+        def vector(worker, **fields):
+            seed = {"run": f"{RUN:x}", "worker": f"{worker:x}"}
+            codec = {"codec": "qsgd", "bits": 8, "levels": 127, "bucket": 32, "norm": "max", "contractive": False}
+            own = {"n": ELEMENTS, "dtype": "f32", "values": "payload", "keep": {"segments": segments}}
+            return {**own, "quantizer": {**codec, "seed": seed}, "residual_before": zeros, **fields}
+
+        def entries(payload):
+            _, indices, values = wire.sparse(payload)
+            return encode_payload.listed(indices), encode_payload.listed(values.view(numpy.uint32))
+
+        texts = [encode_payload.listed(gradient.view(numpy.uint32)) for gradient in gradients]
+        made = [encode_payload.encode_sparse(vector(rank, gradient=text)) for rank, text in enumerate(texts)]
+        own = [bytes.fromhex(one["payload"]) for one in made]
+        for rank in reversed(range(ranks)):
+            for round, child in enumerate(wire.children(rank, ranks), 1):
+                pair = [entries(own[rank]), entries(own[child])]
+                merged = encode_payload.merge(vector(ranks * round + rank, merge=pair))
+                own[rank] = bytes.fromhex(merged["payload"])
+            assert own[rank] == step.raw[rank]
 
 
 @pytest.mark.parametrize("text", ["dct:block=8", "dct:block=8,tiles", "dct:tiles", "dct:block=2"])

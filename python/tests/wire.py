@@ -568,19 +568,19 @@ class Step:
         """The result of a tree, which goes up to rank 0 and down again. Every message is that of a pair."""
         pairs, _ = self.take("exchange")
         pairs = dict(pairs)
-        self.ups = {}
-        result = None
+        self.ups, self.raw, result = {}, {}, None
         for rank in range(self.ranks):
             for child in children(rank, self.ranks):
                 up, nothing = pairs.pop((child, rank))
                 none, down = pairs.pop((rank, child))
                 assert nothing == none == b""
                 (payload,) = message(up, self.model, self.step)
-                self.ups[child] = self.elements_of(part, spread(sparse(payload)))
+                self.ups[child], self.raw[child] = self.elements_of(part, spread(sparse(payload))), payload
                 assert result in (None, down)
                 result = down
         assert not pairs
         (payload,) = message(result, self.model, self.step)
+        self.raw[0] = payload
         return self.elements_of(part, spread(sparse(payload)))
 
     def pieces(self, part):
