@@ -363,7 +363,8 @@ class Model:
         self.starts = numpy.cumsum([0] + self.lengths)
         self.elements = int(self.starts[-1])
         recipes = [line[2] for line in lines]
-        self.guarded = any("finite" in recipe.split("+") for recipe in recipes)
+        finite = {"finite" in recipe.split("+") for recipe in recipes}
+        self.guarded, self.one_policy = True in finite, len(finite) == 1
         self.whole = [index for index, recipe in enumerate(recipes) if recipe.split("+")[0] == "none"]
         self.parts = []
         for recipe in dict.fromkeys(recipes):
@@ -381,9 +382,10 @@ class Part:
         for stage in recipe.split("+"):
             name, settings = re.fullmatch(r"(\w+)[:=]?(.*)", stage).groups()
             self.stages[name] = dict(s.partition("=")[::2] for s in settings.split(",") if s)
-        # 1-bit SGD and signs with a scale bring error feedback.
-        signs = self.has("onebit") or self.has("sign") and "unit" not in self.stages["sign"]
-        self.feedback = self.has("ef") or signs and not self.has("noef", "ef21", "diana")
+        without = {"sign": "unit", "randomk": "unbiased"}
+        brings = self.has("momentum", "onebit", "powersgd") or "stretch" in self.stages.get("ternary", {})
+        brings = brings or any(self.has(name) and word not in self.stages[name] for name, word in without.items())
+        self.feedback = self.has("ef") or brings and not self.has("noef", "ef21", "diana")
         self.lengths = [model.lengths[index] for index in tensors]
         self.elements = sum(self.lengths)
         starts = [numpy.arange(model.starts[index], model.starts[index + 1]) for index in tensors]
@@ -500,8 +502,10 @@ class Step:
     @property
     def takes_along(self):
         """Whether factors take the other tensors along."""
-        factors = self.before.factors
-        return len(self.model.parts) == len(factors) == 1 and len(factors[0].tensors) == len(self.model.shapes)
+        (part, *others), one_policy = self.model.parts or [None], self.model.one_policy
+        if others or part is None or not part.has("powersgd"):
+            return False
+        return one_policy and not part.has("momentum")
 
     def quantized(self, part):
         """Whether factors go through a quantizer."""
@@ -625,9 +629,10 @@ class Step:
             assert len(tail) == (plain if last else 0)
         assert side == behind.side and (numpy.concatenate(behind.sides[side]) == factor).all()
         products = behind.products()
-        tensors = part.tensors if len(behind.tensors) == len(part.tensors) else range(len(self.model.shapes))
-        for tensor, (_, _, flags) in zip(tensors, behind.tensors):
+        tensors = range(len(self.model.shapes)) if self.takes_along else part.tensors
+        for tensor, (n, m, flags) in zip(tensors, behind.tensors, strict=True):
             length = self.model.lengths[tensor]
+            assert n * m == length
             to = self.mean[self.model.starts[tensor] :][:length]
             if flags & 1:
                 to[:] = products.pop(0)
