@@ -377,7 +377,8 @@ def base3_codes(words, part):
 
 def decode_file(stream):
     """Reads a payload from a binary stream and returns the bits of its values."""
-    length = os.fstat(stream.fileno()).st_size
+    length = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
     header = stream.read(HEADER)
     check(header[:4] == b"GWIR", "the magic is wrong")
     check(header[4:5] == b"\x01", "the version is not 1")
