@@ -19,7 +19,7 @@ ELEMENTS = sum(int(numpy.prod(shape)) for shape in SHAPES)
 F = numpy.float32
 
 
-class Room:
+class Group:
     """Ranks that are threads, and what each of them hands over and gets."""
 
     def __init__(self, ranks):
@@ -29,36 +29,36 @@ class Room:
         self.logs = [[] for _ in range(ranks)]
 
     def of(self, rank):
-        room = self
+        shared = self
 
         class Rank:
             def gathered(self, mine):
-                room.board[rank] = mine
-                room.barrier.wait()
-                all = list(room.board)
-                room.barrier.wait()
+                shared.board[rank] = mine
+                shared.barrier.wait()
+                all = list(shared.board)
+                shared.barrier.wait()
                 return all
 
             def all_gather(self, mine):
                 all = self.gathered(mine)
-                room.logs[rank].append(("all_gather", mine, all))
+                shared.logs[rank].append(("all_gather", mine, all))
                 return all
 
             def all_to_all(self, parts):
                 got = [row[rank] for row in self.gathered(parts)]
-                room.logs[rank].append(("all_to_all", parts, got))
+                shared.logs[rank].append(("all_to_all", parts, got))
                 return got
 
             def all_reduce_sum(self, values):
                 given = bytes(values)
                 rows = [numpy.frombuffer(row, F) for row in self.gathered(given)]
                 values[:] = wire.summed(rows, 1).tobytes()
-                room.logs[rank].append(("all_reduce", given, bytes(values)))
+                shared.logs[rank].append(("all_reduce", given, bytes(values)))
 
             def exchange(self, peer, mine):
-                room.boxes[rank, peer].put(mine)
-                room.logs[rank].append(("exchange", peer, mine))
-                return room.boxes[peer, rank].get(timeout=60)
+                shared.boxes[rank, peer].put(mine)
+                shared.logs[rank].append(("exchange", peer, mine))
+                return shared.boxes[peer, rank].get(timeout=60)
 
         group = Rank()
         group.rank, group.ranks = rank, len(self.board)
@@ -105,7 +105,7 @@ class Training:
     def __init__(self, text, ranks, **settings):
         settings = {"small": 60, **settings}
         self.make = lambda: gradwire.Compressor(text, SHAPES, RUN, names=NAMES, **settings)
-        self.compressors, self.room = [self.make() for _ in range(ranks)], Room(ranks)
+        self.compressors, self.group = [self.make() for _ in range(ranks)], Group(ranks)
 
     def states(self):
         return [wire.Saved(compressor.state()) for compressor in self.compressors]
@@ -115,11 +115,11 @@ class Training:
         means = [gradient.copy() for gradient in gradients]
 
         def work(rank):
-            self.compressors[rank].exchange(gradwire.Device.cpu(), self.room.of(rank), means[rank])
+            self.compressors[rank].exchange(gradwire.Device.cpu(), self.group.of(rank), means[rank])
             return means[rank]
 
         results = each(len(means), work)
-        return self.room.calls(), results
+        return self.group.calls(), results
 
     def restore(self):
         """New compressors that go on."""
