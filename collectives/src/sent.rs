@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes that a rank has sent to each other rank, since its group was opened.
 ///
 /// A rank that gives its payload to an all-gather of 8 ranks sends it 7 times. This counts every message of every
-/// operation, with the engine's own head; what the transport adds to a message is not in it. A clone counts on while
+/// operation, with the engine's own head. What the transport adds to a message is not in it, nor are the alarms by which
+/// ranks of MPI say that they fail or leave. A clone counts on while
 /// the group is in use, on another thread too.
 ///
 /// ```
@@ -36,7 +37,7 @@ impl Sent {
     }
 
     pub(crate) fn add(&self, to: u32, bytes: usize) {
-        // Only sums are read, and by whoever waits for the operation.
+        // Relaxed is enough: no other memory is read because of these counts.
         if let Some(sent) = self.0.get(to as usize) {
             sent.fetch_add(bytes as u64, Ordering::Relaxed);
         }

@@ -80,7 +80,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// A step of a model of three tensors, but for the network: the encode with error feedback, and the decode of what was
-/// sent. Each replay takes the next step of the seed from the plan's table.
+/// sent. Before each replay the host writes the number of the step into the plan's table.
 fn quantized_step(
     stream: &Arc<CudaStream>,
     cuda: &Cuda,

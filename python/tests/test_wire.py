@@ -142,10 +142,10 @@ def follow(training, ranks, gathers_first=True, steps=2):
     for number in range(steps):
         before, gradients = training.states(), draw(ranks, number)
         calls, means = training.step(gradients)
-        behind = training.states()
+        after = training.states()
         assert all(isinstance(mean, numpy.ndarray) and same(mean, means[0]) for mean in means), means
         rank = (ranks - 1 + number) % ranks
-        step = wire.Step(calls, before[rank], behind[rank], first=gathers_first and number == 0)
+        step = wire.Step(calls, before[rank], after[rank], first=gathers_first and number == 0)
         assert same(step.mean, means[0])
         yield rank, gradients[rank], step
 
@@ -202,17 +202,17 @@ RECIPES = [
 @pytest.mark.parametrize("text", RECIPES + [f"grace:{name}" for name, _ in gradwire.methods()])
 def test_steps(text, ranks):
     for rank, gradient, step in follow(Training(text, ranks), ranks):
-        before, behind = step.before, step.behind
+        before, after = step.before, step.after
         for part in step.model.parts:
             sent = step.sent.get(part.first)
             if part.has("ef21", "diana"):
                 alpha = F(1 if part.has("ef21") else part.stages["diana"]["alpha"])
                 for plane, given, weight in [("estimate", [sent[rank]], F(1)), ("mean_estimate", sent, step.weight)]:
-                    was, now = getattr(before, plane)[part.places], getattr(behind, plane)[part.places]
+                    was, now = getattr(before, plane)[part.places], getattr(after, plane)[part.places]
                     assert same(now, wire.summed(given, weight * alpha, was))
             elif part.feedback and sent and not part.has("dct", "momentum") and not part.stages.get("ef"):
                 left = gradient[part.places] + before.residual[part.places] - sent[rank]
-                assert same(behind.residual[part.places], left)
+                assert same(after.residual[part.places], left)
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
@@ -236,7 +236,7 @@ def test_two_phases(codec, feedback, ranks):
     training = Training(codec + ("+ef" if feedback else "+noef") + "+twophase", ranks)
     for rank, gradient, step in follow(training, ranks):
         (part,) = step.model.parts
-        before, behind = step.before, step.behind
+        before, after = step.before, step.after
         residual, (place, owned) = (before.residual, before.owners[0]) if feedback else (None, (None, None))
         first, second = step.raw
         sums, sent = step.owned[part.first]
@@ -253,12 +253,12 @@ def test_two_phases(codec, feedback, ranks):
                 left = residual[where] if feedback else None
                 again, left = encoded(gradient[where], ranks * (owner + 1) + rank, tensor, left)
                 assert again == payload
-                assert not feedback or same(left, behind.residual[where])
+                assert not feedback or same(left, after.residual[where])
         if feedback:
             # A piece without elements has no residual, and one that is new has none before the first step.
             mine = (rank, ranks) if step.cut[rank] else None
-            assert place == (mine if step.step else None) and behind.owners[0][0] == mine
-            owned, kept = (owned if step.step else numpy.zeros(10**4, F)), behind.owners[0][1]
+            assert place == (mine if step.step else None) and after.owners[0][0] == mine
+            owned, kept = (owned if step.step else numpy.zeros(10**4, F)), after.owners[0][1]
         for index, ((tensor, low, high), payload) in enumerate(zip(step.cut[rank], second[rank], strict=True)):
             total = wire.summed([sent[of][rank][index] for of in range(ranks)], 1)
             again, left = encoded(total, ranks * (ranks + 1) + rank, tensor, owned[: high - low] if feedback else None)
@@ -351,7 +351,7 @@ def test_rotated_gradients(block):
 
 
 def test_draws_of_a_gather():
-    """The tensors of a recipe draw by their numbers, behind those of the recipes before."""
+    """The tensors of a recipe draw by their numbers, after those of the recipes before."""
     training = Training("topk:0.1+ef", 2, small=0, rules=[(name, "natural:bits=4,bucket=32+noef") for name in "bd"])
     for rank, gradient, step in follow(training, 2):
         topk, natural = step.model.parts
@@ -395,9 +395,9 @@ def test_a_rank_whose_gradient_is_not_finite(text, says):
         assert [compressor.state() for compressor in training.compressors] == before
     else:
         assert all(numpy.isnan(result).all() for result in results)
-        behind = [compressor.state() for compressor in training.compressors]
+        after = [compressor.state() for compressor in training.compressors]
         # Steps and checksum alone differ.
-        assert all(a[:24] + a[32:-4] == b[:24] + b[32:-4] and b[24] == 1 for a, b in zip(before, behind))
+        assert all(a[:24] + a[32:-4] == b[:24] + b[32:-4] and b[24] == 1 for a, b in zip(before, after))
 
 
 RULES = [("a", "powersgd:rank=2"), ("b", "randomk:0.1"), ("c", "topk:k=4+ef"), ("d", "rotate:block=64+eden:bits=3")]
@@ -416,7 +416,7 @@ def test_recipes_beside_each_other(text, rules):
 
 @pytest.mark.parametrize("text", ["powersgd:rank=2", "none", "randomk:0.1"])
 def test_when_ranks_agree(text):
-    """Without payloads they gather in the first step, and in the first behind a restored state; or never."""
+    """Without payloads they gather in the first step, and in the first after a restored state; or never."""
     training = Training(text, 2)
     list(follow(training, 2))
     training.restore()

@@ -38,7 +38,7 @@ class Bytes:
         return self.fields("Q")[0]
 
     def part(self):
-        """Bytes behind their number."""
+        """Bytes that follow their number."""
         return self.take(self.number())
 
     def floats(self, count):
@@ -274,17 +274,17 @@ def cosines(line, side, inverse):
 
 
 def tiled(side, shapes):
-    """Which element of the tensors one behind the other each element of the order of tiles is."""
+    """Which element of the tensors one after another each element of the order of tiles is."""
     tiles, left, first = [], [], 0
     for rows, columns in shapes:
-        lies = first + numpy.arange(rows * columns).reshape(rows, columns)
+        numbers = first + numpy.arange(rows * columns).reshape(rows, columns)
         down, beside = rows // side, columns // side
         if down and beside:
-            whole = lies[: down * side, : beside * side].reshape(down, side, beside, side)
+            whole = numbers[: down * side, : beside * side].reshape(down, side, beside, side)
             tiles.append(whole.transpose(0, 2, 1, 3).reshape(-1))
-            left += [lies[: down * side, beside * side :].reshape(-1), lies[down * side :].reshape(-1)]
+            left += [numbers[: down * side, beside * side :].reshape(-1), numbers[down * side :].reshape(-1)]
         else:
-            left.append(lies.reshape(-1))
+            left.append(numbers.reshape(-1))
         first += rows * columns
     return numpy.concatenate(tiles + left)
 
@@ -454,13 +454,13 @@ def children(rank, ranks):
 
 
 class Step:
-    """What the ranks sent each other in a step, in order: the mean, and what goes into the states behind it."""
+    """What the ranks sent each other in a step, in order: the mean, and what goes into the states after it."""
 
-    def __init__(self, calls, before, behind, first):
+    def __init__(self, calls, before, after, first):
         """`calls` have a name, what each rank handed over, and what it got. The states are those of a rank."""
-        self.calls, self.before, self.behind = list(calls), before, behind
+        self.calls, self.before, self.after = list(calls), before, after
         self.model, self.step, self.ranks = before.model, before.steps, len(calls[0][2])
-        assert (behind.steps, behind.description, behind.run) == (self.step + 1, before.description, before.run)
+        assert (after.steps, after.description, after.run) == (self.step + 1, before.description, before.run)
         self.weight = F(1) / F(self.ranks)
         self.mean = numpy.full(self.model.elements, numpy.nan, F)
         # What each rank sent of each part, and what an owner sent, decoded.
@@ -606,9 +606,9 @@ class Step:
         return summed([flat(sums)], self.weight)
 
     def low_rank(self, part):
-        """Factors, and behind the last of them what is not compressed. The mean is of the state behind the step."""
+        """Factors, and after the last of them what is not compressed. The mean is of the state after the step."""
         index = [other for other in self.model.parts if other.has("powersgd")].index(part)
-        before, behind = self.before.factors[index], self.behind.factors[index]
+        before, after = self.before.factors[index], self.after.factors[index]
         assert (before.run, before.step, before.tensor) == (self.model.run, 0, part.first)
         settings = part.stages["powersgd"]
         rounds = 1 if "onesided" in settings else 2 * int(settings.get("iterations", 1))
@@ -627,10 +627,10 @@ class Step:
                 values = self.reduced()
                 factor, tail = values[: sum(lengths)], values[sum(lengths) :]
             assert len(tail) == (plain if last else 0)
-        assert side == behind.side and (numpy.concatenate(behind.sides[side]) == factor).all()
-        products = behind.products()
+        assert side == after.side and (numpy.concatenate(after.sides[side]) == factor).all()
+        products = after.products()
         tensors = range(len(self.model.shapes)) if self.takes_along else part.tensors
-        for tensor, (n, m, flags) in zip(tensors, behind.tensors, strict=True):
+        for tensor, (n, m, flags) in zip(tensors, after.tensors, strict=True):
             length = self.model.lengths[tensor]
             assert n * m == length
             to = self.mean[self.model.starts[tensor] :][:length]

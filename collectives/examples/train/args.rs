@@ -77,10 +77,10 @@ pub(crate) struct Args {
     /// Where the last line of each training goes, as CSV for other programs.
     #[arg(long)]
     pub(crate) csv: Option<PathBuf>,
-    /// Where the parameters and the state of all ranks go behind the last step. Wants one codec, or a plan.
+    /// Where the parameters and the state of all ranks go after the last step. Wants one codec, or a plan.
     #[arg(long)]
     pub(crate) save: Option<PathBuf>,
-    /// Saves after so many steps each, too. The file is replaced as a whole: a run that ends early has left the last one.
+    /// Saves after every so many steps, too. The file is replaced as a whole: a run that ends early leaves the last one.
     #[arg(long, requires = "save", conflicts_with = "overlap", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) save_every: Option<u32>,
     /// A file that --save has written, to go on from, with the same codec, network and seed. The ranks may be more or

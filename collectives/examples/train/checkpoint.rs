@@ -1,5 +1,6 @@
 //! A training that goes on: the parameters, and what each rank's compressors keep, in one file.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use gradwire_collectives::Collective;
@@ -85,7 +86,10 @@ impl Files {
 fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
-    std::fs::write(&part, bytes)?;
+    let mut file = std::fs::File::create(&part)?;
+    file.write_all(bytes)?;
+    // Else the new name may be there before the bytes are, where the power fails.
+    file.sync_all()?;
     std::fs::rename(&part, path)
 }
 

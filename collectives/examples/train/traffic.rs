@@ -89,7 +89,7 @@ impl Traffic {
     }
 }
 
-/// The machine of each rank. One without a name counts as the same as every other without.
+/// The host name of each rank's machine, which tells machines apart. Containers have names of their own.
 fn machines(group: &mut impl Collective) -> Result<Vec<Vec<u8>>, CollectiveError> {
     let name = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
     let mut names = Vec::new();

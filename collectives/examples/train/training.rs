@@ -35,7 +35,7 @@ pub(crate) struct Setup {
     pub(crate) layers: Layers,
     pub(crate) learn: Images,
     pub(crate) test: Images,
-    /// What is exchanged with what, in the place of a codec.
+    /// What is exchanged with what, instead of a codec.
     pub(crate) plan: Option<Vec<Message>>,
     /// Whether a message goes while the rest of the gradient is computed.
     pub(crate) overlap: bool,

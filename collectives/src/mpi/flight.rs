@@ -137,6 +137,14 @@ impl Flight {
         receives.chain(self.sends.iter().filter(|one| !one.requests.is_empty()).map(|one| one.to)).next()
     }
 
+    /// Whether bytes may be on their way. A message is begun once both sides ask for it; some libraries move it only while
+    /// somebody looks.
+    pub(super) fn is_moving(&self) -> bool {
+        let is_absent = |rank: u32| self.receives.iter().any(|one| one.from == rank && !one.known);
+        self.receives.iter().any(|one| one.known && !one.requests.is_empty())
+            || self.sends.iter().any(|one| !one.requests.is_empty() && !is_absent(one.to))
+    }
+
     /// The ranks whose messages have not begun to arrive, or that have not taken theirs.
     pub(super) fn pending(&self) -> impl Iterator<Item = u32> + '_ {
         let receives = self.receives.iter().filter(|one| !one.known).map(|one| one.from);

@@ -1,4 +1,4 @@
-//! What a word that is none was perhaps meant to be.
+//! Which name a misspelled word may mean.
 
 use super::methods::{METHODS, PREFIX};
 
@@ -43,21 +43,23 @@ fn plain(word: &str) -> String {
     word.chars().filter(|c| !matches!(c, '-' | '_' | ' ')).flat_map(char::to_lowercase).collect()
 }
 
-/// The names of a list, without their values.
+/// The names of a list, without their values; a part of all comes first and has none.
 fn names(list: &str) -> impl Iterator<Item = &str> {
+    let list = list.rsplit("such as 0.01").next().unwrap_or(list);
     let words = list.split([',', ' ']).map(|word| word.split('=').next().unwrap_or(word));
     words.filter(|word| !word.is_empty() && !matches!(*word, "or" | "a" | "the" | "neither"))
 }
 
 /// The one name that a letter or two make of the word, or that it begins.
 fn near<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    let most = if word.len() <= 3 { 1 } else { 2 };
+    let letters = word.chars().count();
+    let most = if letters <= 3 { 1 } else { 2 };
     let cost = |name: &str| match name.strip_prefix(word) {
-        Some(_) if word.len() >= 3 => 0,
+        Some(_) if letters >= 3 => 0,
         _ => edits(word, name),
     };
     let mut found: Vec<(usize, &str)> =
-        names.map(|name| (cost(name), name)).filter(|(cost, _)| *cost <= most).collect();
+        names.map(|name| (cost(name), name)).filter(|(cost, _)| *cost <= most.min(letters.saturating_sub(1))).collect();
     found.sort_unstable();
     found.dedup();
     match found[..] {
@@ -110,7 +112,8 @@ mod tests {
         ] {
             assert!(told(text).contains(&format!("(do you mean {near}?)")), "{text}: {}", told(text));
         }
-        for text in ["", "nothing", "xyz", "qsgd:x=1", "grace:none_of_these"] {
+        let settings = ["qsgd:x=1", "topk:0.1%", "topk:all=1", "topk:par=1", "topk:x=5", "topk:such"];
+        for text in ["", "nothing", "xyz", "x", "é", "grace:no_such"].iter().chain(&settings) {
             assert!(!told(text).contains("do you mean"), "{text}: {}", told(text));
         }
     }

@@ -66,8 +66,8 @@ pub(crate) fn readme(root: &Path, check: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// The reports that a chart may be drawn from, the newest last: those of the table, and those in the folders that are
-/// named by a date, whose other implementations were timed beside ours though the suites did not end.
+/// The reports that a chart may be drawn from, the newest last: those of the table, and those in folders beside them,
+/// whose suites did not end. Every timed result in them was compared with the CPU's where it can be.
 fn runs(folder: &Path) -> Result<Vec<Report>, String> {
     let mut reports = read(folder)?;
     for entry in std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?.flatten() {
