@@ -95,6 +95,9 @@ impl Messages {
     }
 }
 
+/// A group, and the state of each message's compressor.
+type Lent<'g, G> = (&'g mut G, Vec<Vec<u8>>);
+
 /// The messages of a group.
 pub(crate) struct Exchanges<'d, G> {
     parts: Vec<Part>,
@@ -230,7 +233,7 @@ impl<'d, G: Group> Exchanges<'d, G> {
 
     /// What the compressors keep, and the group, between two steps. Where another thread exchanges there is no group to
     /// lend.
-    pub(crate) fn lend(&mut self) -> Result<Option<(&mut G, Vec<Vec<u8>>)>, TrainError> {
+    pub(crate) fn lend(&mut self) -> Result<Option<Lent<'_, G>>, TrainError> {
         let states = self.states()?;
         Ok(match &mut self.how {
             How::InTurn { group, .. } | How::OnGpu { group, .. } => Some((group, states)),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use gradwire::CollectiveError;
 
 use super::flight::{ALARM_TAG, Flight, Stop, Way};
-use super::message::{ALARM, Alarm, HEAD};
+use super::message::{ALARM, Alarm};
 use super::table::{Bits, Code};
 use super::world::{ENGINE, World};
 use crate::op::Op;
@@ -145,7 +145,7 @@ impl Group {
             }
             for (to, bytes) in out {
                 self.sent[to as usize] += 1;
-                self.bytes.add(to, HEAD + bytes.len());
+                self.bytes.add(to, bytes.len());
                 // SAFETY: as above.
                 unsafe { flight.send(calls, way, to, op, bytes)? };
             }

@@ -116,7 +116,7 @@ pub(super) const STAGES: &[Stage] = &[
                 CUDA,
                 PASSES,
                 INSTALL,
-                &["xtask/src/sass", "docs/sass.md", "benches/results/h100.json", "tests/src"],
+                &["xtask/src/sass", "docs/sass.md", "benches/results/h100-2026-11-26", "tests/src"],
             ],
             tools: &[RUSTC],
         },

@@ -15,7 +15,7 @@ use crate::place::root;
 /// Where it is committed.
 pub(super) const PAGE: &str = "docs/sass.md";
 /// What the H100 said.
-const REPORT: &str = "benches/results/h100.json";
+const REPORT: &str = "benches/results/h100-2026-11-26/report.json";
 
 /// Seconds that the H100 took for an operation; none where it was not asked.
 pub(super) fn measured(report: &Value, predicted: &Predicted) -> Option<f64> {
@@ -187,8 +187,8 @@ const BESIDE: &str = "
 ## Beside an H100
 
 Times of an H100 ([h100.md](h100.md)), of the size that the operation names or 2^26 elements, from
-[its report of 27 November](../benches/results/h100.json). The driver assembled there, for CUDA 13.0. The kernels are those of this
-page. An operation that the run did not reach is not here.
+[its report of 26 November](../benches/results/h100-2026-11-26/report.json). The driver assembled there, for CUDA 13.0. The kernels are
+those of this page but for one instruction of `powersgd_factor`. An operation that the run did not reach is not here.
 
 ";
 
