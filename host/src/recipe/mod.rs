@@ -78,7 +78,7 @@ use crate::rotation::{Dct, Rotation};
 /// assert!(!promise.unbiased && promise.delta > Some(0.008)); // 0.01 kept, and 1 - 32/(4 * 49) of that
 ///
 /// let error = "topk:0.01+qsgd:bit=4".parse::<Recipe>().unwrap_err();
-/// assert_eq!(error.to_string(), "at byte 15 of \"topk:0.01+qsgd:bit=4\": \"bit\" is no setting of qsgd; bits, levels, bucket, l2 or contractive could stand there");
+/// assert_eq!(error.to_string(), "at byte 15 of \"topk:0.01+qsgd:bit=4\": \"bit\" is no setting of qsgd (do you mean bits?); bits, levels, bucket, l2 or contractive could stand there");
 /// # Ok::<(), gradwire::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
