@@ -3,7 +3,8 @@
     python benches/probes/torch_cuda.py                # a line of JSON for each finding
     python benches/probes/torch_cuda.py --device cpu   # the same code without a GPU, to try the script
 
-Two ranks share the device over gloo; one rank runs NCCL, which takes no two on one device. The exit code is 1 where bits differ or a part fails.
+Two ranks share the device over gloo; one rank runs NCCL, which takes no two on one device. The exit code is 1 if bits
+differ or a part fails.
 """
 
 import argparse

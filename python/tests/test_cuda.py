@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 import gradwire
-from test_numpy import Alone, train
+from groups import Alone, train
 
 try:
     cuda = ctypes.CDLL("libcuda.so.1")

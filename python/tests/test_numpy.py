@@ -10,6 +10,7 @@ import numpy
 import pytest
 
 import gradwire
+from groups import Alone, train
 
 N = 10_000
 
@@ -277,27 +278,6 @@ def test_recipes_and_methods():
         assert gradwire.recipe(f"grace:{name}") == gradwire.recipe(recipe)
 
 
-class Alone:
-    """A group of one rank."""
-
-    rank, ranks = 0, 1
-
-    def all_gather(self, mine):
-        return [mine]
-
-    def all_to_all(self, parts):
-        return parts
-
-    def all_reduce_sum(self, values):
-        pass
-
-    def exchange(self, peer, mine):
-        raise AssertionError
-
-    def broadcast(self, root, mine):
-        return mine
-
-
 class Ranked(Alone):
     def __init__(self, rank, ranks):
         self.rank, self.ranks = rank, ranks
@@ -333,62 +313,6 @@ def test_a_sum_of_another_length_is_refused():
     with pytest.raises(gradwire.Error, match="80 bytes were left, and 40 are needed"):
         compressor.exchange(gradwire.Device.cpu(), Longer(), given)
     assert (given == 1).all()
-
-
-class Room:
-    """Ranks that are threads: the protocol that any group has to follow, in its plainest form."""
-
-    def __init__(self, ranks):
-        self.barrier = threading.Barrier(ranks, timeout=60)
-        self.board = [None] * ranks
-
-    def of(self, rank):
-        room = self
-
-        class Rank(Alone):
-            def all_gather(self, mine):
-                room.board[rank] = mine
-                room.barrier.wait()
-                all = list(room.board)
-                room.barrier.wait()
-                return all
-
-            def all_to_all(self, parts):
-                return [row[rank] for row in self.all_gather(parts)]
-
-            def all_reduce_sum(self, values):
-                rows = [numpy.frombuffer(row, numpy.float32) for row in self.all_gather(bytes(values))]
-                total = rows[0].copy()
-                for row in rows[1:]:
-                    total += row
-                values[:] = total.tobytes()
-
-            def exchange(self, peer, mine):
-                raise NotImplementedError("the threads of this test have no pairs")
-
-        group = Rank()
-        group.rank, group.ranks = rank, len(self.board)
-        return group
-
-
-def train(ranks, work):
-    """Runs a function per rank in threads; what each gives."""
-    room, results = Room(ranks), [None] * ranks
-
-    def run(rank):
-        try:
-            results[rank] = work(room.of(rank))
-        except BaseException as error:
-            results[rank] = error
-            room.barrier.abort()
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(ranks)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results
 
 
 @pytest.mark.parametrize(

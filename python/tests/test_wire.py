@@ -1,12 +1,12 @@
 """Messages and states are those of docs/wire.md: readers written from the page find every byte, and the means' bits."""
 
-import queue
 import threading
 
 import numpy
 import pytest
 
 import gradwire
+import groups
 import wire
 
 # Found where wire.py has found its sibling.
@@ -19,50 +19,15 @@ ELEMENTS = sum(int(numpy.prod(shape)) for shape in SHAPES)
 F = numpy.float32
 
 
-class Group:
+class Group(groups.Threads):
     """Ranks that are threads, and what each of them hands over and gets."""
 
     def __init__(self, ranks):
-        self.barrier = threading.Barrier(ranks, timeout=60)
-        self.board = [None] * ranks
-        self.boxes = {(of, to): queue.Queue() for of in range(ranks) for to in range(ranks)}
+        super().__init__(ranks)
         self.logs = [[] for _ in range(ranks)]
 
-    def of(self, rank):
-        shared = self
-
-        class Rank:
-            def gathered(self, mine):
-                shared.board[rank] = mine
-                shared.barrier.wait()
-                all = list(shared.board)
-                shared.barrier.wait()
-                return all
-
-            def all_gather(self, mine):
-                all = self.gathered(mine)
-                shared.logs[rank].append(("all_gather", mine, all))
-                return all
-
-            def all_to_all(self, parts):
-                got = [row[rank] for row in self.gathered(parts)]
-                shared.logs[rank].append(("all_to_all", parts, got))
-                return got
-
-            def all_reduce_sum(self, values):
-                given = bytes(values)
-                rows = [numpy.frombuffer(row, F) for row in self.gathered(given)]
-                values[:] = wire.summed(rows, 1).tobytes()
-                shared.logs[rank].append(("all_reduce", given, bytes(values)))
-
-            def exchange(self, peer, mine):
-                shared.boxes[rank, peer].put(mine)
-                shared.logs[rank].append(("exchange", peer, mine))
-                return shared.boxes[peer, rank].get(timeout=60)
-
-        group = Rank()
-        group.rank, group.ranks = rank, len(self.board)
-        return group
+    def called(self, rank, name, given, got):
+        self.logs[rank].append((name, given, got))
 
     def calls(self):
         """What all ranks called, in order: of each call what each rank handed over and got, of pairs all at once."""

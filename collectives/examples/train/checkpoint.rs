@@ -26,7 +26,7 @@ pub(crate) struct Checkpoint {
 pub(crate) struct Files {
     pub(crate) resume: Option<PathBuf>,
     pub(crate) save: Option<PathBuf>,
-    /// Steps after each of which it is left, before the last one too.
+    /// A checkpoint is also written after every so many steps.
     pub(crate) every: Option<usize>,
 }
 
@@ -57,7 +57,7 @@ impl Files {
         Ok(Some(read))
     }
 
-    /// Whether a checkpoint is written after this step, which is not the last.
+    /// Whether a checkpoint is written after this step. After the last one it is written in any case.
     pub(crate) fn is_due(&self, step: usize) -> bool {
         self.save.is_some() && self.every.is_some_and(|every| step.is_multiple_of(every))
     }

@@ -67,7 +67,7 @@ pub(crate) fn readme(root: &Path, check: bool) -> Result<(), String> {
 }
 
 /// The reports that a chart may be drawn from, the newest last: those of the table, and those in folders beside them,
-/// whose suites did not end. Every timed result in them was compared with the CPU's where it can be.
+/// whose suites need not have ended.
 fn runs(folder: &Path) -> Result<Vec<Report>, String> {
     let mut reports = read(folder)?;
     for entry in std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?.flatten() {
