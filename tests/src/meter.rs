@@ -4,28 +4,32 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The system's allocator, which counts what the metered threads ask for.
+/// The system's allocator, which counts what the threads of the measured group ask for.
 #[derive(Clone, Copy, Debug)]
 pub struct Meter;
 
-/// Bytes that metered threads hold, from the start of the measurement on; freeing what is older takes it below zero.
+/// Bytes that the measured group holds, from the start of the measurement on; freeing what is older takes it below zero.
 static LIVE: AtomicI64 = AtomicI64::new(0);
 /// The most that `LIVE` was.
 static PEAK: AtomicI64 = AtomicI64::new(0);
 /// Held during a measurement: there is one pair of counters.
 static GATE: Mutex<()> = Mutex::new(());
+/// The group that is measured now, or 0. Another test's threads may allocate meanwhile, and count nothing.
+static MEASURED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    // Constant and without a destructor, so that reading it never allocates: the allocator itself reads it.
-    static METERED: Cell<bool> = const { Cell::new(false) };
+    // This thread's group, or 0. Constant and without a destructor, so that reading it never allocates: the allocator itself
+    // reads it.
+    static GROUP: Cell<u64> = const { Cell::new(0) };
 }
 
 fn note(bytes: i64) {
     // A thread that is ending has no locals any more; what it frees then is nobody's measurement.
-    if METERED.try_with(Cell::get).unwrap_or(false) {
+    let group = GROUP.try_with(Cell::get).unwrap_or(0);
+    if group != 0 && group == MEASURED.load(Ordering::Relaxed) {
         let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
         PEAK.fetch_max(live, Ordering::Relaxed);
     }
@@ -54,31 +58,50 @@ unsafe impl GlobalAlloc for Meter {
     // The default `realloc` goes through `alloc` and `dealloc`, so that both blocks count while both are held.
 }
 
-/// Meters this thread for the rest of its life. For the threads of a pool: give it to them as their start handler.
-pub fn enlist() {
-    METERED.set(true);
-}
+/// Threads that are measured together.
+#[derive(Clone, Copy, Debug)]
+pub struct Group(u64);
 
-/// Ends the calling thread's metering, also where the measured call panics.
-struct Metered;
+impl Group {
+    /// A group that no thread is in yet.
+    pub fn fresh() -> Group {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Group(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
 
-impl Drop for Metered {
-    fn drop(&mut self) {
-        METERED.set(false);
+    /// Adds the calling thread for the rest of its life. A pool's start handler calls it.
+    pub fn enlist(self) {
+        GROUP.set(self.0);
     }
 }
 
-/// Runs `call`, and tells the most bytes that this thread and the enlisted ones held at a time beyond what they held
-/// before. Measurements wait for each other, so a call does not contain another.
+/// The measurement of a group, which ends when this is dropped, also if the measured call panics.
+struct Measurement {
+    before: u64,
+}
+
+impl Drop for Measurement {
+    fn drop(&mut self) {
+        MEASURED.store(0, Ordering::Relaxed);
+        GROUP.set(self.before);
+    }
+}
+
+/// Runs `call`, and tells the most bytes that this thread and the others of its [`Group`] held at a time beyond what they
+/// held before. Measurements wait for each other, so a call does not contain another.
 pub fn measure<T>(call: impl FnOnce() -> T) -> (T, u64) {
     // A measured call that panicked left nothing behind that the next one reads.
     let _gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
     LIVE.store(0, Ordering::Relaxed);
     PEAK.store(0, Ordering::Relaxed);
-    METERED.set(true);
-    let metered = Metered;
+    let before = GROUP.get();
+    if before == 0 {
+        Group::fresh().enlist();
+    }
+    MEASURED.store(GROUP.get(), Ordering::Relaxed);
+    let measurement = Measurement { before };
     let value = call();
-    drop(metered);
+    drop(measurement);
     (value, PEAK.load(Ordering::Relaxed).max(0) as u64)
 }
 

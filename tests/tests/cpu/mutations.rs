@@ -15,20 +15,27 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use gradwire::{Device, Gradient, Payload, PayloadError};
 use gradwire_tests::cases::{self, Random};
 use gradwire_tests::hostile::mutate::MUTATIONS;
 use gradwire_tests::hostile::reader::{self, Fields};
 use gradwire_tests::hostile::{self, OVERHEAD};
-use gradwire_tests::meter;
+use gradwire_tests::meter::{self, Group};
 use half::{bf16, f16};
 
-/// Runs a test on a pool of its own, whose threads are all metered: a decode cannot hide what it holds on one of them, and
-/// other tests of this process do not run there.
+/// Runs a test on a pool of its own, whose threads are measured together: a decode cannot hide what it holds on one of
+/// them, and other tests of this process do not run there.
 fn on_metered_threads(test: impl FnOnce() + Send) {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).start_handler(|_| meter::enlist()).build();
-    pool.expect("two threads").install(test);
+    let group = Group::fresh();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).start_handler(move |_| group.enlist()).build();
+    let pool = pool.expect("two threads");
+    // A thread allocates a record of 2304 bytes when it first looks for a job. After a job on each thread all have theirs,
+    // so that none is allocated during a measurement.
+    pool.broadcast(|_| ());
+    pool.install(test);
 }
 
 /// Small payloads of every setting, around the boundaries of a row, a unit and a bucket, from each type.
@@ -186,6 +193,30 @@ fn the_meter_sees_an_allocation_before_the_check() {
     assert!(found.is_err(), "the meter let 4 MiB pass");
     let (result, held) = meter::measure(|| Payload::from_bytes(&bytes));
     assert!(result.is_err() && held == 0, "the reader held {held} bytes");
+}
+
+#[test]
+fn the_meter_counts_one_group_alone() {
+    // Two tests' pools at once, as one process runs them: what one holds is not counted for the other, also after a
+    // measurement on the same threads.
+    let (stop, started) = (AtomicBool::new(false), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            on_metered_threads(|| {
+                started.wait();
+                while !stop.load(Ordering::Relaxed) {
+                    rayon::broadcast(|_| drop(std::hint::black_box(vec![0u8; 1 << 20])));
+                }
+            });
+        });
+        on_metered_threads(|| {
+            started.wait();
+            let room = || rayon::broadcast(|_| drop(std::hint::black_box(vec![0u8; 100_000])));
+            let held: Vec<u64> = (0..20).map(|_| meter::measure(room).1).collect();
+            stop.store(true, Ordering::Relaxed);
+            assert!(held.iter().all(|&bytes| (100_000..300_000).contains(&bytes)), "{held:?}");
+        });
+    });
 }
 
 #[test]
