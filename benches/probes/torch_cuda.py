@@ -36,15 +36,15 @@ RECIPES = [
     "tree+ef",
     "quantile:levels=16,bucket=256+ef",
     "float:e4m3,scaled",
-    "rotate:block=1024+drive:bucket=1024",
-    "rotate:block=1024+eden:bits=4,bucket=1024",
+    "drive:bucket=1024",
+    "eden:bits=4,bucket=1024",
     "dct+topk:0.05+ef",
     "randomk:0.05",
     "topk:0.05+ef21",
     "powersgd:rank=4",
     "powersgd:rank=32",
 ]
-TRAINED = ["qsgd:bits=4,bucket=64+ef", "topk:0.01+ef", "onebit", "powersgd:rank=4", "rotate:block=1024+eden:bits=4,bucket=1024"]
+TRAINED = ["qsgd:bits=4,bucket=64+ef", "topk:0.01+ef", "onebit", "powersgd:rank=4", "eden:bits=4,bucket=1024"]
 SHAPES = [[1024, 1024]] * 6 + [[300, 700], [70000]]
 
 

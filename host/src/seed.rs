@@ -7,6 +7,7 @@
 /// | what the seed is for | workers |
 /// |---|---|
 /// | QSGD, uniform, quantized values of a sparse payload | each its own: [`Seed::worker`] with its rank |
+/// | signs of a rotation | one for all, or each its own: [`Rotation::own`](crate::Rotation::own) |
 /// | PowerSGD | one for all, as the first factors must agree: a seed of another worker than 0 is refused |
 ///
 /// ```

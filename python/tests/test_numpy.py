@@ -198,6 +198,7 @@ def test_bad_gradients(gradient, make, raised, text):
         ("powersgd:rank=4", "gradwire.Compressor"),
         ("topk:0.01+momentum=0.9", "gradwire.Compressor"),
         ("rotate+qsgd:bits=4", "gradwire.Compressor"),
+        ("eden:bits=4", "gradwire.Compressor"),
         ("signum+vote", "gradwire.Compressor"),
         ("qsgd:bits=4+noef+twophase", "gradwire.Compressor"),
         ("topk:0.01+ef+gtopk", "gradwire.Compressor"),

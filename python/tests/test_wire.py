@@ -132,8 +132,10 @@ RECIPES = [
     "topk:k=100000+ef",
     "randomk:0.1+ef",
     "randomk:k=200,unbiased",
-    "rotate+eden:bits=4",
-    "rotate:block=32+drive",
+    "eden:bits=4",
+    "drive:bucket=32",
+    "rotate:common+eden:bits=2,bucket=64",
+    "rotate:own+qsgd:bits=4,bucket=1024",
     "rotate:block=256+qsgd:bits=4,bucket=128",
     "dct:block=8+topk:0.05+ef",
     "dct:block=8,tiles+topk:k=4,block=64+ef",
@@ -181,7 +183,7 @@ def test_steps(text, ranks):
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
-@pytest.mark.parametrize("text", ["topk:0.1+ef", "qsgd:bits=4,bucket=32+ef+twophase", "rotate+eden:bits=2"])
+@pytest.mark.parametrize("text", ["topk:0.1+ef", "qsgd:bits=4,bucket=32+ef+twophase", "eden:bits=2,bucket=128"])
 def test_ranks(text, ranks):
     assert len(list(follow(Training(text, ranks, small=0), ranks, steps=4))) == 4
 
@@ -365,10 +367,10 @@ def test_a_rank_whose_gradient_is_not_finite(text, says):
         assert all(a[:24] + a[32:-4] == b[:24] + b[32:-4] and b[24] == 1 for a, b in zip(before, after))
 
 
-RULES = [("a", "powersgd:rank=2"), ("b", "randomk:0.1"), ("c", "topk:k=4+ef"), ("d", "rotate:block=64+eden:bits=3")]
+RULES = [("a", "powersgd:rank=2"), ("b", "randomk:0.1"), ("c", "topk:k=4+ef"), ("d", "eden:bits=3,bucket=64")]
 
 
-@pytest.mark.parametrize("text", ["qsgd:bits=4,bucket=32+ef+twophase", "rotate:block=64+eden:bits=3", "none+finite"])
+@pytest.mark.parametrize("text", ["qsgd:bits=4,bucket=32+ef+twophase", "eden:bits=3,bucket=64", "none+finite"])
 @pytest.mark.parametrize(
     "rules",
     [RULES, RULES[::-1][:2], RULES[1:3] + [("a", "dct:block=4+topk:k=9+ef+gtopk")], [("a", "powersgd:rank=2")]],

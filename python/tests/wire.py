@@ -4,6 +4,7 @@ Payloads of quantizers are read by tests/python/decode_payload.py, which is writ
 takes all of its bytes, and refuses what is left. Numbers are numpy's float32, each operation of which is rounded once.
 """
 
+import functools
 import io
 import pathlib
 import re
@@ -180,6 +181,11 @@ def signs(n, run, step, tensor):
     key = run % 2**32, run >> 32 ^ 0x243F6A88
     words = numpy.array([philox(call, tensor, step, key) for call in range(-(-n // 128))], "<u4")
     return numpy.where(numpy.unpackbits(words.view(numpy.uint8), bitorder="little")[:n], F(-1), F(1))
+
+
+def own_run(run, worker):
+    """The run in the key of a worker's signs."""
+    return (run + worker * 0xD1342543DE82EF95) % 2**64
 
 
 def butterflies(line, block):
@@ -385,6 +391,11 @@ class Part:
         without = {"sign": "unit", "randomk": "unbiased"}
         brings = self.has("momentum", "onebit", "powersgd") or "stretch" in self.stages.get("ternary", {})
         brings = brings or any(self.has(name) and word not in self.stages[name] for name, word in without.items())
+        bucket = next((self.stages[name].get("bucket", "8192") for name in ("eden", "drive") if self.has(name)), "1024")
+        if self.has("eden", "drive") and "common" not in self.stages.setdefault("rotate", {}):
+            self.stages["rotate"]["own"] = ""
+        if self.has("rotate"):
+            self.stages["rotate"].setdefault("block", bucket)
         self.feedback = self.has("ef") or brings and not self.has("noef", "ef21", "diana")
         self.lengths = [model.lengths[index] for index in tensors]
         self.elements = sum(self.lengths)
@@ -546,9 +557,12 @@ class Step:
         if part.has("vote"):
             self.mean[part.places] = numpy.sign(numpy.sum(sent, 0))
         elif part.has("rotate"):
-            block = int(part.stages["rotate"].get("block", 1024))
-            place = part.elements, block, self.model.run, self.step, part.first
-            self.mean[part.places] = unrotated(summed(sent, self.weight), *place)
+            settings, run = part.stages["rotate"], self.model.run
+            block, own = int(settings["block"]), "own" in settings
+            of_runs = [(own_run(run, rank), [line]) for rank, line in enumerate(sent)] if own else [(run, sent)]
+            place = self.step, part.first
+            turned = [unrotated(summed(lines, self.weight), part.elements, block, of, *place) for of, lines in of_runs]
+            self.mean[part.places] = functools.reduce(numpy.add, turned)
         elif part.has("ef21", "diana"):
             self.mean[part.places] = summed(sent, self.weight, self.before.mean_estimate[part.places])
         else:

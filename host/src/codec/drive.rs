@@ -39,8 +39,10 @@ use crate::wire::CodecId;
 /// let (device, rotated) = (Device::cpu(), [3.0f32, -1.0, 3.0, -1.0]);
 /// let decoded = device.decode(&device.encode(&Drive::new(), &rotated, Seed::new(7))?)?;
 /// assert_eq!(decoded, [2.5, -2.5, 2.5, -2.5]); // (9 + 1 + 9 + 1) / (3 + 1 + 3 + 1)
-/// let recipe = Recipe::from(Drive::new().bucket(1024)).rotate(Rotation::block(1024));
-/// assert_eq!(recipe, "rotate:block=1024+drive:bucket=1024".parse()?);
+/// // A recipe brings the rotation: its blocks are the buckets, and each rank has its own signs.
+/// let recipe = Recipe::from(Drive::new().bucket(1024));
+/// assert_eq!(recipe, recipe.clone().rotate(Rotation::block(1024).own()));
+/// assert_eq!(recipe, "drive:bucket=1024".parse()?);
 /// # Ok::<(), gradwire::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +57,7 @@ impl Drive {
         Self { common: Bucketed { bucket: Some(8192), ..Bucketed::new(CodecId::Drive, 1) } }
     }
 
-    bucketed_settings!("One bucket for the whole tensor. Costs a second read of the gradient.");
+    bucketed_settings!("One bucket for the whole tensor, which recipes refuse. Costs a second read of the gradient.");
 }
 
 impl Codec for Drive {

@@ -46,8 +46,10 @@ use crate::wire::CodecId;
 /// for (value, centroid) in decoded.iter().zip([1.5104, -0.4528, 0.4528, -0.4528]) {
 ///     assert!((value - scale * centroid).abs() < 1e-3);
 /// }
-/// let recipe = Recipe::from(Eden::bits(4).bucket(1024)).rotate(Rotation::block(1024));
-/// assert_eq!(recipe, "rotate:block=1024+eden:bits=4,bucket=1024".parse()?);
+/// // A recipe brings the rotation: its blocks are the buckets, and each rank has its own signs.
+/// let recipe = Recipe::from(Eden::bits(4).bucket(1024));
+/// assert_eq!(recipe, recipe.clone().rotate(Rotation::block(1024).own()));
+/// assert_eq!(recipe, "eden:bits=4,bucket=1024".parse()?);
 /// # Ok::<(), gradwire::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

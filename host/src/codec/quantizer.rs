@@ -91,6 +91,20 @@ macro_rules! of_table {
 quantizers!(of_table);
 
 impl Quantizer {
+    /// The bucket of a codec that is of rotated gradients alone, each bucket a block.
+    pub(crate) fn rotated_bucket(self) -> Option<usize> {
+        match self {
+            Self::Drive(codec) => codec.common.bucket,
+            Self::Eden(codec) => codec.common.bucket,
+            _ => None,
+        }
+    }
+
+    /// Whether it is of rotated gradients alone.
+    pub(crate) fn is_of_rotated(self) -> bool {
+        matches!(self, Self::Drive(_) | Self::Eden(_))
+    }
+
     /// Whether it is of signs without a scale of the bucket.
     pub(crate) fn is_sign_alone(self) -> bool {
         matches!(self, Self::Sign(codec) if !codec.brings_feedback())

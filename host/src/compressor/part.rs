@@ -1,5 +1,6 @@
 //! The tensors of a model that share a recipe.
 
+use gradwire_kernels::arith::float::accumulate;
 use std::ops::Range;
 
 use super::algorithm::Owner;
@@ -93,7 +94,7 @@ impl Part {
             let number = |index: usize| if alone { index } else { tensors[index] };
             let through = Factors::new(&recipe, &state.table, number, &Limits::NONE)?;
             Method::LowRank { state, packed: !alone, through: through.map(Box::new) }
-        } else if let (Some(rotation), Some(dense)) = (recipe.rotation, recipe.dense()) {
+        } else if let (Some(rotation), Some(dense)) = (recipe.rotation(), recipe.dense()) {
             let elements = rotation.rotated_len(spans.iter().map(|span| span.elements).sum());
             // What is not finite is looked for before it is rotated.
             let plan = EncodePlan { non_finite: NonFinite::Propagate, ..dense.plan(elements as usize)? };
@@ -419,6 +420,20 @@ impl Part {
         gradient: &mut [f32],
     ) -> Result<(), Error> {
         match (&self.method, received) {
+            (Method::Rotated { rotation, plan }, Received::Rotated(payloads)) if rotation.is_own() => {
+                let (mut mean, mut sent) = (Vec::new(), vec![0.0; plan.len()]);
+                for (rank, payload) in (0..).zip(payloads) {
+                    device.decode_sum(&[*payload], weight, &mut sent)?;
+                    let own = device.unrotate(*rotation, &sent, self.elements(), self.seed_of(step).worker(rank))?;
+                    if rank == 0 {
+                        mean = own;
+                    } else {
+                        mean.iter_mut().zip(own).for_each(|(mean, own)| *mean = accumulate(*mean, 1.0, own));
+                    }
+                }
+                self.unpack(&mean, gradient);
+                Ok(())
+            }
             (Method::Rotated { rotation, plan }, Received::Rotated(payloads)) => {
                 let mut sum = vec![0.0; plan.len()];
                 device.decode_sum(payloads, weight, &mut sum)?;

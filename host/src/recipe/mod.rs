@@ -42,7 +42,7 @@ use crate::rotation::{Dct, Rotation};
 /// | clipping | `clip=5` | [`Recipe::clip`]: of each rank's gradient, before anything else |
 /// | quantization | `qsgd:bits=4,bucket=64`, `float:e4m3,scaled`, `float:int16,bound=0.001`, `ternary:clip=2.5`, `sign` | a [`Quantizer`], each of which says its word |
 /// | quantization | `f16`, `bf16`, behind a selection | [`TopK::values`] |
-/// | rotation | `rotate`, `rotate:block=8192` | [`Recipe::rotate`] |
+/// | rotation | `rotate`, `rotate:block=512`, `rotate:own`; `eden` and `drive` bring it | [`Recipe::rotate`] |
 /// | transform | `dct`, `dct:block=64`, `dct:tiles` | [`Recipe::dct`]: all behind it is of coefficients |
 /// | entropy coding | `elias`, behind `ternary`, `qsgd`, `float:int8` and `float:int16`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
 /// | entropy coding | `delta`, behind the same | [`Qsgd::delta`](crate::Qsgd::delta): fewer bits than `elias` for levels from 31 on |
@@ -88,8 +88,8 @@ pub struct Recipe {
     pub(crate) select: Option<TopK>,
     /// Steps over which the part that is kept falls to the one that was set.
     pub(crate) warm_up: u64,
-    /// What turns the gradient before it is quantized.
-    pub(crate) rotation: Option<Rotation>,
+    /// What was asked for; [`Recipe::rotation`] is what runs. `None` if the codec brings the same one.
+    rotation: Option<Rotation>,
     /// What takes the gradient to coefficients, of which all other stages are.
     pub(crate) dct: Option<Dct>,
     pub(crate) quantize: Quantize,
@@ -152,6 +152,7 @@ impl Recipe {
     /// ```
     pub fn quantize(mut self, quantize: impl Into<Quantize>) -> Self {
         self.set_quantize(quantize.into());
+        self.settle();
         self
     }
 
@@ -313,16 +314,51 @@ impl Recipe {
     /// section 3; in blocks, by signs that all ranks draw alike: [`Rotation`]. An unbiased quantizer stays unbiased. No
     /// error feedback goes with it, since each step has another basis.
     ///
+    /// With [`Rotation::own`] each rank draws its own signs. What each has sent is rotated back before it is added to
+    /// the sum, in the order of the ranks, which takes a rotation per rank. The errors of ranks with equal gradients are
+    /// then independent, and the mean of N ranks has 1/N of the squared error. With common signs a codec without draws
+    /// keeps all of it.
+    ///
+    /// [`Eden`](crate::Eden) and [`Drive`](crate::Drive) are of rotated gradients. Their recipes bring the rotation of
+    /// Vargaftik et al., with own signs and the bucket as its block. Another block than the bucket is refused. Set
+    /// here, the rotation is as given, with common signs unless it is [`Rotation::own`]. In a text `rotate` beside these
+    /// codecs says what they bring, and `rotate:common` that all ranks have the same signs. A rotation that is the one
+    /// that the codec brings leaves with the codec, if [`Recipe::quantize`] sets another.
+    ///
     /// ```
-    /// use gradwire::{Qsgd, Recipe, Rotation};
+    /// use gradwire::{Eden, Qsgd, Recipe, Rotation};
     /// let rotated = Recipe::from(Qsgd::bits(4)).rotate(Rotation::block(512));
     /// assert_eq!(rotated.to_string(), "rotate:block=512+qsgd:bits=4");
     /// assert!(rotated.promise(1000)?.unbiased);
+    ///
+    /// let brought = Recipe::from(Eden::bits(4));
+    /// assert_eq!(brought, "rotate+eden:bits=4".parse()?);
+    /// assert_eq!(brought.clone().rotate(Rotation::block(8192)).to_string(), "rotate:common+eden:bits=4");
+    /// assert!(brought.rotate(Rotation::block(1024)).check().is_err());
     /// # Ok::<(), gradwire::Error>(())
     /// ```
     pub fn rotate(mut self, rotation: Rotation) -> Self {
         self.rotation = Some(rotation);
+        self.settle();
         self
+    }
+
+    /// The rotation that runs: as asked for, or as the codec brings it.
+    pub(crate) fn rotation(&self) -> Option<Rotation> {
+        self.rotation.or_else(|| self.brought())
+    }
+
+    /// The rotation of a codec that is of rotated gradients.
+    fn brought(&self) -> Option<Rotation> {
+        let bucket = self.quantize.rotated_bucket().filter(|_| self.select.is_none() && self.is_quantized());
+        bucket.map(|bucket| Rotation::block(bucket).own())
+    }
+
+    /// Takes what the codec brings for what was asked for, so that equal recipes are equal.
+    fn settle(&mut self) {
+        if self.rotation == self.brought() {
+            self.rotation = None;
+        }
     }
 
     /// The same with the coefficients of blocks of the gradient in its place, and the gradient of the mean of the
@@ -508,7 +544,24 @@ impl Recipe {
                 return stages(what, "leave out clip, or name a codec");
             }
         }
-        if let Some(rotation) = self.rotation {
+        if self.quantize.is_of_rotated() {
+            if !is_whole || self.dct.is_some() {
+                let what = "eden and drive are of a rotated gradient, which entries, factors and coefficients are not";
+                return stages(what, "leave out topk, powersgd and dct, or use another quantizer");
+            }
+            if self.quantize.rotated_bucket().is_none() {
+                let what = "eden and drive rotate each bucket, and a whole tensor is too long for a block";
+                return stages(what, "give eden and drive buckets of a power of two from 32 to 8192");
+            }
+            if self.rotation.is_some_and(|rotation| Some(rotation.elements()) != self.quantize.rotated_bucket()) {
+                let what = "each bucket of eden and drive is one block of the rotation";
+                return stages(what, "leave out the rotation's block, or set the bucket to the same number");
+            }
+            if self.memory.is_formed() {
+                let what = "eden and drive are rotated to another basis in each step, and a residual stays in one";
+                return stages(what, "leave out ef21, diana, beta and gamma, or use sign or qsgd");
+            }
+        } else if let Some(rotation) = self.rotation {
             rotation.check()?;
             if self.dense().is_none() || self.vote {
                 let what = "a rotation stands before a quantizer of whole gradients, and no vote";
@@ -521,7 +574,7 @@ impl Recipe {
         }
         if let Some(dct) = self.dct {
             dct.check()?;
-            if self.is_none() || self.factors.is_some() || self.rotation.is_some() || self.vote {
+            if self.is_none() || self.factors.is_some() || self.rotation().is_some() || self.vote {
                 let what = "a cosine transform stands before a quantizer, a selection or random-k, and nothing else";
                 return stages(what, "add topk or qsgd, and leave out powersgd, rotate and vote; or leave out dct");
             }
@@ -586,9 +639,9 @@ impl Recipe {
             Algorithm::TwoPhase { from: 0 } => {
                 stages("two phases from 0 ranks on are those from 1 on", "say from=1, or twophase alone")
             }
-            Algorithm::TwoPhase { .. } if self.dense().is_none() || self.vote || self.rotation.is_some() => {
-                let what = "two phases cut quantized gradients at their buckets";
-                stages(what, "use qsgd or another quantizer without vote and rotate, or leave out twophase")
+            Algorithm::TwoPhase { .. } if self.dense().is_none() || self.vote || self.rotation().is_some() => {
+                let what = "two phases cut a quantized gradient at its buckets, and take no vote and no rotation";
+                stages(what, "use qsgd or sign, and leave out vote, rotate, eden and drive; or leave out twophase")
             }
             Algorithm::TwoPhase { .. } if self.memory.is_formed() => {
                 let what = "two phases keep residuals as they are at worker and owner";
@@ -638,8 +691,8 @@ impl Recipe {
 
     /// The quantizer of every element, with the recipe's policy for NaN and packing of codes: a codec that
     /// [`Device::encode`](crate::Device::encode) takes. `None` where entries are selected, where it is of factors,
-    /// where the gradient is turned before, where ranks vote, and where there is no quantizer. Memory and clipping are
-    /// a compressor's, and left out.
+    /// where the gradient is turned before, as for EDEN and DRIVE, where ranks vote, and where there is no quantizer.
+    /// Memory and clipping are a compressor's, and left out.
     ///
     /// ```
     /// use gradwire::{Device, Recipe, Seed};
@@ -662,7 +715,7 @@ impl Recipe {
 
     /// Whether codecs see something else than the gradient.
     fn is_turned(&self) -> bool {
-        self.rotation.is_some() || self.dct.is_some()
+        self.rotation().is_some() || self.dct.is_some()
     }
 
     /// The same in a step of a warm-up.

@@ -91,7 +91,7 @@ impl Recipe {
         self.check()?;
         let alone = self.clone().without_feedback();
         if let Some(dense) = alone.dense() {
-            let Some(rotation) = self.rotation else { return Ok(Promise::of(&dense.plan(n)?)) };
+            let Some(rotation) = self.rotation() else { return Ok(Promise::of(&dense.plan(n)?)) };
             // It is orthogonal, so that the error is the quantizer's. The signs are drawn.
             let plan = dense.plan(rotation.rotated_len(n as u64) as usize)?;
             return Ok(Promise { deterministic: false, ..Promise::of(&plan) });

@@ -62,6 +62,16 @@ impl Quantize {
         matches!(self, Self::By(codec) if codec.brings_feedback())
     }
 
+    /// The bucket of a codec that is of rotated gradients alone.
+    pub(super) fn rotated_bucket(self) -> Option<usize> {
+        if let Self::By(codec) = self { codec.rotated_bucket() } else { None }
+    }
+
+    /// Whether it is of rotated gradients alone.
+    pub(super) fn is_of_rotated(self) -> bool {
+        matches!(self, Self::By(codec) if codec.is_of_rotated())
+    }
+
     /// Whether it is of signs without a scale of the bucket.
     pub(super) fn is_sign_alone(self) -> bool {
         matches!(self, Self::By(codec) if codec.is_sign_alone())

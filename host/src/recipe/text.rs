@@ -41,7 +41,7 @@ impl FromStr for Recipe {
         if let Some(expanded) = expanded(text) {
             return expanded.map_err(|names| unknown_method(text, names))?.parse();
         }
-        let mut builder = Builder { recipe: Self::none(), seen: Vec::new() };
+        let mut builder = Builder::new();
         let mut at = 0;
         for part in text.split('+') {
             let name = part.split([':', '=']).next().unwrap_or(part);
@@ -55,11 +55,18 @@ impl FromStr for Recipe {
             }
             // What a codec says of its own settings belongs to its place.
             if is_codec(builder.last()) && !matches!(word.name, "f16" | "bf16") {
-                let mut alone = Builder { recipe: Self::none(), seen: Vec::new() };
+                let mut alone = Builder::new();
                 alone.add(&word)?;
                 let recipe = Self { memory: Memory::default(), ..alone.recipe };
                 recipe.check().map_err(|source| placed(text, word.at, source))?;
             }
+        }
+        if let Some(Turn { block, own }) = builder.turn {
+            // What is not said is as the codec brings it.
+            let usual = builder.recipe.brought().unwrap_or_default();
+            let rotation = Rotation::block(block.unwrap_or(usual.elements()));
+            builder.recipe =
+                builder.recipe.rotate(if own.unwrap_or(usual.is_own()) { rotation.own() } else { rotation });
         }
         if builder.recipe.is_none() && !builder.said("ef", text) {
             // A momentum brings error feedback, of which there is none here.
@@ -104,6 +111,13 @@ enum Slot {
 struct Builder {
     recipe: Recipe,
     seen: Vec<(Slot, usize)>,
+    turn: Option<Turn>,
+}
+
+impl Builder {
+    fn new() -> Self {
+        Self { recipe: Recipe::none(), seen: Vec::new(), turn: None }
+    }
 }
 
 impl Builder {
@@ -183,7 +197,7 @@ impl Builder {
                     self.default_feedback();
                 }
             }
-            "rotate" => recipe.rotation = Some(word.rotation()?),
+            "rotate" => self.turn = Some(word.turn()?),
             "dct" => recipe.dct = Some(word.dct()?),
             "twophase" => recipe.algorithm = Algorithm::TwoPhase { from: word.from()? },
             "powersgd" => {
@@ -253,6 +267,14 @@ impl Builder {
         let last = self.seen.last().map_or(0, |(_, at)| *at);
         self.seen.iter().find(|(_, at)| *at == last).map_or(Slot::What, |(slot, _)| *slot)
     }
+}
+
+/// What a text says of a rotation.
+#[derive(Clone, Copy)]
+struct Turn {
+    block: Option<usize>,
+    /// Whether signs are of each rank's own, and not common.
+    own: Option<bool>,
 }
 
 fn is_codec(slot: Slot) -> bool {
@@ -421,15 +443,20 @@ impl<'t> Word<'t> {
         Ok(from)
     }
 
-    fn rotation(&self) -> Result<Rotation, Error> {
-        let mut rotation = Rotation::default();
-        for s in &self.list("block")? {
+    fn turn(&self) -> Result<Turn, Error> {
+        let mut turn = Turn { block: None, own: None };
+        for s in &self.list("block, own or common")? {
             match s.key {
-                "block" => rotation = Rotation::block(s.number("a power of two from 32 to 8192")?),
-                _ => return Err(s.unknown("block")),
+                "block" => turn.block = Some(s.number("a power of two from 32 to 8192")?),
+                "own" | "common" if turn.own.is_some() => {
+                    return Err(self.wrong(s.at, "signs are both own and common".into(), "own or common"));
+                }
+                "own" => turn.own = Some(s.flag(true)?),
+                "common" => turn.own = Some(s.flag(false)?),
+                _ => return Err(s.unknown("block, own or common")),
             }
         }
-        Ok(rotation)
+        Ok(turn)
     }
 
     fn dct(&self) -> Result<Dct, Error> {
@@ -685,9 +712,12 @@ impl Display for Recipe {
             steps => format!("{},warmup={steps}", words_of(select)),
         }));
         words.extend(self.factors.map(|codec| word("powersgd", codec.words())));
-        words.extend(self.rotation.map(|rotation| match rotation == Rotation::default() {
-            true => "rotate".into(),
-            false => format!("rotate:block={}", rotation.elements()),
+        words.extend(self.rotation.map(|rotation| {
+            let usual = self.brought().unwrap_or_default();
+            let block = (rotation.elements() != usual.elements()).then(|| format!("block={}", rotation.elements()));
+            let signs = if rotation.is_own() { "own" } else { "common" };
+            let own = (rotation.is_own() != usual.is_own()).then(|| signs.into());
+            word("rotate", block.into_iter().chain(own).collect())
         }));
         words.extend(self.quantize.words().map(|(name, settings)| word(name, settings)));
         words.extend((self.entropy != Entropy::None).then(|| self.entropy.name().into()));

@@ -39,7 +39,9 @@ const ROW: u64 = 1 << ROW_LOG2;
 /// * **Error**: back and forth, an element is off by at most (2 k + 4) 2^-24 |x| and 2^-140, k = log2 B and |x| the L2
 ///   norm of its block, where no sum overflows.
 /// * **Seeds**: the signs depend on (run, step, tensor), and not on the worker: workers of a step rotate alike, so that
-///   sums of rotated gradients are rotated sums. No draw of an encode shares their key.
+///   sums of rotated gradients are rotated sums. With [`Rotation::own`] they depend on the worker too, as in the papers:
+///   then workers with equal gradients have different errors, which average out in the mean. No draw of an encode
+///   shares their key.
 /// * **Edge cases**: a value that is not finite makes all of its block NaN or infinite. The sum of a block's magnitudes
 ///   has to be below 2^128, or it overflows.
 /// * **Determinism**: backend to backend.
@@ -57,6 +59,7 @@ const ROW: u64 = 1 << ROW_LOG2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rotation {
     block: usize,
+    own: bool,
 }
 
 impl Default for Rotation {
@@ -68,7 +71,26 @@ impl Default for Rotation {
 impl Rotation {
     /// Blocks of so many elements: a power of two from 32 to 8192. Anything else is refused where it is used.
     pub const fn block(elements: usize) -> Self {
-        Self { block: elements }
+        Self { block: elements, own: false }
+    }
+
+    /// The same with each worker's own signs: the seed's worker counts.
+    ///
+    /// ```
+    /// use gradwire::{Device, Rotation, Seed};
+    /// let (device, values) = (Device::cpu(), [1.0f32; 64]);
+    /// let of = |rotation, worker| device.rotate(rotation, &values, Seed::new(1).worker(worker));
+    /// assert_eq!(of(Rotation::block(64), 0)?, of(Rotation::block(64), 1)?);
+    /// assert_ne!(of(Rotation::block(64).own(), 0)?, of(Rotation::block(64).own(), 1)?);
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub const fn own(self) -> Self {
+        Self { own: true, ..self }
+    }
+
+    /// Whether each worker has signs of its own.
+    pub const fn is_own(&self) -> bool {
+        self.own
     }
 
     /// Elements of a block.
@@ -102,7 +124,7 @@ impl Rotation {
         if n > 1 << 31 {
             return Err(Error::TooLong { got: n });
         }
-        let seed = seed.worker(0);
+        let seed = if self.own { seed } else { seed.worker(0) };
         let [low, high] = seed.key();
         Ok(RotateParams {
             n: n as u32,

@@ -14,7 +14,7 @@ class ReduceScatter:
     """What FSDP2 calls for a reduce-scatter, with payloads in the place of float32.
 
     Each rank encodes its gradient in as many pieces as there are ranks, and rank r decodes and adds the r-th pieces of
-    all, in the order of ranks. ``recipe`` is a quantizer or a selection, with error feedback or without: its residual is
+    all, in the order of ranks. ``recipe`` is a quantizer (not eden or drive) or a selection, with error feedback or without: its residual is
     of this rank, and is not re-sharded. One module has one of these. ``scaler`` is that of :class:`gradwire.torch.State`.
     """
 

@@ -102,6 +102,8 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Drive::new().bucket(1024)).rotate(Rotation::block(1024)));
     all.push(Recipe::from(Eden::bits(4)));
     all.push(Recipe::from(Eden::bits(2).bucket(1024)).rotate(Rotation::block(1024)).non_finite(NonFinite::Error));
+    all.push(Recipe::from(Qsgd::bits(4)).rotate(Rotation::default().own()));
+    all.push(Recipe::from(Qsgd::bits(4)).rotate(Rotation::block(64).own()));
     all.push(Recipe::from(TopK::fraction(0.001)).momentum(0.9).warm_up(4000));
     all.push(Recipe::from(TopK::fraction(0.5).clamped()).warm_up(1));
     all.push(Recipe::from(TopK::fraction(0.001)).momentum(0.9).nesterov().clip(2.5).warm_up(4000));
@@ -136,6 +138,10 @@ fn texts_as_they_are_typed() {
         ("topk:0.01+momentum=0.9", Recipe::from(TopK::fraction(0.01)).momentum(0.9)),
         ("topk:k=100+ef", Recipe::from(TopK::count(100)).feedback()),
         ("topk:persign,0.1+ef", Recipe::from(TopK::per_sign(0.1)).feedback()),
+        ("rotate+eden:bits=2", Recipe::from(Eden::bits(2))),
+        ("rotate:own,block=64+drive:bucket=64", Recipe::from(Drive::new().bucket(64))),
+        ("rotate:common+eden", Recipe::from(Eden::bits(4)).rotate(Rotation::block(8192))),
+        ("rotate:common+qsgd", Recipe::from(Qsgd::bits(4)).rotate(Rotation::default())),
         ("powersgd:rank=4", Recipe::from(PowerSgd::rank(4))),
         ("noef+powersgd:rank=4", Recipe::from(PowerSgd::rank(4).without_feedback())),
         ("onebit", Recipe::from(OneBit::new())),
@@ -199,6 +205,9 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
         ("qsgd:bits=4,levels=3", 5, "one of the two"),
         ("qsgd:bits=4,bucket=", 19, "a power of two"),
         ("qsgd:l2=1", 7, "takes no value"),
+        ("rotate:own=1+qsgd", 10, "takes no value"),
+        ("rotate:own,common+qsgd", 11, "both own and common"),
+        ("rotate:blocks=64+qsgd", 7, "block, own or common"),
         ("qsgd=4", 4, "\":\""),
         ("topk", 4, "a part of all such as 0.01"),
         ("topk:0", 5, "above 0"),
@@ -313,6 +322,17 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("eden:bits=5", 0, "1 to 4"),
         ("eden:bucket=whole", 0, "buckets of a power of two from 32 to 8192"),
         ("eden:bucket=16384", 0, "bucket must be a power of two from 32 to 8192"),
+        ("drive:bucket=whole", 0, "buckets of a power of two from 32 to 8192"),
+        ("rotate:block=1024+eden", 18, "set the bucket to the same number"),
+        ("drive:bucket=64+rotate:block=32", 16, "set the bucket to the same number"),
+        ("topk:0.1+eden", 9, "leave out topk, powersgd and dct"),
+        ("powersgd+drive", 9, "leave out topk, powersgd and dct"),
+        ("dct+eden", 4, "leave out topk, powersgd and dct"),
+        ("eden+ef21", 5, "leave out ef21, diana"),
+        ("drive+diana", 6, "leave out ef21, diana"),
+        ("drive:bucket=32+ef:beta=0.1", 16, "leave out ef21, diana, beta and gamma"),
+        ("rotate+eden+ef", 12, "Quantile::levels(16)"),
+        ("eden+twophase", 5, "leave out vote, rotate, eden and drive"),
         ("rotate", 0, "add qsgd"),
         ("rotate+topk:0.1", 7, "add qsgd"),
         ("rotate+sign", 7, "say noef"),

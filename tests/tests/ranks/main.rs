@@ -7,6 +7,7 @@ mod estimates;
 mod exchanges;
 mod factors;
 mod gtopk;
+mod mean_error;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod nccl;
 mod not_finite;

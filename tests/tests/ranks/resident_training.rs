@@ -540,6 +540,43 @@ fn quantized_factors_that_overflow_in_device_memory_do_as_in_the_host_s() {
     on_each!(overflowing_factors);
 }
 
+fn overflowing_rotations<S: Surface>(surface: &S)
+where
+    Device: From<S>,
+{
+    let (device, n) = (Device::from(surface.clone()), 64 * 128);
+    let (mut odd, mut even) = (0, 0);
+    for text in ["eden:bits=2", "rotate:own,block=1024+qsgd:bits=8", "drive:bucket=64+finite"] {
+        // Of the first rank, a later one and the last; the sum of a block overflows with the first two values.
+        for (of_rank, value) in (0..3).flat_map(|rank| [3e38, -2e38, 1e30].map(|value| (rank, value))) {
+            let given = |rank| {
+                let mut x = gradient(n, rank, 0);
+                if rank == of_rank {
+                    x[70..90].fill(value);
+                }
+                x
+            };
+            let means = together(Threads::group(3).expect("three"), |rank, mut group| {
+                let new = || Compressor::new(text, [[64, 128]], RUN).expect(text);
+                let (mut x, memory) = (given(rank), surface.holding(&given(rank)));
+                let said = |done: Result<(), Error>| done.map_err(|error| format!("{error:?}"));
+                let of_host = said(new().exchange(&device, &mut group, &mut x));
+                let of_device = said(S::exchange(&mut new().resident(surface).expect(text), &mut group, &memory));
+                assert_eq!(of_device, of_host, "{text}, {value} on rank {of_rank}");
+                assert!(bits(&surface.values(&memory, n)) == bits(&x), "{text}, {value} on rank {of_rank}: the mean");
+                of_host.is_err() || !x.iter().all(|x| x.is_finite())
+            });
+            *if means[0] { &mut odd } else { &mut even } += 1;
+        }
+    }
+    assert!(odd >= 9 && even >= 9, "{odd} means overflowed, and {even} did not");
+}
+
+#[test]
+fn rotations_that_overflow_in_device_memory_do_as_in_the_host_s() {
+    on_each!(overflowing_rotations);
+}
+
 fn refusing<S: Surface>(surface: &S)
 where
     Device: From<S>,

@@ -24,7 +24,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 64] = [
+pub(crate) const TEXTS: [&str; 66] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -69,8 +69,10 @@ pub(crate) const TEXTS: [&str; 64] = [
     "topk:0.05+qsgd:bits=8,bucket=64+delta+ef",
     "sign",
     "sign:unit",
-    "rotate:block=512+drive:bucket=512",
-    "rotate:block=256+eden:bits=3,bucket=256",
+    "drive:bucket=512",
+    "rotate:common+drive:bucket=512",
+    "eden:bits=3,bucket=256",
+    "rotate:block=64,own+qsgd:bits=4,bucket=64+elias",
     "signum",
     "ternary:clip=2.5+elias",
     "ternary:stretch=1.5,bucket=64+base3",
@@ -127,7 +129,8 @@ pub(crate) fn with_factors() -> Compressor {
 /// Entries that the seed draws of some tensors, with and without a residual, and rotated ones: parts are packed.
 pub(crate) fn with_random() -> Compressor {
     let policy = Policy::new("randomk:0.1").and_then(|p| p.named("b.*", "rotate+qsgd:bits=4+noef+momentum=0.5"));
-    let policy = policy.and_then(|p| p.named("d", "randomk:0.2,unbiased")).expect("valid");
+    let policy = policy.and_then(|p| p.named("d", "randomk:0.2,unbiased"));
+    let policy = policy.and_then(|p| p.named("c.*", "eden:bits=3,bucket=256")).expect("valid");
     Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
 }
 

@@ -1,10 +1,12 @@
 //! Tensors that are rotated before they are quantized.
 
+use gradwire_kernels::arith::float::accumulate;
+
 use super::{Bodies, Onto, Packed, Place, taken, unpack};
 use crate::compressor::frame::Writer;
-use crate::compressor::part::{Method, Part};
+use crate::compressor::part::{Method, Part, Received};
 use crate::compressor::resident::finite::Finite;
-use crate::compressor::resident::memory::Queue;
+use crate::compressor::resident::memory::{AddMomentum, MomentumBuffers, Queue};
 use crate::device::Device;
 use crate::embed::{Decode, DecodeBuffers, DeviceMemory, Encode, EncodeBuffers, Work};
 use crate::entropy::table::Entropy;
@@ -21,7 +23,44 @@ pub(in crate::compressor::resident) struct Rotated<D: DeviceMemory> {
     body: D::Room,
     workspace: Option<D::Room>,
     bodies: Bodies<D>,
+    own: Option<Own<D>>,
     finite: Option<Finite<D>>,
+}
+
+/// What one rank has sent, rotated back, where each rank has its own signs.
+struct Own<D: DeviceMemory> {
+    values: D::Room,
+    finite: Finite<D>,
+}
+
+impl<D: DeviceMemory> Own<D> {
+    fn new(queue: &Queue<'_, D>, elements: u64) -> Result<Self, Error> {
+        Ok(Self { values: queue.room(4 * elements)?, finite: Finite::new(queue)? })
+    }
+
+    /// Adds the values to a sum.
+    fn add(&self, queue: &Queue<'_, D>, elements: u64, sum: &D::Slice) -> Result<(), Error> {
+        let values = queue.all(&self.values);
+        match self.finite.refuse_of(queue, elements, &values) {
+            Ok(()) => {
+                // A momentum that is not finite counts as 0, and a gradient that is not finite stays: so the sum takes the
+                // gradient's place.
+                let add = AddMomentum { range: 0..elements, elements, factor: 1.0, gain: 1.0 };
+                queue.run(add, MomentumBuffers { gradient: sum.clone(), momentum: values.clone() })?;
+                queue.copy((&values, 0), (sum, 0), 4 * elements)
+            }
+            // A block has overflowed, which is too rare for a kernel of its own.
+            Err(Error::NotFinite { .. }) => {
+                let mut both = [vec![0.0f32; elements as usize], vec![0.0f32; elements as usize]];
+                queue.read(sum, 0, &mut both[0])?;
+                queue.read(&values, 0, &mut both[1])?;
+                let [mut sums, values] = both;
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum = accumulate(*sum, 1.0, value));
+                queue.write(sum, 0, bytemuck::cast_slice(&sums))
+            }
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl<D: DeviceMemory> Rotated<D> {
@@ -42,6 +81,7 @@ impl<D: DeviceMemory> Rotated<D> {
             body: queue.room(plan.header().body_bytes())?,
             workspace: if workspace > 0 { Some(queue.room(workspace)?) } else { None },
             bodies: Bodies::new(),
+            own: if rotation.is_own() { Some(Own::new(queue, elements)?) } else { None },
             finite: Finite::under(queue, part.recipe.non_finite)?,
         })
     }
@@ -80,25 +120,53 @@ impl<D: DeviceMemory> Rotated<D> {
         onto: Onto<'_, D>,
     ) -> Result<(), Error> {
         let (Method::Rotated { rotation, plan }, DecodeMode::Sum(_)) = (&part.method, onto.mode) else {
-            return Ok(());
+            return part.unread(&part.method, &Received::Rotated(payloads.to_vec()));
         };
-        let (payloads, header) = (&payloads[onto.ranks], plan.header());
-        let (count, each) = (payloads.len() as u32, header.body_bytes());
-        let bodies = self.bodies.room(queue, count, each)?;
+        let header = plan.header();
+        let each = header.body_bytes();
         let mut body = vec![0; each as usize];
-        for (rank, payload) in (0u64..).zip(payloads) {
+        let mut write = |payload: &PayloadView<'_>, bodies: &D::Slice, at: u64| {
             match part.recipe.entropy {
                 Entropy::None => payload.write_body(&mut body)?,
                 _ => device.unpack(payload)?.write_body(&mut body)?,
             }
-            queue.write(&bodies, rank * each, &body)?;
-        }
+            queue.write(bodies, at, &body)
+        };
         let sum = queue.all(&self.rotated);
-        let decode = Decode { plan: &DecodePlan::new(*header, count), mode: onto.mode };
-        queue.run(decode, DecodeBuffers { bodies, output: sum.clone() })?;
         let packed = self.packed.as_ref().map(|packed| queue.all(&packed.input));
         let output = packed.clone().unwrap_or_else(|| onto.output.clone());
-        queue.run(turn(*rotation, part, true, part.seed_of(onto.step)), TurnBuffers { input: sum, output })?;
+        let seed = part.seed_of(onto.step);
+        let decode = |bodies: D::Slice, count: u32| {
+            let decode = Decode { plan: &DecodePlan::new(*header, count), mode: onto.mode };
+            queue.run(decode, DecodeBuffers { bodies, output: sum.clone() })
+        };
+        let back = |seed: Seed, output: D::Slice| {
+            queue.run(turn(*rotation, part, true, seed), TurnBuffers { input: sum.clone(), output })
+        };
+        if let Some(own) = &self.own {
+            // One rank after another, in the order of the ranks: the host's sum has the same order.
+            let bodies = self.bodies.room(queue, 1, each)?;
+            for (index, rank) in onto.ranks.enumerate() {
+                write(&payloads[rank], &bodies, 0)?;
+                decode(bodies.clone(), 1)?;
+                let seed = seed.worker(rank as u32);
+                if index == 0 {
+                    back(seed, output.clone())?;
+                    continue;
+                }
+                back(seed, queue.all(&own.values))?;
+                own.add(queue, part.elements() as u64, &output)?;
+            }
+        } else {
+            let payloads = &payloads[onto.ranks];
+            let count = payloads.len() as u32;
+            let bodies = self.bodies.room(queue, count, each)?;
+            for (at, payload) in (0u64..).zip(payloads) {
+                write(payload, &bodies, at * each)?;
+            }
+            decode(bodies, count)?;
+            back(seed, output)?;
+        }
         match packed {
             Some(packed) => unpack(queue, part.ranges(), &packed, onto.output),
             None => Ok(()),

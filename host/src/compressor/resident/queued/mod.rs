@@ -61,7 +61,7 @@ impl Compressor {
     /// [`RecipeError::Stages`](crate::RecipeError::Stages) for a recipe of which a step has no fixed size on the
     /// device, or asks the host: with `finite`, `clip`, `ef21`, `diana`, `ef:beta`, `elias`, `base3`, `topk:above`,
     /// `estimate`, `persign`, a quantizer behind `topk` or `powersgd`, a warm-up that is under way, `vote`, `rotate`,
-    /// `gtopk` or `twophase`.
+    /// `eden`, `drive`, `gtopk` or `twophase`.
     /// [`Error::Stream`] where the device has no stream that others can queue on. Else as [`Compressor::resident`]. The
     /// other ranks then get [`ExchangeError::Unready`], and the group can be used again. [`Error::Exchange`] where
     /// ranks differ; [`Error::Collective`] where the group fails.

@@ -35,9 +35,9 @@ pub(super) fn refuse(recipe: &Recipe, step: u64) -> Result<(), Error> {
     } else if recipe.of_factors().is_some() {
         let what = "factors through a quantizer are gathered by way of the host";
         (what, "use ResidentCompressor::exchange, or leave out the quantizer")
-    } else if recipe.rotation.is_some() {
+    } else if recipe.rotation().is_some() {
         let what = "what is rotated is gathered by way of the host";
-        (what, "use ResidentCompressor::exchange, or leave out rotate")
+        (what, "use ResidentCompressor::exchange, or leave out rotate, eden and drive")
     } else if step < recipe.warm_up {
         let what = "the warm-up changes how many entries are sent, and memory is made for one number";
         (what, "use ResidentCompressor::exchange until it is over, or leave out warmup")
