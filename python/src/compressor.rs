@@ -97,8 +97,10 @@ impl Compressor {
     }
 
     /// A step: the gradient of this rank becomes the mean over all ranks, in its memory. One on the host is encoded by
-    /// `device`, and one in a CUDA device's memory there, on `stream`, with the state beside it.
-    #[pyo3(signature = (device, group, gradient, *, stream = Whole(0)))]
+    /// `device`, and one in a CUDA device's memory there, on `stream`, with the state beside it. A tensor on the host
+    /// whose memory its owner could free meanwhile is copied, and the mean back, unless `in_place` says that nobody
+    /// does.
+    #[pyo3(signature = (device, group, gradient, *, stream = Whole(0), in_place = false))]
     fn exchange(
         &self,
         py: Python<'_>,
@@ -106,6 +108,7 @@ impl Compressor {
         group: &Bound<'_, PyAny>,
         gradient: &Bound<'_, PyAny>,
         stream: Whole<u64>,
+        in_place: bool,
     ) -> PyResult<()> {
         let mut group = Group::of(group)?;
         let mut lock = self.lock()?;
@@ -115,8 +118,18 @@ impl Compressor {
             Some(view) => py.detach(|| unsafe { held.exchange_on_cuda(&mut group, &view, stream.0) }),
             None => {
                 let mut view = View::of(gradient, "gradient")?;
+                let apart = !in_place && !view.is_held();
                 let values = view.values("gradient")?;
-                py.detach(|| held.exchange(&device.inner, &mut group, values))
+                if apart {
+                    let mut own = values.to_vec();
+                    let done = py.detach(|| held.exchange(&device.inner, &mut group, &mut own));
+                    if done.is_ok() {
+                        give_back(gradient, &own)?;
+                    }
+                    done
+                } else {
+                    py.detach(|| held.exchange(&device.inner, &mut group, values))
+                }
             }
         };
         done.map_err(|error| {
@@ -221,6 +234,24 @@ impl Compressor {
     fn __repr__(&self) -> PyResult<String> {
         Ok(format!("<gradwire.Compressor of {} elements, {} steps>", self.elements()?, self.steps()?))
     }
+}
+
+/// Writes a mean into the gradient's memory, wherever that is by now.
+fn give_back(gradient: &Bound<'_, PyAny>, mean: &[f32]) -> PyResult<()> {
+    let lost = |found: String| {
+        let text = format!(
+            "the gradient's memory changed during its exchange: {found}. The step was made on all ranks, and this one's mean \
+             is lost: call undo() on all of them, or end the run"
+        );
+        PyRuntimeError::new_err(text)
+    };
+    let mut view = View::of(gradient, "gradient").map_err(|error| lost(error.to_string()))?;
+    let found = view.len();
+    if found != mean.len() {
+        return Err(lost(format!("it has {found} elements, and had {}", mean.len())));
+    }
+    view.values("gradient")?.copy_from_slice(mean);
+    Ok(())
 }
 
 /// A recipe's text in full, or what is wrong with it.

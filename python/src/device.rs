@@ -8,7 +8,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, of_class};
-use crate::memory::{View, written};
+use crate::memory::{View, in_memory, written};
 use crate::number::{Factor, Whole};
 use crate::payload::{Content, Payload, bytes_of};
 
@@ -138,6 +138,7 @@ impl Device {
         if let Some(residual) = &residual {
             residual.expect_apart(&view, ["residual", "gradient"])?;
         }
+        let held = view.is_held() && residual.as_ref().is_none_or(View::is_held);
         let kept = residual.as_mut().map(|view| view.values("residual")).transpose()?;
         let seed = Seed::new(run.0).step(step.0).worker(worker.0).tensor(tensor.0);
         let (device, gradient) = (&self.inner, view.gradient());
@@ -151,7 +152,7 @@ impl Device {
                 device.encode_sparse_with_feedback(&codec, gradient, kept, seed).map(Content::Sparse)
             }
         };
-        let content = py.detach(encode).or_raise(py)?;
+        let content = in_memory(py, held, encode).or_raise(py)?;
         given.map_or(Ok(()), written)?;
         Ok(Payload { content })
     }
@@ -170,12 +171,13 @@ impl Device {
             None => py.import("numpy")?.call_method1("empty", (content.elements(), "float32"))?,
         };
         let mut view = View::of(&out, "output")?;
+        let held = view.is_held();
         let output = view.values("output")?;
         let decode = || match &*content {
             Content::Dense(payload) => self.inner.decode_into(payload, output),
             Content::Sparse(payload) => self.inner.decode_sparse_into(payload, output),
         };
-        py.detach(decode).or_raise(py)?;
+        in_memory(py, held, decode).or_raise(py)?;
         written(&out)?;
         Ok(out)
     }
@@ -191,12 +193,13 @@ impl Device {
     ) -> PyResult<()> {
         let content = content(payload)?;
         let mut view = View::of(out, "output")?;
+        let held = view.is_held();
         let output = view.values("output")?;
         let decode = || match &*content {
             Content::Dense(payload) => self.inner.decode_add(payload, weight.0, output),
             Content::Sparse(payload) => self.inner.decode_sparse_add(payload, weight.0, output),
         };
-        py.detach(decode).or_raise(py)?;
+        in_memory(py, held, decode).or_raise(py)?;
         written(out)
     }
 
@@ -222,12 +225,13 @@ impl Device {
             return Err(of_class(py, "PayloadError", text.into()));
         }
         let mut view = View::of(out, "output")?;
+        let held = view.is_held();
         let output = view.values("output")?;
         let decode = || match sparse.is_empty() {
             true => self.inner.decode_sum(&dense, weight.0, output),
             false => self.inner.decode_sparse_sum(&sparse, weight.0, output),
         };
-        py.detach(decode).or_raise(py)?;
+        in_memory(py, held, decode).or_raise(py)?;
         written(out)
     }
 }

@@ -129,6 +129,12 @@ impl View {
         self.elements
     }
 
+    /// Whether its owner cannot move or free the memory while this is held. DLPack keeps a tensor, and not the memory:
+    /// torch's `resize_` frees it all the same.
+    pub fn is_held(&self) -> bool {
+        self.elements == 0 || matches!(self._lender, Lender::Buffer { .. })
+    }
+
     /// Where the memory begins.
     pub fn address(&self) -> usize {
         self.data.addr()
@@ -176,6 +182,11 @@ impl View {
         }
         Ok(())
     }
+}
+
+/// Does work in the memory of views. Other threads of Python run meanwhile, unless one of them could free that memory.
+pub fn in_memory<T: Send>(py: Python<'_>, held: bool, work: impl FnOnce() -> T + Send) -> T {
+    if held { py.detach(work) } else { work() }
 }
 
 /// Tells torch that a tensor's memory was written, so that autograd refuses what it has saved of the values before.

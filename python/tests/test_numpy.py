@@ -304,6 +304,31 @@ def test_undo():
         compressor.undo()
 
 
+def test_a_tensor_whose_memory_changes_during_its_exchange(gradient):
+    """The mean is written where the tensor lies after the step; where that is too small, nothing is written."""
+    tensor, moved = Foreign(None), None
+
+    class Moving(Alone):
+        def all_gather(self, mine):
+            tensor.array = moved
+            return [mine]
+
+    def exchange(text="qsgd:bits=4"):
+        tensor.array = gradient.copy()
+        compressor = gradwire.Compressor(text, [[len(gradient)]], 1, small=0)
+        compressor.exchange(gradwire.Device.cpu(), Moving(), tensor)
+        return tensor.array
+
+    expected = gradient.copy()
+    gradwire.Compressor("qsgd:bits=4", [[len(gradient)]], 1, small=0).exchange(gradwire.Device.cpu(), Alone(), expected)
+    moved = numpy.zeros(len(gradient), numpy.float32)
+    assert exchange() is moved and (moved == expected).all()
+    for moved, says in [(numpy.zeros(7, numpy.float32), "it has 7 elements"), ("no array", "cannot be read")]:
+        with pytest.raises(RuntimeError, match="changed during its exchange: .*" + says):
+            exchange()
+        assert isinstance(moved, str) or not moved.any()
+
+
 def test_a_sum_of_another_length_is_refused():
     class Longer(Alone):
         def all_reduce_sum(self, values):

@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import textwrap
 
 import gradwire
 from gradwire import _gradwire
@@ -38,3 +39,14 @@ def test_every_argument_has_a_stub():
             arguments = [word for word in arguments if word and word != "self"]
             stub = [argument.arg for argument in part.args.args + part.args.kwonlyargs if argument.arg != "self"]
             assert arguments == stub, (node.name, part.name, text)
+
+
+def test_the_page_s_code_is_code():
+    page = (pathlib.Path(__file__).parents[1] / "README.md").read_text()
+    fences = [line.strip() for line in page.splitlines() if "```" in line]
+    assert fences[::2] == ["```python" if "python" in fence else "```sh" for fence in fences[::2]], fences
+    assert set(fences[1::2]) == {"```"}
+    blocks = page.split("```python\n")[1:]
+    assert len(blocks) == fences.count("```python") > 3
+    for block in blocks:
+        ast.parse(textwrap.dedent(block.partition("```")[0]))

@@ -69,6 +69,35 @@ def found(tmp_path_factory):
     return run(cases.every, 2, tmp_path_factory.mktemp("cases"))
 
 
+@pytest.mark.parametrize("becomes", ["freed", "grown", "another"])
+def test_a_group_that_takes_the_gradients_memory(becomes):
+    """A step does not touch memory that torch has freed meanwhile."""
+    elements = 1 << 20
+    kept = []
+
+    class Taking(Alone):
+        def all_gather(self, mine):
+            storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+            if becomes == "freed":
+                storage.resize_(0)
+            elif becomes == "grown":
+                storage.resize_(1 << 28)
+            else:
+                tensor.set_(torch.zeros(4))
+            # These lie where the gradient was.
+            kept.extend(numpy.full(elements, 7, numpy.float32) for _ in range(3))
+            return [mine]
+
+    tensor = torch.randn(elements)
+    compressor = gradwire.Compressor("qsgd:bits=4", [[elements]], small=0)
+    if becomes == "grown":
+        compressor.exchange(gradwire.Device.cpu(), Taking(), tensor)
+    else:
+        with pytest.raises(RuntimeError, match="memory changed during its exchange"):
+            compressor.exchange(gradwire.Device.cpu(), Taking(), tensor)
+    assert all((array == 7).all() for array in kept)
+
+
 def test_tensors_enter_without_a_copy():
     """What numpy sees of a tensor's memory has the same payload, a bf16 tensor its own, and an output is written."""
     gradient = torch.randn(5000)

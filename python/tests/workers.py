@@ -207,10 +207,11 @@ def addresses(rank, ranks, folder):
         def __getattr__(self, name):
             return getattr(self._inner, name)
 
-        def exchange(self, device, group, gradient, stream=0):
+        def exchange(self, device, group, gradient, *, stream=0, in_place=False):
             seen["compressor"].append(gradient.data_ptr())
+            assert in_place
             before = gradient.clone()
-            self._inner.exchange(device, group, gradient)
+            self._inner.exchange(device, group, gradient, in_place=in_place)
             assert not torch.equal(before, gradient)
 
     state._compressor = Watched

@@ -163,7 +163,7 @@ class AllReduce:
         if scale != 1.0:
             values.div_(scale)
         try:
-            self._compressor.exchange(self._device, self._group, values)
+            self._compressor.exchange(self._device, self._group, values, in_place=True)
         finally:
             if scale != 1.0:
                 values.mul_(scale)

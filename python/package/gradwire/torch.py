@@ -625,7 +625,7 @@ class _Job:
     def exchange_unit(self, key, compressor, values, stream):
         state = self.state
         state._group.begin(key)
-        compressor.exchange(state._device, state._group, values, stream=stream)
+        compressor.exchange(state._device, state._group, values, stream=stream, in_place=True)
         self.step.made.append(compressor)
         state.sent_bytes += compressor.last_bytes
 
@@ -778,7 +778,7 @@ class Gradients:
                 piece.copy_(parameter.grad.detach().reshape(-1))
         self._group.begin("all")
         with _unscaled(self._room, scale_of(self.scaler)):
-            self._compressor.exchange(self._device, self._group, self._room)
+            self._compressor.exchange(self._device, self._group, self._room, in_place=True)
         for piece, parameter in zip(pieces, self.parameters):
             mean = piece.reshape(parameter.shape)
             if parameter.grad is None:
