@@ -60,7 +60,8 @@ impl CodecCost {
     /// codec and setting where an older file does not say enough for one.
     ///
     /// Rates are of one large size, so that costs have no start-up time. What arrives is added where that was measured,
-    /// and decoded otherwise. Rows without a rate for encode and one for decode, such as PowerSGD's, are left out.
+    /// and decoded otherwise. The rotations of EDEN and DRIVE, one to encode and one for each rank's payload, are not
+    /// in these rates. Rows without a rate for encode and one for decode, such as PowerSGD's, are left out.
     ///
     /// # Errors
     ///
@@ -87,7 +88,8 @@ impl CodecCost {
             let bytes = if row.settings.dtype == "f32" { 4.0 } else { 2.0 };
             let curve = |rate: f64| Curve::Line(Line::new(0.0, bytes / (rate * 1.0e9)));
             let (encode, decode, bytes_per_element) = (curve(encode), curve(decode), bytes / row.ratio);
-            let two_phase = !matches!(row.codec.as_str(), "top-k" | "PowerSGD");
+            // Two phases cut a gradient at its buckets, and a rotated one cannot be cut.
+            let two_phase = !matches!(row.codec.as_str(), "top-k" | "PowerSGD" | "DRIVE" | "EDEN");
             let selects = row.codec == "top-k";
             Ok(Some(Self { name, encode, decode, header: 0.0, bytes_per_element, sums: false, two_phase, selects }))
         };

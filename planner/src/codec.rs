@@ -65,8 +65,8 @@ pub struct CodecCost {
     /// Whether an all-reduce may sum payloads, so that one is decoded: gradients themselves, and PowerSGD's factors
     /// that no quantizer takes. Others are gathered, and each rank's is decoded.
     pub sums: bool,
-    /// Whether a rank may sum pieces of all payloads and encode the sum again, as of every quantizer: then payloads may
-    /// go by [`Algorithm::TwoPhase`](crate::Algorithm::TwoPhase) too.
+    /// Whether a rank may sum pieces of all payloads and encode the sum again, as of every quantizer that rotates
+    /// nothing: then payloads may go by [`Algorithm::TwoPhase`](crate::Algorithm::TwoPhase) too.
     #[serde(default)]
     pub two_phase: bool,
     /// Whether it selects entries, so that payloads may be merged by

@@ -167,6 +167,10 @@ fn costs_are_read_from_a_bench() {
     let error = CodecCost::from_bench(&file(&[row("qsgd", "0", "1", "f32")])).expect_err("never ends").to_string();
     assert!(error.starts_with(r#"layer 0 ("qsgd 4 bit / 64"), field `encode_gbps` is zero"#), "{error}");
     assert!(matches!(CodecCost::from_bench("{}"), Err(PlanError::Json { .. })));
+    // A recipe of the last two is refused in two phases, since it rotates the gradient.
+    let rows = ["QSGD", "sign", "top-k", "PowerSGD", "EDEN", "DRIVE"].map(|codec| row(codec, "1", "1", "f32"));
+    let costs = CodecCost::from_bench(&file(&rows)).expect("as written");
+    assert_eq!(costs.iter().map(|cost| cost.two_phase).collect::<Vec<_>>(), [true, true, false, false, false, false]);
 }
 
 /// A plan names what a training can use: a row has the text of its recipe, where the file says enough.

@@ -81,8 +81,11 @@ pub(super) fn decide<'s>(
         };
         all.push((stage, Decision { does, why }));
     }
-    // Of those that would not do all, that runs in whole for which this was longest ago.
-    if let Some((_, at)) = oldest {
+    // Of those that would not do all, that runs in whole for which this was longest ago. A run of most stages is long
+    // without it, and continuous integration ends a run that is too long.
+    let rotating = stages.iter().filter(|stage| stage.rotates()).count();
+    let running = all.iter().filter(|(stage, decision)| stage.rotates() && decision.does.runs()).count();
+    if let Some((_, at)) = oldest.filter(|_| 2 * running <= rotating) {
         let (_, decision) = &mut all[at];
         decision.does = Does::RunWhole;
         decision.why = format!("it is its turn; {}", decision.why);
@@ -145,6 +148,9 @@ mod tests {
         // The third passes over what it accepted before, each time that it changes.
         assert_eq!(of(&["one", "two"], &[("one", 10), ("two", 20), ("three", 5)]), "run - - whole");
         assert_eq!(of(&["one", "two"], &[("one", 10), ("two", 20), ("three", 15)]), "run whole - run");
+        // Most of them run anyway: the turn waits.
+        assert_eq!(of(&["one"], &[("one", 10), ("two", 20), ("three", 15)]), "run - run run");
+        assert_eq!(of(&[], &[("one", 10), ("two", 20), ("three", 5)]), "run run run run");
     }
 
     #[test]

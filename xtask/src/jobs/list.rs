@@ -147,6 +147,8 @@ mod tests {
             let more = match entry.setting {
                 Setting::TopK(_) => "+ef+gtopk",
                 Setting::PowerSgd(_) => "",
+                // Both are rotated, and two phases cut no rotated gradient.
+                Setting::Buckets(case) if matches!(case.kind.codec(), CodecId::Drive | CodecId::Eden) => "",
                 Setting::Buckets(_) | Setting::Packed(..) => "+twophase",
             };
             let refused = format!("{text}{more}").parse::<Recipe>().err();
