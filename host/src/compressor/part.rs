@@ -1,7 +1,8 @@
 //! The tensors of a model that share a recipe.
 
-use gradwire_kernels::arith::float::accumulate;
 use std::ops::Range;
+
+use gradwire_kernels::arith::float::accumulate;
 
 use super::algorithm::Owner;
 use super::error::ExchangeError;

@@ -72,8 +72,8 @@ fn common_signs_leave_the_error_of_one_rank() {
     }
 }
 
-/// EDEN, table 1: D / (1 - D) of the gradient's square. Without a rotation the second of these is 14 to 154 times the
-/// gradient's square, and the third 427 and more.
+/// What [`Eden`] says of a rotated block: D / (1 - D) of the gradient's square, D what the centroids lose of normal
+/// values. Without a rotation both codecs lose more than the gradient of the second and third kind.
 #[test]
 fn a_rotation_makes_the_error_that_of_normal_values() {
     let mut random = Random(11);
