@@ -58,7 +58,7 @@ pub enum Variance {
         /// The factor of the second.
         root: f64,
     },
-    /// Of powers of two: 1/8, and for what is below the lowest level min(B 4^(1 - L), sqrt(B) 2^(2 - L)).
+    /// Of powers of two: 1/8, and for what is below the lowest level min(B 4^-L, sqrt(B) 2^(1 - L)).
     Powers,
     /// Of decades in equal parts. Between levels a and b, (x - a)(b - x) is at most (b - a)^2/(4ab) x^2, which is
     /// 0.9205 in the lowest decade; below that, where b is 10^-6 of the largest magnitude and a is zero, b^2/4 and b

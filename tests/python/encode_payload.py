@@ -184,7 +184,7 @@ class Codec:
         elif self.codec == 10:
             omega = 0.9205 + min(size / 4.0 * 1e-12, math.sqrt(size) * 1e-6)
         elif self.codec == 12:
-            omega = 0.125 + min(size * 4.0 ** (1 - self.levels), math.sqrt(size) * 2.0 ** (2 - self.levels))
+            omega = 0.125 + min(size * 4.0**-self.levels, math.sqrt(size) * 2.0 ** (1 - self.levels))
         else:
             omega = size / (2.0 * levels * levels)
         return rounded(1.0 / (1.0 + omega))
@@ -327,12 +327,18 @@ class Codec:
 
     def encode_natural(self, x, first, beta):
         largest = max(bits & MAGNITUDE for bits in x)
-        top = min((largest + 2**23 - 1) >> 23, 254)
+        scale, up, inverse, top = largest, 1.0, 1.0, 150
+        if self.bits == 8:
+            top = min((largest + 2**23 - 1) >> 23, 254)
+            scale = top << 23
+        else:
+            up = 2.0**64 if from_bits(largest) < 2.0**-60 else 1.0
+            inverse = rounded(2.0**23 / rounded(from_bits(largest) * up)) if largest else 0.0
         lowest = top - self.levels + 1
         base = max(lowest, 1)
         codes = []
         for i, bits in enumerate(x):
-            magnitude = bits & MAGNITUDE
+            magnitude = to_bits(rounded(rounded(from_bits(bits & MAGNITUDE) * up) * inverse))
             exponent = max(magnitude >> 23, 1)
             mantissa = magnitude if magnitude < 2**23 else magnitude % 2**23 + 2**23
             if exponent < base:
@@ -342,19 +348,26 @@ class Codec:
             used = (place + (self.dither(first + i) >> (self.fraction - 23))) >> 23
             level = min(used + base - lowest, self.levels) if used else 0
             codes.append(level | bits >> 31 << (self.bits - 1))
-        return [to_bits(rounded(from_bits(top << 23) * beta))], codes
+        return [to_bits(rounded(from_bits(scale) * beta))], codes
 
     def encode_quantiles(self, x):
         n, quantiles = len(x), self.levels
         values = [from_bits(bits) for bits in x]
         ordered = sorted(values)
         p = sum(value < 0 for value in values)
-        q = min(max((quantiles * p + n // 2) // n, 1), quantiles - 1)
-        if p in (0, n):
-            q = quantiles if p else 0
-        ranks = [j * p // q for j in range(q)] + [p + j * (n - p) // (quantiles - q) for j in range(quantiles - q)]
+        z = sum(value == 0 for value in values)
+        above, shared = n - p - z, quantiles - (z > 0)
+        if p and above:
+            q = min(max((shared * p + (n - z) // 2) // (n - z), 1), shared - 1)
+        else:
+            q = 0 if above else shared
+        rest = shared - q
+        ranks = [j * p // q for j in range(q)] + [p] * (z > 0) + [p + z + j * above // rest for j in range(rest)]
         edges = [ordered[rank] for rank in ranks]
-        codes = [max(j for j, edge in enumerate(edges) if edge <= value) for value in values]
+        codes = []
+        for value in values:
+            code = max(j for j, edge in enumerate(edges) if edge <= value)
+            codes.append(code - (edges[max(code - 1, 0) : code + 1] == [value, value]))
         means = []
         for j in range(quantiles):
             m = mean(x, [code == j for code in codes])
@@ -600,7 +613,7 @@ def encode_sparse(vector):
         after = list(x)
         for i, value, sent in zip(indices, kept, decoded):
             after[i] = rest(value, sent)
-        result["residual_after"] = listed(after)
+        result["residual_after"] = listed(after if all(map(is_finite, x)) else numbers(before))
     return result
 
 
@@ -631,7 +644,7 @@ def rest(value, sent):
         return 0
     if is_finite(sent):
         return to_bits(rounded(from_bits(value) - from_bits(sent)))
-    return value if is_finite(value) else 0
+    return value
 
 
 def merge(vector):
@@ -661,6 +674,8 @@ def merge(vector):
     after = numbers(vector["residual_before"])
     for i, bits in left.items():
         after[i] = add(after[i], bits) if bits else after[i]
+    if not all(map(is_finite, x + after)):
+        after = numbers(vector["residual_before"])
     payload = sparse_payload(n, "f32", vector["values"], indices, values)
     return {"indices": listed(indices), "payload": payload.hex(), "residual_after": listed(after)}
 

@@ -10,20 +10,23 @@ use crate::wire::CodecId;
 /// around it.
 ///
 /// Source: Horváth, Ho, Horváth, Sahu, Canini and Richtárik, "Natural compression for distributed deep learning", 2019,
-/// definitions 1 and 4. Levels lie below a bucket's scale, the smallest power of two that no magnitude passes: L levels
-/// are the scale times 2^0, 2^-1, ..., 2^(1-L), and zero. 8 bits have 127 of them, which is natural compression; fewer
-/// are natural dithering with the largest magnitude as its norm.
+/// definitions 1 and 4. L = 2^(bits-1) - 1 levels are a bucket's scale times 2^0, 2^-1, ..., 2^(1-L), and zero. 8 bits
+/// are natural compression: the scale is the smallest power of two that no magnitude passes, so that all levels are
+/// powers of two. Fewer bits are natural dithering: the scale is the largest magnitude, which is its infinity norm.
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
 /// * **Size**: `bits` bits per element in whole units of 256 elements, 4 bytes per bucket, 32 bytes of header.
-/// * **Unbiased**, to the resolution of the draws: 2^-17 of the distance of two levels, and exactly for a whole-tensor
-///   bucket. A magnitude above 2^127, the largest power of two, becomes that.
+/// * **Unbiased**, to the resolution of the draws: 2^-17 of the distance of two levels, and exactly for natural
+///   compression with a bucket of the whole tensor. Natural dithering rounds a magnitude's part of the scale to binary32
+///   first, which moves it by 2^-22 of itself at most. In natural compression a magnitude above 2^127, the largest power
+///   of two, becomes that.
 /// * **Error**: a decoded magnitude is between half of its value and twice it, down to the lowest level, below which it
-///   is zero or that level. Variance factor omega = 1/8 + min(B 4^(1-L), sqrt(B) 2^(2-L)), B elements per bucket, L =
-///   2^(bits-1) - 1; 1/8 for 8 bits. Magnitudes below 2^-126 become zero or 2^-126, which omega leaves out.
+///   is zero or that level. Variance factor omega = 1/8 + min(B 4^-L, sqrt(B) 2^(1-L)), B elements per bucket; 1/8 for 8
+///   bits. Magnitudes below 2^-126 become zero or 2^-126 in natural compression, and levels below that are rounded to
+///   subnormal numbers in natural dithering, which omega leaves out.
 /// * **Seeds**: each worker its own, by [`crate::Seed::worker`], so that rounding errors average out.
 /// * **Determinism**: backend to backend.
-/// * **Edge cases**: powers of two that are levels stay as they are; signs are kept, also where the value is zero.
+/// * **Edge cases**: numbers that are levels stay as they are; signs are kept, also where the value is zero.
 ///   NaN and infinity: [`NonFinite`].
 ///
 /// ```

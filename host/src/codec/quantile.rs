@@ -12,7 +12,8 @@ use crate::wire::CodecId;
 /// Source: Jiang, Fu, Yang and Cui, "SketchML: Accelerating distributed machine learning with data sketches", SIGMOD
 /// 2018, section 3.2 (quantile-bucket quantification). Here quantiles are exact, of a bucket and not of a sketch of the
 /// whole tensor; the paper's sketch of indices and its keys are not here: a selection sends its own
-/// ([`crate::TopK::then`]). Elements below zero have quantiles of their own, in proportion to their number.
+/// ([`crate::TopK::then`]). Zeros have a quantile of their own; elements below zero and above it share the others in
+/// proportion to their numbers.
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
 /// * **Size**: log2(levels) bits per element in whole units of 256 elements, 4 bytes per level and bucket, 32 bytes of
@@ -25,15 +26,15 @@ use crate::wire::CodecId;
 /// * **Seeds**: no random draw, so any seed gives the same payload.
 /// * **Determinism**: backend to backend.
 /// * **Edge cases**: equal elements are in one quantile, and both zeros are equal, so quantiles may be larger than
-///   others, or empty, which sends a mean of 0. A quantile of elements without an equal has 1.5 B/levels of them at
-///   most, rounded up. Exact are a bucket of one value, one of at most as many elements as levels, and each value that
-///   a bucket has 1.5 B/levels times or more. NaN and infinity: [`NonFinite`].
+///   others, or empty, which sends a mean of 0. A quantile of elements without an equal has q = 1.5 B/(levels - 1) of
+///   them at most, rounded up. Exact are zeros, a bucket of one value, one of at most as many elements as levels, and
+///   each value that a bucket has 2 q times or more. NaN and infinity: [`NonFinite`].
 ///
 /// ```
 /// use gradwire::{Device, Quantile, Seed};
 /// let (device, gradient) = (Device::cpu(), [0.0f32, 0.25, 1.0, -3.0, 0.5, -1.0, 2.0, 0.25]);
 /// let payload = device.encode(&Quantile::levels(4), &gradient, Seed::new(7))?;
-/// assert_eq!(device.decode(&payload)?, [0.0, 1.0 / 3.0, 1.5, -2.0, 1.0 / 3.0, -2.0, 1.5, 1.0 / 3.0]);
+/// assert_eq!(device.decode(&payload)?, [0.0, 0.25, 3.5 / 3.0, -2.0, 3.5 / 3.0, -2.0, 3.5 / 3.0, 0.25]);
 /// # Ok::<(), gradwire::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

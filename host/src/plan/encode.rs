@@ -46,7 +46,7 @@ fn bound(codec: CodecId, elements: u64, levels: u32) -> f64 {
             place * place / (4.0 * (1.0 + place)) + (elements * apart * apart / 4.0).min(elements.sqrt() * apart)
         }
         Variance::Powers => {
-            0.125 + (elements * 4f64.powi(1 - levels as i32)).min(elements.sqrt() * 2f64.powi(2 - levels as i32))
+            0.125 + (elements * 4f64.powi(-(levels as i32))).min(elements.sqrt() * 2f64.powi(1 - levels as i32))
         }
         Variance::Stochastic { linear, root } => (linear * elements / (s * s)).min(root * elements.sqrt() / s),
     }

@@ -1,12 +1,14 @@
 //! Natural compression and natural dithering (Horváth et al., "Natural compression for distributed deep learning",
 //! 2019, definitions 1 and 4): each magnitude is rounded stochastically to one of the two powers of two around it.
 //!
-//! The bucket's scale is the smallest power of two that no magnitude passes, 2^127 at most, and level `l` of L stands
-//! for it times 2^(l - L), level 0 for zero. The bits of a binary32 number are already its place between powers of two,
-//! so that a level is a shift and an addition of integers. With 8 bits, levels reach down by a factor of 2^126, which
-//! is natural compression; fewer bits are natural dithering.
+//! Level `l` of L stands for the bucket's scale times 2^(l - L), level 0 for zero. The bits of a binary32 number are
+//! already its place between powers of two, so that a level is a shift and an addition of integers.
+//!
+//! 8 bits are natural compression: the scale is the smallest power of two that no magnitude passes, 2^127 at most, and
+//! levels reach down by a factor of 2^126. Fewer bits are natural dithering: the scale is the largest magnitude, and
+//! what is rounded is a magnitude's part of it.
 
-use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, SIGN};
+use super::float::{INF_BITS, MAGNITUDE, NAN_BITS, SIGN, lift};
 use super::fold::Max;
 use super::quantizer::{Quantizer, Words};
 use crate::params::EncodeParams;
@@ -17,6 +19,13 @@ pub struct Natural;
 
 /// Bits of a number's fraction, which are the place between two levels.
 const PLACE: u32 = 23;
+
+/// Levels of natural compression.
+const COMPRESSION: u32 = 127;
+
+/// The biased exponent of what natural dithering's largest magnitude is scaled to: 2^23, so that neither a part of a
+/// large scale nor the scale's inverse is subnormal.
+const PARTS: u32 = 127 + PLACE;
 
 impl Quantizer for Natural {
     type Encoder = Encoder;
@@ -78,7 +87,8 @@ impl Quantizer for Natural {
 
     #[inline(always)]
     fn plain(encoder: &Encoder) -> Option<Encoder> {
-        (encoder.keep != 0).then_some(Encoder { keep: !0, ..*encoder })
+        let plain = encoder.keep != 0 && encoder.lift == 1.0;
+        plain.then_some(Encoder { lift: 1.0, keep: !0, ..*encoder })
     }
 
     #[inline(always)]
@@ -127,6 +137,10 @@ impl Quantizer for Natural {
 /// What encoding an element of a bucket needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Encoder {
+    /// Power of two that lifts a tiny bucket of natural dithering out of the subnormal range.
+    lift: f32,
+    /// What a lifted magnitude is multiplied by: 1 in natural compression.
+    inverse: f32,
     /// The biased exponent of the lowest level above zero that is used: a normal number's.
     base: u32,
     /// Levels between that one and zero, which are not used.
@@ -142,19 +156,25 @@ impl Encoder {
     #[inline(always)]
     fn new(largest: u32, levels: u32, beta: f32) -> Self {
         if largest >= INF_BITS {
-            return Self { base: 1, gap: 0, keep: 0, wire: f32::from_bits(NAN_BITS) };
+            return Self { lift: 1.0, inverse: 0.0, base: 1, gap: 0, keep: 0, wire: f32::from_bits(NAN_BITS) };
+        }
+        if levels < COMPRESSION {
+            let scale = f32::from_bits(largest);
+            let (lift, _) = lift(scale);
+            let inverse = if largest > 0 { (1 << PLACE) as f32 / (scale * lift) } else { 0.0 };
+            return Self { lift, inverse, base: PARTS + 1 - levels, gap: 0, keep: !0, wire: scale * beta };
         }
         let top = ((largest + ((1 << PLACE) - 1)) >> PLACE).min(254);
         // The exponent of level 1, if there were numbers so small.
         let lowest = top as i32 - levels as i32 + 1;
-        let base = lowest.max(1) as u32;
-        Self { base, gap: (base as i32 - lowest) as u32, keep: !0, wire: f32::from_bits(top << PLACE) * beta }
+        let (base, wire) = (lowest.max(1) as u32, f32::from_bits(top << PLACE) * beta);
+        Self { lift: 1.0, inverse: 1.0, base, gap: (base as i32 - lowest) as u32, keep: !0, wire }
     }
 
     /// The level of the value with these bits, which is at most the scale, or saturates. The dither is of 23 bits.
     #[inline(always)]
     fn level(&self, value: u32, dither: u32, levels: u32) -> u32 {
-        let magnitude = value & (self.keep & MAGNITUDE);
+        let magnitude = (f32::from_bits(value & (self.keep & MAGNITUDE)) * self.lift * self.inverse).to_bits();
         let exponent = (magnitude >> PLACE).max(1);
         let implied = (magnitude >> PLACE).min(1) << PLACE;
         let mantissa = magnitude & ((1 << PLACE) - 1) | implied;
@@ -170,8 +190,10 @@ impl Encoder {
 impl Words for Encoder {
     #[inline(always)]
     fn handed_on(&self, take: impl FnMut(u32) -> u32) -> Self {
-        let [base, gap, keep] = [self.base, self.gap, self.keep].map(take);
-        Self { base, gap, keep, wire: 0.0 }
+        let words = [self.lift.to_bits(), self.inverse.to_bits(), self.base, self.gap, self.keep];
+        let [lift, inverse, base, gap, keep] = words.map(take);
+        let [lift, inverse] = [lift, inverse].map(f32::from_bits);
+        Self { lift, inverse, base, gap, keep, wire: 0.0 }
     }
 }
 
@@ -220,15 +242,43 @@ mod tests {
         }
     }
 
-    /// Natural dithering of 2 bits has the levels 0 and the scale alone; of 3 bits a half and a quarter of it as well.
+    /// Natural dithering of 2 bits has the levels 0 and the largest magnitude alone; of 3 bits a half and a quarter of
+    /// it as well.
     #[test]
     fn few_bits_have_few_levels() {
-        for (bits, x, below, above) in
-            [(2, 0.7, 0.0, 1.0), (3, 0.7, 0.5, 1.0), (3, 0.3, 0.25, 0.5), (3, 0.2, 0.0, 0.25), (4, 0.01, 0.0, 0.015625)]
-        {
-            let encoder = Encoder::new(0.9f32.to_bits(), (1 << (bits - 1)) - 1, 1.0);
-            assert_eq!(decoded(&encoder, x, 0, bits), below, "{bits} bits, {x}");
-            assert_eq!(decoded(&encoder, x, (1 << 23) - 1, bits), above, "{bits} bits, {x}");
+        for scale in [1.0, 0.9, 3.0, 1e30, 1e-30, 2e38] {
+            for (bits, part, below, above) in [
+                (2, 0.7, 0.0, 1.0),
+                (3, 0.7, 0.5, 1.0),
+                (3, 0.3, 0.25, 0.5),
+                (3, 0.2, 0.0, 0.25),
+                (4, 0.01, 0.0, 0.015625),
+            ] {
+                let (x, most) = (part * scale, (1 << 23) - 1);
+                let encoder = Encoder::new(f32::to_bits(scale), (1 << (bits - 1)) - 1, 1.0);
+                assert_eq!(decoded(&encoder, x, 0, bits), below * scale, "{bits} bits, {x} of {scale}");
+                assert_eq!(decoded(&encoder, x, most, bits), above * scale, "{bits} bits, {x} of {scale}");
+                assert_eq!([0, most].map(|dither| decoded(&encoder, scale, dither, bits)), [scale; 2]);
+            }
+        }
+    }
+
+    /// The share of dithers that go up is a magnitude's place between the two levels around it.
+    #[test]
+    fn rounding_to_parts_of_the_largest_magnitude_is_unbiased() {
+        let encoder = Encoder::new(3.0f32.to_bits(), 7, 1.0);
+        for (x, below, above) in [(2.0, 1.5, 3.0), (1.4, 0.75, 1.5), (0.03, 0.0, 0.046875)] {
+            let (mut low, mut high) = (0, 1 << 23);
+            while low < high {
+                let middle = (low + high) / 2;
+                let value = decoded(&encoder, x, middle, 4);
+                assert!(value == below || value == above, "{x}: {value}");
+                if value == above { high = middle } else { low = middle + 1 }
+            }
+            let up = f64::from((1 << 23) - low) / f64::from(1 << 23);
+            let mean = f64::from(below) * (1.0 - up) + f64::from(above) * up;
+            let most = f64::from(above - below) * 2f64.powi(-22);
+            assert!((mean - f64::from(x)).abs() <= most, "{x}: {mean}");
         }
     }
 

@@ -6,6 +6,15 @@
 const SCALARS: u32 = 1u;
 const MAXIMA: u32 = 1u;
 
+// Levels of natural compression; fewer are natural dithering.
+const COMPRESSION: u32 = 127u;
+// What natural dithering scales the largest magnitude to, 2^23, and its biased exponent.
+const PARTS: u32 = 0x4b000000u;
+const PARTS_EXPONENT: u32 = 150u;
+// 2^-60: what is smaller is lifted by 2^64.
+const TINY: u32 = 0x21800000u;
+const UP: u32 = 0x5f800000u;
+
 fn maxima(value: u32) -> vec4<u32> {
     return vec4<u32>(value & MAGNITUDE, 0u, 0u, 0u);
 }
@@ -20,13 +29,20 @@ fn top_of(largest: u32) -> u32 {
 }
 
 fn wire(largest: vec2<u32>, beta: u32) -> vec2<u32> {
-    return vec2<u32>(select(f_mul1(top_of(largest.x) << 23u, beta), NAN, largest.x >= INF), 0u);
+    let scale = select(largest.x, top_of(largest.x) << 23u, levels() == COMPRESSION);
+    return vec2<u32>(select(f_mul1(scale, beta), NAN, largest.x >= INF), 0u);
 }
 
-// The exponent of the lowest level that is used; levels below it that are not; all ones, or zero for a poisoned bucket.
+// All ones in z, or zero for a poisoned bucket. Of natural compression the exponent of the lowest level that is used, and
+// levels below it that are not; of natural dithering what a magnitude is multiplied by, after a power of two that lifts it.
 fn encoder(largest: vec2<u32>) -> vec4<u32> {
     if largest.x >= INF {
         return vec4<u32>(1u, 0u, 0u, 0u);
+    }
+    if levels() < COMPRESSION {
+        let tiny = largest.x < TINY;
+        let lifted = select(largest.x, f_mul1(largest.x, UP), tiny);
+        return vec4<u32>(select(f_div1(PARTS, lifted), 0u, largest.x == 0u), select(ONE, UP, tiny), 0xffffffffu, 0u);
     }
     let lowest = i32(top_of(largest.x)) - i32(levels()) + 1;
     let base = max(lowest, 1);
@@ -43,15 +59,25 @@ fn decoder(scalars: vec2<u32>) -> vec4<u32> {
 
 fn code(e: Columns, v: vec4<u32>, dither: vec4<u32>) -> vec4<u32> {
     let kept = v & e.z;
-    let magnitude = kept & vec4<u32>(MAGNITUDE);
+    var magnitude = kept & vec4<u32>(MAGNITUDE);
+    var base = e.x;
+    var gap = e.y;
+    if levels() < COMPRESSION {
+        if any(e.y != vec4<u32>(ONE)) {
+            magnitude = f_mul(magnitude, e.y);
+        }
+        magnitude = f_mul(magnitude, e.x);
+        base = vec4<u32>(PARTS_EXPONENT + 1u - levels());
+        gap = vec4<u32>(0u);
+    }
     let one = vec4<u32>(1u);
     let field = magnitude >> vec4<u32>(23u);
     let exponent = max(field, one);
     let mantissa = (magnitude & vec4<u32>(FRACTION)) | (min(field, one) << vec4<u32>(23u));
-    let above = max(exponent, e.x);
-    let place = (mantissa >> min(above - exponent, vec4<u32>(31u))) + ((above - e.x) << vec4<u32>(23u));
+    let above = max(exponent, base);
+    let place = (mantissa >> min(above - exponent, vec4<u32>(31u))) + ((above - base) << vec4<u32>(23u));
     let used = (place + (dither >> vec4<u32>(fraction() - 23u))) >> vec4<u32>(23u);
-    let level = min(used + select(e.y, vec4<u32>(0u), used == vec4<u32>(0u)), vec4<u32>(levels()));
+    let level = min(used + select(gap, vec4<u32>(0u), used == vec4<u32>(0u)), vec4<u32>(levels()));
     return level | ((kept >> vec4<u32>(31u)) << vec4<u32>(bits() - 1u));
 }
 

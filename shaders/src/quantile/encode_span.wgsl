@@ -68,21 +68,28 @@ fn lower_bound(start: u32, first: u32, end: u32, key: u32) -> u32 {
     return from_index;
 }
 
-// Where a sorted bucket is cut: its first key, its elements, those below zero, and their quantiles.
+// Where a sorted bucket is cut: its first key, its elements, those below zero, those not above it, and the quantiles of
+// each: one more for zeros.
 struct Cuts {
     start: u32,
     elements: u32,
     below: u32,
+    through: u32,
     lower: u32,
+    middle: u32,
 }
 
 fn cuts_of(start: u32, elements: u32) -> Cuts {
-    let quantiles = 1u << params.bits;
     let below = lower_bound(start, 0u, elements, ZERO);
-    let nearest = (quantiles * below + elements / 2u) / elements;
-    let least = select(0u, 1u, below > 0u);
-    let most = quantiles - select(0u, 1u, below < elements);
-    return Cuts(start, elements, below, min(max(nearest, least), most));
+    let through = lower_bound(start, below, elements, ZERO + 1u);
+    let zeros = select(0u, 1u, through > below);
+    let sides = elements - (through - below);
+    let parted = (1u << params.bits) - zeros;
+    let nearest = (parted * below + sides / 2u) / max(sides, 1u);
+    let least = select(select(0u, 1u, below > 0u), parted, through == elements);
+    let most = parted - select(0u, 1u, through < elements);
+    let lower = min(max(nearest, least), most);
+    return Cuts(start, elements, below, through, lower, lower + zeros);
 }
 
 // The rank at which quantile `j` begins.
@@ -90,7 +97,15 @@ fn rank(c: Cuts, j: u32) -> u32 {
     if j < c.lower {
         return j * c.below / c.lower;
     }
-    return c.below + (j - c.lower) * (c.elements - c.below) / max((1u << params.bits) - c.lower, 1u);
+    if j < c.middle {
+        return c.below;
+    }
+    return c.through + (j - c.middle) * (c.elements - c.through) / max((1u << params.bits) - c.middle, 1u);
+}
+
+// The key of the element at which quantile `j` begins.
+fn edge_of(c: Cuts, j: u32) -> u32 {
+    return keys[c.start + rank(c, j)];
 }
 
 // A magnitude as a multiple of 2^-8 of the alignment's last place, rounded down.
@@ -103,19 +118,39 @@ fn aligned_finely(magnitude: u32, to: u32) -> u32 {
 
 // The mean of quantile `j`; 0 of one without elements.
 fn mean_of(c: Cuts, j: u32) -> u32 {
-    let first = rank(c, j);
+    let quantiles = 1u << params.bits;
+    var first = rank(c, j);
     let next = rank(c, j + 1u);
-    let edge = keys[c.start + first];
+    var edge = keys[c.start + first];
     var end = next;
-    if next < c.elements {
-        let behind = keys[c.start + next];
-        if behind == edge {
+    if j + 1u < quantiles {
+        let following = keys[c.start + next];
+        if following == edge {
+            // Those that equal the edge have the last but one of the quantiles that begin with them.
+            if j + 2u < quantiles {
+                if edge_of(c, j + 2u) == edge {
+                    return 0u;
+                }
+            }
+            return from_key(edge);
+        }
+        end = lower_bound(c.start, first, next, following);
+    }
+    var equal = 0u;
+    var follows = false;
+    if j > 0u {
+        follows = edge_of(c, j - 1u) == edge;
+    }
+    if follows {
+        first = lower_bound(c.start, first, end, edge + 1u);
+        if first == end {
             return 0u;
         }
-        end = lower_bound(c.start, first, next, behind);
+        edge = keys[c.start + first];
+    } else {
+        // Those that equal the edge and lie before its rank are the quantile's too.
+        equal = first - lower_bound(c.start, 0u, first, edge);
     }
-    // Those that equal the edge and lie before its rank are the quantile's too.
-    let equal = first - lower_bound(c.start, 0u, first, edge);
     let to = alignment(max(magnitude_of(edge), magnitude_of(keys[c.start + end - 1u])));
     let each = aligned_finely(magnitude_of(edge), to);
     let upper = (each >> 16u) * equal;
@@ -147,7 +182,7 @@ fn cut(part: u32, thread: u32) {
             if !not_finite(keys[start]) && !not_finite(keys[start + elements - 1u]) {
                 let c = cuts_of(start, elements);
                 made = mean_of(c, j);
-                edges[k] = keys[start + rank(c, j)];
+                edges[k] = edge_of(c, j);
             }
             scalars[first_scalar() + (((part + start) >> params.bucket_log2) << params.bits) + j] = made;
         }
@@ -170,6 +205,12 @@ fn code_of(start: u32, key: u32) -> u32 {
     for (var step = (1u << params.bits) >> 1u; step > 0u; step = step >> 1u) {
         if keys[start + code + step] <= key {
             code = code + step;
+        }
+    }
+    // Of several quantiles that begin with equal elements, those have the last but one.
+    if code > 0u {
+        if keys[start + code] == key && keys[start + code - 1u] == key {
+            code = code - 1u;
         }
     }
     return code;

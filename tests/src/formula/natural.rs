@@ -1,4 +1,4 @@
-//! Natural compression and dithering: powers of two below the largest magnitude, with signs.
+//! Natural compression: powers of two with signs. Natural dithering: the largest magnitude times powers of two.
 
 use gradwire::{CodecId, Device, Natural};
 
@@ -35,9 +35,26 @@ fn top(largest: f64) -> i32 {
     (-126..127).find(|e| largest <= 2f64.powi(*e)).unwrap_or(127)
 }
 
-/// The exponent of the lowest level above zero that is used.
-fn lowest(top: i32, levels: u32) -> i32 {
-    (top - levels as i32 + 1).max(-126)
+/// Whether the levels are those of natural dithering.
+fn dithers(levels: u32) -> bool {
+    levels < 127
+}
+
+/// The value of the highest level: the scale of a bucket with this largest magnitude.
+fn scale(largest: f64, levels: u32) -> f64 {
+    if dithers(levels) || largest == 0.0 { largest } else { 2f64.powi(top(largest)) }
+}
+
+/// The value of the lowest level above zero that is used.
+fn lowest(largest: f64, levels: u32) -> f64 {
+    let lowest = scale(largest, levels) * 2f64.powi(1 - levels as i32);
+    if dithers(levels) { lowest } else { lowest.max(2f64.powi(-126)) }
+}
+
+/// A magnitude's part of its bucket's scale as an encoder rounds it, times 2^23.
+fn part(x: f32, largest: f32) -> f64 {
+    let up = if largest < 2f32.powi(-60) { 2f32.powi(64) } else { 1.0 };
+    f64::from(x.abs() * up * (2f32.powi(23) / (largest * up)))
 }
 
 /// The largest power of two that is not above a magnitude, which is not zero.
@@ -69,10 +86,10 @@ impl Formula for Powers {
     }
 
     fn omega(&self, b: f64, levels: f64) -> f64 {
-        0.125 + (b * 4f64.powf(1.0 - levels)).min(b.sqrt() * 2f64.powf(2.0 - levels))
+        0.125 + (b * 4f64.powf(-levels)).min(b.sqrt() * 2f64.powf(1.0 - levels))
     }
 
-    /// The scale is below twice the largest magnitude.
+    /// The scale is below twice the largest magnitude, or is it.
     fn span(&self, bucket: &[f64]) -> (f64, Option<f64>) {
         (2.0 * bucket.iter().fold(0.0f64, |m, v| m.max(v.abs())), None)
     }
@@ -87,19 +104,24 @@ impl Formula for Powers {
 
     /// Above the lowest level, the distance of two is the lower one's value, so that the place is between 1 and 2.
     fn positions(&self, levels: u32, bucket: &[f64]) -> Vec<(f64, f64)> {
-        let lowest = lowest(top(bucket.iter().fold(0.0f64, |m, v| m.max(v.abs()))), levels);
-        let step = |v: f64| if v < 2f64.powi(lowest) { 2f64.powi(lowest) } else { 2f64.powi(below(v)) };
+        let largest = bucket.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+        let (lowest, scale) = (lowest(largest, levels), scale(largest, levels));
+        let step = |v: f64| {
+            let part = if dithers(levels) { scale } else { 1.0 };
+            if v < lowest { lowest } else { 2f64.powi(below(v / part)) * part }
+        };
         bucket.iter().map(|v| (step(v.abs()), v.abs() / step(v.abs()))).collect()
     }
 
     /// A magnitude's place between two levels, to 23 bits, plus the dither.
     fn encode(&self, s: &Setting, bucket: &[f32], first: usize, out: &mut Encoded) {
         let largest = bucket.iter().fold(0.0f32, |m, v| m.max(v.abs()));
-        let top = top(largest.into());
-        let lowest = lowest(top, s.levels);
-        out.scalars.push(if largest == 0.0 { 0.0 } else { 2f32.powi(top) * s.beta });
+        out.scalars.push(scale(largest.into(), s.levels) as f32 * s.beta);
+        // Of natural dithering the parts of the largest magnitude times 2^23 are rounded, whose highest level is 23.
+        let top = if dithers(s.levels) { 23 } else { top(largest.into()) };
+        let lowest = (top - s.levels as i32 + 1).max(-126);
         for (i, v) in bucket.iter().enumerate() {
-            let x = f64::from(v.abs());
+            let x = if dithers(s.levels) && largest > 0.0 { part(*v, largest) } else { f64::from(v.abs()) };
             let fraction = oracle::fraction(s.levels);
             let dither = (oracle::dither(s, first + i, fraction) >> (fraction - 23)) as f64 * 2f64.powi(-23);
             let cut = |place: f64| (place * 2f64.powi(23)).floor() * 2f64.powi(-23);
@@ -166,17 +188,19 @@ fn theorems(device: &Device, x: &[f32], note: &mut Note<'_>) {
     }
 }
 
-/// What is decoded is a power of two between half of a magnitude and twice it; below the lowest level, zero or that
-/// level.
+/// What is decoded is a level between half of a magnitude and twice it; below the lowest level, zero or that level.
 fn halved_or_doubled(device: &Device, case: &Case, x: &[f32]) -> Outcome {
     let decoded = decode_with(device, case, x, 13)?;
     let size = case.bucket.unwrap_or(x.len());
     for (x, d) in x.chunks(size).zip(decoded.chunks(size)) {
-        let largest = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
-        let lowest = 2f64.powi(lowest(top(largest.into()), case.levels));
+        let largest = f64::from(x.iter().fold(0.0f32, |m, v| m.max(v.abs())));
+        let lowest = lowest(largest, case.levels);
+        let part = if dithers(case.levels) { largest } else { 1.0 };
         for (x, d) in x.iter().zip(d).map(|(x, d)| (f64::from(x.abs()), f64::from(d.abs()))) {
-            let is_level = d == 0.0 || d == 2f64.powi(below(d));
-            let near = if x < lowest { d == 0.0 || d == lowest } else { d > x / 2.0 && d < x * 2.0 };
+            // Levels below the smallest normal number are rounded.
+            let power = 2f64.powi(below(d / part)) * part;
+            let is_level = d == 0.0 || d == power || d == f64::from(power as f32) || d < 2f64.powi(-126);
+            let near = if x < lowest { d == 0.0 || d == f64::from(lowest as f32) } else { d > x / 2.0 && d < x * 2.0 };
             if !is_level || !near {
                 return Err(format!("{}: {x:e} becomes {d:e}", case.label()));
             }
@@ -185,15 +209,19 @@ fn halved_or_doubled(device: &Device, case: &Case, x: &[f32]) -> Outcome {
     Ok(decoded.len() as u64)
 }
 
-/// Powers of two that are levels are decoded as they are, whatever is drawn.
+/// Numbers that are levels are decoded as they are, whatever is drawn.
 fn powers_stay(device: &Device, case: &Case) -> Outcome {
     let levels = case.levels.min(100) as i32;
     let x: Vec<f32> = (0..600).map(|i| 2f32.powi(-(i % levels)) * if i % 3 == 0 { -1.0 } else { 1.0 }).collect();
     let x: Vec<f32> = x.chunks(32).flat_map(|chunk| [&[1.0f32], &chunk[1..]].concat()).collect();
     for run in 0..8 {
-        let decoded = decode_with(device, case, &x, run)?;
-        if let Some(i) = (0..x.len()).find(|i| x[*i].to_bits() != decoded[*i].to_bits()) {
-            return Err(format!("{}: {} becomes {}", case.label(), x[i], decoded[i]));
+        // Natural dithering's levels are parts of the largest magnitude, whatever that is.
+        for scale in if dithers(case.levels) { &[1.0, 0.7, 3e38, 1e-20][..] } else { &[1.0] } {
+            let x: Vec<f32> = x.iter().map(|v| v * scale).collect();
+            let decoded = decode_with(device, case, &x, run)?;
+            if let Some(i) = (0..x.len()).find(|i| x[*i].to_bits() != decoded[*i].to_bits()) {
+                return Err(format!("{}: {} becomes {}", case.label(), x[i], decoded[i]));
+            }
         }
     }
     Ok(8 * x.len() as u64)
@@ -216,7 +244,9 @@ fn vectors() -> Vec<Spec> {
     for (name, largest) in [("2^127", 2f32.powi(127)), ("2^-125", 2f32.powi(-125)), ("2^-126", f32::MIN_POSITIVE)] {
         let x: Vec<f32> = (0..64).map(|i| largest * (1.0 - i as f32 / 64.0)).collect();
         specs.push(Spec::new(format!("up to {name}"), case(8, Some(64)), with(x.clone(), 5, f32::from_bits(3))));
-        specs.push(Spec::new(format!("up to {name}, 4 bits"), case(4, Some(64)), x));
+        specs.push(Spec::new(format!("up to {name}, 4 bits"), case(4, Some(64)), x.clone()));
+        let odd = x.iter().map(|v| v * 0.7).collect();
+        specs.push(Spec::new(format!("up to 0.7 times {name}, 5 bits"), case(5, Some(64)), odd));
     }
     for bucket in [Some(32), Some(256), None] {
         let case = Case { contractive: true, ..case(3, bucket) };

@@ -39,19 +39,25 @@ pub(super) const MEANS: Means = Means;
 
 pub(super) struct Means;
 
-/// The first element of each quantile of a bucket, and how many quantiles are of elements below zero.
+/// The first element of each quantile of a bucket, and how many quantiles are of elements below zero. Zeros have one.
 fn edges(bucket: &[f32], quantiles: usize) -> (Vec<f32>, usize) {
     let mut sorted = bucket.to_vec();
     sorted.sort_by(|a, b| a.partial_cmp(b).expect("finite"));
-    let (below, above): (Vec<f32>, Vec<f32>) = sorted.into_iter().partition(|v| *v < 0.0);
-    let nearest = (quantiles as f64 * below.len() as f64 / bucket.len() as f64).round() as usize;
+    let (below, rest): (Vec<f32>, Vec<f32>) = sorted.into_iter().partition(|v| *v < 0.0);
+    let (zeros, above): (Vec<f32>, Vec<f32>) = rest.into_iter().partition(|v| *v == 0.0);
+    let middle = zeros.len().min(1);
+    let shared = quantiles - middle;
+    let nearest = (shared as f64 * below.len() as f64 / (below.len() + above.len()) as f64).round() as usize;
     let lower = match (below.is_empty(), above.is_empty()) {
+        (_, true) => shared,
         (true, _) => 0,
-        (_, true) => quantiles,
-        _ => nearest.clamp(1, quantiles - 1),
+        _ => nearest.clamp(1, shared - 1),
     };
-    let first = |side: &[f32], of: usize| (0..of).map(|j| side[j * side.len() / of]).collect::<Vec<f32>>();
-    ([first(&below, lower), first(&above, quantiles - lower)].concat(), lower)
+    let first = |side: &[f32], of: usize| {
+        // Nothing is in a quantile of elements below zero if there are none, and zeros alone.
+        (0..of).map(|j| side.get(j * side.len() / of).copied().unwrap_or(0.0)).collect::<Vec<f32>>()
+    };
+    ([first(&below, lower), first(&zeros, middle), first(&above, shared - lower)].concat(), lower)
 }
 
 impl Formula for Means {
@@ -101,7 +107,8 @@ impl Formula for Means {
         let (edges, lower) = edges(bucket, quantiles);
         let mut all = vec![Vec::new(); quantiles];
         for v in bucket {
-            let code = edges.iter().rposition(|edge| edge <= v).expect("the first edge is the least element");
+            let last = edges.iter().rposition(|edge| edge <= v).expect("the first edge is the least element");
+            let code = last - usize::from(last > 0 && edges[last] == *v && edges[last - 1] == *v);
             all[code].push(*v);
             out.codes.push(code as u32);
         }
@@ -197,7 +204,7 @@ fn means(device: &Device, case: &Case, x: &[f32]) -> Outcome {
     Ok(decoded.len() as u64)
 }
 
-/// Of distinct elements, a quantile has at most 1.5 B/levels, rounded up, and all quantiles are used.
+/// Of distinct elements, a quantile has at most 1.5 B/(levels - 1), rounded up, and all quantiles are used.
 fn even(device: &Device, case: &Case) -> Outcome {
     let size = case.bucket.unwrap_or(4096);
     for below in [0, 1, size / 3, size / 2, size - 1, size] {
@@ -208,20 +215,21 @@ fn even(device: &Device, case: &Case) -> Outcome {
         let quantiles: Vec<usize> = decoded.chunk_by(|a, b| a == b).map(<[f32]>::len).collect();
         let (used, most) = (quantiles.len(), quantiles.iter().copied().max().unwrap_or(0));
         let levels = case.levels as usize;
-        if used != levels.min(size) || most > (3 * size).div_ceil(2 * levels) {
+        if used != levels.min(size) || most > (3 * size).div_ceil(2 * (levels - 1)) {
             return Err(format!("{}, {below} below zero: {used} quantiles, of {most} at most", case.label()));
         }
     }
     Ok(6)
 }
 
-/// What a bucket has few values of is exact: as many elements as levels, and values that are there 1.5 B/levels times.
+/// What a bucket has few values of is exact: as many elements as levels, and values that are there as often as two
+/// quantiles may have elements. Zeros are exact however few they are.
 fn exact(device: &Device, case: &Case) -> Outcome {
     let (size, levels) = (case.bucket.unwrap_or(4096), case.levels as usize);
-    let times = (3 * size).div_ceil(2 * levels);
+    let times = 2 * (3 * size).div_ceil(2 * (levels - 1));
     let often = (0..size).map(|i| ((i / times) as f32 - 1.5) * 0.7).rev();
     // The last value is there less often, and takes that of the one before it.
-    let often: Vec<f32> = often.map(|v| v.min(((size / times - 1) as f32 - 1.5) * 0.7)).collect();
+    let often: Vec<f32> = often.map(|v| v.min(((size / times).max(1) as f32 - 2.5) * 0.7)).collect();
     let few: Vec<f32> = (0..levels.min(size)).map(|i| (i as f32 - 2.5) * 1.1).collect();
     for x in [vec![0.1; size], vec![-0.1; 7], few, often] {
         let decoded = decode_with(device, case, &x, 12)?;
@@ -229,7 +237,23 @@ fn exact(device: &Device, case: &Case) -> Outcome {
             return Err(format!("{}: {:e} becomes {:e}", case.label(), x[at], decoded[at]));
         }
     }
-    Ok(4)
+    let bell = |i: usize| (i * 7919 % size) as f32 / size as f32 - 0.3;
+    for every in [2, 7, 100, size] {
+        // Zeros at some places, at all but some, and one value at all but some.
+        let few: Vec<f32> = (0..size).map(|i| if i % every == 0 { 0.0 } else { bell(i) }).collect();
+        let most: Vec<f32> = (0..size).map(|i| if i % every == 0 { bell(i) } else { 0.0 }).collect();
+        let other: Vec<f32> = (0..size).map(|i| if i % every == 0 { bell(i) } else { 0.5 }).collect();
+        for (x, frequent) in [(few, 0.0), (most, 0.0), (other, 0.5)] {
+            if frequent != 0.0 && x.iter().filter(|v| **v == frequent).count() < times {
+                continue;
+            }
+            let decoded = decode_with(device, case, &x, 12)?;
+            if let Some(at) = (0..x.len()).find(|at| (x[*at] == frequent) != (decoded[*at] == frequent)) {
+                return Err(format!("{}, every {every}: {:e} becomes {:e}", case.label(), x[at], decoded[at]));
+            }
+        }
+    }
+    Ok(16)
 }
 
 /// The vectors of quantile buckets.
@@ -249,6 +273,11 @@ fn vectors() -> Vec<Spec> {
     for (name, fill) in FILLS {
         specs.push(Spec::new(name, case(2, 256), fill(36)).add(0.5, start(36)));
     }
+    let mostly = (0..256).map(|i| if i == 77 { 1.0 } else { 0.0 }).collect();
+    specs.push(Spec::new("zeros and a one", case(4, 256), mostly).add(1.0, start(256)));
+    let frequent = (0..200).map(|i| if i % 3 == 0 { i as f32 - 90.0 } else { -7.5 }).collect();
+    specs.push(Spec::new("a frequent value", case(3, 256), frequent).add(1.0, start(200)));
+    specs.push(Spec::new("zeros alone", case(2, 256), vec![0.0; 9]).add(1.0, start(9)));
     let ties = (0..300).map(|i| (i % 7) as f32 - 2.0).collect();
     specs.push(Spec::new("ties", case(3, 256), ties).add(2.0, start(300)));
     let zeros = (0..90).map(|i| [-1.0, -0.0, 0.0, 0.5][i % 4] * (i / 8) as f32).collect();

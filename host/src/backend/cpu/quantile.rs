@@ -107,18 +107,22 @@ fn quantize(quantiles: u32, sorted: &[Placed], codes: &mut [u32; MOST]) -> Optio
     }
     let mut means = [0; CODES];
     let cuts = Cuts::new(quantiles, elements, at);
+    let mut edges = [0; CODES];
+    let edges = &mut edges[..quantiles as usize];
+    edges.iter_mut().zip(0..).for_each(|(edge, code)| *edge = at(cuts.rank(code)));
     let mut end = sorted.len();
-    for code in (0..quantiles).rev() {
-        let edge = at(cuts.rank(code));
-        // From the first element that equals the edge on, and none where the quantile behind has the same edge.
-        let begin = sorted[..end].partition_point(|element| key_of(*element) < edge);
+    for (code, edge) in edges.iter().enumerate().rev() {
+        // The last of several quantiles that begin with equal elements is of those above them.
+        let is_last = code > 0 && edges[code - 1] == *edge && edges.get(code + 1) != Some(edge);
+        let least = edge + u32::from(is_last);
+        let begin = sorted[..end].partition_point(|element| key_of(*element) < least);
         let own = &sorted[begin..end];
         end = begin;
-        let Some(last) = own.last() else { continue };
+        let (Some(first), Some(last)) = (own.first(), own.last()) else { continue };
         let sum = |to| own.iter().map(|element| term(key_of(*element), to)).sum();
-        means[code as usize] = mean_between(edge, key_of(*last), own.len() as u32, sum).to_bits();
+        means[code] = mean_between(key_of(*first), key_of(*last), own.len() as u32, sum).to_bits();
         for element in own {
-            codes[*element as usize % MOST] = code;
+            codes[*element as usize % MOST] = code as u32;
         }
     }
     Some(means)
