@@ -1,5 +1,7 @@
 //! Open, probe, and the one place that chooses a backend.
 
+use std::sync::OnceLock;
+
 use crate::backend::cpu::Cpu;
 #[cfg(feature = "cuda")]
 use crate::backend::cuda::Cuda;
@@ -52,7 +54,8 @@ enum Backend {
 /// ```
 pub struct Device {
     backend: Backend,
-    name: String,
+    /// Made when it is asked for: that of the CPU names its threads, which no device starts by being opened.
+    name: OnceLock<String>,
     passed_over: Vec<Error>,
 }
 
@@ -86,7 +89,7 @@ impl Device {
                     backend: kind,
                     reason: format!(
                         "{} is software, and the CPU backend is faster; Device::of(BackendKind::Wgpu) takes it",
-                        device.name
+                        device.name()
                     ),
                 }),
                 Ok(device) => return Ok(Self { passed_over, ..device }),
@@ -122,20 +125,19 @@ impl Device {
 
     /// The CPU as set up.
     pub fn from_cpu(cpu: Cpu) -> Self {
-        let name = format!("CPU, {} threads, {}", threads::count(), cpu.simd().name());
-        Self { backend: Backend::Cpu(cpu), name, passed_over: Vec::new() }
+        Self { backend: Backend::Cpu(cpu), name: OnceLock::new(), passed_over: Vec::new() }
     }
 
     /// A WGPU device as set up.
     #[cfg(feature = "wgpu")]
     pub fn from_wgpu(wgpu: Wgpu) -> Self {
-        Self { name: wgpu.name().to_owned(), backend: Backend::Wgpu(wgpu), passed_over: Vec::new() }
+        Self { name: OnceLock::new(), backend: Backend::Wgpu(wgpu), passed_over: Vec::new() }
     }
 
     /// A CUDA device as set up.
     #[cfg(feature = "cuda")]
     pub fn from_cuda(cuda: Cuda) -> Self {
-        Self { name: cuda.name().to_owned(), backend: Backend::Cuda(cuda), passed_over: Vec::new() }
+        Self { name: OnceLock::new(), backend: Backend::Cuda(cuda), passed_over: Vec::new() }
     }
 
     /// Which backend runs.
@@ -151,7 +153,13 @@ impl Device {
 
     /// The device's name.
     pub fn name(&self) -> &str {
-        &self.name
+        self.name.get_or_init(|| match &self.backend {
+            Backend::Cpu(cpu) => format!("CPU, {} threads, {}", threads::count(), cpu.simd().name()),
+            #[cfg(feature = "wgpu")]
+            Backend::Wgpu(wgpu) => wgpu.name().to_owned(),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.name().to_owned(),
+        })
     }
 
     /// Why each backend that comes before this one was passed over.
@@ -515,13 +523,13 @@ fn expect_inputs(plan: &EncodePlan, gradient: Gradient<'_>, residual: &[f32]) ->
 
 impl std::fmt::Display for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.kind(), self.name)
+        write!(f, "{}: {}", self.kind(), self.name())
     }
 }
 
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Device").field("kind", &self.kind()).field("name", &self.name).finish()
+        f.debug_struct("Device").field("kind", &self.kind()).field("name", &self.name()).finish()
     }
 }
 

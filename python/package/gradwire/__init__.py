@@ -11,6 +11,7 @@
 ``gradwire.torch`` has the communication hook of PyTorch's DistributedDataParallel.
 """
 
+from . import _interpreter  # noqa: F401, before the extension
 from ._gradwire import Compressor, Device, Payload, __version__, methods, recipe
 from .errors import (
     DeviceError,
@@ -51,6 +52,6 @@ def encode(codec, gradient, *, run=0, step=0, worker=0, tensor=0, residual=None)
     return _cpu.encode(codec, gradient, run=run, step=step, worker=worker, tensor=tensor, residual=residual)
 
 
-def decode(payload, out=None):
+def decode(payload, out=None, *, elements=None):
     """Decodes a payload on the CPU: :meth:`Device.decode`."""
-    return _cpu.decode(payload, out)
+    return _cpu.decode(payload, out, elements=elements)
