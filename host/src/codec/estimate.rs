@@ -31,20 +31,24 @@ pub enum Estimate {
     /// * **Memory**: what reaches a threshold that is tried is copied to the host, 8 bytes per entry; where the first
     ///   threshold is far too high or low, that may be every entry.
     Gaussian,
-    /// SIDCo with exponential fits: magnitudes are taken for exponential, stage by stage. The first threshold is the
-    /// mean of |x| times ln(1/rho)/M. Each other stage adds the mean by which magnitudes exceed the last threshold,
-    /// times as much.
+    /// SIDCo with exponential fits: magnitudes are taken for exponential, stage by stage. One stage has the threshold
+    /// mean |x| ln(1/rho). The first of M > 1 stages keeps the part 0.25, so its threshold is mean |x| ln(1/0.25); each
+    /// other stage adds the mean by which magnitudes exceed the last threshold, times ln(0.25/rho)/(M - 1).
     ///
     /// Source: Abdelmoniem, Elzanaty, Alouini and Canini, "An efficient statistical-based gradient compression
-    /// technique for distributed training systems", MLSys 2021, algorithm 1.
+    /// technique for distributed training systems", MLSys 2021, algorithm 1; the first stage's part and the most stages
+    /// are those of the authors' code (`compression.py` and `settings.py` of sands-lab/SIDCo).
     ///
     /// * **Stages**: M is the least from 1 on with which 0.8 k to 1.2 k entries reach the last threshold. Theirs is
     ///   adapted from step to step by the same tolerance; here within a step, so that no step depends on another and
-    ///   there is nothing to save.
-    /// * **Bounded**: M is at most ln(1/rho), rounded up. Of all that were tried, the threshold is kept whose number of
-    ///   entries is nearest to k, as a ratio. Where there are few different magnitudes, that may be any number.
-    /// * **Reads** of the gradient: one for the mean, and one for each M. For exponential magnitudes, M stages copy the
-    ///   part rho^(1/M) of the entries to the host, which computes all stages but the first.
+    ///   there is nothing to save. Their code takes the excess over the smallest magnitude that is left; here it is over
+    ///   the threshold, as in the paper.
+    /// * **Bounded**: M is at most log2(1/rho), rounded up, and 1 for rho of 0.25 or more. Of all that were tried, the
+    ///   threshold is kept whose number of entries is nearest to k, as a ratio. Where there are few different
+    ///   magnitudes, that may be any number. If none reaches a threshold, the mean is the threshold.
+    /// * **Reads** of the gradient: one for the mean, one for M = 1, and one for all others; one more if none reached a
+    ///   threshold. More stages than one copy to the host what reaches the first one's threshold, a quarter of
+    ///   exponential magnitudes.
     Sidco,
 }
 

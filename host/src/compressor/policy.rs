@@ -20,6 +20,11 @@ impl Tensor {
         Self { name: name.into(), shape: shape.into() }
     }
 
+    /// Whether fewer than two of its sides are 2 or more.
+    fn is_vector(&self) -> bool {
+        self.shape.iter().filter(|side| **side > 1).count() < 2
+    }
+
     /// Its elements.
     pub fn elements(&self) -> u64 {
         self.shape.iter().fold(1, |product: u64, side| product.saturating_mul(*side))
@@ -56,6 +61,7 @@ pub struct Policy {
 enum Rule {
     Named(String),
     AtLeast(u64),
+    Vector,
 }
 
 impl Policy {
@@ -108,6 +114,31 @@ impl Policy {
         Ok(self)
     }
 
+    /// Another recipe for vectors: tensors with fewer than two sides of 2 or more.
+    ///
+    /// DeMo's code transforms 64 elements of a vector at a time, and sends as many coefficients of those as of a square
+    /// of 64 x 64 of a matrix:
+    ///
+    /// ```
+    /// use gradwire::{Policy, Tensor};
+    /// let demo = Policy::new("dct:tiles+topk:k=32,block=4096,clamped+ef:beta=0.999")?
+    ///     .vectors("dct:block=8+topk:k=32,block=64,clamped+ef:beta=0.999")?;
+    /// let recipe = |shape: [u64; 2]| demo.recipe(&Tensor::new("", shape)).to_string();
+    /// assert_eq!(recipe([1, 768]), "dct:block=8+topk:k=32,block=64+ef:beta=0.999");
+    /// assert_eq!(recipe([768, 768]), "dct:tiles+topk:k=32,block=4096+ef:beta=0.999");
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Policy::new`].
+    pub fn vectors<R: TryInto<Recipe>>(mut self, recipe: R) -> Result<Self, Error>
+    where
+        Error: From<R::Error>,
+    {
+        self.rules.push((Rule::Vector, checked(recipe)?));
+        Ok(self)
+    }
+
     /// For a network that sums on the way and gathers nothing: a recipe whose payloads cannot be summed is refused when
     /// the compressor is made.
     pub fn all_reduce_only(mut self) -> Self {
@@ -121,12 +152,12 @@ impl Policy {
         let fits = |rule: &Rule| match rule {
             Rule::Named(pattern) => matches(pattern, &tensor.name),
             Rule::AtLeast(least) => elements >= *least,
+            Rule::Vector => tensor.is_vector(),
         };
         if let Some((_, recipe)) = self.rules.iter().find(|(rule, _)| fits(rule)) {
             return recipe.clone();
         }
-        let is_vector = tensor.shape.iter().filter(|side| **side > 1).count() < 2;
-        if elements < self.small || is_vector && elements < self.small_vectors {
+        if elements < self.small || tensor.is_vector() && elements < self.small_vectors {
             // Momentum is of all tensors, or some would be trained without.
             return self.recipe.uncompressed();
         }

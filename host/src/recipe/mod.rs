@@ -371,9 +371,13 @@ impl Recipe {
     /// coefficients themselves, which is the same, since the transform is linear, and has one basis for ever: so a step
     /// takes one transform each way, and what is sent and what is kept add up as behind any other codec, to the bit.
     /// DeMo is `dct:tiles+topk:k=32,block=4096,clamped+ef:beta=0.999,gamma=<lr>`, and the sign of the mean behind it.
-    /// Two things differ: of a side that 64 does not divide, theirs takes the largest divisor up to 64, and here what
-    /// whole tiles leave comes behind them, in blocks as it lies, since sides are powers of two ([`Dct::tiles`]); and a
+    /// Three things differ: of a side that 64 does not divide, theirs takes the largest divisor up to 64, and here what
+    /// whole tiles leave comes after them, in blocks as it lies, since sides are powers of two ([`Dct::tiles`]); theirs
+    /// sends half of the coefficients of a vector, which has a recipe of its own here ([`Policy::vectors`]); and a
     /// coefficient that some ranks have sent has the mean over all of them, where theirs is over those that sent it.
+    ///
+    /// [`Policy::vectors`]: crate::Policy::vectors
+    ///
     /// Without `tiles`, squares are of 4096 elements as they lie. That spares a copy of the gradient each way in the
     /// host's memory, and in a device's where the model has other recipes too.
     ///

@@ -59,9 +59,11 @@ fn sidco(x: &[f32], k: usize) -> f32 {
     let mean = total(x, |span| in_units(span, 31, 1)) / x.len() as f64;
     let log = -(k as f64 / x.len() as f64).ln();
     let mut best: Option<f32> = None;
-    for stages in 1..=log.ceil().max(1.0) as u32 {
-        let each = log / f64::from(stages);
-        let mut t = down(mean * each);
+    // The first of several stages is for a quarter, which is not refined where no fewer are wanted.
+    let (quarter, most) = (4f64.ln(), (log / 2f64.ln()).ceil() as u32);
+    for stages in 1..=if log > quarter { most } else { 1 } {
+        let each = if stages == 1 { 0.0 } else { (log - quarter) / f64::from(stages - 1) };
+        let mut t = down(mean * if stages == 1 { log } else { quarter });
         for _ in 1..stages {
             let above: Vec<f64> =
                 x.iter().filter(|v| v.abs() >= t).map(|v| f64::from(v.abs()) - f64::from(t)).collect();
@@ -76,7 +78,8 @@ fn sidco(x: &[f32], k: usize) -> f32 {
             break;
         }
     }
-    best.unwrap_or(0.0)
+    let best = best.unwrap_or(0.0);
+    if reach(x, best) > 0 { best } else { down(mean) }
 }
 
 /// How many reach a threshold.

@@ -9,6 +9,9 @@ use crate::codec::estimate::Estimate;
 /// Corrections of a threshold of GaussianK.
 const CORRECTIONS: u32 = 10;
 
+/// ln(1/0.25): the first of several stages of SIDCo is for that part of the elements.
+const FIRST: f64 = 2.0 * std::f64::consts::LN_2;
+
 /// What is known of a gradient's elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Known {
@@ -59,8 +62,10 @@ pub(crate) struct About {
 enum Way {
     /// There is one threshold.
     One,
-    /// Of a mean of magnitudes; ln(1/rho); how many stages are next.
-    Stages { mean: f64, log: f64, stages: u32 },
+    /// Of a mean of magnitudes and ln(1/rho): one stage.
+    Stage { mean: f64, log: f64 },
+    /// Of the same: several stages, from the first one's entries.
+    Stages { mean: f64, log: f64 },
     /// Corrections that are left; a threshold that too many reach, and one that too few reach.
     Corrected { left: u32, many: Option<f32>, few: Option<f32> },
 }
@@ -83,7 +88,7 @@ impl About {
             }
             Known::Magnitude(mean) => {
                 let log = -ln(part);
-                (Way::Stages { mean, log, stages: 1 }, down(mean * log))
+                (Way::Stage { mean, log }, down(mean * log))
             }
         };
         let wanted = Wanted { k, least, most };
@@ -101,15 +106,23 @@ impl About {
             Way::One => {
                 self.offer(first);
             }
-            Way::Stages { mean, log, stages } => {
-                let each = log / f64::from(stages);
-                let last = (1..stages).fold(first, |threshold, _| self.stage(threshold, each));
-                let enough = self.offer(last);
-                if !enough && f64::from(stages) < log {
-                    let stages = stages + 1;
-                    self.way = Way::Stages { mean, log, stages };
-                    self.next = Some(down(mean * (log / f64::from(stages))));
+            Way::Stage { mean, log } => {
+                if !self.offer(first) && log > FIRST {
+                    self.way = Way::Stages { mean, log };
+                    self.next = Some(down(mean * FIRST));
+                } else {
+                    self.keep_some(mean);
                 }
+            }
+            Way::Stages { mean, log } => {
+                for stages in 2..=(log / std::f64::consts::LN_2).ceil() as u32 {
+                    let each = (log - FIRST) / f64::from(stages - 1);
+                    let last = (1..stages).fold(first, |threshold, _| self.stage(threshold, each));
+                    if self.offer(last) {
+                        break;
+                    }
+                }
+                self.keep_some(mean);
             }
             Way::Corrected { mut left, mut many, mut few } => {
                 let mut threshold = first;
@@ -143,6 +156,14 @@ impl About {
             self.entries.indices.into_iter().zip(self.entries.bits).filter(|(_, bits)| reaches(*bits, threshold));
         let (indices, bits) = kept.unzip();
         Entries { indices, bits }
+    }
+
+    /// Has the mean for a threshold, which some magnitude reaches, if none reached those before it.
+    fn keep_some(&mut self, mean: f64) {
+        if matches!(self.best, Some((_, 0))) {
+            self.way = Way::One;
+            self.next = Some(down(mean));
+        }
     }
 
     /// Keeps a threshold in mind, and says whether enough entries reach it, and not too many.
