@@ -227,7 +227,7 @@ def test_two_phases(codec, feedback, ranks):
             assert place == (mine if step.step else None) and after.owners[0][0] == mine
             owned, kept = (owned if step.step else numpy.zeros(10**4, F)), after.owners[0][1]
         for index, ((tensor, low, high), payload) in enumerate(zip(step.cut[rank], second[rank], strict=True)):
-            total = wire.summed([sent[of][rank][index] for of in range(ranks)], 1)
+            total = wire.summed([sent[of][rank][index] for of in range(ranks)], 1 / step.power)
             again, left = encoded(total, ranks * (ranks + 1) + rank, tensor, owned[: high - low] if feedback else None)
             assert again == payload
             if feedback:

@@ -473,6 +473,8 @@ class Step:
         self.model, self.step, self.ranks = before.model, before.steps, len(calls[0][2])
         assert (after.steps, after.description, after.run) == (self.step + 1, before.description, before.run)
         self.weight = F(1) / F(self.ranks)
+        # The least power of two that is no less.
+        self.power = 1 << (self.ranks - 1).bit_length()
         self.mean = numpy.full(self.model.elements, numpy.nan, F)
         # What each rank sent of each part, and what an owner sent, decoded.
         self.sent, self.owned = {}, {}
@@ -507,8 +509,7 @@ class Step:
         """The mean of what an all-reduce summed."""
         given, got = self.take("all_reduce")
         assert all(sum == got[0] for sum in got)
-        power = 1 << (self.ranks - 1).bit_length()
-        return numpy.frombuffer(got[0], "<f4") * F(power / self.ranks)
+        return numpy.frombuffer(got[0], "<f4") * F(self.power / self.ranks)
 
     @property
     def takes_along(self):
@@ -617,7 +618,7 @@ class Step:
         flat = lambda pieces: numpy.concatenate([values for piece in pieces for values in piece])
         self.sent[part.first] = [flat(row) for row in sent]
         self.owned[part.first] = sums, sent
-        return summed([flat(sums)], self.weight)
+        return summed([flat(sums)], self.power / self.ranks)
 
     def low_rank(self, part):
         """Factors, and after the last of them what is not compressed. The mean is of the state after the step."""

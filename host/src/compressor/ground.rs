@@ -95,10 +95,9 @@ impl Host<'_> {
         let (device, seed, mut packed) = (self.device, part.seed_of(seed), part.pack(self.gradient));
         let (mut values, finite) = if part.recipe.memory().feedback {
             let residual = self.planes.of(Held::Residual);
-            let mut left = part.pack(residual.before);
-            let values = device.encode_random_with_feedback(codec, &packed, &mut left, seed)?;
+            let (values, left, finite) = device.take_random(codec, &packed, &part.pack(residual.before), seed)?;
             part.unpack(&left, residual.behind);
-            (values, are_finite(bytemuck::cast_slice(&left)))
+            (values, finite)
         } else {
             (device.encode_random(codec, &packed, seed)?, are_finite(bytemuck::cast_slice(&packed)))
         };

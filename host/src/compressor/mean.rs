@@ -8,11 +8,21 @@ use crate::collective::{Collective, CollectiveError};
 /// values below 2^-126 times the number of ranks, which may round.
 pub(super) fn all_reduce(group: &mut (impl Collective + ?Sized), values: &mut [f32]) -> Result<f32, CollectiveError> {
     let ranks = group.ranks();
-    // A power of two up to 2^32, which f32 holds.
-    let power = u64::from(ranks).next_power_of_two() as f32;
     if ranks > 1 {
-        values.iter_mut().for_each(|value| *value *= power.recip());
+        let part = power(ranks).recip();
+        values.iter_mut().for_each(|value| *value *= part);
     }
     group.all_reduce_sum(values)?;
-    Ok(power / ranks as f32)
+    Ok(weight(ranks))
+}
+
+/// The least power of two that is at least the number of ranks.
+pub(super) fn power(ranks: u32) -> f32 {
+    // Up to 2^32, which f32 holds.
+    u64::from(ranks).next_power_of_two() as f32
+}
+
+/// What makes a sum of such parts a mean.
+pub(super) fn weight(ranks: u32) -> f32 {
+    power(ranks) / ranks as f32
 }

@@ -28,7 +28,7 @@ use crate::rotation::{Rotation, Tiles};
 use crate::seed::Seed;
 use crate::sparse::SparsePayload;
 use crate::view::PayloadView;
-use crate::wire::Payload;
+use crate::wire::{Payload, PayloadError};
 
 /// Tensors that share a recipe, which is not none.
 #[derive(Clone, Debug)]
@@ -397,10 +397,11 @@ impl Part {
                 let mut all = Vec::with_capacity(ranks.len());
                 for (rank, payloads) in ranks.iter().enumerate() {
                     for bytes in *payloads {
-                        let payload = SparsePayload::from_bytes(bytes).map_err(|source| damaged(rank, 0, source))?;
-                        if payload.len() != *elements {
-                            return Err(differs(rank, 0, "length"));
-                        }
+                        let payload = SparsePayload::from_bytes_of(bytes, *elements as u64);
+                        let payload = payload.map_err(|source| match source {
+                            PayloadError::Elements { .. } => differs(rank, 0, "length"),
+                            source => damaged(rank, 0, source),
+                        })?;
                         self.expect_finite(rank as u32, payload.is_finite())?;
                         all.push(payload);
                     }

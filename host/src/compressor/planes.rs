@@ -6,6 +6,7 @@ use gradwire_kernels::arith::memory::momentum;
 
 use crate::error::Error;
 use crate::threads;
+use crate::words;
 
 /// Elements that a thread takes at a time.
 pub(super) const TAKEN: usize = 1 << 16;
@@ -151,8 +152,5 @@ impl Planes {
 
 /// Room for numbers, all zero.
 pub(super) fn zeros(count: usize) -> Result<Vec<f32>, Error> {
-    let mut room = Vec::new();
-    room.try_reserve_exact(count).map_err(|_| Error::no_memory("the state of a compressor", 4 * count as u64))?;
-    room.resize(count, 0.0);
-    Ok(room)
+    words::zeros(count as u64, "the state of a compressor")
 }

@@ -254,14 +254,17 @@ fn what_another_rank_forges_is_found_on_arrival() {
 
 #[test]
 fn a_mean_is_finite_where_its_sum_is_not() {
-    for (text, ranks) in [("none", 2), ("none", 3), ("powersgd:rank=1", 2), ("powersgd:rank=1", 3)] {
+    let two_phases = "uniform:bits=8,bucket=64+noef+twophase";
+    for (text, ranks) in [("none", 2), ("none", 3), ("powersgd:rank=1", 2), ("powersgd:rank=1", 3), (two_phases, 3)] {
         together(Threads::group(ranks).expect("ranks"), |rank, mut group| {
             let mut compressor = Compressor::new(text, [vec![4, 4], vec![70_000]], RUN).expect("valid");
             let mut step = gradient(compressor.elements(), rank, 0);
             // In the vector, which goes uncompressed with factors.
             step[20..30].fill(3e38);
             compressor.exchange(&Device::cpu(), &mut group, &mut step).expect("it is finite");
-            assert!(step[20..30].iter().all(|mean| (mean / 3e38 - 1.0).abs() < 1e-6), "{text}: {:?}", &step[20..30]);
+            // A code of 8 bits is one of 256, twice.
+            let most = if text == two_phases { 0.01 } else { 1e-6 };
+            assert!(step[20..30].iter().all(|mean| (mean / 3e38 - 1.0).abs() < most), "{text}: {:?}", &step[20..30]);
         });
     }
 }

@@ -83,16 +83,18 @@ fn two_phases_are_their_stages_one_after_another() {
                 for (worker, gradient) in workers.iter_mut().zip(&gradients) {
                     let (x, e) = (&gradient[range.clone()], &mut worker[range.clone()]);
                     let payload = device.encode_with_feedback(&codec, x, e, any).expect("it encodes");
-                    sum.iter_mut().zip(device.decode(&payload).expect("valid")).for_each(|(s, v)| *s += v);
+                    sum.iter_mut().zip(device.decode(&payload).expect("valid")).for_each(|(s, v)| *s += 0.25 * v);
                 }
                 let e = &mut owners[owner][range.clone()];
                 let payload = device.encode_with_feedback(&codec, &sum[..], e, any).expect("it encodes");
                 let values = device.decode(&payload).expect("valid");
-                mean[range.clone()].iter_mut().zip(values).for_each(|(to, v)| *to = v * (1.0 / 3.0));
+                mean[range.clone()].iter_mut().zip(values).for_each(|(to, v)| *to = v * (4.0 / 3.0));
             }
         }
         for rank in 0..ranks {
-            let expected = [&mean, &workers[rank], &owners[rank]].map(|values| bits(values));
+            // What is kept of a quarter of the sum is reported of the sum.
+            let owner: Vec<f32> = owners[rank].iter().map(|e| 4.0 * e).collect();
+            let expected = [&mean, &workers[rank], &owner].map(|values| bits(values));
             assert!(seen[rank][step as usize] == expected, "rank {rank}, step {step}");
         }
     }

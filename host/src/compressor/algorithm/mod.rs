@@ -97,6 +97,6 @@ pub(super) fn run(
 ) -> Result<u64, Failure> {
     match &part.method {
         Method::Sparse { .. } => tree::run(host, part, step, group, weight),
-        _ => two_phase::run(host, part, step, group, weight),
+        _ => two_phase::run(host, part, step, group),
     }
 }

@@ -1,4 +1,5 @@
-//! What the owner of a piece keeps: the part of the sum that its payload did not hold.
+//! What the owner of a piece keeps: the part of the sum that its payload did not hold. The sum is of what ranks sent,
+//! each times the inverse of [`power`](super::super::mean::power).
 
 use super::super::error::ExchangeError;
 use super::super::planes::zeros;

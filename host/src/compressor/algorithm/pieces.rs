@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::super::mean;
 use super::super::part::{Method, Part};
 use crate::error::Error;
 use crate::plan::EncodePlan;
@@ -56,12 +57,14 @@ impl Part {
         all
     }
 
-    /// Adds the owner's residual of a place to numbers for the elements of the gradient.
+    /// Adds what the owner's residual of a place stands for of the sum over the ranks, to numbers for the elements of
+    /// the gradient.
     pub(in super::super) fn add_owner(&self, (place, mut kept): (Option<(u32, u32)>, &[f32]), to: &mut [f32]) {
         let Some((rank, ranks)) = place else { return };
+        let power = mean::power(ranks);
         for sub in self.piece(rank, ranks) {
             let Some((mine, rest)) = kept.split_at_checked(sub.range.len()) else { return };
-            to[sub.range].iter_mut().zip(mine).for_each(|(to, value)| *to += value);
+            to[sub.range].iter_mut().zip(mine).for_each(|(to, value)| *to += power * value);
             kept = rest;
         }
     }

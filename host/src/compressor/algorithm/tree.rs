@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::plan::NonFinite;
 use crate::recipe::Algorithm;
 use crate::sparse::SparsePayload;
+use crate::wire::PayloadError;
 
 /// A step of a selection. Where a rank cannot do its part, its parent hears of it, and in the end all ranks do: none
 /// waits.
@@ -62,14 +63,13 @@ fn encode(host: &mut Place<'_, '_>, part: &Part, step: Step, rank: u32) -> Resul
 fn read(part: &Part, step: Step, message: &[u8], rank: u32) -> Result<SparsePayload, Error> {
     let payloads = step.read(message, rank, 1)?;
     let bytes = payloads.first().copied().unwrap_or_default();
-    let payload = SparsePayload::from_bytes(bytes).map_err(|source| part.damaged(rank, 0, source))?;
-    match &part.method {
-        Method::Sparse { elements, .. } if *elements == payload.len() => {
-            part.expect_finite(rank, payload.is_finite())?;
-            Ok(payload)
-        }
-        _ => Err(part.differs(rank, 0, "length")),
-    }
+    let Method::Sparse { elements, .. } = &part.method else { return Err(part.differs(rank, 0, "length")) };
+    let payload = SparsePayload::from_bytes_of(bytes, *elements as u64).map_err(|source| match source {
+        PayloadError::Elements { .. } => part.differs(rank, 0, "length"),
+        source => part.damaged(rank, 0, source),
+    })?;
+    part.expect_finite(rank, payload.is_finite())?;
+    Ok(payload)
 }
 
 /// Both together, selected anew. What drops goes to the residual behind the step.

@@ -3,6 +3,7 @@
 use super::super::error::ExchangeError;
 use super::super::failure::Failure;
 use super::super::frame;
+use super::super::mean;
 use super::super::part::Part;
 use super::super::planes::{Held, Sides};
 use super::pieces::Sub;
@@ -24,7 +25,6 @@ pub(super) fn run(
     part: &mut Part,
     step: Step,
     group: &mut (impl Collective + ?Sized),
-    weight: f32,
 ) -> Result<u64, Failure> {
     let (rank, ranks) = (group.rank(), group.ranks());
     let planned = |sub: Sub| part.plan_of(&sub).map(|plan| (sub, plan));
@@ -63,7 +63,7 @@ pub(super) fn run(
     group.all_gather(&message, &mut from).map_err(Error::from)?;
     // This rank's own error says more than what follows from it.
     summed?;
-    write(host, part, step, &pieces, &from, weight).map_err(Failure::behind)?;
+    write(host, part, step, &pieces, &from, mean::weight(ranks)).map_err(Failure::behind)?;
     Ok(bytes)
 }
 
@@ -141,7 +141,8 @@ fn payload(
     Ok(device.packed(payload, part.recipe.entropy)?.into_bytes())
 }
 
-/// The payloads of the sum of what all ranks sent of this rank's piece. The owner's residual is what they do not hold.
+/// The payloads of the sum of what all ranks sent of this rank's piece, each times a power of two that is at most
+/// 1/ranks, so that the sum is finite where the mean is. The owner's residual is what they do not hold.
 fn sum(
     device: &Device,
     part: &mut Part,
@@ -165,7 +166,7 @@ fn sum(
         for (index, (sub, plan)) in piece.iter().enumerate() {
             let mut sum = vec![0.0; sub.range.len()];
             let of_ranks: Vec<_> = views.iter().map(|views| views[index]).collect();
-            device.decode_sum(&of_ranks, 1.0, &mut sum)?;
+            device.decode_sum(&of_ranks, mean::power(ranks).recip(), &mut sum)?;
             let own = if plan.feedback { sub.range.len() } else { 0 };
             let (residual, rest) = std::mem::take(&mut left).split_at_mut(own);
             left = rest;

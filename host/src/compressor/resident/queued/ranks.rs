@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 
 use crate::backend::cuda::{Cuda, DeviceSlice};
+use crate::compressor::mean;
 use crate::compressor::resident::memory::{AddMomentum, MomentumBuffers, Queue};
 use crate::error::Error;
 use crate::stream_collective::StreamCollective;
@@ -37,32 +38,53 @@ impl<'g, G: StreamCollective + ?Sized> Ranks<'g, G> {
         Ok(())
     }
 
-    /// Queues the sum over the ranks of so many values.
-    pub(super) fn sum(&mut self, values: &DeviceSlice, sums: &DeviceSlice, count: u64) -> Result<(), Error> {
+    /// Queues what makes of so many values the sum over the ranks, of each times a power of two that is at most
+    /// 1/ranks. Times [`mean::weight`] it is the mean. `scratch` has memory for as many.
+    pub(super) fn sum(
+        &mut self,
+        queue: &Queue<'_, Cuda>,
+        values: &DeviceSlice,
+        scratch: &DeviceSlice,
+        count: u64,
+    ) -> Result<(), Error> {
         if count == 0 {
             return Ok(());
         }
+        scaled(queue, values, scratch, count, mean::power(self.ranks).recip())?;
         self.bytes += 4 * count;
         // SAFETY: the maker answers for stream and pieces.
-        unsafe { self.group.queue_all_reduce_sum(values.address(), sums.address(), count as usize, self.stream) }?;
+        unsafe { self.group.queue_all_reduce_sum(scratch.address(), values.address(), count as usize, self.stream) }?;
         Ok(())
     }
 
-    /// Queues what makes of so many values their mean over the ranks. `sums` has room for as many.
+    /// Queues what makes of so many values their mean over the ranks. `scratch` has memory for as many.
     pub(super) fn mean(
         &mut self,
         queue: &Queue<'_, Cuda>,
         values: &DeviceSlice,
-        sums: &DeviceSlice,
+        scratch: &DeviceSlice,
         count: u64,
     ) -> Result<(), Error> {
-        self.sum(values, sums, count)?;
-        // -0 times +0 is -0, and that changes no sum it is added to: the mean is the sum times the weight, rounded
-        // once.
-        queue.clear(values, 0, 4 * count)?;
-        let work = scaling(count, self.weight);
-        queue.run(work, MomentumBuffers { gradient: *sums, momentum: *values })
+        self.sum(queue, values, scratch, count)?;
+        if self.ranks.is_power_of_two() {
+            return Ok(());
+        }
+        scaled(queue, values, scratch, count, mean::weight(self.ranks))?;
+        queue.copy((scratch, 0), (values, 0), 4 * count)
     }
+}
+
+/// Queues so many values times a factor, rounded once, into other memory.
+fn scaled(
+    queue: &Queue<'_, Cuda>,
+    values: &DeviceSlice,
+    to: &DeviceSlice,
+    count: u64,
+    factor: f32,
+) -> Result<(), Error> {
+    // -0 times +0 is -0, and that changes no sum it is added to.
+    queue.clear(to, 0, 4 * count)?;
+    queue.run(scaling(count, factor), MomentumBuffers { gradient: *values, momentum: *to })
 }
 
 /// What makes of so many zeros as many sums times the weight.

@@ -3,6 +3,7 @@
 use super::ranks::{Ranks, scaling};
 use crate::backend::cuda::{Cuda, CudaRoom, DeviceSlice};
 use crate::compressor::Whole;
+use crate::compressor::mean;
 use crate::compressor::part::{Method, Part};
 use crate::compressor::planes::Held;
 use crate::compressor::resident::ground::Resident;
@@ -141,8 +142,8 @@ impl Sent {
             (Self::Sums { sums, bytes }, Kept::Random(kept), _) => {
                 let sums = queue.all(sums);
                 let values = kept.queue_take(queue, &place, part, seed)?;
-                ranks.sum(&values, &sums, bytes / 4)?;
-                kept.queue_spread(queue, &place, part, seed, sums, ranks.weight)
+                ranks.sum(queue, &values, &sums, bytes / 4)?;
+                kept.queue_spread(queue, &place, part, seed, values, mean::weight(ranks.ranks))
             }
             _ => Err(unfixed()),
         }
