@@ -74,6 +74,14 @@ pub enum PayloadError {
         /// What it may hold.
         allowed: &'static str,
     },
+    /// A gradient of another length than the reader expects.
+    #[error("its gradient has {found} elements, and {expected} are expected; let both sides have the same tensors")]
+    Elements {
+        /// Elements that the header says.
+        found: u64,
+        /// Elements that were expected.
+        expected: u64,
+    },
     /// The checksum does not match: the bytes were damaged.
     #[error(
         "its checksum is {found:#010x}, and its bytes give {computed:#010x}: it was damaged on the way; have it sent again"

@@ -1,6 +1,8 @@
-//! Words as the bytes that devices and payloads have them in.
+//! Words as the bytes that devices and payloads have them in, and memory for them.
 
 use std::borrow::Cow;
+
+use crate::error::Error;
 
 /// Words as bytes, lowest first.
 pub(crate) fn little_endian(words: &[u32]) -> Cow<'_, [u8]> {
@@ -18,4 +20,17 @@ pub(crate) fn little_endian(words: &[u32]) -> Cow<'_, [u8]> {
 pub(crate) fn from_little_endian(bytes: &[u8]) -> Vec<u32> {
     let (words, _) = bytes.as_chunks::<4>();
     words.iter().map(|word| u32::from_le_bytes(*word)).collect()
+}
+
+/// As many zeros.
+///
+/// # Errors
+/// [`Error::Backend`], which says what the memory is for, if it cannot be had.
+pub(crate) fn zeros(count: u64, what: &str) -> Result<Vec<f32>, Error> {
+    let none = || Error::no_memory(what, 4 * count);
+    let count = usize::try_from(count).map_err(|_| none())?;
+    let mut zeros = Vec::new();
+    zeros.try_reserve_exact(count).map_err(|_| none())?;
+    zeros.resize(count, 0.0);
+    Ok(zeros)
 }

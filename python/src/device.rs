@@ -12,6 +12,11 @@ use crate::memory::{View, in_memory, written};
 use crate::number::{Factor, Whole};
 use crate::payload::{Content, Payload, bytes_of};
 
+/// Elements that a payload may say it has, at more than so many for each of its bytes, before memory is taken for them
+/// on its word.
+const MOST: u64 = 1 << 24;
+const MOST_PER_BYTE: u64 = 256;
+
 /// A device that encodes and decodes. All devices give the same bytes.
 #[pyclass(frozen, module = "gradwire")]
 pub struct Device {
@@ -157,18 +162,34 @@ impl Device {
         Ok(Payload { content })
     }
 
-    /// `out = decode(payload)`, and returns `out`: a new numpy array of float32, unless one is handed over.
-    #[pyo3(signature = (payload, out = None))]
+    /// `out = decode(payload)`, and returns `out`: a new numpy array of float32, unless one is handed over. `elements`
+    /// is how many are expected.
+    #[pyo3(signature = (payload, out = None, *, elements = None))]
     fn decode<'py>(
         &self,
         py: Python<'py>,
         payload: &Bound<'py, PyAny>,
         out: Option<Bound<'py, PyAny>>,
+        elements: Option<Whole<u64>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let content = content(payload)?;
-        let out = match out {
-            Some(out) => out,
-            None => py.import("numpy")?.call_method1("empty", (content.elements(), "float32"))?,
+        let found = content.elements() as u64;
+        let out = match (out, elements) {
+            (_, Some(Whole(expected))) if expected != found => {
+                let text = format!("the payload has {found} elements, and {expected} are expected");
+                return Err(of_class(py, "SettingError", text));
+            }
+            (Some(out), _) => out,
+            (None, None) if found > MOST && found / content.bytes().len() as u64 > MOST_PER_BYTE => {
+                let text = format!(
+                    "a payload of {} bytes says that it has {found} elements, which take {} MB: if you expect so many, \
+                     say so with elements={found}, or hand over out",
+                    content.bytes().len(),
+                    found / 250_000
+                );
+                return Err(of_class(py, "SettingError", text));
+            }
+            (None, _) => py.import("numpy")?.call_method1("empty", (found, "float32"))?,
         };
         let mut view = View::of(&out, "output")?;
         let held = view.is_held();

@@ -26,7 +26,8 @@ impl Content {
         }
     }
 
-    fn bytes(&self) -> &[u8] {
+    /// All bytes.
+    pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Dense(payload) => payload.as_bytes(),
             Self::Sparse(payload) => payload.as_bytes(),

@@ -174,6 +174,24 @@ def test_bad_bytes(gradient):
         gradwire.decode(3)
 
 
+def test_a_payload_that_says_it_is_huge():
+    """A few bytes may name 2^31 elements: they have memory if their number was expected."""
+    few = numpy.zeros(1 << 25, "f4")
+    few[77] = 5.0
+    payload = bytes(gradwire.encode("topk:k=1", few))
+    assert len(payload) < 50
+    with pytest.raises(gradwire.SettingError, match="elements=33554432"):
+        gradwire.decode(payload)
+    with pytest.raises(gradwire.SettingError, match="33554432 elements, and 1000 are expected"):
+        gradwire.decode(payload, elements=1000)
+    assert (gradwire.decode(payload, elements=1 << 25) == few).all()
+    out = numpy.empty_like(few)
+    assert gradwire.decode(payload, out) is out and (out == few).all()
+    # As many as 16 million are had without, and more if the payload has bytes for them.
+    assert len(gradwire.decode(gradwire.encode("topk:k=1", few[: 1 << 24]))) == 1 << 24
+    assert len(gradwire.decode(gradwire.encode("onebit+noef", few))) == 1 << 25
+
+
 @pytest.mark.parametrize(
     "make, raised, text",
     [

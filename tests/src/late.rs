@@ -106,6 +106,14 @@ impl Owned {
         }
     }
 
+    fn values(&self) -> Vec<f32> {
+        match self {
+            Self::F32(x) => x.clone(),
+            Self::F16(x) => x.iter().map(|v| v.to_f32()).collect(),
+            Self::Bf16(x) => x.iter().map(|v| v.to_f32()).collect(),
+        }
+    }
+
     fn as_gradient(&self) -> Gradient<'_> {
         match self {
             Self::F32(x) => Gradient::F32(x),
@@ -145,6 +153,9 @@ impl<M: Memory> Pair<'_, M> {
         let seed = Seed::new(3).step(t);
         let expected = self.host.encode_sparse_lazily(self.codec, x.as_gradient(), &mut self.residual, seed);
         let expected = expected.unwrap_or_else(|e| panic!("{label}: {e}"));
+        let begun = self.state();
+        let sums = begun[0].chunks_exact(4).zip(x.values());
+        let is_finite = sums.into_iter().all(|(e, g)| (f32::from_le_bytes([e[0], e[1], e[2], e[3]]) + g).is_finite());
 
         self.memory.write(Name::Gradient, x.as_gradient().as_bytes());
         if self.is_guarded {
@@ -156,6 +167,12 @@ impl<M: Memory> Pair<'_, M> {
         let values: Vec<f32> = bytemuck::pod_collect_to_vec(&self.memory.read(Name::Values, entries));
         let found = self.selection.seal(&indices, &values).unwrap_or_else(|e| panic!("{label}: {e}"));
         assert!(found.as_bytes() == expected.as_bytes(), "{label}: the payload is another");
+        if !is_finite {
+            // The host leaves the residual as it was. What is queued cannot; its caller keeps a copy.
+            self.memory.write(Name::Residual, &begun[0]);
+            self.memory.write(Name::Workspace, &begun[1]);
+            return;
+        }
 
         let before = self.state();
         self.call(Call::Settle);

@@ -138,8 +138,7 @@ pub fn feedback(device: &Device, fill: Fill, n: usize) -> Outcome {
     let mut compared = 0;
     for k in [n / 100, n / 3].into_iter().chain([n]) {
         let label = format!("top-{k} of {n} with feedback, {}", fill.0);
-        let canonical = |v: f32| if v.is_nan() { f32::from_bits(0x7fc0_0000) } else { v };
-        let sum: Vec<f32> = x.iter().zip(&residual).map(|(g, e)| canonical(g + e)).collect();
+        let (sum, before) = (sums(&x, &residual), residual.clone());
         let payload = device
             .encode_sparse_with_feedback(&TopK::count(k as u64), &x, &mut residual, seed())
             .map_err(failed(&label))?;
@@ -150,12 +149,21 @@ pub fn feedback(device: &Device, fill: Fill, n: usize) -> Outcome {
             .collect();
         let kept: Vec<u32> = payload.indices().iter().map(|i| sum[*i as usize].to_bits()).collect();
         same(&label, "values", &sent, &kept)?;
-        let mut expected = sum;
-        payload.indices().iter().for_each(|i| expected[*i as usize] = 0.0);
+        let expected = left(sum, &before, payload.indices());
         same(&label, "residual", &bits(&residual), &bits(&expected))?;
         compared += 3;
     }
     Ok(compared)
+}
+
+/// The residual after a step with these sums, of which these entries were sent as they are: a step of which a sum is not
+/// finite leaves it.
+pub fn left(mut sums: Vec<f32>, before: &[f32], sent: &[u32]) -> Vec<f32> {
+    if !sums.iter().all(|v| v.is_finite()) {
+        return before.to_vec();
+    }
+    sent.iter().for_each(|i| sums[*i as usize] = 0.0);
+    sums
 }
 
 /// A value as a selection sees it: every NaN is the one NaN.

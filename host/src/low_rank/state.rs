@@ -12,6 +12,7 @@ use crate::float_environment::FloatEnvironment;
 use crate::plan::{Part, Side, Table};
 use crate::seed::Seed;
 use crate::threads;
+use crate::words;
 
 /// The residuals and warm-started factors of PowerSGD, for the tensors of a model.
 ///
@@ -88,10 +89,7 @@ impl PartialEq for Scratch {
 
 /// Room for numbers, all zero.
 fn zeros(count: usize) -> Result<Vec<f32>, Error> {
-    let mut room = Vec::new();
-    room.try_reserve_exact(count).map_err(|_| Error::no_memory("a state of PowerSGD", 4 * count as u64))?;
-    room.resize(count, 0.0);
-    Ok(room)
+    words::zeros(count as u64, "a state of PowerSGD")
 }
 
 impl LowRankState {

@@ -8,6 +8,11 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::seed::Seed;
+use crate::view::are_finite;
+use crate::words::zeros;
+
+/// What memory is for.
+const VALUES: &str = "values of random-k";
 
 impl Device {
     /// The values of the entries that the seed draws, in the order of the draw: [`RandomK::entries`] of them. See
@@ -19,12 +24,13 @@ impl Device {
     pub fn encode_random(&self, codec: &RandomK, gradient: &[f32], seed: Seed) -> Result<Vec<f32>, Error> {
         let _environment = FloatEnvironment::standard();
         let params = codec.encode_params(gradient.len() as u64, seed)?;
-        let mut values = zeros(params.entries as usize)?;
+        let mut values = zeros(params.entries.into(), VALUES)?;
         self.engine().gather(&params, gradient, &mut values)?;
         Ok(values)
     }
 
-    /// The same of gradient + residual, which becomes what is not sent.
+    /// The same of gradient + residual, which becomes what is not sent. If an element of the sum is NaN or infinite, the
+    /// residual stays as it was.
     ///
     /// # Errors
     /// As [`Device::encode_random`]; [`Error::Length`] for a residual of another length; [`Error::FeedbackDiverges`]
@@ -36,17 +42,32 @@ impl Device {
         residual: &mut [f32],
         seed: Seed,
     ) -> Result<Vec<f32>, Error> {
+        let (values, left, is_finite) = self.take_random(codec, gradient, residual, seed)?;
+        if is_finite {
+            residual.copy_from_slice(&left);
+        }
+        Ok(values)
+    }
+
+    /// The values of gradient + residual, what is left of that, and whether all of it was finite.
+    pub(crate) fn take_random(
+        &self,
+        codec: &RandomK,
+        gradient: &[f32],
+        residual: &[f32],
+        seed: Seed,
+    ) -> Result<(Vec<f32>, Vec<f32>, bool), Error> {
         let _environment = FloatEnvironment::standard();
         let params = codec.encode_params(gradient.len() as u64, seed)?;
         Error::expect_len("residual", "elements", residual.len(), params.n.into())?;
         codec.check_feedback(params.n.into(), params.entries.into())?;
-        let mut values = zeros(params.entries as usize)?;
-        let mut sums = zeros(gradient.len())?;
-        let pairs = gradient.iter().zip(&*residual);
+        let mut values = zeros(params.entries.into(), VALUES)?;
+        let mut sums = zeros(gradient.len() as u64, VALUES)?;
+        let pairs = gradient.iter().zip(residual);
         sums.iter_mut().zip(pairs).for_each(|(sum, (gradient, residual))| *sum = accumulate(*residual, 1.0, *gradient));
+        let is_finite = are_finite(bytemuck::cast_slice(&sums));
         self.engine().take(&params, &mut sums, &mut values)?;
-        residual.copy_from_slice(&sums);
-        Ok(values)
+        Ok((values, sums, is_finite))
     }
 
     /// The gradient of `n` elements that the values of [`Device::encode_random`], or sums of them, stand for: zeros
@@ -59,7 +80,7 @@ impl Device {
         let _environment = FloatEnvironment::standard();
         let params = codec.params(n as u64, seed)?;
         Error::expect_len("values of random-k", "entries", values.len(), params.entries.into())?;
-        let mut output = zeros(n)?;
+        let mut output = zeros(n as u64, VALUES)?;
         self.engine().spread(&params, values, &mut output)?;
         Ok(output)
     }
@@ -82,12 +103,4 @@ impl Device {
         let params = RandomParams { flags: random_flags::ACCUMULATE, factor: weight.to_bits(), ..params };
         self.engine().spread(&params, values, output)
     }
-}
-
-/// So many zeros.
-fn zeros(n: usize) -> Result<Vec<f32>, Error> {
-    let mut room = Vec::new();
-    room.try_reserve_exact(n).map_err(|_| Error::no_memory("values of random-k", 4 * n as u64))?;
-    room.resize(n, 0.0);
-    Ok(room)
 }

@@ -32,7 +32,7 @@ use crate::seed::Seed;
 /// * **Seeds**: the indices depend on (run, step, tensor), and not on the worker. No other draw shares their key.
 /// * **Determinism**: backend to backend.
 /// * **Edge cases**: NaN and infinity are sent as they are, every NaN as one. With error feedback, entries that are
-///   sent as they are leave +0, and a NaN in the residual is that one.
+///   sent as they are leave +0; if gradient + residual holds a NaN or an infinity, the residual stays as it was.
 ///
 /// ```
 /// use gradwire::{Device, RandomK, Seed};

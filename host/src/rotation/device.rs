@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::recipe::RecipeError;
 use crate::seed::Seed;
+use crate::words::zeros;
 
 impl Device {
     /// The blocks of `values`, rotated: [`Rotation::rotated_len`] values. See [`Rotation`] for what it is and gives.
@@ -66,14 +67,4 @@ impl Device {
         self.engine().dct(&params, input, &mut output)?;
         Ok(output)
     }
-}
-
-/// So many zeros, which are to be `what`.
-fn zeros(n: u64, what: &'static str) -> Result<Vec<f32>, Error> {
-    let none = || Error::no_memory(what, 4 * n);
-    let length = usize::try_from(n).map_err(|_| none())?;
-    let mut room = Vec::new();
-    room.try_reserve_exact(length).map_err(|_| none())?;
-    room.resize(length, 0.0);
-    Ok(room)
 }

@@ -53,9 +53,12 @@ impl Wgpu {
             plan.quantizer(plan.most() as usize, true)?;
         }
         let mut sums = residual.as_deref().map(<[f32]>::to_vec);
-        if plan.guarded {
+        let mut is_finite = true;
+        if plan.guarded || feedback {
             // The gradient is in the host's memory, and on its way to the device is read there anyway.
-            refuse(Cpu::first_not_finite(gradient, sums.as_deref()))?;
+            let first = Cpu::first_not_finite(gradient, sums.as_deref());
+            is_finite = first.is_none();
+            refuse(first.filter(|_| plan.guarded))?;
         }
         let entries = match plan.sought {
             Some(sought) => self.searched(&plan, sought, gradient, sums.as_deref_mut()).await?,
@@ -73,7 +76,7 @@ impl Wgpu {
         };
         let header = plan.header(chosen.indices.len());
         let payload = SparsePayload::seal(header, chosen.indices, &values);
-        if let (Some(residual), Some(mut sums)) = (residual, sums) {
+        if let (Some(residual), Some(mut sums), true) = (residual, sums, is_finite) {
             let sent = self.values_of(&payload).await?;
             for ((index, bits), sent) in payload.indices().iter().zip(&chosen.bits).zip(sent) {
                 sums[*index as usize] = rest(*bits, sent);

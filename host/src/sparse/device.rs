@@ -10,7 +10,7 @@ use super::estimate;
 use super::lazy::LazyResidual;
 use super::payload::{SparsePayload, ValueFormat};
 use super::select::{SelectPlan, Sent};
-use crate::backend::cpu::{Entries, Sums};
+use crate::backend::cpu::{Cpu, Entries, Sums};
 use crate::codec::topk::{Select, Sought, SparsePlan, TopK};
 use crate::device::Device;
 use crate::error::Error;
@@ -19,7 +19,7 @@ use crate::gradient::{Dtype, Gradient};
 use crate::seed::Seed;
 use crate::sparse::IndexFormat;
 use crate::view::PayloadView;
-use crate::words::little_endian;
+use crate::words::{little_endian, zeros};
 
 impl Device {
     /// Keeps the entries of largest magnitude. The seed matters where values are quantized.
@@ -52,6 +52,9 @@ impl Device {
     /// leaves exactly zero. The residual is up to date when this returns: there is nothing to materialise before a
     /// checkpoint. [`Device::encode_sparse_lazily`] spares a GPU the writing of those zeros.
     ///
+    /// If an element of g + e is NaN or infinite, the payload is that of g + e, and the residual stays as it was: the
+    /// step is one that its caller skips, and what overflowed does not come back in later ones.
+    ///
     /// # Errors
     /// As [`Device::encode_sparse`]; [`Error::FeedbackDiverges`] for a quantizer of the values that feedback does not
     /// admit; [`Error::Length`] for a residual of another length. The residual is as it was whenever this fails.
@@ -64,13 +67,19 @@ impl Device {
     ) -> Result<SparsePayload, Error> {
         let _environment = FloatEnvironment::standard();
         let gradient = gradient.into();
-        if self.engine().in_place() {
-            // Nothing fails there once the residual changes.
-            return self.encode_sums(codec, gradient, Sums::over(residual), seed);
+        let plan = codec.plan(gradient.len(), gradient.dtype(), true)?;
+        Error::expect_len("residual", "elements", residual.len(), plan.n)?;
+        // A plan that refuses what is not finite looks for it itself.
+        let is_finite = plan.guarded || Cpu::first_not_finite(gradient, Some(residual)).is_none();
+        if is_finite && self.engine().in_place() && matches!(plan.values, ValueFormat::Plain(_)) {
+            // Nothing fails there once the residual changes: quantized values may lack memory after the selection.
+            return self.encode_planned(&plan, gradient, Sums::over(residual), seed);
         }
-        let mut next = vec![0.0; residual.len()];
-        let payload = self.encode_sums(codec, gradient, Sums::beside(residual, &mut next), seed)?;
-        residual.copy_from_slice(&next);
+        let mut next = zeros(plan.n, "a residual")?;
+        let payload = self.encode_planned(&plan, gradient, Sums::beside(residual, &mut next), seed)?;
+        if is_finite {
+            residual.copy_from_slice(&next);
+        }
         Ok(payload)
     }
 
@@ -85,10 +94,20 @@ impl Device {
     ) -> Result<SparsePayload, Error> {
         let plan = codec.plan(gradient.len(), gradient.dtype(), true)?;
         Error::expect_len("residual", "elements", sums.residual().len(), plan.n)?;
+        self.encode_planned(&plan, gradient, sums, seed)
+    }
+
+    fn encode_planned(
+        &self,
+        plan: &SparsePlan,
+        gradient: Gradient<'_>,
+        sums: Sums<'_>,
+        seed: Seed,
+    ) -> Result<SparsePayload, Error> {
         // Whether the quantizer takes that many, before anything is read.
         plan.quantizer(plan.most() as usize, true)?;
-        let (chosen, sums) = self.choose(&plan, gradient, Some(sums))?;
-        let values = self.write_values(&plan, &chosen.bits, true, seed)?;
+        let (chosen, sums) = self.choose(plan, gradient, Some(sums))?;
+        let values = self.write_values(plan, &chosen.bits, true, seed)?;
         let payload = SparsePayload::seal(plan.header(chosen.indices.len()), chosen.indices, &values);
         for ((index, bits), sent) in payload.indices().iter().zip(&chosen.bits).zip(self.sparse_values(&payload)?) {
             sums[*index as usize] = rest(*bits, sent);
@@ -214,6 +233,9 @@ impl Device {
     /// [`Error::Mixed`] where the payloads are of gradients of different lengths; as
     /// [`Device::encode_sparse_with_feedback`]. Under `NonFinite::Error` also [`Error::NotFinite`] where the residual
     /// plus what the selection drops is not finite. The residual is as it was whenever this fails.
+    ///
+    /// Under `NonFinite::Propagate` the residual also stays as it was if a sum of two entries, or what would be in the
+    /// residual, is not finite.
     pub fn merge_sparse(
         &self,
         codec: &TopK,
@@ -231,9 +253,9 @@ impl Device {
         let what = ["an estimate in a merge", "a part of each sign in a merge"];
         plan.refuse_search(what, "a count, a part, blocks, segments or a threshold")?;
         let (indices, sums) = self.union(a, b)?;
+        let bad = sums.iter().position(|v| !v.is_finite()).map(|at| indices[at].into());
         if plan.guarded {
-            let bad = sums.iter().position(|v| !v.is_finite());
-            refuse(bad.map(|at| indices[at].into()))?;
+            refuse(bad)?;
         }
         plan.quantizer(indices.len().min(plan.most() as usize), true)?;
         let of_union = plan.of_union(&indices);
@@ -249,10 +271,11 @@ impl Device {
         let kept: Vec<(u32, f32)> =
             dropped.map(|(index, left)| (*index, canonical(residual[*index as usize] + left))).collect();
         // The sum of two finite numbers may be infinite. All sums are looked at before the first is written.
+        let bad = bad.or_else(|| kept.iter().find(|(_, sum)| !sum.is_finite()).map(|(index, _)| (*index).into()));
         if plan.guarded {
-            refuse(kept.iter().find(|(_, sum)| !sum.is_finite()).map(|(index, _)| (*index).into()))?;
+            refuse(bad)?;
         }
-        for (index, sum) in kept {
+        for (index, sum) in kept.into_iter().filter(|_| bad.is_none()) {
             residual[index as usize] = sum;
         }
         Ok(payload)
@@ -390,6 +413,9 @@ impl Device {
         let Some(late) = late else {
             return self.encode_sparse_with_feedback(codec, gradient, residual.materialize(), seed);
         };
+        if !plan.guarded && Cpu::first_not_finite(gradient, Some(residual.sums())).is_some() {
+            return self.encode_sparse_with_feedback(codec, gradient, residual.materialize(), seed);
+        }
         let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), true, true);
         let parts = select.parts();
         // A pass that looks for what is not finite before the filter takes the residual as it stands.

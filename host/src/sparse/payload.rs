@@ -162,7 +162,19 @@ impl SparsePayload {
     /// indices do not rise, or reach beyond the gradient. Nothing is allocated before every field of the header, the
     /// length and the checksum were checked.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, PayloadError> {
-        let (header, indices) = check(bytes)?;
+        let (header, indices) = check(bytes, None)?;
+        Ok(Self { header, indices, bytes: bytes.to_vec() })
+    }
+
+    /// Checks received bytes of a gradient with so many elements, and keeps a copy.
+    ///
+    /// An index takes 4 bytes in memory, and a bit or less in a payload. So bytes of a sender who is not trusted are
+    /// read with the length that is expected of them: another one is refused before memory is taken for any index.
+    ///
+    /// # Errors
+    /// As [`SparsePayload::from_bytes`]; [`PayloadError::Elements`] for another length.
+    pub fn from_bytes_of(bytes: &[u8], elements: u64) -> Result<Self, PayloadError> {
+        let (header, indices) = check(bytes, Some(elements))?;
         Ok(Self { header, indices, bytes: bytes.to_vec() })
     }
 
@@ -171,7 +183,7 @@ impl SparsePayload {
     /// # Errors
     /// As [`SparsePayload::from_bytes`].
     pub fn from_vec(bytes: Vec<u8>) -> Result<Self, PayloadError> {
-        let (header, indices) = check(&bytes)?;
+        let (header, indices) = check(&bytes, None)?;
         Ok(Self { header, indices, bytes })
     }
 
@@ -252,11 +264,14 @@ impl SparsePayload {
     }
 }
 
-/// Checks a whole payload; its header, and its indices.
-fn check(bytes: &[u8]) -> Result<(SparseHeader, Vec<u32>), PayloadError> {
+/// Checks a whole payload, of so many elements if any number will not do; its header, and its indices.
+fn check(bytes: &[u8], elements: Option<u64>) -> Result<(SparseHeader, Vec<u32>), PayloadError> {
     let header = SparseHeader::read(bytes)?;
     let (head, body) = bytes.split_at(HEADER_BYTES);
     expect_checksum(head, body)?;
+    if let Some(expected) = elements.filter(|expected| *expected != header.n) {
+        return Err(PayloadError::Elements { found: header.n, expected });
+    }
     let (indices, values) = body.split_at(header.index_bytes() as usize);
     // Before the indices, which take memory by the header's counts: here the counts are what the bytes bear out.
     if header.values == ValueFormat::Payload {

@@ -81,8 +81,13 @@ class Device:
         ``residual`` is compressed, and what is not sent stays in ``residual``: float32, zeros at first, the same array
         at each step. Raises SettingError, NotFiniteError, DeviceError.
         """
-    def decode(self, payload: Any, out: Any = None) -> Any:
-        """``out = decode(payload)``, and returns ``out``: a new numpy array of float32, unless one is handed over."""
+    def decode(self, payload: Any, out: Any = None, *, elements: int | None = None) -> Any:
+        """``out = decode(payload)``, and returns ``out``: a new numpy array of float32, unless one is handed over.
+
+        ``elements`` is how many are expected. A payload says itself how many it has, and 32 bytes may say 2^31, which
+        take 8.6 GB. So more than 2^24 elements, at more than 256 for each byte of the payload, are decoded only if
+        ``elements`` or ``out`` names as many.
+        """
     def decode_add(self, payload: Any, out: Any, weight: float = 1.0) -> None:
         """``out += weight * decode(payload)``."""
     def decode_sum(self, payloads: Sequence[Any], out: Any, weight: float = 1.0) -> None:

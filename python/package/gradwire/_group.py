@@ -6,6 +6,24 @@ import torch
 import torch.distributed as dist
 
 _HEAD = struct.Struct("<q")
+# A rank says itself how many bytes it sends. So many are received at first, and then as many as there are.
+_FIRST = 1 << 24
+
+
+def _size(head):
+    """How many bytes a rank says it sends."""
+    (size,) = _HEAD.unpack(head)
+    if size < 0:
+        raise RuntimeError(f"a rank says that it sends {size} bytes: it is none of gradwire's, or of another release")
+    return size
+
+
+def _pieces(start, size):
+    """The pieces in which bytes are received from ``start`` on, so that memory is taken in proportion to what came."""
+    while start < size:
+        end = min(size, start + max(start, _FIRST))
+        yield start, end
+        start = end
 
 
 class Group:
@@ -37,12 +55,12 @@ class Group:
         self._place = (place[0], place[1] + 1 if place[0] is not None else 0)
         room = self._expected.get(place, 0)
         heads = self._gather(_HEAD.pack(len(mine)) + mine[:room], _HEAD.size + room)
-        sizes = [_HEAD.unpack(head[: _HEAD.size])[0] for head in heads]
+        sizes = [_size(head[: _HEAD.size]) for head in heads]
         most = max(sizes)
         parts = [bytes(head[_HEAD.size :][:size]) for head, size in zip(heads, sizes)]
-        if most > room:
-            rests = self._gather(mine[room:], most - room)
-            parts = [part + bytes(rest[: max(size - room, 0)]) for part, rest, size in zip(parts, rests, sizes)]
+        for start, end in _pieces(room, most):
+            rests = self._gather(mine[start:end], end - start)
+            parts = [part + bytes(rest[: max(size - start, 0)]) for part, rest, size in zip(parts, rests, sizes)]
         if most > room or most < room // 2:
             # Lengths that change leave room for more, so that a second message stays rare.
             self._expected[place] = most if room == 0 else most + most // 8
@@ -51,19 +69,8 @@ class Group:
     def all_to_all(self, parts):
         """Rank r receives ``parts[r]`` of every rank."""
         heads = self._gather(b"".join(_HEAD.pack(len(part)) for part in parts), _HEAD.size * self.ranks)
-        sizes = [_HEAD.unpack_from(head, _HEAD.size * self.rank)[0] for head in heads]
-        received = [torch.empty(size, dtype=torch.uint8, device=self.device) for size in sizes]
-        work = []
-        for peer in range(self.ranks):
-            if peer == self.rank:
-                continue
-            whose = global_rank(self.process_group, peer)
-            if parts[peer]:
-                work.append(dist.P2POp(dist.isend, self._tensor(parts[peer]), whose, self.process_group))
-            if sizes[peer]:
-                work.append(dist.P2POp(dist.irecv, received[peer], whose, self.process_group))
-        self._run(work)
-        return [parts[peer] if peer == self.rank else _bytes(received[peer]) for peer in range(self.ranks)]
+        sizes = [_size(head[_HEAD.size * self.rank :][: _HEAD.size]) for head in heads]
+        return self._swap(parts, sizes)
 
     def all_reduce_sum(self, values):
         """Sums float32 in a bytearray, in place."""
@@ -77,25 +84,27 @@ class Group:
 
     def exchange(self, peer, mine):
         """Gives bytes to one rank, and returns what it gave."""
-        head = torch.empty(_HEAD.size, dtype=torch.uint8, device=self.device)
-        self._swap(peer, self._tensor(_HEAD.pack(len(mine))), head)
-        size = _HEAD.unpack(_bytes(head))[0]
-        theirs = torch.empty(size, dtype=torch.uint8, device=self.device)
-        self._swap(peer, self._tensor(mine), theirs)
-        return _bytes(theirs)
+        parts = [b""] * self.ranks
+        sizes = [0] * self.ranks
+        parts[peer], sizes[peer] = _HEAD.pack(len(mine)), _HEAD.size
+        sizes[peer] = _size(self._swap(parts, sizes)[peer])
+        parts[peer] = mine
+        return self._swap(parts, sizes)[peer]
 
     def broadcast(self, root, mine):
         """The bytes of one rank, on every rank."""
+        whose = global_rank(self.process_group, root)
         head = self._tensor(_HEAD.pack(len(mine)))
-        dist.broadcast(head, global_rank(self.process_group, root), group=self.process_group)
-        size = _HEAD.unpack(_bytes(head))[0]
-        if self.rank == root:
-            room = self._tensor(mine)
-        else:
-            room = torch.empty(size, dtype=torch.uint8, device=self.device)
-        if size:
-            dist.broadcast(room, global_rank(self.process_group, root), group=self.process_group)
-        return _bytes(room)
+        dist.broadcast(head, whose, group=self.process_group)
+        received = []
+        for start, end in _pieces(0, _size(_bytes(head))):
+            if self.rank == root:
+                piece = self._tensor(mine[start:end])
+            else:
+                piece = torch.empty(end - start, dtype=torch.uint8, device=self.device)
+            dist.broadcast(piece, whose, group=self.process_group)
+            received.append(_bytes(piece))
+        return b"".join(received)
 
     def _gather(self, mine, length):
         """Buffers of this length from every rank, the own one padded."""
@@ -112,13 +121,27 @@ class Group:
             return torch.empty(0, dtype=torch.uint8, device=self.device)
         return torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self.device)
 
-    def _swap(self, peer, mine, theirs):
-        work = []
-        if mine.numel():
-            work.append(dist.P2POp(dist.isend, mine, global_rank(self.process_group, peer), self.process_group))
-        if theirs.numel():
-            work.append(dist.P2POp(dist.irecv, theirs, global_rank(self.process_group, peer), self.process_group))
-        self._run(work)
+    def _swap(self, parts, sizes):
+        """Gives each other rank its part, and receives as many bytes of it as ``sizes`` says. The own part stays."""
+        received = [[] for _ in parts]
+        sent = [list(_pieces(0, len(part))) for part in parts]
+        wanted = [list(_pieces(0, size)) for size in sizes]
+        for piece in range(max(map(len, sent + wanted))):
+            work = []
+            for peer in (peer for peer in range(self.ranks) if peer != self.rank):
+                whose = global_rank(self.process_group, peer)
+                if piece < len(sent[peer]):
+                    start, end = sent[peer][piece]
+                    mine = self._tensor(parts[peer][start:end])
+                    work.append(dist.P2POp(dist.isend, mine, whose, self.process_group))
+                if piece < len(wanted[peer]):
+                    start, end = wanted[peer][piece]
+                    received[peer].append(torch.empty(end - start, dtype=torch.uint8, device=self.device))
+                    work.append(dist.P2POp(dist.irecv, received[peer][-1], whose, self.process_group))
+            self._run(work)
+        theirs = [b"".join(map(_bytes, pieces)) for pieces in received]
+        theirs[self.rank] = bytes(parts[self.rank])
+        return theirs
 
     @staticmethod
     def _run(work):

@@ -183,7 +183,9 @@ fn vector(spec: &Spec) -> Result<Vector, String> {
         decoded[i] = f32::from_bits(bits(sent));
         after[i] = left(sum[i], sent);
     }
-    // What is not kept of a sum stays, whatever it is.
+    if let Some(residual) = spec.residual.as_ref().filter(|_| !sum.iter().all(|v| v.is_finite())) {
+        after.clone_from(residual);
+    }
     let payload = payload(sum.len(), dtype, tag, &indices, &values);
     Ok(Vector {
         name: spec.name.to_owned(),
@@ -208,10 +210,8 @@ fn left(value: f32, sent: f32) -> f32 {
         0.0
     } else if sent.is_finite() {
         value - sent
-    } else if value.is_finite() {
-        value
     } else {
-        0.0
+        value
     }
 }
 

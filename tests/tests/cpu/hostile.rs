@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use gradwire::{Device, OneBit, PayloadError, Seed, SparsePayload, TopK};
 use gradwire_tests::cases::Random;
 use gradwire_tests::formula::CODECS;
 use gradwire_tests::hostile::{self, Target, seeds};
@@ -66,4 +67,20 @@ fn seeds_are_the_same_every_time() {
         assert_eq!(seeds::of(name), seeds::of(name));
         assert!(seeds::of(name).iter().all(|seed| !seed.is_empty() && seed.len() <= 4096), "a fuzzer's usual limit");
     }
+}
+
+/// A sparse payload says how long its gradient is, and its indices take 32 times their bytes. What is read with another
+/// length in mind takes memory for none of them.
+#[test]
+fn a_payload_of_another_length_takes_no_memory() {
+    let device = Device::cpu();
+    let x = gradwire_tests::cases::normal(1 << 22, 5);
+    let codec = TopK::fraction(0.9).then(OneBit::new().whole_tensor());
+    let payload = device.encode_sparse(&codec, &x, Seed::new(1)).expect("valid");
+    let (bytes, entries) = (payload.as_bytes(), payload.indices().len() as u64);
+    let (accepted, held) = meter::measure(|| SparsePayload::from_bytes(bytes).is_ok());
+    assert!(accepted && held >= 4 * entries, "{held} bytes for {entries} entries");
+    let refused = meter::bounded("a payload of another length", 256, || SparsePayload::from_bytes_of(bytes, 1000));
+    assert_eq!(refused.err(), Some(PayloadError::Elements { found: 1 << 22, expected: 1000 }));
+    assert_eq!(SparsePayload::from_bytes_of(bytes, 1 << 22).ok(), Some(payload));
 }

@@ -101,8 +101,10 @@ fn check(device: &Device, cases: &[(usize, u64)]) {
                 for (at, sent) in places.iter().zip(&sent) {
                     left[*at] = if factor == 1.0 { 0.0 } else { left[*at] - sent };
                 }
-                let left: Vec<u32> = left.into_iter().map(canonical).collect();
-                assert_eq!(bits(&residual), left, "{label}, residual");
+                // A step that is not finite leaves the residual.
+                let is_finite = x.iter().zip(&before).all(|(x, e)| (x + e).is_finite());
+                let left = if is_finite { left } else { before.clone() };
+                assert_eq!(bits(&residual), bits(&left), "{label}, residual");
             }
         }
     }

@@ -114,7 +114,8 @@ mod cuda {
                 assert_eq!(driver.inner().take_faults(), []);
             }
         }
-        assert!(late.iter().all(|entries| *entries > 100_000), "{late:?}");
+        // Two of four steps are finite.
+        assert!(late.iter().all(|entries| *entries > 70_000), "{late:?}");
     }
 
     #[test]
@@ -246,7 +247,8 @@ mod on_wgpu {
                 late[at] += against_the_host(&on, (&codec, dtype, false), &limits, ("some NaN", &steps), memory);
             }
         }
-        assert!(late.iter().all(|entries| *entries > 100_000), "{late:?}");
+        // Two of four steps are finite.
+        assert!(late.iter().all(|entries| *entries > 70_000), "{late:?}");
         let few = Limits { groups: 3, ..limits };
         for fill in sparse::FILLS.into_iter().chain(selections::MISLEADING) {
             let steps = &steps_from(fill, 20_011)[..3];
