@@ -124,8 +124,8 @@ impl Policy {
     /// let demo = Policy::new("dct:tiles+topk:k=32,block=4096,clamped+ef:beta=0.999")?
     ///     .vectors("dct:block=8+topk:k=32,block=64,clamped+ef:beta=0.999")?;
     /// let recipe = |shape: [u64; 2]| demo.recipe(&Tensor::new("", shape)).to_string();
-    /// assert_eq!(recipe([1, 768]), "dct:block=8+topk:k=32,block=64+ef:beta=0.999");
-    /// assert_eq!(recipe([768, 768]), "dct:tiles+topk:k=32,block=4096+ef:beta=0.999");
+    /// assert_eq!(recipe([1, 768]), "dct:block=8+topk:k=32,block=64,clamped+ef:beta=0.999");
+    /// assert_eq!(recipe([768, 768]), "dct:tiles+topk:k=32,block=4096,clamped+ef:beta=0.999");
     /// # Ok::<(), gradwire::Error>(())
     /// ```
     ///
