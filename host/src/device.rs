@@ -40,9 +40,8 @@ enum Backend {
 ///   the backend `Wgpu` that end in `_async`.
 /// * **The CPU** works in the rayon pool that it is called from: the global one, unless the call is made inside
 ///   `ThreadPool::install`. What a GPU's results need of the CPU does too.
-/// * **Not after `fork()`.** A child process has the parent's global pool without its threads, so a call there waits
-///   for ever. Start workers as processes of their own ("spawn" in Python's terms), or fork before the first device is
-///   made.
+/// * **After `fork()`** a child works in a pool of its own, also inside `ThreadPool::install`, if its parent had called
+///   this crate: it has the parent's pool without its threads. A GPU's device does not outlive a fork.
 ///
 /// ```
 /// use gradwire::{Device, Seed, Uniform};

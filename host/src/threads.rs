@@ -5,7 +5,8 @@
 //! crate use rayon through here, which a test of the repository holds.
 //!
 //! A process that was forked off one whose pool had started has that pool without its threads, and would wait for them
-//! forever. It gets a pool of its own.
+//! forever. It gets a pool of its own. Processes are told apart by their numbers, so that a child in a namespace where
+//! it has its parent's number is taken for it.
 
 use rayon::iter::{Enumerate, IntoParallelIterator, Map, MinLen, Zip};
 use rayon::prelude::*;
@@ -108,7 +109,7 @@ mod forked {
     /// The first process that shared work out: rayon's global pool is its own.
     static FIRST: OnceLock<u32> = OnceLock::new();
 
-    /// The pools of a process that was forked off it, of one that was forked off that, and so on.
+    /// One pool per generation of forks.
     static FORKED: OnceLock<Forked> = OnceLock::new();
 
     struct Forked {

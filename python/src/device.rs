@@ -172,7 +172,9 @@ impl Device {
         out: Option<Bound<'py, PyAny>>,
         elements: Option<Whole<u64>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let content = content(payload)?;
+        let expected = elements.as_ref().map(|Whole(expected)| *expected);
+        let length = out.as_ref().map(|out| View::of(out, "output").map(|view| view.len() as u64)).transpose()?;
+        let content = content(payload, expected.or(length))?;
         let found = content.elements() as u64;
         let out = match (out, elements) {
             (_, Some(Whole(expected))) if expected != found => {
@@ -212,8 +214,8 @@ impl Device {
         out: &Bound<'_, PyAny>,
         weight: Factor,
     ) -> PyResult<()> {
-        let content = content(payload)?;
         let mut view = View::of(out, "output")?;
+        let content = content(payload, Some(view.len() as u64))?;
         let held = view.is_held();
         let output = view.values("output")?;
         let decode = || match &*content {
@@ -233,7 +235,9 @@ impl Device {
         out: &Bound<'_, PyAny>,
         weight: Factor,
     ) -> PyResult<()> {
-        let contents = payloads.iter().map(content).collect::<PyResult<Vec<_>>>()?;
+        let mut view = View::of(out, "output")?;
+        let length = view.len() as u64;
+        let contents = payloads.iter().map(|payload| content(payload, Some(length))).collect::<PyResult<Vec<_>>>()?;
         let (mut dense, mut sparse) = (Vec::new(), Vec::new());
         for content in &contents {
             match &**content {
@@ -245,7 +249,6 @@ impl Device {
             let text = "payloads of selections and of all elements were handed over: sum each kind by itself";
             return Err(of_class(py, "PayloadError", text.into()));
         }
-        let mut view = View::of(out, "output")?;
         let held = view.is_held();
         let output = view.values("output")?;
         let decode = || match sparse.is_empty() {
@@ -257,8 +260,9 @@ impl Device {
     }
 }
 
-/// A payload, or bytes of one.
-fn content<'a>(payload: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, Content>> {
+/// A payload, or bytes of one, which are refused before memory is taken for indices if they are of another number of
+/// elements than is expected.
+fn content<'a>(payload: &'a Bound<'_, PyAny>, elements: Option<u64>) -> PyResult<Cow<'a, Content>> {
     if let Ok(payload) = payload.cast::<Payload>() {
         return Ok(Cow::Borrowed(&payload.get().content));
     }
@@ -266,5 +270,5 @@ fn content<'a>(payload: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, Content>> {
         let found = payload.get_type().name().map_or_else(|_| "object".into(), |name| name.to_string());
         PyTypeError::new_err(format!("a payload or its bytes are needed; got a {found}"))
     })?;
-    Content::read(bytes).map(Cow::Owned).or_raise(payload.py())
+    Content::read(bytes, elements).map(Cow::Owned).or_raise(payload.py())
 }

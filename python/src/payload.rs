@@ -17,11 +17,14 @@ pub enum Content {
 }
 
 impl Content {
-    /// Checks bytes of either kind.
-    pub fn read(bytes: Vec<u8>) -> Result<Self, PayloadError> {
+    /// Checks bytes of either kind, of so many elements if any number will not do.
+    pub fn read(bytes: Vec<u8>, elements: Option<u64>) -> Result<Self, PayloadError> {
         match Dense::from_bytes(&bytes) {
             Ok(payload) => Ok(Self::Dense(payload)),
-            Err(PayloadError::Kind { .. }) => SparsePayload::from_vec(bytes).map(Self::Sparse),
+            Err(PayloadError::Kind { .. }) => match elements {
+                Some(elements) => SparsePayload::from_bytes_of(&bytes, elements).map(Self::Sparse),
+                None => SparsePayload::from_vec(bytes).map(Self::Sparse),
+            },
             Err(error) => Err(error),
         }
     }
@@ -56,7 +59,7 @@ impl Payload {
     #[new]
     fn new(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Self> {
         let bytes = bytes_of(data)?;
-        let content = py.detach(|| Content::read(bytes)).or_raise(py)?;
+        let content = py.detach(|| Content::read(bytes, None)).or_raise(py)?;
         Ok(Self { content })
     }
 

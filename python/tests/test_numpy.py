@@ -182,8 +182,14 @@ def test_a_payload_that_says_it_is_huge():
     assert len(payload) < 50
     with pytest.raises(gradwire.SettingError, match="elements=33554432"):
         gradwire.decode(payload)
-    with pytest.raises(gradwire.SettingError, match="33554432 elements, and 1000 are expected"):
-        gradwire.decode(payload, elements=1000)
+    for raised, given in [(gradwire.PayloadError, payload), (gradwire.SettingError, gradwire.Payload(payload))]:
+        with pytest.raises(raised, match="33554432 elements, and 1000 are expected"):
+            gradwire.decode(given, elements=1000)
+    for decode in [gradwire.decode, gradwire.Device.cpu().decode_add]:
+        with pytest.raises(gradwire.PayloadError, match="33554432 elements, and 9 are expected"):
+            decode(payload, numpy.zeros(9, "f4"))
+    with pytest.raises(gradwire.PayloadError, match="33554432 elements, and 9 are expected"):
+        gradwire.Device.cpu().decode_sum([payload], numpy.zeros(9, "f4"))
     assert (gradwire.decode(payload, elements=1 << 25) == few).all()
     out = numpy.empty_like(few)
     assert gradwire.decode(payload, out) is out and (out == few).all()

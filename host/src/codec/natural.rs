@@ -6,8 +6,8 @@ use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
 use crate::wire::CodecId;
 
-/// Natural compression, and natural dithering: each magnitude is rounded stochastically to one of the two powers of two
-/// around it.
+/// Natural compression, and natural dithering: each magnitude is rounded stochastically to one of the two levels around
+/// it, which are a power of two apart.
 ///
 /// Source: Horváth, Ho, Horváth, Sahu, Canini and Richtárik, "Natural compression for distributed deep learning", 2019,
 /// definitions 1 and 4. L = 2^(bits-1) - 1 levels are a bucket's scale times 2^0, 2^-1, ..., 2^(1-L), and zero. 8 bits
@@ -26,7 +26,8 @@ use crate::wire::CodecId;
 ///   subnormal numbers in natural dithering, which omega leaves out.
 /// * **Seeds**: each worker its own, by [`crate::Seed::worker`], so that rounding errors average out.
 /// * **Determinism**: backend to backend.
-/// * **Edge cases**: numbers that are levels stay as they are; signs are kept, also where the value is zero.
+/// * **Edge cases**: numbers that are levels stay as they are (in natural dithering with one bucket for the whole tensor
+///   with a probability of 1 - 2^-22 or more); signs are kept, also where the value is zero.
 ///   NaN and infinity: [`NonFinite`].
 ///
 /// ```

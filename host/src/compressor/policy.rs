@@ -117,7 +117,7 @@ impl Policy {
     /// Another recipe for vectors: tensors with fewer than two sides of 2 or more.
     ///
     /// DeMo's code transforms 64 elements of a vector at a time, and sends as many coefficients of those as of a square
-    /// of 64 x 64 of a matrix:
+    /// of 64 x 64 of a matrix. Here they are a square of 8 x 8:
     ///
     /// ```
     /// use gradwire::{Policy, Tensor};

@@ -373,7 +373,8 @@ impl Recipe {
     /// DeMo is `dct:tiles+topk:k=32,block=4096,clamped+ef:beta=0.999,gamma=<lr>`, and the sign of the mean behind it.
     /// Three things differ: of a side that 64 does not divide, theirs takes the largest divisor up to 64, and here what
     /// whole tiles leave comes after them, in blocks as it lies, since sides are powers of two ([`Dct::tiles`]); theirs
-    /// sends half of the coefficients of a vector, which has a recipe of its own here ([`Policy::vectors`]); and a
+    /// sends half of the coefficients of 64 elements of a vector, which has a recipe of its own here
+    /// ([`Policy::vectors`]), with squares of 8 x 8; and a
     /// coefficient that some ranks have sent has the mean over all of them, where theirs is over those that sent it.
     ///
     /// [`Policy::vectors`]: crate::Policy::vectors

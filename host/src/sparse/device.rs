@@ -53,7 +53,8 @@ impl Device {
     /// checkpoint. [`Device::encode_sparse_lazily`] spares a GPU the writing of those zeros.
     ///
     /// If an element of g + e is NaN or infinite, the payload is that of g + e, and the residual stays as it was: the
-    /// step is one that its caller skips, and what overflowed does not come back in later ones.
+    /// step is one that its caller skips, and what overflowed does not come back in later ones. The CPU reads g and e
+    /// once more for that, whatever the device.
     ///
     /// # Errors
     /// As [`Device::encode_sparse`]; [`Error::FeedbackDiverges`] for a quantizer of the values that feedback does not
@@ -72,7 +73,7 @@ impl Device {
         // A plan that refuses what is not finite looks for it itself.
         let is_finite = plan.guarded || Cpu::first_not_finite(gradient, Some(residual)).is_none();
         if is_finite && self.engine().in_place() && matches!(plan.values, ValueFormat::Plain(_)) {
-            // Nothing fails there once the residual changes: quantized values may lack memory after the selection.
+            // Plain values cannot fail once the residual changes. For quantized ones memory may be lacking by then.
             return self.encode_planned(&plan, gradient, Sums::over(residual), seed);
         }
         let mut next = zeros(plan.n, "a residual")?;

@@ -19,7 +19,10 @@ def _size(head):
 
 
 def _pieces(start, size):
-    """The pieces in which bytes are received from ``start`` on, so that memory is taken in proportion to what came."""
+    """The pieces in which bytes are received from ``start`` on: so many more as came before, never all at once.
+
+    In a gather every rank sends as many bytes as the one that says most, so that growth ends when that one sends none.
+    """
     while start < size:
         end = min(size, start + max(start, _FIRST))
         yield start, end

@@ -1,4 +1,4 @@
-"""Refuses an interpreter beside the process's first, which the extension would share its state with."""
+"""Refuses any interpreter but the main one: the extension has one state for the whole process."""
 
 import importlib
 

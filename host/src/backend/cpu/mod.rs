@@ -48,9 +48,8 @@ const FINAL_WORDS: usize = 64;
 
 /// The CPU of this machine.
 ///
-/// It works in the rayon pool that it is called from, and its calls return when the work is done. A child after
-/// `fork()` has the parent's global pool without its threads, so a call there waits for ever: fork before the first
-/// call, or start workers as processes of their own.
+/// It works in the rayon pool that it is called from, and its calls return when the work is done. A process that was
+/// forked after its parent's first call works in a pool of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Cpu {
     simd: Simd,
