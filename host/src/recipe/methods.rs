@@ -9,38 +9,108 @@ pub struct Method {
     pub recipe: &'static str,
     /// Who published it, and when.
     pub source: &'static str,
+    /// What a step gives otherwise than GRACE's code, one after another; nothing if the mean has its values. Random
+    /// draws, and what becomes of NaN and infinity, are the crate's own in every method.
+    pub differs: &'static [&'static str],
 }
 
-/// Names, recipes and sources.
+const TIES: &str = "a tie of votes is 0; theirs is 1";
+const ROUNDED: &str = "k is rounded up; theirs is rounded down";
+
+/// Names, recipes, sources and differences.
 ///
 /// The settings are the defaults in the code of GRACE (Xu et al., "GRACE: A compressed communication framework for
-/// distributed machine learning", ICDCS 2021). Where a memory is an option there, it is on. Scales are of whole
-/// tensors, as there. The bound of `inceptionn` is the 2^-10 that its code there comes to, and not the 2e-10 that
-/// stands there. `adaq` finds the largest of each sign exactly, where GRACE has thresholds from a sample. Quantiles of
-/// `sketchml` are of buckets, and of either side of zero.
+/// distributed machine learning", ICDCS 2021), but for what a method's differences say. Where a memory is an option
+/// there, it is on. Scales are of whole tensors, as there. The bound of `inceptionn` is the 2^-10 that its code there
+/// comes to, and not the 2e-10 that stands there.
 pub(super) const METHODS: &[Method] = &[
-    of("none", "none", "no compression"),
-    of("fp16", "float:f16,nearest", "a cast"),
-    of("u8bit", "tree:bucket=whole+ef", "Dettmers 2016"),
-    of("onebit", "onebit:bucket=whole", "Seide et al. 2014"),
-    of("signsgd", "sign:unit+vote", "Bernstein et al. 2018"),
-    of("signum", "signum:momentum=0.9+vote", "Bernstein et al. 2018"),
-    of("qsgd", "qsgd:bits=8,bucket=whole,l2", "Alistarh et al. 2017"),
-    of("natural", "natural:bits=8+ef", "Horváth et al. 2019"),
-    of("terngrad", "ternary:bucket=whole,clip=2.5", "Wen et al. 2017"),
-    of("inceptionn", "float:int16,bound=0.0009765625+elias", "Li et al. 2018"),
-    of("efsignsgd", "sign:bucket=whole", "Karimireddy et al. 2019"),
-    of("sketchml", "quantile:levels=64+ef", "Jiang et al. 2018"),
-    of("randomk", "randomk:0.3", "Stich et al. 2018"),
-    of("topk", "topk:0.3+ef", "Aji and Heafield 2017"),
-    of("threshold", "topk:above=0.01+ef", "GRACE's threshold-v"),
-    of("dgc", "dgc:ratio=0.3", "Lin et al. 2018"),
-    of("adaq", "topk:0.3,persign+onebit:bucket=whole", "Dryden et al. 2016"),
-    of("powersgd", "powersgd:rank=1", "Vogels et al. 2019"),
+    of("none", "none", "no compression", &[]),
+    of(
+        "fp16",
+        "float:f16,nearest",
+        "a cast",
+        &["a finite number beyond the range of f16 becomes its largest; theirs becomes infinity"],
+    ),
+    of(
+        "u8bit",
+        "tree:bucket=whole+ef",
+        "Dettmers 2016",
+        &["a magnitude goes to the nearest level; theirs to the lower edge of its interval"],
+    ),
+    of("onebit", "onebit:bucket=whole", "Seide et al. 2014", &[]),
+    of("signsgd", "sign:unit+vote", "Bernstein et al. 2018", &[TIES]),
+    of(
+        "signum",
+        "signum:momentum=0.9+vote",
+        "Bernstein et al. 2018",
+        &[TIES, "the momentum starts at zero, as in their TensorFlow code; in their torch code at the first gradient"],
+    ),
+    of(
+        "qsgd",
+        "qsgd:bits=8,bucket=whole,l2",
+        "Alistarh et al. 2017",
+        &["127 levels in 8 bits; theirs are 256 in 16 bits"],
+    ),
+    of(
+        "natural",
+        "natural:bits=8+ef",
+        "Horváth et al. 2019",
+        &["powers of two from 2^-126 to 2^127; theirs are from 2^-110 to 2^17"],
+    ),
+    of(
+        "terngrad",
+        "ternary:bucket=whole,clip=2.5",
+        "Wen et al. 2017",
+        &["elements that are all equal stay; theirs are clipped to zero"],
+    ),
+    of(
+        "inceptionn",
+        "float:int16,bound=0.0009765625+elias",
+        "Li et al. 2018",
+        &["numbers are multiples of 2^-9; theirs keep leading bits of each"],
+    ),
+    of(
+        "efsignsgd",
+        "sign:bucket=whole",
+        "Karimireddy et al. 2019",
+        &["the mean over the ranks; theirs is the sum divided by the learning rate"],
+    ),
+    of(
+        "sketchml",
+        "quantile:levels=64+ef",
+        "Jiang et al. 2018",
+        &["exact quantiles of each bucket, one of them for zeros; theirs are of a sketch of the tensor"],
+    ),
+    of("randomk", "randomk:0.3", "Stich et al. 2018", &[ROUNDED]),
+    of("topk", "topk:0.3+ef", "Aji and Heafield 2017", &[ROUNDED]),
+    of("threshold", "topk:above=0.01+ef", "GRACE's threshold-v", &["the threshold is 0.01; theirs is 256"]),
+    of(
+        "dgc",
+        "dgc:ratio=0.3",
+        "Lin et al. 2018",
+        &[ROUNDED, "exactly k entries; theirs are those above a threshold that a sample gives"],
+    ),
+    of(
+        "adaq",
+        "topk:0.3,persign+onebit:bucket=whole",
+        "Dryden et al. 2016",
+        &["exactly a part of each sign, rounded up; theirs are those above thresholds that a sample gives"],
+    ),
+    of(
+        "powersgd",
+        "powersgd:rank=1",
+        "Vogels et al. 2019",
+        &["the factor of the last step goes on; theirs is drawn anew"],
+    ),
 ];
 
-const fn of(name: &'static str, recipe: &'static str, source: &'static str) -> Method {
-    Method { name, recipe, source }
+const fn of(
+    name: &'static str,
+    recipe: &'static str,
+    source: &'static str,
+    differs: &'static [&'static str],
+) -> Method {
+    Method { name, recipe, source, differs }
 }
 
 /// The text of a recipe in the place of a method's name, where a text begins with one; or the names that there are,

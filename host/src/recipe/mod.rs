@@ -107,7 +107,7 @@ pub struct Recipe {
 
 impl Recipe {
     /// The published methods with the defaults of GRACE (Xu et al., ICDCS 2021), which a text names as
-    /// `grace:terngrad`. More stages may stand behind it.
+    /// `grace:terngrad`. More stages may follow. [`Method::differs`] says what is not as in GRACE's code.
     ///
     /// ```
     /// use gradwire::Recipe;

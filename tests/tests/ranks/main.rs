@@ -8,6 +8,7 @@ mod exchanges;
 mod factors;
 mod gtopk;
 mod mean_error;
+mod methods;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod nccl;
 mod not_finite;

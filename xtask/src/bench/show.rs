@@ -152,6 +152,9 @@ pub(crate) fn list(entries: &[Entry], dtype: Dtype, chosen: Option<BackendKind>)
     say!("{:15} {:30}  source", "method", "recipe, by GRACE's defaults");
     for method in Recipe::methods() {
         say!("{:15} {:30}  {}", format!("grace:{}", method.name), method.recipe, method.source);
+        for differs in method.differs {
+            say!("{:15} not as there: {differs}", "");
+        }
     }
     say!("");
     for kind in BackendKind::ALL {
