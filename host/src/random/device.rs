@@ -42,6 +42,7 @@ impl Device {
         residual: &mut [f32],
         seed: Seed,
     ) -> Result<Vec<f32>, Error> {
+        let _environment = FloatEnvironment::standard();
         let (values, left, is_finite) = self.take_random(codec, gradient, residual, seed)?;
         if is_finite {
             residual.copy_from_slice(&left);

@@ -83,8 +83,8 @@ const PLANTS: &[Plant] = &[
     Plant {
         name: "constant of a PTX text",
         file: "ptx/natural/sm_80.ptx",
-        find: "and.b32 %r976, %r975, 8388608;",
-        replace: "and.b32 %r976, %r975, 4194304;",
+        find: "and.b32 %r1226, %r1225, 8388608;",
+        replace: "and.b32 %r1226, %r1225, 4194304;",
         stage: "test",
         by: of("natural", "gpu", "ptx::sm_80"),
     },
