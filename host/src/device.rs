@@ -53,8 +53,8 @@ enum Backend {
 /// ```
 pub struct Device {
     backend: Backend,
-    /// Made when it is asked for: that of the CPU names its threads, which no device starts by being opened.
-    name: OnceLock<String>,
+    /// Made when it is asked for: it names the number of threads, and to count them starts them.
+    cpu_name: OnceLock<String>,
     passed_over: Vec<Error>,
 }
 
@@ -124,19 +124,19 @@ impl Device {
 
     /// The CPU as set up.
     pub fn from_cpu(cpu: Cpu) -> Self {
-        Self { backend: Backend::Cpu(cpu), name: OnceLock::new(), passed_over: Vec::new() }
+        Self { backend: Backend::Cpu(cpu), cpu_name: OnceLock::new(), passed_over: Vec::new() }
     }
 
     /// A WGPU device as set up.
     #[cfg(feature = "wgpu")]
     pub fn from_wgpu(wgpu: Wgpu) -> Self {
-        Self { name: OnceLock::new(), backend: Backend::Wgpu(wgpu), passed_over: Vec::new() }
+        Self { cpu_name: OnceLock::new(), backend: Backend::Wgpu(wgpu), passed_over: Vec::new() }
     }
 
     /// A CUDA device as set up.
     #[cfg(feature = "cuda")]
     pub fn from_cuda(cuda: Cuda) -> Self {
-        Self { name: OnceLock::new(), backend: Backend::Cuda(cuda), passed_over: Vec::new() }
+        Self { cpu_name: OnceLock::new(), backend: Backend::Cuda(cuda), passed_over: Vec::new() }
     }
 
     /// Which backend runs.
@@ -152,13 +152,15 @@ impl Device {
 
     /// The device's name.
     pub fn name(&self) -> &str {
-        self.name.get_or_init(|| match &self.backend {
-            Backend::Cpu(cpu) => format!("CPU, {} threads, {}", threads::count(), cpu.simd().name()),
+        match &self.backend {
+            Backend::Cpu(cpu) => {
+                self.cpu_name.get_or_init(|| format!("CPU, {} threads, {}", threads::count(), cpu.simd().name()))
+            }
             #[cfg(feature = "wgpu")]
-            Backend::Wgpu(wgpu) => wgpu.name().to_owned(),
+            Backend::Wgpu(wgpu) => wgpu.name(),
             #[cfg(feature = "cuda")]
-            Backend::Cuda(cuda) => cuda.name().to_owned(),
-        })
+            Backend::Cuda(cuda) => cuda.name(),
+        }
     }
 
     /// Why each backend that comes before this one was passed over.

@@ -24,7 +24,7 @@ pub(super) enum Sent {
     /// Entries of this rank, and of all: so many indices, and then as many values, of each. With momentum, zeros for as
     /// many.
     Entries { mine: CudaRoom, all: CudaRoom, count: u64, zeros: Option<CudaRoom> },
-    /// Room for the sum of a factor, or of entries that the seed draws, and its bytes.
+    /// Scratch memory for a factor, or for entries that the seed draws, and its bytes.
     Sums { sums: CudaRoom, bytes: u64 },
 }
 
