@@ -45,6 +45,7 @@ RECIPES = [
     "powersgd:rank=32",
 ]
 TRAINED = ["qsgd:bits=4,bucket=64+ef", "topk:0.01+ef", "onebit", "powersgd:rank=4", "eden:bits=4,bucket=1024"]
+SHARDED = ["qsgd:bits=8,bucket=64+ef", "qsgd:bits=4,bucket=64", "onebit", "topk:0.01+ef"]
 SHAPES = [[1024, 1024]] * 6 + [[300, 700], [70000]]
 
 
@@ -62,7 +63,7 @@ def enter(rank, ranks, folder, backend):
     torch.manual_seed(0)
 
 
-def bits(rank, folder, device, seconds):
+def bits(rank, folder, device):
     """The same exchange of a tensor on the device and of one on the CPU."""
     enter(rank, 2, folder, "gloo")
     group = gradwire.torch.Group()
@@ -112,7 +113,7 @@ def model(width, layers, device, dtype=torch.float32):
     return torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
 
 
-def train(rank, ranks, folder, device, backend, recipe, steps, width, layers, seconds):
+def train(rank, ranks, folder, device, backend, recipe, steps, width, layers):
     """A training under DDP: the loss at its end, the weights of all ranks, milliseconds per step."""
     enter(rank, ranks, folder, backend)
     net = model(width, layers, device)
@@ -180,7 +181,7 @@ def copies(step):
     return {"copies": counted}
 
 
-def gradients(rank, folder, device, seconds):
+def gradients(rank, folder, device):
     """`Gradients` on a model whose parameters are on the device."""
     enter(rank, 2, folder, "gloo")
     net = model(256, 2, device)
@@ -206,32 +207,45 @@ def gradients(rank, folder, device, seconds):
     dist.destroy_process_group()
 
 
-def fsdp(rank, folder, device, seconds):
-    """FSDP2 in bf16, of two ranks over gloo: what the reduce-scatter's codec adds to a step."""
+def fsdp(rank, folder, device, recipe):
+    """FSDP2 in bf16, of two ranks over gloo: milliseconds per step, and the first gradient's distance from the plain one."""
     enter(rank, 2, folder, "gloo")
     from torch.distributed.fsdp import fully_shard
 
-    for recipe in [None, "qsgd:bits=8,bucket=64+ef", "qsgd:bits=4,bucket=64", "topk:0.01+ef"]:
+    width, layers = (1024, 8) if device == "cuda" else (64, 2)
+    first, medians = [], []
+    for compressed in [False, True]:
         torch.manual_seed(0)
-        net = model(1024, 8, device, torch.bfloat16)
+        net = model(width, layers, device, torch.bfloat16)
         count = sum(p.numel() for p in net.parameters())
         for layer in net.layers:
             fully_shard(layer)
         fully_shard(net)
-        if recipe:
+        for module in [net, *net.layers]:
+            # gloo has no ReduceOp.AVG.
+            module.set_force_sum_reduction_for_comms(True)
+        if compressed:
             gradwire.torch.compress_fsdp(net, recipe)
         times = []
+        torch.manual_seed(100 + rank)
         for step in range(6):
-            x = torch.randn(2, 16, 1024, device=device, dtype=torch.bfloat16)
+            x = torch.randn(2, 16, width, device=device, dtype=torch.bfloat16)
             wait(device)
+            dist.barrier()
             start = time.perf_counter()
             net(x).float().square().mean().backward()
             wait(device)
             times.append(time.perf_counter() - start)
+            if step == 0:
+                first.append(torch.cat([p.grad.to_local().float().reshape(-1) for p in net.parameters()]))
             net.zero_grad()
-        if rank == 0:
-            say(part="FSDP2", recipe=recipe or "none", good=True, parameters=count, ms=round(1e3 * sorted(times)[3], 2))
+        medians.append(round(1e3 * sorted(times)[3], 2))
+    error = ((first[1] - first[0]).norm() / first[0].norm()).item()
+    if rank == 0:
+        say(part="FSDP2", recipe=recipe, good=error < 1, error=error, parameters=count, plain_ms=medians[0], ms=medians[1])
     dist.destroy_process_group()
+    if not error < 1:
+        raise RuntimeError(f"{recipe}: the gradient is {error} of its norm away from the plain one")
 
 
 def main():
@@ -257,14 +271,15 @@ def main():
                 say(part=part, good=False, why=str(error)[-1500:])
             say(part=part, seconds=round(time.perf_counter() - start, 1))
 
-    run("bits", bits, 2, "FOLDER", device, 0)
+    run("bits", bits, 2, "FOLDER", device)
     for recipe in [None, *TRAINED]:
-        run("ddp gloo", train, 2, 2, "FOLDER", device, "gloo", recipe, 30, 256, 4, 0)
+        run("ddp gloo", train, 2, 2, "FOLDER", device, "gloo", recipe, 30, 256, 4)
     nccl = "nccl" if device == "cuda" else "gloo"
     for recipe in [None, *TRAINED]:
-        run("ddp nccl", train, 1, 1, "FOLDER", device, nccl, recipe, 15, 1024, 8, 0)
-    run("Gradients", gradients, 2, "FOLDER", device, 0)
-    run("FSDP2", fsdp, 2, "FOLDER", device, 0)
+        run("ddp nccl", train, 1, 1, "FOLDER", device, nccl, recipe, 15, 1024, 8)
+    run("Gradients", gradients, 2, "FOLDER", device)
+    for recipe in SHARDED:
+        run("FSDP2", fsdp, 2, "FOLDER", device, recipe)
     return 1 if failed else 0
 
 
