@@ -109,8 +109,12 @@ impl<C: Collective + Send + 'static> Background<C> {
                 };
                 // Of a refusal every rank knows. Of other failures they may not, and would take the next part for this
                 // one.
-                let known = |error: &Error| {
-                    matches!(error, Error::NotFinite { .. } | Error::Exchange(ExchangeError::Refused { .. }))
+                let known = |error: &Error| match error {
+                    Error::NotFinite { .. } => true,
+                    Error::Exchange(error) => {
+                        matches!(error, ExchangeError::Refused { .. } | ExchangeError::Told { .. })
+                    }
+                    _ => false,
                 };
                 if result.as_ref().is_err_and(|error| !known(error)) {
                     group = None;

@@ -19,7 +19,7 @@ pub const MAX_ELEMENTS: u64 = 1 << 31;
 
 const ENTROPY_AT: usize = 20;
 const WORDS_AT: usize = 24;
-const CHECKSUM_AT: usize = 28;
+pub(crate) const CHECKSUM_AT: usize = 28;
 const WHOLE_TAG: u8 = 0xff;
 
 /// Why bytes are not a payload.

@@ -89,7 +89,7 @@ class Training:
     def restore(self):
         """New compressors that go on."""
         saved = [compressor.state() for compressor in self.compressors]
-        self.compressors = [self.make() for _ in saved]
+        self.compressors, self.taken = [self.make() for _ in saved], 0
         for rank, compressor in enumerate(self.compressors):
             compressor.restore(saved, rank, len(saved))
 
@@ -111,6 +111,8 @@ def follow(training, ranks, gathers_first=True, steps=2):
         assert all(isinstance(mean, numpy.ndarray) and same(mean, means[0]) for mean in means), means
         rank = (ranks - 1 + number) % ranks
         step = wire.Step(calls, before[rank], after[rank], first=gathers_first and number == 0)
+        assert step.said in (None, training.taken)
+        training.taken = step.taken
         assert same(step.mean, means[0])
         yield rank, gradients[rank], step
 

@@ -443,18 +443,34 @@ class Part:
 
 
 def message(data, model, step):
-    """The payloads of a message."""
+    """The payloads of a message, but of a step's first."""
+    digest, payloads = first_message(data, model, step)
+    assert digest == 0
+    return payloads
+
+
+def first_message(data, model, step):
+    """What a rank took of the step before, and its payloads."""
     read = Bytes(data)
-    magic, version, kind, zero, found, checksum, last = read.fields("4sBBHQII")
-    assert (magic, version, zero, last) == (b"GWST", 1, 0, 0)
+    magic, version, kind, zero, found, checksum, digest = read.fields("4sBBHQII")
+    assert (magic, version, zero) == (b"GWST", 1, 0)
     assert (found, checksum) == (step, model.checksum)
     payloads = []
     while read.data:
         payloads.append(read.part())
     if kind != 0:
         assert kind in (1, 2) and len(payloads) == 1 and len(payloads[0]) == 4
-        return {1: "refused", 2: "not finite"}[kind], struct.unpack("<I", payloads[0])[0]
-    return payloads
+        return digest, ({1: "refused", 2: "not finite"}[kind], struct.unpack("<I", payloads[0])[0])
+    return digest, payloads
+
+
+def noted(data):
+    """What a digest is of, of a message that all ranks get: its kind, and the checksum of each payload."""
+    read, kinds = Bytes(data[24:]), data[5:6]
+    payloads = []
+    while read.data:
+        payloads.append(read.part())
+    return kinds + b"".join(payload[28:32] if len(payload) >= 32 else payload for payload in payloads)
 
 
 def children(rank, ranks):
@@ -478,11 +494,15 @@ class Step:
         self.mean = numpy.full(self.model.elements, numpy.nan, F)
         # What each rank sent of each part, and what an owner sent, decoded.
         self.sent, self.owned = {}, {}
+        self.noted, self.said = b"", None
         parts = self.model.parts
         gathers = [part for part in parts if self.payloads(part)]
         others = [part for part in parts if part.has("gtopk") or part.two_phases(self.ranks) or self.quantized(part)]
-        if gathers or others or first or self.model.guarded:
-            gathered = [message(data, self.model, self.step) for data in self.take("all_gather")]
+        always = gathers or others or self.model.guarded
+        if always or first:
+            heads = [first_message(data, self.model, self.step) for data in self.take("all_gather")]
+            (self.said,) = {digest for digest, _ in heads}
+            gathered = [payloads for _, payloads in heads]
             assert {len(payloads) for payloads in gathered} == {sum(self.payloads(part) for part in gathers)}
         whole = [index for index in self.model.whole if not self.takes_along]
         if whole:
@@ -496,12 +516,15 @@ class Step:
             if part.has("dct"):
                 self.transformed(part)
         assert not self.calls, self.calls
+        # What the next step's heads say.
+        self.taken = (zlib.crc32(self.noted) or 1) if always else 0
 
     def take(self, name):
         found, given, got = self.calls.pop(0)
         assert found == name, (found, name)
         if name == "all_gather":
             assert all(all == given for all in got)
+            self.noted += b"".join(map(noted, given))
             return given
         return given, got
 
@@ -509,6 +532,7 @@ class Step:
         """The mean of what an all-reduce summed."""
         given, got = self.take("all_reduce")
         assert all(sum == got[0] for sum in got)
+        self.noted += got[0]
         return numpy.frombuffer(got[0], "<f4") * F(self.power / self.ranks)
 
     @property
@@ -598,6 +622,7 @@ class Step:
                 assert result in (None, down)
                 result = down
         assert not pairs
+        self.noted += noted(result)
         (payload,) = message(result, self.model, self.step)
         self.raw[0] = payload
         return self.elements_of(part, spread(sparse(payload)))

@@ -39,8 +39,14 @@ pub(crate) enum TrainError {
     #[error("{0}")]
     Background(gradwire_collectives::BackgroundError),
     /// Ranks whose parameters should be the same, and are not.
-    #[error("ranks 0 and {rank} ended with different parameters, first at number {at}: the exchange is at fault")]
+    #[error(
+        "ranks 0 and {rank} ended with different parameters, first at number {at}: a rank was started with other data or \
+         another release, or the exchange is at fault"
+    )]
     Apart { rank: usize, at: usize },
+    /// A rank that was started with other options.
+    #[error("rank {rank} trains with {theirs}, and this rank with {ours}; start every rank with the same options")]
+    Options { rank: u32, theirs: String, ours: String },
     /// A parameter that is no number any longer.
     #[error(
         "after step {step} the loss is not finite: the learning rate is too large for {codec}; give a smaller one with \

@@ -242,6 +242,7 @@ impl Rank<'_> {
     fn run<G: Group>(&self, mut group: G) -> Result<(Ended, G), TrainError> {
         let (rank, ranks) = (group.rank(), group.ranks());
         let Setup { steps, batch, rate, seed, .. } = *self.setup;
+        self.expect_one_setup(&mut group)?;
         // The same seed, so the same parameters, on every rank.
         let mut network = self.setup.network();
         let mut messages = messages(self.codec, &network, self.setup)?;
@@ -291,6 +292,21 @@ impl Rank<'_> {
         self.setup.files.write(&mut group, (steps, network.parameters()), &states)?;
         ended.parameters = network.parameters().to_vec();
         Ok((ended, group))
+    }
+
+    /// Refuses a rank with other options, of which its parameters would tell only at the end.
+    fn expect_one_setup(&self, group: &mut impl Group) -> Result<(), TrainError> {
+        let Setup { steps, batch, rate, seed, overlap, .. } = self.setup;
+        let overlap = if *overlap { " --overlap" } else { "" };
+        let ours = format!("{}, --steps {steps} --batch {batch} --rate {rate} --seed {seed}{overlap}", self.codec);
+        let mut all = Vec::new();
+        group.all_gather(ours.as_bytes(), &mut all).map_err(gradwire::Error::from)?;
+        match (0..).zip(&all).find(|(_, theirs)| **theirs != ours.as_bytes()) {
+            Some((rank, theirs)) => {
+                Err(TrainError::Options { rank, theirs: String::from_utf8_lossy(theirs).into_owned(), ours })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Rank 0 tests, as all ranks have the same parameters.

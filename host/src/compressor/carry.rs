@@ -108,7 +108,7 @@ impl Compressor {
         self.planes.set([residual, momentum, shift, mean]);
         super::step::put_back(&mut self.parts, states);
         self.parts.iter_mut().for_each(|part| part.owner = Owner::default());
-        (self.steps, self.agreed, self.broken_off) = (steps, false, false);
+        (self.steps, self.agreed, self.digest, self.broken_off) = (steps, false, 0, false);
         self.last = LastStep::default();
         Ok(())
     }

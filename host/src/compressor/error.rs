@@ -61,6 +61,30 @@ pub enum ExchangeError {
         /// Which rank.
         rank: u32,
     },
+    /// A rank that could not do its part of the step, as another one says.
+    #[error(
+        "rank {by} says that rank {rank} could not do its part of the step; the error of rank {rank} says why, and if it has none, \
+         rank {by} is at fault. On every rank the step was not made, and the group can be used again"
+    )]
+    Told {
+        /// Which rank.
+        rank: u32,
+        /// Who says so.
+        by: u32,
+    },
+    /// Ranks that got different bytes in the step before, so that their means differ.
+    #[error(
+        "ranks {first} and {rank} got different bytes in step {step}, and so have different means of it; find out which rank or \
+         link is at fault, and restore all ranks from states of one step"
+    )]
+    Parted {
+        /// The first rank that knows what it got.
+        first: u32,
+        /// The first rank that got something else.
+        rank: u32,
+        /// The step after which they differ.
+        step: u64,
+    },
     /// NaN or infinity in what a rank sent for a tensor whose recipe has `finite`.
     #[error(
         "rank {rank} sent NaN or infinity, which finite refuses; on every rank the step was not made, and the group can be \
@@ -165,7 +189,7 @@ impl ExchangeError {
     /// Whether every rank finds the same in the messages, so that none goes on with the step.
     pub(super) fn is_known_to_all(&self) -> bool {
         let of_values = matches!(self, Self::NotFinite { .. } | Self::NotFiniteSum { .. } | Self::Skipped { .. });
-        of_values || matches!(self, Self::Refused { .. } | Self::Model { .. })
+        of_values || matches!(self, Self::Refused { .. } | Self::Told { .. } | Self::Model { .. })
     }
 }
 

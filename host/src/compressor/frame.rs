@@ -2,9 +2,13 @@
 
 use super::error::ExchangeError;
 use crate::error::Error;
+use crate::wire::{CHECKSUM_AT, HEADER_BYTES};
 
-/// Bytes in front of the first payload: magic, version, kind, two zeros, step, the model's checksum, four zeros.
+/// Bytes in front of the first payload: magic, version, kind, two zeros, step, the model's checksum, the digest of the
+/// step before.
 const HEAD: usize = 24;
+/// Where the digest is.
+const DIGEST_AT: usize = 20;
 /// The kind of a message that holds payloads.
 const PAYLOADS: u8 = 0;
 /// The kind of a message that says that a rank refused its part.
@@ -13,6 +17,8 @@ const REFUSED: u8 = 1;
 const NOT_FINITE: u8 = 2;
 const MAGIC: [u8; 4] = *b"GWST";
 const VERSION: u8 = 1;
+/// What is wrong with a message that another program may have written.
+const NO_HEAD: &str = "does not begin as one of this version does";
 /// Bytes of a payload's length.
 const LENGTH: usize = 8;
 
@@ -31,8 +37,14 @@ impl<'m> Writer<'m> {
         head[4..8].copy_from_slice(&[VERSION, 0, 0, 0]);
         head[8..16].copy_from_slice(&step.to_le_bytes());
         head[16..20].copy_from_slice(&model.to_le_bytes());
-        head[20..].fill(0);
+        head[DIGEST_AT..].fill(0);
         writer
+    }
+
+    /// Says what this rank took of the step before: in the first message of a step.
+    pub(super) fn digest(self, digest: u32) -> Self {
+        self.message[DIGEST_AT..HEAD].copy_from_slice(&digest.to_le_bytes());
+        self
     }
 
     /// A payload.
@@ -61,7 +73,9 @@ impl<'m> Writer<'m> {
     pub(super) fn fail(mut self, error: &Error, rank: u32) {
         // Who said so first is passed on.
         let (kind, rank) = match error {
-            Error::Exchange(ExchangeError::Refused { rank } | ExchangeError::NotFinite { rank }) => (REFUSED, *rank),
+            Error::Exchange(
+                ExchangeError::Refused { rank } | ExchangeError::NotFinite { rank } | ExchangeError::Told { rank, .. },
+            ) => (REFUSED, *rank),
             Error::Exchange(ExchangeError::Skipped { rank }) => (NOT_FINITE, *rank),
             _ => (REFUSED, rank),
         };
@@ -93,15 +107,22 @@ pub(super) fn all<T>(read: impl Iterator<Item = Result<T, Error>>) -> Result<Vec
 
 /// The payloads of a message that rank `rank` sent.
 pub(super) fn read(message: &[u8], rank: u32, step: u64, model: u32) -> Result<Vec<&[u8]>, Error> {
+    match read_first(message, rank, step, model)? {
+        (0, payloads) => Ok(payloads),
+        _ => Err(ExchangeError::Message { rank, what: NO_HEAD }.into()),
+    }
+}
+
+/// The digest and the payloads of the first message of a step that rank `rank` sent.
+pub(super) fn read_first(message: &[u8], rank: u32, step: u64, model: u32) -> Result<(u32, Vec<&[u8]>), Error> {
     let foreign = |what| Error::from(ExchangeError::Message { rank, what });
     let Some((head, mut rest)) = message.split_first_chunk::<HEAD>() else {
         return Err(foreign("is shorter than its head"));
     };
-    if head[..4] != MAGIC || head[4] != VERSION || head[6..8] != [0; 2] || head[20..] != [0; 4] || head[5] > NOT_FINITE
-    {
-        return Err(foreign("does not begin as one of this version does"));
+    if head[..4] != MAGIC || head[4] != VERSION || head[6..8] != [0; 2] || head[5] > NOT_FINITE {
+        return Err(foreign(NO_HEAD));
     }
-    if head[16..20] != model.to_le_bytes() {
+    if head[16..DIGEST_AT] != model.to_le_bytes() {
         return Err(ExchangeError::Model { rank }.into());
     }
     let found = u64::from_le_bytes([head[8], head[9], head[10], head[11], head[12], head[13], head[14], head[15]]);
@@ -109,11 +130,19 @@ pub(super) fn read(message: &[u8], rank: u32, step: u64, model: u32) -> Result<V
         return Err(ExchangeError::Step { rank, found, expected: step }.into());
     }
     if head[5] != PAYLOADS {
-        // Another rank's failure may be passed on.
+        // Another rank's failure may be passed on. Only what a rank says of itself is taken as its own.
         let of = rest.split_at_checked(LENGTH).and_then(|(_, of)| <[u8; 4]>::try_from(of).ok());
-        let rank = of.map_or(rank, u32::from_le_bytes);
-        let error = if head[5] == REFUSED { ExchangeError::Refused { rank } } else { ExchangeError::Skipped { rank } };
-        return Err(error.into());
+        let (by, rank) = (rank, of.map_or(rank, u32::from_le_bytes));
+        return Err(match head[5] {
+            NOT_FINITE => ExchangeError::Skipped { rank },
+            _ if rank == by => ExchangeError::Refused { rank },
+            _ => ExchangeError::Told { rank, by },
+        }
+        .into());
+    }
+    let digest = u32::from_le_bytes([head[20], head[21], head[22], head[23]]);
+    if step == 0 && digest != 0 {
+        return Err(foreign(NO_HEAD));
     }
     let mut payloads = Vec::new();
     while let Some((length, behind)) = rest.split_first_chunk::<LENGTH>() {
@@ -125,7 +154,31 @@ pub(super) fn read(message: &[u8], rank: u32, step: u64, model: u32) -> Result<V
         payloads.push(payload);
         rest = behind;
     }
-    if rest.is_empty() { Ok(payloads) } else { Err(foreign("ends within a length")) }
+    if rest.is_empty() { Ok((digest, payloads)) } else { Err(foreign("ends within a length")) }
+}
+
+/// Notes the kind of a message, and the checksum of each payload. What is no message has been refused, or will be.
+pub(super) fn note(message: &[u8], taken: &mut crc32fast::Hasher) {
+    let Some((head, mut rest)) = message.split_first_chunk::<HEAD>() else { return };
+    taken.update(&head[5..6]);
+    while let Some((length, after)) = rest.split_first_chunk::<LENGTH>() {
+        let length = usize::try_from(u64::from_le_bytes(*length)).ok();
+        let Some((payload, after)) = length.and_then(|bytes| after.split_at_checked(bytes)) else { return };
+        taken.update(payload.get(CHECKSUM_AT..HEADER_BYTES).unwrap_or(payload));
+        rest = after;
+    }
+}
+
+/// Refuses the messages of ranks that took different things of the step before. Of one that was damaged on its way to
+/// this rank the others do not know.
+pub(super) fn expect_one_mean(digests: impl Iterator<Item = u32>, step: u64) -> Result<(), ExchangeError> {
+    // A rank whose state was restored does not know.
+    let mut known = (0..).zip(digests).filter(|(_, digest)| *digest != 0);
+    let Some((first, digest)) = known.next() else { return Ok(()) };
+    match known.find(|(_, other)| *other != digest) {
+        Some((rank, _)) => Err(ExchangeError::Parted { first, rank, step: step.wrapping_sub(1) }),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::frame::Writer;
 use super::mean;
 use super::part::{Method, Part, Received};
 use super::planes::{Held, InStep, Sides, add_onto};
+use super::witness::Witness;
 use crate::collective::Collective;
 use crate::device::Device;
 use crate::error::Error;
@@ -42,7 +43,7 @@ pub(super) trait Ground {
         index: usize,
         part: &mut Part,
         seed: Seed,
-        group: &mut (impl Collective + ?Sized),
+        group: &mut Witness<'_, impl Collective + ?Sized>,
         weight: f32,
     ) -> Result<u64, Failure>;
 
@@ -200,7 +201,7 @@ impl Ground for Host<'_> {
         _: usize,
         part: &mut Part,
         seed: Seed,
-        group: &mut (impl Collective + ?Sized),
+        group: &mut Witness<'_, impl Collective + ?Sized>,
         weight: f32,
     ) -> Result<u64, Failure> {
         if part.via != Algorithm::Gather {

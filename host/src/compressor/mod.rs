@@ -18,6 +18,7 @@ mod saved;
 mod step;
 mod together;
 mod undo;
+mod witness;
 
 use std::ops::Range;
 
@@ -63,6 +64,8 @@ use crate::recipe::{Memory, Recipe};
 ///   quantizer are gathered one after another, and each rank's residual is what is left by its own: docs/powersgd.md.
 /// * **Same bits**: after [`Compressor::exchange`] the gradient has the same bits on every rank. With factors, that
 ///   needs the same backend on every rank.
+///   Ranks that got different bytes find out in the next step ([`ExchangeError::Parted`]), if it gathers payloads or a
+///   recipe has `finite`.
 /// * **Failure**: where an exchange fails, gradient, residual and all state are as they were before it, on this rank.
 ///   A panic in the group's own code may leave gradient and factors half changed: every later call is then refused with
 ///   [`ExchangeError::BrokenOff`], until a saved state is restored.
@@ -88,6 +91,8 @@ pub struct Compressor {
     model: u32,
     /// Whether a step was made since the state was new or restored, and so the ranks agree.
     agreed: bool,
+    /// What this rank took of the last step; 0 where it is not known.
+    digest: u32,
     all_reduce_only: bool,
     /// Whether a step was begun and neither kept nor undone.
     broken_off: bool,
@@ -199,6 +204,7 @@ impl Compressor {
             recipes,
             model: model.finalize(),
             agreed: false,
+            digest: 0,
             all_reduce_only: policy.is_all_reduce_only(),
             planes: Planes::new(elements, [feedback, momentum, shift, shift])?,
             layout,

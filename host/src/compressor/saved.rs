@@ -180,7 +180,7 @@ impl Compressor {
         put_back(&mut self.parts, restored);
         let with_owner = self.parts.iter_mut().filter(|part| has_owner(part));
         with_owner.zip(owners).for_each(|(part, owner)| part.owner = owner);
-        (self.steps, self.agreed, self.broken_off) = (steps, false, false);
+        (self.steps, self.agreed, self.digest, self.broken_off) = (steps, false, 0, false);
         self.last = LastStep::default();
         Ok(())
     }

@@ -7,6 +7,7 @@ use super::mean;
 use super::part::{Method, Part, Received};
 use super::planes::Planes;
 use super::undo::LastStep;
+use super::witness::Witness;
 use super::{Compressor, Whole};
 use super::{failure, frame};
 use crate::collective::Collective;
@@ -68,7 +69,7 @@ impl Compressor {
         let states = if careful { states(&self.parts) } else { Vec::new() };
         let before = if careful { gradient.to_vec() } else { Vec::new() };
         let elements = self.layout.elements();
-        let last = LastStep::begin(&self.parts, self.work.bytes);
+        let last = LastStep::begin(&self.parts, self.work.bytes, self.digest);
         self.last = LastStep::default();
         self.broken_off = true;
         let (shared, planes) = self.split();
@@ -108,9 +109,9 @@ impl Compressor {
 
     /// What a step needs wherever gradient and state lie, and the state in the host's memory.
     pub(super) fn split(&mut self) -> (Shared<'_>, &mut Planes) {
-        let Self { recipes, parts, whole, planes, run, steps, model, agreed, all_reduce_only, work, .. } = self;
+        let Self { recipes, parts, whole, planes, run, steps, model, agreed, digest, all_reduce_only, work, .. } = self;
         let (run, model, all_reduce_only) = (*run, *model, *all_reduce_only);
-        (Shared { recipes, parts, whole, run, steps, model, agreed, all_reduce_only, work }, planes)
+        (Shared { recipes, parts, whole, run, steps, model, agreed, digest, all_reduce_only, work }, planes)
     }
 }
 
@@ -133,6 +134,7 @@ pub(super) struct Shared<'c> {
     steps: &'c mut u64,
     model: u32,
     agreed: &'c mut bool,
+    digest: &'c mut u32,
     all_reduce_only: bool,
     work: &'c mut Workspace,
 }
@@ -150,8 +152,8 @@ impl Shared<'_> {
         ground: &mut impl Ground,
         group: &mut (impl Collective + ?Sized),
     ) -> Result<Made, Error> {
-        let mut bytes = 0;
-        let made = match self.exchange(ground, group, &mut bytes) {
+        let (mut bytes, mut group) = (0, Witness::new(group));
+        let made = match self.exchange(ground, &mut group, &mut bytes) {
             Ok(()) => {
                 *self.agreed = true;
                 Made::Kept
@@ -160,6 +162,7 @@ impl Shared<'_> {
             Err(error) => return Err(error),
         };
         *self.steps = self.steps.wrapping_add(1);
+        *self.digest = group.digest();
         self.work.bytes = bytes;
         Ok(made)
     }
@@ -168,10 +171,10 @@ impl Shared<'_> {
     fn exchange(
         &mut self,
         ground: &mut impl Ground,
-        group: &mut (impl Collective + ?Sized),
+        group: &mut Witness<'_, impl Collective + ?Sized>,
         bytes: &mut u64,
     ) -> Result<(), Error> {
-        let Self { recipes, parts, whole, run, steps, model, agreed, all_reduce_only, work } = self;
+        let Self { recipes, parts, whole, run, steps, model, agreed, digest, all_reduce_only, work } = self;
         let guarded = recipes.iter().any(|recipe| recipe.non_finite == NonFinite::Error);
         let (parts, run, step, model) = (&mut **parts, *run, **steps, *model);
         let (rank, ranks) = (group.rank(), group.ranks());
@@ -185,8 +188,10 @@ impl Shared<'_> {
         let agrees = **agreed || *all_reduce_only;
         // Behind another algorithm too: who cannot begin says so before anyone waits for its part.
         let needs_it = |part: &Part| part.payloads() > 0 || part.via != Algorithm::Gather || part.gathers_factors();
-        let gathers = guarded || !agrees || parts.iter().any(needs_it);
-        let mut message = frame::Writer::new(&mut work.message, step, model);
+        let always = guarded || parts.iter().any(needs_it);
+        let gathers = always || !agrees;
+        group.begin(always);
+        let mut message = frame::Writer::new(&mut work.message, step, model).digest(**digest);
         let seed = Seed::new(run).step(step).worker(rank);
         let encode = |(index, part): (usize, &mut Part)| {
             ground.refuse_of_factors(index, part)?;
@@ -343,20 +348,25 @@ fn refuse(tensor: &[f32], first: u64) -> Result<(), Error> {
     }
 }
 
-/// What all ranks have sent, checked, by parts.
+/// What all ranks have sent, checked, by parts. They took the same of the step before.
 fn receive<'m>(parts: &[Part], gathered: &'m [Vec<u8>], step: u64, model: u32) -> Result<Vec<Received<'m>>, Error> {
     let expected = parts.iter().map(Part::payloads).sum::<usize>() as u64;
     let read = |(rank, message): (u32, &'m Vec<u8>)| {
-        let payloads = frame::read(message, rank, step, model)?;
+        let (digest, payloads) = frame::read_first(message, rank, step, model)?;
         let found = payloads.len() as u64;
-        if found == expected { Ok(payloads) } else { Err(ExchangeError::Payloads { rank, found, expected }.into()) }
+        if found == expected {
+            Ok((digest, payloads))
+        } else {
+            Err(ExchangeError::Payloads { rank, found, expected }.into())
+        }
     };
     let ranks = frame::all((0..).zip(gathered).map(read))?;
+    frame::expect_one_mean(ranks.iter().map(|(digest, _)| *digest), step)?;
     let mut from = 0;
     let of_part = |part: &Part| {
         let range = from..from + part.payloads();
         from = range.end;
-        let ranks: Vec<&[&'m [u8]]> = ranks.iter().map(|payloads| &payloads[range.clone()]).collect();
+        let ranks: Vec<&[&'m [u8]]> = ranks.iter().map(|(_, payloads)| &payloads[range.clone()]).collect();
         part.receive(&ranks)
     };
     parts.iter().map(of_part).collect()

@@ -16,6 +16,8 @@ struct Replaced {
     factors: Vec<FactorStep>,
     /// Bytes that were handed over in the step before.
     bytes: u64,
+    /// What was taken of it.
+    digest: u32,
     /// Whether the step was skipped, and has replaced nothing.
     skipped: bool,
 }
@@ -29,12 +31,12 @@ impl Clone for LastStep {
 
 impl LastStep {
     /// A step begins, of these parts.
-    pub(super) fn begin(parts: &[Part], bytes: u64) -> Self {
+    pub(super) fn begin(parts: &[Part], bytes: u64, digest: u32) -> Self {
         let factors = |part: &Part| match &part.method {
             Method::LowRank { state, .. } => Some(state.begin_undo()),
             _ => None,
         };
-        Self(Some(Replaced { factors: parts.iter().filter_map(factors).collect(), bytes, skipped: false }))
+        Self(Some(Replaced { factors: parts.iter().filter_map(factors).collect(), bytes, digest, skipped: false }))
     }
 
     /// The step was skipped.
@@ -74,7 +76,7 @@ impl Compressor {
         self.expect_whole()?;
         let before = self.last.0.take().ok_or(ExchangeError::NothingToUndo)?;
         self.steps = self.steps.wrapping_sub(1);
-        self.work.bytes = before.bytes;
+        (self.work.bytes, self.digest) = (before.bytes, before.digest);
         if !before.skipped {
             // What keeps a step, and swaps both sides.
             self.planes.commit();

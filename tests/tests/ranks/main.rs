@@ -12,6 +12,7 @@ mod methods;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod nccl;
 mod not_finite;
+mod parted;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod resident_training;
 mod threads;

@@ -1,10 +1,10 @@
 //! Steps in which a gradient, or what a rank sends, is not finite.
 
-use gradwire::{Collective, CollectiveError, Compressor, Device, Error, ExchangeError, NonFinite, Policy};
+use gradwire::{Compressor, Device, Error, ExchangeError};
 use gradwire_collectives::Threads;
-use gradwire_tests::oracle::wire::crc32;
 
-use crate::training::{HOST_ALONE, RUN, TEXTS, bits, gradient, host as all, tensors, together};
+use crate::training::forging::Forging;
+use crate::training::{HOST_ALONE, RUN, TEXTS, bits, finite, gradient, host as all, together};
 
 /// What makes a gradient of the model not finite: a number, and the elements that it replaces.
 fn spoils(elements: usize) -> [(f32, Vec<usize>); 6] {
@@ -92,13 +92,6 @@ fn a_step_after_a_skipped_one_is_that_of_a_run_without_it() {
     }
 }
 
-/// The same recipe, with `finite`.
-fn finite(text: &str) -> Option<Compressor> {
-    let recipe: gradwire::Recipe = text.parse().expect("a recipe");
-    let policy = Policy::new(recipe.non_finite(NonFinite::Error)).ok()?;
-    Some(Compressor::with_policy(&policy, &tensors(), RUN).expect("valid"))
-}
-
 #[test]
 fn with_finite_the_step_fails_on_every_rank_and_changes_nothing() {
     for text in TEXTS.iter().chain(&HOST_ALONE) {
@@ -123,7 +116,10 @@ fn with_finite_the_step_fails_on_every_rank_and_changes_nothing() {
                         assert!(matches!(error, Error::NotFinite { .. }), "{text}, case {case}: {error}");
                     } else {
                         assert!(
-                            matches!(error, Error::Exchange(ExchangeError::Refused { .. })),
+                            matches!(
+                                error,
+                                Error::Exchange(ExchangeError::Refused { .. } | ExchangeError::Told { .. })
+                            ),
                             "{text}, case {case}: {error}"
                         );
                     }
@@ -131,84 +127,6 @@ fn with_finite_the_step_fails_on_every_rank_and_changes_nothing() {
                 }
             });
         }
-    }
-}
-
-/// A rank whose payloads hold NaN, behind a checksum that is right.
-struct Forging {
-    group: Threads,
-    forges: bool,
-}
-
-/// Bytes of a message before its payloads.
-const HEAD: usize = 24;
-/// Bytes of a payload's header.
-const HEADER: usize = 32;
-
-/// A message of which the last value of each selection, and the first scalar of all else, is NaN.
-fn forged(message: &[u8]) -> Vec<u8> {
-    let mut message = message.to_vec();
-    let mut at = HEAD;
-    while at < message.len() {
-        let length = u64::from_le_bytes(message[at..at + 8].try_into().expect("eight bytes")) as usize;
-        forge(&mut message[at + 8..at + 8 + length]);
-        at += 8 + length;
-    }
-    message
-}
-
-fn forge(payload: &mut [u8]) {
-    const SPARSE: u8 = 3;
-    let (is_sparse, quantized) = (payload[5] == SPARSE, payload[6] == 3);
-    let nan = f32::NAN.to_le_bytes();
-    if is_sparse && quantized {
-        // The values are a payload of their own, at the end.
-        let inner = payload.windows(4).rposition(|bytes| bytes == b"GWIR").expect("a payload of values");
-        forge(&mut payload[inner..]);
-    } else if is_sparse {
-        let end = payload.len();
-        payload[end - 4..].copy_from_slice(&nan);
-    } else {
-        payload[HEADER..HEADER + 4].copy_from_slice(&nan);
-    }
-    let sum = crc32(payload[..28].iter().chain(&payload[32..]).copied()).to_le_bytes();
-    payload[28..32].copy_from_slice(&sum);
-}
-
-impl Collective for Forging {
-    fn rank(&self) -> u32 {
-        self.group.rank()
-    }
-
-    fn ranks(&self) -> u32 {
-        self.group.ranks()
-    }
-
-    fn all_gather(&mut self, mine: &[u8], all: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
-        let mine = if self.forges { forged(mine) } else { mine.to_vec() };
-        self.group.all_gather(&mine, all)
-    }
-
-    fn all_to_all(&mut self, to: &[&[u8]], from: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
-        let to: Vec<Vec<u8>> =
-            to.iter().map(|message| if self.forges { forged(message) } else { message.to_vec() }).collect();
-        self.group.all_to_all(&to.iter().map(Vec::as_slice).collect::<Vec<_>>(), from)
-    }
-
-    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
-        if self.forges {
-            values[0] = f32::NAN;
-        }
-        self.group.all_reduce_sum(values)
-    }
-
-    fn exchange(&mut self, peer: u32, mine: &[u8], theirs: &mut Vec<u8>) -> Result<(), CollectiveError> {
-        let mine = if self.forges && !mine.is_empty() { forged(mine) } else { mine.to_vec() };
-        self.group.exchange(peer, &mine, theirs)
-    }
-
-    fn broadcast(&mut self, root: u32, bytes: &mut Vec<u8>) -> Result<(), CollectiveError> {
-        self.group.broadcast(root, bytes)
     }
 }
 
@@ -220,13 +138,13 @@ fn what_another_rank_forges_is_found_on_arrival() {
                 continue;
             }
             together(Threads::group(2).expect("ranks"), |rank, group| {
-                let mut group = Forging { group, forges: false };
+                let mut group = Forging { group, sent: None, takes: false };
                 let mut compressor = if guarded { finite(text).expect("valid") } else { crate::training::of(text) };
                 let elements = compressor.elements();
                 compressor
                     .exchange(&Device::cpu(), &mut group, &mut gradient(elements, rank, 0))
                     .expect("it is finite");
-                group.forges = rank == 1;
+                group.sent = (rank == 1).then_some(f32::NAN);
                 let before = held(&compressor);
                 let mut step = gradient(elements, rank, 1);
                 let given = bits(&step);
@@ -236,7 +154,8 @@ fn what_another_rank_forges_is_found_on_arrival() {
                     let Error::Exchange(error) = error else { panic!("{text}: {error}") };
                     let refuses = matches!(error, ExchangeError::NotFinite { .. } | ExchangeError::NotFiniteSum { .. });
                     // In a tree and in two phases, one rank finds it and tells the others.
-                    let told = HOST_ALONE.contains(text) && matches!(error, ExchangeError::Refused { .. });
+                    let told = HOST_ALONE.contains(text)
+                        && matches!(error, ExchangeError::Refused { .. } | ExchangeError::Told { .. });
                     assert!(refuses || told, "{text}: {error}");
                     assert!(bits(&step) == given && held(&compressor) == before, "{text}");
                 } else {
@@ -245,7 +164,7 @@ fn what_another_rank_forges_is_found_on_arrival() {
                     compressor.undo().expect("a step was skipped");
                     assert!(held(&compressor) == before, "{text}");
                 }
-                group.forges = false;
+                group.sent = None;
                 compressor.exchange(&Device::cpu(), &mut group, &mut gradient(elements, rank, 1)).expect("it goes on");
             });
         }

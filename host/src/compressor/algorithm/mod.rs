@@ -16,6 +16,7 @@ use super::failure::Failure;
 use super::frame;
 use super::part::{Method, Part};
 use super::planes::{Held, InStep};
+use super::witness::Witness;
 use crate::collective::Collective;
 use crate::device::Device;
 use crate::error::Error;
@@ -92,7 +93,7 @@ pub(super) fn run(
     host: &mut Place<'_, '_>,
     part: &mut Part,
     step: Step,
-    group: &mut (impl Collective + ?Sized),
+    group: &mut Witness<'_, impl Collective + ?Sized>,
     weight: f32,
 ) -> Result<u64, Failure> {
     match &part.method {

@@ -4,6 +4,7 @@ use super::super::failure::Failure;
 use super::super::frame;
 use super::super::part::{Method, Part};
 use super::super::planes::Held;
+use super::super::witness::Witness;
 use super::{Place, Step};
 use crate::collective::Collective;
 use crate::error::Error;
@@ -18,7 +19,7 @@ pub(super) fn run(
     host: &mut Place<'_, '_>,
     part: &Part,
     step: Step,
-    group: &mut (impl Collective + ?Sized),
+    group: &mut Witness<'_, impl Collective + ?Sized>,
     weight: f32,
 ) -> Result<u64, Failure> {
     let (rank, ranks) = (group.rank(), group.ranks());
@@ -42,6 +43,7 @@ pub(super) fn run(
         bytes += message.len() as u64;
         group.exchange(child, &message, &mut ack).map_err(Error::from)?;
     }
+    group.note(&message);
     // This rank's own error says more than what follows from it.
     own?;
     let result = read(part, step, &message, Algorithm::parent(rank).unwrap_or(rank));

@@ -13,6 +13,7 @@ use crate::compressor::frame::Writer;
 use crate::compressor::ground::{Ground, Own};
 use crate::compressor::part::{Part, Received};
 use crate::compressor::planes::Held;
+use crate::compressor::witness::Witness;
 use crate::device::Device;
 use crate::embed::DeviceMemory;
 use crate::error::Error;
@@ -191,7 +192,7 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         index: usize,
         part: &mut Part,
         seed: Seed,
-        group: &mut (impl Collective + ?Sized),
+        group: &mut Witness<'_, impl Collective + ?Sized>,
         weight: f32,
     ) -> Result<u64, Failure> {
         let (step, model) = self.stamp;

@@ -83,8 +83,9 @@ pub struct ResidentCompressor<D: DeviceMemory> {
     staged: D,
     device: Device,
     state: State<D>,
-    /// Bytes that were handed over in the step before the last one, where that can be taken back.
-    last: Option<u64>,
+    /// Bytes that were handed over in the step before the last one, and what was taken of it, where the last one can be
+    /// taken back.
+    last: Option<(u64, u32)>,
 }
 
 /// A [`Compressor`] whose exchanges are queued on the caller's CUDA stream: encode, gather and decode in device memory,
@@ -304,7 +305,7 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
         self.inner.expect_whole()?;
         self.warm_up()?;
         let Self { inner, staged, device, state, last, .. } = self;
-        let bytes_before = inner.work.bytes;
+        let before = (inner.work.bytes, inner.digest);
         *last = None;
         // SAFETY: the gradient is the caller's, and all else the compressor's own.
         let queue = unsafe { Queue::new(&*staged) };
@@ -318,7 +319,7 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
         let spoiled = if let Ok(Made::Skipped) = done { ground.spoil() } else { Ok(()) };
         inner.broken_off = !whole || spoiled.is_err();
         if done.is_ok() && !inner.broken_off {
-            *last = Some(bytes_before);
+            *last = Some(before);
         }
         done.and(spoiled)
     }
@@ -331,7 +332,7 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
     /// [`ExchangeError::BrokenOff`](crate::ExchangeError::BrokenOff).
     pub fn undo(&mut self) -> Result<(), Error> {
         self.inner.expect_whole()?;
-        let bytes = self.last.take().ok_or(ExchangeError::NothingToUndo)?;
+        let (bytes, digest) = self.last.take().ok_or(ExchangeError::NothingToUndo)?;
         let Self { inner, memory, state, .. } = self;
         // SAFETY: all memory is the compressor's own.
         let queue = unsafe { Queue::new(&*memory) };
@@ -339,7 +340,7 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
         state.undo(&queue, 4 * inner.layout.elements())?;
         inner.steps = inner.steps.wrapping_sub(1);
         // Other ranks may have kept the step: the next one asks them.
-        (inner.work.bytes, inner.agreed, inner.broken_off) = (bytes, false, false);
+        (inner.work.bytes, inner.digest, inner.agreed, inner.broken_off) = (bytes, digest, false, false);
         Ok(())
     }
 }

@@ -2,10 +2,11 @@
 
 #[cfg(feature = "cuda")]
 pub(crate) mod faulty;
+pub(crate) mod forging;
 
 use std::thread;
 
-use gradwire::{Collective, CollectiveError, Compressor, Policy, Tensor};
+use gradwire::{Collective, CollectiveError, Compressor, NonFinite, Policy, Recipe, Tensor};
 use gradwire_collectives::Threads;
 use gradwire_tests::cases;
 
@@ -110,6 +111,13 @@ pub(crate) fn host() -> Vec<Compressor> {
 
 pub(crate) fn of(text: &str) -> Compressor {
     Compressor::with_policy(&Policy::new(text).expect(text), &tensors(), RUN).expect(text)
+}
+
+/// The same recipe, with `finite`.
+pub(crate) fn finite(text: &str) -> Option<Compressor> {
+    let recipe: Recipe = text.parse().expect("a recipe");
+    let policy = Policy::new(recipe.non_finite(NonFinite::Error)).ok()?;
+    Some(Compressor::with_policy(&policy, &tensors(), RUN).expect("valid"))
 }
 
 /// Two recipes at once, so that parts are packed.

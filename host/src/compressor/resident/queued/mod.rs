@@ -286,7 +286,7 @@ impl QueuedCompressor {
             beside.started = true;
         }
         inner.broken_off = false;
-        (inner.steps, inner.work.bytes) = (inner.steps.wrapping_add(1), ranks.bytes);
+        (inner.steps, inner.digest, inner.work.bytes) = (inner.steps.wrapping_add(1), 0, ranks.bytes);
         Ok(())
     }
 
