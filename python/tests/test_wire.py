@@ -71,6 +71,8 @@ class Training:
         settings = {"small": 60, **settings}
         self.make = lambda: gradwire.Compressor(text, SHAPES, RUN, names=NAMES, **settings)
         self.compressors, self.group = [self.make() for _ in range(ranks)], Group(ranks)
+        # What the heads of the next step say.
+        self.taken = 0
 
     def states(self):
         return [wire.Saved(compressor.state()) for compressor in self.compressors]
