@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use gradwire::CollectiveError;
 
-use super::flight::{ALARM_TAG, Flight, Stop, Way};
+use super::flight::{ALARM_TAG, Flight, Stop, Wanted, Way};
 use super::message::{ALARM, Alarm};
 use super::table::{Bits, Code};
 use super::world::{ENGINE, World};
@@ -104,13 +104,13 @@ impl Group {
         self.failed.as_ref().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Sends messages and receives others, and waits for all of them. What comes is in the order of `into`, with the
+    /// Sends messages and receives others, and waits for all of them. What comes is in the order of `into`, in the
     /// buffers that stand there.
     pub(super) fn pass(
         &mut self,
         op: Op,
         out: impl IntoIterator<Item = (u32, Arc<[u8]>)>,
-        into: impl IntoIterator<Item = (u32, Vec<u8>)>,
+        into: impl IntoIterator<Item = Wanted>,
     ) -> Result<Vec<(u32, Vec<u8>)>, CollectiveError> {
         self.begin()?;
         // Whatever stops this function, the flight is leaked unless all its requests are done.
@@ -133,15 +133,15 @@ impl Group {
         &mut self,
         op: Op,
         out: impl IntoIterator<Item = (u32, Arc<[u8]>)>,
-        into: impl IntoIterator<Item = (u32, Vec<u8>)>,
+        into: impl IntoIterator<Item = Wanted>,
         flight: &mut ManuallyDrop<Flight>,
     ) -> Result<(), Stop> {
         let (world, way) = (self.world, self.way);
         {
             let (calls, _life) = world.calls();
-            for (from, buffer) in into {
+            for wanted in into {
                 // SAFETY: the group is whole, and the caller leaks the flight.
-                unsafe { flight.receive(calls, way, from, buffer)? };
+                unsafe { flight.receive(calls, way, wanted)? };
             }
             for (to, bytes) in out {
                 self.sent[to as usize] += 1;

@@ -1,5 +1,6 @@
 //! The bytes that ranks send to one another: the head of a message, and the alarm of a rank that fails or leaves.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use gradwire::CollectiveError;
@@ -12,10 +13,13 @@ use crate::op::Op;
 pub(super) const FIRST: usize = 4096;
 /// Bytes of a head.
 pub(super) const HEAD: usize = 24;
+/// Bytes behind those with the head for which memory is taken before any of them has come.
+pub(super) const AHEAD: usize = 16 << 20;
 /// Bytes of an alarm.
 pub(super) const ALARM: usize = 1024;
 
-const MAGIC: u32 = u32::from_le_bytes(*b"GWm1");
+/// The number in it changes with what ranks send to one another, [`parts`] among it.
+const MAGIC: u32 = u32::from_le_bytes(*b"GWm2");
 
 /// What stands before a message: the operation that it belongs to, and the bytes it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,11 +145,27 @@ impl Reader<'_> {
     }
 }
 
-/// A message of `len` bytes in parts of MPI's: bytes that go with the head, and lengths of those behind it.
-pub(super) fn parts(len: usize, most: usize) -> (usize, impl Iterator<Item = std::ops::Range<usize>>) {
-    let first = len.min(FIRST - HEAD);
-    let parts = (first..len).step_by(most.max(1)).map(move |at| at..at.saturating_add(most).min(len));
-    (first, parts)
+/// How many bytes of a message of `len` bytes go with its head.
+pub(super) fn with_head(len: usize) -> usize {
+    len.min(FIRST - HEAD)
+}
+
+/// How far a message of `len` bytes is received once `come` of them are there: as many bytes again, and at least
+/// [`AHEAD`]. So memory grows with what has come, and not with what a head claims.
+pub(super) fn reach(come: usize, len: usize) -> usize {
+    come.saturating_add(come.max(AHEAD)).min(len)
+}
+
+/// The bytes behind those with the head, or a stretch of them from one [`reach`] to another, in parts of MPI's of at
+/// most `most` bytes. No part goes beyond a reach, so that sender and receiver cut alike, however much the receiver
+/// asks for at once.
+pub(super) fn parts(bytes: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let (most, end) = (most.max(1), bytes.end);
+    let stage = move |from: usize| (from < end).then(|| from..reach(from, end));
+    std::iter::successors(stage(bytes.start), move |before| stage(before.end)).flat_map(move |stage| {
+        let end = stage.end;
+        stage.step_by(most).map(move |at| at..at.saturating_add(most).min(end))
+    })
 }
 
 #[cfg(test)]
@@ -204,16 +224,49 @@ mod tests {
     #[test]
     fn parts_are_all_bytes_once_and_none_is_too_long() {
         let head = FIRST - HEAD;
-        for len in [0, 1, head, head + 1, head + 10, head + 11, 10 * head] {
-            let (first, rest) = parts(len, 10);
+        let few = [0, 1, head, head + 1, head + 10, head + 11, 10 * head].map(|len| (len, 10));
+        let lengths = [AHEAD, head + AHEAD, head + AHEAD + 1, 2 * (head + AHEAD), 5 * AHEAD + 7, 1 << 40];
+        let many = lengths.into_iter().flat_map(|len| [1 << 20, 1_000_003, 1 << 30].map(|most| (len, most)));
+        for (len, most) in few.into_iter().chain(many) {
+            let first = with_head(len);
             let mut at = first;
-            for part in rest {
-                assert!(part.start == at && !part.is_empty() && part.len() <= 10);
+            for part in parts(first..len, most) {
+                assert!(part.start == at && !part.is_empty() && part.len() <= most, "{part:?} of {len}, {most}");
+                assert!(part.len() <= at.max(AHEAD), "{part:?} of {len}: more than has come");
                 at = part.end;
             }
             assert!(at == len && first <= head);
         }
-        let (_, rest) = parts(5 << 30, 1 << 30);
-        assert_eq!(rest.count(), 5, "above what an int counts");
+        let ends: Vec<usize> = parts(head..5 << 30, 1 << 30).map(|part| part.end).collect();
+        let doubled: Vec<usize> = (0..7).map(|times| (head + AHEAD) << times).collect();
+        assert_eq!((&ends[..7], ends.len()), (&doubled[..], 13), "above what an int counts");
+    }
+
+    #[test]
+    fn both_ends_cut_a_message_alike() {
+        for len in [0, 1, FIRST, AHEAD, AHEAD + FIRST, 3 * AHEAD, 9 * AHEAD + 1, 1 << 34] {
+            for most in [1 << 20, 1_000_003, AHEAD, 1 << 30] {
+                let first = with_head(len);
+                let sent: Vec<_> = parts(first..len, most).collect();
+                let (mut come, mut received) = (first, Vec::new());
+                while come < len {
+                    received.extend(parts(come..reach(come, len), most));
+                    come = reach(come, len);
+                }
+                assert_eq!(sent, received, "{len} bytes, {most} at most");
+            }
+        }
+    }
+
+    /// They are asked for at once, in parts as long as they may be.
+    #[test]
+    fn a_message_of_some_megabytes_comes_in_one_stretch() {
+        for len in [0, 1, FIRST - HEAD, FIRST, 1 << 20, AHEAD, AHEAD + FIRST - HEAD] {
+            let first = with_head(len);
+            assert_eq!(reach(first, len), len);
+            assert!(parts(first..len, 1 << 30).eq((first < len).then_some(first..len)));
+            let even = (first..len).step_by(4096).map(|at| at..(at + 4096).min(len));
+            assert!(parts(first..len, 4096).eq(even));
+        }
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use gradwire::{Collective, CollectiveError};
 
+use self::flight::Wanted;
 use self::group::Group;
 use self::world::World;
 use crate::op::Op;
@@ -55,6 +56,8 @@ impl Default for MpiSettings {
 /// - A group has a communicator of its own, so that its messages meet none of the program's.
 /// - **Deadline**: no call waits longer than [`MpiSettings::deadline`] without a message. Opening is the exception:
 ///   MPI's own start waits for all processes.
+/// - **Memory**: a sum takes memory for its own values. For a message whose length its sender alone knows, a rank takes
+///   16 MiB, and then as much again as has come of it, whatever length the sender names.
 /// - **Failure**: the rank that notices tells the others, so that each gives the same error. MPI may still write into
 ///   messages that were under way, so their memory is never freed, and MPI is not finalised any more. The launcher may
 ///   report that, and end the job.
@@ -124,16 +127,21 @@ impl Mpi {
         (1..ranks).map(move |far| (rank + far) % ranks)
     }
 
-    /// Gives `part(r)` to every other rank `r`, and receives what each had for this one, in `from[r]`.
+    /// Gives `part(r)` to every other rank `r`, and receives what each had for this one, in `from[r]`: `len(r)` bytes,
+    /// where that is known.
     fn with_all(
         &mut self,
         op: Op,
         mut part: impl FnMut(u32) -> Arc<[u8]>,
         from: &mut [Vec<u8>],
+        len: impl Fn(u32) -> Option<usize>,
     ) -> Result<(), CollectiveError> {
         let out = self.others().map(|to| (to, part(to)));
-        let buffers = self.others().map(|rank| (rank, std::mem::take(&mut from[rank as usize])));
-        for (rank, bytes) in self.0.pass(op, out, buffers)? {
+        let wanted = self.others().map(|rank| {
+            let buffer = std::mem::take(&mut from[rank as usize]);
+            Wanted { from: rank, buffer, len: len(rank) }
+        });
+        for (rank, bytes) in self.0.pass(op, out, wanted)? {
             from[rank as usize] = bytes;
         }
         Ok(())
@@ -160,7 +168,7 @@ impl Collective for Mpi {
         all.resize_with(self.ranks() as usize, Vec::new);
         let shared: Arc<[u8]> = mine.into();
         fill(&mut all[self.rank() as usize], mine);
-        self.with_all(Op::AllGather, |_| Arc::clone(&shared), all)
+        self.with_all(Op::AllGather, |_| Arc::clone(&shared), all, |_| None)
     }
 
     fn all_to_all(&mut self, to: &[&[u8]], from: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
@@ -171,7 +179,7 @@ impl Collective for Mpi {
         }
         from.resize_with(ranks as usize, Vec::new);
         fill(&mut from[self.rank() as usize], to[self.rank() as usize]);
-        self.with_all(Op::AllToAll, |rank| to[rank as usize].into(), from)
+        self.with_all(Op::AllToAll, |rank| to[rank as usize].into(), from, |_| None)
     }
 
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
@@ -181,13 +189,12 @@ impl Collective for Mpi {
         let share = |of: u32| share(len, ranks, of);
         let mut parts = vec![Vec::new(); ranks as usize];
         parts[rank as usize] = to_bytes(&values[share(rank)]);
-        self.with_all(op, |to| to_bytes(&values[share(to)]).into(), &mut parts)?;
-        self.expect_lengths(&parts, |_| 4 * share(rank).len())?;
+        let own = |_| Some(4 * share(rank).len());
+        self.with_all(op, |to| to_bytes(&values[share(to)]).into(), &mut parts, own)?;
         add(&parts, &mut values[share(rank)]);
         let sums: Arc<[u8]> = to_bytes(&values[share(rank)]).into();
         parts[rank as usize] = sums.to_vec();
-        self.with_all(op, |_| Arc::clone(&sums), &mut parts)?;
-        self.expect_lengths(&parts, |from| 4 * share(from).len())?;
+        self.with_all(op, |_| Arc::clone(&sums), &mut parts, |from| Some(4 * share(from).len()))?;
         for (from, part) in (0..).zip(&parts) {
             values[share(from)].iter_mut().zip(crate::sum::floats(part)).for_each(|(into, value)| *into = value);
         }
@@ -198,8 +205,8 @@ impl Collective for Mpi {
         self.0.begin()?;
         self.expect_rank(peer, peer != self.rank())?;
         let out = [(peer, Arc::from(mine))];
-        let into = [(peer, std::mem::take(theirs))];
-        for (_, bytes) in self.0.pass(Op::Exchange { peer }, out, into)? {
+        let wanted = [Wanted { from: peer, buffer: std::mem::take(theirs), len: None }];
+        for (_, bytes) in self.0.pass(Op::Exchange { peer }, out, wanted)? {
             *theirs = bytes;
         }
         Ok(())
@@ -215,20 +222,12 @@ impl Collective for Mpi {
         if own != root {
             from[root as usize] = std::mem::take(bytes);
         }
-        self.with_all(Op::Broadcast { root }, |_| Arc::clone(&shared), &mut from)?;
+        let len = |rank| (rank != root).then_some(0);
+        self.with_all(Op::Broadcast { root }, |_| Arc::clone(&shared), &mut from, len)?;
         if own != root {
             *bytes = std::mem::take(&mut from[root as usize]);
         }
         Ok(())
-    }
-}
-
-impl Mpi {
-    /// Refuses shares of another length than this rank expects: a rank runs another release.
-    fn expect_lengths(&mut self, parts: &[Vec<u8>], len: impl Fn(u32) -> usize) -> Result<(), CollectiveError> {
-        let Some((rank, part)) = (0..).zip(parts).find(|(from, part)| part.len() != len(*from)) else { return Ok(()) };
-        let (asked, found) = (format!("a share of {} bytes", len(rank)), format!("one of {} bytes", part.len()));
-        Err(self.0.fail(CollectiveError::Mismatch { rank, asked, found }))
     }
 }
 
@@ -245,8 +244,53 @@ fn fill(into: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 #[cfg(test)]
+mod stand_in;
+
+#[cfg(test)]
 mod tests {
+    use super::flight::TAG;
+    use super::stand_in::{StandIn, message};
     use super::*;
+
+    /// Rank 0 of two, with the messages of rank 1 that will come.
+    fn beside(messages: impl IntoIterator<Item = Vec<u8>>) -> Mpi {
+        let calls = StandIn::new(2);
+        messages.into_iter().for_each(|message| calls.arrives(1, TAG, message));
+        let world = World::of(Box::new(calls));
+        Mpi(Group::new(world, Duration::from_secs(5), 1 << 30).expect("a group"))
+    }
+
+    #[test]
+    fn a_sum_takes_the_shares_that_it_expects() {
+        let op = Op::AllReduce { values: 99 };
+        let shares = [to_bytes(&[2.0; 50]), to_bytes(&[3.0; 49])];
+        let mut group = beside(shares.map(|share| message(op, share.len() as u64, &share)));
+        let mut values = [1.0; 99];
+        group.all_reduce_sum(&mut values).expect("a sum");
+        assert_eq!(values, [3.0; 99]);
+    }
+
+    #[test]
+    fn a_length_that_a_rank_knows_is_the_one_that_comes() {
+        let sum = Op::AllReduce { values: 99 };
+        let share = message(sum, 200, &to_bytes(&[2.0; 50]));
+        let root = Op::Broadcast { root: 0 };
+        for (label, messages, call, words) in [
+            ("a share", vec![message(sum, 1 << 40, &[])], sum, "has 1099511627776 bytes"),
+            ("a sum", vec![share, message(sum, 200, &[0; 200])], sum, "has 200 bytes"),
+            ("an answer to a root", vec![message(root, 1 << 40, &[])], root, "has 1099511627776 bytes"),
+        ] {
+            let mut group = beside(messages);
+            let made = match call {
+                Op::Broadcast { root } => group.broadcast(root, &mut b"mine".to_vec()),
+                _ => group.all_reduce_sum(&mut [1.0; 99]),
+            };
+            let error = made.expect_err(label);
+            let CollectiveError::Engine { reason, .. } = &error else { panic!("{label}: {error}") };
+            assert!(reason.contains("rank 1") && reason.contains(words), "{label}: {reason}");
+            assert_eq!(group.all_gather(&[], &mut Vec::new()), Err(error), "{label}: the group goes on");
+        }
+    }
 
     #[test]
     fn lengths_that_an_int_does_not_count_are_refused() {

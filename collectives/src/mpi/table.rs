@@ -170,6 +170,7 @@ table! {
     isend: "MPI_Isend" = fn(*const c_void, c_int, H, c_int, c_int, H, *mut H);
     irecv: "MPI_Irecv" = fn(*mut c_void, c_int, H, c_int, c_int, H, *mut H);
     test: "MPI_Test" = fn(*mut H, *mut c_int, *mut Status);
+    get_count: "MPI_Get_count" = fn(*const Status, H, *mut c_int);
 }
 
 /// What the engine asks of a library. Calls come one at a time: `world` has the lock.
@@ -213,6 +214,8 @@ pub(super) trait Calls: Send + Sync {
     unsafe fn receive(&self, bytes: *mut u8, count: c_int, from: c_int, tag: c_int, comm: Bits) -> Result<Bits, Code>;
     /// Whether a request is done. Then it is gone, by an error as well.
     unsafe fn test(&self, request: &mut Bits) -> Result<bool, Code>;
+    /// As [`test`](Self::test) for a receive: how many bytes came, once it is done.
+    unsafe fn received(&self, request: &mut Bits) -> Result<Option<usize>, Code>;
     /// Whether a code says that a process has ended.
     unsafe fn is_process_failure(&self, code: Code) -> bool;
     /// The library's words for a code.
@@ -251,6 +254,19 @@ fn int(call: impl FnOnce(*mut c_int) -> c_int) -> Result<c_int, Code> {
     let mut value = 0;
     check(call(&raw mut value))?;
     Ok(value)
+}
+
+impl<H: Handle> Bound<H> {
+    /// # Safety
+    ///
+    /// As [`Calls::test`].
+    unsafe fn test_into(&self, request: &mut Bits, status: &mut Status) -> Result<bool, Code> {
+        let mut handle = H::from_bits(*request);
+        // SAFETY: the request is the caller's, and the places are of this function and the caller.
+        let done = int(|done| unsafe { (self.table.test)(&raw mut handle, done, status) });
+        *request = handle.bits();
+        Ok(done? != 0)
+    }
 }
 
 #[allow(
@@ -334,10 +350,18 @@ impl<H: Handle> Calls for Bound<H> {
     }
 
     unsafe fn test(&self, request: &mut Bits) -> Result<bool, Code> {
-        let (mut handle, mut status) = (H::from_bits(*request), Status::default());
-        let done = int(|done| unsafe { (self.table.test)(&raw mut handle, done, &raw mut status) });
-        *request = handle.bits();
-        Ok(done? != 0)
+        unsafe { self.test_into(request, &mut Status::default()) }
+    }
+
+    unsafe fn received(&self, request: &mut Bits) -> Result<Option<usize>, Code> {
+        let mut status = Status::default();
+        if !unsafe { self.test_into(request, &mut status) }? {
+            return Ok(None);
+        }
+        let byte = H::from_bits(self.constants.byte);
+        let count = int(|count| unsafe { (self.table.get_count)(&raw const status, byte, count) })?;
+        // `MPI_UNDEFINED` is below 0, and no count of bytes.
+        Ok(Some(usize::try_from(count).unwrap_or(0)))
     }
 
     unsafe fn is_process_failure(&self, code: Code) -> bool {

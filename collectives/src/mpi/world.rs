@@ -59,6 +59,12 @@ impl World {
         Ok(world)
     }
 
+    /// A world of other calls than a library's, which need no beginning.
+    #[cfg(test)]
+    pub(super) fn of(calls: Box<dyn Calls>) -> &'static Self {
+        Box::leak(Box::new(Self { calls, life: Mutex::default(), name: "a test".to_owned() }))
+    }
+
     fn open(wanted: &[PathBuf]) -> Result<Self, CollectiveError> {
         let mut reasons = Vec::new();
         for path in wanted {
