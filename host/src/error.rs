@@ -173,6 +173,17 @@ pub enum Error {
         /// The first such element.
         index: u64,
     },
+    /// A gradient that another thread wrote while it was read. Safe Rust cannot; other languages can.
+    #[error(
+        "the gradient changed while it was read: {expected} entries were to be selected, and {found} were found. Let no \
+         other thread write it until the call returns, or hand over a copy"
+    )]
+    Changed {
+        /// Entries that the selection keeps.
+        expected: u64,
+        /// Entries that were found.
+        found: u64,
+    },
     /// An entry of a factor that was handed back is NaN, infinite or too large, under the policy that refuses it.
     #[error(
         "entry {index} of the reduced factor is not finite, or is 2^120 or more, and the policy is NonFinite::Error; the step \

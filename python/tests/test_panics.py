@@ -2,6 +2,7 @@
 
 import collections
 import random
+import threading
 
 import numpy
 import pytest
@@ -142,3 +143,32 @@ def test_no_call_panics(seed):
     expected = {"encode", "decode", "decode_add", "decode_sum", "exchange", "restore", "residual_into", "Compressor", "Payload"}
     assert expected <= raised and expected <= done.keys(), found
     assert all(done[name] >= 10 for name in expected), done
+
+
+def test_input_that_another_thread_writes():
+    """numpy lets go of Python's lock while it copies, so that an encode may read both of two gradients."""
+    draws = numpy.random.default_rng(0)
+    written = [draws.standard_normal(1 << 18, dtype=numpy.float32) * 10.0**scale for scale in (0, 1, -2)]
+    gradient, ends = written[0].copy(), threading.Event()
+
+    def write():
+        while not ends.is_set():
+            for each in written:
+                numpy.copyto(gradient, each)
+
+    writer, device, made = threading.Thread(target=write), gradwire.Device.cpu(), collections.Counter()
+    writer.start()
+    try:
+        for text in ["topk:0.01", "topk:0.1,persign", "topk:above=1", "topk:k=3,block=1024", "topk:0.01,estimate=sidco",
+                     "topk:0.05+qsgd:bits=4,bucket=64", "qsgd:bits=4,bucket=64+elias", "quantile:levels=16,bucket=256",
+                     "ternary:bucket=64+base3"]:  # fmt: skip
+            for _ in range(60):
+                try:
+                    device.decode(device.encode(text, gradient))
+                except gradwire.SettingError as error:
+                    assert text.startswith("topk") and "changed while it was read" in str(error), error
+                made[text] += 1
+    finally:
+        ends.set()
+        writer.join()
+    assert set(made.values()) == {60}, made

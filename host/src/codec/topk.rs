@@ -417,6 +417,19 @@ impl SparsePlan {
         most.min(self.n)
     }
 
+    /// Entries that are kept, where their number does not depend on the gradient.
+    pub(crate) fn kept(&self) -> Option<u64> {
+        match (&self.select, self.sought) {
+            (_, Some(_)) | (Select::Above(_), _) => None,
+            (Select::Largest(k), _) => Some(*k.min(&self.n)),
+            (Select::Segments(segments), _) => Some(segments.iter().map(|s| s.k.min(s.elements)).sum()),
+            (Select::Blocks { elements, k }, _) => {
+                let elements = (*elements).clamp(1, self.n.max(1));
+                Some(self.n / elements * k.min(&elements) + (self.n % elements).min(*k))
+            }
+        }
+    }
+
     /// The same selection from some of the elements alone, all others being zero: zeros would fill up what these lack,
     /// and need not be sent.
     pub(crate) fn of_union(&self, indices: &[u32]) -> Self {

@@ -291,8 +291,16 @@ pub(super) fn description(tensors: &[super::Tensor], recipes: &[Recipe]) -> Stri
     tensors.iter().zip(recipes).map(line).collect()
 }
 
+/// Characters of a description that an error quotes.
+const QUOTED: usize = 200;
+
 fn other_than(what: &'static str, found: impl ToString, expected: impl ToString) -> Error {
-    SavedError::Other { what, found: found.to_string(), expected: expected.to_string() }.into()
+    // A description that another program wrote may be of any length.
+    let beginning = |text: String| match text.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    };
+    SavedError::Other { what, found: beginning(found.to_string()), expected: beginning(expected.to_string()) }.into()
 }
 
 /// Planes that are written: those of estimates only where there are any.

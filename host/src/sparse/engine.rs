@@ -66,7 +66,12 @@ impl Sparse for Cpu {
         {
             return Err(Error::NotFinite { index });
         }
-        Ok(self.largest_of(gradient, sums, &plan.select))
+        let entries = self.largest_of(gradient, sums, &plan.select);
+        let found = entries.bits.len() as u64;
+        match plan.kept() {
+            Some(expected) if found != expected => Err(Error::Changed { expected, found }),
+            _ => Ok(entries),
+        }
     }
 
     fn partials(

@@ -6,6 +6,7 @@
 pub mod forge;
 mod low_rank;
 pub mod mutate;
+pub mod places;
 pub mod reader;
 pub mod seeds;
 mod sparse;

@@ -231,6 +231,14 @@ fn checksum(bytes: &[u8]) -> u32 {
     !bytes[32..].iter().fold(bytes[..28].iter().fold(!0, step), step)
 }
 
+/// Writes the right checksum at the end of a state: that of all bytes before it.
+pub fn seal_state(bytes: &mut [u8]) {
+    if let Some((body, checksum)) = bytes.split_last_chunk_mut::<4>() {
+        let step = |crc: u32, byte: &u8| crc >> 8 ^ TABLE[usize::from(crc as u8 ^ byte)];
+        *checksum = (!body.iter().fold(!0, step)).to_le_bytes();
+    }
+}
+
 /// Writes the right checksum into bytes that are long enough to have one, as whoever forges a payload would.
 pub fn seal(bytes: &mut [u8]) {
     if bytes.len() >= 32 {

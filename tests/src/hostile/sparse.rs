@@ -6,9 +6,9 @@ use super::reader;
 use crate::cases;
 use crate::meter::bounded;
 
-/// Bytes that reading may hold for each byte received: two copies of what was received, and for an entry, of which a
-/// bitmap holds eight a byte, its index twice.
-const HELD: u64 = 2 + 8 * 8;
+/// Bytes that reading may hold for each byte received: a copy of what was received, and indices of 4 bytes. Where every
+/// element is an entry, no byte is spent on indices, and 21 bytes hold 1280 values in base 3.
+const HELD: u64 = 1 + (4u64 * 1280).div_ceil(21);
 /// What it may hold besides.
 const OVERHEAD: u64 = 1024;
 

@@ -69,7 +69,7 @@ fn seeds_are_the_same_every_time() {
     }
 }
 
-/// A sparse payload says how long its gradient is, and its indices take 32 times their bytes. What is read with another
+/// A sparse payload says how long its gradient is, and its indices take 32 times their bytes and more. What is read with another
 /// length in mind takes memory for none of them.
 #[test]
 fn a_payload_of_another_length_takes_no_memory() {

@@ -10,6 +10,7 @@ mod bad_input;
 mod bounds;
 mod dct;
 mod float_environment;
+mod foreign_bytes;
 mod hostile;
 mod interface;
 mod mutations;

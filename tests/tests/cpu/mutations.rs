@@ -8,7 +8,8 @@
 //!   (`from_vec`);
 //! * its decode: `4 n` for the output where the call makes it, and 2048 ([`hostile::OVERHEAD`]); a sum 64 more for each
 //!   payload ([`hostile::PER_PAYLOAD`]); a session `p + 512 + 4 n` and 2048;
-//! * and `n <= 8 p`, so that all of it is at most `33 p` and a constant: what was received bounds what it costs.
+//! * and `n <= 8 p`, so that all of it is at most `33 p` and a constant: what was received bounds what it costs. (In
+//!   base 3 `n <= 61 p`.)
 //!
 //! `GRADWIRE_MUTATIONS` sets another number of payloads: more for a long run, or fewer under a tool that is slow. From
 //! 100000 on, every mutation and every refusal is sure to be met, which the test demands.

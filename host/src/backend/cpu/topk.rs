@@ -134,7 +134,7 @@ impl Cpu {
         }
         drop(spans);
         let cut = digits(source, k);
-        let above = join(self.filter(source, None, cut.key + 1, k));
+        let above = join(self.filter(source, None, cut.key.saturating_add(1), k));
         // There are as many: they were counted.
         with_ties(above, first_of_key(source, cut.key, cut.ties).unwrap_or_default())
     }
@@ -399,7 +399,8 @@ fn digits(source: Gradient<'_>, k: usize) -> Cut {
         };
         let counts = runs.map(count).reduce(|| vec![0; 1 << bits], add);
         let mut digit = counts.len() - 1;
-        while counts[digit] < left {
+        // Fewer than before are there only where the gradient was written meanwhile.
+        while digit > 0 && counts[digit] < left {
             left -= counts[digit];
             digit -= 1;
         }
