@@ -1,44 +1,172 @@
 //! `cargo xtask fuzz`: the fuzz targets, from seeds that are built anew.
 
 use std::fs;
+use std::process::{Command, Stdio};
 
+use gradwire::Recipe;
+use gradwire_tests::cases::Random;
 use gradwire_tests::hostile::{TARGETS, seeds};
 
 use crate::place::root;
 
+/// What makes a target's seeds.
+type Seeds = fn() -> Vec<Vec<u8>>;
+
+/// The targets whose bodies are in `fuzz/src`, each with its seeds.
+const MORE: [(&str, Seeds); 3] = [("messages", || edits(2)), ("states", || edits(4)), ("recipes", recipes)];
+
+/// Seconds of each target where nothing else is asked for.
+const SECONDS: u32 = 30;
+/// Seconds after which an input counts as one that hangs. They take milliseconds.
+const TIMEOUT: u32 = 30;
+
 /// What to fuzz, and for how long.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The targets: wire, decode, sparse, low_rank. Without any, all of them, one after another.
+    /// The targets: wire, decode, sparse, low_rank, messages, states, recipes. Without any, all of them, one after
+    /// another.
     targets: Vec<String>,
-    /// Seconds of each target.
-    #[arg(long, default_value_t = 30)]
-    seconds: u32,
+    /// Seconds of each target: 30 without this.
+    #[arg(long, conflicts_with = "total")]
+    seconds: Option<u32>,
+    /// Seconds of all targets together, in equal shares. Building them is not counted.
+    #[arg(long)]
+    total: Option<u32>,
 }
 
-/// Writes the seeds beside what earlier runs found, and runs cargo-fuzz.
+/// Writes the seeds beside what earlier runs found, builds the targets, and runs them with cargo-fuzz.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
-    let known = TARGETS.map(|(name, _)| name);
+    let known: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).chain(MORE.map(|(name, _)| name)).collect();
     if let Some(other) = args.targets.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(format!("`{other}` is no fuzz target; there are {}", known.join(", ")));
     }
-    for name in known.into_iter().filter(|name| args.targets.is_empty() || args.targets.iter().any(|t| t == name)) {
-        let corpus = root().join("fuzz/corpus").join(name);
-        let failed = |e| format!("the seeds could not be written to {}: {e}", corpus.display());
-        fs::create_dir_all(&corpus).map_err(failed)?;
-        for (index, seed) in seeds::of(name).iter().enumerate() {
-            fs::write(corpus.join(format!("seed-{index:03}")), seed).map_err(failed)?;
-        }
-        println!("== {name}");
-        let mut cargo = crate::ptx::pinned_cargo()?;
-        cargo.args(["fuzz", "run", "--target-dir", "target/fuzz", name, "--", "-max_len=4096"]);
-        cargo.arg(format!("-max_total_time={}", args.seconds)).current_dir(root());
-        let status = cargo.status().map_err(|e| format!("cargo could not be started: {e}"))?;
-        if !status.success() {
-            return Err(format!(
-                "fuzzing {name} ended with {status}; the output above says why. Where cargo knows no `fuzz`, run `cargo install cargo-fuzz`"
-            ));
-        }
+    let asked = |name: &&str| args.targets.is_empty() || args.targets.iter().any(|target| target == name);
+    let chosen: Vec<&str> = known.into_iter().filter(asked).collect();
+    let seconds = share(args, chosen.len() as u32)?;
+    expect_cargo_fuzz()?;
+    for name in &chosen {
+        write_seeds(name)?;
+    }
+    // Whole, before any second is counted. One target alone builds no other.
+    let only = if let [one] = chosen[..] { Some(one) } else { None };
+    call(["build"].into_iter().chain(only), &[], "the fuzz targets could not be built")?;
+    for name in chosen {
+        println!("== {name}, {seconds} s");
+        let settings = [
+            "-max_len=4096".to_owned(),
+            format!("-timeout={TIMEOUT}"),
+            format!("-max_total_time={seconds}"),
+            // What libFuzzer spends beside the target: both took more time than these targets themselves.
+            "-entropic=0".to_owned(),
+            "-print_funcs=0".to_owned(),
+        ];
+        let failed = format!("the target {name} found something, or could not run");
+        call(["run", name].into_iter(), &settings, &failed)?;
     }
     Ok(())
+}
+
+/// The seconds of each of so many targets. libFuzzer takes 0 for no end.
+fn share(args: &Args, targets: u32) -> Result<u32, String> {
+    match (args.seconds, args.total) {
+        (Some(0), _) => Err("--seconds is 0; give each target a second at least".to_owned()),
+        (_, Some(total)) if total < targets => Err(format!(
+            "--total is {total}, and there are {targets} targets; give each a second at least, or name fewer targets"
+        )),
+        (_, Some(total)) => Ok(total / targets),
+        (seconds, None) => Ok(seconds.unwrap_or(SECONDS)),
+    }
+}
+
+/// Refuses to begin without cargo-fuzz.
+fn expect_cargo_fuzz() -> Result<(), String> {
+    let mut cargo = crate::ptx::pinned_cargo()?;
+    let status = cargo.args(["fuzz", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match status.map_err(|e| format!("cargo could not be started: {e}"))?.success() {
+        true => Ok(()),
+        false => {
+            Err("cargo knows no `fuzz`; run `cargo install cargo-fuzz`, and see that its folder is in PATH".to_owned())
+        }
+    }
+}
+
+/// A command of cargo-fuzz, with settings of libFuzzer.
+fn call<'a>(words: impl Iterator<Item = &'a str>, settings: &[String], failed: &str) -> Result<(), String> {
+    let mut words = words;
+    let mut cargo: Command = crate::ptx::pinned_cargo()?;
+    cargo.arg("fuzz").args(words.next()).args(["--target-dir", "target/fuzz"]).args(words);
+    // A crate is then built on all cores, which counts for more than runs that are up to half as long again.
+    cargo.args(["--codegen-units", "16"]);
+    if !settings.is_empty() {
+        cargo.arg("--").args(settings);
+    }
+    let status = cargo.current_dir(root()).status().map_err(|e| format!("cargo could not be started: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{failed} ({status}); the output above says why")) }
+}
+
+/// Writes the seeds of a target into its corpus.
+fn write_seeds(name: &str) -> Result<(), String> {
+    let corpus = root().join("fuzz/corpus").join(name);
+    let failed = |e| format!("the seeds could not be written to {}: {e}", corpus.display());
+    fs::create_dir_all(&corpus).map_err(failed)?;
+    let more = MORE.iter().find(|(other, _)| *other == name);
+    for (index, seed) in more.map_or_else(|| seeds::of(name), |(_, seeds)| seeds()).iter().enumerate() {
+        fs::write(corpus.join(format!("seed-{index:03}")), seed).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Bytes that choose a model, and so many that choose what else there is, alone and with a few edits.
+fn edits(choosing: usize) -> Vec<Vec<u8>> {
+    let mut random = Random(7);
+    let mut seeds = Vec::new();
+    for model in 0..32 {
+        for length in [0, 16, 64] {
+            let mut seed = vec![model];
+            seed.extend((1..choosing + length).map(|_| random.bits() as u8));
+            seeds.push(seed);
+        }
+    }
+    seeds
+}
+
+/// A text for each stage, and those of the published methods.
+fn recipes() -> Vec<Vec<u8>> {
+    const TEXTS: [&str; 33] = [
+        "none+momentum=0.5+nesterov",
+        "qsgd:bits=4,bucket=64,l2,contractive+elias+ef",
+        "qsgd:levels=7,bucket=whole+delta+diana:alpha=0.5",
+        "qsgd:bits=2+base3+noef",
+        "uniform:bits=4,bucket=32+momentum=0.9",
+        "onebit+ef:beta=0.5,gamma=2",
+        "sign:unit+vote",
+        "signum:momentum=0.5",
+        "ternary:stretch=1.5,bucket=64+base3",
+        "ternary:clip=2.5+elias",
+        "float:e4m3,scaled,nearest+ef",
+        "float:int16,bound=0.001+delta",
+        "natural:bits=8+ef",
+        "tree+ef",
+        "quantile:levels=16,bucket=256+ef",
+        "rotate:common+drive:bucket=512",
+        "eden:bits=3,bucket=256",
+        "rotate:block=64,own+qsgd:bits=4,bucket=64",
+        "topk:0.01+f16+ef",
+        "topk:k=5+bf16",
+        "topk:k=2,block=64+onebit:bucket=whole",
+        "topk:above=0.02+ef21",
+        "topk:0.02,estimate=gaussian+qsgd:bits=4,bucket=32+ef",
+        "topk:0.05,estimate=sidco,warmup=3+momentum=0.5+unmasked",
+        "topk:0.3,persign+clip=3+finite",
+        "dgc:ratio=0.02,warmup=3,nesterov,unmasked,clip=3",
+        "dct:block=8,tiles+topk:k=6,block=64,clamped+ef:beta=0.75",
+        "powersgd:rank=2,iterations=2+sign:bucket=whole",
+        "powersgd:rank=1,onesided,mincompression=2+float:e4m3,scaled+momentum=0.5",
+        "randomk:0.6,unbiased",
+        "topk:segments=2of240/1of150+ef",
+        "topk:0.02+ef+gtopk",
+        "qsgd:bits=4,bucket=64+elias+noef+momentum=0.5+twophase:from=3",
+    ];
+    let methods = Recipe::methods().iter().map(|method| format!("grace:{}", method.name));
+    TEXTS.map(String::from).into_iter().chain(methods).map(String::into_bytes).collect()
 }

@@ -99,7 +99,9 @@ pub(super) fn all<T>(read: impl Iterator<Item = Result<T, Error>>) -> Result<Vec
         |message: &Result<T, Error>| matches!(message, Err(Error::Exchange(ExchangeError::Refused { .. })));
     let is_known =
         |message: &Result<T, Error>| matches!(message, Err(Error::Exchange(error)) if error.is_known_to_all());
-    if let Some(place) = messages.iter().position(is_refusal).or_else(|| messages.iter().position(is_known)) {
+    let is_told = |message: &Result<T, Error>| matches!(message, Err(Error::Exchange(ExchangeError::Told { .. })));
+    let first = messages.iter().position(is_refusal).or_else(|| messages.iter().position(is_told));
+    if let Some(place) = first.or_else(|| messages.iter().position(is_known)) {
         messages.swap(0, place);
     }
     messages.into_iter().collect()
@@ -208,7 +210,10 @@ mod tests {
         };
         let refusal = Error::from(ExchangeError::Refused { rank: 2 });
         assert_eq!(outcome(&[&whole, &damaged, &refused]).expect_err("it is refused").to_string(), refusal.to_string());
-        assert_eq!(outcome(&[&overflowed, &refused]).expect_err("it is refused").to_string(), refusal.to_string());
+        let told = Error::from(ExchangeError::Told { rank: 2, by: 1 });
+        assert_eq!(outcome(&[&overflowed, &refused]).expect_err("it is refused").to_string(), told.to_string());
+        let both = outcome(&[&overflowed, &refused, &refused]).expect_err("it is refused");
+        assert_eq!(both.to_string(), refusal.to_string(), "a rank's own word comes first");
         assert_eq!(outcome(&[&damaged, &overflowed]).expect_err("passed on").to_string(), skipped.to_string());
         let damage = outcome(&[&whole, &damaged, &whole]);
         assert!(matches!(damage, Err(Error::Exchange(ExchangeError::Message { rank: 1, .. }))), "{damage:?}");
