@@ -91,7 +91,7 @@ impl<'m> Writer<'m> {
     }
 }
 
-/// What was read of each rank's message. An error that all ranks know comes before any other one, since it ends the step on
+/// What was read of each rank's message. An error that all ranks know comes before any other one: it ends the step on
 /// all of them. A rank's own refusal is the first of these, then one that another rank tells.
 pub(super) fn all<T>(read: impl Iterator<Item = Result<T, Error>>) -> Result<Vec<T>, Error> {
     let mut messages: Vec<_> = read.collect();
