@@ -743,6 +743,33 @@ pub mod low_rank_flags {
     pub const GUARDED: u32 = 4096;
 }
 
+/// The most blocks that share a matrix's factor while its columns are made orthonormal.
+pub const LOW_RANK_SHARES: u32 = 64;
+
+/// Rows of a factor of `entries` rows that one block takes while columns are made orthonormal, as a base-2 logarithm.
+#[inline(always)]
+pub const fn low_rank_share_log2(entries: u32) -> u32 {
+    let mut log2 = THREADS.trailing_zeros();
+    while entries > LOW_RANK_SHARES << log2 {
+        log2 += 1;
+    }
+    log2
+}
+
+/// Blocks that share a factor of `entries` rows.
+#[inline(always)]
+pub const fn low_rank_shares(entries: u32) -> u32 {
+    let log2 = low_rank_share_log2(entries);
+    entries.div_ceil(1 << log2)
+}
+
+/// Words that a block leaves of the products of a factor's columns: squares of 4 x 4 products, of two words each.
+#[inline(always)]
+pub const fn low_rank_products(rank: u32) -> u32 {
+    let fours = rank.div_ceil(4);
+    fours * (fours + 1) / 2 * 32
+}
+
 /// Elements that one workgroup takes of a tensor that is not compressed.
 pub const LOW_RANK_PLAIN: u32 = 2048;
 
@@ -770,6 +797,9 @@ pub mod matrix {
     pub const FIRST_GROUP: u32 = 9;
     /// The matrix's place among all tensors, by which its seeded columns are drawn.
     pub const TENSOR: u32 = 11;
+    /// In PTX, the first block that works on the matrix's left factor while columns are made orthonormal. The next word
+    /// is the same for its right factor.
+    pub const FIRST_SHARE: u32 = 12;
 }
 
 /// Words that passes leave for one another about a matrix or tensor: its marks.
@@ -813,7 +843,8 @@ pub struct LowRankParams {
     pub first: u32,
     /// Elements that this launch's input, residual and output hold.
     pub bound: u32,
-    /// The first tile of the launch. Gather kernel: its first workgroup. Factor kernel: its first matrix.
+    /// The first tile of the launch. Gather kernel: its first workgroup. Factor kernel: its first matrix, in PTX its first
+    /// block.
     pub first_tile: u32,
     /// Matrices in the table.
     pub matrices: u32,
@@ -833,7 +864,7 @@ pub struct LowRankParams {
     pub right: u32,
     /// Where the factors are by which gradient + residual is multiplied. Factor kernel: those that it works on.
     pub factor: u32,
-    /// Where the tiles' shares of the product are.
+    /// Where the tiles' shares of the product are. In PTX, factor kernels: where the blocks' products of columns are.
     pub shares: u32,
     /// Seed of the run.
     pub key: [u32; 2],

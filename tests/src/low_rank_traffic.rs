@@ -16,7 +16,8 @@ pub const SHAPE: (u64, u64) = (2048, 2048);
 /// One whose rows begin anywhere.
 pub const ODD: (u64, u64) = (512, 4607);
 /// Kernels in the order of a step.
-const KERNELS: [&str; 5] = ["powersgd_factor", "powersgd_left", "powersgd_right", "powersgd_gather", "powersgd_expand"];
+const KERNELS: [&str; 6] =
+    ["powersgd_products", "powersgd_factor", "powersgd_left", "powersgd_right", "powersgd_gather", "powersgd_expand"];
 
 /// What one step moved.
 #[derive(Clone, Debug)]
@@ -138,11 +139,12 @@ const HEAD: &str = "
 All kernels of the second step of one matrix, in bytes per element, on sm_90. The floor of a step with f32 is 20: gradient, sums
 read and written, sums read again, output.
 
-- factor: takes what was all-reduced, and makes its columns orthonormal. It stays in the L2 cache, which this does not count.
+- products: takes what was all-reduced, and multiplies its columns with one another. factor: makes them orthonormal. Both stay in
+  the L2 cache, which this does not count.
 - left, right: form gradient + residual, and multiply. Above rank 8 right forms it in a pass of its own, and each reads it once.
 - gather: sums what the tiles gave. expand: writes the output.
 - 512 x 4607: rows begin at no sector. Up to rank 8 a tile's row is in one sector more than it must be, of 32.
 
-| matrix | type | step | rank | factor | left | right | gather | expand | all | all / floor | instructions |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| matrix | type | step | rank | products | factor | left | right | gather | expand | all | all / floor | instructions |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 ";

@@ -6,7 +6,8 @@
 
 use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::params::{
-    LOW_RANK_PLAIN, LOW_RANK_TILE, LOW_RANK_TOGETHER, LowRankParams, THREADS, low_rank_flags, mark, matrix,
+    LOW_RANK_PLAIN, LOW_RANK_TILE, LOW_RANK_TOGETHER, LowRankParams, THREADS, low_rank_flags, low_rank_products,
+    low_rank_shares, mark, matrix,
 };
 
 use crate::error::Error;
@@ -35,6 +36,8 @@ pub(super) struct Layout {
     /// Tensors that are not compressed wait here to be sent. What is from here on may hold anything between steps.
     pub(super) plain: u64,
     pub(super) shares: u64,
+    /// What the blocks leave that share a factor: the products of its columns over their rows.
+    pub(super) products: u64,
     /// Where the state is on the device, the status, which a look at all elements leaves: behind all that passes bind
     /// as their workspace, since a dispatch may not bind a word twice.
     pub(super) status: u64,
@@ -81,6 +84,8 @@ pub(super) struct LowRankPlan {
     plain: u64,
     /// Workgroups that sum shares of left and of right factors.
     groups: [u64; 2],
+    /// Workgroups that share the left and the right factors while columns are made orthonormal, where several do.
+    blocks: [u64; 2],
     /// Entries of left and of right factors as they are sent.
     pub(super) sent: [u64; 2],
 }
@@ -110,7 +115,7 @@ impl LowRankPlan {
         let parts: Vec<(usize, &Part)> = table.compressed().collect();
         let mut words = Vec::with_capacity(parts.len() * matrix::WORDS as usize);
         let (mut tiles, mut list) = (Vec::new(), Vec::new());
-        let (mut sent, mut shares, mut groups) = ([0u64; 2], [0u64; 2], [0u64; 2]);
+        let (mut sent, mut shares, mut groups, mut blocks) = ([0u64; 2], [0u64; 2], [0u64; 2], [0u64; 2]);
         for (index, (tensor, part)) in parts.iter().enumerate() {
             let mut entry = [0u32; matrix::WORDS as usize];
             let mut set = |word: u32, value: u64| entry[word as usize] = value as u32;
@@ -124,6 +129,8 @@ impl LowRankPlan {
                 set(matrix::SENT + word, sent[s]);
                 set(matrix::SHARES + word, shares[s]);
                 set(matrix::FIRST_GROUP + word, groups[s]);
+                set(matrix::FIRST_SHARE + word, blocks[s]);
+                blocks[s] += u64::from(low_rank_shares(part.dimension(side) as u32));
                 sent[s] += rank * part.dimension(side) as u64;
                 shares[s] += rank * part.stride(side) as u64 * tiles_of(part.dimension(side.other()));
                 groups[s] += rank * (part.dimension(side) as u64).div_ceil(THREADS.into());
@@ -174,6 +181,7 @@ impl LowRankPlan {
             work: [place(table.left as u64), place(table.right as u64)],
             plain: place(plain),
             shares: place(shares[0].max(shares[1])),
+            products: place(blocks[0].max(blocks[1]) * u64::from(low_rank_products(rank as u32))),
             status: place(if resident { STATUS_BYTES / 4 } else { 0 }),
             words: 0,
         };
@@ -197,6 +205,7 @@ impl LowRankPlan {
             plain_tiles,
             plain,
             groups,
+            blocks,
             sent,
         }
     }
@@ -381,14 +390,27 @@ impl LowRankPlan {
         Span { offset: 0, bytes: 4 * self.sent[side as usize] }
     }
 
-    /// Works on the step's factors of a side, a workgroup each.
+    /// Works on the step's factors of a side: a workgroup each, or as many as share them.
     fn factors(&self, passes: &mut Vec<Pass>, side: Side, base: LowRankParams, flags: u32, limits: &Limits) {
         let base = self.of(side, self.with(base, flags));
         let taken = if flags & low_rank_flags::TAKE == 0 { Span::default() } else { self.values(side) };
         let bindings = Bindings { values: taken, ..self.workspace() };
-        let of_all = flags & (low_rank_flags::START | low_rank_flags::COMMIT) != 0;
-        let groups = if of_all { self.tensors } else { self.matrices };
-        self.runs(passes, Kernel::PowerSgdFactor, base, bindings, groups, limits);
+        let groups = |matrices: u64, flags: u32| {
+            let of_all = flags & (low_rank_flags::START | low_rank_flags::COMMIT) != 0;
+            if of_all { matrices + self.tensors - self.matrices } else { matrices }
+        };
+        if !limits.shares_factors {
+            return self.runs(passes, Kernel::PowerSgdFactor, base, bindings, groups(self.matrices, flags), limits);
+        }
+        let base = LowRankParams { shares: self.layout.products as u32, ..base };
+        let blocks = self.blocks[side as usize];
+        // The tensors that are not compressed have nothing to take.
+        let taken = groups(blocks, flags & low_rank_flags::START);
+        self.runs(passes, Kernel::PowerSgdProducts, base, bindings, taken, limits);
+        if flags & (low_rank_flags::ORTHONORMAL | low_rank_flags::COMMIT) != 0 {
+            let made = groups(blocks, flags & low_rank_flags::COMMIT);
+            self.runs(passes, Kernel::PowerSgdFactor, base, self.workspace(), made, limits);
+        }
     }
 
     /// Works on the tensors that are not compressed, of which `side`'s factors have them behind them.

@@ -59,7 +59,7 @@ pub enum Kernel {
     RandomGather,
     /// Puts entries in the places that a seed draws.
     RandomScatter,
-    /// Takes factors that were all-reduced, and makes their columns orthonormal.
+    /// Makes the columns of factors orthonormal. As a shader, it takes them from what was all-reduced first.
     PowerSgdFactor,
     /// Forms gradient + residual, and multiplies it by right factors.
     PowerSgdLeft,
@@ -105,6 +105,9 @@ pub enum Kernel {
     /// say that blocks may wait for one another. It counts in the workspace from where the sample's launches left it:
     /// alone, over any other words, its blocks may wait in vain, and then give up.
     TopKRest,
+    /// Takes factors that were all-reduced, and multiplies their columns with one another: of devices whose
+    /// [`Limits`](super::Limits) say that blocks share a factor.
+    PowerSgdProducts,
     /// Encodes, for a setting that the compiler knows: what CUDA launches in the place of [`Kernel::Encode`] and
     /// [`Kernel::EncodeSegments`]. No plan names it.
     Fixed(Preset),
@@ -154,7 +157,7 @@ const SHARED: [Kernel; 36] = [
 ];
 
 /// Kernels of CUDA alone.
-const OF_CUDA: [Kernel; 1] = [Kernel::TopKRest];
+const OF_CUDA: [Kernel; 2] = [Kernel::TopKRest, Kernel::PowerSgdProducts];
 
 /// Kernels of a bucketed codec.
 const fn of_codec(codec: CodecId) -> [Kernel; 9] {
@@ -269,6 +272,7 @@ impl Kernel {
             Self::RandomGather => "random_gather",
             Self::RandomScatter => "random_scatter",
             Self::PowerSgdFactor => "powersgd_factor",
+            Self::PowerSgdProducts => "powersgd_products",
             Self::PowerSgdLeft => "powersgd_left",
             Self::PowerSgdRight => "powersgd_right",
             Self::PowerSgdGather => "powersgd_gather",

@@ -239,12 +239,16 @@ pub struct Limits {
     /// Whether a workgroup may wait for others of its launch that run, as they go on whatever it does. Passes then hand
     /// over to one another within a launch. CUDA from compute capability 7.0 on; WebGPU promises no such thing.
     pub forward_progress: bool,
+    /// Whether several workgroups make the columns of a PowerSGD factor orthonormal. Those of PTX do; a shader gives a
+    /// factor to one, and its plans hold other passes.
+    pub shares_factors: bool,
 }
 
 impl Limits {
     /// No bound but that of the parameters, and no promise. Passes that are planned by it run on any CUDA device, and a
     /// selection takes more launches than it would by the device's own limits.
-    pub const NONE: Self = Self { binding_bytes: u64::MAX, groups: i32::MAX as u32, forward_progress: false };
+    pub const NONE: Self =
+        Self { binding_bytes: u64::MAX, groups: i32::MAX as u32, forward_progress: false, shares_factors: true };
 
     /// Checks that passes stay within the limits: those over many tensors are planned once, and may come to another
     /// device.
@@ -270,6 +274,14 @@ impl Limits {
             let reason = "this device promises nothing to workgroups that wait for one another, as those of topk_rest do: the passes \
                           were planned for another device; plan them by this one's limits (Limits::forward_progress)"
                 .to_owned();
+            return Err(Error::Unavailable { backend, reason });
+        }
+        let shared = passes.iter().any(|pass| pass.kernel == Kernel::PowerSgdProducts);
+        if shared && !self.shares_factors {
+            let reason =
+                "on this device one workgroup makes the columns of a PowerSGD factor orthonormal, and the passes give \
+                          a factor to several: plan them by this device's limits (Limits::shares_factors)"
+                    .to_owned();
             return Err(Error::Unavailable { backend, reason });
         }
         Ok(())

@@ -34,13 +34,6 @@ pub fn usable(entry: f32) -> bool {
     entry.abs() < TOO_LARGE
 }
 
-/// Squared sine from which a sweep whose results are rounded to binary32 one after another leaves columns orthonormal
-/// to binary32.
-///
-/// Each column is worked out from the rounded ones before it, which multiplies their rounding by at most 1 / (1 -
-/// sqrt(32) / 16): no entry of the triangle's rows is more than 1/16 of the diagonal's.
-pub const ENOUGH: f64 = 1.0 - 1.0 / 256.0;
-
 /// Entry `row` of column `column` of a seeded factor: the sum of four draws of 16 bits about its mean, from -2 to 2.
 ///
 /// Nearly normal, and exact in binary32: the draw is an integer. PowerSGD asks of its first factor only that no

@@ -89,7 +89,7 @@ impl What {
         let named = |prefix: &str, names: &[&str]| names.iter().map(|name| format!("{prefix}_{name}")).collect();
         match self {
             Self::TopK { .. } => named("topk", &["sample", "filter", "rest", "emit", "settle", "count"]),
-            Self::PowerSgd { .. } => named("powersgd", &["factor", "left", "right", "gather", "expand"]),
+            Self::PowerSgd { .. } => named("powersgd", &["products", "factor", "left", "right", "gather", "expand"]),
             Self::Bucketed(job) => {
                 let prefix = job.label.split(' ').next().unwrap_or("").to_lowercase().replace("1-bit", "onebit");
                 match job.op {

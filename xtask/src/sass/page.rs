@@ -161,8 +161,8 @@ blocks come to their end. A share that is off by as much as that is no differenc
 
 Operations are run over 2^18 elements, PowerSGD over 1024 x 1024, and replayed at 2^26 elements or the size that is
 named, with as many times the blocks. Top-k is run over 2^26 normal values, because how many tiles a warp takes depends
-on their number. PowerSGD's factor kernel, one block, is replayed from matrices with as many rows, or as many columns,
-and 64 of the other.
+on their number. PowerSGD's kernels of factors are replayed from matrices with as many rows, or as many columns, and 64
+of the other.
 
 ## Predicted for an H200
 
@@ -188,7 +188,7 @@ const BESIDE: &str = "
 
 Times of an H100 ([h100.md](h100.md)), of the size that the operation names or 2^26 elements, from
 [its report of 26 November](../benches/results/h100-2026-11-26/report.json). The driver assembled there, for CUDA 13.0. The kernels are
-those of this page but for one instruction of `powersgd_factor`. An operation that the run did not reach is not here.
+those of this page but for `powersgd_products` and `powersgd_factor`, which were one. An operation that the run did not reach is not here.
 
 ";
 

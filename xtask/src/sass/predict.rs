@@ -45,6 +45,9 @@ impl Predicted {
     }
 }
 
+/// The kernels whose blocks share a factor.
+const FACTORS: [&str; 2] = ["powersgd_products", "powersgd_factor"];
+
 /// Replays an operation on each GPU, at the size of which the page speaks.
 pub(super) fn predict(tools: &Tools, sm: u32, ran: &Ran, gpus: &[Gpu]) -> Result<Predicted, SassError> {
     let mut parts = Vec::new();
@@ -53,8 +56,8 @@ pub(super) fn predict(tools: &Tools, sm: u32, ran: &Ran, gpus: &[Gpu]) -> Result
         let kernel = launched.kernel.code.name.clone();
         let (blocks, used) = of_kernel(tools, &kernel, sm)?;
         let grid = scaled(launched, times);
-        // One block has the whole of a factor, of the rows or of the columns.
-        let is_factor = kernel == "powersgd_factor";
+        // A block of `powersgd_factor` sums what all blocks of a factor left: more than those of a smaller one.
+        let is_factor = FACTORS.contains(&kernel.as_str());
         let of_factor: Vec<&Launched> = ran
             .thin
             .iter()
@@ -97,9 +100,8 @@ fn on(launched: &Launched, gpu: Gpu, resident: u32, grid: u32) -> Replayed {
 fn scaled(launched: &Launched, times: f64) -> u32 {
     let grid = f64::from(launched.grid);
     match launched.kernel.code.name.as_str() {
-        "powersgd_factor" => launched.grid,
-        // It has a block for some entries of a factor, whose rows are as many as its columns.
-        "powersgd_gather" => (grid * times.sqrt()) as u32,
+        // They have a block for some entries of a factor, whose rows are as many as its columns.
+        "powersgd_products" | "powersgd_factor" | "powersgd_gather" => (grid * times.sqrt()) as u32,
         _ if launched.grid == 1 => 1,
         _ => (grid * times) as u32,
     }

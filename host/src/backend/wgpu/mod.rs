@@ -122,17 +122,19 @@ impl Wgpu {
         let limits = Limits {
             binding_bytes: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size),
             groups: limits.max_compute_workgroups_per_dimension,
+            shares_factors: false,
             ..Limits::NONE
         };
         Ok(Self { shared: Arc::new(shared), limits })
     }
 
     /// The same device with smaller passes, for a caller that wants to bound how long one dispatch holds the GPU. What
-    /// WebGPU does not promise, [`Limits::forward_progress`], stays so.
+    /// WebGPU does not promise, [`Limits::forward_progress`], stays so, and [`Limits::shares_factors`] stays false.
     pub fn with_limits(self, limits: Limits) -> Self {
         let limits = Limits {
             binding_bytes: limits.binding_bytes.min(self.limits.binding_bytes),
             groups: limits.groups.min(self.limits.groups),
+            shares_factors: false,
             ..Limits::NONE
         };
         Self { limits, ..self }

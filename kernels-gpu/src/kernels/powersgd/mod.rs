@@ -15,8 +15,10 @@ mod left;
 mod many;
 mod order;
 mod plain;
+mod products;
 mod quads;
 mod right;
+mod share;
 
 use crate::arith::float::{NAN_BITS, bf16_to_f32};
 use crate::arith::powersgd::{kept, term};
