@@ -20,8 +20,8 @@ const FLOOR: f64 = 20.0;
 
 /// What Vulkan gives through wgpu where the hardware has no limit of its own, and what WebGPU promises everywhere.
 const WGPU: [Limits; 2] = [
-    Limits { binding_bytes: (1 << 31) - 256, groups: 65535, ..Limits::NONE },
-    Limits { binding_bytes: 1 << 27, groups: 65535, ..Limits::NONE },
+    Limits { binding_bytes: (1 << 31) - 256, groups: 65535, shares_factors: false, ..Limits::NONE },
+    Limits { binding_bytes: 1 << 27, groups: 65535, shares_factors: false, ..Limits::NONE },
 ];
 
 /// What a step of a model costs.

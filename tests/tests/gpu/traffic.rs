@@ -85,22 +85,24 @@ fn models_cost_what_the_documentation_says() {
     let part = page.split(totals::HEADING).next().and_then(|page| page.split(low_rank_models::HEADING).nth(1));
     compare(low_rank_models::table(&rows).trim_start_matches(low_rank_models::HEADING), part);
     for row in &rows {
-        assert!((1.0..1.1).contains(&row.multiple()) && row.launches == 11, "{row:?}");
+        assert!((1.0..1.1).contains(&row.multiple()) && row.launches == 14, "{row:?}");
     }
 }
 
 #[test]
 fn a_layer_stands_for_all() {
-    let layers = |count| low_rank::transformer(count, 128);
+    // As wide as a tile, so that a block has as much to do as one of a wide layer.
+    let layers = |count| low_rank::transformer(count, 256);
     let [(bytes, instructions), two, eight] = [1, 2, 8].map(|count| {
         let (bytes, instructions) = low_rank_models::sum(&low_rank_models::launched(&layers(count)).expect("no fault"));
         (bytes as f64 / count as f64, instructions as f64 / count as f64)
     });
-    // A tile finds its matrix in a list; the groups of a factor's entries search the table, a step more each time it
-    // doubles.
-    for (b, i) in [two, eight] {
+    // A tile finds its matrix in a list; the groups of a factor's entries and rows search the table, a step more each
+    // time it doubles.
+    for ((b, i), doubled) in [(two, 1.0), (eight, 3.0)] {
+        let most = 0.01 * doubled;
         assert!(
-            (b / bytes - 1.0).abs() < 0.02 && (i / instructions - 1.0).abs() < 0.02,
+            (b / bytes - 1.0).abs() < most && (i / instructions - 1.0).abs() < most,
             "{b} of {bytes}, {i} of {instructions}"
         );
     }
