@@ -163,7 +163,7 @@ The second step at rank 4 of f32 gradients, with the state on the device: counte
 - ResNet-50: its 161 tensors, each as a matrix of its first dimension by the others, counted whole. The 54 that are no vectors are compressed;
   vectors are sent as they are.
 - 100 layers: of a transformer of width 1024, embeddings left out: 3072 x 1024, 1024 x 1024, 4096 x 1024 and 1024 x 4096 with their biases, and
-  two normalisations. One layer is counted and stands for all, since a workgroup works on one tile or one matrix; to find that in a longer table takes
+  two normalisations. One layer is counted and stands for all, since a workgroup works on one tile, or some rows of a factor; to find that in a longer table takes
   it some steps more, which a test bounds.
 - launches: all tensors are in each, so their number does not grow with the layers; CUDA bounds none of them. 2 GiB: what a binding has at most on
   Vulkan, through wgpu, with 65535 workgroups a launch. 128 MiB: the least that WebGPU promises, which a model is refused at whose state does not fit.

@@ -35,9 +35,9 @@ pub(super) struct Layout {
     pub(super) work: [u64; 2],
     /// Tensors that are not compressed wait here to be sent. What is from here on may hold anything between steps.
     pub(super) plain: u64,
+    /// What the tiles leave of a product, and before that, what the blocks leave that share a factor: the products of
+    /// its columns over their rows.
     pub(super) shares: u64,
-    /// What the blocks leave that share a factor: the products of its columns over their rows.
-    pub(super) products: u64,
     /// Where the state is on the device, the status, which a look at all elements leaves: behind all that passes bind
     /// as their workspace, since a dispatch may not bind a word twice.
     pub(super) status: u64,
@@ -166,6 +166,7 @@ impl LowRankPlan {
         }
         let mut end = aligned(words.len() as u64);
         words.resize(end as usize, 0);
+        let products = blocks[0].max(blocks[1]) * u64::from(low_rank_products(rank as u32));
         let mut place = |words: u64| {
             let start = end;
             end = aligned(start + words);
@@ -180,8 +181,7 @@ impl LowRankPlan {
             own: [table.left, table.right].map(|words| place(if keeps_own { words as u64 } else { 0 })),
             work: [place(table.left as u64), place(table.right as u64)],
             plain: place(plain),
-            shares: place(shares[0].max(shares[1])),
-            products: place(blocks[0].max(blocks[1]) * u64::from(low_rank_products(rank as u32))),
+            shares: place(shares[0].max(shares[1]).max(products)),
             status: place(if resident { STATUS_BYTES / 4 } else { 0 }),
             words: 0,
         };
@@ -395,21 +395,17 @@ impl LowRankPlan {
         let base = self.of(side, self.with(base, flags));
         let taken = if flags & low_rank_flags::TAKE == 0 { Span::default() } else { self.values(side) };
         let bindings = Bindings { values: taken, ..self.workspace() };
-        let groups = |matrices: u64, flags: u32| {
-            let of_all = flags & (low_rank_flags::START | low_rank_flags::COMMIT) != 0;
-            if of_all { matrices + self.tensors - self.matrices } else { matrices }
-        };
+        // Tensors that are not compressed have a workgroup each where a step begins or ends.
+        let plain = |of: u32| if flags & of != 0 { self.tensors - self.matrices } else { 0 };
+        let (start, commit) = (low_rank_flags::START, low_rank_flags::COMMIT);
         if !limits.shares_factors {
-            return self.runs(passes, Kernel::PowerSgdFactor, base, bindings, groups(self.matrices, flags), limits);
+            let groups = self.matrices + plain(start | commit);
+            return self.runs(passes, Kernel::PowerSgdFactor, base, bindings, groups, limits);
         }
-        let base = LowRankParams { shares: self.layout.products as u32, ..base };
         let blocks = self.blocks[side as usize];
-        // The tensors that are not compressed have nothing to take.
-        let taken = groups(blocks, flags & low_rank_flags::START);
-        self.runs(passes, Kernel::PowerSgdProducts, base, bindings, taken, limits);
-        if flags & (low_rank_flags::ORTHONORMAL | low_rank_flags::COMMIT) != 0 {
-            let made = groups(blocks, flags & low_rank_flags::COMMIT);
-            self.runs(passes, Kernel::PowerSgdFactor, base, self.workspace(), made, limits);
+        self.runs(passes, Kernel::PowerSgdProducts, base, bindings, blocks + plain(start), limits);
+        if flags & (low_rank_flags::ORTHONORMAL | commit) != 0 {
+            self.runs(passes, Kernel::PowerSgdFactor, base, self.workspace(), blocks + plain(commit), limits);
         }
     }
 

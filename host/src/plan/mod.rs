@@ -267,7 +267,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Checks that no kernel waits for what a device does not promise.
+    /// Checks that no kernel waits for what a device does not promise, and that passes are those of its kind of device.
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn check_kernels(&self, passes: &[Pass], backend: BackendKind) -> Result<(), Error> {
         if !self.forward_progress && passes.iter().any(|pass| pass.kernel == Kernel::TopKRest) {
@@ -276,12 +276,16 @@ impl Limits {
                 .to_owned();
             return Err(Error::Unavailable { backend, reason });
         }
-        let shared = passes.iter().any(|pass| pass.kernel == Kernel::PowerSgdProducts);
-        if shared && !self.shares_factors {
-            let reason =
-                "on this device one workgroup makes the columns of a PowerSGD factor orthonormal, and the passes give \
-                          a factor to several: plan them by this device's limits (Limits::shares_factors)"
-                    .to_owned();
+        let has = |kernel| passes.iter().any(|pass| pass.kernel == kernel);
+        // The products of a factor's columns come first where blocks share it. A shader makes them itself.
+        let is_other = match self.shares_factors {
+            true => has(Kernel::PowerSgdFactor) && !has(Kernel::PowerSgdProducts),
+            false => has(Kernel::PowerSgdProducts),
+        };
+        if is_other {
+            let reason = "these passes of PowerSGD were planned for another kind of device, which shares a factor among its workgroups \
+                          otherwise: plan them by this one's limits (Limits::shares_factors)"
+                .to_owned();
             return Err(Error::Unavailable { backend, reason });
         }
         Ok(())

@@ -1,7 +1,9 @@
 //! PowerSGD on the devices that run passes, beside what holds on every device: the CPU's result within rounding, the
 //! same bits in any order, gradients that are not bound at once, limits that are too small.
 
-use gradwire::{Device, Matrix, PowerSgd, Seed};
+use gradwire::plan::Limits;
+use gradwire::session::Role;
+use gradwire::{BackendKind, Device, Dtype, Error, Matrix, PowerSgd, Seed};
 use gradwire_tests::cases;
 use gradwire_tests::low_rank::{ADDED, MODEL, SPLIT, U, alone, apart, bits, step};
 use gradwire_tests::low_rank_checks::{self, SMALL};
@@ -157,11 +159,53 @@ fn run(device: &Device, codec: PowerSgd, tensors: &[Matrix], steps: u64) -> (Vec
 }
 
 #[cfg(feature = "cuda")]
+/// Two steps of a state on the device, by the passes for some limits: the outputs and the state.
+fn by_limits(device: &Device, tensors: &[Matrix], limits: &Limits) -> Result<Vec<u8>, Error> {
+    let steps = PowerSgd::rank(2).min_compression(0.0).resident(tensors, Dtype::F32, Seed::new(4))?;
+    let n = elements(tensors);
+    let mut session = device.session(steps.sizes())?;
+    session.write(Role::Workspace, 0, &steps.image())?;
+    session.write(Role::Residual, 0, &vec![0; 4 * n])?;
+    let passes = steps.passes_of_step(limits)?.concat();
+    let mut bytes = Vec::new();
+    for seed in 0..2 {
+        session.write(Role::Input, 0, bytemuck::cast_slice(&cases::normal(n, seed)))?;
+        // SAFETY: a whole step over the image that begins a state, or over what the step before left of it.
+        unsafe { session.run_trusted(&passes)? };
+        let mut output = vec![0; 4 * n];
+        session.read(Role::Output, 0, &mut output)?;
+        bytes.extend(output);
+    }
+    let mut state = vec![0; steps.saved_bytes() as usize];
+    session.read(Role::Workspace, 0, &mut state)?;
+    bytes.extend(state);
+    Ok(bytes)
+}
+
 mod ptx {
     use gradwire_tests::low_rank::{TARGETS, ptx_machine};
     use gradwire_tests::traffic;
 
     use super::*;
+
+    /// Blocks that take 512 rows of a factor, and launches of three blocks.
+    #[test]
+    fn tall_factors_and_launches_that_are_cut() {
+        let tensors = [Matrix::new(16_400, 14), Matrix::vector(500), Matrix::new(70, 300)];
+        let device = ptx_machine(90, 1);
+        low_rank_checks::near_the_cpu(&device, &tensors[..1]).unwrap_or_else(|error| panic!("{error}"));
+        let [whole, cut] = [device.limits(), Limits { groups: 3, ..device.limits() }]
+            .map(|limits| by_limits(&device, &tensors, &limits).expect("they run"));
+        assert!(whole == cut);
+    }
+
+    #[test]
+    fn passes_for_shaders_are_refused() {
+        let device = ptx_machine(90, 1);
+        let limits = Limits { shares_factors: false, ..device.limits() };
+        let error = by_limits(&device, &[Matrix::new(40, 50)], &limits).expect_err("they are a shader's");
+        assert!(matches!(error, Error::Unavailable { backend: BackendKind::Cuda, .. }), "{error:?}");
+    }
 
     /// Whatever the order in which warps run, and for whatever the kernels are compiled, but that there are tensor
     /// cores.
@@ -200,8 +244,6 @@ mod ptx {
 #[cfg(feature = "wgpu")]
 mod webgpu {
     use gradwire::backend::wgpu::Wgpu;
-    use gradwire::plan::Limits;
-    use gradwire::{BackendKind, Error};
     use gradwire_tests::require;
 
     use super::*;
@@ -223,6 +265,14 @@ mod webgpu {
             assert!(run(&whole, codec, &MODEL, 2) == expected, "{codec:?} again");
             assert!(run(&parts, codec, &MODEL, 2) == expected, "{codec:?} in parts");
         }
+    }
+
+    #[test]
+    fn passes_for_blocks_that_share_a_factor_are_refused() {
+        let Some(device) = limited(u64::MAX, u32::MAX) else { return };
+        let limits = Limits { shares_factors: true, ..device.limits() };
+        let error = by_limits(&device, &[Matrix::new(40, 50)], &limits).expect_err("they are CUDA's");
+        assert!(matches!(error, Error::Unavailable { backend: BackendKind::Wgpu, .. }), "{error:?}");
     }
 
     #[test]

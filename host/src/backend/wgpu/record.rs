@@ -41,7 +41,7 @@ fn role_of(role: gradwire_shaders::Role) -> Role {
 /// The pipelines of passes; none where a pass clears.
 pub(super) fn pipelines(shared: &Shared, passes: &[Pass]) -> Result<Vec<Option<Arc<Pipeline>>>, Error> {
     // Said as it is, before a shader is missed.
-    Limits::NONE.check_kernels(passes, BackendKind::Wgpu)?;
+    Limits { shares_factors: false, ..Limits::NONE }.check_kernels(passes, BackendKind::Wgpu)?;
     let of = |pass: &Pass| if pass.kernel == Kernel::Clear { Ok(None) } else { shared.pipeline(pass.kernel).map(Some) };
     passes.iter().map(of).collect()
 }

@@ -82,7 +82,7 @@ fn every_element_that_is_not_compressed_is_in_one_pass_and_bound_there() {
 fn parts_of_the_workspace_do_not_meet() {
     let (plan, limits) = (plan(Dtype::F32), Limits::NONE);
     let l = &plan.layout;
-    let places = [0, l.tiles, l.marks, l.kept[0], l.kept[1], l.work[0], l.work[1], l.shares, l.products, l.words];
+    let places = [0, l.tiles, l.marks, l.kept[0], l.kept[1], l.work[0], l.work[1], l.shares, l.words];
     assert!(places.windows(2).all(|pair| pair[0] < pair[1]));
     assert!(places.iter().all(|at| at % (ALIGNMENT / 4) == 0));
     // The table is a word list that ends where the marks begin, or before.
