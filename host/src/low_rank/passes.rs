@@ -405,6 +405,7 @@ impl LowRankPlan {
         let blocks = self.blocks[side as usize];
         self.runs(passes, Kernel::PowerSgdProducts, base, bindings, blocks + plain(start), limits);
         if flags & (low_rank_flags::ORTHONORMAL | commit) != 0 {
+            let base = LowRankParams { flags: base.flags & !low_rank_flags::TAKE, ..base };
             self.runs(passes, Kernel::PowerSgdFactor, base, self.workspace(), blocks + plain(commit), limits);
         }
     }

@@ -270,18 +270,24 @@ impl Limits {
     /// Checks that no kernel waits for what a device does not promise, and that passes are those of its kind of device.
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn check_kernels(&self, passes: &[Pass], backend: BackendKind) -> Result<(), Error> {
+        use gradwire_kernels::params::low_rank_flags;
+
         if !self.forward_progress && passes.iter().any(|pass| pass.kernel == Kernel::TopKRest) {
             let reason = "this device promises nothing to workgroups that wait for one another, as those of topk_rest do: the passes \
                           were planned for another device; plan them by this one's limits (Limits::forward_progress)"
                 .to_owned();
             return Err(Error::Unavailable { backend, reason });
         }
-        let has = |kernel| passes.iter().any(|pass| pass.kernel == kernel);
-        // The products of a factor's columns come first where blocks share it. A shader makes them itself.
-        let is_other = match self.shares_factors {
-            true => has(Kernel::PowerSgdFactor) && !has(Kernel::PowerSgdProducts),
-            false => has(Kernel::PowerSgdProducts),
-        };
+        let shared = passes.iter().any(|pass| pass.kernel == Kernel::PowerSgdProducts);
+        // A shader takes the mean and makes the products of columns itself; of blocks that share a factor, an earlier
+        // pass does.
+        let alone = passes.iter().any(|pass| match pass.params {
+            Params::LowRank(p) if pass.kernel == Kernel::PowerSgdFactor => {
+                p.has(low_rank_flags::TAKE) || p.has(low_rank_flags::ORTHONORMAL) && !shared
+            }
+            _ => false,
+        });
+        let is_other = if self.shares_factors { alone } else { shared };
         if is_other {
             let reason = "these passes of PowerSGD were planned for another kind of device, which shares a factor among its workgroups \
                           otherwise: plan them by this one's limits (Limits::shares_factors)"

@@ -74,7 +74,7 @@ mod tests {
         for model in all(Place::Cuda(None), false, false) {
             let (elements, job) = (model.elements(), model.job(&Limits::NONE).unwrap().unwrap());
             assert!(script.contains(&format!("{elements}: (\"{}\", ", model.name)), "{}", model.name);
-            assert_eq!((job.floor, job.passes.len()), (20 * elements as u64, 11));
+            assert_eq!((job.floor, job.passes.len()), (20 * elements as u64, 14));
             assert_eq!(job.setting, format!("rank 4, {}", model.name));
         }
         for ours in ["setting=f\"rank {rank}, {what}\"", "op=\"step with feedback\"", "f\"{side} x {side}\""] {
