@@ -4,6 +4,8 @@ mod background;
 #[cfg(feature = "planner")]
 mod choose;
 mod delays;
+#[cfg(feature = "key")]
+mod keyed;
 mod link;
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -25,6 +27,8 @@ pub use choose::{ChooseError, choose};
 pub use gradwire::{Collective, CollectiveError};
 #[cfg(feature = "planner")]
 pub use gradwire_planner::Choice;
+#[cfg(feature = "key")]
+pub use keyed::{Key, Keyed};
 pub use link::{Link, LinkError};
 #[cfg(feature = "mpi")]
 pub use mpi::{Mpi, MpiSettings};

@@ -242,6 +242,17 @@ pub enum CollectiveError {
         /// The engine's deadline.
         waited: Duration,
     },
+    /// A message without the code that only ranks with the group's key can make.
+    #[error(
+        "{asked} got a message of rank {rank} that does not bear the group's key; give every rank the same key. Where \
+         all have it, the message was changed on its way, or is not that rank's. Make a new group"
+    )]
+    Forged {
+        /// The rank that the message was said to be of.
+        rank: u32,
+        /// The operation that got it, by its name.
+        asked: String,
+    },
     /// The engine cannot be used in this process: its library or its launcher is missing.
     #[error("{engine} cannot be used: {reason} (looked for: {})", tried.join(", "))]
     Unavailable {

@@ -7,6 +7,7 @@ mod estimates;
 mod exchanges;
 mod factors;
 mod gtopk;
+mod keyed;
 mod mean_error;
 mod methods;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
