@@ -20,6 +20,7 @@ use crate::place::root;
 use crate::side_by_side::side_by_side;
 
 use build::{Compiler, TARGETS, Target};
+pub(crate) use inputs::drawn;
 pub(crate) use ptxas::{Ptxas as Assembler, find as assemblers, search};
 
 /// Build the PTX, or check it.
@@ -74,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     }
     let compiler = Compiler::find()?;
     println!("building with rustc {} ({})", compiler.release, compiler.commit_hash);
-    let drawn = if args.check && !depth.sweeps() { inputs::drawn(&root()) } else { None };
+    let drawn = if args.check && !depth.sweeps() { inputs::drawn(&root(), TARGETS.len()) } else { None };
     let numbered: Vec<(usize, Target)> = TARGETS.into_iter().enumerate().collect();
     let built = side_by_side(
         &numbered,

@@ -7,8 +7,9 @@ use crate::training::{
     Failing, RUN, TEXTS, bits, gradient, mixed, of, resident as all, tensors, together, with_cosines, with_tiles,
 };
 use gradwire::embed::DeviceMemory;
-use gradwire::{Collective, Compressor, Device, Error, ExchangeError, Policy, ResidentCompressor};
+use gradwire::{BackendKind, Collective, Compressor, Device, Error, ExchangeError, Policy, ResidentCompressor};
 use gradwire_collectives::Threads;
+use gradwire_tests::Depth;
 
 /// A device, and memory of a caller's on it that holds a gradient.
 trait Surface: DeviceMemory + Clone + Sync + Sized
@@ -145,6 +146,13 @@ macro_rules! on_each {
     };
 }
 
+/// Numbers of recipes: all of [`all`] in a whole sweep, else every `each`-th text from `first` on, and the compressors of
+/// several parts.
+fn chosen(each: usize, first: usize) -> impl Iterator<Item = usize> {
+    let each = if Depth::of_tests().sweeps() { 1 } else { each };
+    (0..TEXTS.len()).filter(move |index| index % each == first % each).chain(TEXTS.len()..all().len())
+}
+
 /// Gradients with odd values: large ones in each step, and in the second step one that is not finite, on one rank.
 fn odd(n: usize, rank: u32, step: u64) -> Vec<f32> {
     let mut gradient = gradient(n, rank, step);
@@ -163,7 +171,8 @@ where
     Device: From<S>,
 {
     let device = Device::from(surface.clone());
-    for index in 0..all().len() {
+    // Surfaces take turns.
+    for index in chosen(2, usize::from(device.kind() == BackendKind::Wgpu)) {
         let name = format!("{:?}", all()[index].recipes());
         let factors = name.contains("factors: Some");
         // What a state of factors holds of tensors that were sent whole is of no use, and a device forgets it.
@@ -215,8 +224,8 @@ fn taken_back<S: Surface>(surface: &S)
 where
     Device: From<S>,
 {
-    // What is put back does not depend on the codec: every fourth recipe, and those of several parts.
-    for index in (0..TEXTS.len()).step_by(4).chain(TEXTS.len()..all().len()) {
+    // What is put back does not depend on the codec.
+    for index in chosen(8, 0) {
         together(Threads::group(2).expect("two"), |rank, mut group| {
             let host = all().swap_remove(index);
             let name = format!("{:?}", host.recipes());
@@ -250,7 +259,8 @@ fn failing<S: Surface>(surface: &S)
 where
     Device: From<S>,
 {
-    for host in all() {
+    for index in chosen(4, 0) {
+        let host = all().swap_remove(index);
         let name = format!("{:?}", host.recipes());
         let mut failed = 0;
         for fails in 1..12 {

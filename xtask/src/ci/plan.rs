@@ -1,6 +1,6 @@
 //! Which stages run, and why.
 
-use super::stage::Stage;
+use super::stage::{Class, Stage};
 
 /// What is decided of a stage.
 #[derive(Debug, PartialEq, Eq)]
@@ -90,12 +90,22 @@ pub(super) fn decide<'s>(
         decision.does = Does::RunWhole;
         decision.why = format!("it is its turn; {}", decision.why);
     }
+    if asked.only.is_empty() {
+        let runs: Vec<&str> = all.iter().filter(|(_, d)| d.does.runs()).map(|(stage, _)| stage.name).collect();
+        for (stage, decision) in &mut all {
+            if let Class::Unless(other) = stage.class
+                && runs.contains(&other)
+            {
+                *decision =
+                    Decision { does: Does::LeftOut, why: format!("{other} runs, which does the same and more") };
+            }
+        }
+    }
     Ok(all)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::Class;
     use super::*;
 
     const PLAIN: Stage =
@@ -172,6 +182,26 @@ mod tests {
         assert_eq!(done(&green, true, &["two", "test"]).unwrap(), "whole - whole -");
         let told = done(&green, false, &["four"]).unwrap_err();
         assert_eq!(told, "`four` is no stage; they are test, one, two, three");
+    }
+
+    #[test]
+    fn a_stage_runs_unless_another_one_does_the_same() {
+        let rotates = Class::Rotation { files: &[&["a"]], tools: &[] };
+        let stages = [
+            Stage { name: "part", class: Class::Unless("all"), ..PLAIN },
+            Stage { name: "all", class: rotates, ..PLAIN },
+        ];
+        let done = |green: bool, full: bool, only: &[&str]| {
+            let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
+            let green = if green { Ok("c0".to_owned()) } else { Err("it changed".to_owned()) };
+            let known = |_: &Stage| Ok(Standing { green: green.clone(), whole: None });
+            let all = decide(&stages, Asked { full, only: &only }, known).unwrap();
+            all.iter().map(|(_, decision)| decision.does.runs()).collect::<Vec<_>>()
+        };
+        assert_eq!(done(true, false, &[]), [true, false]);
+        assert_eq!(done(false, false, &[]), [false, true]);
+        assert_eq!(done(true, true, &[]), [false, true]);
+        assert_eq!(done(false, false, &["part"]), [true, false]);
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(super) struct Stage {
 pub(super) enum Class {
     /// In every run.
     Always,
+    /// In every run but those in which the stage of this name runs, which does the same and more.
+    Unless(&'static str),
     /// Where it was not green for the same inputs before, and otherwise when its turn comes.
     Rotation {
         /// The files of the repository that it depends on, as pathspecs of git. Each must match a file.
@@ -42,7 +44,7 @@ impl Stage {
     /// The files that it depends on; none where it always runs.
     pub(super) fn files(&self) -> impl Iterator<Item = &'static str> {
         let files = match self.class {
-            Class::Always => &[],
+            Class::Always | Class::Unless(_) => &[],
             Class::Rotation { files, .. } => files,
         };
         files.iter().flat_map(|group| group.iter().copied())
@@ -51,7 +53,7 @@ impl Stage {
     /// The lines that print its tools' versions.
     pub(super) fn tools(&self) -> &'static [&'static str] {
         match self.class {
-            Class::Always => &[],
+            Class::Always | Class::Unless(_) => &[],
             Class::Rotation { tools, .. } => tools,
         }
     }

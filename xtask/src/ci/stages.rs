@@ -78,6 +78,7 @@ pub(super) const STAGES: &[Stage] = &[
         name: "openmpi",
         what: "the collectives over OpenMPI",
         lines: &["xtask mpi --library 'OpenMPI 5'"],
+        class: Class::Unless("mpi"),
         ..STAGE
     },
     Stage {
@@ -108,7 +109,8 @@ pub(super) const STAGES: &[Stage] = &[
         name: "sass",
         what: "the machine code of the kernels is what docs/sass.md says, and gives what the CPU gives",
         needs: &["ptxas"],
-        lines: &["xtask sass --check"],
+        lines: &["xtask sass --check --drawn"],
+        whole: &["xtask sass --check"],
         class: Class::Rotation {
             files: &[
                 MANIFESTS,

@@ -53,13 +53,12 @@ pub(super) fn digest(root: &Path) -> Result<String, String> {
     hash(&text)
 }
 
-/// Of which target the text is built anew: the tree of the commit draws it, so that every run of a commit draws the same.
-/// None where git does not answer.
-pub(super) fn drawn(root: &Path) -> Option<usize> {
+/// A number below `of`, which the tree of the commit draws: every run of a commit draws the same. None where git does not
+/// answer.
+pub(crate) fn drawn(root: &Path, of: usize) -> Option<usize> {
     let tree = git(root, &["rev-parse", "HEAD^{tree}"]).ok()?;
     let number = u32::from_str_radix(tree.get(..8)?, 16).ok()?;
-    // The remainder is below the count.
-    Some(number as usize % TARGETS.len())
+    (number as usize).checked_rem(of)
 }
 
 /// The names of the Rust files at or under a place.

@@ -235,13 +235,19 @@ impl What {
     }
 }
 
-/// Runs every operation that may launch a kernel whose name has `filter` in it, and keeps those that do.
+/// Runs every operation that may launch a kernel whose name has `filter` in it, and keeps those that do. `wanted` chooses
+/// among them by number.
 ///
 /// # Errors
 /// [`SassError::Job`] where one fails, [`SassError::Differs`] where it does not give what the CPU gives.
-pub(super) fn all(tools: &Arc<Tools>, sm: u32, filter: &str) -> Result<Vec<Ran>, SassError> {
-    let jobs: Vec<What> =
-        jobs().into_iter().filter(|job| job.kernels().iter().any(|name| name.contains(filter))).collect();
+pub(super) fn all(
+    tools: &Arc<Tools>,
+    sm: u32,
+    filter: &str,
+    wanted: impl Fn(usize) -> bool,
+) -> Result<Vec<Ran>, SassError> {
+    let may = jobs().into_iter().filter(|job| job.kernels().iter().any(|name| name.contains(filter)));
+    let jobs: Vec<What> = may.enumerate().filter(|(index, _)| wanted(*index)).map(|(_, job)| job).collect();
     let open = || {
         let machine = Arc::new(Machine::new(tools.clone(), sm, KEPT));
         let device = Cuda::with_driver(machine.clone(), None).map(Device::from_cuda);

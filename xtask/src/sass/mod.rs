@@ -23,10 +23,13 @@ mod why;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use self::jobs::Ran;
 use self::predict::Predicted;
 use self::replay::Gpu;
 use self::tools::Tools;
 use crate::place::root;
+use crate::ptx::drawn;
+use crate::side_by_side::side_by_side;
 
 /// Read the machine code, run it beside the CPU, and replay it.
 #[derive(clap::Args)]
@@ -49,7 +52,13 @@ pub(crate) struct Args {
     /// Fail where docs/sass.md is not what the code comes to.
     #[arg(long, conflicts_with_all = ["kernel", "target", "listing", "registers"])]
     check: bool,
+    /// Run a fifth of the operations, which the tree of the commit draws. Registers are compared of all kernels.
+    #[arg(long, requires = "check")]
+    drawn: bool,
 }
+
+/// Into as many parts the operations are dealt, of which [`Args::drawn`] runs one.
+const PARTS: usize = 5;
 
 /// The target whose replay is calibrated.
 const REPLAYED: u32 = 90;
@@ -216,14 +225,23 @@ fn read(args: &Args) -> Result<(), SassError> {
         return Ok(());
     }
     let gpus: &[Gpu] = if args.target == REPLAYED { &[replay::H100, replay::H200] } else { &[] };
-    let ran = jobs::all(&tools, args.target, filter)?;
-    let predicted: Vec<Predicted> =
-        ran.iter().map(|ran| predict::predict(&tools, args.target, ran, gpus)).collect::<Result<_, _>>()?;
-    let report = page::report()?;
+    // Where git does not answer, all of it is checked.
+    let part = if args.drawn { drawn(&root(), PARTS) } else { None };
     if args.write || args.check {
         tools.require_the_pages()?;
-        let now = page::page(&predicted, &resources::all(&tools, "")?, &report)?;
-        return if args.write { write(&now) } else { check(&now) };
+    }
+    let ran = jobs::all(&tools, args.target, filter, |index| part.is_none_or(|part| index % PARTS == part))?;
+    let predict = |(): &(), ran: &Ran| predict::predict(&tools, args.target, ran, gpus);
+    let predicted: Vec<Predicted> = side_by_side(&ran, || (), predict).into_iter().collect::<Result<_, SassError>>()?;
+    let report = page::report()?;
+    if args.write || args.check {
+        let rows = resources::all(&tools, "")?;
+        let Some(part) = part else {
+            let now = page::page(&predicted, &rows, &report)?;
+            return if args.write { write(&now) } else { compare(&committed()?, &now) };
+        };
+        println!("part {} of {PARTS}, {} operations", part + 1, predicted.len());
+        return compare(&page::part_of(&committed()?, &predicted), &page::part(&predicted, &rows, &report));
     }
     if ran.is_empty() {
         // It is launched by no operation of the page's.
@@ -256,14 +274,18 @@ fn write(now: &str) -> Result<(), SassError> {
     Ok(())
 }
 
-/// Compares with the page that is committed.
-fn check(now: &str) -> Result<(), SassError> {
+/// The page that is committed.
+fn committed() -> Result<String, SassError> {
     let path = root().join(page::PAGE);
-    let then = std::fs::read_to_string(&path).map_err(|e| SassError::file(&path, &e))?;
+    std::fs::read_to_string(&path).map_err(|e| SassError::file(&path, &e))
+}
+
+/// Compares lines of the page that is committed with what the code comes to.
+fn compare(then: &str, now: &str) -> Result<(), SassError> {
     let missing = |from: &str, to: &str, name: &str| -> Vec<String> {
         from.lines().filter(|line| !to.lines().any(|l| l == *line)).map(|line| format!("{name} {line}")).collect()
     };
-    let changed = [missing(&then, now, "before"), missing(now, &then, "now   ")].concat();
+    let changed = [missing(then, now, "before"), missing(now, then, "now   ")].concat();
     if changed.is_empty() {
         println!("{} is what the code comes to", page::PAGE);
         return Ok(());

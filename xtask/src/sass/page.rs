@@ -48,6 +48,19 @@ pub(super) fn page(all: &[Predicted], rows: &[resources::Row], report: &Value) -
     Ok(format!("{head}{operations}{why}{KERNELS}{kernels}{BESIDE}{beside}{RESOURCES}{}", resources::table(rows)))
 }
 
+/// Lines of the page that speak of these operations, and those about registers.
+pub(super) fn part(all: &[Predicted], rows: &[resources::Row], report: &Value) -> String {
+    let (beside, ..) = beside(all, report);
+    part_of(&[operations(all), kernels(all), beside, resources::table(rows)].concat(), all)
+}
+
+/// Lines of a page that speak of these operations, and those about registers.
+pub(super) fn part_of(page: &str, all: &[Predicted]) -> String {
+    let heads: Vec<String> = all.iter().map(|p| format!("| {} | {} |", p.codec, p.op)).collect();
+    let is_of_them = |line: &&str| line.starts_with("| `") || heads.iter().any(|head| line.starts_with(head.as_str()));
+    page.lines().filter(is_of_them).map(|line| format!("{line}\n")).collect()
+}
+
 /// Operations: time and share on an H200.
 pub(super) fn operations(all: &[Predicted]) -> String {
     let mut text = String::from("| codec | operation | us | of the copy rate | longest launch |\n|");
