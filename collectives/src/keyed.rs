@@ -38,11 +38,11 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A group whose messages are authenticated: each has a code of 32 bytes (HMAC of SHA-256, RFC 2104) that only ranks with
-/// the [`Key`] can make.
+/// A group whose messages are authenticated: each has a code of 32 bytes (HMAC of SHA-256, RFC 2104) that only ranks
+/// with the [`Key`] can make.
 ///
-/// It wraps any engine. The code covers the operation, its number since the group was made, sender, receiver and length.
-/// So a message that was changed, made up, sent again, or sent to another rank is
+/// It wraps any engine. The code covers the operation, its number since the group was made, sender, receiver and
+/// length. So a message that was changed, made up, sent again, or sent to another rank is
 /// [`CollectiveError::Forged`], under the number of the rank that it was said to be of. Nothing of such a message is
 /// given out, and the group cannot be used any further.
 ///
@@ -50,9 +50,9 @@ impl fmt::Debug for Key {
 ///
 /// # Costs
 ///
-/// 32 bytes per message, and an HMAC of all bytes at the sender and at each receiver. A sum travels as an all-to-all and
-/// an all-gather, whatever the engine does for sums of its own: each rank sends its values once, but for its own share,
-/// and its share of the sums to every other rank. Sums have the bits of [`Threads`](crate::Threads).
+/// 32 bytes per message, and an HMAC of all bytes at the sender and at each receiver. A sum travels as an all-to-all
+/// and an all-gather, whatever the engine does for sums of its own: each rank sends its values once, but for its own
+/// share, and its share of the sums to every other rank. Sums have the bits of [`Threads`](crate::Threads).
 ///
 /// # Example
 ///

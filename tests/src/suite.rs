@@ -331,7 +331,7 @@ fn statistics(
     progress: &mut dyn FnMut(&str),
     note: &mut dyn FnMut(&'static str, &'static str, Outcome),
 ) {
-    // What holds of the CPU's bytes holds of another device's that are equal to them, and the quick depth compares those.
+    // What holds of the CPU's bytes holds of a device's that are equal to them, and the quick depth compares those.
     if depth == Depth::Quick && device.kind() != BackendKind::Cpu {
         return;
     }

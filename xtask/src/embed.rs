@@ -30,7 +30,7 @@ pub(crate) fn run() -> Result<(), String> {
         command
     };
     step("wgpu: a caller's device and encoder", cargo(".", &["run", "--release", "--example", "embed_wgpu"]))?;
-    // Of the whole workspace, here and below: its features are those of the other builds, so that nothing is built again.
+    // Of the whole workspace, here and below: its features are those of the other builds, and nothing is built again.
     let example = ["run", "--release", "--example", "embed_cudarc"];
     step("cudarc: its streams and slices, on the stand-in", with_driver(".", &example))?;
     // Not optimised: the device's work is the stand-in's, which is.

@@ -146,8 +146,8 @@ macro_rules! on_each {
     };
 }
 
-/// Numbers of recipes: all of [`all`] in a whole sweep, else every `each`-th text from `first` on, and the compressors of
-/// several parts.
+/// Numbers of recipes: all of [`all`] in a whole sweep, else every `each`-th text from `first` on, and the compressors
+/// of several parts.
 fn chosen(each: usize, first: usize) -> impl Iterator<Item = usize> {
     let each = if Depth::of_tests().sweeps() { 1 } else { each };
     (0..TEXTS.len()).filter(move |index| index % each == first % each).chain(TEXTS.len()..all().len())

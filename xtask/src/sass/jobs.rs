@@ -235,8 +235,8 @@ impl What {
     }
 }
 
-/// Runs every operation that may launch a kernel whose name has `filter` in it, and keeps those that do. `wanted` chooses
-/// among them by number.
+/// Runs every operation that may launch a kernel whose name has `filter` in it, and keeps those that do. `wanted`
+/// chooses among them by number.
 ///
 /// # Errors
 /// [`SassError::Job`] where one fails, [`SassError::Differs`] where it does not give what the CPU gives.
