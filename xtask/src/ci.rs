@@ -88,19 +88,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
 fn standing(stage: &Stage, root: &Path, kept: &Path, tools: &mut Tools<'_>) -> Result<Standing, String> {
     // Also where there is no stamp, so that a stage without inputs is an error at once.
     let now = State::of(stage, root, tools)?;
-    let (green, whole) = match stamp::read(kept, stage.name) {
+    let (green, ran) = match stamp::read(kept, stage.name) {
         Found::Nothing => (Err("it has no stamp".to_owned()), None),
         Found::Ignored(why) => (Err(format!("its stamp is ignored: {why}")), None),
-        Found::Stamp(Stamp { state, commit, whole, .. }) => {
+        Found::Stamp(Stamp { state, commit, ran, .. }) => {
             let green = match now.differs(&state) {
                 Some(what) => Err(what),
                 None if now.lacks_a_tool() => Err("a tool of it is not there yet".to_owned()),
                 None => Ok(commit),
             };
-            (green, Some(whole))
+            (green, Some(ran))
         }
     };
-    Ok(Standing { green, whole })
+    Ok(Standing { green, ran })
 }
 
 /// Runs a stage, and keeps or removes its stamp.
@@ -155,8 +155,6 @@ fn stamped(
         return stamp::remove(kept, stage.name);
     }
     let commit = git(root, &["rev-parse", "--short=12", "HEAD"])?.trim().to_owned();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let did_all = does == Does::RunWhole || stage.whole.is_empty();
-    let whole = if did_all { now } else { old.map_or(0, |old| old.whole) };
-    stamp::write(kept, stage.name, &Stamp { state: before, commit, seconds: start.elapsed().as_secs(), whole })
+    let ran = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    stamp::write(kept, stage.name, &Stamp { state: before, commit, seconds: start.elapsed().as_secs(), ran })
 }

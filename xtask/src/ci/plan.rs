@@ -34,8 +34,8 @@ impl Does {
 pub(super) struct Standing {
     /// Whether it was green for the same state, at this commit; else why it runs.
     pub(super) green: Result<String, String>,
-    /// When all of it was green last, in seconds since 1970; none where it has no stamp.
-    pub(super) whole: Option<u64>,
+    /// When it was green last, in seconds since 1970; none where it has no stamp.
+    pub(super) ran: Option<u64>,
 }
 
 /// What is asked for.
@@ -68,11 +68,10 @@ pub(super) fn decide<'s>(
         } else if !stage.rotates() {
             (Does::Run, "it always runs".to_owned())
         } else {
-            let Standing { green, whole } = standing(stage)?;
-            // One without lines of its own for that does all of it whenever it runs.
-            if let Some(whole) = whole.filter(|_| green.is_ok() || !stage.whole.is_empty()) {
-                let first = oldest.is_none_or(|(least, _)| whole < least);
-                oldest = if first { Some((whole, all.len())) } else { oldest };
+            let Standing { green, ran } = standing(stage)?;
+            if let Some(ran) = ran.filter(|_| green.is_ok()) {
+                let first = oldest.is_none_or(|(least, _)| ran < least);
+                oldest = if first { Some((ran, all.len())) } else { oldest };
             }
             match green {
                 Err(why) => (Does::Run, why),
@@ -81,13 +80,13 @@ pub(super) fn decide<'s>(
         };
         all.push((stage, Decision { does, why }));
     }
-    // Of those that would not do all, that runs in whole for which this was longest ago. A run of most stages is long
-    // without it, and continuous integration ends a run that is too long.
+    // Of those that are left out, that runs which ran longest ago. A run of most stages is long without it, and
+    // continuous integration ends a run that is too long.
     let rotating = stages.iter().filter(|stage| stage.rotates()).count();
     let running = all.iter().filter(|(stage, decision)| stage.rotates() && decision.does.runs()).count();
     if let Some((_, at)) = oldest.filter(|_| 2 * running <= rotating) {
         let (_, decision) = &mut all[at];
-        decision.does = Does::RunWhole;
+        decision.does = Does::Run;
         decision.why = format!("it is its turn; {}", decision.why);
     }
     if asked.only.is_empty() {
@@ -121,8 +120,8 @@ mod tests {
         ]
     }
 
-    /// What is done, with those stages green that are named. `whole` says when all of each stage was green last.
-    fn done_since(green: &[&str], full: bool, only: &[&str], whole: &[(&str, u64)]) -> Result<String, String> {
+    /// What is done, with those stages green that are named. `ran` says when each stage was green last.
+    fn done_since(green: &[&str], full: bool, only: &[&str], ran: &[(&str, u64)]) -> Result<String, String> {
         let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
         let stages = stages();
         let all = decide(&stages, Asked { full, only: &only }, |stage| {
@@ -130,7 +129,7 @@ mod tests {
             let is_green = green.contains(&stage.name);
             Ok(Standing {
                 green: if is_green { Ok("c0".to_owned()) } else { Err("it changed".to_owned()) },
-                whole: whole.iter().find(|(name, _)| *name == stage.name).map(|(_, when)| *when),
+                ran: ran.iter().find(|(name, _)| *name == stage.name).map(|(_, when)| *when),
             })
         })?;
         let word = |does: Does| match does {
@@ -147,31 +146,29 @@ mod tests {
 
     #[test]
     fn a_stage_that_was_green_is_left_out_but_for_the_one_whose_turn_it_is() {
-        let of = |green: &[&str], whole: &[(&str, u64)]| done_since(green, false, &[], whole).unwrap();
+        let of = |green: &[&str], ran: &[(&str, u64)]| done_since(green, false, &[], ran).unwrap();
         let all = ["one", "two", "three"];
         assert_eq!(of(&[], &[]), "run run run run", "there are no stamps");
-        assert_eq!(of(&all, &[("one", 10), ("two", 20), ("three", 30)]), "run whole - -");
-        assert_eq!(of(&all, &[("one", 40), ("two", 20), ("three", 30)]), "run - whole -");
-        assert_eq!(of(&all, &[("one", 0), ("two", 0), ("three", 0)]), "run whole - -", "exactly one");
-        // What runs does all of it in any case, so that another one has the turn.
-        assert_eq!(of(&["two", "three"], &[("one", 10), ("two", 20), ("three", 30)]), "run run whole -");
-        // The third passes over what it accepted before, each time that it changes.
-        assert_eq!(of(&["one", "two"], &[("one", 10), ("two", 20), ("three", 5)]), "run - - whole");
-        assert_eq!(of(&["one", "two"], &[("one", 10), ("two", 20), ("three", 15)]), "run whole - run");
+        assert_eq!(of(&all, &[("one", 10), ("two", 20), ("three", 30)]), "run run - -");
+        assert_eq!(of(&all, &[("one", 40), ("two", 20), ("three", 30)]), "run - run -");
+        assert_eq!(of(&all, &[("one", 0), ("two", 0), ("three", 0)]), "run run - -", "exactly one");
+        // What runs in any case has no turn.
+        assert_eq!(of(&["two", "three"], &[("one", 10), ("two", 20), ("three", 30)]), "run run run -");
+        assert_eq!(of(&["one", "two"], &[("one", 10), ("two", 20), ("three", 5)]), "run run - run");
         // Most of them run anyway: the turn waits.
         assert_eq!(of(&["one"], &[("one", 10), ("two", 20), ("three", 15)]), "run - run run");
         assert_eq!(of(&[], &[("one", 10), ("two", 20), ("three", 5)]), "run run run run");
     }
 
     #[test]
-    fn within_as_many_runs_as_there_are_stages_each_has_run_in_whole() {
-        let mut whole = [("one", 0), ("two", 0), ("three", 0)];
+    fn within_as_many_runs_as_there_are_stages_each_has_run() {
+        let mut ran = [("one", 0), ("two", 0), ("three", 0)];
         for now in 1..=3 {
-            let done = done_since(&["one", "two"], false, &[], &whole).unwrap();
-            let at = done.split(' ').skip(1).position(|word| word == "whole").unwrap();
-            whole[at].1 = now;
+            let done = done_since(&["one", "two", "three"], false, &[], &ran).unwrap();
+            let at = done.split(' ').skip(1).position(|word| word == "run").unwrap();
+            ran[at].1 = now;
         }
-        assert!(whole.iter().all(|(_, when)| *when > 0), "{whole:?}");
+        assert!(ran.iter().all(|(_, when)| *when > 0), "{ran:?}");
     }
 
     #[test]
@@ -194,7 +191,7 @@ mod tests {
         let done = |green: bool, full: bool, only: &[&str]| {
             let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
             let green = if green { Ok("c0".to_owned()) } else { Err("it changed".to_owned()) };
-            let known = |_: &Stage| Ok(Standing { green: green.clone(), whole: None });
+            let known = |_: &Stage| Ok(Standing { green: green.clone(), ran: None });
             let all = decide(&stages, Asked { full, only: &only }, known).unwrap();
             all.iter().map(|(_, decision)| decision.does.runs()).collect::<Vec<_>>()
         };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::state::{State, Tool};
 
 /// The first line, which changes with the format.
-const FORMAT: &str = "gradwire-ci 2";
+const FORMAT: &str = "gradwire-ci 3";
 /// The last line, so that a file that was cut off is known.
 const END: &str = "end";
 
@@ -20,8 +20,8 @@ pub(super) struct Stamp {
     pub(super) commit: String,
     /// How long it took.
     pub(super) seconds: u64,
-    /// When all of it was green last, in seconds since 1970; 0 where that is not known.
-    pub(super) whole: u64,
+    /// When that was, in seconds since 1970.
+    pub(super) ran: u64,
 }
 
 /// What is known of a stage.
@@ -84,11 +84,11 @@ pub(super) fn remove(folder: &Path, stage: &str) -> Result<(), String> {
 }
 
 fn text(stamp: &Stamp) -> String {
-    let Stamp { state: State { files, declaration, settings, tools }, commit, seconds, whole } = stamp;
+    let Stamp { state: State { files, declaration, settings, tools }, commit, seconds, ran } = stamp;
     let tools: String = tools.iter().map(|tool| format!("tool\t{}\t{}\n", tool.line, tool.says)).collect();
     format!(
         "{FORMAT}\nfiles\t{files}\ndeclaration\t{declaration}\nsettings\t{settings}\n{tools}commit\t{commit}\n\
-         seconds\t{seconds}\nwhole\t{whole}\n{END}\n"
+         seconds\t{seconds}\nran\t{ran}\n{END}\n"
     )
 }
 
@@ -121,7 +121,7 @@ fn parse(text: &str) -> Result<Stamp, String> {
         tools: lines.iter().filter_map(tool).collect(),
     };
     let number = |name: &str| value(name)?.parse().map_err(|_| damaged(&format!("its {name} is no number")));
-    Ok(Stamp { state, commit: value("commit")?, seconds: number("seconds")?, whole: number("whole")? })
+    Ok(Stamp { state, commit: value("commit")?, seconds: number("seconds")?, ran: number("ran")? })
 }
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ mod tests {
             settings: "e".repeat(40),
             tools: vec![tool("node --version"), tool("a || b")],
         };
-        Stamp { state, commit: "0123".to_owned(), seconds: 7, whole: 1_800_000_000 }
+        Stamp { state, commit: "0123".to_owned(), seconds: 7, ran: 1_800_000_000 }
     }
 
     #[test]
@@ -163,9 +163,9 @@ mod tests {
         for cut in 0..good.len() {
             assert!(parse(&good[..cut]).is_err(), "cut off at {cut}");
         }
-        let newer = good.replacen("gradwire-ci 2", "gradwire-ci 3", 1);
-        assert!(parse(&newer).is_err_and(|why| why.contains("begins with `gradwire-ci 3`")));
-        for line in ["files", "declaration", "settings", "commit", "seconds", "whole"] {
+        let newer = good.replacen("gradwire-ci 3", "gradwire-ci 4", 1);
+        assert!(parse(&newer).is_err_and(|why| why.contains("begins with `gradwire-ci 4`")));
+        for line in ["files", "declaration", "settings", "commit", "seconds", "ran"] {
             let without: String =
                 good.lines().filter(|l| !l.starts_with(line)).map(|line| format!("{line}\n")).collect();
             assert!(parse(&without).is_err_and(|why| why.contains(&format!("`{line}`"))), "{line}");

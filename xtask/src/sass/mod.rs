@@ -52,12 +52,12 @@ pub(crate) struct Args {
     /// Fail where docs/sass.md is not what the code comes to.
     #[arg(long, conflicts_with_all = ["kernel", "target", "listing", "registers"])]
     check: bool,
-    /// Run a fifth of the operations, which the tree of the commit draws. Registers are compared of all kernels.
+    /// A fifth of the operations, and of the families of kernels, which the tree of the commit draws.
     #[arg(long, requires = "check")]
     drawn: bool,
 }
 
-/// Into as many parts the operations are dealt, of which [`Args::drawn`] runs one.
+/// Into as many parts operations and families are dealt, of which [`Args::drawn`] runs one.
 const PARTS: usize = 5;
 
 /// The target whose replay is calibrated.
@@ -221,7 +221,7 @@ fn read(args: &Args) -> Result<(), SassError> {
     let tools = Arc::new(Tools::find()?);
     let filter = args.kernel.as_deref().unwrap_or("");
     if args.registers {
-        print!("{}", resources::table(&resources::all(&tools, filter)?));
+        print!("{}", resources::table(&resources::all(&tools, filter, |_| true)?));
         return Ok(());
     }
     let gpus: &[Gpu] = if args.target == REPLAYED { &[replay::H100, replay::H200] } else { &[] };
@@ -230,22 +230,24 @@ fn read(args: &Args) -> Result<(), SassError> {
     if args.write || args.check {
         tools.require_the_pages()?;
     }
-    let ran = jobs::all(&tools, args.target, filter, |index| part.is_none_or(|part| index % PARTS == part))?;
+    let wanted = |index| part.is_none_or(|part| index % PARTS == part);
+    let ran = jobs::all(&tools, args.target, filter, wanted)?;
     let predict = |(): &(), ran: &Ran| predict::predict(&tools, args.target, ran, gpus);
     let predicted: Vec<Predicted> = side_by_side(&ran, || (), predict).into_iter().collect::<Result<_, SassError>>()?;
     let report = page::report()?;
     if args.write || args.check {
-        let rows = resources::all(&tools, "")?;
+        let rows = resources::all(&tools, "", wanted)?;
         let Some(part) = part else {
             let now = page::page(&predicted, &rows, &report)?;
             return if args.write { write(&now) } else { compare(&committed()?, &now) };
         };
-        println!("part {} of {PARTS}, {} operations", part + 1, predicted.len());
-        return compare(&page::part_of(&committed()?, &predicted), &page::part(&predicted, &rows, &report));
+        println!("part {} of {PARTS}: {} operations, {} kernels", part + 1, predicted.len(), rows.len());
+        let then = page::part_of(&committed()?, &predicted, &rows);
+        return compare(&then, &page::part(&predicted, &rows, &report));
     }
     if ran.is_empty() {
         // It is launched by no operation of the page's.
-        let rows = resources::all(&tools, filter)?;
+        let rows = resources::all(&tools, filter, |_| true)?;
         if rows.is_empty() {
             return Err(SassError::UnknownKernel { kernel: filter.to_owned() });
         }

@@ -48,17 +48,33 @@ pub(super) fn page(all: &[Predicted], rows: &[resources::Row], report: &Value) -
     Ok(format!("{head}{operations}{why}{KERNELS}{kernels}{BESIDE}{beside}{RESOURCES}{}", resources::table(rows)))
 }
 
-/// Lines of the page that speak of these operations, and those about registers.
+/// Lines of the page that speak of these operations, and of these kernels' registers.
 pub(super) fn part(all: &[Predicted], rows: &[resources::Row], report: &Value) -> String {
     let (beside, ..) = beside(all, report);
-    part_of(&[operations(all), kernels(all), beside, resources::table(rows)].concat(), all)
+    [operations(all), kernels(all), beside, resources::table(rows)]
+        .concat()
+        .lines()
+        .filter(|l| speaks_of(l, all, rows))
+        .map(|line| format!("{line}\n"))
+        .collect()
 }
 
-/// Lines of a page that speak of these operations, and those about registers.
-pub(super) fn part_of(page: &str, all: &[Predicted]) -> String {
-    let heads: Vec<String> = all.iter().map(|p| format!("| {} | {} |", p.codec, p.op)).collect();
-    let is_of_them = |line: &&str| line.starts_with("| `") || heads.iter().any(|head| line.starts_with(head.as_str()));
-    page.lines().filter(is_of_them).map(|line| format!("{line}\n")).collect()
+/// [`part`] of the committed page. Its reasons are about all operations together, and are left out.
+pub(super) fn part_of(page: &str, all: &[Predicted], rows: &[resources::Row]) -> String {
+    let begin = page.find(why::HEADING).unwrap_or(page.len());
+    let end = page.find(KERNELS).unwrap_or(page.len()).max(begin);
+    page[..begin]
+        .lines()
+        .chain(page[end..].lines())
+        .filter(|l| speaks_of(l, all, rows))
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
+/// Whether a line is a row of one of these operations, or of one of these kernels.
+fn speaks_of(line: &str, all: &[Predicted], rows: &[resources::Row]) -> bool {
+    all.iter().any(|p| line.starts_with(&format!("| {} | {} |", p.codec, p.op)))
+        || rows.iter().any(|row| line.starts_with(&format!("| `{}` |", row.kernel)))
 }
 
 /// Operations: time and share on an H200.

@@ -36,15 +36,22 @@ pub(super) fn text(family: &Family, sm: u32) -> Result<String, SassError> {
     artifact.map(|a| [a.head, a.instructions()].concat()).ok_or(SassError::UnknownTarget { sm })
 }
 
-/// Assembles every family for every target, and keeps the kernels whose names have `filter` in them.
-pub(super) fn all(tools: &Tools, filter: &str) -> Result<Vec<Row>, SassError> {
+/// Assembles families for every target, and keeps the kernels whose names have `filter` in them. `wanted` chooses among
+/// the families by number.
+pub(super) fn all(tools: &Tools, filter: &str, wanted: impl Fn(usize) -> bool) -> Result<Vec<Row>, SassError> {
     let matching = |family: &&Family| {
         let names = |f: &Family| {
             f.artifacts[0].instructions().lines().any(|line| entry(line).is_some_and(|n| n.contains(filter)))
         };
         names(family)
     };
-    let families: Vec<&Family> = FAMILIES.iter().filter(matching).collect();
+    let families: Vec<&Family> = FAMILIES
+        .iter()
+        .filter(matching)
+        .enumerate()
+        .filter(|(index, _)| wanted(*index))
+        .map(|(_, family)| family)
+        .collect();
     let jobs: Vec<(usize, usize)> = (0..families.len()).flat_map(|f| (0..TARGETS.len()).map(move |t| (f, t))).collect();
     let done = side_by_side(&jobs, || (), |(), (f, t)| of_family(tools, families[*f], TARGETS[*t], filter));
     let mut rows: Vec<Row> = Vec::new();

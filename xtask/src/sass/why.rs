@@ -8,6 +8,9 @@ use super::predict::{Part, Predicted};
 use super::replay::{H200, LAUNCH};
 use super::resources::THREADS;
 
+/// How the part begins.
+pub(super) const HEADING: &str = "\n## What is below its aim, and why\n";
+
 /// Seconds of an instruction per element of 2^26 elements, where a multiprocessor has nothing else to wait for. Its
 /// schedulers issue one a cycle for 32 lanes, and lose a slot in eleven: what the replay takes for that is `LOST`.
 const INSTRUCTION: f64 = 2.2e-6;
@@ -165,7 +168,7 @@ const ROWS: [Row; 9] = [
 /// [`SassError::NotThere`] where the words are about an operation or a kernel that there is no more.
 pub(super) fn why(all: &[Predicted]) -> Result<String, SassError> {
     let mut text = format!(
-        "\n## What is below its aim, and why\n\nAn instruction per element takes {:.1} us of 2^26 elements, the slots \
+        "{HEADING}\nAn instruction per element takes {:.1} us of 2^26 elements, the slots \
          that schedulers lose included; a launch takes {:.1} us.\n\n| operation | of the copy rate | aim | why |\n\
          | --- | --- | --- | --- |\n",
         INSTRUCTION * 1e6,
