@@ -79,7 +79,7 @@ pub struct Keyed<C> {
     session: Hmac<Sha256>,
     /// Operations of all ranks so far.
     calls: u64,
-    /// Exchanges with each rank so far.
+    /// Exchanges with each rank so far, which ranks that take no part do not count.
     exchanges: Vec<u64>,
 }
 
@@ -114,17 +114,22 @@ impl<C: Collective> Keyed<C> {
         Ok(Self { group: Some(group), rank, ranks, session, calls: 0, exchanges: vec![0; ranks as usize] })
     }
 
+    /// The number of an operation of all ranks.
+    fn next(&mut self) -> u64 {
+        self.calls += 1;
+        self.calls
+    }
+
     /// Makes a call on the group, which is dropped if it fails.
-    fn call<T>(
+    fn call(
         &mut self,
-        work: impl FnOnce(&mut C, &Hmac<Sha256>, u64) -> Result<T, CollectiveError>,
-    ) -> Result<T, CollectiveError> {
+        work: impl FnOnce(&mut C, &Hmac<Sha256>) -> Result<(), CollectiveError>,
+    ) -> Result<(), CollectiveError> {
         let Some(group) = &mut self.group else {
             let reason = "an operation on it failed before; make a new group".to_owned();
             return Err(CollectiveError::Engine { engine: "Keyed", code: None, reason });
         };
-        let done = work(group, &self.session, self.calls);
-        self.calls += 1;
+        let done = work(group, &self.session);
         if done.is_err() {
             self.group = None;
         }
@@ -142,19 +147,19 @@ impl<C: Collective> Collective for Keyed<C> {
     }
 
     fn all_gather(&mut self, mine: &[u8], all: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
-        let rank = self.rank;
-        self.call(|group, session, number| gather(group, session, number, rank, mine, all))
+        let (rank, number) = (self.rank, self.next());
+        self.call(|group, session| gather(group, session, number, rank, mine, all))
     }
 
     fn all_to_all(&mut self, to: &[&[u8]], from: &mut Vec<Vec<u8>>) -> Result<(), CollectiveError> {
-        let rank = self.rank;
-        self.call(|group, session, number| deal(group, session, number, rank, to, from))
+        let (rank, number) = (self.rank, self.next());
+        self.call(|group, session| deal(group, session, number, rank, to, from))
     }
 
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
-        let (rank, ranks) = (self.rank, self.ranks);
+        let (rank, ranks, number) = (self.rank, self.ranks, self.next());
         let asked = Op::AllReduce { values: values.len() };
-        self.call(|group, session, number| {
+        self.call(|group, session| {
             // Each part begins with how many values there are in all.
             let count = values.len() as u64;
             let part = |to| {
@@ -190,21 +195,18 @@ impl<C: Collective> Collective for Keyed<C> {
                 *count += 1;
                 *count
             }
-            _ => return self.call(|_, _, _| Err(CollectiveError::Rank { got: peer, ranks })),
+            _ => return self.call(|_, _| Err(CollectiveError::Rank { got: peer, ranks })),
         };
-        let done = self.call(|group, session, _| {
+        self.call(|group, session| {
             let head = |from, to| Head { kind: "exchange", number, from, to };
             group.exchange(peer, &sealed(session, head(rank, peer), mine), theirs)?;
             open(session, head(peer, rank), theirs, &Op::Exchange { peer })
-        });
-        // Ranks that take no part do not count it.
-        self.calls -= 1;
-        done
+        })
     }
 
     fn broadcast(&mut self, root: u32, bytes: &mut Vec<u8>) -> Result<(), CollectiveError> {
-        let rank = self.rank;
-        self.call(|group, session, number| {
+        let (rank, number) = (self.rank, self.next());
+        self.call(|group, session| {
             let head = Head { kind: "broadcast", number, from: root, to: ALL };
             if rank == root {
                 *bytes = sealed(session, head, bytes);
